@@ -1,0 +1,487 @@
+// Package contract is what the deployment and the functions agree on: the
+// names of settings, environment variables and table attributes, and how each
+// setting is read.
+//
+// It guarantees that a setting means the same at synth and at run time: both
+// read it with the same function, so what the deployment accepts the functions
+// accept, and a wrong value never gets past synth. Every wrong or missing
+// setting is reported at once.
+package contract
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"payhook/shared/signature"
+)
+
+// Setting is one thing that a deployment can choose.
+type Setting struct {
+	Key     string // CDK context key
+	Default string // "" for none
+	Example string
+	Section string // of the interface, where this settles what it leaves open
+	Meaning string
+	// Required settings have no default and must be given.
+	Required bool
+}
+
+// Env returns the name of the environment variable that carries the setting to
+// a function: PAYHOOK_BASE_URL for baseUrl.
+func (s *Setting) Env() string {
+	return "PAYHOOK_" + strings.ToUpper(wordStart.ReplaceAllString(s.Key, "_$0"))
+}
+
+var wordStart = regexp.MustCompile(`[A-Z]`)
+
+// The settings, in the order in which the README lists them.
+var (
+	BaseURL = &Setting{Key: "baseUrl", Required: true, Example: "https://api.payments.example",
+		Meaning: "where the service's APIs are; keys are fetched from {baseUrl}/v1/keys/{keyId}"}
+	AuthURL = &Setting{Key: "authUrl", Required: true, Example: "https://auth.payments.example",
+		Meaning: "where the token endpoint is: {authUrl}/as/token.oauth2"}
+	TokenManagerID = &Setting{Key: "tokenManagerId", Required: true, Example: "manager-1",
+		Meaning: "access_token_manager_id, assigned by the service's operator"}
+	Authentication = &Setting{Key: "authentication", Default: "signature", Example: "signature", Section: "5.2",
+		Meaning: "how webhooks are authenticated"}
+
+	SignatureHeader = &Setting{Key: "signatureHeader", Default: "X-SVC-Signature", Example: "X-SVC-Signature", Section: "4.3",
+		Meaning: "the header that carries the signature; SVC stands for a brand"}
+	TimestampCarrier = &Setting{Key: "timestampCarrier", Default: "header:X-SVC-Timestamp", Example: "header:X-SVC-Timestamp", Section: "4.3",
+		Meaning: "where the signed timestamp travels: header:NAME or query:NAME"}
+	KeyIDCarrier = &Setting{Key: "keyIdCarrier", Default: "header:X-SVC-Key-Id", Example: "header:X-SVC-Key-Id", Section: "4.3",
+		Meaning: "where the key id travels: header:NAME, query:NAME, or static:UUID for a service that does not send it"}
+	TimestampFormat = &Setting{Key: "timestampFormat", Default: "auto", Example: "unix-seconds", Section: "4.3",
+		Meaning: "how the timestamp is written: rfc3339, unix-seconds, unix-milliseconds, or auto for any of them"}
+	TimestampTolerance = &Setting{Key: "timestampTolerance", Default: "5m", Example: "2m", Section: "5.4",
+		Meaning: "how far the timestamp may lie from now, either way; off switches the check off"}
+	HTTPMethod = &Setting{Key: "httpMethod", Default: http.MethodPost, Example: "PUT", Section: "4.3",
+		Meaning: "the method of a webhook; every other is answered 405"}
+	SuccessStatus = &Setting{Key: "successStatus", Default: "200", Example: "202", Section: "7",
+		Meaning: "the status that tells the service a webhook was taken, 200 to 299"}
+	MaxPayloadBytes = &Setting{Key: "maxPayloadBytes", Default: "5242880", Example: "1048576", Section: "8",
+		Meaning: "the largest payload that is accepted, in bytes; a function URL takes 6 MB"}
+
+	KeyExponents = &Setting{Key: "keyExponents", Default: "65537", Example: "3,65537", Section: "2.6",
+		Meaning: "the RSA public exponents that a key may have"}
+	KeyFreshness = &Setting{Key: "keyFreshness", Default: "1h", Example: "15m", Section: "5.4",
+		Meaning: "how long a key is used before it is fetched again"}
+	KeyMaxAge = &Setting{Key: "keyMaxAge", Default: "24h", Example: "4h", Section: "5.4",
+		Meaning: "how long a key is used while it can't be fetched again, and never longer"}
+	UnknownKeyTTL = &Setting{Key: "unknownKeyTtl", Default: "1m", Example: "5m", Section: "4.2",
+		Meaning: "how long a key id that the service does not know is remembered as unknown"}
+	KeyMissBudget = &Setting{Key: "keyMissBudget", Default: "60", Example: "600", Section: "8",
+		Meaning: "how many key ids that are not cached may be asked of the service in a minute, over all functions together"}
+	KeyTimeout = &Setting{Key: "keyTimeout", Default: "3s", Example: "5s", Section: "4.2",
+		Meaning: "how long one fetch of a key may take"}
+
+	DeduplicationWindow = &Setting{Key: "deduplicationWindow", Default: "30d", Example: "7d", Section: "6",
+		Meaning: "how long an eventId is remembered"}
+	EventSource = &Setting{Key: "eventSource", Default: "payhook", Example: "payments.example",
+		Meaning: "the source of every event on the bus"}
+	EventBusName = &Setting{Key: "eventBusName", Default: "payhook", Example: "payments",
+		Meaning: "the name of the event bus"}
+	MaxEntryBytes = &Setting{Key: "maxEntryBytes", Default: "262144", Example: "262144",
+		Meaning: "the most that one PutEvents request may hold, in bytes as EventBridge counts them"}
+
+	WebhookTimeout = &Setting{Key: "webhookTimeout", Default: "30s", Example: "10s",
+		Meaning: "how long one webhook may take, in whole seconds"}
+	RedriveTimeout = &Setting{Key: "redriveTimeout", Default: "55s", Example: "5m",
+		Meaning: "how long one run of redrive may take, in whole seconds"}
+	RedriveGrace = &Setting{Key: "redriveGrace", Default: "30s", Example: "1m",
+		Meaning: "how long after the deadline of the function that holds it an event stays untouched by redrive; more than the clocks of two functions can differ"}
+	WebhookMemory = &Setting{Key: "webhookMemory", Default: "512", Example: "1024",
+		Meaning: "memory of the webhook function in MiB; its share of a CPU grows with it"}
+	WebhookConcurrency = &Setting{Key: "webhookConcurrency", Example: "100",
+		Meaning: "reserved concurrency of the webhook function; none when left out"}
+	LogRetentionDays = &Setting{Key: "logRetentionDays", Default: "90", Example: "365",
+		Meaning: "how long logs are kept, in days that CloudWatch Logs knows"}
+	StackName = &Setting{Key: "stackName", Default: "Payhook", Example: "PayhookStaging",
+		Meaning: "the name of the CloudFormation stack"}
+	Local = &Setting{Key: "local", Default: "false", Example: "true",
+		Meaning: "true for an emulator on this machine: built for its architecture, nothing protected from deletion"}
+)
+
+// All returns every setting, in the order in which the README lists them.
+func All() []*Setting {
+	return []*Setting{
+		BaseURL, AuthURL, TokenManagerID, Authentication,
+		SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
+		HTTPMethod, SuccessStatus, MaxPayloadBytes,
+		KeyExponents, KeyFreshness, KeyMaxAge, UnknownKeyTTL, KeyMissBudget, KeyTimeout,
+		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes,
+		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
+		LogRetentionDays, StackName, Local,
+	}
+}
+
+// Environment variables that name what the stack made. They are no settings:
+// the deployment fills them in.
+const (
+	LedgerTableEnv = "PAYHOOK_LEDGER_TABLE"
+	KeysTableEnv   = "PAYHOOK_KEYS_TABLE"
+)
+
+// Webhook is what the webhook function is told.
+type Webhook struct {
+	LedgerTable string
+	KeysTable   string
+
+	BaseURL         *url.URL
+	Scheme          signature.Scheme
+	Window          *signature.Window // nil: switched off
+	HTTPMethod      string
+	SuccessStatus   int
+	MaxPayloadBytes int
+
+	KeyExponents  []int
+	KeyFreshness  time.Duration
+	KeyMaxAge     time.Duration
+	UnknownKeyTTL time.Duration
+	KeyMissBudget int
+	KeyTimeout    time.Duration
+
+	Publishing
+	Timeout time.Duration
+}
+
+// Publishing is what both functions that publish are told.
+type Publishing struct {
+	EventBusName        string
+	EventSource         string
+	MaxEntryBytes       int
+	DeduplicationWindow time.Duration
+	RedriveGrace        time.Duration
+}
+
+// Redrive is what the redrive function is told.
+type Redrive struct {
+	LedgerTable string
+	Publishing
+	Timeout time.Duration
+}
+
+// WebhookSettings are the settings that the webhook function reads from its
+// environment.
+func WebhookSettings() []*Setting {
+	return append([]*Setting{
+		BaseURL, SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
+		HTTPMethod, SuccessStatus, MaxPayloadBytes,
+		KeyExponents, KeyFreshness, KeyMaxAge, UnknownKeyTTL, KeyMissBudget, KeyTimeout, WebhookTimeout,
+	}, publishingSettings()...)
+}
+
+// RedriveSettings are the settings that the redrive function reads from its
+// environment.
+func RedriveSettings() []*Setting {
+	return append([]*Setting{RedriveTimeout}, publishingSettings()...)
+}
+
+func publishingSettings() []*Setting {
+	return []*Setting{EventBusName, EventSource, MaxEntryBytes, DeduplicationWindow, RedriveGrace}
+}
+
+// ParseWebhook reads the environment of the webhook function.
+func ParseWebhook(getenv func(string) string) (Webhook, error) {
+	r := fromEnvironment(getenv)
+	w := r.webhook()
+	w.LedgerTable = r.resource(LedgerTableEnv)
+	w.KeysTable = r.resource(KeysTableEnv)
+	return w, r.err()
+}
+
+// ParseRedrive reads the environment of the redrive function.
+func ParseRedrive(getenv func(string) string) (Redrive, error) {
+	r := fromEnvironment(getenv)
+	s := Redrive{
+		LedgerTable: r.resource(LedgerTableEnv),
+		Publishing:  r.publishing(),
+		Timeout:     r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
+	}
+	return s, r.err()
+}
+
+// Deployment is what the CDK app is told. Values holds the text of every
+// setting, defaults included, for the functions' environments.
+type Deployment struct {
+	Webhook        Webhook
+	RedriveTimeout time.Duration
+	AuthURL        *url.URL
+	TokenManagerID string
+	Memory         int // MiB
+	Concurrency    int // 0: not reserved
+	LogRetention   int // days
+	StackName      string
+	Local          bool
+
+	values map[string]string
+}
+
+// Value returns the text of a setting.
+func (d Deployment) Value(s *Setting) string { return d.values[s.Key] }
+
+// ParseDeployment reads the CDK context. context returns the text of a key and
+// whether it was given; given lists the keys that were, so that a misspelt one
+// is found.
+func ParseDeployment(context func(key string) (string, bool), given []string) (Deployment, error) {
+	values := map[string]string{}
+	r := &reader{
+		name: func(s *Setting) string { return s.Key },
+		text: func(s *Setting) string {
+			if v, ok := context(s.Key); ok {
+				return v
+			}
+			return s.Default
+		},
+	}
+	for _, s := range All() {
+		values[s.Key] = r.text(s)
+	}
+	d := Deployment{
+		AuthURL:        r.url(AuthURL),
+		TokenManagerID: r.some(TokenManagerID),
+		Webhook:        r.webhook(),
+		RedriveTimeout: r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
+		Memory:         r.integer(WebhookMemory, 128, 10240),
+		LogRetention:   r.oneOf(LogRetentionDays, logRetentionDays),
+		StackName:      r.matching(StackName, stackName, "letters, digits and hyphens, starting with a letter, at most 100"),
+		Local:          r.boolean(Local),
+		values:         values,
+	}
+	if values[WebhookConcurrency.Key] != "" {
+		d.Concurrency = r.integer(WebhookConcurrency, 1, 100000)
+	}
+	switch r.text(Authentication) {
+	case "signature":
+	case "mtls", "both":
+		r.wrong(Authentication, "mtls and both are not available yet; only signature is")
+	default:
+		r.wrong(Authentication, "must be signature")
+	}
+	for _, key := range given {
+		if !slices.ContainsFunc(All(), func(s *Setting) bool { return s.Key == key }) {
+			r.problems = append(r.problems, fmt.Errorf("%s: no such setting", key))
+		}
+	}
+	return d, r.err()
+}
+
+var (
+	stackName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,99}$`)
+	// AWS, CreateEventBus: a name has no slash, and "default" is taken.
+	busName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,256}$`)
+	source  = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,256}$`)
+	method  = regexp.MustCompile(`^[A-Z]{1,20}$`)
+	// AWS, PutRetentionPolicy.
+	logRetentionDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
+)
+
+// reader reads settings from one place and collects what is wrong with them.
+type reader struct {
+	name     func(*Setting) string
+	text     func(*Setting) string
+	getenv   func(string) string
+	problems []error
+}
+
+func fromEnvironment(getenv func(string) string) *reader {
+	return &reader{
+		name:   (*Setting).Env,
+		text:   func(s *Setting) string { return getenv(s.Env()) },
+		getenv: getenv,
+	}
+}
+
+func (r *reader) err() error { return errors.Join(r.problems...) }
+
+func (r *reader) wrong(s *Setting, problem string) {
+	if s.Required && r.text(s) == "" {
+		problem = "is required"
+	}
+	r.problems = append(r.problems, fmt.Errorf("%s: %s (%s; example: %s)", r.name(s), problem, s.Meaning, s.Example))
+}
+
+func (r *reader) resource(env string) string {
+	v := r.getenv(env)
+	if v == "" {
+		r.problems = append(r.problems, fmt.Errorf("%s: is required", env))
+	}
+	return v
+}
+
+func (r *reader) webhook() Webhook {
+	w := Webhook{
+		BaseURL: r.url(BaseURL),
+		Scheme: signature.Scheme{
+			SignatureHeader: r.text(SignatureHeader),
+			Timestamp:       read(r, TimestampCarrier, signature.ParseCarrier),
+			KeyID:           read(r, KeyIDCarrier, signature.ParseKeyIDCarrier),
+		},
+		Window:          r.window(),
+		HTTPMethod:      r.matching(HTTPMethod, method, "an HTTP method in upper case"),
+		SuccessStatus:   r.integer(SuccessStatus, 200, 299),
+		MaxPayloadBytes: r.integer(MaxPayloadBytes, 1, 6<<20),
+		KeyExponents:    r.exponents(),
+		KeyFreshness:    r.duration(KeyFreshness, time.Minute, 30*24*time.Hour),
+		KeyMaxAge:       r.duration(KeyMaxAge, time.Minute, 90*24*time.Hour),
+		UnknownKeyTTL:   r.duration(UnknownKeyTTL, time.Second, time.Hour),
+		KeyMissBudget:   r.integer(KeyMissBudget, 1, 1000000),
+		KeyTimeout:      r.duration(KeyTimeout, 100*time.Millisecond, time.Minute),
+		Publishing:      r.publishing(),
+		Timeout:         r.wholeSeconds(WebhookTimeout, 2*time.Second, 15*time.Minute),
+	}
+	if !signature.ValidHeaderName(w.Scheme.SignatureHeader) {
+		r.wrong(SignatureHeader, "must be the name of a header")
+	}
+	if w.KeyMaxAge < w.KeyFreshness {
+		r.wrong(KeyMaxAge, "must not be shorter than "+r.name(KeyFreshness))
+	}
+	return w
+}
+
+func (r *reader) publishing() Publishing {
+	p := Publishing{
+		EventBusName:        r.matching(EventBusName, busName, "letters, digits, '.', '_' and '-', at most 256"),
+		EventSource:         r.matching(EventSource, source, "letters, digits, '.', '_', '/' and '-', at most 256"),
+		MaxEntryBytes:       r.integer(MaxEntryBytes, 1024, 1<<20),
+		DeduplicationWindow: r.duration(DeduplicationWindow, time.Minute, 10*365*24*time.Hour),
+		RedriveGrace:        r.duration(RedriveGrace, time.Second, time.Hour),
+	}
+	if strings.HasPrefix(p.EventSource, "aws.") {
+		r.wrong(EventSource, "must not start with aws., which is reserved")
+	}
+	return p
+}
+
+func read[T any](r *reader, s *Setting, parse func(string) (T, error)) T {
+	v, err := parse(r.text(s))
+	if err != nil {
+		r.wrong(s, err.Error())
+	}
+	return v
+}
+
+func (r *reader) some(s *Setting) string {
+	v := r.text(s)
+	if strings.TrimSpace(v) == "" {
+		r.wrong(s, "must not be empty")
+	}
+	return v
+}
+
+func (r *reader) matching(s *Setting, pattern *regexp.Regexp, of string) string {
+	v := r.text(s)
+	if !pattern.MatchString(v) {
+		r.wrong(s, "must be "+of)
+	}
+	return v
+}
+
+func (r *reader) integer(s *Setting, least, most int) int {
+	n, err := strconv.Atoi(r.text(s))
+	if err != nil || n < least || n > most {
+		r.wrong(s, fmt.Sprintf("must be a whole number from %d to %d", least, most))
+	}
+	return n
+}
+
+func (r *reader) oneOf(s *Setting, allowed []int) int {
+	n, err := strconv.Atoi(r.text(s))
+	if err != nil || !slices.Contains(allowed, n) {
+		r.wrong(s, fmt.Sprintf("must be one of %s", strings.Trim(fmt.Sprint(allowed), "[]")))
+	}
+	return n
+}
+
+func (r *reader) boolean(s *Setting) bool {
+	v := r.text(s)
+	if v != "true" && v != "false" {
+		r.wrong(s, "must be true or false")
+	}
+	return v == "true"
+}
+
+func (r *reader) duration(s *Setting, least, most time.Duration) time.Duration {
+	d, err := ParseDuration(r.text(s))
+	if err != nil || d < least || d > most {
+		r.wrong(s, fmt.Sprintf("must be a duration from %s to %s", least, most))
+	}
+	return d
+}
+
+func (r *reader) wholeSeconds(s *Setting, least, most time.Duration) time.Duration {
+	d := r.duration(s, least, most)
+	if d%time.Second != 0 {
+		r.wrong(s, "must be whole seconds")
+	}
+	return d
+}
+
+// ParseDuration reads what time.ParseDuration reads, and whole days: 30d.
+func ParseDuration(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	return time.ParseDuration(text)
+}
+
+// Off is the value of timestampTolerance that switches the check off.
+const Off = "off"
+
+func (r *reader) window() *signature.Window {
+	format := read(r, TimestampFormat, signature.ParseFormat)
+	if r.text(TimestampTolerance) == Off {
+		return nil
+	}
+	return &signature.Window{Format: format, Tolerance: r.duration(TimestampTolerance, time.Second, 24*time.Hour)}
+}
+
+func (r *reader) exponents() []int {
+	var exponents []int
+	for text := range strings.SplitSeq(r.text(KeyExponents), ",") {
+		e, err := strconv.ParseInt(strings.TrimSpace(text), 10, 32)
+		if err != nil || e < 3 || e%2 == 0 {
+			r.wrong(KeyExponents, "must be odd numbers from 3 to 2147483647, joined by commas")
+			return nil
+		}
+		exponents = append(exponents, int(e))
+	}
+	return exponents
+}
+
+// url reads an https URL, or an http one of a loopback address, without query,
+// fragment or user; a slash at its end is dropped.
+func (r *reader) url(s *Setting) *url.URL {
+	u, err := url.Parse(r.text(s))
+	switch {
+	case err != nil || u.Host == "" || u.Hostname() == "":
+		r.wrong(s, "must be an https URL")
+	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
+		r.wrong(s, "must be an https URL; http is for loopback addresses only")
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "":
+		r.wrong(s, "must have no user, query or fragment")
+	default:
+		u.Path = strings.TrimRight(u.Path, "/")
+		u.RawPath = ""
+		return u
+	}
+	return &url.URL{}
+}
+
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && net.IP(ip.AsSlice()).IsLoopback()
+}

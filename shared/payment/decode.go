@@ -1,0 +1,387 @@
+package payment
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"payhook/shared/uuid"
+)
+
+// Delivery is what one webhook carries (section 2.2).
+type Delivery struct {
+	DeliveryID string // a UUID, as sent
+	Events     []RawEvent
+}
+
+// RawEvent is one event of a delivery: the fields that decide its way, and its
+// bytes as they were signed.
+type RawEvent struct {
+	EventName      string
+	EventID        string // a UUID, as sent
+	EventTimestamp time.Time
+	Bytes          []byte // the JSON object; shares the payload's memory
+}
+
+// FieldError says what is wrong with which field of a payload. It quotes no
+// value and no name that the interface does not know, so its text may be
+// logged and answered.
+type FieldError struct {
+	Field   string // as in events[3].eventData.amount; "payload" for the whole
+	Problem string // as in "must be a number"
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
+
+// MaxEventNameLength is the longest eventName that is accepted, in bytes: it
+// becomes the detail-type of an EventBridge event, which takes no more (AWS,
+// PutEventsRequestEntry).
+const MaxEventNameLength = 128
+
+// DecodeDelivery decodes and checks the payload of a webhook. The bytes of the
+// events are parts of payload, which must not change while they are in use.
+// Every error wraps a [*FieldError]. It is safe for concurrent use.
+//
+// It refuses: what is not one JSON object with nothing behind it (RFC 8259);
+// names that occur twice in an object, at any depth; invalid UTF-8 and
+// unpaired surrogates; nesting deeper than 10,000; a name that differs from a
+// field of the interface only in case; a field of another JSON type than the
+// interface's, null included; a missing or empty deliveryId, events, eventId,
+// eventName or eventTimestamp; an id that is no UUID; an event name that is
+// not GROUP.STATUS; an eventTimestamp that is not RFC 3339 in UTC.
+func DecodeDelivery(payload []byte) (Delivery, error) {
+	w := newWalker(payload)
+	if err := w.decode(deliverySchema, path{}); err != nil {
+		return Delivery{}, err
+	}
+	return w.delivery, nil
+}
+
+// schema is what the interface says of one value.
+type schema struct {
+	kind     jsontext.Kind         // of the value; 't' stands for true and false
+	members  []member              // of an object
+	elements *schema               // of an array
+	whole    func(*walker, []byte) // takes the bytes of an object that has been walked
+}
+
+type member struct {
+	name     string
+	value    *schema
+	required bool
+	text     func(*walker, string) string // takes a string; returns what is wrong with it, or ""
+}
+
+var (
+	textSchema   = &schema{kind: '"'}
+	numberSchema = &schema{kind: '0'}
+	boolSchema   = &schema{kind: 't'}
+
+	deliverySchema = &schema{kind: '{', members: []member{
+		{name: "deliveryId", value: textSchema, required: true, text: (*walker).deliveryID},
+		{name: "events", value: &schema{kind: '[', elements: eventSchema}, required: true},
+	}}
+
+	eventSchema = &schema{kind: '{', whole: (*walker).event, members: []member{
+		{name: "eventName", value: textSchema, required: true, text: (*walker).eventName},
+		{name: "eventId", value: textSchema, required: true, text: (*walker).eventID},
+		{name: "eventTimestamp", value: textSchema, required: true, text: (*walker).eventTimestamp},
+		{name: "eventData", value: &schema{kind: '{', members: []member{
+			{name: "identifiers", value: &schema{kind: '{', members: []member{
+				{name: "paymentRequestId", value: textSchema},
+				{name: "paymentEndToEndId", value: textSchema},
+				{name: "svcUniquePaymentId", value: textSchema},
+				{name: "railReferenceId", value: &schema{kind: '{'}},
+				{name: "svcPostingIds", value: &schema{kind: '[', elements: textSchema}},
+			}}},
+			{name: "paymentExecutedValueDate", value: textSchema},
+			{name: "amount", value: numberSchema},
+			{name: "amountType", value: textSchema},
+			{name: "paymentCurrency", value: textSchema},
+			{name: "paymentStatus", value: &schema{kind: '{', members: []member{
+				{name: "status", value: textSchema},
+				{name: "statusTime", value: textSchema},
+			}}},
+			{name: "returns", value: flag("hasReturnDetails")},
+			{name: "cancelations", value: flag("hasCancelationDetails")},
+			{name: "cases", value: flag("hasLinkedCases")},
+		}}},
+	}}
+)
+
+func flag(name string) *schema {
+	return &schema{kind: '{', members: []member{{name: name, value: boolSchema}}}
+}
+
+// walker reads a payload once, token by token, and holds it against a schema.
+type walker struct {
+	payload  []byte
+	dec      jsontext.Decoder
+	delivery Delivery
+	current  RawEvent
+}
+
+func newWalker(payload []byte) *walker {
+	w := &walker{payload: payload}
+	// A bytes.Buffer is decoded in place, without a copy.
+	w.dec.Reset(bytes.NewBuffer(payload))
+	return w
+}
+
+// path is where the walker stands, made of names of the interface only.
+type path struct {
+	parent *path
+	name   string // of a member; "" for an element
+	index  int
+}
+
+func (p *path) String() string {
+	if p == nil {
+		return ""
+	}
+	before := p.parent.String()
+	switch {
+	case p.name == "" && p.parent == nil:
+		return ""
+	case p.name == "":
+		return before + "[" + strconv.Itoa(p.index) + "]"
+	case before == "":
+		return p.name
+	default:
+		return before + "." + p.name
+	}
+}
+
+func (p *path) problem(format string, args ...any) error {
+	field := p.String()
+	if field == "" {
+		field = "payload"
+	}
+	return fmt.Errorf("payment: %w", &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)})
+}
+
+// decode reads the one value of the payload.
+func (w *walker) decode(s *schema, root path) error {
+	if err := w.value(s, &root); err != nil {
+		return err
+	}
+	if _, err := w.dec.ReadToken(); err != io.EOF {
+		return root.problem("has something behind its end, at byte %d", w.dec.InputOffset())
+	}
+	return nil
+}
+
+func (w *walker) value(s *schema, at *path) error {
+	kind := w.dec.PeekKind()
+	if kind == 'f' {
+		kind = 't'
+	}
+	if kind != s.kind {
+		if _, err := w.dec.ReadValue(); err != nil {
+			return w.malformed(at, err)
+		}
+		return at.problem("must be %s", nameOf[s.kind])
+	}
+	switch s.kind {
+	case '{':
+		return w.object(s, at)
+	case '[':
+		return w.array(s, at)
+	}
+	if err := w.dec.SkipValue(); err != nil {
+		return w.malformed(at, err)
+	}
+	return nil
+}
+
+var nameOf = map[jsontext.Kind]string{
+	'"': "a string", '0': "a number", 't': "true or false", '{': "an object", '[': "an array",
+}
+
+func (w *walker) object(s *schema, at *path) error {
+	if _, err := w.dec.ReadToken(); err != nil {
+		return w.malformed(at, err)
+	}
+	start := w.dec.InputOffset() - 1
+	var seen uint32 // a bit for each of s.members
+	for w.dec.PeekKind() != '}' {
+		name, err := w.dec.ReadValue()
+		if err != nil {
+			return w.malformed(at, err)
+		}
+		i, known := s.find(name)
+		switch {
+		case known:
+			seen |= 1 << i
+			if err := w.member(&s.members[i], at); err != nil {
+				return err
+			}
+		case i >= 0:
+			return at.problem("has a name that differs from %s only in case", s.members[i].name)
+		default:
+			if err := w.dec.SkipValue(); err != nil {
+				return w.malformed(at, err)
+			}
+		}
+	}
+	if _, err := w.dec.ReadToken(); err != nil {
+		return w.malformed(at, err)
+	}
+	for i := range s.members {
+		if m := &s.members[i]; m.required && seen&(1<<i) == 0 {
+			return (&path{parent: at, name: m.name}).problem("is missing")
+		}
+	}
+	if s.whole != nil {
+		s.whole(w, w.payload[start:w.dec.InputOffset()])
+	}
+	return nil
+}
+
+func (w *walker) member(m *member, parent *path) error {
+	at := path{parent: parent, name: m.name}
+	if m.text == nil {
+		return w.value(m.value, &at)
+	}
+	if w.dec.PeekKind() != '"' {
+		return w.value(m.value, &at)
+	}
+	raw, err := w.dec.ReadValue()
+	if err != nil {
+		return w.malformed(&at, err)
+	}
+	if problem := m.text(w, unquote(raw)); problem != "" {
+		return at.problem("%s", problem)
+	}
+	return nil
+}
+
+func (w *walker) array(s *schema, at *path) error {
+	if _, err := w.dec.ReadToken(); err != nil {
+		return w.malformed(at, err)
+	}
+	element := path{parent: at}
+	for ; w.dec.PeekKind() != ']'; element.index++ {
+		if err := w.value(s.elements, &element); err != nil {
+			return err
+		}
+	}
+	if _, err := w.dec.ReadToken(); err != nil {
+		return w.malformed(at, err)
+	}
+	if s.elements == eventSchema && element.index == 0 {
+		return at.problem("must hold at least one event")
+	}
+	return nil
+}
+
+// find returns the member that a raw JSON string names. It reports false with
+// the index of a member whose name differs in case, or with -1.
+func (s *schema) find(raw []byte) (int, bool) {
+	name := raw[1 : len(raw)-1]
+	if bytes.IndexByte(name, '\\') >= 0 {
+		name = []byte(unquote(raw))
+	}
+	for i := range s.members {
+		if string(name) == s.members[i].name {
+			return i, true
+		}
+	}
+	for i := range s.members {
+		if strings.EqualFold(string(name), s.members[i].name) {
+			return i, false
+		}
+	}
+	return -1, false
+}
+
+// unquote returns the text of a valid JSON string.
+func unquote(raw []byte) string {
+	if text := raw[1 : len(raw)-1]; bytes.IndexByte(text, '\\') < 0 {
+		return string(text)
+	}
+	text, _ := jsontext.AppendUnquote(nil, raw)
+	return string(text)
+}
+
+// malformed turns an error of the JSON decoder, whose text may quote the
+// payload, into one that does not.
+func (w *walker) malformed(at *path, err error) error {
+	var syntax *jsontext.SyntacticError
+	offset := w.dec.InputOffset()
+	if errors.As(err, &syntax) {
+		offset = syntax.ByteOffset
+	}
+	if errors.Is(err, jsontext.ErrDuplicateName) {
+		return at.problem("has a name twice in one object, at byte %d", offset)
+	}
+	return at.problem("is not well-formed JSON in UTF-8, at byte %d", offset)
+}
+
+func (w *walker) deliveryID(text string) string {
+	w.delivery.DeliveryID = text
+	return wrongID(text)
+}
+
+func (w *walker) eventID(text string) string {
+	w.current.EventID = text
+	return wrongID(text)
+}
+
+func wrongID(text string) string {
+	if !uuid.Valid(text) {
+		return "must be a UUID"
+	}
+	return ""
+}
+
+func (w *walker) eventName(text string) string {
+	w.current.EventName = text
+	if !ValidEventName(text) {
+		return "must be GROUP.STATUS, of letters, digits, '_', '-' and '.', at most 128 bytes"
+	}
+	return ""
+}
+
+// ValidEventName reports whether name has the form GROUP.STATUS of section 2.3:
+// two or more parts of letters, digits, '_' and '-', joined by dots, at most
+// [MaxEventNameLength] bytes.
+func ValidEventName(name string) bool {
+	if len(name) > MaxEventNameLength || !strings.Contains(name, ".") {
+		return false
+	}
+	for part := range strings.SplitSeq(name, ".") {
+		if part == "" {
+			return false
+		}
+		for i := range len(part) {
+			c := part[i]
+			if !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || c == '-') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (w *walker) eventTimestamp(text string) string {
+	// UnmarshalText holds to RFC 3339 where time.Parse is lenient.
+	err := w.current.EventTimestamp.UnmarshalText([]byte(text))
+	_, offset := w.current.EventTimestamp.Zone()
+	if err != nil || offset != 0 || len(text) > 40 {
+		return "must be a UTC timestamp, as in 2026-01-31T12:00:00.000Z"
+	}
+	return ""
+}
+
+func (w *walker) event(raw []byte) {
+	w.current.Bytes = raw
+	w.delivery.Events = append(w.delivery.Events, w.current)
+	w.current = RawEvent{}
+}

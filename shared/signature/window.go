@@ -1,0 +1,123 @@
+package signature
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Format is how the text of a timestamp is read. The interface shows none, so
+// it is a setting; the zero value is [FormatAuto].
+type Format string
+
+// The formats of a timestamp.
+const (
+	FormatAuto         Format = ""                  // any of the three below
+	FormatRFC3339      Format = "rfc3339"           // 2026-01-31T12:00:00.000Z, fraction optional
+	FormatSeconds      Format = "unix-seconds"      // 10 digits today
+	FormatMilliseconds Format = "unix-milliseconds" // 13 digits today
+)
+
+// autoName is how a setting spells FormatAuto.
+const autoName = "auto"
+
+// ParseFormat reads the name of a format: auto, rfc3339, unix-seconds or
+// unix-milliseconds.
+func ParseFormat(name string) (Format, error) {
+	if name == autoName {
+		return FormatAuto, nil
+	}
+	formats := []Format{FormatRFC3339, FormatSeconds, FormatMilliseconds}
+	if f := Format(name); slices.Contains(formats, f) {
+		return f, nil
+	}
+	return "", fmt.Errorf("must be auto, rfc3339, unix-seconds or unix-milliseconds")
+}
+
+// Window is how far a timestamp may lie from now, either way. A nil *Window
+// accepts every timestamp, whatever its text; replays of any age are then
+// stopped by the ledger alone.
+type Window struct {
+	Format Format
+	// Tolerance is the greatest distance that is accepted; zero accepts the very
+	// instant only.
+	Tolerance time.Duration
+}
+
+// Check returns nil if text is a timestamp within the window around now, and
+// an error that wraps [ErrMalformed] or [ErrOutsideWindow] otherwise. It is
+// safe for concurrent use.
+func (w *Window) Check(text string, now time.Time) error {
+	if w == nil {
+		return nil
+	}
+	at, ok := w.Format.parse(text)
+	if !ok {
+		return fmt.Errorf("signature: timestamp: %w", ErrMalformed)
+	}
+	// Compared as instants: a difference of far-apart times would saturate.
+	if at.Before(now.Add(-w.Tolerance)) || at.After(now.Add(w.Tolerance)) {
+		return fmt.Errorf("signature: timestamp: %w", ErrOutsideWindow)
+	}
+	return nil
+}
+
+// Text returns t as a sender writes it in this format; [FormatAuto] writes
+// RFC 3339 with milliseconds.
+func (f Format) Text(t time.Time) string {
+	switch f {
+	case FormatSeconds:
+		return strconv.FormatInt(t.Unix(), 10)
+	case FormatMilliseconds:
+		return strconv.FormatInt(t.UnixMilli(), 10)
+	}
+	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+func (f Format) parse(text string) (time.Time, bool) {
+	digits := digitsOnly(text)
+	switch f {
+	case FormatRFC3339:
+		return parseRFC3339(text)
+	case FormatSeconds:
+		return parseUnix(text, digits, time.Unix)
+	case FormatMilliseconds:
+		return parseUnix(text, digits, fromMilliseconds)
+	}
+	switch {
+	case !digits:
+		return parseRFC3339(text)
+	case len(text) <= 11: // seconds until the year 5138, milliseconds until 1973
+		return parseUnix(text, digits, time.Unix)
+	default:
+		return parseUnix(text, digits, fromMilliseconds)
+	}
+}
+
+func digitsOnly(text string) bool {
+	return text != "" && strings.Trim(text, "0123456789") == ""
+}
+
+func fromMilliseconds(ms, _ int64) time.Time { return time.UnixMilli(ms) }
+
+// parseUnix bounds the digits so that no value can wrap around.
+func parseUnix(text string, digits bool, at func(n, _ int64) time.Time) (time.Time, bool) {
+	if !digits || len(text) > 15 {
+		return time.Time{}, false
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return at(n, 0), err == nil
+}
+
+// parseRFC3339 uses UnmarshalText, which holds to the RFC where time.Parse is
+// lenient.
+func parseRFC3339(text string) (time.Time, bool) {
+	var t time.Time
+	if len(text) > 40 {
+		return t, false
+	}
+	err := t.UnmarshalText([]byte(text))
+	return t, err == nil
+}

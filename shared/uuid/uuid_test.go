@@ -1,0 +1,47 @@
+package uuid_test
+
+import (
+	"strings"
+	"testing"
+
+	"payhook/shared/uuid"
+)
+
+func TestOnlyTheCanonicalTextIsAUUID(t *testing.T) {
+	const good = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"
+	tests := map[string]bool{
+		good:                                    true,
+		strings.ToUpper(good):                   true,
+		"00000000-0000-0000-0000-000000000000":  true,
+		"":                                      false,
+		good[:35]:                               false,
+		good + "0":                              false,
+		" " + good[1:]:                          false,
+		"{" + good[1:35] + "}":                  false,
+		"urn:uuid:" + good:                      false,
+		strings.ReplaceAll(good, "-", ""):       false,
+		"0b7e4c1e03d43-4f26-9c0d-2f1f6a5b7c8d":  false,
+		"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8g":  false,
+		"../../../../v1/keys/aaaa-aaaa-aaaaaa":  false,
+		"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8\n": false,
+	}
+	for text, want := range tests {
+		if got := uuid.Valid(text); got != want {
+			t.Errorf("Valid(%q) = %t, want %t", text, got, want)
+		}
+	}
+}
+
+func TestNewIsValidAndNeverTheSame(t *testing.T) {
+	seen := map[string]bool{}
+	for range 1000 {
+		id := uuid.New()
+		if !uuid.Valid(id) || id[14] != '4' || !strings.ContainsRune("89ab", rune(id[19])) {
+			t.Fatalf("New() = %q, not a version 4 UUID", id)
+		}
+		if seen[id] {
+			t.Fatalf("New() returned %q twice", id)
+		}
+		seen[id] = true
+	}
+}
