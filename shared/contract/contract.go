@@ -117,7 +117,8 @@ func All() []*Setting {
 		BaseURL, AuthURL, TokenManagerID, Authentication,
 		SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
-		KeyExponents, KeyFreshness, KeyMaxAge, UnknownKeyTTL, KeyMissBudget, KeyTimeout,
+		KeyExponents, KeyFreshness, KeyMaxAge, UnknownKeyTTL, KeyMissBudget, KeyTimeout, KeysAuth,
+		Scopes, CredentialEncoding, TokenRefreshPercent, TokenEndpointTimeout, TokenTimeout,
 		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes,
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
 		LogRetentionDays, StackName, Local,
@@ -149,6 +150,8 @@ type Webhook struct {
 	UnknownKeyTTL time.Duration
 	KeyMissBudget int
 	KeyTimeout    time.Duration
+	KeysBearer    bool   // fetching a key needs the access token
+	TokenSecret   string // name or ARN of the secret that holds it; "" unless KeysBearer
 
 	Publishing
 	Timeout time.Duration
@@ -176,7 +179,7 @@ func WebhookSettings() []*Setting {
 	return append([]*Setting{
 		BaseURL, SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
-		KeyExponents, KeyFreshness, KeyMaxAge, UnknownKeyTTL, KeyMissBudget, KeyTimeout, WebhookTimeout,
+		KeyExponents, KeyFreshness, KeyMaxAge, UnknownKeyTTL, KeyMissBudget, KeyTimeout, KeysAuth, WebhookTimeout,
 	}, publishingSettings()...)
 }
 
@@ -196,6 +199,9 @@ func ParseWebhook(getenv func(string) string) (Webhook, error) {
 	w := r.webhook()
 	w.LedgerTable = r.resource(LedgerTableEnv)
 	w.KeysTable = r.resource(KeysTableEnv)
+	if w.KeysBearer {
+		w.TokenSecret = r.resource(TokenSecretEnv)
+	}
 	return w, r.err()
 }
 
@@ -215,8 +221,7 @@ func ParseRedrive(getenv func(string) string) (Redrive, error) {
 type Deployment struct {
 	Webhook        Webhook
 	RedriveTimeout time.Duration
-	AuthURL        *url.URL
-	TokenManagerID string
+	Token          Token
 	Memory         int // MiB
 	Concurrency    int // 0: not reserved
 	LogRetention   int // days
@@ -247,8 +252,7 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		values[s.Key] = r.text(s)
 	}
 	d := Deployment{
-		AuthURL:        r.url(AuthURL),
-		TokenManagerID: r.some(TokenManagerID),
+		Token:          r.token(),
 		Webhook:        r.webhook(),
 		RedriveTimeout: r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
 		Memory:         r.integer(WebhookMemory, 128, 10240),
@@ -336,6 +340,7 @@ func (r *reader) webhook() Webhook {
 		UnknownKeyTTL:   r.duration(UnknownKeyTTL, time.Second, time.Hour),
 		KeyMissBudget:   r.integer(KeyMissBudget, 1, 1000000),
 		KeyTimeout:      r.duration(KeyTimeout, 100*time.Millisecond, time.Minute),
+		KeysBearer:      r.keysBearer(),
 		Publishing:      r.publishing(),
 		Timeout:         r.wholeSeconds(WebhookTimeout, 2*time.Second, 15*time.Minute),
 	}
