@@ -63,6 +63,16 @@ func DecodeDelivery(payload []byte) (Delivery, error) {
 	return w.delivery, nil
 }
 
+// DecodeRawEvent decodes one event as it stands in a delivery, as strictly as
+// [DecodeDelivery]. The event's bytes share raw's memory.
+func DecodeRawEvent(raw []byte) (RawEvent, error) {
+	w := newWalker(raw)
+	if err := w.decode(eventSchema, path{name: "event"}); err != nil {
+		return RawEvent{}, err
+	}
+	return w.delivery.Events[0], nil
+}
+
 // schema is what the interface says of one value.
 type schema struct {
 	kind     jsontext.Kind         // of the value; 't' stands for true and false

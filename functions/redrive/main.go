@@ -1,0 +1,61 @@
+// Redrive is the Lambda function that publishes, on a schedule, what was
+// recorded and did not reach the bus. It reads its settings from the
+// environment, makes the clients once, and hands both to the packages that do
+// the work.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+
+	"payhook/shared/bus"
+	"payhook/shared/contract"
+	"payhook/shared/intake"
+	"payhook/shared/ledger"
+	"payhook/shared/telemetry"
+)
+
+func main() {
+	h, err := wire(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "redrive:", err)
+		os.Exit(1)
+	}
+	lambda.Start(h.Handle)
+}
+
+func wire(ctx context.Context) (*handler, error) {
+	settings, err := contract.ParseRedrive(os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("settings:\n%w", err)
+	}
+	pool := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.MaxIdleConns = 2 * intake.DefaultParallel
+		t.MaxIdleConnsPerHost = intake.DefaultParallel
+	}).WithTimeout(10 * time.Second)
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithHTTPClient(pool))
+	if err != nil {
+		return nil, err
+	}
+	events := eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
+		o.Retryer = aws.NopRetryer{} // package bus tries again, and only what failed
+	})
+	return &handler{
+		redriver: intake.NewRedriver(
+			ledger.New(dynamodb.NewFromConfig(cfg), settings.LedgerTable, ledger.Options{Window: settings.DeduplicationWindow}),
+			bus.New(events, settings.EventBusName, settings.EventSource, bus.Options{MaxBytes: settings.MaxEntryBytes}),
+			intake.Options{Timeout: settings.Timeout, Grace: settings.RedriveGrace},
+		),
+		log: telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME")),
+	}, nil
+}

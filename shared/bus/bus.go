@@ -1,0 +1,222 @@
+// Package bus puts events on an EventBridge bus.
+//
+// It guarantees that the detail of every event is the event's own bytes, that
+// an event is reported as published only if EventBridge gave it an id, and that
+// only what failed is tried again: PutEvents answers 200 with failures inside
+// (AWS, PutEventsResponse).
+package bus
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/smithy-go"
+
+	"payhook/shared/payment"
+)
+
+// API is what of EventBridge the bus needs. A client that tries again itself
+// tries the whole batch; give it one attempt, as this package tries again.
+type API interface {
+	PutEvents(context.Context, *eventbridge.PutEventsInput, ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error)
+}
+
+// MaxEntries is how many entries one PutEvents request takes (AWS, PutEvents).
+const MaxEntries = 10
+
+// DefaultMaxBytes is how many bytes the entries of one PutEvents request may
+// have in all, counted as by Size (AWS, "Calculating PutEvents event entry
+// size").
+const DefaultMaxBytes = 256 << 10
+
+// Options are the knobs of a [Bus]. The zero value of each stands for the
+// default that is named.
+type Options struct {
+	MaxBytes int           // DefaultMaxBytes
+	Attempts int           // how often an entry is tried in all; 4
+	Backoff  time.Duration // the longest first pause, doubled for every further one; 50 ms
+	Parallel int           // how many requests are under way at once; 16
+}
+
+// Bus is an EventBridge event bus. It is safe for concurrent use.
+type Bus struct {
+	client API
+	name   *string
+	source *string
+	opts   Options
+}
+
+// New returns the bus of that name, on which every event has that source.
+func New(client API, name, source string, opts Options) *Bus {
+	if opts.MaxBytes == 0 {
+		opts.MaxBytes = DefaultMaxBytes
+	}
+	if opts.Attempts == 0 {
+		opts.Attempts = 4
+	}
+	if opts.Backoff == 0 {
+		opts.Backoff = 50 * time.Millisecond
+	}
+	if opts.Parallel == 0 {
+		opts.Parallel = 16
+	}
+	return &Bus{client, &name, &source, opts}
+}
+
+// Event is what is put on the bus: detail-type is its eventName, detail its
+// bytes, time its eventTimestamp, and resources names the delivery.
+type Event struct {
+	payment.RawEvent
+	DeliveryID string
+}
+
+// Size returns the size of an event in bytes, as EventBridge counts it.
+func (b *Bus) Size(e Event) int {
+	const timeSize = 14
+	return timeSize + len(*b.source) + len(e.EventName) + len(e.Bytes) + len(e.DeliveryID)
+}
+
+// Fits reports whether an event is small enough for the bus.
+func (b *Bus) Fits(e Event) bool { return b.Size(e) <= b.opts.MaxBytes }
+
+// Publish puts events on the bus, in as few requests as they fit in, several
+// at once, and returns for each nil if it is on the bus, and otherwise why it
+// is not known to be. It stops trying when ctx ends.
+func (b *Bus) Publish(ctx context.Context, events []Event) []error {
+	results := make([]error, len(events))
+	batches := b.batches(events)
+	if len(batches) == 1 {
+		b.publish(ctx, events, batches[0], results)
+		return results
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, b.opts.Parallel)
+	for _, batch := range batches {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			b.publish(ctx, events, batch, results)
+		})
+	}
+	wg.Wait()
+	return results
+}
+
+// batches returns the positions of the events of each request, in order.
+func (b *Bus) batches(events []Event) [][]int {
+	var batches [][]int
+	var batch []int
+	bytes := 0
+	for i, e := range events {
+		size := b.Size(e)
+		if len(batch) == MaxEntries || len(batch) > 0 && bytes+size > b.opts.MaxBytes {
+			batches = append(batches, batch)
+			batch, bytes = nil, 0
+		}
+		batch = append(batch, i)
+		bytes += size
+	}
+	if batch != nil {
+		batches = append(batches, batch)
+	}
+	return batches
+}
+
+// publish puts the events at the positions of one batch on the bus.
+func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results []error) {
+	entries := make([]types.PutEventsRequestEntry, len(batch))
+	for i, position := range batch {
+		entries[i] = b.entry(events[position])
+	}
+	for attempt := 1; ; attempt++ {
+		out, err := b.client.PutEvents(ctx, &eventbridge.PutEventsInput{Entries: entries})
+		again := 0
+		for i, position := range batch {
+			failure, transient := failureAt(out, err, i)
+			results[position] = failure
+			if failure != nil && transient {
+				entries[again], batch[again] = entries[i], position
+				again++
+			}
+		}
+		if again == 0 || attempt == b.opts.Attempts || !pause(ctx, b.opts.Backoff<<(attempt-1)) {
+			return
+		}
+		entries, batch = entries[:again], batch[:again]
+	}
+}
+
+func (b *Bus) entry(e Event) types.PutEventsRequestEntry {
+	entry := types.PutEventsRequestEntry{
+		EventBusName: b.name,
+		Source:       b.source,
+		DetailType:   aws.String(e.EventName),
+		Detail:       aws.String(string(e.Bytes)),
+		Time:         aws.Time(e.EventTimestamp),
+	}
+	if e.DeliveryID != "" {
+		entry.Resources = []string{e.DeliveryID}
+	}
+	return entry
+}
+
+// EntryError is why EventBridge did not take one entry.
+type EntryError struct {
+	Code string // as in ThrottlingException; "" if EventBridge gave no reason
+}
+
+func (e *EntryError) Error() string { return "bus: entry not taken: " + e.Code }
+
+// failureAt returns why the entry at position i of a request is not on the
+// bus, and whether it may help to try again.
+func failureAt(out *eventbridge.PutEventsOutput, err error, i int) (failure error, transient bool) {
+	if err != nil {
+		return err, isTransient(err)
+	}
+	if i >= len(out.Entries) {
+		return &EntryError{}, true
+	}
+	entry := out.Entries[i]
+	if entry.ErrorCode == nil && aws.ToString(entry.EventId) != "" {
+		return nil, false
+	}
+	code := aws.ToString(entry.ErrorCode)
+	switch code {
+	case "", "ThrottlingException", "InternalFailure", "InternalException", "ServiceUnavailable":
+		return &EntryError{code}, true
+	}
+	return &EntryError{code}, false
+}
+
+// isTransient reports whether a failed request may succeed another time:
+// always, unless EventBridge said that the request itself is at fault.
+func isTransient(err error) bool {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return true
+	}
+	switch api.ErrorCode() {
+	case "ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded":
+		return true
+	}
+	return api.ErrorFault() != smithy.FaultClient
+}
+
+// pause waits for up to most, a random part of it so that functions that fail
+// together do not come back together. It reports false if ctx ended.
+func pause(ctx context.Context, most time.Duration) bool {
+	timer := time.NewTimer(rand.N(most))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,414 @@
+// Package intake is the way of a delivery from the wire to the bus, and the
+// only package that knows its order: authenticate, decode, record, publish,
+// mark.
+//
+// It guarantees that nothing is written or published before a delivery was
+// found authentic, and that a delivery is reported as taken only if every one
+// of its events is recorded: what is recorded reaches the bus, by the
+// [Receiver] itself or later by the [Redriver], whatever fails in between.
+//
+// An event reaches the bus twice in one case only: whoever published it died,
+// or lost the answer, after EventBridge took the event and before the ledger
+// says so.
+package intake
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"payhook/shared/bus"
+	"payhook/shared/keys"
+	"payhook/shared/ledger"
+	"payhook/shared/payment"
+	"payhook/shared/signature"
+)
+
+// Outcome is what became of a delivery. Its text is stable: logs and metrics
+// name it.
+type Outcome string
+
+// The outcomes of a delivery.
+const (
+	Accepted Outcome = "accepted" // every event is recorded, now or before
+
+	// Not authentic.
+	SignatureMissing     Outcome = "signature-missing"   // signature, timestamp or key id is missing
+	SignatureRepeated    Outcome = "signature-repeated"  // one of them came more than once
+	SignatureMalformed   Outcome = "signature-malformed" // one of them is malformed
+	TimestampOutside     Outcome = "timestamp-outside-window"
+	KeyUnknown           Outcome = "key-unknown"
+	KeyRefused           Outcome = "key-refused" // the service's key is not one to be used
+	SignatureDoesntMatch Outcome = "signature-mismatch"
+
+	// Authentic, and can't be taken.
+	Invalid  Outcome = "invalid"   // not a delivery of section 2.2
+	TooLarge Outcome = "too-large" // an event is too large for the ledger or the bus
+	Conflict Outcome = "conflict"  // an eventId was seen before with other content
+
+	// Not our answer to give now.
+	KeyUnavailable    Outcome = "key-unavailable"
+	KeyOutOfBudget    Outcome = "key-out-of-budget"
+	LedgerUnavailable Outcome = "ledger-unavailable" // an event could not be recorded
+	OutOfTime         Outcome = "out-of-time"        // an event could not be recorded in time
+)
+
+// Delivery is a webhook as it came over the wire.
+type Delivery struct {
+	Payload  []byte            // as received, not decoded in any way
+	Headers  map[string]string // names of any case; repeated headers joined by commas
+	RawQuery string            // without the question mark
+}
+
+// Result says what became of a delivery, and how.
+type Result struct {
+	Outcome Outcome
+	// Err is the cause of an outcome other than Accepted and Conflict. It wraps
+	// an error of the package that found it, and holds nothing of the delivery.
+	Err error
+
+	KeyID      string // once it is known to be a UUID
+	DeliveryID string // once the delivery is known to be authentic
+	Key        keys.Found
+	Refetched  bool // the signature verified, or not, with a key fetched anew
+
+	Events     int // in the delivery
+	Recorded   int // new
+	Duplicates int // recorded before
+	Conflicts  int // seen before with other content
+	TooLarge   int // too large for the ledger or the bus
+	Unrecorded int // not known to be recorded
+	Published  int // new, on the bus, and marked so
+	Pending    int // new, left to redrive
+	Unmarked   int // on the bus and not marked so: redrive publishes them again
+
+	Steps Steps
+}
+
+// Steps is how long each step took.
+type Steps struct {
+	Authenticate, Decode, Record, Publish, Mark time.Duration
+}
+
+// Keys finds keys by their ids. [keys.Cache] does.
+type Keys interface {
+	Lookup(ctx context.Context, id string) (keys.Found, error)
+	Refetch(ctx context.Context, id string, failed keys.Found) (keys.Found, error)
+}
+
+// Options are the knobs of a [Receiver] and of a [Redriver]. The zero value of
+// each stands for the default that is named.
+type Options struct {
+	// Timeout is assumed where the context has no deadline; 30 seconds.
+	Timeout time.Duration
+	// Margin is kept free before the deadline, to give the answer in; 1 second,
+	// and at most a quarter of the time that is left at the start.
+	Margin time.Duration
+	// Grace is how long after the deadline of whoever holds an event nobody else
+	// touches it: more than two clocks can differ; 30 seconds.
+	Grace time.Duration
+	// Patience is how long a receiver tries to reach the bus; 5 seconds. What is
+	// not on the bus by then is left to redrive.
+	Patience time.Duration
+	// Parallel is how many calls of the ledger are under way at once; 128.
+	Parallel int
+	Now      func() time.Time // time.Now
+}
+
+func (o *Options) setDefaults() {
+	for _, d := range []struct {
+		option *time.Duration
+		value  time.Duration
+	}{
+		{&o.Timeout, 30 * time.Second},
+		{&o.Margin, time.Second},
+		{&o.Grace, 30 * time.Second},
+		{&o.Patience, 5 * time.Second},
+	} {
+		if *d.option == 0 {
+			*d.option = d.value
+		}
+	}
+	if o.Parallel == 0 {
+		o.Parallel = DefaultParallel
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+// DefaultParallel is how many calls of the ledger are under way at once. A
+// client should keep as many connections.
+const DefaultParallel = 128
+
+// Receiver takes deliveries. It is safe for concurrent use.
+type Receiver struct {
+	scheme signature.Scheme
+	window *signature.Window
+	keys   Keys
+	ledger *ledger.Ledger
+	bus    *bus.Bus
+	opts   Options
+}
+
+// NewReceiver returns a receiver of deliveries whose proof travels by scheme
+// and is not older than window allows.
+func NewReceiver(scheme signature.Scheme, window *signature.Window, keys Keys, ledger *ledger.Ledger, bus *bus.Bus, opts Options) *Receiver {
+	opts.setDefaults()
+	return &Receiver{scheme, window, keys, ledger, bus, opts}
+}
+
+// Receive takes a delivery. It returns before ctx's deadline, early enough to
+// give the answer.
+func (r *Receiver) Receive(ctx context.Context, d Delivery) (result Result) {
+	start := r.opts.Now()
+	deadline, work := r.opts.deadlines(ctx, start)
+	ctx, cancel := context.WithDeadline(ctx, work)
+	defer cancel()
+
+	err := r.authenticate(ctx, d, start, &result)
+	result.Steps.Authenticate = r.opts.Now().Sub(start)
+	if err != nil {
+		result.Outcome, result.Err = outcomeOf(err), err
+		return result
+	}
+
+	decoding := r.opts.Now()
+	delivery, err := payment.DecodeDelivery(d.Payload)
+	result.Steps.Decode = r.opts.Now().Sub(decoding)
+	if err != nil {
+		result.Outcome, result.Err = Invalid, err
+		return result
+	}
+	result.DeliveryID = delivery.DeliveryID
+	result.Events = len(delivery.Events)
+
+	recorded := r.record(ctx, delivery, deadline.Add(r.opts.Grace), &result)
+	p := publisher{r.ledger, r.bus, r.opts}
+	done := p.publish(ctx, recorded, min(r.opts.Patience, work.Sub(r.opts.Now())))
+	result.Published, result.Pending, result.Unmarked = done.marked, done.pending, done.unmarked
+	result.Steps.Publish, result.Steps.Mark = done.publishing, done.marking
+	return result
+}
+
+// deadlines returns when the invocation ends, and when work for it does.
+func (o *Options) deadlines(ctx context.Context, now time.Time) (deadline, work time.Time) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = now.Add(o.Timeout)
+	}
+	return deadline, deadline.Add(-min(o.Margin, deadline.Sub(now)/4))
+}
+
+// authenticate returns nil if d was signed by the holder of the key that it
+// names, within the window.
+func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time, result *Result) error {
+	proof, err := r.scheme.Extract(d.Headers, d.RawQuery)
+	if err != nil {
+		return err
+	}
+	// What costs nothing comes first.
+	if err := r.window.Check(proof.Timestamp, now); err != nil {
+		return err
+	}
+	found, err := r.keys.Lookup(ctx, proof.KeyID)
+	result.Key = found
+	if !errors.Is(err, keys.ErrMalformedID) {
+		result.KeyID = proof.KeyID
+	}
+	if err != nil {
+		return err
+	}
+	err = signature.Verify(found.Key, d.Payload, proof)
+	if err == nil {
+		return nil
+	}
+	// The service may have put another key under the same id.
+	again, refetchErr := r.keys.Refetch(ctx, proof.KeyID, found)
+	result.Key.TableFailed = found.TableFailed || again.TableFailed
+	if refetchErr != nil || again.Key == nil {
+		// With the key that we have it does not verify, and there is no other.
+		return err
+	}
+	result.Key, result.Refetched = again, true
+	return signature.Verify(again.Key, d.Payload, proof)
+}
+
+// outcomeOf is the one table from errors of authentication to outcomes.
+func outcomeOf(err error) Outcome {
+	for _, row := range []struct {
+		err     error
+		outcome Outcome
+	}{
+		{signature.ErrMissing, SignatureMissing},
+		{signature.ErrRepeated, SignatureRepeated},
+		{signature.ErrMalformed, SignatureMalformed},
+		{signature.ErrOutsideWindow, TimestampOutside},
+		{signature.ErrMismatch, SignatureDoesntMatch},
+		{keys.ErrMalformedID, SignatureMalformed},
+		{keys.ErrUnknown, KeyUnknown},
+		{keys.ErrOutOfBudget, KeyOutOfBudget},
+	} {
+		if errors.Is(err, row.err) {
+			return row.outcome
+		}
+	}
+	var refused *keys.PolicyError
+	if errors.As(err, &refused) {
+		return KeyRefused
+	}
+	return KeyUnavailable
+}
+
+// errOutOfTime is the cause of an event that was not even tried.
+var errOutOfTime = errors.New("intake: out of time")
+
+// record writes down every event of a delivery, all at once, and returns those
+// that are new. It settles the outcome.
+func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due time.Time, result *Result) []ledger.Entry {
+	start := r.opts.Now()
+	defer func() { result.Steps.Record = r.opts.Now().Sub(start) }()
+
+	entries := r.entries(delivery, start, result)
+	holder := ledger.NewHolder()
+	outcomes := make([]ledger.Outcome, len(entries))
+	failures := make([]error, len(entries))
+	each(len(entries), r.opts.Parallel, func(i int) {
+		if ctx.Err() != nil {
+			failures[i] = errOutOfTime
+			return
+		}
+		outcomes[i], failures[i] = r.ledger.Record(ctx, entries[i], holder, due)
+	})
+
+	recorded := entries[:0]
+	for i, e := range entries {
+		switch {
+		case failures[i] != nil:
+			result.Unrecorded++
+			result.Err = failures[i]
+		case outcomes[i] == ledger.Recorded:
+			recorded = append(recorded, e)
+		case outcomes[i] == ledger.Duplicate:
+			result.Duplicates++
+		default:
+			result.Conflicts++
+		}
+	}
+	result.Recorded = len(recorded)
+	switch {
+	case result.Unrecorded > 0 && ctx.Err() != nil:
+		result.Outcome = OutOfTime
+	case result.Unrecorded > 0:
+		result.Outcome = LedgerUnavailable
+	case result.TooLarge > 0:
+		result.Outcome = TooLarge
+	case result.Conflicts > 0:
+		result.Outcome = Conflict
+	default:
+		result.Outcome = Accepted
+	}
+	return recorded
+}
+
+// entries returns what is to be recorded of a delivery: each eventId once, and
+// nothing that neither ledger nor bus can take.
+func (r *Receiver) entries(delivery payment.Delivery, now time.Time, result *Result) []ledger.Entry {
+	entries := make([]ledger.Entry, 0, len(delivery.Events))
+	seen := make(map[string]ledger.Digest, len(delivery.Events))
+	for _, event := range delivery.Events {
+		id, digest := ledger.Key(event.EventID), ledger.DigestOf(event.Bytes)
+		first, again := seen[id]
+		switch {
+		case again && first == digest:
+			result.Duplicates++
+			continue
+		case again:
+			result.Conflicts++
+			continue
+		}
+		seen[id] = digest
+		if len(event.Bytes) > ledger.MaxEventBytes || !r.bus.Fits(bus.Event{RawEvent: event, DeliveryID: delivery.DeliveryID}) {
+			result.TooLarge++
+			continue
+		}
+		entries = append(entries, ledger.Entry{
+			EventID: id, DeliveryID: delivery.DeliveryID, Digest: digest, RecordedAt: now, Event: event,
+		})
+	}
+	return entries
+}
+
+// publisher puts recorded events on the bus, for receiver and redriver alike.
+type publisher struct {
+	ledger *ledger.Ledger
+	bus    *bus.Bus
+	opts   Options
+}
+
+type published struct {
+	marked   int // on the bus, and marked so
+	unmarked int // on the bus, and not marked so
+	pending  int // not known to be on the bus
+
+	publishing, marking time.Duration
+}
+
+// publish puts entries on the bus, which the caller must hold in the ledger,
+// and marks them. It tries to reach the bus for as long as patience, and keeps
+// a part of it for the marks: an event that is on the bus without a mark is
+// published again.
+func (p publisher) publish(ctx context.Context, entries []ledger.Entry, patience time.Duration) (done published) {
+	if len(entries) == 0 {
+		return done
+	}
+	start := p.opts.Now()
+	events := make([]bus.Event, len(entries))
+	for i, e := range entries {
+		events[i] = bus.Event{RawEvent: e.Event, DeliveryID: e.DeliveryID}
+	}
+	publishing, cancel := context.WithTimeout(ctx, patience*3/4)
+	failures := p.bus.Publish(publishing, events)
+	cancel()
+	done.publishing = p.opts.Now().Sub(start)
+
+	start = p.opts.Now()
+	unmarked := make([]bool, len(entries))
+	each(len(entries), p.opts.Parallel, func(i int) {
+		if failures[i] == nil {
+			unmarked[i] = p.ledger.MarkPublished(ctx, entries[i]) != nil
+		}
+	})
+	for i := range entries {
+		switch {
+		case failures[i] != nil:
+			done.pending++
+		case unmarked[i]:
+			done.unmarked++
+		default:
+			done.marked++
+		}
+	}
+	done.marking = p.opts.Now().Sub(start)
+	return done
+}
+
+// each calls do for every number under n, up to parallel at once, and returns
+// when all calls have.
+func each(n, parallel int, do func(i int)) {
+	if n == 1 {
+		do(0)
+		return
+	}
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for i := range n {
+		g.Go(func() error {
+			do(i)
+			return nil
+		})
+	}
+	_ = g.Wait() // do returns no error
+}

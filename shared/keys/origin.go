@@ -1,0 +1,93 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"payhook/shared/uuid"
+)
+
+// maxAnswer is the most that is read of an answer of the key service, in bytes.
+const maxAnswer = 64 << 10
+
+// Origin is the payment service's key lookup (section 4.2 of the interface).
+type Origin struct {
+	client  *http.Client
+	baseURL *url.URL
+	timeout time.Duration
+}
+
+// NewOrigin returns the key lookup at {baseURL}/v1/keys/{keyId}. Each lookup
+// takes at most timeout. Redirects are refused whatever client does: keys come
+// from the host that the operator named, or not at all.
+func NewOrigin(client *http.Client, baseURL *url.URL, timeout time.Duration) *Origin {
+	c := *client
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Origin{client: &c, baseURL: baseURL, timeout: timeout}
+}
+
+// Fetch returns the text that the service answers for a key id. The error
+// wraps [ErrUnknown] if the service says that there is no such key,
+// [ErrUnavailable] if it says anything else than a key or nothing at all, and
+// [ErrMalformedID] if id is no UUID. It is safe for concurrent use.
+func (o *Origin) Fetch(ctx context.Context, id string) ([]byte, error) {
+	if !uuid.Valid(id) {
+		return nil, fmt.Errorf("keys: %w", ErrMalformedID)
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.baseURL.JoinPath("v1", "keys", id).String(), nil)
+	if err != nil {
+		return nil, unavailable("request", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := o.client.Do(req)
+	if err != nil {
+		return nil, unavailable("request", err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound, http.StatusGone:
+		return nil, fmt.Errorf("keys: origin: %w", ErrUnknown)
+	default:
+		return nil, unavailable(fmt.Sprintf("status %d", resp.StatusCode), nil)
+	}
+	if !isJSON(resp.Header.Get("Content-Type")) {
+		return nil, unavailable("content type is not JSON", nil)
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return nil, unavailable("answer", err)
+	}
+	if len(text) > maxAnswer {
+		return nil, unavailable("answer is larger than 64 KiB", nil)
+	}
+	return text, nil
+}
+
+func unavailable(what string, err error) error {
+	if err != nil {
+		// The URL is the operator's own; what is worth reading is the cause.
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		return fmt.Errorf("keys: origin: %s: %w: %w", what, ErrUnavailable, err)
+	}
+	return fmt.Errorf("keys: origin: %s: %w", what, ErrUnavailable)
+}
+
+// isJSON accepts application/json and every type of JSON syntax, such as
+// application/jwk+json (RFC 7517, section 8.5.1; RFC 6839, section 3.1).
+func isJSON(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))
+}

@@ -1,0 +1,43 @@
+package keys
+
+import "math/big"
+
+// hasROCAFingerprint reports whether n looks like a product of primes made by
+// the library of CVE-2017-15361. Its primes are k*M + (65537^a mod M) for a
+// product M of the first primes, so n modulo each of these small primes is a
+// power of 65537. A sound modulus passes for one of them about once in 2^27
+// (Nemec et al., "The Return of Coppersmith's Attack", CCS 2017, section 4).
+func hasROCAFingerprint(n *big.Int) bool {
+	// One big division; the rest is arithmetic on words.
+	var residue, word, prime big.Int
+	residue.Mod(n, rocaProduct)
+	for i, p := range rocaPrimes {
+		prime.SetInt64(int64(p))
+		if !rocaPowers[i][word.Mod(&residue, &prime).Int64()] {
+			return false
+		}
+	}
+	return true
+}
+
+// rocaPrimes are the odd primes in M for the smallest keys of that library,
+// and so in M for all of them.
+var rocaPrimes = []int{
+	3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73,
+	79, 83, 89, 97, 101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167,
+}
+
+// rocaPowers holds, for each prime, which residues are powers of 65537;
+// rocaProduct is the product of the primes.
+var rocaPowers, rocaProduct = func() (powers [][]bool, product *big.Int) {
+	product = big.NewInt(1)
+	for _, p := range rocaPrimes {
+		is := make([]bool, p)
+		for power := 1; !is[power]; power = power * 65537 % p {
+			is[power] = true
+		}
+		powers = append(powers, is)
+		product.Mul(product, big.NewInt(int64(p)))
+	}
+	return powers, product
+}()

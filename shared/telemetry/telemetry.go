@@ -1,0 +1,143 @@
+// Package telemetry writes what a function has to say: JSON lines on which
+// CloudWatch Logs can be queried, and metrics in the same lines.
+//
+// It guarantees one line for each outcome, with stable names, and errors told
+// by their kind: what AWS says of a failure may name accounts and resources,
+// and stays out.
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/smithy-go"
+)
+
+// Namespace is the CloudWatch namespace of all metrics.
+const Namespace = "Payhook"
+
+// dimension is the one dimension of every metric: the Lambda function's name.
+const dimension = "FunctionName"
+
+// Unit is the unit of a metric (AWS, MetricDatum).
+type Unit string
+
+// The units that are used.
+const (
+	Count        Unit = "Count"
+	Milliseconds Unit = "Milliseconds"
+	Seconds      Unit = "Seconds"
+)
+
+// Metric is one figure of an outcome line.
+type Metric struct {
+	Name string
+	Unit Unit
+}
+
+// Value is what a metric is in one outcome line.
+type Value struct {
+	Metric Metric
+	Value  float64
+}
+
+// Log writes JSON lines. It is safe for concurrent use.
+type Log struct {
+	logger   *slog.Logger
+	function string
+}
+
+// New returns a log that writes to w. function is the name of the Lambda
+// function, by which its metrics are told apart.
+func New(w io.Writer, function string) *Log {
+	return &Log{slog.New(withRequestID{slog.NewJSONHandler(w, nil)}), function}
+}
+
+// Logger returns the logger for lines without metrics.
+func (l *Log) Logger() *slog.Logger { return l.logger }
+
+// Outcome writes one line with attrs and the values of metrics, which
+// CloudWatch takes from the line (AWS, "Specification: Embedded metric
+// format"). The Lambda request id stands on every line.
+func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, values []Value, attrs ...slog.Attr) {
+	all := make([]slog.Attr, 0, len(attrs)+len(values)+2)
+	all = append(all, attrs...)
+	for _, v := range values {
+		all = append(all, slog.Float64(v.Metric.Name, v.Value))
+	}
+	all = append(all, slog.String(dimension, l.function), slog.Any("_aws", directive(values)))
+	l.logger.LogAttrs(ctx, level, msg, all...)
+}
+
+// directive is the _aws member, which tells CloudWatch which members of the
+// line are metrics.
+type directive []Value
+
+// MarshalJSON writes the directive with the present as its timestamp.
+func (d directive) MarshalJSON() ([]byte, error) {
+	b := make([]byte, 0, 256+64*len(d))
+	b = fmt.Appendf(b, `{"Timestamp":%d,"CloudWatchMetrics":[{"Namespace":%q,"Dimensions":[[%q]],"Metrics":[`,
+		time.Now().UnixMilli(), Namespace, dimension)
+	for i, v := range d {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"Name":"`...)
+		b = append(b, v.Metric.Name...)
+		b = append(b, `","Unit":"`...)
+		b = append(b, v.Metric.Unit...)
+		b = append(b, `"}`...)
+	}
+	return append(b, `]}]}`...), nil
+}
+
+// Milli returns a duration as a number of milliseconds.
+func Milli(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// Cause returns what may be told of an error: of what AWS answered the
+// operation and the error's code, and of everything else its text.
+func Cause(err error) string {
+	if err == nil {
+		return ""
+	}
+	var operation *smithy.OperationError
+	if !errors.As(err, &operation) {
+		return err.Error()
+	}
+	what := operation.Service() + " " + operation.Operation() + ": "
+	var api smithy.APIError
+	switch {
+	case errors.As(err, &api):
+		return what + api.ErrorCode()
+	case errors.Is(err, context.DeadlineExceeded):
+		return what + "out of time"
+	case errors.Is(err, context.Canceled):
+		return what + "canceled"
+	default:
+		return what + "no answer"
+	}
+}
+
+// withRequestID puts the Lambda request id on every line.
+type withRequestID struct{ slog.Handler }
+
+func (h withRequestID) Handle(ctx context.Context, r slog.Record) error {
+	if lc, ok := lambdacontext.FromContext(ctx); ok {
+		r.AddAttrs(slog.String("requestId", lc.AwsRequestID))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h withRequestID) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return withRequestID{h.Handler.WithAttrs(attrs)}
+}
+
+func (h withRequestID) WithGroup(name string) slog.Handler {
+	return withRequestID{h.Handler.WithGroup(name)}
+}
+
