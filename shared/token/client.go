@@ -1,0 +1,103 @@
+package token
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// NewClient returns a client of the service's protected APIs: what section 4.4
+// of the interface asks of every request is put on by it.
+//
+//	reader := token.NewReader(secretsmanager.NewFromConfig(cfg), secretID, token.ReaderOptions{})
+//	client := token.NewClient(reader, baseURL)
+//
+// It has no timeout of its own: give each request a context with one, or set
+// the client's.
+func NewClient(reader *Reader, baseURL *url.URL) *http.Client {
+	return &http.Client{Transport: NewTransport(reader, baseURL, nil)}
+}
+
+// Transport is an [http.RoundTripper] that puts Authorization: Bearer and
+// Content-Type: application/json on every request to one scheme, host and
+// port, and passes on every other request as it is: a redirect to another host
+// takes no token along. It is safe for concurrent use.
+//
+// When the service answers 401, the token that was used is dropped; if the
+// secret holds another one, and the request's body can be had again
+// (http.Request.GetBody, or no body), the request is sent once more.
+type Transport struct {
+	reader *Reader
+	origin string
+	base   http.RoundTripper
+}
+
+// NewTransport returns a Transport for the scheme, host and port of baseURL;
+// its path does not count. A nil base stands for Go's default with TLS 1.2 or
+// newer.
+func NewTransport(reader *Reader, baseURL *url.URL, base http.RoundTripper) *Transport {
+	if base == nil {
+		base = newTransport()
+	}
+	return &Transport{reader, origin(baseURL), base}
+}
+
+// RoundTrip implements [http.RoundTripper]. Its errors are those of
+// [Reader.TokenContext] and of the base.
+func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if origin(request.URL) != t.origin {
+		return t.base.RoundTrip(request)
+	}
+	used, err := t.reader.bearer(request.Context())
+	if err != nil {
+		closeBody(request)
+		return nil, err
+	}
+	response, err := t.base.RoundTrip(authorized(request, used))
+	if err != nil || response.StatusCode != http.StatusUnauthorized {
+		return response, err
+	}
+	t.reader.drop(used.AccessToken)
+	other, err := t.reader.bearer(request.Context())
+	if err != nil || other.AccessToken.Equal(used.AccessToken) {
+		return response, nil
+	}
+	again := authorized(request, other)
+	if request.Body != nil && request.Body != http.NoBody {
+		if request.GetBody == nil {
+			return response, nil
+		}
+		if again.Body, err = request.GetBody(); err != nil {
+			return response, nil
+		}
+	}
+	// Read to its end, a short answer leaves its connection usable.
+	_, _ = io.CopyN(io.Discard, response.Body, maxAnswer)
+	_ = response.Body.Close()
+	return t.base.RoundTrip(again)
+}
+
+// authorized returns a copy of a request, which a RoundTripper must not change,
+// with the two headers on it.
+func authorized(request *http.Request, b Bearer) *http.Request {
+	r := request.Clone(request.Context())
+	r.Header.Set("Authorization", bearerType+" "+b.AccessToken.Reveal())
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
+
+func closeBody(request *http.Request) {
+	if request.Body != nil {
+		_ = request.Body.Close()
+	}
+}
+
+// origin returns scheme, host and port (RFC 6454, section 4).
+func origin(u *url.URL) string {
+	scheme, port := strings.ToLower(u.Scheme), u.Port()
+	if port == "" {
+		port = map[string]string{"https": "443", "http": "80"}[scheme]
+	}
+	return scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
+}

@@ -1,0 +1,77 @@
+package token
+
+import (
+	"context"
+	"net/url"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Credentials are what the service's operator gave to the client (section 5.1
+// of the interface).
+type Credentials struct {
+	ClientID     string
+	ClientSecret Secret
+}
+
+// CredentialsError says why the secret with the client credentials can't be
+// used. It is what a [Refresher] reports until someone has filled that secret.
+type CredentialsError struct {
+	Problem string // holds nothing of the secret
+}
+
+func (e *CredentialsError) Error() string {
+	return "token: " + credentialsSecret + " " + e.Problem + `; put {"client_id": "...", "client_secret": "..."} into it`
+}
+
+// credentials reads the secret that the operator of the client fills. Its
+// errors are [*CredentialsError] and [*SecretError].
+func credentials(ctx context.Context, secrets Getter, id string) (Credentials, error) {
+	text, ok, err := value(ctx, secrets, credentialsSecret, id)
+	switch {
+	case err != nil:
+		return Credentials{}, err
+	case !ok || strings.TrimSpace(text) == "":
+		return Credentials{}, &CredentialsError{"has no value yet"}
+	}
+	var v struct {
+		ClientID     jsontext.Value `json:"client_id"`
+		ClientSecret jsontext.Value `json:"client_secret"`
+	}
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return Credentials{}, &CredentialsError{"does not hold one JSON object in which each name occurs once"}
+	}
+	clientID, ok := stringOf(v.ClientID)
+	if !ok || clientID == "" {
+		return Credentials{}, &CredentialsError{"has no client_id that is a text"}
+	}
+	clientSecret, ok := stringOf(v.ClientSecret)
+	if !ok || clientSecret == "" {
+		return Credentials{}, &CredentialsError{"has no client_secret that is a text"}
+	}
+	return Credentials{clientID, NewSecret(clientSecret)}, nil
+}
+
+// basic returns user and password for HTTP Basic: literally (RFC 7617), or
+// form-encoded first (RFC 6749, section 2.3.1).
+func (c Credentials) basic(formEncoded bool) (user, password string, err error) {
+	user, password = c.ClientID, c.ClientSecret.Reveal()
+	if formEncoded {
+		return url.QueryEscape(user), url.QueryEscape(password), nil
+	}
+	// RFC 7617, section 2, refuses these. A line break at the end of a pasted
+	// secret is the one that happens.
+	switch {
+	case strings.Contains(user, ":"):
+		return "", "", &CredentialsError{"has a client_id with a colon, which HTTP Basic can't carry literally"}
+	case strings.ContainsFunc(user, isControl):
+		return "", "", &CredentialsError{"has a client_id with a control character, such as a line break at its end"}
+	case strings.ContainsFunc(password, isControl):
+		return "", "", &CredentialsError{"has a client_secret with a control character, such as a line break at its end"}
+	}
+	return user, password, nil
+}
+
+func isControl(r rune) bool { return r < 0x20 || r == 0x7F }

@@ -1,0 +1,191 @@
+package token
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/oauth2"
+)
+
+// Reader hands out the token that a [Refresher] keeps in Secrets Manager. It
+// is an oauth2.TokenSource, and safe for concurrent use.
+//
+// It keeps the token in memory and reads the secret again in the token's last
+// minute (or the last quarter of its life, if that is shorter), by when a newer
+// one should be there; until there is, the old one is handed out. No token is
+// handed out in its last 5 seconds (or the last tenth of its life, if that is
+// shorter): a request needs time to arrive, and the clock that wrote the expiry
+// may be ahead of this one by as much.
+//
+// However many callers there are, one read of the secret is under way at a
+// time, and what it came to holds for a second: a token that has expired, or
+// Secrets Manager being down, costs one read a second, not one a request.
+type Reader struct {
+	secrets Getter
+	id      string
+	now     func() time.Time
+	timeout time.Duration
+
+	reading chan struct{} // holds one element while the secret is being read
+
+	mu           sync.Mutex
+	held         *Bearer
+	next         time.Time // when to look for a newer token than held
+	failure      error     // of the last read; holds until failureUntil
+	failureUntil time.Time
+	refused      Secret // the token that was dropped last
+	refusedUntil time.Time
+}
+
+// ReaderOptions are what a [Reader] can be told beyond where the secret is.
+type ReaderOptions struct {
+	Timeout time.Duration    // of one read of the secret, the SDK's own retries included; zero: 5 s
+	Now     func() time.Time // nil: time.Now
+}
+
+// NewReader returns a reader of the secret with that name or ARN. The one
+// permission that it needs is secretsmanager:GetSecretValue on that secret.
+func NewReader(secrets Getter, secretID string, o ReaderOptions) *Reader {
+	if o.Timeout == 0 {
+		o.Timeout = 5 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Reader{
+		secrets: secrets,
+		id:      secretID,
+		now:     o.Now,
+		timeout: o.Timeout,
+		reading: make(chan struct{}, 1),
+	}
+}
+
+// remember is how long what a read came to holds, if it is not a token with
+// life enough.
+const remember = time.Second
+
+// notAfter is the time from which on a token is not handed out any more.
+func (b Bearer) notAfter() time.Time {
+	return b.ExpiresAt.Add(-min(5*time.Second, b.Lifetime()/10))
+}
+
+// lookAgain is the time from which on there should be a newer token.
+func (b Bearer) lookAgain() time.Time {
+	return b.ExpiresAt.Add(-min(time.Minute, b.Lifetime()/4))
+}
+
+// Token returns the token, as oauth2.TokenSource asks. Its errors wrap
+// [ErrNone], [ErrUnreadable], [ErrExpired] or [*SecretError].
+//
+// oauth2.Token is a plain struct: who prints one prints the token.
+func (r *Reader) Token() (*oauth2.Token, error) { return r.TokenContext(context.Background()) }
+
+// TokenContext is [Reader.Token] for as long as ctx allows; then it returns the
+// context's error.
+func (r *Reader) TokenContext(ctx context.Context) (*oauth2.Token, error) {
+	b, err := r.bearer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &oauth2.Token{AccessToken: b.AccessToken.Reveal(), TokenType: bearerType, Expiry: b.ExpiresAt}, nil
+}
+
+// Drop forgets a token that the service refused, so that the next call reads
+// the secret again. It does nothing if another token is held by now, or if the
+// same one was dropped within the last second: then the secret holds no other,
+// and reading it for each refusal would not change that.
+func (r *Reader) Drop(accessToken string) { r.drop(NewSecret(accessToken)) }
+
+func (r *Reader) drop(access Secret) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	if r.held == nil || !r.held.AccessToken.Equal(access) || r.refused.Equal(access) && now.Before(r.refusedUntil) {
+		return
+	}
+	r.held = nil
+	r.refused, r.refusedUntil = access, now.Add(remember)
+}
+
+func (r *Reader) bearer(ctx context.Context) (Bearer, error) {
+	held, err, settled := r.recall()
+	if settled {
+		return held, err
+	}
+	if held.AccessToken != (Secret{}) {
+		// Someone else is looking for a newer one: this one is good meanwhile.
+		select {
+		case r.reading <- struct{}{}:
+		default:
+			return held, nil
+		}
+	} else {
+		select {
+		case r.reading <- struct{}{}:
+		case <-ctx.Done():
+			return Bearer{}, fmt.Errorf("token: %w", ctx.Err())
+		}
+	}
+	defer func() { <-r.reading }()
+	// Who held the place before may have brought what is wanted.
+	if held, err, settled := r.recall(); settled {
+		return held, err
+	}
+	return r.read(ctx)
+}
+
+// recall returns what is known without a read, and whether that settles it. If
+// it does not, the token may still be one that can be handed out.
+func (r *Reader) recall() (b Bearer, err error, settled bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	if r.held != nil && now.Before(r.held.notAfter()) {
+		return *r.held, nil, now.Before(r.next)
+	}
+	if r.failure != nil && now.Before(r.failureUntil) {
+		return Bearer{}, r.failure, true
+	}
+	return Bearer{}, nil, false
+}
+
+// read reads the secret for whoever is waiting.
+func (r *Reader) read(ctx context.Context) (Bearer, error) {
+	limited, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	b, err := bearer(limited, r.secrets, r.id)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.now()
+	if err == nil && !now.Before(b.notAfter()) {
+		err = ErrExpired
+	}
+	if err == nil {
+		r.held, r.next, r.failure = &b, later(b.lookAgain(), now.Add(remember)), nil
+		return b, nil
+	}
+	if r.held != nil && now.Before(r.held.notAfter()) {
+		r.next = now.Add(remember)
+		return *r.held, nil
+	}
+	if _, named := errors.AsType[*SecretError](err); !named {
+		err = fmt.Errorf("token: %w", err)
+	}
+	// That this caller gave up says nothing to the next.
+	if ctx.Err() == nil {
+		r.failure, r.failureUntil = err, now.Add(remember)
+	}
+	return Bearer{}, err
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,192 @@
+// Package token keeps a valid OAuth 2.0 access token in AWS Secrets Manager,
+// and puts it on requests.
+//
+// It guarantees that no token is handed out past its expiry, that a token that
+// is still valid is never replaced by nothing, and that client secret and token
+// leave it on two ways only: to the token endpoint and to the service's own
+// host. No error, and nothing that prints or logs a value of this package,
+// shows either.
+//
+// A [Refresher] runs on a schedule and calls the [Endpoint] when the stored
+// token has to be replaced. Everyone else has a [Reader], which is an
+// oauth2.TokenSource, or the [http.Client] of [NewClient] over it.
+//
+// An expiry is the time before the request for the token was sent, plus
+// expires_in: earlier than the service's own by the time the answer took. It is
+// kept inside the secret, so that a reader knows when to look again. Between
+// the clock that wrote it and the clock that reads it, 5 seconds or a tenth of
+// the token's lifetime, whichever is less, may lie.
+package token
+
+import (
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Why there is no token to hand out.
+var (
+	// ErrNone: the secret does not exist or has no value yet.
+	ErrNone = errors.New("there is no token yet")
+	// ErrUnreadable: the secret's value is not one that a Refresher wrote.
+	ErrUnreadable = errors.New("the stored value is no token")
+	// ErrExpired: the stored token has expired, or is about to.
+	ErrExpired = errors.New("the stored token has expired")
+)
+
+// Secret is a text that does not show itself: printed, logged or marshaled, it
+// is "[redacted]". The zero value is the empty text. It is safe for concurrent
+// use.
+type Secret struct {
+	// Behind a pointer, since fmt does not ask the methods of a field that is
+	// not exported, and would print a string.
+	text *string
+}
+
+// NewSecret returns text as a Secret.
+func NewSecret(text string) Secret { return Secret{&text} }
+
+// Reveal returns the text.
+func (s Secret) Reveal() string {
+	if s.text == nil {
+		return ""
+	}
+	return *s.text
+}
+
+// Equal reports whether both are the same text, in a time that depends on its
+// length only.
+func (s Secret) Equal(other Secret) bool {
+	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
+}
+
+const redacted = "[redacted]"
+
+// Format implements [fmt.Formatter]: every verb writes "[redacted]".
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
+
+// String returns "[redacted]".
+func (s Secret) String() string { return redacted }
+
+// LogValue returns "[redacted]".
+func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText returns "[redacted]".
+func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// Bearer is an access token (section 2.1 of the payment service's interface)
+// as it is stored.
+type Bearer struct {
+	AccessToken Secret
+	IssuedAt    time.Time // before the request for it was sent
+	ExpiresAt   time.Time
+}
+
+// Lifetime returns how long the token lives in all.
+func (b Bearer) Lifetime() time.Duration { return b.ExpiresAt.Sub(b.IssuedAt) }
+
+// same reports whether b is the token that other is, with the same expiry. Two
+// answers about one token differ by what they took on their way, and by the
+// fraction of a second that expires_in does not show.
+func (b Bearer) same(other Bearer) bool {
+	return b.AccessToken.Equal(other.AccessToken) && b.ExpiresAt.Sub(other.ExpiresAt).Abs() < 30*time.Second
+}
+
+// maxLifetime is the longest lifetime that is believed. A wrong one, such as an
+// expiry in Unix time or one in milliseconds, would keep a dead token in use.
+const maxLifetime = 366 * 24 * time.Hour
+
+// maxTokenLength is the longest access token that is accepted, in bytes: far
+// more than a server takes in a header, and less than a secret can hold.
+const maxTokenLength = 32 << 10
+
+// bearerType is the value of token_type, as it is stored and sent.
+const bearerType = "Bearer"
+
+// timeFormat is RFC 3339 with milliseconds. Formatting cuts off what is finer,
+// so that a stored expiry is never later than the true one.
+const timeFormat = "2006-01-02T15:04:05.000Z07:00"
+
+// text returns the secret's value.
+func (b Bearer) text() (string, error) {
+	text, err := json.Marshal(struct {
+		AccessToken string `json:"access_token"`
+		TokenType   string `json:"token_type"`
+		IssuedAt    string `json:"issued_at"`
+		ExpiresAt   string `json:"expires_at"`
+	}{b.AccessToken.Reveal(), bearerType, b.IssuedAt.UTC().Format(timeFormat), b.ExpiresAt.UTC().Format(timeFormat)})
+	if err != nil {
+		return "", ErrUnreadable // the cause could quote the token
+	}
+	return string(text), nil
+}
+
+// parseBearer reads the secret's value. Its error is [ErrUnreadable]: what is
+// wrong in there is not told, since a hand that edited it may have put anything
+// anywhere. Members that are not ours are ignored.
+func parseBearer(text string) (Bearer, error) {
+	var v struct {
+		AccessToken jsontext.Value `json:"access_token"`
+		TokenType   jsontext.Value `json:"token_type"`
+		IssuedAt    jsontext.Value `json:"issued_at"`
+		ExpiresAt   jsontext.Value `json:"expires_at"`
+	}
+	if json.Unmarshal([]byte(text), &v) != nil {
+		return Bearer{}, ErrUnreadable
+	}
+	access, ok1 := stringOf(v.AccessToken)
+	kind, ok2 := stringOf(v.TokenType)
+	issued, ok3 := timeOf(v.IssuedAt)
+	expires, ok4 := timeOf(v.ExpiresAt)
+	b := Bearer{NewSecret(access), issued, expires}
+	switch {
+	case !ok1 || !ok2 || !ok3 || !ok4, kind != bearerType, !legal(access):
+	case b.Lifetime() <= 0 || b.Lifetime() > maxLifetime:
+	default:
+		return b, nil
+	}
+	return Bearer{}, ErrUnreadable
+}
+
+// stringOf returns the text of a JSON string; ok is false for every other kind
+// of value and for one that is not there.
+func stringOf(v jsontext.Value) (text string, ok bool) {
+	if v.Kind() != '"' || json.Unmarshal(v, &text) != nil {
+		return "", false
+	}
+	return text, true
+}
+
+func timeOf(v jsontext.Value) (t time.Time, ok bool) {
+	text, ok := stringOf(v)
+	// UnmarshalText holds to the RFC where time.Parse is lenient.
+	ok = ok && t.UnmarshalText([]byte(text)) == nil
+	return t, ok
+}
+
+// legal reports whether a text can be an access token: b64token of RFC 6750,
+// section 2.1. Anything else could end the header that it is put into.
+func legal(text string) bool {
+	if len(text) > maxTokenLength {
+		return false
+	}
+	end := len(text)
+	for end > 0 && text[end-1] == '=' {
+		end--
+	}
+	for i := range end {
+		c := text[i]
+		switch {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z':
+		case c == '-', c == '.', c == '_', c == '~', c == '+', c == '/':
+		default:
+			return false
+		}
+	}
+	return end > 0
+}
