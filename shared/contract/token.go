@@ -107,7 +107,7 @@ func (r *reader) token() Token {
 		FormEncoded:     r.choice(CredentialEncoding, "literal", "form") == "form",
 		RefreshPercent:  r.integer(TokenRefreshPercent, 10, 90),
 		EndpointTimeout: r.duration(TokenEndpointTimeout, 100*time.Millisecond, time.Minute),
-		Timeout:         r.wholeSeconds(TokenTimeout, 5*time.Second, TokenInterval),
+		Timeout:         r.wholeSeconds(TokenTimeout, 10*time.Second, TokenInterval),
 	}
 	if t.EndpointTimeout >= t.Timeout {
 		r.wrong(TokenEndpointTimeout, "must be shorter than "+r.name(TokenTimeout))

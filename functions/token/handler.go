@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"payhook/shared/contract"
+	"payhook/shared/telemetry"
+	"payhook/shared/token"
+)
+
+// handler turns an invocation into a run of the refresher, and what that came
+// to into a log line and metrics.
+type handler struct {
+	refresher *token.Refresher
+	log       *telemetry.Log
+}
+
+// The metrics of a run; package contract says what each means.
+var (
+	remaining          = telemetry.Metric{Name: contract.TokenRemainingMetric, Unit: telemetry.Seconds}
+	remainingPercent   = telemetry.Metric{Name: contract.TokenRemainingPercentMetric, Unit: "Percent"}
+	refreshed          = telemetry.Metric{Name: contract.TokenRefreshedMetric, Unit: telemetry.Count}
+	failed             = telemetry.Metric{Name: contract.TokenFailedMetric, Unit: telemetry.Count}
+	credentialsMissing = telemetry.Metric{Name: contract.TokenCredentialsMissingMetric, Unit: telemetry.Count}
+	writesTooOften     = telemetry.Metric{Name: contract.TokenWritesTooOftenMetric, Unit: telemetry.Count}
+)
+
+// event is what an invocation may say. The schedule says nothing.
+type event struct {
+	// Refresh replaces the token whether or not it is time: for a person who
+	// has changed the client credentials and wants to know that they work.
+	Refresh bool `json:"refresh"`
+}
+
+// report is what an invocation returns.
+type report struct {
+	Outcome          token.Outcome `json:"outcome"`
+	RemainingSeconds int           `json:"remainingSeconds"` // of the stored token; 0 if there is none that is valid
+	Cause            string        `json:"cause,omitempty"`  // of a failure
+}
+
+// Handle makes one run. A failure is in the report, the log line and the
+// metrics, and is no error of the invocation: Lambda would write it to the log
+// a second time.
+func (h *handler) Handle(ctx context.Context, e event) (report, error) {
+	run := h.refresher.Run
+	if e.Refresh {
+		run = h.refresher.Refresh
+	}
+	r, err := run(ctx)
+
+	level := slog.LevelInfo
+	attrs := []slog.Attr{
+		slog.String("outcome", string(r.Outcome)),
+		slog.Float64("lifetimeSeconds", r.Lifetime.Seconds()),
+		slog.Int("calls", r.Calls),
+	}
+	_, unusable := errors.AsType[*token.CredentialsError](err)
+	values := []telemetry.Value{
+		{Metric: refreshed, Value: count(r.Outcome == token.Refreshed)},
+		{Metric: failed, Value: count(err != nil)},
+		{Metric: credentialsMissing, Value: count(unusable)},
+		{Metric: writesTooOften, Value: count(r.WritesTooOften)},
+	}
+	if r.Known {
+		percent := 0.0
+		if r.Lifetime > 0 {
+			percent = 100 * r.Remaining.Seconds() / r.Lifetime.Seconds()
+		}
+		values = append(values,
+			telemetry.Value{Metric: remaining, Value: r.Remaining.Seconds()},
+			telemetry.Value{Metric: remainingPercent, Value: percent})
+	}
+	if r.WritesTooOften {
+		level = slog.LevelWarn
+		attrs = append(attrs, slog.String("warning", "tokens live so short that they are written more often than once in 10 minutes, which AWS advises against"))
+	}
+	out := report{Outcome: r.Outcome, RemainingSeconds: int(r.Remaining.Seconds())}
+	if err != nil {
+		level = slog.LevelError
+		out.Cause = err.Error() // package token's errors show nothing that is secret
+		attrs = append(attrs, slog.String("cause", out.Cause))
+		if answer, ok := errors.AsType[*token.EndpointError](err); ok {
+			attrs = append(attrs, slog.Int("status", answer.Status), slog.String("oauthError", answer.Code))
+		}
+	}
+	h.log.Outcome(ctx, level, "token", values, attrs...)
+	return out, nil
+}
+
+func count(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

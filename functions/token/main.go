@@ -1,0 +1,58 @@
+// Token is the Lambda function that keeps, on a schedule, a valid access token
+// in Secrets Manager. It reads its settings from the environment, makes the
+// client once, and hands both to the package that does the work.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambda"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+
+	"payhook/shared/contract"
+	"payhook/shared/telemetry"
+	"payhook/shared/token"
+)
+
+func main() {
+	h, err := wire(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "token:", err)
+		os.Exit(1)
+	}
+	lambda.Start(h.Handle)
+}
+
+func wire(ctx context.Context) (*handler, error) {
+	settings, err := contract.ParseToken(os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("settings:\n%w", err)
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(5*time.Second)))
+	if err != nil {
+		return nil, err
+	}
+	return newHandler(settings, secretsmanager.NewFromConfig(cfg),
+		telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
+}
+
+// newHandler wires everything but the client.
+func newHandler(s contract.Token, secrets token.Store, log *telemetry.Log) *handler {
+	endpoint := token.NewEndpoint(s.AuthURL, s.TokenManagerID, token.EndpointOptions{
+		Scopes:      s.Scopes,
+		FormEncoded: s.FormEncoded,
+		Timeout:     s.EndpointTimeout,
+	})
+	return &handler{
+		refresher: token.NewRefresher(secrets, s.TokenSecret, s.CredentialsSecret, endpoint, token.RefresherOptions{
+			RefreshPercent: s.RefreshPercent,
+			Interval:       contract.TokenInterval,
+		}),
+		log: log,
+	}
+}
