@@ -42,7 +42,7 @@ func wire(ctx context.Context) (*handler, error) {
 	pool := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.MaxIdleConns = 2 * intake.DefaultParallel
 		t.MaxIdleConnsPerHost = intake.DefaultParallel
-	}).WithTimeout(10 * time.Second)
+	}).WithTimeout(5 * time.Second)
 	cfg, err := config.LoadDefaultConfig(ctx, config.WithHTTPClient(pool))
 	if err != nil {
 		return nil, err

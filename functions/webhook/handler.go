@@ -148,13 +148,14 @@ func (h *handler) payload(request events.LambdaFunctionURLRequest) ([]byte, inta
 	if size > h.maxPayloadBytes {
 		return nil, payloadTooLarge
 	}
-	payload := []byte(request.Body)
-	if request.IsBase64Encoded {
-		n, err := base64.StdEncoding.Decode(payload, payload)
-		if err != nil {
+	var payload []byte
+	if !request.IsBase64Encoded {
+		payload = []byte(request.Body)
+	} else {
+		var err error
+		if payload, err = base64.StdEncoding.DecodeString(request.Body); err != nil {
 			return nil, payloadEncoding
 		}
-		payload = payload[:n]
 	}
 	switch {
 	case len(payload) == 0:

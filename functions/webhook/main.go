@@ -39,11 +39,11 @@ func wire(ctx context.Context) (*handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}
-	aws, err := config.LoadDefaultConfig(ctx, config.WithHTTPClient(pool()))
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithHTTPClient(pool()))
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(settings, dynamodb.NewFromConfig(aws), eventbridge.NewFromConfig(aws, once),
+	return newHandler(settings, dynamodb.NewFromConfig(cfg), eventbridge.NewFromConfig(cfg, once),
 		telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
 }
 
@@ -53,7 +53,7 @@ func pool() *awshttp.BuildableClient {
 	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.MaxIdleConns = 2 * intake.DefaultParallel
 		t.MaxIdleConnsPerHost = intake.DefaultParallel
-	}).WithTimeout(10 * time.Second)
+	}).WithTimeout(5 * time.Second)
 }
 
 // once leaves trying again to package bus, which repeats only what failed.

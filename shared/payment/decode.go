@@ -381,10 +381,11 @@ func ValidEventName(name string) bool {
 }
 
 func (w *walker) eventTimestamp(text string) string {
-	// UnmarshalText holds to RFC 3339 where time.Parse is lenient.
+	// UnmarshalText holds to RFC 3339 where time.Parse is lenient, but for a
+	// comma before the fraction.
 	err := w.current.EventTimestamp.UnmarshalText([]byte(text))
 	_, offset := w.current.EventTimestamp.Zone()
-	if err != nil || offset != 0 || len(text) > 40 {
+	if err != nil || offset != 0 || len(text) > 40 || strings.Contains(text, ",") {
 		return "must be a UTC timestamp, as in 2026-01-31T12:00:00.000Z"
 	}
 	return ""

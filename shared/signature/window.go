@@ -112,10 +112,10 @@ func parseUnix(text string, digits bool, at func(n, _ int64) time.Time) (time.Ti
 }
 
 // parseRFC3339 uses UnmarshalText, which holds to the RFC where time.Parse is
-// lenient.
+// lenient, but for a comma before the fraction.
 func parseRFC3339(text string) (time.Time, bool) {
 	var t time.Time
-	if len(text) > 40 {
+	if len(text) > 40 || strings.Contains(text, ",") {
 		return t, false
 	}
 	err := t.UnmarshalText([]byte(text))

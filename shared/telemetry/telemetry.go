@@ -140,4 +140,3 @@ func (h withRequestID) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h withRequestID) WithGroup(name string) slog.Handler {
 	return withRequestID{h.Handler.WithGroup(name)}
 }
-

@@ -1,0 +1,254 @@
+// Package awstest holds AWS services in memory, for tests and benchmarks: just
+// what Payhook uses of them, with the semantics that it relies on.
+//
+// It guarantees that what these services do is what the conformance tests of
+// this package see the same operations do through the real SDK clients on a
+// service that speaks the real protocol.
+package awstest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+)
+
+// Item is an item of a table.
+type Item = map[string]types.AttributeValue
+
+// Index is a global secondary index with keys of one string or number each. It
+// is sparse: items without both keys are not in it.
+type Index struct {
+	Name         string
+	PartitionKey string
+	SortKey      string
+}
+
+// DynamoDB holds tables in memory. It is safe for concurrent use; each
+// operation is atomic.
+type DynamoDB struct {
+	mu     sync.Mutex
+	tables map[string]*table
+	calls  map[string]int
+}
+
+type table struct {
+	key     string
+	indexes []Index
+	items   map[string]Item
+}
+
+// NewDynamoDB returns a DynamoDB without tables.
+func NewDynamoDB() *DynamoDB {
+	return &DynamoDB{tables: map[string]*table{}, calls: map[string]int{}}
+}
+
+// CreateTable makes a table with a string partition key.
+func (db *DynamoDB) CreateTable(name, partitionKey string, indexes ...Index) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.tables[name] = &table{key: partitionKey, indexes: indexes, items: map[string]Item{}}
+}
+
+// Items returns a copy of a table's items, by their keys.
+func (db *DynamoDB) Items(name string) map[string]Item {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return maps.Clone(db.tables[name].items)
+}
+
+// Calls returns how often an operation was called, failures included.
+func (db *DynamoDB) Calls(operation string) int {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.calls[operation]
+}
+
+// open counts a call and returns its table. The caller holds the lock.
+func (db *DynamoDB) open(ctx context.Context, operation string, name *string) (*table, error) {
+	db.calls[operation]++
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	t := db.tables[aws.ToString(name)]
+	if t == nil {
+		return nil, &types.ResourceNotFoundException{Message: aws.String("no such table")}
+	}
+	return t, nil
+}
+
+// GetItem returns an item by its key.
+func (db *DynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	t, err := db.open(ctx, "GetItem", in.TableName)
+	if err != nil {
+		return nil, err
+	}
+	return &dynamodb.GetItemOutput{Item: maps.Clone(t.items[text(in.Key[t.key])])}, nil
+}
+
+// PutItem replaces an item if its condition holds.
+func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	t, err := db.open(ctx, "PutItem", in.TableName)
+	if err != nil {
+		return nil, err
+	}
+	id := text(in.Item[t.key])
+	old := t.items[id]
+	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old, in.ReturnValuesOnConditionCheckFailure); err != nil {
+		return nil, err
+	}
+	t.items[id] = maps.Clone(in.Item)
+	return &dynamodb.PutItemOutput{}, nil
+}
+
+// UpdateItem changes an item, or makes it, if its condition holds.
+func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	t, err := db.open(ctx, "UpdateItem", in.TableName)
+	if err != nil {
+		return nil, err
+	}
+	id := text(in.Key[t.key])
+	old := t.items[id]
+	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old, in.ReturnValuesOnConditionCheckFailure); err != nil {
+		return nil, err
+	}
+	item := maps.Clone(old)
+	if item == nil {
+		item = maps.Clone(in.Key)
+	}
+	if err := update(aws.ToString(in.UpdateExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, old, item); err != nil {
+		return nil, err
+	}
+	t.items[id] = item
+	out := &dynamodb.UpdateItemOutput{}
+	if in.ReturnValues == types.ReturnValueAllNew {
+		out.Attributes = maps.Clone(item)
+	}
+	return out, nil
+}
+
+// DeleteItem deletes an item, if it is there.
+func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	t, err := db.open(ctx, "DeleteItem", in.TableName)
+	if err != nil {
+		return nil, err
+	}
+	id := text(in.Key[t.key])
+	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, t.items[id], in.ReturnValuesOnConditionCheckFailure); err != nil {
+		return nil, err
+	}
+	delete(t.items, id)
+	return &dynamodb.DeleteItemOutput{}, nil
+}
+
+// Query returns the items of an index whose keys meet the condition, in the
+// order of the sort key, with their keys only.
+func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	t, err := db.open(ctx, "Query", in.TableName)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(t.indexes, func(x Index) bool { return x.Name == aws.ToString(in.IndexName) })
+	if i < 0 {
+		return nil, invalid("no such index")
+	}
+	index := t.indexes[i]
+	var found []Item
+	for id, item := range t.items {
+		if item[index.PartitionKey] == nil || item[index.SortKey] == nil {
+			continue
+		}
+		holds, err := evaluate(aws.ToString(in.KeyConditionExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, item)
+		if err != nil {
+			return nil, err
+		}
+		if holds {
+			found = append(found, Item{
+				t.key:              &types.AttributeValueMemberS{Value: id},
+				index.PartitionKey: item[index.PartitionKey],
+				index.SortKey:      item[index.SortKey],
+			})
+		}
+	}
+	order := func(a, b Item) int {
+		return cmp.Or(compare(a[index.SortKey], b[index.SortKey]), cmp.Compare(text(a[t.key]), text(b[t.key])))
+	}
+	slices.SortFunc(found, order)
+	if in.ExclusiveStartKey != nil {
+		found = slices.DeleteFunc(found, func(x Item) bool { return order(x, in.ExclusiveStartKey) <= 0 })
+	}
+	out := &dynamodb.QueryOutput{}
+	if limit := int(aws.ToInt32(in.Limit)); limit > 0 && len(found) >= limit {
+		found = found[:limit]
+		out.LastEvaluatedKey = found[limit-1]
+	}
+	out.Items = found
+	out.Count = int32(len(found))
+	return out, nil
+}
+
+func check(expression *string, names map[string]string, values Item, old Item, want types.ReturnValuesOnConditionCheckFailure) error {
+	if expression == nil {
+		return nil
+	}
+	holds, err := evaluate(*expression, names, values, old)
+	if err != nil || holds {
+		return err
+	}
+	failed := &types.ConditionalCheckFailedException{Message: aws.String("The conditional request failed")}
+	if want == types.ReturnValuesOnConditionCheckFailureAllOld {
+		failed.Item = maps.Clone(old)
+	}
+	return failed
+}
+
+// text returns a key's value as a string.
+func text(v types.AttributeValue) string {
+	switch v := v.(type) {
+	case *types.AttributeValueMemberS:
+		return v.Value
+	case *types.AttributeValueMemberN:
+		return v.Value
+	case *types.AttributeValueMemberB:
+		return string(v.Value)
+	}
+	return ""
+}
+
+// compare orders two values of one type; values of two types are unequal.
+func compare(a, b types.AttributeValue) int {
+	an, aIsNumber := a.(*types.AttributeValueMemberN)
+	bn, bIsNumber := b.(*types.AttributeValueMemberN)
+	if aIsNumber && bIsNumber {
+		return rat(an).Cmp(rat(bn))
+	}
+	if fmt.Sprintf("%T", a) != fmt.Sprintf("%T", b) {
+		return 2
+	}
+	return cmp.Compare(text(a), text(b))
+}
+
+func rat(n *types.AttributeValueMemberN) *big.Rat {
+	r, ok := new(big.Rat).SetString(n.Value)
+	if !ok {
+		return new(big.Rat)
+	}
+	return r
+}

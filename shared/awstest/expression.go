@@ -1,0 +1,221 @@
+package awstest
+
+import (
+	"math/big"
+	"regexp"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+)
+
+// invalid is what DynamoDB answers to a request that it does not understand.
+func invalid(message string) error {
+	return &smithy.GenericAPIError{Code: "ValidationException", Message: message, Fault: smithy.FaultClient}
+}
+
+var token = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*|[#:][A-Za-z0-9_]+|<=|>=|<>|[=<>(),+-]`)
+
+// parser reads DynamoDB's expressions: conditions with AND, OR, NOT,
+// comparisons and attribute_(not_)exists, and updates with SET and REMOVE.
+type parser struct {
+	tokens []string
+	names  map[string]string
+	values Item
+	item   Item // what operands refer to
+	err    error
+}
+
+func newParser(expression string, names map[string]string, values, item Item) *parser {
+	p := &parser{tokens: token.FindAllString(expression, -1), names: names, values: values, item: item}
+	if strings.Join(p.tokens, "") != strings.Join(strings.Fields(expression), "") {
+		p.fail("syntax")
+	}
+	return p
+}
+
+// evaluate reports whether a condition holds for an item, nil for none.
+func evaluate(expression string, names map[string]string, values, item Item) (bool, error) {
+	p := newParser(expression, names, values, item)
+	holds := p.or()
+	if len(p.tokens) > 0 {
+		p.fail("unexpected " + p.peek())
+	}
+	return holds, p.err
+}
+
+func (p *parser) fail(message string) {
+	if p.err == nil {
+		p.err = invalid("expression: " + message)
+	}
+	p.tokens = nil
+}
+
+func (p *parser) peek() string {
+	if len(p.tokens) == 0 {
+		return ""
+	}
+	return p.tokens[0]
+}
+
+func (p *parser) next() string {
+	t := p.peek()
+	if t == "" {
+		p.fail("unexpected end")
+		return ""
+	}
+	p.tokens = p.tokens[1:]
+	return t
+}
+
+func (p *parser) accept(t string) bool {
+	if !strings.EqualFold(p.peek(), t) {
+		return false
+	}
+	p.tokens = p.tokens[1:]
+	return true
+}
+
+func (p *parser) expect(t string) {
+	if !p.accept(t) {
+		p.fail("expected " + t)
+	}
+}
+
+func (p *parser) or() bool {
+	holds := p.and()
+	for p.accept("OR") {
+		holds = p.and() || holds
+	}
+	return holds
+}
+
+func (p *parser) and() bool {
+	holds := p.primary()
+	for p.accept("AND") {
+		holds = p.primary() && holds
+	}
+	return holds
+}
+
+func (p *parser) primary() bool {
+	switch {
+	case p.accept("NOT"):
+		return !p.primary()
+	case p.accept("("):
+		holds := p.or()
+		p.expect(")")
+		return holds
+	case p.accept("attribute_exists"):
+		return p.attribute() != nil
+	case p.accept("attribute_not_exists"):
+		return p.attribute() == nil
+	}
+	left := p.operand()
+	operator := p.next()
+	right := p.operand()
+	if left == nil || right == nil {
+		return false // a comparison with what is not there does not hold
+	}
+	switch order := compare(left, right); operator {
+	case "=":
+		return order == 0
+	case "<>":
+		return order != 0
+	case "<":
+		return order == -1
+	case "<=":
+		return order == -1 || order == 0
+	case ">":
+		return order == 1
+	case ">=":
+		return order == 1 || order == 0
+	}
+	p.fail("operator " + operator)
+	return false
+}
+
+func (p *parser) attribute() types.AttributeValue {
+	p.expect("(")
+	v := p.operand()
+	p.expect(")")
+	return v
+}
+
+func (p *parser) operand() types.AttributeValue {
+	t := p.next()
+	if strings.HasPrefix(t, ":") {
+		v := p.values[t]
+		if v == nil {
+			p.fail("value " + t + " is not defined")
+		}
+		return v
+	}
+	return p.item[p.name(t)]
+}
+
+func (p *parser) name(t string) string {
+	if !strings.HasPrefix(t, "#") {
+		return t
+	}
+	name := p.names[t]
+	if name == "" {
+		p.fail("name " + t + " is not defined")
+	}
+	return name
+}
+
+// update applies an update expression to item; operands refer to old.
+func update(expression string, names map[string]string, values, old, item Item) error {
+	p := newParser(expression, names, values, old)
+	for p.err == nil && p.peek() != "" {
+		switch {
+		case p.accept("SET"):
+			for again := true; again && p.err == nil; again = p.accept(",") {
+				name := p.name(p.next())
+				p.expect("=")
+				if v := p.sum(); v != nil {
+					item[name] = v
+				} else {
+					p.fail("an operand is not there")
+				}
+			}
+		case p.accept("REMOVE"):
+			for again := true; again && p.err == nil; again = p.accept(",") {
+				delete(item, p.name(p.next()))
+			}
+		default:
+			p.fail("unexpected " + p.peek())
+		}
+	}
+	return p.err
+}
+
+func (p *parser) sum() types.AttributeValue {
+	v := p.term()
+	if !p.accept("+") {
+		return v
+	}
+	a, aOK := v.(*types.AttributeValueMemberN)
+	b, bOK := p.term().(*types.AttributeValueMemberN)
+	if !aOK || !bOK {
+		p.fail("+ wants numbers")
+		return nil
+	}
+	return &types.AttributeValueMemberN{Value: new(big.Rat).Add(rat(a), rat(b)).RatString()}
+}
+
+func (p *parser) term() types.AttributeValue {
+	if !p.accept("if_not_exists") {
+		return p.operand()
+	}
+	p.expect("(")
+	first := p.operand()
+	p.expect(",")
+	second := p.operand()
+	p.expect(")")
+	if first != nil {
+		return first
+	}
+	return second
+}

@@ -1,0 +1,293 @@
+package keys
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"errors"
+	"math/big"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/c2sp/wycheproof"
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+)
+
+const id = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"
+
+var allowed = []int{65537}
+
+// generated returns one of a few keys, made once for all tests.
+var generated = func() func(n int) *rsa.PrivateKey {
+	var keys [2]func() *rsa.PrivateKey
+	for i := range keys {
+		keys[i] = sync.OnceValue(func() *rsa.PrivateKey {
+			key, err := rsa.GenerateKey(rand.Reader, 2048)
+			if err != nil {
+				panic(err)
+			}
+			return key
+		})
+	}
+	return func(n int) *rsa.PrivateKey { return keys[n]() }
+}()
+
+func members(n *big.Int, e int64) map[string]any {
+	return map[string]any{
+		"kty": "RSA", "alg": "RS256", "use": "sig", "kid": id,
+		"n": base64.RawURLEncoding.EncodeToString(n.Bytes()),
+		"e": base64.RawURLEncoding.EncodeToString(big.NewInt(e).Bytes()),
+	}
+}
+
+func text(t testing.TB, m map[string]any) []byte {
+	t.Helper()
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func violations(err error) []Violation {
+	var policy *PolicyError
+	if errors.As(err, &policy) {
+		return policy.Violations
+	}
+	return nil
+}
+
+// odd returns an odd number of that many bits, which is enough for the policy.
+func odd(bits uint) *big.Int {
+	n := new(big.Int).Lsh(big.NewInt(1), bits-1)
+	return n.SetBit(n, 0, 1)
+}
+
+// One valid key, and one thing changed in each case.
+func TestAKeyIsWhatTheInterfaceSaysAndNothingElse(t *testing.T) {
+	good := generated(0).PublicKey
+	n := good.N.Bytes()
+	encode := base64.RawURLEncoding.EncodeToString
+	set := func(name string, value any) func(map[string]any) { return func(m map[string]any) { m[name] = value } }
+	drop := func(name string) func(map[string]any) { return func(m map[string]any) { delete(m, name) } }
+	// The last character holds 2 bits of n, and 4 that must be zero: A, Q, g or
+	// w, of which the next character of the alphabet differs in one bit.
+	stray := encode(n)
+	stray = stray[:len(stray)-1] + string(stray[len(stray)-1]+1)
+	tests := []struct {
+		name   string
+		change func(map[string]any)
+		want   []Violation
+	}{
+		{"as it is", func(map[string]any) {}, nil},
+		{"members not known", set("x5t", "abc"), nil},
+		{"key_ops with verify", set("key_ops", []string{"sign", "verify"}), nil},
+		{"kid in another case", set("kid", strings.ToUpper(id)), nil},
+		{"3072 bits", set("n", encode(odd(3072).Bytes())), nil},
+		{"4096 bits", set("n", encode(odd(4096).Bytes())), nil},
+
+		{"kty EC", set("kty", "EC"), []Violation{WrongType}},
+		{"kty rsa", set("kty", "rsa"), []Violation{WrongType}},
+		{"no kty", drop("kty"), []Violation{WrongType}},
+		{"alg PS256", set("alg", "PS256"), []Violation{WrongAlgorithm}},
+		{"alg none", set("alg", "none"), []Violation{WrongAlgorithm}},
+		{"no alg", drop("alg"), []Violation{WrongAlgorithm}},
+		{"use enc", set("use", "enc"), []Violation{WrongUse}},
+		{"no use", drop("use"), []Violation{WrongUse}},
+		{"another kid", set("kid", "1"+id[1:]), []Violation{WrongKeyID}},
+		{"no kid", drop("kid"), []Violation{WrongKeyID}},
+		{"key_ops without verify", set("key_ops", []string{"encrypt"}), []Violation{WrongKeyOps}},
+		{"key_ops empty", set("key_ops", []string{}), []Violation{WrongKeyOps}},
+		{"private exponent", set("d", "AQAB"), []Violation{Private}},
+		{"private prime", set("p", "AQAB"), []Violation{Private}},
+		{"private, null", set("qi", nil), []Violation{Private}},
+		{"symmetric", set("k", "AQAB"), []Violation{Private}},
+
+		{"no n", drop("n"), []Violation{BadModulus}},
+		{"n in base64", set("n", strings.Repeat("+", 342)), []Violation{BadModulus}},
+		{"n padded", set("n", encode(n)+"=="), []Violation{BadModulus}},
+		{"n with a line feed", set("n", encode(n)[:100]+"\n"+encode(n)[100:]), []Violation{BadModulus}},
+		{"n with a leading zero", set("n", encode(append([]byte{0}, n...))), []Violation{BadModulus}},
+		{"n with stray bits", set("n", stray), []Violation{BadModulus}},
+		{"n even", set("n", encode(new(big.Int).Add(good.N, big.NewInt(1)).Bytes())), []Violation{BadModulus}},
+		{"1024 bits", set("n", encode(odd(1024).Bytes())), []Violation{WrongSize}},
+		{"2047 bits", set("n", encode(odd(2047).Bytes())), []Violation{WrongSize}},
+		{"4097 bits", set("n", encode(odd(4097).Bytes())), []Violation{WrongSize}},
+		{"huge", set("n", strings.Repeat("A", 60000)), []Violation{WrongSize}},
+
+		{"no e", drop("e"), []Violation{BadExponent}},
+		{"e of 1", set("e", "AQ"), []Violation{BadExponent}},
+		{"e of 3", set("e", "Aw"), []Violation{BadExponent}},
+		{"e even", set("e", "AQAA"), []Violation{BadExponent}},
+		{"e with a leading zero", set("e", "AAEAAQ"), []Violation{BadExponent}},
+		{"e huge", set("e", strings.Repeat("B", 600)), []Violation{BadExponent}},
+		{"everything", func(m map[string]any) { clear(m); m["d"] = "x" }, []Violation{
+			WrongType, WrongAlgorithm, WrongUse, WrongKeyID, Private, BadExponent, BadModulus,
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			m := members(good.N, 65537)
+			test.change(m)
+			key, err := ParseJWK(text(t, m), id, allowed)
+			if diff := cmp.Diff(test.want, violations(err)); diff != "" {
+				t.Error(diff)
+			}
+			if (key == nil) == (err == nil) {
+				t.Errorf("got key %v and error %v", key, err)
+			}
+		})
+	}
+}
+
+func TestTheKeyIsTheOneThatWasWritten(t *testing.T) {
+	want := generated(0).PublicKey
+	got, err := ParseJWK(text(t, members(want.N, 65537)), id, allowed)
+	if err != nil || !got.Equal(&want) {
+		t.Fatalf("got %v, %v", got, err)
+	}
+	stored, err := formatJWK(id, got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ParseJWK(stored, id, allowed); err != nil || !again.Equal(&want) {
+		t.Errorf("what is stored is read as %v, %v", again, err)
+	}
+}
+
+func TestAnotherExponentNeedsASetting(t *testing.T) {
+	jwk := text(t, members(generated(0).N, 3))
+	if _, err := ParseJWK(jwk, id, []int{3, 65537}); err != nil {
+		t.Error(err)
+	}
+	if _, err := ParseJWK(jwk, id, allowed); !slices.Equal(violations(err), []Violation{BadExponent}) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWhatIsNoJWKIsNotAPolicyError(t *testing.T) {
+	good := string(text(t, members(generated(0).N, 65537)))
+	for name, text := range map[string]string{
+		"empty": "", "HTML": "<html>", "array": "[]", "string": `"x"`, "cut off": good[:100], "trailing": good + "{}",
+		"n a number": strings.Replace(good, `"n":"`, `"n":1,"x":"`, 1), "member twice": strings.Replace(good, "{", `{"kty":"RSA",`, 1),
+		"key_ops a string": strings.Replace(good, "{", `{"key_ops":"verify",`, 1),
+	} {
+		if _, err := ParseJWK([]byte(text), id, allowed); !errors.Is(err, errNotAJWK) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// Wycheproof's keys that a bare RSA primitive takes and a policy must not,
+// each for its own reason.
+func TestPublicVectorsForKeysToBeRefused(t *testing.T) {
+	type set struct {
+		TestGroups []struct {
+			// One key in some files, a set of them in others.
+			Private struct {
+				Keys []map[string]any `json:"keys"`
+				Rest map[string]any   `json:",embed"`
+			} `json:"private"`
+			Tests []struct {
+				TcID int `json:"tcId"`
+			} `json:"tests"`
+		} `json:"testGroups"`
+	}
+	tests := []struct {
+		file string
+		tcID int
+		want Violation
+	}{
+		{"json_web_key_test.json", 6, WrongUse},
+		{"json_web_key_test.json", 7, ROCA},
+		{"json_web_key_test.json", 8, WrongSize},
+		{"json_web_signature_test.json", 353, WrongUse},
+		{"json_web_signature_test.json", 355, WrongKeyOps},
+		{"json_web_crypto_test.json", 46, ROCA},
+	}
+	for _, test := range tests {
+		file, err := wycheproof.TestVectors.Open(test.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var vectors set
+		if err := json.UnmarshalRead(file, &vectors); err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, group := range vectors.TestGroups {
+			for _, v := range group.Tests {
+				if v.TcID != test.tcID {
+					continue
+				}
+				found = true
+				keys := group.Private.Keys
+				if keys == nil {
+					keys = []map[string]any{group.Private.Rest}
+				}
+				for _, jwk := range keys {
+					// The vectors publish the private half beside it, and name keys
+					// freely: neither is what they are about.
+					for _, name := range []string{"d", "p", "q", "dp", "dq", "qi"} {
+						delete(jwk, name)
+					}
+					jwk["kid"] = id
+					_, err := ParseJWK(text(t, jwk), id, allowed)
+					if !slices.Contains(violations(err), test.want) {
+						t.Errorf("%s tc%d: got %v, want %q", test.file, test.tcID, err, test.want)
+					}
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s has no tc%d", test.file, test.tcID)
+		}
+	}
+}
+
+func TestSoundKeysBearNoROCAFingerprint(t *testing.T) {
+	for i := range 2 {
+		if hasROCAFingerprint(generated(i).N) {
+			t.Error("a key made by crypto/rsa bears the fingerprint")
+		}
+	}
+	// k*M + 65537^a, times another of the kind.
+	m := new(big.Int).Mul(rocaProduct, big.NewInt(2))
+	prime := func(k, a int64) *big.Int {
+		p := new(big.Int).Exp(big.NewInt(65537), big.NewInt(a), m)
+		return p.Add(p, new(big.Int).Mul(big.NewInt(k), m))
+	}
+	if !hasROCAFingerprint(new(big.Int).Mul(prime(12345, 678), prime(54321, 987))) {
+		t.Error("a product of that library's shape does not bear the fingerprint")
+	}
+}
+
+func FuzzParseJWK(f *testing.F) {
+	good := members(generated(0).N, 65537)
+	f.Add(text(f, good))
+	f.Add([]byte(`{"kty":"RSA","n":"AQ","e":"AQAB"}`))
+	f.Add([]byte(`{"keys":[]}`))
+	f.Add([]byte(`{"kty":"RSA","kty":"RSA"}`))
+	f.Fuzz(func(t *testing.T, jwk []byte) {
+		key, err := ParseJWK(jwk, id, allowed)
+		if err != nil {
+			if violations(err) == nil && !errors.Is(err, errNotAJWK) {
+				t.Fatalf("not an error of this package: %v", err)
+			}
+			return
+		}
+		if bits := key.N.BitLen(); bits < 2048 || bits > 4096 || key.N.Bit(0) == 0 || key.E != 65537 {
+			t.Fatalf("accepted a key of %d bits and exponent %d", bits, key.E)
+		}
+		stored, err := formatJWK(id, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ParseJWK(stored, id, allowed); err != nil || !again.Equal(key) {
+			t.Fatal("stored as another key")
+		}
+	})
+}

@@ -1,0 +1,543 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"payhook/shared/awstest"
+	"payhook/shared/contract"
+	"payhook/shared/uuid"
+)
+
+// fleet is a payment service, a shared table and a clock. Each cache made from
+// it is one function.
+type fleet struct {
+	t       *testing.T
+	db      *brokenDynamoDB
+	server  *httptest.Server
+	fetches atomic.Int32
+	now     time.Time
+
+	mu     sync.Mutex
+	answer func(http.ResponseWriter, string) // with the id asked for
+}
+
+// brokenDynamoDB is a DynamoDB that can be made to fail.
+type brokenDynamoDB struct {
+	*awstest.DynamoDB
+	broken atomic.Bool
+}
+
+func (db *brokenDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	if db.broken.Load() {
+		return nil, errors.New("table is broken")
+	}
+	return db.DynamoDB.GetItem(ctx, in, opts...)
+}
+
+func (db *brokenDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if db.broken.Load() {
+		return nil, errors.New("table is broken")
+	}
+	return db.DynamoDB.PutItem(ctx, in, opts...)
+}
+
+func (db *brokenDynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	if db.broken.Load() {
+		return nil, errors.New("table is broken")
+	}
+	return db.DynamoDB.UpdateItem(ctx, in, opts...)
+}
+
+func newFleet(t *testing.T) *fleet {
+	f := &fleet{t: t, db: &brokenDynamoDB{DynamoDB: awstest.NewDynamoDB()}, now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
+	f.db.CreateTable("keys", contract.KeysKey)
+	f.serve(0)
+	f.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.fetches.Add(1)
+		asked, ok := strings.CutPrefix(r.URL.Path, "/base/v1/keys/")
+		if !ok || r.Method != http.MethodGet {
+			t.Errorf("asked for %s %s", r.Method, r.URL.Path)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.answer(w, asked)
+	}))
+	t.Cleanup(f.server.Close)
+	return f
+}
+
+// serve makes the service know one key: the generated one of that number.
+func (f *fleet) serve(n int) {
+	f.answers(func(w http.ResponseWriter, asked string) {
+		if asked != id {
+			http.NotFound(w, nil)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		w.Write(text(f.t, members(generated(n).N, 65537)))
+	})
+}
+
+func (f *fleet) answers(answer func(w http.ResponseWriter, asked string)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = answer
+}
+
+func (f *fleet) down() {
+	f.answers(func(w http.ResponseWriter, _ string) { w.WriteHeader(http.StatusServiceUnavailable) })
+}
+
+func (f *fleet) cache(change ...func(*Options)) *Cache {
+	base, err := url.Parse(f.server.URL + "/base")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	opts := Options{Now: func() time.Time { return f.now }}
+	for _, c := range change {
+		c(&opts)
+	}
+	return New(NewOrigin(f.server.Client(), base, 10*time.Second), NewTable(f.db, "keys"), opts)
+}
+
+func (f *fleet) pass(d time.Duration) { f.now = f.now.Add(d) }
+
+// expect looks id up and holds the answer against what should come of it.
+func (f *fleet) expect(c *Cache, want error, source Source, fetches int32) Found {
+	f.t.Helper()
+	before := f.fetches.Load()
+	found, err := c.Lookup(f.t.Context(), id)
+	if !errors.Is(err, want) || want == nil && found.Key == nil {
+		f.t.Fatalf("got %v, want %v", err, want)
+	}
+	if found.Source != source {
+		f.t.Errorf("found in %q, want %q", found.Source, source)
+	}
+	if n := f.fetches.Load() - before; n != fetches {
+		f.t.Errorf("%d fetches, want %d", n, fetches)
+	}
+	return found
+}
+
+func TestAKeyIsFetchedOnceForTheWholeFleet(t *testing.T) {
+	f := newFleet(t)
+	one, other := f.cache(), f.cache()
+	f.expect(one, nil, Service, 1)
+	f.expect(one, nil, Memory, 0)
+	f.expect(other, nil, SharedTable, 0)
+	f.expect(other, nil, Memory, 0)
+
+	f.pass(time.Hour) // no longer fresh, anywhere
+	f.expect(other, nil, Service, 1)
+	f.expect(one, nil, SharedTable, 0)
+}
+
+func TestAStaleKeyServesWhileTheServiceIsDownAndNeverPastItsHardAge(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.expect(c, nil, Service, 1)
+	f.down()
+	f.pass(2 * time.Hour)
+	f.expect(c, nil, Stale, 1)
+	f.expect(c, nil, Stale, 0) // not asked again at once
+	f.pass(10 * time.Second)
+	f.expect(c, nil, Stale, 1)
+	f.expect(f.cache(), nil, Stale, 1) // a function that just started knows it from the table
+	f.pass(22*time.Hour - 10*time.Second - time.Millisecond)
+	f.expect(c, nil, Stale, 1)
+	f.pass(time.Millisecond)
+	f.expect(c, ErrUnavailable, Service, 1)
+	f.expect(f.cache(), ErrUnavailable, Service, 1)
+	f.serve(0)
+	f.expect(c, nil, Service, 1)
+}
+
+func TestAWithdrawnKeyIsUsedNoMore(t *testing.T) {
+	f := newFleet(t)
+	c, other := f.cache(), f.cache()
+	f.expect(c, nil, Service, 1)
+	f.expect(other, nil, SharedTable, 0)
+	f.answers(func(w http.ResponseWriter, _ string) { w.WriteHeader(http.StatusGone) })
+	f.pass(time.Hour)
+	f.expect(c, ErrUnknown, Service, 1)
+	f.expect(other, ErrUnknown, SharedTable, 0)
+	f.down()
+	f.pass(time.Minute)
+	f.expect(c, ErrUnavailable, Service, 1) // not the old key again
+}
+
+func TestAnUnknownIDIsRememberedForAMinute(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.answers(func(w http.ResponseWriter, _ string) { w.WriteHeader(http.StatusNotFound) })
+	f.expect(c, ErrUnknown, Service, 1)
+	f.expect(c, ErrUnknown, Memory, 0)
+	f.expect(f.cache(), ErrUnknown, SharedTable, 0)
+	f.serve(0)
+	f.pass(time.Minute - time.Millisecond)
+	f.expect(c, ErrUnknown, Memory, 0)
+	f.pass(time.Millisecond)
+	f.expect(c, nil, Service, 1)
+}
+
+func TestAFloodOfMadeUpIDsIsBoundedOverTheFleet(t *testing.T) {
+	f := newFleet(t)
+	f.expect(f.cache(), nil, Service, 1)
+	fleet := []*Cache{f.cache(), f.cache(), f.cache()}
+	flood := func() (asked int32, outOfBudget int) {
+		before := f.fetches.Load()
+		for i := range 300 {
+			_, err := fleet[i%len(fleet)].Lookup(t.Context(), uuid.New())
+			switch {
+			case errors.Is(err, ErrOutOfBudget):
+				outOfBudget++
+			case !errors.Is(err, ErrUnknown):
+				t.Fatal(err)
+			}
+		}
+		return f.fetches.Load() - before, outOfBudget
+	}
+	if asked, out := flood(); asked != 59 || out != 241 { // one was spent on the known key
+		t.Errorf("asked %d times, %d out of budget", asked, out)
+	}
+	// Known keys are not affected, even when they have to be fetched again.
+	f.expect(fleet[0], nil, SharedTable, 0)
+	f.pass(time.Hour)
+	flood()
+	f.expect(fleet[0], nil, Service, 1)
+	f.pass(time.Minute)
+	if asked, _ := flood(); asked != 60 {
+		t.Errorf("asked %d times in the next minute", asked)
+	}
+}
+
+func TestABrokenTableCostsNoAnswer(t *testing.T) {
+	f := newFleet(t)
+	f.db.broken.Store(true)
+	c := f.cache(func(o *Options) { o.MissBudget = 5 })
+	if found := f.expect(c, nil, Service, 1); !found.TableFailed {
+		t.Error("nobody is told that the table failed")
+	}
+	f.expect(c, nil, Memory, 0)
+	f.pass(2 * time.Hour)
+	f.expect(c, nil, Service, 1)
+	// The budget is each function's own then.
+	var out int
+	for range 20 {
+		if _, err := c.Lookup(t.Context(), uuid.New()); errors.Is(err, ErrOutOfBudget) {
+			out++
+		}
+	}
+	if out != 15 {
+		t.Errorf("%d of 20 were out of a budget of 5", out)
+	}
+	f.db.broken.Store(false)
+	f.pass(2 * time.Hour)
+	f.expect(c, nil, Service, 1)
+	f.expect(f.cache(), nil, SharedTable, 0)
+}
+
+// slowDynamoDB answers only when the caller gives up.
+type slowDynamoDB struct{ API }
+
+func (slowDynamoDB) GetItem(ctx context.Context, _ *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestASlowTableCostsNoAnswer(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache(func(o *Options) { o.TableTimeout = time.Millisecond })
+	c.table = NewTable(slowDynamoDB{}, "keys")
+	if found := f.expect(c, nil, Service, 1); !found.TableFailed {
+		t.Error("nobody is told that the table failed")
+	}
+}
+
+func TestLookupsAtOneTimeCostOneFetch(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	const callers = 50
+	arrived := make(chan struct{}, callers)
+	release := make(chan struct{})
+	f.answers(func(w http.ResponseWriter, _ string) {
+		<-release
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(text(t, members(generated(0).N, 65537)))
+	})
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			arrived <- struct{}{}
+			if _, err := c.Lookup(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range callers {
+		<-arrived
+	}
+	close(release)
+	wg.Wait()
+	if n := f.fetches.Load(); n != 1 {
+		t.Errorf("%d fetches", n)
+	}
+}
+
+func TestACallerThatGivesUpLosesNothingForTheOthers(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	asked, release := make(chan struct{}), make(chan struct{})
+	f.answers(func(w http.ResponseWriter, _ string) {
+		close(asked)
+		<-release
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(text(t, members(generated(0).N, 65537)))
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	gaveUp := make(chan error)
+	go func() {
+		_, err := c.Lookup(ctx, id)
+		gaveUp <- err
+	}()
+	<-asked
+	cancel()
+	if err := <-gaveUp; !errors.Is(err, context.Canceled) || !errors.Is(err, ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	patient := make(chan error)
+	go func() {
+		_, err := c.Lookup(t.Context(), id)
+		patient <- err
+	}()
+	close(release)
+	if err := <-patient; err != nil {
+		t.Error(err)
+	}
+	if n := f.fetches.Load(); n != 1 {
+		t.Errorf("%d fetches", n)
+	}
+}
+
+func TestAKeyRotatedUnderTheSameIDIsFetchedOnce(t *testing.T) {
+	f := newFleet(t)
+	c, other := f.cache(), f.cache()
+	old := f.expect(c, nil, Service, 1)
+	f.expect(other, nil, SharedTable, 0)
+	f.serve(1)
+
+	refetch := func(c *Cache, failed Found, fetches int32, want int) {
+		t.Helper()
+		before := f.fetches.Load()
+		found, _ := c.Refetch(t.Context(), id, failed)
+		if n := f.fetches.Load() - before; n != fetches {
+			t.Errorf("%d fetches, want %d", n, fetches)
+		}
+		if want < 0 {
+			if found.Key != nil {
+				t.Error("another key was found")
+			}
+		} else if !generated(want).PublicKey.Equal(found.Key) {
+			t.Errorf("got %v", found.Key)
+		}
+	}
+	refetch(c, old, 0, -1) // younger than a minute
+	f.pass(time.Minute)
+	refetch(c, old, 1, 1)
+	refetch(other, old, 0, 1) // from the table
+	now := f.expect(c, nil, Memory, 0)
+	refetch(c, now, 0, -1)
+	f.pass(time.Minute)
+	refetch(c, now, 1, -1) // the same key: nothing new to try
+	f.down()
+	f.pass(time.Minute)
+	now = f.expect(c, nil, Memory, 0)
+	refetch(c, now, 1, -1)
+	refetch(c, now, 0, -1) // a forger can't make us ask again and again
+	f.expect(c, nil, Memory, 0)
+}
+
+func TestARefetchIsWithinTheBudget(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache(func(o *Options) { o.MissBudget = 1 })
+	old := f.expect(c, nil, Service, 1)
+	f.serve(1)
+	f.pass(time.Minute)
+	if _, err := c.Lookup(t.Context(), uuid.New()); !errors.Is(err, ErrUnknown) {
+		t.Fatal(err)
+	}
+	before := f.fetches.Load()
+	if found, err := c.Refetch(t.Context(), id, old); found.Key != nil || !errors.Is(err, ErrOutOfBudget) || f.fetches.Load() != before {
+		t.Errorf("got %v, %v", found.Key, err)
+	}
+	f.expect(c, nil, Memory, 0)
+}
+
+func TestARecordThatThePolicyRefusesCountsAsNone(t *testing.T) {
+	f := newFleet(t)
+	weak := members(odd(1024), 65537)
+	if err := NewTable(f.db, "keys").put(t.Context(), id, record{jwk: text(t, weak), fetchedAt: f.now}, f.now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	f.expect(f.cache(), nil, Service, 1)
+}
+
+func TestARecordFromTheFutureCountsAsNone(t *testing.T) {
+	f := newFleet(t)
+	if err := NewTable(f.db, "keys").put(t.Context(), id, record{jwk: text(t, members(generated(1).N, 65537)), fetchedAt: f.now.Add(time.Hour)}, f.now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	f.expect(f.cache(), nil, Service, 1)
+}
+
+func TestALateWriterDoesNotReplaceANewerKey(t *testing.T) {
+	f := newFleet(t)
+	table := NewTable(f.db, "keys")
+	for _, age := range []time.Duration{0, time.Minute} {
+		if err := table.put(t.Context(), id, record{fetchedAt: f.now.Add(-age)}, f.now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := table.get(t.Context(), id)
+	if err != nil || !r.fetchedAt.Equal(f.now) {
+		t.Errorf("got %v, %v", r, err)
+	}
+}
+
+// What the service may answer, and what it means.
+func TestAnswersOfTheService(t *testing.T) {
+	good := func(t *testing.T) string { return string(text(t, members(generated(0).N, 65537))) }
+	jsonType := "application/json"
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t.Error("a redirect was followed")
+	}))
+	defer other.Close()
+	tests := map[string]struct {
+		answer func(w http.ResponseWriter)
+		want   error // nil: the key is used; errPolicy: a *PolicyError
+	}{
+		"a key": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", jsonType)
+			io.WriteString(w, good(t))
+		}, nil},
+		"a key of the registered type": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/jwk+json")
+			io.WriteString(w, good(t))
+		}, nil},
+		"no content type": {func(w http.ResponseWriter) {
+			w.Header()["Content-Type"] = nil
+			io.WriteString(w, good(t))
+		}, ErrUnavailable},
+		"text": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/plain")
+			io.WriteString(w, good(t))
+		}, ErrUnavailable},
+		"garbage": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", jsonType)
+			io.WriteString(w, "<html>")
+		}, ErrUnavailable},
+		"too large": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", jsonType)
+			io.WriteString(w, good(t)+strings.Repeat(" ", 64<<10))
+		}, ErrUnavailable},
+		"cut off": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", jsonType)
+			w.Header().Set("Content-Length", "10000")
+			io.WriteString(w, good(t))
+		}, ErrUnavailable},
+		"redirect": {func(w http.ResponseWriter) {
+			w.Header().Set("Location", other.URL)
+			w.WriteHeader(http.StatusFound)
+		}, ErrUnavailable},
+		"hangs up": {func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, ErrUnavailable},
+		"401":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, ErrUnavailable},
+		"429":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, ErrUnavailable},
+		"500":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusInternalServerError) }, ErrUnavailable},
+		"204":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNoContent) }, ErrUnavailable},
+		"404":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }, ErrUnknown},
+		"410":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusGone) }, ErrUnknown},
+		"another kid": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", jsonType)
+			io.WriteString(w, strings.Replace(good(t), id, uuid.New(), 1))
+		}, errPolicy},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			f.answers(func(w http.ResponseWriter, _ string) { test.answer(w) })
+			_, err := f.cache().Lookup(t.Context(), id)
+			if test.want == errPolicy {
+				if violations(err) == nil {
+					t.Errorf("got %v, want a PolicyError", err)
+				}
+			} else if !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+var errPolicy = errors.New("a PolicyError")
+
+func TestAnIDThatIsNoUUIDTouchesNothing(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	for _, bad := range []string{"", "..", "../../admin", id + "/x", id[:35] + "/", "misses#1", id + "?a=b", strings.Repeat("a", 36)} {
+		if _, err := c.Lookup(t.Context(), bad); !errors.Is(err, ErrMalformedID) {
+			t.Errorf("%q: got %v", bad, err)
+		}
+	}
+	if n := f.fetches.Load() + int32(f.db.Calls("GetItem")); n != 0 {
+		t.Errorf("%d calls were made", n)
+	}
+}
+
+func TestAnIDIsLookedUpAsSent(t *testing.T) {
+	f := newFleet(t)
+	upper := strings.ToUpper(id)
+	var asked string
+	f.answers(func(w http.ResponseWriter, a string) {
+		asked = a
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(text(t, members(generated(0).N, 65537)))
+	})
+	if _, err := f.cache().Lookup(t.Context(), upper); err != nil || asked != upper {
+		t.Errorf("asked for %q: %v", asked, err)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache(func(o *Options) { o.MissBudget = 1 << 30 })
+	for range maxRemembered + 10 {
+		c.forget(uuid.New(), f.now)
+		c.remember(uuid.New(), &entry{})
+	}
+	if len(c.unknown) > maxRemembered || len(c.keys) > maxRemembered {
+		t.Errorf("%d unknown, %d keys", len(c.unknown), len(c.keys))
+	}
+}
+
+func TestErrorsHoldNothingOfTheAnswer(t *testing.T) {
+	f := newFleet(t)
+	f.answers(func(w http.ResponseWriter, _ string) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"CANARY": CANARY`)
+	})
+	if _, err := f.cache().Lookup(t.Context(), id); err == nil || strings.Contains(err.Error(), "CANARY") {
+		t.Errorf("got %v", err)
+	}
+}

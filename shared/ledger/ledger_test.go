@@ -1,0 +1,371 @@
+package ledger_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"payhook/shared/awstest"
+	"payhook/shared/contract"
+	"payhook/shared/ledger"
+	"payhook/shared/payment"
+	"payhook/shared/uuid"
+)
+
+// representative is the event of section 2 of the interface, with ids of the
+// usual lengths.
+const representative = `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"identifiers":{"paymentRequestId":"PR-20260131-000000001","paymentEndToEndId":"E2E-20260131-000000001","svcUniquePaymentId":"b7e4c1e0-3d43-4f26-9c0d-2f1f6a5b7c8d","railReferenceId":{},"svcPostingIds":["20260131-0000000001","20260131-0000000002"]},"paymentExecutedValueDate":"2026-01-31","amount":1234567890.10,"amountType":"PAYMENT","paymentCurrency":"EUR","paymentStatus":{"status":"RELEASED","statusTime":"2026-01-31T11:59:59.000Z"},"returns":{"hasReturnDetails":false},"cancelations":{"hasCancelationDetails":false},"cases":{"hasLinkedCases":false}}}`
+
+// book is a ledger, its table and a clock.
+type book struct {
+	*ledger.Ledger
+	db  *awstest.DynamoDB
+	now time.Time
+}
+
+func newBook(t *testing.T) *book {
+	b := &book{db: awstest.NewDynamoDB(), now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
+	b.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
+		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+	})
+	b.Ledger = ledger.New(b.db, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+	return b
+}
+
+func (b *book) entry(t testing.TB, id, change string) ledger.Entry {
+	t.Helper()
+	raw := fmt.Sprintf(representative, id)
+	if change != "" {
+		raw = strings.Replace(raw, "1234567890.10", change, 1)
+	}
+	event, err := payment.DecodeRawEvent([]byte(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ledger.Entry{EventID: ledger.Key(id), DeliveryID: uuid.New(), Digest: ledger.DigestOf(event.Bytes), RecordedAt: b.now, Event: event}
+}
+
+func (b *book) record(t *testing.T, e ledger.Entry, want ledger.Outcome) {
+	t.Helper()
+	got, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now.Add(time.Minute))
+	if err != nil || got != want {
+		t.Fatalf("got %v, %v, want %v", got, err, want)
+	}
+}
+
+func (b *book) due(t *testing.T) []ledger.Pending {
+	t.Helper()
+	var all []ledger.Pending
+	for shard := range ledger.Shards {
+		var after ledger.Cursor
+		for {
+			page, cursor, err := b.Due(t.Context(), shard, b.now, after, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, page...)
+			if after = cursor; after == nil {
+				break
+			}
+		}
+	}
+	return all
+}
+
+func TestAnEventIsRecordedOnce(t *testing.T) {
+	b := newBook(t)
+	id := uuid.New()
+	e := b.entry(t, id, "")
+	b.record(t, e, ledger.Recorded)
+	b.record(t, e, ledger.Duplicate)
+	b.record(t, b.entry(t, strings.ToUpper(id), ""), ledger.Conflict) // same id, other bytes
+	b.record(t, b.entry(t, id, "1234567890.1"), ledger.Conflict)      // same value, other digits
+	if err := b.MarkPublished(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	b.record(t, e, ledger.Duplicate)
+	b.record(t, b.entry(t, id, "1"), ledger.Conflict)
+	if puts, all := b.db.Calls("PutItem"), b.db.Calls("GetItem")+b.db.Calls("Query"); puts != 6 || all != 0 {
+		t.Errorf("6 attempts cost %d writes and %d reads", puts, all)
+	}
+}
+
+func TestTheWindowIsCheckedEvenIfNothingIsDeleted(t *testing.T) {
+	b := newBook(t)
+	e := b.entry(t, uuid.New(), "")
+	b.record(t, e, ledger.Recorded)
+	if err := b.MarkPublished(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(ledger.DefaultWindow - time.Second)
+	b.record(t, e, ledger.Duplicate)
+	b.now = b.now.Add(time.Second)
+	b.record(t, b.entry(t, e.EventID, "1"), ledger.Recorded)
+}
+
+func TestWhatIsPendingNeverExpires(t *testing.T) {
+	b := newBook(t)
+	e := b.entry(t, uuid.New(), "")
+	b.record(t, e, ledger.Recorded)
+	b.now = b.now.Add(10 * ledger.DefaultWindow)
+	b.record(t, e, ledger.Duplicate)
+	b.record(t, b.entry(t, e.EventID, "1"), ledger.Conflict)
+	for _, item := range b.db.Items("ledger") {
+		if item[contract.LedgerTTL] != nil {
+			t.Error("DynamoDB would delete a pending item")
+		}
+	}
+}
+
+func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
+	b := newBook(t)
+	e := b.entry(t, uuid.New(), "")
+	b.record(t, e, ledger.Recorded)
+	b.now = b.now.Add(time.Hour)
+	if got := b.due(t); len(got) != 1 {
+		t.Fatalf("%d due", len(got))
+	}
+	for range 2 { // a second mark, by somebody who is late, changes nothing
+		if err := b.MarkPublished(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		b.now = b.now.Add(time.Hour)
+	}
+	if got := b.due(t); len(got) != 0 {
+		t.Errorf("%d due", len(got))
+	}
+	item := b.db.Items("ledger")[e.EventID]
+	want := awstest.Item{
+		"eventId":     &types.AttributeValueMemberS{Value: e.EventID},
+		"digest":      &types.AttributeValueMemberB{Value: e.Digest[:]},
+		"deliveryId":  &types.AttributeValueMemberS{Value: e.DeliveryID},
+		"recordedAt":  &types.AttributeValueMemberN{Value: "1769860800000"},
+		"publishedAt": &types.AttributeValueMemberN{Value: "1769864400000"},
+		"expiresAt":   &types.AttributeValueMemberN{Value: "1772452800"},
+	}
+	if diff := cmp.Diff(want, item, cmpopts.IgnoreUnexported(types.AttributeValueMemberS{}, types.AttributeValueMemberN{}, types.AttributeValueMemberB{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAMarkForOtherContentDoesNothing(t *testing.T) {
+	b := newBook(t)
+	e := b.entry(t, uuid.New(), "")
+	b.record(t, e, ledger.Recorded)
+	if err := b.MarkPublished(t.Context(), b.entry(t, e.EventID, "1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.MarkPublished(t.Context(), b.entry(t, uuid.New(), "")); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(time.Hour)
+	if got := b.due(t); len(got) != 1 || len(b.db.Items("ledger")) != 1 {
+		t.Errorf("%d due, %d items", len(got), len(b.db.Items("ledger")))
+	}
+}
+
+func TestNothingIsDueBeforeItsTime(t *testing.T) {
+	b := newBook(t)
+	e := b.entry(t, uuid.New(), "")
+	b.record(t, e, ledger.Recorded)
+	b.now = b.now.Add(time.Minute - time.Millisecond)
+	if got := b.due(t); len(got) != 0 {
+		t.Fatalf("%d due", len(got))
+	}
+	b.now = b.now.Add(time.Millisecond)
+	got := b.due(t)
+	if len(got) != 1 || got[0].EventID != e.EventID {
+		t.Fatalf("due: %v", got)
+	}
+	leased, ok, err := b.Lease(t.Context(), got[0], ledger.NewHolder(), b.now.Add(time.Minute))
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	e.Attempts = 1
+	if diff := cmp.Diff(e, leased, cmp.Comparer(func(a, b time.Time) bool { return a.Equal(b) })); diff != "" {
+		t.Error(diff)
+	}
+	if got := b.due(t); len(got) != 0 {
+		t.Errorf("%d due while leased", len(got))
+	}
+	b.now = b.now.Add(time.Minute)
+	if got := b.due(t); len(got) != 1 {
+		t.Errorf("%d due after the lease ran out", len(got))
+	}
+}
+
+func TestOfManyThatLeaseOneItemOneHasIt(t *testing.T) {
+	b := newBook(t)
+	b.record(t, b.entry(t, uuid.New(), ""), ledger.Recorded)
+	b.now = b.now.Add(time.Hour)
+	p := b.due(t)[0]
+	var mu sync.Mutex
+	holders := 0
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			_, ok, err := b.Lease(t.Context(), p, ledger.NewHolder(), b.now.Add(time.Minute))
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+			if ok {
+				holders++
+			}
+		})
+	}
+	wg.Wait()
+	if holders != 1 {
+		t.Errorf("%d hold it", holders)
+	}
+}
+
+// forgetful takes effect, and loses the first answer, as a connection that is
+// cut does; the SDK then tries again.
+type forgetful struct{ *awstest.DynamoDB }
+
+func (f forgetful) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if _, err := f.DynamoDB.PutItem(ctx, in); err != nil {
+		return nil, err
+	}
+	return f.DynamoDB.PutItem(ctx, in)
+}
+
+func (f forgetful) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	if _, err := f.DynamoDB.UpdateItem(ctx, in); err != nil {
+		return nil, err
+	}
+	return f.DynamoDB.UpdateItem(ctx, in)
+}
+
+func TestAWriteWhoseAnswerGotLostIsKnownAgain(t *testing.T) {
+	b := newBook(t)
+	b.Ledger = ledger.New(forgetful{b.db}, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+	e := b.entry(t, uuid.New(), "")
+	b.record(t, e, ledger.Recorded)
+	b.record(t, e, ledger.Duplicate) // another holder
+	b.now = b.now.Add(time.Hour)
+	p := b.due(t)[0]
+	if _, ok, err := b.Lease(t.Context(), p, ledger.NewHolder(), b.now.Add(time.Minute)); !ok || err != nil {
+		t.Errorf("the lease is not known again: %v", err)
+	}
+	if _, ok, err := b.Lease(t.Context(), p, ledger.NewHolder(), b.now.Add(time.Minute)); ok || err != nil {
+		t.Errorf("somebody else's lease is taken for our own: %v", err)
+	}
+	if err := b.MarkPublished(t.Context(), e); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAFailureIsNoOutcome(t *testing.T) {
+	b := newBook(t)
+	broken := ledger.New(b.db, "no such table", ledger.Options{})
+	e := b.entry(t, uuid.New(), "")
+	var missing *types.ResourceNotFoundException
+	if _, err := broken.Record(t.Context(), e, ledger.NewHolder(), b.now); !errors.As(err, &missing) {
+		t.Error(err)
+	}
+	if err := broken.MarkPublished(t.Context(), e); !errors.As(err, &missing) {
+		t.Error(err)
+	}
+	if _, _, err := broken.Due(t.Context(), 0, b.now, nil, 1); !errors.As(err, &missing) {
+		t.Error(err)
+	}
+	if _, _, err := broken.Lease(t.Context(), ledger.Pending{}, ledger.NewHolder(), b.now); !errors.As(err, &missing) {
+		t.Error(err)
+	}
+}
+
+// size is what DynamoDB bills an item for (AWS, "DynamoDB item sizes and
+// formats").
+func size(item awstest.Item) int {
+	n := 0
+	for name, v := range item {
+		n += len(name)
+		switch v := v.(type) {
+		case *types.AttributeValueMemberS:
+			n += len(v.Value)
+		case *types.AttributeValueMemberB:
+			n += len(v.Value)
+		case *types.AttributeValueMemberN:
+			n += (len(v.Value)+1)/2 + 1
+		}
+	}
+	return n
+}
+
+func TestTheRepresentativeEventCostsOneWriteUnit(t *testing.T) {
+	b := newBook(t)
+	e := b.entry(t, uuid.New(), "")
+	b.record(t, e, ledger.Recorded)
+	b.now = b.now.Add(time.Hour)
+	if _, _, err := b.Lease(t.Context(), b.due(t)[0], ledger.NewHolder(), b.now); err != nil {
+		t.Fatal(err)
+	}
+	n := size(b.db.Items("ledger")[e.EventID])
+	t.Logf("an event of %d bytes makes an item of %d", len(e.Event.Bytes), n)
+	if n > 1024 {
+		t.Errorf("an item of %d bytes costs more than one write unit", n)
+	}
+}
+
+func TestShardsAreEven(t *testing.T) {
+	b := newBook(t)
+	count := map[string]int{}
+	for range 6400 {
+		b.record(t, b.entry(t, uuid.New(), ""), ledger.Recorded)
+	}
+	for _, item := range b.db.Items("ledger") {
+		count[item[contract.LedgerPendingShard].(*types.AttributeValueMemberN).Value]++
+	}
+	for shard, n := range count {
+		if n > 200 {
+			t.Errorf("shard %s has %d of 6400", shard, n)
+		}
+	}
+	if len(count) != ledger.Shards {
+		t.Errorf("%d shards are in use", len(count))
+	}
+}
+
+func TestLayoutDoesNotChangeADigest(t *testing.T) {
+	a := ledger.DigestOf([]byte(`{"a":"x \" y\\","b":[1,2.0]}`))
+	if b := ledger.DigestOf([]byte(" { \"a\" :\t\"x \\\" y\\\\\" ,\r\n\"b\":[ 1, 2.0 ] } ")); a != b {
+		t.Error("white space changes the digest")
+	}
+	for _, other := range []string{`{"a":"x \"y\\","b":[1,2.0]}`, `{"a":"x \" y\\","b":[1,2]}`, `{"b":[1,2.0],"a":"x \" y\\"}`} {
+		if a == ledger.DigestOf([]byte(other)) {
+			t.Errorf("%s has the same digest", other)
+		}
+	}
+}
+
+func FuzzDigestOf(f *testing.F) {
+	f.Add([]byte(`{"a":"x \" y\\ "}`))
+	f.Add([]byte(" [ 1 , \"\\\\\" , \"\\\"\" ] "))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if v := jsontext.Value(bytes.Clone(raw)); v.IsValid() {
+			if err := v.Compact(); err != nil {
+				t.Fatal(err)
+			}
+			if ledger.DigestOf(raw) != sha256.Sum256(v) {
+				t.Fatalf("not the digest of %s", v)
+			}
+		} else {
+			ledger.DigestOf(raw) // must not panic
+		}
+	})
+}

@@ -1,0 +1,264 @@
+package payment_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/go-cmp/cmp"
+
+	"payhook/shared/payment"
+)
+
+const event = `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"identifiers":{"paymentRequestId":"REQ-1","paymentEndToEndId":"E2E-1","svcUniquePaymentId":"SVC-1","railReferenceId":{},"svcPostingIds":["P-1","P-2"]},"paymentExecutedValueDate":"2026-01-31","amount":1234567890.10,"amountType":"PAYMENT","paymentCurrency":"EUR","paymentStatus":{"status":"RELEASED","statusTime":"2026-01-31T11:59:59.000Z"},"returns":{"hasReturnDetails":false},"cancelations":{"hasCancelationDetails":true},"cases":{"hasLinkedCases":false}}}`
+
+const delivery = `{"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d","events":[` + event + `]}`
+
+func TestAnEventKeepsItsBytes(t *testing.T) {
+	spaced := strings.ReplaceAll(delivery, `{"eventName"`, "{ \"unknown\" : [1.0, 1e2, \"\\u0041\"],\n\t\"eventName\"")
+	got, err := payment.DecodeDelivery([]byte(spaced))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Events) != 1 || got.DeliveryID != "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d" {
+		t.Fatalf("got %+v", got)
+	}
+	e := got.Events[0]
+	if !strings.Contains(spaced, string(e.Bytes)) || !bytes.HasPrefix(e.Bytes, []byte("{ \"unknown\" : [1.0, 1e2")) || !bytes.HasSuffix(e.Bytes, []byte(`"hasLinkedCases":false}}}`)) {
+		t.Errorf("bytes are not those that were sent: %s", e.Bytes)
+	}
+	want := payment.RawEvent{
+		EventName: "PAYMENT_STATUS.RELEASED", EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",
+		EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC), Bytes: e.Bytes,
+	}
+	if diff := cmp.Diff(want, e); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAConsumerReadsEveryField(t *testing.T) {
+	want := payment.Event{
+		EventName: "PAYMENT_STATUS.RELEASED", EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",
+		EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC),
+		EventData: payment.Data{
+			Identifiers: payment.Identifiers{
+				PaymentRequestID: "REQ-1", PaymentEndToEndID: "E2E-1", SvcUniquePaymentID: "SVC-1",
+				RailReferenceID: jsontext.Value(`{}`), SvcPostingIDs: []string{"P-1", "P-2"},
+			},
+			PaymentExecutedValueDate: "2026-01-31", Amount: "1234567890.10", AmountType: "PAYMENT", PaymentCurrency: "EUR",
+			PaymentStatus: payment.PaymentStatus{Status: "RELEASED", StatusTime: time.Date(2026, 1, 31, 11, 59, 59, 0, time.UTC)},
+			Cancelations:  payment.Cancelations{HasCancelationDetails: true},
+		},
+	}
+	got, err := payment.DecodeEvent([]byte(event))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	// The standard library's decoder reads the same.
+	var v1 payment.Event
+	if err := json.Unmarshal([]byte(event), &v1); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, v1); diff != "" {
+		t.Error(diff)
+	}
+	for name, marshal := range map[string]func(any) ([]byte, error){
+		"encoding/json": json.Marshal, "json v2": func(v any) ([]byte, error) { return jsonv2.Marshal(v) },
+	} {
+		out, err := marshal(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := payment.DecodeEvent(out); err != nil || !cmp.Equal(again, got) {
+			t.Errorf("%s writes another event: %s %v", name, out, err)
+		}
+	}
+}
+
+// One valid delivery, and one thing changed in each case.
+func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
+	const id = `"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"`
+	tests := []struct {
+		name, old, new string
+		want           string // the error; "" for none
+	}{
+		{"as it is", "", "", ""},
+		{"fields not known", `"amountType"`, `"amountKind":{"a":[null]},"amountType"`, ""},
+		{"upper-case UUID", id, strings.ToUpper(id[10:])[:0] + `"eventId":"6F1C8F0E-6A50-4C6C-9C55-0D3A2B1E4F60"`, ""},
+		{"escaped name", `"eventId"`, `"event\u0049d"`, ""},
+		{"no event data", event[strings.Index(event, `,"eventData"`):], "}", ""},
+		{"amount of 1000 digits", "1234567890.10", strings.Repeat("9", 1000), ""},
+		{"timestamp without fraction", "00:00.123Z", "00:00Z", ""},
+		{"timestamp of offset zero", "00:00.123Z", "00:00.123+00:00", ""},
+
+		{"not JSON", delivery, "hello", "payload: is not well-formed JSON in UTF-8, at byte 0"},
+		{"cut off", `}]}`, "", "events[0].eventData.cases"},
+		{"array", delivery, "[]", "payload: must be an object"},
+		{"null", delivery, "null", "payload: must be an object"},
+		{"trailing data", `}]}`, `}]} {}`, "payload: has something behind its end"},
+		{"trailing comma", `}]}`, `},]}`, "not well-formed"},
+		{"byte order mark", `{"deliveryId"`, "\xef\xbb\xbf" + `{"deliveryId"`, "not well-formed"},
+		{"comment", `{"deliveryId"`, `/**/{"deliveryId"`, "not well-formed"},
+
+		{"delivery id missing", `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d",`, "", "deliveryId: is missing"},
+		{"delivery id no UUID", "0b7e4c1e-3d43", "0b7e4c1e-3d4z", "deliveryId: must be a UUID"},
+		{"delivery id a number", `"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"`, "1", "deliveryId: must be a string"},
+		{"delivery id twice", `"deliveryId"`, `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d","deliveryId"`, "payload: has a name twice"},
+		{"delivery id in another case", `"deliveryId"`, `"DeliveryID"`, "payload: has a name that differs from deliveryId only in case"},
+		{"events missing", `"events"`, `"other"`, "events: is missing"},
+		{"events empty", "[" + event + "]", "[]", "events: must hold at least one event"},
+		{"events an object", "[" + event + "]", event, "events: must be an array"},
+		{"an event null", event, "null", "events[0]: must be an object"},
+		{"the second event null", event, event + ",null", "events[1]: must be an object"},
+
+		{"event id missing", id + ",", "", "events[0].eventId: is missing"},
+		{"event id empty", id, `"eventId":""`, "events[0].eventId: must be a UUID"},
+		{"event id null", id, `"eventId":null`, "events[0].eventId: must be a string"},
+		{"event id twice", id, id + "," + id, "events[0]: has a name twice"},
+		{"event id twice, once escaped", id, id + `,"\u0065ventId":"x"`, "events[0]: has a name twice"},
+		{"event id in another case beside it", id, id + `,"EventId":"x"`, "events[0]: has a name that differs from eventId only in case"},
+		{"event name missing", `"eventName":"PAYMENT_STATUS.RELEASED",`, "", "events[0].eventName: is missing"},
+		{"event name without a dot", "PAYMENT_STATUS.RELEASED", "RELEASED", "events[0].eventName: must be GROUP.STATUS"},
+		{"event name with a space", "PAYMENT_STATUS.RELEASED", "PAYMENT STATUS.RELEASED", "events[0].eventName: must be GROUP.STATUS"},
+		{"event name too long", "PAYMENT_STATUS.RELEASED", strings.Repeat("A", 127) + ".A", "events[0].eventName: must be GROUP.STATUS"},
+		{"timestamp missing", `"eventTimestamp":"2026-01-31T12:00:00.123Z",`, "", "events[0].eventTimestamp: is missing"},
+		{"timestamp not ISO 8601", "2026-01-31T12:00:00.123Z", "31.1.2026", "events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp of a day that is not", "2026-01-31T12", "2026-02-30T12", "events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp with a comma", "00:00.123Z", "00:00,123Z", "events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp not UTC", "00:00.123Z", "00:00.123+02:00", "events[0].eventTimestamp: must be a UTC timestamp"},
+
+		{"event data null", event[strings.Index(event, `{"identifiers"`) : len(event)-1], "null", "events[0].eventData: must be an object"},
+		{"amount a string", "1234567890.10", `"1234567890.10"`, "events[0].eventData.amount: must be a number"},
+		{"amount null", "1234567890.10", "null", "events[0].eventData.amount: must be a number"},
+		{"amount twice", `"amount":`, `"amount":1,"amount":`, "events[0].eventData: has a name twice"},
+		{"amount in another case", `"amount":`, `"Amount":`, "events[0].eventData: has a name that differs from amount only in case"},
+		{"amount with a plus", "1234567890.10", "+1", "not well-formed"},
+		{"amount NaN", "1234567890.10", "NaN", "not well-formed"},
+		{"amount with a leading zero", "1234567890.10", "01", "not well-formed"},
+		{"currency a number", `"EUR"`, "978", "events[0].eventData.paymentCurrency: must be a string"},
+		{"flag a string", `"hasReturnDetails":false`, `"hasReturnDetails":"false"`, "events[0].eventData.returns.hasReturnDetails: must be true or false"},
+		{"posting id a number", `"P-2"`, "2", "events[0].eventData.identifiers.svcPostingIds[1]: must be a string"},
+		{"rail reference a string", `"railReferenceId":{}`, `"railReferenceId":""`, "events[0].eventData.identifiers.railReferenceId: must be an object"},
+		{"name twice in what is not known", `"railReferenceId":{}`, `"railReferenceId":{"a":1,"a":1}`, "has a name twice"},
+		{"invalid UTF-8", "REQ-1", "REQ-\xff", "not well-formed"},
+		{"invalid UTF-8 in what is not known", `"railReferenceId":{}`, "\"railReferenceId\":{\"a\":\"\xc0\x80\"}", "not well-formed"},
+		{"unpaired surrogate", "REQ-1", `REQ-\ud800`, "not well-formed"},
+		{"control character", "REQ-1", "REQ-\x01", "not well-formed"},
+		{"nested too deep", `"railReferenceId":{}`, `"railReferenceId":{"a":` + strings.Repeat("[", 10001) + strings.Repeat("]", 10001) + "}", "not well-formed"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			payload := strings.Replace(delivery, test.old, test.new, 1)
+			if test.name == "cut off" {
+				payload = delivery[:len(delivery)-5]
+			}
+			_, err := payment.DecodeDelivery([]byte(payload))
+			if test.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			var field *payment.FieldError
+			if !errors.As(err, &field) {
+				t.Fatalf("got %v, want a FieldError", err)
+			}
+			if !strings.Contains(field.Error(), test.want) {
+				t.Errorf("got %q, want %q", field.Error(), test.want)
+			}
+		})
+	}
+}
+
+func TestAnErrorQuotesNothingOfThePayload(t *testing.T) {
+	for _, canary := range []string{
+		strings.Replace(delivery, `"eventData":{`, `"eventData":{"CANARY":1,"CANARY":2,`, 1),
+		strings.Replace(delivery, "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60", "CANARY", 1),
+		strings.Replace(delivery, "1234567890.10", "CANARY", 1),
+		strings.Replace(delivery, `"EUR"`, `"CANARY`+"\x00", 1),
+		"CANARY",
+	} {
+		_, err := payment.DecodeDelivery([]byte(canary))
+		if err == nil || strings.Contains(err.Error(), "CANARY") || strings.Contains(err.Error(), "'C'") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func TestAnAmountIsExact(t *testing.T) {
+	for text, want := range map[payment.Amount]*big.Rat{
+		"1234567890.10": big.NewRat(123456789010, 100),
+		"100.00":        big.NewRat(100, 1),
+		"0.1":           big.NewRat(1, 10),
+		"-1e-2":         big.NewRat(-1, 100),
+	} {
+		if got, ok := text.Rat(); !ok || got.Cmp(want) != 0 {
+			t.Errorf("%s is %v", text, got)
+		}
+	}
+	for _, text := range []payment.Amount{"", "1/2", "0x10", "1_0", "Inf", " 1", "1e999999999", payment.Amount(strings.Repeat("9", 2000))} {
+		if got, ok := text.Rat(); ok {
+			t.Errorf("%q is %v, want none", text, got)
+		}
+	}
+}
+
+func FuzzDecodeDelivery(f *testing.F) {
+	f.Add([]byte(delivery))
+	f.Add([]byte(strings.Replace(delivery, event, event+" , "+event, 1)))
+	f.Add([]byte(`{"deliveryId":"","events":[{}]}`))
+	f.Add([]byte(`{"events":[[[[`))
+	f.Add([]byte("\xff"))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		got, err := payment.DecodeDelivery(payload)
+		if err != nil {
+			var field *payment.FieldError
+			if !errors.As(err, &field) {
+				t.Fatalf("not a FieldError: %v", err)
+			}
+			return
+		}
+		if !json.Valid(payload) {
+			t.Fatal("accepted what the standard library does not")
+		}
+		var v1 struct {
+			DeliveryID string            `json:"deliveryId"`
+			Events     []json.RawMessage `json:"events"`
+		}
+		if err := json.Unmarshal(payload, &v1); err != nil || v1.DeliveryID != got.DeliveryID || len(v1.Events) != len(got.Events) {
+			t.Fatalf("another reader sees another delivery: %v", err)
+		}
+		for i, e := range got.Events {
+			if !bytes.Equal(e.Bytes, v1.Events[i]) {
+				t.Fatalf("another reader sees another event: %s, %s", e.Bytes, v1.Events[i])
+			}
+			again, err := payment.DecodeRawEvent(e.Bytes)
+			if err != nil || !cmp.Equal(again, e) {
+				t.Fatalf("an event by itself is another: %v", err)
+			}
+			var standard payment.Event
+			if err := json.Unmarshal(e.Bytes, &standard); err == nil && standard.EventID != e.EventID {
+				t.Fatalf("another reader sees another eventId: %q, %q", standard.EventID, e.EventID)
+			}
+		}
+	})
+}
+
+func BenchmarkDecodeDelivery(b *testing.B) {
+	payload := []byte(delivery)
+	b.SetBytes(int64(len(payload)))
+	for b.Loop() {
+		if _, err := payment.DecodeDelivery(payload); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

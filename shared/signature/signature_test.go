@@ -1,0 +1,396 @@
+package signature
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/c2sp/wycheproof"
+)
+
+const keyID = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"
+
+var testKey = sync.OnceValue(func() *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	return key
+})
+
+func sign(t testing.TB, payload string, timestamp string) Proof {
+	t.Helper()
+	text, err := Sign(testKey(), []byte(payload), timestamp, keyID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Proof{Timestamp: timestamp, KeyID: keyID, Signature: text}
+}
+
+// The vectors are Wycheproof's: every signature that it calls valid verifies,
+// every other does not.
+func TestPublicVectorsForRSASignatures(t *testing.T) {
+	ran := 0
+	for _, name := range []string{"rsa_signature_2048_sha256_test.json", "rsa_signature_3072_sha256_test.json", "rsa_signature_4096_sha256_test.json"} {
+		file, err := wycheproof.TestVectors.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var vectors struct {
+			NumberOfTests int
+			TestGroups    []struct {
+				PublicKey struct{ Modulus, PublicExponent string }
+				Tests     []struct {
+					TcID             int
+					Comment          string
+					Msg, Sig, Result string
+				}
+			}
+		}
+		if err := json.NewDecoder(file).Decode(&vectors); err != nil {
+			t.Fatal(err)
+		}
+		inFile := 0
+		for _, group := range vectors.TestGroups {
+			n, _ := new(big.Int).SetString(group.PublicKey.Modulus, 16)
+			e, _ := new(big.Int).SetString(group.PublicKey.PublicExponent, 16)
+			key := &rsa.PublicKey{N: n, E: int(e.Int64())}
+			for _, v := range group.Tests {
+				inFile++
+				msg, err := hex.DecodeString(v.Msg)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sig, err := hex.DecodeString(v.Sig)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = verifyDigest(key, sha256.Sum256(msg), base64.RawURLEncoding.EncodeToString(sig))
+				// "acceptable" is a signature whose DigestInfo has no NULL, which
+				// RFC 8017, section 8.2.2 does not allow.
+				if valid := v.Result == "valid"; (err == nil) != valid {
+					t.Errorf("%s tc%d (%s): %s, got %v", name, v.TcID, v.Comment, v.Result, err)
+				}
+				if err != nil && !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrMismatch) {
+					t.Errorf("%s tc%d: not an error of this package: %v", name, v.TcID, err)
+				}
+			}
+		}
+		if inFile != vectors.NumberOfTests || inFile == 0 {
+			t.Errorf("%s: ran %d of %d", name, inFile, vectors.NumberOfTests)
+		}
+		ran += inFile
+	}
+	t.Logf("%d vectors", ran)
+}
+
+func TestTheMessageIsPayloadTimestampAndKeyID(t *testing.T) {
+	// Section 5.4, step 3, written out.
+	want := sha256.Sum256([]byte("{\"a\":1}\n2026-01-31T12:00:00.000Z\n" + keyID))
+	if got := digest([]byte(`{"a":1}`), "2026-01-31T12:00:00.000Z", keyID); got != want {
+		t.Error("the digest is of another message")
+	}
+	long := strings.Repeat("x", 500)
+	if digest([]byte("p"), long, long) != sha256.Sum256([]byte("p\n"+long+"\n"+long)) {
+		t.Error("the digest of long texts is of another message")
+	}
+}
+
+func TestWhatIsSignedVerifies(t *testing.T) {
+	for _, payload := range []string{"", "{}", strings.Repeat("x", 1<<20), "\x00\xff\n"} {
+		proof := sign(t, payload, "1769860800")
+		if err := Verify(&testKey().PublicKey, []byte(payload), proof); err != nil {
+			t.Errorf("%.10q: %v", payload, err)
+		}
+	}
+}
+
+func TestAnyOneBitChangedDoesNotVerify(t *testing.T) {
+	payload := []byte(`{"deliveryId":"x","amount":100.00}`)
+	proof := sign(t, string(payload), "2026-01-31T12:00:00.000Z")
+	key := &testKey().PublicKey
+	flips := 0
+	eachFlip := func(b []byte, verify func() error) {
+		for i := range len(b) * 8 {
+			b[i/8] ^= 1 << (i % 8)
+			if verify() == nil {
+				t.Errorf("verifies with bit %d changed", i)
+			}
+			b[i/8] ^= 1 << (i % 8)
+			flips++
+		}
+	}
+	eachFlip(payload, func() error { return Verify(key, payload, proof) })
+	for _, field := range []*string{&proof.Timestamp, &proof.KeyID, &proof.Signature} {
+		original := []byte(*field)
+		eachFlip(original, func() error {
+			p, saved := proof, *field
+			*field = string(original)
+			p = proof
+			*field = saved
+			return Verify(key, payload, p)
+		})
+	}
+	n := key.N.Bytes()
+	eachFlip(n, func() error {
+		return Verify(&rsa.PublicKey{N: new(big.Int).SetBytes(n), E: key.E}, payload, proof)
+	})
+	raw, err := encoding.DecodeString(proof.Signature)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eachFlip(raw, func() error {
+		p := proof
+		p.Signature = encoding.EncodeToString(raw)
+		return Verify(key, payload, p)
+	})
+	if err := Verify(key, payload, proof); err != nil {
+		t.Fatalf("unchanged: %v", err)
+	}
+	t.Logf("%d bits", flips)
+}
+
+func TestBoundariesBetweenPartsAreSigned(t *testing.T) {
+	proof := sign(t, "a\nb", "c")
+	proof.Timestamp = "b\nc"
+	// The same message, cut elsewhere: the reason why a key id must be a UUID and
+	// a timestamp has a format before a delivery is believed.
+	if err := Verify(&testKey().PublicKey, []byte("a"), proof); err != nil {
+		t.Fatalf("section 5.4's message does not tell the parts apart, and yet: %v", err)
+	}
+	for _, format := range []Format{FormatAuto, FormatRFC3339, FormatSeconds, FormatMilliseconds} {
+		if _, ok := format.parse(proof.Timestamp); ok {
+			t.Errorf("%q reads a timestamp with a line feed", format)
+		}
+	}
+}
+
+func TestASignatureHasOneText(t *testing.T) {
+	proof := sign(t, "{}", "1769860800")
+	raw, err := base64.RawURLEncoding.DecodeString(proof.Signature)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := proof.Signature
+	// The last character holds 2 bits of the signature, and 4 that must be zero:
+	// A, Q, g or w, of which the next character of the alphabet differs in one bit.
+	stray := s[:len(s)-1] + string(s[len(s)-1]+1)
+	zero := make([]byte, 257)
+	copy(zero[1:], raw)
+	tests := map[string]struct {
+		text string
+		want error
+	}{
+		"unpadded":             {s, nil},
+		"padded":               {s + "==", nil},
+		"half padded":          {s + "=", ErrMalformed},
+		"padded too much":      {s + "===", ErrMalformed},
+		"other padding":        {s + "..", ErrMalformed},
+		"line feed inside":     {s[:100] + "\n" + s[100:], ErrMalformed},
+		"line feed in padding": {s + "=\n", ErrMalformed},
+		"line feeds for chars": {s[:340] + "\n\n", ErrMalformed},
+		"carriage return":      {s + "\r\n", ErrMalformed},
+		"leading space":        {" " + s, ErrMalformed},
+		"trailing space":       {s + " ", ErrMalformed},
+		"standard alphabet":    {strings.TrimRight(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0xfb, 0xff}, 128)), "="), ErrMalformed},
+		"stray bits":           {stray, ErrMalformed},
+		"leading zero octet":   {base64.RawURLEncoding.EncodeToString(zero), ErrMalformed},
+		"one octet short":      {base64.RawURLEncoding.EncodeToString(raw[:255]), ErrMalformed},
+		"hexadecimal":          {hex.EncodeToString(raw), ErrMalformed},
+		"empty":                {"", ErrMalformed},
+		"huge":                 {strings.Repeat("A", 1<<20), ErrMalformed},
+		"other signature":      {base64.RawURLEncoding.EncodeToString(make([]byte, 256)), ErrMismatch},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := proof
+			p.Signature = test.text
+			if err := Verify(&testKey().PublicKey, []byte("{}"), p); !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+func TestTheWindowIsClosedOnBothSides(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	at := func(d time.Duration, f Format) string { return f.Text(now.Add(d)) }
+	five := &Window{Tolerance: 5 * time.Minute}
+	tests := map[string]struct {
+		window *Window
+		text   string
+		want   error
+	}{
+		"now":                        {five, at(0, FormatRFC3339), nil},
+		"now, in seconds":            {five, at(0, FormatSeconds), nil},
+		"now, in milliseconds":       {five, at(0, FormatMilliseconds), nil},
+		"offset":                     {five, "2026-01-31T14:00:00+02:00", nil},
+		"at the old edge":            {five, at(-5*time.Minute, FormatRFC3339), nil},
+		"at the new edge":            {five, at(5*time.Minute, FormatMilliseconds), nil},
+		"beyond the old edge":        {five, at(-5*time.Minute-time.Millisecond, FormatRFC3339), ErrOutsideWindow},
+		"beyond the new edge":        {five, at(5*time.Minute+time.Millisecond, FormatMilliseconds), ErrOutsideWindow},
+		"a second beyond":            {five, at(-5*time.Minute-time.Second, FormatSeconds), ErrOutsideWindow},
+		"long ago":                   {five, "0001-01-01T00:00:00Z", ErrOutsideWindow},
+		"far ahead":                  {five, "9999-12-31T23:59:59Z", ErrOutsideWindow},
+		"far ahead in milliseconds":  {five, "999999999999999", ErrOutsideWindow},
+		"zero":                       {five, "0", ErrOutsideWindow},
+		"empty":                      {five, "", ErrMalformed},
+		"words":                      {five, "now", ErrMalformed},
+		"negative":                   {five, "-1", ErrMalformed},
+		"plus":                       {five, "+1769860800", ErrMalformed},
+		"fraction":                   {five, "1769860800.5", ErrMalformed},
+		"exponent":                   {five, "1e9", ErrMalformed},
+		"space before":               {five, " 1769860800", ErrMalformed},
+		"line feed behind":           {five, "1769860800\n", ErrMalformed},
+		"other digits":               {five, "١٧٦٩٨٦٠٨٠٠", ErrMalformed},
+		"too many digits":            {five, strings.Repeat("1", 400), ErrMalformed},
+		"wraps around":               {five, "18446744073709551616", ErrMalformed},
+		"no zone":                    {five, "2026-01-31T12:00:00", ErrMalformed},
+		"comma for the fraction":     {five, "2026-01-31T12:00:00,000Z", ErrMalformed},
+		"lower case":                 {five, "2026-01-31t12:00:00z", ErrMalformed},
+		"seconds where RFC 3339 is":  {&Window{FormatRFC3339, time.Hour}, at(0, FormatSeconds), ErrMalformed},
+		"RFC 3339 where seconds are": {&Window{FormatSeconds, time.Hour}, at(0, FormatRFC3339), ErrMalformed},
+		"milliseconds taken as such": {&Window{FormatMilliseconds, time.Hour}, at(0, FormatMilliseconds), nil},
+		"seconds taken as such":      {&Window{FormatSeconds, time.Hour}, at(0, FormatSeconds), nil},
+		"milliseconds where seconds": {&Window{FormatSeconds, time.Hour}, at(0, FormatMilliseconds), ErrOutsideWindow},
+		"switched off, old":          {nil, "1", nil},
+		"switched off, not a time":   {nil, "whatever", nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if err := test.window.Check(test.text, now); !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+func carrier(t testing.TB, text string) Carrier {
+	t.Helper()
+	c, err := ParseKeyIDCarrier(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestAProofTravelsWhereTheSchemeSays(t *testing.T) {
+	want := Proof{Timestamp: "2026-01-31T12:00:00.000Z", KeyID: keyID, Signature: "c2ln"}
+	for _, scheme := range []Scheme{
+		{"X-SVC-Signature", carrier(t, "header:X-SVC-Timestamp"), carrier(t, "header:X-SVC-Key-Id")},
+		{"X-Other", carrier(t, "query:ts"), carrier(t, "query:kid")},
+		{"X-SVC-Signature", carrier(t, "query:ts"), carrier(t, "static:"+keyID)},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "https://example.com/?a=b", nil)
+		scheme.Attach(r, want)
+		headers := map[string]string{}
+		for name := range r.Header {
+			headers[strings.ToLower(name)] = r.Header.Get(name)
+		}
+		got, err := scheme.Extract(headers, r.URL.RawQuery)
+		if err != nil || got != want {
+			t.Errorf("%v: got %+v, %v", scheme, got, err)
+		}
+	}
+}
+
+func TestAPartThatIsNotSingleIsRefused(t *testing.T) {
+	scheme := Scheme{"X-SVC-Signature", carrier(t, "header:X-SVC-Timestamp"), carrier(t, "query:kid")}
+	valid := func() (map[string]string, string) {
+		return map[string]string{"x-svc-signature": "c2ln", "x-svc-timestamp": "1"}, "kid=" + keyID
+	}
+	tests := map[string]struct {
+		change func(h map[string]string, q *string)
+		want   error
+	}{
+		"as it is":                 {func(map[string]string, *string) {}, nil},
+		"other case":               {func(h map[string]string, _ *string) { delete(h, "x-svc-signature"); h["X-sVc-SIGNATURE"] = "c2ln" }, nil},
+		"no signature":             {func(h map[string]string, _ *string) { delete(h, "x-svc-signature") }, ErrMissing},
+		"empty signature":          {func(h map[string]string, _ *string) { h["x-svc-signature"] = "" }, ErrMissing},
+		"signature twice, joined":  {func(h map[string]string, _ *string) { h["x-svc-signature"] = "c2ln,c2ln" }, ErrRepeated},
+		"signature twice, by case": {func(h map[string]string, _ *string) { h["X-SVC-Signature"] = "c2ln" }, ErrRepeated},
+		"no timestamp":             {func(h map[string]string, _ *string) { delete(h, "x-svc-timestamp") }, ErrMissing},
+		"timestamp twice":          {func(h map[string]string, _ *string) { h["x-svc-timestamp"] = "1,2" }, ErrRepeated},
+		"no key id":                {func(_ map[string]string, q *string) { *q = "" }, ErrMissing},
+		"empty key id":             {func(_ map[string]string, q *string) { *q = "kid=" }, ErrMissing},
+		"key id twice":             {func(_ map[string]string, q *string) { *q += "&kid=" + keyID }, ErrRepeated},
+		"query that can't be read": {func(_ map[string]string, q *string) { *q = "kid=%zz" }, ErrMalformed},
+		"a name that is no ASCII":  {func(h map[string]string, _ *string) { delete(h, "x-svc-signature"); h["x-ſvc-signature"] = "c2ln" }, ErrMissing},
+		"another header twice":     {func(h map[string]string, _ *string) { h["accept"] = "a,b"; h["Accept"] = "c" }, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			headers, query := valid()
+			test.change(headers, &query)
+			if _, err := scheme.Extract(headers, query); !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+func TestACarrierIsReadFromASetting(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"header:X-SVC-Timestamp": true, "query:ts": true, "query:key-id": true,
+		"": false, "header": false, "header:": false, "header:a b": false, "header:a,b": false, "query:": false,
+		"query:a&b": false, "cookie:a": false, "static:" + keyID: false, "X-SVC-Timestamp": false,
+	} {
+		if _, err := ParseCarrier(text); (err == nil) != ok {
+			t.Errorf("ParseCarrier(%q): %v", text, err)
+		}
+	}
+	for text, ok := range map[string]bool{"static:" + keyID: true, "static:": false, "static:abc": false, "header:Kid": true} {
+		if _, err := ParseKeyIDCarrier(text); (err == nil) != ok {
+			t.Errorf("ParseKeyIDCarrier(%q): %v", text, err)
+		}
+	}
+}
+
+func FuzzVerify(f *testing.F) {
+	proof := sign(f, "{}", "1769860800")
+	for _, seed := range []string{proof.Signature, proof.Signature + "==", "", "====", "\n", strings.Repeat("A", 342), strings.Repeat("A", 344)} {
+		f.Add(seed)
+	}
+	raw, _ := base64.RawURLEncoding.DecodeString(proof.Signature)
+	f.Fuzz(func(t *testing.T, text string) {
+		p := proof
+		p.Signature = text
+		switch err := Verify(&testKey().PublicKey, []byte("{}"), p); {
+		case err == nil:
+			if text != proof.Signature && text != proof.Signature+"==" {
+				t.Fatalf("a second text verifies: %q", text)
+			}
+		case errors.Is(err, ErrMismatch):
+			b, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimSuffix(text, "=="))
+			if err != nil || bytes.Equal(b, raw) {
+				t.Fatalf("a mismatch that is malformed, or none: %q", text)
+			}
+		case !errors.Is(err, ErrMalformed):
+			t.Fatalf("not an error of this package: %v", err)
+		}
+	})
+}
+
+func BenchmarkVerify(b *testing.B) {
+	payload := strings.Repeat("x", 1024)
+	proof := sign(b, payload, "2026-01-31T12:00:00.000Z")
+	body := []byte(payload)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := Verify(&testKey().PublicKey, body, proof); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
