@@ -1,0 +1,188 @@
+package paymenttest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// controlPath is where the control API is.
+const controlPath = "/simulator/"
+
+// control serves what a [Remote] asks for.
+func (s *Server) control() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /simulator/state", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, s.state(), nil)
+	})
+	mux.HandleFunc("POST /simulator/send", func(w http.ResponseWriter, r *http.Request) {
+		command(w, r, func(webhook Webhook) (Answer, error) { return s.Send(r.Context(), webhook) })
+	})
+	mux.HandleFunc("POST /simulator/sign", func(w http.ResponseWriter, r *http.Request) {
+		command(w, r, func(webhook Webhook) (Signed, error) { return s.Sender().Sign(r.Context(), webhook) })
+	})
+	mux.HandleFunc("POST /simulator/rotate", func(w http.ResponseWriter, r *http.Request) {
+		command(w, r, func(struct{}) (string, error) { return s.Rotate().ID, nil })
+	})
+	mux.HandleFunc("POST /simulator/rekey", func(w http.ResponseWriter, r *http.Request) {
+		command(w, r, func(struct{}) (string, error) { return s.Rekey().ID, nil })
+	})
+	mux.HandleFunc("POST /simulator/misbehave/{endpoint}", func(w http.ResponseWriter, r *http.Request) {
+		command(w, r, func(f Fault) (struct{}, error) {
+			return struct{}{}, s.Misbehave(Endpoint(r.PathValue("endpoint")), f)
+		})
+	})
+	mux.HandleFunc("POST /simulator/client", func(w http.ResponseWriter, r *http.Request) {
+		command(w, r, func(c clientCredentials) (struct{}, error) {
+			s.SetClient(c.ID, c.Secret)
+			return struct{}{}, nil
+		})
+	})
+	mux.HandleFunc("POST /simulator/token-lifetime", func(w http.ResponseWriter, r *http.Request) {
+		command(w, r, func(d time.Duration) (struct{}, error) {
+			s.SetTokenLifetime(d)
+			return struct{}{}, nil
+		})
+	})
+	mux.HandleFunc("POST /simulator/revoke-tokens", func(w http.ResponseWriter, r *http.Request) {
+		command(w, r, func(struct{}) (struct{}, error) {
+			s.RevokeTokens()
+			return struct{}{}, nil
+		})
+	})
+	return mux
+}
+
+type clientCredentials struct {
+	ID     string `json:"id"`
+	Secret string `json:"secret"`
+}
+
+// command answers one command. It asks for JSON, which a web page of another
+// origin can't send unasked.
+func command[In, Out any](w http.ResponseWriter, r *http.Request, do func(In) (Out, error)) {
+	if r.Header.Get("Content-Type") != "application/json" {
+		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
+		return
+	}
+	var in In
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	out, err := do(in)
+	reply(w, out, err)
+}
+
+func reply(w http.ResponseWriter, out any, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(out)
+}
+
+// Signed is a webhook that is ready to be sent.
+type Signed struct {
+	Method string      `json:"method"`
+	URL    string      `json:"url"`
+	Header http.Header `json:"header"`
+	Body   []byte      `json:"body"`
+}
+
+// Sign returns w signed, for those who send it themselves.
+func (s Sender) Sign(ctx context.Context, w Webhook) (Signed, error) {
+	r, err := s.Request(ctx, w)
+	if err != nil {
+		return Signed{}, err
+	}
+	body, err := io.ReadAll(r.Body)
+	return Signed{r.Method, r.URL.String(), r.Header, body}, err
+}
+
+// Remote is a payment service of this package in another process. It is safe
+// for concurrent use.
+type Remote struct {
+	URL    string       // of a Server with Options.Control
+	Client *http.Client // one with a timeout of a minute
+}
+
+// State returns what the service counts, and who it is.
+func (r Remote) State(ctx context.Context) (state State, err error) {
+	return state, r.call(ctx, http.MethodGet, "state", nil, &state)
+}
+
+// Send does what [Server.Send] does.
+func (r Remote) Send(ctx context.Context, w Webhook) (answer Answer, err error) {
+	return answer, r.call(ctx, http.MethodPost, "send", w, &answer)
+}
+
+// Sign does what [Sender.Sign] does, with the key that signs at present.
+func (r Remote) Sign(ctx context.Context, w Webhook) (signed Signed, err error) {
+	return signed, r.call(ctx, http.MethodPost, "sign", w, &signed)
+}
+
+// Rotate does what [Server.Rotate] does, and returns the new key's id.
+func (r Remote) Rotate(ctx context.Context) (id string, err error) {
+	return id, r.call(ctx, http.MethodPost, "rotate", struct{}{}, &id)
+}
+
+// Rekey does what [Server.Rekey] does, and returns the key's id.
+func (r Remote) Rekey(ctx context.Context) (id string, err error) {
+	return id, r.call(ctx, http.MethodPost, "rekey", struct{}{}, &id)
+}
+
+// Misbehave does what [Server.Misbehave] does.
+func (r Remote) Misbehave(ctx context.Context, e Endpoint, f Fault) error {
+	return r.call(ctx, http.MethodPost, "misbehave/"+string(e), f, &struct{}{})
+}
+
+// SetClient does what [Server.SetClient] does.
+func (r Remote) SetClient(ctx context.Context, id, secret string) error {
+	return r.call(ctx, http.MethodPost, "client", clientCredentials{id, secret}, &struct{}{})
+}
+
+// SetTokenLifetime does what [Server.SetTokenLifetime] does.
+func (r Remote) SetTokenLifetime(ctx context.Context, d time.Duration) error {
+	return r.call(ctx, http.MethodPost, "token-lifetime", d, &struct{}{})
+}
+
+// RevokeTokens does what [Server.RevokeTokens] does.
+func (r Remote) RevokeTokens(ctx context.Context) error {
+	return r.call(ctx, http.MethodPost, "revoke-tokens", struct{}{}, &struct{}{})
+}
+
+func (r Remote) call(ctx context.Context, method, name string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(r.URL, "/")+controlPath+name, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	client := r.Client
+	if client == nil {
+		client = remoteClient
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("paymenttest: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return errors.New(strings.TrimSpace(string(text)))
+	}
+	return json.NewDecoder(resp.Body).Decode(out)
+}
+
+var remoteClient = newClient()

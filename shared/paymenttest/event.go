@@ -1,0 +1,84 @@
+package paymenttest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"payhook/shared/payment"
+	"payhook/shared/uuid"
+)
+
+// Event returns an event with every field of section 2, under new ids: a
+// payment of 1250.00 USD that was released now, with no flag set. Change what
+// shall be otherwise.
+func Event() payment.Event {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	return payment.Event{
+		EventName:      "PAYMENT_STATUS.RELEASED",
+		EventID:        uuid.New(),
+		EventTimestamp: now,
+		EventData: payment.Data{
+			Identifiers: payment.Identifiers{
+				PaymentRequestID:   "REQ-" + uuid.New()[:8],
+				PaymentEndToEndID:  "E2E-" + uuid.New()[:8],
+				SvcUniquePaymentID: "PAY-" + uuid.New()[:8],
+				RailReferenceID:    jsontext.Value(`{}`),
+				SvcPostingIDs:      []string{"POST-" + uuid.New()[:8], "POST-" + uuid.New()[:8]},
+			},
+			PaymentExecutedValueDate: now.Format(time.DateOnly),
+			Amount:                   "1250.00",
+			AmountType:               "PAYMENT",
+			PaymentCurrency:          "USD",
+			PaymentStatus:            payment.PaymentStatus{Status: "RELEASED", StatusTime: now},
+		},
+	}
+}
+
+// Events returns n events as [Event] does.
+func Events(n int) []payment.Event {
+	events := make([]payment.Event, n)
+	for i := range events {
+		events[i] = Event()
+	}
+	return events
+}
+
+// Encode returns an event as the service sends it: times have exactly three
+// digits of a second (section 2.3), amounts the digits that they were given. It
+// panics if the amount is no JSON number.
+func Encode(e payment.Event) []byte {
+	text, err := json.Marshal(e, json.WithMarshalers(json.MarshalFunc(func(t time.Time) ([]byte, error) {
+		return []byte(t.UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
+	})))
+	if err != nil {
+		panic(fmt.Sprintf("paymenttest: %v", err))
+	}
+	return text
+}
+
+// Delivery returns the payload of a delivery of events under a new id (section
+// 2.2).
+func Delivery(events ...payment.Event) []byte {
+	encoded := make([][]byte, len(events))
+	for i, e := range events {
+		encoded[i] = Encode(e)
+	}
+	return RawDelivery(uuid.New(), encoded...)
+}
+
+// RawDelivery returns the payload of a delivery of events whose JSON is given,
+// right or wrong, and stays as it is, byte for byte.
+func RawDelivery(id string, events ...[]byte) []byte {
+	payload := []byte(`{"deliveryId":"` + id + `","events":[`)
+	for i, e := range events {
+		if i > 0 {
+			payload = append(payload, ',')
+		}
+		payload = append(payload, e...)
+	}
+	return slices.Concat(payload, []byte(`]}`))
+}

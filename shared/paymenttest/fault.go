@@ -1,0 +1,249 @@
+package paymenttest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"payhook/shared/uuid"
+)
+
+// Fault is a way to misbehave. The zero Fault is none.
+type Fault struct {
+	Name FaultName `json:"name"`
+	// Value is what some faults are to be exact about; each says what "" is.
+	Value string `json:"value,omitempty"`
+	// Times is for how many requests; 0 stands for all until it is changed.
+	Times int `json:"times,omitempty"`
+}
+
+// FaultName names a way to misbehave.
+type FaultName string
+
+// The ways in which every endpoint can misbehave.
+const (
+	Slow        FaultName = "slow"         // right, but after Value, a duration; "" is 10s
+	Down        FaultName = "down"         // 503
+	HangUp      FaultName = "hang-up"      // the connection is cut without an answer
+	Status      FaultName = "status"       // status Value with an empty object; "" is 500
+	NotFound    FaultName = "not-found"    // 404
+	Throttled   FaultName = "throttled"    // 429 with Retry-After Value; "" is 1
+	Redirect    FaultName = "redirect"     // 307 to the same path elsewhere, where it would succeed
+	Garbage     FaultName = "garbage"      // 200 and JSON by its content type, but not by its body
+	HTML        FaultName = "html"         // 200 and a page
+	ContentType FaultName = "content-type" // right, but of content type Value; "" is text/plain
+	Huge        FaultName = "huge"         // right, but of Value bytes; "" is 65537
+)
+
+// The further ways in which key lookup can misbehave.
+const (
+	WrongKid FaultName = "wrong-kid" // the key says that it is another one
+)
+
+// The further ways in which the token endpoint can misbehave.
+const (
+	InvalidClient FaultName = "invalid-client" // 400 and a body that quotes the client's credentials
+	Unauthorized  FaultName = "unauthorized"   // 401
+	ExpiresIn     FaultName = "expires-in"     // expires_in is Value, any JSON; "" leaves it out
+	AccessToken   FaultName = "access-token"   // access_token is Value, any JSON; "" is an empty string
+	TokenType     FaultName = "token-type"     // token_type is Value, any JSON; "" leaves it out
+)
+
+var (
+	commonFaults = []FaultName{Slow, Down, HangUp, Status, NotFound, Throttled, Redirect, Garbage, HTML, ContentType, Huge}
+	keyFaults    = []FaultName{WrongKid}
+	tokenFaults  = []FaultName{InvalidClient, Unauthorized, ExpiresIn, AccessToken, TokenType}
+)
+
+// Faults returns the ways in which an endpoint can misbehave.
+func Faults(e Endpoint) []FaultName {
+	switch e {
+	case Keys:
+		return slices.Concat(commonFaults, keyFaults)
+	case Token:
+		return slices.Concat(commonFaults, tokenFaults)
+	case API:
+		return commonFaults
+	}
+	return nil
+}
+
+// ParseFault reads NAME, NAME:VALUE or "" for none.
+func ParseFault(text string) Fault {
+	name, value, _ := strings.Cut(text, ":")
+	return Fault{Name: FaultName(name), Value: value}
+}
+
+// Misbehave makes an endpoint misbehave from its next request on; the zero
+// Fault makes it behave again. It fails if the endpoint knows no such fault or
+// the fault takes no such value.
+func (s *Server) Misbehave(e Endpoint, f Fault) error {
+	if f.Name != "" && !slices.Contains(Faults(e), f.Name) {
+		return fmt.Errorf("paymenttest: %s knows no fault %q", e, f.Name)
+	}
+	if err := f.check(); err != nil {
+		return fmt.Errorf("paymenttest: %s: %w", f.Name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults[e] = &f
+	return nil
+}
+
+func (f *Fault) check() error {
+	var err error
+	switch f.Name {
+	case Slow:
+		f.Value = or(f.Value, "10s")
+		_, err = time.ParseDuration(f.Value)
+	case Status:
+		f.Value = or(f.Value, "500")
+		_, err = strconv.ParseUint(f.Value, 10, 9)
+	case Throttled:
+		f.Value = or(f.Value, "1")
+	case ContentType:
+		f.Value = or(f.Value, "text/plain")
+	case Huge:
+		f.Value = or(f.Value, "65537")
+		_, err = strconv.ParseUint(f.Value, 10, 30)
+	case AccessToken:
+		f.Value = or(f.Value, `""`)
+	}
+	switch f.Name {
+	case AccessToken, ExpiresIn, TokenType:
+		if f.Value != "" && !json.Valid([]byte(f.Value)) {
+			err = fmt.Errorf("%q is not JSON", f.Value)
+		}
+	}
+	return err
+}
+
+func or(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}
+
+// nextFault takes the fault for one request.
+func (s *Server) nextFault(e Endpoint) Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.faults[e]
+	if f == nil {
+		return Fault{}
+	}
+	now := *f
+	if f.Times > 0 {
+		if f.Times--; f.Times == 0 {
+			delete(s.faults, e)
+		}
+	}
+	return now
+}
+
+// wait holds a request up. It reports false if the client or the service went
+// away meanwhile.
+func (s *Server) wait(r *http.Request, f Fault) bool {
+	d, _ := time.ParseDuration(f.Value)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.Context().Done():
+		return false
+	case <-s.closed:
+		return false
+	}
+}
+
+// spoil returns the answer that f makes of the right one.
+func (f Fault) spoil(s *Server, r *http.Request, right func() answer) answer {
+	switch f.Name {
+	case Down:
+		return answer{status: http.StatusServiceUnavailable, body: []byte(`{"error":"unavailable"}`)}
+	case Status:
+		status, _ := strconv.Atoi(f.Value)
+		return answer{status: status, body: []byte(`{}`)}
+	case NotFound:
+		return answer{status: http.StatusNotFound, body: []byte(`{}`)}
+	case Throttled:
+		return answer{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {f.Value}}, body: []byte(`{}`)}
+	case Redirect:
+		return answer{status: http.StatusTemporaryRedirect, header: http.Header{"Location": {s.ElsewhereURL + r.URL.RequestURI()}}}
+	case Garbage:
+		return answer{status: http.StatusOK, body: []byte(`{"kty":"RSA","access_token":`)}
+	case HTML:
+		return answer{status: http.StatusOK, contentType: "text/html; charset=utf-8", body: []byte("<!doctype html><title>Maintenance</title>")}
+	case ContentType:
+		a := right()
+		a.contentType = f.Value
+		return a
+	case Huge:
+		a := right()
+		a.body = inflate(a.body, f.Value)
+		return a
+	case WrongKid:
+		a := right()
+		a.body = change(a.body, "kid", json.RawMessage(`"`+uuid.New()+`"`))
+		return a
+	case InvalidClient:
+		a := oauthError(http.StatusBadRequest, "invalid_client")
+		id, secret := s.Client()
+		description, _ := json.Marshal("client " + id + " with secret " + secret + ", Authorization: " + r.Header.Get("Authorization"))
+		a.body = change(a.body, "error_description", description)
+		return a
+	case Unauthorized:
+		return oauthError(http.StatusUnauthorized, "invalid_client")
+	case ExpiresIn:
+		a := right()
+		a.body = change(a.body, "expires_in", json.RawMessage(f.Value))
+		return a
+	case AccessToken:
+		a := right()
+		a.body = change(a.body, "access_token", json.RawMessage(f.Value))
+		return a
+	case TokenType:
+		a := right()
+		a.body = change(a.body, "token_type", json.RawMessage(f.Value))
+		return a
+	}
+	return right()
+}
+
+// change sets one member of a JSON object, or removes it if value is empty.
+// What is not an object stays as it is.
+func change(object []byte, name string, value json.RawMessage) []byte {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(object, &members) != nil {
+		return object
+	}
+	if len(value) == 0 {
+		delete(members, name)
+	} else {
+		members[name] = value
+	}
+	changed, err := json.Marshal(members)
+	if err != nil {
+		return object
+	}
+	return changed
+}
+
+// inflate makes a JSON object that many bytes large by one more member, which
+// stands first.
+func inflate(object []byte, size string) []byte {
+	const start, end = `{"padding":"`, `",`
+	want, _ := strconv.Atoi(size)
+	missing := want - len(object) - len(start) - len(end) + 1
+	if missing < 0 || len(object) < 3 || object[0] != '{' {
+		return object
+	}
+	return slices.Concat([]byte(start), bytes.Repeat([]byte("a"), missing), []byte(end), object[1:])
+}

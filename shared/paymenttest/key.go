@@ -1,0 +1,118 @@
+package paymenttest
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+
+	"payhook/shared/uuid"
+)
+
+// Key is a key that signs webhooks.
+type Key struct {
+	ID      string // a UUID
+	Private *rsa.PrivateKey
+}
+
+// NewKey generates a key of that many bits under a new id.
+func NewKey(bits int) Key {
+	private, err := rsa.GenerateKey(rand.Reader, bits)
+	if err != nil {
+		panic(err) // a size that crypto/rsa refuses
+	}
+	return Key{uuid.New(), private}
+}
+
+// ParseKey reads an RSA private key in PEM, PKCS #8 or PKCS #1, and gives it
+// that id.
+func ParseKey(text []byte, id string) (Key, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return Key{}, errors.New("paymenttest: no key in PEM")
+	}
+	if private, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
+		return Key{id, private}, nil
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return Key{}, errors.New("paymenttest: the PEM holds no private key in PKCS #8 or PKCS #1")
+	}
+	private, ok := parsed.(*rsa.PrivateKey)
+	if !ok {
+		return Key{}, fmt.Errorf("paymenttest: the key is a %T, and must be RSA", parsed)
+	}
+	return Key{id, private}, nil
+}
+
+// JWK returns the public half of k as section 2.6 says.
+func (k Key) JWK() []byte {
+	encode := base64.RawURLEncoding.EncodeToString
+	jwk, _ := json.Marshal(map[string]string{
+		"kty": "RSA", "alg": "RS256", "use": "sig", "kid": k.ID,
+		"n": encode(k.Private.N.Bytes()),
+		"e": encode(big.NewInt(int64(k.Private.E)).Bytes()),
+	})
+	return jwk
+}
+
+// Key returns the key that signs at present.
+func (s *Server) Key() Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.key
+}
+
+// Rotate lets a new key under a new id sign from now on, and returns it. The
+// keys before it stay published.
+func (s *Server) Rotate() Key { return s.use(NewKey(s.opts.KeyBits)) }
+
+// Rekey lets a new key sign from now on under the id of the one before, which
+// is not published any more, and returns it.
+func (s *Server) Rekey() Key {
+	key := NewKey(s.opts.KeyBits)
+	key.ID = s.Key().ID
+	return s.use(key)
+}
+
+func (s *Server) use(key Key) Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.key = key
+	s.published[key.ID] = key.JWK()
+	return key
+}
+
+// Publish serves jwk, whatever it is, as the key of that id; nil as no key.
+func (s *Server) Publish(id string, jwk []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if jwk == nil {
+		delete(s.published, id)
+		return
+	}
+	s.published[id] = jwk
+}
+
+// answerKey is section 4.2.
+func (s *Server) answerKey(r *http.Request, _ []byte) answer {
+	if r.Method != http.MethodGet {
+		return answer{status: http.StatusMethodNotAllowed, header: http.Header{"Allow": {http.MethodGet}}}
+	}
+	if s.opts.KeysBearer && !s.bearer(r) {
+		return unauthorized()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	jwk, ok := s.published[r.URL.Path[len(keysPath):]]
+	if !ok {
+		return answer{status: http.StatusNotFound, body: []byte(`{"error":"no such key"}`)}
+	}
+	return answer{status: http.StatusOK, body: jwk}
+}

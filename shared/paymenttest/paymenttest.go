@@ -1,0 +1,339 @@
+// Package paymenttest is a payment service on this machine, as
+// net/http/httptest is a web server: it serves public keys and tokens as the
+// payment service's interface says (sections 4.1 and 4.2), signs and sends
+// webhooks (sections 2.2, 4.3 and 5.4), protects an API (section 4.4), and
+// misbehaves on request.
+//
+// It guarantees that what it does unasked is what the interface says: its keys
+// are generated when it starts and found nowhere else, its signatures are those
+// of package signature, and its token endpoint refuses whatever deviates from
+// section 4.1. It listens on 127.0.0.1 only.
+//
+//	service := paymenttest.NewServer(paymenttest.Options{})
+//	defer service.Close()
+//	answer, err := service.Send(ctx, paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event())})
+//
+// A process that runs it with [Options.Control] is used by others through a
+// [Remote].
+package paymenttest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"payhook/shared/signature"
+	"payhook/shared/uuid"
+)
+
+// Options are the knobs of a [Server]. The zero value of each stands for the
+// default that is named.
+type Options struct {
+	// Address to listen on; a free port of 127.0.0.1. Its host must be a
+	// loopback address.
+	Address string
+	KeyBits int // size of the keys that are generated; 2048
+
+	// How webhooks carry their proof; the zero Scheme stands for DefaultScheme.
+	Scheme          signature.Scheme
+	TimestampFormat signature.Format // RFC 3339 with milliseconds
+	// Client sends the webhooks; one with a timeout of a minute that follows no
+	// redirect.
+	Client *http.Client
+
+	TokenManagerID string // what access_token_manager_id must be; manager-1
+	ClientID       string // a random one
+	ClientSecret   string // a random one
+	// FormEncoded says that client id and secret are form-encoded before they
+	// enter HTTP Basic (RFC 6749, section 2.3.1); false takes them literally.
+	FormEncoded   bool
+	TokenLifetime time.Duration // in whole seconds; 5 minutes
+	// KeysBearer says that key lookup needs a live token, which the interface
+	// leaves open.
+	KeysBearer bool
+
+	// Control serves the control API under /simulator/, for a [Remote].
+	Control bool
+	Now     func() time.Time // time.Now
+}
+
+// DefaultScheme is where the proof of a webhook travels unless it is chosen
+// otherwise: the headers X-SVC-Signature, X-SVC-Timestamp and X-SVC-Key-Id.
+func DefaultScheme() signature.Scheme {
+	timestamp, _ := signature.ParseCarrier("header:X-SVC-Timestamp")
+	keyID, _ := signature.ParseKeyIDCarrier("header:X-SVC-Key-Id")
+	return signature.Scheme{SignatureHeader: "X-SVC-Signature", Timestamp: timestamp, KeyID: keyID}
+}
+
+// Endpoint names a part of the service.
+type Endpoint string
+
+// The endpoints. Each can misbehave on its own, but Elsewhere.
+const (
+	Keys      Endpoint = "keys"      // GET /v1/keys/{keyId}
+	Token     Endpoint = "token"     // POST /as/token.oauth2
+	API       Endpoint = "api"       // everything under ProtectedPath
+	Elsewhere Endpoint = "elsewhere" // the other host to which redirects lead
+)
+
+// ProtectedPath is where the protected API is: it answers only to a live token
+// and to Content-Type: application/json (section 4.4).
+const ProtectedPath = "/v1/protected/"
+
+const (
+	keysPath  = "/v1/keys/"
+	tokenPath = "/as/token.oauth2"
+)
+
+// Request is a request as the service got it.
+type Request struct {
+	Method string
+	Path   string
+	Query  string
+	Header http.Header
+	Body   []byte // its first 64 KiB
+	Status int    // that was answered; 0 if the connection was cut
+}
+
+// Server is a payment service. It is safe for concurrent use.
+type Server struct {
+	// URL is where keys, tokens and the API are: baseUrl and authUrl.
+	URL string
+	// ElsewhereURL is the host to which redirects lead.
+	ElsewhereURL string
+
+	opts   Options
+	sender Sender
+	server *http.Server
+	other  *http.Server
+	closed chan struct{}
+
+	mu        sync.Mutex
+	key       Key               // signs
+	published map[string][]byte // JWK by key id
+	faults    map[Endpoint]*Fault
+	counts    map[Endpoint]map[int]int // by status
+	latest    map[Endpoint][]Request
+	fetches   map[string]int // by key id
+	clientID  string
+	secret    string
+	lifetime  time.Duration
+	tokens    map[string]time.Time // by token: when it expires
+}
+
+// NewServer starts a payment service. It panics if it can't listen, as
+// httptest.NewServer does. The caller must Close it.
+func NewServer(opts Options) *Server {
+	s, err := Start(opts)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// Start starts a payment service, and fails if it can't listen on its address
+// or if that is no loopback address. The caller must Close it.
+func Start(opts Options) (*Server, error) {
+	opts.setDefaults()
+	s := &Server{
+		opts:      opts,
+		sender:    Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Client: opts.Client, Now: opts.Now},
+		closed:    make(chan struct{}),
+		published: map[string][]byte{},
+		faults:    map[Endpoint]*Fault{},
+		counts:    map[Endpoint]map[int]int{},
+		latest:    map[Endpoint][]Request{},
+		fetches:   map[string]int{},
+		clientID:  opts.ClientID,
+		secret:    opts.ClientSecret,
+		lifetime:  opts.TokenLifetime,
+		tokens:    map[string]time.Time{},
+	}
+	host, _, err := net.SplitHostPort(opts.Address)
+	if err != nil {
+		return nil, fmt.Errorf("paymenttest: %w", err)
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+		return nil, errors.New("paymenttest: the address must be a loopback one")
+	}
+	listener, err := net.Listen("tcp", opts.Address)
+	if err != nil {
+		return nil, fmt.Errorf("paymenttest: %w", err)
+	}
+	elsewhere, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("paymenttest: %w", err)
+	}
+	s.URL = "http://" + listener.Addr().String()
+	s.ElsewhereURL = "http://" + elsewhere.Addr().String()
+	s.Rotate()
+
+	s.server = &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
+	s.other = &http.Server{Handler: s.elsewhere(), ReadHeaderTimeout: 10 * time.Second}
+	go s.server.Serve(listener)
+	go s.other.Serve(elsewhere)
+	return s, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.Address == "" {
+		o.Address = "127.0.0.1:0"
+	}
+	if o.KeyBits == 0 {
+		o.KeyBits = 2048
+	}
+	if o.Scheme == (signature.Scheme{}) {
+		o.Scheme = DefaultScheme()
+	}
+	if o.Client == nil {
+		o.Client = newClient()
+	}
+	if o.TokenManagerID == "" {
+		o.TokenManagerID = "manager-1"
+	}
+	if o.ClientID == "" {
+		o.ClientID = "client-" + uuid.New()
+	}
+	if o.ClientSecret == "" {
+		o.ClientSecret = "secret-" + uuid.New()
+	}
+	if o.TokenLifetime == 0 {
+		o.TokenLifetime = 5 * time.Minute
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+// Close stops the service, cutting the connections that are still open.
+func (s *Server) Close() {
+	close(s.closed)
+	s.server.Close()
+	s.other.Close()
+}
+
+// Count returns how many requests an endpoint has answered: with one of the
+// statuses that are given, or all of them. Status 0 counts cut connections.
+func (s *Server) Count(e Endpoint, statuses ...int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total := 0
+	for status, n := range s.counts[e] {
+		if len(statuses) == 0 || slices.Contains(statuses, status) {
+			total += n
+		}
+	}
+	return total
+}
+
+// KeyFetches returns how often the key of that id was asked for, whatever the
+// answer was.
+func (s *Server) KeyFetches(id string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fetches[id]
+}
+
+// Requests returns the latest 100 requests to an endpoint, oldest first.
+func (s *Server) Requests(e Endpoint) []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.latest[e])
+}
+
+// State is what a [Remote] can see of a service.
+type State struct {
+	KeyID          string                   `json:"keyId"` // that signs
+	TokenManagerID string                   `json:"tokenManagerId"`
+	ClientID       string                   `json:"clientId"`
+	ClientSecret   string                   `json:"clientSecret"`
+	Counts         map[Endpoint]map[int]int `json:"counts"` // answers by status
+	KeyFetches     map[string]int           `json:"keyFetches"`
+}
+
+func (s *Server) state() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counts := map[Endpoint]map[int]int{}
+	for e, byStatus := range s.counts {
+		counts[e] = maps.Clone(byStatus)
+	}
+	return State{s.key.ID, s.opts.TokenManagerID, s.clientID, s.secret, counts, maps.Clone(s.fetches)}
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(keysPath, s.endpoint(Keys, s.answerKey))
+	mux.HandleFunc(tokenPath, s.endpoint(Token, s.answerToken))
+	mux.HandleFunc(ProtectedPath, s.endpoint(API, s.answerAPI))
+	if s.opts.Control {
+		mux.Handle(controlPath, s.control())
+	}
+	return mux
+}
+
+// elsewhere answers what the service would have answered: whoever follows a
+// redirect succeeds, and what it gave away is recorded.
+func (s *Server) elsewhere() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(keysPath, s.endpoint(Elsewhere, s.answerKey))
+	mux.HandleFunc(tokenPath, s.endpoint(Elsewhere, func(*http.Request, []byte) answer { return s.newToken() }))
+	mux.HandleFunc("/", s.endpoint(Elsewhere, func(*http.Request, []byte) answer { return answer{status: http.StatusOK} }))
+	return mux
+}
+
+// answer is what is going to be sent. The zero contentType stands for JSON.
+type answer struct {
+	status      int
+	contentType string
+	header      http.Header
+	body        []byte
+}
+
+// endpoint serves one endpoint: it records every request and lets the fault
+// that is set, if any, have its way with the answer.
+func (s *Server) endpoint(e Endpoint, right func(*http.Request, []byte) answer) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))
+		fault := s.nextFault(e)
+		if fault.Name == Slow && !s.wait(r, fault) {
+			s.record(e, r, body, 0)
+			panic(http.ErrAbortHandler)
+		}
+		if fault.Name == HangUp {
+			s.record(e, r, body, 0)
+			panic(http.ErrAbortHandler)
+		}
+		a := fault.spoil(s, r, func() answer { return right(r, body) })
+		s.record(e, r, body, a.status)
+		maps.Copy(w.Header(), a.header)
+		if a.contentType == "" {
+			a.contentType = "application/json"
+		}
+		w.Header().Set("Content-Type", a.contentType)
+		w.WriteHeader(a.status)
+		w.Write(a.body)
+	}
+}
+
+func (s *Server) record(e Endpoint, r *http.Request, body []byte, status int) {
+	const kept = 100
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.counts[e] == nil {
+		s.counts[e] = map[int]int{}
+	}
+	s.counts[e][status]++
+	latest := append(s.latest[e], Request{r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Clone(), body, status})
+	s.latest[e] = latest[max(0, len(latest)-kept):]
+	if e == Keys {
+		s.fetches[r.URL.Path[len(keysPath):]]++
+	}
+}

@@ -1,0 +1,656 @@
+package paymenttest_test
+
+import (
+	"context"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
+	"payhook/shared/uuid"
+)
+
+// noRedirects shows redirects instead of following them.
+var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
+func start(t *testing.T, opts paymenttest.Options) *paymenttest.Server {
+	t.Helper()
+	service := paymenttest.NewServer(opts)
+	t.Cleanup(service.Close)
+	return service
+}
+
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func do(t *testing.T, r *http.Request) reply {
+	t.Helper()
+	resp, err := noRedirects.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply{resp.StatusCode, resp.Header, string(body)}
+}
+
+func get(t *testing.T, url string) reply {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return do(t, r)
+}
+
+// publicKey reads a JWK the short way.
+func publicKey(t *testing.T, jwk string) (string, *rsa.PublicKey) {
+	t.Helper()
+	var members struct{ N, E, Use, Alg, Kty, Kid string }
+	if err := json.Unmarshal([]byte(jwk), &members); err != nil {
+		t.Fatalf("%v in %q", err, jwk)
+	}
+	if members.Use != "sig" || members.Alg != "RS256" || members.Kty != "RSA" {
+		t.Errorf("JWK = %s, want use sig, alg RS256, kty RSA", jwk)
+	}
+	n, errN := base64.RawURLEncoding.DecodeString(members.N)
+	e, errE := base64.RawURLEncoding.DecodeString(members.E)
+	if err := errors.Join(errN, errE); err != nil {
+		t.Fatal(err)
+	}
+	return members.Kid, &rsa.PublicKey{N: new(big.Int).SetBytes(n), E: int(new(big.Int).SetBytes(e).Int64())}
+}
+
+// receiver records webhooks and answers 202.
+func receiver(t *testing.T) (string, <-chan paymenttest.Request) {
+	received := make(chan paymenttest.Request, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		received <- paymenttest.Request{Method: r.Method, Query: r.URL.RawQuery, Header: r.Header, Body: body}
+		w.WriteHeader(http.StatusAccepted)
+		io.WriteString(w, "taken")
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, received
+}
+
+// verify judges a webhook as a client does.
+func verify(scheme signature.Scheme, key *rsa.PublicKey, keyID string, r paymenttest.Request) error {
+	headers := map[string]string{}
+	for name, values := range r.Header {
+		headers[name] = strings.Join(values, ",")
+	}
+	proof, err := scheme.Extract(headers, r.Query)
+	if err != nil {
+		return err
+	}
+	if err := (&signature.Window{Tolerance: 5 * time.Minute}).Check(proof.Timestamp, time.Now()); err != nil {
+		return err
+	}
+	if proof.KeyID != keyID {
+		return errUnknownKey
+	}
+	return signature.Verify(key, r.Body, proof)
+}
+
+var errUnknownKey = errors.New("unknown key")
+
+func TestAWebhookVerifiesWithThePublishedKey(t *testing.T) {
+	queryTimestamp, _ := signature.ParseCarrier("query:ts")
+	queryKeyID, _ := signature.ParseKeyIDCarrier("query:kid")
+	for name, opts := range map[string]paymenttest.Options{
+		"headers": {},
+		"query":   {Scheme: signature.Scheme{SignatureHeader: "X-Acme-Signature", Timestamp: queryTimestamp, KeyID: queryKeyID}, TimestampFormat: signature.FormatSeconds},
+		"3072":    {KeyBits: 3072, TimestampFormat: signature.FormatMilliseconds},
+	} {
+		t.Run(name, func(t *testing.T) {
+			service := start(t, opts)
+			hook, received := receiver(t)
+			payload := paymenttest.Delivery(paymenttest.Events(3)...)
+			answer, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook, Payload: payload})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if answer.Status != http.StatusAccepted || string(answer.Body) != "taken" {
+				t.Errorf("answer = %d %q, want 202 taken", answer.Status, answer.Body)
+			}
+			keyID := service.Key().ID
+			jwk := get(t, service.URL+"/v1/keys/"+keyID)
+			kid, key := publicKey(t, jwk.body)
+			if kid != keyID || jwk.header.Get("Content-Type") != "application/json" {
+				t.Errorf("kid = %q of type %q, want %q and application/json", kid, jwk.header.Get("Content-Type"), keyID)
+			}
+			scheme := opts.Scheme
+			if scheme == (signature.Scheme{}) {
+				scheme = paymenttest.DefaultScheme()
+			}
+			r := <-received
+			if err := verify(scheme, key, keyID, r); err != nil {
+				t.Errorf("the webhook does not verify: %v", err)
+			}
+			if string(r.Body) != string(payload) || r.Method != http.MethodPost {
+				t.Errorf("received %s of %d bytes, want POST of %d", r.Method, len(r.Body), len(payload))
+			}
+			if n := service.KeyFetches(keyID); n != 1 {
+				t.Errorf("KeyFetches = %d, want 1", n)
+			}
+		})
+	}
+}
+
+func TestEveryFlawIsOne(t *testing.T) {
+	service := start(t, paymenttest.Options{})
+	hook, received := receiver(t)
+	scheme := paymenttest.DefaultScheme()
+	key := service.Key()
+	want := map[paymenttest.Flaw]error{
+		paymenttest.SignatureChanged:   signature.ErrMismatch,
+		paymenttest.PayloadChanged:     signature.ErrMismatch,
+		paymenttest.TimestampChanged:   signature.ErrMismatch,
+		paymenttest.KeyIDChanged:       errUnknownKey,
+		paymenttest.WrongKey:           signature.ErrMismatch,
+		paymenttest.UnknownKey:         errUnknownKey,
+		paymenttest.SignatureMissing:   signature.ErrMissing,
+		paymenttest.SignatureMalformed: signature.ErrMalformed,
+		paymenttest.SignatureRepeated:  signature.ErrRepeated,
+		paymenttest.TimestampMissing:   signature.ErrMissing,
+		paymenttest.TimestampMalformed: signature.ErrMalformed,
+		paymenttest.TimestampRepeated:  signature.ErrRepeated,
+		paymenttest.KeyIDMissing:       signature.ErrMissing,
+		paymenttest.KeyIDMalformed:     errUnknownKey,
+		paymenttest.KeyIDRepeated:      signature.ErrRepeated,
+	}
+	for _, flaw := range paymenttest.Flaws() {
+		_, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event()), Flaw: flaw})
+		if err != nil {
+			t.Errorf("%s: %v", flaw, err)
+			continue
+		}
+		if err := verify(scheme, &key.Private.PublicKey, key.ID, <-received); !errors.Is(err, want[flaw]) || err == nil {
+			t.Errorf("%s: verifying says %v, want %v", flaw, err, want[flaw])
+		}
+	}
+	for _, age := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
+		_, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event()), Age: age})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := verify(scheme, &key.Private.PublicKey, key.ID, <-received); !errors.Is(err, signature.ErrOutsideWindow) {
+			t.Errorf("age %s: verifying says %v, want outside the window", age, err)
+		}
+	}
+	if _, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook, Flaw: "no-such-flaw"}); err == nil {
+		t.Error("a flaw that does not exist was sent")
+	}
+}
+
+func TestAFlawOfAKeyIDThatDoesNotTravelIsAnError(t *testing.T) {
+	scheme := paymenttest.DefaultScheme()
+	scheme.KeyID, _ = signature.ParseKeyIDCarrier("static:" + uuid.New())
+	sender := paymenttest.Sender{Key: paymenttest.NewKey(2048), Scheme: scheme}
+	for _, flaw := range []paymenttest.Flaw{paymenttest.KeyIDMissing, paymenttest.KeyIDRepeated, paymenttest.KeyIDMalformed, paymenttest.KeyIDChanged} {
+		if _, err := sender.Request(t.Context(), paymenttest.Webhook{URL: "http://127.0.0.1/", Flaw: flaw}); err == nil {
+			t.Errorf("%s: no error", flaw)
+		}
+	}
+}
+
+func TestPayloadsAreDeliveriesAndAmountsKeepTheirDigits(t *testing.T) {
+	event := paymenttest.Event()
+	event.EventData.Amount = "1234567890.10"
+	event.EventTimestamp = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	payload := paymenttest.Delivery(event, paymenttest.Event())
+	delivery, err := payment.DecodeDelivery(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(delivery.Events) != 2 || delivery.Events[0].EventID != event.EventID {
+		t.Errorf("decoded %d events, want 2", len(delivery.Events))
+	}
+	for _, want := range []string{
+		`"amount":1234567890.10,`, `"eventTimestamp":"2026-01-31T12:00:00.000Z"`, `"railReferenceId":{}`,
+		`"returns":{"hasReturnDetails":false}`, `"cancelations":{"hasCancelationDetails":false}`, `"cases":{"hasLinkedCases":false}`,
+	} {
+		if !strings.Contains(string(payload), want) {
+			t.Errorf("the payload lacks %s: %s", want, payload)
+		}
+	}
+	raw := `{"anything": "as it is" }`
+	if got := string(paymenttest.RawDelivery("an id", []byte(raw))); got != `{"deliveryId":"an id","events":[`+raw+`]}` {
+		t.Errorf("RawDelivery = %s", got)
+	}
+}
+
+func TestKeysRotate(t *testing.T) {
+	service := start(t, paymenttest.Options{})
+	first := service.Key()
+	second := service.Rotate()
+	if first.ID == second.ID || service.Key().ID != second.ID {
+		t.Errorf("Rotate: %s, then %s", first.ID, second.ID)
+	}
+	if r := get(t, service.URL+"/v1/keys/"+first.ID); r.status != http.StatusOK {
+		t.Errorf("the old key is answered %d, want 200", r.status)
+	}
+	third := service.Rekey()
+	_, public := publicKey(t, get(t, service.URL+"/v1/keys/"+second.ID).body)
+	if third.ID != second.ID || !public.Equal(&third.Private.PublicKey) {
+		t.Error("Rekey did not put a new key under the old id")
+	}
+	service.Publish(third.ID, nil)
+	if r := get(t, service.URL+"/v1/keys/"+third.ID); r.status != http.StatusNotFound {
+		t.Errorf("a withdrawn key is answered %d, want 404", r.status)
+	}
+	service.Publish(third.ID, []byte("[]"))
+	if r := get(t, service.URL+"/v1/keys/"+third.ID); r.body != "[]" {
+		t.Errorf("a key of our own is answered %q, want []", r.body)
+	}
+}
+
+func TestKeyLookupMisbehavesOnRequest(t *testing.T) {
+	service := start(t, paymenttest.Options{})
+	url := service.URL + "/v1/keys/" + service.Key().ID
+	right := get(t, url).body
+	tests := map[string]func(reply) bool{
+		"down":             func(r reply) bool { return r.status == 503 },
+		"not-found":        func(r reply) bool { return r.status == 404 },
+		"status:418":       func(r reply) bool { return r.status == 418 },
+		"throttled:7":      func(r reply) bool { return r.status == 429 && r.header.Get("Retry-After") == "7" },
+		"garbage":          func(r reply) bool { return r.status == 200 && !json.Valid([]byte(r.body)) },
+		"html":             func(r reply) bool { return strings.HasPrefix(r.header.Get("Content-Type"), "text/html") },
+		"content-type":     func(r reply) bool { return r.header.Get("Content-Type") == "text/plain" && r.body == right },
+		"huge":             func(r reply) bool { return len(r.body) == 64<<10+1 && json.Valid([]byte(r.body)) },
+		"huge:100000":      func(r reply) bool { return len(r.body) == 100000 },
+		"slow:1ms":         func(r reply) bool { return r.body == right },
+		"wrong-kid":        func(r reply) bool { return r.status == 200 && !strings.Contains(r.body, service.Key().ID) },
+		"redirect":         func(r reply) bool { return r.status == 307 && get(t, r.header.Get("Location")).body == right },
+		"":                 func(r reply) bool { return r.body == right },
+		"content-type:a/b": func(r reply) bool { return r.header.Get("Content-Type") == "a/b" },
+	}
+	for text, want := range tests {
+		if err := service.Misbehave(paymenttest.Keys, paymenttest.ParseFault(text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if r := get(t, url); !want(r) {
+			t.Errorf("%s: answered %d %v %.200q", text, r.status, r.header, r.body)
+		}
+	}
+	if n := service.Count(paymenttest.Elsewhere); n != 1 {
+		t.Errorf("the other host got %d requests, want 1", n)
+	}
+	if n := service.Count(paymenttest.Keys, 503, 404); n != 2 {
+		t.Errorf("Count of 503 and 404 = %d, want 2", n)
+	}
+}
+
+func TestAFaultCutsTheConnectionAndEndsByItself(t *testing.T) {
+	service := start(t, paymenttest.Options{})
+	url := service.URL + "/v1/keys/" + service.Key().ID
+	if err := service.Misbehave(paymenttest.Keys, paymenttest.Fault{Name: paymenttest.HangUp, Times: 1}); err != nil {
+		t.Fatal(err)
+	}
+	// A new connection, since Go tries again on one that was in use.
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	if resp, err := client.Get(url); err == nil {
+		resp.Body.Close()
+		t.Errorf("answered %d, want no answer", resp.StatusCode)
+	}
+	if r := get(t, url); r.status != http.StatusOK {
+		t.Errorf("after one fault: %d, want 200", r.status)
+	}
+	if n := service.Count(paymenttest.Keys, 0); n != 1 {
+		t.Errorf("%d cut connections, want 1", n)
+	}
+}
+
+func TestFaultsThatDoNotExistAreRefused(t *testing.T) {
+	service := start(t, paymenttest.Options{})
+	for e, faults := range map[paymenttest.Endpoint][]string{
+		paymenttest.Keys:      {"nonsense", "expires-in:1", "slow:long", "huge:-1", "status:ok"},
+		paymenttest.Token:     {"wrong-kid", "expires-in:{"},
+		paymenttest.Elsewhere: {"down"},
+	} {
+		for _, f := range faults {
+			if err := service.Misbehave(e, paymenttest.ParseFault(f)); err == nil {
+				t.Errorf("%s took %q", e, f)
+			}
+		}
+	}
+}
+
+func TestCloseEndsSlowAnswers(t *testing.T) {
+	service := paymenttest.NewServer(paymenttest.Options{})
+	if err := service.Misbehave(paymenttest.Keys, paymenttest.ParseFault("slow:10h")); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error)
+	go func() {
+		resp, err := http.Get(service.URL + "/v1/keys/" + service.Key().ID)
+		if err == nil {
+			resp.Body.Close()
+		}
+		failed <- err
+	}()
+	service.Close()
+	if err := <-failed; err == nil {
+		t.Error("a closed service answered")
+	}
+}
+
+func tokenRequest(t *testing.T, service *paymenttest.Server) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		service.URL+"/as/token.oauth2?access_token_manager_id=manager-1", strings.NewReader("grant_type=client_credentials"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.SetBasicAuth(service.Client())
+	return r
+}
+
+type token struct {
+	AccessToken string          `json:"access_token"`
+	TokenType   string          `json:"token_type"`
+	ExpiresIn   json.RawMessage `json:"expires_in"`
+}
+
+func fetchToken(t *testing.T, service *paymenttest.Server) token {
+	t.Helper()
+	r := do(t, tokenRequest(t, service))
+	var got token
+	if err := json.Unmarshal([]byte(r.body), &got); err != nil || r.status != http.StatusOK {
+		t.Fatalf("token: %d %q: %v", r.status, r.body, err)
+	}
+	return got
+}
+
+func call(t *testing.T, service *paymenttest.Server, token, contentType string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, service.URL+paymenttest.ProtectedPath+"payments", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", contentType)
+	return do(t, r).status
+}
+
+func TestATokenOpensTheAPIUntilItExpires(t *testing.T) {
+	now := time.Now()
+	service := start(t, paymenttest.Options{Now: func() time.Time { return now }})
+	got := fetchToken(t, service)
+	if got.TokenType != "Bearer" || string(got.ExpiresIn) != "300" {
+		t.Errorf("token = %+v, want Bearer for 300 s", got)
+	}
+	if status := call(t, service, got.AccessToken, "application/json"); status != http.StatusOK {
+		t.Errorf("a live token is answered %d, want 200", status)
+	}
+	if status := call(t, service, got.AccessToken, "text/plain"); status != http.StatusUnsupportedMediaType {
+		t.Errorf("text/plain is answered %d, want 415", status)
+	}
+	if status := call(t, service, "made-up", "application/json"); status != http.StatusUnauthorized {
+		t.Errorf("a token that was never given out is answered %d, want 401", status)
+	}
+	now = now.Add(5 * time.Minute)
+	if status := call(t, service, got.AccessToken, "application/json"); status != http.StatusUnauthorized {
+		t.Errorf("an expired token is answered %d, want 401", status)
+	}
+	service.SetTokenLifetime(24 * time.Hour)
+	got = fetchToken(t, service)
+	if string(got.ExpiresIn) != "86400" {
+		t.Errorf("expires_in = %s, want 86400", got.ExpiresIn)
+	}
+	service.RevokeTokens()
+	if status := call(t, service, got.AccessToken, "application/json"); status != http.StatusUnauthorized {
+		t.Errorf("a revoked token is answered %d, want 401", status)
+	}
+}
+
+func TestTheTokenEndpointChecksTheWholeCall(t *testing.T) {
+	service := start(t, paymenttest.Options{ClientID: "cl:ent", ClientSecret: "s3cret+%41"})
+	form := func(values url.Values) func(*http.Request) {
+		return func(r *http.Request) {
+			body := values.Encode()
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+		}
+	}
+	tests := map[string]struct {
+		change func(*http.Request)
+		status int
+		code   string
+	}{
+		"GET":              {func(r *http.Request) { r.Method = http.MethodGet }, 405, ""},
+		"no manager":       {func(r *http.Request) { r.URL.RawQuery = "" }, 400, "invalid_request"},
+		"other manager":    {func(r *http.Request) { r.URL.RawQuery = "access_token_manager_id=other" }, 400, "invalid_request"},
+		"two managers":     {func(r *http.Request) { r.URL.RawQuery += "&access_token_manager_id=manager-1" }, 400, "invalid_request"},
+		"JSON":             {func(r *http.Request) { r.Header.Set("Content-Type", "application/json") }, 400, "invalid_request"},
+		"no credentials":   {func(r *http.Request) { r.Header.Del("Authorization") }, 401, "invalid_client"},
+		"wrong secret":     {func(r *http.Request) { r.SetBasicAuth("cl:ent", "guess") }, 401, "invalid_client"},
+		"no grant":         {form(nil), 400, "invalid_request"},
+		"other grant":      {form(url.Values{"grant_type": {"password"}}), 400, "unsupported_grant_type"},
+		"two grants":       {form(url.Values{"grant_type": {"client_credentials", "client_credentials"}}), 400, "invalid_request"},
+		"id without colon": {func(r *http.Request) { r.SetBasicAuth("cl", "ent:s3cret+%41") }, 401, "invalid_client"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			service.SetClient("client", "s3cret+%41")
+			r := tokenRequest(t, service)
+			if strings.Contains(name, "colon") {
+				service.SetClient("cl:ent", "s3cret+%41")
+			}
+			test.change(r)
+			got := do(t, r)
+			if got.status != test.status || !strings.Contains(got.body, test.code) {
+				t.Errorf("answered %d %s, want %d %s", got.status, got.body, test.status, test.code)
+			}
+		})
+	}
+}
+
+func TestFormEncodedCredentialsAreDecoded(t *testing.T) {
+	service := start(t, paymenttest.Options{FormEncoded: true, ClientID: "a client", ClientSecret: "s+e%c:"})
+	r := tokenRequest(t, service)
+	if got := do(t, r); got.status != http.StatusUnauthorized {
+		t.Errorf("literal credentials are answered %d, want 401", got.status)
+	}
+	r = tokenRequest(t, service)
+	r.SetBasicAuth(url.QueryEscape("a client"), url.QueryEscape("s+e%c:"))
+	if got := do(t, r); got.status != http.StatusOK {
+		t.Errorf("form-encoded credentials are answered %d, want 200", got.status)
+	}
+}
+
+func TestTheTokenEndpointMisbehavesOnRequest(t *testing.T) {
+	service := start(t, paymenttest.Options{})
+	_, secret := service.Client()
+	member := func(r reply, name string) string {
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(r.body), &members); err != nil {
+			t.Fatal(err)
+		}
+		return string(members[name])
+	}
+	tests := map[string]func(reply) bool{
+		"invalid-client":      func(r reply) bool { return r.status == 400 && strings.Contains(r.body, secret) },
+		"unauthorized":        func(r reply) bool { return r.status == 401 },
+		"throttled":           func(r reply) bool { return r.status == 429 && r.header.Get("Retry-After") == "1" },
+		"status":              func(r reply) bool { return r.status == 500 },
+		"html":                func(r reply) bool { return r.status == 200 && strings.Contains(r.body, "<") },
+		"huge":                func(r reply) bool { return len(r.body) == 64<<10+1 },
+		"expires-in":          func(r reply) bool { return member(r, "expires_in") == "" },
+		"expires-in:-5":       func(r reply) bool { return member(r, "expires_in") == "-5" },
+		"expires-in:1.5":      func(r reply) bool { return member(r, "expires_in") == "1.5" },
+		`expires-in:"300"`:    func(r reply) bool { return member(r, "expires_in") == `"300"` },
+		"access-token":        func(r reply) bool { return member(r, "access_token") == `""` },
+		`access-token:"a\nb"`: func(r reply) bool { return member(r, "access_token") == `"a\nb"` },
+		`token-type:"mac"`:    func(r reply) bool { return member(r, "token_type") == `"mac"` },
+		"redirect": func(r reply) bool {
+			return r.status == 307 && strings.HasPrefix(r.header.Get("Location"), service.ElsewhereURL+"/as/token.oauth2?")
+		},
+	}
+	for text, want := range tests {
+		if err := service.Misbehave(paymenttest.Token, paymenttest.ParseFault(text)); err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if r := do(t, tokenRequest(t, service)); !want(r) {
+			t.Errorf("%s: answered %d %v %.200q", text, r.status, r.header, r.body)
+		}
+	}
+}
+
+func TestTheOtherHostRecordsWhatItGets(t *testing.T) {
+	service := start(t, paymenttest.Options{})
+	if err := service.Misbehave(paymenttest.Token, paymenttest.Fault{Name: paymenttest.Redirect}); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(tokenRequest(t, service)) // follows
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	got := service.Requests(paymenttest.Elsewhere)
+	if len(got) != 1 || got[0].Header.Get("Authorization") == "" || string(got[0].Body) != "grant_type=client_credentials" {
+		t.Errorf("the other host got %+v, want the whole call", got)
+	}
+}
+
+func TestKeyLookupCanNeedAToken(t *testing.T) {
+	service := start(t, paymenttest.Options{KeysBearer: true})
+	url := service.URL + "/v1/keys/" + service.Key().ID
+	if r := get(t, url); r.status != http.StatusUnauthorized {
+		t.Errorf("without a token: %d, want 401", r.status)
+	}
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	r.Header.Set("Authorization", "Bearer "+fetchToken(t, service).AccessToken)
+	if got := do(t, r); got.status != http.StatusOK {
+		t.Errorf("with a token: %d, want 200", got.status)
+	}
+}
+
+func TestARemoteDoesWhatTheServerDoes(t *testing.T) {
+	service := start(t, paymenttest.Options{Control: true})
+	remote := paymenttest.Remote{URL: service.URL}
+	hook, received := receiver(t)
+	ctx := t.Context()
+
+	webhook := paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event())}
+	answer, err := remote.Send(ctx, webhook)
+	if err != nil || answer.Status != http.StatusAccepted || string(answer.Body) != "taken" {
+		t.Errorf("Send = %+v, %v", answer, err)
+	}
+	key := service.Key()
+	if err := verify(paymenttest.DefaultScheme(), &key.Private.PublicKey, key.ID, <-received); err != nil {
+		t.Errorf("what a remote sends does not verify: %v", err)
+	}
+	signed, err := remote.Sign(ctx, webhook)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := verify(paymenttest.DefaultScheme(), &key.Private.PublicKey, key.ID, paymenttest.Request{Header: signed.Header, Body: signed.Body}); err != nil {
+		t.Errorf("what a remote signs does not verify: %v", err)
+	}
+
+	if id, err := remote.Rekey(ctx); err != nil || id != key.ID || service.Key().Private.Equal(key.Private) {
+		t.Errorf("Rekey = %s, %v", id, err)
+	}
+	if id, err := remote.Rotate(ctx); err != nil || id == key.ID || id != service.Key().ID {
+		t.Errorf("Rotate = %s, %v", id, err)
+	}
+	if err := remote.Misbehave(ctx, paymenttest.Keys, paymenttest.ParseFault("down")); err != nil {
+		t.Error(err)
+	}
+	if r := get(t, service.URL+"/v1/keys/"+key.ID); r.status != http.StatusServiceUnavailable {
+		t.Errorf("a service that is down answers %d", r.status)
+	}
+	if err := remote.Misbehave(ctx, paymenttest.Keys, paymenttest.ParseFault("nonsense")); err == nil || !strings.Contains(err.Error(), "nonsense") {
+		t.Errorf("a fault that does not exist: %v", err)
+	}
+	if err := errors.Join(remote.SetClient(ctx, "id", "secret"), remote.SetTokenLifetime(ctx, 7*time.Second)); err != nil {
+		t.Error(err)
+	}
+	got := fetchToken(t, service)
+	if string(got.ExpiresIn) != "7" {
+		t.Errorf("expires_in = %s, want 7", got.ExpiresIn)
+	}
+	if err := remote.RevokeTokens(ctx); err != nil {
+		t.Error(err)
+	}
+	if status := call(t, service, got.AccessToken, "application/json"); status != http.StatusUnauthorized {
+		t.Errorf("a revoked token is answered %d, want 401", status)
+	}
+	state, err := remote.State(ctx)
+	if err != nil || state.KeyID != service.Key().ID || state.ClientID != "id" || state.Counts[paymenttest.Keys][503] != 1 || state.KeyFetches[key.ID] != 1 {
+		t.Errorf("State = %+v, %v", state, err)
+	}
+}
+
+func TestTheControlAPIIsServedOnRequestAndToJSONOnly(t *testing.T) {
+	without := start(t, paymenttest.Options{})
+	if r := get(t, without.URL+"/simulator/state"); r.status != http.StatusNotFound {
+		t.Errorf("without Control: %d, want 404", r.status)
+	}
+	with := start(t, paymenttest.Options{Control: true})
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, with.URL+"/simulator/rotate", strings.NewReader("{}"))
+	r.Header.Set("Content-Type", "text/plain")
+	if got := do(t, r); got.status != http.StatusUnsupportedMediaType {
+		t.Errorf("text/plain: %d, want 415", got.status)
+	}
+}
+
+func TestItListensOnLoopbackOnly(t *testing.T) {
+	for _, address := range []string{"0.0.0.0:0", ":0", "192.0.2.1:0", "nonsense"} {
+		if service, err := paymenttest.Start(paymenttest.Options{Address: address}); err == nil {
+			service.Close()
+			t.Errorf("it listens on %s", address)
+		}
+	}
+}
+
+func TestParseKeyReadsBothFormats(t *testing.T) {
+	key := paymenttest.NewKey(2048)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key.Private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, der := range map[string][]byte{"PRIVATE KEY": pkcs8, "RSA PRIVATE KEY": x509.MarshalPKCS1PrivateKey(key.Private)} {
+		got, err := paymenttest.ParseKey(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), key.ID)
+		if err != nil || got.ID != key.ID || !got.Private.Equal(key.Private) {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	for _, text := range []string{"", "nonsense", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("nonsense")}))} {
+		if _, err := paymenttest.ParseKey([]byte(text), key.ID); err == nil {
+			t.Errorf("ParseKey took %q", text)
+		}
+	}
+}
+
+func TestASenderReportsThatNobodyAnswers(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	sender := paymenttest.Sender{Key: paymenttest.NewKey(2048)}
+	if _, err := sender.Send(context.Background(), paymenttest.Webhook{URL: server.URL}); err == nil {
+		t.Error("no error")
+	}
+}

@@ -1,0 +1,138 @@
+package paymenttest
+
+import (
+	"encoding/json"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"payhook/shared/uuid"
+)
+
+// SetClient changes the client id and secret that the token endpoint accepts.
+// Tokens that were given out stay valid.
+func (s *Server) SetClient(id, secret string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clientID, s.secret = id, secret
+}
+
+// Client returns the client id and secret that the token endpoint accepts.
+func (s *Server) Client() (id, secret string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clientID, s.secret
+}
+
+// SetTokenLifetime changes how long the tokens live that are given out from now
+// on, in whole seconds.
+func (s *Server) SetTokenLifetime(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lifetime = d
+}
+
+// RevokeTokens ends the life of every token that was given out.
+func (s *Server) RevokeTokens() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.tokens)
+}
+
+// answerToken is section 4.1: it gives out a token for a request that is as
+// that section says in every respect.
+func (s *Server) answerToken(r *http.Request, body []byte) answer {
+	if r.Method != http.MethodPost {
+		return answer{status: http.StatusMethodNotAllowed, header: http.Header{"Allow": {http.MethodPost}}}
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if ids := query["access_token_manager_id"]; err != nil || len(ids) != 1 || ids[0] != s.opts.TokenManagerID {
+		return oauthError(http.StatusBadRequest, "invalid_request")
+	}
+	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || contentType != "application/x-www-form-urlencoded" {
+		return oauthError(http.StatusBadRequest, "invalid_request")
+	}
+	id, secret, ok := r.BasicAuth()
+	if s.opts.FormEncoded && ok {
+		var badID, badSecret error
+		id, badID = url.QueryUnescape(id)
+		secret, badSecret = url.QueryUnescape(secret)
+		ok = badID == nil && badSecret == nil
+	}
+	wantID, wantSecret := s.Client()
+	if !ok || len(r.Header.Values("Authorization")) != 1 || id != wantID || secret != wantSecret {
+		a := oauthError(http.StatusUnauthorized, "invalid_client")
+		a.header = http.Header{"Www-Authenticate": {`Basic realm="token"`}}
+		return a
+	}
+	form, err := url.ParseQuery(string(body))
+	switch grants := form["grant_type"]; {
+	case err != nil || len(grants) != 1:
+		return oauthError(http.StatusBadRequest, "invalid_request")
+	case grants[0] != "client_credentials":
+		return oauthError(http.StatusBadRequest, "unsupported_grant_type")
+	}
+	return s.newToken()
+}
+
+func (s *Server) newToken() answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.opts.Now()
+	for token, expiry := range s.tokens {
+		if !now.Before(expiry) {
+			delete(s.tokens, token)
+		}
+	}
+	token := "token-" + uuid.New()
+	s.tokens[token] = now.Add(s.lifetime)
+	return tokenAnswer(map[string]any{
+		"access_token": token,
+		"token_type":   "Bearer",
+		"expires_in":   int64(s.lifetime / time.Second),
+	})
+}
+
+func tokenAnswer(fields map[string]any) answer {
+	body, _ := json.Marshal(fields)
+	return answer{status: http.StatusOK, header: http.Header{"Cache-Control": {"no-store"}}, body: body}
+}
+
+// oauthError is an answer of RFC 6749, section 5.2.
+func oauthError(status int, code string) answer {
+	return answer{status: status, body: []byte(`{"error":"` + code + `"}`)}
+}
+
+// bearer reports whether r carries one token, and that one is live.
+func (s *Server) bearer(r *http.Request) bool {
+	values := r.Header.Values("Authorization")
+	if len(values) != 1 {
+		return false
+	}
+	token, ok := strings.CutPrefix(values[0], "Bearer ")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return ok && s.opts.Now().Before(s.tokens[token])
+}
+
+func unauthorized() answer {
+	return answer{
+		status: http.StatusUnauthorized,
+		header: http.Header{"Www-Authenticate": {`Bearer error="invalid_token"`}},
+		body:   []byte(`{"error":"invalid_token"}`),
+	}
+}
+
+// answerAPI is section 4.4.
+func (s *Server) answerAPI(r *http.Request, _ []byte) answer {
+	if !s.bearer(r) {
+		return unauthorized()
+	}
+	if values := r.Header.Values("Content-Type"); len(values) != 1 || values[0] != "application/json" {
+		return answer{status: http.StatusUnsupportedMediaType, body: []byte(`{"error":"Content-Type must be application/json"}`)}
+	}
+	return answer{status: http.StatusOK, body: []byte(`{"ok":true}`)}
+}
