@@ -1,0 +1,18 @@
+package main
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+// newBus makes the event bus. It has a name of its own, by which the stacks of
+// consumers find it.
+func newBus(scope constructs.Construct, settings contract.Deployment) awsevents.EventBus {
+	return awsevents.NewEventBus(scope, jsii.String("Bus"), &awsevents.EventBusProps{
+		EventBusName: jsii.String(settings.Webhook.EventBusName),
+		Description:  jsii.String("Payment events that Payhook has authenticated"),
+	})
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+// function is a Lambda function with a log group and a role of its own. The role
+// may write to that log group and do what allow adds, and nothing else.
+type function struct {
+	awslambda.Function
+	role awsiam.Role
+}
+
+type functionOptions struct {
+	description string
+	code        awslambda.Code
+	memory      int                 // MiB
+	timeout     float64             // seconds
+	concurrency int                 // reserved; 0: none
+	settings    []*contract.Setting // those that it reads from its environment
+	resources   map[string]*string  // its other environment variables
+}
+
+// newFunction makes a function under scope, which is its own.
+func newFunction(scope constructs.Construct, deployment contract.Deployment, options functionOptions) function {
+	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), &awslogs.LogGroupProps{
+		RemovalPolicy: keptUnlessLocal(deployment),
+	})
+	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(deployment.LogRetention))
+
+	role := awsiam.NewRole(scope, jsii.String("Role"), &awsiam.RoleProps{
+		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
+	})
+	environment := map[string]*string{}
+	for name, value := range options.resources {
+		environment[name] = value
+	}
+	for _, setting := range options.settings {
+		environment[setting.Env()] = jsii.String(deployment.Value(setting))
+	}
+	props := &awslambda.FunctionProps{
+		Description:  jsii.String(options.description),
+		Code:         options.code,
+		Handler:      jsii.String("bootstrap"),
+		Runtime:      awslambda.Runtime_PROVIDED_AL2023(),
+		Architecture: awslambda.Architecture_ARM_64(),
+		MemorySize:   jsii.Number(options.memory),
+		Timeout:      awscdk.Duration_Seconds(jsii.Number(options.timeout)),
+		Environment:  &environment,
+		Role:         role,
+		LogGroup:     logs,
+		// The function writes JSON itself, and its metrics are read from those
+		// lines: they must reach the log as they are.
+		LoggingFormat: awslambda.LoggingFormat_TEXT,
+	}
+	if architecture(deployment) == "amd64" {
+		props.Architecture = awslambda.Architecture_X86_64()
+	}
+	if options.concurrency > 0 {
+		props.ReservedConcurrentExecutions = jsii.Number(options.concurrency)
+	}
+	f := function{awslambda.NewFunction(scope, jsii.String("Function"), props), role}
+	f.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
+	return f
+}
+
+// allow lets the function do these actions on these resources, which are ARNs.
+func (f function) allow(actions []string, resources ...*string) {
+	f.role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions:   jsii.Strings(actions...),
+		Resources: &resources,
+	}))
+}

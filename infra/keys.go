@@ -1,0 +1,18 @@
+package main
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+// newKeys makes the table in which all sandboxes of the webhook function share
+// the service's public keys, and the budget for fetching them.
+func newKeys(scope constructs.Construct, settings contract.Deployment) awsdynamodb.TableV2 {
+	return newTable(scope, "Keys", settings, &awsdynamodb.TablePropsV2{
+		PartitionKey:        attribute(contract.KeysKey, awsdynamodb.AttributeType_STRING),
+		TimeToLiveAttribute: jsii.String(contract.KeysTTL),
+	})
+}

@@ -1,0 +1,107 @@
+// Command infra is the CDK app: it builds the functions, and writes the
+// CloudFormation template of one stack that holds everything.
+//
+// It guarantees that the template is written only when every setting is right:
+// settings come from the CDK context (package contract lists them), and all that
+// are wrong, missing or unknown are reported on standard error at once, with exit
+// status 1. The CDK CLI starts it, from the top of the repository, as cdk.json
+// says.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+func main() {
+	os.Exit(run(os.Stderr))
+}
+
+func run(stderr io.Writer) int {
+	defer closeCDK()
+	if err := synth(stderr); err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// closeCDK ends the process in which the CDK runs. jsii waits for that twice, and
+// now and then says on standard error that the second time found no process.
+func closeCDK() {
+	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
+		os.Stderr = null
+	}
+	jsii.Close()
+}
+
+func synth(stderr io.Writer) (err error) {
+	// The CDK reports what is wrong with a stack by panicking with an error, and
+	// the place in our code that it points at helps nobody who deploys. What is a
+	// mistake of this program keeps its stack trace.
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case runtime.Error:
+			panic(p)
+		case error:
+			err = p
+		default:
+			panic(p)
+		}
+	}()
+
+	// AutoSynth would write a template on the way out, although the settings are
+	// wrong.
+	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false)})
+	settings, err := readSettings(app)
+	if err != nil {
+		return err
+	}
+	top, err := moduleRoot()
+	if err != nil {
+		return err
+	}
+	built, err := buildFunctions(top, filepath.Join(top, ".build"), architecture(settings))
+	if err != nil {
+		return err
+	}
+	stack := newStack(app, settings, func(function string) awslambda.Code {
+		return awslambda.Code_FromAsset(jsii.String(built[function]), nil)
+	})
+	if settings.Local {
+		leaveOut(stack, stderr)
+	}
+	app.Synth(nil)
+	return nil
+}
+
+func moduleRoot() (string, error) {
+	top, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(filepath.Join(top, "functions")); err != nil {
+		return "", errors.New("no folder functions here: start the CDK from the top of the repository")
+	}
+	return top, nil
+}
+
+// architecture is what the functions are built for: arm64 in the cloud; an
+// emulator runs them as processes of this machine.
+func architecture(settings contract.Deployment) string {
+	if settings.Local {
+		return runtime.GOARCH
+	}
+	return "arm64"
+}

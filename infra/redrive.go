@@ -1,0 +1,30 @@
+package main
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+// newRedrive makes the function that publishes, every minute, what the webhook
+// function recorded and could not publish.
+func newRedrive(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger awsdynamodb.TableV2, bus awsevents.EventBus) function {
+	scope = constructs.NewConstruct(scope, jsii.String("Redrive"))
+	f := newFunction(scope, settings, functionOptions{
+		description: "Publishes the events that are recorded and not published yet",
+		code:        code,
+		memory:      512,
+		timeout:     settings.RedriveTimeout.Seconds(),
+		settings:    contract.RedriveSettings(),
+		resources:   map[string]*string{contract.LedgerTableEnv: ledger.TableName()},
+	})
+	f.allow([]string{"dynamodb:UpdateItem"}, ledger.TableArn())
+	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+contract.LedgerPendingIndex))
+	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
+	runEveryMinute(scope, f)
+	return f
+}

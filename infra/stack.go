@@ -1,0 +1,56 @@
+package main
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+// newStack composes everything. code returns the built program of a function by
+// its name.
+func newStack(scope constructs.Construct, settings contract.Deployment, code func(function string) awslambda.Code) awscdk.Stack {
+	stack := awscdk.NewStack(scope, jsii.String("Payhook"), &awscdk.StackProps{
+		StackName:   jsii.String(settings.StackName),
+		Description: jsii.String("Payhook: signed payment webhooks become events on a bus"),
+	})
+	ledger := newLedger(stack, settings)
+	keys := newKeys(stack, settings)
+	bus := newBus(stack, settings)
+	webhook := newWebhook(stack, settings, code("webhook"), ledger, keys, bus)
+	redrive := newRedrive(stack, settings, code("redrive"), ledger, bus)
+
+	output(stack, "WebhookUrl", "where webhooks are sent", webhook.url.Url())
+	output(stack, "EventBusName", "the bus on which the events arrive", bus.EventBusName())
+	output(stack, "EventBusArn", "the same, for rules in other stacks", bus.EventBusArn())
+	output(stack, "LedgerTable", "one item per eventId", ledger.TableName())
+	output(stack, "KeysTable", "the service's public keys", keys.TableName())
+	output(stack, "WebhookFunction", "receives webhooks", webhook.FunctionName())
+	output(stack, "RedriveFunction", "publishes what is left over", redrive.FunctionName())
+	newSubscriptionSheet(stack, settings, webhook.url.Url())
+
+	if settings.Webhook.Window == nil {
+		awscdk.Annotations_Of(stack).AddWarningV2(jsii.String("payhook:timestampTolerance"), jsii.String(
+			"timestampTolerance is off: a webhook's age is not checked. A replay is then stopped only by the ledger, for "+
+				settings.Value(contract.DeduplicationWindow)+" (deduplicationWindow) after the event was first seen."))
+	}
+	return stack
+}
+
+func output(stack awscdk.Stack, name, description string, value *string) {
+	awscdk.NewCfnOutput(stack, jsii.String(name), &awscdk.CfnOutputProps{
+		Description: jsii.String(description),
+		Value:       value,
+	})
+}
+
+// keptUnlessLocal is what becomes of data and logs when the stack is deleted or
+// no longer has them.
+func keptUnlessLocal(settings contract.Deployment) awscdk.RemovalPolicy {
+	if settings.Local {
+		return awscdk.RemovalPolicy_DESTROY
+	}
+	return awscdk.RemovalPolicy_RETAIN
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+type webhook struct {
+	function
+	url awslambda.FunctionUrl
+}
+
+// newWebhook makes the function that receives webhooks, and the URL on which it
+// does.
+func newWebhook(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger, keys awsdynamodb.TableV2, bus awsevents.EventBus) webhook {
+	scope = constructs.NewConstruct(scope, jsii.String("Webhook"))
+	f := newFunction(scope, settings, functionOptions{
+		description: "Authenticates payment webhooks, records their events and publishes them",
+		code:        code,
+		memory:      settings.Memory,
+		timeout:     settings.Webhook.Timeout.Seconds(),
+		concurrency: settings.Concurrency,
+		settings:    contract.WebhookSettings(),
+		resources: map[string]*string{
+			contract.LedgerTableEnv: ledger.TableName(),
+			contract.KeysTableEnv:   keys.TableName(),
+		},
+	})
+	f.allow([]string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
+	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, keys.TableArn())
+	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
+
+	return webhook{f, f.AddFunctionUrl(&awslambda.FunctionUrlOptions{
+		// The sender has no AWS identity. What it sends is authenticated by the
+		// function, before anything else is done with it.
+		AuthType: awslambda.FunctionUrlAuthType_NONE,
+	})}
+}
