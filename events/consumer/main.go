@@ -1,0 +1,163 @@
+// Command consumer is the CDK app of a stack as a user of Payhook writes one: it
+// finds the bus by its name, and for each pattern in events/rules makes a rule
+// and a queue in which the events arrive that match. Copy it to start with.
+//
+// The CDK CLI starts it, in this folder:
+//
+//	npx cdk deploy -c eventBusName=payhook
+//
+// Context: eventBusName, payhook by default, and stackName, PayhookConsumer by
+// default. Outputs: Queues, the URL of every rule's queue by the rule's name, as
+// JSON; and each URL for itself, HighValueQueueUrl for the rule high-value.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+)
+
+func main() {
+	rules, err := readRules(filepath.Join("..", "rules"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "consumer:", err)
+		os.Exit(1)
+	}
+	defer jsii.Close()
+	app := awscdk.NewApp(nil)
+	newStack(app, contextOr(app, "stackName", "PayhookConsumer"), contextOr(app, "eventBusName", "payhook"), rules)
+	app.Synth(nil)
+}
+
+func contextOr(app awscdk.App, key, otherwise string) string {
+	if text, ok := app.Node().TryGetContext(jsii.String(key)).(string); ok && text != "" {
+		return text
+	}
+	return otherwise
+}
+
+// rule is an EventBridge rule. Its name is that of its file, without .json.
+type rule struct {
+	name    string
+	pattern map[string]any
+}
+
+// A rule's name is words joined by hyphens, so that it also makes the name of an
+// output.
+var ruleName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
+
+// readRules reads every event pattern in a folder, in the order of their names.
+func readRules(folder string) ([]rule, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no event patterns (*.json) in %s", folder)
+	}
+	var rules []rule
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		r := rule{name: strings.TrimSuffix(filepath.Base(file), ".json")}
+		if !ruleName.MatchString(r.name) {
+			return nil, fmt.Errorf("%s: a rule's name must be lower-case words and digits, joined by hyphens", file)
+		}
+		if err := json.Unmarshal(text, &r.pattern); err != nil {
+			return nil, fmt.Errorf("%s is not an event pattern: %w", file, err)
+		}
+		if hasNull(r.pattern) {
+			return nil, fmt.Errorf("%s: the CDK drops null from a pattern, and the rule would match other events", file)
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+func hasNull(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return slices.ContainsFunc(slices.Collect(maps.Values(v)), hasNull)
+	case []any:
+		return slices.ContainsFunc(v, hasNull)
+	}
+	return false
+}
+
+func newStack(scope constructs.Construct, name, bus string, rules []rule) awscdk.Stack {
+	stack := awscdk.NewStack(scope, jsii.String("PayhookConsumer"), &awscdk.StackProps{
+		StackName:   jsii.String(name),
+		Description: jsii.String("Rules and queues for the events on the bus " + bus),
+	})
+	urls := map[string]*string{}
+	for _, r := range rules {
+		queue := newRule(stack, bus, r)
+		urls[r.name] = queue.QueueUrl()
+		awscdk.NewCfnOutput(stack, jsii.String(words(r.name)+"QueueUrl"), &awscdk.CfnOutputProps{
+			Description: jsii.String("events that match " + r.name + ".json"),
+			Value:       queue.QueueUrl(),
+		})
+	}
+	awscdk.NewCfnOutput(stack, jsii.String("Queues"), &awscdk.CfnOutputProps{
+		Description: jsii.String("the queue of each rule"),
+		Value:       stack.ToJsonString(urls, nil),
+	})
+	return stack
+}
+
+// newRule makes a rule on the bus and the queue to which it sends. What
+// EventBridge can't put into that queue goes to a second one.
+func newRule(scope constructs.Construct, bus string, r rule) awssqs.Queue {
+	scope = constructs.NewConstruct(scope, jsii.String(words(r.name)))
+	queue, failed := newQueue(scope, "Queue"), newQueue(scope, "Undelivered")
+	made := awsevents.NewCfnRule(scope, jsii.String("Rule"), &awsevents.CfnRuleProps{
+		EventBusName: jsii.String(bus),
+		EventPattern: r.pattern,
+		Targets: []*awsevents.CfnRule_TargetProperty{{
+			Id:               jsii.String("Queue"),
+			Arn:              queue.QueueArn(),
+			DeadLetterConfig: &awsevents.CfnRule_DeadLetterConfigProperty{Arn: failed.QueueArn()},
+		}},
+	})
+	for _, q := range []awssqs.Queue{queue, failed} {
+		q.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"), nil)},
+			Actions:    jsii.Strings("sqs:SendMessage"),
+			Resources:  &[]*string{q.QueueArn()},
+			Conditions: &map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": made.AttrArn()}},
+		}))
+	}
+	return queue
+}
+
+func newQueue(scope constructs.Construct, id string) awssqs.Queue {
+	return awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
+		Encryption: awssqs.QueueEncryption_SQS_MANAGED,
+		EnforceSSL: jsii.Bool(true),
+	})
+}
+
+// words makes HighValue of high-value.
+func words(name string) string {
+	var out strings.Builder
+	for word := range strings.SplitSeq(name, "-") {
+		out.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return out.String()
+}
