@@ -1,0 +1,465 @@
+package token_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook/shared/token"
+	"payhook/shared/token/secretstest"
+)
+
+func TestTheFirstRunStoresATokenAndTheNextOnesOnlyLook(t *testing.T) {
+	r := newRig(t, gives("t-1", time.Hour))
+	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
+		r.Advance(1500 * time.Millisecond) // the time that the answer takes is not part of the token's life
+		gives("t-1", time.Hour)(w, request)
+	})
+	issued := r.Now()
+	report := r.run(t, token.Refreshed)
+	if report.Remaining != time.Hour-1500*time.Millisecond || report.Lifetime != time.Hour || !report.Known || report.Calls != 1 {
+		t.Errorf("%+v", report)
+	}
+	var got map[string]string
+	if err := json.Unmarshal([]byte(r.secrets.Values(tokenSecret)[0]), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"access_token": "t-1", "token_type": "Bearer",
+		"issued_at":  issued.Format(time.RFC3339Nano)[:19] + ".000Z",
+		"expires_at": issued.Add(time.Hour).Format(time.RFC3339Nano)[:19] + ".000Z",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the secret (-want +got):\n%s", diff)
+	}
+
+	reads := len(r.secrets.Calls("GetSecretValue"))
+	r.Advance(time.Minute)
+	report = r.run(t, token.Fresh)
+	if report.Remaining != 59*time.Minute-1500*time.Millisecond || report.Calls != 0 {
+		t.Errorf("%+v", report)
+	}
+	if n := len(r.secrets.Calls("GetSecretValue")) - reads; n != 1 {
+		t.Errorf("a look took %d reads, want 1", n)
+	}
+	if writes := len(r.secrets.Calls("PutSecretValue")); writes != 1 {
+		t.Errorf("%d writes, want 1", writes)
+	}
+}
+
+func TestATokenIsReplacedWhenItsShareIsReached(t *testing.T) {
+	for _, lifetime := range []time.Duration{5 * time.Second, 90 * time.Second, 5 * time.Minute, time.Hour, 24 * time.Hour} {
+		t.Run(lifetime.String(), func(t *testing.T) {
+			r := newRig(t, gives("t-2", lifetime))
+			r.store("t-1", lifetime)
+			r.Advance(lifetime * 34 / 100)
+			r.run(t, token.Fresh)
+			r.Advance(time.Millisecond)
+			r.run(t, token.Refreshed)
+		})
+	}
+}
+
+// The arithmetic that package contract shows: whatever the offset of the runs,
+// three of them start between the share and the end of a token of 5 minutes.
+func TestATokenOfFiveMinutesLeavesThreeRunsToReplaceIt(t *testing.T) {
+	for offset := time.Duration(0); offset < time.Minute; offset += 500 * time.Millisecond {
+		r := newRig(t, answers(400, `{"error":"invalid_request"}`))
+		r.store("t-1", 5*time.Minute)
+		r.Advance(offset)
+		for range 5 {
+			_, _ = r.refresher.Run(t.Context())
+			r.Advance(time.Minute)
+		}
+		if n := len(r.endpoint.calls()); n < 3 {
+			t.Fatalf("with an offset of %s, %d runs called the endpoint before the token expired, want at least 3", offset, n)
+		}
+	}
+}
+
+func TestWhatIsNoTokenIsReplaced(t *testing.T) {
+	now := newClock().Now()
+	good := value("t-1", now, now.Add(time.Hour))
+	tests := map[string]string{
+		"an empty text":          "",
+		"what the CDK generates": `x7"(K~w;Ym2`,
+		"another object":         `{"password":"x"}`,
+		"an array":               `[` + good + `]`,
+		"something behind it":    good + "x",
+		"a name twice":           strings.Replace(good, `{`, `{"token_type":"Bearer",`, 1),
+		"no access_token":        strings.Replace(good, `"access_token"`, `"access"`, 1),
+		"an illegal token":       strings.Replace(good, `t-1`, `t 1`, 1),
+		"an empty token":         strings.Replace(good, `t-1`, ``, 1),
+		"another type":           strings.Replace(good, `Bearer`, `mac`, 1),
+		"no expiry":              strings.Replace(good, `expires_at`, `expires`, 1),
+		"an expiry of no RFC":    strings.Replace(good, `T13:`, ` 13:`, 1),
+		"an expiry in numbers":   `{"access_token":"t-1","token_type":"Bearer","issued_at":1,"expires_at":4102444800}`,
+		"no life":                value("t-1", now, now),
+		"a life of centuries":    value("t-1", now, now.AddDate(300, 0, 0)),
+		"an issue in the future": value("t-1", now.Add(time.Hour), now.Add(3*time.Hour)),
+		"an expired one":         value("t-1", now.Add(-2*time.Hour), now.Add(-time.Hour)),
+	}
+	for name, text := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, gives("t-2", time.Hour))
+			r.secrets.Put(tokenSecret, text)
+			r.run(t, token.Refreshed)
+			r.run(t, token.Fresh)
+		})
+	}
+	t.Run("but a good one is not", func(t *testing.T) {
+		r := newRig(t, gives("t-2", time.Hour))
+		r.secrets.Put(tokenSecret, good)
+		r.run(t, token.Fresh)
+	})
+}
+
+func TestAFailureDoesNotTouchWhatIsStored(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"400":       answers(400, `{"error":"invalid_client"}`),
+		"401":       answers(401, `{"error":"invalid_client"}`),
+		"429":       answers(429, ""),
+		"500":       answers(500, ""),
+		"307":       answers(307, "", "Location", "/elsewhere"),
+		"hangs up":  hangsUp,
+		"no expiry": answers(200, `{"access_token":"t-2","token_type":"Bearer"}`),
+		"HTML":      answers(200, "<html>", "Content-Type", "text/html"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, answer)
+			r.store("t-1", time.Hour)
+			stored := r.secrets.Values(tokenSecret)
+			r.Advance(30 * time.Minute)
+			report := r.run(t, token.Failed)
+			if !report.Known || report.Remaining <= 0 {
+				t.Errorf("%+v, want the life that the stored token has left", report)
+			}
+			if diff := cmp.Diff(stored, r.secrets.Values(tokenSecret)); diff != "" || len(r.secrets.Calls("PutSecretValue")) > 0 {
+				t.Errorf("the secret was written (-want +got):\n%s", diff)
+			}
+			got, err := r.reader().Token()
+			if err != nil || got.AccessToken != "t-1" {
+				t.Errorf("a reader gets %v, %v, want the token that still works", got, err)
+			}
+		})
+	}
+}
+
+func TestOnlyWhatCanPassIsTriedAgain(t *testing.T) {
+	good := gives("t-1", time.Hour)
+	tests := map[string]struct {
+		answers []http.HandlerFunc
+		outcome token.Outcome
+		calls   int
+		slept   []time.Duration // with jitter at its greatest
+	}{
+		"hanging up, then well": {[]http.HandlerFunc{hangsUp, good}, token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
+		"500, 502, 503, then well": {[]http.HandlerFunc{answers(500, ""), answers(502, ""), answers(503, ""), good}, token.Refreshed, 4,
+			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}},
+		"500 for good": {[]http.HandlerFunc{answers(500, "")}, token.Failed, 5,
+			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}},
+		"429 with seconds":                   {[]http.HandlerFunc{answers(429, "", "Retry-After", "7"), good}, token.Refreshed, 2, []time.Duration{7 * time.Second}},
+		"429 with a date":                    {[]http.HandlerFunc{answers(429, "", "Retry-After", "Sun, 01 Mar 2099 12:00:09 GMT"), good}, token.Refreshed, 2, []time.Duration{9 * time.Second}},
+		"429 with a date that is past":       {[]http.HandlerFunc{answers(429, "", "Retry-After", "Sun, 01 Mar 2020 12:00:09 GMT"), good}, token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
+		"429 with nonsense":                  {[]http.HandlerFunc{answers(429, "", "Retry-After", "-5"), good}, token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
+		"429 with more than the run has":     {[]http.HandlerFunc{answers(429, "", "Retry-After", "51"), good}, token.Failed, 1, nil},
+		"503 with seconds":                   {[]http.HandlerFunc{answers(503, "", "Retry-After", "3"), good}, token.Refreshed, 2, []time.Duration{3 * time.Second}},
+		"400":                                {[]http.HandlerFunc{answers(400, `{"error":"invalid_client"}`), good}, token.Failed, 1, nil},
+		"401":                                {[]http.HandlerFunc{answers(401, "", "Retry-After", "1"), good}, token.Failed, 1, nil},
+		"403":                                {[]http.HandlerFunc{answers(403, ""), good}, token.Failed, 1, nil},
+		"404":                                {[]http.HandlerFunc{answers(404, ""), good}, token.Failed, 1, nil},
+		"307":                                {[]http.HandlerFunc{answers(307, "", "Location", "/"), good}, token.Failed, 1, nil},
+		"an answer that will not get better": {[]http.HandlerFunc{answers(200, `{}`), good}, token.Failed, 1, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, test.answers...)
+			ctx, cancel := context.WithDeadline(t.Context(), r.Now().Add(55*time.Second))
+			defer cancel()
+			report, err := r.refresher.Run(ctx)
+			if report.Outcome != test.outcome || report.Calls != test.calls || len(r.endpoint.calls()) != test.calls {
+				t.Errorf("%+v, %v after %d calls, want %s after %d", report, err, len(r.endpoint.calls()), test.outcome, test.calls)
+			}
+			if diff := cmp.Diff(test.slept, r.slept); diff != "" {
+				t.Errorf("slept (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestARunLeavesTimeToStoreTheToken(t *testing.T) {
+	r := newRig(t)
+	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
+		r.Advance(10 * time.Second)
+		answers(500, "")(w, request)
+	})
+	deadline := r.Now().Add(30 * time.Second)
+	ctx, cancel := context.WithDeadline(t.Context(), deadline)
+	defer cancel()
+	if report, _ := r.refresher.Run(ctx); report.Outcome != token.Failed || report.Calls != 3 {
+		t.Errorf("%+v, want a failure after 3 calls", report)
+	}
+	// Calls that start at 0 s, 10.5 s and 21.5 s; a fourth would start within
+	// the last 5 s.
+	if left := deadline.Sub(r.Now()); left > 5*time.Second {
+		t.Errorf("gave up %s before the deadline", left)
+	}
+}
+
+func TestCredentialsThatAreNotThereAreSaidToBeMissing(t *testing.T) {
+	tests := map[string]string{ // what the secret holds -> what is said
+		"-":                        "has no value yet",
+		" \n":                      "has no value yet",
+		`x7"(K~w;Ym2`:              "does not hold one JSON object in which each name occurs once",
+		`["` + clientSecret + `"]`: "does not hold one JSON object in which each name occurs once",
+		`{}`:                       "has no client_id that is a text",
+		`{"client_id":"","client_secret":"` + clientSecret + `"}`:           "has no client_id that is a text",
+		`{"client_id":7,"client_secret":"` + clientSecret + `"}`:            "has no client_id that is a text",
+		`{"client_id":"client-1"}`:                                          "has no client_secret that is a text",
+		`{"client_id":"client-1","client_secret":null}`:                     "has no client_secret that is a text",
+		`{"client_id":"client-1","client_secret":"a","client_secret":"b"}`:  "does not hold one JSON object in which each name occurs once",
+		`{"client_id":"client-1","client_secret":"` + clientSecret + `\n"}`: "has a client_secret with a control character, such as a line break at its end",
+	}
+	for text, problem := range tests {
+		t.Run(problem, func(t *testing.T) {
+			r := newRig(t, gives("t-1", time.Hour))
+			r.secrets.Create(credentialsSecret)
+			if text != "-" {
+				r.secrets.Put(credentialsSecret, text)
+			}
+			_, err := r.refresher.Run(t.Context())
+			missing, ok := errors.AsType[*token.CredentialsError](err)
+			if !ok || missing.Problem != problem {
+				t.Fatalf("%v, want a CredentialsError that it %s", err, problem)
+			}
+			if n := len(r.endpoint.calls()); n > 0 {
+				t.Errorf("%d calls of the endpoint", n)
+			}
+			expectNoCanary(t, err.Error())
+
+			r.fill(clientID, clientSecret)
+			r.run(t, token.Refreshed)
+		})
+	}
+}
+
+func TestChangedCredentialsAreUsedAtTheNextRefresh(t *testing.T) {
+	r := newRig(t, gives("t-1", time.Hour), gives("t-2", time.Hour), gives("t-3", time.Hour))
+	r.run(t, token.Refreshed)
+	r.fill("client-2", "another secret")
+	r.run(t, token.Fresh)
+	r.Advance(30 * time.Minute)
+	r.run(t, token.Refreshed)
+
+	r.fill("client-3", "a third")
+	if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed || err != nil {
+		t.Errorf("Refresh = %+v, %v", report, err)
+	}
+	var users []string
+	for _, request := range r.endpoint.calls() {
+		user, _, _ := request.BasicAuth()
+		users = append(users, user)
+	}
+	if diff := cmp.Diff([]string{clientID, "client-2", "client-3"}, users); diff != "" {
+		t.Errorf("users (-want +got):\n%s", diff)
+	}
+}
+
+func TestATokenThatIsStoredAlreadyIsNotWrittenAgain(t *testing.T) {
+	r := newRig(t, gives("t-1", time.Hour))
+	r.run(t, token.Refreshed)
+	r.Advance(30 * time.Minute)
+	r.endpoint.then(gives("t-1", 30*time.Minute-time.Second)) // "remaining lifetime" (section 2.1)
+	report := r.run(t, token.Unchanged)
+	if report.Remaining != 30*time.Minute || len(r.secrets.Calls("PutSecretValue")) != 1 {
+		t.Errorf("%+v after %d writes, want 1", report, len(r.secrets.Calls("PutSecretValue")))
+	}
+
+	// With another expiry it is news.
+	r.endpoint.then(gives("t-1", time.Hour))
+	r.run(t, token.Refreshed)
+	r.Advance(30 * time.Minute)
+	r.endpoint.then(gives("t-1", time.Minute))
+	r.run(t, token.Refreshed)
+}
+
+func TestATokenThatTheEndpointKeepsToItsEndIsReplacedWithinTheRun(t *testing.T) {
+	r := newRig(t)
+	born, n := r.Now(), 1
+	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
+		if left := born.Add(time.Hour).Sub(r.Now()); left > 0 {
+			gives(fmt.Sprint("t-", n), left)(w, request)
+			return
+		}
+		born, n = r.Now(), n+1
+		gives(fmt.Sprint("t-", n), time.Hour)(w, request)
+	})
+	r.run(t, token.Refreshed)
+	ctx, cancel := context.WithDeadline(t.Context(), born.Add(time.Hour+15*time.Second))
+	defer cancel()
+	r.Advance(58 * time.Minute)
+	if report, err := r.refresher.Run(ctx); report.Outcome != token.Unchanged || err != nil || len(r.slept) > 0 {
+		t.Fatalf("Run = %+v, %v", report, err)
+	}
+	r.Advance(80 * time.Second)
+	if report, err := r.refresher.Run(ctx); report.Outcome != token.Refreshed || err != nil {
+		t.Fatalf("Run = %+v, %v", report, err)
+	}
+	if diff := cmp.Diff([]time.Duration{41 * time.Second}, r.slept); diff != "" {
+		t.Errorf("slept (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheLaterTokenStaysWhenTwoRefreshersMeet(t *testing.T) {
+	r := newRig(t)
+	second := r.another(t)
+	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
+		// While the first waits for its answer, a second one is done.
+		r.endpoint.then(gives("t-later", 2*time.Hour))
+		if report, err := second.Run(request.Context()); report.Outcome != token.Refreshed {
+			t.Errorf("the second: %+v, %v", report, err)
+		}
+		gives("t-earlier", time.Hour)(w, request)
+	})
+	report := r.run(t, token.Superseded)
+	if report.Remaining != 2*time.Hour || len(r.secrets.Calls("PutSecretValue")) != 1 {
+		t.Errorf("%+v after %d writes", report, len(r.secrets.Calls("PutSecretValue")))
+	}
+	if got, err := r.reader().Token(); err != nil || got.AccessToken != "t-later" {
+		t.Errorf("a reader gets %v, %v, want the later one", got, err)
+	}
+}
+
+func TestManyRefreshersAtOnceDoNoHarm(t *testing.T) {
+	r := newRig(t)
+	var mu sync.Mutex
+	n := 0
+	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
+		mu.Lock()
+		n++
+		access := fmt.Sprint("t-", n)
+		mu.Unlock()
+		gives(access, time.Hour)(w, request)
+	})
+	var group sync.WaitGroup
+	for range 8 {
+		refresher := r.another(t)
+		group.Go(func() {
+			if report, err := refresher.Run(t.Context()); err != nil {
+				t.Errorf("Run = %+v, %v", report, err)
+			}
+		})
+	}
+	group.Wait()
+	if got, err := r.reader().Token(); err != nil || !strings.HasPrefix(got.AccessToken, "t-") {
+		t.Errorf("a reader gets %v, %v", got, err)
+	}
+}
+
+func TestAWriteWhoseAnswerGotLostIsNotWrittenTwice(t *testing.T) {
+	r := newRig(t, gives("t-1", time.Hour))
+	lost := false
+	r.secrets.Before = func(c secretstest.Call) (int, string) {
+		if c.Operation == "PutSecretValue" && !lost {
+			lost = true
+			return http.StatusOK, "InternalServiceError"
+		}
+		return 0, ""
+	}
+	r.run(t, token.Refreshed)
+	puts := r.secrets.Calls("PutSecretValue")
+	if len(puts) != 2 || puts[0].ClientRequestToken != puts[1].ClientRequestToken {
+		t.Errorf("puts: %+v, want two with one ClientRequestToken", puts)
+	}
+	if versions := r.secrets.Values(tokenSecret); len(versions) != 1 {
+		t.Errorf("%d versions, want 1", len(versions))
+	}
+}
+
+func TestSecretsManagerFailingIsTold(t *testing.T) {
+	tests := map[string]struct {
+		operation, secret string
+		text              string
+		known             bool
+	}{
+		"reading the token":       {"GetSecretValue", tokenSecret, "token: the secret with the token: GetSecretValue: AccessDeniedException", false},
+		"reading the credentials": {"GetSecretValue", credentialsSecret, "token: the secret with the client credentials: GetSecretValue: AccessDeniedException", true},
+		"writing the token":       {"PutSecretValue", tokenSecret, "token: the secret with the token: PutSecretValue: AccessDeniedException", true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, gives("t-1", time.Hour))
+			r.secrets.Before = func(c secretstest.Call) (int, string) {
+				if c.Operation == test.operation && c.SecretID == test.secret {
+					return http.StatusBadRequest, "AccessDeniedException"
+				}
+				return 0, ""
+			}
+			report, err := r.refresher.Run(t.Context())
+			if _, ok := errors.AsType[*token.SecretError](err); !ok || err.Error() != test.text {
+				t.Errorf("%v, want %s", err, test.text)
+			}
+			if report.Outcome != token.Failed || report.Known != test.known {
+				t.Errorf("%+v", report)
+			}
+			expectNoCanary(t, fmt.Sprintf("%v %+v", err, err))
+		})
+	}
+	t.Run("not there", func(t *testing.T) {
+		r := newRig(t, gives("t-1", time.Hour))
+		r.secrets.Close()
+		_, err := r.refresher.Run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "no answer") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestALifetimeThatMakesWritesTooOftenIsWarnedOf(t *testing.T) {
+	for lifetime, want := range map[time.Duration]bool{
+		5 * time.Minute:                 true,
+		29 * time.Minute:                true,
+		29*time.Minute + 24*time.Second: true,
+		29*time.Minute + 25*time.Second: false,
+		time.Hour:                       false,
+	} {
+		r := newRig(t, gives("t-1", lifetime))
+		if report := r.run(t, token.Refreshed); report.WritesTooOften != want {
+			t.Errorf("%s: %t, want %t", lifetime, report.WritesTooOften, want)
+		}
+		if report := r.run(t, token.Fresh); report.WritesTooOften {
+			t.Errorf("%s: a run that wrote nothing warns", lifetime)
+		}
+	}
+}
+
+func TestEveryWriteIsANewToken(t *testing.T) {
+	r := newRig(t)
+	n := 0
+	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
+		n++
+		switch {
+		case n%3 == 0:
+			answers(400, "")(w, request)
+		default:
+			gives(fmt.Sprint("t-", n/5), time.Hour)(w, request)
+		}
+	})
+	for range 600 {
+		_, _ = r.refresher.Run(t.Context())
+		r.Advance(time.Minute)
+	}
+	values := r.secrets.Values(tokenSecret)
+	if len(values) < 10 || len(slices.Compact(slices.Clone(values))) != len(values) || len(r.secrets.Calls("PutSecretValue")) != len(values) {
+		t.Errorf("%d values, %d puts", len(values), len(r.secrets.Calls("PutSecretValue")))
+	}
+}

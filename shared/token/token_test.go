@@ -1,0 +1,57 @@
+package token_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"payhook/shared/token"
+)
+
+var silent = log.New(io.Discard, "", 0)
+
+func TestASecretShowsItselfToNoOneWhoDoesNotAskForIt(t *testing.T) {
+	secret := token.NewSecret(clientSecret)
+	type inner struct{ hidden token.Secret }
+	nested := struct {
+		C token.Credentials
+		B token.Bearer
+		i inner
+		p *inner
+	}{
+		token.Credentials{ClientID: clientID, ClientSecret: secret},
+		token.Bearer{AccessToken: token.NewSecret(canaryToken), ExpiresAt: time.Now()},
+		inner{secret}, &inner{secret},
+	}
+	var out bytes.Buffer
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%p", "%T"} {
+		fmt.Fprintf(&out, verb+"\n", secret)
+		fmt.Fprintf(&out, verb+"\n", &secret)
+		fmt.Fprintf(&out, verb+"\n", nested)
+	}
+	fmt.Fprintln(&out, secret, secret.String())
+	for _, handler := range []slog.Handler{slog.NewJSONHandler(&out, nil), slog.NewTextHandler(&out, nil)} {
+		slog.New(handler).Info("x", "secret", secret, "pointer", &secret, "nested", nested, "error", fmt.Errorf("%v", secret))
+	}
+	for _, v := range []any{secret, nested, map[string]any{"x": secret}} {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(text)
+	}
+	for _, canary := range []string{clientSecret, canaryToken, fmt.Sprintf("%x", clientSecret), fmt.Sprintf("%X", canaryToken)} {
+		if strings.Contains(out.String(), canary) {
+			t.Errorf("%q is in:\n%s", canary, out.String())
+		}
+	}
+	if secret.Reveal() != clientSecret || (token.Secret{}).Reveal() != "" {
+		t.Error("Reveal returns another text")
+	}
+}
