@@ -9,10 +9,11 @@ package awstest
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"math/big"
+	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -237,9 +238,14 @@ func compare(a, b types.AttributeValue) int {
 	an, aIsNumber := a.(*types.AttributeValueMemberN)
 	bn, bIsNumber := b.(*types.AttributeValueMemberN)
 	if aIsNumber && bIsNumber {
+		x, errX := strconv.ParseInt(an.Value, 10, 64)
+		y, errY := strconv.ParseInt(bn.Value, 10, 64)
+		if errX == nil && errY == nil {
+			return cmp.Compare(x, y)
+		}
 		return rat(an).Cmp(rat(bn))
 	}
-	if fmt.Sprintf("%T", a) != fmt.Sprintf("%T", b) {
+	if reflect.TypeOf(a) != reflect.TypeOf(b) {
 		return 2
 	}
 	return cmp.Compare(text(a), text(b))

@@ -4,6 +4,7 @@ import (
 	"math/big"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
@@ -27,12 +28,22 @@ type parser struct {
 }
 
 func newParser(expression string, names map[string]string, values, item Item) *parser {
-	p := &parser{tokens: token.FindAllString(expression, -1), names: names, values: values, item: item}
-	if strings.Join(p.tokens, "") != strings.Join(strings.Fields(expression), "") {
-		p.fail("syntax")
+	p := &parser{names: names, values: values, item: item}
+	// A query reads the same expression for every item.
+	known, ok := tokensOf.Load(expression)
+	if !ok {
+		tokens := token.FindAllString(expression, -1)
+		if strings.Join(tokens, "") != strings.Join(strings.Fields(expression), "") {
+			p.fail("syntax")
+			return p
+		}
+		known, _ = tokensOf.LoadOrStore(expression, tokens)
 	}
+	p.tokens = known.([]string)
 	return p
 }
+
+var tokensOf sync.Map // expression -> []string
 
 // evaluate reports whether a condition holds for an item, nil for none.
 func evaluate(expression string, names map[string]string, values, item Item) (bool, error) {

@@ -105,15 +105,17 @@ func Cause(err error) string {
 	if err == nil {
 		return ""
 	}
+	what := ""
 	var operation *smithy.OperationError
-	if !errors.As(err, &operation) {
-		return err.Error()
-	}
-	what := operation.Service() + " " + operation.Operation() + ": "
 	var api smithy.APIError
+	if errors.As(err, &operation) {
+		what = operation.Service() + " " + operation.Operation() + ": "
+	}
 	switch {
 	case errors.As(err, &api):
 		return what + api.ErrorCode()
+	case operation == nil:
+		return err.Error()
 	case errors.Is(err, context.DeadlineExceeded):
 		return what + "out of time"
 	case errors.Is(err, context.Canceled):

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"payhook/shared/awstest"
+	"payhook/shared/bus"
+	"payhook/shared/contract"
+	"payhook/shared/intake"
+	"payhook/shared/ledger"
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/telemetry"
+	"payhook/shared/uuid"
+)
+
+func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
+	db, eb, log := awstest.NewDynamoDB(), &awstest.EventBridge{}, &bytes.Buffer{}
+	db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
+		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+	})
+	book := ledger.New(db, "ledger", ledger.Options{})
+	for range 3 {
+		event, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := ledger.Entry{EventID: event.EventID, DeliveryID: uuid.New(), Digest: ledger.DigestOf(event.Bytes), RecordedAt: time.Now(), Event: event}
+		if _, err := book.Record(t.Context(), e, ledger.NewHolder(), time.Now().Add(-time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := &handler{intake.NewRedriver(book, bus.New(eb, "bus", "source", bus.Options{}), intake.Options{}), telemetry.New(log, "redrive")}
+	got, err := h.Handle(t.Context())
+	if err != nil || got != (report{Found: 3, Published: 3}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	var line map[string]any
+	if err := json.Unmarshal(log.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	if line["RedriveFound"] != 3.0 || line["RedrivePublished"] != 3.0 || line["OldestPending"].(float64) < 60 || line["level"] != "INFO" {
+		t.Errorf("got %v", line)
+	}
+}
+
+type broken struct{ *awstest.DynamoDB }
+
+func (broken) Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	return nil, errors.New("index is broken")
+}
+
+func TestARunThatCannotReadTheLedgerFails(t *testing.T) {
+	log := &bytes.Buffer{}
+	book := ledger.New(broken{}, "ledger", ledger.Options{})
+	h := &handler{intake.NewRedriver(book, bus.New(nil, "bus", "source", bus.Options{}), intake.Options{}), telemetry.New(log, "redrive")}
+	if _, err := h.Handle(t.Context()); err == nil {
+		t.Error("no error")
+	}
+	if !strings.Contains(log.String(), `"level":"ERROR"`) || !strings.Contains(log.String(), "index is broken") {
+		t.Errorf("logged %s", log)
+	}
+}

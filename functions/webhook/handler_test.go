@@ -1,0 +1,666 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/go-json-experiment/json"
+	"github.com/google/go-cmp/cmp"
+
+	"payhook/shared/awstest"
+	"payhook/shared/contract"
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/telemetry"
+	"payhook/shared/uuid"
+)
+
+// endpoint is the function, wired as in main, with AWS in memory and a payment
+// service on this machine.
+type endpoint struct {
+	*handler
+	service *paymenttest.Server
+	db      *awstest.DynamoDB
+	broken  *brokenDynamoDB
+	bus     *awstest.EventBridge
+	log     *bytes.Buffer
+}
+
+// brokenDynamoDB fails writes of the items that it is told to.
+type brokenDynamoDB struct {
+	*awstest.DynamoDB
+	fails func(id string) error
+}
+
+func (b *brokenDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if id, ok := in.Item[contract.LedgerKey].(*dynamodbtypes.AttributeValueMemberS); ok && b.fails != nil {
+		if err := b.fails(id.Value); err != nil {
+			return nil, err
+		}
+	}
+	return b.DynamoDB.PutItem(ctx, in, opts...)
+}
+
+// settings are the defaults of every setting, with what is changed.
+func settings(t testing.TB, baseURL string, change map[string]string) contract.Webhook {
+	t.Helper()
+	env := map[string]string{contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys"}
+	for _, s := range contract.WebhookSettings() {
+		env[s.Env()] = s.Default
+	}
+	env[contract.BaseURL.Env()] = baseURL
+	for key, value := range change {
+		env[key] = value
+	}
+	s, err := contract.ParseWebhook(func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newEndpoint(t *testing.T, change map[string]string) *endpoint {
+	t.Helper()
+	e := &endpoint{service: paymenttest.NewServer(paymenttest.Options{}), db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, log: &bytes.Buffer{}}
+	t.Cleanup(e.service.Close)
+	e.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
+		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+	})
+	e.db.CreateTable("keys", contract.KeysKey)
+	e.broken = &brokenDynamoDB{DynamoDB: e.db}
+	e.handler = newHandler(settings(t, e.service.URL, change), e.broken, e.bus, telemetry.New(e.log, "webhook"))
+	return e
+}
+
+// request signs a webhook and turns it into what the function URL makes of it.
+func (e *endpoint) request(t testing.TB, w paymenttest.Webhook) events.LambdaFunctionURLRequest {
+	t.Helper()
+	w.URL = "https://hook.example/"
+	signed, err := e.service.Sender().Sign(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return urlRequest(t, signed)
+}
+
+func urlRequest(t testing.TB, signed paymenttest.Signed) events.LambdaFunctionURLRequest {
+	t.Helper()
+	u, err := url.Parse(signed.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := map[string]string{}
+	for name, values := range signed.Header {
+		headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	r := events.LambdaFunctionURLRequest{Version: "2.0", RawPath: "/", RawQueryString: u.RawQuery, Headers: headers, Body: string(signed.Body)}
+	r.RequestContext.HTTP.Method = signed.Method
+	return r
+}
+
+func (e *endpoint) handle(t testing.TB, r events.LambdaFunctionURLRequest) events.LambdaFunctionURLResponse {
+	t.Helper()
+	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "request-1"})
+	response, err := e.Handle(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response
+}
+
+func (e *endpoint) send(t testing.TB, events ...payment.Event) events.LambdaFunctionURLResponse {
+	t.Helper()
+	return e.handle(t, e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(events...)}))
+}
+
+// untouched fails if anything was written or published.
+func (e *endpoint) untouched(t *testing.T) {
+	t.Helper()
+	if n := len(e.db.Items("ledger")) + len(e.bus.Entries()); n != 0 {
+		t.Errorf("%d items or entries were written", n)
+	}
+}
+
+// line is the outcome line of the last webhook.
+func (e *endpoint) line(t *testing.T) map[string]any {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(e.log.String()), "\n")
+	var line map[string]any
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &line); err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+func body(t *testing.T, r events.LambdaFunctionURLResponse) map[string]any {
+	t.Helper()
+	var m map[string]any
+	if err := json.Unmarshal([]byte(r.Body), &m); err != nil {
+		t.Fatalf("%q: %v", r.Body, err)
+	}
+	return m
+}
+
+func TestADeliveryIsRecordedPublishedAndMarked(t *testing.T) {
+	for _, n := range []int{1, 2, 10, 25, 100} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			e := newEndpoint(t, nil)
+			sent := paymenttest.Events(n)
+			payload := paymenttest.Delivery(sent...)
+			r := e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
+			if r.StatusCode != 200 || r.Headers["Content-Type"] != "application/json" {
+				t.Fatalf("%d %s", r.StatusCode, r.Body)
+			}
+			delivery, err := payment.DecodeDelivery(payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(map[string]any{"deliveryId": delivery.DeliveryID, "recorded": float64(n), "duplicates": 0.0}, body(t, r)); diff != "" {
+				t.Error(diff)
+			}
+			details := map[string]bool{}
+			for _, entry := range e.bus.Entries() {
+				details[*entry.Detail] = true
+			}
+			for _, event := range delivery.Events {
+				if !details[string(event.Bytes)] {
+					t.Errorf("%s is not on the bus", event.EventID)
+				}
+			}
+			if len(details) != n || len(e.bus.Entries()) != n {
+				t.Errorf("%d entries", len(e.bus.Entries()))
+			}
+			for id, item := range e.db.Items("ledger") {
+				if item[contract.LedgerPendingShard] != nil {
+					t.Errorf("%s is pending", id)
+				}
+			}
+			if puts, updates := e.db.Calls("PutItem"), e.db.Calls("UpdateItem"); puts != n+1 || updates != n+1 { // one each for the key
+				t.Errorf("%d puts and %d updates for %d events", puts, updates, n)
+			}
+		})
+	}
+}
+
+func TestADuplicateCostsOneFailedWrite(t *testing.T) {
+	e := newEndpoint(t, nil)
+	event := paymenttest.Event()
+	e.send(t, event)
+	puts, updates, published := e.db.Calls("PutItem"), e.db.Calls("UpdateItem"), e.bus.Calls()
+	r := e.send(t, event)
+	if got := body(t, r); r.StatusCode != 200 || got["duplicates"] != 1.0 || got["recorded"] != 0.0 {
+		t.Fatalf("%d %s", r.StatusCode, r.Body)
+	}
+	if e.db.Calls("PutItem") != puts+1 || e.db.Calls("UpdateItem") != updates || e.bus.Calls() != published || e.db.Calls("GetItem") != 1 {
+		t.Error("a duplicate costs more than a write")
+	}
+}
+
+func TestHalfNewHalfOld(t *testing.T) {
+	e := newEndpoint(t, nil)
+	sent := paymenttest.Events(20)
+	e.send(t, sent[:10]...)
+	if got := body(t, e.send(t, sent...)); got["recorded"] != 10.0 || got["duplicates"] != 10.0 {
+		t.Errorf("got %v", got)
+	}
+	if n := len(e.bus.Entries()); n != 20 {
+		t.Errorf("%d entries", n)
+	}
+}
+
+func TestAConflictIsNeverPublishedAndNeverSilent(t *testing.T) {
+	e := newEndpoint(t, nil)
+	first, beside := paymenttest.Event(), paymenttest.Event()
+	e.send(t, first)
+	changed := first
+	changed.EventData.Amount = "0.01"
+	r := e.send(t, changed, beside)
+	if got := body(t, r); r.StatusCode != 409 || got["conflicts"] != 1.0 || got["recorded"] != 1.0 {
+		t.Fatalf("%d %s", r.StatusCode, r.Body)
+	}
+	if entries := e.bus.Entries(); len(entries) != 2 || !strings.Contains(*entries[1].Detail, beside.EventID) {
+		t.Errorf("%d entries", len(entries))
+	}
+	if line := e.line(t); line["Conflicts"] != 1.0 || line["level"] != "ERROR" {
+		t.Errorf("logged as %v", line)
+	}
+}
+
+func TestTheSameEventTwiceInOneDelivery(t *testing.T) {
+	e := newEndpoint(t, nil)
+	event := paymenttest.Event()
+	if got := body(t, e.send(t, event, event)); got["recorded"] != 1.0 || got["duplicates"] != 1.0 {
+		t.Errorf("got %v", got)
+	}
+	other := paymenttest.Event()
+	changed := other
+	changed.EventData.Amount = "0.01"
+	if r := e.send(t, other, changed); r.StatusCode != 409 {
+		t.Errorf("%d %s", r.StatusCode, r.Body)
+	}
+	if n := len(e.bus.Entries()); n != 2 {
+		t.Errorf("%d entries", n)
+	}
+}
+
+// Every way not to be authentic has one and the same answer.
+func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
+	header := func(name string, change func(string) string) func(*events.LambdaFunctionURLRequest) {
+		return func(r *events.LambdaFunctionURLRequest) {
+			if value := change(r.Headers[name]); value != "" {
+				r.Headers[name] = value
+			} else {
+				delete(r.Headers, name)
+			}
+		}
+	}
+	drop := func(string) string { return "" }
+	const signature, timestamp, keyID = "x-svc-signature", "x-svc-timestamp", "x-svc-key-id"
+	tests := []struct {
+		name    string
+		change  func(*events.LambdaFunctionURLRequest)
+		age     time.Duration
+		outcome string
+	}{
+		{"no signature", header(signature, drop), 0, "signature-missing"},
+		{"no timestamp", header(timestamp, drop), 0, "signature-missing"},
+		{"no key id", header(keyID, drop), 0, "signature-missing"},
+		{"signature twice", header(signature, func(s string) string { return s + "," + s }), 0, "signature-repeated"},
+		{"timestamp twice", header(timestamp, func(s string) string { return s + ", " + s }), 0, "signature-repeated"},
+		{"key id twice", header(keyID, func(s string) string { return s + "," + s }), 0, "signature-repeated"},
+		{"signature not base64url", header(signature, func(s string) string { return "!" + s[1:] }), 0, "signature-malformed"},
+		{"signature cut", header(signature, func(s string) string { return s[:100] }), 0, "signature-malformed"},
+		{"timestamp not a time", header(timestamp, func(string) string { return "noon" }), 0, "signature-malformed"},
+		{"key id not a UUID", header(keyID, func(string) string { return "../admin" }), 0, "signature-malformed"},
+		{"too old", nil, 6 * time.Minute, "timestamp-outside-window"},
+		{"in the future", nil, -6 * time.Minute, "timestamp-outside-window"},
+		{"unknown key", header(keyID, func(string) string { return uuid.New() }), 0, "key-unknown"},
+		{"timestamp changed", header(timestamp, func(s string) string { return strings.Replace(s, "Z", "+00:00", 1) }), 0, "signature-mismatch"},
+		{"body changed", func(r *events.LambdaFunctionURLRequest) { r.Body = strings.Replace(r.Body, "EUR", "USD", 1) }, 0, "signature-mismatch"},
+		{"not JSON either", func(r *events.LambdaFunctionURLRequest) { r.Body = "hello" }, 0, "signature-mismatch"},
+	}
+	var want string
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			e := newEndpoint(t, nil)
+			event := paymenttest.Event()
+			event.EventData.PaymentCurrency = "EUR"
+			r := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(event), Age: test.age})
+			if test.change != nil {
+				test.change(&r)
+			}
+			got := e.handle(t, r)
+			if got.StatusCode != 401 || got.Headers["Content-Type"] != "application/problem+json" || got.Headers["WWW-Authenticate"] == "" {
+				t.Errorf("%d %v", got.StatusCode, got.Headers)
+			}
+			if want == "" {
+				want = fmt.Sprint(got)
+			}
+			if fmt.Sprint(got) != want {
+				t.Errorf("answered %v, and another %v", got, want)
+			}
+			e.untouched(t)
+			if line := e.line(t); line["outcome"] != test.outcome || line["Unauthenticated"] != 1.0 || line["requestId"] != "request-1" {
+				t.Errorf("logged as %v", line)
+			}
+		})
+	}
+}
+
+func TestAnswersToRequestsThatAreNoDeliveries(t *testing.T) {
+	signed := func(payload string) func(*testing.T, *endpoint) events.LambdaFunctionURLRequest {
+		return func(t *testing.T, e *endpoint) events.LambdaFunctionURLRequest {
+			return e.request(t, paymenttest.Webhook{Payload: []byte(payload)})
+		}
+	}
+	unsigned := func(change func(*events.LambdaFunctionURLRequest)) func(*testing.T, *endpoint) events.LambdaFunctionURLRequest {
+		return func(*testing.T, *endpoint) events.LambdaFunctionURLRequest {
+			var r events.LambdaFunctionURLRequest
+			r.RequestContext.HTTP.Method = "POST"
+			change(&r)
+			return r
+		}
+	}
+	tests := map[string]struct {
+		request func(*testing.T, *endpoint) events.LambdaFunctionURLRequest
+		status  int
+		header  string // "Name: value"
+		body    string // a part of it
+		outcome string
+	}{
+		"GET":             {unsigned(func(r *events.LambdaFunctionURLRequest) { r.RequestContext.HTTP.Method = "GET" }), 405, "Allow: POST", "", "method-not-allowed"},
+		"no method":       {unsigned(func(r *events.LambdaFunctionURLRequest) { r.RequestContext.HTTP.Method = "" }), 405, "Allow: POST", "", "method-not-allowed"},
+		"empty":           {unsigned(func(*events.LambdaFunctionURLRequest) {}), 400, "", "no body", "payload-empty"},
+		"empty in base64": {unsigned(func(r *events.LambdaFunctionURLRequest) { r.IsBase64Encoded = true }), 400, "", "no body", "payload-empty"},
+		"not base64":      {unsigned(func(r *events.LambdaFunctionURLRequest) { r.IsBase64Encoded, r.Body = true, "!!" }), 400, "", "decoded", "payload-encoding"},
+		"too large":       {unsigned(func(r *events.LambdaFunctionURLRequest) { r.Body = strings.Repeat("x", 5<<20+1) }), 413, "", "too large", "payload-too-large"},
+		"too large coded": {unsigned(func(r *events.LambdaFunctionURLRequest) {
+			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 5<<20+1))
+		}), 413, "", "too large", "payload-too-large"},
+		"largest": {unsigned(func(r *events.LambdaFunctionURLRequest) {
+			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 5<<20))
+		}), 401, "", "", "signature-missing"},
+		"not JSON":         {signed("hello"), 422, "", "payload: is not well-formed JSON", "invalid"},
+		"no delivery":      {signed("{}"), 422, "", "deliveryId: is missing", "invalid"},
+		"no events":        {signed(`{"deliveryId":"` + uuid.New() + `","events":[]}`), 422, "", "events: must hold at least one event", "invalid"},
+		"amount as string": {signed(strings.Replace(string(paymenttest.Delivery(paymenttest.Event())), `"amount":`, `"amount":"1","x":`, 1)), 422, "", "events[0].eventData.amount: must be a number", "invalid"},
+		"event too large": {func(t *testing.T, e *endpoint) events.LambdaFunctionURLRequest {
+			event := paymenttest.Event()
+			event.EventData.AmountType = strings.Repeat("x", 256<<10)
+			return e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(event)})
+		}, 413, "", "event is too large", "too-large"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			e := newEndpoint(t, nil)
+			got := e.handle(t, test.request(t, e))
+			if got.StatusCode != test.status || got.Headers["Content-Type"] != "application/problem+json" {
+				t.Fatalf("%d %v %s", got.StatusCode, got.Headers, got.Body)
+			}
+			if name, value, ok := strings.Cut(test.header, ": "); ok && got.Headers[name] != value {
+				t.Errorf("headers are %v", got.Headers)
+			}
+			problem := body(t, got)
+			if detail, _ := problem["detail"].(string); !strings.Contains(detail, test.body) || problem["status"] != float64(test.status) {
+				t.Errorf("body is %s", got.Body)
+			}
+			e.untouched(t)
+			if line := e.line(t); line["outcome"] != test.outcome {
+				t.Errorf("logged as %v", line)
+			}
+		})
+	}
+}
+
+func TestAnEventThatIsTooLargeStopsNoOther(t *testing.T) {
+	e := newEndpoint(t, nil)
+	large, beside := paymenttest.Event(), paymenttest.Event()
+	large.EventData.AmountType = strings.Repeat("x", 256<<10)
+	r := e.send(t, large, beside)
+	if got := body(t, r); r.StatusCode != 413 || got["recorded"] != 1.0 || got["tooLarge"] != 1.0 || len(e.bus.Entries()) != 1 {
+		t.Errorf("%d %s", r.StatusCode, r.Body)
+	}
+}
+
+func TestABodyMayComeInBase64(t *testing.T) {
+	e := newEndpoint(t, nil)
+	event := paymenttest.Event()
+	event.EventData.AmountType = "\u00e9\u20ac"
+	r := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(event)})
+	r.Body, r.IsBase64Encoded = base64.StdEncoding.EncodeToString([]byte(r.Body)), true
+	if got := e.handle(t, r); got.StatusCode != 200 {
+		t.Errorf("%d %s", got.StatusCode, got.Body)
+	}
+}
+
+func TestTheKeyServiceDownIsNotTheSendersFault(t *testing.T) {
+	e := newEndpoint(t, nil)
+	if err := e.service.Misbehave(paymenttest.Keys, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
+		t.Fatal(err)
+	}
+	event := paymenttest.Event()
+	r := e.send(t, event)
+	if r.StatusCode != 503 || r.Headers["Retry-After"] == "" {
+		t.Fatalf("%d %v", r.StatusCode, r.Headers)
+	}
+	e.untouched(t)
+	if err := e.service.Misbehave(paymenttest.Keys, paymenttest.Fault{}); err != nil {
+		t.Fatal(err)
+	}
+	if r := e.send(t, event); r.StatusCode != 200 {
+		t.Fatalf("%d %s", r.StatusCode, r.Body)
+	}
+	if err := e.service.Misbehave(paymenttest.Keys, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
+		t.Fatal(err)
+	}
+	if r := e.send(t, paymenttest.Event()); r.StatusCode != 200 {
+		t.Errorf("with the key cached: %d %s", r.StatusCode, r.Body)
+	}
+}
+
+func TestOutOfBudgetIsNotUnauthentic(t *testing.T) {
+	e := newEndpoint(t, map[string]string{contract.KeyMissBudget.Env(): "1"})
+	unknown := e.request(t, paymenttest.Webhook{Payload: []byte("{}")})
+	unknown.Headers["x-svc-key-id"] = uuid.New()
+	if r := e.handle(t, unknown); r.StatusCode != 401 {
+		t.Fatalf("%d", r.StatusCode)
+	}
+	if r := e.send(t, paymenttest.Event()); r.StatusCode != 503 || r.Headers["Retry-After"] == "" {
+		t.Errorf("%d %s", r.StatusCode, r.Body)
+	}
+	if line := e.line(t); line["KeyOutOfBudget"] != 1.0 {
+		t.Errorf("logged as %v", line)
+	}
+}
+
+func TestTheLedgerDownIsNotAccepted(t *testing.T) {
+	e := newEndpoint(t, nil)
+	sent := paymenttest.Events(3)
+	e.broken.fails = func(id string) error {
+		if id == sent[1].EventID {
+			return errors.New("table is broken")
+		}
+		return nil
+	}
+	r := e.send(t, sent...)
+	if got := body(t, r); r.StatusCode != 503 || got["unrecorded"] != 1.0 || got["recorded"] != 2.0 || r.Headers["Retry-After"] == "" {
+		t.Fatalf("%d %s", r.StatusCode, r.Body)
+	}
+	if n := len(e.bus.Entries()); n != 2 {
+		t.Errorf("%d of the 2 that were recorded are on the bus", n)
+	}
+	e.broken.fails = nil
+	if got := body(t, e.send(t, sent...)); got["recorded"] != 1.0 || got["duplicates"] != 2.0 {
+		t.Errorf("sent again: %v", got)
+	}
+}
+
+func TestTheBusDownIsStillAccepted(t *testing.T) {
+	e := newEndpoint(t, nil)
+	e.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("bus is down") }
+	if r := e.send(t, paymenttest.Events(3)...); r.StatusCode != 200 {
+		t.Fatalf("%d %s", r.StatusCode, r.Body)
+	}
+	pending := 0
+	for _, item := range e.db.Items("ledger") {
+		if item[contract.LedgerPendingShard] != nil && item["event"] != nil {
+			pending++
+		}
+	}
+	if pending != 3 {
+		t.Errorf("%d are pending", pending)
+	}
+	if line := e.line(t); line["LeftPending"] != 3.0 || line["level"] != "WARN" {
+		t.Errorf("logged as %v", line)
+	}
+}
+
+func TestOutOfTimeIsAnsweredInTime(t *testing.T) {
+	e := newEndpoint(t, nil)
+	e.send(t, paymenttest.Event()) // the key is cached now
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	r, err := e.Handle(ctx, e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(5)...)}))
+	if err != nil || r.StatusCode != 503 || r.Headers["Retry-After"] == "" {
+		t.Errorf("%d %s %v", r.StatusCode, r.Body, err)
+	}
+	if line := e.line(t); line["outcome"] != "out-of-time" {
+		t.Errorf("logged as %v", line)
+	}
+}
+
+func TestTheSuccessStatusIsASetting(t *testing.T) {
+	e := newEndpoint(t, map[string]string{contract.SuccessStatus.Env(): "202"})
+	if r := e.send(t, paymenttest.Event()); r.StatusCode != 202 || r.Body == "" {
+		t.Errorf("%d %q", r.StatusCode, r.Body)
+	}
+	e = newEndpoint(t, map[string]string{contract.SuccessStatus.Env(): "204"})
+	if r := e.send(t, paymenttest.Event()); r.StatusCode != 204 || r.Body != "" {
+		t.Errorf("%d %q", r.StatusCode, r.Body)
+	}
+}
+
+func TestNothingSecretIsLoggedOrAnswered(t *testing.T) {
+	e := newEndpoint(t, nil)
+	event := paymenttest.Event()
+	event.EventData.Identifiers.PaymentRequestID = "CANARY"
+	r := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(event)})
+	answers := fmt.Sprint(e.handle(t, r))
+	secrets := []string{"CANARY", r.Headers["x-svc-signature"]}
+	bad := e.request(t, paymenttest.Webhook{Payload: []byte(`{"CANARY":"CANARY","CANARY":1}`)})
+	answers += fmt.Sprint(e.handle(t, bad))
+	secrets = append(secrets, bad.Headers["x-svc-signature"])
+	bad.Headers["x-svc-key-id"], bad.Headers["x-svc-timestamp"] = "CANARY", "CANARY"
+	answers += fmt.Sprint(e.handle(t, bad))
+	e.broken.fails = func(string) error {
+		return &dynamodbtypes.ResourceNotFoundException{Message: aws.String("arn:aws:dynamodb:eu-central-1:123456789012:table/CANARY")}
+	}
+	answers += fmt.Sprint(e.send(t, paymenttest.Event()))
+	for _, secret := range secrets {
+		if strings.Contains(e.log.String(), secret) || strings.Contains(answers, secret) {
+			t.Errorf("%q is told", secret)
+		}
+	}
+}
+
+func TestEachOutcomeLineCarriesItsMetrics(t *testing.T) {
+	e := newEndpoint(t, nil)
+	e.send(t, paymenttest.Events(2)...)
+	line := e.line(t)
+	directive := line["_aws"].(map[string]any)["CloudWatchMetrics"].([]any)[0].(map[string]any)
+	if directive["Namespace"] != "Payhook" || line["FunctionName"] != "webhook" {
+		t.Errorf("got %v", directive)
+	}
+	for _, m := range directive["Metrics"].([]any) {
+		name := m.(map[string]any)["Name"].(string)
+		if _, ok := line[name].(float64); !ok {
+			t.Errorf("metric %s has no value", name)
+		}
+	}
+	if line["Recorded"] != 2.0 || line["Published"] != 2.0 || line["Accepted"] != 1.0 {
+		t.Errorf("got %v", line)
+	}
+	want := []string{"authenticate", "decode", "mark", "publish", "record"}
+	if got := slices.Sorted(maps.Keys(line["ms"].(map[string]any))); !slices.Equal(got, want) {
+		t.Errorf("durations of %v", got)
+	}
+}
+
+func FuzzFunctionURLEvent(f *testing.F) {
+	service := paymenttest.NewServer(paymenttest.Options{})
+	f.Cleanup(service.Close)
+	db := awstest.NewDynamoDB()
+	db.CreateTable("ledger", contract.LedgerKey)
+	db.CreateTable("keys", contract.KeysKey)
+	bus := &awstest.EventBridge{}
+	h := newHandler(settings(f, service.URL, nil), db, bus, telemetry.New(io.Discard, "webhook"))
+	signed, err := service.Sender().Sign(f.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: []byte("{}")})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, change := range []func(*events.LambdaFunctionURLRequest){
+		func(*events.LambdaFunctionURLRequest) {},
+		func(r *events.LambdaFunctionURLRequest) { r.IsBase64Encoded = true },
+		func(r *events.LambdaFunctionURLRequest) { r.Headers["X-SVC-Signature"] = "x" },
+		func(r *events.LambdaFunctionURLRequest) { r.Body = "" },
+	} {
+		r := urlRequest(f, signed)
+		change(&r)
+		seed, err := json.Marshal(r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var r events.LambdaFunctionURLRequest
+		if json.Unmarshal(text, &r) != nil {
+			return
+		}
+		response, err := h.Handle(t.Context(), r)
+		if err != nil || response.StatusCode < 400 || response.StatusCode >= 500 && response.StatusCode != 503 {
+			t.Fatalf("%d %v", response.StatusCode, err)
+		}
+		if len(db.Items("ledger"))+len(bus.Entries()) > 0 {
+			t.Fatal("something was written")
+		}
+	})
+}
+
+// nothing is AWS in memory that does no more than say yes.
+type nothing struct{ *awstest.DynamoDB }
+
+func (nothing) PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	return &dynamodb.PutItemOutput{}, nil
+}
+
+func (nothing) UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	return &dynamodb.UpdateItemOutput{}, nil
+}
+
+func (nothing) PutEvents(_ context.Context, in *eventbridge.PutEventsInput, _ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+	return &eventbridge.PutEventsOutput{Entries: slices.Repeat([]types.PutEventsResultEntry{{EventId: aws.String("1")}}, len(in.Entries))}, nil
+}
+
+// BenchmarkWebhook measures all that the function does for a delivery of one
+// event with a warm key, beside the bare RSA verification of the same run, in
+// turns. What AWS takes is not in it.
+func BenchmarkWebhook(b *testing.B) {
+	service := paymenttest.NewServer(paymenttest.Options{})
+	defer service.Close()
+	db := awstest.NewDynamoDB()
+	db.CreateTable("keys", contract.KeysKey)
+	h := newHandler(settings(b, service.URL, nil), nothing{db}, nothing{}, telemetry.New(io.Discard, "webhook"))
+	payload := paymenttest.Delivery(paymenttest.Event())
+	signed, err := service.Sender().Sign(b.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: payload})
+	if err != nil {
+		b.Fatal(err)
+	}
+	request := urlRequest(b, signed)
+	key := &service.Key().Private.PublicKey
+	sum := sha256.Sum256(payload)
+	sig, err := rsa.SignPKCS1v15(nil, service.Key().Private, crypto.SHA256, sum[:])
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
+	defer cancel()
+	var whole, bare time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		start := time.Now()
+		if r, _ := h.Handle(ctx, request); r.StatusCode != http.StatusOK {
+			b.Fatal(r)
+		}
+		between := time.Now()
+		if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], sig); err != nil {
+			b.Fatal(err)
+		}
+		whole += between.Sub(start)
+		bare += time.Since(between)
+	}
+	b.ReportMetric(float64(whole)/float64(b.N), "ns/webhook")
+	b.ReportMetric(float64(bare)/float64(b.N), "ns/bare-verify")
+	b.ReportMetric(float64(whole)/float64(bare), "webhook/bare-verify")
+}

@@ -1,0 +1,303 @@
+package intake_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+
+	"payhook/shared/awstest"
+	"payhook/shared/bus"
+	"payhook/shared/contract"
+	"payhook/shared/intake"
+	"payhook/shared/ledger"
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/uuid"
+)
+
+// stack is a ledger with events in it, and a bus.
+type stack struct {
+	db  *awstest.DynamoDB
+	bus *awstest.EventBridge
+	now time.Time
+}
+
+func newStack() *stack {
+	s := &stack{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, now: time.Now().Truncate(time.Millisecond)}
+	s.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
+		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+	})
+	return s
+}
+
+func (s *stack) clock() time.Time { return s.now }
+
+func (s *stack) ledger(api ledger.API) *ledger.Ledger {
+	return ledger.New(api, "ledger", ledger.Options{Now: s.clock})
+}
+
+func (s *stack) eventBus() *bus.Bus {
+	return bus.New(s.bus, "bus", "source", bus.Options{Backoff: time.Nanosecond})
+}
+
+func (s *stack) redriver(api ledger.API) *intake.Redriver {
+	return intake.NewRedriver(s.ledger(api), s.eventBus(), intake.Options{Now: s.clock})
+}
+
+// run makes one run of redrive that has a minute.
+func (s *stack) run(t *testing.T) intake.Redriven {
+	t.Helper()
+	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
+	defer cancel()
+	r := s.redriver(s.db).Run(ctx)
+	if r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	return r
+}
+
+// pend records n events that nobody publishes, each due a millisecond after
+// the one before, the last one now.
+func (s *stack) pend(t *testing.T, n int) (ids []string) {
+	t.Helper()
+	for i := range n {
+		raw := paymenttest.Encode(paymenttest.Event())
+		event, err := payment.DecodeRawEvent(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := ledger.Entry{EventID: event.EventID, DeliveryID: uuid.New(), Digest: ledger.DigestOf(raw), RecordedAt: s.now, Event: event}
+		if _, err := s.ledger(s.db).Record(t.Context(), e, ledger.NewHolder(), s.now.Add(time.Duration(i-n+1)*time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, e.EventID)
+	}
+	return ids
+}
+
+// published returns how often each event is on the bus.
+func (s *stack) published() map[string]int {
+	count := map[string]int{}
+	for _, entry := range s.bus.Entries() {
+		event, err := payment.DecodeRawEvent([]byte(*entry.Detail))
+		if err != nil {
+			panic(err)
+		}
+		count[event.EventID]++
+	}
+	return count
+}
+
+func (s *stack) pending() (n int) {
+	for _, item := range s.db.Items("ledger") {
+		if item[contract.LedgerPendingShard] != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func TestWhatIsDueReachesTheBusOnce(t *testing.T) {
+	s := newStack()
+	ids := s.pend(t, 300)
+	r := s.run(t)
+	if r.Found != 300 || r.Published != 300 || r.Left || r.Oldest != 299*time.Millisecond {
+		t.Errorf("got %+v", r)
+	}
+	count := s.published()
+	for _, id := range ids {
+		if count[id] != 1 {
+			t.Errorf("%s is on the bus %d times", id, count[id])
+		}
+	}
+	if s.pending() != 0 || s.run(t) != (intake.Redriven{}) {
+		t.Error("something is left")
+	}
+}
+
+func TestNothingIsTakenFromWhoMayStillBeWorkingOnIt(t *testing.T) {
+	s := newStack()
+	s.pend(t, 3)
+	s.now = s.now.Add(-time.Second)
+	if r := s.run(t); r.Found != 0 || len(s.bus.Entries()) != 0 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestTheDeliveryAndTimeOfARedrivenEventAreItsOwn(t *testing.T) {
+	s := newStack()
+	s.pend(t, 1)
+	s.run(t)
+	entry := s.bus.Entries()[0]
+	event, err := payment.DecodeRawEvent([]byte(*entry.Detail))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !uuid.Valid(entry.Resources[0]) || !entry.Time.Equal(event.EventTimestamp) || *entry.DetailType != event.EventName || *entry.Source != "source" {
+		t.Errorf("got %+v", entry)
+	}
+}
+
+func TestRedriversAtOnceNeverPublishTheSameItem(t *testing.T) {
+	s := newStack()
+	ids := s.pend(t, 500)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
+			defer cancel()
+			if r := s.redriver(s.db).Run(ctx); r.Err != nil {
+				t.Error(r.Err)
+			}
+		})
+	}
+	wg.Wait()
+	count := s.published()
+	for _, id := range ids {
+		if count[id] != 1 {
+			t.Errorf("%s is on the bus %d times", id, count[id])
+		}
+	}
+}
+
+func TestAnItemThatCannotBePublishedHoldsUpNobody(t *testing.T) {
+	s := newStack()
+	ids := s.pend(t, 100)
+	s.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
+		codes := map[int]string{}
+		for i, e := range entries {
+			if strings.Contains(*e.Detail, ids[0]) {
+				codes[i] = "InternalFailure"
+			}
+		}
+		return codes, nil
+	}
+	if r := s.run(t); r.Published != 99 || r.Failed != 1 {
+		t.Errorf("got %+v", r)
+	}
+	if r := s.run(t); r.Found != 0 {
+		t.Errorf("it is taken again at once: %+v", r)
+	}
+	s.bus.Answer = nil
+	s.now = s.now.Add(3 * time.Minute)
+	if r := s.run(t); r.Published != 1 || s.pending() != 0 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
+	s := newStack()
+	ids := s.pend(t, 2000)
+	position := map[string]int{}
+	for i, id := range ids {
+		position[id] = i
+	}
+	// Every run has time for a few chunks only.
+	runs := 0
+	for ; s.pending() > 0; runs++ {
+		if runs > 20 {
+			t.Fatalf("%d are still pending after %d runs", s.pending(), runs)
+		}
+		ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
+		r := intake.NewRedriver(s.ledger(&slowLedger{DynamoDB: s.db, passes: func() { s.now = s.now.Add(100 * time.Millisecond) }}), s.eventBus(), intake.Options{Now: s.clock, Parallel: 1}).Run(ctx)
+		cancel()
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		if s.pending() > 0 && !r.Left {
+			t.Errorf("a run ended with work left and does not say so: %+v", r)
+		}
+		s.now = s.now.Add(time.Minute)
+	}
+	if runs < 3 {
+		t.Errorf("drained in %d runs: nothing was shown", runs)
+	}
+	// A page takes the oldest of each shard, so the order is that of the pages.
+	window := ledger.Shards * 25
+	for i, entry := range s.bus.Entries() {
+		event, err := payment.DecodeRawEvent([]byte(*entry.Detail))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := position[event.EventID]; p > i+window || p < i-window {
+			t.Errorf("number %d came as number %d", p, i)
+		}
+	}
+	for id, n := range s.published() {
+		if n != 1 {
+			t.Errorf("%s is on the bus %d times", id, n)
+		}
+	}
+	t.Logf("%d items in %d runs", len(ids), runs)
+}
+
+// slowLedger lets time pass with every lease.
+type slowLedger struct {
+	*awstest.DynamoDB
+	passes func()
+}
+
+func (l *slowLedger) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	if in.ReturnValues != "" {
+		l.passes()
+	}
+	return l.DynamoDB.UpdateItem(ctx, in, opts...)
+}
+
+func TestARunThatHasNoTimeSaysThatItLeftWork(t *testing.T) {
+	s := newStack()
+	s.pend(t, 3)
+	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(-time.Second))
+	defer cancel()
+	if r := s.redriver(s.db).Run(ctx); !r.Left || len(s.bus.Entries()) != 0 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestABrokenLedgerIsReported(t *testing.T) {
+	s := newStack()
+	s.pend(t, 3)
+	broken := &brokenQuery{DynamoDB: s.db}
+	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
+	defer cancel()
+	if r := s.redriver(broken).Run(ctx); r.Err == nil || r.Errors == 0 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+type brokenQuery struct{ *awstest.DynamoDB }
+
+func (brokenQuery) Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	return nil, errors.New("index is broken")
+}
+
+func TestAnEventThatIsOnTheBusWithoutAMarkIsPublishedAgain(t *testing.T) {
+	s := newStack()
+	ids := s.pend(t, 1)
+	noMarks := &failingMarks{DynamoDB: s.db}
+	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
+	defer cancel()
+	if r := s.redriver(noMarks).Run(ctx); r.Unmarked != 1 || r.Published != 0 {
+		t.Errorf("got %+v", r)
+	}
+	s.now = s.now.Add(3 * time.Minute)
+	if r := s.run(t); r.Published != 1 || s.published()[ids[0]] != 2 {
+		t.Errorf("the one window in which an event arrives twice: %+v, %d times", r, s.published()[ids[0]])
+	}
+}
+
+type failingMarks struct{ *awstest.DynamoDB }
+
+func (f *failingMarks) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	if in.ReturnValues == "" {
+		return nil, fmt.Errorf("mark failed")
+	}
+	return f.DynamoDB.UpdateItem(ctx, in, opts...)
+}

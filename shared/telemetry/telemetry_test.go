@@ -1,0 +1,78 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/smithy-go"
+
+	"payhook/shared/telemetry"
+)
+
+func TestALineHoldsItsAttributesAndItsMetrics(t *testing.T) {
+	var out bytes.Buffer
+	log := telemetry.New(&out, "my-function")
+	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "request-1"})
+	log.Outcome(ctx, slog.LevelWarn, "webhook", []telemetry.Value{
+		{Metric: telemetry.Metric{Name: "Recorded", Unit: telemetry.Count}, Value: 3},
+		{Metric: telemetry.Metric{Name: "Duration", Unit: telemetry.Milliseconds}, Value: 1.5},
+	}, slog.String("outcome", "accepted \"\n"), slog.Group("ms", slog.Float64("record", 0.25)))
+	if strings.Count(out.String(), "\n") != 1 {
+		t.Fatalf("not one line: %q", out.String())
+	}
+	var line struct {
+		Level, Msg, Outcome, RequestID, FunctionName string
+		Recorded, Duration                           float64
+		Ms                                           struct{ Record float64 }
+		AWS                                          struct {
+			Timestamp         int64
+			CloudWatchMetrics []struct {
+				Namespace  string
+				Dimensions [][]string
+				Metrics    []struct{ Name, Unit string }
+			}
+		} `json:"_aws"`
+	}
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	if line.Level != "WARN" || line.Msg != "webhook" || line.Outcome != "accepted \"\n" || line.RequestID != "request-1" ||
+		line.FunctionName != "my-function" || line.Recorded != 3 || line.Duration != 1.5 || line.Ms.Record != 0.25 {
+		t.Errorf("got %+v", line)
+	}
+	d := line.AWS.CloudWatchMetrics[0]
+	if d.Namespace != telemetry.Namespace || fmt.Sprint(d.Dimensions) != "[[FunctionName]]" || fmt.Sprint(d.Metrics) != "[{Recorded Count} {Duration Milliseconds}]" {
+		t.Errorf("got %+v", d)
+	}
+	if age := time.Since(time.UnixMilli(line.AWS.Timestamp)); age < 0 || age > time.Hour {
+		t.Errorf("the timestamp is %s old", age)
+	}
+}
+
+func TestACauseNamesNoResource(t *testing.T) {
+	api := &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "User: arn:aws:sts::123456789012:role is not authorized"}
+	for name, test := range map[string]struct {
+		err  error
+		want string
+	}{
+		"none":           {nil, ""},
+		"our own":        {errors.New("keys: unknown key"), "keys: unknown key"},
+		"AWS":            {fmt.Errorf("ledger: %w", &smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem", Err: api}), "DynamoDB PutItem: AccessDeniedException"},
+		"AWS, bare":      {api, "AccessDeniedException"},
+		"out of time":    {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem", Err: context.DeadlineExceeded}, "DynamoDB PutItem: out of time"},
+		"canceled":       {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem", Err: context.Canceled}, "DynamoDB PutItem: canceled"},
+		"no such server": {&smithy.OperationError{ServiceID: "EventBridge", OperationName: "PutEvents", Err: errors.New("dial tcp: arn")}, "EventBridge PutEvents: no answer"},
+	} {
+		if got := telemetry.Cause(test.err); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
