@@ -9,7 +9,7 @@ import (
 )
 
 // functionNames are the folders under functions/, one program each.
-var functionNames = []string{"webhook", "redrive"}
+var functionNames = []string{"webhook", "redrive", "token"}
 
 // buildFunctions builds every function for Linux on the architecture arch, into
 // out/ARCH/FUNCTION/bootstrap, and returns the folder of each by its name. top is

@@ -19,7 +19,8 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	ledger := newLedger(stack, settings)
 	keys := newKeys(stack, settings)
 	bus := newBus(stack, settings)
-	webhook := newWebhook(stack, settings, code("webhook"), ledger, keys, bus)
+	token := newToken(stack, settings, code("token"))
+	webhook := newWebhook(stack, settings, code("webhook"), ledger, keys, bus, token)
 	redrive := newRedrive(stack, settings, code("redrive"), ledger, bus)
 
 	output(stack, "WebhookUrl", "where webhooks are sent", webhook.url.Url())
@@ -29,6 +30,9 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	output(stack, "KeysTable", "the service's public keys", keys.TableName())
 	output(stack, "WebhookFunction", "receives webhooks", webhook.FunctionName())
 	output(stack, "RedriveFunction", "publishes what is left over", redrive.FunctionName())
+	output(stack, "TokenFunction", "keeps the access token fresh", token.FunctionName())
+	output(stack, "TokenSecret", "holds the access token", token.secret.Ref())
+	output(stack, "CredentialsSecret", "to be filled with the client id and secret", token.credentials.Ref())
 	newSubscriptionSheet(stack, settings, webhook.url.Url())
 
 	if settings.Webhook.Window == nil {

@@ -17,8 +17,15 @@ type webhook struct {
 
 // newWebhook makes the function that receives webhooks, and the URL on which it
 // does.
-func newWebhook(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger, keys awsdynamodb.TableV2, bus awsevents.EventBus) webhook {
+func newWebhook(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger, keys awsdynamodb.TableV2, bus awsevents.EventBus, token token) webhook {
 	scope = constructs.NewConstruct(scope, jsii.String("Webhook"))
+	resources := map[string]*string{
+		contract.LedgerTableEnv: ledger.TableName(),
+		contract.KeysTableEnv:   keys.TableName(),
+	}
+	if settings.Webhook.KeysBearer {
+		resources[contract.TokenSecretEnv] = token.secret.Ref()
+	}
 	f := newFunction(scope, settings, functionOptions{
 		description: "Authenticates payment webhooks, records their events and publishes them",
 		code:        code,
@@ -26,14 +33,14 @@ func newWebhook(scope constructs.Construct, settings contract.Deployment, code a
 		timeout:     settings.Webhook.Timeout.Seconds(),
 		concurrency: settings.Concurrency,
 		settings:    contract.WebhookSettings(),
-		resources: map[string]*string{
-			contract.LedgerTableEnv: ledger.TableName(),
-			contract.KeysTableEnv:   keys.TableName(),
-		},
+		resources:   resources,
 	})
 	f.allow([]string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, keys.TableArn())
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
+	if settings.Webhook.KeysBearer {
+		f.allow([]string{"secretsmanager:GetSecretValue"}, token.secret.Ref())
+	}
 
 	return webhook{f, f.AddFunctionUrl(&awslambda.FunctionUrlOptions{
 		// The sender has no AWS identity. What it sends is authenticated by the

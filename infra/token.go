@@ -1,0 +1,73 @@
+package main
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssecretsmanager"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+type token struct {
+	function
+	secret      awssecretsmanager.CfnSecret // with the access token
+	credentials awssecretsmanager.CfnSecret // with the client id and secret
+}
+
+// newToken makes the function that looks at the access token every minute and
+// refreshes it in time, the secret with the token, and the secret with the client
+// credentials, which the operator fills. Both secrets start without any value.
+func newToken(scope constructs.Construct, settings contract.Deployment, code awslambda.Code) token {
+	scope = constructs.NewConstruct(scope, jsii.String("Token"))
+	secret := newSecret(scope, "Secret", "The access token for the payment service, kept fresh by Payhook")
+	// It can be had again at any time.
+	secret.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
+	credentials := newSecret(scope, "Credentials", "The client id and secret for the payment service, filled by its operator")
+	credentials.ApplyRemovalPolicy(keptUnlessLocal(settings), nil)
+
+	f := newFunction(scope, settings, functionOptions{
+		description: "Keeps a valid access token in Secrets Manager",
+		code:        code,
+		memory:      256,
+		timeout:     settings.Token.Timeout.Seconds(),
+		settings:    contract.TokenSettings(),
+		resources: map[string]*string{
+			contract.TokenSecretEnv:       secret.Ref(),
+			contract.CredentialsSecretEnv: credentials.Ref(),
+		},
+	})
+	f.allow([]string{"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"}, secret.Ref())
+	f.allow([]string{"secretsmanager:GetSecretValue"}, credentials.Ref())
+	runEveryMinute(scope, f)
+
+	// A minute without a figure counts as one too low: a function that does not
+	// run lets the token expire as surely as one that fails. A single such minute
+	// is none, for runs are not sharp to the second.
+	alarm(scope, f, "LifeAlarm", "The access token was not refreshed in time: see the token function's log for why. "+
+		"What calls the payment service fails once it has expired.",
+		contract.TokenRemainingPercentMetric, awscloudwatch.Stats_MINIMUM(), &awscloudwatch.AlarmProps{
+			ComparisonOperator: awscloudwatch.ComparisonOperator_LESS_THAN_THRESHOLD,
+			Threshold:          jsii.Number(settings.Token.AlarmPercent()),
+			EvaluationPeriods:  jsii.Number(3),
+			TreatMissingData:   awscloudwatch.TreatMissingData_BREACHING,
+		})
+	alarm(scope, f, "FailureAlarm", "The access token could not be refreshed three times in a row: see the token function's log for why.",
+		contract.TokenFailedMetric, awscloudwatch.Stats_SUM(), &awscloudwatch.AlarmProps{
+			ComparisonOperator: awscloudwatch.ComparisonOperator_GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+			Threshold:          jsii.Number(1),
+			EvaluationPeriods:  jsii.Number(3),
+			TreatMissingData:   awscloudwatch.TreatMissingData_NOT_BREACHING,
+		})
+	return token{f, secret, credentials}
+}
+
+// newSecret makes a secret without a value. The L2 construct would put a
+// generated one in, which no reader could tell from a real one.
+func newSecret(scope constructs.Construct, id, description string) awssecretsmanager.CfnSecret {
+	return awssecretsmanager.NewCfnSecret(scope, jsii.String(id), &awssecretsmanager.CfnSecretProps{
+		Description: jsii.String(description),
+	})
+}
