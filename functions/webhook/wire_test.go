@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+
+	"payhook/shared/awstest"
+	"payhook/shared/contract"
+	"payhook/shared/paymenttest"
+	"payhook/shared/telemetry"
+)
+
+// meeting lets nobody through before a number of callers are there at once.
+type meeting struct {
+	mu      sync.Mutex
+	waiting int
+	all     int
+	open    chan struct{}
+}
+
+func newMeeting(all int) *meeting { return &meeting{all: all, open: make(chan struct{})} }
+
+func (m *meeting) join(ctx context.Context) error {
+	m.mu.Lock()
+	open := m.open
+	if m.waiting++; m.waiting == m.all {
+		close(m.open)
+		m.waiting, m.open = 0, make(chan struct{})
+	}
+	m.mu.Unlock()
+	select {
+	case <-open:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// aws answers on the real wire, and holds every kind of request until as many
+// as a delivery needs are under way at once.
+func awsServer(t *testing.T, events int) (server *httptest.Server, connections *atomic.Int32) {
+	rounds := map[string]*meeting{
+		"DynamoDB_20120810.PutItem":    newMeeting(events),
+		"AWSEvents.PutEvents":          newMeeting((events + 9) / 10),
+		"DynamoDB_20120810.UpdateItem": newMeeting(events),
+	}
+	connections = &atomic.Int32{}
+	server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		target := r.Header.Get("X-Amz-Target")
+		if err := rounds[target].join(r.Context()); err != nil {
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		if target != "AWSEvents.PutEvents" {
+			io.WriteString(w, "{}")
+			return
+		}
+		n := strings.Count(string(body), `"DetailType"`)
+		io.WriteString(w, `{"FailedEntryCount":0,"Entries":[`+strings.TrimSuffix(strings.Repeat(`{"EventId":"1"},`, n), ",")+`]}`)
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	return server, connections
+}
+
+// keysInMemory keeps the key table out of the way: the ledger goes over the
+// wire.
+type keysInMemory struct {
+	*dynamodb.Client
+	keys *awstest.DynamoDB
+}
+
+func (k keysInMemory) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	return k.keys.GetItem(ctx, in, opts...)
+}
+
+func (k keysInMemory) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if *in.TableName == "keys" {
+		return k.keys.PutItem(ctx, in, opts...)
+	}
+	return k.Client.PutItem(ctx, in, opts...)
+}
+
+func (k keysInMemory) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	if *in.TableName == "keys" {
+		return k.keys.UpdateItem(ctx, in, opts...)
+	}
+	return k.Client.UpdateItem(ctx, in, opts...)
+}
+
+// If fewer calls were made at once, the server would wait for ever.
+func TestADeliveryIsThreeRoundTripsDeepOnConnectionsThatAreKept(t *testing.T) {
+	const events = 100
+	server, connections := awsServer(t, events)
+	service := paymenttest.NewServer(paymenttest.Options{})
+	defer service.Close()
+	cfg := aws.Config{
+		Region: "eu-central-1", BaseEndpoint: &server.URL, HTTPClient: pool(),
+		Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
+	}
+	keys := awstest.NewDynamoDB()
+	keys.CreateTable("keys", contract.KeysKey)
+	h := newHandler(settings(t, service.URL, nil), keysInMemory{dynamodb.NewFromConfig(cfg), keys}, eventbridge.NewFromConfig(cfg, once), telemetry.New(io.Discard, "webhook"))
+	for range 3 {
+		signed, err := service.Sender().Sign(t.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(paymenttest.Events(events)...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := h.Handle(t.Context(), urlRequest(t, signed))
+		if err != nil || r.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s %v", r.StatusCode, r.Body, err)
+		}
+	}
+	// A connection goes back to the pool a moment after its answer was read, so
+	// that a few more than calls at once may be opened. Closed after each call
+	// they would be 630.
+	if n := connections.Load(); n > events*3/2 {
+		t.Errorf("%d connections for %d calls at once", n, events)
+	}
+}
