@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -57,7 +57,8 @@ const MaxEventNameLength = 128
 // not GROUP.STATUS; an eventTimestamp that is not RFC 3339 in UTC.
 func DecodeDelivery(payload []byte) (Delivery, error) {
 	w := newWalker(payload)
-	if err := w.decode(deliverySchema, path{}); err != nil {
+	defer w.free()
+	if err := w.decode(deliverySchema); err != nil {
 		return Delivery{}, err
 	}
 	return w.delivery, nil
@@ -67,7 +68,8 @@ func DecodeDelivery(payload []byte) (Delivery, error) {
 // [DecodeDelivery]. The event's bytes share raw's memory.
 func DecodeRawEvent(raw []byte) (RawEvent, error) {
 	w := newWalker(raw)
-	if err := w.decode(eventSchema, path{name: "event"}); err != nil {
+	defer w.free()
+	if err := w.decode(eventSchema, step{name: "event"}); err != nil {
 		return RawEvent{}, err
 	}
 	return w.delivery.Events[0], nil
@@ -132,80 +134,94 @@ func flag(name string) *schema {
 // walker reads a payload once, token by token, and holds it against a schema.
 type walker struct {
 	payload  []byte
+	buffer   bytes.Buffer
 	dec      jsontext.Decoder
+	path     []step // where the walker stands
 	delivery Delivery
 	current  RawEvent
 }
 
+// walkers are used again: a decoder's memory of names is most of what decoding
+// allocates.
+var walkers = sync.Pool{New: func() any { return new(walker) }}
+
 func newWalker(payload []byte) *walker {
-	w := &walker{payload: payload}
+	w := walkers.Get().(*walker)
+	w.payload = payload
 	// A bytes.Buffer is decoded in place, without a copy.
-	w.dec.Reset(bytes.NewBuffer(payload))
+	w.buffer = *bytes.NewBuffer(payload)
+	w.dec.Reset(&w.buffer)
 	return w
 }
 
-// path is where the walker stands, made of names of the interface only.
-type path struct {
-	parent *path
-	name   string // of a member; "" for an element
-	index  int
+func (w *walker) free() {
+	w.payload, w.path, w.delivery, w.current = nil, w.path[:0], Delivery{}, RawEvent{}
+	w.buffer = bytes.Buffer{}
+	w.dec.Reset(&w.buffer) // keeps nothing of the payload
+	walkers.Put(w)
 }
 
-func (p *path) String() string {
-	if p == nil {
-		return ""
-	}
-	before := p.parent.String()
-	switch {
-	case p.name == "" && p.parent == nil:
-		return ""
-	case p.name == "":
-		return before + "[" + strconv.Itoa(p.index) + "]"
-	case before == "":
-		return p.name
-	default:
-		return before + "." + p.name
-	}
+// step leads from a value to one inside of it: by a name of the interface, or,
+// where that is empty, by a position.
+type step struct {
+	name  string
+	index int
 }
 
-func (p *path) problem(format string, args ...any) error {
-	field := p.String()
-	if field == "" {
-		field = "payload"
+func (w *walker) enter(s step) { w.path = append(w.path, s) }
+func (w *walker) leave()       { w.path = w.path[:len(w.path)-1] }
+
+// problem returns an error about the value where the walker stands.
+func (w *walker) problem(format string, args ...any) error {
+	var field strings.Builder
+	for i, s := range w.path {
+		switch {
+		case s.name == "":
+			fmt.Fprintf(&field, "[%d]", s.index)
+		case i > 0:
+			field.WriteString("." + s.name)
+		default:
+			field.WriteString(s.name)
+		}
 	}
-	return fmt.Errorf("payment: %w", &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)})
+	if field.Len() == 0 {
+		field.WriteString("payload")
+	}
+	return fmt.Errorf("payment: %w", &FieldError{Field: field.String(), Problem: fmt.Sprintf(format, args...)})
 }
 
-// decode reads the one value of the payload.
-func (w *walker) decode(s *schema, root path) error {
-	if err := w.value(s, &root); err != nil {
+// decode reads the one value of the payload; root is its name, if it has one.
+func (w *walker) decode(s *schema, root ...step) error {
+	w.path = append(w.path, root...)
+	if err := w.value(s); err != nil {
 		return err
 	}
 	if _, err := w.dec.ReadToken(); err != io.EOF {
-		return root.problem("has something behind its end, at byte %d", w.dec.InputOffset())
+		return w.problem("has something behind its end, at byte %d", w.dec.InputOffset())
 	}
 	return nil
 }
 
-func (w *walker) value(s *schema, at *path) error {
+// value reads one value. After an error the walker stands where it was found.
+func (w *walker) value(s *schema) error {
 	kind := w.dec.PeekKind()
 	if kind == 'f' {
 		kind = 't'
 	}
 	if kind != s.kind {
 		if _, err := w.dec.ReadValue(); err != nil {
-			return w.malformed(at, err)
+			return w.malformed(err)
 		}
-		return at.problem("must be %s", nameOf[s.kind])
+		return w.problem("must be %s", nameOf[s.kind])
 	}
 	switch s.kind {
 	case '{':
-		return w.object(s, at)
+		return w.object(s)
 	case '[':
-		return w.array(s, at)
+		return w.array(s)
 	}
 	if err := w.dec.SkipValue(); err != nil {
-		return w.malformed(at, err)
+		return w.malformed(err)
 	}
 	return nil
 }
@@ -214,38 +230,39 @@ var nameOf = map[jsontext.Kind]string{
 	'"': "a string", '0': "a number", 't': "true or false", '{': "an object", '[': "an array",
 }
 
-func (w *walker) object(s *schema, at *path) error {
+func (w *walker) object(s *schema) error {
 	if _, err := w.dec.ReadToken(); err != nil {
-		return w.malformed(at, err)
+		return w.malformed(err)
 	}
 	start := w.dec.InputOffset() - 1
 	var seen uint32 // a bit for each of s.members
 	for w.dec.PeekKind() != '}' {
 		name, err := w.dec.ReadValue()
 		if err != nil {
-			return w.malformed(at, err)
+			return w.malformed(err)
 		}
 		i, known := s.find(name)
 		switch {
 		case known:
 			seen |= 1 << i
-			if err := w.member(&s.members[i], at); err != nil {
+			if err := w.member(&s.members[i]); err != nil {
 				return err
 			}
 		case i >= 0:
-			return at.problem("has a name that differs from %s only in case", s.members[i].name)
+			return w.problem("has a name that differs from %s only in case", s.members[i].name)
 		default:
 			if err := w.dec.SkipValue(); err != nil {
-				return w.malformed(at, err)
+				return w.malformed(err)
 			}
 		}
 	}
 	if _, err := w.dec.ReadToken(); err != nil {
-		return w.malformed(at, err)
+		return w.malformed(err)
 	}
 	for i := range s.members {
 		if m := &s.members[i]; m.required && seen&(1<<i) == 0 {
-			return (&path{parent: at, name: m.name}).problem("is missing")
+			w.enter(step{name: m.name})
+			return w.problem("is missing")
 		}
 	}
 	if s.whole != nil {
@@ -254,39 +271,43 @@ func (w *walker) object(s *schema, at *path) error {
 	return nil
 }
 
-func (w *walker) member(m *member, parent *path) error {
-	at := path{parent: parent, name: m.name}
-	if m.text == nil {
-		return w.value(m.value, &at)
-	}
-	if w.dec.PeekKind() != '"' {
-		return w.value(m.value, &at)
+func (w *walker) member(m *member) error {
+	w.enter(step{name: m.name})
+	if m.text == nil || w.dec.PeekKind() != '"' {
+		if err := w.value(m.value); err != nil {
+			return err
+		}
+		w.leave()
+		return nil
 	}
 	raw, err := w.dec.ReadValue()
 	if err != nil {
-		return w.malformed(&at, err)
+		return w.malformed(err)
 	}
 	if problem := m.text(w, unquote(raw)); problem != "" {
-		return at.problem("%s", problem)
+		return w.problem("%s", problem)
 	}
+	w.leave()
 	return nil
 }
 
-func (w *walker) array(s *schema, at *path) error {
+func (w *walker) array(s *schema) error {
 	if _, err := w.dec.ReadToken(); err != nil {
-		return w.malformed(at, err)
+		return w.malformed(err)
 	}
-	element := path{parent: at}
-	for ; w.dec.PeekKind() != ']'; element.index++ {
-		if err := w.value(s.elements, &element); err != nil {
+	elements := 0
+	for ; w.dec.PeekKind() != ']'; elements++ {
+		w.enter(step{index: elements})
+		if err := w.value(s.elements); err != nil {
 			return err
 		}
+		w.leave()
 	}
 	if _, err := w.dec.ReadToken(); err != nil {
-		return w.malformed(at, err)
+		return w.malformed(err)
 	}
-	if s.elements == eventSchema && element.index == 0 {
-		return at.problem("must hold at least one event")
+	if s.elements == eventSchema && elements == 0 {
+		return w.problem("must hold at least one event")
 	}
 	return nil
 }
@@ -322,16 +343,16 @@ func unquote(raw []byte) string {
 
 // malformed turns an error of the JSON decoder, whose text may quote the
 // payload, into one that does not.
-func (w *walker) malformed(at *path, err error) error {
+func (w *walker) malformed(err error) error {
 	var syntax *jsontext.SyntacticError
 	offset := w.dec.InputOffset()
 	if errors.As(err, &syntax) {
 		offset = syntax.ByteOffset
 	}
 	if errors.Is(err, jsontext.ErrDuplicateName) {
-		return at.problem("has a name twice in one object, at byte %d", offset)
+		return w.problem("has a name twice in one object, at byte %d", offset)
 	}
-	return at.problem("is not well-formed JSON in UTF-8, at byte %d", offset)
+	return w.problem("is not well-formed JSON in UTF-8, at byte %d", offset)
 }
 
 func (w *walker) deliveryID(text string) string {

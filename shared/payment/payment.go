@@ -132,12 +132,10 @@ func (a *Amount) UnmarshalJSON(b []byte) error {
 // event on the bus. It is as strict as [DecodeDelivery] and returns the same
 // errors. It is safe for concurrent use.
 func DecodeEvent(raw []byte) (Event, error) {
-	var event Event
-	w := newWalker(raw)
-	err := w.decode(eventSchema, path{name: "event"})
-	if err != nil {
+	if _, err := DecodeRawEvent(raw); err != nil {
 		return Event{}, err
 	}
+	var event Event
 	if err := json.Unmarshal(raw, &event); err != nil {
 		// The types hold already: what is left is the text of a time.
 		return Event{}, fmt.Errorf("payment: %w", &FieldError{Field: "event", Problem: "has a time that is not RFC 3339"})

@@ -7,11 +7,13 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -50,40 +52,74 @@ type Value struct {
 type Log struct {
 	logger   *slog.Logger
 	function string
+
+	mu    sync.Mutex
+	w     io.Writer
+	lines sync.Pool // of *line
+}
+
+// line is where an outcome line is put together.
+type line struct {
+	buffer  bytes.Buffer
+	handler slog.Handler
 }
 
 // New returns a log that writes to w. function is the name of the Lambda
 // function, by which its metrics are told apart.
 func New(w io.Writer, function string) *Log {
-	return &Log{slog.New(withRequestID{slog.NewJSONHandler(w, nil)}), function}
+	l := &Log{function: function, w: w}
+	l.logger = slog.New(withRequestID{slog.NewJSONHandler(l, nil)})
+	l.lines.New = func() any {
+		line := &line{}
+		line.handler = withRequestID{slog.NewJSONHandler(&line.buffer, nil)}
+		return line
+	}
+	return l
 }
 
 // Logger returns the logger for lines without metrics.
 func (l *Log) Logger() *slog.Logger { return l.logger }
 
+// Write writes a whole line at a time, so that no two are mixed.
+func (l *Log) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(line)
+}
+
 // Outcome writes one line with attrs and the values of metrics, which
 // CloudWatch takes from the line (AWS, "Specification: Embedded metric
 // format"). The Lambda request id stands on every line.
 func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, values []Value, attrs ...slog.Attr) {
-	all := make([]slog.Attr, 0, len(attrs)+len(values)+2)
-	all = append(all, attrs...)
+	now := time.Now()
+	r := slog.NewRecord(now, level, msg, 0)
+	r.AddAttrs(attrs...)
 	for _, v := range values {
-		all = append(all, slog.Float64(v.Metric.Name, v.Value))
+		r.AddAttrs(slog.Float64(v.Metric.Name, v.Value))
 	}
-	all = append(all, slog.String(dimension, l.function), slog.Any("_aws", directive(values)))
-	l.logger.LogAttrs(ctx, level, msg, all...)
+	r.AddAttrs(slog.String(dimension, l.function))
+
+	line := l.lines.Get().(*line)
+	defer l.lines.Put(line)
+	line.buffer.Reset()
+	if err := line.handler.Handle(ctx, r); err != nil {
+		return
+	}
+	// slog knows no arrays but by reflection, and the directive is one: it is
+	// put in before the brace that ends the line.
+	line.buffer.Truncate(line.buffer.Len() - len("}\n"))
+	line.buffer.Write(appendDirective(line.buffer.AvailableBuffer(), now, values))
+	line.buffer.WriteString("}\n")
+	_, _ = l.Write(line.buffer.Bytes())
 }
 
-// directive is the _aws member, which tells CloudWatch which members of the
-// line are metrics.
-type directive []Value
-
-// MarshalJSON writes the directive with the present as its timestamp.
-func (d directive) MarshalJSON() ([]byte, error) {
-	b := make([]byte, 0, 256+64*len(d))
-	b = fmt.Appendf(b, `{"Timestamp":%d,"CloudWatchMetrics":[{"Namespace":%q,"Dimensions":[[%q]],"Metrics":[`,
-		time.Now().UnixMilli(), Namespace, dimension)
-	for i, v := range d {
+// appendDirective appends the _aws member, which tells CloudWatch which members
+// of the line are metrics.
+func appendDirective(b []byte, now time.Time, values []Value) []byte {
+	b = append(b, `,"_aws":{"Timestamp":`...)
+	b = strconv.AppendInt(b, now.UnixMilli(), 10)
+	b = append(b, `,"CloudWatchMetrics":[{"Namespace":"`+Namespace+`","Dimensions":[["`+dimension+`"]],"Metrics":[`...)
+	for i, v := range values {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -93,7 +129,7 @@ func (d directive) MarshalJSON() ([]byte, error) {
 		b = append(b, v.Metric.Unit...)
 		b = append(b, `"}`...)
 	}
-	return append(b, `]}]}`...), nil
+	return append(b, `]}]}`...)
 }
 
 // Milli returns a duration as a number of milliseconds.
