@@ -199,7 +199,7 @@ func TestOnlyWhatCanPassIsTriedAgain(t *testing.T) {
 func TestARunLeavesTimeToStoreTheToken(t *testing.T) {
 	r := newRig(t)
 	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
-		r.Advance(10 * time.Second)
+		r.Advance(8 * time.Second)
 		answers(500, "")(w, request)
 	})
 	deadline := r.Now().Add(30 * time.Second)
@@ -208,9 +208,9 @@ func TestARunLeavesTimeToStoreTheToken(t *testing.T) {
 	if report, _ := r.refresher.Run(ctx); report.Outcome != token.Failed || report.Calls != 3 {
 		t.Errorf("%+v, want a failure after 3 calls", report)
 	}
-	// Calls that start at 0 s, 10.5 s and 21.5 s; a fourth would start within
-	// the last 5 s.
-	if left := deadline.Sub(r.Now()); left > 5*time.Second {
+	// Calls that start at 0 s, 8.5 s and 17.5 s; a fourth would start at 27.5 s,
+	// within the last 5 s.
+	if left := deadline.Sub(r.Now()); left != 4500*time.Millisecond {
 		t.Errorf("gave up %s before the deadline", left)
 	}
 }
