@@ -43,6 +43,7 @@ type Options struct {
 	// How webhooks carry their proof; the zero Scheme stands for DefaultScheme.
 	Scheme          signature.Scheme
 	TimestampFormat signature.Format // RFC 3339 with milliseconds
+	Method          string           // of webhooks; POST
 	// Client sends the webhooks; one with a timeout of a minute that follows no
 	// redirect.
 	Client *http.Client
@@ -143,7 +144,7 @@ func Start(opts Options) (*Server, error) {
 	opts.setDefaults()
 	s := &Server{
 		opts:      opts,
-		sender:    Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Client: opts.Client, Now: opts.Now},
+		sender:    Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Method: opts.Method, Client: opts.Client, Now: opts.Now},
 		closed:    make(chan struct{}),
 		published: map[string][]byte{},
 		faults:    map[Endpoint]*Fault{},

@@ -21,7 +21,7 @@ import (
 // for what the service does normally.
 type Webhook struct {
 	URL         string `json:"url"`
-	Method      string `json:"method,omitempty"` // POST
+	Method      string `json:"method,omitempty"` // the sender's
 	Payload     []byte `json:"payload"`
 	ContentType string `json:"contentType,omitempty"` // application/json
 
@@ -80,6 +80,7 @@ type Sender struct {
 	Key    Key
 	Scheme signature.Scheme // the zero Scheme stands for DefaultScheme
 	Format signature.Format // RFC 3339 with milliseconds
+	Method string           // POST
 	Client *http.Client     // one with a timeout of a minute that follows no redirect
 	Now    func() time.Time // time.Now
 }
@@ -126,7 +127,7 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 		proof.KeyID = "../" + proof.KeyID
 	}
 
-	r, err := http.NewRequestWithContext(ctx, or(w.Method, http.MethodPost), w.URL, bytes.NewReader(payload))
+	r, err := http.NewRequestWithContext(ctx, or(w.Method, or(s.Method, http.MethodPost)), w.URL, bytes.NewReader(payload))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"payhook/infra/local/up"
+	"payhook/shared/contract"
+	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
+)
+
+const (
+	region        = "us-east-1"
+	account       = "000000000000"
+	consumerStack = "PayhookConsumer"
+)
+
+// options say what is to be started.
+type options struct {
+	top      string            // of the project
+	state    string            // the folder, of one's own, in which everything is written; below .local
+	settings map[string]string // by their keys; the defaults for those that are not there
+	// baseURL and authURL are those of a payment service that runs already; "" for
+	// the simulated one.
+	baseURL, authURL string
+	// endpointFor gives the endpoint of the AWS APIs that the functions are told,
+	// from the emulator's; the emulator's own if nil.
+	endpointFor func(string) (string, error)
+	progress    *progress
+}
+
+// stack is everything that runs on this machine: the emulator with Payhook and
+// a consumer deployed into it, and the simulated payment service.
+type stack struct {
+	up.File
+	service  *paymenttest.Server // nil if it is not the simulated one
+	aws      aws.Config
+	emulator *emulator
+	opts     options
+	lock     *lock
+}
+
+// start starts everything, or nothing if it fails or ctx ends. The caller must
+// stop what it returns.
+func start(ctx context.Context, o options) (_ *stack, err error) {
+	if err := os.MkdirAll(o.state, 0o700); err != nil {
+		return nil, err
+	}
+	if o.endpointFor == nil {
+		o.endpointFor = func(own string) (string, error) { return own, nil }
+	}
+	s := &stack{opts: o}
+	if s.lock, err = lockFolder(o.state); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			s.stop()
+		}
+	}()
+	if endLeftovers(o.state) {
+		o.progress.say("ended what an earlier run had left behind")
+	}
+	if err := checkTools(); err != nil {
+		return nil, err
+	}
+	if err := s.startService(); err != nil {
+		return nil, err
+	}
+	if err := s.deploy(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// stop ends everything and returns when no process is left.
+func (s *stack) stop() {
+	if s.emulator != nil {
+		s.emulator.stop(5 * time.Second)
+		forget(s.opts.state)
+	}
+	if s.service != nil {
+		s.service.Close()
+	}
+	s.lock.release()
+}
+
+func (s *stack) log(name string) string { return filepath.Join(s.opts.state, name+".log") }
+
+// setting returns the text of a setting as it is deployed.
+func (s *stack) setting(which *contract.Setting) string { return settingOr(s.opts.settings, which) }
+
+func settingOr(settings map[string]string, which *contract.Setting) string {
+	if v, ok := settings[which.Key]; ok {
+		return v
+	}
+	return which.Default
+}
+
+// schemeOf reads where the proof of a webhook travels from the settings.
+func schemeOf(settings map[string]string) (signature.Scheme, signature.Format, error) {
+	timestamp, errTimestamp := signature.ParseCarrier(settingOr(settings, contract.TimestampCarrier))
+	keyID, errKeyID := signature.ParseKeyIDCarrier(settingOr(settings, contract.KeyIDCarrier))
+	format, errFormat := signature.ParseFormat(settingOr(settings, contract.TimestampFormat))
+	return signature.Scheme{SignatureHeader: settingOr(settings, contract.SignatureHeader), Timestamp: timestamp, KeyID: keyID},
+		format, errors.Join(errTimestamp, errKeyID, errFormat)
+}
+
+func (s *stack) startService() error {
+	s.PaymentService = s.opts.baseURL
+	if s.opts.baseURL != "" {
+		return nil
+	}
+	scheme, format, err := schemeOf(s.opts.settings)
+	if err != nil {
+		return err
+	}
+	s.service, err = paymenttest.Start(paymenttest.Options{
+		Scheme: scheme, TimestampFormat: format, Method: s.setting(contract.HTTPMethod),
+		TokenManagerID: s.setting(contract.TokenManagerID),
+		FormEncoded:    s.setting(contract.CredentialEncoding) == "form",
+		KeysBearer:     s.setting(contract.KeysAuth) == "bearer",
+		Control:        true,
+	})
+	if err != nil {
+		return err
+	}
+	s.PaymentService, s.Simulated = s.service.URL, true
+	s.opts.baseURL, s.opts.authURL = s.service.URL, s.service.URL
+	s.opts.progress.say("the simulated payment service is at %s", s.service.URL)
+	return nil
+}
+
+// context is what is given to the CDK app.
+func (s *stack) context() []string {
+	values := maps.Clone(s.opts.settings)
+	if values == nil {
+		values = map[string]string{}
+	}
+	values[contract.Local.Key] = "true"
+	values[contract.BaseURL.Key] = s.opts.baseURL
+	values[contract.AuthURL.Key] = s.opts.authURL
+	if values[contract.TokenManagerID.Key] == "" {
+		values[contract.TokenManagerID.Key] = contract.TokenManagerID.Example
+	}
+	return contextFlags(values)
+}
+
+func contextFlags(values map[string]string) []string {
+	var flags []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		flags = append(flags, "-c", key+"="+values[key])
+	}
+	return flags
+}
+
+// deploy starts the emulator and deploys both stacks, doing side by side what
+// does not wait for each other.
+func (s *stack) deploy(ctx context.Context) error {
+	p, t := s.opts.progress, tools{s.opts.top}
+	consumer := filepath.Join(s.opts.top, "events", "consumer")
+	bus := s.setting(contract.EventBusName)
+	payhookOut, consumerOut := filepath.Join(s.opts.state, "payhook.out"), filepath.Join(s.opts.state, "consumer.out")
+
+	err := atOnce(ctx,
+		func(ctx context.Context) error { return t.install(ctx, p, s.log("install")) },
+		func(ctx context.Context) error {
+			// Both apps share the CDK's library, which takes its time to compile for
+			// the first time: once, not twice.
+			return p.step("compiling (minutes the first time, seconds after that)", func() error {
+				build := exec.Command("go", "build", "-o", filepath.Join(s.opts.state, "compiled")+"/", "./infra", "./events/consumer")
+				build.Dir = s.opts.top
+				if err := os.MkdirAll(filepath.Join(s.opts.state, "compiled"), 0o700); err != nil {
+					return err
+				}
+				return logged(ctx, s.log("compile"), build)
+			})
+		},
+	)
+	if err != nil {
+		return err
+	}
+	err = atOnce(ctx,
+		func(ctx context.Context) error {
+			return p.step("starting MiniStack", func() (err error) {
+				if s.emulator, err = startEmulator(ctx, t.python(), s.opts.state, s.opts.endpointFor); err != nil {
+					return err
+				}
+				s.Endpoint, s.Region = s.emulator.endpoint, region
+				s.aws = awsConfig(s.Endpoint)
+				if err := remember(s.opts.state, s.emulator.pid); err != nil {
+					return err
+				}
+				return s.cdk(ctx, "bootstrap", s.Endpoint, s.opts.state, "bootstrap", "aws://"+account+"/"+region)
+			})
+		},
+		func(ctx context.Context) error {
+			return p.step("synthesizing Payhook", func() error {
+				args := append([]string{"synth", "--quiet", "--output", payhookOut}, s.context()...)
+				return s.cdk(ctx, "synth", "", s.opts.top, args...)
+			})
+		},
+		func(ctx context.Context) error {
+			return p.step("synthesizing the consumer", func() error {
+				return s.cdk(ctx, "synth-consumer", "", consumer, "synth", "--quiet", "--output", consumerOut,
+					"-c", "eventBusName="+bus, "-c", "stackName="+consumerStack)
+			})
+		},
+	)
+	if err != nil {
+		return err
+	}
+	var outputs, queues map[string]string
+	err = p.step("cdk deploy of Payhook", func() (err error) {
+		outputs, err = s.deployStack(ctx, "deploy", payhookOut)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = p.step("cdk deploy of the consumer", func() (err error) {
+		queues, err = s.deployStack(ctx, "deploy-consumer", consumerOut)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.readOutputs(outputs, queues)
+}
+
+// cdk runs the CDK CLI in a folder, with that endpoint for AWS.
+func (s *stack) cdk(ctx context.Context, log, endpoint, folder string, args ...string) error {
+	args = append(args, "--no-notices", "--no-color", "--ci")
+	cmd := exec.Command(tools{s.opts.top}.cdk(), args...)
+	cmd.Dir = folder
+	cmd.Env = append(environmentWithout("AWS_"),
+		"AWS_ACCESS_KEY_ID="+accessKey, "AWS_SECRET_ACCESS_KEY="+accessKey, "AWS_REGION="+region, "AWS_DEFAULT_REGION="+region,
+		// Nothing of this machine's AWS configuration may play a part.
+		"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull, "AWS_EC2_METADATA_DISABLED=true",
+		"CDK_DISABLE_VERSION_CHECK=1", "CDK_DISABLE_CLI_TELEMETRY=true",
+		"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost",
+	)
+	if endpoint != "" {
+		cmd.Env = append(cmd.Env, "AWS_ENDPOINT_URL="+endpoint)
+	}
+	return logged(ctx, s.log(log), cmd)
+}
+
+// deployStack deploys the one stack of an assembly and returns its outputs.
+func (s *stack) deployStack(ctx context.Context, log, assembly string) (map[string]string, error) {
+	file := assembly + ".outputs.json"
+	if err := s.cdk(ctx, log, s.Endpoint, s.opts.state, "deploy", "--all", "--app", assembly,
+		"--require-approval", "never", "--progress", "events", "--outputs-file", file); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var stacks map[string]map[string]string
+	if err := json.Unmarshal(text, &stacks); err != nil {
+		return nil, err
+	}
+	for name, outputs := range stacks {
+		if name != consumerStack {
+			s.Stack = name
+		}
+		return outputs, nil
+	}
+	return nil, fmt.Errorf("%s: no stack was deployed", assembly)
+}
+
+func (s *stack) readOutputs(outputs, consumer map[string]string) error {
+	hook, err := url.Parse(outputs["WebhookUrl"])
+	if err != nil || hook.Host == "" {
+		return errors.New("the stack has no output WebhookUrl")
+	}
+	// The host of the URL does not resolve on every machine; this way to the same
+	// function does.
+	id, _, _ := strings.Cut(hook.Host, ".")
+	s.WebhookURL = s.Endpoint + "/_aws/lambda-url/" + id + "/"
+	s.Bus = outputs["EventBusName"]
+	s.LedgerTable, s.KeysTable = outputs["LedgerTable"], outputs["KeysTable"]
+	s.Functions = map[string]string{}
+	for _, name := range []string{"webhook", "redrive", "token"} {
+		if function := outputs[strings.ToUpper(name[:1])+name[1:]+"Function"]; function != "" {
+			s.Functions[name] = function
+		}
+	}
+	s.Settings = s.opts.settings
+	if err := json.Unmarshal([]byte(consumer["Queues"]), &s.Queues); err != nil {
+		return fmt.Errorf("the consumer's output Queues: %w", err)
+	}
+	return nil
+}
+
+const accessKey = "test" // the emulator takes any
+
+func awsConfig(endpoint string) aws.Config {
+	return aws.Config{
+		Region:       region,
+		Credentials:  credentials.NewStaticCredentialsProvider(accessKey, accessKey, ""),
+		BaseEndpoint: aws.String(endpoint),
+		HTTPClient:   direct,
+	}
+}
+
+func environmentWithout(prefix string) []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, prefix) })
+}

@@ -1,0 +1,68 @@
+// Package up is the file in which a local run says where its things are:
+// .local/up.json, there from when everything is up until it goes down.
+//
+// It guarantees that a reader sees a whole file or none.
+package up
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Path is where the file is, below the top of the project.
+const Path = ".local/up.json"
+
+// File says where things are.
+type File struct {
+	WebhookURL  string            `json:"webhookUrl"` // plain HTTP clients of this machine can post to it
+	Endpoint    string            `json:"endpoint"`   // of the AWS APIs; AWS_ENDPOINT_URL
+	Region      string            `json:"region"`
+	Stack       string            `json:"stack"`
+	Bus         string            `json:"bus"`
+	LedgerTable string            `json:"ledgerTable"`
+	KeysTable   string            `json:"keysTable"`
+	Queues      map[string]string `json:"queues"`    // URL by the name of the rule
+	Functions   map[string]string `json:"functions"` // name in Lambda by the name of the folder
+	// PaymentService is its base URL, and Simulated says that it is the simulated
+	// one, which signs and sends on request.
+	PaymentService string `json:"paymentService"`
+	Simulated      bool   `json:"simulated"`
+	// Settings are those that differ from the defaults, by their keys.
+	Settings map[string]string `json:"settings"`
+}
+
+// Write writes the file below top.
+func (f File) Write(top string) error {
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(top, Path)
+	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// Read reads the file below top. The error says so if nothing is up.
+func Read(top string) (File, error) {
+	var f File
+	text, err := os.ReadFile(filepath.Join(top, Path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return f, errors.New("nothing is up here: start it with make up, or with make run in another terminal")
+	}
+	if err != nil {
+		return f, err
+	}
+	if err := json.Unmarshal(text, &f); err != nil {
+		return f, fmt.Errorf("%s: %w", Path, err)
+	}
+	return f, nil
+}
+
+// Remove removes the file below top.
+func Remove(top string) { os.Remove(filepath.Join(top, Path)) }
