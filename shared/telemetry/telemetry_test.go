@@ -49,7 +49,7 @@ func TestALineHoldsItsAttributesAndItsMetrics(t *testing.T) {
 		t.Errorf("got %+v", line)
 	}
 	d := line.AWS.CloudWatchMetrics[0]
-	if d.Namespace != telemetry.Namespace || fmt.Sprint(d.Dimensions) != "[[FunctionName]]" || fmt.Sprint(d.Metrics) != "[{Recorded Count} {Duration Milliseconds}]" {
+	if d.Namespace != "Payhook" || fmt.Sprint(d.Dimensions) != "[[FunctionName]]" || fmt.Sprint(d.Metrics) != "[{Recorded Count} {Duration Milliseconds}]" {
 		t.Errorf("got %+v", d)
 	}
 	if age := time.Since(time.UnixMilli(line.AWS.Timestamp)); age < 0 || age > time.Hour {
