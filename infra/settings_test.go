@@ -1,0 +1,158 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"payhook/shared/contract"
+)
+
+func TestEveryRequiredSettingThatIsMissingIsReported(t *testing.T) {
+	_, err := parse(t)
+	if err == nil {
+		t.Fatal("no error without any setting")
+	}
+	for _, s := range contract.All() {
+		if reported := strings.Contains(err.Error(), "\n  "+s.Key+": is required"); reported != s.Required {
+			t.Errorf("%s: reported as missing: %t, required: %t", s.Key, reported, s.Required)
+		}
+	}
+	if !strings.Contains(err.Error(), contract.BaseURL.Example) {
+		t.Errorf("no example in %v", err)
+	}
+}
+
+func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
+	wrong := map[string]any{
+		"baseUrl":             "http://api.payments.example",
+		"authUrl":             "auth",
+		"tokenManagerId":      " ",
+		"authentication":      "mtls",
+		"signatureHeader":     "a b",
+		"timestampCarrier":    "cookie:x",
+		"keyIdCarrier":        "static:x",
+		"timestampFormat":     "julian",
+		"timestampTolerance":  "-1m",
+		"httpMethod":          "post",
+		"successStatus":       500,
+		"maxPayloadBytes":     0,
+		"keyExponents":        "2",
+		"keyFreshness":        "1",
+		"keyMaxAge":           "1s",
+		"unknownKeyTtl":       true,
+		"keyMissBudget":       "many",
+		"keyTimeout":          "1h",
+		"keysAuth":            "basic",
+		"scopes":              `a"b`,
+		"credentialEncoding":  "xml",
+		"tokenRefreshPercent": 100,
+		"deduplicationWindow": "0d",
+		"eventSource":         "aws.events",
+		"eventBusName":        "a/b",
+		"maxEntryBytes":       1.5,
+		"webhookTimeout":      "1500ms",
+		"redriveTimeout":      "20m",
+		"redriveGrace":        "",
+		"webhookMemory":       64,
+		"webhookConcurrency":  -1,
+		"logRetentionDays":    2,
+		"stackName":           "1",
+		"local":               "yes",
+	}
+	_, err := parse(t, wrong)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for key := range wrong {
+		if !strings.Contains(err.Error(), "\n  "+key+": ") {
+			t.Errorf("%s is not reported", key)
+		}
+	}
+}
+
+func TestASettingThatDoesNotExistIsReported(t *testing.T) {
+	for _, key := range []string{"baseURL", "base-url", "eventbusname", "webhook_memory"} {
+		_, err := parse(t, required, map[string]any{key: "x"})
+		if err == nil || !strings.Contains(err.Error(), key+": no such setting") {
+			t.Errorf("%s: got error %v", key, err)
+		}
+	}
+}
+
+func TestTheCDKsOwnContextIsNoSetting(t *testing.T) {
+	_, err := parse(t, required, map[string]any{
+		"@aws-cdk/core:something":                          true,
+		"availability-zones:account=1:region=eu-central-1": []any{"a"},
+		"aws:cdk:something":                                "x",
+		"acknowledged-issue-numbers":                       []any{34892},
+		"cli-telemetry":                                    false,
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSettingsInCdkJsonNeedNoQuotes(t *testing.T) {
+	d, err := parse(t, required, map[string]any{
+		"maxPayloadBytes": 6000000, "webhookConcurrency": 7, "local": true, "logRetentionDays": nil,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Webhook.MaxPayloadBytes != 6000000 || d.Concurrency != 7 || !d.Local || d.LogRetention != 90 {
+		t.Errorf("got %d bytes, concurrency %d, local %t, %d days",
+			d.Webhook.MaxPayloadBytes, d.Concurrency, d.Local, d.LogRetention)
+	}
+	if got := d.Value(contract.MaxPayloadBytes); got != "6000000" {
+		t.Errorf("the function would be told %q", got)
+	}
+}
+
+func TestWrongSettingsEndTheAppWithAMessageAndNoTemplate(t *testing.T) {
+	app := filepath.Join(t.TempDir(), "infra")
+	if said, err := exec.Command("go", "build", "-o", app, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	out := t.TempDir()
+	cmd := exec.Command(app)
+	cmd.Dir = ".."
+	cmd.Env = append(os.Environ(), "CDK_OUTDIR="+out, `CDK_CONTEXT_JSON={"baseUrl":"nowhere","loca":"true"}`)
+	said, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("got exit status %d (%v)", cmd.ProcessState.ExitCode(), err)
+	}
+	for _, want := range []string{"baseUrl: must be an https URL", "authUrl: is required", "tokenManagerId: is required", "loca: no such setting"} {
+		if !strings.Contains(string(said), want) {
+			t.Errorf("no %q in\n%s", want, said)
+		}
+	}
+	if strings.Contains(string(said), "goroutine") || strings.Contains(string(said), "panic") {
+		t.Errorf("a stack trace:\n%s", said)
+	}
+	if written, _ := filepath.Glob(filepath.Join(out, "*.template.json")); written != nil {
+		t.Errorf("written: %q", written)
+	}
+}
+
+func TestAWindowThatIsOffIsWarnedOf(t *testing.T) {
+	const warning = "timestampTolerance is off"
+	for setting, want := range map[string]bool{"off": true, "5m": false} {
+		_, stack := newPayhook(t, map[string]any{"timestampTolerance": setting, "deduplicationWindow": "9d"})
+		var got bool
+		for _, entry := range *stack.Node().Metadata() {
+			text, _ := entry.Data.(string)
+			if *entry.Type == "aws:cdk:warning" && strings.Contains(text, warning) {
+				got = true
+				if !strings.Contains(text, "ledger, for 9d") {
+					t.Errorf("does not say what stops a replay: %s", text)
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("timestampTolerance=%s: warned: %t, want %t", setting, got, want)
+		}
+	}
+}

@@ -1,0 +1,512 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook/shared/contract"
+	"payhook/shared/telemetry"
+)
+
+// functions are the names of the functions in the template by their folder.
+var functions = map[string]string{"webhook": "Webhook/Function", "redrive": "Redrive/Function", "token": "Token/Function"}
+
+// grants lists, for each resource, the actions that a role may do on it.
+func (tm *template) grants(t *testing.T, role string) map[string][]string {
+	t.Helper()
+	properties := tm.get(t, role, "AWS::IAM::Role").Properties
+	for _, other := range []string{"ManagedPolicyArns", "Policies"} {
+		if properties[other] != nil {
+			t.Errorf("%s has %s: %v", role, other, properties[other])
+		}
+	}
+	grants := map[string][]string{}
+	for name, policy := range tm.all(t, "AWS::IAM::Policy") {
+		roles := policy.Properties["Roles"].([]any)
+		if !slices.ContainsFunc(roles, func(r any) bool { return tm.render(r) == role }) {
+			continue
+		}
+		if len(roles) > 1 {
+			t.Errorf("%s is the policy of more than one role", name)
+		}
+		for _, statement := range at(policy.Properties, "PolicyDocument", "Statement").([]any) {
+			s := statement.(map[string]any)
+			if s["Effect"] != "Allow" || s["NotAction"] != nil || s["NotResource"] != nil {
+				t.Errorf("%s: not a plain permission: %v", name, s)
+			}
+			for _, r := range list(s["Resource"]) {
+				on := tm.render(r)
+				for _, action := range list(s["Action"]) {
+					grants[on] = append(grants[on], action.(string))
+				}
+			}
+		}
+	}
+	for _, actions := range grants {
+		slices.Sort(actions)
+	}
+	return grants
+}
+
+func list(value any) []any {
+	if l, ok := value.([]any); ok {
+		return l
+	}
+	return []any{value}
+}
+
+func TestEachFunctionMayDoNoMoreThanItMust(t *testing.T) {
+	webhook := map[string][]string{
+		"Ledger.Arn":       {"dynamodb:PutItem", "dynamodb:UpdateItem"},
+		"Keys.Arn":         {"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"},
+		"Bus.Arn":          {"events:PutEvents"},
+		"Webhook/Logs.Arn": {"logs:CreateLogStream", "logs:PutLogEvents"},
+	}
+	webhookWithToken := maps.Clone(webhook)
+	webhookWithToken["Token/Secret"] = []string{"secretsmanager:GetSecretValue"}
+
+	for _, c := range []struct {
+		function string
+		settings map[string]any
+		want     map[string][]string
+	}{
+		{"Webhook", nil, webhook},
+		{"Webhook", map[string]any{"keysAuth": "bearer"}, webhookWithToken},
+		{"Redrive", nil, map[string][]string{
+			"Ledger.Arn":               {"dynamodb:UpdateItem"},
+			"Ledger.Arn/index/pending": {"dynamodb:Query"},
+			"Bus.Arn":                  {"events:PutEvents"},
+			"Redrive/Logs.Arn":         {"logs:CreateLogStream", "logs:PutLogEvents"},
+		}},
+		{"Token", nil, map[string][]string{
+			"Token/Secret":      {"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"},
+			"Token/Credentials": {"secretsmanager:GetSecretValue"},
+			"Token/Logs.Arn":    {"logs:CreateLogStream", "logs:PutLogEvents"},
+		}},
+	} {
+		t.Run(fmt.Sprint(c.function, c.settings), func(t *testing.T) {
+			tm := payhook(t, c.settings)
+			if got := tm.render(tm.get(t, c.function+"/Function", "AWS::Lambda::Function").Properties["Role"]); got != c.function+"/Role.Arn" {
+				t.Errorf("runs as %s", got)
+			}
+			if diff := cmp.Diff(c.want, tm.grants(t, c.function+"/Role")); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNoPolicyHasAnAsterisk(t *testing.T) {
+	tm := payhook(t, map[string]any{"keysAuth": "bearer"})
+	for name, policy := range tm.all(t, "AWS::IAM::Policy") {
+		for _, s := range at(policy.Properties, "PolicyDocument", "Statement").([]any) {
+			for _, part := range []string{"Action", "Resource"} {
+				text, err := json.Marshal(at(s, part))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if bytes.Contains(text, []byte("*")) {
+					t.Errorf("%s: %s %s", name, part, text)
+				}
+			}
+		}
+	}
+}
+
+func TestARoleIsForItsServiceAlone(t *testing.T) {
+	tm := payhook(t, nil)
+	for name, role := range tm.all(t, "AWS::IAM::Role") {
+		statements := at(role.Properties, "AssumeRolePolicyDocument", "Statement").([]any)
+		if len(statements) != 1 {
+			t.Fatalf("%s: %v", name, statements)
+		}
+		want := map[string]any{"Service": "lambda.amazonaws.com"}
+		if strings.HasSuffix(name, "/ScheduleRole") {
+			want["Service"] = "scheduler.amazonaws.com"
+			if account := at(statements[0], "Condition", "StringEquals", "aws:SourceAccount"); tm.render(account) != "AWS::AccountId" {
+				t.Errorf("%s: schedules of any account may use it", name)
+			}
+		}
+		if diff := cmp.Diff(want, at(statements[0], "Principal")); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
+	}
+}
+
+func TestTheScheduledFunctionsRunEveryMinute(t *testing.T) {
+	if contract.TokenInterval.Minutes() != 1 {
+		t.Errorf("the token function counts on a run every %s", contract.TokenInterval)
+	}
+	tm := payhook(t, nil)
+	schedules := tm.all(t, "AWS::Scheduler::Schedule")
+	if diff := cmp.Diff([]string{"Redrive/Schedule", "Token/Schedule"}, slices.Sorted(maps.Keys(schedules))); diff != "" {
+		t.Error(diff)
+	}
+	for name, s := range schedules {
+		part, _, _ := strings.Cut(name, "/")
+		if got := s.Properties["ScheduleExpression"]; got != "rate(1 minute)" {
+			t.Errorf("%s: %v", name, got)
+		}
+		if got := at(s.Properties, "FlexibleTimeWindow", "Mode"); got != "OFF" {
+			t.Errorf("%s: %v", name, got)
+		}
+		if got := s.Properties["State"]; got != nil && got != "ENABLED" {
+			t.Errorf("%s is %v", name, got)
+		}
+		if got := tm.render(at(s.Properties, "Target", "Arn")); got != part+"/Function.Arn" {
+			t.Errorf("%s runs %s", name, got)
+		}
+		if got := tm.render(at(s.Properties, "Target", "RoleArn")); got != part+"/ScheduleRole.Arn" {
+			t.Errorf("%s runs as %s", name, got)
+		}
+		want := map[string][]string{
+			part + "/Function.Arn":         {"lambda:InvokeFunction"},
+			part + "/ScheduleFailures.Arn": {"sqs:SendMessage"},
+		}
+		if diff := cmp.Diff(want, tm.grants(t, part+"/ScheduleRole")); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
+		if got := tm.render(at(s.Properties, "Target", "DeadLetterConfig", "Arn")); got != part+"/ScheduleFailures.Arn" {
+			t.Errorf("what %s could not start is told to %s", name, got)
+		}
+		if at(tm.get(t, part+"/Function/EventInvokeConfig", "AWS::Lambda::EventInvokeConfig").Properties, "MaximumRetryAttempts") != 0.0 {
+			t.Errorf("a failed run of %s is run again beside the next one", name)
+		}
+	}
+}
+
+func TestTheTablesAreWhatTheFunctionsExpect(t *testing.T) {
+	tm := payhook(t, nil)
+	ledger := tm.get(t, "Ledger", "AWS::DynamoDB::GlobalTable").Properties
+	keys := tm.get(t, "Keys", "AWS::DynamoDB::GlobalTable").Properties
+
+	attributes := func(table map[string]any) map[string]any {
+		kinds := map[string]any{}
+		for _, a := range table["AttributeDefinitions"].([]any) {
+			kinds[at(a, "AttributeName").(string)] = at(a, "AttributeType")
+		}
+		return kinds
+	}
+	key := func(name string) []any {
+		return []any{map[string]any{"AttributeName": name, "KeyType": "HASH"}}
+	}
+	ttl := func(name string) map[string]any { return map[string]any{"AttributeName": name, "Enabled": true} }
+
+	want := map[string]any{contract.LedgerKey: "S", contract.LedgerPendingShard: "N", contract.LedgerPendingDue: "N"}
+	if diff := cmp.Diff(want, attributes(ledger)); diff != "" {
+		t.Errorf("ledger's attributes (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]any{contract.KeysKey: "S"}, attributes(keys)); diff != "" {
+		t.Errorf("keys' attributes (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(key(contract.LedgerKey), ledger["KeySchema"]); diff != "" {
+		t.Errorf("ledger's key (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(key(contract.KeysKey), keys["KeySchema"]); diff != "" {
+		t.Errorf("keys' key (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(ttl(contract.LedgerTTL), ledger["TimeToLiveSpecification"]); diff != "" {
+		t.Errorf("ledger's time to live (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(ttl(contract.KeysTTL), keys["TimeToLiveSpecification"]); diff != "" {
+		t.Errorf("keys' time to live (-want +got)\n%s", diff)
+	}
+	index := []any{map[string]any{
+		"IndexName":  contract.LedgerPendingIndex,
+		"KeySchema":  append(key(contract.LedgerPendingShard), map[string]any{"AttributeName": contract.LedgerPendingDue, "KeyType": "RANGE"}),
+		"Projection": map[string]any{"ProjectionType": "KEYS_ONLY"},
+	}}
+	if diff := cmp.Diff(index, ledger["GlobalSecondaryIndexes"]); diff != "" {
+		t.Errorf("ledger's index (-want +got)\n%s", diff)
+	}
+	for name, table := range tm.all(t, "AWS::DynamoDB::GlobalTable") {
+		if table.Properties["BillingMode"] != "PAY_PER_REQUEST" {
+			t.Errorf("%s: billed %v", name, table.Properties["BillingMode"])
+		}
+		if at(table.Properties, "Replicas", 0, "PointInTimeRecoverySpecification", "PointInTimeRecoveryEnabled") != true {
+			t.Errorf("%s can't be restored", name)
+		}
+	}
+}
+
+func TestOnlyALocalDeploymentLosesItsData(t *testing.T) {
+	for kind, settings := range map[string]map[string]any{"cloud": nil, "local": local} {
+		tm := payhook(t, settings)
+		isLocal := kind == "local"
+		policy := "Retain"
+		if isLocal {
+			policy = "Delete"
+		}
+		tables := tm.all(t, "AWS::DynamoDB::GlobalTable")
+		for name, table := range tables {
+			if got := at(table.Properties, "Replicas", 0, "DeletionProtectionEnabled"); got != !isLocal {
+				t.Errorf("%s: %s: protected from deletion: %v", kind, name, got)
+			}
+		}
+		kept := maps.Clone(tables)
+		maps.Copy(kept, tm.all(t, "AWS::Logs::LogGroup"))
+		kept["Token/Credentials"] = tm.get(t, "Token/Credentials", "AWS::SecretsManager::Secret")
+		for name, r := range kept {
+			if r.DeletionPolicy != policy || r.UpdateReplacePolicy != policy {
+				t.Errorf("%s: %s: on deletion %s, on replacement %s", kind, name, r.DeletionPolicy, r.UpdateReplacePolicy)
+			}
+		}
+	}
+}
+
+func TestTheFunctionURLIsOpenAndTheWebhooksAlone(t *testing.T) {
+	tm := payhook(t, nil)
+	urls := tm.all(t, "AWS::Lambda::Url")
+	if len(urls) != 1 {
+		t.Errorf("%d URLs", len(urls))
+	}
+	for name, url := range urls {
+		if url.Properties["AuthType"] != "NONE" || tm.render(url.Properties["TargetFunctionArn"]) != "Webhook/Function.Arn" {
+			t.Errorf("%s: %v", name, url.Properties)
+		}
+	}
+	// AWS asks for both actions, and the second only by way of the URL.
+	actions := map[any]any{}
+	for name, p := range tm.all(t, "AWS::Lambda::Permission") {
+		if tm.render(p.Properties["FunctionName"]) != "Webhook/Function.Arn" {
+			t.Errorf("%s opens %v", name, p.Properties["FunctionName"])
+		}
+		if p.Properties["FunctionUrlAuthType"] != "NONE" && p.Properties["InvokedViaFunctionUrl"] != true {
+			t.Errorf("%s opens more than the URL", name)
+		}
+		actions[p.Properties["Action"]] = p.Properties["Principal"]
+	}
+	if diff := cmp.Diff(map[any]any{"lambda:InvokeFunctionUrl": "*", "lambda:InvokeFunction": "*"}, actions); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestEveryFunctionIsToldExactlyItsSettings(t *testing.T) {
+	settings := map[string]any{"keysAuth": "bearer", "timestampTolerance": "2m", "eventBusName": "payments", "scopes": "a b"}
+	tm := payhook(t, settings)
+	environment := func(function string) map[string]string {
+		values := map[string]string{}
+		for name, value := range at(tm.get(t, functions[function], "AWS::Lambda::Function").Properties, "Environment", "Variables").(map[string]any) {
+			values[name] = tm.render(value)
+		}
+		return values
+	}
+	deployment, err := parse(t, required, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for function, want := range map[string]struct {
+		settings  []*contract.Setting
+		resources map[string]string
+		parse     func(func(string) string) error
+	}{
+		"webhook": {
+			contract.WebhookSettings(),
+			map[string]string{contract.LedgerTableEnv: "Ledger", contract.KeysTableEnv: "Keys", contract.TokenSecretEnv: "Token/Secret"},
+			func(getenv func(string) string) error { _, err := contract.ParseWebhook(getenv); return err },
+		},
+		"redrive": {
+			contract.RedriveSettings(),
+			map[string]string{contract.LedgerTableEnv: "Ledger"},
+			func(getenv func(string) string) error { _, err := contract.ParseRedrive(getenv); return err },
+		},
+		"token": {
+			contract.TokenSettings(),
+			map[string]string{contract.TokenSecretEnv: "Token/Secret", contract.CredentialsSecretEnv: "Token/Credentials"},
+			func(getenv func(string) string) error { _, err := contract.ParseToken(getenv); return err },
+		},
+	} {
+		got := environment(function)
+		all := maps.Clone(want.resources)
+		for _, s := range want.settings {
+			all[s.Env()] = deployment.Value(s)
+		}
+		if diff := cmp.Diff(all, got); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", function, diff)
+		}
+		if err := want.parse(func(name string) string { return got[name] }); err != nil {
+			t.Errorf("%s would not start: %v", function, err)
+		}
+	}
+}
+
+func TestWithoutNeedTheWebhookFunctionDoesNotKnowTheToken(t *testing.T) {
+	tm := payhook(t, nil)
+	variables := at(tm.get(t, functions["webhook"], "AWS::Lambda::Function").Properties, "Environment", "Variables")
+	if got := at(variables, contract.TokenSecretEnv); got != nil {
+		t.Errorf("it is told %v", got)
+	}
+}
+
+func TestLimitsOfTheFunctionsAreTheSettings(t *testing.T) {
+	tm := payhook(t, map[string]any{
+		"webhookMemory": 1024, "webhookTimeout": "12s", "webhookConcurrency": 50, "redriveTimeout": "3m", "tokenTimeout": "40s",
+	})
+	want := map[string]map[string]any{
+		"webhook": {"MemorySize": 1024.0, "Timeout": 12.0, "ReservedConcurrentExecutions": 50.0},
+		"redrive": {"MemorySize": 512.0, "Timeout": 180.0, "ReservedConcurrentExecutions": nil},
+		"token":   {"MemorySize": 256.0, "Timeout": 40.0, "ReservedConcurrentExecutions": nil},
+	}
+	for function, limits := range want {
+		p := tm.get(t, functions[function], "AWS::Lambda::Function").Properties
+		for name, limit := range limits {
+			if p[name] != limit {
+				t.Errorf("%s: %s is %v, want %v", function, name, p[name], limit)
+			}
+		}
+	}
+	if got := payhook(t, nil).get(t, functions["webhook"], "AWS::Lambda::Function").Properties["ReservedConcurrentExecutions"]; got != nil {
+		t.Errorf("concurrency is %v, though none was asked for", got)
+	}
+}
+
+func TestTheFunctionsAreForTheMachineTheyRunOn(t *testing.T) {
+	for _, c := range []struct {
+		settings map[string]any
+		want     string
+	}{{nil, "arm64"}, {local, map[string]string{"amd64": "x86_64", "arm64": "arm64"}[thisMachine]}} {
+		for name, f := range payhook(t, c.settings).all(t, "AWS::Lambda::Function") {
+			if got := at(f.Properties, "Architectures", 0); got != c.want {
+				t.Errorf("%s: %v, want %s", name, got, c.want)
+			}
+			if f.Properties["Runtime"] != "provided.al2023" || f.Properties["PackageType"] != nil {
+				t.Errorf("%s: runs on %v", name, f.Properties["Runtime"])
+			}
+		}
+	}
+}
+
+func TestEveryFunctionWritesItsLinesAsTheyAreIntoALogThatEnds(t *testing.T) {
+	tm := payhook(t, map[string]any{"logRetentionDays": "365"})
+	for folder, name := range functions {
+		part, _, _ := strings.Cut(name, "/")
+		f := tm.get(t, name, "AWS::Lambda::Function")
+		if got := tm.render(at(f.Properties, "LoggingConfig", "LogGroup")); got != part+"/Logs" {
+			t.Errorf("%s writes to %s", folder, got)
+		}
+		if got := at(f.Properties, "LoggingConfig", "LogFormat"); got != "Text" {
+			t.Errorf("%s writes %v", folder, got)
+		}
+		if got := tm.get(t, part+"/Logs", "AWS::Logs::LogGroup").Properties["RetentionInDays"]; got != 365.0 {
+			t.Errorf("%s keeps its log for %v days", folder, got)
+		}
+	}
+}
+
+func TestTheOutputsNameWhatTheStackMade(t *testing.T) {
+	tm := payhook(t, nil)
+	want := map[string]string{
+		"WebhookUrl":        "Webhook/Function/FunctionUrl.FunctionUrl",
+		"EventBusName":      "Bus",
+		"EventBusArn":       "Bus.Arn",
+		"LedgerTable":       "Ledger",
+		"KeysTable":         "Keys",
+		"WebhookFunction":   "Webhook/Function",
+		"RedriveFunction":   "Redrive/Function",
+		"TokenFunction":     "Token/Function",
+		"TokenSecret":       "Token/Secret",
+		"CredentialsSecret": "Token/Credentials",
+	}
+	got := map[string]string{}
+	for name, output := range tm.Outputs {
+		got[name] = tm.render(output.Value)
+	}
+	sheet := got["SubscriptionSheet"]
+	delete(got, "SubscriptionSheet")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	for _, asked := range []string{want["WebhookUrl"], "signature verification", "grouping", "PAYMENT_STATUS.RELEASED"} {
+		if !strings.Contains(sheet, asked) {
+			t.Errorf("the subscription sheet has no %q:\n%s", asked, sheet)
+		}
+	}
+}
+
+func TestTheStackAndItsBusAreNamedAsTheSettingsSay(t *testing.T) {
+	_, stack := newPayhook(t, map[string]any{"stackName": "PayhookStaging"})
+	if got := *stack.StackName(); got != "PayhookStaging" {
+		t.Errorf("the stack is %s", got)
+	}
+	tm := payhook(t, map[string]any{"eventBusName": "payments"})
+	if got := tm.get(t, "Bus", "AWS::Events::EventBus").Properties["Name"]; got != "payments" {
+		t.Errorf("the bus is %v", got)
+	}
+}
+
+func TestNoSecretHasAValueInTheTemplate(t *testing.T) {
+	for name, secret := range payhook(t, nil).all(t, "AWS::SecretsManager::Secret") {
+		if diff := cmp.Diff([]string{"Description"}, slices.Sorted(maps.Keys(secret.Properties))); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
+	}
+}
+
+func TestNothingNeedsACustomResource(t *testing.T) {
+	for name, r := range payhook(t, nil).Resources {
+		if strings.HasPrefix(r.Type, "Custom::") || r.Type == "AWS::CloudFormation::CustomResource" {
+			t.Errorf("%s is a %s", name, r.Type)
+		}
+	}
+}
+
+func TestTheAlarmsWatchTheStoredToken(t *testing.T) {
+	tm := payhook(t, map[string]any{"tokenRefreshPercent": "50"})
+	life := tm.get(t, "Token/LifeAlarm", "AWS::CloudWatch::Alarm").Properties
+	for name, want := range map[string]any{
+		"MetricName": contract.TokenRemainingPercentMetric, "Threshold": 25.0,
+		"ComparisonOperator": "LessThanThreshold", "Statistic": "Minimum", "Period": 60.0,
+		// A function that does not run at all alarms, too.
+		"TreatMissingData": "breaching",
+	} {
+		if life[name] != want {
+			t.Errorf("LifeAlarm: %s is %v, want %v", name, life[name], want)
+		}
+	}
+	failure := tm.get(t, "Token/FailureAlarm", "AWS::CloudWatch::Alarm").Properties
+	for name, want := range map[string]any{
+		"MetricName": contract.TokenFailedMetric, "Threshold": 1.0, "EvaluationPeriods": 3.0,
+		"ComparisonOperator": "GreaterThanOrEqualToThreshold", "Statistic": "Sum", "Period": 60.0,
+	} {
+		if failure[name] != want {
+			t.Errorf("FailureAlarm: %s is %v, want %v", name, failure[name], want)
+		}
+	}
+}
+
+func TestTheAlarmsWatchWhatTheFunctionsWrite(t *testing.T) {
+	var line bytes.Buffer
+	telemetry.New(&line, "token-1").Outcome(context.Background(), slog.LevelInfo, "token",
+		[]telemetry.Value{{Metric: telemetry.Metric{Name: contract.TokenFailedMetric, Unit: telemetry.Count}, Value: 1}})
+	var written map[string]any
+	if err := json.Unmarshal(line.Bytes(), &written); err != nil {
+		t.Fatal(err)
+	}
+	metrics := at(written, "_aws", "CloudWatchMetrics", 0)
+	dimension, _ := at(metrics, "Dimensions", 0, 0).(string)
+
+	tm := payhook(t, nil)
+	for name, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
+		if got := alarm.Properties["Namespace"]; got != at(metrics, "Namespace") {
+			t.Errorf("%s watches namespace %v, written is %v", name, got, at(metrics, "Namespace"))
+		}
+		if got := at(alarm.Properties, "Dimensions", 0, "Name"); got != dimension || at(alarm.Properties, "Dimensions", 1) != nil {
+			t.Errorf("%s watches dimension %v, written is %s", name, got, dimension)
+		}
+		if got := tm.render(at(alarm.Properties, "Dimensions", 0, "Value")); got != functions["token"] {
+			t.Errorf("%s watches %s", name, got)
+		}
+	}
+	if written[dimension] != "token-1" {
+		t.Errorf("the dimension is %v", written[dimension])
+	}
+}
