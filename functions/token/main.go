@@ -38,21 +38,19 @@ func wire(ctx context.Context) (*handler, error) {
 		return nil, err
 	}
 	return newHandler(settings, secretsmanager.NewFromConfig(cfg),
-		telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
+		telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME")), token.RefresherOptions{}), nil
 }
 
-// newHandler wires everything but the client.
-func newHandler(s contract.Token, secrets token.Store, log *telemetry.Log) *handler {
+// newHandler wires everything but the client. The settings go before options.
+func newHandler(s contract.Token, secrets token.Store, log *telemetry.Log, options token.RefresherOptions) *handler {
 	endpoint := token.NewEndpoint(s.AuthURL, s.TokenManagerID, token.EndpointOptions{
 		Scopes:      s.Scopes,
 		FormEncoded: s.FormEncoded,
 		Timeout:     s.EndpointTimeout,
 	})
+	options.RefreshPercent, options.Interval = s.RefreshPercent, contract.TokenInterval
 	return &handler{
-		refresher: token.NewRefresher(secrets, s.TokenSecret, s.CredentialsSecret, endpoint, token.RefresherOptions{
-			RefreshPercent: s.RefreshPercent,
-			Interval:       contract.TokenInterval,
-		}),
-		log: log,
+		refresher: token.NewRefresher(secrets, s.TokenSecret, s.CredentialsSecret, endpoint, options),
+		log:       log,
 	}
 }
