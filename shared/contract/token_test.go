@@ -1,0 +1,127 @@
+package contract_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"payhook/shared/contract"
+)
+
+// tokenEnvironment is what the deployment gives the token function if no more
+// is chosen than has to be, with changes to it.
+func tokenEnvironment(changes map[string]string) func(string) string {
+	environment := map[string]string{
+		contract.TokenSecretEnv:       "payhook/token",
+		contract.CredentialsSecretEnv: "payhook/credentials",
+	}
+	for _, s := range contract.TokenSettings() {
+		environment[s.Env()] = s.Default
+		if s.Required {
+			environment[s.Env()] = s.Example
+		}
+	}
+	for name, value := range changes {
+		environment[name] = value
+	}
+	return func(name string) string { return environment[name] }
+}
+
+func TestTheTokenFunctionReadsItsSettings(t *testing.T) {
+	base := contract.Token{
+		TokenSecret:       "payhook/token",
+		CredentialsSecret: "payhook/credentials",
+		AuthURL:           &url.URL{Scheme: "https", Host: "auth.payments.example"},
+		TokenManagerID:    "manager-1",
+		RefreshPercent:    66,
+		EndpointTimeout:   10 * time.Second,
+		Timeout:           55 * time.Second,
+	}
+	tests := map[string]struct {
+		changes map[string]string
+		want    func(*contract.Token)
+	}{
+		"defaults":   {nil, func(*contract.Token) {}},
+		"scopes":     {map[string]string{"PAYHOOK_SCOPES": " payments.read  payments.write "}, func(s *contract.Token) { s.Scopes = []string{"payments.read", "payments.write"} }},
+		"encoding":   {map[string]string{"PAYHOOK_CREDENTIAL_ENCODING": "form"}, func(s *contract.Token) { s.FormEncoded = true }},
+		"share":      {map[string]string{"PAYHOOK_TOKEN_REFRESH_PERCENT": "50"}, func(s *contract.Token) { s.RefreshPercent = 50 }},
+		"timeouts":   {map[string]string{"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "2500ms", "PAYHOOK_TOKEN_TIMEOUT": "20s"}, func(s *contract.Token) { s.EndpointTimeout, s.Timeout = 2500*time.Millisecond, 20*time.Second }},
+		"a loopback": {map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:8080/"}, func(s *contract.Token) { s.AuthURL = &url.URL{Scheme: "http", Host: "127.0.0.1:8080"} }},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			want := base
+			test.want(&want)
+			got, err := contract.ParseToken(tokenEnvironment(test.changes))
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func TestEveryWrongSettingOfTheTokenFunctionIsNamedAtOnce(t *testing.T) {
+	_, err := contract.ParseToken(tokenEnvironment(map[string]string{
+		contract.TokenSecretEnv:          "",
+		contract.CredentialsSecretEnv:    "",
+		"PAYHOOK_AUTH_URL":               "http://auth.payments.example",
+		"PAYHOOK_TOKEN_MANAGER_ID":       "",
+		"PAYHOOK_SCOPES":                 `a "b"`,
+		"PAYHOOK_CREDENTIAL_ENCODING":    "plain",
+		"PAYHOOK_TOKEN_REFRESH_PERCENT":  "100",
+		"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "1ms",
+		"PAYHOOK_TOKEN_TIMEOUT":          "61s",
+	}))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, name := range []string{
+		contract.TokenSecretEnv, contract.CredentialsSecretEnv, "PAYHOOK_AUTH_URL", "PAYHOOK_TOKEN_MANAGER_ID", "PAYHOOK_SCOPES",
+		"PAYHOOK_CREDENTIAL_ENCODING", "PAYHOOK_TOKEN_REFRESH_PERCENT", "PAYHOOK_TOKEN_ENDPOINT_TIMEOUT", "PAYHOOK_TOKEN_TIMEOUT",
+	} {
+		if n := strings.Count(err.Error(), name+": "); n != 1 {
+			t.Errorf("%s is named %d times in:\n%v", name, n, err)
+		}
+	}
+}
+
+func TestOneCallOfTheEndpointFitsIntoARun(t *testing.T) {
+	_, err := contract.ParseToken(tokenEnvironment(map[string]string{
+		"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "20s", "PAYHOOK_TOKEN_TIMEOUT": "20s",
+	}))
+	if err == nil || !strings.Contains(err.Error(), "must be shorter than PAYHOOK_TOKEN_TIMEOUT") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTheWebhookFunctionIsToldOfTheTokenOnlyIfKeysNeedIt(t *testing.T) {
+	for _, test := range []struct {
+		keysAuth, secret string
+		bearer, ok       bool
+	}{
+		{"none", "", false, true},
+		{"bearer", "payhook/token", true, true},
+		{"bearer", "", true, false},
+		{"basic", "", false, false},
+	} {
+		environment := map[string]string{
+			contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys",
+			contract.TokenSecretEnv: test.secret,
+		}
+		for _, s := range contract.WebhookSettings() {
+			environment[s.Env()] = s.Default
+			if s.Required {
+				environment[s.Env()] = s.Example
+			}
+		}
+		environment["PAYHOOK_KEYS_AUTH"] = test.keysAuth
+		got, err := contract.ParseWebhook(func(name string) string { return environment[name] })
+		if (err == nil) != test.ok || got.KeysBearer != test.bearer || test.ok && got.TokenSecret != test.secret {
+			t.Errorf("keysAuth %s, secret %q: %t, %q, %v", test.keysAuth, test.secret, got.KeysBearer, got.TokenSecret, err)
+		}
+	}
+}
