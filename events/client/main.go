@@ -1,0 +1,76 @@
+// Command client calls a protected API of the payment service as a user of
+// Payhook does, from a module of its own. Copy it to start with.
+//
+//	TOKEN_SECRET=... BASE_URL=https://api.payments.example go run . GET /v1/protected/payments
+//	TOKEN_SECRET=... BASE_URL=https://api.payments.example go run . POST /v1/protected/payments '{"amount":1}'
+//
+// TOKEN_SECRET is what the stack's output TokenSecret says; the one permission
+// that is needed is secretsmanager:GetSecretValue on it. It prints the status
+// to standard error and the answer to standard output, and exits with 1 unless
+// the status is 2xx.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+
+	"payhook/shared/token"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "client:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) != 2 && len(args) != 3 {
+		return errors.New("usage: client METHOD PATH [BODY]")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+
+	baseURL, err := url.Parse(os.Getenv("BASE_URL"))
+	if err != nil || baseURL.Host == "" {
+		return errors.New("BASE_URL must be the payment service's URL")
+	}
+	cfg, err := config.LoadDefaultConfig(ctx)
+	if err != nil {
+		return err
+	}
+
+	// Once in a program, or in a Lambda function's main: the token is kept in
+	// memory, and a fresh one is read when it is time.
+	reader := token.NewReader(secretsmanager.NewFromConfig(cfg), os.Getenv("TOKEN_SECRET"), token.ReaderOptions{})
+	client := token.NewClient(reader, baseURL)
+
+	// From here on, it is net/http.
+	request, err := http.NewRequestWithContext(ctx, args[0], baseURL.JoinPath(args[1]).String(), strings.NewReader(strings.Join(args[2:], "")))
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	fmt.Fprintln(os.Stderr, response.Status)
+	if _, err := io.Copy(os.Stdout, response.Body); err != nil {
+		return err
+	}
+	if response.StatusCode/100 != 2 {
+		return fmt.Errorf("%s %s: %s", args[0], args[1], response.Status)
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package token_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"payhook/shared/paymenttest"
+	"payhook/shared/token"
+)
+
+// The sample is a module of its own, as a user's is: nothing else builds it.
+func TestTheSampleCallsAProtectedAPI(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a program")
+	}
+	program := filepath.Join(t.TempDir(), "client")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+	build.Dir = filepath.Join("..", "..", "events", "client")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+
+	r := newRig(t, hangsUp)
+	s := paymenttest.NewServer(paymenttest.Options{})
+	t.Cleanup(s.Close)
+	r.fill(s.Client())
+	// On the real clock, which is the sample's.
+	refresher := token.NewRefresher(r.secrets.SDK(), tokenSecret, credentialsSecret,
+		token.NewEndpoint(parse(t, s.URL), "manager-1", token.EndpointOptions{}), token.RefresherOptions{})
+	sample := func(args ...string) (stdout, stderr string, err error) {
+		var out, said bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Env = append(os.Environ(), "BASE_URL="+s.URL, "TOKEN_SECRET="+tokenSecret,
+			"AWS_ENDPOINT_URL="+r.secrets.URL, "AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=secret")
+		cmd.Stdout, cmd.Stderr = &out, &said
+		err = cmd.Run()
+		return out.String(), said.String(), err
+	}
+
+	if _, said, err := sample("GET", paymenttest.ProtectedPath); err == nil || !strings.Contains(said, token.ErrNone.Error()) {
+		t.Errorf("without a token: %v, %s", err, said)
+	}
+	if report, err := refresher.Run(t.Context()); err != nil {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	for _, args := range [][]string{
+		{"GET", paymenttest.ProtectedPath},
+		{"POST", paymenttest.ProtectedPath + "payments", `{"amount":1}`},
+	} {
+		if out, said, err := sample(args...); err != nil || out != `{"ok":true}` || said != "200 OK\n" {
+			t.Errorf("%v: %v, %s%s", args, err, out, said)
+		}
+	}
+	s.RevokeTokens()
+	if out, said, err := sample("GET", paymenttest.ProtectedPath); err == nil || !strings.HasPrefix(said, "401 ") {
+		t.Errorf("with a token that was revoked: %v, %s%s", err, out, said)
+	}
+}
