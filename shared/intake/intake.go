@@ -22,6 +22,7 @@ import (
 	"payhook/shared/bus"
 	"payhook/shared/keys"
 	"payhook/shared/ledger"
+	"payhook/shared/parking"
 	"payhook/shared/payment"
 	"payhook/shared/signature"
 )
@@ -53,6 +54,7 @@ const (
 	KeyOutOfBudget    Outcome = "key-out-of-budget"
 	LedgerUnavailable Outcome = "ledger-unavailable" // an event could not be recorded
 	OutOfTime         Outcome = "out-of-time"        // an event could not be recorded in time
+	ParkingFailed     Outcome = "parking-failed"     // it can't be taken, and could not be kept aside either
 )
 
 // Delivery is a webhook as it came over the wire.
@@ -83,6 +85,10 @@ type Result struct {
 	Published  int // new, on the bus, and marked so
 	Pending    int // new, left to redrive
 	Unmarked   int // on the bus and not marked so: redrive publishes them again
+	Claimed    int // new, and in the claim-check bucket
+
+	// Parked is the name under which the delivery is kept aside, or "".
+	Parked string
 
 	Steps Steps
 }
@@ -114,7 +120,18 @@ type Options struct {
 	Patience time.Duration
 	// Parallel is how many calls of the ledger are under way at once; 128.
 	Parallel int
-	Now      func() time.Time // time.Now
+	// Claims keeps events that are too large; nil refuses them.
+	Claims Claims
+	// ClaimBytes is the size from which an event is too large; what ledger and
+	// bus take.
+	ClaimBytes int
+	// Parking keeps aside what is authentic and can't be published; nil forgets
+	// it.
+	Parking Parking
+	// MaxAttempts is how often redrive tries to publish an item before it parks
+	// it; 20. Without Parking it tries for ever.
+	MaxAttempts int
+	Now         func() time.Time // time.Now
 }
 
 func (o *Options) setDefaults() {
@@ -134,9 +151,26 @@ func (o *Options) setDefaults() {
 	if o.Parallel == 0 {
 		o.Parallel = DefaultParallel
 	}
+	if o.ClaimBytes == 0 {
+		o.ClaimBytes = ledger.MaxEventBytes
+	}
+	if o.MaxAttempts == 0 {
+		o.MaxAttempts = 20
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+}
+
+// Claims keeps an event and returns the detail that stands for it.
+// [claimcheck.Store] does.
+type Claims interface {
+	Put(ctx context.Context, event payment.RawEvent) ([]byte, error)
+}
+
+// Parking keeps something aside and returns its name. [parking.Lot] does.
+type Parking interface {
+	Park(ctx context.Context, p parking.Parked) (string, error)
 }
 
 // DefaultParallel is how many calls of the ledger are under way at once. A
@@ -168,7 +202,7 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) (result Result) {
 	ctx, cancel := context.WithDeadline(ctx, work)
 	defer cancel()
 
-	err := r.authenticate(ctx, d, start, &result)
+	proof, err := r.authenticate(ctx, d, start, &result)
 	result.Steps.Authenticate = r.opts.Now().Sub(start)
 	if err != nil {
 		result.Outcome, result.Err = outcomeOf(err), err
@@ -180,12 +214,18 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) (result Result) {
 	result.Steps.Decode = r.opts.Now().Sub(decoding)
 	if err != nil {
 		result.Outcome, result.Err = Invalid, err
+		var ids []string
+		result.DeliveryID, ids = payment.PeekIDs(d.Payload)
+		r.park(ctx, parking.Invalid, err.Error(), d.Payload, proof, ids, &result)
 		return result
 	}
 	result.DeliveryID = delivery.DeliveryID
 	result.Events = len(delivery.Events)
 
-	recorded := r.record(ctx, delivery, deadline.Add(r.opts.Grace), &result)
+	recorded, conflicts := r.record(ctx, delivery, deadline.Add(r.opts.Grace), &result)
+	if len(conflicts) > 0 {
+		r.park(ctx, parking.Conflict, "", d.Payload, proof, conflicts, &result)
+	}
 	p := publisher{r.ledger, r.bus, r.opts}
 	done := p.publish(ctx, recorded, min(r.opts.Patience, work.Sub(r.opts.Now())))
 	result.Published, result.Pending, result.Unmarked = done.marked, done.pending, done.unmarked
@@ -202,17 +242,21 @@ func (o *Options) deadlines(ctx context.Context, now time.Time) (deadline, work 
 	return deadline, deadline.Add(-min(o.Margin, deadline.Sub(now)/4))
 }
 
-// authenticate returns nil if d was signed by the holder of the key that it
-// names, within the window.
-func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time, result *Result) error {
+// authenticate returns the proof that d was signed by the holder of the key
+// that it names, within the window.
+func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time, result *Result) (signature.Proof, error) {
 	proof, err := r.scheme.Extract(d.Headers, d.RawQuery)
 	if err != nil {
-		return err
+		return proof, err
 	}
 	// What costs nothing comes first.
 	if err := r.window.Check(proof.Timestamp, now); err != nil {
-		return err
+		return proof, err
 	}
+	return proof, r.verify(ctx, d.Payload, proof, result)
+}
+
+func (r *Receiver) verify(ctx context.Context, payload []byte, proof signature.Proof, result *Result) error {
 	found, err := r.keys.Lookup(ctx, proof.KeyID)
 	result.Key = found
 	if !errors.Is(err, keys.ErrMalformedID) {
@@ -221,7 +265,7 @@ func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time, 
 	if err != nil {
 		return err
 	}
-	err = signature.Verify(found.Key, d.Payload, proof)
+	err = signature.Verify(found.Key, payload, proof)
 	if err == nil {
 		return nil
 	}
@@ -233,7 +277,7 @@ func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time, 
 		return err
 	}
 	result.Key, result.Refetched = again, true
-	return signature.Verify(again.Key, d.Payload, proof)
+	return signature.Verify(again.Key, payload, proof)
 }
 
 // outcomeOf is the one table from errors of authentication to outcomes.
@@ -265,13 +309,32 @@ func outcomeOf(err error) Outcome {
 // errOutOfTime is the cause of an event that was not even tried.
 var errOutOfTime = errors.New("intake: out of time")
 
+// park keeps a delivery aside with what proves it. What can be kept nowhere is
+// not ours to refuse for good: the outcome is then that it has to come again.
+func (r *Receiver) park(ctx context.Context, reason parking.Reason, cause string, payload []byte, proof signature.Proof, eventIDs []string, result *Result) {
+	if r.opts.Parking == nil {
+		return
+	}
+	jwk, err := keys.FormatJWK(proof.KeyID, result.Key.Key)
+	if err == nil {
+		result.Parked, err = r.opts.Parking.Park(ctx, parking.Parked{
+			Reason: reason, Cause: cause, ParkedAt: r.opts.Now(),
+			DeliveryID: result.DeliveryID, EventIDs: eventIDs,
+			Payload: payload, Timestamp: proof.Timestamp, KeyID: proof.KeyID, Signature: proof.Signature, JWK: jwk,
+		})
+	}
+	if err != nil && result.Unrecorded == 0 {
+		result.Outcome, result.Err = ParkingFailed, err
+	}
+}
+
 // record writes down every event of a delivery, all at once, and returns those
-// that are new. It settles the outcome.
-func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due time.Time, result *Result) []ledger.Entry {
+// that are new, and the ids of those in conflict. It settles the outcome.
+func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due time.Time, result *Result) (recorded []ledger.Entry, conflicts []string) {
 	start := r.opts.Now()
 	defer func() { result.Steps.Record = r.opts.Now().Sub(start) }()
 
-	entries := r.entries(delivery, start, result)
+	entries, conflicts := r.entries(delivery, start, result)
 	holder := ledger.NewHolder()
 	outcomes := make([]ledger.Outcome, len(entries))
 	failures := make([]error, len(entries))
@@ -280,10 +343,16 @@ func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due ti
 			failures[i] = errOutOfTime
 			return
 		}
+		// What the ledger names has to be there first.
+		if e := &entries[i]; e.Claimed {
+			if e.Event.Bytes, failures[i] = r.opts.Claims.Put(ctx, e.Event); failures[i] != nil {
+				return
+			}
+		}
 		outcomes[i], failures[i] = r.ledger.Record(ctx, entries[i], holder, due)
 	})
 
-	recorded := entries[:0]
+	recorded = entries[:0]
 	for i, e := range entries {
 		switch {
 		case failures[i] != nil:
@@ -291,12 +360,16 @@ func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due ti
 			result.Err = failures[i]
 		case outcomes[i] == ledger.Recorded:
 			recorded = append(recorded, e)
+			if e.Claimed {
+				result.Claimed++
+			}
 		case outcomes[i] == ledger.Duplicate:
 			result.Duplicates++
 		default:
-			result.Conflicts++
+			conflicts = append(conflicts, e.EventID)
 		}
 	}
+	result.Conflicts = len(conflicts)
 	result.Recorded = len(recorded)
 	switch {
 	case result.Unrecorded > 0 && ctx.Err() != nil:
@@ -310,13 +383,14 @@ func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due ti
 	default:
 		result.Outcome = Accepted
 	}
-	return recorded
+	return recorded, conflicts
 }
 
 // entries returns what is to be recorded of a delivery: each eventId once, and
-// nothing that neither ledger nor bus can take.
-func (r *Receiver) entries(delivery payment.Delivery, now time.Time, result *Result) []ledger.Entry {
-	entries := make([]ledger.Entry, 0, len(delivery.Events))
+// nothing that can't be kept. It also returns the ids that occur with two
+// contents.
+func (r *Receiver) entries(delivery payment.Delivery, now time.Time, result *Result) (entries []ledger.Entry, conflicts []string) {
+	entries = make([]ledger.Entry, 0, len(delivery.Events))
 	seen := make(map[string]ledger.Digest, len(delivery.Events))
 	for _, event := range delivery.Events {
 		id, digest := ledger.Key(event.EventID), ledger.DigestOf(event.Bytes)
@@ -326,19 +400,20 @@ func (r *Receiver) entries(delivery payment.Delivery, now time.Time, result *Res
 			result.Duplicates++
 			continue
 		case again:
-			result.Conflicts++
+			conflicts = append(conflicts, id)
 			continue
 		}
 		seen[id] = digest
-		if len(event.Bytes) > ledger.MaxEventBytes || !r.bus.Fits(bus.Event{RawEvent: event, DeliveryID: delivery.DeliveryID}) {
+		tooLarge := len(event.Bytes) > r.opts.ClaimBytes || !r.bus.Fits(bus.Event{RawEvent: event, DeliveryID: delivery.DeliveryID})
+		if tooLarge && r.opts.Claims == nil {
 			result.TooLarge++
 			continue
 		}
 		entries = append(entries, ledger.Entry{
-			EventID: id, DeliveryID: delivery.DeliveryID, Digest: digest, RecordedAt: now, Event: event,
+			EventID: id, DeliveryID: delivery.DeliveryID, Digest: digest, RecordedAt: now, Event: event, Claimed: tooLarge,
 		})
 	}
-	return entries
+	return entries, conflicts
 }
 
 // publisher puts recorded events on the bus, for receiver and redriver alike.
@@ -352,6 +427,8 @@ type published struct {
 	marked   int // on the bus, and marked so
 	unmarked int // on the bus, and not marked so
 	pending  int // not known to be on the bus
+
+	failed []ledger.Entry // these
 
 	publishing, marking time.Duration
 }
@@ -385,6 +462,7 @@ func (p publisher) publish(ctx context.Context, entries []ledger.Entry, patience
 		switch {
 		case failures[i] != nil:
 			done.pending++
+			done.failed = append(done.failed, entries[i])
 		case unmarked[i]:
 			done.unmarked++
 		default:

@@ -9,6 +9,7 @@ import (
 
 	"payhook/shared/bus"
 	"payhook/shared/ledger"
+	"payhook/shared/parking"
 )
 
 // Redriver publishes what has been pending longer than whoever recorded it can
@@ -32,6 +33,7 @@ type Redriven struct {
 	Published int // on the bus, and marked so
 	Unmarked  int // on the bus and not marked so: a later run publishes them again
 	Failed    int // leased, and not known to be on the bus
+	Parked    int // of these, kept aside for good: they failed too often
 	Errors    int // calls of the ledger that failed
 	// Oldest is how long the longest pending item had been due, at the start.
 	Oldest time.Duration
@@ -80,11 +82,12 @@ func (r *Redriver) Run(ctx context.Context) (result Redriven) {
 				result.Left = true
 				return result
 			}
-			entries := r.lease(ctx, part, holder, deadline.Add(r.opts.Grace), &result)
+			entries, corrupt := r.lease(ctx, part, holder, deadline.Add(r.opts.Grace), &result)
 			done := r.publish(ctx, entries, patience)
 			result.Published += done.marked
 			result.Unmarked += done.unmarked
-			result.Failed += done.pending
+			result.Failed += done.pending + len(corrupt)
+			r.setAside(ctx, append(done.failed, corrupt...), holder, deadline.Add(r.opts.Grace), &result)
 		}
 	}
 	return result
@@ -110,23 +113,66 @@ func (r *Redriver) next(ctx context.Context, open []int, cursors []ledger.Cursor
 	return pending, still
 }
 
-// lease returns those of the items that this run alone holds now.
-func (r *Redriver) lease(ctx context.Context, pending []ledger.Pending, holder ledger.Holder, until time.Time, result *Redriven) []ledger.Entry {
+// lease returns those of the items that this run alone holds now, and those of
+// them that are not what was recorded.
+func (r *Redriver) lease(ctx context.Context, pending []ledger.Pending, holder ledger.Holder, until time.Time, result *Redriven) (entries, corrupt []ledger.Entry) {
 	var mu sync.Mutex
-	entries := make([]ledger.Entry, 0, len(pending))
+	entries = make([]ledger.Entry, 0, len(pending))
 	each(len(pending), r.opts.Parallel, func(i int) {
 		e, mine, err := r.ledger.Lease(ctx, pending[i], holder, until)
 		mu.Lock()
 		defer mu.Unlock()
-		switch {
-		case err != nil:
+		if err != nil {
 			result.fail(err)
+		}
+		switch {
+		case mine && err != nil:
+			corrupt = append(corrupt, e)
 		case mine:
 			entries = append(entries, e)
 		}
 	})
-	result.Leased += len(entries)
-	return entries
+	result.Leased += len(entries) + len(corrupt)
+	return entries, corrupt
+}
+
+// pauseAfter is how long an item that failed so often is left alone: twice as
+// long every time, from a minute to an hour.
+func pauseAfter(attempts int) time.Duration {
+	return min(time.Minute<<min(max(attempts-1, 0), 10), time.Hour)
+}
+
+// setAside parks items that failed too often, and leaves the others alone for
+// longer every time, so that they take no time from those that can be
+// published.
+func (r *Redriver) setAside(ctx context.Context, failed []ledger.Entry, holder ledger.Holder, leased time.Time, result *Redriven) {
+	var mu sync.Mutex
+	each(len(failed), r.opts.Parallel, func(i int) {
+		e := failed[i]
+		now := r.opts.Now()
+		var err error
+		parked := false
+		switch again := now.Add(pauseAfter(e.Attempts)); {
+		case r.opts.Parking != nil && e.Attempts >= r.opts.MaxAttempts:
+			if _, err = r.opts.Parking.Park(ctx, parking.Parked{
+				Reason: parking.Unpublishable, ParkedAt: now, DeliveryID: e.DeliveryID, EventIDs: []string{e.EventID},
+				Event: e.Event.Bytes, RecordedAt: e.RecordedAt, Attempts: e.Attempts,
+			}); err == nil {
+				err = r.ledger.MarkParked(ctx, e)
+				parked = err == nil
+			}
+		case again.After(leased):
+			err = r.ledger.Postpone(ctx, e, holder, again)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if parked {
+			result.Parked++
+		}
+		if err != nil {
+			result.fail(err)
+		}
+	})
 }
 
 func (r *Redriven) fail(err error) {

@@ -124,9 +124,9 @@ func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 	return key, nil
 }
 
-// formatJWK is the text of a key as ParseJWK reads it, without anything else
-// that the service may have sent along.
-func formatJWK(id string, key *rsa.PublicKey) ([]byte, error) {
+// FormatJWK returns the text of a key as [ParseJWK] reads it, without anything
+// else that the service may have sent along.
+func FormatJWK(id string, key *rsa.PublicKey) ([]byte, error) {
 	encode := base64.RawURLEncoding.EncodeToString
 	return json.Marshal(jwk{
 		Kty: "RSA", Alg: "RS256", Use: "sig", Kid: id,

@@ -149,7 +149,7 @@ func TestTheKeyIsTheOneThatWasWritten(t *testing.T) {
 	if err != nil || !got.Equal(&want) {
 		t.Fatalf("got %v, %v", got, err)
 	}
-	stored, err := formatJWK(id, got)
+	stored, err := FormatJWK(id, got)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func FuzzParseJWK(f *testing.F) {
 		if bits := key.N.BitLen(); bits < 2048 || bits > 4096 || key.N.Bit(0) == 0 || key.E != 65537 {
 			t.Fatalf("accepted a key of %d bits and exponent %d", bits, key.E)
 		}
-		stored, err := formatJWK(id, key)
+		stored, err := FormatJWK(id, key)
 		if err != nil {
 			t.Fatal(err)
 		}

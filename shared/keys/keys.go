@@ -315,7 +315,7 @@ func (c *Cache) fetch(ctx context.Context, id string, tableFailed bool) (Found, 
 		found.Key = key
 		c.remember(id, &entry{key: key, fetchedAt: asked})
 		expires = asked.Add(c.opts.MaxAge)
-		if r.jwk, err = formatJWK(id, key); err != nil {
+		if r.jwk, err = FormatJWK(id, key); err != nil {
 			return found, fmt.Errorf("keys: %w", err)
 		}
 	}

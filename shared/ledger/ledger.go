@@ -22,10 +22,13 @@
 //	                touches the item before then
 //	holder       B  who records or publishes the item just now
 //	attempts     N  how often redrive has leased it; absent for never
+//	claimed      BOOL  event is a claim check, and digest that of what it stands
+//	                for; absent otherwise
 //
-// and once it is published:
+// and once it is published, or parked for good:
 //
-//	publishedAt  N  Unix milliseconds
+//	publishedAt  N  Unix milliseconds, or
+//	parkedAt     N  Unix milliseconds
 //	expiresAt    N  Unix seconds; recordedAt plus the window; DynamoDB's TTL
 //
 // The index "pending" has the keys only. It is sparse: what is published has
@@ -138,6 +141,9 @@ type Entry struct {
 	RecordedAt time.Time
 	Attempts   int // how often redrive has leased it
 	Event      payment.RawEvent
+	// Claimed: the event's bytes are a claim check, and Digest is that of the
+	// event for which it stands.
+	Claimed bool
 }
 
 // Key returns the form of an eventId under which the ledger knows it: case has
@@ -169,18 +175,22 @@ func NewHolder() (h Holder) {
 // due nobody but the caller publishes it. The cost is one write, whatever the
 // outcome.
 func (l *Ledger) Record(ctx context.Context, e Entry, holder Holder, due time.Time) (Outcome, error) {
+	item := map[string]types.AttributeValue{
+		contract.LedgerKey:          &types.AttributeValueMemberS{Value: e.EventID},
+		attrDigest:                  &types.AttributeValueMemberB{Value: e.Digest[:]},
+		attrDeliveryID:              &types.AttributeValueMemberS{Value: e.DeliveryID},
+		attrRecordedAt:              number(e.RecordedAt.UnixMilli()),
+		attrEvent:                   &types.AttributeValueMemberB{Value: e.Event.Bytes},
+		contract.LedgerPendingShard: number(int64(shardOf(e.EventID))),
+		contract.LedgerPendingDue:   number(due.UnixMilli()),
+		attrHolder:                  &types.AttributeValueMemberB{Value: holder[:]},
+	}
+	if e.Claimed {
+		item[attrClaimed] = &types.AttributeValueMemberBOOL{Value: true}
+	}
 	_, err := l.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName: l.table,
-		Item: map[string]types.AttributeValue{
-			contract.LedgerKey:          &types.AttributeValueMemberS{Value: e.EventID},
-			attrDigest:                  &types.AttributeValueMemberB{Value: e.Digest[:]},
-			attrDeliveryID:              &types.AttributeValueMemberS{Value: e.DeliveryID},
-			attrRecordedAt:              number(e.RecordedAt.UnixMilli()),
-			attrEvent:                   &types.AttributeValueMemberB{Value: e.Event.Bytes},
-			contract.LedgerPendingShard: number(int64(shardOf(e.EventID))),
-			contract.LedgerPendingDue:   number(due.UnixMilli()),
-			attrHolder:                  &types.AttributeValueMemberB{Value: holder[:]},
-		},
+		Item:      item,
 		// TTL deletes up to days late, so the window is checked here. What is
 		// pending has not expired, however old it is.
 		ConditionExpression:      aws.String("attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)"),
@@ -215,12 +225,22 @@ var recordNames = map[string]string{
 // MarkPublished writes down that e is on the bus, and drops its bytes. It does
 // nothing if that was written down before.
 func (l *Ledger) MarkPublished(ctx context.Context, e Entry) error {
+	return l.settle(ctx, e, attrPublishedAt)
+}
+
+// MarkParked writes down that e is kept elsewhere, for a person to look at, and
+// drops its bytes: it is pending no more.
+func (l *Ledger) MarkParked(ctx context.Context, e Entry) error {
+	return l.settle(ctx, e, attrParkedAt)
+}
+
+func (l *Ledger) settle(ctx context.Context, e Entry, when string) error {
 	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:                l.table,
 		Key:                      keyOf(e.EventID),
-		UpdateExpression:         aws.String("SET #publishedAt = :now, #expiresAt = :expires REMOVE #event, #shard, #due, #holder, #attempts"),
+		UpdateExpression:         aws.String("SET #when = :now, #expiresAt = :expires REMOVE #event, #claimed, #shard, #due, #holder, #attempts"),
 		ConditionExpression:      aws.String("attribute_exists(#shard) AND #digest = :digest"),
-		ExpressionAttributeNames: markNames,
+		ExpressionAttributeNames: settleNames[when],
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":now":     number(l.now().UnixMilli()),
 			":expires": number(e.RecordedAt.Add(l.window).Unix()),
@@ -234,10 +254,37 @@ func (l *Ledger) MarkPublished(ctx context.Context, e Entry) error {
 	return nil
 }
 
-var markNames = map[string]string{
-	"#publishedAt": attrPublishedAt, "#expiresAt": contract.LedgerTTL, "#event": attrEvent,
-	"#shard": contract.LedgerPendingShard, "#due": contract.LedgerPendingDue,
-	"#holder": attrHolder, "#attempts": attrAttempts, "#digest": attrDigest,
+var settleNames = func() map[string]map[string]string {
+	names := map[string]map[string]string{}
+	for _, when := range []string{attrPublishedAt, attrParkedAt} {
+		names[when] = map[string]string{
+			"#when": when, "#expiresAt": contract.LedgerTTL, "#event": attrEvent, "#claimed": attrClaimed,
+			"#shard": contract.LedgerPendingShard, "#due": contract.LedgerPendingDue,
+			"#holder": attrHolder, "#attempts": attrAttempts, "#digest": attrDigest,
+		}
+	}
+	return names
+}()
+
+// Postpone leaves an item that holder has leased alone until the time given.
+// It does nothing if holder has it no more.
+func (l *Ledger) Postpone(ctx context.Context, e Entry, holder Holder, until time.Time) error {
+	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName:                l.table,
+		Key:                      keyOf(e.EventID),
+		UpdateExpression:         aws.String("SET #due = :until"),
+		ConditionExpression:      aws.String("#holder = :holder AND attribute_exists(#shard)"),
+		ExpressionAttributeNames: map[string]string{"#due": contract.LedgerPendingDue, "#holder": attrHolder, "#shard": contract.LedgerPendingShard},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":until":  number(until.UnixMilli()),
+			":holder": &types.AttributeValueMemberB{Value: holder[:]},
+		},
+	})
+	var lost *types.ConditionalCheckFailedException
+	if err != nil && !errors.As(err, &lost) {
+		return fmt.Errorf("ledger: postpone %s: %w", e.EventID, err)
+	}
+	return nil
 }
 
 // Pending is an item of the index.
@@ -283,7 +330,8 @@ func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after Cursor,
 // Lease takes a pending item for holder alone until the time given, and
 // returns it whole. It returns false if somebody else was faster, or the item
 // is no longer pending. Of two that lease the same [Pending] only one is told
-// true.
+// true. An item that is not what was recorded is leased all the same, and
+// returned as far as it can be read with an error that wraps [ErrCorrupt].
 func (l *Ledger) Lease(ctx context.Context, p Pending, holder Holder, until time.Time) (Entry, bool, error) {
 	out, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:           l.table,
@@ -320,19 +368,20 @@ func (l *Ledger) Lease(ctx context.Context, p Pending, holder Holder, until time
 	}
 	e, err := entryOf(p.EventID, item)
 	if err != nil {
-		return Entry{}, false, fmt.Errorf("ledger: lease %s: %w", p.EventID, err)
+		return e, true, fmt.Errorf("ledger: lease %s: %w", p.EventID, err)
 	}
 	return e, true, nil
 }
 
+// ErrCorrupt: an item's event is not the one that was recorded.
+var ErrCorrupt = errors.New("the stored event is not the one that was recorded")
+
 func entryOf(id string, item map[string]types.AttributeValue) (Entry, error) {
-	event, err := payment.DecodeRawEvent(bytesOf(item, attrEvent))
-	if err != nil {
-		return Entry{}, err
-	}
-	e := Entry{EventID: id, Event: event, RecordedAt: millis(item, attrRecordedAt), Digest: DigestOf(event.Bytes)}
-	if string(bytesOf(item, attrDigest)) != string(e.Digest[:]) {
-		return Entry{}, errors.New("the stored event does not have its digest")
+	e := Entry{EventID: id, RecordedAt: millis(item, attrRecordedAt)}
+	e.Event.Bytes = bytesOf(item, attrEvent)
+	copy(e.Digest[:], bytesOf(item, attrDigest))
+	if claimed, ok := item[attrClaimed].(*types.AttributeValueMemberBOOL); ok {
+		e.Claimed = claimed.Value
 	}
 	if s, ok := item[attrDeliveryID].(*types.AttributeValueMemberS); ok {
 		e.DeliveryID = s.Value
@@ -340,6 +389,11 @@ func entryOf(id string, item map[string]types.AttributeValue) (Entry, error) {
 	if n, ok := item[attrAttempts].(*types.AttributeValueMemberN); ok {
 		e.Attempts, _ = strconv.Atoi(n.Value)
 	}
+	event, err := payment.DecodeRawEvent(e.Event.Bytes)
+	if err != nil || !e.Claimed && e.Digest != DigestOf(event.Bytes) {
+		return e, ErrCorrupt
+	}
+	e.Event = event
 	return e, nil
 }
 
@@ -351,6 +405,8 @@ const (
 	attrHolder      = "holder"
 	attrAttempts    = "attempts"
 	attrPublishedAt = "publishedAt"
+	attrParkedAt    = "parkedAt"
+	attrClaimed     = "claimed"
 )
 
 func keyOf(eventID string) map[string]types.AttributeValue {

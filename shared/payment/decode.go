@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"payhook/shared/uuid"
@@ -73,6 +74,28 @@ func DecodeRawEvent(raw []byte) (RawEvent, error) {
 		return RawEvent{}, err
 	}
 	return w.delivery.Events[0], nil
+}
+
+// PeekIDs returns the ids in a payload that [DecodeDelivery] refuses, as far as
+// they can be read: for finding it again, and for nothing else.
+func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
+	var d struct {
+		DeliveryID string `json:"deliveryId"`
+		Events     []struct {
+			EventID string `json:"eventId"`
+		} `json:"events"`
+	}
+	// What was read before an error stays.
+	_ = json.Unmarshal(payload, &d, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if uuid.Valid(d.DeliveryID) {
+		deliveryID = d.DeliveryID
+	}
+	for _, e := range d.Events {
+		if uuid.Valid(e.EventID) {
+			eventIDs = append(eventIDs, e.EventID)
+		}
+	}
+	return deliveryID, eventIDs
 }
 
 // schema is what the interface says of one value.
