@@ -42,6 +42,9 @@ type Options struct {
 	Attempts int           // how often an entry is tried in all; 4
 	Backoff  time.Duration // the longest first pause, doubled for every further one; 50 ms
 	Parallel int           // how many requests are under way at once; 16
+	// Pause chooses how long of the longest pause to wait; a random part, so that
+	// functions that fail together do not come back together.
+	Pause func(longest time.Duration) time.Duration
 }
 
 // Bus is an EventBridge event bus. It is safe for concurrent use.
@@ -65,6 +68,9 @@ func New(client API, name, source string, opts Options) *Bus {
 	}
 	if opts.Parallel == 0 {
 		opts.Parallel = 16
+	}
+	if opts.Pause == nil {
+		opts.Pause = rand.N[time.Duration]
 	}
 	return &Bus{client, &name, &source, opts}
 }
@@ -145,7 +151,7 @@ func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results 
 				again++
 			}
 		}
-		if again == 0 || attempt == b.opts.Attempts || !pause(ctx, b.opts.Backoff<<(attempt-1)) {
+		if again == 0 || attempt == b.opts.Attempts || !wait(ctx, b.opts.Pause(b.opts.Backoff<<(attempt-1))) {
 			return
 		}
 		entries, batch = entries[:again], batch[:again]
@@ -208,10 +214,9 @@ func isTransient(err error) bool {
 	return api.ErrorFault() != smithy.FaultClient
 }
 
-// pause waits for up to most, a random part of it so that functions that fail
-// together do not come back together. It reports false if ctx ended.
-func pause(ctx context.Context, most time.Duration) bool {
-	timer := time.NewTimer(rand.N(most))
+// wait reports false if ctx ended before the time was up.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

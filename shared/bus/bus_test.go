@@ -201,6 +201,21 @@ func TestPublishStopsWhenTheTimeIsUp(t *testing.T) {
 	}
 }
 
+func TestPausesDoubleAndCanBeChosen(t *testing.T) {
+	var longest []time.Duration
+	eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
+		return nil, errors.New("connection reset")
+	}}
+	b := bus.New(eb, "b", "s", bus.Options{Backoff: time.Hour, Pause: func(d time.Duration) time.Duration {
+		longest = append(longest, d)
+		return 0
+	}})
+	b.Publish(t.Context(), many(1))
+	if diff := cmp.Diff([]time.Duration{time.Hour, 2 * time.Hour, 4 * time.Hour}, longest); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestAnAnswerThatIsTooShortCountsAsAFailure(t *testing.T) {
 	eb := &short{EventBridge: &awstest.EventBridge{}}
 	errs := bus.New(eb, "b", "s", bus.Options{Attempts: 1}).Publish(t.Context(), many(3))
