@@ -38,12 +38,20 @@ type DynamoDB struct {
 	mu     sync.Mutex
 	tables map[string]*table
 	calls  map[string]int
+	held   bool // indexes do not follow their tables
 }
 
 type table struct {
 	key     string
-	indexes []Index
+	indexes []*index
 	items   map[string]Item
+	behind  []string // keys of what the indexes have not seen yet
+}
+
+type index struct {
+	Index
+	partitions map[string]map[string]Item // partition -> the item's key -> its projection
+	partition  map[string]string          // the item's key -> where it is
 }
 
 // NewDynamoDB returns a DynamoDB without tables.
@@ -55,7 +63,69 @@ func NewDynamoDB() *DynamoDB {
 func (db *DynamoDB) CreateTable(name, partitionKey string, indexes ...Index) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	db.tables[name] = &table{key: partitionKey, indexes: indexes, items: map[string]Item{}}
+	t := &table{key: partitionKey, items: map[string]Item{}}
+	for _, i := range indexes {
+		t.indexes = append(t.indexes, &index{i, map[string]map[string]Item{}, map[string]string{}})
+	}
+	db.tables[name] = t
+}
+
+// HoldIndexes keeps every index as it is, whatever happens to its table, until
+// CatchUp: indexes follow their tables with a delay.
+func (db *DynamoDB) HoldIndexes() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.held = true
+}
+
+// CatchUp brings every index up to its table, and lets it follow at once from
+// then on.
+func (db *DynamoDB) CatchUp() {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.held = false
+	for _, t := range db.tables {
+		for _, id := range t.behind {
+			t.project(id)
+		}
+		t.behind = t.behind[:0]
+	}
+}
+
+// set replaces an item, or deletes it if it is nil. The caller holds the lock.
+func (db *DynamoDB) set(t *table, id string, item Item) {
+	if item == nil {
+		delete(t.items, id)
+	} else {
+		t.items[id] = item
+	}
+	switch {
+	case len(t.indexes) == 0:
+	case db.held:
+		t.behind = append(t.behind, id)
+	default:
+		t.project(id)
+	}
+}
+
+// project brings the indexes up to one item.
+func (t *table) project(id string) {
+	item := t.items[id]
+	for _, x := range t.indexes {
+		if old, ok := x.partition[id]; ok {
+			delete(x.partitions[old], id)
+			delete(x.partition, id)
+		}
+		if item[x.PartitionKey] == nil || item[x.SortKey] == nil {
+			continue
+		}
+		p := text(item[x.PartitionKey])
+		if x.partitions[p] == nil {
+			x.partitions[p] = map[string]Item{}
+		}
+		x.partition[id] = p
+		x.partitions[p][id] = Item{t.key: item[t.key], x.PartitionKey: item[x.PartitionKey], x.SortKey: item[x.SortKey]}
+	}
 }
 
 // Items returns a copy of a table's items, by their keys.
@@ -109,7 +179,7 @@ func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ..
 	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old, in.ReturnValuesOnConditionCheckFailure); err != nil {
 		return nil, err
 	}
-	t.items[id] = maps.Clone(in.Item)
+	db.set(t, id, maps.Clone(in.Item))
 	return &dynamodb.PutItemOutput{}, nil
 }
 
@@ -133,7 +203,7 @@ func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput
 	if err := update(aws.ToString(in.UpdateExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, old, item); err != nil {
 		return nil, err
 	}
-	t.items[id] = item
+	db.set(t, id, item)
 	out := &dynamodb.UpdateItemOutput{}
 	if in.ReturnValues == types.ReturnValueAllNew {
 		out.Attributes = maps.Clone(item)
@@ -153,7 +223,7 @@ func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput
 	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, t.items[id], in.ReturnValuesOnConditionCheckFailure); err != nil {
 		return nil, err
 	}
-	delete(t.items, id)
+	db.set(t, id, nil)
 	return &dynamodb.DeleteItemOutput{}, nil
 }
 
@@ -166,26 +236,23 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...fun
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(t.indexes, func(x Index) bool { return x.Name == aws.ToString(in.IndexName) })
+	i := slices.IndexFunc(t.indexes, func(x *index) bool { return x.Name == aws.ToString(in.IndexName) })
 	if i < 0 {
 		return nil, invalid("no such index")
 	}
 	index := t.indexes[i]
+	partition, err := partitionOf(aws.ToString(in.KeyConditionExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, index.PartitionKey)
+	if err != nil {
+		return nil, err
+	}
 	var found []Item
-	for id, item := range t.items {
-		if item[index.PartitionKey] == nil || item[index.SortKey] == nil {
-			continue
-		}
+	for _, item := range index.partitions[text(partition)] {
 		holds, err := evaluate(aws.ToString(in.KeyConditionExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, item)
 		if err != nil {
 			return nil, err
 		}
 		if holds {
-			found = append(found, Item{
-				t.key:              &types.AttributeValueMemberS{Value: id},
-				index.PartitionKey: item[index.PartitionKey],
-				index.SortKey:      item[index.SortKey],
-			})
+			found = append(found, maps.Clone(item))
 		}
 	}
 	order := func(a, b Item) int {

@@ -55,6 +55,19 @@ func evaluate(expression string, names map[string]string, values, item Item) (bo
 	return holds, p.err
 }
 
+// partitionOf returns the value that a key condition asks of the partition key,
+// which must stand first: name = value.
+func partitionOf(expression string, names map[string]string, values Item, key string) (types.AttributeValue, error) {
+	p := newParser(expression, names, values, nil)
+	name := p.name(p.next())
+	p.expect("=")
+	value := p.operand()
+	if p.err == nil && name != key {
+		p.fail("the partition key is not asked for")
+	}
+	return value, p.err
+}
+
 func (p *parser) fail(message string) {
 	if p.err == nil {
 		p.err = invalid("expression: " + message)
