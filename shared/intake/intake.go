@@ -131,7 +131,9 @@ type Options struct {
 	// MaxAttempts is how often redrive tries to publish an item before it parks
 	// it; 20. Without Parking it tries for ever.
 	MaxAttempts int
-	Now         func() time.Time // time.Now
+	// Exponents are the public exponents that a parked key may have; 65537.
+	Exponents []int
+	Now       func() time.Time // time.Now
 }
 
 func (o *Options) setDefaults() {
@@ -156,6 +158,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.MaxAttempts == 0 {
 		o.MaxAttempts = 20
+	}
+	if o.Exponents == nil {
+		o.Exponents = []int{65537}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -194,6 +199,30 @@ func NewReceiver(scheme signature.Scheme, window *signature.Window, keys Keys, l
 	return &Receiver{scheme, window, keys, ledger, bus, opts}
 }
 
+// Replay takes a delivery that was parked, by the same way as any other: it is
+// verified again from the proof that was kept with it. Its age and where its
+// key is now are not looked at, since both may have changed for good reasons.
+// An r with Parking parks it again if it still can't be taken.
+func (r *Receiver) Replay(ctx context.Context, p parking.Parked) (result Result) {
+	start := r.opts.Now()
+	deadline, work := r.opts.deadlines(ctx, start)
+	ctx, cancel := context.WithDeadline(ctx, work)
+	defer cancel()
+
+	proof := signature.Proof{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature}
+	key, err := keys.ParseJWK(p.JWK, p.KeyID, r.opts.Exponents)
+	if err == nil {
+		err = signature.Verify(key, p.Payload, proof)
+	}
+	if err != nil {
+		result.Outcome, result.Err = outcomeOf(err), err
+		return result
+	}
+	result.KeyID, result.Key.Key = p.KeyID, key
+	r.take(ctx, p.Payload, proof, deadline, work, &result)
+	return result
+}
+
 // Receive takes a delivery. It returns before ctx's deadline, early enough to
 // give the answer.
 func (r *Receiver) Receive(ctx context.Context, d Delivery) (result Result) {
@@ -209,28 +238,33 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) (result Result) {
 		return result
 	}
 
-	decoding := r.opts.Now()
-	delivery, err := payment.DecodeDelivery(d.Payload)
-	result.Steps.Decode = r.opts.Now().Sub(decoding)
+	r.take(ctx, d.Payload, proof, deadline, work, &result)
+	return result
+}
+
+// take takes what was found authentic.
+func (r *Receiver) take(ctx context.Context, payload []byte, proof signature.Proof, deadline, work time.Time, result *Result) {
+	start := r.opts.Now()
+	delivery, err := payment.DecodeDelivery(payload)
+	result.Steps.Decode = r.opts.Now().Sub(start)
 	if err != nil {
 		result.Outcome, result.Err = Invalid, err
 		var ids []string
-		result.DeliveryID, ids = payment.PeekIDs(d.Payload)
-		r.park(ctx, parking.Invalid, err.Error(), d.Payload, proof, ids, &result)
-		return result
+		result.DeliveryID, ids = payment.PeekIDs(payload)
+		r.park(ctx, parking.Invalid, err.Error(), payload, proof, ids, result)
+		return
 	}
 	result.DeliveryID = delivery.DeliveryID
 	result.Events = len(delivery.Events)
 
-	recorded, conflicts := r.record(ctx, delivery, deadline.Add(r.opts.Grace), &result)
+	recorded, conflicts := r.record(ctx, delivery, deadline.Add(r.opts.Grace), result)
 	if len(conflicts) > 0 {
-		r.park(ctx, parking.Conflict, "", d.Payload, proof, conflicts, &result)
+		r.park(ctx, parking.Conflict, "", payload, proof, conflicts, result)
 	}
 	p := publisher{r.ledger, r.bus, r.opts}
 	done := p.publish(ctx, recorded, min(r.opts.Patience, work.Sub(r.opts.Now())))
 	result.Published, result.Pending, result.Unmarked = done.marked, done.pending, done.unmarked
 	result.Steps.Publish, result.Steps.Mark = done.publishing, done.marking
-	return result
 }
 
 // deadlines returns when the invocation ends, and when work for it does.

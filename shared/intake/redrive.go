@@ -10,6 +10,7 @@ import (
 	"payhook/shared/bus"
 	"payhook/shared/ledger"
 	"payhook/shared/parking"
+	"payhook/shared/payment"
 )
 
 // Redriver publishes what has been pending longer than whoever recorded it can
@@ -113,6 +114,22 @@ func (r *Redriver) next(ctx context.Context, open []int, cursors []ledger.Cursor
 	return pending, still
 }
 
+// Restore gives an event that was parked for failing too often to redrive
+// again. It returns false if the event needs it no more.
+func (r *Redriver) Restore(ctx context.Context, p parking.Parked) (bool, error) {
+	event, err := payment.DecodeRawEvent(p.Event)
+	if err != nil {
+		return false, err
+	}
+	e := ledger.Entry{
+		EventID: ledger.Key(event.EventID), DeliveryID: p.DeliveryID, RecordedAt: p.RecordedAt, Event: event, Claimed: p.Claimed,
+	}
+	if copy(e.Digest[:], p.Digest) != len(e.Digest) || !p.Claimed && e.Digest != ledger.DigestOf(event.Bytes) {
+		return false, ledger.ErrCorrupt
+	}
+	return r.ledger.Restore(ctx, e, r.opts.Now())
+}
+
 // lease returns those of the items that this run alone holds now, and those of
 // them that are not what was recorded.
 func (r *Redriver) lease(ctx context.Context, pending []ledger.Pending, holder ledger.Holder, until time.Time, result *Redriven) (entries, corrupt []ledger.Entry) {
@@ -156,7 +173,7 @@ func (r *Redriver) setAside(ctx context.Context, failed []ledger.Entry, holder l
 		case r.opts.Parking != nil && e.Attempts >= r.opts.MaxAttempts:
 			if _, err = r.opts.Parking.Park(ctx, parking.Parked{
 				Reason: parking.Unpublishable, ParkedAt: now, DeliveryID: e.DeliveryID, EventIDs: []string{e.EventID},
-				Event: e.Event.Bytes, RecordedAt: e.RecordedAt, Attempts: e.Attempts,
+				Event: e.Event.Bytes, Digest: e.Digest[:], Claimed: e.Claimed, RecordedAt: e.RecordedAt, Attempts: e.Attempts,
 			}); err == nil {
 				err = r.ledger.MarkParked(ctx, e)
 				parked = err == nil

@@ -170,11 +170,33 @@ func NewHolder() (h Holder) {
 	return h
 }
 
-// Record writes e as pending, unless its eventId was recorded before within
-// the window. e.RecordedAt is the present for all events of a delivery. Until
-// due nobody but the caller publishes it. The cost is one write, whatever the
-// outcome.
-func (l *Ledger) Record(ctx context.Context, e Entry, holder Holder, due time.Time) (Outcome, error) {
+// Restore writes an event that was parked as pending again, for redrive to
+// publish. It returns false if the ledger knows other content under the id, or
+// that the event was published.
+func (l *Ledger) Restore(ctx context.Context, e Entry, due time.Time) (bool, error) {
+	_, err := l.client.PutItem(ctx, &dynamodb.PutItemInput{
+		TableName: l.table,
+		Item:      itemOf(e, NewHolder(), due),
+		// The item may be gone for good by now: the window is over.
+		ConditionExpression: aws.String("attribute_not_exists(#eventId) OR (attribute_exists(#parkedAt) AND #digest = :digest)"),
+		ExpressionAttributeNames: map[string]string{
+			"#eventId": contract.LedgerKey, "#parkedAt": attrParkedAt, "#digest": attrDigest,
+		},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":digest": &types.AttributeValueMemberB{Value: e.Digest[:]},
+		},
+	})
+	var other *types.ConditionalCheckFailedException
+	if errors.As(err, &other) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ledger: restore %s: %w", e.EventID, err)
+	}
+	return true, nil
+}
+
+func itemOf(e Entry, holder Holder, due time.Time) map[string]types.AttributeValue {
 	item := map[string]types.AttributeValue{
 		contract.LedgerKey:          &types.AttributeValueMemberS{Value: e.EventID},
 		attrDigest:                  &types.AttributeValueMemberB{Value: e.Digest[:]},
@@ -188,9 +210,17 @@ func (l *Ledger) Record(ctx context.Context, e Entry, holder Holder, due time.Ti
 	if e.Claimed {
 		item[attrClaimed] = &types.AttributeValueMemberBOOL{Value: true}
 	}
+	return item
+}
+
+// Record writes e as pending, unless its eventId was recorded before within
+// the window. e.RecordedAt is the present for all events of a delivery. Until
+// due nobody but the caller publishes it. The cost is one write, whatever the
+// outcome.
+func (l *Ledger) Record(ctx context.Context, e Entry, holder Holder, due time.Time) (Outcome, error) {
 	_, err := l.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName: l.table,
-		Item:      item,
+		Item:      itemOf(e, holder, due),
 		// TTL deletes up to days late, so the window is checked here. What is
 		// pending has not expired, however old it is.
 		ConditionExpression:      aws.String("attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)"),

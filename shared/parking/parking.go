@@ -56,6 +56,8 @@ type Parked struct {
 
 	// One event, which the ledger had accepted; absent for a delivery.
 	Event      []byte    `json:"event,omitempty"`
+	Digest     []byte    `json:"digest,omitempty"` // as the ledger has it
+	Claimed    bool      `json:"claimed,omitzero"` // the event is a claim check
 	RecordedAt time.Time `json:"recordedAt,omitzero"`
 	Attempts   int       `json:"attempts,omitzero"`
 }
@@ -74,6 +76,7 @@ type API interface {
 //	parked/2026/01/31/12/20260131T120000.123Z-conflict-RANDOM.json   what was parked
 //	delivery/DELIVERYID/…                                            empty, for each deliveryId
 //	event/EVENTID/…                                                  empty, for each eventId
+//	replayed/…                                                       empty, once it was replayed
 //
 // where … is the name of the first without its prefix, slashes as dashes.
 type Lot struct {
@@ -158,6 +161,22 @@ func (l *Lot) Get(ctx context.Context, name string) (Parked, error) {
 		return Parked{}, fmt.Errorf("parking: %s: %w", name, err)
 	}
 	return p, nil
+}
+
+// MarkReplayed writes down that what is parked under a name was replayed. It
+// stays where it is.
+func (l *Lot) MarkReplayed(ctx context.Context, name string) error {
+	return l.put(ctx, "replayed/"+flat(name), nil)
+}
+
+// Replayed returns the names of all that was replayed.
+func (l *Lot) Replayed(ctx context.Context) (map[string]bool, error) {
+	names := map[string]bool{}
+	err := l.list(ctx, "replayed/", "", func(name string) bool {
+		names[unflat(name)] = true
+		return true
+	})
+	return names, err
 }
 
 // List calls found with the name of everything that was parked from a time on
