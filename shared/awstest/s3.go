@@ -1,0 +1,207 @@
+package awstest
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+)
+
+// S3 holds buckets in memory. It is safe for concurrent use; each operation is
+// atomic, and what was put can be read and listed at once.
+type S3 struct {
+	// Fails, if set, is asked for every call before it does anything: an error
+	// fails the call.
+	Fails func(operation, key string) error
+
+	mu      sync.Mutex
+	buckets map[string]map[string]object
+	calls   map[string]int
+}
+
+type object struct {
+	body        []byte
+	contentType *string
+	metadata    map[string]string
+	etag        string
+	modified    time.Time
+}
+
+// NewS3 returns an S3 without buckets.
+func NewS3() *S3 { return &S3{buckets: map[string]map[string]object{}, calls: map[string]int{}} }
+
+// MakeBucket makes an empty bucket.
+func (s *S3) MakeBucket(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.buckets[name] = map[string]object{}
+}
+
+// Objects returns a copy of a bucket's objects, by their keys.
+func (s *S3) Objects(bucket string) map[string][]byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	objects := map[string][]byte{}
+	for key, o := range s.buckets[bucket] {
+		objects[key] = slices.Clone(o.body)
+	}
+	return objects
+}
+
+// Calls returns how often an operation was called, failures included.
+func (s *S3) Calls(operation string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[operation]
+}
+
+// open counts a call and returns its bucket. The caller holds the lock.
+func (s *S3) open(ctx context.Context, operation string, bucket, key *string) (map[string]object, error) {
+	s.calls[operation]++
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if s.Fails != nil {
+		if err := s.Fails(operation, aws.ToString(key)); err != nil {
+			return nil, err
+		}
+	}
+	b := s.buckets[aws.ToString(bucket)]
+	if b == nil {
+		return nil, &types.NoSuchBucket{Message: aws.String("The specified bucket does not exist")}
+	}
+	return b, nil
+}
+
+// PutObject keeps an object, if it has the SHA-256 that is given. With
+// IfNoneMatch "*" it replaces nothing.
+func (s *S3) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	var body []byte
+	if in.Body != nil {
+		var err error
+		if body, err = io.ReadAll(in.Body); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bucket, err := s.open(ctx, "PutObject", in.Bucket, in.Key)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(body); in.ChecksumSHA256 != nil && *in.ChecksumSHA256 != base64.StdEncoding.EncodeToString(sum[:]) {
+		return nil, refused("BadDigest", "The SHA256 you specified did not match the calculated checksum.")
+	}
+	if _, exists := bucket[aws.ToString(in.Key)]; exists && aws.ToString(in.IfNoneMatch) == "*" {
+		return nil, refused("PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
+	}
+	sum := md5.Sum(body)
+	o := object{body, in.ContentType, maps.Clone(in.Metadata), `"` + hex.EncodeToString(sum[:]) + `"`, time.Now()}
+	bucket[aws.ToString(in.Key)] = o
+	return &s3.PutObjectOutput{ETag: &o.etag, ChecksumSHA256: in.ChecksumSHA256}, nil
+}
+
+// GetObject returns an object, or types.NoSuchKey.
+func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bucket, err := s.open(ctx, "GetObject", in.Bucket, in.Key)
+	if err != nil {
+		return nil, err
+	}
+	o, ok := bucket[aws.ToString(in.Key)]
+	if !ok {
+		return nil, &types.NoSuchKey{Message: aws.String("The specified key does not exist.")}
+	}
+	return &s3.GetObjectOutput{
+		Body: io.NopCloser(bytes.NewReader(slices.Clone(o.body))), ContentLength: aws.Int64(int64(len(o.body))),
+		ContentType: o.contentType, Metadata: maps.Clone(o.metadata), ETag: &o.etag, LastModified: &o.modified,
+	}, nil
+}
+
+// HeadObject returns what GetObject does but the body, or types.NotFound.
+func (s *S3) HeadObject(ctx context.Context, in *s3.HeadObjectInput, _ ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bucket, err := s.open(ctx, "HeadObject", in.Bucket, in.Key)
+	if err != nil {
+		return nil, err
+	}
+	o, ok := bucket[aws.ToString(in.Key)]
+	if !ok {
+		return nil, &types.NotFound{Message: aws.String("Not Found")}
+	}
+	return &s3.HeadObjectOutput{
+		ContentLength: aws.Int64(int64(len(o.body))), ContentType: o.contentType,
+		Metadata: maps.Clone(o.metadata), ETag: &o.etag, LastModified: &o.modified,
+	}, nil
+}
+
+// DeleteObject deletes an object, if it is there.
+func (s *S3) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput, _ ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bucket, err := s.open(ctx, "DeleteObject", in.Bucket, in.Key)
+	if err != nil {
+		return nil, err
+	}
+	delete(bucket, aws.ToString(in.Key))
+	return &s3.DeleteObjectOutput{}, nil
+}
+
+// ListObjectsV2 returns objects in the order of their keys' bytes, behind
+// StartAfter or the token, up to MaxKeys (1000) at a time.
+func (s *S3) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, _ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bucket, err := s.open(ctx, "ListObjectsV2", in.Bucket, in.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	after := aws.ToString(in.StartAfter)
+	if in.ContinuationToken != nil {
+		token, err := base64.StdEncoding.DecodeString(*in.ContinuationToken)
+		if err != nil {
+			return nil, refused("InvalidArgument", "The continuation token provided is incorrect")
+		}
+		after = string(token)
+	}
+	limit := 1000
+	if in.MaxKeys != nil {
+		limit = min(limit, int(*in.MaxKeys))
+	}
+	out := &s3.ListObjectsV2Output{Name: in.Bucket, Prefix: in.Prefix, MaxKeys: aws.Int32(int32(limit)), IsTruncated: aws.Bool(false)}
+	for _, key := range slices.Sorted(maps.Keys(bucket)) {
+		if !strings.HasPrefix(key, aws.ToString(in.Prefix)) || key <= after {
+			continue
+		}
+		if len(out.Contents) == limit {
+			out.IsTruncated = aws.Bool(true)
+			if limit > 0 {
+				out.NextContinuationToken = aws.String(base64.StdEncoding.EncodeToString([]byte(*out.Contents[limit-1].Key)))
+			}
+			break
+		}
+		o := bucket[key]
+		out.Contents = append(out.Contents, types.Object{Key: aws.String(key), Size: aws.Int64(int64(len(o.body))), ETag: &o.etag, LastModified: &o.modified})
+	}
+	out.KeyCount = aws.Int32(int32(len(out.Contents)))
+	return out, nil
+}
+
+func refused(code, message string) error {
+	return &smithy.GenericAPIError{Code: code, Message: message, Fault: smithy.FaultClient}
+}
