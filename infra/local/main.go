@@ -34,6 +34,7 @@ const usage = `Usage: local VERB [FLAGS]
   up    start everything in the background; .local/up.json says where it is
   down  end what run or up has started in this project
   check say whether this machine has what is needed
+  tools install the pinned tools into the project
 
 Flags of run and up:
 `
@@ -102,6 +103,11 @@ func run(ctx context.Context, args []string) error {
 		return down(ctx, o)
 	case "check":
 		return checkTools()
+	case "tools":
+		if err := checkTools(); err != nil {
+			return err
+		}
+		return tools{top}.install(ctx, newProgress(os.Stdout), filepath.Join(top, ".local", "install.log"))
 	default:
 		return fmt.Errorf("unknown verb %q; --help lists them", verb)
 	}

@@ -39,10 +39,12 @@ func startGroup(cmd *exec.Cmd) (*group, error) {
 // stop ends the group and returns when none of its processes is left. Those
 // that do not end on request within the grace are killed.
 func (g *group) stop(grace time.Duration) {
-	syscall.Kill(-g.pid, syscall.SIGTERM)
-	select {
-	case <-g.exited:
-	case <-time.After(grace):
+	if grace > 0 {
+		syscall.Kill(-g.pid, syscall.SIGTERM)
+		select {
+		case <-g.exited:
+		case <-time.After(grace):
+		}
 	}
 	syscall.Kill(-g.pid, syscall.SIGKILL)
 	<-g.exited

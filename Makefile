@@ -1,0 +1,117 @@
+# Payhook. "make" lists what there is.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+LOCAL := .local/bin/local
+
+# Packages whose tests run with the race detector. The CDK's own library has
+# races, so infra's and the consumer's do without.
+CDK_PACKAGES = payhook/infra payhook/events/consumer
+RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook/infra/local,$(shell go list ./...))
+
+# NAME=VALUE of make becomes -name VALUE of the tool: make send COUNT=3.
+flag = $(if $($(1)),-$(2) '$($(1))')
+switch = $(if $(filter-out 0 false no,$($(1))),-$(2))
+
+UP_FLAGS = $(call flag,BASE_URL,base-url) $(call flag,AUTH_URL,auth-url) $(call flag,SETTINGS,c)
+KEY_FLAGS = $(call flag,KEY,key) $(call flag,KEY_ID,key-id) $(call flag,SIGNATURE_HEADER,signature-header) \
+	$(call flag,TIMESTAMP_CARRIER,timestamp-carrier) $(call flag,KEY_ID_CARRIER,key-id-carrier) $(call flag,TIMESTAMP_FORMAT,timestamp-format)
+SEND_FLAGS = $(call flag,URL,url) $(call flag,METHOD,method) $(call flag,CONTENT_TYPE,content-type) $(call flag,FILE,file) \
+	$(call flag,COUNT,count) $(call flag,DUPLICATES,duplicates) $(call flag,EVENTS,events) $(call flag,PARALLEL,parallel) \
+	$(call flag,PAD,pad) $(call flag,DELIVERY_ID,delivery-id) $(call flag,EVENT_NAME,name) $(call flag,EVENT_ID,event-id) \
+	$(call flag,AMOUNT,amount) $(call flag,CURRENCY,currency) $(call flag,FLAGS,flags) $(call flag,CORRUPT,corrupt) \
+	$(call flag,AGE,age) $(call switch,ROTATE,rotate) $(call switch,REKEY,rekey) $(call flag,FAULT,fault) \
+	$(call switch,HELP,help) $(KEY_FLAGS)
+INVOKE_FLAGS = $(call flag,FUNCTION,function) $(call flag,EVENT,event) $(call switch,CLOUD,cloud) $(call flag,STACK,stack) \
+	$(call switch,FRESH,fresh) $(call flag,CORRUPT,corrupt) $(call flag,AGE,age) $(call switch,HELP,help) $(KEY_FLAGS)
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1|\2/' | while IFS='|' read -r name text; do printf '  %-10s %s\n' "$$name" "$$text"; done
+
+.PHONY: run
+run: $(LOCAL) ## deploy on this machine, send webhooks, show what came of them, stay up (ONCE=1 ends then; SETTINGS="key=value ...")
+	@exec $(LOCAL) run $(call switch,ONCE,once) $(UP_FLAGS)
+
+.PHONY: up
+up: $(LOCAL) ## deploy on this machine and leave it running; .local/up.json says where (BASE_URL=, AUTH_URL=, SETTINGS="key=value ...")
+	@exec $(LOCAL) up $(UP_FLAGS)
+
+.PHONY: down
+down: $(LOCAL) ## end what make up or make run has started
+	@exec $(LOCAL) down
+
+.PHONY: send
+send: check-go ## send signed webhooks to it; make send HELP=1 for more
+	@go build -o .local/bin/send ./events/send
+	@exec .local/bin/send $(SEND_FLAGS)
+
+.PHONY: invoke
+invoke: check-go ## invoke a function: FUNCTION=webhook EVENT=events/webhook/one-event.json; HELP=1 for more
+	@go build -o .local/bin/invoke ./events/invoke
+	@exec .local/bin/invoke $(INVOKE_FLAGS)
+
+.PHONY: deploy
+deploy: check ## deploy to AWS with cdk deploy: ARGS="-c baseUrl=... -c authUrl=... -c tokenManagerId=..."
+	npm ci --prefix infra --no-audit --no-fund
+	npx --prefix infra cdk deploy $(ARGS)
+
+.PHONY: test
+test: check lint test-unit test-e2e ## run everything: linters, unit tests, template tests, end-to-end tests
+
+.PHONY: test-unit
+test-unit: check-go tools ## the quick part: unit and template tests
+	go test -race $(RACE_PACKAGES)
+	go test $(CDK_PACKAGES) payhook/infra/local
+
+.PHONY: test-e2e
+test-e2e: check ## the end-to-end tests, on the stack deployed into an emulator
+	PAYHOOK_E2E=1 go test -count=1 -timeout=20m ./infra/local
+
+.PHONY: lint
+lint: check-go ## gofmt, go vet, staticcheck
+	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
+	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go tool staticcheck ./...
+
+.PHONY: bench
+bench: check-go ## Go benchmarks, and what the whole handler costs beside the bare verification
+	go test -run '^$$' -bench . -benchmem ./shared/... ./functions/...
+
+FUZZTIME ?= 20s
+
+.PHONY: fuzz
+fuzz: check-go ## every fuzz target for a while (FUZZTIME=20s)
+	@grep -rlE --include='*_test.go' '^func Fuzz' shared functions | xargs -n1 dirname | sort -u | while read -r folder; do \
+		grep -hoE '^func Fuzz[A-Za-z0-9_]+' "$$folder"/*_test.go | sed 's/^func //' | while read -r target; do \
+			echo "$$folder $$target"; go test "./$$folder" -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) || exit 1; \
+		done || exit 1; \
+	done
+
+.PHONY: check
+check: $(LOCAL) ## say whether this machine has what is needed
+	@$(LOCAL) check
+
+.PHONY: tools
+tools: $(LOCAL) ## install the pinned tools into the project
+	@$(LOCAL) tools
+
+.PHONY: clean
+clean: ## end what runs here, and remove everything that was built or installed
+	@if [ -x $(LOCAL) ]; then $(LOCAL) down; fi
+	rm -rf .local .build cdk.out node_modules infra/node_modules
+
+.PHONY: check-go
+check-go:
+	@command -v go >/dev/null || { echo "Go is not installed; version 1.26 or newer is needed: https://go.dev/dl" >&2; exit 1; }
+	@version=$$(go env GOVERSION) || exit 1; minor=$${version#go1.}; minor=$${minor%%[!0-9]*}; \
+	if [ "$${minor:-0}" -lt 26 ]; then echo "$$version is too old; version 1.26 or newer is needed: https://go.dev/dl" >&2; exit 1; fi
+
+# Go knows best whether there is anything to build.
+.PHONY: $(LOCAL)
+$(LOCAL): check-go
+	@mkdir -p .local/bin
+	@go build -o $@ ./infra/local
