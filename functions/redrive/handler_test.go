@@ -29,18 +29,18 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 	})
 	book := ledger.New(db, "ledger", ledger.Options{})
 	for range 3 {
-		event, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
+		raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := ledger.Entry{EventID: event.EventID, DeliveryID: uuid.New(), Digest: ledger.DigestOf(event.Bytes), RecordedAt: time.Now(), Event: event}
+		e := ledger.Entry{EventID: raw.EventID, DeliveryID: uuid.New(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: time.Now(), Event: raw}
 		if _, err := book.Record(t.Context(), e, ledger.NewHolder(), time.Now().Add(-time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	h := &handler{intake.NewRedriver(book, bus.New(eb, "bus", "source", bus.Options{}), intake.Options{}), telemetry.New(log, "redrive")}
-	got, err := h.Handle(t.Context())
-	if err != nil || got != (report{Found: 3, Published: 3}) {
+	h := &handler{redriver: intake.NewRedriver(book, bus.New(eb, "bus", "source", bus.Options{}), intake.Options{}), log: telemetry.New(log, "redrive")}
+	got, err := h.Handle(t.Context(), event{})
+	if err != nil || got.Found != 3 || got.Published != 3 || got.Failed != 0 || got.Left {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	var line map[string]any
@@ -61,8 +61,8 @@ func (broken) Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Opt
 func TestARunThatCannotReadTheLedgerFails(t *testing.T) {
 	log := &bytes.Buffer{}
 	book := ledger.New(broken{}, "ledger", ledger.Options{})
-	h := &handler{intake.NewRedriver(book, bus.New(nil, "bus", "source", bus.Options{}), intake.Options{}), telemetry.New(log, "redrive")}
-	if _, err := h.Handle(t.Context()); err == nil {
+	h := &handler{redriver: intake.NewRedriver(book, bus.New(nil, "bus", "source", bus.Options{}), intake.Options{}), log: telemetry.New(log, "redrive")}
+	if _, err := h.Handle(t.Context(), event{}); err == nil {
 		t.Error("no error")
 	}
 	if !strings.Contains(log.String(), `"level":"ERROR"`) || !strings.Contains(log.String(), "index is broken") {

@@ -17,11 +17,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook/shared/bus"
+	"payhook/shared/claimcheck"
 	"payhook/shared/contract"
 	"payhook/shared/intake"
 	"payhook/shared/ledger"
+	"payhook/shared/parking"
+	"payhook/shared/signature"
 	"payhook/shared/telemetry"
 )
 
@@ -50,12 +54,23 @@ func wire(ctx context.Context) (*handler, error) {
 	events := eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
 		o.Retryer = aws.NopRetryer{} // package bus tries again, and only what failed
 	})
-	return &handler{
-		redriver: intake.NewRedriver(
-			ledger.New(dynamodb.NewFromConfig(cfg), settings.LedgerTable, ledger.Options{Window: settings.DeduplicationWindow}),
-			bus.New(events, settings.EventBusName, settings.EventSource, bus.Options{MaxBytes: settings.MaxEntryBytes}),
-			intake.Options{Timeout: settings.Timeout, Grace: settings.RedriveGrace},
-		),
-		log: telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME")),
-	}, nil
+	db, buckets := dynamodb.NewFromConfig(cfg), s3.NewFromConfig(cfg)
+	opts := intake.Options{
+		Timeout: settings.Timeout, Grace: settings.RedriveGrace, MaxAttempts: settings.RedriveAttempts,
+		ClaimBytes: settings.ClaimCheckBytes, Exponents: settings.KeyExponents,
+	}
+	if settings.ClaimBucket != "" {
+		opts.Claims = claimcheck.NewStore(buckets, settings.ClaimBucket)
+	}
+	book := ledger.New(db, settings.LedgerTable, ledger.Options{Window: settings.DeduplicationWindow})
+	target := bus.New(events, settings.EventBusName, settings.EventSource, bus.Options{MaxBytes: settings.MaxEntryBytes})
+	h := &handler{log: telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"))}
+	// What is replayed is parked already: its receiver parks nothing again.
+	h.replayer = intake.NewReceiver(signature.Scheme{}, nil, nil, book, target, opts)
+	if settings.ParkingBucket != "" {
+		h.lot = parking.NewLot(buckets, settings.ParkingBucket)
+		opts.Parking = h.lot
+	}
+	h.redriver = intake.NewRedriver(book, target, opts)
+	return h, nil
 }

@@ -61,6 +61,7 @@ var answers = map[intake.Outcome]answer{
 	intake.KeyOutOfBudget:    {status: http.StatusServiceUnavailable, detail: "The signature can't be checked now.", retryAfter: 60, metric: unavailable},
 	intake.LedgerUnavailable: {status: http.StatusServiceUnavailable, detail: "Not every event could be recorded.", retryAfter: 5, metric: unavailable},
 	intake.OutOfTime:         {status: http.StatusServiceUnavailable, detail: "Not every event could be recorded in time.", retryAfter: 5, metric: unavailable},
+	intake.ParkingFailed:     {status: http.StatusServiceUnavailable, detail: "The delivery could not be kept.", retryAfter: 5, metric: unavailable},
 }
 
 var unauthentic = answer{status: http.StatusUnauthorized, detail: "The webhook is not authentic.", metric: unauthenticated}
@@ -81,6 +82,8 @@ var (
 	eventsTooLarge  = telemetry.Metric{Name: "EventsTooLarge", Unit: telemetry.Count}  // events, refused for their size
 	published       = telemetry.Metric{Name: "Published", Unit: telemetry.Count}       // events, on the bus
 	leftPending     = telemetry.Metric{Name: "LeftPending", Unit: telemetry.Count}     // events, left to redrive
+	parked          = telemetry.Metric{Name: "Parked", Unit: telemetry.Count}          // webhooks, kept aside
+	claimed         = telemetry.Metric{Name: "Claimed", Unit: telemetry.Count}         // events, new and sent by claim check
 	keyTableFailed  = telemetry.Metric{Name: "KeyTableFailed", Unit: telemetry.Count}  // lookups without the shared table
 	outOfBudget     = telemetry.Metric{Name: "KeyOutOfBudget", Unit: telemetry.Count}  // lookups that the budget stopped
 	accepted        = telemetry.Metric{Name: "Accepted", Unit: telemetry.Count}        // webhooks
@@ -98,6 +101,7 @@ type taken struct {
 	DeliveryID string `json:"deliveryId"`
 	Recorded   int    `json:"recorded"`
 	Duplicates int    `json:"duplicates"`
+	Conflicts  int    `json:"conflicts,omitzero"` // kept aside, and not published
 }
 
 // problem is the body of every other answer (RFC 9457). The counts are there
@@ -168,8 +172,10 @@ func (h *handler) payload(request events.LambdaFunctionURLRequest) ([]byte, inta
 
 func (h *handler) answer(result intake.Result) (int, events.LambdaFunctionURLResponse) {
 	headers := map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"}
-	if result.Outcome == intake.Accepted {
-		return h.successStatus, response(h.successStatus, headers, taken{result.DeliveryID, result.Recorded, result.Duplicates})
+	// A conflict that is kept aside is safe with us: sending it again would not
+	// help.
+	if result.Outcome == intake.Accepted || result.Outcome == intake.Conflict && result.Parked != "" {
+		return h.successStatus, response(h.successStatus, headers, taken{result.DeliveryID, result.Recorded, result.Duplicates, result.Conflicts})
 	}
 	a, ok := answers[result.Outcome]
 	if !ok {
@@ -243,6 +249,9 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 			slog.Int("unmarked", r.Unmarked),
 		)
 	}
+	if r.Parked != "" {
+		attrs = append(attrs, slog.String("parked", r.Parked))
+	}
 	attrs = append(attrs, slog.Group("ms",
 		slog.Float64("authenticate", telemetry.Milli(r.Steps.Authenticate)),
 		slog.Float64("decode", telemetry.Milli(r.Steps.Decode)),
@@ -258,6 +267,8 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 		{Metric: eventsTooLarge, Value: float64(r.TooLarge)},
 		{Metric: published, Value: float64(r.Published)},
 		{Metric: leftPending, Value: float64(r.Pending)},
+		{Metric: parked, Value: count(r.Parked != "")},
+		{Metric: claimed, Value: float64(r.Claimed)},
 		{Metric: keyTableFailed, Value: count(r.Key.TableFailed)},
 		{Metric: outOfBudget, Value: count(r.Outcome == intake.KeyOutOfBudget)},
 		{Metric: duration, Value: telemetry.Milli(took)},

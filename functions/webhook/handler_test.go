@@ -89,7 +89,7 @@ func newEndpoint(t *testing.T, change map[string]string) *endpoint {
 	})
 	e.db.CreateTable("keys", contract.KeysKey)
 	e.broken = &brokenDynamoDB{DynamoDB: e.db}
-	e.handler = newHandler(settings(t, e.service.URL, change), e.broken, e.bus, telemetry.New(e.log, "webhook"))
+	e.handler = newHandler(settings(t, e.service.URL, change), e.broken, e.bus, nil, telemetry.New(e.log, "webhook"))
 	return e
 }
 
@@ -574,7 +574,7 @@ func FuzzFunctionURLEvent(f *testing.F) {
 	db.CreateTable("ledger", contract.LedgerKey)
 	db.CreateTable("keys", contract.KeysKey)
 	bus := &awstest.EventBridge{}
-	h := newHandler(settings(f, service.URL, nil), db, bus, telemetry.New(io.Discard, "webhook"))
+	h := newHandler(settings(f, service.URL, nil), db, bus, nil, telemetry.New(io.Discard, "webhook"))
 	signed, err := service.Sender().Sign(f.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: []byte("{}")})
 	if err != nil {
 		f.Fatal(err)
@@ -631,7 +631,7 @@ func BenchmarkWebhook(b *testing.B) {
 	defer service.Close()
 	db := awstest.NewDynamoDB()
 	db.CreateTable("keys", contract.KeysKey)
-	h := newHandler(settings(b, service.URL, nil), nothing{db}, nothing{}, telemetry.New(io.Discard, "webhook"))
+	h := newHandler(settings(b, service.URL, nil), nothing{db}, nothing{}, nil, telemetry.New(io.Discard, "webhook"))
 	payload := paymenttest.Delivery(paymenttest.Event())
 	signed, err := service.Sender().Sign(b.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: payload})
 	if err != nil {

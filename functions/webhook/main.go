@@ -16,12 +16,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook/shared/bus"
+	"payhook/shared/claimcheck"
 	"payhook/shared/contract"
 	"payhook/shared/intake"
 	"payhook/shared/keys"
 	"payhook/shared/ledger"
+	"payhook/shared/parking"
 	"payhook/shared/telemetry"
 )
 
@@ -43,7 +46,7 @@ func wire(ctx context.Context) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(settings, dynamodb.NewFromConfig(cfg), eventbridge.NewFromConfig(cfg, once),
+	return newHandler(settings, dynamodb.NewFromConfig(cfg), eventbridge.NewFromConfig(cfg, once), s3.NewFromConfig(cfg),
 		telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
 }
 
@@ -66,7 +69,7 @@ type dynamoDB interface {
 }
 
 // newHandler wires everything but the clients.
-func newHandler(s contract.Webhook, db dynamoDB, events bus.API, log *telemetry.Log) *handler {
+func newHandler(s contract.Webhook, db dynamoDB, events bus.API, buckets parking.API, log *telemetry.Log) *handler {
 	cache := keys.New(
 		keys.NewOrigin(&http.Client{}, s.BaseURL, s.KeyTimeout),
 		keys.NewTable(db, s.KeysTable),
@@ -78,10 +81,17 @@ func newHandler(s contract.Webhook, db dynamoDB, events bus.API, log *telemetry.
 			MissBudget: s.KeyMissBudget,
 		},
 	)
+	opts := intake.Options{Timeout: s.Timeout, Grace: s.RedriveGrace, ClaimBytes: s.ClaimCheckBytes}
+	if s.ClaimBucket != "" {
+		opts.Claims = claimcheck.NewStore(buckets, s.ClaimBucket)
+	}
+	if s.ParkingBucket != "" {
+		opts.Parking = parking.NewLot(buckets, s.ParkingBucket)
+	}
 	receiver := intake.NewReceiver(s.Scheme, s.Window, cache,
 		ledger.New(db, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow}),
 		bus.New(events, s.EventBusName, s.EventSource, bus.Options{MaxBytes: s.MaxEntryBytes}),
-		intake.Options{Timeout: s.Timeout, Grace: s.RedriveGrace},
+		opts,
 	)
 	return &handler{
 		receiver:        receiver,

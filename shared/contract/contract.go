@@ -90,6 +90,10 @@ var (
 		Meaning: "the source of every event on the bus"}
 	EventBusName = &Setting{Key: "eventBusName", Default: "payhook", Example: "payments",
 		Meaning: "the name of the event bus"}
+	ClaimCheckBytes = &Setting{Key: "claimCheckBytes", Default: "200000", Example: "100000",
+		Meaning: "the size from which an event goes to S3 and the bus carries a reference, in bytes; under maxEntryBytes by what EventBridge adds on the way to a target"}
+	RedriveAttempts = &Setting{Key: "redriveAttempts", Default: "20", Example: "50",
+		Meaning: "how often redrive tries to publish an event, with pauses that grow from a minute to an hour, before it is parked"}
 	MaxEntryBytes = &Setting{Key: "maxEntryBytes", Default: "262144", Example: "262144",
 		Meaning: "the most that one PutEvents request may hold, in bytes as EventBridge counts them"}
 
@@ -119,7 +123,7 @@ func All() []*Setting {
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
 		KeyExponents, KeyFreshness, KeyMaxAge, UnknownKeyTTL, KeyMissBudget, KeyTimeout, KeysAuth,
 		Scopes, CredentialEncoding, TokenRefreshPercent, TokenEndpointTimeout, TokenTimeout,
-		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes,
+		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts,
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
 		LogRetentionDays, StackName, Local,
 	}
@@ -128,8 +132,10 @@ func All() []*Setting {
 // Environment variables that name what the stack made. They are no settings:
 // the deployment fills them in.
 const (
-	LedgerTableEnv = "PAYHOOK_LEDGER_TABLE"
-	KeysTableEnv   = "PAYHOOK_KEYS_TABLE"
+	LedgerTableEnv   = "PAYHOOK_LEDGER_TABLE"
+	KeysTableEnv     = "PAYHOOK_KEYS_TABLE"
+	ClaimBucketEnv   = "PAYHOOK_CLAIM_BUCKET"
+	ParkingBucketEnv = "PAYHOOK_PARKING_BUCKET"
 )
 
 // Webhook is what the webhook function is told.
@@ -159,6 +165,10 @@ type Webhook struct {
 
 // Publishing is what both functions that publish are told.
 type Publishing struct {
+	ClaimBucket         string // "": events that are too large are refused
+	ParkingBucket       string // "": nothing is parked
+	ClaimCheckBytes     int
+	RedriveAttempts     int
 	EventBusName        string
 	EventSource         string
 	MaxEntryBytes       int
@@ -168,7 +178,8 @@ type Publishing struct {
 
 // Redrive is what the redrive function is told.
 type Redrive struct {
-	LedgerTable string
+	LedgerTable  string
+	KeyExponents []int // that the key of what is replayed may have
 	Publishing
 	Timeout time.Duration
 }
@@ -186,11 +197,11 @@ func WebhookSettings() []*Setting {
 // RedriveSettings are the settings that the redrive function reads from its
 // environment.
 func RedriveSettings() []*Setting {
-	return append([]*Setting{RedriveTimeout}, publishingSettings()...)
+	return append([]*Setting{RedriveTimeout, KeyExponents}, publishingSettings()...)
 }
 
 func publishingSettings() []*Setting {
-	return []*Setting{EventBusName, EventSource, MaxEntryBytes, DeduplicationWindow, RedriveGrace}
+	return []*Setting{EventBusName, EventSource, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, DeduplicationWindow, RedriveGrace}
 }
 
 // ParseWebhook reads the environment of the webhook function.
@@ -209,9 +220,10 @@ func ParseWebhook(getenv func(string) string) (Webhook, error) {
 func ParseRedrive(getenv func(string) string) (Redrive, error) {
 	r := fromEnvironment(getenv)
 	s := Redrive{
-		LedgerTable: r.resource(LedgerTableEnv),
-		Publishing:  r.publishing(),
-		Timeout:     r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
+		LedgerTable:  r.resource(LedgerTableEnv),
+		KeyExponents: r.exponents(),
+		Publishing:   r.publishing(),
+		Timeout:      r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
 	}
 	return s, r.err()
 }
@@ -358,8 +370,13 @@ func (r *reader) publishing() Publishing {
 		EventBusName:        r.matching(EventBusName, busName, "letters, digits, '.', '_' and '-', at most 256"),
 		EventSource:         r.matching(EventSource, source, "letters, digits, '.', '_', '/' and '-', at most 256"),
 		MaxEntryBytes:       r.integer(MaxEntryBytes, 1024, 1<<20),
+		ClaimCheckBytes:     r.integer(ClaimCheckBytes, 1024, 390_000),
+		RedriveAttempts:     r.integer(RedriveAttempts, 1, 1000),
 		DeduplicationWindow: r.duration(DeduplicationWindow, time.Minute, 10*365*24*time.Hour),
 		RedriveGrace:        r.duration(RedriveGrace, time.Second, time.Hour),
+	}
+	if r.getenv != nil {
+		p.ClaimBucket, p.ParkingBucket = r.getenv(ClaimBucketEnv), r.getenv(ParkingBucketEnv)
 	}
 	if strings.HasPrefix(p.EventSource, "aws.") {
 		r.wrong(EventSource, "must not start with aws., which is reserved")

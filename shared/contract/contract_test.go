@@ -68,7 +68,7 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 		"signatureHeader": "a b", "timestampCarrier": "cookie:x", "keyIdCarrier": "static:x", "timestampFormat": "iso", "timestampTolerance": "-1s",
 		"httpMethod": "post", "successStatus": "301", "maxPayloadBytes": "7000000",
 		"keyExponents": "4", "keyFreshness": "1", "keyMaxAge": "x", "unknownKeyTtl": "0s", "keyMissBudget": "0", "keyTimeout": "1h",
-		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b", "maxEntryBytes": "10",
+		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b", "maxEntryBytes": "10", "claimCheckBytes": "1", "redriveAttempts": "0",
 		"webhookTimeout": "1500ms", "redriveTimeout": "1h", "redriveGrace": "0s", "webhookMemory": "64", "webhookConcurrency": "0",
 		"logRetentionDays": "2", "stackName": "1", "local": "yes", "baseURL": "a key that does not exist",
 	}

@@ -115,17 +115,17 @@ func (r *Redriver) next(ctx context.Context, open []int, cursors []ledger.Cursor
 }
 
 // Restore gives an event that was parked for failing too often to redrive
-// again. It returns false if the event needs it no more.
-func (r *Redriver) Restore(ctx context.Context, p parking.Parked) (bool, error) {
+// again, as [ledger.Ledger.Restore] says.
+func (r *Redriver) Restore(ctx context.Context, p parking.Parked) (ledger.Outcome, error) {
 	event, err := payment.DecodeRawEvent(p.Event)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	e := ledger.Entry{
 		EventID: ledger.Key(event.EventID), DeliveryID: p.DeliveryID, RecordedAt: p.RecordedAt, Event: event, Claimed: p.Claimed,
 	}
 	if copy(e.Digest[:], p.Digest) != len(e.Digest) || !p.Claimed && e.Digest != ledger.DigestOf(event.Bytes) {
-		return false, ledger.ErrCorrupt
+		return 0, ledger.ErrCorrupt
 	}
 	return r.ledger.Restore(ctx, e, r.opts.Now())
 }

@@ -171,9 +171,9 @@ func NewHolder() (h Holder) {
 }
 
 // Restore writes an event that was parked as pending again, for redrive to
-// publish. It returns false if the ledger knows other content under the id, or
-// that the event was published.
-func (l *Ledger) Restore(ctx context.Context, e Entry, due time.Time) (bool, error) {
+// publish. The outcome is Duplicate if it is pending or published already, and
+// Conflict if the ledger knows other content under its id by now.
+func (l *Ledger) Restore(ctx context.Context, e Entry, due time.Time) (Outcome, error) {
 	_, err := l.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName: l.table,
 		Item:      itemOf(e, NewHolder(), due),
@@ -185,15 +185,18 @@ func (l *Ledger) Restore(ctx context.Context, e Entry, due time.Time) (bool, err
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":digest": &types.AttributeValueMemberB{Value: e.Digest[:]},
 		},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
-	var other *types.ConditionalCheckFailedException
-	if errors.As(err, &other) {
-		return false, nil
+	var exists *types.ConditionalCheckFailedException
+	switch {
+	case err == nil:
+		return Recorded, nil
+	case !errors.As(err, &exists):
+		return 0, fmt.Errorf("ledger: restore %s: %w", e.EventID, err)
+	case string(bytesOf(exists.Item, attrDigest)) != string(e.Digest[:]):
+		return Conflict, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("ledger: restore %s: %w", e.EventID, err)
-	}
-	return true, nil
+	return Duplicate, nil
 }
 
 func itemOf(e Entry, holder Holder, due time.Time) map[string]types.AttributeValue {
