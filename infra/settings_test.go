@@ -86,6 +86,7 @@ func TestTheCDKsOwnContextIsNoSetting(t *testing.T) {
 	_, err := parse(t, required, map[string]any{
 		"@aws-cdk/core:something":                          true,
 		"availability-zones:account=1:region=eu-central-1": []any{"a"},
+		"@cdklabs/something":                               true,
 		"aws:cdk:something":                                "x",
 		"acknowledged-issue-numbers":                       []any{34892},
 		"cli-telemetry":                                    false,
