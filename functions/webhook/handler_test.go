@@ -29,9 +29,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook/shared/awstest"
+	"payhook/shared/claimcheck"
 	"payhook/shared/contract"
+	"payhook/shared/keys"
+	"payhook/shared/parking"
 	"payhook/shared/payment"
 	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
 	"payhook/shared/telemetry"
 	"payhook/shared/uuid"
 )
@@ -44,6 +48,7 @@ type endpoint struct {
 	db      *awstest.DynamoDB
 	broken  *brokenDynamoDB
 	bus     *awstest.EventBridge
+	buckets *awstest.S3
 	log     *bytes.Buffer
 }
 
@@ -82,14 +87,16 @@ func settings(t testing.TB, baseURL string, change map[string]string) contract.W
 
 func newEndpoint(t *testing.T, change map[string]string) *endpoint {
 	t.Helper()
-	e := &endpoint{service: paymenttest.NewServer(paymenttest.Options{}), db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, log: &bytes.Buffer{}}
+	e := &endpoint{service: paymenttest.NewServer(paymenttest.Options{}), db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), log: &bytes.Buffer{}}
+	e.buckets.MakeBucket("claims")
+	e.buckets.MakeBucket("parking")
 	t.Cleanup(e.service.Close)
 	e.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
 	})
 	e.db.CreateTable("keys", contract.KeysKey)
 	e.broken = &brokenDynamoDB{DynamoDB: e.db}
-	e.handler = newHandler(settings(t, e.service.URL, change), e.broken, e.bus, nil, telemetry.New(e.log, "webhook"))
+	e.handler = newHandler(settings(t, e.service.URL, change), e.broken, e.bus, e.buckets, telemetry.New(e.log, "webhook"))
 	return e
 }
 
@@ -262,6 +269,138 @@ func TestTheSameEventTwiceInOneDelivery(t *testing.T) {
 	if n := len(e.bus.Entries()); n != 2 {
 		t.Errorf("%d entries", n)
 	}
+}
+
+// withBuckets are the settings of a deployment that parks and has claim checks.
+var withBuckets = map[string]string{contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking"}
+
+// parked returns the one thing that is parked.
+func (e *endpoint) parked(t *testing.T) parking.Parked {
+	t.Helper()
+	lot := parking.NewLot(e.buckets, "parking")
+	var all []parking.Parked
+	if err := lot.List(t.Context(), time.Time{}, time.Time{}, func(name string) bool {
+		p, err := lot.Get(t.Context(), name)
+		if err != nil {
+			t.Error(err)
+		}
+		all = append(all, p)
+		return true
+	}); err != nil || len(all) != 1 {
+		t.Fatalf("%d things are parked: %v", len(all), err)
+	}
+	return all[0]
+}
+
+// proves fails unless p carries all that proves its payload.
+func proves(t *testing.T, p parking.Parked, payload []byte) {
+	t.Helper()
+	key, err := keys.ParseJWK(p.JWK, p.KeyID, []int{65537})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := signature.Verify(key, p.Payload, signature.Proof{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature}); err != nil {
+		t.Error(err)
+	}
+	if !bytes.Equal(p.Payload, payload) {
+		t.Errorf("another payload is parked: %s", p.Payload)
+	}
+}
+
+func TestAConflictIsParkedWithItsProofAndTaken(t *testing.T) {
+	e := newEndpoint(t, withBuckets)
+	first, beside := paymenttest.Event(), paymenttest.Event()
+	e.send(t, first)
+	changed := first
+	changed.EventData.Amount = "0.01"
+	payload := paymenttest.Delivery(changed, beside)
+	r := e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
+	if got := body(t, r); r.StatusCode != 200 || got["conflicts"] != 1.0 || got["recorded"] != 1.0 {
+		t.Fatalf("%d %s", r.StatusCode, r.Body)
+	}
+	p := e.parked(t)
+	proves(t, p, payload)
+	if p.Reason != parking.Conflict || !slices.Equal(p.EventIDs, []string{first.EventID}) || p.DeliveryID != body(t, r)["deliveryId"] {
+		t.Errorf("parked as %s of %v", p.Reason, p.EventIDs)
+	}
+	if line := e.line(t); line["Conflicts"] != 1.0 || line["Parked"] != 1.0 || line["level"] != "ERROR" {
+		t.Errorf("logged as %v", line)
+	}
+}
+
+func TestWhatIsAuthenticAndInvalidIsParkedWithItsProof(t *testing.T) {
+	e := newEndpoint(t, withBuckets)
+	id := uuid.New()
+	payload := []byte(`{"deliveryId":"` + id + `","events":[{"eventId":"` + id + `","eventName":7}]}`)
+	r := e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
+	if r.StatusCode != 422 {
+		t.Fatalf("%d %s", r.StatusCode, r.Body)
+	}
+	p := e.parked(t)
+	proves(t, p, payload)
+	if p.Reason != parking.Invalid || p.DeliveryID != id || !slices.Equal(p.EventIDs, []string{id}) || !strings.Contains(p.Cause, "events[0].eventName") {
+		t.Errorf("parked as %s of %v: %s", p.Reason, p.EventIDs, p.Cause)
+	}
+}
+
+func TestWhatCannotBeParkedIsNotAnswered(t *testing.T) {
+	e := newEndpoint(t, withBuckets)
+	e.buckets.Fails = func(string, string) error { return errors.New("bucket is down") }
+	event := paymenttest.Event()
+	e.send(t, event)
+	event.EventData.Amount = "0.01"
+	for _, payload := range [][]byte{paymenttest.Delivery(event), []byte("{}")} {
+		r := e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
+		if r.StatusCode != 503 || r.Headers["Retry-After"] == "" {
+			t.Errorf("%d %s", r.StatusCode, r.Body)
+		}
+	}
+}
+
+func TestNothingForgedIsParked(t *testing.T) {
+	e := newEndpoint(t, withBuckets)
+	r := e.request(t, paymenttest.Webhook{Payload: []byte("hello")})
+	r.Body = "hullo"
+	if got := e.handle(t, r); got.StatusCode != 401 || len(e.buckets.Objects("parking"))+len(e.buckets.Objects("claims")) != 0 {
+		t.Errorf("%d", got.StatusCode)
+	}
+}
+
+func TestALargeEventGoesByClaimCheck(t *testing.T) {
+	e := newEndpoint(t, withBuckets)
+	large, beside := paymenttest.Event(), paymenttest.Event()
+	large.EventData.AmountType = strings.Repeat("x", 4<<20)
+	if got := body(t, e.send(t, beside, large)); got["recorded"] != 2.0 {
+		t.Fatalf("got %v", got)
+	}
+	for i, want := range [][]byte{paymenttest.Encode(beside), paymenttest.Encode(large)} {
+		entry := e.bus.Entries()[i]
+		got, err := claimcheck.Resolve(t.Context(), e.buckets, []byte(*entry.Detail))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("event %d: %d bytes, %v", i, len(got), err)
+		}
+		if *entry.DetailType != large.EventName || len(*entry.Detail) > 1000 {
+			t.Errorf("event %d is on the bus as %s of %d bytes", i, *entry.DetailType, len(*entry.Detail))
+		}
+	}
+	if got := body(t, e.send(t, large)); got["duplicates"] != 1.0 {
+		t.Errorf("sent again: %v", got)
+	}
+	large.EventData.Amount = "0.01"
+	if got := body(t, e.send(t, large)); got["conflicts"] != 1.0 {
+		t.Errorf("sent changed: %v", got)
+	}
+}
+
+func TestALargeEventThatCannotBeKeptIsNotRecorded(t *testing.T) {
+	e := newEndpoint(t, withBuckets)
+	e.buckets.Fails = func(string, string) error { return errors.New("bucket is down") }
+	large := paymenttest.Event()
+	large.EventData.AmountType = strings.Repeat("x", 1<<20)
+	if r := e.send(t, large); r.StatusCode != 503 {
+		t.Errorf("%d %s", r.StatusCode, r.Body)
+	}
+	e.untouched(t)
 }
 
 // Every way not to be authentic has one and the same answer.

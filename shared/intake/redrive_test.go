@@ -17,6 +17,7 @@ import (
 	"payhook/shared/contract"
 	"payhook/shared/intake"
 	"payhook/shared/ledger"
+	"payhook/shared/parking"
 	"payhook/shared/payment"
 	"payhook/shared/paymenttest"
 	"payhook/shared/uuid"
@@ -300,4 +301,74 @@ func (f *failingMarks) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemIn
 		return nil, fmt.Errorf("mark failed")
 	}
 	return f.DynamoDB.UpdateItem(ctx, in, opts...)
+}
+
+func TestAnItemThatFailsAgainAndAgainIsParkedAndComesBackByReplay(t *testing.T) {
+	s := newStack()
+	ids := s.pend(t, 2)
+	buckets := awstest.NewS3()
+	buckets.MakeBucket("parking")
+	lot := parking.NewLot(buckets, "parking")
+	s.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
+		codes := map[int]string{}
+		for i, e := range entries {
+			if strings.Contains(*e.Detail, ids[0]) {
+				codes[i] = "InternalFailure"
+			}
+		}
+		return codes, nil
+	}
+	redriver := intake.NewRedriver(s.ledger(s.db), s.eventBus(), intake.Options{Now: s.clock, Parking: lot})
+	run := func() intake.Redriven {
+		ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
+		defer cancel()
+		return redriver.Run(ctx)
+	}
+	start := s.now
+	tries, parked := 0, 0
+	for parked == 0 {
+		if s.now.Sub(start) > 48*time.Hour {
+			t.Fatal("not parked after two days")
+		}
+		r := run()
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		tries += r.Failed
+		parked += r.Parked
+		s.now = s.now.Add(time.Minute)
+	}
+	if tries != 20 || s.now.Sub(start) < 12*time.Hour {
+		t.Errorf("parked after %d tries in %s", tries, s.now.Sub(start))
+	}
+	t.Logf("parked after %d tries in %s", tries, s.now.Sub(start))
+	if s.pending() != 0 {
+		t.Error("it is still pending")
+	}
+	names, err := lot.FindEvent(t.Context(), ids[0])
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	p, err := lot.Get(t.Context(), names[0])
+	if err != nil || p.Reason != parking.Unpublishable || p.Attempts != 20 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+
+	s.bus.Answer = nil
+	tampered := p
+	tampered.Event = []byte(strings.Replace(string(p.Event), "PAYMENT", "PAYMENt", 1))
+	if _, err := redriver.Restore(t.Context(), tampered); !errors.Is(err, ledger.ErrCorrupt) {
+		t.Errorf("an event that was changed is restored: %v", err)
+	}
+	for i, want := range []ledger.Outcome{ledger.Recorded, ledger.Duplicate} {
+		if got, err := redriver.Restore(t.Context(), p); err != nil || got != want {
+			t.Errorf("restored %d times: %v, %v", i+1, got, err)
+		}
+	}
+	if r := run(); r.Published != 1 || s.published()[ids[0]] != 1 {
+		t.Errorf("got %+v", r)
+	}
+	if got, err := redriver.Restore(t.Context(), p); err != nil || got != ledger.Duplicate {
+		t.Errorf("restored after it was published: %v, %v", got, err)
+	}
 }

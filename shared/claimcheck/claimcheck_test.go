@@ -1,0 +1,90 @@
+package claimcheck_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"payhook/shared/awstest"
+	"payhook/shared/claimcheck"
+	"payhook/shared/payment"
+)
+
+var event = payment.RawEvent{
+	EventName: "PAYMENT_STATUS.RELEASED", EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",
+	EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC), Bytes: []byte("{ \"amount\" : 100.00 }"),
+}
+
+func TestAConsumerGetsTheEventThatWasSigned(t *testing.T) {
+	bucket := awstest.NewS3()
+	bucket.MakeBucket("claims")
+	store := claimcheck.NewStore(bucket, "claims")
+	detail, err := store.Put(t.Context(), event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Put(t.Context(), event); err != nil || len(bucket.Objects("claims")) != 1 {
+		t.Errorf("the same event twice makes %d objects: %v", len(bucket.Objects("claims")), err)
+	}
+	got, err := claimcheck.Resolve(t.Context(), bucket, detail)
+	if err != nil || !bytes.Equal(got, event.Bytes) {
+		t.Errorf("got %s, %v", got, err)
+	}
+	// The detail is itself an event, as far as its way is concerned.
+	stand, err := payment.DecodeRawEvent(detail)
+	if err != nil || stand.EventID != event.EventID || stand.EventName != event.EventName || !stand.EventTimestamp.Equal(event.EventTimestamp) {
+		t.Errorf("got %+v, %v", stand, err)
+	}
+	for _, part := range []string{`"bucket":"claims"`, `"size":21`, `"eventTimestamp":"2026-01-31T12:00:00.123Z"`} {
+		if !strings.Contains(string(detail), part) {
+			t.Errorf("%s is not in %s", part, detail)
+		}
+	}
+}
+
+func TestAnEventThatTravelsWholeComesBackAsItIs(t *testing.T) {
+	got, err := claimcheck.Resolve(t.Context(), nil, event.Bytes)
+	if err != nil || !bytes.Equal(got, event.Bytes) {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+func TestWhatWasNotReferredToIsRefused(t *testing.T) {
+	for name, body := range map[string]string{"other bytes": "{ \"amount\" : 900.00 }", "longer": string(event.Bytes) + " ", "shorter": "{}", "empty": ""} {
+		bucket := awstest.NewS3()
+		bucket.MakeBucket("claims")
+		detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key := range bucket.Objects("claims") {
+			if _, err := bucket.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("claims"), Key: &key, Body: strings.NewReader(body)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrAltered) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func TestAnObjectThatIsGoneIsSaidToBe(t *testing.T) {
+	bucket := awstest.NewS3()
+	bucket.MakeBucket("claims")
+	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bucket.MakeBucket("claims")
+	if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrGone) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := claimcheck.Resolve(t.Context(), bucket, []byte("no JSON")); err == nil {
+		t.Error("what is no JSON is resolved")
+	}
+}
