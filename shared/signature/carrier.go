@@ -98,7 +98,7 @@ func (s Scheme) Extract(headers map[string]string, rawQuery string) (Proof, erro
 		carrier Carrier
 		to      *string
 	}{
-		{"signature", Carrier{inHeader, s.SignatureHeader}, &p.Signature},
+		{"signature value", Carrier{inHeader, s.SignatureHeader}, &p.Signature},
 		{"timestamp", s.Timestamp, &p.Timestamp},
 		{"key id", s.KeyID, &p.KeyID},
 	} {
