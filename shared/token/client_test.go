@@ -248,6 +248,42 @@ func TestARefusedTokenIsReplacedAndTheRequestSentOnceMore(t *testing.T) {
 	}
 }
 
+func TestTheReplayedBodyIsWhole(t *testing.T) {
+	r := newRig(t, hangsUp)
+	r.store("t-1", time.Hour)
+	reader := r.reader()
+	expectToken(t, reader, "t-1")
+	r.store("t-2", time.Hour)
+	var bodies []string
+	answer := &closed{Reader: strings.NewReader("refused")}
+	transport := token.NewTransport(reader, parse(t, "https://api.payments.example"), roundTripper(func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		bodies = append(bodies, string(body))
+		if len(bodies) == 1 {
+			return &http.Response{StatusCode: http.StatusUnauthorized, Body: answer, Request: r}, nil
+		}
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+	}))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.payments.example", strings.NewReader("payment"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if strings.Join(bodies, ",") != "payment,payment" {
+		t.Errorf("bodies: %q", bodies)
+	}
+	if answer.times != 1 {
+		t.Errorf("the first answer was closed %d times", answer.times)
+	}
+}
+
 func TestTokensThatTheServiceRevokedAreReplacedByTheNextOne(t *testing.T) {
 	r := newRig(t, hangsUp)
 	s := r.service(t, paymenttest.Options{})

@@ -185,6 +185,16 @@ func TestAMalformedAnswerIsRefusedForItsReason(t *testing.T) {
 	}
 }
 
+func TestNoMoreThan64KiBOfAnAnswerAreReadOrWaitedFor(t *testing.T) {
+	server := newEndpoint(t, func(w http.ResponseWriter, request *http.Request) {
+		answers(http.StatusOK, strings.Repeat(" ", 64<<10+1))(w, request)
+		_ = http.NewResponseController(w).Flush()
+		<-request.Context().Done() // until the caller has gone
+	})
+	_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(), testCredentials)
+	expectEndpointError(t, err, http.StatusOK, "", "the answer is longer than 64 KiB")
+}
+
 func TestAnErrorTellsStatusAndAKnownCodeAndNothingElse(t *testing.T) {
 	body := func(code string) string {
 		return `{"error":"` + code + `","error_description":"` + clientSecret + `","access_token":"` + canaryToken + `"}`

@@ -85,7 +85,9 @@ func TestATokenIsNeverHandedOutInItsLastSeconds(t *testing.T) {
 		r.store("t-1", time.Hour)
 		reader := r.reader()
 		expectToken(t, reader, "t-1")
-		r.Advance(time.Hour - 5*time.Second)
+		r.Advance(time.Hour - 5*time.Second - time.Millisecond)
+		expectToken(t, reader, "t-1") // which was read just now
+		r.Advance(time.Millisecond)
 		if got, err := reader.Token(); !errors.Is(err, token.ErrExpired) {
 			t.Errorf("Token = %v, %v, want ErrExpired", got, err)
 		}
@@ -121,6 +123,10 @@ func TestAnOldTokenServesWhileThereIsNoNewerOne(t *testing.T) {
 			broken(r)
 			r.Advance(59*time.Minute + 54*time.Second)
 			expectToken(t, reader, "t-1")
+			expectToken(t, reader, "t-1")
+			if n := len(r.secrets.Calls("GetSecretValue")); n > 2 {
+				t.Errorf("%s: %d reads, want one a second", name, n)
+			}
 			r.Advance(time.Second)
 			if got, err := reader.Token(); err == nil {
 				t.Errorf("%s: Token = %v, want an error", name, got)

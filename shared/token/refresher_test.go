@@ -99,6 +99,7 @@ func TestWhatIsNoTokenIsReplaced(t *testing.T) {
 		"no access_token":        strings.Replace(good, `"access_token"`, `"access"`, 1),
 		"an illegal token":       strings.Replace(good, `t-1`, `t 1`, 1),
 		"an empty token":         strings.Replace(good, `t-1`, ``, 1),
+		"a token too long":       strings.Replace(good, `t-1`, strings.Repeat("a", 32<<10+1), 1),
 		"another type":           strings.Replace(good, `Bearer`, `mac`, 1),
 		"no expiry":              strings.Replace(good, `expires_at`, `expires`, 1),
 		"an expiry of no RFC":    strings.Replace(good, `T13:`, ` 13:`, 1),
