@@ -1,0 +1,651 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"payhook/infra/local/up"
+	"payhook/shared/contract"
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/uuid"
+)
+
+// patience is how long a test waits for something that must come. Nothing takes
+// that long unless it is broken.
+const patience = time.Minute
+
+// everything is what the end-to-end tests share; nil if they were not asked for.
+var everything *fixture
+
+type fixture struct {
+	*stack
+	proxy    *proxy
+	arrivals *arrivals
+}
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	if os.Getenv("PAYHOOK_E2E") != "1" {
+		return m.Run()
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer cancel()
+	top, err := projectTop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	p := newProxy()
+	defer p.Close()
+	state := filepath.Join(top, ".local", "test")
+	s, err := start(ctx, options{
+		top: top, state: state,
+		settings: map[string]string{
+			// So that nothing waits long for redrive.
+			contract.WebhookTimeout.Key: "4s", contract.RedriveTimeout.Key: "5s", contract.RedriveGrace.Key: "1s",
+		},
+		endpointFor: func(own string) (string, error) {
+			p.emulator = own
+			return p.URL, nil
+		},
+		progress: newProgress(os.Stdout),
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	everything = &fixture{stack: s, proxy: p, arrivals: receive(s.aws, s.Queues)}
+	var once sync.Once
+	stop := func() {
+		once.Do(func() {
+			everything.arrivals.stop()
+			s.stop()
+		})
+	}
+	defer stop()
+	go func() {
+		if <-ctx.Done(); ctx.Err() != nil {
+			stop()
+		}
+	}()
+	status := m.Run()
+	stop()
+	if left := processesOf(state); len(left) > 0 {
+		fmt.Fprintf(os.Stderr, "processes were left behind:\n%s\n", strings.Join(left, "\n"))
+		return 1
+	}
+	if ctx.Err() != nil {
+		return 130
+	}
+	return status
+}
+
+// deployed returns what is deployed, with the service behaving and the proxy
+// passing everything on. It skips the test where nothing is.
+func deployed(t *testing.T) *fixture {
+	t.Helper()
+	if everything == nil {
+		t.Skip("an end-to-end test, which deploys everything into an emulator: make test-e2e, or PAYHOOK_E2E=1")
+	}
+	everything.proxy.forget()
+	t.Cleanup(func() {
+		if err := everything.service.Misbehave(paymenttest.Keys, paymenttest.Fault{}); err != nil {
+			t.Error(err)
+		}
+	})
+	return everything
+}
+
+// processesOf returns the lines that ps has of the processes out of a folder.
+func processesOf(folder string) []string {
+	listing, err := exec.Command("ps", "-A", "-ww", "-o", "pid=", "-o", "stat=", "-o", "command=").Output()
+	if err != nil {
+		return nil
+	}
+	var lines []string
+	for line := range strings.Lines(string(listing)) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[1][0] != 'Z' && strings.Contains(line, folder+string(filepath.Separator)) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+// answer is what the webhook function says, of either kind.
+type answer struct {
+	status                          int
+	header                          http.Header
+	Recorded, Duplicates, Conflicts int
+	Detail                          string
+}
+
+func (f *fixture) send(t *testing.T, payload []byte) answer {
+	t.Helper()
+	return f.sendBy(t, f.service.Sender(), payload)
+}
+
+func (f *fixture) sendBy(t *testing.T, sender paymenttest.Sender, payload []byte) answer {
+	t.Helper()
+	got, err := sender.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: payload})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := answer{status: got.Status, header: got.Header}
+	if err := json.Unmarshal(got.Body, &a); err != nil {
+		t.Fatalf("answered %d %q", got.Status, got.Body)
+	}
+	return a
+}
+
+func (a answer) want(t *testing.T, status, recorded, duplicates int) {
+	t.Helper()
+	if a.status != status || a.Recorded != recorded || a.Duplicates != duplicates {
+		t.Fatalf("answered %d (%s) with %d recorded and %d duplicates, want %d with %d and %d",
+			a.status, a.Detail, a.Recorded, a.Duplicates, status, recorded, duplicates)
+	}
+}
+
+// arriveOnce fails the test unless every event arrives behind the rule for
+// released payments, and none twice.
+func (f *fixture) arriveOnce(t *testing.T, events ...payment.Event) {
+	t.Helper()
+	count := func(all []arrival) map[string]int {
+		seen := map[string]int{}
+		for _, a := range all {
+			if a.rule == released {
+				seen[a.eventID]++
+			}
+		}
+		return seen
+	}
+	if _, err := f.arrivals.await(t.Context(), patience, func(all []arrival) bool {
+		seen := count(all)
+		for _, e := range events {
+			if seen[e.EventID] == 0 {
+				return false
+			}
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// What was published before this one has arrived when it has.
+	last := paymenttest.Event()
+	f.send(t, paymenttest.Delivery(last)).want(t, http.StatusOK, 1, 0)
+	all, err := f.arrivals.await(t.Context(), patience, func(all []arrival) bool { return count(all)[last.EventID] > 0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := count(all)
+	for _, e := range events {
+		if n := seen[e.EventID]; n != 1 {
+			t.Errorf("event %s arrived %d times, want once", e.EventID, n)
+		}
+	}
+}
+
+// redrive runs the redrive function until nothing of those events is pending.
+func (f *fixture) redrive(t *testing.T, events ...payment.Event) {
+	t.Helper()
+	client := lambda.NewFromConfig(f.aws)
+	name := f.Functions["redrive"]
+	for deadline := time.Now().Add(patience); ; {
+		out, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.FunctionError != nil {
+			t.Fatalf("redrive failed: %s", out.Payload)
+		}
+		if len(f.pending(t, events...)) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("redrive did not publish everything; it says %s", out.Payload)
+		}
+		// An item becomes due when no receiver can be working on it any more.
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// pending returns the ids of those of the events that the ledger has as pending.
+// It fails the test if one is not in the ledger at all.
+func (f *fixture) pending(t *testing.T, events ...payment.Event) []string {
+	t.Helper()
+	client := dynamodb.NewFromConfig(f.aws)
+	var ids []string
+	for _, e := range events {
+		consistent := true
+		out, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{
+			TableName: &f.LedgerTable, ConsistentRead: &consistent,
+			Key: map[string]types.AttributeValue{contract.LedgerKey: &types.AttributeValueMemberS{Value: e.EventID}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Item) == 0 {
+			t.Fatalf("event %s is not in the ledger", e.EventID)
+		}
+		if _, ok := out.Item[contract.LedgerPendingShard]; ok {
+			ids = append(ids, e.EventID)
+		}
+	}
+	return ids
+}
+
+// webhookProcesses returns the numbers of the processes that run the webhook
+// function now.
+func (f *fixture) webhookProcesses(t *testing.T) []int {
+	t.Helper()
+	name := f.Functions["webhook"]
+	out, err := lambda.NewFromConfig(f.aws).GetFunction(t.Context(), &lambda.GetFunctionInput{FunctionName: &name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := base64.StdEncoding.DecodeString(*out.Configuration.CodeSha256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The emulator unpacks a function into a folder that is named by its digest.
+	var pids []int
+	for _, line := range processesOf(f.emulator.folder) {
+		if strings.Contains(line, hex.EncodeToString(digest)) {
+			pid, err := strconv.Atoi(strings.Fields(line)[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+func (f *fixture) killWebhook(t *testing.T) {
+	t.Helper()
+	pids := f.webhookProcesses(t)
+	if len(pids) == 0 {
+		t.Fatal("no process runs the webhook function")
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(patience); len(f.webhookProcesses(t)) > 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("a killed process does not end")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestEveryKindOfWebhookIsAnsweredAsPromised(t *testing.T) {
+	f := deployed(t)
+	f.arrivals.stop()
+	defer func() { f.arrivals = receive(f.aws, f.Queues) }()
+	rows, err := f.stack.send(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if wrong := printTable(&out, rows); wrong > 0 {
+		t.Errorf("%d rows are wrong:\n%s", wrong, &out)
+	}
+}
+
+func TestNothingIsWrittenBeforeAWebhookIsFoundAuthentic(t *testing.T) {
+	f := deployed(t)
+	for _, flaw := range paymenttest.Flaws() {
+		got, err := f.service.Send(t.Context(), paymenttest.Webhook{
+			URL: f.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event()), Flaw: flaw,
+		})
+		if err != nil || got.Status != http.StatusUnauthorized {
+			t.Errorf("%s: answered %d, %v", flaw, got.Status, err)
+		}
+	}
+	for _, c := range f.proxy.to("") {
+		if c.is("PutEvents") || c.on(f.LedgerTable) {
+			t.Errorf("an unauthentic webhook led to %s", c.target)
+		}
+	}
+}
+
+func TestAnEventReachesTheBusByteForByte(t *testing.T) {
+	f := deployed(t)
+	event := func(amount, rest string) []byte {
+		return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED", "eventId":"%s",`+
+			`"eventTimestamp":"2026-01-31T12:00:00.120Z","eventData":{"amount":%s%s}}`, uuid.New(), amount, rest)
+	}
+	events := [][]byte{
+		event("1234567890.10", ""),
+		event("100.00", `,"paymentCurrency":"EUR"`),
+		event("1E+2", `,"unknown":{"deep":[1.0,2.50,-0.0,1e-7]}`),
+		event("12345678901234567890.12345678901234567890", `,"text":"\u00fc\/ü\ud83d\ude00<>&"`),
+		event("0.00", ",\n\t\"laid out\" : [ ]  "),
+	}
+	id := uuid.New()
+	f.send(t, paymenttest.RawDelivery(id, events...)).want(t, http.StatusOK, len(events), 0)
+
+	type entry struct {
+		Source, DetailType, Detail, EventBusName string
+		Resources                                []string
+		Time                                     float64
+	}
+	var entries []entry
+	for _, c := range f.proxy.to("PutEvents") {
+		var input struct{ Entries []entry }
+		if err := json.Unmarshal(c.body, &input); err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, input.Entries...)
+	}
+	if len(entries) != len(events) {
+		t.Fatalf("%d entries were sent, want %d", len(entries), len(events))
+	}
+	for i, e := range entries {
+		if e.Detail != string(events[i]) {
+			t.Errorf("detail is\n%s\nwant\n%s", e.Detail, events[i])
+		}
+		if e.Source != f.setting(contract.EventSource) || e.DetailType != "PAYMENT_STATUS.RELEASED" || e.EventBusName != f.Bus ||
+			len(e.Resources) != 1 || e.Resources[0] != id || e.Time != 1769860800.12 {
+			t.Errorf("entry is %+v", e)
+		}
+	}
+}
+
+func TestADuplicateCostsOneFailedWriteAndNothingElse(t *testing.T) {
+	f := deployed(t)
+	event := paymenttest.Event()
+	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
+	f.proxy.forget()
+	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 0, 1)
+	calls := f.proxy.to("")
+	if len(calls) != 1 || !calls[0].is("PutItem") || !calls[0].on(f.LedgerTable) || calls[0].status != http.StatusBadRequest {
+		for _, c := range calls {
+			t.Logf("%s: %d", c.target, c.status)
+		}
+		t.Error("want one PutItem on the ledger that fails its condition")
+	}
+	f.arriveOnce(t, event)
+}
+
+func TestFiftyDeliveriesAtOnceHalfOfThemTwice(t *testing.T) {
+	f := deployed(t)
+	const different, each = 25, 3
+	var events []payment.Event
+	var payloads [][]byte
+	for range different {
+		some := paymenttest.Events(each)
+		payload := paymenttest.Delivery(some...)
+		events = append(events, some...)
+		payloads = append(payloads, payload, payload)
+	}
+	rand.Shuffle(len(payloads), func(i, j int) { payloads[i], payloads[j] = payloads[j], payloads[i] })
+	var recorded, duplicates atomic.Int64
+	var running sync.WaitGroup
+	for _, payload := range payloads {
+		running.Go(func() {
+			got, err := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: payload})
+			var a answer
+			if err != nil || got.Status != http.StatusOK || json.Unmarshal(got.Body, &a) != nil {
+				t.Errorf("answered %d %s, %v", got.Status, got.Body, err)
+			}
+			recorded.Add(int64(a.Recorded))
+			duplicates.Add(int64(a.Duplicates))
+		})
+	}
+	running.Wait()
+	if n, d := recorded.Load(), duplicates.Load(); n != different*each || d != different*each {
+		t.Errorf("%d recorded and %d duplicates, want %d of each", n, d, different*each)
+	}
+	f.arriveOnce(t, events...)
+}
+
+func TestANewKeyIsTakenAtOnceAndTheOldOneStays(t *testing.T) {
+	f := deployed(t)
+	before := f.service.Sender()
+	f.sendBy(t, before, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
+	key := f.service.Rotate()
+	for range 3 {
+		f.send(t, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
+	}
+	if n := f.service.KeyFetches(key.ID); n != 1 {
+		t.Errorf("the new key was fetched %d times, want once", n)
+	}
+	f.sendBy(t, before, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
+}
+
+func TestAnUnknownKeyIsAskedForOnce(t *testing.T) {
+	f := deployed(t)
+	stranger := paymenttest.Sender{Key: paymenttest.NewKey(2048)}
+	for range 3 {
+		f.sendBy(t, stranger, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusUnauthorized, 0, 0)
+	}
+	if n := f.service.KeyFetches(stranger.Key.ID); n != 1 {
+		t.Errorf("the unknown key was asked for %d times, want once", n)
+	}
+}
+
+func TestAKeyServiceThatIsDownHoldsUpNewKeysOnly(t *testing.T) {
+	f := deployed(t)
+	f.send(t, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
+	known := f.service.Sender()
+	if err := f.service.Misbehave(paymenttest.Keys, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
+		t.Fatal(err)
+	}
+	f.sendBy(t, known, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
+
+	f.service.Rotate()
+	delivery := paymenttest.Delivery(paymenttest.Event())
+	a := f.send(t, delivery)
+	a.want(t, http.StatusServiceUnavailable, 0, 0)
+	if a.header.Get("Retry-After") == "" {
+		t.Error("503 came without Retry-After")
+	}
+
+	// A function that has just started finds the key that the others know.
+	f.killWebhook(t)
+	f.sendBy(t, known, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
+
+	if err := f.service.Misbehave(paymenttest.Keys, paymenttest.Fault{}); err != nil {
+		t.Fatal(err)
+	}
+	f.send(t, delivery).want(t, http.StatusOK, 1, 0)
+}
+
+func TestABusThatIsDownDelaysAndLosesNothing(t *testing.T) {
+	f := deployed(t)
+	events := paymenttest.Events(12)
+	delivery := paymenttest.Delivery(events...)
+	back := f.proxy.decide(t, func(c call) verdict { return verdict{fail: c.is("PutEvents")} })
+	f.send(t, delivery).want(t, http.StatusOK, len(events), 0)
+	if n := len(f.pending(t, events...)); n != len(events) {
+		t.Errorf("%d events are pending, want all %d", n, len(events))
+	}
+	// The service may send it again meanwhile.
+	f.send(t, delivery).want(t, http.StatusOK, 0, len(events))
+
+	back()
+	f.redrive(t, events...)
+	f.arriveOnce(t, events...)
+	f.send(t, delivery).want(t, http.StatusOK, 0, len(events))
+	f.redrive(t, events...)
+	f.arriveOnce(t, events...)
+}
+
+func TestAFunctionKilledBetweenRecordAndPublishLosesNothing(t *testing.T) {
+	f := deployed(t)
+	events := paymenttest.Events(3)
+	publishing, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	back := f.proxy.decide(t, func(c call) verdict {
+		if !c.is("PutEvents") {
+			return verdict{}
+		}
+		once.Do(func() { close(publishing) })
+		return verdict{hold: release}
+	})
+	answered := make(chan paymenttest.Answer, 1)
+	go func() {
+		got, _ := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(events...)})
+		answered <- got
+	}()
+	select {
+	case <-publishing:
+	case got := <-answered:
+		t.Fatalf("answered %d %s, and nothing was published", got.Status, got.Body)
+	}
+	f.killWebhook(t)
+	if got := <-answered; got.Status < 500 {
+		t.Errorf("a killed function answered %d %s", got.Status, got.Body)
+	}
+	back()
+	close(release)
+	if n := len(f.pending(t, events...)); n != len(events) {
+		t.Errorf("%d events are pending, want all %d", n, len(events))
+	}
+	f.redrive(t, events...)
+	f.arriveOnce(t, events...)
+}
+
+func TestALedgerThatFailsIsNotAnsweredAsTaken(t *testing.T) {
+	f := deployed(t)
+	events := paymenttest.Events(10)
+	delivery := paymenttest.Delivery(events...)
+	broken := events[3].EventID
+	back := f.proxy.decide(t, func(c call) verdict {
+		return verdict{fail: c.is("PutItem") && c.on(f.LedgerTable) && bytes.Contains(c.body, []byte(broken))}
+	})
+	a := f.send(t, delivery)
+	a.want(t, http.StatusServiceUnavailable, len(events)-1, 0)
+	if a.header.Get("Retry-After") == "" {
+		t.Error("503 came without Retry-After")
+	}
+	back()
+	// What was recorded has been published.
+	f.arriveOnce(t, append(events[:3:3], events[4:]...)...)
+	f.send(t, delivery).want(t, http.StatusOK, 1, len(events)-1)
+	f.arriveOnce(t, events...)
+}
+
+func TestOutOfTimeIsAnsweredInTime(t *testing.T) {
+	f := deployed(t)
+	release := make(chan struct{})
+	defer close(release)
+	back := f.proxy.decide(t, func(c call) verdict {
+		if c.is("PutItem") && c.on(f.LedgerTable) {
+			return verdict{hold: release}
+		}
+		return verdict{}
+	})
+	event := paymenttest.Event()
+	a := f.send(t, paymenttest.Delivery(event))
+	a.want(t, http.StatusServiceUnavailable, 0, 0)
+	if a.header.Get("Retry-After") == "" {
+		t.Error("503 came without Retry-After")
+	}
+	back()
+	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
+}
+
+func TestConflictsArePublishedNeverAndHoldUpNothing(t *testing.T) {
+	f := deployed(t)
+	original, fresh := paymenttest.Event(), paymenttest.Event()
+	f.send(t, paymenttest.Delivery(original)).want(t, http.StatusOK, 1, 0)
+	altered := original
+	altered.EventData.Amount = "9250.00"
+	a := f.send(t, paymenttest.Delivery(altered, fresh))
+	if a.status != http.StatusConflict || a.Conflicts != 1 || a.Recorded != 1 {
+		t.Errorf("answered %+v, want 409 with one conflict and one recorded", a)
+	}
+	f.arriveOnce(t, original, fresh)
+}
+
+// TestTheToolsWork runs send and invoke as make does.
+func TestTheToolsWork(t *testing.T) {
+	f := deployed(t)
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(up.Path)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "build", "-o", folder+"/", "./events/send", "./events/invoke")
+	build.Dir = f.opts.top
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	tool := func(name string, args ...string) string {
+		cmd := exec.Command(filepath.Join(folder, name), args...)
+		cmd.Dir = folder
+		said, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s %v: %v\n%s", name, args, err, said)
+		}
+		return string(said)
+	}
+	contains := func(said string, want ...string) {
+		t.Helper()
+		for _, w := range want {
+			if !strings.Contains(said, w) {
+				t.Errorf("%q is missing in:\n%s", w, said)
+			}
+		}
+	}
+	contains(tool("send", "-count", "3", "-duplicates", "1", "-events", "2"), "1: 200", "3: 200", `"recorded":0,"duplicates":2`)
+	contains(tool("send", "-corrupt", "signature"), "1: 401")
+	contains(tool("send", "-age", "10m"), "1: 401")
+	contains(tool("send", "-pad", "6000000"), "1: 413")
+	id := uuid.New()
+	contains(tool("send", "-event-id", id), "1: 200")
+	contains(tool("send", "-event-id", id, "-amount", "7.00"), "1: 409")
+	contains(tool("send", "-fault", "keys=down", "-rotate"), "1: 503")
+	contains(tool("send", "-fault", "keys="), "1: 200")
+
+	samples := map[string]string{
+		"one-event": "200", "several-events": "200", "base64-body": "200", "conflict": "409", "not-json": "422",
+		"missing-event-id": "422", "no-events": "422", "wrong-method": "405", "empty": "400",
+	}
+	files, err := filepath.Glob(filepath.Join(f.opts.top, "events", "webhook", "*.json"))
+	if err != nil || len(files) != len(samples) {
+		t.Errorf("%d samples in events/webhook, want %d, %v", len(files), len(samples), err)
+	}
+	// The conflict is one with the first event.
+	invoke := func(name, want string) {
+		t.Helper()
+		said := tool("invoke", "-function", "webhook", "-event", filepath.Join(f.opts.top, "events", "webhook", name+".json"))
+		if !strings.HasPrefix(said, want+" ") {
+			t.Errorf("%s: %s, want %s", name, said, want)
+		}
+	}
+	invoke("one-event", samples["one-event"])
+	for name, want := range samples {
+		invoke(name, want)
+	}
+	contains(tool("invoke", "-function", "webhook", "-fresh", "-event", filepath.Join(f.opts.top, "events", "webhook", "one-event.json")), `"recorded":1`)
+	contains(tool("invoke", "-function", "redrive", "-event", filepath.Join(f.opts.top, "events", "redrive", "scheduled.json")), `"found"`)
+}
