@@ -1,0 +1,168 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"golang.org/x/sync/errgroup"
+
+	"payhook/shared/contract"
+)
+
+// InspectAPI is what of DynamoDB an [Inspector] needs: reading alone.
+type InspectAPI interface {
+	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
+}
+
+// Inspector looks at a ledger for a person. It guarantees that it writes
+// nothing, and never reads the bytes of an event. It is safe for concurrent
+// use.
+type Inspector struct {
+	client InspectAPI
+	table  *string
+}
+
+// NewInspector returns an inspector of the table of that name.
+func NewInspector(client InspectAPI, table string) *Inspector { return &Inspector{client, &table} }
+
+// Item is what the ledger knows of one event, but for the event itself. All its
+// times are UTC; those that do not apply are zero.
+type Item struct {
+	EventID    string // in lower case
+	DeliveryID string // of the delivery that brought it first
+	Digest     Digest
+	RecordedAt time.Time
+
+	// While it is pending.
+	Pending  bool
+	Due      time.Time // nobody but its holder publishes it before then
+	Attempts int       // how often redrive has leased it
+	Claimed  bool      // its bytes are a claim check
+
+	PublishedAt time.Time
+	ParkedAt    time.Time
+	// ExpiresAt is the end of the window; zero while it is pending. DynamoDB may
+	// take days more to delete the item.
+	ExpiresAt time.Time
+}
+
+// Find returns what the ledger knows of an event, as of this moment, and false
+// if that is nothing: it was never accepted, or its window is over. The error
+// is DynamoDB's.
+func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error) {
+	id := Key(eventID)
+	out, err := i.client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName:                i.table,
+		Key:                      keyOf(id),
+		ConsistentRead:           aws.Bool(true),
+		ProjectionExpression:     aws.String("#eventId, #deliveryId, #digest, #recordedAt, #shard, #due, #attempts, #claimed, #publishedAt, #parkedAt, #expiresAt"),
+		ExpressionAttributeNames: inspectNames,
+	})
+	if err != nil {
+		return Item{}, false, fmt.Errorf("ledger: find %s: %w", id, err)
+	}
+	if len(out.Item) == 0 {
+		return Item{}, false, nil
+	}
+	item := Item{
+		EventID:     id,
+		RecordedAt:  utc(out.Item, attrRecordedAt),
+		Due:         utc(out.Item, contract.LedgerPendingDue),
+		PublishedAt: utc(out.Item, attrPublishedAt),
+		ParkedAt:    utc(out.Item, attrParkedAt),
+	}
+	copy(item.Digest[:], bytesOf(out.Item, attrDigest))
+	_, item.Pending = out.Item[contract.LedgerPendingShard]
+	if s, ok := out.Item[attrDeliveryID].(*types.AttributeValueMemberS); ok {
+		item.DeliveryID = s.Value
+	}
+	if n, ok := out.Item[attrAttempts].(*types.AttributeValueMemberN); ok {
+		item.Attempts, _ = strconv.Atoi(n.Value)
+	}
+	if claimed, ok := out.Item[attrClaimed].(*types.AttributeValueMemberBOOL); ok {
+		item.Claimed = claimed.Value
+	}
+	if n, ok := out.Item[contract.LedgerTTL].(*types.AttributeValueMemberN); ok {
+		seconds, _ := strconv.ParseInt(n.Value, 10, 64)
+		item.ExpiresAt = time.Unix(seconds, 0).UTC()
+	}
+	return item, true, nil
+}
+
+// All names of attributes, since some are words of DynamoDB's.
+var inspectNames = map[string]string{
+	"#eventId": contract.LedgerKey, "#deliveryId": attrDeliveryID, "#digest": attrDigest, "#recordedAt": attrRecordedAt,
+	"#shard": contract.LedgerPendingShard, "#due": contract.LedgerPendingDue, "#attempts": attrAttempts, "#claimed": attrClaimed,
+	"#publishedAt": attrPublishedAt, "#parkedAt": attrParkedAt, "#expiresAt": contract.LedgerTTL,
+}
+
+func utc(item map[string]types.AttributeValue, name string) time.Time {
+	if at := millis(item, name); !at.IsZero() {
+		return at.UTC()
+	}
+	return time.Time{}
+}
+
+// Backlog returns everything that the index of pending items holds, due or not,
+// the longest due first. The index follows the table with a delay, so an item
+// may be missing, or no longer pending. It takes about 100 bytes of memory for
+// each. After every page of the index, seen is told how many there are so far;
+// never twice at once. The error is DynamoDB's.
+func (i *Inspector) Backlog(ctx context.Context, seen func(total int)) ([]Pending, error) {
+	var mu sync.Mutex
+	var all []Pending
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for shard := range Shards {
+		group.Go(func() error {
+			for after := Cursor(nil); ; {
+				page, next, err := i.page(ctx, shard, after)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				all = append(all, page...)
+				seen(len(all))
+				mu.Unlock()
+				if after = next; after == nil {
+					return nil
+				}
+			}
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b Pending) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID)) })
+	return all, nil
+}
+
+func (i *Inspector) page(ctx context.Context, shard int, after Cursor) ([]Pending, Cursor, error) {
+	out, err := i.client.Query(ctx, &dynamodb.QueryInput{
+		TableName:                 i.table,
+		IndexName:                 aws.String(contract.LedgerPendingIndex),
+		KeyConditionExpression:    aws.String("#shard = :shard"),
+		ExpressionAttributeNames:  map[string]string{"#shard": contract.LedgerPendingShard},
+		ExpressionAttributeValues: map[string]types.AttributeValue{":shard": number(int64(shard))},
+		ExclusiveStartKey:         after,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("ledger: pending in shard %d: %w", shard, err)
+	}
+	page := make([]Pending, 0, len(out.Items))
+	for _, item := range out.Items {
+		if id, ok := item[contract.LedgerKey].(*types.AttributeValueMemberS); ok {
+			page = append(page, Pending{id.Value, utc(item, contract.LedgerPendingDue)})
+		}
+	}
+	return page, out.LastEvaluatedKey, nil
+}

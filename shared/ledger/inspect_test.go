@@ -1,0 +1,168 @@
+package ledger_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"payhook/shared/ledger"
+	"payhook/shared/uuid"
+)
+
+func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
+	b := newBook(t)
+	inspector := ledger.NewInspector(b.db, "ledger")
+	find := func(id string, want ledger.Item) {
+		t.Helper()
+		got, ok, err := inspector.Find(t.Context(), id)
+		if err != nil || !ok {
+			t.Fatalf("%t, %v", ok, err)
+		}
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	e := b.entry(t, uuid.New(), "")
+	if _, ok, err := inspector.Find(t.Context(), e.EventID); ok || err != nil {
+		t.Fatalf("before it was recorded: %t, %v", ok, err)
+	}
+	b.record(t, e, ledger.Recorded)
+	want := ledger.Item{
+		EventID: e.EventID, DeliveryID: e.DeliveryID, Digest: e.Digest, RecordedAt: b.now,
+		Pending: true, Due: b.now.Add(time.Minute),
+	}
+	find(strings.ToUpper(e.EventID), want)
+
+	until := b.now.Add(3 * time.Minute)
+	if _, ok, err := b.Lease(t.Context(), ledger.Pending{EventID: e.EventID, Due: want.Due}, ledger.NewHolder(), until); !ok || err != nil {
+		t.Fatalf("%t, %v", ok, err)
+	}
+	want.Due, want.Attempts = until, 1
+	find(e.EventID, want)
+
+	b.now = b.now.Add(time.Second)
+	if err := b.MarkPublished(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	find(e.EventID, ledger.Item{
+		EventID: e.EventID, DeliveryID: e.DeliveryID, Digest: e.Digest, RecordedAt: e.RecordedAt,
+		PublishedAt: b.now, ExpiresAt: e.RecordedAt.Add(ledger.DefaultWindow),
+	})
+
+	claimed := b.entry(t, uuid.New(), "")
+	claimed.Claimed = true
+	b.record(t, claimed, ledger.Recorded)
+	find(claimed.EventID, ledger.Item{
+		EventID: claimed.EventID, DeliveryID: claimed.DeliveryID, Digest: claimed.Digest, RecordedAt: b.now,
+		Pending: true, Due: b.now.Add(time.Minute), Claimed: true,
+	})
+	if err := b.MarkParked(t.Context(), claimed); err != nil {
+		t.Fatal(err)
+	}
+	find(claimed.EventID, ledger.Item{
+		EventID: claimed.EventID, DeliveryID: claimed.DeliveryID, Digest: claimed.Digest, RecordedAt: b.now,
+		ParkedAt: b.now, ExpiresAt: b.now.Add(ledger.DefaultWindow),
+	})
+}
+
+// asked remembers what was asked of DynamoDB.
+type asked struct {
+	ledger.InspectAPI
+	got *dynamodb.GetItemInput
+}
+
+func (a *asked) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	a.got = in
+	return a.InspectAPI.GetItem(ctx, in, opts...)
+}
+
+func TestFindingAnEventAsksForEverythingButItsBytes(t *testing.T) {
+	b := newBook(t)
+	e := b.entry(t, uuid.New(), "")
+	b.record(t, e, ledger.Recorded)
+	spy := &asked{InspectAPI: b.db}
+	if _, _, err := ledger.NewInspector(spy, "ledger").Find(t.Context(), e.EventID); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for name := range strings.SplitSeq(aws.ToString(spy.got.ProjectionExpression), ", ") {
+		names = append(names, spy.got.ExpressionAttributeNames[name])
+	}
+	if slices.Contains(names, "event") || slices.Contains(names, "") || len(names) != len(spy.got.ExpressionAttributeNames) {
+		t.Errorf("asked for %q", names)
+	}
+	if !aws.ToBool(spy.got.ConsistentRead) {
+		t.Error("what was written a moment ago may be missing")
+	}
+}
+
+func TestTheBacklogIsAllThatIsPendingDueOrNot(t *testing.T) {
+	b := newBook(t)
+	inspector := ledger.NewInspector(b.db, "ledger")
+	var want []ledger.Pending
+	for i := range 300 {
+		e := b.entry(t, uuid.New(), "")
+		due := b.now.Add(time.Duration(i-150) * time.Second)
+		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), due); err != nil {
+			t.Fatal(err)
+		}
+		if i%3 == 0 {
+			if err := b.MarkPublished(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want = append(want, ledger.Pending{EventID: e.EventID, Due: due})
+	}
+	slices.SortFunc(want, func(x, y ledger.Pending) int {
+		return cmp.Or(x.Due.Compare(y.Due), cmp.Compare(x.EventID, y.EventID))
+	})
+	seen := 0
+	got, err := inspector.Backlog(t.Context(), func(total int) { seen = total })
+	if err != nil || seen != len(want) {
+		t.Errorf("%d seen, %v", seen, err)
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// pages is an index of which a query returns one item at a time.
+type pages struct{ ledger.InspectAPI }
+
+func (p pages) Query(ctx context.Context, in *dynamodb.QueryInput, opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	in.Limit = aws.Int32(1)
+	return p.InspectAPI.Query(ctx, in, opts...)
+}
+
+func TestTheBacklogIsReadToItsLastPage(t *testing.T) {
+	b := newBook(t)
+	for range 200 {
+		b.record(t, b.entry(t, uuid.New(), ""), ledger.Recorded)
+	}
+	got, err := ledger.NewInspector(pages{b.db}, "ledger").Backlog(t.Context(), func(int) {})
+	if err != nil || len(got) != 200 {
+		t.Errorf("%d, %v", len(got), err)
+	}
+}
+
+func TestALedgerThatCannotBeReadIsNoEmptyLedger(t *testing.T) {
+	b := newBook(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	inspector := ledger.NewInspector(b.db, "ledger")
+	if _, err := inspector.Backlog(ctx, func(int) {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("backlog: %v", err)
+	}
+	if _, _, err := inspector.Find(ctx, uuid.New()); !errors.Is(err, context.Canceled) {
+		t.Errorf("find: %v", err)
+	}
+}
