@@ -15,7 +15,8 @@ RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook/infra/local,$(shell go list
 flag = $(if $($(1)),-$(2) '$($(1))')
 switch = $(if $(filter-out 0 false no,$($(1))),-$(2))
 
-UP_FLAGS = $(call flag,BASE_URL,base-url) $(call flag,AUTH_URL,auth-url) $(call flag,SETTINGS,c)
+UP_FLAGS = $(call flag,BASE_URL,base-url) $(call flag,AUTH_URL,auth-url) $(call flag,SETTINGS,c) \
+	$(if $(TOKEN_MANAGER_ID),-c 'tokenManagerId=$(TOKEN_MANAGER_ID)')
 KEY_FLAGS = $(call flag,KEY,key) $(call flag,KEY_ID,key-id) $(call flag,SIGNATURE_HEADER,signature-header) \
 	$(call flag,TIMESTAMP_CARRIER,timestamp-carrier) $(call flag,KEY_ID_CARRIER,key-id-carrier) $(call flag,TIMESTAMP_FORMAT,timestamp-format)
 SEND_FLAGS = $(call flag,URL,url) $(call flag,METHOD,method) $(call flag,CONTENT_TYPE,content-type) $(call flag,FILE,file) \
@@ -36,8 +37,8 @@ run: $(LOCAL) ## deploy on this machine, send webhooks, show what came of them, 
 	@exec $(LOCAL) run $(call switch,ONCE,once) $(UP_FLAGS)
 
 .PHONY: up
-up: $(LOCAL) ## deploy on this machine and leave it running; .local/up.json says where (BASE_URL=, AUTH_URL=, SETTINGS="key=value ...")
-	@exec $(LOCAL) up $(UP_FLAGS)
+up: $(LOCAL) ## the same without the table, in the background; .local/up.json says where (BASE_URL=, AUTH_URL=, TOKEN_MANAGER_ID=, CLIENT_ID=, CLIENT_SECRET=, SETTINGS=)
+	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(LOCAL) up $(UP_FLAGS)
 
 .PHONY: down
 down: $(LOCAL) ## end what make up or make run has started

@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	once := flags.Bool("once", false, "run: end after the table")
 	flags.StringVar(&o.baseURL, "base-url", "", "up: base `URL` of a payment service that runs already, instead of the simulated one")
-	flags.StringVar(&o.authURL, "auth-url", "", "up: where its token endpoint is, if that is another `URL`")
+	flags.StringVar(&o.authURL, "auth-url", "", "up: `URL` of a token endpoint that runs already, instead of the simulated one; the client's\nid and secret are then read from CLIENT_ID and CLIENT_SECRET in the environment")
 	flags.Func("c", "`KEY=VALUE`, a setting other than its default, as of cdk deploy; may be repeated, or hold several, separated by spaces",
 		func(text string) error { return addSettings(o.settings, text) })
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
@@ -86,11 +86,9 @@ func run(ctx context.Context, args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q; settings are given with -c KEY=VALUE", flags.Arg(0))
 	}
-	if o.authURL == "" {
-		o.authURL = o.baseURL
-	}
-	if o.baseURL == "" && o.authURL != "" {
-		return errors.New("-auth-url needs -base-url")
+	if o.authURL != "" {
+		// Not by flags: every process of this machine can see those.
+		o.clientID, o.clientSecret = os.Getenv("CLIENT_ID"), os.Getenv("CLIENT_SECRET")
 	}
 	switch verb := args[0]; verb {
 	case "run":
@@ -151,8 +149,8 @@ func projectTop() (string, error) {
 
 // foreground is the verb run.
 func foreground(ctx context.Context, o options, once bool) error {
-	if o.baseURL != "" {
-		return errors.New("run signs with the simulated service's key; with a payment service of your own, use up")
+	if o.baseURL != "" || o.authURL != "" {
+		return errors.New("run is for the simulated payment service, whose keys it signs with; for one of your own, there is up")
 	}
 	o.progress = newProgress(os.Stdout)
 	s, err := start(ctx, o)

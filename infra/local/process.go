@@ -51,15 +51,29 @@ func (g *group) stop(grace time.Duration) {
 	awaitEnd(g.pid)
 }
 
-// awaitEnd waits until the group has no process any more. Ends that nobody
-// collects are not waited for.
+// awaitEnd waits until no process of the group runs any more. Those whose end
+// nobody has collected yet do not.
 func awaitEnd(pgid int) {
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
-		if errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) {
+		if errors.Is(syscall.Kill(-pgid, 0), syscall.ESRCH) || !runs(pgid) {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// runs reports whether a process of the group runs, as far as ps can tell.
+func runs(pgid int) bool {
+	listing, err := exec.Command("ps", "-A", "-o", "pgid=", "-o", "stat=").Output()
+	if err != nil {
+		return true
+	}
+	for line := range strings.Lines(string(listing)) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == strconv.Itoa(pgid) && fields[1][0] != 'Z' {
+			return true
+		}
+	}
+	return false
 }
 
 // runGroup runs a command to its end, or to ctx's, with everything that it

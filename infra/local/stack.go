@@ -15,6 +15,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook/infra/local/up"
 	"payhook/shared/contract"
@@ -33,9 +34,12 @@ type options struct {
 	top      string            // of the project
 	state    string            // the folder, of one's own, in which everything is written; below .local
 	settings map[string]string // by their keys; the defaults for those that are not there
-	// baseURL and authURL are those of a payment service that runs already; "" for
-	// the simulated one.
+	// baseURL and authURL are those of a payment service that runs already, for keys
+	// and for tokens; "" for the simulated one.
 	baseURL, authURL string
+	// clientID and clientSecret are for authURL; without them, the secret for them
+	// stays empty.
+	clientID, clientSecret string
 	// endpointFor gives the endpoint of the AWS APIs that the functions are told,
 	// from the emulator's; the emulator's own if nil.
 	endpointFor func(string) (string, error)
@@ -121,7 +125,7 @@ func schemeOf(settings map[string]string) (signature.Scheme, signature.Format, e
 
 func (s *stack) startService() error {
 	s.PaymentService = s.opts.baseURL
-	if s.opts.baseURL != "" {
+	if s.opts.baseURL != "" && s.opts.authURL != "" {
 		return nil
 	}
 	scheme, format, err := schemeOf(s.opts.settings)
@@ -130,7 +134,7 @@ func (s *stack) startService() error {
 	}
 	s.service, err = paymenttest.Start(paymenttest.Options{
 		Scheme: scheme, TimestampFormat: format, Method: s.setting(contract.HTTPMethod),
-		TokenManagerID: s.setting(contract.TokenManagerID),
+		TokenManagerID: s.tokenManagerID(),
 		FormEncoded:    s.setting(contract.CredentialEncoding) == "form",
 		KeysBearer:     s.setting(contract.KeysAuth) == "bearer",
 		Control:        true,
@@ -138,10 +142,23 @@ func (s *stack) startService() error {
 	if err != nil {
 		return err
 	}
-	s.PaymentService, s.Simulated = s.service.URL, true
-	s.opts.baseURL, s.opts.authURL = s.service.URL, s.service.URL
 	s.opts.progress.say("the simulated payment service is at %s", s.service.URL)
+	if s.opts.baseURL == "" {
+		s.opts.baseURL = s.service.URL
+		s.PaymentService, s.Simulated = s.service.URL, true
+	}
+	if s.opts.authURL == "" {
+		s.opts.authURL = s.service.URL
+		s.opts.clientID, s.opts.clientSecret = s.service.Client()
+	}
 	return nil
+}
+
+func (s *stack) tokenManagerID() string {
+	if id := s.setting(contract.TokenManagerID); id != "" {
+		return id
+	}
+	return contract.TokenManagerID.Example
 }
 
 // context is what is given to the CDK app.
@@ -153,9 +170,7 @@ func (s *stack) context() []string {
 	values[contract.Local.Key] = "true"
 	values[contract.BaseURL.Key] = s.opts.baseURL
 	values[contract.AuthURL.Key] = s.opts.authURL
-	if values[contract.TokenManagerID.Key] == "" {
-		values[contract.TokenManagerID.Key] = contract.TokenManagerID.Example
-	}
+	values[contract.TokenManagerID.Key] = s.tokenManagerID()
 	return contextFlags(values)
 }
 
@@ -238,7 +253,25 @@ func (s *stack) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.readOutputs(outputs, queues)
+	if err := s.readOutputs(outputs, queues); err != nil {
+		return err
+	}
+	return s.fillCredentials(ctx)
+}
+
+// fillCredentials does what the operator does after the first deployment.
+func (s *stack) fillCredentials(ctx context.Context) error {
+	if s.CredentialsSecret == "" || s.opts.clientID == "" {
+		return nil
+	}
+	value, err := json.Marshal(map[string]string{"client_id": s.opts.clientID, "client_secret": s.opts.clientSecret})
+	if err != nil {
+		return err
+	}
+	_, err = secretsmanager.NewFromConfig(s.aws).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
+		SecretId: &s.CredentialsSecret, SecretString: aws.String(string(value)),
+	})
+	return err
 }
 
 // cdk runs the CDK CLI in a folder, with that endpoint for AWS.
@@ -297,6 +330,7 @@ func (s *stack) readOutputs(outputs, consumer map[string]string) error {
 	s.WebhookURL = s.Endpoint + "/_aws/lambda-url/" + id + "/"
 	s.Bus = outputs["EventBusName"]
 	s.LedgerTable, s.KeysTable = outputs["LedgerTable"], outputs["KeysTable"]
+	s.TokenSecret, s.CredentialsSecret = outputs["TokenSecret"], outputs["CredentialsSecret"]
 	s.Functions = map[string]string{}
 	for _, name := range []string{"webhook", "redrive", "token"} {
 		if function := outputs[strings.ToUpper(name[:1])+name[1:]+"Function"]; function != "" {

@@ -36,7 +36,7 @@ var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)`)
 func checkTools() error {
 	var problems []error
 	if runtime.GOOS == "windows" {
-		problems = append(problems, errors.New("Windows is not supported; use WSL"))
+		problems = append(problems, errors.New("  this runs on Linux and macOS; on Windows, use WSL"))
 	}
 	for _, r := range requirements {
 		if err := r.check(); err != nil {

@@ -18,15 +18,18 @@ const Path = ".local/up.json"
 
 // File says where things are.
 type File struct {
-	WebhookURL  string            `json:"webhookUrl"` // plain HTTP clients of this machine can post to it
-	Endpoint    string            `json:"endpoint"`   // of the AWS APIs; AWS_ENDPOINT_URL
-	Region      string            `json:"region"`
-	Stack       string            `json:"stack"`
-	Bus         string            `json:"bus"`
-	LedgerTable string            `json:"ledgerTable"`
-	KeysTable   string            `json:"keysTable"`
-	Queues      map[string]string `json:"queues"`    // URL by the name of the rule
-	Functions   map[string]string `json:"functions"` // name in Lambda by the name of the folder
+	WebhookURL  string `json:"webhookUrl"` // plain HTTP clients of this machine can post to it
+	Endpoint    string `json:"endpoint"`   // of the AWS APIs; AWS_ENDPOINT_URL
+	Region      string `json:"region"`
+	Stack       string `json:"stack"`
+	Bus         string `json:"bus"`
+	LedgerTable string `json:"ledgerTable"`
+	KeysTable   string `json:"keysTable"`
+	TokenSecret string `json:"tokenSecret"` // the id of the secret with the access token
+	// CredentialsSecret is the id of the secret with the client id and secret.
+	CredentialsSecret string            `json:"credentialsSecret"`
+	Queues            map[string]string `json:"queues"`    // URL by the name of the rule
+	Functions         map[string]string `json:"functions"` // name in Lambda by the name of the folder
 	// PaymentService is its base URL, and Simulated says that it is the simulated
 	// one, which signs and sends on request.
 	PaymentService string `json:"paymentService"`
