@@ -12,7 +12,9 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/go-json-experiment/json"
 
+	"payhook/shared/contract"
 	"payhook/shared/intake"
+	"payhook/shared/keys"
 	"payhook/shared/payment"
 	"payhook/shared/telemetry"
 )
@@ -76,24 +78,27 @@ type answer struct {
 
 // The metrics of a webhook.
 var (
-	recorded        = telemetry.Metric{Name: "Recorded", Unit: telemetry.Count}        // events, new
-	duplicates      = telemetry.Metric{Name: "Duplicates", Unit: telemetry.Count}      // events, seen before
-	conflicts       = telemetry.Metric{Name: "Conflicts", Unit: telemetry.Count}       // events, seen before with other content
-	eventsTooLarge  = telemetry.Metric{Name: "EventsTooLarge", Unit: telemetry.Count}  // events, refused for their size
-	published       = telemetry.Metric{Name: "Published", Unit: telemetry.Count}       // events, on the bus
-	leftPending     = telemetry.Metric{Name: "LeftPending", Unit: telemetry.Count}     // events, left to redrive
-	parked          = telemetry.Metric{Name: "Parked", Unit: telemetry.Count}          // webhooks, kept aside
-	claimed         = telemetry.Metric{Name: "Claimed", Unit: telemetry.Count}         // events, new and sent by claim check
-	keyTableFailed  = telemetry.Metric{Name: "KeyTableFailed", Unit: telemetry.Count}  // lookups without the shared table
-	outOfBudget     = telemetry.Metric{Name: "KeyOutOfBudget", Unit: telemetry.Count}  // lookups that the budget stopped
-	accepted        = telemetry.Metric{Name: "Accepted", Unit: telemetry.Count}        // webhooks
-	rejected        = telemetry.Metric{Name: "Rejected", Unit: telemetry.Count}        // webhooks: 400, 405, 413
-	unauthenticated = telemetry.Metric{Name: "Unauthenticated", Unit: telemetry.Count} // webhooks: 401
-	invalid         = telemetry.Metric{Name: "Invalid", Unit: telemetry.Count}         // webhooks: 422
-	tooLarge        = telemetry.Metric{Name: "TooLarge", Unit: telemetry.Count}        // webhooks: 413
-	conflict        = telemetry.Metric{Name: "Conflict", Unit: telemetry.Count}        // webhooks: 409
-	unavailable     = telemetry.Metric{Name: "Unavailable", Unit: telemetry.Count}     // webhooks: 503
-	duration        = telemetry.Metric{Name: "Duration", Unit: telemetry.Milliseconds} // of a webhook
+	recorded        = telemetry.Metric{Name: "Recorded", Unit: telemetry.Count}                     // events, new
+	duplicates      = telemetry.Metric{Name: "Duplicates", Unit: telemetry.Count}                   // events, seen before
+	conflicts       = telemetry.Metric{Name: contract.ConflictsMetric, Unit: telemetry.Count}       // events, seen before with other content
+	eventsTooLarge  = telemetry.Metric{Name: "EventsTooLarge", Unit: telemetry.Count}               // events, refused for their size
+	published       = telemetry.Metric{Name: "Published", Unit: telemetry.Count}                    // events, on the bus
+	leftPending     = telemetry.Metric{Name: contract.LeftPendingMetric, Unit: telemetry.Count}     // events, left to redrive
+	parked          = telemetry.Metric{Name: contract.ParkedMetric, Unit: telemetry.Count}          // webhooks, kept aside
+	claimed         = telemetry.Metric{Name: "Claimed", Unit: telemetry.Count}                      // events, new and sent by claim check
+	keyTableFailed  = telemetry.Metric{Name: "KeyTableFailed", Unit: telemetry.Count}               // lookups without the shared table
+	outOfBudget     = telemetry.Metric{Name: contract.KeyOutOfBudgetMetric, Unit: telemetry.Count}  // lookups that the budget stopped
+	keyUnavailable  = telemetry.Metric{Name: contract.KeyUnavailableMetric, Unit: telemetry.Count}  // lookups that the service did not answer
+	keyStale        = telemetry.Metric{Name: contract.KeyStaleMetric, Unit: telemetry.Count}        // lookups served with a key that is due to be fetched again
+	notStored       = telemetry.Metric{Name: contract.NotStoredMetric, Unit: telemetry.Count}       // webhooks, authentic and nowhere whole
+	accepted        = telemetry.Metric{Name: "Accepted", Unit: telemetry.Count}                     // webhooks
+	rejected        = telemetry.Metric{Name: "Rejected", Unit: telemetry.Count}                     // webhooks: 400, 405, 413
+	unauthenticated = telemetry.Metric{Name: contract.UnauthenticatedMetric, Unit: telemetry.Count} // webhooks: 401
+	invalid         = telemetry.Metric{Name: "Invalid", Unit: telemetry.Count}                      // webhooks: 422
+	tooLarge        = telemetry.Metric{Name: "TooLarge", Unit: telemetry.Count}                     // webhooks: 413
+	conflict        = telemetry.Metric{Name: "Conflict", Unit: telemetry.Count}                     // webhooks: 409
+	unavailable     = telemetry.Metric{Name: "Unavailable", Unit: telemetry.Count}                  // webhooks: 503
+	duration        = telemetry.Metric{Name: "Duration", Unit: telemetry.Milliseconds}              // of a webhook
 )
 
 // taken is the body of the answer to a delivery that was taken.
@@ -259,6 +264,7 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 		slog.Float64("publish", telemetry.Milli(r.Steps.Publish)),
 		slog.Float64("mark", telemetry.Milli(r.Steps.Mark)),
 	))
+	unstored := r.Outcome == intake.LedgerUnavailable || r.Outcome == intake.OutOfTime || r.Outcome == intake.ParkingFailed
 	h.log.Outcome(ctx, level, "webhook", []telemetry.Value{
 		{Metric: kind, Value: 1},
 		{Metric: recorded, Value: float64(r.Recorded)},
@@ -271,6 +277,9 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 		{Metric: claimed, Value: float64(r.Claimed)},
 		{Metric: keyTableFailed, Value: count(r.Key.TableFailed)},
 		{Metric: outOfBudget, Value: count(r.Outcome == intake.KeyOutOfBudget)},
+		{Metric: keyUnavailable, Value: count(r.Outcome == intake.KeyUnavailable)},
+		{Metric: keyStale, Value: count(r.Key.Source == keys.Stale)},
+		{Metric: notStored, Value: count(unstored)},
 		{Metric: duration, Value: telemetry.Milli(took)},
 	}, attrs...)
 }

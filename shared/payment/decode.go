@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"payhook/shared/uuid"
@@ -45,13 +44,17 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 // PutEventsRequestEntry).
 const MaxEventNameLength = 128
 
+// MaxDepth is how deep an event may be nested: PutEvents processes nested JSON
+// of up to 1000 levels (AWS, PutEvents).
+const MaxDepth = 1000
+
 // DecodeDelivery decodes and checks the payload of a webhook. The bytes of the
 // events are parts of payload, which must not change while they are in use.
 // Every error wraps a [*FieldError]. It is safe for concurrent use.
 //
 // It refuses: what is not one JSON object with nothing behind it (RFC 8259);
 // names that occur twice in an object, at any depth; invalid UTF-8 and
-// unpaired surrogates; nesting deeper than 10,000; a name that differs from a
+// unpaired surrogates; an event that is nested deeper than [MaxDepth]; a name that differs from a
 // field of the interface only in case; a field of another JSON type than the
 // interface's, null included; a missing or empty deliveryId, events, eventId,
 // eventName or eventTimestamp; an id that is no UUID; an event name that is
@@ -76,23 +79,41 @@ func DecodeRawEvent(raw []byte) (RawEvent, error) {
 	return w.delivery.Events[0], nil
 }
 
+// maxPeeked bounds what PeekIDs returns.
+const maxPeeked = 1000
+
 // PeekIDs returns the ids in a payload that [DecodeDelivery] refuses, as far as
-// they can be read: for finding it again, and for nothing else.
+// they can be read, and of eventIds the first 1000: for finding it again, and
+// for nothing else.
 func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
-	var d struct {
-		DeliveryID string `json:"deliveryId"`
-		Events     []struct {
-			EventID string `json:"eventId"`
-		} `json:"events"`
-	}
-	// What was read before an error stays.
-	_ = json.Unmarshal(payload, &d, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if uuid.Valid(d.DeliveryID) {
-		deliveryID = d.DeliveryID
-	}
-	for _, e := range d.Events {
-		if uuid.Valid(e.EventID) {
-			eventIDs = append(eventIDs, e.EventID)
+	dec := jsontext.NewDecoder(bytes.NewBuffer(payload), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	inEvents := false
+	for len(eventIDs) < maxPeeked {
+		token, err := dec.ReadToken()
+		if err != nil {
+			break
+		}
+		depth := dec.StackDepth()
+		if kind, length := dec.StackIndex(depth); kind != '{' || length%2 == 0 || token.Kind() != '"' {
+			continue // not the name of a member
+		}
+		name := token.String()
+		if depth == 1 {
+			inEvents = name == "events"
+		}
+		wanted := depth == 1 && name == "deliveryId" || depth == 3 && inEvents && name == "eventId"
+		if !wanted || dec.PeekKind() != '"' {
+			continue
+		}
+		if token, err = dec.ReadToken(); err != nil {
+			break
+		}
+		switch id := token.String(); {
+		case !uuid.Valid(id):
+		case depth == 1:
+			deliveryID = id
+		default:
+			eventIDs = append(eventIDs, id)
 		}
 	}
 	return deliveryID, eventIDs
@@ -100,10 +121,10 @@ func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
 
 // schema is what the interface says of one value.
 type schema struct {
-	kind     jsontext.Kind         // of the value; 't' stands for true and false
-	members  []member              // of an object
-	elements *schema               // of an array
-	whole    func(*walker, []byte) // takes the bytes of an object that has been walked
+	kind     jsontext.Kind               // of the value; 't' stands for true and false
+	members  []member                    // of an object
+	elements *schema                     // of an array
+	whole    func(*walker, []byte) error // takes the bytes of an object that has been walked
 }
 
 type member struct {
@@ -289,7 +310,7 @@ func (w *walker) object(s *schema) error {
 		}
 	}
 	if s.whole != nil {
-		s.whole(w, w.payload[start:w.dec.InputOffset()])
+		return s.whole(w, w.payload[start:w.dec.InputOffset()])
 	}
 	return nil
 }
@@ -435,8 +456,36 @@ func (w *walker) eventTimestamp(text string) string {
 	return ""
 }
 
-func (w *walker) event(raw []byte) {
+func (w *walker) event(raw []byte) error {
+	if depthOf(raw) > MaxDepth {
+		return w.problem("is nested deeper than %d levels", MaxDepth)
+	}
 	w.current.Bytes = raw
 	w.delivery.Events = append(w.delivery.Events, w.current)
 	w.current = RawEvent{}
+	return nil
+}
+
+// depthOf returns how deep valid JSON is nested, if that may be too deep.
+func depthOf(raw []byte) (deepest int) {
+	if len(raw) < 2*MaxDepth {
+		return 0 // every level takes two bytes
+	}
+	depth := 0
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			for i++; raw[i] != '"'; i++ {
+				if raw[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			depth++
+			deepest = max(deepest, depth)
+		case '}', ']':
+			depth--
+		}
+	}
+	return deepest
 }

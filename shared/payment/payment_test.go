@@ -153,6 +153,8 @@ func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
 		{"invalid UTF-8 in what is not known", `"railReferenceId":{}`, "\"railReferenceId\":{\"a\":\"\xc0\x80\"}", "not well-formed"},
 		{"unpaired surrogate", "REQ-1", `REQ-\ud800`, "not well-formed"},
 		{"control character", "REQ-1", "REQ-\x01", "not well-formed"},
+		{"nested as deep as the bus takes", `"railReferenceId":{}`, `"railReferenceId":{"a":"[\"]","b":` + strings.Repeat("[", 996) + strings.Repeat("]", 996) + "}", ""},
+		{"nested deeper than the bus takes", `"railReferenceId":{}`, `"railReferenceId":{"a":` + strings.Repeat("[", 997) + strings.Repeat("]", 997) + "}", "events[0]: is nested deeper than 1000 levels"},
 		{"nested too deep", `"railReferenceId":{}`, `"railReferenceId":{"a":` + strings.Repeat("[", 10001) + strings.Repeat("]", 10001) + "}", "not well-formed"},
 	}
 	for _, test := range tests {
@@ -176,6 +178,30 @@ func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
 				t.Errorf("got %q, want %q", field.Error(), test.want)
 			}
 		})
+	}
+}
+
+func TestIDsAreReadFromWhatIsRefused(t *testing.T) {
+	const a, b = "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60", "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f61"
+	type ids struct {
+		Delivery string
+		Events   []string
+	}
+	for payload, want := range map[string]ids{
+		delivery: {"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d", []string{a}},
+		`{"events":[{"eventId":"` + a + `","x":{"eventId":"` + b + `"}},7,{"eventId":7},{"eventId":"x"},{"eventId":"` + b + `"}],"deliveryId":"` + a + `"}`: {a, []string{a, b}},
+		`{"deliveryId":"` + a + `","deliveryId":7,"other":[{"eventId":"` + b + `"}],"events":{"eventId":"` + b + `"}}`:                                      {a, nil},
+		`{"deliveryId":"` + a + `","events":[{"eventId":"` + b + `"},` + "\xff":                                                                             {a, []string{b}},
+		"hello": {}, "": {}, `["` + a + `"]`: {},
+	} {
+		d, e := payment.PeekIDs([]byte(payload))
+		if diff := cmp.Diff(want, ids{d, e}); diff != "" {
+			t.Errorf("%s: %s", payload, diff)
+		}
+	}
+	many := `{"events":[` + strings.Repeat(`{"eventId":"`+a+`"},`, 5000)
+	if _, e := payment.PeekIDs([]byte(many)); len(e) != 1000 {
+		t.Errorf("%d ids", len(e))
 	}
 }
 
