@@ -25,6 +25,8 @@ import (
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	smtypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
@@ -37,6 +39,7 @@ import (
 	"payhook/shared/paymenttest"
 	"payhook/shared/signature"
 	"payhook/shared/telemetry"
+	"payhook/shared/token"
 	"payhook/shared/uuid"
 )
 
@@ -96,7 +99,7 @@ func newEndpoint(t *testing.T, change map[string]string) *endpoint {
 	})
 	e.db.CreateTable("keys", contract.KeysKey)
 	e.broken = &brokenDynamoDB{DynamoDB: e.db}
-	e.handler = newHandler(settings(t, e.service.URL, change), e.broken, e.bus, e.buckets, telemetry.New(e.log, "webhook"))
+	e.handler = newHandler(settings(t, e.service.URL, change), clients{e.broken, e.bus, e.buckets, &http.Client{}}, telemetry.New(e.log, "webhook"))
 	return e
 }
 
@@ -578,6 +581,68 @@ func TestTheKeyServiceDownIsNotTheSendersFault(t *testing.T) {
 	}
 }
 
+// secrets are secrets in memory.
+type secrets map[string]string
+
+func (s secrets) GetSecretValue(_ context.Context, in *secretsmanager.GetSecretValueInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
+	text, ok := s[*in.SecretId]
+	if !ok {
+		return nil, &smtypes.ResourceNotFoundException{}
+	}
+	return &secretsmanager.GetSecretValueOutput{SecretString: &text}, nil
+}
+
+func (s secrets) PutSecretValue(_ context.Context, in *secretsmanager.PutSecretValueInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error) {
+	s[*in.SecretId] = *in.SecretString
+	return &secretsmanager.PutSecretValueOutput{}, nil
+}
+
+func TestAKeyServiceThatWantsTheTokenGetsIt(t *testing.T) {
+	service := paymenttest.NewServer(paymenttest.Options{KeysBearer: true})
+	defer service.Close()
+	id, secret := service.Client()
+	kept := secrets{"credentials": `{"client_id":"` + id + `","client_secret":"` + secret + `"}`}
+	s := settings(t, service.URL, map[string]string{
+		contract.KeysAuth.Env(): "bearer", contract.TokenSecretEnv: "token",
+	})
+	send := func() (events.LambdaFunctionURLResponse, string) {
+		db, log := awstest.NewDynamoDB(), &bytes.Buffer{}
+		db.CreateTable("ledger", contract.LedgerKey)
+		db.CreateTable("keys", contract.KeysKey)
+		h := newHandler(s, clients{db, &awstest.EventBridge{}, nil, keyService(s, kept)}, telemetry.New(log, "webhook"))
+		signed, err := service.Sender().Sign(t.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(paymenttest.Event())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := h.Handle(t.Context(), urlRequest(t, signed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, log.String()
+	}
+	if r, _ := send(); r.StatusCode != 503 {
+		t.Errorf("without a token: %d", r.StatusCode)
+	}
+	authURL, err := url.Parse(service.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := token.NewEndpoint(authURL, "manager-1", token.EndpointOptions{})
+	if _, err := token.NewRefresher(kept, "token", "credentials", endpoint, token.RefresherOptions{}).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r, log := send()
+	if r.StatusCode != 200 {
+		t.Errorf("with a token: %d %s", r.StatusCode, r.Body)
+	}
+	var stored struct {
+		AccessToken string `json:"access_token"`
+	}
+	if err := json.Unmarshal([]byte(kept["token"]), &stored); err != nil || stored.AccessToken == "" || strings.Contains(log, stored.AccessToken) {
+		t.Errorf("the token is in the log, or nowhere: %v", err)
+	}
+}
+
 func TestOutOfBudgetIsNotUnauthentic(t *testing.T) {
 	e := newEndpoint(t, map[string]string{contract.KeyMissBudget.Env(): "1"})
 	unknown := e.request(t, paymenttest.Webhook{Payload: []byte("{}")})
@@ -713,7 +778,7 @@ func FuzzFunctionURLEvent(f *testing.F) {
 	db.CreateTable("ledger", contract.LedgerKey)
 	db.CreateTable("keys", contract.KeysKey)
 	bus := &awstest.EventBridge{}
-	h := newHandler(settings(f, service.URL, nil), db, bus, nil, telemetry.New(io.Discard, "webhook"))
+	h := newHandler(settings(f, service.URL, nil), clients{db, bus, nil, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
 	signed, err := service.Sender().Sign(f.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: []byte("{}")})
 	if err != nil {
 		f.Fatal(err)
@@ -770,7 +835,7 @@ func BenchmarkWebhook(b *testing.B) {
 	defer service.Close()
 	db := awstest.NewDynamoDB()
 	db.CreateTable("keys", contract.KeysKey)
-	h := newHandler(settings(b, service.URL, nil), nothing{db}, nothing{}, nil, telemetry.New(io.Discard, "webhook"))
+	h := newHandler(settings(b, service.URL, nil), clients{nothing{db}, nothing{}, nil, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
 	payload := paymenttest.Delivery(paymenttest.Event())
 	signed, err := service.Sender().Sign(b.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: payload})
 	if err != nil {

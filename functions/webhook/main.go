@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook/shared/bus"
 	"payhook/shared/claimcheck"
@@ -26,6 +27,7 @@ import (
 	"payhook/shared/ledger"
 	"payhook/shared/parking"
 	"payhook/shared/telemetry"
+	"payhook/shared/token"
 )
 
 func main() {
@@ -46,8 +48,32 @@ func wire(ctx context.Context) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(settings, dynamodb.NewFromConfig(cfg), eventbridge.NewFromConfig(cfg, once), s3.NewFromConfig(cfg),
-		telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
+	return newHandler(settings, clients{
+		dynamoDB:    dynamodb.NewFromConfig(cfg),
+		eventBridge: eventbridge.NewFromConfig(cfg, once),
+		s3:          s3.NewFromConfig(cfg),
+		keyService:  keyService(settings, secretsmanager.NewFromConfig(cfg)),
+	}, telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
+}
+
+// clients are all that the function calls.
+type clients struct {
+	dynamoDB interface {
+		keys.API
+		ledger.API
+	}
+	eventBridge bus.API
+	s3          parking.API
+	keyService  *http.Client
+}
+
+// keyService returns the client that fetches keys: one that sends the access
+// token where the service wants it.
+func keyService(s contract.Webhook, secrets token.Getter) *http.Client {
+	if !s.KeysBearer {
+		return &http.Client{}
+	}
+	return token.NewClient(token.NewReader(secrets, s.TokenSecret, token.ReaderOptions{}), s.BaseURL)
 }
 
 // pool keeps as many connections as calls are under way at once: one that is
@@ -62,17 +88,11 @@ func pool() *awshttp.BuildableClient {
 // once leaves trying again to package bus, which repeats only what failed.
 func once(o *eventbridge.Options) { o.Retryer = aws.NopRetryer{} }
 
-// dynamoDB is what of DynamoDB the function needs.
-type dynamoDB interface {
-	keys.API
-	ledger.API
-}
-
 // newHandler wires everything but the clients.
-func newHandler(s contract.Webhook, db dynamoDB, events bus.API, buckets parking.API, log *telemetry.Log) *handler {
+func newHandler(s contract.Webhook, c clients, log *telemetry.Log) *handler {
 	cache := keys.New(
-		keys.NewOrigin(&http.Client{}, s.BaseURL, s.KeyTimeout),
-		keys.NewTable(db, s.KeysTable),
+		keys.NewOrigin(c.keyService, s.BaseURL, s.KeyTimeout),
+		keys.NewTable(c.dynamoDB, s.KeysTable),
 		keys.Options{
 			Exponents:  s.KeyExponents,
 			Freshness:  s.KeyFreshness,
@@ -83,14 +103,14 @@ func newHandler(s contract.Webhook, db dynamoDB, events bus.API, buckets parking
 	)
 	opts := intake.Options{Timeout: s.Timeout, Grace: s.RedriveGrace, ClaimBytes: s.ClaimCheckBytes}
 	if s.ClaimBucket != "" {
-		opts.Claims = claimcheck.NewStore(buckets, s.ClaimBucket)
+		opts.Claims = claimcheck.NewStore(c.s3, s.ClaimBucket)
 	}
 	if s.ParkingBucket != "" {
-		opts.Parking = parking.NewLot(buckets, s.ParkingBucket)
+		opts.Parking = parking.NewLot(c.s3, s.ParkingBucket)
 	}
 	receiver := intake.NewReceiver(s.Scheme, s.Window, cache,
-		ledger.New(db, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow}),
-		bus.New(events, s.EventBusName, s.EventSource, bus.Options{MaxBytes: s.MaxEntryBytes}),
+		ledger.New(c.dynamoDB, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow}),
+		bus.New(c.eventBridge, s.EventBusName, s.EventSource, bus.Options{MaxBytes: s.MaxEntryBytes}),
 		opts,
 	)
 	return &handler{

@@ -121,7 +121,7 @@ func TestADeliveryIsThreeRoundTripsDeepOnConnectionsThatAreKept(t *testing.T) {
 	}
 	keys := awstest.NewDynamoDB()
 	keys.CreateTable("keys", contract.KeysKey)
-	h := newHandler(settings(t, service.URL, nil), keysInMemory{dynamodb.NewFromConfig(cfg), keys}, eventbridge.NewFromConfig(cfg, once), nil, telemetry.New(io.Discard, "webhook"))
+	h := newHandler(settings(t, service.URL, nil), clients{keysInMemory{dynamodb.NewFromConfig(cfg), keys}, eventbridge.NewFromConfig(cfg, once), nil, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
 	for range 3 {
 		signed, err := service.Sender().Sign(t.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(paymenttest.Events(events)...)})
 		if err != nil {
