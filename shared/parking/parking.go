@@ -117,7 +117,10 @@ func (l *Lot) Park(ctx context.Context, p Parked) (string, error) {
 	if err := g.Wait(); err != nil {
 		return "", err
 	}
-	return name, l.put(ctx, "parked/"+name, text)
+	if err := l.put(ctx, "parked/"+name, text); err != nil {
+		return "", err
+	}
+	return name, nil
 }
 
 func flat(name string) string   { return strings.ReplaceAll(name, "/", "-") }

@@ -112,8 +112,8 @@ func TestWhatCannotBeFoundLaterIsNotParked(t *testing.T) {
 			}
 			return nil
 		}
-		if _, err := lot.Park(t.Context(), parked(noon, uuid.New())); !errors.Is(err, down) {
-			t.Errorf("%s: got %v", prefix, err)
+		if name, err := lot.Park(t.Context(), parked(noon, uuid.New())); !errors.Is(err, down) || name != "" {
+			t.Errorf("%s: got %q, %v", prefix, name, err)
 		}
 		for key := range bucket.Objects("parking") {
 			if strings.HasPrefix(key, "parked/") {
