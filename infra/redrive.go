@@ -12,7 +12,7 @@ import (
 
 // newRedrive makes the function that publishes, every minute, what the webhook
 // function recorded and could not publish.
-func newRedrive(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger awsdynamodb.TableV2, bus awsevents.EventBus) function {
+func newRedrive(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger awsdynamodb.TableV2, bus awsevents.EventBus) scheduled {
 	scope = constructs.NewConstruct(scope, jsii.String("Redrive"))
 	f := newFunction(scope, settings, functionOptions{
 		description: "Publishes the events that are recorded and not published yet",
@@ -25,6 +25,5 @@ func newRedrive(scope constructs.Construct, settings contract.Deployment, code a
 	f.allow([]string{"dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+contract.LedgerPendingIndex))
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
-	runEveryMinute(scope, f)
-	return f
+	return runEveryMinute(scope, f)
 }

@@ -10,11 +10,33 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
+// scheduled is a function that runs every minute.
+type scheduled struct {
+	function
+	// failures holds a message for each run that could not be started.
+	failures awssqs.Queue
+}
+
 // runEveryMinute makes a schedule that invokes the function once a minute, with
-// a role that may do that and nothing else. A run that could not be started
-// within a minute is left to the next one; a message in the schedule's
-// dead-letter queue, kept for 14 days, says why.
-func runEveryMinute(scope constructs.Construct, f function) {
+// a role that may do that and nothing else.
+//
+// A run holds no data of its own, so that none is lost with it: what it leaves
+// undone the next one does. Still none fails unseen:
+//
+//   - EventBridge Scheduler can't hand a run over to Lambda, within a minute: a
+//     message in the dead-letter queue, kept for 14 days, says why, and the alarm
+//     on that queue rings;
+//   - Lambda took it and can't start it, for want of concurrency: it is dropped
+//     after a minute and counts as a throttle, which is an alarm's metric;
+//   - Lambda started it and it failed, died or ran into its timeout: it counts as
+//     an error, which is an alarm's metric as well.
+//
+// In the last two cases Lambda writes no message anywhere. A queue for them
+// (OnFailure) would say no more than the metric does, and would keep the alarm
+// ringing for 14 days after a run that was made good a minute later. And whatever
+// the reason, a function that has not run for minutes is missed by the alarm on
+// a figure that every run writes.
+func runEveryMinute(scope constructs.Construct, f function) scheduled {
 	failed := awssqs.NewQueue(scope, jsii.String("ScheduleFailures"), &awssqs.QueueProps{
 		Encryption:      awssqs.QueueEncryption_SQS_MANAGED,
 		EnforceSSL:      jsii.Bool(true),
@@ -52,4 +74,5 @@ func runEveryMinute(scope constructs.Construct, f function) {
 		RetryAttempts: jsii.Number(0),
 		MaxEventAge:   awscdk.Duration_Minutes(jsii.Number(1)),
 	})
+	return scheduled{f, failed}
 }

@@ -22,6 +22,7 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	token := newToken(stack, settings, code("token"))
 	webhook := newWebhook(stack, settings, code("webhook"), ledger, keys, bus, token)
 	redrive := newRedrive(stack, settings, code("redrive"), ledger, bus)
+	alarmTopic := newAlarms(stack, settings, webhook, redrive, token)
 
 	output(stack, "WebhookUrl", "where webhooks are sent", webhook.url.Url())
 	output(stack, "EventBusName", "the bus on which the events arrive", bus.EventBusName())
@@ -33,6 +34,7 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	output(stack, "TokenFunction", "keeps the access token fresh", token.FunctionName())
 	output(stack, "TokenSecret", "holds the access token", token.secret.Ref())
 	output(stack, "CredentialsSecret", "to be filled with the client id and secret", token.credentials.Ref())
+	output(stack, "AlarmTopic", "tells its subscribers of every alarm", alarmTopic.TopicArn())
 	newSubscriptionSheet(stack, settings, webhook.url.Url())
 
 	if settings.Webhook.Window == nil {

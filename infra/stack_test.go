@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -14,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook/shared/contract"
-	"payhook/shared/telemetry"
 )
 
 // functions are the names of the functions in the template by their folder.
@@ -415,6 +412,7 @@ func TestTheOutputsNameWhatTheStackMade(t *testing.T) {
 		"TokenFunction":     "Token/Function",
 		"TokenSecret":       "Token/Secret",
 		"CredentialsSecret": "Token/Credentials",
+		"AlarmTopic":        "Alarms/Topic",
 	}
 	got := map[string]string{}
 	for name, output := range tm.Outputs {
@@ -456,57 +454,5 @@ func TestNothingNeedsACustomResource(t *testing.T) {
 		if strings.HasPrefix(r.Type, "Custom::") || r.Type == "AWS::CloudFormation::CustomResource" {
 			t.Errorf("%s is a %s", name, r.Type)
 		}
-	}
-}
-
-func TestTheAlarmsWatchTheStoredToken(t *testing.T) {
-	tm := payhook(t, map[string]any{"tokenRefreshPercent": "50"})
-	life := tm.get(t, "Token/LifeAlarm", "AWS::CloudWatch::Alarm").Properties
-	for name, want := range map[string]any{
-		"MetricName": contract.TokenRemainingPercentMetric, "Threshold": 25.0,
-		"ComparisonOperator": "LessThanThreshold", "Statistic": "Minimum", "Period": 60.0,
-		// A function that does not run at all alarms, too.
-		"TreatMissingData": "breaching",
-	} {
-		if life[name] != want {
-			t.Errorf("LifeAlarm: %s is %v, want %v", name, life[name], want)
-		}
-	}
-	failure := tm.get(t, "Token/FailureAlarm", "AWS::CloudWatch::Alarm").Properties
-	for name, want := range map[string]any{
-		"MetricName": contract.TokenFailedMetric, "Threshold": 1.0, "EvaluationPeriods": 3.0,
-		"ComparisonOperator": "GreaterThanOrEqualToThreshold", "Statistic": "Sum", "Period": 60.0,
-	} {
-		if failure[name] != want {
-			t.Errorf("FailureAlarm: %s is %v, want %v", name, failure[name], want)
-		}
-	}
-}
-
-func TestTheAlarmsWatchWhatTheFunctionsWrite(t *testing.T) {
-	var line bytes.Buffer
-	telemetry.New(&line, "token-1").Outcome(context.Background(), slog.LevelInfo, "token",
-		[]telemetry.Value{{Metric: telemetry.Metric{Name: contract.TokenFailedMetric, Unit: telemetry.Count}, Value: 1}})
-	var written map[string]any
-	if err := json.Unmarshal(line.Bytes(), &written); err != nil {
-		t.Fatal(err)
-	}
-	metrics := at(written, "_aws", "CloudWatchMetrics", 0)
-	dimension, _ := at(metrics, "Dimensions", 0, 0).(string)
-
-	tm := payhook(t, nil)
-	for name, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
-		if got := alarm.Properties["Namespace"]; got != at(metrics, "Namespace") {
-			t.Errorf("%s watches namespace %v, written is %v", name, got, at(metrics, "Namespace"))
-		}
-		if got := at(alarm.Properties, "Dimensions", 0, "Name"); got != dimension || at(alarm.Properties, "Dimensions", 1) != nil {
-			t.Errorf("%s watches dimension %v, written is %s", name, got, dimension)
-		}
-		if got := tm.render(at(alarm.Properties, "Dimensions", 0, "Value")); got != functions["token"] {
-			t.Errorf("%s watches %s", name, got)
-		}
-	}
-	if written[dimension] != "token-1" {
-		t.Errorf("the dimension is %v", written[dimension])
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssecretsmanager"
 	"github.com/aws/constructs-go/constructs/v10"
@@ -12,7 +11,7 @@ import (
 )
 
 type token struct {
-	function
+	scheduled
 	secret      awssecretsmanager.CfnSecret // with the access token
 	credentials awssecretsmanager.CfnSecret // with the client id and secret
 }
@@ -41,27 +40,7 @@ func newToken(scope constructs.Construct, settings contract.Deployment, code aws
 	})
 	f.allow([]string{"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"}, secret.Ref())
 	f.allow([]string{"secretsmanager:GetSecretValue"}, credentials.Ref())
-	runEveryMinute(scope, f)
-
-	// A minute without a figure counts as one too low: a function that does not
-	// run lets the token expire as surely as one that fails. A single such minute
-	// is none, for runs are not sharp to the second.
-	alarm(scope, f, "LifeAlarm", "The access token was not refreshed in time: see the token function's log for why. "+
-		"What calls the payment service fails once it has expired.",
-		contract.TokenRemainingPercentMetric, awscloudwatch.Stats_MINIMUM(), &awscloudwatch.AlarmProps{
-			ComparisonOperator: awscloudwatch.ComparisonOperator_LESS_THAN_THRESHOLD,
-			Threshold:          jsii.Number(settings.Token.AlarmPercent()),
-			EvaluationPeriods:  jsii.Number(3),
-			TreatMissingData:   awscloudwatch.TreatMissingData_BREACHING,
-		})
-	alarm(scope, f, "FailureAlarm", "The access token could not be refreshed three times in a row: see the token function's log for why.",
-		contract.TokenFailedMetric, awscloudwatch.Stats_SUM(), &awscloudwatch.AlarmProps{
-			ComparisonOperator: awscloudwatch.ComparisonOperator_GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-			Threshold:          jsii.Number(1),
-			EvaluationPeriods:  jsii.Number(3),
-			TreatMissingData:   awscloudwatch.TreatMissingData_NOT_BREACHING,
-		})
-	return token{f, secret, credentials}
+	return token{runEveryMinute(scope, f), secret, credentials}
 }
 
 // newSecret makes a secret without a value. The L2 construct would put a

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"payhook/shared/contract"
 	"payhook/shared/intake"
 	"payhook/shared/ledger"
 	"payhook/shared/parking"
@@ -30,12 +31,12 @@ type event struct {
 
 // The metrics of a run.
 var (
-	found     = telemetry.Metric{Name: "RedriveFound", Unit: telemetry.Count}     // items due
-	published = telemetry.Metric{Name: "RedrivePublished", Unit: telemetry.Count} // items now on the bus
-	failed    = telemetry.Metric{Name: "RedriveFailed", Unit: telemetry.Count}    // items not known to be on the bus
-	parked    = telemetry.Metric{Name: "RedriveParked", Unit: telemetry.Count}    // items that failed too often
-	left      = telemetry.Metric{Name: "RedriveLeft", Unit: telemetry.Count}      // 1: the time was up before the work was done
-	oldest    = telemetry.Metric{Name: "OldestPending", Unit: telemetry.Seconds}  // how long the longest pending item had been due
+	found     = telemetry.Metric{Name: "RedriveFound", Unit: telemetry.Count}                 // items due
+	published = telemetry.Metric{Name: "RedrivePublished", Unit: telemetry.Count}             // items now on the bus
+	failed    = telemetry.Metric{Name: contract.RedriveFailedMetric, Unit: telemetry.Count}   // items not known to be on the bus
+	parked    = telemetry.Metric{Name: contract.RedriveParkedMetric, Unit: telemetry.Count}   // items that failed too often
+	left      = telemetry.Metric{Name: "RedriveLeft", Unit: telemetry.Count}                  // 1: the time was up before the work was done
+	oldest    = telemetry.Metric{Name: contract.OldestPendingMetric, Unit: telemetry.Seconds} // how long the longest pending item had been due
 )
 
 // report is what an invocation returns.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/mail"
 	"net/netip"
 	"net/url"
 	"regexp"
@@ -109,6 +110,10 @@ var (
 		Meaning: "reserved concurrency of the webhook function; none when left out"}
 	LogRetentionDays = &Setting{Key: "logRetentionDays", Default: "90", Example: "365",
 		Meaning: "how long logs are kept, in days that CloudWatch Logs knows"}
+	AlarmEmail = &Setting{Key: "alarmEmail", Example: "payments-oncall@example.com",
+		Meaning: "an e-mail address that is told of every alarm, once it has confirmed what AWS sends it; the topic in the output AlarmTopic takes other subscribers"}
+	AlarmUnauthenticated = &Setting{Key: "alarmUnauthenticated", Default: "10", Example: "100",
+		Meaning: "how many webhooks answered 401 within 15 minutes are an alarm: more than strangers cause, and no more than the service sends in that time"}
 	StackName = &Setting{Key: "stackName", Default: "Payhook", Example: "PayhookStaging",
 		Meaning: "the name of the CloudFormation stack"}
 	Local = &Setting{Key: "local", Default: "false", Example: "true",
@@ -125,7 +130,7 @@ func All() []*Setting {
 		Scopes, CredentialEncoding, TokenRefreshPercent, TokenEndpointTimeout, TokenTimeout,
 		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts,
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
-		LogRetentionDays, StackName, Local,
+		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, StackName, Local,
 	}
 }
 
@@ -234,11 +239,15 @@ type Deployment struct {
 	Webhook        Webhook
 	RedriveTimeout time.Duration
 	Token          Token
-	Memory         int // MiB
-	Concurrency    int // 0: not reserved
-	LogRetention   int // days
-	StackName      string
-	Local          bool
+	Memory         int    // MiB
+	Concurrency    int    // 0: not reserved
+	LogRetention   int    // days
+	AlarmEmail     string // "": nobody is subscribed
+	// AlarmUnauthenticated is how many webhooks answered 401 within 15 minutes are
+	// an alarm.
+	AlarmUnauthenticated int
+	StackName            string
+	Local                bool
 
 	values map[string]string
 }
@@ -264,14 +273,16 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		values[s.Key] = r.text(s)
 	}
 	d := Deployment{
-		Token:          r.token(),
-		Webhook:        r.webhook(),
-		RedriveTimeout: r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
-		Memory:         r.integer(WebhookMemory, 128, 10240),
-		LogRetention:   r.oneOf(LogRetentionDays, logRetentionDays),
-		StackName:      r.matching(StackName, stackName, "letters, digits and hyphens, starting with a letter, at most 100"),
-		Local:          r.boolean(Local),
-		values:         values,
+		Token:                r.token(),
+		Webhook:              r.webhook(),
+		RedriveTimeout:       r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
+		Memory:               r.integer(WebhookMemory, 128, 10240),
+		LogRetention:         r.oneOf(LogRetentionDays, logRetentionDays),
+		AlarmEmail:           r.email(AlarmEmail),
+		AlarmUnauthenticated: r.integer(AlarmUnauthenticated, 1, 1000000),
+		StackName:            r.matching(StackName, stackName, "letters, digits and hyphens, starting with a letter, at most 100"),
+		Local:                r.boolean(Local),
+		values:               values,
 	}
 	if values[WebhookConcurrency.Key] != "" {
 		d.Concurrency = r.integer(WebhookConcurrency, 1, 100000)
@@ -422,6 +433,19 @@ func (r *reader) oneOf(s *Setting, allowed []int) int {
 		r.wrong(s, fmt.Sprintf("must be one of %s", strings.Trim(fmt.Sprint(allowed), "[]")))
 	}
 	return n
+}
+
+// email reads a bare address: no name, no brackets, a domain with a dot.
+func (r *reader) email(s *Setting) string {
+	v := r.text(s)
+	if v == "" {
+		return ""
+	}
+	address, err := mail.ParseAddress(v)
+	if err != nil || address.Address != v || !strings.Contains(v[strings.LastIndex(v, "@"):], ".") {
+		r.wrong(s, "must be an e-mail address")
+	}
+	return v
 }
 
 func (r *reader) boolean(s *Setting) bool {

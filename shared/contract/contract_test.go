@@ -70,7 +70,7 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 		"keyExponents": "4", "keyFreshness": "1", "keyMaxAge": "x", "unknownKeyTtl": "0s", "keyMissBudget": "0", "keyTimeout": "1h",
 		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b", "maxEntryBytes": "10", "claimCheckBytes": "1", "redriveAttempts": "0",
 		"webhookTimeout": "1500ms", "redriveTimeout": "1h", "redriveGrace": "0s", "webhookMemory": "64", "webhookConcurrency": "0",
-		"logRetentionDays": "2", "stackName": "1", "local": "yes", "baseURL": "a key that does not exist",
+		"logRetentionDays": "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0", "stackName": "1", "local": "yes", "baseURL": "a key that does not exist",
 	}
 	_, err := deployment(wrong)
 	if err == nil {
@@ -94,6 +94,18 @@ func TestURLs(t *testing.T) {
 	} {
 		if _, err := deployment(map[string]string{"baseUrl": url}); (err == nil) != ok {
 			t.Errorf("%q: %v", url, err)
+		}
+	}
+}
+
+func TestAnAlarmGoesToAnAddressOrToNobody(t *testing.T) {
+	for address, ok := range map[string]bool{
+		"": true, "ops@payments.example": true, "payments+alarms@mail.payments.example": true,
+		"ops": false, "ops@localhost": false, "ops@payments.example, cto@payments.example": false, "<ops@payments.example>": false, " ops@payments.example": false,
+	} {
+		d, err := deployment(map[string]string{"alarmEmail": address})
+		if (err == nil) != ok || err == nil && d.AlarmEmail != address {
+			t.Errorf("%q: %q, %v", address, d.AlarmEmail, err)
 		}
 	}
 }

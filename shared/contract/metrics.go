@@ -6,3 +6,47 @@ const (
 	MetricNamespace = "Payhook"
 	MetricDimension = "FunctionName"
 )
+
+// The metrics that alarms watch; the functions write more. A count is written
+// for every webhook or run, 0 included, where nothing else is said. Those of the
+// token function stand with its settings.
+
+// The metrics of the webhook function.
+const (
+	// Webhooks answered 401: no proof, or one that does not verify. Written only
+	// where there is one.
+	UnauthenticatedMetric = "Unauthenticated"
+	// Webhooks answered 503 because the key was in no cache and the service's key
+	// endpoint did not answer. Nothing is known of whether they are authentic.
+	KeyUnavailableMetric = "KeyUnavailable"
+	// Webhooks answered 503 because the key was in no cache and the fleet had
+	// asked the service for as many keys as it may in a minute (KeyMissBudget).
+	KeyOutOfBudgetMetric = "KeyOutOfBudget"
+	// Webhooks that were checked with a key older than KeyFreshness, since the
+	// service's key endpoint did not answer when it was to be fetched again. Such a
+	// key serves until KeyMaxAge.
+	KeyStaleMetric = "KeyStale"
+	// Webhooks that were authentic and answered 503: an event could not be
+	// recorded, or what can't be taken could not be parked.
+	NotStoredMetric = "NotStored"
+	// Webhooks that were authentic and are kept aside, since they can't be used.
+	ParkedMetric = "Parked"
+	// Events whose eventId was seen before with other content.
+	ConflictsMetric = "Conflicts"
+	// Events that are recorded and were not on the bus when the webhook was
+	// answered: redrive publishes them.
+	LeftPendingMetric = "LeftPending"
+)
+
+// The metrics of the redrive function. Every run writes them, unless it dies.
+const (
+	// Seconds for which the item that has waited longest had been due at the start
+	// of the run; 0 if nothing was due. An item is due when nobody else can be
+	// working on it, and again after each try that failed: this tells whether
+	// redrive keeps up, and RedriveFailed whether it gets anything published.
+	OldestPendingMetric = "OldestPending"
+	// Events that the run could not get published: a later run tries again.
+	RedriveFailedMetric = "RedriveFailed"
+	// Events that failed RedriveAttempts times and are kept aside.
+	RedriveParkedMetric = "RedriveParked"
+)

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+// alarm tells a person of something that the code can't mend. It watches one
+// plain metric: what each means is then plain as well, and so is why it rings.
+type alarm struct {
+	name  string // behind the stack's name
+	means string
+	step  string // the first one to take
+	metric
+	statistic string
+	minutes   int // of one period
+	// threshold is what rings when it is reached, or fallen under if under is set.
+	threshold int
+	under     bool
+	// times is in how many of the last among periods the threshold is reached; 1
+	// and times stand for 0.
+	times, among int
+	// missed: a period without data counts like one that reaches the threshold.
+	// Without it such a period counts for nothing.
+	missed bool
+	// ends: that it no longer rings is told, too. Left out where the matter is not
+	// settled by nothing more of it happening.
+	ends bool
+}
+
+// metric is where CloudWatch has a figure.
+type metric struct {
+	namespace, name  string
+	dimension, value *string
+}
+
+// written is a metric that the function writes itself.
+func (f function) written(name string) metric {
+	return metric{contract.MetricNamespace, name, jsii.String(contract.MetricDimension), f.FunctionName()}
+}
+
+// counted is a metric that Lambda writes of the function.
+func (f function) counted(name string) metric {
+	return metric{"AWS/Lambda", name, jsii.String("FunctionName"), f.FunctionName()}
+}
+
+// inQueue is how many messages wait in the queue.
+func inQueue(queue awssqs.Queue) metric {
+	return metric{"AWS/SQS", "ApproximateNumberOfMessagesVisible", jsii.String("QueueName"), queue.QueueName()}
+}
+
+const (
+	sum     = "Sum"
+	maximum = "Maximum"
+	minimum = "Minimum"
+)
+
+// newAlarms makes every alarm, and the topic that tells of them.
+//
+// What is lost or held up without a person rings at the first of it. What the
+// next run, or the next try, makes good rings when it goes on. A count that is
+// missing is none, since functions write counts when they run; but where a
+// function that does not run would do harm, missing figures ring.
+func newAlarms(stack awscdk.Stack, settings contract.Deployment, webhook webhook, redrive scheduled, token token) awssns.Topic {
+	scope := constructs.NewConstruct(stack, jsii.String("Alarms"))
+	topic := newAlarmTopic(scope, settings)
+	for _, a := range alarms(settings, webhook, redrive, token) {
+		a.make(scope, settings, topic)
+	}
+	return topic
+}
+
+func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, token token) []alarm {
+	all := []alarm{
+		// Webhooks that are not taken.
+		{name: "not-stored", metric: webhook.written(contract.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1, ends: true,
+			means: "Authentic webhooks were answered 503, as ledger or parking could not be written. Unless the service sends them again, their events are lost.",
+			step:  "Look up cause in the webhook function's log (status 503); once it is mended, have the service's operator send again what has no later line with its deliveryId."},
+		{name: "parked", metric: webhook.written(contract.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
+			means: "Authentic webhooks could not be used and are kept aside whole.",
+			step:  "Read reason and cause (`operator parked list`, `operator parked show`); mend that, or ask the service's operator, and let it go on (`operator parked replay`)."},
+		{name: "conflicts", metric: webhook.written(contract.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
+			means: "An eventId came again with other content: of two payments that claim to be one, only the first was published.",
+			step:  "Compare the parked delivery (`operator parked show`) with what became of the first (`operator event`), and ask the service's operator which is right before anything is paid or booked."},
+		// A proportion would ring for a single stranger at night, and would not for a
+		// service that sends little: a count in a time does neither.
+		{name: "unauthenticated", metric: webhook.written(contract.UnauthenticatedMetric), statistic: sum, minutes: 15, threshold: settings.AlarmUnauthenticated,
+			means: "Webhooks were refused with 401 more often than strangers explain: a setting is not what the service does, a key changed, or somebody forges.",
+			step:  "Count outcome in the webhook function's log. All of one kind, and hardly any accepted: check the settings of that part of the proof with the service's operator. Beside accepted ones: somebody tries, in vain."},
+		{name: "key-unavailable", metric: webhook.written(contract.KeyUnavailableMetric), statistic: sum, minutes: 5, threshold: 1, ends: true,
+			means: "Webhooks were answered 503, as their key is in no cache and the service did not answer for it. Unless it sends them again, they are lost.",
+			step:  "Fetch {baseUrl}/v1/keys/{keyId} for a keyId in the webhook function's log; if that fails, call the service's operator; if it works, compare keysAuth and keyTimeout."},
+		{name: "key-stale", metric: webhook.written(contract.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1, times: 3, among: 12, ends: true,
+			means: "The service does not answer for its keys, and cached ones stand in. Webhooks are refused once these reach keyMaxAge, or if the key changes.",
+			step:  "As for key-unavailable, with keyMaxAge less keyFreshness at most to do it in."},
+		{name: "key-budget", metric: webhook.written(contract.KeyOutOfBudgetMetric), statistic: sum, minutes: 5, threshold: 1,
+			means: "More key ids that are in no cache came than may be asked for in a minute: a flood of made-up ones, or a budget that is too small.",
+			step:  "Look at keyId in the webhook function's log. Many different ones: limit who can reach the URL, known keys go on working. The service's own: raise keyMissBudget."},
+
+		// Events that are taken and don't reach the bus.
+		{name: "left-pending", metric: webhook.written(contract.LeftPendingMetric), statistic: sum, minutes: 5, threshold: 1, times: 3, among: 3, ends: true,
+			means: "For 15 minutes the webhook function has not got every event on the bus itself. They are stored, and redrive publishes them minutes late.",
+			step:  "See whether EventBridge in this region has an outage or throttles PutEvents; ask AWS for a higher quota if it does."},
+		{name: "redrive-failed", metric: redrive.written(contract.RedriveFailedMetric), statistic: sum, minutes: 5, threshold: 1, times: 2, among: 3, ends: true,
+			means: "Redrive can't get events published. They are stored and tried again, with growing pauses, redriveAttempts times before they are parked.",
+			step:  "See what fails (`operator pending`), and whether the bus exists and EventBridge in this region works."},
+		{name: "redrive-parked", metric: redrive.written(contract.RedriveParkedMetric), statistic: sum, minutes: 5, threshold: 1,
+			means: "Events could not be published after redriveAttempts tries and are kept aside: they were accepted and reach nobody until they are replayed.",
+			step:  "List them (`operator parked list`, reason unpublishable); mend what keeps EventBridge from taking them, and let them go on (`operator parked replay`)."},
+		// Redrive runs every minute, and what is due waits for one run: 5 minutes are
+		// a backlog that it does not get done, or runs that are missing. 5 of them in
+		// a row, since a run that is late or writes late is none yet.
+		{name: "oldest-pending", metric: redrive.written(contract.OldestPendingMetric), statistic: maximum, minutes: 1, threshold: 300, times: 5, among: 5, missed: true, ends: true,
+			means: "Redrive does not run, or does not keep up: events that it should have published wait for more than 5 minutes. It rings for a few minutes after the first deployment as well.",
+			step:  "See in the redrive function's log whether it runs every minute and why not (redrive-errors, redrive-throttles, redrive-schedule); if it runs and leaves work (RedriveLeft), raise redriveTimeout."},
+
+		// The access token.
+		{name: "token-life", metric: token.written(contract.TokenRemainingPercentMetric), statistic: minimum, minutes: 1,
+			threshold: settings.Token.AlarmPercent(), under: true, times: 3, among: 3, missed: true, ends: true,
+			means: "The access token was not refreshed in time, or the token function does not run. What calls the payment service fails once the token has expired. It rings until the first token as well.",
+			step:  "Look up cause in the token function's log; before the first token, fill in the client credentials."},
+		{name: "token-failed", metric: token.written(contract.TokenFailedMetric), statistic: sum, minutes: 1, threshold: 1, times: 3, among: 3, ends: true,
+			means: "The access token could not be refreshed three times in a row.",
+			step:  "Look up cause, status and oauthError in the token function's log; check the client credentials with the service's operator."},
+	}
+
+	// A webhook can't be told that it will be made good: the first one rings. A
+	// scheduled run is made good by the next one.
+	for _, f := range []struct {
+		name string
+		function
+		threshold int
+		harm      string
+	}{
+		{"webhook", webhook.function, 1, "Unless the service sends its webhook again, it is lost."},
+		{"redrive", redrive.function, 3, "What is pending waits for a run that succeeds."},
+		{"token", token.function, 3, "The access token is not refreshed by a run that fails."},
+	} {
+		all = append(all,
+			alarm{name: f.name + "-errors", metric: f.counted("Errors"), statistic: sum, minutes: 5, threshold: f.threshold, ends: true,
+				means: "The " + f.name + " function fails, dies or runs into its timeout. " + f.harm,
+				step:  "Look up the last lines of the " + f.name + " function's log, and Duration and memory in its REPORT lines."},
+			alarm{name: f.name + "-throttles", metric: f.counted("Throttles"), statistic: sum, minutes: 5, threshold: f.threshold, ends: true,
+				means: "Lambda has no concurrency left to run the " + f.name + " function. " + f.harm,
+				step:  "See which function uses up the account's concurrency; raise webhookConcurrency where it is set, or the account's quota."})
+	}
+	for _, f := range []struct {
+		name string
+		scheduled
+	}{{"redrive", redrive}, {"token", token.scheduled}} {
+		all = append(all, alarm{name: f.name + "-schedule", metric: inQueue(f.failures), statistic: maximum, minutes: 5, threshold: 1, ends: true,
+			means: "EventBridge Scheduler could not start the " + f.name + " function, and says why in the schedule's dead-letter queue.",
+			step:  "Read a message of the queue, above all its ERROR_MESSAGE attribute; mend that, see that the function runs again, and purge the queue."})
+	}
+	return all
+}
+
+// newAlarmTopic makes the topic to which every alarm goes. It takes messages over
+// TLS only. It is not encrypted at rest: CloudWatch can write to an encrypted
+// topic only with a customer's key, and an alarm holds nothing of a payment.
+func newAlarmTopic(scope constructs.Construct, settings contract.Deployment) awssns.Topic {
+	topic := awssns.NewTopic(scope, jsii.String("Topic"), &awssns.TopicProps{
+		DisplayName: jsii.String(settings.StackName + " alarms"),
+		EnforceSSL:  jsii.Bool(true),
+	})
+	// A policy of one's own takes the place of the one that lets every service of
+	// the account publish: without this, alarms would ring unheard.
+	stack := awscdk.Stack_Of(scope)
+	topic.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Sid:        jsii.String("AlarmsOfThisStack"),
+		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("cloudwatch.amazonaws.com"), nil)},
+		Actions:    jsii.Strings("sns:Publish"),
+		Resources:  &[]*string{topic.TopicArn()},
+		Conditions: &map[string]any{
+			"StringEquals": map[string]any{"aws:SourceAccount": stack.Account()},
+			"ArnLike": map[string]any{"aws:SourceArn": stack.FormatArn(&awscdk.ArnComponents{
+				Service: jsii.String("cloudwatch"), Resource: jsii.String("alarm"),
+				ResourceName: jsii.String(settings.StackName + "-*"), ArnFormat: awscdk.ArnFormat_COLON_RESOURCE_NAME,
+			})},
+		},
+	}))
+	if settings.AlarmEmail != "" {
+		awssns.NewSubscription(scope, jsii.String("Email"), &awssns.SubscriptionProps{
+			Topic:    topic,
+			Protocol: awssns.SubscriptionProtocol_EMAIL,
+			Endpoint: jsii.String(settings.AlarmEmail),
+		})
+	}
+	return topic
+}
+
+// whatToDo stands in an alarm's description between what it means and the first
+// step.
+const whatToDo = " What to do: "
+
+func (a alarm) make(scope constructs.Construct, settings contract.Deployment, topic awssns.Topic) {
+	times, among := max(a.times, 1), max(a.among, a.times, 1)
+	props := &awscloudwatch.CfnAlarmProps{
+		AlarmName:          jsii.String(settings.StackName + "-" + a.name),
+		AlarmDescription:   jsii.String(a.means + whatToDo + a.step),
+		Namespace:          jsii.String(a.namespace),
+		MetricName:         jsii.String(a.metric.name),
+		Dimensions:         &[]*awscloudwatch.CfnAlarm_DimensionProperty{{Name: a.dimension, Value: a.value}},
+		Statistic:          jsii.String(a.statistic),
+		Period:             jsii.Number(60 * a.minutes),
+		Threshold:          jsii.Number(a.threshold),
+		ComparisonOperator: jsii.String("GreaterThanOrEqualToThreshold"),
+		DatapointsToAlarm:  jsii.Number(times),
+		EvaluationPeriods:  jsii.Number(among),
+		TreatMissingData:   jsii.String("notBreaching"),
+		AlarmActions:       &[]any{topic.TopicArn()},
+	}
+	if a.under {
+		props.ComparisonOperator = jsii.String("LessThanThreshold")
+	}
+	if a.missed {
+		props.TreatMissingData = jsii.String("breaching")
+	}
+	if a.ends {
+		props.OkActions = &[]any{topic.TopicArn()}
+	}
+	awscloudwatch.NewCfnAlarm(scope, jsii.String(a.name), props)
+}

@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook/shared/contract"
+	"payhook/shared/telemetry"
+)
+
+// alarmNamed returns an alarm's properties.
+func (tm *template) alarmNamed(t *testing.T, name string) map[string]any {
+	t.Helper()
+	return tm.get(t, "Alarms/"+name, "AWS::CloudWatch::Alarm").Properties
+}
+
+// alarmRow writes an alarm as a row of the README's table, with nothing but what
+// the template says.
+func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) string {
+	t.Helper()
+	name, ok := strings.CutPrefix(alarm["AlarmName"].(string), stack+"-")
+	means, step, split := strings.Cut(alarm["AlarmDescription"].(string), whatToDo)
+	if !ok || !split {
+		t.Fatalf("%v: %v", alarm["AlarmName"], alarm["AlarmDescription"])
+	}
+	of := tm.render(at(alarm, "Dimensions", 0, "Value"))
+	part, _, _ := strings.Cut(of, "/")
+	of = "the " + strings.ToLower(part) + " function"
+	if alarm["Namespace"] == "AWS/SQS" {
+		of = "the dead-letter queue of the " + strings.ToLower(part) + " schedule"
+	}
+	sign := map[any]string{"GreaterThanOrEqualToThreshold": "≥", "LessThanThreshold": "<"}[alarm["ComparisonOperator"]]
+	condition := fmt.Sprintf("%s of `%s` of %s %s %v in %v min",
+		strings.ToLower(alarm["Statistic"].(string)), alarm["MetricName"], of, sign, alarm["Threshold"], alarm["Period"].(float64)/60)
+	switch m, n := alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]; {
+	case m != n:
+		condition += fmt.Sprintf(", %v times of %v", m, n)
+	case m != 1.0:
+		condition += fmt.Sprintf(", %v times in a row", m)
+	}
+	if alarm["TreatMissingData"] == "breaching" {
+		condition += ", or no data"
+	}
+	return fmt.Sprintf("| `%s` | %s<br>%s | %s |", name, means, condition, step)
+}
+
+// alarmTable writes the README's table of alarms.
+func (tm *template) alarmTable(t *testing.T) string {
+	t.Helper()
+	var rows []string
+	for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
+		rows = append(rows, tm.alarmRow(t, "Payhook", alarm.Properties))
+	}
+	slices.Sort(rows)
+	return "| alarm | rings when | what to do |\n|---|---|---|\n" + strings.Join(rows, "\n")
+}
+
+func TestTheREADMEListsEveryAlarmAsItIs(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- alarms -->", "<!-- /alarms -->"
+	want := payhook(t, nil).alarmTable(t)
+	_, rest, begun := strings.Cut(string(text), begin)
+	got, _, ended := strings.Cut(rest, end)
+	if !begun || !ended {
+		t.Fatalf("README.md has no table of alarms between the lines %s and %s; it is\n\n%s", begin, end, want)
+	}
+	if got = strings.TrimSpace(got); got != want {
+		t.Errorf("README.md's table of alarms (-the template's +the README's)\n%s\nIt has to be\n\n%s",
+			cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")), want)
+	}
+}
+
+// What is wrong must be told by one alarm at least.
+func TestEveryThingThatAPersonMustKnowOfHasItsAlarm(t *testing.T) {
+	tm := payhook(t, nil)
+	var got []string
+	for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
+		of := tm.render(at(alarm.Properties, "Dimensions", 0, "Value"))
+		got = append(got, fmt.Sprintf("%s %s %s", of, alarm.Properties["Namespace"], alarm.Properties["MetricName"]))
+	}
+	var want []string
+	for function, metrics := range map[string][]string{
+		"Webhook": {
+			contract.NotStoredMetric, contract.ParkedMetric, contract.ConflictsMetric, contract.UnauthenticatedMetric,
+			contract.KeyUnavailableMetric, contract.KeyStaleMetric, contract.KeyOutOfBudgetMetric, contract.LeftPendingMetric,
+		},
+		"Redrive": {contract.OldestPendingMetric, contract.RedriveFailedMetric, contract.RedriveParkedMetric},
+		"Token":   {contract.TokenRemainingPercentMetric, contract.TokenFailedMetric},
+	} {
+		for _, metric := range metrics {
+			want = append(want, function+"/Function Payhook "+metric)
+		}
+		want = append(want, function+"/Function AWS/Lambda Errors", function+"/Function AWS/Lambda Throttles")
+	}
+	for name := range tm.all(t, "AWS::SQS::Queue") {
+		want = append(want, name+".QueueName AWS/SQS ApproximateNumberOfMessagesVisible")
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestEveryAlarmReachesTheTopicAndSaysWhatToDo(t *testing.T) {
+	tm := payhook(t, map[string]any{"stackName": "PayhookStaging"})
+	for path, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
+		p := alarm.Properties
+		if want := "PayhookStaging-" + strings.TrimPrefix(path, "Alarms/"); p["AlarmName"] != want {
+			t.Errorf("%v, want %s", p["AlarmName"], want)
+		}
+		if actions := list(p["AlarmActions"]); len(actions) != 1 || tm.render(actions[0]) != "Alarms/Topic" {
+			t.Errorf("%s tells %v", path, actions)
+		}
+		if p["OKActions"] != nil && tm.render(list(p["OKActions"])[0]) != "Alarms/Topic" {
+			t.Errorf("%s: its end is told to %v", path, p["OKActions"])
+		}
+		if p["ActionsEnabled"] == false {
+			t.Errorf("%s tells nobody", path)
+		}
+		description, _ := p["AlarmDescription"].(string)
+		means, step, _ := strings.Cut(description, whatToDo)
+		if len(means) < 30 || len(step) < 30 || len([]rune(description)) > 1024 {
+			t.Errorf("%s: %q", path, description)
+		}
+		// What the emulator refuses would be left out of local runs.
+		if p["Metrics"] != nil {
+			t.Errorf("%s is on metric math", path)
+		}
+		// AWS: an alarm looks back a day at most.
+		if p["Period"].(float64)*p["EvaluationPeriods"].(float64) > 86400 {
+			t.Errorf("%s looks back too far", path)
+		}
+	}
+}
+
+// Neither what is parked nor two payments with one id are settled because five
+// minutes went by.
+func TestOnlyWhatEndsByItselfIsToldToHaveEnded(t *testing.T) {
+	var silent []string
+	for name, alarm := range payhook(t, nil).all(t, "AWS::CloudWatch::Alarm") {
+		if alarm.Properties["OKActions"] == nil {
+			silent = append(silent, strings.TrimPrefix(name, "Alarms/"))
+		}
+	}
+	slices.Sort(silent)
+	if diff := cmp.Diff([]string{"conflicts", "key-budget", "parked", "redrive-parked", "unauthenticated"}, silent); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestAScheduledFunctionThatDoesNotRunAlarms(t *testing.T) {
+	tm := payhook(t, nil)
+	for name, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
+		want := "notBreaching"
+		if name == "Alarms/oldest-pending" || name == "Alarms/token-life" {
+			want = "breaching"
+		}
+		if got := alarm.Properties["TreatMissingData"]; got != want {
+			t.Errorf("%s: missing data are %v", name, got)
+		}
+	}
+}
+
+func TestAlarmsFollowTheSettings(t *testing.T) {
+	for _, c := range []struct {
+		alarm    string
+		settings map[string]any
+		want     float64
+	}{
+		{"unauthenticated", nil, 10},
+		{"unauthenticated", map[string]any{"alarmUnauthenticated": 250}, 250},
+		{"token-life", nil, 33},
+		{"token-life", map[string]any{"tokenRefreshPercent": "50"}, 25},
+	} {
+		if got := payhook(t, c.settings).alarmNamed(t, c.alarm)["Threshold"]; got != c.want {
+			t.Errorf("%s with %v: %v, want %v", c.alarm, c.settings, got, c.want)
+		}
+	}
+}
+
+func TestTheAlarmsWatchWhatTheFunctionsWrite(t *testing.T) {
+	var line bytes.Buffer
+	telemetry.New(&line, "token-1").Outcome(context.Background(), slog.LevelInfo, "token",
+		[]telemetry.Value{{Metric: telemetry.Metric{Name: contract.TokenFailedMetric, Unit: telemetry.Count}, Value: 1}})
+	var written map[string]any
+	if err := json.Unmarshal(line.Bytes(), &written); err != nil {
+		t.Fatal(err)
+	}
+	metrics := at(written, "_aws", "CloudWatchMetrics", 0)
+	dimension, _ := at(metrics, "Dimensions", 0, 0).(string)
+	if written[dimension] != "token-1" {
+		t.Errorf("the dimension is %v", written[dimension])
+	}
+
+	for name, alarm := range payhook(t, nil).all(t, "AWS::CloudWatch::Alarm") {
+		if at(alarm.Properties, "Dimensions", 1) != nil {
+			t.Errorf("%s watches several dimensions", name)
+		}
+		if strings.HasPrefix(alarm.Properties["Namespace"].(string), "AWS/") {
+			continue
+		}
+		if got := alarm.Properties["Namespace"]; got != at(metrics, "Namespace") {
+			t.Errorf("%s watches namespace %v, written is %v", name, got, at(metrics, "Namespace"))
+		}
+		if got := at(alarm.Properties, "Dimensions", 0, "Name"); got != dimension {
+			t.Errorf("%s watches dimension %v, written is %s", name, got, dimension)
+		}
+	}
+}
+
+func TestTheTopicTakesAlarmsOfThisStackAloneAndOverTLS(t *testing.T) {
+	tm := payhook(t, map[string]any{"stackName": "PayhookStaging"})
+	if topics := tm.all(t, "AWS::SNS::Topic"); len(topics) != 1 {
+		t.Errorf("%d topics", len(topics))
+	}
+	policies := tm.all(t, "AWS::SNS::TopicPolicy")
+	if len(policies) != 1 {
+		t.Fatalf("%d policies: one takes the place of the other", len(policies))
+	}
+	var refused, allowed int
+	for _, policy := range policies {
+		if got := tm.render(at(policy.Properties, "Topics", 0)); got != "Alarms/Topic" {
+			t.Errorf("the policy is of %s", got)
+		}
+		for _, s := range at(policy.Properties, "PolicyDocument", "Statement").([]any) {
+			if at(s, "Action") != "sns:Publish" || tm.render(at(s, "Resource")) != "Alarms/Topic" {
+				t.Errorf("got %v", s)
+			}
+			switch at(s, "Effect") {
+			case "Deny":
+				refused++
+				if at(s, "Principal") != "*" || at(s, "Condition", "Bool", "aws:SecureTransport") != "false" {
+					t.Errorf("got %v", s)
+				}
+			case "Allow":
+				allowed++
+				if at(s, "Principal", "Service") != "cloudwatch.amazonaws.com" ||
+					tm.render(at(s, "Condition", "StringEquals", "aws:SourceAccount")) != "AWS::AccountId" {
+					t.Errorf("got %v", s)
+				}
+				if got := tm.render(at(s, "Condition", "ArnLike", "aws:SourceArn")); got != "arn:AWS::Partition:cloudwatch:AWS::Region:AWS::AccountId:alarm:PayhookStaging-*" {
+					t.Errorf("alarms that may publish: %s", got)
+				}
+			}
+		}
+	}
+	if refused != 1 || allowed != 1 {
+		t.Errorf("%d statements refuse, %d allow", refused, allowed)
+	}
+}
+
+func TestAnAddressIsToldOfAlarmsIfOneIsGiven(t *testing.T) {
+	for name, r := range payhook(t, nil).Resources {
+		if r.Type == "AWS::SNS::Subscription" {
+			t.Errorf("%s: nobody asked for it", name)
+		}
+	}
+	tm := payhook(t, map[string]any{"alarmEmail": "ops@payments.example"})
+	got := tm.get(t, "Alarms/Email", "AWS::SNS::Subscription").Properties
+	if got["Protocol"] != "email" || got["Endpoint"] != "ops@payments.example" || tm.render(got["TopicArn"]) != "Alarms/Topic" {
+		t.Errorf("got %v", slices.Collect(maps.Values(got)))
+	}
+}
+
+// A failed hand-over leaves a message; it must be there when somebody looks, and
+// for nobody else's eyes.
+func TestWhatASchedulesCouldNotStartIsKeptForTwoWeeks(t *testing.T) {
+	tm := payhook(t, nil)
+	queues := tm.all(t, "AWS::SQS::Queue")
+	if diff := cmp.Diff([]string{"Redrive/ScheduleFailures", "Token/ScheduleFailures"}, slices.Sorted(maps.Keys(queues))); diff != "" {
+		t.Error(diff)
+	}
+	for name, queue := range queues {
+		if queue.Properties["MessageRetentionPeriod"] != 14*24*3600.0 || queue.Properties["SqsManagedSseEnabled"] != true {
+			t.Errorf("%s: %v", name, queue.Properties)
+		}
+		statement := at(tm.get(t, name+"/Policy", "AWS::SQS::QueuePolicy").Properties, "PolicyDocument", "Statement", 0)
+		if at(statement, "Effect") != "Deny" || at(statement, "Action") != "sqs:*" || tm.render(at(statement, "Resource")) != name+".Arn" ||
+			at(statement, "Condition", "Bool", "aws:SecureTransport") != "false" {
+			t.Errorf("%s can be reached without TLS: %v", name, statement)
+		}
+	}
+}
