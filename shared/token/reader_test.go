@@ -223,6 +223,9 @@ func whileReading(r *rig, reader *token.Reader, ctx context.Context, do func()) 
 	}()
 	<-reading
 	do()
+	if ctx.Err() != nil {
+		<-done // gives up before the answer comes
+	}
 	close(proceed)
 	<-done
 	return got, err
