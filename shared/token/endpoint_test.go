@@ -265,16 +265,17 @@ func TestNoAnswerSaysWhy(t *testing.T) {
 	release := make(chan struct{})
 	tests := map[string]struct {
 		answer  http.HandlerFunc
+		timeout time.Duration // zero: the default
 		problem string
 	}{
-		"slow":                 {func(http.ResponseWriter, *http.Request) { <-release }, "timed out"},
-		"hanging up":           {hangsUp, "the connection was closed"},
-		"speaking another way": {func(w http.ResponseWriter, _ *http.Request) { speak(w, "SSH-2.0 "+canaryToken+"\r\n") }, "none that is valid"},
+		"slow":                 {func(http.ResponseWriter, *http.Request) { <-release }, 100 * time.Millisecond, "timed out"},
+		"hanging up":           {hangsUp, 0, "the connection was closed"},
+		"speaking another way": {func(w http.ResponseWriter, _ *http.Request) { speak(w, "SSH-2.0 "+canaryToken+"\r\n") }, 0, "none that is valid"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			server := newEndpoint(t, test.answer)
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{Timeout: 100 * time.Millisecond}).Fetch(t.Context(), testCredentials)
+			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{Timeout: test.timeout}).Fetch(t.Context(), testCredentials)
 			expectEndpointError(t, err, 0, "", test.problem)
 			if name == "slow" {
 				close(release) // or the server would not close

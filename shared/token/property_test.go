@@ -163,7 +163,7 @@ func (w *world) fail(format string, args ...any) {
 }
 
 func TestOverRandomSchedulesReadersFailOnlyIfTheEndpointWasDownTooLong(t *testing.T) {
-	worlds := 24
+	worlds := 16
 	if testing.Short() {
 		worlds = 8
 	}
