@@ -2,10 +2,10 @@
 // and puts it on requests.
 //
 // It guarantees that no token is handed out past its expiry, that a token that
-// is still valid is never replaced by nothing, and that client secret and token
-// leave it on two ways only: to the token endpoint and to the service's own
-// host. No error, and nothing that prints or logs a value of this package,
-// shows either.
+// is still valid is never replaced by nothing, that the client secret goes to
+// the token endpoint and nowhere else, and the token to Secrets Manager and to
+// the service's own host. No error shows either, nor does a [Secret] that is
+// printed, logged or marshaled.
 //
 // A [Refresher] runs on a schedule and calls the [Endpoint] when the stored
 // token has to be replaced. Everyone else has a [Reader], which is an
