@@ -114,12 +114,11 @@ type listed struct {
 	ParkedAt time.Time `json:"parkedAt"`
 	Reason   string    `json:"reason"`
 	Replayed bool      `json:"replayed"`
-
-	*detail // nil: it was not read
 }
 
-// detail is what is known of it once it was read.
-type detail struct {
+// detailed is the same once it was read.
+type detailed struct {
+	listed
 	DeliveryID   string   `json:"deliveryId"`
 	EventIDs     []string `json:"eventIds"`
 	Cause        string   `json:"cause"`
@@ -215,7 +214,7 @@ func (p *program) parkedList(ctx context.Context, o *options, names []string) er
 		return err
 	}
 	total, open := 0, 0
-	var batch []listed // found and not printed yet
+	var batch []detailed // found and not printed yet
 	print := func() error {
 		if o.long {
 			if err := read(ctx, lot, batch); err != nil {
@@ -235,7 +234,7 @@ func (p *program) parkedList(ctx context.Context, o *options, names []string) er
 		return nil
 	}
 	err = find(ctx, lot, o.filter, func(l listed) error {
-		if batch = append(batch, l); o.long && len(batch) < readAtOnce {
+		if batch = append(batch, detailed{listed: l}); o.long && len(batch) < readAtOnce {
 			return nil
 		}
 		return print()
@@ -264,14 +263,13 @@ func (p *program) parkedList(ctx context.Context, o *options, names []string) er
 const readAtOnce = 8
 
 // read reads what is parked, for its details.
-func read(ctx context.Context, lot *parking.Lot, batch []listed) error {
+func read(ctx context.Context, lot *parking.Lot, batch []detailed) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range batch {
 		group.Go(func() error {
 			parked, err := lot.Get(ctx, batch[i].Name)
-			if err == nil {
-				batch[i].detail = &detail{parked.DeliveryID, append([]string{}, parked.EventIDs...), parked.Cause, len(payloadOf(parked))}
-			}
+			batch[i].DeliveryID, batch[i].EventIDs = parked.DeliveryID, append([]string{}, parked.EventIDs...)
+			batch[i].Cause, batch[i].PayloadBytes = parked.Cause, len(payloadOf(parked))
 			return err
 		})
 	}
@@ -286,9 +284,12 @@ func payloadOf(p parking.Parked) []byte {
 	return p.Payload
 }
 
-func (p *program) printListed(l listed, o *options, first bool) error {
-	if o.json {
+func (p *program) printListed(l detailed, o *options, first bool) error {
+	switch {
+	case o.json && o.long:
 		return printJSON(p.out, l)
+	case o.json:
+		return printJSON(p.out, l.listed)
 	}
 	// As it goes, so the columns are not as wide as what they hold.
 	const columns = "%-24s  %-13s  %-8s  %s\n"
@@ -296,7 +297,7 @@ func (p *program) printListed(l listed, o *options, first bool) error {
 		fmt.Fprintf(p.out, columns, "PARKED", "REASON", "REPLAYED", "NAME")
 	}
 	_, err := fmt.Fprintf(p.out, columns, stamp(l.ParkedAt), plain(l.Reason), yesNo(l.Replayed), plain(l.Name))
-	if err != nil || l.detail == nil {
+	if err != nil || !o.long {
 		return err
 	}
 	t := newSheet(p.out)

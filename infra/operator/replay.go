@@ -148,8 +148,8 @@ func (p *program) confirm(ctx context.Context, question string) error {
 	}()
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(p.err)
-		return fmt.Errorf("nothing was replayed: %w", ctx.Err())
+		fmt.Fprintln(p.err, "\nnothing was replayed")
+		return ctx.Err()
 	case text := <-answer:
 		if text == "y" || text == "yes" {
 			return nil

@@ -1,0 +1,427 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"payhook/shared/awstest"
+	"payhook/shared/contract"
+	"payhook/shared/ledger"
+	"payhook/shared/parking"
+	"payhook/shared/payment"
+	"payhook/shared/uuid"
+)
+
+var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// world is a deployment in memory, and somebody who operates it.
+type world struct {
+	t     *testing.T
+	now   time.Time
+	clock func() time.Time
+	db    *awstest.DynamoDB
+	s3    *awstest.S3
+	book  *ledger.Ledger
+	lot   *parking.Lot
+	outs  map[string]string
+
+	invoked [][]string
+	// redrive is the function; nil: it accepts everything.
+	redrive func(names []string) (payload string, functionError string, err error)
+
+	answer   io.Reader // what the operator types
+	terminal bool
+	ctx      context.Context
+	meant    target
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{
+		t: t, now: noon, db: awstest.NewDynamoDB(), s3: awstest.NewS3(), answer: strings.NewReader(""), ctx: t.Context(),
+		outs: map[string]string{ledgerOutput: "ledger", keysOutput: "keys", parkingOutput: "parking", redriveOutput: "redrive"},
+	}
+	w.clock = func() time.Time { return w.now }
+	w.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
+		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+	})
+	w.db.CreateTable("keys", contract.KeysKey)
+	w.s3.MakeBucket("parking")
+	w.book = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return w.now }})
+	w.lot = parking.NewLot(w.s3, "parking")
+	return w
+}
+
+// Invoke is the redrive function.
+func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func(*lambda.Options)) (*lambda.InvokeOutput, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if aws.ToString(in.FunctionName) != "redrive" {
+		w.t.Errorf("invoked %s", aws.ToString(in.FunctionName))
+	}
+	var request struct{ Replay []string }
+	if err := json.Unmarshal(in.Payload, &request); err != nil || len(request.Replay) == 0 {
+		w.t.Errorf("invoked with %s: %v", in.Payload, err)
+	}
+	w.invoked = append(w.invoked, request.Replay)
+	redrive := w.redrive
+	if redrive == nil {
+		redrive = func(names []string) (string, string, error) {
+			return report(names, func(string) string { return `"outcome":"accepted","recorded":1,"duplicates":0,"conflicts":0` }), "", nil
+		}
+	}
+	payload, failed, err := redrive(request.Replay)
+	if err != nil {
+		return nil, err
+	}
+	out := &lambda.InvokeOutput{StatusCode: 200, Payload: []byte(payload)}
+	if failed != "" {
+		out.FunctionError = aws.String(failed)
+	}
+	return out, nil
+}
+
+// report is what the redrive function answers, with an outcome for each name.
+func report(names []string, outcome func(name string) string) string {
+	var results []string
+	for _, name := range names {
+		if o := outcome(name); o != "" {
+			results = append(results, fmt.Sprintf(`{"name":%q,%s}`, name, o))
+		}
+	}
+	return `{"found":0,"published":0,"failed":0,"left":false,"replayed":[` + strings.Join(results, ",") + `]}`
+}
+
+// operate calls the program and returns what it wrote and its exit status.
+func (w *world) operate(args ...string) (out, err string, status int) {
+	w.t.Helper()
+	var o, e bytes.Buffer
+	p := &program{
+		in: w.answer, out: &o, err: &e, terminal: w.terminal, now: w.clock,
+		connect: func(_ context.Context, t target) (*deployment, error) {
+			w.meant = t
+			return &deployment{name: "stack Payhook (nowhere)", stack: "Payhook", outputs: w.outs, db: w.db, buckets: w.s3, lambda: w}, nil
+		},
+	}
+	status = p.run(w.ctx, args)
+	return o.String(), e.String(), status
+}
+
+// expect is operate that holds the exit status against what it must be.
+func (w *world) expect(status int, args ...string) (out, err string) {
+	w.t.Helper()
+	out, err, got := w.operate(args...)
+	if got != status {
+		w.t.Fatalf("operator %s: exit status %d, want %d\n%s%s", strings.Join(args, " "), got, status, out, err)
+	}
+	return out, err
+}
+
+// contains holds that every text is part of what was written.
+func (w *world) contains(written string, texts ...string) {
+	w.t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(written, text) {
+			w.t.Errorf("%q is not in:\n%s", text, written)
+		}
+	}
+}
+
+// document reads one document as a script would.
+func document[T any](t *testing.T, text string) (v T) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if d.More() {
+		t.Errorf("more than one document: %s", text)
+	}
+	return v
+}
+
+// lines reads one document a line.
+func lines[T any](t *testing.T, text string) (all []T) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		all = append(all, document[T](t, line))
+	}
+	return all
+}
+
+const secretAmount = "987654321.10"
+
+// record records an event that was accepted that long ago.
+func (w *world) record(age time.Duration) ledger.Entry {
+	w.t.Helper()
+	raw := fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s}}`, uuid.New(), secretAmount)
+	event, err := payment.DecodeRawEvent([]byte(raw))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	e := ledger.Entry{EventID: event.EventID, DeliveryID: uuid.New(), Digest: ledger.DigestOf(event.Bytes), RecordedAt: w.now.Add(-age), Event: event}
+	if outcome, err := w.book.Record(w.t.Context(), e, ledger.NewHolder(), e.RecordedAt.Add(time.Minute)); err != nil || outcome != ledger.Recorded {
+		w.t.Fatalf("%v, %v", outcome, err)
+	}
+	return e
+}
+
+// try lets redrive lease an event once more, and leave it alone until then.
+func (w *world) try(e ledger.Entry, until time.Time) {
+	w.t.Helper()
+	item, ok, err := ledger.NewInspector(w.db, "ledger").Find(w.t.Context(), e.EventID)
+	if err != nil || !ok {
+		w.t.Fatal(ok, err)
+	}
+	if _, ok, err := w.book.Lease(w.t.Context(), ledger.Pending{EventID: e.EventID, Due: item.Due}, ledger.NewHolder(), until); err != nil || !ok {
+		w.t.Fatal(ok, err)
+	}
+}
+
+// park parks a delivery, that long ago.
+func (w *world) park(age time.Duration, reason parking.Reason, change ...func(*parking.Parked)) (string, parking.Parked) {
+	w.t.Helper()
+	p := parking.Parked{
+		Reason: reason, Cause: "why", ParkedAt: w.now.Add(-age), DeliveryID: uuid.New(), EventIDs: []string{uuid.New()},
+		Payload: []byte("\x00 " + secretAmount + " \xff\n"), Timestamp: "1769860800", KeyID: uuid.New(), Signature: "c2ln",
+		JWK: []byte(`{"kty":"RSA"}`),
+	}
+	for _, c := range change {
+		c(&p)
+	}
+	name, err := w.lot.Park(w.t.Context(), p)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return name, p
+}
+
+func (w *world) replayed(name string) {
+	w.t.Helper()
+	if err := w.lot.MarkReplayed(w.t.Context(), name); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestEveryVerbExplainsItself(t *testing.T) {
+	w := newWorld(t)
+	for name := range verbs {
+		args := append(strings.Fields(name), "--help")
+		out, err := w.expect(0, args...)
+		w.contains(out, "Usage: operator "+name, "--json", "Exit status")
+		if err != "" {
+			t.Errorf("%s: %s", name, err)
+		}
+	}
+	for _, args := range [][]string{{"--help"}, {"-h"}, {"help"}, {"--stack", "x", "--help"}} {
+		out, _ := w.expect(0, args...)
+		w.contains(out, "130", "AWS_PROFILE", "--local")
+		for name := range verbs {
+			w.contains(out, "  "+name)
+		}
+	}
+	out, _ := w.expect(0, "parked", "--help")
+	w.contains(out, "parked list", "parked show", "parked replay")
+}
+
+// What a verb takes is what its help says.
+func TestEveryFlagIsInTheHelp(t *testing.T) {
+	for name, v := range verbs {
+		f := newFlags()
+		if v.flags != nil {
+			v.flags(&program{now: time.Now}, &options{}, f)
+		}
+		f.VisitAll(func(given *flag.Flag) {
+			if !strings.Contains(v.usage, "--"+given.Name) {
+				t.Errorf("%s --%s is in no help", name, given.Name)
+			}
+		})
+	}
+}
+
+func TestAWrongCallChangesNothingAndSaysWhatIsWrong(t *testing.T) {
+	name := "2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json"
+	for _, test := range []struct {
+		call string
+		says string
+	}{
+		{"", "a verb is missing"},
+		{"nonsense", `no verb "nonsense"`},
+		{"--nonsense pending", "-nonsense"},
+		{"pending extra", `"extra"`},
+		{"pending --oldest many", "oldest"},
+		{"pending --oldest -1", "negative"},
+		{"pending --overdue soon", "overdue"},
+		{"parked", "parked list"},
+		{"parked nonsense", `no verb "parked nonsense"`},
+		{"parked list --from yesterday", "24h"},
+		{"parked list --from -5m", "how long ago"},
+		{"parked list --reason bad", "invalid, conflict, unpublishable"},
+		{"parked list --event 7", "UUID"},
+		{"parked list --delivery 7", "UUID"},
+		{"parked list --replayed maybe", "yes, no"},
+		{"parked list --all", "-all"},
+		{"parked show", "one NAME"},
+		{"parked show a b", "2 were given"},
+		{"parked show a", `"a" is no name`},
+		{"parked show ../x", "is no name"},
+		{"parked show " + name + " --payload --json", "without --json"},
+		{"parked replay", "names are missing"},
+		{"parked replay --all " + name, "without names"},
+		{"parked replay --reason invalid " + name, "with --all"},
+		{"parked replay nonsense", "is no name"},
+		{"event", "one ID"},
+		{"event 7", "no eventId"},
+		{"key", "one ID"},
+		{"key misses#1 --drop", "no key id"},
+	} {
+		t.Run(test.call, func(t *testing.T) {
+			w := newWorld(t)
+			out, err := w.expect(exitUsage, strings.Fields(test.call)...)
+			w.contains(err, test.says, "operator: ")
+			if out != "" || len(w.invoked) > 0 || w.meant != (target{}) {
+				t.Errorf("wrote %q, invoked %v, connected to %v", out, w.invoked, w.meant)
+			}
+		})
+	}
+}
+
+func TestFlagsStandWhereverOneLikes(t *testing.T) {
+	for _, call := range []string{
+		"--stack Other --local --json event %s",
+		"event --stack Other --local --json %s",
+		"event %s -json --local --stack=Other",
+		"--local event %s --stack Other --json",
+	} {
+		w := newWorld(t)
+		id := uuid.New()
+		out, _ := w.expect(exitPerson, strings.Fields(fmt.Sprintf(call, id))...)
+		if s := document[story](t, out); s.EventID != id {
+			t.Errorf("%s: %s", call, out)
+		}
+		if (w.meant != target{"Other", true}) {
+			t.Errorf("%s: %+v", call, w.meant)
+		}
+	}
+}
+
+func TestAnOutputThatIsNotThereSaysWhatToDo(t *testing.T) {
+	for verb, output := range map[string]string{
+		"pending": ledgerOutput, "parked list": parkingOutput, "key " + uuid.New(): keysOutput,
+		"event " + uuid.New(): parkingOutput, "parked replay --all": redriveOutput,
+	} {
+		w := newWorld(t)
+		delete(w.outs, output)
+		_, err := w.expect(exitAWS, strings.Fields(verb)...)
+		w.contains(err, "no output "+output, "deploy it again")
+	}
+}
+
+func TestWhatAWSRefusesIsNoEmptyAnswer(t *testing.T) {
+	for _, call := range []string{
+		"pending", "parked list", "parked list --event " + uuid.New(), "parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json",
+		"event " + uuid.New(), "key " + uuid.New(), "key --drop " + uuid.New(), "parked replay --all",
+	} {
+		w := newWorld(t)
+		w.outs[ledgerOutput], w.outs[keysOutput] = "no table", "no table"
+		w.s3.Fails = func(string, string) error { return errors.New("refused") }
+		out, err := w.expect(exitAWS, strings.Fields(call)...)
+		if out != "" || !strings.HasPrefix(err, "operator: ") {
+			t.Errorf("%s: %q, %q", call, out, err)
+		}
+	}
+}
+
+func TestCtrlCEndsEveryVerb(t *testing.T) {
+	for _, call := range []string{"pending", "parked list", "event " + uuid.New(), "key " + uuid.New(), "parked replay --all --yes"} {
+		w := newWorld(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.ctx = ctx
+		_, err := w.expect(exitInterrupted, strings.Fields(call)...)
+		w.contains(err, "ended on request")
+	}
+}
+
+// No verb shows what is in a payload, but for the one flag that asks for it.
+func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
+	w := newWorld(t)
+	pending := w.record(time.Hour)
+	name, _ := w.park(time.Hour, parking.Invalid)
+	event, _ := w.park(time.Hour, parking.Unpublishable, asEvent(pending))
+	for _, call := range []string{
+		"pending", "parked list --long", "parked show " + name, "parked show " + event, "event " + pending.EventID, "parked replay --all --yes",
+	} {
+		for _, json := range []string{"", " --json"} {
+			out, err, _ := w.operate(strings.Fields(call + json)...)
+			if strings.Contains(out+err, secretAmount) {
+				t.Errorf("%s%s shows it:\n%s%s", call, json, out, err)
+			}
+		}
+	}
+	for _, name := range []string{name, event} {
+		out, _ := w.expect(0, "parked", "show", name, "--payload")
+		w.contains(out, secretAmount)
+	}
+}
+
+// asEvent makes what is parked one event instead of a delivery.
+func asEvent(e ledger.Entry) func(*parking.Parked) {
+	return func(p *parking.Parked) {
+		*p = parking.Parked{
+			Reason: p.Reason, ParkedAt: p.ParkedAt, DeliveryID: e.DeliveryID, EventIDs: []string{e.EventID},
+			Event: e.Event.Bytes, Digest: e.Digest[:], RecordedAt: e.RecordedAt, Attempts: 20,
+		}
+	}
+}
+
+func TestADurationIsReadable(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0ms": 0, "120ms": 120 * time.Millisecond, "12s": 12*time.Second + 900*time.Millisecond, "3m12s": 192 * time.Second,
+		"3m": 3 * time.Minute, "3h12m": 192*time.Minute + 59*time.Second, "2d4h": 52 * time.Hour, "30d": 30 * 24 * time.Hour, "-5s": -5 * time.Second,
+	} {
+		if got := readable(d); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestWhatATerminalWouldObeyIsQuoted(t *testing.T) {
+	w := newWorld(t)
+	name, _ := w.park(time.Minute, parking.Invalid, func(p *parking.Parked) {
+		p.DeliveryID, p.Cause, p.Timestamp, p.EventIDs = "\x1b[2J", "a\nb", "\x07", []string{"\x1b]0;x\x07"}
+	})
+	for _, call := range [][]string{{"parked", "show", name}, {"parked", "list", "--long"}} {
+		out, _, _ := w.operate(call...)
+		if strings.ContainsAny(out, "\x1b\x07") || strings.Contains(out, "a\nb") {
+			t.Errorf("%q", out)
+		}
+	}
+}
+
+func names(all []listed) (names []string) {
+	for _, l := range all {
+		names = append(names, l.Name)
+	}
+	return names
+}
+
+func same(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\ngot  %q\nwant %q", what, got, want)
+	}
+}
