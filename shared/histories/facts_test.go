@@ -1,0 +1,544 @@
+package histories
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+
+	"payhook/shared/claimcheck"
+	"payhook/shared/contract"
+	"payhook/shared/intake"
+	"payhook/shared/ledger"
+	"payhook/shared/payment"
+)
+
+// facts are what the services saw and the senders were told, from which a
+// history is judged. No code under test has a say in them.
+type facts struct {
+	w          *world
+	executing  *call
+	latest     map[string]*generation // by eventId
+	all        []*generation
+	authentic  map[string]bool // bytes of events that authentic deliveries held
+	bases      map[string]bool // ids of these deliveries
+	violations []string
+	unexpected int
+
+	deliveries, refused, parked int
+}
+
+// generation is the life of an eventId in the ledger from one recording to the
+// end of its window.
+type generation struct {
+	id       string
+	event    *event      // what was recorded
+	owner    *invocation // who holds it
+	sends    []*send
+	marks    []*call // attempts to write that it is on the bus
+	marked   int     // the moment it took effect; 0: never
+	parked   int
+	accepted bool
+}
+
+// send is an attempt to put an event on the bus.
+type send struct {
+	call   *call
+	effect int // the moment EventBridge took it; 0: never
+}
+
+// counts are what became of events, and what it took.
+type counts struct {
+	Histories, Faults                    int
+	Deliveries, Refused, Parked          int
+	Events                               int
+	Accepted, Lost, Unexpected           int
+	Duplicated, Unexplained              int
+	Died, Suspended, AnswerLost, NotMark int // why an event is there twice
+	Recovered                            int
+	ParkedEvents                         int
+}
+
+func (c *counts) add(d counts) {
+	c.Histories += d.Histories
+	c.Faults += d.Faults
+	c.Deliveries += d.Deliveries
+	c.Refused += d.Refused
+	c.Parked += d.Parked
+	c.Events += d.Events
+	c.Accepted += d.Accepted
+	c.Lost += d.Lost
+	c.Unexpected += d.Unexpected
+	c.Duplicated += d.Duplicated
+	c.Unexplained += d.Unexplained
+	c.Died += d.Died
+	c.Suspended += d.Suspended
+	c.AnswerLost += d.AnswerLost
+	c.NotMark += d.NotMark
+	c.Recovered += d.Recovered
+	c.ParkedEvents += d.ParkedEvents
+}
+
+func (c counts) String() string {
+	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked; %d events: accepted %d, lost %d, unexpected %d, "+
+		"duplicated %d (publisher died %d, was suspended %d, lost the answer %d, could not mark %d; unexplained %d), recovered %d, parked %d",
+		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Events, c.Accepted, c.Lost, c.Unexpected,
+		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.NotMark, c.Unexplained, c.Recovered, c.ParkedEvents)
+}
+
+func (f *facts) violated(format string, args ...any) {
+	f.violations = append(f.violations, fmt.Sprintf(format, args...))
+}
+
+// idOf returns the id of the event that a detail is or stands for.
+func (f *facts) idOf(detail string) string {
+	if e := eventsByBytes[detail]; e != nil {
+		return e.id
+	}
+	event, err := payment.DecodeRawEvent([]byte(detail))
+	if err != nil {
+		return "not an event"
+	}
+	return ledger.Key(event.EventID)
+}
+
+// eventOf returns the event that a detail is or stands for, or nil.
+func (f *facts) eventOf(detail string) *event {
+	if e := eventsByBytes[detail]; e != nil {
+		return e
+	}
+	resolved, err := claimcheck.Resolve(context.Background(), f.w.s3, []byte(detail))
+	if err != nil {
+		return nil
+	}
+	return eventsByBytes[string(resolved)]
+}
+
+// delivered takes in that a delivery is under way.
+func (f *facts) delivered(s *sent) {
+	if f.latest == nil {
+		f.latest, f.authentic, f.bases = map[string]*generation{}, map[string]bool{}, map[string]bool{}
+	}
+	f.deliveries++
+	if s.genuine() {
+		f.bases[s.id] = true
+		for _, e := range s.events {
+			f.authentic[e.raw] = true
+		}
+	}
+}
+
+// begin takes in that a call was made.
+func (f *facts) begin(c *call) {
+	inv := c.inv
+	if inv != nil && inv.sent != nil && !inv.sent.genuine() && (c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim) {
+		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
+	}
+	if c.op == mark {
+		if g := f.latest[c.ids[0]]; g != nil {
+			g.marks = append(g.marks, c)
+		}
+	}
+}
+
+// out takes in that a request left its caller.
+func (f *facts) out(c *call) {
+	if c.sent > 0 {
+		return
+	}
+	c.sent = f.w.moment
+	if c.op != put {
+		return
+	}
+	for _, id := range c.ids {
+		s := &send{call: c}
+		c.sends = append(c.sends, s)
+		g := f.latest[id]
+		switch {
+		case g == nil:
+			f.violated("%s puts %s on the bus, which was not recorded", c.instance.name, short(id))
+			continue
+		case g.marked > 0:
+			f.violated("%s puts %s on the bus, which the ledger calls published", c.instance.name, short(id))
+		case g.owner != c.inv:
+			f.violated("%s puts %s on the bus, which %s holds", c.instance.name, short(id), g.owner.name)
+		}
+		g.sends = append(g.sends, s)
+	}
+}
+
+// record is the write of a new item.
+func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dynamodb.PutItemOutput, error) {
+	old := f.latest[id]
+	out, err := f.w.db.PutItem(context.Background(), in)
+	if err != nil {
+		return out, err
+	}
+	if old != nil && old.marked == 0 && old.parked == 0 {
+		f.violated("%s overwrites %s, which is pending", i.name, short(id))
+	}
+	g := &generation{id: id, owner: f.executing.inv}
+	if b, ok := in.Item["event"].(*dynamodbtypes.AttributeValueMemberB); ok {
+		g.event = f.eventOf(string(b.Value))
+	}
+	if g.event == nil || !f.authentic[g.event.raw] {
+		f.violated("%s records %s with content that no authentic delivery held", i.name, short(id))
+		g.event = &event{}
+	}
+	f.latest[id] = g
+	f.all = append(f.all, g)
+	return out, nil
+}
+
+// update is every other write of the ledger, and the budget of keys.
+func (f *facts) update(i *instance, what op, id string, in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
+	out, err := f.w.db.UpdateItem(context.Background(), in)
+	if err != nil {
+		return out, err
+	}
+	g := f.latest[id]
+	switch {
+	case what == spendKey:
+	case g == nil:
+		f.violated("%s: %s of %s, which was not recorded", i.name, what, short(id))
+	case what == lease:
+		prev := g.owner
+		if prev != f.executing.inv && !prev.done && prev.died == 0 && time.Now().Before(prev.deadline) {
+			f.violated("%s takes %s from %s, which may still be working on it", i.name, short(id), prev.name)
+		}
+		g.owner = f.executing.inv
+	case what == mark:
+		if !slices.ContainsFunc(g.sends, func(s *send) bool { return s.effect > 0 }) {
+			f.violated("%s marks %s, which is not on the bus", i.name, short(id))
+		}
+		g.marked = f.w.moment
+	case what == markParked:
+		g.parked = f.w.moment
+	}
+	return out, nil
+}
+
+// effect takes in that a call reached its service.
+func (f *facts) effect(c *call, out any, err error) {
+	if c.op != put || err != nil {
+		return
+	}
+	c.effect = true
+	taken := out.(*eventbridge.PutEventsOutput)
+	entries := f.w.bus.Entries()
+	entries = entries[len(entries)-(len(taken.Entries)-int(taken.FailedEntryCount)):]
+	for n, entry := range taken.Entries {
+		if entry.ErrorCode != nil {
+			continue
+		}
+		c.sends[n].effect = f.w.moment
+		got := entries[0]
+		entries = entries[1:]
+		e := f.eventOf(*got.Detail)
+		if e == nil || !f.authentic[e.raw] {
+			f.unexpected++
+			f.violated("%s puts on the bus what no authentic delivery held: %s", c.instance.name, *got.Detail)
+			continue
+		}
+		if g := f.latest[c.ids[n]]; g != nil && g.event != e {
+			f.unexpected++
+			f.violated("%s puts %s on the bus, which is not the one that was recorded", c.instance.name, e)
+		}
+		if (*got.Detail != e.raw) != e.claimed() {
+			f.violated("%s travels the wrong way for its size", e)
+		}
+		if *got.DetailType != e.name || !got.Time.Equal(e.at) || *got.Source != "payhook" || len(got.Resources) != 1 || !f.bases[got.Resources[0]] {
+			f.violated("%s has the envelope of another event", e)
+		}
+	}
+}
+
+// answer takes in what a receiver made of a delivery, and returns the status
+// that the sender sees.
+func (f *facts) answer(inv *invocation) int {
+	r, s := inv.result, inv.sent
+	name := inv.name
+	if !s.genuine() {
+		switch r.Outcome {
+		case intake.SignatureMissing, intake.SignatureRepeated, intake.SignatureMalformed, intake.TimestampOutside,
+			intake.KeyUnknown, intake.KeyRefused, intake.SignatureDoesntMatch:
+			f.refused++
+			return 401
+		case intake.KeyUnavailable, intake.KeyOutOfBudget:
+			return 503
+		}
+		f.violated("%s answers %s to a delivery that is not authentic", name, r.Outcome)
+		return 200
+	}
+	if r.Parked != "" {
+		f.parked++
+		if _, ok := f.w.s3.Objects(parkedBucket)["parked/"+r.Parked]; !ok {
+			f.violated("%s says that %s is parked, and it is not", name, s.name)
+		}
+	}
+	switch r.Outcome {
+	case intake.Accepted:
+		if r.Recorded+r.Duplicates != r.Events || r.Events != len(s.events) || r.Published+r.Pending+r.Unmarked != r.Recorded {
+			f.violated("%s counts wrong: %+v", name, r)
+		}
+	case intake.Conflict:
+		if r.Parked == "" {
+			f.violated("%s answers conflict and keeps nothing", name)
+		}
+		if !s.conflicting {
+			f.violated("%s finds a conflict where there is none: %s", name, s.name)
+		}
+	case intake.Invalid:
+		if r.Parked == "" || !s.invalid {
+			f.violated("%s answers invalid to %s, parked as %q", name, s.name, r.Parked)
+		}
+		return 422
+	default:
+		return 503
+	}
+	if s.invalid {
+		f.violated("%s accepts %s, which is not valid", name, s.name)
+		return 200
+	}
+	conflicts := 0
+	for _, e := range s.events {
+		g := f.latest[e.id]
+		switch {
+		case g == nil:
+			f.violated("%s is accepted, and %s was not recorded", s.name, e)
+			f.all = append(f.all, &generation{id: e.id, accepted: true})
+		case g.event.compact != e.compact:
+			conflicts++
+		default:
+			g.accepted = true
+		}
+	}
+	if (conflicts > 0) != (r.Outcome == intake.Conflict) && !s.twice {
+		f.violated("%s is answered %s, with %d conflicts", s.name, r.Outcome, conflicts)
+	}
+	return 200
+}
+
+// pending reports whether the ledger has something to publish.
+func (f *facts) pending() bool {
+	for _, item := range f.w.db.Items(ledgerTable) {
+		if item[contract.LedgerPendingShard] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// judge counts what became of every event, once nothing happens any more.
+func (f *facts) judge() counts {
+	w := f.w
+	c := counts{Histories: 1, Faults: w.faults, Unexpected: f.unexpected, Parked: f.parked}
+	c.Deliveries, c.Refused = f.deliveries, f.refused
+	for _, g := range f.all {
+		c.Events++
+		var on []*send
+		for _, s := range g.sends {
+			if s.effect > 0 {
+				on = append(on, s)
+			}
+		}
+		switch {
+		case g.accepted && len(on) == 0 && g.parked == 0:
+			c.Lost++
+			f.violated("%s was accepted and is lost", g)
+		case len(on) == 0 && g.parked == 0:
+			f.violated("%s was recorded and never published", g)
+		}
+		if g.parked > 0 {
+			c.ParkedEvents++
+		}
+		if g.accepted {
+			c.Accepted++
+		} else if len(on) > 0 {
+			c.Recovered++
+		}
+		if len(on) > 1 {
+			c.Duplicated++
+			f.explain(g, on, &c)
+		}
+	}
+	f.tidy()
+	return c
+}
+
+// explain holds every duplicate against the history: whoever published the
+// event earlier must have been kept from writing so.
+func (f *facts) explain(g *generation, on []*send, c *counts) {
+	slices.SortStableFunc(on, func(a, b *send) int { return a.call.sent - b.call.sent })
+	for i, later := range on[1:] {
+		for j, earlier := range on[:i+1] {
+			if why := excuse(g, earlier, later.call.sent); why != nil {
+				if j == i {
+					*why(c)++ // counted once for each superfluous one
+				}
+				continue
+			}
+			c.Unexplained++
+			f.violated("%s is on the bus twice without a reason: by %s and by %s", g, earlier.call.instance.name, later.call.instance.name)
+		}
+	}
+}
+
+// excuse returns why the publisher of s had not written so by a moment, or nil.
+func excuse(g *generation, s *send, by int) func(*counts) *int {
+	inv := s.call.inv
+	past := func(moment int) bool { return moment > 0 && moment <= by }
+	if past(inv.died) {
+		return func(c *counts) *int { return &c.Died }
+	}
+	for _, span := range inv.frozen {
+		if past(span[0]) && !past(span[1]) {
+			return func(c *counts) *int { return &c.Suspended }
+		}
+	}
+	if past(s.call.failed) {
+		return func(c *counts) *int { return &c.AnswerLost }
+	}
+	if !past(s.call.answered) {
+		return nil
+	}
+	tried := false
+	for _, m := range g.marks {
+		if m.inv != inv {
+			continue
+		}
+		if !past(m.failed) {
+			return nil
+		}
+		tried = true
+	}
+	if !tried {
+		return nil
+	}
+	return func(c *counts) *int { return &c.NotMark }
+}
+
+// tidy holds the ledger against what it promises of itself.
+func (f *facts) tidy() {
+	for id, item := range f.w.db.Items(ledgerTable) {
+		for _, name := range []string{contract.LedgerPendingShard, contract.LedgerPendingDue, "event", "holder", "claimed", "attempts"} {
+			if item[name] != nil {
+				f.violated("%s has %s, and nothing is pending", short(id), name)
+			}
+		}
+		if item[contract.LedgerTTL] == nil {
+			f.violated("%s never expires", short(id))
+		}
+	}
+	for id, g := range f.latest {
+		if g.parked == 0 || g.marked > 0 {
+			continue
+		}
+		found := false
+		for key := range f.w.s3.Objects(parkedBucket) {
+			found = found || strings.HasPrefix(key, "event/"+id+"/")
+		}
+		if !found {
+			f.violated("%s is called parked, and is not", g)
+		}
+	}
+}
+
+func (g *generation) String() string { return g.event.String() }
+
+func short(id string) string {
+	if e := eventsByID[id]; e != nil {
+		return e.String()
+	}
+	return id
+}
+
+// line is one thing that happened.
+type line struct {
+	at     time.Duration
+	who    string
+	op     string
+	what   string
+	fault  fault
+	result string
+}
+
+func (l line) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%12.6f  %-10s", l.at.Seconds(), l.who)
+	for _, part := range []string{l.op, l.what} {
+		if part != "" {
+			b.WriteString("  " + part)
+		}
+	}
+	if l.fault.kind != none {
+		b.WriteString("  ** " + l.fault.String() + " **")
+	}
+	if l.result != "" {
+		b.WriteString(": " + l.result)
+	}
+	return b.String()
+}
+
+func (w *world) tell(i *instance, op, what string, f fault, result string) {
+	w.lines = append(w.lines, line{time.Since(w.start), i.name, op, what, f, result})
+}
+
+// String is the history, to be read.
+func (w *world) String() string {
+	var b strings.Builder
+	for _, i := range w.instances {
+		if i.skew != 0 {
+			fmt.Fprintf(&b, "the clock of %s is off by %v\n", i.name, i.skew)
+		}
+	}
+	for _, l := range w.lines {
+		l.what = shortened(l.what)
+		fmt.Fprintln(&b, l)
+	}
+	for _, v := range w.facts.violations {
+		fmt.Fprintln(&b, "VIOLATED:", v)
+	}
+	return b.String()
+}
+
+// shortened writes the ids of events as their names.
+func shortened(text string) string {
+	for i := 0; i+36 <= len(text); i++ {
+		if e := eventsByID[text[i:min(i+36, len(text))]]; e != nil {
+			return text[:i] + e.String() + shortened(text[i+36:])
+		}
+	}
+	return text
+}
+
+func isConditional(err error) bool {
+	var failed *dynamodbtypes.ConditionalCheckFailedException
+	return errors.As(err, &failed)
+}
+
+// describe says in a word what was answered.
+func describe(c *call, out any, err error) string {
+	switch {
+	case isConditional(err):
+		return "condition failed"
+	case err != nil:
+		return err.Error()
+	}
+	switch out := out.(type) {
+	case *eventbridge.PutEventsOutput:
+		return fmt.Sprintf("%d taken, %d failed", len(out.Entries)-int(out.FailedEntryCount), out.FailedEntryCount)
+	case *dynamodb.QueryOutput:
+		return fmt.Sprintf("%d items", len(out.Items))
+	}
+	if c.op == fetchKey {
+		return "answered"
+	}
+	return "done"
+}

@@ -1,0 +1,143 @@
+package histories
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+)
+
+// op is a kind of call that an instance makes.
+type op int
+
+const (
+	fetchKey op = iota // of the key service
+	readKey            // of the table of keys
+	writeKey
+	spendKey
+	storeClaim // in S3
+	park
+	record // in the ledger
+	query
+	lease
+	mark
+	markParked
+	postpone
+	put // on the bus
+)
+
+func (o op) String() string {
+	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "park", "record", "query", "lease", "mark", "mark parked", "postpone", "put"}[o]
+}
+
+// writes reports whether a call can change anything.
+func (o op) writes() bool { return o != fetchKey && o != readKey && o != query }
+
+// kind is what befalls a call.
+type kind int
+
+const (
+	none          kind = iota
+	errorBefore        // fails without effect
+	errorAfter         // takes effect; the answer is an error
+	throttled          // fails without effect: too many requests
+	refused            // fails without effect: not permitted
+	timeoutBefore      // no effect, no answer
+	timeoutAfter       // takes effect; no answer
+	late               // takes effect when its caller has given up
+	slow               // takes a while
+	slowest            // takes nearly all the time that the caller has
+	partial            // some entries fail, once
+	failing            // fails, and so do all such calls of the caller's
+	rejecting          // some entries fail, whoever puts them
+	crashBefore        // the caller dies before the call gets out
+	crashAfter         // the caller dies before the answer gets in
+	freezeBriefly      // the caller is suspended for some seconds
+	freezeLong         // the caller is suspended past its deadline
+	lag                // takes effect; the index lags behind
+	redeliver          // the same delivery arrives again, elsewhere
+	redrive            // a run of redrive begins
+	kinds
+)
+
+var kindNames = [...]string{"", "error before", "error after effect", "throttled", "refused", "timeout before", "timeout after effect",
+	"takes effect late", "slow", "slowest", "partial", "failing for good", "rejecting", "crash before", "crash after effect",
+	"frozen briefly", "frozen long", "index lags", "delivered again first", "redrive first"}
+
+// fault is what befalls one call.
+type fault struct {
+	kind kind
+	mask uint32        // of entries, where they fail
+	code string        // with which entries fail
+	by   time.Duration // how long it takes or lasts
+}
+
+func (f fault) String() string {
+	text := kindNames[f.kind]
+	if f.kind == partial || f.kind == rejecting {
+		text += fmt.Sprintf(" (entries %b, %s)", f.mask, f.code)
+	}
+	if f.by > 0 {
+		text += fmt.Sprintf(" (%v)", f.by)
+	}
+	return text
+}
+
+// applies reports whether a kind of fault makes sense for a kind of call.
+func (k kind) applies(o op) bool {
+	switch k {
+	case partial, rejecting:
+		return o == put
+	case errorAfter, timeoutAfter, late:
+		return o.writes()
+	case lag:
+		return o == record || o == lease || o == mark || o == markParked || o == postpone
+	}
+	return true
+}
+
+// Times are odd so that no two things happen at the same moment by design.
+const (
+	clientTimeout = 5*time.Second + 7
+	kindSlow      = 3*time.Second + 11
+	kindLate      = 20*time.Second + 13
+	kindBrief     = 10*time.Second + 17
+	kindLong      = 150*time.Second + 19
+	kindLag       = 90*time.Second + 23
+)
+
+var (
+	errDead    = errors.New("the instance is dead")
+	errTimeout = errors.New("no answer in time")
+	errReset   = errors.New("connection reset by peer")
+)
+
+// errorOf is how a service fails.
+func errorOf(k kind, o op) error {
+	switch {
+	case k == throttled && (o == put || o == park || o == storeClaim || o == fetchKey):
+		return &smithy.GenericAPIError{Code: "ThrottlingException", Fault: smithy.FaultClient}
+	case k == throttled:
+		return &dynamodbtypes.ProvisionedThroughputExceededException{}
+	case k == refused:
+		return &smithy.GenericAPIError{Code: "AccessDeniedException", Fault: smithy.FaultClient}
+	case k == errorAfter:
+		return errReset
+	}
+	return &smithy.GenericAPIError{Code: "InternalServerError", Fault: smithy.FaultServer}
+}
+
+// again reports whether the SDK tries again after an error.
+func again(err error) bool {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return !errors.Is(err, errDead)
+	}
+	switch api.ErrorCode() {
+	case "ThrottlingException", "ProvisionedThroughputExceededException":
+		return true
+	}
+	return api.ErrorFault() == smithy.FaultServer
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package histories
+
+const raceEnabled = false

@@ -1,0 +1,267 @@
+package histories
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	seeds = flag.Int("seeds", 0, "how many random histories; 0 stands for 10000, or 500 with the race detector")
+	from  = flag.Uint64("from", 1, "the first seed")
+	seed  = flag.Uint64("seed", 0, "the one seed to replay, with its history")
+)
+
+// chance draws a history from a seed.
+type chance struct {
+	*rand.Rand
+	seed  uint64
+	rate  float64 // of faults
+	likes []kind  // the faults that this history has
+
+	outages []outage
+}
+
+// outage is a time in which some calls fail, whoever makes them.
+type outage struct {
+	op       op
+	from, to time.Duration
+	fault    kind
+}
+
+func (r *chance) pick(n int) int {
+	// Mostly in order: histories in which nothing goes together are all alike.
+	if r.IntN(4) > 0 {
+		return 0
+	}
+	return r.IntN(n)
+}
+
+func (r *chance) noticed(i *instance, shard string) bool {
+	n, _ := strconv.Atoi(shard)
+	return (r.seed*31+uint64(i.n)*7+uint64(n))%97 == 0
+}
+
+func (r *chance) fault(w *world, c *call) (f fault) {
+	now := time.Since(w.start)
+	for _, o := range r.outages {
+		if o.op == c.op && o.from <= now && now < o.to {
+			return fault{kind: o.fault}
+		}
+	}
+	if r.Float64() >= r.rate {
+		return fault{}
+	}
+	f.kind = r.likes[r.IntN(len(r.likes))]
+	if !f.kind.applies(c.op) {
+		return fault{}
+	}
+	switch f.kind {
+	case partial, rejecting:
+		f.mask = uint32(1 + r.IntN(1<<len(c.ids)-1))
+		f.code = []string{"ThrottlingException", "InternalFailure", "MalformedDetail", ""}[r.IntN(4)]
+	case late:
+		f.by = time.Duration(r.Int64N(int64(kindLate)))
+	}
+	return f
+}
+
+// history plays the history of a seed and judges it.
+func history(seed uint64) (*world, counts) {
+	r := &chance{Rand: rand.New(rand.NewPCG(seed, 20260131)), seed: seed}
+	r.rate = []float64{0, 0.02, 0.05, 0.1, 0.3}[r.IntN(5)]
+	for k := none + 1; k < kinds; k++ {
+		if r.IntN(3) > 0 {
+			r.likes = append(r.likes, k)
+		}
+	}
+	if len(r.likes) == 0 {
+		r.likes = []kind{crashAfter}
+	}
+	if r.IntN(3) == 0 {
+		from := time.Duration(r.Int64N(int64(2 * time.Minute)))
+		r.outages = append(r.outages, outage{
+			op: []op{put, mark, record, lease, query, storeClaim, park, fetchKey, readKey}[r.IntN(9)], from: from, to: from + time.Duration(r.Int64N(int64(3*time.Minute))),
+			fault: []kind{errorBefore, throttled, timeoutBefore, errorAfter, timeoutAfter, refused}[r.IntN(6)],
+		})
+		if o := &r.outages[0]; !o.fault.applies(o.op) {
+			o.fault = errorBefore
+		}
+	}
+	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), attempts: 1 + 2*r.IntN(2), keyCache: r.IntN(4) == 0}, r)
+	if r.IntN(8) == 0 {
+		w.maxAttempts = 2
+	}
+	short := r.IntN(8) == 0
+	if short {
+		w.window = 20 * time.Minute
+	}
+	skew := func() time.Duration {
+		if r.IntN(3) > 0 {
+			return 0
+		}
+		return time.Duration(r.Int64N(int64(2*maxSkew))) - maxSkew
+	}
+	for range 1 + r.IntN(3) {
+		w.newInstance("webhook", skew())
+	}
+	for range 1 + r.IntN(2) {
+		w.newInstance("redrive", skew())
+	}
+
+	all := groups()
+	in := all[r.IntN(len(all))]
+	for range 1 + r.IntN(5) {
+		d := in[min(r.IntN(len(in)), r.IntN(len(in)))]
+		begin := time.Duration(r.Int64N(int64(time.Minute)))
+		if short && r.IntN(2) == 0 {
+			begin += 21*time.Minute + time.Duration(r.Int64N(int64(4*time.Minute)))
+		}
+		w.sender(r, d, begin, r.IntN(4), r.IntN(6) == 0)
+	}
+	// Redrive by schedule, sometimes twice at once.
+	for at := time.Duration(r.Int64N(int64(time.Minute))) + 43; at < 4*time.Minute; at += 30*time.Second + time.Duration(r.Int64N(int64(2*time.Minute))) {
+		for range 1 + r.IntN(5)/4 {
+			w.after(at, func() { w.redrive(w.free("redrive")) })
+		}
+	}
+	if short {
+		// What has expired may be deleted, or not.
+		w.after(20*time.Minute+30*time.Second, func() { w.expire() })
+	}
+	w.settle()
+	return w, w.facts.judge()
+}
+
+// sender delivers, and tries again so often if it is not told that all is well.
+func (w *world) sender(r *chance, d *delivery, begin time.Duration, retries int, twice bool) {
+	deliver := func() {}
+	deliver = func() {
+		// Signed a while ago, so that few signatures serve all histories.
+		s := &sent{delivery: d, at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))}
+		settled := false
+		s.answered = func(_ *invocation, status int) {
+			settled = true
+			if status >= 300 && retries > 0 {
+				retries--
+				w.after(time.Duration(r.Int64N(int64(20*time.Second)))+29, deliver)
+			}
+		}
+		w.deliver(w.free("webhook"), s)
+		if retries > 0 {
+			w.after(webhookTime+5*time.Second, func() {
+				if !settled && retries > 0 { // nobody answered
+					retries--
+					deliver()
+				}
+			})
+		}
+		if twice {
+			twice = false
+			again := *s
+			again.answered = nil
+			w.after(time.Duration(r.Int64N(int64(2*time.Second)))*time.Duration(r.IntN(2)), func() { w.deliver(w.free("webhook"), &again) })
+		}
+	}
+	w.after(begin, deliver)
+}
+
+// play plays a history in a bubble of its own.
+func play(t *testing.T, history func() (*world, counts)) (w *world, c counts) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) { w, c = history() })
+	return w, c
+}
+
+func TestRandomHistoriesLoseNothing(t *testing.T) {
+	groups()
+	if *seed != 0 {
+		w, c := play(t, func() (*world, counts) { return history(*seed) })
+		t.Logf("seed %d:\n%s%s", *seed, w, c)
+		if len(w.facts.violations) > 0 {
+			t.Fail()
+		}
+		return
+	}
+	n := *seeds
+	if n == 0 {
+		if n = 10_000; raceEnabled {
+			n = 500
+		}
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
+	defer signal.Stop(interrupted)
+
+	var next atomic.Uint64
+	next.Store(*from - 1)
+	var mu sync.Mutex
+	var total counts
+	failed := 0
+	start, told := time.Now(), time.Now()
+	t.Run("", func(t *testing.T) {
+		for worker := range 2 {
+			t.Run(fmt.Sprint(worker), func(t *testing.T) {
+				t.Parallel()
+				for {
+					s := next.Add(1)
+					if s >= *from+uint64(n) {
+						return
+					}
+					w, c := play(t, func() (*world, counts) { return history(s) })
+					mu.Lock()
+					total.add(c)
+					if len(w.facts.violations) > 0 {
+						if failed++; failed <= 3 {
+							t.Errorf("seed %d fails; replay it with\n\tgo test ./shared/histories -run TestRandomHistories -v -seed=%d\n%s", s, s, w)
+						} else {
+							t.Fail()
+						}
+					}
+					if took := time.Since(start); *seeds > 0 && time.Since(told) > 10*time.Second {
+						told = time.Now()
+						rate := float64(total.Histories) / took.Seconds()
+						fmt.Fprintf(os.Stderr, "%7.0fs  %3.0f%%  %.0f a second, %v left; %d failed; %v\n", took.Seconds(), 100*float64(total.Histories)/float64(n), rate,
+							time.Duration(float64(n-total.Histories)/rate*float64(time.Second)).Round(time.Second), failed, total)
+					}
+					mu.Unlock()
+					if len(interrupted) > 0 || failed > 20 {
+						return
+					}
+				}
+			})
+		}
+	})
+	took := time.Since(start)
+	t.Logf("%v; %d failed; %.0f histories a second", total, failed, float64(total.Histories)/took.Seconds())
+	if len(interrupted) > 0 {
+		t.Errorf("interrupted after %d of %d histories", total.Histories, n)
+	}
+}
+
+func TestAHistoryIsAFunctionOfItsSeed(t *testing.T) {
+	groups()
+	for s := range uint64(200) {
+		first, _ := play(t, func() (*world, counts) { return history(s) })
+		second, _ := play(t, func() (*world, counts) { return history(s) })
+		if a, b := first.String(), second.String(); a != b {
+			t.Fatalf("seed %d:\n%s\nand again:\n%s", s, a, b)
+		}
+	}
+}
+
+func TestMain(m *testing.M) {
+	// Histories are short and leave much behind: collecting it less often makes
+	// them a third faster.
+	debug.SetGCPercent(800)
+	os.Exit(m.Run())
+}

@@ -1,0 +1,262 @@
+package histories
+
+import (
+	"context"
+	"crypto/rsa"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"payhook/shared/intake"
+	"payhook/shared/keys"
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
+)
+
+var scheme = paymenttest.DefaultScheme()
+
+// serviceKey signs what is authentic.
+var serviceKey = sync.OnceValue(func() paymenttest.Key {
+	key := paymenttest.NewKey(2048)
+	key.ID = "7e000000-0000-4000-8000-000000000001"
+	return key
+})
+
+var serviceJWK = sync.OnceValue(func() []byte { return serviceKey().JWK() })
+
+// strangersKey signs what is forged; the service does not know it.
+var strangersKey = sync.OnceValue(func() paymenttest.Key {
+	key := paymenttest.NewKey(2048)
+	key.ID = "7e000000-0000-4000-8000-000000000002"
+	return key
+})
+
+// keysAtHand knows the service's key.
+type keysAtHand struct{}
+
+func (keysAtHand) Lookup(_ context.Context, id string) (keys.Found, error) {
+	if id != serviceKey().ID {
+		return keys.Found{}, keys.ErrUnknown
+	}
+	return keys.Found{Key: public(), Source: keys.Memory}, nil
+}
+
+func (keysAtHand) Refetch(context.Context, string, keys.Found) (keys.Found, error) {
+	return keys.Found{}, nil
+}
+
+var public = sync.OnceValue(func() *rsa.PublicKey { return &serviceKey().Private.PublicKey })
+
+// event is one of the events that histories are about.
+type event struct {
+	id, label, name string
+	at              time.Time
+	raw             string
+	compact         string // without white space: what makes it the same event
+}
+
+func (e *event) String() string { return e.label }
+func (e *event) claimed() bool  { return len(e.raw) > claimBytes }
+
+var (
+	eventsByBytes = map[string]*event{}
+	eventsByID    = map[string]*event{}
+)
+
+// newEvent makes the n-th event in one of its variants: 0 and 1 differ only in
+// white space, the others in their amounts. Every seventh event is large.
+func newEvent(n, variant int) *event {
+	e := &event{id: fmt.Sprintf("e0000000-0000-4000-8000-%012x", n), label: fmt.Sprintf("e%d", n), name: "PAYMENT_STATUS.RELEASED"}
+	e.at = time.Date(2000, 1, 1, 0, 0, n, 123e6, time.UTC)
+	amount := fmt.Sprintf("%d.%d0", 1000+n, n%10)
+	if variant > 1 {
+		amount = fmt.Sprintf("%d.00", variant)
+	}
+	space := ""
+	if variant == 1 {
+		space = " \n\t"
+	}
+	if n%5 == 4 {
+		e.name = "PAYMENT_STATUS.RETURNED"
+	}
+	filling := `"étê \u00e9\n"`
+	if n%7 == 6 {
+		filling = `"` + strings.Repeat("large ", 100) + `"`
+	}
+	text := func(space string) string {
+		return fmt.Sprintf(`{"eventName":"%s",%[2]s"eventId":"%[3]s","eventTimestamp":"%[4]s",%[2]s"eventData":{"amount":%[5]s,"note":%[6]s}}`,
+			e.name, space, e.id, e.at.Format("2006-01-02T15:04:05.000Z"), amount, filling)
+	}
+	e.raw, e.compact = text(space), text("")
+	if variant > 0 {
+		e.label += fmt.Sprintf("'%d", variant)
+	}
+	if known := eventsByBytes[e.raw]; known != nil {
+		return known
+	}
+	eventsByBytes[e.raw] = e
+	if variant == 0 {
+		eventsByID[e.id] = e
+	}
+	return e
+}
+
+// forgery is what is wrong with a delivery's proof.
+type forgery int
+
+const (
+	authentic forgery = iota
+	payloadChanged
+	strangersSignature // under the service's key id
+	strangersKeyID
+	tooOld
+	forgeries
+)
+
+// delivery is one of the deliveries that histories are about.
+type delivery struct {
+	name, id string
+	events   []*event
+	payload  []byte
+	forgery  forgery
+	invalid  bool // authentic, and not a delivery of section 2.2
+
+	// conflicting: an event of it has another content elsewhere, or here.
+	conflicting bool
+	twice       bool // an event of it stands in it with two contents
+}
+
+func (d *delivery) genuine() bool { return d.forgery == authentic }
+
+func newDelivery(name string, n int, events ...*event) *delivery {
+	d := &delivery{name: name, id: fmt.Sprintf("d0000000-0000-4000-8000-%012x", n), events: events}
+	raw := make([][]byte, len(events))
+	labels := make([]string, len(events))
+	for i, e := range events {
+		raw[i], labels[i] = []byte(e.raw), e.label
+	}
+	d.payload = paymenttest.RawDelivery(d.id, raw...)
+	d.name += " [" + strings.Join(labels, " ") + "]"
+	return d
+}
+
+func (d delivery) forged(f forgery) *delivery {
+	d.forgery = f
+	d.name += [...]string{"", " (payload changed)", " (stranger's signature)", " (stranger's key id)", " (too old)"}[f]
+	return &d
+}
+
+// signed returns the delivery as it comes over the wire, signed at that time.
+// To sign costs more than a history, so a signature is made once.
+func (d *delivery) signed(at time.Time) intake.Delivery {
+	if d.forgery == tooOld {
+		at = at.Add(-time.Hour)
+	}
+	proof := proofOf(d, signature.FormatRFC3339.Text(at))
+	out := intake.Delivery{Payload: d.payload, Headers: map[string]string{
+		"x-svc-signature": proof.Signature, "x-svc-timestamp": proof.Timestamp, "x-svc-key-id": proof.KeyID,
+	}}
+	if d.forgery == payloadChanged {
+		out.Payload = []byte(strings.Replace(string(d.payload), `"amount":1`, `"amount":9`, 1))
+	}
+	return out
+}
+
+var proofs sync.Map // proofKey -> signature.Proof
+
+type proofKey struct{ payload, timestamp, key, id string }
+
+func proofOf(d *delivery, timestamp string) signature.Proof {
+	key, id := serviceKey(), serviceKey().ID
+	switch d.forgery {
+	case strangersSignature:
+		key = strangersKey()
+	case strangersKeyID:
+		key = strangersKey()
+		id = key.ID
+	}
+	k := proofKey{d.id, timestamp, key.ID, id}
+	if d.invalid {
+		k.payload += "invalid"
+	}
+	if p, ok := proofs.Load(k); ok {
+		return p.(signature.Proof)
+	}
+	text, err := signature.Sign(key.Private, d.payload, timestamp, id)
+	if err != nil {
+		panic(err)
+	}
+	p := signature.Proof{Timestamp: timestamp, KeyID: id, Signature: text}
+	proofs.Store(k, p)
+	return p
+}
+
+// group is a few deliveries that have events in common.
+type group []*delivery
+
+// groups are what random histories choose from.
+var groups = sync.OnceValue(func() []group {
+	r := rand.New(rand.NewPCG(1, 2))
+	var all []group
+	for g := range 24 {
+		next := g * 40
+		fresh := func(n int) (events []*event) {
+			for range n {
+				events = append(events, newEvent(next, 0))
+				next++
+			}
+			return events
+		}
+		number := 0
+		add := func(in *group, label string, events ...*event) *delivery {
+			d := newDelivery(fmt.Sprintf("d%d.%d %s", g, number, label), g*100+number, events...)
+			number++
+			*in = append(*in, d)
+			return d
+		}
+		var in group
+		a := fresh([]int{1, 1, 2, 3, 4}[r.IntN(5)])
+		b := fresh(1 + r.IntN(3))
+		half := append(append([]*event{}, a[:(len(a)+1)/2]...), b...)
+		add(&in, "first", a...)
+		add(&in, "half new", half...)
+		add(&in, "single", fresh(1)...)
+		variant := func(e *event, v int) *event {
+			var n int
+			fmt.Sscanf(e.id[24:], "%x", &n)
+			return newEvent(n, v)
+		}
+		add(&in, "laid out anew", variant(a[0], 1))
+		conflict := add(&in, "conflicting", append([]*event{variant(a[0], 7)}, fresh(1)...)...)
+		conflict.conflicting, in[0].conflicting, in[1].conflicting, in[3].conflicting = true, true, true, true
+		add(&in, "twice the same", a[len(a)-1], a[len(a)-1], b[0]).conflicting = len(a) == 1
+		c := fresh(1)
+		two := add(&in, "two contents", c[0], variant(c[0], 9))
+		two.conflicting, two.twice = true, true
+		if g%6 == 0 {
+			add(&in, "large", append(fresh(24), b[0])...)
+		}
+		for f := payloadChanged; f < forgeries; f++ {
+			in = append(in, in[int(f)%2].forged(f))
+		}
+		broken := *in[2]
+		broken.invalid, broken.name = true, fmt.Sprintf("d%d.broken", g)
+		broken.payload = []byte(strings.Replace(string(broken.payload), "eventId", "eventID", 1))
+		in = append(in, &broken)
+		all = append(all, in)
+	}
+	for _, in := range all {
+		for _, d := range in {
+			if d.invalid {
+				continue
+			}
+			if _, err := payment.DecodeDelivery(d.payload); err != nil {
+				panic(err)
+			}
+		}
+	}
+	return all
+})

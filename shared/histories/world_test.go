@@ -1,0 +1,888 @@
+package histories
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"payhook/shared/awstest"
+	"payhook/shared/bus"
+	"payhook/shared/claimcheck"
+	"payhook/shared/contract"
+	"payhook/shared/intake"
+	"payhook/shared/keys"
+	"payhook/shared/ledger"
+	"payhook/shared/parking"
+	"payhook/shared/signature"
+)
+
+const (
+	ledgerTable  = "ledger"
+	keysTable    = "keys"
+	claimBucket  = "claims"
+	parkedBucket = "parked"
+
+	webhookTime = 30 * time.Second
+	redriveTime = 55 * time.Second
+	grace       = 30 * time.Second
+	maxSkew     = 10 * time.Second
+
+	// claimBytes is small, so that a history has events above it.
+	claimBytes = 600
+)
+
+// decider decides what the world leaves open.
+type decider interface {
+	// fault returns what befalls a call.
+	fault(w *world, c *call) fault
+	// pick returns which of n calls goes on, the longest waiting being the first.
+	pick(n int) int
+	// noticed reports whether a query of an empty shard is a call like others.
+	noticed(i *instance, shard string) bool
+}
+
+// setup is what a world is made of.
+type setup struct {
+	name        string        // by which it can be played again
+	attempts    int           // of the SDK, for each call but PutEvents
+	window      time.Duration // of de-duplication; zero: the default
+	maxAttempts int           // of redrive; zero: the default
+	keyCache    bool          // keys by package keys and its table; otherwise they are at hand
+}
+
+// world is everything but the code under test: time, the services, and which
+// call goes on next. All that is not guarded by mu belongs to the goroutine
+// that runs the world, which moves only when every other one is blocked.
+type world struct {
+	setup
+	decide decider
+	start  time.Time
+	db     *awstest.DynamoDB
+	s3     *awstest.S3
+	bus    *awstest.EventBridge
+
+	mu    sync.Mutex
+	inbox []*call       // made since the world last looked
+	ended []*invocation // likewise
+	wake  chan struct{}
+
+	pending    []*call
+	plan       []planned
+	instances  []*instance
+	underway   int
+	moment     int // counts what happens, so that before and after have a meaning
+	calls      int // that could have met a fault
+	calm       bool
+	failing    map[string]error // calls that fail for good, by instance and op
+	rejected   map[string]string
+	faults     int
+	interfered int
+
+	// onCall sees every call that could meet a fault; for enumerating them.
+	onCall func(c *call)
+	facts  facts
+	lines  []line
+}
+
+type planned struct {
+	at time.Time
+	do func()
+}
+
+func newWorld(s setup, d decider) *world {
+	w := &world{
+		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
+		db: awstest.NewDynamoDB(), s3: awstest.NewS3(), bus: &awstest.EventBridge{},
+		failing: map[string]error{}, rejected: map[string]string{},
+	}
+	w.db.CreateTable(ledgerTable, contract.LedgerKey, awstest.Index{
+		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+	})
+	w.db.CreateTable(keysTable, contract.KeysKey)
+	w.s3.MakeBucket(claimBucket)
+	w.s3.MakeBucket(parkedBucket)
+	w.facts.w = w
+	return w
+}
+
+// instance is a function instance: its code, its clock and its clients. It
+// takes one invocation at a time.
+type instance struct {
+	w    *world
+	n    int
+	name string
+	skew time.Duration
+
+	receiver *intake.Receiver // of a webhook instance
+	redriver *intake.Redriver // of a redrive instance
+
+	current *invocation
+	zombie  bool // outlives its deadline
+
+	// Guarded by the world's mu.
+	dead   bool
+	frozen chan struct{} // closed when it goes on; nil if it is not frozen
+}
+
+// invocation is one call of a function.
+type invocation struct {
+	*instance
+	sent     *sent
+	deadline time.Time
+	cancel   context.CancelFunc
+	done     bool
+	result   intake.Result
+
+	died   int      // the moment it did; 0: never
+	frozen [][2]int // from and to which moment; 0: for ever
+}
+
+// sent is one delivery on its way from a sender.
+type sent struct {
+	*delivery
+	at       time.Time // of the signature
+	answered func(inv *invocation, status int)
+}
+
+func (w *world) newInstance(kind string, skew time.Duration) *instance {
+	i := &instance{w: w, n: len(w.instances), skew: skew}
+	i.name = kind + " " + strconv.Itoa(i.n)
+	w.instances = append(w.instances, i)
+	now := func() time.Time { return time.Now().Add(i.skew) }
+	book := ledger.New(i, ledgerTable, ledger.Options{Window: w.window, Now: now})
+	events := bus.New(i, "bus", "payhook", bus.Options{
+		Pause: func(longest time.Duration) time.Duration { return longest*5/8 + 3 },
+	})
+	opts := intake.Options{
+		Timeout: redriveTime, Grace: grace, Now: now, MaxAttempts: w.maxAttempts,
+		Claims: claimcheck.NewStore(i, claimBucket), ClaimBytes: claimBytes,
+		Parking: parking.NewLot(i, parkedBucket),
+	}
+	if kind == "redrive" {
+		i.redriver = intake.NewRedriver(book, events, opts)
+		return i
+	}
+	opts.Timeout = webhookTime
+	var ring intake.Keys = keysAtHand{}
+	if w.keyCache {
+		base := url.URL{Scheme: "https", Host: "service.example"}
+		ring = keys.New(keys.NewOrigin(&http.Client{Transport: i}, &base, 3*time.Second),
+			keys.NewTable(i, keysTable), keys.Options{Now: now})
+	}
+	i.receiver = intake.NewReceiver(scheme, &signature.Window{Tolerance: 5 * time.Minute}, ring, book, events, opts)
+	return i
+}
+
+// free returns an instance of a kind that can take an invocation.
+func (w *world) free(kind string) *instance {
+	for _, i := range w.instances {
+		if i.current == nil && !i.dead && i.frozen == nil && strings.HasPrefix(i.name, kind) {
+			return i
+		}
+	}
+	return w.newInstance(kind, 0)
+}
+
+// deliver lets an instance receive a delivery.
+func (w *world) deliver(i *instance, s *sent) {
+	inv := w.begin(i, webhookTime)
+	inv.sent = s
+	w.facts.delivered(s)
+	w.tell(i, "", s.name, fault{}, "is delivered")
+	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
+	inv.cancel = cancel
+	d := s.signed(s.at)
+	go func() {
+		inv.result = i.receiver.Receive(ctx, d)
+		cancel()
+		w.end(inv)
+	}()
+}
+
+// redrive lets an instance make one run of redrive.
+func (w *world) redrive(i *instance) *invocation {
+	inv := w.begin(i, redriveTime)
+	w.tell(i, "", "", fault{}, "begins a run")
+	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
+	inv.cancel = cancel
+	go func() {
+		i.redriver.Run(ctx)
+		cancel()
+		w.end(inv)
+	}()
+	return inv
+}
+
+func (w *world) begin(i *instance, timeout time.Duration) *invocation {
+	inv := &invocation{instance: i, deadline: time.Now().Add(timeout)}
+	i.current = inv
+	w.underway++
+	// Lambda kills what is not done by its deadline.
+	w.after(timeout, func() {
+		if !inv.done && !i.zombie {
+			w.kill(i, "its time is up")
+		}
+	})
+	return inv
+}
+
+func (w *world) end(inv *invocation) {
+	w.mu.Lock()
+	w.ended = append(w.ended, inv)
+	w.mu.Unlock()
+	w.signal()
+}
+
+func (w *world) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *world) at(t time.Time, do func())        { w.plan = append(w.plan, planned{t, do}) }
+func (w *world) after(d time.Duration, do func()) { w.at(time.Now().Add(d), do) }
+
+// kill ends an instance: none of its calls gets out from now on, and its answer
+// is lost.
+func (w *world) kill(i *instance, why string) {
+	if i.dead {
+		return
+	}
+	w.moment++
+	w.mu.Lock()
+	i.dead = true
+	if i.frozen != nil {
+		close(i.frozen)
+		i.frozen = nil
+	}
+	w.mu.Unlock()
+	w.tell(i, "", "", fault{}, "dies: "+why)
+	if inv := i.current; inv != nil {
+		inv.died = w.moment
+		inv.cancel()
+	}
+	w.pending = slices.DeleteFunc(w.pending, func(c *call) bool {
+		if c.instance != i || c.fault.kind == late {
+			return false
+		}
+		c.reply <- answer{err: errDead}
+		return true
+	})
+}
+
+// freeze suspends an instance.
+func (w *world) freeze(i *instance, d time.Duration) {
+	if i.dead || i.frozen != nil {
+		return
+	}
+	w.moment++
+	thawed := make(chan struct{})
+	w.mu.Lock()
+	i.frozen = thawed
+	w.mu.Unlock()
+	inv := i.current
+	if inv != nil {
+		inv.frozen = append(inv.frozen, [2]int{w.moment, 0})
+	}
+	w.after(d, func() {
+		if i.dead || i.frozen != thawed {
+			return
+		}
+		w.moment++
+		w.mu.Lock()
+		close(thawed)
+		i.frozen = nil
+		w.mu.Unlock()
+		if inv != nil {
+			inv.frozen[len(inv.frozen)-1][1] = w.moment
+		}
+		w.tell(i, "", "", fault{}, "goes on")
+	})
+}
+
+// call is one call of a service, on its way.
+type call struct {
+	*instance
+	inv       *invocation
+	op        op
+	key       string   // tells it from the others under way
+	ids       []string // of the events that it is about
+	ctx       context.Context
+	do        func() (any, error)
+	reply     chan answer
+	outOfTime bool // refused by the client, since the context had ended
+	abandoned bool // guarded by mu: its caller's context ended
+
+	n      int // of all calls
+	at     time.Time
+	fault  fault
+	effect bool // it took effect, or was refused by the service
+	sends  []*send
+
+	sent, answered, failed int // moments; 0: never
+}
+
+type answer struct {
+	out any
+	err error
+}
+
+// try makes one call and waits for its answer.
+func (i *instance) try(ctx context.Context, c *call) (any, error) {
+	w := i.w
+	c.instance, c.ctx, c.reply = i, ctx, make(chan answer, 1)
+	w.mu.Lock()
+	if i.dead {
+		w.mu.Unlock()
+		return nil, errDead
+	}
+	c.inv = i.current
+	c.outOfTime = ctx.Err() != nil && i.frozen == nil
+	w.inbox = append(w.inbox, c)
+	w.mu.Unlock()
+	w.signal()
+	if c.outOfTime {
+		return nil, ctx.Err() // as the SDK's clients do
+	}
+	select {
+	case a := <-c.reply:
+		return a.out, a.err
+	case <-ctx.Done():
+		w.mu.Lock()
+		c.abandoned = true
+		frozen := i.frozen
+		w.mu.Unlock()
+		w.signal()
+		if frozen != nil {
+			<-frozen
+		}
+		return nil, ctx.Err()
+	}
+}
+
+// call makes a call as the SDK does, which tries again.
+func do[T any](i *instance, ctx context.Context, op op, key string, ids []string, work func() (T, error)) (T, error) {
+	attempts := i.w.attempts
+	if op == put || op == fetchKey {
+		attempts = 1
+	}
+	for attempt := 1; ; attempt++ {
+		out, err := i.try(ctx, &call{op: op, key: key, ids: ids, do: func() (any, error) { return work() }})
+		if err == nil {
+			return out.(T), nil
+		}
+		if attempt >= attempts || ctx.Err() != nil || !again(err) {
+			var zero T
+			return zero, err
+		}
+		pause := time.NewTimer(20*time.Millisecond<<attempt + 5)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+		}
+	}
+}
+
+func idOf(item awstest.Item) string {
+	for _, name := range []string{contract.LedgerKey, contract.KeysKey} {
+		if s, ok := item[name].(*dynamodbtypes.AttributeValueMemberS); ok {
+			return s.Value
+		}
+	}
+	return ""
+}
+
+// The clients of an instance.
+
+func (i *instance) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	return do(i, ctx, readKey, idOf(in.Key), nil, func() (*dynamodb.GetItemOutput, error) {
+		return i.w.db.GetItem(context.Background(), in)
+	})
+}
+
+func (i *instance) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	id := idOf(in.Item)
+	if *in.TableName == keysTable {
+		return do(i, ctx, writeKey, id, nil, func() (*dynamodb.PutItemOutput, error) {
+			return i.w.db.PutItem(context.Background(), in)
+		})
+	}
+	return do(i, ctx, record, id, []string{id}, func() (*dynamodb.PutItemOutput, error) {
+		return i.w.facts.record(i, id, in)
+	})
+}
+
+func (i *instance) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	id := idOf(in.Key)
+	what, ids := spendKey, []string(nil)
+	if *in.TableName == ledgerTable {
+		ids = []string{id}
+		text := *in.UpdateExpression
+		switch {
+		case in.ReturnValues == dynamodbtypes.ReturnValueAllNew:
+			what = lease
+		case !strings.Contains(text, "REMOVE"):
+			what = postpone
+		case in.ExpressionAttributeNames["#when"] == "parkedAt":
+			what = markParked
+		default:
+			what = mark
+		}
+	}
+	return do(i, ctx, what, id, ids, func() (*dynamodb.UpdateItemOutput, error) {
+		return i.w.facts.update(i, what, id, in)
+	})
+}
+
+func (i *instance) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	w := i.w
+	shard := in.ExpressionAttributeValues[":shard"].(*dynamodbtypes.AttributeValueMemberN).Value
+	// Most shards are empty. To find that out needs no decision of the world, and
+	// a run of redrive does it 64 times.
+	w.mu.Lock()
+	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && !w.decide.noticed(i, shard)
+	w.mu.Unlock()
+	if plain {
+		if out, err := w.db.Query(context.Background(), in); err == nil && len(out.Items) == 0 {
+			return out, nil
+		}
+	}
+	return do(i, ctx, query, "shard "+shard, nil, func() (*dynamodb.QueryOutput, error) {
+		return w.db.Query(context.Background(), in)
+	})
+}
+
+func (i *instance) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput, _ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+	// The caller reuses the slice.
+	entries := slices.Clone(in.Entries)
+	ids := make([]string, len(entries))
+	for n, e := range entries {
+		ids[n] = i.w.facts.idOf(*e.Detail)
+	}
+	key := "nothing"
+	if len(ids) > 0 {
+		key = ids[0]
+	}
+	return do(i, ctx, put, key, ids, func() (*eventbridge.PutEventsOutput, error) {
+		return i.w.bus.PutEvents(context.Background(), &eventbridge.PutEventsInput{Entries: entries})
+	})
+}
+
+func (i *instance) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	body, err := io.ReadAll(in.Body)
+	if err != nil {
+		return nil, err
+	}
+	what, key := park, *in.Key
+	if *in.Bucket == claimBucket {
+		what = storeClaim
+	} else {
+		key, _, _ = strings.Cut(strings.Replace(key, "/", " ", 1), "/") // names hold something random
+	}
+	return do(i, ctx, what, key, nil, func() (*s3.PutObjectOutput, error) {
+		again := *in
+		again.Body = bytes.NewReader(body)
+		return i.w.s3.PutObject(context.Background(), &again)
+	})
+}
+
+func (i *instance) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	return i.w.s3.GetObject(ctx, in)
+}
+
+func (i *instance) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, _ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+	return i.w.s3.ListObjectsV2(ctx, in)
+}
+
+// RoundTrip is the key service.
+func (i *instance) RoundTrip(r *http.Request) (*http.Response, error) {
+	id := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
+	return do(i, r.Context(), fetchKey, id, nil, func() (*http.Response, error) {
+		resp := &http.Response{StatusCode: http.StatusNotFound, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody}
+		if id == serviceKey().ID {
+			resp.StatusCode, resp.Body = http.StatusOK, io.NopCloser(bytes.NewReader(serviceJWK()))
+		}
+		return resp, nil
+	})
+}
+
+// run lets things happen until nothing more does.
+func (w *world) run() {
+	for loops := 0; ; loops++ {
+		if loops > 100_000 {
+			w.lines = w.lines[max(0, len(w.lines)-100):]
+			panic(fmt.Sprintf("%s\ndoes not end:\n%s", w.name, w))
+		}
+		synctest.Wait()
+		select {
+		case <-w.wake:
+		default:
+		}
+		w.admit()
+		if w.due() || w.step() {
+			continue
+		}
+		next := w.next()
+		switch {
+		case !next.IsZero():
+			timer := time.NewTimer(time.Until(next))
+			select {
+			case <-w.wake:
+			case <-timer.C:
+			}
+			timer.Stop()
+		case w.underway > 0:
+			<-w.wake
+		default:
+			return
+		}
+	}
+}
+
+// admit takes in what was done since the last look, in an order that does not
+// depend on that of goroutines.
+func (w *world) admit() {
+	w.mu.Lock()
+	inbox, ended := w.inbox, w.ended
+	w.inbox, w.ended = nil, nil
+	w.pending = slices.DeleteFunc(w.pending, func(c *call) bool {
+		if !c.abandoned {
+			return false
+		}
+		if c.failed == 0 {
+			w.moment++
+			c.failed = w.moment
+		}
+		return c.fault.kind != late
+	})
+	w.mu.Unlock()
+	if len(inbox) > 1 {
+		slices.SortFunc(inbox, func(a, b *call) int {
+			return cmp.Or(cmp.Compare(a.instance.n, b.instance.n), cmp.Compare(a.op, b.op), cmp.Compare(a.key, b.key))
+		})
+	}
+	for _, c := range inbox {
+		w.admitCall(c)
+	}
+	slices.SortFunc(ended, func(a, b *invocation) int { return cmp.Compare(a.n, b.n) })
+	for _, inv := range ended {
+		w.finish(inv)
+	}
+}
+
+func (w *world) admitCall(c *call) {
+	w.moment++
+	c.at = time.Now()
+	w.facts.begin(c)
+	if c.outOfTime {
+		w.moment++
+		c.failed = w.moment
+		w.tell(c.instance, c.op.String(), c.key, fault{}, "not tried: out of time")
+		return
+	}
+	if c.abandoned { // its caller died, or gave up at once
+		w.moment++
+		c.failed = w.moment
+		return
+	}
+	if !w.calm {
+		c.n = w.calls
+		w.calls++
+		if w.onCall != nil {
+			w.onCall(c)
+		}
+		c.fault = w.decide.fault(w, c)
+	}
+	if c.fault.kind != none {
+		w.faults++
+	}
+	switch c.fault.kind {
+	case slow, slowest, late, timeoutBefore:
+		if c.instance.frozen == nil {
+			w.facts.out(c) // what is delayed is delayed on its way
+		} else {
+			c.fault = fault{}
+		}
+	}
+	switch c.fault.kind {
+	case slow:
+		c.fault.by = kindSlow
+		c.at = c.at.Add(kindSlow)
+	case slowest:
+		if deadline, ok := c.ctx.Deadline(); ok && time.Until(deadline) > time.Second {
+			c.at = deadline.Add(-29 * time.Millisecond)
+		}
+	case late:
+		if c.fault.by == 0 {
+			c.fault.by = kindLate
+		}
+		c.at = c.at.Add(c.fault.by)
+		w.timeOut(c)
+	case timeoutBefore:
+		c.at = c.at.Add(time.Hour) // never
+		w.timeOut(c)
+	case redeliver, redrive:
+		c.at = c.at.Add(time.Second + 31)
+		w.interfere(c)
+	}
+	w.pending = append(w.pending, c)
+}
+
+// timeOut lets the client give up on a call.
+func (w *world) timeOut(c *call) {
+	w.after(clientTimeout, func() {
+		w.drop(c, c.fault.kind == late)
+		w.answer(c, nil, errTimeout)
+	})
+}
+
+func (w *world) drop(c *call, keep bool) {
+	if keep {
+		return
+	}
+	if i := slices.Index(w.pending, c); i >= 0 {
+		w.pending = slices.Delete(w.pending, i, i+1)
+	}
+}
+
+// interfere lets something else happen before a call takes effect.
+func (w *world) interfere(c *call) {
+	if w.interfered++; w.interfered > 4 {
+		return // or those that interfere would be interfered with without an end
+	}
+	if c.fault.kind == redrive {
+		w.redrive(w.free("redrive"))
+		return
+	}
+	if c.inv != nil && c.inv.sent != nil {
+		again := *c.inv.sent
+		again.answered = nil
+		w.deliver(w.free("webhook"), &again)
+	}
+}
+
+// due does what is planned for now. It reports false if that is nothing.
+func (w *world) due() bool {
+	first := -1
+	now := time.Now()
+	for i := range w.plan {
+		if !w.plan[i].at.After(now) && (first < 0 || w.plan[i].at.Before(w.plan[first].at)) {
+			first = i
+		}
+	}
+	if first < 0 {
+		return false
+	}
+	do := w.plan[first].do
+	w.plan = slices.Delete(w.plan, first, first+1)
+	do()
+	return true
+}
+
+// next returns the time of the next thing that is certain to happen.
+func (w *world) next() (next time.Time) {
+	earlier := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	for i := range w.plan {
+		earlier(w.plan[i].at)
+	}
+	for _, c := range w.pending {
+		if c.at.After(time.Now()) && (c.fault.kind != timeoutBefore) {
+			earlier(c.at)
+		}
+	}
+	return next
+}
+
+// step lets one call go on. It reports false if none can.
+func (w *world) step() bool {
+	now := time.Now()
+	var ready [64]int
+	n := 0
+	for i, c := range w.pending {
+		if n < len(ready) && !c.at.After(now) && (c.instance.frozen == nil || c.fault.kind == late) {
+			ready[n] = i
+			n++
+		}
+	}
+	if n == 0 {
+		return false
+	}
+	at := ready[0]
+	if n > 1 && !w.calm {
+		at = ready[w.decide.pick(n)]
+	}
+	c := w.pending[at]
+	w.pending = slices.Delete(w.pending, at, at+1)
+	w.execute(c)
+	return true
+}
+
+// execute lets a call meet its fault, and take effect or not.
+func (w *world) execute(c *call) {
+	w.moment++
+	broken := c.instance.name + c.op.String()
+	switch f := c.fault; f.kind {
+	case errorBefore, throttled, refused:
+		w.answer(c, nil, errorOf(f.kind, c.op))
+		return
+	case failing:
+		w.failing[broken] = errorOf(f.kind, c.op)
+	case crashBefore:
+		w.tell(c.instance, c.op.String(), c.key, f, "")
+		w.kill(c.instance, "struck")
+		return
+	case freezeBriefly, freezeLong:
+		d := kindBrief
+		if f.kind == freezeLong {
+			d = kindLong
+			c.instance.zombie = true
+		}
+		w.tell(c.instance, c.op.String(), c.key, f, "")
+		w.freeze(c.instance, d)
+		c.fault = fault{}
+		w.pending = append(w.pending, c)
+		return
+	case lag:
+		w.db.HoldIndexes()
+		w.after(kindLag, w.db.CatchUp)
+	case rejecting:
+		for n, id := range c.ids {
+			if f.mask>>n&1 == 1 {
+				w.rejected[id] = f.code
+			}
+		}
+	}
+	if err := w.failing[broken]; err != nil && !w.calm {
+		w.answer(c, nil, err)
+		return
+	}
+	if c.op == put {
+		w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
+			codes := map[int]string{}
+			for n, id := range c.ids {
+				if c.fault.kind == partial && c.fault.mask>>n&1 == 1 {
+					codes[n] = c.fault.code
+				} else if code := w.rejected[id]; code != "" && !w.calm {
+					codes[n] = code
+				}
+			}
+			return codes, nil
+		}
+	}
+	w.facts.out(c)
+	w.facts.executing = c
+	out, err := c.do()
+	w.facts.effect(c, out, err)
+	switch c.fault.kind {
+	case errorAfter:
+		out, err = nil, errorOf(errorAfter, c.op)
+	case timeoutAfter:
+		w.tell(c.instance, c.op.String(), c.key, c.fault, "takes effect")
+		w.after(clientTimeout, func() { w.answer(c, nil, errTimeout) })
+		return
+	case late:
+		w.tell(c.instance, c.op.String(), c.key, c.fault, "takes effect")
+		return
+	case crashAfter:
+		w.tell(c.instance, c.op.String(), c.key, c.fault, "takes effect")
+		w.kill(c.instance, "struck")
+		c.reply <- answer{err: errDead}
+		return
+	}
+	w.answer(c, out, err)
+}
+
+// answer gives a call its answer, unless its caller is gone.
+func (w *world) answer(c *call, out any, err error) {
+	w.mu.Lock()
+	gone := c.abandoned || c.instance.dead
+	w.mu.Unlock()
+	if len(c.reply) > 0 || c.answered > 0 || c.failed > 0 {
+		return
+	}
+	w.moment++
+	if gone {
+		c.failed = w.moment
+	} else if frozen := c.instance.frozen; frozen != nil {
+		// The answer waits for whoever is suspended.
+		w.after(kindBrief, func() { w.answer(c, out, err) })
+		return
+	} else if err != nil && !isConditional(err) {
+		c.failed = w.moment
+	} else {
+		c.answered = w.moment
+	}
+	w.tell(c.instance, c.op.String(), c.key, c.fault, describe(c, out, err))
+	c.reply <- answer{out, err}
+}
+
+// finish takes in the end of an invocation.
+func (w *world) finish(inv *invocation) {
+	w.underway--
+	inv.done = true
+	if inv.current == inv {
+		inv.current = nil
+	}
+	if inv.dead {
+		return
+	}
+	w.moment++
+	if inv.sent == nil {
+		w.tell(inv.instance, "", "", fault{}, "ends its run")
+		return
+	}
+	status := w.facts.answer(inv)
+	w.tell(inv.instance, "", inv.sent.name, fault{}, string(inv.result.Outcome))
+	if inv.sent.answered != nil {
+		inv.sent.answered(inv, status)
+	}
+}
+
+// settle stops all faults and lets redrive run until nothing is pending.
+func (w *world) settle() {
+	w.run()
+	w.calm = true
+	w.db.CatchUp()
+	for runs := 0; w.facts.pending() && runs < 5; runs++ {
+		w.after(2*time.Hour, func() { w.redrive(w.free("redrive")) })
+		w.run()
+	}
+}
+
+// expire deletes what DynamoDB's TTL would.
+func (w *world) expire() {
+	for id, item := range w.db.Items(ledgerTable) {
+		n, ok := item[contract.LedgerTTL].(*dynamodbtypes.AttributeValueMemberN)
+		if !ok {
+			continue
+		}
+		if at, err := strconv.ParseInt(n.Value, 10, 64); err == nil && time.Unix(at, 0).Before(time.Now()) {
+			_, _ = w.db.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{
+				TableName: &[]string{ledgerTable}[0],
+				Key:       awstest.Item{contract.LedgerKey: &dynamodbtypes.AttributeValueMemberS{Value: id}},
+			})
+		}
+	}
+}
