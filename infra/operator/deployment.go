@@ -138,6 +138,8 @@ func configOf(ctx context.Context, t *target) (aws.Config, string, error) {
 		Credentials:  credentials.NewStaticCredentialsProvider("test", "test", ""),
 		BaseEndpoint: &run.Endpoint,
 		HTTPClient:   &http.Client{Transport: &http.Transport{}}, // past any proxy
+		// It is on this machine: what does not answer now is not there.
+		RetryMaxAttempts: 1,
 	}, "the local run", nil
 }
 
