@@ -11,19 +11,24 @@ import (
 )
 
 // newRedrive makes the function that publishes, every minute, what the webhook
-// function recorded and could not publish.
-func newRedrive(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger awsdynamodb.TableV2, bus awsevents.EventBus) scheduled {
+// function recorded and could not publish, and that replays what is parked when
+// it is asked to.
+func newRedrive(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger awsdynamodb.TableV2, bus awsevents.EventBus, buckets buckets) scheduled {
 	scope = constructs.NewConstruct(scope, jsii.String("Redrive"))
+	resources := buckets.environment()
+	resources[contract.LedgerTableEnv] = ledger.TableName()
 	f := newFunction(scope, settings, functionOptions{
 		description: "Publishes the events that are recorded and not published yet",
 		code:        code,
 		memory:      512,
 		timeout:     settings.RedriveTimeout.Seconds(),
 		settings:    contract.RedriveSettings(),
-		resources:   map[string]*string{contract.LedgerTableEnv: ledger.TableName()},
+		resources:   resources,
 	})
 	f.allow([]string{"dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+contract.LedgerPendingIndex))
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
+	buckets.letKeep(f)
+	buckets.letReplay(f)
 	return runEveryMinute(scope, f)
 }

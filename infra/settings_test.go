@@ -56,6 +56,8 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 		"webhookTimeout":       "1500ms",
 		"redriveTimeout":       "20m",
 		"redriveGrace":         "",
+		"claimRetention":       "1y",
+		"parkedRetention":      "10d",
 		"webhookMemory":        64,
 		"webhookConcurrency":   -1,
 		"logRetentionDays":     2,

@@ -17,12 +17,11 @@ type webhook struct {
 
 // newWebhook makes the function that receives webhooks, and the URL on which it
 // does.
-func newWebhook(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger, keys awsdynamodb.TableV2, bus awsevents.EventBus, token token) webhook {
+func newWebhook(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger, keys awsdynamodb.TableV2, bus awsevents.EventBus, buckets buckets, token token) webhook {
 	scope = constructs.NewConstruct(scope, jsii.String("Webhook"))
-	resources := map[string]*string{
-		contract.LedgerTableEnv: ledger.TableName(),
-		contract.KeysTableEnv:   keys.TableName(),
-	}
+	resources := buckets.environment()
+	resources[contract.LedgerTableEnv] = ledger.TableName()
+	resources[contract.KeysTableEnv] = keys.TableName()
 	if settings.Webhook.KeysBearer {
 		resources[contract.TokenSecretEnv] = token.secret.Ref()
 	}
@@ -38,6 +37,7 @@ func newWebhook(scope constructs.Construct, settings contract.Deployment, code a
 	f.allow([]string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, keys.TableArn())
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
+	buckets.letKeep(f)
 	if settings.Webhook.KeysBearer {
 		f.allow([]string{"secretsmanager:GetSecretValue"}, token.secret.Ref())
 	}

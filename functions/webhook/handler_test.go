@@ -70,10 +70,15 @@ func (b *brokenDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 	return b.DynamoDB.PutItem(ctx, in, opts...)
 }
 
-// settings are the defaults of every setting, with what is changed.
+// settings are the defaults of every setting, with what is changed. There is a
+// bucket only where the change names it: what one without the other does stands
+// out then.
 func settings(t testing.TB, baseURL string, change map[string]string) contract.Webhook {
 	t.Helper()
-	env := map[string]string{contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys"}
+	env := map[string]string{
+		contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys",
+		contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
+	}
 	for _, s := range contract.WebhookSettings() {
 		env[s.Env()] = s.Default
 	}
@@ -85,6 +90,7 @@ func settings(t testing.TB, baseURL string, change map[string]string) contract.W
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.ClaimBucket, s.ParkingBucket = change[contract.ClaimBucketEnv], change[contract.ParkingBucketEnv]
 	return s
 }
 
@@ -496,12 +502,12 @@ func TestAnswersToRequestsThatAreNoDeliveries(t *testing.T) {
 		"empty":           {unsigned(func(*events.LambdaFunctionURLRequest) {}), 400, "", "no body", "payload-empty"},
 		"empty in base64": {unsigned(func(r *events.LambdaFunctionURLRequest) { r.IsBase64Encoded = true }), 400, "", "no body", "payload-empty"},
 		"not base64":      {unsigned(func(r *events.LambdaFunctionURLRequest) { r.IsBase64Encoded, r.Body = true, "!!" }), 400, "", "decoded", "payload-encoding"},
-		"too large":       {unsigned(func(r *events.LambdaFunctionURLRequest) { r.Body = strings.Repeat("x", 5<<20+1) }), 413, "", "too large", "payload-too-large"},
+		"too large":       {unsigned(func(r *events.LambdaFunctionURLRequest) { r.Body = strings.Repeat("x", 6<<20+1) }), 413, "", "too large", "payload-too-large"},
 		"too large coded": {unsigned(func(r *events.LambdaFunctionURLRequest) {
-			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 5<<20+1))
+			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 6<<20+1))
 		}), 413, "", "too large", "payload-too-large"},
 		"largest": {unsigned(func(r *events.LambdaFunctionURLRequest) {
-			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 5<<20))
+			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 6<<20))
 		}), 401, "", "", "signature-missing"},
 		"not JSON":         {signed("hello"), 422, "", "payload: is not well-formed JSON", "invalid"},
 		"no delivery":      {signed("{}"), 422, "", "deliveryId: is missing", "invalid"},

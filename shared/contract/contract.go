@@ -69,8 +69,8 @@ var (
 		Meaning: "the method of a webhook; every other is answered 405"}
 	SuccessStatus = &Setting{Key: "successStatus", Default: "200", Example: "202", Section: "7",
 		Meaning: "the status that tells the service a webhook was taken, 200 to 299"}
-	MaxPayloadBytes = &Setting{Key: "maxPayloadBytes", Default: "5242880", Example: "1048576", Section: "8",
-		Meaning: "the largest payload that is accepted, in bytes; a function URL takes 6 MB"}
+	MaxPayloadBytes = &Setting{Key: "maxPayloadBytes", Default: "6291456", Example: "1048576", Section: "8",
+		Meaning: "the largest payload that is accepted, in bytes; by default as much as a function URL takes"}
 
 	KeyExponents = &Setting{Key: "keyExponents", Default: "65537", Example: "3,65537", Section: "2.6",
 		Meaning: "the RSA public exponents that a key may have"}
@@ -93,6 +93,10 @@ var (
 		Meaning: "the name of the event bus"}
 	ClaimCheckBytes = &Setting{Key: "claimCheckBytes", Default: "200000", Example: "100000",
 		Meaning: "the size from which an event goes to S3 and the bus carries a reference, in bytes; under maxEntryBytes by what EventBridge adds on the way to a target"}
+	ClaimRetention = &Setting{Key: "claimRetention", Default: "365d", Example: "3653d",
+		Meaning: "how long an event that travels by claim check stays in S3, in whole days, or never for no end; who gets its reference later gets no event; what expired can be had back for 30 days"}
+	ParkedRetention = &Setting{Key: "parkedRetention", Default: "never", Example: "3653d",
+		Meaning: "how long what is parked stays in S3, in whole days, or never for no end: it was accepted and reached nobody, so that its end is a person's to say; what expired or was deleted can be had back for 30 days"}
 	RedriveAttempts = &Setting{Key: "redriveAttempts", Default: "20", Example: "50",
 		Meaning: "how often redrive tries to publish an event, with pauses that grow from a minute to an hour, before it is parked"}
 	MaxEntryBytes = &Setting{Key: "maxEntryBytes", Default: "262144", Example: "262144",
@@ -128,7 +132,7 @@ func All() []*Setting {
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
 		KeyExponents, KeyFreshness, KeyMaxAge, UnknownKeyTTL, KeyMissBudget, KeyTimeout, KeysAuth,
 		Scopes, CredentialEncoding, TokenRefreshPercent, TokenEndpointTimeout, TokenTimeout,
-		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts,
+		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, ClaimRetention, ParkedRetention,
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
 		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, StackName, Local,
 	}
@@ -170,8 +174,8 @@ type Webhook struct {
 
 // Publishing is what both functions that publish are told.
 type Publishing struct {
-	ClaimBucket         string // "": events that are too large are refused
-	ParkingBucket       string // "": nothing is parked
+	ClaimBucket         string
+	ParkingBucket       string
 	ClaimCheckBytes     int
 	RedriveAttempts     int
 	EventBusName        string
@@ -247,7 +251,10 @@ type Deployment struct {
 	// an alarm.
 	AlarmUnauthenticated int
 	StackName            string
-	Local                bool
+
+	ClaimRetention, ParkedRetention int // days; 0: without end
+
+	Local bool
 
 	values map[string]string
 }
@@ -278,6 +285,8 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		RedriveTimeout:       r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
 		Memory:               r.integer(WebhookMemory, 128, 10240),
 		LogRetention:         r.oneOf(LogRetentionDays, logRetentionDays),
+		ClaimRetention:       r.retention(ClaimRetention),
+		ParkedRetention:      r.retention(ParkedRetention),
 		AlarmEmail:           r.email(AlarmEmail),
 		AlarmUnauthenticated: r.integer(AlarmUnauthenticated, 1, 1000000),
 		StackName:            r.matching(StackName, stackName, "letters, digits and hyphens, starting with a letter, at most 100"),
@@ -386,8 +395,8 @@ func (r *reader) publishing() Publishing {
 		DeduplicationWindow: r.duration(DeduplicationWindow, time.Minute, 10*365*24*time.Hour),
 		RedriveGrace:        r.duration(RedriveGrace, time.Second, time.Hour),
 	}
-	if r.getenv != nil {
-		p.ClaimBucket, p.ParkingBucket = r.getenv(ClaimBucketEnv), r.getenv(ParkingBucketEnv)
+	if r.getenv != nil { // the deployment has no buckets before it made them
+		p.ClaimBucket, p.ParkingBucket = r.resource(ClaimBucketEnv), r.resource(ParkingBucketEnv)
 	}
 	if strings.HasPrefix(p.EventSource, "aws.") {
 		r.wrong(EventSource, "must not start with aws., which is reserved")
@@ -433,6 +442,28 @@ func (r *reader) oneOf(s *Setting, allowed []int) int {
 		r.wrong(s, fmt.Sprintf("must be one of %s", strings.Trim(fmt.Sprint(allowed), "[]")))
 	}
 	return n
+}
+
+// Never is the value of claimRetention and parkedRetention that keeps objects
+// without end.
+const Never = "never"
+
+// leastRetention is in days: a consumer's queue keeps a reference for up to 14
+// days (AWS, SQS quotas), and what it refers to must be there.
+const leastRetention, mostRetention = 15, 36500
+
+// retention reads whole days; 0 for no end.
+func (r *reader) retention(s *Setting) int {
+	v := r.text(s)
+	if v == Never {
+		return 0
+	}
+	d, err := ParseDuration(v)
+	days := int(d / (24 * time.Hour))
+	if err != nil || d%(24*time.Hour) != 0 || days < leastRetention || days > mostRetention {
+		r.wrong(s, fmt.Sprintf("must be %s, or whole days from %dd to %dd", Never, leastRetention, mostRetention))
+	}
+	return days
 }
 
 // email reads a bare address: no name, no brackets, a domain with a dot.

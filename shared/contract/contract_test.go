@@ -30,7 +30,7 @@ func TestTheDefaultsAreADeployment(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := d.Webhook
-	if w.BaseURL.String() != "https://api.example/base" || w.HTTPMethod != "POST" || w.SuccessStatus != 200 || w.MaxPayloadBytes != 5<<20 ||
+	if w.BaseURL.String() != "https://api.example/base" || w.HTTPMethod != "POST" || w.SuccessStatus != 200 || w.MaxPayloadBytes != 6<<20 ||
 		w.Window == nil || w.Window.Tolerance != 5*time.Minute || w.KeyFreshness != time.Hour || w.KeyMaxAge != 24*time.Hour ||
 		w.UnknownKeyTTL != time.Minute || w.KeyMissBudget != 60 || w.DeduplicationWindow != 30*24*time.Hour ||
 		w.Scheme.SignatureHeader != "X-SVC-Signature" || w.Scheme.Timestamp.String() != "header:X-SVC-Timestamp" || w.Scheme.KeyID.String() != "header:X-SVC-Key-Id" {
@@ -44,7 +44,10 @@ func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := map[string]string{contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys"}
+	env := map[string]string{
+		contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys",
+		contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
+	}
 	for _, s := range append(contract.WebhookSettings(), contract.RedriveSettings()...) {
 		env[s.Env()] = d.Value(s)
 	}
@@ -53,7 +56,8 @@ func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.Window != nil || w.DeduplicationWindow != 7*24*time.Hour || !slices.Equal(w.KeyExponents, []int{3, 65537}) || w.LedgerTable != "ledger" {
+	if w.Window != nil || w.DeduplicationWindow != 7*24*time.Hour || !slices.Equal(w.KeyExponents, []int{3, 65537}) || w.LedgerTable != "ledger" ||
+		w.ClaimBucket != "claims" || w.ParkingBucket != "parking" {
 		t.Errorf("got %+v", w)
 	}
 	r, err := contract.ParseRedrive(getenv)
@@ -68,7 +72,7 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 		"signatureHeader": "a b", "timestampCarrier": "cookie:x", "keyIdCarrier": "static:x", "timestampFormat": "iso", "timestampTolerance": "-1s",
 		"httpMethod": "post", "successStatus": "301", "maxPayloadBytes": "7000000",
 		"keyExponents": "4", "keyFreshness": "1", "keyMaxAge": "x", "unknownKeyTtl": "0s", "keyMissBudget": "0", "keyTimeout": "1h",
-		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b", "maxEntryBytes": "10", "claimCheckBytes": "1", "redriveAttempts": "0",
+		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b", "maxEntryBytes": "10", "claimCheckBytes": "1", "redriveAttempts": "0", "claimRetention": "36h", "parkedRetention": "14d",
 		"webhookTimeout": "1500ms", "redriveTimeout": "1h", "redriveGrace": "0s", "webhookMemory": "64", "webhookConcurrency": "0",
 		"logRetentionDays": "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0", "stackName": "1", "local": "yes", "baseURL": "a key that does not exist",
 	}
@@ -123,10 +127,36 @@ func TestAMissingEnvironmentIsReportedAtOnce(t *testing.T) {
 			t.Errorf("%s is not reported", s.Env())
 		}
 	}
-	for _, name := range []string{contract.LedgerTableEnv, contract.KeysTableEnv} {
-		if !strings.Contains(err.Error(), name) {
+	for _, name := range []string{contract.LedgerTableEnv, contract.KeysTableEnv, contract.ClaimBucketEnv, contract.ParkingBucketEnv} {
+		if !strings.Contains(err.Error(), name+": is required") {
 			t.Errorf("%s is not reported", name)
 		}
+	}
+	// Without its buckets, a function would start and refuse what it can't keep.
+	_, err = contract.ParseRedrive(func(string) string { return "" })
+	for _, name := range []string{contract.LedgerTableEnv, contract.ClaimBucketEnv, contract.ParkingBucketEnv} {
+		if !strings.Contains(err.Error(), name+": is required") {
+			t.Errorf("redrive: %s is not reported", name)
+		}
+	}
+}
+
+func TestObjectsAreKeptForWholeDaysOrWithoutEnd(t *testing.T) {
+	for text, want := range map[string]int{"never": 0, "15d": 15, "365d": 365, "3653d": 3653, "48000h": 2000} {
+		d, err := deployment(map[string]string{"claimRetention": text, "parkedRetention": text})
+		if err != nil || d.ClaimRetention != want || d.ParkedRetention != want {
+			t.Errorf("%s: %d and %d days, %v", text, d.ClaimRetention, d.ParkedRetention, err)
+		}
+	}
+	// SQS keeps a reference for up to 14 days.
+	for _, text := range []string{"", "0", "0d", "14d", "361h", "36501d", "-20d", "forever"} {
+		if _, err := deployment(map[string]string{"claimRetention": text}); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+	d, err := deployment(nil)
+	if err != nil || d.ClaimRetention != 365 || d.ParkedRetention != 0 {
+		t.Errorf("by default %d and %d days, %v", d.ClaimRetention, d.ParkedRetention, err)
 	}
 }
 

@@ -110,6 +110,7 @@ func TestTheWebhookFunctionIsToldOfTheTokenOnlyIfKeysNeedIt(t *testing.T) {
 	} {
 		environment := map[string]string{
 			contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys",
+			contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
 			contract.TokenSecretEnv: test.secret,
 		}
 		for _, s := range contract.WebhookSettings() {

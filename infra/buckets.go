@@ -1,0 +1,78 @@
+package main
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+// buckets are where whole payments are kept: large events that the bus refers
+// to, and what is parked.
+type buckets struct{ claims, parking awss3.Bucket }
+
+func newBuckets(scope constructs.Construct, settings contract.Deployment) buckets {
+	return buckets{
+		claims:  newBucket(scope, "Claims", settings, settings.ClaimRetention),
+		parking: newBucket(scope, "Parking", settings, settings.ParkedRetention),
+	}
+}
+
+// recoverable is for how many days what expired, was deleted or was overwritten
+// can be had back: a version of its own, which ends then.
+const recoverable = 30
+
+// newBucket makes a bucket that is encrypted, versioned, open to nobody else, and
+// reached over TLS only, and that outlives the stack unless it is a local one.
+// Its objects expire after so many days; 0: never.
+func newBucket(scope constructs.Construct, id string, settings contract.Deployment, days int) awss3.Bucket {
+	rules := []*awss3.LifecycleRule{{
+		Id:                          jsii.String("Recoverable"),
+		NoncurrentVersionExpiration: awscdk.Duration_Days(jsii.Number(recoverable)),
+		// What is left of an object whose versions have all ended.
+		ExpiredObjectDeleteMarker: jsii.Bool(true),
+	}}
+	if days > 0 {
+		rules = append(rules, &awss3.LifecycleRule{
+			Id:         jsii.String("Retention"),
+			Expiration: awscdk.Duration_Days(jsii.Number(days)),
+		})
+	}
+	return awss3.NewBucket(scope, jsii.String(id), &awss3.BucketProps{
+		Encryption:        awss3.BucketEncryption_S3_MANAGED,
+		Versioned:         jsii.Bool(true),
+		BlockPublicAccess: awss3.BlockPublicAccess_BLOCK_ALL(),
+		ObjectOwnership:   awss3.ObjectOwnership_BUCKET_OWNER_ENFORCED,
+		EnforceSSL:        jsii.Bool(true),
+		LifecycleRules:    &rules,
+		RemovalPolicy:     keptUnlessLocal(settings),
+	})
+}
+
+// environment names the buckets to a function.
+func (b buckets) environment() map[string]*string {
+	return map[string]*string{
+		contract.ClaimBucketEnv:   b.claims.BucketName(),
+		contract.ParkingBucketEnv: b.parking.BucketName(),
+	}
+}
+
+// letKeep lets the function write the objects that packages claimcheck and
+// parking write, and neither read nor delete any. A permission for objects names
+// the folder that they are in: their names are made of what they hold.
+func (b buckets) letKeep(f function) {
+	f.allow([]string{"s3:PutObject"},
+		b.claims.ArnForObjects(jsii.String("events/*")),
+		b.parking.ArnForObjects(jsii.String("parked/*")),
+		b.parking.ArnForObjects(jsii.String("event/*")),
+		b.parking.ArnForObjects(jsii.String("delivery/*")))
+}
+
+// letReplay lets the function read what is parked, and note that it was
+// replayed.
+func (b buckets) letReplay(f function) {
+	f.allow([]string{"s3:GetObject"}, b.parking.ArnForObjects(jsii.String("parked/*")))
+	f.allow([]string{"s3:PutObject"}, b.parking.ArnForObjects(jsii.String("replayed/*")))
+}

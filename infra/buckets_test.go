@@ -1,0 +1,89 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestBucketsAreEncryptedVersionedAndClosed(t *testing.T) {
+	tm := payhook(t, nil)
+	buckets := tm.all(t, "AWS::S3::Bucket")
+	if diff := cmp.Diff([]string{"Claims", "Parking"}, slices.Sorted(maps.Keys(buckets))); diff != "" {
+		t.Error(diff)
+	}
+	for name, bucket := range buckets {
+		p := bucket.Properties
+		if got := at(p, "BucketEncryption", "ServerSideEncryptionConfiguration", 0, "ServerSideEncryptionByDefault", "SSEAlgorithm"); got != "AES256" {
+			t.Errorf("%s is encrypted with %v", name, got)
+		}
+		if got := at(p, "VersioningConfiguration", "Status"); got != "Enabled" {
+			t.Errorf("%s: versions are %v", name, got)
+		}
+		closed := map[string]any{"BlockPublicAcls": true, "BlockPublicPolicy": true, "IgnorePublicAcls": true, "RestrictPublicBuckets": true}
+		if diff := cmp.Diff(closed, p["PublicAccessBlockConfiguration"]); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
+		if got := at(p, "OwnershipControls", "Rules", 0, "ObjectOwnership"); got != "BucketOwnerEnforced" {
+			t.Errorf("%s: objects are owned as %v", name, got)
+		}
+	}
+}
+
+func TestBucketsAreReachedOverTLSOnlyAndByNobodyElse(t *testing.T) {
+	tm := payhook(t, nil)
+	for name := range tm.all(t, "AWS::S3::Bucket") {
+		statements := at(tm.get(t, name+"/Policy", "AWS::S3::BucketPolicy").Properties, "PolicyDocument", "Statement").([]any)
+		if len(statements) != 1 {
+			t.Errorf("%s: %v", name, statements)
+		}
+		s := statements[0]
+		if at(s, "Effect") != "Deny" || at(s, "Action") != "s3:*" || at(s, "Principal", "AWS") != "*" ||
+			at(s, "Condition", "Bool", "aws:SecureTransport") != "false" {
+			t.Errorf("%s can be reached without TLS, or by somebody else: %v", name, s)
+		}
+		var on []string
+		for _, r := range at(s, "Resource").([]any) {
+			on = append(on, tm.render(r))
+		}
+		slices.Sort(on)
+		if diff := cmp.Diff([]string{name + ".Arn", name + ".Arn/*"}, on); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
+	}
+}
+
+// What is parked reached nobody yet: no clock ends it, unless somebody says so.
+func TestObjectsAreKeptAsLongAsTheSettingsSay(t *testing.T) {
+	for _, c := range []struct {
+		settings        map[string]any
+		claims, parking any // days
+	}{
+		{nil, 365.0, nil},
+		{map[string]any{"claimRetention": "never", "parkedRetention": "3653d"}, nil, 3653.0},
+	} {
+		tm := payhook(t, c.settings)
+		for name, want := range map[string]any{"Claims": c.claims, "Parking": c.parking} {
+			var ends, recoverable []any
+			for _, rule := range at(tm.get(t, name, "AWS::S3::Bucket").Properties, "LifecycleConfiguration", "Rules").([]any) {
+				if at(rule, "Status") != "Enabled" || at(rule, "Prefix") != nil {
+					t.Errorf("%s: %v", name, rule)
+				}
+				if days := at(rule, "ExpirationInDays"); days != nil {
+					ends = append(ends, days)
+				}
+				if days := at(rule, "NoncurrentVersionExpiration", "NoncurrentDays"); days != nil {
+					recoverable = append(recoverable, days)
+				}
+			}
+			if want == nil && ends != nil || want != nil && !slices.Equal(ends, []any{want}) {
+				t.Errorf("%s with %v: objects end after %v days, want %v", name, c.settings, ends, want)
+			}
+			if !slices.Equal(recoverable, []any{30.0}) {
+				t.Errorf("%s: a version that is replaced or deleted ends after %v days", name, recoverable)
+			}
+		}
+	}
+}
