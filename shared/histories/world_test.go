@@ -86,8 +86,9 @@ type world struct {
 	plan       []planned
 	instances  []*instance
 	underway   int
-	moment     int // counts what happens, so that before and after have a meaning
-	calls      int // that could have met a fault
+	begun      bool // something, since the world last waited
+	moment     int  // counts what happens, so that before and after have a meaning
+	calls      int  // that could have met a fault
 	calm       bool
 	failing    map[string]error // calls that fail for good, by instance and op
 	rejected   map[string]string
@@ -233,6 +234,7 @@ func (w *world) begin(i *instance, timeout time.Duration) *invocation {
 	inv := &invocation{instance: i, deadline: time.Now().Add(timeout)}
 	i.current = inv
 	w.underway++
+	w.begun = true
 	// Lambda kills what is not done by its deadline.
 	w.after(timeout, func() {
 		if !inv.done && !i.zombie {
@@ -536,8 +538,10 @@ func (w *world) run() {
 		case <-w.wake:
 		default:
 		}
+		w.begun = false
 		w.admit()
-		if w.due() || w.step() {
+		// What has just begun runs until it is blocked, before anything else.
+		if w.begun || w.due() || w.step() {
 			continue
 		}
 		next := w.next()
@@ -598,7 +602,10 @@ func (w *world) admitCall(c *call) {
 		w.tell(c.instance, c.op.String(), c.key, fault{}, "not tried: out of time")
 		return
 	}
-	if c.abandoned { // its caller died, or gave up at once
+	w.mu.Lock()
+	abandoned := c.abandoned
+	w.mu.Unlock()
+	if abandoned { // its caller died, or gave up at once
 		w.moment++
 		c.failed = w.moment
 		return
