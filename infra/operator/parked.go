@@ -385,7 +385,7 @@ func (p *program) parkedShow(ctx context.Context, o *options, names []string) er
 	}
 	sum := sha256.Sum256(payload)
 	s := proof{
-		listed:     listed{Name: name, ParkedAt: parked.ParkedAt.UTC(), Reason: string(parked.Reason), Replayed: replayed[name]},
+		listed:     listed{Name: name, ParkedAt: parked.ParkedAt.UTC().Truncate(time.Millisecond), Reason: string(parked.Reason), Replayed: replayed[name]},
 		DeliveryID: parked.DeliveryID, EventIDs: append([]string{}, parked.EventIDs...), Cause: parked.Cause,
 		PayloadBytes: len(payload), PayloadSHA256: hex.EncodeToString(sum[:]),
 		Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature, JWK: json.RawMessage(parked.JWK),
