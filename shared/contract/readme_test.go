@@ -1,0 +1,48 @@
+package contract_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"payhook/shared/contract"
+)
+
+// The README's two tables name every setting with its default, and nothing that
+// is not one.
+func TestTheREADMEListsEverySetting(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(text), "\n## Settings\n")
+	if !ok {
+		t.Fatal("the README has no section Settings")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	row := regexp.MustCompile("(?m)^\\|.*?`([A-Za-z0-9]+)` \\| (`[^`]*`|none|required) \\|")
+	documented := map[string]string{}
+	for _, m := range row.FindAllStringSubmatch(section, -1) {
+		if documented[m[1]] != "" {
+			t.Errorf("%s is listed twice", m[1])
+		}
+		documented[m[1]] = strings.Trim(m[2], "`")
+	}
+	for _, s := range contract.All() {
+		want := s.Default
+		switch {
+		case s.Required:
+			want = "required"
+		case want == "":
+			want = "none"
+		}
+		if got := documented[s.Key]; got != want {
+			t.Errorf("%s: the README says %q, the default is %q", s.Key, got, want)
+		}
+		delete(documented, s.Key)
+	}
+	for key := range documented {
+		t.Errorf("%s is in the README and no setting", key)
+	}
+}
