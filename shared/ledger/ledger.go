@@ -329,6 +329,8 @@ type Pending struct {
 // Cursor stands in one shard of the index; nil stands before its first item.
 type Cursor map[string]types.AttributeValue
 
+var dueNames = map[string]string{"#shard": contract.LedgerPendingShard, "#due": contract.LedgerPendingDue}
+
 // Due returns up to limit items of a shard that are due at the time given, the
 // longest due first, from behind the cursor. It returns a nil cursor once
 // there are no more. The index follows the table with a delay, so an item may
@@ -338,7 +340,7 @@ func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after Cursor,
 		TableName:                l.table,
 		IndexName:                aws.String(contract.LedgerPendingIndex),
 		KeyConditionExpression:   aws.String("#shard = :shard AND #due <= :at"),
-		ExpressionAttributeNames: map[string]string{"#shard": contract.LedgerPendingShard, "#due": contract.LedgerPendingDue},
+		ExpressionAttributeNames: dueNames,
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":shard": number(int64(shard)),
 			":at":    number(at.UnixMilli()),
