@@ -6,6 +6,9 @@ MAKEFLAGS += --no-print-directory
 
 LOCAL := .local/bin/local
 
+# As the functions are built, so that what they share is compiled once.
+BUILD := CGO_ENABLED=0 go build -trimpath
+
 # Packages whose tests run with the race detector. The CDK's own library has
 # races, so infra's and the consumer's do without.
 CDK_PACKAGES = payhook/infra payhook/events/consumer
@@ -48,13 +51,18 @@ down: $(LOCAL) ## end what make up or make run has started
 
 .PHONY: send
 send: check-go ## send signed webhooks to it; make send HELP=1 for more
-	@go build -o .local/bin/send ./events/send
+	@$(BUILD) -o .local/bin/send ./events/send
 	@exec .local/bin/send $(SEND_FLAGS)
 
 .PHONY: invoke
 invoke: check-go ## invoke a function: FUNCTION=webhook EVENT=events/webhook/one-event.json; HELP=1 for more
-	@go build -o .local/bin/invoke ./events/invoke
+	@$(BUILD) -o .local/bin/invoke ./events/invoke
 	@exec .local/bin/invoke $(INVOKE_FLAGS)
+
+.PHONY: operator
+operator: check-go ## look at what is held back, and let it go on: ARGS="pending --local"; ARGS=--help for more
+	@$(BUILD) -o .local/bin/operator ./infra/operator
+	@exec .local/bin/operator $(ARGS)
 
 .PHONY: deploy
 deploy: check ## deploy to AWS with cdk deploy: ARGS="-c baseUrl=... -c authUrl=... -c tokenManagerId=..."
@@ -118,4 +126,4 @@ check-go:
 .PHONY: $(LOCAL)
 $(LOCAL): check-go
 	@mkdir -p .local/bin
-	@go build -o $@ ./infra/local
+	@$(BUILD) -o $@ ./infra/local

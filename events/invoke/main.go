@@ -43,8 +43,8 @@ Invokes a deployed function with an event from a file and prints what it answers
   make invoke FUNCTION=webhook EVENT=events/webhook/one-event.json
   make invoke FUNCTION=redrive EVENT=events/redrive/scheduled.json
 
-in what make run or make up has started. In the cloud, with AWS_PROFILE or
-AWS_ACCESS_KEY_ID and AWS_REGION as usual:
+in what make run or make up has started. Where nothing is up, or with CLOUD=1, in
+the cloud, with AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_REGION as usual:
 
   make invoke CLOUD=1 STACK=Payhook FUNCTION=webhook EVENT=events/webhook/one-event.json KEY=key.pem KEY_ID=uuid
 
@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	f.StringVar(&o.function, "function", "", "webhook, redrive or token; in the cloud also the name of a function")
 	f.StringVar(&o.event, "event", "", "file with the event")
-	f.BoolVar(&o.cloud, "cloud", false, "in the cloud instead of in the local run")
+	f.BoolVar(&o.cloud, "cloud", false, "in the cloud, although a local run is up")
 	f.StringVar(&o.stack, "stack", "Payhook", "in the cloud: the stack that holds the function")
 	f.BoolVar(&o.fresh, "fresh", false, "put new ids for deliveryId and eventId, so that the events are no duplicates")
 	f.StringVar(&o.corrupt, "corrupt", "", "what is wrong with the proof, as of make send")
@@ -119,17 +119,17 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // find returns the Lambda in which the function is, and the function's name.
 func (o *options) find(ctx context.Context) (*lambda.Client, string, error) {
-	if o.cloud {
+	local, nothingUp := up.Read(".")
+	if o.cloud || nothingUp != nil {
 		cfg, err := config.LoadDefaultConfig(ctx)
 		if err != nil {
 			return nil, "", err
 		}
+		if cfg.Region == "" {
+			return nil, "", errors.Join(nothingUp, errors.New("in the cloud, AWS_REGION or AWS_PROFILE must say where"))
+		}
 		name, err := o.output(ctx, cfg)
 		return lambda.NewFromConfig(cfg), name, err
-	}
-	local, err := up.Read(".")
-	if err != nil {
-		return nil, "", fmt.Errorf("%w; CLOUD=1 invokes in the cloud", err)
 	}
 	o.local = local
 	name, ok := local.Functions[o.function]

@@ -40,7 +40,7 @@ answers. With KEY, KEY_ID and URL it signs with a key of yours and sends anywher
   make send AMOUNT=2500000.00 CURRENCY=EUR FLAGS=cases
                                             for the rules in events/rules
   make send FILE=delivery.json              a payload of yours, byte for byte
-  make send PAD=6000000                     one that is too large
+  make send PAD=6300000                     one that is too large
   make send ROTATE=1                        signed with a new key
   make send FAULT=keys=down ROTATE=1        while key lookup is down; FAULT=keys= ends it
 

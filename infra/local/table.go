@@ -17,6 +17,7 @@ import (
 	"payhook/shared/contract"
 	"payhook/shared/payment"
 	"payhook/shared/paymenttest"
+	"payhook/shared/uuid"
 )
 
 // The rules in events/rules.
@@ -63,6 +64,8 @@ func (s *stack) rows() []*row {
 	half := paymenttest.Events(10)
 	altered := one
 	altered.EventData.Amount = "9250.00"
+	large := paymenttest.Encode(paymenttest.Event())
+	large = fmt.Appendf(large[:len(large)-1], `,"note":"%s"}`, strings.Repeat("x", 300_000))
 	invalid := paymenttest.Encode(with(func(e *payment.Event) { e.EventName = "RELEASED" }))
 
 	rows := []*row{
@@ -71,7 +74,9 @@ func (s *stack) rows() []*row {
 		{sent: "the same 25 again", webhook: raw(many), status: success, answer: taken(0, 25)},
 		{sent: "5 events", webhook: deliver(half[:5]...), status: success, answer: taken(5, 0), arrivals: map[string]int{released: 5}},
 		{sent: "those 5 and 5 new ones", webhook: deliver(half...), status: success, answer: taken(5, 5), arrivals: map[string]int{released: 5}},
-		{sent: "a known eventId, another amount", webhook: deliver(altered), status: http.StatusConflict},
+		{sent: "a known eventId, another amount", webhook: deliver(altered), status: success, answer: `"conflicts":1`},
+		{sent: "an event of 300,000 bytes", webhook: raw(paymenttest.RawDelivery(uuid.New(), large)), status: success, answer: taken(1, 0),
+			arrivals: map[string]int{released: 1}},
 		{sent: "1,000,000.00 USD", webhook: deliver(with(func(e *payment.Event) { e.EventData.Amount = "1000000.00" })),
 			status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1, highValue: 1}},
 		{sent: "1,234,567,890.10 EUR", webhook: deliver(with(func(e *payment.Event) {
@@ -108,7 +113,7 @@ func (s *stack) rows() []*row {
 	wrongMethod.Method = http.MethodPatch
 	return append(rows,
 		&row{sent: "not JSON, but signed", webhook: raw([]byte("released")), status: http.StatusUnprocessableEntity, answer: "payload"},
-		&row{sent: "an event without GROUP.STATUS", webhook: raw(paymenttest.RawDelivery("6d4a0b1e-5b0f-4f6e-9a53-0c7c1b0f9e11", invalid)),
+		&row{sent: "an event without GROUP.STATUS", webhook: raw(paymenttest.RawDelivery(uuid.New(), invalid)),
 			status: http.StatusUnprocessableEntity, answer: "eventName"},
 		&row{sent: "wrong method", webhook: wrongMethod, status: http.StatusMethodNotAllowed, header: "Allow"},
 		&row{sent: "nothing", webhook: raw(nil), status: http.StatusBadRequest},
@@ -294,13 +299,18 @@ func printTable(out io.Writer, rows []*row) (wrong int) {
 func summary(body []byte) string {
 	var b struct {
 		Recorded, Duplicates *int
+		Conflicts            int
 		Detail               string
 	}
 	if json.Unmarshal(body, &b) != nil {
 		return ""
 	}
 	if b.Recorded != nil && b.Duplicates != nil && b.Detail == "" {
-		return fmt.Sprintf(" %d new, %d known", *b.Recorded, *b.Duplicates)
+		text := fmt.Sprintf(" %d new, %d known", *b.Recorded, *b.Duplicates)
+		if b.Conflicts > 0 {
+			text += fmt.Sprintf(", %d in conflict", b.Conflicts)
+		}
+		return text
 	}
 	return " " + b.Detail
 }

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"payhook/infra/local/up"
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
+)
+
+// request is an event of a function URL, as the webhook function reads it.
+type request struct {
+	RawQueryString        string
+	Headers               map[string]string
+	QueryStringParameters map[string]string
+	Body                  string
+	IsBase64Encoded       bool
+}
+
+func simulated(t *testing.T, opts paymenttest.Options) (*paymenttest.Server, up.File) {
+	t.Helper()
+	opts.Control = true
+	service := paymenttest.NewServer(opts)
+	t.Cleanup(service.Close)
+	return service, up.File{PaymentService: service.URL, Simulated: true}
+}
+
+func event(t *testing.T, payload []byte, encoded bool) []byte {
+	t.Helper()
+	body := string(payload)
+	if encoded {
+		body = base64.StdEncoding.EncodeToString(payload)
+	}
+	text, err := json.Marshal(map[string]any{
+		"version": "2.0", "rawQueryString": "tenant=7", "body": body, "isBase64Encoded": encoded,
+		"headers": map[string]string{"content-type": "text/json", "x-other": "stays"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestAFunctionURLsEventIsSignedAsItStands(t *testing.T) {
+	inQuery := paymenttest.DefaultScheme()
+	inQuery.Timestamp, _ = signature.ParseCarrier("query:ts")
+	for name, scheme := range map[string]signature.Scheme{"headers": paymenttest.DefaultScheme(), "query": inQuery} {
+		for _, encoded := range []bool{false, true} {
+			service, local := simulated(t, paymenttest.Options{Scheme: scheme})
+			payload := paymenttest.Delivery(paymenttest.Event())
+			o := options{local: local}
+			signed, err := o.sign(t.Context(), event(t, payload, encoded))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r request
+			if err := json.Unmarshal(signed, &r); err != nil {
+				t.Fatal(err)
+			}
+			proof, err := scheme.Extract(r.Headers, r.RawQueryString)
+			if err != nil {
+				t.Fatalf("%s: %v in %s", name, err, signed)
+			}
+			got := []byte(r.Body)
+			if encoded {
+				if got, err = base64.StdEncoding.DecodeString(r.Body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := signature.Verify(&service.Key().Private.PublicKey, got, proof); err != nil || !bytes.Equal(got, payload) {
+				t.Errorf("%s, base64 %t: %v", name, encoded, err)
+			}
+			if r.Headers["content-type"] != "text/json" || r.Headers["x-other"] != "stays" || r.QueryStringParameters["tenant"] != "7" || r.IsBase64Encoded != encoded {
+				t.Errorf("%s, base64 %t: what was there is not there any more: %s", name, encoded, signed)
+			}
+		}
+	}
+}
+
+func TestAnyOtherEventStaysAsItIs(t *testing.T) {
+	o := options{}
+	for _, text := range []string{"{}", `{"refresh": true}`} {
+		if got, err := o.sign(t.Context(), []byte(text)); err != nil || string(got) != text {
+			t.Errorf("%s became %s, %v", text, got, err)
+		}
+	}
+}
+
+func TestFreshIDsAreNewAndNothingElseChanges(t *testing.T) {
+	before := paymenttest.Delivery(paymenttest.Events(2)...)
+	after := freshIDs(before)
+	old, errOld := payment.DecodeDelivery(before)
+	fresh, errFresh := payment.DecodeDelivery(after)
+	if errOld != nil || errFresh != nil {
+		t.Fatal(errOld, errFresh)
+	}
+	if old.DeliveryID == fresh.DeliveryID || old.Events[0].EventID == fresh.Events[0].EventID || fresh.Events[0].EventID == fresh.Events[1].EventID {
+		t.Errorf("the ids are not new: %s", after)
+	}
+	restored := strings.NewReplacer(fresh.DeliveryID, old.DeliveryID, fresh.Events[0].EventID, old.Events[0].EventID,
+		fresh.Events[1].EventID, old.Events[1].EventID).Replace(string(after))
+	if restored != string(before) {
+		t.Errorf("more than the ids changed:\n%s\n%s", before, after)
+	}
+}
+
+func TestWhatTheFunctionAnswersIsShown(t *testing.T) {
+	failed := "Unhandled"
+	for name, test := range map[string]struct {
+		result lambda.InvokeOutput
+		want   string
+		fails  bool
+	}{
+		"HTTP":   {lambda.InvokeOutput{Payload: []byte(`{"statusCode":409,"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`)}, "409 Conflict", false},
+		"base64": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":200,"body":"aGVsbG8=","isBase64Encoded":true}`)}, "hello", false},
+		"other":  {lambda.InvokeOutput{Payload: []byte(`{"found":0}`)}, `{"found":0}`, false},
+		"failed": {lambda.InvokeOutput{FunctionError: &failed, Payload: []byte(`{"errorMessage":"why"}`)}, "", true},
+	} {
+		var out bytes.Buffer
+		err := show(&out, &test.result)
+		if (err != nil) != test.fails || !strings.Contains(out.String(), test.want) {
+			t.Errorf("%s: %q, %v", name, &out, err)
+		}
+	}
+}
