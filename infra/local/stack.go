@@ -287,6 +287,8 @@ func (s *stack) cdk(ctx context.Context, log, endpoint, folder string, args ...s
 		// The CDK's rules for templates are checked by the tests of infra and at
 		// every deployment to AWS. Here they would cost half of the time.
 		"CDK_VALIDATION=false",
+		// Node 22 and newer keep there what they have compiled.
+		"NODE_COMPILE_CACHE="+filepath.Join(s.opts.top, ".local", "node"),
 		"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost",
 	)
 	if endpoint != "" {
