@@ -102,7 +102,7 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 			step:  "As for key-unavailable, with keyMaxAge less keyFreshness at most to do it in."},
 		{name: "key-budget", metric: webhook.written(contract.KeyOutOfBudgetMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "More key ids that are in no cache came than may be asked for in a minute: a flood of made-up ones, or a budget that is too small.",
-			step:  "Look at keyId in the webhook function's log. Many different ones: limit who can reach the URL, known keys go on working. The service's own: raise keyMissBudget."},
+			step:  "Look at keyId in the webhook function's log. Many different ones: a flood; known keys go on working, and webhookConcurrency bounds what it costs. The service's own: raise keyMissBudget."},
 
 		// Events that are taken and don't reach the bus.
 		{name: "left-pending", metric: webhook.written(contract.LeftPendingMetric), statistic: sum, minutes: 5, threshold: 1, times: 3, among: 3, ends: true,
@@ -138,10 +138,12 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 		function
 		threshold int
 		harm      string
+		room      string // how it gets concurrency
 	}{
-		{"webhook", webhook.function, 1, "Unless the service sends its webhook again, it is lost."},
-		{"redrive", redrive.function, 3, "What is pending waits for a run that succeeds."},
-		{"token", token.function, 3, "The access token is not refreshed by a run that fails."},
+		{"webhook", webhook.function, 1, "Unless the service sends its webhook again, it is lost.",
+			"Raise webhookConcurrency where it is set, or the account's quota for concurrency."},
+		{"redrive", redrive.function, 3, "What is pending waits for a run that succeeds.", roomForRuns},
+		{"token", token.function, 3, "The access token is not refreshed by a run that fails.", roomForRuns},
 	} {
 		all = append(all,
 			alarm{name: f.name + "-errors", metric: f.counted("Errors"), statistic: sum, minutes: 5, threshold: f.threshold, ends: true,
@@ -149,7 +151,7 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 				step:  "Look up the last lines of the " + f.name + " function's log, and Duration and memory in its REPORT lines."},
 			alarm{name: f.name + "-throttles", metric: f.counted("Throttles"), statistic: sum, minutes: 5, threshold: f.threshold, ends: true,
 				means: "Lambda has no concurrency left to run the " + f.name + " function. " + f.harm,
-				step:  "See which function uses up the account's concurrency; raise webhookConcurrency where it is set, or the account's quota."})
+				step:  f.room})
 	}
 	for _, f := range []struct {
 		name string
@@ -161,6 +163,8 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 	}
 	return all
 }
+
+const roomForRuns = "See which function uses up the account's concurrency; bound it (webhookConcurrency, if it is the webhook function), or raise the account's quota."
 
 // newAlarmTopic makes the topic to which every alarm goes. It takes messages over
 // TLS only. It is not encrypted at rest: CloudWatch can write to an encrypted
