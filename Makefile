@@ -73,7 +73,7 @@ deploy: check ## deploy to AWS with cdk deploy: ARGS="-c baseUrl=... -c authUrl=
 test: check lint test-unit test-e2e ## run everything: linters, unit tests, template tests, end-to-end tests
 
 .PHONY: test-unit
-test-unit: check-go tools ## the quick part: unit and template tests
+test-unit: check ## the quick part: unit and template tests
 	$(if $(RACE),,@echo "there is no C compiler here: the tests run without the race detector")
 	go test $(RACE) $(RACE_PACKAGES)
 	go test $(CDK_PACKAGES) payhook/infra/local
