@@ -40,10 +40,9 @@ const (
 
 // The metrics of the redrive function. Every run writes them, unless it dies.
 const (
-	// Seconds for which the item that has waited longest had been due at the start
-	// of the run; 0 if nothing was due. An item is due when nobody else can be
-	// working on it, and again after each try that failed: this tells whether
-	// redrive keeps up, and RedriveFailed whether it gets anything published.
+	// Seconds since the oldest item that the run took was recorded; 0 if it took
+	// none. An item is taken when nobody else can be working on it, about a minute
+	// after it was recorded, and again after each try that failed.
 	OldestPendingMetric = "OldestPending"
 	// Events that the run could not get published: a later run tries again.
 	RedriveFailedMetric = "RedriveFailed"

@@ -36,7 +36,7 @@ type Redriven struct {
 	Failed    int // leased, and not known to be on the bus
 	Parked    int // of these, kept aside for good: they failed too often
 	Errors    int // calls of the ledger that failed
-	// Oldest is how long the longest pending item had been due, at the start.
+	// Oldest is how long ago the oldest item that this run took was recorded.
 	Oldest time.Duration
 	// Left: the time was up before every item that was due had its turn.
 	Left bool
@@ -72,9 +72,6 @@ func (r *Redriver) Run(ctx context.Context) (result Redriven) {
 		var pending []ledger.Pending
 		pending, open = r.next(ctx, open, cursors, start, &result)
 		slices.SortFunc(pending, func(a, b ledger.Pending) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID)) })
-		if result.Found == 0 && len(pending) > 0 {
-			result.Oldest = start.Sub(pending[0].Due)
-		}
 		result.Found += len(pending)
 		for part := range slices.Chunk(pending, chunk) {
 			// A chunk that may not end in time is not begun: its items would
@@ -84,6 +81,9 @@ func (r *Redriver) Run(ctx context.Context) (result Redriven) {
 				return result
 			}
 			entries, corrupt := r.lease(ctx, part, holder, deadline.Add(r.opts.Grace), &result)
+			for _, e := range append(corrupt, entries...) {
+				result.Oldest = max(result.Oldest, start.Sub(e.RecordedAt))
+			}
 			done := r.publish(ctx, entries, patience)
 			result.Published += done.marked
 			result.Unmarked += done.unmarked
