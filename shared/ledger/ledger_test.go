@@ -369,3 +369,29 @@ func FuzzDigestOf(f *testing.F) {
 		}
 	})
 }
+
+func TestOnlyItsHolderPostponesAnItem(t *testing.T) {
+	b := newBook(t)
+	e := b.entry(t, uuid.New(), "")
+	b.record(t, e, ledger.Recorded)
+	b.now = b.now.Add(time.Hour)
+	first, second := ledger.NewHolder(), ledger.NewHolder()
+	for _, holder := range []ledger.Holder{first, second} {
+		if _, mine, err := b.Lease(t.Context(), b.due(t)[0], holder, b.now); err != nil || !mine {
+			t.Fatalf("got %v, %v", mine, err)
+		}
+		b.now = b.now.Add(time.Minute)
+	}
+	if err := b.Postpone(t.Context(), e, first, b.now.Add(time.Hour)); err != nil || len(b.due(t)) != 1 {
+		t.Errorf("got %v, and %d are due", err, len(b.due(t)))
+	}
+	if err := b.Postpone(t.Context(), e, second, b.now.Add(time.Hour)); err != nil || len(b.due(t)) != 0 {
+		t.Errorf("got %v, and %d are due", err, len(b.due(t)))
+	}
+	if err := b.MarkPublished(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Postpone(t.Context(), e, second, b.now); err != nil || len(b.due(t)) != 0 {
+		t.Errorf("what is published is pending again: %v", err)
+	}
+}
