@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,6 +46,7 @@ type generation struct {
 	marked   int     // the moment it took effect; 0: never
 	parked   int
 	accepted bool
+	at       time.Time // when it was recorded
 }
 
 // send is an attempt to put an event on the bus.
@@ -183,7 +185,10 @@ func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dyna
 	if old != nil && old.marked == 0 && old.parked == 0 {
 		f.violated("%s overwrites %s, which is pending", i.name, short(id))
 	}
-	g := &generation{id: id, owner: f.executing.inv}
+	if old != nil && time.Now().Before(old.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow)-2*maxSkew)) {
+		f.violated("%s records %s again within the window", i.name, short(id))
+	}
+	g := &generation{id: id, owner: f.executing.inv, at: time.Now()}
 	if b, ok := in.Item["event"].(*dynamodbtypes.AttributeValueMemberB); ok {
 		g.event = f.eventOf(string(b.Value))
 	}
@@ -213,6 +218,8 @@ func (f *facts) update(i *instance, what op, id string, in *dynamodb.UpdateItemI
 			f.violated("%s takes %s from %s, which may still be working on it", i.name, short(id), prev.name)
 		}
 		g.owner = f.executing.inv
+	case what == postpone && g.owner != f.executing.inv:
+		f.violated("%s postpones %s, which %s holds", i.name, short(id), g.owner.name)
 	case what == mark:
 		if !slices.ContainsFunc(g.sends, func(s *send) bool { return s.effect > 0 }) {
 			f.violated("%s marks %s, which is not on the bus", i.name, short(id))

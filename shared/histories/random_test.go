@@ -101,6 +101,9 @@ func history(seed uint64) (*world, counts) {
 	if r.IntN(8) == 0 {
 		w.maxAttempts = 2
 	}
+	if r.IntN(4) == 0 {
+		w.parallel = 1 + r.IntN(3)
+	}
 	short := r.IntN(8) == 0
 	if short {
 		w.window = 20 * time.Minute

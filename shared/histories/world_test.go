@@ -63,6 +63,7 @@ type setup struct {
 	attempts    int           // of the SDK, for each call but PutEvents
 	window      time.Duration // of de-duplication; zero: the default
 	maxAttempts int           // of redrive; zero: the default
+	parallel    int           // calls of the ledger under way at once; zero: the default
 	keyCache    bool          // keys by package keys and its table; otherwise they are at hand
 }
 
@@ -171,7 +172,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 		Pause: func(longest time.Duration) time.Duration { return longest*5/8 + 3 },
 	})
 	opts := intake.Options{
-		Timeout: redriveTime, Grace: grace, Now: now, MaxAttempts: w.maxAttempts,
+		Timeout: redriveTime, Grace: grace, Now: now, MaxAttempts: w.maxAttempts, Parallel: w.parallel,
 		Claims: claimcheck.NewStore(i, claimBucket), ClaimBytes: claimBytes,
 		Parking: parking.NewLot(i, parkedBucket),
 	}

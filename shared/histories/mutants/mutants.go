@@ -1,0 +1,406 @@
+package main
+
+// mutant is a bug that somebody could make.
+type mutant struct {
+	name     string
+	file     string
+	old, new string   // old stands in the file exactly once
+	by       []string // the packages whose tests are run, in this order
+}
+
+const (
+	histories = "./shared/histories"
+
+	intakeFile    = "shared/intake/intake.go"
+	redriveFile   = "shared/intake/redrive.go"
+	ledgerFile    = "shared/ledger/ledger.go"
+	busFile       = "shared/bus/bus.go"
+	keysFile      = "shared/keys/keys.go"
+	keysTableFile = "shared/keys/table.go"
+	jwkFile       = "shared/keys/jwk.go"
+	parkingFile   = "shared/parking/parking.go"
+	claimFile     = "shared/claimcheck/claimcheck.go"
+	decodeFile    = "shared/payment/decode.go"
+	signatureFile = "shared/signature/signature.go"
+	carrierFile   = "shared/signature/carrier.go"
+	windowFile    = "shared/signature/window.go"
+	handlerFile   = "functions/webhook/handler.go"
+)
+
+// What goes wrong between a delivery and the bus must be found by the histories
+// alone; what decides whether a delivery is authentic, by the tests of its
+// package.
+var (
+	inHistories = []string{histories}
+	inLedger    = []string{"./shared/ledger"}
+	inBus       = []string{"./shared/bus"}
+	inKeys      = []string{"./shared/keys"}
+	inSignature = []string{"./shared/signature"}
+	inPayment   = []string{"./shared/payment"}
+	inWebhook   = []string{"./functions/webhook"}
+)
+
+var mutants = []mutant{
+	// The order of the way.
+	{"mark before publish", intakeFile,
+		`	publishing, cancel := context.WithTimeout(ctx, patience*3/4)
+	failures := p.bus.Publish(publishing, events)
+	cancel()
+	done.publishing = p.opts.Now().Sub(start)
+`,
+		`	for _, e := range entries {
+		_ = p.ledger.MarkPublished(ctx, e)
+	}
+	publishing, cancel := context.WithTimeout(ctx, patience*3/4)
+	failures := p.bus.Publish(publishing, events)
+	cancel()
+	done.publishing = p.opts.Now().Sub(start)
+`, inHistories},
+	{"publish before record", intakeFile,
+		`	recorded, conflicts := r.record(ctx, delivery, deadline.Add(r.opts.Grace), result)
+`,
+		`	for _, event := range delivery.Events {
+		r.bus.Publish(ctx, []bus.Event{{RawEvent: event, DeliveryID: delivery.DeliveryID}})
+	}
+	recorded, conflicts := r.record(ctx, delivery, deadline.Add(r.opts.Grace), result)
+`, inHistories},
+	{"answer before recording", intakeFile,
+		`	case result.Unrecorded > 0 && ctx.Err() != nil:
+		result.Outcome = OutOfTime
+	case result.Unrecorded > 0:
+		result.Outcome = LedgerUnavailable
+`,
+		`	case result.Unrecorded > 0:
+		result.Outcome, result.Recorded = Accepted, len(entries)
+`, inHistories},
+	{"a failed record counts as a duplicate", intakeFile,
+		`			result.Unrecorded++
+			result.Err = failures[i]
+`,
+		`			result.Duplicates++
+`, inHistories},
+	{"publish duplicates too", intakeFile,
+		`		case outcomes[i] == ledger.Duplicate:
+			result.Duplicates++
+`,
+		`		case outcomes[i] == ledger.Duplicate:
+			recorded = append(recorded, e)
+`, inHistories},
+	{"mark despite a failed publish", intakeFile,
+		`		if failures[i] == nil {
+			unmarked[i]`,
+		`		if true {
+			unmarked[i]`, inHistories},
+	{"publish unchecked what came in out of time", intakeFile,
+		`		if ctx.Err() != nil {
+			failures[i] = errOutOfTime
+			return
+		}
+`,
+		`		if ctx.Err() != nil {
+			return
+		}
+`, inHistories},
+	{"an event twice in one delivery is recorded twice", intakeFile,
+		`		seen[id] = digest
+`, ``, inHistories},
+	{"due without grace", intakeFile,
+		`r.record(ctx, delivery, deadline.Add(r.opts.Grace), result)`,
+		`r.record(ctx, delivery, start, result)`, inHistories},
+	{"due at the deadline, whatever the clocks", intakeFile,
+		`r.record(ctx, delivery, deadline.Add(r.opts.Grace), result)`,
+		`r.record(ctx, delivery, deadline, result)`, inHistories},
+	{"a conflict is not parked", intakeFile,
+		`	if len(conflicts) > 0 {
+		r.park(`,
+		`	if len(conflicts) > 1 {
+		r.park(`, inHistories},
+	{"a conflict that could not be parked is answered like one that was", intakeFile,
+		`	if err != nil && result.Unrecorded == 0 {
+		result.Outcome, result.Err = ParkingFailed, err
+	}
+`, `	_ = err
+`, inHistories},
+	{"the claim is stored after the record", intakeFile,
+		`			if e.Event.Bytes, failures[i] = r.opts.Claims.Put(ctx, e.Event); failures[i] != nil {
+				return
+			}
+`,
+		`			if claim, err := r.opts.Claims.Put(ctx, e.Event); err == nil {
+				e.Event.Bytes = claim
+			}
+`, inHistories},
+	{"authenticated after the fact", intakeFile,
+		`	if err != nil {
+		result.Outcome, result.Err = outcomeOf(err), err
+		return result
+	}
+
+	r.take(ctx, d.Payload, proof, deadline, work, &result)
+`,
+		`	r.take(ctx, d.Payload, proof, deadline, work, &result)
+	if err != nil {
+		result.Outcome, result.Err = outcomeOf(err), err
+	}
+`, inHistories},
+	{"a signature that does not verify is let through", intakeFile,
+		`	if refetchErr != nil || again.Key == nil {
+`,
+		`	if refetchErr == nil && again.Key == nil {
+		return nil
+	}
+	if refetchErr != nil || again.Key == nil {
+`, inHistories},
+	{"skip the timestamp's window", intakeFile,
+		`	if err := r.window.Check(proof.Timestamp, now); err != nil {
+		return proof, err
+	}
+`, ``, inHistories},
+
+	// Redrive.
+	{"a lease that ends with the run", redriveFile,
+		`r.lease(ctx, part, holder, deadline.Add(r.opts.Grace), &result)`,
+		`r.lease(ctx, part, holder, start, &result)`, inHistories},
+	{"redrive takes what is not due", redriveFile,
+		`r.ledger.Due(ctx, shard, at, cursors[shard], r.page)`,
+		`r.ledger.Due(ctx, shard, at.Add(time.Hour), cursors[shard], r.page)`, inHistories},
+	{"redrive looks at half of the shards", redriveFile,
+		`	open := make([]int, ledger.Shards)
+`, `	open := make([]int, ledger.Shards/2)
+`, inHistories},
+	{"parked before it is kept", redriveFile,
+		`			}); err == nil {
+				err = r.ledger.MarkParked(ctx, e)
+				parked = err == nil
+			}`,
+		`			}); true {
+				err = r.ledger.MarkParked(ctx, e)
+				parked = err == nil
+			}`, inHistories},
+	{"redrive drops what it can't publish", redriveFile,
+		`		case r.opts.Parking != nil && e.Attempts >= r.opts.MaxAttempts:`,
+		`		case e.Attempts >= r.opts.MaxAttempts:
+			err = r.ledger.MarkParked(ctx, e)
+		case r.opts.Parking != nil && e.Attempts > r.opts.MaxAttempts:`, inHistories},
+
+	// The ledger.
+	{"record without a condition", ledgerFile,
+		`aws.String("attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)")`,
+		`aws.String("attribute_not_exists(#eventId) OR attribute_exists(#eventId) OR attribute_exists(#shard) OR #expiresAt <= :now")`, inHistories},
+	{"what is published can be recorded again", ledgerFile,
+		`OR (attribute_not_exists(#shard) AND #expiresAt <= :now)"`,
+		`OR attribute_not_exists(#shard) OR #expiresAt <= :now"`, inHistories},
+	{"the window is left to TTL", ledgerFile,
+		`aws.String("attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)"),
+		ExpressionAttributeNames: recordNames,
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":now": number(l.now().Unix()),
+		},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	})
+	if err == nil {
+		return Recorded, nil
+	}
+	var exists *types.ConditionalCheckFailedException
+	if !errors.As(err, &exists) {
+		return 0, fmt.Errorf("ledger: record`,
+		`aws.String("attribute_not_exists(#eventId)"),
+		ExpressionAttributeNames: map[string]string{"#eventId": contract.LedgerKey},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	})
+	if err == nil {
+		return Recorded, nil
+	}
+	var exists *types.ConditionalCheckFailedException
+	if !errors.As(err, &exists) {
+		return 0, fmt.Errorf("ledger: record`, inLedger},
+	{"what is pending expires", ledgerFile,
+		`		attrHolder:                  &types.AttributeValueMemberB{Value: holder[:]},
+	}
+	if e.Claimed {`,
+		`		attrHolder:                  &types.AttributeValueMemberB{Value: holder[:]},
+		contract.LedgerTTL:          number(e.RecordedAt.Unix()),
+	}
+	if e.Claimed {`, inHistories},
+	{"compare ids and not digests", ledgerFile,
+		`	case string(bytesOf(exists.Item, attrDigest)) != string(e.Digest[:]):
+		return Conflict, nil
+	case string(bytesOf(exists.Item, attrHolder))`,
+		`	case string(bytesOf(exists.Item, attrHolder))`, inHistories},
+	{"the digest covers white space", ledgerFile,
+		`		case ' ', '\t', '\n', '\r':
+			h.Write(raw[start:i])
+			start = i + 1
+`, ``, inHistories},
+	{"a record that fails is swallowed", ledgerFile,
+		`		return 0, fmt.Errorf("ledger: record %s: %w", e.EventID, err)`,
+		`		return Duplicate, nil`, inHistories},
+	{"its own write is taken for a duplicate", ledgerFile,
+		`	case string(bytesOf(exists.Item, attrHolder)) == string(holder[:]):
+		// Our own write, whose answer got lost before the SDK tried again.
+		return Recorded, nil
+`, ``, inLedger},
+	{"everybody's write is taken for its own", ledgerFile,
+		`	case string(bytesOf(exists.Item, attrHolder)) == string(holder[:]):
+		// Our own`,
+		`	case len(bytesOf(exists.Item, attrHolder)) == len(holder):
+		// Our own`, inHistories},
+	{"the index entry is left behind", ledgerFile,
+		`REMOVE #event, #claimed, #shard, #due, #holder, #attempts"`,
+		`REMOVE #event, #claimed, #holder, #attempts"`, inHistories},
+	{"the event's bytes are left behind", ledgerFile,
+		`REMOVE #event, #claimed, #shard, #due, #holder, #attempts"`,
+		`REMOVE #claimed, #shard, #due, #holder, #attempts"`, inHistories},
+	{"a mark that fails is swallowed", ledgerFile,
+		`	if err != nil && !errors.As(err, &done) {
+		return fmt.Errorf("ledger: mark`,
+		`	if err != nil && !errors.As(err, &done) && false {
+		return fmt.Errorf("ledger: mark`, []string{"./shared/intake"}},
+	{"lease without a condition", ledgerFile,
+		`		ConditionExpression: aws.String("#due = :seen"),`,
+		`		ConditionExpression: aws.String("#due = :seen OR attribute_exists(#due)"),`, inHistories},
+	{"lease what is no longer pending", ledgerFile,
+		`		ConditionExpression: aws.String("#due = :seen"),`,
+		`		ConditionExpression: aws.String("#due = :seen OR attribute_not_exists(#due)"),`, inHistories},
+	{"its own lease is not recognised", ledgerFile,
+		`		if string(bytesOf(taken.Item, attrHolder)) != string(holder[:]) ||
+			!millis(taken.Item, contract.LedgerPendingDue).Equal(until.Truncate(time.Millisecond)) {
+			return Entry{}, false, nil
+		}
+`, `		return Entry{}, false, nil
+`, inLedger},
+	{"everybody's lease is taken for its own", ledgerFile,
+		`		if string(bytesOf(taken.Item, attrHolder)) != string(holder[:]) ||
+			!millis`,
+		`		if !millis`, inHistories},
+	{"postpone what another holds", ledgerFile,
+		`aws.String("#holder = :holder AND attribute_exists(#shard)")`,
+		`aws.String("attribute_exists(#shard) OR #holder = :holder")`, inLedger},
+	{"a mark without a condition", ledgerFile,
+		`aws.String("attribute_exists(#shard) AND #digest = :digest")`,
+		`aws.String("attribute_exists(#shard) OR #digest = :digest OR attribute_not_exists(#shard)")`, inLedger},
+
+	// The bus.
+	{"ignore failed entries", busFile,
+		`	entry := out.Entries[i]
+	if entry.ErrorCode == nil && aws.ToString(entry.EventId) != "" {
+		return nil, false
+	}
+`, `	entry := out.Entries[i]
+	if true {
+		return nil, false
+	}
+`, inHistories},
+	{"an error of one entry is one of all", busFile,
+		`		out, err := b.client.PutEvents(ctx, &eventbridge.PutEventsInput{Entries: entries})
+`,
+		`		out, err := b.client.PutEvents(ctx, &eventbridge.PutEventsInput{Entries: entries})
+		if err == nil && out.FailedEntryCount > 0 {
+			err = &EntryError{Code: "InternalFailure"}
+		}
+`, inHistories},
+	{"a lost answer is taken for success", busFile,
+		`	if err != nil {
+		return err, isTransient(err)
+	}
+`, `	if err != nil {
+		return nil, false
+	}
+`, inHistories},
+	{"the wrong positions are tried again", busFile,
+		`				entries[again], batch[again] = entries[i], position
+`, `				entries[again], batch[again] = entries[again], position
+`, inHistories},
+	{"eleven entries in a batch", busFile,
+		`const MaxEntries = 10`, `const MaxEntries = 11`, inHistories},
+	{"the bytes of a batch are not counted", busFile,
+		`		bytes += size
+`, `		_ = size
+`, inBus},
+	{"the event is encoded again", busFile,
+		`		Detail:       aws.String(string(e.Bytes)),
+`, `		Detail:       aws.String(" " + string(e.Bytes)),
+`, inHistories},
+
+	// Parking and claim check.
+	{"parked without an index", parkingFile,
+		`	if err := g.Wait(); err != nil {
+		return "", err
+	}
+`, `	_ = g.Wait()
+`, []string{"./shared/parking"}},
+	{"a claim is not held against its digest", claimFile,
+		`len(event) != ref.Size || hex.EncodeToString(sum[:]) != ref.SHA256`,
+		`len(event) != ref.Size || len(sum) != len(ref.SHA256)/2`, []string{"./shared/claimcheck"}},
+
+	// Who may send.
+	{"the first header wins", carrierFile,
+		`	case found > 1 || strings.Contains(value, ","):
+		return "", ErrRepeated
+`, `	case found > 1:
+		return "", ErrRepeated
+	case strings.Contains(value, ","):
+		return value[:strings.Index(value, ",")], nil
+`, inSignature},
+	{"only old timestamps are refused", windowFile,
+		`at.Before(now.Add(-w.Tolerance)) || at.After(now.Add(w.Tolerance))`,
+		`at.Before(now.Add(-w.Tolerance))`, inSignature},
+	{"base64 that is not canonical is accepted", signatureFile,
+		`	sig, err := encoding.DecodeString(unpadded)
+	if err != nil || len(sig) != size || encoding.EncodeToString(sig) != unpadded {`,
+		`	sig, err := base64.RawURLEncoding.DecodeString(unpadded)
+	if err != nil || len(sig) != size {`, inSignature},
+	{"the key id is not signed", signatureFile,
+		`	tail = append(tail, keyID...)
+`, `	_ = keyID
+`, inSignature},
+	{"duplicate names are accepted", decodeFile,
+		`	w.dec.Reset(&w.buffer)
+	return w`,
+		`	w.dec.Reset(&w.buffer, jsontext.AllowDuplicateNames(true))
+	return w`, inPayment},
+	{"names of the wrong case are accepted", decodeFile,
+		`			return i, false
+`, `			return i, true
+`, inPayment},
+	{"a delivery without events is accepted", decodeFile,
+		`	if s.elements == eventSchema && elements == 0 {`,
+		`	if s.elements == eventSchema && elements < 0 {`, inPayment},
+	{"what stands behind the delivery is ignored", decodeFile,
+		`; err != io.EOF {`, `; err != io.EOF && false {`, inPayment},
+
+	// Keys.
+	{"a key of another id is accepted", jwkFile,
+		`demand(len(k.Kid) == len(id) && strings.EqualFold(k.Kid, id), WrongKeyID)`,
+		`demand(len(k.Kid) == len(id), WrongKeyID)`, inKeys},
+	{"a private key is accepted", jwkFile,
+		`demand(k.D == nil && `, `demand(k.D != nil || `, inKeys},
+	{"a key is used past its hard age", keysFile,
+		`	if stale != nil && c.opts.Now().Sub(stale.fetchedAt) >= c.opts.MaxAge {
+		stale = nil
+	}
+`, ``, inKeys},
+	{"a key in memory is used past its hard age", keysFile,
+		`		case age < c.opts.MaxAge && now.Before(e.retryAt):`,
+		`		case now.Before(e.retryAt):`, inKeys},
+	{"a key of the table is fresh for ever", keysFile,
+		`		case shared.key != nil && age < c.opts.Freshness:`,
+		`		case shared.key != nil:`, inKeys},
+	{"an unknown id is not remembered", keysFile,
+		`	c.unknown[id] = at.Add(c.opts.UnknownTTL)
+`, ``, inKeys},
+	{"the budget is not enforced", keysTableFile,
+		`aws.String("attribute_not_exists(misses) OR misses < :budget")`,
+		`aws.String("attribute_not_exists(misses) OR misses < :budget OR misses >= :budget")`, inKeys},
+	{"an older key replaces a newer one", keysTableFile,
+		`aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at")`,
+		`aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at OR fetchedAt > :at")`, inKeys},
+
+	// The answer.
+	{"an outage is answered like a success", handlerFile,
+		`	if result.Outcome == intake.Accepted || result.Outcome == intake.Conflict`,
+		`	if result.Outcome == intake.Accepted || result.Outcome == intake.LedgerUnavailable || result.Outcome == intake.Conflict`, inWebhook},
+	{"a forged delivery learns why", handlerFile,
+		`	intake.SignatureDoesntMatch: unauthentic,`,
+		`	intake.SignatureDoesntMatch: {status: http.StatusForbidden, detail: "The signature does not match.", metric: unauthenticated},`, inWebhook},
+}
