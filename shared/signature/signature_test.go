@@ -133,14 +133,16 @@ func TestAnyOneBitChangedDoesNotVerify(t *testing.T) {
 		}
 	}
 	eachFlip(payload, func() error { return Verify(key, payload, proof) })
-	for _, field := range []*string{&proof.Timestamp, &proof.KeyID, &proof.Signature} {
-		original := []byte(*field)
-		eachFlip(original, func() error {
-			p, saved := proof, *field
-			*field = string(original)
-			p = proof
-			*field = saved
-			return Verify(key, payload, p)
+	for _, field := range []func(*Proof) *string{
+		func(p *Proof) *string { return &p.Timestamp },
+		func(p *Proof) *string { return &p.KeyID },
+		func(p *Proof) *string { return &p.Signature },
+	} {
+		changed := proof
+		text := []byte(*field(&changed))
+		eachFlip(text, func() error {
+			*field(&changed) = string(text)
+			return Verify(key, payload, changed)
 		})
 	}
 	n := key.N.Bytes()
