@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // proxy stands between the functions and the emulator: it sees every call of the
@@ -33,8 +35,13 @@ type call struct {
 
 // verdict is what becomes of a call. The zero verdict passes it on.
 type verdict struct {
-	fail bool            // answer 500 instead
-	hold <-chan struct{} // cut the connection, once the channel is closed or the caller is gone
+	fail     bool            // answer 500 instead
+	throttle bool            // answer that there are too many calls instead
+	hold     <-chan struct{} // cut the connection, once the channel is closed or the caller is gone
+	cut      bool            // cut the connection before passing it on
+	lose     bool            // pass it on, and cut the connection instead of answering
+	some     bool            // of a PutEvents request, pass on the first half and answer that the rest failed
+	delay    time.Duration   // before passing it on
 }
 
 func newProxy() *proxy {
@@ -64,15 +71,34 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		p.record(c)
 		panic(http.ErrAbortHandler)
-	case v.fail:
+	case v.cut:
+		p.record(c)
+		panic(http.ErrAbortHandler)
+	case v.fail, v.throttle:
 		c.status = http.StatusInternalServerError
+		text := `{"__type":"InternalFailure","message":"injected"}`
+		if v.throttle {
+			c.status, text = http.StatusBadRequest, `{"__type":"ThrottlingException","message":"injected"}`
+		}
 		p.record(c)
 		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
 		w.WriteHeader(c.status)
-		io.WriteString(w, `{"__type":"InternalFailure","message":"injected"}`)
+		io.WriteString(w, text)
 		return
 	}
-	out, err := http.NewRequestWithContext(r.Context(), r.Method, p.emulator+r.URL.RequestURI(), bytes.NewReader(body))
+	if v.delay > 0 {
+		select {
+		case <-time.After(v.delay):
+		case <-r.Context().Done():
+		}
+	}
+	failed := 0
+	if v.some {
+		body, failed = firstHalf(body)
+		c.body = body
+	}
+	// What has reached the proxy takes effect, even if its caller is gone.
+	out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.emulator+r.URL.RequestURI(), bytes.NewReader(body))
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -85,9 +111,46 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer resp.Body.Close()
 	c.status = resp.StatusCode
 	p.record(c)
+	if v.lose {
+		panic(http.ErrAbortHandler)
+	}
 	maps.Copy(w.Header(), resp.Header)
+	if failed == 0 {
+		w.WriteHeader(resp.StatusCode)
+		io.Copy(w, resp.Body)
+		return
+	}
+	var answer struct {
+		FailedEntryCount int
+		Entries          []map[string]any
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	answer.FailedEntryCount += failed
+	for range failed {
+		answer.Entries = append(answer.Entries, map[string]any{"ErrorCode": "InternalFailure", "ErrorMessage": "injected"})
+	}
+	w.Header().Del("Content-Length")
 	w.WriteHeader(resp.StatusCode)
-	io.Copy(w, resp.Body)
+	json.NewEncoder(w).Encode(answer)
+}
+
+// firstHalf returns a PutEvents request with the first half of its entries, at
+// least one, and how many were left out.
+func firstHalf(body []byte) ([]byte, int) {
+	var request struct{ Entries []json.RawMessage }
+	if json.Unmarshal(body, &request) != nil || len(request.Entries) < 2 {
+		return body, 0
+	}
+	keep := (len(request.Entries) + 1) / 2
+	left := len(request.Entries) - keep
+	request.Entries = request.Entries[:keep]
+	half, err := json.Marshal(request)
+	if err != nil {
+		return body, 0
+	}
+	return half, left
 }
 
 func (p *proxy) record(c call) {
