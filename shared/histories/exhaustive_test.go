@@ -121,6 +121,15 @@ var paths = sync.OnceValue(func() []path {
 		{name: "one event", every: 1, begin: deliver(one)},
 		{name: "three events", begin: deliver(three)},
 		{name: "three events, one at a time", setup: setup{parallel: 1}, begin: deliver(three)},
+		{name: "begun when the time is nearly up", begin: func(w *world, retries int) {
+			w.newInstance("webhook", 0).idle = webhookTime - 700*time.Millisecond
+			deliver(three)(w, retries)
+		}},
+		{name: "begun when the time is up", begin: func(w *world, retries int) {
+			i := w.newInstance("webhook", 0)
+			i.idle, i.zombie = webhookTime+time.Second, true
+			deliver(three)(w, retries)
+		}},
 		{name: "a large event and a small one", begin: deliver(claim)},
 		{name: "not a delivery", every: 1, begin: deliver(&broken)},
 		{name: "not authentic", every: 1, begin: deliver(one.forged(strangersSignature))},

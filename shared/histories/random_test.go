@@ -115,7 +115,10 @@ func history(seed uint64) (*world, counts) {
 		return time.Duration(r.Int64N(int64(2*maxSkew))) - maxSkew
 	}
 	for range 1 + r.IntN(3) {
-		w.newInstance("webhook", skew())
+		i := w.newInstance("webhook", skew())
+		if r.IntN(20) == 0 {
+			i.idle, i.zombie = time.Duration(r.Int64N(int64(40*time.Second))), true
+		}
 	}
 	for range 1 + r.IntN(2) {
 		w.newInstance("redrive", skew())

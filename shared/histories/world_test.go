@@ -135,7 +135,8 @@ type instance struct {
 	redriver *intake.Redriver // of a redrive instance
 
 	current *invocation
-	zombie  bool // outlives its deadline
+	zombie  bool          // outlives its deadline
+	idle    time.Duration // between its being called and its code's running
 
 	// Guarded by the world's mu.
 	dead   bool
@@ -211,6 +212,7 @@ func (w *world) deliver(i *instance, s *sent) {
 	inv.cancel = cancel
 	d := s.signed(s.at)
 	go func() {
+		time.Sleep(i.idle)
 		inv.result = i.receiver.Receive(ctx, d)
 		cancel()
 		w.end(inv)
@@ -224,6 +226,7 @@ func (w *world) redrive(i *instance) *invocation {
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
 	go func() {
+		time.Sleep(i.idle)
 		i.redriver.Run(ctx)
 		cancel()
 		w.end(inv)

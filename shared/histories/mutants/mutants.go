@@ -213,7 +213,7 @@ var mutants = []mutant{
 	}
 	var exists *types.ConditionalCheckFailedException
 	if !errors.As(err, &exists) {
-		return 0, fmt.Errorf("ledger: record`, inLedger},
+		return 0, fmt.Errorf("ledger: record`, inHistories},
 	{"what is pending expires", ledgerFile,
 		`		attrHolder:                  &types.AttributeValueMemberB{Value: holder[:]},
 	}
