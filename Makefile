@@ -38,8 +38,8 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1|\2/' | while IFS='|' read -r name text; do printf '  %-10s %s\n' "$$name" "$$text"; done
 
 .PHONY: run
-run: $(LOCAL) ## deploy on this machine, send webhooks, show what came of them, stay up (ONCE=1 ends then; SETTINGS="key=value ...")
-	@exec $(LOCAL) run $(call switch,ONCE,once) $(UP_FLAGS)
+run: $(LOCAL) ## deploy on this machine, send webhooks, show what came of them, stay up (ONCE=1 ends then; SETTINGS="key=value ..."; AUTH_URL= as with up)
+	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(LOCAL) run $(call switch,ONCE,once) $(UP_FLAGS)
 
 .PHONY: up
 up: $(LOCAL) ## the same without the table, in the background; .local/up.json says where (BASE_URL=, AUTH_URL=, TOKEN_MANAGER_ID=, CLIENT_ID=, CLIENT_SECRET=, SETTINGS=)

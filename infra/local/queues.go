@@ -19,6 +19,7 @@ type arrival struct {
 	rule       string
 	deliveryID string
 	eventID    string
+	detail     []byte // as it arrived
 }
 
 // arrivals takes what arrives behind every rule out of its queue. It is safe for
@@ -84,17 +85,21 @@ func (a *arrivals) receiveFrom(ctx context.Context, client *sqs.Client, rule, qu
 func parseArrival(rule, body string) (arrival, error) {
 	var event struct {
 		Resources []string
-		Detail    struct {
-			EventID string `json:"eventId"`
-		}
+		Detail    json.RawMessage
+	}
+	var detail struct {
+		EventID string `json:"eventId"`
 	}
 	if err := json.Unmarshal([]byte(body), &event); err != nil {
 		return arrival{}, err
 	}
-	if len(event.Resources) != 1 || event.Detail.EventID == "" {
+	if err := json.Unmarshal(event.Detail, &detail); err != nil {
+		return arrival{}, err
+	}
+	if len(event.Resources) != 1 || detail.EventID == "" {
 		return arrival{}, errors.New("an event came without the delivery's id in its resources, or without eventId")
 	}
-	return arrival{rule, event.Resources[0], event.Detail.EventID}, nil
+	return arrival{rule, event.Resources[0], detail.EventID, event.Detail}, nil
 }
 
 func (a *arrivals) change(do func()) {

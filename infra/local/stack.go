@@ -333,6 +333,7 @@ func (s *stack) readOutputs(outputs, consumer map[string]string) error {
 	s.Bus = outputs["EventBusName"]
 	s.LedgerTable, s.KeysTable = outputs["LedgerTable"], outputs["KeysTable"]
 	s.TokenSecret, s.CredentialsSecret = outputs["TokenSecret"], outputs["CredentialsSecret"]
+	s.ParkingBucket = outputs["ParkingBucket"]
 	s.Functions = map[string]string{}
 	for _, name := range []string{"webhook", "redrive", "token"} {
 		if function := outputs[strings.ToUpper(name[:1])+name[1:]+"Function"]; function != "" {

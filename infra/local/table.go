@@ -145,23 +145,53 @@ func deliver(events ...payment.Event) paymenttest.Webhook {
 
 func raw(payload []byte) paymenttest.Webhook { return paymenttest.Webhook{Payload: payload} }
 
-// show sends the table's webhooks, prints what came of each, and reports whether
-// everything is as it must be.
+// show does everything that the table is about, prints what came of it, and
+// reports whether all is as it must be.
 func (s *stack) show(ctx context.Context, out io.Writer) (bool, error) {
+	// First of all: with keysAuth=bearer, webhooks need it too.
+	first := s.firstToken()
+	if err := runChecks(ctx, []*check{first}); err != nil {
+		return false, err
+	}
 	var rows []*row
-	err := s.opts.progress.step("sending", func() (err error) {
-		rows, err = s.send(ctx)
-		return err
-	})
+	var checks, ofToken []*check
+	if s.opts.authURL == s.service.URL {
+		ofToken = s.tokenChecks()
+	}
+	err := atOnce(ctx,
+		func(ctx context.Context) error {
+			return s.opts.progress.step("sending", func() (err error) {
+				if rows, err = s.send(ctx); err != nil {
+					return err
+				}
+				in := receive(s.aws, s.Queues)
+				defer in.stop()
+				checks = s.keptChecks(in)
+				return runChecks(ctx, checks)
+			})
+		},
+		func(ctx context.Context) error {
+			if ofToken == nil {
+				return nil
+			}
+			return s.opts.progress.step("calling the protected API", func() error { return runChecks(ctx, ofToken) })
+		},
+	)
 	if err != nil {
 		return false, err
 	}
+	checks = slices.Concat(checks, []*check{first}, ofToken)
 	fmt.Fprintln(out)
 	wrong := printTable(out, rows)
-	if wrong > 0 {
-		fmt.Fprintf(out, "\n%d of %d are not as they must be.\n", wrong, len(rows))
+	fmt.Fprintln(out)
+	wrong += printChecks(out, checks)
+	if ofToken == nil {
+		fmt.Fprintln(out, "\nCalls of the protected API are left out: the tokens are not the simulated payment service's.")
+	}
+	if n := len(rows) + len(checks); wrong > 0 {
+		fmt.Fprintf(out, "\n%d of %d are not as they must be.\n", wrong, n)
 	} else {
-		fmt.Fprintf(out, "\nAll %d are as they must be.\n", len(rows))
+		fmt.Fprintf(out, "\nAll %d are as they must be.\n", n)
 	}
 	return wrong == 0, nil
 }

@@ -54,7 +54,7 @@ type Options struct {
 	// FormEncoded says that client id and secret are form-encoded before they
 	// enter HTTP Basic (RFC 6749, section 2.3.1); false takes them literally.
 	FormEncoded   bool
-	TokenLifetime time.Duration // in whole seconds; 5 minutes
+	TokenLifetime time.Duration // in whole seconds; DefaultTokenLifetime
 	// KeysBearer says that key lookup needs a live token, which the interface
 	// leaves open.
 	KeysBearer bool
@@ -63,6 +63,9 @@ type Options struct {
 	Control bool
 	Now     func() time.Time // time.Now
 }
+
+// DefaultTokenLifetime is how long tokens live unless it is chosen otherwise.
+const DefaultTokenLifetime = 5 * time.Minute
 
 // DefaultScheme is where the proof of a webhook travels unless it is chosen
 // otherwise: the headers X-SVC-Signature, X-SVC-Timestamp and X-SVC-Key-Id.
@@ -206,7 +209,7 @@ func (o *Options) setDefaults() {
 		o.ClientSecret = "secret-" + uuid.New()
 	}
 	if o.TokenLifetime == 0 {
-		o.TokenLifetime = 5 * time.Minute
+		o.TokenLifetime = DefaultTokenLifetime
 	}
 	if o.Now == nil {
 		o.Now = time.Now

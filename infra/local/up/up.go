@@ -28,6 +28,7 @@ type File struct {
 	TokenSecret string `json:"tokenSecret"` // the id of the secret with the access token
 	// CredentialsSecret is the id of the secret with the client id and secret.
 	CredentialsSecret string            `json:"credentialsSecret"`
+	ParkingBucket     string            `json:"parkingBucket"`
 	Queues            map[string]string `json:"queues"`    // URL by the name of the rule
 	Functions         map[string]string `json:"functions"` // name in Lambda by the name of the folder
 	// PaymentService is its base URL, and Simulated says that it is the simulated

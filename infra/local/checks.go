@@ -1,0 +1,470 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"golang.org/x/oauth2"
+
+	"payhook/shared/claimcheck"
+	"payhook/shared/contract"
+	"payhook/shared/intake"
+	"payhook/shared/parking"
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/token"
+	"payhook/shared/uuid"
+)
+
+// check is one thing of the table that takes more than a webhook.
+type check struct {
+	what, must string
+	// do does it, and returns what came of it and whether that is as it must be.
+	do func(context.Context) (got string, right bool, err error)
+
+	// What came of it.
+	got   string
+	right bool
+	err   error
+}
+
+// runChecks does the checks, one after another. Some depend on those before.
+func runChecks(ctx context.Context, checks []*check) error {
+	for _, c := range checks {
+		c.got, c.right, c.err = c.do(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// printChecks prints what came of the checks and returns how many are wrong.
+func printChecks(out io.Writer, checks []*check) (wrong int) {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "\tWHAT\tCAME OF IT\tMUST")
+	for _, c := range checks {
+		mark := "ok"
+		if c.err != nil || !c.right {
+			mark, wrong = "WRONG", wrong+1
+		}
+		got := c.got
+		if c.err != nil {
+			got = strings.TrimPrefix(got+", "+c.err.Error(), ", ")
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", mark, c.what, got, c.must)
+	}
+	t.Flush()
+	return wrong
+}
+
+// invoke invokes a function, by the name of its folder, and decodes its answer.
+func (s *stack) invoke(ctx context.Context, function, event string, answer any) error {
+	name := s.Functions[function]
+	out, err := lambda.NewFromConfig(s.aws).Invoke(ctx, &lambda.InvokeInput{FunctionName: &name, Payload: []byte(event)})
+	if err != nil {
+		return err
+	}
+	if out.FunctionError != nil {
+		return fmt.Errorf("the %s function failed: %s", function, out.Payload)
+	}
+	return json.Unmarshal(out.Payload, answer)
+}
+
+// tokenRun is what a run of the token function says.
+type tokenRun struct {
+	Outcome          token.Outcome
+	RemainingSeconds int
+	Cause            string
+}
+
+// What the token function is invoked with.
+const (
+	asScheduled = `{}`
+	refreshNow  = `{"refresh":true}`
+)
+
+func (s *stack) runToken(ctx context.Context, event string) (run tokenRun, err error) {
+	return run, s.invoke(ctx, "token", event, &run)
+}
+
+func (s *stack) tokenReader() *token.Reader {
+	return token.NewReader(secretsmanager.NewFromConfig(s.aws), s.TokenSecret, token.ReaderOptions{})
+}
+
+// firstToken sees to it that the token is in the secret.
+func (s *stack) firstToken() *check {
+	return &check{
+		what: "the token function runs", must: "a valid token is in the secret",
+		do: func(ctx context.Context) (string, bool, error) {
+			// The schedule may have been quicker.
+			run, err := s.runToken(ctx, asScheduled)
+			if err != nil {
+				return "", false, err
+			}
+			if run.Outcome != token.Refreshed && run.Outcome != token.Fresh {
+				return string(run.Outcome), false, errors.New(run.Cause)
+			}
+			if _, err := s.tokenReader().TokenContext(ctx); err != nil {
+				return "", false, err
+			}
+			return fmt.Sprintf("valid for %d s", run.RemainingSeconds), true, nil
+		},
+	}
+}
+
+// shortLife is a token's lifetime that leaves time to wait for its end: the
+// shortest that the simulated service is meant for.
+const shortLife = 5 * time.Second
+
+// tokenChecks returns what is to be seen of the token once there is one. They
+// need the simulated service, and leave tokens behind that live as long as ever.
+func (s *stack) tokenChecks() []*check {
+	var calls *caller
+	return []*check{
+		{what: "a protected call with it", must: "200", do: func(ctx context.Context) (string, bool, error) {
+			var err error
+			if calls, err = s.newCaller(); err != nil {
+				return "", false, err
+			}
+			status, err := calls.call(ctx)
+			return fmt.Sprint(status), status == http.StatusOK, err
+		}},
+		{what: fmt.Sprintf("a token lives %d s, and a client goes on calling", int(shortLife.Seconds())),
+			must: "replaced before it expires, 0 calls fail",
+			do: func(ctx context.Context) (string, bool, error) {
+				s.service.SetTokenLifetime(shortLife)
+				_, err := s.runToken(ctx, refreshNow)
+				s.service.SetTokenLifetime(paymenttest.DefaultTokenLifetime)
+				if err != nil {
+					return "", false, err
+				}
+				// Who looks for the first time now has the short-lived one.
+				if calls, err = s.newCaller(); err != nil {
+					return "", false, err
+				}
+				old, err := calls.reader.TokenContext(ctx)
+				if err != nil {
+					return "", false, err
+				}
+				left := time.Duration(0) // of the old one, when it was replaced
+				n, failed, err := calls.during(ctx, func() error {
+					if err := s.awaitOutcome(ctx, token.Refreshed, old.Expiry); err != nil {
+						return err
+					}
+					left = time.Until(old.Expiry)
+					return calls.awaitOther(ctx, old)
+				})
+				return fmt.Sprintf("replaced %.1f s before, %d of %d calls failed", left.Seconds(), failed, n), left > 0 && failed == 0 && n > 0, err
+			}},
+		{what: "the token endpoint is down", must: "the refresh fails, 0 calls fail", do: func(ctx context.Context) (string, bool, error) {
+			if err := s.service.Misbehave(paymenttest.Token, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
+				return "", false, err
+			}
+			var run tokenRun
+			n, failed, err := calls.during(ctx, func() (err error) {
+				run, err = s.runToken(ctx, refreshNow)
+				return err
+			})
+			err = errors.Join(err, s.service.Misbehave(paymenttest.Token, paymenttest.Fault{}))
+			return fmt.Sprintf("the refresh %s, %d of %d calls failed", run.Outcome, failed, n),
+				run.Outcome == token.Failed && run.RemainingSeconds > 0 && failed == 0 && n > 0, err
+		}},
+		{what: "the token endpoint is back", must: "refreshed", do: func(ctx context.Context) (string, bool, error) {
+			run, err := s.runToken(ctx, refreshNow)
+			return string(run.Outcome), run.Outcome == token.Refreshed, err
+		}},
+	}
+}
+
+// awaitOutcome runs the token function, as its schedule would every minute,
+// until it comes to an outcome.
+func (s *stack) awaitOutcome(ctx context.Context, want token.Outcome, deadline time.Time) error {
+	for {
+		run, err := s.runToken(ctx, asScheduled)
+		if err != nil || run.Outcome == want {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the token function says %s %s, and not %s", run.Outcome, run.Cause, want)
+		}
+		if err := waitUntil(ctx, time.Now().Add(100*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+}
+
+func waitUntil(ctx context.Context, t time.Time) error {
+	timer := time.NewTimer(time.Until(t))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// caller is a client's service: it calls the protected API with the token in
+// the secret.
+type caller struct {
+	reader *token.Reader
+	client *http.Client
+	url    string
+}
+
+func (s *stack) newCaller() (*caller, error) {
+	base, err := url.Parse(s.service.URL)
+	if err != nil {
+		return nil, err
+	}
+	reader := s.tokenReader()
+	return &caller{reader, &http.Client{Transport: token.NewTransport(reader, base, direct.Transport), Timeout: 10 * time.Second},
+		s.service.URL + paymenttest.ProtectedPath + "payments"}, nil
+}
+
+// call makes one call.
+func (c *caller) call(ctx context.Context) (status int, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := c.client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, nil
+}
+
+// during makes one call after another while do runs, and counts them. The error
+// is that of do, or of the first call that failed.
+func (c *caller) during(ctx context.Context, do func() error) (calls, failed int, err error) {
+	ended := make(chan struct{})
+	var first error
+	var calling sync.WaitGroup
+	calling.Go(func() {
+		const pace = 20 * time.Millisecond
+		ticker := time.NewTicker(pace)
+		defer ticker.Stop()
+		for {
+			status, err := c.call(ctx)
+			calls++
+			if err == nil && status != http.StatusOK {
+				err = fmt.Errorf("a call was answered %d", status)
+			}
+			if err != nil {
+				failed++
+				first = errors.Join(first, err)
+			}
+			select {
+			case <-ticker.C:
+			case <-ended:
+				return
+			}
+		}
+	})
+	err = do()
+	close(ended)
+	calling.Wait()
+	if err == nil {
+		err = first
+	}
+	return calls, failed, err
+}
+
+// awaitOther waits until another token than old is used for calls.
+func (c *caller) awaitOther(ctx context.Context, old *oauth2.Token) error {
+	for {
+		now, err := c.reader.TokenContext(ctx)
+		if err != nil || now.AccessToken != old.AccessToken {
+			return err
+		}
+		if err := waitUntil(ctx, time.Now().Add(20*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *stack) s3() *s3.Client {
+	return s3.NewFromConfig(s.aws, func(o *s3.Options) { o.UsePathStyle = true })
+}
+
+func (s *stack) lot() *parking.Lot { return parking.NewLot(s.s3(), s.ParkingBucket) }
+
+// parkedDelivery returns the one thing that is parked under a deliveryId.
+func (s *stack) parkedDelivery(ctx context.Context, id string) (name string, p parking.Parked, err error) {
+	names, err := s.lot().FindDelivery(ctx, id)
+	if err != nil {
+		return "", p, err
+	}
+	if len(names) != 1 {
+		return "", p, fmt.Errorf("delivery %s is parked %d times", id, len(names))
+	}
+	p, err = s.lot().Get(ctx, names[0])
+	return names[0], p, err
+}
+
+// replay has the redrive function replay one thing that is parked, and returns
+// its outcome.
+func (s *stack) replay(ctx context.Context, name string) (outcome string, err error) {
+	event, err := json.Marshal(map[string][]string{"replay": {name}})
+	if err != nil {
+		return "", err
+	}
+	var report struct {
+		Replayed []struct{ Name, Outcome, Cause string }
+	}
+	if err := s.invoke(ctx, "redrive", string(event), &report); err != nil {
+		return "", err
+	}
+	if len(report.Replayed) != 1 || report.Replayed[0].Name != name {
+		return "", errors.New("the redrive function does not say what became of it")
+	}
+	if cause := report.Replayed[0].Cause; cause != "" {
+		err = errors.New(cause)
+	}
+	return report.Replayed[0].Outcome, err
+}
+
+// forgetEvent removes an event from the ledger, as happens at the end of the
+// deduplication window.
+func (s *stack) forgetEvent(ctx context.Context, id string) error {
+	_, err := dynamodb.NewFromConfig(s.aws).DeleteItem(ctx, &dynamodb.DeleteItemInput{
+		TableName: &s.LedgerTable,
+		Key:       map[string]types.AttributeValue{contract.LedgerKey: &types.AttributeValueMemberS{Value: id}},
+	})
+	return err
+}
+
+// awaitArrival waits for an event out of a delivery behind the rule for
+// released payments.
+func (a *arrivals) awaitArrival(ctx context.Context, timeout time.Duration, eventID, deliveryID string) (found arrival, err error) {
+	_, err = a.await(ctx, timeout, func(all []arrival) bool {
+		for _, one := range all {
+			if one.rule == released && one.eventID == eventID && one.deliveryID == deliveryID {
+				found = one
+				return true
+			}
+		}
+		return false
+	})
+	return found, err
+}
+
+// keptChecks returns what is to be seen of deliveries that are kept aside, and
+// of events that the bus does not carry.
+func (s *stack) keptChecks(in *arrivals) []*check {
+	const patience = 10 * time.Second
+	send := func(ctx context.Context, payload []byte) (int, error) {
+		got, err := s.service.Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: payload})
+		return got.Status, err
+	}
+	// parked sends a delivery and looks for it where it must be parked.
+	parked := func(ctx context.Context, id string, payload []byte, reason parking.Reason) (name, got string, right bool, err error) {
+		if _, err = send(ctx, payload); err != nil {
+			return "", "", false, err
+		}
+		name, p, err := s.parkedDelivery(ctx, id)
+		if err != nil {
+			return "", "", false, err
+		}
+		same := "its bytes"
+		if !bytes.Equal(p.Payload, payload) {
+			same = "other bytes"
+		}
+		right = p.Reason == reason && same == "its bytes" && p.DeliveryID == id && p.Signature != "" && len(p.JWK) > 0
+		return name, fmt.Sprintf("%s, %s", p.Reason, same), right, nil
+	}
+	event := paymenttest.Event()
+	altered := event
+	altered.EventData.Amount = "9250.00"
+	conflicting := uuid.New()
+	var conflict string // its name in the parking lot
+
+	return []*check{
+		{what: "an invalid delivery, looked up where it is parked", must: "invalid, its bytes", do: func(ctx context.Context) (string, bool, error) {
+			invalid := paymenttest.Event()
+			invalid.EventName = "RELEASED"
+			id := uuid.New()
+			_, got, right, err := parked(ctx, id, paymenttest.RawDelivery(id, paymenttest.Encode(invalid)), parking.Invalid)
+			return got, right, err
+		}},
+		{what: "a conflicting one", must: "conflict, its bytes", do: func(ctx context.Context) (got string, right bool, err error) {
+			if _, err := send(ctx, paymenttest.Delivery(event)); err != nil {
+				return "", false, err
+			}
+			conflict, got, right, err = parked(ctx, conflicting, paymenttest.RawDelivery(conflicting, paymenttest.Encode(altered)), parking.Conflict)
+			return got, right, err
+		}},
+		{what: "it is replayed", must: "conflict, as before", do: func(ctx context.Context) (string, bool, error) {
+			outcome, err := s.replay(ctx, conflict)
+			return outcome, outcome == string(intake.Conflict), err
+		}},
+		{what: "it is replayed once the ledger has forgotten the first", must: "accepted, arrives", do: func(ctx context.Context) (string, bool, error) {
+			if err := s.forgetEvent(ctx, event.EventID); err != nil {
+				return "", false, err
+			}
+			outcome, err := s.replay(ctx, conflict)
+			if err != nil || outcome != string(intake.Accepted) {
+				return outcome, false, err
+			}
+			arrived, err := in.awaitArrival(ctx, patience, event.EventID, conflicting)
+			if err != nil {
+				return outcome, false, err
+			}
+			// On its way to a queue, EventBridge may write the number in another way.
+			var detail struct{ EventData struct{ Amount float64 } }
+			err = json.Unmarshal(arrived.detail, &detail)
+			return outcome + ", arrived", detail.EventData.Amount == 9250, err
+		}},
+		{what: "an event too large for the bus, fetched by its reference", must: "the bytes that were signed", do: func(ctx context.Context) (string, bool, error) {
+			large, id := s.oversize(), uuid.New()
+			if _, err := send(ctx, paymenttest.RawDelivery(id, large)); err != nil {
+				return "", false, err
+			}
+			e, err := payment.DecodeRawEvent(large)
+			if err != nil {
+				return "", false, err
+			}
+			arrived, err := in.awaitArrival(ctx, patience, e.EventID, id)
+			if err != nil {
+				return "", false, err
+			}
+			got, err := claimcheck.Resolve(ctx, s.s3(), arrived.detail)
+			if err != nil {
+				return "", false, err
+			}
+			same := "the same"
+			if !bytes.Equal(got, large) {
+				same = "others"
+			}
+			return fmt.Sprintf("a detail of %d bytes, %d bytes fetched, %s", len(arrived.detail), len(got), same),
+				same == "the same" && len(arrived.detail) < len(large), nil
+		}},
+	}
+}
+
+// oversize returns an event that the bus does not carry whole.
+func (s *stack) oversize() []byte {
+	limit, _ := strconv.Atoi(s.setting(contract.ClaimCheckBytes))
+	event := paymenttest.Encode(paymenttest.Event())
+	return fmt.Appendf(event[:len(event)-1], `,"note":"%s"}`, strings.Repeat("x", limit))
+}
