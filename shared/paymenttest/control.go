@@ -50,6 +50,12 @@ func (s *Server) control() http.Handler {
 			return struct{}{}, nil
 		})
 	})
+	mux.HandleFunc("POST /simulator/keys-bearer", func(w http.ResponseWriter, r *http.Request) {
+		command(w, r, func(needed bool) (struct{}, error) {
+			s.SetKeysBearer(needed)
+			return struct{}{}, nil
+		})
+	})
 	mux.HandleFunc("POST /simulator/revoke-tokens", func(w http.ResponseWriter, r *http.Request) {
 		command(w, r, func(struct{}) (struct{}, error) {
 			s.RevokeTokens()
@@ -152,6 +158,11 @@ func (r Remote) SetClient(ctx context.Context, id, secret string) error {
 // SetTokenLifetime does what [Server.SetTokenLifetime] does.
 func (r Remote) SetTokenLifetime(ctx context.Context, d time.Duration) error {
 	return r.call(ctx, http.MethodPost, "token-lifetime", d, &struct{}{})
+}
+
+// SetKeysBearer does what [Server.SetKeysBearer] does.
+func (r Remote) SetKeysBearer(ctx context.Context, needed bool) error {
+	return r.call(ctx, http.MethodPost, "keys-bearer", needed, &struct{}{})
 }
 
 // RevokeTokens does what [Server.RevokeTokens] does.

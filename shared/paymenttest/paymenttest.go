@@ -129,6 +129,7 @@ type Server struct {
 	secret    string
 	lifetime  time.Duration
 	tokens    map[string]time.Time // by token: when it expires
+	keysToken bool                 // key lookup needs a live token
 }
 
 // NewServer starts a payment service. It panics if it can't listen, as
@@ -158,6 +159,7 @@ func Start(opts Options) (*Server, error) {
 		secret:    opts.ClientSecret,
 		lifetime:  opts.TokenLifetime,
 		tokens:    map[string]time.Time{},
+		keysToken: opts.KeysBearer,
 	}
 	host, _, err := net.SplitHostPort(opts.Address)
 	if err != nil {

@@ -546,6 +546,10 @@ func TestKeyLookupCanNeedAToken(t *testing.T) {
 	if got := do(t, r); got.status != http.StatusOK {
 		t.Errorf("with a token: %d, want 200", got.status)
 	}
+	service.SetKeysBearer(false)
+	if r := get(t, url); r.status != http.StatusOK {
+		t.Errorf("without a token, once none is needed: %d, want 200", r.status)
+	}
 }
 
 func TestARemoteDoesWhatTheServerDoes(t *testing.T) {
@@ -602,6 +606,12 @@ func TestARemoteDoesWhatTheServerDoes(t *testing.T) {
 	state, err := remote.State(ctx)
 	if err != nil || state.KeyID != service.Key().ID || state.ClientID != "id" || state.Counts[paymenttest.Keys][503] != 1 || state.KeyFetches[key.ID] != 1 {
 		t.Errorf("State = %+v, %v", state, err)
+	}
+	if err := errors.Join(remote.Misbehave(ctx, paymenttest.Keys, paymenttest.Fault{}), remote.SetKeysBearer(ctx, true)); err != nil {
+		t.Error(err)
+	}
+	if r := get(t, service.URL+"/v1/keys/"+service.Key().ID); r.status != http.StatusUnauthorized {
+		t.Errorf("a key without a token, once one is needed: %d, want 401", r.status)
 	}
 }
 

@@ -41,6 +41,19 @@ func (s *Server) RevokeTokens() {
 	clear(s.tokens)
 }
 
+// SetKeysBearer changes whether key lookup needs a live token.
+func (s *Server) SetKeysBearer(needed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keysToken = needed
+}
+
+func (s *Server) keysBearer() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keysToken
+}
+
 // answerToken is section 4.1: it gives out a token for a request that is as
 // that section says in every respect.
 func (s *Server) answerToken(r *http.Request, body []byte) answer {
