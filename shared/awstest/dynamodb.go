@@ -174,6 +174,9 @@ func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ..
 	if err != nil {
 		return nil, err
 	}
+	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.ConditionExpression); err != nil {
+		return nil, err
+	}
 	id := text(in.Item[t.key])
 	old := t.items[id]
 	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old, in.ReturnValuesOnConditionCheckFailure); err != nil {
@@ -189,6 +192,9 @@ func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput
 	defer db.mu.Unlock()
 	t, err := db.open(ctx, "UpdateItem", in.TableName)
 	if err != nil {
+		return nil, err
+	}
+	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.UpdateExpression, in.ConditionExpression); err != nil {
 		return nil, err
 	}
 	id := text(in.Key[t.key])
@@ -219,6 +225,9 @@ func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput
 	if err != nil {
 		return nil, err
 	}
+	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.ConditionExpression); err != nil {
+		return nil, err
+	}
 	id := text(in.Key[t.key])
 	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, t.items[id], in.ReturnValuesOnConditionCheckFailure); err != nil {
 		return nil, err
@@ -234,6 +243,9 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...fun
 	defer db.mu.Unlock()
 	t, err := db.open(ctx, "Query", in.TableName)
 	if err != nil {
+		return nil, err
+	}
+	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.KeyConditionExpression); err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(t.indexes, func(x *index) bool { return x.Name == aws.ToString(in.IndexName) })

@@ -3,6 +3,7 @@ package awstest
 import (
 	"math/big"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -29,21 +30,64 @@ type parser struct {
 
 func newParser(expression string, names map[string]string, values, item Item) *parser {
 	p := &parser{names: names, values: values, item: item}
-	// A query reads the same expression for every item.
-	known, ok := tokensOf.Load(expression)
+	tokens, ok := tokensOf(expression)
 	if !ok {
-		tokens := token.FindAllString(expression, -1)
-		if strings.Join(tokens, "") != strings.Join(strings.Fields(expression), "") {
-			p.fail("syntax")
-			return p
-		}
-		known, _ = tokensOf.LoadOrStore(expression, tokens)
+		p.fail("syntax")
 	}
-	p.tokens = known.([]string)
+	p.tokens = tokens
 	return p
 }
 
-var tokensOf sync.Map // expression -> []string
+// tokensOf reports false if the expression holds something else.
+func tokensOf(expression string) ([]string, bool) {
+	// A query reads the same expression for every item.
+	if known, ok := knownTokens.Load(expression); ok {
+		return known.([]string), true
+	}
+	tokens := token.FindAllString(expression, -1)
+	if strings.Join(tokens, "") != strings.Join(strings.Fields(expression), "") {
+		return nil, false
+	}
+	knownTokens.Store(expression, tokens)
+	return tokens, true
+}
+
+// used returns an error if a name or a value stands in none of the expressions
+// of a request, which DynamoDB refuses.
+func used(names map[string]string, values Item, expressions ...*string) error {
+	stands := func(placeholder string) bool {
+		for _, e := range expressions {
+			if e == nil {
+				continue
+			}
+			if tokens, _ := tokensOf(*e); slices.Contains(tokens, placeholder) {
+				return true
+			}
+		}
+		return false
+	}
+	for name := range names {
+		if !stands(name) {
+			return invalid("name " + name + " is not used")
+		}
+	}
+	for value := range values {
+		if !stands(value) {
+			return invalid("value " + value + " is not used")
+		}
+	}
+	return nil
+}
+
+// reserved are those of DynamoDB's reserved words that come near to the name of
+// an attribute here (AWS, "Reserved words in DynamoDB").
+var reserved = map[string]bool{
+	"COUNT": true, "DATA": true, "DATE": true, "HASH": true, "INDEX": true, "ITEM": true, "KEY": true, "NAME": true,
+	"OWNER": true, "SHARD": true, "SIZE": true, "STATE": true, "STATUS": true, "TIME": true, "TIMESTAMP": true,
+	"TOKEN": true, "TTL": true, "VALUE": true, "VALUES": true,
+}
+
+var knownTokens sync.Map // expression -> []string
 
 // evaluate reports whether a condition holds for an item, nil for none.
 func evaluate(expression string, names map[string]string, values, item Item) (bool, error) {
@@ -180,6 +224,9 @@ func (p *parser) operand() types.AttributeValue {
 
 func (p *parser) name(t string) string {
 	if !strings.HasPrefix(t, "#") {
+		if reserved[strings.ToUpper(t)] {
+			p.fail(t + " is a reserved word")
+		}
 		return t
 	}
 	name := p.names[t]

@@ -1,0 +1,767 @@
+package awstest_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+	"github.com/google/go-cmp/cmp"
+
+	"payhook/shared/awstest"
+	"payhook/shared/uuid"
+)
+
+// endpointVariable names a service that speaks the real protocols, such as
+// http://127.0.0.1:4566. Where it is set, everything that is shown of the
+// services in memory is shown of that one, too, through the real SDK clients.
+const endpointVariable = "PAYHOOK_AWS_ENDPOINT"
+
+type dynamoDB interface {
+	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
+	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
+	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
+	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
+}
+
+type eventBridge interface {
+	PutEvents(context.Context, *eventbridge.PutEventsInput, ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error)
+}
+
+type objects interface {
+	PutObject(context.Context, *s3.PutObjectInput, ...func(*s3.Options)) (*s3.PutObjectOutput, error)
+	GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error)
+	HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Options)) (*s3.HeadObjectOutput, error)
+	DeleteObject(context.Context, *s3.DeleteObjectInput, ...func(*s3.Options)) (*s3.DeleteObjectOutput, error)
+	ListObjectsV2(context.Context, *s3.ListObjectsV2Input, ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
+}
+
+// services are what a case is tried on: a table with the key "id" and the index
+// "pending" on "shard" and "due", a bus, and a bucket.
+type services struct {
+	dynamoDB
+	eventBridge
+	objects
+	table, bus, bucket string
+}
+
+// on tries a case on the services in memory, and on the endpoint if there is
+// one.
+func on(t *testing.T, try func(t *testing.T, s services)) {
+	t.Helper()
+	t.Run("in memory", func(t *testing.T) {
+		db, buckets := awstest.NewDynamoDB(), awstest.NewS3()
+		db.CreateTable("table", "id", awstest.Index{Name: "pending", PartitionKey: "shard", SortKey: "due"})
+		buckets.MakeBucket("bucket")
+		try(t, services{db, &awstest.EventBridge{}, buckets, "table", "bus", "bucket"})
+	})
+	endpoint := os.Getenv(endpointVariable)
+	if endpoint == "" {
+		return
+	}
+	t.Run("endpoint", func(t *testing.T) {
+		try(t, dial(t, endpoint))
+	})
+}
+
+// dial makes a table, a bus and a bucket of the case's own at an endpoint.
+func dial(t *testing.T, endpoint string) services {
+	t.Helper()
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = nil
+	cfg := aws.Config{
+		Region:       or("AWS_REGION", "us-east-1"),
+		BaseEndpoint: &endpoint,
+		HTTPClient:   &http.Client{Transport: transport, Timeout: time.Minute},
+		Credentials: credentials.NewStaticCredentialsProvider(
+			or("AWS_ACCESS_KEY_ID", "test"), or("AWS_SECRET_ACCESS_KEY", "test"), os.Getenv("AWS_SESSION_TOKEN")),
+	}
+	name := "conformance-" + uuid.New()
+	ctx := t.Context()
+	db := dynamodb.NewFromConfig(cfg)
+	_, err := db.CreateTable(ctx, &dynamodb.CreateTableInput{
+		TableName: &name, BillingMode: types.BillingModePayPerRequest,
+		AttributeDefinitions: []types.AttributeDefinition{
+			{AttributeName: aws.String("id"), AttributeType: types.ScalarAttributeTypeS},
+			{AttributeName: aws.String("shard"), AttributeType: types.ScalarAttributeTypeN},
+			{AttributeName: aws.String("due"), AttributeType: types.ScalarAttributeTypeN},
+		},
+		KeySchema: []types.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
+		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
+			IndexName: aws.String("pending"), Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
+			KeySchema: []types.KeySchemaElement{
+				{AttributeName: aws.String("shard"), KeyType: types.KeyTypeHash}, {AttributeName: aws.String("due"), KeyType: types.KeyTypeRange},
+			},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := context.WithoutCancel(ctx)
+	t.Cleanup(func() { _, _ = db.DeleteTable(gone, &dynamodb.DeleteTableInput{TableName: &name}) })
+	if err := dynamodb.NewTableExistsWaiter(db).Wait(ctx, &dynamodb.DescribeTableInput{TableName: &name}, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	events := eventbridge.NewFromConfig(cfg)
+	if _, err := events.CreateEventBus(ctx, &eventbridge.CreateEventBusInput{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = events.DeleteEventBus(gone, &eventbridge.DeleteEventBusInput{Name: &name}) })
+	buckets := s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true })
+	if _, err := buckets.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: &name}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if out, err := buckets.ListObjectsV2(gone, &s3.ListObjectsV2Input{Bucket: &name}); err == nil {
+			for _, o := range out.Contents {
+				_, _ = buckets.DeleteObject(gone, &s3.DeleteObjectInput{Bucket: &name, Key: o.Key})
+			}
+		}
+		_, _ = buckets.DeleteBucket(gone, &s3.DeleteBucketInput{Bucket: &name})
+	})
+	return services{db, events, buckets, name, name, name}
+}
+
+// or returns an environment variable, or what stands for one that is not set.
+func or(variable, otherwise string) string {
+	if value := os.Getenv(variable); value != "" {
+		return value
+	}
+	return otherwise
+}
+
+func text(s string) types.AttributeValue   { return &types.AttributeValueMemberS{Value: s} }
+func number(n int) types.AttributeValue    { return &types.AttributeValueMemberN{Value: strconv.Itoa(n)} }
+func binary(s string) types.AttributeValue { return &types.AttributeValueMemberB{Value: []byte(s)} }
+
+// put writes an item without a condition.
+func (s services) put(t *testing.T, item awstest.Item) {
+	t.Helper()
+	if _, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: item}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// item is what the table holds.
+func (s services) item(t *testing.T, id string) awstest.Item {
+	t.Helper()
+	out, err := s.GetItem(t.Context(), &dynamodb.GetItemInput{
+		TableName: &s.table, Key: awstest.Item{"id": text(id)}, ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Item
+}
+
+func code(err error) string {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return ""
+	}
+	return api.ErrorCode()
+}
+
+func same(t *testing.T, got, want awstest.Item) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(types.AttributeValueMemberS{}, types.AttributeValueMemberN{},
+		types.AttributeValueMemberB{}, types.AttributeValueMemberBOOL{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAnItemComesBackAsItWasPut(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		want := awstest.Item{
+			"id": text("a"), "n": number(1234567890123), "b": binary("\x00\xff bytes"), "yes": &types.AttributeValueMemberBOOL{Value: true},
+		}
+		s.put(t, want)
+		same(t, s.item(t, "a"), want)
+		if got := s.item(t, "b"); len(got) != 0 {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+// The condition under which package ledger records.
+func TestRecordingIsRefusedUnlessTheIDIsNewOrItsWindowIsOver(t *testing.T) {
+	const condition = "attribute_not_exists(#id) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)"
+	tests := map[string]struct {
+		old   awstest.Item
+		holds bool
+	}{
+		"new":                       {nil, true},
+		"pending":                   {awstest.Item{"shard": number(1), "due": number(2)}, false},
+		"pending, with an expiry":   {awstest.Item{"shard": number(1), "due": number(2), "expiresAt": number(50)}, false},
+		"published":                 {awstest.Item{"expiresAt": number(101)}, false},
+		"published, expires now":    {awstest.Item{"expiresAt": number(100)}, true},
+		"published, expired":        {awstest.Item{"expiresAt": number(99)}, true},
+		"expired, by fewer digits":  {awstest.Item{"expiresAt": number(9)}, true},
+		"published, without expiry": {awstest.Item{"publishedAt": number(1)}, false},
+	}
+	on(t, func(t *testing.T, s services) {
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				id := "condition " + name
+				if test.old != nil {
+					test.old["id"] = text(id)
+					s.put(t, test.old)
+				}
+				item := awstest.Item{"id": text(id), "shard": number(7), "due": number(8), "event": binary("new")}
+				in := &dynamodb.PutItemInput{
+					TableName: &s.table, Item: item, ConditionExpression: aws.String(condition),
+					ExpressionAttributeNames:            map[string]string{"#id": "id", "#shard": "shard", "#expiresAt": "expiresAt"},
+					ExpressionAttributeValues:           awstest.Item{":now": number(100)},
+					ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+				}
+				_, err := s.PutItem(t.Context(), in)
+				if test.holds {
+					if err != nil {
+						t.Fatal(err)
+					}
+					same(t, s.item(t, id), item)
+					return
+				}
+				var failed *types.ConditionalCheckFailedException
+				if !errors.As(err, &failed) {
+					t.Fatalf("got %v", err)
+				}
+				same(t, failed.Item, test.old)
+				same(t, s.item(t, id), test.old)
+
+				in.ReturnValuesOnConditionCheckFailure = ""
+				if _, err = s.PutItem(t.Context(), in); !errors.As(err, &failed) {
+					t.Fatalf("got %v", err)
+				}
+				if failed.Item != nil {
+					t.Errorf("the old item came unasked: %v", failed.Item)
+				}
+			})
+		}
+	})
+}
+
+func TestOfManyThatWriteAtOnceOneIsFirst(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		var firsts atomic.Int32
+		var wg sync.WaitGroup
+		for n := range 20 {
+			wg.Go(func() {
+				_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
+					TableName: &s.table, Item: awstest.Item{"id": text("race"), "n": number(n)},
+					ConditionExpression: aws.String("attribute_not_exists(id)"),
+				})
+				var failed *types.ConditionalCheckFailedException
+				switch {
+				case err == nil:
+					firsts.Add(1)
+				case !errors.As(err, &failed):
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if firsts.Load() != 1 {
+			t.Errorf("%d were first", firsts.Load())
+		}
+	})
+}
+
+// The way in which package ledger leases.
+func TestALeaseIsTakenOnceAndReturnsTheWholeItem(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		s.put(t, awstest.Item{"id": text("a"), "shard": number(1), "due": number(10), "holder": binary("first"), "event": binary("{}")})
+		in := &dynamodb.UpdateItemInput{
+			TableName: &s.table, Key: awstest.Item{"id": text("a")},
+			UpdateExpression:         aws.String("SET #due = :until, #holder = :holder, #attempts = if_not_exists(#attempts, :zero) + :one"),
+			ConditionExpression:      aws.String("#due = :seen"),
+			ExpressionAttributeNames: map[string]string{"#due": "due", "#holder": "holder", "#attempts": "attempts"},
+			ExpressionAttributeValues: awstest.Item{
+				":until": number(20), ":seen": number(10), ":holder": binary("second"), ":zero": number(0), ":one": number(1),
+			},
+			ReturnValues:                        types.ReturnValueAllNew,
+			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		}
+		want := awstest.Item{"id": text("a"), "shard": number(1), "due": number(20), "holder": binary("second"), "event": binary("{}"), "attempts": number(1)}
+		out, err := s.UpdateItem(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, out.Attributes, want)
+
+		var failed *types.ConditionalCheckFailedException
+		if _, err := s.UpdateItem(t.Context(), in); !errors.As(err, &failed) {
+			t.Fatalf("got %v", err)
+		}
+		same(t, failed.Item, want)
+
+		in.ExpressionAttributeValues[":seen"], in.ExpressionAttributeValues[":until"] = number(20), number(30)
+		if out, err = s.UpdateItem(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+		want["due"], want["attempts"] = number(30), number(2)
+		same(t, out.Attributes, want)
+	})
+}
+
+func TestAComparisonWithWhatIsNotThereDoesNotHold(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		s.put(t, awstest.Item{"id": text("published"), "n": text("10")})
+		for _, id := range []string{"published", "absent"} {
+			for _, condition := range []string{"due = :v", "due <= :v", "due > :v", "n < :v", "NOT (attribute_exists(id) OR attribute_not_exists(id)) OR due >= :v"} {
+				_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+					TableName: &s.table, Key: awstest.Item{"id": text(id)},
+					UpdateExpression: aws.String("SET changed = :v"), ConditionExpression: &condition,
+					ExpressionAttributeValues: awstest.Item{":v": number(10)},
+				})
+				var failed *types.ConditionalCheckFailedException
+				if !errors.As(err, &failed) {
+					t.Errorf("%s, %s: got %v", id, condition, err)
+				}
+			}
+		}
+		if got := s.item(t, "absent"); len(got) != 0 {
+			t.Errorf("a failed condition made %v", got)
+		}
+		same(t, s.item(t, "published"), awstest.Item{"id": text("published"), "n": text("10")})
+	})
+}
+
+// The way in which package ledger marks.
+func TestAMarkRemovesAndSetsAtOnce(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		s.put(t, awstest.Item{"id": text("a"), "digest": binary("d"), "shard": number(1), "due": number(10), "event": binary("{}")})
+		in := &dynamodb.UpdateItemInput{
+			TableName: &s.table, Key: awstest.Item{"id": text("a")},
+			UpdateExpression:         aws.String("SET #when = :now, #expiresAt = :expires REMOVE #event, #claimed, #shard, #due"),
+			ConditionExpression:      aws.String("attribute_exists(#shard) AND #digest = :digest"),
+			ExpressionAttributeNames: map[string]string{"#when": "publishedAt", "#expiresAt": "expiresAt", "#event": "event", "#claimed": "claimed", "#shard": "shard", "#due": "due", "#digest": "digest"},
+			ExpressionAttributeValues: awstest.Item{
+				":now": number(5), ":expires": number(6), ":digest": binary("other"),
+			},
+		}
+		var failed *types.ConditionalCheckFailedException
+		if _, err := s.UpdateItem(t.Context(), in); !errors.As(err, &failed) {
+			t.Fatalf("got %v", err)
+		}
+		in.ExpressionAttributeValues[":digest"] = binary("d")
+		out, err := s.UpdateItem(t.Context(), in)
+		if err != nil || len(out.Attributes) != 0 {
+			t.Fatalf("got %v, %v", out, err)
+		}
+		same(t, s.item(t, "a"), awstest.Item{"id": text("a"), "digest": binary("d"), "publishedAt": number(5), "expiresAt": number(6)})
+		if _, err := s.UpdateItem(t.Context(), in); !errors.As(err, &failed) {
+			t.Fatalf("marked twice: %v", err)
+		}
+	})
+}
+
+// The way in which package keys counts.
+func TestABudgetIsSpentExactly(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		var left atomic.Int32
+		var wg sync.WaitGroup
+		for range 12 {
+			wg.Go(func() {
+				_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+					TableName: &s.table, Key: awstest.Item{"id": text("misses#1")},
+					UpdateExpression:          aws.String("SET misses = if_not_exists(misses, :zero) + :one, expiresAt = :expires"),
+					ConditionExpression:       aws.String("attribute_not_exists(misses) OR misses < :budget"),
+					ExpressionAttributeValues: awstest.Item{":zero": number(0), ":one": number(1), ":budget": number(10), ":expires": number(99)},
+				})
+				var failed *types.ConditionalCheckFailedException
+				switch {
+				case err == nil:
+					left.Add(1)
+				case !errors.As(err, &failed):
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if left.Load() != 10 {
+			t.Errorf("%d of 10", left.Load())
+		}
+		same(t, s.item(t, "misses#1"), awstest.Item{"id": text("misses#1"), "misses": number(10), "expiresAt": number(99)})
+	})
+}
+
+func TestAKeyIsReplacedByALaterOneOnly(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		for i, at := range []int{100, 99, 1000} {
+			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
+				TableName: &s.table, Item: awstest.Item{"id": text("key"), "fetchedAt": number(at)},
+				ConditionExpression:       aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at"),
+				ExpressionAttributeValues: awstest.Item{":at": number(at)},
+			})
+			if refused := i == 1; refused != (code(err) == "ConditionalCheckFailedException") || err != nil && !refused {
+				t.Errorf("%d: got %v", at, err)
+			}
+		}
+		same(t, s.item(t, "key"), awstest.Item{"id": text("key"), "fetchedAt": number(1000)})
+	})
+}
+
+// query reads the index page by page and returns the ids in order.
+func (s services) query(t *testing.T, shard, at, limit int) (ids []string, pages int) {
+	t.Helper()
+	var after awstest.Item
+	for {
+		out, err := s.Query(t.Context(), &dynamodb.QueryInput{
+			TableName: &s.table, IndexName: aws.String("pending"),
+			KeyConditionExpression:    aws.String("#shard = :shard AND #due <= :at"),
+			ExpressionAttributeNames:  map[string]string{"#shard": "shard", "#due": "due"},
+			ExpressionAttributeValues: awstest.Item{":shard": number(shard), ":at": number(at)},
+			ExclusiveStartKey:         after, Limit: aws.Int32(int32(limit)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Items) > limit || int(out.Count) != len(out.Items) {
+			t.Errorf("%d items, counted %d, with a limit of %d", len(out.Items), out.Count, limit)
+		}
+		for _, item := range out.Items {
+			id := item["id"].(*types.AttributeValueMemberS).Value
+			ids = append(ids, id)
+			same(t, item, awstest.Item{"id": text(id), "shard": number(shard), "due": item["due"]})
+		}
+		pages++
+		if after = out.LastEvaluatedKey; after == nil {
+			return ids, pages
+		}
+	}
+}
+
+func TestTheIndexHoldsWhatHasBothKeysInTheOrderOfNumbers(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		for _, due := range []int{100, 9, 10, 1000, 99} {
+			s.put(t, awstest.Item{"id": text(fmt.Sprint("due ", due)), "shard": number(1), "due": number(due), "event": binary("{}")})
+		}
+		s.put(t, awstest.Item{"id": text("other shard"), "shard": number(2), "due": number(1)})
+		s.put(t, awstest.Item{"id": text("no shard"), "due": number(1)})
+		s.put(t, awstest.Item{"id": text("no due"), "shard": number(1)})
+		for _, limit := range []int{1, 2, 4, 25} {
+			if ids, _ := s.query(t, 1, 100, limit); !slices.Equal(ids, []string{"due 9", "due 10", "due 99", "due 100"}) {
+				t.Errorf("limit %d: got %q", limit, ids)
+			}
+		}
+		if ids, pages := s.query(t, 3, 100, 5); len(ids) != 0 || pages != 1 {
+			t.Errorf("an empty shard: %q", ids)
+		}
+		if _, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+			TableName: &s.table, Key: awstest.Item{"id": text("due 10")}, UpdateExpression: aws.String("REMOVE #shard, due"),
+			ExpressionAttributeNames: map[string]string{"#shard": "shard"},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+			TableName: &s.table, Key: awstest.Item{"id": text("due 9")}, UpdateExpression: aws.String("SET due = :due"),
+			ExpressionAttributeValues: awstest.Item{":due": number(100_000)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &s.table, Key: awstest.Item{"id": text("due 99")}}); err != nil {
+			t.Fatal(err)
+		}
+		if ids, _ := s.query(t, 1, 1000, 25); !slices.Equal(ids, []string{"due 100", "due 1000"}) {
+			t.Errorf("got %q", ids)
+		}
+	})
+}
+
+func TestACursorGoesOnWhereAPageEndedWhateverChangesMeanwhile(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		for due := range 6 {
+			s.put(t, awstest.Item{"id": text(fmt.Sprint(due)), "shard": number(1), "due": number(due)})
+		}
+		in := &dynamodb.QueryInput{
+			TableName: &s.table, IndexName: aws.String("pending"), KeyConditionExpression: aws.String("#shard = :s AND due <= :at"),
+			ExpressionAttributeNames:  map[string]string{"#shard": "shard"},
+			ExpressionAttributeValues: awstest.Item{":s": number(1), ":at": number(100)}, Limit: aws.Int32(3),
+		}
+		first, err := s.Query(t.Context(), in)
+		if err != nil || len(first.Items) != 3 || first.LastEvaluatedKey == nil {
+			t.Fatalf("got %v, %v", first, err)
+		}
+		// What the cursor stands on is published.
+		if _, err := s.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &s.table, Key: awstest.Item{"id": text("2")}}); err != nil {
+			t.Fatal(err)
+		}
+		in.ExclusiveStartKey, in.Limit = first.LastEvaluatedKey, aws.Int32(10)
+		second, err := s.Query(t.Context(), in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, item := range second.Items {
+			ids = append(ids, item["id"].(*types.AttributeValueMemberS).Value)
+		}
+		if !slices.Equal(ids, []string{"3", "4", "5"}) || second.LastEvaluatedKey != nil {
+			t.Errorf("got %q, %v", ids, second.LastEvaluatedKey)
+		}
+	})
+}
+
+func TestADeleteMayHaveACondition(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		s.put(t, awstest.Item{"id": text("a"), "n": number(1)})
+		in := &dynamodb.DeleteItemInput{
+			TableName: &s.table, Key: awstest.Item{"id": text("a")}, ConditionExpression: aws.String("n = :n"),
+			ExpressionAttributeValues: awstest.Item{":n": number(2)},
+		}
+		if _, err := s.DeleteItem(t.Context(), in); code(err) != "ConditionalCheckFailedException" {
+			t.Errorf("got %v", err)
+		}
+		in.ExpressionAttributeValues[":n"] = number(1)
+		if _, err := s.DeleteItem(t.Context(), in); err != nil || len(s.item(t, "a")) != 0 {
+			t.Errorf("got %v", err)
+		}
+		if _, err := s.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &s.table, Key: awstest.Item{"id": text("a")}}); err != nil {
+			t.Errorf("what is not there: %v", err)
+		}
+	})
+}
+
+func TestWhatDynamoDBDoesNotUnderstandItRefuses(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		put := func(table string, condition *string, names map[string]string, values awstest.Item) error {
+			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
+				TableName: &table, Item: awstest.Item{"id": text("refused")}, ConditionExpression: condition,
+				ExpressionAttributeNames: names, ExpressionAttributeValues: values,
+			})
+			return err
+		}
+		if err := put(s.table+"-none", nil, nil, nil); code(err) != "ResourceNotFoundException" {
+			t.Errorf("no such table: %v", err)
+		}
+		for name, err := range map[string]error{
+			"syntax":          put(s.table, aws.String("id = = :v"), nil, awstest.Item{":v": text("x")}),
+			"undefined value": put(s.table, aws.String("id = :v"), nil, nil),
+			"undefined name":  put(s.table, aws.String("attribute_not_exists(#id)"), nil, nil),
+			"unused value":    put(s.table, aws.String("attribute_not_exists(id)"), nil, awstest.Item{":v": text("x")}),
+			"reserved word":   put(s.table, aws.String("attribute_not_exists(shard)"), nil, nil),
+			"unused name":     put(s.table, aws.String("attribute_not_exists(id)"), map[string]string{"#n": "n"}, nil),
+		} {
+			if code(err) != "ValidationException" {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		if got := s.item(t, "refused"); len(got) != 0 {
+			t.Errorf("written all the same: %v", got)
+		}
+	})
+}
+
+func (s services) entries(n int) []eventbridgetypes.PutEventsRequestEntry {
+	var entries []eventbridgetypes.PutEventsRequestEntry
+	for i := range n {
+		entries = append(entries, eventbridgetypes.PutEventsRequestEntry{
+			EventBusName: &s.bus, Source: aws.String("payhook"), DetailType: aws.String("PAYMENT_STATUS.RELEASED"),
+			Detail: aws.String(fmt.Sprintf(`{"i":%d}`, i)), Time: aws.Time(time.Unix(1_750_000_000, 0)), Resources: []string{"delivery"},
+		})
+	}
+	return entries
+}
+
+func TestTheBusAnswersForEveryEntry(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		for _, n := range []int{1, 10} {
+			out, err := s.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: s.entries(n)})
+			if err != nil || out.FailedEntryCount != 0 || len(out.Entries) != n {
+				t.Fatalf("got %+v, %v", out, err)
+			}
+			ids := map[string]bool{}
+			for _, e := range out.Entries {
+				if e.ErrorCode != nil {
+					t.Errorf("got %s", *e.ErrorCode)
+				}
+				ids[aws.ToString(e.EventId)] = true
+			}
+			if len(ids) != n || ids[""] {
+				t.Errorf("ids %v", ids)
+			}
+		}
+	})
+}
+
+func TestTheBusRefusesARequestOfTheWrongSize(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		for _, n := range []int{0, 11} {
+			if _, err := s.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: s.entries(n)}); err == nil {
+				t.Errorf("%d entries are taken", n)
+			}
+		}
+	})
+}
+
+func TestAnEntryThatFailsFailsAlone(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		if memory, ok := s.eventBridge.(*awstest.EventBridge); ok {
+			memory.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
+				return map[int]string{1: "MalformedDetail"}, nil
+			}
+		}
+		entries := s.entries(3)
+		entries[1].Detail = aws.String("{ no JSON")
+		out, err := s.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: entries})
+		if err == nil && out.FailedEntryCount == 0 {
+			t.Skip("this service takes what EventBridge would not, and fails no entry that could show it")
+		}
+		if err != nil || out.FailedEntryCount != 1 || len(out.Entries) != 3 {
+			t.Fatalf("got %+v, %v", out, err)
+		}
+		for i, e := range out.Entries {
+			if failed := i == 1; failed != (e.ErrorCode != nil) || failed == (aws.ToString(e.EventId) != "") {
+				t.Errorf("entry %d: %s %s", i, aws.ToString(e.ErrorCode), aws.ToString(e.EventId))
+			}
+		}
+	})
+}
+
+func (s services) object(t *testing.T, key, body string) {
+	t.Helper()
+	sum := sha256.Sum256([]byte(body))
+	if _, err := s.PutObject(t.Context(), &s3.PutObjectInput{
+		Bucket: &s.bucket, Key: &key, Body: strings.NewReader(body), ContentType: aws.String("application/json"),
+		ChecksumSHA256: aws.String(base64.StdEncoding.EncodeToString(sum[:])),
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnObjectComesBackAsItWasPut(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		for _, body := range []string{"first", "", strings.Repeat("\x00\xffbytes", 100_000)} {
+			s.object(t, "events/a b/ü.json", body) // each in place of the one before
+			out, err := s.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &s.bucket, Key: aws.String("events/a b/ü.json")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(out.Body)
+			out.Body.Close()
+			if err != nil || !bytes.Equal(got, []byte(body)) || aws.ToString(out.ContentType) != "application/json" {
+				t.Errorf("got %d bytes of %q, %v", len(got), aws.ToString(out.ContentType), err)
+			}
+			head, err := s.HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: &s.bucket, Key: aws.String("events/a b/ü.json")})
+			if err != nil || aws.ToInt64(head.ContentLength) != int64(len(body)) {
+				t.Errorf("got %v, %v", head, err)
+			}
+		}
+	})
+}
+
+func TestAnObjectThatIsNotThereIsKnownByItsError(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		s.object(t, "deleted", "x")
+		for _, key := range []string{"deleted", "deleted", "never"} {
+			if _, err := s.DeleteObject(t.Context(), &s3.DeleteObjectInput{Bucket: &s.bucket, Key: &key}); err != nil {
+				t.Errorf("%s: %v", key, err)
+			}
+			var noSuchKey *s3types.NoSuchKey
+			if _, err := s.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &s.bucket, Key: &key}); !errors.As(err, &noSuchKey) {
+				t.Errorf("%s: got %v", key, err)
+			}
+			var notFound *s3types.NotFound
+			if _, err := s.HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: &s.bucket, Key: &key}); !errors.As(err, &notFound) {
+				t.Errorf("%s: got %v", key, err)
+			}
+		}
+		if _, err := s.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String(s.bucket + "-none"), Key: aws.String("x")}); code(err) != "NoSuchBucket" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAListingIsInTheOrderOfBytesPageByPage(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		keys := []string{"p/2026/01/31/a", "p/2026/01/31/B", "p/2026/02/01/a", "p/2026/12/31/é", "p/2026/12/31/z", "q/other", "p0", "p/"}
+		for _, key := range keys {
+			s.object(t, key, key)
+		}
+		want := []string{"p/", "p/2026/01/31/B", "p/2026/01/31/a", "p/2026/02/01/a", "p/2026/12/31/z", "p/2026/12/31/é"}
+		list := func(after string, most int32) (got []string) {
+			in := &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: aws.String("p/"), MaxKeys: &most}
+			if after != "" {
+				in.StartAfter = &after
+			}
+			for {
+				out, err := s.ListObjectsV2(t.Context(), in)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(out.Contents) > int(most) || int(aws.ToInt32(out.KeyCount)) != len(out.Contents) {
+					t.Errorf("%d objects, counted %d, at most %d", len(out.Contents), aws.ToInt32(out.KeyCount), most)
+				}
+				for _, o := range out.Contents {
+					got = append(got, *o.Key)
+					if aws.ToInt64(o.Size) != int64(len(*o.Key)) {
+						t.Errorf("%s has %d bytes", *o.Key, aws.ToInt64(o.Size))
+					}
+				}
+				if !aws.ToBool(out.IsTruncated) {
+					return got
+				}
+				in.ContinuationToken = out.NextContinuationToken
+			}
+		}
+		for _, most := range []int32{1, 2, 6, 1000} {
+			if diff := cmp.Diff(want, list("", most)); diff != "" {
+				t.Errorf("%d at a time: %s", most, diff)
+			}
+			if diff := cmp.Diff(want[3:], list("p/2026/01/31/a", most)); diff != "" {
+				t.Errorf("%d at a time, behind one that is there: %s", most, diff)
+			}
+			if diff := cmp.Diff(want[4:], list("p/2026/06", most)); diff != "" {
+				t.Errorf("%d at a time, behind one that is not there: %s", most, diff)
+			}
+		}
+	})
+}
+
+func TestAnObjectThatArrivesAlteredIsRefused(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		sum := sha256.Sum256([]byte("another"))
+		_, err := s.PutObject(t.Context(), &s3.PutObjectInput{
+			Bucket: &s.bucket, Key: aws.String("altered"), Body: strings.NewReader("body"),
+			ChecksumSHA256: aws.String(base64.StdEncoding.EncodeToString(sum[:])),
+		})
+		if code(err) != "BadDigest" {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestAnObjectCanBePutOnce(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		for i := range 2 {
+			_, err := s.PutObject(t.Context(), &s3.PutObjectInput{
+				Bucket: &s.bucket, Key: aws.String("once"), Body: strings.NewReader("body"), IfNoneMatch: aws.String("*"),
+			})
+			if again := i == 1; again != (code(err) == "PreconditionFailed") || err != nil && !again {
+				t.Errorf("put %d: got %v", i, err)
+			}
+		}
+	})
+}
