@@ -23,15 +23,22 @@
 //   - recovered: on the bus, though no answer was a 2xx
 //
 // Nothing may be lost or unexpected. Every duplicate must be explained by the
-// history: whoever published the event first died, was suspended past its
-// deadline, lost the answer of PutEvents, or could not write the mark; and
-// nobody publishes an event that the ledger calls published, or that another
-// holds.
+// history: whoever published the event earlier died, was suspended past its
+// deadline, lost the answer of PutEvents, or could not write the mark. That is
+// one window, between EventBridge's taking the event and the ledger's saying
+// so, but for a request whose answer was lost: it may arrive when another has
+// been published and marked in its place. Such requests are counted by
+// themselves, as overtaken. And nobody may send an event that the ledger calls
+// published, or that another holds.
 //
 // What a history takes for granted: clocks differ by less than the grace of
-// package intake, and a request takes effect, if at all, before the grace of
-// its sender is over.
+// package intake, and a call is not sent once its context has ended.
 //
-//	go test ./shared/histories -seed=42 -run TestRandomHistories -v    replays one
-//	go test ./shared/histories -seeds=1000000 -run TestRandomHistories -v -timeout=0
+//	go test ./shared/histories -run TestRandomHistories -v -seed=42
+//	go test ./shared/histories -run TestRandomHistories -v -timeout=0 -seeds=1000000
+//	go test ./shared/histories -run TestNoPair -v -timeout=0 -pairs
+//
+// The first replays one history, the second plays a million (an interrupt ends
+// it with what was counted so far), the third tries every pair of faults on
+// every path, which takes hours for the longest.
 package histories

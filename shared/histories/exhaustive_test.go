@@ -361,6 +361,39 @@ func TestNoSingleFaultOnAnyPathLosesAnything(t *testing.T) {
 	t.Logf("%d single faults: %v", total, sum)
 }
 
+// A request that outlives even the grace of its sender, as one might that was
+// suspended on its way: past the deadline, the lease and the next publisher.
+func TestNothingIsLostThoughRequestsArriveVeryLate(t *testing.T) {
+	groups()
+	total := 0
+	var sum counts
+	for _, p := range paths() {
+		var c crew
+		c.all(t, func(hand func(func(*testing.T) (*world, counts))) {
+			for _, retries := range []int{0, 2} {
+				_, _, calls := p.bubble(t, 1, retries)
+				for _, call := range calls {
+					if !call.op.writes() {
+						continue
+					}
+					for _, by := range []time.Duration{70 * time.Second, 100 * time.Second, 10 * time.Minute} {
+						total++
+						hand(func(t *testing.T) (*world, counts) {
+							w, counted, _ := p.bubble(t, 1, retries, strike{call.n, fault{kind: late, by: by + 37}})
+							return w, counted
+						})
+					}
+				}
+			}
+		})
+		sum.add(c.total)
+	}
+	if sum.Overtaken == 0 {
+		t.Error("no request was overtaken: nothing was shown")
+	}
+	t.Logf("%d requests: %v", total, sum)
+}
+
 func TestNoPairOfFaultsLosesAnything(t *testing.T) {
 	groups()
 	reachable, played := 0, 0

@@ -46,7 +46,7 @@ type generation struct {
 	marked   int     // the moment it took effect; 0: never
 	parked   int
 	accepted bool
-	at       time.Time // when it was recorded
+	at       time.Time // when its sender recorded it
 }
 
 // send is an attempt to put an event on the bus.
@@ -63,6 +63,7 @@ type counts struct {
 	Accepted, Lost, Unexpected           int
 	Duplicated, Unexplained              int
 	Died, Suspended, AnswerLost, NotMark int // why an event is there twice
+	Overtaken                            int // likewise: its answer was lost, and it arrived after the mark of another
 	Recovered                            int
 	ParkedEvents                         int
 }
@@ -83,15 +84,16 @@ func (c *counts) add(d counts) {
 	c.Suspended += d.Suspended
 	c.AnswerLost += d.AnswerLost
 	c.NotMark += d.NotMark
+	c.Overtaken += d.Overtaken
 	c.Recovered += d.Recovered
 	c.ParkedEvents += d.ParkedEvents
 }
 
 func (c counts) String() string {
 	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked; %d events: accepted %d, lost %d, unexpected %d, "+
-		"duplicated %d (publisher died %d, was suspended %d, lost the answer %d, could not mark %d; unexplained %d), recovered %d, parked %d",
+		"duplicated %d (publisher died %d, was suspended %d, lost the answer %d, was overtaken by another %d, could not mark %d; unexplained %d), recovered %d, parked %d",
 		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Events, c.Accepted, c.Lost, c.Unexpected,
-		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.NotMark, c.Unexplained, c.Recovered, c.ParkedEvents)
+		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.Overtaken, c.NotMark, c.Unexplained, c.Recovered, c.ParkedEvents)
 }
 
 func (f *facts) violated(format string, args ...any) {
@@ -188,7 +190,7 @@ func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dyna
 	if old != nil && time.Now().Before(old.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow)-2*maxSkew)) {
 		f.violated("%s records %s again within the window", i.name, short(id))
 	}
-	g := &generation{id: id, owner: f.executing.inv, at: time.Now()}
+	g := &generation{id: id, owner: f.executing.inv, at: f.executing.made}
 	if b, ok := in.Item["event"].(*dynamodbtypes.AttributeValueMemberB); ok {
 		g.event = f.eventOf(string(b.Value))
 	}
@@ -388,8 +390,12 @@ func (f *facts) explain(g *generation, on []*send, c *counts) {
 	for i, later := range on[1:] {
 		for j, earlier := range on[:i+1] {
 			if why := excuse(g, earlier, later.call.sent); why != nil {
-				if j == i {
-					*why(c)++ // counted once for each superfluous one
+				switch {
+				case j < i: // counted once for each superfluous one
+				case g.marked > 0 && earlier.effect > g.marked:
+					c.Overtaken++
+				default:
+					*why(c)++
 				}
 				continue
 			}

@@ -337,7 +337,8 @@ type call struct {
 	abandoned bool // guarded by mu: its caller's context ended
 
 	n      int // of all calls
-	at     time.Time
+	made   time.Time
+	at     time.Time // not before
 	fault  fault
 	effect bool // it took effect, or was refused by the service
 	sends  []*send
@@ -598,7 +599,8 @@ func (w *world) admit() {
 
 func (w *world) admitCall(c *call) {
 	w.moment++
-	c.at = time.Now()
+	c.made = time.Now()
+	c.at = c.made
 	w.facts.begin(c)
 	if c.outOfTime {
 		w.moment++
