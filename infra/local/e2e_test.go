@@ -306,9 +306,7 @@ func (f *fixture) killWebhook(t *testing.T) {
 
 func TestEveryKindOfWebhookIsAnsweredAsPromised(t *testing.T) {
 	f := deployed(t)
-	f.arrivals.stop()
-	defer func() { f.arrivals = receive(f.aws, f.Queues) }()
-	rows, err := f.stack.send(t.Context())
+	rows, err := f.stack.send(t.Context(), f.arrivals)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -161,11 +161,13 @@ func (s *stack) show(ctx context.Context, out io.Writer) (bool, error) {
 	err := atOnce(ctx,
 		func(ctx context.Context) error {
 			return s.opts.progress.step("sending", func() (err error) {
-				if rows, err = s.send(ctx); err != nil {
-					return err
-				}
+				// One for all: what one that is stopped had asked for could still
+				// take a message away from the next.
 				in := receive(s.aws, s.Queues)
 				defer in.stop()
+				if rows, err = s.send(ctx, in); err != nil {
+					return err
+				}
 				checks = s.keptChecks(in)
 				return runChecks(ctx, checks)
 			})
@@ -196,9 +198,8 @@ func (s *stack) show(ctx context.Context, out io.Writer) (bool, error) {
 	return wrong == 0, nil
 }
 
-func (s *stack) send(ctx context.Context) ([]*row, error) {
-	in := receive(s.aws, s.Queues)
-	defer in.stop()
+// send sends the webhooks of the rows, and returns them with what came of each.
+func (s *stack) send(ctx context.Context, in *arrivals) ([]*row, error) {
 	rows := s.rows()
 	for _, r := range rows {
 		if r.before != nil {
