@@ -510,8 +510,10 @@ func (p publisher) publish(ctx context.Context, entries []ledger.Entry, patience
 // each calls do for every number under n, up to parallel at once, and returns
 // when all calls have.
 func each(n, parallel int, do func(i int)) {
-	if n == 1 {
-		do(0)
+	if n == 1 || parallel == 1 {
+		for i := range n {
+			do(i)
+		}
 		return
 	}
 	var g errgroup.Group

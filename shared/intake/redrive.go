@@ -97,7 +97,7 @@ func (r *Redriver) Run(ctx context.Context) (result Redriven) {
 // next returns the next page of every open shard, and which shards stay open.
 func (r *Redriver) next(ctx context.Context, open []int, cursors []ledger.Cursor, at time.Time, result *Redriven) (pending []ledger.Pending, still []int) {
 	var mu sync.Mutex
-	each(len(open), 16, func(i int) {
+	each(len(open), min(16, r.opts.Parallel), func(i int) {
 		shard := open[i]
 		page, cursor, err := r.ledger.Due(ctx, shard, at, cursors[shard], r.page)
 		mu.Lock()
