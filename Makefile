@@ -93,6 +93,16 @@ lint: check-go ## gofmt, go vet, staticcheck
 bench: check-go ## Go benchmarks, and what the whole handler costs beside the bare verification
 	go test -run '^$$' -bench . -benchmem ./shared/... ./functions/...
 
+SEEDS ?= 1000000
+
+.PHONY: soak
+soak: check-go ## random histories, in which every effect may fail (SEEDS=1000000; SEED=N plays one and prints it)
+	go test ./shared/histories -count=1 -run TestRandomHistories -v -timeout=0 $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
+
+.PHONY: mutants
+mutants: check-go ## break Payhook on purpose, one bug at a time, and show which test notices
+	go run ./shared/histories/mutants
+
 FUZZTIME ?= 20s
 
 .PHONY: fuzz
