@@ -135,6 +135,18 @@ func (db *DynamoDB) Items(name string) map[string]Item {
 	return maps.Clone(db.tables[name].items)
 }
 
+// Indexed returns how many items a partition of an index holds.
+func (db *DynamoDB) Indexed(table, index, partition string) int {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for _, x := range db.tables[table].indexes {
+		if x.Name == index {
+			return len(x.partitions[partition])
+		}
+	}
+	return 0
+}
+
 // Calls returns how often an operation was called, failures included.
 func (db *DynamoDB) Calls(operation string) int {
 	db.mu.Lock()

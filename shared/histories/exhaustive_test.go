@@ -35,7 +35,7 @@ func (s *script) fault(_ *world, c *call) fault {
 // path is a way that events can take, on which faults strike.
 type path struct {
 	name   string
-	every  int // go test tries one pair of faults out of so many; 0 stands for 31
+	every  int // go test tries one pair of faults out of so many; 0 stands for 97
 	setup  setup
 	always func() func(c *call) fault
 	begin  func(w *world, retries int)
@@ -402,7 +402,7 @@ func TestNoPairOfFaultsLosesAnything(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			var c crew
 			before, beforePlayed := reachable, played
-			every := cmp.Or(p.every, 31)
+			every := cmp.Or(p.every, 97)
 			if *allPairs {
 				every = 1
 			} else if raceEnabled {

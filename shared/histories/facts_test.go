@@ -324,7 +324,7 @@ func (f *facts) answer(inv *invocation) int {
 			f.all = append(f.all, &generation{id: e.id, accepted: true})
 		case g.event.compact != e.compact:
 			conflicts++
-		case g.marked > 0 && inv.deadline.Add(-webhookTime).After(g.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow)+2*maxSkew)):
+		case g.marked > 0 && g.marked < inv.begun && inv.deadline.Add(-webhookTime).After(g.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow)+2*maxSkew)):
 			f.violated("%s takes %s for a duplicate after the window", name, e)
 		default:
 			g.accepted = true
