@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"net/http"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -275,4 +277,18 @@ func (f *fixture) drain(t *testing.T) {
 		// An item becomes due when nobody can be working on it any more.
 		time.Sleep(200 * time.Millisecond)
 	}
+}
+
+// The services in memory, on which the histories are played, are held to what
+// real clients see of the emulator.
+func TestTheServicesInMemoryDoWhatRealClientsSee(t *testing.T) {
+	f := deployed(t)
+	suite := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "./shared/awstest")
+	suite.Dir = f.opts.top
+	suite.Env = append(os.Environ(), "PAYHOOK_AWS_ENDPOINT="+f.Endpoint)
+	out, err := suite.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	t.Logf("%d cases passed", strings.Count(string(out), "--- PASS"))
 }
