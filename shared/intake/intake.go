@@ -8,8 +8,9 @@
 // [Receiver] itself or later by the [Redriver], whatever fails in between.
 //
 // An event reaches the bus twice in one case only: whoever published it died,
-// or lost the answer, after EventBridge took the event and before the ledger
-// says so.
+// lost the answer, or could not write the mark, after EventBridge took the event
+// and before the ledger says so. A request whose answer was lost may also arrive
+// later than the one that was sent in its place.
 package intake
 
 import (
