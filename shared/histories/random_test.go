@@ -184,7 +184,12 @@ func (w *world) sender(r *chance, d *delivery, begin time.Duration, retries int,
 // play plays a history in a bubble of its own.
 func play(t *testing.T, history func() (*world, counts)) (w *world, c counts) {
 	t.Helper()
-	synctest.Test(t, func(*testing.T) { w, c = history() })
+	synctest.Test(t, func(*testing.T) {
+		w, c = history()
+		// A look-up of a key goes on, as long as its time-outs allow, for callers
+		// that are gone.
+		time.Sleep(time.Minute)
+	})
 	return w, c
 }
 
