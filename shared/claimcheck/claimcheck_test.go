@@ -88,3 +88,23 @@ func TestAnObjectThatIsGoneIsSaidToBe(t *testing.T) {
 		t.Error("what is no JSON is resolved")
 	}
 }
+
+func FuzzResolve(f *testing.F) {
+	bucket := awstest.NewS3()
+	bucket.MakeBucket("claims")
+	detail, err := claimcheck.NewStore(bucket, "claims").Put(f.Context(), event)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(detail)
+	f.Add(event.Bytes)
+	f.Add([]byte(`{"claimCheck":null}`))
+	f.Add([]byte(`{"claimCheck":{"bucket":"claims","key":"","size":-1,"sha256":""}}`))
+	f.Fuzz(func(t *testing.T, detail []byte) {
+		got, err := claimcheck.Resolve(t.Context(), bucket, detail)
+		// Nothing comes back but the detail itself or what is in the bucket.
+		if err == nil && !bytes.Equal(got, detail) && !bytes.Equal(got, event.Bytes) {
+			t.Fatalf("%s resolves to %s", detail, got)
+		}
+	})
+}
