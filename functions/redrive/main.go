@@ -55,22 +55,20 @@ func wire(ctx context.Context) (*handler, error) {
 		o.Retryer = aws.NopRetryer{} // package bus tries again, and only what failed
 	})
 	db, buckets := dynamodb.NewFromConfig(cfg), s3.NewFromConfig(cfg)
+	lot := parking.NewLot(buckets, settings.ParkingBucket)
 	opts := intake.Options{
 		Timeout: settings.Timeout, Grace: settings.RedriveGrace, MaxAttempts: settings.RedriveAttempts,
-		ClaimBytes: settings.ClaimCheckBytes, Exponents: settings.KeyExponents,
-	}
-	if settings.ClaimBucket != "" {
-		opts.Claims = claimcheck.NewStore(buckets, settings.ClaimBucket)
+		Claims: claimcheck.NewStore(buckets, settings.ClaimBucket), ClaimBytes: settings.ClaimCheckBytes, Exponents: settings.KeyExponents,
 	}
 	book := ledger.New(db, settings.LedgerTable, ledger.Options{Window: settings.DeduplicationWindow})
 	target := bus.New(events, settings.EventBusName, settings.EventSource, bus.Options{MaxBytes: settings.MaxEntryBytes})
-	h := &handler{log: telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"))}
 	// What is replayed is parked already: its receiver parks nothing again.
-	h.replayer = intake.NewReceiver(signature.Scheme{}, nil, nil, book, target, opts)
-	if settings.ParkingBucket != "" {
-		h.lot = parking.NewLot(buckets, settings.ParkingBucket)
-		opts.Parking = h.lot
-	}
-	h.redriver = intake.NewRedriver(book, target, opts)
-	return h, nil
+	replayer := intake.NewReceiver(signature.Scheme{}, nil, nil, book, target, opts)
+	opts.Parking = lot
+	return &handler{
+		redriver: intake.NewRedriver(book, target, opts),
+		replayer: replayer,
+		lot:      lot,
+		log:      telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME")),
+	}, nil
 }
