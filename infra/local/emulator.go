@@ -22,25 +22,31 @@ type emulator struct {
 	folder   string // everything that it writes is in here
 }
 
-// startEmulator starts a MiniStack on a free port and waits until it answers.
-// endpointFor gives the endpoint that the functions are told, from its own.
-func startEmulator(ctx context.Context, python, state string, endpointFor func(string) (string, error)) (*emulator, error) {
+// startEmulator starts a MiniStack, with the patches in the folder ministack, on
+// a free port and waits until it answers. endpointFor gives the endpoint that the
+// functions are told, from its own.
+func startEmulator(ctx context.Context, t tools, state string, endpointFor func(string) (string, error)) (*emulator, error) {
 	var problems []error
 	// Somebody else may take the port that was free a moment ago.
 	for range 3 {
-		e, err := tryEmulator(ctx, python, state, endpointFor)
+		e, err := tryEmulator(ctx, t, state, endpointFor)
 		if err == nil {
 			return e, nil
 		}
 		problems = append(problems, err)
-		if ctx.Err() != nil {
+		var exit *exec.ExitError
+		if ctx.Err() != nil || errors.As(err, &exit) && exit.ExitCode() == patchDoesNotFit {
 			break
 		}
 	}
 	return nil, errors.Join(problems...)
 }
 
-func tryEmulator(ctx context.Context, python, state string, endpointFor func(string) (string, error)) (*emulator, error) {
+// patchDoesNotFit is the exit status of ministack/start.py if a patch is not for
+// the version of MiniStack that is installed.
+const patchDoesNotFit = 3
+
+func tryEmulator(ctx context.Context, t tools, state string, endpointFor func(string) (string, error)) (*emulator, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -72,7 +78,7 @@ func tryEmulator(ctx context.Context, python, state string, endpointFor func(str
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(python, "-m", "ministack")
+	cmd := exec.Command(t.python(), t.ministack())
 	cmd.Dir = e.folder
 	// Functions inherit all of it, and nothing of ours is for them.
 	cmd.Env = append(environment, "AWS_ENDPOINT_URL="+forFunctions)

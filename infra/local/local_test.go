@@ -264,3 +264,47 @@ func TestWhereThingsAreIsReadAsItWasWritten(t *testing.T) {
 		t.Error("it was read although it was removed")
 	}
 }
+
+// TestMiniStackDoesNotStartWithAPatchThatDoesNotFit runs the launcher on
+// packages that are named like MiniStack and differ from it.
+func TestMiniStackDoesNotStartWithAPatchThatDoesNotFit(t *testing.T) {
+	top, err := projectTop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ name, app, says string }{
+		{"a function is gone", "", "has no function pin_request_origin"},
+		{"a function has other parameters", "def pin_request_origin(origin): pass\n", "has the parameters ['origin']"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			folder := t.TempDir()
+			other := filepath.Join(folder, "ministack")
+			if err := os.Mkdir(other, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for name, text := range map[string]string{"__init__.py": "", "__main__.py": "print('started')\n", "app.py": test.app} {
+				if err := os.WriteFile(filepath.Join(other, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// Only the patch that is looked at: the others do not fit either.
+			for _, name := range []string{"start.py", "patching.py", "secure_transport.py"} {
+				text, err := os.ReadFile(filepath.Join(filepath.Dir(tools{top}.ministack()), name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, err := exec.Command("python3", filepath.Join(folder, "start.py")).CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != patchDoesNotFit {
+				t.Errorf("it ends with %v, want status %d", err, patchDoesNotFit)
+			}
+			if text := string(out); !strings.Contains(text, "secure_transport.py") || !strings.Contains(text, test.says) || strings.Contains(text, "started") {
+				t.Errorf("it says %q, want the patch's name and %q", text, test.says)
+			}
+		})
+	}
+}

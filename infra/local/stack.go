@@ -211,7 +211,7 @@ func (s *stack) deploy(ctx context.Context) error {
 	err = atOnce(ctx,
 		func(ctx context.Context) error {
 			return p.step("starting MiniStack", func() (err error) {
-				if s.emulator, err = startEmulator(ctx, t.python(), s.opts.state, s.opts.endpointFor); err != nil {
+				if s.emulator, err = startEmulator(ctx, t, s.opts.state, s.opts.endpointFor); err != nil {
 					return err
 				}
 				s.Endpoint, s.Region = s.emulator.endpoint, region

@@ -78,7 +78,10 @@ func atLeast(text string, major, minor int) bool {
 type tools struct{ top string }
 
 func (t tools) python() string { return filepath.Join(t.top, ".local", "venv", "bin", "python") }
-func (t tools) cdk() string    { return filepath.Join(t.top, "infra", "node_modules", ".bin", "cdk") }
+func (t tools) ministack() string {
+	return filepath.Join(t.top, "infra", "local", "ministack", "start.py")
+}
+func (t tools) cdk() string { return filepath.Join(t.top, "infra", "node_modules", ".bin", "cdk") }
 
 // install installs what is not there yet in the version that is pinned.
 func (t tools) install(ctx context.Context, p *progress, log string) error {

@@ -1,0 +1,34 @@
+"""Starts MiniStack, the AWS emulator, with the patches of this folder.
+
+MiniStack accepts requests that AWS rejects, and changes data that AWS delivers
+unchanged. Each other file of this folder corrects one such difference, so that
+a local run fails where AWS would fail. patching.py is what they share.
+
+A patch that no longer fits MiniStack stops the start: see patching.replace.
+"""
+
+import importlib
+import pathlib
+import runpy
+import sys
+
+# Exit status if a patch does not fit. The caller does not try again.
+DOES_NOT_FIT = 3
+
+
+def main():
+    folder = pathlib.Path(__file__).resolve().parent
+    sys.dont_write_bytecode = True  # no __pycache__ in the source tree
+    for file in sorted(folder.glob("*.py")):
+        if file.stem in ("start", "patching"):
+            continue
+        try:
+            importlib.import_module(file.stem)
+        except Exception as problem:
+            print(f"The patch {file.name} does not fit this version of MiniStack: {problem}", file=sys.stderr)
+            sys.exit(DOES_NOT_FIT)
+    sys.dont_write_bytecode = False
+    runpy.run_module("ministack", run_name="__main__", alter_sys=True)
+
+
+main()
