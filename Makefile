@@ -100,8 +100,8 @@ soak: check-go ## random histories, in which every effect may fail (SEEDS=100000
 	go test ./shared/histories -count=1 -run TestRandomHistories -v -timeout=0 $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
 
 .PHONY: mutants
-mutants: check-go ## break Payhook on purpose, one bug at a time, and show which test notices
-	go run ./shared/histories/mutants
+mutants: check-go ## break the code on purpose, one mistake at a time, and show which test finds it (RANDOM_MUTANTS=40, SEED=1)
+	go run ./shared/histories/mutants $(if $(RANDOM_MUTANTS),-random=$(RANDOM_MUTANTS)) $(if $(SEED),-seed=$(SEED))
 
 FUZZTIME ?= 20s
 

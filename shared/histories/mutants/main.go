@@ -1,13 +1,22 @@
 // Mutants breaks Payhook on purpose, one realistic bug at a time, and runs the
 // tests on each: a proof that nothing is wrong is worth what its tests notice.
 //
-//	go run ./shared/histories/mutants              all of them
-//	go run ./shared/histories/mutants lease due    those whose names hold one of the words
+//	go run ./shared/histories/mutants                        the listed ones, and 40 random ones
+//	go run ./shared/histories/mutants lease due              those of both kinds whose names hold one of the words
+//	go run ./shared/histories/mutants -random 200 -seed 7    the listed ones, and others
+//	go run ./shared/histories/mutants -listed=false -random -1 shared/bus/bus.go
 //
-// Every mutant is a small patch in mutants.go. It is compiled in place of the
-// file with go test -overlay; nothing in the source tree changes. The program
-// prints which test killed which mutant, and fails if one survives, or if a
-// patch no longer applies.
+// A listed mutant is a small patch in mutants.go: a mistake that somebody could
+// make. Each must be killed. A random mutant is made from the code of the
+// packages that hold the guarantees: a changed condition, boundary, constant or
+// order of arguments, a removed statement or return, an option that is not
+// passed on. Of these, 95 % must be killed; the rest is listed, to be looked at.
+// Those that change nothing that matters are in equivalent.go, with the reason.
+//
+// A mutant is compiled in place of its file with go test -overlay; nothing in
+// the source tree changes. The program prints which test killed which mutant.
+// It fails if a listed one survives or no longer applies, or if too many random
+// ones survive. The end-to-end tests take no part.
 package main
 
 import (
@@ -16,6 +25,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,22 +54,68 @@ func main() {
 // them hang is killed by it.
 const timeLimit = 4 * time.Minute
 
+// candidate is a mutant that is tried.
+type candidate struct {
+	mutant
+	at int // where old stands in the file, in bytes; listed for a listed mutant
+}
+
+// listed is the place of a listed mutant, whose text occurs once in its file.
+const listed = -1
+
 // verdict is what became of a mutant.
 type verdict struct {
-	mutant
+	candidate
 	by   string // the test that killed it; "" if it survived
 	took time.Duration
 	err  error // it could not be tried
 }
 
-func run(ctx context.Context, words []string) error {
+// target is how many percent of the random mutants must be killed.
+const target = 95
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	withListed := flags.Bool("listed", true, "try the listed mutants")
+	random := flags.Int("random", 40, "try so many random mutants; -1 for all that there are")
+	seed := flags.Uint64("seed", 1, "chooses the random mutants")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
 	root, err := moduleRoot(ctx)
 	if err != nil {
 		return err
 	}
-	chosen := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool {
-		return len(words) > 0 && !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(m.name, w) })
-	})
+	named := func(c candidate) bool {
+		return flags.NArg() == 0 || slices.ContainsFunc(flags.Args(), func(w string) bool { return strings.Contains(c.name, w) })
+	}
+	var chosen []candidate
+	if *withListed {
+		for _, m := range mutants {
+			if c := (candidate{m, listed}); named(c) {
+				chosen = append(chosen, c)
+			}
+		}
+	}
+	if *random != 0 {
+		sources, err := load(ctx, root)
+		if err != nil {
+			return err
+		}
+		all, err := generate(ctx, sources)
+		if err != nil {
+			return err
+		}
+		all = slices.DeleteFunc(all, func(c candidate) bool { return !named(c) })
+		some, err := choose(ctx, sources, all, *random, *seed)
+		if err != nil {
+			return err
+		}
+		chosen = append(chosen, some...)
+	}
 	if len(chosen) == 0 {
 		return errors.New("no mutant has such a name")
 	}
@@ -73,37 +129,53 @@ func run(ctx context.Context, words []string) error {
 	verdicts := make([]verdict, len(chosen))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 2)
-	for i, m := range chosen {
+	for i, c := range chosen {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			v := try(ctx, root, filepath.Join(temp, fmt.Sprint(i)), m)
+			v := try(ctx, root, filepath.Join(temp, fmt.Sprint(i)), c)
 			verdicts[i] = v
-			fmt.Fprintf(os.Stderr, "%4.0fs  %-50s %s\n", time.Since(start).Seconds(), m.name, v.text())
+			fmt.Fprintf(os.Stderr, "%4.0fs  %d of %d  %-50s %s\n", time.Since(start).Seconds(), i+1, len(chosen), c.name, v.text())
 		})
 	}
 	wg.Wait()
 
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "mutant\tkilled by\tseconds")
-	alive := 0
+	var tried, killed [2]int // of the listed and of the random ones
 	for _, v := range verdicts {
-		if v.err != nil || v.by == "" {
-			alive++
+		kind := 0
+		if v.at != listed {
+			kind = 1
+		}
+		tried[kind]++
+		if v.err == nil && v.by != "" {
+			killed[kind]++
 		}
 		fmt.Fprintf(table, "%s\t%s\t%.1f\n", v.name, v.text(), v.took.Seconds())
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Printf("%d of %d killed in %.0f s\n", len(verdicts)-alive, len(verdicts), time.Since(start).Seconds())
+	took := time.Since(start).Seconds()
+	if tried[0] > 0 {
+		fmt.Printf("listed: %d of %d killed\n", killed[0], tried[0])
+	}
+	if tried[1] > 0 {
+		fmt.Printf("random, seed %d: %d of %d killed (%.1f %%)\n", *seed, killed[1], tried[1], 100*float64(killed[1])/float64(tried[1]))
+	}
+	fmt.Printf("in %.0f s\n", took)
 	if err := ctx.Err(); err != nil {
 		return errors.New("interrupted")
 	}
-	if alive > 0 {
-		return fmt.Errorf("%d are alive", alive)
+	var problems []error
+	if killed[0] < tried[0] {
+		problems = append(problems, fmt.Errorf("%d of the listed mutants survive", tried[0]-killed[0]))
 	}
-	return nil
+	if 100*killed[1] < target*tried[1] {
+		problems = append(problems, fmt.Errorf("fewer than %d %% of the random mutants are killed", target))
+	}
+	return errors.Join(problems...)
 }
 
 func (v verdict) text() string {
@@ -124,21 +196,28 @@ func moduleRoot(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// apply returns the text of m's file with m in it.
-func (m mutant) apply(root string) ([]byte, error) {
-	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(m.file)))
+// apply returns the text of c's file with c in it.
+func (c candidate) apply(root string) ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(c.file)))
 	if err != nil {
 		return nil, err
 	}
-	if n := bytes.Count(text, []byte(m.old)); n != 1 {
-		return nil, fmt.Errorf("%s holds the text to be replaced %d times", m.file, n)
+	at := c.at
+	if at == listed {
+		if n := bytes.Count(text, []byte(c.old)); n != 1 {
+			return nil, fmt.Errorf("%s holds the text to be replaced %d times", c.file, n)
+		}
+		at = bytes.Index(text, []byte(c.old))
 	}
-	return bytes.Replace(text, []byte(m.old), []byte(m.new), 1), nil
+	if !bytes.HasPrefix(text[at:], []byte(c.old)) {
+		return nil, fmt.Errorf("%s was changed meanwhile", c.file)
+	}
+	return slices.Concat(text[:at], []byte(c.new), text[at+len(c.old):]), nil
 }
 
 // try runs the tests on a mutant until one fails.
-func try(ctx context.Context, root, temp string, m mutant) (v verdict) {
-	v.mutant = m
+func try(ctx context.Context, root, temp string, m candidate) (v verdict) {
+	v.candidate = m
 	start := time.Now()
 	defer func() { v.took = time.Since(start) }()
 	text, err := m.apply(root)
@@ -156,7 +235,7 @@ func try(ctx context.Context, root, temp string, m mutant) (v verdict) {
 		return v
 	}
 	for _, by := range m.by {
-		args := []string{"test", "-overlay", temp + ".json", "-vet=off", "-failfast", "-timeout", timeLimit.String(), by}
+		args := append([]string{"test", "-overlay", temp + ".json", "-vet=off", "-failfast", "-timeout", timeLimit.String()}, strings.Fields(by)...)
 		if by == histories {
 			// Single faults and chance find them; pairs would only take longer.
 			args = append(args, "-run", "TestNoSingleFault|TestRandomHistories", "-seeds", "5000")
@@ -174,10 +253,20 @@ func try(ctx context.Context, root, temp string, m mutant) (v verdict) {
 			v.err = fmt.Errorf("does not compile: %s", bytes.TrimSpace(out))
 			return v
 		}
-		v.by = strings.TrimPrefix(by, "./") + " " + killer(string(out))
+		v.by = failedPackage(string(out), by) + " " + killer(string(out))
 		return v
 	}
 	return v
+}
+
+var failedAt = regexp.MustCompile(`(?m)^FAIL\t[^/\s]+/(\S+)`)
+
+// failedPackage returns the first package that failed, out of a step.
+func failedPackage(out, step string) string {
+	if m := failedAt.FindStringSubmatch(out); m != nil {
+		return m[1]
+	}
+	return strings.TrimPrefix(step, "./")
 }
 
 var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)

@@ -2,7 +2,10 @@ package main
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestEveryMutantStillApplies(t *testing.T) {
@@ -17,7 +20,7 @@ func TestEveryMutantStillApplies(t *testing.T) {
 				t.Error("the name is taken")
 			}
 			names[m.name] = true
-			if _, err := m.apply(root); err != nil {
+			if _, err := (candidate{m, listed}).apply(root); err != nil {
 				t.Error(err)
 			}
 			if m.old == m.new || len(m.by) == 0 {
@@ -34,5 +37,73 @@ func TestTheInnermostTestThatFailedIsTheKiller(t *testing.T) {
 	}
 	if got := killer("panic: boom"); got != "a panic" {
 		t.Errorf("got %q", got)
+	}
+}
+
+func generated(t *testing.T) ([]source, []candidate) {
+	t.Helper()
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources, err := load(t.Context(), root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := generate(t.Context(), sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sources, all
+}
+
+func TestEveryEquivalentMutantIsStillGenerated(t *testing.T) {
+	_, all := generated(t)
+	names := map[string]bool{}
+	for _, c := range all {
+		if names[c.name] {
+			t.Errorf("two mutants are called %s", c.name)
+		}
+		names[c.name] = true
+	}
+	for name, reason := range equivalent {
+		if !names[name] {
+			t.Errorf("%s is not generated any more: remove it from the list", name)
+		}
+		if reason == "" {
+			t.Errorf("%s has no reason", name)
+		}
+	}
+}
+
+// Every kind of mutant that the package comment names is generated, and one seed
+// chooses the same mutants each time.
+func TestTheGeneratorMakesEveryKindOfMutant(t *testing.T) {
+	sources, all := generated(t)
+	kinds := map[string]int{}
+	for _, c := range all {
+		_, rest, _ := strings.Cut(c.name, ": ")
+		kind, _, _ := strings.Cut(rest, ": ")
+		kinds[kind]++
+	}
+	for _, kind := range []string{
+		"negated", "never true", "always true", "< is <=", "== is !=", "&& is ||", "left side alone",
+		"removed", "nil for an error", "break for continue", "swapped arguments", "constant", "option is zero",
+	} {
+		if kinds[kind] == 0 {
+			t.Errorf("there is no mutant of the kind %q", kind)
+		}
+	}
+	t.Logf("%d mutants: %v", len(all), kinds)
+	first, err := choose(t.Context(), sources, all, 5, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := choose(t.Context(), sources, all, 5, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(first, again, cmp.AllowUnexported(candidate{}, mutant{})); diff != "" {
+		t.Errorf("one seed chose different mutants:\n%s", diff)
 	}
 }
