@@ -6,10 +6,16 @@
 // there AWSPREVIOUS; a put under a ClientRequestToken that is known does
 // nothing if the value is the same, and fails if it is not. Its error texts
 // name ARNs, as the real ones do.
+//
+// A secret has at most [MaxVersions] versions. A put that would make one more
+// removes the oldest version that has no label and is at least [MinAge] old, and
+// fails with LimitExceededException if there is none (AWS, "AWS Secrets Manager
+// quotas" in the Secrets Manager User Guide).
 package secretstest
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -21,6 +27,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+)
+
+const (
+	// MaxVersions is the quota of versions per secret.
+	MaxVersions = 100
+	// MinAge is the age up to which a version is never removed.
+	MinAge = 24 * time.Hour
 )
 
 // Call is a request that the server got.
@@ -38,21 +51,42 @@ type Server struct {
 	// the request with that status; a code for status 200 loses the answer of a
 	// request that was done.
 	Before func(Call) (status int, code string)
+	// Now is the clock that versions are dated by; time.Now if nil. It must be set
+	// before the first version.
+	Now func() time.Time
 
+	tb      testing.TB
 	mu      sync.Mutex
 	secrets map[string]*secret
 	calls   []Call
 }
 
 type secret struct {
-	versions []version // the last is AWSCURRENT
+	versions []version // by creation; the last is AWSCURRENT, the one before AWSPREVIOUS
+	values   []string  // of all versions that there ever were
 }
 
-type version struct{ id, value string }
+type version struct {
+	id, value string
+	created   time.Time
+}
+
+// add makes a version AWSCURRENT. It reports false if the quota does not allow it.
+func (s *secret) add(v version) bool {
+	versions := append(slices.Clone(s.versions), v)
+	if len(versions) > MaxVersions {
+		if versions[0].created.After(v.created.Add(-MinAge)) {
+			return false
+		}
+		versions = versions[1:]
+	}
+	s.versions, s.values = versions, append(s.values, v.value)
+	return true
+}
 
 // New starts a server without secrets, which stops with the test.
 func New(tb testing.TB) *Server {
-	s := &Server{secrets: map[string]*secret{}}
+	s := &Server{tb: tb, secrets: map[string]*secret{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	tb.Cleanup(s.Close)
 	return s
@@ -87,25 +121,39 @@ func (s *Server) Create(name string) {
 	s.secrets[name] = &secret{}
 }
 
-// Put gives a secret a value, as a person at the console would.
+func (s *Server) now() time.Time {
+	if s.Now != nil {
+		return s.Now()
+	}
+	return time.Now()
+}
+
+// Put gives a secret a value, as a person at the console would. The test fails if
+// the quota does not allow it.
 func (s *Server) Put(name, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.secrets[name] == nil {
 		s.secrets[name] = &secret{}
 	}
-	s.secrets[name].versions = append(s.secrets[name].versions, version{"console", value})
+	secret := s.secrets[name]
+	if !secret.add(version{fmt.Sprint("console-", len(secret.values)), value, s.now()}) {
+		s.tb.Errorf("secretstest: %s has %d versions, none of them older than %s", name, MaxVersions, MinAge)
+	}
 }
 
 // Values returns all values that a secret ever had; the last one is current.
 func (s *Server) Values(name string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var values []string
-	for _, v := range s.secrets[name].versions {
-		values = append(values, v.value)
-	}
-	return values
+	return slices.Clone(s.secrets[name].values)
+}
+
+// Versions returns how many versions a secret has now.
+func (s *Server) Versions(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.secrets[name].versions)
 }
 
 // Calls returns the requests for an operation so far, failures included.
@@ -173,7 +221,9 @@ func (s *Server) do(operation, name, value, id string) (out map[string]any, code
 		i := slices.IndexFunc(secret.versions, func(v version) bool { return v.id == id })
 		switch {
 		case i < 0:
-			secret.versions = append(secret.versions, version{id, value})
+			if !secret.add(version{id, value, s.now()}) {
+				return nil, "LimitExceededException"
+			}
 		case secret.versions[i].value != value:
 			return nil, "ResourceExistsException"
 		}

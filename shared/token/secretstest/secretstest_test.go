@@ -1,0 +1,67 @@
+package secretstest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
+)
+
+func TestASecretThatIsFullTakesAVersionOnceOneIsADayOld(t *testing.T) {
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	s := New(t)
+	s.Now = func() time.Time { return now }
+	s.Create("s")
+	written := 0
+	put := func() error {
+		id, value := fmt.Sprintf("%032d", written), fmt.Sprint(written)
+		_, err := s.SDK().PutSecretValue(t.Context(), &secretsmanager.PutSecretValueInput{SecretId: ptr("s"), ClientRequestToken: &id, SecretString: &value})
+		if err == nil {
+			written++
+		}
+		return err
+	}
+	isFull := func() {
+		t.Helper()
+		err := put()
+		if _, full := errors.AsType[*types.LimitExceededException](err); !full {
+			t.Fatalf("version %d: error = %v, want LimitExceededException", written+1, err)
+		}
+	}
+	// One version a minute.
+	for range MaxVersions {
+		if err := put(); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Minute)
+	}
+	isFull()
+
+	// The first one is a day old, less a nanosecond.
+	now = now.Add(MinAge - MaxVersions*time.Minute - 1)
+	isFull()
+	got, err := s.SDK().GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: ptr("s")})
+	if err != nil || *got.SecretString != "99" {
+		t.Errorf("a put that was refused left %v, %v, want the value of the last one that was not", got, err)
+	}
+
+	now = now.Add(1)
+	if err := put(); err != nil {
+		t.Fatalf("with a version that is a day old: %v", err)
+	}
+	isFull()
+	if s.Versions("s") != MaxVersions || len(s.Values("s")) != MaxVersions+1 {
+		t.Errorf("%d versions and %d values, want %d and one more", s.Versions("s"), len(s.Values("s")), MaxVersions)
+	}
+
+	// A version that exists needs no place, whatever the quota says.
+	id, value := fmt.Sprintf("%032d", 100), "100"
+	if _, err := s.SDK().PutSecretValue(t.Context(), &secretsmanager.PutSecretValueInput{SecretId: ptr("s"), ClientRequestToken: &id, SecretString: &value}); err != nil {
+		t.Errorf("the last version again: %v", err)
+	}
+}
+
+func ptr(text string) *string { return &text }
