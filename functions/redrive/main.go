@@ -51,17 +51,31 @@ func wire(ctx context.Context) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	events := eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
-		o.Retryer = aws.NopRetryer{} // package bus tries again, and only what failed
-	})
-	db, buckets := dynamodb.NewFromConfig(cfg), s3.NewFromConfig(cfg)
-	lot := parking.NewLot(buckets, settings.ParkingBucket)
+	return newHandler(settings, clients{
+		dynamoDB: dynamodb.NewFromConfig(cfg),
+		eventBridge: eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
+			o.Retryer = aws.NopRetryer{} // package bus retries, and only what failed
+		}),
+		s3: s3.NewFromConfig(cfg),
+	}, telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
+}
+
+// clients are the AWS services that the function calls.
+type clients struct {
+	dynamoDB    ledger.API
+	eventBridge bus.API
+	s3          parking.API
+}
+
+// newHandler connects everything but the clients.
+func newHandler(s contract.Redrive, c clients, log *telemetry.Log) *handler {
+	lot := parking.NewLot(c.s3, s.ParkingBucket)
 	opts := intake.Options{
-		Timeout: settings.Timeout, Grace: settings.RedriveGrace, MaxAttempts: settings.RedriveAttempts,
-		Claims: claimcheck.NewStore(buckets, settings.ClaimBucket), ClaimBytes: settings.ClaimCheckBytes, Exponents: settings.KeyExponents,
+		Timeout: s.Timeout, Grace: s.RedriveGrace, MaxAttempts: s.RedriveAttempts,
+		Claims: claimcheck.NewStore(c.s3, s.ClaimBucket), ClaimBytes: s.ClaimCheckBytes, Exponents: s.KeyExponents,
 	}
-	book := ledger.New(db, settings.LedgerTable, ledger.Options{Window: settings.DeduplicationWindow})
-	target := bus.New(events, settings.EventBusName, settings.EventSource, bus.Options{MaxBytes: settings.MaxEntryBytes})
+	book := ledger.New(c.dynamoDB, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow})
+	target := bus.New(c.eventBridge, s.EventBusName, s.EventSource, bus.Options{MaxBytes: s.MaxEntryBytes})
 	// What is replayed is parked already: its receiver parks nothing again.
 	replayer := intake.NewReceiver(signature.Scheme{}, nil, nil, book, target, opts)
 	opts.Parking = lot
@@ -69,6 +83,6 @@ func wire(ctx context.Context) (*handler, error) {
 		redriver: intake.NewRedriver(book, target, opts),
 		replayer: replayer,
 		lot:      lot,
-		log:      telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME")),
-	}, nil
+		log:      log,
+	}
 }

@@ -98,13 +98,18 @@ func TestWhatIsPublishedByNowIsNotPending(t *testing.T) {
 
 func TestLongWorkSaysHowFarItIs(t *testing.T) {
 	w := newWorld(t)
-	for range 3 {
-		w.record(time.Second)
-	}
+	// One event only: two of them may be in one page of the index, and the first
+	// line would say 2.
+	w.record(time.Second)
 	// Every look at the clock takes three seconds.
 	w.clock = func() time.Time { w.now = w.now.Add(3 * time.Second); return w.now }
 	_, err, _ := w.operate("pending", "--examine", "2")
-	w.contains(err, "1 event so far", "looked at 2 of 2")
+	w.contains(err, "1 event so far", "looked at 1 of 1")
+
+	w.record(time.Second)
+	w.record(time.Second)
+	_, err, _ = w.operate("pending", "--examine", "2")
+	w.contains(err, "looked at 2 of 2")
 }
 
 func TestAnEventIsFollowedOnItsWay(t *testing.T) {
