@@ -84,7 +84,7 @@ var (
 	eventsTooLarge  = telemetry.Metric{Name: "EventsTooLarge", Unit: telemetry.Count}               // events, refused for their size
 	published       = telemetry.Metric{Name: "Published", Unit: telemetry.Count}                    // events, on the bus
 	leftPending     = telemetry.Metric{Name: contract.LeftPendingMetric, Unit: telemetry.Count}     // events, left to redrive
-	parked          = telemetry.Metric{Name: contract.ParkedMetric, Unit: telemetry.Count}          // webhooks, kept aside
+	parked          = telemetry.Metric{Name: contract.ParkedMetric, Unit: telemetry.Count}          // webhooks, parked for the first time
 	claimed         = telemetry.Metric{Name: "Claimed", Unit: telemetry.Count}                      // events, new and sent by claim check
 	keyTableFailed  = telemetry.Metric{Name: "KeyTableFailed", Unit: telemetry.Count}               // lookups without the shared table
 	outOfBudget     = telemetry.Metric{Name: contract.KeyOutOfBudgetMetric, Unit: telemetry.Count}  // lookups that the budget stopped
@@ -273,7 +273,7 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 		{Metric: eventsTooLarge, Value: float64(r.TooLarge)},
 		{Metric: published, Value: float64(r.Published)},
 		{Metric: leftPending, Value: float64(r.Pending)},
-		{Metric: parked, Value: count(r.Parked != "")},
+		{Metric: parked, Value: count(r.Parked != "" && !r.ParkedBefore)},
 		{Metric: claimed, Value: float64(r.Claimed)},
 		{Metric: keyTableFailed, Value: count(r.Key.TableFailed)},
 		{Metric: outOfBudget, Value: count(r.Outcome == intake.KeyOutOfBudget)},

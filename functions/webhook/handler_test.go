@@ -352,6 +352,40 @@ func TestWhatIsAuthenticAndInvalidIsParkedWithItsProof(t *testing.T) {
 	}
 }
 
+// A sender may repeat a webhook that was answered 422, or one in conflict.
+func TestARepeatedWebhookIsParkedAndCountedOnce(t *testing.T) {
+	e := newEndpoint(t, withBuckets)
+	first := paymenttest.Event()
+	e.send(t, first)
+	first.EventData.Amount = "0.01"
+	for _, payload := range [][]byte{[]byte("{}"), paymenttest.Delivery(first)} {
+		request := e.request(t, paymenttest.Webhook{Payload: payload, Age: time.Minute})
+		before := len(e.buckets.Objects("parking"))
+		answer := e.handle(t, request)
+		if line := e.line(t); line["Parked"] != 1.0 {
+			t.Errorf("logged as %v", line)
+		}
+		objects, name := e.buckets.Objects("parking"), e.line(t)["parked"]
+		if len(objects) == before {
+			t.Error("nothing is parked")
+		}
+		if diff := cmp.Diff(answer, e.handle(t, request)); diff != "" {
+			t.Errorf("the second time is answered in another way: %s", diff)
+		}
+		if line := e.line(t); line["Parked"] != 0.0 || line["parked"] != name {
+			t.Errorf("the second time is logged as %v", line)
+		}
+		if diff := cmp.Diff(objects, e.buckets.Objects("parking")); diff != "" {
+			t.Errorf("the second time changed the bucket: %s", diff)
+		}
+		// With another proof it is another thing to park.
+		e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
+		if line := e.line(t); line["Parked"] != 1.0 || line["parked"] == name {
+			t.Errorf("signed again, it is logged as %v", line)
+		}
+	}
+}
+
 func TestWhatCannotBeParkedIsNotAnswered(t *testing.T) {
 	e := newEndpoint(t, withBuckets)
 	e.buckets.Fails = func(string, string) error { return errors.New("bucket is down") }

@@ -21,6 +21,7 @@ import (
 	"payhook/shared/ledger"
 	"payhook/shared/parking"
 	"payhook/shared/payment"
+	"payhook/shared/signature"
 	"payhook/shared/uuid"
 )
 
@@ -196,13 +197,13 @@ func (w *world) park(age time.Duration, reason parking.Reason, change ...func(*p
 	w.t.Helper()
 	p := parking.Parked{
 		Reason: reason, Cause: "why", ParkedAt: w.now.Add(-age), DeliveryID: uuid.New(), EventIDs: []string{uuid.New()},
-		Payload: []byte("\x00 " + secretAmount + " \xff\n"), Timestamp: "1769860800", KeyID: uuid.New(), Signature: "c2ln",
+		Payload: []byte("\x00 " + secretAmount + " \xff\n"), Timestamp: signature.FormatMilliseconds.Text(w.now.Add(-age)), KeyID: uuid.New(), Signature: "c2ln",
 		JWK: []byte(`{"kty":"RSA"}`),
 	}
 	for _, c := range change {
 		c(&p)
 	}
-	name, err := w.lot.Park(w.t.Context(), p)
+	name, _, err := w.lot.Park(w.t.Context(), p)
 	if err != nil {
 		w.t.Fatal(err)
 	}

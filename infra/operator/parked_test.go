@@ -110,7 +110,7 @@ func TestWhatFailedToBeParkedIsNotListed(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := w.lot.Park(t.Context(), parking.Parked{Reason: parking.Invalid, ParkedAt: w.now, EventIDs: []string{event}}); err == nil {
+	if _, _, err := w.lot.Park(t.Context(), parking.Parked{Reason: parking.Invalid, ParkedAt: w.now, EventIDs: []string{event}}); err == nil {
 		t.Fatal("parked")
 	}
 	w.s3.Fails = nil

@@ -88,8 +88,10 @@ type Result struct {
 	Unmarked   int // on the bus and not marked so: redrive publishes them again
 	Claimed    int // new, and in the claim-check bucket
 
-	// Parked is the name under which the delivery is kept aside, or "".
+	// Parked is the name under which the delivery is parked, or "".
 	Parked string
+	// ParkedBefore: the same delivery, with the same proof, was parked before.
+	ParkedBefore bool
 
 	Steps Steps
 }
@@ -174,9 +176,10 @@ type Claims interface {
 	Put(ctx context.Context, event payment.RawEvent) ([]byte, error)
 }
 
-// Parking keeps something aside and returns its name. [parking.Lot] does.
+// Parking stores what can't be published. It returns the name, and whether the
+// same was parked before. [parking.Lot] does.
 type Parking interface {
-	Park(ctx context.Context, p parking.Parked) (string, error)
+	Park(ctx context.Context, p parking.Parked) (name string, before bool, err error)
 }
 
 // DefaultParallel is how many calls of the ledger are under way at once. A
@@ -352,7 +355,7 @@ func (r *Receiver) park(ctx context.Context, reason parking.Reason, cause string
 	}
 	jwk, err := keys.FormatJWK(proof.KeyID, result.Key.Key)
 	if err == nil {
-		result.Parked, err = r.opts.Parking.Park(ctx, parking.Parked{
+		result.Parked, result.ParkedBefore, err = r.opts.Parking.Park(ctx, parking.Parked{
 			Reason: reason, Cause: cause, ParkedAt: r.opts.Now(),
 			DeliveryID: result.DeliveryID, EventIDs: eventIDs,
 			Payload: payload, Timestamp: proof.Timestamp, KeyID: proof.KeyID, Signature: proof.Signature, JWK: jwk,

@@ -171,7 +171,7 @@ func (r *Redriver) setAside(ctx context.Context, failed []ledger.Entry, holder l
 		parked := false
 		switch again := now.Add(pauseAfter(e.Attempts)); {
 		case r.opts.Parking != nil && e.Attempts >= r.opts.MaxAttempts:
-			if _, err = r.opts.Parking.Park(ctx, parking.Parked{
+			if _, _, err = r.opts.Parking.Park(ctx, parking.Parked{
 				Reason: parking.Unpublishable, ParkedAt: now, DeliveryID: e.DeliveryID, EventIDs: []string{e.EventID},
 				Event: e.Event.Bytes, Digest: e.Digest[:], Claimed: e.Claimed, RecordedAt: e.RecordedAt, Attempts: e.Attempts,
 			}); err == nil {

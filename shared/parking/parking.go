@@ -3,8 +3,14 @@
 //
 // It guarantees that what was parked can be proved authentic later, without the
 // service: payload, timestamp, key id, signature and the key are kept together.
-// Objects are named so that listing them lists them by time, and each can be
-// found by its deliveryId and by the eventIds that it is about.
+// Names are derived from the content: parking the same thing again writes
+// nothing. Listing objects lists them by time, and each can be found by its
+// deliveryId and by the eventIds that it is about.
+//
+// The proof shows that the holder of the private key of the stored JWK signed the
+// payload. It does not show whose key that is: whoever can write objects to the
+// prefix parked/ of the bucket can store a key of his own. So only the functions
+// that verify webhooks may write there.
 package parking
 
 import (
@@ -12,19 +18,26 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 
+	"payhook/shared/signature"
 	"payhook/shared/uuid"
 )
 
@@ -73,12 +86,14 @@ type API interface {
 //
 // Its objects:
 //
-//	parked/2026/01/31/12/20260131T120000.123Z-conflict-RANDOM.json   what was parked
+//	parked/2026/01/31/12/20260131T120000.123Z-conflict-DIGEST.json   what was parked
 //	delivery/DELIVERYID/…                                            empty, for each deliveryId
 //	event/EVENTID/…                                                  empty, for each eventId
 //	replayed/…                                                       empty, once it was replayed
 //
-// where … is the name of the first without its prefix, slashes as dashes.
+// where … is the name of the first without its prefix, slashes as dashes. The time
+// in a name is when the delivery was signed, or the event recorded; 1970 if the
+// timestamp of the proof can't be read. DIGEST is that of the content.
 type Lot struct {
 	client API
 	bucket string
@@ -90,15 +105,16 @@ func NewLot(client API, bucket string) *Lot { return &Lot{client, bucket} }
 // maxIndexed bounds the index objects of one parked thing.
 const maxIndexed = 1000
 
-// Park keeps p and returns its name. The index comes first: what is parked can
-// be found.
-func (l *Lot) Park(ctx context.Context, p Parked) (string, error) {
-	at := p.ParkedAt.UTC()
-	base := at.Format("20060102T150405.000Z") + "-" + string(p.Reason) + "-" + uuid.New()[:8] + ".json"
-	name := at.Format("2006/01/02/15/") + base
+// Park stores p and returns its name, which depends on its content alone: reason,
+// payload, proof and eventIds of a delivery; id, digest and recordedAt of an
+// event. Parking the same content again writes nothing and reports true, with
+// the same name. It reports false if an earlier try of the same call may have
+// written it. The index is written first: what is parked can be found.
+func (l *Lot) Park(ctx context.Context, p Parked) (name string, before bool, err error) {
+	name = nameOf(p)
 	text, err := json.Marshal(p)
 	if err != nil {
-		return "", fmt.Errorf("parking: %w", err)
+		return "", false, fmt.Errorf("parking: %w", err)
 	}
 	index := []string{}
 	if uuid.Valid(p.DeliveryID) {
@@ -112,33 +128,90 @@ func (l *Lot) Park(ctx context.Context, p Parked) (string, error) {
 	g, indexing := errgroup.WithContext(ctx)
 	g.SetLimit(64)
 	for _, key := range index {
-		g.Go(func() error { return l.put(indexing, key, nil) })
+		g.Go(func() error {
+			_, err := l.create(indexing, key, nil)
+			return err
+		})
 	}
 	if err := g.Wait(); err != nil {
-		return "", err
+		return "", false, err
 	}
-	if err := l.put(ctx, "parked/"+name, text); err != nil {
-		return "", err
+	if before, err = l.create(ctx, "parked/"+name, text); err != nil {
+		return "", false, err
 	}
-	return name, nil
+	return name, before, nil
 }
+
+// nameOf returns the name under which p is parked.
+func nameOf(p Parked) string {
+	at := p.RecordedAt
+	if p.Event == nil {
+		at, _ = signature.TimeOf(p.Timestamp)
+	}
+	if at = at.UTC(); at.Year() < 1970 || at.Year() > 9999 {
+		at = time.Unix(0, 0).UTC()
+	}
+	h := sha256.New()
+	add := func(field []byte) {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
+		h.Write(field)
+	}
+	for _, field := range []string{string(p.Reason), p.Timestamp, p.KeyID, p.Signature} {
+		add([]byte(field))
+	}
+	add(p.Payload)
+	add(p.Digest)
+	add([]byte(at.Format(time.RFC3339Nano)))
+	for _, id := range slices.Sorted(slices.Values(p.EventIDs)) {
+		add([]byte(id))
+	}
+	base := at.Format(timeFormat) + "-" + string(p.Reason) + "-" + hex.EncodeToString(h.Sum(nil)[:16]) + ".json"
+	return at.Format("2006/01/02/15/") + base
+}
+
+// timeFormat is how names tell the time.
+const timeFormat = "20060102T150405.000Z"
 
 func flat(name string) string   { return strings.ReplaceAll(name, "/", "-") }
 func unflat(name string) string { return strings.Replace(name, "-", "/", 4) }
 
-func (l *Lot) put(ctx context.Context, key string, body []byte) error {
+// create writes an object unless one of that key exists, which it reports. It
+// reports false if an earlier try, whose answer was lost, may have written it.
+//
+// If another write of the key is under way, S3 answers 409, after which the
+// upload has to be tried again (AWS, "PutObject" in the S3 API reference).
+func (l *Lot) create(ctx context.Context, key string, body []byte) (exists bool, err error) {
 	sum := sha256.Sum256(body)
-	_, err := l.client.PutObject(ctx, &s3.PutObjectInput{
+	var retried atomic.Bool
+	_, err = l.client.PutObject(ctx, &s3.PutObjectInput{
 		Bucket:         &l.bucket,
 		Key:            &key,
 		Body:           bytes.NewReader(body),
 		ContentType:    aws.String("application/json"),
 		ChecksumSHA256: aws.String(base64.StdEncoding.EncodeToString(sum[:])),
+		IfNoneMatch:    aws.String("*"),
+	}, func(o *s3.Options) {
+		o.Retryer = noting{retry.AddWithErrorCodes(o.Retryer, "ConditionalRequestConflict"), &retried}
 	})
-	if err != nil {
-		return fmt.Errorf("parking: put: %w", err)
+	var api smithy.APIError
+	if errors.As(err, &api) && api.ErrorCode() == "PreconditionFailed" {
+		return !retried.Load(), nil
 	}
-	return nil
+	if err != nil {
+		return false, fmt.Errorf("parking: put: %w", err)
+	}
+	return false, nil
+}
+
+// noting is a retryer that notes that it was asked for a second try.
+type noting struct {
+	aws.Retryer
+	retried *atomic.Bool
+}
+
+func (n noting) RetryDelay(attempt int, err error) (time.Duration, error) {
+	n.retried.Store(true)
+	return n.Retryer.RetryDelay(attempt, err)
 }
 
 // ErrNotParked: nothing of that name is parked.
@@ -169,7 +242,8 @@ func (l *Lot) Get(ctx context.Context, name string) (Parked, error) {
 // MarkReplayed writes down that what is parked under a name was replayed. It
 // stays where it is.
 func (l *Lot) MarkReplayed(ctx context.Context, name string) error {
-	return l.put(ctx, "replayed/"+flat(name), nil)
+	_, err := l.create(ctx, "replayed/"+flat(name), nil)
+	return err
 }
 
 // Replayed returns the names of all that was replayed.
@@ -182,11 +256,11 @@ func (l *Lot) Replayed(ctx context.Context) (map[string]bool, error) {
 	return names, err
 }
 
-// List calls found with the name of everything that was parked from a time on
-// and before another, the first first, until found reports false. A zero until
-// is the end of time.
+// List calls found with the name of everything whose name tells a time from one
+// on and before another, in the order of these times, until found reports false.
+// A zero until is the end of time.
 func (l *Lot) List(ctx context.Context, from, until time.Time, found func(name string) bool) error {
-	return l.list(ctx, "parked/", "parked/"+from.UTC().Format("2006/01/02/15/20060102T150405.000Z"), func(name string) bool {
+	return l.list(ctx, "parked/", "parked/"+from.UTC().Format("2006/01/02/15/"+timeFormat), func(name string) bool {
 		at, err := TimeOf(name)
 		if err == nil && !until.IsZero() && !at.Before(until) {
 			return false
@@ -235,9 +309,10 @@ func (l *Lot) list(ctx context.Context, prefix, after string, found func(name st
 	}
 }
 
-// TimeOf returns when what has that name was parked.
+// TimeOf returns the time that a name tells: when the delivery was signed, or the
+// event recorded.
 func TimeOf(name string) (time.Time, error) {
 	base := name[strings.LastIndex(name, "/")+1:]
 	stamp, _, _ := strings.Cut(base, "-")
-	return time.Parse("20060102T150405.000Z", stamp)
+	return time.Parse(timeFormat, stamp)
 }

@@ -2,15 +2,25 @@ package parking_test
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook/shared/awstest"
 	"payhook/shared/parking"
+	"payhook/shared/signature"
 	"payhook/shared/uuid"
 )
 
@@ -25,15 +35,15 @@ func newLot() (*parking.Lot, *awstest.S3) {
 func parked(at time.Time, events ...string) parking.Parked {
 	return parking.Parked{
 		Reason: parking.Conflict, Cause: "why", ParkedAt: at, DeliveryID: uuid.New(), EventIDs: events,
-		Payload: []byte("\x00 bytes \xff"), Timestamp: "1", KeyID: uuid.New(), Signature: "c2ln", JWK: []byte(`{"kty":"RSA"}`),
+		Payload: []byte("\x00 bytes \xff"), Timestamp: signature.FormatMilliseconds.Text(at), KeyID: uuid.New(), Signature: "c2ln", JWK: []byte(`{"kty":"RSA"}`),
 	}
 }
 
 func park(t *testing.T, lot *parking.Lot, p parking.Parked) string {
 	t.Helper()
-	name, err := lot.Park(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
+	name, before, err := lot.Park(t.Context(), p)
+	if err != nil || before {
+		t.Fatalf("parked before: %v, %v", before, err)
 	}
 	return name
 }
@@ -112,7 +122,7 @@ func TestWhatCannotBeFoundLaterIsNotParked(t *testing.T) {
 			}
 			return nil
 		}
-		if name, err := lot.Park(t.Context(), parked(noon, uuid.New())); !errors.Is(err, down) || name != "" {
+		if name, _, err := lot.Park(t.Context(), parked(noon, uuid.New())); !errors.Is(err, down) || name != "" {
 			t.Errorf("%s: got %q, %v", prefix, name, err)
 		}
 		for key := range bucket.Objects("parking") {
@@ -131,5 +141,177 @@ func TestReplayedIsRemembered(t *testing.T) {
 	}
 	if got, err := lot.Replayed(t.Context()); err != nil || !got[name] || len(got) != 1 {
 		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestTheSameContentIsParkedOnce(t *testing.T) {
+	lot, bucket := newLot()
+	first := parked(noon, uuid.New(), uuid.New())
+	name := park(t, lot, first)
+	objects := bucket.Objects("parking")
+	again := first
+	again.ParkedAt = noon.Add(time.Hour)
+	again.EventIDs = []string{first.EventIDs[1], first.EventIDs[0]}
+	if got, before, err := lot.Park(t.Context(), again); got != name || !before || err != nil {
+		t.Errorf("got %s, %v, %v, want %s", got, before, err, name)
+	}
+	if diff := cmp.Diff(objects, bucket.Objects("parking")); diff != "" {
+		t.Errorf("the second time changed the bucket: %s", diff)
+	}
+
+	event := parking.Parked{
+		Reason: parking.Unpublishable, ParkedAt: noon.Add(time.Hour), DeliveryID: uuid.New(), EventIDs: []string{uuid.New()},
+		Event: []byte("{}"), Digest: []byte("digest"), RecordedAt: noon, Attempts: 20,
+	}
+	name = park(t, lot, event)
+	event.Attempts, event.ParkedAt = 21, noon.Add(2*time.Hour)
+	if got, before, err := lot.Park(t.Context(), event); got != name || !before || err != nil {
+		t.Errorf("got %s, %v, %v, want %s", got, before, err, name)
+	}
+	// It was replayed and failed again: a second thing to look at.
+	event.RecordedAt = noon.Add(24 * time.Hour)
+	if got := park(t, lot, event); got == name {
+		t.Error("an event that was recorded again has the same name")
+	}
+}
+
+func TestOtherContentHasAnotherName(t *testing.T) {
+	lot, _ := newLot()
+	first := parked(noon, uuid.New())
+	names := map[string]string{park(t, lot, first): "the first"}
+	for what, change := range map[string]func(p *parking.Parked){
+		"payload":   func(p *parking.Parked) { p.Payload = []byte("other") },
+		"timestamp": func(p *parking.Parked) { p.Timestamp += " " },
+		"key id":    func(p *parking.Parked) { p.KeyID = uuid.New() },
+		"signature": func(p *parking.Parked) { p.Signature = "c2lh" },
+		"reason":    func(p *parking.Parked) { p.Reason = parking.Invalid },
+		"event ids": func(p *parking.Parked) { p.EventIDs = append(slices.Clone(p.EventIDs), uuid.New()) },
+		"a field boundary": func(p *parking.Parked) {
+			p.Signature, p.Payload = p.Signature+string(p.Payload[:1]), p.Payload[1:]
+		},
+	} {
+		p := first
+		change(&p)
+		name := park(t, lot, p)
+		if other, ok := names[name]; ok {
+			t.Errorf("another %s has the name of %s", what, other)
+		}
+		names[name] = "another " + what
+	}
+}
+
+func TestANameTellsTheSignedTime(t *testing.T) {
+	lot, _ := newLot()
+	for timestamp, want := range map[string]string{
+		"2026-01-31T12:00:00.123Z": "2026/01/31/12/20260131T120000.123Z-conflict-",
+		"1769860800":               "2026/01/31/12/20260131T120000.000Z-conflict-",
+		"1769860800123":            "2026/01/31/12/20260131T120000.123Z-conflict-",
+		// With timestampTolerance off, a timestamp may be anything.
+		"":                     "1970/01/01/00/19700101T000000.000Z-conflict-",
+		"soon":                 "1970/01/01/00/19700101T000000.000Z-conflict-",
+		"0001-01-01T00:00:00Z": "1970/01/01/00/19700101T000000.000Z-conflict-",
+		"999999999999999":      "1970/01/01/00/19700101T000000.000Z-conflict-",
+	} {
+		p := parked(noon)
+		p.Timestamp = timestamp
+		name := park(t, lot, p)
+		if !strings.HasPrefix(name, want) || !regexp.MustCompile(`-[0-9a-f]{32}\.json$`).MatchString(name) {
+			t.Errorf("%q: %s", timestamp, name)
+		}
+		if got, err := lot.Get(t.Context(), name); err != nil || got.Timestamp != timestamp {
+			t.Errorf("%q: %v", timestamp, err)
+		}
+	}
+}
+
+// bucketThat is a bucket behind the real client that answers so to each write.
+func bucketThat(t *testing.T, answers ...int) *parking.Lot {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.Header.Get("If-None-Match") != "*" || len(answers) == 0 {
+			t.Errorf("%s %s, If-None-Match %q", r.Method, r.URL, r.Header.Get("If-None-Match"))
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		status := answers[0]
+		answers = answers[1:]
+		w.WriteHeader(status)
+		if code := map[int]string{409: "ConditionalRequestConflict", 412: "PreconditionFailed", 500: "InternalError", 403: "AccessDenied"}[status]; code != "" {
+			_, _ = io.WriteString(w, "<Error><Code>"+code+"</Code></Error>")
+		}
+	}))
+	t.Cleanup(server.Close)
+	client := s3.New(s3.Options{
+		Region: "eu-west-1", BaseEndpoint: &server.URL, UsePathStyle: true,
+		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
+		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
+			o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
+		}),
+	})
+	t.Cleanup(func() {
+		if len(answers) > 0 {
+			t.Errorf("%d answers are left", len(answers))
+		}
+	})
+	return parking.NewLot(client, "parking")
+}
+
+func TestTheAnswersOfABucket(t *testing.T) {
+	p := parked(noon)
+	p.DeliveryID, p.EventIDs = "", nil // one object
+	for _, test := range []struct {
+		name    string
+		answers []int
+		before  bool
+		fails   bool
+	}{
+		{name: "written", answers: []int{200}},
+		{name: "there already", answers: []int{412}, before: true},
+		{name: "another write is under way", answers: []int{409, 200}},
+		{name: "the other write was first", answers: []int{409, 412}},
+		{name: "its own write, whose answer was lost", answers: []int{500, 412}},
+		{name: "refused", answers: []int{403}, fails: true},
+		{name: "down", answers: []int{500, 500, 500}, fails: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			name, before, err := bucketThat(t, test.answers...).Park(t.Context(), p)
+			if (err != nil) != test.fails || before != test.before || (name == "") != test.fails {
+				t.Errorf("got %q, %v, %v", name, before, err)
+			}
+		})
+	}
+}
+
+// A bucket lists 1,000 objects at a time.
+func TestAListingGoesOnBehindAThousand(t *testing.T) {
+	lot, bucket := newLot()
+	const n = 2100
+	event := uuid.New()
+	for i := range n {
+		name := fmt.Sprintf("2026/01/31/12/20260131T120000.%03dZ-conflict-%032x.json", i%1000, i)
+		for _, key := range []string{"parked/" + name, "replayed/" + strings.ReplaceAll(name, "/", "-"), "event/" + event + "/" + strings.ReplaceAll(name, "/", "-")} {
+			if _, err := bucket.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("parking"), Key: &key}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// A listing without its token would start again and never end.
+	pages := 0
+	bucket.Fails = func(string, string) error {
+		if pages++; pages > 3*3 {
+			return errors.New("too many pages")
+		}
+		return nil
+	}
+	found := 0
+	if err := lot.List(t.Context(), time.Time{}, time.Time{}, func(string) bool { found++; return true }); err != nil || found != n {
+		t.Errorf("listed %d, %v", found, err)
+	}
+	if names, err := lot.FindEvent(t.Context(), event); err != nil || len(names) != n {
+		t.Errorf("found %d, %v", len(names), err)
+	}
+	if names, err := lot.Replayed(t.Context()); err != nil || len(names) != n {
+		t.Errorf("%d replayed, %v", len(names), err)
 	}
 }

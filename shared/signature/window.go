@@ -76,6 +76,10 @@ func (f Format) Text(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
+// TimeOf returns the time that a timestamp in any of the formats tells, and
+// false if it is in none.
+func TimeOf(text string) (time.Time, bool) { return FormatAuto.parse(text) }
+
 func (f Format) parse(text string) (time.Time, bool) {
 	digits := digitsOnly(text)
 	switch f {

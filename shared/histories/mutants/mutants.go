@@ -38,6 +38,7 @@ var (
 	inSignature = []string{"./shared/signature"}
 	inPayment   = []string{"./shared/payment"}
 	inWebhook   = []string{"./functions/webhook"}
+	inParking   = []string{"./shared/parking"}
 )
 
 var mutants = []mutant{
@@ -325,10 +326,27 @@ var mutants = []mutant{
 	// Parking and claim check.
 	{"parked without an index", parkingFile,
 		`	if err := g.Wait(); err != nil {
-		return "", err
+		return "", false, err
 	}
 `, `	_ = g.Wait()
-`, []string{"./shared/parking"}},
+`, inParking},
+	{"parking the same again writes it again", parkingFile,
+		`		IfNoneMatch:    aws.String("*"),
+`, ``, inParking},
+	{"every second try is taken for a repeat", parkingFile,
+		`		return !retried.Load(), nil`, `		return true, nil`, inParking},
+	{"a write beside another fails for good", parkingFile,
+		`retry.AddWithErrorCodes(o.Retryer, "ConditionalRequestConflict")`,
+		`retry.AddWithErrorCodes(o.Retryer, "ConditionalRequest")`, inParking},
+	{"a parked name ignores which events are in question", parkingFile,
+		`		add([]byte(id))
+`, `		_ = id
+`, inParking},
+	{"a listing starts again after a thousand", parkingFile,
+		`		in.ContinuationToken = out.NextContinuationToken
+`, ``, inParking},
+	{"a repeated webhook is counted as parked again", handlerFile,
+		`count(r.Parked != "" && !r.ParkedBefore)`, `count(r.Parked != "")`, inWebhook},
 	{"a claim is not held against its digest", claimFile,
 		`len(event) != ref.Size || hex.EncodeToString(sum[:]) != ref.SHA256`,
 		`len(event) != ref.Size || len(sum) != len(ref.SHA256)/2`, []string{"./shared/claimcheck"}},
