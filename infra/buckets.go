@@ -72,7 +72,17 @@ func (b buckets) letKeep(f function) {
 
 // letReplay lets the function read what is parked, and note that it was
 // replayed.
+//
+// It may list the bucket, because S3 answers a GetObject of a missing object with
+// 404 only to those that may, and with 403 to all others (AWS, "GetObject" in the
+// S3 API reference): without it, a name that does not exist looks like a missing
+// permission. The grant has no condition on s3:prefix: that key is part of the
+// requests that list a bucket (AWS, "Actions, resources, and condition keys for
+// Amazon S3" in the Service Authorization Reference), and AWS does not say that a
+// GetObject meets a condition on it. The function can write to every prefix of
+// the bucket anyway.
 func (b buckets) letReplay(f function) {
+	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn())
 	f.allow([]string{"s3:GetObject"}, b.parking.ArnForObjects(jsii.String("parked/*")))
 	f.allow([]string{"s3:PutObject"}, b.parking.ArnForObjects(jsii.String("replayed/*")))
 }

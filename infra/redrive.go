@@ -25,7 +25,8 @@ func newRedrive(scope constructs.Construct, settings contract.Deployment, code a
 		settings:    contract.RedriveSettings(),
 		resources:   resources,
 	})
-	f.allow([]string{"dynamodb:UpdateItem"}, ledger.TableArn())
+	// A replay writes items: those of a delivery, or one that was parked for good.
+	f.allow([]string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+contract.LedgerPendingIndex))
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
 	buckets.letKeep(f)

@@ -35,8 +35,8 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	output(stack, "WebhookFunction", "receives webhooks", webhook.FunctionName())
 	output(stack, "RedriveFunction", "publishes what is left over", redrive.FunctionName())
 	output(stack, "TokenFunction", "keeps the access token fresh", token.FunctionName())
-	output(stack, "TokenSecret", "holds the access token", token.secret.Ref())
-	output(stack, "CredentialsSecret", "to be filled with the client id and secret", token.credentials.Ref())
+	output(stack, "TokenSecret", "holds the access token", token.secret.AttrId())
+	output(stack, "CredentialsSecret", "to be filled with the client id and secret", token.credentials.AttrId())
 	output(stack, "AlarmTopic", "tells its subscribers of every alarm", alarmTopic.TopicArn())
 	newSubscriptionSheet(stack, settings, webhook.url.Url())
 

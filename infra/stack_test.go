@@ -61,59 +61,30 @@ func list(value any) []any {
 	return []any{value}
 }
 
-// keeps are the grants of a function that keeps large events and what is parked.
-var keeps = map[string][]string{
-	"Claims.Arn/events/*":    {"s3:PutObject"},
-	"Parking.Arn/parked/*":   {"s3:PutObject"},
-	"Parking.Arn/event/*":    {"s3:PutObject"},
-	"Parking.Arn/delivery/*": {"s3:PutObject"},
-}
-
-func TestEachFunctionMayDoNoMoreThanItMust(t *testing.T) {
-	webhook := map[string][]string{
-		"Ledger.Arn":       {"dynamodb:PutItem", "dynamodb:UpdateItem"},
-		"Keys.Arn":         {"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"},
-		"Bus.Arn":          {"events:PutEvents"},
-		"Webhook/Logs.Arn": {"logs:CreateLogStream", "logs:PutLogEvents"},
-	}
-	// It keeps, and can neither read nor delete what is kept.
-	maps.Copy(webhook, keeps)
-	webhookWithToken := maps.Clone(webhook)
-	webhookWithToken["Token/Secret"] = []string{"secretsmanager:GetSecretValue"}
-
-	redrive := map[string][]string{
-		"Ledger.Arn":               {"dynamodb:UpdateItem"},
-		"Ledger.Arn/index/pending": {"dynamodb:Query"},
-		"Bus.Arn":                  {"events:PutEvents"},
-		"Redrive/Logs.Arn":         {"logs:CreateLogStream", "logs:PutLogEvents"},
-	}
-	maps.Copy(redrive, keeps)
-	redrive["Parking.Arn/parked/*"] = []string{"s3:GetObject", "s3:PutObject"}
-	redrive["Parking.Arn/replayed/*"] = []string{"s3:PutObject"}
-
-	for _, c := range []struct {
-		function string
-		settings map[string]any
-		want     map[string][]string
-	}{
-		{"Webhook", nil, webhook},
-		{"Webhook", map[string]any{"keysAuth": "bearer"}, webhookWithToken},
-		{"Redrive", nil, redrive},
-		{"Token", nil, map[string][]string{
-			"Token/Secret":      {"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"},
-			"Token/Credentials": {"secretsmanager:GetSecretValue"},
-			"Token/Logs.Arn":    {"logs:CreateLogStream", "logs:PutLogEvents"},
-		}},
-	} {
-		t.Run(fmt.Sprint(c.function, c.settings), func(t *testing.T) {
-			tm := payhook(t, c.settings)
-			if got := tm.render(tm.get(t, c.function+"/Function", "AWS::Lambda::Function").Properties["Role"]); got != c.function+"/Role.Arn" {
-				t.Errorf("runs as %s", got)
-			}
-			if diff := cmp.Diff(c.want, tm.grants(t, c.function+"/Role")); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
-		})
+// TestEachFunctionMayDoWhatItCallsAndNothingElse derives from the functions'
+// programs what they call, so that neither a call without a permission nor a
+// permission without a call can be deployed.
+func TestEachFunctionMayDoWhatItCallsAndNothingElse(t *testing.T) {
+	for folder, path := range functions {
+		for _, settings := range []map[string]any{nil, {"keysAuth": "bearer"}} {
+			t.Run(fmt.Sprint(folder, settings), func(t *testing.T) {
+				want := needs(t, folder)
+				if folder == "webhook" && settings == nil {
+					// Its program can read the token, and does so only if keysAuth is bearer.
+					delete(want, "Token/Secret.Id")
+				}
+				part, _, _ := strings.Cut(path, "/")
+				// Lambda writes the log, with the permissions of the function's role.
+				want[part+"/Logs.Arn"] = []string{"logs:CreateLogStream", "logs:PutLogEvents"}
+				tm := payhook(t, settings)
+				if got := tm.render(tm.get(t, path, "AWS::Lambda::Function").Properties["Role"]); got != part+"/Role.Arn" {
+					t.Errorf("runs as %s", got)
+				}
+				if diff := cmp.Diff(want, tm.grants(t, part+"/Role")); diff != "" {
+					t.Errorf("(-what it calls +what it may do)\n%s", diff)
+				}
+			})
+		}
 	}
 }
 
@@ -332,7 +303,7 @@ func TestEveryFunctionIsToldExactlyItsSettings(t *testing.T) {
 		"webhook": {
 			contract.WebhookSettings(),
 			map[string]string{
-				contract.LedgerTableEnv: "Ledger", contract.KeysTableEnv: "Keys", contract.TokenSecretEnv: "Token/Secret",
+				contract.LedgerTableEnv: "Ledger", contract.KeysTableEnv: "Keys", contract.TokenSecretEnv: "Token/Secret.Id",
 				contract.ClaimBucketEnv: "Claims", contract.ParkingBucketEnv: "Parking",
 			},
 			func(getenv func(string) string) error { _, err := contract.ParseWebhook(getenv); return err },
@@ -344,7 +315,7 @@ func TestEveryFunctionIsToldExactlyItsSettings(t *testing.T) {
 		},
 		"token": {
 			contract.TokenSettings(),
-			map[string]string{contract.TokenSecretEnv: "Token/Secret", contract.CredentialsSecretEnv: "Token/Credentials"},
+			map[string]string{contract.TokenSecretEnv: "Token/Secret.Id", contract.CredentialsSecretEnv: "Token/Credentials.Id"},
 			func(getenv func(string) string) error { _, err := contract.ParseToken(getenv); return err },
 		},
 	} {
@@ -438,8 +409,8 @@ func TestTheOutputsNameWhatTheStackMade(t *testing.T) {
 		"WebhookFunction":   "Webhook/Function",
 		"RedriveFunction":   "Redrive/Function",
 		"TokenFunction":     "Token/Function",
-		"TokenSecret":       "Token/Secret",
-		"CredentialsSecret": "Token/Credentials",
+		"TokenSecret":       "Token/Secret.Id",
+		"CredentialsSecret": "Token/Credentials.Id",
 		"AlarmTopic":        "Alarms/Topic",
 	}
 	got := map[string]string{}

@@ -34,12 +34,12 @@ func newToken(scope constructs.Construct, settings contract.Deployment, code aws
 		timeout:     settings.Token.Timeout.Seconds(),
 		settings:    contract.TokenSettings(),
 		resources: map[string]*string{
-			contract.TokenSecretEnv:       secret.Ref(),
-			contract.CredentialsSecretEnv: credentials.Ref(),
+			contract.TokenSecretEnv:       secret.AttrId(),
+			contract.CredentialsSecretEnv: credentials.AttrId(),
 		},
 	})
-	f.allow([]string{"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"}, secret.Ref())
-	f.allow([]string{"secretsmanager:GetSecretValue"}, credentials.Ref())
+	f.allow([]string{"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"}, secret.AttrId())
+	f.allow([]string{"secretsmanager:GetSecretValue"}, credentials.AttrId())
 	return token{runEveryMinute(scope, f), secret, credentials}
 }
 

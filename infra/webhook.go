@@ -23,7 +23,7 @@ func newWebhook(scope constructs.Construct, settings contract.Deployment, code a
 	resources[contract.LedgerTableEnv] = ledger.TableName()
 	resources[contract.KeysTableEnv] = keys.TableName()
 	if settings.Webhook.KeysBearer {
-		resources[contract.TokenSecretEnv] = token.secret.Ref()
+		resources[contract.TokenSecretEnv] = token.secret.AttrId()
 	}
 	f := newFunction(scope, settings, functionOptions{
 		description: "Authenticates payment webhooks, records their events and publishes them",
@@ -39,7 +39,7 @@ func newWebhook(scope constructs.Construct, settings contract.Deployment, code a
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
 	buckets.letKeep(f)
 	if settings.Webhook.KeysBearer {
-		f.allow([]string{"secretsmanager:GetSecretValue"}, token.secret.Ref())
+		f.allow([]string{"secretsmanager:GetSecretValue"}, token.secret.AttrId())
 	}
 
 	return webhook{f, f.AddFunctionUrl(&awslambda.FunctionUrlOptions{

@@ -1,0 +1,387 @@
+package main
+
+import (
+	"fmt"
+	"go/types"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	gopackages "golang.org/x/tools/go/packages"
+	"golang.org/x/tools/go/ssa"
+	"golang.org/x/tools/go/ssa/ssautil"
+)
+
+// resources says on which resources the calls of a package are made, by the
+// function of the package that makes them or leads to them. The name "" stands
+// for all other functions. Resources are written as the template's tests write
+// them: Ledger.Arn is the ARN of the resource Ledger.
+//
+// Which actions a function of Lambda needs is not written anywhere: it is read
+// from the calls that its program can reach.
+var resources = map[string]map[string][]string{
+	"ledger": {
+		"":                  {"Ledger.Arn"},
+		"Ledger.Due":        {"Ledger.Arn/index/pending"},
+		"Inspector.Backlog": {"Ledger.Arn/index/pending"},
+	},
+	"keys":       {"": {"Keys.Arn"}},
+	"bus":        {"": {"Bus.Arn"}},
+	"claimcheck": {"": {"Claims.Arn/events/*"}},
+	"parking": {
+		"Lot.Park":         {"Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*"},
+		"Lot.Get":          {"Parking.Arn/parked/*"},
+		"Lot.MarkReplayed": {"Parking.Arn/replayed/*"},
+		"Lot.list":         {"Parking.Arn"},
+	},
+	"token": {
+		"bearer":          {"Token/Secret.Id"},
+		"Refresher.store": {"Token/Secret.Id"},
+		"credentials":     {"Token/Credentials.Id"},
+	},
+	"operator": {
+		"connect": {"the stack"},
+		"":        {"Redrive/Function.Arn"},
+	},
+}
+
+// services are the IAM prefixes of the SDK's packages.
+var services = map[string]string{
+	"dynamodb": "dynamodb", "s3": "s3", "eventbridge": "events", "secretsmanager": "secretsmanager",
+	"lambda": "lambda", "cloudformation": "cloudformation",
+}
+
+// actions are the IAM actions of the operations whose action has another name
+// (AWS, "Actions, resources, and condition keys" in the Service Authorization
+// Reference).
+var actions = map[string]string{
+	"s3:ListObjectsV2": "s3:ListBucket",
+	"s3:HeadObject":    "s3:GetObject",
+	"lambda:Invoke":    "lambda:InvokeFunction",
+}
+
+const sdk = "github.com/aws/aws-sdk-go-v2/service/"
+
+// load parses and type-checks this project's packages once.
+var load = sync.OnceValues(func() (map[string]*ssa.Package, error) {
+	found, err := gopackages.Load(&gopackages.Config{
+		Mode: gopackages.NeedName | gopackages.NeedFiles | gopackages.NeedCompiledGoFiles | gopackages.NeedImports |
+			gopackages.NeedTypes | gopackages.NeedTypesSizes | gopackages.NeedSyntax | gopackages.NeedTypesInfo,
+		Dir: "..",
+	}, "./functions/...", "./shared/...", "./infra/operator", "./infra/local/up")
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range found {
+		if len(p.Errors) > 0 {
+			return nil, p.Errors[0]
+		}
+	}
+	program, built := ssautil.Packages(found, ssa.InstantiateGenerics)
+	program.Build()
+	byPath := map[string]*ssa.Package{}
+	for i, p := range found {
+		byPath[p.PkgPath] = built[i]
+	}
+	return byPath, nil
+})
+
+// reach is what can be called from some functions: those functions of this
+// project, with their callers, and what they call of AWS.
+type reach struct {
+	program *ssa.Program
+	callers map[*ssa.Function]map[*ssa.Function]bool
+	actions map[*ssa.Function]map[string]bool
+
+	todo    []*ssa.Function
+	invokes []invoke
+	live    []types.Type // concrete types that are converted to an interface
+}
+
+// invoke is a call of an interface's method.
+type invoke struct {
+	caller *ssa.Function
+	on     *types.Interface
+	method *types.Func
+}
+
+// reached follows all calls from a package's main, or from the functions that
+// are named. A call of an interface's method leads to that method of every type
+// that is converted to an interface on the way. A function that is only
+// mentioned counts as called.
+func reached(t *testing.T, path string, names ...string) *reach {
+	t.Helper()
+	loaded, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := loaded[path]
+	if p == nil {
+		t.Fatalf("no package %s", path)
+	}
+	r := &reach{p.Prog, map[*ssa.Function]map[*ssa.Function]bool{}, map[*ssa.Function]map[string]bool{}, nil, nil, nil}
+	if len(names) == 0 {
+		names = []string{"init", "main"}
+	}
+	for _, name := range names {
+		typeName, method, isMethod := strings.Cut(name, ".")
+		f := p.Func(name)
+		if isMethod {
+			f = p.Prog.LookupMethod(types.NewPointer(p.Type(typeName).Type()), p.Pkg, method)
+		}
+		if f == nil {
+			t.Fatalf("%s has no function %s", path, name)
+		}
+		r.add(nil, f)
+	}
+	for len(r.todo) > 0 {
+		f := r.todo[0]
+		r.todo = r.todo[1:]
+		r.visit(f)
+	}
+	return r
+}
+
+func (r *reach) add(caller, f *ssa.Function) {
+	if r.callers[f] == nil {
+		r.callers[f] = map[*ssa.Function]bool{}
+		r.todo = append(r.todo, f)
+	}
+	r.callers[f][caller] = true
+}
+
+func (r *reach) act(f *ssa.Function, action string) {
+	if r.actions[f] == nil {
+		r.actions[f] = map[string]bool{}
+	}
+	r.actions[f][action] = true
+}
+
+func (r *reach) visit(f *ssa.Function) {
+	for _, block := range f.Blocks {
+		for _, instruction := range block.Instrs {
+			for _, operand := range instruction.Operands(nil) {
+				if called, ok := (*operand).(*ssa.Function); ok {
+					r.add(f, called)
+					r.look(f, called.Signature)
+					for _, argument := range called.TypeArgs() {
+						r.mention(f, argument)
+					}
+				}
+			}
+			if v, ok := instruction.(ssa.Value); ok {
+				r.mention(f, v.Type())
+			}
+			switch i := instruction.(type) {
+			case ssa.CallInstruction:
+				if c := i.Common(); c.IsInvoke() {
+					r.invoke(invoke{f, c.Value.Type().Underlying().(*types.Interface), c.Method})
+				}
+			case *ssa.MakeInterface:
+				r.convert(i.X.Type())
+				r.handOver(f, i.Type())
+			case *ssa.ChangeInterface:
+				r.handOver(f, i.Type())
+			}
+		}
+	}
+}
+
+// handOver counts all methods of an interface that is not this project's as
+// called: whoever asks for it calls them.
+func (r *reach) handOver(f *ssa.Function, to types.Type) {
+	named, ok := types.Unalias(to).(*types.Named)
+	if !ok || named.Obj().Pkg() == nil || strings.HasPrefix(named.Obj().Pkg().Path(), "payhook/") {
+		return
+	}
+	on := named.Underlying().(*types.Interface)
+	for method := range on.Methods() {
+		r.invoke(invoke{f, on, method})
+	}
+}
+
+func (r *reach) invoke(call invoke) {
+	if slices.Contains(r.invokes, call) {
+		return
+	}
+	r.invokes = append(r.invokes, call)
+	r.look(call.caller, call.method.Signature())
+	for _, concrete := range r.live {
+		r.resolve(call, concrete)
+	}
+}
+
+func (r *reach) convert(concrete types.Type) {
+	if slices.ContainsFunc(r.live, func(known types.Type) bool { return types.Identical(known, concrete) }) {
+		return
+	}
+	r.live = append(r.live, concrete)
+	for _, call := range r.invokes {
+		r.resolve(call, concrete)
+	}
+}
+
+func (r *reach) resolve(call invoke, concrete types.Type) {
+	if !types.Implements(concrete, call.on) {
+		return
+	}
+	if method := r.program.MethodSets.MethodSet(concrete).Lookup(call.method.Pkg(), call.method.Name()); method != nil {
+		if f := r.program.MethodValue(method); f != nil {
+			r.add(call.caller, f)
+		}
+	}
+}
+
+// look notes the action of a call if it is one of AWS: such a function has a
+// parameter like *dynamodb.PutItemInput.
+func (r *reach) look(caller *ssa.Function, called *types.Signature) {
+	for parameter := range called.Params().Variables() {
+		name, path, ok := nameOf(parameter.Type())
+		operation, isInput := strings.CutSuffix(name, "Input")
+		service, isSDK := strings.CutPrefix(path, sdk)
+		if !ok || !isInput || !isSDK {
+			continue
+		}
+		prefix, known := services[service]
+		if !known {
+			prefix = "unknown service " + service
+		}
+		action := prefix + ":" + operation
+		if other, ok := actions[action]; ok {
+			action = other
+		}
+		r.act(caller, action)
+	}
+}
+
+// mention notes that a function tells a missing object from a denied request:
+// S3 does so only for those that may list the bucket (AWS, "GetObject" in the S3
+// API reference).
+func (r *reach) mention(f *ssa.Function, t types.Type) {
+	if name, path, ok := nameOf(t); ok && path == sdk+"s3/types" && (name == "NoSuchKey" || name == "NotFound") {
+		r.act(f, "s3:ListBucket")
+	}
+}
+
+// nameOf returns the name and the package of a type behind its pointers.
+func nameOf(t types.Type) (name, path string, ok bool) {
+	for {
+		pointer, is := types.Unalias(t).(*types.Pointer)
+		if !is {
+			break
+		}
+		t = pointer.Elem()
+	}
+	named, ok := types.Unalias(t).(*types.Named)
+	if !ok || named.Obj().Pkg() == nil {
+		return "", "", false
+	}
+	return named.Obj().Name(), named.Obj().Pkg().Path(), true
+}
+
+// grants returns the actions that the reached calls need, by resource.
+func (r *reach) grants(t *testing.T) map[string][]string {
+	t.Helper()
+	needed := map[string][]string{}
+	for f, made := range r.actions {
+		on := map[string]bool{}
+		r.locate(t, f, map[*ssa.Function]bool{}, on)
+		for action := range made {
+			for where := range on {
+				if action == "s3:ListBucket" {
+					where, _, _ = strings.Cut(where, "/")
+				}
+				if !slices.Contains(needed[where], action) {
+					needed[where] = append(needed[where], action)
+				}
+			}
+		}
+	}
+	for _, actions := range needed {
+		slices.Sort(actions)
+	}
+	return needed
+}
+
+// locate collects the resources that f is called on: those of f, or those of its
+// callers within its package.
+func (r *reach) locate(t *testing.T, f *ssa.Function, seen map[*ssa.Function]bool, on map[string]bool) {
+	t.Helper()
+	if seen[f] {
+		return
+	}
+	seen[f] = true
+	where, name := packageOf(f), functionName(f)
+	if named, ok := resources[where][name]; ok {
+		for _, one := range named {
+			on[one] = true
+		}
+		return
+	}
+	for caller := range r.callers[f] {
+		if caller != nil && packageOf(caller) == where {
+			r.locate(t, caller, seen, on)
+			continue
+		}
+		rest, ok := resources[where][""]
+		if !ok {
+			t.Errorf("%s.%s calls AWS, and it is not known on which resource", where, name)
+		}
+		for _, one := range rest {
+			on[one] = true
+		}
+	}
+}
+
+// packageOf returns the last element of the path of a function's package.
+func packageOf(f *ssa.Function) string {
+	for f.Parent() != nil {
+		f = f.Parent()
+	}
+	path := ""
+	switch {
+	case f.Pkg != nil:
+		path = f.Pkg.Pkg.Path()
+	case f.Object() != nil && f.Object().Pkg() != nil:
+		path = f.Object().Pkg().Path()
+	}
+	return path[strings.LastIndex(path, "/")+1:]
+}
+
+// functionName returns a function's name, as in Ledger.Due.
+func functionName(f *ssa.Function) string {
+	if receiver := f.Signature.Recv(); receiver != nil {
+		name, _, _ := nameOf(receiver.Type())
+		return name + "." + f.Name()
+	}
+	return f.Name()
+}
+
+// needs returns the actions that a function of Lambda needs, by resource.
+func needs(t *testing.T, function string) map[string][]string {
+	t.Helper()
+	needed := reached(t, "payhook/functions/"+function).grants(t)
+	if len(needed) == 0 {
+		t.Fatalf("the function %s reaches no call of AWS", function)
+	}
+	return needed
+}
+
+func TestEveryResourceOfTheTableIsReached(t *testing.T) {
+	used := map[string]bool{}
+	for _, path := range []string{"payhook/functions/webhook", "payhook/functions/redrive", "payhook/functions/token", "payhook/infra/operator"} {
+		for f := range reached(t, path).callers {
+			used[packageOf(f)+" "+functionName(f)] = true
+			used[packageOf(f)+" "] = true
+		}
+	}
+	for where, functions := range resources {
+		for _, name := range slices.Sorted(maps.Keys(functions)) {
+			if !used[where+" "+name] {
+				t.Errorf("the table has %s, which nothing reaches", fmt.Sprintf("%s.%s", where, name))
+			}
+		}
+	}
+}
