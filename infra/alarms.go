@@ -84,7 +84,7 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 			means: "Authentic webhooks were answered 503, as ledger or parking could not be written. Unless the service sends them again, their events are lost.",
 			step:  "Look up cause in the webhook function's log (status 503); once it is mended, have the service's operator send again what has no later line with its deliveryId."},
 		{name: "parked", metric: webhook.written(contract.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
-			means: "Authentic webhooks could not be used and are kept aside whole.",
+			means: "Authentic webhooks could not be used, or EventBridge is known to reject an event of one. They are parked whole.",
 			step:  "Read reason and cause (`operator parked list`, `operator parked show`); mend that, or ask the service's operator, and let it go on (`operator parked replay`)."},
 		{name: "conflicts", metric: webhook.written(contract.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "An eventId came again with other content: of two payments that claim to be one, only the first was published.",
@@ -112,7 +112,7 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 			means: "Redrive can't get events published. They are stored and tried again, with growing pauses, redriveAttempts times before they are parked.",
 			step:  "See what fails (`operator pending`), and whether the bus exists and EventBridge in this region works."},
 		{name: "redrive-parked", metric: redrive.written(contract.RedriveParkedMetric), statistic: sum, minutes: 5, threshold: 1,
-			means: "Events could not be published after redriveAttempts tries and are kept aside: they were accepted and reach nobody until they are replayed.",
+			means: "Events could not be published after redriveAttempts tries, or EventBridge is known to reject them. They are parked: they were accepted and reach nobody until they are replayed.",
 			step:  "List them (`operator parked list`, reason unpublishable); mend what keeps EventBridge from taking them, and let them go on (`operator parked replay`)."},
 		// Redrive runs every minute, and what is due waits for one run: 5 minutes are
 		// a backlog that it does not get done, or runs that are missing. 5 of them in

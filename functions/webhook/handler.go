@@ -84,7 +84,7 @@ var (
 	eventsTooLarge  = telemetry.Metric{Name: "EventsTooLarge", Unit: telemetry.Count}               // events, refused for their size
 	published       = telemetry.Metric{Name: "Published", Unit: telemetry.Count}                    // events, on the bus
 	leftPending     = telemetry.Metric{Name: contract.LeftPendingMetric, Unit: telemetry.Count}     // events, left to redrive
-	parked          = telemetry.Metric{Name: contract.ParkedMetric, Unit: telemetry.Count}          // webhooks, parked for the first time
+	parked          = telemetry.Metric{Name: contract.ParkedMetric, Unit: telemetry.Count}          // webhooks, parked for the first time, and events that EventBridge rejects
 	claimed         = telemetry.Metric{Name: "Claimed", Unit: telemetry.Count}                      // events, new and sent by claim check
 	keyTableFailed  = telemetry.Metric{Name: "KeyTableFailed", Unit: telemetry.Count}               // lookups without the shared table
 	outOfBudget     = telemetry.Metric{Name: contract.KeyOutOfBudgetMetric, Unit: telemetry.Count}  // lookups that the budget stopped
@@ -226,7 +226,7 @@ func response(status int, headers map[string]string, body any) events.LambdaFunc
 func (h *handler) write(ctx context.Context, status int, r intake.Result, took time.Duration) {
 	level := slog.LevelInfo
 	switch {
-	case status >= 500 || r.Conflicts > 0 || r.Unmarked > 0:
+	case status >= 500 || r.Conflicts > 0 || r.Unmarked > 0 || r.Unpublishable > 0:
 		level = slog.LevelError
 	case status >= 400 || r.Pending > 0 || r.Key.TableFailed:
 		level = slog.LevelWarn
@@ -235,7 +235,7 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 	if a, ok := answers[r.Outcome]; ok {
 		kind = a.metric
 	}
-	attrs := make([]slog.Attr, 0, 16)
+	attrs := make([]slog.Attr, 0, 17)
 	attrs = append(attrs,
 		slog.String("outcome", string(r.Outcome)),
 		slog.Int("status", status),
@@ -252,6 +252,7 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 			slog.Int("events", r.Events),
 			slog.Int("unrecorded", r.Unrecorded),
 			slog.Int("unmarked", r.Unmarked),
+			slog.Int("unpublishable", r.Unpublishable),
 		)
 	}
 	if r.Parked != "" {
@@ -273,7 +274,7 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 		{Metric: eventsTooLarge, Value: float64(r.TooLarge)},
 		{Metric: published, Value: float64(r.Published)},
 		{Metric: leftPending, Value: float64(r.Pending)},
-		{Metric: parked, Value: count(r.Parked != "" && !r.ParkedBefore)},
+		{Metric: parked, Value: count(r.Parked != "" && !r.ParkedBefore) + float64(r.Unpublishable)},
 		{Metric: claimed, Value: float64(r.Claimed)},
 		{Metric: keyTableFailed, Value: count(r.Key.TableFailed)},
 		{Metric: outOfBudget, Value: count(r.Outcome == intake.KeyOutOfBudget)},

@@ -28,6 +28,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	smtypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook/shared/awstest"
@@ -382,6 +383,91 @@ func TestARepeatedWebhookIsParkedAndCountedOnce(t *testing.T) {
 		e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
 		if line := e.line(t); line["Parked"] != 1.0 || line["parked"] == name {
 			t.Errorf("signed again, it is logged as %v", line)
+		}
+	}
+}
+
+// A property of one event concerns that event alone: it is recorded like the
+// others and parked at once.
+func TestAnEventThatEventBridgeRejectsIsParkedWithItsField(t *testing.T) {
+	e := newEndpoint(t, withBuckets)
+	wrong, deep, beside := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
+	wrong.EventData.Amount = "9223372036854775808"
+	deep.EventData.Identifiers.RailReferenceID = jsontext.Value(`{"CANARY":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`)
+	payload := paymenttest.Delivery(wrong, beside, deep)
+	r := e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
+	if got := body(t, r); r.StatusCode != 200 || got["recorded"] != 3.0 {
+		t.Fatalf("%d %s", r.StatusCode, r.Body)
+	}
+	line := e.line(t)
+	if line["Parked"] != 2.0 || line["LeftPending"] != 0.0 || line["Published"] != 1.0 || line["level"] != "ERROR" ||
+		line["cause"] != "event.eventData.amount: is an integer outside 64 bits" {
+		t.Errorf("logged as %v", line)
+	}
+	if strings.Contains(e.log.String(), "CANARY") {
+		t.Error("a name of the payload is in the log")
+	}
+	if entries := e.bus.Entries(); len(entries) != 1 || *entries[0].Detail != string(paymenttest.Encode(beside)) {
+		t.Errorf("%d entries", len(entries))
+	}
+	lot := parking.NewLot(e.buckets, "parking")
+	for id, want := range map[string]string{
+		wrong.EventID: "event.eventData.amount: is an integer outside 64 bits, at /eventData/amount",
+		deep.EventID:  "event.eventData.identifiers.railReferenceId.*: is nested deeper than 1000 levels",
+	} {
+		names, err := lot.FindEvent(t.Context(), id)
+		if err != nil || len(names) != 1 {
+			t.Fatal(names, err)
+		}
+		p, err := lot.Get(t.Context(), names[0])
+		if err != nil || p.Reason != parking.Unpublishable || p.Cause != want || !bytes.Contains(payload, p.Event) || p.Attempts != 0 {
+			t.Errorf("%s %d %v, want %s", p.Cause, p.Attempts, err, want)
+		}
+	}
+	for _, item := range e.db.Items("ledger") {
+		if item[contract.LedgerPendingShard] != nil {
+			t.Error("an event is pending")
+		}
+	}
+	// Sent again, it is a duplicate, and nothing more is parked.
+	r = e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
+	if got := body(t, r); r.StatusCode != 200 || got["duplicates"] != 3.0 || e.line(t)["Parked"] != 0.0 {
+		t.Errorf("%d %s", r.StatusCode, r.Body)
+	}
+}
+
+// The bus carries only the reference to a large event.
+func TestALargeEventThatEventBridgeRejectsGoesByClaimCheck(t *testing.T) {
+	e := newEndpoint(t, map[string]string{contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking", contract.ClaimCheckBytes.Env(): "1024"})
+	large := paymenttest.Event()
+	large.EventData.Amount = "9223372036854775808"
+	large.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 1024)
+	if r := e.send(t, large); r.StatusCode != 200 || len(e.bus.Entries()) != 1 {
+		t.Fatalf("%d %s", r.StatusCode, r.Body)
+	}
+	raw, err := claimcheck.Resolve(t.Context(), e.buckets, []byte(*e.bus.Entries()[0].Detail))
+	if err != nil || !bytes.Equal(raw, paymenttest.Encode(large)) {
+		t.Error(err)
+	}
+	if event, err := payment.DecodeEvent(raw); err != nil || event.EventData.Amount != large.EventData.Amount {
+		t.Errorf("a consumer can't read it: %v", err)
+	}
+}
+
+func TestAnEventThatCannotBeParkedNowStaysPending(t *testing.T) {
+	e := newEndpoint(t, withBuckets)
+	e.buckets.Fails = func(string, string) error { return errors.New("bucket is down") }
+	wrong := paymenttest.Event()
+	wrong.EventData.Amount = "9223372036854775808"
+	if r := e.send(t, wrong); r.StatusCode != 200 {
+		t.Fatalf("%d %s", r.StatusCode, r.Body)
+	}
+	if line := e.line(t); line["Parked"] != 0.0 || line["LeftPending"] != 1.0 {
+		t.Errorf("logged as %v", line)
+	}
+	for _, item := range e.db.Items("ledger") {
+		if item[contract.LedgerPendingShard] == nil || item["event"] == nil {
+			t.Error("the event is gone")
 		}
 	}
 }

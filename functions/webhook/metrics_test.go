@@ -23,19 +23,20 @@ func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 		result intake.Result
 		counts map[string]float64
 	}{
-		"taken":                   {intake.Result{Outcome: intake.Accepted, Recorded: 3, Published: 3}, nil},
-		"a duplicate":             {intake.Result{Outcome: intake.Accepted, Duplicates: 3}, nil},
-		"left to redrive":         {intake.Result{Outcome: intake.Accepted, Recorded: 3, Pending: 2}, map[string]float64{contract.LeftPendingMetric: 2}},
-		"a key that is not fresh": {intake.Result{Outcome: intake.Accepted, Key: keys.Found{Source: keys.Stale}}, map[string]float64{contract.KeyStaleMetric: 1}},
-		"no key":                  {intake.Result{Outcome: intake.KeyUnavailable}, map[string]float64{contract.KeyUnavailableMetric: 1}},
-		"out of budget":           {intake.Result{Outcome: intake.KeyOutOfBudget}, map[string]float64{contract.KeyOutOfBudgetMetric: 1}},
-		"a forgery":               {intake.Result{Outcome: intake.SignatureDoesntMatch}, map[string]float64{contract.UnauthenticatedMetric: 1}},
-		"an unknown key":          {intake.Result{Outcome: intake.KeyUnknown}, map[string]float64{contract.UnauthenticatedMetric: 1}},
-		"the ledger down":         {intake.Result{Outcome: intake.LedgerUnavailable, Unrecorded: 1}, map[string]float64{contract.NotStoredMetric: 1}},
-		"out of time":             {intake.Result{Outcome: intake.OutOfTime, Unrecorded: 1}, map[string]float64{contract.NotStoredMetric: 1}},
-		"parking down":            {intake.Result{Outcome: intake.ParkingFailed}, map[string]float64{contract.NotStoredMetric: 1}},
-		"parked":                  {intake.Result{Outcome: intake.Invalid, Parked: "x"}, map[string]float64{contract.ParkedMetric: 1}},
-		"a conflict":              {intake.Result{Outcome: intake.Conflict, Conflicts: 2, Parked: "x"}, map[string]float64{contract.ParkedMetric: 1, contract.ConflictsMetric: 2}},
+		"taken":                             {intake.Result{Outcome: intake.Accepted, Recorded: 3, Published: 3}, nil},
+		"a duplicate":                       {intake.Result{Outcome: intake.Accepted, Duplicates: 3}, nil},
+		"left to redrive":                   {intake.Result{Outcome: intake.Accepted, Recorded: 3, Pending: 2}, map[string]float64{contract.LeftPendingMetric: 2}},
+		"a key that is not fresh":           {intake.Result{Outcome: intake.Accepted, Key: keys.Found{Source: keys.Stale}}, map[string]float64{contract.KeyStaleMetric: 1}},
+		"no key":                            {intake.Result{Outcome: intake.KeyUnavailable}, map[string]float64{contract.KeyUnavailableMetric: 1}},
+		"out of budget":                     {intake.Result{Outcome: intake.KeyOutOfBudget}, map[string]float64{contract.KeyOutOfBudgetMetric: 1}},
+		"a forgery":                         {intake.Result{Outcome: intake.SignatureDoesntMatch}, map[string]float64{contract.UnauthenticatedMetric: 1}},
+		"an unknown key":                    {intake.Result{Outcome: intake.KeyUnknown}, map[string]float64{contract.UnauthenticatedMetric: 1}},
+		"the ledger down":                   {intake.Result{Outcome: intake.LedgerUnavailable, Unrecorded: 1}, map[string]float64{contract.NotStoredMetric: 1}},
+		"out of time":                       {intake.Result{Outcome: intake.OutOfTime, Unrecorded: 1}, map[string]float64{contract.NotStoredMetric: 1}},
+		"parking down":                      {intake.Result{Outcome: intake.ParkingFailed}, map[string]float64{contract.NotStoredMetric: 1}},
+		"parked":                            {intake.Result{Outcome: intake.Invalid, Parked: "x"}, map[string]float64{contract.ParkedMetric: 1}},
+		"an event that EventBridge rejects": {intake.Result{Outcome: intake.Accepted, Recorded: 3, Published: 1, Unpublishable: 2}, map[string]float64{contract.ParkedMetric: 2}},
+		"a conflict":                        {intake.Result{Outcome: intake.Conflict, Conflicts: 2, Parked: "x"}, map[string]float64{contract.ParkedMetric: 1, contract.ConflictsMetric: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer

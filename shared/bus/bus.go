@@ -1,19 +1,22 @@
 // Package bus puts events on an EventBridge bus.
 //
 // It guarantees that the detail of every event is the event's own bytes, that
-// an event is reported as published only if EventBridge gave it an id, and that
-// only what failed is tried again: PutEvents answers 200 with failures inside
-// (AWS, PutEventsResponse).
+// an event is reported as published only if EventBridge gave it an id, that
+// only what failed is tried again (PutEvents answers 200 with failures inside;
+// AWS, "PutEvents" in the EventBridge API reference), and that an event which
+// makes EventBridge reject a whole request fails alone.
 package bus
 
 import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
@@ -30,15 +33,20 @@ type API interface {
 // MaxEntries is how many entries one PutEvents request takes (AWS, PutEvents).
 const MaxEntries = 10
 
-// DefaultMaxBytes is how many bytes the entries of one PutEvents request may
-// have in all, counted as by Size (AWS, "Calculating PutEvents event entry
-// size").
-const DefaultMaxBytes = 256 << 10
+// The total size of the entries of one PutEvents request must be less than
+// this, counted as by [Bus.Size]. It is 1 MB since January 2026, and 256 KB in
+// the Regions of China (AWS, "PutEvents" in the EventBridge API reference and
+// in the reference for China). If EventBridge counted in decimal units, it would
+// reject a request between both values, and Publish would split it.
+const (
+	DefaultMaxBytes = 1 << 20
+	ChinaMaxBytes   = 256 << 10
+)
 
 // Options are the knobs of a [Bus]. The zero value of each stands for the
 // default that is named.
 type Options struct {
-	MaxBytes int           // DefaultMaxBytes
+	MaxBytes int           // the size that a request stays under; DefaultMaxBytes
 	Attempts int           // how often an entry is tried in all; 4
 	Backoff  time.Duration // the longest first pause, doubled for every further one; 50 ms
 	Parallel int           // how many requests are under way at once; 16
@@ -76,27 +84,33 @@ func New(client API, name, source string, opts Options) *Bus {
 }
 
 // Event is what is put on the bus: detail-type is its eventName, detail its
-// bytes, time its eventTimestamp, and resources names the delivery.
+// bytes, time its eventTimestamp (if the SDK can represent it), and resources
+// names the delivery.
 type Event struct {
 	payment.RawEvent
 	DeliveryID string
 }
 
-// Size returns the size of an event in bytes, as EventBridge counts it.
+// Size returns the size of an event in bytes, as EventBridge counts it (AWS,
+// "Calculating PutEvents event entry size" in the EventBridge user guide).
 func (b *Bus) Size(e Event) int {
 	const timeSize = 14
 	return timeSize + len(*b.source) + len(e.EventName) + len(e.Bytes) + len(e.DeliveryID)
 }
 
 // Fits reports whether an event is small enough for the bus.
-func (b *Bus) Fits(e Event) bool { return b.Size(e) <= b.opts.MaxBytes }
+func (b *Bus) Fits(e Event) bool { return b.Size(e) < b.opts.MaxBytes }
 
 // Publish puts events on the bus, in as few requests as they fit in, several
 // at once, and returns for each nil if it is on the bus, and otherwise why it
-// is not known to be. It stops trying when ctx ends.
+// is not known to be. An event that [Check] finds is not sent; its error is the
+// [*DetailError]. Publish stops trying when ctx ends.
 func (b *Bus) Publish(ctx context.Context, events []Event) []error {
 	results := make([]error, len(events))
-	batches := b.batches(events)
+	for i, e := range events {
+		results[i] = Check(e.Bytes)
+	}
+	batches := b.batches(events, results)
 	if len(batches) == 1 {
 		b.publish(ctx, events, batches[0], results)
 		return results
@@ -114,14 +128,18 @@ func (b *Bus) Publish(ctx context.Context, events []Event) []error {
 	return results
 }
 
-// batches returns the positions of the events of each request, in order.
-func (b *Bus) batches(events []Event) [][]int {
+// batches returns the positions of the events of each request, in order,
+// without those that are found to be wrong.
+func (b *Bus) batches(events []Event, wrong []error) [][]int {
 	var batches [][]int
 	var batch []int
 	bytes := 0
 	for i, e := range events {
+		if wrong[i] != nil {
+			continue
+		}
 		size := b.Size(e)
-		if len(batch) == MaxEntries || len(batch) > 0 && bytes+size > b.opts.MaxBytes {
+		if len(batch) == MaxEntries || len(batch) > 0 && bytes+size >= b.opts.MaxBytes {
 			batches = append(batches, batch)
 			batch, bytes = nil, 0
 		}
@@ -134,7 +152,9 @@ func (b *Bus) batches(events []Event) [][]int {
 	return batches
 }
 
-// publish puts the events at the positions of one batch on the bus.
+// publish puts the events at the positions of one batch on the bus. It makes
+// at most 2n-1 requests for n events to find those that EventBridge rejects,
+// and tries what is left of each at most Attempts times.
 func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results []error) {
 	entries := make([]types.PutEventsRequestEntry, len(batch))
 	for i, position := range batch {
@@ -142,6 +162,14 @@ func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results 
 	}
 	for attempt := 1; ; attempt++ {
 		out, err := b.client.PutEvents(ctx, &eventbridge.PutEventsInput{Entries: entries})
+		if len(batch) > 1 && ctx.Err() == nil && faultOf(err) == ofEntry {
+			// Any of the entries may be the cause, and would take the others with it
+			// at every attempt.
+			half := len(batch) / 2
+			b.publish(ctx, events, batch[:half], results)
+			b.publish(ctx, events, batch[half:], results)
+			return
+		}
 		again := 0
 		for i, position := range batch {
 			failure, transient := failureAt(out, err, i)
@@ -164,7 +192,12 @@ func (b *Bus) entry(e Event) types.PutEventsRequestEntry {
 		Source:       b.source,
 		DetailType:   aws.String(e.EventName),
 		Detail:       aws.String(string(e.Bytes)),
-		Time:         aws.Time(e.EventTimestamp),
+	}
+	// The SDK computes Time from UnixNano, which wraps around for years before
+	// 1678 and after 2262: EventBridge would get another time. Without a Time it
+	// takes that of the request; the detail still holds the event's own.
+	if t := e.EventTimestamp; t.Equal(time.Unix(0, t.UnixNano())) {
+		entry.Time = &t
 	}
 	if e.DeliveryID != "" {
 		entry.Resources = []string{e.DeliveryID}
@@ -183,7 +216,7 @@ func (e *EntryError) Error() string { return "bus: entry not taken: " + e.Code }
 // bus, and whether it may help to try again.
 func failureAt(out *eventbridge.PutEventsOutput, err error, i int) (failure error, transient bool) {
 	if err != nil {
-		return err, isTransient(err)
+		return err, faultOf(err) == ofService
 	}
 	if i >= len(out.Entries) {
 		return &EntryError{}, true
@@ -200,18 +233,52 @@ func failureAt(out *eventbridge.PutEventsOutput, err error, i int) (failure erro
 	return &EntryError{code}, false
 }
 
-// isTransient reports whether a failed request may succeed another time:
-// always, unless EventBridge said that the request itself is at fault.
-func isTransient(err error) bool {
+// fault says where the cause of a failed request is.
+type fault int
+
+const (
+	ofService fault = iota // it may succeed another time
+	ofCaller               // who calls, and which bus: the same for every entry
+	ofEntry                // what was sent: EventBridge rejects at least one entry
+)
+
+// callerErrors are the client errors that do not depend on the entries (AWS,
+// "Common Error Types" in the EventBridge API reference).
+var callerErrors = map[string]bool{
+	"AccessDeniedException": true, "AccessDenied": true, "NotAuthorized": true, "OptInRequired": true,
+	"ExpiredTokenException": true, "ExpiredToken": true, "RequestExpired": true,
+	"IncompleteSignature": true, "InvalidSignatureException": true, "SignatureDoesNotMatch": true,
+	"MissingAuthenticationToken": true, "MissingAuthenticationTokenException": true,
+	"InvalidClientTokenId": true, "UnrecognizedClientException": true,
+	"ResourceNotFoundException": true, "UnknownOperationException": true,
+}
+
+// retryable are the codes after which the SDK would try again, throttling
+// among them.
+var retryable = retry.IsErrorRetryables(retry.DefaultRetryables)
+
+// faultOf returns where the cause of a failed request is.
+func faultOf(err error) fault {
+	if err == nil || retryable.IsErrorRetryable(err) == aws.TrueTernary {
+		return ofService
+	}
 	var api smithy.APIError
-	if !errors.As(err, &api) {
-		return true
+	if errors.As(err, &api) && callerErrors[api.ErrorCode()] {
+		return ofCaller
 	}
-	switch api.ErrorCode() {
-	case "ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded":
-		return true
+	// The SDK does not know the fault of an error that the model of PutEvents
+	// does not list, so the status decides where there is one.
+	var response interface{ HTTPStatusCode() int }
+	switch {
+	case errors.As(err, &response):
+		status := response.HTTPStatusCode()
+		if status/100 != 4 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests {
+			return ofService
+		}
+	case api == nil || api.ErrorFault() != smithy.FaultClient:
+		return ofService
 	}
-	return api.ErrorFault() != smithy.FaultClient
+	return ofEntry
 }
 
 // wait reports false if ctx ended before the time was up.

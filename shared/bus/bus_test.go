@@ -76,8 +76,8 @@ func TestBatchesHoldWhatEventBridgeTakes(t *testing.T) {
 		"ten":                 {slices.Repeat([]int{10}, 10), []int{10}},
 		"eleven":              {slices.Repeat([]int{10}, 11), []int{1, 10}},
 		"a hundred":           {slices.Repeat([]int{10}, 100), slices.Repeat([]int{10}, 10)},
-		"two that fill one":   {[]int{500, 500 - 2*80}, []int{2}},
-		"two that do not fit": {[]int{500, 501 - 2*80}, []int{1, 1}},
+		"two that fill one":   {[]int{500, 499 - 2*80}, []int{2}},
+		"two that do not fit": {[]int{500, 500 - 2*80}, []int{1, 1}},
 		"a large one between": {[]int{10, 900, 10}, []int{1, 1, 1}},
 	}
 	for name, test := range tests {
@@ -174,6 +174,9 @@ func TestARequestThatFailsIsTriedAgainIfThatMayHelp(t *testing.T) {
 		"server fault":  {&smithy.GenericAPIError{Code: "InternalFailure", Fault: smithy.FaultServer}, 4},
 		"throttled":     {&smithy.GenericAPIError{Code: "ThrottlingException", Fault: smithy.FaultClient}, 4},
 		"not permitted": {&smithy.GenericAPIError{Code: "AccessDeniedException", Fault: smithy.FaultClient}, 1},
+		"no such bus":   {&smithy.GenericAPIError{Code: "ResourceNotFoundException", Fault: smithy.FaultClient}, 1},
+		// Each of the three events is tried alone: 1 and 2, and 2 as 1 and 1.
+		"all rejected": {&smithy.GenericAPIError{Code: "ValidationException", Fault: smithy.FaultClient}, 5},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -224,11 +227,126 @@ func TestAnAnswerThatIsTooShortCountsAsAFailure(t *testing.T) {
 	}
 }
 
+// EventBridge takes less than the limit, not as much.
 func TestFits(t *testing.T) {
-	b := bus.New(nil, "b", "s", bus.Options{})
-	limit := bus.DefaultMaxBytes - b.Size(event(""))
-	if !b.Fits(event(strings.Repeat("x", limit))) || b.Fits(event(strings.Repeat("x", limit+1))) {
-		t.Error("the limit is another")
+	for limit, opts := range map[int]bus.Options{1 << 20: {}, 256 << 10: {MaxBytes: bus.ChinaMaxBytes}, 1000: {MaxBytes: 1000}} {
+		b := bus.New(nil, "b", "s", opts)
+		room := limit - b.Size(event(""))
+		if !b.Fits(event(strings.Repeat("x", room-1))) || b.Fits(event(strings.Repeat("x", room))) {
+			t.Errorf("%d: the limit is another", limit)
+		}
+	}
+}
+
+// rejecting rejects every request with an event at one of these positions.
+func rejecting(rejected ...int) func([]types.PutEventsRequestEntry) (map[int]string, error) {
+	return func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
+		for _, e := range entries {
+			for _, i := range rejected {
+				if *e.Detail == fmt.Sprintf(`{"i":%d}`, i) {
+					return nil, &smithy.GenericAPIError{Code: "ValidationException", Fault: smithy.FaultClient}
+				}
+			}
+		}
+		return nil, nil
+	}
+}
+
+func TestAnEventThatMakesARequestFailFailsAlone(t *testing.T) {
+	for name, test := range map[string]struct {
+		events   int
+		rejected []int
+		calls    int
+	}{
+		"none":            {10, nil, 1},
+		"the only one":    {1, []int{0}, 1},
+		"the first":       {10, []int{0}, 7},
+		"the last":        {10, []int{9}, 9},
+		"one of two":      {2, []int{1}, 3},
+		"two apart":       {10, []int{2, 7}, 11},
+		"all":             {10, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 19},
+		"in two requests": {20, []int{3, 13}, 18},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eb := &awstest.EventBridge{Answer: rejecting(test.rejected...)}
+			errs := newBus(eb).Publish(t.Context(), many(test.events))
+			for i, err := range errs {
+				if slices.Contains(test.rejected, i) != (err != nil) {
+					t.Errorf("position %d: %v", i, err)
+				}
+			}
+			var got []string
+			for _, e := range eb.Entries() {
+				got = append(got, *e.Detail)
+			}
+			slices.Sort(got)
+			if n := len(slices.Compact(got)); n != test.events-len(test.rejected) || n != len(eb.Entries()) {
+				t.Errorf("%d entries, %d of them different", len(eb.Entries()), n)
+			}
+			if eb.Calls() > test.calls {
+				t.Errorf("%d requests, want at most %d", eb.Calls(), test.calls)
+			}
+		})
+	}
+}
+
+func TestAnEventThatEventBridgeIsKnownToRejectIsNotSent(t *testing.T) {
+	for _, wrong := range [][]int{{0}, {4, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}} {
+		eb := &awstest.EventBridge{}
+		events := many(12)
+		for _, i := range wrong {
+			events[i] = event(`{"eventData":{"amount":99999999999999999999}}`)
+		}
+		errs := newBus(eb).Publish(t.Context(), events)
+		for i, err := range errs {
+			var detail *bus.DetailError
+			if slices.Contains(wrong, i) != errors.As(err, &detail) || detail == nil && err != nil {
+				t.Errorf("position %d: %v", i, err)
+			}
+		}
+		if n := len(eb.Entries()); n != 12-len(wrong) {
+			t.Errorf("%d entries", n)
+		}
+	}
+}
+
+// What is rejected and what is throttled may meet in one request.
+func TestThrottlingWhileRejectedEventsAreSoughtLosesNoEvent(t *testing.T) {
+	reject := rejecting(4)
+	eb := &awstest.EventBridge{}
+	throttled := map[int]bool{}
+	eb.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
+		if n := len(entries); n < 10 && !throttled[n] {
+			throttled[n] = true
+			return nil, &smithy.GenericAPIError{Code: "ThrottlingException", Fault: smithy.FaultClient}
+		}
+		return reject(entries)
+	}
+	errs := newBus(eb).Publish(t.Context(), many(10))
+	if failures(errs) != 1 || errs[4] == nil || len(eb.Entries()) != 9 {
+		t.Errorf("%v, %d entries", errs, len(eb.Entries()))
+	}
+}
+
+func TestTheSearchForRejectedEventsStopsWhenTheTimeIsUp(t *testing.T) {
+	for _, last := range []int{1, 2, 3, 4} {
+		ctx, cancel := context.WithCancel(t.Context())
+		reject := rejecting(0, 9)
+		calls := 0
+		eb := &awstest.EventBridge{Answer: func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
+			if calls++; calls == last {
+				cancel()
+			}
+			return reject(entries)
+		}}
+		errs := newBus(eb).Publish(ctx, many(10))
+		if calls != last {
+			t.Errorf("%d requests after %d", calls, last)
+		}
+		if taken := len(eb.Entries()); failures(errs) != 10-taken {
+			t.Errorf("%d failed and %d are on the bus", failures(errs), taken)
+		}
+		cancel()
 	}
 }
 

@@ -29,7 +29,8 @@ const (
 	// Webhooks that were authentic and answered 503: an event could not be
 	// recorded, or what can't be taken could not be parked.
 	NotStoredMetric = "NotStored"
-	// Webhooks that were authentic and are kept aside, since they can't be used.
+	// Webhooks that were authentic and are parked, since they can't be used, and
+	// single events that are parked, since EventBridge is known to reject them.
 	ParkedMetric = "Parked"
 	// Events whose eventId was seen before with other content.
 	ConflictsMetric = "Conflicts"
@@ -46,6 +47,7 @@ const (
 	OldestPendingMetric = "OldestPending"
 	// Events that the run could not get published: a later run tries again.
 	RedriveFailedMetric = "RedriveFailed"
-	// Events that failed RedriveAttempts times and are kept aside.
+	// Events that failed RedriveAttempts times, or that EventBridge is known to
+	// reject, and are parked.
 	RedriveParkedMetric = "RedriveParked"
 )

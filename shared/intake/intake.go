@@ -16,6 +16,7 @@ package intake
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -68,8 +69,9 @@ type Delivery struct {
 // Result says what became of a delivery, and how.
 type Result struct {
 	Outcome Outcome
-	// Err is the cause of an outcome other than Accepted and Conflict. It wraps
-	// an error of the package that found it, and holds nothing of the delivery.
+	// Err is the cause of an outcome other than Accepted and Conflict, or why an
+	// event can't be published. It wraps an error of the package that found it,
+	// and its text holds nothing of the delivery.
 	Err error
 
 	KeyID      string // once it is known to be a UUID
@@ -87,6 +89,9 @@ type Result struct {
 	Pending    int // new, left to redrive
 	Unmarked   int // on the bus and not marked so: redrive publishes them again
 	Claimed    int // new, and in the claim-check bucket
+	// Unpublishable is how many new events are parked, each by itself, since
+	// EventBridge is known to reject them.
+	Unpublishable int
 
 	// Parked is the name under which the delivery is parked, or "".
 	Parked string
@@ -268,6 +273,7 @@ func (r *Receiver) take(ctx context.Context, payload []byte, proof signature.Pro
 	p := publisher{r.ledger, r.bus, r.opts}
 	done := p.publish(ctx, recorded, min(r.opts.Patience, work.Sub(r.opts.Now())))
 	result.Published, result.Pending, result.Unmarked = done.marked, done.pending, done.unmarked
+	r.parkUnpublishable(ctx, p, done.failed, result)
 	result.Steps.Publish, result.Steps.Mark = done.publishing, done.marking
 }
 
@@ -454,6 +460,26 @@ func (r *Receiver) entries(delivery payment.Delivery, now time.Time, result *Res
 	return entries, conflicts
 }
 
+// parkUnpublishable parks those of the failed events that EventBridge is known
+// to reject. What can't be parked now stays pending, and redrive parks it.
+func (r *Receiver) parkUnpublishable(ctx context.Context, p publisher, failed []failure, result *Result) {
+	if r.opts.Parking == nil {
+		return
+	}
+	failed = slices.DeleteFunc(failed, func(f failure) bool { return !f.unpublishable() })
+	parked := make([]bool, len(failed))
+	each(len(failed), r.opts.Parallel, func(i int) { parked[i] = p.park(ctx, failed[i]) == nil })
+	for i := range failed {
+		if parked[i] {
+			result.Unpublishable++
+			result.Pending--
+		}
+		if result.Err == nil {
+			result.Err = failed[i].err
+		}
+	}
+}
+
 // publisher puts recorded events on the bus, for receiver and redriver alike.
 type publisher struct {
 	ledger *ledger.Ledger
@@ -466,7 +492,7 @@ type published struct {
 	unmarked int // on the bus, and not marked so
 	pending  int // not known to be on the bus
 
-	failed []ledger.Entry // these
+	failed []failure // these
 
 	publishing, marking time.Duration
 }
@@ -500,7 +526,7 @@ func (p publisher) publish(ctx context.Context, entries []ledger.Entry, patience
 		switch {
 		case failures[i] != nil:
 			done.pending++
-			done.failed = append(done.failed, entries[i])
+			done.failed = append(done.failed, failure{entries[i], failures[i]})
 		case unmarked[i]:
 			done.unmarked++
 		default:
@@ -509,6 +535,46 @@ func (p publisher) publish(ctx context.Context, entries []ledger.Entry, patience
 	}
 	done.marking = p.opts.Now().Sub(start)
 	return done
+}
+
+// failure is an event that is not known to be on the bus, and why.
+type failure struct {
+	ledger.Entry
+	err error
+}
+
+// unpublishable reports whether EventBridge is known to reject the event.
+func (f failure) unpublishable() bool {
+	var detail *bus.DetailError
+	return errors.As(f.err, &detail)
+}
+
+// maxPointer bounds what the cause of a parked event says of the field, in
+// bytes.
+const maxPointer = 256
+
+// cause returns the cause that is parked with the event. Unlike the error it
+// names the field with names of the payload, which is parked in the same object.
+func (f failure) cause() string {
+	var detail *bus.DetailError
+	switch {
+	case !errors.As(f.err, &detail):
+		return ""
+	case len(detail.Pointer) > maxPointer:
+		return detail.Error()
+	}
+	return detail.Error() + ", at " + string(detail.Pointer)
+}
+
+// park parks an event that the ledger has as pending, and marks it so.
+func (p publisher) park(ctx context.Context, f failure) error {
+	if _, _, err := p.opts.Parking.Park(ctx, parking.Parked{
+		Reason: parking.Unpublishable, Cause: f.cause(), ParkedAt: p.opts.Now(), DeliveryID: f.DeliveryID, EventIDs: []string{f.EventID},
+		Event: f.Event.Bytes, Digest: f.Digest[:], Claimed: f.Claimed, RecordedAt: f.RecordedAt, Attempts: f.Attempts,
+	}); err != nil {
+		return err
+	}
+	return p.ledger.MarkParked(ctx, f.Entry)
 }
 
 // each calls do for every number under n, up to parallel at once, and returns

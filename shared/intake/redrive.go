@@ -81,14 +81,17 @@ func (r *Redriver) Run(ctx context.Context) (result Redriven) {
 				return result
 			}
 			entries, corrupt := r.lease(ctx, part, holder, deadline.Add(r.opts.Grace), &result)
-			for _, e := range append(corrupt, entries...) {
+			for _, e := range slices.Concat(corrupt, entries) {
 				result.Oldest = max(result.Oldest, start.Sub(e.RecordedAt))
 			}
 			done := r.publish(ctx, entries, patience)
 			result.Published += done.marked
 			result.Unmarked += done.unmarked
 			result.Failed += done.pending + len(corrupt)
-			r.setAside(ctx, append(done.failed, corrupt...), holder, deadline.Add(r.opts.Grace), &result)
+			for _, e := range corrupt {
+				done.failed = append(done.failed, failure{e, ledger.ErrCorrupt})
+			}
+			r.setAside(ctx, done.failed, holder, deadline.Add(r.opts.Grace), &result)
 		}
 	}
 	return result
@@ -159,10 +162,10 @@ func pauseAfter(attempts int) time.Duration {
 	return min(time.Minute<<min(max(attempts-1, 0), 10), time.Hour)
 }
 
-// setAside parks items that failed too often, and leaves the others alone for
-// longer every time, so that they take no time from those that can be
-// published.
-func (r *Redriver) setAside(ctx context.Context, failed []ledger.Entry, holder ledger.Holder, leased time.Time, result *Redriven) {
+// setAside parks items that failed too often or that EventBridge is known to
+// reject, and leaves the others alone for longer every time, so that they take
+// no time from those that can be published.
+func (r *Redriver) setAside(ctx context.Context, failed []failure, holder ledger.Holder, leased time.Time, result *Redriven) {
 	var mu sync.Mutex
 	each(len(failed), r.opts.Parallel, func(i int) {
 		e := failed[i]
@@ -170,16 +173,11 @@ func (r *Redriver) setAside(ctx context.Context, failed []ledger.Entry, holder l
 		var err error
 		parked := false
 		switch again := now.Add(pauseAfter(e.Attempts)); {
-		case r.opts.Parking != nil && e.Attempts >= r.opts.MaxAttempts:
-			if _, _, err = r.opts.Parking.Park(ctx, parking.Parked{
-				Reason: parking.Unpublishable, ParkedAt: now, DeliveryID: e.DeliveryID, EventIDs: []string{e.EventID},
-				Event: e.Event.Bytes, Digest: e.Digest[:], Claimed: e.Claimed, RecordedAt: e.RecordedAt, Attempts: e.Attempts,
-			}); err == nil {
-				err = r.ledger.MarkParked(ctx, e)
-				parked = err == nil
-			}
+		case r.opts.Parking != nil && (e.Attempts >= r.opts.MaxAttempts || e.unpublishable()):
+			err = r.park(ctx, e)
+			parked = err == nil
 		case again.After(leased):
-			err = r.ledger.Postpone(ctx, e, holder, again)
+			err = r.ledger.Postpone(ctx, e.Entry, holder, again)
 		}
 		mu.Lock()
 		defer mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/smithy-go"
 
 	"payhook/shared/awstest"
 	"payhook/shared/bus"
@@ -28,6 +30,8 @@ type stack struct {
 	db  *awstest.DynamoDB
 	bus *awstest.EventBridge
 	now time.Time
+	// change, if set, makes another event of the one at a position of pend.
+	change func(i int, raw []byte) []byte
 }
 
 func newStack() *stack {
@@ -70,6 +74,9 @@ func (s *stack) pend(t *testing.T, n int) (ids []string) {
 	t.Helper()
 	for i := range n {
 		raw := paymenttest.Encode(paymenttest.Event())
+		if s.change != nil {
+			raw = s.change(i, raw)
+		}
 		event, err := payment.DecodeRawEvent(raw)
 		if err != nil {
 			t.Fatal(err)
@@ -302,6 +309,57 @@ func (f *failingMarks) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemIn
 		return nil, fmt.Errorf("mark failed")
 	}
 	return f.DynamoDB.UpdateItem(ctx, in, opts...)
+}
+
+// amount changes the amount of the event at position i.
+func amount(i int, text string) func(int, []byte) []byte {
+	return func(at int, raw []byte) []byte {
+		if at != i {
+			return raw
+		}
+		return regexp.MustCompile(`"amount":[0-9.]+`).ReplaceAll(raw, []byte(`"amount":`+text))
+	}
+}
+
+func TestRedriveParksAtOnceWhatEventBridgeIsKnownToReject(t *testing.T) {
+	s := newStack()
+	s.change = amount(1, "-9223372036854775809")
+	ids := s.pend(t, 3)
+	buckets := awstest.NewS3()
+	buckets.MakeBucket("parking")
+	lot := parking.NewLot(buckets, "parking")
+	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
+	defer cancel()
+	r := intake.NewRedriver(s.ledger(s.db), s.eventBus(), intake.Options{Now: s.clock, Parking: lot}).Run(ctx)
+	if r.Err != nil || r.Published != 2 || r.Failed != 1 || r.Parked != 1 || s.pending() != 0 || s.published()[ids[1]] != 0 {
+		t.Errorf("got %+v", r)
+	}
+	names, err := lot.FindEvent(t.Context(), ids[1])
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	p, err := lot.Get(t.Context(), names[0])
+	if err != nil || p.Reason != parking.Unpublishable || p.Attempts != 1 ||
+		p.Cause != "event.eventData.amount: is an integer outside 64 bits, at /eventData/amount" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// EventBridge may reject a request for a reason that nobody documents.
+func TestAnItemThatMakesRequestsFailHoldsUpNobody(t *testing.T) {
+	s := newStack()
+	ids := s.pend(t, 30)
+	s.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
+		for _, e := range entries {
+			if strings.Contains(*e.Detail, ids[7]) || strings.Contains(*e.Detail, ids[8]) {
+				return nil, &smithy.GenericAPIError{Code: "ValidationException", Fault: smithy.FaultClient}
+			}
+		}
+		return nil, nil
+	}
+	if r := s.run(t); r.Published != 28 || r.Failed != 2 || s.pending() != 2 {
+		t.Errorf("got %+v", r)
+	}
 }
 
 func TestAnItemThatFailsAgainAndAgainIsParkedAndComesBackByReplay(t *testing.T) {

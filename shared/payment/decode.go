@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,19 +45,14 @@ func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 // PutEventsRequestEntry).
 const MaxEventNameLength = 128
 
-// MaxDepth is how deep an event may be nested: PutEvents processes nested JSON
-// of up to 1000 levels (AWS, PutEvents).
-const MaxDepth = 1000
-
 // DecodeDelivery decodes and checks the payload of a webhook. The bytes of the
 // events are parts of payload, which must not change while they are in use.
 // Every error wraps a [*FieldError]. It is safe for concurrent use.
 //
 // It refuses: what is not one JSON object with nothing behind it (RFC 8259);
 // names that occur twice in an object, at any depth; invalid UTF-8 and
-// unpaired surrogates; an event that is nested deeper than [MaxDepth]; a name that differs from a
-// field of the interface only in case; a field of another JSON type than the
-// interface's, null included; a missing or empty deliveryId, events, eventId,
+// unpaired surrogates; a name that differs from a field of the interface only
+// in case; a field of another JSON type than the interface's, null included; a missing or empty deliveryId, events, eventId,
 // eventName or eventTimestamp; an id that is no UUID; an event name that is
 // not GROUP.STATUS; an eventTimestamp that is not RFC 3339 in UTC.
 func DecodeDelivery(payload []byte) (Delivery, error) {
@@ -457,35 +453,37 @@ func (w *walker) eventTimestamp(text string) string {
 }
 
 func (w *walker) event(raw []byte) error {
-	if depthOf(raw) > MaxDepth {
-		return w.problem("is nested deeper than %d levels", MaxDepth)
-	}
 	w.current.Bytes = raw
 	w.delivery.Events = append(w.delivery.Events, w.current)
 	w.current = RawEvent{}
 	return nil
 }
 
-// depthOf returns how deep valid JSON is nested, if that may be too deep.
-func depthOf(raw []byte) (deepest int) {
-	if len(raw) < 2*MaxDepth {
-		return 0 // every level takes two bytes
-	}
-	depth := 0
-	for i := 0; i < len(raw); i++ {
-		switch raw[i] {
-		case '"':
-			for i++; raw[i] != '"'; i++ {
-				if raw[i] == '\\' {
-					i++
-				}
-			}
-		case '{', '[':
-			depth++
-			deepest = max(deepest, depth)
-		case '}', ']':
-			depth--
+// Path returns where a JSON Pointer (RFC 6901) leads in an event, as in
+// eventData.identifiers.svcPostingIds[0]. Below a field that the interface does
+// not name it returns one * for all that follows: such names may be data.
+func Path(pointer jsontext.Pointer) string {
+	var path strings.Builder
+	at := eventSchema
+	for name := range pointer.Tokens() {
+		if at.kind == '[' {
+			fmt.Fprintf(&path, "[%s]", name)
+			at = at.elements
+			continue
+		}
+		i := slices.IndexFunc(at.members, func(m member) bool { return m.name == name })
+		if i >= 0 {
+			at = at.members[i].value
+		} else {
+			name, at = "*", nil
+		}
+		if path.Len() > 0 {
+			path.WriteByte('.')
+		}
+		path.WriteString(name)
+		if at == nil {
+			break
 		}
 	}
-	return deepest
+	return path.String()
 }

@@ -153,8 +153,8 @@ func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
 		{"invalid UTF-8 in what is not known", `"railReferenceId":{}`, "\"railReferenceId\":{\"a\":\"\xc0\x80\"}", "not well-formed"},
 		{"unpaired surrogate", "REQ-1", `REQ-\ud800`, "not well-formed"},
 		{"control character", "REQ-1", "REQ-\x01", "not well-formed"},
-		{"nested as deep as the bus takes", `"railReferenceId":{}`, `"railReferenceId":{"a":"[\"]","b":` + strings.Repeat("[", 996) + strings.Repeat("]", 996) + "}", ""},
-		{"nested deeper than the bus takes", `"railReferenceId":{}`, `"railReferenceId":{"a":` + strings.Repeat("[", 997) + strings.Repeat("]", 997) + "}", "events[0]: is nested deeper than 1000 levels"},
+		{"nested deeper than the bus takes", `"railReferenceId":{}`, `"railReferenceId":{"a":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}", ""},
+		{"an integer that the bus does not take", "1234567890.10", "9223372036854775808", ""},
 		{"nested too deep", `"railReferenceId":{}`, `"railReferenceId":{"a":` + strings.Repeat("[", 10001) + strings.Repeat("]", 10001) + "}", "not well-formed"},
 	}
 	for _, test := range tests {
@@ -178,6 +178,25 @@ func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
 				t.Errorf("got %q, want %q", field.Error(), test.want)
 			}
 		})
+	}
+}
+
+func TestAPathNamesOnlyFieldsOfTheInterface(t *testing.T) {
+	for pointer, want := range map[jsontext.Pointer]string{
+		"":                   "",
+		"/eventData":         "eventData",
+		"/eventData/amount":  "eventData.amount",
+		"/eventData/a~1b~0/": "eventData.*",
+		"/eventData/identifiers/svcPostingIds/12":  "eventData.identifiers.svcPostingIds[12]",
+		"/eventData/identifiers/railReferenceId/x": "eventData.identifiers.railReferenceId.*",
+		"/eventdata/amount":                        "*",
+		"/x/eventData/amount":                      "*",
+		"/eventData/amount/0":                      "eventData.amount.*",
+		`/eventData/\`:                             "eventData.*",
+	} {
+		if got := payment.Path(pointer); got != want {
+			t.Errorf("%q: %q, want %q", pointer, got, want)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ const (
 	redriveFile   = "shared/intake/redrive.go"
 	ledgerFile    = "shared/ledger/ledger.go"
 	busFile       = "shared/bus/bus.go"
+	checkFile     = "shared/bus/check.go"
 	keysFile      = "shared/keys/keys.go"
 	keysTableFile = "shared/keys/table.go"
 	jwkFile       = "shared/keys/jwk.go"
@@ -34,6 +35,7 @@ var (
 	inHistories = []string{histories}
 	inLedger    = []string{"./shared/ledger"}
 	inBus       = []string{"./shared/bus"}
+	inIntake    = []string{"./shared/intake"}
 	inKeys      = []string{"./shared/keys"}
 	inSignature = []string{"./shared/signature"}
 	inPayment   = []string{"./shared/payment"}
@@ -169,20 +171,20 @@ var mutants = []mutant{
 		`	open := make([]int, ledger.Shards)
 `, `	open := make([]int, ledger.Shards/2)
 `, inHistories},
-	{"parked before it is kept", redriveFile,
-		`			}); err == nil {
-				err = r.ledger.MarkParked(ctx, e)
-				parked = err == nil
-			}`,
-		`			}); true {
-				err = r.ledger.MarkParked(ctx, e)
-				parked = err == nil
-			}`, inHistories},
+	{"parked before it is kept", intakeFile,
+		`	}); err != nil {
+		return err
+	}
+	return p.ledger.MarkParked(ctx, f.Entry)`,
+		`	}); err != nil && p.ledger == nil {
+		return err
+	}
+	return p.ledger.MarkParked(ctx, f.Entry)`, inHistories},
 	{"redrive drops what it can't publish", redriveFile,
-		`		case r.opts.Parking != nil && e.Attempts >= r.opts.MaxAttempts:`,
+		`		case r.opts.Parking != nil && (e.Attempts >= r.opts.MaxAttempts || e.unpublishable()):`,
 		`		case e.Attempts >= r.opts.MaxAttempts:
-			err = r.ledger.MarkParked(ctx, e)
-		case r.opts.Parking != nil && e.Attempts > r.opts.MaxAttempts:`, inHistories},
+			err = r.ledger.MarkParked(ctx, e.Entry)
+		case r.opts.Parking != nil && e.unpublishable():`, inHistories},
 
 	// The ledger.
 	{"record without a condition", ledgerFile,
@@ -282,6 +284,40 @@ var mutants = []mutant{
 		`aws.String("attribute_exists(#shard) OR #digest = :digest OR attribute_not_exists(#shard)")`, inLedger},
 
 	// The bus.
+	{"a request may be as large as the limit", busFile,
+		`b.Size(e) < b.opts.MaxBytes`, `b.Size(e) <= b.opts.MaxBytes`, inBus},
+	{"a batch may be as large as the limit", busFile,
+		`bytes+size >= b.opts.MaxBytes`, `bytes+size > b.opts.MaxBytes`, inBus},
+	{"an event that EventBridge rejects takes its batch with it", busFile,
+		`if len(batch) > 1 && ctx.Err() == nil && faultOf(err) == ofEntry {`, `if false {`, inBus},
+	{"only a half of a rejected batch is sent again", busFile,
+		`			b.publish(ctx, events, batch[half:], results)
+`, ``, inBus},
+	{"a fault that the SDK does not know is the service's", busFile,
+		`		if status/100 != 4 || `, `		if true || `, inBus},
+	{"a denied request is split", busFile,
+		`errors.As(err, &api) && callerErrors[api.ErrorCode()]`, `errors.As(err, &api) && false`, inBus},
+	{"a time that the SDK can't represent is sent changed", busFile,
+		`t.Equal(time.Unix(0, t.UnixNano()))`, `!t.IsZero()`, inBus},
+	{"what EventBridge is known to reject is sent", busFile,
+		`results[i] = Check(e.Bytes)`, `_, _ = i, e`, inBus},
+	{"integers of any size are sent", checkFile,
+		`case kind == '0' && isInteger(token.String()):`, `case kind == '0' && false:`, inBus},
+	{"decimals count as integers", checkFile,
+		`if c := number[i]; c == '.' || c == 'e'`, `if c := number[i]; c == 'e'`, inBus},
+	{"1001 levels are sent", checkFile,
+		`case dec.StackDepth() > MaxDepth:`, `case dec.StackDepth() > MaxDepth+1:`, inBus},
+	{"a name of the payload is in the cause", decodeFile,
+		`			name, at = "*", nil
+`, `			at = nil
+`, inPayment},
+	{"what EventBridge rejects is tried again and again", redriveFile,
+		`(e.Attempts >= r.opts.MaxAttempts || e.unpublishable())`, `e.Attempts >= r.opts.MaxAttempts`, inIntake},
+	{"what EventBridge rejects waits for redrive", intakeFile,
+		`	r.parkUnpublishable(ctx, p, done.failed, result)
+`, ``, inWebhook},
+	{"what can't be parked counts as parked", intakeFile,
+		`parked[i] = p.park(ctx, failed[i]) == nil`, `parked[i] = p.park(ctx, failed[i]) != context.Canceled`, inWebhook},
 	{"ignore failed entries", busFile,
 		`	entry := out.Entries[i]
 	if entry.ErrorCode == nil && aws.ToString(entry.EventId) != "" {
@@ -302,7 +338,7 @@ var mutants = []mutant{
 `, inHistories},
 	{"a lost answer is taken for success", busFile,
 		`	if err != nil {
-		return err, isTransient(err)
+		return err, faultOf(err) == ofService
 	}
 `, `	if err != nil {
 		return nil, false
