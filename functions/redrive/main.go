@@ -71,7 +71,7 @@ type clients struct {
 func newHandler(s contract.Redrive, c clients, log *telemetry.Log) *handler {
 	lot := parking.NewLot(c.s3, s.ParkingBucket)
 	opts := intake.Options{
-		Timeout: s.Timeout, Grace: s.RedriveGrace, MaxAttempts: s.RedriveAttempts,
+		Timeout: s.Timeout, Grace: s.RedriveGrace, MaxAttempts: s.Attempts,
 		Claims: claimcheck.NewStore(c.s3, s.ClaimBucket), ClaimBytes: s.ClaimCheckBytes, Exponents: s.KeyExponents,
 	}
 	book := ledger.New(c.dynamoDB, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow})

@@ -177,7 +177,6 @@ type Publishing struct {
 	ClaimBucket         string
 	ParkingBucket       string
 	ClaimCheckBytes     int
-	RedriveAttempts     int
 	EventBusName        string
 	EventSource         string
 	MaxEntryBytes       int
@@ -189,6 +188,7 @@ type Publishing struct {
 type Redrive struct {
 	LedgerTable  string
 	KeyExponents []int // that the key of what is replayed may have
+	Attempts     int   // how often an event is tried before it is parked
 	Publishing
 	Timeout time.Duration
 }
@@ -206,11 +206,11 @@ func WebhookSettings() []*Setting {
 // RedriveSettings are the settings that the redrive function reads from its
 // environment.
 func RedriveSettings() []*Setting {
-	return append([]*Setting{RedriveTimeout, KeyExponents}, publishingSettings()...)
+	return append([]*Setting{RedriveTimeout, RedriveAttempts, KeyExponents}, publishingSettings()...)
 }
 
 func publishingSettings() []*Setting {
-	return []*Setting{EventBusName, EventSource, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, DeduplicationWindow, RedriveGrace}
+	return []*Setting{EventBusName, EventSource, MaxEntryBytes, ClaimCheckBytes, DeduplicationWindow, RedriveGrace}
 }
 
 // ParseWebhook reads the environment of the webhook function.
@@ -231,6 +231,7 @@ func ParseRedrive(getenv func(string) string) (Redrive, error) {
 	s := Redrive{
 		LedgerTable:  r.resource(LedgerTableEnv),
 		KeyExponents: r.exponents(),
+		Attempts:     r.integer(RedriveAttempts, 1, 1000),
 		Publishing:   r.publishing(),
 		Timeout:      r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
 	}
@@ -242,11 +243,13 @@ func ParseRedrive(getenv func(string) string) (Redrive, error) {
 type Deployment struct {
 	Webhook        Webhook
 	RedriveTimeout time.Duration
-	Token          Token
-	Memory         int    // MiB
-	Concurrency    int    // 0: not reserved
-	LogRetention   int    // days
-	AlarmEmail     string // "": nobody is subscribed
+	// RedriveAttempts is how often an event is tried before it is parked.
+	RedriveAttempts int
+	Token           Token
+	Memory          int    // MiB
+	Concurrency     int    // 0: not reserved
+	LogRetention    int    // days
+	AlarmEmail      string // "": nobody is subscribed
 	// AlarmUnauthenticated is how many webhooks answered 401 within 15 minutes are
 	// an alarm.
 	AlarmUnauthenticated int
@@ -283,6 +286,7 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		Token:                r.token(),
 		Webhook:              r.webhook(),
 		RedriveTimeout:       r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
+		RedriveAttempts:      r.integer(RedriveAttempts, 1, 1000),
 		Memory:               r.integer(WebhookMemory, 128, 10240),
 		LogRetention:         r.oneOf(LogRetentionDays, logRetentionDays),
 		ClaimRetention:       r.retention(ClaimRetention),
@@ -391,7 +395,6 @@ func (r *reader) publishing() Publishing {
 		EventSource:         r.matching(EventSource, source, "letters, digits, '.', '_', '/' and '-', at most 256"),
 		MaxEntryBytes:       r.integer(MaxEntryBytes, 1024, 1<<20),
 		ClaimCheckBytes:     r.integer(ClaimCheckBytes, 1024, 390_000),
-		RedriveAttempts:     r.integer(RedriveAttempts, 1, 1000),
 		DeduplicationWindow: r.duration(DeduplicationWindow, time.Minute, 10*365*24*time.Hour),
 		RedriveGrace:        r.duration(RedriveGrace, time.Second, time.Hour),
 	}

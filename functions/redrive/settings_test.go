@@ -1,0 +1,241 @@
+package main
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+
+	"payhook/shared/awstest"
+	"payhook/shared/contract"
+	"payhook/shared/ledger"
+	"payhook/shared/parking"
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
+	"payhook/shared/telemetry"
+	"payhook/shared/uuid"
+)
+
+// deployed is the function with its own set-up, and AWS in memory.
+type deployed struct {
+	*handler
+	db      *awstest.DynamoDB
+	bus     *awstest.EventBridge
+	buckets *awstest.S3
+	ledger  *ledger.Ledger
+}
+
+// deploy sets the function up with the defaults of its settings, and one other
+// value.
+func deploy(t *testing.T, s *contract.Setting, value string) *deployed {
+	t.Helper()
+	env := map[string]string{
+		contract.LedgerTableEnv: "ledger", contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
+	}
+	for _, s := range contract.RedriveSettings() {
+		env[s.Env()] = s.Default
+	}
+	env[s.Env()] = value
+	settings, err := contract.ParseRedrive(func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &deployed{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3()}
+	d.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
+		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+	})
+	d.buckets.MakeBucket("claims")
+	d.buckets.MakeBucket("parking")
+	d.ledger = ledger.New(d.db, "ledger", ledger.Options{})
+	d.handler = newHandler(settings, clients{d.db, d.bus, d.buckets}, telemetry.New(io.Discard, "redrive"))
+	return d
+}
+
+// record writes n events that are due.
+func (d *deployed) record(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(-time.Minute)
+		e := ledger.Entry{EventID: raw.EventID, DeliveryID: uuid.New(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: at, Event: raw}
+		if _, err := d.ledger.Record(t.Context(), e, ledger.NewHolder(), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// run makes one run.
+func (d *deployed) run(t *testing.T) report {
+	t.Helper()
+	r, err := d.Handle(t.Context(), event{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// number returns a number of the one item in the ledger.
+func (d *deployed) number(t *testing.T, attribute string) int64 {
+	t.Helper()
+	for _, item := range d.db.Items("ledger") {
+		n, ok := item[attribute].(*types.AttributeValueMemberN)
+		if !ok {
+			t.Fatalf("the item has no %s: %v", attribute, item)
+		}
+		value, err := strconv.ParseInt(n.Value, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+	t.Fatal("the ledger is empty")
+	return 0
+}
+
+// refuse makes EventBridge take no entry.
+func refuse(entries []eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
+	codes := map[int]string{}
+	for i := range entries {
+		codes[i] = "InvalidArgument"
+	}
+	return codes, nil
+}
+
+// leased returns for how long a run that can't publish an event keeps it for
+// itself, with that value of a setting.
+func leased(t *testing.T, s *contract.Setting, value string) time.Duration {
+	t.Helper()
+	d := deploy(t, s, value)
+	d.bus.Answer = refuse
+	d.record(t, 1)
+	start := time.Now()
+	d.run(t)
+	return time.UnixMilli(d.number(t, contract.LedgerPendingDue)).Sub(start)
+}
+
+// effects shows for every setting that the function's own set-up passes it on:
+// one value has another effect than the other.
+var effects = map[*contract.Setting]func(t *testing.T){
+	contract.RedriveTimeout: func(t *testing.T) {
+		if got := leased(t, contract.RedriveTimeout, "900s"); got < 900*time.Second {
+			t.Errorf("a run of at most 900 s leases an event for %s", got)
+		}
+		if got := leased(t, contract.RedriveTimeout, "5s"); got > 120*time.Second {
+			t.Errorf("a run of at most 5 s leases an event for %s", got)
+		}
+	},
+	contract.RedriveGrace: func(t *testing.T) {
+		if got := leased(t, contract.RedriveGrace, "1h"); got < time.Hour {
+			t.Errorf("with a grace of an hour, an event is leased for %s", got)
+		}
+		if got := leased(t, contract.RedriveGrace, "1s"); got > 2*time.Minute {
+			t.Errorf("with a grace of a second, an event is leased for %s", got)
+		}
+	},
+	contract.RedriveAttempts: func(t *testing.T) {
+		for value, want := range map[string]int{"1": 1, "2": 0} {
+			d := deploy(t, contract.RedriveAttempts, value)
+			d.bus.Answer = refuse
+			d.record(t, 1)
+			if got := d.run(t).Parked; got != want {
+				t.Errorf("redriveAttempts=%s: %d events are parked at the first failure, want %d", value, got, want)
+			}
+		}
+	},
+	contract.KeyExponents: func(t *testing.T) {
+		for value, want := range map[string]string{"65537": "accepted", "3": "key-refused"} {
+			d := deploy(t, contract.KeyExponents, value)
+			name := d.parkInvalid(t)
+			r, err := d.Handle(t.Context(), event{Replay: []string{name}})
+			if err != nil || len(r.Replayed) != 1 || string(r.Replayed[0].Outcome) != want {
+				t.Errorf("keyExponents=%s: replayed as %+v, %v, want %s", value, r.Replayed, err, want)
+			}
+		}
+	},
+	contract.EventBusName: func(t *testing.T) {
+		d := deploy(t, contract.EventBusName, "other-bus")
+		d.record(t, 1)
+		d.run(t)
+		if got := *d.bus.Entries()[0].EventBusName; got != "other-bus" {
+			t.Errorf("published on %s", got)
+		}
+	},
+	contract.EventSource: func(t *testing.T) {
+		d := deploy(t, contract.EventSource, "payments.example")
+		d.record(t, 1)
+		d.run(t)
+		if got := *d.bus.Entries()[0].Source; got != "payments.example" {
+			t.Errorf("the source is %s", got)
+		}
+	},
+	contract.MaxEntryBytes: func(t *testing.T) {
+		for value, want := range map[string]int{"1100": 2, "10000": 1} {
+			d := deploy(t, contract.MaxEntryBytes, value)
+			d.record(t, 2)
+			d.run(t)
+			if got := d.bus.Calls(); got != want {
+				t.Errorf("maxEntryBytes=%s: two events took %d requests, want %d", value, got, want)
+			}
+		}
+	},
+	contract.DeduplicationWindow: func(t *testing.T) {
+		d := deploy(t, contract.DeduplicationWindow, "48h")
+		d.record(t, 1)
+		start := time.Now()
+		d.run(t)
+		if got := time.Unix(d.number(t, contract.LedgerTTL), 0).Sub(start).Round(time.Hour); got != 48*time.Hour {
+			t.Errorf("an eventId is remembered for %s", got)
+		}
+	},
+	contract.ClaimCheckBytes: func(t *testing.T) {
+		for value, want := range map[string]int{"1024": 1, "10000": 0} {
+			d := deploy(t, contract.ClaimCheckBytes, value)
+			name := d.parkInvalid(t)
+			if _, err := d.Handle(t.Context(), event{Replay: []string{name}}); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(d.buckets.Objects("claims")); got != want {
+				t.Errorf("claimCheckBytes=%s: a replay stored %d objects, want %d", value, got, want)
+			}
+		}
+	},
+}
+
+func TestEverySettingHasItsEffect(t *testing.T) {
+	for _, s := range contract.RedriveSettings() {
+		effect := effects[s]
+		if effect == nil {
+			t.Errorf("no test shows the effect of %s", s.Key)
+			continue
+		}
+		t.Run(s.Key, effect)
+	}
+}
+
+// parkInvalid parks a delivery of one event that can be accepted by now.
+func (d *deployed) parkInvalid(t *testing.T) (name string) {
+	t.Helper()
+	key := paymenttest.NewKey(2048)
+	e := paymenttest.Event()
+	e.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 1500)
+	p := parking.Parked{
+		Reason: parking.Invalid, ParkedAt: time.Now(), DeliveryID: uuid.New(), EventIDs: []string{e.EventID},
+		Payload: paymenttest.Delivery(e), Timestamp: "1769860800", KeyID: key.ID, JWK: key.JWK(),
+	}
+	var err error
+	if p.Signature, err = signature.Sign(key.Private, p.Payload, p.Timestamp, p.KeyID); err != nil {
+		t.Fatal(err)
+	}
+	if name, _, err = d.lot.Park(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
