@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
 	"github.com/aws/constructs-go/constructs/v10"
@@ -14,10 +16,25 @@ import (
 type buckets struct{ claims, parking awss3.Bucket }
 
 func newBuckets(scope constructs.Construct, settings contract.Deployment) buckets {
+	accessLogs := newAccessLogs(scope, settings)
 	return buckets{
-		claims:  newBucket(scope, "Claims", settings, settings.ClaimRetention),
-		parking: newBucket(scope, "Parking", settings, settings.ParkedRetention),
+		claims:  newBucket(scope, "Claims", settings, settings.ClaimRetention, accessLogs),
+		parking: newBucket(scope, "Parking", settings, settings.ParkedRetention, accessLogs),
 	}
+}
+
+// newAccessLogs makes the bucket into which S3 writes the requests to the other
+// buckets, or returns nil if the setting accessLogs is false. S3 delivers the
+// records when it can, most within hours, and not necessarily all of them (AWS,
+// "Logging requests with server access logging" in the S3 User Guide).
+//
+// It is always encrypted with keys of S3: S3 delivers no access logs to a bucket
+// whose default encryption is SSE-KMS (same page).
+func newAccessLogs(scope constructs.Construct, settings contract.Deployment) awss3.Bucket {
+	if !settings.AccessLogs {
+		return nil
+	}
+	return newBucket(scope, "AccessLogs", settings, settings.LogRetention, nil)
 }
 
 // recoverable is for how many days what expired, was deleted or was overwritten
@@ -26,8 +43,9 @@ const recoverable = 30
 
 // newBucket makes a bucket that is encrypted, versioned, open to nobody else, and
 // reached over TLS only, and that outlives the stack unless it is a local one.
-// Its objects expire after so many days; 0: never.
-func newBucket(scope constructs.Construct, id string, settings contract.Deployment, days int) awss3.Bucket {
+// Its objects expire after so many days; 0: never. S3 writes the requests to it
+// into accessLogs, unless that is nil.
+func newBucket(scope constructs.Construct, id string, settings contract.Deployment, days int, accessLogs awss3.IBucket) awss3.Bucket {
 	rules := []*awss3.LifecycleRule{{
 		Id:                          jsii.String("Recoverable"),
 		NoncurrentVersionExpiration: awscdk.Duration_Days(jsii.Number(recoverable)),
@@ -40,7 +58,7 @@ func newBucket(scope constructs.Construct, id string, settings contract.Deployme
 			Expiration: awscdk.Duration_Days(jsii.Number(days)),
 		})
 	}
-	return awss3.NewBucket(scope, jsii.String(id), &awss3.BucketProps{
+	props := &awss3.BucketProps{
 		Encryption:        awss3.BucketEncryption_S3_MANAGED,
 		Versioned:         jsii.Bool(true),
 		BlockPublicAccess: awss3.BlockPublicAccess_BLOCK_ALL(),
@@ -48,7 +66,12 @@ func newBucket(scope constructs.Construct, id string, settings contract.Deployme
 		EnforceSSL:        jsii.Bool(true),
 		LifecycleRules:    &rules,
 		RemovalPolicy:     keptUnlessLocal(settings),
-	})
+	}
+	if accessLogs != nil {
+		props.ServerAccessLogsBucket = accessLogs
+		props.ServerAccessLogsPrefix = jsii.String(strings.ToLower(id) + "/")
+	}
+	return awss3.NewBucket(scope, jsii.String(id), props)
 }
 
 // environment names the buckets to a function.

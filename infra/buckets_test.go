@@ -11,7 +11,7 @@ import (
 func TestBucketsAreEncryptedVersionedAndClosed(t *testing.T) {
 	tm := payhook(t, nil)
 	buckets := tm.all(t, "AWS::S3::Bucket")
-	if diff := cmp.Diff([]string{"Claims", "Parking"}, slices.Sorted(maps.Keys(buckets))); diff != "" {
+	if diff := cmp.Diff([]string{"AccessLogs", "Claims", "Parking"}, slices.Sorted(maps.Keys(buckets))); diff != "" {
 		t.Error(diff)
 	}
 	for name, bucket := range buckets {
@@ -36,7 +36,8 @@ func TestBucketsAreReachedOverTLSOnlyAndByNobodyElse(t *testing.T) {
 	tm := payhook(t, nil)
 	for name := range tm.all(t, "AWS::S3::Bucket") {
 		statements := at(tm.get(t, name+"/Policy", "AWS::S3::BucketPolicy").Properties, "PolicyDocument", "Statement").([]any)
-		if len(statements) != 1 {
+		// What else is in the policy of the access logs has a test of its own.
+		if name != "AccessLogs" && len(statements) != 1 {
 			t.Errorf("%s: %v", name, statements)
 		}
 		s := statements[0]
@@ -84,6 +85,59 @@ func TestObjectsAreKeptAsLongAsTheSettingsSay(t *testing.T) {
 			if !slices.Equal(recoverable, []any{30.0}) {
 				t.Errorf("%s: a version that is replaced or deleted ends after %v days", name, recoverable)
 			}
+		}
+	}
+}
+
+func TestEveryRequestToABucketIsLogged(t *testing.T) {
+	tm := payhook(t, map[string]any{"logRetentionDays": "180"})
+	prefixes := map[string]string{"Claims": "claims/", "Parking": "parking/"}
+	for name, bucket := range tm.all(t, "AWS::S3::Bucket") {
+		logging := bucket.Properties["LoggingConfiguration"]
+		// A bucket that logs its own requests writes a log for every log.
+		if name == "AccessLogs" {
+			if logging != nil {
+				t.Errorf("%s: %v", name, logging)
+			}
+			continue
+		}
+		if got := tm.render(at(logging, "DestinationBucketName")); got != "AccessLogs" {
+			t.Errorf("%s is logged to %s", name, got)
+		}
+		if got := at(logging, "LogFilePrefix"); got != prefixes[name] {
+			t.Errorf("%s is logged under %v", name, got)
+		}
+	}
+
+	// S3 alone may write there, for these buckets and this account alone.
+	statements := at(tm.get(t, "AccessLogs/Policy", "AWS::S3::BucketPolicy").Properties, "PolicyDocument", "Statement").([]any)
+	written := map[string]string{}
+	for _, s := range statements[1:] {
+		if at(s, "Effect") != "Allow" || at(s, "Action") != "s3:PutObject" || at(s, "Principal", "Service") != "logging.s3.amazonaws.com" ||
+			tm.render(at(s, "Condition", "StringEquals", "aws:SourceAccount")) != "AWS::AccountId" {
+			t.Errorf("got %v", s)
+		}
+		written[tm.render(at(s, "Resource"))] = tm.render(at(s, "Condition", "ArnLike", "aws:SourceArn"))
+	}
+	want := map[string]string{"AccessLogs.Arn/claims/*": "Claims.Arn", "AccessLogs.Arn/parking/*": "Parking.Arn"}
+	if diff := cmp.Diff(want, written); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	var days any
+	for _, rule := range at(tm.get(t, "AccessLogs", "AWS::S3::Bucket").Properties, "LifecycleConfiguration", "Rules").([]any) {
+		if d := at(rule, "ExpirationInDays"); d != nil {
+			days = d
+		}
+	}
+	if days != 180.0 {
+		t.Errorf("access logs end after %v days", days)
+	}
+}
+
+func TestNoRequestIsLoggedIfTheSettingsSaySo(t *testing.T) {
+	for name, bucket := range payhook(t, map[string]any{"accessLogs": false}).all(t, "AWS::S3::Bucket") {
+		if name == "AccessLogs" || bucket.Properties["LoggingConfiguration"] != nil {
+			t.Errorf("%s: %v", name, bucket.Properties)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 var refused = []string{
 	"AWS::CloudWatch::CompositeAlarm",
 	"AWS::Events::Archive",
+	"AWS::Events::EventBusPolicy",
 	"AWS::EventSchemas::Discoverer",
 	"AWS::EventSchemas::Registry",
 	"AWS::EventSchemas::RegistryPolicy",

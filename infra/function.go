@@ -66,6 +66,10 @@ func newFunction(scope constructs.Construct, deployment contract.Deployment, opt
 	if options.concurrency > 0 {
 		props.ReservedConcurrentExecutions = jsii.Number(options.concurrency)
 	}
+	if deployment.Tracing {
+		// It also lets the role write traces.
+		props.Tracing = awslambda.Tracing_ACTIVE
+	}
 	f := function{awslambda.NewFunction(scope, jsii.String("Function"), props), role}
 	f.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
 	return f

@@ -22,6 +22,7 @@ func newRedrive(scope constructs.Construct, settings contract.Deployment, code a
 		code:        code,
 		memory:      512,
 		timeout:     settings.RedriveTimeout.Seconds(),
+		concurrency: settings.RedriveConcurrency,
 		settings:    contract.RedriveSettings(),
 		resources:   resources,
 	})

@@ -65,6 +65,14 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 		"alarmUnauthenticated": 0,
 		"stackName":            "1",
 		"local":                "yes",
+		"protectBus":           1,
+		"accessLogs":           "on",
+		"tracing":              "on",
+		"redriveConcurrency":   0,
+		"tokenConcurrency":     "many",
+		"tags":                 "team",
+		"permissionsBoundary":  "a b",
+		"bootstrapQualifier":   "a b",
 	}
 	_, err := parse(t, wrong)
 	if err == nil {

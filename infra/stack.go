@@ -15,6 +15,11 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	stack := awscdk.NewStack(scope, jsii.String("Payhook"), &awscdk.StackProps{
 		StackName:   jsii.String(settings.StackName),
 		Description: jsii.String("Payhook: signed payment webhooks become events on a bus"),
+		Tags:        tagsOf(settings),
+		// Without these two settings, the CDK reads its own context keys
+		// @aws-cdk/core:permissionsBoundary and @aws-cdk/core:bootstrapQualifier.
+		PermissionsBoundary: boundaryOf(settings),
+		Synthesizer:         synthesizerOf(settings),
 	})
 	ledger := newLedger(stack, settings)
 	keys := newKeys(stack, settings)
@@ -23,6 +28,7 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	token := newToken(stack, settings, code("token"))
 	webhook := newWebhook(stack, settings, code("webhook"), ledger, keys, bus, buckets, token)
 	redrive := newRedrive(stack, settings, code("redrive"), ledger, bus, buckets)
+	protectBus(stack, settings, bus, webhook.role, redrive.role)
 	alarmTopic := newAlarms(stack, settings, webhook, redrive, token)
 
 	output(stack, "WebhookUrl", "where webhooks are sent", webhook.url.Url())

@@ -344,11 +344,12 @@ func TestWithoutNeedTheWebhookFunctionDoesNotKnowTheToken(t *testing.T) {
 func TestLimitsOfTheFunctionsAreTheSettings(t *testing.T) {
 	tm := payhook(t, map[string]any{
 		"webhookMemory": 1024, "webhookTimeout": "12s", "webhookConcurrency": 50, "redriveTimeout": "3m", "tokenTimeout": "40s",
+		"redriveConcurrency": 3, "tokenConcurrency": 2,
 	})
 	want := map[string]map[string]any{
 		"webhook": {"MemorySize": 1024.0, "Timeout": 12.0, "ReservedConcurrentExecutions": 50.0},
-		"redrive": {"MemorySize": 512.0, "Timeout": 180.0, "ReservedConcurrentExecutions": nil},
-		"token":   {"MemorySize": 256.0, "Timeout": 40.0, "ReservedConcurrentExecutions": nil},
+		"redrive": {"MemorySize": 512.0, "Timeout": 180.0, "ReservedConcurrentExecutions": 3.0},
+		"token":   {"MemorySize": 256.0, "Timeout": 40.0, "ReservedConcurrentExecutions": 2.0},
 	}
 	for function, limits := range want {
 		p := tm.get(t, functions[function], "AWS::Lambda::Function").Properties
@@ -358,8 +359,10 @@ func TestLimitsOfTheFunctionsAreTheSettings(t *testing.T) {
 			}
 		}
 	}
-	if got := payhook(t, nil).get(t, functions["webhook"], "AWS::Lambda::Function").Properties["ReservedConcurrentExecutions"]; got != nil {
-		t.Errorf("concurrency is %v, though none was asked for", got)
+	for name, f := range payhook(t, nil).all(t, "AWS::Lambda::Function") {
+		if got := f.Properties["ReservedConcurrentExecutions"]; got != nil {
+			t.Errorf("%s: concurrency is %v, though none was asked for", name, got)
+		}
 	}
 }
 

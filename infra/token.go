@@ -32,6 +32,7 @@ func newToken(scope constructs.Construct, settings contract.Deployment, code aws
 		code:        code,
 		memory:      256,
 		timeout:     settings.Token.Timeout.Seconds(),
+		concurrency: settings.TokenConcurrency,
 		settings:    contract.TokenSettings(),
 		resources: map[string]*string{
 			contract.TokenSecretEnv:       secret.AttrId(),

@@ -135,6 +135,7 @@ func All() []*Setting {
 		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, ClaimRetention, ParkedRetention,
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
 		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, StackName, Local,
+		ProtectBus, AccessLogs, Tracing, RedriveConcurrency, TokenConcurrency, Tags, PermissionsBoundary, BootstrapQualifier,
 	}
 }
 
@@ -257,6 +258,8 @@ type Deployment struct {
 
 	ClaimRetention, ParkedRetention int // days; 0: without end
 
+	Protection
+
 	Local bool
 
 	values map[string]string
@@ -295,10 +298,9 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		AlarmUnauthenticated: r.integer(AlarmUnauthenticated, 1, 1000000),
 		StackName:            r.matching(StackName, stackName, "letters, digits and hyphens, starting with a letter, at most 100"),
 		Local:                r.boolean(Local),
+		Concurrency:          r.concurrency(WebhookConcurrency),
+		Protection:           r.protection(),
 		values:               values,
-	}
-	if values[WebhookConcurrency.Key] != "" {
-		d.Concurrency = r.integer(WebhookConcurrency, 1, 100000)
 	}
 	switch r.text(Authentication) {
 	case "signature":

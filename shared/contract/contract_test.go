@@ -74,7 +74,9 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 		"keyExponents": "4", "keyFreshness": "1", "keyMaxAge": "x", "unknownKeyTtl": "0s", "keyMissBudget": "0", "keyTimeout": "1h",
 		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b", "maxEntryBytes": "10", "claimCheckBytes": "1", "redriveAttempts": "0", "claimRetention": "36h", "parkedRetention": "14d",
 		"webhookTimeout": "1500ms", "redriveTimeout": "1h", "redriveGrace": "0s", "webhookMemory": "64", "webhookConcurrency": "0",
-		"logRetentionDays": "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0", "stackName": "1", "local": "yes", "baseURL": "a key that does not exist",
+		"logRetentionDays": "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0", "stackName": "1", "local": "yes",
+		"protectBus": "no", "accessLogs": "all", "tracing": "Active", "redriveConcurrency": "0", "tokenConcurrency": "x",
+		"tags": "team", "permissionsBoundary": "a b", "bootstrapQualifier": "more than ten", "baseURL": "a key that does not exist",
 	}
 	_, err := deployment(wrong)
 	if err == nil {

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+// tagsOf returns the tags of the stack. CloudFormation gives them to every
+// resource that can have tags (AWS, "Resource tag" in the CloudFormation User
+// Guide).
+func tagsOf(settings contract.Deployment) *map[string]*string {
+	tags := map[string]*string{}
+	for name, value := range settings.Tags {
+		tags[name] = jsii.String(value)
+	}
+	return &tags
+}
+
+// boundaryOf returns the permissions boundary of every role, nil for what the
+// CDK's own context says.
+func boundaryOf(settings contract.Deployment) awscdk.PermissionsBoundary {
+	switch policy := settings.PermissionsBoundary; {
+	case policy == "":
+		return nil
+	case strings.HasPrefix(policy, "arn:"):
+		return awscdk.PermissionsBoundary_FromArn(jsii.String(policy))
+	default:
+		return awscdk.PermissionsBoundary_FromName(jsii.String(policy))
+	}
+}
+
+// synthesizerOf returns what names the bucket and the roles of the bootstrap
+// stack, nil for what the CDK's own context says.
+func synthesizerOf(settings contract.Deployment) awscdk.IStackSynthesizer {
+	if settings.BootstrapQualifier == "" {
+		return nil
+	}
+	return awscdk.NewDefaultStackSynthesizer(&awscdk.DefaultStackSynthesizerProps{
+		Qualifier: jsii.String(settings.BootstrapQualifier),
+	})
+}

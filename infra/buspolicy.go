@@ -1,0 +1,52 @@
+package main
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+// protectBus denies PutEvents on the bus to everyone but the publishers, so that
+// no other principal of the account can publish an event that looks
+// authenticated. Without a policy, every principal with events:PutEvents can. It
+// does nothing if the setting protectBus is false.
+//
+// For a session of a role, aws:PrincipalArn is the ARN of the role, not of the
+// session (AWS, "AWS global condition context keys" in the IAM User Guide).
+//
+// AWS services are left out of the statement: EventBridge itself puts the events
+// of a replay from an archive on the bus. That opens nothing, since a service has
+// no identity policy and nothing else here allows it to publish. A bus of another
+// account, and a rule that has this bus as its target, publish as a role, which
+// is denied.
+func protectBus(scope constructs.Construct, settings contract.Deployment, bus awsevents.EventBus, publishers ...awsiam.IRole) {
+	if !settings.ProtectBus {
+		return
+	}
+	roles := make([]*string, len(publishers))
+	for i, p := range publishers {
+		roles[i] = p.RoleArn()
+	}
+	awsevents.NewCfnEventBusPolicy(scope, jsii.String("BusPolicy"), &awsevents.CfnEventBusPolicyProps{
+		EventBusName: bus.EventBusName(),
+		StatementId:  jsii.String(onlyPayhookPublishes),
+		// ToJSON of a PolicyStatement would put jsii's own form of a map into the
+		// template.
+		Statement: map[string]any{
+			"Sid":       onlyPayhookPublishes,
+			"Effect":    "Deny",
+			"Principal": "*",
+			"Action":    "events:PutEvents",
+			"Resource":  bus.EventBusArn(),
+			"Condition": map[string]any{
+				"ArnNotEquals": map[string]any{"aws:PrincipalArn": roles},
+				"BoolIfExists": map[string]any{"aws:PrincipalIsAWSService": "false"},
+			},
+		},
+	})
+}
+
+const onlyPayhookPublishes = "OnlyPayhookPublishes"

@@ -1,0 +1,112 @@
+package contract
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// The settings that protect the deployment, and those that fit it into an
+// account.
+var (
+	ProtectBus = &Setting{Key: "protectBus", Default: "true", Example: "false",
+		Meaning: "whether a policy of the bus denies PutEvents to everyone but the webhook and the redrive function; false lets any principal of the account with events:PutEvents publish"}
+	AccessLogs = &Setting{Key: "accessLogs", Default: "true", Example: "false",
+		Meaning: "whether S3 writes the requests to the buckets into a bucket of access logs, which are kept for logRetentionDays"}
+	Tracing = &Setting{Key: "tracing", Default: "false", Example: "true",
+		Meaning: "whether Lambda sends traces of the functions to X-Ray"}
+	RedriveConcurrency = &Setting{Key: "redriveConcurrency", Example: "2",
+		Meaning: "reserved concurrency of the redrive function, which other functions cannot use up; none when left out"}
+	TokenConcurrency = &Setting{Key: "tokenConcurrency", Example: "2",
+		Meaning: "reserved concurrency of the token function, which other functions cannot use up; none when left out"}
+	Tags = &Setting{Key: "tags", Example: "team=payments,cost-center=42",
+		Meaning: "tags of the stack, which CloudFormation gives to every resource that can have tags: NAME=VALUE, joined by commas"}
+	PermissionsBoundary = &Setting{Key: "permissionsBoundary", Example: "payments-boundary",
+		Meaning: "the name or the ARN of a managed policy that becomes the permissions boundary of every role of the stack"}
+	BootstrapQualifier = &Setting{Key: "bootstrapQualifier", Example: "payments",
+		Meaning: "the qualifier of the CDK bootstrap stack to deploy with, where it is not the CDK's default"}
+)
+
+// Protection is what the deployment is told about its own protection and about
+// the account that it is for.
+type Protection struct {
+	ProtectBus bool
+	AccessLogs bool
+	Tracing    bool
+
+	RedriveConcurrency, TokenConcurrency int // 0: not reserved
+
+	Tags                map[string]string
+	PermissionsBoundary string // name or ARN of a managed policy; "": none
+	BootstrapQualifier  string // "": the CDK's default
+}
+
+func (r *reader) protection() Protection {
+	return Protection{
+		ProtectBus:          r.boolean(ProtectBus),
+		AccessLogs:          r.boolean(AccessLogs),
+		Tracing:             r.boolean(Tracing),
+		RedriveConcurrency:  r.concurrency(RedriveConcurrency),
+		TokenConcurrency:    r.concurrency(TokenConcurrency),
+		Tags:                r.tags(),
+		PermissionsBoundary: r.unlessEmpty(PermissionsBoundary, boundary, "the name or the ARN of a managed policy"),
+		BootstrapQualifier:  r.unlessEmpty(BootstrapQualifier, qualifier, "1 to 10 letters, digits and hyphens"),
+	}
+}
+
+var (
+	// AWS, "CreatePolicy" in the IAM API reference: a name has up to 128 letters,
+	// digits and +=,.@_-, and a path may stand before it, here without colons.
+	boundary = regexp.MustCompile(`^(arn:aws[a-z-]*:iam::(aws|\d{12}):policy/)?([\x21-\x39\x3B-\x7E]+/)?[A-Za-z0-9+=,.@_-]{1,128}$`)
+	// AWS CDK Developer Guide, "Customize CDK bootstrapping": at most 10 characters.
+	qualifier = regexp.MustCompile(`^[A-Za-z0-9-]{1,10}$`)
+	// AWS, "Tag" in the CloudFormation API reference, and what all services allow.
+	tagName  = regexp.MustCompile(`^[\pL\pN ._:/+@-]{1,128}$`)
+	tagValue = regexp.MustCompile(`^[\pL\pN ._:/=+@-]{0,256}$`)
+)
+
+// mostTags is how many tags a stack may have (AWS, "Tag" in the CloudFormation
+// API reference).
+const mostTags = 50
+
+func (r *reader) concurrency(s *Setting) int {
+	if r.text(s) == "" {
+		return 0
+	}
+	return r.integer(s, 1, 100000)
+}
+
+func (r *reader) unlessEmpty(s *Setting, pattern *regexp.Regexp, of string) string {
+	if r.text(s) == "" {
+		return ""
+	}
+	return r.matching(s, pattern, of)
+}
+
+func (r *reader) tags() map[string]string {
+	text := r.text(Tags)
+	if text == "" {
+		return nil
+	}
+	tags := map[string]string{}
+	for pair := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		switch _, twice := tags[name]; {
+		case !ok || !tagName.MatchString(name) || !tagValue.MatchString(value):
+			r.wrong(Tags, "must be NAME=VALUE, joined by commas, in characters that tags can have")
+			return nil
+		case strings.HasPrefix(strings.ToLower(name), "aws:"):
+			r.wrong(Tags, "must not have a name that starts with aws:, which is reserved")
+			return nil
+		case twice:
+			r.wrong(Tags, fmt.Sprintf("must not have %s twice", name))
+			return nil
+		}
+		tags[name] = value
+	}
+	if len(tags) > mostTags {
+		r.wrong(Tags, fmt.Sprintf("must be at most %d tags", mostTags))
+		return nil
+	}
+	return tags
+}
