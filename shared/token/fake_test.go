@@ -125,6 +125,7 @@ type rig struct {
 
 func newRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
 	r := &rig{clock: newClock(), secrets: secretstest.New(tb), endpoint: newEndpoint(tb, answers...)}
+	r.secrets.Now = r.Now
 	r.secrets.Create(tokenSecret)
 	r.fill(clientID, clientSecret)
 	r.refresher = r.another(tb)
