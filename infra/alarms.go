@@ -21,9 +21,8 @@ type alarm struct {
 	metric
 	statistic string
 	minutes   int // of one period
-	// threshold is what rings when it is reached, or fallen under if under is set.
+	// threshold is the value that raises the alarm when it is reached.
 	threshold int
-	under     bool
 	// times is in how many of the last among periods the threshold is reached; 1
 	// and times stand for 0.
 	times, among int
@@ -59,7 +58,6 @@ func inQueue(queue awssqs.Queue) metric {
 const (
 	sum     = "Sum"
 	maximum = "Maximum"
-	minimum = "Minimum"
 )
 
 // newAlarms makes every alarm, and the topic that tells of them.
@@ -122,10 +120,14 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 			step:  "See in the redrive function's log whether it runs every minute and why not (redrive-errors, redrive-throttles, redrive-schedule); if it runs and leaves work (RedriveLeft), raise redriveTimeout."},
 
 		// The access token.
-		{name: "token-life", metric: token.written(contract.TokenRemainingPercentMetric), statistic: minimum, minutes: 1,
-			threshold: settings.Token.AlarmPercent(), under: true, times: 3, among: 3, missed: true, ends: true,
-			means: "The access token was not refreshed in time, or the token function does not run. What calls the payment service fails once the token has expired. It rings until the first token as well.",
+		{name: "token-life", metric: token.written(contract.TokenShortfallMetric), statistic: maximum, minutes: 1, threshold: 1, times: 3, among: 3, missed: true, ends: true,
+			means: "The stored access token expires before three more runs could replace it, or has expired, or the token function does not run. Calls of the payment service fail once it has expired. The alarm is also raised until the first token is stored.",
 			step:  "Look up cause in the token function's log; before the first token, fill in the client credentials."},
+		// Tokens that are stored more often than every 16 minutes are stored in each
+		// period of 20 minutes. A person who refreshes by hand does not do so for an hour.
+		{name: "token-quota", metric: token.written(contract.TokenWritesTooOftenMetric), statistic: sum, minutes: 20, threshold: 1, times: 3, among: 3, ends: true,
+			means: "Access tokens live less than 20 minutes, so that the secret gets more than 90 versions a day. When it has 100 of the last 24 hours, AWS refuses every new token, for most of a day.",
+			step:  "Read warning in the token function's log: it says after how long the secret is full. Ask the service's operator for tokens of at least 20 minutes."},
 		{name: "token-failed", metric: token.written(contract.TokenFailedMetric), statistic: sum, minutes: 1, threshold: 1, times: 3, among: 3, ends: true,
 			means: "The access token could not be refreshed three times in a row.",
 			step:  "Look up cause, status and oauthError in the token function's log; check the client credentials with the service's operator."},
@@ -220,9 +222,6 @@ func (a alarm) make(scope constructs.Construct, settings contract.Deployment, to
 		EvaluationPeriods:  jsii.Number(among),
 		TreatMissingData:   jsii.String("notBreaching"),
 		AlarmActions:       &[]any{topic.TopicArn()},
-	}
-	if a.under {
-		props.ComparisonOperator = jsii.String("LessThanThreshold")
 	}
 	if a.missed {
 		props.TreatMissingData = jsii.String("breaching")

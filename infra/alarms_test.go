@@ -40,7 +40,7 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 	if alarm["Namespace"] == "AWS/SQS" {
 		of = "the dead-letter queue of the " + strings.ToLower(part) + " schedule"
 	}
-	sign := map[any]string{"GreaterThanOrEqualToThreshold": "≥", "LessThanThreshold": "<"}[alarm["ComparisonOperator"]]
+	sign := map[any]string{"GreaterThanOrEqualToThreshold": "≥"}[alarm["ComparisonOperator"]]
 	condition := fmt.Sprintf("%s of `%s` of %s %s %v in %v min",
 		strings.ToLower(alarm["Statistic"].(string)), alarm["MetricName"], of, sign, alarm["Threshold"], alarm["Period"].(float64)/60)
 	switch m, n := alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]; {
@@ -99,7 +99,7 @@ func TestEveryThingThatAPersonMustKnowOfHasItsAlarm(t *testing.T) {
 			contract.KeyUnavailableMetric, contract.KeyStaleMetric, contract.KeyOutOfBudgetMetric, contract.LeftPendingMetric,
 		},
 		"Redrive": {contract.OldestPendingMetric, contract.RedriveFailedMetric, contract.RedriveParkedMetric},
-		"Token":   {contract.TokenRemainingPercentMetric, contract.TokenFailedMetric},
+		"Token":   {contract.TokenShortfallMetric, contract.TokenFailedMetric, contract.TokenWritesTooOftenMetric},
 	} {
 		for _, metric := range metrics {
 			want = append(want, function+"/Function Payhook "+metric)
@@ -184,8 +184,6 @@ func TestAlarmsFollowTheSettings(t *testing.T) {
 	}{
 		{"unauthenticated", nil, 10},
 		{"unauthenticated", map[string]any{"alarmUnauthenticated": 250}, 250},
-		{"token-life", nil, 33},
-		{"token-life", map[string]any{"tokenRefreshPercent": "50"}, 25},
 	} {
 		if got := payhook(t, c.settings).alarmNamed(t, c.alarm)["Threshold"]; got != c.want {
 			t.Errorf("%s with %v: %v, want %v", c.alarm, c.settings, got, c.want)

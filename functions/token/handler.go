@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"payhook/shared/contract"
@@ -10,8 +11,8 @@ import (
 	"payhook/shared/token"
 )
 
-// handler turns an invocation into a run of the refresher, and what that came
-// to into a log line and metrics.
+// handler turns an invocation into a run of the refresher, and its report into a
+// log line and metrics.
 type handler struct {
 	refresher *token.Refresher
 	log       *telemetry.Log
@@ -20,7 +21,7 @@ type handler struct {
 // The metrics of a run; package contract says what each means.
 var (
 	remaining          = telemetry.Metric{Name: contract.TokenRemainingMetric, Unit: telemetry.Seconds}
-	remainingPercent   = telemetry.Metric{Name: contract.TokenRemainingPercentMetric, Unit: "Percent"}
+	shortfall          = telemetry.Metric{Name: contract.TokenShortfallMetric, Unit: telemetry.Seconds}
 	refreshed          = telemetry.Metric{Name: contract.TokenRefreshedMetric, Unit: telemetry.Count}
 	failed             = telemetry.Metric{Name: contract.TokenFailedMetric, Unit: telemetry.Count}
 	credentialsMissing = telemetry.Metric{Name: contract.TokenCredentialsMissingMetric, Unit: telemetry.Count}
@@ -29,21 +30,20 @@ var (
 
 // event is what an invocation may say. The schedule says nothing.
 type event struct {
-	// Refresh replaces the token whether or not it is time: for a person who
-	// has changed the client credentials and wants to know that they work.
+	// Refresh replaces the token even if it is not time: for a person who has
+	// changed the client credentials and wants to know that they work.
 	Refresh bool `json:"refresh"`
 }
 
 // report is what an invocation returns.
 type report struct {
 	Outcome          token.Outcome `json:"outcome"`
-	RemainingSeconds int           `json:"remainingSeconds"` // of the stored token; 0 if there is none that is valid
+	RemainingSeconds int           `json:"remainingSeconds"` // of the stored token; 0 if no valid token is stored
 	Cause            string        `json:"cause,omitempty"`  // of a failure
 }
 
-// Handle makes one run. A failure is in the report, the log line and the
-// metrics, and is no error of the invocation: Lambda would write it to the log
-// a second time.
+// Handle makes one run. A failure is in the report, the log line and the metrics.
+// It is not an error of the invocation: Lambda would log it a second time.
 func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	run := h.refresher.Run
 	if e.Refresh {
@@ -65,17 +65,13 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		{Metric: writesTooOften, Value: count(r.WritesTooOften)},
 	}
 	if r.Known {
-		percent := 0.0
-		if r.Lifetime > 0 {
-			percent = 100 * r.Remaining.Seconds() / r.Lifetime.Seconds()
-		}
 		values = append(values,
 			telemetry.Value{Metric: remaining, Value: r.Remaining.Seconds()},
-			telemetry.Value{Metric: remainingPercent, Value: percent})
+			telemetry.Value{Metric: shortfall, Value: r.Shortfall.Seconds()})
 	}
 	if r.WritesTooOften {
 		level = slog.LevelWarn
-		attrs = append(attrs, slog.String("warning", "tokens live so short that they are written more often than once in 10 minutes, which AWS advises against"))
+		attrs = append(attrs, slog.String("warning", warning(r)))
 	}
 	out := report{Outcome: r.Outcome, RemainingSeconds: int(r.Remaining.Seconds())}
 	if err != nil {
@@ -88,6 +84,15 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	}
 	h.log.Outcome(ctx, level, "token", values, attrs...)
 	return out, nil
+}
+
+// warning describes a run that wrote too often.
+func warning(r token.Report) string {
+	text := "the secret has more than 90 versions a day, and AWS takes 100"
+	if r.Outcome == token.Refreshed && r.FullAfter > 0 {
+		text = fmt.Sprintf("at this pace the secret has 100 versions after %s, and AWS takes no more until one is 24 hours old", r.FullAfter)
+	}
+	return fmt.Sprintf("the lifetime of the tokens is too short (%s): %s; ask the service's operator for tokens of at least 20 minutes", r.Lifetime, text)
 }
 
 func count(b bool) float64 {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -125,7 +124,7 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 		}
 		expect(t, line, map[string]any{"level": "ERROR", "msg": "token", "outcome": "failed", "cause": cause, "calls": 0.0})
 		if diff := cmp.Diff(map[string]float64{
-			"TokenRemainingSeconds": 0, "TokenRemainingPercent": 0,
+			"TokenRemainingSeconds": 0, "TokenShortfallSeconds": 60,
 			"TokenRefreshed": 0, "TokenFailed": 1, "TokenCredentialsMissing": 1, "TokenWritesTooOften": 0,
 		}, metrics(t, line)); diff != "" {
 			t.Errorf("metrics (-want +got):\n%s", diff)
@@ -151,7 +150,7 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 			}
 			expect(t, line, map[string]any{"level": "INFO", "outcome": string(step.outcome), "lifetimeSeconds": 3600.0, "calls": step.refreshed})
 			values := metrics(t, line)
-			if left := values["TokenRemainingSeconds"]; left < 3500 || left > 3600 || math.Abs(values["TokenRemainingPercent"]-left/36) > 1e-9 {
+			if left := values["TokenRemainingSeconds"]; left < 3500 || left > 3600 || values["TokenShortfallSeconds"] != 0 {
 				t.Errorf("%v", values)
 			}
 			if values["TokenRefreshed"] != step.refreshed || values["TokenFailed"] != 0 || values["TokenWritesTooOften"] != 0 {
@@ -163,9 +162,30 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 	t.Run("tokens live too short", func(t *testing.T) {
 		service.SetTokenLifetime(5 * time.Minute)
 		_, line := r.invoke(t, event{Refresh: true})
-		expect(t, line, map[string]any{"level": "WARN", "outcome": "refreshed"})
-		if metrics(t, line)["TokenWritesTooOften"] != 1 || !strings.Contains(fmt.Sprint(line["warning"]), "10 minutes") {
+		expect(t, line, map[string]any{"level": "WARN", "outcome": "refreshed",
+			"warning": "the lifetime of the tokens is too short (5m0s): at this pace the secret has 100 versions after 3h18m0s, and AWS takes no more until one is 24 hours old; ask the service's operator for tokens of at least 20 minutes"})
+		if metrics(t, line)["TokenWritesTooOften"] != 1 {
 			t.Errorf("%v", line)
+		}
+	})
+
+	t.Run("the secret is full", func(t *testing.T) {
+		r.secrets.Before = func(c secretstest.Call) (int, string) {
+			if c.Operation == "PutSecretValue" {
+				return http.StatusBadRequest, "LimitExceededException"
+			}
+			return 0, ""
+		}
+		defer func() { r.secrets.Before = nil }()
+		got, line := r.invoke(t, event{Refresh: true})
+		if got.Outcome != token.Failed || got.RemainingSeconds < 200 {
+			t.Errorf("%+v, want the life that the stored token has left", got)
+		}
+		expect(t, line, map[string]any{"level": "ERROR", "outcome": "failed",
+			"cause":   "token: the secret with the token: PutSecretValue: LimitExceededException: the secret has 100 versions of the last 24 hours and takes no more until one is older",
+			"warning": "the lifetime of the tokens is too short (5m0s): the secret has more than 90 versions a day, and AWS takes 100; ask the service's operator for tokens of at least 20 minutes"})
+		if values := metrics(t, line); values["TokenWritesTooOften"] != 1 || values["TokenFailed"] != 1 {
+			t.Errorf("%v", values)
 		}
 	})
 

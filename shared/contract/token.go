@@ -16,7 +16,7 @@ var (
 	CredentialEncoding = &Setting{Key: "credentialEncoding", Default: "literal", Example: "form", Section: "4.1",
 		Meaning: "how client id and secret enter HTTP Basic: literal (RFC 7617), or form for form-encoded first (RFC 6749, section 2.3.1)"}
 	TokenRefreshPercent = &Setting{Key: "tokenRefreshPercent", Default: "66", Example: "50", Section: "8",
-		Meaning: "the share of a token's lifetime, in percent, that is kept for tries: a token with less life left than that is refreshed"}
+		Meaning: "when a token is refreshed, as the percentage of its lifetime that is left; later, down to 4 minutes before expiry, where tokens would be stored more often than every 16 minutes"}
 	TokenEndpointTimeout = &Setting{Key: "tokenEndpointTimeout", Default: "10s", Example: "5s", Section: "4.1",
 		Meaning: "how long one call of the token endpoint may take"}
 	TokenTimeout = &Setting{Key: "tokenTimeout", Default: "55s", Example: "30s",
@@ -25,14 +25,15 @@ var (
 
 // TokenInterval is the time between two scheduled runs of the token function.
 //
-// With it, the defaults give these tries for a token of 5 minutes, the
-// shortest that is planned for: 66 % of 300 s are 198 s, in which at least
-// three runs start, whatever their offset (198/60 = 3.3), and each of them
-// calls the endpoint up to five times while that can help. A token of an hour
-// is refreshed after 20 minutes and leaves 39 minutes and as many runs. One
-// write in 10 minutes, which is what AWS advises at most (AWS, PutSecretValue),
-// is held from a lifetime of 10 min / (1 - 0.66) = 29 min 25 s on; a shorter
-// one is warned of.
+// A refresh leaves at least three runs before the token expires, from a lifetime
+// of 5 minutes on and with the default of [TokenRefreshPercent]: 66 % of 300 s are
+// 198 s, and 198/60 = 3.3. From 6 minutes on, it leaves at least 4 minutes.
+//
+// Each new token makes a version of the secret, and a secret takes 100 versions in
+// 24 hours (AWS, "AWS Secrets Manager quotas" in the Secrets Manager User Guide).
+// Tokens are therefore stored every 16 minutes (24 h / 90) or less often, where 4
+// minutes before expiry allow it: from a lifetime of 20 minutes on. Package token
+// says what happens to a shorter one.
 const TokenInterval = time.Minute
 
 // Environment variables that name the two secrets, by name or ARN: the one
@@ -42,23 +43,27 @@ const (
 	CredentialsSecretEnv = "PAYHOOK_CREDENTIALS_SECRET"
 )
 
-// The metrics of the token function. Every run writes the two gauges, unless
-// it could not read the secret: an alarm on them treats missing data as
-// breaching, and so finds a function that does not run at all.
+// The metrics of the token function. Every run writes the first two, unless it
+// could not read the secret: an alarm on them treats missing data as breaching, and
+// so detects a function that does not run at all.
 const (
-	// Seconds of life left in the stored token after the run; 0 if it has
-	// expired or there is none.
+	// Seconds of life left in the stored token after the run; 0 if it has expired or
+	// there is none.
 	TokenRemainingMetric = "TokenRemainingSeconds"
-	// The same in percent of the token's lifetime. Since no lifetime is shown
-	// (section 8), this is what an alarm can have a threshold for: a run that
-	// finds less than TokenRefreshPercent refreshes, so that less than half of
-	// it means that refreshing has failed for some time.
-	TokenRemainingPercentMetric = "TokenRemainingPercent"
+	// Seconds by which that is less than what callers need; 0 if it is enough. They
+	// need the remaining life at which the token is refreshed, but at most 185 s (three
+	// runs and the 5 s in which no token is handed out) and at least 65 s (one run and
+	// these 5 s). If the endpoint has just returned the stored token again, there is no
+	// newer one, and a token that has not expired is enough.
+	TokenShortfallMetric = "TokenShortfallSeconds"
 
 	TokenRefreshedMetric          = "TokenRefreshed"          // 1 for a run that stored a new token, or 0
 	TokenFailedMetric             = "TokenFailed"             // 1 for a run that should have and could not, or 0
-	TokenCredentialsMissingMetric = "TokenCredentialsMissing" // 1 if the client credentials are not there yet or unusable, or 0; TokenFailed is 1 as well
-	TokenWritesTooOftenMetric     = "TokenWritesTooOften"     // 1 for a run that stored a token so short-lived that writes come more often than AWS advises, or 0
+	TokenCredentialsMissingMetric = "TokenCredentialsMissing" // 1 if the client credentials are missing or unusable, or 0; TokenFailed is 1 as well
+	// 1 for a run that stored a token less than 16 minutes after the previous one and
+	// whose lifetime is under 20 minutes, or that could not store one because the
+	// secret has 100 versions of the last 24 hours; or 0.
+	TokenWritesTooOftenMetric = "TokenWritesTooOften"
 )
 
 // Token is what the token function is told.
@@ -75,11 +80,6 @@ type Token struct {
 	EndpointTimeout time.Duration
 	Timeout         time.Duration
 }
-
-// AlarmPercent is the threshold of the alarm on [TokenRemainingPercentMetric]:
-// half of what is kept for tries. Half of the tries have failed then, and the
-// other half is left for a person.
-func (t Token) AlarmPercent() int { return t.RefreshPercent / 2 }
 
 // TokenSettings are the settings that the token function reads from its
 // environment.

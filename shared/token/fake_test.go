@@ -120,6 +120,7 @@ type rig struct {
 	secrets   *secretstest.Server
 	endpoint  *endpoint
 	refresher *token.Refresher
+	options   token.RefresherOptions // of the next refresher; the rig sets its clock
 	slept     []time.Duration
 }
 
@@ -135,15 +136,15 @@ func newRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
 // another returns one more refresher of the same secrets.
 func (r *rig) another(tb testing.TB) *token.Refresher {
 	e := token.NewEndpoint(parse(tb, r.endpoint.URL), "manager-1", token.EndpointOptions{Now: r.Now})
-	return token.NewRefresher(r.secrets.SDK(), tokenSecret, credentialsSecret, e, token.RefresherOptions{
-		Now: r.Now,
-		Sleep: func(_ context.Context, d time.Duration) error {
-			r.slept = append(r.slept, d)
-			r.Advance(d)
-			return nil
-		},
-		Random: func() float64 { return 1 },
-	})
+	o := r.options
+	o.Now = r.Now
+	o.Sleep = func(_ context.Context, d time.Duration) error {
+		r.slept = append(r.slept, d)
+		r.Advance(d)
+		return nil
+	}
+	o.Random = func() float64 { return 1 }
+	return token.NewRefresher(r.secrets.SDK(), tokenSecret, credentialsSecret, e, o)
 }
 
 func (r *rig) fill(id, secret string) {

@@ -68,10 +68,11 @@ func NewReader(secrets Getter, secretID string, o ReaderOptions) *Reader {
 // life enough.
 const remember = time.Second
 
-// notAfter is the time from which on a token is not handed out any more.
-func (b Bearer) notAfter() time.Time {
-	return b.ExpiresAt.Add(-min(5*time.Second, b.Lifetime()/10))
-}
+// margin is the time before its expiry in which a token is not handed out.
+func (b Bearer) margin() time.Duration { return min(5*time.Second, b.Lifetime()/10) }
+
+// notAfter is the end of the time in which a token is handed out.
+func (b Bearer) notAfter() time.Time { return b.ExpiresAt.Add(-b.margin()) }
 
 // lookAgain is the time from which on there should be a newer token.
 func (b Bearer) lookAgain() time.Time {

@@ -4,36 +4,44 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 )
 
-// Refresher replaces the stored token in time. It is safe for concurrent use,
-// and any number of them may share a secret.
+// Refresher replaces the stored token before it expires. It is safe for
+// concurrent use, and any number of Refreshers may share a secret.
 type Refresher struct {
 	secrets           Store
 	tokenSecret       string
 	credentialsSecret string
 	endpoint          *Endpoint
-	share             float64
+	percent           float64 // as a fraction
 	interval          time.Duration
 	now               func() time.Time
 	sleep             func(context.Context, time.Duration) error
 	random            func() float64
+
+	// What earlier runs of this Refresher found. Nothing depends on it but how
+	// often the token endpoint is called.
+	mu       sync.Mutex
+	unsaved  Bearer    // a token that Secrets Manager did not take
+	repeated Secret    // the stored token that the endpoint returned again
+	askAt    time.Time // when the endpoint is called again for a token newer than repeated
 }
 
-// RefresherOptions are what a [Refresher] can be told beyond its
-// collaborators.
+// RefresherOptions are the optional parameters of a [Refresher].
 type RefresherOptions struct {
-	// RefreshPercent of a token's lifetime is kept for tries: with less life
-	// left, it is replaced. Zero: 66.
+	// RefreshPercent is the preferred time of a refresh: when less than this
+	// percentage of the token's lifetime is left. Zero: 66. See [Refresher.Run]
+	// for when the refresh is later.
 	RefreshPercent int
-	// Interval between two runs. Zero: a minute.
+	// Interval is the time between two runs. Zero: a minute.
 	Interval time.Duration
 
 	Now    func() time.Time                           // nil: time.Now
-	Sleep  func(context.Context, time.Duration) error // nil: the real one, which ends with the context
+	Sleep  func(context.Context, time.Duration) error // nil: a real sleep, which ends with the context
 	Random func() float64                             // from 0 up to 1, for jitter; nil: math/rand/v2
 }
 
@@ -60,7 +68,7 @@ func NewRefresher(secrets Store, tokenSecret, credentialsSecret string, endpoint
 		tokenSecret:       tokenSecret,
 		credentialsSecret: credentialsSecret,
 		endpoint:          endpoint,
-		share:             float64(o.RefreshPercent) / 100,
+		percent:           float64(o.RefreshPercent) / 100,
 		interval:          o.Interval,
 		now:               o.Now,
 		sleep:             o.Sleep,
@@ -68,59 +76,109 @@ func NewRefresher(secrets Store, tokenSecret, credentialsSecret string, endpoint
 	}
 }
 
-// Outcome is what a run came to.
+// Outcome is the result of a run.
 type Outcome string
 
 // The outcomes of a run.
 const (
 	Fresh      Outcome = "fresh"      // the stored token has enough life left
 	Refreshed  Outcome = "refreshed"  // a new token was stored
-	Unchanged  Outcome = "unchanged"  // the endpoint gave the stored token again, and nothing was written
-	Superseded Outcome = "superseded" // another refresher was quicker, and nothing was written
-	Failed     Outcome = "failed"     // the error says why; what is stored was not touched
+	Unchanged  Outcome = "unchanged"  // the endpoint returned the stored token, in this run or (if Report.Calls is 0) in an earlier one; nothing was written
+	Superseded Outcome = "superseded" // another refresher stored a newer token; nothing was written
+	Failed     Outcome = "failed"     // the error says why; the stored token was not touched
 )
 
-// Report is what a run found and did.
+// Report describes a run.
 type Report struct {
 	Outcome Outcome
-	// Known is false if the secret with the token could not be read; Remaining
-	// and Lifetime are zero then.
+	// Known is false if the secret with the token could not be read; Remaining,
+	// Lifetime and Shortfall are zero then.
 	Known bool
-	// Remaining life of the token that is stored after the run; zero if it has
-	// expired, or there is none that can be read.
+	// Remaining is the remaining life of the token that is stored after the run;
+	// zero if it has expired or there is none that can be read.
 	Remaining time.Duration
-	Lifetime  time.Duration // of that token, in all
-	Calls     int           // of the token endpoint
-	// WritesTooOften: the stored token is new, and so short-lived that writes
-	// come more often than once in 10 minutes. AWS advises against that (AWS,
-	// PutSecretValue): versions pile up until the secret takes no more.
+	Lifetime  time.Duration // of that token, as the endpoint reported it
+	// Shortfall is how much less than what callers need Remaining is; zero if it
+	// is enough. Callers need as much as is left at the time of the refresh, but
+	// at most the time of three runs and the margin of a [Reader], and at least
+	// the time of one run and that margin. After [Unchanged], no newer token
+	// exists, and an unexpired one is enough.
+	Shortfall time.Duration
+	Calls     int // of the token endpoint
+	// WritesTooOften is true if a token was stored whose lifetime is too short for
+	// at most 90 versions of the secret a day, or if a token was not stored because
+	// the secret has as many versions as it takes.
 	WritesTooOften bool
+	// FullAfter is how long it takes from the first write until the secret has
+	// 100 versions and takes no more, if all tokens are like the one that was stored.
+	// Zero: it does not happen.
+	FullAfter time.Duration
 }
 
-// writeInterval is the time that should lie between two writes (AWS,
-// PutSecretValue).
-const writeInterval = 10 * time.Minute
+// The versions of a secret. Each write makes one: PutSecretValue and UpdateSecret
+// never change a version. A secret holds 100 versions, and none is removed in its
+// first 24 hours, also not if it has no staging label any more (AWS, "AWS Secrets
+// Manager quotas" in the user guide; "PutSecretValue" and
+// "UpdateSecretVersionStage" in the API reference). Nothing but writing less
+// often helps.
+const (
+	versionQuota   = 100
+	versionMinAge  = 24 * time.Hour
+	versionsPerDay = 90 // 10 fewer than the quota, for refreshes by hand
 
-// Run looks at the stored token and replaces it if its remaining life has
-// fallen under its share, or if it can't be read or is from the future.
+	// writeInterval is the time between two writes that makes versionsPerDay.
+	writeInterval = versionMinAge / versionsPerDay // 16 minutes
+	// lifetimeTolerance is how much less than the full lifetime of a token the
+	// endpoint may report, in whole seconds and after some delay, without a warning.
+	lifetimeTolerance = 15 * time.Second
+)
+
+// reserve is the time before expiry that is always kept for attempts if the
+// lifetime and RefreshPercent allow: in it, three runs start. The fourth interval
+// is for a late start (EventBridge Scheduler has a precision of 60 seconds; AWS,
+// "Schedule types in EventBridge Scheduler"), the call and the margin of a Reader.
+func (r *Refresher) reserve() time.Duration { return 4 * r.interval }
+
+// refreshAt returns the remaining life at which a token of that lifetime is
+// refreshed.
+func (r *Refresher) refreshAt(lifetime time.Duration) time.Duration {
+	preferred := time.Duration(r.percent * float64(lifetime))
+	return min(preferred, max(r.reserve(), lifetime-writeInterval))
+}
+
+// Run refreshes the stored token if it is time, or if the token can't be read or
+// was issued in the future.
 //
-// It writes once, and only a token that the secret does not hold. Client
-// credentials are read when they are needed and not kept, so that a change is
-// picked up at the next refresh. A call of the endpoint that can do better is
-// tried again, up to 5 calls in all, with exponential backoff and full jitter,
-// or after Retry-After; none starts or goes on in the last 5 seconds before
-// the deadline of ctx, in which the token is stored.
+// It is time when less than RefreshPercent of the lifetime is left and the token
+// is 16 minutes old. The latter keeps the secret under 90 versions a day. If a
+// token is so short-lived that this would leave fewer than three runs before its
+// expiry (a lifetime under 20 minutes), the three runs count and the age does
+// not: [Report.WritesTooOften] is set, and after [Report.FullAfter] the secret
+// takes no more versions until some are a day old.
 //
-// If the endpoint hands out the stored token until that has run out, and it
-// runs out before the next run, Run waits for that and asks again, as far as
-// the deadline allows.
+// Run writes at most once, and only a token that the secret does not hold. It
+// reads the client credentials when it needs them and does not keep them, so that
+// a change is picked up at the next refresh. It repeats a call of the endpoint
+// if a retry can help, up to 5 calls in all, with exponential backoff and full
+// jitter, or after Retry-After. No call starts or continues in the last 5 seconds
+// before the deadline of ctx, in which the token is stored.
+//
+// The endpoint may return the stored token again, with its remaining lifetime.
+// Run then does not call it again until half of that time has passed, or until
+// the last 4 minutes before expiry, in which every run calls it. If the endpoint
+// returns the stored token until it has expired, and it expires before the next
+// run, Run waits for that and calls again, if the deadline allows.
+//
+// A token that Secrets Manager does not take is kept in memory, and the next runs
+// try to store it, without another call of the endpoint, until it has to be
+// refreshed itself.
 //
 // The error is not nil exactly if the outcome is [Failed]; it is then an
 // [*EndpointError], a [*CredentialsError] or a [*SecretError].
 func (r *Refresher) Run(ctx context.Context) (Report, error) { return r.run(ctx, false) }
 
-// Refresh is [Refresher.Run] without looking whether it is time: a way to see
-// at once whether changed client credentials work.
+// Refresh calls the endpoint even if it is not time. It shows at once whether
+// changed client credentials work.
 func (r *Refresher) Refresh(ctx context.Context) (Report, error) { return r.run(ctx, true) }
 
 func (r *Refresher) run(ctx context.Context, always bool) (Report, error) {
@@ -128,8 +186,15 @@ func (r *Refresher) run(ctx context.Context, always bool) (Report, error) {
 	if err != nil {
 		return Report{Outcome: Failed}, err
 	}
-	if !always && !r.due(stored) {
-		return r.report(Fresh, stored, 0), nil
+	if !always {
+		switch unsaved := r.unsavedAfter(stored); {
+		case !r.due(stored):
+			return r.report(Fresh, stored, 0), nil
+		case unsaved != (Bearer{}):
+			return r.save(ctx, stored, unsaved, 0)
+		case r.repeatedUntilNow(stored):
+			return r.report(Unchanged, stored, 0), nil
+		}
 	}
 	c, err := credentials(ctx, r.secrets, r.credentialsSecret)
 	if err != nil {
@@ -140,23 +205,84 @@ func (r *Refresher) run(ctx context.Context, always bool) (Report, error) {
 		return r.report(Failed, stored, calls), err
 	}
 	if fresh.same(stored) {
+		r.rememberRepeated(stored)
 		return r.report(Unchanged, stored, calls), nil
 	}
-	// Looking once more keeps two refreshers from overwriting the later token
-	// with the earlier one, but for the time that this look takes; and then
-	// both are valid still. A look that fails is no reason to lose a token.
+	return r.save(ctx, stored, fresh, calls)
+}
+
+// save stores a new token in place of the stored one.
+func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (Report, error) {
+	// Reading once more keeps two refreshers from replacing the later token with
+	// the earlier one, except in the time that this read takes; then both tokens
+	// are valid. A read that fails is no reason to lose a token.
 	if now, err := r.stored(ctx); err == nil && !now.AccessToken.Equal(stored.AccessToken) && !now.ExpiresAt.Before(fresh.ExpiresAt) {
 		return r.report(Superseded, now, calls), nil
 	}
 	if err := r.store(ctx, fresh); err != nil {
-		return r.report(Failed, stored, calls), err
+		r.rememberUnsaved(fresh)
+		report := r.report(Failed, stored, calls)
+		failure, ok := errors.AsType[*SecretError](err)
+		report.WritesTooOften = ok && failure.Code == limitExceeded
+		return report, err
 	}
+	r.rememberUnsaved(Bearer{})
 	report := r.report(Refreshed, fresh, calls)
-	report.WritesTooOften = (1-r.share)*float64(fresh.Lifetime()) < float64(writeInterval)
+	report.WritesTooOften, report.FullAfter = r.pace(stored, fresh)
 	return report, nil
 }
 
-// stored returns the token in the secret; the zero Bearer, which has expired,
+// pace reports whether writes come too often if all tokens are like fresh, and
+// after which time the secret is then full. A token with a short remaining life
+// in place of one that was stored long enough ago is not too often: the endpoint
+// returns a token more than once, and its lifetime is longer than reported.
+func (r *Refresher) pace(stored, fresh Bearer) (tooOften bool, fullAfter time.Duration) {
+	age := fresh.Lifetime() - r.refreshAt(fresh.Lifetime()) // at the refresh
+	if age+lifetimeTolerance >= writeInterval ||
+		!stored.IssuedAt.IsZero() && fresh.IssuedAt.Sub(stored.IssuedAt)+lifetimeTolerance >= writeInterval {
+		return false, 0
+	}
+	// The refresh is in the first run at that age or later.
+	age = (age + r.interval - 1).Truncate(r.interval)
+	if versionQuota*age >= versionMinAge {
+		return true, 0
+	}
+	return true, (versionQuota - 1) * age
+}
+
+// unsavedAfter returns the token that could not be stored, if it is newer than
+// the stored one and need not be refreshed itself; otherwise the zero Bearer.
+func (r *Refresher) unsavedAfter(stored Bearer) Bearer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unsaved == (Bearer{}) || !r.unsaved.ExpiresAt.After(stored.ExpiresAt) || r.due(r.unsaved) {
+		return Bearer{}
+	}
+	return r.unsaved
+}
+
+func (r *Refresher) rememberUnsaved(b Bearer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unsaved = b
+}
+
+// repeatedUntilNow reports whether the endpoint returned the stored token again,
+// so recently that another call is not worth making.
+func (r *Refresher) repeatedUntilNow(stored Bearer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.repeated.Equal(stored.AccessToken) && r.now().Before(r.askAt)
+}
+
+func (r *Refresher) rememberRepeated(stored Bearer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := stored.ExpiresAt.Sub(r.now())
+	r.repeated, r.askAt = stored.AccessToken, stored.ExpiresAt.Add(-max(left/2, r.reserve()))
+}
+
+// stored returns the token in the secret, or the zero Bearer, which has expired,
 // if there is none that can be read.
 func (r *Refresher) stored(ctx context.Context) (Bearer, error) {
 	b, err := bearer(ctx, r.secrets, r.tokenSecret)
@@ -166,29 +292,39 @@ func (r *Refresher) stored(ctx context.Context) (Bearer, error) {
 	return b, err
 }
 
-// maxAhead is how far in the future a token may have been issued: more than
-// any two clocks differ. One further ahead was written by a clock, or a hand,
-// that its expiry can't be believed either.
+// maxAhead is how far in the future a token may have been issued: more than any
+// two clocks differ. The expiry of a token that is further ahead can't be trusted.
 const maxAhead = 5 * time.Minute
 
 func (r *Refresher) due(b Bearer) bool {
 	now := r.now()
-	return float64(b.ExpiresAt.Sub(now)) < r.share*float64(b.Lifetime()) || b.IssuedAt.After(now.Add(maxAhead))
+	return b.ExpiresAt.Sub(now) < r.refreshAt(b.Lifetime()) || b.IssuedAt.After(now.Add(maxAhead))
 }
 
 func (r *Refresher) report(o Outcome, b Bearer, calls int) Report {
+	remaining := max(0, b.ExpiresAt.Sub(r.now()))
 	return Report{
 		Outcome:   o,
 		Known:     true,
-		Remaining: max(0, b.ExpiresAt.Sub(r.now())),
+		Remaining: remaining,
 		Lifetime:  b.Lifetime(),
+		Shortfall: r.shortfall(o, b, remaining),
 		Calls:     calls,
 	}
 }
 
-// store writes the one new version of a run. The SDK puts a ClientRequestToken
-// of its own on it and keeps it while it tries again, so that a write whose
-// answer got lost is not written twice.
+func (r *Refresher) shortfall(o Outcome, b Bearer, remaining time.Duration) time.Duration {
+	if o == Unchanged && remaining > 0 {
+		return 0
+	}
+	oneRun := r.interval + b.margin()
+	need := max(oneRun, min(r.refreshAt(b.Lifetime()), oneRun+2*r.interval))
+	return max(0, need-remaining)
+}
+
+// store writes a new version of the secret. The SDK adds a ClientRequestToken
+// and keeps it in its retries, so that a write whose answer was lost is not made
+// twice.
 func (r *Refresher) store(ctx context.Context, b Bearer) error {
 	text, err := b.text()
 	if err != nil {
@@ -204,13 +340,13 @@ const (
 	maxCalls    = 5
 	baseBackoff = 500 * time.Millisecond
 	maxBackoff  = 8 * time.Second
-	// storeMargin is kept free before the deadline, to store a token and to say
-	// how it went.
+	// storeMargin is the time before the deadline that is kept for storing a token
+	// and for the log line.
 	storeMargin = 5 * time.Second
 )
 
 // replacement returns a token that is not the stored one, or the stored one if
-// the endpoint gives no other.
+// the endpoint returns no other.
 func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Bearer) (fresh Bearer, calls int, err error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
@@ -222,7 +358,7 @@ func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Beare
 		if err != nil || !fresh.same(stored) {
 			return fresh, calls, err
 		}
-		// A second more, since what the endpoint counts in may be seconds.
+		// One second more, since the endpoint may count in seconds.
 		left := stored.ExpiresAt.Sub(r.now()) + time.Second
 		if left > r.interval || calls >= maxCalls || !r.allows(ctx, left) {
 			return fresh, calls, nil
@@ -233,7 +369,7 @@ func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Beare
 	}
 }
 
-// fetch calls the endpoint until it gives a token, or trying again can't help
+// fetch calls the endpoint until it returns a token, or until a retry can't help
 // or would take too long. It counts its calls.
 func (r *Refresher) fetch(ctx context.Context, c Credentials, calls *int) (Bearer, error) {
 	for backoff := baseBackoff; ; backoff = min(2*backoff, maxBackoff) {

@@ -285,7 +285,8 @@ func TestATokenThatIsStoredAlreadyIsNotWrittenAgain(t *testing.T) {
 		t.Errorf("%+v after %d writes, want 1", report, len(r.secrets.Calls("PutSecretValue")))
 	}
 
-	// With another expiry it is news.
+	// With another expiry it is written.
+	r.Advance(15 * time.Minute)
 	r.endpoint.then(gives("t-1", time.Hour))
 	r.run(t, token.Refreshed)
 	r.Advance(30 * time.Minute)
@@ -425,12 +426,46 @@ func TestSecretsManagerFailingIsTold(t *testing.T) {
 	})
 }
 
-func TestALifetimeThatMakesWritesTooOftenIsWarnedOf(t *testing.T) {
+func TestATokenOfTheShortestLifetimeIsReplacedEverySixteenMinutes(t *testing.T) {
+	for _, test := range []struct {
+		lifetime, age time.Duration
+		percent       int
+	}{
+		// The lifetime leaves three runs, and no more.
+		{20 * time.Minute, 16 * time.Minute, 66},
+		{20 * time.Minute, 16 * time.Minute, 90},
+		{30 * time.Minute, 16 * time.Minute, 66},
+		{40 * time.Minute, 16 * time.Minute, 90},
+		// The percentage is later than that.
+		{47*time.Minute + 4*time.Second, 15*time.Minute + 60160*time.Millisecond, 66},
+		{time.Hour, 20*time.Minute + 24*time.Second, 66},
+		{20 * time.Minute, 18 * time.Minute, 10},
+		// Three runs count more than the number of versions.
+		{19 * time.Minute, 15 * time.Minute, 66},
+		{10 * time.Minute, 6 * time.Minute, 66},
+		{10 * time.Minute, 6 * time.Minute, 90},
+		{5 * time.Minute, 102 * time.Second, 66},
+	} {
+		t.Run(fmt.Sprintf("%s with %d", test.lifetime, test.percent), func(t *testing.T) {
+			r := newRig(t, gives("t-2", test.lifetime))
+			r.options.RefreshPercent = test.percent
+			r.refresher = r.another(t)
+			r.store("t-1", test.lifetime)
+			r.Advance(test.age)
+			r.run(t, token.Fresh)
+			r.Advance(time.Millisecond)
+			r.run(t, token.Refreshed)
+		})
+	}
+}
+
+func TestALifetimeThatMakesWritesTooOftenIsReported(t *testing.T) {
 	for lifetime, want := range map[time.Duration]bool{
 		5 * time.Minute:                 true,
-		29 * time.Minute:                true,
-		29*time.Minute + 24*time.Second: true,
-		29*time.Minute + 25*time.Second: false,
+		19*time.Minute + 44*time.Second: true,
+		19*time.Minute + 45*time.Second: false,
+		20 * time.Minute:                false,
+		30 * time.Minute:                false,
 		time.Hour:                       false,
 	} {
 		r := newRig(t, gives("t-1", lifetime))
@@ -438,9 +473,171 @@ func TestALifetimeThatMakesWritesTooOftenIsWarnedOf(t *testing.T) {
 			t.Errorf("%s: %t, want %t", lifetime, report.WritesTooOften, want)
 		}
 		if report := r.run(t, token.Fresh); report.WritesTooOften {
-			t.Errorf("%s: a run that wrote nothing warns", lifetime)
+			t.Errorf("%s: a run that wrote nothing reports it", lifetime)
 		}
 	}
+}
+
+// An endpoint that returns a token with its remaining lifetime makes a short
+// lifetime once, and a person who refreshes a long-lived token a short interval.
+func TestOnlyShortLivedTokensInAShortTimeAreReported(t *testing.T) {
+	r := newRig(t, gives("t-1", time.Hour))
+	r.run(t, token.Refreshed)
+	r.endpoint.then(gives("t-2", time.Hour))
+	if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed || report.WritesTooOften {
+		t.Errorf("a refresh by hand: %+v, %v", report, err)
+	}
+	r.Advance(16 * time.Minute)
+	r.endpoint.then(gives("t-3", 3*time.Minute))
+	if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed || report.WritesTooOften {
+		t.Errorf("a short remaining lifetime: %+v, %v", report, err)
+	}
+	r.Advance(2 * time.Minute)
+	r.endpoint.then(gives("t-4", 3*time.Minute))
+	if report := r.run(t, token.Refreshed); !report.WritesTooOften {
+		t.Errorf("a second one: %+v", report)
+	}
+}
+
+func TestATokenThatCouldNotBeStoredIsStoredLaterWithoutAnotherCall(t *testing.T) {
+	r := newRig(t, gives("t-2", time.Hour))
+	r.store("t-1", time.Hour)
+	r.Advance(50 * time.Minute)
+	denied := true
+	r.secrets.Before = func(c secretstest.Call) (int, string) {
+		if denied && c.Operation == "PutSecretValue" {
+			return http.StatusBadRequest, "AccessDeniedException"
+		}
+		return 0, ""
+	}
+	for range 5 {
+		if report := r.run(t, token.Failed); report.Remaining == 0 || report.WritesTooOften {
+			t.Errorf("%+v, want the life of the stored token", report)
+		}
+		r.Advance(time.Minute)
+	}
+	if n := len(r.endpoint.calls()); n != 1 {
+		t.Errorf("%d calls of the endpoint in 5 runs, want 1", n)
+	}
+
+	t.Run("but not when a person asks for a new one", func(t *testing.T) {
+		if report, err := r.refresher.Refresh(t.Context()); err == nil || report.Calls != 1 {
+			t.Errorf("%+v, %v", report, err)
+		}
+	})
+
+	denied = false
+	report := r.run(t, token.Refreshed)
+	if report.Calls != 0 || report.Lifetime != time.Hour || report.Remaining != time.Hour {
+		t.Errorf("%+v, want the token of the last call", report)
+	}
+	r.run(t, token.Fresh)
+	if got, err := r.reader().Token(); err != nil || got.AccessToken != "t-2" {
+		t.Errorf("a reader gets %v, %v", got, err)
+	}
+
+	t.Run("nor when it has to be replaced itself", func(t *testing.T) {
+		r.Advance(30 * time.Minute)
+		r.endpoint.then(gives("t-3", time.Hour), gives("t-4", time.Hour))
+		denied = true
+		r.run(t, token.Failed)
+		r.Advance(21 * time.Minute)
+		denied = false
+		if report := r.run(t, token.Refreshed); report.Calls != 1 {
+			t.Errorf("%+v, want a new token", report)
+		}
+	})
+
+	t.Run("nor when another refresher stored a newer one", func(t *testing.T) {
+		r.Advance(30 * time.Minute)
+		r.endpoint.then(gives("t-5", 40*time.Minute))
+		denied = true
+		r.run(t, token.Failed)
+		denied = false
+		r.store("t-6", 2*time.Hour)
+		r.run(t, token.Fresh)
+	})
+}
+
+func TestTheEndpointIsAskedLessOftenWhileItHasNoNewerToken(t *testing.T) {
+	r := newRig(t)
+	expiry := r.Now().Add(24 * time.Hour)
+	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
+		gives("t-1", expiry.Sub(r.Now()))(w, request)
+	})
+	r.run(t, token.Refreshed)
+	var asked []time.Duration // the remaining life at each call
+	for calls := len(r.endpoint.calls()); r.Now().Before(expiry.Add(-time.Minute)); {
+		r.Advance(time.Minute)
+		report, err := r.refresher.Run(t.Context())
+		if err != nil || report.Shortfall != 0 || report.Outcome == token.Refreshed {
+			t.Fatalf("%+v, %v", report, err)
+		}
+		if n := len(r.endpoint.calls()); n != calls {
+			calls = n
+			asked = append(asked, report.Remaining)
+		}
+	}
+	want := []time.Duration{950, 475, 237, 118, 59, 29, 14, 7, 4, 3, 2, 1}
+	for i := range want {
+		want[i] *= time.Minute
+	}
+	if diff := cmp.Diff(want, asked); diff != "" {
+		t.Errorf("calls, by remaining life (-want +got):\n%s", diff)
+	}
+
+	// A run without memory asks at once; a token that is another one does not wait.
+	r = newRig(t, gives("t-1", time.Hour))
+	r.store("t-1", time.Hour)
+	r.Advance(30 * time.Minute)
+	r.endpoint.then(gives("t-1", 30*time.Minute))
+	r.run(t, token.Unchanged)
+	if report := r.run(t, token.Unchanged); report.Calls != 0 {
+		t.Errorf("%+v, want no call", report)
+	}
+	r.refresher = r.another(t)
+	if report := r.run(t, token.Unchanged); report.Calls != 1 {
+		t.Errorf("%+v, want a call", report)
+	}
+	r.secrets.Put(tokenSecret, value("t-0", r.Now().Add(-time.Hour), r.Now().Add(10*time.Minute)))
+	if report := r.run(t, token.Refreshed); report.Calls != 1 {
+		t.Errorf("%+v, want a call", report)
+	}
+}
+
+// What alarms watch: whether callers will have a token.
+func TestTheShortfallIsWhatCallersLack(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		lifetime, age time.Duration
+		answer        http.HandlerFunc
+		outcome       token.Outcome
+		shortfall     time.Duration
+	}{
+		{"nothing is due", time.Hour, time.Minute, hangsUp, token.Fresh, 0},
+		{"a failure with time for three runs", time.Hour, 56*time.Minute + 55*time.Second, answers(400, ""), token.Failed, 0},
+		{"a failure with less", time.Hour, 56*time.Minute + 56*time.Second, answers(400, ""), token.Failed, time.Second},
+		{"a short-lived token that is not due", 2 * time.Minute, 40 * time.Second, hangsUp, token.Fresh, 0},
+		{"a failure with such a token", 2 * time.Minute, 42 * time.Second, answers(400, ""), token.Failed, 1200 * time.Millisecond},
+		{"an expired token", time.Hour, time.Hour, answers(400, ""), token.Failed, 185 * time.Second},
+		{"a new token", time.Hour, time.Hour, gives("t-2", time.Hour), token.Refreshed, 0},
+		{"a new token that ends before the next run", time.Hour, time.Hour, gives("t-2", 30*time.Second), token.Refreshed, 33 * time.Second},
+		{"no newer token, as far as the endpoint says", time.Hour, 58 * time.Minute, gives("t-1", 2*time.Minute), token.Unchanged, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newRig(t, test.answer)
+			r.store("t-1", test.lifetime)
+			r.Advance(test.age)
+			if report := r.run(t, test.outcome); report.Shortfall != test.shortfall {
+				t.Errorf("%+v, want a shortfall of %s", report, test.shortfall)
+			}
+		})
+	}
+	t.Run("no token yet", func(t *testing.T) {
+		if report := newRig(t, answers(400, "")).run(t, token.Failed); report.Shortfall != time.Minute {
+			t.Errorf("%+v", report)
+		}
+	})
 }
 
 func TestEveryWriteIsANewToken(t *testing.T) {

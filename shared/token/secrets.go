@@ -33,11 +33,18 @@ type SecretError struct {
 
 func (e *SecretError) Error() string {
 	problem := e.Code
-	if problem == "" {
+	switch problem {
+	case "":
 		problem = "no answer: " + connectionProblem(e.cause)
+	case limitExceeded:
+		problem += ": the secret has 100 versions of the last 24 hours and takes no more until one is older"
 	}
 	return fmt.Sprintf("token: %s: %s: %s", e.Secret, e.Operation, problem)
 }
+
+// limitExceeded is the code of PutSecretValue for a secret with too many versions
+// (AWS, "PutSecretValue" in the Secrets Manager API reference).
+const limitExceeded = "LimitExceededException"
 
 // Unwrap returns the SDK's error, whose text may hold an ARN.
 func (e *SecretError) Unwrap() error { return e.cause }
