@@ -282,10 +282,14 @@ func (f *fixture) drain(t *testing.T) {
 // The services in memory, on which the histories are played, are held to what
 // real clients see of the emulator.
 func TestTheServicesInMemoryDoWhatRealClientsSee(t *testing.T) {
-	f := deployed(t)
+	config := emulated(t)
+	top, err := projectTop()
+	if err != nil {
+		t.Fatal(err)
+	}
 	suite := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "./shared/awstest")
-	suite.Dir = f.opts.top
-	suite.Env = append(os.Environ(), "PAYHOOK_AWS_ENDPOINT="+f.Endpoint)
+	suite.Dir = top
+	suite.Env = append(os.Environ(), "PAYHOOK_AWS_ENDPOINT="+*config.BaseEndpoint)
 	out, err := suite.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v:\n%s", err, out)

@@ -606,11 +606,61 @@ func TestTheBusAnswersForEveryEntry(t *testing.T) {
 	})
 }
 
-func TestTheBusRefusesARequestOfTheWrongSize(t *testing.T) {
+// withDetails returns as many entries as there are details.
+func (s services) withDetails(details ...string) []eventbridgetypes.PutEventsRequestEntry {
+	entries := s.entries(len(details))
+	for i := range details {
+		entries[i].Detail = &details[i]
+	}
+	return entries
+}
+
+// nested returns a JSON object that is nested so many levels deep.
+func nested(levels int) string {
+	return `{"a":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
+}
+
+func TestTheBusRejectsAWholeRequestThatIsOverALimit(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
-		for _, n := range []int{0, 11} {
-			if _, err := s.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: s.entries(n)}); err == nil {
-				t.Errorf("%d entries are taken", n)
+		// Without their details, the entries have 50 bytes each.
+		const rest = 14 + len("payhook") + len("PAYMENT_STATUS.RELEASED") + len("delivery")
+		sized := func(total int) []eventbridgetypes.PutEventsRequestEntry {
+			const first = 300_000
+			detail := func(size int) string { return `{"a":"` + strings.Repeat("x", size-len(`{"a":""}`)) + `"}` }
+			return s.withDetails(detail(first), detail(total-first-2*rest))
+		}
+		incomplete := func(change func(e *eventbridgetypes.PutEventsRequestEntry)) []eventbridgetypes.PutEventsRequestEntry {
+			entries := s.entries(1)
+			change(&entries[0])
+			return entries
+		}
+		for _, test := range []struct {
+			name     string
+			entries  []eventbridgetypes.PutEventsRequestEntry
+			rejected bool
+		}{
+			{"no entry", []eventbridgetypes.PutEventsRequestEntry{}, true},
+			{"11 entries", s.entries(11), true},
+			{"1 MB less one byte", sized(1<<20 - 1), false},
+			{"1 MB", sized(1 << 20), true},
+			{"1,000 levels", s.withDetails("{}", nested(1000)), false},
+			{"1,001 levels", s.withDetails("{}", nested(1001)), true},
+			{"the largest and the least integer", s.withDetails(`{"a":[9223372036854775807,-9223372036854775808]}`), false},
+			{"a larger integer", s.withDetails("{}", `{"a":[9223372036854775808]}`), true},
+			{"a lesser integer", s.withDetails("{}", `{"a":{"b":-9223372036854775809}}`), true},
+			{"a very long integer", s.withDetails("{}", `{"a":`+strings.Repeat("9", 5000)+`}`), true},
+			{"a long number that is no integer", s.withDetails(`{"a":[9223372036854775808.5,9E30,123456789012345678901234567890.10]}`), false},
+			{"digits in a text", s.withDetails(`{"99999999999999999999":"99999999999999999999"}`), false},
+			{"no entry with a source", incomplete(func(e *eventbridgetypes.PutEventsRequestEntry) { e.Source = nil }), true},
+			{"no entry with a detail-type", incomplete(func(e *eventbridgetypes.PutEventsRequestEntry) { e.DetailType = aws.String("") }), true},
+			{"no entry with a detail", incomplete(func(e *eventbridgetypes.PutEventsRequestEntry) { e.Detail = nil }), true},
+		} {
+			out, err := s.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: test.entries})
+			switch {
+			case test.rejected && code(err) != "ValidationException":
+				t.Errorf("%s: got %+v, %v, want ValidationException", test.name, out, err)
+			case !test.rejected && (err != nil || out.FailedEntryCount != 0):
+				t.Errorf("%s: got %+v, %v", test.name, out, err)
 			}
 		}
 	})
@@ -618,26 +668,55 @@ func TestTheBusRefusesARequestOfTheWrongSize(t *testing.T) {
 
 func TestAnEntryThatFailsFailsAlone(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
-		if memory, ok := s.eventBridge.(*awstest.EventBridge); ok {
-			memory.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
-				return map[int]string{1: "MalformedDetail"}, nil
+		for _, test := range []struct {
+			name, code string
+			change     func(e *eventbridgetypes.PutEventsRequestEntry)
+		}{
+			{"no source", "InvalidArgument", func(e *eventbridgetypes.PutEventsRequestEntry) { e.Source = nil }},
+			{"an empty detail-type", "InvalidArgument", func(e *eventbridgetypes.PutEventsRequestEntry) { e.DetailType = aws.String("") }},
+			{"a detail-type of 128 characters", "", func(e *eventbridgetypes.PutEventsRequestEntry) { e.DetailType = aws.String(strings.Repeat("ü", 128)) }},
+			{"a detail-type of 129 characters", "InvalidArgument", func(e *eventbridgetypes.PutEventsRequestEntry) { e.DetailType = aws.String(strings.Repeat("x", 129)) }},
+			{"no detail", "InvalidArgument", func(e *eventbridgetypes.PutEventsRequestEntry) { e.Detail = nil }},
+			{"no JSON", "MalformedDetail", detail("{ no JSON")},
+			{"an array", "MalformedDetail", detail("[]")},
+			{"a number", "MalformedDetail", detail("1")},
+			{"null", "MalformedDetail", detail("null")},
+			{"two objects", "MalformedDetail", detail("{}{}")},
+			{"no number", "MalformedDetail", detail(`{"a":NaN}`)},
+			{"a control character", "MalformedDetail", detail("{\"a\":\"\n\"}")},
+			{"a trailing comma", "MalformedDetail", detail(`{"a":1,}`)},
+			{"a number that begins with 0", "MalformedDetail", detail(`{"a":01}`)},
+			{"space around it", "", detail(" \n{\t} ")},
+		} {
+			entries := s.entries(3)
+			test.change(&entries[1])
+			out, err := s.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: entries})
+			if err != nil || len(out.Entries) != 3 {
+				t.Errorf("%s: got %+v, %v", test.name, out, err)
+				continue
 			}
-		}
-		entries := s.entries(3)
-		entries[1].Detail = aws.String("{ no JSON")
-		out, err := s.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: entries})
-		if err == nil && out.FailedEntryCount == 0 {
-			t.Skip("this service takes what EventBridge would not, and fails no entry that could show it")
-		}
-		if err != nil || out.FailedEntryCount != 1 || len(out.Entries) != 3 {
-			t.Fatalf("got %+v, %v", out, err)
-		}
-		for i, e := range out.Entries {
-			if failed := i == 1; failed != (e.ErrorCode != nil) || failed == (aws.ToString(e.EventId) != "") {
-				t.Errorf("entry %d: %s %s", i, aws.ToString(e.ErrorCode), aws.ToString(e.EventId))
+			failed := int32(0)
+			for i, e := range out.Entries {
+				want := ""
+				if i == 1 {
+					want = test.code
+				}
+				if aws.ToString(e.ErrorCode) != want || (want == "") != (aws.ToString(e.EventId) != "") {
+					t.Errorf("%s: entry %d: %q %q, want %q", test.name, i, aws.ToString(e.ErrorCode), aws.ToString(e.EventId), want)
+				}
+				if e.ErrorCode != nil {
+					failed++
+				}
+			}
+			if out.FailedEntryCount != failed {
+				t.Errorf("%s: %d failed entries are counted, want %d", test.name, out.FailedEntryCount, failed)
 			}
 		}
 	})
+}
+
+func detail(text string) func(*eventbridgetypes.PutEventsRequestEntry) {
+	return func(e *eventbridgetypes.PutEventsRequestEntry) { e.Detail = &text }
 }
 
 func (s services) object(t *testing.T, key, body string) {

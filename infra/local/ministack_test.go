@@ -1,0 +1,258 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"payhook/shared/uuid"
+)
+
+// The tests of this file show what the patches in the folder ministack do. They
+// have an emulator of their own, in which nothing is deployed: without the other
+// end-to-end tests, PAYHOOK_E2E=ministack runs them in seconds.
+
+// emulated returns the configuration of clients of a MiniStack that ends with
+// the test.
+func emulated(t *testing.T) aws.Config {
+	t.Helper()
+	if os.Getenv("PAYHOOK_E2E") == "" {
+		t.Skip("an end-to-end test, which needs an emulator: make test-e2e, or PAYHOOK_E2E=ministack")
+	}
+	top, err := projectTop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs, folder := tools{top}, t.TempDir()
+	if err := programs.install(t.Context(), newProgress(os.Stdout), filepath.Join(folder, "install.log")); err != nil {
+		t.Fatal(err)
+	}
+	e, err := startEmulator(t.Context(), programs, folder, func(own string) (string, error) { return own, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.stop(0) })
+	return awsConfig(e.endpoint)
+}
+
+// recorder is a function that writes the text of each event into a file of the
+// folder OUT, which is named after the request.
+const recorder = `#!/usr/bin/env python3
+import os, urllib.request
+api = "http://" + os.environ["AWS_LAMBDA_RUNTIME_API"] + "/2018-06-01/runtime/invocation/"
+while True:
+    with urllib.request.urlopen(api + "next") as event:
+        request, text = event.headers["Lambda-Runtime-Aws-Request-Id"], event.read()
+    path = os.path.join(os.environ["OUT"], request)
+    with open(path + ".part", "wb") as file:
+        file.write(text)
+    os.rename(path + ".part", path)
+    answer = os.environ.get("ANSWER_BYTES")
+    body = b'"' + b"x" * (int(answer) - 2) + b'"' if answer else b"{}"
+    urllib.request.urlopen(urllib.request.Request(api + request + "/response", body, method="POST")).close()
+`
+
+// newRecorder deploys the recorder and returns its ARN and the folder in which it
+// writes.
+func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (arn, folder string) {
+	t.Helper()
+	name, folder := "recorder-"+uuid.New(), t.TempDir()
+	var code bytes.Buffer
+	archive := zip.NewWriter(&code)
+	header := &zip.FileHeader{Name: "bootstrap"}
+	header.SetMode(0o755)
+	file, err := archive.CreateHeader(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.Write([]byte(recorder)); err != nil {
+		t.Fatal(err)
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	functions := lambda.NewFromConfig(config)
+	environment := map[string]string{"OUT": folder}
+	for name, value := range variables {
+		environment[name] = value
+	}
+	out, err := functions.CreateFunction(t.Context(), &lambda.CreateFunctionInput{
+		FunctionName: &name, Role: aws.String("arn:aws:iam::" + account + ":role/recorder"), Runtime: lambdatypes.RuntimeProvidedal2023, Handler: aws.String("bootstrap"),
+		Timeout: aws.Int32(30), Environment: &lambdatypes.Environment{Variables: environment},
+		Code: &lambdatypes.FunctionCode{ZipFile: code.Bytes()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *out.FunctionArn, folder
+}
+
+// recorded returns the first n events that a recorder has written.
+func recorded(t *testing.T, folder string, n int) [][]byte {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		files, err := filepath.Glob(filepath.Join(folder, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var events [][]byte
+		for _, file := range files {
+			if filepath.Ext(file) == "" {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				events = append(events, text)
+			}
+		}
+		if len(events) >= n {
+			return events
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d events arrived at the function, want %d", len(events), n)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// envelope is an event as it arrives behind a rule.
+type envelope struct {
+	Time   string
+	Detail json.RawMessage
+}
+
+func TestAnEventArrivesBehindARuleByteForByte(t *testing.T) {
+	config := emulated(t)
+	ctx, name := t.Context(), "delivery-"+uuid.New()
+	amounts := []string{
+		"1234567890.10", "1E3", "1e+03", "0.00", "-0", "-0.0", "123456789012345678", "9223372036854775807",
+		"1234567890123456.78", "0.100000000000000000001", "1e-7", "12345678901234567890.5",
+	}
+	var details []string
+	for i, amount := range amounts {
+		details = append(details, fmt.Sprintf(`{"n":%d, "eventData":{"amount":%s},`+"\n\t"+`"text":"\u00fcü\/\ud83d\ude00<>&","none":{"none":[null,{"none":null}]} }`, i, amount))
+	}
+	const millions = `{"detail":{"eventData":{"amount":[{"numeric":[">=",1000000,"<",5000000000]}]}}}`
+
+	events, queues := eventbridge.NewFromConfig(config), sqs.NewFromConfig(config)
+	if _, err := events.CreateEventBus(ctx, &eventbridge.CreateEventBusInput{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	rule := func(suffix, pattern, arn string, target eventbridgetypes.Target) string {
+		name, rule := name, name+suffix
+		out, err := events.PutRule(ctx, &eventbridge.PutRuleInput{Name: &rule, EventBusName: &name, EventPattern: &pattern})
+		if err != nil {
+			t.Fatal(err)
+		}
+		target.Id, target.Arn = aws.String("target"), &arn
+		if _, err := events.PutTargets(ctx, &eventbridge.PutTargetsInput{Rule: &rule, EventBusName: &name, Targets: []eventbridgetypes.Target{target}}); err != nil {
+			t.Fatal(err)
+		}
+		return *out.RuleArn
+	}
+	queue := func(suffix, pattern string, target eventbridgetypes.Target) (url string) {
+		queue := name + suffix
+		arn := fmt.Sprintf("arn:aws:sqs:%s:%s:%s", region, account, queue)
+		out, err := queues.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &queue, Attributes: map[string]string{
+			"Policy": `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"events.amazonaws.com"},` +
+				`"Action":"sqs:SendMessage","Resource":"` + arn + `"}]}`,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rule(suffix, pattern, arn, target)
+		return *out.QueueUrl
+	}
+	const all = `{"source":["payhook.test"]}`
+	whole := queue("-whole", all, eventbridgetypes.Target{})
+	part := queue("-detail", all, eventbridgetypes.Target{InputPath: aws.String("$.detail")})
+	some := queue("-millions", millions, eventbridgetypes.Target{})
+	function, folder := newRecorder(t, config, nil)
+	ruleARN := rule("-function", all, function, eventbridgetypes.Target{})
+	if _, err := lambda.NewFromConfig(config).AddPermission(ctx, &lambda.AddPermissionInput{
+		FunctionName: &function, StatementId: aws.String("rule"), Action: aws.String("lambda:InvokeFunction"),
+		Principal: aws.String("events.amazonaws.com"), SourceArn: &ruleARN,
+	}); err != nil {
+		t.Fatal(err)
+	}
+
+	at := time.Date(2026, 1, 31, 12, 0, 0, 999e6, time.UTC)
+	for i := range details {
+		out, err := events.PutEvents(ctx, &eventbridge.PutEventsInput{Entries: []eventbridgetypes.PutEventsRequestEntry{{
+			EventBusName: &name, Source: aws.String("payhook.test"), DetailType: aws.String("Test"), Detail: &details[i], Time: &at,
+		}}})
+		if err != nil || out.FailedEntryCount > 0 {
+			t.Fatalf("%s: %+v, %v", details[i], out, err)
+		}
+	}
+
+	received := func(url string, n int) (bodies [][]byte) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); len(bodies) < n; {
+			out, err := queues.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: 10, WaitTimeSeconds: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range out.Messages {
+				bodies = append(bodies, []byte(*m.Body))
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%d events arrived in the queue, want %d", len(bodies), n)
+			}
+		}
+		return bodies
+	}
+	check := func(where string, got [][]byte, want map[string]bool) {
+		t.Helper()
+		for _, detail := range got {
+			if !want[string(detail)] {
+				t.Errorf("%s: got\n%s", where, detail)
+			}
+			delete(want, string(detail))
+		}
+		for detail := range want {
+			t.Errorf("%s: not received\n%s", where, detail)
+		}
+	}
+	detailsOf := func(where string, bodies [][]byte) (got [][]byte) {
+		t.Helper()
+		for _, body := range bodies {
+			var e envelope
+			if err := json.Unmarshal(body, &e); err != nil {
+				t.Fatalf("%s: %v: %s", where, err, body)
+			}
+			if e.Time != "2026-01-31T12:00:00Z" {
+				t.Errorf("%s: the event's time is %s", where, e.Time)
+			}
+			got = append(got, e.Detail)
+		}
+		return got
+	}
+	set := func(chosen func(i int) bool) map[string]bool {
+		want := map[string]bool{}
+		for i, detail := range details {
+			if chosen(i) {
+				want[detail] = true
+			}
+		}
+		return want
+	}
+	everyOne := func(int) bool { return true }
+	check("queue", detailsOf("queue", received(whole, len(details))), set(everyOne))
+	check("queue with an input path", received(part, len(details)), set(everyOne))
+	check("function", detailsOf("function", recorded(t, folder, len(details))), set(everyOne))
+	const numeric = "rule with a numeric pattern"
+	check(numeric, detailsOf(numeric, received(some, 1)), set(func(i int) bool { return amounts[i] == "1234567890.10" }))
+}
