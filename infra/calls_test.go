@@ -1,14 +1,18 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"go/types"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	gopackages "golang.org/x/tools/go/packages"
 	"golang.org/x/tools/go/ssa"
 	"golang.org/x/tools/go/ssa/ssautil"
@@ -382,6 +386,72 @@ func TestEveryResourceOfTheTableIsReached(t *testing.T) {
 			if !used[where+" "+name] {
 				t.Errorf("the table has %s, which nothing reaches", fmt.Sprintf("%s.%s", where, name))
 			}
+		}
+	}
+}
+
+// documented are the policies that the README names for programs outside the
+// stack, by their files, with what of their program needs them.
+var documented = map[string]struct {
+	path      string
+	functions []string // all of main if there are none
+}{
+	"infra/operator/policy.json":  {"payhook/infra/operator", nil},
+	"events/consumer/policy.json": {"payhook/shared/claimcheck", []string{"Resolve"}},
+	"events/client/policy.json":   {"payhook/shared/token", []string{"Reader.TokenContext"}},
+}
+
+// placeholders are how the policies that are documented name what has another
+// name in each account.
+var placeholders = strings.NewReplacer(
+	"arn:aws:dynamodb:<Region>:<Account>:table/<LedgerTable>", "Ledger.Arn",
+	"arn:aws:dynamodb:<Region>:<Account>:table/<KeysTable>", "Keys.Arn",
+	"arn:aws:s3:::<ParkingBucket>", "Parking.Arn",
+	"arn:aws:s3:::<ClaimBucket>", "Claims.Arn",
+	"arn:aws:lambda:<Region>:<Account>:function:<RedriveFunction>", "Redrive/Function.Arn",
+	"arn:aws:cloudformation:<Region>:<Account>:stack/<Stack>/*", "the stack",
+	"<TokenSecret>", "Token/Secret.Id",
+)
+
+func TestTheDocumentedPoliciesAllowWhatTheProgramsCallAndNothingElse(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, program := range documented {
+		if !strings.Contains(string(readme), "]("+file+")") {
+			t.Errorf("the README does not name %s", file)
+		}
+		text, err := os.ReadFile(filepath.Join("..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var policy struct {
+			Statement []struct {
+				Effect           string
+				Action, Resource any
+			}
+		}
+		if err := json.Unmarshal(text, &policy); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		allowed := map[string][]string{}
+		for _, s := range policy.Statement {
+			if s.Effect != "Allow" {
+				t.Errorf("%s: %s", file, s.Effect)
+			}
+			for _, resource := range list(s.Resource) {
+				on := placeholders.Replace(resource.(string))
+				for _, action := range list(s.Action) {
+					allowed[on] = append(allowed[on], action.(string))
+				}
+			}
+		}
+		for _, actions := range allowed {
+			slices.Sort(actions)
+		}
+		if diff := cmp.Diff(reached(t, program.path, program.functions...).grants(t), allowed); diff != "" {
+			t.Errorf("%s (-what it calls +what it may do)\n%s", file, diff)
 		}
 	}
 }

@@ -58,6 +58,9 @@ func tryEmulator(ctx context.Context, t tools, state string, endpointFor func(st
 	environment := []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1",
 		"GATEWAY_PORT=" + strconv.Itoa(port), "BIND_HOST=127.0.0.1",
+		// Requests are allowed or denied as IAM would. The access key test is the
+		// account's root; each function has a session of its own role.
+		"AUTH=true",
 		// Neither would listen on loopback only, nor on a port that is free.
 		"IOT_MTLS_ENABLED=0", "SFTP_ENABLED=0",
 	}

@@ -117,6 +117,7 @@ func (f *fixture) withEnvironment(t *testing.T, function string, variables map[s
 func TestTheFirstTokenComesOnceTheCredentialsAreThere(t *testing.T) {
 	f := withToken(t)
 	tokens, credentials := f.newSecret(t), f.newSecret(t)
+	f.allow(t, "token", []string{"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"}, tokens, credentials)
 	f.withEnvironment(t, "token", map[string]string{contract.TokenSecretEnv: tokens, contract.CredentialsSecretEnv: credentials})
 	reader := token.NewReader(secretsmanager.NewFromConfig(f.aws), tokens, token.ReaderOptions{})
 
@@ -239,6 +240,7 @@ func TestKeysAreFetchedWithTheTokenExactlyIfThatIsSet(t *testing.T) {
 	_, a = fetched(t)
 	a.want(t, http.StatusServiceUnavailable, 0, 0)
 
+	f.allow(t, "webhook", []string{"secretsmanager:GetSecretValue"}, f.TokenSecret)
 	f.withEnvironment(t, "webhook", map[string]string{contract.KeysAuth.Env(): "bearer", contract.TokenSecretEnv: f.TokenSecret})
 	request, a = fetched(t)
 	a.want(t, http.StatusOK, 1, 0)

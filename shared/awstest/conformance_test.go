@@ -24,6 +24,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
@@ -65,6 +66,8 @@ type services struct {
 	eventBridge
 	objects
 	table, bus, bucket string
+	// reader may get the objects of the bucket, and may not list it.
+	reader objects
 }
 
 // on tries a case on the services in memory, and on the endpoint if there is
@@ -72,10 +75,12 @@ type services struct {
 func on(t *testing.T, try func(t *testing.T, s services)) {
 	t.Helper()
 	t.Run("in memory", func(t *testing.T) {
-		db, buckets := awstest.NewDynamoDB(), awstest.NewS3()
+		db, buckets, reader := awstest.NewDynamoDB(), awstest.NewS3(), awstest.NewS3()
 		db.CreateTable("table", "id", awstest.Index{Name: "pending", PartitionKey: "shard", SortKey: "due"})
 		buckets.MakeBucket("bucket")
-		try(t, services{db, &awstest.EventBridge{}, buckets, "table", "bus", "bucket"})
+		reader.MakeBucket("bucket")
+		reader.MayNotList = true
+		try(t, services{db, &awstest.EventBridge{}, buckets, "table", "bus", "bucket", reader})
 	})
 	endpoint := os.Getenv(endpointVariable)
 	if endpoint == "" {
@@ -141,7 +146,35 @@ func dial(t *testing.T, endpoint string) services {
 		}
 		_, _ = buckets.DeleteBucket(gone, &s3.DeleteBucketInput{Bucket: &name})
 	})
-	return services{db, events, buckets, name, name, name}
+	return services{db, events, buckets, name, name, name, dialReader(t, cfg, name)}
+}
+
+// dialReader makes a user that may get the objects of a bucket and nothing else.
+func dialReader(t *testing.T, cfg aws.Config, bucket string) objects {
+	t.Helper()
+	ctx, gone := t.Context(), context.WithoutCancel(t.Context())
+	users := iam.NewFromConfig(cfg)
+	if _, err := users.CreateUser(ctx, &iam.CreateUserInput{UserName: &bucket}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = users.DeleteUser(gone, &iam.DeleteUserInput{UserName: &bucket}) })
+	policy := `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:GetObject","Resource":"arn:aws:s3:::` + bucket + `/*"}]}`
+	if _, err := users.PutUserPolicy(ctx, &iam.PutUserPolicyInput{UserName: &bucket, PolicyName: &bucket, PolicyDocument: &policy}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = users.DeleteUserPolicy(gone, &iam.DeleteUserPolicyInput{UserName: &bucket, PolicyName: &bucket})
+	})
+	made, err := users.CreateAccessKey(ctx, &iam.CreateAccessKeyInput{UserName: &bucket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := made.AccessKey
+	t.Cleanup(func() {
+		_, _ = users.DeleteAccessKey(gone, &iam.DeleteAccessKeyInput{UserName: &bucket, AccessKeyId: key.AccessKeyId})
+	})
+	cfg.Credentials = credentials.NewStaticCredentialsProvider(*key.AccessKeyId, *key.SecretAccessKey, "")
+	return s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true })
 }
 
 // or returns an environment variable, or what stands for one that is not set.
@@ -769,6 +802,22 @@ func TestAnObjectThatIsNotThereIsKnownByItsError(t *testing.T) {
 		}
 		if _, err := s.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String(s.bucket + "-none"), Key: aws.String("x")}); code(err) != "NoSuchBucket" {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestWhoMayNotListABucketIsNotToldThatAnObjectIsMissing(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		key := aws.String("never")
+		if _, err := s.reader.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &s.bucket, Key: key}); code(err) != "AccessDenied" {
+			t.Errorf("GetObject: got %v", err)
+		}
+		// The answer to HEAD has no body, and so no code but that of its status.
+		if _, err := s.reader.HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: &s.bucket, Key: key}); code(err) != "Forbidden" {
+			t.Errorf("HeadObject: got %v", err)
+		}
+		if _, err := s.reader.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &s.bucket}); code(err) != "AccessDenied" {
+			t.Errorf("ListObjectsV2: got %v", err)
 		}
 	})
 }

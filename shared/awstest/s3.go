@@ -26,6 +26,10 @@ type S3 struct {
 	// Fails, if set, is asked for every call before it does anything: an error
 	// fails the call.
 	Fails func(operation, key string) error
+	// MayNotList says that the caller has no s3:ListBucket: a listing is denied, and
+	// so is a request for a missing object, which others get a 404 for (AWS,
+	// "GetObject" in the S3 API reference).
+	MayNotList bool
 
 	mu      sync.Mutex
 	buckets map[string]map[string]object
@@ -114,7 +118,8 @@ func (s *S3) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3
 	return &s3.PutObjectOutput{ETag: &o.etag, ChecksumSHA256: in.ChecksumSHA256}, nil
 }
 
-// GetObject returns an object, or types.NoSuchKey.
+// GetObject returns an object, or types.NoSuchKey; AccessDenied if the object is
+// missing and s3:ListBucket is as well.
 func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +128,10 @@ func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3
 		return nil, err
 	}
 	o, ok := bucket[aws.ToString(in.Key)]
-	if !ok {
+	switch {
+	case !ok && s.MayNotList:
+		return nil, refused("AccessDenied", "Access Denied")
+	case !ok:
 		return nil, &types.NoSuchKey{Message: aws.String("The specified key does not exist.")}
 	}
 	return &s3.GetObjectOutput{
@@ -132,7 +140,8 @@ func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3
 	}, nil
 }
 
-// HeadObject returns what GetObject does but the body, or types.NotFound.
+// HeadObject returns what GetObject does but the body, or types.NotFound;
+// Forbidden if the object is missing and s3:ListBucket is as well.
 func (s *S3) HeadObject(ctx context.Context, in *s3.HeadObjectInput, _ ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +150,10 @@ func (s *S3) HeadObject(ctx context.Context, in *s3.HeadObjectInput, _ ...func(*
 		return nil, err
 	}
 	o, ok := bucket[aws.ToString(in.Key)]
-	if !ok {
+	switch {
+	case !ok && s.MayNotList:
+		return nil, refused("Forbidden", "Forbidden")
+	case !ok:
 		return nil, &types.NotFound{Message: aws.String("Not Found")}
 	}
 	return &s3.HeadObjectOutput{
@@ -170,6 +182,9 @@ func (s *S3) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, _ ...
 	bucket, err := s.open(ctx, "ListObjectsV2", in.Bucket, in.Prefix)
 	if err != nil {
 		return nil, err
+	}
+	if s.MayNotList {
+		return nil, refused("AccessDenied", "Access Denied")
 	}
 	after := aws.ToString(in.StartAfter)
 	if in.ContinuationToken != nil {

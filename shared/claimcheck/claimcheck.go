@@ -22,6 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
 	"github.com/go-json-experiment/json"
 
 	"payhook/shared/payment"
@@ -92,8 +93,14 @@ func (s *Store) Put(ctx context.Context, event payment.RawEvent) ([]byte, error)
 
 // The ways in which a reference fails.
 var (
-	// ErrGone: there is no such object, or no longer.
+	// ErrGone is returned when the object does not exist, or no longer. S3 says so
+	// only to callers that have s3:ListBucket on the bucket (AWS, "GetObject" in the
+	// S3 API reference).
 	ErrGone = errors.New("claimcheck: the event is not in the bucket")
+	// ErrDenied is returned when S3 denies access. To callers without s3:ListBucket
+	// on the bucket, it also denies access to an object that does not exist.
+	ErrDenied = errors.New("claimcheck: S3 denies access to the event: it takes s3:GetObject on it, " +
+		"and s3:ListBucket on the bucket to be told that an event is gone")
 	// ErrAltered: the object is not the one that the reference was made for.
 	ErrAltered = errors.New("claimcheck: the event is not the one that was referred to")
 )
@@ -116,6 +123,10 @@ func Resolve(ctx context.Context, client GetAPI, detail []byte) ([]byte, error) 
 		var missing *types.NoSuchKey
 		if errors.As(err, &missing) {
 			return nil, ErrGone
+		}
+		var api smithy.APIError
+		if errors.As(err, &api) && api.ErrorCode() == "AccessDenied" {
+			return nil, fmt.Errorf("%w: %w", ErrDenied, err)
 		}
 		return nil, fmt.Errorf("claimcheck: get: %w", err)
 	}

@@ -84,6 +84,10 @@ func TestAnObjectThatIsGoneIsSaidToBe(t *testing.T) {
 	if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrGone) {
 		t.Errorf("got %v", err)
 	}
+	bucket.MayNotList = true
+	if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrDenied) || errors.Is(err, claimcheck.ErrGone) {
+		t.Errorf("without s3:ListBucket: got %v", err)
+	}
 	if _, err := claimcheck.Resolve(t.Context(), bucket, []byte("no JSON")); err == nil {
 		t.Error("what is no JSON is resolved")
 	}
