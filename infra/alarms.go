@@ -96,11 +96,16 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 			means: "Webhooks were answered 503, as their key is in no cache and the service did not answer for it. Unless it sends them again, they are lost.",
 			step:  "Fetch {baseUrl}/v1/keys/{keyId} for a keyId in the webhook function's log; if that fails, call the service's operator; if it works, compare keysAuth and keyTimeout."},
 		{name: "key-stale", metric: webhook.written(contract.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1, times: 3, among: 12, ends: true,
-			means: "The service does not answer for its keys, and cached ones stand in. Webhooks are refused once these reach keyMaxAge, or if the key changes.",
+			means: "The service does not answer for its keys, and cached ones are used instead. Webhooks are refused once these reach keyMaxAge, or if the key changes.",
 			step:  "As for key-unavailable, with keyMaxAge less keyFreshness at most to do it in."},
+		// It stays silent when it ends: the count stops whether the service gives the
+		// key again or nobody uses it any more.
+		{name: "key-withdrawn", metric: webhook.written(contract.KeyWithdrawnMetric), statistic: sum, minutes: 5, threshold: 1,
+			means: "The service gave a key and does not any more, and webhooks still use it. They are accepted until the service has called the key unknown for keyUnknownGrace, and refused with 401 from then on.",
+			step:  "Look at the key (`operator key ID`, with a keyId of the webhook function's log where KeyWithdrawn is 1) and ask the service's operator at once whether it was withdrawn. If not, {baseUrl}/v1/keys/{keyId} must work again; what was refused meanwhile must be sent again. If so, they must stop signing with it."},
 		{name: "key-budget", metric: webhook.written(contract.KeyOutOfBudgetMetric), statistic: sum, minutes: 5, threshold: 1,
-			means: "More key ids that are in no cache came than may be asked for in a minute: a flood of made-up ones, or a budget that is too small.",
-			step:  "Look at keyId in the webhook function's log. Many different ones: a flood; known keys go on working, and webhookConcurrency bounds what it costs. The service's own: raise keyMissBudget."},
+			means: "More key ids that are in no cache came than may be asked for in a minute: a flood of invented ones, or budgets that are too small.",
+			step:  "Look at keyId in the webhook function's log. Many different ones: a flood; cached keys are not affected, new keys from known source addresses have keyMissReserve, and webhookConcurrency bounds what it costs. The service's own: raise keyMissBudget and keyMissReserve."},
 
 		// Events that are taken and don't reach the bus.
 		{name: "left-pending", metric: webhook.written(contract.LeftPendingMetric), statistic: sum, minutes: 5, threshold: 1, times: 3, among: 3, ends: true,

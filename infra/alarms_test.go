@@ -96,7 +96,7 @@ func TestEveryThingThatAPersonMustKnowOfHasItsAlarm(t *testing.T) {
 	for function, metrics := range map[string][]string{
 		"Webhook": {
 			contract.NotStoredMetric, contract.ParkedMetric, contract.ConflictsMetric, contract.UnauthenticatedMetric,
-			contract.KeyUnavailableMetric, contract.KeyStaleMetric, contract.KeyOutOfBudgetMetric, contract.LeftPendingMetric,
+			contract.KeyUnavailableMetric, contract.KeyStaleMetric, contract.KeyWithdrawnMetric, contract.KeyOutOfBudgetMetric, contract.LeftPendingMetric,
 		},
 		"Redrive": {contract.OldestPendingMetric, contract.RedriveFailedMetric, contract.RedriveParkedMetric},
 		"Token":   {contract.TokenShortfallMetric, contract.TokenFailedMetric, contract.TokenWritesTooOftenMetric},
@@ -158,7 +158,7 @@ func TestOnlyWhatEndsByItselfIsToldToHaveEnded(t *testing.T) {
 		}
 	}
 	slices.Sort(silent)
-	if diff := cmp.Diff([]string{"conflicts", "key-budget", "parked", "redrive-parked", "unauthenticated"}, silent); diff != "" {
+	if diff := cmp.Diff([]string{"conflicts", "key-budget", "key-withdrawn", "parked", "redrive-parked", "unauthenticated"}, silent); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -90,6 +91,7 @@ var (
 	outOfBudget     = telemetry.Metric{Name: contract.KeyOutOfBudgetMetric, Unit: telemetry.Count}  // lookups that the budget stopped
 	keyUnavailable  = telemetry.Metric{Name: contract.KeyUnavailableMetric, Unit: telemetry.Count}  // lookups that the service did not answer
 	keyStale        = telemetry.Metric{Name: contract.KeyStaleMetric, Unit: telemetry.Count}        // lookups served with a key that is due to be fetched again
+	keyWithdrawn    = telemetry.Metric{Name: contract.KeyWithdrawnMetric, Unit: telemetry.Count}    // webhooks that name a key which the service gives no more
 	notStored       = telemetry.Metric{Name: contract.NotStoredMetric, Unit: telemetry.Count}       // webhooks, authentic and nowhere whole
 	accepted        = telemetry.Metric{Name: "Accepted", Unit: telemetry.Count}                     // webhooks
 	rejected        = telemetry.Metric{Name: "Rejected", Unit: telemetry.Count}                     // webhooks: 400, 405, 413
@@ -145,7 +147,20 @@ func (h *handler) receive(ctx context.Context, request events.LambdaFunctionURLR
 		Payload:  payload,
 		Headers:  request.Headers,
 		RawQuery: request.RawQueryString,
+		SourceIP: sourceIP(request),
 	})
+}
+
+// sourceIP returns the peer of the TCP connection, as AWS saw it ("Invoking
+// Lambda function URLs" in the Lambda developer guide, and the same field in API
+// Gateway's payload format 2.0). X-Forwarded-For and other headers are not read:
+// anybody can write an address into them.
+func sourceIP(request events.LambdaFunctionURLRequest) netip.Addr {
+	addr, err := netip.ParseAddr(request.RequestContext.HTTP.SourceIP)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return addr
 }
 
 // payload returns the bytes that were sent, or why there are none.
@@ -228,7 +243,7 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 	switch {
 	case status >= 500 || r.Conflicts > 0 || r.Unmarked > 0 || r.Unpublishable > 0:
 		level = slog.LevelError
-	case status >= 400 || r.Pending > 0 || r.Key.TableFailed:
+	case status >= 400 || r.Pending > 0 || r.Key.TableFailed || r.Key.Withdrawn:
 		level = slog.LevelWarn
 	}
 	kind := accepted
@@ -280,6 +295,7 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 		{Metric: outOfBudget, Value: count(r.Outcome == intake.KeyOutOfBudget)},
 		{Metric: keyUnavailable, Value: count(r.Outcome == intake.KeyUnavailable)},
 		{Metric: keyStale, Value: count(r.Key.Source == keys.Stale)},
+		{Metric: keyWithdrawn, Value: count(r.Key.Withdrawn)},
 		{Metric: notStored, Value: count(unstored)},
 		{Metric: duration, Value: telemetry.Milli(took)},
 	}, attrs...)

@@ -94,11 +94,13 @@ func newHandler(s contract.Webhook, c clients, log *telemetry.Log) *handler {
 		keys.NewOrigin(c.keyService, s.BaseURL, s.KeyTimeout),
 		keys.NewTable(c.dynamoDB, s.KeysTable),
 		keys.Options{
-			Exponents:  s.KeyExponents,
-			Freshness:  s.KeyFreshness,
-			MaxAge:     s.KeyMaxAge,
-			UnknownTTL: s.UnknownKeyTTL,
-			MissBudget: s.KeyMissBudget,
+			Exponents:    s.KeyExponents,
+			Freshness:    s.KeyFreshness,
+			MaxAge:       s.KeyMaxAge,
+			UnknownGrace: s.KeyUnknownGrace,
+			UnknownTTL:   s.UnknownKeyTTL,
+			MissBudget:   s.KeyMissBudget,
+			MissReserve:  s.KeyMissReserve,
 		},
 	)
 	opts := intake.Options{Timeout: s.Timeout, Grace: s.RedriveGrace, ClaimBytes: s.ClaimCheckBytes}

@@ -16,7 +16,7 @@ import (
 // stand, and it is 0 where there is nothing to tell.
 func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 	always := []string{
-		contract.KeyUnavailableMetric, contract.KeyOutOfBudgetMetric, contract.KeyStaleMetric, contract.NotStoredMetric,
+		contract.KeyUnavailableMetric, contract.KeyOutOfBudgetMetric, contract.KeyStaleMetric, contract.KeyWithdrawnMetric, contract.NotStoredMetric,
 		contract.ParkedMetric, contract.ConflictsMetric, contract.LeftPendingMetric,
 	}
 	for name, c := range map[string]struct {
@@ -37,6 +37,8 @@ func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 		"parked":                            {intake.Result{Outcome: intake.Invalid, Parked: "x"}, map[string]float64{contract.ParkedMetric: 1}},
 		"an event that EventBridge rejects": {intake.Result{Outcome: intake.Accepted, Recorded: 3, Published: 1, Unpublishable: 2}, map[string]float64{contract.ParkedMetric: 2}},
 		"a conflict":                        {intake.Result{Outcome: intake.Conflict, Conflicts: 2, Parked: "x"}, map[string]float64{contract.ParkedMetric: 1, contract.ConflictsMetric: 2}},
+		"a key in its grace":                {intake.Result{Outcome: intake.Accepted, Key: keys.Found{Source: keys.Stale, Withdrawn: true}}, map[string]float64{contract.KeyStaleMetric: 1, contract.KeyWithdrawnMetric: 1}},
+		"a key that was removed":            {intake.Result{Outcome: intake.KeyUnknown, Key: keys.Found{Withdrawn: true}}, map[string]float64{contract.UnauthenticatedMetric: 1, contract.KeyWithdrawnMetric: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer

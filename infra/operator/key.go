@@ -19,12 +19,13 @@ One of the payment service's keys as the functions share it: its size, when the
 service was asked for it, and its thumbprint (RFC 7638, SHA-256), by which the
 service's operator can tell whether it is theirs.
 
-Exit status 1: it is not cached, too old, refused, or the service did not know it.
+Exit status 1: it is not cached, too old, refused, or the service did not know it
+when it was last asked.
 
   --drop  delete it from the table, so that the service is asked again. ` + keepOwnCopy + `
-  --json  one document: keyId, state (cached, unknown, refused, expired, absent),
-          cause, bits, exponent, thumbprint, fetchedAt, ageSeconds, expiresAt,
-          dropped
+  --json  one document: keyId, state (cached, withdrawn, removed, unknown,
+          refused, expired, absent), stale, cause, bits, exponent, thumbprint,
+          fetchedAt, ageSeconds, unknownSince, expiresAt, dropped
 `
 
 // keepOwnCopy is what dropping a key does not do.
@@ -38,16 +39,21 @@ func keyFlags(_ *program, o *options, f *flag.FlagSet) { f.BoolVar(&o.drop, "dro
 
 // cachedKey is what is shown of a key.
 type cachedKey struct {
-	KeyID      string    `json:"keyId"`
-	State      string    `json:"state"`
+	KeyID string `json:"keyId"`
+	State string `json:"state"`
+	// Stale: the functions ask the service before they use it, and use it although
+	// the service does not give it.
+	Stale      bool      `json:"stale"`
 	Cause      string    `json:"cause,omitempty"`
 	Bits       int       `json:"bits,omitzero"`
 	Exponent   int       `json:"exponent,omitzero"`
 	Thumbprint string    `json:"thumbprint,omitempty"`
 	FetchedAt  time.Time `json:"fetchedAt,omitzero"`
 	AgeSeconds *float64  `json:"ageSeconds,omitempty"`
-	ExpiresAt  time.Time `json:"expiresAt,omitzero"`
-	Dropped    bool      `json:"dropped"`
+	// UnknownSince is when the service first called the key unknown.
+	UnknownSince time.Time `json:"unknownSince,omitzero"`
+	ExpiresAt    time.Time `json:"expiresAt,omitzero"`
+	Dropped      bool      `json:"dropped"`
 }
 
 func (p *program) key(ctx context.Context, o *options, names []string) error {
@@ -100,7 +106,8 @@ func (p *program) key(ctx context.Context, o *options, names []string) error {
 func (p *program) shown(id string, cached keys.Cached) cachedKey {
 	now := p.now()
 	age := seconds(now.Sub(cached.FetchedAt))
-	shown := cachedKey{KeyID: id, FetchedAt: cached.FetchedAt, AgeSeconds: &age, ExpiresAt: cached.ExpiresAt}
+	shown := cachedKey{KeyID: id, FetchedAt: cached.FetchedAt, AgeSeconds: &age, UnknownSince: cached.UnknownSince, ExpiresAt: cached.ExpiresAt}
+	withdrawn := !cached.UnknownSince.IsZero()
 	if cached.Key != nil {
 		shown.Bits, shown.Exponent, shown.Thumbprint = cached.Key.N.BitLen(), cached.Key.E, keys.Thumbprint(cached.Key)
 	}
@@ -109,21 +116,37 @@ func (p *program) shown(id string, cached keys.Cached) cachedKey {
 		shown.State, shown.Cause = "refused", cached.Refused.Error()
 	case !now.Before(cached.ExpiresAt):
 		shown.State = "expired"
+	case cached.Key == nil && withdrawn:
+		shown.State = "removed"
 	case cached.Key == nil:
 		shown.State = "unknown"
+	case withdrawn:
+		shown.State, shown.Stale = "withdrawn", true
 	default:
-		shown.State = "cached"
+		shown.State, shown.Stale = "cached", now.Sub(cached.FetchedAt) >= defaultFreshness
 	}
 	return shown
 }
 
+// defaultFreshness is when a key is stale, if keyFreshness is not set. The table
+// does not hold the setting.
+var defaultFreshness = func() time.Duration {
+	d, err := contract.ParseDuration(contract.KeyFreshness.Default)
+	if err != nil {
+		panic(err) // a test reads every default
+	}
+	return d
+}()
+
 // meanings say what a state means for the next webhook.
 var meanings = map[string]string{
-	"cached":  "cached",
-	"unknown": "unknown: the service did not know the id",
-	"refused": "refused: the functions do not use it, and ask the service",
-	"expired": "expired: the functions do not use it any more, and ask the service",
-	"absent":  "not cached: the functions ask the service",
+	"cached":    "cached",
+	"withdrawn": fmt.Sprintf("withdrawn: the service calls it unknown; the functions use it until that has lasted for keyUnknownGrace (%s unless set otherwise)", contract.KeyUnknownGrace.Default),
+	"removed":   "removed: the service gave it before and does not any more; webhooks signed with it are answered 401",
+	"unknown":   "unknown: the service did not know the id",
+	"refused":   "refused: the functions do not use it, and ask the service",
+	"expired":   "expired: the functions do not use it any more, and ask the service",
+	"absent":    "not cached: the functions ask the service",
 }
 
 func (p *program) printKey(k cachedKey, o *options) error {
@@ -141,8 +164,19 @@ func (p *program) printKey(k cachedKey, o *options) error {
 		t.line("size", "%d bits, exponent %d", k.Bits, k.Exponent)
 		t.line("thumbprint", "%s", k.Thumbprint)
 	}
-	if !k.FetchedAt.IsZero() {
-		t.line("fetched", "%s", ago(k.FetchedAt, now))
+	if !k.UnknownSince.IsZero() {
+		t.line("unknown since", "%s", ago(k.UnknownSince, now))
+	}
+	switch {
+	case k.FetchedAt.IsZero():
+	case k.State == "removed":
+		t.line("last asked", "%s", ago(k.FetchedAt, now))
+	default:
+		stale := ""
+		if k.Stale && k.State == "cached" {
+			stale = fmt.Sprintf(", stale: older than keyFreshness (%s unless set otherwise), so the next webhook fetches it again", contract.KeyFreshness.Default)
+		}
+		t.line("fetched", "%s%s", ago(k.FetchedAt, now), stale)
 		t.line("used until", "%s, if it can't be fetched again", ago(k.ExpiresAt, now))
 	}
 	if err := t.Flush(); err != nil || !o.drop {

@@ -71,6 +71,59 @@ func TestACachedKeyIsShown(t *testing.T) {
 	}
 }
 
+// mark marks a cached key as the functions do when the service first calls it
+// unknown.
+func (w *world) mark(id string, ago time.Duration) {
+	w.t.Helper()
+	_, err := w.db.UpdateItem(w.t.Context(), &dynamodb.UpdateItemInput{
+		TableName:                 aws.String("keys"),
+		Key:                       awstest.Item{contract.KeysKey: &types.AttributeValueMemberS{Value: id}},
+		UpdateExpression:          aws.String("SET unknownSince = :since"),
+		ExpressionAttributeValues: awstest.Item{":since": &types.AttributeValueMemberN{Value: strconv.FormatInt(w.now.Add(-ago).UnixMilli(), 10)}},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestAKeyThatTheServiceCallsUnknownSaysSinceWhen(t *testing.T) {
+	w := newWorld(t)
+	id := uuid.New()
+	w.cache(id, textOf(t, id), 2*time.Hour, 24*time.Hour)
+	w.mark(id, 3*time.Minute)
+	out, _ := w.expect(exitPerson, "key", id)
+	w.contains(out, "withdrawn", "keyUnknownGrace (5m unless set otherwise)", "unknown since", "2026-01-31T11:57:00.000Z (3m ago)", keys.Thumbprint(generated()))
+	out, _ = w.expect(exitPerson, "key", id, "--json")
+	if got := document[cachedKey](t, out); got.State != "withdrawn" || !got.Stale || !got.UnknownSince.Equal(noon.Add(-3*time.Minute)) {
+		t.Errorf("%s", out)
+	}
+
+	w.cache(id, "", time.Minute, 22*time.Hour)
+	w.mark(id, 8*time.Minute)
+	out, _ = w.expect(exitPerson, "key", id)
+	w.contains(out, "removed", "answered 401", "unknown since", "(8m ago)", "last asked")
+	out, _ = w.expect(exitPerson, "key", id, "--json")
+	if got := document[cachedKey](t, out); got.State != "removed" || got.Stale || !got.UnknownSince.Equal(noon.Add(-8*time.Minute)) {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestAnOldKeyIsShownAsStale(t *testing.T) {
+	for age, stale := range map[time.Duration]bool{time.Hour - time.Second: false, time.Hour: true} {
+		w := newWorld(t)
+		id := uuid.New()
+		w.cache(id, textOf(t, id), age, 24*time.Hour)
+		out, _ := w.expect(0, "key", id)
+		if got := strings.Contains(out, "stale: older than keyFreshness (1h unless set otherwise)"); got != stale {
+			t.Errorf("%v old: %s", age, out)
+		}
+		out, _ = w.expect(0, "key", id, "--json")
+		if got := document[cachedKey](t, out); got.State != "cached" || got.Stale != stale {
+			t.Errorf("%v old: %s", age, out)
+		}
+	}
+}
+
 func TestAKeyThatIsNotUsedSaysWhy(t *testing.T) {
 	id := uuid.New()
 	for state, cache := range map[string]func(*world){

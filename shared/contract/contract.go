@@ -78,10 +78,14 @@ var (
 		Meaning: "how long a key is used before it is fetched again"}
 	KeyMaxAge = &Setting{Key: "keyMaxAge", Default: "24h", Example: "4h", Section: "5.4",
 		Meaning: "how long a key is used while it can't be fetched again, and never longer"}
+	KeyUnknownGrace = &Setting{Key: "keyUnknownGrace", Default: "5m", Example: "15m", Section: "7",
+		Meaning: "how long the service must call a cached key unknown before the key is removed; until then the key is used"}
 	UnknownKeyTTL = &Setting{Key: "unknownKeyTtl", Default: "1m", Example: "5m", Section: "4.2",
 		Meaning: "how long a key id that the service does not know is remembered as unknown"}
 	KeyMissBudget = &Setting{Key: "keyMissBudget", Default: "60", Example: "600", Section: "8",
 		Meaning: "how many key ids that are not cached may be asked of the service in a minute, over all functions together"}
+	KeyMissReserve = &Setting{Key: "keyMissReserve", Default: "60", Example: "600", Section: "8",
+		Meaning: "how many more may be asked in a minute when keyMissBudget is spent, for source addresses that have sent an authentic webhook within a week"}
 	KeyTimeout = &Setting{Key: "keyTimeout", Default: "3s", Example: "5s", Section: "4.2",
 		Meaning: "how long one fetch of a key may take"}
 
@@ -130,7 +134,7 @@ func All() []*Setting {
 		BaseURL, AuthURL, TokenManagerID, Authentication,
 		SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
-		KeyExponents, KeyFreshness, KeyMaxAge, UnknownKeyTTL, KeyMissBudget, KeyTimeout, KeysAuth,
+		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeyMissReserve, KeyTimeout, KeysAuth,
 		Scopes, CredentialEncoding, TokenRefreshPercent, TokenEndpointTimeout, TokenTimeout,
 		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, ClaimRetention, ParkedRetention,
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
@@ -160,14 +164,16 @@ type Webhook struct {
 	SuccessStatus   int
 	MaxPayloadBytes int
 
-	KeyExponents  []int
-	KeyFreshness  time.Duration
-	KeyMaxAge     time.Duration
-	UnknownKeyTTL time.Duration
-	KeyMissBudget int
-	KeyTimeout    time.Duration
-	KeysBearer    bool   // fetching a key needs the access token
-	TokenSecret   string // name or ARN of the secret that holds it; "" unless KeysBearer
+	KeyExponents    []int
+	KeyFreshness    time.Duration
+	KeyMaxAge       time.Duration
+	KeyUnknownGrace time.Duration
+	UnknownKeyTTL   time.Duration
+	KeyMissBudget   int
+	KeyMissReserve  int
+	KeyTimeout      time.Duration
+	KeysBearer      bool   // fetching a key needs the access token
+	TokenSecret     string // name or ARN of the secret that holds it; "" unless KeysBearer
 
 	Publishing
 	Timeout time.Duration
@@ -200,7 +206,7 @@ func WebhookSettings() []*Setting {
 	return append([]*Setting{
 		BaseURL, SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
-		KeyExponents, KeyFreshness, KeyMaxAge, UnknownKeyTTL, KeyMissBudget, KeyTimeout, KeysAuth, WebhookTimeout,
+		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeyMissReserve, KeyTimeout, KeysAuth, WebhookTimeout,
 	}, publishingSettings()...)
 }
 
@@ -375,8 +381,10 @@ func (r *reader) webhook() Webhook {
 		KeyExponents:    r.exponents(),
 		KeyFreshness:    r.duration(KeyFreshness, time.Minute, 30*24*time.Hour),
 		KeyMaxAge:       r.duration(KeyMaxAge, time.Minute, 90*24*time.Hour),
+		KeyUnknownGrace: r.duration(KeyUnknownGrace, time.Second, 24*time.Hour),
 		UnknownKeyTTL:   r.duration(UnknownKeyTTL, time.Second, time.Hour),
 		KeyMissBudget:   r.integer(KeyMissBudget, 1, 1000000),
+		KeyMissReserve:  r.integer(KeyMissReserve, 1, 1000000),
 		KeyTimeout:      r.duration(KeyTimeout, 100*time.Millisecond, time.Minute),
 		KeysBearer:      r.keysBearer(),
 		Publishing:      r.publishing(),

@@ -22,10 +22,15 @@ const (
 	// Webhooks answered 503 because the key was in no cache and the fleet had
 	// asked the service for as many keys as it may in a minute (KeyMissBudget).
 	KeyOutOfBudgetMetric = "KeyOutOfBudget"
-	// Webhooks that were checked with a key older than KeyFreshness, since the
-	// service's key endpoint did not answer when it was to be fetched again. Such a
-	// key serves until KeyMaxAge.
+	// Webhooks that were checked with a key that was due to be fetched again and
+	// that the service's key endpoint did not give: it did not answer, or it called
+	// the key unknown. Such a key is used until KeyMaxAge or KeyUnknownGrace ends.
 	KeyStaleMetric = "KeyStale"
+	// Webhooks that name a key which the service gave before and now calls unknown,
+	// or sends in a form that must not be used: while the key is still used
+	// (KeyUnknownGrace), and after its removal for as long as a copy of it could
+	// have been used (KeyMaxAge).
+	KeyWithdrawnMetric = "KeyWithdrawn"
 	// Webhooks that were authentic and answered 503: an event could not be
 	// recorded, or what can't be taken could not be parked.
 	NotStoredMetric = "NotStored"

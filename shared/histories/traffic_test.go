@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -37,18 +38,20 @@ var strangersKey = sync.OnceValue(func() paymenttest.Key {
 // keysAtHand knows the service's key.
 type keysAtHand struct{}
 
-func (keysAtHand) Lookup(_ context.Context, id string) (keys.Found, error) {
+func (keysAtHand) Lookup(_ context.Context, id string, _ netip.Addr) (keys.Found, error) {
 	if id != serviceKey().ID {
 		return keys.Found{}, keys.ErrUnknown
 	}
 	return keys.Found{Key: public(), Source: keys.Memory}, nil
 }
 
-func (keysAtHand) Refetch(context.Context, string, keys.Found) (keys.Found, error) {
+func (keysAtHand) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {
 	return keys.Found{}, nil
 }
 
 var public = sync.OnceValue(func() *rsa.PublicKey { return &serviceKey().Private.PublicKey })
+
+func (keysAtHand) RecordSource(context.Context, netip.Addr) {}
 
 // event is one of the events that histories are about.
 type event struct {
@@ -158,12 +161,14 @@ func (d *delivery) signed(at time.Time) intake.Delivery {
 	proof := proofOf(d, signature.FormatRFC3339.Text(at))
 	out := intake.Delivery{Payload: d.payload, Headers: map[string]string{
 		"x-svc-signature": proof.Signature, "x-svc-timestamp": proof.Timestamp, "x-svc-key-id": proof.KeyID,
-	}}
+	}, SourceIP: sendersAddress}
 	if d.forgery == payloadChanged {
 		out.Payload = []byte(strings.Replace(string(d.payload), `"amount":1`, `"amount":9`, 1))
 	}
 	return out
 }
+
+var sendersAddress = netip.MustParseAddr("192.0.2.10")
 
 var proofs sync.Map // proofKey -> signature.Proof
 

@@ -16,6 +16,7 @@ package intake
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -64,6 +65,10 @@ type Delivery struct {
 	Payload  []byte            // as received, not decoded in any way
 	Headers  map[string]string // names of any case; repeated headers joined by commas
 	RawQuery string            // without the question mark
+	// SourceIP is the peer of the TCP connection that the webhook came by. It
+	// decides which budget of key look-ups applies, and nothing else. The zero Addr
+	// counts as a stranger's.
+	SourceIP netip.Addr
 }
 
 // Result says what became of a delivery, and how.
@@ -108,8 +113,9 @@ type Steps struct {
 
 // Keys finds keys by their ids. [keys.Cache] does.
 type Keys interface {
-	Lookup(ctx context.Context, id string) (keys.Found, error)
-	Refetch(ctx context.Context, id string, failed keys.Found) (keys.Found, error)
+	Lookup(ctx context.Context, id string, from netip.Addr) (keys.Found, error)
+	Refetch(ctx context.Context, id string, failed keys.Found, from netip.Addr) (keys.Found, error)
+	RecordSource(ctx context.Context, from netip.Addr)
 }
 
 // Options are the knobs of a [Receiver] and of a [Redriver]. The zero value of
@@ -248,6 +254,8 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) (result Result) {
 	}
 
 	r.take(ctx, d.Payload, proof, deadline, work, &result)
+	// Last, since nothing depends on it.
+	r.keys.RecordSource(ctx, d.SourceIP)
 	return result
 }
 
@@ -297,11 +305,16 @@ func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time, 
 	if err := r.window.Check(proof.Timestamp, now); err != nil {
 		return proof, err
 	}
-	return proof, r.verify(ctx, d.Payload, proof, result)
+	// What cannot be a signature of any key must not spend the budget of key
+	// look-ups.
+	if err := signature.CheckForm(proof.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
+		return proof, err
+	}
+	return proof, r.verify(ctx, d, proof, result)
 }
 
-func (r *Receiver) verify(ctx context.Context, payload []byte, proof signature.Proof, result *Result) error {
-	found, err := r.keys.Lookup(ctx, proof.KeyID)
+func (r *Receiver) verify(ctx context.Context, d Delivery, proof signature.Proof, result *Result) error {
+	found, err := r.keys.Lookup(ctx, proof.KeyID, d.SourceIP)
 	result.Key = found
 	if !errors.Is(err, keys.ErrMalformedID) {
 		result.KeyID = proof.KeyID
@@ -309,19 +322,20 @@ func (r *Receiver) verify(ctx context.Context, payload []byte, proof signature.P
 	if err != nil {
 		return err
 	}
-	err = signature.Verify(found.Key, payload, proof)
+	err = signature.Verify(found.Key, d.Payload, proof)
 	if err == nil {
 		return nil
 	}
 	// The service may have put another key under the same id.
-	again, refetchErr := r.keys.Refetch(ctx, proof.KeyID, found)
+	again, refetchErr := r.keys.Refetch(ctx, proof.KeyID, found, d.SourceIP)
 	result.Key.TableFailed = found.TableFailed || again.TableFailed
+	result.Key.Withdrawn = found.Withdrawn || again.Withdrawn
 	if refetchErr != nil || again.Key == nil {
 		// With the key that we have it does not verify, and there is no other.
 		return err
 	}
 	result.Key, result.Refetched = again, true
-	return signature.Verify(again.Key, payload, proof)
+	return signature.Verify(again.Key, d.Payload, proof)
 }
 
 // outcomeOf is the one table from errors of authentication to outcomes.

@@ -7,15 +7,11 @@ import (
 	"encoding/base64"
 	"fmt"
 	"math/big"
-	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/go-json-experiment/json"
-
-	"payhook/shared/contract"
 )
 
 // InspectAPI is what of DynamoDB an [Inspector] needs.
@@ -42,29 +38,27 @@ type Cached struct {
 	// for the setting that says which exponents a key may have.
 	Refused   error
 	FetchedAt time.Time // when the service was asked
-	ExpiresAt time.Time // from when on no function uses it
+	// UnknownSince is when the service first called a key unknown that it had
+	// given; zero if it has not. With a Key, the functions still use the key.
+	UnknownSince time.Time
+	ExpiresAt    time.Time // from when on no function uses it
 }
 
 // Find returns what the table holds of a key id, as of this moment, and false
 // if that is nothing. The id is taken as a webhook wrote it: case counts here.
 // The error is DynamoDB's.
 func (i *Inspector) Find(ctx context.Context, id string) (Cached, bool, error) {
-	out, err := i.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: i.table, Key: cacheKey(id), ConsistentRead: aws.Bool(true)})
+	out, err := i.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: i.table, Key: itemKey(id), ConsistentRead: aws.Bool(true)})
 	if err != nil {
 		return Cached{}, false, fmt.Errorf("keys: find %s: %w", id, err)
 	}
-	at, ok := out.Item[attrFetchedAt].(*types.AttributeValueMemberN)
-	if !ok {
+	r := recordOf(out.Item)
+	if r == nil {
 		return Cached{}, false, nil
 	}
-	ms, _ := strconv.ParseInt(at.Value, 10, 64)
-	found := Cached{FetchedAt: time.UnixMilli(ms).UTC()}
-	if n, ok := out.Item[contract.KeysTTL].(*types.AttributeValueMemberN); ok {
-		seconds, _ := strconv.ParseInt(n.Value, 10, 64)
-		found.ExpiresAt = time.Unix(seconds, 0).UTC()
-	}
-	if text, ok := out.Item[attrJWK].(*types.AttributeValueMemberS); ok {
-		found.Key, found.Refused = parseAnyExponent([]byte(text.Value), id)
+	found := Cached{FetchedAt: r.fetchedAt.UTC(), UnknownSince: r.unknownSince.UTC(), ExpiresAt: r.expires.UTC()}
+	if r.jwk != nil {
+		found.Key, found.Refused = parseAnyExponent(r.jwk, id)
 	}
 	return found, true, nil
 }
@@ -83,14 +77,10 @@ func parseAnyExponent(text []byte, id string) (*rsa.PublicKey, error) {
 // its own asks the service again. It does nothing if the table does not hold
 // the id. The error is DynamoDB's.
 func (i *Inspector) Drop(ctx context.Context, id string) error {
-	if _, err := i.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: i.table, Key: cacheKey(id)}); err != nil {
+	if _, err := i.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: i.table, Key: itemKey(id)}); err != nil {
 		return fmt.Errorf("keys: drop %s: %w", id, err)
 	}
 	return nil
-}
-
-func cacheKey(id string) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{contract.KeysKey: &types.AttributeValueMemberS{Value: id}}
 }
 
 // Thumbprint returns the JWK thumbprint of a key with SHA-256 (RFC 7638), in

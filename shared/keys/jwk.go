@@ -50,9 +50,10 @@ func (e *PolicyError) Error() string {
 // says more of the one who answered than of the key.
 var errNotAJWK = errors.New("not a JWK")
 
+// The sizes of a modulus that are allowed, and so of a signature.
 const (
-	minModulusBytes = 2048 / 8
-	maxModulusBytes = 4096 / 8
+	MinModulusBytes = 2048 / 8
+	MaxModulusBytes = 4096 / 8
 )
 
 // jwk holds the members that the policy looks at. Others are ignored, as
@@ -108,11 +109,11 @@ func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 	key.E = e
 
 	// The size is known from the text: a huge number is never computed with.
-	if n, err := canonical(k.N, maxModulusBytes); errors.Is(err, errTooLong) {
+	if n, err := canonical(k.N, MaxModulusBytes); errors.Is(err, errTooLong) {
 		demand(false, WrongSize)
 	} else if err != nil || n[len(n)-1]&1 == 0 {
 		demand(false, BadModulus)
-	} else if len(n) < minModulusBytes || len(n)*8-bits.LeadingZeros8(n[0]) < minModulusBytes*8 {
+	} else if len(n) < MinModulusBytes || len(n)*8-bits.LeadingZeros8(n[0]) < MinModulusBytes*8 {
 		demand(false, WrongSize)
 	} else {
 		key.N = new(big.Int).SetBytes(n)

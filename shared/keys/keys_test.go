@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -119,7 +120,7 @@ func (f *fleet) pass(d time.Duration) { f.now = f.now.Add(d) }
 func (f *fleet) expect(c *Cache, want error, source Source, fetches int32) Found {
 	f.t.Helper()
 	before := f.fetches.Load()
-	found, err := c.Lookup(f.t.Context(), id)
+	found, err := c.Lookup(f.t.Context(), id, netip.Addr{})
 	if !errors.Is(err, want) || want == nil && found.Key == nil {
 		f.t.Fatalf("got %v, want %v", err, want)
 	}
@@ -165,20 +166,6 @@ func TestAStaleKeyServesWhileTheServiceIsDownAndNeverPastItsHardAge(t *testing.T
 	f.expect(c, nil, Service, 1)
 }
 
-func TestAWithdrawnKeyIsUsedNoMore(t *testing.T) {
-	f := newFleet(t)
-	c, other := f.cache(), f.cache()
-	f.expect(c, nil, Service, 1)
-	f.expect(other, nil, SharedTable, 0)
-	f.answers(func(w http.ResponseWriter, _ string) { w.WriteHeader(http.StatusGone) })
-	f.pass(time.Hour)
-	f.expect(c, ErrUnknown, Service, 1)
-	f.expect(other, ErrUnknown, SharedTable, 0)
-	f.down()
-	f.pass(time.Minute)
-	f.expect(c, ErrUnavailable, Service, 1) // not the old key again
-}
-
 func TestAnUnknownIDIsRememberedForAMinute(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
@@ -200,7 +187,7 @@ func TestAFloodOfMadeUpIDsIsBoundedOverTheFleet(t *testing.T) {
 	flood := func() (asked int32, outOfBudget int) {
 		before := f.fetches.Load()
 		for i := range 300 {
-			_, err := fleet[i%len(fleet)].Lookup(t.Context(), uuid.New())
+			_, err := fleet[i%len(fleet)].Lookup(t.Context(), uuid.New(), netip.Addr{})
 			switch {
 			case errors.Is(err, ErrOutOfBudget):
 				outOfBudget++
@@ -237,7 +224,7 @@ func TestABrokenTableCostsNoAnswer(t *testing.T) {
 	// The budget is each function's own then.
 	var out int
 	for range 20 {
-		if _, err := c.Lookup(t.Context(), uuid.New()); errors.Is(err, ErrOutOfBudget) {
+		if _, err := c.Lookup(t.Context(), uuid.New(), netip.Addr{}); errors.Is(err, ErrOutOfBudget) {
 			out++
 		}
 	}
@@ -282,7 +269,7 @@ func TestLookupsAtOneTimeCostOneFetch(t *testing.T) {
 	for range callers {
 		wg.Go(func() {
 			arrived <- struct{}{}
-			if _, err := c.Lookup(t.Context(), id); err != nil {
+			if _, err := c.Lookup(t.Context(), id, netip.Addr{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -310,7 +297,7 @@ func TestACallerThatGivesUpLosesNothingForTheOthers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	gaveUp := make(chan error)
 	go func() {
-		_, err := c.Lookup(ctx, id)
+		_, err := c.Lookup(ctx, id, netip.Addr{})
 		gaveUp <- err
 	}()
 	<-asked
@@ -320,7 +307,7 @@ func TestACallerThatGivesUpLosesNothingForTheOthers(t *testing.T) {
 	}
 	patient := make(chan error)
 	go func() {
-		_, err := c.Lookup(t.Context(), id)
+		_, err := c.Lookup(t.Context(), id, netip.Addr{})
 		patient <- err
 	}()
 	close(release)
@@ -342,7 +329,7 @@ func TestAKeyRotatedUnderTheSameIDIsFetchedOnce(t *testing.T) {
 	refetch := func(c *Cache, failed Found, fetches int32, want int) {
 		t.Helper()
 		before := f.fetches.Load()
-		found, _ := c.Refetch(t.Context(), id, failed)
+		found, _ := c.Refetch(t.Context(), id, failed, netip.Addr{})
 		if n := f.fetches.Load() - before; n != fetches {
 			t.Errorf("%d fetches, want %d", n, fetches)
 		}
@@ -376,11 +363,11 @@ func TestARefetchIsWithinTheBudget(t *testing.T) {
 	old := f.expect(c, nil, Service, 1)
 	f.serve(1)
 	f.pass(time.Minute)
-	if _, err := c.Lookup(t.Context(), uuid.New()); !errors.Is(err, ErrUnknown) {
+	if _, err := c.Lookup(t.Context(), uuid.New(), netip.Addr{}); !errors.Is(err, ErrUnknown) {
 		t.Fatal(err)
 	}
 	before := f.fetches.Load()
-	if found, err := c.Refetch(t.Context(), id, old); found.Key != nil || !errors.Is(err, ErrOutOfBudget) || f.fetches.Load() != before {
+	if found, err := c.Refetch(t.Context(), id, old, netip.Addr{}); found.Key != nil || !errors.Is(err, ErrOutOfBudget) || f.fetches.Load() != before {
 		t.Errorf("got %v, %v", found.Key, err)
 	}
 	f.expect(c, nil, Memory, 0)
@@ -389,7 +376,7 @@ func TestARefetchIsWithinTheBudget(t *testing.T) {
 func TestARecordThatThePolicyRefusesCountsAsNone(t *testing.T) {
 	f := newFleet(t)
 	weak := members(odd(1024), 65537)
-	if err := NewTable(f.db, "keys").put(t.Context(), id, record{jwk: text(t, weak), fetchedAt: f.now}, f.now.Add(time.Hour)); err != nil {
+	if err := NewTable(f.db, "keys").put(t.Context(), id, record{jwk: text(t, weak), fetchedAt: f.now, expires: f.now.Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	f.expect(f.cache(), nil, Service, 1)
@@ -397,7 +384,7 @@ func TestARecordThatThePolicyRefusesCountsAsNone(t *testing.T) {
 
 func TestARecordFromTheFutureCountsAsNone(t *testing.T) {
 	f := newFleet(t)
-	if err := NewTable(f.db, "keys").put(t.Context(), id, record{jwk: text(t, members(generated(1).N, 65537)), fetchedAt: f.now.Add(time.Hour)}, f.now.Add(time.Hour)); err != nil {
+	if err := NewTable(f.db, "keys").put(t.Context(), id, record{jwk: text(t, members(generated(1).N, 65537)), fetchedAt: f.now.Add(time.Hour), expires: f.now.Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	f.expect(f.cache(), nil, Service, 1)
@@ -407,7 +394,7 @@ func TestALateWriterDoesNotReplaceANewerKey(t *testing.T) {
 	f := newFleet(t)
 	table := NewTable(f.db, "keys")
 	for _, age := range []time.Duration{0, time.Minute} {
-		if err := table.put(t.Context(), id, record{fetchedAt: f.now.Add(-age)}, f.now); err != nil {
+		if err := table.put(t.Context(), id, record{fetchedAt: f.now.Add(-age), expires: f.now}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -478,7 +465,7 @@ func TestAnswersOfTheService(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t)
 			f.answers(func(w http.ResponseWriter, _ string) { test.answer(w) })
-			_, err := f.cache().Lookup(t.Context(), id)
+			_, err := f.cache().Lookup(t.Context(), id, netip.Addr{})
 			if test.want == errPolicy {
 				if violations(err) == nil {
 					t.Errorf("got %v, want a PolicyError", err)
@@ -496,7 +483,7 @@ func TestAnIDThatIsNoUUIDTouchesNothing(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	for _, bad := range []string{"", "..", "../../admin", id + "/x", id[:35] + "/", "misses#1", id + "?a=b", strings.Repeat("a", 36)} {
-		if _, err := c.Lookup(t.Context(), bad); !errors.Is(err, ErrMalformedID) {
+		if _, err := c.Lookup(t.Context(), bad, netip.Addr{}); !errors.Is(err, ErrMalformedID) {
 			t.Errorf("%q: got %v", bad, err)
 		}
 	}
@@ -514,7 +501,7 @@ func TestAnIDIsLookedUpAsSent(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Write(text(t, members(generated(0).N, 65537)))
 	})
-	if _, err := f.cache().Lookup(t.Context(), upper); err != nil || asked != upper {
+	if _, err := f.cache().Lookup(t.Context(), upper, netip.Addr{}); err != nil || asked != upper {
 		t.Errorf("asked for %q: %v", asked, err)
 	}
 }
@@ -523,7 +510,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.MissBudget = 1 << 30 })
 	for range maxRemembered + 10 {
-		c.forget(uuid.New(), f.now)
+		c.forget(uuid.New(), f.now, false)
 		c.remember(uuid.New(), &entry{})
 	}
 	if len(c.unknown) > maxRemembered || len(c.keys) > maxRemembered {
@@ -537,7 +524,7 @@ func TestErrorsHoldNothingOfTheAnswer(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"CANARY": CANARY`)
 	})
-	if _, err := f.cache().Lookup(t.Context(), id); err == nil || strings.Contains(err.Error(), "CANARY") {
+	if _, err := f.cache().Lookup(t.Context(), id, netip.Addr{}); err == nil || strings.Contains(err.Error(), "CANARY") {
 		t.Errorf("got %v", err)
 	}
 }

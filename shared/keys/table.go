@@ -14,23 +14,28 @@ import (
 	"payhook/shared/contract"
 )
 
-// API is what of DynamoDB the table needs.
+// API is the part of DynamoDB that the table needs.
 type API interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
 }
 
-// Table is the DynamoDB table that all functions share keys by. Its items:
+// Table is the DynamoDB table by which all functions share keys. Its items:
 //
-//	keyId      S  partition key: a key id, or "misses#" and a minute
-//	jwk        S  the key, where the service knows it
-//	fetchedAt  N  Unix milliseconds: when the service was asked
-//	misses     N  how many ids were asked of the service in that minute
-//	expiresAt  N  Unix seconds: when DynamoDB may delete the item
+//	keyId         S  partition key: a key id; "misses#" or "reserve#" and a minute;
+//	                 or "source#" and the hash of a source address
+//	jwk           S  the key, where the service gave one
+//	fetchedAt     N  Unix milliseconds: when the service was asked
+//	unknownSince  N  Unix milliseconds: when the service first called a key unknown
+//	                 that it had given
+//	unknownAt     N  Unix milliseconds: when it last did
+//	misses        N  how many calls were spent in that minute
+//	seenAt        N  Unix milliseconds: when an authentic webhook came from there
+//	expiresAt     N  Unix seconds: when DynamoDB may delete the item
 //
-// An item with fetchedAt and without jwk says that the service did not know
-// the id then.
+// An item with fetchedAt and without jwk says that the id was unknown then. If
+// it has unknownSince, the key was known before and was removed.
 type Table struct {
 	client API
 	name   string
@@ -40,50 +45,76 @@ type Table struct {
 func NewTable(client API, name string) *Table { return &Table{client, name} }
 
 const (
-	attrJWK       = "jwk"
-	attrFetchedAt = "fetchedAt"
-	attrMisses    = "misses"
+	attrJWK          = "jwk"
+	attrFetchedAt    = "fetchedAt"
+	attrUnknownSince = "unknownSince"
+	attrUnknownAt    = "unknownAt"
+	attrMisses       = "misses"
+	attrSeenAt       = "seenAt"
 )
 
 // record is what the table holds of a key id.
 type record struct {
-	jwk       []byte // nil: the service did not know the id
-	fetchedAt time.Time
+	jwk          []byte // nil: the id was unknown, or its key was removed
+	fetchedAt    time.Time
+	unknownSince time.Time // zero: never
+	unknownAt    time.Time // zero: never
+	expires      time.Time
+}
+
+// recordOf returns the record in an item, or nil if it holds none.
+func recordOf(item map[string]types.AttributeValue) *record {
+	r := &record{
+		fetchedAt:    milliseconds(item[attrFetchedAt]),
+		unknownSince: milliseconds(item[attrUnknownSince]),
+		unknownAt:    milliseconds(item[attrUnknownAt]),
+	}
+	if r.fetchedAt.IsZero() {
+		return nil
+	}
+	if n, ok := item[contract.KeysTTL].(*types.AttributeValueMemberN); ok {
+		if seconds, err := strconv.ParseInt(n.Value, 10, 64); err == nil {
+			r.expires = time.Unix(seconds, 0)
+		}
+	}
+	if text, ok := item[attrJWK].(*types.AttributeValueMemberS); ok {
+		r.jwk = []byte(text.Value)
+	}
+	return r
+}
+
+// milliseconds reads a time, and returns the zero time if there is none.
+func milliseconds(v types.AttributeValue) time.Time {
+	n, ok := v.(*types.AttributeValueMemberN)
+	if !ok {
+		return time.Time{}
+	}
+	ms, err := strconv.ParseInt(n.Value, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
 }
 
 // get returns the record of id, or nil if there is none.
 func (t *Table) get(ctx context.Context, id string) (*record, error) {
-	out, err := t.client.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName: &t.name,
-		Key:       map[string]types.AttributeValue{contract.KeysKey: &types.AttributeValueMemberS{Value: id}},
-	})
+	out, err := t.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &t.name, Key: itemKey(id)})
 	if err != nil {
 		return nil, fmt.Errorf("keys: table: get: %w", err)
 	}
-	at, ok := out.Item[attrFetchedAt].(*types.AttributeValueMemberN)
-	if !ok {
-		return nil, nil
-	}
-	ms, err := strconv.ParseInt(at.Value, 10, 64)
-	if err != nil {
-		return nil, nil
-	}
-	r := &record{fetchedAt: time.UnixMilli(ms)}
-	if text, ok := out.Item[attrJWK].(*types.AttributeValueMemberS); ok {
-		r.jwk = []byte(text.Value)
-	}
-	return r, nil
+	return recordOf(out.Item), nil
 }
 
 // put stores r, unless the table holds something fetched later.
-func (t *Table) put(ctx context.Context, id string, r record, expires time.Time) error {
-	item := map[string]types.AttributeValue{
-		contract.KeysKey: &types.AttributeValueMemberS{Value: id},
-		attrFetchedAt:    number(r.fetchedAt.UnixMilli()),
-		contract.KeysTTL: number(expires.Unix()),
-	}
+func (t *Table) put(ctx context.Context, id string, r record) error {
+	item := itemKey(id)
+	item[attrFetchedAt] = number(r.fetchedAt.UnixMilli())
+	item[contract.KeysTTL] = number(r.expires.Unix())
 	if r.jwk != nil {
 		item[attrJWK] = &types.AttributeValueMemberS{Value: string(r.jwk)}
+	}
+	if !r.unknownSince.IsZero() {
+		item[attrUnknownSince] = number(r.unknownSince.UnixMilli())
 	}
 	_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                 &t.name,
@@ -91,22 +122,82 @@ func (t *Table) put(ctx context.Context, id string, r record, expires time.Time)
 		ConditionExpression:       aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{":at": number(r.fetchedAt.UnixMilli())},
 	})
-	var later *types.ConditionalCheckFailedException
-	if err != nil && !errors.As(err, &later) {
+	if _, refused := conditionFailed(err); err != nil && !refused {
 		return fmt.Errorf("keys: table: put: %w", err)
 	}
 	return nil
 }
 
-// spend takes one from the minute's budget of misses and reports whether there
-// was one left.
-func (t *Table) spend(ctx context.Context, now time.Time, budget int) (bool, error) {
+// remove records that id is unknown, and reports whether it did. It does not if
+// the table holds a key that may be used, unless the service has called that
+// key unknown since oldest or longer and did not give it later than r. The
+// condition is checked with the write, so that it does not matter what other
+// functions did since this one read the item.
+func (t *Table) remove(ctx context.Context, id string, r record, oldest time.Time) (bool, error) {
+	values := map[string]types.AttributeValue{
+		":at":      number(r.fetchedAt.UnixMilli()),
+		":now":     number(r.fetchedAt.Unix()),
+		":oldest":  number(oldest.UnixMilli()),
+		":expires": number(r.expires.Unix()),
+	}
+	update := "SET fetchedAt = :at, expiresAt = :expires"
+	if !r.unknownSince.IsZero() {
+		update += ", unknownSince = :since"
+		values[":since"] = number(r.unknownSince.UnixMilli())
+	}
+	_, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName:                 &t.name,
+		Key:                       itemKey(id),
+		UpdateExpression:          aws.String(update + " REMOVE jwk, unknownAt"),
+		ConditionExpression:       aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR (fetchedAt <= :at AND unknownSince <= :oldest)"),
+		ExpressionAttributeValues: values,
+	})
+	if _, refused := conditionFailed(err); refused {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("keys: table: remove: %w", err)
+	}
+	return true, nil
+}
+
+// reportUnknown records that the service called the key of id unknown at that
+// time, and first at since if the table knows of no earlier report. It returns
+// the record afterwards, or nil if the table holds no key that may be used. A
+// key that was fetched later stays as it is.
+func (t *Table) reportUnknown(ctx context.Context, id string, at, since time.Time) (*record, error) {
+	out, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName:           &t.name,
+		Key:                 itemKey(id),
+		UpdateExpression:    aws.String("SET unknownSince = if_not_exists(unknownSince, :since), unknownAt = :at"),
+		ConditionExpression: aws.String("attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":at":    number(at.UnixMilli()),
+			":now":   number(at.Unix()),
+			":since": number(since.UnixMilli()),
+		},
+		ReturnValues:                        types.ReturnValueAllNew,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	})
+	if item, refused := conditionFailed(err); refused {
+		if r := recordOf(item); r != nil && r.jwk != nil && r.fetchedAt.After(at) {
+			return r, nil
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keys: table: report unknown: %w", err)
+	}
+	return recordOf(out.Attributes), nil
+}
+
+// spend takes one from a budget of this minute and reports whether there was
+// one left.
+func (t *Table) spend(ctx context.Context, name string, now time.Time, budget int) (bool, error) {
 	minute := now.Truncate(time.Minute)
 	_, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: &t.name,
-		Key: map[string]types.AttributeValue{
-			contract.KeysKey: &types.AttributeValueMemberS{Value: "misses#" + strconv.FormatInt(minute.Unix()/60, 10)},
-		},
+		TableName:           &t.name,
+		Key:                 itemKey(name + "#" + strconv.FormatInt(minute.Unix()/60, 10)),
 		UpdateExpression:    aws.String("SET misses = if_not_exists(misses, :zero) + :one, expiresAt = :expires"),
 		ConditionExpression: aws.String("attribute_not_exists(misses) OR misses < :budget"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
@@ -116,14 +207,60 @@ func (t *Table) spend(ctx context.Context, now time.Time, budget int) (bool, err
 			":expires": number(minute.Add(time.Hour).Unix()),
 		},
 	})
-	var spent *types.ConditionalCheckFailedException
-	if errors.As(err, &spent) {
+	if _, refused := conditionFailed(err); refused {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("keys: table: spend: %w", err)
 	}
 	return true, nil
+}
+
+// recordSource records that an authentic webhook came from a source now, and
+// returns the time that the table then holds: an earlier one if that is less
+// than recordEvery ago.
+func (t *Table) recordSource(ctx context.Context, name string, now time.Time) (time.Time, error) {
+	item := itemKey(name)
+	item[attrSeenAt] = number(now.UnixMilli())
+	item[contract.KeysTTL] = number(now.Add(knownFor).Unix())
+	_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{
+		TableName:                           &t.name,
+		Item:                                item,
+		ConditionExpression:                 aws.String("attribute_not_exists(seenAt) OR seenAt <= :oldest"),
+		ExpressionAttributeValues:           map[string]types.AttributeValue{":oldest": number(now.Add(-recordEvery).UnixMilli())},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	})
+	if item, refused := conditionFailed(err); refused {
+		return milliseconds(item[attrSeenAt]), nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("keys: table: record source: %w", err)
+	}
+	return now, nil
+}
+
+// sourceSeen returns when an authentic webhook last came from a source, as far
+// as the table knows; the zero time for never.
+func (t *Table) sourceSeen(ctx context.Context, name string) (time.Time, error) {
+	out, err := t.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &t.name, Key: itemKey(name)})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("keys: table: source: %w", err)
+	}
+	return milliseconds(out.Item[attrSeenAt]), nil
+}
+
+// conditionFailed reports whether the condition of a write did not hold, and
+// returns the item as it is, if the request asked for it.
+func conditionFailed(err error) (map[string]types.AttributeValue, bool) {
+	var failed *types.ConditionalCheckFailedException
+	if !errors.As(err, &failed) {
+		return nil, false
+	}
+	return failed.Item, true
+}
+
+func itemKey(id string) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{contract.KeysKey: &types.AttributeValueMemberS{Value: id}}
 }
 
 func number(n int64) *types.AttributeValueMemberN {

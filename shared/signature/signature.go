@@ -71,6 +71,19 @@ func Verify(key *rsa.PublicKey, payload []byte, proof Proof) error {
 	return verifyDigest(key, digest(payload, proof.Timestamp, proof.KeyID), proof.Signature)
 }
 
+// CheckForm returns nil if text can be the signature of an RSA key with a
+// modulus of least to most bytes: canonical base64url of that length, as
+// [Verify] reads it. Otherwise the error wraps [ErrMalformed]. It tells without a
+// key what no key can have signed. It is safe for concurrent use.
+func CheckForm(text string, least, most int) error {
+	size := encoding.DecodedLen(len(strings.TrimRight(text, "=")))
+	if size < least || size > most {
+		return fmt.Errorf("signature: %w: not %d to %d bytes in base64url", ErrMalformed, least, most)
+	}
+	_, err := decode(text, size)
+	return err
+}
+
 // digest is the SHA-256 of the message of section 5.4: payload, line feed,
 // timestamp, line feed, key id. The payload is hashed where it stands.
 func digest(payload []byte, timestamp, keyID string) [sha256.Size]byte {

@@ -18,6 +18,8 @@ const (
 	checkFile     = "shared/bus/check.go"
 	keysFile      = "shared/keys/keys.go"
 	keysTableFile = "shared/keys/table.go"
+	budgetFile    = "shared/keys/budget.go"
+	sourcesFile   = "shared/keys/sources.go"
 	jwkFile       = "shared/keys/jwk.go"
 	parkingFile   = "shared/parking/parking.go"
 	claimFile     = "shared/claimcheck/claimcheck.go"
@@ -430,19 +432,72 @@ var mutants = []mutant{
 	{"a private key is accepted", jwkFile,
 		`demand(k.D == nil && `, `demand(k.D != nil || `, inKeys},
 	{"a key is used past its hard age", keysFile,
-		`	if stale != nil && c.opts.Now().Sub(stale.fetchedAt) >= c.opts.MaxAge {
-		stale = nil
-	}
-`, ``, inKeys},
+		`	if e == nil || e.key == nil || c.opts.Now().Sub(e.fetchedAt) >= c.opts.MaxAge {`,
+		`	if e == nil || e.key == nil {`, inKeys},
 	{"a key in memory is used past its hard age", keysFile,
 		`		case age < c.opts.MaxAge && now.Before(e.retryAt):`,
 		`		case now.Before(e.retryAt):`, inKeys},
 	{"a key of the table is fresh for ever", keysFile,
-		`		case shared.key != nil && age < c.opts.Freshness:`,
-		`		case shared.key != nil:`, inKeys},
+		`	case c.fresh(cached, now):
+		c.remember`,
+		`	case !cached.withdrawn():
+		c.remember`, inKeys},
 	{"an unknown id is not remembered", keysFile,
-		`	c.unknown[id] = at.Add(c.opts.UnknownTTL)
+		`	c.unknown[id] = unknown{at.Add(c.opts.UnknownTTL), withdrawn}
 `, ``, inKeys},
+	{"one 404 removes a key at once", keysFile,
+		`	remove := cached == nil || asked.Sub(since) >= c.opts.UnknownGrace`,
+		`	remove := true`, inKeys},
+	{"one 404 removes a key at once, in the table too", keysTableFile,
+		`aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR (fetchedAt <= :at AND unknownSince <= :oldest)")`,
+		`aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR fetchedAt <= :at OR unknownSince <= :oldest")`, inKeys},
+	{"each function counts the grace of a key on its own", keysTableFile,
+		`		unknownSince: milliseconds(item[attrUnknownSince]),
+`, ``, inKeys},
+	{"each function asks for a key in its grace on its own", keysTableFile,
+		`		unknownAt:    milliseconds(item[attrUnknownAt]),
+`, ``, inKeys},
+	{"a late 404 undoes a good answer", keysTableFile,
+		`aws.String("attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at")`,
+		`aws.String("attribute_exists(jwk) AND expiresAt > :now AND (fetchedAt <= :at OR fetchedAt > :at)")`, inKeys},
+	{"a key in its grace counts as fresh", keysFile,
+		`	return !e.withdrawn() && now.Sub(e.fetchedAt) < c.opts.Freshness`,
+		`	return now.Sub(e.fetchedAt) < c.opts.Freshness`, inKeys},
+	{"a key in its grace is not marked", keysFile,
+		`Source: from, Withdrawn: e.withdrawn()}`, `Source: from}`, inKeys},
+	{"a known source has no reserve", budgetFile,
+		`	if !known {
+		return false, failed
+	}
+`, `	if !known || known {
+		return false, failed
+	}
+`, inKeys},
+	{"a stranger has the reserve", budgetFile,
+		`	if !known {
+		return false, failed
+	}
+`, ``, inKeys},
+	{"a source is recorded with every webhook", sourcesFile,
+		`	if ok && now.Before(last.recordAt) {
+		return
+	}
+`, ``, inKeys},
+	{"all IPv6 addresses of a network are sources of their own", sourcesFile,
+		`		bits = 64`, `		bits = 128`, inKeys},
+	{"the signature's form is checked after the budget is spent", intakeFile,
+		`	if err := signature.CheckForm(proof.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
+		return proof, err
+	}
+`, ``, inIntake},
+	{"the source of a forgery becomes known", intakeFile,
+		`	proof, err := r.authenticate(ctx, d, start, &result)
+`, `	r.keys.RecordSource(ctx, d.SourceIP)
+	proof, err := r.authenticate(ctx, d, start, &result)
+`, inIntake},
+	{"the source of an authentic webhook does not become known", intakeFile,
+		`	r.keys.RecordSource(ctx, d.SourceIP)
+`, ``, inIntake},
 	{"the budget is not enforced", keysTableFile,
 		`aws.String("attribute_not_exists(misses) OR misses < :budget")`,
 		`aws.String("attribute_not_exists(misses) OR misses < :budget OR misses >= :budget")`, inKeys},
@@ -451,6 +506,12 @@ var mutants = []mutant{
 		`aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at OR fetchedAt > :at")`, inKeys},
 
 	// The answer.
+	{"no alarm tells of a withdrawn key", handlerFile,
+		`		{Metric: keyWithdrawn, Value: count(r.Key.Withdrawn)},
+`, ``, inWebhook},
+	{"a source address is read from a header", handlerFile,
+		`	addr, err := netip.ParseAddr(request.RequestContext.HTTP.SourceIP)`,
+		`	addr, err := netip.ParseAddr(request.Headers["x-forwarded-for"])`, inWebhook},
 	{"an outage is answered like a success", handlerFile,
 		`	if result.Outcome == intake.Accepted || result.Outcome == intake.Conflict`,
 		`	if result.Outcome == intake.Accepted || result.Outcome == intake.LedgerUnavailable || result.Outcome == intake.Conflict`, inWebhook},

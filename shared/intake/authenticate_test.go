@@ -1,0 +1,123 @@
+package intake_test
+
+import (
+	"context"
+	"encoding/base64"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"payhook/shared/intake"
+	"payhook/shared/keys"
+	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
+)
+
+// ring knows one key, and counts what is asked of it.
+type ring struct {
+	key     paymenttest.Key
+	lookups []netip.Addr
+	refetch []netip.Addr
+	sources []netip.Addr
+}
+
+func (r *ring) Lookup(_ context.Context, id string, from netip.Addr) (keys.Found, error) {
+	r.lookups = append(r.lookups, from)
+	if id != r.key.ID {
+		return keys.Found{}, keys.ErrUnknown
+	}
+	return keys.Found{Key: &r.key.Private.PublicKey}, nil
+}
+
+func (r *ring) Refetch(_ context.Context, _ string, _ keys.Found, from netip.Addr) (keys.Found, error) {
+	r.refetch = append(r.refetch, from)
+	return keys.Found{Withdrawn: true}, nil
+}
+
+func (r *ring) RecordSource(_ context.Context, from netip.Addr) { r.sources = append(r.sources, from) }
+
+// sent returns an authentic delivery of one event.
+func (r *ring) sent(t *testing.T, s *stack, payload []byte) intake.Delivery {
+	t.Helper()
+	at := signature.FormatRFC3339.Text(s.now)
+	text, err := signature.Sign(r.key.Private, payload, at, r.key.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return intake.Delivery{
+		Payload:  payload,
+		Headers:  map[string]string{"x-svc-signature": text, "x-svc-timestamp": at, "x-svc-key-id": r.key.ID},
+		SourceIP: netip.MustParseAddr("192.0.2.10"),
+	}
+}
+
+func newRing(t *testing.T) (*ring, *stack, *intake.Receiver) {
+	t.Helper()
+	r, s := &ring{key: paymenttest.NewKey(2048)}, newStack()
+	receiver := intake.NewReceiver(paymenttest.DefaultScheme(), &signature.Window{Tolerance: 5 * time.Minute}, r,
+		s.ledger(s.db), s.eventBus(), intake.Options{Now: s.clock})
+	return r, s, receiver
+}
+
+func TestASignatureOfNoPossibleKeySpendsNoLookup(t *testing.T) {
+	encode := base64.RawURLEncoding.EncodeToString
+	r, s, receiver := newRing(t)
+	good := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
+	of := func(size int) []byte { return []byte(strings.Repeat("\x01", size)) }
+	for name, text := range map[string]string{
+		"too short":         encode(of(255)),
+		"too long":          encode(of(513)),
+		"not base64url":     strings.Repeat("+/", 171),
+		"not canonical":     encode(of(256))[:341] + "F",
+		"line break":        encode(of(256))[:340] + "\nA",
+		"words":             "signed by me",
+		"too much padding":  encode(of(256)) + "====",
+		"half the padding":  encode(of(256)) + "=",
+		"padding elsewhere": encode(of(256))[:340] + "==",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := good
+			d.Headers = map[string]string{"x-svc-signature": text, "x-svc-timestamp": good.Headers["x-svc-timestamp"], "x-svc-key-id": r.key.ID}
+			got := receiver.Receive(t.Context(), d)
+			if got.Outcome != intake.SignatureMalformed || len(r.lookups)+len(r.refetch)+len(r.sources) != 0 {
+				t.Errorf("%s, with %d look-ups", got.Outcome, len(r.lookups))
+			}
+		})
+	}
+	for _, size := range []int{256, 257, 384, 511, 512} {
+		for _, padding := range []string{"", strings.Repeat("=", (3-size%3)%3)} {
+			r.lookups = nil
+			d := good
+			d.Headers = map[string]string{"x-svc-signature": encode(of(size)) + padding, "x-svc-timestamp": good.Headers["x-svc-timestamp"], "x-svc-key-id": r.key.ID}
+			receiver.Receive(t.Context(), d)
+			if len(r.lookups) != 1 {
+				t.Errorf("%d bytes, padded with %q: %d look-ups", size, padding, len(r.lookups))
+			}
+		}
+	}
+}
+
+func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
+	r, s, receiver := newRing(t)
+	from := netip.MustParseAddr("192.0.2.10")
+	d := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
+	forged := d
+	forged.Payload = paymenttest.Delivery(paymenttest.Event())
+	got := receiver.Receive(t.Context(), forged)
+	if got.Outcome != intake.SignatureDoesntMatch || !got.Key.Withdrawn || len(r.sources) != 0 {
+		t.Errorf("a forgery: %s, withdrawn %t, sources %v", got.Outcome, got.Key.Withdrawn, r.sources)
+	}
+	if got := receiver.Receive(t.Context(), d); got.Outcome != intake.Accepted || len(r.sources) != 1 || r.sources[0] != from {
+		t.Errorf("%s, sources %v", got.Outcome, r.sources)
+	}
+	// It is authentic, though it is not a delivery.
+	if got := receiver.Receive(t.Context(), r.sent(t, s, []byte("{}"))); got.Outcome != intake.Invalid || len(r.sources) != 2 {
+		t.Errorf("%s, sources %v", got.Outcome, r.sources)
+	}
+	for _, addr := range append(r.lookups, r.refetch...) {
+		if addr != from {
+			t.Errorf("a key was looked up for %v", addr)
+		}
+	}
+}

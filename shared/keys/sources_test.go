@@ -1,0 +1,271 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook/shared/contract"
+	"payhook/shared/uuid"
+)
+
+var (
+	sender   = netip.MustParseAddr("192.0.2.10")
+	stranger = netip.MustParseAddr("198.51.100.20")
+)
+
+// flood looks up n invented ids from a stranger's address and returns how often
+// the service was asked.
+func (f *fleet) flood(c *Cache, from netip.Addr, n int) int32 {
+	f.t.Helper()
+	before := f.fetches.Load()
+	for range n {
+		if _, err := c.Lookup(f.t.Context(), uuid.New(), from); !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrOutOfBudget) {
+			f.t.Fatal(err)
+		}
+	}
+	return f.fetches.Load() - before
+}
+
+func (f *fleet) find(c *Cache, from netip.Addr) error {
+	_, err := c.Lookup(f.t.Context(), id, from)
+	return err
+}
+
+func TestInventedIDsDoNotBlockTheNewKeyOfAKnownSource(t *testing.T) {
+	f := newFleet(t)
+	verifier, flooded, fresh := f.cache(), f.cache(), f.cache()
+	verifier.RecordSource(t.Context(), sender)
+	if n := f.flood(flooded, stranger, 300); n != 60 {
+		t.Fatalf("the service was asked %d times", n)
+	}
+	if err := f.find(flooded, stranger); !errors.Is(err, ErrOutOfBudget) {
+		t.Errorf("a stranger gets %v", err)
+	}
+	if err := f.find(flooded, netip.Addr{}); !errors.Is(err, ErrOutOfBudget) {
+		t.Errorf("a webhook without an address gets %v", err)
+	}
+	if err := f.find(fresh, sender); err != nil {
+		t.Errorf("a known source gets %v in a function that has not seen it", err)
+	}
+}
+
+func TestTheReserveIsBoundedOverAllFunctions(t *testing.T) {
+	f := newFleet(t)
+	change := func(o *Options) { o.MissBudget, o.MissReserve = 5, 7 }
+	fleet := []*Cache{f.cache(change), f.cache(change)}
+	fleet[0].RecordSource(t.Context(), sender)
+	if n := f.flood(fleet[0], sender, 20) + f.flood(fleet[1], sender, 20); n != 12 {
+		t.Errorf("the service was asked %d times, want 12", n)
+	}
+	f.pass(time.Minute)
+	if n := f.flood(fleet[1], sender, 20); n != 12 {
+		t.Errorf("in the next minute %d times, want 12", n)
+	}
+}
+
+func TestASourceIsKnownForAWeek(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache(func(o *Options) { o.MissBudget = 1 })
+	c.RecordSource(t.Context(), sender)
+	for _, step := range []struct {
+		pass time.Duration
+		want error
+	}{{7*24*time.Hour - time.Minute, nil}, {time.Minute, ErrOutOfBudget}} {
+		f.pass(step.pass)
+		for _, c := range []*Cache{c, f.cache(func(o *Options) { o.MissBudget = 1 })} {
+			f.flood(c, stranger, 2)
+			if _, err := c.Lookup(t.Context(), uuid.New(), sender); errors.Is(err, ErrOutOfBudget) != (step.want != nil) {
+				t.Errorf("%v after it was seen: %v", step.pass, err)
+			}
+		}
+	}
+}
+
+func TestASourceIsRecordedOnceADay(t *testing.T) {
+	f := newFleet(t)
+	one, other := f.cache(), f.cache()
+	record := func(c *Cache, calls int, at time.Time) {
+		t.Helper()
+		before := f.db.Calls("PutItem") + f.db.Calls("GetItem") + f.db.Calls("UpdateItem")
+		for range 3 {
+			c.RecordSource(t.Context(), sender)
+		}
+		if n := f.db.Calls("PutItem") + f.db.Calls("GetItem") + f.db.Calls("UpdateItem") - before; n != calls {
+			t.Errorf("%d calls, want %d", n, calls)
+		}
+		if got := milliseconds(f.db.Items("keys")[sourceName(network(sender))][attrSeenAt]); !got.Equal(at) {
+			t.Errorf("seen at %v, want %v", got.UTC(), at)
+		}
+	}
+	first := f.now
+	record(one, 1, first)
+	f.pass(time.Hour)
+	record(other, 1, first) // a write that the condition refuses
+	f.pass(23*time.Hour - time.Second)
+	record(one, 0, first)
+	record(other, 0, first)
+	f.pass(time.Second)
+	record(other, 1, f.now)
+	expires := f.db.Items("keys")[sourceName(network(sender))][contract.KeysTTL].(*types.AttributeValueMemberN).Value
+	if want := strconv.FormatInt(f.now.Add(7*24*time.Hour).Unix(), 10); expires != want {
+		t.Errorf("expires at %s, want %s", expires, want)
+	}
+}
+
+func TestTheTableHoldsNoAddress(t *testing.T) {
+	f := newFleet(t)
+	f.cache().RecordSource(t.Context(), sender)
+	for key, item := range f.db.Items("keys") {
+		if !strings.HasPrefix(key, "source#") || len(key) != len("source#")+43 {
+			t.Errorf("key %q", key)
+		}
+		if len(item) != 3 {
+			t.Errorf("the item has %d attributes", len(item))
+		}
+	}
+	if n := len(f.db.Items("keys")); n != 1 {
+		t.Errorf("%d items", n)
+	}
+}
+
+func TestANetworkIsAnIPv4AddressOrASlash64(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"192.0.2.1", "192.0.2.1", true},
+		{"192.0.2.1", "192.0.2.2", false},
+		{"192.0.2.1", "::ffff:192.0.2.1", true},
+		{"2001:db8:0:1::1", "2001:db8:0:1:ffff::2", true},
+		{"2001:db8:0:1::1", "2001:db8:0:2::1", false},
+		{"fe80::1%eth0", "fe80::1%eth1", true},
+	} {
+		a, b := network(netip.MustParseAddr(c.a)), network(netip.MustParseAddr(c.b))
+		if (a == b) != c.same || !a.IsValid() || !b.IsValid() {
+			t.Errorf("%s is %v, %s is %v", c.a, a, c.b, b)
+		}
+	}
+	if network(netip.Addr{}).IsValid() {
+		t.Error("no address is a network")
+	}
+}
+
+func TestAWebhookWithoutAnAddressIsNotRecorded(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	c.RecordSource(t.Context(), netip.Addr{})
+	if n := f.db.Calls("PutItem"); n != 0 || len(c.sources.known) != 0 {
+		t.Errorf("%d writes, %v", n, c.sources.known)
+	}
+}
+
+func TestWithTheTableBrokenAProcessKnowsItsOwnSources(t *testing.T) {
+	f := newFleet(t)
+	f.db.broken.Store(true)
+	change := func(o *Options) { o.MissBudget, o.MissReserve = 2, 3 }
+	c, other := f.cache(change), f.cache(change)
+	c.RecordSource(t.Context(), sender)
+	if n := f.flood(c, stranger, 10); n != 2 {
+		t.Errorf("a stranger made the service be asked %d times, want 2", n)
+	}
+	if n := f.flood(c, sender, 10); n != 3 {
+		t.Errorf("a known source %d times, want 3", n)
+	}
+	if n := f.flood(other, sender, 10); n != 2 {
+		t.Errorf("a source that this process does not know %d times, want 2", n)
+	}
+	// A write that failed is tried again, though not at once.
+	f.db.broken.Store(false)
+	c.RecordSource(t.Context(), sender)
+	if n := len(f.db.Items("keys")); n != 0 {
+		t.Errorf("%d items", n)
+	}
+	f.pass(time.Minute)
+	c.RecordSource(t.Context(), sender)
+	if _, ok := f.db.Items("keys")[sourceName(network(sender))]; !ok {
+		t.Error("not recorded")
+	}
+}
+
+func TestAStrangerThatBecomesKnownIsNotHeldBack(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.flood(c, stranger, 61)
+	if err := f.find(c, sender); !errors.Is(err, ErrOutOfBudget) {
+		t.Fatal(err)
+	}
+	reads := f.db.Calls("GetItem")
+	if err := f.find(c, sender); !errors.Is(err, ErrOutOfBudget) {
+		t.Fatal(err)
+	}
+	if n := f.db.Calls("GetItem") - reads; n != 1 { // of the key
+		t.Errorf("%d reads", n)
+	}
+	c.RecordSource(t.Context(), sender)
+	if err := f.find(c, sender); err != nil {
+		t.Error(err)
+	}
+}
+
+// A known source that asks for the id that a stranger is asking for gets an
+// answer of its own.
+func TestAStrangersLookupDoesNotDecideForAKnownSource(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache(func(o *Options) { o.MissBudget, o.TableTimeout = 1, time.Minute })
+	c.RecordSource(t.Context(), sender)
+	f.flood(c, stranger, 1)
+	held := &heldDynamoDB{brokenDynamoDB: f.db, asked: make(chan struct{}), release: make(chan struct{})}
+	c.table = NewTable(held, "keys")
+	strangers := make(chan error)
+	go func() { strangers <- f.find(c, stranger) }()
+	<-held.asked
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // where the test would hang
+	defer cancel()
+	if _, err := c.Lookup(ctx, id, sender); err != nil {
+		t.Error(err)
+	}
+	close(held.release)
+	<-strangers
+}
+
+// heldDynamoDB holds the first read until it is released.
+type heldDynamoDB struct {
+	*brokenDynamoDB
+	held           atomic.Bool
+	asked, release chan struct{}
+}
+
+func (db *heldDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	out, err := db.brokenDynamoDB.GetItem(ctx, in, opts...)
+	if !db.held.Swap(true) {
+		close(db.asked)
+		<-db.release
+	}
+	return out, err
+}
+
+func TestTheMemoryOfSourcesIsBounded(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache(func(o *Options) { o.MissBudget = 1 })
+	f.flood(c, stranger, 1)
+	a := netip.MustParseAddr("10.0.0.0")
+	for range maxRemembered + 10 {
+		a = a.Next()
+		c.know(network(a), sighting{})
+		if known, _ := c.knows(t.Context(), network(a.Next()), false); known {
+			t.Fatal("a stranger is known")
+		}
+	}
+	if len(c.sources.known) > maxRemembered || len(c.sources.strangers) > maxRemembered {
+		t.Errorf("%d known, %d strangers", len(c.sources.known), len(c.sources.strangers))
+	}
+}
