@@ -3,14 +3,20 @@ package main
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
@@ -48,14 +54,15 @@ func emulated(t *testing.T) aws.Config {
 }
 
 // recorder is a function that writes the text of each event into a file of the
-// folder OUT, which is named after the request.
+// folder OUT, named after the time and the request, and answers "{}", or a string
+// so that the answer has ANSWER_BYTES bytes.
 const recorder = `#!/usr/bin/env python3
-import os, urllib.request
+import os, time, urllib.request
 api = "http://" + os.environ["AWS_LAMBDA_RUNTIME_API"] + "/2018-06-01/runtime/invocation/"
 while True:
     with urllib.request.urlopen(api + "next") as event:
         request, text = event.headers["Lambda-Runtime-Aws-Request-Id"], event.read()
-    path = os.path.join(os.environ["OUT"], request)
+    path = os.path.join(os.environ["OUT"], "%020d-%s" % (time.time_ns(), request))
     with open(path + ".part", "wb") as file:
         file.write(text)
     os.rename(path + ".part", path)
@@ -99,7 +106,8 @@ func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (
 	return *out.FunctionArn, folder
 }
 
-// recorded returns the first n events that a recorder has written.
+// recorded waits for n events of a recorder and returns what it has written, the
+// first one first.
 func recorded(t *testing.T, folder string, n int) [][]byte {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -255,4 +263,168 @@ func TestAnEventArrivesBehindARuleByteForByte(t *testing.T) {
 	check("function", detailsOf("function", recorded(t, folder, len(details))), set(everyOne))
 	const numeric = "rule with a numeric pattern"
 	check(numeric, detailsOf(numeric, received(some, 1)), set(func(i int) bool { return amounts[i] == "1234567890.10" }))
+}
+
+// tooLarge is the size of the smallest event that Lambda rejects, in bytes.
+const tooLarge = 6 << 20
+
+func TestAnInvocationThatIsTooLargeIsRejected(t *testing.T) {
+	config := emulated(t)
+	client := lambda.NewFromConfig(config)
+	function, folder := newRecorder(t, config, nil)
+	event := func(size int) []byte { return []byte(`"` + strings.Repeat("x", size-2) + `"`) }
+	invocations := 0
+	for _, test := range []struct {
+		kind     lambdatypes.InvocationType
+		size     int
+		rejected bool
+	}{
+		{lambdatypes.InvocationTypeRequestResponse, tooLarge - 1, false},
+		{lambdatypes.InvocationTypeRequestResponse, tooLarge, true},
+		{lambdatypes.InvocationTypeEvent, 1<<20 - 1, false},
+		{lambdatypes.InvocationTypeEvent, 1 << 20, true},
+	} {
+		_, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &function, InvocationType: test.kind, Payload: event(test.size)})
+		if !test.rejected {
+			invocations++
+			if err != nil {
+				t.Errorf("%s, %d bytes: %v", test.kind, test.size, err)
+			}
+			continue
+		}
+		var response *awshttp.ResponseError
+		if _, is := errors.AsType[*lambdatypes.RequestTooLargeException](err); !is || !errors.As(err, &response) || response.HTTPStatusCode() != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s, %d bytes: error = %v, want RequestTooLargeException, status 413", test.kind, test.size, err)
+		}
+	}
+	if events := recorded(t, folder, invocations); len(events) != invocations {
+		t.Errorf("the function ran %d times, want %d", len(events), invocations)
+	}
+}
+
+func TestAnAnswerThatIsTooLargeIsAnError(t *testing.T) {
+	config := emulated(t)
+	for _, test := range []struct {
+		size    int
+		problem string
+	}{{6 << 20, ""}, {6<<20 + 1, "Function.ResponseSizeTooLarge"}} {
+		function, _ := newRecorder(t, config, map[string]string{"ANSWER_BYTES": strconv.Itoa(test.size)})
+		out, err := lambda.NewFromConfig(config).Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &function, Payload: []byte("{}")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer struct{ ErrorType string }
+		if out.FunctionError != nil {
+			if err := json.Unmarshal(out.Payload, &answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if answer.ErrorType != test.problem {
+			t.Errorf("%d bytes: %q, want %q", test.size, answer.ErrorType, test.problem)
+		}
+	}
+}
+
+// TestAFunctionURLRejectsWhatMakesTooLargeAnEvent finds out how large an event
+// is beside its body, and sends the largest body that fits and one that does not.
+func TestAFunctionURLRejectsWhatMakesTooLargeAnEvent(t *testing.T) {
+	config := emulated(t)
+	function, folder := newRecorder(t, config, nil)
+	out, err := lambda.NewFromConfig(config).CreateFunctionUrlConfig(t.Context(), &lambda.CreateFunctionUrlConfigInput{
+		FunctionName: &function, AuthType: lambdatypes.FunctionUrlAuthTypeNone,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lambda.NewFromConfig(config).AddPermission(t.Context(), &lambda.AddPermissionInput{
+		FunctionName: &function, StatementId: aws.String("url"), Action: aws.String("lambda:InvokeFunctionUrl"),
+		Principal: aws.String("*"), FunctionUrlAuthType: lambdatypes.FunctionUrlAuthTypeNone,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	id, _, _ := strings.Cut(strings.TrimPrefix(*out.FunctionUrl, "https://"), ".")
+	post := func(contentType, body string) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, *config.BaseEndpoint+"/_aws/lambda-url/"+id+"/", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", contentType)
+		resp, err := direct.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	ran := 0
+	// ranWith returns the one event that the function got since it was called last.
+	ranWith := func() (event struct {
+		Body            string
+		IsBase64Encoded bool
+	}, rest int) {
+		t.Helper()
+		ran++
+		files := recorded(t, folder, ran)
+		if len(files) != ran {
+			t.Fatalf("the function ran %d times, want %d", len(files), ran)
+		}
+		text := files[len(files)-1]
+		var all map[string]any
+		if err := errors.Join(json.Unmarshal(text, &event), json.Unmarshal(text, &all)); err != nil {
+			t.Fatal(err)
+		}
+		all["body"] = ""
+		var compact bytes.Buffer
+		encoder := json.NewEncoder(&compact)
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(all); err != nil {
+			t.Fatal(err)
+		}
+		return event, compact.Len() - len("\n")
+	}
+	// A body of seven digits of length, as that of the bodies at the limit.
+	const some = 1_000_000
+
+	const text = "application/json; charset=utf-8"
+	if status := post(text, strings.Repeat("x", some)); status != http.StatusOK {
+		t.Fatalf("answered %d", status)
+	}
+	event, rest := ranWith()
+	if event.IsBase64Encoded || len(event.Body) != some {
+		t.Fatalf("a text body arrives as %d bytes, base64-encoded: %t", len(event.Body), event.IsBase64Encoded)
+	}
+	// A quotation mark is escaped, an umlaut is not.
+	room := tooLarge - 1 - rest
+	fits := strings.Repeat(`"`, 1_000_000) + strings.Repeat("ü", 1_000_000)
+	fits += strings.Repeat("x", room-4_000_000)
+	if status := post(text, fits); status != http.StatusOK {
+		t.Errorf("a text body that just fits is answered %d", status)
+	} else if event, _ := ranWith(); event.Body != fits {
+		t.Errorf("a text body arrives altered")
+	}
+	if status := post(text, fits+"x"); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a text body that does not fit is answered %d", status)
+	}
+
+	const binary = "application/octet-stream"
+	if status := post(binary, strings.Repeat("x", some)); status != http.StatusOK {
+		t.Fatalf("answered %d", status)
+	}
+	event, rest = ranWith()
+	if !event.IsBase64Encoded || len(event.Body) != base64.StdEncoding.EncodedLen(some) {
+		t.Fatalf("a binary body arrives as %d bytes, base64-encoded: %t", len(event.Body), event.IsBase64Encoded)
+	}
+	fits = strings.Repeat("x", base64.StdEncoding.DecodedLen((tooLarge-1-rest)/4*4))
+	if status := post(binary, fits); status != http.StatusOK {
+		t.Errorf("a binary body that just fits is answered %d", status)
+	} else {
+		ranWith()
+	}
+	if status := post(binary, fits+"x"); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a binary body that does not fit is answered %d", status)
+	}
+	if events := recorded(t, folder, ran); len(events) != ran {
+		t.Errorf("the function ran %d times, want %d: requests that are too large reach it", len(events), ran)
+	}
 }
