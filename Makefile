@@ -83,11 +83,12 @@ test-e2e: check ## the end-to-end tests, on the stack deployed into an emulator
 	PAYHOOK_E2E=1 go test -count=1 -timeout=20m ./infra/local
 
 .PHONY: lint
-lint: check-go ## gofmt, go vet, staticcheck
+lint: tools ## gofmt, go vet, staticcheck; cfn-lint on the templates
 	@unformatted=$$(gofmt -l $$(go list -f '{{range .GoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./...)); \
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go tool staticcheck ./...
+	PAYHOOK_LINT=1 go test -count=1 -run '^TestTheTemplatesPassCfnLint$$' ./infra
 
 .PHONY: bench
 bench: check-go ## Go benchmarks, and what the whole handler costs beside the bare verification

@@ -92,12 +92,12 @@ func (t tools) install(ctx context.Context, p *progress, log string) error {
 	}
 	defer l.release()
 	return atOnce(ctx,
-		func(ctx context.Context) error { return t.installMiniStack(ctx, p, log) },
+		func(ctx context.Context) error { return t.installPython(ctx, p, log) },
 		func(ctx context.Context) error { return t.installCDK(ctx, p, log) },
 	)
 }
 
-func (t tools) installMiniStack(ctx context.Context, p *progress, log string) error {
+func (t tools) installPython(ctx context.Context, p *progress, log string) error {
 	requirements := filepath.Join(t.top, "infra", "local", "requirements.txt")
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -116,7 +116,7 @@ func (t tools) installMiniStack(ctx context.Context, p *progress, log string) er
 	if installed(venv, want) {
 		return nil
 	}
-	return p.step("installing MiniStack into .local/venv", func() error {
+	return p.step("installing MiniStack and cfn-lint into .local/venv", func() error {
 		if err := os.RemoveAll(venv); err != nil {
 			return err
 		}

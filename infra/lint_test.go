@@ -1,0 +1,47 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// linted are settings that together make every resource that the app can make.
+var linted = map[string]map[string]any{
+	"default": nil,
+	"everything": {
+		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "parkedRetention": "3653d",
+		"tracing": true, "webhookConcurrency": 100, "redriveConcurrency": 2, "tokenConcurrency": 2,
+		"tags": "team=payments", "permissionsBoundary": "payments-boundary", "bootstrapQualifier": "payments",
+	},
+	"without": {"protectBus": false, "accessLogs": false, "timestampTolerance": "off"},
+}
+
+// lintedTemplates writes the templates of all linted settings into a folder and
+// returns their files.
+func lintedTemplates(t *testing.T) []string {
+	t.Helper()
+	folder := t.TempDir()
+	var files []string
+	for name, settings := range linted {
+		file := filepath.Join(folder, name+".json")
+		if err := os.WriteFile(file, []byte(payhook(t, settings).text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
+// make lint runs this test.
+func TestTheTemplatesPassCfnLint(t *testing.T) {
+	if os.Getenv("PAYHOOK_LINT") == "" {
+		t.Skip("PAYHOOK_LINT is not set; make lint sets it")
+	}
+	args := append([]string{"--config-file", "cfnlint.yaml", "--include-checks", "I", "--non-zero-exit-code", "informational", "--"}, lintedTemplates(t)...)
+	said, err := exec.Command(filepath.Join("..", ".local", "venv", "bin", "cfn-lint"), args...).CombinedOutput()
+	if err != nil || len(said) > 0 {
+		t.Errorf("cfn-lint: %v\n%s", err, said)
+	}
+}
