@@ -2,7 +2,7 @@
 // tests on each: a proof that nothing is wrong is worth what its tests notice.
 //
 //	go run ./shared/histories/mutants                        the listed ones, and 40 random ones
-//	go run ./shared/histories/mutants lease due              those of both kinds whose names hold one of the words
+//	go run ./shared/histories/mutants lease due              the listed ones whose names hold one of the words
 //	go run ./shared/histories/mutants -random 200 -seed 7    the listed ones, and others
 //	go run ./shared/histories/mutants -listed=false -random -1 shared/bus/bus.go
 //
@@ -77,13 +77,18 @@ const target = 95
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	withListed := flags.Bool("listed", true, "try the listed mutants")
-	random := flags.Int("random", 40, "try so many random mutants; -1 for all that there are")
+	random := flags.Int("random", 0, "try so many random mutants; -1 for all that there are; 40 if nothing is named")
 	seed := flags.Uint64("seed", 1, "chooses the random mutants")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
 		}
 		return err
+	}
+	given := false
+	flags.Visit(func(f *flag.Flag) { given = given || f.Name == "random" })
+	if !given && flags.NArg() == 0 {
+		*random = 40
 	}
 	root, err := moduleRoot(ctx)
 	if err != nil {
