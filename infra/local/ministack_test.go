@@ -19,8 +19,11 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	secretsmanagertypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"payhook/shared/uuid"
@@ -90,13 +93,19 @@ func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (
 	if err := archive.Close(); err != nil {
 		t.Fatal(err)
 	}
-	functions := lambda.NewFromConfig(config)
+	role, err := iam.NewFromConfig(config).CreateRole(t.Context(), &iam.CreateRoleInput{
+		RoleName: &name, AssumeRolePolicyDocument: aws.String(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow",` +
+			`"Principal":{"Service":"lambda.amazonaws.com"},"Action":"sts:AssumeRole"}]}`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	environment := map[string]string{"OUT": folder}
 	for name, value := range variables {
 		environment[name] = value
 	}
-	out, err := functions.CreateFunction(t.Context(), &lambda.CreateFunctionInput{
-		FunctionName: &name, Role: aws.String("arn:aws:iam::" + account + ":role/recorder"), Runtime: lambdatypes.RuntimeProvidedal2023, Handler: aws.String("bootstrap"),
+	out, err := lambda.NewFromConfig(config).CreateFunction(t.Context(), &lambda.CreateFunctionInput{
+		FunctionName: &name, Role: role.Role.Arn, Runtime: lambdatypes.RuntimeProvidedal2023, Handler: aws.String("bootstrap"),
 		Timeout: aws.Int32(30), Environment: &lambdatypes.Environment{Variables: environment},
 		Code: &lambdatypes.FunctionCode{ZipFile: code.Bytes()},
 	})
@@ -293,7 +302,7 @@ func TestAnInvocationThatIsTooLargeIsRejected(t *testing.T) {
 			continue
 		}
 		var response *awshttp.ResponseError
-		if _, is := errors.AsType[*lambdatypes.RequestTooLargeException](err); !is || !errors.As(err, &response) || response.HTTPStatusCode() != http.StatusRequestEntityTooLarge {
+		if !is[*lambdatypes.RequestTooLargeException](err) || !errors.As(err, &response) || response.HTTPStatusCode() != http.StatusRequestEntityTooLarge {
 			t.Errorf("%s, %d bytes: error = %v, want RequestTooLargeException, status 413", test.kind, test.size, err)
 		}
 	}
@@ -427,4 +436,47 @@ func TestAFunctionURLRejectsWhatMakesTooLargeAnEvent(t *testing.T) {
 	if events := recorded(t, folder, ran); len(events) != ran {
 		t.Errorf("the function ran %d times, want %d: requests that are too large reach it", len(events), ran)
 	}
+}
+
+func TestASecretHasAtMostAHundredVersions(t *testing.T) {
+	client := secretsmanager.NewFromConfig(emulated(t))
+	name := "secret-" + uuid.New()
+	if _, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{Name: &name, SecretString: aws.String("0")}); err != nil {
+		t.Fatal(err)
+	}
+	put := func(id, value string) error {
+		_, err := client.PutSecretValue(t.Context(), &secretsmanager.PutSecretValueInput{SecretId: &name, ClientRequestToken: &id, SecretString: &value})
+		return err
+	}
+	var last string
+	for i := 1; i < 100; i++ {
+		last = uuid.New()
+		if err := put(last, strconv.Itoa(i)); err != nil {
+			t.Fatalf("version %d: %v", i+1, err)
+		}
+	}
+	if err := put(uuid.New(), "100"); !is[*secretsmanagertypes.LimitExceededException](err) {
+		t.Errorf("PutSecretValue of version 101: error = %v, want LimitExceededException", err)
+	}
+	if _, err := client.UpdateSecret(t.Context(), &secretsmanager.UpdateSecretInput{SecretId: &name, SecretString: aws.String("100")}); !is[*secretsmanagertypes.LimitExceededException](err) {
+		t.Errorf("UpdateSecret of version 101: error = %v, want LimitExceededException", err)
+	}
+	if err := put(last, "99"); err != nil {
+		t.Errorf("the same value for a version that exists: %v", err)
+	}
+	if err := put(last, "other"); !is[*secretsmanagertypes.ResourceExistsException](err) {
+		t.Errorf("another value for a version that exists: error = %v, want ResourceExistsException", err)
+	}
+	for label, want := range map[string]string{"AWSCURRENT": "99", "AWSPREVIOUS": "98"} {
+		got, err := client.GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: &name, VersionStage: &label})
+		if err != nil || *got.SecretString != want {
+			t.Errorf("%s is %v, %v, want %s", label, got, err, want)
+		}
+	}
+}
+
+// is reports whether an error is one of a type.
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }
