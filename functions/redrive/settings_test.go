@@ -177,12 +177,12 @@ var effects = map[*contract.Setting]func(t *testing.T){
 		}
 	},
 	contract.MaxEntryBytes: func(t *testing.T) {
-		for value, want := range map[string]int{"1100": 2, "10000": 1} {
+		for value, want := range map[string]int{"2048": 2, "10000": 1} {
 			d := deploy(t, contract.MaxEntryBytes, value)
-			d.record(t, 2)
+			d.record(t, 4)
 			d.run(t)
 			if got := d.bus.Calls(); got != want {
-				t.Errorf("maxEntryBytes=%s: two events took %d requests, want %d", value, got, want)
+				t.Errorf("maxEntryBytes=%s: four events took %d requests, want %d", value, got, want)
 			}
 		}
 	},

@@ -33,15 +33,12 @@ type API interface {
 // MaxEntries is how many entries one PutEvents request takes (AWS, PutEvents).
 const MaxEntries = 10
 
-// The total size of the entries of one PutEvents request must be less than
-// this, counted as by [Bus.Size]. It is 1 MB since January 2026, and 256 KB in
-// the Regions of China (AWS, "PutEvents" in the EventBridge API reference and
-// in the reference for China). If EventBridge counted in decimal units, it would
-// reject a request between both values, and Publish would split it.
-const (
-	DefaultMaxBytes = 1 << 20
-	ChinaMaxBytes   = 256 << 10
-)
+// DefaultMaxBytes is what the total size of the entries of one PutEvents request
+// must be less than, counted as by [Bus.Size]: 1 MB since January 2026 (AWS,
+// "PutEvents" in the EventBridge API reference). In the Regions of China it is
+// 256 KB. If EventBridge counted in decimal units, it would reject a request
+// between both values, and Publish would split it.
+const DefaultMaxBytes = 1 << 20
 
 // Options are the knobs of a [Bus]. The zero value of each stands for the
 // default that is named.

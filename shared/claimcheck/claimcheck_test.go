@@ -3,6 +3,7 @@ package claimcheck_test
 import (
 	"bytes"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +12,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook/shared/awstest"
+	"payhook/shared/bus"
 	"payhook/shared/claimcheck"
+	"payhook/shared/contract"
 	"payhook/shared/payment"
+	"payhook/shared/uuid"
 )
 
 var event = payment.RawEvent{
@@ -90,6 +94,36 @@ func TestAnObjectThatIsGoneIsSaidToBe(t *testing.T) {
 	}
 	if _, err := claimcheck.Resolve(t.Context(), bucket, []byte("no JSON")); err == nil {
 		t.Error("what is no JSON is resolved")
+	}
+}
+
+// The least maxEntryBytes must take every claim check.
+func TestTheLargestClaimCheckFitsIntoTheSmallestRequest(t *testing.T) {
+	buckets := awstest.NewS3()
+	bucket := strings.Repeat("b", 63) // AWS, "General purpose bucket naming rules"
+	buckets.MakeBucket(bucket)
+	name := strings.Repeat("A", payment.MaxEventNameLength-2) + ".B"
+	id := uuid.New()
+	raw := []byte(`{"eventName":"` + name + `","eventId":"` + id + `","eventTimestamp":"2026-01-31T12:00:00.123456789Z","x":"` + strings.Repeat("x", 6<<20) + `"}`)
+	event, err := payment.DecodeRawEvent(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if event.Bytes, err = claimcheck.NewStore(buckets, bucket).Put(t.Context(), event); err != nil {
+		t.Fatal(err)
+	}
+	const least = 2048
+	b := bus.New(nil, "bus", strings.Repeat("s", 256), bus.Options{MaxBytes: least})
+	if e := (bus.Event{RawEvent: event, DeliveryID: id}); !b.Fits(e) {
+		t.Errorf("it has %d bytes", b.Size(e))
+	}
+	for _, limit := range []int{least, least - 1} {
+		_, err := contract.ParseRedrive(func(env string) string {
+			return map[string]string{contract.MaxEntryBytes.Env(): strconv.Itoa(limit)}[env]
+		})
+		if refused := strings.Contains(err.Error(), contract.MaxEntryBytes.Env()); refused != (limit < least) {
+			t.Errorf("%d: %v", limit, err)
+		}
 	}
 }
 

@@ -96,15 +96,15 @@ var (
 	EventBusName = &Setting{Key: "eventBusName", Default: "payhook", Example: "payments",
 		Meaning: "the name of the event bus"}
 	ClaimCheckBytes = &Setting{Key: "claimCheckBytes", Default: "200000", Example: "100000",
-		Meaning: "the size from which an event goes to S3 and the bus carries a reference, in bytes; under maxEntryBytes by what EventBridge adds on the way to a target"}
+		Meaning: "the largest event that travels whole, in bytes; a larger one goes to S3 and the bus carries a reference; at most 408576, and less than what every target takes"}
 	ClaimRetention = &Setting{Key: "claimRetention", Default: "365d", Example: "3653d",
 		Meaning: "how long an event that travels by claim check stays in S3, in whole days, or never for no end; who gets its reference later gets no event; what expired can be had back for 30 days"}
 	ParkedRetention = &Setting{Key: "parkedRetention", Default: "never", Example: "3653d",
 		Meaning: "how long what is parked stays in S3, in whole days, or never for no end: it was accepted and reached nobody, so that its end is a person's to say; what expired or was deleted can be had back for 30 days"}
 	RedriveAttempts = &Setting{Key: "redriveAttempts", Default: "20", Example: "50",
 		Meaning: "how often redrive tries to publish an event, with pauses that grow from a minute to an hour, before it is parked"}
-	MaxEntryBytes = &Setting{Key: "maxEntryBytes", Default: "262144", Example: "262144",
-		Meaning: "the most that one PutEvents request may hold, in bytes as EventBridge counts them"}
+	MaxEntryBytes = &Setting{Key: "maxEntryBytes", Default: "auto", Example: "262144",
+		Meaning: "the size that one PutEvents request stays under, in bytes as EventBridge counts them; auto for 1048576, or 262144 in the Regions of China"}
 
 	WebhookTimeout = &Setting{Key: "webhookTimeout", Default: "30s", Example: "10s",
 		Meaning: "how long one webhook may take, in whole seconds"}
@@ -315,6 +315,7 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 	default:
 		r.wrong(Authentication, "must be signature")
 	}
+	r.contradictions(d)
 	for _, key := range given {
 		if !slices.ContainsFunc(All(), func(s *Setting) bool { return s.Key == key }) {
 			r.problems = append(r.problems, fmt.Errorf("%s: no such setting", key))
@@ -325,7 +326,7 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 
 var (
 	stackName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,99}$`)
-	// AWS, CreateEventBus: a name has no slash, and "default" is taken.
+	// A name has no slash (AWS, "CreateEventBus" in the EventBridge API reference).
 	busName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,256}$`)
 	source  = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,256}$`)
 	method  = regexp.MustCompile(`^[A-Z]{1,20}$`)
@@ -339,6 +340,7 @@ type reader struct {
 	text     func(*Setting) string
 	getenv   func(string) string
 	problems []error
+	invalid  []*Setting // those that the problems are about
 }
 
 func fromEnvironment(getenv func(string) string) *reader {
@@ -351,7 +353,13 @@ func fromEnvironment(getenv func(string) string) *reader {
 
 func (r *reader) err() error { return errors.Join(r.problems...) }
 
+// valid reports whether nothing is wrong with any of the settings.
+func (r *reader) valid(settings ...*Setting) bool {
+	return !slices.ContainsFunc(settings, func(s *Setting) bool { return slices.Contains(r.invalid, s) })
+}
+
 func (r *reader) wrong(s *Setting, problem string) {
+	r.invalid = append(r.invalid, s)
 	if s.Required && r.text(s) == "" {
 		problem = "is required"
 	}
@@ -403,8 +411,8 @@ func (r *reader) publishing() Publishing {
 	p := Publishing{
 		EventBusName:        r.matching(EventBusName, busName, "letters, digits, '.', '_' and '-', at most 256"),
 		EventSource:         r.matching(EventSource, source, "letters, digits, '.', '_', '/' and '-', at most 256"),
-		MaxEntryBytes:       r.integer(MaxEntryBytes, 1024, 1<<20),
-		ClaimCheckBytes:     r.integer(ClaimCheckBytes, 1024, 390_000),
+		MaxEntryBytes:       r.entryBytes(),
+		ClaimCheckBytes:     r.integer(ClaimCheckBytes, 1024, MaxLedgerEventBytes),
 		DeduplicationWindow: r.duration(DeduplicationWindow, time.Minute, 10*365*24*time.Hour),
 		RedriveGrace:        r.duration(RedriveGrace, time.Second, time.Hour),
 	}
@@ -415,6 +423,36 @@ func (r *reader) publishing() Publishing {
 		r.wrong(EventSource, "must not start with aws., which is reserved")
 	}
 	return p
+}
+
+// Auto is the value of maxEntryBytes that takes what EventBridge takes.
+const Auto = "auto"
+
+// The limits of PutEvents: the total size of a request must be less (AWS,
+// "PutEvents" in the EventBridge API reference, and in the reference for China).
+const (
+	autoEntryBytes      = 1 << 20
+	autoEntryBytesChina = 256 << 10
+)
+
+// leastEntryBytes leaves room for the largest claim check with its source,
+// detail-type and delivery id.
+const leastEntryBytes = 2048
+
+func (r *reader) entryBytes() int {
+	switch {
+	case r.text(MaxEntryBytes) != Auto:
+		n, err := strconv.Atoi(r.text(MaxEntryBytes))
+		if err != nil || n < leastEntryBytes || n > autoEntryBytes {
+			r.wrong(MaxEntryBytes, fmt.Sprintf("must be %s, or a whole number from %d to %d", Auto, leastEntryBytes, autoEntryBytes))
+		}
+		return n
+	// Lambda sets AWS_REGION (AWS, "Working with Lambda environment variables").
+	// A template does not know its Region, so the function decides.
+	case r.getenv != nil && strings.HasPrefix(r.getenv("AWS_REGION"), "cn-"):
+		return autoEntryBytesChina
+	}
+	return autoEntryBytes
 }
 
 func read[T any](r *reader, s *Setting, parse func(string) (T, error)) T {

@@ -38,12 +38,18 @@ func TestTheDefaultsAreADeployment(t *testing.T) {
 	}
 }
 
-// What the deployment accepts, the functions accept, and read alike.
-func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
-	d, err := deployment(map[string]string{"timestampTolerance": "off", "deduplicationWindow": "7d", "keyExponents": "3,65537"})
+// environment returns the environment that a deployment with these settings
+// gives its functions.
+func environment(t *testing.T, change map[string]string) map[string]string {
+	t.Helper()
+	d, err := deployment(change)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return environmentOf(d)
+}
+
+func environmentOf(d contract.Deployment) map[string]string {
 	env := map[string]string{
 		contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys",
 		contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
@@ -51,6 +57,16 @@ func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
 	for _, s := range append(contract.WebhookSettings(), contract.RedriveSettings()...) {
 		env[s.Env()] = d.Value(s)
 	}
+	return env
+}
+
+// What the deployment accepts, the functions accept, and read alike.
+func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
+	d, err := deployment(map[string]string{"timestampTolerance": "off", "deduplicationWindow": "7d", "keyExponents": "3,65537"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := environmentOf(d)
 	getenv := func(name string) string { return env[name] }
 	w, err := contract.ParseWebhook(getenv)
 	if err != nil {
@@ -96,10 +112,13 @@ func TestURLs(t *testing.T) {
 	for url, ok := range map[string]bool{
 		"https://api.example": true, "https://api.example:8443/a/b": true, "http://127.0.0.1:8080": true, "http://localhost:1": true, "http://[::1]:80/x": true,
 		"http://api.example": false, "http://127.0.0.1.example": false, "ftp://api.example": false, "https://": false, "api.example": false,
+		"http://10.0.0.1": false, "http://192.168.1.1:8080": false, "http://[fd00::1]": false, "http://0.0.0.0": false, "https://10.0.0.1": true, "http://127.9.9.9": true,
 		"https://user:pass@api.example": false, "https://api.example?a=b": false, "https://api.example/?": false, "https://api.example#x": false, "": false,
 	} {
-		if _, err := deployment(map[string]string{"baseUrl": url}); (err == nil) != ok {
-			t.Errorf("%q: %v", url, err)
+		for _, setting := range []string{"baseUrl", "authUrl"} {
+			if _, err := deployment(map[string]string{setting: url}); (err == nil) != ok {
+				t.Errorf("%s %q: %v", setting, url, err)
+			}
 		}
 	}
 }
@@ -119,6 +138,105 @@ func TestAnAlarmGoesToAnAddressOrToNobody(t *testing.T) {
 func TestAKeyIsNotUsedLongerThanItIsFresh(t *testing.T) {
 	if _, err := deployment(map[string]string{"keyFreshness": "2h", "keyMaxAge": "1h"}); err == nil || !strings.Contains(err.Error(), "keyMaxAge: must not be shorter than keyFreshness") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestATimeoutOfAFunctionIsWholeSeconds(t *testing.T) {
+	for _, setting := range []string{"webhookTimeout", "redriveTimeout", "tokenTimeout"} {
+		for text, ok := range map[string]bool{"12s": true, "12000ms": true, "12500ms": false, "12s1ns": false} {
+			_, err := deployment(map[string]string{setting: text})
+			if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), setting+": must be whole seconds") {
+				t.Errorf("%s %s: %v", setting, text, err)
+			}
+		}
+	}
+}
+
+// Each of these is valid by itself.
+func TestContradictorySettingsAreRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings map[string]string
+		want     []string // the error's; none for settings that go together
+	}{
+		// Accepted 5 minutes early, replayed 5 minutes late.
+		"forgotten before it is too old":  {map[string]string{"deduplicationWindow": "10m30s"}, []string{"deduplicationWindow: must be at least 10m31s", "timestampTolerance", "webhookTimeout"}},
+		"forgotten when it is too old":    {map[string]string{"deduplicationWindow": "10m31s"}, nil},
+		"a long tolerance":                {map[string]string{"timestampTolerance": "24h", "deduplicationWindow": "1d"}, []string{"deduplicationWindow: must be at least 48h0m31s", "timestampTolerance"}},
+		"a long timeout":                  {map[string]string{"webhookTimeout": "2m", "deduplicationWindow": "11m"}, []string{"deduplicationWindow: must be at least 12m1s", "webhookTimeout"}},
+		"no tolerance":                    {map[string]string{"timestampTolerance": "off", "deduplicationWindow": "1m"}, nil},
+		"a key fetch takes all the time":  {map[string]string{"keyTimeout": "10s", "webhookTimeout": "10s"}, []string{"keyTimeout: must be shorter than webhookTimeout"}},
+		"a key fetch leaves a second":     {map[string]string{"keyTimeout": "9s", "webhookTimeout": "10s"}, nil},
+		"events of the size of a request": {map[string]string{"maxEntryBytes": "100000", "claimCheckBytes": "100000"}, []string{"claimCheckBytes: must be less than maxEntryBytes"}},
+		"events that fit":                 {map[string]string{"maxEntryBytes": "100001", "claimCheckBytes": "100000"}, nil},
+		"the default bus":                 {map[string]string{"eventBusName": "default"}, []string{"eventBusName: must not be default"}},
+		"another bus":                     {map[string]string{"eventBusName": "default-payments"}, nil},
+		"references outlive events":       {map[string]string{"redriveAttempts": "500", "claimRetention": "34d"}, []string{"claimRetention: must be at least 35d", "redriveAttempts"}},
+		"references live as long":         {map[string]string{"redriveAttempts": "500", "claimRetention": "35d"}, nil},
+		"the shortest retention":          {map[string]string{"claimRetention": "15d"}, nil},
+		"events are kept without end":     {map[string]string{"redriveAttempts": "1000", "claimRetention": "never"}, nil},
+		"one header for two things":       {map[string]string{"timestampCarrier": "header:X-Proof", "keyIdCarrier": "header:x-proof"}, []string{"keyIdCarrier: must not be the place that timestampCarrier names"}},
+		"the signature's header again":    {map[string]string{"timestampCarrier": "header:x-svc-signature"}, []string{"timestampCarrier: must not be the place that signatureHeader names"}},
+		"one parameter for two things":    {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "query:p"}, []string{"keyIdCarrier: must not be the place that timestampCarrier names"}},
+		"a header and a parameter":        {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "header:p"}, nil},
+		"two parameters":                  {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "query:P"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := deployment(test.settings)
+			if (err == nil) != (test.want == nil) {
+				t.Fatal(err)
+			}
+			for _, text := range test.want {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q is not in: %v", text, err)
+				}
+			}
+		})
+	}
+}
+
+func TestAContradictionIsReportedBesideWhatIsWrong(t *testing.T) {
+	_, err := deployment(map[string]string{"keyTimeout": "10s", "webhookTimeout": "10s", "successStatus": "301", "timestampTolerance": "x", "deduplicationWindow": "1m"})
+	for _, text := range []string{"successStatus: ", "keyTimeout: must be shorter than webhookTimeout", "timestampTolerance: "} {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%q is not in: %v", text, err)
+		}
+	}
+	if strings.Contains(err.Error(), "deduplicationWindow: ") {
+		t.Errorf("a setting that is wrong contradicts another: %v", err)
+	}
+}
+
+// A function must start with an environment that an older template made.
+func TestAFunctionStartsWithSettingsThatContradict(t *testing.T) {
+	env := environment(t, nil)
+	env[contract.DeduplicationWindow.Env()], env[contract.KeyTimeout.Env()] = "1m", "1m"
+	if _, err := contract.ParseWebhook(func(name string) string { return env[name] }); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheLimitOfARequestFollowsTheRegion(t *testing.T) {
+	for _, test := range []struct {
+		setting, region string
+		want            int
+	}{
+		{"auto", "eu-central-1", 1048576}, {"auto", "us-gov-west-1", 1048576}, {"auto", "", 1048576},
+		{"auto", "cn-north-1", 262144}, {"auto", "cn-northwest-1", 262144},
+		{"65536", "eu-central-1", 65536}, {"65536", "cn-north-1", 65536},
+	} {
+		env := environment(t, map[string]string{"maxEntryBytes": test.setting, "claimCheckBytes": "60000"})
+		env["AWS_REGION"] = test.region
+		getenv := func(name string) string { return env[name] }
+		w, err := contract.ParseWebhook(getenv)
+		r, redriveErr := contract.ParseRedrive(getenv)
+		if err != nil || redriveErr != nil || w.MaxEntryBytes != test.want || r.MaxEntryBytes != test.want {
+			t.Errorf("%v: %d and %d, %v, %v", test, w.MaxEntryBytes, r.MaxEntryBytes, err, redriveErr)
+		}
+	}
+	for _, text := range []string{"", "Auto", "2047", "1048577", "1e5"} {
+		if _, err := deployment(map[string]string{"maxEntryBytes": text}); err == nil || !strings.Contains(err.Error(), "maxEntryBytes: must be auto, or") {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }
 

@@ -65,9 +65,8 @@ import (
 // Shards is how many partitions the index of pending items is spread over.
 const Shards = 64
 
-// MaxEventBytes is the largest event that can be recorded: DynamoDB's items
-// hold 400 KB, attribute names included (AWS, "Quotas in DynamoDB").
-const MaxEventBytes = 400_000 - 1_000
+// MaxEventBytes is the largest event that can be recorded.
+const MaxEventBytes = contract.MaxLedgerEventBytes
 
 // DefaultWindow is how long an eventId is remembered unless [Options] say
 // otherwise.

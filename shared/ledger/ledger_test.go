@@ -57,6 +57,42 @@ func (b *book) entry(t testing.TB, id, change string) ledger.Entry {
 	return ledger.Entry{EventID: ledger.Key(id), DeliveryID: uuid.New(), Digest: ledger.DigestOf(event.Bytes), RecordedAt: b.now, Event: event}
 }
 
+// sizeOf returns the size of an item as DynamoDB counts it, rounded up (AWS,
+// "DynamoDB item sizes and formats").
+func sizeOf(t *testing.T, item awstest.Item) (bytes int) {
+	t.Helper()
+	for name, value := range item {
+		bytes += len(name)
+		switch v := value.(type) {
+		case *types.AttributeValueMemberS:
+			bytes += len(v.Value)
+		case *types.AttributeValueMemberB:
+			bytes += len(v.Value)
+		case *types.AttributeValueMemberN:
+			bytes += (len(v.Value)+1)/2 + 1
+		case *types.AttributeValueMemberBOOL:
+			bytes++
+		default:
+			t.Fatalf("%s is a %T", name, value)
+		}
+	}
+	return bytes
+}
+
+func TestTheLargestEventFitsIntoAnItem(t *testing.T) {
+	b := newBook(t)
+	e := b.entry(t, uuid.New(), "")
+	e.Event.Bytes = append(e.Event.Bytes, bytes.Repeat([]byte(" "), ledger.MaxEventBytes-len(e.Event.Bytes))...)
+	e.Digest = ledger.DigestOf(e.Event.Bytes)
+	b.record(t, e, ledger.Recorded)
+	if _, _, err := b.Lease(t.Context(), ledger.Pending{EventID: e.EventID, Due: b.now}, ledger.NewHolder(), b.now.Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if got := sizeOf(t, b.db.Items("ledger")[e.EventID]); got > 400<<10 || got < 400<<10-1024 {
+		t.Errorf("the item has %d bytes", got)
+	}
+}
+
 func (b *book) record(t *testing.T, e ledger.Entry, want ledger.Outcome) {
 	t.Helper()
 	got, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now.Add(time.Minute))

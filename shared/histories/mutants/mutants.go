@@ -28,6 +28,9 @@ const (
 	carrierFile   = "shared/signature/carrier.go"
 	windowFile    = "shared/signature/window.go"
 	handlerFile   = "functions/webhook/handler.go"
+	contractFile  = "shared/contract/contract.go"
+	tablesFile    = "shared/contract/tables.go"
+	conflictFile  = "shared/contract/contradictions.go"
 )
 
 // What goes wrong between a delivery and the bus must be found by the histories
@@ -37,6 +40,7 @@ var (
 	inHistories = []string{histories}
 	inLedger    = []string{"./shared/ledger"}
 	inBus       = []string{"./shared/bus"}
+	inContract  = []string{"./shared/contract"}
 	inIntake    = []string{"./shared/intake"}
 	inKeys      = []string{"./shared/keys"}
 	inSignature = []string{"./shared/signature"}
@@ -284,6 +288,25 @@ var mutants = []mutant{
 	{"a mark without a condition", ledgerFile,
 		`aws.String("attribute_exists(#shard) AND #digest = :digest")`,
 		`aws.String("attribute_exists(#shard) OR #digest = :digest OR attribute_not_exists(#shard)")`, inLedger},
+
+	// Settings.
+	{"a webhook can be replayed", conflictFile,
+		`least := 2*w.Window.Tolerance + w.Timeout + time.Second`, `least := w.Window.Tolerance + w.Timeout + time.Second`, inContract},
+	{"a function refuses settings that contradict", contractFile,
+		`	w.LedgerTable = r.resource(LedgerTableEnv)
+	w.KeysTable`, `	r.contradictions(Deployment{Webhook: w})
+	w.LedgerTable = r.resource(LedgerTableEnv)
+	w.KeysTable`, inContract},
+	{"any address is loopback", contractFile,
+		`err == nil && net.IP(ip.AsSlice()).IsLoopback()`, `err == nil || net.IP(ip.AsSlice()).IsLoopback()`, inContract},
+	{"any http URL is taken", contractFile,
+		`!(u.Scheme == "http" && isLoopback(u.Hostname()))`, `!(u.Scheme == "http" || isLoopback(u.Hostname()))`, inContract},
+	{"parts of a second are taken", contractFile,
+		`	if d%time.Second != 0 {`, `	if d%time.Second != 0 && d < 0 {`, inContract},
+	{"China has the limit of the others", contractFile,
+		`strings.HasPrefix(r.getenv("AWS_REGION"), "cn-")`, `r.getenv("AWS_REGION") == "cn"`, inContract},
+	{"the largest event does not fit into an item", tablesFile,
+		`400<<10 - 1<<10`, `400<<10 - 1<<6`, inLedger},
 
 	// The bus.
 	{"a request may be as large as the limit", busFile,
