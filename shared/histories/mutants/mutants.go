@@ -31,6 +31,8 @@ const (
 	contractFile  = "shared/contract/contract.go"
 	tablesFile    = "shared/contract/tables.go"
 	conflictFile  = "shared/contract/contradictions.go"
+	refresherFile = "shared/token/refresher.go"
+	tokenMainFile = "functions/token/main.go"
 )
 
 // What goes wrong between a delivery and the bus must be found by the histories
@@ -46,6 +48,8 @@ var (
 	inSignature = []string{"./shared/signature"}
 	inPayment   = []string{"./shared/payment"}
 	inWebhook   = []string{"./functions/webhook"}
+	inToken     = []string{"./shared/token"}
+	inTokenMain = []string{"./functions/token"}
 	inParking   = []string{"./shared/parking"}
 )
 
@@ -541,4 +545,32 @@ var mutants = []mutant{
 	{"a forged delivery learns why", handlerFile,
 		`	intake.SignatureDoesntMatch: unauthentic,`,
 		`	intake.SignatureDoesntMatch: {status: http.StatusForbidden, detail: "The signature does not match.", metric: unauthenticated},`, inWebhook},
+
+	// The access token.
+	{"the token's refresh does not adapt to the lifetime", refresherFile,
+		`	return min(preferred, max(r.reserve(), lifetime-writeInterval))`, `	return preferred`, inToken},
+	{"the token's refresh leaves fewer than three runs", refresherFile,
+		`max(r.reserve(), lifetime-writeInterval)`, `max(r.interval, lifetime-writeInterval)`, inToken},
+	{"a token that Secrets Manager refused is requested again", refresherFile,
+		`		r.rememberUnsaved(fresh)
+`, ``, inToken},
+	{"the token endpoint is asked every minute for a newer token", refresherFile,
+		`		r.rememberRepeated(stored)
+`, ``, inToken},
+	{"a secret that takes no more tokens raises no alarm", refresherFile,
+		`ok && failure.Code == limitExceeded`, `ok && failure.Code == ""`, inToken},
+	{"tokens with a short remaining life raise the alarm of the quota", refresherFile,
+		`		!stored.IssuedAt.IsZero() && fresh.IssuedAt.Sub(stored.IssuedAt)+lifetimeTolerance >= writeInterval {
+`, `		false {
+`, inToken},
+	{"a token without a newer one raises the alarm of its life", refresherFile,
+		`	if o == Unchanged && remaining > 0 {`, `	if o == Superseded && remaining > 0 {`, inToken},
+	{"scopes have no effect", tokenMainFile, `		Scopes:      s.Scopes,
+`, ``, inTokenMain},
+	{"credentialEncoding has no effect", tokenMainFile, `		FormEncoded: s.FormEncoded,
+`, ``, inTokenMain},
+	{"tokenEndpointTimeout has no effect", tokenMainFile, `		Timeout:     s.EndpointTimeout,
+`, ``, inTokenMain},
+	{"tokenRefreshPercent has no effect", tokenMainFile,
+		`	options.RefreshPercent, options.Interval = s.RefreshPercent, contract.TokenInterval`, `	options.Interval = contract.TokenInterval`, inTokenMain},
 }
