@@ -270,6 +270,7 @@ func TestAWrongCallChangesNothingAndSaysWhatIsWrong(t *testing.T) {
 		{"parked nonsense", `no verb "parked nonsense"`},
 		{"parked list --from yesterday", "24h"},
 		{"parked list --from -5m", "how long ago"},
+		{"parked list --from 2026-01-31T2:00:00Z", "how long ago"},
 		{"parked list --reason bad", "invalid, conflict, unpublishable"},
 		{"parked list --event 7", "UUID"},
 		{"parked list --delivery 7", "UUID"},

@@ -17,6 +17,7 @@ import (
 
 	"payhook/shared/contract"
 	"payhook/shared/parking"
+	"payhook/shared/rfc3339"
 	"payhook/shared/uuid"
 )
 
@@ -91,7 +92,7 @@ func isID(text string) error {
 
 // timeOf reads a time, or how long ago it was.
 func (p *program) timeOf(text string) (time.Time, error) {
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
+	if at, err := rfc3339.Parse(text); err == nil {
 		return at, nil
 	}
 	before, err := contract.ParseDuration(strings.TrimSuffix(strings.TrimSpace(text), " ago"))

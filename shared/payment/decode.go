@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"payhook/shared/rfc3339"
 	"payhook/shared/uuid"
 )
 
@@ -54,7 +55,8 @@ const MaxEventNameLength = 128
 // unpaired surrogates; a name that differs from a field of the interface only
 // in case; a field of another JSON type than the interface's, null included; a missing or empty deliveryId, events, eventId,
 // eventName or eventTimestamp; an id that is no UUID; an event name that is
-// not GROUP.STATUS; an eventTimestamp that is not RFC 3339 in UTC.
+// not GROUP.STATUS; an eventTimestamp that is not RFC 3339 in UTC. A leap second
+// is read as the second after it ([rfc3339.Parse]).
 func DecodeDelivery(payload []byte) (Delivery, error) {
 	w := newWalker(payload)
 	defer w.free()
@@ -442,11 +444,9 @@ func ValidEventName(name string) bool {
 }
 
 func (w *walker) eventTimestamp(text string) string {
-	// UnmarshalText holds to RFC 3339 where time.Parse is lenient, but for a
-	// comma before the fraction.
-	err := w.current.EventTimestamp.UnmarshalText([]byte(text))
-	_, offset := w.current.EventTimestamp.Zone()
-	if err != nil || offset != 0 || len(text) > 40 || strings.Contains(text, ",") {
+	t, err := rfc3339.Parse(text)
+	w.current.EventTimestamp = t
+	if _, offset := t.Zone(); err != nil || offset != 0 {
 		return "must be a UTC timestamp, as in 2026-01-31T12:00:00.000Z"
 	}
 	return ""

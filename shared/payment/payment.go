@@ -22,6 +22,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"payhook/shared/rfc3339"
 )
 
 // Event is one element of a delivery (section 2.3), which is also the detail
@@ -136,9 +138,16 @@ func DecodeEvent(raw []byte) (Event, error) {
 		return Event{}, err
 	}
 	var event Event
-	if err := json.Unmarshal(raw, &event); err != nil {
-		// The types hold already: what is left is the text of a time.
-		return Event{}, fmt.Errorf("payment: %w", &FieldError{Field: "event", Problem: "has a time that is not RFC 3339"})
+	if err := json.Unmarshal(raw, &event, strictTimes); err != nil {
+		// The types hold already, and so does eventTimestamp.
+		return Event{}, fmt.Errorf("payment: %w", &FieldError{Field: "event.eventData.paymentStatus.statusTime", Problem: "is not an RFC 3339 timestamp"})
 	}
 	return event, nil
 }
+
+// strictTimes reads times as a delivery is decoded: the standard library refuses
+// a lower-case t or z, and leap seconds.
+var strictTimes = json.WithUnmarshalers(json.UnmarshalFunc(func(raw []byte, t *time.Time) (err error) {
+	*t, err = rfc3339.Parse(unquote(raw))
+	return err
+}))

@@ -84,6 +84,33 @@ func TestAConsumerReadsEveryField(t *testing.T) {
 	}
 }
 
+// What a delivery may hold, a consumer can read.
+func TestAConsumerReadsTheTimesOfADelivery(t *testing.T) {
+	for text, want := range map[string]time.Time{
+		"2026-01-31t12:00:00.5z":             time.Date(2026, 1, 31, 12, 0, 0, 500e6, time.UTC),
+		"2026-06-30T23:59:60Z":               time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC),
+		"2026-01-31T12:00:00.1234567891234Z": time.Date(2026, 1, 31, 12, 0, 0, 123456789, time.UTC),
+		`2026-01-31T12:00:00\u005a`:          time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
+	} {
+		raw := strings.NewReplacer("2026-01-31T12:00:00.123Z", text, "2026-01-31T11:59:59.000Z", text).Replace(event)
+		delivered, err := payment.DecodeRawEvent([]byte(raw))
+		if err != nil || !delivered.EventTimestamp.Equal(want) {
+			t.Errorf("%s is delivered as %v, %v", text, delivered.EventTimestamp, err)
+		}
+		read, err := payment.DecodeEvent([]byte(raw))
+		if err != nil || !read.EventTimestamp.Equal(want) || !read.EventData.PaymentStatus.StatusTime.Equal(want) {
+			t.Errorf("%s is read as %v and %v, %v", text, read.EventTimestamp, read.EventData.PaymentStatus.StatusTime, err)
+		}
+	}
+	for _, text := range []string{"2026-01-31T2:00:00Z", "2026-01-31T12:00:00+24:00", "2026-01-31T12:00:00,1Z", "CANARY", ""} {
+		_, err := payment.DecodeEvent([]byte(strings.Replace(event, "2026-01-31T11:59:59.000Z", text, 1)))
+		var field *payment.FieldError
+		if !errors.As(err, &field) || field.Field != "event.eventData.paymentStatus.statusTime" || strings.Contains(err.Error(), "CANARY") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // One valid delivery, and one thing changed in each case.
 func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
 	const id = `"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"`
@@ -130,6 +157,13 @@ func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
 		{"event name without a dot", "PAYMENT_STATUS.RELEASED", "RELEASED", "events[0].eventName: must be GROUP.STATUS"},
 		{"event name with a space", "PAYMENT_STATUS.RELEASED", "PAYMENT STATUS.RELEASED", "events[0].eventName: must be GROUP.STATUS"},
 		{"event name too long", "PAYMENT_STATUS.RELEASED", strings.Repeat("A", 127) + ".A", "events[0].eventName: must be GROUP.STATUS"},
+		{"timestamp in lower case", "31T12:00:00.123Z", "31t12:00:00.123z", ""},
+		{"timestamp with a long fraction", "00:00.123Z", "00:00.123" + strings.Repeat("0", 100) + "Z", ""},
+		{"timestamp of a leap second", "2026-01-31T12:00:00.123Z", "2026-06-30T23:59:60.123Z", ""},
+		{"timestamp of a leap second that can't be", "12:00:00.123Z", "12:00:60.123Z", "events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp with an hour of one digit", "T12:00:00.123Z", "T2:00:00.123Z", "events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp with an offset of a day", "00:00.123Z", "00:00.123+24:00", "events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp with an offset of 60 minutes", "00:00.123Z", "00:00.123+00:60", "events[0].eventTimestamp: must be a UTC timestamp"},
 		{"timestamp missing", `"eventTimestamp":"2026-01-31T12:00:00.123Z",`, "", "events[0].eventTimestamp: is missing"},
 		{"timestamp not ISO 8601", "2026-01-31T12:00:00.123Z", "31.1.2026", "events[0].eventTimestamp: must be a UTC timestamp"},
 		{"timestamp of a day that is not", "2026-01-31T12", "2026-02-30T12", "events[0].eventTimestamp: must be a UTC timestamp"},

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"payhook/shared/rfc3339"
 )
 
 // Format is how the text of a timestamp is read. The interface shows none, so
@@ -15,7 +17,7 @@ type Format string
 // The formats of a timestamp.
 const (
 	FormatAuto         Format = ""                  // any of the three below
-	FormatRFC3339      Format = "rfc3339"           // 2026-01-31T12:00:00.000Z, fraction optional
+	FormatRFC3339      Format = "rfc3339"           // 2026-01-31T12:00:00.000Z, as package rfc3339 parses it
 	FormatSeconds      Format = "unix-seconds"      // 10 digits today
 	FormatMilliseconds Format = "unix-milliseconds" // 13 digits today
 )
@@ -115,13 +117,7 @@ func parseUnix(text string, digits bool, at func(n, _ int64) time.Time) (time.Ti
 	return at(n, 0), err == nil
 }
 
-// parseRFC3339 uses UnmarshalText, which holds to the RFC where time.Parse is
-// lenient, but for a comma before the fraction.
 func parseRFC3339(text string) (time.Time, bool) {
-	var t time.Time
-	if len(text) > 40 || strings.Contains(text, ",") {
-		return t, false
-	}
-	err := t.UnmarshalText([]byte(text))
+	t, err := rfc3339.Parse(text)
 	return t, err == nil
 }

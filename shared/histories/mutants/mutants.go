@@ -28,6 +28,7 @@ const (
 	carrierFile   = "shared/signature/carrier.go"
 	windowFile    = "shared/signature/window.go"
 	handlerFile   = "functions/webhook/handler.go"
+	rfc3339File   = "shared/rfc3339/rfc3339.go"
 	contractFile  = "shared/contract/contract.go"
 	tablesFile    = "shared/contract/tables.go"
 	conflictFile  = "shared/contract/contradictions.go"
@@ -42,6 +43,7 @@ var (
 	inHistories = []string{histories}
 	inLedger    = []string{"./shared/ledger"}
 	inBus       = []string{"./shared/bus"}
+	inRFC3339   = []string{"./shared/rfc3339"}
 	inContract  = []string{"./shared/contract"}
 	inIntake    = []string{"./shared/intake"}
 	inKeys      = []string{"./shared/keys"}
@@ -292,6 +294,28 @@ var mutants = []mutant{
 	{"a mark without a condition", ledgerFile,
 		`aws.String("attribute_exists(#shard) AND #digest = :digest")`,
 		`aws.String("attribute_exists(#shard) OR #digest = :digest OR attribute_not_exists(#shard)")`, inLedger},
+
+	// Timestamps.
+	{"an hour of one digit", rfc3339File,
+		`	hour := p.number(2, 0, 23)
+`, `	digits := 2
+	if len(p.text) > 1 && p.text[1] == ':' {
+		digits = 1
+	}
+	hour := p.number(digits, 0, 23)
+`, inRFC3339},
+	{"an offset of a day", rfc3339File,
+		`3600 * p.number(2, 0, 23)`, `3600 * p.number(2, 0, 24)`, inRFC3339},
+	{"an offset of 60 minutes", rfc3339File,
+		`60 * p.number(2, 0, 59)`, `60 * p.number(2, 0, 60)`, inRFC3339},
+	{"a comma before the fraction", rfc3339File,
+		`p.text[0] != '.'`, `p.text[0] != '.' && p.text[0] != ','`, inRFC3339},
+	{"a leap second at any time", rfc3339File,
+		`second == 60 && (`, `second > 60 && (`, inRFC3339},
+	{"no leap second", rfc3339File,
+		`p.number(2, 0, 60)`, `p.number(2, 0, 59)`, inRFC3339},
+	{"a consumer reads times in another way", "shared/payment/payment.go",
+		`json.Unmarshal(raw, &event, strictTimes)`, `json.Unmarshal(raw, &event)`, inPayment},
 
 	// Settings.
 	{"a webhook can be replayed", conflictFile,
