@@ -1,6 +1,6 @@
-// Token is the Lambda function that keeps, on a schedule, a valid access token
-// in Secrets Manager. It reads its settings from the environment, makes the
-// client once, and hands both to the package that does the work.
+// Token is the Lambda function that keeps a valid access token in Secrets Manager.
+// It runs on a schedule. It reads its settings from the environment, makes the
+// client once, and passes both to package token, which does the work.
 package main
 
 import (
@@ -41,7 +41,7 @@ func wire(ctx context.Context) (*handler, error) {
 		telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME")), token.RefresherOptions{}), nil
 }
 
-// newHandler wires everything but the client. The settings go before options.
+// newHandler sets up everything but the client. Settings override options.
 func newHandler(s contract.Token, secrets token.Store, log *telemetry.Log, options token.RefresherOptions) *handler {
 	endpoint := token.NewEndpoint(s.AuthURL, s.TokenManagerID, token.EndpointOptions{
 		Scopes:      s.Scopes,

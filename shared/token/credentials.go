@@ -9,15 +9,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Credentials are what the service's operator gave to the client (section 5.1
-// of the interface).
+// Credentials are the client id and secret that the service's operator assigned
+// (section 5.1 of the interface).
 type Credentials struct {
 	ClientID     string
 	ClientSecret Secret
 }
 
-// CredentialsError says why the secret with the client credentials can't be
-// used. It is what a [Refresher] reports until someone has filled that secret.
+// CredentialsError says why the secret with the client credentials can't be used.
+// A [Refresher] returns it until somebody has filled that secret.
 type CredentialsError struct {
 	Problem string // holds nothing of the secret
 }

@@ -33,7 +33,7 @@ type Endpoint struct {
 	client      *http.Client
 }
 
-// EndpointOptions are what an [Endpoint] can be told beyond where it is.
+// EndpointOptions are the optional parameters of an [Endpoint].
 type EndpointOptions struct {
 	Scopes      []string          // none: the parameter is not sent
 	FormEncoded bool              // client id and secret are form-encoded before they enter HTTP Basic (RFC 6749, section 2.3.1); else they enter it literally (RFC 7617)
@@ -59,8 +59,8 @@ func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoin
 	}
 	if o.Transport == nil {
 		t := newTransport()
-		// One call in many minutes: a connection that was kept would mostly be
-		// one that the other side has closed.
+		// Calls are minutes apart: the other side would mostly have closed a
+		// connection that was kept.
 		t.DisableKeepAlives = true
 		t.MaxResponseHeaderBytes = maxAnswer
 		o.Transport = t
@@ -78,8 +78,8 @@ func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoin
 	}
 }
 
-// newTransport returns what Go's default transport is, with TLS 1.2 or newer,
-// and with connections enough for callers in parallel.
+// newTransport returns a transport like Go's default, with TLS 1.2 or newer and
+// more idle connections.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -96,8 +96,8 @@ func newTransport() *http.Transport {
 // maxAnswer is the most that is read of an answer, in bytes.
 const maxAnswer = 64 << 10
 
-// EndpointError says why the token endpoint gave no token. It carries nothing
-// of the answer's body but an error code that is a known one.
+// EndpointError says why the token endpoint returned no token. It holds nothing of
+// the answer's body except a registered error code.
 type EndpointError struct {
 	// Status of the answer; 0 if there was none.
 	Status int
@@ -266,8 +266,8 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// connectionProblem tells why there was no answer, in words that hold nothing
-// of what the other side sent.
+// connectionProblem returns why there was no answer. The text holds nothing that
+// the other side sent.
 func connectionProblem(err error) string {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 		return "timed out"

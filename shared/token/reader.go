@@ -20,9 +20,9 @@ import (
 // shorter): a request needs time to arrive, and the clock that wrote the expiry
 // may be ahead of this one by as much.
 //
-// However many callers there are, one read of the secret is under way at a
-// time, and what it came to holds for a second: a token that has expired, or
-// Secrets Manager being down, costs one read a second, not one a request.
+// There is one read of the secret at a time for all callers, and its result is
+// used for a second: an expired token or an outage of Secrets Manager costs one
+// read a second, not one per request.
 type Reader struct {
 	secrets Getter
 	id      string
@@ -40,7 +40,7 @@ type Reader struct {
 	refusedUntil time.Time
 }
 
-// ReaderOptions are what a [Reader] can be told beyond where the secret is.
+// ReaderOptions are the optional parameters of a [Reader].
 type ReaderOptions struct {
 	Timeout time.Duration    // of one read of the secret, the SDK's own retries included; zero: 5 s
 	Now     func() time.Time // nil: time.Now
@@ -64,8 +64,8 @@ func NewReader(secrets Getter, secretID string, o ReaderOptions) *Reader {
 	}
 }
 
-// remember is how long what a read came to holds, if it is not a token with
-// life enough.
+// remember is how long the result of a read is used if it is not a token with
+// enough life left.
 const remember = time.Second
 
 // margin is the time before its expiry in which a token is not handed out.
@@ -74,7 +74,7 @@ func (b Bearer) margin() time.Duration { return min(5*time.Second, b.Lifetime()/
 // notAfter is the end of the time in which a token is handed out.
 func (b Bearer) notAfter() time.Time { return b.ExpiresAt.Add(-b.margin()) }
 
-// lookAgain is the time from which on there should be a newer token.
+// lookAgain is the time at which there should be a newer token.
 func (b Bearer) lookAgain() time.Time {
 	return b.ExpiresAt.Add(-min(time.Minute, b.Lifetime()/4))
 }
@@ -82,7 +82,7 @@ func (b Bearer) lookAgain() time.Time {
 // Token returns the token, as oauth2.TokenSource asks. Its errors wrap
 // [ErrNone], [ErrUnreadable], [ErrExpired] or [*SecretError].
 //
-// oauth2.Token is a plain struct: who prints one prints the token.
+// An oauth2.Token that is printed shows the token.
 func (r *Reader) Token() (*oauth2.Token, error) { return r.TokenContext(context.Background()) }
 
 // TokenContext is [Reader.Token] for as long as ctx allows; then it returns the
@@ -118,7 +118,7 @@ func (r *Reader) bearer(ctx context.Context) (Bearer, error) {
 		return held, err
 	}
 	if held.AccessToken != (Secret{}) {
-		// Someone else is looking for a newer one: this one is good meanwhile.
+		// Another call is reading the secret; this token is valid meanwhile.
 		select {
 		case r.reading <- struct{}{}:
 		default:
@@ -132,15 +132,15 @@ func (r *Reader) bearer(ctx context.Context) (Bearer, error) {
 		}
 	}
 	defer func() { <-r.reading }()
-	// Who held the place before may have brought what is wanted.
+	// The call before this one may have read what is needed.
 	if held, err, settled := r.recall(); settled {
 		return held, err
 	}
 	return r.read(ctx)
 }
 
-// recall returns what is known without a read, and whether that settles it. If
-// it does not, the token may still be one that can be handed out.
+// recall returns what is known without a read, and whether no read is needed. If
+// one is, the token may still be one that can be handed out.
 func (r *Reader) recall() (b Bearer, err error, settled bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,7 @@ func (r *Reader) recall() (b Bearer, err error, settled bool) {
 	return Bearer{}, nil, false
 }
 
-// read reads the secret for whoever is waiting.
+// read reads the secret for all waiting calls.
 func (r *Reader) read(ctx context.Context) (Bearer, error) {
 	limited, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -177,7 +177,7 @@ func (r *Reader) read(ctx context.Context) (Bearer, error) {
 	if _, named := errors.AsType[*SecretError](err); !named {
 		err = fmt.Errorf("token: %w", err)
 	}
-	// That this caller gave up says nothing to the next.
+	// If this caller gave up, that is no result for the next one.
 	if ctx.Err() == nil {
 		r.failure, r.failureUntil = err, now.Add(remember)
 	}

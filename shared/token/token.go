@@ -1,21 +1,24 @@
 // Package token keeps a valid OAuth 2.0 access token in AWS Secrets Manager,
 // and puts it on requests.
 //
-// It guarantees that no token is handed out past its expiry, that a token that
-// is still valid is never replaced by nothing, that the client secret goes to
-// the token endpoint and nowhere else, and the token to Secrets Manager and to
-// the service's own host. No error shows either, nor does a [Secret] that is
-// printed, logged or marshaled.
+// It guarantees that:
 //
-// A [Refresher] runs on a schedule and calls the [Endpoint] when the stored
-// token has to be replaced. Everyone else has a [Reader], which is an
-// oauth2.TokenSource, or the [http.Client] of [NewClient] over it.
+//   - no token is handed out after its expiry;
+//   - a failed refresh never changes the stored token;
+//   - the client secret is sent to the token endpoint only, and the token to
+//     Secrets Manager and the service's own host only;
+//   - no error shows either of them, nor does a [Secret] that is printed, logged or
+//     marshaled.
 //
-// An expiry is the time before the request for the token was sent, plus
-// expires_in: earlier than the service's own by the time the answer took. It is
-// kept inside the secret, so that a reader knows when to look again. Between
-// the clock that wrote it and the clock that reads it, 5 seconds or a tenth of
-// the token's lifetime, whichever is less, may lie.
+// A [Refresher] runs on a schedule and calls the [Endpoint] when the stored token
+// has to be replaced. Other code uses a [Reader], which is an oauth2.TokenSource,
+// or the [http.Client] of [NewClient].
+//
+// The expiry of a token is the time at which the request for it was sent, plus
+// expires_in. It is earlier than the service's own by the time that the answer
+// took. It is stored in the secret. The clock that wrote it and the clock that
+// reads it may differ by 5 seconds or a tenth of the token's lifetime, whichever
+// is less.
 package token
 
 import (
@@ -29,22 +32,22 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Why there is no token to hand out.
+// The reasons why a [Reader] has no token.
 var (
-	// ErrNone: the secret does not exist or has no value yet.
+	// ErrNone is returned when the secret does not exist or has no value yet.
 	ErrNone = errors.New("there is no token yet")
-	// ErrUnreadable: the secret's value is not one that a Refresher wrote.
+	// ErrUnreadable is returned when the secret's value was not written by a
+	// Refresher.
 	ErrUnreadable = errors.New("the stored value is no token")
-	// ErrExpired: the stored token has expired, or is about to.
+	// ErrExpired is returned when the stored token has expired or is about to.
 	ErrExpired = errors.New("the stored token has expired")
 )
 
-// Secret is a text that does not show itself: printed, logged or marshaled, it
-// is "[redacted]". The zero value is the empty text. It is safe for concurrent
-// use.
+// Secret is a text that is printed, logged and marshaled as "[redacted]". The
+// zero value is the empty text. It is safe for concurrent use.
 type Secret struct {
-	// Behind a pointer, since fmt does not ask the methods of a field that is
-	// not exported, and would print a string.
+	// A pointer, since fmt does not call the methods of an unexported field, and
+	// would print a string.
 	text *string
 }
 
@@ -59,8 +62,8 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// Equal reports whether both are the same text, in a time that depends on its
-// length only.
+// Equal reports whether both are the same text. Its time depends on the length
+// only.
 func (s Secret) Equal(other Secret) bool {
 	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
 }
@@ -87,29 +90,29 @@ type Bearer struct {
 	ExpiresAt   time.Time
 }
 
-// Lifetime returns how long the token lives in all.
+// Lifetime returns the time between IssuedAt and ExpiresAt.
 func (b Bearer) Lifetime() time.Duration { return b.ExpiresAt.Sub(b.IssuedAt) }
 
-// same reports whether b is the token that other is, with the same expiry. Two
-// answers about one token differ by what they took on their way, and by the
-// fraction of a second that expires_in does not show.
+// same reports whether both are the same token with the same expiry. Two answers
+// about one token differ by the time that they took, and by the fraction of a
+// second that expires_in does not show.
 func (b Bearer) same(other Bearer) bool {
 	return b.AccessToken.Equal(other.AccessToken) && b.ExpiresAt.Sub(other.ExpiresAt).Abs() < 30*time.Second
 }
 
-// maxLifetime is the longest lifetime that is believed. A wrong one, such as an
-// expiry in Unix time or one in milliseconds, would keep a dead token in use.
+// maxLifetime is the longest lifetime that is accepted. A wrong one, such as an
+// expiry in Unix time or in milliseconds, would keep an expired token in use.
 const maxLifetime = 366 * 24 * time.Hour
 
-// maxTokenLength is the longest access token that is accepted, in bytes: far
-// more than a server takes in a header, and less than a secret can hold.
+// maxTokenLength is the length of the longest access token that is accepted, in
+// bytes: more than a server takes in a header, and less than a secret can hold.
 const maxTokenLength = 32 << 10
 
 // bearerType is the value of token_type, as it is stored and sent.
 const bearerType = "Bearer"
 
-// timeFormat is RFC 3339 with milliseconds. Formatting cuts off what is finer,
-// so that a stored expiry is never later than the true one.
+// timeFormat is RFC 3339 with milliseconds. Formatting truncates, so that a stored
+// expiry is never later than the true one.
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
 // text returns the secret's value.
@@ -126,9 +129,9 @@ func (b Bearer) text() (string, error) {
 	return string(text), nil
 }
 
-// parseBearer reads the secret's value. Its error is [ErrUnreadable]: what is
-// wrong in there is not told, since a hand that edited it may have put anything
-// anywhere. Members that are not ours are ignored.
+// parseBearer reads the secret's value. Its error is [ErrUnreadable], without a
+// detail: a person who edited the value may have put a secret anywhere. Unknown
+// members are ignored.
 func parseBearer(text string) (Bearer, error) {
 	var v struct {
 		AccessToken jsontext.Value `json:"access_token"`
@@ -153,8 +156,8 @@ func parseBearer(text string) (Bearer, error) {
 	return Bearer{}, ErrUnreadable
 }
 
-// stringOf returns the text of a JSON string; ok is false for every other kind
-// of value and for one that is not there.
+// stringOf returns the text of a JSON string; ok is false for every other kind of
+// value and for a missing one.
 func stringOf(v jsontext.Value) (text string, ok bool) {
 	if v.Kind() != '"' || json.Unmarshal(v, &text) != nil {
 		return "", false
@@ -164,13 +167,13 @@ func stringOf(v jsontext.Value) (text string, ok bool) {
 
 func timeOf(v jsontext.Value) (t time.Time, ok bool) {
 	text, ok := stringOf(v)
-	// UnmarshalText holds to the RFC where time.Parse is lenient.
+	// UnmarshalText follows the RFC where time.Parse is lenient.
 	ok = ok && t.UnmarshalText([]byte(text)) == nil
 	return t, ok
 }
 
 // legal reports whether a text can be an access token: b64token of RFC 6750,
-// section 2.1. Anything else could end the header that it is put into.
+// section 2.1. Any other text could end the header that contains it.
 func legal(text string) bool {
 	if len(text) > maxTokenLength {
 		return false
