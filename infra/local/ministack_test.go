@@ -274,9 +274,6 @@ func TestAnEventArrivesBehindARuleByteForByte(t *testing.T) {
 	check(numeric, detailsOf(numeric, received(some, 1)), set(func(i int) bool { return amounts[i] == "1234567890.10" }))
 }
 
-// tooLarge is the size of the smallest event that Lambda rejects, in bytes.
-const tooLarge = 6 << 20
-
 func TestAnInvocationThatIsTooLargeIsRejected(t *testing.T) {
 	config := emulated(t)
 	client := lambda.NewFromConfig(config)
@@ -288,8 +285,8 @@ func TestAnInvocationThatIsTooLargeIsRejected(t *testing.T) {
 		size     int
 		rejected bool
 	}{
-		{lambdatypes.InvocationTypeRequestResponse, tooLarge - 1, false},
-		{lambdatypes.InvocationTypeRequestResponse, tooLarge, true},
+		{lambdatypes.InvocationTypeRequestResponse, lambdaLimit - 1, false},
+		{lambdatypes.InvocationTypeRequestResponse, lambdaLimit, true},
 		{lambdatypes.InvocationTypeEvent, 1<<20 - 1, false},
 		{lambdatypes.InvocationTypeEvent, 1 << 20, true},
 	} {
@@ -404,7 +401,7 @@ func TestAFunctionURLRejectsWhatMakesTooLargeAnEvent(t *testing.T) {
 		t.Fatalf("a text body arrives as %d bytes, base64-encoded: %t", len(event.Body), event.IsBase64Encoded)
 	}
 	// A quotation mark is escaped, an umlaut is not.
-	room := tooLarge - 1 - rest
+	room := lambdaLimit - 1 - rest
 	fits := strings.Repeat(`"`, 1_000_000) + strings.Repeat("ü", 1_000_000)
 	fits += strings.Repeat("x", room-4_000_000)
 	if status := post(text, fits); status != http.StatusOK {
@@ -424,7 +421,7 @@ func TestAFunctionURLRejectsWhatMakesTooLargeAnEvent(t *testing.T) {
 	if !event.IsBase64Encoded || len(event.Body) != base64.StdEncoding.EncodedLen(some) {
 		t.Fatalf("a binary body arrives as %d bytes, base64-encoded: %t", len(event.Body), event.IsBase64Encoded)
 	}
-	fits = strings.Repeat("x", base64.StdEncoding.DecodedLen((tooLarge-1-rest)/4*4))
+	fits = strings.Repeat("x", base64.StdEncoding.DecodedLen((lambdaLimit-1-rest)/4*4))
 	if status := post(binary, fits); status != http.StatusOK {
 		t.Errorf("a binary body that just fits is answered %d", status)
 	} else {
