@@ -17,6 +17,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
@@ -25,6 +27,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	secretsmanagertypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/smithy-go"
 
 	"payhook/shared/uuid"
 )
@@ -476,4 +479,57 @@ func TestASecretHasAtMostAHundredVersions(t *testing.T) {
 func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
+}
+
+func TestBatchGetItemReturnsAPartOfWhatIsMuch(t *testing.T) {
+	client := dynamodb.NewFromConfig(emulated(t))
+	table := func(items, size int) (name string, keys []map[string]dynamodbtypes.AttributeValue) {
+		t.Helper()
+		name = "table-" + uuid.New()
+		if _, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+			TableName: &name, BillingMode: dynamodbtypes.BillingModePayPerRequest,
+			AttributeDefinitions: []dynamodbtypes.AttributeDefinition{{AttributeName: aws.String("id"), AttributeType: dynamodbtypes.ScalarAttributeTypeS}},
+			KeySchema:            []dynamodbtypes.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: dynamodbtypes.KeyTypeHash}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range items {
+			key := &dynamodbtypes.AttributeValueMemberS{Value: fmt.Sprintf("%03d", i)}
+			keys = append(keys, map[string]dynamodbtypes.AttributeValue{"id": key})
+			rest := &dynamodbtypes.AttributeValueMemberB{Value: bytes.Repeat([]byte("x"), size-len("id")-len(key.Value)-len("rest"))}
+			if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &name, Item: map[string]dynamodbtypes.AttributeValue{"id": key, "rest": rest}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return name, keys
+	}
+	get := func(requests map[string]dynamodbtypes.KeysAndAttributes) (*dynamodb.BatchGetItemOutput, error) {
+		return client.BatchGetItem(t.Context(), &dynamodb.BatchGetItemInput{RequestItems: requests})
+	}
+	large, largeKeys := table(5, 300<<10)
+	small, smallKeys := table(96, 1000)
+
+	// Of 300 KB each, three items make up less than 1 MB.
+	out, err := get(map[string]dynamodbtypes.KeysAndAttributes{large: {Keys: largeKeys}, small: {Keys: smallKeys[:95]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, left := len(out.Responses[large]), len(out.UnprocessedKeys[large].Keys); got != 3 || left != 2 {
+		t.Errorf("of 5 large items, %d are returned and %d are left, want 3 and 2", got, left)
+	}
+	if got, left := len(out.Responses[small]), len(out.UnprocessedKeys[small].Keys); got != 95 || left != 0 {
+		t.Errorf("of 95 small items, %d are returned and %d are left, want all", got, left)
+	}
+	rest, err := get(out.UnprocessedKeys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, left := len(rest.Responses[large]), len(rest.UnprocessedKeys); got != 2 || left != 0 {
+		t.Errorf("of 2 large items, %d are returned and %d are left, want both", got, left)
+	}
+
+	_, err = get(map[string]dynamodbtypes.KeysAndAttributes{large: {Keys: largeKeys}, small: {Keys: smallKeys}})
+	if api, ok := errors.AsType[smithy.APIError](err); !ok || api.ErrorCode() != "ValidationException" {
+		t.Errorf("101 items: error = %v, want ValidationException", err)
+	}
 }

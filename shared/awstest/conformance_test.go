@@ -639,6 +639,56 @@ func TestTheBusAnswersForEveryEntry(t *testing.T) {
 	})
 }
 
+func TestAnItemHasAtMost400KB(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		const limit = 400 << 10
+		filler := func(rest int) types.AttributeValue { return binary(strings.Repeat("x", limit-rest)) }
+		for _, test := range []struct {
+			name string
+			more int
+			code string
+		}{{"400 KB", 0, ""}, {"400 KB and a byte", 1, "ValidationException"}} {
+			// The number 0 has one byte.
+			rest := len("id"+"a"+"rest"+"shard") + 1 - test.more
+			item := awstest.Item{"id": text("a"), "rest": filler(rest), "shard": number(0)}
+			if _, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: item}); code(err) != test.code {
+				t.Errorf("PutItem of %s: %q, want %q", test.name, code(err), test.code)
+			}
+			s.put(t, awstest.Item{"id": text("b"), "shard": number(1)})
+			_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+				TableName: &s.table, Key: awstest.Item{"id": text("b")}, UpdateExpression: aws.String("SET rest = :rest"),
+				// An update counts for more than the item that it makes.
+				ExpressionAttributeValues: awstest.Item{":rest": filler(rest + 1 + 1000*(1-test.more))},
+			})
+			if code(err) != test.code {
+				t.Errorf("UpdateItem to %s: %q, want %q", test.name, code(err), test.code)
+			}
+			if err != nil && s.item(t, "b")["rest"] != nil {
+				t.Errorf("a refused update changed the item")
+			}
+		}
+	})
+}
+
+func TestAPageOfAnIndexHasAtMost1MB(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		// Keys of 2,000 bytes; 523 items of 2,005 bytes are more than 1 MB.
+		for i := range 530 {
+			s.put(t, awstest.Item{"id": text(fmt.Sprintf("%02000d", i)), "shard": number(1), "due": number(i + 1), "rest": text(strings.Repeat("x", 100))})
+		}
+		out, err := s.Query(t.Context(), &dynamodb.QueryInput{
+			TableName: &s.table, IndexName: aws.String("pending"), KeyConditionExpression: aws.String("#shard = :shard"),
+			ExpressionAttributeNames: map[string]string{"#shard": "shard"}, ExpressionAttributeValues: awstest.Item{":shard": number(1)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(out.Items); n < 515 || n > 523 || out.LastEvaluatedKey == nil {
+			t.Errorf("%d items are on the first page, and its key to go on with is %v", n, out.LastEvaluatedKey)
+		}
+	})
+}
+
 // withDetails returns as many entries as there are details.
 func (s services) withDetails(details ...string) []eventbridgetypes.PutEventsRequestEntry {
 	entries := s.entries(len(details))

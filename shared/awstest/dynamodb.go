@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -194,6 +195,9 @@ func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ..
 	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old, in.ReturnValuesOnConditionCheckFailure); err != nil {
 		return nil, err
 	}
+	if itemSize(in.Item) > maxItemBytes {
+		return nil, invalid("Item size has exceeded the maximum allowed size")
+	}
 	db.set(t, id, maps.Clone(in.Item))
 	return &dynamodb.PutItemOutput{}, nil
 }
@@ -220,6 +224,9 @@ func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput
 	}
 	if err := update(aws.ToString(in.UpdateExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, old, item); err != nil {
 		return nil, err
+	}
+	if itemSize(item) > maxItemBytes {
+		return nil, invalid("Item size to update has exceeded the maximum allowed size")
 	}
 	db.set(t, id, item)
 	out := &dynamodb.UpdateItemOutput{}
@@ -287,13 +294,49 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...fun
 		found = slices.DeleteFunc(found, func(x Item) bool { return order(x, in.ExclusiveStartKey) <= 0 })
 	}
 	out := &dynamodb.QueryOutput{}
-	if limit := int(aws.ToInt32(in.Limit)); limit > 0 && len(found) >= limit {
-		found = found[:limit]
+	limit := int(aws.ToInt32(in.Limit))
+	bytes := 0
+	for i, item := range found {
+		full := i > 0 && bytes+itemSize(item) > maxPageBytes
+		if limit > 0 && i == limit || full {
+			found = found[:i]
+			out.LastEvaluatedKey = found[i-1]
+			break
+		}
+		bytes += itemSize(item)
+	}
+	if limit > 0 && len(found) == limit {
+		// A page that is full has a key to go on with, even if nothing follows.
 		out.LastEvaluatedKey = found[limit-1]
 	}
 	out.Items = found
 	out.Count = int32(len(found))
 	return out, nil
+}
+
+// The limits of items and pages (AWS, "Quotas in Amazon DynamoDB" and "Query" in
+// the DynamoDB Developer Guide and API Reference).
+const (
+	maxItemBytes = 400 << 10
+	maxPageBytes = 1 << 20
+)
+
+// itemSize returns the size of an item in bytes: of the names and values of its
+// attributes (AWS, "DynamoDB item sizes and formats" in the DynamoDB Developer
+// Guide). Numbers count for one byte and one more for each two digits.
+func itemSize(item Item) (size int) {
+	for name, value := range item {
+		size += len(name)
+		switch value := value.(type) {
+		case *types.AttributeValueMemberN:
+			size += 1 + (len(strings.Trim(value.Value, "-0"))+1)/2
+		case *types.AttributeValueMemberBOOL, *types.AttributeValueMemberNULL:
+			size++
+		default:
+			size += len(text(value))
+		}
+	}
+	return size
 }
 
 func check(expression *string, names map[string]string, values Item, old Item, want types.ReturnValuesOnConditionCheckFailure) error {
