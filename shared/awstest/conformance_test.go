@@ -457,6 +457,137 @@ func TestAKeyIsReplacedByALaterOneOnly(t *testing.T) {
 	})
 }
 
+// How package keys marks a key that the service calls unknown.
+func TestAKeyIsMarkedUnknownOnceAndTheItemComesBackEitherWay(t *testing.T) {
+	tests := map[string]struct {
+		old  awstest.Item
+		want awstest.Item // after the update; nil: refused
+	}{
+		"known": {
+			awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(101)},
+			awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(101), "unknownSince": number(50), "unknownAt": number(100000)},
+		},
+		"known and marked": {
+			awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000), "expiresAt": number(101), "unknownSince": number(7), "unknownAt": number(8)},
+			awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000), "expiresAt": number(101), "unknownSince": number(7), "unknownAt": number(100000)},
+		},
+		"fetched later": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100001), "expiresAt": number(101)}, nil},
+		"expired":       {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(100)}, nil},
+		"removed":       {awstest.Item{"fetchedAt": number(9), "expiresAt": number(101), "unknownSince": number(7)}, nil},
+		"not there":     {nil, nil},
+	}
+	on(t, func(t *testing.T, s services) {
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				id := "mark " + name
+				if test.old != nil {
+					test.old["id"] = text(id)
+					s.put(t, test.old)
+				}
+				out, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+					TableName: &s.table, Key: awstest.Item{"id": text(id)},
+					UpdateExpression:                    aws.String("SET unknownSince = if_not_exists(unknownSince, :since), unknownAt = :at"),
+					ConditionExpression:                 aws.String("attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at"),
+					ExpressionAttributeValues:           awstest.Item{":at": number(100000), ":now": number(100), ":since": number(50)},
+					ReturnValues:                        types.ReturnValueAllNew,
+					ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+				})
+				if test.want != nil {
+					if err != nil {
+						t.Fatal(err)
+					}
+					test.want["id"] = text(id)
+					same(t, out.Attributes, test.want)
+					same(t, s.item(t, id), test.want)
+					return
+				}
+				var failed *types.ConditionalCheckFailedException
+				if !errors.As(err, &failed) {
+					t.Fatalf("got %v", err)
+				}
+				same(t, failed.Item, test.old)
+				same(t, s.item(t, id), test.old)
+			})
+		}
+	})
+}
+
+// How package keys removes a key.
+func TestAKeyIsRemovedOnlyIfItWasUnknownForLongEnough(t *testing.T) {
+	tests := map[string]struct {
+		old   awstest.Item
+		holds bool
+	}{
+		"not there":                {nil, true},
+		"removed before":           {awstest.Item{"fetchedAt": number(200000), "expiresAt": number(999), "unknownSince": number(60)}, true},
+		"expired":                  {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(100)}, true},
+		"unknown for long enough":  {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999), "unknownSince": number(50), "unknownAt": number(60)}, true},
+		"not for long enough":      {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999), "unknownSince": number(51)}, false},
+		"fetched later":            {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100001), "expiresAt": number(999), "unknownSince": number(50)}, false},
+		"never unknown":            {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999)}, false},
+		"of a function without it": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000), "expiresAt": number(101)}, false},
+	}
+	on(t, func(t *testing.T, s services) {
+		for name, test := range tests {
+			for _, since := range []string{"", ", unknownSince = :since"} {
+				t.Run(name+since, func(t *testing.T) {
+					id := "remove " + name + since
+					want := awstest.Item{"id": text(id), "fetchedAt": number(100000), "expiresAt": number(160)}
+					if test.old != nil {
+						test.old["id"] = text(id)
+						s.put(t, test.old)
+						if v := test.old["unknownSince"]; v != nil {
+							want["unknownSince"] = v
+						}
+					}
+					values := awstest.Item{":at": number(100000), ":now": number(100), ":oldest": number(50), ":expires": number(160)}
+					if since != "" {
+						values[":since"], want["unknownSince"] = number(40), number(40)
+					}
+					_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
+						TableName: &s.table, Key: awstest.Item{"id": text(id)},
+						UpdateExpression:          aws.String("SET fetchedAt = :at, expiresAt = :expires" + since + " REMOVE jwk, unknownAt"),
+						ConditionExpression:       aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR (fetchedAt <= :at AND unknownSince <= :oldest)"),
+						ExpressionAttributeValues: values,
+					})
+					var failed *types.ConditionalCheckFailedException
+					switch {
+					case test.holds && err != nil, !test.holds && !errors.As(err, &failed):
+						t.Fatalf("got %v", err)
+					case test.holds:
+						same(t, s.item(t, id), want)
+					default:
+						same(t, s.item(t, id), test.old)
+					}
+				})
+			}
+		}
+	})
+}
+
+// How package keys records the source of an authentic webhook.
+func TestASourceIsWrittenOnceAndTheItemComesBackIfItIsNot(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		for _, step := range []struct{ at, oldest, want int }{{100, 0, 100}, {150, 99, 100}, {200, 100, 200}} {
+			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
+				TableName: &s.table, Item: awstest.Item{"id": text("source"), "seenAt": number(step.at)},
+				ConditionExpression:                 aws.String("attribute_not_exists(seenAt) OR seenAt <= :oldest"),
+				ExpressionAttributeValues:           awstest.Item{":oldest": number(step.oldest)},
+				ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+			})
+			want := awstest.Item{"id": text("source"), "seenAt": number(step.want)}
+			var failed *types.ConditionalCheckFailedException
+			switch {
+			case step.at == step.want && err != nil, step.at != step.want && !errors.As(err, &failed):
+				t.Fatalf("at %d: got %v", step.at, err)
+			case step.at != step.want:
+				same(t, failed.Item, want)
+			}
+			same(t, s.item(t, "source"), want)
+		}
+	})
+}
+
 // query reads the index page by page and returns the ids in order.
 func (s services) query(t *testing.T, shard, at, limit int) (ids []string, pages int) {
 	t.Helper()
