@@ -60,19 +60,21 @@ const (
 	maximum = "Maximum"
 )
 
-// newAlarms makes every alarm, and the topic that tells of them.
+// newAlarms makes every alarm, and the topic that tells of them. It returns the
+// alarms by their names without the stack's.
 //
 // What is lost or held up without a person rings at the first of it. What the
 // next run, or the next try, makes good rings when it goes on. A count that is
 // missing is none, since functions write counts when they run; but where a
 // function that does not run would do harm, missing figures ring.
-func newAlarms(stack awscdk.Stack, settings contract.Deployment, webhook webhook, redrive scheduled, token token) awssns.Topic {
+func newAlarms(stack awscdk.Stack, settings contract.Deployment, webhook webhook, redrive scheduled, token token) (awssns.Topic, map[string]awscloudwatch.CfnAlarm) {
 	scope := constructs.NewConstruct(stack, jsii.String("Alarms"))
 	topic := newAlarmTopic(scope, settings)
+	made := map[string]awscloudwatch.CfnAlarm{}
 	for _, a := range alarms(settings, webhook, redrive, token) {
-		a.make(scope, settings, topic)
+		made[a.name] = a.make(scope, settings, topic)
 	}
-	return topic
+	return topic, made
 }
 
 func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, token token) []alarm {
@@ -178,7 +180,9 @@ const roomForRuns = "See which function uses up the account's concurrency; bound
 // topic only with a customer's key, and an alarm holds nothing of a payment.
 func newAlarmTopic(scope constructs.Construct, settings contract.Deployment) awssns.Topic {
 	topic := awssns.NewTopic(scope, jsii.String("Topic"), &awssns.TopicProps{
-		DisplayName: jsii.String(settings.StackName + " alarms"),
+		// At most 100 characters, as stackName (AWS, "CreateTopic" in the SNS API
+		// reference).
+		DisplayName: jsii.String(settings.StackName),
 		EnforceSSL:  jsii.Bool(true),
 	})
 	// A policy of one's own takes the place of the one that lets every service of
@@ -211,7 +215,7 @@ func newAlarmTopic(scope constructs.Construct, settings contract.Deployment) aws
 // step.
 const whatToDo = " What to do: "
 
-func (a alarm) make(scope constructs.Construct, settings contract.Deployment, topic awssns.Topic) {
+func (a alarm) make(scope constructs.Construct, settings contract.Deployment, topic awssns.Topic) awscloudwatch.CfnAlarm {
 	times, among := max(a.times, 1), max(a.among, a.times, 1)
 	props := &awscloudwatch.CfnAlarmProps{
 		AlarmName:          jsii.String(settings.StackName + "-" + a.name),
@@ -234,5 +238,5 @@ func (a alarm) make(scope constructs.Construct, settings contract.Deployment, to
 	if a.ends {
 		props.OkActions = &[]any{topic.TopicArn()}
 	}
-	awscloudwatch.NewCfnAlarm(scope, jsii.String(a.name), props)
+	return awscloudwatch.NewCfnAlarm(scope, jsii.String(a.name), props)
 }

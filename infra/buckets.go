@@ -13,13 +13,13 @@ import (
 
 // buckets are where whole payments are kept: large events that the bus refers
 // to, and what is parked.
-type buckets struct{ claims, parking awss3.Bucket }
+type buckets struct{ claims, parking awss3.IBucket }
 
 func newBuckets(scope constructs.Construct, settings contract.Deployment) buckets {
 	accessLogs := newAccessLogs(scope, settings)
 	return buckets{
-		claims:  newBucket(scope, "Claims", settings, settings.ClaimRetention, accessLogs),
-		parking: newBucket(scope, "Parking", settings, settings.ParkedRetention, accessLogs),
+		claims:  newBucket(scope, "Claims", settings, settings.ClaimBucket, settings.ClaimRetention, accessLogs),
+		parking: newBucket(scope, "Parking", settings, settings.ParkingBucket, settings.ParkedRetention, accessLogs),
 	}
 }
 
@@ -30,11 +30,12 @@ func newBuckets(scope constructs.Construct, settings contract.Deployment) bucket
 //
 // It is always encrypted with keys of S3: S3 delivers no access logs to a bucket
 // whose default encryption is SSE-KMS (same page).
-func newAccessLogs(scope constructs.Construct, settings contract.Deployment) awss3.Bucket {
-	if !settings.AccessLogs {
+func newAccessLogs(scope constructs.Construct, settings contract.Deployment) awss3.IBucket {
+	// Buckets that exist keep the configuration of their logs.
+	if !settings.AccessLogs || settings.ClaimBucket != "" && settings.ParkingBucket != "" {
 		return nil
 	}
-	return newBucket(scope, "AccessLogs", settings, settings.LogRetention, nil)
+	return newBucket(scope, "AccessLogs", settings, "", settings.LogRetention, nil)
 }
 
 // recoverable is for how many days what expired, was deleted or was overwritten
@@ -44,8 +45,12 @@ const recoverable = 30
 // newBucket makes a bucket that is encrypted, versioned, open to nobody else, and
 // reached over TLS only, and that outlives the stack unless it is a local one.
 // Its objects expire after so many days; 0: never. S3 writes the requests to it
-// into accessLogs, unless that is nil.
-func newBucket(scope constructs.Construct, id string, settings contract.Deployment, days int, accessLogs awss3.IBucket) awss3.Bucket {
+// into accessLogs, unless that is nil. If existing is the name of a bucket, that
+// one is used as it is.
+func newBucket(scope constructs.Construct, id string, settings contract.Deployment, existing string, days int, accessLogs awss3.IBucket) awss3.IBucket {
+	if existing != "" {
+		return awss3.Bucket_FromBucketName(scope, jsii.String(id), jsii.String(existing))
+	}
 	rules := []*awss3.LifecycleRule{{
 		Id:                          jsii.String("Recoverable"),
 		NoncurrentVersionExpiration: awscdk.Duration_Days(jsii.Number(recoverable)),
@@ -71,7 +76,10 @@ func newBucket(scope constructs.Construct, id string, settings contract.Deployme
 		props.ServerAccessLogsBucket = accessLogs
 		props.ServerAccessLogsPrefix = jsii.String(strings.ToLower(id) + "/")
 	}
-	return awss3.NewBucket(scope, jsii.String(id), props)
+	bucket := awss3.NewBucket(scope, jsii.String(id), props)
+	// A bucket that outlives the stack is reached over TLS only after that, too.
+	bucket.Policy().ApplyRemovalPolicy(keptUnlessLocal(settings))
+	return bucket
 }
 
 // environment names the buckets to a function.

@@ -47,7 +47,7 @@ var resources = map[string]map[string][]string{
 	},
 	"operator": {
 		"connect": {"the stack"},
-		"":        {"Redrive/Function.Arn"},
+		"":        {"Redrive/Alias"},
 	},
 }
 
@@ -408,7 +408,7 @@ var placeholders = strings.NewReplacer(
 	"arn:aws:dynamodb:<Region>:<Account>:table/<KeysTable>", "Keys.Arn",
 	"arn:aws:s3:::<ParkingBucket>", "Parking.Arn",
 	"arn:aws:s3:::<ClaimBucket>", "Claims.Arn",
-	"arn:aws:lambda:<Region>:<Account>:function:<RedriveFunction>", "Redrive/Function.Arn",
+	"arn:aws:lambda:<Region>:<Account>:function:<RedriveFunction>", "Redrive/Alias",
 	"arn:aws:cloudformation:<Region>:<Account>:stack/<Stack>/*", "the stack",
 	"<TokenSecret>", "Token/Secret.Id",
 )

@@ -12,10 +12,12 @@ import (
 )
 
 // function is a Lambda function with a log group and a role of its own. The role
-// may write to that log group and do what allow adds, and nothing else.
+// may write to that log group and do what allow adds, and nothing else. Whatever
+// invokes the function does so through alias.
 type function struct {
 	awslambda.Function
-	role awsiam.Role
+	alias awslambda.Alias
+	role  awsiam.Role
 }
 
 type functionOptions struct {
@@ -58,7 +60,8 @@ func newFunction(scope constructs.Construct, deployment contract.Deployment, opt
 		LogGroup:     logs,
 		// The function writes JSON itself, and its metrics are read from those
 		// lines: they must reach the log as they are.
-		LoggingFormat: awslambda.LoggingFormat_TEXT,
+		LoggingFormat:         awslambda.LoggingFormat_TEXT,
+		CurrentVersionOptions: versionOptions(),
 	}
 	if architecture(deployment) == "amd64" {
 		props.Architecture = awslambda.Architecture_X86_64()
@@ -70,7 +73,8 @@ func newFunction(scope constructs.Construct, deployment contract.Deployment, opt
 		// It also lets the role write traces.
 		props.Tracing = awslambda.Tracing_ACTIVE
 	}
-	f := function{awslambda.NewFunction(scope, jsii.String("Function"), props), role}
+	made := awslambda.NewFunction(scope, jsii.String("Function"), props)
+	f := function{made, newAlias(scope, made), role}
 	f.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
 	return f
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -10,9 +11,12 @@ import (
 
 // newKeys makes the table in which all sandboxes of the webhook function share
 // the service's public keys, and the budget for fetching them.
-func newKeys(scope constructs.Construct, settings contract.Deployment) awsdynamodb.TableV2 {
-	return newTable(scope, "Keys", settings, &awsdynamodb.TablePropsV2{
+//
+// It is a cache: it goes with the stack, and the keys are fetched again.
+func newKeys(scope constructs.Construct) awsdynamodb.TableV2 {
+	return newTable(scope, "Keys", &awsdynamodb.TablePropsV2{
 		PartitionKey:        attribute(contract.KeysKey, awsdynamodb.AttributeType_STRING),
 		TimeToLiveAttribute: jsii.String(contract.KeysTTL),
+		RemovalPolicy:       awscdk.RemovalPolicy_DESTROY,
 	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -10,8 +11,11 @@ import (
 
 // newLedger makes the table that knows every event: one item per eventId, and a
 // sparse index of what is not published yet.
-func newLedger(scope constructs.Construct, settings contract.Deployment) awsdynamodb.TableV2 {
-	return newTable(scope, "Ledger", settings, &awsdynamodb.TablePropsV2{
+func newLedger(scope constructs.Construct, settings contract.Deployment) awsdynamodb.ITableV2 {
+	if settings.LedgerTable != "" {
+		return existingLedger(scope, settings.LedgerTable)
+	}
+	table := newTable(scope, "Ledger", &awsdynamodb.TablePropsV2{
 		PartitionKey:        attribute(contract.LedgerKey, awsdynamodb.AttributeType_STRING),
 		TimeToLiveAttribute: jsii.String(contract.LedgerTTL),
 		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
@@ -20,18 +24,27 @@ func newLedger(scope constructs.Construct, settings contract.Deployment) awsdyna
 			SortKey:        attribute(contract.LedgerPendingDue, awsdynamodb.AttributeType_NUMBER),
 			ProjectionType: awsdynamodb.ProjectionType_KEYS_ONLY,
 		}},
+		// A table that is protected cannot be deleted by any user or process (AWS,
+		// "AWS::DynamoDB::GlobalTable" in the CloudFormation reference), the rollback of
+		// a failed creation included. So it is retained there as well: an empty table
+		// costs nothing, and its generated name blocks no later attempt. Deleting it
+		// at a rollback would fail, and the rollback with it.
+		DeletionProtection: jsii.Bool(!settings.Local),
+		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN,
 	})
+	if settings.Local {
+		table.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY)
+	}
+	return table
 }
 
-// newTable makes a table that is billed by use, can be restored to any second of
-// the last 35 days, and outlives the stack unless it is a local one.
-func newTable(scope constructs.Construct, id string, settings contract.Deployment, props *awsdynamodb.TablePropsV2) awsdynamodb.TableV2 {
+// newTable makes a table that is billed by use and can be restored to any second
+// of the last 35 days.
+func newTable(scope constructs.Construct, id string, props *awsdynamodb.TablePropsV2) awsdynamodb.TableV2 {
 	props.Billing = awsdynamodb.Billing_OnDemand(nil)
 	props.PointInTimeRecoverySpecification = &awsdynamodb.PointInTimeRecoverySpecification{
 		PointInTimeRecoveryEnabled: jsii.Bool(true),
 	}
-	props.DeletionProtection = jsii.Bool(!settings.Local)
-	props.RemovalPolicy = keptUnlessLocal(settings)
 	return awsdynamodb.NewTableV2(scope, jsii.String(id), props)
 }
 

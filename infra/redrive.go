@@ -13,7 +13,7 @@ import (
 // newRedrive makes the function that publishes, every minute, what the webhook
 // function recorded and could not publish, and that replays what is parked when
 // it is asked to.
-func newRedrive(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger awsdynamodb.TableV2, bus awsevents.EventBus, buckets buckets) scheduled {
+func newRedrive(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets) scheduled {
 	scope = constructs.NewConstruct(scope, jsii.String("Redrive"))
 	resources := buckets.environment()
 	resources[contract.LedgerTableEnv] = ledger.TableName()

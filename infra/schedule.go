@@ -51,7 +51,7 @@ func runEveryMinute(scope constructs.Construct, f function) scheduled {
 		}),
 	})
 	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-		Actions: jsii.Strings("lambda:InvokeFunction"), Resources: &[]*string{f.FunctionArn()},
+		Actions: jsii.Strings("lambda:InvokeFunction"), Resources: &[]*string{f.alias.FunctionArn()},
 	}))
 	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Actions: jsii.Strings("sqs:SendMessage"), Resources: &[]*string{failed.QueueArn()},
@@ -60,7 +60,7 @@ func runEveryMinute(scope constructs.Construct, f function) scheduled {
 		ScheduleExpression: jsii.String("rate(1 minute)"),
 		FlexibleTimeWindow: &awsscheduler.CfnSchedule_FlexibleTimeWindowProperty{Mode: jsii.String("OFF")},
 		Target: &awsscheduler.CfnSchedule_TargetProperty{
-			Arn:              f.FunctionArn(),
+			Arn:              f.alias.FunctionArn(),
 			RoleArn:          role.RoleArn(),
 			DeadLetterConfig: &awsscheduler.CfnSchedule_DeadLetterConfigProperty{Arn: failed.QueueArn()},
 			RetryPolicy:      &awsscheduler.CfnSchedule_RetryPolicyProperty{MaximumEventAgeInSeconds: jsii.Number(60)},
@@ -70,7 +70,7 @@ func runEveryMinute(scope constructs.Construct, f function) scheduled {
 	schedule.Node().AddDependency(role)
 
 	// Lambda would run a failed invocation twice more, beside the next minute's.
-	f.ConfigureAsyncInvoke(&awslambda.EventInvokeConfigOptions{
+	f.alias.ConfigureAsyncInvoke(&awslambda.EventInvokeConfigOptions{
 		RetryAttempts: jsii.Number(0),
 		MaxEventAge:   awscdk.Duration_Minutes(jsii.Number(1)),
 	})

@@ -152,14 +152,14 @@ func TestTheScheduledFunctionsRunEveryMinute(t *testing.T) {
 		if got := s.Properties["State"]; got != nil && got != "ENABLED" {
 			t.Errorf("%s is %v", name, got)
 		}
-		if got := tm.render(at(s.Properties, "Target", "Arn")); got != part+"/Function.Arn" {
+		if got := tm.render(at(s.Properties, "Target", "Arn")); got != part+"/Alias" {
 			t.Errorf("%s runs %s", name, got)
 		}
 		if got := tm.render(at(s.Properties, "Target", "RoleArn")); got != part+"/ScheduleRole.Arn" {
 			t.Errorf("%s runs as %s", name, got)
 		}
 		want := map[string][]string{
-			part + "/Function.Arn":         {"lambda:InvokeFunction"},
+			part + "/Alias":                {"lambda:InvokeFunction"},
 			part + "/ScheduleFailures.Arn": {"sqs:SendMessage"},
 		}
 		if diff := cmp.Diff(want, tm.grants(t, part+"/ScheduleRole")); diff != "" {
@@ -168,7 +168,7 @@ func TestTheScheduledFunctionsRunEveryMinute(t *testing.T) {
 		if got := tm.render(at(s.Properties, "Target", "DeadLetterConfig", "Arn")); got != part+"/ScheduleFailures.Arn" {
 			t.Errorf("what %s could not start is told to %s", name, got)
 		}
-		if at(tm.get(t, part+"/Function/EventInvokeConfig", "AWS::Lambda::EventInvokeConfig").Properties, "MaximumRetryAttempts") != 0.0 {
+		if at(tm.get(t, part+"/Alias/EventInvokeConfig", "AWS::Lambda::EventInvokeConfig").Properties, "MaximumRetryAttempts") != 0.0 {
 			t.Errorf("a failed run of %s is run again beside the next one", name)
 		}
 	}
@@ -232,24 +232,46 @@ func TestOnlyALocalDeploymentLosesItsData(t *testing.T) {
 	for kind, settings := range map[string]map[string]any{"cloud": nil, "local": local} {
 		tm := payhook(t, settings)
 		isLocal := kind == "local"
-		policy := "Retain"
-		if isLocal {
-			policy = "Delete"
+		ledger := tm.get(t, "Ledger", "AWS::DynamoDB::GlobalTable")
+		if got := at(ledger.Properties, "Replicas", 0, "DeletionProtectionEnabled"); got != !isLocal {
+			t.Errorf("%s: the ledger is protected from deletion: %v", kind, got)
 		}
-		tables := tm.all(t, "AWS::DynamoDB::GlobalTable")
-		for name, table := range tables {
-			if got := at(table.Properties, "Replicas", 0, "DeletionProtectionEnabled"); got != !isLocal {
-				t.Errorf("%s: %s: protected from deletion: %v", kind, name, got)
-			}
-		}
-		kept := maps.Clone(tables)
-		maps.Copy(kept, tm.all(t, "AWS::S3::Bucket"))
+		kept := tm.all(t, "AWS::S3::Bucket")
+		maps.Copy(kept, tm.all(t, "AWS::S3::BucketPolicy"))
 		maps.Copy(kept, tm.all(t, "AWS::Logs::LogGroup"))
 		kept["Token/Credentials"] = tm.get(t, "Token/Credentials", "AWS::SecretsManager::Secret")
+		kept["Ledger"] = ledger
 		for name, r := range kept {
-			if r.DeletionPolicy != policy || r.UpdateReplacePolicy != policy {
-				t.Errorf("%s: %s: on deletion %s, on replacement %s", kind, name, r.DeletionPolicy, r.UpdateReplacePolicy)
+			deletion, replacement := "RetainExceptOnCreate", "Retain"
+			switch {
+			case isLocal:
+				deletion, replacement = "Delete", "Delete"
+			case name == "Ledger": // a rollback cannot delete it
+				deletion = "Retain"
 			}
+			// Delete is the default.
+			if got := r.DeletionPolicy; got != deletion && !(isLocal && got == "") {
+				t.Errorf("%s: %s: on deletion %s, want %s", kind, name, got, deletion)
+			}
+			if got := r.UpdateReplacePolicy; got != replacement && !(isLocal && got == "") {
+				t.Errorf("%s: %s: on replacement %s, want %s", kind, name, got, replacement)
+			}
+		}
+	}
+}
+
+func TestTheKeysGoWithTheStack(t *testing.T) {
+	keys := payhook(t, nil).get(t, "Keys", "AWS::DynamoDB::GlobalTable")
+	if keys.DeletionPolicy != "Delete" || at(keys.Properties, "Replicas", 0, "DeletionProtectionEnabled") == true {
+		t.Errorf("on deletion %s, protected: %v", keys.DeletionPolicy, at(keys.Properties, "Replicas", 0, "DeletionProtectionEnabled"))
+	}
+}
+
+func TestOnlyALocalStackIsDeletedWithoutAQuestion(t *testing.T) {
+	for kind, settings := range map[string]map[string]any{"cloud": nil, "local": local} {
+		_, stack := newPayhook(t, settings)
+		if got := *stack.TerminationProtection(); got != (kind == "cloud") {
+			t.Errorf("%s: termination protection is %t", kind, got)
 		}
 	}
 }
@@ -261,14 +283,15 @@ func TestTheFunctionURLIsOpenAndTheWebhooksAlone(t *testing.T) {
 		t.Errorf("%d URLs", len(urls))
 	}
 	for name, url := range urls {
-		if url.Properties["AuthType"] != "NONE" || tm.render(url.Properties["TargetFunctionArn"]) != "Webhook/Function.Arn" {
+		if url.Properties["AuthType"] != "NONE" || tm.render(url.Properties["TargetFunctionArn"]) != "Webhook/Function.Arn" ||
+			url.Properties["Qualifier"] != aliasName {
 			t.Errorf("%s: %v", name, url.Properties)
 		}
 	}
 	// AWS asks for both actions, and the second only by way of the URL.
 	actions := map[any]any{}
 	for name, p := range tm.all(t, "AWS::Lambda::Permission") {
-		if tm.render(p.Properties["FunctionName"]) != "Webhook/Function.Arn" {
+		if tm.render(p.Properties["FunctionName"]) != "Webhook/Alias" {
 			t.Errorf("%s opens %v", name, p.Properties["FunctionName"])
 		}
 		if p.Properties["FunctionUrlAuthType"] != "NONE" && p.Properties["InvokedViaFunctionUrl"] != true {
@@ -402,16 +425,16 @@ func TestEveryFunctionWritesItsLinesAsTheyAreIntoALogThatEnds(t *testing.T) {
 func TestTheOutputsNameWhatTheStackMade(t *testing.T) {
 	tm := payhook(t, nil)
 	want := map[string]string{
-		"WebhookUrl":        "Webhook/Function/FunctionUrl.FunctionUrl",
+		"WebhookUrl":        "Webhook/Alias/FunctionUrl.FunctionUrl",
 		"EventBusName":      "Bus",
 		"EventBusArn":       "Bus.Arn",
 		"LedgerTable":       "Ledger",
 		"KeysTable":         "Keys",
 		"ClaimBucket":       "Claims",
 		"ParkingBucket":     "Parking",
-		"WebhookFunction":   "Webhook/Function",
-		"RedriveFunction":   "Redrive/Function",
-		"TokenFunction":     "Token/Function",
+		"WebhookFunction":   "Webhook/Function:live",
+		"RedriveFunction":   "Redrive/Function:live",
+		"TokenFunction":     "Token/Function:live",
 		"TokenSecret":       "Token/Secret.Id",
 		"CredentialsSecret": "Token/Credentials.Id",
 		"AlarmTopic":        "Alarms/Topic",
@@ -436,6 +459,9 @@ func TestTheStackAndItsBusAreNamedAsTheSettingsSay(t *testing.T) {
 	_, stack := newPayhook(t, map[string]any{"stackName": "PayhookStaging"})
 	if got := *stack.StackName(); got != "PayhookStaging" {
 		t.Errorf("the stack is %s", got)
+	}
+	if got := payhook(t, map[string]any{"stackName": "PayhookStaging"}).get(t, "Bus", "AWS::Events::EventBus").Properties["Name"]; got != "payhookstaging" {
+		t.Errorf("the bus is %v", got)
 	}
 	tm := payhook(t, map[string]any{"eventBusName": "payments"})
 	if got := tm.get(t, "Bus", "AWS::Events::EventBus").Properties["Name"]; got != "payments" {

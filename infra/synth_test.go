@@ -97,6 +97,7 @@ type resource struct {
 	Properties          map[string]any
 	DeletionPolicy      string
 	UpdateReplacePolicy string
+	UpdatePolicy        map[string]any
 	Metadata            map[string]any
 }
 

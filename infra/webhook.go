@@ -17,7 +17,7 @@ type webhook struct {
 
 // newWebhook makes the function that receives webhooks, and the URL on which it
 // does.
-func newWebhook(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger, keys awsdynamodb.TableV2, bus awsevents.EventBus, buckets buckets, token token) webhook {
+func newWebhook(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger, keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets, token token) webhook {
 	scope = constructs.NewConstruct(scope, jsii.String("Webhook"))
 	resources := buckets.environment()
 	resources[contract.LedgerTableEnv] = ledger.TableName()
@@ -42,7 +42,7 @@ func newWebhook(scope constructs.Construct, settings contract.Deployment, code a
 		f.allow([]string{"secretsmanager:GetSecretValue"}, token.secret.AttrId())
 	}
 
-	return webhook{f, f.AddFunctionUrl(&awslambda.FunctionUrlOptions{
+	return webhook{f, f.alias.AddFunctionUrl(&awslambda.FunctionUrlOptions{
 		// The sender has no AWS identity. What it sends is authenticated by the
 		// function, before anything else is done with it.
 		AuthType: awslambda.FunctionUrlAuthType_NONE,

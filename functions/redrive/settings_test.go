@@ -40,6 +40,7 @@ func deploy(t *testing.T, s *contract.Setting, value string) *deployed {
 	for _, s := range contract.RedriveSettings() {
 		env[s.Env()] = s.Default
 	}
+	env[contract.EventBusName.Env()] = "payhook"
 	env[s.Env()] = value
 	settings, err := contract.ParseRedrive(func(name string) string { return env[name] })
 	if err != nil {

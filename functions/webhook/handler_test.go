@@ -83,7 +83,7 @@ func settings(t testing.TB, baseURL string, change map[string]string) contract.W
 	for _, s := range contract.WebhookSettings() {
 		env[s.Env()] = s.Default
 	}
-	env[contract.BaseURL.Env()] = baseURL
+	env[contract.BaseURL.Env()], env[contract.EventBusName.Env()] = baseURL, "payhook"
 	for key, value := range change {
 		env[key] = value
 	}

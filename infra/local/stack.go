@@ -188,6 +188,9 @@ func (s *stack) deploy(ctx context.Context) error {
 	p, t := s.opts.progress, tools{s.opts.top}
 	consumer := filepath.Join(s.opts.top, "events", "consumer")
 	bus := s.setting(contract.EventBusName)
+	if bus == "" {
+		bus = contract.DefaultBusName(s.setting(contract.StackName))
+	}
 	payhookOut, consumerOut := filepath.Join(s.opts.state, "payhook.out"), filepath.Join(s.opts.state, "consumer.out")
 
 	err := atOnce(ctx,

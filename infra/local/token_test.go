@@ -81,14 +81,17 @@ func (f *fixture) putCredentials(t *testing.T, secretID, id, secret string) {
 	}
 }
 
-// withEnvironment deploys a function with other variables until the test ends.
+// withEnvironment deploys a version of a function with other variables until the
+// test ends.
 func (f *fixture) withEnvironment(t *testing.T, function string, variables map[string]string) {
 	t.Helper()
-	client, name := lambda.NewFromConfig(f.aws), f.Functions[function]
-	before, err := client.GetFunctionConfiguration(t.Context(), &lambda.GetFunctionConfigurationInput{FunctionName: &name})
+	client := lambda.NewFromConfig(f.aws)
+	name, alias, _ := strings.Cut(f.Functions[function], ":")
+	before, err := client.GetFunction(t.Context(), &lambda.GetFunctionInput{FunctionName: &name, Qualifier: &alias})
 	if err != nil {
 		t.Fatal(err)
 	}
+	environment := before.Configuration.Environment.Variables
 	set := func(environment map[string]string) {
 		t.Helper()
 		// A cleanup runs when the test's own context has ended.
@@ -107,10 +110,17 @@ func (f *fixture) withEnvironment(t *testing.T, function string, variables map[s
 		if err != nil {
 			t.Fatal(err)
 		}
+		version, err := client.PublishVersion(ctx, &lambda.PublishVersionInput{FunctionName: &name})
+		if err == nil {
+			_, err = client.UpdateAlias(ctx, &lambda.UpdateAliasInput{FunctionName: &name, Name: &alias, FunctionVersion: version.Version})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	changed := maps.Clone(before.Environment.Variables)
+	changed := maps.Clone(environment)
 	maps.Copy(changed, variables)
-	t.Cleanup(func() { set(before.Environment.Variables) })
+	t.Cleanup(func() { set(environment) })
 	set(changed)
 }
 

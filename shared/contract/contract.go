@@ -42,6 +42,11 @@ func (s *Setting) Env() string {
 	return "PAYHOOK_" + strings.ToUpper(wordStart.ReplaceAllString(s.Key, "_$0"))
 }
 
+// needed reports whether a function can't do without the setting's variable. A
+// function that guessed the name of its bus would publish on that of another
+// stack.
+func (s *Setting) needed() bool { return s.Required || s == EventBusName }
+
 var wordStart = regexp.MustCompile(`[A-Z]`)
 
 // The settings, in the order in which the README lists them.
@@ -93,8 +98,8 @@ var (
 		Meaning: "how long an eventId is remembered"}
 	EventSource = &Setting{Key: "eventSource", Default: "payhook", Example: "payments.example",
 		Meaning: "the source of every event on the bus"}
-	EventBusName = &Setting{Key: "eventBusName", Default: "payhook", Example: "payments",
-		Meaning: "the name of the event bus"}
+	EventBusName = &Setting{Key: "eventBusName", Example: "payments",
+		Meaning: "the name of the event bus; when left out, the name of the stack in lower case. Another name for a stack that exists replaces the bus"}
 	ClaimCheckBytes = &Setting{Key: "claimCheckBytes", Default: "200000", Example: "100000",
 		Meaning: "the largest event that travels whole, in bytes; a larger one goes to S3 and the bus carries a reference; at most 408576, and less than what every target takes"}
 	ClaimRetention = &Setting{Key: "claimRetention", Default: "365d", Example: "3653d",
@@ -123,7 +128,15 @@ var (
 	AlarmUnauthenticated = &Setting{Key: "alarmUnauthenticated", Default: "10", Example: "100",
 		Meaning: "how many webhooks answered 401 within 15 minutes are an alarm: more than strangers cause, and no more than the service sends in that time"}
 	StackName = &Setting{Key: "stackName", Default: "Payhook", Example: "PayhookStaging",
-		Meaning: "the name of the CloudFormation stack"}
+		Meaning: "the name of the CloudFormation stack; one for each environment in an account and region"}
+	DeploymentStrategy = &Setting{Key: "deployment", Default: AllAtOnce, Example: Canary,
+		Meaning: "how a new version of the webhook function takes over: all-at-once, or canary for a tenth of the webhooks during 5 minutes, and back if an alarm is raised"}
+	LedgerTable = &Setting{Key: "ledgerTable", Example: "Payhook-Ledger1A2B3C4D-EXAMPLE",
+		Meaning: "the name of a ledger table that exists in this account and region, such as that of a deleted stack; a new one is created when left out"}
+	ClaimBucket = &Setting{Key: "claimBucket", Example: "payhook-claims1a2b3c4d-example",
+		Meaning: "the name of a bucket for large events that exists in this account and region; a new one is created when left out"}
+	ParkingBucket = &Setting{Key: "parkingBucket", Example: "payhook-parking1a2b3c4d-example",
+		Meaning: "the name of a bucket for parked deliveries that exists in this account and region; a new one is created when left out"}
 	Local = &Setting{Key: "local", Default: "false", Example: "true",
 		Meaning: "true for an emulator on this machine: built for its architecture, nothing protected from deletion"}
 )
@@ -138,13 +151,19 @@ func All() []*Setting {
 		Scopes, CredentialEncoding, TokenRefreshPercent, TokenEndpointTimeout, TokenTimeout,
 		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, ClaimRetention, ParkedRetention,
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
-		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, StackName, Local,
+		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, StackName, DeploymentStrategy, LedgerTable, ClaimBucket, ParkingBucket, Local,
 		ProtectBus, AccessLogs, Tracing, RedriveConcurrency, TokenConcurrency, Tags, PermissionsBoundary, BootstrapQualifier,
 	}
 }
 
-// Environment variables that name what the stack made. They are no settings:
-// the deployment fills them in.
+// The values of the setting deployment.
+const (
+	AllAtOnce = "all-at-once"
+	Canary    = "canary"
+)
+
+// Environment variables that name the tables and buckets, whether the stack
+// created them or a setting names them. The deployment fills them in.
 const (
 	LedgerTableEnv   = "PAYHOOK_LEDGER_TABLE"
 	KeysTableEnv     = "PAYHOOK_KEYS_TABLE"
@@ -261,6 +280,11 @@ type Deployment struct {
 	// an alarm.
 	AlarmUnauthenticated int
 	StackName            string
+	Canary               bool // the webhook function's alias is shifted by CodeDeploy
+
+	// LedgerTable, ClaimBucket and ParkingBucket name what exists; "" for what the
+	// stack creates.
+	LedgerTable, ClaimBucket, ParkingBucket string
 
 	ClaimRetention, ParkedRetention int // days; 0: without end
 
@@ -285,6 +309,13 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 			if v, ok := context(s.Key); ok {
 				return v
 			}
+			if s == EventBusName {
+				stack, ok := context(StackName.Key)
+				if !ok {
+					stack = StackName.Default
+				}
+				return DefaultBusName(stack)
+			}
 			return s.Default
 		},
 	}
@@ -303,6 +334,10 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		AlarmEmail:           r.email(AlarmEmail),
 		AlarmUnauthenticated: r.integer(AlarmUnauthenticated, 1, 1000000),
 		StackName:            r.matching(StackName, stackName, "letters, digits and hyphens, starting with a letter, at most 100"),
+		Canary:               r.choice(DeploymentStrategy, AllAtOnce, Canary) == Canary,
+		LedgerTable:          r.existing(LedgerTable, tableName, "the name of a DynamoDB table"),
+		ClaimBucket:          r.existing(ClaimBucket, bucketName, "the name of an S3 bucket"),
+		ParkingBucket:        r.existing(ParkingBucket, bucketName, "the name of an S3 bucket"),
 		Local:                r.boolean(Local),
 		Concurrency:          r.concurrency(WebhookConcurrency),
 		Protection:           r.protection(),
@@ -325,7 +360,13 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 }
 
 var (
+	// CloudFormation takes 128 characters (AWS, "CreateStack" in the
+	// CloudFormation API reference), the display name of a topic 100.
 	stackName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,99}$`)
+	// AWS, "CreateTable" in the DynamoDB API reference.
+	tableName = regexp.MustCompile(`^[A-Za-z0-9_.-]{3,255}$`)
+	// AWS, "General purpose bucket naming rules" in the S3 User Guide.
+	bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 	// A name has no slash (AWS, "CreateEventBus" in the EventBridge API reference).
 	busName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,256}$`)
 	source  = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,256}$`)
@@ -333,6 +374,10 @@ var (
 	// AWS, PutRetentionPolicy.
 	logRetentionDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
 )
+
+// DefaultBusName is the name of the bus of a stack without the setting
+// eventBusName: two stacks of one account and region have two buses.
+func DefaultBusName(stackName string) string { return strings.ToLower(stackName) }
 
 // reader reads settings from one place and collects what is wrong with them.
 type reader struct {
@@ -343,10 +388,20 @@ type reader struct {
 	invalid  []*Setting // those that the problems are about
 }
 
+// fromEnvironment returns a reader of a function's environment. A variable that
+// is missing stands for the default of its setting, so that a function starts
+// with the environment of a template that does not know the setting yet. What has
+// no default is required: the names of resources, the name of the bus among them,
+// and the settings that are marked so.
 func fromEnvironment(getenv func(string) string) *reader {
 	return &reader{
-		name:   (*Setting).Env,
-		text:   func(s *Setting) string { return getenv(s.Env()) },
+		name: (*Setting).Env,
+		text: func(s *Setting) string {
+			if v := getenv(s.Env()); v != "" {
+				return v
+			}
+			return s.Default
+		},
 		getenv: getenv,
 	}
 }
@@ -360,7 +415,7 @@ func (r *reader) valid(settings ...*Setting) bool {
 
 func (r *reader) wrong(s *Setting, problem string) {
 	r.invalid = append(r.invalid, s)
-	if s.Required && r.text(s) == "" {
+	if r.text(s) == "" && s.needed() {
 		problem = "is required"
 	}
 	r.problems = append(r.problems, fmt.Errorf("%s: %s (%s; example: %s)", r.name(s), problem, s.Meaning, s.Example))
@@ -477,6 +532,14 @@ func (r *reader) matching(s *Setting, pattern *regexp.Regexp, of string) string 
 		r.wrong(s, "must be "+of)
 	}
 	return v
+}
+
+// existing reads the name of something that exists, "" for none.
+func (r *reader) existing(s *Setting, pattern *regexp.Regexp, of string) string {
+	if r.text(s) == "" {
+		return ""
+	}
+	return r.matching(s, pattern, of)
 }
 
 func (r *reader) integer(s *Setting, least, most int) int {

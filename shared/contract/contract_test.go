@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"payhook/shared/contract"
+	"payhook/shared/signature"
 )
 
 // required are the settings that have no default.
@@ -90,7 +93,8 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 		"keyExponents": "4", "keyFreshness": "1", "keyMaxAge": "x", "unknownKeyTtl": "0s", "keyMissBudget": "0", "keyTimeout": "1h",
 		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b", "maxEntryBytes": "10", "claimCheckBytes": "1", "redriveAttempts": "0", "claimRetention": "36h", "parkedRetention": "14d",
 		"webhookTimeout": "1500ms", "redriveTimeout": "1h", "redriveGrace": "0s", "webhookMemory": "64", "webhookConcurrency": "0",
-		"logRetentionDays": "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0", "stackName": "1", "local": "yes",
+		"logRetentionDays": "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0", "stackName": "1", "deployment": "blue-green", "ledgerTable": "a/b", "claimBucket": "Claims", "parkingBucket": "p",
+		"local":      "yes",
 		"protectBus": "no", "accessLogs": "all", "tracing": "Active", "redriveConcurrency": "0", "tokenConcurrency": "x",
 		"tags": "team", "permissionsBoundary": "a b", "bootstrapQualifier": "more than ten", "baseURL": "a key that does not exist",
 	}
@@ -240,23 +244,101 @@ func TestTheLimitOfARequestFollowsTheRegion(t *testing.T) {
 	}
 }
 
-func TestAMissingEnvironmentIsReportedAtOnce(t *testing.T) {
-	_, err := contract.ParseWebhook(func(string) string { return "" })
-	for _, s := range contract.WebhookSettings() {
-		if s.Default != "" && !strings.Contains(err.Error(), s.Env()+": ") {
-			t.Errorf("%s is not reported", s.Env())
+// parsers are how the functions read their environments.
+var parsers = map[string]struct {
+	settings  []*contract.Setting
+	resources []string
+	parse     func(getenv func(string) string) (any, error)
+}{
+	"webhook": {
+		contract.WebhookSettings(),
+		[]string{contract.LedgerTableEnv, contract.KeysTableEnv, contract.ClaimBucketEnv, contract.ParkingBucketEnv},
+		func(getenv func(string) string) (any, error) { return contract.ParseWebhook(getenv) },
+	},
+	"redrive": {
+		contract.RedriveSettings(),
+		[]string{contract.LedgerTableEnv, contract.ClaimBucketEnv, contract.ParkingBucketEnv},
+		func(getenv func(string) string) (any, error) { return contract.ParseRedrive(getenv) },
+	},
+	"token": {
+		contract.TokenSettings(),
+		[]string{contract.TokenSecretEnv, contract.CredentialsSecretEnv},
+		func(getenv func(string) string) (any, error) { return contract.ParseToken(getenv) },
+	},
+}
+
+func TestOnlyResourcesAndRequiredSettingsMustBeInTheEnvironment(t *testing.T) {
+	for function, p := range parsers {
+		needed := slices.Clone(p.resources)
+		for _, s := range p.settings {
+			if s.Required || s == contract.EventBusName {
+				needed = append(needed, s.Env())
+			}
+		}
+		_, err := p.parse(func(string) string { return "" })
+		if err == nil {
+			t.Fatalf("%s starts without anything", function)
+		}
+		for _, name := range needed {
+			if !strings.Contains(err.Error(), name+": is required") {
+				t.Errorf("%s: %s is not reported", function, name)
+			}
+		}
+		if n := strings.Count(err.Error(), "PAYHOOK_"); n != len(needed) {
+			t.Errorf("%s: %d problems, want %d:\n%v", function, n, len(needed), err)
 		}
 	}
-	for _, name := range []string{contract.LedgerTableEnv, contract.KeysTableEnv, contract.ClaimBucketEnv, contract.ParkingBucketEnv} {
-		if !strings.Contains(err.Error(), name+": is required") {
-			t.Errorf("%s is not reported", name)
+}
+
+// Lambda updates code and configuration in two calls: new code may find the
+// environment of a template that does not know its newest setting.
+func TestAMissingVariableStandsForTheDefaultOfItsSetting(t *testing.T) {
+	for function, p := range parsers {
+		full := map[string]string{"PAYHOOK_A_SETTING_OF_A_LATER_VERSION": "x"}
+		for _, name := range p.resources {
+			full[name] = "x"
+		}
+		for _, s := range p.settings {
+			full[s.Env()] = s.Default
+			if s.Required || s == contract.EventBusName {
+				full[s.Env()] = s.Example
+			}
+		}
+		want, err := p.parse(func(name string) string { return full[name] })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range p.settings {
+			if s.Required || s == contract.EventBusName {
+				continue
+			}
+			got, err := p.parse(func(name string) string {
+				if name == s.Env() {
+					return ""
+				}
+				return full[name]
+			})
+			if err != nil {
+				t.Errorf("%s without %s: %v", function, s.Env(), err)
+			} else if diff := cmp.Diff(want, got, cmp.AllowUnexported(signature.Carrier{})); diff != "" {
+				t.Errorf("%s without %s (-with +without)\n%s", function, s.Env(), diff)
+			}
 		}
 	}
-	// Without its buckets, a function would start and refuse what it can't keep.
-	_, err = contract.ParseRedrive(func(string) string { return "" })
-	for _, name := range []string{contract.LedgerTableEnv, contract.ClaimBucketEnv, contract.ParkingBucketEnv} {
-		if !strings.Contains(err.Error(), name+": is required") {
-			t.Errorf("redrive: %s is not reported", name)
+}
+
+func TestTwoStacksHaveTwoBuses(t *testing.T) {
+	for _, c := range []struct {
+		settings map[string]string
+		want     string
+	}{
+		{nil, "payhook"},
+		{map[string]string{"stackName": "PayhookStaging"}, "payhookstaging"},
+		{map[string]string{"stackName": "PayhookStaging", "eventBusName": "payments"}, "payments"},
+	} {
+		d, err := deployment(c.settings)
+		if err != nil || d.Webhook.EventBusName != c.want || d.Value(contract.EventBusName) != c.want {
+			t.Errorf("%v: the bus is %s, the functions are told %s, %v", c.settings, d.Webhook.EventBusName, d.Value(contract.EventBusName), err)
 		}
 	}
 }

@@ -119,6 +119,7 @@ func TestTheWebhookFunctionIsToldOfTheTokenOnlyIfKeysNeedIt(t *testing.T) {
 				environment[s.Env()] = s.Example
 			}
 		}
+		environment[contract.EventBusName.Env()] = "payhook"
 		environment["PAYHOOK_KEYS_AUTH"] = test.keysAuth
 		got, err := contract.ParseWebhook(func(name string) string { return environment[name] })
 		if (err == nil) != test.ok || got.KeysBearer != test.bearer || test.ok && got.TokenSecret != test.secret {
