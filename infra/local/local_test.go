@@ -273,7 +273,7 @@ func TestMiniStackDoesNotStartWithAPatchThatDoesNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ name, app, says string }{
-		{"a function is gone", "", "has no function pin_request_origin"},
+		{"a function is gone", "", "there is no function pin_request_origin"},
 		{"a function has other parameters", "def pin_request_origin(origin): pass\n", "has the parameters ['origin']"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	cloudformationtypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
@@ -24,6 +26,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	secretsmanagertypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -60,8 +63,9 @@ func emulated(t *testing.T) aws.Config {
 }
 
 // recorder is a function that writes the text of each event into a file of the
-// folder OUT, named after the time and the request, and answers "{}", or a string
-// so that the answer has ANSWER_BYTES bytes.
+// folder OUT, named after the time and the request. It waits until there is a file
+// HOLD, if that is set, and answers "{}", or a string so that the answer has
+// ANSWER_BYTES bytes.
 const recorder = `#!/usr/bin/env python3
 import os, time, urllib.request
 api = "http://" + os.environ["AWS_LAMBDA_RUNTIME_API"] + "/2018-06-01/runtime/invocation/"
@@ -72,16 +76,16 @@ while True:
     with open(path + ".part", "wb") as file:
         file.write(text)
     os.rename(path + ".part", path)
+    while "HOLD" in os.environ and not os.path.exists(os.environ["HOLD"]):
+        time.sleep(0.01)
     answer = os.environ.get("ANSWER_BYTES")
     body = b'"' + b"x" * (int(answer) - 2) + b'"' if answer else b"{}"
     urllib.request.urlopen(urllib.request.Request(api + request + "/response", body, method="POST")).close()
 `
 
-// newRecorder deploys the recorder and returns its ARN and the folder in which it
-// writes.
-func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (arn, folder string) {
+// recorderCode returns the recorder as the archive that Lambda takes.
+func recorderCode(t *testing.T) []byte {
 	t.Helper()
-	name, folder := "recorder-"+uuid.New(), t.TempDir()
 	var code bytes.Buffer
 	archive := zip.NewWriter(&code)
 	header := &zip.FileHeader{Name: "bootstrap"}
@@ -96,6 +100,14 @@ func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (
 	if err := archive.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return code.Bytes()
+}
+
+// newRecorder deploys the recorder and returns its ARN and the folder in which it
+// writes.
+func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (arn, folder string) {
+	t.Helper()
+	name, folder := "recorder-"+uuid.New(), t.TempDir()
 	role, err := iam.NewFromConfig(config).CreateRole(t.Context(), &iam.CreateRoleInput{
 		RoleName: &name, AssumeRolePolicyDocument: aws.String(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow",` +
 			`"Principal":{"Service":"lambda.amazonaws.com"},"Action":"sts:AssumeRole"}]}`),
@@ -110,7 +122,7 @@ func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (
 	out, err := lambda.NewFromConfig(config).CreateFunction(t.Context(), &lambda.CreateFunctionInput{
 		FunctionName: &name, Role: role.Role.Arn, Runtime: lambdatypes.RuntimeProvidedal2023, Handler: aws.String("bootstrap"),
 		Timeout: aws.Int32(30), Environment: &lambdatypes.Environment{Variables: environment},
-		Code: &lambdatypes.FunctionCode{ZipFile: code.Bytes()},
+		Code: &lambdatypes.FunctionCode{ZipFile: recorderCode(t)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -531,5 +543,76 @@ func TestBatchGetItemReturnsAPartOfWhatIsMuch(t *testing.T) {
 	_, err = get(map[string]dynamodbtypes.KeysAndAttributes{large: {Keys: largeKeys}, small: {Keys: smallKeys}})
 	if api, ok := errors.AsType[smithy.APIError](err); !ok || api.ErrorCode() != "ValidationException" {
 		t.Errorf("101 items: error = %v, want ValidationException", err)
+	}
+}
+
+func TestReservedConcurrencyOfATemplateHoldsForAllVersions(t *testing.T) {
+	config := emulated(t)
+	name, folder := "reserved-"+uuid.New(), t.TempDir()
+	release := filepath.Join(t.TempDir(), "release")
+	objects := s3.NewFromConfig(config, func(o *s3.Options) { o.UsePathStyle = true })
+	if _, err := objects.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &name}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := objects.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &name, Key: aws.String("code.zip"), Body: bytes.NewReader(recorderCode(t))}); err != nil {
+		t.Fatal(err)
+	}
+	deploy := func(reserved int) string {
+		return fmt.Sprintf(`{"Resources":{
+			"Role":{"Type":"AWS::IAM::Role","Properties":{"AssumeRolePolicyDocument":{"Version":"2012-10-17","Statement":[
+				{"Effect":"Allow","Principal":{"Service":"lambda.amazonaws.com"},"Action":"sts:AssumeRole"}]}}},
+			"Function":{"Type":"AWS::Lambda::Function","Properties":{"FunctionName":%[1]q,"Role":{"Fn::GetAtt":["Role","Arn"]},
+				"Runtime":"provided.al2023","Handler":"bootstrap","Timeout":60,"Code":{"S3Bucket":%[1]q,"S3Key":"code.zip"},
+				"Environment":{"Variables":{"OUT":%[2]q,"HOLD":%[3]q}},"ReservedConcurrentExecutions":%[4]d}},
+			"Version":{"Type":"AWS::Lambda::Version","Properties":{"FunctionName":{"Ref":"Function"}}}}}`, name, folder, release, reserved)
+	}
+	stacks := cloudformation.NewFromConfig(config)
+	if _, err := stacks.CreateStack(t.Context(), &cloudformation.CreateStackInput{
+		StackName: &name, TemplateBody: aws.String(deploy(2)), Capabilities: []cloudformationtypes.Capability{cloudformationtypes.CapabilityCapabilityIam},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cloudformation.NewStackCreateCompleteWaiter(stacks, func(o *cloudformation.StackCreateCompleteWaiterOptions) {
+		o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
+	}).Wait(t.Context(), &cloudformation.DescribeStacksInput{StackName: &name}, patience); err != nil {
+		t.Fatal(err)
+	}
+
+	client := lambda.NewFromConfig(config, func(o *lambda.Options) { o.RetryMaxAttempts = 1 })
+	invoke := func(version string) error {
+		_, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name, Qualifier: &version})
+		return err
+	}
+	running := make(chan error, 2)
+	for _, version := range []string{"$LATEST", "1"} {
+		go func() { running <- invoke(version) }()
+	}
+	recorded(t, folder, 2) // both hold
+	for _, version := range []string{"$LATEST", "1"} {
+		if err := invoke(version); !is[*lambdatypes.TooManyRequestsException](err) {
+			t.Errorf("a third invocation, of version %s: error = %v, want TooManyRequestsException", version, err)
+		}
+	}
+	if err := os.WriteFile(release, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := <-running; err != nil {
+			t.Error(err)
+		}
+	}
+
+	if _, err := stacks.UpdateStack(t.Context(), &cloudformation.UpdateStackInput{
+		StackName: &name, TemplateBody: aws.String(deploy(0)), Capabilities: []cloudformationtypes.Capability{cloudformationtypes.CapabilityCapabilityIam},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cloudformation.NewStackUpdateCompleteWaiter(stacks, func(o *cloudformation.StackUpdateCompleteWaiterOptions) {
+		o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
+	}).Wait(t.Context(), &cloudformation.DescribeStacksInput{StackName: &name}, patience); err != nil {
+		t.Fatal(err)
+	}
+	if err := invoke("1"); !is[*lambdatypes.TooManyRequestsException](err) {
+		t.Errorf("an invocation without concurrency: error = %v, want TooManyRequestsException", err)
 	}
 }
