@@ -101,8 +101,8 @@ func (b buckets) letKeep(f function) {
 		b.parking.ArnForObjects(jsii.String("delivery/*")))
 }
 
-// letReplay lets the function read what is parked, and note that it was
-// replayed.
+// letReplay lets the function read what is parked, and note that it was replayed
+// or settled.
 //
 // It may list the bucket, because S3 answers a GetObject of a missing object with
 // 404 only to those that may, and with 403 to all others (AWS, "GetObject" in the
@@ -115,5 +115,7 @@ func (b buckets) letKeep(f function) {
 func (b buckets) letReplay(f function) {
 	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn())
 	f.allow([]string{"s3:GetObject"}, b.parking.ArnForObjects(jsii.String("parked/*")))
-	f.allow([]string{"s3:PutObject"}, b.parking.ArnForObjects(jsii.String("replayed/*")))
+	f.allow([]string{"s3:PutObject"},
+		b.parking.ArnForObjects(jsii.String("replayed/*")),
+		b.parking.ArnForObjects(jsii.String("settled/*")))
 }

@@ -38,6 +38,8 @@ var resources = map[string]map[string][]string{
 		"Lot.Park":         {"Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*"},
 		"Lot.Get":          {"Parking.Arn/parked/*"},
 		"Lot.MarkReplayed": {"Parking.Arn/replayed/*"},
+		"Lot.Settle":       {"Parking.Arn/settled/*"},
+		"Lot.Decision":     {"Parking.Arn/replayed/*", "Parking.Arn/settled/*"},
 		"Lot.list":         {"Parking.Arn"},
 	},
 	"token": {
@@ -54,8 +56,12 @@ var resources = map[string]map[string][]string{
 // services are the IAM prefixes of the SDK's packages.
 var services = map[string]string{
 	"dynamodb": "dynamodb", "s3": "s3", "eventbridge": "events", "secretsmanager": "secretsmanager",
-	"lambda": "lambda", "cloudformation": "cloudformation",
+	"lambda": "lambda", "cloudformation": "cloudformation", "sts": "sts",
 }
+
+// unrestricted are the actions that need no permission (AWS, "GetCallerIdentity" in
+// the STS API reference).
+var unrestricted = map[string]bool{"sts:GetCallerIdentity": true}
 
 // actions are the IAM actions of the operations whose action has another name
 // (AWS, "Actions, resources, and condition keys" in the Service Authorization
@@ -256,7 +262,9 @@ func (r *reach) look(caller *ssa.Function, called *types.Signature) {
 		if other, ok := actions[action]; ok {
 			action = other
 		}
-		r.act(caller, action)
+		if !unrestricted[action] {
+			r.act(caller, action)
+		}
 	}
 }
 

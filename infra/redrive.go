@@ -27,7 +27,8 @@ func newRedrive(scope constructs.Construct, settings contract.Deployment, code a
 		resources:   resources,
 	})
 	// A replay writes items: those of a delivery, or one that was parked for good.
-	f.allow([]string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
+	// To settle a conflict it reads what became of the first version.
+	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+contract.LedgerPendingIndex))
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
 	buckets.letKeep(f)

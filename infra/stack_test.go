@@ -93,7 +93,7 @@ func TestEachFunctionMayDoWhatItCallsAndNothingElse(t *testing.T) {
 func TestNoPolicyHasAnAsteriskButBehindAFolderOfObjects(t *testing.T) {
 	tm := payhook(t, map[string]any{"keysAuth": "bearer"})
 	folders := []string{
-		"Claims.Arn/events/*", "Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*", "Parking.Arn/replayed/*",
+		"Claims.Arn/events/*", "Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*", "Parking.Arn/replayed/*", "Parking.Arn/settled/*",
 	}
 	for name, policy := range tm.all(t, "AWS::IAM::Policy") {
 		for _, s := range at(policy.Properties, "PolicyDocument", "Statement").([]any) {

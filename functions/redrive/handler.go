@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
+	"time"
 
 	"payhook/shared/contract"
 	"payhook/shared/intake"
-	"payhook/shared/ledger"
 	"payhook/shared/parking"
 	"payhook/shared/telemetry"
 )
@@ -19,13 +21,21 @@ type handler struct {
 	replayer *intake.Receiver
 	lot      *parking.Lot
 	log      *telemetry.Log
+	now      func() time.Time // zero: time.Now
 }
 
 // event is what an invocation may say. The schedule says nothing, which makes a
 // run.
 type event struct {
-	// Replay names what is parked and shall take its way again, instead of a run.
-	Replay []string `json:"replay"`
+	// Replay names what is parked and is replayed, instead of a run. A conflict
+	// needs Version.
+	Replay  []string       `json:"replay,omitempty"`
+	Version intake.Version `json:"version,omitempty"`
+	// Settle names what is parked and needs no replay, for the given Reason.
+	Settle []string `json:"settle,omitempty"`
+	Reason string   `json:"reason,omitempty"`
+	// By is who decided that, as the caller says.
+	By string `json:"by,omitempty"`
 }
 
 // The metrics of a run.
@@ -48,6 +58,7 @@ type report struct {
 	Left bool `json:"left"`
 
 	Replayed []replayed `json:"replayed,omitempty"`
+	Settled  []settled  `json:"settled,omitempty"`
 }
 
 // replayed is what became of one thing that was parked.
@@ -58,13 +69,27 @@ type replayed struct {
 	Recorded   int            `json:"recorded"`
 	Duplicates int            `json:"duplicates"`
 	Conflicts  int            `json:"conflicts"`
+	// Parked is the name under which its events in conflict are parked for
+	// themselves.
+	Parked string `json:"parked,omitempty"`
+}
+
+// settled is what became of one thing to settle.
+type settled struct {
+	Name  string `json:"name"`
+	Cause string `json:"cause,omitempty"` // of its not being settled
 }
 
 // Handle makes one run, or replays. A run fails if the ledger could not be read
 // or written, so that Lambda's own error metric tells.
 func (h *handler) Handle(ctx context.Context, e event) (report, error) {
-	if len(e.Replay) > 0 {
-		return h.replay(ctx, e.Replay)
+	switch {
+	case len(e.Replay) > 0 && len(e.Settle) > 0:
+		return report{}, errors.New("redrive: replay and settle exclude each other")
+	case len(e.Replay) > 0:
+		return h.replay(ctx, e), nil
+	case len(e.Settle) > 0:
+		return h.settle(ctx, e)
 	}
 	r := h.redriver.Run(ctx)
 	level := slog.LevelInfo
@@ -97,16 +122,20 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	return out, nil
 }
 
-// replay takes what is parked under names its way again, one after another.
-func (h *handler) replay(ctx context.Context, names []string) (out report, err error) {
-	for _, name := range names {
+// replay replays what is parked, one after another.
+func (h *handler) replay(ctx context.Context, e event) (out report) {
+	for _, name := range e.Replay {
 		result := replayed{Name: name}
 		p, err := h.lot.Get(ctx, name)
 		if err == nil {
-			result, err = h.replayOne(ctx, name, p)
-		}
-		if err == nil && result.Outcome == intake.Accepted {
-			err = h.lot.MarkReplayed(ctx, name)
+			r := h.replayer.Replay(ctx, p, e.Version)
+			result.Outcome, result.Recorded, result.Duplicates, result.Conflicts = r.Outcome, r.Recorded, r.Duplicates, r.Conflicts
+			result.Parked, err = r.Parked, r.Err
+			// What is in conflict is parked for itself then, and needs a decision of
+			// its own.
+			if r.Outcome == intake.Accepted || r.Outcome == intake.Conflict && r.Parked != "" {
+				err = h.decide(ctx, name, p, e)
+			}
 		}
 		if err != nil {
 			result.Cause = telemetry.Cause(err)
@@ -115,27 +144,48 @@ func (h *handler) replay(ctx context.Context, names []string) (out report, err e
 		if result.Outcome != intake.Accepted || err != nil {
 			level = slog.LevelWarn
 		}
-		h.log.Logger().LogAttrs(ctx, level, "replay", slog.String("name", name), slog.String("reason", string(p.Reason)),
+		h.log.Logger().LogAttrs(ctx, level, "replay", slog.String("name", name), slog.String("reason", string(p.Reason)), slog.String("version", string(e.Version)),
 			slog.String("deliveryId", p.DeliveryID), slog.String("outcome", string(result.Outcome)), slog.String("cause", result.Cause),
 			slog.Int("recorded", result.Recorded), slog.Int("duplicates", result.Duplicates), slog.Int("conflicts", result.Conflicts))
 		out.Replayed = append(out.Replayed, result)
 	}
+	return out
+}
+
+// decide stores that something was replayed. A conflict that leaves the first
+// version as it is has been settled: nothing of it is published.
+func (h *handler) decide(ctx context.Context, name string, p parking.Parked, e event) error {
+	note := parking.Note{By: e.By, At: h.time(), Version: string(e.Version)}
+	if p.Reason == parking.Conflict && e.Version == intake.FirstVersion {
+		note.Reason = "the first version stays"
+		return h.lot.Settle(ctx, name, note)
+	}
+	return h.lot.MarkReplayed(ctx, name, note)
+}
+
+// settle stores that what is parked needs no replay, one after another.
+func (h *handler) settle(ctx context.Context, e event) (out report, err error) {
+	if strings.TrimSpace(e.Reason) == "" {
+		return out, errors.New("redrive: settle needs a reason")
+	}
+	for _, name := range e.Settle {
+		_, err := h.lot.Get(ctx, name)
+		if err == nil {
+			err = h.lot.Settle(ctx, name, parking.Note{By: e.By, At: h.time(), Reason: e.Reason})
+		}
+		result, level := settled{Name: name}, slog.LevelInfo
+		if err != nil {
+			result.Cause, level = telemetry.Cause(err), slog.LevelWarn
+		}
+		h.log.Logger().LogAttrs(ctx, level, "settle", slog.String("name", name), slog.String("cause", result.Cause))
+		out.Settled = append(out.Settled, result)
+	}
 	return out, nil
 }
 
-func (h *handler) replayOne(ctx context.Context, name string, p parking.Parked) (replayed, error) {
-	if p.Reason == parking.Unpublishable {
-		outcome, err := h.redriver.Restore(ctx, p)
-		switch {
-		case err != nil:
-			return replayed{Name: name}, err
-		case outcome == ledger.Recorded:
-			return replayed{Name: name, Outcome: intake.Accepted, Recorded: 1}, nil
-		case outcome == ledger.Duplicate:
-			return replayed{Name: name, Outcome: intake.Accepted, Duplicates: 1}, nil
-		}
-		return replayed{Name: name, Outcome: intake.Conflict, Conflicts: 1}, nil
+func (h *handler) time() time.Time {
+	if h.now == nil {
+		return time.Now().UTC()
 	}
-	r := h.replayer.Replay(ctx, p)
-	return replayed{Name: name, Outcome: r.Outcome, Recorded: r.Recorded, Duplicates: r.Duplicates, Conflicts: r.Conflicts}, r.Err
+	return h.now()
 }

@@ -71,17 +71,14 @@ type clients struct {
 func newHandler(s contract.Redrive, c clients, log *telemetry.Log) *handler {
 	lot := parking.NewLot(c.s3, s.ParkingBucket)
 	opts := intake.Options{
-		Timeout: s.Timeout, Grace: s.RedriveGrace, MaxAttempts: s.Attempts,
+		Timeout: s.Timeout, Grace: s.RedriveGrace, MaxAttempts: s.Attempts, Parking: lot,
 		Claims: claimcheck.NewStore(c.s3, s.ClaimBucket), ClaimBytes: s.ClaimCheckBytes, Exponents: s.KeyExponents,
 	}
 	book := ledger.New(c.dynamoDB, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow})
 	target := bus.New(c.eventBridge, s.EventBusName, s.EventSource, bus.Options{MaxBytes: s.MaxEntryBytes})
-	// What is replayed is parked already: its receiver parks nothing again.
-	replayer := intake.NewReceiver(signature.Scheme{}, nil, nil, book, target, opts)
-	opts.Parking = lot
 	return &handler{
 		redriver: intake.NewRedriver(book, target, opts),
-		replayer: replayer,
+		replayer: intake.NewReceiver(signature.Scheme{}, nil, nil, book, target, opts),
 		lot:      lot,
 		log:      log,
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 
 	"payhook/infra/local/up"
@@ -56,6 +57,22 @@ type deployment struct {
 	db      tables
 	buckets parking.API
 	lambda  functions
+	sts     identity
+}
+
+// identity is what of STS is used.
+type identity interface {
+	GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput, ...func(*sts.Options)) (*sts.GetCallerIdentityOutput, error)
+}
+
+// caller returns the ARN of whoever calls this program, or "" if AWS does not say.
+// That needs no permission (AWS, "GetCallerIdentity" in the STS API reference).
+func (d *deployment) caller(ctx context.Context) string {
+	out, err := d.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	if err != nil {
+		return ""
+	}
+	return aws.ToString(out.Arn)
 }
 
 // output returns the physical name of a part of the stack.
@@ -98,6 +115,7 @@ func connect(ctx context.Context, t target) (*deployment, error) {
 		stack: t.stack, outputs: map[string]string{},
 		db:     dynamodb.NewFromConfig(cfg),
 		lambda: lambda.NewFromConfig(cfg),
+		sts:    sts.NewFromConfig(cfg),
 		// The host of another endpoint seldom answers to a bucket's name as well.
 		buckets: s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = cfg.BaseEndpoint != nil }),
 	}

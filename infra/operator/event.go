@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"payhook/shared/parking"
 	"payhook/shared/uuid"
 )
 
@@ -15,11 +16,11 @@ What became of one eventId: when it was recorded and from which delivery, whethe
 it is pending, on the bus, or parked, and what is parked that is about it.
 
 Exit status 1: it is not known, or parked, or something about it is parked and
-was not replayed.
+open.
 
   --json  one document: eventId, state (pending, published, parked, unknown),
           deliveryId, recordedAt, publishedAt, parkedAt, due, attempts, claimed,
-          expiresAt, sha256, parked: name, parkedAt, reason, replayed
+          expiresAt, sha256, parked: name, time, reason, state
 `
 
 // story is what is known of one event.
@@ -78,7 +79,7 @@ func (p *program) event(ctx context.Context, o *options, names []string) error {
 	person := s.State == "unknown" || s.State == "parked"
 	err = find(ctx, lot, filter{event: names[0]}, func(l listed) error {
 		s.Parked = append(s.Parked, l)
-		person = person || !l.Replayed
+		person = person || l.State == parking.Open
 		return nil
 	})
 	if err != nil {
@@ -127,7 +128,7 @@ func (p *program) printStory(s story, o *options) error {
 		t.line("sha256", "%s", s.SHA256)
 	}
 	for _, l := range s.Parked {
-		t.line("about it", "%s  %s, replayed: %s", plain(l.Name), plain(l.Reason), yesNo(l.Replayed))
+		t.line("about it", "%s  %s, %s", plain(l.Name), plain(l.Reason), l.State)
 	}
 	return t.Flush()
 }

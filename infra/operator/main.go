@@ -2,8 +2,8 @@
 // pending, what is parked, one event, one key. It works on a stack in AWS and
 // on the local run alike.
 //
-// It guarantees that it changes nothing but with the verb "parked replay" and
-// with "key --drop", that it never changes more than one thing without being
+// It guarantees that it changes nothing but with the verbs "parked replay" and
+// "parked settle" and with "key --drop", that it never changes more than one thing without being
 // told so, and that it shows no payload but with "parked show --payload".
 package main
 
@@ -25,9 +25,10 @@ import (
 const usage = `Usage: operator [FLAGS] VERB [ARGUMENTS] [FLAGS]
 
   pending                what is recorded and not on the bus yet
-  parked list            what was kept aside for a person
+  parked list            what is parked, and waits for a person
   parked show NAME       one of these
-  parked replay NAME...  let them take their way again; --all for all
+  parked replay NAME...  publish what is parked; --all for all but conflicts
+  parked settle NAME...  note that they need no replay, and why
   event ID               what became of one eventId
   key ID                 one of the service's keys as it is cached; --drop
 
@@ -115,7 +116,9 @@ type options struct {
 	long    bool   // parked list
 	payload bool   // parked show
 	all     bool   // parked replay
-	yes     bool   // parked replay
+	version string // parked replay
+	because string // parked settle
+	yes     bool   // parked replay, parked settle
 	drop    bool   // key
 }
 
@@ -139,6 +142,7 @@ var verbs = map[string]verb{
 	"parked list":   {listUsage, listFlags, "", (*program).parkedList},
 	"parked show":   {showUsage, showFlags, "NAME", (*program).parkedShow},
 	"parked replay": {replayUsage, replayFlags, "NAME...", (*program).parkedReplay},
+	"parked settle": {settleUsage, settleFlags, "NAME...", (*program).parkedSettle},
 	"event":         {eventUsage, nil, "ID", (*program).event},
 	"key":           {keyUsage, keyFlags, "ID", (*program).key},
 }
@@ -166,10 +170,10 @@ func (p *program) dispatch(ctx context.Context, args []string) error {
 	if name == "parked" {
 		if len(args) == 0 || strings.HasPrefix(args[0], "-") {
 			if len(args) > 0 && isHelp(args[0]) {
-				fmt.Fprint(p.out, listUsage, "\n", showUsage, "\n", replayUsage, "\n", exits)
+				fmt.Fprint(p.out, listUsage, "\n", showUsage, "\n", replayUsage, "\n", settleUsage, "\n", exits)
 				return nil
 			}
-			return usageError("parked list, parked show NAME or parked replay NAME...")
+			return usageError("parked list, parked show NAME, parked replay NAME... or parked settle NAME...")
 		}
 		name, args = name+" "+args[0], args[1:]
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"payhook/shared/awstest"
 	"payhook/shared/contract"
@@ -39,6 +40,8 @@ type world struct {
 	outs  map[string]string
 
 	invoked [][]string
+	version string // of the last replay
+	settled []request
 	// redrive is the function; nil: it accepts everything.
 	redrive func(names []string) (payload string, functionError string, err error)
 
@@ -72,11 +75,15 @@ func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func(*l
 	if aws.ToString(in.FunctionName) != "redrive" {
 		w.t.Errorf("invoked %s", aws.ToString(in.FunctionName))
 	}
-	var request struct{ Replay []string }
-	if err := json.Unmarshal(in.Payload, &request); err != nil || len(request.Replay) == 0 {
+	var request request
+	if err := json.Unmarshal(in.Payload, &request); err != nil || (len(request.Replay) == 0) == (len(request.Settle) == 0) || request.By != callerARN {
 		w.t.Errorf("invoked with %s: %v", in.Payload, err)
 	}
-	w.invoked = append(w.invoked, request.Replay)
+	if len(request.Settle) > 0 {
+		w.settled = append(w.settled, request)
+		return w.settle(request)
+	}
+	w.invoked, w.version = append(w.invoked, request.Replay), request.Version
 	redrive := w.redrive
 	if redrive == nil {
 		redrive = func(names []string) (string, string, error) {
@@ -92,6 +99,13 @@ func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func(*l
 		out.FunctionError = aws.String(failed)
 	}
 	return out, nil
+}
+
+const callerARN = "arn:aws:iam::123456789012:user/ann"
+
+// GetCallerIdentity is STS.
+func (w *world) GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput, ...func(*sts.Options)) (*sts.GetCallerIdentityOutput, error) {
+	return &sts.GetCallerIdentityOutput{Arn: aws.String(callerARN)}, nil
 }
 
 // report is what the redrive function answers, with an outcome for each name.
@@ -113,7 +127,7 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 		in: w.answer, out: &o, err: &e, terminal: w.terminal, now: w.clock,
 		connect: func(_ context.Context, t target) (*deployment, error) {
 			w.meant = t
-			return &deployment{name: "stack Payhook (nowhere)", stack: "Payhook", outputs: w.outs, db: w.db, buckets: w.s3, lambda: w}, nil
+			return &deployment{name: "stack Payhook (nowhere)", stack: "Payhook", outputs: w.outs, db: w.db, buckets: w.s3, lambda: w, sts: w}, nil
 		},
 	}
 	status = p.run(w.ctx, args)
@@ -212,7 +226,7 @@ func (w *world) park(age time.Duration, reason parking.Reason, change ...func(*p
 
 func (w *world) replayed(name string) {
 	w.t.Helper()
-	if err := w.lot.MarkReplayed(w.t.Context(), name); err != nil {
+	if err := w.lot.MarkReplayed(w.t.Context(), name, parking.Note{By: "ann", At: w.now}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -235,7 +249,7 @@ func TestEveryVerbExplainsItself(t *testing.T) {
 		}
 	}
 	out, _ := w.expect(0, "parked", "--help")
-	w.contains(out, "parked list", "parked show", "parked replay")
+	w.contains(out, "parked list", "parked show", "parked replay", "parked settle")
 }
 
 // What a verb takes is what its help says.
@@ -255,6 +269,7 @@ func TestEveryFlagIsInTheHelp(t *testing.T) {
 
 func TestAWrongCallChangesNothingAndSaysWhatIsWrong(t *testing.T) {
 	name := "2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json"
+	conflict := strings.ReplaceAll(name, "invalid", "conflict")
 	for _, test := range []struct {
 		call string
 		says string
@@ -274,7 +289,7 @@ func TestAWrongCallChangesNothingAndSaysWhatIsWrong(t *testing.T) {
 		{"parked list --reason bad", "invalid, conflict, unpublishable"},
 		{"parked list --event 7", "UUID"},
 		{"parked list --delivery 7", "UUID"},
-		{"parked list --replayed maybe", "yes, no"},
+		{"parked list --state maybe", "open, replayed, settled, any"},
 		{"parked list --all", "-all"},
 		{"parked show", "one NAME"},
 		{"parked show a b", "2 were given"},
@@ -285,6 +300,18 @@ func TestAWrongCallChangesNothingAndSaysWhatIsWrong(t *testing.T) {
 		{"parked replay --all " + name, "without names"},
 		{"parked replay --reason invalid " + name, "with --all"},
 		{"parked replay nonsense", "is no name"},
+		{"parked replay " + conflict, "is a conflict: choose with --version"},
+		{"parked replay " + name + " " + conflict, "is a conflict: choose with --version"},
+		{"parked replay --version second " + conflict, "first, parked"},
+		{"parked replay --version first " + name, "is no conflict"},
+		{"parked replay --version parked " + name + " " + conflict, "is no conflict"},
+		{"parked replay --version first " + strings.ReplaceAll(name, "invalid", "unpublishable"), "is no conflict"},
+		{"parked replay --all --version parked", "by its name"},
+		{"parked replay --all --reason conflict", "by its name"},
+		{"parked settle", "names are missing"},
+		{"parked settle " + name, "--reason is missing"},
+		{"parked settle --reason= " + name, "--reason is missing"},
+		{"parked settle --reason why nonsense", "is no name"},
 		{"event", "one ID"},
 		{"event 7", "no eventId"},
 		{"key", "one ID"},

@@ -21,39 +21,41 @@ import (
 	"payhook/shared/uuid"
 )
 
-const filterUsage = `  --from TIME         parked at that time or later: RFC 3339, or how long ago, as
-                      in 90m, 24h, 7d
-  --until TIME        parked before that time
+const filterUsage = `  --from TIME         of that time or later: RFC 3339, or how long ago, as in 90m,
+                      24h, 7d
+  --until TIME        of before that time
   --reason REASON     invalid, conflict or unpublishable
   --event ID          about that eventId
   --delivery ID       of that deliveryId
 `
 
-const listUsage = `Usage: operator parked list [FILTERS] [--long]
+const listUsage = `Usage: operator parked list [FILTERS] [--state STATE] [--long]
 
-What was kept aside for a person, the first parked first: authentic deliveries
-that are invalid or in conflict, and events that could not be published.
+What is parked and open: authentic deliveries that are invalid or in conflict, and
+events that could not be published, that nobody has replayed or settled yet. TIME
+is when the delivery was signed, or the event recorded. The earliest comes first.
 
-Exit status 1: at least one of what is listed was not replayed.
+Exit status 1: at least one of what is listed is open.
 
-` + filterUsage + `  --replayed yes|no   replayed already, or not
+` + filterUsage + `  --state STATE       open, replayed, settled or any (default open)
   --long              read each, and show deliveryId, events and cause as well
-  --json              one document a line: name, parkedAt, reason, replayed; with
-                      --long also deliveryId, eventIds, cause, payloadBytes
+  --json              one document a line: name, time, reason, state; with --long
+                      also deliveryId, eventIds, cause, payloadBytes
 `
 
 const showUsage = `Usage: operator parked show NAME [--payload]
 
-One thing that is parked, with everything that proves it but the payload. A
-listing has the names.
+One thing that is parked, with everything that proves it but the payload, and what
+was decided about it. A listing has the names.
 
 Exit status 1: nothing of that name is parked.
 
   --payload  write the payload alone, byte for byte: the delivery as it was signed,
              or the event that could not be published
-  --json     one document: name, reason, cause, parkedAt, replayed, deliveryId,
+  --json     one document: name, time, reason, state, cause, parkedAt, deliveryId,
              eventIds, payloadBytes, payloadSha256, timestamp, keyId, signature,
-             jwk; for one event recordedAt, attempts, claimed, digest
+             jwk; for one event recordedAt, attempts, claimed, digest; once it is
+             replayed or settled decision: by, at, reason, version
 `
 
 // filter says which of what is parked is meant. Empty fields say nothing.
@@ -61,8 +63,11 @@ type filter struct {
 	from, until     time.Time
 	reason          string
 	event, delivery string
-	replayed        string // yes or no
+	state           parking.State // "": any
 }
+
+// anyState is what --state takes for all states.
+const anyState = "any"
 
 func (p *program) filterFlags(o *options, f *flag.FlagSet) {
 	f.Func("from", "", func(text string) (err error) { o.filter.from, err = p.timeOf(text); return err })
@@ -73,7 +78,6 @@ func (p *program) filterFlags(o *options, f *flag.FlagSet) {
 	})
 	f.Func("event", "", func(text string) error { o.filter.event = text; return isID(text) })
 	f.Func("delivery", "", func(text string) error { o.filter.delivery = text; return isID(text) })
-	f.Func("replayed", "", func(text string) error { o.filter.replayed = text; return oneOf(text, "yes", "no") })
 }
 
 func oneOf(text string, words ...string) error {
@@ -105,16 +109,23 @@ func (p *program) timeOf(text string) (time.Time, error) {
 func listFlags(p *program, o *options, f *flag.FlagSet) {
 	p.filterFlags(o, f)
 	f.BoolVar(&o.long, "long", false, "")
+	o.filter.state = parking.Open
+	f.Func("state", "", func(text string) error {
+		if o.filter.state = parking.State(text); text == anyState {
+			o.filter.state = ""
+		}
+		return oneOf(text, string(parking.Open), string(parking.Replayed), string(parking.Settled), anyState)
+	})
 }
 
 func showFlags(_ *program, o *options, f *flag.FlagSet) { f.BoolVar(&o.payload, "payload", false, "") }
 
 // listed is one thing that is parked, as a listing has it.
 type listed struct {
-	Name     string    `json:"name"`
-	ParkedAt time.Time `json:"parkedAt"`
-	Reason   string    `json:"reason"`
-	Replayed bool      `json:"replayed"`
+	Name   string        `json:"name"`
+	Time   time.Time     `json:"time"` // in its name
+	Reason string        `json:"reason"`
+	State  parking.State `json:"state"`
 }
 
 // detailed is the same once it was read.
@@ -126,17 +137,17 @@ type detailed struct {
 	PayloadBytes int      `json:"payloadBytes"`
 }
 
-// reasonOf returns the reason in a name: TIME-REASON-RANDOM.json.
+// reasonOf returns the reason in a name: TIME-REASON-DIGEST.json.
 func reasonOf(name string) string {
 	base := name[strings.LastIndex(name, "/")+1:]
 	_, rest, _ := strings.Cut(base, "-")
 	return rest[:max(strings.LastIndex(rest, "-"), 0)]
 }
 
-// find calls found with all that is parked and meant by the filter, the first
-// parked first, until found fails.
+// find calls found with all that is parked and meant by the filter, in the order
+// of the names' times, until found fails.
 func find(ctx context.Context, lot *parking.Lot, f filter, found func(listed) error) error {
-	replayed, err := lot.Replayed(ctx)
+	states, err := lot.States(ctx)
 	if err != nil {
 		return err
 	}
@@ -147,8 +158,8 @@ func find(ctx context.Context, lot *parking.Lot, f filter, found func(listed) er
 		if err != nil {
 			return true // no name of ours
 		}
-		l := listed{Name: name, ParkedAt: at, Reason: reasonOf(name), Replayed: replayed[name]}
-		if f.reason != "" && f.reason != l.Reason || f.replayed != "" && f.replayed != yesNo(l.Replayed) {
+		l := listed{Name: name, Time: at, Reason: reasonOf(name), State: cmp.Or(states[name], parking.Open)}
+		if f.reason != "" && f.reason != l.Reason || f.state != "" && f.state != l.State {
 			return true
 		}
 		stopped = found(l)
@@ -227,7 +238,7 @@ func (p *program) parkedList(ctx context.Context, o *options, names []string) er
 				return err
 			}
 			total++
-			if !l.Replayed {
+			if l.State == parking.Open {
 				open++
 			}
 		}
@@ -250,7 +261,7 @@ func (p *program) parkedList(ctx context.Context, o *options, names []string) er
 		if total == 0 {
 			fmt.Fprintln(p.out, "nothing is parked that this asks for")
 		} else {
-			fmt.Fprintf(p.out, "\n%d parked, %d of them not replayed\n", total, open)
+			fmt.Fprintf(p.out, "\n%d listed, %d of them open\n", total, open)
 		}
 	}
 	if open > 0 {
@@ -295,9 +306,9 @@ func (p *program) printListed(l detailed, o *options, first bool) error {
 	// As it goes, so the columns are not as wide as what they hold.
 	const columns = "%-24s  %-13s  %-8s  %s\n"
 	if first {
-		fmt.Fprintf(p.out, columns, "PARKED", "REASON", "REPLAYED", "NAME")
+		fmt.Fprintf(p.out, columns, "TIME", "REASON", "STATE", "NAME")
 	}
-	_, err := fmt.Fprintf(p.out, columns, stamp(l.ParkedAt), plain(l.Reason), yesNo(l.Replayed), plain(l.Name))
+	_, err := fmt.Fprintf(p.out, columns, stamp(l.Time), plain(l.Reason), l.State, plain(l.Name))
 	if err != nil || !o.long {
 		return err
 	}
@@ -325,7 +336,7 @@ func shortened(ids []string) string {
 func nameOf(text string) (string, error) {
 	name := strings.TrimPrefix(text, "parked/")
 	if _, err := parking.TimeOf(name); err != nil || !strings.Contains(name, "/") {
-		return "", usageError(fmt.Sprintf("%q is no name: parked list has them, as in 2026/01/31/12/20260131T120000.123Z-conflict-0b7e4c1e.json", text))
+		return "", usageError(fmt.Sprintf("%q is no name: parked list has them, as in 2026/01/31/12/20260131T120000.123Z-conflict-0b7e4c1e3d434f269c0d2f1f6a5b7c8d.json", text))
 	}
 	return name, nil
 }
@@ -333,9 +344,10 @@ func nameOf(text string) (string, error) {
 // proof is everything of what is parked but its payload.
 type proof struct {
 	listed
-	DeliveryID string   `json:"deliveryId,omitempty"`
-	EventIDs   []string `json:"eventIds"`
-	Cause      string   `json:"cause,omitempty"`
+	DeliveryID string    `json:"deliveryId,omitempty"`
+	EventIDs   []string  `json:"eventIds"`
+	Cause      string    `json:"cause,omitempty"`
+	ParkedAt   time.Time `json:"parkedAt"`
 
 	PayloadBytes  int    `json:"payloadBytes"`
 	PayloadSHA256 string `json:"payloadSha256"`
@@ -349,6 +361,8 @@ type proof struct {
 	Attempts   int       `json:"attempts,omitzero"`
 	Claimed    bool      `json:"claimed,omitzero"`
 	Digest     string    `json:"digest,omitempty"`
+
+	Decision *parking.Note `json:"decision,omitempty"`
 }
 
 func (p *program) parkedShow(ctx context.Context, o *options, names []string) error {
@@ -380,13 +394,15 @@ func (p *program) parkedShow(ctx context.Context, o *options, names []string) er
 		_, err := p.out.Write(payload)
 		return err
 	}
-	replayed, err := lot.Replayed(ctx)
+	state, note, err := lot.Decision(ctx, name)
 	if err != nil {
 		return err
 	}
+	at, _ := parking.TimeOf(name)
 	sum := sha256.Sum256(payload)
 	s := proof{
-		listed:     listed{Name: name, ParkedAt: parked.ParkedAt.UTC().Truncate(time.Millisecond), Reason: string(parked.Reason), Replayed: replayed[name]},
+		listed:     listed{Name: name, Time: at, Reason: string(parked.Reason), State: state},
+		ParkedAt:   parked.ParkedAt.UTC().Truncate(time.Millisecond),
 		DeliveryID: parked.DeliveryID, EventIDs: append([]string{}, parked.EventIDs...), Cause: parked.Cause,
 		PayloadBytes: len(payload), PayloadSHA256: hex.EncodeToString(sum[:]),
 		Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature, JWK: json.RawMessage(parked.JWK),
@@ -394,6 +410,9 @@ func (p *program) parkedShow(ctx context.Context, o *options, names []string) er
 	}
 	if !parked.RecordedAt.IsZero() {
 		s.RecordedAt = parked.RecordedAt.UTC()
+	}
+	if state != parking.Open {
+		s.Decision = &note
 	}
 	if o.json {
 		return printJSON(p.out, s)
@@ -410,7 +429,15 @@ func (p *program) printProof(s proof) error {
 		t.line("cause", "%s", plain(s.Cause))
 	}
 	t.line("parked", "%s", ago(s.ParkedAt, now))
-	t.line("replayed", "%s", yesNo(s.Replayed))
+	t.line("state", "%s", s.State)
+	if d := s.Decision; d != nil {
+		t.line("decided", "%s", ago(d.At, now))
+		for _, field := range [][2]string{{"by", d.By}, {"because", d.Reason}, {"version", d.Version}} {
+			if field[1] != "" {
+				t.line(field[0], "%s", plain(field[1]))
+			}
+		}
+	}
 	t.line("delivery", "%s", cmp.Or(plain(s.DeliveryID), "could not be read"))
 	t.line("events", "%s", cmp.Or(plainAll(s.EventIDs), "none could be read"))
 	t.line("payload", "%d bytes, SHA-256 %s; --payload writes it", s.PayloadBytes, s.PayloadSHA256)

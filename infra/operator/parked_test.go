@@ -31,22 +31,31 @@ func TestNothingParkedIsFine(t *testing.T) {
 	}
 }
 
-func TestAListingIsByTimeAndSaysWhatWasReplayed(t *testing.T) {
+func TestAListingIsByTimeAndSaysWhatWasDecided(t *testing.T) {
 	w := newWorld(t)
 	last, _ := w.park(time.Minute, parking.Unpublishable)
 	first, _ := w.park(48*time.Hour, parking.Conflict)
 	middle, _ := w.park(time.Hour, parking.Invalid)
+	other, _ := w.park(30*time.Minute, parking.Invalid)
 	w.replayed(middle)
-	out, _ := w.expect(exitPerson, "parked", "list")
-	w.contains(out, "3 parked, 2 of them not replayed", "2026-01-29T12:00:00.000Z  conflict       no        "+first, "2026-01-31T11:00:00.000Z  invalid        yes       "+middle)
-	if strings.Count(out, "REPLAYED") != 1 {
+	if err := w.lot.Settle(t.Context(), other, parking.Note{Reason: "why"}); err != nil {
+		t.Fatal(err)
+	}
+	// What is decided is not listed unless asked for.
+	out, _ := w.expect(exitPerson, "parked", "list", "--json")
+	same(t, "open", names(lines[listed](t, out)), []string{first, last})
+	out, _ = w.expect(exitPerson, "parked", "list", "--state", "any")
+	w.contains(out, "4 listed, 2 of them open", "2026-01-29T12:00:00.000Z  conflict       open      "+first,
+		"2026-01-31T11:00:00.000Z  invalid        replayed  "+middle, "2026-01-31T11:30:00.000Z  invalid        settled   "+other)
+	if strings.Count(out, "STATE") != 1 {
 		t.Errorf("%s", out)
 	}
-	out, _ = w.expect(exitPerson, "parked", "list", "--json")
+	out, _ = w.expect(exitPerson, "parked", "list", "--state", "any", "--json")
 	want := []listed{
-		{Name: first, ParkedAt: noon.Add(-48 * time.Hour), Reason: "conflict"},
-		{Name: middle, ParkedAt: noon.Add(-time.Hour), Reason: "invalid", Replayed: true},
-		{Name: last, ParkedAt: noon.Add(-time.Minute), Reason: "unpublishable"},
+		{Name: first, Time: noon.Add(-48 * time.Hour), Reason: "conflict", State: "open"},
+		{Name: middle, Time: noon.Add(-time.Hour), Reason: "invalid", State: "replayed"},
+		{Name: other, Time: noon.Add(-30 * time.Minute), Reason: "invalid", State: "settled"},
+		{Name: last, Time: noon.Add(-time.Minute), Reason: "unpublishable", State: "open"},
 	}
 	if diff := cmp.Diff(want, lines[listed](t, out)); diff != "" {
 		t.Error(diff)
@@ -56,7 +65,9 @@ func TestAListingIsByTimeAndSaysWhatWasReplayed(t *testing.T) {
 	}
 	w.replayed(first)
 	w.replayed(last)
-	w.expect(0, "parked", "list")
+	out, _ = w.expect(0, "parked", "list")
+	w.contains(out, "nothing is parked")
+	w.expect(0, "parked", "list", "--state", "any")
 }
 
 func TestAFilterFindsWhatItNamesAndNothingElse(t *testing.T) {
@@ -70,25 +81,27 @@ func TestAFilterFindsWhatItNamesAndNothingElse(t *testing.T) {
 		filters string
 		want    []string
 	}{
-		{"", []string{old, mid, now}},
+		{"", []string{old, now}},
+		{"--state any", []string{old, mid, now}},
 		{"--from 24h", []string{now}},
-		{"--from 25h", []string{mid, now}},
+		{"--from 25h --state any", []string{mid, now}},
 		{"--until 25h", []string{old}},
-		{"--from 2d --until 24h", []string{old, mid}},
-		{"--from 2026-01-30T12:00:00+01:00", []string{mid, now}},
+		{"--from 2d --until 24h --state any", []string{old, mid}},
+		{"--from 2026-01-30T12:00:00+01:00 --state any", []string{mid, now}},
 		{"--from 2026-01-31T00:00:00Z --until 2026-01-31T06:00:00-06:00", []string{now}},
 		{"--reason conflict", []string{old, now}},
 		{"--reason unpublishable", nil},
-		{"--replayed yes", []string{mid}},
-		{"--replayed no", []string{old, now}},
-		{"--event " + event, []string{old, mid}},
-		{"--event " + strings.ToUpper(event), []string{old, mid}},
+		{"--state replayed", []string{mid}},
+		{"--state open", []string{old, now}},
+		{"--state any --event " + event, []string{old, mid}},
+		{"--state any --event " + strings.ToUpper(event), []string{old, mid}},
 		{"--event " + other + " --from 24h", []string{now}},
 		{"--event " + other + " --until 24h", []string{old}},
-		{"--event " + event + " --reason invalid", []string{mid}},
-		{"--event " + event + " --replayed no", []string{old}},
+		{"--state any --event " + event + " --reason invalid", []string{mid}},
+		{"--event " + event + " --reason invalid", nil},
+		{"--event " + event + " --state open", []string{old}},
 		{"--delivery " + oldOnes.DeliveryID, []string{old}},
-		{"--delivery " + midOnes.DeliveryID + " --event " + event, []string{mid}},
+		{"--state any --delivery " + midOnes.DeliveryID + " --event " + event, []string{mid}},
 		{"--delivery " + midOnes.DeliveryID + " --event " + other, nil},
 		{"--event " + uuid.New(), nil},
 	} {
@@ -125,7 +138,7 @@ func TestALongListingReadsEach(t *testing.T) {
 		ids := slices.Repeat([]string{uuid.New()}, i)
 		name, p := w.park(time.Duration(100-i)*time.Minute, parking.Invalid, about(ids...))
 		want = append(want, detailed{
-			listed:     listed{Name: name, ParkedAt: p.ParkedAt, Reason: "invalid"},
+			listed:     listed{Name: name, Time: p.ParkedAt, Reason: "invalid", State: "open"},
 			DeliveryID: p.DeliveryID, EventIDs: append([]string{}, ids...), Cause: "why", PayloadBytes: len(p.Payload),
 		})
 	}
@@ -134,7 +147,7 @@ func TestALongListingReadsEach(t *testing.T) {
 		t.Error(diff)
 	}
 	out, _ = w.expect(exitPerson, "parked", "list", "--long")
-	w.contains(out, want[0].DeliveryID, "none could be read", want[1].EventIDs[0], "and 15 more", "why", fmt.Sprintf("%d parked", len(want)))
+	w.contains(out, want[0].DeliveryID, "none could be read", want[1].EventIDs[0], "and 15 more", "why", fmt.Sprintf("%d listed", len(want)))
 }
 
 func TestWhatIsParkedIsShownWithItsProof(t *testing.T) {
@@ -149,7 +162,8 @@ func TestWhatIsParkedIsShownWithItsProof(t *testing.T) {
 	out, _ := w.expect(0, "parked", "show", name, "--json")
 	got := document[proof](t, out)
 	want := proof{
-		listed:     listed{Name: name, ParkedAt: p.ParkedAt, Reason: "conflict"},
+		listed:     listed{Name: name, Time: p.ParkedAt, Reason: "conflict", State: "open"},
+		ParkedAt:   p.ParkedAt,
 		DeliveryID: p.DeliveryID, EventIDs: p.EventIDs, Cause: "why", PayloadBytes: 17, PayloadSHA256: hex.EncodeToString(sum[:]),
 		Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature, JWK: []byte(p.JWK),
 	}
@@ -161,6 +175,21 @@ func TestWhatIsParkedIsShownWithItsProof(t *testing.T) {
 	name, _ = w.park(time.Hour, parking.Unpublishable, asEvent(e))
 	out, _ = w.expect(0, "parked", "show", name)
 	w.contains(out, "unpublishable", e.DeliveryID, "20 by redrive", hex.EncodeToString(e.Digest[:]), "2026-01-31T10:00:00.000Z (2h ago)")
+}
+
+func TestADecisionIsShown(t *testing.T) {
+	w := newWorld(t)
+	name, _ := w.park(time.Hour, parking.Conflict)
+	note := parking.Note{By: callerARN, At: noon.Add(-time.Minute), Reason: "the first version stays", Version: "first"}
+	if err := w.lot.Settle(t.Context(), name, note); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := w.expect(0, "parked", "show", name)
+	w.contains(out, "settled", "(1m ago)", note.By, note.Reason, "version    first")
+	out, _ = w.expect(0, "parked", "show", name, "--json")
+	if got := document[proof](t, out); got.State != "settled" || got.Decision == nil || *got.Decision != note {
+		t.Errorf("%s", out)
+	}
 }
 
 func TestThePayloadIsWrittenByteForByte(t *testing.T) {

@@ -15,33 +15,48 @@ import (
 	"payhook/shared/parking"
 )
 
-const replayUsage = `Usage: operator parked replay NAME... [--yes]
+const replayUsage = `Usage: operator parked replay NAME... [--version first|parked] [--yes]
        operator parked replay --all [FILTERS] [--yes]
 
-Lets the redrive function take what is parked its normal way again: a delivery is
-verified again from the proof that was kept with it, an event goes back to where
-redrive publishes it. What was replayed stays parked, marked as replayed. To replay
-twice does no harm: what is known by then counts as a duplicate.
+Publishes what is parked, by the redrive function: a delivery is verified again from
+the proof that is stored with it, an event goes back to where redrive publishes it.
+Nothing but what is parked is published. It stays parked, and is marked as replayed.
+To replay twice does no harm: what is known by then counts as a duplicate.
 
-A delivery in conflict stays in conflict as long as the ledger knows the eventId
-with other content.
+A conflict is two contents of one eventId, of which the first was published. Decide
+which is right, name the conflict, and choose:
+
+  --version first   what was published stays: the conflict is settled, and nothing is
+                    published
+  --version parked  the parked content is published as well. From then on the first is
+                    the one in conflict. Consumers that use eventId as an idempotency
+                    key drop it: tell them first
+
+An event that could not be published, whose eventId is known with other content by
+now, needs --version parked as well.
 
 It asks before it replays more than one.
 
 Exit status 1: at least one was not accepted.
 
-  --all               all that is parked and was not replayed yet
-` + filterUsage + `  --replayed yes      those that were replayed already, instead of those that were not
-  --yes               do not ask; needed where nobody is at a terminal
+  --all               all that is parked and open, but for conflicts
+` + filterUsage + `  --yes               do not ask; needed where nobody is at a terminal
   --json              one document a line: name, accepted, outcome, cause,
-                      recorded, duplicates, conflicts
+                      recorded, duplicates, conflicts, parked
 `
 
 func replayFlags(p *program, o *options, f *flag.FlagSet) {
 	p.filterFlags(o, f)
 	f.BoolVar(&o.all, "all", false, "")
 	f.BoolVar(&o.yes, "yes", false, "")
+	f.Func("version", "", func(text string) error { o.version = text; return oneOf(text, firstVersion, parkedVersion) })
 }
+
+// The versions of a conflict, as the redrive function knows them.
+const (
+	firstVersion  = "first"
+	parkedVersion = "parked"
+)
 
 // batchSize is how many are replayed by one invocation: few enough for the time
 // that it has.
@@ -64,6 +79,7 @@ type replayed struct {
 	Recorded   int    `json:"recorded"`
 	Duplicates int    `json:"duplicates"`
 	Conflicts  int    `json:"conflicts"`
+	Parked     string `json:"parked,omitempty"` // the name of what is in conflict
 }
 
 func (p *program) parkedReplay(ctx context.Context, o *options, names []string) error {
@@ -84,11 +100,13 @@ func (p *program) parkedReplay(ctx context.Context, o *options, names []string) 
 		if err != nil {
 			return err
 		}
-		if o.filter.replayed == "" {
-			o.filter.replayed = "no"
-		}
-		looking := p.progress()
+		o.filter.state = parking.Open
+		looking, conflicts := p.progress(), 0
 		err = find(ctx, lot, o.filter, func(l listed) error {
+			if l.Reason == string(parking.Conflict) {
+				conflicts++
+				return nil
+			}
 			names = append(names, l.Name)
 			looking.say("%d found so far", len(names))
 			return nil
@@ -96,8 +114,11 @@ func (p *program) parkedReplay(ctx context.Context, o *options, names []string) 
 		if err != nil {
 			return err
 		}
+		if conflicts > 0 {
+			fmt.Fprintf(p.err, "%s left out: each is replayed by its name, with --version\n", counted(conflicts, "conflict is", "conflicts are"))
+		}
 		if len(names) == 0 {
-			fmt.Fprintln(p.err, "nothing is parked that this asks for; nothing was replayed")
+			fmt.Fprintln(p.err, "nothing is parked that this asks for; nothing was done")
 			return nil
 		}
 	}
@@ -106,7 +127,7 @@ func (p *program) parkedReplay(ctx context.Context, o *options, names []string) 
 			return err
 		}
 	}
-	r := &replayer{p: p, o: o, client: d.lambda, function: function, total: len(names), progress: p.progress()}
+	r := &replayer{p: p, o: o, client: d.lambda, function: function, by: d.caller(ctx), total: len(names), progress: p.progress()}
 	err = r.run(ctx, names)
 	return r.summary(ctx, err)
 }
@@ -115,30 +136,48 @@ func namesToReplay(o *options, names []string) (checked []string, err error) {
 	switch {
 	case o.all && len(names) > 0:
 		return nil, usageError("--all goes without names")
+	case o.all && (o.version != "" || o.filter.reason == string(parking.Conflict)):
+		return nil, usageError("--all leaves conflicts out: each is replayed by its name, with --version")
 	case o.all:
 		return nil, nil
 	case len(names) == 0:
-		return nil, usageError("names are missing: parked list has them, and --all takes all that was not replayed")
+		return nil, usageError("names are missing: parked list has them, and --all takes all that is open but conflicts")
 	case o.filter != filter{}:
 		return nil, usageError("filters go with --all, not with names")
 	}
-	for _, text := range names {
+	if checked, err = namesOf(names); err != nil {
+		return nil, err
+	}
+	for _, name := range checked {
+		switch reason := parking.Reason(reasonOf(name)); {
+		case reason == parking.Conflict && o.version == "":
+			return nil, usageError(fmt.Sprintf("%s is a conflict: choose with --version first or --version parked", name))
+		case reason == parking.Invalid && o.version != "", reason == parking.Unpublishable && o.version == firstVersion:
+			return nil, usageError(fmt.Sprintf("%s is no conflict: it has no version %s", name, o.version))
+		}
+	}
+	return checked, nil
+}
+
+// namesOf takes names as they may have been copied, each once.
+func namesOf(texts []string) (names []string, err error) {
+	for _, text := range texts {
 		name, err := nameOf(text)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Contains(checked, name) {
-			checked = append(checked, name)
+		if !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	return checked, nil
+	return names, nil
 }
 
 // confirm asks the person at the terminal. Its error says that the answer was
 // not yes.
 func (p *program) confirm(ctx context.Context, question string) error {
 	if !p.terminal {
-		return usageError(question + " Nobody is at a terminal to say so: --yes says it. Nothing was replayed")
+		return usageError(question + " Nobody is at a terminal to say so: --yes says it. Nothing was done")
 	}
 	fmt.Fprint(p.err, question, " [y/N] ")
 	answer := make(chan string, 1)
@@ -148,13 +187,13 @@ func (p *program) confirm(ctx context.Context, question string) error {
 	}()
 	select {
 	case <-ctx.Done():
-		fmt.Fprintln(p.err, "\nnothing was replayed")
+		fmt.Fprintln(p.err, "\nnothing was done")
 		return ctx.Err()
 	case text := <-answer:
 		if text == "y" || text == "yes" {
 			return nil
 		}
-		return usageError("nothing was replayed")
+		return usageError("nothing was done")
 	}
 }
 
@@ -164,6 +203,7 @@ type replayer struct {
 	o        *options
 	client   functions
 	function string
+	by       string // who replays
 	progress *progress
 
 	total, done, accepted int
@@ -258,24 +298,12 @@ func again(r replayed) bool {
 // invoke replays names with one invocation and returns what became of each that
 // it got to, or why it failed.
 func (r *replayer) invoke(ctx context.Context, names []string) (results map[string]replayed, failure string, err error) {
-	request, err := json.Marshal(map[string][]string{"replay": names})
+	report, failure, err := invoke(ctx, r.client, r.function, request{Replay: names, Version: r.o.version, By: r.by})
 	if err != nil {
 		return nil, "", err
 	}
-	out, err := r.client.Invoke(ctx, &lambda.InvokeInput{FunctionName: &r.function, Payload: request})
-	if err != nil {
-		return nil, "", err
-	}
-	var report struct {
-		ErrorMessage string     `json:"errorMessage"`
-		Replayed     []replayed `json:"replayed"`
-	}
-	broken := json.Unmarshal(out.Payload, &report)
-	switch {
-	case out.FunctionError != nil:
-		failure = "the redrive function failed: " + report.ErrorMessage
-	case broken != nil || len(report.Replayed) == 0:
-		failure = "the redrive function did not say what became of it: it is older than this program; deploy it again"
+	if failure == "" && len(report.Replayed) == 0 {
+		failure = olderFunction
 	}
 	results = map[string]replayed{}
 	for _, result := range report.Replayed {
@@ -285,9 +313,51 @@ func (r *replayer) invoke(ctx context.Context, names []string) (results map[stri
 	return results, failure, nil
 }
 
+// request is what the redrive function is asked for.
+type request struct {
+	Replay  []string `json:"replay,omitempty"`
+	Version string   `json:"version,omitempty"`
+	Settle  []string `json:"settle,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
+	By      string   `json:"by,omitempty"`
+}
+
+// answer is what the redrive function says became of it.
+type answer struct {
+	ErrorMessage string     `json:"errorMessage"`
+	Replayed     []replayed `json:"replayed"`
+	Settled      []settled  `json:"settled"`
+}
+
+const olderFunction = "the redrive function did not say what became of it: it is older than this program; deploy it again"
+
+// invoke asks the redrive function, and returns its answer, or why it failed.
+func invoke(ctx context.Context, client functions, function string, r request) (a answer, failure string, err error) {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return a, "", err
+	}
+	out, err := client.Invoke(ctx, &lambda.InvokeInput{FunctionName: &function, Payload: text})
+	if err != nil {
+		return a, "", err
+	}
+	broken := json.Unmarshal(out.Payload, &a)
+	switch {
+	case out.FunctionError != nil:
+		failure = "the redrive function failed: " + a.ErrorMessage
+	case broken != nil:
+		failure = olderFunction
+	}
+	return a, failure, nil
+}
+
 func (r *replayer) print(result replayed) error {
 	if r.o.json {
 		return printJSON(r.p.out, result)
+	}
+	if result.Accepted && r.o.version == firstVersion {
+		_, err := fmt.Fprintf(r.p.out, "settled       %s  the first version stays\n", plain(result.Name))
+		return err
 	}
 	if result.Accepted {
 		_, err := fmt.Fprintf(r.p.out, "accepted      %s  %s new, %d known\n", plain(result.Name), counted(result.Recorded, "event", "events"), result.Duplicates)
@@ -301,6 +371,9 @@ func (r *replayer) print(result replayed) error {
 		why += ": " + result.Cause
 	case result.Conflicts > 0:
 		why += ": " + counted(result.Conflicts, "event is", "events are") + " known with other content"
+		if result.Parked != "" {
+			why += ", now parked as " + result.Parked
+		}
 	}
 	_, err := fmt.Fprintf(r.p.out, "not accepted  %s  %s\n", plain(result.Name), plain(why))
 	return err
@@ -317,7 +390,7 @@ func (r *replayer) summary(ctx context.Context, err error) error {
 		return errPerson
 	case err != nil:
 		if ctx.Err() != nil {
-			fmt.Fprintln(r.p.err, "what was under way may still be replayed; parked list --replayed no has what is left")
+			fmt.Fprintln(r.p.err, "what was under way may still be replayed; parked list has what is left")
 		}
 		return err
 	case r.accepted < r.done:

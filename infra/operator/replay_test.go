@@ -47,7 +47,7 @@ func TestItAsksBeforeItReplaysMoreThanOne(t *testing.T) {
 		}
 		out, err := w.expect(status, append([]string{"parked", "replay"}, names...)...)
 		w.contains(err, "Replay 3 in stack Payhook (nowhere)? [y/N]")
-		if (len(w.invoked) == 1) != yes || strings.Contains(err, "nothing was replayed") == yes || strings.Count(out, "accepted") != 3 && yes {
+		if (len(w.invoked) == 1) != yes || strings.Contains(err, "nothing was done") == yes || strings.Count(out, "accepted") != 3 && yes {
 			t.Errorf("%q: %v\n%s%s", answer, w.invoked, out, err)
 		}
 	}
@@ -73,21 +73,17 @@ func TestAllThatWasNotReplayedIsReplayedInBatches(t *testing.T) {
 	all := w.parkMany(2*batchSize + 5)
 	w.replayed(all[3])
 	conflict, _ := w.park(0, parking.Conflict)
-	out, err := w.expect(0, "parked", "replay", "--all", "--yes", "--reason", "invalid")
+	out, err := w.expect(0, "parked", "replay", "--all", "--yes")
 	want := slices.Concat(all[:3], all[4:])
 	same(t, "invoked with", slices.Concat(w.invoked...), want)
 	if len(w.invoked) != 3 || strings.Contains(out, conflict) || strings.Count(out, "\n") != len(want) {
 		t.Errorf("%d invocations\n%s", len(w.invoked), out)
 	}
-	w.contains(err, "24 of 24 replayed: 24 accepted, 0 not")
-
-	w.invoked = nil
-	w.expect(0, "parked", "replay", "--all", "--replayed", "yes")
-	same(t, "invoked with", slices.Concat(w.invoked...), []string{all[3]})
+	w.contains(err, "24 of 24 replayed: 24 accepted, 0 not", "1 conflict is left out")
 
 	w.invoked = nil
 	_, err = w.expect(0, "parked", "replay", "--all", "--from", "1ms", "--reason", "unpublishable")
-	w.contains(err, "nothing was replayed")
+	w.contains(err, "nothing was done")
 	if len(w.invoked) > 0 {
 		t.Errorf("%v", w.invoked)
 	}
@@ -241,7 +237,7 @@ func TestCtrlCAtTheQuestionReplaysNothing(t *testing.T) {
 		return read.Read(b)
 	})
 	_, err := w.expect(exitInterrupted, append([]string{"parked", "replay"}, names...)...)
-	w.contains(err, "[y/N]", "nothing was replayed")
+	w.contains(err, "[y/N]", "nothing was done")
 	if len(w.invoked) > 0 {
 		t.Errorf("%v", w.invoked)
 	}
@@ -263,4 +259,30 @@ func TestLongReplaysSayHowFarTheyAre(t *testing.T) {
 	if strings.Contains(err, "10 of 25") {
 		t.Error(fmt.Sprint("too talkative: ", err))
 	}
+}
+
+func TestAConflictIsReplayedByNameInTheVersionThatIsChosen(t *testing.T) {
+	w := newWorld(t)
+	name, _ := w.park(time.Hour, parking.Conflict)
+	for version, says := range map[string]string{"first": "settled       " + name, "parked": "accepted      " + name} {
+		out, _ := w.expect(0, "parked", "replay", name, "--version", version)
+		w.contains(out, says)
+		if w.version != version {
+			t.Errorf("replayed in version %q, want %q", w.version, version)
+		}
+	}
+	event, _ := w.park(time.Hour, parking.Unpublishable)
+	w.expect(0, "parked", "replay", event, "--version", "parked")
+}
+
+func TestWhatIsNowParkedForItselfIsNamed(t *testing.T) {
+	w := newWorld(t)
+	name := w.parkMany(1)[0]
+	w.redrive = func(asked []string) (string, string, error) {
+		return report(asked, func(string) string {
+			return `"outcome":"conflict","recorded":1,"duplicates":0,"conflicts":1,"parked":"2026/other.json"`
+		}), "", nil
+	}
+	out, _ := w.expect(exitPerson, "parked", "replay", name)
+	w.contains(out, "not accepted  "+name+"  conflict: 1 event is known with other content, now parked as 2026/other.json\n")
 }

@@ -36,6 +36,10 @@ type Index struct {
 // DynamoDB holds tables in memory. It is safe for concurrent use; each
 // operation is atomic.
 type DynamoDB struct {
+	// Unprocessed, if set, is asked for every key of BatchGetItem whether it is
+	// left unprocessed.
+	Unprocessed func(id string) bool
+
 	mu     sync.Mutex
 	tables map[string]*table
 	calls  map[string]int
@@ -177,6 +181,101 @@ func (db *DynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ..
 		return nil, err
 	}
 	return &dynamodb.GetItemOutput{Item: maps.Clone(t.items[text(in.Key[t.key])])}, nil
+}
+
+// maxBatchKeys and maxBatchBytes are the limits of BatchGetItem (AWS,
+// "BatchGetItem" in the DynamoDB API reference).
+const (
+	maxBatchKeys  = 100
+	maxBatchBytes = 16 << 20
+)
+
+// BatchGetItem returns items of one or more tables by their keys, those without
+// an item left out. It leaves keys unprocessed once the items are larger than 16
+// MB in sum, and those that Unprocessed says.
+func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	out := &dynamodb.BatchGetItemOutput{Responses: map[string][]Item{}, UnprocessedKeys: map[string]types.KeysAndAttributes{}}
+	keys, bytes := 0, 0
+	for name, ask := range in.RequestItems {
+		t, err := db.open(ctx, "BatchGetItem", &name)
+		if err != nil {
+			return nil, err
+		}
+		attributes, err := projection(ask.ProjectionExpression, ask.ExpressionAttributeNames)
+		if err != nil {
+			return nil, err
+		}
+		if err := used(ask.ExpressionAttributeNames, nil, ask.ProjectionExpression); err != nil {
+			return nil, err
+		}
+		if keys += len(ask.Keys); keys > maxBatchKeys || len(ask.Keys) == 0 {
+			return nil, invalid("Too many items requested for the BatchGetItem call")
+		}
+		seen := map[string]bool{}
+		rest := ask
+		rest.Keys = nil
+		for _, key := range ask.Keys {
+			id := text(key[t.key])
+			if seen[id] {
+				return nil, invalid("Provided list of item keys contains duplicates")
+			}
+			seen[id] = true
+			item := t.items[id]
+			// The size is that of the whole item, whatever is asked for.
+			if bytes += sizeOf(item); bytes > maxBatchBytes || db.Unprocessed != nil && db.Unprocessed(id) {
+				rest.Keys = append(rest.Keys, key)
+			} else if item != nil {
+				out.Responses[name] = append(out.Responses[name], project(item, attributes))
+			}
+		}
+		if len(rest.Keys) > 0 {
+			out.UnprocessedKeys[name] = rest
+		}
+	}
+	if keys == 0 {
+		return nil, invalid("The requestItems parameter is required for BatchGetItem")
+	}
+	return out, nil
+}
+
+// sizeOf returns about how many bytes an item has.
+func sizeOf(item Item) (n int) {
+	for name, value := range item {
+		n += len(name) + len(text(value))
+	}
+	return n
+}
+
+// projection returns the attributes that an expression names; nil stands for all.
+func projection(expression *string, names map[string]string) ([]string, error) {
+	if expression == nil {
+		return nil, nil
+	}
+	var attributes []string
+	for part := range strings.SplitSeq(*expression, ",") {
+		p := newParser(strings.TrimSpace(part), names, nil, nil)
+		attributes = append(attributes, p.name(p.next()))
+		if p.err != nil {
+			return nil, p.err
+		}
+	}
+	return attributes, nil
+}
+
+// project returns a copy of an item with these attributes; nil stands for all.
+func project(item Item, attributes []string) Item {
+	if attributes == nil {
+		return maps.Clone(item)
+	}
+	part := Item{}
+	for _, name := range attributes {
+		if value, ok := item[name]; ok {
+			part[name] = value
+		}
+	}
+	return part
 }
 
 // PutItem replaces an item if its condition holds.

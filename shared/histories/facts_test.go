@@ -44,6 +44,7 @@ type generation struct {
 	sends    []*send
 	marks    []*call // attempts to write that it is on the bus
 	marked   int     // the moment it took effect; 0: never
+	markedAt time.Time
 	parked   int
 	accepted bool
 	at       time.Time // when its sender recorded it
@@ -238,7 +239,7 @@ func (f *facts) update(i *instance, what op, id string, in *dynamodb.UpdateItemI
 		if !slices.ContainsFunc(g.sends, func(s *send) bool { return s.effect > 0 }) {
 			f.violated("%s marks %s, which is not on the bus", i.name, short(id))
 		}
-		g.marked = f.w.moment
+		g.marked, g.markedAt = f.w.moment, time.Now()
 	case what == markParked:
 		g.parked = f.w.moment
 	}
@@ -346,7 +347,7 @@ func (f *facts) answer(inv *invocation) int {
 			possible++
 		}
 		g := held[i]
-		if len(held) == 1 && g.marked > 0 && g.marked < inv.begun && inv.deadline.Add(-webhookTime).After(g.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow)+2*maxSkew)) {
+		if len(held) == 1 && g.marked > 0 && g.marked < inv.begun && inv.deadline.Add(-webhookTime).After(g.markedAt.Add(cmp.Or(f.w.window, ledger.DefaultWindow)+2*maxSkew)) {
 			f.violated("%s takes %s for a duplicate after the window", name, e)
 		} else {
 			g.accepted = true

@@ -26,14 +26,15 @@ const (
 	markParked
 	postpone
 	put // on the bus
+	readKnown
 )
 
 func (o op) String() string {
-	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "park", "record", "query", "lease", "mark", "mark parked", "postpone", "put"}[o]
+	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "park", "record", "query", "lease", "mark", "mark parked", "postpone", "put", "read known"}[o]
 }
 
 // writes reports whether a call can change anything.
-func (o op) writes() bool { return o != fetchKey && o != readKey && o != query }
+func (o op) writes() bool { return o != fetchKey && o != readKey && o != query && o != readKnown }
 
 // kind is what befalls a call.
 type kind int

@@ -214,30 +214,6 @@ func NewReceiver(scheme signature.Scheme, window *signature.Window, keys Keys, l
 	return &Receiver{scheme, window, keys, ledger, bus, opts}
 }
 
-// Replay takes a delivery that was parked, by the same way as any other: it is
-// verified again from the proof that was kept with it. Its age and where its
-// key is now are not looked at, since both may have changed for good reasons.
-// An r with Parking parks it again if it still can't be taken.
-func (r *Receiver) Replay(ctx context.Context, p parking.Parked) (result Result) {
-	start := r.opts.Now()
-	deadline, work := r.opts.deadlines(ctx, start)
-	ctx, cancel := context.WithDeadline(ctx, work)
-	defer cancel()
-
-	proof := signature.Proof{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature}
-	key, err := keys.ParseJWK(p.JWK, p.KeyID, r.opts.Exponents)
-	if err == nil {
-		err = signature.Verify(key, p.Payload, proof)
-	}
-	if err != nil {
-		result.Outcome, result.Err = outcomeOf(err), err
-		return result
-	}
-	result.KeyID, result.Key.Key = p.KeyID, key
-	r.take(ctx, p.Payload, proof, deadline, work, &result)
-	return result
-}
-
 // Receive takes a delivery. It returns before ctx's deadline, early enough to
 // give the answer.
 func (r *Receiver) Receive(ctx context.Context, d Delivery) (result Result) {
@@ -268,7 +244,7 @@ func (r *Receiver) take(ctx context.Context, payload []byte, proof signature.Pro
 		result.Outcome, result.Err = Invalid, err
 		var ids []string
 		result.DeliveryID, ids = payment.PeekIDs(payload)
-		r.park(ctx, parking.Invalid, err.Error(), payload, proof, ids, result)
+		r.park(ctx, parking.Parked{Reason: parking.Invalid, Cause: err.Error(), EventIDs: ids}, payload, proof, result)
 		return
 	}
 	result.DeliveryID = delivery.DeliveryID
@@ -276,7 +252,11 @@ func (r *Receiver) take(ctx context.Context, payload []byte, proof signature.Pro
 
 	recorded, conflicts := r.record(ctx, delivery, deadline.Add(r.opts.Grace), result)
 	if len(conflicts) > 0 {
-		r.park(ctx, parking.Conflict, "", payload, proof, conflicts, result)
+		p := parking.Parked{Reason: parking.Conflict}
+		for _, c := range conflicts {
+			p.EventIDs, p.EventDigests = append(p.EventIDs, c.EventID), append(p.EventDigests, c.Digest[:])
+		}
+		r.park(ctx, p, payload, proof, result)
 	}
 	p := publisher{r.ledger, r.bus, r.opts}
 	done := p.publish(ctx, recorded, min(r.opts.Patience, work.Sub(r.opts.Now())))
@@ -367,19 +347,17 @@ func outcomeOf(err error) Outcome {
 // errOutOfTime is the cause of an event that was not even tried.
 var errOutOfTime = errors.New("intake: out of time")
 
-// park keeps a delivery aside with what proves it. What can be kept nowhere is
-// not ours to refuse for good: the outcome is then that it has to come again.
-func (r *Receiver) park(ctx context.Context, reason parking.Reason, cause string, payload []byte, proof signature.Proof, eventIDs []string, result *Result) {
+// park parks a delivery with what proves it, for the reason that p says. If it
+// can't be parked, it has to come again, which is the outcome then.
+func (r *Receiver) park(ctx context.Context, p parking.Parked, payload []byte, proof signature.Proof, result *Result) {
 	if r.opts.Parking == nil {
 		return
 	}
-	jwk, err := keys.FormatJWK(proof.KeyID, result.Key.Key)
-	if err == nil {
-		result.Parked, result.ParkedBefore, err = r.opts.Parking.Park(ctx, parking.Parked{
-			Reason: reason, Cause: cause, ParkedAt: r.opts.Now(),
-			DeliveryID: result.DeliveryID, EventIDs: eventIDs,
-			Payload: payload, Timestamp: proof.Timestamp, KeyID: proof.KeyID, Signature: proof.Signature, JWK: jwk,
-		})
+	var err error
+	if p.JWK, err = keys.FormatJWK(proof.KeyID, result.Key.Key); err == nil {
+		p.ParkedAt, p.DeliveryID = r.opts.Now(), result.DeliveryID
+		p.Payload, p.Timestamp, p.KeyID, p.Signature = payload, proof.Timestamp, proof.KeyID, proof.Signature
+		result.Parked, result.ParkedBefore, err = r.opts.Parking.Park(ctx, p)
 	}
 	if err != nil && result.Unrecorded == 0 {
 		result.Outcome, result.Err = ParkingFailed, err
@@ -387,8 +365,8 @@ func (r *Receiver) park(ctx context.Context, reason parking.Reason, cause string
 }
 
 // record writes down every event of a delivery, all at once, and returns those
-// that are new, and the ids of those in conflict. It settles the outcome.
-func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due time.Time, result *Result) (recorded []ledger.Entry, conflicts []string) {
+// that are new, and those in conflict. It settles the outcome.
+func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due time.Time, result *Result) (recorded, conflicts []ledger.Entry) {
 	start := r.opts.Now()
 	defer func() { result.Steps.Record = r.opts.Now().Sub(start) }()
 
@@ -424,7 +402,7 @@ func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due ti
 		case outcomes[i] == ledger.Duplicate:
 			result.Duplicates++
 		default:
-			conflicts = append(conflicts, e.EventID)
+			conflicts = append(conflicts, e)
 		}
 	}
 	result.Conflicts = len(conflicts)
@@ -445,33 +423,45 @@ func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due ti
 }
 
 // entries returns what is to be recorded of a delivery: each eventId once, and
-// nothing that can't be kept. It also returns the ids that occur with two
-// contents.
-func (r *Receiver) entries(delivery payment.Delivery, now time.Time, result *Result) (entries []ledger.Entry, conflicts []string) {
+// nothing that can't be kept. It also returns the further contents of eventIds
+// that occur with several.
+func (r *Receiver) entries(delivery payment.Delivery, now time.Time, result *Result) (entries, conflicts []ledger.Entry) {
 	entries = make([]ledger.Entry, 0, len(delivery.Events))
-	seen := make(map[string]ledger.Digest, len(delivery.Events))
+	type content struct {
+		id     string
+		digest ledger.Digest
+	}
+	ids := make(map[string]bool, len(delivery.Events))
+	contents := make(map[content]bool, len(delivery.Events))
 	for _, event := range delivery.Events {
-		id, digest := ledger.Key(event.EventID), ledger.DigestOf(event.Bytes)
-		first, again := seen[id]
-		switch {
-		case again && first == digest:
+		e := r.entry(event, delivery.DeliveryID, now)
+		c := content{e.EventID, e.Digest}
+		if contents[c] {
 			result.Duplicates++
 			continue
-		case again:
-			conflicts = append(conflicts, id)
+		}
+		contents[c] = true
+		if ids[e.EventID] {
+			conflicts = append(conflicts, e)
 			continue
 		}
-		seen[id] = digest
-		tooLarge := len(event.Bytes) > r.opts.ClaimBytes || !r.bus.Fits(bus.Event{RawEvent: event, DeliveryID: delivery.DeliveryID})
-		if tooLarge && r.opts.Claims == nil {
+		ids[e.EventID] = true
+		if e.Claimed && r.opts.Claims == nil {
 			result.TooLarge++
 			continue
 		}
-		entries = append(entries, ledger.Entry{
-			EventID: id, DeliveryID: delivery.DeliveryID, Digest: digest, RecordedAt: now, Event: event, Claimed: tooLarge,
-		})
+		entries = append(entries, e)
 	}
 	return entries, conflicts
+}
+
+// entry returns what is to be recorded of an event. It is claimed if it is too
+// large; its bytes are the event's own in any case.
+func (r *Receiver) entry(event payment.RawEvent, deliveryID string, now time.Time) ledger.Entry {
+	return ledger.Entry{
+		EventID: ledger.Key(event.EventID), DeliveryID: deliveryID, Digest: ledger.DigestOf(event.Bytes), RecordedAt: now, Event: event,
+		Claimed: len(event.Bytes) > r.opts.ClaimBytes || !r.bus.Fits(bus.Event{RawEvent: event, DeliveryID: deliveryID}),
+	}
 }
 
 // parkUnpublishable parks those of the failed events that EventBridge is known

@@ -9,8 +9,6 @@ import (
 
 	"payhook/shared/bus"
 	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
 )
 
 // Redriver publishes what has been pending longer than whoever recorded it can
@@ -115,22 +113,6 @@ func (r *Redriver) next(ctx context.Context, open []int, cursors []ledger.Cursor
 		}
 	})
 	return pending, still
-}
-
-// Restore gives an event that was parked for failing too often to redrive
-// again, as [ledger.Ledger.Restore] says.
-func (r *Redriver) Restore(ctx context.Context, p parking.Parked) (ledger.Outcome, error) {
-	event, err := payment.DecodeRawEvent(p.Event)
-	if err != nil {
-		return 0, err
-	}
-	e := ledger.Entry{
-		EventID: ledger.Key(event.EventID), DeliveryID: p.DeliveryID, RecordedAt: p.RecordedAt, Event: event, Claimed: p.Claimed,
-	}
-	if copy(e.Digest[:], p.Digest) != len(e.Digest) || !p.Claimed && e.Digest != ledger.DigestOf(event.Bytes) {
-		return 0, ledger.ErrCorrupt
-	}
-	return r.ledger.Restore(ctx, e, r.opts.Now())
 }
 
 // lease returns those of the items that this run alone holds now, and those of

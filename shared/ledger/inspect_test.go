@@ -54,7 +54,7 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 	}
 	find(e.EventID, ledger.Item{
 		EventID: e.EventID, DeliveryID: e.DeliveryID, Digest: e.Digest, RecordedAt: e.RecordedAt,
-		PublishedAt: b.now, ExpiresAt: e.RecordedAt.Add(ledger.DefaultWindow),
+		PublishedAt: b.now, ExpiresAt: b.now.Add(ledger.DefaultWindow),
 	})
 
 	claimed := b.entry(t, uuid.New(), "")

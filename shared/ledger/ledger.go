@@ -29,7 +29,7 @@
 //
 //	publishedAt  N  Unix milliseconds, or
 //	parkedAt     N  Unix milliseconds
-//	expiresAt    N  Unix seconds; recordedAt plus the window; DynamoDB's TTL
+//	expiresAt    N  Unix seconds; publishedAt or parkedAt plus the window; DynamoDB's TTL
 //
 // The index "pending" has the keys only. It is sparse: what is published has
 // no shard and is not in it. An event arrives in one write to the table and
@@ -77,6 +77,7 @@ type API interface {
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
+	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 }
 
 // Options are the knobs of a [Ledger].
@@ -169,35 +170,6 @@ func NewHolder() (h Holder) {
 	return h
 }
 
-// Restore writes an event that was parked as pending again, for redrive to
-// publish. The outcome is Duplicate if it is pending or published already, and
-// Conflict if the ledger knows other content under its id by now.
-func (l *Ledger) Restore(ctx context.Context, e Entry, due time.Time) (Outcome, error) {
-	_, err := l.client.PutItem(ctx, &dynamodb.PutItemInput{
-		TableName: l.table,
-		Item:      itemOf(e, NewHolder(), due),
-		// The item may be gone for good by now: the window is over.
-		ConditionExpression: aws.String("attribute_not_exists(#eventId) OR (attribute_exists(#parkedAt) AND #digest = :digest)"),
-		ExpressionAttributeNames: map[string]string{
-			"#eventId": contract.LedgerKey, "#parkedAt": attrParkedAt, "#digest": attrDigest,
-		},
-		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":digest": &types.AttributeValueMemberB{Value: e.Digest[:]},
-		},
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	})
-	var exists *types.ConditionalCheckFailedException
-	switch {
-	case err == nil:
-		return Recorded, nil
-	case !errors.As(err, &exists):
-		return 0, fmt.Errorf("ledger: restore %s: %w", e.EventID, err)
-	case string(bytesOf(exists.Item, attrDigest)) != string(e.Digest[:]):
-		return Conflict, nil
-	}
-	return Duplicate, nil
-}
-
 func itemOf(e Entry, holder Holder, due time.Time) map[string]types.AttributeValue {
 	item := map[string]types.AttributeValue{
 		contract.LedgerKey:          &types.AttributeValueMemberS{Value: e.EventID},
@@ -274,8 +246,10 @@ func (l *Ledger) settle(ctx context.Context, e Entry, when string) error {
 		ConditionExpression:      aws.String("attribute_exists(#shard) AND #digest = :digest"),
 		ExpressionAttributeNames: settleNames[when],
 		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":now":     number(l.now().UnixMilli()),
-			":expires": number(e.RecordedAt.Add(l.window).Unix()),
+			":now": number(l.now().UnixMilli()),
+			// From now on, not from recordedAt: an event may be published long after it
+			// was recorded. Whoever recorded it may have a clock that is ahead.
+			":expires": number(later(l.now(), e.RecordedAt).Add(l.window).Unix()),
 			":digest":  &types.AttributeValueMemberB{Value: e.Digest[:]},
 		},
 	})
@@ -456,6 +430,22 @@ func bytesOf(item map[string]types.AttributeValue, name string) []byte {
 		return b.Value
 	}
 	return nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func integer(item map[string]types.AttributeValue, name string) int64 {
+	n, ok := item[name].(*types.AttributeValueMemberN)
+	if !ok {
+		return 0
+	}
+	i, _ := strconv.ParseInt(n.Value, 10, 64)
+	return i
 }
 
 func millis(item map[string]types.AttributeValue, name string) time.Time {

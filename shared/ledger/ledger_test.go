@@ -189,7 +189,7 @@ func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 		"deliveryId":  &types.AttributeValueMemberS{Value: e.DeliveryID},
 		"recordedAt":  &types.AttributeValueMemberN{Value: "1769860800000"},
 		"publishedAt": &types.AttributeValueMemberN{Value: "1769864400000"},
-		"expiresAt":   &types.AttributeValueMemberN{Value: "1772452800"},
+		"expiresAt":   &types.AttributeValueMemberN{Value: "1772456400"},
 	}
 	if diff := cmp.Diff(want, item, cmpopts.IgnoreUnexported(types.AttributeValueMemberS{}, types.AttributeValueMemberN{}, types.AttributeValueMemberB{})); diff != "" {
 		t.Error(diff)

@@ -59,6 +59,9 @@ type Parked struct {
 
 	DeliveryID string   `json:"deliveryId,omitempty"` // "" if it could not be read
 	EventIDs   []string `json:"eventIds,omitempty"`   // what it is about: those in conflict, or all that could be read
+	// EventDigests are the digests of the events in conflict, in the order of
+	// EventIDs: which contents of the payload are parked. Otherwise there are none.
+	EventDigests [][]byte `json:"eventDigests,omitempty"`
 
 	// What proves a delivery; absent for one event.
 	Payload   []byte         `json:"payload,omitempty"` // as it was signed
@@ -89,7 +92,8 @@ type API interface {
 //	parked/2026/01/31/12/20260131T120000.123Z-conflict-DIGEST.json   what was parked
 //	delivery/DELIVERYID/…                                            empty, for each deliveryId
 //	event/EVENTID/…                                                  empty, for each eventId
-//	replayed/…                                                       empty, once it was replayed
+//	replayed/…                                                       a note, once it was replayed
+//	settled/…                                                        a note, once it was settled
 //
 // where … is the name of the first without its prefix, slashes as dashes. The time
 // in a name is when the delivery was signed, or the event recorded; 1970 if the
@@ -165,6 +169,9 @@ func nameOf(p Parked) string {
 	for _, id := range slices.Sorted(slices.Values(p.EventIDs)) {
 		add([]byte(id))
 	}
+	for _, digest := range slices.SortedFunc(slices.Values(p.EventDigests), bytes.Compare) {
+		add(digest)
+	}
 	base := at.Format(timeFormat) + "-" + string(p.Reason) + "-" + hex.EncodeToString(h.Sum(nil)[:16]) + ".json"
 	return at.Format("2006/01/02/15/") + base
 }
@@ -218,42 +225,106 @@ func (n noting) RetryDelay(attempt int, err error) (time.Duration, error) {
 var ErrNotParked = errors.New("parking: nothing of that name")
 
 // Get returns what is parked under a name.
-func (l *Lot) Get(ctx context.Context, name string) (Parked, error) {
-	out, err := l.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &l.bucket, Key: aws.String("parked/" + name)})
-	var missing *types.NoSuchKey
-	if errors.As(err, &missing) {
-		return Parked{}, ErrNotParked
-	}
+func (l *Lot) Get(ctx context.Context, name string) (p Parked, err error) {
+	text, err := l.get(ctx, "parked/"+name)
 	if err != nil {
-		return Parked{}, fmt.Errorf("parking: get: %w", err)
+		return p, err
 	}
-	defer out.Body.Close()
-	text, err := io.ReadAll(out.Body)
-	if err != nil {
-		return Parked{}, fmt.Errorf("parking: get: %w", err)
-	}
-	var p Parked
 	if err := json.Unmarshal(text, &p); err != nil {
 		return Parked{}, fmt.Errorf("parking: %s: %w", name, err)
 	}
 	return p, nil
 }
 
-// MarkReplayed writes down that what is parked under a name was replayed. It
-// stays where it is.
-func (l *Lot) MarkReplayed(ctx context.Context, name string) error {
-	_, err := l.create(ctx, "replayed/"+flat(name), nil)
+func (l *Lot) get(ctx context.Context, key string) ([]byte, error) {
+	out, err := l.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &l.bucket, Key: &key})
+	var missing *types.NoSuchKey
+	if errors.As(err, &missing) {
+		return nil, ErrNotParked
+	}
+	if err != nil {
+		return nil, fmt.Errorf("parking: get: %w", err)
+	}
+	defer out.Body.Close()
+	text, err := io.ReadAll(out.Body)
+	if err != nil {
+		return nil, fmt.Errorf("parking: get: %w", err)
+	}
+	return text, nil
+}
+
+// State is what a person has decided about something that is parked.
+type State string
+
+// The states.
+const (
+	Open     State = "open"     // nothing yet
+	Replayed State = "replayed" // it was replayed and accepted
+	Settled  State = "settled"  // it needs no replay
+)
+
+// Note says who decided about something that is parked, when, and why.
+type Note struct {
+	By      string    `json:"by,omitempty"` // as the caller of the redrive function names himself
+	At      time.Time `json:"at"`
+	Reason  string    `json:"reason,omitempty"`
+	Version string    `json:"version,omitempty"` // of a conflict
+}
+
+// MarkReplayed stores that what is parked under a name was replayed. It changes
+// nothing if that is stored already.
+func (l *Lot) MarkReplayed(ctx context.Context, name string, n Note) error {
+	return l.note(ctx, Replayed, name, n)
+}
+
+// Settle stores that what is parked under a name needs no replay. It changes
+// nothing if that is stored already.
+func (l *Lot) Settle(ctx context.Context, name string, n Note) error {
+	return l.note(ctx, Settled, name, n)
+}
+
+func (l *Lot) note(ctx context.Context, state State, name string, n Note) error {
+	text, err := json.Marshal(n)
+	if err != nil {
+		return fmt.Errorf("parking: %w", err)
+	}
+	_, err = l.create(ctx, string(state)+"/"+flat(name), text)
 	return err
 }
 
-// Replayed returns the names of all that was replayed.
-func (l *Lot) Replayed(ctx context.Context) (map[string]bool, error) {
-	names := map[string]bool{}
-	err := l.list(ctx, "replayed/", "", func(name string) bool {
-		names[unflat(name)] = true
-		return true
-	})
-	return names, err
+// States returns the states of all that is not open, by its name. What was both
+// settled and replayed is replayed.
+func (l *Lot) States(ctx context.Context) (map[string]State, error) {
+	states := map[string]State{}
+	for _, state := range []State{Settled, Replayed} {
+		err := l.list(ctx, string(state)+"/", "", func(name string) bool {
+			states[unflat(name)] = state
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return states, nil
+}
+
+// Decision returns the state of what is parked under a name, and the note of it.
+func (l *Lot) Decision(ctx context.Context, name string) (State, Note, error) {
+	var n Note
+	for _, state := range []State{Replayed, Settled} {
+		text, err := l.get(ctx, string(state)+"/"+flat(name))
+		if errors.Is(err, ErrNotParked) {
+			continue
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &n)
+		}
+		if err != nil {
+			return "", n, err
+		}
+		return state, n, nil
+	}
+	return Open, n, nil
 }
 
 // List calls found with the name of everything whose name tells a time from one

@@ -133,14 +133,35 @@ func TestWhatCannotBeFoundLaterIsNotParked(t *testing.T) {
 	}
 }
 
-func TestReplayedIsRemembered(t *testing.T) {
+func TestADecisionIsStoredWithItsNote(t *testing.T) {
 	lot, _ := newLot()
-	name := park(t, lot, parked(noon))
-	if err := lot.MarkReplayed(t.Context(), name); err != nil {
-		t.Fatal(err)
+	open, replayed, settled, both := park(t, lot, parked(noon)), park(t, lot, parked(noon)), park(t, lot, parked(noon)), park(t, lot, parked(noon))
+	note := parking.Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "the service sent it again"}
+	for _, name := range []string{replayed, both} {
+		if err := lot.MarkReplayed(t.Context(), name, parking.Note{At: noon, Version: "parked"}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if got, err := lot.Replayed(t.Context()); err != nil || !got[name] || len(got) != 1 {
-		t.Errorf("got %v, %v", got, err)
+	for _, name := range []string{settled, both, settled} {
+		if err := lot.Settle(t.Context(), name, note); err != nil {
+			t.Fatal(err)
+		}
+		note.Reason = "a second thought" // the first one stays
+	}
+	want := map[string]parking.State{replayed: parking.Replayed, settled: parking.Settled, both: parking.Replayed}
+	got, err := lot.States(t.Context())
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	want[open] = parking.Open
+	for name, state := range want {
+		got, n, err := lot.Decision(t.Context(), name)
+		if got != state || err != nil || state == parking.Open && n != (parking.Note{}) {
+			t.Errorf("%s: %s, %+v, %v", state, got, n, err)
+		}
+	}
+	if _, n, _ := lot.Decision(t.Context(), settled); n.Reason != "the service sent it again" || !n.At.Equal(noon) || n.By != note.By {
+		t.Errorf("got %+v", n)
 	}
 }
 
@@ -299,7 +320,7 @@ func TestAListingGoesOnBehindAThousand(t *testing.T) {
 	// A listing without its token would start again and never end.
 	pages := 0
 	bucket.Fails = func(string, string) error {
-		if pages++; pages > 3*3 {
+		if pages++; pages > 3*3+1 { // and one that finds nothing settled
 			return errors.New("too many pages")
 		}
 		return nil
@@ -311,7 +332,7 @@ func TestAListingGoesOnBehindAThousand(t *testing.T) {
 	if names, err := lot.FindEvent(t.Context(), event); err != nil || len(names) != n {
 		t.Errorf("found %d, %v", len(names), err)
 	}
-	if names, err := lot.Replayed(t.Context()); err != nil || len(names) != n {
+	if names, err := lot.States(t.Context()); err != nil || len(names) != n {
 		t.Errorf("%d replayed, %v", len(names), err)
 	}
 }

@@ -34,6 +34,12 @@ const (
 	conflictFile  = "shared/contract/contradictions.go"
 	refresherFile = "shared/token/refresher.go"
 	tokenMainFile = "functions/token/main.go"
+	replayFile    = "shared/intake/replay.go"
+	restoreFile   = "shared/ledger/restore.go"
+
+	redriveHandlerFile = "functions/redrive/handler.go"
+	operatorReplayFile = "infra/operator/replay.go"
+	operatorParkedFile = "infra/operator/parked.go"
 )
 
 // What goes wrong between a delivery and the bus must be found by the histories
@@ -53,6 +59,8 @@ var (
 	inToken     = []string{"./shared/token"}
 	inTokenMain = []string{"./functions/token"}
 	inParking   = []string{"./shared/parking"}
+	inRedrive   = []string{"./functions/redrive"}
+	inOperator  = []string{"./infra/operator"}
 )
 
 var mutants = []mutant{
@@ -117,8 +125,18 @@ var mutants = []mutant{
 		}
 `, inHistories},
 	{"an event twice in one delivery is recorded twice", intakeFile,
-		`		seen[id] = digest
+		`		contents[c] = true
 `, ``, inHistories},
+	{"of two contents in one delivery any may be published", intakeFile,
+		`		ids[e.EventID] = true
+`, ``, inIntake},
+	{"of two contents in one delivery the second is recorded as well", intakeFile,
+		`			conflicts = append(conflicts, e)
+			continue
+		}
+		ids`, `			conflicts = append(conflicts, e)
+		}
+		ids`, inIntake},
 	{"due without grace", intakeFile,
 		`r.record(ctx, delivery, deadline.Add(r.opts.Grace), result)`,
 		`r.record(ctx, delivery, start, result)`, inHistories},
@@ -127,9 +145,9 @@ var mutants = []mutant{
 		`r.record(ctx, delivery, deadline, result)`, inHistories},
 	{"a conflict is not parked", intakeFile,
 		`	if len(conflicts) > 0 {
-		r.park(`,
+		p := parking.Parked`,
 		`	if len(conflicts) > 1 {
-		r.park(`, inHistories},
+		p := parking.Parked`, inHistories},
 	{"a conflict that could not be parked is answered like one that was", intakeFile,
 		`	if err != nil && result.Unrecorded == 0 {
 		result.Outcome, result.Err = ParkingFailed, err
@@ -411,6 +429,60 @@ var mutants = []mutant{
 		`		Detail:       aws.String(string(e.Bytes)),
 `, `		Detail:       aws.String(" " + string(e.Bytes)),
 `, inHistories},
+
+	// Replay.
+	{"replay without verifying the signature", replayFile,
+		`	if err == nil {
+		err = signature.Verify(key, p.Payload, proof)
+	}
+`, ``, inIntake},
+	{"replay with any exponent", replayFile,
+		`keys.ParseJWK(p.JWK, p.KeyID, r.opts.Exponents)`, `keys.ParseJWK(p.JWK, p.KeyID, []int{3, 65537})`, inIntake},
+	{"replay the whole delivery of a conflict", replayFile,
+		`	if p.Reason != parking.Conflict {
+		r.take(`, `	if p.Reason != parking.Conflict || version == ParkedVersion {
+		r.take(`, inIntake},
+	{"replay a conflict without a decision", replayFile,
+		`p.Reason == parking.Conflict && version != FirstVersion && version != ParkedVersion:`,
+		`p.Reason == parking.Conflict && version != FirstVersion && version != ParkedVersion && version != NoVersion:`, inIntake},
+	{"the first version stays although it was never published", replayFile,
+		`		case ok && first.Parked:`, `		case ok && first.Parked && first.Pending:`, inIntake},
+	{"one of several parked contents is chosen", replayFile,
+		`		if ids[e.EventID] {
+			result.Outcome, result.Err = VersionUnfit`, `		if ids[e.EventID] && len(entries) > 2 {
+			result.Outcome, result.Err = VersionUnfit`, inIntake},
+	{"a changed event is restored", replayFile,
+		`|| !p.Claimed && e.Digest != ledger.DigestOf(event.Bytes) {`, `|| p.Claimed && e.Digest == ledger.DigestOf(event.Bytes) {`, inIntake},
+	{"a restored event keeps the time of its first recording", replayFile,
+		`DeliveryID: p.DeliveryID, RecordedAt: r.opts.Now(), Event: event`, `DeliveryID: p.DeliveryID, RecordedAt: p.RecordedAt, Event: event`, inIntake},
+	{"a replay goes on when its time is up", replayFile,
+		`		if ctx.Err() != nil {
+			failures[i] = errOutOfTime
+			return
+		}
+		outcomes[i], failures[i] = write(ctx,`, `		outcomes[i], failures[i] = write(context.WithoutCancel(ctx),`, inIntake},
+	{"a conflict of a restored event counts as a duplicate", restoreFile,
+		`	case string(bytesOf(exists.Item, attrDigest)) != string(e.Digest[:]):
+		return Conflict, nil
+	}
+`, `	}
+`, inIntake},
+	{"a replaced version overwrites one that is pending", restoreFile,
+		`(attribute_not_exists(#shard) AND (#digest <> :digest OR attribute_exists(#parkedAt)))`,
+		`(attribute_not_exists(#shard) OR (#digest <> :digest OR attribute_exists(#parkedAt)))`, inIntake},
+	{"the window begins when an event is recorded", ledgerFile,
+		`later(l.now(), e.RecordedAt).Add(l.window)`, `e.RecordedAt.Add(l.window)`, inLedger},
+	{"what was not accepted is marked as replayed", redriveHandlerFile,
+		`			if r.Outcome == intake.Accepted || r.Outcome == intake.Conflict && r.Parked != "" {`,
+		`			if r.Outcome != intake.KeyRefused {`, inRedrive},
+	{"a conflict is marked as replayed", redriveHandlerFile,
+		`r.Outcome == intake.Conflict && r.Parked != "" {`, `r.Outcome == intake.Conflict {`, inRedrive},
+	{"settled without a reason", redriveHandlerFile,
+		`	if strings.TrimSpace(e.Reason) == "" {`, `	if strings.TrimSpace(e.Reason) == "" && len(e.Settle) == 0 {`, inRedrive},
+	{"replay --all includes conflicts", operatorReplayFile,
+		`			if l.Reason == string(parking.Conflict) {`, `			if l.Reason == string(parking.Conflict) && len(names) > 1000 {`, inOperator},
+	{"what is settled is listed as open", operatorParkedFile,
+		`State: cmp.Or(states[name], parking.Open)}`, `State: cmp.Or(parking.State(strings.TrimPrefix(string(states[name]), "settled")), parking.Open)}`, inOperator},
 
 	// Parking and claim check.
 	{"parked without an index", parkingFile,

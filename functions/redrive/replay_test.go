@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook/shared/awstest"
+	"payhook/shared/contract"
+	"payhook/shared/intake"
+	"payhook/shared/ledger"
+	"payhook/shared/parking"
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
+	"payhook/shared/telemetry"
+	"payhook/shared/uuid"
+)
+
+var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// deployment is the function with AWS in memory.
+type deployment struct {
+	*handler
+	t       *testing.T
+	db      *awstest.DynamoDB
+	bus     *awstest.EventBridge
+	buckets *awstest.S3
+	log     *bytes.Buffer
+	key     paymenttest.Key
+}
+
+func newDeployment(t *testing.T) *deployment {
+	t.Helper()
+	d := &deployment{t: t, db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), log: &bytes.Buffer{}, key: paymenttest.NewKey(2048)}
+	d.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
+		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+	})
+	d.buckets.MakeBucket("claims")
+	d.buckets.MakeBucket("parking")
+	env := map[string]string{contract.LedgerTableEnv: "ledger", contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking"}
+	for _, s := range contract.RedriveSettings() {
+		env[s.Env()] = s.Default
+	}
+	env[contract.EventBusName.Env()] = "bus"
+	settings, err := contract.ParseRedrive(func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.handler = newHandler(settings, clients{d.db, d.bus, d.buckets}, telemetry.New(d.log, "redrive"))
+	d.now = func() time.Time { return noon }
+	return d
+}
+
+// park parks a delivery that is authentic, for a reason.
+func (d *deployment) park(reason parking.Reason, inConflict [][]byte, events ...[]byte) string {
+	d.t.Helper()
+	id := uuid.New()
+	p := parking.Parked{
+		Reason: reason, ParkedAt: noon, DeliveryID: id, Payload: paymenttest.RawDelivery(id, events...),
+		Timestamp: signature.FormatRFC3339.Text(noon), KeyID: d.key.ID, JWK: d.key.JWK(),
+	}
+	for _, raw := range inConflict {
+		digest := ledger.DigestOf(raw)
+		p.EventIDs, p.EventDigests = append(p.EventIDs, ledger.Key(idOf(d.t, raw))), append(p.EventDigests, digest[:])
+	}
+	var err error
+	if p.Signature, err = signature.Sign(d.key.Private, p.Payload, p.Timestamp, p.KeyID); err != nil {
+		d.t.Fatal(err)
+	}
+	return d.parkIt(p)
+}
+
+func (d *deployment) parkIt(p parking.Parked) string {
+	d.t.Helper()
+	name, _, err := d.lot.Park(d.t.Context(), p)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return name
+}
+
+func idOf(t *testing.T, raw []byte) string {
+	t.Helper()
+	event, err := payment.DecodeRawEvent(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return event.EventID
+}
+
+func (d *deployment) handle(e event) report {
+	d.t.Helper()
+	r, err := d.Handle(d.t.Context(), e)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return r
+}
+
+// decided fails unless a name has that state.
+func (d *deployment) decided(name string, want parking.State) parking.Note {
+	d.t.Helper()
+	got, note, err := d.lot.Decision(d.t.Context(), name)
+	if err != nil || got != want {
+		d.t.Errorf("%s is %s, %v, want %s", name, got, err, want)
+	}
+	return note
+}
+
+func newEvent() []byte { return paymenttest.Encode(paymenttest.Event()) }
+
+// twoContents returns an event, and the same with another amount.
+func twoContents() (first, other []byte) {
+	event := paymenttest.Event()
+	first = paymenttest.Encode(event)
+	event.EventData.Amount = "0.01"
+	return first, paymenttest.Encode(event)
+}
+
+func TestOnlyWhatWasAcceptedIsMarkedAsReplayed(t *testing.T) {
+	d := newDeployment(t)
+	first, other := twoContents()
+	fine := d.park(parking.Invalid, nil, first)
+	stillInvalid := d.park(parking.Invalid, nil, []byte(`{}`))
+	conflict := d.park(parking.Conflict, [][]byte{other}, other)
+	forged, err := d.lot.Get(t.Context(), fine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged.Payload = bytes.Replace(forged.Payload, []byte(`"amount":`), []byte(`"amount":9`), 1)
+	forgedName := d.parkIt(forged)
+	missing := "2026/01/31/12/20260131T120000.000Z-invalid-00000000000000000000000000000000.json"
+
+	got := d.handle(event{Replay: []string{fine, stillInvalid, conflict, forgedName, missing}, By: "ann"})
+	for i, want := range []struct {
+		outcome  intake.Outcome
+		recorded int
+		cause    string
+		state    parking.State
+	}{
+		{intake.Accepted, 1, "", parking.Replayed},
+		{intake.Invalid, 0, "events[0]", parking.Open},
+		{intake.VersionMissing, 0, "", parking.Open},
+		{intake.SignatureDoesntMatch, 0, "signature", parking.Open},
+		{"", 0, parking.ErrNotParked.Error(), parking.Open},
+	} {
+		r := got.Replayed[i]
+		if r.Outcome != want.outcome || r.Recorded != want.recorded || !strings.Contains(r.Cause, want.cause) || (r.Cause == "") != (want.cause == "") {
+			t.Errorf("%d: %+v", i, r)
+		}
+		d.decided(r.Name, want.state)
+	}
+	if note := d.decided(fine, parking.Replayed); note != (parking.Note{By: "ann", At: noon}) {
+		t.Errorf("noted %+v", note)
+	}
+	if n := len(d.bus.Entries()); n != 1 {
+		t.Errorf("%d are on the bus", n)
+	}
+}
+
+func TestAConflictIsReplayedInTheVersionThatIsNamed(t *testing.T) {
+	d := newDeployment(t)
+	first, other := twoContents()
+	d.handle(event{Replay: []string{d.park(parking.Invalid, nil, first)}})
+	conflict := d.park(parking.Conflict, [][]byte{other}, newEvent(), other)
+
+	got := d.handle(event{Replay: []string{conflict}, Version: intake.FirstVersion, By: "ann"})
+	if r := got.Replayed[0]; r.Outcome != intake.Accepted || r.Recorded != 0 || r.Cause != "" {
+		t.Errorf("%+v", r)
+	}
+	if note := d.decided(conflict, parking.Settled); note.By != "ann" || note.Version != "first" || note.Reason == "" {
+		t.Errorf("noted %+v", note)
+	}
+	got = d.handle(event{Replay: []string{conflict}, Version: intake.ParkedVersion, By: "bob"})
+	if r := got.Replayed[0]; r.Outcome != intake.Accepted || r.Recorded != 1 || r.Cause != "" {
+		t.Errorf("%+v", r)
+	}
+	if note := d.decided(conflict, parking.Replayed); note.By != "bob" || note.Version != "parked" {
+		t.Errorf("noted %+v", note)
+	}
+	d.handle(event{})
+	if entries := d.bus.Entries(); len(entries) != 2 || *entries[1].Detail != string(other) {
+		t.Errorf("%d are on the bus", len(entries))
+	}
+}
+
+func TestWhatIsInConflictIsParkedForItself(t *testing.T) {
+	d := newDeployment(t)
+	first, other := twoContents()
+	d.handle(event{Replay: []string{d.park(parking.Invalid, nil, first)}})
+	name := d.park(parking.Invalid, nil, newEvent(), other)
+	r := d.handle(event{Replay: []string{name}}).Replayed[0]
+	if r.Outcome != intake.Conflict || r.Recorded != 1 || r.Conflicts != 1 || r.Parked == "" || r.Parked == name || r.Cause != "" {
+		t.Errorf("%+v", r)
+	}
+	d.decided(name, parking.Replayed)
+	d.decided(r.Parked, parking.Open)
+}
+
+func TestAnEventWithOtherContentInTheLedgerStaysOpen(t *testing.T) {
+	d := newDeployment(t)
+	first, other := twoContents()
+	d.handle(event{Replay: []string{d.park(parking.Invalid, nil, first)}})
+	digest := ledger.DigestOf(other)
+	name := d.parkIt(parking.Parked{
+		Reason: parking.Unpublishable, ParkedAt: noon, DeliveryID: uuid.New(), EventIDs: []string{idOf(t, other)},
+		Event: other, Digest: digest[:], RecordedAt: noon, Attempts: 20,
+	})
+	if r := d.handle(event{Replay: []string{name}}).Replayed[0]; r.Outcome != intake.Conflict || r.Conflicts != 1 {
+		t.Errorf("%+v", r)
+	}
+	d.decided(name, parking.Open)
+}
+
+func TestWhatCouldNotBeMarkedSaysSo(t *testing.T) {
+	d := newDeployment(t)
+	name := d.park(parking.Invalid, nil, newEvent())
+	d.buckets.Fails = func(_, key string) error {
+		if strings.HasPrefix(key, "replayed/") || strings.HasPrefix(key, "settled/") {
+			return errors.New("the bucket is down")
+		}
+		return nil
+	}
+	if r := d.handle(event{Replay: []string{name}}).Replayed[0]; r.Outcome != intake.Accepted || !strings.Contains(r.Cause, "down") {
+		t.Errorf("%+v", r)
+	}
+	if r := d.handle(event{Settle: []string{name}, Reason: "why"}).Settled[0]; !strings.Contains(r.Cause, "down") {
+		t.Errorf("%+v", r)
+	}
+	d.buckets.Fails = nil
+	d.decided(name, parking.Open)
+}
+
+func TestWhatNeedsNoReplayIsSettled(t *testing.T) {
+	d := newDeployment(t)
+	name := d.park(parking.Invalid, nil, newEvent())
+	missing := "2026/01/31/12/20260131T120000.000Z-invalid-00000000000000000000000000000000.json"
+	got := d.handle(event{Settle: []string{name, missing}, Reason: "sent again", By: "arn:aws:iam::123456789012:user/ann"})
+	if diff := cmp.Diff([]settled{{Name: name}, {Name: missing, Cause: parking.ErrNotParked.Error()}}, got.Settled); diff != "" {
+		t.Error(diff)
+	}
+	if note := d.decided(name, parking.Settled); note != (parking.Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "sent again"}) {
+		t.Errorf("noted %+v", note)
+	}
+	d.decided(missing, parking.Open)
+	if len(d.db.Items("ledger"))+len(d.bus.Entries()) != 0 {
+		t.Error("something was published")
+	}
+	if strings.Contains(d.log.String(), "arn:") {
+		t.Errorf("an ARN is logged: %s", d.log)
+	}
+	for _, e := range []event{{Settle: []string{name}}, {Settle: []string{name}, Reason: " "}, {Settle: []string{name}, Replay: []string{name}, Reason: "why"}} {
+		if _, err := d.Handle(t.Context(), e); err == nil {
+			t.Errorf("%+v is accepted", e)
+		}
+	}
+}

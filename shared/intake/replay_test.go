@@ -1,0 +1,610 @@
+package intake_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/google/go-cmp/cmp"
+
+	"payhook/shared/awstest"
+	"payhook/shared/claimcheck"
+	"payhook/shared/intake"
+	"payhook/shared/keys"
+	"payhook/shared/ledger"
+	"payhook/shared/parking"
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
+	"payhook/shared/uuid"
+)
+
+// serviceKey signs what is parked here.
+var serviceKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
+
+// parkedWorld is a stack with a parking bucket, a receiver that parks, and one
+// that replays.
+type parkedWorld struct {
+	*stack
+	t       *testing.T
+	buckets *awstest.S3
+	lot     *parking.Lot
+	opts    intake.Options
+}
+
+// oneKey knows the service's key.
+type oneKey struct{}
+
+func (oneKey) Lookup(_ context.Context, id string, _ netip.Addr) (keys.Found, error) {
+	if id != serviceKey().ID {
+		return keys.Found{}, keys.ErrUnknown
+	}
+	return keys.Found{Key: &serviceKey().Private.PublicKey, Source: keys.Memory}, nil
+}
+
+func (oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {
+	return keys.Found{}, nil
+}
+
+func (oneKey) RecordSource(context.Context, netip.Addr) {}
+
+func newParkedWorld(t *testing.T) *parkedWorld {
+	w := &parkedWorld{stack: newStack(), t: t, buckets: awstest.NewS3()}
+	w.buckets.MakeBucket("parking")
+	w.buckets.MakeBucket("claims")
+	w.lot = parking.NewLot(w.buckets, "parking")
+	w.opts = intake.Options{Now: w.clock, Parking: w.lot, Claims: claimcheck.NewStore(w.buckets, "claims"), ClaimBytes: 2000, MaxAttempts: 1}
+	return w
+}
+
+// deliver receives a delivery and returns what became of it.
+func (w *parkedWorld) deliver(payload []byte) intake.Result {
+	w.t.Helper()
+	scheme := paymenttest.DefaultScheme()
+	r := intake.NewReceiver(scheme, nil, oneKey{}, w.ledger(w.db), w.eventBus(), w.opts)
+	timestamp := signature.FormatRFC3339.Text(w.now)
+	return r.Receive(w.ctx(), intake.Delivery{Payload: payload, Headers: map[string]string{
+		"x-svc-signature": w.sign(payload, timestamp), "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID,
+	}})
+}
+
+func (w *parkedWorld) sign(payload []byte, timestamp string) string {
+	w.t.Helper()
+	text, err := signature.Sign(serviceKey().Private, payload, timestamp, serviceKey().ID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return text
+}
+
+// ctx ends a minute from now in the time of this world, which may be another than
+// that of contexts.
+func (w *parkedWorld) ctx() context.Context {
+	return deadlined{w.t.Context(), w.now.Add(time.Minute)}
+}
+
+type deadlined struct {
+	context.Context
+	deadline time.Time
+}
+
+func (d deadlined) Deadline() (time.Time, bool) { return d.deadline, true }
+
+// parked returns what is parked under a name.
+func (w *parkedWorld) parked(name string) parking.Parked {
+	w.t.Helper()
+	p, err := w.lot.Get(w.t.Context(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return p
+}
+
+func (w *parkedWorld) replay(p parking.Parked, version intake.Version) intake.Result {
+	w.t.Helper()
+	return w.replayIn(w.ctx(), p, version)
+}
+
+func (w *parkedWorld) replayIn(ctx context.Context, p parking.Parked, version intake.Version) intake.Result {
+	return intake.NewReceiver(signature.Scheme{}, nil, nil, w.ledger(w.db), w.eventBus(), w.opts).Replay(ctx, p, version)
+}
+
+// redrive makes one run of redrive.
+func (w *parkedWorld) redrive() intake.Redriven {
+	w.t.Helper()
+	r := intake.NewRedriver(w.ledger(w.db), w.eventBus(), w.opts).Run(w.ctx())
+	if r.Err != nil {
+		w.t.Fatal(r.Err)
+	}
+	return r
+}
+
+// details returns what is on the bus, in order.
+func (w *parkedWorld) details() (details []string) {
+	for _, entry := range w.bus.Entries() {
+		detail, err := claimcheck.Resolve(w.t.Context(), w.buckets, []byte(*entry.Detail))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		details = append(details, string(detail))
+	}
+	return details
+}
+
+func (w *parkedWorld) onBus(want ...[]byte) {
+	w.t.Helper()
+	var texts []string
+	for _, event := range want {
+		texts = append(texts, string(event))
+	}
+	if diff := cmp.Diff(texts, w.details()); diff != "" {
+		w.t.Errorf("on the bus: %s", diff)
+	}
+}
+
+// conflict delivers the first content of an event, and then a delivery with other
+// content of it and a second event. It returns the three, and what is parked.
+func (w *parkedWorld) conflict() (first, other, beside []byte, p parking.Parked) {
+	w.t.Helper()
+	event := paymenttest.Event()
+	first = paymenttest.Encode(event)
+	event.EventData.Amount = "0.01"
+	other, beside = paymenttest.Encode(event), paymenttest.Encode(paymenttest.Event())
+	if r := w.deliver(paymenttest.RawDelivery(uuid.New(), first)); r.Outcome != intake.Accepted {
+		w.t.Fatalf("%+v", r)
+	}
+	r := w.deliver(paymenttest.RawDelivery(uuid.New(), other, beside))
+	if r.Outcome != intake.Conflict || r.Parked == "" {
+		w.t.Fatalf("%+v", r)
+	}
+	w.onBus(first, beside)
+	return first, other, beside, w.parked(r.Parked)
+}
+
+// unpublishable lets redrive park an event that the bus does not take.
+func (w *parkedWorld) unpublishable(raw []byte) parking.Parked {
+	w.t.Helper()
+	w.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
+		codes := map[int]string{}
+		for i := range entries {
+			codes[i] = "InternalFailure"
+		}
+		return codes, nil
+	}
+	if r := w.deliver(paymenttest.RawDelivery(uuid.New(), raw)); r.Outcome != intake.Accepted || r.Pending != 1 {
+		w.t.Fatalf("%+v", r)
+	}
+	w.now = w.now.Add(2 * time.Minute)
+	if r := w.redrive(); r.Parked != 1 {
+		w.t.Fatalf("%+v", r)
+	}
+	w.bus.Answer = nil
+	event, err := payment.DecodeRawEvent(raw)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	names, err := w.lot.FindEvent(w.t.Context(), event.EventID)
+	if err != nil || len(names) == 0 {
+		w.t.Fatal(names, err)
+	}
+	return w.parked(names[len(names)-1])
+}
+
+func (w *parkedWorld) known(raw []byte) (ledger.Item, bool) {
+	w.t.Helper()
+	event, err := payment.DecodeRawEvent(raw)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	item, ok, err := ledger.NewInspector(w.db, "ledger").Find(w.t.Context(), event.EventID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return item, ok
+}
+
+// An object in the bucket is not authentic because it is there.
+func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
+	stranger := paymenttest.NewKey(2048)
+	small := paymenttest.NewKey(1024)
+	for name, change := range map[string]func(p *parking.Parked, o *intake.Options){
+		"the payload is changed": func(p *parking.Parked, _ *intake.Options) {
+			p.Payload = bytes.Replace(p.Payload, []byte("0.01"), []byte("9.99"), 1)
+		},
+		"the timestamp is changed":          func(p *parking.Parked, _ *intake.Options) { p.Timestamp += "0" },
+		"the key id is changed":             func(p *parking.Parked, _ *intake.Options) { p.KeyID = uuid.New() },
+		"the signature is that of another":  func(p *parking.Parked, _ *intake.Options) { p.Signature = p.Signature[4:] + p.Signature[:4] },
+		"there is no signature":             func(p *parking.Parked, _ *intake.Options) { p.Signature = "" },
+		"there is no key":                   func(p *parking.Parked, _ *intake.Options) { p.JWK = nil },
+		"the key is not one":                func(p *parking.Parked, _ *intake.Options) { p.JWK = []byte(`{"kty":`) },
+		"the key is that of a stranger":     func(p *parking.Parked, _ *intake.Options) { stranger.ID = p.KeyID; p.JWK = stranger.JWK() },
+		"the key's exponent is not allowed": func(_ *parking.Parked, o *intake.Options) { o.Exponents = []int{3} },
+		"the key is for another algorithm": func(p *parking.Parked, _ *intake.Options) {
+			p.JWK = bytes.Replace(p.JWK, []byte("RS256"), []byte("RS512"), 1)
+		},
+		"the key is for encryption": func(p *parking.Parked, _ *intake.Options) {
+			p.JWK = bytes.Replace(p.JWK, []byte(`"sig"`), []byte(`"enc"`), 1)
+		},
+		"a stranger signed it with a weak key": func(p *parking.Parked, _ *intake.Options) {
+			small.ID = p.KeyID
+			p.JWK = small.JWK()
+			p.Signature, _ = signature.Sign(small.Private, p.Payload, p.Timestamp, p.KeyID)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newParkedWorld(t)
+			_, _, _, p := w.conflict()
+			items, entries, objects := w.db.Items("ledger"), len(w.bus.Entries()), w.buckets.Objects("parking")
+			opts := w.opts
+			change(&p, &w.opts)
+			for _, reason := range []parking.Reason{parking.Conflict, parking.Invalid} {
+				for _, version := range []intake.Version{intake.NoVersion, intake.FirstVersion, intake.ParkedVersion} {
+					p.Reason = reason
+					if r := w.replay(p, version); r.Outcome == intake.Accepted || r.Outcome == intake.Conflict {
+						t.Errorf("%s, version %q: %+v", reason, version, r)
+					}
+				}
+			}
+			w.opts = opts
+			w.now = w.now.Add(time.Hour)
+			w.redrive()
+			if !reflect.DeepEqual(w.db.Items("ledger"), items) {
+				t.Error("the ledger changed")
+			}
+			if n := len(w.bus.Entries()); n != entries {
+				t.Errorf("%d more are on the bus", n-entries)
+			}
+			if diff := cmp.Diff(objects, w.buckets.Objects("parking")); diff != "" {
+				t.Errorf("the bucket changed: %s", diff)
+			}
+		})
+	}
+}
+
+func TestAConflictIsReplayedOnlyAfterADecision(t *testing.T) {
+	w := newParkedWorld(t)
+	first, _, beside, p := w.conflict()
+	for _, window := range []time.Duration{0, ledger.DefaultWindow + time.Hour} {
+		w.now = w.now.Add(window)
+		for _, version := range []intake.Version{intake.NoVersion, "second", "PARKED"} {
+			if r := w.replay(p, version); r.Outcome != intake.VersionMissing {
+				t.Errorf("version %q: %+v", version, r)
+			}
+		}
+	}
+	w.onBus(first, beside)
+}
+
+func TestTheParkedVersionOfAConflictIsPublishedAlone(t *testing.T) {
+	for name, after := range map[string]time.Duration{
+		"the first is known": 0, "its window has passed": ledger.DefaultWindow + time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newParkedWorld(t)
+			first, other, beside, p := w.conflict()
+			w.now = w.now.Add(after)
+			for i, want := range []intake.Result{{Recorded: 1, Pending: 1}, {Duplicates: 1}} {
+				if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != want.Recorded || r.Duplicates != want.Duplicates || r.Events != 1 {
+					t.Errorf("replay %d: %+v", i, r)
+				}
+			}
+			w.now = w.now.Add(time.Second)
+			w.redrive()
+			w.onBus(first, beside, other)
+			if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Duplicates != 1 {
+				t.Errorf("once it is published: %+v", r)
+			}
+			// Its window begins now.
+			item, ok := w.known(other)
+			if !ok || item.Digest != ledger.DigestOf(other) || item.PublishedAt.IsZero() || item.ExpiresAt.Before(w.now.Add(ledger.DefaultWindow-time.Second)) {
+				t.Errorf("the ledger has %+v", item)
+			}
+			w.now = w.now.Add(ledger.DefaultWindow - time.Minute)
+			if r := w.deliver(paymenttest.RawDelivery(uuid.New(), other)); r.Duplicates != 1 {
+				t.Errorf("the parked version comes again: %+v", r)
+			}
+			// From now on the first is the one in conflict, and never silent.
+			if r := w.deliver(paymenttest.RawDelivery(uuid.New(), first)); r.Outcome != intake.Conflict || r.Parked == "" {
+				t.Errorf("the first version comes again: %+v", r)
+			}
+			w.redrive()
+			w.onBus(first, beside, other)
+		})
+	}
+}
+
+func TestTheFirstVersionOfAConflictStays(t *testing.T) {
+	w := newParkedWorld(t)
+	first, _, beside, p := w.conflict()
+	items := w.db.Items("ledger")
+	for _, window := range []time.Duration{0, ledger.DefaultWindow + time.Hour} {
+		w.now = w.now.Add(window)
+		if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted || r.Recorded != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	w.redrive()
+	w.onBus(first, beside)
+	if !reflect.DeepEqual(w.db.Items("ledger"), items) {
+		t.Error("the ledger changed")
+	}
+}
+
+func TestTheFirstVersionCannotStayIfItIsNotThere(t *testing.T) {
+	w := newParkedWorld(t)
+	_, _, _, p := w.conflict()
+	w.replay(p, intake.ParkedVersion)
+	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.VersionUnfit {
+		t.Errorf("the parked version took its place: %+v", r)
+	}
+
+	w = newParkedWorld(t)
+	event := paymenttest.Event()
+	w.unpublishable(paymenttest.Encode(event))
+	event.EventData.Amount = "0.01"
+	r := w.deliver(paymenttest.RawDelivery(uuid.New(), paymenttest.Encode(event)))
+	if r := w.replay(w.parked(r.Parked), intake.FirstVersion); r.Outcome != intake.VersionUnfit {
+		t.Errorf("it is parked as well: %+v", r)
+	}
+}
+
+func TestAParkedVersionWaitsForAFirstThatIsPending(t *testing.T) {
+	w := newParkedWorld(t)
+	event := paymenttest.Event()
+	first := paymenttest.Encode(event)
+	event.EventData.Amount = "0.01"
+	other := paymenttest.Encode(event)
+	w.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
+	w.deliver(paymenttest.RawDelivery(uuid.New(), first))
+	p := w.parked(w.deliver(paymenttest.RawDelivery(uuid.New(), other)).Parked)
+	w.bus.Answer = nil
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Conflict || r.Err == nil || r.Recorded != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
+		t.Errorf("redrive publishes it: %+v", r)
+	}
+	w.now = w.now.Add(2 * time.Minute)
+	w.redrive()
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
+		t.Errorf("%+v", r)
+	}
+	w.redrive()
+	w.onBus(first, other)
+}
+
+func TestOfTwoContentsInOneDeliveryTheFirstIsPublished(t *testing.T) {
+	for range 20 {
+		w := newParkedWorld(t)
+		event := paymenttest.Event()
+		first := paymenttest.Encode(event)
+		event.EventData.Amount = "0.01"
+		second := paymenttest.Encode(event)
+		r := w.deliver(paymenttest.RawDelivery(uuid.New(), first, second, first, second))
+		if r.Outcome != intake.Conflict || r.Conflicts != 1 || r.Recorded != 1 || r.Duplicates != 2 {
+			t.Fatalf("%+v", r)
+		}
+		w.onBus(first)
+		if r := w.replay(w.parked(r.Parked), intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
+			t.Fatalf("%+v", r)
+		}
+		w.redrive()
+		w.onBus(first, second)
+	}
+}
+
+func TestWhichOfSeveralParkedContentsIsMeantIsNotGuessed(t *testing.T) {
+	w := newParkedWorld(t)
+	event := paymenttest.Event()
+	var contents [][]byte
+	for _, amount := range []string{"1.00", "2.00", "3.00"} {
+		event.EventData.Amount = payment.Amount(amount)
+		contents = append(contents, paymenttest.Encode(event))
+	}
+	w.deliver(paymenttest.RawDelivery(uuid.New(), contents[0]))
+	p := w.parked(w.deliver(paymenttest.RawDelivery(uuid.New(), contents[1], contents[2])).Parked)
+	if len(p.EventIDs) != 2 {
+		t.Errorf("parked for %v", p.EventIDs)
+	}
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.VersionUnfit {
+		t.Errorf("%+v", r)
+	}
+	if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.Accepted {
+		t.Errorf("%+v", r)
+	}
+	w.redrive()
+	w.onBus(contents[0])
+}
+
+func TestALargeEventInConflictIsReplayedByClaimCheck(t *testing.T) {
+	w := newParkedWorld(t)
+	event := paymenttest.Event()
+	first := paymenttest.Encode(event)
+	event.EventData.AmountType = strings.Repeat("x", 3000)
+	other := paymenttest.Encode(event)
+	w.deliver(paymenttest.RawDelivery(uuid.New(), first))
+	r := w.deliver(paymenttest.RawDelivery(uuid.New(), other))
+	if r := w.replay(w.parked(r.Parked), intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
+		t.Errorf("%+v", r)
+	}
+	w.redrive()
+	w.onBus(first, other)
+}
+
+// What says which events are in conflict is not signed.
+func TestOnlyEventsOfThePayloadAreReplayed(t *testing.T) {
+	w := newParkedWorld(t)
+	first, _, beside, p := w.conflict()
+	for name, change := range map[string]func(p *parking.Parked){
+		"no events":      func(p *parking.Parked) { p.EventIDs, p.EventDigests = nil, nil },
+		"no digests":     func(p *parking.Parked) { p.EventDigests = nil },
+		"another digest": func(p *parking.Parked) { p.EventDigests = [][]byte{make([]byte, 32)} },
+		"another id":     func(p *parking.Parked) { p.EventIDs = []string{uuid.New()} },
+	} {
+		q := p
+		change(&q)
+		if r := w.replay(q, intake.ParkedVersion); r.Outcome != intake.Altered {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	w.redrive()
+	w.onBus(first, beside)
+}
+
+func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
+	w := newParkedWorld(t)
+	first, other, _, p := w.conflict()
+	entries := len(w.bus.Entries())
+	// Today it is one that an earlier version of the code did not understand.
+	one, two := paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event())
+	p.Reason, p.EventIDs, p.EventDigests = parking.Invalid, nil, nil
+	p.Payload = paymenttest.RawDelivery(uuid.New(), one, other, two)
+	p.Signature = w.sign(p.Payload, p.Timestamp)
+	r := w.replay(p, intake.NoVersion)
+	if r.Outcome != intake.Conflict || r.Recorded != 2 || r.Published != 2 || r.Parked == "" {
+		t.Errorf("%+v", r)
+	}
+	if got := w.details()[entries:]; len(got) != 2 {
+		t.Errorf("%d are on the bus", len(got))
+	}
+	// What is in conflict needs a decision of its own.
+	q := w.parked(r.Parked)
+	if q.Reason != parking.Conflict || len(q.EventIDs) != 1 || !bytes.Equal(q.Payload, p.Payload) {
+		t.Errorf("parked: %s of %v", q.Reason, q.EventIDs)
+	}
+	if r := w.replay(q, intake.FirstVersion); r.Outcome != intake.Accepted {
+		t.Errorf("%+v", r)
+	}
+	if r := w.replay(p, intake.NoVersion); r.Duplicates != 2 || r.Recorded != 0 {
+		t.Errorf("again: %+v", r)
+	}
+	if w.details()[0] != string(first) || len(w.details()) != entries+2 {
+		t.Error("something is on the bus twice")
+	}
+
+	objects := len(w.buckets.Objects("parking"))
+	p.Payload = []byte("{}")
+	p.Signature = w.sign(p.Payload, p.Timestamp)
+	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Invalid || r.Err == nil || len(w.buckets.Objects("parking")) != objects {
+		t.Errorf("still invalid: %+v", r)
+	}
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.VersionUnfit {
+		t.Errorf("there is nothing to decide: %+v", r)
+	}
+}
+
+func TestAnEventThatCouldNotBePublishedIsReplayed(t *testing.T) {
+	large := paymenttest.Event()
+	large.EventData.AmountType = strings.Repeat("x", 3000)
+	for name, event := range map[string]payment.Event{"small": paymenttest.Event(), "by claim check": large} {
+		t.Run(name, func(t *testing.T) {
+			w := newParkedWorld(t)
+			raw := paymenttest.Encode(event)
+			p := w.unpublishable(raw)
+			recorded := p.RecordedAt
+			w.now = w.now.Add(ledger.DefaultWindow - time.Hour)
+
+			tampered := p
+			tampered.Event = bytes.Replace(p.Event, []byte("PAYMENT"), []byte("PAYMENt"), 1)
+			if !p.Claimed {
+				if r := w.replay(tampered, intake.NoVersion); r.Outcome != intake.Altered || !errors.Is(r.Err, ledger.ErrCorrupt) {
+					t.Errorf("changed: %+v", r)
+				}
+			}
+			tampered = p
+			tampered.Digest = p.Digest[:31]
+			if r := w.replay(tampered, intake.NoVersion); r.Outcome != intake.Altered {
+				t.Errorf("without its digest: %+v", r)
+			}
+			if r := w.replay(p, intake.FirstVersion); r.Outcome != intake.VersionUnfit {
+				t.Errorf("%+v", r)
+			}
+			for i, want := range []intake.Result{{Recorded: 1}, {Duplicates: 1}} {
+				if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Accepted || r.Recorded != want.Recorded || r.Duplicates != want.Duplicates {
+					t.Errorf("replay %d: %+v", i, r)
+				}
+			}
+			if r := w.redrive(); r.Published != 1 || r.Oldest > time.Minute {
+				t.Errorf("%+v", r)
+			}
+			w.onBus(raw)
+			// The window begins when it is published, not when it was recorded.
+			if item, _ := w.known(raw); !item.ExpiresAt.After(recorded.Add(ledger.DefaultWindow + 24*time.Hour)) {
+				t.Errorf("its window ends %s", item.ExpiresAt)
+			}
+			w.now = w.now.Add(48 * time.Hour)
+			if r := w.deliver(paymenttest.RawDelivery(uuid.New(), raw)); r.Duplicates != 1 {
+				t.Errorf("it comes again: %+v", r)
+			}
+		})
+	}
+}
+
+func TestAnEventThatFailsAgainAfterItsReplayIsParkedAgain(t *testing.T) {
+	w := newParkedWorld(t)
+	raw := paymenttest.Encode(paymenttest.Event())
+	p := w.unpublishable(raw)
+	w.now = w.now.Add(time.Hour)
+	w.replay(p, intake.NoVersion)
+	w.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
+	if r := w.redrive(); r.Parked != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if names, _ := w.lot.FindEvent(t.Context(), p.EventIDs[0]); len(names) != 2 {
+		t.Errorf("parked as %v: the second time is not open", names)
+	}
+}
+
+func TestAnEventWithOtherContentInTheLedgerIsNotReplayedSilently(t *testing.T) {
+	w := newParkedWorld(t)
+	event := paymenttest.Event()
+	raw := paymenttest.Encode(event)
+	p := w.unpublishable(raw)
+	w.now = w.now.Add(ledger.DefaultWindow + time.Hour)
+	event.EventData.Amount = "0.01"
+	other := paymenttest.Encode(event)
+	if r := w.deliver(paymenttest.RawDelivery(uuid.New(), other)); r.Recorded != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Conflict || r.Conflicts != 1 || r.Recorded+r.Duplicates != 0 {
+		t.Errorf("%+v", r)
+	}
+	w.redrive()
+	w.onBus(other)
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
+		t.Errorf("%+v", r)
+	}
+	w.redrive()
+	w.onBus(other, raw)
+}
+
+func TestAReplayEndsWithItsContext(t *testing.T) {
+	w := newParkedWorld(t)
+	_, _, _, conflict := w.conflict()
+	event := w.unpublishable(paymenttest.Encode(paymenttest.Event()))
+	invalid := conflict
+	invalid.Reason, invalid.Payload = parking.Invalid, paymenttest.RawDelivery(uuid.New(), paymenttest.Encode(paymenttest.Event()))
+	invalid.Signature = w.sign(invalid.Payload, invalid.Timestamp)
+	items, entries := w.db.Items("ledger"), len(w.bus.Entries())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, test := range []struct {
+		p       parking.Parked
+		version intake.Version
+	}{{conflict, intake.FirstVersion}, {conflict, intake.ParkedVersion}, {event, intake.NoVersion}, {event, intake.ParkedVersion}, {invalid, intake.NoVersion}} {
+		r := w.replayIn(deadlined{ctx, w.now.Add(time.Minute)}, test.p, test.version)
+		if r.Outcome != intake.OutOfTime || r.Err == nil || r.Unrecorded == 0 {
+			t.Errorf("%s, version %q: %+v", test.p.Reason, test.version, r)
+		}
+	}
+	if !reflect.DeepEqual(w.db.Items("ledger"), items) || len(w.bus.Entries()) != entries {
+		t.Error("something was done")
+	}
+}

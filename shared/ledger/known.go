@@ -1,0 +1,95 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook/shared/contract"
+)
+
+// Known is what the ledger knows of an eventId, but for the event itself.
+type Known struct {
+	Digest  Digest
+	Pending bool
+	Parked  bool // for good: it was not published
+	// Current: the window has not passed. An item that is pending is current,
+	// however old it is. One that is not may be deleted at any time, and does not
+	// keep its eventId from being recorded.
+	Current bool
+}
+
+// MaxKnown is how many eventIds one call of [Ledger.Known] takes: what one
+// BatchGetItem reads (AWS, "BatchGetItem" in the DynamoDB API reference).
+const MaxKnown = 100
+
+// Known returns what the ledger knows of up to MaxKnown different eventIds in
+// lower case, by their ids, read consistently. It leaves out the events' bytes,
+// but is billed for them. With an error it returns what it could read.
+//
+// DynamoDB answers a part of the keys if the items are larger than 16 MB in sum,
+// or if it is busy (AWS, "BatchGetItem" in the DynamoDB API reference). The rest is
+// asked for again until ctx ends.
+func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Known, error) {
+	known := make(map[string]Known, len(eventIDs))
+	if len(eventIDs) == 0 {
+		return known, nil
+	}
+	ask := types.KeysAndAttributes{
+		ConsistentRead:           aws.Bool(true),
+		ProjectionExpression:     aws.String("#eventId, #digest, #shard, #parkedAt, #expiresAt"),
+		ExpressionAttributeNames: knownNames,
+	}
+	for _, id := range eventIDs {
+		ask.Keys = append(ask.Keys, keyOf(id))
+	}
+	now := l.now().Unix()
+	pause := 25 * time.Millisecond
+	for {
+		out, err := l.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{*l.table: ask}})
+		if err != nil {
+			return known, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
+		}
+		for _, item := range out.Responses[*l.table] {
+			id, ok := item[contract.LedgerKey].(*types.AttributeValueMemberS)
+			if !ok {
+				continue
+			}
+			k := Known{Parked: item[attrParkedAt] != nil, Pending: item[contract.LedgerPendingShard] != nil}
+			copy(k.Digest[:], bytesOf(item, attrDigest))
+			k.Current = k.Pending || integer(item, contract.LedgerTTL) > now
+			known[id.Value] = k
+		}
+		rest := out.UnprocessedKeys[*l.table].Keys
+		if len(rest) == 0 {
+			return known, nil
+		}
+		if len(rest) == len(ask.Keys) {
+			if err := sleep(ctx, pause); err != nil {
+				return known, fmt.Errorf("ledger: %d items were not read: %w", len(rest), err)
+			}
+			pause = min(2*pause, time.Second)
+		}
+		ask.Keys = rest
+	}
+}
+
+var knownNames = map[string]string{
+	"#eventId": contract.LedgerKey, "#digest": attrDigest, "#shard": contract.LedgerPendingShard,
+	"#parkedAt": attrParkedAt, "#expiresAt": contract.LedgerTTL,
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
