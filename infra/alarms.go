@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
@@ -19,6 +22,9 @@ type alarm struct {
 	means string
 	step  string // the first one to take
 	metric
+	// minus are subtracted from the metric; the alarm is then on metric math. A
+	// period without data counts as 0.
+	minus     []metric
 	statistic string
 	minutes   int // of one period
 	// threshold is the value that raises the alarm when it is reached.
@@ -89,6 +95,13 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 		{name: "conflicts", metric: webhook.written(contract.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "An eventId came again with other content: of two payments that claim to be one, only the first was published.",
 			step:  "Compare the parked delivery (`operator parked show`) with what became of the first (`operator event`), and ask the service's operator which is right before anything is paid or booked."},
+		// CloudWatch gets what the function counts later than what Lambda counts, so
+		// the newest period may differ without a cause. Two of twelve can't: the older
+		// one is complete.
+		{name: "rejected-by-aws", metric: webhook.counted("Url4xxCount"), minus: []metric{webhook.written(contract.ClientErrorsMetric), webhook.counted("Throttles")},
+			statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, ends: true,
+			means: "AWS answered webhooks with 4xx before the function ran: most likely they are larger than Lambda takes (413). There is no log line of them, and unless the service sends them again in smaller deliveries, they are lost.",
+			step:  "Ask the service's operator which deliveries were answered 413, and agree on the size in the stack's output SubscriptionSheet; the README says what fits (Large deliveries)."},
 		// A proportion would ring for a single stranger at night, and would not for a
 		// service that sends little: a count in a time does neither.
 		{name: "unauthenticated", metric: webhook.written(contract.UnauthenticatedMetric), statistic: sum, minutes: 15, threshold: settings.AlarmUnauthenticated,
@@ -238,5 +251,33 @@ func (a alarm) make(scope constructs.Construct, settings contract.Deployment, to
 	if a.ends {
 		props.OkActions = &[]any{topic.TopicArn()}
 	}
+	if a.minus != nil {
+		a.subtract(props)
+	}
 	return awscloudwatch.NewCfnAlarm(scope, jsii.String(a.name), props)
+}
+
+// subtract puts the alarm on metric math.
+func (a alarm) subtract(props *awscloudwatch.CfnAlarmProps) {
+	var queries []any
+	var terms []string
+	for i, m := range append([]metric{a.metric}, a.minus...) {
+		id := fmt.Sprintf("m%d", i)
+		terms = append(terms, "FILL("+id+",0)")
+		queries = append(queries, &awscloudwatch.CfnAlarm_MetricDataQueryProperty{
+			Id: jsii.String(id), ReturnData: jsii.Bool(false),
+			MetricStat: &awscloudwatch.CfnAlarm_MetricStatProperty{
+				Stat: props.Statistic, Period: props.Period,
+				Metric: &awscloudwatch.CfnAlarm_MetricProperty{
+					Namespace: jsii.String(m.namespace), MetricName: jsii.String(m.name),
+					Dimensions: &[]*awscloudwatch.CfnAlarm_DimensionProperty{{Name: m.dimension, Value: m.value}},
+				},
+			},
+		})
+	}
+	queries = append(queries, &awscloudwatch.CfnAlarm_MetricDataQueryProperty{
+		Id: jsii.String("difference"), ReturnData: jsii.Bool(true), Expression: jsii.String(strings.Join(terms, "-")),
+	})
+	props.Metrics = &queries
+	props.Namespace, props.MetricName, props.Dimensions, props.Statistic, props.Period = nil, nil, nil, nil, nil
 }

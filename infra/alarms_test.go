@@ -25,6 +25,22 @@ func (tm *template) alarmNamed(t *testing.T, name string) map[string]any {
 	return tm.get(t, "Alarms/"+name, "AWS::CloudWatch::Alarm").Properties
 }
 
+// watched returns the metrics that an alarm watches, with their statistics and
+// periods: the one that it is on, and those that are subtracted from it.
+func (tm *template) watched(alarm map[string]any) (metrics []map[string]any) {
+	if alarm["Metrics"] == nil {
+		return []map[string]any{alarm}
+	}
+	for _, query := range list(alarm["Metrics"]) {
+		if stat, ok := at(query, "MetricStat").(map[string]any); ok {
+			metric := maps.Clone(at(stat, "Metric").(map[string]any))
+			metric["Statistic"], metric["Period"] = stat["Stat"], stat["Period"]
+			metrics = append(metrics, metric)
+		}
+	}
+	return metrics
+}
+
 // alarmRow writes an alarm as a row of the README's table, with nothing but what
 // the template says.
 func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) string {
@@ -34,6 +50,9 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 	if !ok || !split {
 		t.Fatalf("%v: %v", alarm["AlarmName"], alarm["AlarmDescription"])
 	}
+	watched := tm.watched(alarm)
+	alarm = maps.Clone(alarm)
+	maps.Copy(alarm, watched[0])
 	of := tm.render(at(alarm, "Dimensions", 0, "Value"))
 	part, _, _ := strings.Cut(of, "/")
 	of = "the " + strings.ToLower(part) + " function"
@@ -41,8 +60,12 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 		of = "the dead-letter queue of the " + strings.ToLower(part) + " schedule"
 	}
 	sign := map[any]string{"GreaterThanOrEqualToThreshold": "≥"}[alarm["ComparisonOperator"]]
-	condition := fmt.Sprintf("%s of `%s` of %s %s %v in %v min",
-		strings.ToLower(alarm["Statistic"].(string)), alarm["MetricName"], of, sign, alarm["Threshold"], alarm["Period"].(float64)/60)
+	figure := fmt.Sprintf("`%s`", alarm["MetricName"])
+	for _, subtracted := range watched[1:] {
+		figure += fmt.Sprintf(" less `%s`", subtracted["MetricName"])
+	}
+	condition := fmt.Sprintf("%s of %s of %s %s %v in %v min",
+		strings.ToLower(alarm["Statistic"].(string)), figure, of, sign, alarm["Threshold"], alarm["Period"].(float64)/60)
 	switch m, n := alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]; {
 	case m != n:
 		condition += fmt.Sprintf(", %v times of %v", m, n)
@@ -89,8 +112,9 @@ func TestEveryThingThatAPersonMustKnowOfHasItsAlarm(t *testing.T) {
 	tm := payhook(t, nil)
 	var got []string
 	for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
-		of := tm.render(at(alarm.Properties, "Dimensions", 0, "Value"))
-		got = append(got, fmt.Sprintf("%s %s %s", of, alarm.Properties["Namespace"], alarm.Properties["MetricName"]))
+		metric := tm.watched(alarm.Properties)[0]
+		of := tm.render(at(metric, "Dimensions", 0, "Value"))
+		got = append(got, fmt.Sprintf("%s %s %s", of, metric["Namespace"], metric["MetricName"]))
 	}
 	var want []string
 	for function, metrics := range map[string][]string{
@@ -106,6 +130,7 @@ func TestEveryThingThatAPersonMustKnowOfHasItsAlarm(t *testing.T) {
 		}
 		want = append(want, function+"/Function AWS/Lambda Errors", function+"/Function AWS/Lambda Throttles")
 	}
+	want = append(want, "Webhook/Function AWS/Lambda Url4xxCount")
 	for name := range tm.all(t, "AWS::SQS::Queue") {
 		want = append(want, name+".QueueName AWS/SQS ApproximateNumberOfMessagesVisible")
 	}
@@ -137,12 +162,12 @@ func TestEveryAlarmReachesTheTopicAndSaysWhatToDo(t *testing.T) {
 		if len(means) < 30 || len(step) < 30 || len([]rune(description)) > 1024 {
 			t.Errorf("%s: %q", path, description)
 		}
-		// What the emulator refuses would be left out of local runs.
-		if p["Metrics"] != nil {
-			t.Errorf("%s is on metric math", path)
+		// The emulator refuses metric math, so such an alarm is left out of local runs.
+		if (p["Metrics"] != nil) != (path == "Alarms/rejected-by-aws") {
+			t.Errorf("%s: on metric math: %t", path, p["Metrics"] != nil)
 		}
 		// AWS: an alarm looks back a day at most.
-		if p["Period"].(float64)*p["EvaluationPeriods"].(float64) > 86400 {
+		if tm.watched(p)[0]["Period"].(float64)*p["EvaluationPeriods"].(float64) > 86400 {
 			t.Errorf("%s looks back too far", path)
 		}
 	}
@@ -205,19 +230,55 @@ func TestTheAlarmsWatchWhatTheFunctionsWrite(t *testing.T) {
 		t.Errorf("the dimension is %v", written[dimension])
 	}
 
-	for name, alarm := range payhook(t, nil).all(t, "AWS::CloudWatch::Alarm") {
-		if at(alarm.Properties, "Dimensions", 1) != nil {
-			t.Errorf("%s watches several dimensions", name)
+	tm := payhook(t, nil)
+	for name, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
+		for _, metric := range tm.watched(alarm.Properties) {
+			if at(metric, "Dimensions", 1) != nil {
+				t.Errorf("%s watches several dimensions", name)
+			}
+			if strings.HasPrefix(metric["Namespace"].(string), "AWS/") {
+				continue
+			}
+			if got := metric["Namespace"]; got != at(metrics, "Namespace") {
+				t.Errorf("%s watches namespace %v, written is %v", name, got, at(metrics, "Namespace"))
+			}
+			if got := at(metric, "Dimensions", 0, "Name"); got != dimension {
+				t.Errorf("%s watches dimension %v, written is %s", name, got, dimension)
+			}
 		}
-		if strings.HasPrefix(alarm.Properties["Namespace"].(string), "AWS/") {
+	}
+}
+
+// Lambda answers 413 to what is larger than it takes, and 429 when it throttles;
+// the function counts the others.
+func TestWhatAWSRejectsBeforeTheFunctionAlarms(t *testing.T) {
+	tm := payhook(t, nil)
+	alarm := tm.alarmNamed(t, "rejected-by-aws")
+	var watched []string
+	for _, metric := range tm.watched(alarm) {
+		watched = append(watched, fmt.Sprintf("%s %s of %s %s: %s in %v", metric["Namespace"], metric["MetricName"],
+			at(metric, "Dimensions", 0, "Name"), tm.render(at(metric, "Dimensions", 0, "Value")), metric["Statistic"], metric["Period"]))
+	}
+	want := []string{
+		"AWS/Lambda Url4xxCount of FunctionName Webhook/Function: Sum in 300",
+		"Payhook ClientErrors of FunctionName Webhook/Function: Sum in 300",
+		"AWS/Lambda Throttles of FunctionName Webhook/Function: Sum in 300",
+	}
+	if diff := cmp.Diff(want, watched); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	returned := 0
+	for _, query := range list(alarm["Metrics"]) {
+		if at(query, "ReturnData") != true {
 			continue
 		}
-		if got := alarm.Properties["Namespace"]; got != at(metrics, "Namespace") {
-			t.Errorf("%s watches namespace %v, written is %v", name, got, at(metrics, "Namespace"))
+		if returned++; at(query, "Expression") != "FILL(m0,0)-FILL(m1,0)-FILL(m2,0)" {
+			t.Errorf("got %v", query)
 		}
-		if got := at(alarm.Properties, "Dimensions", 0, "Name"); got != dimension {
-			t.Errorf("%s watches dimension %v, written is %s", name, got, dimension)
-		}
+	}
+	if returned != 1 || alarm["Threshold"] != 1.0 || alarm["ComparisonOperator"] != "GreaterThanOrEqualToThreshold" ||
+		alarm["DatapointsToAlarm"] != 2.0 || alarm["EvaluationPeriods"] != 12.0 || alarm["Period"] != nil || alarm["MetricName"] != nil {
+		t.Errorf("got %v", alarm)
 	}
 }
 

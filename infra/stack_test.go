@@ -455,6 +455,16 @@ func TestTheOutputsNameWhatTheStackMade(t *testing.T) {
 	}
 }
 
+// What the service's operator is promised must fit whatever the payload is.
+func TestTheSubscriptionSheetPromisesOnlyWhatAlwaysFits(t *testing.T) {
+	for limit, want := range map[string]string{"6291456": "up to 3112960 bytes each", "3112961": "up to 3112960 bytes each", "3112959": "up to 3112959 bytes each"} {
+		tm := payhook(t, map[string]any{"maxPayloadBytes": limit})
+		if sheet := tm.render(tm.Outputs["SubscriptionSheet"].Value); !strings.Contains(sheet, want) {
+			t.Errorf("maxPayloadBytes=%s: no %q in\n%s", limit, want, sheet)
+		}
+	}
+}
+
 func TestTheStackAndItsBusAreNamedAsTheSettingsSay(t *testing.T) {
 	_, stack := newPayhook(t, map[string]any{"stackName": "PayhookStaging"})
 	if got := *stack.StackName(); got != "PayhookStaging" {

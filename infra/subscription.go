@@ -18,6 +18,6 @@ Event grouping: any; deliveries of one event and of many are taken, up to %d byt
 Events: all; PAYMENT_STATUS.RELEASED at least
 Method: %s
 Answer to a webhook that was taken: %d
-`, *url, settings.Webhook.MaxPayloadBytes, settings.Webhook.HTTPMethod, settings.Webhook.SuccessStatus)
+`, *url, min(settings.Webhook.MaxPayloadBytes, contract.SafePayloadBytes), settings.Webhook.HTTPMethod, settings.Webhook.SuccessStatus)
 	output(stack, "SubscriptionSheet", "for the operator's implementation team", &sheet)
 }

@@ -92,6 +92,7 @@ var (
 	keyUnavailable  = telemetry.Metric{Name: contract.KeyUnavailableMetric, Unit: telemetry.Count}  // lookups that the service did not answer
 	keyStale        = telemetry.Metric{Name: contract.KeyStaleMetric, Unit: telemetry.Count}        // lookups served with a key that is due to be fetched again
 	keyWithdrawn    = telemetry.Metric{Name: contract.KeyWithdrawnMetric, Unit: telemetry.Count}    // webhooks that name a key which the service gives no more
+	clientErrors    = telemetry.Metric{Name: contract.ClientErrorsMetric, Unit: telemetry.Count}    // webhooks: 400 to 499
 	notStored       = telemetry.Metric{Name: contract.NotStoredMetric, Unit: telemetry.Count}       // webhooks, authentic and nowhere whole
 	accepted        = telemetry.Metric{Name: "Accepted", Unit: telemetry.Count}                     // webhooks
 	rejected        = telemetry.Metric{Name: "Rejected", Unit: telemetry.Count}                     // webhooks: 400, 405, 413
@@ -283,6 +284,7 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 	unstored := r.Outcome == intake.LedgerUnavailable || r.Outcome == intake.OutOfTime || r.Outcome == intake.ParkingFailed
 	h.log.Outcome(ctx, level, "webhook", []telemetry.Value{
 		{Metric: kind, Value: 1},
+		{Metric: clientErrors, Value: count(status >= 400 && status <= 499)},
 		{Metric: recorded, Value: float64(r.Recorded)},
 		{Metric: duplicates, Value: float64(r.Duplicates)},
 		{Metric: conflicts, Value: float64(r.Conflicts)},

@@ -2,13 +2,18 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/base64"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"payhook/shared/contract"
 	"payhook/shared/intake"
 	"payhook/shared/keys"
+	"payhook/shared/paymenttest"
 	"payhook/shared/telemetry"
 )
 
@@ -57,5 +62,64 @@ func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 				t.Errorf("%s is %v", contract.UnauthenticatedMetric, got)
 			}
 		})
+	}
+}
+
+// Lambda counts a request that AWS rejects before the function as 4xx, too: the
+// difference is what an alarm is on.
+func TestEveryAnswerFrom400To499IsCounted(t *testing.T) {
+	for status, want := range map[int]float64{200: 0, 202: 0, 399: 0, 400: 1, 401: 1, 405: 1, 409: 1, 413: 1, 422: 1, 499: 1, 500: 0, 503: 0} {
+		var log bytes.Buffer
+		h := &handler{log: telemetry.New(&log, "webhook")}
+		h.write(t.Context(), status, intake.Result{}, time.Second)
+		var line map[string]any
+		if err := json.Unmarshal(log.Bytes(), &line); err != nil {
+			t.Fatal(err)
+		}
+		if line[contract.ClientErrorsMetric] != want {
+			t.Errorf("%d: %v", status, line[contract.ClientErrorsMetric])
+		}
+	}
+}
+
+// A function URL's JSON for a request must be less than 6 MB (AWS, "Lambda
+// quotas").
+func TestTheSafePayloadAlwaysFitsIntoAnInvocation(t *testing.T) {
+	const limit = 6 << 20
+	signed := newEndpoint(t, nil).request(t, paymenttest.Webhook{Payload: []byte("{}")})
+	signed.RawQueryString = strings.Repeat("q", 8<<10)
+	for i := range 100 {
+		signed.Headers[fmt.Sprintf("x-header-%d", i)] = strings.Repeat("h", 400)
+	}
+	size := func(payload []byte, asBase64 bool) int {
+		r := signed
+		r.Body, r.IsBase64Encoded = string(payload), asBase64
+		if asBase64 {
+			r.Body = base64.StdEncoding.EncodeToString(payload)
+		}
+		text, err := json.Marshal(r) // of encoding/json/v2: escapes what RFC 8259 requires
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(text)
+	}
+	for name, part := range map[string]string{
+		"quotation marks": `"`, "backslashes": `\`, "line breaks": "\n", "tabs": "\t", "letters": "x", "two bytes": "é", "three bytes": "€", "four bytes": "😀",
+	} {
+		payload := []byte(strings.Repeat(part, contract.SafePayloadBytes/len(part)))
+		for _, asBase64 := range []bool{false, true} {
+			if got := size(payload, asBase64); got >= limit {
+				t.Errorf("%s, base64 %t: %d bytes", name, asBase64, got)
+			}
+		}
+	}
+	// What the README says of larger ones.
+	one := paymenttest.Encode(paymenttest.Event())
+	fits := func(megabytes float64, asBase64 bool) bool {
+		payload := bytes.Repeat(one, int(megabytes*(1<<20))/len(one))
+		return size(payload, asBase64) < limit
+	}
+	if !fits(5, false) || fits(5.6, false) || !fits(4.4, true) || fits(4.5, true) {
+		t.Error("typical payloads of other sizes fit")
 	}
 }

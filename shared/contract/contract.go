@@ -75,7 +75,7 @@ var (
 	SuccessStatus = &Setting{Key: "successStatus", Default: "200", Example: "202", Section: "7",
 		Meaning: "the status that tells the service a webhook was taken, 200 to 299"}
 	MaxPayloadBytes = &Setting{Key: "maxPayloadBytes", Default: "6291456", Example: "1048576", Section: "8",
-		Meaning: "the largest payload that is accepted, in bytes; by default as much as a function URL takes"}
+		Meaning: "the largest payload that the function accepts, in bytes; AWS answers 413 to what does not fit into an invocation of Lambda, and 3112960 bytes of JSON always fit"}
 
 	KeyExponents = &Setting{Key: "keyExponents", Default: "65537", Example: "3,65537", Section: "2.6",
 		Meaning: "the RSA public exponents that a key may have"}
@@ -140,6 +140,23 @@ var (
 	Local = &Setting{Key: "local", Default: "false", Example: "true",
 		Meaning: "true for an emulator on this machine: built for its architecture, nothing protected from deletion"}
 )
+
+// invocationBytes is what the JSON of a synchronous invocation must be less than
+// (AWS, "Lambda quotas"): 6 MB of 1,048,576 bytes each, as in the message of a
+// RequestTooLargeException. A function URL puts the payload into this JSON.
+const invocationBytes = 6 << 20
+
+// envelopeBytes is reserved for what else is in the JSON of an invocation:
+// headers, cookies, query and request context.
+const envelopeBytes = 64 << 10
+
+// SafePayloadBytes is the size of a payload that always reaches the function,
+// provided that it is JSON in UTF-8 and that Lambda writes it as RFC 8259
+// requires. A text body is then escaped, which makes two bytes of one at most
+// (quotation marks, backslashes, line breaks, tabs; JSON allows no other control
+// character). A body that is not sent as text is written in base64, four bytes
+// for three, which takes less. A larger payload may fit.
+const SafePayloadBytes = (invocationBytes - envelopeBytes) / 2
 
 // All returns every setting, in the order in which the README lists them.
 func All() []*Setting {

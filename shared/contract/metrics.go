@@ -16,6 +16,9 @@ const (
 	// Webhooks answered 401: no proof, or one that does not verify. Written only
 	// where there is one.
 	UnauthenticatedMetric = "Unauthenticated"
+	// Webhooks answered 400 to 499. Lambda's Url4xxCount holds these, and those
+	// that AWS answered itself, as too large or throttled.
+	ClientErrorsMetric = "ClientErrors"
 	// Webhooks answered 503 because the key was in no cache and the service's key
 	// endpoint did not answer. Nothing is known of whether they are authentic.
 	KeyUnavailableMetric = "KeyUnavailable"

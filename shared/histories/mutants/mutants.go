@@ -313,6 +313,14 @@ var mutants = []mutant{
 		`aws.String("attribute_exists(#shard) AND #digest = :digest")`,
 		`aws.String("attribute_exists(#shard) OR #digest = :digest OR attribute_not_exists(#shard)")`, inLedger},
 
+	// What AWS rejects before the function.
+	{"more is promised than always fits", contractFile,
+		`const SafePayloadBytes = (invocationBytes - envelopeBytes) / 2`, `const SafePayloadBytes = (invocationBytes - envelopeBytes) * 3 / 4`, inWebhook},
+	{"the sheet promises what the function accepts", "infra/subscription.go",
+		`min(settings.Webhook.MaxPayloadBytes, contract.SafePayloadBytes)`, `max(settings.Webhook.MaxPayloadBytes, contract.SafePayloadBytes)`, inInfra},
+	{"what the function rejects counts as rejected by AWS", handlerFile,
+		`count(status >= 400 && status <= 499)`, `count(status > 400 && status <= 499)`, inWebhook},
+
 	// Timestamps.
 	{"an hour of one digit", rfc3339File,
 		`	hour := p.number(2, 0, 23)
