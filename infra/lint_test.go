@@ -13,9 +13,10 @@ var linted = map[string]map[string]any{
 	"everything": {
 		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "parkedRetention": "3653d",
 		"tracing": true, "webhookConcurrency": 100, "redriveConcurrency": 2, "tokenConcurrency": 2,
-		"tags": "team=payments", "permissionsBoundary": "payments-boundary", "bootstrapQualifier": "payments",
+		"encryption": "cmk", "deployment": "canary", "tags": "team=payments", "permissionsBoundary": "payments-boundary", "bootstrapQualifier": "payments",
 	},
-	"without": {"protectBus": false, "accessLogs": false, "timestampTolerance": "off"},
+	"a key that exists": {"encryption": someKey},
+	"without":           {"protectBus": false, "accessLogs": false, "timestampTolerance": "off"},
 }
 
 // lintedTemplates writes the templates of all linted settings into a folder and

@@ -15,6 +15,8 @@ type scheduled struct {
 	function
 	// failures holds a message for each run that could not be started.
 	failures awssqs.Queue
+	// scheduleRole is what the schedule invokes the function as.
+	scheduleRole awsiam.Role
 }
 
 // runEveryMinute makes a schedule that invokes the function once a minute, with
@@ -37,11 +39,7 @@ type scheduled struct {
 // the reason, a function that has not run for minutes is missed by the alarm on
 // a figure that every run writes.
 func runEveryMinute(scope constructs.Construct, f function) scheduled {
-	failed := awssqs.NewQueue(scope, jsii.String("ScheduleFailures"), &awssqs.QueueProps{
-		Encryption:      awssqs.QueueEncryption_SQS_MANAGED,
-		EnforceSSL:      jsii.Bool(true),
-		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),
-	})
+	failed := newFailureQueue(scope, "ScheduleFailures")
 	role := awsiam.NewRole(scope, jsii.String("ScheduleRole"), &awsiam.RoleProps{
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("scheduler.amazonaws.com"), &awsiam.ServicePrincipalOpts{
 			// Without it, a schedule in any account could be given this role.
@@ -74,5 +72,15 @@ func runEveryMinute(scope constructs.Construct, f function) scheduled {
 		RetryAttempts: jsii.Number(0),
 		MaxEventAge:   awscdk.Duration_Minutes(jsii.Number(1)),
 	})
-	return scheduled{f, failed}
+	return scheduled{f, failed, role}
+}
+
+// newFailureQueue makes a queue for what failed, which keeps it as long as SQS
+// can.
+func newFailureQueue(scope constructs.Construct, id string) awssqs.Queue {
+	return awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
+		Encryption:      awssqs.QueueEncryption_SQS_MANAGED,
+		EnforceSSL:      jsii.Bool(true),
+		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),
+	})
 }

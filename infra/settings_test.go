@@ -66,6 +66,7 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 		"stackName":            "1",
 		"local":                "yes",
 		"protectBus":           1,
+		"encryption":           "alias/payments",
 		"accessLogs":           "on",
 		"tracing":              "on",
 		"redriveConcurrency":   0,

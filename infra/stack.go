@@ -35,6 +35,7 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	if settings.Canary {
 		shiftByCanary(stack, webhook.alias, alarms)
 	}
+	encrypt(stack, settings, parts{ledger, keys, bus, buckets, webhook, redrive, token, alarmTopic})
 
 	output(stack, "WebhookUrl", "where webhooks are sent", webhook.url.Url())
 	output(stack, "EventBusName", "the bus on which the events arrive", bus.EventBusName())

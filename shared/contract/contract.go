@@ -169,7 +169,7 @@ func All() []*Setting {
 		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, ClaimRetention, ParkedRetention,
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
 		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, StackName, DeploymentStrategy, LedgerTable, ClaimBucket, ParkingBucket, Local,
-		ProtectBus, AccessLogs, Tracing, RedriveConcurrency, TokenConcurrency, Tags, PermissionsBoundary, BootstrapQualifier,
+		ProtectBus, Encryption, AccessLogs, Tracing, RedriveConcurrency, TokenConcurrency, Tags, PermissionsBoundary, BootstrapQualifier,
 	}
 }
 

@@ -95,7 +95,7 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 		"webhookTimeout": "1500ms", "redriveTimeout": "1h", "redriveGrace": "0s", "webhookMemory": "64", "webhookConcurrency": "0",
 		"logRetentionDays": "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0", "stackName": "1", "deployment": "blue-green", "ledgerTable": "a/b", "claimBucket": "Claims", "parkingBucket": "p",
 		"local":      "yes",
-		"protectBus": "no", "accessLogs": "all", "tracing": "Active", "redriveConcurrency": "0", "tokenConcurrency": "x",
+		"protectBus": "no", "encryption": "kms", "accessLogs": "all", "tracing": "Active", "redriveConcurrency": "0", "tokenConcurrency": "x",
 		"tags": "team", "permissionsBoundary": "a b", "bootstrapQualifier": "more than ten", "baseURL": "a key that does not exist",
 	}
 	_, err := deployment(wrong)

@@ -11,6 +11,8 @@ import (
 var (
 	ProtectBus = &Setting{Key: "protectBus", Default: "true", Example: "false",
 		Meaning: "whether a policy of the bus denies PutEvents to everyone but the webhook and the redrive function; false lets any principal of the account with events:PutEvents publish"}
+	Encryption = &Setting{Key: "encryption", Default: EncryptionAWS, Example: EncryptionCMK,
+		Meaning: "whose keys encrypt what the stack stores: aws for keys of AWS, cmk for a key that the stack makes, or the ARN of a key"}
 	AccessLogs = &Setting{Key: "accessLogs", Default: "true", Example: "false",
 		Meaning: "whether S3 writes the requests to the buckets into a bucket of access logs, which are kept for logRetentionDays"}
 	Tracing = &Setting{Key: "tracing", Default: "false", Example: "true",
@@ -27,10 +29,17 @@ var (
 		Meaning: "the qualifier of the CDK bootstrap stack to deploy with, where it is not the CDK's default"}
 )
 
+// Values of encryption beside the ARN of a key.
+const (
+	EncryptionAWS = "aws" // keys of AWS
+	EncryptionCMK = "cmk" // a customer managed key that the stack makes
+)
+
 // Protection is what the deployment is told about its own protection and about
 // the account that it is for.
 type Protection struct {
 	ProtectBus bool
+	Encryption string // EncryptionAWS, EncryptionCMK, or the ARN of a key
 	AccessLogs bool
 	Tracing    bool
 
@@ -44,6 +53,7 @@ type Protection struct {
 func (r *reader) protection() Protection {
 	return Protection{
 		ProtectBus:          r.boolean(ProtectBus),
+		Encryption:          r.matching(Encryption, encryption, "aws, cmk, or the ARN of a key (not of an alias)"),
 		AccessLogs:          r.boolean(AccessLogs),
 		Tracing:             r.boolean(Tracing),
 		RedriveConcurrency:  r.concurrency(RedriveConcurrency),
@@ -55,6 +65,9 @@ func (r *reader) protection() Protection {
 }
 
 var (
+	// AWS, "Key identifiers (KeyId)" in the KMS Developer Guide. An alias could be
+	// pointed at another key, and permissions name keys.
+	encryption = regexp.MustCompile(`^(aws|cmk|arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+)$`)
 	// AWS, "CreatePolicy" in the IAM API reference: a name has up to 128 letters,
 	// digits and +=,.@_-, and a path may stand before it, here without colons.
 	boundary = regexp.MustCompile(`^(arn:aws[a-z-]*:iam::(aws|\d{12}):policy/)?([\x21-\x39\x3B-\x7E]+/)?[A-Za-z0-9+=,.@_-]{1,128}$`)

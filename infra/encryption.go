@@ -1,0 +1,234 @@
+package main
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+// customerKey is the key of the setting encryption, for what the stack stores.
+type customerKey struct{ arn *string }
+
+// encrypt encrypts everything that the stack stores with the key of the setting
+// encryption, made here unless it exists, and gives each role the permissions on
+// the key that its other permissions need. It does nothing if the setting is aws:
+// the services then use keys of AWS. It must come after everything else is made.
+//
+// Three things stay with keys of AWS: the access logs, which S3 delivers to no
+// bucket with SSE-KMS; the dead-letter queue of the bus, which must take messages
+// while the key cannot be used; and the functions' environments, which hold names
+// and settings and no secret.
+func encrypt(stack awscdk.Stack, settings contract.Deployment, made parts) {
+	if settings.Encryption == contract.EncryptionAWS {
+		return
+	}
+	scope := constructs.NewConstruct(stack, jsii.String("Encryption"))
+	statements := keyStatements(stack, settings)
+	var key customerKey
+	if settings.Encryption == contract.EncryptionCMK {
+		k := awskms.NewKey(scope, jsii.String("Key"), &awskms.KeyProps{
+			Description:       jsii.String("Payhook: " + settings.StackName + ", everything that it stores"),
+			EnableKeyRotation: jsii.Bool(true),
+			// What is kept when the stack is deleted cannot be read without it.
+			RemovalPolicy: keptUnlessLocal(settings),
+		})
+		for _, s := range statements {
+			k.AddToResourcePolicy(s, nil)
+		}
+		key.arn = k.KeyArn()
+	} else {
+		key.arn = jsii.String(settings.Encryption)
+		output(stack, "EncryptionKeyPolicy", "the statements that the key's policy must have", stack.ToJsonString(
+			awsiam.NewPolicyDocument(&awsiam.PolicyDocumentProps{Statements: &statements}), nil))
+	}
+	output(stack, "EncryptionKey", "encrypts what the stack stores", key.arn)
+
+	key.encryptAll(stack)
+	key.keepBusFailures(scope, stack, settings, made)
+
+	key.allow(made.webhook.role, "dynamodb", tables(made.ledger.TableName(), made.keys.TableName()), "kms:Decrypt")
+	key.allow(made.webhook.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()), "kms:GenerateDataKey")
+	if settings.Webhook.KeysBearer {
+		key.allow(made.webhook.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt")
+	}
+	key.allow(made.redrive.role, "dynamodb", tables(made.ledger.TableName()), "kms:Decrypt")
+	key.allow(made.redrive.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()), "kms:GenerateDataKey")
+	key.allow(made.redrive.role, "s3", s3Buckets(made.buckets.parking.BucketArn()), "kms:Decrypt")
+	key.allow(made.token.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt", "kms:GenerateDataKey")
+	key.allow(made.token.role, "secretsmanager", secrets(made.token.credentials.AttrId()), "kms:Decrypt")
+	for _, s := range []scheduled{made.redrive, made.token.scheduled} {
+		// To send a message to an encrypted queue, a producer needs both (AWS, "Key
+		// management" in the SQS Developer Guide).
+		key.allow(s.scheduleRole, "sqs", nil, "kms:Decrypt", "kms:GenerateDataKey")
+	}
+}
+
+// The encryption contexts by which a service says for what it uses the key, as
+// conditions.
+type encryptionContext map[string]any
+
+// For a request to a table, DynamoDB decrypts the table's key on behalf of the
+// caller; that is all that a caller needs. Who creates the table also needs
+// kms:CreateGrant and others (AWS, "DynamoDB encryption at rest usage notes" in
+// the DynamoDB Developer Guide).
+func tables(names ...*string) encryptionContext {
+	return encryptionContext{"kms:EncryptionContext:aws:dynamodb:tableName": names}
+}
+
+// PutObject needs kms:GenerateDataKey, GetObject needs kms:Decrypt. With an S3
+// Bucket Key the context is the bucket's ARN, not the object's (AWS, "Using
+// server-side encryption with AWS KMS keys" and "Reducing the cost of SSE-KMS with
+// Amazon S3 Bucket Keys" in the S3 User Guide).
+func s3Buckets(arns ...*string) encryptionContext {
+	return encryptionContext{"kms:EncryptionContext:aws:s3:arn": arns}
+}
+
+// GetSecretValue needs kms:Decrypt, PutSecretValue needs kms:GenerateDataKey and
+// kms:Decrypt (AWS, "Secret encryption and decryption in AWS Secrets Manager" in
+// the Secrets Manager User Guide).
+func secrets(arns ...*string) encryptionContext {
+	return encryptionContext{"kms:EncryptionContext:SecretARN": arns}
+}
+
+// allow lets the role use the key through one service and for one context, nil
+// for any.
+func (k customerKey) allow(role awsiam.Role, service string, context encryptionContext, actions ...string) {
+	conditions := map[string]any{"kms:ViaService": service + "." + *awscdk.Aws_REGION() + ".amazonaws.com"}
+	for name, value := range context {
+		conditions[name] = value
+	}
+	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions:    jsii.Strings(actions...),
+		Resources:  &[]*string{k.arn},
+		Conditions: &map[string]any{"StringEquals": conditions},
+	}))
+}
+
+// keyStatements are what the key's policy must say beside that the account's IAM
+// policies may give access to it: three services use the key as themselves. A
+// statement names no resource of the stack, since these need the key first.
+func keyStatements(stack awscdk.Stack, settings contract.Deployment) []awsiam.PolicyStatement {
+	account := stack.Account()
+	arn := func(service, resource, name string, format awscdk.ArnFormat) *string {
+		return stack.FormatArn(&awscdk.ArnComponents{
+			Service: jsii.String(service), Resource: jsii.String(resource), ResourceName: jsii.String(name), ArnFormat: format,
+		})
+	}
+	statement := func(sid, service string, actions []string, conditions map[string]any) awsiam.PolicyStatement {
+		return awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Sid:        jsii.String(sid),
+			Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String(service), nil)},
+			Actions:    jsii.Strings(actions...),
+			Resources:  jsii.Strings("*"), // the key itself
+			Conditions: &conditions,
+		})
+	}
+	fromHere := map[string]any{"aws:SourceAccount": account}
+	return []awsiam.PolicyStatement{
+		// AWS, "Encrypt log data in CloudWatch Logs using AWS Key Management Service"
+		// in the CloudWatch Logs User Guide. The names of the log groups begin with
+		// that of the stack, since CloudFormation chooses them.
+		statement("LogsOfThisStack", "logs."+*stack.Region()+".amazonaws.com",
+			[]string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
+			map[string]any{"ArnLike": map[string]any{
+				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", settings.StackName+"-*", awscdk.ArnFormat_COLON_RESOURCE_NAME),
+			}}),
+		// AWS, "Encrypting EventBridge event buses with AWS KMS keys" in the
+		// EventBridge User Guide. There is no context when EventBridge looks at the key.
+		statement("EventBridgeLooksAtTheKey", "events.amazonaws.com", []string{"kms:DescribeKey"},
+			map[string]any{"StringEquals": fromHere}),
+		statement("BusOfThisStack", "events.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey"},
+			map[string]any{"StringEquals": map[string]any{
+				"aws:SourceAccount": account,
+				"kms:EncryptionContext:aws:events:event-bus:arn": arn("events", "event-bus", settings.Webhook.EventBusName, awscdk.ArnFormat_SLASH_RESOURCE_NAME),
+			}}),
+		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon
+		// SNS topic?".
+		statement("AlarmsOfThisAccount", "cloudwatch.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey*"},
+			map[string]any{"StringEquals": fromHere}),
+	}
+}
+
+// keyProperties are the properties that name a key, by resource type. The values
+// are paths for overrides.
+var keyProperties = map[string]string{
+	"AWS::DynamoDB::GlobalTable":  "Replicas.0.SSESpecification.KMSMasterKeyId",
+	"AWS::Events::EventBus":       "KmsKeyIdentifier",
+	"AWS::Logs::LogGroup":         "KmsKeyId",
+	"AWS::S3::Bucket":             "BucketEncryption.ServerSideEncryptionConfiguration.0.ServerSideEncryptionByDefault.KMSMasterKeyID",
+	"AWS::SecretsManager::Secret": "KmsKeyId",
+	"AWS::SNS::Topic":             "KmsMasterKeyId",
+	"AWS::SQS::Queue":             "KmsMasterKeyId",
+}
+
+// encryptAll sets the key of every resource of the stack that stores something,
+// so that what is added to the stack one day is encrypted as well.
+func (k customerKey) encryptAll(stack awscdk.Stack) {
+	for _, node := range *stack.Node().FindAll(constructs.ConstructOrder_PREORDER) {
+		if !*awscdk.CfnResource_IsCfnResource(node) {
+			continue
+		}
+		resource := node.(awscdk.CfnResource)
+		kind := *resource.CfnResourceType()
+		property, stores := keyProperties[kind]
+		if !stores || *resource.Node().Path() == *stack.Node().Path()+"/AccessLogs/Resource" {
+			continue
+		}
+		resource.AddPropertyOverride(jsii.String(property), k.arn)
+		switch kind {
+		case "AWS::DynamoDB::GlobalTable":
+			resource.AddPropertyOverride(jsii.String("SSESpecification.SSEEnabled"), true)
+			resource.AddPropertyOverride(jsii.String("SSESpecification.SSEType"), "KMS")
+		case "AWS::S3::Bucket":
+			const rule = "BucketEncryption.ServerSideEncryptionConfiguration.0."
+			resource.AddPropertyOverride(jsii.String(rule+"ServerSideEncryptionByDefault.SSEAlgorithm"), "aws:kms")
+			resource.AddPropertyOverride(jsii.String(rule+"BucketKeyEnabled"), true)
+		case "AWS::SQS::Queue":
+			resource.AddPropertyDeletionOverride(jsii.String("SqsManagedSseEnabled"))
+		}
+	}
+}
+
+// keepBusFailures makes the dead-letter queue that AWS recommends for a bus with
+// a key of a customer, and the alarm on it: EventBridge accepts an event, and
+// sends it there if the key cannot be used when the event is processed (AWS,
+// "Using dead-letter queues to capture encrypted event errors in EventBridge" in
+// the EventBridge User Guide). The message holds the event encrypted with the
+// key, so that the queue itself can do without it.
+func (k customerKey) keepBusFailures(scope constructs.Construct, stack awscdk.Stack, settings contract.Deployment, made parts) {
+	queue := newFailureQueue(scope, "BusFailures")
+	queue.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Sid:        jsii.String("TheBus"),
+		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"), nil)},
+		Actions:    jsii.Strings("sqs:SendMessage"),
+		Resources:  &[]*string{queue.QueueArn()},
+		// The bus refers to the queue, so that the queue cannot refer to the bus.
+		Conditions: &map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": stack.FormatArn(&awscdk.ArnComponents{
+			Service: jsii.String("events"), Resource: jsii.String("event-bus"), ResourceName: jsii.String(settings.Webhook.EventBusName),
+		})}},
+	}))
+	made.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"), queue.QueueArn())
+	output(stack, "BusFailures", "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
+	alarm{name: "bus-failures", metric: inQueue(queue), statistic: maximum, minutes: 5, threshold: 1, ends: true,
+		means: "The bus accepted events and could not encrypt or decrypt them: they have reached nobody and are in the bus's dead-letter queue for 14 days, encrypted.",
+		step:  "See that the key is enabled and that its policy has the statements for EventBridge; then decrypt the messages (AWS, \"Decrypting events in EventBridge dead-letter queues\") and put the events on the bus again, with protectBus=false for that time.",
+	}.make(scope, settings, made.alarmTopic)
+}
+
+// parts are what the stack is made of.
+type parts struct {
+	ledger, keys awsdynamodb.ITable
+	bus          awsevents.IEventBus
+	buckets      buckets
+	webhook      webhook
+	redrive      scheduled
+	token        token
+	alarmTopic   awssns.Topic
+}
