@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/google/go-cmp/cmp"
 
 	"payhook/infra/local/up"
 	"payhook/shared/contract"
@@ -373,6 +375,29 @@ func TestAnEventReachesTheBusByteForByte(t *testing.T) {
 			len(e.Resources) != 1 || e.Resources[0] != id || e.Time != 1769860800.12 {
 			t.Errorf("entry is %+v", e)
 		}
+	}
+
+	// The queue behind the rule gets the same bytes.
+	behind := func(all []arrival) (details []string) {
+		for _, a := range all {
+			if a.rule == released && a.deliveryID == id {
+				details = append(details, string(a.detail))
+			}
+		}
+		slices.Sort(details)
+		return details
+	}
+	all, err := f.arrivals.await(t.Context(), patience, func(all []arrival) bool { return len(behind(all)) >= len(events) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, event := range events {
+		want = append(want, string(event))
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, behind(all)); diff != "" {
+		t.Errorf("behind the rule (-signed +arrived):\n%s", diff)
 	}
 }
 

@@ -487,6 +487,30 @@ func TestASecretHasAtMostAHundredVersions(t *testing.T) {
 	}
 }
 
+func TestASecretValueHasAtMost65536Bytes(t *testing.T) {
+	client := secretsmanager.NewFromConfig(emulated(t))
+	name := "secret-" + uuid.New()
+	if _, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{Name: &name}); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, id, value string
+		rejected        bool
+	}{
+		{"65,536 bytes", uuid.New(), strings.Repeat("ü", 32768), false},
+		{"65,537 bytes", uuid.New(), strings.Repeat("ü", 32768) + "x", true},
+		{"no byte", uuid.New(), "", true},
+		{"a token of 32 characters", strings.Repeat("x", 32), "x", false},
+		{"a token of 31 characters", strings.Repeat("x", 31), "x", true},
+		{"a token of 65 characters", strings.Repeat("x", 65), "x", true},
+	} {
+		_, err := client.PutSecretValue(t.Context(), &secretsmanager.PutSecretValueInput{SecretId: &name, ClientRequestToken: &test.id, SecretString: &test.value})
+		if test.rejected != is[*secretsmanagertypes.InvalidParameterException](err) || !test.rejected && err != nil {
+			t.Errorf("%s: error = %v, want InvalidParameterException: %t", test.name, err, test.rejected)
+		}
+	}
+}
+
 // is reports whether an error is one of a type.
 func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)

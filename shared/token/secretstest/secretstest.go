@@ -215,7 +215,7 @@ func (s *Server) do(operation, name, value, id string) (out map[string]any, code
 		current := secret.versions[len(secret.versions)-1]
 		out["SecretString"], out["VersionId"] = current.value, current.id
 	case "PutSecretValue":
-		if len(id) < 32 || len(value) > 65536 {
+		if len(id) < 32 || len(id) > 64 || value == "" || len(value) > 65536 {
 			return nil, "InvalidParameterException"
 		}
 		i := slices.IndexFunc(secret.versions, func(v version) bool { return v.id == id })
