@@ -34,7 +34,7 @@ func newWebhook(scope constructs.Construct, settings contract.Deployment, code a
 		settings:    contract.WebhookSettings(),
 		resources:   resources,
 	})
-	f.allow([]string{"dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
+	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, keys.TableArn())
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
 	buckets.letKeep(f)

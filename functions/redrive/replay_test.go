@@ -260,3 +260,21 @@ func TestWhatNeedsNoReplayIsSettled(t *testing.T) {
 		}
 	}
 }
+
+func TestARunThatCannotParkFails(t *testing.T) {
+	d := newDeployment(t)
+	d.buckets.Fails = func(string, string) error { return errors.New("AccessDenied") }
+	// An integer that EventBridge rejects.
+	raw := bytes.Replace(newEvent(), []byte(`"eventData":{`), []byte(`"eventData":{"n":9223372036854775808,`), 1)
+	e, err := payment.DecodeRawEvent(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := ledger.Entry{EventID: ledger.Key(e.EventID), DeliveryID: uuid.New(), Digest: ledger.DigestOf(raw), RecordedAt: time.Now(), Event: e}
+	if _, err := ledger.New(d.db, "ledger", ledger.Options{}).Record(t.Context(), entry, ledger.NewHolder(), time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Handle(t.Context(), event{}); err == nil || !strings.Contains(err.Error(), "AccessDenied") || r.Failed != 1 || r.Parked != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

@@ -40,6 +40,7 @@ import (
 const endpointVariable = "PAYHOOK_AWS_ENDPOINT"
 
 type dynamoDB interface {
+	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
@@ -1071,6 +1072,57 @@ func TestAnObjectCanBePutOnce(t *testing.T) {
 			if again := i == 1; again != (code(err) == "PreconditionFailed") || err != nil && !again {
 				t.Errorf("put %d: got %v", i, err)
 			}
+		}
+	})
+}
+
+func TestABatchIsRead(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		key := func(i int) map[string]types.AttributeValue {
+			return map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: fmt.Sprint("batch ", i)}}
+		}
+		for i := range 3 {
+			item := key(i)
+			item["shard"], item["bytes"] = &types.AttributeValueMemberN{Value: "7"}, &types.AttributeValueMemberB{Value: []byte("large")}
+			if _, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: item}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read := func(keys ...int) (*dynamodb.BatchGetItemOutput, error) {
+			ask := types.KeysAndAttributes{
+				ConsistentRead: aws.Bool(true), ProjectionExpression: aws.String("#id, #shard, #due"),
+				ExpressionAttributeNames: map[string]string{"#id": "id", "#shard": "shard", "#due": "due"},
+			}
+			for _, i := range keys {
+				ask.Keys = append(ask.Keys, key(i))
+			}
+			return s.BatchGetItem(t.Context(), &dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{s.table: ask}})
+		}
+		out, err := read(2, 0, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]bool{}
+		for _, item := range out.Responses[s.table] {
+			if len(item) != 2 || item["shard"].(*types.AttributeValueMemberN).Value != "7" {
+				t.Errorf("got %v", item)
+			}
+			found[item["id"].(*types.AttributeValueMemberS).Value] = true
+		}
+		if len(found) != 2 || !found["batch 0"] || !found["batch 2"] || len(out.UnprocessedKeys) != 0 {
+			t.Errorf("found %v, unprocessed %v", found, out.UnprocessedKeys)
+		}
+		many := make([]int, 101)
+		for i := range many {
+			many[i] = i
+		}
+		for name, keys := range map[string][]int{"one key twice": {1, 1}, "101 keys": many} {
+			if _, err := read(keys...); code(err) != "ValidationException" {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := read(many[:100]...); err != nil {
+			t.Errorf("100 keys: %v", err)
 		}
 	})
 }

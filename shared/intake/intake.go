@@ -374,7 +374,7 @@ func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due ti
 	holder := ledger.NewHolder()
 	outcomes := make([]ledger.Outcome, len(entries))
 	failures := make([]error, len(entries))
-	each(len(entries), r.opts.Parallel, func(i int) {
+	r.inRounds(ctx, entries, outcomes, func(i int) (again bool) {
 		if ctx.Err() != nil {
 			failures[i] = errOutOfTime
 			return
@@ -386,6 +386,7 @@ func (r *Receiver) record(ctx context.Context, delivery payment.Delivery, due ti
 			}
 		}
 		outcomes[i], failures[i] = r.ledger.Record(ctx, entries[i], holder, due)
+		return failures[i] == nil && outcomes[i] != ledger.Recorded
 	})
 
 	recorded = entries[:0]

@@ -414,3 +414,19 @@ func TestAnItemThatFailsAgainAndAgainIsParked(t *testing.T) {
 	}
 
 }
+
+// What could be neither published nor parked is reported: nobody else tells.
+func TestAParkingBucketThatDeniesAccessIsReported(t *testing.T) {
+	s := newStack()
+	s.pend(t, 2)
+	buckets := awstest.NewS3()
+	buckets.MakeBucket("parking")
+	buckets.Fails = func(string, string) error { return errors.New("AccessDenied") }
+	s.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
+	redriver := intake.NewRedriver(s.ledger(s.db), s.eventBus(), intake.Options{Now: s.clock, Parking: parking.NewLot(buckets, "parking"), MaxAttempts: 1})
+	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
+	defer cancel()
+	if r := redriver.Run(ctx); r.Err == nil || r.Errors != 2 || r.Parked != 0 || r.Failed != 2 || s.pending() != 2 {
+		t.Errorf("got %+v", r)
+	}
+}

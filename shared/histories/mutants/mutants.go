@@ -36,6 +36,8 @@ const (
 	tokenMainFile = "functions/token/main.go"
 	replayFile    = "shared/intake/replay.go"
 	restoreFile   = "shared/ledger/restore.go"
+	knownFile     = "shared/ledger/known.go"
+	roundsFile    = "shared/intake/rounds.go"
 
 	redriveHandlerFile = "functions/redrive/handler.go"
 	operatorReplayFile = "infra/operator/replay.go"
@@ -437,6 +439,48 @@ var mutants = []mutant{
 		`		Detail:       aws.String(string(e.Bytes)),
 `, `		Detail:       aws.String(" " + string(e.Bytes)),
 `, inHistories},
+
+	// Large deliveries.
+	{"what the ledger has is written again", roundsFile,
+		`	if again.Load() {
+		rest`, `	if again.Load() && len(rest) == 0 {
+		rest`, inIntake},
+	{"a new delivery is looked up", roundsFile,
+		`	if again.Load() {
+		rest`, `	if len(rest) > 0 {
+		rest`, inIntake},
+	{"a known large event is uploaded again", roundsFile,
+		`	left := r.skipKnown(ctx, entries, large, outcomes)
+`, `	left := large
+`, inIntake},
+	{"an item whose window has passed is skipped", roundsFile,
+		`			case !ok || !known.Current:`, `			case !ok:`, inIntake},
+	{"a conflict that is looked up is a duplicate", roundsFile,
+		`				outcomes[i] = ledger.Conflict
+`, `				outcomes[i] = ledger.Duplicate
+`, inIntake},
+	{"a look-up takes all the time", roundsFile,
+		`deadline.Sub(r.opts.Now())/2)`, `deadline.Sub(r.opts.Now()))`, inIntake},
+	{"what DynamoDB leaves unprocessed is taken for unknown", knownFile,
+		`		if len(rest) == 0 {
+			return known, nil
+		}
+`, `		if len(rest) >= 0 {
+			return known, nil
+		}
+`, inLedger},
+	{"redrive ignores that it could not park", redriveFile,
+		`		if err != nil {
+			result.fail(err)
+		}
+	})
+}
+
+func (r *Redriven)`, `		_ = err
+	})
+}
+
+func (r *Redriven)`, inIntake},
 
 	// Replay.
 	{"replay without verifying the signature", replayFile,

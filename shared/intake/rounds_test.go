@@ -1,0 +1,254 @@
+package intake_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"payhook/shared/awstest"
+	"payhook/shared/claimcheck"
+	"payhook/shared/contract"
+	"payhook/shared/intake"
+	"payhook/shared/ledger"
+	"payhook/shared/parking"
+	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
+	"payhook/shared/uuid"
+)
+
+// distant is a ledger and a bucket, each call of which takes a while.
+type distant struct {
+	*awstest.DynamoDB
+	buckets *awstest.S3
+	takes   time.Duration
+	reads   func(ctx context.Context) error // nil: reads work
+
+	read, wrote, uploaded atomic.Int64
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (d *distant) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	d.wrote.Add(1)
+	if err := wait(ctx, d.takes); err != nil {
+		return nil, err
+	}
+	return d.DynamoDB.PutItem(ctx, in, opts...)
+}
+
+func (d *distant) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	d.read.Add(1)
+	if err := wait(ctx, d.takes); err != nil {
+		return nil, err
+	}
+	if d.reads != nil {
+		if err := d.reads(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return d.DynamoDB.BatchGetItem(ctx, in, opts...)
+}
+
+// upload is the bucket of claims.
+type upload struct{ *distant }
+
+func (u upload) PutObject(ctx context.Context, in *s3.PutObjectInput, opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	u.uploaded.Add(1)
+	if err := wait(ctx, 10*u.takes); err != nil {
+		return nil, err
+	}
+	return u.buckets.PutObject(ctx, in, opts...)
+}
+
+func newDistant() *distant {
+	d := &distant{DynamoDB: awstest.NewDynamoDB(), buckets: awstest.NewS3(), takes: 60 * time.Millisecond}
+	d.CreateTable("ledger", contract.LedgerKey, awstest.Index{
+		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+	})
+	d.buckets.MakeBucket("claims")
+	d.buckets.MakeBucket("parking")
+	return d
+}
+
+// attempt delivers a payload to a function that has two seconds.
+func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
+	t.Helper()
+	timestamp := signature.FormatRFC3339.Text(time.Now())
+	text, err := signature.Sign(serviceKey().Private, payload, timestamp, serviceKey().ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStack()
+	r := intake.NewReceiver(paymenttest.DefaultScheme(), nil, oneKey{}, ledger.New(d, "ledger", ledger.Options{}), s.eventBus(), intake.Options{
+		Parking: parking.NewLot(d.buckets, "parking"), Claims: claimcheck.NewStore(upload{d}, "claims"), ClaimBytes: 1500,
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	return r.Receive(ctx, intake.Delivery{Payload: payload, Headers: map[string]string{
+		"x-svc-signature": text, "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID,
+	}})
+}
+
+// small returns events that take few bytes.
+func small(n int) (events [][]byte) {
+	for i := range n {
+		events = append(events, fmt.Appendf(nil,
+			`{"eventName":"A.B","eventId":"e0000000-0000-4000-8000-%012x","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d}}`, i, i))
+	}
+	return events
+}
+
+func large(n int) (events [][]byte) {
+	for i := range n {
+		events = append(events, fmt.Appendf(nil,
+			`{"eventName":"A.B","eventId":"e1000000-0000-4000-8000-%012x","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d,"note":"%s"}}`, i, i, strings.Repeat("x", 2000)))
+	}
+	return events
+}
+
+// A function may be stopped by its time in the middle of a delivery. The sender
+// repeats it, and every attempt has to get further.
+func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
+	shuffled := func(events [][]byte) [][]byte {
+		events = slices.Clone(events)
+		rand.New(rand.NewPCG(1, uint64(len(events)))).Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+		return events
+	}
+	changed := func(events [][]byte) (other [][]byte) {
+		for _, e := range events {
+			other = append(other, []byte(strings.Replace(string(e), `"amount":`, `"amount":9`, 1)))
+		}
+		return other
+	}
+	for name, test := range map[string]struct {
+		before, events [][]byte
+		reorder        bool // the sender, for every attempt
+		most           int  // attempts
+		outcome        intake.Outcome
+	}{
+		"6,000 events":                          {nil, small(6000), false, 3, intake.Accepted},
+		"in another order each time":            {nil, small(6000), true, 3, intake.Accepted},
+		"every second one was recorded before":  {everySecond(small(6000)), small(6000), false, 2, intake.Accepted},
+		"a few were recorded before, anywhere":  {shuffled(small(6000))[:100], small(6000), false, 3, intake.Accepted},
+		"all but the last were recorded before": {small(2900), small(2901), false, 1, intake.Accepted},
+		"many are in conflict":                  {changed(small(2900)), small(5000), false, 2, intake.Conflict},
+		"large events among them":               {nil, slices.Concat(large(400), small(3000)), true, 4, intake.Accepted},
+		"large events only":                     {nil, large(1000), false, 4, intake.Accepted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDistant()
+				id := uuid.New()
+				for some := range slices.Chunk(test.before, 2500) {
+					if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), some...)); r.Outcome != intake.Accepted {
+						t.Fatalf("%+v", r)
+					}
+				}
+				recorded := len(d.Items("ledger"))
+				for attempt := 1; ; attempt++ {
+					events := test.events
+					if test.reorder && attempt > 1 {
+						events = shuffled(events[:len(events)-attempt])
+						events = append(events, test.events[len(test.events)-attempt:]...)
+					}
+					r := d.attempt(t, paymenttest.RawDelivery(id, events...))
+					now := len(d.Items("ledger"))
+					t.Logf("attempt %d: %s, %d recorded, %d duplicates, %d not recorded", attempt, r.Outcome, r.Recorded, r.Duplicates, r.Unrecorded)
+					if r.Outcome == test.outcome {
+						if r.Recorded+r.Duplicates+r.Conflicts != len(test.events) || attempt > test.most {
+							t.Errorf("after %d attempts: %+v", attempt, r)
+						}
+						return
+					}
+					if r.Outcome != intake.OutOfTime || now <= recorded || attempt > 10 {
+						t.Fatalf("attempt %d got no further than %d: %+v", attempt, now, r)
+					}
+					recorded = now
+				}
+			})
+		})
+	}
+}
+
+func everySecond(events [][]byte) (half [][]byte) {
+	for i := 0; i < len(events); i += 2 {
+		half = append(half, events[i])
+	}
+	return half
+}
+
+func TestANewDeliveryIsNotLookedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDistant()
+		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), small(1000)...)); r.Recorded != 1000 || d.read.Load() != 0 || d.wrote.Load() != 1000 {
+			t.Errorf("%d reads, %d writes: %+v", d.read.Load(), d.wrote.Load(), r)
+		}
+		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), small(1000)...)); r.Duplicates != 1000 || d.read.Load() != 9 || d.wrote.Load() != 1000+intake.DefaultParallel {
+			t.Errorf("again: %d reads, %d writes: %+v", d.read.Load(), d.wrote.Load(), r)
+		}
+	})
+}
+
+func TestAKnownLargeEventIsNotUploadedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDistant()
+		events := slices.Concat(large(3), small(2))
+		for attempt := range 2 {
+			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), events...)); r.Outcome != intake.Accepted || r.Duplicates != 5*attempt || d.uploaded.Load() != 3 {
+				t.Errorf("%d uploads: %+v", d.uploaded.Load(), r)
+			}
+		}
+	})
+}
+
+// What can't be read is written: the condition of the write decides.
+func TestALookUpThatFailsLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDistant()
+		d.attempt(t, paymenttest.RawDelivery(uuid.New(), small(300)...))
+		for i, reads := range []func(ctx context.Context) error{
+			func(context.Context) error { return errors.New("throttled") },
+			func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+		} {
+			d.reads = reads
+			n := 310 + 10*i
+			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), small(n)...)); r.Outcome != intake.Accepted || r.Recorded != 10 || r.Duplicates != n-10 {
+				t.Errorf("%d: %+v", i, r)
+			}
+		}
+	})
+}
+
+// An item whose window has passed does not keep its event from being recorded.
+func TestAnItemWhoseWindowHasPassedIsNotSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDistant()
+		events := small(400)
+		d.attempt(t, paymenttest.RawDelivery(uuid.New(), events[1:]...))
+		time.Sleep(time.Hour)
+		d.attempt(t, paymenttest.RawDelivery(uuid.New(), events[:1]...))
+		time.Sleep(ledger.DefaultWindow - time.Minute)
+		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), events...)); r.Outcome != intake.Accepted || r.Recorded != 399 || r.Duplicates != 1 || d.read.Load() == 0 {
+			t.Errorf("%d reads: %+v", d.read.Load(), r)
+		}
+	})
+}

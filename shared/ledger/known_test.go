@@ -1,0 +1,79 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"payhook/shared/ledger"
+	"payhook/shared/uuid"
+)
+
+func TestWhatIsKnownIsReadWithoutTheEvents(t *testing.T) {
+	b := newBook(t)
+	pending, published, parked, old := b.entry(t, uuid.New(), ""), b.entry(t, uuid.New(), ""), b.entry(t, uuid.New(), ""), b.entry(t, uuid.New(), "")
+	for _, e := range []ledger.Entry{pending, published, parked, old} {
+		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark(b.MarkPublished(t.Context(), old))
+	b.now = b.now.Add(ledger.DefaultWindow)
+	mark(b.MarkPublished(t.Context(), published))
+	mark(b.MarkParked(t.Context(), parked))
+	got, err := b.Known(t.Context(), []string{pending.EventID, published.EventID, parked.EventID, old.EventID, "unknown"})
+	if err != nil || len(got) != 4 {
+		t.Fatal(got, err)
+	}
+	for e, want := range map[*ledger.Entry]ledger.Known{
+		&pending:   {Digest: pending.Digest, Pending: true, Current: true},
+		&published: {Digest: published.Digest, Current: true},
+		&parked:    {Digest: parked.Digest, Parked: true, Current: true},
+		&old:       {Digest: old.Digest},
+	} {
+		if got[e.EventID] != want {
+			t.Errorf("got %+v, want %+v", got[e.EventID], want)
+		}
+	}
+	if got, err := b.Known(t.Context(), nil); err != nil || len(got) != 0 {
+		t.Errorf("nothing asked: %v, %v", got, err)
+	}
+}
+
+// DynamoDB may answer a part of a batch.
+func TestWhatIsLeftUnprocessedIsAskedForAgain(t *testing.T) {
+	b := newBook(t)
+	var ids []string
+	for range ledger.MaxKnown {
+		e := b.entry(t, uuid.New(), "")
+		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, e.EventID)
+	}
+	asked := map[string]int{}
+	b.db.Unprocessed = func(id string) bool {
+		asked[id]++
+		return asked[id] < 1+strings.IndexByte("0123456789abcdef", id[0])/4
+	}
+	if got, err := b.Known(t.Context(), ids); err != nil || len(got) != len(ids) {
+		t.Errorf("%d of %d, %v", len(got), len(ids), err)
+	}
+	// It may never answer: the caller's time ends the wait.
+	b.db.Unprocessed = func(id string) bool { return id == ids[0] }
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if got, err := b.Known(ctx, ids); !errors.Is(err, context.DeadlineExceeded) || len(got) != len(ids)-1 {
+		t.Errorf("%d of %d, %v", len(got), len(ids), err)
+	}
+	if _, err := b.Known(t.Context(), append(ids, "one too many")); err == nil {
+		t.Error("101 ids are taken")
+	}
+}
