@@ -1,0 +1,325 @@
+// Package clientcert verifies the client certificate of a webhook that is
+// authenticated by mTLS (the interface, sections 5.2 and 5.3).
+//
+// It guarantees that a certificate is accepted only if it is valid at that
+// moment, may authenticate a client, is strong enough, chains to a CA of the
+// [Truststore], is not revoked by the settings and is one of those that the
+// settings pin, if they pin any. API Gateway has verified chain and validity
+// before; it checks neither revocation nor pins, and whoever may invoke the
+// function directly does not pass it at all. So everything is verified again.
+//
+// A truststore holds the certificates of all CAs up to the roots, as API Gateway
+// passes on the client's own certificate only. A self-signed client certificate
+// is its own CA.
+package clientcert
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Reason says why a certificate is rejected. Its text is stable: logs name it.
+type Reason string
+
+// The reasons.
+const (
+	Missing     Reason = "certificate-missing"       // the event carries no certificate
+	WrongOrigin Reason = "certificate-wrong-origin"  // the event does not come from the API's domain
+	Malformed   Reason = "certificate-malformed"     // not one certificate in PEM
+	Expired     Reason = "certificate-expired"       // its validity is over
+	NotYetValid Reason = "certificate-not-yet-valid" // its validity has not begun
+	Weak        Reason = "certificate-weak"          // a signature or key of its chain is too weak or not supported
+	WrongUsage  Reason = "certificate-wrong-usage"   // it may not authenticate a client
+	Untrusted   Reason = "certificate-untrusted"     // it does not chain to a CA of the truststore
+	Revoked     Reason = "certificate-revoked"       // the settings revoke it, or a CA of its chain
+	NotPinned   Reason = "certificate-not-pinned"    // it is none of those that the settings pin
+	Contradicts Reason = "certificate-contradicts"   // the fields beside the PEM say something else
+)
+
+// Error is returned when a certificate is rejected.
+type Error struct {
+	Reason Reason
+	// Detail says more. It holds names and times of the certificate, never its PEM.
+	Detail string
+}
+
+func (e *Error) Error() string {
+	if e.Detail == "" {
+		return "clientcert: " + string(e.Reason)
+	}
+	return "clientcert: " + string(e.Reason) + ": " + e.Detail
+}
+
+func reject(reason Reason, format string, args ...any) error {
+	return &Error{reason, fmt.Sprintf(format, args...)}
+}
+
+// Pin is the SHA-256 of a certificate's subject public key info (RFC 7469,
+// section 2.4).
+type Pin [sha256.Size]byte
+
+// Serial names a certificate by who issued it and its number there (RFC 5280,
+// section 4.1.2.2).
+type Serial struct {
+	Issuer string // RFC 4514
+	Number string // hexadecimal, lower case, without leading zeros
+}
+
+// Policy says which certificates are accepted, beside what the truststore says.
+type Policy struct {
+	// Pins are the keys that are accepted; none stands for every key.
+	Pins []Pin
+	// Subjects are the subjects in the form of RFC 4514, or DNS names of the
+	// certificate, that are accepted; none stands for every subject. Where there
+	// are pins as well, a certificate must match both.
+	Subjects []string
+	// Revoked are the certificates that are rejected, and the CAs whose
+	// certificates are rejected.
+	Revoked []Serial
+}
+
+// Verifier verifies client certificates. It is safe for concurrent use.
+type Verifier struct {
+	truststore *Truststore
+	policy     Policy
+}
+
+// NewVerifier returns a verifier.
+func NewVerifier(truststore *Truststore, policy Policy) *Verifier {
+	return &Verifier{truststore, policy}
+}
+
+// Presented is what API Gateway says of the certificate that a client presented:
+// requestContext.authentication.clientCert of an event in payload format 2.0 (AWS,
+// "Create AWS Lambda proxy integrations for HTTP APIs in API Gateway").
+type Presented struct {
+	PEM                 string
+	SubjectDN, IssuerDN string
+	SerialNumber        string
+	NotBefore, NotAfter string
+}
+
+// Verify returns the certificate of p if it is accepted at that time. Otherwise
+// the error is an [*Error]. The certificate is returned with the error, too, if it
+// could be read, so that a log can name it.
+func (v *Verifier) Verify(p Presented, now time.Time) (*x509.Certificate, error) {
+	if p.PEM == "" {
+		return nil, reject(Missing, "")
+	}
+	c, err := parse(p.PEM)
+	if err != nil {
+		return nil, err
+	}
+	return c, v.verify(c, p, now)
+}
+
+func (v *Verifier) verify(c *x509.Certificate, p Presented, now time.Time) error {
+	if c.SerialNumber.Sign() <= 0 || c.SerialNumber.BitLen() > 8*20-1 {
+		// RFC 5280, section 4.1.2.2.
+		return reject(Malformed, "the serial number is not a positive number of at most 20 octets")
+	}
+	switch {
+	case now.Before(c.NotBefore):
+		return reject(NotYetValid, "before %s", c.NotBefore.UTC().Format(time.RFC3339))
+	case now.After(c.NotAfter):
+		return reject(Expired, "at %s", c.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if err := checkStrength(c); err != nil {
+		return reject(Weak, "it %s", err)
+	}
+	chains, err := c.Verify(x509.VerifyOptions{
+		Roots: v.truststore.roots, Intermediates: v.truststore.intermediates,
+		CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.IncompatibleUsage {
+			return reject(WrongUsage, "it may not authenticate a client")
+		}
+		return reject(Untrusted, "%s", plain(err))
+	}
+	if err := v.anyChain(chains); err != nil {
+		return err
+	}
+	if err := v.pinned(c); err != nil {
+		return err
+	}
+	return contradiction(c, p)
+}
+
+// anyChain returns nil if one of the chains is short and strong enough and holds
+// nothing that is revoked, and otherwise why the last one is not.
+func (v *Verifier) anyChain(chains [][]*x509.Certificate) (err error) {
+	for _, chain := range chains {
+		if err = v.checkChain(chain); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func (v *Verifier) checkChain(chain []*x509.Certificate) error {
+	if len(chain) > MaxChain {
+		return reject(Untrusted, "its chain has %d certificates, more than %d", len(chain), MaxChain)
+	}
+	for _, c := range chain {
+		if err := checkStrength(c); err != nil {
+			return reject(Weak, "%s %s", Subject(c), err)
+		}
+		if slices.Contains(v.policy.Revoked, SerialOf(c)) {
+			return reject(Revoked, "%s", Subject(c))
+		}
+	}
+	return nil
+}
+
+func (v *Verifier) pinned(c *x509.Certificate) error {
+	if pins := v.policy.Pins; len(pins) > 0 && !slices.Contains(pins, PinOf(c)) {
+		return reject(NotPinned, "its key is none of clientCertPins")
+	}
+	subjects := v.policy.Subjects
+	if len(subjects) == 0 || slices.Contains(subjects, Subject(c)) {
+		return nil
+	}
+	for _, name := range c.DNSNames {
+		if slices.Contains(subjects, name) {
+			return nil
+		}
+	}
+	return reject(NotPinned, "its subject is none of clientCertSubjects")
+}
+
+// parse reads one certificate in PEM and nothing else: no other text, no carriage
+// return, no headers.
+func parse(text string) (*x509.Certificate, error) {
+	block, rest := pem.Decode([]byte(text))
+	switch {
+	case block == nil || block.Type != "CERTIFICATE" || len(block.Headers) > 0:
+		return nil, reject(Malformed, "it is not a certificate in PEM")
+	case !strings.HasPrefix(text, "-----BEGIN CERTIFICATE-----\n"):
+		return nil, reject(Malformed, "there is text before it, or its lines end in another way")
+	case strings.ContainsRune(text, '\r'):
+		return nil, reject(Malformed, "its lines end with a carriage return")
+	case len(bytes.TrimSpace(rest)) > 0:
+		return nil, reject(Malformed, "there is text after it")
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, reject(Malformed, "%s", plain(err))
+	}
+	return c, nil
+}
+
+// contradiction returns an error if a field that API Gateway passes on beside the
+// PEM says something else than the certificate. How it writes names is not
+// documented, so a name contradicts only if a value of it is missing.
+func contradiction(c *x509.Certificate, p Presented) error {
+	if p.SerialNumber != "" && canonicalSerial(p.SerialNumber) != SerialOf(c).Number {
+		return reject(Contradicts, "serialNumber")
+	}
+	for _, field := range []struct {
+		name, text string
+		is         time.Time
+	}{{"validity.notBefore", p.NotBefore, c.NotBefore}, {"validity.notAfter", p.NotAfter, c.NotAfter}} {
+		if field.text == "" {
+			continue
+		}
+		if at, err := time.Parse("Jan _2 15:04:05 2006 MST", field.text); err != nil || !at.Equal(field.is) {
+			return reject(Contradicts, "%s", field.name)
+		}
+	}
+	for _, field := range []struct {
+		name, text string
+		raw        []byte
+	}{{"subjectDN", p.SubjectDN, c.RawSubject}, {"issuerDN", p.IssuerDN, c.RawIssuer}} {
+		if field.text == "" {
+			continue
+		}
+		for _, value := range valuesOf(field.raw) {
+			if !strings.Contains(field.text, value) {
+				return reject(Contradicts, "%s", field.name)
+			}
+		}
+	}
+	return nil
+}
+
+func valuesOf(rawName []byte) (values []string) {
+	for _, set := range sequence(rawName) {
+		for _, attribute := range set {
+			if text, ok := attribute.Value.(string); ok {
+				values = append(values, text)
+			}
+		}
+	}
+	return values
+}
+
+func sequence(rawName []byte) pkix.RDNSequence {
+	var s pkix.RDNSequence
+	if _, err := asn1.Unmarshal(rawName, &s); err != nil {
+		return nil // it was read before
+	}
+	return s
+}
+
+// Subject returns the subject of a certificate in the form of RFC 4514, in the
+// order in which the certificate has it.
+func Subject(c *x509.Certificate) string { return sequence(c.RawSubject).String() }
+
+func issuerName(c *x509.Certificate) string { return sequence(c.RawIssuer).String() }
+
+// SerialOf returns the issuer and the serial number of a certificate.
+func SerialOf(c *x509.Certificate) Serial {
+	return Serial{issuerName(c), canonicalSerial(c.SerialNumber.Text(16))}
+}
+
+// PinOf returns the pin of a certificate's key.
+func PinOf(c *x509.Certificate) Pin { return sha256.Sum256(c.RawSubjectPublicKeyInfo) }
+
+// Fingerprint returns the SHA-256 of a certificate in hexadecimal.
+func Fingerprint(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// canonicalSerial folds the ways in which a serial number is written.
+func canonicalSerial(text string) string {
+	text = strings.ToLower(strings.ReplaceAll(text, ":", ""))
+	if trimmed := strings.TrimLeft(text, "0"); trimmed != "" {
+		return trimmed
+	}
+	return "0"
+}
+
+// plain returns the text of an error of crypto/x509 without its prefix.
+func plain(err error) string { return strings.TrimPrefix(err.Error(), "x509: ") }
+
+// ParsePin reads a pin: 64 hexadecimal digits, with or without colons.
+func ParsePin(text string) (p Pin, err error) {
+	raw, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(text), ":", ""))
+	if err != nil || copy(p[:], raw) != len(p) || len(raw) != len(p) {
+		return Pin{}, errors.New("must be a SHA-256 in hexadecimal, 64 digits")
+	}
+	return p, nil
+}
+
+// ParseSerial reads SERIAL@ISSUER: a serial number in hexadecimal, with or without
+// colons, and the issuer in the form of RFC 4514.
+func ParseSerial(text string) (Serial, error) {
+	text, issuer, ok := strings.Cut(strings.TrimSpace(text), "@")
+	number := canonicalSerial(text)
+	if !ok || text == "" || issuer == "" || strings.Trim(number, "0123456789abcdef") != "" {
+		return Serial{}, errors.New("must be SERIAL@ISSUER, as in 0a1b2c@CN=Operator CA,O=Payments")
+	}
+	return Serial{issuer, number}, nil
+}

@@ -1,0 +1,314 @@
+package clientcert_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"payhook/shared/clientcert"
+	"payhook/shared/paymenttest"
+)
+
+// truststore returns a truststore of CA certificates.
+func truststore(t *testing.T, certificates ...*x509.Certificate) *clientcert.Truststore {
+	t.Helper()
+	var text bytes.Buffer
+	for _, c := range certificates {
+		text.Write(paymenttest.EncodeCertificate(c))
+	}
+	store, err := clientcert.ParseTruststore(text.Bytes(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func pemOf(c tls.Certificate) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}))
+}
+
+// rejected holds that err rejects for that reason.
+func rejected(t *testing.T, err error, want clientcert.Reason) {
+	t.Helper()
+	got, ok := errors.AsType[*clientcert.Error](err)
+	if !ok {
+		t.Fatalf("got %v, want %s", err, want)
+	}
+	if got.Reason != want {
+		t.Errorf("rejected for %v, want %s", err, want)
+	}
+	if strings.Contains(err.Error(), "BEGIN") {
+		t.Errorf("the error holds the PEM: %v", err)
+	}
+}
+
+func TestACertificateOfTheTruststoresCAIsAccepted(t *testing.T) {
+	root := paymenttest.NewCA("Root CA")
+	intermediate := root.NewIntermediate("Issuing CA", nil)
+	verifier := clientcert.NewVerifier(truststore(t, intermediate.Certificate, root.Certificate), clientcert.Policy{})
+	for _, ca := range []*paymenttest.CA{root, intermediate} {
+		client := ca.Client(nil)
+		got, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now())
+		if err != nil || !got.Equal(client.Leaf) {
+			t.Errorf("%s: %v", ca.Certificate.Subject, err)
+		}
+	}
+}
+
+func TestASelfSignedClientCertificateIsItsOwnCA(t *testing.T) {
+	self := paymenttest.NewCA("webhooks.payments.example")
+	other := paymenttest.NewCA("webhooks.payments.example")
+	verifier := clientcert.NewVerifier(truststore(t, self.Certificate), clientcert.Policy{})
+	if _, err := verifier.Verify(clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(self.Certificate))}, time.Now()); err != nil {
+		t.Error(err)
+	}
+	_, err := verifier.Verify(clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(other.Certificate))}, time.Now())
+	rejected(t, err, clientcert.Untrusted)
+}
+
+// flawReasons says why a certificate with each flaw is rejected, where the
+// truststore holds whatever CA the flaw needs.
+var flawReasons = map[paymenttest.CertificateFlaw]clientcert.Reason{
+	paymenttest.CertificateExpired:       clientcert.Expired,
+	paymenttest.CertificateNotYetValid:   clientcert.NotYetValid,
+	paymenttest.UnknownCA:                clientcert.Untrusted,
+	paymenttest.SameSubjectOtherCA:       clientcert.Untrusted,
+	paymenttest.SelfSignedAsCA:           clientcert.Untrusted,
+	paymenttest.LeafAsCA:                 clientcert.Untrusted,
+	paymenttest.ChainTooLong:             clientcert.Untrusted,
+	paymenttest.NoBasicConstraints:       clientcert.Untrusted,
+	paymenttest.PathTooLong:              clientcert.Untrusted,
+	paymenttest.NameConstraints:          clientcert.Untrusted,
+	paymenttest.ServerUsage:              clientcert.WrongUsage,
+	paymenttest.SHA1:                     clientcert.Weak,
+	paymenttest.MD5:                      clientcert.Weak,
+	paymenttest.RSA1024:                  clientcert.Weak,
+	paymenttest.RSAExponent3:             clientcert.Weak,
+	paymenttest.RSAEvenModulus:           clientcert.Weak,
+	paymenttest.P224:                     clientcert.Weak,
+	paymenttest.Ed25519:                  clientcert.Weak,
+	paymenttest.DuplicateExtension:       clientcert.Malformed,
+	paymenttest.UnknownCriticalExtension: clientcert.Untrusted,
+	paymenttest.NegativeSerial:           clientcert.Malformed,
+	paymenttest.ZeroSerial:               clientcert.Malformed,
+	paymenttest.LongSerial:               clientcert.Malformed,
+	paymenttest.ForgedSignature:          clientcert.Untrusted,
+}
+
+func TestEveryFlawIsRejectedForItsReason(t *testing.T) {
+	for _, flaw := range paymenttest.CertificateFlaws() {
+		t.Run(string(flaw), func(t *testing.T) {
+			ca := paymenttest.NewCA("Operator CA")
+			client, above, err := ca.Flawed(flaw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			verifier := clientcert.NewVerifierOf(append(above, ca.Certificate), clientcert.Policy{})
+			_, err = verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now())
+			rejected(t, err, flawReasons[flaw])
+		})
+	}
+}
+
+func TestOnlyOneCertificateInPEMIsRead(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	good := pemOf(ca.Client(nil))
+	if _, err := verifier.Verify(clientcert.Presented{PEM: strings.TrimSuffix(good, "\n")}, time.Now()); err != nil {
+		t.Errorf("without the last line feed: %v", err)
+	}
+	for name, text := range map[string]string{
+		"two certificates":  good + good,
+		"text before":       "Bag Attributes\n" + good,
+		"text after":        good + "text",
+		"CRLF":              strings.ReplaceAll(good, "\n", "\r\n"),
+		"headers":           strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
+		"another type":      strings.ReplaceAll(good, "CERTIFICATE", "X509 CRL"),
+		"no PEM":            "MIIB",
+		"not a certificate": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0}})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := verifier.Verify(clientcert.Presented{PEM: text}, time.Now())
+			rejected(t, err, clientcert.Malformed)
+		})
+	}
+	_, err := verifier.Verify(clientcert.Presented{}, time.Now())
+	rejected(t, err, clientcert.Missing)
+}
+
+func TestPinsAndRevocation(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	intermediate := ca.NewIntermediate("Issuing CA", nil)
+	store := truststore(t, ca.Certificate, intermediate.Certificate)
+	client, other := intermediate.Client(nil), intermediate.Client(nil)
+	subject := "O=Payment Service,CN=webhooks.payments.example"
+	for name, c := range map[string]struct {
+		policy clientcert.Policy
+		want   clientcert.Reason // "" for accepted
+	}{
+		"its key":                     {clientcert.Policy{Pins: []clientcert.Pin{clientcert.PinOf(other.Leaf), clientcert.PinOf(client.Leaf)}}, ""},
+		"another key":                 {clientcert.Policy{Pins: []clientcert.Pin{clientcert.PinOf(other.Leaf)}}, clientcert.NotPinned},
+		"its subject":                 {clientcert.Policy{Subjects: []string{"CN=other", clientcert.Subject(client.Leaf)}}, ""},
+		"its subject, in other case":  {clientcert.Policy{Subjects: []string{strings.ToUpper(clientcert.Subject(client.Leaf))}}, clientcert.NotPinned},
+		"its subject, in other order": {clientcert.Policy{Subjects: []string{subject}}, clientcert.NotPinned},
+		"its DNS name":                {clientcert.Policy{Subjects: []string{"webhooks.payments.example"}}, ""},
+		"a part of its DNS name":      {clientcert.Policy{Subjects: []string{"payments.example"}}, clientcert.NotPinned},
+		"its key and another subject": {clientcert.Policy{
+			Pins: []clientcert.Pin{clientcert.PinOf(client.Leaf)}, Subjects: []string{"CN=other"}}, clientcert.NotPinned},
+		"revoked":            {clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(client.Leaf)}}, clientcert.Revoked},
+		"its CA is revoked":  {clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(intermediate.Certificate)}}, clientcert.Revoked},
+		"another is revoked": {clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(other.Leaf)}}, ""},
+		"the number of another issuer": {clientcert.Policy{Revoked: []clientcert.Serial{
+			{Issuer: "CN=Other", Number: clientcert.SerialOf(client.Leaf).Number}}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := clientcert.NewVerifier(store, c.policy).Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now())
+			if c.want != "" {
+				rejected(t, err, c.want)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestFieldsBesideThePEMMustAgreeWithIt(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	client := ca.Client(nil)
+	right := clientcert.Presented{
+		PEM: pemOf(client), SubjectDN: "CN=webhooks.payments.example,O=Payment Service", IssuerDN: "O=Payment Service, CN=Operator CA",
+		SerialNumber: strings.ToUpper(colons(client.Leaf.SerialNumber.Bytes())),
+		NotBefore:    client.Leaf.NotBefore.UTC().Format("Jan _2 15:04:05 2006") + " GMT",
+		NotAfter:     client.Leaf.NotAfter.UTC().Format("Jan _2 15:04:05 2006") + " GMT",
+	}
+	if _, err := verifier.Verify(right, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*clientcert.Presented){
+		"subject": func(p *clientcert.Presented) { p.SubjectDN = "CN=admin" },
+		"issuer":  func(p *clientcert.Presented) { p.IssuerDN = "CN=admin" },
+		"serial":  func(p *clientcert.Presented) { p.SerialNumber = "01" },
+		"before":  func(p *clientcert.Presented) { p.NotBefore = "May 28 12:30:02 2019 GMT" },
+		"after":   func(p *clientcert.Presented) { p.NotAfter = "tomorrow" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := right
+			change(&p)
+			_, err := verifier.Verify(p, time.Now())
+			rejected(t, err, clientcert.Contradicts)
+		})
+	}
+}
+
+func colons(b []byte) string {
+	const digits = "0123456789abcdef"
+	var pairs []string
+	for _, octet := range b {
+		pairs = append(pairs, string([]byte{digits[octet>>4], digits[octet&15]}))
+	}
+	return strings.Join(pairs, ":")
+}
+
+func TestAnExpiredCAStopsItsCertificates(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	short := ca.NewIntermediate("Issuing CA", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Hour) })
+	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate, short.Certificate), clientcert.Policy{})
+	client := short.Client(nil)
+	_, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now().Add(2*time.Hour))
+	rejected(t, err, clientcert.Untrusted)
+}
+
+func TestPinsAndSerialsAreRead(t *testing.T) {
+	c := paymenttest.NewCA("Operator CA").Client(nil).Leaf
+	pin := clientcert.PinOf(c)
+	if got, err := clientcert.ParsePin(strings.ToUpper(colons(pin[:]))); err != nil || got != pin {
+		t.Errorf("%x, %v", got, err)
+	}
+	for _, wrong := range []string{"", "00", strings.Repeat("0", 63), strings.Repeat("0", 66), strings.Repeat("g", 64)} {
+		if _, err := clientcert.ParsePin(wrong); err == nil {
+			t.Errorf("%q is read", wrong)
+		}
+	}
+	serial := clientcert.SerialOf(c)
+	if got, err := clientcert.ParseSerial("00:" + colons(c.SerialNumber.Bytes()) + "@" + serial.Issuer); err != nil || got != serial {
+		t.Errorf("%v, %v, want %v", got, err, serial)
+	}
+	for _, wrong := range []string{"", "0a", "@CN=a", "xy@CN=a", "0a@"} {
+		if _, err := clientcert.ParseSerial(wrong); err == nil {
+			t.Errorf("%q is read", wrong)
+		}
+	}
+}
+
+func TestATruststoreIsRefusedByName(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	text := string(ca.PEM())
+	key, err := paymenttest.EncodePrivateKey(ca.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(change func(*x509.Certificate)) string {
+		return string(paymenttest.EncodeCertificate(ca.NewIntermediate("Other CA", change).Certificate))
+	}
+	flawed := func(flaw paymenttest.CertificateFlaw) string {
+		c, _, err := ca.Flawed(flaw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pemOf(c)
+	}
+	long := ca
+	for range 4 {
+		long = long.NewIntermediate("CA "+strings.Repeat("I", len(long.PEM())/600), nil)
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"nothing":           {"", "there is no certificate"},
+		"a private key":     {text + string(key), "private key"},
+		"other content":     {text + "hello\n", "after certificate 1"},
+		"text before":       {"hello\n" + text, "before certificate 1"},
+		"another PEM block": {text + string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte{1}})), "PEM block 2 is a X509 CRL"},
+		"no certificate":    {string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}})), "certificate 1 can't be read"},
+		"expired":           {text + at(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), "Other CA,O=Payment Service) expired at"},
+		"not yet valid":     {text + at(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) }), "is not valid before"},
+		"no CA":             {text + at(func(c *x509.Certificate) { c.IsCA = false }), "is not the certificate of a CA"},
+		"may not sign":      {text + at(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }), "is not the certificate of a CA"},
+		"a server's":        {selfSignedServer(t), "neither the certificate of a CA nor that of a client"},
+		"SHA-1":             {text + flawed(paymenttest.SHA1), "is signed with SHA1-RSA"},
+		"MD5":               {text + flawed(paymenttest.MD5), "is signed with MD5-RSA"},
+		"RSA 1024":          {text + flawed(paymenttest.RSA1024), "1024 bits"},
+		"P-224":             {text + flawed(paymenttest.P224), "P-224"},
+		"Ed25519":           {text + flawed(paymenttest.Ed25519), "Ed25519"},
+		"one subject twice": {text + string(paymenttest.NewCA("Operator CA").PEM()), "has the subject of an earlier certificate"},
+		"an issuer missing": {at(nil), "is missing: it issued CN=Other CA"},
+		"a chain of five":   {string(long.PEM()), "has 5 certificates"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := clientcert.ParseTruststore([]byte(c.text), time.Now())
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "BEGIN") {
+				t.Errorf("the error holds PEM: %v", err)
+			}
+		})
+	}
+	store := truststore(t, ca.Certificate)
+	if got := store.Expires(); !got.Equal(ca.Certificate.NotAfter) {
+		t.Errorf("expires %s", got)
+	}
+}
+
+func selfSignedServer(t *testing.T) string {
+	t.Helper()
+	ca := paymenttest.NewCA("a server")
+	c := ca.SelfSigned(func(c *x509.Certificate) {
+		c.IsCA, c.KeyUsage, c.ExtKeyUsage = false, x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	})
+	return string(paymenttest.EncodeCertificate(c))
+}

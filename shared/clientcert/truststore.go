@@ -1,0 +1,222 @@
+package clientcert
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// MaxChain is the longest chain of certificates that API Gateway accepts (AWS,
+// "How to turn on mutual TLS authentication for your HTTP APIs in API Gateway").
+const MaxChain = 4
+
+// Truststore holds the CA certificates that client certificates must chain to. It
+// is safe for concurrent use.
+type Truststore struct {
+	roots         *x509.CertPool // self-signed
+	intermediates *x509.CertPool // the others
+	certificates  []*x509.Certificate
+}
+
+// ParseTruststore reads the PEM text of CA certificates. It returns an error that
+// names every certificate that API Gateway would not use, or that would let
+// somebody in who should not be: see the package comment. The time is the present.
+func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
+	t := &Truststore{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
+	var problems []error
+	rest := text
+	for n := 1; ; n++ {
+		var block *pem.Block
+		before := rest
+		if block, rest = pem.Decode(rest); block == nil {
+			if len(bytes.TrimSpace(before)) > 0 {
+				problems = append(problems, fmt.Errorf("there is text that is not a certificate in PEM after certificate %d", n-1))
+			}
+			break
+		}
+		if begin := bytes.Index(before, []byte("-----BEGIN")); len(bytes.TrimSpace(before[:max(begin, 0)])) > 0 {
+			problems = append(problems, fmt.Errorf("there is text that is not a certificate in PEM before certificate %d", n))
+		}
+		switch {
+		case bytes.Contains([]byte(block.Type), []byte("PRIVATE KEY")):
+			// Nothing of it is repeated here.
+			return nil, errors.New("the truststore holds a private key: remove it, and replace the key, as it may have been copied")
+		case block.Type != "CERTIFICATE":
+			problems = append(problems, fmt.Errorf("PEM block %d is a %s, not a certificate", n, block.Type))
+			continue
+		case len(block.Headers) > 0:
+			problems = append(problems, fmt.Errorf("certificate %d has PEM headers", n))
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("certificate %d can't be read: %w", n, err))
+			continue
+		}
+		name := fmt.Sprintf("certificate %d (%s)", n, Subject(c))
+		for _, problem := range t.problemsOf(c, now) {
+			problems = append(problems, fmt.Errorf("%s %s", name, problem))
+		}
+		t.add(c)
+	}
+	if len(t.certificates) == 0 && len(problems) == 0 {
+		problems = append(problems, errors.New("there is no certificate"))
+	}
+	problems = append(problems, t.chainProblems()...)
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	return t, nil
+}
+
+func (t *Truststore) add(c *x509.Certificate) {
+	t.certificates = append(t.certificates, c)
+	if selfSigned(c) {
+		t.roots.AddCert(c)
+	} else {
+		t.intermediates.AddCert(c)
+	}
+}
+
+// Certificates returns the certificates in the order of the file. The caller must
+// not change them.
+func (t *Truststore) Certificates() []*x509.Certificate { return t.certificates }
+
+// Expires returns the earliest time at which one of the certificates expires.
+func (t *Truststore) Expires() time.Time {
+	first := t.certificates[0].NotAfter
+	for _, c := range t.certificates[1:] {
+		if c.NotAfter.Before(first) {
+			first = c.NotAfter
+		}
+	}
+	return first
+}
+
+// problemsOf returns what is wrong with one certificate.
+func (t *Truststore) problemsOf(c *x509.Certificate, now time.Time) (problems []string) {
+	switch {
+	case now.Before(c.NotBefore):
+		problems = append(problems, "is not valid before "+c.NotBefore.UTC().Format(time.RFC3339))
+	case now.After(c.NotAfter):
+		problems = append(problems, "expired at "+c.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if err := checkStrength(c); err != nil {
+		problems = append(problems, err.Error())
+	}
+	switch {
+	case !selfSigned(c) && !isCA(c):
+		problems = append(problems, "is not the certificate of a CA")
+	case selfSigned(c) && !isCA(c) && !allowsClients(c):
+		problems = append(problems, "is neither the certificate of a CA nor that of a client")
+	}
+	for _, other := range t.certificates {
+		if bytes.Equal(other.RawSubject, c.RawSubject) {
+			problems = append(problems, "has the subject of an earlier certificate")
+			break
+		}
+	}
+	return problems
+}
+
+// chainProblems returns what is wrong with the certificates as a whole.
+func (t *Truststore) chainProblems() (problems []error) {
+	for _, c := range t.certificates {
+		length := 1
+		for at := c; !selfSigned(at); length++ {
+			issuer := t.issuerOf(at)
+			if issuer == nil {
+				problems = append(problems, fmt.Errorf("the certificate of %s is missing: it issued %s", issuerName(at), Subject(at)))
+				break
+			}
+			if length > len(t.certificates) {
+				break // they issued each other
+			}
+			at = issuer
+		}
+		if length > MaxChain {
+			problems = append(problems, fmt.Errorf("the chain of %s has %d certificates, and API Gateway accepts %d", Subject(c), length, MaxChain))
+		}
+	}
+	return problems
+}
+
+func (t *Truststore) issuerOf(c *x509.Certificate) *x509.Certificate {
+	for _, other := range t.certificates {
+		if bytes.Equal(other.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(other) == nil {
+			return other
+		}
+	}
+	return nil
+}
+
+// selfSigned reports whether a certificate is signed with its own key. One whose
+// signature is of a kind that can't be checked counts as self-signed if it names
+// itself as its issuer.
+func selfSigned(c *x509.Certificate) bool {
+	if !bytes.Equal(c.RawSubject, c.RawIssuer) {
+		return false
+	}
+	err := c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature)
+	_, insecure := errors.AsType[x509.InsecureAlgorithmError](err)
+	return err == nil || insecure || errors.Is(err, x509.ErrUnsupportedAlgorithm)
+}
+
+// isCA reports whether a certificate may sign others (RFC 5280, sections 4.2.1.3
+// and 4.2.1.9).
+func isCA(c *x509.Certificate) bool {
+	return c.BasicConstraintsValid && c.IsCA && (c.KeyUsage == 0 || c.KeyUsage&x509.KeyUsageCertSign != 0)
+}
+
+// allowsClients reports whether a certificate may authenticate a client (RFC 5280,
+// section 4.2.1.12: without the extension it is good for every purpose).
+func allowsClients(c *x509.Certificate) bool {
+	if len(c.ExtKeyUsage) == 0 && len(c.UnknownExtKeyUsage) == 0 {
+		return true
+	}
+	for _, usage := range c.ExtKeyUsage {
+		if usage == x509.ExtKeyUsageClientAuth || usage == x509.ExtKeyUsageAny {
+			return true
+		}
+	}
+	return false
+}
+
+// checkStrength returns why a certificate's signature or key is too weak, or of a
+// kind that API Gateway does not support: it supports SHA-256 or stronger,
+// RSA-2048 or stronger and ECDSA-256 or stronger.
+func checkStrength(c *x509.Certificate) error {
+	switch c.SignatureAlgorithm {
+	case x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA,
+		x509.SHA256WithRSAPSS, x509.SHA384WithRSAPSS, x509.SHA512WithRSAPSS,
+		x509.ECDSAWithSHA256, x509.ECDSAWithSHA384, x509.ECDSAWithSHA512:
+	default:
+		return fmt.Errorf("is signed with %s, not with SHA-256 or stronger over RSA or ECDSA", c.SignatureAlgorithm)
+	}
+	switch key := c.PublicKey.(type) {
+	case *rsa.PublicKey:
+		switch {
+		case key.N.BitLen() < 2048:
+			return fmt.Errorf("has an RSA key of %d bits, fewer than 2048", key.N.BitLen())
+		case key.N.Bit(0) == 0:
+			return errors.New("has an RSA key with an even modulus")
+		case key.E < 65537 || key.E%2 == 0:
+			return fmt.Errorf("has an RSA key with the exponent %d, not an odd one of at least 65537", key.E)
+		}
+	case *ecdsa.PublicKey:
+		switch key.Curve {
+		case elliptic.P256(), elliptic.P384(), elliptic.P521():
+		default:
+			return fmt.Errorf("has an ECDSA key on %s, not on P-256, P-384 or P-521", key.Curve.Params().Name)
+		}
+	default:
+		return fmt.Errorf("has a key of the kind %s, not RSA or ECDSA", c.PublicKeyAlgorithm)
+	}
+	return nil
+}
