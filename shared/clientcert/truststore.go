@@ -75,6 +75,27 @@ func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
 	return t, nil
 }
 
+// ReadTruststore reads what [ParseTruststore] has accepted before. It does not
+// look at the time: the certificates of a truststore may have expired since.
+func ReadTruststore(text []byte) (*Truststore, error) {
+	t := &Truststore{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
+	for rest := text; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("clientcert: truststore: %s", plain(err))
+		}
+		t.add(c)
+	}
+	if len(t.certificates) == 0 {
+		return nil, errors.New("clientcert: truststore: there is no certificate")
+	}
+	return t, nil
+}
+
 func (t *Truststore) add(c *x509.Certificate) {
 	t.certificates = append(t.certificates, c)
 	if selfSigned(c) {

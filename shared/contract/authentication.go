@@ -1,0 +1,211 @@
+package contract
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"payhook/shared/clientcert"
+)
+
+// The ways in which webhooks are authenticated (the interface, section 5.2).
+const (
+	BySignature = "signature"
+	ByMTLS      = "mtls"
+	ByBoth      = "both"
+)
+
+// The settings of the endpoint and of mTLS.
+var (
+	Authentication = &Setting{Key: "authentication", Default: BySignature, Example: ByBoth, Section: "5.2",
+		Meaning: "how webhooks are authenticated: signature, mtls (a client certificate), or both, which means that each is required"}
+	DomainName = &Setting{Key: "domainName", Example: "webhooks.bank.example",
+		Meaning: "the domain name that webhooks are sent to, through an API Gateway HTTP API; a function URL is used when left out; required for mtls and both"}
+	CertificateARN = &Setting{Key: "certificateArn", Example: "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555",
+		Meaning: "the server certificate of domainName in AWS Certificate Manager, in the region of the stack; one is requested in hostedZoneId when left out"}
+	OwnershipCertificateARN = &Setting{Key: "ownershipCertificateArn", Example: "arn:aws:acm:eu-central-1:111122223333:certificate/66666666-7777-8888-9999-000000000000",
+		Meaning: "a public certificate for domainName that ACM issued, which proves that the domain is yours; needed for mtls and both if certificateArn was imported or issued by a private CA"}
+	HostedZoneID = &Setting{Key: "hostedZoneId", Example: "Z0123456789ABCDEFGHIJ",
+		Meaning: "the public hosted zone of domainName in Route 53, in which the alias record and the certificate's validation record are made; make the CNAME of the output DomainTarget yourself when left out"}
+	Truststore = &Setting{Key: "truststore", Example: "truststore.pem",
+		Meaning: "a PEM file with the certificates of the operator's CAs, up to the roots; required for mtls and both"}
+	ClientCertPins = &Setting{Key: "clientCertPins", Example: "1d2c…64 digits;9f8e…64 digits",
+		Meaning: "the keys that client certificates may have, joined by semicolons: SHA-256 of the subject public key info in hexadecimal; every key when left out"}
+	ClientCertSubjects = &Setting{Key: "clientCertSubjects", Example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
+		Meaning: "the subjects (RFC 4514, exactly as the certificate has them) or DNS names that client certificates may have, joined by semicolons; every subject when left out; with clientCertPins a certificate must match both"}
+	RevokedSerials = &Setting{Key: "revokedSerials", Example: "0a1b2c@CN=Operator CA,O=Payments",
+		Meaning: "certificates that are rejected, joined by semicolons: SERIAL@ISSUER, with the serial number in hexadecimal and the issuer in the form of RFC 4514"}
+	ThrottleRate = &Setting{Key: "throttleRate", Default: "100", Example: "1000",
+		Meaning: "how many requests a second API Gateway passes on, on average; more are answered 429; with domainName only"}
+	ThrottleBurst = &Setting{Key: "throttleBurst", Default: "200", Example: "2000",
+		Meaning: "how many requests API Gateway passes on at once; with domainName only"}
+)
+
+// APIIDEnv is the environment variable with the id of the HTTP API. The
+// deployment fills it in.
+const APIIDEnv = "PAYHOOK_API_ID"
+
+// TruststoreFile is the name of the truststore in the function's package.
+const TruststoreFile = "truststore.pem"
+
+// maxAPITimeout is the longest time that an HTTP API waits for an integration
+// (AWS, "Quotas for configuring and running an HTTP API in API Gateway").
+const maxAPITimeout = 30 * time.Second
+
+// Endpoint is what the deployment is told of the endpoint.
+type Endpoint struct {
+	DomainName              string // "": a function URL
+	CertificateARN          string // "": one is requested
+	OwnershipCertificateARN string
+	HostedZoneID            string
+	ThrottleRate            int // requests a second
+	ThrottleBurst           int // requests
+	Truststore              []byte
+}
+
+// MTLS is what the webhook function is told of client certificates.
+type MTLS struct {
+	DomainName string
+	APIID      string
+	Truststore *clientcert.Truststore
+	Policy     clientcert.Policy
+}
+
+// UsesSignature and UsesMTLS say what a webhook must prove.
+func (w Webhook) UsesSignature() bool { return w.Authentication != ByMTLS }
+
+// UsesMTLS reports whether a webhook needs a client certificate.
+func (w Webhook) UsesMTLS() bool { return w.Authentication != BySignature }
+
+// authenticationSettings are those that the webhook function reads from its
+// environment. The truststore is a file of its package, since an environment is
+// too small for it (AWS, "Lambda quotas": 4 KB in all).
+func authenticationSettings() []*Setting {
+	return []*Setting{Authentication, DomainName, ClientCertPins, ClientCertSubjects, RevokedSerials}
+}
+
+var (
+	// RFC 1123, section 2.1, in lower case, with a dot.
+	domainName     = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	certificateARN = regexp.MustCompile(`^arn:[a-z-]+:acm:[a-z0-9-]+:[0-9]{12}:certificate/[A-Za-z0-9-]+$`)
+	hostedZoneID   = regexp.MustCompile(`^Z[A-Z0-9]{1,31}$`)
+)
+
+// policy reads which client certificates are accepted.
+func (r *reader) policy() (p clientcert.Policy) {
+	for _, text := range list(r.text(ClientCertPins)) {
+		pin, err := clientcert.ParsePin(text)
+		if err != nil {
+			r.wrong(ClientCertPins, err.Error())
+			break
+		}
+		p.Pins = append(p.Pins, pin)
+	}
+	p.Subjects = list(r.text(ClientCertSubjects))
+	for _, text := range list(r.text(RevokedSerials)) {
+		serial, err := clientcert.ParseSerial(text)
+		if err != nil {
+			r.wrong(RevokedSerials, err.Error())
+			break
+		}
+		p.Revoked = append(p.Revoked, serial)
+	}
+	return p
+}
+
+// list splits what is joined by semicolons.
+func list(text string) (parts []string) {
+	for part := range strings.SplitSeq(text, ";") {
+		if part = strings.TrimSpace(part); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// optional reads a setting that may be left out.
+func (r *reader) optional(s *Setting, pattern *regexp.Regexp, of string) string {
+	if r.text(s) == "" {
+		return ""
+	}
+	return r.matching(s, pattern, of)
+}
+
+// endpoint reads what the deployment is told of the endpoint. now is the present,
+// against which the truststore's certificates are checked.
+func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
+	e := Endpoint{
+		DomainName:              r.optional(DomainName, domainName, "a domain name in lower case"),
+		CertificateARN:          r.optional(CertificateARN, certificateARN, "the ARN of a certificate in ACM"),
+		OwnershipCertificateARN: r.optional(OwnershipCertificateARN, certificateARN, "the ARN of a certificate in ACM"),
+		HostedZoneID:            r.optional(HostedZoneID, hostedZoneID, "the id of a hosted zone"),
+		ThrottleRate:            r.integer(ThrottleRate, 1, 10000),
+		ThrottleBurst:           r.integer(ThrottleBurst, 1, 5000),
+	}
+	mtls := w.UsesMTLS()
+	switch {
+	case e.DomainName == "" && mtls:
+		r.wrong(DomainName, "is required, as "+r.name(Authentication)+" is "+w.Authentication)
+	case e.DomainName == "":
+		for _, s := range []*Setting{CertificateARN, OwnershipCertificateARN, HostedZoneID} {
+			if r.text(s) != "" {
+				r.wrong(s, "needs "+r.name(DomainName))
+			}
+		}
+	case e.CertificateARN == "" && e.HostedZoneID == "":
+		r.wrong(CertificateARN, "or "+r.name(HostedZoneID)+" is required, as there is a "+r.name(DomainName))
+	case w.Timeout > maxAPITimeout:
+		r.wrong(WebhookTimeout, "must be at most 30s with "+r.name(DomainName)+": API Gateway waits no longer")
+	}
+	for _, s := range []*Setting{Truststore, ClientCertPins, ClientCertSubjects, RevokedSerials} {
+		if !mtls && r.text(s) != "" {
+			r.wrong(s, "has no effect, as "+r.name(Authentication)+" is "+w.Authentication)
+		}
+	}
+	if mtls {
+		e.Truststore = r.truststore(now)
+	}
+	return e
+}
+
+// truststore reads the file that the setting names.
+func (r *reader) truststore(now time.Time) []byte {
+	path := r.text(Truststore)
+	if path == "" {
+		r.wrong(Truststore, "is required, as "+r.name(Authentication)+" is "+r.text(Authentication))
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		r.wrong(Truststore, "can't be read: "+err.Error())
+		return nil
+	}
+	if _, err := clientcert.ParseTruststore(text, now); err != nil {
+		r.wrong(Truststore, path+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		return nil
+	}
+	return text
+}
+
+// mtls reads what the webhook function is told of client certificates. folder is
+// that of its package.
+func (r *reader) mtls(folder string, now time.Time) *MTLS {
+	m := &MTLS{
+		DomainName: r.matching(DomainName, domainName, "a domain name in lower case"),
+		APIID:      r.resource(APIIDEnv),
+		Policy:     r.policy(),
+	}
+	text, err := os.ReadFile(filepath.Join(folder, TruststoreFile))
+	if err != nil {
+		r.wrong(Truststore, "is not in the function's package")
+		return m
+	}
+	// What has expired since the deployment stops no start: the function rejects
+	// what it does not trust, and the alarm on TrustDaysLeft was raised before.
+	if m.Truststore, err = clientcert.ReadTruststore(text); err != nil {
+		r.wrong(Truststore, err.Error())
+	}
+	return m
+}
