@@ -1,11 +1,16 @@
 package contract
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"payhook/shared/clientcert"
 )
@@ -31,7 +36,7 @@ var (
 		Meaning: "the public hosted zone of domainName in Route 53, in which the alias record and the certificate's validation record are made; make the CNAME of the output DomainTarget yourself when left out"}
 	Truststore = &Setting{Key: "truststore", Example: "truststore.pem",
 		Meaning: "a PEM file with the certificates of the operator's CAs, up to the roots; required for mtls and both"}
-	ClientCertPins = &Setting{Key: "clientCertPins", Example: "1d2c…64 digits;9f8e…64 digits",
+	ClientCertPins = &Setting{Key: "clientCertPins", Example: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
 		Meaning: "the keys that client certificates may have, joined by semicolons: SHA-256 of the subject public key info in hexadecimal; every key when left out"}
 	ClientCertSubjects = &Setting{Key: "clientCertSubjects", Example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
 		Meaning: "the subjects (RFC 4514, exactly as the certificate has them) or DNS names that client certificates may have, joined by semicolons; every subject when left out; with clientCertPins a certificate must match both"}
@@ -115,36 +120,41 @@ func (r *reader) policy() (p clientcert.Policy) {
 	return p
 }
 
-// list splits what is joined by semicolons.
+// list splits what is joined by semicolons. One with a backslash before it
+// belongs to a name (RFC 4514, section 2.4).
 func list(text string) (parts []string) {
-	for part := range strings.SplitSeq(text, ";") {
+	part := ""
+	for piece := range strings.SplitSeq(text, ";") {
+		if part += piece; strings.HasSuffix(part, `\`) {
+			part += ";"
+			continue
+		}
 		if part = strings.TrimSpace(part); part != "" {
 			parts = append(parts, part)
 		}
+		part = ""
+	}
+	if part != "" {
+		parts = append(parts, part)
 	}
 	return parts
-}
-
-// optional reads a setting that may be left out.
-func (r *reader) optional(s *Setting, pattern *regexp.Regexp, of string) string {
-	if r.text(s) == "" {
-		return ""
-	}
-	return r.matching(s, pattern, of)
 }
 
 // endpoint reads what the deployment is told of the endpoint. now is the present,
 // against which the truststore's certificates are checked.
 func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
 	e := Endpoint{
-		DomainName:              r.optional(DomainName, domainName, "a domain name in lower case"),
-		CertificateARN:          r.optional(CertificateARN, certificateARN, "the ARN of a certificate in ACM"),
-		OwnershipCertificateARN: r.optional(OwnershipCertificateARN, certificateARN, "the ARN of a certificate in ACM"),
-		HostedZoneID:            r.optional(HostedZoneID, hostedZoneID, "the id of a hosted zone"),
+		DomainName:              r.unlessEmpty(DomainName, domainName, "a domain name in lower case"),
+		CertificateARN:          r.unlessEmpty(CertificateARN, certificateARN, "the ARN of a certificate in ACM"),
+		OwnershipCertificateARN: r.unlessEmpty(OwnershipCertificateARN, certificateARN, "the ARN of a certificate in ACM"),
+		HostedZoneID:            r.unlessEmpty(HostedZoneID, hostedZoneID, "the id of a hosted zone"),
 		ThrottleRate:            r.integer(ThrottleRate, 1, 10000),
 		ThrottleBurst:           r.integer(ThrottleBurst, 1, 5000),
 	}
-	mtls := w.UsesMTLS()
+	mtls := r.valid(Authentication) && w.UsesMTLS()
+	if mtls {
+		r.policy()
+	}
 	switch {
 	case e.DomainName == "" && mtls:
 		r.wrong(DomainName, "is required, as "+r.name(Authentication)+" is "+w.Authentication)
@@ -160,7 +170,7 @@ func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
 		r.wrong(WebhookTimeout, "must be at most 30s with "+r.name(DomainName)+": API Gateway waits no longer")
 	}
 	for _, s := range []*Setting{Truststore, ClientCertPins, ClientCertSubjects, RevokedSerials} {
-		if !mtls && r.text(s) != "" {
+		if r.valid(Authentication) && !mtls && r.text(s) != "" {
 			r.wrong(s, "has no effect, as "+r.name(Authentication)+" is "+w.Authentication)
 		}
 	}
@@ -189,23 +199,92 @@ func (r *reader) truststore(now time.Time) []byte {
 	return text
 }
 
+// packageFolder returns the folder of a function's package. Lambda names it (AWS,
+// "Working with Lambda environment variables"); elsewhere it is that of the
+// program.
+func packageFolder(getenv func(string) string) string {
+	if folder := getenv("LAMBDA_TASK_ROOT"); folder != "" {
+		return folder
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return "."
+	}
+	return filepath.Dir(program)
+}
+
 // mtls reads what the webhook function is told of client certificates. folder is
 // that of its package.
-func (r *reader) mtls(folder string, now time.Time) *MTLS {
-	m := &MTLS{
-		DomainName: r.matching(DomainName, domainName, "a domain name in lower case"),
-		APIID:      r.resource(APIIDEnv),
-		Policy:     r.policy(),
-	}
+func (r *reader) mtls(folder string) *MTLS {
+	m := r.trust(folder)
+	m.DomainName = r.matching(DomainName, domainName, "a domain name in lower case")
+	m.APIID = r.resource(APIIDEnv)
+	return m
+}
+
+// trust reads which client certificates a function accepts.
+func (r *reader) trust(folder string) *MTLS {
+	m := &MTLS{Policy: r.policy()}
 	text, err := os.ReadFile(filepath.Join(folder, TruststoreFile))
 	if err != nil {
-		r.wrong(Truststore, "is not in the function's package")
+		r.wrong(Truststore, TruststoreFile+" can't be read in the function's package")
 		return m
 	}
-	// What has expired since the deployment stops no start: the function rejects
+	// What has expired since the deployment does not stop the function: it rejects
 	// what it does not trust, and the alarm on TrustDaysLeft was raised before.
 	if m.Truststore, err = clientcert.ReadTruststore(text); err != nil {
 		r.wrong(Truststore, err.Error())
 	}
 	return m
+}
+
+// available reports what cannot be deployed yet.
+func (r *reader) available(d Deployment) {
+	if d.Webhook.UsesMTLS() {
+		r.wrong(Authentication, "mtls and both are not available yet; only signature is")
+	}
+	if d.Endpoint.DomainName != "" {
+		r.wrong(DomainName, "is not available yet")
+	}
+}
+
+// An environment of a function has at most 4 KB (AWS, "Lambda quotas" in the
+// Lambda Developer Guide). Lambda measures it as JSON. resourceBytes is left for
+// the variables that name resources.
+const (
+	maxEnvironmentBytes = 4 << 10
+	resourceBytes       = 1 << 10
+)
+
+// environmentSize reports an environment that Lambda would refuse, and the
+// settings that take the most of it.
+func (r *reader) environmentSize() {
+	for _, settings := range [][]*Setting{append(WebhookSettings(), authenticationSettings()...), RedriveSettings(), TokenSettings()} {
+		size := resourceBytes
+		for _, s := range settings {
+			size += environmentBytes(s, r.text(s))
+		}
+		if size <= maxEnvironmentBytes {
+			continue
+		}
+		slices.SortStableFunc(settings, func(a, b *Setting) int {
+			return cmp.Compare(environmentBytes(b, r.text(b)), environmentBytes(a, r.text(a)))
+		})
+		longest := make([]string, 3)
+		for i, s := range settings[:len(longest)] {
+			longest[i] = fmt.Sprintf("%s (%d)", s.Key, environmentBytes(s, r.text(s)))
+		}
+		r.wrong(settings[0], fmt.Sprintf("the environment of a function would have %d bytes, %d more than Lambda allows; shorten %s",
+			size, size-maxEnvironmentBytes, strings.Join(longest, ", ")))
+		return
+	}
+}
+
+// environmentBytes returns the size of a variable in JSON, with its separators.
+func environmentBytes(s *Setting, value string) int {
+	quoted, err := jsontext.AppendQuote(nil, value)
+	if err != nil {
+		return len(value) // the setting is refused for what it is
+	}
+	return len(s.Env()) + len(quoted) + len(`"":,`)
 }

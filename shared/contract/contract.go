@@ -57,8 +57,6 @@ var (
 		Meaning: "where the token endpoint is: {authUrl}/as/token.oauth2"}
 	TokenManagerID = &Setting{Key: "tokenManagerId", Required: true, Example: "manager-1",
 		Meaning: "access_token_manager_id, assigned by the service's operator"}
-	Authentication = &Setting{Key: "authentication", Default: "signature", Example: "signature", Section: "5.2",
-		Meaning: "how webhooks are authenticated"}
 
 	SignatureHeader = &Setting{Key: "signatureHeader", Default: "X-SVC-Signature", Example: "X-SVC-Signature", Section: "4.3",
 		Meaning: "the header that carries the signature; SVC stands for a brand"}
@@ -162,6 +160,8 @@ const SafePayloadBytes = (invocationBytes - envelopeBytes) / 2
 func All() []*Setting {
 	return []*Setting{
 		BaseURL, AuthURL, TokenManagerID, Authentication,
+		DomainName, CertificateARN, OwnershipCertificateARN, HostedZoneID, ThrottleRate, ThrottleBurst,
+		Truststore, ClientCertPins, ClientCertSubjects, RevokedSerials,
 		SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
 		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeyMissReserve, KeyTimeout, KeysAuth,
@@ -192,6 +192,9 @@ const (
 type Webhook struct {
 	LedgerTable string
 	KeysTable   string
+
+	Authentication string // BySignature, ByMTLS or ByBoth
+	MTLS           *MTLS  // nil: no client certificate is required
 
 	BaseURL         *url.URL
 	Scheme          signature.Scheme
@@ -262,6 +265,9 @@ func ParseWebhook(getenv func(string) string) (Webhook, error) {
 	w := r.webhook()
 	w.LedgerTable = r.resource(LedgerTableEnv)
 	w.KeysTable = r.resource(KeysTableEnv)
+	if w.UsesMTLS() {
+		w.MTLS = r.mtls(packageFolder(getenv))
+	}
 	if w.KeysBearer {
 		w.TokenSecret = r.resource(TokenSecretEnv)
 	}
@@ -285,6 +291,7 @@ func ParseRedrive(getenv func(string) string) (Redrive, error) {
 // setting, defaults included, for the functions' environments.
 type Deployment struct {
 	Webhook        Webhook
+	Endpoint       Endpoint
 	RedriveTimeout time.Duration
 	// RedriveAttempts is how often an event is tried before it is parked.
 	RedriveAttempts int
@@ -360,14 +367,10 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		Protection:           r.protection(),
 		values:               values,
 	}
-	switch r.text(Authentication) {
-	case "signature":
-	case "mtls", "both":
-		r.wrong(Authentication, "mtls and both are not available yet; only signature is")
-	default:
-		r.wrong(Authentication, "must be signature")
-	}
+	d.Endpoint = r.endpoint(d.Webhook, time.Now())
+	r.available(d)
 	r.contradictions(d)
+	r.environmentSize()
 	for _, key := range given {
 		if !slices.ContainsFunc(All(), func(s *Setting) bool { return s.Key == key }) {
 			r.problems = append(r.problems, fmt.Errorf("%s: no such setting", key))
@@ -448,7 +451,8 @@ func (r *reader) resource(env string) string {
 
 func (r *reader) webhook() Webhook {
 	w := Webhook{
-		BaseURL: r.url(BaseURL),
+		Authentication: r.choice(Authentication, BySignature, ByMTLS, ByBoth),
+		BaseURL:        r.url(BaseURL),
 		Scheme: signature.Scheme{
 			SignatureHeader: r.text(SignatureHeader),
 			Timestamp:       read(r, TimestampCarrier, signature.ParseCarrier),
