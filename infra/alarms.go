@@ -51,7 +51,9 @@ func (f function) written(name string) metric {
 	return metric{contract.MetricNamespace, name, jsii.String(contract.MetricDimension), f.FunctionName()}
 }
 
-// counted is a metric that Lambda writes of the function.
+// counted is a metric that Lambda writes of the function. The dimension FunctionName
+// alone stands for all versions and aliases (AWS, "Viewing metrics for Lambda
+// functions" in the Lambda developer guide).
 func (f function) counted(name string) metric {
 	return metric{"AWS/Lambda", name, jsii.String("FunctionName"), f.FunctionName()}
 }

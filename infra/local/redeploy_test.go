@@ -145,8 +145,10 @@ func TestADeletedStackIsDeployedAgainWithItsData(t *testing.T) {
 		}
 	}
 	second := f.with(map[string]string{
-		contract.StackName.Key:   "PayhookSecond",
-		contract.LedgerTable.Key: table, contract.ClaimBucket.Key: claims, contract.ParkingBucket.Key: parking,
+		contract.StackName.Key: "PayhookSecond",
+		// Left out, since the emulator has no CodeDeploy.
+		contract.DeploymentStrategy.Key: contract.Canary,
+		contract.LedgerTable.Key:        table, contract.ClaimBucket.Key: claims, contract.ParkingBucket.Key: parking,
 	})
 	beside := &fixture{stack: second, proxy: f.proxy, arrivals: f.arrivals}
 	delivery, invalid := paymenttest.Delivery(paymenttest.Event()), []byte(`{"authentic":"and of no use"}`)
@@ -159,11 +161,20 @@ func TestADeletedStackIsDeployedAgainWithItsData(t *testing.T) {
 	if a := beside.send(t, invalid); a.status != http.StatusUnprocessableEntity {
 		t.Errorf("what is of no use is answered %d", a.status)
 	}
+	// The stack is deleted before redrive gets to this one.
+	late := paymenttest.Event()
+	back := f.proxy.decide(t, func(c call) verdict { return verdict{fail: c.is("PutEvents")} })
+	beside.send(t, paymenttest.Delivery(late)).want(t, http.StatusOK, 1, 0)
 	second.destroy(t.Context(), t, "second")
+	back()
+	if len(beside.pending(t, late)) != 1 {
+		t.Error("the event is not pending")
+	}
 
 	second.synthesizeAndDeploy(t.Context(), t, "second")
 	t.Cleanup(func() { second.destroy(context.WithoutCancel(t.Context()), t, "second") })
 	beside.send(t, delivery).want(t, http.StatusOK, 0, 1)
+	beside.redrive(t, late)
 	parked, err := buckets.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(parking), Prefix: aws.String("parked/")})
 	if err != nil || len(parked.Contents) == 0 {
 		t.Errorf("what was parked is gone: %v", err)
