@@ -47,6 +47,7 @@ type fixture struct {
 	*stack
 	proxy    *proxy
 	arrivals *arrivals
+	outputs  map[string]string // of the stack, by their names; nil for the first one
 }
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -116,6 +117,9 @@ func deployed(t *testing.T) *fixture {
 	}
 	everything.proxy.forget()
 	t.Cleanup(func() {
+		if denied := everything.proxy.denied(); len(denied) > 0 {
+			t.Errorf("IAM denied %q", denied)
+		}
 		if err := everything.service.Misbehave(paymenttest.Keys, paymenttest.Fault{}); err != nil {
 			t.Error(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -24,6 +25,8 @@ type proxy struct {
 	mu    sync.Mutex
 	calls []call
 	rule  func(call) verdict
+	open  int        // calls that are under way
+	idle  *sync.Cond // on mu; told when none is
 }
 
 // call is one call of an AWS API.
@@ -31,7 +34,11 @@ type call struct {
 	target string // as in DynamoDB_20120810.PutItem; "" where the API has none
 	body   []byte
 	status int
+	denied string // the action that IAM denied, as in dynamodb:PutItem; "" if it did not
 }
+
+// notAuthorized is how AWS says that IAM denies a call.
+var notAuthorized = regexp.MustCompile(`not authorized to perform: ([a-z0-9-]+:[A-Za-z]+)`)
 
 // verdict is what becomes of a call. The zero verdict passes it on.
 type verdict struct {
@@ -46,11 +53,14 @@ type verdict struct {
 
 func newProxy() *proxy {
 	p := &proxy{}
+	p.idle = sync.NewCond(&p.mu)
 	p.Server = httptest.NewServer(p)
 	return p
 }
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.count(1)
+	defer p.count(-1)
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -110,6 +120,16 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer resp.Body.Close()
 	c.status = resp.StatusCode
+	if resp.StatusCode >= http.StatusBadRequest {
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		if found := notAuthorized.FindSubmatch(text); found != nil {
+			c.denied = string(found[1])
+		}
+		resp.Body = io.NopCloser(bytes.NewReader(text))
+	}
 	p.record(c)
 	if v.lose {
 		panic(http.ErrAbortHandler)
@@ -159,6 +179,24 @@ func (p *proxy) record(c call) {
 	p.calls = append(p.calls, c)
 }
 
+func (p *proxy) count(change int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open += change; p.open == 0 {
+		p.idle.Broadcast()
+	}
+}
+
+// awaitIdle waits until no call is under way: a program that has ended may have
+// left some.
+func (p *proxy) awaitIdle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.open > 0 {
+		p.idle.Wait()
+	}
+}
+
 // forget drops what was recorded so far.
 func (p *proxy) forget() {
 	p.mu.Lock()
@@ -172,6 +210,16 @@ func (p *proxy) to(operation string) []call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(p.calls), func(c call) bool { return operation != "" && !c.is(operation) })
+}
+
+// denied returns the actions that IAM denied, each once.
+func (p *proxy) denied() (actions []string) {
+	for _, c := range p.to("") {
+		if c.denied != "" && !slices.Contains(actions, c.denied) {
+			actions = append(actions, c.denied)
+		}
+	}
+	return actions
 }
 
 func (c call) is(operation string) bool { return strings.HasSuffix(c.target, "."+operation) }

@@ -63,6 +63,9 @@ var (
 	inParking   = []string{"./shared/parking"}
 	inRedrive   = []string{"./functions/redrive"}
 	inOperator  = []string{"./infra/operator"}
+
+	inClaimcheck  = []string{"./shared/claimcheck"}
+	inPermissions = []string{"./infra -run TestEachFunctionMay"}
 )
 
 var mutants = []mutant{
@@ -562,7 +565,22 @@ func (r *Redriven)`, inIntake},
 		`count(r.Parked != "" && !r.ParkedBefore)`, `count(r.Parked != "")`, inWebhook},
 	{"a claim is not held against its digest", claimFile,
 		`len(event) != ref.Size || hex.EncodeToString(sum[:]) != ref.SHA256`,
-		`len(event) != ref.Size || len(sum) != len(ref.SHA256)/2`, []string{"./shared/claimcheck"}},
+		`len(event) != ref.Size || len(sum) != len(ref.SHA256)/2`, inClaimcheck},
+	{"an event that S3 denies access to is gone", claimFile,
+		`return nil, fmt.Errorf("%w: %w", ErrDenied, err)`, `return nil, ErrGone`, inClaimcheck},
+
+	// What the functions may do.
+	{"redrive may not replay", "infra/redrive.go",
+		`[]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn()`,
+		`[]string{"dynamodb:BatchGetItem", "dynamodb:UpdateItem"}, ledger.TableArn()`, inPermissions},
+	{"redrive may do more than it calls", "infra/redrive.go",
+		`[]string{"events:PutEvents"}, bus.EventBusArn()`,
+		`[]string{"events:PutEvents", "events:PutPermission"}, bus.EventBusArn()`, inPermissions},
+	{"redrive is not told that nothing is parked under a name", "infra/buckets.go",
+		`	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn())
+`, ``, inPermissions},
+	{"a permission for a secret's name instead of its ARN", "infra/token.go",
+		`"secretsmanager:PutSecretValue"}, secret.AttrId())`, `"secretsmanager:PutSecretValue"}, secret.Ref())`, inPermissions},
 
 	// Who may send.
 	{"the first header wins", carrierFile,

@@ -1,0 +1,488 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+
+	"payhook/shared/claimcheck"
+	"payhook/shared/intake"
+	"payhook/shared/ledger"
+	"payhook/shared/parking"
+	"payhook/shared/payment"
+	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
+	"payhook/shared/token"
+	"payhook/shared/uuid"
+)
+
+// The tests write into the stack's tables and buckets as root, past the proxy.
+
+func (f *fixture) buckets() *s3.Client {
+	return s3.NewFromConfig(f.aws, func(o *s3.Options) { o.UsePathStyle = true })
+}
+
+func (f *fixture) lot() *parking.Lot { return parking.NewLot(f.buckets(), f.ParkingBucket) }
+
+func (f *fixture) ledger() *ledger.Ledger {
+	return ledger.New(dynamodb.NewFromConfig(f.aws), f.LedgerTable, ledger.Options{})
+}
+
+// item returns what the ledger knows of an event.
+func (f *fixture) item(ctx context.Context, eventID string) (ledger.Item, error) {
+	item, _, err := ledger.NewInspector(dynamodb.NewFromConfig(f.aws), f.LedgerTable).Find(ctx, eventID)
+	return item, err
+}
+
+// post sends a delivery with the service's present key, and returns an error
+// unless it is answered with that status.
+func (f *fixture) post(ctx context.Context, payload []byte, status int) (a answer, err error) {
+	got, err := f.service.Send(ctx, paymenttest.Webhook{URL: f.WebhookURL, Payload: payload})
+	if err != nil {
+		return a, err
+	}
+	a.status = got.Status
+	if err := json.Unmarshal(got.Body, &a); err != nil || got.Status != status {
+		return a, fmt.Errorf("answered %d %s, want %d", got.Status, got.Body, status)
+	}
+	return a, nil
+}
+
+// large returns an event that is too large for the bus.
+func large() []byte {
+	return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.120Z",`+
+		`"eventData":{"amount":1.00,"note":"%s"}}`, uuid.New(), bytes.Repeat([]byte("x"), 260_000))
+}
+
+// webhookPaths are the ways through the webhook function.
+func (f *fixture) webhookPaths() []path {
+	parked := func(ctx context.Context, deliveryID string) error {
+		names, err := f.lot().FindDelivery(ctx, deliveryID)
+		if err == nil && len(names) != 1 {
+			err = wrong("parked under", names)
+		}
+		return err
+	}
+	return []path{
+		{"a delivery is accepted and published, and again a duplicate", func(ctx context.Context) error {
+			event := paymenttest.Event()
+			if _, err := f.post(ctx, paymenttest.Delivery(event), http.StatusOK); err != nil {
+				return err
+			}
+			if item, err := f.item(ctx, event.EventID); err != nil || item.PublishedAt.IsZero() {
+				return errors.Join(wrong("not published", item), err)
+			}
+			a, err := f.post(ctx, paymenttest.Delivery(event), http.StatusOK)
+			if err == nil && a.Duplicates != 1 {
+				err = wrong("no duplicate", a)
+			}
+			return err
+		}},
+		{"a new key is fetched with a token that is new as well", func(ctx context.Context) error {
+			// The function may still hold the token that is revoked.
+			f.service.RevokeTokens()
+			if run, err := f.runToken(ctx, refreshNow); err != nil || run.Outcome != token.Refreshed {
+				return errors.Join(wrong("no new token", run), err)
+			}
+			f.service.Rotate()
+			_, err := f.post(ctx, paymenttest.Delivery(paymenttest.Event()), http.StatusOK)
+			return err
+		}},
+		{"a large event goes to S3", func(ctx context.Context) error {
+			event := large()
+			if _, err := f.post(ctx, paymenttest.RawDelivery(uuid.New(), event), http.StatusOK); err != nil {
+				return err
+			}
+			raw, err := payment.DecodeRawEvent(event)
+			if err != nil {
+				return err
+			}
+			out, err := f.buckets().ListObjectsV2(ctx, &s3.ListObjectsV2Input{
+				Bucket: aws.String(f.outputs["ClaimBucket"]), Prefix: aws.String("events/" + raw.EventID + "/"),
+			})
+			if err == nil && len(out.Contents) != 1 {
+				err = wrong("objects", len(out.Contents))
+			}
+			return err
+		}},
+		{"an invalid delivery is parked", func(ctx context.Context) error {
+			event, id := paymenttest.Event(), uuid.New()
+			event.EventName = "no status"
+			if _, err := f.post(ctx, paymenttest.RawDelivery(id, paymenttest.Encode(event)), http.StatusUnprocessableEntity); err != nil {
+				return err
+			}
+			return parked(ctx, id)
+		}},
+		{"a conflict is parked", func(ctx context.Context) error {
+			_, err := f.parkConflict(ctx)
+			return err
+		}},
+	}
+}
+
+// pendingEvent writes an event as pending, due at the time given, and returns its id.
+// One that is corrupt can't be published.
+func (f *fixture) pendingEvent(ctx context.Context, due time.Time, corrupt bool) (string, error) {
+	event := paymenttest.Event()
+	raw, err := payment.DecodeRawEvent(paymenttest.Encode(event))
+	if err != nil {
+		return "", err
+	}
+	e := ledger.Entry{EventID: ledger.Key(event.EventID), DeliveryID: uuid.New(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: time.Now(), Event: raw}
+	if corrupt {
+		e.Digest[0]++
+	}
+	outcome, err := f.ledger().Record(ctx, e, ledger.NewHolder(), due)
+	if err == nil && outcome != ledger.Recorded {
+		err = wrong("not recorded", outcome)
+	}
+	return e.EventID, err
+}
+
+// park parks a delivery that is valid by now, as after a fix, and returns its
+// name.
+func (f *fixture) park(ctx context.Context, events ...[]byte) (string, error) {
+	id := uuid.New()
+	payload := paymenttest.RawDelivery(id, events...)
+	key, at := f.service.Key(), time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
+	proof, err := signature.Sign(key.Private, payload, at, key.ID)
+	if err != nil {
+		return "", err
+	}
+	name, _, err := f.lot().Park(ctx, parking.Parked{
+		Reason: parking.Invalid, Cause: "test", ParkedAt: time.Now(), DeliveryID: id,
+		Payload: payload, Timestamp: at, KeyID: key.ID, Signature: proof, JWK: key.JWK(),
+	})
+	return name, err
+}
+
+// parkEvent parks an event as one that could not be published, and returns its
+// name and its id.
+func (f *fixture) parkEvent(ctx context.Context) (name, id string, err error) {
+	event := paymenttest.Event()
+	text := paymenttest.Encode(event)
+	digest := ledger.DigestOf(text)
+	name, _, err = f.lot().Park(ctx, parking.Parked{
+		Reason: parking.Unpublishable, ParkedAt: time.Now(), DeliveryID: uuid.New(), EventIDs: []string{event.EventID},
+		Event: text, Digest: digest[:], RecordedAt: time.Now(), Attempts: 20,
+	})
+	return name, event.EventID, err
+}
+
+// parkConflict has the webhook function park a delivery in conflict, and returns
+// its name.
+func (f *fixture) parkConflict(ctx context.Context) (string, error) {
+	event, id := paymenttest.Event(), uuid.New()
+	if _, err := f.post(ctx, paymenttest.Delivery(event), http.StatusOK); err != nil {
+		return "", err
+	}
+	event.EventData.Amount = "9250.00"
+	if a, err := f.post(ctx, paymenttest.RawDelivery(id, paymenttest.Encode(event)), http.StatusOK); err != nil || a.Conflicts != 1 {
+		return "", errors.Join(wrong("no conflict", a), err)
+	}
+	names, err := f.lot().FindDelivery(ctx, id)
+	if err == nil && len(names) != 1 {
+		err = wrong("parked under", names)
+	}
+	if err != nil {
+		return "", err
+	}
+	return names[0], nil
+}
+
+// noName is a name under which nothing is parked.
+const noName = "2026/01/31/12/20260131T120000.000Z-invalid-none.json"
+
+// runRedrive runs the redrive function until an item is as it must be. A run of
+// the schedule may hold the item meanwhile.
+func (f *fixture) runRedrive(ctx context.Context, id string, right func(ledger.Item) bool) error {
+	for deadline := time.Now().Add(patience); ; {
+		var ran any
+		failed := f.invoke(ctx, "redrive", "{}", &ran) // as it does if an item is corrupt
+		item, err := f.item(ctx, id)
+		if err != nil || right(item) {
+			return err
+		}
+		if len(f.proxy.denied()) > 0 || time.Now().After(deadline) {
+			return errors.Join(wrong("the item is", item), failed)
+		}
+		// What a run failed to lease or to mark is due again soon.
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// decide has the redrive function replay or settle what is parked under a name,
+// and returns the outcome and the cause.
+func (f *fixture) decide(ctx context.Context, name string, request map[string]any) (outcome, cause string, err error) {
+	var out struct {
+		Replayed, Settled []struct{ Name, Outcome, Cause string }
+	}
+	text, err := json.Marshal(request)
+	if err != nil {
+		return "", "", err
+	}
+	if err := f.invoke(ctx, "redrive", string(text), &out); err != nil {
+		return "", "", err
+	}
+	all := append(out.Replayed, out.Settled...)
+	if len(all) != 1 || all[0].Name != name {
+		return "", "", wrong("decided about", out)
+	}
+	return all[0].Outcome, all[0].Cause, nil
+}
+
+// replayed returns an error unless a replay in a version is accepted and leaves
+// what is parked in that state.
+func (f *fixture) replayed(ctx context.Context, name string, version intake.Version, want parking.State) error {
+	outcome, cause, err := f.decide(ctx, name, map[string]any{"replay": []string{name}, "version": version})
+	if err != nil || outcome != string(intake.Accepted) || cause != "" {
+		return errors.Join(wrong("replayed as", outcome+" "+cause), err)
+	}
+	return f.inState(ctx, name, want)
+}
+
+func (f *fixture) inState(ctx context.Context, name string, want parking.State) error {
+	states, err := f.lot().States(ctx)
+	if err == nil && states[name] != want {
+		err = wrong("it is left in the state", states[name])
+	}
+	return err
+}
+
+// redrivePaths are the ways through the redrive function.
+func (f *fixture) redrivePaths() []path {
+	return []path{
+		{"what is pending is published", func(ctx context.Context) error {
+			id, err := f.pendingEvent(ctx, time.Now().Add(-time.Second), false)
+			if err != nil {
+				return err
+			}
+			return f.runRedrive(ctx, id, func(i ledger.Item) bool { return !i.PublishedAt.IsZero() })
+		}},
+		{"what can't be published is postponed", func(ctx context.Context) error {
+			id, err := f.pendingEvent(ctx, time.Now().Add(-time.Second), true)
+			if err != nil {
+				return err
+			}
+			return f.runRedrive(ctx, id, func(i ledger.Item) bool { return i.Due.After(time.Now().Add(30*time.Second)) || !i.ParkedAt.IsZero() })
+		}},
+		{"what can't be published again is parked", func(ctx context.Context) error {
+			due := time.Now().Add(-2 * time.Second).Truncate(time.Millisecond)
+			id, err := f.pendingEvent(ctx, due, true)
+			if err != nil {
+				return err
+			}
+			// The first of two attempts.
+			if _, _, err := f.ledger().Lease(ctx, ledger.Pending{EventID: id, Due: due}, ledger.NewHolder(), due.Add(time.Second)); !errors.Is(err, ledger.ErrCorrupt) {
+				return errors.Join(errors.New("it is not corrupt"), err)
+			}
+			if err := f.runRedrive(ctx, id, func(i ledger.Item) bool { return !i.ParkedAt.IsZero() }); err != nil {
+				return err
+			}
+			names, err := f.lot().FindEvent(ctx, id)
+			if err == nil && len(names) != 1 {
+				err = wrong("parked under", names)
+			}
+			return err
+		}},
+		{"a delivery is replayed", func(ctx context.Context) error {
+			name, err := f.park(ctx, paymenttest.Encode(paymenttest.Event()), large())
+			if err != nil {
+				return err
+			}
+			return f.replayed(ctx, name, intake.NoVersion, parking.Replayed)
+		}},
+		{"a conflict is replayed in the first version", func(ctx context.Context) error {
+			name, err := f.parkConflict(ctx)
+			if err != nil {
+				return err
+			}
+			return f.replayed(ctx, name, intake.FirstVersion, parking.Settled)
+		}},
+		{"a conflict is replayed in the parked version", func(ctx context.Context) error {
+			name, err := f.parkConflict(ctx)
+			if err != nil {
+				return err
+			}
+			return f.replayed(ctx, name, intake.ParkedVersion, parking.Replayed)
+		}},
+		{"what is parked is settled", func(ctx context.Context) error {
+			name, _, err := f.parkEvent(ctx)
+			if err != nil {
+				return err
+			}
+			if _, cause, err := f.decide(ctx, name, map[string]any{"settle": []string{name}, "reason": "a test"}); err != nil || cause != "" {
+				return errors.Join(wrong("settled with", cause), err)
+			}
+			return f.inState(ctx, name, parking.Settled)
+		}},
+		{"an event is replayed", func(ctx context.Context) error {
+			name, _, err := f.parkEvent(ctx)
+			if err != nil {
+				return err
+			}
+			return f.replayed(ctx, name, intake.NoVersion, parking.Replayed)
+		}},
+		{"what is not parked is said not to be", func(ctx context.Context) error {
+			_, cause, err := f.decide(ctx, noName, map[string]any{"replay": []string{noName}})
+			if err == nil && cause != parking.ErrNotParked.Error() {
+				err = wrong("the cause is", cause)
+			}
+			return err
+		}},
+	}
+}
+
+// tokenPaths are the ways through the token function.
+func (f *fixture) tokenPaths() []path {
+	run := func(event string, want ...token.Outcome) func(context.Context) error {
+		return func(ctx context.Context) error {
+			got, err := f.runToken(ctx, event)
+			if err == nil && !slices.Contains(want, got.Outcome) {
+				err = wrong("the run came to", got)
+			}
+			return err
+		}
+	}
+	return []path{
+		{"a token is refreshed on request", run(refreshNow, token.Refreshed)},
+		{"a run of the schedule", run(asScheduled, token.Fresh, token.Refreshed)},
+	}
+}
+
+// operatorPaths are the documented calls of the operator's program, run as a
+// person does.
+func (f *fixture) operatorPaths(t *testing.T, who aws.CredentialsProvider) []path {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "operator")
+	build := exec.Command("go", "build", "-o", program, "./infra/operator")
+	build.Dir = f.opts.top
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	key, err := who.Retrieve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// call returns an error unless the program ends with one of the statuses. If a
+	// call is denied, it must say so and end with 3.
+	call := func(ctx context.Context, statuses []int, args ...string) error {
+		cmd := exec.CommandContext(ctx, program, append(args, "--stack", f.Stack)...)
+		cmd.Env = append(environmentWithout("AWS_"), "AWS_ENDPOINT_URL="+f.proxy.URL, "AWS_REGION="+f.Region,
+			"AWS_ACCESS_KEY_ID="+key.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+key.SecretAccessKey,
+			"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull, "AWS_EC2_METADATA_DISABLED=true")
+		said, err := cmd.CombinedOutput()
+		status := cmd.ProcessState.ExitCode()
+		for _, action := range f.proxy.denied() {
+			if status != 3 || !bytes.Contains(said, []byte(action)) {
+				t.Errorf("operator %v is denied %s, ends with %d and says:\n%s", args, action, status, said)
+			}
+		}
+		if err != nil && status < 0 || !slices.Contains(statuses, status) {
+			return fmt.Errorf("operator %v: %v\n%s", args, err, said)
+		}
+		return nil
+	}
+	done, looked := []int{0}, []int{0, 1} // 1: something needs a person
+	return []path{
+		{"pending", func(ctx context.Context) error {
+			if _, err := f.pendingEvent(ctx, time.Now().Add(time.Hour), false); err != nil {
+				return err
+			}
+			return call(ctx, looked, "pending")
+		}},
+		{"parked list", func(ctx context.Context) error { return call(ctx, looked, "parked", "list") }},
+		{"parked list --long, show and replay", func(ctx context.Context) error {
+			name, id, err := f.parkEvent(ctx)
+			if err != nil {
+				return err
+			}
+			for _, args := range [][]string{{"parked", "list", "--event", id, "--long"}, {"parked", "show", name}, {"parked", "show", name, "--payload"}} {
+				if err := call(ctx, looked, args...); err != nil {
+					return err
+				}
+			}
+			return call(ctx, done, "parked", "replay", name, "--yes")
+		}},
+		{"parked settle", func(ctx context.Context) error {
+			name, _, err := f.parkEvent(ctx)
+			if err != nil {
+				return err
+			}
+			return call(ctx, done, "parked", "settle", name, "--reason", "a test")
+		}},
+		{"parked show of what is not parked", func(ctx context.Context) error {
+			return call(ctx, []int{1}, "parked", "show", noName)
+		}},
+		{"event", func(ctx context.Context) error { return call(ctx, looked, "event", uuid.New()) }},
+		{"key", func(ctx context.Context) error { return call(ctx, looked, "key", f.service.Key().ID) }},
+		{"key --drop", func(ctx context.Context) error {
+			f.service.Rotate()
+			if _, err := f.post(ctx, paymenttest.Delivery(paymenttest.Event()), http.StatusOK); err != nil {
+				return err
+			}
+			return call(ctx, done, "key", f.service.Key().ID, "--drop")
+		}},
+	}
+}
+
+// consumerPaths are what a consumer of large events does.
+func (f *fixture) consumerPaths(who aws.CredentialsProvider) []path {
+	client := s3.NewFromConfig(f.as(who), func(o *s3.Options) { o.UsePathStyle = true })
+	resolve := func(ctx context.Context, gone bool) error {
+		event, err := payment.DecodeRawEvent(large())
+		if err != nil {
+			return err
+		}
+		bucket := f.outputs["ClaimBucket"]
+		detail, err := claimcheck.NewStore(f.buckets(), bucket).Put(ctx, event)
+		if err != nil {
+			return err
+		}
+		if gone {
+			var d claimcheck.Detail
+			if err := json.Unmarshal(detail, &d); err != nil {
+				return err
+			}
+			if _, err := f.buckets().DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &bucket, Key: &d.ClaimCheck.Key}); err != nil {
+				return err
+			}
+			if _, err := claimcheck.Resolve(ctx, client, detail); !errors.Is(err, claimcheck.ErrGone) {
+				return wrong("resolved with", err)
+			}
+			return nil
+		}
+		got, err := claimcheck.Resolve(ctx, client, detail)
+		if err == nil && !bytes.Equal(got, event.Bytes) {
+			err = errors.New("it is not the event that was put")
+		}
+		return err
+	}
+	return []path{
+		{"a large event is fetched", func(ctx context.Context) error { return resolve(ctx, false) }},
+		{"a large event is gone", func(ctx context.Context) error { return resolve(ctx, true) }},
+	}
+}
+
+// clientPaths are what a client of the service's APIs does.
+func (f *fixture) clientPaths(who aws.CredentialsProvider) []path {
+	return []path{{"the access token is read", func(ctx context.Context) error {
+		reader := token.NewReader(secretsmanager.NewFromConfig(f.as(who)), f.TokenSecret, token.ReaderOptions{})
+		_, err := reader.TokenContext(ctx)
+		return err
+	}}}
+}
