@@ -439,7 +439,8 @@ func (c *Cache) fetch(ctx context.Context, id string, cached, shared *entry, tab
 // notKnown handles the answer that the service did not know id when it was
 // asked. It decides whether that removes the cached key.
 func (c *Cache) notKnown(ctx context.Context, id string, asked time.Time, cached, shared *entry, tableFailed bool) (Found, error) {
-	since := asked
+	// From this answer to the next question: a process may be frozen in between.
+	since := c.opts.Now().Truncate(time.Millisecond)
 	if cached != nil && cached.withdrawn() {
 		since = cached.unknownSince
 	}
@@ -487,7 +488,7 @@ func (c *Cache) notKnown(ctx context.Context, id string, asked time.Time, cached
 	if !stale.withdrawn() {
 		stale.unknownSince = since
 	}
-	stale.retryAt = asked.Add(c.opts.RetryPause)
+	stale.retryAt = c.opts.Now().Add(c.opts.RetryPause)
 	c.remember(id, &stale)
 	found := stale.found(Stale)
 	found.TableFailed = tableFailed

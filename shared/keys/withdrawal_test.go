@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -232,6 +233,30 @@ func TestALateUnknownAnswerChangesNothing(t *testing.T) {
 	}
 	f.expectInUse(c, Memory, 0)
 	f.expectInUse(f.cache(), SharedTable, 0)
+}
+
+// slowOrigin answers "unknown" after some time, as for a process that Lambda
+// froze meanwhile.
+type slowOrigin struct {
+	f     *fleet
+	takes time.Duration
+}
+
+func (o slowOrigin) Fetch(context.Context, string) ([]byte, error) {
+	o.f.pass(o.takes)
+	return nil, ErrUnknown
+}
+
+func TestTheGraceBeginsWithTheAnswer(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.expectInUse(c, Service, 1)
+	f.pass(time.Hour)
+	c.origin = slowOrigin{f, 10 * time.Minute}
+	f.expectWithdrawn(c, nil, Stale, 0)
+	f.gateway404()
+	f.pass(10 * time.Second)
+	f.expectWithdrawn(f.cache(), nil, Stale, 1)
 }
 
 func TestAReportDuringABrokenTableCounts(t *testing.T) {
