@@ -31,6 +31,12 @@
 // themselves, as overtaken. And nobody may send an event that the ledger calls
 // published, or that another holds.
 //
+// Histories about keys rotate the service's key, while the service has outages,
+// a gateway in front of it answers 404 for published keys, and strangers invent
+// key ids. No authentic delivery may be answered 401 while its key is published,
+// or 503 for a spent budget while its source has a reserve, and no key may be
+// used past its maximum age.
+//
 // What a history takes for granted: clocks differ by less than the grace of
 // package intake, and a call is not sent once its context has ended.
 //

@@ -321,9 +321,16 @@ func (f *facts) answer(inv *invocation) int {
 			f.violated("%s answers invalid to %s, parked as %q", name, s.name, r.Parked)
 		}
 		return 422
+	case intake.KeyUnknown, intake.KeyRefused, intake.SignatureDoesntMatch:
+		f.unauthentic(inv)
+		return 401
+	case intake.KeyOutOfBudget:
+		f.outOfBudget(inv)
+		return 503
 	default:
 		return 503
 	}
+	f.w.keyService.accepted(inv)
 	if s.invalid {
 		f.violated("%s accepts %s, which is not valid", name, s.name)
 		return 200

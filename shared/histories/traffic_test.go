@@ -129,7 +129,9 @@ type delivery struct {
 
 	// conflicting: an event of it has another content elsewhere, or here.
 	conflicting bool
-	twice       bool // an event of it stands in it with two contents
+	signer      *paymenttest.Key // nil: serviceKey
+	from        netip.Addr       // zero: sendersAddress
+	twice       bool             // an event of it stands in it with two contents
 }
 
 func (d *delivery) genuine() bool { return d.forgery == authentic }
@@ -162,6 +164,9 @@ func (d *delivery) signed(at time.Time) intake.Delivery {
 	out := intake.Delivery{Payload: d.payload, Headers: map[string]string{
 		"x-svc-signature": proof.Signature, "x-svc-timestamp": proof.Timestamp, "x-svc-key-id": proof.KeyID,
 	}, SourceIP: sendersAddress}
+	if d.from.IsValid() {
+		out.SourceIP = d.from
+	}
 	if d.forgery == payloadChanged {
 		out.Payload = []byte(strings.Replace(string(d.payload), `"amount":1`, `"amount":9`, 1))
 	}
@@ -176,12 +181,17 @@ type proofKey struct{ payload, timestamp, key, id string }
 
 func proofOf(d *delivery, timestamp string) signature.Proof {
 	key, id := serviceKey(), serviceKey().ID
+	if d.signer != nil {
+		key, id = *d.signer, d.signer.ID
+	}
 	switch d.forgery {
 	case strangersSignature:
 		key = strangersKey()
 	case strangersKeyID:
 		key = strangersKey()
-		id = key.ID
+		if d.signer == nil {
+			id = key.ID
+		}
 	}
 	k := proofKey{d.id, timestamp, key.ID, id}
 	if d.invalid {

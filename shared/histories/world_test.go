@@ -65,6 +65,7 @@ type setup struct {
 	maxAttempts int           // of redrive; zero: the default
 	parallel    int           // calls of the ledger under way at once; zero: the default
 	keyCache    bool          // keys by package keys and its table; otherwise they are at hand
+	keyService  *keyService   // answers for keys; nil: one that always knows the one key
 }
 
 // world is everything but the code under test: time, the services, and which
@@ -95,6 +96,8 @@ type world struct {
 	rejected   map[string]string
 	faults     int
 	interfered int
+	// sourceKnown is when the table was first seen to hold the sender's address.
+	sourceKnown time.Time
 
 	// onCall sees every call that could meet a fault; for enumerating them.
 	onCall func(c *call)
@@ -137,6 +140,7 @@ type instance struct {
 	current *invocation
 	zombie  bool          // outlives its deadline
 	idle    time.Duration // between its being called and its code's running
+	noTable time.Time     // when it last gave up a call of the table of keys; guarded by mu
 
 	// Guarded by the world's mu.
 	dead   bool
@@ -187,7 +191,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	if w.keyCache {
 		base := url.URL{Scheme: "https", Host: "service.example"}
 		ring = keys.New(keys.NewOrigin(&http.Client{Transport: i}, &base, 3*time.Second),
-			keys.NewTable(i, keysTable), keys.Options{Now: now})
+			keys.NewTable(i, keysTable), w.keyService.options(now))
 	}
 	i.receiver = intake.NewReceiver(scheme, &signature.Window{Tolerance: 5 * time.Minute}, ring, book, events, opts)
 	return i
@@ -382,6 +386,11 @@ func (i *instance) try(ctx context.Context, c *call) (any, error) {
 		if frozen != nil {
 			<-frozen
 		}
+		if c.op == readKey || c.op == writeKey || c.op == spendKey {
+			w.mu.Lock()
+			i.noTable = time.Now()
+			w.mu.Unlock()
+		}
 		return nil, ctx.Err()
 	}
 }
@@ -533,6 +542,9 @@ func (i *instance) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemIn
 func (i *instance) RoundTrip(r *http.Request) (*http.Response, error) {
 	id := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	return do(i, r.Context(), fetchKey, id, nil, func() (*http.Response, error) {
+		if w := i.w; w.keyService != nil {
+			return w.keyService.answer(w, r, id), nil
+		}
 		resp := &http.Response{StatusCode: http.StatusNotFound, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody}
 		if id == serviceKey().ID {
 			resp.StatusCode, resp.Body = http.StatusOK, io.NopCloser(bytes.NewReader(serviceJWK()))

@@ -445,7 +445,10 @@ func (c *Cache) notKnown(ctx context.Context, id string, asked time.Time, cached
 		since = cached.unknownSince
 	}
 	remove := cached == nil || asked.Sub(since) >= c.opts.UnknownGrace
-	if remove && !tableFailed {
+	// Without a copy of its own, this process tries the table again even if that has
+	// just failed: it may hold the key.
+	skipTable := tableFailed && cached != nil
+	if remove && !skipTable {
 		r := record{fetchedAt: asked, expires: asked.Add(c.opts.UnknownTTL)}
 		if cached != nil {
 			r.unknownSince = since
@@ -454,27 +457,28 @@ func (c *Cache) notKnown(ctx context.Context, id string, asked time.Time, cached
 		if shared != nil {
 			r.expires = later(r.expires, shared.expires)
 		}
-		tableFailed = c.withTable(ctx, func(ctx context.Context) (err error) {
+		skipTable = c.withTable(ctx, func(ctx context.Context) (err error) {
 			// The table refuses if it holds a key for which this answer is too early.
 			remove, err = c.table.remove(ctx, id, r, asked.Add(-c.opts.UnknownGrace))
 			return err
 		}) != nil
-		if tableFailed {
+		if skipTable {
 			remove = true // as each process decides on its own
 		}
 	}
-	if !remove && !tableFailed {
-		tableFailed = c.withTable(ctx, func(ctx context.Context) error {
+	if !remove && !skipTable {
+		skipTable = c.withTable(ctx, func(ctx context.Context) error {
 			r, err := c.table.reportUnknown(ctx, id, asked, since)
 			if held := c.parse(r, id); held != nil {
 				cached = c.newest(cached, held)
 			}
 			return err
 		}) != nil
-		if cached == nil && tableFailed {
+		if cached == nil && skipTable {
 			return Found{Source: Service, FetchedAt: asked, TableFailed: true}, unavailable("the table holds a key that could not be read", nil)
 		}
 	}
+	tableFailed = tableFailed || skipTable
 	switch {
 	case remove || cached == nil:
 		withdrawn := cached != nil || shared != nil && shared.withdrawn()
@@ -482,7 +486,9 @@ func (c *Cache) notKnown(ctx context.Context, id string, asked time.Time, cached
 		return Found{Source: Service, FetchedAt: asked, Withdrawn: withdrawn, TableFailed: tableFailed}, fmt.Errorf("keys: origin: %w", ErrUnknown)
 	case cached.fetchedAt.After(asked): // another function has just been given the key
 		c.remember(id, cached)
-		return cached.found(SharedTable), nil
+		found := cached.found(SharedTable)
+		found.TableFailed = tableFailed
+		return found, nil
 	}
 	stale := *cached
 	if !stale.withdrawn() {

@@ -38,25 +38,28 @@ type fleet struct {
 // brokenDynamoDB is a DynamoDB that can be made to fail.
 type brokenDynamoDB struct {
 	*awstest.DynamoDB
-	broken atomic.Bool
+	broken   atomic.Bool
+	failures atomic.Int32 // how many calls fail from now on
 }
 
+func (db *brokenDynamoDB) fails() bool { return db.broken.Load() || db.failures.Add(-1) >= 0 }
+
 func (db *brokenDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	if db.broken.Load() {
+	if db.fails() {
 		return nil, errors.New("table is broken")
 	}
 	return db.DynamoDB.GetItem(ctx, in, opts...)
 }
 
 func (db *brokenDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	if db.broken.Load() {
+	if db.fails() {
 		return nil, errors.New("table is broken")
 	}
 	return db.DynamoDB.PutItem(ctx, in, opts...)
 }
 
 func (db *brokenDynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	if db.broken.Load() {
+	if db.fails() {
 		return nil, errors.New("table is broken")
 	}
 	return db.DynamoDB.UpdateItem(ctx, in, opts...)

@@ -213,6 +213,18 @@ func TestAFunctionThatDoesNotSeeTheKeyRemovesItForNobody(t *testing.T) {
 	}
 }
 
+// The read of the table failed, and by the time of the answer it works again.
+func TestAFunctionThatCouldNotReadTheKeyAsksTheTableAgain(t *testing.T) {
+	f := newFleet(t)
+	f.expectInUse(f.cache(), Service, 1)
+	f.gateway404()
+	f.db.failures.Store(1) // of the read
+	found := f.expect(f.cache(), nil, Stale, 1)
+	if !found.Withdrawn || !found.TableFailed || !generated(0).PublicKey.Equal(found.Key) {
+		t.Errorf("%+v", found)
+	}
+}
+
 // A slow "unknown" answer must not undo what another function was told later.
 func TestALateUnknownAnswerChangesNothing(t *testing.T) {
 	f := newFleet(t)

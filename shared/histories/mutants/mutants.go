@@ -644,6 +644,10 @@ func (r *Redriven)`, inIntake},
 	{"one 404 removes a key at once, in the table too", keysTableFile,
 		`aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR (fetchedAt <= :at AND unknownSince <= :oldest)")`,
 		`aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR fetchedAt <= :at OR unknownSince <= :oldest")`, inKeys},
+	{"a 404 counts where the table could not be read", keysFile,
+		`	skipTable := tableFailed && cached != nil
+`, `	skipTable := tableFailed
+`, inKeys},
 	{"the grace of a key begins with the question", keysFile,
 		`	since := c.opts.Now().Truncate(time.Millisecond)
 `, `	since := asked

@@ -1,0 +1,305 @@
+package histories
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook/shared/keys"
+	"payhook/shared/paymenttest"
+)
+
+// The times of histories about keys are short, so that a history of some
+// minutes holds a rotation.
+const (
+	keyFreshness = 30 * time.Second
+	keyMaxAge    = 4 * time.Minute
+	keyGrace     = 90 * time.Second
+	keyTTL       = 10 * time.Second
+	keyPause     = 5 * time.Second
+	keyBudget    = 5
+
+	// A wrong 404 lasts at most for this time: the grace, less what two clocks can
+	// differ and what a call can take.
+	longestFlap = keyGrace - 2*maxSkew - kindSlow - 2*time.Second
+)
+
+// keyService is the service's key endpoint over time.
+type keyService struct {
+	published map[string]published
+	down      [][2]time.Duration // from and to
+	flaps     []*flap
+
+	acceptedOld, flapped, reserve int // for counting what was shown
+}
+
+// published is a key and the time for which the service gives it.
+type published struct {
+	key      paymenttest.Key
+	from, to time.Duration
+}
+
+// flap is a time in which a gateway answers 404 for a key that the functions
+// have stored.
+type flap struct {
+	id       string
+	from     time.Duration // or later, when the key is stored
+	lasts    time.Duration
+	began    time.Duration
+	happened bool
+}
+
+// options are those of a cache in a history about keys, or the defaults.
+func (s *keyService) options(now func() time.Time) keys.Options {
+	if s == nil {
+		return keys.Options{Now: now}
+	}
+	return keys.Options{
+		Freshness: keyFreshness, MaxAge: keyMaxAge, UnknownGrace: keyGrace, UnknownTTL: keyTTL, RetryPause: keyPause,
+		RefetchAge: 10 * time.Second, MissBudget: keyBudget, MissReserve: keyBudget, Now: now,
+	}
+}
+
+func (s *keyService) answer(w *world, r *http.Request, id string) *http.Response {
+	at := time.Since(w.start)
+	resp := &http.Response{StatusCode: http.StatusNotFound, Request: r, Header: http.Header{"Content-Type": {"text/html"}}, Body: io.NopCloser(bytes.NewReader([]byte("<html></html>")))}
+	for _, d := range s.down {
+		if d[0] <= at && at < d[1] {
+			resp.StatusCode = http.StatusBadGateway
+			return resp
+		}
+	}
+	for _, f := range s.flaps {
+		if f.id != id || at < f.from {
+			continue
+		}
+		if !f.happened && w.stored(id, f.lasts) {
+			f.happened, f.began = true, at
+		}
+		if f.happened && at < f.began+f.lasts {
+			s.flapped++
+			return resp
+		}
+	}
+	if p, ok := s.published[id]; ok && p.from <= at && at < p.to {
+		resp.StatusCode, resp.Body = http.StatusOK, io.NopCloser(bytes.NewReader(p.key.JWK()))
+		resp.Header.Set("Content-Type", "application/json")
+	}
+	return resp
+}
+
+// stored reports whether the table holds a key that may be used for some time.
+func (w *world) stored(id string, lasts time.Duration) bool {
+	item := w.db.Items(keysTable)[id]
+	return item["jwk"] != nil && time.Since(timeOf(item["fetchedAt"]))+lasts+2*maxSkew < keyMaxAge
+}
+
+func timeOf(v dynamodbtypes.AttributeValue) time.Time {
+	n, ok := v.(*dynamodbtypes.AttributeValueMemberN)
+	if !ok {
+		return time.Time{}
+	}
+	ms, _ := strconv.ParseInt(n.Value, 10, 64)
+	return time.UnixMilli(ms)
+}
+
+// unauthentic takes in that an authentic delivery was answered 401.
+func (f *facts) unauthentic(inv *invocation) {
+	s := f.w.keyService
+	if s == nil {
+		f.violated("%s answers %s to an authentic delivery", inv.name, inv.result.Outcome)
+		return
+	}
+	// What could not be read of the table is not known. It is remembered for a
+	// while.
+	f.w.mu.Lock()
+	blind := time.Since(inv.noTable) <= keyTTL+webhookTime
+	f.w.mu.Unlock()
+	if p := s.published[inv.sent.signer.ID]; time.Since(f.w.start) < p.to && !blind {
+		f.violated("%s answers %s, and the service has published the key (%+v)", inv.name, inv.result.Outcome, inv.result.Key)
+	}
+}
+
+// outOfBudget takes in that an authentic delivery was answered 503 because the
+// budgets were spent.
+func (f *facts) outOfBudget(inv *invocation) {
+	w := f.w
+	if w.keyService == nil {
+		return // the histories without rotation have one key
+	}
+	now := time.Now().Add(inv.skew)
+	for _, at := range []time.Time{now, now.Add(-time.Minute)} {
+		item := w.db.Items(keysTable)["reserve#"+strconv.FormatInt(at.Unix()/60, 10)]
+		if n, ok := item["misses"].(*dynamodbtypes.AttributeValueMemberN); ok && n.Value == strconv.Itoa(keyBudget) {
+			return
+		}
+	}
+	// A function that did not know the source reads the table again after a minute.
+	if !inv.result.Key.TableFailed && !w.sourceKnown.IsZero() && time.Since(w.sourceKnown) > time.Minute+webhookTime {
+		f.violated("%s finds the budget spent for a known source, with its reserve left", inv.name)
+	}
+}
+
+// accepted takes in that a delivery was found authentic.
+func (s *keyService) accepted(inv *invocation) {
+	if s == nil {
+		return
+	}
+	w := inv.w
+	p := s.published[inv.sent.signer.ID]
+	if over := time.Since(w.start) - p.to; over > 0 {
+		s.acceptedOld++
+		if over > keyMaxAge+webhookTime+2*maxSkew {
+			w.facts.violated("%s accepts a delivery with a key that was withdrawn %v ago", inv.name, over)
+		}
+	}
+	for id := range w.db.Items(keysTable) {
+		if strings.HasPrefix(id, "source#") && w.sourceKnown.IsZero() {
+			w.sourceKnown = time.Now()
+		}
+		if strings.HasPrefix(id, "reserve#") {
+			s.reserve++
+		}
+	}
+}
+
+var rotation = sync.OnceValue(func() [2]*paymenttest.Key {
+	old, new := paymenttest.NewKey(2048), paymenttest.NewKey(2048)
+	old.ID, new.ID = "7e000000-0000-4000-8000-00000000000a", "7e000000-0000-4000-8000-00000000000b"
+	return [2]*paymenttest.Key{&old, &new}
+})
+
+var strangersAddress = netip.MustParseAddr("198.51.100.20")
+
+// rotationHistory plays a rotation of the service's key: the old one is
+// published at first, the new one joins it and signs from then on, the old one
+// is withdrawn. Meanwhile the service has an outage, a gateway answers 404 for
+// each key for a while, strangers invent key ids, and calls meet faults, but
+// those of the table.
+func rotationHistory(seed uint64) (*world, counts) {
+	r := &chance{Rand: rand.New(rand.NewPCG(seed, 20261121)), seed: seed}
+	r.rate = []float64{0, 0.05, 0.2}[r.IntN(3)]
+	for _, k := range []kind{errorBefore, throttled, timeoutBefore, slow, crashBefore, crashAfter, freezeBriefly, freezeLong, redeliver} {
+		if r.IntN(2) == 0 {
+			r.likes = append(r.likes, k)
+		}
+	}
+	if len(r.likes) == 0 {
+		r.rate = 0
+	}
+	minutes := func(from, to float64) time.Duration {
+		return time.Duration((from + (to-from)*r.Float64()) * float64(time.Minute))
+	}
+	pair := rotation()
+	joins := minutes(1, 3)
+	leaves := joins + minutes(1, 3)
+	s := &keyService{published: map[string]published{
+		pair[0].ID: {*pair[0], 0, leaves},
+		pair[1].ID: {*pair[1], joins, time.Hour},
+	}}
+	for _, key := range pair {
+		if r.IntN(3) > 0 {
+			s.flaps = append(s.flaps, &flap{id: key.ID, from: minutes(0, 5), lasts: time.Duration(r.Float64() * float64(longestFlap))})
+		}
+	}
+	if r.IntN(2) == 0 {
+		from := minutes(0.5, 6)
+		s.down = append(s.down, [2]time.Duration{from, from + minutes(0, []float64{1.5, 8}[r.IntN(2)])})
+	}
+	w := newWorld(setup{name: fmt.Sprintf("rotation %d fails; replay it with\n\tgo test ./shared/histories -run TestARotation -v -seed=%d", seed, seed), attempts: 1 + 2*r.IntN(2), keyCache: true, keyService: s}, keyFaults{r})
+	for range 1 + r.IntN(3) {
+		w.newInstance("webhook", time.Duration(r.Int64N(int64(2*maxSkew)))-maxSkew)
+	}
+	sends := [2]*delivery{}
+	for n, key := range pair {
+		d := *newDelivery("signed by the key of "+[]string{"old", "new"}[n], 90_000, newEvent(90_000, 0))
+		d.signer = key
+		sends[n] = &d
+	}
+	for at := time.Duration(0); at < 8*time.Minute; at += minutes(0.02, 0.3) {
+		d := sends[0]
+		// A sender that was not told goes on with the old key.
+		if at >= joins && (at < leaves || r.IntN(2) == 0) {
+			d = sends[1]
+		}
+		w.after(at, func() {
+			w.deliver(w.free("webhook"), &sent{delivery: d, at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))})
+		})
+	}
+	if r.IntN(3) > 0 {
+		begin := minutes(0, 4)
+		for n := range 60 {
+			forged := *sends[0]
+			forged.forgery, forged.from = strangersKeyID, strangersAddress
+			forged.signer = &paymenttest.Key{ID: fmt.Sprintf("7e000000-0000-4000-9000-%012d", n)}
+			forged.name = fmt.Sprintf("invented %d", n)
+			w.after(begin+time.Duration(n)*2*time.Second, func() {
+				w.deliver(w.free("webhook"), &sent{delivery: &forged, at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))})
+			})
+		}
+	}
+	w.settle()
+	return w, w.facts.judge()
+}
+
+// keyFaults are the faults of a history about keys. The table works: while it
+// does not, each function decides on its own, which is shown in package keys.
+type keyFaults struct{ *chance }
+
+func (k keyFaults) fault(w *world, c *call) fault {
+	f := k.chance.fault(w, c)
+	switch c.op {
+	case readKey, writeKey, spendKey:
+		switch f.kind {
+		case crashBefore, crashAfter, freezeBriefly, freezeLong, none:
+		default:
+			return fault{}
+		}
+	}
+	return f
+}
+
+func TestARotationOfKeysRefusesNothingAuthentic(t *testing.T) {
+	rotation()
+	n := uint64(300)
+	if raceEnabled {
+		n = 20
+	}
+	var c crew
+	var mu sync.Mutex
+	var old, flapped, reserve int
+	c.all(t, func(hand func(func(*testing.T) (*world, counts))) {
+		for i := range n {
+			number := i + 1
+			if *seed != 0 {
+				number = *seed
+			}
+			hand(func(t *testing.T) (*world, counts) {
+				w, counted := play(t, func() (*world, counts) { return rotationHistory(number) })
+				mu.Lock()
+				defer mu.Unlock()
+				old += w.keyService.acceptedOld
+				flapped += w.keyService.flapped
+				reserve += min(w.keyService.reserve, 1)
+				return w, counted
+			})
+			if *seed != 0 {
+				return
+			}
+		}
+	})
+	t.Logf("%v; %d wrong 404s, %d deliveries accepted with a withdrawn key, the reserve used in %d histories", c.total, flapped, old, reserve)
+	if *seed == 0 && (flapped == 0 || old == 0 || reserve == 0) {
+		t.Error("nothing was shown")
+	}
+}
