@@ -90,6 +90,14 @@ lint: tools ## gofmt, go vet, staticcheck; cfn-lint on the templates
 	go tool staticcheck ./...
 	PAYHOOK_LINT=1 go test -count=1 -run '^TestTheTemplatesPassCfnLint$$' ./infra
 
+.PHONY: audit
+audit: check ## checkov on the templates: its findings, and those that the templates explain (installs it first)
+	@if ! cmp -s infra/audit-requirements.txt .local/audit/installed; then \
+		rm -rf .local/audit && python3 -m venv .local/audit && \
+		.local/audit/bin/pip install --disable-pip-version-check --quiet --no-deps -r infra/audit-requirements.txt && \
+		cp infra/audit-requirements.txt .local/audit/installed; fi
+	PAYHOOK_AUDIT=1 go test -count=1 -run '^TestCheckov' ./infra
+
 .PHONY: bench
 bench: check-go ## Go benchmarks, and what the whole handler costs beside the bare verification
 	go test -run '^$$' -bench . -benchmem ./shared/... ./functions/...

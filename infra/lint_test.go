@@ -15,8 +15,9 @@ var linted = map[string]map[string]any{
 		"tracing": true, "webhookConcurrency": 100, "redriveConcurrency": 2, "tokenConcurrency": 2,
 		"encryption": "cmk", "deployment": "canary", "tags": "team=payments", "permissionsBoundary": "payments-boundary", "bootstrapQualifier": "payments",
 	},
-	"a key that exists": {"encryption": someKey},
-	"without":           {"protectBus": false, "accessLogs": false, "timestampTolerance": "off"},
+	"a key that exists":           {"encryption": someKey},
+	"existing tables and buckets": {"ledgerTable": "Ledger", "claimBucket": "claims", "parkingBucket": "parking"},
+	"without":                     {"protectBus": false, "accessLogs": false, "timestampTolerance": "off"},
 }
 
 // lintedTemplates writes the templates of all linted settings into a folder and

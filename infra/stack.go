@@ -36,6 +36,7 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 		shiftByCanary(stack, webhook.alias, alarms)
 	}
 	encrypt(stack, settings, parts{ledger, keys, bus, buckets, webhook, redrive, token, alarmTopic})
+	explainFindings(stack, settings)
 
 	output(stack, "WebhookUrl", "where webhooks are sent", webhook.url.Url())
 	output(stack, "EventBusName", "the bus on which the events arrive", bus.EventBusName())
