@@ -206,6 +206,7 @@ var paths = sync.OnceValue(func() []path {
 			w.send(two, 0, retries)
 			w.redriveAt(20*time.Second+1, 22*time.Second+3, 29*time.Second+5, 29*time.Second+5, 50*time.Second+7)
 		}},
+		{name: "an event that EventBridge is known to reject", begin: deliver(of("rejected", newEvent(base+90, outside), newEvent(base+91, 0)))},
 		{name: "two redrivers", always: crashAt(put), begin: func(w *world, retries int) {
 			w.newInstance("webhook", 0)
 			w.newInstance("redrive", maxSkew)
@@ -235,7 +236,7 @@ func (s seen) strikes() (all []strike) {
 		if !k.applies(s.op) {
 			continue
 		}
-		if k != partial && k != rejecting {
+		if !k.ofEntries() {
 			all = append(all, strike{s.n, fault{kind: k}})
 			continue
 		}
@@ -248,7 +249,11 @@ func (s seen) strikes() (all []strike) {
 			}
 		}
 		for _, m := range masks {
-			for _, code := range []string{"ThrottlingException", "MalformedDetail"} {
+			codes := []string{"ThrottlingException", "MalformedDetail"}
+			if k == poisoned {
+				codes = []string{"ValidationException"}
+			}
+			for _, code := range codes {
 				all = append(all, strike{s.n, fault{kind: k, mask: m, code: code}})
 			}
 		}

@@ -306,7 +306,7 @@ func (f *facts) answer(inv *invocation) int {
 	}
 	switch r.Outcome {
 	case intake.Accepted:
-		if r.Recorded+r.Duplicates != r.Events || r.Events != len(s.events) || r.Published+r.Pending+r.Unmarked != r.Recorded {
+		if r.Recorded+r.Duplicates != r.Events || r.Events != len(s.events) || r.Published+r.Pending+r.Unmarked+r.Unpublishable != r.Recorded {
 			f.violated("%s counts wrong: %+v", name, r)
 		}
 	case intake.Conflict:

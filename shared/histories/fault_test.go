@@ -53,6 +53,7 @@ const (
 	partial            // some entries fail, once
 	failing            // fails, and so do all such calls of the caller's
 	rejecting          // some entries fail, whoever puts them
+	poisoned           // some entries make every request with them fail as a whole
 	crashBefore        // the caller dies before the call gets out
 	crashAfter         // the caller dies before the answer gets in
 	freezeBriefly      // the caller is suspended for some seconds
@@ -64,7 +65,7 @@ const (
 )
 
 var kindNames = [...]string{"", "error before", "error after effect", "throttled", "refused", "timeout before", "timeout after effect",
-	"takes effect late", "slow", "slowest", "partial", "failing for good", "rejecting", "crash before", "crash after effect",
+	"takes effect late", "slow", "slowest", "partial", "failing for good", "rejecting", "poisoned", "crash before", "crash after effect",
 	"frozen briefly", "frozen long", "index lags", "delivered again first", "redrive first"}
 
 // fault is what befalls one call.
@@ -77,7 +78,7 @@ type fault struct {
 
 func (f fault) String() string {
 	text := kindNames[f.kind]
-	if f.kind == partial || f.kind == rejecting {
+	if f.kind.ofEntries() {
 		text += fmt.Sprintf(" (entries %b, %s)", f.mask, f.code)
 	}
 	if f.by > 0 {
@@ -86,10 +87,13 @@ func (f fault) String() string {
 	return text
 }
 
+// ofEntries reports whether a fault strikes some entries of a request.
+func (k kind) ofEntries() bool { return k == partial || k == rejecting || k == poisoned }
+
 // applies reports whether a kind of fault makes sense for a kind of call.
 func (k kind) applies(o op) bool {
 	switch k {
-	case partial, rejecting:
+	case partial, rejecting, poisoned:
 		return o == put
 	case errorAfter, timeoutAfter, late:
 		return o.writes()
@@ -124,6 +128,8 @@ func errorOf(k kind, o op) error {
 		return &dynamodbtypes.ProvisionedThroughputExceededException{}
 	case k == refused:
 		return &smithy.GenericAPIError{Code: "AccessDeniedException", Fault: smithy.FaultClient}
+	case k == poisoned:
+		return &smithy.GenericAPIError{Code: "ValidationException", Fault: smithy.FaultClient}
 	case k == errorAfter:
 		return errReset
 	}

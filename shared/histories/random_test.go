@@ -66,7 +66,7 @@ func (r *chance) fault(w *world, c *call) (f fault) {
 		return fault{}
 	}
 	switch f.kind {
-	case partial, rejecting:
+	case partial, rejecting, poisoned:
 		f.mask = uint32(1 + r.IntN(1<<len(c.ids)-1))
 		f.code = []string{"ThrottlingException", "InternalFailure", "MalformedDetail", ""}[r.IntN(4)]
 	case late:

@@ -69,6 +69,10 @@ var (
 	eventsByID    = map[string]*event{}
 )
 
+// outside is the variant whose amount is an integer outside 64 bits, which
+// EventBridge rejects.
+const outside = 99
+
 // newEvent makes the n-th event in one of its variants: 0 and 1 differ only in
 // white space, the others in their amounts. Every seventh event is large.
 func newEvent(n, variant int) *event {
@@ -77,6 +81,9 @@ func newEvent(n, variant int) *event {
 	amount := fmt.Sprintf("%d.%d0", 1000+n, n%10)
 	if variant > 1 {
 		amount = fmt.Sprintf("%d.00", variant)
+	}
+	if variant == outside {
+		amount = "99999999999999999999"
 	}
 	space := ""
 	if variant == 1 {

@@ -94,6 +94,7 @@ type world struct {
 	calm       bool
 	failing    map[string]error // calls that fail for good, by instance and op
 	rejected   map[string]string
+	poison     map[string]bool // events that make every request with them fail
 	faults     int
 	interfered int
 	// sourceKnown is when the table was first seen to hold the sender's address.
@@ -114,7 +115,7 @@ func newWorld(s setup, d decider) *world {
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
 		db: awstest.NewDynamoDB(), s3: awstest.NewS3(), bus: &awstest.EventBridge{},
-		failing: map[string]error{}, rejected: map[string]string{},
+		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
 	w.db.CreateTable(ledgerTable, contract.LedgerKey, awstest.Index{
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
@@ -802,6 +803,12 @@ func (w *world) execute(c *call) {
 	case lag:
 		w.db.HoldIndexes()
 		w.after(kindLag, w.db.CatchUp)
+	case poisoned:
+		for n, id := range c.ids {
+			if f.mask>>n&1 == 1 {
+				w.poison[id] = true
+			}
+		}
 	case rejecting:
 		for n, id := range c.ids {
 			if f.mask>>n&1 == 1 {
@@ -811,6 +818,10 @@ func (w *world) execute(c *call) {
 	}
 	if err := w.failing[broken]; err != nil && !w.calm {
 		w.answer(c, nil, err)
+		return
+	}
+	if c.op == put && !w.calm && slices.ContainsFunc(c.ids, func(id string) bool { return w.poison[id] }) {
+		w.answer(c, nil, errorOf(poisoned, put))
 		return
 	}
 	if c.op == put {
@@ -887,6 +898,10 @@ func (w *world) finish(inv *invocation) {
 	if inv.sent == nil {
 		w.tell(inv.instance, "", "", fault{}, "ends its run")
 		return
+	}
+	// With no other fault, only what EventBridge rejects is left to redrive.
+	if r := inv.result; w.faults == 1 && len(w.poison) > 0 && r.Outcome == intake.Accepted && r.Pending > len(w.poison) {
+		w.facts.violated("EventBridge rejects %d events, and %d are left to redrive", len(w.poison), r.Pending)
 	}
 	status := w.facts.answer(inv)
 	w.tell(inv.instance, "", inv.sent.name, fault{}, string(inv.result.Outcome))

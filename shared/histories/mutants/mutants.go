@@ -373,7 +373,7 @@ var mutants = []mutant{
 	{"a batch may be as large as the limit", busFile,
 		`bytes+size >= b.opts.MaxBytes`, `bytes+size > b.opts.MaxBytes`, inBus},
 	{"an event that EventBridge rejects takes its batch with it", busFile,
-		`if len(batch) > 1 && ctx.Err() == nil && faultOf(err) == ofEntry {`, `if false {`, inBus},
+		`if len(batch) > 1 && ctx.Err() == nil && faultOf(err) == ofEntry {`, `if false {`, inHistories},
 	{"only a half of a rejected batch is sent again", busFile,
 		`			b.publish(ctx, events, batch[half:], results)
 `, ``, inBus},
