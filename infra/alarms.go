@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
@@ -134,12 +135,14 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 		{name: "redrive-parked", metric: redrive.written(contract.RedriveParkedMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "Events could not be published after redriveAttempts tries, or EventBridge is known to reject them. They are parked: they were accepted and reach nobody until they are replayed.",
 			step:  "List them (`operator parked list`, reason unpublishable); mend what keeps EventBridge from taking them, and let them go on (`operator parked replay`)."},
-		// Redrive runs every minute, and what is due waits for one run: 5 minutes are
-		// a backlog that it does not get done, or runs that are missing. 5 of them in
-		// a row, since a run that is late or writes late is none yet.
-		{name: "oldest-pending", metric: redrive.written(contract.OldestPendingMetric), statistic: maximum, minutes: 1, threshold: 300, times: 5, among: 5, missed: true, ends: true,
-			means: "Redrive does not run, or does not keep up: events that it should have published wait for more than 5 minutes. It rings for a few minutes after the first deployment as well.",
-			step:  "See in the redrive function's log whether it runs every minute and why not (redrive-errors, redrive-throttles, redrive-schedule); if it runs and leaves work (RedriveLeft), raise redriveTimeout."},
+		// An event is pending until its receiver publishes it, or until the run of
+		// redrive after the receiver's deadline and the grace: 2 minutes by default.
+		// What is pending for longer is a backlog that redrive does not finish, or an
+		// event that fails and is postponed. 5 periods in a row, since a run may be
+		// late, or write late.
+		{name: "oldest-pending", metric: redrive.written(contract.OldestPendingMetric), statistic: maximum, minutes: 1, threshold: oldestPending(settings), times: 5, among: 5, missed: true, ends: true,
+			means: "An event that was accepted is not on the bus after several minutes: redrive does not run or does not keep up, or the event fails and is postponed. The alarm is raised for a few minutes after the first deployment as well.",
+			step:  "See what fails or waits (`operator pending`), and in the redrive function's log whether it runs every minute and why not (redrive-errors, redrive-throttles, redrive-schedule); if it runs and leaves work (RedriveLeft), raise redriveTimeout."},
 
 		// The access token.
 		{name: "token-life", metric: token.written(contract.TokenShortfallMetric), statistic: maximum, minutes: 1, threshold: 1, times: 3, among: 3, missed: true, ends: true,
@@ -186,6 +189,13 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 			step:  "Read a message of the queue, above all its ERROR_MESSAGE attribute; mend that, see that the function runs again, and purge the queue."})
 	}
 	return all
+}
+
+// oldestPending returns the age in seconds from which a pending event is an alarm:
+// redrive may have to wait for as long as its receiver holds it, and then gets
+// four runs.
+func oldestPending(settings contract.Deployment) int {
+	return int((settings.Webhook.Timeout + settings.Webhook.RedriveGrace + 4*time.Minute).Seconds())
 }
 
 const roomForRuns = "See which function uses up the account's concurrency; bound it (webhookConcurrency, if it is the webhook function), or raise the account's quota."

@@ -19,10 +19,12 @@ func newLedger(scope constructs.Construct, settings contract.Deployment) awsdyna
 		PartitionKey:        attribute(contract.LedgerKey, awsdynamodb.AttributeType_STRING),
 		TimeToLiveAttribute: jsii.String(contract.LedgerTTL),
 		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
-			IndexName:      jsii.String(contract.LedgerPendingIndex),
-			PartitionKey:   attribute(contract.LedgerPendingShard, awsdynamodb.AttributeType_NUMBER),
-			SortKey:        attribute(contract.LedgerPendingDue, awsdynamodb.AttributeType_NUMBER),
-			ProjectionType: awsdynamodb.ProjectionType_KEYS_ONLY,
+			IndexName:    jsii.String(contract.LedgerPendingIndex),
+			PartitionKey: attribute(contract.LedgerPendingShard, awsdynamodb.AttributeType_NUMBER),
+			SortKey:      attribute(contract.LedgerPendingDue, awsdynamodb.AttributeType_NUMBER),
+			// Redrive measures how long events have been pending without reading them.
+			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
+			NonKeyAttributes: jsii.Strings(contract.LedgerRecordedAt),
 		}},
 		// A table that is protected cannot be deleted by any user or process (AWS,
 		// "AWS::DynamoDB::GlobalTable" in the CloudFormation reference), the rollback of

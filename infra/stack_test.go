@@ -213,7 +213,7 @@ func TestTheTablesAreWhatTheFunctionsExpect(t *testing.T) {
 	index := []any{map[string]any{
 		"IndexName":  contract.LedgerPendingIndex,
 		"KeySchema":  append(key(contract.LedgerPendingShard), map[string]any{"AttributeName": contract.LedgerPendingDue, "KeyType": "RANGE"}),
-		"Projection": map[string]any{"ProjectionType": "KEYS_ONLY"},
+		"Projection": map[string]any{"ProjectionType": "INCLUDE", "NonKeyAttributes": []any{"recordedAt"}},
 	}}
 	if diff := cmp.Diff(index, ledger["GlobalSecondaryIndexes"]); diff != "" {
 		t.Errorf("ledger's index (-want +got)\n%s", diff)

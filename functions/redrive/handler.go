@@ -45,7 +45,7 @@ var (
 	failed    = telemetry.Metric{Name: contract.RedriveFailedMetric, Unit: telemetry.Count}   // items not known to be on the bus
 	parked    = telemetry.Metric{Name: contract.RedriveParkedMetric, Unit: telemetry.Count}   // items that failed too often
 	left      = telemetry.Metric{Name: "RedriveLeft", Unit: telemetry.Count}                  // 1: the time was up before the work was done
-	oldest    = telemetry.Metric{Name: contract.OldestPendingMetric, Unit: telemetry.Seconds} // how long ago the oldest item that the run took was recorded
+	oldest    = telemetry.Metric{Name: contract.OldestPendingMetric, Unit: telemetry.Seconds} // how long ago the oldest pending item was recorded
 )
 
 // report is what an invocation returns.

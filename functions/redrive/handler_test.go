@@ -26,6 +26,7 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 	db, eb, log := awstest.NewDynamoDB(), &awstest.EventBridge{}, &bytes.Buffer{}
 	db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+		Include: []string{contract.LedgerRecordedAt},
 	})
 	book := ledger.New(db, "ledger", ledger.Options{})
 	for range 3 {

@@ -39,6 +39,7 @@ func newDeployment(t *testing.T) *deployment {
 	d := &deployment{t: t, db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), log: &bytes.Buffer{}, key: paymenttest.NewKey(2048)}
 	d.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+		Include: []string{contract.LedgerRecordedAt},
 	})
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")

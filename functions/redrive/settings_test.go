@@ -49,6 +49,7 @@ func deploy(t *testing.T, s *contract.Setting, value string) *deployed {
 	d := &deployed{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3()}
 	d.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+		Include: []string{contract.LedgerRecordedAt},
 	})
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")

@@ -103,6 +103,7 @@ func newEndpoint(t *testing.T, change map[string]string) *endpoint {
 	t.Cleanup(e.service.Close)
 	e.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+		Include: []string{contract.LedgerRecordedAt},
 	})
 	e.db.CreateTable("keys", contract.KeysKey)
 	e.broken = &brokenDynamoDB{DynamoDB: e.db}

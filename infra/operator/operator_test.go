@@ -59,6 +59,7 @@ func newWorld(t *testing.T) *world {
 	w.clock = func() time.Time { return w.now }
 	w.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+		Include: []string{contract.LedgerRecordedAt},
 	})
 	w.db.CreateTable("keys", contract.KeysKey)
 	w.s3.MakeBucket("parking")

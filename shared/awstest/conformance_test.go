@@ -77,7 +77,7 @@ func on(t *testing.T, try func(t *testing.T, s services)) {
 	t.Helper()
 	t.Run("in memory", func(t *testing.T) {
 		db, buckets, reader := awstest.NewDynamoDB(), awstest.NewS3(), awstest.NewS3()
-		db.CreateTable("table", "id", awstest.Index{Name: "pending", PartitionKey: "shard", SortKey: "due"})
+		db.CreateTable("table", "id", awstest.Index{Name: "pending", PartitionKey: "shard", SortKey: "due", Include: []string{"kept"}})
 		buckets.MakeBucket("bucket")
 		reader.MakeBucket("bucket")
 		reader.MayNotList = true
@@ -116,7 +116,7 @@ func dial(t *testing.T, endpoint string) services {
 		},
 		KeySchema: []types.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
 		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
-			IndexName: aws.String("pending"), Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
+			IndexName: aws.String("pending"), Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude, NonKeyAttributes: []string{"kept"}},
 			KeySchema: []types.KeySchemaElement{
 				{AttributeName: aws.String("shard"), KeyType: types.KeyTypeHash}, {AttributeName: aws.String("due"), KeyType: types.KeyTypeRange},
 			},
@@ -1123,6 +1123,38 @@ func TestABatchIsRead(t *testing.T) {
 		}
 		if _, err := read(many[:100]...); err != nil {
 			t.Errorf("100 keys: %v", err)
+		}
+	})
+}
+
+func TestAnIndexIsReadBackwardsWithWhatItIncludes(t *testing.T) {
+	on(t, func(t *testing.T, s services) {
+		number := func(n int) types.AttributeValue { return &types.AttributeValueMemberN{Value: strconv.Itoa(n)} }
+		for i := range 4 {
+			if _, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: map[string]types.AttributeValue{
+				"id": &types.AttributeValueMemberS{Value: fmt.Sprint("backwards ", i)}, "shard": number(61), "due": number(i), "kept": number(10 * i), "other": number(i),
+			}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := s.Query(t.Context(), &dynamodb.QueryInput{
+			TableName: &s.table, IndexName: aws.String("pending"), ScanIndexForward: aws.Bool(false), Limit: aws.Int32(2),
+			KeyConditionExpression:    aws.String("#shard = :shard AND #due > :at"),
+			ExpressionAttributeNames:  map[string]string{"#shard": "shard", "#due": "due"},
+			ExpressionAttributeValues: map[string]types.AttributeValue{":shard": number(61), ":at": number(0)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kept []string
+		for _, item := range out.Items {
+			if len(item) != 4 {
+				t.Errorf("the index has %v", item)
+			}
+			kept = append(kept, item["kept"].(*types.AttributeValueMemberN).Value)
+		}
+		if !slices.Equal(kept, []string{"30", "20"}) {
+			t.Errorf("got %v", kept)
 		}
 	})
 }

@@ -31,6 +31,7 @@ type Index struct {
 	Name         string
 	PartitionKey string
 	SortKey      string
+	Include      []string // attributes that it has beside the keys
 }
 
 // DynamoDB holds tables in memory. It is safe for concurrent use; each
@@ -129,7 +130,7 @@ func (t *table) project(id string) {
 			x.partitions[p] = map[string]Item{}
 		}
 		x.partition[id] = p
-		x.partitions[p][id] = Item{t.key: item[t.key], x.PartitionKey: item[x.PartitionKey], x.SortKey: item[x.SortKey]}
+		x.partitions[p][id] = project(item, append([]string{t.key, x.PartitionKey, x.SortKey}, x.Include...))
 	}
 }
 
@@ -355,7 +356,7 @@ func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput
 }
 
 // Query returns the items of an index whose keys meet the condition, in the
-// order of the sort key, with their keys only.
+// order of the sort key or backwards, as the index has them.
 func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -386,7 +387,11 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...fun
 		}
 	}
 	order := func(a, b Item) int {
-		return cmp.Or(compare(a[index.SortKey], b[index.SortKey]), cmp.Compare(text(a[t.key]), text(b[t.key])))
+		by := cmp.Or(compare(a[index.SortKey], b[index.SortKey]), cmp.Compare(text(a[t.key]), text(b[t.key])))
+		if in.ScanIndexForward != nil && !*in.ScanIndexForward {
+			return -by
+		}
+		return by
 	}
 	slices.SortFunc(found, order)
 	if in.ExclusiveStartKey != nil {
@@ -406,7 +411,7 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...fun
 	}
 	if limit > 0 && len(found) == limit {
 		// A page that is full has a key to go on with, even if nothing follows.
-		out.LastEvaluatedKey = found[limit-1]
+		out.LastEvaluatedKey = project(found[limit-1], []string{t.key, index.PartitionKey, index.SortKey})
 	}
 	out.Items = found
 	out.Count = int32(len(found))

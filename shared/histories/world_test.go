@@ -119,6 +119,7 @@ func newWorld(s setup, d decider) *world {
 	}
 	w.db.CreateTable(ledgerTable, contract.LedgerKey, awstest.Index{
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+		Include: []string{contract.LedgerRecordedAt},
 	})
 	w.db.CreateTable(keysTable, contract.KeysKey)
 	w.s3.MakeBucket(claimBucket)

@@ -34,7 +34,9 @@ type Redriven struct {
 	Failed    int // leased, and not known to be on the bus
 	Parked    int // of these, kept aside for good: they failed too often
 	Errors    int // calls of the ledger that failed
-	// Oldest is how long ago the oldest item that this run took was recorded.
+	// Oldest is how long ago the oldest item was recorded that was pending when the
+	// run began: of those that were due, and in each shard of those that are due
+	// last, which have been failing longest.
 	Oldest time.Duration
 	// Left: the time was up before every item that was due had its turn.
 	Left bool
@@ -62,6 +64,7 @@ func (r *Redriver) Run(ctx context.Context) (result Redriven) {
 	for shard := range open {
 		open[shard] = shard
 	}
+	r.lookAtWaiting(ctx, start, &result)
 	for len(open) > 0 {
 		if ctx.Err() != nil {
 			result.Left = true
@@ -71,6 +74,7 @@ func (r *Redriver) Run(ctx context.Context) (result Redriven) {
 		pending, open = r.next(ctx, open, cursors, start, &result)
 		slices.SortFunc(pending, func(a, b ledger.Pending) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID)) })
 		result.Found += len(pending)
+		result.age(pending, start)
 		for part := range slices.Chunk(pending, chunk) {
 			// A chunk that may not end in time is not begun: its items would
 			// have to wait for their leases to run out.
@@ -79,9 +83,6 @@ func (r *Redriver) Run(ctx context.Context) (result Redriven) {
 				return result
 			}
 			entries, corrupt := r.lease(ctx, part, holder, deadline.Add(r.opts.Grace), &result)
-			for _, e := range slices.Concat(corrupt, entries) {
-				result.Oldest = max(result.Oldest, start.Sub(e.RecordedAt))
-			}
 			done := r.publish(ctx, entries, patience)
 			result.Published += done.marked
 			result.Unmarked += done.unmarked
@@ -93,6 +94,31 @@ func (r *Redriver) Run(ctx context.Context) (result Redriven) {
 		}
 	}
 	return result
+}
+
+// lookAtWaiting measures the age of what is pending and not due: what was postponed
+// is due up to an hour later, and counts as well. One query for each shard is
+// enough: what has been failing longest is due last, or has company that has been
+// failing for as long as it is postponed.
+func (r *Redriver) lookAtWaiting(ctx context.Context, at time.Time, result *Redriven) {
+	var mu sync.Mutex
+	each(ledger.Shards, min(16, r.opts.Parallel), func(shard int) {
+		waiting, err := r.ledger.Waiting(ctx, shard, at, r.page)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			result.fail(err)
+		}
+		result.age(waiting, at)
+	})
+}
+
+func (r *Redriven) age(pending []ledger.Pending, at time.Time) {
+	for _, p := range pending {
+		if !p.RecordedAt.IsZero() {
+			r.Oldest = max(r.Oldest, at.Sub(p.RecordedAt))
+		}
+	}
 }
 
 // next returns the next page of every open shard, and which shards stay open.

@@ -38,6 +38,7 @@ func newStack() *stack {
 	s := &stack{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, now: time.Now().Truncate(time.Millisecond)}
 	s.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+		Include: []string{contract.LedgerRecordedAt},
 	})
 	return s
 }
@@ -428,5 +429,46 @@ func TestAParkingBucketThatDeniesAccessIsReported(t *testing.T) {
 	defer cancel()
 	if r := redriver.Run(ctx); r.Err == nil || r.Errors != 2 || r.Parked != 0 || r.Failed != 2 || s.pending() != 2 {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// An event that fails is left alone for up to an hour. It is pending all the time.
+func TestTheOldestPendingItemCountsWhileItIsPostponed(t *testing.T) {
+	s := newStack()
+	ids := s.pend(t, 1)
+	s.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
+	recorded := s.now.Add(-time.Minute)
+	for range 6 * 60 {
+		if r := s.run(t); r.Oldest != s.now.Sub(recorded) {
+			t.Fatalf("after %s the oldest is said to be %s old", s.now.Sub(recorded), r.Oldest)
+		}
+		s.now = s.now.Add(time.Minute)
+	}
+	s.bus.Answer = nil
+	for s.run(t).Published == 0 {
+		s.now = s.now.Add(time.Minute)
+	}
+	if r := s.run(t); r.Oldest != 0 || s.published()[ids[0]] != 1 {
+		t.Errorf("once it is published: %+v", r)
+	}
+}
+
+func TestWhatReceiversHoldDoesNotHideWhatIsPostponed(t *testing.T) {
+	s := newStack()
+	s.pend(t, 1)
+	s.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
+	recorded := s.now.Add(-time.Minute)
+	for s.now.Sub(recorded) < 3*time.Hour {
+		s.run(t)
+		s.now = s.now.Add(time.Minute)
+	}
+	// 4,000 events are on their way: they are due in a minute.
+	now := s.now
+	s.now = s.now.Add(time.Minute)
+	s.change = func(_ int, raw []byte) []byte { return raw }
+	s.pend(t, 4000)
+	s.now = now
+	if r := s.run(t); r.Oldest < 3*time.Hour {
+		t.Errorf("the oldest is said to be %s old", r.Oldest)
 	}
 }

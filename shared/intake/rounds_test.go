@@ -83,6 +83,7 @@ func newDistant() *distant {
 	d := &distant{DynamoDB: awstest.NewDynamoDB(), buckets: awstest.NewS3(), takes: 60 * time.Millisecond}
 	d.CreateTable("ledger", contract.LedgerKey, awstest.Index{
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+		Include: []string{contract.LedgerRecordedAt},
 	})
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")

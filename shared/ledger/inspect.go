@@ -161,7 +161,7 @@ func (i *Inspector) page(ctx context.Context, shard int, after Cursor) ([]Pendin
 	page := make([]Pending, 0, len(out.Items))
 	for _, item := range out.Items {
 		if id, ok := item[contract.LedgerKey].(*types.AttributeValueMemberS); ok {
-			page = append(page, Pending{id.Value, utc(item, contract.LedgerPendingDue)})
+			page = append(page, Pending{id.Value, utc(item, contract.LedgerPendingDue), utc(item, attrRecordedAt)})
 		}
 	}
 	return page, out.LastEvaluatedKey, nil

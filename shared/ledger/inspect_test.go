@@ -120,7 +120,7 @@ func TestTheBacklogIsAllThatIsPendingDueOrNot(t *testing.T) {
 			}
 			continue
 		}
-		want = append(want, ledger.Pending{EventID: e.EventID, Due: due})
+		want = append(want, ledger.Pending{EventID: e.EventID, Due: due, RecordedAt: e.RecordedAt})
 	}
 	slices.SortFunc(want, func(x, y ledger.Pending) int {
 		return cmp.Or(x.Due.Compare(y.Due), cmp.Compare(x.EventID, y.EventID))

@@ -31,7 +31,7 @@
 //	parkedAt     N  Unix milliseconds
 //	expiresAt    N  Unix seconds; publishedAt or parkedAt plus the window; DynamoDB's TTL
 //
-// The index "pending" has the keys only. It is sparse: what is published has
+// The index "pending" has the keys and recordedAt. It is sparse: what is published has
 // no shard and is not in it. An event arrives in one write to the table and
 // one to the index, and is published by one more of each. At 10,000 events a
 // second that is about 310 index writes a second for each of 64 shards, under
@@ -295,8 +295,9 @@ func (l *Ledger) Postpone(ctx context.Context, e Entry, holder Holder, until tim
 
 // Pending is an item of the index.
 type Pending struct {
-	EventID string
-	Due     time.Time
+	EventID    string
+	Due        time.Time
+	RecordedAt time.Time
 }
 
 // Cursor stands in one shard of the index; nil stands before its first item.
@@ -309,15 +310,28 @@ var dueNames = map[string]string{"#shard": contract.LedgerPendingShard, "#due": 
 // there are no more. The index follows the table with a delay, so an item may
 // be missing, or no longer pending.
 func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after Cursor, limit int) ([]Pending, Cursor, error) {
+	return l.query(ctx, shard, at, "#shard = :shard AND #due <= :at", true, after, limit)
+}
+
+// Waiting returns up to limit items of a shard that are due only after the time
+// given, the last due first: those that were postponed most often, then those that
+// somebody holds. The index follows the table with a delay.
+func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int) ([]Pending, error) {
+	waiting, _, err := l.query(ctx, shard, at, "#shard = :shard AND #due > :at", false, nil, limit)
+	return waiting, err
+}
+
+func (l *Ledger) query(ctx context.Context, shard int, at time.Time, condition string, forward bool, after Cursor, limit int) ([]Pending, Cursor, error) {
 	out, err := l.client.Query(ctx, &dynamodb.QueryInput{
 		TableName:                l.table,
 		IndexName:                aws.String(contract.LedgerPendingIndex),
-		KeyConditionExpression:   aws.String("#shard = :shard AND #due <= :at"),
+		KeyConditionExpression:   &condition,
 		ExpressionAttributeNames: dueNames,
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":shard": number(int64(shard)),
 			":at":    number(at.UnixMilli()),
 		},
+		ScanIndexForward:  &forward,
 		ExclusiveStartKey: after,
 		Limit:             aws.Int32(int32(limit)),
 	})
@@ -330,7 +344,7 @@ func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after Cursor,
 		if !ok {
 			return nil, nil, fmt.Errorf("ledger: pending in shard %d: an item without %s", shard, contract.LedgerKey)
 		}
-		pending = append(pending, Pending{id.Value, millis(item, contract.LedgerPendingDue)})
+		pending = append(pending, Pending{id.Value, millis(item, contract.LedgerPendingDue), millis(item, attrRecordedAt)})
 	}
 	return pending, out.LastEvaluatedKey, nil
 }
@@ -408,7 +422,7 @@ func entryOf(id string, item map[string]types.AttributeValue) (Entry, error) {
 const (
 	attrDigest      = "digest"
 	attrDeliveryID  = "deliveryId"
-	attrRecordedAt  = "recordedAt"
+	attrRecordedAt  = contract.LedgerRecordedAt
 	attrEvent       = "event"
 	attrHolder      = "holder"
 	attrAttempts    = "attempts"

@@ -39,6 +39,7 @@ func newBook(t *testing.T) *book {
 	b := &book{db: awstest.NewDynamoDB(), now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 	b.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
+		Include: []string{contract.LedgerRecordedAt},
 	})
 	b.Ledger = ledger.New(b.db, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
 	return b

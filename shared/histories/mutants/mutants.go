@@ -443,6 +443,12 @@ var mutants = []mutant{
 `, `		Detail:       aws.String(" " + string(e.Bytes)),
 `, inHistories},
 
+	{"what is postponed does not count as pending", redriveFile,
+		`	r.lookAtWaiting(ctx, start, &result)
+`, ``, inIntake},
+	{"what receivers hold hides what is postponed", ledgerFile,
+		`"#shard = :shard AND #due > :at", false, nil, limit)`, `"#shard = :shard AND #due > :at", true, nil, limit)`, inIntake},
+
 	// Large deliveries.
 	{"what the ledger has is written again", roundsFile,
 		`	if again.Load() {
