@@ -635,7 +635,7 @@ func (r *Redriven)`, inIntake},
 		`	if e == nil || e.key == nil {`, inKeys},
 	{"a key in memory is used past its hard age", keysFile,
 		`		case age < c.opts.MaxAge && now.Before(e.retryAt):`,
-		`		case now.Before(e.retryAt):`, inKeys},
+		`		case age >= 0 && now.Before(e.retryAt):`, inKeys},
 	{"a key of the table is fresh for ever", keysFile,
 		`	case c.fresh(cached, now):
 		c.remember`,
@@ -684,12 +684,18 @@ func (r *Redriven)`, inIntake},
 		`	if !known {
 		return false, failed
 	}
-`, ``, inKeys},
+`, `	if !known && ok {
+		return false, failed
+	}
+`, inKeys},
 	{"a source is recorded with every webhook", sourcesFile,
 		`	if ok && now.Before(last.recordAt) {
 		return
 	}
-`, ``, inKeys},
+`, `	if ok && now.Before(last.recordAt) && now.IsZero() {
+		return
+	}
+`, inKeys},
 	{"all IPv6 addresses of a network are sources of their own", sourcesFile,
 		`		bits = 64`, `		bits = 128`, inKeys},
 	{"the signature's form is checked after the budget is spent", intakeFile,
