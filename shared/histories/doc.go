@@ -3,7 +3,8 @@
 //
 // It guarantees what its tests count. A history is some minutes of virtual time
 // in which senders deliver, and retry or not, function instances receive and
-// redrive, and every call that they make of DynamoDB, EventBridge, S3 or the
+// redrive, somebody replays what is parked, a deployment replaces instances, and
+// every call that they make of DynamoDB, EventBridge, S3 or the
 // key service may meet a fault: an error before or after it took effect, a
 // throttle, a timeout, an effect that comes late, a partial failure, the death
 // or suspension of the caller, an index that lags, a clock that is off. The

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"payhook/shared/intake"
 )
 
 var allPairs = flag.Bool("pairs", false, "every pair of faults on every path, not a sample of those on the long ones")
@@ -64,6 +66,13 @@ func (w *world) send(d *delivery, begin time.Duration, retries int) {
 func (w *world) redriveAt(times ...time.Duration) {
 	for _, at := range times {
 		w.after(at, func() { w.redrive(w.free("redrive")) })
+	}
+}
+
+// replayAt replays everything that is parked, conflicts in a version.
+func (w *world) replayAt(version intake.Version, times ...time.Duration) {
+	for _, at := range times {
+		w.after(at, func() { w.replayAll(func() intake.Version { return version }) })
 	}
 }
 
@@ -213,6 +222,31 @@ var paths = sync.OnceValue(func() []path {
 			w.newInstance("redrive", -maxSkew)
 			w.send(two, 0, retries)
 			w.redriveAt(70*time.Second+1, 70*time.Second+1, 140*time.Second+3, 140*time.Second+3)
+		}},
+		{name: "a parked event replayed", setup: setup{maxAttempts: 1}, begin: func(w *world, retries int) {
+			deliver(one)(w, retries)
+			w.replayAt(intake.NoVersion, 4*time.Minute, 6*time.Minute)
+			w.redriveAt(5*time.Minute, 7*time.Minute)
+		}, always: func() func(*call) fault {
+			return func(c *call) fault {
+				if c.op == put && time.Since(c.w.start) < 3*time.Minute {
+					return fault{kind: partial, mask: 1, code: "MalformedDetail"}
+				}
+				return fault{}
+			}
+		}},
+		{name: "a conflict replayed in the parked version", begin: func(w *world, retries int) {
+			w.send(&first, 0, retries)
+			w.send(conflicted, 7*time.Second, retries)
+			w.redriveAt(minutes()...)
+			w.replayAt(intake.ParkedVersion, 4*time.Minute, 6*time.Minute)
+			w.redriveAt(5*time.Minute, 7*time.Minute)
+		}},
+		{name: "a conflict replayed in the first version", begin: func(w *world, retries int) {
+			w.send(&first, 0, retries)
+			w.send(conflicted, 7*time.Second, retries)
+			w.replayAt(intake.FirstVersion, 4*time.Minute)
+			w.redriveAt(5 * time.Minute)
 		}},
 		{name: "25 events", every: 997, begin: deliver(many)},
 	}

@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"payhook/shared/contract"
 	"payhook/shared/intake"
 	"payhook/shared/ledger"
+	"payhook/shared/parking"
 	"payhook/shared/payment"
 )
 
@@ -32,7 +34,7 @@ type facts struct {
 	violations []string
 	unexpected int
 
-	deliveries, refused, parked int
+	deliveries, refused, parked, replays int
 }
 
 // generation is the life of an eventId in the ledger from one recording to the
@@ -65,13 +67,14 @@ func (g *generation) during(inv *invocation) []*generation {
 // send is an attempt to put an event on the bus.
 type send struct {
 	call   *call
-	effect int // the moment EventBridge took it; 0: never
+	of     *generation // the latest when the request left; it may arrive later than another
+	effect int         // the moment EventBridge took it; 0: never
 }
 
 // counts are what became of events, and what it took.
 type counts struct {
 	Histories, Faults                    int
-	Deliveries, Refused, Parked          int
+	Deliveries, Refused, Parked, Replays int
 	Events                               int
 	Accepted, Lost, Unexpected           int
 	Duplicated, Unexplained              int
@@ -87,6 +90,7 @@ func (c *counts) add(d counts) {
 	c.Deliveries += d.Deliveries
 	c.Refused += d.Refused
 	c.Parked += d.Parked
+	c.Replays += d.Replays
 	c.Events += d.Events
 	c.Accepted += d.Accepted
 	c.Lost += d.Lost
@@ -103,9 +107,9 @@ func (c *counts) add(d counts) {
 }
 
 func (c counts) String() string {
-	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked; %d events: accepted %d, lost %d, unexpected %d, "+
+	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays; %d events: accepted %d, lost %d, unexpected %d, "+
 		"duplicated %d (publisher died %d, was suspended %d, lost the answer %d, was overtaken by another %d, could not mark %d; unexplained %d), recovered %d, parked %d",
-		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Events, c.Accepted, c.Lost, c.Unexpected,
+		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Replays, c.Events, c.Accepted, c.Lost, c.Unexpected,
 		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.Overtaken, c.NotMark, c.Unexplained, c.Recovered, c.ParkedEvents)
 }
 
@@ -174,9 +178,9 @@ func (f *facts) out(c *call) {
 		return
 	}
 	for _, id := range c.ids {
-		s := &send{call: c}
-		c.sends = append(c.sends, s)
 		g := f.latest[id]
+		s := &send{call: c, of: g}
+		c.sends = append(c.sends, s)
 		switch {
 		case g == nil:
 			f.violated("%s puts %s on the bus, which was not recorded", c.instance.name, short(id))
@@ -200,7 +204,10 @@ func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dyna
 	if old != nil && old.marked == 0 && old.parked == 0 {
 		f.violated("%s overwrites %s, which is pending", i.name, short(id))
 	}
-	if old != nil && time.Now().Before(old.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow)-2*maxSkew)) {
+	replay := f.executing.inv != nil && f.executing.inv.replay != nil
+	decided := replay && f.executing.inv.replay.version == intake.ParkedVersion
+	restored := replay && old != nil && old.parked > 0
+	if old != nil && !decided && !restored && time.Now().Before(old.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow)-2*maxSkew)) {
 		f.violated("%s records %s again within the window", i.name, short(id))
 	}
 	g := &generation{id: id, owner: f.executing.inv, at: f.executing.made, since: f.w.moment, before: old}
@@ -211,9 +218,62 @@ func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dyna
 		f.violated("%s records %s with content that no authentic delivery held", i.name, short(id))
 		g.event = &event{}
 	}
+	if replay {
+		// It only writes what redrive publishes.
+		if !f.asked(f.executing.inv.replay.parked, g) {
+			f.violated("%s records %s, which is not what is parked", i.name, g)
+		}
+		if f.executing.inv.replay.parked.Reason != parking.Invalid {
+			g.owner = &invocation{instance: i, done: true}
+		}
+	}
 	f.latest[id] = g
 	f.all = append(f.all, g)
 	return out, nil
+}
+
+// asked reports whether an event is one that is parked for its own sake.
+func (f *facts) asked(p parking.Parked, g *generation) bool {
+	if p.Reason == parking.Unpublishable {
+		e := f.eventOf(string(p.Event))
+		return e != nil && e == g.event
+	}
+	for n, id := range p.EventIDs {
+		digest := ledger.DigestOf([]byte(g.event.raw))
+		if id == g.id && (p.Reason == parking.Invalid || bytes.Equal(p.EventDigests[n], digest[:])) {
+			return true
+		}
+	}
+	return false
+}
+
+// replayed takes in what a replay said became of what is parked.
+func (f *facts) replayed(inv *invocation) {
+	r, p := inv.result, inv.replay
+	f.replays++
+	if p.parked.Reason == parking.Conflict && p.version == intake.NoVersion && r.Outcome != intake.VersionMissing {
+		f.violated("%s replays the conflict %s, and nobody decided: %s", inv.name, p.name, r.Outcome)
+	}
+	if r.Outcome != intake.Accepted {
+		return
+	}
+	if p.version == intake.FirstVersion {
+		if r.Recorded > 0 {
+			f.violated("%s publishes something of %s, of which the first version stays", inv.name, p.name)
+		}
+		return
+	}
+	for _, id := range p.parked.EventIDs {
+		held := false
+		for _, g := range f.latest[id].during(inv) {
+			if f.asked(p.parked, g) {
+				held, g.accepted = true, true
+			}
+		}
+		if !held {
+			f.violated("%s says that %s was replayed, and the ledger has other content of %s", inv.name, p.name, short(id))
+		}
+	}
 }
 
 // update is every other write of the ledger, and the budget of keys.
@@ -268,7 +328,7 @@ func (f *facts) effect(c *call, out any, err error) {
 			f.violated("%s puts on the bus what no authentic delivery held: %s", c.instance.name, *got.Detail)
 			continue
 		}
-		if g := f.latest[c.ids[n]]; g != nil && g.event != e {
+		if g := c.sends[n].of; g != nil && g.event != e {
 			f.unexpected++
 			f.violated("%s puts %s on the bus, which is not the one that was recorded", c.instance.name, e)
 		}
@@ -381,7 +441,7 @@ func (f *facts) pending() bool {
 func (f *facts) judge() counts {
 	w := f.w
 	c := counts{Histories: 1, Faults: w.faults, Unexpected: f.unexpected, Parked: f.parked}
-	c.Deliveries, c.Refused = f.deliveries, f.refused
+	c.Deliveries, c.Refused, c.Replays = f.deliveries, f.refused, f.replays
 	for _, g := range f.all {
 		c.Events++
 		var on []*send

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"payhook/shared/intake"
 )
 
 var (
@@ -138,6 +140,18 @@ func history(seed uint64) (*world, counts) {
 	for at := time.Duration(r.Int64N(int64(time.Minute))) + 43; at < 4*time.Minute; at += 30*time.Second + time.Duration(r.Int64N(int64(2*time.Minute))) {
 		for range 1 + r.IntN(5)/4 {
 			w.after(at, func() { w.redrive(w.free("redrive")) })
+		}
+	}
+	if r.IntN(6) == 0 {
+		w.after(time.Duration(r.Int64N(int64(3*time.Minute))), w.redeploy)
+	}
+	if r.IntN(3) == 0 {
+		// Somebody replays what is parked, while all goes on, or when it is over.
+		version := func() intake.Version {
+			return []intake.Version{intake.NoVersion, intake.FirstVersion, intake.ParkedVersion, intake.ParkedVersion}[r.IntN(4)]
+		}
+		for range 1 + r.IntN(2) {
+			w.after(time.Duration(r.Int64N(int64(8*time.Minute))), func() { w.replayAll(version) })
 		}
 	}
 	if short {

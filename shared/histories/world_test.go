@@ -136,13 +136,16 @@ type instance struct {
 	name string
 	skew time.Duration
 
-	receiver *intake.Receiver // of a webhook instance
+	receiver *intake.Receiver // of a webhook instance; of a replay instance, what replays
 	redriver *intake.Redriver // of a redrive instance
+	lot      *parking.Lot     // of a replay instance
 
 	current *invocation
-	zombie  bool          // outlives its deadline
-	idle    time.Duration // between its being called and its code's running
-	noTable time.Time     // when it last gave up a call of the table of keys; guarded by mu
+	zombie  bool // outlives its deadline
+	// replaced: a deployment has replaced it, and it takes no invocation any more.
+	replaced bool
+	idle     time.Duration // between its being called and its code's running
+	noTable  time.Time     // when it last gave up a call of the table of keys; guarded by mu
 
 	// Guarded by the world's mu.
 	dead   bool
@@ -153,6 +156,7 @@ type instance struct {
 type invocation struct {
 	*instance
 	sent     *sent
+	replay   *replayed
 	deadline time.Time
 	cancel   context.CancelFunc
 	done     bool
@@ -188,6 +192,11 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 		i.redriver = intake.NewRedriver(book, events, opts)
 		return i
 	}
+	if kind == "replay" {
+		i.receiver = intake.NewReceiver(signature.Scheme{}, nil, nil, book, events, opts)
+		i.lot = parking.NewLot(i, parkedBucket)
+		return i
+	}
 	opts.Timeout = webhookTime
 	var ring intake.Keys = keysAtHand{}
 	if w.keyCache {
@@ -202,7 +211,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 // free returns an instance of a kind that can take an invocation.
 func (w *world) free(kind string) *instance {
 	for _, i := range w.instances {
-		if i.current == nil && !i.dead && i.frozen == nil && strings.HasPrefix(i.name, kind) {
+		if i.current == nil && !i.dead && !i.replaced && i.frozen == nil && strings.HasPrefix(i.name, kind) {
 			return i
 		}
 	}
@@ -239,6 +248,63 @@ func (w *world) redrive(i *instance) *invocation {
 		w.end(inv)
 	}()
 	return inv
+}
+
+// replayed is what a replay was asked for, and what became of it.
+type replayed struct {
+	name    string
+	parked  parking.Parked
+	version intake.Version
+	noted   error
+}
+
+// replay lets an instance replay what is parked under a name.
+func (w *world) replay(i *instance, name string, version intake.Version) {
+	p, err := parking.NewLot(w.s3, parkedBucket).Get(context.Background(), name)
+	if err != nil {
+		return // it was not parked in the end
+	}
+	inv := w.begin(i, redriveTime)
+	inv.replay = &replayed{name: name, parked: p, version: version}
+	w.tell(i, "", name, fault{}, "is replayed")
+	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
+	inv.cancel = cancel
+	go func() {
+		inv.result = i.receiver.Replay(ctx, p, version)
+		if inv.result.Outcome == intake.Accepted {
+			inv.replay.noted = i.lot.MarkReplayed(ctx, name, parking.Note{})
+		}
+		cancel()
+		w.end(inv)
+	}()
+}
+
+// replayAll lets somebody replay everything that is parked by now, and decide for
+// a version of every conflict.
+func (w *world) replayAll(version func() intake.Version) {
+	var names []string
+	_ = parking.NewLot(w.s3, parkedBucket).List(context.Background(), time.Time{}, time.Time{}, func(name string) bool {
+		names = append(names, name)
+		return true
+	})
+	for n, name := range names {
+		chosen := intake.NoVersion
+		if strings.Contains(name, string(parking.Conflict)) {
+			chosen = version()
+		}
+		w.after(time.Duration(n)*100*time.Millisecond+37, func() { w.replay(w.free("replay"), name, chosen) })
+	}
+}
+
+// redeploy lets instances of their own take what comes from now on. What is under
+// way ends where it is.
+func (w *world) redeploy() {
+	for _, i := range w.instances {
+		if !i.dead {
+			w.tell(i, "", "", fault{}, "is replaced")
+			i.replaced = true
+		}
+	}
 }
 
 func (w *world) begin(i *instance, timeout time.Duration) *invocation {
@@ -896,6 +962,11 @@ func (w *world) finish(inv *invocation) {
 		return
 	}
 	w.moment++
+	if inv.replay != nil {
+		w.tell(inv.instance, "", inv.replay.name, fault{}, string(inv.result.Outcome))
+		w.facts.replayed(inv)
+		return
+	}
 	if inv.sent == nil {
 		w.tell(inv.instance, "", "", fault{}, "ends its run")
 		return
