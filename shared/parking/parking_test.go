@@ -201,12 +201,14 @@ func TestOtherContentHasAnotherName(t *testing.T) {
 	first := parked(noon, uuid.New())
 	names := map[string]string{park(t, lot, first): "the first"}
 	for what, change := range map[string]func(p *parking.Parked){
-		"payload":   func(p *parking.Parked) { p.Payload = []byte("other") },
-		"timestamp": func(p *parking.Parked) { p.Timestamp += " " },
-		"key id":    func(p *parking.Parked) { p.KeyID = uuid.New() },
-		"signature": func(p *parking.Parked) { p.Signature = "c2lh" },
-		"reason":    func(p *parking.Parked) { p.Reason = parking.Invalid },
-		"event ids": func(p *parking.Parked) { p.EventIDs = append(slices.Clone(p.EventIDs), uuid.New()) },
+		"payload":                               func(p *parking.Parked) { p.Payload = []byte("other") },
+		"timestamp":                             func(p *parking.Parked) { p.Timestamp += " " },
+		"key id":                                func(p *parking.Parked) { p.KeyID = uuid.New() },
+		"signature":                             func(p *parking.Parked) { p.Signature = "c2lh" },
+		"reason":                                func(p *parking.Parked) { p.Reason = parking.Invalid },
+		"event ids":                             func(p *parking.Parked) { p.EventIDs = append(slices.Clone(p.EventIDs), uuid.New()) },
+		"content of an event":                   func(p *parking.Parked) { p.EventDigests = [][]byte{{1}} },
+		"content, in the same number of events": func(p *parking.Parked) { p.EventDigests = [][]byte{{2}} },
 		"a field boundary": func(p *parking.Parked) {
 			p.Signature, p.Payload = p.Signature+string(p.Payload[:1]), p.Payload[1:]
 		},

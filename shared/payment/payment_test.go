@@ -284,7 +284,7 @@ func TestAnAmountIsExact(t *testing.T) {
 			t.Errorf("%s is %v", text, got)
 		}
 	}
-	for _, text := range []payment.Amount{"", "1/2", "0x10", "1_0", "Inf", " 1", "1e999999999", payment.Amount(strings.Repeat("9", 2000))} {
+	for _, text := range []payment.Amount{"", "1/2", "0x10", "1_0", "Inf", " 1", "1e999999999", "1e1001", "1e-1001", payment.Amount(strings.Repeat("9", 2000))} {
 		if got, ok := text.Rat(); ok {
 			t.Errorf("%q is %v, want none", text, got)
 		}
