@@ -33,6 +33,9 @@ func (s *Server) control() http.Handler {
 	mux.HandleFunc("POST /simulator/rekey", func(w http.ResponseWriter, r *http.Request) {
 		command(w, r, func(struct{}) (string, error) { return s.Rekey().ID, nil })
 	})
+	mux.HandleFunc("POST /simulator/rotate-certificate", func(w http.ResponseWriter, r *http.Request) {
+		command(w, r, func(struct{}) (string, error) { return s.rotateCertificate() })
+	})
 	mux.HandleFunc("POST /simulator/misbehave/{endpoint}", func(w http.ResponseWriter, r *http.Request) {
 		command(w, r, func(f Fault) (struct{}, error) {
 			return struct{}{}, s.Misbehave(Endpoint(r.PathValue("endpoint")), f)
@@ -63,6 +66,16 @@ func (s *Server) control() http.Handler {
 		})
 	})
 	return mux
+}
+
+func (s *Server) rotateCertificate() (string, error) {
+	identity := s.opts.Identity
+	if identity == nil {
+		return "", errors.New("the service presents no client certificate")
+	}
+	next := identity.Next()
+	identity.Use(next)
+	return string(EncodeCertificate(next.Leaf)), nil
 }
 
 type clientCredentials struct {
@@ -143,6 +156,12 @@ func (r Remote) Rotate(ctx context.Context) (id string, err error) {
 // Rekey does what [Server.Rekey] does, and returns the key's id.
 func (r Remote) Rekey(ctx context.Context) (id string, err error) {
 	return id, r.call(ctx, http.MethodPost, "rekey", struct{}{}, &id)
+}
+
+// RotateCertificate makes the service present a new client certificate of its CA
+// from the next webhook on, and returns it in PEM.
+func (r Remote) RotateCertificate(ctx context.Context) (pem string, err error) {
+	return pem, r.call(ctx, http.MethodPost, "rotate-certificate", struct{}{}, &pem)
 }
 
 // Misbehave does what [Server.Misbehave] does.

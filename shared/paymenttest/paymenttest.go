@@ -47,6 +47,8 @@ type Options struct {
 	// Client sends the webhooks; one with a timeout of a minute that follows no
 	// redirect.
 	Client *http.Client
+	// Identity has the client certificates for webhooks to https URLs; nil for none.
+	Identity *Identity
 
 	TokenManagerID string // what access_token_manager_id must be; manager-1
 	ClientID       string // a random one
@@ -148,7 +150,7 @@ func Start(opts Options) (*Server, error) {
 	opts.setDefaults()
 	s := &Server{
 		opts:      opts,
-		sender:    Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Method: opts.Method, Client: opts.Client, Now: opts.Now},
+		sender:    Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Method: opts.Method, Client: opts.Client, Identity: opts.Identity, Now: opts.Now},
 		closed:    make(chan struct{}),
 		published: map[string][]byte{},
 		faults:    map[Endpoint]*Fault{},

@@ -24,11 +24,16 @@ type Webhook struct {
 	Method      string `json:"method,omitempty"` // the sender's
 	Payload     []byte `json:"payload"`
 	ContentType string `json:"contentType,omitempty"` // application/json
+	// Header holds further headers; none.
+	Header http.Header `json:"header,omitempty"`
 
 	// Age is how old the timestamp is; a negative one lies in the future.
 	Age time.Duration `json:"age,omitempty"`
 	// Flaw is what is wrong with its proof; nothing.
 	Flaw Flaw `json:"flaw,omitempty"`
+	// Certificate is what is wrong with the client certificate; nothing. It is for
+	// senders with an Identity.
+	Certificate CertificateFlaw `json:"certificate,omitempty"`
 }
 
 // Flaw is one thing that is wrong with the proof of a webhook that is right in
@@ -82,7 +87,10 @@ type Sender struct {
 	Format signature.Format // RFC 3339 with milliseconds
 	Method string           // POST
 	Client *http.Client     // one with a timeout of a minute that follows no redirect
-	Now    func() time.Time // time.Now
+	// Identity has the client certificates for https URLs; nil for none. Client does
+	// not send to them then.
+	Identity *Identity
+	Now      func() time.Time // time.Now
 }
 
 // Request returns the HTTP request that is w.
@@ -131,6 +139,9 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+	for name, values := range w.Header {
+		r.Header[http.CanonicalHeaderKey(name)] = values
+	}
 	r.Header.Set("Content-Type", or(w.ContentType, "application/json"))
 	s.Scheme.Attach(r, proof)
 	signatureCarrier := "header:" + s.Scheme.SignatureHeader
@@ -166,6 +177,14 @@ func (s Sender) Send(ctx context.Context, w Webhook) (Answer, error) {
 	client := s.Client
 	if client == nil {
 		client = newClient()
+	}
+	switch {
+	case s.Identity != nil && r.URL.Scheme == "https":
+		if client, err = s.Identity.client(w.Certificate); err != nil {
+			return Answer{}, err
+		}
+	case w.Certificate != "":
+		return Answer{}, errors.New("paymenttest: no certificate is presented there, so it can't be wrong")
 	}
 	resp, err := client.Do(r)
 	if err != nil {
