@@ -20,7 +20,7 @@ RACE = $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo -race)
 flag = $(if $($(1)),-$(2) '$($(1))')
 switch = $(if $(filter-out 0 false no,$($(1))),-$(2))
 
-UP_FLAGS = $(call flag,BASE_URL,base-url) $(call flag,AUTH_URL,auth-url) $(call flag,SETTINGS,c) \
+UP_FLAGS = $(call flag,BASE_URL,base-url) $(call flag,AUTH_URL,auth-url) $(call flag,SETTINGS,c) $(call flag,TRUSTSTORE,truststore) \
 	$(if $(TOKEN_MANAGER_ID),-c 'tokenManagerId=$(TOKEN_MANAGER_ID)')
 KEY_FLAGS = $(call flag,KEY,key) $(call flag,KEY_ID,key-id) $(call flag,SIGNATURE_HEADER,signature-header) \
 	$(call flag,TIMESTAMP_CARRIER,timestamp-carrier) $(call flag,KEY_ID_CARRIER,key-id-carrier) $(call flag,TIMESTAMP_FORMAT,timestamp-format)
@@ -42,7 +42,7 @@ run: $(LOCAL) ## deploy on this machine, send webhooks, show what came of them, 
 	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(LOCAL) run $(call switch,ONCE,once) $(UP_FLAGS)
 
 .PHONY: up
-up: $(LOCAL) ## the same without the table, in the background; .local/up.json says where (BASE_URL=, AUTH_URL=, TOKEN_MANAGER_ID=, CLIENT_ID=, CLIENT_SECRET=, SETTINGS=)
+up: $(LOCAL) ## the same without the table, in the background; .local/up.json says where (BASE_URL=, AUTH_URL=, TOKEN_MANAGER_ID=, CLIENT_ID=, CLIENT_SECRET=, SETTINGS=; TRUSTSTORE= with authentication=mtls or both)
 	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(LOCAL) up $(UP_FLAGS)
 
 .PHONY: down

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -168,10 +170,9 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 	return nil
 }
 
-// certificateFlaws are what is said of the flaws in the table, and what becomes of
-// each: the endpoint answers 403, the function 401. 0 is for the connection that
-// fails.
-var certificateRows = []struct {
+// certificateFlaws are flaws that the table shows, and what becomes of each: the
+// endpoint answers 403, the function 401. 0 is for a connection that fails.
+var certificateFlaws = []struct {
 	flaw   paymenttest.CertificateFlaw
 	sent   string
 	status int
@@ -182,6 +183,21 @@ var certificateRows = []struct {
 	{paymenttest.SameSubjectOtherCA, "client certificate of another CA with the CA's name", 403},
 	{paymenttest.ForgedSignature, "client certificate with a forged signature", 403},
 	{paymenttest.ServerUsage, "certificate for servers only", 401},
+}
+
+// certificateRows are what is wrong with a client certificate, or new about it.
+func (s *stack) certificateRows() []*row {
+	success, _ := strconv.Atoi(s.setting(contract.SuccessStatus))
+	rows := []*row{{sent: "one with the service's next client certificate", before: func() { s.identity.Use(s.identity.Next()) },
+		webhook: deliver(paymenttest.Event()), status: success, answer: `"recorded":1,"duplicates":0}`, arrivals: map[string]int{released: 1}}}
+	for _, f := range certificateFlaws {
+		w := deliver(paymenttest.Event())
+		w.Certificate = f.flaw
+		rows = append(rows, &row{sent: f.sent, webhook: w, status: f.status, byAWS: f.status == http.StatusForbidden, noAnswer: f.status == 0})
+	}
+	imitated := deliver(paymenttest.Event())
+	imitated.Certificate, imitated.Header = paymenttest.UnknownCA, imitations(s.identity.Certificate())
+	return append(rows, &row{sent: "the right certificate in headers, another in TLS", webhook: imitated, status: http.StatusForbidden, byAWS: true})
 }
 
 // imitations are headers in which other gateways pass on certificates.

@@ -363,7 +363,7 @@ func (f *fixture) beside(t *testing.T, name string, settings map[string]string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.readOutputs(outputs, map[string]string{"Queues": "{}"}); err != nil {
+	if err := s.readOutputs(t.Context(), outputs, map[string]string{"Queues": "{}"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.fillCredentials(t.Context()); err != nil {

@@ -71,6 +71,7 @@ func run(ctx context.Context, args []string) error {
 	once := flags.Bool("once", false, "run: end after the table")
 	flags.StringVar(&o.baseURL, "base-url", "", "up: base `URL` of a payment service that runs already, instead of the simulated one")
 	flags.StringVar(&o.authURL, "auth-url", "", "`URL` of a token endpoint that runs already, instead of the simulated one; the client's\nid and secret are then read from CLIENT_ID and CLIENT_SECRET in the environment")
+	flags.StringVar(&o.truststore, "truststore", "", "up: PEM `file` with the CAs of client certificates, instead of the simulated service's,\nwith the setting authentication=mtls or both")
 	flags.Func("c", "`KEY=VALUE`, a setting other than its default, as of cdk deploy; may be repeated, or hold several, separated by spaces",
 		func(text string) error { return addSettings(o.settings, text) })
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
@@ -151,6 +152,9 @@ func projectTop() (string, error) {
 func foreground(ctx context.Context, o options, once bool) error {
 	if o.baseURL != "" {
 		return errors.New("run is for the simulated payment service, whose keys it signs with; for one of your own, there is up")
+	}
+	if o.truststore != "" {
+		return errors.New("run is for the client certificates of the simulated payment service; for a truststore of your own, there is up")
 	}
 	o.progress = newProgress(os.Stdout)
 	s, err := start(ctx, o)

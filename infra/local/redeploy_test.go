@@ -21,7 +21,8 @@ import (
 
 // with returns the stack with other settings, which are not deployed yet.
 func (s *stack) with(settings map[string]string) *stack {
-	changed := &stack{File: s.File, service: s.service, aws: s.aws, emulator: s.emulator, opts: s.opts}
+	changed := &stack{File: s.File, service: s.service, aws: s.aws, emulator: s.emulator, opts: s.opts,
+		identity: s.identity, serverCA: s.serverCA, endpoint: s.endpoint}
 	changed.opts.settings = maps.Clone(s.opts.settings)
 	maps.Copy(changed.opts.settings, settings)
 	return changed
@@ -39,7 +40,7 @@ func (s *stack) synthesizeAndDeploy(ctx context.Context, t *testing.T, name stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.readOutputs(outputs, map[string]string{"Queues": "{}"}); err != nil {
+	if err := s.readOutputs(ctx, outputs, map[string]string{"Queues": "{}"}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
+	"payhook/infra/local/apigateway"
 	"payhook/infra/local/up"
 	"payhook/shared/contract"
 	"payhook/shared/paymenttest"
@@ -40,6 +41,9 @@ type options struct {
 	// clientID and clientSecret are for authURL; without them, the secret for them
 	// stays empty.
 	clientID, clientSecret string
+	// truststore is a PEM file with CAs of client certificates, instead of the
+	// simulated payment service's; "" for that one's.
+	truststore string
 	// endpointFor gives the endpoint of the AWS APIs that the functions are told,
 	// from the emulator's; the emulator's own if nil.
 	endpointFor func(string) (string, error)
@@ -55,6 +59,12 @@ type stack struct {
 	emulator *emulator
 	opts     options
 	lock     *lock
+
+	// Of mutual TLS: the payment service's certificates, the CA of the endpoint's
+	// certificate, and the endpoint, if there is one.
+	identity *paymenttest.Identity
+	serverCA *paymenttest.CA
+	endpoint *apigateway.Endpoint
 }
 
 // start starts everything, or nothing if it fails or ctx ends. The caller must
@@ -81,7 +91,11 @@ func start(ctx context.Context, o options) (_ *stack, err error) {
 	if err := checkTools(); err != nil {
 		return nil, err
 	}
+	s.newIdentity()
 	if err := s.startService(); err != nil {
+		return nil, err
+	}
+	if s.opts.settings, err = s.completeSettings(s.opts.settings); err != nil {
 		return nil, err
 	}
 	if err := s.deploy(ctx); err != nil {
@@ -92,6 +106,9 @@ func start(ctx context.Context, o options) (_ *stack, err error) {
 
 // stop ends everything and returns when no process is left.
 func (s *stack) stop() {
+	if s.endpoint != nil {
+		s.endpoint.Close()
+	}
 	if s.emulator != nil {
 		s.emulator.stop(0) // it keeps nothing, so it loses nothing
 		forget(s.opts.state)
@@ -138,6 +155,7 @@ func (s *stack) startService() error {
 		FormEncoded:    s.setting(contract.CredentialEncoding) == "form",
 		KeysBearer:     s.setting(contract.KeysAuth) == "bearer",
 		Control:        true,
+		Identity:       s.identity,
 	})
 	if err != nil {
 		return err
@@ -256,7 +274,7 @@ func (s *stack) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.readOutputs(outputs, queues); err != nil {
+	if err := s.readOutputs(ctx, outputs, queues); err != nil {
 		return err
 	}
 	return s.fillCredentials(ctx)
@@ -324,15 +342,22 @@ func (s *stack) deployStack(ctx context.Context, log, assembly string) (map[stri
 	return nil, fmt.Errorf("%s: no stack was deployed", assembly)
 }
 
-func (s *stack) readOutputs(outputs, consumer map[string]string) error {
+func (s *stack) readOutputs(ctx context.Context, outputs, consumer map[string]string) error {
 	hook, err := url.Parse(outputs["WebhookUrl"])
 	if err != nil || hook.Host == "" {
 		return errors.New("the stack has no output WebhookUrl")
 	}
-	// The host of the URL does not resolve on every machine; this way to the same
-	// function does.
-	id, _, _ := strings.Cut(hook.Host, ".")
-	s.WebhookURL = s.Endpoint + "/_aws/lambda-url/" + id + "/"
+	if domain := s.setting(contract.DomainName); domain != "" {
+		if err := s.startEndpoint(ctx, domain); err != nil {
+			return err
+		}
+	} else {
+		// The host of the URL does not resolve on every machine; this way to the same
+		// function does.
+		id, _, _ := strings.Cut(hook.Host, ".")
+		s.WebhookURL = s.Endpoint + "/_aws/lambda-url/" + id + "/"
+		s.ServerCA, s.ClientCert, s.ClientKey = "", "", ""
+	}
 	s.Bus = outputs["EventBusName"]
 	s.LedgerTable, s.KeysTable = outputs["LedgerTable"], outputs["KeysTable"]
 	s.TokenSecret, s.CredentialsSecret = outputs["TokenSecret"], outputs["CredentialsSecret"]

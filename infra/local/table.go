@@ -37,7 +37,8 @@ type row struct {
 	status   int
 	answer   string         // a part of the body, for those who know it
 	header   string         // one that must be there
-	byAWS    bool           // the function URL answers, before the function runs
+	byAWS    bool           // AWS answers, before the function runs
+	noAnswer bool           // the connection must fail
 	arrivals map[string]int // how many events must arrive, by the rule behind which
 
 	// What came of it.
@@ -90,9 +91,40 @@ func (s *stack) rows() []*row {
 		})), status: success, answer: taken(1, 0), arrivals: map[string]int{needsAttention: 1}},
 		{sent: "one that no rule is for", webhook: deliver(with(func(e *payment.Event) { e.EventName = "PAYMENT_STATUS.OTHER" })),
 			status: success, answer: taken(1, 0)},
-		{sent: "one signed with a new key", before: func() { s.service.Rotate() }, webhook: deliver(paymenttest.Event()),
-			status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1}},
 	}
+	if usesSignature(s.opts.settings) {
+		rows = append(rows, s.signatureRows(tolerance)...)
+	}
+	if usesMTLS(s.opts.settings) {
+		rows = append(rows, s.certificateRows()...)
+	}
+	// Function URLs of AWS refuse the methods that they don't know themselves. An HTTP
+	// API knows no route for another method.
+	wrongMethod := &row{sent: "wrong method", webhook: deliver(paymenttest.Event()), status: http.StatusMethodNotAllowed, header: "Allow"}
+	if s.setting(contract.DomainName) != "" {
+		wrongMethod.status, wrongMethod.header, wrongMethod.byAWS = http.StatusNotFound, "", true
+	}
+	wrongMethod.webhook.Method = http.MethodPatch
+	rows = append(rows,
+		&row{sent: "not JSON, but signed", webhook: raw([]byte("released")), status: http.StatusUnprocessableEntity, answer: "payload"},
+		&row{sent: "an event without GROUP.STATUS", webhook: raw(paymenttest.RawDelivery(uuid.New(), invalid)),
+			status: http.StatusUnprocessableEntity, answer: "eventName"},
+		wrongMethod,
+		&row{sent: "nothing", webhook: raw(nil), status: http.StatusBadRequest},
+		&row{sent: "more than Lambda takes", webhook: raw(bytes.Repeat([]byte(" "), lambdaLimit)), status: http.StatusRequestEntityTooLarge, byAWS: true},
+	)
+	// Of what Lambda takes, a part is not the payload.
+	if limit < lambdaLimit-10_000 {
+		rows = append(rows, &row{sent: "more than is allowed", webhook: raw(bytes.Repeat([]byte(" "), limit+1)), status: http.StatusRequestEntityTooLarge})
+	}
+	return rows
+}
+
+// signatureRows are what is wrong with a signature, or new about it.
+func (s *stack) signatureRows(tolerance time.Duration) []*row {
+	success, _ := strconv.Atoi(s.setting(contract.SuccessStatus))
+	rows := []*row{{sent: "one signed with a new key", before: func() { s.service.Rotate() }, webhook: deliver(paymenttest.Event()),
+		status: success, answer: `"recorded":1,"duplicates":0}`, arrivals: map[string]int{released: 1}}}
 	for _, flaw := range paymenttest.Flaws() {
 		if strings.HasPrefix(string(flaw), "keyid") && strings.HasPrefix(s.setting(contract.KeyIDCarrier), "static:") {
 			continue
@@ -108,21 +140,6 @@ func (s *stack) rows() []*row {
 			&row{sent: "timestamp too old", webhook: old, status: http.StatusUnauthorized},
 			&row{sent: "timestamp in the future", webhook: early, status: http.StatusUnauthorized},
 		)
-	}
-	// Function URLs of AWS refuse the methods that they don't know themselves.
-	wrongMethod := deliver(paymenttest.Event())
-	wrongMethod.Method = http.MethodPatch
-	rows = append(rows,
-		&row{sent: "not JSON, but signed", webhook: raw([]byte("released")), status: http.StatusUnprocessableEntity, answer: "payload"},
-		&row{sent: "an event without GROUP.STATUS", webhook: raw(paymenttest.RawDelivery(uuid.New(), invalid)),
-			status: http.StatusUnprocessableEntity, answer: "eventName"},
-		&row{sent: "wrong method", webhook: wrongMethod, status: http.StatusMethodNotAllowed, header: "Allow"},
-		&row{sent: "nothing", webhook: raw(nil), status: http.StatusBadRequest},
-		&row{sent: "more than Lambda takes", webhook: raw(bytes.Repeat([]byte(" "), lambdaLimit)), status: http.StatusRequestEntityTooLarge, byAWS: true},
-	)
-	// Of what Lambda takes, a part is not the payload.
-	if limit < lambdaLimit-10_000 {
-		rows = append(rows, &row{sent: "more than is allowed", webhook: raw(bytes.Repeat([]byte(" "), limit+1)), status: http.StatusRequestEntityTooLarge})
 	}
 	return rows
 }
@@ -286,6 +303,9 @@ func (r *row) missing() []string {
 
 // right reports whether everything about the row is as it must be.
 func (r *row) right() bool {
+	if r.noAnswer {
+		return r.err != nil && len(r.arrived) == 0
+	}
 	return r.err == nil && r.got.Status == r.status &&
 		strings.Contains(compact(r.got.Body), r.answer) &&
 		(r.header == "" || r.got.Header.Get(r.header) != "") &&
@@ -330,7 +350,11 @@ func printTable(out io.Writer, rows []*row) (wrong int) {
 		if r.err != nil {
 			answered = r.err.Error()
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", mark, r.sent, answered, r.status, counts(r.arrived), counts(r.arrivals))
+		must := strconv.Itoa(r.status)
+		if r.noAnswer {
+			must = "no connection"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", mark, r.sent, answered, must, counts(r.arrived), counts(r.arrivals))
 	}
 	t.Flush()
 	return wrong

@@ -78,6 +78,7 @@ type Invoker interface {
 type Options struct {
 	Certificate tls.Certificate // the server's
 	Log         *slog.Logger    // gets a line for each request; nil for none
+	Closer      io.Closer       // closed with the endpoint; nil for nothing
 	Now         func() time.Time
 }
 
@@ -156,7 +157,12 @@ func (e *Endpoint) Deploy(api API) error {
 }
 
 // Close stops the endpoint, and cuts the connections that are still open.
-func (e *Endpoint) Close() { e.server.Close() }
+func (e *Endpoint) Close() {
+	e.server.Close()
+	if e.opts.Closer != nil {
+		e.opts.Closer.Close()
+	}
+}
 
 // tlsConfig asks for a client certificate if there is a truststore. AWS does not
 // document what becomes of a client without a certificate. Here the connection

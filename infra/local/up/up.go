@@ -18,8 +18,14 @@ const Path = ".local/up.json"
 
 // File says where things are.
 type File struct {
-	WebhookURL  string `json:"webhookUrl"` // plain HTTP clients of this machine can post to it
-	Endpoint    string `json:"endpoint"`   // of the AWS APIs; AWS_ENDPOINT_URL
+	WebhookURL string `json:"webhookUrl"` // clients of this machine can post to it
+	// ServerCA, ClientCert and ClientKey are PEM files for the --cacert, --cert and
+	// --key of curl. They are for an https WebhookURL; the last two, if it asks for
+	// client certificates of the simulated service.
+	ServerCA    string `json:"serverCa,omitempty"`
+	ClientCert  string `json:"clientCert,omitempty"`
+	ClientKey   string `json:"clientKey,omitempty"`
+	Endpoint    string `json:"endpoint"` // of the AWS APIs; AWS_ENDPOINT_URL
 	Region      string `json:"region"`
 	Stack       string `json:"stack"`
 	Bus         string `json:"bus"`
