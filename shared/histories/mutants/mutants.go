@@ -731,6 +731,9 @@ func (r *Redriven)`, inIntake},
 	{"a forged delivery learns why", handlerFile,
 		`	intake.SignatureDoesntMatch: unauthentic,`,
 		`	intake.SignatureDoesntMatch: {status: http.StatusForbidden, detail: "The signature does not match.", metric: unauthenticated},`, inWebhook},
+	{"a rejected webhook writes a metric without a name", handlerFile,
+		`	payloadEmpty:     {status: http.StatusBadRequest, detail: "The request has no body.", metric: rejected},`,
+		`	payloadEmpty:     {status: http.StatusBadRequest, detail: "The request has no body."},`, inWebhook},
 
 	// The access token.
 	{"the token's refresh does not adapt to the lifetime", refresherFile,
