@@ -13,10 +13,11 @@ import (
 // newRedrive makes the function that publishes, every minute, what the webhook
 // function recorded and could not publish, and that replays what is parked when
 // it is asked to.
-func newRedrive(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets) scheduled {
+func newRedrive(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger, keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets) scheduled {
 	scope = constructs.NewConstruct(scope, jsii.String("Redrive"))
 	resources := buckets.environment()
 	resources[contract.LedgerTableEnv] = ledger.TableName()
+	resources[contract.KeysTableEnv] = keys.TableName()
 	f := newFunction(scope, settings, functionOptions{
 		description: "Publishes the events that are recorded and not published yet",
 		code:        code,
@@ -30,6 +31,8 @@ func newRedrive(scope constructs.Construct, settings contract.Deployment, code a
 	// To settle a conflict it reads what became of the first version.
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+contract.LedgerPendingIndex))
+	// It holds the client certificate that was accepted last.
+	f.allow([]string{"dynamodb:GetItem"}, keys.TableArn())
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
 	buckets.letKeep(f)
 	buckets.letReplay(f)

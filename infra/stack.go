@@ -29,7 +29,7 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	buckets := newBuckets(stack, settings)
 	token := newToken(stack, settings, code("token"))
 	webhook := newWebhook(stack, settings, code("webhook"), ledger, keys, bus, buckets, token)
-	redrive := newRedrive(stack, settings, code("redrive"), ledger, bus, buckets)
+	redrive := newRedrive(stack, settings, code("redrive"), ledger, keys, bus, buckets)
 	protectBus(stack, settings, bus, webhook.role, redrive.role)
 	alarmTopic, alarms := newAlarms(stack, settings, webhook, redrive, token)
 	if settings.Canary {

@@ -333,7 +333,10 @@ func TestEveryFunctionIsToldExactlyItsSettings(t *testing.T) {
 		},
 		"redrive": {
 			contract.RedriveSettings(),
-			map[string]string{contract.LedgerTableEnv: "Ledger", contract.ClaimBucketEnv: "Claims", contract.ParkingBucketEnv: "Parking"},
+			map[string]string{
+				contract.LedgerTableEnv: "Ledger", contract.KeysTableEnv: "Keys",
+				contract.ClaimBucketEnv: "Claims", contract.ParkingBucketEnv: "Parking",
+			},
 			func(getenv func(string) string) error { _, err := contract.ParseRedrive(getenv); return err },
 		},
 		"token": {

@@ -22,6 +22,7 @@ type handler struct {
 	lot      *parking.Lot
 	log      *telemetry.Log
 	now      func() time.Time // zero: time.Now
+	trust    *trust           // nil: no client certificate is required
 }
 
 // event is what an invocation may say. The schedule says nothing, which makes a
@@ -34,6 +35,8 @@ type event struct {
 	// Settle names what is parked and needs no replay, for the given Reason.
 	Settle []string `json:"settle,omitempty"`
 	Reason string   `json:"reason,omitempty"`
+	// Certificates asks for the trust in client certificates, instead of a run.
+	Certificates bool `json:"certificates,omitempty"`
 	// By is who decided that, as the caller says.
 	By string `json:"by,omitempty"`
 }
@@ -46,6 +49,7 @@ var (
 	parked    = telemetry.Metric{Name: contract.RedriveParkedMetric, Unit: telemetry.Count}   // items that failed too often
 	left      = telemetry.Metric{Name: "RedriveLeft", Unit: telemetry.Count}                  // 1: the time was up before the work was done
 	oldest    = telemetry.Metric{Name: contract.OldestPendingMetric, Unit: telemetry.Seconds} // how long ago the oldest pending item was recorded
+	trustLeft = telemetry.Metric{Name: contract.TrustDaysLeftMetric, Unit: telemetry.Count}   // days until a CA or the client certificate expires
 )
 
 // report is what an invocation returns.
@@ -59,6 +63,8 @@ type report struct {
 
 	Replayed []replayed `json:"replayed,omitempty"`
 	Settled  []settled  `json:"settled,omitempty"`
+
+	Certificates *trusted `json:"certificates,omitempty"`
 }
 
 // replayed is what became of one thing that was parked.
@@ -72,6 +78,8 @@ type replayed struct {
 	// Parked is the name under which its events in conflict are parked for
 	// themselves.
 	Parked string `json:"parked,omitempty"`
+	// Unverified says what could not be verified of its proof.
+	Unverified string `json:"unverified,omitempty"`
 }
 
 // settled is what became of one thing to settle.
@@ -90,6 +98,12 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		return h.replay(ctx, e), nil
 	case len(e.Settle) > 0:
 		return h.settle(ctx, e)
+	case e.Certificates:
+		t, err := h.trust.report(ctx, h.time())
+		if err != nil {
+			return report{}, fmt.Errorf("redrive: %s", telemetry.Cause(err))
+		}
+		return report{Certificates: t}, nil
 	}
 	r := h.redriver.Run(ctx)
 	level := slog.LevelInfo
@@ -107,14 +121,25 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	if r.Left {
 		leftCount = 1
 	}
-	h.log.Outcome(ctx, level, "redrive", []telemetry.Value{
+	values := []telemetry.Value{
 		{Metric: found, Value: float64(r.Found)},
 		{Metric: published, Value: float64(r.Published)},
 		{Metric: failed, Value: float64(r.Failed)},
 		{Metric: parked, Value: float64(r.Parked)},
 		{Metric: left, Value: leftCount},
 		{Metric: oldest, Value: r.Oldest.Seconds()},
-	}, attrs...)
+	}
+	if h.trust != nil {
+		// Without the certificate that was accepted last, the CAs count alone. The alarm
+		// on the certificate is raised by another run.
+		t, err := h.trust.report(ctx, h.time())
+		if err != nil {
+			attrs = append(attrs, slog.String("certificateCause", telemetry.Cause(err)))
+			level = max(level, slog.LevelWarn)
+		}
+		values = append(values, telemetry.Value{Metric: trustLeft, Value: t.DaysLeft})
+	}
+	h.log.Outcome(ctx, level, "redrive", values, attrs...)
 	out := report{Found: r.Found, Published: r.Published, Failed: r.Failed, Parked: r.Parked, Left: r.Left}
 	if r.Err != nil {
 		return out, fmt.Errorf("redrive: %s", telemetry.Cause(r.Err))
@@ -130,7 +155,7 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 		if err == nil {
 			r := h.replayer.Replay(ctx, p, e.Version)
 			result.Outcome, result.Recorded, result.Duplicates, result.Conflicts = r.Outcome, r.Recorded, r.Duplicates, r.Conflicts
-			result.Parked, err = r.Parked, r.Err
+			result.Parked, result.Unverified, err = r.Parked, r.Unverified, r.Err
 			// What is in conflict is parked for itself then, and needs a decision of
 			// its own.
 			if r.Outcome == intake.Accepted || r.Outcome == intake.Conflict && r.Parked != "" {
@@ -146,7 +171,8 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 		}
 		h.log.Logger().LogAttrs(ctx, level, "replay", slog.String("name", name), slog.String("reason", string(p.Reason)), slog.String("version", string(e.Version)),
 			slog.String("deliveryId", p.DeliveryID), slog.String("outcome", string(result.Outcome)), slog.String("cause", result.Cause),
-			slog.Int("recorded", result.Recorded), slog.Int("duplicates", result.Duplicates), slog.Int("conflicts", result.Conflicts))
+			slog.Int("recorded", result.Recorded), slog.Int("duplicates", result.Duplicates), slog.Int("conflicts", result.Conflicts),
+			slog.String("unverified", result.Unverified))
 		out.Replayed = append(out.Replayed, result)
 	}
 	return out

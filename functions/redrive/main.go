@@ -23,6 +23,7 @@ import (
 	"payhook/shared/claimcheck"
 	"payhook/shared/contract"
 	"payhook/shared/intake"
+	"payhook/shared/keys"
 	"payhook/shared/ledger"
 	"payhook/shared/parking"
 	"payhook/shared/signature"
@@ -62,9 +63,14 @@ func wire(ctx context.Context) (*handler, error) {
 
 // clients are the AWS services that the function calls.
 type clients struct {
-	dynamoDB    ledger.API
+	dynamoDB    dynamoDB
 	eventBridge bus.API
 	s3          parking.API
+}
+
+type dynamoDB interface {
+	ledger.API
+	keys.CertificateReadAPI
 }
 
 // newHandler connects everything but the clients.
@@ -74,6 +80,11 @@ func newHandler(s contract.Redrive, c clients, log *telemetry.Log) *handler {
 		Timeout: s.Timeout, Grace: s.RedriveGrace, MaxAttempts: s.Attempts, Parking: lot,
 		Claims: claimcheck.NewStore(c.s3, s.ClaimBucket), ClaimBytes: s.ClaimCheckBytes, Exponents: s.KeyExponents,
 	}
+	var t *trust
+	if s.Trust != nil {
+		opts.Truststore = s.Trust.Truststore
+		t = &trust{s.Trust, s.Authentication, c.dynamoDB, s.KeysTable}
+	}
 	book := ledger.New(c.dynamoDB, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow})
 	target := bus.New(c.eventBridge, s.EventBusName, s.EventSource, bus.Options{MaxBytes: s.MaxEntryBytes})
 	return &handler{
@@ -81,5 +92,6 @@ func newHandler(s contract.Redrive, c clients, log *telemetry.Log) *handler {
 		replayer: intake.NewReceiver(signature.Scheme{}, nil, nil, book, target, opts),
 		lot:      lot,
 		log:      log,
+		trust:    t,
 	}
 }

@@ -1,7 +1,8 @@
 package main
 
 import (
-	"io"
+	"bytes"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,20 +29,27 @@ type deployed struct {
 	bus     *awstest.EventBridge
 	buckets *awstest.S3
 	ledger  *ledger.Ledger
+	log     bytes.Buffer
 }
 
 // deploy sets the function up with the defaults of its settings, and one other
 // value.
 func deploy(t *testing.T, s *contract.Setting, value string) *deployed {
 	t.Helper()
+	return deployWith(t, map[string]string{s.Env(): value})
+}
+
+// deployWith sets the function up with other values in its environment.
+func deployWith(t *testing.T, change map[string]string) *deployed {
+	t.Helper()
 	env := map[string]string{
-		contract.LedgerTableEnv: "ledger", contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
+		contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys", contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
 	}
 	for _, s := range contract.RedriveSettings() {
 		env[s.Env()] = s.Default
 	}
 	env[contract.EventBusName.Env()] = "payhook"
-	env[s.Env()] = value
+	maps.Copy(env, change)
 	settings, err := contract.ParseRedrive(func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
@@ -51,10 +59,11 @@ func deploy(t *testing.T, s *contract.Setting, value string) *deployed {
 		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
 		Include: []string{contract.LedgerRecordedAt},
 	})
+	d.db.CreateTable("keys", contract.KeysKey)
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")
 	d.ledger = ledger.New(d.db, "ledger", ledger.Options{})
-	d.handler = newHandler(settings, clients{d.db, d.bus, d.buckets}, telemetry.New(io.Discard, "redrive"))
+	d.handler = newHandler(settings, clients{d.db, d.bus, d.buckets}, telemetry.New(&d.log, "redrive"))
 	return d
 }
 

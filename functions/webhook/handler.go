@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/go-json-experiment/json"
 
+	"payhook/shared/clientcert"
 	"payhook/shared/contract"
 	"payhook/shared/intake"
 	"payhook/shared/keys"
@@ -20,10 +22,12 @@ import (
 	"payhook/shared/telemetry"
 )
 
-// handler turns function URL requests (payload format 2.0) into deliveries, and
-// what became of them into answers, log lines and metrics. It is safe for
-// concurrent use.
+// handler turns requests of a function URL or of an HTTP API, which both have
+// payload format 2.0, into deliveries, and what became of them into answers, log
+// lines and metrics. It is safe for concurrent use.
 type handler struct {
+	authentication  string  // contract.BySignature, ByMTLS or ByBoth
+	origin          *origin // nil: any; no client certificate is read then
 	receiver        *intake.Receiver
 	log             *telemetry.Log
 	method          string
@@ -56,6 +60,18 @@ var answers = map[intake.Outcome]answer{
 	intake.KeyRefused:           unauthentic,
 	intake.SignatureDoesntMatch: unauthentic,
 
+	intake.Outcome(clientcert.Missing):     unauthentic,
+	intake.Outcome(clientcert.WrongOrigin): unauthentic,
+	intake.Outcome(clientcert.Malformed):   unauthentic,
+	intake.Outcome(clientcert.Expired):     unauthentic,
+	intake.Outcome(clientcert.NotYetValid): unauthentic,
+	intake.Outcome(clientcert.Weak):        unauthentic,
+	intake.Outcome(clientcert.WrongUsage):  unauthentic,
+	intake.Outcome(clientcert.Untrusted):   unauthentic,
+	intake.Outcome(clientcert.Revoked):     unauthentic,
+	intake.Outcome(clientcert.NotPinned):   unauthentic,
+	intake.Outcome(clientcert.Contradicts): unauthentic,
+
 	intake.Invalid:  {status: http.StatusUnprocessableEntity, metric: invalid}, // its detail names the field
 	intake.TooLarge: {status: http.StatusRequestEntityTooLarge, detail: "An event is too large.", metric: tooLarge},
 	intake.Conflict: {status: http.StatusConflict, detail: "An eventId was seen before with other content.", metric: conflict},
@@ -79,29 +95,30 @@ type answer struct {
 
 // The metrics of a webhook.
 var (
-	recorded        = telemetry.Metric{Name: "Recorded", Unit: telemetry.Count}                     // events, new
-	duplicates      = telemetry.Metric{Name: "Duplicates", Unit: telemetry.Count}                   // events, seen before
-	conflicts       = telemetry.Metric{Name: contract.ConflictsMetric, Unit: telemetry.Count}       // events, seen before with other content
-	eventsTooLarge  = telemetry.Metric{Name: "EventsTooLarge", Unit: telemetry.Count}               // events, refused for their size
-	published       = telemetry.Metric{Name: "Published", Unit: telemetry.Count}                    // events, on the bus
-	leftPending     = telemetry.Metric{Name: contract.LeftPendingMetric, Unit: telemetry.Count}     // events, left to redrive
-	parked          = telemetry.Metric{Name: contract.ParkedMetric, Unit: telemetry.Count}          // webhooks, parked for the first time, and events that EventBridge rejects
-	claimed         = telemetry.Metric{Name: "Claimed", Unit: telemetry.Count}                      // events, new and sent by claim check
-	keyTableFailed  = telemetry.Metric{Name: "KeyTableFailed", Unit: telemetry.Count}               // lookups without the shared table
-	outOfBudget     = telemetry.Metric{Name: contract.KeyOutOfBudgetMetric, Unit: telemetry.Count}  // lookups that the budget stopped
-	keyUnavailable  = telemetry.Metric{Name: contract.KeyUnavailableMetric, Unit: telemetry.Count}  // lookups that the service did not answer
-	keyStale        = telemetry.Metric{Name: contract.KeyStaleMetric, Unit: telemetry.Count}        // lookups served with a key that is due to be fetched again
-	keyWithdrawn    = telemetry.Metric{Name: contract.KeyWithdrawnMetric, Unit: telemetry.Count}    // webhooks that name a key which the service gives no more
-	clientErrors    = telemetry.Metric{Name: contract.ClientErrorsMetric, Unit: telemetry.Count}    // webhooks: 400 to 499
-	notStored       = telemetry.Metric{Name: contract.NotStoredMetric, Unit: telemetry.Count}       // webhooks, authentic and nowhere whole
-	accepted        = telemetry.Metric{Name: "Accepted", Unit: telemetry.Count}                     // webhooks
-	rejected        = telemetry.Metric{Name: "Rejected", Unit: telemetry.Count}                     // webhooks: 400, 405, 413
-	unauthenticated = telemetry.Metric{Name: contract.UnauthenticatedMetric, Unit: telemetry.Count} // webhooks: 401
-	invalid         = telemetry.Metric{Name: "Invalid", Unit: telemetry.Count}                      // webhooks: 422
-	tooLarge        = telemetry.Metric{Name: "TooLarge", Unit: telemetry.Count}                     // webhooks: 413
-	conflict        = telemetry.Metric{Name: "Conflict", Unit: telemetry.Count}                     // webhooks: 409
-	unavailable     = telemetry.Metric{Name: "Unavailable", Unit: telemetry.Count}                  // webhooks: 503
-	duration        = telemetry.Metric{Name: "Duration", Unit: telemetry.Milliseconds}              // of a webhook
+	recorded        = telemetry.Metric{Name: "Recorded", Unit: telemetry.Count}                         // events, new
+	duplicates      = telemetry.Metric{Name: "Duplicates", Unit: telemetry.Count}                       // events, seen before
+	conflicts       = telemetry.Metric{Name: contract.ConflictsMetric, Unit: telemetry.Count}           // events, seen before with other content
+	eventsTooLarge  = telemetry.Metric{Name: "EventsTooLarge", Unit: telemetry.Count}                   // events, refused for their size
+	published       = telemetry.Metric{Name: "Published", Unit: telemetry.Count}                        // events, on the bus
+	leftPending     = telemetry.Metric{Name: contract.LeftPendingMetric, Unit: telemetry.Count}         // events, left to redrive
+	parked          = telemetry.Metric{Name: contract.ParkedMetric, Unit: telemetry.Count}              // webhooks, parked for the first time, and events that EventBridge rejects
+	claimed         = telemetry.Metric{Name: "Claimed", Unit: telemetry.Count}                          // events, new and sent by claim check
+	keyTableFailed  = telemetry.Metric{Name: "KeyTableFailed", Unit: telemetry.Count}                   // lookups without the shared table
+	outOfBudget     = telemetry.Metric{Name: contract.KeyOutOfBudgetMetric, Unit: telemetry.Count}      // lookups that the budget stopped
+	keyUnavailable  = telemetry.Metric{Name: contract.KeyUnavailableMetric, Unit: telemetry.Count}      // lookups that the service did not answer
+	keyStale        = telemetry.Metric{Name: contract.KeyStaleMetric, Unit: telemetry.Count}            // lookups served with a key that is due to be fetched again
+	keyWithdrawn    = telemetry.Metric{Name: contract.KeyWithdrawnMetric, Unit: telemetry.Count}        // webhooks that name a key which the service gives no more
+	clientErrors    = telemetry.Metric{Name: contract.ClientErrorsMetric, Unit: telemetry.Count}        // webhooks: 400 to 499
+	certRejected    = telemetry.Metric{Name: contract.CertificateRejectedMetric, Unit: telemetry.Count} // webhooks: 401 for their client certificate
+	notStored       = telemetry.Metric{Name: contract.NotStoredMetric, Unit: telemetry.Count}           // webhooks, authentic and nowhere whole
+	accepted        = telemetry.Metric{Name: "Accepted", Unit: telemetry.Count}                         // webhooks
+	rejected        = telemetry.Metric{Name: "Rejected", Unit: telemetry.Count}                         // webhooks: 400, 405, 413
+	unauthenticated = telemetry.Metric{Name: contract.UnauthenticatedMetric, Unit: telemetry.Count}     // webhooks: 401
+	invalid         = telemetry.Metric{Name: "Invalid", Unit: telemetry.Count}                          // webhooks: 422
+	tooLarge        = telemetry.Metric{Name: "TooLarge", Unit: telemetry.Count}                         // webhooks: 413
+	conflict        = telemetry.Metric{Name: "Conflict", Unit: telemetry.Count}                         // webhooks: 409
+	unavailable     = telemetry.Metric{Name: "Unavailable", Unit: telemetry.Count}                      // webhooks: 503
+	duration        = telemetry.Metric{Name: "Duration", Unit: telemetry.Milliseconds}                  // of a webhook
 )
 
 // taken is the body of the answer to a delivery that was taken.
@@ -128,7 +145,7 @@ type problem struct {
 
 // Handle answers one webhook. It returns no error: Lambda would make a 502 of
 // it.
-func (h *handler) Handle(ctx context.Context, request events.LambdaFunctionURLRequest) (events.LambdaFunctionURLResponse, error) {
+func (h *handler) Handle(ctx context.Context, request events.APIGatewayV2HTTPRequest) (events.LambdaFunctionURLResponse, error) {
 	start := time.Now()
 	result := h.receive(ctx, request)
 	status, response := h.answer(result)
@@ -136,7 +153,12 @@ func (h *handler) Handle(ctx context.Context, request events.LambdaFunctionURLRe
 	return response, nil
 }
 
-func (h *handler) receive(ctx context.Context, request events.LambdaFunctionURLRequest) intake.Result {
+func (h *handler) receive(ctx context.Context, request events.APIGatewayV2HTTPRequest) intake.Result {
+	if h.origin != nil {
+		if err := h.origin.check(request); err != nil {
+			return intake.Result{Outcome: intake.Outcome(clientcert.WrongOrigin), Err: err}
+		}
+	}
 	if request.RequestContext.HTTP.Method != h.method {
 		return intake.Result{Outcome: methodNotAllowed}
 	}
@@ -145,10 +167,11 @@ func (h *handler) receive(ctx context.Context, request events.LambdaFunctionURLR
 		return intake.Result{Outcome: outcome}
 	}
 	return h.receiver.Receive(ctx, intake.Delivery{
-		Payload:  payload,
-		Headers:  request.Headers,
-		RawQuery: request.RawQueryString,
-		SourceIP: sourceIP(request),
+		Payload:     payload,
+		Headers:     request.Headers,
+		RawQuery:    request.RawQueryString,
+		SourceIP:    sourceIP(request),
+		Certificate: presented(request),
 	})
 }
 
@@ -156,7 +179,7 @@ func (h *handler) receive(ctx context.Context, request events.LambdaFunctionURLR
 // Lambda function URLs" in the Lambda developer guide, and the same field in API
 // Gateway's payload format 2.0). X-Forwarded-For and other headers are not read:
 // anybody can write an address into them.
-func sourceIP(request events.LambdaFunctionURLRequest) netip.Addr {
+func sourceIP(request events.APIGatewayV2HTTPRequest) netip.Addr {
 	addr, err := netip.ParseAddr(request.RequestContext.HTTP.SourceIP)
 	if err != nil {
 		return netip.Addr{}
@@ -165,7 +188,7 @@ func sourceIP(request events.LambdaFunctionURLRequest) netip.Addr {
 }
 
 // payload returns the bytes that were sent, or why there are none.
-func (h *handler) payload(request events.LambdaFunctionURLRequest) ([]byte, intake.Outcome) {
+func (h *handler) payload(request events.APIGatewayV2HTTPRequest) ([]byte, intake.Outcome) {
 	size := len(request.Body)
 	if request.IsBase64Encoded {
 		size = base64.StdEncoding.DecodedLen(size) - 2 // padding at the most
@@ -207,7 +230,7 @@ func (h *handler) answer(result intake.Result) (int, events.LambdaFunctionURLRes
 	case http.StatusMethodNotAllowed:
 		headers["Allow"] = h.method
 	case http.StatusUnauthorized:
-		headers["WWW-Authenticate"] = "Signature" // RFC 9110, section 11.6.1, wants a challenge
+		headers["WWW-Authenticate"] = h.challenge()
 	}
 	if a.retryAfter > 0 {
 		headers["Retry-After"] = strconv.Itoa(a.retryAfter)
@@ -228,6 +251,15 @@ func (h *handler) answer(result intake.Result) (int, events.LambdaFunctionURLRes
 		TooLarge:   result.TooLarge,
 		Unrecorded: result.Unrecorded,
 	})
+}
+
+// challenge returns what RFC 9110, section 11.6.1, wants with a 401. There is no
+// scheme for either mechanism. It is the same for every rejection of a deployment.
+func (h *handler) challenge() string {
+	if h.authentication == contract.ByMTLS {
+		return "ClientCertificate"
+	}
+	return "Signature"
 }
 
 func response(status int, headers map[string]string, body any) events.LambdaFunctionURLResponse {
@@ -251,11 +283,15 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 	if a, ok := answers[r.Outcome]; ok {
 		kind = a.metric
 	}
-	attrs := make([]slog.Attr, 0, 17)
+	attrs := make([]slog.Attr, 0, 19)
 	attrs = append(attrs,
 		slog.String("outcome", string(r.Outcome)),
 		slog.Int("status", status),
+		slog.String("authentication", h.authentication),
 	)
+	if r.Certificate != nil {
+		attrs = append(attrs, certificateAttr(r.Certificate))
+	}
 	if r.Err != nil {
 		attrs = append(attrs, slog.String("cause", telemetry.Cause(r.Err)))
 	}
@@ -282,7 +318,11 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 		slog.Float64("mark", telemetry.Milli(r.Steps.Mark)),
 	))
 	unstored := r.Outcome == intake.LedgerUnavailable || r.Outcome == intake.OutOfTime || r.Outcome == intake.ParkingFailed
-	h.log.Outcome(ctx, level, "webhook", []telemetry.Value{
+	values := make([]telemetry.Value, 0, 17)
+	if h.origin != nil {
+		values = append(values, telemetry.Value{Metric: certRejected, Value: count(slices.Contains(clientcert.Reasons(), clientcert.Reason(r.Outcome)))})
+	}
+	h.log.Outcome(ctx, level, "webhook", append(values, []telemetry.Value{
 		{Metric: kind, Value: 1},
 		{Metric: clientErrors, Value: count(status >= 400 && status <= 499)},
 		{Metric: recorded, Value: float64(r.Recorded)},
@@ -300,7 +340,7 @@ func (h *handler) write(ctx context.Context, status int, r intake.Result, took t
 		{Metric: keyWithdrawn, Value: count(r.Key.Withdrawn)},
 		{Metric: notStored, Value: count(unstored)},
 		{Metric: duration, Value: telemetry.Milli(took)},
-	}, attrs...)
+	}...), attrs...)
 }
 
 func count(is bool) float64 {

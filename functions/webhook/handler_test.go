@@ -112,7 +112,7 @@ func newEndpoint(t *testing.T, change map[string]string) *endpoint {
 }
 
 // request signs a webhook and turns it into what the function URL makes of it.
-func (e *endpoint) request(t testing.TB, w paymenttest.Webhook) events.LambdaFunctionURLRequest {
+func (e *endpoint) request(t testing.TB, w paymenttest.Webhook) events.APIGatewayV2HTTPRequest {
 	t.Helper()
 	w.URL = "https://hook.example/"
 	signed, err := e.service.Sender().Sign(t.Context(), w)
@@ -122,7 +122,7 @@ func (e *endpoint) request(t testing.TB, w paymenttest.Webhook) events.LambdaFun
 	return urlRequest(t, signed)
 }
 
-func urlRequest(t testing.TB, signed paymenttest.Signed) events.LambdaFunctionURLRequest {
+func urlRequest(t testing.TB, signed paymenttest.Signed) events.APIGatewayV2HTTPRequest {
 	t.Helper()
 	u, err := url.Parse(signed.URL)
 	if err != nil {
@@ -132,12 +132,12 @@ func urlRequest(t testing.TB, signed paymenttest.Signed) events.LambdaFunctionUR
 	for name, values := range signed.Header {
 		headers[strings.ToLower(name)] = strings.Join(values, ",")
 	}
-	r := events.LambdaFunctionURLRequest{Version: "2.0", RawPath: "/", RawQueryString: u.RawQuery, Headers: headers, Body: string(signed.Body)}
+	r := events.APIGatewayV2HTTPRequest{Version: "2.0", RawPath: "/", RawQueryString: u.RawQuery, Headers: headers, Body: string(signed.Body)}
 	r.RequestContext.HTTP.Method = signed.Method
 	return r
 }
 
-func (e *endpoint) handle(t testing.TB, r events.LambdaFunctionURLRequest) events.LambdaFunctionURLResponse {
+func (e *endpoint) handle(t testing.TB, r events.APIGatewayV2HTTPRequest) events.LambdaFunctionURLResponse {
 	t.Helper()
 	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "request-1"})
 	response, err := e.Handle(ctx, r)
@@ -535,8 +535,8 @@ func TestALargeEventThatCannotBeKeptIsNotRecorded(t *testing.T) {
 
 // Every way not to be authentic has one and the same answer.
 func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
-	header := func(name string, change func(string) string) func(*events.LambdaFunctionURLRequest) {
-		return func(r *events.LambdaFunctionURLRequest) {
+	header := func(name string, change func(string) string) func(*events.APIGatewayV2HTTPRequest) {
+		return func(r *events.APIGatewayV2HTTPRequest) {
 			if value := change(r.Headers[name]); value != "" {
 				r.Headers[name] = value
 			} else {
@@ -548,7 +548,7 @@ func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
 	const signature, timestamp, keyID = "x-svc-signature", "x-svc-timestamp", "x-svc-key-id"
 	tests := []struct {
 		name    string
-		change  func(*events.LambdaFunctionURLRequest)
+		change  func(*events.APIGatewayV2HTTPRequest)
 		age     time.Duration
 		outcome string
 	}{
@@ -566,8 +566,8 @@ func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
 		{"in the future", nil, -6 * time.Minute, "timestamp-outside-window"},
 		{"unknown key", header(keyID, func(string) string { return uuid.New() }), 0, "key-unknown"},
 		{"timestamp changed", header(timestamp, func(s string) string { return strings.Replace(s, "Z", "+00:00", 1) }), 0, "signature-mismatch"},
-		{"body changed", func(r *events.LambdaFunctionURLRequest) { r.Body = strings.Replace(r.Body, "EUR", "USD", 1) }, 0, "signature-mismatch"},
-		{"not JSON either", func(r *events.LambdaFunctionURLRequest) { r.Body = "hello" }, 0, "signature-mismatch"},
+		{"body changed", func(r *events.APIGatewayV2HTTPRequest) { r.Body = strings.Replace(r.Body, "EUR", "USD", 1) }, 0, "signature-mismatch"},
+		{"not JSON either", func(r *events.APIGatewayV2HTTPRequest) { r.Body = "hello" }, 0, "signature-mismatch"},
 	}
 	var want string
 	for _, test := range tests {
@@ -598,43 +598,43 @@ func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
 }
 
 func TestAnswersToRequestsThatAreNoDeliveries(t *testing.T) {
-	signed := func(payload string) func(*testing.T, *endpoint) events.LambdaFunctionURLRequest {
-		return func(t *testing.T, e *endpoint) events.LambdaFunctionURLRequest {
+	signed := func(payload string) func(*testing.T, *endpoint) events.APIGatewayV2HTTPRequest {
+		return func(t *testing.T, e *endpoint) events.APIGatewayV2HTTPRequest {
 			return e.request(t, paymenttest.Webhook{Payload: []byte(payload)})
 		}
 	}
-	unsigned := func(change func(*events.LambdaFunctionURLRequest)) func(*testing.T, *endpoint) events.LambdaFunctionURLRequest {
-		return func(*testing.T, *endpoint) events.LambdaFunctionURLRequest {
-			var r events.LambdaFunctionURLRequest
+	unsigned := func(change func(*events.APIGatewayV2HTTPRequest)) func(*testing.T, *endpoint) events.APIGatewayV2HTTPRequest {
+		return func(*testing.T, *endpoint) events.APIGatewayV2HTTPRequest {
+			var r events.APIGatewayV2HTTPRequest
 			r.RequestContext.HTTP.Method = "POST"
 			change(&r)
 			return r
 		}
 	}
 	tests := map[string]struct {
-		request func(*testing.T, *endpoint) events.LambdaFunctionURLRequest
+		request func(*testing.T, *endpoint) events.APIGatewayV2HTTPRequest
 		status  int
 		header  string // "Name: value"
 		body    string // a part of it
 		outcome string
 	}{
-		"GET":             {unsigned(func(r *events.LambdaFunctionURLRequest) { r.RequestContext.HTTP.Method = "GET" }), 405, "Allow: POST", "", "method-not-allowed"},
-		"no method":       {unsigned(func(r *events.LambdaFunctionURLRequest) { r.RequestContext.HTTP.Method = "" }), 405, "Allow: POST", "", "method-not-allowed"},
-		"empty":           {unsigned(func(*events.LambdaFunctionURLRequest) {}), 400, "", "no body", "payload-empty"},
-		"empty in base64": {unsigned(func(r *events.LambdaFunctionURLRequest) { r.IsBase64Encoded = true }), 400, "", "no body", "payload-empty"},
-		"not base64":      {unsigned(func(r *events.LambdaFunctionURLRequest) { r.IsBase64Encoded, r.Body = true, "!!" }), 400, "", "decoded", "payload-encoding"},
-		"too large":       {unsigned(func(r *events.LambdaFunctionURLRequest) { r.Body = strings.Repeat("x", 6<<20+1) }), 413, "", "too large", "payload-too-large"},
-		"too large coded": {unsigned(func(r *events.LambdaFunctionURLRequest) {
+		"GET":             {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.RequestContext.HTTP.Method = "GET" }), 405, "Allow: POST", "", "method-not-allowed"},
+		"no method":       {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.RequestContext.HTTP.Method = "" }), 405, "Allow: POST", "", "method-not-allowed"},
+		"empty":           {unsigned(func(*events.APIGatewayV2HTTPRequest) {}), 400, "", "no body", "payload-empty"},
+		"empty in base64": {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.IsBase64Encoded = true }), 400, "", "no body", "payload-empty"},
+		"not base64":      {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.IsBase64Encoded, r.Body = true, "!!" }), 400, "", "decoded", "payload-encoding"},
+		"too large":       {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.Body = strings.Repeat("x", 6<<20+1) }), 413, "", "too large", "payload-too-large"},
+		"too large coded": {unsigned(func(r *events.APIGatewayV2HTTPRequest) {
 			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 6<<20+1))
 		}), 413, "", "too large", "payload-too-large"},
-		"largest": {unsigned(func(r *events.LambdaFunctionURLRequest) {
+		"largest": {unsigned(func(r *events.APIGatewayV2HTTPRequest) {
 			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 6<<20))
 		}), 401, "", "", "signature-missing"},
 		"not JSON":         {signed("hello"), 422, "", "payload: is not well-formed JSON", "invalid"},
 		"no delivery":      {signed("{}"), 422, "", "deliveryId: is missing", "invalid"},
 		"no events":        {signed(`{"deliveryId":"` + uuid.New() + `","events":[]}`), 422, "", "events: must hold at least one event", "invalid"},
 		"amount as string": {signed(strings.Replace(string(paymenttest.Delivery(paymenttest.Event())), `"amount":`, `"amount":"1","x":`, 1)), 422, "", "events[0].eventData.amount: must be a number", "invalid"},
-		"event too large": {func(t *testing.T, e *endpoint) events.LambdaFunctionURLRequest {
+		"event too large": {func(t *testing.T, e *endpoint) events.APIGatewayV2HTTPRequest {
 			event := paymenttest.Event()
 			event.EventData.AmountType = strings.Repeat("x", 256<<10)
 			return e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(event)})
@@ -910,11 +910,11 @@ func FuzzFunctionURLEvent(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	for _, change := range []func(*events.LambdaFunctionURLRequest){
-		func(*events.LambdaFunctionURLRequest) {},
-		func(r *events.LambdaFunctionURLRequest) { r.IsBase64Encoded = true },
-		func(r *events.LambdaFunctionURLRequest) { r.Headers["X-SVC-Signature"] = "x" },
-		func(r *events.LambdaFunctionURLRequest) { r.Body = "" },
+	for _, change := range []func(*events.APIGatewayV2HTTPRequest){
+		func(*events.APIGatewayV2HTTPRequest) {},
+		func(r *events.APIGatewayV2HTTPRequest) { r.IsBase64Encoded = true },
+		func(r *events.APIGatewayV2HTTPRequest) { r.Headers["X-SVC-Signature"] = "x" },
+		func(r *events.APIGatewayV2HTTPRequest) { r.Body = "" },
 	} {
 		r := urlRequest(f, signed)
 		change(&r)
@@ -925,7 +925,7 @@ func FuzzFunctionURLEvent(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var r events.LambdaFunctionURLRequest
+		var r events.APIGatewayV2HTTPRequest
 		if json.Unmarshal(text, &r) != nil {
 			return
 		}

@@ -86,7 +86,7 @@ func inBubble(t *testing.T, change map[*contract.Setting]string, test func(b *bu
 }
 
 // request is an authentic webhook that names a key.
-func (b *bubble) request(keyID, from string) events.LambdaFunctionURLRequest {
+func (b *bubble) request(keyID, from string) events.APIGatewayV2HTTPRequest {
 	b.t.Helper()
 	key := signingKey()
 	key.ID = keyID
@@ -101,7 +101,7 @@ func (b *bubble) request(keyID, from string) events.LambdaFunctionURLRequest {
 
 // expect handles a webhook and holds what came of it. fetches is how often the
 // key service was asked for it.
-func (b *bubble) expect(r events.LambdaFunctionURLRequest, status int, outcome intake.Outcome, fetches int) map[string]any {
+func (b *bubble) expect(r events.APIGatewayV2HTTPRequest, status int, outcome intake.Outcome, fetches int) map[string]any {
 	b.t.Helper()
 	b.log.Reset()
 	before := b.service.asked

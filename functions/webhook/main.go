@@ -1,5 +1,5 @@
-// Webhook is the Lambda function behind the function URL that the payment
-// service sends its webhooks to. It reads its settings from the environment,
+// Webhook is the Lambda function behind the function URL or the HTTP API that the
+// payment service sends its webhooks to. It reads its settings from the environment,
 // makes the clients once, and hands both to the packages that do the work.
 package main
 
@@ -21,6 +21,7 @@ import (
 
 	"payhook/shared/bus"
 	"payhook/shared/claimcheck"
+	"payhook/shared/clientcert"
 	"payhook/shared/contract"
 	"payhook/shared/intake"
 	"payhook/shared/keys"
@@ -110,16 +111,25 @@ func newHandler(s contract.Webhook, c clients, log *telemetry.Log) *handler {
 	if s.ParkingBucket != "" {
 		opts.Parking = parking.NewLot(c.s3, s.ParkingBucket)
 	}
-	receiver := intake.NewReceiver(s.Scheme, s.Window, cache,
-		ledger.New(c.dynamoDB, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow}),
-		bus.New(c.eventBridge, s.EventBusName, s.EventSource, bus.Options{MaxBytes: s.MaxEntryBytes}),
-		opts,
-	)
-	return &handler{
-		receiver:        receiver,
+	h := &handler{
+		authentication:  s.Authentication,
 		log:             log,
 		method:          s.HTTPMethod,
 		successStatus:   s.SuccessStatus,
 		maxPayloadBytes: s.MaxPayloadBytes,
 	}
+	if m := s.MTLS; m != nil {
+		h.origin = &origin{m.DomainName, m.APIID}
+		opts.MTLS = &intake.MTLS{
+			Verifier: clientcert.NewVerifier(m.Truststore, m.Policy),
+			Alone:    !s.UsesSignature(),
+			Accepted: keys.NewCertificates(c.dynamoDB, s.KeysTable),
+		}
+	}
+	h.receiver = intake.NewReceiver(s.Scheme, s.Window, cache,
+		ledger.New(c.dynamoDB, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow}),
+		bus.New(c.eventBridge, s.EventBusName, s.EventSource, bus.Options{MaxBytes: s.MaxEntryBytes}),
+		opts,
+	)
+	return h
 }

@@ -28,19 +28,19 @@ var effects = map[*contract.Setting]func(t *testing.T){
 		}
 	},
 	contract.SignatureHeader: func(t *testing.T) {
-		carried(t, contract.SignatureHeader, "X-Other-Signature", func(r *events.LambdaFunctionURLRequest) {
+		carried(t, contract.SignatureHeader, "X-Other-Signature", func(r *events.APIGatewayV2HTTPRequest) {
 			r.Headers["x-other-signature"] = r.Headers["x-svc-signature"]
 			delete(r.Headers, "x-svc-signature")
 		})
 	},
 	contract.TimestampCarrier: func(t *testing.T) {
-		carried(t, contract.TimestampCarrier, "query:at", func(r *events.LambdaFunctionURLRequest) {
+		carried(t, contract.TimestampCarrier, "query:at", func(r *events.APIGatewayV2HTTPRequest) {
 			r.RawQueryString = "at=" + r.Headers["x-svc-timestamp"]
 			delete(r.Headers, "x-svc-timestamp")
 		})
 	},
 	contract.KeyIDCarrier: func(t *testing.T) {
-		carried(t, contract.KeyIDCarrier, "query:key", func(r *events.LambdaFunctionURLRequest) {
+		carried(t, contract.KeyIDCarrier, "query:key", func(r *events.APIGatewayV2HTTPRequest) {
 			r.RawQueryString = "key=" + r.Headers["x-svc-key-id"]
 			delete(r.Headers, "x-svc-key-id")
 		})
@@ -156,7 +156,7 @@ var effects = map[*contract.Setting]func(t *testing.T){
 
 // carried sends the proof where a value of a setting says, and holds that it is
 // found there, and that it is not found with the default.
-func carried(t *testing.T, s *contract.Setting, value string, move func(*events.LambdaFunctionURLRequest)) {
+func carried(t *testing.T, s *contract.Setting, value string, move func(*events.APIGatewayV2HTTPRequest)) {
 	t.Helper()
 	for value, want := range map[string]int{value: http.StatusOK, s.Default: http.StatusUnauthorized} {
 		e := newEndpoint(t, map[string]string{s.Env(): value})

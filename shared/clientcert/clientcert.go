@@ -36,7 +36,7 @@ const (
 	Missing     Reason = "certificate-missing"       // the event carries no certificate
 	WrongOrigin Reason = "certificate-wrong-origin"  // the event does not come from the API's domain
 	Malformed   Reason = "certificate-malformed"     // not one certificate in PEM
-	Expired     Reason = "certificate-expired"       // its validity is over
+	Expired     Reason = "certificate-expired"       // its validity is over, or that of a CA of its chain
 	NotYetValid Reason = "certificate-not-yet-valid" // its validity has not begun
 	Weak        Reason = "certificate-weak"          // a signature or key of its chain is too weak or not supported
 	WrongUsage  Reason = "certificate-wrong-usage"   // it may not authenticate a client
@@ -45,6 +45,11 @@ const (
 	NotPinned   Reason = "certificate-not-pinned"    // it is none of those that the settings pin
 	Contradicts Reason = "certificate-contradicts"   // the fields beside the PEM say something else
 )
+
+// Reasons returns all reasons.
+func Reasons() []Reason {
+	return []Reason{Missing, WrongOrigin, Malformed, Expired, NotYetValid, Weak, WrongUsage, Untrusted, Revoked, NotPinned, Contradicts}
+}
 
 // Error is returned when a certificate is rejected.
 type Error struct {
@@ -109,62 +114,73 @@ type Presented struct {
 	NotBefore, NotAfter string
 }
 
-// Verify returns the certificate of p if it is accepted at that time. Otherwise
-// the error is an [*Error]. The certificate is returned with the error, too, if it
-// could be read, so that a log can name it.
-func (v *Verifier) Verify(p Presented, now time.Time) (*x509.Certificate, error) {
+// Verify returns the chain of the certificate of p if it is accepted at that time:
+// the certificate first, its root last. Otherwise the error is an [*Error], and the
+// chain is the certificate alone, so that a log can name it, or nothing if it could
+// not be read.
+func (v *Verifier) Verify(p Presented, now time.Time) (chain []*x509.Certificate, err error) {
 	if p.PEM == "" {
 		return nil, reject(Missing, "")
 	}
-	c, err := parse(p.PEM)
+	c, err := Parse(p.PEM)
 	if err != nil {
 		return nil, err
 	}
-	return c, v.verify(c, p, now)
+	if chain, err = v.VerifyCertificate(c, now); err == nil {
+		err = contradiction(c, p)
+	}
+	if err != nil {
+		return []*x509.Certificate{c}, err
+	}
+	return chain, nil
 }
 
-func (v *Verifier) verify(c *x509.Certificate, p Presented, now time.Time) error {
+// VerifyCertificate is [Verifier.Verify] for a certificate without the fields that
+// API Gateway adds. The chain is nil if it is rejected.
+func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time) (chain []*x509.Certificate, err error) {
 	if c.SerialNumber.Sign() <= 0 || c.SerialNumber.BitLen() > 8*20-1 {
 		// RFC 5280, section 4.1.2.2.
-		return reject(Malformed, "the serial number is not a positive number of at most 20 octets")
+		return nil, reject(Malformed, "the serial number is not a positive number of at most 20 octets")
 	}
 	switch {
 	case now.Before(c.NotBefore):
-		return reject(NotYetValid, "before %s", c.NotBefore.UTC().Format(time.RFC3339))
+		return nil, reject(NotYetValid, "before %s", c.NotBefore.UTC().Format(time.RFC3339))
 	case now.After(c.NotAfter):
-		return reject(Expired, "at %s", c.NotAfter.UTC().Format(time.RFC3339))
+		return nil, reject(Expired, "at %s", c.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if err := checkStrength(c); err != nil {
-		return reject(Weak, "it %s", err)
+		return nil, reject(Weak, "it %s", err)
 	}
 	chains, err := c.Verify(x509.VerifyOptions{
 		Roots: v.truststore.roots, Intermediates: v.truststore.intermediates,
 		CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.IncompatibleUsage {
-			return reject(WrongUsage, "it may not authenticate a client")
+		if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+			switch invalid.Reason {
+			case x509.IncompatibleUsage:
+				return nil, reject(WrongUsage, "it may not authenticate a client")
+			case x509.Expired:
+				return nil, reject(Expired, "a CA of its chain: %s", plain(err))
+			}
 		}
-		return reject(Untrusted, "%s", plain(err))
+		return nil, reject(Untrusted, "%s", plain(err))
 	}
-	if err := v.anyChain(chains); err != nil {
-		return err
+	if chain, err = v.anyChain(chains); err != nil {
+		return nil, err
 	}
-	if err := v.pinned(c); err != nil {
-		return err
-	}
-	return contradiction(c, p)
+	return chain, v.pinned(c)
 }
 
-// anyChain returns nil if one of the chains is short and strong enough and holds
-// nothing that is revoked, and otherwise why the last one is not.
-func (v *Verifier) anyChain(chains [][]*x509.Certificate) (err error) {
+// anyChain returns the first of the chains that is short and strong enough and
+// holds nothing that is revoked, and otherwise why the last one is not.
+func (v *Verifier) anyChain(chains [][]*x509.Certificate) (chain []*x509.Certificate, err error) {
 	for _, chain := range chains {
 		if err = v.checkChain(chain); err == nil {
-			return nil
+			return chain, nil
 		}
 	}
-	return err
+	return nil, err
 }
 
 func (v *Verifier) checkChain(chain []*x509.Certificate) error {
@@ -198,13 +214,15 @@ func (v *Verifier) pinned(c *x509.Certificate) error {
 	return reject(NotPinned, "its subject is none of clientCertSubjects")
 }
 
-// parse reads one certificate in PEM and nothing else: no other text, no carriage
-// return, no headers.
-func parse(text string) (*x509.Certificate, error) {
+// Parse reads one certificate in PEM and nothing else: no other text, no carriage
+// return, no headers. Otherwise the error is an [*Error].
+func Parse(text string) (*x509.Certificate, error) {
 	block, rest := pem.Decode([]byte(text))
 	switch {
 	case block == nil || block.Type != "CERTIFICATE" || len(block.Headers) > 0:
 		return nil, reject(Malformed, "it is not a certificate in PEM")
+	case strings.Count(text, "-----BEGIN") != 1 || strings.Count(text, "-----END") != 1:
+		return nil, reject(Malformed, "it is not the only one") // pem.Decode skips what it can't read
 	case !strings.HasPrefix(text, "-----BEGIN CERTIFICATE-----\n"):
 		return nil, reject(Malformed, "there is text before it, or its lines end in another way")
 	case strings.ContainsRune(text, '\r'):
@@ -220,10 +238,12 @@ func parse(text string) (*x509.Certificate, error) {
 }
 
 // contradiction returns an error if a field that API Gateway passes on beside the
-// PEM says something else than the certificate. How it writes names is not
-// documented, so a name contradicts only if a value of it is missing.
+// PEM says something else than the certificate. How it writes serial numbers and
+// names is not documented: its examples have "1" and "a1:a1:a1". So a serial number
+// may be decimal or hexadecimal, and a name contradicts only if a word of one of its
+// common attributes is missing.
 func contradiction(c *x509.Certificate, p Presented) error {
-	if p.SerialNumber != "" && canonicalSerial(p.SerialNumber) != SerialOf(c).Number {
+	if text := p.SerialNumber; text != "" && text != c.SerialNumber.String() && canonicalSerial(text) != SerialOf(c).Number {
 		return reject(Contradicts, "serialNumber")
 	}
 	for _, field := range []struct {
@@ -244,8 +264,8 @@ func contradiction(c *x509.Certificate, p Presented) error {
 		if field.text == "" {
 			continue
 		}
-		for _, value := range valuesOf(field.raw) {
-			if !strings.Contains(field.text, value) {
+		for _, word := range wordsOf(field.raw) {
+			if !strings.Contains(field.text, word) {
 				return reject(Contradicts, "%s", field.name)
 			}
 		}
@@ -253,15 +273,24 @@ func contradiction(c *x509.Certificate, p Presented) error {
 	return nil
 }
 
-func valuesOf(rawName []byte) (values []string) {
+// wordsOf returns the ASCII letters and digits in the values of a name, in as many
+// parts as other characters divide them into, since these may be escaped in several
+// ways. It returns those of attributes that every writer of names writes as text
+// (RFC 4514, section 3: CN, L, ST, O, OU, C).
+func wordsOf(rawName []byte) (words []string) {
 	for _, set := range sequence(rawName) {
 		for _, attribute := range set {
-			if text, ok := attribute.Value.(string); ok {
-				values = append(values, text)
+			t := attribute.Type
+			if text, ok := attribute.Value.(string); ok && len(t) == 4 && t[0] == 2 && t[1] == 5 && t[2] == 4 && slices.Contains([]int{3, 6, 7, 8, 10, 11}, t[3]) {
+				words = append(words, strings.FieldsFunc(text, func(r rune) bool { return r > 'z' || !isAlphanumeric(byte(r)) })...)
 			}
 		}
 	}
-	return values
+	return words
+}
+
+func isAlphanumeric(b byte) bool {
+	return '0' <= b && b <= '9' || 'A' <= b && b <= 'Z' || 'a' <= b && b <= 'z'
 }
 
 func sequence(rawName []byte) pkix.RDNSequence {
@@ -276,11 +305,12 @@ func sequence(rawName []byte) pkix.RDNSequence {
 // order in which the certificate has it.
 func Subject(c *x509.Certificate) string { return sequence(c.RawSubject).String() }
 
-func issuerName(c *x509.Certificate) string { return sequence(c.RawIssuer).String() }
+// Issuer returns the issuer of a certificate in the same form.
+func Issuer(c *x509.Certificate) string { return sequence(c.RawIssuer).String() }
 
 // SerialOf returns the issuer and the serial number of a certificate.
 func SerialOf(c *x509.Certificate) Serial {
-	return Serial{issuerName(c), canonicalSerial(c.SerialNumber.Text(16))}
+	return Serial{Issuer(c), canonicalSerial(c.SerialNumber.Text(16))}
 }
 
 // PinOf returns the pin of a certificate's key.

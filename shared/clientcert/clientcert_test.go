@@ -54,7 +54,7 @@ func TestACertificateOfTheTruststoresCAIsAccepted(t *testing.T) {
 	for _, ca := range []*paymenttest.CA{root, intermediate} {
 		client := ca.Client(nil)
 		got, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now())
-		if err != nil || !got.Equal(client.Leaf) {
+		if err != nil || !got[0].Equal(client.Leaf) || !got[len(got)-1].Equal(root.Certificate) {
 			t.Errorf("%s: %v", ca.Certificate.Subject, err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestEveryFlawIsRejectedForItsReason(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			verifier := clientcert.NewVerifierOf(append(above, ca.Certificate), clientcert.Policy{})
+			verifier := clientcert.NewVerifier(clientcert.TruststoreOf(append(above, ca.Certificate)...), clientcert.Policy{})
 			_, err = verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now())
 			rejected(t, err, flawReasons[flaw])
 		})
@@ -221,7 +221,7 @@ func TestAnExpiredCAStopsItsCertificates(t *testing.T) {
 	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate, short.Certificate), clientcert.Policy{})
 	client := short.Client(nil)
 	_, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now().Add(2*time.Hour))
-	rejected(t, err, clientcert.Untrusted)
+	rejected(t, err, clientcert.Expired)
 }
 
 func TestPinsAndSerialsAreRead(t *testing.T) {

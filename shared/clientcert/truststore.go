@@ -96,6 +96,16 @@ func ReadTruststore(text []byte) (*Truststore, error) {
 	return t, nil
 }
 
+// TruststoreOf returns a truststore of certificates that were accepted before, such
+// as those of a chain.
+func TruststoreOf(certificates ...*x509.Certificate) *Truststore {
+	t := &Truststore{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
+	for _, c := range certificates {
+		t.add(c)
+	}
+	return t
+}
+
 func (t *Truststore) add(c *x509.Certificate) {
 	t.certificates = append(t.certificates, c)
 	if selfSigned(c) {
@@ -153,7 +163,7 @@ func (t *Truststore) chainProblems() (problems []error) {
 		for at := c; !selfSigned(at); length++ {
 			issuer := t.issuerOf(at)
 			if issuer == nil {
-				problems = append(problems, fmt.Errorf("the certificate of %s is missing: it issued %s", issuerName(at), Subject(at)))
+				problems = append(problems, fmt.Errorf("the certificate of %s is missing: it issued %s", Issuer(at), Subject(at)))
 				break
 			}
 			if length > len(t.certificates) {

@@ -70,10 +70,10 @@ type Endpoint struct {
 	Truststore              []byte
 }
 
-// MTLS is what the webhook function is told of client certificates.
+// MTLS is what a function is told of client certificates.
 type MTLS struct {
-	DomainName string
-	APIID      string
+	DomainName string // of the webhook function only
+	APIID      string // likewise
 	Truststore *clientcert.Truststore
 	Policy     clientcert.Policy
 }
@@ -84,11 +84,15 @@ func (w Webhook) UsesSignature() bool { return w.Authentication != ByMTLS }
 // UsesMTLS reports whether a webhook needs a client certificate.
 func (w Webhook) UsesMTLS() bool { return w.Authentication != BySignature }
 
-// authenticationSettings are those that the webhook function reads from its
-// environment. The truststore is a file of its package, since an environment is
-// too small for it (AWS, "Lambda quotas": 4 KB in all).
-func authenticationSettings() []*Setting {
-	return []*Setting{Authentication, DomainName, ClientCertPins, ClientCertSubjects, RevokedSerials}
+// trustSettings are what both functions that verify client certificates read from
+// their environments. The truststore is a file of their packages, since an
+// environment is too small for it (AWS, "Lambda quotas": 4 KB in all).
+func trustSettings() []*Setting {
+	return []*Setting{Authentication, ClientCertPins, ClientCertSubjects, RevokedSerials}
+}
+
+func (r *reader) authentication() string {
+	return r.choice(Authentication, BySignature, ByMTLS, ByBoth)
 }
 
 var (
@@ -259,7 +263,7 @@ const (
 // environmentSize reports an environment that Lambda would refuse, and the
 // settings that take the most of it.
 func (r *reader) environmentSize() {
-	for _, settings := range [][]*Setting{append(WebhookSettings(), authenticationSettings()...), RedriveSettings(), TokenSettings()} {
+	for _, settings := range [][]*Setting{WebhookSettings(), RedriveSettings(), TokenSettings()} {
 		size := resourceBytes
 		for _, s := range settings {
 			size += environmentBytes(s, r.text(s))

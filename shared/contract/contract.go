@@ -232,9 +232,12 @@ type Publishing struct {
 
 // Redrive is what the redrive function is told.
 type Redrive struct {
-	LedgerTable  string
-	KeyExponents []int // that the key of what is replayed may have
-	Attempts     int   // how often an event is tried before it is parked
+	LedgerTable    string
+	Authentication string
+	Trust          *MTLS  // nil: no client certificate is required
+	KeysTable      string // "" unless Trust
+	KeyExponents   []int  // that the key of what is replayed may have
+	Attempts       int    // how often an event is tried before it is parked
 	Publishing
 	Timeout time.Duration
 }
@@ -242,17 +245,18 @@ type Redrive struct {
 // WebhookSettings are the settings that the webhook function reads from its
 // environment.
 func WebhookSettings() []*Setting {
-	return append([]*Setting{
+	return append(append([]*Setting{
 		BaseURL, SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
 		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeyMissReserve, KeyTimeout, KeysAuth, WebhookTimeout,
-	}, publishingSettings()...)
+		DomainName,
+	}, trustSettings()...), publishingSettings()...)
 }
 
 // RedriveSettings are the settings that the redrive function reads from its
 // environment.
 func RedriveSettings() []*Setting {
-	return append([]*Setting{RedriveTimeout, RedriveAttempts, KeyExponents}, publishingSettings()...)
+	return append(append([]*Setting{RedriveTimeout, RedriveAttempts, KeyExponents}, trustSettings()...), publishingSettings()...)
 }
 
 func publishingSettings() []*Setting {
@@ -283,6 +287,10 @@ func ParseRedrive(getenv func(string) string) (Redrive, error) {
 		Attempts:     r.integer(RedriveAttempts, 1, 1000),
 		Publishing:   r.publishing(),
 		Timeout:      r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
+	}
+	if s.Authentication = r.authentication(); s.Authentication == ByMTLS || s.Authentication == ByBoth {
+		s.Trust = r.trust(packageFolder(getenv))
+		s.KeysTable = r.resource(KeysTableEnv)
 	}
 	return s, r.err()
 }
@@ -451,7 +459,7 @@ func (r *reader) resource(env string) string {
 
 func (r *reader) webhook() Webhook {
 	w := Webhook{
-		Authentication: r.choice(Authentication, BySignature, ByMTLS, ByBoth),
+		Authentication: r.authentication(),
 		BaseURL:        r.url(BaseURL),
 		Scheme: signature.Scheme{
 			SignatureHeader: r.text(SignatureHeader),

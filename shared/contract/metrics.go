@@ -19,6 +19,9 @@ const (
 	// Webhooks answered 400 to 499. Lambda's Url4xxCount holds these, and those
 	// that AWS answered itself, as too large or throttled.
 	ClientErrorsMetric = "ClientErrors"
+	// Webhooks answered 401 for their client certificate. Written where one is
+	// required.
+	CertificateRejectedMetric = "CertificateRejected"
 	// Webhooks answered 503 because the key was in no cache and the service's key
 	// endpoint did not answer. Nothing is known of whether they are authentic.
 	KeyUnavailableMetric = "KeyUnavailable"
@@ -58,4 +61,8 @@ const (
 	// Events that failed RedriveAttempts times, or that EventBridge is known to
 	// reject, and are parked.
 	RedriveParkedMetric = "RedriveParked"
+	// Days until a CA of the truststore expires, or the client certificate that was
+	// accepted last, whichever is first; 0 if one has expired. Written where a client
+	// certificate is required, whether webhooks arrive or not.
+	TrustDaysLeftMetric = "TrustDaysLeft"
 )

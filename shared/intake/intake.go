@@ -15,6 +15,7 @@ package intake
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"net/netip"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"payhook/shared/bus"
+	"payhook/shared/clientcert"
 	"payhook/shared/keys"
 	"payhook/shared/ledger"
 	"payhook/shared/parking"
@@ -38,7 +40,7 @@ type Outcome string
 const (
 	Accepted Outcome = "accepted" // every event is recorded, now or before
 
-	// Not authentic.
+	// Not authentic. The reasons of package clientcert are outcomes as well.
 	SignatureMissing     Outcome = "signature-missing"   // signature, timestamp or key id is missing
 	SignatureRepeated    Outcome = "signature-repeated"  // one of them came more than once
 	SignatureMalformed   Outcome = "signature-malformed" // one of them is malformed
@@ -69,6 +71,9 @@ type Delivery struct {
 	// decides which budget of key look-ups applies, and nothing else. The zero Addr
 	// counts as a stranger's.
 	SourceIP netip.Addr
+	// Certificate is the client certificate that API Gateway passed on. The caller has
+	// to know that the webhook came through API Gateway.
+	Certificate clientcert.Presented
 }
 
 // Result says what became of a delivery, and how.
@@ -79,7 +84,12 @@ type Result struct {
 	// and its text holds nothing of the delivery.
 	Err error
 
-	KeyID      string // once it is known to be a UUID
+	KeyID string // once it is known to be a UUID
+	// Certificate is the client certificate, where one is required and it could be
+	// read.
+	Certificate *x509.Certificate
+	// Unverified says what a replay could not verify of the proof; "" for nothing.
+	Unverified string
 	DeliveryID string // once the delivery is known to be authentic
 	Key        keys.Found
 	Refetched  bool // the signature verified, or not, with a key fetched anew
@@ -118,6 +128,18 @@ type Keys interface {
 	RecordSource(ctx context.Context, from netip.Addr)
 }
 
+// MTLS says which client certificates deliveries must come with.
+type MTLS struct {
+	Verifier *clientcert.Verifier
+	// Alone: the certificate is proof enough. Otherwise a signature is required as
+	// well.
+	Alone bool
+	// Accepted is told which certificates are accepted; nil tells nobody.
+	Accepted interface {
+		Record(ctx context.Context, certificate *x509.Certificate, now time.Time) error
+	}
+}
+
 // Options are the knobs of a [Receiver] and of a [Redriver]. The zero value of
 // each stands for the default that is named.
 type Options struct {
@@ -145,6 +167,11 @@ type Options struct {
 	// MaxAttempts is how often redrive tries to publish an item before it parks
 	// it; 20. Without Parking it tries for ever.
 	MaxAttempts int
+	// MTLS, if not nil, requires a client certificate.
+	MTLS *MTLS
+	// Truststore is what a replay verifies client certificates with; nil stands for
+	// the CAs that are stored with a delivery.
+	Truststore *clientcert.Truststore
 	// Exponents are the public exponents that a parked key may have; 65537.
 	Exponents []int
 	Now       func() time.Time // time.Now
@@ -231,12 +258,26 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) (result Result) {
 
 	r.take(ctx, d.Payload, proof, deadline, work, &result)
 	// Last, since nothing depends on it.
-	r.keys.RecordSource(ctx, d.SourceIP)
+	if proof.signed() {
+		r.keys.RecordSource(ctx, d.SourceIP)
+	}
+	if m := r.opts.MTLS; m != nil && m.Accepted != nil {
+		_ = m.Accepted.Record(ctx, proof.chain[0], start) // the next delivery tries again
+	}
 	return result
 }
 
+// proof is what a delivery is authenticated by: a signature, a certificate, or both.
+type proof struct {
+	signature.Proof                     // zero for none
+	chain           []*x509.Certificate // of the client's certificate; nil for none
+	acceptedAt      time.Time           // when chain was verified
+}
+
+func (p proof) signed() bool { return p.Signature != "" }
+
 // take takes what was found authentic.
-func (r *Receiver) take(ctx context.Context, payload []byte, proof signature.Proof, deadline, work time.Time, result *Result) {
+func (r *Receiver) take(ctx context.Context, payload []byte, proof proof, deadline, work time.Time, result *Result) {
 	start := r.opts.Now()
 	delivery, err := payment.DecodeDelivery(payload)
 	result.Steps.Decode = r.opts.Now().Sub(start)
@@ -274,23 +315,37 @@ func (o *Options) deadlines(ctx context.Context, now time.Time) (deadline, work 
 	return deadline, deadline.Add(-min(o.Margin, deadline.Sub(now)/4))
 }
 
-// authenticate returns the proof that d was signed by the holder of the key
-// that it names, within the window.
-func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time, result *Result) (signature.Proof, error) {
-	proof, err := r.scheme.Extract(d.Headers, d.RawQuery)
-	if err != nil {
-		return proof, err
+// authenticate returns the proof that d is authentic: that it came with a client
+// certificate that is accepted, that it was signed by the holder of the key that it
+// names, within the window, or both.
+func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time, result *Result) (p proof, err error) {
+	// First the certificate: it costs no call.
+	if m := r.opts.MTLS; m != nil {
+		chain, err := m.Verifier.Verify(d.Certificate, now)
+		if len(chain) > 0 {
+			result.Certificate = chain[0]
+		}
+		if err != nil {
+			return p, err
+		}
+		p.chain, p.acceptedAt = chain, now
+		if m.Alone {
+			return p, nil
+		}
+	}
+	if p.Proof, err = r.scheme.Extract(d.Headers, d.RawQuery); err != nil {
+		return p, err
 	}
 	// What costs nothing comes first.
-	if err := r.window.Check(proof.Timestamp, now); err != nil {
-		return proof, err
+	if err := r.window.Check(p.Timestamp, now); err != nil {
+		return p, err
 	}
 	// What cannot be a signature of any key must not spend the budget of key
 	// look-ups.
-	if err := signature.CheckForm(proof.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
-		return proof, err
+	if err := signature.CheckForm(p.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
+		return p, err
 	}
-	return proof, r.verify(ctx, d, proof, result)
+	return p, r.verify(ctx, d, p.Proof, result)
 }
 
 func (r *Receiver) verify(ctx context.Context, d Delivery, proof signature.Proof, result *Result) error {
@@ -341,6 +396,9 @@ func outcomeOf(err error) Outcome {
 	if errors.As(err, &refused) {
 		return KeyRefused
 	}
+	if rejected, ok := errors.AsType[*clientcert.Error](err); ok {
+		return Outcome(rejected.Reason)
+	}
 	return KeyUnavailable
 }
 
@@ -349,12 +407,20 @@ var errOutOfTime = errors.New("intake: out of time")
 
 // park parks a delivery with what proves it, for the reason that p says. If it
 // can't be parked, it has to come again, which is the outcome then.
-func (r *Receiver) park(ctx context.Context, p parking.Parked, payload []byte, proof signature.Proof, result *Result) {
+func (r *Receiver) park(ctx context.Context, p parking.Parked, payload []byte, proof proof, result *Result) {
 	if r.opts.Parking == nil {
 		return
 	}
 	var err error
-	if p.JWK, err = keys.FormatJWK(proof.KeyID, result.Key.Key); err == nil {
+	if proof.signed() {
+		p.JWK, err = keys.FormatJWK(proof.KeyID, result.Key.Key)
+	} else {
+		p.SentAt = payment.PeekTime(payload)
+	}
+	if proof.chain != nil {
+		p.Certificate = parkedCertificate(payload, proof)
+	}
+	if err == nil {
 		p.ParkedAt, p.DeliveryID = r.opts.Now(), result.DeliveryID
 		p.Payload, p.Timestamp, p.KeyID, p.Signature = payload, proof.Timestamp, proof.KeyID, proof.Signature
 		result.Parked, result.ParkedBefore, err = r.opts.Parking.Park(ctx, p)

@@ -8,11 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"payhook/shared/keys"
 	"payhook/shared/ledger"
 	"payhook/shared/parking"
 	"payhook/shared/payment"
-	"payhook/shared/signature"
 )
 
 // Version is which of two contents of one eventId a person decided for.
@@ -42,7 +40,10 @@ const (
 //
 // A delivery is verified again with the key that is stored with it. Its age, and
 // what the key service says of the key now, are not looked at: both may have
-// changed for good reasons.
+// changed for good reasons. A client certificate is verified as of the time at which
+// it was accepted, with the truststore or, if that does not trust it any more, with
+// the CAs that are stored with it; pins and revocations of today are not looked at.
+// Result.Unverified says what that does not prove.
 //
 // An invalid delivery goes through the same steps as a new one. What of it is in
 // conflict is parked for itself; then the outcome is Conflict, Parked names it, and
@@ -80,19 +81,14 @@ func (r *Receiver) Replay(ctx context.Context, p parking.Parked, version Version
 		return result
 	}
 
-	proof := signature.Proof{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature}
-	key, err := keys.ParseJWK(p.JWK, p.KeyID, r.opts.Exponents)
-	if err == nil {
-		err = signature.Verify(key, p.Payload, proof)
-	}
+	proof, err := r.verifyParked(p, &result)
 	if err != nil {
 		if result.Outcome = outcomeOf(err); result.Outcome == KeyUnavailable {
-			result.Outcome = Altered // the stored key can't be read
+			result.Outcome = Altered // the stored key or certificate can't be read
 		}
 		result.Err = err
 		return result
 	}
-	result.KeyID, result.Key.Key = p.KeyID, key
 	delivery, err := payment.DecodeDelivery(p.Payload)
 	if err != nil { // it is parked already
 		result.Outcome, result.Err = Invalid, err

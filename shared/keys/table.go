@@ -24,7 +24,8 @@ type API interface {
 // Table is the DynamoDB table by which all functions share keys. Its items:
 //
 //	keyId         S  partition key: a key id; "misses#" or "reserve#" and a minute;
-//	                 or "source#" and the hash of a source address
+//	                 "source#" and the hash of a source address; or "certificate#last",
+//	                 which [Certificates] writes
 //	jwk           S  the key, where the service gave one
 //	fetchedAt     N  Unix milliseconds: when the service was asked
 //	unknownSince  N  Unix milliseconds: when the service first called a key unknown

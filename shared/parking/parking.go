@@ -1,9 +1,9 @@
 // Package parking keeps what is authentic and can't be published, whole and
 // with what proves it, for a person to look at and to replay.
 //
-// It guarantees that what was parked can be proved authentic later, without the
-// service: payload, timestamp, key id, signature and the key are kept together.
-// Names are derived from the content: parking the same thing again writes
+// It guarantees that a signed delivery that was parked can be proved authentic later,
+// without the service: payload, timestamp, key id, signature and the key are kept
+// together. Names are derived from the content: parking the same thing again writes
 // nothing. Listing objects lists them by time, and each can be found by its
 // deliveryId and by the eventIds that it is about.
 //
@@ -11,6 +11,11 @@
 // payload. It does not show whose key that is: whoever can write objects to the
 // prefix parked/ of the bucket can store a key of his own. So only the functions
 // that verify webhooks may write there.
+//
+// A delivery by mTLS alone has no signature. Its payload's digest, the chain of its
+// client certificate and the time of acceptance are kept with it, and show which
+// certificate the webhook function accepted and whether that was valid then. That the
+// client sent this payload can't be proved: it rests on who may write to the bucket.
 package parking
 
 import (
@@ -69,6 +74,12 @@ type Parked struct {
 	KeyID     string         `json:"keyId,omitempty"`
 	Signature string         `json:"signature,omitempty"`
 	JWK       jsontext.Value `json:"jwk,omitzero"`
+	// Certificate is nil where no client certificate was required. Without a
+	// signature, it is all the proof that there is.
+	Certificate *Certificate `json:"certificate,omitempty"`
+	// SentAt is the time that the name tells where there is no signed timestamp: that
+	// of the delivery's latest event.
+	SentAt time.Time `json:"sentAt,omitzero"`
 
 	// One event, which the ledger had accepted; absent for a delivery.
 	Event      []byte    `json:"event,omitempty"`
@@ -76,6 +87,16 @@ type Parked struct {
 	Claimed    bool      `json:"claimed,omitzero"` // the event is a claim check
 	RecordedAt time.Time `json:"recordedAt,omitzero"`
 	Attempts   int       `json:"attempts,omitzero"`
+}
+
+// Certificate is the client certificate that a delivery came with, and what it came
+// with. It is no signature: anybody who has the certificate, which is public, can
+// write it beside another payload.
+type Certificate struct {
+	PayloadDigest []byte    `json:"payloadDigest"` // SHA-256
+	Chain         []string  `json:"chain"`         // in PEM, from the client's certificate to its root
+	Fingerprint   string    `json:"fingerprint"`   // of the client's certificate: SHA-256 in hexadecimal
+	AcceptedAt    time.Time `json:"acceptedAt"`    // when it was verified
 }
 
 // API is what of S3 parking needs.
@@ -96,8 +117,8 @@ type API interface {
 //	settled/…                                                        a note, once it was settled
 //
 // where … is the name of the first without its prefix, slashes as dashes. The time
-// in a name is when the delivery was signed, or the event recorded; 1970 if the
-// timestamp of the proof can't be read. DIGEST is that of the content.
+// in a name is when the delivery was signed, or the event recorded; for a delivery
+// without a signature, it is that of its latest event; 1970 if it can't be read. DIGEST is that of the content.
 type Lot struct {
 	client API
 	bucket string
@@ -110,7 +131,8 @@ func NewLot(client API, bucket string) *Lot { return &Lot{client, bucket} }
 const maxIndexed = 1000
 
 // Park stores p and returns its name, which depends on its content alone: reason,
-// payload, proof and eventIds of a delivery; id, digest and recordedAt of an
+// payload, proof and eventIds of a delivery, where the proof of a certificate is its
+// fingerprint; id, digest and recordedAt of an
 // event. Parking the same content again writes nothing and reports true, with
 // the same name. It reports false if an earlier try of the same call may have
 // written it. The index is written first: what is parked can be found.
@@ -149,7 +171,11 @@ func (l *Lot) Park(ctx context.Context, p Parked) (name string, before bool, err
 // nameOf returns the name under which p is parked.
 func nameOf(p Parked) string {
 	at := p.RecordedAt
-	if p.Event == nil {
+	switch {
+	case p.Event != nil:
+	case p.Signature == "" && p.Certificate != nil:
+		at = p.SentAt
+	default:
 		at, _ = signature.TimeOf(p.Timestamp)
 	}
 	if at = at.UTC(); at.Year() < 1970 || at.Year() > 9999 {
@@ -171,6 +197,9 @@ func nameOf(p Parked) string {
 	}
 	for _, digest := range slices.SortedFunc(slices.Values(p.EventDigests), bytes.Compare) {
 		add(digest)
+	}
+	if p.Certificate != nil {
+		add([]byte(p.Certificate.Fingerprint))
 	}
 	base := at.Format(timeFormat) + "-" + string(p.Reason) + "-" + hex.EncodeToString(h.Sum(nil)[:16]) + ".json"
 	return at.Format("2006/01/02/15/") + base

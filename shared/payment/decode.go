@@ -84,12 +84,42 @@ const maxPeeked = 1000
 // they can be read, and of eventIds the first 1000: for finding it again, and
 // for nothing else.
 func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
+	peek(payload, func(depth int, name, value string) bool {
+		switch {
+		case !uuid.Valid(value):
+		case depth == 1 && name == "deliveryId":
+			deliveryID = value
+		case depth == 3 && name == "eventId":
+			eventIDs = append(eventIDs, value)
+		}
+		return len(eventIDs) < maxPeeked
+	})
+	return deliveryID, eventIDs
+}
+
+// PeekTime returns the latest eventTimestamp in a payload, valid or not, or the zero
+// time if none can be read.
+func PeekTime(payload []byte) (latest time.Time) {
+	peek(payload, func(depth int, name, value string) bool {
+		if depth == 3 && name == "eventTimestamp" {
+			if at, err := rfc3339.Parse(value); err == nil && at.After(latest) {
+				latest = at
+			}
+		}
+		return true
+	})
+	return latest
+}
+
+// peek calls found for every member of the payload and of its events whose value is
+// a string, until found reports false or the payload can't be read any further.
+func peek(payload []byte, found func(depth int, name, value string) bool) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(payload), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	inEvents := false
-	for len(eventIDs) < maxPeeked {
+	for {
 		token, err := dec.ReadToken()
 		if err != nil {
-			break
+			return
 		}
 		depth := dec.StackDepth()
 		if kind, length := dec.StackIndex(depth); kind != '{' || length%2 == 0 || token.Kind() != '"' {
@@ -99,22 +129,16 @@ func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
 		if depth == 1 {
 			inEvents = name == "events"
 		}
-		wanted := depth == 1 && name == "deliveryId" || depth == 3 && inEvents && name == "eventId"
-		if !wanted || dec.PeekKind() != '"' {
+		if depth != 1 && !(depth == 3 && inEvents) || dec.PeekKind() != '"' {
 			continue
 		}
 		if token, err = dec.ReadToken(); err != nil {
-			break
+			return
 		}
-		switch id := token.String(); {
-		case !uuid.Valid(id):
-		case depth == 1:
-			deliveryID = id
-		default:
-			eventIDs = append(eventIDs, id)
+		if !found(depth, name, token.String()) {
+			return
 		}
 	}
-	return deliveryID, eventIDs
 }
 
 // schema is what the interface says of one value.

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"payhook/shared/clientcert"
+	"payhook/shared/contract"
+	"payhook/shared/keys"
+	"payhook/shared/paymenttest"
+)
+
+// withCertificates are the settings of a deployment that requires client
+// certificates of a CA.
+func withCertificates(t *testing.T, authentication string, ca *paymenttest.CA) map[string]string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, contract.TruststoreFile), ca.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{contract.Authentication.Env(): authentication, "LAMBDA_TASK_ROOT": folder}
+}
+
+// daysLeft returns the metric of the last run, NaN if there is none.
+func (d *deployed) daysLeft(t *testing.T) float64 {
+	t.Helper()
+	d.log.Reset()
+	d.run(t)
+	var line map[string]any
+	if err := json.Unmarshal(bytes.TrimSpace(d.log.Bytes()), &line); err != nil {
+		t.Fatal(err)
+	}
+	days, ok := line[contract.TrustDaysLeftMetric].(float64)
+	if ok != strings.Contains(d.log.String(), `{"Name":"TrustDaysLeft","Unit":"Count"}`) {
+		t.Errorf("the metric is not declared: %s", d.log.String())
+	}
+	if !ok {
+		return math.NaN()
+	}
+	return days
+}
+
+// A certificate that has expired keeps webhooks out: nothing but the schedule says so.
+func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	for _, authentication := range []string{contract.ByMTLS, contract.ByBoth} {
+		d := deployWith(t, withCertificates(t, authentication, ca))
+		client := ca.Client(nil).Leaf
+		now := client.NotAfter.Add(-20 * 24 * time.Hour)
+		d.now = func() time.Time { return now }
+		if got := d.daysLeft(t); math.Round(got) != math.Round(ca.Certificate.NotAfter.Sub(now).Hours()/24) {
+			t.Errorf("%s: %v days before the first webhook", authentication, got)
+		}
+		if err := keys.NewCertificates(d.db, "keys").Record(t.Context(), client, now); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.daysLeft(t); got != 20 {
+			t.Errorf("%s: %v days, want 20", authentication, got)
+		}
+		now = client.NotAfter.Add(time.Hour)
+		if got := d.daysLeft(t); got != 0 {
+			t.Errorf("%s: %v days after the end", authentication, got)
+		}
+	}
+	if got := deployWith(t, nil).daysLeft(t); !math.IsNaN(got) {
+		t.Errorf("%v days, though no certificate is required", got)
+	}
+}
+
+func TestTheDaysOfTheCAsAreWrittenWhenTheTableDoesNotAnswer(t *testing.T) {
+	d := deployWith(t, withCertificates(t, contract.ByMTLS, paymenttest.NewCA("Operator CA")))
+	d.trust.client = brokenKeys{}
+	if got := d.daysLeft(t); math.Round(got/365) != 10 || !strings.Contains(d.log.String(), "certificateCause") {
+		t.Errorf("%v days: %s", got, d.log.String())
+	}
+	if _, err := d.Handle(t.Context(), event{Certificates: true}); err == nil {
+		t.Error("the report lacks the certificate without an error")
+	}
+}
+
+func TestCertificatesAreReported(t *testing.T) {
+	root := paymenttest.NewCA("Root CA")
+	ca := root.NewIntermediate("Issuing CA", nil)
+	settings := withCertificates(t, contract.ByBoth, ca)
+	client := ca.Client(nil).Leaf
+	pin := clientcert.PinOf(client)
+	settings[contract.ClientCertPins.Env()] = hex.EncodeToString(pin[:])
+	settings[contract.ClientCertSubjects.Env()] = "CN=a;CN=b"
+	settings[contract.RevokedSerials.Env()] = "00:0A@CN=a"
+	d := deployWith(t, settings)
+	if err := keys.NewCertificates(d.db, "keys").Record(t.Context(), client, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := d.Handle(t.Context(), event{Certificates: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := r.Certificates
+	if c.Authentication != "both" || math.Round(c.DaysLeft) != 365 || len(c.CAs) != 2 || c.CAs[0].Subject != "CN=Issuing CA,O=Payment Service" ||
+		c.CAs[1].Fingerprint != clientcert.Fingerprint(root.Certificate) || !c.CAs[0].NotAfter.Equal(ca.Certificate.NotAfter) ||
+		!slices.Equal(c.Pins, []string{hex.EncodeToString(pin[:])}) || !slices.Equal(c.Subjects, []string{"CN=a", "CN=b"}) || !slices.Equal(c.Revoked, []string{"a@CN=a"}) ||
+		c.Last == nil || c.Last.Fingerprint != clientcert.Fingerprint(client) {
+		t.Errorf("got %+v", c)
+	}
+	if r, err = deployWith(t, nil).Handle(t.Context(), event{Certificates: true}); err != nil || r.Certificates == nil || r.Certificates.Authentication != "signature" {
+		t.Errorf("with signatures: %+v, %v", r.Certificates, err)
+	}
+}
+
+// report returns what the function reports with that value of a setting.
+func reported(t *testing.T, s *contract.Setting, value string) *trusted {
+	t.Helper()
+	settings := withCertificates(t, contract.ByMTLS, paymenttest.NewCA("Operator CA"))
+	settings[s.Env()] = value
+	r, err := deployWith(t, settings).Handle(t.Context(), event{Certificates: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Certificates
+}
+
+func init() {
+	effects[contract.Authentication] = func(t *testing.T) {
+		for _, value := range []string{contract.BySignature, contract.ByMTLS, contract.ByBoth} {
+			if got := reported(t, contract.Authentication, value); got.Authentication != value || (len(got.CAs) > 0) != (value != contract.BySignature) {
+				t.Errorf("%s: reported %+v", value, got)
+			}
+		}
+	}
+	effects[contract.ClientCertPins] = func(t *testing.T) {
+		pin := strings.Repeat("ab", 32)
+		if got := reported(t, contract.ClientCertPins, pin).Pins; !slices.Equal(got, []string{pin}) {
+			t.Errorf("reported %v", got)
+		}
+	}
+	effects[contract.ClientCertSubjects] = func(t *testing.T) {
+		if got := reported(t, contract.ClientCertSubjects, "CN=a").Subjects; !slices.Equal(got, []string{"CN=a"}) {
+			t.Errorf("reported %v", got)
+		}
+	}
+	effects[contract.RevokedSerials] = func(t *testing.T) {
+		if got := reported(t, contract.RevokedSerials, "1f@CN=a").Revoked; !slices.Equal(got, []string{"1f@CN=a"}) {
+			t.Errorf("reported %v", got)
+		}
+	}
+}
+
+var errNoAnswer = errors.New("no answer")
+
+// brokenKeys is a table that does not answer.
+type brokenKeys struct{}
+
+func (brokenKeys) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	return nil, errNoAnswer
+}

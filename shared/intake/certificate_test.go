@@ -1,0 +1,142 @@
+package intake_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"strings"
+	"testing"
+	"time"
+
+	"payhook/shared/clientcert"
+	"payhook/shared/intake"
+	"payhook/shared/parking"
+	"payhook/shared/paymenttest"
+	"payhook/shared/signature"
+)
+
+// deliverWith receives a delivery with a client certificate, and with a signature
+// unless the certificate is proof enough.
+func (w *parkedWorld) deliverWith(client tls.Certificate, payload []byte) intake.Result {
+	w.t.Helper()
+	r := intake.NewReceiver(paymenttest.DefaultScheme(), nil, oneKey{}, w.ledger(w.db), w.eventBus(), w.opts)
+	d := intake.Delivery{Payload: payload, Certificate: clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(client.Leaf))}}
+	if !w.opts.MTLS.Alone {
+		timestamp := signature.FormatRFC3339.Text(w.now)
+		d.Headers = map[string]string{"x-svc-signature": w.sign(payload, timestamp), "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID}
+	}
+	return r.Receive(w.ctx(), d)
+}
+
+// certified returns a world in which webhooks need a client certificate, a CA, and a
+// delivery that is parked with the certificate, as invalid; its event is valid.
+func certified(t *testing.T, alone bool) (w *parkedWorld, ca *paymenttest.CA, p parking.Parked) {
+	t.Helper()
+	w = newParkedWorld(t)
+	w.now = time.Now()
+	ca = paymenttest.NewCA("Operator CA")
+	issuing := ca.NewIntermediate("Issuing CA", nil)
+	truststore := clientcert.TruststoreOf(ca.Certificate, issuing.Certificate)
+	w.opts.MTLS = &intake.MTLS{Verifier: clientcert.NewVerifier(truststore, clientcert.Policy{}), Alone: alone}
+	w.opts.Truststore = truststore
+	client := issuing.Client(func(c *x509.Certificate) { c.NotAfter = w.now.Add(time.Hour) })
+	first := paymenttest.Event()
+	if r := w.deliverWith(client, paymenttest.Delivery(first)); r.Outcome != intake.Accepted {
+		t.Fatalf("%+v", r)
+	}
+	changed := first
+	changed.EventData.Amount = "0.01"
+	r := w.deliverWith(client, paymenttest.Delivery(changed))
+	if r.Outcome != intake.Conflict || r.Parked == "" {
+		t.Fatalf("%+v", r)
+	}
+	// The certificate has expired since.
+	w.now = w.now.Add(48 * time.Hour)
+	return w, ca, w.parked(r.Parked)
+}
+
+func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
+	other := clientcert.TruststoreOf(paymenttest.NewCA("Next CA").Certificate)
+	for name, c := range map[string]struct {
+		alone      bool
+		truststore *clientcert.Truststore
+		rotated    bool
+		want       []string
+	}{
+		"mtls":                            {true, nil, false, []string{"no signature"}},
+		"mtls, the CA was replaced since": {true, other, true, []string{"no signature", "the truststore does not trust"}},
+		"mtls, no certificates are required any more": {true, nil, true, []string{"no signature", "the truststore does not trust"}},
+		"both":                            {false, nil, false, nil},
+		"both, the CA was replaced since": {false, other, true, []string{"the truststore does not trust"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _, p := certified(t, c.alone)
+			if c.rotated {
+				w.opts.Truststore = c.truststore
+			}
+			r := w.replay(p, intake.ParkedVersion)
+			if r.Outcome != intake.Accepted || r.Recorded != 1 || r.Certificate == nil {
+				t.Fatalf("%+v", r)
+			}
+			if n := len(strings.Split(r.Unverified, "; ")); r.Unverified != "" && n != len(c.want) || (r.Unverified == "") != (c.want == nil) {
+				t.Errorf("not verified: %q", r.Unverified)
+			}
+			for _, text := range c.want {
+				if !strings.Contains(r.Unverified, text) {
+					t.Errorf("%q is not in %q", text, r.Unverified)
+				}
+			}
+		})
+	}
+}
+
+func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
+	stranger := paymenttest.NewCA("Operator CA")
+	strangers := stranger.Client(nil).Leaf
+	for name, c := range map[string]struct {
+		change func(p *parking.Parked, ca *paymenttest.CA)
+		want   intake.Outcome
+	}{
+		"the payload is changed": {func(p *parking.Parked, _ *paymenttest.CA) {
+			p.Payload = bytes.Replace(p.Payload, []byte("0.01"), []byte("9.99"), 1)
+		}, intake.Altered},
+		"there is no certificate": {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.Chain = nil }, intake.Altered},
+		"another certificate": {func(p *parking.Parked, _ *paymenttest.CA) {
+			p.Certificate.Chain[0] = string(paymenttest.EncodeCertificate(strangers))
+		}, intake.Altered},
+		"a stranger's certificate": {func(p *parking.Parked, _ *paymenttest.CA) {
+			p.Certificate.Chain[0], p.Certificate.Fingerprint = string(paymenttest.EncodeCertificate(strangers)), clientcert.Fingerprint(strangers)
+		}, intake.Outcome(clientcert.Untrusted)},
+		"it had expired":          {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.AcceptedAt = p.ParkedAt.Add(2 * time.Hour) }, intake.Outcome(clientcert.Expired)},
+		"it was not valid yet":    {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.AcceptedAt = time.Time{} }, intake.Outcome(clientcert.NotYetValid)},
+		"it is for servers":       {func(p *parking.Parked, ca *paymenttest.CA) { replaceCertificate(p, ca.Server().Leaf) }, intake.Outcome(clientcert.WrongUsage)},
+		"it can't be read":        {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.Chain[0] += "x" }, intake.Outcome(clientcert.Malformed)},
+		"no proof at all":         {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate = nil }, intake.Altered},
+		"a key without signature": {func(p *parking.Parked, _ *paymenttest.CA) { p.KeyID, p.JWK = serviceKey().ID, serviceKey().JWK() }, intake.SignatureMalformed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, ca, p := certified(t, true)
+			c.change(&p, ca)
+			before := len(w.db.Items("ledger"))
+			r := w.replay(p, intake.ParkedVersion)
+			if r.Outcome != c.want || r.Err == nil || r.Recorded != 0 || len(w.db.Items("ledger")) != before {
+				t.Errorf("%+v, want %s", r, c.want)
+			}
+		})
+	}
+	// Under both, each of the two proofs is verified.
+	w, _, p := certified(t, false)
+	p.Signature = strings.Repeat("A", 8) + p.Signature[8:]
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.SignatureDoesntMatch {
+		t.Errorf("%+v", r)
+	}
+	w, _, p = certified(t, false)
+	p.Certificate.PayloadDigest[0] ^= 1
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Altered {
+		t.Errorf("%+v", r)
+	}
+}
+
+func replaceCertificate(p *parking.Parked, c *x509.Certificate) {
+	p.Certificate.Chain[0], p.Certificate.Fingerprint = string(paymenttest.EncodeCertificate(c)), clientcert.Fingerprint(c)
+}

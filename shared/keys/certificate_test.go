@@ -1,0 +1,110 @@
+package keys_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"payhook/shared/awstest"
+	"payhook/shared/clientcert"
+	"payhook/shared/contract"
+	"payhook/shared/keys"
+	"payhook/shared/paymenttest"
+)
+
+func TestTheLastAcceptedCertificateIsWrittenOnceADay(t *testing.T) {
+	db := awstest.NewDynamoDB()
+	db.CreateTable("keys", contract.KeysKey)
+	if last, err := keys.LastCertificate(t.Context(), db, "keys"); last != nil || err != nil {
+		t.Fatalf("before the first: %+v, %v", last, err)
+	}
+	ca := paymenttest.NewCA("Operator CA")
+	old, next := ca.Client(nil).Leaf, ca.Client(nil).Leaf
+	certificates := keys.NewCertificates(db, "keys")
+	start := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for i, step := range []struct {
+		after  time.Duration
+		writes int
+		last   string
+	}{{0, 1, "old"}, {time.Hour, 1, "old"}, {2 * time.Hour, 2, "next"}, {3 * time.Hour, 2, "next"}, {25 * time.Hour, 3, "old"}} {
+		c := old
+		if step.after == 2*time.Hour {
+			c = next
+		}
+		if err := certificates.Record(t.Context(), c, start.Add(step.after)); err != nil {
+			t.Fatal(err)
+		}
+		if n := db.Calls("PutItem"); n != step.writes {
+			t.Errorf("step %d: %d writes, want %d", i, n, step.writes)
+		}
+		want := old
+		if step.last == "next" {
+			want = next
+		}
+		last, err := keys.LastCertificate(t.Context(), db, "keys")
+		if err != nil || last.Fingerprint != clientcert.Fingerprint(want) || !last.NotAfter.Equal(want.NotAfter) || last.Subject != clientcert.Subject(want) ||
+			last.Issuer != clientcert.Issuer(want) || last.SerialNumber != clientcert.SerialOf(want).Number {
+			t.Errorf("step %d: %+v, %v", i, last, err)
+		}
+	}
+	// Another function instance is late.
+	if err := keys.NewCertificates(db, "keys").Record(t.Context(), next, start); err != nil {
+		t.Fatal(err)
+	}
+	if last, err := keys.LastCertificate(t.Context(), db, "keys"); err != nil || last.Fingerprint != clientcert.Fingerprint(old) || !last.AcceptedAt.Equal(start.Add(25*time.Hour)) {
+		t.Errorf("%+v, %v", last, err)
+	}
+}
+
+// failing fails the first write.
+type failing struct {
+	*awstest.DynamoDB
+	failed bool
+}
+
+func (f *failing) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if !f.failed {
+		f.failed = true
+		return nil, errors.New("no answer")
+	}
+	return f.DynamoDB.PutItem(ctx, in, opts...)
+}
+
+func TestACertificateThatCouldNotBeWrittenIsWrittenWithTheNextWebhook(t *testing.T) {
+	db := awstest.NewDynamoDB()
+	db.CreateTable("keys", contract.KeysKey)
+	certificates := keys.NewCertificates(&failing{DynamoDB: db}, "keys")
+	c := paymenttest.NewCA("Operator CA").Certificate
+	for i, want := range []bool{false, true} {
+		if err := certificates.Record(t.Context(), c, time.Now()); (err == nil) != want {
+			t.Errorf("try %d: %v", i, err)
+		}
+	}
+	if last, err := keys.LastCertificate(t.Context(), db, "keys"); err != nil || last == nil {
+		t.Errorf("%+v, %v", last, err)
+	}
+}
+
+func TestTrustDaysLeft(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA").Certificate
+	truststore := clientcert.TruststoreOf(ca)
+	before := func(days float64) time.Time { return ca.NotAfter.Add(-time.Duration(days * 24 * float64(time.Hour))) }
+	for _, c := range []struct {
+		now  time.Time
+		last *keys.AcceptedCertificate
+		want float64
+	}{
+		{before(45.5), nil, 45.5},
+		{before(-1), nil, 0},
+		{before(45), &keys.AcceptedCertificate{NotAfter: before(30)}, 15},
+		{before(45), &keys.AcceptedCertificate{NotAfter: before(46)}, 0},
+		{before(45), &keys.AcceptedCertificate{NotAfter: before(-100)}, 45},
+	} {
+		if got := keys.TrustDaysLeft(truststore, c.last, c.now); got != c.want {
+			t.Errorf("%+v: %v days, want %v", c, got, c.want)
+		}
+	}
+}
