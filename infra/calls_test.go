@@ -28,7 +28,7 @@ import (
 var resources = map[string]map[string][]string{
 	"ledger": {
 		"":                  {"Ledger.Arn"},
-		"Ledger.Due":        {"Ledger.Arn/index/pending"},
+		"Ledger.query":      {"Ledger.Arn/index/pending"},
 		"Inspector.Backlog": {"Ledger.Arn/index/pending"},
 	},
 	"keys":       {"": {"Keys.Arn"}},
