@@ -1,5 +1,5 @@
 // Command operator shows what Payhook holds back, and lets it go on: what is
-// pending, what is parked, one event, one key. It works on a stack in AWS and
+// pending, what is parked, one event, one key, the client certificates. It works on a stack in AWS and
 // on the local run alike.
 //
 // It guarantees that it changes nothing but with the verbs "parked replay" and
@@ -31,6 +31,7 @@ const usage = `Usage: operator [FLAGS] VERB [ARGUMENTS] [FLAGS]
   parked settle NAME...  note that they need no replay, and why
   event ID               what became of one eventId
   key ID                 one of the service's keys as it is cached; --drop
+  certificates           which client certificates are accepted, and for how long
 
 operator VERB --help says more of each. Flags of all:
 
@@ -120,6 +121,7 @@ type options struct {
 	because string // parked settle
 	yes     bool   // parked replay, parked settle
 	drop    bool   // key
+	days    int    // certificates
 }
 
 func (o *options) register(f *flag.FlagSet) {
@@ -145,6 +147,7 @@ var verbs = map[string]verb{
 	"parked settle": {settleUsage, settleFlags, "NAME...", (*program).parkedSettle},
 	"event":         {eventUsage, nil, "ID", (*program).event},
 	"key":           {keyUsage, keyFlags, "ID", (*program).key},
+	"certificates":  {certificatesUsage, certificatesFlags, "", (*program).certificates},
 }
 
 func (p *program) dispatch(ctx context.Context, args []string) error {

@@ -45,6 +45,8 @@ type world struct {
 	// redrive is the function; nil: it accepts everything.
 	redrive func(names []string) (payload string, functionError string, err error)
 
+	certificates string // what the function reports of them
+
 	answer   io.Reader // what the operator types
 	terminal bool
 	ctx      context.Context
@@ -75,6 +77,9 @@ func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func(*l
 	}
 	if aws.ToString(in.FunctionName) != "redrive" {
 		w.t.Errorf("invoked %s", aws.ToString(in.FunctionName))
+	}
+	if string(in.Payload) == `{"certificates":true}` {
+		return &lambda.InvokeOutput{StatusCode: 200, Payload: []byte(w.certificates)}, nil
 	}
 	var request request
 	if err := json.Unmarshal(in.Payload, &request); err != nil || (len(request.Replay) == 0) == (len(request.Settle) == 0) || request.By != callerARN {

@@ -42,7 +42,7 @@ Exit status 1: at least one was not accepted.
   --all               all that is parked and open, but for conflicts
 ` + filterUsage + `  --yes               do not ask; needed where nobody is at a terminal
   --json              one document a line: name, accepted, outcome, cause,
-                      recorded, duplicates, conflicts, parked
+                      recorded, duplicates, conflicts, parked, unverified
 `
 
 func replayFlags(p *program, o *options, f *flag.FlagSet) {
@@ -80,6 +80,8 @@ type replayed struct {
 	Duplicates int    `json:"duplicates"`
 	Conflicts  int    `json:"conflicts"`
 	Parked     string `json:"parked,omitempty"` // the name of what is in conflict
+	// Unverified says what could not be verified of its proof.
+	Unverified string `json:"unverified,omitempty"`
 }
 
 func (p *program) parkedReplay(ctx context.Context, o *options, names []string) error {
@@ -320,6 +322,8 @@ type request struct {
 	Settle  []string `json:"settle,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
 	By      string   `json:"by,omitempty"`
+
+	Certificates bool `json:"certificates,omitempty"`
 }
 
 // answer is what the redrive function says became of it.
@@ -327,6 +331,8 @@ type answer struct {
 	ErrorMessage string     `json:"errorMessage"`
 	Replayed     []replayed `json:"replayed"`
 	Settled      []settled  `json:"settled"`
+
+	Certificates *certificates `json:"certificates"`
 }
 
 const olderFunction = "the redrive function did not say what became of it: it is older than this program; deploy it again"
@@ -360,7 +366,11 @@ func (r *replayer) print(result replayed) error {
 		return err
 	}
 	if result.Accepted {
-		_, err := fmt.Fprintf(r.p.out, "accepted      %s  %s new, %d known\n", plain(result.Name), counted(result.Recorded, "event", "events"), result.Duplicates)
+		note := ""
+		if result.Unverified != "" {
+			note = "; not verified: " + plain(result.Unverified)
+		}
+		_, err := fmt.Fprintf(r.p.out, "accepted      %s  %s new, %d known%s\n", plain(result.Name), counted(result.Recorded, "event", "events"), result.Duplicates, note)
 		return err
 	}
 	why := result.Outcome
