@@ -543,8 +543,10 @@ func (i *instance) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func
 	shard := in.ExpressionAttributeValues[":shard"].(*dynamodbtypes.AttributeValueMemberN).Value
 	// Most shards are empty. To find that out needs no decision of the world, and
 	// a run of redrive does it 64 times.
+	// Another 64 times it looks for what is postponed, and only says how old that is.
 	w.mu.Lock()
-	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && !w.decide.noticed(i, shard)
+	looks := in.ScanIndexForward != nil && !*in.ScanIndexForward
+	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (looks || !w.decide.noticed(i, shard))
 	w.mu.Unlock()
 	if plain && w.db.Indexed(ledgerTable, contract.LedgerPendingIndex, shard) == 0 {
 		return &dynamodb.QueryOutput{}, nil
