@@ -248,6 +248,19 @@ func TestPublicVectorsForKeysToBeRefused(t *testing.T) {
 	}
 }
 
+// The fingerprint looks at every odd prime up to 167, and at nothing else.
+func TestTheROCAFingerprintLooksAtEveryOddPrime(t *testing.T) {
+	var want []int
+	for n := 3; n <= 167; n += 2 {
+		if big.NewInt(int64(n)).ProbablyPrime(20) {
+			want = append(want, n)
+		}
+	}
+	if diff := cmp.Diff(want, rocaPrimes); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 func TestSoundKeysBearNoROCAFingerprint(t *testing.T) {
 	for i := range 2 {
 		if hasROCAFingerprint(generated(i).N) {

@@ -1,0 +1,35 @@
+package keys
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"time"
+
+	"payhook/shared/uuid"
+)
+
+// The request is the one of section 4.2 of the interface, and asks for JSON.
+func TestAKeyIsAskedForAsTheInterfaceSays(t *testing.T) {
+	var got *http.Request
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		w.Header().Set("Content-Type", "application/json")
+	}))
+	defer server.Close()
+	base, err := url.Parse(server.URL + "/base")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := uuid.New()
+	if _, err := NewOrigin(server.Client(), base, time.Minute).Fetch(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if got.Method != http.MethodGet || got.URL.Path != "/base/v1/keys/"+id || got.URL.RawQuery != "" {
+		t.Errorf("asked with %s %s", got.Method, got.URL)
+	}
+	if accept := got.Header.Get("Accept"); accept != "application/json" {
+		t.Errorf("accepts %q", accept)
+	}
+}
