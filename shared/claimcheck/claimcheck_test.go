@@ -2,6 +2,7 @@ package claimcheck_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -145,4 +146,22 @@ func FuzzResolve(f *testing.F) {
 			t.Fatalf("%s resolves to %s", detail, got)
 		}
 	})
+}
+
+func TestACancelledCallStops(t *testing.T) {
+	bucket := awstest.NewS3()
+	bucket.MakeBucket("claims")
+	store := claimcheck.NewStore(bucket, "claims")
+	detail, err := store.Put(t.Context(), event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := claimcheck.Resolve(ctx, bucket, detail); !errors.Is(err, context.Canceled) {
+		t.Errorf("Resolve: %v", err)
+	}
+	if _, err := store.Put(ctx, event); !errors.Is(err, context.Canceled) {
+		t.Errorf("Put: %v", err)
+	}
 }
