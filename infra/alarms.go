@@ -30,6 +30,8 @@ type alarm struct {
 	minutes   int // of one period
 	// threshold is the value that raises the alarm when it is reached.
 	threshold int
+	// below: the alarm is raised by values less than the threshold instead.
+	below bool
 	// times is in how many of the last among periods the threshold is reached; 1
 	// and times stand for 0.
 	times, among int
@@ -67,6 +69,7 @@ func inQueue(queue awssqs.Queue) metric {
 const (
 	sum     = "Sum"
 	maximum = "Maximum"
+	minimum = "Minimum"
 )
 
 // newAlarms makes every alarm, and the topic that tells of them. It returns the
@@ -98,13 +101,7 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 		{name: "conflicts", metric: webhook.written(contract.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "An eventId came again with other content: of two payments that claim to be one, only the first was published.",
 			step:  "Compare the parked delivery (`operator parked show`) with what became of the first (`operator event`), and ask the service's operator which is right before anything is paid or booked."},
-		// CloudWatch gets what the function counts later than what Lambda counts, so
-		// the newest period may differ without a cause. Two of twelve can't: the older
-		// one is complete.
-		{name: "rejected-by-aws", metric: webhook.counted("Url4xxCount"), minus: []metric{webhook.written(contract.ClientErrorsMetric), webhook.counted("Throttles")},
-			statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, ends: true,
-			means: "AWS answered webhooks with 4xx before the function ran: most likely they are larger than Lambda takes (413). There is no log line of them, and unless the service sends them again in smaller deliveries, they are lost.",
-			step:  "Ask the service's operator which deliveries were answered 413, and agree on the size in the stack's output SubscriptionSheet; the README says what fits (Large deliveries)."},
+		rejectedByAWS(webhook),
 		// A proportion would ring for a single stranger at night, and would not for a
 		// service that sends little: a count in a time does neither.
 		{name: "unauthenticated", metric: webhook.written(contract.UnauthenticatedMetric), statistic: sum, minutes: 15, threshold: settings.AlarmUnauthenticated,
@@ -191,6 +188,24 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 	return all
 }
 
+// rejectedByAWS is the alarm for webhooks that AWS answers before the function
+// runs: the function's log and metrics do not have them.
+func rejectedByAWS(webhook webhook) alarm {
+	if webhook.api != nil {
+		return alarm{name: "rejected-by-api", metric: webhook.notInvoked(), statistic: sum, minutes: 5, threshold: 1, ends: true,
+			means: "API Gateway answered webhooks and the function did not run: they were throttled (429) or larger than Lambda takes (413), or API Gateway may not invoke the function (500). Unless the service sends them again, they are lost.",
+			step:  "Look up status, error and lambdaStatus in the access log, where lambdaStatus is not 200. 429: raise throttleRate and throttleBurst. 413: agree on the size in the stack's output SubscriptionSheet with the service's operator. 500: see that the policy of the function's alias live names this API.",
+		}
+	}
+	// CloudWatch gets what the function counts later than what Lambda counts, so
+	// the newest period may differ without a cause. Two of twelve can't: the older
+	// one is complete.
+	return alarm{name: "rejected-by-aws", metric: webhook.counted("Url4xxCount"), minus: []metric{webhook.written(contract.ClientErrorsMetric), webhook.counted("Throttles")},
+		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, ends: true,
+		means: "AWS answered webhooks with 4xx before the function ran: most likely they are larger than Lambda takes (413). There is no log line of them, and unless the service sends them again in smaller deliveries, they are lost.",
+		step:  "Ask the service's operator which deliveries were answered 413, and agree on the size in the stack's output SubscriptionSheet; the README says what fits (Large deliveries)."}
+}
+
 // oldestPending returns the age in seconds from which a pending event is an alarm:
 // redrive may have to wait for as long as its receiver holds it, and then gets
 // four runs.
@@ -256,6 +271,9 @@ func (a alarm) make(scope constructs.Construct, settings contract.Deployment, to
 		EvaluationPeriods:  jsii.Number(among),
 		TreatMissingData:   jsii.String("notBreaching"),
 		AlarmActions:       &[]any{topic.TopicArn()},
+	}
+	if a.below {
+		props.ComparisonOperator = jsii.String("LessThanThreshold")
 	}
 	if a.missed {
 		props.TreatMissingData = jsii.String("breaching")

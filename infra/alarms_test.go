@@ -56,10 +56,13 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 	of := tm.render(at(alarm, "Dimensions", 0, "Value"))
 	part, _, _ := strings.Cut(of, "/")
 	of = "the " + strings.ToLower(part) + " function"
-	if alarm["Namespace"] == "AWS/SQS" {
+	switch {
+	case alarm["Namespace"] == "AWS/SQS":
 		of = "the dead-letter queue of the " + strings.ToLower(part) + " schedule"
+	case at(alarm, "Dimensions", 0, "Name") == "ApiId":
+		of = "the HTTP API"
 	}
-	sign := map[any]string{"GreaterThanOrEqualToThreshold": "≥"}[alarm["ComparisonOperator"]]
+	sign := map[any]string{"GreaterThanOrEqualToThreshold": "≥", "LessThanThreshold": "<"}[alarm["ComparisonOperator"]]
 	figure := fmt.Sprintf("`%s`", alarm["MetricName"])
 	for _, subtracted := range watched[1:] {
 		figure += fmt.Sprintf(" less `%s`", subtracted["MetricName"])
@@ -78,14 +81,18 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 	return fmt.Sprintf("| `%s` | %s<br>%s | %s |", name, means, condition, step)
 }
 
-// alarmTable writes the README's table of alarms.
-func (tm *template) alarmTable(t *testing.T) string {
+// alarmTable writes the README's table of alarms: those of each kind of endpoint.
+func alarmTable(t *testing.T) string {
 	t.Helper()
 	var rows []string
-	for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
-		rows = append(rows, tm.alarmRow(t, "Payhook", alarm.Properties))
+	for _, settings := range []map[string]any{nil, onDomain} {
+		tm := payhook(t, settings)
+		for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
+			rows = append(rows, tm.alarmRow(t, "Payhook", alarm.Properties))
+		}
 	}
 	slices.Sort(rows)
+	rows = slices.Compact(rows)
 	return "| alarm | rings when | what to do |\n|---|---|---|\n" + strings.Join(rows, "\n")
 }
 
@@ -95,7 +102,7 @@ func TestTheREADMEListsEveryAlarmAsItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	const begin, end = "<!-- alarms -->", "<!-- /alarms -->"
-	want := payhook(t, nil).alarmTable(t)
+	want := alarmTable(t)
 	_, rest, begun := strings.Cut(string(text), begin)
 	got, _, ended := strings.Cut(rest, end)
 	if !begun || !ended {

@@ -8,12 +8,14 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"payhook/shared/contract"
 )
 
 const thisMachine = runtime.GOARCH
 
 func TestTheSameSourceMakesTheSameBytes(t *testing.T) {
-	first, err := buildFunctions("..", t.TempDir(), thisMachine)
+	first, err := buildFunctions("..", t.TempDir(), thisMachine, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +28,7 @@ func TestTheSameSourceMakesTheSameBytes(t *testing.T) {
 	t.Setenv("CGO_ENABLED", "1")
 	t.Setenv("GOAMD64", "v3")
 	t.Setenv("GOARM64", "v8.2")
-	second, err := buildFunctions(elsewhere, t.TempDir(), thisMachine)
+	second, err := buildFunctions(elsewhere, t.TempDir(), thisMachine, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +50,7 @@ func TestAFunctionIsBuiltForTheArchitectureAskedFor(t *testing.T) {
 		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() {}\n")
 	}
 	for arch, machine := range map[string]elf.Machine{"arm64": elf.EM_AARCH64, "amd64": elf.EM_X86_64} {
-		built, err := buildFunctions(top, t.TempDir(), arch)
+		built, err := buildFunctions(top, t.TempDir(), arch, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,13 +77,43 @@ func TestAFunctionIsBuiltForTheArchitectureAskedFor(t *testing.T) {
 	}
 }
 
+// A package without the truststore rejects every webhook, and one with an old one
+// trusts what it should not.
+func TestTheTruststoreIsInThePackagesOfTheFunctionsThatVerifyCertificates(t *testing.T) {
+	top, out := t.TempDir(), t.TempDir()
+	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
+	for _, name := range functionNames {
+		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() {}\n")
+	}
+	for _, truststore := range [][]byte{[]byte("first"), []byte("second"), nil} {
+		built, err := buildFunctions(top, out, thisMachine, truststore)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, folder := range built {
+			want := truststore
+			if name == "token" {
+				want = nil
+			}
+			file := filepath.Join(folder, contract.TruststoreFile)
+			got, err := os.ReadFile(file)
+			if !bytes.Equal(got, want) || (err == nil) != (want != nil) {
+				t.Errorf("%s with %q: %q, %v", name, truststore, got, err)
+			}
+			if info, err := os.Stat(file); err == nil && info.Mode().Perm() != 0o644 {
+				t.Errorf("%s: Lambda may not read it: %v", name, info.Mode())
+			}
+		}
+	}
+}
+
 func TestWhatDoesNotCompileIsReportedAsTheCompilerSaysIt(t *testing.T) {
 	top := t.TempDir()
 	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
 	for _, name := range functionNames {
 		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() { nonsense() }\n")
 	}
-	_, err := buildFunctions(top, t.TempDir(), thisMachine)
+	_, err := buildFunctions(top, t.TempDir(), thisMachine, nil)
 	if err == nil || !strings.Contains(err.Error(), "main.go:3:15: undefined: nonsense") {
 		t.Errorf("got %v", err)
 	}

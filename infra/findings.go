@@ -61,6 +61,8 @@ func findings(settings contract.Deployment, kind, path string) []finding {
 		add("CKV_AWS_173", "The environment holds names and settings and no secret; Lambda encrypts it with a key of AWS.")
 	case "AWS::Lambda::Url":
 		add("CKV_AWS_258", "The payment service has no AWS identity. The function verifies each request's signature before it does anything else with it.")
+	case "AWS::ApiGatewayV2::Route":
+		add("AwsSolutions-APIG4", "The payment service has no AWS identity. The function authenticates each request before it does anything else with it.")
 	case "AWS::SecretsManager::Secret":
 		if ownKeys {
 			add("CKV_AWS_149", keysOfAWS)

@@ -16,6 +16,8 @@ var linted = map[string]map[string]any{
 		"encryption": "cmk", "deployment": "canary", "tags": "team=payments", "permissionsBoundary": "payments-boundary", "bootstrapQualifier": "payments",
 	},
 	"a key that exists":           {"encryption": someKey},
+	"a domain name":               with(map[string]any{"encryption": "cmk", "deployment": "canary"}),
+	"a domain name without zone":  {"domainName": "hook.bank.example", "certificateArn": someCertificate},
 	"existing tables and buckets": {"ledgerTable": "Ledger", "claimBucket": "claims", "parkingBucket": "parking"},
 	"without":                     {"protectBus": false, "accessLogs": false, "timestampTolerance": "off"},
 }

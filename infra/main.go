@@ -72,7 +72,7 @@ func synth(stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	built, err := buildFunctions(top, filepath.Join(top, ".build"), architecture(settings))
+	built, err := buildFunctions(top, filepath.Join(top, ".build"), architecture(settings), settings.Endpoint.Truststore)
 	if err != nil {
 		return err
 	}

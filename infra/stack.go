@@ -28,7 +28,7 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	bus := newBus(stack, settings)
 	buckets := newBuckets(stack, settings)
 	token := newToken(stack, settings, code("token"))
-	webhook := newWebhook(stack, settings, code("webhook"), ledger, keys, bus, buckets, token)
+	webhook := newWebhook(stack, settings, code("webhook"), newEndpoint(stack, settings), ledger, keys, bus, buckets, token)
 	redrive := newRedrive(stack, settings, code("redrive"), ledger, keys, bus, buckets)
 	protectBus(stack, settings, bus, webhook.role, redrive.role)
 	alarmTopic, alarms := newAlarms(stack, settings, webhook, redrive, token)
@@ -38,7 +38,7 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	encrypt(stack, settings, parts{ledger, keys, bus, buckets, webhook, redrive, token, alarmTopic})
 	explainFindings(stack, settings)
 
-	output(stack, "WebhookUrl", "where webhooks are sent", webhook.url.Url())
+	output(stack, "WebhookUrl", "where webhooks are sent", webhook.url)
 	output(stack, "EventBusName", "the bus on which the events arrive", bus.EventBusName())
 	output(stack, "EventBusArn", "the same, for rules in other stacks", bus.EventBusArn())
 	output(stack, "LedgerTable", "one item per eventId", ledger.TableName())
@@ -51,7 +51,7 @@ func newStack(scope constructs.Construct, settings contract.Deployment, code fun
 	output(stack, "TokenSecret", "holds the access token", token.secret.AttrId())
 	output(stack, "CredentialsSecret", "to be filled with the client id and secret", token.credentials.AttrId())
 	output(stack, "AlarmTopic", "tells its subscribers of every alarm", alarmTopic.TopicArn())
-	newSubscriptionSheet(stack, settings, webhook.url.Url())
+	newSubscriptionSheet(stack, settings, webhook.url)
 
 	if settings.Webhook.Window == nil {
 		warn(stack, contract.TimestampTolerance, "timestampTolerance is off: a webhook's age is not checked. A replay is then stopped only by the ledger, for "+

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
@@ -12,18 +13,21 @@ import (
 
 type webhook struct {
 	function
-	url awslambda.FunctionUrl
+	*endpoint
 }
 
-// newWebhook makes the function that receives webhooks, and the URL on which it
-// does.
-func newWebhook(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger, keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets, token token) webhook {
-	scope = constructs.NewConstruct(scope, jsii.String("Webhook"))
+// newWebhook makes the function that receives webhooks, and connects it to the
+// endpoint.
+func newWebhook(stack awscdk.Stack, settings contract.Deployment, code awslambda.Code, endpoint *endpoint, ledger, keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets, token token) webhook {
+	scope := constructs.NewConstruct(stack, jsii.String("Webhook"))
 	resources := buckets.environment()
 	resources[contract.LedgerTableEnv] = ledger.TableName()
 	resources[contract.KeysTableEnv] = keys.TableName()
 	if settings.Webhook.KeysBearer {
 		resources[contract.TokenSecretEnv] = token.secret.AttrId()
+	}
+	if settings.Webhook.UsesMTLS() {
+		resources[contract.APIIDEnv] = endpoint.api.Ref()
 	}
 	f := newFunction(scope, settings, functionOptions{
 		description: "Authenticates payment webhooks, records their events and publishes them",
@@ -41,10 +45,6 @@ func newWebhook(scope constructs.Construct, settings contract.Deployment, code a
 	if settings.Webhook.KeysBearer {
 		f.allow([]string{"secretsmanager:GetSecretValue"}, token.secret.AttrId())
 	}
-
-	return webhook{f, f.alias.AddFunctionUrl(&awslambda.FunctionUrlOptions{
-		// The sender has no AWS identity. What it sends is authenticated by the
-		// function, before anything else is done with it.
-		AuthType: awslambda.FunctionUrlAuthType_NONE,
-	})}
+	endpoint.connect(stack, settings, f)
+	return webhook{f, endpoint}
 }

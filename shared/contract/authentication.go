@@ -59,6 +59,10 @@ const TruststoreFile = "truststore.pem"
 // (AWS, "Quotas for configuring and running an HTTP API in API Gateway").
 const maxAPITimeout = 30 * time.Second
 
+// routeMethods are the methods that a route of an HTTP API can have (AWS, "Create
+// routes for HTTP APIs in API Gateway").
+var routeMethods = []string{"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
+
 // Endpoint is what the deployment is told of the endpoint.
 type Endpoint struct {
 	DomainName              string // "": a function URL
@@ -173,6 +177,9 @@ func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
 	case w.Timeout > maxAPITimeout:
 		r.wrong(WebhookTimeout, "must be at most 30s with "+r.name(DomainName)+": API Gateway waits no longer")
 	}
+	if e.DomainName != "" && r.valid(HTTPMethod) && !slices.Contains(routeMethods, w.HTTPMethod) {
+		r.wrong(HTTPMethod, "must be "+strings.Join(routeMethods, ", ")+" with "+r.name(DomainName)+": a route of API Gateway has no other")
+	}
 	for _, s := range []*Setting{Truststore, ClientCertPins, ClientCertSubjects, RevokedSerials} {
 		if r.valid(Authentication) && !mtls && r.text(s) != "" {
 			r.wrong(s, "has no effect, as "+r.name(Authentication)+" is "+w.Authentication)
@@ -246,9 +253,6 @@ func (r *reader) trust(folder string) *MTLS {
 func (r *reader) available(d Deployment) {
 	if d.Webhook.UsesMTLS() {
 		r.wrong(Authentication, "mtls and both are not available yet; only signature is")
-	}
-	if d.Endpoint.DomainName != "" {
-		r.wrong(DomainName, "is not available yet")
 	}
 }
 

@@ -55,6 +55,8 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 		"mtls":                                 {mtls, nil, nil},
 		"both":                                 {mtls, map[string]string{"authentication": "both"}, nil},
 		"pins, subjects and revoked":           {mtls, map[string]string{"clientCertPins": pin + "; " + pin, "clientCertSubjects": `CN=a\;b,O=c;d.example`, "revokedSerials": "0a:1B@CN=a"}, nil},
+		"a method that a function URL takes":   {nil, map[string]string{"httpMethod": "NOTIFY"}, nil},
+		"a method that no route can have":      {mtls, map[string]string{"httpMethod": "NOTIFY"}, []string{"httpMethod: must be DELETE, GET"}},
 		"every setting of the endpoint":        {mtls, map[string]string{"ownershipCertificateArn": certificate, "hostedZoneId": "Z1ABC", "throttleRate": "10000", "throttleBurst": "5000"}, nil},
 		"another mechanism":                    {nil, map[string]string{"authentication": "tls"}, []string{"authentication: must be signature or mtls or both"}},
 		"another mechanism, with a truststore": {mtls, map[string]string{"authentication": "TLS"}, []string{"authentication: must be"}},

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigatewayv2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsroute53"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3assets"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook/shared/contract"
+)
+
+// endpoint is where webhooks arrive: a function URL, or an HTTP API of API
+// Gateway on a domain name if there is one.
+type endpoint struct {
+	// These are nil for a function URL.
+	scope  constructs.Construct
+	api    awsapigatewayv2.CfnApi
+	domain awsapigatewayv2.CfnDomainName
+
+	url *string // set by connect
+}
+
+const (
+	// defaultStage is the stage whose name is not part of the URL.
+	defaultStage = "$default"
+	// routePath is the path of the only route.
+	routePath = "/"
+	// apiWaits is how long the API waits for the function, in milliseconds: the
+	// longest time that an HTTP API can wait (AWS, "Quotas for configuring and running
+	// an HTTP API in API Gateway"). The timeout of the function ends earlier, or at
+	// the same time.
+	apiWaits = 30_000
+)
+
+// newEndpoint makes the API and its domain name. They exist before the function,
+// whose environment names the API.
+func newEndpoint(stack awscdk.Stack, settings contract.Deployment) *endpoint {
+	wanted := settings.Endpoint
+	if wanted.DomainName == "" {
+		return &endpoint{}
+	}
+	scope := constructs.NewConstruct(stack, jsii.String("Endpoint"))
+	api := awsapigatewayv2.NewCfnApi(scope, jsii.String("Api"), &awsapigatewayv2.CfnApiProps{
+		Name:         jsii.String(settings.StackName),
+		Description:  jsii.String("Payhook: " + settings.StackName + ", receives webhooks"),
+		ProtocolType: jsii.String("HTTP"),
+		// Clients could reach the API without a certificate there (AWS, "How to turn on
+		// mutual TLS authentication for your HTTP APIs in API Gateway").
+		DisableExecuteApiEndpoint: jsii.Bool(true),
+		IpAddressType:             jsii.String("dualstack"),
+	})
+
+	certificate := jsii.String(wanted.CertificateARN)
+	if wanted.CertificateARN == "" {
+		// CloudFormation makes the validation record, since it knows the zone (AWS,
+		// "AWS::CertificateManager::Certificate DomainValidationOption" in the
+		// CloudFormation Template Reference).
+		certificate = awscertificatemanager.NewCfnCertificate(scope, jsii.String("Certificate"), &awscertificatemanager.CfnCertificateProps{
+			DomainName:       jsii.String(wanted.DomainName),
+			ValidationMethod: jsii.String("DNS"),
+			DomainValidationOptions: &[]any{&awscertificatemanager.CfnCertificate_DomainValidationOptionProperty{
+				DomainName: jsii.String(wanted.DomainName), HostedZoneId: jsii.String(wanted.HostedZoneID),
+			}},
+		}).Ref()
+	}
+	configuration := &awsapigatewayv2.CfnDomainName_DomainNameConfigurationProperty{
+		CertificateArn: certificate,
+		EndpointType:   jsii.String("REGIONAL"),
+		SecurityPolicy: jsii.String("TLS_1_2"),
+		IpAddressType:  jsii.String("dualstack"),
+	}
+	props := &awsapigatewayv2.CfnDomainNameProps{
+		DomainName:               jsii.String(wanted.DomainName),
+		DomainNameConfigurations: &[]any{configuration},
+	}
+	if settings.Webhook.UsesMTLS() {
+		if wanted.OwnershipCertificateARN != "" {
+			configuration.OwnershipVerificationCertificateArn = jsii.String(wanted.OwnershipCertificateARN)
+		}
+		props.MutualTlsAuthentication = &awsapigatewayv2.CfnDomainName_MutualTlsAuthenticationProperty{
+			TruststoreUri: truststoreURI(scope, settings),
+		}
+	}
+	return &endpoint{scope: scope, api: api, domain: awsapigatewayv2.NewCfnDomainName(scope, jsii.String("Domain"), props)}
+}
+
+// truststoreURI uploads the truststore and returns its address. The CDK names an
+// asset by its content, so that a new truststore is a new object: API Gateway does
+// not read an object again whose content changes (AWS, "Updating your truststore"
+// in the API Gateway Developer Guide).
+func truststoreURI(scope constructs.Construct, settings contract.Deployment) *string {
+	path, err := filepath.Abs(settings.Value(contract.Truststore))
+	if err != nil {
+		panic(err) // there is no working directory
+	}
+	return awss3assets.NewAsset(scope, jsii.String("Truststore"), &awss3assets.AssetProps{
+		Path: jsii.String(path),
+	}).S3ObjectUrl()
+}
+
+// connect makes the endpoint invoke the alias of the function.
+func (e *endpoint) connect(stack awscdk.Stack, settings contract.Deployment, f function) {
+	if e.api == nil {
+		e.url = f.alias.AddFunctionUrl(&awslambda.FunctionUrlOptions{
+			// The sender has no AWS identity. What it sends is authenticated by the
+			// function, before anything else is done with it.
+			AuthType: awslambda.FunctionUrlAuthType_NONE,
+		}).Url()
+		return
+	}
+	e.url = jsii.String("https://" + settings.Endpoint.DomainName + routePath)
+
+	// A deployment that turns mTLS on does so at the domain name first. A function
+	// that requires certificates before API Gateway asks for them rejects everything.
+	f.alias.Node().AddDependency(e.domain)
+
+	integration := awsapigatewayv2.NewCfnIntegration(e.scope, jsii.String("Integration"), &awsapigatewayv2.CfnIntegrationProps{
+		ApiId:                e.api.Ref(),
+		IntegrationType:      jsii.String("AWS_PROXY"),
+		IntegrationUri:       f.alias.FunctionArn(),
+		PayloadFormatVersion: jsii.String("2.0"),
+		TimeoutInMillis:      jsii.Number(apiWaits),
+	})
+	method := settings.Webhook.HTTPMethod
+	awsapigatewayv2.NewCfnRoute(e.scope, jsii.String("Route"), &awsapigatewayv2.CfnRouteProps{
+		ApiId:             e.api.Ref(),
+		RouteKey:          jsii.String(method + " " + routePath),
+		AuthorizationType: jsii.String("NONE"), // as for the function URL
+		Target:            jsii.String("integrations/" + *integration.Ref()),
+	})
+	f.alias.AddPermission(jsii.String("Api"), &awslambda.Permission{
+		Principal: awsiam.NewServicePrincipal(jsii.String("apigateway.amazonaws.com"), nil),
+		Action:    jsii.String("lambda:InvokeFunction"),
+		SourceArn: stack.FormatArn(&awscdk.ArnComponents{
+			Service: jsii.String("execute-api"), Resource: e.api.Ref(),
+			ResourceName: jsii.String(defaultStage + "/" + method + routePath),
+		}),
+	})
+	stage := e.newStage(settings)
+	awsapigatewayv2.NewCfnApiMapping(e.scope, jsii.String("Mapping"), &awsapigatewayv2.CfnApiMappingProps{
+		ApiId: e.api.Ref(), DomainName: e.domain.Ref(), Stage: stage.Ref(),
+	})
+	e.publishName(stack, settings)
+}
+
+// accessLog lists what the access log says of a request: nothing that the request
+// holds but where it came from, and of a certificate only what tells it apart.
+// Names are those of JSON members, values are variables of API Gateway (AWS,
+// "Customize HTTP API access logs" in the API Gateway Developer Guide).
+func accessLog(settings contract.Deployment) map[string]string {
+	log := map[string]string{
+		"time":              "$context.requestTime",
+		"requestId":         "$context.requestId",
+		"apiId":             "$context.apiId",
+		"routeKey":          "$context.routeKey",
+		"sourceIp":          "$context.identity.sourceIp",
+		"status":            "$context.status",
+		"error":             "$context.error.responseType",
+		"latency":           "$context.responseLatency",
+		"functionRequestId": "$context.integration.requestId",
+		"functionStatus":    "$context.integration.status",
+		// The status with which Lambda answered, not the function.
+		"lambdaStatus": "$context.integration.integrationStatus",
+	}
+	if settings.Webhook.UsesMTLS() {
+		log["certificateSerialNumber"] = "$context.identity.clientCert.serialNumber"
+		log["certificateNotAfter"] = "$context.identity.clientCert.validity.notAfter"
+	}
+	return log
+}
+
+// notInvoked is the metric filter's pattern for requests that API Gateway answered
+// without a run of the function: one that Lambda starts has the status 200, even if
+// it fails. Requests for other routes (404) are nothing that the service sends.
+const notInvoked = `{ $.lambdaStatus != "200" && $.status != "404" }`
+
+// notInvokedMetric counts them. Its dimension is ApiId.
+const notInvokedMetric = "NotInvoked"
+
+// newStage makes the stage, its access log, and the metric of the requests that do
+// not reach the function.
+func (e *endpoint) newStage(settings contract.Deployment) awsapigatewayv2.CfnStage {
+	logs := awslogs.NewLogGroup(e.scope, jsii.String("AccessLog"), &awslogs.LogGroupProps{
+		RemovalPolicy: keptUnlessLocal(settings),
+	})
+	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(settings.LogRetention))
+	format, err := json.Marshal(accessLog(settings))
+	if err != nil {
+		panic(err) // a map of strings always has a JSON form
+	}
+	awslogs.NewCfnMetricFilter(e.scope, jsii.String("NotInvoked"), &awslogs.CfnMetricFilterProps{
+		LogGroupName:  logs.LogGroupName(),
+		FilterPattern: jsii.String(notInvoked),
+		MetricTransformations: &[]any{&awslogs.CfnMetricFilter_MetricTransformationProperty{
+			MetricNamespace: jsii.String(contract.MetricNamespace),
+			MetricName:      jsii.String(notInvokedMetric),
+			MetricValue:     jsii.String("1"),
+			Unit:            jsii.String("Count"),
+			Dimensions:      &[]any{&awslogs.CfnMetricFilter_DimensionProperty{Key: jsii.String("ApiId"), Value: jsii.String("$.apiId")}},
+		}},
+	})
+	return awsapigatewayv2.NewCfnStage(e.scope, jsii.String("Stage"), &awsapigatewayv2.CfnStageProps{
+		ApiId:      e.api.Ref(),
+		StageName:  jsii.String(defaultStage),
+		AutoDeploy: jsii.Bool(true),
+		AccessLogSettings: &awsapigatewayv2.CfnStage_AccessLogSettingsProperty{
+			DestinationArn: logs.LogGroupArn(),
+			Format:         jsii.String(string(format)),
+		},
+		DefaultRouteSettings: &awsapigatewayv2.CfnStage_RouteSettingsProperty{
+			ThrottlingRateLimit:  jsii.Number(settings.Endpoint.ThrottleRate),
+			ThrottlingBurstLimit: jsii.Number(settings.Endpoint.ThrottleBurst),
+		},
+	})
+}
+
+// notInvoked returns the metric that newStage makes.
+func (e *endpoint) notInvoked() metric {
+	return metric{contract.MetricNamespace, notInvokedMetric, jsii.String("ApiId"), e.api.Ref()}
+}
+
+// publishName makes the records of the domain name, or the output that says which
+// record is to be made.
+func (e *endpoint) publishName(stack awscdk.Stack, settings contract.Deployment) {
+	if settings.Endpoint.HostedZoneID == "" {
+		output(stack, "DomainTarget", "make a CNAME record of domainName with this value", e.domain.AttrRegionalDomainName())
+		return
+	}
+	for _, kind := range []string{"A", "AAAA"} {
+		awsroute53.NewCfnRecordSet(e.scope, jsii.String("Record"+kind), &awsroute53.CfnRecordSetProps{
+			HostedZoneId: jsii.String(settings.Endpoint.HostedZoneID),
+			Name:         jsii.String(settings.Endpoint.DomainName + "."),
+			Type:         jsii.String(kind),
+			AliasTarget: &awsroute53.CfnRecordSet_AliasTargetProperty{
+				DnsName:      e.domain.AttrRegionalDomainName(),
+				HostedZoneId: e.domain.AttrRegionalHostedZoneId(),
+			},
+		})
+	}
+}
