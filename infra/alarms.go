@@ -155,6 +155,10 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 			step:  "Look up cause, status and oauthError in the token function's log; check the client credentials with the service's operator."},
 	}
 
+	if settings.Webhook.UsesMTLS() {
+		all = append(all, trustExpires(redrive))
+	}
+
 	// A webhook can't be told that it will be made good: the first one rings. A
 	// scheduled run is made good by the next one.
 	for _, f := range []struct {
@@ -204,6 +208,14 @@ func rejectedByAWS(webhook webhook) alarm {
 		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, ends: true,
 		means: "AWS answered webhooks with 4xx before the function ran: most likely they are larger than Lambda takes (413). There is no log line of them, and unless the service sends them again in smaller deliveries, they are lost.",
 		step:  "Ask the service's operator which deliveries were answered 413, and agree on the size in the stack's output SubscriptionSheet; the README says what fits (Large deliveries)."}
+}
+
+// trustExpires is the alarm for the expiry of certificates.
+func trustExpires(redrive scheduled) alarm {
+	return alarm{name: "trust-expires", metric: redrive.written(contract.TrustDaysLeftMetric), statistic: minimum, minutes: 5, threshold: 30, below: true, times: 3, among: 3, missed: true, ends: true,
+		means: "A CA certificate of the truststore, or the client certificate that was accepted last, expires in less than 30 days. Webhooks are rejected from then on.",
+		step:  "See which one (`operator certificates`), ask the service's operator for its successor, and rotate it as infra/MTLS.md says. Without data, redrive does not run: see redrive-errors.",
+	}
 }
 
 // oldestPending returns the age in seconds from which a pending event is an alarm:

@@ -85,7 +85,7 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 func alarmTable(t *testing.T) string {
 	t.Helper()
 	var rows []string
-	for _, settings := range []map[string]any{nil, onDomain} {
+	for _, settings := range []map[string]any{nil, mtls("both")} {
 		tm := payhook(t, settings)
 		for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 			rows = append(rows, tm.alarmRow(t, "Payhook", alarm.Properties))

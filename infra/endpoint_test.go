@@ -262,6 +262,31 @@ func TestRequestsThatDoNotReachTheFunctionAlarm(t *testing.T) {
 	}
 }
 
+// A run that does not happen writes no figure, so that missing data must count.
+func TestTheExpiryOfCertificatesAlarmsThirtyDaysBefore(t *testing.T) {
+	for name, settings := range domains() {
+		tm := payhook(t, settings)
+		if name == contract.BySignature {
+			if tm.Resources["Alarms/trust-expires"] != nil {
+				t.Error("there are no certificates to expire")
+			}
+			continue
+		}
+		alarm := tm.alarmNamed(t, "trust-expires")
+		for property, want := range map[string]any{
+			"Namespace": contract.MetricNamespace, "MetricName": contract.TrustDaysLeftMetric, "Statistic": "Minimum",
+			"ComparisonOperator": "LessThanThreshold", "Threshold": 30.0, "TreatMissingData": "breaching",
+		} {
+			if alarm[property] != want {
+				t.Errorf("%s: %s is %v, want %v", name, property, alarm[property], want)
+			}
+		}
+		if got := tm.render(at(alarm, "Dimensions", 0, "Value")); got != functions["redrive"] {
+			t.Errorf("%s: it watches %s", name, got)
+		}
+	}
+}
+
 func TestTheRecordsOfTheDomainName(t *testing.T) {
 	tm := payhook(t, onDomain)
 	for _, kind := range []string{"A", "AAAA"} {

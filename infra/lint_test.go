@@ -18,6 +18,7 @@ var linted = map[string]map[string]any{
 	"a key that exists":           {"encryption": someKey},
 	"a domain name":               with(map[string]any{"encryption": "cmk", "deployment": "canary"}),
 	"a domain name without zone":  {"domainName": "hook.bank.example", "certificateArn": someCertificate},
+	"mTLS":                        mtls("both"),
 	"existing tables and buckets": {"ledgerTable": "Ledger", "claimBucket": "claims", "parkingBucket": "parking"},
 	"without":                     {"protectBus": false, "accessLogs": false, "timestampTolerance": "off"},
 }

@@ -30,7 +30,7 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 		"baseUrl":              "http://api.payments.example",
 		"authUrl":              "auth",
 		"tokenManagerId":       " ",
-		"authentication":       "mtls",
+		"authentication":       "tls",
 		"signatureHeader":      "a b",
 		"timestampCarrier":     "cookie:x",
 		"keyIdCarrier":         "static:x",

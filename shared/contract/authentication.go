@@ -249,13 +249,6 @@ func (r *reader) trust(folder string) *MTLS {
 	return m
 }
 
-// available reports what cannot be deployed yet.
-func (r *reader) available(d Deployment) {
-	if d.Webhook.UsesMTLS() {
-		r.wrong(Authentication, "mtls and both are not available yet; only signature is")
-	}
-}
-
 // An environment of a function has at most 4 KB (AWS, "Lambda quotas" in the
 // Lambda Developer Guide). Lambda measures it as JSON. resourceBytes is left for
 // the variables that name resources.

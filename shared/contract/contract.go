@@ -376,7 +376,6 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		values:               values,
 	}
 	d.Endpoint = r.endpoint(d.Webhook, time.Now())
-	r.available(d)
 	r.contradictions(d)
 	r.environmentSize()
 	for _, key := range given {

@@ -87,7 +87,7 @@ func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
 
 func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 	wrong := map[string]string{
-		"baseUrl": "http://api.example", "authUrl": "", "tokenManagerId": " ", "authentication": "mtls",
+		"baseUrl": "http://api.example", "authUrl": "", "tokenManagerId": " ", "authentication": "tls",
 		"signatureHeader": "a b", "timestampCarrier": "cookie:x", "keyIdCarrier": "static:x", "timestampFormat": "iso", "timestampTolerance": "-1s",
 		"httpMethod": "post", "successStatus": "301", "maxPayloadBytes": "7000000",
 		"keyExponents": "4", "keyFreshness": "1", "keyMaxAge": "x", "unknownKeyTtl": "0s", "keyMissBudget": "0", "keyTimeout": "1h",
