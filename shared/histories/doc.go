@@ -19,7 +19,8 @@
 //   - accepted: answered with a 2xx
 //   - lost: accepted, and neither on the bus nor parked
 //   - unexpected: on the bus, and not what an authentic delivery held, byte for
-//     byte
+//     byte; a quarter of the histories requires a client certificate, alone or with
+//     a signature, and forged deliveries lack one of what is required
 //   - duplicated: on the bus more than once
 //   - recovered: on the bus, though no answer was a 2xx
 //

@@ -158,7 +158,8 @@ func (f *facts) delivered(s *sent) {
 // begin takes in that a call was made.
 func (f *facts) begin(c *call) {
 	inv := c.inv
-	if inv != nil && inv.sent != nil && !inv.sent.genuine() && (c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim) {
+	if inv != nil && inv.sent != nil && !inv.sent.genuine() && (c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim ||
+		c.op == writeKey && c.key == "certificate#last") {
 		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
 	}
 	if c.op == mark {
@@ -347,6 +348,10 @@ func (f *facts) answer(inv *invocation) int {
 	r, s := inv.result, inv.sent
 	name := inv.name
 	if !s.genuine() {
+		if f.w.mechanism != bySignature && rejectsCertificate(r.Outcome) {
+			f.refused++
+			return 401
+		}
 		switch r.Outcome {
 		case intake.SignatureMissing, intake.SignatureRepeated, intake.SignatureMalformed, intake.TimestampOutside,
 			intake.KeyUnknown, intake.KeyRefused, intake.SignatureDoesntMatch:

@@ -99,7 +99,7 @@ func history(seed uint64) (*world, counts) {
 			o.fault = errorBefore
 		}
 	}
-	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), attempts: 1 + 2*r.IntN(2), keyCache: r.IntN(4) == 0}, r)
+	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), attempts: 1 + 2*r.IntN(2), keyCache: r.IntN(4) == 0, mechanism: mechanismOf(seed)}, r)
 	if r.IntN(8) == 0 {
 		w.maxAttempts = 2
 	}

@@ -221,6 +221,7 @@ type group []*delivery
 
 // groups are what random histories choose from.
 var groups = sync.OnceValue(func() []group {
+	pki() // not in a bubble
 	r := rand.New(rand.NewPCG(1, 2))
 	var all []group
 	for g := range 24 {

@@ -24,6 +24,7 @@ import (
 	"payhook/shared/awstest"
 	"payhook/shared/bus"
 	"payhook/shared/claimcheck"
+	"payhook/shared/clientcert"
 	"payhook/shared/contract"
 	"payhook/shared/intake"
 	"payhook/shared/keys"
@@ -66,6 +67,7 @@ type setup struct {
 	parallel    int           // calls of the ledger under way at once; zero: the default
 	keyCache    bool          // keys by package keys and its table; otherwise they are at hand
 	keyService  *keyService   // answers for keys; nil: one that always knows the one key
+	mechanism   mechanism     // zero: by signature
 }
 
 // world is everything but the code under test: time, the services, and which
@@ -188,6 +190,13 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 		Claims: claimcheck.NewStore(i, claimBucket), ClaimBytes: claimBytes,
 		Parking: parking.NewLot(i, parkedBucket),
 	}
+	if w.mechanism != bySignature {
+		opts.Truststore = pki().truststore
+		opts.MTLS = &intake.MTLS{
+			Verifier: clientcert.NewVerifier(pki().truststore, clientcert.Policy{}), Alone: w.mechanism == byMTLS,
+			Accepted: keys.NewCertificates(i, keysTable),
+		}
+	}
 	if kind == "redrive" {
 		i.redriver = intake.NewRedriver(book, events, opts)
 		return i
@@ -226,7 +235,7 @@ func (w *world) deliver(i *instance, s *sent) {
 	w.tell(i, "", s.name, fault{}, "is delivered")
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
-	d := s.signed(s.at)
+	d := s.proved(s.at, w.mechanism)
 	go func() {
 		time.Sleep(i.idle)
 		inv.result = i.receiver.Receive(ctx, d)

@@ -39,6 +39,12 @@ const (
 	knownFile     = "shared/ledger/known.go"
 	roundsFile    = "shared/intake/rounds.go"
 
+	clientCertFile     = "shared/clientcert/clientcert.go"
+	certificateFile    = "functions/webhook/certificate.go"
+	webhookMainFile    = "functions/webhook/main.go"
+	proofFile          = "shared/intake/proof.go"
+	lastCertFile       = "shared/keys/certificate.go"
+	authenticationFile = "shared/contract/authentication.go"
 	redriveHandlerFile = "functions/redrive/handler.go"
 	operatorReplayFile = "infra/operator/replay.go"
 	operatorParkedFile = "infra/operator/parked.go"
@@ -64,11 +70,64 @@ var (
 	inRedrive   = []string{"./functions/redrive"}
 	inOperator  = []string{"./infra/operator"}
 
+	inClientCert = []string{"./shared/clientcert"}
+
 	inClaimcheck  = []string{"./shared/claimcheck"}
 	inPermissions = []string{"./infra -run TestEachFunctionMay"}
 )
 
 var mutants = []mutant{
+	// Client certificates.
+	{"a certificate for servers is accepted", clientCertFile,
+		`KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}`, `KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}`, inClientCert},
+	{"a revoked certificate is accepted", clientCertFile,
+		`if slices.Contains(v.policy.Revoked, SerialOf(c)) {`, `if slices.Contains(v.policy.Revoked, SerialOf(c)) && len(chain) == 0 {`, inClientCert},
+	{"only the certificate itself can be revoked, not its CA", clientCertFile,
+		`if slices.Contains(v.policy.Revoked, SerialOf(c)) {`, `if slices.Contains(v.policy.Revoked, SerialOf(chain[0])) {`, inClientCert},
+	{"a certificate with another key than the pinned is accepted", clientCertFile,
+		`len(pins) > 0 && !slices.Contains(pins, PinOf(c))`, `len(pins) > 1 && !slices.Contains(pins, PinOf(c))`, inClientCert},
+	{"the case of a certificate's subject is ignored", clientCertFile,
+		`slices.Contains(subjects, Subject(c))`, `slices.ContainsFunc(subjects, func(s string) bool { return strings.EqualFold(s, Subject(c)) })`, inClientCert},
+	{"a part of a certificate's DNS name is enough", clientCertFile,
+		`if slices.Contains(subjects, name) {`, `if slices.ContainsFunc(subjects, func(s string) bool { return strings.HasSuffix(name, s) }) {`, inClientCert},
+	{"a chain of five certificates is accepted", clientCertFile, `len(chain) > MaxChain {`, `len(chain) > MaxChain+1 {`, inClientCert},
+	{"a weak key of a certificate is accepted", clientCertFile, `if err := checkStrength(c); err != nil {
+		return nil, reject(Weak, "it %s", err)`, `if err := checkStrength(c); err != nil && c.IsCA {
+		return nil, reject(Weak, "it %s", err)`, inWebhook},
+	{"fields that contradict the certificate are ignored", clientCertFile, `		err = contradiction(c, p)
+`, ``, inClientCert},
+	{"two certificates in PEM are accepted", clientCertFile,
+		`strings.Count(text, "-----BEGIN") != 1 || strings.Count(text, "-----END") != 1`, `len(rest) > len(text)`, []string{"./functions/webhook"}},
+	{"a certificate is accepted from another domain", certificateFile,
+		`!strings.EqualFold(request.RequestContext.DomainName, o.domainName)`, `strings.EqualFold(request.RequestContext.DomainName, "")`, inWebhook},
+	{"a certificate is accepted from another API", certificateFile, `request.RequestContext.APIID != o.apiID`, `request.RequestContext.APIID == ""`, inWebhook},
+	{"a certificate is accepted in another payload format", certificateFile, `request.Version != "2.0"`, `request.Version == ""`, inWebhook},
+	{"both means that the certificate is enough", webhookMainFile, `!s.UsesSignature(),`, `s.UsesMTLS(),`, inWebhook},
+	{"both means that the signature is enough", authenticationFile, `return w.Authentication != BySignature }`, `return w.Authentication == ByMTLS }`, inContract},
+	{"a certificate makes up for the signature", intakeFile, `		if m.Alone {
+`, `		if m.Alone || d.Headers["x-svc-signature"] != "" {
+`, inHistories},
+	{"a certificate of anybody is accepted", intakeFile, `		if err != nil {
+			return p, err
+		}
+		p.chain, p.acceptedAt = chain, now
+`, `		if err != nil && len(chain) == 0 {
+			return p, err
+		}
+		p.chain, p.acceptedAt = chain, now
+`, inHistories},
+	{"the payload of a parked delivery by mTLS can be changed", proofFile,
+		`!bytes.Equal(digest[:], p.Certificate.PayloadDigest)`, `bytes.Equal(digest[:], nil)`, inIntake},
+	{"the certificate of a parked delivery makes up for its signature", proofFile,
+		`if p.Signature == "" && p.KeyID == "" && p.Timestamp == "" && len(p.JWK) == 0 {`, `if p.Signature != "x" {`, inIntake},
+	{"a parked certificate is verified as of now", proofFile,
+		`VerifyCertificate(chain[0], p.Certificate.AcceptedAt)`, `VerifyCertificate(chain[0], r.opts.Now())`, inIntake},
+	{"each repeat of a delivery by mTLS is parked anew", parkingFile, `		at = p.SentAt
+`, `		at = p.ParkedAt
+`, inWebhook},
+	{"each webhook writes its certificate", lastCertFile, `; ok && now.Sub(at) < certificateEvery {`, `; ok && now.Sub(at) < 0 {`, inKeys},
+	{"the days left ignore the client certificate", lastCertFile, `last != nil && last.NotAfter.Before(expires)`, `last != nil && last.NotAfter.Equal(expires)`, inKeys},
+
 	// The order of the way.
 	{"mark before publish", intakeFile,
 		`	publishing, cancel := context.WithTimeout(ctx, patience*3/4)

@@ -1,0 +1,53 @@
+package clientcert_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"payhook/shared/clientcert"
+	"payhook/shared/paymenttest"
+)
+
+// Nobody finds a certificate that is accepted but the one that the CA has issued, and
+// no error says more than names.
+func FuzzVerify(f *testing.F) {
+	ca := paymenttest.NewCA("Operator CA")
+	issuing := ca.NewIntermediate("Issuing CA", nil)
+	client := issuing.Client(nil)
+	good := pemOf(client)
+	f.Add(good, "CN=webhooks.payments.example", "CN=Issuing CA", client.Leaf.SerialNumber.String(), "", "")
+	f.Add(good+good, "", "", "a1:a1", "May 28 12:30:02 2019 GMT", "Aug  5 09:36:04 2120 GMT")
+	f.Add("-----BEGIN CERTIFICATE-----\n!\n"+good, "", "", "", "", "")
+	f.Add(strings.ReplaceAll(good, "\n", "\r\n"), "", "", "", "", "")
+	f.Add(string(issuing.PEM()), "", "", "", "", "")
+	for _, flaw := range []paymenttest.CertificateFlaw{paymenttest.SelfSignedAsCA, paymenttest.DuplicateExtension, paymenttest.LongSerial, paymenttest.Ed25519} {
+		flawed, _, err := ca.Flawed(flaw)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(pemOf(flawed), "", "", "", "", "")
+	}
+	verifier := clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate, issuing.Certificate), clientcert.Policy{})
+	now := time.Now()
+	f.Fuzz(func(t *testing.T, text, subject, issuer, serial, notBefore, notAfter string) {
+		chain, err := verifier.Verify(clientcert.Presented{
+			PEM: text, SubjectDN: subject, IssuerDN: issuer, SerialNumber: serial, NotBefore: notBefore, NotAfter: notAfter,
+		}, now)
+		if err == nil {
+			if len(chain) != 3 || !bytes.Equal(chain[0].RawTBSCertificate, client.Leaf.RawTBSCertificate) {
+				// A CA's own certificate is for every purpose, clients included.
+				if c := chain[0]; !c.Equal(ca.Certificate) && !c.Equal(issuing.Certificate) {
+					t.Errorf("accepted: %q", text)
+				}
+			}
+			return
+		}
+		rejected, ok := errors.AsType[*clientcert.Error](err)
+		if !ok || rejected.Reason == "" || strings.Contains(err.Error(), "-----") || len(chain) > 1 {
+			t.Errorf("rejected with %v and a chain of %d", err, len(chain))
+		}
+	})
+}
