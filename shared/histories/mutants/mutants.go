@@ -249,8 +249,8 @@ var mutants = []mutant{
 	if refetchErr != nil || again.Key == nil {
 `, inHistories},
 	{"skip the timestamp's window", intakeFile,
-		`	if err := r.window.Check(proof.Timestamp, now); err != nil {
-		return proof, err
+		`	if err := r.window.Check(p.Timestamp, now); err != nil {
+		return p, err
 	}
 `, ``, inHistories},
 
@@ -551,12 +551,12 @@ func (r *Redriven)`, `		_ = err
 func (r *Redriven)`, inIntake},
 
 	// Replay.
-	{"replay without verifying the signature", replayFile,
+	{"replay without verifying the signature", proofFile,
 		`	if err == nil {
-		err = signature.Verify(key, p.Payload, proof)
+		err = signature.Verify(key, p.Payload, proof.Proof)
 	}
 `, ``, inIntake},
-	{"replay with any exponent", replayFile,
+	{"replay with any exponent", proofFile,
 		`keys.ParseJWK(p.JWK, p.KeyID, r.opts.Exponents)`, `keys.ParseJWK(p.JWK, p.KeyID, []int{3, 65537})`, inIntake},
 	{"replay the whole delivery of a conflict", replayFile,
 		`	if p.Reason != parking.Conflict {
@@ -758,8 +758,8 @@ func (r *Redriven)`, inIntake},
 	{"all IPv6 addresses of a network are sources of their own", sourcesFile,
 		`		bits = 64`, `		bits = 128`, inKeys},
 	{"the signature's form is checked after the budget is spent", intakeFile,
-		`	if err := signature.CheckForm(proof.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
-		return proof, err
+		`	if err := signature.CheckForm(p.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
+		return p, err
 	}
 `, ``, inIntake},
 	{"the source of a forgery becomes known", intakeFile,
