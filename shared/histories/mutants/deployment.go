@@ -3,7 +3,7 @@ package main
 // deploymentMutants are bugs in how a new version takes over, in what outlives a
 // stack, and in what tells two stacks apart.
 var deploymentMutants = []mutant{
-	{"the URL is that of $LATEST", "infra/webhook.go",
+	{"the URL is that of $LATEST", "infra/endpoint.go",
 		`f.alias.AddFunctionUrl(`, `f.AddFunctionUrl(`, inInfra},
 	{"the schedules run $LATEST", "infra/schedule.go",
 		`Arn:              f.alias.FunctionArn(),`, `Arn:              f.FunctionArn(),`, inInfra},
