@@ -184,8 +184,8 @@ func (v *Verifier) anyChain(chains [][]*x509.Certificate) (chain []*x509.Certifi
 }
 
 func (v *Verifier) checkChain(chain []*x509.Certificate) error {
-	if len(chain) > MaxChain {
-		return reject(Untrusted, "its chain has %d certificates, more than %d", len(chain), MaxChain)
+	if cas := len(chain) - 1; cas > MaxChain {
+		return reject(Untrusted, "its chain has %d CAs, more than %d", cas, MaxChain)
 	}
 	for _, c := range chain {
 		if err := checkStrength(c); err != nil {

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -112,6 +113,22 @@ func TestEveryFlawIsRejectedForItsReason(t *testing.T) {
 			_, err = verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now())
 			rejected(t, err, flawReasons[flaw])
 		})
+	}
+}
+
+// A truststore with four CAs in a chain is accepted by ParseTruststore, so
+// certificates of the last of them are, too.
+func TestFourCAsAreNotTooMany(t *testing.T) {
+	ca := paymenttest.NewCA("Root CA")
+	for n := range clientcert.MaxChain - 1 {
+		ca = ca.NewIntermediate(fmt.Sprintf("CA %d", n), nil)
+	}
+	trusted, err := clientcert.ParseTruststore(ca.PEM(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clientcert.NewVerifier(trusted, clientcert.Policy{}).Verify(clientcert.Presented{PEM: pemOf(ca.Client(nil))}, time.Now()); err != nil {
+		t.Error(err)
 	}
 }
 

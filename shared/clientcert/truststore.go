@@ -12,8 +12,10 @@ import (
 	"time"
 )
 
-// MaxChain is the longest chain of certificates that API Gateway accepts (AWS,
-// "How to turn on mutual TLS authentication for your HTTP APIs in API Gateway").
+// MaxChain is the longest chain of CA certificates that API Gateway accepts (AWS,
+// "How to turn on mutual TLS authentication for your HTTP APIs in API Gateway"). The
+// client's own certificate does not count: AWS does not say so, those who tried did
+// ("Understanding the API Gateway mTLS chain depth limit").
 const MaxChain = 4
 
 // Truststore holds the CA certificates that client certificates must chain to. It

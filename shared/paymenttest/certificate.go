@@ -133,7 +133,7 @@ const (
 	SameSubjectOtherCA       CertificateFlaw = "same-subject-other-ca" // of another CA with the same subject, for the same client
 	SelfSignedAsCA           CertificateFlaw = "self-signed-as-ca"     // signed with its own key, under the CA's subject
 	LeafAsCA                 CertificateFlaw = "leaf-as-ca"            // issued with the key of a client certificate
-	ChainTooLong             CertificateFlaw = "chain-too-long"        // its chain has five certificates
+	ChainTooLong             CertificateFlaw = "chain-too-long"        // its chain has five CAs
 	NoBasicConstraints       CertificateFlaw = "no-basic-constraints"  // its CA's certificate does not say that it is one
 	PathTooLong              CertificateFlaw = "path-too-long"         // its CA's certificate allows no CA below it, and there is one
 	NameConstraints          CertificateFlaw = "name-constraints"      // its CA may issue for other names only
@@ -187,7 +187,7 @@ func (a *CA) Flawed(flaw CertificateFlaw) (certificate tls.Certificate, above []
 		leaf := a.Client(nil)
 		issuer = &CA{Certificate: leaf.Leaf, Key: leaf.PrivateKey.(crypto.Signer), chain: append([]*x509.Certificate{a.Certificate}, a.chain...)}
 	case ChainTooLong:
-		for n := len(a.chain); n < 3; n++ {
+		for n := len(a.chain) + 1; n < 5; n++ {
 			issuer = issuer.NewIntermediate(fmt.Sprintf("Intermediate CA %d", n), nil)
 		}
 	case NoBasicConstraints:
