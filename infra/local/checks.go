@@ -311,6 +311,13 @@ func (s *stack) s3() *s3.Client {
 
 func (s *stack) lot() *parking.Lot { return parking.NewLot(s.s3(), s.ParkingBucket) }
 
+// proofIsRight reports whether something parked has the proof of what a webhook must
+// prove, and no other.
+func (s *stack) proofIsRight(p parking.Parked) bool {
+	signed, certified := p.Signature != "" && len(p.JWK) > 0, p.Certificate != nil && len(p.Certificate.Chain) > 0
+	return signed == usesSignature(s.opts.settings) && certified == usesMTLS(s.opts.settings)
+}
+
 // parkedDelivery returns the one thing that is parked under a deliveryId.
 func (s *stack) parkedDelivery(ctx context.Context, id string) (name string, p parking.Parked, err error) {
 	names, err := s.lot().FindDelivery(ctx, id)
@@ -382,7 +389,7 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 		if !bytes.Equal(p.Payload, payload) {
 			same = "other bytes"
 		}
-		right = p.Reason == reason && same == "its bytes" && p.DeliveryID == id && p.Signature != "" && len(p.JWK) > 0
+		right = p.Reason == reason && same == "its bytes" && p.DeliveryID == id && s.proofIsRight(p)
 		return name, fmt.Sprintf("%s, %s", p.Reason, same), right, nil
 	}
 	event := paymenttest.Event()

@@ -353,6 +353,9 @@ func printTable(out io.Writer, rows []*row) (wrong int) {
 		must := strconv.Itoa(r.status)
 		if r.noAnswer {
 			must = "no connection"
+			if right {
+				answered = must
+			}
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", mark, r.sent, answered, must, counts(r.arrived), counts(r.arrivals))
 	}
@@ -365,7 +368,7 @@ func summary(body []byte) string {
 	var b struct {
 		Recorded, Duplicates *int
 		Conflicts            int
-		Detail               string
+		Detail, Message      string // Message is AWS's
 	}
 	if json.Unmarshal(body, &b) != nil {
 		return ""
@@ -377,7 +380,7 @@ func summary(body []byte) string {
 		}
 		return text
 	}
-	return " " + b.Detail
+	return " " + b.Detail + b.Message
 }
 
 func counts(byRule map[string]int) string {

@@ -235,3 +235,19 @@ func translate(payload []byte) (answer, error) {
 	}
 	return a, nil
 }
+
+// Event returns the event that the endpoint makes of a request with a client
+// certificate, or without one if it is nil. It is for tests that invoke the function
+// without the endpoint.
+func (e *Endpoint) Event(r *http.Request, body []byte, certificate *x509.Certificate) ([]byte, error) {
+	d := e.deployed.Load()
+	key, _, ok := d.route(r)
+	if !ok {
+		return nil, errors.New("apigateway: there is no route for the request")
+	}
+	var presented *clientCert
+	if certificate != nil {
+		presented = describe(certificate)
+	}
+	return encode(newEvent(d.API, key, newRequestID(), r, body, presented, e.opts.Now()))
+}

@@ -794,9 +794,6 @@ func (r *Redriven)`, inIntake},
 		`	payloadEmpty:     {status: http.StatusBadRequest, detail: "The request has no body.", metric: rejected},`,
 		`	payloadEmpty:     {status: http.StatusBadRequest, detail: "The request has no body."},`, inWebhook},
 
-	{"the client's own certificate counts as one of the four CAs", "shared/clientcert/clientcert.go",
-		`cas := len(chain) - 1; cas > MaxChain`, `cas := len(chain); cas > MaxChain`, []string{"./shared/clientcert"}},
-
 	// The access token.
 	{"the token's refresh does not adapt to the lifetime", refresherFile,
 		`	return min(preferred, max(r.reserve(), lifetime-writeInterval))`, `	return preferred`, inToken},
