@@ -406,3 +406,39 @@ func TestTheSubscriptionSheetNamesTheMechanism(t *testing.T) {
 		}
 	}
 }
+
+// A domain name or an API that is replaced would interrupt the endpoint.
+func TestSwitchingTheMechanismChangesOnlyWhatItMust(t *testing.T) {
+	before := payhook(t, onDomain)
+	for _, mechanism := range []string{contract.ByMTLS, contract.ByBoth} {
+		after := payhook(t, mtls(mechanism))
+		var got []string
+		for name := range before.Resources {
+			if after.Resources[name] == nil {
+				got = append(got, "-"+name)
+			} else if !cmp.Equal(before.Resources[name].Properties, after.Resources[name].Properties) {
+				got = append(got, name)
+			}
+		}
+		for name := range after.Resources {
+			if before.Resources[name] == nil {
+				got = append(got, "+"+name)
+			}
+		}
+		slices.Sort(got)
+		// A function has a new version, and its alias moves to it.
+		want := []string{
+			"+Alarms/trust-expires", "Endpoint/Domain", "Endpoint/Stage",
+			"Redrive/Alias", "Redrive/Function", "Webhook/Alias", "Webhook/Function",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", mechanism, diff)
+		}
+		for id, name := range before.names {
+			kind := before.Resources[name].Type
+			if kind != "AWS::Lambda::Version" && after.names[id] != name {
+				t.Errorf("%s: %s %s is replaced", mechanism, kind, name)
+			}
+		}
+	}
+}
