@@ -492,7 +492,7 @@ var mutants = []mutant{
 `, `				entries[again], batch[again] = entries[again], position
 `, inHistories},
 	{"eleven entries in a batch", busFile,
-		`const MaxEntries = 10`, `const MaxEntries = 11`, inHistories},
+		`const MaxEntries = 10`, `const MaxEntries = 11`, inBus},
 	{"the bytes of a batch are not counted", busFile,
 		`		bytes += size
 `, `		_ = size
