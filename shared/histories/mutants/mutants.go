@@ -90,7 +90,7 @@ var mutants = []mutant{
 		`slices.Contains(subjects, Subject(c))`, `slices.ContainsFunc(subjects, func(s string) bool { return strings.EqualFold(s, Subject(c)) })`, inClientCert},
 	{"a part of a certificate's DNS name is enough", clientCertFile,
 		`if slices.Contains(subjects, name) {`, `if slices.ContainsFunc(subjects, func(s string) bool { return strings.HasSuffix(name, s) }) {`, inClientCert},
-	{"a chain of five certificates is accepted", clientCertFile, `len(chain) > MaxChain {`, `len(chain) > MaxChain+1 {`, inClientCert},
+	{"a chain of five CAs is accepted", clientCertFile, `cas > MaxChain {`, `cas > MaxChain+1 {`, inClientCert},
 	{"a weak key of a certificate is accepted", clientCertFile, `if err := checkStrength(c); err != nil {
 		return nil, reject(Weak, "it %s", err)`, `if err := checkStrength(c); err != nil && c.IsCA {
 		return nil, reject(Weak, "it %s", err)`, inWebhook},
