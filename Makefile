@@ -29,6 +29,7 @@ SEND_FLAGS = $(call flag,URL,url) $(call flag,METHOD,method) $(call flag,CONTENT
 	$(call flag,PAD,pad) $(call flag,DELIVERY_ID,delivery-id) $(call flag,EVENT_NAME,name) $(call flag,EVENT_ID,event-id) \
 	$(call flag,AMOUNT,amount) $(call flag,CURRENCY,currency) $(call flag,FLAGS,flags) $(call flag,CORRUPT,corrupt) \
 	$(call flag,AGE,age) $(call switch,ROTATE,rotate) $(call switch,REKEY,rekey) $(call flag,FAULT,fault) \
+	$(call flag,CERTIFICATE,certificate) $(call switch,ROTATE_CERTIFICATE,rotate-certificate) \
 	$(call switch,HELP,help) $(KEY_FLAGS)
 INVOKE_FLAGS = $(call flag,FUNCTION,function) $(call flag,EVENT,event) $(call switch,CLOUD,cloud) $(call flag,STACK,stack) \
 	$(call switch,FRESH,fresh) $(call flag,CORRUPT,corrupt) $(call flag,AGE,age) $(call switch,HELP,help) $(KEY_FLAGS)

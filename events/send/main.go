@@ -7,10 +7,13 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -42,6 +45,9 @@ answers. With KEY, KEY_ID and URL it signs with a key of yours and sends anywher
   make send FILE=delivery.json              a payload of yours, byte for byte
   make send PAD=6300000                     one that is too large
   make send ROTATE=1                        signed with a new key
+  make send CERTIFICATE=expired             with an invalid client certificate, where one is required;
+                                            CERTIFICATE=list lists them, none sends none
+  make send ROTATE_CERTIFICATE=1            with a new client certificate
   make send FAULT=keys=down ROTATE=1        while key lookup is down; FAULT=keys= ends it
 
 Flags:
@@ -67,6 +73,8 @@ type options struct {
 	corrupt                   string
 	age                       time.Duration
 	rotate, rekey             bool
+	certificate               string
+	rotateCertificate         bool
 	fault                     string
 	deliveryID                string
 	signer                    signer.Flags
@@ -98,6 +106,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	f.DurationVar(&o.age, "age", 0, "how old the timestamp is, as in 10m")
 	f.BoolVar(&o.rotate, "rotate", false, "let the simulated service sign with a new key from now on")
 	f.BoolVar(&o.rekey, "rekey", false, "the same, with a new key under the same id")
+	f.StringVar(&o.certificate, "certificate", "", "what is wrong with the client certificate; list lists it")
+	f.BoolVar(&o.rotateCertificate, "rotate-certificate", false, "let the simulated service present a new client certificate from now on")
 	f.StringVar(&o.fault, "fault", "", "let the simulated service misbehave from now on: ENDPOINT=FAULT, as in keys=down, keys=slow:3s, token=expires-in:-1; ENDPOINT= ends it")
 	o.signer.Register(f)
 	if err := f.Parse(args); err != nil {
@@ -111,6 +121,15 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			fmt.Fprintln(out, flaw)
 		}
 		return nil
+	}
+	if o.certificate == "list" {
+		for _, flaw := range certificateFlaws() {
+			fmt.Fprintln(out, flaw)
+		}
+		return nil
+	}
+	if o.certificate != "" && !slices.Contains(certificateFlaws(), paymenttest.CertificateFlaw(o.certificate)) {
+		return fmt.Errorf("no flaw %q of client certificates; CERTIFICATE=list lists them", o.certificate)
 	}
 	if o.corrupt != "" && !slices.Contains(paymenttest.Flaws(), paymenttest.Flaw(o.corrupt)) {
 		return fmt.Errorf("no flaw %q; CORRUPT=list lists them", o.corrupt)
@@ -129,6 +148,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return o.sendAll(ctx, out, send, payloads)
 }
 
+func certificateFlaws() []paymenttest.CertificateFlaw {
+	return append(paymenttest.CertificateFlaws(), paymenttest.NoCertificate)
+}
+
 // send signs and sends one webhook.
 type send func(context.Context, paymenttest.Webhook) (paymenttest.Answer, error)
 
@@ -142,10 +165,13 @@ func (o *options) sender(ctx context.Context) (send, error) {
 		o.url = local.WebhookURL
 	}
 	if o.signer.Given() {
-		if o.rotate || o.rekey || o.fault != "" {
-			return nil, errors.New("rotate, rekey and fault are for the simulated service, not with a key")
+		if o.rotate || o.rekey || o.fault != "" || o.certificate != "" || o.rotateCertificate {
+			return nil, errors.New("rotate, rekey, fault, certificate and rotate-certificate are for the simulated service, not with a key")
 		}
 		sender, err := o.signer.Sender()
+		if err == nil && o.url == local.WebhookURL && local.ServerCA != "" {
+			sender.Client, err = tlsClient(local)
+		}
 		return sender.Send, err
 	}
 	if err != nil {
@@ -158,6 +184,23 @@ func (o *options) sender(ctx context.Context) (send, error) {
 	return remote.Send, o.simulate(ctx, remote)
 }
 
+// tlsClient returns a client for the endpoint of the local run.
+func tlsClient(local up.File) (*http.Client, error) {
+	text, err := os.ReadFile(local.ServerCA)
+	if err != nil {
+		return nil, err
+	}
+	servers := x509.NewCertPool()
+	servers.AppendCertsFromPEM(text)
+	var certificate tls.Certificate
+	if local.ClientCert != "" {
+		if certificate, err = tls.LoadX509KeyPair(local.ClientCert, local.ClientKey); err != nil {
+			return nil, err
+		}
+	}
+	return paymenttest.NewTLSClient(servers, certificate), nil
+}
+
 // simulate tells the simulated service how to go on.
 func (o *options) simulate(ctx context.Context, remote paymenttest.Remote) error {
 	if o.fault != "" {
@@ -168,6 +211,11 @@ func (o *options) simulate(ctx context.Context, remote paymenttest.Remote) error
 	}
 	if o.rotate {
 		if _, err := remote.Rotate(ctx); err != nil {
+			return err
+		}
+	}
+	if o.rotateCertificate {
+		if _, err := remote.RotateCertificate(ctx); err != nil {
 			return err
 		}
 	}
@@ -274,7 +322,7 @@ func (o *options) sendAll(ctx context.Context, out io.Writer, send send, payload
 			start := time.Now()
 			answer, err := send(ctx, paymenttest.Webhook{
 				URL: o.url, Method: o.method, Payload: payload, ContentType: o.contentType,
-				Age: o.age, Flaw: paymenttest.Flaw(o.corrupt),
+				Age: o.age, Flaw: paymenttest.Flaw(o.corrupt), Certificate: paymenttest.CertificateFlaw(o.certificate),
 			})
 			mu.Lock()
 			defer mu.Unlock()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"payhook/infra/local/up"
 	"payhook/shared/payment"
@@ -177,5 +179,82 @@ func TestWhatCantBeSentIsAnError(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := run(t.Context(), nil, io.Discard); err == nil {
 		t.Error("nothing is up, and it was sent")
+	}
+}
+
+// tlsHook makes the hook of a local run one that needs client certificates of the
+// simulated service.
+func tlsHook(t *testing.T) (presented func() []*x509.Certificate) {
+	t.Helper()
+	servers := paymenttest.NewCA("Server CA")
+	identity := paymenttest.NewIdentity(servers.Certificate)
+	service := paymenttest.NewServer(paymenttest.Options{Control: true, Identity: identity})
+	t.Cleanup(service.Close)
+	var last []*x509.Certificate
+	hook := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { last = r.TLS.PeerCertificates }))
+	hook.TLS = &tls.Config{Certificates: []tls.Certificate{servers.Server()}, ClientAuth: tls.RequestClientCert}
+	hook.StartTLS()
+	t.Cleanup(hook.Close)
+	folder := t.TempDir()
+	t.Chdir(folder)
+	key, err := paymenttest.EncodePrivateKey(identity.Certificate().PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"ca.pem": servers.PEM(), "cert.pem": paymenttest.EncodeCertificate(identity.Certificate().Leaf), "key.pem": key} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Dir(up.Path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := up.File{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true, ServerCA: "ca.pem", ClientCert: "cert.pem", ClientKey: "key.pem"}
+	if err := file.Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	return func() []*x509.Certificate { return last }
+}
+
+func TestAWebhookIsSentWithTheClientCertificateThatWasAskedFor(t *testing.T) {
+	presented := tlsHook(t)
+	send := func(args ...string) *x509.Certificate {
+		t.Helper()
+		if err := run(t.Context(), args, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		if len(presented()) == 0 {
+			return nil
+		}
+		return presented()[0]
+	}
+	first := send()
+	if first == nil || !first.NotAfter.After(time.Now()) {
+		t.Fatal("no valid certificate was presented")
+	}
+	if c := send("-certificate", "none"); c != nil {
+		t.Error("a certificate was presented")
+	}
+	if c := send("-certificate", "expired"); c == nil || c.NotAfter.After(time.Now()) {
+		t.Error("the certificate is not expired")
+	}
+	if c := send("-rotate-certificate"); c == nil || c.Equal(first) {
+		t.Error("the certificate is not a new one")
+	}
+	if err := run(t.Context(), []string{"-certificate", "unheard-of"}, io.Discard); err == nil {
+		t.Error("a flaw that does not exist was taken")
+	}
+
+	// With a key of one's own, the certificate is that of the file.
+	key := paymenttest.NewKey(2048)
+	text, err := x509.MarshalPKCS8PrivateKey(key.Private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("signing.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c := send("-key", "signing.pem", "-key-id", key.ID); c == nil || !c.Equal(first) {
+		t.Error("the certificate is not that of the file")
 	}
 }
