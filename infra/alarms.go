@@ -156,7 +156,7 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 	}
 
 	if settings.Webhook.UsesMTLS() {
-		all = append(all, trustExpires(redrive))
+		all = append(all, trustExpires(redrive), certificateForbidden(settings, webhook))
 	}
 
 	// A webhook can't be told that it will be made good: the first one rings. A
@@ -196,7 +196,7 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 // runs: the function's log and metrics do not have them.
 func rejectedByAWS(webhook webhook) alarm {
 	if webhook.api != nil {
-		return alarm{name: "rejected-by-api", metric: webhook.notInvoked(), statistic: sum, minutes: 5, threshold: 1, ends: true,
+		return alarm{name: "rejected-by-api", metric: webhook.requests(notInvokedMetric), statistic: sum, minutes: 5, threshold: 1, ends: true,
 			means: "API Gateway answered webhooks and the function did not run: they were throttled (429) or larger than Lambda takes (413), or API Gateway may not invoke the function (500). Unless the service sends them again, they are lost.",
 			step:  "Look up status, error and lambdaStatus in the access log, where lambdaStatus is not 200. 429: raise throttleRate and throttleBurst. 413: agree on the size in the stack's output SubscriptionSheet with the service's operator. 500: see that the policy of the function's alias live names this API.",
 		}
@@ -215,6 +215,14 @@ func trustExpires(redrive scheduled) alarm {
 	return alarm{name: "trust-expires", metric: redrive.written(contract.TrustDaysLeftMetric), statistic: minimum, minutes: 5, threshold: 30, below: true, times: 3, among: 3, missed: true, ends: true,
 		means: "A CA certificate of the truststore, or the client certificate that was accepted last, expires in less than 30 days. Webhooks are rejected from then on.",
 		step:  "See which one (`operator certificates`), ask the service's operator for its successor, and rotate it as infra/MTLS.md says. Without data, redrive does not run: see redrive-errors.",
+	}
+}
+
+// certificateForbidden is the alarm for certificates that API Gateway rejects.
+func certificateForbidden(settings contract.Deployment, webhook webhook) alarm {
+	return alarm{name: "certificate-forbidden", metric: webhook.requests(forbiddenMetric), statistic: sum, minutes: 15, threshold: settings.AlarmUnauthenticated,
+		means: "API Gateway rejected requests for their client certificate (403) more often than strangers explain: the service's certificate expired, or it is of a CA that the truststore does not have.",
+		step:  "Ask the service's operator what their webhooks are answered. If 403: compare their certificate with the truststore (`operator certificates`), and rotate as infra/MTLS.md says.",
 	}
 }
 

@@ -181,12 +181,20 @@ func accessLog(settings contract.Deployment) map[string]string {
 // notInvoked is the metric filter's pattern for requests that API Gateway answered
 // without a run of the function: one that Lambda starts has the status 200, even if
 // it fails. Requests for other routes (404) are nothing that the service sends.
-const notInvoked = `{ $.lambdaStatus != "200" && $.status != "404" }`
+// Requests without an acceptable certificate (403) come from strangers as well.
+const notInvoked = `{ $.lambdaStatus != "200" && $.status != "404" && $.status != "403" }`
 
-// notInvokedMetric counts them. Its dimension is ApiId.
-const notInvokedMetric = "NotInvoked"
+// forbidden is the pattern for requests that API Gateway rejects for their client
+// certificate. The function never answers 403.
+const forbidden = `{ $.status = "403" }`
 
-// newStage makes the stage, its access log, and the metric of the requests that do
+// The metrics that count them. Their dimension is ApiId.
+const (
+	notInvokedMetric = "NotInvoked"
+	forbiddenMetric  = "CertificateForbidden"
+)
+
+// newStage makes the stage, its access log, and the metrics of the requests that do
 // not reach the function.
 func (e *endpoint) newStage(settings contract.Deployment) awsapigatewayv2.CfnStage {
 	logs := awslogs.NewLogGroup(e.scope, jsii.String("AccessLog"), &awslogs.LogGroupProps{
@@ -197,17 +205,10 @@ func (e *endpoint) newStage(settings contract.Deployment) awsapigatewayv2.CfnSta
 	if err != nil {
 		panic(err) // a map of strings always has a JSON form
 	}
-	awslogs.NewCfnMetricFilter(e.scope, jsii.String("NotInvoked"), &awslogs.CfnMetricFilterProps{
-		LogGroupName:  logs.LogGroupName(),
-		FilterPattern: jsii.String(notInvoked),
-		MetricTransformations: &[]any{&awslogs.CfnMetricFilter_MetricTransformationProperty{
-			MetricNamespace: jsii.String(contract.MetricNamespace),
-			MetricName:      jsii.String(notInvokedMetric),
-			MetricValue:     jsii.String("1"),
-			Unit:            jsii.String("Count"),
-			Dimensions:      &[]any{&awslogs.CfnMetricFilter_DimensionProperty{Key: jsii.String("ApiId"), Value: jsii.String("$.apiId")}},
-		}},
-	})
+	e.count(logs, notInvokedMetric, notInvoked)
+	if settings.Webhook.UsesMTLS() {
+		e.count(logs, forbiddenMetric, forbidden)
+	}
 	return awsapigatewayv2.NewCfnStage(e.scope, jsii.String("Stage"), &awsapigatewayv2.CfnStageProps{
 		ApiId:      e.api.Ref(),
 		StageName:  jsii.String(defaultStage),
@@ -223,9 +224,24 @@ func (e *endpoint) newStage(settings contract.Deployment) awsapigatewayv2.CfnSta
 	})
 }
 
-// notInvoked returns the metric that newStage makes.
-func (e *endpoint) notInvoked() metric {
-	return metric{contract.MetricNamespace, notInvokedMetric, jsii.String("ApiId"), e.api.Ref()}
+// count makes the metric of the access log's lines that match the pattern.
+func (e *endpoint) count(logs awslogs.LogGroup, name, pattern string) {
+	awslogs.NewCfnMetricFilter(e.scope, jsii.String(name), &awslogs.CfnMetricFilterProps{
+		LogGroupName:  logs.LogGroupName(),
+		FilterPattern: jsii.String(pattern),
+		MetricTransformations: &[]any{&awslogs.CfnMetricFilter_MetricTransformationProperty{
+			MetricNamespace: jsii.String(contract.MetricNamespace),
+			MetricName:      jsii.String(name),
+			MetricValue:     jsii.String("1"),
+			Unit:            jsii.String("Count"),
+			Dimensions:      &[]any{&awslogs.CfnMetricFilter_DimensionProperty{Key: jsii.String("ApiId"), Value: jsii.String("$.apiId")}},
+		}},
+	})
+}
+
+// requests returns a metric that count makes.
+func (e *endpoint) requests(name string) metric {
+	return metric{contract.MetricNamespace, name, jsii.String("ApiId"), e.api.Ref()}
 }
 
 // publishName makes the records of the domain name, or the output that says which

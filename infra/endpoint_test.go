@@ -241,7 +241,7 @@ func TestRequestsThatDoNotReachTheFunctionAlarm(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The filter and the dimension read what the line has.
-	if filter["FilterPattern"] != `{ $.lambdaStatus != "200" && $.status != "404" }` || line["lambdaStatus"] != "$context.integration.integrationStatus" ||
+	if filter["FilterPattern"] != `{ $.lambdaStatus != "200" && $.status != "404" && $.status != "403" }` || line["lambdaStatus"] != "$context.integration.integrationStatus" ||
 		line["status"] != "$context.status" || at(transformation, "Dimensions", 0, "Value") != "$.apiId" || line["apiId"] != "$context.apiId" {
 		t.Errorf("got %v of %v", filter, line)
 	}
@@ -259,6 +259,28 @@ func TestRequestsThatDoNotReachTheFunctionAlarm(t *testing.T) {
 	}
 	if tm.Resources["Alarms/rejected-by-aws"] != nil || payhook(t, nil).Resources["Alarms/rejected-by-api"] != nil {
 		t.Error("an alarm watches the other kind of endpoint")
+	}
+}
+
+// Strangers have no certificate, so that the first one is no alarm.
+func TestCertificatesThatAPIGatewayRejectsAlarm(t *testing.T) {
+	for name, settings := range domains() {
+		settings = maps.Clone(settings)
+		settings["alarmUnauthenticated"] = 42
+		tm := payhook(t, settings)
+		if name == contract.BySignature {
+			if tm.Resources["Alarms/certificate-forbidden"] != nil || tm.Resources["Endpoint/CertificateForbidden"] != nil {
+				t.Error("no certificate is required")
+			}
+			continue
+		}
+		filter := tm.get(t, "Endpoint/CertificateForbidden", "AWS::Logs::MetricFilter").Properties
+		alarm := tm.alarmNamed(t, "certificate-forbidden")
+		if filter["FilterPattern"] != `{ $.status = "403" }` || tm.render(filter["LogGroupName"]) != "Endpoint/AccessLog" ||
+			alarm["MetricName"] != at(filter, "MetricTransformations", 0, "MetricName") || alarm["Threshold"] != 42.0 || alarm["Period"] != 900.0 ||
+			tm.render(at(alarm, "Dimensions", 0, "Value")) != "Endpoint/Api" {
+			t.Errorf("%s: %v, %v", name, filter, alarm)
+		}
 	}
 }
 
@@ -428,7 +450,7 @@ func TestSwitchingTheMechanismChangesOnlyWhatItMust(t *testing.T) {
 		slices.Sort(got)
 		// A function has a new version, and its alias moves to it.
 		want := []string{
-			"+Alarms/trust-expires", "Endpoint/Domain", "Endpoint/Stage",
+			"+Alarms/certificate-forbidden", "+Alarms/trust-expires", "+Endpoint/CertificateForbidden", "Endpoint/Domain", "Endpoint/Stage",
 			"Redrive/Alias", "Redrive/Function", "Webhook/Alias", "Webhook/Function",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
