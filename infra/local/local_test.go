@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook/infra/local/up"
+	"payhook/shared/clientcert"
 	"payhook/shared/paymenttest"
 )
 
@@ -306,5 +308,46 @@ func TestMiniStackDoesNotStartWithAPatchThatDoesNotFit(t *testing.T) {
 				t.Errorf("it says %q, want the patch's name and %q", text, test.says)
 			}
 		})
+	}
+}
+
+func TestTheSettingsOfTheEndpointAreFilledIn(t *testing.T) {
+	s := &stack{opts: options{state: t.TempDir()}}
+	s.newIdentity()
+	files := s.tlsFiles()
+	for _, test := range []struct{ given, want map[string]string }{
+		{nil, map[string]string{}},
+		{map[string]string{"authentication": "signature"}, map[string]string{"authentication": "signature"}},
+		{map[string]string{"authentication": "both"}, map[string]string{
+			"authentication": "both", "domainName": localDomain, "certificateArn": localCertificate, "truststore": files.truststore}},
+		{map[string]string{"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z1", "truststore": "their.pem"}, map[string]string{
+			"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z1", "truststore": "their.pem"}},
+		{map[string]string{"domainName": "a.example"}, map[string]string{"domainName": "a.example", "certificateArn": localCertificate}},
+	} {
+		got, err := s.completeSettings(test.given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", test.given, diff)
+		}
+	}
+	text, err := os.ReadFile(files.truststore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clientcert.ParseTruststore(text, time.Now()); err != nil {
+		t.Errorf("the truststore is refused at synth: %v", err)
+	}
+	if _, err := tls.LoadX509KeyPair(files.clientCert, files.clientKey); err != nil {
+		t.Error(err)
+	}
+
+	s.opts.truststore = "other.pem"
+	if got, err := s.completeSettings(map[string]string{"authentication": "mtls"}); err != nil || got["truststore"] != "other.pem" {
+		t.Errorf("the truststore is %q, %v, want the one that was given", got["truststore"], err)
+	}
+	if _, err := s.completeSettings(nil); err == nil {
+		t.Error("a truststore was taken without mTLS")
 	}
 }
