@@ -92,13 +92,6 @@ func counted(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
-}
-
 // progress says on long work how far it is, every two seconds at most.
 type progress struct {
 	p    *program
