@@ -177,7 +177,16 @@ func (f *fixture) rejectsCertificates(t *testing.T, revoked, unpinned tls.Certif
 	f.proxy.forget()
 	for _, c := range f.certificateCases(t, revoked, unpinned) {
 		t.Run(c.name, func(t *testing.T) {
-			if status, outcome := f.invokeWith(t, c.change); status != http.StatusUnauthorized || outcome != string(c.reason) {
+			var status int
+			var outcome string
+			// A function's last line may reach the emulator after its answer, and is then
+			// in the log of the next invocation.
+			for range 5 {
+				if status, outcome = f.invokeWith(t, c.change); status != http.StatusUnauthorized || outcome == string(c.reason) {
+					break
+				}
+			}
+			if status != http.StatusUnauthorized || outcome != string(c.reason) {
 				t.Errorf("answered %d, and the log says %q, want 401 and %q", status, outcome, c.reason)
 			}
 		})
