@@ -116,8 +116,16 @@ func TestNothingAuthenticVanishesWhateverItIs(t *testing.T) {
 					}
 				}
 			}
-			if r.StatusCode != 200 || len(e.db.Items("ledger")) != len(delivery.Events) || len(e.bus.Entries()) != published {
-				t.Errorf("%d %s; %d recorded, %d on the bus", r.StatusCode, r.Body, len(e.db.Items("ledger")), len(e.bus.Entries()))
+			// What a slow machine does not publish in time is left to redrive.
+			pending := 0
+			for _, item := range e.db.Items("ledger") {
+				if item[contract.LedgerPendingShard] != nil {
+					pending++
+				}
+			}
+			if r.StatusCode != 200 || len(e.db.Items("ledger")) != len(delivery.Events) || len(e.bus.Entries())+pending != published {
+				t.Errorf("%d %s; %d recorded, %d on the bus, %d pending", r.StatusCode, r.Body,
+					len(e.db.Items("ledger")), len(e.bus.Entries()), pending)
 			}
 		})
 	}
