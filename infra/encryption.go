@@ -58,7 +58,11 @@ func encrypt(stack awscdk.Stack, settings contract.Deployment, made parts) {
 	if settings.Webhook.KeysBearer {
 		key.allow(made.webhook.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt")
 	}
-	key.allow(made.redrive.role, "dynamodb", tables(made.ledger.TableName(), made.keys.TableName()), "kms:Decrypt")
+	read := []*string{made.ledger.TableName()}
+	if settings.Webhook.UsesMTLS() {
+		read = append(read, made.keys.TableName())
+	}
+	key.allow(made.redrive.role, "dynamodb", tables(read...), "kms:Decrypt")
 	key.allow(made.redrive.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()), "kms:GenerateDataKey")
 	key.allow(made.redrive.role, "s3", s3Buckets(made.buckets.parking.BucketArn()), "kms:Decrypt")
 	key.allow(made.token.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt", "kms:GenerateDataKey")

@@ -17,7 +17,9 @@ func newRedrive(scope constructs.Construct, settings contract.Deployment, code a
 	scope = constructs.NewConstruct(scope, jsii.String("Redrive"))
 	resources := buckets.environment()
 	resources[contract.LedgerTableEnv] = ledger.TableName()
-	resources[contract.KeysTableEnv] = keys.TableName()
+	if settings.Webhook.UsesMTLS() {
+		resources[contract.KeysTableEnv] = keys.TableName()
+	}
 	f := newFunction(scope, settings, functionOptions{
 		description: "Publishes the events that are recorded and not published yet",
 		code:        code,
@@ -31,8 +33,10 @@ func newRedrive(scope constructs.Construct, settings contract.Deployment, code a
 	// To settle a conflict it reads what became of the first version.
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+contract.LedgerPendingIndex))
-	// It holds the client certificate that was accepted last.
-	f.allow([]string{"dynamodb:GetItem"}, keys.TableArn())
+	if settings.Webhook.UsesMTLS() {
+		// It holds the client certificate that was accepted last.
+		f.allow([]string{"dynamodb:GetItem"}, keys.TableArn())
+	}
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
 	buckets.letKeep(f)
 	buckets.letReplay(f)
