@@ -43,3 +43,20 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 		}
 	}
 }
+
+// A 503 says when to send the webhook again: after the minute of the budget, or
+// soon.
+func TestEvery503SaysWhenToRetry(t *testing.T) {
+	for outcome, a := range answers {
+		want := 0
+		switch {
+		case outcome == intake.KeyOutOfBudget:
+			want = 60
+		case a.status == http.StatusServiceUnavailable:
+			want = 5
+		}
+		if a.retryAfter != want {
+			t.Errorf("%s: Retry-After is %d, want %d", outcome, a.retryAfter, want)
+		}
+	}
+}
