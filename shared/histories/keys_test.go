@@ -173,10 +173,18 @@ func (s *keyService) accepted(inv *invocation) {
 	}
 }
 
-var rotation = sync.OnceValue(func() [2]*paymenttest.Key {
-	old, new := paymenttest.NewKey(2048), paymenttest.NewKey(2048)
-	old.ID, new.ID = "7e000000-0000-4000-8000-00000000000a", "7e000000-0000-4000-8000-00000000000b"
-	return [2]*paymenttest.Key{&old, &new}
+var rotation = sync.OnceValue(func() [2]*delivery {
+	var sends [2]*delivery
+	// The deliveries of all histories are made before the first history starts:
+	// the maps of events are read without a lock.
+	e := newEvent(90_000, 0)
+	for n, id := range []string{"7e000000-0000-4000-8000-00000000000a", "7e000000-0000-4000-8000-00000000000b"} {
+		key := paymenttest.NewKey(2048)
+		key.ID = id
+		sends[n] = newDelivery("signed by the key of "+[]string{"old", "new"}[n], 90_000, e)
+		sends[n].signer = &key
+	}
+	return sends
 })
 
 var strangersAddress = netip.MustParseAddr("198.51.100.20")
@@ -200,16 +208,16 @@ func rotationHistory(seed uint64) (*world, counts) {
 	minutes := func(from, to float64) time.Duration {
 		return time.Duration((from + (to-from)*r.Float64()) * float64(time.Minute))
 	}
-	pair := rotation()
+	sends := rotation()
 	joins := minutes(1, 3)
 	leaves := joins + minutes(1, 3)
 	s := &keyService{published: map[string]published{
-		pair[0].ID: {*pair[0], 0, leaves},
-		pair[1].ID: {*pair[1], joins, time.Hour},
+		sends[0].signer.ID: {*sends[0].signer, 0, leaves},
+		sends[1].signer.ID: {*sends[1].signer, joins, time.Hour},
 	}}
-	for _, key := range pair {
+	for _, d := range sends {
 		if r.IntN(3) > 0 {
-			s.flaps = append(s.flaps, &flap{id: key.ID, from: minutes(0, 5), lasts: time.Duration(r.Float64() * float64(longestFlap))})
+			s.flaps = append(s.flaps, &flap{id: d.signer.ID, from: minutes(0, 5), lasts: time.Duration(r.Float64() * float64(longestFlap))})
 		}
 	}
 	if r.IntN(2) == 0 {
@@ -219,12 +227,6 @@ func rotationHistory(seed uint64) (*world, counts) {
 	w := newWorld(setup{name: fmt.Sprintf("rotation %d fails; replay it with\n\tgo test ./shared/histories -run TestARotation -v -seed=%d", seed, seed), attempts: 1 + 2*r.IntN(2), keyCache: true, keyService: s}, keyFaults{r})
 	for range 1 + r.IntN(3) {
 		w.newInstance("webhook", time.Duration(r.Int64N(int64(2*maxSkew)))-maxSkew)
-	}
-	sends := [2]*delivery{}
-	for n, key := range pair {
-		d := *newDelivery("signed by the key of "+[]string{"old", "new"}[n], 90_000, newEvent(90_000, 0))
-		d.signer = key
-		sends[n] = &d
 	}
 	for at := time.Duration(0); at < 8*time.Minute; at += minutes(0.02, 0.3) {
 		d := sends[0]
