@@ -4,6 +4,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
+# go.mod names the version of Go. With auto, every go command of version 1.21 or
+# newer downloads that version if it is older itself, also where the Go
+# installation sets local: https://go.dev/doc/toolchain
+export GOTOOLCHAIN := auto
+
 LOCAL := .local/bin/local
 
 # As the functions are built, so that what they share is compiled once.
@@ -11,8 +16,8 @@ BUILD := CGO_ENABLED=0 go build -trimpath
 
 # Packages whose tests run with the race detector. The CDK's own library has
 # races, so infra's and the consumer's do without.
-CDK_PACKAGES = payhook/infra payhook/events/consumer
-RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook/infra/local,$(shell go list ./...))
+CDK_PACKAGES = payhook.example/infra payhook.example/events/consumer
+RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook.example/infra/local,$(shell go list ./...))
 # It needs a C compiler, which not every machine has.
 RACE = $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo -race)
 
@@ -77,7 +82,7 @@ test: check lint test-unit test-e2e ## run everything: linters, unit tests, temp
 test-unit: check ## the quick part: unit and template tests
 	$(if $(RACE),,@echo "there is no C compiler here: the tests run without the race detector")
 	go test $(RACE) $(RACE_PACKAGES)
-	go test $(CDK_PACKAGES) payhook/infra/local
+	go test $(CDK_PACKAGES) payhook.example/infra/local
 
 .PHONY: test-e2e
 test-e2e: check ## the end-to-end tests, on the stack deployed into an emulator
@@ -107,11 +112,11 @@ SEEDS ?= 1000000
 
 .PHONY: soak
 soak: check-go ## random histories, in which every effect may fail (SEEDS=1000000; SEED=N plays one and prints it)
-	go test ./shared/histories -count=1 -run TestRandomHistories -v -timeout=0 $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
+	go test ./shared/simulation -count=1 -run TestRandomHistories -v -timeout=0 $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
 
 .PHONY: mutants
 mutants: check-go ## break the code on purpose, one mistake at a time, and show which test finds it (RANDOM_MUTANTS=40, SEED=1)
-	go run ./shared/histories/mutants $(if $(RANDOM_MUTANTS),-random=$(RANDOM_MUTANTS)) $(if $(SEED),-seed=$(SEED))
+	go run ./shared/simulation/mutants $(if $(RANDOM_MUTANTS),-random=$(RANDOM_MUTANTS)) $(if $(SEED),-seed=$(SEED))
 
 FUZZTIME ?= 20s
 
@@ -138,9 +143,10 @@ clean: ## end what runs here, and remove everything that was built or installed
 
 .PHONY: check-go
 check-go:
-	@command -v go >/dev/null || { echo "Go is not installed; version 1.26 or newer is needed: https://go.dev/dl" >&2; exit 1; }
-	@version=$$(go env GOVERSION) || exit 1; minor=$${version#go1.}; minor=$${minor%%[!0-9]*}; \
-	if [ "$${minor:-0}" -lt 26 ]; then echo "$$version is too old; version 1.26 or newer is needed: https://go.dev/dl" >&2; exit 1; fi
+	@command -v go >/dev/null || { echo "Go is not installed; version 1.21 or newer is needed: https://go.dev/dl" >&2; exit 1; }
+	@version=$$(cd / && GOTOOLCHAIN=local go env GOVERSION) || exit 1; minor=$${version#go1.}; minor=$${minor%%[!0-9]*}; \
+	if [ "$${minor:-0}" -lt 21 ]; then echo "$$version is too old; version 1.21 or newer is needed: https://go.dev/dl" >&2; exit 1; fi
+	@go version >/dev/null || { echo "go.mod needs a newer Go than $$(cd / && GOTOOLCHAIN=local go env GOVERSION), and its download failed: install it from https://go.dev/dl, or allow the download from the module proxy (go env GOPROXY)" >&2; exit 1; }
 
 # Go knows best whether there is anything to build.
 .PHONY: $(LOCAL)

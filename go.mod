@@ -1,6 +1,6 @@
-module payhook
+module payhook.example
 
-go 1.26.4
+go 1.27.2
 
 require (
 	github.com/Netflix/bettertls v0.0.0-20250909192348-e1e99e353074
@@ -23,7 +23,6 @@ require (
 	github.com/aws/jsii-runtime-go v1.139.0
 	github.com/aws/smithy-go v1.28.8
 	github.com/c2sp/wycheproof v0.0.0-20260902155932-3fa63dd0344a
-	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
 	github.com/google/go-cmp v0.7.0
 	github.com/mattn/go-isatty v0.0.23
 	golang.org/x/oauth2 v0.37.0

@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/contract"
-	"payhook/shared/telemetry"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/telemetry"
 )
 
 // alarmNamed returns an alarm's properties.

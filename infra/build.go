@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // functionNames are the folders under functions/, one program each.
@@ -40,8 +40,9 @@ func buildFunctions(top, out, arch string, truststore []byte) (map[string]string
 	}
 	cmd := exec.Command("go", args...)
 	cmd.Dir = top
-	// What somebody has set for builds of their own would change the bytes.
-	cmd.Env = append(os.Environ(),
+	// What somebody has set for builds of their own would change the bytes. The
+	// version of Go is the one in go.mod.
+	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto",
 		"CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOARM64=", "GOAMD64=", "GOEXPERIMENT=", "GOFLAGS=", "GOFIPS140=")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("payhook: the functions were not built: go build: %w\n%s", err, bytes.TrimSpace(said))

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 const thisMachine = runtime.GOARCH

@@ -374,7 +374,7 @@ func functionName(f *ssa.Function) string {
 // needs returns the actions that a function of Lambda needs, by resource.
 func needs(t *testing.T, function string) map[string][]string {
 	t.Helper()
-	needed := reached(t, "payhook/functions/"+function).grants(t)
+	needed := reached(t, "payhook.example/functions/"+function).grants(t)
 	if len(needed) == 0 {
 		t.Fatalf("the function %s reaches no call of AWS", function)
 	}
@@ -383,7 +383,7 @@ func needs(t *testing.T, function string) map[string][]string {
 
 func TestEveryResourceOfTheTableIsReached(t *testing.T) {
 	used := map[string]bool{}
-	for _, path := range []string{"payhook/functions/webhook", "payhook/functions/redrive", "payhook/functions/token", "payhook/infra/operator"} {
+	for _, path := range []string{"payhook.example/functions/webhook", "payhook.example/functions/redrive", "payhook.example/functions/token", "payhook.example/infra/operator"} {
 		for f := range reached(t, path).callers {
 			used[packageOf(f)+" "+functionName(f)] = true
 			used[packageOf(f)+" "] = true
@@ -404,9 +404,9 @@ var documented = map[string]struct {
 	path      string
 	functions []string // all of main if there are none
 }{
-	"infra/operator/policy.json":  {"payhook/infra/operator", nil},
-	"events/consumer/policy.json": {"payhook/shared/claimcheck", []string{"Resolve"}},
-	"events/client/policy.json":   {"payhook/shared/token", []string{"Reader.TokenContext"}},
+	"infra/operator/policy.json":  {"payhook.example/infra/operator", nil},
+	"events/consumer/policy.json": {"payhook.example/shared/claimcheck", []string{"Resolve"}},
+	"events/client/policy.json":   {"payhook.example/shared/token", []string{"Reader.TokenContext"}},
 }
 
 // placeholders are how the policies that are documented name what has another

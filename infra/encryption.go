@@ -10,7 +10,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // customerKey is the key of the setting encryption, for what the stack stores.

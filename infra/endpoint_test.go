@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/contract"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/paymenttest"
 )
 
 const someCertificate = "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555"

@@ -5,7 +5,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // existingLedger is a ledger of this account and region that the stack uses and

@@ -7,7 +7,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // finding is what checkov (CKV_...) or the AwsSolutions pack of cdk-nag

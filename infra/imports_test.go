@@ -30,7 +30,7 @@ func TestNoFunctionLinksTheCDK(t *testing.T) {
 		for _, p := range linked {
 			for _, forbidden := range []string{
 				"github.com/aws/aws-cdk-go", "github.com/aws/constructs-go", "github.com/aws/jsii-runtime-go", "github.com/cdklabs",
-				"payhook/infra", // would bring them all
+				"payhook.example/infra", // would bring them all
 			} {
 				if strings.HasPrefix(p, forbidden) {
 					t.Errorf("%s links %s: it belongs to the deployment, and makes every cold start slower", name, p)
@@ -42,7 +42,7 @@ func TestNoFunctionLinksTheCDK(t *testing.T) {
 
 func TestSharedPackagesKnowNeitherFunctionsNorInfra(t *testing.T) {
 	for _, p := range packages(t, "-deps", "./shared/...") {
-		if strings.HasPrefix(p, "payhook/") && !strings.HasPrefix(p, "payhook/shared/") {
+		if strings.HasPrefix(p, "payhook/") && !strings.HasPrefix(p, "payhook.example/shared/") {
 			t.Errorf("a shared package imports %s", p)
 		}
 	}
@@ -51,7 +51,7 @@ func TestSharedPackagesKnowNeitherFunctionsNorInfra(t *testing.T) {
 func TestEveryFunctionIsDeployed(t *testing.T) {
 	var folders []string
 	for _, p := range packages(t, "./functions/...") {
-		folders = append(folders, strings.TrimPrefix(p, "payhook/functions/"))
+		folders = append(folders, strings.TrimPrefix(p, "payhook.example/functions/"))
 	}
 	for _, name := range folders {
 		if _, ok := functions[name]; !ok {
@@ -66,7 +66,7 @@ func TestEveryFunctionIsDeployed(t *testing.T) {
 // What the deployment knows of the functions are names and settings.
 func TestTheDeploymentKnowsOnlyTheContract(t *testing.T) {
 	for _, p := range packages(t, "-f", `{{join .Imports "\n"}}`, "./infra") {
-		if strings.HasPrefix(p, "payhook/") && p != "payhook/shared/contract" {
+		if strings.HasPrefix(p, "payhook/") && p != "payhook.example/shared/contract" {
 			t.Errorf("infra imports %s", p)
 		}
 	}

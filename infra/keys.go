@@ -6,7 +6,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // newKeys makes the table in which all sandboxes of the webhook function share

@@ -8,7 +8,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // readSettings reads the settings from the app's context: -c on the command

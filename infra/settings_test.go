@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 func TestEveryRequiredSettingThatIsMissingIsReported(t *testing.T) {

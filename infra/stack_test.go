@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // functions are the names of the functions in the template by their folder.

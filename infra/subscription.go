@@ -5,7 +5,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // mechanisms are the authentication mechanisms as the operator's team names them

@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 func TestMain(m *testing.M) {

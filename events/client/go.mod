@@ -1,11 +1,11 @@
 module payments.example/client
 
-go 1.26.4
+go 1.27.2
 
 require (
 	github.com/aws/aws-sdk-go-v2/config v1.33.14
 	github.com/aws/aws-sdk-go-v2/service/secretsmanager v1.50.9
-	payhook v0.0.0
+	payhook.example v0.0.0
 )
 
 require (
@@ -26,4 +26,4 @@ require (
 	golang.org/x/oauth2 v0.37.0 // indirect
 )
 
-replace payhook => ../..
+replace payhook.example => ../..

@@ -30,10 +30,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
-	"payhook/events/internal/signer"
-	"payhook/infra/local/up"
-	"payhook/shared/paymenttest"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/events/internal/signer"
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/rfc9562"
 )
 
 const usage = `Usage: make invoke FUNCTION=NAME EVENT=FILE [NAME=VALUE ...]
@@ -250,7 +252,7 @@ var idField = regexp.MustCompile(`"(?:deliveryId|eventId)"\s*:\s*"[0-9A-Fa-f-]{3
 // freshIDs replaces every UUID that is a deliveryId or an eventId.
 func freshIDs(payload []byte) []byte {
 	return idField.ReplaceAllFunc(payload, func(field []byte) []byte {
-		return append(field[:len(field)-uuid.Length-1:len(field)-uuid.Length-1], uuid.New()+`"`...)
+		return append(field[:len(field)-rfc9562.Length-1:len(field)-rfc9562.Length-1], uuid.New().String()+`"`...)
 	})
 }
 

@@ -9,10 +9,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
-	"payhook/infra/local/up"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
 )
 
 // request is an event of a function URL, as the webhook function reads it.

@@ -22,11 +22,12 @@ import (
 	"syscall"
 	"time"
 
-	"payhook/events/internal/signer"
-	"payhook/infra/local/up"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/events/internal/signer"
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
 )
 
 const usage = `Usage: make send [NAME=VALUE ...]    or    send [-name VALUE ...]
@@ -297,7 +298,7 @@ func (o *options) payload(first bool) ([]byte, error) {
 	}
 	id := o.deliveryID
 	if id == "" || !first {
-		id = uuid.New()
+		id = uuid.New().String()
 	}
 	return paymenttest.RawDelivery(id, events...), nil
 }

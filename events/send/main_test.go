@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"payhook/infra/local/up"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
 )
 
 // hook is a client's URL that keeps what it gets, and answers 200 if it is

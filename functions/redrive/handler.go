@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/parking"
-	"payhook/shared/telemetry"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/telemetry"
 )
 
 // handler turns an invocation into a run of redrive, and what it did into a log

@@ -11,15 +11,16 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"payhook/shared/awstest"
-	"payhook/shared/bus"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/ledger"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/telemetry"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/telemetry"
 )
 
 func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
@@ -34,7 +35,7 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := ledger.Entry{EventID: raw.EventID, DeliveryID: uuid.New(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: time.Now().Add(-time.Minute), Event: raw}
+		e := ledger.Entry{EventID: raw.EventID, DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: time.Now().Add(-time.Minute), Event: raw}
 		if _, err := book.Record(t.Context(), e, ledger.NewHolder(), time.Now().Add(-time.Minute)); err != nil {
 			t.Fatal(err)
 		}

@@ -19,15 +19,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"payhook/shared/bus"
-	"payhook/shared/claimcheck"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/keys"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/signature"
-	"payhook/shared/telemetry"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/signature"
+	"payhook.example/shared/telemetry"
 )
 
 func main() {

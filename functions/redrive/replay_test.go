@@ -9,16 +9,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/awstest"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
-	"payhook/shared/telemetry"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
+	"payhook.example/shared/telemetry"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -60,7 +61,7 @@ func newDeployment(t *testing.T) *deployment {
 // park parks a delivery that is authentic, for a reason.
 func (d *deployment) park(reason parking.Reason, inConflict [][]byte, events ...[]byte) string {
 	d.t.Helper()
-	id := uuid.New()
+	id := uuid.New().String()
 	p := parking.Parked{
 		Reason: reason, ParkedAt: noon, DeliveryID: id, Payload: paymenttest.RawDelivery(id, events...),
 		Timestamp: signature.FormatRFC3339.Text(noon), KeyID: d.key.ID, JWK: d.key.JWK(),
@@ -209,7 +210,7 @@ func TestAnEventWithOtherContentInTheLedgerStaysOpen(t *testing.T) {
 	d.handle(event{Replay: []string{d.park(parking.Invalid, nil, first)}})
 	digest := ledger.DigestOf(other)
 	name := d.parkIt(parking.Parked{
-		Reason: parking.Unpublishable, ParkedAt: noon, DeliveryID: uuid.New(), EventIDs: []string{idOf(t, other)},
+		Reason: parking.Unpublishable, ParkedAt: noon, DeliveryID: uuid.New().String(), EventIDs: []string{idOf(t, other)},
 		Event: other, Digest: digest[:], RecordedAt: noon, Attempts: 20,
 	})
 	if r := d.handle(event{Replay: []string{name}}).Replayed[0]; r.Outcome != intake.Conflict || r.Conflicts != 1 {
@@ -271,7 +272,7 @@ func TestARunThatCannotParkFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry := ledger.Entry{EventID: ledger.Key(e.EventID), DeliveryID: uuid.New(), Digest: ledger.DigestOf(raw), RecordedAt: time.Now(), Event: e}
+	entry := ledger.Entry{EventID: ledger.Key(e.EventID), DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(raw), RecordedAt: time.Now(), Event: e}
 	if _, err := ledger.New(d.db, "ledger", ledger.Options{}).Record(t.Context(), entry, ledger.NewHolder(), time.Now().Add(-time.Second)); err != nil {
 		t.Fatal(err)
 	}

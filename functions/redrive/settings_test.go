@@ -11,15 +11,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
-	"payhook/shared/awstest"
-	"payhook/shared/contract"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
-	"payhook/shared/telemetry"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
+	"payhook.example/shared/telemetry"
 )
 
 // deployed is the function with its own set-up, and AWS in memory.
@@ -76,7 +77,7 @@ func (d *deployed) record(t *testing.T, n int) {
 			t.Fatal(err)
 		}
 		at := time.Now().Add(-time.Minute)
-		e := ledger.Entry{EventID: raw.EventID, DeliveryID: uuid.New(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: at, Event: raw}
+		e := ledger.Entry{EventID: raw.EventID, DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: at, Event: raw}
 		if _, err := d.ledger.Record(t.Context(), e, ledger.NewHolder(), at); err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +239,7 @@ func (d *deployed) parkInvalid(t *testing.T) (name string) {
 	e := paymenttest.Event()
 	e.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 1500)
 	p := parking.Parked{
-		Reason: parking.Invalid, ParkedAt: time.Now(), DeliveryID: uuid.New(), EventIDs: []string{e.EventID},
+		Reason: parking.Invalid, ParkedAt: time.Now(), DeliveryID: uuid.New().String(), EventIDs: []string{e.EventID},
 		Payload: paymenttest.Delivery(e), Timestamp: "1769860800", KeyID: key.ID, JWK: key.JWK(),
 	}
 	var err error

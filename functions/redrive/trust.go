@@ -5,9 +5,9 @@ import (
 	"encoding/hex"
 	"time"
 
-	"payhook/shared/clientcert"
-	"payhook/shared/contract"
-	"payhook/shared/keys"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/keys"
 )
 
 // trust is which client certificates the webhook function accepts.

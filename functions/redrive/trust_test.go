@@ -16,10 +16,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"payhook/shared/clientcert"
-	"payhook/shared/contract"
-	"payhook/shared/keys"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/paymenttest"
 )
 
 // withCertificates are the settings of a deployment that requires client

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 
-	"payhook/shared/contract"
-	"payhook/shared/telemetry"
-	"payhook/shared/token"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/telemetry"
+	"payhook.example/shared/token"
 )
 
 // handler turns an invocation into a run of the refresher, and its report into a

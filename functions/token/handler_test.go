@@ -17,11 +17,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/contract"
-	"payhook/shared/paymenttest"
-	"payhook/shared/telemetry"
-	"payhook/shared/token"
-	"payhook/shared/token/secretstest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/telemetry"
+	"payhook.example/shared/token"
+	"payhook.example/shared/token/secretstest"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
-	"payhook/shared/contract"
-	"payhook/shared/telemetry"
-	"payhook/shared/token"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/telemetry"
+	"payhook.example/shared/token"
 )
 
 func main() {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/contract"
-	"payhook/shared/telemetry"
-	"payhook/shared/token"
-	"payhook/shared/token/secretstest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/telemetry"
+	"payhook.example/shared/token"
+	"payhook.example/shared/token/secretstest"
 )
 
 // deployed is the function with its own set-up, Secrets Manager, and a token

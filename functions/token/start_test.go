@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // A new version may start with the environment of the previous template, which

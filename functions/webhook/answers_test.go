@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/intake"
-	"payhook/shared/telemetry"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/telemetry"
 )
 
 // Every answer is counted, under the one metric of its status.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
-	"payhook/shared/clientcert"
+	"payhook.example/shared/clientcert"
 )
 
 // origin is the HTTP API that client certificates are accepted from. Only that API

@@ -17,16 +17,17 @@ import (
 	"testing"
 	"time"
 
+	"encoding/json/v2"
+
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/clientcert"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/keys"
-	"payhook/shared/parking"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/paymenttest"
 )
 
 const (

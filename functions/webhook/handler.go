@@ -11,15 +11,16 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/aws/aws-lambda-go/events"
-	"github.com/go-json-experiment/json"
+	"encoding/json/v2"
 
-	"payhook/shared/clientcert"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/keys"
-	"payhook/shared/payment"
-	"payhook/shared/telemetry"
+	"github.com/aws/aws-lambda-go/events"
+
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/telemetry"
 )
 
 // handler turns requests of a function URL or of an HTTP API, which both have

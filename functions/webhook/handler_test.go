@@ -18,6 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -27,21 +30,20 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	smtypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/awstest"
-	"payhook/shared/claimcheck"
-	"payhook/shared/contract"
-	"payhook/shared/keys"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
-	"payhook/shared/telemetry"
-	"payhook/shared/token"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
+	"payhook.example/shared/telemetry"
+	"payhook.example/shared/token"
 )
 
 // endpoint is the function, wired as in main, with AWS in memory and a payment
@@ -341,7 +343,7 @@ func TestAConflictIsParkedWithItsProofAndTaken(t *testing.T) {
 
 func TestWhatIsAuthenticAndInvalidIsParkedWithItsProof(t *testing.T) {
 	e := newEndpoint(t, withBuckets)
-	id := uuid.New()
+	id := uuid.New().String()
 	payload := []byte(`{"deliveryId":"` + id + `","events":[{"eventId":"` + id + `","eventName":7}]}`)
 	r := e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
 	if r.StatusCode != 422 {
@@ -564,7 +566,7 @@ func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
 		{"key id not a UUID", header(keyID, func(string) string { return "../admin" }), 0, "signature-malformed"},
 		{"too old", nil, 6 * time.Minute, "timestamp-outside-window"},
 		{"in the future", nil, -6 * time.Minute, "timestamp-outside-window"},
-		{"unknown key", header(keyID, func(string) string { return uuid.New() }), 0, "key-unknown"},
+		{"unknown key", header(keyID, func(string) string { return uuid.New().String() }), 0, "key-unknown"},
 		{"timestamp changed", header(timestamp, func(s string) string { return strings.Replace(s, "Z", "+00:00", 1) }), 0, "signature-mismatch"},
 		{"body changed", func(r *events.APIGatewayV2HTTPRequest) { r.Body = strings.Replace(r.Body, "EUR", "USD", 1) }, 0, "signature-mismatch"},
 		{"not JSON either", func(r *events.APIGatewayV2HTTPRequest) { r.Body = "hello" }, 0, "signature-mismatch"},
@@ -632,7 +634,7 @@ func TestAnswersToRequestsThatAreNoDeliveries(t *testing.T) {
 		}), 401, "", "", "signature-missing"},
 		"not JSON":         {signed("hello"), 422, "", "payload: is not well-formed JSON", "invalid"},
 		"no delivery":      {signed("{}"), 422, "", "deliveryId: is missing", "invalid"},
-		"no events":        {signed(`{"deliveryId":"` + uuid.New() + `","events":[]}`), 422, "", "events: must hold at least one event", "invalid"},
+		"no events":        {signed(`{"deliveryId":"` + uuid.New().String() + `","events":[]}`), 422, "", "events: must hold at least one event", "invalid"},
 		"amount as string": {signed(strings.Replace(string(paymenttest.Delivery(paymenttest.Event())), `"amount":`, `"amount":"1","x":`, 1)), 422, "", "events[0].eventData.amount: must be a number", "invalid"},
 		"event too large": {func(t *testing.T, e *endpoint) events.APIGatewayV2HTTPRequest {
 			event := paymenttest.Event()
@@ -773,7 +775,7 @@ func TestAKeyServiceThatWantsTheTokenGetsIt(t *testing.T) {
 func TestOutOfBudgetIsNotUnauthentic(t *testing.T) {
 	e := newEndpoint(t, map[string]string{contract.KeyMissBudget.Env(): "1"})
 	unknown := e.request(t, paymenttest.Webhook{Payload: []byte("{}")})
-	unknown.Headers["x-svc-key-id"] = uuid.New()
+	unknown.Headers["x-svc-key-id"] = uuid.New().String()
 	if r := e.handle(t, unknown); r.StatusCode != 401 {
 		t.Fatalf("%d", r.StatusCode)
 	}

@@ -10,11 +10,12 @@ import (
 	"strings"
 	"testing"
 
-	"payhook/shared/bus"
-	"payhook/shared/contract"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/bus"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
 )
 
 // largest is the largest payload that a function URL brings.
@@ -23,7 +24,7 @@ const largest = 6 << 20
 // inputs are payloads that are authentic and of a kind that breaks receivers.
 func inputs(t testing.TB) map[string]func() []byte {
 	t.Helper()
-	id := uuid.New()
+	id := uuid.New().String()
 	one := paymenttest.Event()
 	with := func(old, new string) []byte {
 		payload := paymenttest.Delivery(one)

@@ -13,12 +13,13 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
-	"payhook/shared/awstest"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/paymenttest"
-	"payhook/shared/telemetry"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/telemetry"
 )
 
 var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
@@ -136,7 +137,7 @@ func (b *bubble) send(status int, outcome intake.Outcome, fetches int) map[strin
 // invent handles a webhook with an invented key id.
 func (b *bubble) invent(from string, status int, outcome intake.Outcome, fetches int) {
 	b.t.Helper()
-	b.expect(b.request(uuid.New(), from), status, outcome, fetches)
+	b.expect(b.request(uuid.New().String(), from), status, outcome, fetches)
 }
 
 // keyEffects shows for every setting of keys that the function's own set-up
@@ -244,7 +245,7 @@ func TestASourceAddressIsNotReadFromHeaders(t *testing.T) {
 	inBubble(t, map[*contract.Setting]string{contract.KeyMissBudget: "1"}, func(b *bubble) {
 		b.send(http.StatusOK, intake.Accepted, 1)
 		for _, from := range []string{strangersSource, "", "not an address", knownSource + ", " + strangersSource} {
-			r := b.request(uuid.New(), from)
+			r := b.request(uuid.New().String(), from)
 			for _, header := range []string{"x-forwarded-for", "forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip"} {
 				r.Headers[header] = knownSource
 			}
@@ -259,7 +260,7 @@ func TestASourceAddressIsNotReadFromHeaders(t *testing.T) {
 func TestAMalformedSignatureSpendsNoBudget(t *testing.T) {
 	inBubble(t, map[*contract.Setting]string{contract.KeyMissBudget: "1"}, func(b *bubble) {
 		for range 5 {
-			r := b.request(uuid.New(), strangersSource)
+			r := b.request(uuid.New().String(), strangersSource)
 			r.Headers["x-svc-signature"] = "AAAA"
 			b.expect(r, http.StatusUnauthorized, intake.SignatureMalformed, 0)
 		}

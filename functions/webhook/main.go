@@ -19,16 +19,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
-	"payhook/shared/bus"
-	"payhook/shared/claimcheck"
-	"payhook/shared/clientcert"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/keys"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/telemetry"
-	"payhook/shared/token"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/telemetry"
+	"payhook.example/shared/token"
 )
 
 func main() {

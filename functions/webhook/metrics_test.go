@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
+	"encoding/json/v2"
 
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/keys"
-	"payhook/shared/paymenttest"
-	"payhook/shared/telemetry"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/telemetry"
 )
 
 // What a person has to be told of is a figure of its own, on which an alarm can

@@ -11,8 +11,8 @@ import (
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
-	"payhook/shared/contract"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/paymenttest"
 )
 
 // effects shows for every setting, but those of keys, that the function's own

@@ -14,10 +14,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
-	"payhook/shared/awstest"
-	"payhook/shared/paymenttest"
-	"payhook/shared/telemetry"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/telemetry"
 )
 
 // sizesEnv asks for the measurement of large deliveries, which takes half a
@@ -84,11 +85,11 @@ func measure(t *testing.T, n int) {
 		raw := paymenttest.Encode(paymenttest.Event())
 		if n > 5000 { // 6 MiB hold fewer of the representative size
 			raw = fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d.10,"note":"%s"}}`,
-				uuid.New(), i, strings.Repeat("x", 330))
+				uuid.New().String(), i, strings.Repeat("x", 330))
 		}
 		events = append(events, raw)
 	}
-	payload := paymenttest.RawDelivery(uuid.New(), events...)
+	payload := paymenttest.RawDelivery(uuid.New().String(), events...)
 	request := e.request(t, paymenttest.Webhook{Payload: payload})
 	var before, after syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)

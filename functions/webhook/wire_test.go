@@ -16,10 +16,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
-	"payhook/shared/awstest"
-	"payhook/shared/contract"
-	"payhook/shared/paymenttest"
-	"payhook/shared/telemetry"
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/telemetry"
 )
 
 // meeting lets nobody through before a number of callers are there at once.

@@ -20,14 +20,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"golang.org/x/oauth2"
 
-	"payhook/shared/claimcheck"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/token"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/token"
 )
 
 // check is one thing of the table that takes more than a webhook.
@@ -395,14 +396,14 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 	event := paymenttest.Event()
 	altered := event
 	altered.EventData.Amount = "9250.00"
-	conflicting := uuid.New()
+	conflicting := uuid.New().String()
 	var conflict string // its name in the parking lot
 
 	return []*check{
 		{what: "an invalid delivery, looked up where it is parked", must: "invalid, its bytes", do: func(ctx context.Context) (string, bool, error) {
 			invalid := paymenttest.Event()
 			invalid.EventName = "RELEASED"
-			id := uuid.New()
+			id := uuid.New().String()
 			_, got, right, err := parked(ctx, id, paymenttest.RawDelivery(id, paymenttest.Encode(invalid)), parking.Invalid)
 			return got, right, err
 		}},
@@ -432,7 +433,7 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 			return outcome + ", arrived", detail.EventData.Amount == 9250, err
 		}},
 		{what: "an event too large for the bus, fetched by its reference", must: "the bytes that were signed", do: func(ctx context.Context) (string, bool, error) {
-			large, id := s.oversize(), uuid.New()
+			large, id := s.oversize(), uuid.New().String()
 			if _, err := send(ctx, paymenttest.RawDelivery(id, large)); err != nil {
 				return "", false, err
 			}

@@ -29,11 +29,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/infra/local/up"
-	"payhook/shared/contract"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
 )
 
 // patience is how long a test waits for something that must come. Nothing takes
@@ -343,7 +344,7 @@ func TestAnEventReachesTheBusByteForByte(t *testing.T) {
 	f := deployed(t)
 	event := func(amount, rest string) []byte {
 		return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED", "eventId":"%s",`+
-			`"eventTimestamp":"2026-01-31T12:00:00.120Z","eventData":{"amount":%s%s}}`, uuid.New(), amount, rest)
+			`"eventTimestamp":"2026-01-31T12:00:00.120Z","eventData":{"amount":%s%s}}`, uuid.New().String(), amount, rest)
 	}
 	events := [][]byte{
 		event("1234567890.10", ""),
@@ -352,7 +353,7 @@ func TestAnEventReachesTheBusByteForByte(t *testing.T) {
 		event("12345678901234567890.12345678901234567890", `,"text":"\u00fc\/ü\ud83d\ude00<>&"`),
 		event("0.00", ",\n\t\"laid out\" : [ ]  "),
 	}
-	id := uuid.New()
+	id := uuid.New().String()
 	f.send(t, paymenttest.RawDelivery(id, events...)).want(t, http.StatusOK, len(events), 0)
 
 	type entry struct {
@@ -653,7 +654,7 @@ func TestTheToolsWork(t *testing.T) {
 	contains(tool("send", "-corrupt", "signature"), "1: 401")
 	contains(tool("send", "-age", "10m"), "1: 401")
 	contains(tool("send", "-pad", "6300000"), "1: 413")
-	id := uuid.New()
+	id := uuid.New().String()
 	contains(tool("send", "-event-id", id), "1: 200")
 	contains(tool("send", "-event-id", id, "-amount", "7.00"), `"conflicts":1`)
 	contains(tool("send", "-fault", "keys=down", "-rotate"), "1: 503")

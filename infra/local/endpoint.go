@@ -17,10 +17,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
-	"payhook/infra/local/apigateway"
-	"payhook/shared/clientcert"
-	"payhook/shared/contract"
-	"payhook/shared/paymenttest"
+	"payhook.example/infra/local/apigateway"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/paymenttest"
 )
 
 const (

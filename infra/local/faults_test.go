@@ -16,9 +16,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
-	"payhook/shared/contract"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
 )
 
 // faults decides by chance what becomes of the calls of the functions.

@@ -19,15 +19,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
-	"payhook/shared/claimcheck"
-	"payhook/shared/intake"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
-	"payhook/shared/token"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
+	"payhook.example/shared/token"
 )
 
 // The tests write into the stack's tables and buckets as root, past the proxy.
@@ -65,7 +66,7 @@ func (f *fixture) post(ctx context.Context, payload []byte, status int) (a answe
 // large returns an event that is too large for the bus.
 func large() []byte {
 	return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.120Z",`+
-		`"eventData":{"amount":1.00,"note":"%s"}}`, uuid.New(), bytes.Repeat([]byte("x"), 260_000))
+		`"eventData":{"amount":1.00,"note":"%s"}}`, uuid.New().String(), bytes.Repeat([]byte("x"), 260_000))
 }
 
 // webhookPaths are the ways through the webhook function.
@@ -104,7 +105,7 @@ func (f *fixture) webhookPaths() []path {
 		}},
 		{"a large event goes to S3", func(ctx context.Context) error {
 			event := large()
-			if _, err := f.post(ctx, paymenttest.RawDelivery(uuid.New(), event), http.StatusOK); err != nil {
+			if _, err := f.post(ctx, paymenttest.RawDelivery(uuid.New().String(), event), http.StatusOK); err != nil {
 				return err
 			}
 			raw, err := payment.DecodeRawEvent(event)
@@ -120,7 +121,7 @@ func (f *fixture) webhookPaths() []path {
 			return err
 		}},
 		{"an invalid delivery is parked", func(ctx context.Context) error {
-			event, id := paymenttest.Event(), uuid.New()
+			event, id := paymenttest.Event(), uuid.New().String()
 			event.EventName = "no status"
 			if _, err := f.post(ctx, paymenttest.RawDelivery(id, paymenttest.Encode(event)), http.StatusUnprocessableEntity); err != nil {
 				return err
@@ -142,7 +143,7 @@ func (f *fixture) pendingEvent(ctx context.Context, due time.Time, corrupt bool)
 	if err != nil {
 		return "", err
 	}
-	e := ledger.Entry{EventID: ledger.Key(event.EventID), DeliveryID: uuid.New(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: time.Now(), Event: raw}
+	e := ledger.Entry{EventID: ledger.Key(event.EventID), DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: time.Now(), Event: raw}
 	if corrupt {
 		e.Digest[0]++
 	}
@@ -156,7 +157,7 @@ func (f *fixture) pendingEvent(ctx context.Context, due time.Time, corrupt bool)
 // park parks a delivery that is valid by now, as after a fix, and returns its
 // name.
 func (f *fixture) park(ctx context.Context, events ...[]byte) (string, error) {
-	id := uuid.New()
+	id := uuid.New().String()
 	payload := paymenttest.RawDelivery(id, events...)
 	key, at := f.service.Key(), time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
 	proof, err := signature.Sign(key.Private, payload, at, key.ID)
@@ -177,7 +178,7 @@ func (f *fixture) parkEvent(ctx context.Context) (name, id string, err error) {
 	text := paymenttest.Encode(event)
 	digest := ledger.DigestOf(text)
 	name, _, err = f.lot().Park(ctx, parking.Parked{
-		Reason: parking.Unpublishable, ParkedAt: time.Now(), DeliveryID: uuid.New(), EventIDs: []string{event.EventID},
+		Reason: parking.Unpublishable, ParkedAt: time.Now(), DeliveryID: uuid.New().String(), EventIDs: []string{event.EventID},
 		Event: text, Digest: digest[:], RecordedAt: time.Now(), Attempts: 20,
 	})
 	return name, event.EventID, err
@@ -186,7 +187,7 @@ func (f *fixture) parkEvent(ctx context.Context) (name, id string, err error) {
 // parkConflict has the webhook function park a delivery in conflict, and returns
 // its name.
 func (f *fixture) parkConflict(ctx context.Context) (string, error) {
-	event, id := paymenttest.Event(), uuid.New()
+	event, id := paymenttest.Event(), uuid.New().String()
 	if _, err := f.post(ctx, paymenttest.Delivery(event), http.StatusOK); err != nil {
 		return "", err
 	}
@@ -428,7 +429,7 @@ func (f *fixture) operatorPaths(t *testing.T, who aws.CredentialsProvider) []pat
 		{"parked show of what is not parked", func(ctx context.Context) error {
 			return call(ctx, []int{1}, "parked", "show", noName)
 		}},
-		{"event", func(ctx context.Context) error { return call(ctx, looked, "event", uuid.New()) }},
+		{"event", func(ctx context.Context) error { return call(ctx, looked, "event", uuid.New().String()) }},
 		{"key", func(ctx context.Context) error { return call(ctx, looked, "key", f.service.Key().ID) }},
 		{"key --drop", func(ctx context.Context) error {
 			f.service.Rotate()

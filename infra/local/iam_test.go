@@ -19,9 +19,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
-	"payhook/shared/contract"
-	"payhook/shared/token"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/contract"
+	"payhook.example/shared/token"
 )
 
 // unproven are the permissions that no path needs on the emulator, with the
@@ -280,7 +281,7 @@ func (f *fixture) user(t *testing.T, name, file string) user {
 		t.Fatal(err)
 	}
 	ctx, client := t.Context(), iam.NewFromConfig(f.aws)
-	id := name + "-" + uuid.New()
+	id := name + "-" + uuid.New().String()
 	if _, err := client.CreateUser(ctx, &iam.CreateUserInput{UserName: &id}); err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +322,7 @@ func (f *fixture) allow(t *testing.T, function string, actions []string, resourc
 	if err != nil {
 		t.Fatal(err)
 	}
-	policy := "test-" + uuid.New()
+	policy := "test-" + uuid.New().String()
 	if _, err := client.PutRolePolicy(t.Context(), &iam.PutRolePolicyInput{
 		RoleName: &role, PolicyName: &policy,
 		PolicyDocument: policyOf(statement{Effect: "Allow", Action: actions, Resource: resources}),

@@ -16,9 +16,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/infra/local/up"
-	"payhook/shared/clientcert"
-	"payhook/shared/paymenttest"
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/paymenttest"
 )
 
 // brood starts a group of a process with a child that both ignore SIGTERM, and

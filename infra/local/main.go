@@ -24,8 +24,8 @@ import (
 	"syscall"
 	"time"
 
-	"payhook/infra/local/up"
-	"payhook/shared/contract"
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/contract"
 )
 
 const usage = `Usage: local VERB [FLAGS]

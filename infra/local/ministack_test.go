@@ -32,7 +32,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go"
 
-	"payhook/shared/uuid"
+	"uuid"
 )
 
 // The tests of this file show what the patches in the folder ministack do. They
@@ -107,7 +107,7 @@ func recorderCode(t *testing.T) []byte {
 // writes.
 func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (arn, folder string) {
 	t.Helper()
-	name, folder := "recorder-"+uuid.New(), t.TempDir()
+	name, folder := "recorder-"+uuid.New().String(), t.TempDir()
 	role, err := iam.NewFromConfig(config).CreateRole(t.Context(), &iam.CreateRoleInput{
 		RoleName: &name, AssumeRolePolicyDocument: aws.String(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow",` +
 			`"Principal":{"Service":"lambda.amazonaws.com"},"Action":"sts:AssumeRole"}]}`),
@@ -167,7 +167,7 @@ type envelope struct {
 
 func TestAnEventArrivesBehindARuleByteForByte(t *testing.T) {
 	config := emulated(t)
-	ctx, name := t.Context(), "delivery-"+uuid.New()
+	ctx, name := t.Context(), "delivery-"+uuid.New().String()
 	amounts := []string{
 		"1234567890.10", "1E3", "1e+03", "0.00", "-0", "-0.0", "123456789012345678", "9223372036854775807",
 		"1234567890123456.78", "0.100000000000000000001", "1e-7", "12345678901234567890.5",
@@ -452,7 +452,7 @@ func TestAFunctionURLRejectsWhatMakesTooLargeAnEvent(t *testing.T) {
 
 func TestASecretHasAtMostAHundredVersions(t *testing.T) {
 	client := secretsmanager.NewFromConfig(emulated(t))
-	name := "secret-" + uuid.New()
+	name := "secret-" + uuid.New().String()
 	if _, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{Name: &name, SecretString: aws.String("0")}); err != nil {
 		t.Fatal(err)
 	}
@@ -462,12 +462,12 @@ func TestASecretHasAtMostAHundredVersions(t *testing.T) {
 	}
 	var last string
 	for i := 1; i < 100; i++ {
-		last = uuid.New()
+		last = uuid.New().String()
 		if err := put(last, strconv.Itoa(i)); err != nil {
 			t.Fatalf("version %d: %v", i+1, err)
 		}
 	}
-	if err := put(uuid.New(), "100"); !is[*secretsmanagertypes.LimitExceededException](err) {
+	if err := put(uuid.New().String(), "100"); !is[*secretsmanagertypes.LimitExceededException](err) {
 		t.Errorf("PutSecretValue of version 101: error = %v, want LimitExceededException", err)
 	}
 	if _, err := client.UpdateSecret(t.Context(), &secretsmanager.UpdateSecretInput{SecretId: &name, SecretString: aws.String("100")}); !is[*secretsmanagertypes.LimitExceededException](err) {
@@ -489,7 +489,7 @@ func TestASecretHasAtMostAHundredVersions(t *testing.T) {
 
 func TestASecretValueHasAtMost65536Bytes(t *testing.T) {
 	client := secretsmanager.NewFromConfig(emulated(t))
-	name := "secret-" + uuid.New()
+	name := "secret-" + uuid.New().String()
 	if _, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{Name: &name}); err != nil {
 		t.Fatal(err)
 	}
@@ -497,9 +497,9 @@ func TestASecretValueHasAtMost65536Bytes(t *testing.T) {
 		name, id, value string
 		rejected        bool
 	}{
-		{"65,536 bytes", uuid.New(), strings.Repeat("ü", 32768), false},
-		{"65,537 bytes", uuid.New(), strings.Repeat("ü", 32768) + "x", true},
-		{"no byte", uuid.New(), "", true},
+		{"65,536 bytes", uuid.New().String(), strings.Repeat("ü", 32768), false},
+		{"65,537 bytes", uuid.New().String(), strings.Repeat("ü", 32768) + "x", true},
+		{"no byte", uuid.New().String(), "", true},
 		{"a token of 32 characters", strings.Repeat("x", 32), "x", false},
 		{"a token of 31 characters", strings.Repeat("x", 31), "x", true},
 		{"a token of 65 characters", strings.Repeat("x", 65), "x", true},
@@ -521,7 +521,7 @@ func TestBatchGetItemReturnsAPartOfWhatIsMuch(t *testing.T) {
 	client := dynamodb.NewFromConfig(emulated(t))
 	table := func(items, size int) (name string, keys []map[string]dynamodbtypes.AttributeValue) {
 		t.Helper()
-		name = "table-" + uuid.New()
+		name = "table-" + uuid.New().String()
 		if _, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
 			TableName: &name, BillingMode: dynamodbtypes.BillingModePayPerRequest,
 			AttributeDefinitions: []dynamodbtypes.AttributeDefinition{{AttributeName: aws.String("id"), AttributeType: dynamodbtypes.ScalarAttributeTypeS}},
@@ -572,7 +572,7 @@ func TestBatchGetItemReturnsAPartOfWhatIsMuch(t *testing.T) {
 
 func TestReservedConcurrencyOfATemplateHoldsForAllVersions(t *testing.T) {
 	config := emulated(t)
-	name, folder := "reserved-"+uuid.New(), t.TempDir()
+	name, folder := "reserved-"+uuid.New().String(), t.TempDir()
 	release := filepath.Join(t.TempDir(), "release")
 	objects := s3.NewFromConfig(config, func(o *s3.Options) { o.UsePathStyle = true })
 	if _, err := objects.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &name}); err != nil {

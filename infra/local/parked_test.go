@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"payhook/infra/local/up"
-	"payhook/shared/paymenttest"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/paymenttest"
 )
 
 func TestTheTableOfWhatIsKeptAsideIsAsPromised(t *testing.T) {
@@ -64,7 +65,7 @@ func TestWhatIsParkedComesBackByTheOperatorsHand(t *testing.T) {
 	f.arriveOnce(t, first)
 	other := first
 	other.EventData.Amount = "9250.00"
-	id := uuid.New()
+	id := uuid.New().String()
 	if a := f.send(t, paymenttest.RawDelivery(id, paymenttest.Encode(other))); a.Conflicts != 1 {
 		t.Fatalf("answered %d with %d conflicts, want one", a.status, a.Conflicts)
 	}
@@ -96,7 +97,7 @@ func TestWhatIsParkedComesBackByTheOperatorsHand(t *testing.T) {
 	}
 
 	// The first is the one in conflict now.
-	again := uuid.New()
+	again := uuid.New().String()
 	if a := f.send(t, paymenttest.RawDelivery(again, paymenttest.Encode(first))); a.Conflicts != 1 {
 		t.Fatalf("answered %d with %d conflicts, want one", a.status, a.Conflicts)
 	}

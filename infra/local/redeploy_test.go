@@ -14,9 +14,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"payhook/shared/contract"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
 )
 
 // with returns the stack with other settings, which are not deployed yet.

@@ -17,11 +17,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
-	"payhook/infra/local/apigateway"
-	"payhook/infra/local/up"
-	"payhook/shared/contract"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
+	"payhook.example/infra/local/apigateway"
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
 )
 
 const (

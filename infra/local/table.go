@@ -14,10 +14,11 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"payhook/shared/contract"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/contract"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
 )
 
 // The rules in events/rules.
@@ -77,7 +78,7 @@ func (s *stack) rows() []*row {
 		{sent: "5 events", webhook: deliver(half[:5]...), status: success, answer: taken(5, 0), arrivals: map[string]int{released: 5}},
 		{sent: "those 5 and 5 new ones", webhook: deliver(half...), status: success, answer: taken(5, 5), arrivals: map[string]int{released: 5}},
 		{sent: "a known eventId, another amount", webhook: deliver(altered), status: success, answer: `"conflicts":1`},
-		{sent: "an event of 300,000 bytes", webhook: raw(paymenttest.RawDelivery(uuid.New(), large)), status: success, answer: taken(1, 0),
+		{sent: "an event of 300,000 bytes", webhook: raw(paymenttest.RawDelivery(uuid.New().String(), large)), status: success, answer: taken(1, 0),
 			arrivals: map[string]int{released: 1}},
 		{sent: "1,000,000.00 USD", webhook: deliver(with(func(e *payment.Event) { e.EventData.Amount = "1000000.00" })),
 			status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1, highValue: 1}},
@@ -107,7 +108,7 @@ func (s *stack) rows() []*row {
 	wrongMethod.webhook.Method = http.MethodPatch
 	rows = append(rows,
 		&row{sent: "not JSON, but signed", webhook: raw([]byte("released")), status: http.StatusUnprocessableEntity, answer: "payload"},
-		&row{sent: "an event without GROUP.STATUS", webhook: raw(paymenttest.RawDelivery(uuid.New(), invalid)),
+		&row{sent: "an event without GROUP.STATUS", webhook: raw(paymenttest.RawDelivery(uuid.New().String(), invalid)),
 			status: http.StatusUnprocessableEntity, answer: "eventName"},
 		wrongMethod,
 		&row{sent: "nothing", webhook: raw(nil), status: http.StatusBadRequest},

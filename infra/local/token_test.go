@@ -16,10 +16,11 @@ import (
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
-	"payhook/shared/contract"
-	"payhook/shared/paymenttest"
-	"payhook/shared/token"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/contract"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/token"
 )
 
 // withToken returns what is deployed, with a token of the usual lifetime in the
@@ -61,7 +62,7 @@ func (r tokenRun) want(t *testing.T, outcome token.Outcome) {
 func (f *fixture) newSecret(t *testing.T) string {
 	t.Helper()
 	client := secretsmanager.NewFromConfig(f.aws)
-	out, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{Name: aws.String("test-" + uuid.New())})
+	out, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{Name: aws.String("test-" + uuid.New().String())})
 	if err != nil {
 		t.Fatal(err)
 	}

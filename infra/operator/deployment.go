@@ -17,10 +17,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 
-	"payhook/infra/local/up"
-	"payhook/shared/keys"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
 )
 
 // target is which deployment is meant.

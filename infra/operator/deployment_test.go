@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"payhook/infra/local/up"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/infra/local/up"
 )
 
 // cloud answers as AWS does, over the real wire: with the outputs of one stack,
@@ -161,7 +162,7 @@ func TestAPlaceThatCannotBeReachedSaysWhatToDo(t *testing.T) {
 func TestWhatIsNotAllowedIsNamed(t *testing.T) {
 	machine(t)
 	account(t, cloud(t).URL)
-	_, err, status := call(t, "key", uuid.New())
+	_, err, status := call(t, "key", uuid.New().String())
 	if status != exitAWS || !strings.Contains(err, "DynamoDB: GetItem") || !strings.Contains(err, "AccessDeniedException") {
 		t.Errorf("%d, %s", status, err)
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"payhook/shared/parking"
-	"payhook/shared/uuid"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/rfc9562"
 )
 
 const eventUsage = `Usage: operator event ID
@@ -40,7 +40,7 @@ type story struct {
 }
 
 func (p *program) event(ctx context.Context, o *options, names []string) error {
-	if !uuid.Valid(names[0]) {
+	if !rfc9562.Valid(names[0]) {
 		return usageError(fmt.Sprintf("%q is no eventId: a UUID is wanted", names[0]))
 	}
 	d, err := p.connect(ctx, o.target)

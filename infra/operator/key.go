@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"payhook/shared/contract"
-	"payhook/shared/keys"
-	"payhook/shared/uuid"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/rfc9562"
 )
 
 var keyUsage = `Usage: operator key ID [--drop]
@@ -57,7 +57,7 @@ type cachedKey struct {
 }
 
 func (p *program) key(ctx context.Context, o *options, names []string) error {
-	if !uuid.Valid(names[0]) {
+	if !rfc9562.Valid(names[0]) {
 		return usageError(fmt.Sprintf("%q is no key id: a UUID is wanted", names[0]))
 	}
 	d, err := p.connect(ctx, o.target)

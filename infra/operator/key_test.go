@@ -14,10 +14,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/awstest"
-	"payhook/shared/contract"
-	"payhook/shared/keys"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/keys"
 )
 
 var generated = sync.OnceValue(func() *rsa.PublicKey {
@@ -57,7 +58,7 @@ func textOf(t *testing.T, id string) string {
 
 func TestACachedKeyIsShown(t *testing.T) {
 	w := newWorld(t)
-	id := uuid.New()
+	id := uuid.New().String()
 	w.cache(id, textOf(t, id), 12*time.Minute, 24*time.Hour)
 	out, _ := w.expect(0, "key", id)
 	w.contains(out, id, "cached", "2048 bits, exponent 65537", keys.Thumbprint(generated()), "2026-01-31T11:48:00.000Z (12m ago)", "(in 23h48m)")
@@ -88,7 +89,7 @@ func (w *world) mark(id string, ago time.Duration) {
 
 func TestAKeyThatTheServiceCallsUnknownSaysSinceWhen(t *testing.T) {
 	w := newWorld(t)
-	id := uuid.New()
+	id := uuid.New().String()
 	w.cache(id, textOf(t, id), 2*time.Hour, 24*time.Hour)
 	w.mark(id, 3*time.Minute)
 	out, _ := w.expect(exitPerson, "key", id)
@@ -111,7 +112,7 @@ func TestAKeyThatTheServiceCallsUnknownSaysSinceWhen(t *testing.T) {
 func TestAnOldKeyIsShownAsStale(t *testing.T) {
 	for age, stale := range map[time.Duration]bool{time.Hour - time.Second: false, time.Hour: true} {
 		w := newWorld(t)
-		id := uuid.New()
+		id := uuid.New().String()
 		w.cache(id, textOf(t, id), age, 24*time.Hour)
 		out, _ := w.expect(0, "key", id)
 		if got := strings.Contains(out, "stale: older than keyFreshness (1h unless set otherwise)"); got != stale {
@@ -125,12 +126,12 @@ func TestAnOldKeyIsShownAsStale(t *testing.T) {
 }
 
 func TestAKeyThatIsNotUsedSaysWhy(t *testing.T) {
-	id := uuid.New()
+	id := uuid.New().String()
 	for state, cache := range map[string]func(*world){
 		"absent":  func(*world) {},
 		"unknown": func(w *world) { w.cache(id, "", 12*time.Second, time.Minute) },
 		"expired": func(w *world) { w.cache(id, textOf(t, id), 24*time.Hour, 24*time.Hour) },
-		"refused": func(w *world) { w.cache(id, textOf(t, uuid.New()), time.Minute, 24*time.Hour) },
+		"refused": func(w *world) { w.cache(id, textOf(t, uuid.New().String()), time.Minute, 24*time.Hour) },
 	} {
 		w := newWorld(t)
 		cache(w)
@@ -145,7 +146,7 @@ func TestAKeyThatIsNotUsedSaysWhy(t *testing.T) {
 
 func TestADroppedKeyIsGoneAndItIsSaidWhoStillHasIt(t *testing.T) {
 	w := newWorld(t)
-	id, other := uuid.New(), uuid.New()
+	id, other := uuid.New().String(), uuid.New().String()
 	w.cache(id, textOf(t, id), time.Minute, 24*time.Hour)
 	w.cache(other, textOf(t, other), time.Minute, 24*time.Hour)
 	out, _ := w.expect(0, "key", id, "--drop")

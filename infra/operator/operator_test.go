@@ -17,13 +17,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
-	"payhook/shared/awstest"
-	"payhook/shared/contract"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
-	"payhook/shared/signature"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/signature"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -188,12 +189,12 @@ const secretAmount = "987654321.10"
 // record records an event that was accepted that long ago.
 func (w *world) record(age time.Duration) ledger.Entry {
 	w.t.Helper()
-	raw := fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s}}`, uuid.New(), secretAmount)
+	raw := fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s}}`, uuid.New().String(), secretAmount)
 	event, err := payment.DecodeRawEvent([]byte(raw))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	e := ledger.Entry{EventID: event.EventID, DeliveryID: uuid.New(), Digest: ledger.DigestOf(event.Bytes), RecordedAt: w.now.Add(-age), Event: event}
+	e := ledger.Entry{EventID: event.EventID, DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(event.Bytes), RecordedAt: w.now.Add(-age), Event: event}
 	if outcome, err := w.book.Record(w.t.Context(), e, ledger.NewHolder(), e.RecordedAt.Add(time.Minute)); err != nil || outcome != ledger.Recorded {
 		w.t.Fatalf("%v, %v", outcome, err)
 	}
@@ -216,8 +217,8 @@ func (w *world) try(e ledger.Entry, until time.Time) {
 func (w *world) park(age time.Duration, reason parking.Reason, change ...func(*parking.Parked)) (string, parking.Parked) {
 	w.t.Helper()
 	p := parking.Parked{
-		Reason: reason, Cause: "why", ParkedAt: w.now.Add(-age), DeliveryID: uuid.New(), EventIDs: []string{uuid.New()},
-		Payload: []byte("\x00 " + secretAmount + " \xff\n"), Timestamp: signature.FormatMilliseconds.Text(w.now.Add(-age)), KeyID: uuid.New(), Signature: "c2ln",
+		Reason: reason, Cause: "why", ParkedAt: w.now.Add(-age), DeliveryID: uuid.New().String(), EventIDs: []string{uuid.New().String()},
+		Payload: []byte("\x00 " + secretAmount + " \xff\n"), Timestamp: signature.FormatMilliseconds.Text(w.now.Add(-age)), KeyID: uuid.New().String(), Signature: "c2ln",
 		JWK: []byte(`{"kty":"RSA"}`),
 	}
 	for _, c := range change {
@@ -342,7 +343,7 @@ func TestFlagsStandWhereverOneLikes(t *testing.T) {
 		"--local event %s --stack Other --json",
 	} {
 		w := newWorld(t)
-		id := uuid.New()
+		id := uuid.New().String()
 		out, _ := w.expect(exitPerson, strings.Fields(fmt.Sprintf(call, id))...)
 		if s := document[story](t, out); s.EventID != id {
 			t.Errorf("%s: %s", call, out)
@@ -355,8 +356,8 @@ func TestFlagsStandWhereverOneLikes(t *testing.T) {
 
 func TestAnOutputThatIsNotThereSaysWhatToDo(t *testing.T) {
 	for verb, output := range map[string]string{
-		"pending": ledgerOutput, "parked list": parkingOutput, "key " + uuid.New(): keysOutput,
-		"event " + uuid.New(): parkingOutput, "parked replay --all": redriveOutput,
+		"pending": ledgerOutput, "parked list": parkingOutput, "key " + uuid.New().String(): keysOutput,
+		"event " + uuid.New().String(): parkingOutput, "parked replay --all": redriveOutput,
 	} {
 		w := newWorld(t)
 		delete(w.outs, output)
@@ -367,8 +368,8 @@ func TestAnOutputThatIsNotThereSaysWhatToDo(t *testing.T) {
 
 func TestWhatAWSRefusesIsNoEmptyAnswer(t *testing.T) {
 	for _, call := range []string{
-		"pending", "parked list", "parked list --event " + uuid.New(), "parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json",
-		"event " + uuid.New(), "key " + uuid.New(), "key --drop " + uuid.New(), "parked replay --all",
+		"pending", "parked list", "parked list --event " + uuid.New().String(), "parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json",
+		"event " + uuid.New().String(), "key " + uuid.New().String(), "key --drop " + uuid.New().String(), "parked replay --all",
 	} {
 		w := newWorld(t)
 		w.outs[ledgerOutput], w.outs[keysOutput] = "no table", "no table"
@@ -381,7 +382,7 @@ func TestWhatAWSRefusesIsNoEmptyAnswer(t *testing.T) {
 }
 
 func TestCtrlCEndsEveryVerb(t *testing.T) {
-	for _, call := range []string{"pending", "parked list", "event " + uuid.New(), "key " + uuid.New(), "parked replay --all --yes"} {
+	for _, call := range []string{"pending", "parked list", "event " + uuid.New().String(), "key " + uuid.New().String(), "parked replay --all --yes"} {
 		w := newWorld(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

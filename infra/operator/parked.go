@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"payhook/shared/contract"
-	"payhook/shared/parking"
-	"payhook/shared/rfc3339"
-	"payhook/shared/uuid"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/rfc3339"
+	"payhook.example/shared/rfc9562"
 )
 
 const filterUsage = `  --from TIME         of that time or later: RFC 3339, or how long ago, as in 90m,
@@ -88,7 +88,7 @@ func oneOf(text string, words ...string) error {
 }
 
 func isID(text string) error {
-	if !uuid.Valid(text) {
+	if !rfc9562.Valid(text) {
 		return errors.New("must be a UUID")
 	}
 	return nil

@@ -13,8 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/parking"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/parking"
 )
 
 // about says which events what is parked is about.
@@ -72,7 +73,7 @@ func TestAListingIsByTimeAndSaysWhatWasDecided(t *testing.T) {
 
 func TestAFilterFindsWhatItNamesAndNothingElse(t *testing.T) {
 	w := newWorld(t)
-	event, other := uuid.New(), uuid.New()
+	event, other := uuid.New().String(), uuid.New().String()
 	old, oldOnes := w.park(48*time.Hour, parking.Conflict, about(event, other))
 	mid, midOnes := w.park(25*time.Hour, parking.Invalid, about(event))
 	now, _ := w.park(time.Hour, parking.Conflict, about(other))
@@ -103,7 +104,7 @@ func TestAFilterFindsWhatItNamesAndNothingElse(t *testing.T) {
 		{"--delivery " + oldOnes.DeliveryID, []string{old}},
 		{"--state any --delivery " + midOnes.DeliveryID + " --event " + event, []string{mid}},
 		{"--delivery " + midOnes.DeliveryID + " --event " + other, nil},
-		{"--event " + uuid.New(), nil},
+		{"--event " + uuid.New().String(), nil},
 	} {
 		out, err, _ := w.operate(append([]string{"parked", "list", "--json"}, strings.Fields(test.filters)...)...)
 		same(t, test.filters+" "+err, names(lines[listed](t, out)), test.want)
@@ -116,7 +117,7 @@ func TestAFilterFindsWhatItNamesAndNothingElse(t *testing.T) {
 // The index of what is parked is written before it.
 func TestWhatFailedToBeParkedIsNotListed(t *testing.T) {
 	w := newWorld(t)
-	event := uuid.New()
+	event := uuid.New().String()
 	w.s3.Fails = func(_, key string) error {
 		if strings.HasPrefix(key, "parked/") {
 			return errors.New("down")
@@ -135,7 +136,7 @@ func TestALongListingReadsEach(t *testing.T) {
 	w := newWorld(t)
 	var want []detailed
 	for i := range 2*readAtOnce + 3 {
-		ids := slices.Repeat([]string{uuid.New()}, i)
+		ids := slices.Repeat([]string{uuid.New().String()}, i)
 		name, p := w.park(time.Duration(100-i)*time.Minute, parking.Invalid, about(ids...))
 		want = append(want, detailed{
 			listed:     listed{Name: name, Time: p.ParkedAt, Reason: "invalid", State: "open"},

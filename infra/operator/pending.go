@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"payhook/shared/contract"
-	"payhook/shared/ledger"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/ledger"
 )
 
 const pendingUsage = `Usage: operator pending [--oldest N] [--overdue DURATION] [--examine N]

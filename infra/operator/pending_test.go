@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/uuid"
+	"uuid"
 )
 
 func TestNothingPendingIsFine(t *testing.T) {
@@ -114,7 +114,7 @@ func TestLongWorkSaysHowFarItIs(t *testing.T) {
 
 func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	w := newWorld(t)
-	id := uuid.New()
+	id := uuid.New().String()
 	out, _ := w.expect(exitPerson, "event", id)
 	w.contains(out, id, "unknown: it was never accepted, or its window is over")
 	out, _ = w.expect(exitPerson, "event", id, "--json")

@@ -12,7 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
-	"payhook/shared/parking"
+	"payhook.example/shared/parking"
 )
 
 const replayUsage = `Usage: operator parked replay NAME... [--version first|parked] [--yes]

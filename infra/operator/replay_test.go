@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/parking"
+	"payhook.example/shared/parking"
 )
 
 func (w *world) parkMany(n int) (names []string) {

@@ -30,8 +30,9 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/awstest"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
 )
 
 // endpointVariable names a service that speaks the real protocols, such as
@@ -104,7 +105,7 @@ func dial(t *testing.T, endpoint string) services {
 		Credentials: credentials.NewStaticCredentialsProvider(
 			or("AWS_ACCESS_KEY_ID", "test"), or("AWS_SECRET_ACCESS_KEY", "test"), os.Getenv("AWS_SESSION_TOKEN")),
 	}
-	name := "conformance-" + uuid.New()
+	name := "conformance-" + uuid.New().String()
 	ctx := t.Context()
 	db := dynamodb.NewFromConfig(cfg)
 	_, err := db.CreateTable(ctx, &dynamodb.CreateTableInput{

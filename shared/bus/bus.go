@@ -21,7 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
 
-	"payhook/shared/payment"
+	"payhook.example/shared/payment"
 )
 
 // API is what of EventBridge the bus needs. A client that tries again itself

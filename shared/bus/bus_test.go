@@ -16,9 +16,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"payhook/shared/awstest"
-	"payhook/shared/bus"
-	"payhook/shared/payment"
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/payment"
 )
 
 var at = time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC)

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/json/jsontext"
 
-	"payhook/shared/payment"
+	"payhook.example/shared/payment"
 )
 
 // MaxDepth is how many levels of nested JSON PutEvents processes (AWS,

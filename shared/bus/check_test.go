@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"payhook/shared/bus"
+	"payhook.example/shared/bus"
 )
 
 func TestWhatEventBridgeRejectsIsFoundWithItsField(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
-	"payhook/shared/bus"
-	"payhook/shared/payment"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/payment"
 )
 
 // sentEntry is one entry of a PutEvents request as it travels.

@@ -19,13 +19,14 @@ import (
 	"io"
 	"time"
 
+	"encoding/json/v2"
+
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
-	"github.com/go-json-experiment/json"
 
-	"payhook/shared/payment"
+	"payhook.example/shared/payment"
 )
 
 // Reference says where an event is, and what it is.

@@ -12,12 +12,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"payhook/shared/awstest"
-	"payhook/shared/bus"
-	"payhook/shared/claimcheck"
-	"payhook/shared/contract"
-	"payhook/shared/payment"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/payment"
 )
 
 var event = payment.RawEvent{
@@ -104,7 +105,7 @@ func TestTheLargestClaimCheckFitsIntoTheSmallestRequest(t *testing.T) {
 	bucket := strings.Repeat("b", 63) // AWS, "General purpose bucket naming rules"
 	buckets.MakeBucket(bucket)
 	name := strings.Repeat("A", payment.MaxEventNameLength-2) + ".B"
-	id := uuid.New()
+	id := uuid.New().String()
 	raw := []byte(`{"eventName":"` + name + `","eventId":"` + id + `","eventTimestamp":"2026-01-31T12:00:00.123456789Z","x":"` + strings.Repeat("x", 6<<20) + `"}`)
 	event, err := payment.DecodeRawEvent(raw)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/Netflix/bettertls/test-suites/pathbuilding"
 
-	"payhook/shared/clientcert"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/paymenttest"
 )
 
 // TestBetterTLSPathBuilding holds the verifier to the trust graphs of BetterTLS, a

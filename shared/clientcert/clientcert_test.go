@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/clientcert"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/paymenttest"
 )
 
 // truststore returns a truststore of CA certificates.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/clientcert"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/paymenttest"
 )
 
 // Nobody finds a certificate that is accepted but the one that the CA has issued, and

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/json/jsontext"
 
-	"payhook/shared/clientcert"
+	"payhook.example/shared/clientcert"
 )
 
 // The ways in which webhooks are authenticated (the interface, section 5.2).

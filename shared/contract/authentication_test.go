@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"payhook/shared/contract"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/paymenttest"
 )
 
 const (

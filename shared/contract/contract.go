@@ -22,7 +22,7 @@ import (
 	"strings"
 	"time"
 
-	"payhook/shared/signature"
+	"payhook.example/shared/signature"
 )
 
 // Setting is one thing that a deployment can choose.

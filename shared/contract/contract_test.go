@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/contract"
-	"payhook/shared/signature"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/signature"
 )
 
 // required are the settings that have no default.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // The README's two tables name every setting with its default, and nothing that

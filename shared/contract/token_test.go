@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // tokenEnvironment is what the deployment gives the token function if no more

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/intake"
-	"payhook/shared/keys"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
 )
 
 // ring knows one key, and counts what is asked of it.

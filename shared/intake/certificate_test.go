@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/clientcert"
-	"payhook/shared/intake"
-	"payhook/shared/parking"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
 )
 
 // deliverWith receives a delivery with a client certificate, and with a signature

@@ -23,13 +23,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"payhook/shared/bus"
-	"payhook/shared/clientcert"
-	"payhook/shared/keys"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
-	"payhook/shared/signature"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/signature"
 )
 
 // Outcome is what became of a delivery. Its text is stable: logs and metrics

@@ -7,10 +7,10 @@ import (
 	"encoding/pem"
 	"errors"
 
-	"payhook/shared/clientcert"
-	"payhook/shared/keys"
-	"payhook/shared/parking"
-	"payhook/shared/signature"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/signature"
 )
 
 // What a replay can't verify.

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"payhook/shared/bus"
-	"payhook/shared/ledger"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/ledger"
 )
 
 // Redriver publishes what has been pending longer than whoever recorded it can

@@ -14,15 +14,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
 
-	"payhook/shared/awstest"
-	"payhook/shared/bus"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/rfc9562"
 )
 
 // stack is a ledger with events in it, and a bus.
@@ -83,7 +85,7 @@ func (s *stack) pend(t *testing.T, n int) (ids []string) {
 			t.Fatal(err)
 		}
 		due := s.now.Add(time.Duration(i-n+1) * time.Millisecond)
-		e := ledger.Entry{EventID: event.EventID, DeliveryID: uuid.New(), Digest: ledger.DigestOf(raw), RecordedAt: due.Add(-time.Minute), Event: event}
+		e := ledger.Entry{EventID: event.EventID, DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(raw), RecordedAt: due.Add(-time.Minute), Event: event}
 		if _, err := s.ledger(s.db).Record(t.Context(), e, ledger.NewHolder(), due); err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +152,7 @@ func TestTheDeliveryAndTimeOfARedrivenEventAreItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !uuid.Valid(entry.Resources[0]) || !entry.Time.Equal(event.EventTimestamp) || *entry.DetailType != event.EventName || *entry.Source != "source" {
+	if !rfc9562.Valid(entry.Resources[0]) || !entry.Time.Equal(event.EventTimestamp) || *entry.DetailType != event.EventName || *entry.Source != "source" {
 		t.Errorf("got %+v", entry)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
 )
 
 // Version is which of two contents of one eventId a person decided for.

@@ -14,16 +14,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/awstest"
-	"payhook/shared/claimcheck"
-	"payhook/shared/intake"
-	"payhook/shared/keys"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
 )
 
 // serviceKey signs what is parked here.
@@ -157,10 +158,10 @@ func (w *parkedWorld) conflict() (first, other, beside []byte, p parking.Parked)
 	first = paymenttest.Encode(event)
 	event.EventData.Amount = "0.01"
 	other, beside = paymenttest.Encode(event), paymenttest.Encode(paymenttest.Event())
-	if r := w.deliver(paymenttest.RawDelivery(uuid.New(), first)); r.Outcome != intake.Accepted {
+	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), first)); r.Outcome != intake.Accepted {
 		w.t.Fatalf("%+v", r)
 	}
-	r := w.deliver(paymenttest.RawDelivery(uuid.New(), other, beside))
+	r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), other, beside))
 	if r.Outcome != intake.Conflict || r.Parked == "" {
 		w.t.Fatalf("%+v", r)
 	}
@@ -178,7 +179,7 @@ func (w *parkedWorld) unpublishable(raw []byte) parking.Parked {
 		}
 		return codes, nil
 	}
-	if r := w.deliver(paymenttest.RawDelivery(uuid.New(), raw)); r.Outcome != intake.Accepted || r.Pending != 1 {
+	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Outcome != intake.Accepted || r.Pending != 1 {
 		w.t.Fatalf("%+v", r)
 	}
 	w.now = w.now.Add(2 * time.Minute)
@@ -219,7 +220,7 @@ func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 			p.Payload = bytes.Replace(p.Payload, []byte("0.01"), []byte("9.99"), 1)
 		},
 		"the timestamp is changed":          func(p *parking.Parked, _ *intake.Options) { p.Timestamp += "0" },
-		"the key id is changed":             func(p *parking.Parked, _ *intake.Options) { p.KeyID = uuid.New() },
+		"the key id is changed":             func(p *parking.Parked, _ *intake.Options) { p.KeyID = uuid.New().String() },
 		"the signature is that of another":  func(p *parking.Parked, _ *intake.Options) { p.Signature = p.Signature[4:] + p.Signature[:4] },
 		"there is no signature":             func(p *parking.Parked, _ *intake.Options) { p.Signature = "" },
 		"there is no key":                   func(p *parking.Parked, _ *intake.Options) { p.JWK = nil },
@@ -307,11 +308,11 @@ func TestTheParkedVersionOfAConflictIsPublishedAlone(t *testing.T) {
 				t.Errorf("the ledger has %+v", item)
 			}
 			w.now = w.now.Add(ledger.DefaultWindow - time.Minute)
-			if r := w.deliver(paymenttest.RawDelivery(uuid.New(), other)); r.Duplicates != 1 {
+			if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), other)); r.Duplicates != 1 {
 				t.Errorf("the parked version comes again: %+v", r)
 			}
 			// From now on the first is the one in conflict, and never silent.
-			if r := w.deliver(paymenttest.RawDelivery(uuid.New(), first)); r.Outcome != intake.Conflict || r.Parked == "" {
+			if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), first)); r.Outcome != intake.Conflict || r.Parked == "" {
 				t.Errorf("the first version comes again: %+v", r)
 			}
 			w.redrive()
@@ -349,7 +350,7 @@ func TestTheFirstVersionCannotStayIfItIsNotThere(t *testing.T) {
 	event := paymenttest.Event()
 	w.unpublishable(paymenttest.Encode(event))
 	event.EventData.Amount = "0.01"
-	r := w.deliver(paymenttest.RawDelivery(uuid.New(), paymenttest.Encode(event)))
+	r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(event)))
 	if r := w.replay(w.parked(r.Parked), intake.FirstVersion); r.Outcome != intake.VersionUnfit {
 		t.Errorf("it is parked as well: %+v", r)
 	}
@@ -362,8 +363,8 @@ func TestAParkedVersionWaitsForAFirstThatIsPending(t *testing.T) {
 	event.EventData.Amount = "0.01"
 	other := paymenttest.Encode(event)
 	w.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
-	w.deliver(paymenttest.RawDelivery(uuid.New(), first))
-	p := w.parked(w.deliver(paymenttest.RawDelivery(uuid.New(), other)).Parked)
+	w.deliver(paymenttest.RawDelivery(uuid.New().String(), first))
+	p := w.parked(w.deliver(paymenttest.RawDelivery(uuid.New().String(), other)).Parked)
 	w.bus.Answer = nil
 	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Conflict || r.Err == nil || r.Recorded != 0 {
 		t.Errorf("%+v", r)
@@ -387,7 +388,7 @@ func TestOfTwoContentsInOneDeliveryTheFirstIsPublished(t *testing.T) {
 		first := paymenttest.Encode(event)
 		event.EventData.Amount = "0.01"
 		second := paymenttest.Encode(event)
-		r := w.deliver(paymenttest.RawDelivery(uuid.New(), first, second, first, second))
+		r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), first, second, first, second))
 		if r.Outcome != intake.Conflict || r.Conflicts != 1 || r.Recorded != 1 || r.Duplicates != 2 {
 			t.Fatalf("%+v", r)
 		}
@@ -408,8 +409,8 @@ func TestWhichOfSeveralParkedContentsIsMeantIsNotGuessed(t *testing.T) {
 		event.EventData.Amount = payment.Amount(amount)
 		contents = append(contents, paymenttest.Encode(event))
 	}
-	w.deliver(paymenttest.RawDelivery(uuid.New(), contents[0]))
-	p := w.parked(w.deliver(paymenttest.RawDelivery(uuid.New(), contents[1], contents[2])).Parked)
+	w.deliver(paymenttest.RawDelivery(uuid.New().String(), contents[0]))
+	p := w.parked(w.deliver(paymenttest.RawDelivery(uuid.New().String(), contents[1], contents[2])).Parked)
 	if len(p.EventIDs) != 2 {
 		t.Errorf("parked for %v", p.EventIDs)
 	}
@@ -429,8 +430,8 @@ func TestALargeEventInConflictIsReplayedByClaimCheck(t *testing.T) {
 	first := paymenttest.Encode(event)
 	event.EventData.AmountType = strings.Repeat("x", 3000)
 	other := paymenttest.Encode(event)
-	w.deliver(paymenttest.RawDelivery(uuid.New(), first))
-	r := w.deliver(paymenttest.RawDelivery(uuid.New(), other))
+	w.deliver(paymenttest.RawDelivery(uuid.New().String(), first))
+	r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), other))
 	if r := w.replay(w.parked(r.Parked), intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -446,7 +447,7 @@ func TestOnlyEventsOfThePayloadAreReplayed(t *testing.T) {
 		"no events":      func(p *parking.Parked) { p.EventIDs, p.EventDigests = nil, nil },
 		"no digests":     func(p *parking.Parked) { p.EventDigests = nil },
 		"another digest": func(p *parking.Parked) { p.EventDigests = [][]byte{make([]byte, 32)} },
-		"another id":     func(p *parking.Parked) { p.EventIDs = []string{uuid.New()} },
+		"another id":     func(p *parking.Parked) { p.EventIDs = []string{uuid.New().String()} },
 	} {
 		q := p
 		change(&q)
@@ -465,7 +466,7 @@ func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
 	// Today it is one that an earlier version of the code did not understand.
 	one, two := paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event())
 	p.Reason, p.EventIDs, p.EventDigests = parking.Invalid, nil, nil
-	p.Payload = paymenttest.RawDelivery(uuid.New(), one, other, two)
+	p.Payload = paymenttest.RawDelivery(uuid.New().String(), one, other, two)
 	p.Signature = w.sign(p.Payload, p.Timestamp)
 	r := w.replay(p, intake.NoVersion)
 	if r.Outcome != intake.Conflict || r.Recorded != 2 || r.Published != 2 || r.Parked == "" {
@@ -540,7 +541,7 @@ func TestAnEventThatCouldNotBePublishedIsReplayed(t *testing.T) {
 				t.Errorf("its window ends %s", item.ExpiresAt)
 			}
 			w.now = w.now.Add(48 * time.Hour)
-			if r := w.deliver(paymenttest.RawDelivery(uuid.New(), raw)); r.Duplicates != 1 {
+			if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Duplicates != 1 {
 				t.Errorf("it comes again: %+v", r)
 			}
 		})
@@ -570,7 +571,7 @@ func TestAnEventWithOtherContentInTheLedgerIsNotReplayedSilently(t *testing.T) {
 	w.now = w.now.Add(ledger.DefaultWindow + time.Hour)
 	event.EventData.Amount = "0.01"
 	other := paymenttest.Encode(event)
-	if r := w.deliver(paymenttest.RawDelivery(uuid.New(), other)); r.Recorded != 1 {
+	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), other)); r.Recorded != 1 {
 		t.Fatalf("%+v", r)
 	}
 	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Conflict || r.Conflicts != 1 || r.Recorded+r.Duplicates != 0 {
@@ -590,7 +591,7 @@ func TestAReplayEndsWithItsContext(t *testing.T) {
 	_, _, _, conflict := w.conflict()
 	event := w.unpublishable(paymenttest.Encode(paymenttest.Event()))
 	invalid := conflict
-	invalid.Reason, invalid.Payload = parking.Invalid, paymenttest.RawDelivery(uuid.New(), paymenttest.Encode(paymenttest.Event()))
+	invalid.Reason, invalid.Payload = parking.Invalid, paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(paymenttest.Event()))
 	invalid.Signature = w.sign(invalid.Payload, invalid.Timestamp)
 	items, entries := w.db.Items("ledger"), len(w.bus.Entries())
 	ctx, cancel := context.WithCancel(t.Context())

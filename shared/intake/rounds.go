@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"payhook/shared/ledger"
+	"payhook.example/shared/ledger"
 )
 
 // inRounds calls record for every entry that the ledger is not known to have, with

@@ -15,15 +15,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"payhook/shared/awstest"
-	"payhook/shared/claimcheck"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
 )
 
 // distant is a ledger and a bucket, each call of which takes a while.
@@ -158,9 +159,9 @@ func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDistant()
-				id := uuid.New()
+				id := uuid.New().String()
 				for some := range slices.Chunk(test.before, 2500) {
-					if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), some...)); r.Outcome != intake.Accepted {
+					if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), some...)); r.Outcome != intake.Accepted {
 						t.Fatalf("%+v", r)
 					}
 				}
@@ -200,10 +201,10 @@ func everySecond(events [][]byte) (half [][]byte) {
 func TestANewDeliveryIsNotLookedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDistant()
-		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), small(1000)...)); r.Recorded != 1000 || d.read.Load() != 0 || d.wrote.Load() != 1000 {
+		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(1000)...)); r.Recorded != 1000 || d.read.Load() != 0 || d.wrote.Load() != 1000 {
 			t.Errorf("%d reads, %d writes: %+v", d.read.Load(), d.wrote.Load(), r)
 		}
-		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), small(1000)...)); r.Duplicates != 1000 || d.read.Load() != 9 || d.wrote.Load() != 1000+intake.DefaultParallel {
+		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(1000)...)); r.Duplicates != 1000 || d.read.Load() != 9 || d.wrote.Load() != 1000+intake.DefaultParallel {
 			t.Errorf("again: %d reads, %d writes: %+v", d.read.Load(), d.wrote.Load(), r)
 		}
 	})
@@ -214,7 +215,7 @@ func TestAKnownLargeEventIsNotUploadedAgain(t *testing.T) {
 		d := newDistant()
 		events := slices.Concat(large(3), small(2))
 		for attempt := range 2 {
-			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), events...)); r.Outcome != intake.Accepted || r.Duplicates != 5*attempt || d.uploaded.Load() != 3 {
+			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events...)); r.Outcome != intake.Accepted || r.Duplicates != 5*attempt || d.uploaded.Load() != 3 {
 				t.Errorf("%d uploads: %+v", d.uploaded.Load(), r)
 			}
 		}
@@ -225,14 +226,14 @@ func TestAKnownLargeEventIsNotUploadedAgain(t *testing.T) {
 func TestALookUpThatFailsLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDistant()
-		d.attempt(t, paymenttest.RawDelivery(uuid.New(), small(300)...))
+		d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(300)...))
 		for i, reads := range []func(ctx context.Context) error{
 			func(context.Context) error { return errors.New("throttled") },
 			func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 		} {
 			d.reads = reads
 			n := 310 + 10*i
-			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), small(n)...)); r.Outcome != intake.Accepted || r.Recorded != 10 || r.Duplicates != n-10 {
+			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(n)...)); r.Outcome != intake.Accepted || r.Recorded != 10 || r.Duplicates != n-10 {
 				t.Errorf("%d: %+v", i, r)
 			}
 		}
@@ -244,11 +245,11 @@ func TestAnItemWhoseWindowHasPassedIsNotSkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDistant()
 		events := small(400)
-		d.attempt(t, paymenttest.RawDelivery(uuid.New(), events[1:]...))
+		d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events[1:]...))
 		time.Sleep(time.Hour)
-		d.attempt(t, paymenttest.RawDelivery(uuid.New(), events[:1]...))
+		d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events[:1]...))
 		time.Sleep(ledger.DefaultWindow - time.Minute)
-		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New(), events...)); r.Outcome != intake.Accepted || r.Recorded != 399 || r.Duplicates != 1 || d.read.Load() == 0 {
+		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events...)); r.Outcome != intake.Accepted || r.Recorded != 399 || r.Duplicates != 1 || d.read.Load() == 0 {
 			t.Errorf("%d reads: %+v", d.read.Load(), r)
 		}
 	})

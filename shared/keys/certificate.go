@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook/shared/clientcert"
+	"payhook.example/shared/clientcert"
 )
 
 // AcceptedCertificate is what the table holds of the client certificate that was

@@ -8,11 +8,11 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"payhook/shared/awstest"
-	"payhook/shared/clientcert"
-	"payhook/shared/contract"
-	"payhook/shared/keys"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/paymenttest"
 )
 
 func TestTheLastAcceptedCertificateIsWrittenOnceADay(t *testing.T) {

@@ -9,9 +9,10 @@ import (
 	"math/big"
 	"time"
 
+	"encoding/json/v2"
+
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/go-json-experiment/json"
 )
 
 // InspectAPI is what of DynamoDB an [Inspector] needs.

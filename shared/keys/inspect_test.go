@@ -12,9 +12,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook/shared/awstest"
-	"payhook/shared/contract"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/contract"
 )
 
 // rfc7638 is the key of section 3.1 of RFC 7638.
@@ -34,7 +35,7 @@ func shelf(t *testing.T, id string, item awstest.Item) (*Inspector, *awstest.Dyn
 }
 
 func TestACachedKeyIsShownAsTheFunctionsReadIt(t *testing.T) {
-	id, at := uuid.New(), time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	id, at := uuid.New().String(), time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	text := fmt.Sprintf(rfc7638, id)
 	key, err := ParseJWK([]byte(text), id, []int{65537})
 	if err != nil {
@@ -46,7 +47,7 @@ func TestACachedKeyIsShownAsTheFunctionsReadIt(t *testing.T) {
 	}{
 		"known":       {text, true, false},
 		"unknown":     {"", false, false},
-		"another id":  {fmt.Sprintf(rfc7638, uuid.New()), false, true},
+		"another id":  {fmt.Sprintf(rfc7638, uuid.New().String()), false, true},
 		"not a JWK":   {"[]", false, true},
 		"no exponent": {strings.Replace(text, `,"e":"AQAB"`, "", 1), false, true},
 	} {
@@ -103,16 +104,16 @@ func TestATableThatCannotBeReadIsNoEmptyTable(t *testing.T) {
 	inspector, _ := shelf(t, "", nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := inspector.Find(ctx, uuid.New()); !errors.Is(err, context.Canceled) {
+	if _, _, err := inspector.Find(ctx, uuid.New().String()); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if err := inspector.Drop(ctx, uuid.New()); !errors.Is(err, context.Canceled) {
+	if err := inspector.Drop(ctx, uuid.New().String()); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }
 
 func TestTheThumbprintIsTheOneOfRFC7638(t *testing.T) {
-	id := uuid.New()
+	id := uuid.New().String()
 	key, err := ParseJWK([]byte(fmt.Sprintf(rfc7638, id)), id, []int{65537})
 	if err != nil {
 		t.Fatal(err)

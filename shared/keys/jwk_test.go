@@ -11,8 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"encoding/json/v2"
+
 	"github.com/c2sp/wycheproof"
-	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 )
 

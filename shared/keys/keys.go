@@ -56,7 +56,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"payhook/shared/uuid"
+	"payhook.example/shared/rfc9562"
 )
 
 // The ways in which a lookup fails. Every error of this package wraps one of
@@ -224,7 +224,7 @@ func New(origin *Origin, table *Table, opts Options) *Cache {
 // The error wraps [ErrMalformedID], [ErrUnknown], [ErrUnavailable],
 // [ErrOutOfBudget] or ctx's, or is a [*PolicyError].
 func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, error) {
-	if !uuid.Valid(id) {
+	if !rfc9562.Valid(id) {
 		return Found{}, fmt.Errorf("keys: %w", ErrMalformedID)
 	}
 	if found, err, ok := c.remembered(id); ok {

@@ -17,9 +17,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"payhook/shared/awstest"
-	"payhook/shared/contract"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/contract"
 )
 
 // fleet is a payment service, a shared table and a clock. Each cache made from
@@ -190,7 +191,7 @@ func TestAFloodOfMadeUpIDsIsBoundedOverTheFleet(t *testing.T) {
 	flood := func() (asked int32, outOfBudget int) {
 		before := f.fetches.Load()
 		for i := range 300 {
-			_, err := fleet[i%len(fleet)].Lookup(t.Context(), uuid.New(), netip.Addr{})
+			_, err := fleet[i%len(fleet)].Lookup(t.Context(), uuid.New().String(), netip.Addr{})
 			switch {
 			case errors.Is(err, ErrOutOfBudget):
 				outOfBudget++
@@ -227,7 +228,7 @@ func TestABrokenTableCostsNoAnswer(t *testing.T) {
 	// The budget is each function's own then.
 	var out int
 	for range 20 {
-		if _, err := c.Lookup(t.Context(), uuid.New(), netip.Addr{}); errors.Is(err, ErrOutOfBudget) {
+		if _, err := c.Lookup(t.Context(), uuid.New().String(), netip.Addr{}); errors.Is(err, ErrOutOfBudget) {
 			out++
 		}
 	}
@@ -366,7 +367,7 @@ func TestARefetchIsWithinTheBudget(t *testing.T) {
 	old := f.expect(c, nil, Service, 1)
 	f.serve(1)
 	f.pass(time.Minute)
-	if _, err := c.Lookup(t.Context(), uuid.New(), netip.Addr{}); !errors.Is(err, ErrUnknown) {
+	if _, err := c.Lookup(t.Context(), uuid.New().String(), netip.Addr{}); !errors.Is(err, ErrUnknown) {
 		t.Fatal(err)
 	}
 	before := f.fetches.Load()
@@ -461,7 +462,7 @@ func TestAnswersOfTheService(t *testing.T) {
 		"410":      {func(w http.ResponseWriter) { w.WriteHeader(http.StatusGone) }, ErrUnknown},
 		"another kid": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", jsonType)
-			io.WriteString(w, strings.Replace(good(t), id, uuid.New(), 1))
+			io.WriteString(w, strings.Replace(good(t), id, uuid.New().String(), 1))
 		}, errPolicy},
 	}
 	for name, test := range tests {
@@ -513,8 +514,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.MissBudget = 1 << 30 })
 	for range maxRemembered + 10 {
-		c.forget(uuid.New(), f.now, false)
-		c.remember(uuid.New(), &entry{})
+		c.forget(uuid.New().String(), f.now, false)
+		c.remember(uuid.New().String(), &entry{})
 	}
 	if len(c.unknown) > maxRemembered || len(c.keys) > maxRemembered {
 		t.Errorf("%d unknown, %d keys", len(c.unknown), len(c.keys))

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"payhook/shared/uuid"
+	"payhook.example/shared/rfc9562"
 )
 
 // maxAnswer is the most that is read of an answer of the key service, in bytes.
@@ -38,7 +38,7 @@ func NewOrigin(client *http.Client, baseURL *url.URL, timeout time.Duration) *Or
 // [ErrUnavailable] if it says anything else than a key or nothing at all, and
 // [ErrMalformedID] if id is no UUID. It is safe for concurrent use.
 func (o *Origin) Fetch(ctx context.Context, id string) ([]byte, error) {
-	if !uuid.Valid(id) {
+	if !rfc9562.Valid(id) {
 		return nil, fmt.Errorf("keys: %w", ErrMalformedID)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)

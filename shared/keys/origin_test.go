@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/uuid"
+	"uuid"
 )
 
 // The request is the one of section 4.2 of the interface, and asks for JSON.
@@ -22,7 +22,7 @@ func TestAKeyIsAskedForAsTheInterfaceSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := uuid.New()
+	id := uuid.New().String()
 	if _, err := NewOrigin(server.Client(), base, time.Minute).Fetch(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook/shared/contract"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/contract"
 )
 
 var (
@@ -28,7 +29,7 @@ func (f *fleet) flood(c *Cache, from netip.Addr, n int) int32 {
 	f.t.Helper()
 	before := f.fetches.Load()
 	for range n {
-		if _, err := c.Lookup(f.t.Context(), uuid.New(), from); !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrOutOfBudget) {
+		if _, err := c.Lookup(f.t.Context(), uuid.New().String(), from); !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrOutOfBudget) {
 			f.t.Fatal(err)
 		}
 	}
@@ -83,7 +84,7 @@ func TestASourceIsKnownForAWeek(t *testing.T) {
 		f.pass(step.pass)
 		for _, c := range []*Cache{c, f.cache(func(o *Options) { o.MissBudget = 1 })} {
 			f.flood(c, stranger, 2)
-			if _, err := c.Lookup(t.Context(), uuid.New(), sender); errors.Is(err, ErrOutOfBudget) != (step.want != nil) {
+			if _, err := c.Lookup(t.Context(), uuid.New().String(), sender); errors.Is(err, ErrOutOfBudget) != (step.want != nil) {
 				t.Errorf("%v after it was seen: %v", step.pass, err)
 			}
 		}

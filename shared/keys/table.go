@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // API is the part of DynamoDB that the table needs.

@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/contract"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/contract"
 )
 
 // gateway404 is what a gateway in front of the service answers when it has lost
@@ -178,7 +179,7 @@ func TestAKeyInItsGraceSpendsNoBudgetAndIsNotAskedForOften(t *testing.T) {
 	f.gone()
 	f.pass(time.Hour)
 	for range 60 { // the budget of this minute
-		if _, err := fleet[1].Lookup(t.Context(), uuid.New(), netip.Addr{}); !errors.Is(err, ErrUnknown) {
+		if _, err := fleet[1].Lookup(t.Context(), uuid.New().String(), netip.Addr{}); !errors.Is(err, ErrUnknown) {
 			t.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"golang.org/x/sync/errgroup"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // InspectAPI is what of DynamoDB an [Inspector] needs: reading alone.

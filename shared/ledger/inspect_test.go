@@ -13,8 +13,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"payhook/shared/ledger"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/ledger"
 )
 
 func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
@@ -30,7 +31,7 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	if _, ok, err := inspector.Find(t.Context(), e.EventID); ok || err != nil {
 		t.Fatalf("before it was recorded: %t, %v", ok, err)
 	}
@@ -57,7 +58,7 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 		PublishedAt: b.now, ExpiresAt: b.now.Add(ledger.DefaultWindow),
 	})
 
-	claimed := b.entry(t, uuid.New(), "")
+	claimed := b.entry(t, uuid.New().String(), "")
 	claimed.Claimed = true
 	b.record(t, claimed, ledger.Recorded)
 	find(claimed.EventID, ledger.Item{
@@ -86,7 +87,7 @@ func (a *asked) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...
 
 func TestFindingAnEventAsksForEverythingButItsBytes(t *testing.T) {
 	b := newBook(t)
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	spy := &asked{InspectAPI: b.db}
 	if _, _, err := ledger.NewInspector(spy, "ledger").Find(t.Context(), e.EventID); err != nil {
@@ -109,7 +110,7 @@ func TestTheBacklogIsAllThatIsPendingDueOrNot(t *testing.T) {
 	inspector := ledger.NewInspector(b.db, "ledger")
 	var want []ledger.Pending
 	for i := range 300 {
-		e := b.entry(t, uuid.New(), "")
+		e := b.entry(t, uuid.New().String(), "")
 		due := b.now.Add(time.Duration(i-150) * time.Second)
 		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), due); err != nil {
 			t.Fatal(err)
@@ -146,7 +147,7 @@ func (p pages) Query(ctx context.Context, in *dynamodb.QueryInput, opts ...func(
 func TestTheBacklogIsReadToItsLastPage(t *testing.T) {
 	b := newBook(t)
 	for range 200 {
-		b.record(t, b.entry(t, uuid.New(), ""), ledger.Recorded)
+		b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
 	}
 	got, err := ledger.NewInspector(pages{b.db}, "ledger").Backlog(t.Context(), func(int) {})
 	if err != nil || len(got) != 200 {
@@ -162,7 +163,7 @@ func TestALedgerThatCannotBeReadIsNoEmptyLedger(t *testing.T) {
 	if _, err := inspector.Backlog(ctx, func(int) {}); !errors.Is(err, context.Canceled) {
 		t.Errorf("backlog: %v", err)
 	}
-	if _, _, err := inspector.Find(ctx, uuid.New()); !errors.Is(err, context.Canceled) {
+	if _, _, err := inspector.Find(ctx, uuid.New().String()); !errors.Is(err, context.Canceled) {
 		t.Errorf("find: %v", err)
 	}
 }

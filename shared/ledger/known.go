@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // Known is what the ledger knows of an eventId, but for the event itself.

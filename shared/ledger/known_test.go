@@ -7,13 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/ledger"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/ledger"
 )
 
 func TestWhatIsKnownIsReadWithoutTheEvents(t *testing.T) {
 	b := newBook(t)
-	pending, published, parked, old := b.entry(t, uuid.New(), ""), b.entry(t, uuid.New(), ""), b.entry(t, uuid.New(), ""), b.entry(t, uuid.New(), "")
+	pending, published, parked, old := b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), "")
 	for _, e := range []ledger.Entry{pending, published, parked, old} {
 		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); err != nil {
 			t.Fatal(err)
@@ -52,7 +53,7 @@ func TestWhatIsLeftUnprocessedIsAskedForAgain(t *testing.T) {
 	b := newBook(t)
 	var ids []string
 	for range ledger.MaxKnown {
-		e := b.entry(t, uuid.New(), "")
+		e := b.entry(t, uuid.New().String(), "")
 		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); err != nil {
 			t.Fatal(err)
 		}

@@ -58,8 +58,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook/shared/contract"
-	"payhook/shared/payment"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/payment"
 )
 
 // Shards is how many partitions the index of pending items is spread over.

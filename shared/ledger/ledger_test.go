@@ -11,17 +11,19 @@ import (
 	"testing"
 	"time"
 
+	"encoding/json/jsontext"
+
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"payhook/shared/awstest"
-	"payhook/shared/contract"
-	"payhook/shared/ledger"
-	"payhook/shared/payment"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/payment"
 )
 
 // representative is the event of section 2 of the interface, with ids of the
@@ -55,7 +57,7 @@ func (b *book) entry(t testing.TB, id, change string) ledger.Entry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ledger.Entry{EventID: ledger.Key(id), DeliveryID: uuid.New(), Digest: ledger.DigestOf(event.Bytes), RecordedAt: b.now, Event: event}
+	return ledger.Entry{EventID: ledger.Key(id), DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(event.Bytes), RecordedAt: b.now, Event: event}
 }
 
 // sizeOf returns the size of an item as DynamoDB counts it, rounded up (AWS,
@@ -82,7 +84,7 @@ func sizeOf(t *testing.T, item awstest.Item) (bytes int) {
 
 func TestTheLargestEventFitsIntoAnItem(t *testing.T) {
 	b := newBook(t)
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	e.Event.Bytes = append(e.Event.Bytes, bytes.Repeat([]byte(" "), ledger.MaxEventBytes-len(e.Event.Bytes))...)
 	e.Digest = ledger.DigestOf(e.Event.Bytes)
 	b.record(t, e, ledger.Recorded)
@@ -123,7 +125,7 @@ func (b *book) due(t *testing.T) []ledger.Pending {
 
 func TestAnEventIsRecordedOnce(t *testing.T) {
 	b := newBook(t)
-	id := uuid.New()
+	id := uuid.New().String()
 	e := b.entry(t, id, "")
 	b.record(t, e, ledger.Recorded)
 	b.record(t, e, ledger.Duplicate)
@@ -141,7 +143,7 @@ func TestAnEventIsRecordedOnce(t *testing.T) {
 
 func TestTheWindowIsCheckedEvenIfNothingIsDeleted(t *testing.T) {
 	b := newBook(t)
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	if err := b.MarkPublished(t.Context(), e); err != nil {
 		t.Fatal(err)
@@ -154,7 +156,7 @@ func TestTheWindowIsCheckedEvenIfNothingIsDeleted(t *testing.T) {
 
 func TestWhatIsPendingNeverExpires(t *testing.T) {
 	b := newBook(t)
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(10 * ledger.DefaultWindow)
 	b.record(t, e, ledger.Duplicate)
@@ -168,7 +170,7 @@ func TestWhatIsPendingNeverExpires(t *testing.T) {
 
 func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 	b := newBook(t)
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(time.Hour)
 	if got := b.due(t); len(got) != 1 {
@@ -199,12 +201,12 @@ func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 
 func TestAMarkForOtherContentDoesNothing(t *testing.T) {
 	b := newBook(t)
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	if err := b.MarkPublished(t.Context(), b.entry(t, e.EventID, "1")); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.MarkPublished(t.Context(), b.entry(t, uuid.New(), "")); err != nil {
+	if err := b.MarkPublished(t.Context(), b.entry(t, uuid.New().String(), "")); err != nil {
 		t.Fatal(err)
 	}
 	b.now = b.now.Add(time.Hour)
@@ -215,7 +217,7 @@ func TestAMarkForOtherContentDoesNothing(t *testing.T) {
 
 func TestNothingIsDueBeforeItsTime(t *testing.T) {
 	b := newBook(t)
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(time.Minute - time.Millisecond)
 	if got := b.due(t); len(got) != 0 {
@@ -245,7 +247,7 @@ func TestNothingIsDueBeforeItsTime(t *testing.T) {
 
 func TestOfManyThatLeaseOneItemOneHasIt(t *testing.T) {
 	b := newBook(t)
-	b.record(t, b.entry(t, uuid.New(), ""), ledger.Recorded)
+	b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
 	b.now = b.now.Add(time.Hour)
 	p := b.due(t)[0]
 	var mu sync.Mutex
@@ -291,7 +293,7 @@ func (f forgetful) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
 func TestAWriteWhoseAnswerGotLostIsKnownAgain(t *testing.T) {
 	b := newBook(t)
 	b.Ledger = ledger.New(forgetful{b.db}, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.record(t, e, ledger.Duplicate) // another holder
 	b.now = b.now.Add(time.Hour)
@@ -310,7 +312,7 @@ func TestAWriteWhoseAnswerGotLostIsKnownAgain(t *testing.T) {
 func TestAFailureIsNoOutcome(t *testing.T) {
 	b := newBook(t)
 	broken := ledger.New(b.db, "no such table", ledger.Options{})
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	var missing *types.ResourceNotFoundException
 	if _, err := broken.Record(t.Context(), e, ledger.NewHolder(), b.now); !errors.As(err, &missing) {
 		t.Error(err)
@@ -346,7 +348,7 @@ func size(item awstest.Item) int {
 
 func TestTheRepresentativeEventCostsOneWriteUnit(t *testing.T) {
 	b := newBook(t)
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(time.Hour)
 	if _, _, err := b.Lease(t.Context(), b.due(t)[0], ledger.NewHolder(), b.now); err != nil {
@@ -363,7 +365,7 @@ func TestShardsAreEven(t *testing.T) {
 	b := newBook(t)
 	count := map[string]int{}
 	for range 6400 {
-		b.record(t, b.entry(t, uuid.New(), ""), ledger.Recorded)
+		b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
 	}
 	for _, item := range b.db.Items("ledger") {
 		count[item[contract.LedgerPendingShard].(*types.AttributeValueMemberN).Value]++
@@ -409,7 +411,7 @@ func FuzzDigestOf(f *testing.F) {
 
 func TestOnlyItsHolderPostponesAnItem(t *testing.T) {
 	b := newBook(t)
-	e := b.entry(t, uuid.New(), "")
+	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(time.Hour)
 	first, second := ledger.NewHolder(), ledger.NewHolder()

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // Restore writes an event that was parked as pending again, for redrive to

@@ -33,17 +33,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 
-	"payhook/shared/signature"
-	"payhook/shared/uuid"
+	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/signature"
 )
 
 // Reason is why something was parked.
@@ -143,11 +144,11 @@ func (l *Lot) Park(ctx context.Context, p Parked) (name string, before bool, err
 		return "", false, fmt.Errorf("parking: %w", err)
 	}
 	index := []string{}
-	if uuid.Valid(p.DeliveryID) {
+	if rfc9562.Valid(p.DeliveryID) {
 		index = append(index, "delivery/"+strings.ToLower(p.DeliveryID)+"/"+flat(name))
 	}
 	for _, id := range p.EventIDs {
-		if uuid.Valid(id) && len(index) < maxIndexed {
+		if rfc9562.Valid(id) && len(index) < maxIndexed {
 			index = append(index, "event/"+strings.ToLower(id)+"/"+flat(name))
 		}
 	}

@@ -18,10 +18,11 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/awstest"
-	"payhook/shared/parking"
-	"payhook/shared/signature"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/signature"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC)
@@ -34,8 +35,8 @@ func newLot() (*parking.Lot, *awstest.S3) {
 
 func parked(at time.Time, events ...string) parking.Parked {
 	return parking.Parked{
-		Reason: parking.Conflict, Cause: "why", ParkedAt: at, DeliveryID: uuid.New(), EventIDs: events,
-		Payload: []byte("\x00 bytes \xff"), Timestamp: signature.FormatMilliseconds.Text(at), KeyID: uuid.New(), Signature: "c2ln", JWK: []byte(`{"kty":"RSA"}`),
+		Reason: parking.Conflict, Cause: "why", ParkedAt: at, DeliveryID: uuid.New().String(), EventIDs: events,
+		Payload: []byte("\x00 bytes \xff"), Timestamp: signature.FormatMilliseconds.Text(at), KeyID: uuid.New().String(), Signature: "c2ln", JWK: []byte(`{"kty":"RSA"}`),
 	}
 }
 
@@ -50,7 +51,7 @@ func park(t *testing.T, lot *parking.Lot, p parking.Parked) string {
 
 func TestWhatIsParkedComesBackWhole(t *testing.T) {
 	lot, _ := newLot()
-	want := parked(noon, uuid.New())
+	want := parked(noon, uuid.New().String())
 	got, err := lot.Get(t.Context(), park(t, lot, want))
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +96,7 @@ func TestListingIsByTime(t *testing.T) {
 
 func TestItIsFoundByItsIDs(t *testing.T) {
 	lot, _ := newLot()
-	one, other := uuid.New(), uuid.New()
+	one, other := uuid.New().String(), uuid.New().String()
 	first := parked(noon, one, other)
 	names := []string{park(t, lot, first), park(t, lot, parked(noon.Add(time.Hour), strings.ToUpper(one), "no id"))}
 	if got, err := lot.FindEvent(t.Context(), one); err != nil || !slices.Equal(got, names) {
@@ -107,7 +108,7 @@ func TestItIsFoundByItsIDs(t *testing.T) {
 	if got, err := lot.FindDelivery(t.Context(), first.DeliveryID); err != nil || !slices.Equal(got, names[:1]) {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if got, err := lot.FindEvent(t.Context(), uuid.New()); err != nil || len(got) != 0 {
+	if got, err := lot.FindEvent(t.Context(), uuid.New().String()); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
@@ -122,7 +123,7 @@ func TestWhatCannotBeFoundLaterIsNotParked(t *testing.T) {
 			}
 			return nil
 		}
-		if name, _, err := lot.Park(t.Context(), parked(noon, uuid.New())); !errors.Is(err, down) || name != "" {
+		if name, _, err := lot.Park(t.Context(), parked(noon, uuid.New().String())); !errors.Is(err, down) || name != "" {
 			t.Errorf("%s: got %q, %v", prefix, name, err)
 		}
 		for key := range bucket.Objects("parking") {
@@ -167,7 +168,7 @@ func TestADecisionIsStoredWithItsNote(t *testing.T) {
 
 func TestTheSameContentIsParkedOnce(t *testing.T) {
 	lot, bucket := newLot()
-	first := parked(noon, uuid.New(), uuid.New())
+	first := parked(noon, uuid.New().String(), uuid.New().String())
 	name := park(t, lot, first)
 	objects := bucket.Objects("parking")
 	again := first
@@ -181,7 +182,7 @@ func TestTheSameContentIsParkedOnce(t *testing.T) {
 	}
 
 	event := parking.Parked{
-		Reason: parking.Unpublishable, ParkedAt: noon.Add(time.Hour), DeliveryID: uuid.New(), EventIDs: []string{uuid.New()},
+		Reason: parking.Unpublishable, ParkedAt: noon.Add(time.Hour), DeliveryID: uuid.New().String(), EventIDs: []string{uuid.New().String()},
 		Event: []byte("{}"), Digest: []byte("digest"), RecordedAt: noon, Attempts: 20,
 	}
 	name = park(t, lot, event)
@@ -198,15 +199,15 @@ func TestTheSameContentIsParkedOnce(t *testing.T) {
 
 func TestOtherContentHasAnotherName(t *testing.T) {
 	lot, _ := newLot()
-	first := parked(noon, uuid.New())
+	first := parked(noon, uuid.New().String())
 	names := map[string]string{park(t, lot, first): "the first"}
 	for what, change := range map[string]func(p *parking.Parked){
 		"payload":                               func(p *parking.Parked) { p.Payload = []byte("other") },
 		"timestamp":                             func(p *parking.Parked) { p.Timestamp += " " },
-		"key id":                                func(p *parking.Parked) { p.KeyID = uuid.New() },
+		"key id":                                func(p *parking.Parked) { p.KeyID = uuid.New().String() },
 		"signature":                             func(p *parking.Parked) { p.Signature = "c2lh" },
 		"reason":                                func(p *parking.Parked) { p.Reason = parking.Invalid },
-		"event ids":                             func(p *parking.Parked) { p.EventIDs = append(slices.Clone(p.EventIDs), uuid.New()) },
+		"event ids":                             func(p *parking.Parked) { p.EventIDs = append(slices.Clone(p.EventIDs), uuid.New().String()) },
 		"content of an event":                   func(p *parking.Parked) { p.EventDigests = [][]byte{{1}} },
 		"content, in the same number of events": func(p *parking.Parked) { p.EventDigests = [][]byte{{2}} },
 		"a field boundary": func(p *parking.Parked) {
@@ -310,7 +311,7 @@ func TestTheAnswersOfABucket(t *testing.T) {
 func TestAListingGoesOnBehindAThousand(t *testing.T) {
 	lot, bucket := newLot()
 	const n = 2100
-	event := uuid.New()
+	event := uuid.New().String()
 	for i := range n {
 		name := fmt.Sprintf("2026/01/31/12/20260131T120000.%03dZ-conflict-%032x.json", i%1000, i)
 		for _, key := range []string{"parked/" + name, "replayed/" + strings.ReplaceAll(name, "/", "-"), "event/" + event + "/" + strings.ReplaceAll(name, "/", "-")} {

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/json/jsontext"
 
-	"payhook/shared/rfc3339"
-	"payhook/shared/uuid"
+	"payhook.example/shared/rfc3339"
+	"payhook.example/shared/rfc9562"
 )
 
 // Delivery is what one webhook carries (section 2.2).
@@ -86,7 +86,7 @@ const maxPeeked = 1000
 func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
 	peek(payload, func(depth int, name, value string) bool {
 		switch {
-		case !uuid.Valid(value):
+		case !rfc9562.Valid(value):
 		case depth == 1 && name == "deliveryId":
 			deliveryID = value
 		case depth == 3 && name == "eventId":
@@ -432,7 +432,7 @@ func (w *walker) eventID(text string) string {
 }
 
 func wrongID(text string) string {
-	if !uuid.Valid(text) {
+	if !rfc9562.Valid(text) {
 		return "must be a UUID"
 	}
 	return ""

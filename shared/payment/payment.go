@@ -20,10 +20,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 
-	"payhook/shared/rfc3339"
+	"payhook.example/shared/rfc3339"
 )
 
 // Event is one element of a delivery (section 2.3), which is also the detail

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/json/jsontext"
+	jsonv2 "encoding/json/v2"
+
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/payment"
+	"payhook.example/shared/payment"
 )
 
 const event = `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"identifiers":{"paymentRequestId":"REQ-1","paymentEndToEndId":"E2E-1","svcUniquePaymentId":"SVC-1","railReferenceId":{},"svcPostingIds":["P-1","P-2"]},"paymentExecutedValueDate":"2026-01-31","amount":1234567890.10,"amountType":"PAYMENT","paymentCurrency":"EUR","paymentStatus":{"status":"RELEASED","statusTime":"2026-01-31T11:59:59.000Z"},"returns":{"hasReturnDetails":false},"cancelations":{"hasCancelationDetails":true},"cases":{"hasLinkedCases":false}}}`

@@ -5,11 +5,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 
-	"payhook/shared/payment"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/payment"
 )
 
 // Event returns an event with every field of section 2, under new ids: a
@@ -19,15 +20,15 @@ func Event() payment.Event {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	return payment.Event{
 		EventName:      "PAYMENT_STATUS.RELEASED",
-		EventID:        uuid.New(),
+		EventID:        uuid.New().String(),
 		EventTimestamp: now,
 		EventData: payment.Data{
 			Identifiers: payment.Identifiers{
-				PaymentRequestID:   "REQ-" + uuid.New()[:8],
-				PaymentEndToEndID:  "E2E-" + uuid.New()[:8],
-				SvcUniquePaymentID: "PAY-" + uuid.New()[:8],
+				PaymentRequestID:   "REQ-" + uuid.New().String()[:8],
+				PaymentEndToEndID:  "E2E-" + uuid.New().String()[:8],
+				SvcUniquePaymentID: "PAY-" + uuid.New().String()[:8],
 				RailReferenceID:    jsontext.Value(`{}`),
-				SvcPostingIDs:      []string{"POST-" + uuid.New()[:8], "POST-" + uuid.New()[:8]},
+				SvcPostingIDs:      []string{"POST-" + uuid.New().String()[:8], "POST-" + uuid.New().String()[:8]},
 			},
 			PaymentExecutedValueDate: now.Format(time.DateOnly),
 			Amount:                   "1250.00",
@@ -67,7 +68,7 @@ func Delivery(events ...payment.Event) []byte {
 	for i, e := range events {
 		encoded[i] = Encode(e)
 	}
-	return RawDelivery(uuid.New(), encoded...)
+	return RawDelivery(uuid.New().String(), encoded...)
 }
 
 // RawDelivery returns the payload of a delivery of events whose JSON is given,

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"payhook/shared/uuid"
+	"uuid"
 )
 
 // Fault is a way to misbehave. The zero Fault is none.
@@ -191,7 +191,7 @@ func (f Fault) spoil(s *Server, r *http.Request, right func() answer) answer {
 		return a
 	case WrongKid:
 		a := right()
-		a.body = change(a.body, "kid", json.RawMessage(`"`+uuid.New()+`"`))
+		a.body = change(a.body, "kid", json.RawMessage(`"`+uuid.New().String()+`"`))
 		return a
 	case InvalidClient:
 		a := oauthError(http.StatusBadRequest, "invalid_client")

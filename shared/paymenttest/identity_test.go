@@ -8,7 +8,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/paymenttest"
 )
 
 func TestAWebhookIsSentWithTheCertificateThatIsAskedFor(t *testing.T) {

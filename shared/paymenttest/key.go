@@ -12,7 +12,7 @@ import (
 	"math/big"
 	"net/http"
 
-	"payhook/shared/uuid"
+	"uuid"
 )
 
 // Key is a key that signs webhooks.
@@ -27,7 +27,7 @@ func NewKey(bits int) Key {
 	if err != nil {
 		panic(err) // a size that crypto/rsa refuses
 	}
-	return Key{uuid.New(), private}
+	return Key{uuid.New().String(), private}
 }
 
 // ParseKey reads an RSA private key in PEM, PKCS #8 or PKCS #1, and gives it

@@ -28,8 +28,9 @@ import (
 	"sync"
 	"time"
 
-	"payhook/shared/signature"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/signature"
 )
 
 // Options are the knobs of a [Server]. The zero value of each stands for the
@@ -207,10 +208,10 @@ func (o *Options) setDefaults() {
 		o.TokenManagerID = "manager-1"
 	}
 	if o.ClientID == "" {
-		o.ClientID = "client-" + uuid.New()
+		o.ClientID = "client-" + uuid.New().String()
 	}
 	if o.ClientSecret == "" {
-		o.ClientSecret = "secret-" + uuid.New()
+		o.ClientSecret = "secret-" + uuid.New().String()
 	}
 	if o.TokenLifetime == 0 {
 		o.TokenLifetime = DefaultTokenLifetime

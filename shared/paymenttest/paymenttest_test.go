@@ -17,10 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
 )
 
 // noRedirects shows redirects instead of following them.
@@ -205,7 +206,7 @@ func TestEveryFlawIsOne(t *testing.T) {
 
 func TestAFlawOfAKeyIDThatDoesNotTravelIsAnError(t *testing.T) {
 	scheme := paymenttest.DefaultScheme()
-	scheme.KeyID, _ = signature.ParseKeyIDCarrier("static:" + uuid.New())
+	scheme.KeyID, _ = signature.ParseKeyIDCarrier("static:" + uuid.New().String())
 	sender := paymenttest.Sender{Key: paymenttest.NewKey(2048), Scheme: scheme}
 	for _, flaw := range []paymenttest.Flaw{paymenttest.KeyIDMissing, paymenttest.KeyIDRepeated, paymenttest.KeyIDMalformed, paymenttest.KeyIDChanged} {
 		if _, err := sender.Request(t.Context(), paymenttest.Webhook{URL: "http://127.0.0.1/", Flaw: flaw}); err == nil {

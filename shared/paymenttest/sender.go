@@ -13,8 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"payhook/shared/signature"
-	"payhook/shared/uuid"
+	"uuid"
+
+	"payhook.example/shared/signature"
 )
 
 // Webhook is one call of a client's URL (section 4.3). Its zero values stand
@@ -126,7 +127,7 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	case TimestampChanged:
 		proof.Timestamp = s.Format.Text(at.Add(time.Second))
 	case KeyIDChanged:
-		proof.KeyID = uuid.New()
+		proof.KeyID = uuid.New().String()
 	case SignatureMalformed:
 		proof.Signature = "*" + proof.Signature[1:]
 	case TimestampMalformed:

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"payhook/shared/uuid"
+	"uuid"
 )
 
 // SetClient changes the client id and secret that the token endpoint accepts.
@@ -100,7 +100,7 @@ func (s *Server) newToken() answer {
 			delete(s.tokens, token)
 		}
 	}
-	token := "token-" + uuid.New()
+	token := "token-" + uuid.New().String()
 	s.tokens[token] = now.Add(s.lifetime)
 	return tokenAnswer(map[string]any{
 		"access_token": token,

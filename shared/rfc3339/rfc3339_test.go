@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/rfc3339"
+	"payhook.example/shared/rfc3339"
 )
 
 func ExampleParse() {

@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"payhook/shared/uuid"
+	"payhook.example/shared/rfc9562"
 )
 
 // Carrier is the place in a request where a value travels. The interface shows
@@ -52,7 +52,7 @@ func ParseKeyIDCarrier(text string) (Carrier, error) {
 		}
 		return c, nil
 	}
-	if !uuid.Valid(id) {
+	if !rfc9562.Valid(id) {
 		return Carrier{}, errors.New("static: needs a UUID")
 	}
 	return Carrier{isStatic, id}, nil

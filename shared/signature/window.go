@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"payhook/shared/rfc3339"
+	"payhook.example/shared/rfc3339"
 )
 
 // Format is how the text of a timestamp is read. The interface shows none, so

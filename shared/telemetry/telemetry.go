@@ -19,7 +19,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/smithy-go"
 
-	"payhook/shared/contract"
+	"payhook.example/shared/contract"
 )
 
 // Unit is the unit of a metric (AWS, MetricDatum).

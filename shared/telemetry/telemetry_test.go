@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/smithy-go"
 
-	"payhook/shared/telemetry"
+	"payhook.example/shared/telemetry"
 )
 
 func TestALineHoldsItsAttributesAndItsMetrics(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/paymenttest"
-	"payhook/shared/token"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/token"
 )
 
 // service starts a payment service on the rig's clock, with a refresher that

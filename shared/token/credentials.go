@@ -5,8 +5,8 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 )
 
 // Credentials are the client id and secret that the service's operator assigned

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/token"
+	"payhook.example/shared/token"
 )
 
 var testCredentials = token.Credentials{ClientID: clientID, ClientSecret: token.NewSecret(clientSecret)}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/token"
-	"payhook/shared/token/secretstest"
+	"payhook.example/shared/token"
+	"payhook.example/shared/token/secretstest"
 )
 
 // clock is a clock that stands still until it is moved. It starts so far ahead

@@ -16,7 +16,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
-	"payhook/shared/token"
+	"payhook.example/shared/token"
 )
 
 // grants is how a token endpoint answers a client that already has a token.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/oauth2"
 
-	"payhook/shared/token"
-	"payhook/shared/token/secretstest"
+	"payhook.example/shared/token"
+	"payhook.example/shared/token/secretstest"
 )
 
 var _ oauth2.TokenSource = (*token.Reader)(nil)

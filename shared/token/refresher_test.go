@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/token"
-	"payhook/shared/token/secretstest"
+	"payhook.example/shared/token"
+	"payhook.example/shared/token/secretstest"
 )
 
 func TestTheFirstRunStoresATokenAndTheNextOnesOnlyLook(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"payhook/shared/paymenttest"
-	"payhook/shared/token"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/token"
 )
 
 // The sample is a module of its own, as a user's is: nothing else builds it.

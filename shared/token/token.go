@@ -28,8 +28,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 )
 
 // The reasons why a [Reader] has no token.

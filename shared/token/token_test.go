@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/token"
+	"payhook.example/shared/token"
 )
 
 var silent = log.New(io.Discard, "", 0)

@@ -7,10 +7,10 @@ import (
 	"flag"
 	"os"
 
-	"payhook/shared/contract"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
-	"payhook/shared/uuid"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/signature"
 )
 
 // Flags are the flags.
@@ -37,7 +37,7 @@ func (s *Flags) Given() bool { return s.file != "" }
 // wrong.
 func (s *Flags) Sender() (paymenttest.Sender, error) {
 	var errID error
-	if !uuid.Valid(s.keyID) {
+	if !rfc9562.Valid(s.keyID) {
 		errID = errors.New("with a key, its key id must be given, a UUID")
 	}
 	var key paymenttest.Key

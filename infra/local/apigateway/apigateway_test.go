@@ -23,7 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/paymenttest"
 )
 
 const domain = "webhooks.bank.example"

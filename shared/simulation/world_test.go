@@ -1,4 +1,4 @@
-package histories
+package simulation
 
 import (
 	"bytes"
@@ -21,16 +21,16 @@ import (
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"payhook/shared/awstest"
-	"payhook/shared/bus"
-	"payhook/shared/claimcheck"
-	"payhook/shared/clientcert"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/keys"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/signature"
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/signature"
 )
 
 const (

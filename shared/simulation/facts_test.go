@@ -1,4 +1,4 @@
-package histories
+package simulation
 
 import (
 	"bytes"
@@ -14,12 +14,12 @@ import (
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
-	"payhook/shared/claimcheck"
-	"payhook/shared/contract"
-	"payhook/shared/intake"
-	"payhook/shared/ledger"
-	"payhook/shared/parking"
-	"payhook/shared/payment"
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
 )
 
 // facts are what the services saw and the senders were told, from which a

@@ -1,5 +1,5 @@
 //go:build !race
 
-package histories
+package simulation
 
 const raceEnabled = false

@@ -1,10 +1,10 @@
 // Mutants breaks Payhook on purpose, one realistic bug at a time, and runs the
 // tests on each: a proof that nothing is wrong is worth what its tests notice.
 //
-//	go run ./shared/histories/mutants                        the listed ones, and 40 random ones
-//	go run ./shared/histories/mutants lease due              the listed ones whose names hold one of the words
-//	go run ./shared/histories/mutants -random 200 -seed 7    the listed ones, and others
-//	go run ./shared/histories/mutants -listed=false -random -1 shared/bus/bus.go
+//	go run ./shared/simulation/mutants                        the listed ones, and 40 random ones
+//	go run ./shared/simulation/mutants lease due              the listed ones whose names hold one of the words
+//	go run ./shared/simulation/mutants -random 200 -seed 7    the listed ones, and others
+//	go run ./shared/simulation/mutants -listed=false -random -1 shared/bus/bus.go
 //
 // A listed mutant is a small patch in mutants.go: a mistake that somebody could
 // make. Each must be killed. A random mutant is made from the code of the

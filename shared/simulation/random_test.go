@@ -1,4 +1,4 @@
-package histories
+package simulation
 
 import (
 	"flag"
@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"payhook/shared/intake"
+	"payhook.example/shared/intake"
 )
 
 var (
@@ -247,7 +247,7 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 					total.add(c)
 					if len(w.facts.violations) > 0 {
 						if failed++; failed <= 3 {
-							t.Errorf("seed %d fails; replay it with\n\tgo test ./shared/histories -run TestRandomHistories -v -seed=%d\n%s", s, s, w)
+							t.Errorf("seed %d fails; replay it with\n\tgo test ./shared/simulation -run TestRandomHistories -v -seed=%d\n%s", s, s, w)
 						} else {
 							t.Fail()
 						}

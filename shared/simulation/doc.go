@@ -42,11 +42,11 @@
 // What a history takes for granted: clocks differ by less than the grace of
 // package intake, and a call is not sent once its context has ended.
 //
-//	go test ./shared/histories -run TestRandomHistories -v -seed=42
-//	go test ./shared/histories -run TestRandomHistories -v -timeout=0 -seeds=1000000
-//	go test ./shared/histories -run TestNoPair -v -timeout=0 -pairs
+//	go test ./shared/simulation -run TestRandomHistories -v -seed=42
+//	go test ./shared/simulation -run TestRandomHistories -v -timeout=0 -seeds=1000000
+//	go test ./shared/simulation -run TestNoPair -v -timeout=0 -pairs
 //
 // The first replays one history, the second plays a million (an interrupt ends
 // it with what was counted so far), the third tries every pair of faults on
 // every path, which takes hours for the longest.
-package histories
+package simulation

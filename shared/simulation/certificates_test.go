@@ -1,4 +1,4 @@
-package histories
+package simulation
 
 import (
 	"crypto/x509"
@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"payhook/shared/clientcert"
-	"payhook/shared/intake"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/paymenttest"
 )
 
 // mechanism is what a webhook must prove.

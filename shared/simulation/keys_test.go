@@ -1,4 +1,4 @@
-package histories
+package simulation
 
 import (
 	"bytes"
@@ -15,8 +15,8 @@ import (
 
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook/shared/keys"
-	"payhook/shared/paymenttest"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/paymenttest"
 )
 
 // The times of histories about keys are short, so that a history of some
@@ -224,7 +224,7 @@ func rotationHistory(seed uint64) (*world, counts) {
 		from := minutes(0.5, 6)
 		s.down = append(s.down, [2]time.Duration{from, from + minutes(0, []float64{1.5, 8}[r.IntN(2)])})
 	}
-	w := newWorld(setup{name: fmt.Sprintf("rotation %d fails; replay it with\n\tgo test ./shared/histories -run TestARotation -v -seed=%d", seed, seed), attempts: 1 + 2*r.IntN(2), keyCache: true, keyService: s}, keyFaults{r})
+	w := newWorld(setup{name: fmt.Sprintf("rotation %d fails; replay it with\n\tgo test ./shared/simulation -run TestARotation -v -seed=%d", seed, seed), attempts: 1 + 2*r.IntN(2), keyCache: true, keyService: s}, keyFaults{r})
 	for range 1 + r.IntN(3) {
 		w.newInstance("webhook", time.Duration(r.Int64N(int64(2*maxSkew)))-maxSkew)
 	}

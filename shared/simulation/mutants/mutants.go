@@ -9,7 +9,7 @@ type mutant struct {
 }
 
 const (
-	histories = "./shared/histories"
+	histories = "./shared/simulation"
 
 	intakeFile    = "shared/intake/intake.go"
 	redriveFile   = "shared/intake/redrive.go"

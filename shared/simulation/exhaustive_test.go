@@ -1,4 +1,4 @@
-package histories
+package simulation
 
 import (
 	"cmp"
@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"payhook/shared/intake"
+	"payhook.example/shared/intake"
 )
 
 var allPairs = flag.Bool("pairs", false, "every pair of faults on every path, not a sample of those on the long ones")

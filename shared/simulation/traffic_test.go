@@ -1,4 +1,4 @@
-package histories
+package simulation
 
 import (
 	"context"
@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"payhook/shared/intake"
-	"payhook/shared/keys"
-	"payhook/shared/payment"
-	"payhook/shared/paymenttest"
-	"payhook/shared/signature"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
 )
 
 var scheme = paymenttest.DefaultScheme()
