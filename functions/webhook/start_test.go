@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"payhook.example/shared/contract"
@@ -36,5 +37,13 @@ func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
 			t.Errorf("with %s alone: %v", s.Env(), err)
 		}
 		t.Setenv(s.Env(), "")
+	}
+}
+
+func TestItDoesNotStartWithAWrongSetting(t *testing.T) {
+	t.Setenv("AWS_REGION", "us-east-1")
+	t.Setenv(contract.LedgerTableEnv, "")
+	if _, err := wire(t.Context()); err == nil || !strings.Contains(err.Error(), contract.LedgerTableEnv) {
+		t.Errorf("without a ledger: %v", err)
 	}
 }

@@ -74,6 +74,9 @@ func TestRejectedRequestsAreSplitOnTheWire(t *testing.T) {
 		"no such bus":         {400, `{"__type":"ResourceNotFoundException"}`, 10, 1},
 		"service failed":      {500, `{"__type":"InternalException"}`, 10, 4},
 		"unavailable":         {503, ``, 10, 4},
+		"not implemented":     {501, ``, 10, 4},
+		// EventBridge may have taken the entries, so they are not split.
+		"taken, and the answer cannot be read": {200, `{"Entries":`, 10, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := 0

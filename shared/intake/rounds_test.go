@@ -215,7 +215,7 @@ func TestAKnownLargeEventIsNotUploadedAgain(t *testing.T) {
 		d := newDistant()
 		events := slices.Concat(large(3), small(2))
 		for attempt := range 2 {
-			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events...)); r.Outcome != intake.Accepted || r.Duplicates != 5*attempt || d.uploaded.Load() != 3 {
+			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events...)); r.Outcome != intake.Accepted || r.Duplicates != 5*attempt || r.Claimed != 3-3*attempt || d.uploaded.Load() != 3 {
 				t.Errorf("%d uploads: %+v", d.uploaded.Load(), r)
 			}
 		}

@@ -39,11 +39,28 @@ type fleet struct {
 // brokenDynamoDB is a DynamoDB that can be made to fail.
 type brokenDynamoDB struct {
 	*awstest.DynamoDB
-	broken   atomic.Bool
-	failures atomic.Int32 // how many calls fail from now on
+	broken atomic.Bool
+
+	mu   sync.Mutex
+	next []bool // which of the next calls fail
 }
 
-func (db *brokenDynamoDB) fails() bool { return db.broken.Load() || db.failures.Add(-1) >= 0 }
+func (db *brokenDynamoDB) failNext(fails ...bool) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.next = fails
+}
+
+func (db *brokenDynamoDB) fails() bool {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if len(db.next) == 0 {
+		return db.broken.Load()
+	}
+	fails := db.next[0]
+	db.next = db.next[1:]
+	return fails
+}
 
 func (db *brokenDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	if db.fails() {

@@ -219,7 +219,7 @@ func TestAFunctionThatCouldNotReadTheKeyAsksTheTableAgain(t *testing.T) {
 	f := newFleet(t)
 	f.expectInUse(f.cache(), Service, 1)
 	f.gateway404()
-	f.db.failures.Store(1) // of the read
+	f.db.failNext(true) // the read
 	found := f.expect(f.cache(), nil, Stale, 1)
 	if !found.Withdrawn || !found.TableFailed || !generated(0).PublicKey.Equal(found.Key) {
 		t.Errorf("%+v", found)
@@ -343,4 +343,28 @@ func TestARemovedKeyStaysMarkedForAsLongAsACopyCouldBeUsed(t *testing.T) {
 	if _, ok := f.db.Items("keys")[id][contract.KeysTTL]; !ok {
 		t.Error("the item never expires")
 	}
+}
+
+// A function that has no copy of the key stores that the id is unknown. That
+// does not speak of the copy of another function, whose own write failed.
+func TestAFunctionKeepsItsKeyIfTheTableNeverHadIt(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.db.broken.Store(true)
+	f.expect(c, nil, Service, 1)
+	f.db.broken.Store(false)
+	f.gateway404()
+	f.pass(time.Hour)
+	f.expect(f.cache(), ErrUnknown, Service, 1)
+	f.expectWithdrawn(c, nil, Stale, 1)
+}
+
+// Unknown would be answered 401, and the key may be in the table.
+func TestAnIDIsNotUnknownIfTheTableHoldsAKeyThatCannotBeRead(t *testing.T) {
+	f := newFleet(t)
+	f.expectInUse(f.cache(), Service, 1)
+	f.gateway404()
+	c := f.cache()
+	f.db.failNext(true, false, true) // the read fails, the removal is refused, the report fails
+	f.expect(c, ErrUnavailable, Service, 1)
 }
