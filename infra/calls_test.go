@@ -203,7 +203,7 @@ func (r *reach) visit(f *ssa.Function) {
 // called: whoever asks for it calls them.
 func (r *reach) handOver(f *ssa.Function, to types.Type) {
 	named, ok := types.Unalias(to).(*types.Named)
-	if !ok || named.Obj().Pkg() == nil || strings.HasPrefix(named.Obj().Pkg().Path(), "payhook/") {
+	if !ok || named.Obj().Pkg() == nil || strings.HasPrefix(named.Obj().Pkg().Path(), "payhook.example/") {
 		return
 	}
 	on := named.Underlying().(*types.Interface)
