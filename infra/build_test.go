@@ -14,9 +14,18 @@ import (
 
 const thisMachine = runtime.GOARCH
 
+// build builds and packages the functions in a folder.
+func build(top, folder, arch string, truststore []byte) (map[string]string, error) {
+	programs := filepath.Join(folder, "programs")
+	if err := buildFunctions(top, programs, arch); err != nil {
+		return nil, err
+	}
+	return packageFunctions(programs, filepath.Join(folder, "packages"), truststore)
+}
+
 func TestTheSameSourceMakesTheSameBytes(t *testing.T) {
-	first, err := buildFunctions("..", t.TempDir(), thisMachine, nil)
-	if err != nil {
+	first := t.TempDir()
+	if err := buildFunctions("..", first, thisMachine); err != nil {
 		t.Fatal(err)
 	}
 	// Elsewhere, in a copy, by somebody with habits of their own.
@@ -28,12 +37,12 @@ func TestTheSameSourceMakesTheSameBytes(t *testing.T) {
 	t.Setenv("CGO_ENABLED", "1")
 	t.Setenv("GOAMD64", "v3")
 	t.Setenv("GOARM64", "v8.2")
-	second, err := buildFunctions(elsewhere, t.TempDir(), thisMachine, nil)
-	if err != nil {
+	second := t.TempDir()
+	if err := buildFunctions(elsewhere, second, thisMachine); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range functionNames {
-		a, b := readFile(t, filepath.Join(first[name], "bootstrap")), readFile(t, filepath.Join(second[name], "bootstrap"))
+		a, b := readFile(t, filepath.Join(first, name)), readFile(t, filepath.Join(second, name))
 		if !bytes.Equal(a, b) {
 			t.Errorf("%s: %d bytes here, %d there, or others", name, len(a), len(b))
 		}
@@ -50,7 +59,7 @@ func TestAFunctionIsBuiltForTheArchitectureAskedFor(t *testing.T) {
 		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() {}\n")
 	}
 	for arch, machine := range map[string]elf.Machine{"arm64": elf.EM_AARCH64, "amd64": elf.EM_X86_64} {
-		built, err := buildFunctions(top, t.TempDir(), arch, nil)
+		built, err := build(top, t.TempDir(), arch, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,16 +86,16 @@ func TestAFunctionIsBuiltForTheArchitectureAskedFor(t *testing.T) {
 	}
 }
 
-// A package without the truststore rejects every webhook, and one with an old one
-// trusts what it should not.
+// A package without the truststore rejects every webhook, and one with that of
+// another stack trusts what it should not.
 func TestTheTruststoreIsInThePackagesOfTheFunctionsThatVerifyCertificates(t *testing.T) {
-	top, out := t.TempDir(), t.TempDir()
+	top := t.TempDir()
 	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
 	for _, name := range functionNames {
 		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() {}\n")
 	}
 	for _, truststore := range [][]byte{[]byte("first"), []byte("second"), nil} {
-		built, err := buildFunctions(top, out, thisMachine, truststore)
+		built, err := build(top, t.TempDir(), thisMachine, truststore)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +122,7 @@ func TestWhatDoesNotCompileIsReportedAsTheCompilerSaysIt(t *testing.T) {
 	for _, name := range functionNames {
 		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() { nonsense() }\n")
 	}
-	_, err := buildFunctions(top, t.TempDir(), thisMachine, nil)
+	err := buildFunctions(top, t.TempDir(), thisMachine)
 	if err == nil || !strings.Contains(err.Error(), "main.go:3:15: undefined: nonsense") {
 		t.Errorf("got %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/contract"
@@ -64,7 +65,7 @@ func synth(stderr io.Writer) (err error) {
 	// AutoSynth would write a template on the way out, although the settings are
 	// wrong.
 	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false)})
-	settings, err := readSettings(app)
+	stacks, err := readSettings(app)
 	if err != nil {
 		return err
 	}
@@ -72,15 +73,32 @@ func synth(stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	built, err := buildFunctions(top, filepath.Join(top, ".build"), architecture(settings), settings.Endpoint.Truststore)
+	// In a folder of its own: another synthesis of this project may be running.
+	folder, err := buildFolder(top)
 	if err != nil {
 		return err
 	}
-	stack := newStack(app, settings, func(function string) awslambda.Code {
-		return awslambda.Code_FromAsset(jsii.String(built[function]), nil)
-	})
-	if settings.Local {
-		leaveOut(stack, stderr)
+	// The CDK has copied the packages by then.
+	defer os.RemoveAll(folder)
+	programs := filepath.Join(folder, "programs")
+	if err := buildFunctions(top, programs, architecture(stacks[0])); err != nil {
+		return err
+	}
+	for i, settings := range stacks {
+		packages, err := packageFunctions(programs, filepath.Join(folder, settings.StackName), settings.Endpoint.Truststore)
+		if err != nil {
+			return err
+		}
+		var scope constructs.Construct = app
+		if i > 0 {
+			scope = constructs.NewConstruct(app, jsii.String(settings.StackName))
+		}
+		stack := newStack(scope, settings, func(function string) awslambda.Code {
+			return awslambda.Code_FromAsset(jsii.String(packages[function]), nil)
+		})
+		if settings.Local {
+			leaveOut(stack, stderr)
+		}
 	}
 	app.Synth(nil)
 	return nil
@@ -95,6 +113,15 @@ func moduleRoot() (string, error) {
 		return "", errors.New("no folder functions here: start the CDK from the top of the repository")
 	}
 	return top, nil
+}
+
+// buildFolder makes a folder for one build.
+func buildFolder(top string) (string, error) {
+	builds := filepath.Join(top, ".build")
+	if err := os.MkdirAll(builds, 0o755); err != nil {
+		return "", err
+	}
+	return os.MkdirTemp(builds, "functions-")
 }
 
 // architecture is what the functions are built for: arm64 in the cloud; an

@@ -2,7 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,28 +14,61 @@ import (
 	"payhook.example/shared/contract"
 )
 
+// furtherStacks is the key in the context for further stacks of a local run: a JSON
+// list of objects, each with the settings in which a stack differs from the first.
+// One synthesis of three stacks takes much less time than three.
+const furtherStacks = "localStacks"
+
 // readSettings reads the settings from the app's context: -c on the command
-// line, cdk.json, cdk.context.json. Its error lists every setting that is wrong,
+// line, cdk.json, cdk.context.json. It returns those of the stack, followed by those of
+// the further stacks of a local run. Its error lists every setting that is wrong,
 // missing or unknown, one a line.
-func readSettings(app awscdk.App) (contract.Deployment, error) {
+func readSettings(app awscdk.App) ([]contract.Deployment, error) {
 	context, _ := app.Node().GetAllContext(nil).(map[string]any)
 	texts := map[string]string{}
-	var given []string
 	for key, value := range context {
-		if value == nil || belongsToCDK(key) {
-			continue
+		if value != nil && !belongsToCDK(key) {
+			texts[key] = settingText(value)
 		}
-		texts[key] = settingText(value)
-		given = append(given, key)
 	}
-	settings, err := contract.ParseDeployment(func(key string) (string, bool) {
-		text, ok := texts[key]
-		return text, ok
-	}, given)
+	further, err := takeFurtherStacks(texts)
 	if err != nil {
-		return contract.Deployment{}, settingsError{err}
+		return nil, settingsError{err}
 	}
-	return settings, nil
+	var stacks []contract.Deployment
+	for _, changes := range append([]map[string]string{nil}, further...) {
+		own := maps.Clone(texts)
+		maps.Copy(own, changes)
+		settings, err := contract.ParseDeployment(func(key string) (string, bool) {
+			text, ok := own[key]
+			return text, ok
+		}, slices.Collect(maps.Keys(own)))
+		if err != nil {
+			return nil, settingsError{err}
+		}
+		if slices.ContainsFunc(stacks, func(s contract.Deployment) bool { return s.StackName == settings.StackName }) {
+			return nil, settingsError{fmt.Errorf("%s: two stacks are named %s", furtherStacks, settings.StackName)}
+		}
+		stacks = append(stacks, settings)
+	}
+	if len(further) > 0 && !stacks[0].Local {
+		return nil, settingsError{errors.New(furtherStacks + ": is for local runs")}
+	}
+	return stacks, nil
+}
+
+// takeFurtherStacks removes the further stacks from the texts of settings and
+// returns what is different about each.
+func takeFurtherStacks(texts map[string]string) (further []map[string]string, err error) {
+	text, ok := texts[furtherStacks]
+	if !ok {
+		return nil, nil
+	}
+	delete(texts, furtherStacks)
+	if err := json.Unmarshal([]byte(text), &further); err != nil {
+		return nil, fmt.Errorf("%s: must be a JSON list of objects with texts: %w", furtherStacks, err)
+	}
+	return further, nil
 }
 
 // settingsError is what somebody reads who deploys for the first time.

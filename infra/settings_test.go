@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,6 +93,38 @@ func TestASettingThatDoesNotExistIsReported(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), key+": no such setting") {
 			t.Errorf("%s: got error %v", key, err)
 		}
+	}
+}
+
+func TestALocalRunMayHaveFurtherStacks(t *testing.T) {
+	stacks, err := readSettings(newApp(t, required, local, map[string]any{
+		"successStatus": 202, furtherStacks: `[{"stackName":"Second","successStatus":"204"},{"stackName":"Third"}]`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range stacks {
+		got = append(got, s.StackName+" "+s.Webhook.EventBusName+" "+s.Value(contract.SuccessStatus))
+	}
+	if want := []string{"Payhook payhook 202", "Second second 204", "Third third 202"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestFurtherStacksThatAreWrongAreReported(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"stackName":"Second"}`:    "localStacks: must be a JSON list",
+		`[{"successStatus":204}]`:   "localStacks: must be a JSON list",
+		`[{"stackName":"a b"}]`:     "stackName",
+		`[{"misspelt":"Second"}]`:   "misspelt: no such setting",
+		`[{"stackName":"Payhook"}]`: "localStacks: two stacks are named Payhook",
+	} {
+		if _, err := readSettings(newApp(t, required, local, map[string]any{furtherStacks: text})); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := readSettings(newApp(t, required, map[string]any{furtherStacks: `[{"stackName":"Second"}]`})); err == nil || !strings.Contains(err.Error(), "localStacks: is for local runs") {
+		t.Errorf("in the cloud: %v", err)
 	}
 }
 

@@ -56,7 +56,7 @@ func newApp(t *testing.T, settings ...map[string]any) awscdk.App {
 func newPayhook(t *testing.T, settings ...map[string]any) (awscdk.App, awscdk.Stack) {
 	t.Helper()
 	app := newApp(t, append([]map[string]any{required}, settings...)...)
-	deployment, err := readSettings(app)
+	deployments, err := readSettings(app)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func newPayhook(t *testing.T, settings ...map[string]any) (awscdk.App, awscdk.St
 	if err := os.WriteFile(filepath.Join(folder, "bootstrap"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return app, newStack(app, deployment, func(string) awslambda.Code {
+	return app, newStack(app, deployments[0], func(string) awslambda.Code {
 		return awslambda.Code_FromAsset(jsii.String(folder), nil)
 	})
 }
@@ -232,10 +232,13 @@ func flags(t *testing.T) map[string]any {
 // parse reads settings as the app does.
 func parse(t *testing.T, settings ...map[string]any) (contract.Deployment, error) {
 	t.Helper()
-	deployment, err := readSettings(newApp(t, settings...))
+	deployments, err := readSettings(newApp(t, settings...))
 	var reported settingsError
 	if err != nil && !errors.As(err, &reported) {
 		t.Fatalf("not an error about settings: %v", err)
 	}
-	return deployment, err
+	if err != nil {
+		return contract.Deployment{}, err
+	}
+	return deployments[0], nil
 }

@@ -117,7 +117,7 @@ func withCode(t *testing.T, program string) *template {
 	if err := os.WriteFile(filepath.Join(folder, "bootstrap"), []byte(program), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	stack := newStack(app, settings, func(string) awslambda.Code { return awslambda.Code_FromAsset(jsii.String(folder), nil) })
+	stack := newStack(app, settings[0], func(string) awslambda.Code { return awslambda.Code_FromAsset(jsii.String(folder), nil) })
 	if err := synthesize(app); err != nil {
 		t.Fatal(err)
 	}

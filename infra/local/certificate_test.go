@@ -5,9 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -61,19 +59,19 @@ func TestClientCertificates(t *testing.T) {
 	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
 
 	t.Run("invalid certificates", func(t *testing.T) { f.rejectsCertificates(t, revoked, second) })
+	overlap := maps.Clone(settings)
+	overlap[contract.ClientCertPins.Key] += ";" + pinOf(second)
 	t.Run("rotation", func(t *testing.T) {
-		overlap := maps.Clone(settings)
-		overlap[contract.ClientCertPins.Key] += ";" + pinOf(second)
 		f.rotates(t, second, func() { f.deployAuthentication(t.Context(), t, overlap) })
+	})
+	t.Run("switch on the same domain name", func(t *testing.T) {
+		onDomain := &fixture{stack: signed.with(nil), proxy: f.proxy, arrivals: f.arrivals}
+		onDomain.endpoint = f.endpoint
+		onDomain.switches(t, f.WebhookURL, event, overlap)
 	})
 	back()
 	signed.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 0, 1)
 	signed.arriveOnce(t, event)
-}
-
-func pinOf(c tls.Certificate) string {
-	pin := clientcert.PinOf(c.Leaf)
-	return hex.EncodeToString(pin[:])
 }
 
 // rotates sends webhooks while both pins are deployed and the service changes its
@@ -110,6 +108,37 @@ func (f *fixture) rotates(t *testing.T, next tls.Certificate, deploy func()) {
 	}
 	t.Logf("%d webhooks before the change of the certificate, %d after it", before, len(sent)-before)
 	f.arriveOnce(t, sent...)
+}
+
+// switches deploys signature on the domain name on which both is deployed, and both
+// again.
+func (f *fixture) switches(t *testing.T, url string, known payment.Event, both map[string]string) {
+	for _, step := range []struct {
+		settings  map[string]string
+		mustServe bool // a webhook without a client certificate
+	}{
+		{map[string]string{contract.DomainName.Key: localDomain}, true},
+		{both, false},
+	} {
+		now := f.deployAuthentication(t.Context(), t, step.settings)
+		if now.WebhookURL != url {
+			t.Fatalf("the URL is %s, was %s", now.WebhookURL, url)
+		}
+		event := paymenttest.Event()
+		got, err := now.service.Send(t.Context(), paymenttest.Webhook{
+			URL: url, Payload: paymenttest.Delivery(event), Certificate: paymenttest.NoCertificate,
+		})
+		if served := err == nil && got.Status == http.StatusOK; served != step.mustServe {
+			t.Errorf("authentication=%s: without a client certificate, answered %d, %v", now.setting(contract.Authentication), got.Status, err)
+		}
+		recorded := 1
+		if step.mustServe {
+			recorded = 0
+		}
+		now.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, recorded, 1-recorded)
+		now.send(t, paymenttest.Delivery(known)).want(t, http.StatusOK, 0, 1)
+		now.arriveOnce(t, event)
+	}
 }
 
 // certificateCase is a webhook that must be rejected.
@@ -271,24 +300,8 @@ func (f *fixture) certificateCases(t *testing.T, revoked, unpinned tls.Certifica
 // outcome in its log.
 func (f *fixture) invokeWith(t *testing.T, change func(*events.APIGatewayV2HTTPRequest)) (status int, outcome string) {
 	t.Helper()
-	r, err := f.service.Sender().Request(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event())})
+	text, err := f.directEvent(t.Context(), change)
 	if err != nil {
-		t.Fatal(err)
-	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := f.endpoint.Event(r, body, f.identity.Certificate().Leaf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var event events.APIGatewayV2HTTPRequest
-	if err := json.Unmarshal(text, &event); err != nil {
-		t.Fatal(err)
-	}
-	change(&event)
-	if text, err = json.Marshal(event); err != nil {
 		t.Fatal(err)
 	}
 	name := f.Functions["webhook"]

@@ -77,6 +77,7 @@ func testMain(m *testing.M) int {
 			p.emulator = own
 			return p.URL, nil
 		},
+		further:  true,
 		progress: newProgress(os.Stdout),
 	})
 	if err != nil {
@@ -313,13 +314,31 @@ func (f *fixture) killWebhook(t *testing.T) {
 
 func TestEveryKindOfWebhookIsAnsweredAsPromised(t *testing.T) {
 	f := deployed(t)
-	rows, err := f.stack.send(t.Context(), f.arrivals)
+	rows, err := f.stack.send(t.Context(), f.arrivals, f.rows())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
 	if wrong := printTable(&out, rows); wrong > 0 {
 		t.Errorf("%d rows are wrong:\n%s", wrong, &out)
+	}
+}
+
+func TestEveryMechanismWithClientCertificatesWorksAsPromised(t *testing.T) {
+	f := deployed(t)
+	t.Cleanup(func() { f.destroyFurther(context.WithoutCancel(t.Context()), t) })
+	sections, err := f.showFurther(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sections) != len(mechanisms) {
+		t.Errorf("%d mechanisms, want %d", len(sections), len(mechanisms))
+	}
+	for _, part := range sections {
+		var out bytes.Buffer
+		if wrong := printSection(&out, part); wrong > 0 {
+			t.Errorf("%d are wrong:\n%s", wrong, &out)
+		}
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -187,9 +186,18 @@ var certificateFlaws = []struct {
 
 // certificateRows are what is wrong with a client certificate, or new about it.
 func (s *stack) certificateRows() []*row {
-	success, _ := strconv.Atoi(s.setting(contract.SuccessStatus))
-	rows := []*row{{sent: "one with the service's next client certificate", before: func() { s.identity.Use(s.identity.Next()) },
-		webhook: deliver(paymenttest.Event()), status: success, answer: `"recorded":1,"duplicates":0}`, arrivals: map[string]int{released: 1}}}
+	next := s.special.next
+	if next.Leaf == nil {
+		next = s.identity.Next()
+	}
+	renewed := s.accepted("one with the service's next client certificate", deliver(paymenttest.Event()))
+	renewed.certificate = &next
+	rows := []*row{renewed}
+	if s.special.revoked.Leaf != nil {
+		revoked, unpinned := rejected("client certificate revoked", deliver(paymenttest.Event())), rejected("client certificate not pinned", deliver(paymenttest.Event()))
+		revoked.certificate, unpinned.certificate = &s.special.revoked, &s.special.unpinned
+		rows = append(rows, revoked, unpinned)
+	}
 	for _, f := range certificateFlaws {
 		w := deliver(paymenttest.Event())
 		w.Certificate = f.flaw

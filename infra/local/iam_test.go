@@ -360,7 +360,7 @@ func (f *fixture) beside(t *testing.T, name string, settings map[string]string) 
 	if err := s.cdk(t.Context(), "synth", "", s.opts.top, args...); err != nil {
 		t.Fatal(err)
 	}
-	outputs, err := s.deployStack(t.Context(), "deploy", assembly)
+	outputs, err := s.deployStack(t.Context(), "deploy", assembly, "Payhook")
 	if err != nil {
 		t.Fatal(err)
 	}

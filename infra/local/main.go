@@ -157,6 +157,8 @@ func foreground(ctx context.Context, o options, once bool) error {
 		return errors.New("run is for the client certificates of the simulated payment service; for a truststore of your own, there is up")
 	}
 	o.progress = newProgress(os.Stdout)
+	// Whoever chooses the endpoint sees that one only.
+	o.further = !usesMTLS(o.settings) && settingOr(o.settings, contract.DomainName) == ""
 	s, err := start(ctx, o)
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"path/filepath"
 	"sync"
@@ -19,15 +18,6 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// with returns the stack with other settings, which are not deployed yet.
-func (s *stack) with(settings map[string]string) *stack {
-	changed := &stack{File: s.File, service: s.service, aws: s.aws, emulator: s.emulator, opts: s.opts,
-		identity: s.identity, serverCA: s.serverCA, endpoint: s.endpoint}
-	changed.opts.settings = maps.Clone(s.opts.settings)
-	maps.Copy(changed.opts.settings, settings)
-	return changed
-}
-
 // synthesizeAndDeploy does what cdk deploy does, with the stack's settings.
 func (s *stack) synthesizeAndDeploy(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
@@ -36,7 +26,7 @@ func (s *stack) synthesizeAndDeploy(ctx context.Context, t *testing.T, name stri
 	if err := s.cdk(ctx, "synth-"+name, "", s.opts.top, args...); err != nil {
 		t.Fatal(err)
 	}
-	outputs, err := s.deployStack(ctx, "deploy-"+name, assembly)
+	outputs, err := s.deployStack(ctx, "deploy-"+name, assembly, "Payhook")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +40,15 @@ func (s *stack) destroy(ctx context.Context, t *testing.T, name string) {
 	assembly := filepath.Join(s.opts.state, name+".out")
 	if err := s.cdk(ctx, "destroy-"+name, s.Endpoint, s.opts.state, "destroy", "--all", "--force", "--app", assembly); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// destroyFurther deletes the further stacks.
+func (s *stack) destroyFurther(ctx context.Context, t *testing.T) {
+	t.Helper()
+	args := append([]string{"destroy"}, furtherPaths()...)
+	if err := s.cdk(ctx, "destroy-further", s.Endpoint, s.opts.state, append(args, "--force", "--app", s.assembly())...); err != nil {
+		t.Error(err)
 	}
 }
 

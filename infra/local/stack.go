@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -47,7 +48,10 @@ type options struct {
 	// endpointFor gives the endpoint of the AWS APIs that the functions are told,
 	// from the emulator's; the emulator's own if nil.
 	endpointFor func(string) (string, error)
-	progress    *progress
+	// further says that a stack for each mechanism with client certificates is
+	// synthesized as well, to be deployed later.
+	further  bool
+	progress *progress
 }
 
 // stack is everything that runs on this machine: the emulator with Payhook and
@@ -65,6 +69,18 @@ type stack struct {
 	identity *paymenttest.Identity
 	serverCA *paymenttest.CA
 	endpoint *apigateway.Endpoint
+	special  certificates
+
+	further []*stack // as options.further says
+}
+
+// with returns the stack with other settings, which are not deployed yet.
+func (s *stack) with(settings map[string]string) *stack {
+	changed := &stack{File: s.File, service: s.service, aws: s.aws, emulator: s.emulator, opts: s.opts,
+		identity: s.identity, serverCA: s.serverCA, endpoint: s.endpoint, special: s.special}
+	changed.opts.settings = maps.Clone(s.opts.settings)
+	maps.Copy(changed.opts.settings, settings)
+	return changed
 }
 
 // start starts everything, or nothing if it fails or ctx ends. The caller must
@@ -98,6 +114,11 @@ func start(ctx context.Context, o options) (_ *stack, err error) {
 	if s.opts.settings, err = s.completeSettings(s.opts.settings); err != nil {
 		return nil, err
 	}
+	if o.further {
+		if err := s.addFurther(); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.deploy(ctx); err != nil {
 		return nil, err
 	}
@@ -106,8 +127,10 @@ func start(ctx context.Context, o options) (_ *stack, err error) {
 
 // stop ends everything and returns when no process is left.
 func (s *stack) stop() {
-	if s.endpoint != nil {
-		s.endpoint.Close()
+	for _, with := range append(s.further, s) {
+		if with.endpoint != nil {
+			with.endpoint.Close()
+		}
 	}
 	if s.emulator != nil {
 		s.emulator.stop(0) // it keeps nothing, so it loses nothing
@@ -189,6 +212,9 @@ func (s *stack) context() []string {
 	values[contract.BaseURL.Key] = s.opts.baseURL
 	values[contract.AuthURL.Key] = s.opts.authURL
 	values[contract.TokenManagerID.Key] = s.tokenManagerID()
+	if len(s.further) > 0 {
+		values[furtherStacks] = s.furtherSettings()
+	}
 	return contextFlags(values)
 }
 
@@ -209,7 +235,7 @@ func (s *stack) deploy(ctx context.Context) error {
 	if bus == "" {
 		bus = contract.DefaultBusName(s.setting(contract.StackName))
 	}
-	payhookOut, consumerOut := filepath.Join(s.opts.state, "payhook.out"), filepath.Join(s.opts.state, "consumer.out")
+	payhookOut, consumerOut := s.assembly(), filepath.Join(s.opts.state, "consumer.out")
 
 	err := atOnce(ctx,
 		func(ctx context.Context) error { return t.install(ctx, p, s.log("install")) },
@@ -261,14 +287,14 @@ func (s *stack) deploy(ctx context.Context) error {
 	}
 	var outputs, queues map[string]string
 	err = p.step("cdk deploy of Payhook", func() (err error) {
-		outputs, err = s.deployStack(ctx, "deploy", payhookOut)
+		outputs, err = s.deployStack(ctx, "deploy", payhookOut, "Payhook")
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	err = p.step("cdk deploy of the consumer", func() (err error) {
-		queues, err = s.deployStack(ctx, "deploy-consumer", consumerOut)
+		queues, err = s.deployStack(ctx, "deploy-consumer", consumerOut, "PayhookConsumer")
 		return err
 	})
 	if err != nil {
@@ -318,19 +344,14 @@ func (s *stack) cdk(ctx context.Context, log, endpoint, folder string, args ...s
 	return logged(ctx, s.log(log), cmd)
 }
 
-// deployStack deploys the one stack of an assembly and returns its outputs.
-func (s *stack) deployStack(ctx context.Context, log, assembly string) (map[string]string, error) {
-	file := assembly + ".outputs.json"
-	if err := s.cdk(ctx, log, s.Endpoint, s.opts.state, "deploy", "--all", "--app", assembly,
-		"--require-approval", "never", "--progress", "events", "--outputs-file", file); err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(file)
+// assembly is the folder with the templates of Payhook's stacks.
+func (s *stack) assembly() string { return filepath.Join(s.opts.state, "payhook.out") }
+
+// deployStack deploys one stack of an assembly, by its path there, and returns its
+// outputs.
+func (s *stack) deployStack(ctx context.Context, log, assembly, path string) (map[string]string, error) {
+	stacks, err := s.deployStacks(ctx, log, assembly, path)
 	if err != nil {
-		return nil, err
-	}
-	var stacks map[string]map[string]string
-	if err := json.Unmarshal(text, &stacks); err != nil {
 		return nil, err
 	}
 	for name, outputs := range stacks {
@@ -340,6 +361,23 @@ func (s *stack) deployStack(ctx context.Context, log, assembly string) (map[stri
 		return outputs, nil
 	}
 	return nil, fmt.Errorf("%s: no stack was deployed", assembly)
+}
+
+// deployStacks deploys stacks of an assembly at once, by their paths there, and
+// returns the outputs of each by its name.
+func (s *stack) deployStacks(ctx context.Context, log, assembly string, paths ...string) (map[string]map[string]string, error) {
+	file := filepath.Join(s.opts.state, log+".outputs.json")
+	args := append([]string{"deploy"}, paths...)
+	if err := s.cdk(ctx, log, s.Endpoint, s.opts.state, append(args, "--app", assembly, "--concurrency", strconv.Itoa(len(paths)),
+		"--require-approval", "never", "--progress", "events", "--outputs-file", file)...); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var stacks map[string]map[string]string
+	return stacks, json.Unmarshal(text, &stacks)
 }
 
 func (s *stack) readOutputs(ctx context.Context, outputs, consumer map[string]string) error {

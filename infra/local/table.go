@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -34,6 +35,8 @@ type row struct {
 	sent    string
 	webhook paymenttest.Webhook
 	before  func() // done first; nothing if nil
+	// certificate is presented instead of the service's own if it is not nil.
+	certificate *tls.Certificate
 
 	status   int
 	answer   string         // a part of the body, for those who know it
@@ -48,14 +51,31 @@ type row struct {
 	arrived map[string]int
 }
 
+// taken is what is answered to a delivery that is accepted.
+func taken(recorded, duplicates int) string {
+	return fmt.Sprintf(`"recorded":%d,"duplicates":%d}`, recorded, duplicates)
+}
+
+func (s *stack) successStatus() int {
+	status, _ := strconv.Atoi(s.setting(contract.SuccessStatus))
+	return status
+}
+
+// accepted is a row for a webhook with one new event.
+func (s *stack) accepted(sent string, webhook paymenttest.Webhook) *row {
+	return &row{sent: sent, webhook: webhook, status: s.successStatus(), answer: taken(1, 0), arrivals: map[string]int{released: 1}}
+}
+
+// rejected is a row for a webhook that the function must find not authentic.
+func rejected(sent string, webhook paymenttest.Webhook) *row {
+	return &row{sent: sent, webhook: webhook, status: http.StatusUnauthorized}
+}
+
 // rows returns the table's rows. Some depend on those before.
 func (s *stack) rows() []*row {
-	success, _ := strconv.Atoi(s.setting(contract.SuccessStatus))
+	success := s.successStatus()
 	limit, _ := strconv.Atoi(s.setting(contract.MaxPayloadBytes))
 	tolerance, _ := contract.ParseDuration(s.setting(contract.TimestampTolerance))
-	taken := func(recorded, duplicates int) string {
-		return fmt.Sprintf(`"recorded":%d,"duplicates":%d}`, recorded, duplicates)
-	}
 	with := func(change func(*payment.Event)) payment.Event {
 		e := paymenttest.Event()
 		change(&e)
@@ -72,7 +92,7 @@ func (s *stack) rows() []*row {
 	invalid := paymenttest.Encode(with(func(e *payment.Event) { e.EventName = "RELEASED" }))
 
 	rows := []*row{
-		{sent: "one event", webhook: deliver(one), status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1}},
+		s.accepted("one event", deliver(one)),
 		{sent: "25 events in one delivery", webhook: raw(many), status: success, answer: taken(25, 0), arrivals: map[string]int{released: 25}},
 		{sent: "the same 25 again", webhook: raw(many), status: success, answer: taken(0, 25)},
 		{sent: "5 events", webhook: deliver(half[:5]...), status: success, answer: taken(5, 0), arrivals: map[string]int{released: 5}},
@@ -123,24 +143,21 @@ func (s *stack) rows() []*row {
 
 // signatureRows are what is wrong with a signature, or new about it.
 func (s *stack) signatureRows(tolerance time.Duration) []*row {
-	success, _ := strconv.Atoi(s.setting(contract.SuccessStatus))
-	rows := []*row{{sent: "one signed with a new key", before: func() { s.service.Rotate() }, webhook: deliver(paymenttest.Event()),
-		status: success, answer: `"recorded":1,"duplicates":0}`, arrivals: map[string]int{released: 1}}}
+	rotated := s.accepted("one signed with a new key", deliver(paymenttest.Event()))
+	rotated.before = func() { s.service.Rotate() }
+	rows := []*row{rotated}
 	for _, flaw := range paymenttest.Flaws() {
 		if strings.HasPrefix(string(flaw), "keyid") && strings.HasPrefix(s.setting(contract.KeyIDCarrier), "static:") {
 			continue
 		}
 		w := deliver(paymenttest.Event())
 		w.Flaw = flaw
-		rows = append(rows, &row{sent: flawNames[flaw], webhook: w, status: http.StatusUnauthorized})
+		rows = append(rows, rejected(flawNames[flaw], w))
 	}
 	if s.setting(contract.TimestampTolerance) != contract.Off {
 		old, early := deliver(paymenttest.Event()), deliver(paymenttest.Event())
 		old.Age, early.Age = tolerance+time.Minute, -tolerance-time.Minute
-		rows = append(rows,
-			&row{sent: "timestamp too old", webhook: old, status: http.StatusUnauthorized},
-			&row{sent: "timestamp in the future", webhook: early, status: http.StatusUnauthorized},
-		)
+		rows = append(rows, rejected("timestamp too old", old), rejected("timestamp in the future", early))
 	}
 	return rows
 }
@@ -173,6 +190,14 @@ func deliver(events ...payment.Event) paymenttest.Webhook {
 
 func raw(payload []byte) paymenttest.Webhook { return paymenttest.Webhook{Payload: payload} }
 
+// section is a part of what is printed: what was sent to one stack, and what else was
+// checked of it.
+type section struct {
+	title  string
+	rows   []*row
+	checks []*check
+}
+
 // show does everything that the table is about, prints what came of it, and
 // reports whether all is as it must be.
 func (s *stack) show(ctx context.Context, out io.Writer) (bool, error) {
@@ -181,23 +206,28 @@ func (s *stack) show(ctx context.Context, out io.Writer) (bool, error) {
 	if err := runChecks(ctx, []*check{first}); err != nil {
 		return false, err
 	}
-	var rows []*row
-	var checks, ofToken []*check
+	var own section
+	var ofToken []*check
 	if s.opts.authURL == s.service.URL {
 		ofToken = s.tokenChecks()
 	}
-	err := atOnce(ctx,
+	var further []section
+	showFurther := func(ctx context.Context) (err error) {
+		further, err = s.showFurther(ctx)
+		return err
+	}
+	atSameTime := []func(context.Context) error{
 		func(ctx context.Context) error {
 			return s.opts.progress.step("sending", func() (err error) {
 				// One for all: what one that is stopped had asked for could still
 				// take a message away from the next.
 				in := receive(s.aws, s.Queues)
 				defer in.stop()
-				if rows, err = s.send(ctx, in); err != nil {
+				if own.rows, err = s.send(ctx, in, s.rows()); err != nil {
 					return err
 				}
-				checks = s.keptChecks(in)
-				return runChecks(ctx, checks)
+				own.checks = s.keptChecks(in)
+				return runChecks(ctx, own.checks)
 			})
 		},
 		func(ctx context.Context) error {
@@ -206,19 +236,30 @@ func (s *stack) show(ctx context.Context, out io.Writer) (bool, error) {
 			}
 			return s.opts.progress.step("calling the protected API", func() error { return runChecks(ctx, ofToken) })
 		},
-	)
+	}
+	// The checks of the token make the service's tokens unusable for a while.
+	afterwards := s.setting(contract.KeysAuth) == "bearer"
+	if !afterwards {
+		// Most of their time, those checks wait.
+		atSameTime = append(atSameTime, showFurther)
+	}
+	err := atOnce(ctx, atSameTime...)
+	if err == nil && afterwards {
+		err = showFurther(ctx)
+	}
 	if err != nil {
 		return false, err
 	}
-	checks = slices.Concat(checks, []*check{first}, ofToken)
-	fmt.Fprintln(out)
-	wrong := printTable(out, rows)
-	fmt.Fprintln(out)
-	wrong += printChecks(out, checks)
+	own.checks = slices.Concat(own.checks, []*check{first}, ofToken)
+	wrong, n := 0, 0
+	for _, part := range append([]section{own}, further...) {
+		wrong += printSection(out, part)
+		n += len(part.rows) + len(part.checks)
+	}
 	if ofToken == nil {
 		fmt.Fprintln(out, "\nCalls of the protected API are left out: the tokens are not the simulated payment service's.")
 	}
-	if n := len(rows) + len(checks); wrong > 0 {
+	if wrong > 0 {
 		fmt.Fprintf(out, "\n%d of %d are not as they must be.\n", wrong, n)
 	} else {
 		fmt.Fprintf(out, "\nAll %d are as they must be.\n", n)
@@ -226,15 +267,25 @@ func (s *stack) show(ctx context.Context, out io.Writer) (bool, error) {
 	return wrong == 0, nil
 }
 
+// printSection prints a section and returns how many of its rows and checks are wrong.
+func printSection(out io.Writer, part section) (wrong int) {
+	if part.title != "" {
+		fmt.Fprintf(out, "\n%s\n", part.title)
+	}
+	fmt.Fprintln(out)
+	wrong = printTable(out, part.rows)
+	fmt.Fprintln(out)
+	return wrong + printChecks(out, part.checks)
+}
+
 // send sends the webhooks of the rows, and returns them with what came of each.
-func (s *stack) send(ctx context.Context, in *arrivals) ([]*row, error) {
-	rows := s.rows()
+func (s *stack) send(ctx context.Context, in *arrivals, rows []*row) ([]*row, error) {
 	for _, r := range rows {
 		if r.before != nil {
 			r.before()
 		}
 		r.webhook.URL = s.WebhookURL
-		r.got, r.err = s.service.Send(ctx, r.webhook)
+		r.got, r.err = s.sendAs(ctx, r.certificate, r.webhook)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -263,6 +314,17 @@ func (s *stack) send(ctx context.Context, in *arrivals) ([]*row, error) {
 		s.opts.progress.say("%v", err)
 	}
 	return rows, nil
+}
+
+// sendAs sends a webhook with a client certificate, or with the service's own if it
+// is nil.
+func (s *stack) sendAs(ctx context.Context, certificate *tls.Certificate, w paymenttest.Webhook) (paymenttest.Answer, error) {
+	if certificate != nil {
+		own := s.identity.Certificate()
+		s.identity.Use(*certificate)
+		defer s.identity.Use(own)
+	}
+	return s.service.Send(ctx, w)
 }
 
 // attribute counts what has arrived for each row. Where several rows sent one

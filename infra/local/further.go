@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	ebtypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/contract"
+	"payhook.example/shared/paymenttest"
+)
+
+// furtherStacks is the key in the context of the CDK app for the settings of further
+// stacks.
+const furtherStacks = "localStacks"
+
+// mechanisms are those with client certificates, each with the stack that shows it
+// in the table.
+var mechanisms = []struct{ authentication, stack, domain string }{
+	{contract.ByMTLS, "PayhookMTLS", "mtls.payhook.test"},
+	{contract.ByBoth, "PayhookBoth", "both.payhook.test"},
+}
+
+// certificates are client certificates of the payment service that the further
+// stacks know of.
+type certificates struct {
+	next     tls.Certificate // the next one, which is pinned already
+	revoked  tls.Certificate
+	unpinned tls.Certificate
+}
+
+// addFurther adds a stack for each mechanism with client certificates.
+func (s *stack) addFurther() error {
+	s.special = certificates{next: s.identity.Next(), revoked: s.identity.Next(), unpinned: s.identity.Next()}
+	for _, m := range mechanisms {
+		added := s.with(map[string]string{
+			contract.StackName.Key: m.stack, contract.EventBusName.Key: contract.DefaultBusName(m.stack),
+			contract.Authentication.Key: m.authentication, contract.DomainName.Key: m.domain,
+			contract.ClientCertPins.Key: strings.Join([]string{pinOf(s.identity.Certificate()), pinOf(s.special.next), pinOf(s.special.revoked)}, ";"),
+			contract.RevokedSerials.Key: clientcert.SerialOf(s.special.revoked.Leaf).Number + "@" + clientcert.Issuer(s.special.revoked.Leaf),
+		})
+		var err error
+		if added.opts.settings, err = added.completeSettings(added.opts.settings); err != nil {
+			return err
+		}
+		s.further = append(s.further, added)
+	}
+	return nil
+}
+
+// pinOf returns the pin of a certificate's key as the setting clientCertPins has it.
+func pinOf(c tls.Certificate) string {
+	pin := clientcert.PinOf(c.Leaf)
+	return hex.EncodeToString(pin[:])
+}
+
+// furtherSettings is the value of furtherStacks.
+func (s *stack) furtherSettings() string {
+	var all []map[string]string
+	for _, f := range s.further {
+		all = append(all, f.opts.settings)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // texts always have a JSON form
+	}
+	return string(text)
+}
+
+// furtherPaths are the paths of the further stacks in the CDK app.
+func furtherPaths() []string {
+	var paths []string
+	for _, m := range mechanisms {
+		paths = append(paths, m.stack+"/Payhook")
+	}
+	return paths
+}
+
+// deployFurther deploys the further stacks, with a consumer for each.
+func (s *stack) deployFurther(ctx context.Context) error {
+	stacks, err := s.deployStacks(ctx, "deploy-further", s.assembly(), furtherPaths()...)
+	if err != nil {
+		return err
+	}
+	for _, f := range s.further {
+		f.File, f.aws, f.emulator = s.File, s.aws, s.emulator
+		f.Stack, f.Queues = f.setting(contract.StackName), nil
+		outputs := stacks[f.Stack]
+		queue, err := f.subscribe(ctx, outputs["EventBusName"])
+		if err != nil {
+			return err
+		}
+		if err := f.readOutputs(ctx, outputs, map[string]string{"Queues": fmt.Sprintf("{%q:%q}", released, queue)}); err != nil {
+			return err
+		}
+		if err := f.fillCredentials(ctx); err != nil {
+			return err
+		}
+		if f.setting(contract.KeysAuth) == "bearer" {
+			if _, right, err := f.firstToken().do(ctx); err != nil || !right {
+				return fmt.Errorf("%s has no token: %w", f.Stack, err)
+			}
+		}
+	}
+	return nil
+}
+
+// subscribe makes a rule for released payments on a bus, and returns the URL of the
+// queue behind it.
+func (s *stack) subscribe(ctx context.Context, bus string) (string, error) {
+	pattern, err := os.ReadFile(filepath.Join(s.opts.top, "events", "rules", released+".json"))
+	if err != nil {
+		return "", err
+	}
+	name := s.Stack + "-" + released
+	rules, queues := eventbridge.NewFromConfig(s.aws), sqs.NewFromConfig(s.aws)
+	rule, err := rules.PutRule(ctx, &eventbridge.PutRuleInput{Name: &name, EventBusName: &bus, EventPattern: aws.String(string(pattern))})
+	if err != nil {
+		return "", err
+	}
+	arn := fmt.Sprintf("arn:aws:sqs:%s:%s:%s", region, account, name)
+	queue, err := queues.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: map[string]string{
+		string(sqstypes.QueueAttributeNamePolicy): fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"events.amazonaws.com"},`+
+			`"Action":"sqs:SendMessage","Resource":%q,"Condition":{"ArnEquals":{"aws:SourceArn":%q}}}]}`, arn, *rule.RuleArn),
+	}})
+	if err != nil {
+		return "", err
+	}
+	put, err := rules.PutTargets(ctx, &eventbridge.PutTargetsInput{Rule: &name, EventBusName: &bus,
+		Targets: []ebtypes.Target{{Id: aws.String("Queue"), Arn: &arn}}})
+	if err != nil {
+		return "", err
+	}
+	if put.FailedEntryCount > 0 {
+		return "", fmt.Errorf("rule %s has no target: %s", name, aws.ToString(put.FailedEntries[0].ErrorMessage))
+	}
+	return *queue.QueueUrl, nil
+}
+
+// showFurther deploys the further stacks, does what the table shows of them, and
+// returns it.
+func (s *stack) showFurther(ctx context.Context) ([]section, error) {
+	if len(s.further) == 0 {
+		return nil, nil
+	}
+	if err := s.opts.progress.step("cdk deploy of a stack for each mechanism with client certificates", func() error { return s.deployFurther(ctx) }); err != nil {
+		return nil, err
+	}
+	var sections []section
+	// One after the other: they change the certificate that the service presents.
+	for _, f := range s.further {
+		part := section{title: "The stack " + f.Stack + ", with authentication=" + f.setting(contract.Authentication) + ":"}
+		if err := s.opts.progress.step("sending with client certificates to "+f.Stack, func() (err error) {
+			in := receive(f.aws, f.Queues)
+			defer in.stop()
+			if part.rows, err = f.send(ctx, in, f.mechanismRows()); err != nil {
+				return err
+			}
+			part.checks = f.directChecks()
+			return runChecks(ctx, part.checks)
+		}); err != nil {
+			return nil, err
+		}
+		sections = append(sections, part)
+	}
+	return sections, nil
+}
+
+// mechanismRows are the rows of a further stack.
+func (s *stack) mechanismRows() []*row {
+	one := paymenttest.Event()
+	rows := append([]*row{s.accepted("one event", deliver(one)), {sent: "the same again", webhook: deliver(one), status: s.successStatus(), answer: taken(0, 1)}}, s.certificateRows()...)
+	unsigned, forged := deliver(paymenttest.Event()), deliver(paymenttest.Event())
+	unsigned.Flaw, forged.Flaw = paymenttest.SignatureMissing, paymenttest.SignatureChanged
+	if usesSignature(s.opts.settings) {
+		return append(rows, rejected("valid certificate, invalid signature", forged), rejected("valid certificate, no signature", unsigned))
+	}
+	return append(rows, s.accepted("valid certificate, no signature", unsigned))
+}
+
+// directChecks invoke the webhook function without the endpoint, with what only
+// somebody who may invoke functions can make: events with the certificate of the
+// service that do not come from the API's domain.
+func (s *stack) directChecks() []*check {
+	var checks []*check
+	for _, c := range []struct {
+		what   string
+		change func(*events.APIGatewayV2HTTPRequest)
+	}{
+		{"with the domain of a function URL", func(e *events.APIGatewayV2HTTPRequest) {
+			e.RequestContext.DomainName = "abcdefghij.lambda-url." + region + ".on.aws"
+		}},
+		{"with the domain of execute-api", func(e *events.APIGatewayV2HTTPRequest) {
+			e.RequestContext.DomainName = e.RequestContext.APIID + ".execute-api." + region + ".amazonaws.com"
+		}},
+		{"with the id of another API", func(e *events.APIGatewayV2HTTPRequest) { e.RequestContext.APIID = "another" }},
+	} {
+		checks = append(checks, &check{what: "the function invoked past the endpoint, " + c.what, must: "401",
+			do: func(ctx context.Context) (string, bool, error) {
+				event, err := s.directEvent(ctx, c.change)
+				if err != nil {
+					return "", false, err
+				}
+				var answer struct{ StatusCode int }
+				err = s.invoke(ctx, "webhook", string(event), &answer)
+				return fmt.Sprint(answer.StatusCode), answer.StatusCode == 401, err
+			}})
+	}
+	return checks
+}
+
+// directEvent returns the event that the endpoint would make of an authentic webhook,
+// changed.
+func (s *stack) directEvent(ctx context.Context, change func(*events.APIGatewayV2HTTPRequest)) ([]byte, error) {
+	r, err := s.service.Sender().Request(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event())})
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	text, err := s.endpoint.Event(r, body, s.identity.Certificate().Leaf)
+	if err != nil {
+		return nil, err
+	}
+	var event events.APIGatewayV2HTTPRequest
+	if err := json.Unmarshal(text, &event); err != nil {
+		return nil, err
+	}
+	change(&event)
+	return json.Marshal(event)
+}
