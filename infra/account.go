@@ -6,15 +6,15 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 )
 
 // tagsOf returns the tags of the stack. CloudFormation gives them to every
 // resource that can have tags (AWS, "Resource tag" in the CloudFormation User
 // Guide).
-func tagsOf(settings contract.Deployment) *map[string]*string {
+func tagsOf(conf settings.Deployment) *map[string]*string {
 	tags := map[string]*string{}
-	for name, value := range settings.Tags {
+	for name, value := range conf.Tags {
 		tags[name] = jsii.String(value)
 	}
 	return &tags
@@ -22,8 +22,8 @@ func tagsOf(settings contract.Deployment) *map[string]*string {
 
 // boundaryOf returns the permissions boundary of every role, nil for what the
 // CDK's own context says.
-func boundaryOf(settings contract.Deployment) awscdk.PermissionsBoundary {
-	switch policy := settings.PermissionsBoundary; {
+func boundaryOf(conf settings.Deployment) awscdk.PermissionsBoundary {
+	switch policy := conf.PermissionsBoundary; {
 	case policy == "":
 		return nil
 	case strings.HasPrefix(policy, "arn:"):
@@ -35,11 +35,11 @@ func boundaryOf(settings contract.Deployment) awscdk.PermissionsBoundary {
 
 // synthesizerOf returns what names the bucket and the roles of the bootstrap
 // stack, nil for what the CDK's own context says.
-func synthesizerOf(settings contract.Deployment) awscdk.IStackSynthesizer {
-	if settings.BootstrapQualifier == "" {
+func synthesizerOf(conf settings.Deployment) awscdk.IStackSynthesizer {
+	if conf.BootstrapQualifier == "" {
 		return nil
 	}
 	return awscdk.NewDefaultStackSynthesizer(&awscdk.DefaultStackSynthesizerProps{
-		Qualifier: jsii.String(settings.BootstrapQualifier),
+		Qualifier: jsii.String(conf.BootstrapQualifier),
 	})
 }

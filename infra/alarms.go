@@ -13,7 +13,8 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // alarm tells a person of something that the code can't mend. It watches one
@@ -51,7 +52,7 @@ type metric struct {
 
 // written is a metric that the function writes itself.
 func (f function) written(name string) metric {
-	return metric{contract.MetricNamespace, name, jsii.String(contract.MetricDimension), f.FunctionName()}
+	return metric{names.MetricNamespace, name, jsii.String(names.MetricDimension), f.FunctionName()}
 }
 
 // counted is a metric that Lambda writes of the function. The dimension FunctionName
@@ -79,57 +80,57 @@ const (
 // next run, or the next try, makes good rings when it goes on. A count that is
 // missing is none, since functions write counts when they run; but where a
 // function that does not run would do harm, missing figures ring.
-func newAlarms(stack awscdk.Stack, settings contract.Deployment, webhook webhook, redrive scheduled, token token) (awssns.Topic, map[string]awscloudwatch.CfnAlarm) {
+func newAlarms(stack awscdk.Stack, conf settings.Deployment, webhook webhook, redrive scheduled, token token) (awssns.Topic, map[string]awscloudwatch.CfnAlarm) {
 	scope := constructs.NewConstruct(stack, jsii.String("Alarms"))
-	topic := newAlarmTopic(scope, settings)
+	topic := newAlarmTopic(scope, conf)
 	made := map[string]awscloudwatch.CfnAlarm{}
-	for _, a := range alarms(settings, webhook, redrive, token) {
-		made[a.name] = a.make(scope, settings, topic)
+	for _, a := range alarms(conf, webhook, redrive, token) {
+		made[a.name] = a.make(scope, conf, topic)
 	}
 	return topic, made
 }
 
-func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, token token) []alarm {
+func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token token) []alarm {
 	all := []alarm{
 		// Webhooks that are not taken.
-		{name: "not-stored", metric: webhook.written(contract.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1, ends: true,
+		{name: "not-stored", metric: webhook.written(names.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1, ends: true,
 			means: "Authentic webhooks were answered 503, as ledger or parking could not be written. Unless the service sends them again, their events are lost.",
 			step:  "Look up cause in the webhook function's log (status 503); once it is mended, have the service's operator send again what has no later line with its deliveryId."},
-		{name: "parked", metric: webhook.written(contract.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
+		{name: "parked", metric: webhook.written(names.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "Authentic webhooks could not be used, or EventBridge is known to reject an event of one. They are parked whole.",
 			step:  "Read reason and cause (`operator parked list`, `operator parked show`); mend that, or ask the service's operator, and let it go on (`operator parked replay`)."},
-		{name: "conflicts", metric: webhook.written(contract.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
+		{name: "conflicts", metric: webhook.written(names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "An eventId came again with other content: of two payments that claim to be one, only the first was published.",
 			step:  "Compare the parked delivery (`operator parked show`) with what became of the first (`operator event`), and ask the service's operator which is right before anything is paid or booked."},
 		rejectedByAWS(webhook),
 		// A proportion would ring for a single stranger at night, and would not for a
 		// service that sends little: a count in a time does neither.
-		{name: "unauthenticated", metric: webhook.written(contract.UnauthenticatedMetric), statistic: sum, minutes: 15, threshold: settings.AlarmUnauthenticated,
+		{name: "unauthenticated", metric: webhook.written(names.UnauthenticatedMetric), statistic: sum, minutes: 15, threshold: conf.AlarmUnauthenticated,
 			means: "Webhooks were refused with 401 more often than strangers explain: a setting is not what the service does, a key changed, or somebody forges.",
 			step:  "Count outcome in the webhook function's log. All of one kind, and hardly any accepted: check the settings of that part of the proof with the service's operator. Beside accepted ones: somebody tries, in vain."},
-		{name: "key-unavailable", metric: webhook.written(contract.KeyUnavailableMetric), statistic: sum, minutes: 5, threshold: 1, ends: true,
+		{name: "key-unavailable", metric: webhook.written(names.KeyUnavailableMetric), statistic: sum, minutes: 5, threshold: 1, ends: true,
 			means: "Webhooks were answered 503, as their key is in no cache and the service did not answer for it. Unless it sends them again, they are lost.",
 			step:  "Fetch {baseUrl}/v1/keys/{keyId} for a keyId in the webhook function's log; if that fails, call the service's operator; if it works, compare keysAuth and keyTimeout."},
-		{name: "key-stale", metric: webhook.written(contract.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1, times: 3, among: 12, ends: true,
+		{name: "key-stale", metric: webhook.written(names.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1, times: 3, among: 12, ends: true,
 			means: "The service does not answer for its keys, and cached ones are used instead. Webhooks are refused once these reach keyMaxAge, or if the key changes.",
 			step:  "As for key-unavailable, with keyMaxAge less keyFreshness at most to do it in."},
 		// It stays silent when it ends: the count stops whether the service gives the
 		// key again or nobody uses it any more.
-		{name: "key-withdrawn", metric: webhook.written(contract.KeyWithdrawnMetric), statistic: sum, minutes: 5, threshold: 1,
+		{name: "key-withdrawn", metric: webhook.written(names.KeyWithdrawnMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "The service gave a key and does not any more, and webhooks still use it. They are accepted until the service has called the key unknown for keyUnknownGrace, and refused with 401 from then on.",
 			step:  "Look at the key (`operator key ID`, with a keyId of the webhook function's log where KeyWithdrawn is 1) and ask the service's operator at once whether it was withdrawn. If not, {baseUrl}/v1/keys/{keyId} must work again; what was refused meanwhile must be sent again. If so, they must stop signing with it."},
-		{name: "key-budget", metric: webhook.written(contract.KeyOutOfBudgetMetric), statistic: sum, minutes: 5, threshold: 1,
+		{name: "key-budget", metric: webhook.written(names.KeyOutOfBudgetMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "More key ids that are in no cache came than may be asked for in a minute: a flood of invented ones, or budgets that are too small.",
 			step:  "Look at keyId in the webhook function's log. Many different ones: a flood; cached keys are not affected, new keys from known source addresses have keyMissReserve, and webhookConcurrency bounds what it costs. The service's own: raise keyMissBudget and keyMissReserve."},
 
 		// Events that are taken and don't reach the bus.
-		{name: "left-pending", metric: webhook.written(contract.LeftPendingMetric), statistic: sum, minutes: 5, threshold: 1, times: 3, among: 3, ends: true,
+		{name: "left-pending", metric: webhook.written(names.LeftPendingMetric), statistic: sum, minutes: 5, threshold: 1, times: 3, among: 3, ends: true,
 			means: "For 15 minutes the webhook function has not got every event on the bus itself. They are stored, and redrive publishes them minutes late.",
 			step:  "See whether EventBridge in this region has an outage or throttles PutEvents; ask AWS for a higher quota if it does."},
-		{name: "redrive-failed", metric: redrive.written(contract.RedriveFailedMetric), statistic: sum, minutes: 5, threshold: 1, times: 2, among: 3, ends: true,
+		{name: "redrive-failed", metric: redrive.written(names.RedriveFailedMetric), statistic: sum, minutes: 5, threshold: 1, times: 2, among: 3, ends: true,
 			means: "Redrive can't get events published. They are stored and tried again, with growing pauses, redriveAttempts times before they are parked.",
 			step:  "See what fails (`operator pending`), and whether the bus exists and EventBridge in this region works."},
-		{name: "redrive-parked", metric: redrive.written(contract.RedriveParkedMetric), statistic: sum, minutes: 5, threshold: 1,
+		{name: "redrive-parked", metric: redrive.written(names.RedriveParkedMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "Events could not be published after redriveAttempts tries, or EventBridge is known to reject them. They are parked: they were accepted and reach nobody until they are replayed.",
 			step:  "List them (`operator parked list`, reason unpublishable); mend what keeps EventBridge from taking them, and let them go on (`operator parked replay`)."},
 		// An event is pending until its receiver publishes it, or until the run of
@@ -137,26 +138,26 @@ func alarms(settings contract.Deployment, webhook webhook, redrive scheduled, to
 		// What is pending for longer is a backlog that redrive does not finish, or an
 		// event that fails and is postponed. 5 periods in a row, since a run may be
 		// late, or write late.
-		{name: "oldest-pending", metric: redrive.written(contract.OldestPendingMetric), statistic: maximum, minutes: 1, threshold: oldestPending(settings), times: 5, among: 5, missed: true, ends: true,
+		{name: "oldest-pending", metric: redrive.written(names.OldestPendingMetric), statistic: maximum, minutes: 1, threshold: oldestPending(conf), times: 5, among: 5, missed: true, ends: true,
 			means: "An event that was accepted is not on the bus after several minutes: redrive does not run or does not keep up, or the event fails and is postponed. The alarm is raised for a few minutes after the first deployment as well.",
 			step:  "See what fails or waits (`operator pending`), and in the redrive function's log whether it runs every minute and why not (redrive-errors, redrive-throttles, redrive-schedule); if it runs and leaves work (RedriveLeft), raise redriveTimeout."},
 
 		// The access token.
-		{name: "token-life", metric: token.written(contract.TokenShortfallMetric), statistic: maximum, minutes: 1, threshold: 1, times: 3, among: 3, missed: true, ends: true,
+		{name: "token-life", metric: token.written(names.TokenShortfallMetric), statistic: maximum, minutes: 1, threshold: 1, times: 3, among: 3, missed: true, ends: true,
 			means: "The stored access token expires before three more runs could replace it, or has expired, or the token function does not run. Calls of the payment service fail once it has expired. The alarm is also raised until the first token is stored.",
 			step:  "Look up cause in the token function's log; before the first token, fill in the client credentials."},
 		// Tokens that are stored more often than every 16 minutes are stored in each
 		// period of 20 minutes. A person who refreshes by hand does not do so for an hour.
-		{name: "token-quota", metric: token.written(contract.TokenWritesTooOftenMetric), statistic: sum, minutes: 20, threshold: 1, times: 3, among: 3, ends: true,
+		{name: "token-quota", metric: token.written(names.TokenWritesTooOftenMetric), statistic: sum, minutes: 20, threshold: 1, times: 3, among: 3, ends: true,
 			means: "Access tokens live less than 20 minutes, so that the secret gets more than 90 versions a day. When it has 100 of the last 24 hours, AWS refuses every new token, for most of a day.",
 			step:  "Read warning in the token function's log: it says after how long the secret is full. Ask the service's operator for tokens of at least 20 minutes."},
-		{name: "token-failed", metric: token.written(contract.TokenFailedMetric), statistic: sum, minutes: 1, threshold: 1, times: 3, among: 3, ends: true,
+		{name: "token-failed", metric: token.written(names.TokenFailedMetric), statistic: sum, minutes: 1, threshold: 1, times: 3, among: 3, ends: true,
 			means: "The access token could not be refreshed three times in a row.",
 			step:  "Look up cause, status and oauthError in the token function's log; check the client credentials with the service's operator."},
 	}
 
-	if settings.Webhook.UsesMTLS() {
-		all = append(all, trustExpires(redrive), certificateForbidden(settings, webhook))
+	if conf.Webhook.UsesMTLS() {
+		all = append(all, trustExpires(redrive), certificateForbidden(conf, webhook))
 	}
 
 	// A webhook can't be told that it will be made good: the first one rings. A
@@ -204,7 +205,7 @@ func rejectedByAWS(webhook webhook) alarm {
 	// CloudWatch gets what the function counts later than what Lambda counts, so
 	// the newest period may differ without a cause. Two of twelve can't: the older
 	// one is complete.
-	return alarm{name: "rejected-by-aws", metric: webhook.counted("Url4xxCount"), minus: []metric{webhook.written(contract.ClientErrorsMetric), webhook.counted("Throttles")},
+	return alarm{name: "rejected-by-aws", metric: webhook.counted("Url4xxCount"), minus: []metric{webhook.written(names.ClientErrorsMetric), webhook.counted("Throttles")},
 		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, ends: true,
 		means: "AWS answered webhooks with 4xx before the function ran: most likely they are larger than Lambda takes (413). There is no log line of them, and unless the service sends them again in smaller deliveries, they are lost.",
 		step:  "Ask the service's operator which deliveries were answered 413, and agree on the size in the stack's output SubscriptionSheet; the README says what fits (Large deliveries)."}
@@ -212,15 +213,15 @@ func rejectedByAWS(webhook webhook) alarm {
 
 // trustExpires is the alarm for the expiry of certificates.
 func trustExpires(redrive scheduled) alarm {
-	return alarm{name: "trust-expires", metric: redrive.written(contract.TrustDaysLeftMetric), statistic: minimum, minutes: 5, threshold: 30, below: true, times: 3, among: 3, missed: true, ends: true,
+	return alarm{name: "trust-expires", metric: redrive.written(names.TrustDaysLeftMetric), statistic: minimum, minutes: 5, threshold: 30, below: true, times: 3, among: 3, missed: true, ends: true,
 		means: "A CA certificate of the truststore, or the client certificate that was accepted last, expires in less than 30 days. Webhooks are rejected from then on.",
 		step:  "See which one (`operator certificates`), ask the service's operator for its successor, and rotate it as infra/MTLS.md says. Without data, redrive does not run: see redrive-errors.",
 	}
 }
 
 // certificateForbidden is the alarm for certificates that API Gateway rejects.
-func certificateForbidden(settings contract.Deployment, webhook webhook) alarm {
-	return alarm{name: "certificate-forbidden", metric: webhook.requests(forbiddenMetric), statistic: sum, minutes: 15, threshold: settings.AlarmUnauthenticated,
+func certificateForbidden(conf settings.Deployment, webhook webhook) alarm {
+	return alarm{name: "certificate-forbidden", metric: webhook.requests(forbiddenMetric), statistic: sum, minutes: 15, threshold: conf.AlarmUnauthenticated,
 		means: "API Gateway rejected requests for their client certificate (403) more often than strangers explain: the service's certificate expired, or it is of a CA that the truststore does not have.",
 		step:  "Ask the service's operator what their webhooks are answered. If 403: compare their certificate with the truststore (`operator certificates`), and rotate as infra/MTLS.md says.",
 	}
@@ -229,8 +230,8 @@ func certificateForbidden(settings contract.Deployment, webhook webhook) alarm {
 // oldestPending returns the age in seconds from which a pending event is an alarm:
 // redrive may have to wait for as long as its receiver holds it, and then gets
 // four runs.
-func oldestPending(settings contract.Deployment) int {
-	return int((settings.Webhook.Timeout + settings.Webhook.RedriveGrace + 4*time.Minute).Seconds())
+func oldestPending(conf settings.Deployment) int {
+	return int((conf.Webhook.Timeout + conf.Webhook.RedriveGrace + 4*time.Minute).Seconds())
 }
 
 const roomForRuns = "See which function uses up the account's concurrency; bound it (webhookConcurrency, if it is the webhook function), or raise the account's quota."
@@ -238,11 +239,11 @@ const roomForRuns = "See which function uses up the account's concurrency; bound
 // newAlarmTopic makes the topic to which every alarm goes. It takes messages over
 // TLS only. It is not encrypted at rest: CloudWatch can write to an encrypted
 // topic only with a customer's key, and an alarm holds nothing of a payment.
-func newAlarmTopic(scope constructs.Construct, settings contract.Deployment) awssns.Topic {
+func newAlarmTopic(scope constructs.Construct, conf settings.Deployment) awssns.Topic {
 	topic := awssns.NewTopic(scope, jsii.String("Topic"), &awssns.TopicProps{
 		// At most 100 characters, as stackName (AWS, "CreateTopic" in the SNS API
 		// reference).
-		DisplayName: jsii.String(settings.StackName),
+		DisplayName: jsii.String(conf.StackName),
 		EnforceSSL:  jsii.Bool(true),
 	})
 	// A policy of one's own takes the place of the one that lets every service of
@@ -257,15 +258,15 @@ func newAlarmTopic(scope constructs.Construct, settings contract.Deployment) aws
 			"StringEquals": map[string]any{"aws:SourceAccount": stack.Account()},
 			"ArnLike": map[string]any{"aws:SourceArn": stack.FormatArn(&awscdk.ArnComponents{
 				Service: jsii.String("cloudwatch"), Resource: jsii.String("alarm"),
-				ResourceName: jsii.String(settings.StackName + "-*"), ArnFormat: awscdk.ArnFormat_COLON_RESOURCE_NAME,
+				ResourceName: jsii.String(conf.StackName + "-*"), ArnFormat: awscdk.ArnFormat_COLON_RESOURCE_NAME,
 			})},
 		},
 	}))
-	if settings.AlarmEmail != "" {
+	if conf.AlarmEmail != "" {
 		awssns.NewSubscription(scope, jsii.String("Email"), &awssns.SubscriptionProps{
 			Topic:    topic,
 			Protocol: awssns.SubscriptionProtocol_EMAIL,
-			Endpoint: jsii.String(settings.AlarmEmail),
+			Endpoint: jsii.String(conf.AlarmEmail),
 		})
 	}
 	return topic
@@ -275,10 +276,10 @@ func newAlarmTopic(scope constructs.Construct, settings contract.Deployment) aws
 // step.
 const whatToDo = " What to do: "
 
-func (a alarm) make(scope constructs.Construct, settings contract.Deployment, topic awssns.Topic) awscloudwatch.CfnAlarm {
+func (a alarm) make(scope constructs.Construct, conf settings.Deployment, topic awssns.Topic) awscloudwatch.CfnAlarm {
 	times, among := max(a.times, 1), max(a.among, a.times, 1)
 	props := &awscloudwatch.CfnAlarmProps{
-		AlarmName:          jsii.String(settings.StackName + "-" + a.name),
+		AlarmName:          jsii.String(conf.StackName + "-" + a.name),
 		AlarmDescription:   jsii.String(a.means + whatToDo + a.step),
 		Namespace:          jsii.String(a.namespace),
 		MetricName:         jsii.String(a.metric.name),

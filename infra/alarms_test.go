@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/telemetry"
 )
 
@@ -85,8 +85,8 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 func alarmTable(t *testing.T) string {
 	t.Helper()
 	var rows []string
-	for _, settings := range []map[string]any{nil, mtls("both")} {
-		tm := payhook(t, settings)
+	for _, conf := range []map[string]any{nil, mtls("both")} {
+		tm := payhook(t, conf)
 		for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 			rows = append(rows, tm.alarmRow(t, "Payhook", alarm.Properties))
 		}
@@ -126,11 +126,11 @@ func TestEveryThingThatAPersonMustKnowOfHasItsAlarm(t *testing.T) {
 	var want []string
 	for function, metrics := range map[string][]string{
 		"Webhook": {
-			contract.NotStoredMetric, contract.ParkedMetric, contract.ConflictsMetric, contract.UnauthenticatedMetric,
-			contract.KeyUnavailableMetric, contract.KeyStaleMetric, contract.KeyWithdrawnMetric, contract.KeyOutOfBudgetMetric, contract.LeftPendingMetric,
+			names.NotStoredMetric, names.ParkedMetric, names.ConflictsMetric, names.UnauthenticatedMetric,
+			names.KeyUnavailableMetric, names.KeyStaleMetric, names.KeyWithdrawnMetric, names.KeyOutOfBudgetMetric, names.LeftPendingMetric,
 		},
-		"Redrive": {contract.OldestPendingMetric, contract.RedriveFailedMetric, contract.RedriveParkedMetric},
-		"Token":   {contract.TokenShortfallMetric, contract.TokenFailedMetric, contract.TokenWritesTooOftenMetric},
+		"Redrive": {names.OldestPendingMetric, names.RedriveFailedMetric, names.RedriveParkedMetric},
+		"Token":   {names.TokenShortfallMetric, names.TokenFailedMetric, names.TokenWritesTooOftenMetric},
 	} {
 		for _, metric := range metrics {
 			want = append(want, function+"/Function Payhook "+metric)
@@ -228,7 +228,7 @@ func TestAlarmsFollowTheSettings(t *testing.T) {
 func TestTheAlarmsWatchWhatTheFunctionsWrite(t *testing.T) {
 	var line bytes.Buffer
 	telemetry.New(&line, "token-1").Outcome(context.Background(), slog.LevelInfo, "token",
-		[]telemetry.Value{{Metric: telemetry.Metric{Name: contract.TokenFailedMetric, Unit: telemetry.Count}, Value: 1}})
+		[]telemetry.Value{{Metric: telemetry.Metric{Name: names.TokenFailedMetric, Unit: telemetry.Count}, Value: 1}})
 	var written map[string]any
 	if err := json.Unmarshal(line.Bytes(), &written); err != nil {
 		t.Fatal(err)

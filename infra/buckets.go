@@ -8,18 +8,19 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // buckets are where whole payments are kept: large events that the bus refers
 // to, and what is parked.
 type buckets struct{ claims, parking awss3.IBucket }
 
-func newBuckets(scope constructs.Construct, settings contract.Deployment) buckets {
-	accessLogs := newAccessLogs(scope, settings)
+func newBuckets(scope constructs.Construct, conf settings.Deployment) buckets {
+	accessLogs := newAccessLogs(scope, conf)
 	return buckets{
-		claims:  newBucket(scope, "Claims", settings, settings.ClaimBucket, settings.ClaimRetention, accessLogs),
-		parking: newBucket(scope, "Parking", settings, settings.ParkingBucket, settings.ParkedRetention, accessLogs),
+		claims:  newBucket(scope, "Claims", conf, conf.ClaimBucket, conf.ClaimRetention, accessLogs),
+		parking: newBucket(scope, "Parking", conf, conf.ParkingBucket, conf.ParkedRetention, accessLogs),
 	}
 }
 
@@ -30,12 +31,12 @@ func newBuckets(scope constructs.Construct, settings contract.Deployment) bucket
 //
 // It is always encrypted with keys of S3: S3 delivers no access logs to a bucket
 // whose default encryption is SSE-KMS (same page).
-func newAccessLogs(scope constructs.Construct, settings contract.Deployment) awss3.IBucket {
+func newAccessLogs(scope constructs.Construct, conf settings.Deployment) awss3.IBucket {
 	// Buckets that exist keep the configuration of their logs.
-	if !settings.AccessLogs || settings.ClaimBucket != "" && settings.ParkingBucket != "" {
+	if !conf.AccessLogs || conf.ClaimBucket != "" && conf.ParkingBucket != "" {
 		return nil
 	}
-	return newBucket(scope, "AccessLogs", settings, "", settings.LogRetention, nil)
+	return newBucket(scope, "AccessLogs", conf, "", conf.LogRetention, nil)
 }
 
 // recoverable is for how many days what expired, was deleted or was overwritten
@@ -47,7 +48,7 @@ const recoverable = 30
 // Its objects expire after so many days; 0: never. S3 writes the requests to it
 // into accessLogs, unless that is nil. If existing is the name of a bucket, that
 // one is used as it is.
-func newBucket(scope constructs.Construct, id string, settings contract.Deployment, existing string, days int, accessLogs awss3.IBucket) awss3.IBucket {
+func newBucket(scope constructs.Construct, id string, conf settings.Deployment, existing string, days int, accessLogs awss3.IBucket) awss3.IBucket {
 	if existing != "" {
 		return awss3.Bucket_FromBucketName(scope, jsii.String(id), jsii.String(existing))
 	}
@@ -70,7 +71,7 @@ func newBucket(scope constructs.Construct, id string, settings contract.Deployme
 		ObjectOwnership:   awss3.ObjectOwnership_BUCKET_OWNER_ENFORCED,
 		EnforceSSL:        jsii.Bool(true),
 		LifecycleRules:    &rules,
-		RemovalPolicy:     keptUnlessLocal(settings),
+		RemovalPolicy:     keptUnlessLocal(conf),
 	}
 	if accessLogs != nil {
 		props.ServerAccessLogsBucket = accessLogs
@@ -78,15 +79,15 @@ func newBucket(scope constructs.Construct, id string, settings contract.Deployme
 	}
 	bucket := awss3.NewBucket(scope, jsii.String(id), props)
 	// A bucket that outlives the stack is reached over TLS only after that, too.
-	bucket.Policy().ApplyRemovalPolicy(keptUnlessLocal(settings))
+	bucket.Policy().ApplyRemovalPolicy(keptUnlessLocal(conf))
 	return bucket
 }
 
 // environment names the buckets to a function.
 func (b buckets) environment() map[string]*string {
 	return map[string]*string{
-		contract.ClaimBucketEnv:   b.claims.BucketName(),
-		contract.ParkingBucketEnv: b.parking.BucketName(),
+		names.ClaimBucketEnv:   b.claims.BucketName(),
+		names.ParkingBucketEnv: b.parking.BucketName(),
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 // functionNames are the folders under functions/, one program each.
@@ -66,7 +66,7 @@ func packageFunctions(programs, out string, truststore []byte) (map[string]strin
 		}
 		if truststore != nil && slices.Contains(trusting, name) {
 			// Lambda's user must be able to read it.
-			if err := os.WriteFile(filepath.Join(folder, contract.TruststoreFile), truststore, 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), truststore, 0o644); err != nil {
 				return nil, err
 			}
 		}

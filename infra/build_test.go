@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 const thisMachine = runtime.GOARCH
@@ -104,7 +104,7 @@ func TestTheTruststoreIsInThePackagesOfTheFunctionsThatVerifyCertificates(t *tes
 			if name == "token" {
 				want = nil
 			}
-			file := filepath.Join(folder, contract.TruststoreFile)
+			file := filepath.Join(folder, names.TruststoreFile)
 			got, err := os.ReadFile(file)
 			if !bytes.Equal(got, want) || (err == nil) != (want != nil) {
 				t.Errorf("%s with %q: %q, %v", name, truststore, got, err)

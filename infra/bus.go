@@ -5,14 +5,14 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 )
 
 // newBus makes the event bus. It has a name of its own, by which the stacks of
 // consumers find it.
-func newBus(scope constructs.Construct, settings contract.Deployment) awsevents.EventBus {
+func newBus(scope constructs.Construct, conf settings.Deployment) awsevents.EventBus {
 	return awsevents.NewEventBus(scope, jsii.String("Bus"), &awsevents.EventBusProps{
-		EventBusName: jsii.String(settings.Webhook.EventBusName),
+		EventBusName: jsii.String(conf.Webhook.EventBusName),
 		Description:  jsii.String("Payment events that Payhook has authenticated"),
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 )
 
 // protectBus denies PutEvents on the bus to everyone but the publishers, so that
@@ -22,8 +22,8 @@ import (
 // no identity policy and nothing else here allows it to publish. A bus of another
 // account, and a rule that has this bus as its target, publish as a role, which
 // is denied.
-func protectBus(scope constructs.Construct, settings contract.Deployment, bus awsevents.EventBus, publishers ...awsiam.IRole) {
-	if !settings.ProtectBus {
+func protectBus(scope constructs.Construct, conf settings.Deployment, bus awsevents.EventBus, publishers ...awsiam.IRole) {
+	if !conf.ProtectBus {
 		return
 	}
 	roles := make([]*string, len(publishers))

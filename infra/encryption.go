@@ -10,7 +10,8 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // customerKey is the key of the setting encryption, for what the stack stores.
@@ -25,41 +26,41 @@ type customerKey struct{ arn *string }
 // bucket with SSE-KMS; the dead-letter queue of the bus, which must take messages
 // while the key cannot be used; and the functions' environments, which hold names
 // and settings and no secret.
-func encrypt(stack awscdk.Stack, settings contract.Deployment, made parts) {
-	if settings.Encryption == contract.EncryptionAWS {
+func encrypt(stack awscdk.Stack, conf settings.Deployment, made parts) {
+	if conf.Encryption == settings.EncryptionAWS {
 		return
 	}
 	scope := constructs.NewConstruct(stack, jsii.String("Encryption"))
-	statements := keyStatements(stack, settings)
+	statements := keyStatements(stack, conf)
 	var key customerKey
-	if settings.Encryption == contract.EncryptionCMK {
+	if conf.Encryption == settings.EncryptionCMK {
 		k := awskms.NewKey(scope, jsii.String("Key"), &awskms.KeyProps{
-			Description:       jsii.String("Payhook: " + settings.StackName + ", everything that it stores"),
+			Description:       jsii.String("Payhook: " + conf.StackName + ", everything that it stores"),
 			EnableKeyRotation: jsii.Bool(true),
 			// What is kept when the stack is deleted cannot be read without it.
-			RemovalPolicy: keptUnlessLocal(settings),
+			RemovalPolicy: keptUnlessLocal(conf),
 		})
 		for _, s := range statements {
 			k.AddToResourcePolicy(s, nil)
 		}
 		key.arn = k.KeyArn()
 	} else {
-		key.arn = jsii.String(settings.Encryption)
-		output(stack, "EncryptionKeyPolicy", "the statements that the key's policy must have", stack.ToJsonString(
+		key.arn = jsii.String(conf.Encryption)
+		output(stack, names.EncryptionKeyPolicyOutput, "the statements that the key's policy must have", stack.ToJsonString(
 			awsiam.NewPolicyDocument(&awsiam.PolicyDocumentProps{Statements: &statements}), nil))
 	}
-	output(stack, "EncryptionKey", "encrypts what the stack stores", key.arn)
+	output(stack, names.EncryptionKeyOutput, "encrypts what the stack stores", key.arn)
 
 	key.encryptAll(stack)
-	key.keepBusFailures(scope, stack, settings, made)
+	key.keepBusFailures(scope, stack, conf, made)
 
 	key.allow(made.webhook.role, "dynamodb", tables(made.ledger.TableName(), made.keys.TableName()), "kms:Decrypt")
 	key.allow(made.webhook.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()), "kms:GenerateDataKey")
-	if settings.Webhook.KeysBearer {
+	if conf.Webhook.KeysBearer {
 		key.allow(made.webhook.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt")
 	}
 	read := []*string{made.ledger.TableName()}
-	if settings.Webhook.UsesMTLS() {
+	if conf.Webhook.UsesMTLS() {
 		read = append(read, made.keys.TableName())
 	}
 	key.allow(made.redrive.role, "dynamodb", tables(read...), "kms:Decrypt")
@@ -82,8 +83,8 @@ type encryptionContext map[string]any
 // caller; that is all that a caller needs. Who creates the table also needs
 // kms:CreateGrant and others (AWS, "DynamoDB encryption at rest usage notes" in
 // the DynamoDB Developer Guide).
-func tables(names ...*string) encryptionContext {
-	return encryptionContext{"kms:EncryptionContext:aws:dynamodb:tableName": names}
+func tables(list ...*string) encryptionContext {
+	return encryptionContext{"kms:EncryptionContext:aws:dynamodb:tableName": list}
 }
 
 // PutObject needs kms:GenerateDataKey, GetObject needs kms:Decrypt. With an S3
@@ -118,7 +119,7 @@ func (k customerKey) allow(role awsiam.Role, service string, context encryptionC
 // keyStatements are what the key's policy must say beside that the account's IAM
 // policies may give access to it: three services use the key as themselves. A
 // statement names no resource of the stack, since these need the key first.
-func keyStatements(stack awscdk.Stack, settings contract.Deployment) []awsiam.PolicyStatement {
+func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.PolicyStatement {
 	account := stack.Account()
 	arn := func(service, resource, name string, format awscdk.ArnFormat) *string {
 		return stack.FormatArn(&awscdk.ArnComponents{
@@ -142,7 +143,7 @@ func keyStatements(stack awscdk.Stack, settings contract.Deployment) []awsiam.Po
 		statement("LogsOfThisStack", "logs."+*stack.Region()+".amazonaws.com",
 			[]string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
 			map[string]any{"ArnLike": map[string]any{
-				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", settings.StackName+"-*", awscdk.ArnFormat_COLON_RESOURCE_NAME),
+				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", conf.StackName+"-*", awscdk.ArnFormat_COLON_RESOURCE_NAME),
 			}}),
 		// AWS, "Encrypting EventBridge event buses with AWS KMS keys" in the
 		// EventBridge User Guide. There is no context when EventBridge looks at the key.
@@ -151,7 +152,7 @@ func keyStatements(stack awscdk.Stack, settings contract.Deployment) []awsiam.Po
 		statement("BusOfThisStack", "events.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey"},
 			map[string]any{"StringEquals": map[string]any{
 				"aws:SourceAccount": account,
-				"kms:EncryptionContext:aws:events:event-bus:arn": arn("events", "event-bus", settings.Webhook.EventBusName, awscdk.ArnFormat_SLASH_RESOURCE_NAME),
+				"kms:EncryptionContext:aws:events:event-bus:arn": arn("events", "event-bus", conf.Webhook.EventBusName, awscdk.ArnFormat_SLASH_RESOURCE_NAME),
 			}}),
 		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon
 		// SNS topic?".
@@ -206,7 +207,7 @@ func (k customerKey) encryptAll(stack awscdk.Stack) {
 // "Using dead-letter queues to capture encrypted event errors in EventBridge" in
 // the EventBridge User Guide). The message holds the event encrypted with the
 // key, so that the queue itself can do without it.
-func (k customerKey) keepBusFailures(scope constructs.Construct, stack awscdk.Stack, settings contract.Deployment, made parts) {
+func (k customerKey) keepBusFailures(scope constructs.Construct, stack awscdk.Stack, conf settings.Deployment, made parts) {
 	queue := newFailureQueue(scope, "BusFailures")
 	queue.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Sid:        jsii.String("TheBus"),
@@ -215,15 +216,15 @@ func (k customerKey) keepBusFailures(scope constructs.Construct, stack awscdk.St
 		Resources:  &[]*string{queue.QueueArn()},
 		// The bus refers to the queue, so that the queue cannot refer to the bus.
 		Conditions: &map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": stack.FormatArn(&awscdk.ArnComponents{
-			Service: jsii.String("events"), Resource: jsii.String("event-bus"), ResourceName: jsii.String(settings.Webhook.EventBusName),
+			Service: jsii.String("events"), Resource: jsii.String("event-bus"), ResourceName: jsii.String(conf.Webhook.EventBusName),
 		})}},
 	}))
 	made.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"), queue.QueueArn())
-	output(stack, "BusFailures", "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
+	output(stack, names.BusFailuresOutput, "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
 	alarm{name: "bus-failures", metric: inQueue(queue), statistic: maximum, minutes: 5, threshold: 1, ends: true,
 		means: "The bus accepted events and could not encrypt or decrypt them: they have reached nobody and are in the bus's dead-letter queue for 14 days, encrypted.",
 		step:  "See that the key is enabled and that its policy has the statements for EventBridge; then decrypt the messages (AWS, \"Decrypting events in EventBridge dead-letter queues\") and put the events on the bus again, with protectBus=false for that time.",
-	}.make(scope, settings, made.alarmTopic)
+	}.make(scope, conf, made.alarmTopic)
 }
 
 // parts are what the stack is made of.

@@ -15,7 +15,8 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // endpoint is where webhooks arrive: a function URL, or an HTTP API of API
@@ -43,15 +44,15 @@ const (
 
 // newEndpoint makes the API and its domain name. They exist before the function,
 // whose environment names the API.
-func newEndpoint(stack awscdk.Stack, settings contract.Deployment) *endpoint {
-	wanted := settings.Endpoint
+func newEndpoint(stack awscdk.Stack, conf settings.Deployment) *endpoint {
+	wanted := conf.Endpoint
 	if wanted.DomainName == "" {
 		return &endpoint{}
 	}
 	scope := constructs.NewConstruct(stack, jsii.String("Endpoint"))
 	api := awsapigatewayv2.NewCfnApi(scope, jsii.String("Api"), &awsapigatewayv2.CfnApiProps{
-		Name:         jsii.String(settings.StackName),
-		Description:  jsii.String("Payhook: " + settings.StackName + ", receives webhooks"),
+		Name:         jsii.String(conf.StackName),
+		Description:  jsii.String("Payhook: " + conf.StackName + ", receives webhooks"),
 		ProtocolType: jsii.String("HTTP"),
 		// Clients could reach the API without a certificate there (AWS, "How to turn on
 		// mutual TLS authentication for your HTTP APIs in API Gateway").
@@ -82,12 +83,12 @@ func newEndpoint(stack awscdk.Stack, settings contract.Deployment) *endpoint {
 		DomainName:               jsii.String(wanted.DomainName),
 		DomainNameConfigurations: &[]any{configuration},
 	}
-	if settings.Webhook.UsesMTLS() {
+	if conf.Webhook.UsesMTLS() {
 		if wanted.OwnershipCertificateARN != "" {
 			configuration.OwnershipVerificationCertificateArn = jsii.String(wanted.OwnershipCertificateARN)
 		}
 		props.MutualTlsAuthentication = &awsapigatewayv2.CfnDomainName_MutualTlsAuthenticationProperty{
-			TruststoreUri: truststoreURI(scope, settings),
+			TruststoreUri: truststoreURI(scope, conf),
 		}
 	}
 	return &endpoint{scope: scope, api: api, domain: awsapigatewayv2.NewCfnDomainName(scope, jsii.String("Domain"), props)}
@@ -97,8 +98,8 @@ func newEndpoint(stack awscdk.Stack, settings contract.Deployment) *endpoint {
 // asset by its content, so that a new truststore is a new object: API Gateway does
 // not read an object again whose content changes (AWS, "Updating your truststore"
 // in the API Gateway Developer Guide).
-func truststoreURI(scope constructs.Construct, settings contract.Deployment) *string {
-	path, err := filepath.Abs(settings.Value(contract.Truststore))
+func truststoreURI(scope constructs.Construct, conf settings.Deployment) *string {
+	path, err := filepath.Abs(conf.Value(settings.Truststore))
 	if err != nil {
 		panic(err) // there is no working directory
 	}
@@ -108,7 +109,7 @@ func truststoreURI(scope constructs.Construct, settings contract.Deployment) *st
 }
 
 // connect makes the endpoint invoke the alias of the function.
-func (e *endpoint) connect(stack awscdk.Stack, settings contract.Deployment, f function) {
+func (e *endpoint) connect(stack awscdk.Stack, conf settings.Deployment, f function) {
 	if e.api == nil {
 		e.url = f.alias.AddFunctionUrl(&awslambda.FunctionUrlOptions{
 			// The sender has no AWS identity. What it sends is authenticated by the
@@ -117,7 +118,7 @@ func (e *endpoint) connect(stack awscdk.Stack, settings contract.Deployment, f f
 		}).Url()
 		return
 	}
-	e.url = jsii.String("https://" + settings.Endpoint.DomainName + routePath)
+	e.url = jsii.String("https://" + conf.Endpoint.DomainName + routePath)
 
 	// A deployment that turns mTLS on does so at the domain name first. A function
 	// that requires certificates before API Gateway asks for them rejects everything.
@@ -130,7 +131,7 @@ func (e *endpoint) connect(stack awscdk.Stack, settings contract.Deployment, f f
 		PayloadFormatVersion: jsii.String("2.0"),
 		TimeoutInMillis:      jsii.Number(apiWaits),
 	})
-	method := settings.Webhook.HTTPMethod
+	method := conf.Webhook.HTTPMethod
 	awsapigatewayv2.NewCfnRoute(e.scope, jsii.String("Route"), &awsapigatewayv2.CfnRouteProps{
 		ApiId:             e.api.Ref(),
 		RouteKey:          jsii.String(method + " " + routePath),
@@ -145,18 +146,18 @@ func (e *endpoint) connect(stack awscdk.Stack, settings contract.Deployment, f f
 			ResourceName: jsii.String(defaultStage + "/" + method + routePath),
 		}),
 	})
-	stage := e.newStage(settings)
+	stage := e.newStage(conf)
 	awsapigatewayv2.NewCfnApiMapping(e.scope, jsii.String("Mapping"), &awsapigatewayv2.CfnApiMappingProps{
 		ApiId: e.api.Ref(), DomainName: e.domain.Ref(), Stage: stage.Ref(),
 	})
-	e.publishName(stack, settings)
+	e.publishName(stack, conf)
 }
 
 // accessLog lists what the access log says of a request: nothing that the request
 // holds but where it came from, and of a certificate only what tells it apart.
 // Names are those of JSON members, values are variables of API Gateway (AWS,
 // "Customize HTTP API access logs" in the API Gateway Developer Guide).
-func accessLog(settings contract.Deployment) map[string]string {
+func accessLog(conf settings.Deployment) map[string]string {
 	log := map[string]string{
 		"time":              "$context.requestTime",
 		"requestId":         "$context.requestId",
@@ -171,7 +172,7 @@ func accessLog(settings contract.Deployment) map[string]string {
 		// The status with which Lambda answered, not the function.
 		"lambdaStatus": "$context.integration.integrationStatus",
 	}
-	if settings.Webhook.UsesMTLS() {
+	if conf.Webhook.UsesMTLS() {
 		log["certificateSerialNumber"] = "$context.identity.clientCert.serialNumber"
 		log["certificateNotAfter"] = "$context.identity.clientCert.validity.notAfter"
 	}
@@ -196,17 +197,17 @@ const (
 
 // newStage makes the stage, its access log, and the metrics of the requests that do
 // not reach the function.
-func (e *endpoint) newStage(settings contract.Deployment) awsapigatewayv2.CfnStage {
+func (e *endpoint) newStage(conf settings.Deployment) awsapigatewayv2.CfnStage {
 	logs := awslogs.NewLogGroup(e.scope, jsii.String("AccessLog"), &awslogs.LogGroupProps{
-		RemovalPolicy: keptUnlessLocal(settings),
+		RemovalPolicy: keptUnlessLocal(conf),
 	})
-	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(settings.LogRetention))
-	format, err := json.Marshal(accessLog(settings))
+	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(conf.LogRetention))
+	format, err := json.Marshal(accessLog(conf))
 	if err != nil {
 		panic(err) // a map of strings always has a JSON form
 	}
 	e.count(logs, notInvokedMetric, notInvoked)
-	if settings.Webhook.UsesMTLS() {
+	if conf.Webhook.UsesMTLS() {
 		e.count(logs, forbiddenMetric, forbidden)
 	}
 	return awsapigatewayv2.NewCfnStage(e.scope, jsii.String("Stage"), &awsapigatewayv2.CfnStageProps{
@@ -218,8 +219,8 @@ func (e *endpoint) newStage(settings contract.Deployment) awsapigatewayv2.CfnSta
 			Format:         jsii.String(string(format)),
 		},
 		DefaultRouteSettings: &awsapigatewayv2.CfnStage_RouteSettingsProperty{
-			ThrottlingRateLimit:  jsii.Number(settings.Endpoint.ThrottleRate),
-			ThrottlingBurstLimit: jsii.Number(settings.Endpoint.ThrottleBurst),
+			ThrottlingRateLimit:  jsii.Number(conf.Endpoint.ThrottleRate),
+			ThrottlingBurstLimit: jsii.Number(conf.Endpoint.ThrottleBurst),
 		},
 	})
 }
@@ -230,7 +231,7 @@ func (e *endpoint) count(logs awslogs.LogGroup, name, pattern string) {
 		LogGroupName:  logs.LogGroupName(),
 		FilterPattern: jsii.String(pattern),
 		MetricTransformations: &[]any{&awslogs.CfnMetricFilter_MetricTransformationProperty{
-			MetricNamespace: jsii.String(contract.MetricNamespace),
+			MetricNamespace: jsii.String(names.MetricNamespace),
 			MetricName:      jsii.String(name),
 			MetricValue:     jsii.String("1"),
 			Unit:            jsii.String("Count"),
@@ -241,20 +242,20 @@ func (e *endpoint) count(logs awslogs.LogGroup, name, pattern string) {
 
 // requests returns a metric that count makes.
 func (e *endpoint) requests(name string) metric {
-	return metric{contract.MetricNamespace, name, jsii.String("ApiId"), e.api.Ref()}
+	return metric{names.MetricNamespace, name, jsii.String("ApiId"), e.api.Ref()}
 }
 
 // publishName makes the records of the domain name, or the output that says which
 // record is to be made.
-func (e *endpoint) publishName(stack awscdk.Stack, settings contract.Deployment) {
-	if settings.Endpoint.HostedZoneID == "" {
-		output(stack, "DomainTarget", "make a CNAME record of domainName with this value", e.domain.AttrRegionalDomainName())
+func (e *endpoint) publishName(stack awscdk.Stack, conf settings.Deployment) {
+	if conf.Endpoint.HostedZoneID == "" {
+		output(stack, names.DomainTargetOutput, "make a CNAME record of domainName with this value", e.domain.AttrRegionalDomainName())
 		return
 	}
 	for _, kind := range []string{"A", "AAAA"} {
 		awsroute53.NewCfnRecordSet(e.scope, jsii.String("Record"+kind), &awsroute53.CfnRecordSetProps{
-			HostedZoneId: jsii.String(settings.Endpoint.HostedZoneID),
-			Name:         jsii.String(settings.Endpoint.DomainName + "."),
+			HostedZoneId: jsii.String(conf.Endpoint.HostedZoneID),
+			Name:         jsii.String(conf.Endpoint.DomainName + "."),
 			Type:         jsii.String(kind),
 			AliasTarget: &awsroute53.CfnRecordSet_AliasTargetProperty{
 				DnsName:      e.domain.AttrRegionalDomainName(),

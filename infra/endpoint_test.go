@@ -13,8 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 const someCertificate = "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555"
@@ -39,9 +40,9 @@ var truststores = sync.OnceValue(func() (files [2]string) {
 
 // with returns the settings of onDomain with changes.
 func with(changes map[string]any) map[string]any {
-	settings := maps.Clone(onDomain)
-	maps.Copy(settings, changes)
-	return settings
+	conf := maps.Clone(onDomain)
+	maps.Copy(conf, changes)
+	return conf
 }
 
 // mtls returns the settings of an endpoint that requires client certificates.
@@ -52,15 +53,15 @@ func mtls(authentication string) map[string]any {
 // domains are the settings of each mechanism on a domain name.
 func domains() map[string]map[string]any {
 	return map[string]map[string]any{
-		contract.BySignature: onDomain,
-		contract.ByMTLS:      mtls(contract.ByMTLS),
-		contract.ByBoth:      mtls(contract.ByBoth),
+		settings.BySignature: onDomain,
+		settings.ByMTLS:      mtls(settings.ByMTLS),
+		settings.ByBoth:      mtls(settings.ByBoth),
 	}
 }
 
 func TestOnADomainThereIsNoOtherWayIn(t *testing.T) {
-	for name, settings := range domains() {
-		tm := payhook(t, settings)
+	for name, conf := range domains() {
+		tm := payhook(t, conf)
 		for path, r := range tm.Resources {
 			if r.Type == "AWS::Lambda::Url" {
 				t.Errorf("%s: %s is a function URL", name, path)
@@ -90,8 +91,8 @@ func TestOnADomainThereIsNoOtherWayIn(t *testing.T) {
 }
 
 func TestTheAPIInvokesTheAliasInTheFormatThatTheFunctionReads(t *testing.T) {
-	for name, settings := range domains() {
-		tm := payhook(t, settings)
+	for name, conf := range domains() {
+		tm := payhook(t, conf)
 		got := tm.get(t, "Endpoint/Integration", "AWS::ApiGatewayV2::Integration").Properties
 		if tm.render(got["ApiId"]) != "Endpoint/Api" || tm.render(got["IntegrationUri"]) != "Webhook/Alias" || got["IntegrationType"] != "AWS_PROXY" ||
 			got["PayloadFormatVersion"] != "2.0" || got["TimeoutInMillis"] != 30000.0 {
@@ -108,8 +109,8 @@ func TestTheAPIInvokesTheAliasInTheFormatThatTheFunctionReads(t *testing.T) {
 func TestOnlyThisAPIAndRouteMayInvokeTheFunction(t *testing.T) {
 	all := domains()
 	all["PUT"] = with(map[string]any{"httpMethod": "PUT"})
-	for name, settings := range all {
-		tm := payhook(t, settings)
+	for name, conf := range all {
+		tm := payhook(t, conf)
 		permissions := tm.all(t, "AWS::Lambda::Permission")
 		if len(permissions) != 1 {
 			t.Fatalf("%s: %d permissions", name, len(permissions))
@@ -137,10 +138,10 @@ func TestOnlyThisAPIAndRouteMayInvokeTheFunction(t *testing.T) {
 func TestTheDomainNameTakesTLS12AndAsksForACertificateIfOneIsRequired(t *testing.T) {
 	const ownership = "arn:aws:acm:eu-central-1:111122223333:certificate/66666666-7777-8888-9999-000000000000"
 	all := domains()
-	all["imported"] = mtls(contract.ByMTLS)
+	all["imported"] = mtls(settings.ByMTLS)
 	all["imported"]["certificateArn"], all["imported"]["ownershipCertificateArn"] = someCertificate, ownership
-	for name, settings := range all {
-		tm := payhook(t, settings)
+	for name, conf := range all {
+		tm := payhook(t, conf)
 		domain := tm.get(t, "Endpoint/Domain", "AWS::ApiGatewayV2::DomainName").Properties
 		want := map[string]any{"CertificateArn": "Endpoint/Certificate", "EndpointType": "REGIONAL", "IpAddressType": "dualstack", "SecurityPolicy": "TLS_1_2"}
 		if name == "imported" {
@@ -153,9 +154,9 @@ func TestTheDomainNameTakesTLS12AndAsksForACertificateIfOneIsRequired(t *testing
 		}
 		uri := tm.render(at(domain, "MutualTlsAuthentication", "TruststoreUri"))
 		switch {
-		case name == contract.BySignature && domain["MutualTlsAuthentication"] != nil:
+		case name == settings.BySignature && domain["MutualTlsAuthentication"] != nil:
 			t.Errorf("%s: clients need a certificate: %v", name, domain)
-		case name != contract.BySignature && (!strings.HasPrefix(uri, "s3://") || !strings.HasSuffix(uri, ".pem")):
+		case name != settings.BySignature && (!strings.HasPrefix(uri, "s3://") || !strings.HasSuffix(uri, ".pem")):
 			t.Errorf("%s: the truststore is %s", name, uri)
 		}
 	}
@@ -202,10 +203,10 @@ func TestTheAccessLogHoldsNothingSecretAndEnds(t *testing.T) {
 		"$context.integration.requestId", "$context.integration.status", "$context.integration.integrationStatus",
 	}
 	ofCertificates := []string{"$context.identity.clientCert.serialNumber", "$context.identity.clientCert.validity.notAfter"}
-	for name, settings := range domains() {
-		settings = maps.Clone(settings)
-		settings["logRetentionDays"] = 365
-		tm := payhook(t, settings)
+	for name, conf := range domains() {
+		conf = maps.Clone(conf)
+		conf["logRetentionDays"] = 365
+		tm := payhook(t, conf)
 		log := at(tm.get(t, "Endpoint/Stage", "AWS::ApiGatewayV2::Stage").Properties, "AccessLogSettings")
 		if got := tm.render(at(log, "DestinationArn")); got != "Endpoint/AccessLog.Arn" {
 			t.Errorf("%s: it goes to %s", name, got)
@@ -215,7 +216,7 @@ func TestTheAccessLogHoldsNothingSecretAndEnds(t *testing.T) {
 			t.Fatalf("%s: no JSON: %v", name, err)
 		}
 		want := slices.Clone(allowed)
-		if name != contract.BySignature {
+		if name != settings.BySignature {
 			want = append(want, ofCertificates...)
 		}
 		slices.Sort(want)
@@ -264,11 +265,11 @@ func TestRequestsThatDoNotReachTheFunctionAlarm(t *testing.T) {
 
 // Strangers have no certificate, so that the first one is no alarm.
 func TestCertificatesThatAPIGatewayRejectsAlarm(t *testing.T) {
-	for name, settings := range domains() {
-		settings = maps.Clone(settings)
-		settings["alarmUnauthenticated"] = 42
-		tm := payhook(t, settings)
-		if name == contract.BySignature {
+	for name, conf := range domains() {
+		conf = maps.Clone(conf)
+		conf["alarmUnauthenticated"] = 42
+		tm := payhook(t, conf)
+		if name == settings.BySignature {
 			if tm.Resources["Alarms/certificate-forbidden"] != nil || tm.Resources["Endpoint/CertificateForbidden"] != nil {
 				t.Error("no certificate is required")
 			}
@@ -286,9 +287,9 @@ func TestCertificatesThatAPIGatewayRejectsAlarm(t *testing.T) {
 
 // A run that does not happen writes no figure, so that missing data must count.
 func TestTheExpiryOfCertificatesAlarmsThirtyDaysBefore(t *testing.T) {
-	for name, settings := range domains() {
-		tm := payhook(t, settings)
-		if name == contract.BySignature {
+	for name, conf := range domains() {
+		tm := payhook(t, conf)
+		if name == settings.BySignature {
 			if tm.Resources["Alarms/trust-expires"] != nil {
 				t.Error("there are no certificates to expire")
 			}
@@ -296,7 +297,7 @@ func TestTheExpiryOfCertificatesAlarmsThirtyDaysBefore(t *testing.T) {
 		}
 		alarm := tm.alarmNamed(t, "trust-expires")
 		for property, want := range map[string]any{
-			"Namespace": contract.MetricNamespace, "MetricName": contract.TrustDaysLeftMetric, "Statistic": "Minimum",
+			"Namespace": names.MetricNamespace, "MetricName": names.TrustDaysLeftMetric, "Statistic": "Minimum",
 			"ComparisonOperator": "LessThanThreshold", "Threshold": 30.0, "TreatMissingData": "breaching",
 		} {
 			if alarm[property] != want {
@@ -341,8 +342,8 @@ func TestTheRecordsOfTheDomainName(t *testing.T) {
 }
 
 func TestTheURLIsThatOfTheDomainName(t *testing.T) {
-	for name, settings := range domains() {
-		tm := payhook(t, settings)
+	for name, conf := range domains() {
+		tm := payhook(t, conf)
 		if got := tm.render(tm.Outputs["WebhookUrl"].Value); got != "https://hook.bank.example/" {
 			t.Errorf("%s: %s", name, got)
 		}
@@ -350,17 +351,17 @@ func TestTheURLIsThatOfTheDomainName(t *testing.T) {
 }
 
 func TestTheFunctionKnowsItsAPIIfItVerifiesCertificates(t *testing.T) {
-	for name, settings := range domains() {
-		tm := payhook(t, settings)
+	for name, conf := range domains() {
+		tm := payhook(t, conf)
 		variables := at(tm.get(t, functions["webhook"], "AWS::Lambda::Function").Properties, "Environment", "Variables")
-		id := at(variables, contract.APIIDEnv)
-		if name == contract.BySignature {
+		id := at(variables, names.APIIDEnv)
+		if name == settings.BySignature {
 			if id != nil {
 				t.Errorf("it is told %v", id)
 			}
 			continue
 		}
-		if tm.render(id) != "Endpoint/Api" || at(variables, contract.DomainName.Env()) != "hook.bank.example" || at(variables, contract.Authentication.Env()) != name {
+		if tm.render(id) != "Endpoint/Api" || at(variables, settings.DomainName.Env()) != "hook.bank.example" || at(variables, settings.Authentication.Env()) != name {
 			t.Errorf("%s: %v", name, variables)
 		}
 	}
@@ -369,8 +370,8 @@ func TestTheFunctionKnowsItsAPIIfItVerifiesCertificates(t *testing.T) {
 // The alias moves to a function that requires certificates when API Gateway asks
 // clients for them, not before.
 func TestTheDomainNameIsUpdatedBeforeTheFunction(t *testing.T) {
-	for name, settings := range domains() {
-		tm := payhook(t, settings)
+	for name, conf := range domains() {
+		tm := payhook(t, conf)
 		var after []string
 		for _, id := range tm.get(t, "Webhook/Alias", "AWS::Lambda::Alias").DependsOn {
 			after = append(after, tm.names[id])
@@ -386,11 +387,11 @@ func TestTheDomainNameIsUpdatedBeforeTheFunction(t *testing.T) {
 // accepted last.
 func TestThePermissionsAreTheSameForEveryEndpoint(t *testing.T) {
 	first := payhook(t, nil)
-	for name, settings := range domains() {
-		got := payhook(t, settings)
+	for name, conf := range domains() {
+		got := payhook(t, conf)
 		for _, part := range []string{"Webhook", "Redrive", "Token"} {
 			want := first.grants(t, part+"/Role")
-			if mechanism := settings["authentication"]; part == "Redrive" && (mechanism == "mtls" || mechanism == "both") {
+			if mechanism := conf["authentication"]; part == "Redrive" && (mechanism == "mtls" || mechanism == "both") {
 				want["Keys.Arn"] = []string{"dynamodb:GetItem"}
 			}
 			if diff := cmp.Diff(want, got.grants(t, part+"/Role")); diff != "" {
@@ -408,7 +409,7 @@ func TestTheAccessLogIsEncryptedWithTheKeyOfTheStack(t *testing.T) {
 }
 
 func TestTheSubscriptionSheetNamesTheMechanism(t *testing.T) {
-	imported := mtls(contract.ByBoth)
+	imported := mtls(settings.ByBoth)
 	imported["certificateArn"] = someCertificate
 	for name, c := range map[string]struct {
 		settings map[string]any
@@ -417,7 +418,7 @@ func TestTheSubscriptionSheetNamesTheMechanism(t *testing.T) {
 	}{
 		"function URL": {nil, []string{"mechanism: signature verification\n", "Amazon Trust Services"}, []string{"certificate of the CA", "mTLS"}},
 		"signature":    {onDomain, []string{"mechanism: signature verification\n", "https://hook.bank.example/", "Amazon Trust Services"}, []string{"mTLS"}},
-		"mtls":         {mtls(contract.ByMTLS), []string{"mechanism: mTLS\n", "https://hook.bank.example/", "Amazon Trust Services", "SHA-256", "contact", "intermediate"}, []string{"signature verification"}},
+		"mtls":         {mtls(settings.ByMTLS), []string{"mechanism: mTLS\n", "https://hook.bank.example/", "Amazon Trust Services", "SHA-256", "contact", "intermediate"}, []string{"signature verification"}},
 		"both":         {imported, []string{"mechanism: both", "mTLS", "signature verification", someCertificate, "SHA-256", "contact"}, []string{"Amazon Trust Services"}},
 	} {
 		tm := payhook(t, c.settings)
@@ -438,7 +439,7 @@ func TestTheSubscriptionSheetNamesTheMechanism(t *testing.T) {
 // A domain name or an API that is replaced would interrupt the endpoint.
 func TestSwitchingTheMechanismChangesOnlyWhatItMust(t *testing.T) {
 	before := payhook(t, onDomain)
-	for _, mechanism := range []string{contract.ByMTLS, contract.ByBoth} {
+	for _, mechanism := range []string{settings.ByMTLS, settings.ByBoth} {
 		after := payhook(t, mtls(mechanism))
 		var got []string
 		for name := range before.Resources {

@@ -5,7 +5,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 // existingLedger is a ledger of this account and region that the stack uses and
@@ -13,6 +13,6 @@ import (
 func existingLedger(scope constructs.Construct, name string) awsdynamodb.ITableV2 {
 	return awsdynamodb.TableV2_FromTableAttributes(scope, jsii.String("Ledger"), &awsdynamodb.TableAttributesV2{
 		TableName:     jsii.String(name),
-		GlobalIndexes: jsii.Strings(contract.LedgerPendingIndex),
+		GlobalIndexes: jsii.Strings(names.LedgerPendingIndex),
 	})
 }

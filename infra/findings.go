@@ -7,7 +7,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 )
 
 // finding is what checkov (CKV_...) or the AwsSolutions pack of cdk-nag
@@ -17,7 +17,7 @@ type finding struct{ id, reason string }
 // explainFindings writes into the template's metadata, where checkov and cdk-nag
 // look for it, why a finding is no defect. make audit holds the findings of
 // checkov to exactly those that are explained.
-func explainFindings(stack awscdk.Stack, settings contract.Deployment) {
+func explainFindings(stack awscdk.Stack, conf settings.Deployment) {
 	for _, node := range *stack.Node().FindAll(constructs.ConstructOrder_PREORDER) {
 		if !*awscdk.CfnResource_IsCfnResource(node) {
 			continue
@@ -25,7 +25,7 @@ func explainFindings(stack awscdk.Stack, settings contract.Deployment) {
 		resource := node.(awscdk.CfnResource)
 		path := strings.TrimPrefix(strings.TrimSuffix(*resource.Node().Path(), "/Resource"), *stack.Node().Path()+"/")
 		var checkov, nag []any
-		for _, f := range findings(settings, *resource.CfnResourceType(), path) {
+		for _, f := range findings(conf, *resource.CfnResourceType(), path) {
 			if strings.HasPrefix(f.id, "CKV") {
 				checkov = append(checkov, map[string]any{"id": f.id, "comment": f.reason})
 			} else {
@@ -45,13 +45,13 @@ const keysOfAWS = "It is encrypted with a key of AWS; the setting encryption tak
 
 // findings returns the findings for the resource at path, a path such as
 // Webhook/Function.
-func findings(settings contract.Deployment, kind, path string) []finding {
+func findings(conf settings.Deployment, kind, path string) []finding {
 	var all []finding
 	add := func(id, reason string) { all = append(all, finding{id, reason}) }
-	ownKeys := settings.Encryption == contract.EncryptionAWS
+	ownKeys := conf.Encryption == settings.EncryptionAWS
 	switch kind {
 	case "AWS::Lambda::Function":
-		reserved := map[string]int{"Webhook": settings.Concurrency, "Redrive": settings.RedriveConcurrency, "Token": settings.TokenConcurrency}
+		reserved := map[string]int{"Webhook": conf.Concurrency, "Redrive": conf.RedriveConcurrency, "Token": conf.TokenConcurrency}
 		if part, _, _ := strings.Cut(path, "/"); reserved[part] == 0 {
 			add("CKV_AWS_115", "Reserved concurrency is a setting of each function: the figure depends on the account's quota and on the load.")
 		}
@@ -90,12 +90,12 @@ func findings(settings contract.Deployment, kind, path string) []finding {
 	case "AWS::S3::Bucket":
 		if path == "AccessLogs" {
 			add("CKV_AWS_18", "It holds the access logs of the other buckets. A bucket that logs its own requests writes a log for every log.")
-		} else if !settings.AccessLogs {
+		} else if !conf.AccessLogs {
 			add("CKV_AWS_18", "The setting accessLogs is false.")
 			add("AwsSolutions-S1", "The setting accessLogs is false.")
 		}
 	case "AWS::IAM::Policy":
-		if part, _, _ := strings.Cut(path, "/"); settings.Tracing || part != "Token" {
+		if part, _, _ := strings.Cut(path, "/"); conf.Tracing || part != "Token" {
 			if !strings.HasSuffix(path, "/Role/DefaultPolicy") {
 				break
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 )
 
 // function is a Lambda function with a log group and a role of its own. The role
@@ -26,12 +26,12 @@ type functionOptions struct {
 	memory      int                 // MiB
 	timeout     float64             // seconds
 	concurrency int                 // reserved; 0: none
-	settings    []*contract.Setting // those that it reads from its environment
+	settings    []*settings.Setting // those that it reads from its environment
 	resources   map[string]*string  // its other environment variables
 }
 
 // newFunction makes a function under scope, which is its own.
-func newFunction(scope constructs.Construct, deployment contract.Deployment, options functionOptions) function {
+func newFunction(scope constructs.Construct, deployment settings.Deployment, options functionOptions) function {
 	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), &awslogs.LogGroupProps{
 		RemovalPolicy: keptUnlessLocal(deployment),
 	})

@@ -66,7 +66,7 @@ func TestEveryFunctionIsDeployed(t *testing.T) {
 // What the deployment knows of the functions are names and settings.
 func TestTheDeploymentKnowsOnlyTheContract(t *testing.T) {
 	for _, p := range packages(t, "-f", `{{join .Imports "\n"}}`, "./infra") {
-		if strings.HasPrefix(p, "payhook.example/") && p != "payhook.example/shared/contract" {
+		if strings.HasPrefix(p, "payhook.example/") && p != "payhook.example/shared/settings" {
 			t.Errorf("infra imports %s", p)
 		}
 	}

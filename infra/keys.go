@@ -6,7 +6,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 // newKeys makes the table in which all sandboxes of the webhook function share
@@ -15,8 +15,8 @@ import (
 // It is a cache: it goes with the stack, and the keys are fetched again.
 func newKeys(scope constructs.Construct) awsdynamodb.TableV2 {
 	return newTable(scope, "Keys", &awsdynamodb.TablePropsV2{
-		PartitionKey:        attribute(contract.KeysKey, awsdynamodb.AttributeType_STRING),
-		TimeToLiveAttribute: jsii.String(contract.KeysTTL),
+		PartitionKey:        attribute(names.KeysKey, awsdynamodb.AttributeType_STRING),
+		TimeToLiveAttribute: jsii.String(names.KeysTTL),
 		RemovalPolicy:       awscdk.RemovalPolicy_DESTROY,
 	})
 }

@@ -6,35 +6,36 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // newLedger makes the table that knows every event: one item per eventId, and a
 // sparse index of what is not published yet.
-func newLedger(scope constructs.Construct, settings contract.Deployment) awsdynamodb.ITableV2 {
-	if settings.LedgerTable != "" {
-		return existingLedger(scope, settings.LedgerTable)
+func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb.ITableV2 {
+	if conf.LedgerTable != "" {
+		return existingLedger(scope, conf.LedgerTable)
 	}
 	table := newTable(scope, "Ledger", &awsdynamodb.TablePropsV2{
-		PartitionKey:        attribute(contract.LedgerKey, awsdynamodb.AttributeType_STRING),
-		TimeToLiveAttribute: jsii.String(contract.LedgerTTL),
+		PartitionKey:        attribute(names.LedgerKey, awsdynamodb.AttributeType_STRING),
+		TimeToLiveAttribute: jsii.String(names.LedgerTTL),
 		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
-			IndexName:    jsii.String(contract.LedgerPendingIndex),
-			PartitionKey: attribute(contract.LedgerPendingShard, awsdynamodb.AttributeType_NUMBER),
-			SortKey:      attribute(contract.LedgerPendingDue, awsdynamodb.AttributeType_NUMBER),
+			IndexName:    jsii.String(names.LedgerPendingIndex),
+			PartitionKey: attribute(names.LedgerPendingShard, awsdynamodb.AttributeType_NUMBER),
+			SortKey:      attribute(names.LedgerPendingDue, awsdynamodb.AttributeType_NUMBER),
 			// Redrive measures how long events have been pending without reading them.
 			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
-			NonKeyAttributes: jsii.Strings(contract.LedgerRecordedAt),
+			NonKeyAttributes: jsii.Strings(names.LedgerRecordedAt),
 		}},
 		// A table that is protected cannot be deleted by any user or process (AWS,
 		// "AWS::DynamoDB::GlobalTable" in the CloudFormation reference), the rollback of
 		// a failed creation included. So it is retained there as well: an empty table
 		// costs nothing, and its generated name blocks no later attempt. Deleting it
 		// at a rollback would fail, and the rollback with it.
-		DeletionProtection: jsii.Bool(!settings.Local),
+		DeletionProtection: jsii.Bool(!conf.Local),
 		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN,
 	})
-	if settings.Local {
+	if conf.Local {
 		table.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY)
 	}
 	return table

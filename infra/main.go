@@ -2,7 +2,7 @@
 // CloudFormation template of one stack that holds everything.
 //
 // It guarantees that the template is written only when every setting is right:
-// settings come from the CDK context (package contract lists them), and all that
+// settings come from the CDK context (package settings lists them), and all that
 // are wrong, missing or unknown are reported on standard error at once, with exit
 // status 1. The CDK CLI starts it, from the top of the repository, as cdk.json
 // says.
@@ -21,7 +21,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 )
 
 func main() {
@@ -84,19 +84,19 @@ func synth(stderr io.Writer) (err error) {
 	if err := buildFunctions(top, programs, architecture(stacks[0])); err != nil {
 		return err
 	}
-	for i, settings := range stacks {
-		packages, err := packageFunctions(programs, filepath.Join(folder, settings.StackName), settings.Endpoint.Truststore)
+	for i, conf := range stacks {
+		packages, err := packageFunctions(programs, filepath.Join(folder, conf.StackName), conf.Endpoint.Truststore)
 		if err != nil {
 			return err
 		}
 		var scope constructs.Construct = app
 		if i > 0 {
-			scope = constructs.NewConstruct(app, jsii.String(settings.StackName))
+			scope = constructs.NewConstruct(app, jsii.String(conf.StackName))
 		}
-		stack := newStack(scope, settings, func(function string) awslambda.Code {
+		stack := newStack(scope, conf, func(function string) awslambda.Code {
 			return awslambda.Code_FromAsset(jsii.String(packages[function]), nil)
 		})
-		if settings.Local {
+		if conf.Local {
 			leaveOut(stack, stderr)
 		}
 	}
@@ -126,8 +126,8 @@ func buildFolder(top string) (string, error) {
 
 // architecture is what the functions are built for: arm64 in the cloud; an
 // emulator runs them as processes of this machine.
-func architecture(settings contract.Deployment) string {
-	if settings.Local {
+func architecture(conf settings.Deployment) string {
+	if conf.Local {
 		return runtime.GOARCH
 	}
 	return "arm64"

@@ -7,33 +7,34 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // newRedrive makes the function that publishes, every minute, what the webhook
 // function recorded and could not publish, and that replays what is parked when
 // it is asked to.
-func newRedrive(scope constructs.Construct, settings contract.Deployment, code awslambda.Code, ledger, keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets) scheduled {
+func newRedrive(scope constructs.Construct, conf settings.Deployment, code awslambda.Code, ledger, keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets) scheduled {
 	scope = constructs.NewConstruct(scope, jsii.String("Redrive"))
 	resources := buckets.environment()
-	resources[contract.LedgerTableEnv] = ledger.TableName()
-	if settings.Webhook.UsesMTLS() {
-		resources[contract.KeysTableEnv] = keys.TableName()
+	resources[names.LedgerTableEnv] = ledger.TableName()
+	if conf.Webhook.UsesMTLS() {
+		resources[names.KeysTableEnv] = keys.TableName()
 	}
-	f := newFunction(scope, settings, functionOptions{
+	f := newFunction(scope, conf, functionOptions{
 		description: "Publishes the events that are recorded and not published yet",
 		code:        code,
 		memory:      512,
-		timeout:     settings.RedriveTimeout.Seconds(),
-		concurrency: settings.RedriveConcurrency,
-		settings:    contract.RedriveSettings(),
+		timeout:     conf.RedriveTimeout.Seconds(),
+		concurrency: conf.RedriveConcurrency,
+		settings:    settings.RedriveSettings(),
 		resources:   resources,
 	})
 	// A replay writes items: those of a delivery, or one that was parked for good.
 	// To settle a conflict it reads what became of the first version.
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
-	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+contract.LedgerPendingIndex))
-	if settings.Webhook.UsesMTLS() {
+	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+names.LedgerPendingIndex))
+	if conf.Webhook.UsesMTLS() {
 		// It holds the client certificate that was accepted last.
 		f.allow([]string{"dynamodb:GetItem"}, keys.TableArn())
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 )
 
 // furtherStacks is the key in the context for further stacks of a local run: a JSON
@@ -23,7 +23,7 @@ const furtherStacks = "localStacks"
 // line, cdk.json, cdk.context.json. It returns those of the stack, followed by those of
 // the further stacks of a local run. Its error lists every setting that is wrong,
 // missing or unknown, one a line.
-func readSettings(app awscdk.App) ([]contract.Deployment, error) {
+func readSettings(app awscdk.App) ([]settings.Deployment, error) {
 	context, _ := app.Node().GetAllContext(nil).(map[string]any)
 	texts := map[string]string{}
 	for key, value := range context {
@@ -35,21 +35,21 @@ func readSettings(app awscdk.App) ([]contract.Deployment, error) {
 	if err != nil {
 		return nil, settingsError{err}
 	}
-	var stacks []contract.Deployment
+	var stacks []settings.Deployment
 	for _, changes := range append([]map[string]string{nil}, further...) {
 		own := maps.Clone(texts)
 		maps.Copy(own, changes)
-		settings, err := contract.ParseDeployment(func(key string) (string, bool) {
+		conf, err := settings.ParseDeployment(func(key string) (string, bool) {
 			text, ok := own[key]
 			return text, ok
 		}, slices.Collect(maps.Keys(own)))
 		if err != nil {
 			return nil, settingsError{err}
 		}
-		if slices.ContainsFunc(stacks, func(s contract.Deployment) bool { return s.StackName == settings.StackName }) {
-			return nil, settingsError{fmt.Errorf("%s: two stacks are named %s", furtherStacks, settings.StackName)}
+		if slices.ContainsFunc(stacks, func(s settings.Deployment) bool { return s.StackName == conf.StackName }) {
+			return nil, settingsError{fmt.Errorf("%s: two stacks are named %s", furtherStacks, conf.StackName)}
 		}
-		stacks = append(stacks, settings)
+		stacks = append(stacks, conf)
 	}
 	if len(further) > 0 && !stacks[0].Local {
 		return nil, settingsError{errors.New(furtherStacks + ": is for local runs")}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 )
 
 func TestEveryRequiredSettingThatIsMissingIsReported(t *testing.T) {
@@ -16,12 +16,12 @@ func TestEveryRequiredSettingThatIsMissingIsReported(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error without any setting")
 	}
-	for _, s := range contract.All() {
+	for _, s := range settings.All() {
 		if reported := strings.Contains(err.Error(), "\n  "+s.Key+": is required"); reported != s.Required {
 			t.Errorf("%s: reported as missing: %t, required: %t", s.Key, reported, s.Required)
 		}
 	}
-	if !strings.Contains(err.Error(), contract.BaseURL.Example) {
+	if !strings.Contains(err.Error(), settings.BaseURL.Example) {
 		t.Errorf("no example in %v", err)
 	}
 }
@@ -104,7 +104,7 @@ func TestALocalRunMayHaveFurtherStacks(t *testing.T) {
 	}
 	var got []string
 	for _, s := range stacks {
-		got = append(got, s.StackName+" "+s.Webhook.EventBusName+" "+s.Value(contract.SuccessStatus))
+		got = append(got, s.StackName+" "+s.Webhook.EventBusName+" "+s.Value(settings.SuccessStatus))
 	}
 	if want := []string{"Payhook payhook 202", "Second second 204", "Third third 202"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -153,7 +153,7 @@ func TestSettingsInCdkJsonNeedNoQuotes(t *testing.T) {
 		t.Errorf("got %d bytes, concurrency %d, local %t, %d days",
 			d.Webhook.MaxPayloadBytes, d.Concurrency, d.Local, d.LogRetention)
 	}
-	if got := d.Value(contract.MaxPayloadBytes); got != "6000000" {
+	if got := d.Value(settings.MaxPayloadBytes); got != "6000000" {
 		t.Errorf("the function would be told %q", got)
 	}
 }

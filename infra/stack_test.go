@@ -11,7 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // functions are the names of the functions in the template by their folder.
@@ -66,10 +67,10 @@ func list(value any) []any {
 // permission without a call can be deployed.
 func TestEachFunctionMayDoWhatItCallsAndNothingElse(t *testing.T) {
 	for folder, path := range functions {
-		for _, settings := range []map[string]any{nil, {"keysAuth": "bearer"}} {
-			t.Run(fmt.Sprint(folder, settings), func(t *testing.T) {
+		for _, conf := range []map[string]any{nil, {"keysAuth": "bearer"}} {
+			t.Run(fmt.Sprint(folder, conf), func(t *testing.T) {
 				want := needs(t, folder)
-				if folder == "webhook" && settings == nil {
+				if folder == "webhook" && conf == nil {
 					// Its program can read the token, and does so only if keysAuth is bearer.
 					delete(want, "Token/Secret.Id")
 				}
@@ -81,7 +82,7 @@ func TestEachFunctionMayDoWhatItCallsAndNothingElse(t *testing.T) {
 				part, _, _ := strings.Cut(path, "/")
 				// Lambda writes the log, with the permissions of the function's role.
 				want[part+"/Logs.Arn"] = []string{"logs:CreateLogStream", "logs:PutLogEvents"}
-				tm := payhook(t, settings)
+				tm := payhook(t, conf)
 				if got := tm.render(tm.get(t, path, "AWS::Lambda::Function").Properties["Role"]); got != part+"/Role.Arn" {
 					t.Errorf("runs as %s", got)
 				}
@@ -138,8 +139,8 @@ func TestARoleIsForItsServiceAlone(t *testing.T) {
 }
 
 func TestTheScheduledFunctionsRunEveryMinute(t *testing.T) {
-	if contract.TokenInterval.Minutes() != 1 {
-		t.Errorf("the token function counts on a run every %s", contract.TokenInterval)
+	if settings.TokenInterval.Minutes() != 1 {
+		t.Errorf("the token function counts on a run every %s", settings.TokenInterval)
 	}
 	tm := payhook(t, nil)
 	schedules := tm.all(t, "AWS::Scheduler::Schedule")
@@ -196,28 +197,28 @@ func TestTheTablesAreWhatTheFunctionsExpect(t *testing.T) {
 	}
 	ttl := func(name string) map[string]any { return map[string]any{"AttributeName": name, "Enabled": true} }
 
-	want := map[string]any{contract.LedgerKey: "S", contract.LedgerPendingShard: "N", contract.LedgerPendingDue: "N"}
+	want := map[string]any{names.LedgerKey: "S", names.LedgerPendingShard: "N", names.LedgerPendingDue: "N"}
 	if diff := cmp.Diff(want, attributes(ledger)); diff != "" {
 		t.Errorf("ledger's attributes (-want +got)\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]any{contract.KeysKey: "S"}, attributes(keys)); diff != "" {
+	if diff := cmp.Diff(map[string]any{names.KeysKey: "S"}, attributes(keys)); diff != "" {
 		t.Errorf("keys' attributes (-want +got)\n%s", diff)
 	}
-	if diff := cmp.Diff(key(contract.LedgerKey), ledger["KeySchema"]); diff != "" {
+	if diff := cmp.Diff(key(names.LedgerKey), ledger["KeySchema"]); diff != "" {
 		t.Errorf("ledger's key (-want +got)\n%s", diff)
 	}
-	if diff := cmp.Diff(key(contract.KeysKey), keys["KeySchema"]); diff != "" {
+	if diff := cmp.Diff(key(names.KeysKey), keys["KeySchema"]); diff != "" {
 		t.Errorf("keys' key (-want +got)\n%s", diff)
 	}
-	if diff := cmp.Diff(ttl(contract.LedgerTTL), ledger["TimeToLiveSpecification"]); diff != "" {
+	if diff := cmp.Diff(ttl(names.LedgerTTL), ledger["TimeToLiveSpecification"]); diff != "" {
 		t.Errorf("ledger's time to live (-want +got)\n%s", diff)
 	}
-	if diff := cmp.Diff(ttl(contract.KeysTTL), keys["TimeToLiveSpecification"]); diff != "" {
+	if diff := cmp.Diff(ttl(names.KeysTTL), keys["TimeToLiveSpecification"]); diff != "" {
 		t.Errorf("keys' time to live (-want +got)\n%s", diff)
 	}
 	index := []any{map[string]any{
-		"IndexName":  contract.LedgerPendingIndex,
-		"KeySchema":  append(key(contract.LedgerPendingShard), map[string]any{"AttributeName": contract.LedgerPendingDue, "KeyType": "RANGE"}),
+		"IndexName":  names.LedgerPendingIndex,
+		"KeySchema":  append(key(names.LedgerPendingShard), map[string]any{"AttributeName": names.LedgerPendingDue, "KeyType": "RANGE"}),
 		"Projection": map[string]any{"ProjectionType": "INCLUDE", "NonKeyAttributes": []any{"recordedAt"}},
 	}}
 	if diff := cmp.Diff(index, ledger["GlobalSecondaryIndexes"]); diff != "" {
@@ -234,8 +235,8 @@ func TestTheTablesAreWhatTheFunctionsExpect(t *testing.T) {
 }
 
 func TestOnlyALocalDeploymentLosesItsData(t *testing.T) {
-	for kind, settings := range map[string]map[string]any{"cloud": nil, "local": local} {
-		tm := payhook(t, settings)
+	for kind, conf := range map[string]map[string]any{"cloud": nil, "local": local} {
+		tm := payhook(t, conf)
 		isLocal := kind == "local"
 		ledger := tm.get(t, "Ledger", "AWS::DynamoDB::GlobalTable")
 		if got := at(ledger.Properties, "Replicas", 0, "DeletionProtectionEnabled"); got != !isLocal {
@@ -273,8 +274,8 @@ func TestTheKeysGoWithTheStack(t *testing.T) {
 }
 
 func TestOnlyALocalStackIsDeletedWithoutAQuestion(t *testing.T) {
-	for kind, settings := range map[string]map[string]any{"cloud": nil, "local": local} {
-		_, stack := newPayhook(t, settings)
+	for kind, conf := range map[string]map[string]any{"cloud": nil, "local": local} {
+		_, stack := newPayhook(t, conf)
 		if got := *stack.TerminationProtection(); got != (kind == "cloud") {
 			t.Errorf("%s: termination protection is %t", kind, got)
 		}
@@ -310,8 +311,8 @@ func TestTheFunctionURLIsOpenAndTheWebhooksAlone(t *testing.T) {
 }
 
 func TestEveryFunctionIsToldExactlyItsSettings(t *testing.T) {
-	settings := map[string]any{"keysAuth": "bearer", "timestampTolerance": "2m", "eventBusName": "payments", "scopes": "a b"}
-	tm := payhook(t, settings)
+	conf := map[string]any{"keysAuth": "bearer", "timestampTolerance": "2m", "eventBusName": "payments", "scopes": "a b"}
+	tm := payhook(t, conf)
 	environment := func(function string) map[string]string {
 		values := map[string]string{}
 		for name, value := range at(tm.get(t, functions[function], "AWS::Lambda::Function").Properties, "Environment", "Variables").(map[string]any) {
@@ -319,34 +320,34 @@ func TestEveryFunctionIsToldExactlyItsSettings(t *testing.T) {
 		}
 		return values
 	}
-	deployment, err := parse(t, required, settings)
+	deployment, err := parse(t, required, conf)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for function, want := range map[string]struct {
-		settings  []*contract.Setting
+		settings  []*settings.Setting
 		resources map[string]string
 		parse     func(func(string) string) error
 	}{
 		"webhook": {
-			contract.WebhookSettings(),
+			settings.WebhookSettings(),
 			map[string]string{
-				contract.LedgerTableEnv: "Ledger", contract.KeysTableEnv: "Keys", contract.TokenSecretEnv: "Token/Secret.Id",
-				contract.ClaimBucketEnv: "Claims", contract.ParkingBucketEnv: "Parking",
+				names.LedgerTableEnv: "Ledger", names.KeysTableEnv: "Keys", names.TokenSecretEnv: "Token/Secret.Id",
+				names.ClaimBucketEnv: "Claims", names.ParkingBucketEnv: "Parking",
 			},
-			func(getenv func(string) string) error { _, err := contract.ParseWebhook(getenv); return err },
+			func(getenv func(string) string) error { _, err := settings.ParseWebhook(getenv); return err },
 		},
 		"redrive": {
-			contract.RedriveSettings(),
+			settings.RedriveSettings(),
 			map[string]string{
-				contract.LedgerTableEnv: "Ledger", contract.ClaimBucketEnv: "Claims", contract.ParkingBucketEnv: "Parking",
+				names.LedgerTableEnv: "Ledger", names.ClaimBucketEnv: "Claims", names.ParkingBucketEnv: "Parking",
 			},
-			func(getenv func(string) string) error { _, err := contract.ParseRedrive(getenv); return err },
+			func(getenv func(string) string) error { _, err := settings.ParseRedrive(getenv); return err },
 		},
 		"token": {
-			contract.TokenSettings(),
-			map[string]string{contract.TokenSecretEnv: "Token/Secret.Id", contract.CredentialsSecretEnv: "Token/Credentials.Id"},
-			func(getenv func(string) string) error { _, err := contract.ParseToken(getenv); return err },
+			settings.TokenSettings(),
+			map[string]string{names.TokenSecretEnv: "Token/Secret.Id", names.CredentialsSecretEnv: "Token/Credentials.Id"},
+			func(getenv func(string) string) error { _, err := settings.ParseToken(getenv); return err },
 		},
 	} {
 		got := environment(function)
@@ -366,7 +367,7 @@ func TestEveryFunctionIsToldExactlyItsSettings(t *testing.T) {
 func TestWithoutNeedTheWebhookFunctionDoesNotKnowTheToken(t *testing.T) {
 	tm := payhook(t, nil)
 	variables := at(tm.get(t, functions["webhook"], "AWS::Lambda::Function").Properties, "Environment", "Variables")
-	if got := at(variables, contract.TokenSecretEnv); got != nil {
+	if got := at(variables, names.TokenSecretEnv); got != nil {
 		t.Errorf("it is told %v", got)
 	}
 }

@@ -5,15 +5,16 @@ import (
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // mechanisms are the authentication mechanisms as the operator's team names them
 // (the interface, section 5.2).
 var mechanisms = map[string]string{
-	contract.BySignature: "signature verification",
-	contract.ByMTLS:      "mTLS",
-	contract.ByBoth:      "both mTLS and signature verification",
+	settings.BySignature: "signature verification",
+	settings.ByMTLS:      "mTLS",
+	settings.ByBoth:      "both mTLS and signature verification",
 }
 
 // exchange is what both sides need of the certificates, which they exchange out of
@@ -30,12 +31,12 @@ Needed from you for mTLS:
 // newSubscriptionSheet makes the output that lists what the service's operator
 // asks for at subscription (the interface, section 5.2), and what is needed from
 // the operator.
-func newSubscriptionSheet(stack awscdk.Stack, settings contract.Deployment, url *string) {
+func newSubscriptionSheet(stack awscdk.Stack, conf settings.Deployment, url *string) {
 	// AWS Certificate Manager's public certificates, and those of function URLs, are
 	// issued by Amazon Trust Services (AWS, "AWS Certificate Manager public
 	// certificate characteristics and limitations").
 	server := "issued by Amazon Trust Services, whose root certificates are at https://www.amazontrust.com/repository/"
-	if arn := settings.Endpoint.CertificateARN; arn != "" {
+	if arn := conf.Endpoint.CertificateARN; arn != "" {
 		server = "that of " + arn + " in AWS Certificate Manager; its CA's certificate is enclosed if the CA is not a public one"
 	}
 	sheet := fmt.Sprintf(`
@@ -47,10 +48,10 @@ Event grouping: any; deliveries of one event and of many are taken, up to %d byt
 Events: all; PAYMENT_STATUS.RELEASED at least
 Method: %s
 Answer to a webhook that was taken: %d
-`, *url, mechanisms[settings.Webhook.Authentication], server, min(settings.Webhook.MaxPayloadBytes, contract.SafePayloadBytes),
-		settings.Webhook.HTTPMethod, settings.Webhook.SuccessStatus)
-	if settings.Webhook.UsesMTLS() {
+`, *url, mechanisms[conf.Webhook.Authentication], server, min(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes),
+		conf.Webhook.HTTPMethod, conf.Webhook.SuccessStatus)
+	if conf.Webhook.UsesMTLS() {
 		sheet += exchange
 	}
-	output(stack, "SubscriptionSheet", "for the operator's implementation team", &sheet)
+	output(stack, names.SubscriptionSheetOutput, "for the operator's implementation team", &sheet)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 )
 
 func TestMain(m *testing.M) {
@@ -37,11 +37,11 @@ var local = map[string]any{"local": true}
 
 // newApp makes an app with the context of cdk.json and of each settings. It
 // writes into a folder that the test removes.
-func newApp(t *testing.T, settings ...map[string]any) awscdk.App {
+func newApp(t *testing.T, conf ...map[string]any) awscdk.App {
 	t.Helper()
 	context := map[string]any{"aws:cdk:enable-path-metadata": true}
 	maps.Copy(context, flags(t))
-	for _, s := range settings {
+	for _, s := range conf {
 		maps.Copy(context, s)
 	}
 	return awscdk.NewApp(&awscdk.AppProps{
@@ -53,9 +53,9 @@ func newApp(t *testing.T, settings ...map[string]any) awscdk.App {
 
 // newPayhook composes the stack in an app of its own, around functions that do
 // nothing.
-func newPayhook(t *testing.T, settings ...map[string]any) (awscdk.App, awscdk.Stack) {
+func newPayhook(t *testing.T, conf ...map[string]any) (awscdk.App, awscdk.Stack) {
 	t.Helper()
-	app := newApp(t, append([]map[string]any{required}, settings...)...)
+	app := newApp(t, append([]map[string]any{required}, conf...)...)
 	deployments, err := readSettings(app)
 	if err != nil {
 		t.Fatal(err)
@@ -106,11 +106,11 @@ type resource struct {
 var templates = map[string]*template{}
 
 // payhook returns the template for settings, beside the required ones.
-func payhook(t *testing.T, settings ...map[string]any) *template {
+func payhook(t *testing.T, conf ...map[string]any) *template {
 	t.Helper()
-	key := fmt.Sprint(settings)
+	key := fmt.Sprint(conf)
 	if templates[key] == nil {
-		app, stack := newPayhook(t, settings...)
+		app, stack := newPayhook(t, conf...)
 		if err := synthesize(app); err != nil {
 			t.Fatal(err)
 		}
@@ -230,15 +230,15 @@ func flags(t *testing.T) map[string]any {
 }
 
 // parse reads settings as the app does.
-func parse(t *testing.T, settings ...map[string]any) (contract.Deployment, error) {
+func parse(t *testing.T, conf ...map[string]any) (settings.Deployment, error) {
 	t.Helper()
-	deployments, err := readSettings(newApp(t, settings...))
+	deployments, err := readSettings(newApp(t, conf...))
 	var reported settingsError
 	if err != nil && !errors.As(err, &reported) {
 		t.Fatalf("not an error about settings: %v", err)
 	}
 	if err != nil {
-		return contract.Deployment{}, err
+		return settings.Deployment{}, err
 	}
 	return deployments[0], nil
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 type token struct {
@@ -19,24 +20,24 @@ type token struct {
 // newToken makes the function that looks at the access token every minute and
 // refreshes it in time, the secret with the token, and the secret with the client
 // credentials, which the operator fills. Both secrets start without any value.
-func newToken(scope constructs.Construct, settings contract.Deployment, code awslambda.Code) token {
+func newToken(scope constructs.Construct, conf settings.Deployment, code awslambda.Code) token {
 	scope = constructs.NewConstruct(scope, jsii.String("Token"))
 	secret := newSecret(scope, "Secret", "The access token for the payment service, kept fresh by Payhook")
 	// It can be had again at any time.
 	secret.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
 	credentials := newSecret(scope, "Credentials", "The client id and secret for the payment service, filled by its operator")
-	credentials.ApplyRemovalPolicy(keptUnlessLocal(settings), nil)
+	credentials.ApplyRemovalPolicy(keptUnlessLocal(conf), nil)
 
-	f := newFunction(scope, settings, functionOptions{
+	f := newFunction(scope, conf, functionOptions{
 		description: "Keeps a valid access token in Secrets Manager",
 		code:        code,
 		memory:      256,
-		timeout:     settings.Token.Timeout.Seconds(),
-		concurrency: settings.TokenConcurrency,
-		settings:    contract.TokenSettings(),
+		timeout:     conf.Token.Timeout.Seconds(),
+		concurrency: conf.TokenConcurrency,
+		settings:    settings.TokenSettings(),
 		resources: map[string]*string{
-			contract.TokenSecretEnv:       secret.AttrId(),
-			contract.CredentialsSecretEnv: credentials.AttrId(),
+			names.TokenSecretEnv:       secret.AttrId(),
+			names.CredentialsSecretEnv: credentials.AttrId(),
 		},
 	})
 	f.allow([]string{"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"}, secret.AttrId())

@@ -8,7 +8,8 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 type webhook struct {
@@ -18,33 +19,33 @@ type webhook struct {
 
 // newWebhook makes the function that receives webhooks, and connects it to the
 // endpoint.
-func newWebhook(stack awscdk.Stack, settings contract.Deployment, code awslambda.Code, endpoint *endpoint, ledger, keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets, token token) webhook {
+func newWebhook(stack awscdk.Stack, conf settings.Deployment, code awslambda.Code, endpoint *endpoint, ledger, keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets, token token) webhook {
 	scope := constructs.NewConstruct(stack, jsii.String("Webhook"))
 	resources := buckets.environment()
-	resources[contract.LedgerTableEnv] = ledger.TableName()
-	resources[contract.KeysTableEnv] = keys.TableName()
-	if settings.Webhook.KeysBearer {
-		resources[contract.TokenSecretEnv] = token.secret.AttrId()
+	resources[names.LedgerTableEnv] = ledger.TableName()
+	resources[names.KeysTableEnv] = keys.TableName()
+	if conf.Webhook.KeysBearer {
+		resources[names.TokenSecretEnv] = token.secret.AttrId()
 	}
-	if settings.Webhook.UsesMTLS() {
-		resources[contract.APIIDEnv] = endpoint.api.Ref()
+	if conf.Webhook.UsesMTLS() {
+		resources[names.APIIDEnv] = endpoint.api.Ref()
 	}
-	f := newFunction(scope, settings, functionOptions{
+	f := newFunction(scope, conf, functionOptions{
 		description: "Authenticates payment webhooks, records their events and publishes them",
 		code:        code,
-		memory:      settings.Memory,
-		timeout:     settings.Webhook.Timeout.Seconds(),
-		concurrency: settings.Concurrency,
-		settings:    contract.WebhookSettings(),
+		memory:      conf.Memory,
+		timeout:     conf.Webhook.Timeout.Seconds(),
+		concurrency: conf.Concurrency,
+		settings:    settings.WebhookSettings(),
 		resources:   resources,
 	})
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, keys.TableArn())
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
 	buckets.letKeep(f)
-	if settings.Webhook.KeysBearer {
+	if conf.Webhook.KeysBearer {
 		f.allow([]string{"secretsmanager:GetSecretValue"}, token.secret.AttrId())
 	}
-	endpoint.connect(stack, settings, f)
+	endpoint.connect(stack, conf, f)
 	return webhook{f, endpoint}
 }

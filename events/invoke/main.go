@@ -34,6 +34,7 @@ import (
 
 	"payhook.example/events/internal/signer"
 	"payhook.example/infra/local/up"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/rfc9562"
 )
@@ -149,7 +150,7 @@ func (o *options) find(ctx context.Context) (*lambda.Client, string, error) {
 // output returns the name of the function from the stack's outputs; what is none
 // of them is a name itself.
 func (o *options) output(ctx context.Context, cfg aws.Config) (string, error) {
-	outputs := map[string]string{"webhook": "WebhookFunction", "redrive": "RedriveFunction", "token": "TokenFunction"}
+	outputs := map[string]string{"webhook": names.WebhookFunctionOutput, "redrive": names.RedriveFunctionOutput, "token": names.TokenFunctionOutput}
 	key, ok := outputs[o.function]
 	if !ok {
 		return o.function, nil

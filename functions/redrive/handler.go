@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/telemetry"
 )
@@ -43,13 +43,13 @@ type event struct {
 
 // The metrics of a run.
 var (
-	found     = telemetry.Metric{Name: "RedriveFound", Unit: telemetry.Count}                 // items due
-	published = telemetry.Metric{Name: "RedrivePublished", Unit: telemetry.Count}             // items now on the bus
-	failed    = telemetry.Metric{Name: contract.RedriveFailedMetric, Unit: telemetry.Count}   // items not known to be on the bus
-	parked    = telemetry.Metric{Name: contract.RedriveParkedMetric, Unit: telemetry.Count}   // items that failed too often
-	left      = telemetry.Metric{Name: "RedriveLeft", Unit: telemetry.Count}                  // 1: the time was up before the work was done
-	oldest    = telemetry.Metric{Name: contract.OldestPendingMetric, Unit: telemetry.Seconds} // how long ago the oldest pending item was recorded
-	trustLeft = telemetry.Metric{Name: contract.TrustDaysLeftMetric, Unit: telemetry.Count}   // days until a CA or the client certificate expires
+	found     = telemetry.Metric{Name: "RedriveFound", Unit: telemetry.Count}              // items due
+	published = telemetry.Metric{Name: "RedrivePublished", Unit: telemetry.Count}          // items now on the bus
+	failed    = telemetry.Metric{Name: names.RedriveFailedMetric, Unit: telemetry.Count}   // items not known to be on the bus
+	parked    = telemetry.Metric{Name: names.RedriveParkedMetric, Unit: telemetry.Count}   // items that failed too often
+	left      = telemetry.Metric{Name: "RedriveLeft", Unit: telemetry.Count}               // 1: the time was up before the work was done
+	oldest    = telemetry.Metric{Name: names.OldestPendingMetric, Unit: telemetry.Seconds} // how long ago the oldest pending item was recorded
+	trustLeft = telemetry.Metric{Name: names.TrustDaysLeftMetric, Unit: telemetry.Count}   // days until a CA or the client certificate expires
 )
 
 // report is what an invocation returns.

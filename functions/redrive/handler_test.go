@@ -15,9 +15,9 @@ import (
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/telemetry"
@@ -25,9 +25,9 @@ import (
 
 func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 	db, eb, log := awstest.NewDynamoDB(), &awstest.EventBridge{}, &bytes.Buffer{}
-	db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
-		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
-		Include: []string{contract.LedgerRecordedAt},
+	db.CreateTable("ledger", names.LedgerKey, awstest.Index{
+		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
+		Include: []string{names.LedgerRecordedAt},
 	})
 	book := ledger.New(db, "ledger", ledger.Options{})
 	for range 3 {

@@ -21,11 +21,11 @@ import (
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/telemetry"
 )
@@ -40,7 +40,7 @@ func main() {
 }
 
 func wire(ctx context.Context) (*handler, error) {
-	settings, err := contract.ParseRedrive(os.Getenv)
+	conf, err := settings.ParseRedrive(os.Getenv)
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}
@@ -52,7 +52,7 @@ func wire(ctx context.Context) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(settings, clients{
+	return newHandler(conf, clients{
 		dynamoDB: dynamodb.NewFromConfig(cfg),
 		eventBridge: eventbridge.NewFromConfig(cfg, func(o *eventbridge.Options) {
 			o.Retryer = aws.NopRetryer{} // package bus retries, and only what failed
@@ -74,7 +74,7 @@ type dynamoDB interface {
 }
 
 // newHandler connects everything but the clients.
-func newHandler(s contract.Redrive, c clients, log *telemetry.Log) *handler {
+func newHandler(s settings.Redrive, c clients, log *telemetry.Log) *handler {
 	lot := parking.NewLot(c.s3, s.ParkingBucket)
 	opts := intake.Options{
 		Timeout: s.Timeout, Grace: s.RedriveGrace, MaxAttempts: s.Attempts, Parking: lot,

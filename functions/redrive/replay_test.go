@@ -12,12 +12,13 @@ import (
 	"uuid"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/telemetry"
 )
@@ -38,22 +39,22 @@ type deployment struct {
 func newDeployment(t *testing.T) *deployment {
 	t.Helper()
 	d := &deployment{t: t, db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), log: &bytes.Buffer{}, key: paymenttest.NewKey(2048)}
-	d.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
-		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
-		Include: []string{contract.LedgerRecordedAt},
+	d.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
+		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
+		Include: []string{names.LedgerRecordedAt},
 	})
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")
-	env := map[string]string{contract.LedgerTableEnv: "ledger", contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking"}
-	for _, s := range contract.RedriveSettings() {
+	env := map[string]string{names.LedgerTableEnv: "ledger", names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking"}
+	for _, s := range settings.RedriveSettings() {
 		env[s.Env()] = s.Default
 	}
-	env[contract.EventBusName.Env()] = "bus"
-	settings, err := contract.ParseRedrive(func(name string) string { return env[name] })
+	env[settings.EventBusName.Env()] = "bus"
+	conf, err := settings.ParseRedrive(func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.handler = newHandler(settings, clients{d.db, d.bus, d.buckets}, telemetry.New(d.log, "redrive"))
+	d.handler = newHandler(conf, clients{d.db, d.bus, d.buckets}, telemetry.New(d.log, "redrive"))
 	d.now = func() time.Time { return noon }
 	return d
 }

@@ -14,11 +14,12 @@ import (
 	"uuid"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/telemetry"
 )
@@ -35,7 +36,7 @@ type deployed struct {
 
 // deploy sets the function up with the defaults of its settings, and one other
 // value.
-func deploy(t *testing.T, s *contract.Setting, value string) *deployed {
+func deploy(t *testing.T, s *settings.Setting, value string) *deployed {
 	t.Helper()
 	return deployWith(t, map[string]string{s.Env(): value})
 }
@@ -44,27 +45,27 @@ func deploy(t *testing.T, s *contract.Setting, value string) *deployed {
 func deployWith(t *testing.T, change map[string]string) *deployed {
 	t.Helper()
 	env := map[string]string{
-		contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys", contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
+		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys", names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
 	}
-	for _, s := range contract.RedriveSettings() {
+	for _, s := range settings.RedriveSettings() {
 		env[s.Env()] = s.Default
 	}
-	env[contract.EventBusName.Env()] = "payhook"
+	env[settings.EventBusName.Env()] = "payhook"
 	maps.Copy(env, change)
-	settings, err := contract.ParseRedrive(func(name string) string { return env[name] })
+	conf, err := settings.ParseRedrive(func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &deployed{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3()}
-	d.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
-		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
-		Include: []string{contract.LedgerRecordedAt},
+	d.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
+		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
+		Include: []string{names.LedgerRecordedAt},
 	})
-	d.db.CreateTable("keys", contract.KeysKey)
+	d.db.CreateTable("keys", names.KeysKey)
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")
 	d.ledger = ledger.New(d.db, "ledger", ledger.Options{})
-	d.handler = newHandler(settings, clients{d.db, d.bus, d.buckets}, telemetry.New(&d.log, "redrive"))
+	d.handler = newHandler(conf, clients{d.db, d.bus, d.buckets}, telemetry.New(&d.log, "redrive"))
 	return d
 }
 
@@ -123,38 +124,38 @@ func refuse(entries []eventbridgetypes.PutEventsRequestEntry) (map[int]string, e
 
 // leased returns for how long a run that can't publish an event keeps it for
 // itself, with that value of a setting.
-func leased(t *testing.T, s *contract.Setting, value string) time.Duration {
+func leased(t *testing.T, s *settings.Setting, value string) time.Duration {
 	t.Helper()
 	d := deploy(t, s, value)
 	d.bus.Answer = refuse
 	d.record(t, 1)
 	start := time.Now()
 	d.run(t)
-	return time.UnixMilli(d.number(t, contract.LedgerPendingDue)).Sub(start)
+	return time.UnixMilli(d.number(t, names.LedgerPendingDue)).Sub(start)
 }
 
 // effects shows for every setting that the function's own set-up passes it on:
 // one value has another effect than the other.
-var effects = map[*contract.Setting]func(t *testing.T){
-	contract.RedriveTimeout: func(t *testing.T) {
-		if got := leased(t, contract.RedriveTimeout, "900s"); got < 900*time.Second {
+var effects = map[*settings.Setting]func(t *testing.T){
+	settings.RedriveTimeout: func(t *testing.T) {
+		if got := leased(t, settings.RedriveTimeout, "900s"); got < 900*time.Second {
 			t.Errorf("a run of at most 900 s leases an event for %s", got)
 		}
-		if got := leased(t, contract.RedriveTimeout, "5s"); got > 120*time.Second {
+		if got := leased(t, settings.RedriveTimeout, "5s"); got > 120*time.Second {
 			t.Errorf("a run of at most 5 s leases an event for %s", got)
 		}
 	},
-	contract.RedriveGrace: func(t *testing.T) {
-		if got := leased(t, contract.RedriveGrace, "1h"); got < time.Hour {
+	settings.RedriveGrace: func(t *testing.T) {
+		if got := leased(t, settings.RedriveGrace, "1h"); got < time.Hour {
 			t.Errorf("with a grace of an hour, an event is leased for %s", got)
 		}
-		if got := leased(t, contract.RedriveGrace, "1s"); got > 2*time.Minute {
+		if got := leased(t, settings.RedriveGrace, "1s"); got > 2*time.Minute {
 			t.Errorf("with a grace of a second, an event is leased for %s", got)
 		}
 	},
-	contract.RedriveAttempts: func(t *testing.T) {
+	settings.RedriveAttempts: func(t *testing.T) {
 		for value, want := range map[string]int{"1": 1, "2": 0} {
-			d := deploy(t, contract.RedriveAttempts, value)
+			d := deploy(t, settings.RedriveAttempts, value)
 			d.bus.Answer = refuse
 			d.record(t, 1)
 			if got := d.run(t).Parked; got != want {
@@ -162,9 +163,9 @@ var effects = map[*contract.Setting]func(t *testing.T){
 			}
 		}
 	},
-	contract.KeyExponents: func(t *testing.T) {
+	settings.KeyExponents: func(t *testing.T) {
 		for value, want := range map[string]string{"65537": "accepted", "3": "key-refused"} {
-			d := deploy(t, contract.KeyExponents, value)
+			d := deploy(t, settings.KeyExponents, value)
 			name := d.parkInvalid(t)
 			r, err := d.Handle(t.Context(), event{Replay: []string{name}})
 			if err != nil || len(r.Replayed) != 1 || string(r.Replayed[0].Outcome) != want {
@@ -172,25 +173,25 @@ var effects = map[*contract.Setting]func(t *testing.T){
 			}
 		}
 	},
-	contract.EventBusName: func(t *testing.T) {
-		d := deploy(t, contract.EventBusName, "other-bus")
+	settings.EventBusName: func(t *testing.T) {
+		d := deploy(t, settings.EventBusName, "other-bus")
 		d.record(t, 1)
 		d.run(t)
 		if got := *d.bus.Entries()[0].EventBusName; got != "other-bus" {
 			t.Errorf("published on %s", got)
 		}
 	},
-	contract.EventSource: func(t *testing.T) {
-		d := deploy(t, contract.EventSource, "payments.example")
+	settings.EventSource: func(t *testing.T) {
+		d := deploy(t, settings.EventSource, "payments.example")
 		d.record(t, 1)
 		d.run(t)
 		if got := *d.bus.Entries()[0].Source; got != "payments.example" {
 			t.Errorf("the source is %s", got)
 		}
 	},
-	contract.MaxEntryBytes: func(t *testing.T) {
+	settings.MaxEntryBytes: func(t *testing.T) {
 		for value, want := range map[string]int{"2048": 2, "10000": 1} {
-			d := deploy(t, contract.MaxEntryBytes, value)
+			d := deploy(t, settings.MaxEntryBytes, value)
 			d.record(t, 4)
 			d.run(t)
 			if got := d.bus.Calls(); got != want {
@@ -198,18 +199,18 @@ var effects = map[*contract.Setting]func(t *testing.T){
 			}
 		}
 	},
-	contract.DeduplicationWindow: func(t *testing.T) {
-		d := deploy(t, contract.DeduplicationWindow, "48h")
+	settings.DeduplicationWindow: func(t *testing.T) {
+		d := deploy(t, settings.DeduplicationWindow, "48h")
 		d.record(t, 1)
 		start := time.Now()
 		d.run(t)
-		if got := time.Unix(d.number(t, contract.LedgerTTL), 0).Sub(start).Round(time.Hour); got != 48*time.Hour {
+		if got := time.Unix(d.number(t, names.LedgerTTL), 0).Sub(start).Round(time.Hour); got != 48*time.Hour {
 			t.Errorf("an eventId is remembered for %s", got)
 		}
 	},
-	contract.ClaimCheckBytes: func(t *testing.T) {
+	settings.ClaimCheckBytes: func(t *testing.T) {
 		for value, want := range map[string]int{"1024": 1, "10000": 0} {
-			d := deploy(t, contract.ClaimCheckBytes, value)
+			d := deploy(t, settings.ClaimCheckBytes, value)
 			name := d.parkInvalid(t)
 			if _, err := d.Handle(t.Context(), event{Replay: []string{name}}); err != nil {
 				t.Fatal(err)
@@ -222,7 +223,7 @@ var effects = map[*contract.Setting]func(t *testing.T){
 }
 
 func TestEverySettingHasItsEffect(t *testing.T) {
-	for _, s := range contract.RedriveSettings() {
+	for _, s := range settings.RedriveSettings() {
 		effect := effects[s]
 		if effect == nil {
 			t.Errorf("no test shows the effect of %s", s.Key)

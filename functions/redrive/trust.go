@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/settings"
 )
 
 // trust is which client certificates the webhook function accepts.
 type trust struct {
-	*contract.MTLS
+	*settings.MTLS
 	authentication string
 	client         keys.CertificateReadAPI
 	table          string
@@ -42,7 +42,7 @@ type authority struct {
 // required. With an error, the report lacks the certificate that was accepted last.
 func (t *trust) report(ctx context.Context, now time.Time) (*trusted, error) {
 	if t == nil {
-		return &trusted{Authentication: contract.BySignature}, nil
+		return &trusted{Authentication: settings.BySignature}, nil
 	}
 	last, err := keys.LastCertificate(ctx, t.client, t.table)
 	out := &trusted{Authentication: t.authentication, Last: last, DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now), Subjects: t.Policy.Subjects}

@@ -17,9 +17,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // withCertificates are the settings of a deployment that requires client
@@ -27,10 +28,10 @@ import (
 func withCertificates(t *testing.T, authentication string, ca *paymenttest.CA) map[string]string {
 	t.Helper()
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, contract.TruststoreFile), ca.PEM(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), ca.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return map[string]string{contract.Authentication.Env(): authentication, "LAMBDA_TASK_ROOT": folder}
+	return map[string]string{settings.Authentication.Env(): authentication, "LAMBDA_TASK_ROOT": folder}
 }
 
 // daysLeft returns the metric of the last run, NaN if there is none.
@@ -42,7 +43,7 @@ func (d *deployed) daysLeft(t *testing.T) float64 {
 	if err := json.Unmarshal(bytes.TrimSpace(d.log.Bytes()), &line); err != nil {
 		t.Fatal(err)
 	}
-	days, ok := line[contract.TrustDaysLeftMetric].(float64)
+	days, ok := line[names.TrustDaysLeftMetric].(float64)
 	if ok != strings.Contains(d.log.String(), `{"Name":"TrustDaysLeft","Unit":"Count"}`) {
 		t.Errorf("the metric is not declared: %s", d.log.String())
 	}
@@ -55,7 +56,7 @@ func (d *deployed) daysLeft(t *testing.T) float64 {
 // A certificate that has expired keeps webhooks out: nothing but the schedule says so.
 func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
-	for _, authentication := range []string{contract.ByMTLS, contract.ByBoth} {
+	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
 		d := deployWith(t, withCertificates(t, authentication, ca))
 		client := ca.Client(nil).Leaf
 		now := client.NotAfter.Add(-20 * 24 * time.Hour)
@@ -80,7 +81,7 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 }
 
 func TestTheDaysOfTheCAsAreWrittenWhenTheTableDoesNotAnswer(t *testing.T) {
-	d := deployWith(t, withCertificates(t, contract.ByMTLS, paymenttest.NewCA("Operator CA")))
+	d := deployWith(t, withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA")))
 	d.trust.client = brokenKeys{}
 	if got := d.daysLeft(t); math.Round(got/365) != 10 || !strings.Contains(d.log.String(), "certificateCause") {
 		t.Errorf("%v days: %s", got, d.log.String())
@@ -93,13 +94,13 @@ func TestTheDaysOfTheCAsAreWrittenWhenTheTableDoesNotAnswer(t *testing.T) {
 func TestCertificatesAreReported(t *testing.T) {
 	root := paymenttest.NewCA("Root CA")
 	ca := root.NewIntermediate("Issuing CA", nil)
-	settings := withCertificates(t, contract.ByBoth, ca)
+	conf := withCertificates(t, settings.ByBoth, ca)
 	client := ca.Client(nil).Leaf
 	pin := clientcert.PinOf(client)
-	settings[contract.ClientCertPins.Env()] = hex.EncodeToString(pin[:])
-	settings[contract.ClientCertSubjects.Env()] = "CN=a;CN=b"
-	settings[contract.RevokedSerials.Env()] = "00:0A@CN=a"
-	d := deployWith(t, settings)
+	conf[settings.ClientCertPins.Env()] = hex.EncodeToString(pin[:])
+	conf[settings.ClientCertSubjects.Env()] = "CN=a;CN=b"
+	conf[settings.RevokedSerials.Env()] = "00:0A@CN=a"
+	d := deployWith(t, conf)
 	if err := keys.NewCertificates(d.db, "keys").Record(t.Context(), client, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -120,11 +121,11 @@ func TestCertificatesAreReported(t *testing.T) {
 }
 
 // report returns what the function reports with that value of a setting.
-func reported(t *testing.T, s *contract.Setting, value string) *trusted {
+func reported(t *testing.T, s *settings.Setting, value string) *trusted {
 	t.Helper()
-	settings := withCertificates(t, contract.ByMTLS, paymenttest.NewCA("Operator CA"))
-	settings[s.Env()] = value
-	r, err := deployWith(t, settings).Handle(t.Context(), event{Certificates: true})
+	conf := withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA"))
+	conf[s.Env()] = value
+	r, err := deployWith(t, conf).Handle(t.Context(), event{Certificates: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,26 +133,26 @@ func reported(t *testing.T, s *contract.Setting, value string) *trusted {
 }
 
 func init() {
-	effects[contract.Authentication] = func(t *testing.T) {
-		for _, value := range []string{contract.BySignature, contract.ByMTLS, contract.ByBoth} {
-			if got := reported(t, contract.Authentication, value); got.Authentication != value || (len(got.CAs) > 0) != (value != contract.BySignature) {
+	effects[settings.Authentication] = func(t *testing.T) {
+		for _, value := range []string{settings.BySignature, settings.ByMTLS, settings.ByBoth} {
+			if got := reported(t, settings.Authentication, value); got.Authentication != value || (len(got.CAs) > 0) != (value != settings.BySignature) {
 				t.Errorf("%s: reported %+v", value, got)
 			}
 		}
 	}
-	effects[contract.ClientCertPins] = func(t *testing.T) {
+	effects[settings.ClientCertPins] = func(t *testing.T) {
 		pin := strings.Repeat("ab", 32)
-		if got := reported(t, contract.ClientCertPins, pin).Pins; !slices.Equal(got, []string{pin}) {
+		if got := reported(t, settings.ClientCertPins, pin).Pins; !slices.Equal(got, []string{pin}) {
 			t.Errorf("reported %v", got)
 		}
 	}
-	effects[contract.ClientCertSubjects] = func(t *testing.T) {
-		if got := reported(t, contract.ClientCertSubjects, "CN=a").Subjects; !slices.Equal(got, []string{"CN=a"}) {
+	effects[settings.ClientCertSubjects] = func(t *testing.T) {
+		if got := reported(t, settings.ClientCertSubjects, "CN=a").Subjects; !slices.Equal(got, []string{"CN=a"}) {
 			t.Errorf("reported %v", got)
 		}
 	}
-	effects[contract.RevokedSerials] = func(t *testing.T) {
-		if got := reported(t, contract.RevokedSerials, "1f@CN=a").Revoked; !slices.Equal(got, []string{"1f@CN=a"}) {
+	effects[settings.RevokedSerials] = func(t *testing.T) {
+		if got := reported(t, settings.RevokedSerials, "1f@CN=a").Revoked; !slices.Equal(got, []string{"1f@CN=a"}) {
 			t.Errorf("reported %v", got)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
 )
@@ -18,14 +18,14 @@ type handler struct {
 	log       *telemetry.Log
 }
 
-// The metrics of a run; package contract says what each means.
+// The metrics of a run; package names documents each.
 var (
-	remaining          = telemetry.Metric{Name: contract.TokenRemainingMetric, Unit: telemetry.Seconds}
-	shortfall          = telemetry.Metric{Name: contract.TokenShortfallMetric, Unit: telemetry.Seconds}
-	refreshed          = telemetry.Metric{Name: contract.TokenRefreshedMetric, Unit: telemetry.Count}
-	failed             = telemetry.Metric{Name: contract.TokenFailedMetric, Unit: telemetry.Count}
-	credentialsMissing = telemetry.Metric{Name: contract.TokenCredentialsMissingMetric, Unit: telemetry.Count}
-	writesTooOften     = telemetry.Metric{Name: contract.TokenWritesTooOftenMetric, Unit: telemetry.Count}
+	remaining          = telemetry.Metric{Name: names.TokenRemainingMetric, Unit: telemetry.Seconds}
+	shortfall          = telemetry.Metric{Name: names.TokenShortfallMetric, Unit: telemetry.Seconds}
+	refreshed          = telemetry.Metric{Name: names.TokenRefreshedMetric, Unit: telemetry.Count}
+	failed             = telemetry.Metric{Name: names.TokenFailedMetric, Unit: telemetry.Count}
+	credentialsMissing = telemetry.Metric{Name: names.TokenCredentialsMissingMetric, Unit: telemetry.Count}
+	writesTooOften     = telemetry.Metric{Name: names.TokenWritesTooOftenMetric, Unit: telemetry.Count}
 )
 
 // event is what an invocation may say. The schedule says nothing.

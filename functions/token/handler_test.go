@@ -17,8 +17,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
 	"payhook.example/shared/token/secretstest"
@@ -40,18 +41,18 @@ type rig struct {
 
 func newRig(t *testing.T, authURL, timeout string) *rig {
 	environment := map[string]string{
-		contract.TokenSecretEnv:             tokenSecret,
-		contract.CredentialsSecretEnv:       credentialsSecret,
-		contract.AuthURL.Env():              authURL,
-		contract.TokenManagerID.Env():       "manager-1",
-		contract.TokenTimeout.Env():         "55s",
-		contract.TokenEndpointTimeout.Env(): timeout,
+		names.TokenSecretEnv:                tokenSecret,
+		names.CredentialsSecretEnv:          credentialsSecret,
+		settings.AuthURL.Env():              authURL,
+		settings.TokenManagerID.Env():       "manager-1",
+		settings.TokenTimeout.Env():         "55s",
+		settings.TokenEndpointTimeout.Env(): timeout,
 	}
-	settings, err := contract.ParseToken(func(name string) string {
+	conf, err := settings.ParseToken(func(name string) string {
 		if v, ok := environment[name]; ok {
 			return v
 		}
-		for _, s := range contract.TokenSettings() {
+		for _, s := range settings.TokenSettings() {
 			if s.Env() == name {
 				return s.Default
 			}
@@ -64,7 +65,7 @@ func newRig(t *testing.T, authURL, timeout string) *rig {
 	r := &rig{secrets: secretstest.New(t), out: &bytes.Buffer{}}
 	r.secrets.Create(tokenSecret)
 	r.secrets.Create(credentialsSecret)
-	r.handler = newHandler(settings, r.secrets.SDK(), telemetry.New(r.out, "token-function"),
+	r.handler = newHandler(conf, r.secrets.SDK(), telemetry.New(r.out, "token-function"),
 		token.RefresherOptions{Sleep: func(context.Context, time.Duration) error { return nil }})
 	return r
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
 )
@@ -29,7 +29,7 @@ func main() {
 }
 
 func wire(ctx context.Context) (*handler, error) {
-	settings, err := contract.ParseToken(os.Getenv)
+	conf, err := settings.ParseToken(os.Getenv)
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}
@@ -37,18 +37,18 @@ func wire(ctx context.Context) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(settings, secretsmanager.NewFromConfig(cfg),
+	return newHandler(conf, secretsmanager.NewFromConfig(cfg),
 		telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME")), token.RefresherOptions{}), nil
 }
 
 // newHandler sets up everything but the client. Settings override options.
-func newHandler(s contract.Token, secrets token.Store, log *telemetry.Log, options token.RefresherOptions) *handler {
+func newHandler(s settings.Token, secrets token.Store, log *telemetry.Log, options token.RefresherOptions) *handler {
 	endpoint := token.NewEndpoint(s.AuthURL, s.TokenManagerID, token.EndpointOptions{
 		Scopes:      s.Scopes,
 		FormEncoded: s.FormEncoded,
 		Timeout:     s.EndpointTimeout,
 	})
-	options.RefreshPercent, options.Interval = s.RefreshPercent, contract.TokenInterval
+	options.RefreshPercent, options.Interval = s.RefreshPercent, settings.TokenInterval
 	return &handler{
 		refresher: token.NewRefresher(secrets, s.TokenSecret, s.CredentialsSecret, endpoint, options),
 		log:       log,

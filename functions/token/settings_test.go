@@ -13,7 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
 	"payhook.example/shared/token/secretstest"
@@ -53,20 +54,20 @@ func (d *deployed) serve(w http.ResponseWriter, request *http.Request) {
 
 // environment returns what the deployment gives the function: the defaults of its
 // settings and one other value.
-func environment(authURL string, s *contract.Setting, value string) map[string]string {
-	env := map[string]string{contract.TokenSecretEnv: tokenSecret, contract.CredentialsSecretEnv: credentialsSecret}
-	for _, s := range contract.TokenSettings() {
+func environment(authURL string, s *settings.Setting, value string) map[string]string {
+	env := map[string]string{names.TokenSecretEnv: tokenSecret, names.CredentialsSecretEnv: credentialsSecret}
+	for _, s := range settings.TokenSettings() {
 		env[s.Env()] = s.Default
 	}
-	env[contract.AuthURL.Env()] = authURL
-	env[contract.TokenManagerID.Env()] = "manager-1"
+	env[settings.AuthURL.Env()] = authURL
+	env[settings.TokenManagerID.Env()] = "manager-1"
 	if s != nil {
 		env[s.Env()] = value
 	}
 	return env
 }
 
-func deploy(t *testing.T, s *contract.Setting, value string) *deployed {
+func deploy(t *testing.T, s *settings.Setting, value string) *deployed {
 	t.Helper()
 	d := &deployed{secrets: secretstest.New(t)}
 	d.secrets.Create(tokenSecret)
@@ -74,15 +75,15 @@ func deploy(t *testing.T, s *contract.Setting, value string) *deployed {
 	endpoint := httptest.NewServer(http.HandlerFunc(d.serve))
 	t.Cleanup(endpoint.Close)
 	authURL := endpoint.URL
-	if s == contract.AuthURL {
+	if s == settings.AuthURL {
 		authURL, s = authURL+value, nil
 	}
 	env := environment(authURL, s, value)
-	settings, err := contract.ParseToken(func(name string) string { return env[name] })
+	conf, err := settings.ParseToken(func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.handler = newHandler(settings, d.secrets.SDK(), telemetry.New(io.Discard, "token"),
+	d.handler = newHandler(conf, d.secrets.SDK(), telemetry.New(io.Discard, "token"),
 		token.RefresherOptions{Sleep: func(context.Context, time.Duration) error { return nil }})
 	return d
 }
@@ -113,53 +114,53 @@ func (d *deployed) request(t *testing.T) *http.Request {
 }
 
 // effects shows, for each setting, what its values change.
-var effects = map[*contract.Setting]func(*testing.T){
-	contract.AuthURL: func(t *testing.T) {
+var effects = map[*settings.Setting]func(*testing.T){
+	settings.AuthURL: func(t *testing.T) {
 		for value, want := range map[string]string{"": "/as/token.oauth2", "/eu": "/eu/as/token.oauth2"} {
-			if got := deploy(t, contract.AuthURL, value).request(t).URL.Path; got != want {
+			if got := deploy(t, settings.AuthURL, value).request(t).URL.Path; got != want {
 				t.Errorf("authUrl with path %q: the path is %s, want %s", value, got, want)
 			}
 		}
 	},
-	contract.TokenManagerID: func(t *testing.T) {
+	settings.TokenManagerID: func(t *testing.T) {
 		for _, value := range []string{"manager-1", "manager-2"} {
-			if got := deploy(t, contract.TokenManagerID, value).request(t).URL.RawQuery; got != "access_token_manager_id="+value {
+			if got := deploy(t, settings.TokenManagerID, value).request(t).URL.RawQuery; got != "access_token_manager_id="+value {
 				t.Errorf("tokenManagerId=%s: the query is %s", value, got)
 			}
 		}
 	},
-	contract.Scopes: func(t *testing.T) {
+	settings.Scopes: func(t *testing.T) {
 		for value, want := range map[string]url.Values{
 			"":    {"grant_type": {"client_credentials"}},
 			"a b": {"grant_type": {"client_credentials"}, "scope": {"a b"}},
 		} {
-			if diff := cmp.Diff(want, deploy(t, contract.Scopes, value).request(t).PostForm); diff != "" {
+			if diff := cmp.Diff(want, deploy(t, settings.Scopes, value).request(t).PostForm); diff != "" {
 				t.Errorf("scopes=%q: the form (-want +got):\n%s", value, diff)
 			}
 		}
 	},
-	contract.CredentialEncoding: func(t *testing.T) {
+	settings.CredentialEncoding: func(t *testing.T) {
 		for value, want := range map[string][2]string{
 			"literal": {"client 1", "a/b c"},
 			"form":    {"client+1", "a%2Fb+c"},
 		} {
-			user, password, _ := deploy(t, contract.CredentialEncoding, value).request(t).BasicAuth()
+			user, password, _ := deploy(t, settings.CredentialEncoding, value).request(t).BasicAuth()
 			if got := [2]string{user, password}; got != want {
 				t.Errorf("credentialEncoding=%s: user and password are %q, want %q", value, got, want)
 			}
 		}
 	},
-	contract.TokenRefreshPercent: func(t *testing.T) {
+	settings.TokenRefreshPercent: func(t *testing.T) {
 		for value, want := range map[string]token.Outcome{"66": token.Refreshed, "50": token.Fresh} {
-			d := deploy(t, contract.TokenRefreshPercent, value)
+			d := deploy(t, settings.TokenRefreshPercent, value)
 			d.store(6 * time.Hour)
 			d.run(t, want)
 		}
 	},
 	// Within 20 s, of which 5 s are kept for storing the token, there is time for
 	// all 5 calls of 100 ms, and for one call of 10 s and a part of another.
-	contract.TokenEndpointTimeout: func(t *testing.T) {
-		d := deploy(t, contract.TokenEndpointTimeout, "100ms")
+	settings.TokenEndpointTimeout: func(t *testing.T) {
+		d := deploy(t, settings.TokenEndpointTimeout, "100ms")
 		d.silent = true
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -169,19 +170,19 @@ var effects = map[*contract.Setting]func(*testing.T){
 		}
 	},
 	// Lambda ends a run, so that the function only holds other settings against it.
-	contract.TokenTimeout: func(t *testing.T) {
+	settings.TokenTimeout: func(t *testing.T) {
 		for value, valid := range map[string]bool{"11s": true, "10s": false} {
-			env := environment("https://auth.payments.example", contract.TokenTimeout, value)
-			settings, err := contract.ParseToken(func(name string) string { return env[name] })
-			if (err == nil) != valid || valid && settings.Timeout != 11*time.Second {
-				t.Errorf("tokenTimeout=%s with tokenEndpointTimeout=10s: %s, %v", value, settings.Timeout, err)
+			env := environment("https://auth.payments.example", settings.TokenTimeout, value)
+			conf, err := settings.ParseToken(func(name string) string { return env[name] })
+			if (err == nil) != valid || valid && conf.Timeout != 11*time.Second {
+				t.Errorf("tokenTimeout=%s with tokenEndpointTimeout=10s: %s, %v", value, conf.Timeout, err)
 			}
 		}
 	},
 }
 
 func TestEverySettingHasItsEffect(t *testing.T) {
-	for _, s := range contract.TokenSettings() {
+	for _, s := range settings.TokenSettings() {
 		effect := effects[s]
 		if effect == nil {
 			t.Errorf("no test shows the effect of %s", s.Key)
@@ -196,7 +197,7 @@ func TestTheFunctionIsSetUpFromItsEnvironment(t *testing.T) {
 	d := deploy(t, nil, "")
 	endpoint := httptest.NewServer(http.HandlerFunc(d.serve))
 	t.Cleanup(endpoint.Close)
-	for name, value := range environment(endpoint.URL, contract.Scopes, "payments.read") {
+	for name, value := range environment(endpoint.URL, settings.Scopes, "payments.read") {
 		t.Setenv(name, value)
 	}
 	for name, value := range map[string]string{
@@ -215,7 +216,7 @@ func TestTheFunctionIsSetUpFromItsEnvironment(t *testing.T) {
 		t.Errorf("%d requests, %d values", len(d.requests()), len(d.secrets.Values(tokenSecret)))
 	}
 
-	t.Setenv(contract.TokenSecretEnv, "")
+	t.Setenv(names.TokenSecretEnv, "")
 	if _, err := wire(t.Context()); err == nil {
 		t.Error("a function without its secret starts")
 	}

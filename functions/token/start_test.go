@@ -3,7 +3,8 @@ package main
 import (
 	"testing"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // A new version may start with the environment of the previous template, which
@@ -11,21 +12,21 @@ import (
 func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-east-1")
 	for name, value := range map[string]string{
-		contract.TokenSecretEnv:       "x",
-		contract.CredentialsSecretEnv: "x",
+		names.TokenSecretEnv:       "x",
+		names.CredentialsSecretEnv: "x",
 	} {
 		t.Setenv(name, value)
 	}
-	for _, s := range contract.TokenSettings() {
+	for _, s := range settings.TokenSettings() {
 		t.Setenv(s.Env(), "")
-		if s.Required || s == contract.EventBusName {
+		if s.Required || s == settings.EventBusName {
 			t.Setenv(s.Env(), s.Example)
 		}
 	}
 	if _, err := wire(t.Context()); err != nil {
 		t.Errorf("with the resource names alone: %v", err)
 	}
-	for _, s := range contract.TokenSettings() {
+	for _, s := range settings.TokenSettings() {
 		if s.Default == "" {
 			continue
 		}

@@ -23,11 +23,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 const (
@@ -44,12 +45,12 @@ func withCertificates(t *testing.T, authentication string, cas ...*x509.Certific
 		text.Write(paymenttest.EncodeCertificate(c))
 	}
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, contract.TruststoreFile), text.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), text.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return map[string]string{
-		contract.Authentication.Env(): authentication, contract.DomainName.Env(): apiDomain, contract.APIIDEnv: apiID, "LAMBDA_TASK_ROOT": folder,
-		contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
+		settings.Authentication.Env(): authentication, settings.DomainName.Env(): apiDomain, names.APIIDEnv: apiID, "LAMBDA_TASK_ROOT": folder,
+		names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
 	}
 }
 
@@ -82,7 +83,7 @@ func unsigned(payload []byte) events.APIGatewayV2HTTPRequest {
 func TestACertificateAloneIsProofEnoughForMTLS(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
-	e := newEndpoint(t, withCertificates(t, contract.ByMTLS, issuing.Certificate, ca.Certificate))
+	e := newEndpoint(t, withCertificates(t, settings.ByMTLS, issuing.Certificate, ca.Certificate))
 	client := issuing.Client(nil)
 	event := paymenttest.Event()
 	for i, want := range []string{`"recorded":1`, `"duplicates":1`} { // the ledger alone tells a replay
@@ -118,7 +119,7 @@ func TestACertificateAloneIsProofEnoughForMTLS(t *testing.T) {
 
 func TestBothMeansCertificateAndSignature(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
-	e := newEndpoint(t, withCertificates(t, contract.ByBoth, ca.Certificate))
+	e := newEndpoint(t, withCertificates(t, settings.ByBoth, ca.Certificate))
 	client := ca.Client(nil)
 	signed := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})
 
@@ -195,7 +196,7 @@ type badProof struct {
 	reason  clientcert.Reason
 	change  func(r *events.APIGatewayV2HTTPRequest)
 	above   []*x509.Certificate // CAs that are trusted beside the operator's
-	setting *contract.Setting   // one that rejects a valid certificate
+	setting *settings.Setting   // one that rejects a valid certificate
 	value   string
 }
 
@@ -266,17 +267,17 @@ func badProofs(t *testing.T, ca *paymenttest.CA, client tls.Certificate) (cases 
 	add("in payload format 1.0", clientcert.WrongOrigin, func(r *events.APIGatewayV2HTTPRequest) { r.Version = "1.0" })
 	add("without a payload format", clientcert.WrongOrigin, func(r *events.APIGatewayV2HTTPRequest) { r.Version = "" })
 
-	addSetting := func(name string, reason clientcert.Reason, s *contract.Setting, value string) {
+	addSetting := func(name string, reason clientcert.Reason, s *settings.Setting, value string) {
 		cases = append(cases, badProof{name: name, reason: reason, change: func(*events.APIGatewayV2HTTPRequest) {}, setting: s, value: value})
 	}
 	subject := clientcert.Subject(client.Leaf)
 	other := sha256.Sum256(nil)
-	addSetting("pinned to another key", clientcert.NotPinned, contract.ClientCertPins, hex.EncodeToString(other[:]))
-	addSetting("subject in other case", clientcert.NotPinned, contract.ClientCertSubjects, strings.ToUpper(subject))
-	addSetting("subject in other order", clientcert.NotPinned, contract.ClientCertSubjects, "O=Payment Service,CN=webhooks.payments.example")
-	addSetting("a part of its DNS name", clientcert.NotPinned, contract.ClientCertSubjects, "payments.example")
-	addSetting("revoked", clientcert.Revoked, contract.RevokedSerials, clientcert.SerialOf(client.Leaf).Number+"@"+clientcert.Issuer(client.Leaf))
-	addSetting("its CA is revoked", clientcert.Revoked, contract.RevokedSerials, clientcert.SerialOf(ca.Certificate).Number+"@"+clientcert.Issuer(ca.Certificate))
+	addSetting("pinned to another key", clientcert.NotPinned, settings.ClientCertPins, hex.EncodeToString(other[:]))
+	addSetting("subject in other case", clientcert.NotPinned, settings.ClientCertSubjects, strings.ToUpper(subject))
+	addSetting("subject in other order", clientcert.NotPinned, settings.ClientCertSubjects, "O=Payment Service,CN=webhooks.payments.example")
+	addSetting("a part of its DNS name", clientcert.NotPinned, settings.ClientCertSubjects, "payments.example")
+	addSetting("revoked", clientcert.Revoked, settings.RevokedSerials, clientcert.SerialOf(client.Leaf).Number+"@"+clientcert.Issuer(client.Leaf))
+	addSetting("its CA is revoked", clientcert.Revoked, settings.RevokedSerials, clientcert.SerialOf(ca.Certificate).Number+"@"+clientcert.Issuer(ca.Certificate))
 	return cases
 }
 
@@ -289,7 +290,7 @@ func TestInvalidCertificatesAreRejectedForTheirReasons(t *testing.T) {
 		t.Fatalf("only %d cases", len(cases))
 	}
 	seen := map[clientcert.Reason]bool{}
-	for _, authentication := range []string{contract.ByMTLS, contract.ByBoth} {
+	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
 		plain := newEndpoint(t, withCertificates(t, authentication, ca.Certificate))
 		signed := plain.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})
 		want := plain.handle(t, signed) // from no API at all
@@ -345,7 +346,7 @@ func TestInvalidCertificatesAreRejectedForTheirReasons(t *testing.T) {
 // A host name has no case.
 func TestTheDomainHasNoCase(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
-	e := newEndpoint(t, withCertificates(t, contract.ByMTLS, ca.Certificate))
+	e := newEndpoint(t, withCertificates(t, settings.ByMTLS, ca.Certificate))
 	r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), ca.Client(nil))
 	r.RequestContext.DomainName = "Hook.BANK.example"
 	if r := e.handle(t, r); r.StatusCode != 200 {
@@ -364,7 +365,7 @@ func TestACertificateWithAnUnusualNameIsAccepted(t *testing.T) {
 	for _, subject := range []string{
 		client.Leaf.Subject.String(), `emailAddress=a@b.example,O=A \"B\" \+ C,CN=Zahlungen\, K\C3\B6ln`, `CN="Zahlungen, Köln", O="A ""B"" + C", 1.2.840.113549.1.9.1=#160b`,
 	} {
-		e := newEndpoint(t, withCertificates(t, contract.ByMTLS, ca.Certificate))
+		e := newEndpoint(t, withCertificates(t, settings.ByMTLS, ca.Certificate))
 		r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), client)
 		r.RequestContext.Authentication.ClientCert.SubjectDN = subject
 		if r := e.handle(t, r); r.StatusCode != 200 {
@@ -375,7 +376,7 @@ func TestACertificateWithAnUnusualNameIsAccepted(t *testing.T) {
 
 // What mTLS leaves for later is the same as with a signature.
 func TestADeliveryByMTLSIsParkedOnceWithItsCertificate(t *testing.T) {
-	for _, authentication := range []string{contract.ByMTLS, contract.ByBoth} {
+	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
 		ca := paymenttest.NewCA("Operator CA")
 		e := newEndpoint(t, withCertificates(t, authentication, ca.Certificate))
 		client := ca.Client(nil)
@@ -396,7 +397,7 @@ func TestADeliveryByMTLSIsParkedOnceWithItsCertificate(t *testing.T) {
 		if c == nil || !bytes.Equal(c.PayloadDigest, digest[:]) || len(c.Chain) != 2 || c.Fingerprint != clientcert.Fingerprint(client.Leaf) || time.Since(c.AcceptedAt) > time.Hour {
 			t.Fatalf("%s: parked with %+v", authentication, c)
 		}
-		if authentication == contract.ByBoth {
+		if authentication == settings.ByBoth {
 			proves(t, p, payload)
 		} else if p.Signature != "" || p.KeyID != "" || p.Timestamp != "" || p.JWK != nil || !bytes.Equal(p.Payload, payload) {
 			t.Errorf("parked with %+v", p)
@@ -442,12 +443,12 @@ func TestEveryReasonHasItsAnswer(t *testing.T) {
 
 func init() {
 	// A webhook that is accepted, and a setting that rejects it.
-	certificate := func(s *contract.Setting, values func(client *x509.Certificate) map[string]int) func(*testing.T) {
+	certificate := func(s *settings.Setting, values func(client *x509.Certificate) map[string]int) func(*testing.T) {
 		return func(t *testing.T) {
 			ca := paymenttest.NewCA("Operator CA")
 			client := ca.Client(nil)
 			for value, want := range values(client.Leaf) {
-				change := withCertificates(t, contract.ByMTLS, ca.Certificate)
+				change := withCertificates(t, settings.ByMTLS, ca.Certificate)
 				change[s.Env()] = value
 				e := newEndpoint(t, change)
 				if got := e.handle(t, throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), client)).StatusCode; got != want {
@@ -456,25 +457,25 @@ func init() {
 			}
 		}
 	}
-	effects[contract.DomainName] = certificate(contract.DomainName, func(*x509.Certificate) map[string]int {
+	effects[settings.DomainName] = certificate(settings.DomainName, func(*x509.Certificate) map[string]int {
 		return map[string]int{apiDomain: 200, "other.bank.example": 401}
 	})
-	effects[contract.ClientCertPins] = certificate(contract.ClientCertPins, func(c *x509.Certificate) map[string]int {
+	effects[settings.ClientCertPins] = certificate(settings.ClientCertPins, func(c *x509.Certificate) map[string]int {
 		pin := clientcert.PinOf(c)
 		other := strings.Repeat("ab", 32)
 		return map[string]int{other: 401, other + ";" + fmt.Sprintf("%X", pin[:]): 200, "": 200}
 	})
-	effects[contract.ClientCertSubjects] = certificate(contract.ClientCertSubjects, func(c *x509.Certificate) map[string]int {
+	effects[settings.ClientCertSubjects] = certificate(settings.ClientCertSubjects, func(c *x509.Certificate) map[string]int {
 		return map[string]int{"CN=other": 401, "CN=other;" + clientcert.Subject(c): 200, "webhooks.payments.example": 200}
 	})
-	effects[contract.RevokedSerials] = certificate(contract.RevokedSerials, func(c *x509.Certificate) map[string]int {
+	effects[settings.RevokedSerials] = certificate(settings.RevokedSerials, func(c *x509.Certificate) map[string]int {
 		number := clientcert.SerialOf(c).Number
 		return map[string]int{number + "@" + clientcert.Issuer(c): 401, number + "@CN=Other": 200}
 	})
-	effects[contract.Authentication] = func(t *testing.T) {
+	effects[settings.Authentication] = func(t *testing.T) {
 		ca := paymenttest.NewCA("Operator CA")
 		for authentication, want := range map[string][3]int{ // signed; with a certificate; both
-			contract.BySignature: {200, 401, 200}, contract.ByMTLS: {401, 200, 200}, contract.ByBoth: {401, 401, 200},
+			settings.BySignature: {200, 401, 200}, settings.ByMTLS: {401, 200, 200}, settings.ByBoth: {401, 401, 200},
 		} {
 			e := newEndpoint(t, withCertificates(t, authentication, ca.Certificate))
 			signed := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})

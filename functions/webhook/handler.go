@@ -16,10 +16,11 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 )
 
@@ -27,7 +28,7 @@ import (
 // payload format 2.0, into deliveries, and what became of them into answers, log
 // lines and metrics. It is safe for concurrent use.
 type handler struct {
-	authentication  string  // contract.BySignature, ByMTLS or ByBoth
+	authentication  string  // settings.BySignature, ByMTLS or ByBoth
 	origin          *origin // nil: any; no client certificate is read then
 	receiver        *intake.Receiver
 	log             *telemetry.Log
@@ -96,30 +97,30 @@ type answer struct {
 
 // The metrics of a webhook.
 var (
-	recorded        = telemetry.Metric{Name: "Recorded", Unit: telemetry.Count}                         // events, new
-	duplicates      = telemetry.Metric{Name: "Duplicates", Unit: telemetry.Count}                       // events, seen before
-	conflicts       = telemetry.Metric{Name: contract.ConflictsMetric, Unit: telemetry.Count}           // events, seen before with other content
-	eventsTooLarge  = telemetry.Metric{Name: "EventsTooLarge", Unit: telemetry.Count}                   // events, refused for their size
-	published       = telemetry.Metric{Name: "Published", Unit: telemetry.Count}                        // events, on the bus
-	leftPending     = telemetry.Metric{Name: contract.LeftPendingMetric, Unit: telemetry.Count}         // events, left to redrive
-	parked          = telemetry.Metric{Name: contract.ParkedMetric, Unit: telemetry.Count}              // webhooks, parked for the first time, and events that EventBridge rejects
-	claimed         = telemetry.Metric{Name: "Claimed", Unit: telemetry.Count}                          // events, new and sent by claim check
-	keyTableFailed  = telemetry.Metric{Name: "KeyTableFailed", Unit: telemetry.Count}                   // lookups without the shared table
-	outOfBudget     = telemetry.Metric{Name: contract.KeyOutOfBudgetMetric, Unit: telemetry.Count}      // lookups that the budget stopped
-	keyUnavailable  = telemetry.Metric{Name: contract.KeyUnavailableMetric, Unit: telemetry.Count}      // lookups that the service did not answer
-	keyStale        = telemetry.Metric{Name: contract.KeyStaleMetric, Unit: telemetry.Count}            // lookups served with a key that is due to be fetched again
-	keyWithdrawn    = telemetry.Metric{Name: contract.KeyWithdrawnMetric, Unit: telemetry.Count}        // webhooks that name a key which the service gives no more
-	clientErrors    = telemetry.Metric{Name: contract.ClientErrorsMetric, Unit: telemetry.Count}        // webhooks: 400 to 499
-	certRejected    = telemetry.Metric{Name: contract.CertificateRejectedMetric, Unit: telemetry.Count} // webhooks: 401 for their client certificate
-	notStored       = telemetry.Metric{Name: contract.NotStoredMetric, Unit: telemetry.Count}           // webhooks, authentic and nowhere whole
-	accepted        = telemetry.Metric{Name: "Accepted", Unit: telemetry.Count}                         // webhooks
-	rejected        = telemetry.Metric{Name: "Rejected", Unit: telemetry.Count}                         // webhooks: 400, 405, 413
-	unauthenticated = telemetry.Metric{Name: contract.UnauthenticatedMetric, Unit: telemetry.Count}     // webhooks: 401
-	invalid         = telemetry.Metric{Name: "Invalid", Unit: telemetry.Count}                          // webhooks: 422
-	tooLarge        = telemetry.Metric{Name: "TooLarge", Unit: telemetry.Count}                         // webhooks: 413
-	conflict        = telemetry.Metric{Name: "Conflict", Unit: telemetry.Count}                         // webhooks: 409
-	unavailable     = telemetry.Metric{Name: "Unavailable", Unit: telemetry.Count}                      // webhooks: 503
-	duration        = telemetry.Metric{Name: "Duration", Unit: telemetry.Milliseconds}                  // of a webhook
+	recorded        = telemetry.Metric{Name: "Recorded", Unit: telemetry.Count}                      // events, new
+	duplicates      = telemetry.Metric{Name: "Duplicates", Unit: telemetry.Count}                    // events, seen before
+	conflicts       = telemetry.Metric{Name: names.ConflictsMetric, Unit: telemetry.Count}           // events, seen before with other content
+	eventsTooLarge  = telemetry.Metric{Name: "EventsTooLarge", Unit: telemetry.Count}                // events, refused for their size
+	published       = telemetry.Metric{Name: "Published", Unit: telemetry.Count}                     // events, on the bus
+	leftPending     = telemetry.Metric{Name: names.LeftPendingMetric, Unit: telemetry.Count}         // events, left to redrive
+	parked          = telemetry.Metric{Name: names.ParkedMetric, Unit: telemetry.Count}              // webhooks, parked for the first time, and events that EventBridge rejects
+	claimed         = telemetry.Metric{Name: "Claimed", Unit: telemetry.Count}                       // events, new and sent by claim check
+	keyTableFailed  = telemetry.Metric{Name: "KeyTableFailed", Unit: telemetry.Count}                // lookups without the shared table
+	outOfBudget     = telemetry.Metric{Name: names.KeyOutOfBudgetMetric, Unit: telemetry.Count}      // lookups that the budget stopped
+	keyUnavailable  = telemetry.Metric{Name: names.KeyUnavailableMetric, Unit: telemetry.Count}      // lookups that the service did not answer
+	keyStale        = telemetry.Metric{Name: names.KeyStaleMetric, Unit: telemetry.Count}            // lookups served with a key that is due to be fetched again
+	keyWithdrawn    = telemetry.Metric{Name: names.KeyWithdrawnMetric, Unit: telemetry.Count}        // webhooks that name a key which the service gives no more
+	clientErrors    = telemetry.Metric{Name: names.ClientErrorsMetric, Unit: telemetry.Count}        // webhooks: 400 to 499
+	certRejected    = telemetry.Metric{Name: names.CertificateRejectedMetric, Unit: telemetry.Count} // webhooks: 401 for their client certificate
+	notStored       = telemetry.Metric{Name: names.NotStoredMetric, Unit: telemetry.Count}           // webhooks, authentic and nowhere whole
+	accepted        = telemetry.Metric{Name: "Accepted", Unit: telemetry.Count}                      // webhooks
+	rejected        = telemetry.Metric{Name: "Rejected", Unit: telemetry.Count}                      // webhooks: 400, 405, 413
+	unauthenticated = telemetry.Metric{Name: names.UnauthenticatedMetric, Unit: telemetry.Count}     // webhooks: 401
+	invalid         = telemetry.Metric{Name: "Invalid", Unit: telemetry.Count}                       // webhooks: 422
+	tooLarge        = telemetry.Metric{Name: "TooLarge", Unit: telemetry.Count}                      // webhooks: 413
+	conflict        = telemetry.Metric{Name: "Conflict", Unit: telemetry.Count}                      // webhooks: 409
+	unavailable     = telemetry.Metric{Name: "Unavailable", Unit: telemetry.Count}                   // webhooks: 503
+	duration        = telemetry.Metric{Name: "Duration", Unit: telemetry.Milliseconds}               // of a webhook
 )
 
 // taken is the body of the answer to a delivery that was taken.
@@ -257,7 +258,7 @@ func (h *handler) answer(result intake.Result) (int, events.LambdaFunctionURLRes
 // challenge returns what RFC 9110, section 11.6.1, wants with a 401. There is no
 // scheme for either mechanism. It is the same for every rejection of a deployment.
 func (h *handler) challenge() string {
-	if h.authentication == contract.ByMTLS {
+	if h.authentication == settings.ByMTLS {
 		return "ClientCertificate"
 	}
 	return "Signature"

@@ -36,11 +36,12 @@ import (
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
@@ -65,7 +66,7 @@ type brokenDynamoDB struct {
 }
 
 func (b *brokenDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	if id, ok := in.Item[contract.LedgerKey].(*dynamodbtypes.AttributeValueMemberS); ok && b.fails != nil {
+	if id, ok := in.Item[names.LedgerKey].(*dynamodbtypes.AttributeValueMemberS); ok && b.fails != nil {
 		if err := b.fails(id.Value); err != nil {
 			return nil, err
 		}
@@ -76,24 +77,24 @@ func (b *brokenDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 // settings are the defaults of every setting, with what is changed. There is a
 // bucket only where the change names it: what one without the other does stands
 // out then.
-func settings(t testing.TB, baseURL string, change map[string]string) contract.Webhook {
+func conf(t testing.TB, baseURL string, change map[string]string) settings.Webhook {
 	t.Helper()
 	env := map[string]string{
-		contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys",
-		contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
+		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys",
+		names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
 	}
-	for _, s := range contract.WebhookSettings() {
+	for _, s := range settings.WebhookSettings() {
 		env[s.Env()] = s.Default
 	}
-	env[contract.BaseURL.Env()], env[contract.EventBusName.Env()] = baseURL, "payhook"
+	env[settings.BaseURL.Env()], env[settings.EventBusName.Env()] = baseURL, "payhook"
 	for key, value := range change {
 		env[key] = value
 	}
-	s, err := contract.ParseWebhook(func(name string) string { return env[name] })
+	s, err := settings.ParseWebhook(func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.ClaimBucket, s.ParkingBucket = change[contract.ClaimBucketEnv], change[contract.ParkingBucketEnv]
+	s.ClaimBucket, s.ParkingBucket = change[names.ClaimBucketEnv], change[names.ParkingBucketEnv]
 	return s
 }
 
@@ -103,13 +104,13 @@ func newEndpoint(t *testing.T, change map[string]string) *endpoint {
 	e.buckets.MakeBucket("claims")
 	e.buckets.MakeBucket("parking")
 	t.Cleanup(e.service.Close)
-	e.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
-		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
-		Include: []string{contract.LedgerRecordedAt},
+	e.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
+		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
+		Include: []string{names.LedgerRecordedAt},
 	})
-	e.db.CreateTable("keys", contract.KeysKey)
+	e.db.CreateTable("keys", names.KeysKey)
 	e.broken = &brokenDynamoDB{DynamoDB: e.db}
-	e.handler = newHandler(settings(t, e.service.URL, change), clients{e.broken, e.bus, e.buckets, &http.Client{}}, telemetry.New(e.log, "webhook"))
+	e.handler = newHandler(conf(t, e.service.URL, change), clients{e.broken, e.bus, e.buckets, &http.Client{}}, telemetry.New(e.log, "webhook"))
 	return e
 }
 
@@ -212,7 +213,7 @@ func TestADeliveryIsRecordedPublishedAndMarked(t *testing.T) {
 				t.Errorf("%d entries", len(e.bus.Entries()))
 			}
 			for id, item := range e.db.Items("ledger") {
-				if item[contract.LedgerPendingShard] != nil {
+				if item[names.LedgerPendingShard] != nil {
 					t.Errorf("%s is pending", id)
 				}
 			}
@@ -285,7 +286,7 @@ func TestTheSameEventTwiceInOneDelivery(t *testing.T) {
 }
 
 // withBuckets are the settings of a deployment that parks and has claim checks.
-var withBuckets = map[string]string{contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking"}
+var withBuckets = map[string]string{names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking"}
 
 // parked returns the one thing that is parked.
 func (e *endpoint) parked(t *testing.T) parking.Parked {
@@ -418,17 +419,17 @@ func TestAnEventThatEventBridgeRejectsIsParkedWithItsField(t *testing.T) {
 		wrong.EventID: "event.eventData.amount: is an integer outside 64 bits, at /eventData/amount",
 		deep.EventID:  "event.eventData.identifiers.railReferenceId.*: is nested deeper than 1000 levels",
 	} {
-		names, err := lot.FindEvent(t.Context(), id)
-		if err != nil || len(names) != 1 {
-			t.Fatal(names, err)
+		list, err := lot.FindEvent(t.Context(), id)
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
 		}
-		p, err := lot.Get(t.Context(), names[0])
+		p, err := lot.Get(t.Context(), list[0])
 		if err != nil || p.Reason != parking.Unpublishable || p.Cause != want || !bytes.Contains(payload, p.Event) || p.Attempts != 0 {
 			t.Errorf("%s %d %v, want %s", p.Cause, p.Attempts, err, want)
 		}
 	}
 	for _, item := range e.db.Items("ledger") {
-		if item[contract.LedgerPendingShard] != nil {
+		if item[names.LedgerPendingShard] != nil {
 			t.Error("an event is pending")
 		}
 	}
@@ -441,7 +442,7 @@ func TestAnEventThatEventBridgeRejectsIsParkedWithItsField(t *testing.T) {
 
 // The bus carries only the reference to a large event.
 func TestALargeEventThatEventBridgeRejectsGoesByClaimCheck(t *testing.T) {
-	e := newEndpoint(t, map[string]string{contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking", contract.ClaimCheckBytes.Env(): "1024"})
+	e := newEndpoint(t, map[string]string{names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking", settings.ClaimCheckBytes.Env(): "1024"})
 	large := paymenttest.Event()
 	large.EventData.Amount = "9223372036854775808"
 	large.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 1024)
@@ -469,7 +470,7 @@ func TestAnEventThatCannotBeParkedNowStaysPending(t *testing.T) {
 		t.Errorf("logged as %v", line)
 	}
 	for _, item := range e.db.Items("ledger") {
-		if item[contract.LedgerPendingShard] == nil || item["event"] == nil {
+		if item[names.LedgerPendingShard] == nil || item["event"] == nil {
 			t.Error("the event is gone")
 		}
 	}
@@ -731,13 +732,13 @@ func TestAKeyServiceThatWantsTheTokenGetsIt(t *testing.T) {
 	defer service.Close()
 	id, secret := service.Client()
 	kept := secrets{"credentials": `{"client_id":"` + id + `","client_secret":"` + secret + `"}`}
-	s := settings(t, service.URL, map[string]string{
-		contract.KeysAuth.Env(): "bearer", contract.TokenSecretEnv: "token",
+	s := conf(t, service.URL, map[string]string{
+		settings.KeysAuth.Env(): "bearer", names.TokenSecretEnv: "token",
 	})
 	send := func() (events.LambdaFunctionURLResponse, string) {
 		db, log := awstest.NewDynamoDB(), &bytes.Buffer{}
-		db.CreateTable("ledger", contract.LedgerKey)
-		db.CreateTable("keys", contract.KeysKey)
+		db.CreateTable("ledger", names.LedgerKey)
+		db.CreateTable("keys", names.KeysKey)
 		h := newHandler(s, clients{db, &awstest.EventBridge{}, nil, keyService(s, kept)}, telemetry.New(log, "webhook"))
 		signed, err := service.Sender().Sign(t.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(paymenttest.Event())})
 		if err != nil {
@@ -773,7 +774,7 @@ func TestAKeyServiceThatWantsTheTokenGetsIt(t *testing.T) {
 }
 
 func TestOutOfBudgetIsNotUnauthentic(t *testing.T) {
-	e := newEndpoint(t, map[string]string{contract.KeyMissBudget.Env(): "1"})
+	e := newEndpoint(t, map[string]string{settings.KeyMissBudget.Env(): "1"})
 	unknown := e.request(t, paymenttest.Webhook{Payload: []byte("{}")})
 	unknown.Headers["x-svc-key-id"] = uuid.New().String()
 	if r := e.handle(t, unknown); r.StatusCode != 401 {
@@ -817,7 +818,7 @@ func TestTheBusDownIsStillAccepted(t *testing.T) {
 	}
 	pending := 0
 	for _, item := range e.db.Items("ledger") {
-		if item[contract.LedgerPendingShard] != nil && item["event"] != nil {
+		if item[names.LedgerPendingShard] != nil && item["event"] != nil {
 			pending++
 		}
 	}
@@ -844,11 +845,11 @@ func TestOutOfTimeIsAnsweredInTime(t *testing.T) {
 }
 
 func TestTheSuccessStatusIsASetting(t *testing.T) {
-	e := newEndpoint(t, map[string]string{contract.SuccessStatus.Env(): "202"})
+	e := newEndpoint(t, map[string]string{settings.SuccessStatus.Env(): "202"})
 	if r := e.send(t, paymenttest.Event()); r.StatusCode != 202 || r.Body == "" {
 		t.Errorf("%d %q", r.StatusCode, r.Body)
 	}
-	e = newEndpoint(t, map[string]string{contract.SuccessStatus.Env(): "204"})
+	e = newEndpoint(t, map[string]string{settings.SuccessStatus.Env(): "204"})
 	if r := e.send(t, paymenttest.Event()); r.StatusCode != 204 || r.Body != "" {
 		t.Errorf("%d %q", r.StatusCode, r.Body)
 	}
@@ -904,10 +905,10 @@ func FuzzFunctionURLEvent(f *testing.F) {
 	service := paymenttest.NewServer(paymenttest.Options{})
 	f.Cleanup(service.Close)
 	db := awstest.NewDynamoDB()
-	db.CreateTable("ledger", contract.LedgerKey)
-	db.CreateTable("keys", contract.KeysKey)
+	db.CreateTable("ledger", names.LedgerKey)
+	db.CreateTable("keys", names.KeysKey)
 	bus := &awstest.EventBridge{}
-	h := newHandler(settings(f, service.URL, nil), clients{db, bus, nil, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
+	h := newHandler(conf(f, service.URL, nil), clients{db, bus, nil, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
 	signed, err := service.Sender().Sign(f.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: []byte("{}")})
 	if err != nil {
 		f.Fatal(err)
@@ -963,8 +964,8 @@ func BenchmarkWebhook(b *testing.B) {
 	service := paymenttest.NewServer(paymenttest.Options{})
 	defer service.Close()
 	db := awstest.NewDynamoDB()
-	db.CreateTable("keys", contract.KeysKey)
-	h := newHandler(settings(b, service.URL, nil), clients{nothing{db}, nothing{}, nil, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
+	db.CreateTable("keys", names.KeysKey)
+	h := newHandler(conf(b, service.URL, nil), clients{nothing{db}, nothing{}, nil, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
 	payload := paymenttest.Delivery(paymenttest.Event())
 	signed, err := service.Sender().Sign(b.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: payload})
 	if err != nil {

@@ -13,9 +13,10 @@ import (
 	"uuid"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // largest is the largest payload that a function URL brings.
@@ -120,7 +121,7 @@ func TestNothingAuthenticVanishesWhateverItIs(t *testing.T) {
 			// What a slow machine does not publish in time is left to redrive.
 			pending := 0
 			for _, item := range e.db.Items("ledger") {
-				if item[contract.LedgerPendingShard] != nil {
+				if item[names.LedgerPendingShard] != nil {
 					pending++
 				}
 			}
@@ -171,7 +172,7 @@ func TestThePeakOfMemoryLeavesRoom(t *testing.T) {
 		return mebibytes >> 10
 	}
 	var memory int
-	if _, err := fmt.Sscan(contract.WebhookMemory.Default, &memory); err != nil {
+	if _, err := fmt.Sscan(settings.WebhookMemory.Default, &memory); err != nil {
 		t.Fatal(err)
 	}
 	// The test's process also makes the payload, signs it and holds AWS in memory.

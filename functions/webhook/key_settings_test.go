@@ -16,9 +16,10 @@ import (
 	"uuid"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 )
 
@@ -67,7 +68,7 @@ type bubble struct {
 const knownSource, strangersSource = "192.0.2.10", "198.51.100.20"
 
 // inBubble runs a test of the function with these settings.
-func inBubble(t *testing.T, change map[*contract.Setting]string, test func(b *bubble)) {
+func inBubble(t *testing.T, change map[*settings.Setting]string, test func(b *bubble)) {
 	t.Helper()
 	signingKey()
 	env := map[string]string{}
@@ -78,9 +79,9 @@ func inBubble(t *testing.T, change map[*contract.Setting]string, test func(b *bu
 		b := &bubble{t: t, service: &keyServiceInMemory{}, log: &bytes.Buffer{}}
 		b.service.knows()
 		db := awstest.NewDynamoDB()
-		db.CreateTable("ledger", contract.LedgerKey)
-		db.CreateTable("keys", contract.KeysKey)
-		b.handler = newHandler(settings(t, "https://service.example", env),
+		db.CreateTable("ledger", names.LedgerKey)
+		db.CreateTable("keys", names.KeysKey)
+		b.handler = newHandler(conf(t, "https://service.example", env),
 			clients{db, &awstest.EventBridge{}, awstest.NewS3(), &http.Client{Transport: b.service}}, telemetry.New(b.log, "webhook"))
 		test(b)
 	})
@@ -142,19 +143,19 @@ func (b *bubble) invent(from string, status int, outcome intake.Outcome, fetches
 
 // keyEffects shows for every setting of keys that the function's own set-up
 // passes it on.
-var keyEffects = map[*contract.Setting]func(t *testing.T){
-	contract.KeysAuth: TestAKeyServiceThatWantsTheTokenGetsIt,
-	contract.KeyExponents: func(t *testing.T) {
+var keyEffects = map[*settings.Setting]func(t *testing.T){
+	settings.KeysAuth: TestAKeyServiceThatWantsTheTokenGetsIt,
+	settings.KeyExponents: func(t *testing.T) {
 		for value, want := range map[string]intake.Outcome{"65537": intake.KeyRefused, "3,65537": intake.SignatureDoesntMatch} {
-			inBubble(t, map[*contract.Setting]string{contract.KeyExponents: value}, func(b *bubble) {
+			inBubble(t, map[*settings.Setting]string{settings.KeyExponents: value}, func(b *bubble) {
 				b.service.knows(`"AQAB"`, `"Aw"`) // the exponent 3
 				b.send(http.StatusUnauthorized, want, 1)
 			})
 		}
 	},
-	contract.KeyFreshness: func(t *testing.T) {
+	settings.KeyFreshness: func(t *testing.T) {
 		for value, fetches := range map[string]int{"15m": 1, "16m": 0} {
-			inBubble(t, map[*contract.Setting]string{contract.KeyFreshness: value}, func(b *bubble) {
+			inBubble(t, map[*settings.Setting]string{settings.KeyFreshness: value}, func(b *bubble) {
 				b.send(http.StatusOK, intake.Accepted, 1)
 				time.Sleep(15*time.Minute - time.Second)
 				b.send(http.StatusOK, intake.Accepted, 0)
@@ -163,24 +164,24 @@ var keyEffects = map[*contract.Setting]func(t *testing.T){
 			})
 		}
 	},
-	contract.KeyMaxAge: func(t *testing.T) {
-		inBubble(t, map[*contract.Setting]string{contract.KeyMaxAge: "2h"}, func(b *bubble) {
+	settings.KeyMaxAge: func(t *testing.T) {
+		inBubble(t, map[*settings.Setting]string{settings.KeyMaxAge: "2h"}, func(b *bubble) {
 			b.send(http.StatusOK, intake.Accepted, 1)
 			b.service.fails(http.StatusBadGateway)
 			time.Sleep(2*time.Hour - time.Second)
-			if line := b.send(http.StatusOK, intake.Accepted, 1); line[contract.KeyStaleMetric] != 1.0 {
-				t.Errorf("%s is %v", contract.KeyStaleMetric, line[contract.KeyStaleMetric])
+			if line := b.send(http.StatusOK, intake.Accepted, 1); line[names.KeyStaleMetric] != 1.0 {
+				t.Errorf("%s is %v", names.KeyStaleMetric, line[names.KeyStaleMetric])
 			}
 			time.Sleep(time.Second)
 			b.send(http.StatusServiceUnavailable, intake.KeyUnavailable, 1)
 		})
 	},
-	contract.KeyUnknownGrace: func(t *testing.T) {
-		inBubble(t, map[*contract.Setting]string{contract.KeyUnknownGrace: "20m"}, func(b *bubble) {
+	settings.KeyUnknownGrace: func(t *testing.T) {
+		inBubble(t, map[*settings.Setting]string{settings.KeyUnknownGrace: "20m"}, func(b *bubble) {
 			withdrawn := func(line map[string]any) {
 				t.Helper()
-				if line[contract.KeyWithdrawnMetric] != 1.0 || line["level"] != "WARN" {
-					t.Errorf("%s is %v, the level %v", contract.KeyWithdrawnMetric, line[contract.KeyWithdrawnMetric], line["level"])
+				if line[names.KeyWithdrawnMetric] != 1.0 || line["level"] != "WARN" {
+					t.Errorf("%s is %v, the level %v", names.KeyWithdrawnMetric, line[names.KeyWithdrawnMetric], line["level"])
 				}
 			}
 			b.send(http.StatusOK, intake.Accepted, 1)
@@ -194,8 +195,8 @@ var keyEffects = map[*contract.Setting]func(t *testing.T){
 			withdrawn(b.send(http.StatusUnauthorized, intake.KeyUnknown, 0))
 		})
 	},
-	contract.UnknownKeyTTL: func(t *testing.T) {
-		inBubble(t, map[*contract.Setting]string{contract.UnknownKeyTTL: "10m"}, func(b *bubble) {
+	settings.UnknownKeyTTL: func(t *testing.T) {
+		inBubble(t, map[*settings.Setting]string{settings.UnknownKeyTTL: "10m"}, func(b *bubble) {
 			b.service.fails(http.StatusNotFound)
 			b.send(http.StatusUnauthorized, intake.KeyUnknown, 1)
 			b.service.knows()
@@ -205,8 +206,8 @@ var keyEffects = map[*contract.Setting]func(t *testing.T){
 			b.send(http.StatusOK, intake.Accepted, 1)
 		})
 	},
-	contract.KeyMissBudget: func(t *testing.T) {
-		inBubble(t, map[*contract.Setting]string{contract.KeyMissBudget: "3"}, func(b *bubble) {
+	settings.KeyMissBudget: func(t *testing.T) {
+		inBubble(t, map[*settings.Setting]string{settings.KeyMissBudget: "3"}, func(b *bubble) {
 			for range 3 {
 				b.invent(strangersSource, http.StatusUnauthorized, intake.KeyUnknown, 1)
 			}
@@ -215,8 +216,8 @@ var keyEffects = map[*contract.Setting]func(t *testing.T){
 			b.invent(strangersSource, http.StatusUnauthorized, intake.KeyUnknown, 1)
 		})
 	},
-	contract.KeyMissReserve: func(t *testing.T) {
-		inBubble(t, map[*contract.Setting]string{contract.KeyMissBudget: "1", contract.KeyMissReserve: "2"}, func(b *bubble) {
+	settings.KeyMissReserve: func(t *testing.T) {
+		inBubble(t, map[*settings.Setting]string{settings.KeyMissBudget: "1", settings.KeyMissReserve: "2"}, func(b *bubble) {
 			b.send(http.StatusOK, intake.Accepted, 1)
 			b.invent(strangersSource, http.StatusServiceUnavailable, intake.KeyOutOfBudget, 0)
 			for range 2 {
@@ -225,8 +226,8 @@ var keyEffects = map[*contract.Setting]func(t *testing.T){
 			b.invent(knownSource, http.StatusServiceUnavailable, intake.KeyOutOfBudget, 0)
 		})
 	},
-	contract.KeyTimeout: func(t *testing.T) {
-		inBubble(t, map[*contract.Setting]string{contract.KeyTimeout: "7s"}, func(b *bubble) {
+	settings.KeyTimeout: func(t *testing.T) {
+		inBubble(t, map[*settings.Setting]string{settings.KeyTimeout: "7s"}, func(b *bubble) {
 			b.service.answer = func(r *http.Request, _ string) (*http.Response, error) {
 				<-r.Context().Done()
 				return nil, r.Context().Err()
@@ -242,7 +243,7 @@ var keyEffects = map[*contract.Setting]func(t *testing.T){
 
 // Anybody can write an address into a header.
 func TestASourceAddressIsNotReadFromHeaders(t *testing.T) {
-	inBubble(t, map[*contract.Setting]string{contract.KeyMissBudget: "1"}, func(b *bubble) {
+	inBubble(t, map[*settings.Setting]string{settings.KeyMissBudget: "1"}, func(b *bubble) {
 		b.send(http.StatusOK, intake.Accepted, 1)
 		for _, from := range []string{strangersSource, "", "not an address", knownSource + ", " + strangersSource} {
 			r := b.request(uuid.New().String(), from)
@@ -258,7 +259,7 @@ func TestASourceAddressIsNotReadFromHeaders(t *testing.T) {
 // A text that no key can have signed must not use up the look-ups that a real
 // key needs.
 func TestAMalformedSignatureSpendsNoBudget(t *testing.T) {
-	inBubble(t, map[*contract.Setting]string{contract.KeyMissBudget: "1"}, func(b *bubble) {
+	inBubble(t, map[*settings.Setting]string{settings.KeyMissBudget: "1"}, func(b *bubble) {
 		for range 5 {
 			r := b.request(uuid.New().String(), strangersSource)
 			r.Headers["x-svc-signature"] = "AAAA"

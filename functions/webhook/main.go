@@ -22,11 +22,11 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
 )
@@ -41,7 +41,7 @@ func main() {
 }
 
 func wire(ctx context.Context) (*handler, error) {
-	settings, err := contract.ParseWebhook(os.Getenv)
+	conf, err := settings.ParseWebhook(os.Getenv)
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}
@@ -49,11 +49,11 @@ func wire(ctx context.Context) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(settings, clients{
+	return newHandler(conf, clients{
 		dynamoDB:    dynamodb.NewFromConfig(cfg),
 		eventBridge: eventbridge.NewFromConfig(cfg, once),
 		s3:          s3.NewFromConfig(cfg),
-		keyService:  keyService(settings, secretsmanager.NewFromConfig(cfg)),
+		keyService:  keyService(conf, secretsmanager.NewFromConfig(cfg)),
 	}, telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
 }
 
@@ -70,7 +70,7 @@ type clients struct {
 
 // keyService returns the client that fetches keys: one that sends the access
 // token where the service wants it.
-func keyService(s contract.Webhook, secrets token.Getter) *http.Client {
+func keyService(s settings.Webhook, secrets token.Getter) *http.Client {
 	if !s.KeysBearer {
 		return &http.Client{}
 	}
@@ -90,7 +90,7 @@ func pool() *awshttp.BuildableClient {
 func once(o *eventbridge.Options) { o.Retryer = aws.NopRetryer{} }
 
 // newHandler wires everything but the clients.
-func newHandler(s contract.Webhook, c clients, log *telemetry.Log) *handler {
+func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
 	cache := keys.New(
 		keys.NewOrigin(c.keyService, s.BaseURL, s.KeyTimeout),
 		keys.NewTable(c.dynamoDB, s.KeysTable),

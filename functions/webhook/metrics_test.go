@@ -10,10 +10,11 @@ import (
 
 	"encoding/json/v2"
 
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 )
 
@@ -21,8 +22,8 @@ import (
 // stand, and it is 0 where there is nothing to tell.
 func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 	always := []string{
-		contract.KeyUnavailableMetric, contract.KeyOutOfBudgetMetric, contract.KeyStaleMetric, contract.KeyWithdrawnMetric, contract.NotStoredMetric,
-		contract.ParkedMetric, contract.ConflictsMetric, contract.LeftPendingMetric,
+		names.KeyUnavailableMetric, names.KeyOutOfBudgetMetric, names.KeyStaleMetric, names.KeyWithdrawnMetric, names.NotStoredMetric,
+		names.ParkedMetric, names.ConflictsMetric, names.LeftPendingMetric,
 	}
 	for name, c := range map[string]struct {
 		result intake.Result
@@ -30,20 +31,20 @@ func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 	}{
 		"taken":                             {intake.Result{Outcome: intake.Accepted, Recorded: 3, Published: 3}, nil},
 		"a duplicate":                       {intake.Result{Outcome: intake.Accepted, Duplicates: 3}, nil},
-		"left to redrive":                   {intake.Result{Outcome: intake.Accepted, Recorded: 3, Pending: 2}, map[string]float64{contract.LeftPendingMetric: 2}},
-		"a key that is not fresh":           {intake.Result{Outcome: intake.Accepted, Key: keys.Found{Source: keys.Stale}}, map[string]float64{contract.KeyStaleMetric: 1}},
-		"no key":                            {intake.Result{Outcome: intake.KeyUnavailable}, map[string]float64{contract.KeyUnavailableMetric: 1}},
-		"out of budget":                     {intake.Result{Outcome: intake.KeyOutOfBudget}, map[string]float64{contract.KeyOutOfBudgetMetric: 1}},
-		"a forgery":                         {intake.Result{Outcome: intake.SignatureDoesntMatch}, map[string]float64{contract.UnauthenticatedMetric: 1}},
-		"an unknown key":                    {intake.Result{Outcome: intake.KeyUnknown}, map[string]float64{contract.UnauthenticatedMetric: 1}},
-		"the ledger down":                   {intake.Result{Outcome: intake.LedgerUnavailable, Unrecorded: 1}, map[string]float64{contract.NotStoredMetric: 1}},
-		"out of time":                       {intake.Result{Outcome: intake.OutOfTime, Unrecorded: 1}, map[string]float64{contract.NotStoredMetric: 1}},
-		"parking down":                      {intake.Result{Outcome: intake.ParkingFailed}, map[string]float64{contract.NotStoredMetric: 1}},
-		"parked":                            {intake.Result{Outcome: intake.Invalid, Parked: "x"}, map[string]float64{contract.ParkedMetric: 1}},
-		"an event that EventBridge rejects": {intake.Result{Outcome: intake.Accepted, Recorded: 3, Published: 1, Unpublishable: 2}, map[string]float64{contract.ParkedMetric: 2}},
-		"a conflict":                        {intake.Result{Outcome: intake.Conflict, Conflicts: 2, Parked: "x"}, map[string]float64{contract.ParkedMetric: 1, contract.ConflictsMetric: 2}},
-		"a key in its grace":                {intake.Result{Outcome: intake.Accepted, Key: keys.Found{Source: keys.Stale, Withdrawn: true}}, map[string]float64{contract.KeyStaleMetric: 1, contract.KeyWithdrawnMetric: 1}},
-		"a key that was removed":            {intake.Result{Outcome: intake.KeyUnknown, Key: keys.Found{Withdrawn: true}}, map[string]float64{contract.UnauthenticatedMetric: 1, contract.KeyWithdrawnMetric: 1}},
+		"left to redrive":                   {intake.Result{Outcome: intake.Accepted, Recorded: 3, Pending: 2}, map[string]float64{names.LeftPendingMetric: 2}},
+		"a key that is not fresh":           {intake.Result{Outcome: intake.Accepted, Key: keys.Found{Source: keys.Stale}}, map[string]float64{names.KeyStaleMetric: 1}},
+		"no key":                            {intake.Result{Outcome: intake.KeyUnavailable}, map[string]float64{names.KeyUnavailableMetric: 1}},
+		"out of budget":                     {intake.Result{Outcome: intake.KeyOutOfBudget}, map[string]float64{names.KeyOutOfBudgetMetric: 1}},
+		"a forgery":                         {intake.Result{Outcome: intake.SignatureDoesntMatch}, map[string]float64{names.UnauthenticatedMetric: 1}},
+		"an unknown key":                    {intake.Result{Outcome: intake.KeyUnknown}, map[string]float64{names.UnauthenticatedMetric: 1}},
+		"the ledger down":                   {intake.Result{Outcome: intake.LedgerUnavailable, Unrecorded: 1}, map[string]float64{names.NotStoredMetric: 1}},
+		"out of time":                       {intake.Result{Outcome: intake.OutOfTime, Unrecorded: 1}, map[string]float64{names.NotStoredMetric: 1}},
+		"parking down":                      {intake.Result{Outcome: intake.ParkingFailed}, map[string]float64{names.NotStoredMetric: 1}},
+		"parked":                            {intake.Result{Outcome: intake.Invalid, Parked: "x"}, map[string]float64{names.ParkedMetric: 1}},
+		"an event that EventBridge rejects": {intake.Result{Outcome: intake.Accepted, Recorded: 3, Published: 1, Unpublishable: 2}, map[string]float64{names.ParkedMetric: 2}},
+		"a conflict":                        {intake.Result{Outcome: intake.Conflict, Conflicts: 2, Parked: "x"}, map[string]float64{names.ParkedMetric: 1, names.ConflictsMetric: 2}},
+		"a key in its grace":                {intake.Result{Outcome: intake.Accepted, Key: keys.Found{Source: keys.Stale, Withdrawn: true}}, map[string]float64{names.KeyStaleMetric: 1, names.KeyWithdrawnMetric: 1}},
+		"a key that was removed":            {intake.Result{Outcome: intake.KeyUnknown, Key: keys.Found{Withdrawn: true}}, map[string]float64{names.UnauthenticatedMetric: 1, names.KeyWithdrawnMetric: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
@@ -58,8 +59,8 @@ func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 					t.Errorf("%s is %v, want %v", metric, line[metric], c.counts[metric])
 				}
 			}
-			if got, _ := line[contract.UnauthenticatedMetric].(float64); got != c.counts[contract.UnauthenticatedMetric] {
-				t.Errorf("%s is %v", contract.UnauthenticatedMetric, got)
+			if got, _ := line[names.UnauthenticatedMetric].(float64); got != c.counts[names.UnauthenticatedMetric] {
+				t.Errorf("%s is %v", names.UnauthenticatedMetric, got)
 			}
 		})
 	}
@@ -76,8 +77,8 @@ func TestEveryAnswerFrom400To499IsCounted(t *testing.T) {
 		if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 			t.Fatal(err)
 		}
-		if line[contract.ClientErrorsMetric] != want {
-			t.Errorf("%d: %v", status, line[contract.ClientErrorsMetric])
+		if line[names.ClientErrorsMetric] != want {
+			t.Errorf("%d: %v", status, line[names.ClientErrorsMetric])
 		}
 	}
 }
@@ -106,7 +107,7 @@ func TestTheSafePayloadAlwaysFitsIntoAnInvocation(t *testing.T) {
 	for name, part := range map[string]string{
 		"quotation marks": `"`, "backslashes": `\`, "line breaks": "\n", "tabs": "\t", "letters": "x", "two bytes": "é", "three bytes": "€", "four bytes": "😀",
 	} {
-		payload := []byte(strings.Repeat(part, contract.SafePayloadBytes/len(part)))
+		payload := []byte(strings.Repeat(part, settings.SafePayloadBytes/len(part)))
 		for _, asBase64 := range []bool{false, true} {
 			if got := size(payload, asBase64); got >= limit {
 				t.Errorf("%s, base64 %t: %d bytes", name, asBase64, got)

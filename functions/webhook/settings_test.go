@@ -11,60 +11,61 @@ import (
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // effects shows for every setting, but those of keys, that the function's own
 // set-up passes it on: one value has another effect than the other. The settings
 // of keys are in keyEffects.
-var effects = map[*contract.Setting]func(t *testing.T){
-	contract.BaseURL: func(t *testing.T) {
+var effects = map[*settings.Setting]func(t *testing.T){
+	settings.BaseURL: func(t *testing.T) {
 		e := newEndpoint(t, nil)
-		other := newEndpoint(t, map[string]string{contract.BaseURL.Env(): e.service.URL})
+		other := newEndpoint(t, map[string]string{settings.BaseURL.Env(): e.service.URL})
 		// The key of e's service is known only there.
 		if got := other.handle(t, e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})).StatusCode; got != http.StatusOK {
 			t.Errorf("the key was not found at baseUrl: %d", got)
 		}
 	},
-	contract.SignatureHeader: func(t *testing.T) {
-		carried(t, contract.SignatureHeader, "X-Other-Signature", func(r *events.APIGatewayV2HTTPRequest) {
+	settings.SignatureHeader: func(t *testing.T) {
+		carried(t, settings.SignatureHeader, "X-Other-Signature", func(r *events.APIGatewayV2HTTPRequest) {
 			r.Headers["x-other-signature"] = r.Headers["x-svc-signature"]
 			delete(r.Headers, "x-svc-signature")
 		})
 	},
-	contract.TimestampCarrier: func(t *testing.T) {
-		carried(t, contract.TimestampCarrier, "query:at", func(r *events.APIGatewayV2HTTPRequest) {
+	settings.TimestampCarrier: func(t *testing.T) {
+		carried(t, settings.TimestampCarrier, "query:at", func(r *events.APIGatewayV2HTTPRequest) {
 			r.RawQueryString = "at=" + r.Headers["x-svc-timestamp"]
 			delete(r.Headers, "x-svc-timestamp")
 		})
 	},
-	contract.KeyIDCarrier: func(t *testing.T) {
-		carried(t, contract.KeyIDCarrier, "query:key", func(r *events.APIGatewayV2HTTPRequest) {
+	settings.KeyIDCarrier: func(t *testing.T) {
+		carried(t, settings.KeyIDCarrier, "query:key", func(r *events.APIGatewayV2HTTPRequest) {
 			r.RawQueryString = "key=" + r.Headers["x-svc-key-id"]
 			delete(r.Headers, "x-svc-key-id")
 		})
 	},
-	contract.TimestampFormat: func(t *testing.T) {
+	settings.TimestampFormat: func(t *testing.T) {
 		// The sender writes RFC 3339.
 		for value, want := range map[string]int{"rfc3339": http.StatusOK, "unix-seconds": http.StatusUnauthorized} {
-			e := newEndpoint(t, map[string]string{contract.TimestampFormat.Env(): value})
+			e := newEndpoint(t, map[string]string{settings.TimestampFormat.Env(): value})
 			if got := e.send(t, paymenttest.Event()).StatusCode; got != want {
 				t.Errorf("%s: a webhook is answered %d, want %d", value, got, want)
 			}
 		}
 	},
-	contract.TimestampTolerance: func(t *testing.T) {
-		for value, want := range map[string]int{"5m": http.StatusUnauthorized, "30m": http.StatusOK, contract.Off: http.StatusOK} {
-			e := newEndpoint(t, map[string]string{contract.TimestampTolerance.Env(): value})
+	settings.TimestampTolerance: func(t *testing.T) {
+		for value, want := range map[string]int{"5m": http.StatusUnauthorized, "30m": http.StatusOK, settings.Off: http.StatusOK} {
+			e := newEndpoint(t, map[string]string{settings.TimestampTolerance.Env(): value})
 			old := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()), Age: 10 * time.Minute})
 			if got := e.handle(t, old).StatusCode; got != want {
 				t.Errorf("%s: a webhook of 10 minutes ago is answered %d, want %d", value, got, want)
 			}
 		}
 	},
-	contract.HTTPMethod: func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{contract.HTTPMethod.Env(): "PUT"})
+	settings.HTTPMethod: func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{settings.HTTPMethod.Env(): "PUT"})
 		r := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})
 		r.RequestContext.HTTP.Method = http.MethodPost
 		if got := e.handle(t, r); got.StatusCode != http.StatusMethodNotAllowed || got.Headers["Allow"] != "PUT" {
@@ -75,55 +76,55 @@ var effects = map[*contract.Setting]func(t *testing.T){
 			t.Errorf("PUT is answered %d", got)
 		}
 	},
-	contract.SuccessStatus: func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{contract.SuccessStatus.Env(): "202"})
+	settings.SuccessStatus: func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{settings.SuccessStatus.Env(): "202"})
 		if got := e.send(t, paymenttest.Event()).StatusCode; got != http.StatusAccepted {
 			t.Errorf("answered %d", got)
 		}
 	},
-	contract.MaxPayloadBytes: func(t *testing.T) {
+	settings.MaxPayloadBytes: func(t *testing.T) {
 		payload := paymenttest.Delivery(paymenttest.Event())
 		for limit, want := range map[int]int{len(payload): http.StatusOK, len(payload) - 1: http.StatusRequestEntityTooLarge} {
-			e := newEndpoint(t, map[string]string{contract.MaxPayloadBytes.Env(): strconv.Itoa(limit)})
+			e := newEndpoint(t, map[string]string{settings.MaxPayloadBytes.Env(): strconv.Itoa(limit)})
 			if got := e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload})).StatusCode; got != want {
 				t.Errorf("%d bytes with a limit of %d are answered %d, want %d", len(payload), limit, got, want)
 			}
 		}
 	},
-	contract.EventBusName: func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{contract.EventBusName.Env(): "other-bus"})
+	settings.EventBusName: func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{settings.EventBusName.Env(): "other-bus"})
 		e.send(t, paymenttest.Event())
 		if got := *e.bus.Entries()[0].EventBusName; got != "other-bus" {
 			t.Errorf("published on %s", got)
 		}
 	},
-	contract.EventSource: func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{contract.EventSource.Env(): "payments.example"})
+	settings.EventSource: func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{settings.EventSource.Env(): "payments.example"})
 		e.send(t, paymenttest.Event())
 		if got := *e.bus.Entries()[0].Source; got != "payments.example" {
 			t.Errorf("the source is %s", got)
 		}
 	},
-	contract.MaxEntryBytes: func(t *testing.T) {
+	settings.MaxEntryBytes: func(t *testing.T) {
 		two := paymenttest.Events(2)
 		for i := range two {
 			two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 1500)
 		}
 		one := len(paymenttest.Encode(two[0]))
 		for limit, want := range map[int]int{3 * one: 1, one * 3 / 2: 2} {
-			e := newEndpoint(t, map[string]string{contract.MaxEntryBytes.Env(): strconv.Itoa(limit)})
+			e := newEndpoint(t, map[string]string{settings.MaxEntryBytes.Env(): strconv.Itoa(limit)})
 			e.send(t, two...)
 			if got := e.bus.Calls(); got != want {
 				t.Errorf("two events of %d bytes with a limit of %d took %d requests, want %d", one, limit, got, want)
 			}
 		}
 	},
-	contract.ClaimCheckBytes: func(t *testing.T) {
+	settings.ClaimCheckBytes: func(t *testing.T) {
 		event := paymenttest.Event()
 		event.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 1500)
 		for limit, want := range map[string]int{"1024": 1, "3000": 0} {
 			e := newEndpoint(t, map[string]string{
-				contract.ClaimCheckBytes.Env(): limit, contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
+				settings.ClaimCheckBytes.Env(): limit, names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
 			})
 			e.send(t, event)
 			if got := len(e.buckets.Objects("claims")); got != want {
@@ -131,24 +132,24 @@ var effects = map[*contract.Setting]func(t *testing.T){
 			}
 		}
 	},
-	contract.DeduplicationWindow: func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{contract.DeduplicationWindow.Env(): "48h"})
+	settings.DeduplicationWindow: func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{settings.DeduplicationWindow.Env(): "48h"})
 		start := time.Now()
 		e.send(t, paymenttest.Event())
 		for _, item := range e.db.Items("ledger") {
-			expires, err := strconv.ParseInt(item[contract.LedgerTTL].(*dynamodbtypes.AttributeValueMemberN).Value, 10, 64)
+			expires, err := strconv.ParseInt(item[names.LedgerTTL].(*dynamodbtypes.AttributeValueMemberN).Value, 10, 64)
 			if got := time.Unix(expires, 0).Sub(start).Round(time.Hour); err != nil || got != 48*time.Hour {
 				t.Errorf("an eventId is remembered for %s: %v", got, err)
 			}
 		}
 	},
-	contract.RedriveGrace: func(t *testing.T) {
-		if got := untouched(t, contract.RedriveGrace, "1h") - untouched(t, contract.RedriveGrace, "1s"); got.Round(time.Minute) != time.Hour {
+	settings.RedriveGrace: func(t *testing.T) {
+		if got := untouched(t, settings.RedriveGrace, "1h") - untouched(t, settings.RedriveGrace, "1s"); got.Round(time.Minute) != time.Hour {
 			t.Errorf("with a grace of an hour, not a second, redrive leaves an event alone for %s longer", got)
 		}
 	},
-	contract.WebhookTimeout: func(t *testing.T) {
-		if got := untouched(t, contract.WebhookTimeout, "600s") - untouched(t, contract.WebhookTimeout, "5s"); got.Round(time.Minute) != 10*time.Minute {
+	settings.WebhookTimeout: func(t *testing.T) {
+		if got := untouched(t, settings.WebhookTimeout, "600s") - untouched(t, settings.WebhookTimeout, "5s"); got.Round(time.Minute) != 10*time.Minute {
 			t.Errorf("with a timeout of 10 minutes, not 5 seconds, redrive leaves an event alone for %s longer", got)
 		}
 	},
@@ -156,7 +157,7 @@ var effects = map[*contract.Setting]func(t *testing.T){
 
 // carried sends the proof where a value of a setting says, and holds that it is
 // found there, and that it is not found with the default.
-func carried(t *testing.T, s *contract.Setting, value string, move func(*events.APIGatewayV2HTTPRequest)) {
+func carried(t *testing.T, s *settings.Setting, value string, move func(*events.APIGatewayV2HTTPRequest)) {
 	t.Helper()
 	for value, want := range map[string]int{value: http.StatusOK, s.Default: http.StatusUnauthorized} {
 		e := newEndpoint(t, map[string]string{s.Env(): value})
@@ -170,7 +171,7 @@ func carried(t *testing.T, s *contract.Setting, value string, move func(*events.
 
 // untouched returns for how long redrive leaves an event alone that could not be
 // published, with that value of a setting.
-func untouched(t *testing.T, s *contract.Setting, value string) time.Duration {
+func untouched(t *testing.T, s *settings.Setting, value string) time.Duration {
 	t.Helper()
 	e := newEndpoint(t, map[string]string{s.Env(): value})
 	e.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) {
@@ -179,7 +180,7 @@ func untouched(t *testing.T, s *contract.Setting, value string) time.Duration {
 	start := time.Now()
 	e.send(t, paymenttest.Event())
 	for _, item := range e.db.Items("ledger") {
-		due, ok := item[contract.LedgerPendingDue].(*dynamodbtypes.AttributeValueMemberN)
+		due, ok := item[names.LedgerPendingDue].(*dynamodbtypes.AttributeValueMemberN)
 		if !ok {
 			break
 		}
@@ -194,7 +195,7 @@ func untouched(t *testing.T, s *contract.Setting, value string) time.Duration {
 }
 
 func TestEverySettingHasItsEffect(t *testing.T) {
-	for _, s := range contract.WebhookSettings() {
+	for _, s := range settings.WebhookSettings() {
 		effect := effects[s]
 		if effect == nil {
 			effect = keyEffects[s]

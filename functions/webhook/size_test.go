@@ -77,7 +77,7 @@ func TestEventsPerDelivery(t *testing.T) {
 
 func measure(t *testing.T, n int) {
 	e := newEndpoint(t, withBuckets)
-	s := settings(t, e.service.URL, withBuckets)
+	s := conf(t, e.service.URL, withBuckets)
 	e.handler = newHandler(s, clients{distantDynamoDB{e.db}, distantBus{e.bus}, e.buckets, &http.Client{}}, telemetry.New(e.log, "webhook"))
 	e.send(t, paymenttest.Event()) // the key is warm
 	var events [][]byte

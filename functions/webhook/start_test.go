@@ -4,7 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // A new version may start with the environment of the previous template, which
@@ -12,23 +13,23 @@ import (
 func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-east-1")
 	for name, value := range map[string]string{
-		contract.LedgerTableEnv:   "x",
-		contract.KeysTableEnv:     "x",
-		contract.ClaimBucketEnv:   "x",
-		contract.ParkingBucketEnv: "x",
+		names.LedgerTableEnv:   "x",
+		names.KeysTableEnv:     "x",
+		names.ClaimBucketEnv:   "x",
+		names.ParkingBucketEnv: "x",
 	} {
 		t.Setenv(name, value)
 	}
-	for _, s := range contract.WebhookSettings() {
+	for _, s := range settings.WebhookSettings() {
 		t.Setenv(s.Env(), "")
-		if s.Required || s == contract.EventBusName {
+		if s.Required || s == settings.EventBusName {
 			t.Setenv(s.Env(), s.Example)
 		}
 	}
 	if _, err := wire(t.Context()); err != nil {
 		t.Errorf("with the resource names alone: %v", err)
 	}
-	for _, s := range contract.WebhookSettings() {
+	for _, s := range settings.WebhookSettings() {
 		if s.Default == "" {
 			continue
 		}
@@ -42,8 +43,8 @@ func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
 
 func TestItDoesNotStartWithAWrongSetting(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-east-1")
-	t.Setenv(contract.LedgerTableEnv, "")
-	if _, err := wire(t.Context()); err == nil || !strings.Contains(err.Error(), contract.LedgerTableEnv) {
+	t.Setenv(names.LedgerTableEnv, "")
+	if _, err := wire(t.Context()); err == nil || !strings.Contains(err.Error(), names.LedgerTableEnv) {
 		t.Errorf("without a ledger: %v", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/telemetry"
 )
@@ -120,8 +120,8 @@ func TestADeliveryIsThreeRoundTripsDeepOnConnectionsThatAreKept(t *testing.T) {
 		Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
 	}
 	keys := awstest.NewDynamoDB()
-	keys.CreateTable("keys", contract.KeysKey)
-	h := newHandler(settings(t, service.URL, nil), clients{keysInMemory{dynamodb.NewFromConfig(cfg), keys}, eventbridge.NewFromConfig(cfg, once), nil, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
+	keys.CreateTable("keys", names.KeysKey)
+	h := newHandler(conf(t, service.URL, nil), clients{keysInMemory{dynamodb.NewFromConfig(cfg), keys}, eventbridge.NewFromConfig(cfg, once), nil, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
 	for range 3 {
 		signed, err := service.Sender().Sign(t.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(paymenttest.Events(events)...)})
 		if err != nil {

@@ -19,16 +19,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // deployAuthentication deploys the stack with other settings of the endpoint, and
 // returns it.
-func (f *fixture) deployAuthentication(ctx context.Context, t *testing.T, settings map[string]string) *fixture {
+func (f *fixture) deployAuthentication(ctx context.Context, t *testing.T, conf map[string]string) *fixture {
 	t.Helper()
-	changed := f.with(settings)
+	changed := f.with(conf)
 	var err error
 	if changed.opts.settings, err = changed.completeSettings(changed.opts.settings); err != nil {
 		t.Fatal(err)
@@ -49,18 +49,18 @@ func TestClientCertificates(t *testing.T) {
 		signed.WebhookURL = again.WebhookURL
 	})
 	t.Cleanup(back)
-	settings := map[string]string{
-		contract.Authentication.Key: contract.ByBoth, contract.ClientCertPins.Key: pinOf(first),
-		contract.RevokedSerials.Key: clientcert.SerialOf(revoked.Leaf).Number + "@" + clientcert.Issuer(revoked.Leaf),
+	conf := map[string]string{
+		settings.Authentication.Key: settings.ByBoth, settings.ClientCertPins.Key: pinOf(first),
+		settings.RevokedSerials.Key: clientcert.SerialOf(revoked.Leaf).Number + "@" + clientcert.Issuer(revoked.Leaf),
 	}
-	f := signed.deployAuthentication(t.Context(), t, settings)
+	f := signed.deployAuthentication(t.Context(), t, conf)
 	t.Cleanup(func() { f.endpoint.Close() })
 	event := paymenttest.Event()
 	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
 
 	t.Run("invalid certificates", func(t *testing.T) { f.rejectsCertificates(t, revoked, second) })
-	overlap := maps.Clone(settings)
-	overlap[contract.ClientCertPins.Key] += ";" + pinOf(second)
+	overlap := maps.Clone(conf)
+	overlap[settings.ClientCertPins.Key] += ";" + pinOf(second)
 	t.Run("rotation", func(t *testing.T) {
 		f.rotates(t, second, func() { f.deployAuthentication(t.Context(), t, overlap) })
 	})
@@ -117,7 +117,7 @@ func (f *fixture) switches(t *testing.T, url string, known payment.Event, both m
 		settings  map[string]string
 		mustServe bool // a webhook without a client certificate
 	}{
-		{map[string]string{contract.DomainName.Key: localDomain}, true},
+		{map[string]string{settings.DomainName.Key: localDomain}, true},
 		{both, false},
 	} {
 		now := f.deployAuthentication(t.Context(), t, step.settings)
@@ -129,7 +129,7 @@ func (f *fixture) switches(t *testing.T, url string, known payment.Event, both m
 			URL: url, Payload: paymenttest.Delivery(event), Certificate: paymenttest.NoCertificate,
 		})
 		if served := err == nil && got.Status == http.StatusOK; served != step.mustServe {
-			t.Errorf("authentication=%s: without a client certificate, answered %d, %v", now.setting(contract.Authentication), got.Status, err)
+			t.Errorf("authentication=%s: without a client certificate, answered %d, %v", now.setting(settings.Authentication), got.Status, err)
 		}
 		recorded := 1
 		if step.mustServe {

@@ -23,11 +23,11 @@ import (
 	"uuid"
 
 	"payhook.example/shared/claimcheck"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
 
@@ -321,15 +321,15 @@ func (s *stack) proofIsRight(p parking.Parked) bool {
 
 // parkedDelivery returns the one thing that is parked under a deliveryId.
 func (s *stack) parkedDelivery(ctx context.Context, id string) (name string, p parking.Parked, err error) {
-	names, err := s.lot().FindDelivery(ctx, id)
+	list, err := s.lot().FindDelivery(ctx, id)
 	if err != nil {
 		return "", p, err
 	}
-	if len(names) != 1 {
-		return "", p, fmt.Errorf("delivery %s is parked %d times", id, len(names))
+	if len(list) != 1 {
+		return "", p, fmt.Errorf("delivery %s is parked %d times", id, len(list))
 	}
-	p, err = s.lot().Get(ctx, names[0])
-	return names[0], p, err
+	p, err = s.lot().Get(ctx, list[0])
+	return list[0], p, err
 }
 
 // replay has the redrive function replay one thing that is parked, in a version if
@@ -461,7 +461,7 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 
 // oversize returns an event that the bus does not carry whole.
 func (s *stack) oversize() []byte {
-	limit, _ := strconv.Atoi(s.setting(contract.ClaimCheckBytes))
+	limit, _ := strconv.Atoi(s.setting(settings.ClaimCheckBytes))
 	event := paymenttest.Encode(paymenttest.Event())
 	return fmt.Appendf(event[:len(event)-1], `,"note":"%s"}`, strings.Repeat("x", limit))
 }

@@ -32,9 +32,10 @@ import (
 	"uuid"
 
 	"payhook.example/infra/local/up"
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // patience is how long a test waits for something that must come. Nothing takes
@@ -71,7 +72,7 @@ func testMain(m *testing.M) int {
 		top: top, state: state,
 		settings: map[string]string{
 			// So that nothing waits long for redrive.
-			contract.WebhookTimeout.Key: "4s", contract.RedriveTimeout.Key: "5s", contract.RedriveGrace.Key: "1s",
+			settings.WebhookTimeout.Key: "4s", settings.RedriveTimeout.Key: "5s", settings.RedriveGrace.Key: "1s",
 		},
 		endpointFor: func(own string) (string, error) {
 			p.emulator = own
@@ -251,7 +252,7 @@ func (f *fixture) pending(t *testing.T, events ...payment.Event) []string {
 		consistent := true
 		out, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{
 			TableName: &f.LedgerTable, ConsistentRead: &consistent,
-			Key: map[string]types.AttributeValue{contract.LedgerKey: &types.AttributeValueMemberS{Value: e.EventID}},
+			Key: map[string]types.AttributeValue{names.LedgerKey: &types.AttributeValueMemberS{Value: e.EventID}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -259,7 +260,7 @@ func (f *fixture) pending(t *testing.T, events ...payment.Event) []string {
 		if len(out.Item) == 0 {
 			t.Fatalf("event %s is not in the ledger", e.EventID)
 		}
-		if _, ok := out.Item[contract.LedgerPendingShard]; ok {
+		if _, ok := out.Item[names.LedgerPendingShard]; ok {
 			ids = append(ids, e.EventID)
 		}
 	}
@@ -395,7 +396,7 @@ func TestAnEventReachesTheBusByteForByte(t *testing.T) {
 		if e.Detail != string(events[i]) {
 			t.Errorf("detail is\n%s\nwant\n%s", e.Detail, events[i])
 		}
-		if e.Source != f.setting(contract.EventSource) || e.DetailType != "PAYMENT_STATUS.RELEASED" || e.EventBusName != f.Bus ||
+		if e.Source != f.setting(settings.EventSource) || e.DetailType != "PAYMENT_STATUS.RELEASED" || e.EventBusName != f.Bus ||
 			len(e.Resources) != 1 || e.Resources[0] != id || e.Time != 1769860800.12 {
 			t.Errorf("entry is %+v", e)
 		}

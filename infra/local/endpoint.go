@@ -18,8 +18,8 @@ import (
 
 	"payhook.example/infra/local/apigateway"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 const (
@@ -32,13 +32,13 @@ const (
 )
 
 // usesMTLS reports whether webhooks need a client certificate.
-func usesMTLS(settings map[string]string) bool {
-	return settingOr(settings, contract.Authentication) != contract.BySignature
+func usesMTLS(conf map[string]string) bool {
+	return settingOr(conf, settings.Authentication) != settings.BySignature
 }
 
 // usesSignature reports whether webhooks need a signature.
-func usesSignature(settings map[string]string) bool {
-	return settingOr(settings, contract.Authentication) != contract.ByMTLS
+func usesSignature(conf map[string]string) bool {
+	return settingOr(conf, settings.Authentication) != settings.ByMTLS
 }
 
 // tlsFiles are those of the endpoint, below the state of a run.
@@ -61,34 +61,34 @@ func (s *stack) newIdentity() {
 
 // completeSettings returns settings with those of the endpoint that are needed and
 // not given.
-func (s *stack) completeSettings(settings map[string]string) (map[string]string, error) {
-	settings = maps.Clone(settings)
-	if settings == nil {
-		settings = map[string]string{}
+func (s *stack) completeSettings(conf map[string]string) (map[string]string, error) {
+	conf = maps.Clone(conf)
+	if conf == nil {
+		conf = map[string]string{}
 	}
-	mtls := usesMTLS(settings)
+	mtls := usesMTLS(conf)
 	if s.opts.truststore != "" && !mtls {
 		return nil, errors.New("a truststore needs the setting authentication=mtls or authentication=both")
 	}
-	if mtls && settings[contract.DomainName.Key] == "" {
-		settings[contract.DomainName.Key] = localDomain
+	if mtls && conf[settings.DomainName.Key] == "" {
+		conf[settings.DomainName.Key] = localDomain
 	}
-	if settings[contract.DomainName.Key] == "" {
-		return settings, nil
+	if conf[settings.DomainName.Key] == "" {
+		return conf, nil
 	}
-	if settings[contract.CertificateARN.Key] == "" && settings[contract.HostedZoneID.Key] == "" {
-		settings[contract.CertificateARN.Key] = localCertificate
+	if conf[settings.CertificateARN.Key] == "" && conf[settings.HostedZoneID.Key] == "" {
+		conf[settings.CertificateARN.Key] = localCertificate
 	}
 	if err := s.writeTLSFiles(mtls); err != nil {
 		return nil, err
 	}
-	if mtls && settings[contract.Truststore.Key] == "" {
-		settings[contract.Truststore.Key] = s.tlsFiles().truststore
+	if mtls && conf[settings.Truststore.Key] == "" {
+		conf[settings.Truststore.Key] = s.tlsFiles().truststore
 		if s.opts.truststore != "" {
-			settings[contract.Truststore.Key] = s.opts.truststore
+			conf[settings.Truststore.Key] = s.opts.truststore
 		}
 	}
-	return settings, nil
+	return conf, nil
 }
 
 func (s *stack) writeTLSFiles(mtls bool) error {

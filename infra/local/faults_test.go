@@ -16,7 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
@@ -101,7 +101,7 @@ func (p *proxy) effects(t *testing.T) map[string][]effect {
 			}
 			for _, name := range in.ExpressionAttributeNames {
 				if name == "publishedAt" {
-					id := in.Key[contract.LedgerKey].S
+					id := in.Key[names.LedgerKey].S
 					of[id] = append(of[id], effect{marked: true})
 				}
 			}
@@ -258,7 +258,7 @@ func marked(effects []effect) bool {
 func (f *fixture) drain(t *testing.T) {
 	t.Helper()
 	client, db := lambda.NewFromConfig(f.aws), dynamodb.NewFromConfig(f.aws)
-	name, index := f.Functions["redrive"], contract.LedgerPendingIndex
+	name, index := f.Functions["redrive"], names.LedgerPendingIndex
 	for deadline := time.Now().Add(2 * patience); ; {
 		out, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name})
 		if err != nil {

@@ -19,8 +19,9 @@ import (
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // furtherStacks is the key in the context of the CDK app for the settings of further
@@ -30,8 +31,8 @@ const furtherStacks = "localStacks"
 // mechanisms are those with client certificates, each with the stack that shows it
 // in the table.
 var mechanisms = []struct{ authentication, stack, domain string }{
-	{contract.ByMTLS, "PayhookMTLS", "mtls.payhook.test"},
-	{contract.ByBoth, "PayhookBoth", "both.payhook.test"},
+	{settings.ByMTLS, "PayhookMTLS", "mtls.payhook.test"},
+	{settings.ByBoth, "PayhookBoth", "both.payhook.test"},
 }
 
 // certificates are client certificates of the payment service that the further
@@ -47,10 +48,10 @@ func (s *stack) addFurther() error {
 	s.special = certificates{next: s.identity.Next(), revoked: s.identity.Next(), unpinned: s.identity.Next()}
 	for _, m := range mechanisms {
 		added := s.with(map[string]string{
-			contract.StackName.Key: m.stack, contract.EventBusName.Key: contract.DefaultBusName(m.stack),
-			contract.Authentication.Key: m.authentication, contract.DomainName.Key: m.domain,
-			contract.ClientCertPins.Key: strings.Join([]string{pinOf(s.identity.Certificate()), pinOf(s.special.next), pinOf(s.special.revoked)}, ";"),
-			contract.RevokedSerials.Key: clientcert.SerialOf(s.special.revoked.Leaf).Number + "@" + clientcert.Issuer(s.special.revoked.Leaf),
+			settings.StackName.Key: m.stack, settings.EventBusName.Key: settings.DefaultBusName(m.stack),
+			settings.Authentication.Key: m.authentication, settings.DomainName.Key: m.domain,
+			settings.ClientCertPins.Key: strings.Join([]string{pinOf(s.identity.Certificate()), pinOf(s.special.next), pinOf(s.special.revoked)}, ";"),
+			settings.RevokedSerials.Key: clientcert.SerialOf(s.special.revoked.Leaf).Number + "@" + clientcert.Issuer(s.special.revoked.Leaf),
 		})
 		var err error
 		if added.opts.settings, err = added.completeSettings(added.opts.settings); err != nil {
@@ -97,9 +98,9 @@ func (s *stack) deployFurther(ctx context.Context) error {
 	}
 	for _, f := range s.further {
 		f.File, f.aws, f.emulator = s.File, s.aws, s.emulator
-		f.Stack, f.Queues = f.setting(contract.StackName), nil
+		f.Stack, f.Queues = f.setting(settings.StackName), nil
 		outputs := stacks[f.Stack]
-		queue, err := f.subscribe(ctx, outputs["EventBusName"])
+		queue, err := f.subscribe(ctx, outputs[names.EventBusNameOutput])
 		if err != nil {
 			return err
 		}
@@ -109,7 +110,7 @@ func (s *stack) deployFurther(ctx context.Context) error {
 		if err := f.fillCredentials(ctx); err != nil {
 			return err
 		}
-		if f.setting(contract.KeysAuth) == "bearer" {
+		if f.setting(settings.KeysAuth) == "bearer" {
 			if _, right, err := f.firstToken().do(ctx); err != nil || !right {
 				return fmt.Errorf("%s has no token: %w", f.Stack, err)
 			}
@@ -162,7 +163,7 @@ func (s *stack) showFurther(ctx context.Context) ([]section, error) {
 	var sections []section
 	// One after the other: they change the certificate that the service presents.
 	for _, f := range s.further {
-		part := section{title: "The stack " + f.Stack + ", with authentication=" + f.setting(contract.Authentication) + ":"}
+		part := section{title: "The stack " + f.Stack + ", with authentication=" + f.setting(settings.Authentication) + ":"}
 		if err := s.opts.progress.step("sending with client certificates to "+f.Stack, func() (err error) {
 			in := receive(f.aws, f.Queues)
 			defer in.stop()

@@ -21,7 +21,7 @@ import (
 
 	"uuid"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
 
@@ -44,7 +44,7 @@ var unproven = map[string]string{
 // one permission at a time, and a path must fail for it.
 func TestEveryPermissionIsNeededAndNoneIsMissing(t *testing.T) {
 	f := deployed(t).beside(t, "PayhookIam", map[string]string{
-		contract.KeysAuth.Key: "bearer", contract.RedriveAttempts.Key: "2",
+		settings.KeysAuth.Key: "bearer", settings.RedriveAttempts.Key: "2",
 	})
 	// The webhook function needs a token to look up its first key.
 	f.refresh(t, refreshNow).want(t, token.Refreshed)
@@ -339,11 +339,11 @@ func (f *fixture) allow(t *testing.T, function string, actions []string, resourc
 
 // beside deploys a second stack of Payhook into the emulator, with a simulated
 // payment service and a bus of its own. Settings go before those of f.
-func (f *fixture) beside(t *testing.T, name string, settings map[string]string) *fixture {
+func (f *fixture) beside(t *testing.T, name string, conf map[string]string) *fixture {
 	t.Helper()
 	all := maps.Clone(f.opts.settings)
-	maps.Copy(all, settings)
-	all[contract.StackName.Key], all[contract.EventBusName.Key] = name, strings.ToLower(name)
+	maps.Copy(all, conf)
+	all[settings.StackName.Key], all[settings.EventBusName.Key] = name, strings.ToLower(name)
 	s := &stack{emulator: f.emulator, aws: f.aws, opts: options{
 		top: f.opts.top, state: filepath.Join(f.opts.state, name), settings: all, progress: f.opts.progress,
 	}}

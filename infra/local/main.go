@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"payhook.example/infra/local/up"
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 )
 
 const usage = `Usage: local VERB [FLAGS]
@@ -119,10 +119,10 @@ func addSettings(to map[string]string, text string) error {
 		if !ok {
 			return fmt.Errorf("%q must be KEY=VALUE", pair)
 		}
-		if slices.Contains([]string{contract.BaseURL.Key, contract.AuthURL.Key, contract.Local.Key, contract.StackName.Key}, key) {
+		if slices.Contains([]string{settings.BaseURL.Key, settings.AuthURL.Key, settings.Local.Key, settings.StackName.Key}, key) {
 			return fmt.Errorf("%s is no setting of local runs", key)
 		}
-		if !slices.ContainsFunc(contract.All(), func(s *contract.Setting) bool { return s.Key == key }) {
+		if !slices.ContainsFunc(settings.All(), func(s *settings.Setting) bool { return s.Key == key }) {
 			return fmt.Errorf("%s: no such setting", key)
 		}
 		to[key] = value
@@ -158,7 +158,7 @@ func foreground(ctx context.Context, o options, once bool) error {
 	}
 	o.progress = newProgress(os.Stdout)
 	// Whoever chooses the endpoint sees that one only.
-	o.further = !usesMTLS(o.settings) && settingOr(o.settings, contract.DomainName) == ""
+	o.further = !usesMTLS(o.settings) && settingOr(o.settings, settings.DomainName) == ""
 	s, err := start(ctx, o)
 	if err != nil {
 		return err

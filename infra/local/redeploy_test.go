@@ -13,9 +13,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // synthesizeAndDeploy does what cdk deploy does, with the stack's settings.
@@ -98,7 +99,7 @@ func TestADeploymentLosesNoWebhook(t *testing.T) {
 		settings map[string]string
 		status   int
 	}{
-		{map[string]string{contract.SuccessStatus.Key: "202", contract.WebhookMemory.Key: "640", contract.RedriveAttempts.Key: "21"}, http.StatusAccepted},
+		{map[string]string{settings.SuccessStatus.Key: "202", settings.WebhookMemory.Key: "640", settings.RedriveAttempts.Key: "21"}, http.StatusAccepted},
 		{nil, http.StatusOK},
 	} {
 		f.with(version.settings).synthesizeAndDeploy(t.Context(), t, "again")
@@ -120,19 +121,19 @@ func TestADeploymentLosesNoWebhook(t *testing.T) {
 func TestADeletedStackIsDeployedAgainWithItsData(t *testing.T) {
 	f := deployed(t)
 	const table, claims, parking = "second-ledger", "second-claims", "second-parking"
-	hash := []types.KeySchemaElement{{AttributeName: aws.String(contract.LedgerKey), KeyType: types.KeyTypeHash}}
+	hash := []types.KeySchemaElement{{AttributeName: aws.String(names.LedgerKey), KeyType: types.KeyTypeHash}}
 	if _, err := dynamodb.NewFromConfig(f.aws).CreateTable(t.Context(), &dynamodb.CreateTableInput{
 		TableName: aws.String(table), BillingMode: types.BillingModePayPerRequest, KeySchema: hash,
 		AttributeDefinitions: []types.AttributeDefinition{
-			{AttributeName: aws.String(contract.LedgerKey), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String(contract.LedgerPendingShard), AttributeType: types.ScalarAttributeTypeN},
-			{AttributeName: aws.String(contract.LedgerPendingDue), AttributeType: types.ScalarAttributeTypeN},
+			{AttributeName: aws.String(names.LedgerKey), AttributeType: types.ScalarAttributeTypeS},
+			{AttributeName: aws.String(names.LedgerPendingShard), AttributeType: types.ScalarAttributeTypeN},
+			{AttributeName: aws.String(names.LedgerPendingDue), AttributeType: types.ScalarAttributeTypeN},
 		},
 		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
-			IndexName: aws.String(contract.LedgerPendingIndex), Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
+			IndexName: aws.String(names.LedgerPendingIndex), Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
 			KeySchema: []types.KeySchemaElement{
-				{AttributeName: aws.String(contract.LedgerPendingShard), KeyType: types.KeyTypeHash},
-				{AttributeName: aws.String(contract.LedgerPendingDue), KeyType: types.KeyTypeRange},
+				{AttributeName: aws.String(names.LedgerPendingShard), KeyType: types.KeyTypeHash},
+				{AttributeName: aws.String(names.LedgerPendingDue), KeyType: types.KeyTypeRange},
 			},
 		}},
 	}); err != nil {
@@ -145,10 +146,10 @@ func TestADeletedStackIsDeployedAgainWithItsData(t *testing.T) {
 		}
 	}
 	second := f.with(map[string]string{
-		contract.StackName.Key: "PayhookSecond",
+		settings.StackName.Key: "PayhookSecond",
 		// Left out, since the emulator has no CodeDeploy.
-		contract.DeploymentStrategy.Key: contract.Canary,
-		contract.LedgerTable.Key:        table, contract.ClaimBucket.Key: claims, contract.ParkingBucket.Key: parking,
+		settings.DeploymentStrategy.Key: settings.Canary,
+		settings.LedgerTable.Key:        table, settings.ClaimBucket.Key: claims, settings.ParkingBucket.Key: parking,
 	})
 	beside := &fixture{stack: second, proxy: f.proxy, arrivals: f.arrivals}
 	delivery, invalid := paymenttest.Delivery(paymenttest.Event()), []byte(`{"authentic":"and of no use"}`)

@@ -20,8 +20,9 @@ import (
 
 	"payhook.example/infra/local/apigateway"
 	"payhook.example/infra/local/up"
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
 
@@ -75,11 +76,11 @@ type stack struct {
 }
 
 // with returns the stack with other settings, which are not deployed yet.
-func (s *stack) with(settings map[string]string) *stack {
+func (s *stack) with(conf map[string]string) *stack {
 	changed := &stack{File: s.File, service: s.service, aws: s.aws, emulator: s.emulator, opts: s.opts,
 		identity: s.identity, serverCA: s.serverCA, endpoint: s.endpoint, special: s.special}
 	changed.opts.settings = maps.Clone(s.opts.settings)
-	maps.Copy(changed.opts.settings, settings)
+	maps.Copy(changed.opts.settings, conf)
 	return changed
 }
 
@@ -145,21 +146,21 @@ func (s *stack) stop() {
 func (s *stack) log(name string) string { return filepath.Join(s.opts.state, name+".log") }
 
 // setting returns the text of a setting as it is deployed.
-func (s *stack) setting(which *contract.Setting) string { return settingOr(s.opts.settings, which) }
+func (s *stack) setting(which *settings.Setting) string { return settingOr(s.opts.settings, which) }
 
-func settingOr(settings map[string]string, which *contract.Setting) string {
-	if v, ok := settings[which.Key]; ok {
+func settingOr(conf map[string]string, which *settings.Setting) string {
+	if v, ok := conf[which.Key]; ok {
 		return v
 	}
 	return which.Default
 }
 
 // schemeOf reads where the proof of a webhook travels from the settings.
-func schemeOf(settings map[string]string) (signature.Scheme, signature.Format, error) {
-	timestamp, errTimestamp := signature.ParseCarrier(settingOr(settings, contract.TimestampCarrier))
-	keyID, errKeyID := signature.ParseKeyIDCarrier(settingOr(settings, contract.KeyIDCarrier))
-	format, errFormat := signature.ParseFormat(settingOr(settings, contract.TimestampFormat))
-	return signature.Scheme{SignatureHeader: settingOr(settings, contract.SignatureHeader), Timestamp: timestamp, KeyID: keyID},
+func schemeOf(conf map[string]string) (signature.Scheme, signature.Format, error) {
+	timestamp, errTimestamp := signature.ParseCarrier(settingOr(conf, settings.TimestampCarrier))
+	keyID, errKeyID := signature.ParseKeyIDCarrier(settingOr(conf, settings.KeyIDCarrier))
+	format, errFormat := signature.ParseFormat(settingOr(conf, settings.TimestampFormat))
+	return signature.Scheme{SignatureHeader: settingOr(conf, settings.SignatureHeader), Timestamp: timestamp, KeyID: keyID},
 		format, errors.Join(errTimestamp, errKeyID, errFormat)
 }
 
@@ -173,10 +174,10 @@ func (s *stack) startService() error {
 		return err
 	}
 	s.service, err = paymenttest.Start(paymenttest.Options{
-		Scheme: scheme, TimestampFormat: format, Method: s.setting(contract.HTTPMethod),
+		Scheme: scheme, TimestampFormat: format, Method: s.setting(settings.HTTPMethod),
 		TokenManagerID: s.tokenManagerID(),
-		FormEncoded:    s.setting(contract.CredentialEncoding) == "form",
-		KeysBearer:     s.setting(contract.KeysAuth) == "bearer",
+		FormEncoded:    s.setting(settings.CredentialEncoding) == "form",
+		KeysBearer:     s.setting(settings.KeysAuth) == "bearer",
 		Control:        true,
 		Identity:       s.identity,
 	})
@@ -196,10 +197,10 @@ func (s *stack) startService() error {
 }
 
 func (s *stack) tokenManagerID() string {
-	if id := s.setting(contract.TokenManagerID); id != "" {
+	if id := s.setting(settings.TokenManagerID); id != "" {
 		return id
 	}
-	return contract.TokenManagerID.Example
+	return settings.TokenManagerID.Example
 }
 
 // context is what is given to the CDK app.
@@ -208,10 +209,10 @@ func (s *stack) context() []string {
 	if values == nil {
 		values = map[string]string{}
 	}
-	values[contract.Local.Key] = "true"
-	values[contract.BaseURL.Key] = s.opts.baseURL
-	values[contract.AuthURL.Key] = s.opts.authURL
-	values[contract.TokenManagerID.Key] = s.tokenManagerID()
+	values[settings.Local.Key] = "true"
+	values[settings.BaseURL.Key] = s.opts.baseURL
+	values[settings.AuthURL.Key] = s.opts.authURL
+	values[settings.TokenManagerID.Key] = s.tokenManagerID()
 	if len(s.further) > 0 {
 		values[furtherStacks] = s.furtherSettings()
 	}
@@ -231,9 +232,9 @@ func contextFlags(values map[string]string) []string {
 func (s *stack) deploy(ctx context.Context) error {
 	p, t := s.opts.progress, tools{s.opts.top}
 	consumer := filepath.Join(s.opts.top, "events", "consumer")
-	bus := s.setting(contract.EventBusName)
+	bus := s.setting(settings.EventBusName)
 	if bus == "" {
-		bus = contract.DefaultBusName(s.setting(contract.StackName))
+		bus = settings.DefaultBusName(s.setting(settings.StackName))
 	}
 	payhookOut, consumerOut := s.assembly(), filepath.Join(s.opts.state, "consumer.out")
 
@@ -381,11 +382,11 @@ func (s *stack) deployStacks(ctx context.Context, log, assembly string, paths ..
 }
 
 func (s *stack) readOutputs(ctx context.Context, outputs, consumer map[string]string) error {
-	hook, err := url.Parse(outputs["WebhookUrl"])
+	hook, err := url.Parse(outputs[names.WebhookURLOutput])
 	if err != nil || hook.Host == "" {
 		return errors.New("the stack has no output WebhookUrl")
 	}
-	if domain := s.setting(contract.DomainName); domain != "" {
+	if domain := s.setting(settings.DomainName); domain != "" {
 		if err := s.startEndpoint(ctx, domain); err != nil {
 			return err
 		}
@@ -396,10 +397,10 @@ func (s *stack) readOutputs(ctx context.Context, outputs, consumer map[string]st
 		s.WebhookURL = s.Endpoint + "/_aws/lambda-url/" + id + "/"
 		s.ServerCA, s.ClientCert, s.ClientKey = "", "", ""
 	}
-	s.Bus = outputs["EventBusName"]
-	s.LedgerTable, s.KeysTable = outputs["LedgerTable"], outputs["KeysTable"]
-	s.TokenSecret, s.CredentialsSecret = outputs["TokenSecret"], outputs["CredentialsSecret"]
-	s.ParkingBucket = outputs["ParkingBucket"]
+	s.Bus = outputs[names.EventBusNameOutput]
+	s.LedgerTable, s.KeysTable = outputs[names.LedgerTableOutput], outputs[names.KeysTableOutput]
+	s.TokenSecret, s.CredentialsSecret = outputs[names.TokenSecretOutput], outputs[names.CredentialsSecretOutput]
+	s.ParkingBucket = outputs[names.ParkingBucketOutput]
 	s.Functions = map[string]string{}
 	for _, name := range []string{"webhook", "redrive", "token"} {
 		if function := outputs[strings.ToUpper(name[:1])+name[1:]+"Function"]; function != "" {

@@ -17,9 +17,9 @@ import (
 
 	"uuid"
 
-	"payhook.example/shared/contract"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // The rules in events/rules.
@@ -57,7 +57,7 @@ func taken(recorded, duplicates int) string {
 }
 
 func (s *stack) successStatus() int {
-	status, _ := strconv.Atoi(s.setting(contract.SuccessStatus))
+	status, _ := strconv.Atoi(s.setting(settings.SuccessStatus))
 	return status
 }
 
@@ -74,8 +74,8 @@ func rejected(sent string, webhook paymenttest.Webhook) *row {
 // rows returns the table's rows. Some depend on those before.
 func (s *stack) rows() []*row {
 	success := s.successStatus()
-	limit, _ := strconv.Atoi(s.setting(contract.MaxPayloadBytes))
-	tolerance, _ := contract.ParseDuration(s.setting(contract.TimestampTolerance))
+	limit, _ := strconv.Atoi(s.setting(settings.MaxPayloadBytes))
+	tolerance, _ := settings.ParseDuration(s.setting(settings.TimestampTolerance))
 	with := func(change func(*payment.Event)) payment.Event {
 		e := paymenttest.Event()
 		change(&e)
@@ -122,7 +122,7 @@ func (s *stack) rows() []*row {
 	// Function URLs of AWS refuse the methods that they don't know themselves. An HTTP
 	// API knows no route for another method.
 	wrongMethod := &row{sent: "wrong method", webhook: deliver(paymenttest.Event()), status: http.StatusMethodNotAllowed, header: "Allow"}
-	if s.setting(contract.DomainName) != "" {
+	if s.setting(settings.DomainName) != "" {
 		wrongMethod.status, wrongMethod.header, wrongMethod.byAWS = http.StatusNotFound, "", true
 	}
 	wrongMethod.webhook.Method = http.MethodPatch
@@ -147,14 +147,14 @@ func (s *stack) signatureRows(tolerance time.Duration) []*row {
 	rotated.before = func() { s.service.Rotate() }
 	rows := []*row{rotated}
 	for _, flaw := range paymenttest.Flaws() {
-		if strings.HasPrefix(string(flaw), "keyid") && strings.HasPrefix(s.setting(contract.KeyIDCarrier), "static:") {
+		if strings.HasPrefix(string(flaw), "keyid") && strings.HasPrefix(s.setting(settings.KeyIDCarrier), "static:") {
 			continue
 		}
 		w := deliver(paymenttest.Event())
 		w.Flaw = flaw
 		rows = append(rows, rejected(flawNames[flaw], w))
 	}
-	if s.setting(contract.TimestampTolerance) != contract.Off {
+	if s.setting(settings.TimestampTolerance) != settings.Off {
 		old, early := deliver(paymenttest.Event()), deliver(paymenttest.Event())
 		old.Age, early.Age = tolerance+time.Minute, -tolerance-time.Minute
 		rows = append(rows, rejected("timestamp too old", old), rejected("timestamp in the future", early))
@@ -238,7 +238,7 @@ func (s *stack) show(ctx context.Context, out io.Writer) (bool, error) {
 		},
 	}
 	// The checks of the token make the service's tokens unusable for a while.
-	afterwards := s.setting(contract.KeysAuth) == "bearer"
+	afterwards := s.setting(settings.KeysAuth) == "bearer"
 	if !afterwards {
 		// Most of their time, those checks wait.
 		atSameTime = append(atSameTime, showFurther)

@@ -18,8 +18,9 @@ import (
 
 	"uuid"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
 
@@ -129,7 +130,7 @@ func TestTheFirstTokenComesOnceTheCredentialsAreThere(t *testing.T) {
 	f := withToken(t)
 	tokens, credentials := f.newSecret(t), f.newSecret(t)
 	f.allow(t, "token", []string{"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"}, tokens, credentials)
-	f.withEnvironment(t, "token", map[string]string{contract.TokenSecretEnv: tokens, contract.CredentialsSecretEnv: credentials})
+	f.withEnvironment(t, "token", map[string]string{names.TokenSecretEnv: tokens, names.CredentialsSecretEnv: credentials})
 	reader := token.NewReader(secretsmanager.NewFromConfig(f.aws), tokens, token.ReaderOptions{})
 
 	calls := f.service.Count(paymenttest.Token)
@@ -252,7 +253,7 @@ func TestKeysAreFetchedWithTheTokenExactlyIfThatIsSet(t *testing.T) {
 	a.want(t, http.StatusServiceUnavailable, 0, 0)
 
 	f.allow(t, "webhook", []string{"secretsmanager:GetSecretValue"}, f.TokenSecret)
-	f.withEnvironment(t, "webhook", map[string]string{contract.KeysAuth.Env(): "bearer", contract.TokenSecretEnv: f.TokenSecret})
+	f.withEnvironment(t, "webhook", map[string]string{settings.KeysAuth.Env(): "bearer", names.TokenSecretEnv: f.TokenSecret})
 	request, a = fetched(t)
 	a.want(t, http.StatusOK, 1, 0)
 	if !strings.HasPrefix(request.Header.Get("Authorization"), "Bearer ") || request.Status != http.StatusOK {

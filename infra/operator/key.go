@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"payhook.example/shared/contract"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/settings"
 )
 
 var keyUsage = `Usage: operator key ID [--drop]
@@ -33,7 +33,7 @@ var keepOwnCopy = fmt.Sprintf(`A
           function that runs keeps a copy of its own for up to keyFreshness (%s
           unless set otherwise), and for up to keyMaxAge (%s) while the service
           does not answer; deploying with any change to the webhook function
-          starts it anew.`, contract.KeyFreshness.Default, contract.KeyMaxAge.Default)
+          starts it anew.`, settings.KeyFreshness.Default, settings.KeyMaxAge.Default)
 
 func keyFlags(_ *program, o *options, f *flag.FlagSet) { f.BoolVar(&o.drop, "drop", false, "") }
 
@@ -56,9 +56,9 @@ type cachedKey struct {
 	Dropped      bool      `json:"dropped"`
 }
 
-func (p *program) key(ctx context.Context, o *options, names []string) error {
-	if !rfc9562.Valid(names[0]) {
-		return usageError(fmt.Sprintf("%q is no key id: a UUID is wanted", names[0]))
+func (p *program) key(ctx context.Context, o *options, list []string) error {
+	if !rfc9562.Valid(list[0]) {
+		return usageError(fmt.Sprintf("%q is no key id: a UUID is wanted", list[0]))
 	}
 	d, err := p.connect(ctx, o.target)
 	if err != nil {
@@ -69,13 +69,13 @@ func (p *program) key(ctx context.Context, o *options, names []string) error {
 		return err
 	}
 	// A key is cached under its id as the webhooks write it.
-	ids := []string{names[0]}
-	for _, id := range []string{strings.ToLower(names[0]), strings.ToUpper(names[0])} {
+	ids := []string{list[0]}
+	for _, id := range []string{strings.ToLower(list[0]), strings.ToUpper(list[0])} {
 		if !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
-	shown := cachedKey{KeyID: names[0], State: "absent"}
+	shown := cachedKey{KeyID: list[0], State: "absent"}
 	for _, id := range ids {
 		cached, ok, err := shelf.Find(ctx, id)
 		if err != nil {
@@ -131,7 +131,7 @@ func (p *program) shown(id string, cached keys.Cached) cachedKey {
 // defaultFreshness is when a key is stale, if keyFreshness is not set. The table
 // does not hold the setting.
 var defaultFreshness = func() time.Duration {
-	d, err := contract.ParseDuration(contract.KeyFreshness.Default)
+	d, err := settings.ParseDuration(settings.KeyFreshness.Default)
 	if err != nil {
 		panic(err) // a test reads every default
 	}
@@ -141,7 +141,7 @@ var defaultFreshness = func() time.Duration {
 // meanings say what a state means for the next webhook.
 var meanings = map[string]string{
 	"cached":    "cached",
-	"withdrawn": fmt.Sprintf("withdrawn: the service calls it unknown; the functions use it until that has lasted for keyUnknownGrace (%s unless set otherwise)", contract.KeyUnknownGrace.Default),
+	"withdrawn": fmt.Sprintf("withdrawn: the service calls it unknown; the functions use it until that has lasted for keyUnknownGrace (%s unless set otherwise)", settings.KeyUnknownGrace.Default),
 	"removed":   "removed: the service gave it before and does not any more; webhooks signed with it are answered 401",
 	"unknown":   "unknown: the service did not know the id",
 	"refused":   "refused: the functions do not use it, and ask the service",
@@ -174,7 +174,7 @@ func (p *program) printKey(k cachedKey, o *options) error {
 	default:
 		stale := ""
 		if k.Stale && k.State == "cached" {
-			stale = fmt.Sprintf(", stale: older than keyFreshness (%s unless set otherwise), so the next webhook fetches it again", contract.KeyFreshness.Default)
+			stale = fmt.Sprintf(", stale: older than keyFreshness (%s unless set otherwise), so the next webhook fetches it again", settings.KeyFreshness.Default)
 		}
 		t.line("fetched", "%s%s", ago(k.FetchedAt, now), stale)
 		t.line("used until", "%s, if it can't be fetched again", ago(k.ExpiresAt, now))

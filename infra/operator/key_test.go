@@ -17,8 +17,8 @@ import (
 	"uuid"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
 )
 
 var generated = sync.OnceValue(func() *rsa.PublicKey {
@@ -35,9 +35,9 @@ func (w *world) cache(id, jwk string, age, keep time.Duration) {
 	w.t.Helper()
 	at := w.now.Add(-age)
 	item := awstest.Item{
-		contract.KeysKey: &types.AttributeValueMemberS{Value: id},
-		"fetchedAt":      &types.AttributeValueMemberN{Value: strconv.FormatInt(at.UnixMilli(), 10)},
-		contract.KeysTTL: &types.AttributeValueMemberN{Value: strconv.FormatInt(at.Add(keep).Unix(), 10)},
+		names.KeysKey: &types.AttributeValueMemberS{Value: id},
+		"fetchedAt":   &types.AttributeValueMemberN{Value: strconv.FormatInt(at.UnixMilli(), 10)},
+		names.KeysTTL: &types.AttributeValueMemberN{Value: strconv.FormatInt(at.Add(keep).Unix(), 10)},
 	}
 	if jwk != "" {
 		item["jwk"] = &types.AttributeValueMemberS{Value: jwk}
@@ -78,7 +78,7 @@ func (w *world) mark(id string, ago time.Duration) {
 	w.t.Helper()
 	_, err := w.db.UpdateItem(w.t.Context(), &dynamodb.UpdateItemInput{
 		TableName:                 aws.String("keys"),
-		Key:                       awstest.Item{contract.KeysKey: &types.AttributeValueMemberS{Value: id}},
+		Key:                       awstest.Item{names.KeysKey: &types.AttributeValueMemberS{Value: id}},
 		UpdateExpression:          aws.String("SET unknownSince = :since"),
 		ExpressionAttributeValues: awstest.Item{":since": &types.AttributeValueMemberN{Value: strconv.FormatInt(w.now.Add(-ago).UnixMilli(), 10)}},
 	})

@@ -20,8 +20,8 @@ import (
 	"uuid"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/signature"
@@ -44,7 +44,7 @@ type world struct {
 	version string // of the last replay
 	settled []request
 	// redrive is the function; nil: it accepts everything.
-	redrive func(names []string) (payload string, functionError string, err error)
+	redrive func(list []string) (payload string, functionError string, err error)
 
 	certificates string // what the function reports of them
 
@@ -60,11 +60,11 @@ func newWorld(t *testing.T) *world {
 		outs: map[string]string{ledgerOutput: "ledger", keysOutput: "keys", parkingOutput: "parking", redriveOutput: "redrive"},
 	}
 	w.clock = func() time.Time { return w.now }
-	w.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
-		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
-		Include: []string{contract.LedgerRecordedAt},
+	w.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
+		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
+		Include: []string{names.LedgerRecordedAt},
 	})
-	w.db.CreateTable("keys", contract.KeysKey)
+	w.db.CreateTable("keys", names.KeysKey)
 	w.s3.MakeBucket("parking")
 	w.book = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return w.now }})
 	w.lot = parking.NewLot(w.s3, "parking")
@@ -93,8 +93,8 @@ func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func(*l
 	w.invoked, w.version = append(w.invoked, request.Replay), request.Version
 	redrive := w.redrive
 	if redrive == nil {
-		redrive = func(names []string) (string, string, error) {
-			return report(names, func(string) string { return `"outcome":"accepted","recorded":1,"duplicates":0,"conflicts":0` }), "", nil
+		redrive = func(list []string) (string, string, error) {
+			return report(list, func(string) string { return `"outcome":"accepted","recorded":1,"duplicates":0,"conflicts":0` }), "", nil
 		}
 	}
 	payload, failed, err := redrive(request.Replay)
@@ -116,9 +116,9 @@ func (w *world) GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput, 
 }
 
 // report is what the redrive function answers, with an outcome for each name.
-func report(names []string, outcome func(name string) string) string {
+func report(list []string, outcome func(name string) string) string {
 	var results []string
-	for _, name := range names {
+	for _, name := range list {
 		if o := outcome(name); o != "" {
 			results = append(results, fmt.Sprintf(`{"name":%q,%s}`, name, o))
 		}
@@ -448,11 +448,11 @@ func TestWhatATerminalWouldObeyIsQuoted(t *testing.T) {
 	}
 }
 
-func names(all []listed) (names []string) {
+func list(all []listed) (list []string) {
 	for _, l := range all {
-		names = append(names, l.Name)
+		list = append(list, l.Name)
 	}
-	return names
+	return list
 }
 
 func same(t *testing.T, what string, got, want []string) {

@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"payhook.example/shared/contract"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/rfc3339"
 	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/settings"
 )
 
 const filterUsage = `  --from TIME         of that time or later: RFC 3339, or how long ago, as in 90m,
@@ -99,7 +99,7 @@ func (p *program) timeOf(text string) (time.Time, error) {
 	if at, err := rfc3339.Parse(text); err == nil {
 		return at, nil
 	}
-	before, err := contract.ParseDuration(strings.TrimSuffix(strings.TrimSpace(text), " ago"))
+	before, err := settings.ParseDuration(strings.TrimSuffix(strings.TrimSpace(text), " ago"))
 	if err != nil || before < 0 {
 		return time.Time{}, errors.New("must be a time as in 2026-01-31T12:00:00Z, or how long ago it was, as in 24h")
 	}
@@ -168,11 +168,11 @@ func find(ctx context.Context, lot *parking.Lot, f filter, found func(listed) er
 	if f.event == "" && f.delivery == "" {
 		return cmp.Or(lot.List(ctx, f.from, f.until, one), stopped)
 	}
-	names, err := indexed(ctx, lot, f)
+	list, err := indexed(ctx, lot, f)
 	if err != nil {
 		return err
 	}
-	for _, name := range names {
+	for _, name := range list {
 		at, err := parking.TimeOf(name)
 		if err != nil || at.Before(f.from) || !f.until.IsZero() && !at.Before(f.until) {
 			continue
@@ -195,9 +195,9 @@ func find(ctx context.Context, lot *parking.Lot, f filter, found func(listed) er
 
 // indexed returns the names under which the filter's event and delivery are
 // parked, in the order of their times.
-func indexed(ctx context.Context, lot *parking.Lot, f filter) (names []string, err error) {
+func indexed(ctx context.Context, lot *parking.Lot, f filter) (list []string, err error) {
 	if f.event != "" {
-		if names, err = lot.FindEvent(ctx, f.event); err != nil {
+		if list, err = lot.FindEvent(ctx, f.event); err != nil {
 			return nil, err
 		}
 	}
@@ -207,16 +207,16 @@ func indexed(ctx context.Context, lot *parking.Lot, f filter) (names []string, e
 			return nil, err
 		}
 		if f.event == "" {
-			names = ofDelivery
+			list = ofDelivery
 		} else {
-			names = slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(ofDelivery, name) })
+			list = slices.DeleteFunc(list, func(name string) bool { return !slices.Contains(ofDelivery, name) })
 		}
 	}
-	slices.Sort(names)
-	return slices.Compact(names), nil
+	slices.Sort(list)
+	return slices.Compact(list), nil
 }
 
-func (p *program) parkedList(ctx context.Context, o *options, names []string) error {
+func (p *program) parkedList(ctx context.Context, o *options, list []string) error {
 	d, err := p.connect(ctx, o.target)
 	if err != nil {
 		return err
@@ -365,11 +365,11 @@ type proof struct {
 	Decision *parking.Note `json:"decision,omitempty"`
 }
 
-func (p *program) parkedShow(ctx context.Context, o *options, names []string) error {
+func (p *program) parkedShow(ctx context.Context, o *options, list []string) error {
 	if o.payload && o.json {
 		return usageError("--payload writes the payload alone: it goes without --json")
 	}
-	name, err := nameOf(names[0])
+	name, err := nameOf(list[0])
 	if err != nil {
 		return err
 	}

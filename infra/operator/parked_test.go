@@ -44,7 +44,7 @@ func TestAListingIsByTimeAndSaysWhatWasDecided(t *testing.T) {
 	}
 	// What is decided is not listed unless asked for.
 	out, _ := w.expect(exitPerson, "parked", "list", "--json")
-	same(t, "open", names(lines[listed](t, out)), []string{first, last})
+	same(t, "open", list(lines[listed](t, out)), []string{first, last})
 	out, _ = w.expect(exitPerson, "parked", "list", "--state", "any")
 	w.contains(out, "4 listed, 2 of them open", "2026-01-29T12:00:00.000Z  conflict       open      "+first,
 		"2026-01-31T11:00:00.000Z  invalid        replayed  "+middle, "2026-01-31T11:30:00.000Z  invalid        settled   "+other)
@@ -107,11 +107,11 @@ func TestAFilterFindsWhatItNamesAndNothingElse(t *testing.T) {
 		{"--event " + uuid.New().String(), nil},
 	} {
 		out, err, _ := w.operate(append([]string{"parked", "list", "--json"}, strings.Fields(test.filters)...)...)
-		same(t, test.filters+" "+err, names(lines[listed](t, out)), test.want)
+		same(t, test.filters+" "+err, list(lines[listed](t, out)), test.want)
 	}
 	// "24h ago" is one argument of a shell.
 	out, _, _ := w.operate("parked", "list", "--json", "--from", "24h ago")
-	same(t, "24h ago", names(lines[listed](t, out)), []string{now})
+	same(t, "24h ago", list(lines[listed](t, out)), []string{now})
 }
 
 // The index of what is parked is written before it.

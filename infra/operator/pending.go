@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"payhook.example/shared/contract"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/settings"
 )
 
 const pendingUsage = `Usage: operator pending [--oldest N] [--overdue DURATION] [--examine N]
@@ -41,7 +41,7 @@ func pendingFlags(p *program, o *options, f *flag.FlagSet) {
 	f.IntVar(&o.oldest, "oldest", 10, "")
 	f.IntVar(&o.examine, "examine", 1000, "")
 	f.Func("overdue", "", func(text string) (err error) {
-		o.overdue, err = contract.ParseDuration(text)
+		o.overdue, err = settings.ParseDuration(text)
 		return err
 	})
 }

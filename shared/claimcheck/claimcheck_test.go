@@ -17,8 +17,8 @@ import (
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/settings"
 )
 
 var event = payment.RawEvent{
@@ -120,10 +120,10 @@ func TestTheLargestClaimCheckFitsIntoTheSmallestRequest(t *testing.T) {
 		t.Errorf("it has %d bytes", b.Size(e))
 	}
 	for _, limit := range []int{least, least - 1} {
-		_, err := contract.ParseRedrive(func(env string) string {
-			return map[string]string{contract.MaxEntryBytes.Env(): strconv.Itoa(limit)}[env]
+		_, err := settings.ParseRedrive(func(env string) string {
+			return map[string]string{settings.MaxEntryBytes.Env(): strconv.Itoa(limit)}[env]
 		})
-		if refused := strings.Contains(err.Error(), contract.MaxEntryBytes.Env()); refused != (limit < least) {
+		if refused := strings.Contains(err.Error(), settings.MaxEntryBytes.Env()); refused != (limit < least) {
 			t.Errorf("%d: %v", limit, err)
 		}
 	}

@@ -18,9 +18,9 @@ import (
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -38,9 +38,9 @@ type stack struct {
 
 func newStack() *stack {
 	s := &stack{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, now: time.Now().Truncate(time.Millisecond)}
-	s.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
-		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
-		Include: []string{contract.LedgerRecordedAt},
+	s.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
+		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
+		Include: []string{names.LedgerRecordedAt},
 	})
 	return s
 }
@@ -109,7 +109,7 @@ func (s *stack) published() map[string]int {
 
 func (s *stack) pending() (n int) {
 	for _, item := range s.db.Items("ledger") {
-		if item[contract.LedgerPendingShard] != nil {
+		if item[names.LedgerPendingShard] != nil {
 			n++
 		}
 	}
@@ -337,11 +337,11 @@ func TestRedriveParksAtOnceWhatEventBridgeIsKnownToReject(t *testing.T) {
 	if r.Err != nil || r.Published != 2 || r.Failed != 1 || r.Parked != 1 || s.pending() != 0 || s.published()[ids[1]] != 0 {
 		t.Errorf("got %+v", r)
 	}
-	names, err := lot.FindEvent(t.Context(), ids[1])
-	if err != nil || len(names) != 1 {
-		t.Fatal(names, err)
+	list, err := lot.FindEvent(t.Context(), ids[1])
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
 	}
-	p, err := lot.Get(t.Context(), names[0])
+	p, err := lot.Get(t.Context(), list[0])
 	if err != nil || p.Reason != parking.Unpublishable || p.Attempts != 1 ||
 		p.Cause != "event.eventData.amount: is an integer outside 64 bits, at /eventData/amount" {
 		t.Errorf("%+v, %v", p, err)
@@ -407,11 +407,11 @@ func TestAnItemThatFailsAgainAndAgainIsParked(t *testing.T) {
 	if s.pending() != 0 {
 		t.Error("it is still pending")
 	}
-	names, err := lot.FindEvent(t.Context(), ids[0])
-	if err != nil || len(names) != 1 {
-		t.Fatal(names, err)
+	list, err := lot.FindEvent(t.Context(), ids[0])
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
 	}
-	p, err := lot.Get(t.Context(), names[0])
+	p, err := lot.Get(t.Context(), list[0])
 	if err != nil || p.Reason != parking.Unpublishable || p.Attempts != 20 {
 		t.Fatalf("%+v, %v", p, err)
 	}

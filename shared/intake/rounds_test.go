@@ -19,9 +19,9 @@ import (
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
@@ -82,9 +82,9 @@ func (u upload) PutObject(ctx context.Context, in *s3.PutObjectInput, opts ...fu
 
 func newDistant() *distant {
 	d := &distant{DynamoDB: awstest.NewDynamoDB(), buckets: awstest.NewS3(), takes: 60 * time.Millisecond}
-	d.CreateTable("ledger", contract.LedgerKey, awstest.Index{
-		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
-		Include: []string{contract.LedgerRecordedAt},
+	d.CreateTable("ledger", names.LedgerKey, awstest.Index{
+		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
+		Include: []string{names.LedgerRecordedAt},
 	})
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")

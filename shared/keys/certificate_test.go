@@ -10,14 +10,14 @@ import (
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 )
 
 func TestTheLastAcceptedCertificateIsWrittenOnceADay(t *testing.T) {
 	db := awstest.NewDynamoDB()
-	db.CreateTable("keys", contract.KeysKey)
+	db.CreateTable("keys", names.KeysKey)
 	if last, err := keys.LastCertificate(t.Context(), db, "keys"); last != nil || err != nil {
 		t.Fatalf("before the first: %+v, %v", last, err)
 	}
@@ -75,7 +75,7 @@ func (f *failing) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts .
 
 func TestACertificateThatCouldNotBeWrittenIsWrittenWithTheNextWebhook(t *testing.T) {
 	db := awstest.NewDynamoDB()
-	db.CreateTable("keys", contract.KeysKey)
+	db.CreateTable("keys", names.KeysKey)
 	certificates := keys.NewCertificates(&failing{DynamoDB: db}, "keys")
 	c := paymenttest.NewCA("Operator CA").Certificate
 	for i, want := range []bool{false, true} {

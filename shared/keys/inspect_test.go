@@ -15,7 +15,7 @@ import (
 	"uuid"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 // rfc7638 is the key of section 3.1 of RFC 7638.
@@ -24,9 +24,9 @@ const rfc7638 = `{"kty":"RSA","alg":"RS256","use":"sig","kid":"%s","n":"0vx7agoe
 func shelf(t *testing.T, id string, item awstest.Item) (*Inspector, *awstest.DynamoDB) {
 	t.Helper()
 	db := awstest.NewDynamoDB()
-	db.CreateTable("keys", contract.KeysKey)
+	db.CreateTable("keys", names.KeysKey)
 	if item != nil {
-		item[contract.KeysKey] = &types.AttributeValueMemberS{Value: id}
+		item[names.KeysKey] = &types.AttributeValueMemberS{Value: id}
 		if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestACachedKeyIsShownAsTheFunctionsReadIt(t *testing.T) {
 		"no exponent": {strings.Replace(text, `,"e":"AQAB"`, "", 1), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			item := awstest.Item{attrFetchedAt: number(at.UnixMilli()), contract.KeysTTL: number(at.Add(time.Hour).Unix())}
+			item := awstest.Item{attrFetchedAt: number(at.UnixMilli()), names.KeysTTL: number(at.Add(time.Hour).Unix())}
 			if test.jwk != "" {
 				item[attrJWK] = &types.AttributeValueMemberS{Value: test.jwk}
 			}

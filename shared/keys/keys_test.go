@@ -20,7 +20,7 @@ import (
 	"uuid"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 // fleet is a payment service, a shared table and a clock. Each cache made from
@@ -85,7 +85,7 @@ func (db *brokenDynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateIte
 
 func newFleet(t *testing.T) *fleet {
 	f := &fleet{t: t, db: &brokenDynamoDB{DynamoDB: awstest.NewDynamoDB()}, now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
-	f.db.CreateTable("keys", contract.KeysKey)
+	f.db.CreateTable("keys", names.KeysKey)
 	f.serve(0)
 	f.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.fetches.Add(1)

@@ -13,9 +13,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"uuid"
+	"payhook.example/shared/names"
 
-	"payhook.example/shared/contract"
+	"uuid"
 )
 
 var (
@@ -116,7 +116,7 @@ func TestASourceIsRecordedOnceADay(t *testing.T) {
 	record(other, 0, first)
 	f.pass(time.Second)
 	record(other, 1, f.now)
-	expires := f.db.Items("keys")[sourceName(network(sender))][contract.KeysTTL].(*types.AttributeValueMemberN).Value
+	expires := f.db.Items("keys")[sourceName(network(sender))][names.KeysTTL].(*types.AttributeValueMemberN).Value
 	if want := strconv.FormatInt(f.now.Add(7*24*time.Hour).Unix(), 10); expires != want {
 		t.Errorf("expires at %s, want %s", expires, want)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 // API is the part of DynamoDB that the table needs.
@@ -73,7 +73,7 @@ func recordOf(item map[string]types.AttributeValue) *record {
 	if r.fetchedAt.IsZero() {
 		return nil
 	}
-	if n, ok := item[contract.KeysTTL].(*types.AttributeValueMemberN); ok {
+	if n, ok := item[names.KeysTTL].(*types.AttributeValueMemberN); ok {
 		if seconds, err := strconv.ParseInt(n.Value, 10, 64); err == nil {
 			r.expires = time.Unix(seconds, 0)
 		}
@@ -110,7 +110,7 @@ func (t *Table) get(ctx context.Context, id string) (*record, error) {
 func (t *Table) put(ctx context.Context, id string, r record) error {
 	item := itemKey(id)
 	item[attrFetchedAt] = number(r.fetchedAt.UnixMilli())
-	item[contract.KeysTTL] = number(r.expires.Unix())
+	item[names.KeysTTL] = number(r.expires.Unix())
 	if r.jwk != nil {
 		item[attrJWK] = &types.AttributeValueMemberS{Value: string(r.jwk)}
 	}
@@ -223,7 +223,7 @@ func (t *Table) spend(ctx context.Context, name string, now time.Time, budget in
 func (t *Table) recordSource(ctx context.Context, name string, now time.Time) (time.Time, error) {
 	item := itemKey(name)
 	item[attrSeenAt] = number(now.UnixMilli())
-	item[contract.KeysTTL] = number(now.Add(knownFor).Unix())
+	item[names.KeysTTL] = number(now.Add(knownFor).Unix())
 	_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           &t.name,
 		Item:                                item,
@@ -261,7 +261,7 @@ func conditionFailed(err error) (map[string]types.AttributeValue, bool) {
 }
 
 func itemKey(id string) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{contract.KeysKey: &types.AttributeValueMemberS{Value: id}}
+	return map[string]types.AttributeValue{names.KeysKey: &types.AttributeValueMemberS{Value: id}}
 }
 
 func number(n int64) *types.AttributeValueMemberN {

@@ -12,7 +12,7 @@ import (
 
 	"uuid"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 // gateway404 is what a gateway in front of the service answers when it has lost
@@ -340,7 +340,7 @@ func TestARemovedKeyStaysMarkedForAsLongAsACopyCouldBeUsed(t *testing.T) {
 	if r.jwk != nil || !r.unknownSince.Equal(fetched.Add(time.Hour)) || !r.expires.Equal(fetched.Add(24*time.Hour)) {
 		t.Errorf("stored %+v", r)
 	}
-	if _, ok := f.db.Items("keys")[id][contract.KeysTTL]; !ok {
+	if _, ok := f.db.Items("keys")[id][names.KeysTTL]; !ok {
 		t.Error("the item never expires")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"golang.org/x/sync/errgroup"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 // InspectAPI is what of DynamoDB an [Inspector] needs: reading alone.
@@ -76,12 +76,12 @@ func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error
 	item := Item{
 		EventID:     id,
 		RecordedAt:  utc(out.Item, attrRecordedAt),
-		Due:         utc(out.Item, contract.LedgerPendingDue),
+		Due:         utc(out.Item, names.LedgerPendingDue),
 		PublishedAt: utc(out.Item, attrPublishedAt),
 		ParkedAt:    utc(out.Item, attrParkedAt),
 	}
 	copy(item.Digest[:], bytesOf(out.Item, attrDigest))
-	_, item.Pending = out.Item[contract.LedgerPendingShard]
+	_, item.Pending = out.Item[names.LedgerPendingShard]
 	if s, ok := out.Item[attrDeliveryID].(*types.AttributeValueMemberS); ok {
 		item.DeliveryID = s.Value
 	}
@@ -91,7 +91,7 @@ func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error
 	if claimed, ok := out.Item[attrClaimed].(*types.AttributeValueMemberBOOL); ok {
 		item.Claimed = claimed.Value
 	}
-	if n, ok := out.Item[contract.LedgerTTL].(*types.AttributeValueMemberN); ok {
+	if n, ok := out.Item[names.LedgerTTL].(*types.AttributeValueMemberN); ok {
 		seconds, _ := strconv.ParseInt(n.Value, 10, 64)
 		item.ExpiresAt = time.Unix(seconds, 0).UTC()
 	}
@@ -100,9 +100,9 @@ func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error
 
 // All names of attributes, since some are words of DynamoDB's.
 var inspectNames = map[string]string{
-	"#eventId": contract.LedgerKey, "#deliveryId": attrDeliveryID, "#digest": attrDigest, "#recordedAt": attrRecordedAt,
-	"#shard": contract.LedgerPendingShard, "#due": contract.LedgerPendingDue, "#attempts": attrAttempts, "#claimed": attrClaimed,
-	"#publishedAt": attrPublishedAt, "#parkedAt": attrParkedAt, "#expiresAt": contract.LedgerTTL,
+	"#eventId": names.LedgerKey, "#deliveryId": attrDeliveryID, "#digest": attrDigest, "#recordedAt": attrRecordedAt,
+	"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue, "#attempts": attrAttempts, "#claimed": attrClaimed,
+	"#publishedAt": attrPublishedAt, "#parkedAt": attrParkedAt, "#expiresAt": names.LedgerTTL,
 }
 
 func utc(item map[string]types.AttributeValue, name string) time.Time {
@@ -149,9 +149,9 @@ func (i *Inspector) Backlog(ctx context.Context, seen func(total int)) ([]Pendin
 func (i *Inspector) page(ctx context.Context, shard int, after Cursor) ([]Pending, Cursor, error) {
 	out, err := i.client.Query(ctx, &dynamodb.QueryInput{
 		TableName:                 i.table,
-		IndexName:                 aws.String(contract.LedgerPendingIndex),
+		IndexName:                 aws.String(names.LedgerPendingIndex),
 		KeyConditionExpression:    aws.String("#shard = :shard"),
-		ExpressionAttributeNames:  map[string]string{"#shard": contract.LedgerPendingShard},
+		ExpressionAttributeNames:  map[string]string{"#shard": names.LedgerPendingShard},
 		ExpressionAttributeValues: map[string]types.AttributeValue{":shard": number(int64(shard))},
 		ExclusiveStartKey:         after,
 	})
@@ -160,8 +160,8 @@ func (i *Inspector) page(ctx context.Context, shard int, after Cursor) ([]Pendin
 	}
 	page := make([]Pending, 0, len(out.Items))
 	for _, item := range out.Items {
-		if id, ok := item[contract.LedgerKey].(*types.AttributeValueMemberS); ok {
-			page = append(page, Pending{id.Value, utc(item, contract.LedgerPendingDue), utc(item, attrRecordedAt)})
+		if id, ok := item[names.LedgerKey].(*types.AttributeValueMemberS); ok {
+			page = append(page, Pending{id.Value, utc(item, names.LedgerPendingDue), utc(item, attrRecordedAt)})
 		}
 	}
 	return page, out.LastEvaluatedKey, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 // Known is what the ledger knows of an eventId, but for the event itself.
@@ -55,13 +55,13 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Known
 			return known, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
 		}
 		for _, item := range out.Responses[*l.table] {
-			id, ok := item[contract.LedgerKey].(*types.AttributeValueMemberS)
+			id, ok := item[names.LedgerKey].(*types.AttributeValueMemberS)
 			if !ok {
 				continue
 			}
-			k := Known{Parked: item[attrParkedAt] != nil, Pending: item[contract.LedgerPendingShard] != nil}
+			k := Known{Parked: item[attrParkedAt] != nil, Pending: item[names.LedgerPendingShard] != nil}
 			copy(k.Digest[:], bytesOf(item, attrDigest))
-			k.Current = k.Pending || integer(item, contract.LedgerTTL) > now
+			k.Current = k.Pending || integer(item, names.LedgerTTL) > now
 			known[id.Value] = k
 		}
 		rest := out.UnprocessedKeys[*l.table].Keys
@@ -79,8 +79,8 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Known
 }
 
 var knownNames = map[string]string{
-	"#eventId": contract.LedgerKey, "#digest": attrDigest, "#shard": contract.LedgerPendingShard,
-	"#parkedAt": attrParkedAt, "#expiresAt": contract.LedgerTTL,
+	"#eventId": names.LedgerKey, "#digest": attrDigest, "#shard": names.LedgerPendingShard,
+	"#parkedAt": attrParkedAt, "#expiresAt": names.LedgerTTL,
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -58,15 +58,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/settings"
 )
 
 // Shards is how many partitions the index of pending items is spread over.
 const Shards = 64
 
 // MaxEventBytes is the largest event that can be recorded.
-const MaxEventBytes = contract.MaxLedgerEventBytes
+const MaxEventBytes = settings.MaxLedgerEventBytes
 
 // DefaultWindow is how long an eventId is remembered unless [Options] say
 // otherwise.
@@ -172,14 +173,14 @@ func NewHolder() (h Holder) {
 
 func itemOf(e Entry, holder Holder, due time.Time) map[string]types.AttributeValue {
 	item := map[string]types.AttributeValue{
-		contract.LedgerKey:          &types.AttributeValueMemberS{Value: e.EventID},
-		attrDigest:                  &types.AttributeValueMemberB{Value: e.Digest[:]},
-		attrDeliveryID:              &types.AttributeValueMemberS{Value: e.DeliveryID},
-		attrRecordedAt:              number(e.RecordedAt.UnixMilli()),
-		attrEvent:                   &types.AttributeValueMemberB{Value: e.Event.Bytes},
-		contract.LedgerPendingShard: number(int64(shardOf(e.EventID))),
-		contract.LedgerPendingDue:   number(due.UnixMilli()),
-		attrHolder:                  &types.AttributeValueMemberB{Value: holder[:]},
+		names.LedgerKey:          &types.AttributeValueMemberS{Value: e.EventID},
+		attrDigest:               &types.AttributeValueMemberB{Value: e.Digest[:]},
+		attrDeliveryID:           &types.AttributeValueMemberS{Value: e.DeliveryID},
+		attrRecordedAt:           number(e.RecordedAt.UnixMilli()),
+		attrEvent:                &types.AttributeValueMemberB{Value: e.Event.Bytes},
+		names.LedgerPendingShard: number(int64(shardOf(e.EventID))),
+		names.LedgerPendingDue:   number(due.UnixMilli()),
+		attrHolder:               &types.AttributeValueMemberB{Value: holder[:]},
 	}
 	if e.Claimed {
 		item[attrClaimed] = &types.AttributeValueMemberBOOL{Value: true}
@@ -223,7 +224,7 @@ func (l *Ledger) Record(ctx context.Context, e Entry, holder Holder, due time.Ti
 }
 
 var recordNames = map[string]string{
-	"#eventId": contract.LedgerKey, "#shard": contract.LedgerPendingShard, "#expiresAt": contract.LedgerTTL,
+	"#eventId": names.LedgerKey, "#shard": names.LedgerPendingShard, "#expiresAt": names.LedgerTTL,
 }
 
 // MarkPublished writes down that e is on the bus, and drops its bytes. It does
@@ -261,15 +262,15 @@ func (l *Ledger) settle(ctx context.Context, e Entry, when string) error {
 }
 
 var settleNames = func() map[string]map[string]string {
-	names := map[string]map[string]string{}
+	list := map[string]map[string]string{}
 	for _, when := range []string{attrPublishedAt, attrParkedAt} {
-		names[when] = map[string]string{
-			"#when": when, "#expiresAt": contract.LedgerTTL, "#event": attrEvent, "#claimed": attrClaimed,
-			"#shard": contract.LedgerPendingShard, "#due": contract.LedgerPendingDue,
+		list[when] = map[string]string{
+			"#when": when, "#expiresAt": names.LedgerTTL, "#event": attrEvent, "#claimed": attrClaimed,
+			"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue,
 			"#holder": attrHolder, "#attempts": attrAttempts, "#digest": attrDigest,
 		}
 	}
-	return names
+	return list
 }()
 
 // Postpone leaves an item that holder has leased alone until the time given.
@@ -280,7 +281,7 @@ func (l *Ledger) Postpone(ctx context.Context, e Entry, holder Holder, until tim
 		Key:                      keyOf(e.EventID),
 		UpdateExpression:         aws.String("SET #due = :until"),
 		ConditionExpression:      aws.String("#holder = :holder AND attribute_exists(#shard)"),
-		ExpressionAttributeNames: map[string]string{"#due": contract.LedgerPendingDue, "#holder": attrHolder, "#shard": contract.LedgerPendingShard},
+		ExpressionAttributeNames: map[string]string{"#due": names.LedgerPendingDue, "#holder": attrHolder, "#shard": names.LedgerPendingShard},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":until":  number(until.UnixMilli()),
 			":holder": &types.AttributeValueMemberB{Value: holder[:]},
@@ -303,7 +304,7 @@ type Pending struct {
 // Cursor stands in one shard of the index; nil stands before its first item.
 type Cursor map[string]types.AttributeValue
 
-var dueNames = map[string]string{"#shard": contract.LedgerPendingShard, "#due": contract.LedgerPendingDue}
+var dueNames = map[string]string{"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue}
 
 // Due returns up to limit items of a shard that are due at the time given, the
 // longest due first, from behind the cursor. It returns a nil cursor once
@@ -324,7 +325,7 @@ func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int
 func (l *Ledger) query(ctx context.Context, shard int, at time.Time, condition string, forward bool, after Cursor, limit int) ([]Pending, Cursor, error) {
 	out, err := l.client.Query(ctx, &dynamodb.QueryInput{
 		TableName:                l.table,
-		IndexName:                aws.String(contract.LedgerPendingIndex),
+		IndexName:                aws.String(names.LedgerPendingIndex),
 		KeyConditionExpression:   &condition,
 		ExpressionAttributeNames: dueNames,
 		ExpressionAttributeValues: map[string]types.AttributeValue{
@@ -340,11 +341,11 @@ func (l *Ledger) query(ctx context.Context, shard int, at time.Time, condition s
 	}
 	pending := make([]Pending, 0, len(out.Items))
 	for _, item := range out.Items {
-		id, ok := item[contract.LedgerKey].(*types.AttributeValueMemberS)
+		id, ok := item[names.LedgerKey].(*types.AttributeValueMemberS)
 		if !ok {
-			return nil, nil, fmt.Errorf("ledger: pending in shard %d: an item without %s", shard, contract.LedgerKey)
+			return nil, nil, fmt.Errorf("ledger: pending in shard %d: an item without %s", shard, names.LedgerKey)
 		}
-		pending = append(pending, Pending{id.Value, millis(item, contract.LedgerPendingDue), millis(item, attrRecordedAt)})
+		pending = append(pending, Pending{id.Value, millis(item, names.LedgerPendingDue), millis(item, attrRecordedAt)})
 	}
 	return pending, out.LastEvaluatedKey, nil
 }
@@ -361,7 +362,7 @@ func (l *Ledger) Lease(ctx context.Context, p Pending, holder Holder, until time
 		UpdateExpression:    aws.String("SET #due = :until, #holder = :holder, #attempts = if_not_exists(#attempts, :zero) + :one"),
 		ConditionExpression: aws.String("#due = :seen"),
 		ExpressionAttributeNames: map[string]string{
-			"#due": contract.LedgerPendingDue, "#holder": attrHolder, "#attempts": attrAttempts,
+			"#due": names.LedgerPendingDue, "#holder": attrHolder, "#attempts": attrAttempts,
 		},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":until":  number(until.UnixMilli()),
@@ -381,7 +382,7 @@ func (l *Ledger) Lease(ctx context.Context, p Pending, holder Holder, until time
 	case errors.As(err, &taken):
 		// Our own lease, whose answer got lost before the SDK tried again?
 		if string(bytesOf(taken.Item, attrHolder)) != string(holder[:]) ||
-			!millis(taken.Item, contract.LedgerPendingDue).Equal(until.Truncate(time.Millisecond)) {
+			!millis(taken.Item, names.LedgerPendingDue).Equal(until.Truncate(time.Millisecond)) {
 			return Entry{}, false, nil
 		}
 		item = taken.Item
@@ -422,7 +423,7 @@ func entryOf(id string, item map[string]types.AttributeValue) (Entry, error) {
 const (
 	attrDigest      = "digest"
 	attrDeliveryID  = "deliveryId"
-	attrRecordedAt  = contract.LedgerRecordedAt
+	attrRecordedAt  = names.LedgerRecordedAt
 	attrEvent       = "event"
 	attrHolder      = "holder"
 	attrAttempts    = "attempts"
@@ -432,7 +433,7 @@ const (
 )
 
 func keyOf(eventID string) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{contract.LedgerKey: &types.AttributeValueMemberS{Value: eventID}}
+	return map[string]types.AttributeValue{names.LedgerKey: &types.AttributeValueMemberS{Value: eventID}}
 }
 
 func number(n int64) *types.AttributeValueMemberN {

@@ -21,8 +21,8 @@ import (
 	"uuid"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 )
 
@@ -39,9 +39,9 @@ type book struct {
 
 func newBook(t *testing.T) *book {
 	b := &book{db: awstest.NewDynamoDB(), now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
-	b.db.CreateTable("ledger", contract.LedgerKey, awstest.Index{
-		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
-		Include: []string{contract.LedgerRecordedAt},
+	b.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
+		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
+		Include: []string{names.LedgerRecordedAt},
 	})
 	b.Ledger = ledger.New(b.db, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
 	return b
@@ -162,7 +162,7 @@ func TestWhatIsPendingNeverExpires(t *testing.T) {
 	b.record(t, e, ledger.Duplicate)
 	b.record(t, b.entry(t, e.EventID, "1"), ledger.Conflict)
 	for _, item := range b.db.Items("ledger") {
-		if item[contract.LedgerTTL] != nil {
+		if item[names.LedgerTTL] != nil {
 			t.Error("DynamoDB would delete a pending item")
 		}
 	}
@@ -368,7 +368,7 @@ func TestShardsAreEven(t *testing.T) {
 		b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
 	}
 	for _, item := range b.db.Items("ledger") {
-		count[item[contract.LedgerPendingShard].(*types.AttributeValueMemberN).Value]++
+		count[item[names.LedgerPendingShard].(*types.AttributeValueMemberN).Value]++
 	}
 	for shard, n := range count {
 		if n > 200 {

@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 // Restore writes an event that was parked as pending again, for redrive to
@@ -18,7 +18,7 @@ import (
 // is the present.
 func (l *Ledger) Restore(ctx context.Context, e Entry, due time.Time) (Outcome, error) {
 	return l.restore(ctx, e, due, "attribute_not_exists(#eventId) OR (attribute_exists(#parkedAt) AND #digest = :digest)",
-		map[string]string{"#eventId": contract.LedgerKey, "#parkedAt": attrParkedAt, "#digest": attrDigest})
+		map[string]string{"#eventId": names.LedgerKey, "#parkedAt": attrParkedAt, "#digest": attrDigest})
 }
 
 // Replace writes an event as pending, for redrive to publish from due on, although
@@ -29,15 +29,15 @@ func (l *Ledger) Restore(ctx context.Context, e Entry, due time.Time) (Outcome, 
 // the present.
 func (l *Ledger) Replace(ctx context.Context, e Entry, due time.Time) (Outcome, error) {
 	return l.restore(ctx, e, due, "attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND (#digest <> :digest OR attribute_exists(#parkedAt)))",
-		map[string]string{"#eventId": contract.LedgerKey, "#parkedAt": attrParkedAt, "#digest": attrDigest, "#shard": contract.LedgerPendingShard})
+		map[string]string{"#eventId": names.LedgerKey, "#parkedAt": attrParkedAt, "#digest": attrDigest, "#shard": names.LedgerPendingShard})
 }
 
-func (l *Ledger) restore(ctx context.Context, e Entry, due time.Time, condition string, names map[string]string) (Outcome, error) {
+func (l *Ledger) restore(ctx context.Context, e Entry, due time.Time, condition string, list map[string]string) (Outcome, error) {
 	_, err := l.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                l.table,
 		Item:                     itemOf(e, NewHolder(), due),
 		ConditionExpression:      &condition,
-		ExpressionAttributeNames: names,
+		ExpressionAttributeNames: list,
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":digest": &types.AttributeValueMemberB{Value: e.Digest[:]},
 		},

@@ -15,9 +15,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
 	"payhook.example/shared/claimcheck"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 )
@@ -435,7 +435,7 @@ func (f *facts) answer(inv *invocation) int {
 // pending reports whether the ledger has something to publish.
 func (f *facts) pending() bool {
 	for _, item := range f.w.db.Items(ledgerTable) {
-		if item[contract.LedgerPendingShard] != nil {
+		if item[names.LedgerPendingShard] != nil {
 			return true
 		}
 	}
@@ -538,12 +538,12 @@ func excuse(g *generation, s *send, by int) func(*counts) *int {
 // tidy holds the ledger against what it promises of itself.
 func (f *facts) tidy() {
 	for id, item := range f.w.db.Items(ledgerTable) {
-		for _, name := range []string{contract.LedgerPendingShard, contract.LedgerPendingDue, "event", "holder", "claimed", "attempts"} {
+		for _, name := range []string{names.LedgerPendingShard, names.LedgerPendingDue, "event", "holder", "claimed", "attempts"} {
 			if item[name] != nil {
 				f.violated("%s has %s, and nothing is pending", short(id), name)
 			}
 		}
-		if item[contract.LedgerTTL] == nil {
+		if item[names.LedgerTTL] == nil {
 			f.violated("%s never expires", short(id))
 		}
 	}

@@ -25,10 +25,10 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/contract"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/signature"
 )
@@ -119,11 +119,11 @@ func newWorld(s setup, d decider) *world {
 		db: awstest.NewDynamoDB(), s3: awstest.NewS3(), bus: &awstest.EventBridge{},
 		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
-	w.db.CreateTable(ledgerTable, contract.LedgerKey, awstest.Index{
-		Name: contract.LedgerPendingIndex, PartitionKey: contract.LedgerPendingShard, SortKey: contract.LedgerPendingDue,
-		Include: []string{contract.LedgerRecordedAt},
+	w.db.CreateTable(ledgerTable, names.LedgerKey, awstest.Index{
+		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
+		Include: []string{names.LedgerRecordedAt},
 	})
-	w.db.CreateTable(keysTable, contract.KeysKey)
+	w.db.CreateTable(keysTable, names.KeysKey)
 	w.s3.MakeBucket(claimBucket)
 	w.s3.MakeBucket(parkedBucket)
 	w.facts.w = w
@@ -291,12 +291,12 @@ func (w *world) replay(i *instance, name string, version intake.Version) {
 // replayAll lets somebody replay everything that is parked by now, and decide for
 // a version of every conflict.
 func (w *world) replayAll(version func() intake.Version) {
-	var names []string
+	var list []string
 	_ = parking.NewLot(w.s3, parkedBucket).List(context.Background(), time.Time{}, time.Time{}, func(name string) bool {
-		names = append(names, name)
+		list = append(list, name)
 		return true
 	})
-	for n, name := range names {
+	for n, name := range list {
 		chosen := intake.NoVersion
 		if strings.Contains(name, string(parking.Conflict)) {
 			chosen = version()
@@ -497,7 +497,7 @@ func do[T any](i *instance, ctx context.Context, op op, key string, ids []string
 }
 
 func idOf(item awstest.Item) string {
-	for _, name := range []string{contract.LedgerKey, contract.KeysKey} {
+	for _, name := range []string{names.LedgerKey, names.KeysKey} {
 		if s, ok := item[name].(*dynamodbtypes.AttributeValueMemberS); ok {
 			return s.Value
 		}
@@ -557,7 +557,7 @@ func (i *instance) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func
 	looks := in.ScanIndexForward != nil && !*in.ScanIndexForward
 	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (looks || !w.decide.noticed(i, shard))
 	w.mu.Unlock()
-	if plain && w.db.Indexed(ledgerTable, contract.LedgerPendingIndex, shard) == 0 {
+	if plain && w.db.Indexed(ledgerTable, names.LedgerPendingIndex, shard) == 0 {
 		return &dynamodb.QueryOutput{}, nil
 	}
 	return do(i, ctx, query, "shard "+shard, nil, func() (*dynamodb.QueryOutput, error) {
@@ -1007,14 +1007,14 @@ func (w *world) settle() {
 // expire deletes what DynamoDB's TTL would.
 func (w *world) expire() {
 	for id, item := range w.db.Items(ledgerTable) {
-		n, ok := item[contract.LedgerTTL].(*dynamodbtypes.AttributeValueMemberN)
+		n, ok := item[names.LedgerTTL].(*dynamodbtypes.AttributeValueMemberN)
 		if !ok {
 			continue
 		}
 		if at, err := strconv.ParseInt(n.Value, 10, 64); err == nil && time.Unix(at, 0).Before(time.Now()) {
 			_, _ = w.db.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{
 				TableName: &[]string{ledgerTable}[0],
-				Key:       awstest.Item{contract.LedgerKey: &dynamodbtypes.AttributeValueMemberS{Value: id}},
+				Key:       awstest.Item{names.LedgerKey: &dynamodbtypes.AttributeValueMemberS{Value: id}},
 			})
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/smithy-go"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 )
 
 // Unit is the unit of a metric (AWS, MetricDatum).
@@ -93,7 +93,7 @@ func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, values 
 	for _, v := range values {
 		r.AddAttrs(slog.Float64(v.Metric.Name, v.Value))
 	}
-	r.AddAttrs(slog.String(contract.MetricDimension, l.function))
+	r.AddAttrs(slog.String(names.MetricDimension, l.function))
 
 	line := l.lines.Get().(*line)
 	defer l.lines.Put(line)
@@ -114,7 +114,7 @@ func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, values 
 func appendDirective(b []byte, now time.Time, values []Value) []byte {
 	b = append(b, `,"_aws":{"Timestamp":`...)
 	b = strconv.AppendInt(b, now.UnixMilli(), 10)
-	b = append(b, `,"CloudWatchMetrics":[{"Namespace":"`+contract.MetricNamespace+`","Dimensions":[["`+contract.MetricDimension+`"]],"Metrics":[`...)
+	b = append(b, `,"CloudWatchMetrics":[{"Namespace":"`+names.MetricNamespace+`","Dimensions":[["`+names.MetricDimension+`"]],"Metrics":[`...)
 	for i, v := range values {
 		if i > 0 {
 			b = append(b, ',')

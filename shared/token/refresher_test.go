@@ -69,7 +69,7 @@ func TestATokenIsReplacedWhenItsShareIsReached(t *testing.T) {
 	}
 }
 
-// The arithmetic that package contract shows: whatever the offset of the runs,
+// The arithmetic that package settings shows: whatever the offset of the runs,
 // three of them start between the share and the end of a token of 5 minutes.
 func TestATokenOfFiveMinutesLeavesThreeRunsToReplaceIt(t *testing.T) {
 	for offset := time.Duration(0); offset < time.Minute; offset += 500 * time.Millisecond {

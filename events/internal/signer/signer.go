@@ -7,9 +7,9 @@ import (
 	"flag"
 	"os"
 
-	"payhook.example/shared/contract"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
 
@@ -24,10 +24,10 @@ type Flags struct {
 func (s *Flags) Register(f *flag.FlagSet) {
 	f.StringVar(&s.file, "key", "", "`file` with an RSA private key in PEM to sign with, instead of the simulated service")
 	f.StringVar(&s.keyID, "key-id", "", "with -key: the `UUID` under which its public half is published")
-	f.StringVar(&s.header, "signature-header", contract.SignatureHeader.Default, "with -key: the header of the signature")
-	f.StringVar(&s.timestamp, "timestamp-carrier", contract.TimestampCarrier.Default, "with -key: where the timestamp travels")
-	f.StringVar(&s.keyIDCarrier, "key-id-carrier", contract.KeyIDCarrier.Default, "with -key: where the key id travels")
-	f.StringVar(&s.format, "timestamp-format", contract.TimestampFormat.Default, "with -key: how the timestamp is written")
+	f.StringVar(&s.header, "signature-header", settings.SignatureHeader.Default, "with -key: the header of the signature")
+	f.StringVar(&s.timestamp, "timestamp-carrier", settings.TimestampCarrier.Default, "with -key: where the timestamp travels")
+	f.StringVar(&s.keyIDCarrier, "key-id-carrier", settings.KeyIDCarrier.Default, "with -key: where the key id travels")
+	f.StringVar(&s.format, "timestamp-format", settings.TimestampFormat.Default, "with -key: how the timestamp is written")
 }
 
 // Given reports whether there is a key to sign with.

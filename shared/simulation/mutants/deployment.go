@@ -16,20 +16,20 @@ var deploymentMutants = []mutant{
 	{"the rollback of a creation deletes a table that is protected", "infra/ledger.go",
 		`		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN,`, `		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE,`, inInfra},
 	{"any stack is deleted without a question", "infra/stack.go",
-		`jsii.Bool(!settings.Local),
+		`jsii.Bool(!conf.Local),
 `, `jsii.Bool(false),
 `, inInfra},
 	{"the topic's name is too long for SNS", "infra/alarms.go",
-		`jsii.String(settings.StackName),
-`, `jsii.String(settings.StackName + " alarms"),
+		`jsii.String(conf.StackName),
+`, `jsii.String(conf.StackName + " alarms"),
 `, inInfra},
 	{"strangers can hold up a canary", "infra/version.go",
 		`"not-stored", "parked"}`, `"not-stored", "parked", "unauthenticated"}`, inInfra},
 	{"a new ledger beside the one that is named", "infra/ledger.go",
-		`if settings.LedgerTable != "" {`, `if false {`, inInfra},
-	{"two stacks share a bus", "shared/contract/contract.go",
-		`{ return strings.ToLower(stackName) }`, `{ return "payhook" }`, inContract},
-	{"a function guesses the name of its bus", "shared/contract/contract.go",
+		`if conf.LedgerTable != "" {`, `if false {`, inInfra},
+	{"two stacks share a bus", "shared/settings/settings.go",
+		`{ return strings.ToLower(stackName) }`, `{ return "payhook" }`, inSettings},
+	{"a function guesses the name of its bus", "shared/settings/settings.go",
 		`			if v := getenv(s.Env()); v != "" {
 				return v
 			}
@@ -39,14 +39,14 @@ var deploymentMutants = []mutant{
 			if s == EventBusName {
 				return "payhook"
 			}
-`, inContract},
-	{"a variable that the previous template lacks is required", "shared/contract/contract.go",
+`, inSettings},
+	{"a variable that the previous template lacks is required", "shared/settings/settings.go",
 		`			if v := getenv(s.Env()); v != "" {
 				return v
 			}
 			return s.Default
 `, `			return getenv(s.Env())
-`, inContract},
+`, inSettings},
 }
 
 var inInfra = []string{"./infra"}

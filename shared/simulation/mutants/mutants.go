@@ -29,9 +29,9 @@ const (
 	windowFile    = "shared/signature/window.go"
 	handlerFile   = "functions/webhook/handler.go"
 	rfc3339File   = "shared/rfc3339/rfc3339.go"
-	contractFile  = "shared/contract/contract.go"
-	tablesFile    = "shared/contract/tables.go"
-	conflictFile  = "shared/contract/contradictions.go"
+	settingsFile  = "shared/settings/settings.go"
+	tablesFile    = "shared/settings/settings.go"
+	conflictFile  = "shared/settings/contradictions.go"
 	refresherFile = "shared/token/refresher.go"
 	tokenMainFile = "functions/token/main.go"
 	replayFile    = "shared/intake/replay.go"
@@ -44,7 +44,7 @@ const (
 	webhookMainFile    = "functions/webhook/main.go"
 	proofFile          = "shared/intake/proof.go"
 	lastCertFile       = "shared/keys/certificate.go"
-	authenticationFile = "shared/contract/authentication.go"
+	authenticationFile = "shared/settings/authentication.go"
 	redriveHandlerFile = "functions/redrive/handler.go"
 	operatorReplayFile = "infra/operator/replay.go"
 	operatorParkedFile = "infra/operator/parked.go"
@@ -58,7 +58,7 @@ var (
 	inLedger    = []string{"./shared/ledger"}
 	inBus       = []string{"./shared/bus"}
 	inRFC3339   = []string{"./shared/rfc3339"}
-	inContract  = []string{"./shared/contract"}
+	inSettings  = []string{"./shared/settings"}
 	inIntake    = []string{"./shared/intake"}
 	inKeys      = []string{"./shared/keys"}
 	inSignature = []string{"./shared/signature"}
@@ -103,7 +103,7 @@ var mutants = []mutant{
 	{"a certificate is accepted from another API", certificateFile, `request.RequestContext.APIID != o.apiID`, `request.RequestContext.APIID == ""`, inWebhook},
 	{"a certificate is accepted in another payload format", certificateFile, `request.Version != "2.0"`, `request.Version == ""`, inWebhook},
 	{"both means that the certificate is enough", webhookMainFile, `!s.UsesSignature(),`, `s.UsesMTLS(),`, inWebhook},
-	{"both means that the signature is enough", authenticationFile, `return w.Authentication != BySignature }`, `return w.Authentication == ByMTLS }`, inContract},
+	{"both means that the signature is enough", authenticationFile, `return w.Authentication != BySignature }`, `return w.Authentication == ByMTLS }`, inSettings},
 	{"a certificate makes up for the signature", intakeFile, `		if m.Alone {
 `, `		if m.Alone || d.Headers["x-svc-signature"] != "" {
 `, inHistories},
@@ -302,7 +302,7 @@ var mutants = []mutant{
 	if !errors.As(err, &exists) {
 		return 0, fmt.Errorf("ledger: record`,
 		`aws.String("attribute_not_exists(#eventId)"),
-		ExpressionAttributeNames: map[string]string{"#eventId": contract.LedgerKey},
+		ExpressionAttributeNames: map[string]string{"#eventId": names.LedgerKey},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
 	if err == nil {
@@ -312,11 +312,11 @@ var mutants = []mutant{
 	if !errors.As(err, &exists) {
 		return 0, fmt.Errorf("ledger: record`, inHistories},
 	{"what is pending expires", ledgerFile,
-		`		attrHolder:                  &types.AttributeValueMemberB{Value: holder[:]},
+		`		attrHolder:               &types.AttributeValueMemberB{Value: holder[:]},
 	}
 	if e.Claimed {`,
-		`		attrHolder:                  &types.AttributeValueMemberB{Value: holder[:]},
-		contract.LedgerTTL:          number(e.RecordedAt.Unix()),
+		`		attrHolder:               &types.AttributeValueMemberB{Value: holder[:]},
+		names.LedgerTTL:          number(e.RecordedAt.Unix()),
 	}
 	if e.Claimed {`, inHistories},
 	{"compare ids and not digests", ledgerFile,
@@ -361,7 +361,7 @@ var mutants = []mutant{
 		`		ConditionExpression: aws.String("#due = :seen OR attribute_not_exists(#due)"),`, inHistories},
 	{"its own lease is not recognised", ledgerFile,
 		`		if string(bytesOf(taken.Item, attrHolder)) != string(holder[:]) ||
-			!millis(taken.Item, contract.LedgerPendingDue).Equal(until.Truncate(time.Millisecond)) {
+			!millis(taken.Item, names.LedgerPendingDue).Equal(until.Truncate(time.Millisecond)) {
 			return Entry{}, false, nil
 		}
 `, `		return Entry{}, false, nil
@@ -378,10 +378,10 @@ var mutants = []mutant{
 		`aws.String("attribute_exists(#shard) OR #digest = :digest OR attribute_not_exists(#shard)")`, inLedger},
 
 	// What AWS rejects before the function.
-	{"more is promised than always fits", contractFile,
+	{"more is promised than always fits", settingsFile,
 		`const SafePayloadBytes = (invocationBytes - envelopeBytes) / 2`, `const SafePayloadBytes = (invocationBytes - envelopeBytes) * 3 / 4`, inWebhook},
 	{"the sheet promises what the function accepts", "infra/subscription.go",
-		`min(settings.Webhook.MaxPayloadBytes, contract.SafePayloadBytes)`, `max(settings.Webhook.MaxPayloadBytes, contract.SafePayloadBytes)`, inInfra},
+		`min(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes)`, `max(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes)`, inInfra},
 	{"what the function rejects counts as rejected by AWS", handlerFile,
 		`count(status >= 400 && status <= 499)`, `count(status > 400 && status <= 499)`, inWebhook},
 
@@ -409,20 +409,20 @@ var mutants = []mutant{
 
 	// Settings.
 	{"a webhook can be replayed", conflictFile,
-		`least := 2*w.Window.Tolerance + w.Timeout + time.Second`, `least := w.Window.Tolerance + w.Timeout + time.Second`, inContract},
-	{"a function refuses settings that contradict", contractFile,
-		`	w.LedgerTable = r.resource(LedgerTableEnv)
+		`least := 2*w.Window.Tolerance + w.Timeout + time.Second`, `least := w.Window.Tolerance + w.Timeout + time.Second`, inSettings},
+	{"a function refuses settings that contradict", settingsFile,
+		`	w.LedgerTable = r.resource(names.LedgerTableEnv)
 	w.KeysTable`, `	r.contradictions(Deployment{Webhook: w})
-	w.LedgerTable = r.resource(LedgerTableEnv)
-	w.KeysTable`, inContract},
-	{"any address is loopback", contractFile,
-		`err == nil && net.IP(ip.AsSlice()).IsLoopback()`, `err == nil || net.IP(ip.AsSlice()).IsLoopback()`, inContract},
-	{"any http URL is taken", contractFile,
-		`!(u.Scheme == "http" && isLoopback(u.Hostname()))`, `!(u.Scheme == "http" || isLoopback(u.Hostname()))`, inContract},
-	{"parts of a second are taken", contractFile,
-		`	if d%time.Second != 0 {`, `	if d%time.Second != 0 && d < 0 {`, inContract},
-	{"China has the limit of the others", contractFile,
-		`strings.HasPrefix(r.getenv("AWS_REGION"), "cn-")`, `r.getenv("AWS_REGION") == "cn"`, inContract},
+	w.LedgerTable = r.resource(names.LedgerTableEnv)
+	w.KeysTable`, inSettings},
+	{"any address is loopback", settingsFile,
+		`err == nil && net.IP(ip.AsSlice()).IsLoopback()`, `err == nil || net.IP(ip.AsSlice()).IsLoopback()`, inSettings},
+	{"any http URL is taken", settingsFile,
+		`!(u.Scheme == "http" && isLoopback(u.Hostname()))`, `!(u.Scheme == "http" || isLoopback(u.Hostname()))`, inSettings},
+	{"parts of a second are taken", settingsFile,
+		`	if d%time.Second != 0 {`, `	if d%time.Second != 0 && d < 0 {`, inSettings},
+	{"China has the limit of the others", settingsFile,
+		`strings.HasPrefix(r.getenv("AWS_REGION"), "cn-")`, `r.getenv("AWS_REGION") == "cn"`, inSettings},
 	{"the largest event does not fit into an item", tablesFile,
 		`400<<10 - 1<<10`, `400<<10 - 1<<6`, inLedger},
 
@@ -820,5 +820,5 @@ func (r *Redriven)`, inIntake},
 	{"tokenEndpointTimeout has no effect", tokenMainFile, `		Timeout:     s.EndpointTimeout,
 `, ``, inTokenMain},
 	{"tokenRefreshPercent has no effect", tokenMainFile,
-		`	options.RefreshPercent, options.Interval = s.RefreshPercent, contract.TokenInterval`, `	options.Interval = contract.TokenInterval`, inTokenMain},
+		`	options.RefreshPercent, options.Interval = s.RefreshPercent, settings.TokenInterval`, `	options.Interval = settings.TokenInterval`, inTokenMain},
 }

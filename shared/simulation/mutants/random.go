@@ -22,7 +22,7 @@ import (
 // of their code.
 var guarded = []string{
 	"./functions/redrive", "./functions/token", "./functions/webhook",
-	"./shared/bus", "./shared/claimcheck", "./shared/clientcert", "./shared/contract", "./shared/intake", "./shared/keys",
+	"./shared/bus", "./shared/claimcheck", "./shared/clientcert", "./shared/settings", "./shared/intake", "./shared/keys",
 	"./shared/ledger", "./shared/parking", "./shared/payment", "./shared/signature", "./shared/token",
 }
 

@@ -1,4 +1,4 @@
-package contract
+package names
 
 // Every metric that a function writes is in this CloudWatch namespace and has
 // one dimension, the name of the Lambda function.
@@ -8,8 +8,7 @@ const (
 )
 
 // The metrics that alarms watch; the functions write more. A count is written
-// for every webhook or run, 0 included, where nothing else is said. Those of the
-// token function stand with its settings.
+// for every webhook or run, 0 included, where nothing else is said.
 
 // The metrics of the webhook function.
 const (
@@ -65,4 +64,27 @@ const (
 	// accepted last, whichever is first; 0 if one has expired. Written where a client
 	// certificate is required, whether webhooks arrive or not.
 	TrustDaysLeftMetric = "TrustDaysLeft"
+)
+
+// The metrics of the token function. Every run writes the first two, unless it
+// could not read the secret: an alarm on them treats missing data as breaching, and
+// so detects a function that does not run at all.
+const (
+	// Seconds of life left in the stored token after the run; 0 if it has expired or
+	// there is none.
+	TokenRemainingMetric = "TokenRemainingSeconds"
+	// Seconds by which that is less than what callers need; 0 if it is enough. They
+	// need the remaining life at which the token is refreshed, but at most 185 s (three
+	// runs and the 5 s in which no token is handed out) and at least 65 s (one run and
+	// these 5 s). If the endpoint has just returned the stored token again, there is no
+	// newer one, and a token that has not expired is enough.
+	TokenShortfallMetric = "TokenShortfallSeconds"
+
+	TokenRefreshedMetric          = "TokenRefreshed"          // 1 for a run that stored a new token, or 0
+	TokenFailedMetric             = "TokenFailed"             // 1 for a run that should have and could not, or 0
+	TokenCredentialsMissingMetric = "TokenCredentialsMissing" // 1 if the client credentials are missing or unusable, or 0; TokenFailed is 1 as well
+	// 1 for a run that stored a token less than 16 minutes after the previous one and
+	// whose lifetime is under 20 minutes, or that could not store one because the
+	// secret has 100 versions of the last 24 hours; or 0.
+	TokenWritesTooOftenMetric = "TokenWritesTooOften"
 )

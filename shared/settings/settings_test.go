@@ -1,4 +1,4 @@
-package contract_test
+package settings_test
 
 import (
 	"maps"
@@ -9,7 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
 
@@ -18,10 +19,10 @@ var required = map[string]string{
 	"baseUrl": "https://api.example/base/", "authUrl": "https://auth.example", "tokenManagerId": "manager-1",
 }
 
-func deployment(change map[string]string) (contract.Deployment, error) {
+func deployment(change map[string]string) (settings.Deployment, error) {
 	context := maps.Clone(required)
 	maps.Copy(context, change)
-	return contract.ParseDeployment(func(key string) (string, bool) {
+	return settings.ParseDeployment(func(key string) (string, bool) {
 		v, ok := context[key]
 		return v, ok
 	}, slices.Collect(maps.Keys(context)))
@@ -52,12 +53,12 @@ func environment(t *testing.T, change map[string]string) map[string]string {
 	return environmentOf(d)
 }
 
-func environmentOf(d contract.Deployment) map[string]string {
+func environmentOf(d settings.Deployment) map[string]string {
 	env := map[string]string{
-		contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys",
-		contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
+		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys",
+		names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
 	}
-	for _, s := range append(contract.WebhookSettings(), contract.RedriveSettings()...) {
+	for _, s := range append(settings.WebhookSettings(), settings.RedriveSettings()...) {
 		env[s.Env()] = d.Value(s)
 	}
 	return env
@@ -71,7 +72,7 @@ func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
 	}
 	env := environmentOf(d)
 	getenv := func(name string) string { return env[name] }
-	w, err := contract.ParseWebhook(getenv)
+	w, err := settings.ParseWebhook(getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
 		w.ClaimBucket != "claims" || w.ParkingBucket != "parking" {
 		t.Errorf("got %+v", w)
 	}
-	r, err := contract.ParseRedrive(getenv)
+	r, err := settings.ParseRedrive(getenv)
 	if err != nil || r.Publishing != w.Publishing || r.Timeout != 55*time.Second {
 		t.Errorf("got %+v, %v", r, err)
 	}
@@ -213,8 +214,8 @@ func TestAContradictionIsReportedBesideWhatIsWrong(t *testing.T) {
 // A function must start with an environment that an older template made.
 func TestAFunctionStartsWithSettingsThatContradict(t *testing.T) {
 	env := environment(t, nil)
-	env[contract.DeduplicationWindow.Env()], env[contract.KeyTimeout.Env()] = "1m", "1m"
-	if _, err := contract.ParseWebhook(func(name string) string { return env[name] }); err != nil {
+	env[settings.DeduplicationWindow.Env()], env[settings.KeyTimeout.Env()] = "1m", "1m"
+	if _, err := settings.ParseWebhook(func(name string) string { return env[name] }); err != nil {
 		t.Error(err)
 	}
 }
@@ -231,8 +232,8 @@ func TestTheLimitOfARequestFollowsTheRegion(t *testing.T) {
 		env := environment(t, map[string]string{"maxEntryBytes": test.setting, "claimCheckBytes": "60000"})
 		env["AWS_REGION"] = test.region
 		getenv := func(name string) string { return env[name] }
-		w, err := contract.ParseWebhook(getenv)
-		r, redriveErr := contract.ParseRedrive(getenv)
+		w, err := settings.ParseWebhook(getenv)
+		r, redriveErr := settings.ParseRedrive(getenv)
 		if err != nil || redriveErr != nil || w.MaxEntryBytes != test.want || r.MaxEntryBytes != test.want {
 			t.Errorf("%v: %d and %d, %v, %v", test, w.MaxEntryBytes, r.MaxEntryBytes, err, redriveErr)
 		}
@@ -246,24 +247,24 @@ func TestTheLimitOfARequestFollowsTheRegion(t *testing.T) {
 
 // parsers are how the functions read their environments.
 var parsers = map[string]struct {
-	settings  []*contract.Setting
+	settings  []*settings.Setting
 	resources []string
 	parse     func(getenv func(string) string) (any, error)
 }{
 	"webhook": {
-		contract.WebhookSettings(),
-		[]string{contract.LedgerTableEnv, contract.KeysTableEnv, contract.ClaimBucketEnv, contract.ParkingBucketEnv},
-		func(getenv func(string) string) (any, error) { return contract.ParseWebhook(getenv) },
+		settings.WebhookSettings(),
+		[]string{names.LedgerTableEnv, names.KeysTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
+		func(getenv func(string) string) (any, error) { return settings.ParseWebhook(getenv) },
 	},
 	"redrive": {
-		contract.RedriveSettings(),
-		[]string{contract.LedgerTableEnv, contract.ClaimBucketEnv, contract.ParkingBucketEnv},
-		func(getenv func(string) string) (any, error) { return contract.ParseRedrive(getenv) },
+		settings.RedriveSettings(),
+		[]string{names.LedgerTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
+		func(getenv func(string) string) (any, error) { return settings.ParseRedrive(getenv) },
 	},
 	"token": {
-		contract.TokenSettings(),
-		[]string{contract.TokenSecretEnv, contract.CredentialsSecretEnv},
-		func(getenv func(string) string) (any, error) { return contract.ParseToken(getenv) },
+		settings.TokenSettings(),
+		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv},
+		func(getenv func(string) string) (any, error) { return settings.ParseToken(getenv) },
 	},
 }
 
@@ -271,7 +272,7 @@ func TestOnlyResourcesAndRequiredSettingsMustBeInTheEnvironment(t *testing.T) {
 	for function, p := range parsers {
 		needed := slices.Clone(p.resources)
 		for _, s := range p.settings {
-			if s.Required || s == contract.EventBusName {
+			if s.Required || s == settings.EventBusName {
 				needed = append(needed, s.Env())
 			}
 		}
@@ -300,7 +301,7 @@ func TestAMissingVariableStandsForTheDefaultOfItsSetting(t *testing.T) {
 		}
 		for _, s := range p.settings {
 			full[s.Env()] = s.Default
-			if s.Required || s == contract.EventBusName {
+			if s.Required || s == settings.EventBusName {
 				full[s.Env()] = s.Example
 			}
 		}
@@ -309,7 +310,7 @@ func TestAMissingVariableStandsForTheDefaultOfItsSetting(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range p.settings {
-			if s.Required || s == contract.EventBusName {
+			if s.Required || s == settings.EventBusName {
 				continue
 			}
 			got, err := p.parse(func(name string) string {
@@ -337,8 +338,8 @@ func TestTwoStacksHaveTwoBuses(t *testing.T) {
 		{map[string]string{"stackName": "PayhookStaging", "eventBusName": "payments"}, "payments"},
 	} {
 		d, err := deployment(c.settings)
-		if err != nil || d.Webhook.EventBusName != c.want || d.Value(contract.EventBusName) != c.want {
-			t.Errorf("%v: the bus is %s, the functions are told %s, %v", c.settings, d.Webhook.EventBusName, d.Value(contract.EventBusName), err)
+		if err != nil || d.Webhook.EventBusName != c.want || d.Value(settings.EventBusName) != c.want {
+			t.Errorf("%v: the bus is %s, the functions are told %s, %v", c.settings, d.Webhook.EventBusName, d.Value(settings.EventBusName), err)
 		}
 	}
 }
@@ -364,13 +365,13 @@ func TestObjectsAreKeptForWholeDaysOrWithoutEnd(t *testing.T) {
 
 func TestEverySettingIsDocumented(t *testing.T) {
 	seen := map[string]bool{}
-	for _, s := range contract.All() {
+	for _, s := range settings.All() {
 		if seen[s.Key] || s.Meaning == "" || s.Example == "" || s.Required && s.Default != "" {
 			t.Errorf("%s: %+v", s.Key, s)
 		}
 		seen[s.Key] = true
 	}
-	if got := contract.UnknownKeyTTL.Env(); got != "PAYHOOK_UNKNOWN_KEY_TTL" {
+	if got := settings.UnknownKeyTTL.Env(); got != "PAYHOOK_UNKNOWN_KEY_TTL" {
 		t.Errorf("got %s", got)
 	}
 }

@@ -1,4 +1,4 @@
-package contract_test
+package settings_test
 
 import (
 	"maps"
@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 const (
@@ -81,12 +82,12 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 			[]string{"certificate 2 (CN=webhooks.payments.example,O=Payment Service) is not the certificate of a CA"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			settings := maps.Clone(c.base)
-			if settings == nil {
-				settings = map[string]string{}
+			conf := maps.Clone(c.base)
+			if conf == nil {
+				conf = map[string]string{}
 			}
-			maps.Copy(settings, c.change)
-			d, err := deployment(settings)
+			maps.Copy(conf, c.change)
+			d, err := deployment(conf)
 			got := problems(err)
 			if len(got) != len(c.want) {
 				t.Fatalf("%d problems, want %d: %q", len(got), len(c.want), got)
@@ -96,7 +97,7 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 					t.Errorf("%q is not in %q", text, got[i])
 				}
 			}
-			if uses := settings["authentication"] == "mtls" || settings["authentication"] == "both"; c.want == nil && uses != (string(d.Endpoint.Truststore) == string(ca.PEM())) {
+			if uses := conf["authentication"] == "mtls" || conf["authentication"] == "both"; c.want == nil && uses != (string(d.Endpoint.Truststore) == string(ca.PEM())) {
 				t.Errorf("the truststore is %q", d.Endpoint.Truststore)
 			}
 		})
@@ -127,13 +128,13 @@ func TestTheFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 		"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": "CN=a;CN=b", "PAYHOOK_REVOKED_SERIALS": "00:0A@CN=a",
 	})
 	getenv := func(name string) string { return env[name] }
-	if _, err := contract.ParseWebhook(getenv); err == nil || !strings.Contains(err.Error(), "PAYHOOK_TRUSTSTORE: truststore.pem can't be read") {
+	if _, err := settings.ParseWebhook(getenv); err == nil || !strings.Contains(err.Error(), "PAYHOOK_TRUSTSTORE: truststore.pem can't be read") {
 		t.Errorf("without the file: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, contract.TruststoreFile), ca.PEM(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), ca.PEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w, err := contract.ParseWebhook(getenv)
+	w, err := settings.ParseWebhook(getenv)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func TestTheFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 		t.Errorf("got %+v", m)
 	}
 	for _, missing := range []string{"PAYHOOK_DOMAIN_NAME", "PAYHOOK_API_ID"} {
-		if _, err := contract.ParseWebhook(func(name string) string {
+		if _, err := settings.ParseWebhook(func(name string) string {
 			if name == missing {
 				return ""
 			}

@@ -1,4 +1,4 @@
-package contract_test
+package settings_test
 
 import (
 	"os"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/settings"
 )
 
 // The README's two tables name every setting with its default, and nothing that
@@ -29,7 +29,7 @@ func TestTheREADMEListsEverySetting(t *testing.T) {
 		}
 		documented[m[1]] = strings.Trim(m[2], "`")
 	}
-	for _, s := range contract.All() {
+	for _, s := range settings.All() {
 		want := s.Default
 		switch {
 		case s.Required:

@@ -1,4 +1,4 @@
-package contract
+package names
 
 // The keys of the two DynamoDB tables, which the deployment makes and the
 // functions use. What else an item holds is documented where it is written, in
@@ -15,8 +15,3 @@ const (
 	KeysKey = "keyId"     // partition key, a string
 	KeysTTL = "expiresAt" // Unix seconds
 )
-
-// MaxLedgerEventBytes is the largest event that fits into an item of the ledger.
-// DynamoDB's items hold 400 KB of 1,024 bytes each, names included (AWS,
-// "Constraints in Amazon DynamoDB"); the other attributes take less than 1 KB.
-const MaxLedgerEventBytes = 400<<10 - 1<<10

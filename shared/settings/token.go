@@ -1,10 +1,12 @@
-package contract
+package settings
 
 import (
 	"net/url"
 	"regexp"
 	"strings"
 	"time"
+
+	"payhook.example/shared/names"
 )
 
 // The settings around the access token.
@@ -36,36 +38,6 @@ var (
 // says what happens to a shorter one.
 const TokenInterval = time.Minute
 
-// Environment variables that name the two secrets, by name or ARN: the one
-// with the access token, and the one with the client id and secret.
-const (
-	TokenSecretEnv       = "PAYHOOK_TOKEN_SECRET"
-	CredentialsSecretEnv = "PAYHOOK_CREDENTIALS_SECRET"
-)
-
-// The metrics of the token function. Every run writes the first two, unless it
-// could not read the secret: an alarm on them treats missing data as breaching, and
-// so detects a function that does not run at all.
-const (
-	// Seconds of life left in the stored token after the run; 0 if it has expired or
-	// there is none.
-	TokenRemainingMetric = "TokenRemainingSeconds"
-	// Seconds by which that is less than what callers need; 0 if it is enough. They
-	// need the remaining life at which the token is refreshed, but at most 185 s (three
-	// runs and the 5 s in which no token is handed out) and at least 65 s (one run and
-	// these 5 s). If the endpoint has just returned the stored token again, there is no
-	// newer one, and a token that has not expired is enough.
-	TokenShortfallMetric = "TokenShortfallSeconds"
-
-	TokenRefreshedMetric          = "TokenRefreshed"          // 1 for a run that stored a new token, or 0
-	TokenFailedMetric             = "TokenFailed"             // 1 for a run that should have and could not, or 0
-	TokenCredentialsMissingMetric = "TokenCredentialsMissing" // 1 if the client credentials are missing or unusable, or 0; TokenFailed is 1 as well
-	// 1 for a run that stored a token less than 16 minutes after the previous one and
-	// whose lifetime is under 20 minutes, or that could not store one because the
-	// secret has 100 versions of the last 24 hours; or 0.
-	TokenWritesTooOftenMetric = "TokenWritesTooOften"
-)
-
 // Token is what the token function is told.
 type Token struct {
 	TokenSecret       string // name or ARN
@@ -94,8 +66,8 @@ func TokenSettings() []*Setting {
 func ParseToken(getenv func(string) string) (Token, error) {
 	r := fromEnvironment(getenv)
 	t := r.token()
-	t.TokenSecret = r.resource(TokenSecretEnv)
-	t.CredentialsSecret = r.resource(CredentialsSecretEnv)
+	t.TokenSecret = r.resource(names.TokenSecretEnv)
+	t.CredentialsSecret = r.resource(names.CredentialsSecretEnv)
 	return t, r.err()
 }
 

@@ -1,12 +1,10 @@
-// Package contract is what the deployment and the functions agree on: the
-// names of settings, environment variables and table attributes, and how each
-// setting is read.
+// Package settings defines the settings of Payhook: the context keys of the CDK
+// app, the environment variables of the functions, defaults and limits.
 //
-// It guarantees that a setting means the same at synth and at run time: both
-// read it with the same function, so what the deployment accepts the functions
-// accept, and a wrong value never gets past synth. Every wrong or missing
-// setting is reported at once.
-package contract
+// A setting means the same at synth and at run time: both read it with the same
+// function. So the functions accept what the deployment accepted, and synth
+// rejects every wrong value. All wrong and missing settings are reported at once.
+package settings
 
 import (
 	"errors"
@@ -22,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"payhook.example/shared/names"
 	"payhook.example/shared/signature"
 )
 
@@ -179,15 +178,6 @@ const (
 	Canary    = "canary"
 )
 
-// Environment variables that name the tables and buckets, whether the stack
-// created them or a setting names them. The deployment fills them in.
-const (
-	LedgerTableEnv   = "PAYHOOK_LEDGER_TABLE"
-	KeysTableEnv     = "PAYHOOK_KEYS_TABLE"
-	ClaimBucketEnv   = "PAYHOOK_CLAIM_BUCKET"
-	ParkingBucketEnv = "PAYHOOK_PARKING_BUCKET"
-)
-
 // Webhook is what the webhook function is told.
 type Webhook struct {
 	LedgerTable string
@@ -267,13 +257,13 @@ func publishingSettings() []*Setting {
 func ParseWebhook(getenv func(string) string) (Webhook, error) {
 	r := fromEnvironment(getenv)
 	w := r.webhook()
-	w.LedgerTable = r.resource(LedgerTableEnv)
-	w.KeysTable = r.resource(KeysTableEnv)
+	w.LedgerTable = r.resource(names.LedgerTableEnv)
+	w.KeysTable = r.resource(names.KeysTableEnv)
 	if w.UsesMTLS() {
 		w.MTLS = r.mtls(packageFolder(getenv))
 	}
 	if w.KeysBearer {
-		w.TokenSecret = r.resource(TokenSecretEnv)
+		w.TokenSecret = r.resource(names.TokenSecretEnv)
 	}
 	return w, r.err()
 }
@@ -282,7 +272,7 @@ func ParseWebhook(getenv func(string) string) (Webhook, error) {
 func ParseRedrive(getenv func(string) string) (Redrive, error) {
 	r := fromEnvironment(getenv)
 	s := Redrive{
-		LedgerTable:  r.resource(LedgerTableEnv),
+		LedgerTable:  r.resource(names.LedgerTableEnv),
 		KeyExponents: r.exponents(),
 		Attempts:     r.integer(RedriveAttempts, 1, 1000),
 		Publishing:   r.publishing(),
@@ -290,7 +280,7 @@ func ParseRedrive(getenv func(string) string) (Redrive, error) {
 	}
 	if s.Authentication = r.authentication(); s.Authentication == ByMTLS || s.Authentication == ByBoth {
 		s.Trust = r.trust(packageFolder(getenv))
-		s.KeysTable = r.resource(KeysTableEnv)
+		s.KeysTable = r.resource(names.KeysTableEnv)
 	}
 	return s, r.err()
 }
@@ -436,8 +426,8 @@ func fromEnvironment(getenv func(string) string) *reader {
 func (r *reader) err() error { return errors.Join(r.problems...) }
 
 // valid reports whether nothing is wrong with any of the settings.
-func (r *reader) valid(settings ...*Setting) bool {
-	return !slices.ContainsFunc(settings, func(s *Setting) bool { return slices.Contains(r.invalid, s) })
+func (r *reader) valid(conf ...*Setting) bool {
+	return !slices.ContainsFunc(conf, func(s *Setting) bool { return slices.Contains(r.invalid, s) })
 }
 
 func (r *reader) wrong(s *Setting, problem string) {
@@ -500,7 +490,7 @@ func (r *reader) publishing() Publishing {
 		RedriveGrace:        r.duration(RedriveGrace, time.Second, time.Hour),
 	}
 	if r.getenv != nil { // the deployment has no buckets before it made them
-		p.ClaimBucket, p.ParkingBucket = r.resource(ClaimBucketEnv), r.resource(ParkingBucketEnv)
+		p.ClaimBucket, p.ParkingBucket = r.resource(names.ClaimBucketEnv), r.resource(names.ParkingBucketEnv)
 	}
 	if strings.HasPrefix(p.EventSource, "aws.") {
 		r.wrong(EventSource, "must not start with aws., which is reserved")
@@ -704,3 +694,8 @@ func isLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return err == nil && net.IP(ip.AsSlice()).IsLoopback()
 }
+
+// MaxLedgerEventBytes is the largest event that fits into an item of the ledger.
+// DynamoDB's items hold 400 KB of 1,024 bytes each, names included (AWS,
+// "Constraints in Amazon DynamoDB"); the other attributes take less than 1 KB.
+const MaxLedgerEventBytes = 400<<10 - 1<<10

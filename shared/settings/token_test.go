@@ -1,4 +1,4 @@
-package contract_test
+package settings_test
 
 import (
 	"net/url"
@@ -9,17 +9,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"payhook.example/shared/contract"
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // tokenEnvironment is what the deployment gives the token function if no more
 // is chosen than has to be, with changes to it.
 func tokenEnvironment(changes map[string]string) func(string) string {
 	environment := map[string]string{
-		contract.TokenSecretEnv:       "payhook/token",
-		contract.CredentialsSecretEnv: "payhook/credentials",
+		names.TokenSecretEnv:       "payhook/token",
+		names.CredentialsSecretEnv: "payhook/credentials",
 	}
-	for _, s := range contract.TokenSettings() {
+	for _, s := range settings.TokenSettings() {
 		environment[s.Env()] = s.Default
 		if s.Required {
 			environment[s.Env()] = s.Example
@@ -32,7 +33,7 @@ func tokenEnvironment(changes map[string]string) func(string) string {
 }
 
 func TestTheTokenFunctionReadsItsSettings(t *testing.T) {
-	base := contract.Token{
+	base := settings.Token{
 		TokenSecret:       "payhook/token",
 		CredentialsSecret: "payhook/credentials",
 		AuthURL:           &url.URL{Scheme: "https", Host: "auth.payments.example"},
@@ -43,20 +44,20 @@ func TestTheTokenFunctionReadsItsSettings(t *testing.T) {
 	}
 	tests := map[string]struct {
 		changes map[string]string
-		want    func(*contract.Token)
+		want    func(*settings.Token)
 	}{
-		"defaults":   {nil, func(*contract.Token) {}},
-		"scopes":     {map[string]string{"PAYHOOK_SCOPES": " payments.read  payments.write "}, func(s *contract.Token) { s.Scopes = []string{"payments.read", "payments.write"} }},
-		"encoding":   {map[string]string{"PAYHOOK_CREDENTIAL_ENCODING": "form"}, func(s *contract.Token) { s.FormEncoded = true }},
-		"share":      {map[string]string{"PAYHOOK_TOKEN_REFRESH_PERCENT": "50"}, func(s *contract.Token) { s.RefreshPercent = 50 }},
-		"timeouts":   {map[string]string{"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "2500ms", "PAYHOOK_TOKEN_TIMEOUT": "20s"}, func(s *contract.Token) { s.EndpointTimeout, s.Timeout = 2500*time.Millisecond, 20*time.Second }},
-		"a loopback": {map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:8080/"}, func(s *contract.Token) { s.AuthURL = &url.URL{Scheme: "http", Host: "127.0.0.1:8080"} }},
+		"defaults":   {nil, func(*settings.Token) {}},
+		"scopes":     {map[string]string{"PAYHOOK_SCOPES": " payments.read  payments.write "}, func(s *settings.Token) { s.Scopes = []string{"payments.read", "payments.write"} }},
+		"encoding":   {map[string]string{"PAYHOOK_CREDENTIAL_ENCODING": "form"}, func(s *settings.Token) { s.FormEncoded = true }},
+		"share":      {map[string]string{"PAYHOOK_TOKEN_REFRESH_PERCENT": "50"}, func(s *settings.Token) { s.RefreshPercent = 50 }},
+		"timeouts":   {map[string]string{"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "2500ms", "PAYHOOK_TOKEN_TIMEOUT": "20s"}, func(s *settings.Token) { s.EndpointTimeout, s.Timeout = 2500*time.Millisecond, 20*time.Second }},
+		"a loopback": {map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:8080/"}, func(s *settings.Token) { s.AuthURL = &url.URL{Scheme: "http", Host: "127.0.0.1:8080"} }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			want := base
 			test.want(&want)
-			got, err := contract.ParseToken(tokenEnvironment(test.changes))
+			got, err := settings.ParseToken(tokenEnvironment(test.changes))
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
@@ -65,9 +66,9 @@ func TestTheTokenFunctionReadsItsSettings(t *testing.T) {
 }
 
 func TestEveryWrongSettingOfTheTokenFunctionIsNamedAtOnce(t *testing.T) {
-	_, err := contract.ParseToken(tokenEnvironment(map[string]string{
-		contract.TokenSecretEnv:          "",
-		contract.CredentialsSecretEnv:    "",
+	_, err := settings.ParseToken(tokenEnvironment(map[string]string{
+		names.TokenSecretEnv:             "",
+		names.CredentialsSecretEnv:       "",
 		"PAYHOOK_AUTH_URL":               "http://auth.payments.example",
 		"PAYHOOK_TOKEN_MANAGER_ID":       "",
 		"PAYHOOK_SCOPES":                 `a "b"`,
@@ -80,7 +81,7 @@ func TestEveryWrongSettingOfTheTokenFunctionIsNamedAtOnce(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, name := range []string{
-		contract.TokenSecretEnv, contract.CredentialsSecretEnv, "PAYHOOK_AUTH_URL", "PAYHOOK_TOKEN_MANAGER_ID", "PAYHOOK_SCOPES",
+		names.TokenSecretEnv, names.CredentialsSecretEnv, "PAYHOOK_AUTH_URL", "PAYHOOK_TOKEN_MANAGER_ID", "PAYHOOK_SCOPES",
 		"PAYHOOK_CREDENTIAL_ENCODING", "PAYHOOK_TOKEN_REFRESH_PERCENT", "PAYHOOK_TOKEN_ENDPOINT_TIMEOUT", "PAYHOOK_TOKEN_TIMEOUT",
 	} {
 		if n := strings.Count(err.Error(), name+": "); n != 1 {
@@ -90,7 +91,7 @@ func TestEveryWrongSettingOfTheTokenFunctionIsNamedAtOnce(t *testing.T) {
 }
 
 func TestOneCallOfTheEndpointFitsIntoARun(t *testing.T) {
-	_, err := contract.ParseToken(tokenEnvironment(map[string]string{
+	_, err := settings.ParseToken(tokenEnvironment(map[string]string{
 		"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "20s", "PAYHOOK_TOKEN_TIMEOUT": "20s",
 	}))
 	if err == nil || !strings.Contains(err.Error(), "must be shorter than PAYHOOK_TOKEN_TIMEOUT") {
@@ -109,19 +110,19 @@ func TestTheWebhookFunctionIsToldOfTheTokenOnlyIfKeysNeedIt(t *testing.T) {
 		{"basic", "", false, false},
 	} {
 		environment := map[string]string{
-			contract.LedgerTableEnv: "ledger", contract.KeysTableEnv: "keys",
-			contract.ClaimBucketEnv: "claims", contract.ParkingBucketEnv: "parking",
-			contract.TokenSecretEnv: test.secret,
+			names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys",
+			names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
+			names.TokenSecretEnv: test.secret,
 		}
-		for _, s := range contract.WebhookSettings() {
+		for _, s := range settings.WebhookSettings() {
 			environment[s.Env()] = s.Default
 			if s.Required {
 				environment[s.Env()] = s.Example
 			}
 		}
-		environment[contract.EventBusName.Env()] = "payhook"
+		environment[settings.EventBusName.Env()] = "payhook"
 		environment["PAYHOOK_KEYS_AUTH"] = test.keysAuth
-		got, err := contract.ParseWebhook(func(name string) string { return environment[name] })
+		got, err := settings.ParseWebhook(func(name string) string { return environment[name] })
 		if (err == nil) != test.ok || got.KeysBearer != test.bearer || test.ok && got.TokenSecret != test.secret {
 			t.Errorf("keysAuth %s, secret %q: %t, %q, %v", test.keysAuth, test.secret, got.KeysBearer, got.TokenSecret, err)
 		}

@@ -1,4 +1,4 @@
-package contract
+package settings
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"encoding/json/jsontext"
 
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/names"
 )
 
 // The ways in which webhooks are authenticated (the interface, section 5.2).
@@ -47,13 +48,6 @@ var (
 	ThrottleBurst = &Setting{Key: "throttleBurst", Default: "200", Example: "2000",
 		Meaning: "how many requests API Gateway passes on at once; with domainName only"}
 )
-
-// APIIDEnv is the environment variable with the id of the HTTP API. The
-// deployment fills it in.
-const APIIDEnv = "PAYHOOK_API_ID"
-
-// TruststoreFile is the name of the truststore in the function's package.
-const TruststoreFile = "truststore.pem"
 
 // maxAPITimeout is the longest time that an HTTP API waits for an integration
 // (AWS, "Quotas for configuring and running an HTTP API in API Gateway").
@@ -229,16 +223,16 @@ func packageFolder(getenv func(string) string) string {
 func (r *reader) mtls(folder string) *MTLS {
 	m := r.trust(folder)
 	m.DomainName = r.matching(DomainName, domainName, "a domain name in lower case")
-	m.APIID = r.resource(APIIDEnv)
+	m.APIID = r.resource(names.APIIDEnv)
 	return m
 }
 
 // trust reads which client certificates a function accepts.
 func (r *reader) trust(folder string) *MTLS {
 	m := &MTLS{Policy: r.policy()}
-	text, err := os.ReadFile(filepath.Join(folder, TruststoreFile))
+	text, err := os.ReadFile(filepath.Join(folder, names.TruststoreFile))
 	if err != nil {
-		r.wrong(Truststore, TruststoreFile+" can't be read in the function's package")
+		r.wrong(Truststore, names.TruststoreFile+" can't be read in the function's package")
 		return m
 	}
 	// What has expired since the deployment does not stop the function: it rejects
@@ -260,22 +254,22 @@ const (
 // environmentSize reports an environment that Lambda would refuse, and the
 // settings that take the most of it.
 func (r *reader) environmentSize() {
-	for _, settings := range [][]*Setting{WebhookSettings(), RedriveSettings(), TokenSettings()} {
+	for _, conf := range [][]*Setting{WebhookSettings(), RedriveSettings(), TokenSettings()} {
 		size := resourceBytes
-		for _, s := range settings {
+		for _, s := range conf {
 			size += environmentBytes(s, r.text(s))
 		}
 		if size <= maxEnvironmentBytes {
 			continue
 		}
-		slices.SortStableFunc(settings, func(a, b *Setting) int {
+		slices.SortStableFunc(conf, func(a, b *Setting) int {
 			return cmp.Compare(environmentBytes(b, r.text(b)), environmentBytes(a, r.text(a)))
 		})
 		longest := make([]string, 3)
-		for i, s := range settings[:len(longest)] {
+		for i, s := range conf[:len(longest)] {
 			longest[i] = fmt.Sprintf("%s (%d)", s.Key, environmentBytes(s, r.text(s)))
 		}
-		r.wrong(settings[0], fmt.Sprintf("the environment of a function would have %d bytes, %d more than Lambda allows; shorten %s",
+		r.wrong(conf[0], fmt.Sprintf("the environment of a function would have %d bytes, %d more than Lambda allows; shorten %s",
 			size, size-maxEnvironmentBytes, strings.Join(longest, ", ")))
 		return
 	}

@@ -1,4 +1,4 @@
-package contract_test
+package settings_test
 
 import (
 	"fmt"

@@ -1,0 +1,21 @@
+package names
+
+// Environment variables that name the resources of the stack, whether the stack
+// created them or a setting names them. The deployment sets them. The variables
+// of the settings are named by [payhook.example/shared/settings.Setting.Env].
+const (
+	LedgerTableEnv   = "PAYHOOK_LEDGER_TABLE"
+	KeysTableEnv     = "PAYHOOK_KEYS_TABLE"
+	ClaimBucketEnv   = "PAYHOOK_CLAIM_BUCKET"
+	ParkingBucketEnv = "PAYHOOK_PARKING_BUCKET"
+
+	TokenSecretEnv       = "PAYHOOK_TOKEN_SECRET"       // the access token; a name or an ARN
+	CredentialsSecretEnv = "PAYHOOK_CREDENTIALS_SECRET" // the client id and secret; a name or an ARN
+)
+
+// APIIDEnv is the environment variable with the id of the HTTP API. The
+// deployment fills it in.
+const APIIDEnv = "PAYHOOK_API_ID"
+
+// TruststoreFile is the name of the truststore in the function's package.
+const TruststoreFile = "truststore.pem"

@@ -1,0 +1,23 @@
+package names
+
+// The outputs of the stack. Each is described where infra creates it.
+const (
+	WebhookURLOutput          = "WebhookUrl"
+	EventBusNameOutput        = "EventBusName"
+	EventBusARNOutput         = "EventBusArn"
+	LedgerTableOutput         = "LedgerTable"
+	KeysTableOutput           = "KeysTable"
+	ClaimBucketOutput         = "ClaimBucket"
+	ParkingBucketOutput       = "ParkingBucket"
+	WebhookFunctionOutput     = "WebhookFunction"
+	RedriveFunctionOutput     = "RedriveFunction"
+	TokenFunctionOutput       = "TokenFunction"
+	TokenSecretOutput         = "TokenSecret"
+	CredentialsSecretOutput   = "CredentialsSecret"
+	AlarmTopicOutput          = "AlarmTopic"
+	SubscriptionSheetOutput   = "SubscriptionSheet"
+	DomainTargetOutput        = "DomainTarget"
+	EncryptionKeyOutput       = "EncryptionKey"
+	EncryptionKeyPolicyOutput = "EncryptionKeyPolicy"
+	BusFailuresOutput         = "BusFailures"
+)
