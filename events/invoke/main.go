@@ -2,7 +2,9 @@
 // Lambda API: in the local run, or in the cloud with the usual AWS variables.
 //
 // An event of a function URL is signed at that moment, so that a sample never
-// grows too old. It prints the answer, and fails if the function did.
+// grows too old. In a local run with client certificates it becomes an event of the
+// HTTP API, with the simulated service's certificate. It prints the answer, and fails
+// if the function did.
 package main
 
 import (
@@ -37,6 +39,7 @@ import (
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/settings"
 )
 
 const usage = `Usage: make invoke FUNCTION=NAME EVENT=FILE [NAME=VALUE ...]
@@ -51,7 +54,9 @@ the cloud, with AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_REGION as usual:
 
   make invoke CLOUD=1 STACK=Payhook FUNCTION=webhook EVENT=events/webhook/one-event.json KEY=key.pem KEY_ID=uuid
 
-where KEY is a private key whose public half the payment service publishes.
+where KEY is a private key whose public half the payment service publishes. In the
+cloud, a stack with authentication=mtls or both answers 401: the event holds no
+client certificate.
 
 Flags:
 `
@@ -198,10 +203,19 @@ func (o *options) sign(ctx context.Context, event []byte) ([]byte, error) {
 		return nil, err
 	}
 	put(request, signed, encoded)
+	if err := o.present(request); err != nil {
+		return nil, err
+	}
 	return json.Marshal(request)
 }
 
 func (o *options) proof(ctx context.Context, w paymenttest.Webhook) (paymenttest.Signed, error) {
+	if o.authentication() == settings.ByMTLS {
+		if w.Flaw != "" || w.Age != 0 {
+			return paymenttest.Signed{}, errors.New("with authentication=mtls, nothing is signed: CORRUPT and AGE have no effect")
+		}
+		return paymenttest.Signed{URL: w.URL, Header: http.Header{"Content-Type": {"application/json"}}, Body: w.Payload}, nil
+	}
 	if o.signer.Given() {
 		sender, err := o.signer.Sender()
 		if err != nil {

@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"payhook.example/infra/local/up"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
 
@@ -90,6 +94,52 @@ func TestAnyOtherEventStaysAsItIs(t *testing.T) {
 		if got, err := o.sign(t.Context(), []byte(text)); err != nil || string(got) != text {
 			t.Errorf("%s became %s, %v", text, got, err)
 		}
+	}
+}
+
+func TestAnEventHasTheCertificateOfTheLocalRunIfWebhooksNeedOne(t *testing.T) {
+	identity := paymenttest.NewIdentity()
+	file := filepath.Join(t.TempDir(), "client.pem")
+	if err := os.WriteFile(file, paymenttest.EncodeCertificate(identity.Certificate().Leaf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, authentication := range []string{"", settings.BySignature, settings.ByMTLS, settings.ByBoth} {
+		service, local := simulated(t, paymenttest.Options{})
+		local.ClientCert, local.APIID = file, "a1b2c3d4e5"
+		local.Settings = map[string]string{settings.DomainName.Key: "hook.bank.example"}
+		if authentication != "" {
+			local.Settings[settings.Authentication.Key] = authentication
+		}
+		o := options{local: local}
+		text, err := o.sign(t.Context(), event(t, paymenttest.Delivery(paymenttest.Event()), false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got events.APIGatewayV2HTTPRequest
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		certificate, from := got.RequestContext.Authentication.ClientCert.ClientCertPem, got.RequestContext.DomainName+" "+got.RequestContext.APIID
+		wantCertificate, wantFrom := "", " "
+		if authentication == settings.ByMTLS || authentication == settings.ByBoth {
+			wantCertificate, wantFrom = string(paymenttest.EncodeCertificate(identity.Certificate().Leaf)), "hook.bank.example a1b2c3d4e5"
+		}
+		if certificate != wantCertificate || from != wantFrom {
+			t.Errorf("authentication=%s: from %s with the certificate %q", authentication, from, certificate)
+		}
+		proof, err := paymenttest.DefaultScheme().Extract(got.Headers, got.RawQueryString)
+		signed := err == nil && signature.Verify(&service.Key().Private.PublicKey, []byte(got.Body), proof) == nil
+		if signed != (authentication != settings.ByMTLS) {
+			t.Errorf("authentication=%s: signed: %t", authentication, signed)
+		}
+	}
+
+	service, local := simulated(t, paymenttest.Options{})
+	local.Settings = map[string]string{settings.Authentication.Key: settings.ByBoth}
+	o := options{local: local}
+	_, err := o.sign(t.Context(), event(t, paymenttest.Delivery(paymenttest.Event()), false))
+	if err == nil || !strings.Contains(err.Error(), "client certificate") {
+		t.Errorf("with the truststore of somebody else at %s: %v", service.URL, err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -58,6 +59,12 @@ func TestClientCertificates(t *testing.T) {
 	event := paymenttest.Event()
 	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
 
+	t.Run("make invoke", func(t *testing.T) {
+		said := f.tools(t, "invoke")("invoke", "-function", "webhook", "-fresh", "-event", filepath.Join(f.opts.top, "events", "webhook", "one-event.json"))
+		if !strings.HasPrefix(said, "200 OK") || !strings.Contains(said, `"recorded":1`) {
+			t.Error(said)
+		}
+	})
 	t.Run("invalid certificates", func(t *testing.T) { f.rejectsCertificates(t, revoked, second) })
 	overlap := maps.Clone(conf)
 	overlap[settings.ClientCertPins.Key] += ";" + pinOf(second)

@@ -634,9 +634,10 @@ func TestConflictsArePublishedNeverAndHoldUpNothing(t *testing.T) {
 	f.arriveOnce(t, original, fresh)
 }
 
-// TestTheToolsWork runs send and invoke as make does.
-func TestTheToolsWork(t *testing.T) {
-	f := deployed(t)
+// tools builds the tools in events as make does, and returns what runs one of them
+// and returns what it says.
+func (f *fixture) tools(t *testing.T, names ...string) func(name string, args ...string) string {
+	t.Helper()
 	folder := t.TempDir()
 	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(up.Path)), 0o700); err != nil {
 		t.Fatal(err)
@@ -644,12 +645,15 @@ func TestTheToolsWork(t *testing.T) {
 	if err := f.Write(folder); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-o", folder+"/", "./events/send", "./events/invoke")
+	build := exec.Command("go", "build", "-o", folder+"/")
+	for _, name := range names {
+		build.Args = append(build.Args, "./events/"+name)
+	}
 	build.Dir = f.opts.top
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
-	tool := func(name string, args ...string) string {
+	return func(name string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command(filepath.Join(folder, name), args...)
 		cmd.Dir = folder
@@ -662,6 +666,12 @@ func TestTheToolsWork(t *testing.T) {
 		}
 		return string(said)
 	}
+}
+
+// TestTheToolsWork runs send and invoke as make does.
+func TestTheToolsWork(t *testing.T) {
+	f := deployed(t)
+	tool, folder := f.tools(t, "send", "invoke"), t.TempDir()
 	contains := func(said string, want ...string) {
 		t.Helper()
 		for _, w := range want {

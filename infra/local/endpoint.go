@@ -161,7 +161,8 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 		}
 		s.opts.progress.say("API Gateway is replaced by an endpoint of our own for %s at %s; the emulator serves no TLS", domain, s.endpoint.URL)
 	}
-	s.WebhookURL, s.ServerCA = s.endpoint.URL, files.serverCA
+	s.WebhookURL, s.ServerCA, s.APIID = s.endpoint.URL, files.serverCA, api.ID
+	s.ClientCert, s.ClientKey = "", ""
 	// A truststore of somebody else's does not know the simulated service.
 	if len(api.Truststore) > 0 && s.opts.truststore == "" {
 		s.ClientCert, s.ClientKey = files.clientCert, files.clientKey

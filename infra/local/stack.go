@@ -395,7 +395,7 @@ func (s *stack) readOutputs(ctx context.Context, outputs, consumer map[string]st
 		// function does.
 		id, _, _ := strings.Cut(hook.Host, ".")
 		s.WebhookURL = s.Endpoint + "/_aws/lambda-url/" + id + "/"
-		s.ServerCA, s.ClientCert, s.ClientKey = "", "", ""
+		s.ServerCA, s.ClientCert, s.ClientKey, s.APIID = "", "", "", ""
 	}
 	s.Bus = outputs[names.EventBusNameOutput]
 	s.LedgerTable, s.KeysTable = outputs[names.LedgerTableOutput], outputs[names.KeysTableOutput]

@@ -215,7 +215,7 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e *Endpoint) answer(r *http.Request, id string) answer {
 	d := e.deployed.Load()
-	var certificate *clientCert
+	var certificate *ClientCert
 	if d.trust != nil {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 			return refuse(http.StatusForbidden, "Forbidden", errors.New("there is no client certificate"))
@@ -223,7 +223,7 @@ func (e *Endpoint) answer(r *http.Request, id string) answer {
 		if err := d.trust.verify(r.TLS.PeerCertificates[0], e.opts.Now()); err != nil {
 			return refuse(http.StatusForbidden, "Forbidden", err)
 		}
-		certificate = describe(r.TLS.PeerCertificates[0])
+		certificate = Describe(r.TLS.PeerCertificates[0])
 	}
 	if !d.hasHost(r.Host) {
 		return refuse(http.StatusForbidden, "Forbidden", fmt.Errorf("there is no API on the domain %s", r.Host))

@@ -201,8 +201,8 @@ func TestACertificateIsDescribedAsInTheSamples(t *testing.T) {
 		{Type: []int{2, 5, 4, 6}, Value: "US"}, {Type: []int{2, 5, 4, 8}, Value: "Washington"}, {Type: []int{2, 5, 4, 7}, Value: "Seattle"},
 		{Type: []int{2, 5, 4, 10}, Value: "Amazon Web Services"}, {Type: []int{2, 5, 4, 11}, Value: "Security"}, {Type: []int{2, 5, 4, 3}, Value: "My Client"},
 	}}
-	describeWith := func(number *big.Int) *clientCert {
-		return describe(paymenttest.NewCA("My Private CA").Client(func(c *x509.Certificate) {
+	describeWith := func(number *big.Int) *ClientCert {
+		return Describe(paymenttest.NewCA("My Private CA").Client(func(c *x509.Certificate) {
 			c.Subject, c.SerialNumber = subject, number
 			c.NotBefore = time.Date(2020, 8, 29, 0, 28, 21, 0, time.UTC)
 			c.NotAfter = time.Date(2120, 8, 5, 0, 28, 21, 0, time.UTC)
@@ -213,9 +213,9 @@ func TestACertificateIsDescribedAsInTheSamples(t *testing.T) {
 		t.Errorf("the PEM is %s", got.PEM)
 	}
 	got.PEM = ""
-	want := &clientCert{
+	want := &ClientCert{
 		SubjectDN: "C=US,ST=Washington,L=Seattle,O=Amazon Web Services,OU=Security,CN=My Client", IssuerDN: "O=Payment Service,CN=My Private CA",
-		SerialNumber: "1", Validity: validity{"Aug 29 00:28:21 2020 GMT", "Aug  5 00:28:21 2120 GMT"},
+		SerialNumber: "1", Validity: Validity{"Aug 29 00:28:21 2020 GMT", "Aug  5 00:28:21 2120 GMT"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -59,18 +59,20 @@ type httpContext struct {
 }
 
 type authentication struct {
-	ClientCert *clientCert `json:"clientCert"`
+	ClientCert *ClientCert `json:"clientCert"`
 }
 
-type clientCert struct {
+// ClientCert is what an event says of a client certificate.
+type ClientCert struct {
 	PEM          string   `json:"clientCertPem"`
 	SubjectDN    string   `json:"subjectDN"`
 	IssuerDN     string   `json:"issuerDN"`
 	SerialNumber string   `json:"serialNumber"`
-	Validity     validity `json:"validity"`
+	Validity     Validity `json:"validity"`
 }
 
-type validity struct {
+// Validity is when a certificate is valid.
+type Validity struct {
 	NotBefore string `json:"notBefore"`
 	NotAfter  string `json:"notAfter"`
 }
@@ -78,7 +80,7 @@ type validity struct {
 func newRequestID() string { return rand.Text()[:16] }
 
 // newEvent returns the event for a request. key is that of the route.
-func newEvent(api API, key, id string, r *http.Request, body []byte, certificate *clientCert, now time.Time) event {
+func newEvent(api API, key, id string, r *http.Request, body []byte, certificate *ClientCert, now time.Time) event {
 	source, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		source = r.RemoteAddr
@@ -152,15 +154,15 @@ func queryParameters(raw string) map[string]string {
 	return parameters
 }
 
-// describe returns what an event says of a client certificate. The formats are
+// Describe returns what an event says of a client certificate. The formats are
 // those of AWS's examples: names as C=US,O=Company,CN=Name in the order of the
 // certificate, serial numbers as a1:a1:a1, times as May 28 12:30:02 2019 GMT.
-func describe(c *x509.Certificate) *clientCert {
+func Describe(c *x509.Certificate) *ClientCert {
 	const layout = "Jan _2 15:04:05 2006 GMT"
-	return &clientCert{
+	return &ClientCert{
 		PEM:       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})),
 		SubjectDN: name(c.RawSubject), IssuerDN: name(c.RawIssuer), SerialNumber: serial(c.SerialNumber.Bytes()),
-		Validity: validity{c.NotBefore.UTC().Format(layout), c.NotAfter.UTC().Format(layout)},
+		Validity: Validity{c.NotBefore.UTC().Format(layout), c.NotAfter.UTC().Format(layout)},
 	}
 }
 
@@ -245,9 +247,9 @@ func (e *Endpoint) Event(r *http.Request, body []byte, certificate *x509.Certifi
 	if !ok {
 		return nil, errors.New("apigateway: there is no route for the request")
 	}
-	var presented *clientCert
+	var presented *ClientCert
 	if certificate != nil {
-		presented = describe(certificate)
+		presented = Describe(certificate)
 	}
 	return encode(newEvent(d.API, key, newRequestID(), r, body, presented, e.opts.Now()))
 }
