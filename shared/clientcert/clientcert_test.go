@@ -239,6 +239,24 @@ func TestAnExpiredCAStopsItsCertificates(t *testing.T) {
 	client := short.Client(nil)
 	_, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now().Add(2*time.Hour))
 	rejected(t, err, clientcert.Expired)
+	if !strings.Contains(err.Error(), "a CA of its chain") {
+		t.Errorf("the error does not say that it is the CA: %v", err)
+	}
+}
+
+func TestAnExpiredCertificateIsRejectedWithItsTime(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	end := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	client := ca.Client(func(c *x509.Certificate) { c.NotAfter = end })
+	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	if _, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, end); err != nil {
+		t.Errorf("in its last second: %v", err)
+	}
+	_, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, end.Add(time.Millisecond))
+	rejected(t, err, clientcert.Expired)
+	if !strings.Contains(err.Error(), end.Format(time.RFC3339)) {
+		t.Errorf("the error does not say when it expired: %v", err)
+	}
 }
 
 func TestPinsAndSerialsAreRead(t *testing.T) {

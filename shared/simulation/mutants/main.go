@@ -94,6 +94,11 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	temp, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
 	named := func(c candidate) bool {
 		return flags.NArg() == 0 || slices.ContainsFunc(flags.Args(), func(w string) bool { return strings.Contains(c.name, w) })
 	}
@@ -119,17 +124,25 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
+		if len(some) > 0 {
+			fmt.Fprintln(os.Stderr, "measuring what each package's tests run")
+			steps, err := measure(ctx, root, temp)
+			if err != nil {
+				return err
+			}
+			for i, c := range some {
+				text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(c.file)))
+				if err != nil {
+					return err
+				}
+				some[i].by = stepsFor(steps, c, text)
+			}
+		}
 		chosen = append(chosen, some...)
 	}
 	if len(chosen) == 0 {
 		return errors.New("no mutant has such a name")
 	}
-	temp, err := os.MkdirTemp("", "mutants")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(temp)
-
 	start := time.Now()
 	verdicts := make([]verdict, len(chosen))
 	var wg sync.WaitGroup
@@ -187,6 +200,8 @@ func (v verdict) text() string {
 	switch {
 	case v.err != nil:
 		return "ERROR: " + v.err.Error()
+	case v.by == "" && len(v.mutant.by) == 0:
+		return "SURVIVED: no test runs it"
 	case v.by == "":
 		return "SURVIVED"
 	}

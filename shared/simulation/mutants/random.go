@@ -72,10 +72,6 @@ func load(ctx context.Context, root string) ([]source, error) {
 func generate(ctx context.Context, sources []source) ([]candidate, error) {
 	var all []candidate
 	for _, s := range sources {
-		tests, err := testsOf(s.pkg.PkgPath)
-		if err != nil {
-			return nil, err
-		}
 		seen := map[string]int{}
 		for _, m := range s.mutants() {
 			if err := ctx.Err(); err != nil {
@@ -86,7 +82,6 @@ func generate(ctx context.Context, sources []source) ([]candidate, error) {
 			if n := seen[m.name]; n > 1 {
 				m.name += fmt.Sprintf(" (%d)", n)
 			}
-			m.by = tests
 			all = append(all, m)
 		}
 	}
@@ -117,19 +112,6 @@ func choose(ctx context.Context, sources []source, all []candidate, n int, seed 
 		chosen = append(chosen, m)
 	}
 	return chosen, nil
-}
-
-// testsOf returns the steps in which the tests are run on a mutant of a package,
-// the quickest first: its own tests, those of all that may use it, and the
-// histories.
-func testsOf(pkg string) ([]string, error) {
-	_, path, ok := strings.Cut(pkg, "/")
-	if !ok {
-		return nil, fmt.Errorf("%s is not a package of a folder", pkg)
-	}
-	own := "./" + path
-	rest := slices.DeleteFunc(slices.Clone(guarded), func(p string) bool { return p == own })
-	return []string{own, strings.Join(rest, " "), histories}, nil
 }
 
 // compiles reports whether the package of s type-checks with m in it. What the
@@ -185,10 +167,17 @@ func (s source) mutants() (all []candidate) {
 		function = "package level"
 		if f, ok := declaration.(*ast.FuncDecl); ok {
 			function = f.Name.Name
+			if function == "Error" && f.Recv != nil {
+				continue // it words an error
+			}
 		}
+		without := map[ast.Node]bool{}
 		ast.Inspect(declaration, func(node ast.Node) bool {
-			if node == nil || s.onlyTells(node) {
+			if node == nil || without[node] || s.onlyTells(node) || s.onlySpeed(node) {
 				return false
+			}
+			for _, unread := range s.unread(node) {
+				without[unread] = true
 			}
 			s.visit(node, add)
 			return true
@@ -360,6 +349,65 @@ func (s source) onlyTells(node ast.Node) bool {
 		}
 	}
 	return false
+}
+
+// onlySpeed reports whether a node only sets how many idle connections a client
+// keeps.
+func (s source) onlySpeed(node ast.Node) bool {
+	n, ok := node.(*ast.AssignStmt)
+	return ok && strings.HasPrefix(s.textOf(n.Lhs[0]), "t.MaxIdleConns")
+}
+
+// unread returns the parts of a node that decide nothing: true, false and numbers
+// that are returned together with an error, since callers do not look at them, and
+// for how many elements make allocates memory beforehand.
+func (s source) unread(node ast.Node) (parts []ast.Node) {
+	switch n := node.(type) {
+	case *ast.ReturnStmt:
+		if last := len(n.Results) - 1; last > 0 && s.makesError(n.Results[last]) {
+			return literals(n.Results[:last])
+		}
+	case *ast.IfStmt:
+		// if err != nil { return 0, err }
+		cond, ok := n.Cond.(*ast.BinaryExpr)
+		if !ok || cond.Op != token.NEQ || s.textOf(cond.Y) != "nil" {
+			return nil
+		}
+		for _, statement := range n.Body.List {
+			if r, ok := statement.(*ast.ReturnStmt); ok {
+				if last := len(r.Results) - 1; last > 0 && s.textOf(r.Results[last]) == s.textOf(cond.X) {
+					parts = append(parts, literals(r.Results[:last])...)
+				}
+			}
+		}
+	case *ast.CallExpr:
+		if s.textOf(n.Fun) != "make" {
+			return nil
+		}
+		_, isMap := s.pkg.TypesInfo.TypeOf(n.Args[0]).Underlying().(*types.Map)
+		for i, arg := range n.Args {
+			if i == 2 || i == 1 && isMap {
+				parts = append(parts, arg)
+			}
+		}
+	}
+	return parts
+}
+
+// makesError reports whether an expression is a new error.
+func (s source) makesError(e ast.Expr) bool {
+	call, ok := e.(*ast.CallExpr)
+	return ok && slices.Contains([]string{"fmt.Errorf", "errors.New"}, s.textOf(call.Fun))
+}
+
+func literals(results []ast.Expr) (parts []ast.Node) {
+	for _, result := range results {
+		switch result.(type) {
+		case *ast.Ident, *ast.BasicLit:
+			parts = append(parts, result)
+		}
+	}
+	return parts
 }
 
 func (s source) offset(p token.Pos) int { return s.pkg.Fset.Position(p).Offset }
