@@ -1,6 +1,8 @@
 module payhook.example
 
-go 1.27.2
+go 1.27.0
+
+toolchain go1.27.2
 
 require (
 	github.com/Netflix/bettertls v0.0.0-20250909192348-e1e99e353074

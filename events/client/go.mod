@@ -1,6 +1,8 @@
 module payments.example/client
 
-go 1.27.2
+go 1.27.0
+
+toolchain go1.27.2
 
 require (
 	github.com/aws/aws-sdk-go-v2/config v1.33.14
@@ -22,7 +24,6 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/ssooidc v1.44.2 // indirect
 	github.com/aws/aws-sdk-go-v2/service/sts v1.51.7 // indirect
 	github.com/aws/smithy-go v1.28.8 // indirect
-	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	golang.org/x/oauth2 v0.37.0 // indirect
 )
 

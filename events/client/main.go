@@ -1,5 +1,10 @@
 // Command client calls a protected API of the payment service as a user of
-// Payhook does, from a module of its own. Copy it to start with.
+// Payhook does, from a module of its own. To start from it, copy the folder and
+// set the path of your checkout of Payhook:
+//
+//	go mod edit -replace=payhook.example=../payhook
+//
+// Then:
 //
 //	TOKEN_SECRET=... BASE_URL=https://api.payments.example go run . GET /v1/protected/payments
 //	TOKEN_SECRET=... BASE_URL=https://api.payments.example go run . POST /v1/protected/payments '{"amount":1}'

@@ -1,0 +1,43 @@
+package claimcheck_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/payment"
+)
+
+// A consumer resolves every detail. In a program, the client is an s3.Client.
+func ExampleResolve() {
+	ctx := context.Background()
+	client := awstest.NewS3()
+	client.MakeBucket("claims")
+
+	// What Payhook does with an event that is too large for the bus.
+	event, err := payment.DecodeRawEvent([]byte(`{"eventName":"PAYMENT_STATUS.RELEASED",` +
+		`"eventId":"6f1c0d7a-52a8-4a0e-9b5c-0d6d1a2b3c4e","eventTimestamp":"2026-01-31T12:00:00.000Z",` +
+		`"eventData":{"amount":100.00}}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	detail, err := claimcheck.NewStore(client, "claims").Put(ctx, event)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// What a consumer does with the detail that it receives.
+	raw, err := claimcheck.Resolve(ctx, client, detail)
+	if err != nil {
+		log.Fatal(err)
+	}
+	decoded, err := payment.DecodeEvent(raw)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(decoded.EventID, decoded.EventData.Amount)
+	// Output:
+	// 6f1c0d7a-52a8-4a0e-9b5c-0d6d1a2b3c4e 100.00
+}

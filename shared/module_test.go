@@ -1,0 +1,146 @@
+// Package shared_test tests that other modules can import the packages in this
+// folder, and that a fork can rename the module.
+package shared_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// checkout is the root folder of this module.
+func checkout(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+// run runs a shell command in a folder and returns its output.
+func run(t *testing.T, folder, command string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", command)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto", "GOWORK=", "GOFLAGS=")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	return string(out)
+}
+
+// consumer is the program of a consumer's module.
+const consumer = `package main
+
+import (
+	"fmt"
+
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/signature"
+	"payhook.example/shared/token"
+)
+
+var (
+	_ = claimcheck.Resolve
+	_ = signature.Verify
+	_ = token.NewClient
+)
+
+func main() {
+	value, ok := payment.Amount("100.00").Rat()
+	fmt.Println(value, ok)
+}
+`
+
+// instructions returns the command after a comment in events/README.md or
+// README.md, so that the test runs what users read.
+func instructions(t *testing.T, marker string) string {
+	t.Helper()
+	for _, name := range []string{"README.md", "events/README.md"} {
+		text, err := os.ReadFile(filepath.Join(checkout(t), name))
+		if err != nil {
+			continue
+		}
+		_, after, found := strings.Cut(string(text), "<!-- "+marker+" -->\n\n```sh\n")
+		if found {
+			command, _, _ := strings.Cut(after, "```")
+			return command
+		}
+	}
+	t.Fatalf("no document has the commands %q", marker)
+	return ""
+}
+
+func newConsumer(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "main.go"), []byte(consumer), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, folder, "go mod init payments.example/consumer")
+	return folder
+}
+
+func TestAnotherModuleImportsTheSharedPackages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds programs")
+	}
+	for _, marker := range []string{"replace", "go work"} {
+		t.Run(marker, func(t *testing.T) {
+			folder := newConsumer(t)
+			run(t, folder, strings.ReplaceAll(instructions(t, marker), "../payhook", checkout(t)))
+			if out := run(t, folder, "go run ."); out != "100/1 true\n" {
+				t.Errorf("the program printed %q", out)
+			}
+		})
+	}
+}
+
+func TestTheSampleClientCanBeCopied(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a program")
+	}
+	folder := filepath.Join(t.TempDir(), "client")
+	if err := os.CopyFS(folder, os.DirFS(filepath.Join(checkout(t), "events", "client"))); err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(filepath.Join(folder, "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const command = "go mod edit -replace=payhook.example=../payhook"
+	if !bytes.Contains(source, []byte("//\t"+command+"\n")) {
+		t.Fatal("the comment of events/client does not show the command")
+	}
+	run(t, folder, strings.ReplaceAll(command, "../payhook", checkout(t))+"\ngo build -o client .")
+}
+
+// A fork changes every occurrence of the module path. The test renames a copy and
+// compiles it.
+func TestAForkRenamesTheModule(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles every package")
+	}
+	if _, err := os.Stat(filepath.Join(checkout(t), ".git")); err != nil {
+		t.Skip("needs the Git repository: ", err)
+	}
+	folder := t.TempDir()
+	run(t, checkout(t), "git ls-files -z --cached --others --exclude-standard | "+
+		"xargs -0 sh -c 'for f; do [ ! -e \"$f\" ] || echo \"$f\"; done' sh | tar -cf "+folder+"/tree.tar -T -")
+	run(t, folder, "tar -xf tree.tar && rm tree.tar && git init -q && git add -A")
+	command := instructions(t, "rename")
+	run(t, folder, command)
+	if out := run(t, folder, "git grep -l 'payhook[.]example' || true"); out != "" {
+		t.Errorf("these files have the old path:\n%s", out)
+	}
+	run(t, folder, "go list -m && go build ./shared/... ./functions/... && go vet ./shared/payment ./shared/token")
+	if out := run(t, folder, "gofmt -l shared functions infra/*.go events"); out != "" {
+		t.Errorf("gofmt changes these files:\n%s", out)
+	}
+}

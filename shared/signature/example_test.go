@@ -1,0 +1,48 @@
+package signature_test
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"payhook.example/shared/signature"
+)
+
+func ExampleVerify() {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		log.Fatal(err)
+	}
+	payload := []byte(`{"deliveryId":"b3f9c1de-6a0e-4c5b-8f7d-2e1a9c4b5d60","events":[]}`)
+	proof := signature.Proof{
+		Timestamp: "2026-01-31T12:00:00.000Z",
+		KeyID:     "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d",
+	}
+	proof.Signature, err = signature.Sign(key, payload, proof.Timestamp, proof.KeyID)
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	fmt.Println("as signed:", signature.Verify(&key.PublicKey, payload, proof))
+
+	payload[0] = ' '
+	err = signature.Verify(&key.PublicKey, payload, proof)
+	fmt.Println("one byte changed:", errors.Is(err, signature.ErrMismatch))
+	// Output:
+	// as signed: <nil>
+	// one byte changed: true
+}
+
+func ExampleWindow_Check() {
+	now := time.Date(2026, 1, 31, 12, 4, 0, 0, time.UTC)
+	window := &signature.Window{Tolerance: 5 * time.Minute}
+
+	fmt.Println(window.Check("2026-01-31T12:00:00.000Z", now))
+	fmt.Println(errors.Is(window.Check("2026-01-31T11:00:00.000Z", now), signature.ErrOutsideWindow))
+	// Output:
+	// <nil>
+	// true
+}
