@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,9 +99,13 @@ func conf(t testing.TB, baseURL string, change map[string]string) settings.Webho
 	return s
 }
 
+// signingKey is the service's key in all tests: to generate one takes longer than
+// most of them.
+var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
+
 func newEndpoint(t *testing.T, change map[string]string) *endpoint {
 	t.Helper()
-	e := &endpoint{service: paymenttest.NewServer(paymenttest.Options{}), db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), log: &bytes.Buffer{}}
+	e := &endpoint{service: paymenttest.NewServer(paymenttest.Options{Key: signingKey()}), db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), log: &bytes.Buffer{}}
 	e.buckets.MakeBucket("claims")
 	e.buckets.MakeBucket("parking")
 	t.Cleanup(e.service.Close)
@@ -728,7 +733,7 @@ func (s secrets) PutSecretValue(_ context.Context, in *secretsmanager.PutSecretV
 }
 
 func TestAKeyServiceThatWantsTheTokenGetsIt(t *testing.T) {
-	service := paymenttest.NewServer(paymenttest.Options{KeysBearer: true})
+	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey(), KeysBearer: true})
 	defer service.Close()
 	id, secret := service.Client()
 	kept := secrets{"credentials": `{"client_id":"` + id + `","client_secret":"` + secret + `"}`}
@@ -902,7 +907,7 @@ func TestEachOutcomeLineCarriesItsMetrics(t *testing.T) {
 }
 
 func FuzzFunctionURLEvent(f *testing.F) {
-	service := paymenttest.NewServer(paymenttest.Options{})
+	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 	f.Cleanup(service.Close)
 	db := awstest.NewDynamoDB()
 	db.CreateTable("ledger", names.LedgerKey)
@@ -961,7 +966,7 @@ func (nothing) PutEvents(_ context.Context, in *eventbridge.PutEventsInput, _ ..
 // event with a warm key, beside the bare RSA verification of the same run, in
 // turns. What AWS takes is not in it.
 func BenchmarkWebhook(b *testing.B) {
-	service := paymenttest.NewServer(paymenttest.Options{})
+	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 	defer service.Close()
 	db := awstest.NewDynamoDB()
 	db.CreateTable("keys", names.KeysKey)

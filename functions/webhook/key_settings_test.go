@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,8 +21,6 @@ import (
 	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 )
-
-var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
 
 // keyService answers for keys in a bubble of package testing/synctest, where
 // time passes at once and nothing goes over a network.

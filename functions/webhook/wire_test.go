@@ -113,7 +113,7 @@ func (k keysInMemory) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInp
 func TestADeliveryIsThreeRoundTripsDeepOnConnectionsThatAreKept(t *testing.T) {
 	const events = 100
 	server, connections := awsServer(t, events)
-	service := paymenttest.NewServer(paymenttest.Options{})
+	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 	defer service.Close()
 	cfg := aws.Config{
 		Region: "eu-central-1", BaseEndpoint: &server.URL, HTTPClient: pool(),

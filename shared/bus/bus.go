@@ -12,7 +12,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -20,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
+	"golang.org/x/sync/errgroup"
 
 	"payhook.example/shared/payment"
 )
@@ -112,16 +112,15 @@ func (b *Bus) Publish(ctx context.Context, events []Event) []error {
 		b.publish(ctx, events, batches[0], results)
 		return results
 	}
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, b.opts.Parallel)
+	var g errgroup.Group
+	g.SetLimit(b.opts.Parallel)
 	for _, batch := range batches {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
+		g.Go(func() error {
 			b.publish(ctx, events, batch, results)
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = g.Wait() // the errors are in results
 	return results
 }
 

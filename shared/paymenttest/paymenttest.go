@@ -5,7 +5,7 @@
 // misbehaves on request.
 //
 // It guarantees that what it does unasked is what the interface says: its keys
-// are generated when it starts and found nowhere else, its signatures are those
+// are generated when it starts unless it is given one, its signatures are those
 // of package signature, and its token endpoint refuses whatever deviates from
 // section 4.1. It listens on 127.0.0.1 only.
 //
@@ -39,6 +39,7 @@ type Options struct {
 	// Address to listen on; a free port of 127.0.0.1. Its host must be a
 	// loopback address.
 	Address string
+	Key     Key // signs first; a generated one
 	KeyBits int // size of the keys that are generated; 2048
 
 	// How webhooks carry their proof; the zero Scheme stands for DefaultScheme.
@@ -182,7 +183,10 @@ func Start(opts Options) (*Server, error) {
 	}
 	s.URL = "http://" + listener.Addr().String()
 	s.ElsewhereURL = "http://" + elsewhere.Addr().String()
-	s.Rotate()
+	if opts.Key.Private == nil {
+		opts.Key = NewKey(opts.KeyBits)
+	}
+	s.use(opts.Key)
 
 	s.server = &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
 	s.other = &http.Server{Handler: s.elsewhere(), ReadHeaderTimeout: 10 * time.Second}

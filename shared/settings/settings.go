@@ -20,6 +20,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"payhook.example/shared/names"
 	"payhook.example/shared/signature"
 )
@@ -471,7 +473,7 @@ func (r *reader) webhook() Webhook {
 		Publishing:      r.publishing(),
 		Timeout:         r.wholeSeconds(WebhookTimeout, 2*time.Second, 15*time.Minute),
 	}
-	if !signature.ValidHeaderName(w.Scheme.SignatureHeader) {
+	if !httpguts.ValidHeaderFieldName(w.Scheme.SignatureHeader) {
 		r.wrong(SignatureHeader, "must be the name of a header")
 	}
 	if w.KeyMaxAge < w.KeyFreshness {

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"payhook.example/shared/rfc9562"
 )
 
@@ -28,7 +30,7 @@ func ParseCarrier(text string) (Carrier, error) {
 	kind, name, _ := strings.Cut(text, ":")
 	switch kind {
 	case inHeader:
-		if !isToken(name) {
+		if !httpguts.ValidHeaderFieldName(name) {
 			return Carrier{}, errors.New("header: needs the name of a header")
 		}
 	case inQuery:
@@ -56,21 +58,6 @@ func ParseKeyIDCarrier(text string) (Carrier, error) {
 		return Carrier{}, errors.New("static: needs a UUID")
 	}
 	return Carrier{isStatic, id}, nil
-}
-
-// ValidHeaderName reports whether name can be the name of a header (a token of
-// RFC 9110, section 5.6.2).
-func ValidHeaderName(name string) bool { return isToken(name) }
-
-func isToken(s string) bool {
-	const symbols = "!#$%&'*+-.^_`|~"
-	for i := range len(s) {
-		c := s[i]
-		if !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || strings.IndexByte(symbols, c) >= 0) {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // String returns the carrier as a setting spells it.

@@ -1,19 +1,16 @@
-// Package telemetry writes what a function has to say: JSON lines on which
-// CloudWatch Logs can be queried, and metrics in the same lines.
+// Package telemetry writes the log lines and metrics of a function: JSON lines
+// that CloudWatch Logs Insights can query, with the metrics in the same lines.
 //
-// It guarantees one line for each outcome, with stable names, and errors told
-// by their kind: what AWS says of a failure may name accounts and resources,
-// and stays out.
+// It guarantees one line for each outcome, with stable names. Of an error of AWS
+// it logs the operation and the code only: the message may name accounts and
+// resources.
 package telemetry
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -32,107 +29,77 @@ const (
 	Seconds      Unit = "Seconds"
 )
 
-// Metric is one figure of an outcome line.
+// Metric is a metric of an outcome line, a MetricDefinition of the embedded
+// metric format.
 type Metric struct {
 	Name string
 	Unit Unit
 }
 
-// Value is what a metric is in one outcome line.
+// Value is the value of a metric in one outcome line.
 type Value struct {
 	Metric Metric
 	Value  float64
 }
 
-// Log writes JSON lines. It is safe for concurrent use.
+// Log writes JSON lines. It is safe for concurrent use: the lines of concurrent
+// calls do not mix.
 type Log struct {
 	logger   *slog.Logger
 	function string
-
-	mu    sync.Mutex
-	w     io.Writer
-	lines sync.Pool // of *line
-}
-
-// line is where an outcome line is put together.
-type line struct {
-	buffer  bytes.Buffer
-	handler slog.Handler
 }
 
 // New returns a log that writes to w. function is the name of the Lambda
-// function, by which its metrics are told apart.
+// function, which is the dimension of its metrics.
 func New(w io.Writer, function string) *Log {
-	l := &Log{function: function, w: w}
-	l.logger = slog.New(withRequestID{slog.NewJSONHandler(l, nil)})
-	l.lines.New = func() any {
-		line := &line{}
-		line.handler = withRequestID{slog.NewJSONHandler(&line.buffer, nil)}
-		return line
-	}
-	return l
+	return &Log{slog.New(withRequestID{slog.NewJSONHandler(w, nil)}), function}
 }
 
 // Logger returns the logger for lines without metrics.
 func (l *Log) Logger() *slog.Logger { return l.logger }
 
-// Write writes a whole line at a time, so that no two are mixed.
-func (l *Log) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(line)
-}
-
 // Outcome writes one line with attrs and the values of metrics, which
 // CloudWatch takes from the line (AWS, "Specification: Embedded metric
-// format"). The Lambda request id stands on every line.
+// format"). The Lambda request id is on every line.
 func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, values []Value, attrs ...slog.Attr) {
 	now := time.Now()
 	r := slog.NewRecord(now, level, msg, 0)
 	r.AddAttrs(attrs...)
-	for _, v := range values {
+	metrics := make([]Metric, len(values))
+	for i, v := range values {
 		r.AddAttrs(slog.Float64(v.Metric.Name, v.Value))
+		metrics[i] = v.Metric
 	}
-	r.AddAttrs(slog.String(names.MetricDimension, l.function))
-
-	line := l.lines.Get().(*line)
-	defer l.lines.Put(line)
-	line.buffer.Reset()
-	if err := line.handler.Handle(ctx, r); err != nil {
-		return
-	}
-	// slog knows no arrays but by reflection, and the directive is one: it is
-	// put in before the brace that ends the line.
-	line.buffer.Truncate(line.buffer.Len() - len("}\n"))
-	line.buffer.Write(appendDirective(line.buffer.AvailableBuffer(), now, values))
-	line.buffer.WriteString("}\n")
-	_, _ = l.Write(line.buffer.Bytes())
+	r.AddAttrs(slog.String(names.MetricDimension, l.function), slog.Any("_aws", metadata{
+		Timestamp: now.UnixMilli(),
+		Directives: [1]directive{{
+			Namespace:  names.MetricNamespace,
+			Dimensions: [1][1]string{{names.MetricDimension}},
+			Metrics:    metrics,
+		}},
+	}))
+	_ = l.logger.Handler().Handle(ctx, r) // there is nowhere to report it
 }
 
-// appendDirective appends the _aws member, which tells CloudWatch which members
+// metadata is the member _aws of a line, which tells CloudWatch which members
 // of the line are metrics.
-func appendDirective(b []byte, now time.Time, values []Value) []byte {
-	b = append(b, `,"_aws":{"Timestamp":`...)
-	b = strconv.AppendInt(b, now.UnixMilli(), 10)
-	b = append(b, `,"CloudWatchMetrics":[{"Namespace":"`+names.MetricNamespace+`","Dimensions":[["`+names.MetricDimension+`"]],"Metrics":[`...)
-	for i, v := range values {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, `{"Name":"`...)
-		b = append(b, v.Metric.Name...)
-		b = append(b, `","Unit":"`...)
-		b = append(b, v.Metric.Unit...)
-		b = append(b, `"}`...)
-	}
-	return append(b, `]}]}`...)
+type metadata struct {
+	Timestamp  int64        // Unix milliseconds
+	Directives [1]directive `json:"CloudWatchMetrics"`
+}
+
+// directive is a MetricDirective.
+type directive struct {
+	Namespace  string
+	Dimensions [1][1]string
+	Metrics    []Metric
 }
 
 // Milli returns a duration as a number of milliseconds.
 func Milli(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// Cause returns what may be told of an error: of what AWS answered the
-// operation and the error's code, and of everything else its text.
+// Cause returns what may be logged of an error: of an error of AWS its operation
+// and code, of any other error its text.
 func Cause(err error) string {
 	if err == nil {
 		return ""
