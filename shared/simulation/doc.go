@@ -1,9 +1,9 @@
-// Package histories proves by simulation that nothing gets lost, altered or
+// Package simulation proves by simulation that nothing gets lost, altered or
 // invented between a sender's delivery and the bus, whatever fails on the way.
 //
 // It guarantees what its tests count. A history is some minutes of virtual time
 // in which senders deliver, and retry or not, function instances receive and
-// redrive, somebody replays what is parked, a deployment replaces instances, and
+// redrive, somebody replays or settles what is parked, a deployment replaces instances, and
 // every call that they make of DynamoDB, EventBridge, S3 or the
 // key service may meet a fault: an error before or after it took effect, a
 // throttle, a timeout, an effect that comes late, a partial failure, the death
@@ -31,7 +31,8 @@
 // so, but for a request whose answer was lost: it may arrive when another has
 // been published and marked in its place. Such requests are counted by
 // themselves, as overtaken. And nobody may send an event that the ledger calls
-// published, or that another holds.
+// published, or that another holds. What is settled stays parked, is listed as
+// settled and causes nothing else.
 //
 // Histories about keys rotate the service's key, while the service has outages,
 // a gateway in front of it answers 404 for published keys, and strangers invent

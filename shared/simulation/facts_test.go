@@ -34,7 +34,15 @@ type facts struct {
 	violations []string
 	unexpected int
 
-	deliveries, refused, parked, replays int
+	deliveries, refused, parked, replays, settled int
+
+	decisions map[decision]bool // about what is parked; true: it is stored
+}
+
+// decision is what somebody decided about what is parked under a name.
+type decision struct {
+	state parking.State
+	name  string
 }
 
 // generation is the life of an eventId in the ledger from one recording to the
@@ -74,7 +82,8 @@ type send struct {
 // counts are what became of events, and what it took.
 type counts struct {
 	Histories, Faults                    int
-	Deliveries, Refused, Parked, Replays int
+	Deliveries, Refused, Parked          int
+	Replays, Settled                     int // of what is parked
 	Events                               int
 	Accepted, Lost, Unexpected           int
 	Duplicated, Unexplained              int
@@ -91,6 +100,7 @@ func (c *counts) add(d counts) {
 	c.Refused += d.Refused
 	c.Parked += d.Parked
 	c.Replays += d.Replays
+	c.Settled += d.Settled
 	c.Events += d.Events
 	c.Accepted += d.Accepted
 	c.Lost += d.Lost
@@ -107,9 +117,9 @@ func (c *counts) add(d counts) {
 }
 
 func (c counts) String() string {
-	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays; %d events: accepted %d, lost %d, unexpected %d, "+
+	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays, %d settled; %d events: accepted %d, lost %d, unexpected %d, "+
 		"duplicated %d (publisher died %d, was suspended %d, lost the answer %d, was overtaken by another %d, could not mark %d; unexplained %d), recovered %d, parked %d",
-		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Replays, c.Events, c.Accepted, c.Lost, c.Unexpected,
+		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Replays, c.Settled, c.Events, c.Accepted, c.Lost, c.Unexpected,
 		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.Overtaken, c.NotMark, c.Unexplained, c.Recovered, c.ParkedEvents)
 }
 
@@ -161,6 +171,9 @@ func (f *facts) begin(c *call) {
 	if inv != nil && inv.sent != nil && !inv.sent.genuine() && (c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim ||
 		c.op == writeKey && c.key == "certificate#last") {
 		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
+	}
+	if inv != nil && inv.settle != nil && c.op != park {
+		f.violated("%s: %s, while it settles %s", c.instance.name, c.op, inv.settle.name)
 	}
 	if c.op == mark {
 		if g := f.latest[c.ids[0]]; g != nil {
@@ -248,10 +261,50 @@ func (f *facts) asked(p parking.Parked, g *generation) bool {
 	return false
 }
 
+// decide takes in that somebody begins to store a decision.
+func (f *facts) decide(state parking.State, name string) {
+	if f.decisions == nil {
+		f.decisions = map[decision]bool{}
+	}
+	if d := (decision{state, name}); !f.decisions[d] {
+		f.decisions[d] = false
+	}
+}
+
+// decided takes in that a decision was said to be stored.
+func (f *facts) decided(state parking.State, name string) { f.decisions[decision{state, name}] = true }
+
+// listed holds what is listed as open against what somebody decided. Nothing that is
+// parked goes away.
+func (f *facts) listed() {
+	states, err := parking.NewLot(f.w.s3, parkedBucket).States(context.Background())
+	if err != nil {
+		f.violated("the states of what is parked: %v", err)
+	}
+	for name, state := range states {
+		if _, ok := f.decisions[decision{state, name}]; !ok {
+			f.violated("%s is called %s, and nobody decided that", name, state)
+		}
+	}
+	objects := f.w.s3.Objects(parkedBucket)
+	for d, stored := range f.decisions {
+		if _, ok := objects["parked/"+d.name]; !ok {
+			f.violated("%s is not parked any more", d.name)
+		}
+		// What was both settled and replayed is replayed.
+		if state := states[d.name]; stored && state != d.state && state != parking.Replayed {
+			f.violated("%s was %s, and is listed as %s", d.name, d.state, cmp.Or(state, parking.Open))
+		}
+	}
+}
+
 // replayed takes in what a replay said became of what is parked.
 func (f *facts) replayed(inv *invocation) {
 	r, p := inv.result, inv.replay
 	f.replays++
+	if r.Outcome == intake.Accepted && p.noted == nil {
+		f.decided(parking.Replayed, p.name)
+	}
 	if p.parked.Reason == parking.Conflict && p.version == intake.NoVersion && r.Outcome != intake.VersionMissing {
 		f.violated("%s replays the conflict %s, and nobody decided: %s", inv.name, p.name, r.Outcome)
 	}
@@ -446,7 +499,7 @@ func (f *facts) pending() bool {
 func (f *facts) judge() counts {
 	w := f.w
 	c := counts{Histories: 1, Faults: w.faults, Unexpected: f.unexpected, Parked: f.parked}
-	c.Deliveries, c.Refused, c.Replays = f.deliveries, f.refused, f.replays
+	c.Deliveries, c.Refused, c.Replays, c.Settled = f.deliveries, f.refused, f.replays, f.settled
 	for _, g := range f.all {
 		c.Events++
 		var on []*send
@@ -476,6 +529,7 @@ func (f *facts) judge() counts {
 		}
 	}
 	f.tidy()
+	f.listed()
 	return c
 }
 

@@ -146,12 +146,16 @@ func history(seed uint64) (*world, counts) {
 		w.after(time.Duration(r.Int64N(int64(3*time.Minute))), w.redeploy)
 	}
 	if r.IntN(3) == 0 {
-		// Somebody replays what is parked, while all goes on, or when it is over.
+		// Somebody replays or settles what is parked, while all goes on, or when it is over.
 		version := func() intake.Version {
 			return []intake.Version{intake.NoVersion, intake.FirstVersion, intake.ParkedVersion, intake.ParkedVersion}[r.IntN(4)]
 		}
 		for range 1 + r.IntN(2) {
-			w.after(time.Duration(r.Int64N(int64(8*time.Minute))), func() { w.replayAll(version) })
+			decide := func() { w.replayAll(version) }
+			if r.IntN(4) == 0 {
+				decide = w.settleAll
+			}
+			w.after(time.Duration(r.Int64N(int64(8*time.Minute))), decide)
 		}
 	}
 	if short {

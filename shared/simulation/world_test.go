@@ -159,6 +159,7 @@ type invocation struct {
 	*instance
 	sent     *sent
 	replay   *replayed
+	settle   *settled
 	deadline time.Time
 	cancel   context.CancelFunc
 	done     bool
@@ -275,6 +276,7 @@ func (w *world) replay(i *instance, name string, version intake.Version) {
 	}
 	inv := w.begin(i, redriveTime)
 	inv.replay = &replayed{name: name, parked: p, version: version}
+	w.facts.decide(parking.Replayed, name)
 	w.tell(i, "", name, fault{}, "is replayed")
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
@@ -291,18 +293,50 @@ func (w *world) replay(i *instance, name string, version intake.Version) {
 // replayAll lets somebody replay everything that is parked by now, and decide for
 // a version of every conflict.
 func (w *world) replayAll(version func() intake.Version) {
-	var list []string
-	_ = parking.NewLot(w.s3, parkedBucket).List(context.Background(), time.Time{}, time.Time{}, func(name string) bool {
-		list = append(list, name)
-		return true
-	})
-	for n, name := range list {
+	w.eachParked(func(name string) {
 		chosen := intake.NoVersion
 		if strings.Contains(name, string(parking.Conflict)) {
 			chosen = version()
 		}
-		w.after(time.Duration(n)*100*time.Millisecond+37, func() { w.replay(w.free("replay"), name, chosen) })
-	}
+		w.replay(w.free("replay"), name, chosen)
+	})
+}
+
+// settleAll lets somebody settle everything that is parked by now.
+func (w *world) settleAll() {
+	w.eachParked(func(name string) { w.settleParked(w.free("replay"), name) })
+}
+
+// settled is what was to be settled, and whether that was stored.
+type settled struct {
+	name string
+	err  error
+}
+
+// settleParked lets an instance settle what is parked under a name.
+func (w *world) settleParked(i *instance, name string) {
+	inv := w.begin(i, redriveTime)
+	inv.settle = &settled{name: name}
+	w.facts.decide(parking.Settled, name)
+	w.tell(i, "", name, fault{}, "is to be settled")
+	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
+	inv.cancel = cancel
+	go func() {
+		inv.settle.err = i.lot.Settle(ctx, name, parking.Note{Reason: "no replay is needed"})
+		cancel()
+		w.end(inv)
+	}()
+}
+
+// eachParked lets somebody decide about everything that is parked by now, one after
+// another.
+func (w *world) eachParked(decide func(name string)) {
+	n := 0
+	_ = parking.NewLot(w.s3, parkedBucket).List(context.Background(), time.Time{}, time.Time{}, func(name string) bool {
+		w.after(time.Duration(n)*100*time.Millisecond+37, func() { decide(name) })
+		n++
+		return true
+	})
 }
 
 // redeploy lets instances of their own take what comes from now on. What is under
@@ -976,6 +1010,14 @@ func (w *world) finish(inv *invocation) {
 	if inv.replay != nil {
 		w.tell(inv.instance, "", inv.replay.name, fault{}, string(inv.result.Outcome))
 		w.facts.replayed(inv)
+		return
+	}
+	if s := inv.settle; s != nil {
+		w.tell(inv.instance, "", s.name, fault{}, fmt.Sprintf("settled: %t", s.err == nil))
+		if s.err == nil {
+			w.facts.settled++
+			w.facts.decided(parking.Settled, s.name)
+		}
 		return
 	}
 	if inv.sent == nil {

@@ -611,6 +611,10 @@ func (r *Redriven)`, inIntake},
 	}
 `, `	_ = g.Wait()
 `, inParking},
+	{"settling closes nothing", parkingFile,
+		`range []State{Settled, Replayed} {`, `range []State{Replayed} {`, inHistories},
+	{"settling is noted as a replay", parkingFile,
+		`l.note(ctx, Settled, name, n)`, `l.note(ctx, Replayed, name, n)`, inHistories},
 	{"parking the same again writes it again", parkingFile,
 		`		IfNoneMatch:    aws.String("*"),
 `, ``, inParking},
