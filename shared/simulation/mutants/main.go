@@ -16,7 +16,8 @@
 // A mutant is compiled in place of its file with go test -overlay; nothing in
 // the source tree changes. The program prints which test killed which mutant.
 // It fails if a listed one survives or no longer applies, or if too many random
-// ones survive. The end-to-end tests take no part.
+// ones survive. The tests of the template and the end-to-end tests take no part in
+// the random ones.
 package main
 
 import (
