@@ -73,6 +73,8 @@ operator: check-go ## look at what is held back, and let it go on: ARGS="pending
 .PHONY: deploy
 deploy: check ## deploy to AWS with cdk deploy: ARGS="-c baseUrl=... -c authUrl=... -c tokenManagerId=..."
 	npm ci --prefix infra --no-audit --no-fund
+	@$(BUILD) -o .local/bin/operator ./infra/operator
+	@.local/bin/operator prepare-deploy $(ARGS)
 	npx --prefix infra cdk deploy $(ARGS)
 
 .PHONY: test

@@ -2,8 +2,8 @@
 // pending, what is parked, one event, one key, the client certificates. It works on a stack in AWS and
 // on the local run alike.
 //
-// It guarantees that it changes nothing but with the verbs "parked replay" and
-// "parked settle" and with "key --drop", that it never changes more than one thing without being
+// It guarantees that it changes nothing but with the verbs "parked replay",
+// "parked settle" and "prepare-deploy" and with "key --drop", that it never changes more than one thing without being
 // told so, and that it shows no payload but with "parked show --payload".
 package main
 
@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/mattn/go-isatty"
+
+	"payhook.example/infra/payhook/creation"
 )
 
 const usage = `Usage: operator [FLAGS] VERB [ARGUMENTS] [FLAGS]
@@ -32,6 +34,8 @@ const usage = `Usage: operator [FLAGS] VERB [ARGUMENTS] [FLAGS]
   event ID               what became of one eventId
   key ID                 one of the service's keys as it is cached; --drop
   certificates           which client certificates are accepted, and for how long
+  prepare-deploy [ARGS]  before cdk deploy ARGS: turn termination protection off for a
+                         stack whose first creation failed, and for no other
 
 operator VERB --help says more of each. Flags of all:
 
@@ -151,6 +155,10 @@ var verbs = map[string]verb{
 }
 
 func (p *program) dispatch(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "prepare-deploy" {
+		// What follows are arguments of the CDK CLI.
+		return creation.Prepare(ctx, args[1:], p.err)
+	}
 	var o options
 	f := newFlags()
 	o.register(f)
