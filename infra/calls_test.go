@@ -35,12 +35,12 @@ var resources = map[string]map[string][]string{
 	"bus":        {"": {"Bus.Arn"}},
 	"claimcheck": {"": {"Claims.Arn/events/*"}},
 	"parking": {
-		"Lot.Park":         {"Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*"},
-		"Lot.Get":          {"Parking.Arn/parked/*"},
-		"Lot.MarkReplayed": {"Parking.Arn/replayed/*"},
-		"Lot.Settle":       {"Parking.Arn/settled/*"},
-		"Lot.Decision":     {"Parking.Arn/replayed/*", "Parking.Arn/settled/*"},
-		"Lot.list":         {"Parking.Arn"},
+		"Store.Park":         {"Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*"},
+		"Store.Get":          {"Parking.Arn/parked/*"},
+		"Store.MarkReplayed": {"Parking.Arn/replayed/*"},
+		"Store.Settle":       {"Parking.Arn/settled/*"},
+		"Store.Decision":     {"Parking.Arn/replayed/*", "Parking.Arn/settled/*"},
+		"Store.list":         {"Parking.Arn"},
 	},
 	"token": {
 		"bearer":          {"Token/Secret.Id"},

@@ -19,7 +19,7 @@ import (
 type handler struct {
 	redriver *intake.Redriver
 	replayer *intake.Receiver
-	lot      *parking.Lot
+	lot      *parking.Store
 	log      *telemetry.Log
 	now      func() time.Time // zero: time.Now
 	trust    *trust           // nil: no client certificate is required

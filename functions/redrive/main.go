@@ -75,7 +75,7 @@ type dynamoDB interface {
 
 // newHandler connects everything but the clients.
 func newHandler(s settings.Redrive, c clients, log *telemetry.Log) *handler {
-	lot := parking.NewLot(c.s3, s.ParkingBucket)
+	lot := parking.NewStore(c.s3, s.ParkingBucket)
 	opts := intake.Options{
 		Timeout: s.Timeout, Grace: s.RedriveGrace, MaxAttempts: s.Attempts, Parking: lot,
 		Claims: claimcheck.NewStore(c.s3, s.ClaimBucket), ClaimBytes: s.ClaimCheckBytes, Exponents: s.KeyExponents,

@@ -403,7 +403,7 @@ func TestADeliveryByMTLSIsParkedOnceWithItsCertificate(t *testing.T) {
 			t.Errorf("parked with %+v", p)
 		}
 		var name string
-		if err := parking.NewLot(e.buckets, "parking").List(t.Context(), time.Time{}, time.Time{}, func(n string) bool { name = n; return true }); err != nil {
+		if err := parking.NewStore(e.buckets, "parking").List(t.Context(), time.Time{}, time.Time{}, func(n string) bool { name = n; return true }); err != nil {
 			t.Fatal(err)
 		}
 		at, err := parking.TimeOf(name)

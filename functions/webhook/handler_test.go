@@ -296,7 +296,7 @@ var withBuckets = map[string]string{names.ClaimBucketEnv: "claims", names.Parkin
 // parked returns the one thing that is parked.
 func (e *endpoint) parked(t *testing.T) parking.Parked {
 	t.Helper()
-	lot := parking.NewLot(e.buckets, "parking")
+	lot := parking.NewStore(e.buckets, "parking")
 	var all []parking.Parked
 	if err := lot.List(t.Context(), time.Time{}, time.Time{}, func(name string) bool {
 		p, err := lot.Get(t.Context(), name)
@@ -419,7 +419,7 @@ func TestAnEventThatEventBridgeRejectsIsParkedWithItsField(t *testing.T) {
 	if entries := e.bus.Entries(); len(entries) != 1 || *entries[0].Detail != string(paymenttest.Encode(beside)) {
 		t.Errorf("%d entries", len(entries))
 	}
-	lot := parking.NewLot(e.buckets, "parking")
+	lot := parking.NewStore(e.buckets, "parking")
 	for id, want := range map[string]string{
 		wrong.EventID: "event.eventData.amount: is an integer outside 64 bits, at /eventData/amount",
 		deep.EventID:  "event.eventData.identifiers.railReferenceId.*: is nested deeper than 1000 levels",

@@ -109,7 +109,7 @@ func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
 		opts.Claims = claimcheck.NewStore(c.s3, s.ClaimBucket)
 	}
 	if s.ParkingBucket != "" {
-		opts.Parking = parking.NewLot(c.s3, s.ParkingBucket)
+		opts.Parking = parking.NewStore(c.s3, s.ParkingBucket)
 	}
 	h := &handler{
 		authentication:  s.Authentication,

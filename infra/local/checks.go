@@ -310,7 +310,7 @@ func (s *stack) s3() *s3.Client {
 	return s3.NewFromConfig(s.aws, func(o *s3.Options) { o.UsePathStyle = true })
 }
 
-func (s *stack) lot() *parking.Lot { return parking.NewLot(s.s3(), s.ParkingBucket) }
+func (s *stack) lot() *parking.Store { return parking.NewStore(s.s3(), s.ParkingBucket) }
 
 // proofIsRight reports whether something parked has the proof of what a webhook must
 // prove, and no other.

@@ -37,7 +37,7 @@ func (f *fixture) buckets() *s3.Client {
 	return s3.NewFromConfig(f.aws, func(o *s3.Options) { o.UsePathStyle = true })
 }
 
-func (f *fixture) lot() *parking.Lot { return parking.NewLot(f.buckets(), f.ParkingBucket) }
+func (f *fixture) lot() *parking.Store { return parking.NewStore(f.buckets(), f.ParkingBucket) }
 
 func (f *fixture) ledger() *ledger.Ledger {
 	return ledger.New(dynamodb.NewFromConfig(f.aws), f.LedgerTable, ledger.Options{})

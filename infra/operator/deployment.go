@@ -93,9 +93,9 @@ func (d *deployment) keys() (*keys.Inspector, error) {
 	return keys.NewInspector(d.db, table), err
 }
 
-func (d *deployment) lot() (*parking.Lot, error) {
+func (d *deployment) lot() (*parking.Store, error) {
 	bucket, err := d.output(parkingOutput)
-	return parking.NewLot(d.buckets, bucket), err
+	return parking.NewStore(d.buckets, bucket), err
 }
 
 // connect finds the deployment that is meant.

@@ -37,7 +37,7 @@ type world struct {
 	db    *awstest.DynamoDB
 	s3    *awstest.S3
 	book  *ledger.Ledger
-	lot   *parking.Lot
+	lot   *parking.Store
 	outs  map[string]string
 
 	invoked [][]string
@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	w.db.CreateTable("keys", names.KeysKey)
 	w.s3.MakeBucket("parking")
 	w.book = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return w.now }})
-	w.lot = parking.NewLot(w.s3, "parking")
+	w.lot = parking.NewStore(w.s3, "parking")
 	return w
 }
 

@@ -146,7 +146,7 @@ func reasonOf(name string) string {
 
 // find calls found with all that is parked and meant by the filter, in the order
 // of the names' times, until found fails.
-func find(ctx context.Context, lot *parking.Lot, f filter, found func(listed) error) error {
+func find(ctx context.Context, lot *parking.Store, f filter, found func(listed) error) error {
 	states, err := lot.States(ctx)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func find(ctx context.Context, lot *parking.Lot, f filter, found func(listed) er
 
 // indexed returns the names under which the filter's event and delivery are
 // parked, in the order of their times.
-func indexed(ctx context.Context, lot *parking.Lot, f filter) (list []string, err error) {
+func indexed(ctx context.Context, lot *parking.Store, f filter) (list []string, err error) {
 	if f.event != "" {
 		if list, err = lot.FindEvent(ctx, f.event); err != nil {
 			return nil, err
@@ -275,7 +275,7 @@ func (p *program) parkedList(ctx context.Context, o *options, list []string) err
 const readAtOnce = 8
 
 // read reads what is parked, for its details.
-func read(ctx context.Context, lot *parking.Lot, batch []detailed) error {
+func read(ctx context.Context, lot *parking.Store, batch []detailed) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range batch {
 		group.Go(func() error {

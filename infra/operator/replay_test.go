@@ -107,7 +107,7 @@ func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 		"accepted      "+names[0]+"  2 events new, 1 known\n",
 		"not accepted  "+names[1]+"  conflict: 2 events are known with other content\n",
 		"not accepted  "+names[2]+"  invalid: events[3].eventId: must be a UUID\n",
-		"not accepted  "+names[3]+"  parking: nothing of that name\n")
+		"not accepted  "+names[3]+"  parking: no parked object has this name\n")
 	w.contains(err, "4 of 4 replayed: 1 accepted, 3 not")
 	if len(w.invoked) != 1 {
 		t.Errorf("tried again what can't change: %v", w.invoked)

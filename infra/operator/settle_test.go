@@ -24,7 +24,7 @@ func (w *world) settle(r request) (*lambda.InvokeOutput, error) {
 	for i, name := range r.Settle {
 		cause := ""
 		if i == 1 {
-			cause = `,"cause":"parking: nothing of that name"`
+			cause = `,"cause":"parking: no parked object has this name"`
 		}
 		results = append(results, `{"name":"`+name+`"`+cause+`}`)
 	}
@@ -42,7 +42,7 @@ func TestWhatNeedsNoReplayIsSettledWithAReason(t *testing.T) {
 		t.Error(diff)
 	}
 	out, _ = w.expect(exitPerson, "parked", "settle", names[0], names[1], "--reason", "why", "--yes", "--json")
-	want := []settled{{Name: names[0], Settled: true}, {Name: names[1], Cause: "parking: nothing of that name"}}
+	want := []settled{{Name: names[0], Settled: true}, {Name: names[1], Cause: "parking: no parked object has this name"}}
 	if diff := cmp.Diff(want, lines[settled](t, out)); diff != "" {
 		t.Error(diff)
 	}

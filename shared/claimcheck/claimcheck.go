@@ -1,11 +1,11 @@
-// Package claimcheck keeps events that are too large for the bus in S3, and has
-// the bus carry a reference (the claim check pattern).
+// Package claimcheck stores events that are too large for the bus in S3; the bus
+// then carries a reference (the claim check pattern).
 //
-// It guarantees that what a consumer gets by a reference is the event that was
-// signed, byte for byte, or an error: [Resolve] checks size and digest.
+// It guarantees that [Resolve] returns the event that was signed, byte for byte,
+// or an error: it checks size and digest.
 //
-// A consumer calls [Resolve] with every detail. Events that travel whole come
-// back as they are.
+// A consumer calls [Resolve] with every detail. It returns a detail that is not a
+// reference unchanged.
 package claimcheck
 
 import (
@@ -14,12 +14,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
 	"time"
-
-	"encoding/json/v2"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -29,7 +28,7 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// Reference says where an event is, and what it is.
+// Reference is the location of an event, with its size and digest.
 type Reference struct {
 	Bucket string `json:"bucket"`
 	Key    string `json:"key"`
@@ -37,8 +36,8 @@ type Reference struct {
 	SHA256 string `json:"sha256"` // of the bytes, in hexadecimal
 }
 
-// Detail is the detail of an event that is in S3. The envelope around it is the
-// one of every event: rules on source, detail-type and resources match alike.
+// Detail is the detail of an event that is in S3. Its envelope is that of every
+// event, so rules on source, detail-type and resources match it too.
 type Detail struct {
 	EventName      string    `json:"eventName"`
 	EventID        string    `json:"eventId"`
@@ -46,28 +45,28 @@ type Detail struct {
 	ClaimCheck     Reference `json:"claimCheck"`
 }
 
-// PutAPI is what of S3 the receiver needs.
+// PutAPI is the part of the S3 client that a [Store] uses.
 type PutAPI interface {
 	PutObject(context.Context, *s3.PutObjectInput, ...func(*s3.Options)) (*s3.PutObjectOutput, error)
 }
 
-// GetAPI is what of S3 a consumer needs.
+// GetAPI is the part of the S3 client that [Resolve] uses.
 type GetAPI interface {
 	GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error)
 }
 
-// Store is the bucket that events are kept in. It is safe for concurrent use.
+// Store stores events in a bucket. It is safe for concurrent use.
 type Store struct {
 	client PutAPI
 	bucket string
 }
 
-// NewStore returns the store in the bucket of that name.
+// NewStore returns a Store that uses the bucket of that name.
 func NewStore(client PutAPI, bucket string) *Store { return &Store{client, bucket} }
 
-// Put keeps an event and returns the detail that stands for it on the bus. The
-// object is named by the event's id and digest, so that putting the same event
-// twice leaves one object. S3 checks the digest of what arrives.
+// Put stores an event and returns the detail that refers to it. The object's key
+// consists of the event's id and digest, so storing the same event twice leaves
+// one object. S3 verifies the digest of the upload.
 func (s *Store) Put(ctx context.Context, event payment.RawEvent) ([]byte, error) {
 	sum := sha256.Sum256(event.Bytes)
 	digest := hex.EncodeToString(sum[:])
@@ -92,22 +91,24 @@ func (s *Store) Put(ctx context.Context, event payment.RawEvent) ([]byte, error)
 	return detail, nil
 }
 
-// The ways in which a reference fails.
+// The errors of a reference.
 var (
-	// ErrGone is returned when the object does not exist, or no longer. S3 says so
-	// only to callers that have s3:ListBucket on the bucket (AWS, "GetObject" in the
-	// S3 API reference).
+	// ErrGone is returned when the object does not exist. S3 reports this only to
+	// callers that have s3:ListBucket on the bucket (AWS, "GetObject" in the S3 API
+	// reference).
 	ErrGone = errors.New("claimcheck: the event is not in the bucket")
 	// ErrDenied is returned when S3 denies access. To callers without s3:ListBucket
-	// on the bucket, it also denies access to an object that does not exist.
-	ErrDenied = errors.New("claimcheck: S3 denies access to the event: it takes s3:GetObject on it, " +
-		"and s3:ListBucket on the bucket to be told that an event is gone")
-	// ErrAltered: the object is not the one that the reference was made for.
-	ErrAltered = errors.New("claimcheck: the event is not the one that was referred to")
+	// on the bucket, S3 also denies access to an object that does not exist.
+	ErrDenied = errors.New("claimcheck: S3 denies access to the event: s3:GetObject on the object is required, " +
+		"and s3:ListBucket on the bucket to distinguish a missing event")
+	// ErrAltered is returned when the object has another size or digest than the
+	// reference.
+	ErrAltered = errors.New("claimcheck: the object is not the event of the reference")
 )
 
-// Resolve returns the event that a detail is or stands for. It is safe for
-// concurrent use.
+// Resolve returns the event that detail refers to, or detail itself if it is not a
+// reference. The errors of a reference wrap [ErrGone], [ErrDenied] or
+// [ErrAltered]. It is safe for concurrent use.
 func Resolve(ctx context.Context, client GetAPI, detail []byte) ([]byte, error) {
 	var claim struct {
 		ClaimCheck *Reference `json:"claimCheck"`
@@ -121,12 +122,10 @@ func Resolve(ctx context.Context, client GetAPI, detail []byte) ([]byte, error) 
 	}
 	out, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: &ref.Bucket, Key: &ref.Key})
 	if err != nil {
-		var missing *types.NoSuchKey
-		if errors.As(err, &missing) {
+		if _, ok := errors.AsType[*types.NoSuchKey](err); ok {
 			return nil, ErrGone
 		}
-		var api smithy.APIError
-		if errors.As(err, &api) && api.ErrorCode() == "AccessDenied" {
+		if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() == "AccessDenied" {
 			return nil, fmt.Errorf("%w: %w", ErrDenied, err)
 		}
 		return nil, fmt.Errorf("claimcheck: get: %w", err)

@@ -8,11 +8,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -26,7 +25,7 @@ var event = payment.RawEvent{
 	EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC), Bytes: []byte("{ \"amount\" : 100.00 }"),
 }
 
-func TestAConsumerGetsTheEventThatWasSigned(t *testing.T) {
+func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
 	store := claimcheck.NewStore(bucket, "claims")
@@ -41,9 +40,10 @@ func TestAConsumerGetsTheEventThatWasSigned(t *testing.T) {
 	if err != nil || !bytes.Equal(got, event.Bytes) {
 		t.Errorf("got %s, %v", got, err)
 	}
-	// The detail is itself an event, as far as its way is concerned.
+	// The detail can be decoded as an event.
 	stand, err := payment.DecodeRawEvent(detail)
-	if err != nil || stand.EventID != event.EventID || stand.EventName != event.EventName || !stand.EventTimestamp.Equal(event.EventTimestamp) {
+	if err != nil || stand.EventID != event.EventID || stand.EventName != event.EventName ||
+		!stand.EventTimestamp.Equal(event.EventTimestamp) {
 		t.Errorf("got %+v, %v", stand, err)
 	}
 	for _, part := range []string{`"bucket":"claims"`, `"size":21`, `"eventTimestamp":"2026-01-31T12:00:00.123Z"`} {
@@ -53,15 +53,16 @@ func TestAConsumerGetsTheEventThatWasSigned(t *testing.T) {
 	}
 }
 
-func TestAnEventThatTravelsWholeComesBackAsItIs(t *testing.T) {
+func TestResolveReturnsOtherDetailsUnchanged(t *testing.T) {
 	got, err := claimcheck.Resolve(t.Context(), nil, event.Bytes)
 	if err != nil || !bytes.Equal(got, event.Bytes) {
 		t.Errorf("got %s, %v", got, err)
 	}
 }
 
-func TestWhatWasNotReferredToIsRefused(t *testing.T) {
-	for name, body := range map[string]string{"other bytes": "{ \"amount\" : 900.00 }", "longer": string(event.Bytes) + " ", "shorter": "{}", "empty": ""} {
+func TestResolveRejectsAlteredObjects(t *testing.T) {
+	for name, body := range map[string]string{"other bytes": "{ \"amount\" : 900.00 }",
+		"longer": string(event.Bytes) + " ", "shorter": "{}", "empty": ""} {
 		bucket := awstest.NewS3()
 		bucket.MakeBucket("claims")
 		detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
@@ -69,7 +70,9 @@ func TestWhatWasNotReferredToIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		for key := range bucket.Objects("claims") {
-			if _, err := bucket.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("claims"), Key: &key, Body: strings.NewReader(body)}); err != nil {
+			if _, err := bucket.PutObject(t.Context(),
+				&s3.PutObjectInput{Bucket: aws.String("claims"), Key: &key,
+					Body: strings.NewReader(body)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,7 +82,7 @@ func TestWhatWasNotReferredToIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnObjectThatIsGoneIsSaidToBe(t *testing.T) {
+func TestResolveDistinguishesMissingFromDenied(t *testing.T) {
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
 	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
@@ -91,22 +94,24 @@ func TestAnObjectThatIsGoneIsSaidToBe(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	bucket.MayNotList = true
-	if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrDenied) || errors.Is(err, claimcheck.ErrGone) {
+	if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrDenied) ||
+		errors.Is(err, claimcheck.ErrGone) {
 		t.Errorf("without s3:ListBucket: got %v", err)
 	}
-	if _, err := claimcheck.Resolve(t.Context(), bucket, []byte("no JSON")); err == nil {
-		t.Error("what is no JSON is resolved")
+	if _, err := claimcheck.Resolve(t.Context(), bucket, []byte("not JSON")); err == nil {
+		t.Error("a detail that is not JSON is resolved")
 	}
 }
 
-// The least maxEntryBytes must take every claim check.
-func TestTheLargestClaimCheckFitsIntoTheSmallestRequest(t *testing.T) {
+// Every reference must fit the smallest maxEntryBytes.
+func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
 	buckets := awstest.NewS3()
 	bucket := strings.Repeat("b", 63) // AWS, "General purpose bucket naming rules"
 	buckets.MakeBucket(bucket)
 	name := strings.Repeat("A", payment.MaxEventNameLength-2) + ".B"
 	id := uuid.New().String()
-	raw := []byte(`{"eventName":"` + name + `","eventId":"` + id + `","eventTimestamp":"2026-01-31T12:00:00.123456789Z","x":"` + strings.Repeat("x", 6<<20) + `"}`)
+	raw := []byte(`{"eventName":"` + name + `","eventId":"` + id +
+		`","eventTimestamp":"2026-01-31T12:00:00.123456789Z","x":"` + strings.Repeat("x", 6<<20) + `"}`)
 	event, err := payment.DecodeRawEvent(raw)
 	if err != nil {
 		t.Fatal(err)
@@ -142,14 +147,14 @@ func FuzzResolve(f *testing.F) {
 	f.Add([]byte(`{"claimCheck":{"bucket":"claims","key":"","size":-1,"sha256":""}}`))
 	f.Fuzz(func(t *testing.T, detail []byte) {
 		got, err := claimcheck.Resolve(t.Context(), bucket, detail)
-		// Nothing comes back but the detail itself or what is in the bucket.
+		// The result is the detail itself or the object in the bucket.
 		if err == nil && !bytes.Equal(got, detail) && !bytes.Equal(got, event.Bytes) {
 			t.Fatalf("%s resolves to %s", detail, got)
 		}
 	})
 }
 
-func TestACancelledCallStops(t *testing.T) {
+func TestResolveReturnsWhenCancelled(t *testing.T) {
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
 	store := claimcheck.NewStore(bucket, "claims")

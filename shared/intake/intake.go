@@ -215,7 +215,7 @@ type Claims interface {
 }
 
 // Parking stores what can't be published. It returns the name, and whether the
-// same was parked before. [parking.Lot] does.
+// same was parked before. [parking.Store] does.
 type Parking interface {
 	Park(ctx context.Context, p parking.Parked) (name string, before bool, err error)
 }

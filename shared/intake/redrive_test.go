@@ -330,7 +330,7 @@ func TestRedriveParksAtOnceWhatEventBridgeIsKnownToReject(t *testing.T) {
 	ids := s.pend(t, 3)
 	buckets := awstest.NewS3()
 	buckets.MakeBucket("parking")
-	lot := parking.NewLot(buckets, "parking")
+	lot := parking.NewStore(buckets, "parking")
 	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
 	defer cancel()
 	r := intake.NewRedriver(s.ledger(s.db), s.eventBus(), intake.Options{Now: s.clock, Parking: lot}).Run(ctx)
@@ -370,7 +370,7 @@ func TestAnItemThatFailsAgainAndAgainIsParked(t *testing.T) {
 	ids := s.pend(t, 2)
 	buckets := awstest.NewS3()
 	buckets.MakeBucket("parking")
-	lot := parking.NewLot(buckets, "parking")
+	lot := parking.NewStore(buckets, "parking")
 	s.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
 		codes := map[int]string{}
 		for i, e := range entries {
@@ -426,7 +426,7 @@ func TestAParkingBucketThatDeniesAccessIsReported(t *testing.T) {
 	buckets.MakeBucket("parking")
 	buckets.Fails = func(string, string) error { return errors.New("AccessDenied") }
 	s.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
-	redriver := intake.NewRedriver(s.ledger(s.db), s.eventBus(), intake.Options{Now: s.clock, Parking: parking.NewLot(buckets, "parking"), MaxAttempts: 1})
+	redriver := intake.NewRedriver(s.ledger(s.db), s.eventBus(), intake.Options{Now: s.clock, Parking: parking.NewStore(buckets, "parking"), MaxAttempts: 1})
 	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
 	defer cancel()
 	if r := redriver.Run(ctx); r.Err == nil || r.Errors != 2 || r.Parked != 0 || r.Failed != 2 || s.pending() != 2 {

@@ -36,7 +36,7 @@ type parkedWorld struct {
 	*stack
 	t       *testing.T
 	buckets *awstest.S3
-	lot     *parking.Lot
+	lot     *parking.Store
 	opts    intake.Options
 }
 
@@ -60,7 +60,7 @@ func newParkedWorld(t *testing.T) *parkedWorld {
 	w := &parkedWorld{stack: newStack(), t: t, buckets: awstest.NewS3()}
 	w.buckets.MakeBucket("parking")
 	w.buckets.MakeBucket("claims")
-	w.lot = parking.NewLot(w.buckets, "parking")
+	w.lot = parking.NewStore(w.buckets, "parking")
 	w.opts = intake.Options{Now: w.clock, Parking: w.lot, Claims: claimcheck.NewStore(w.buckets, "claims"), ClaimBytes: 2000, MaxAttempts: 1}
 	return w
 }

@@ -101,7 +101,7 @@ func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 	}
 	s := newStack()
 	r := intake.NewReceiver(paymenttest.DefaultScheme(), nil, oneKey{}, ledger.New(d, "ledger", ledger.Options{}), s.eventBus(), intake.Options{
-		Parking: parking.NewLot(d.buckets, "parking"), Claims: claimcheck.NewStore(upload{d}, "claims"), ClaimBytes: 1500,
+		Parking: parking.NewStore(d.buckets, "parking"), Claims: claimcheck.NewStore(upload{d}, "claims"), ClaimBytes: 1500,
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()

@@ -1,8 +1,9 @@
 package names
 
-// Environment variables that name the resources of the stack, whether the stack
-// created them or a setting names them. The deployment sets them. The variables
-// of the settings are named by [payhook.example/shared/settings.Setting.Env].
+// The environment variables that name the resources of the stack. The deployment
+// sets them, both for resources that the stack creates and for existing resources
+// that a setting names. [payhook.example/shared/settings.Setting.Env] returns the
+// names of the variables that carry settings.
 const (
 	LedgerTableEnv   = "PAYHOOK_LEDGER_TABLE"
 	KeysTableEnv     = "PAYHOOK_KEYS_TABLE"
@@ -14,7 +15,7 @@ const (
 )
 
 // APIIDEnv is the environment variable with the id of the HTTP API. The
-// deployment fills it in.
+// deployment sets it.
 const APIIDEnv = "PAYHOOK_API_ID"
 
 // TruststoreFile is the name of the truststore in the function's package.

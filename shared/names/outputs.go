@@ -1,6 +1,6 @@
 package names
 
-// The outputs of the stack. Each is described where infra creates it.
+// The outputs of the stack. Package infra describes each output where it creates it.
 const (
 	WebhookURLOutput          = "WebhookUrl"
 	EventBusNameOutput        = "EventBusName"

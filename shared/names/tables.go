@@ -1,12 +1,11 @@
 package names
 
-// The keys of the two DynamoDB tables, which the deployment makes and the
-// functions use. What else an item holds is documented where it is written, in
-// packages ledger and keys.
+// The keys of the two DynamoDB tables, which the deployment creates and the
+// functions use. Packages ledger and keys document the other attributes.
 const (
 	LedgerKey          = "eventId"   // partition key, a string
 	LedgerTTL          = "expiresAt" // Unix seconds
-	LedgerPendingIndex = "pending"   // global secondary index: what is not published yet
+	LedgerPendingIndex = "pending"   // global secondary index of the items that are not published
 	LedgerPendingShard = "shard"     // its partition key, a number
 	LedgerPendingDue   = "due"       // its sort key, a number: Unix milliseconds
 

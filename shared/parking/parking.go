@@ -1,21 +1,23 @@
-// Package parking keeps what is authentic and can't be published, whole and
-// with what proves it, for a person to look at and to replay.
+// Package parking stores deliveries and events that are authentic but cannot be
+// published, together with their proof. A person inspects them later and replays
+// or settles them. What is stored this way is called parked.
 //
-// It guarantees that a signed delivery that was parked can be proved authentic later,
-// without the service: payload, timestamp, key id, signature and the key are kept
-// together. Names are derived from the content: parking the same thing again writes
-// nothing. Listing objects lists them by time, and each can be found by its
-// deliveryId and by the eventIds that it is about.
+// It guarantees that the signature of a parked delivery can be verified later
+// without the service: payload, timestamp, key id, signature and key are stored
+// together. The name of an object depends on its content, so parking the same
+// content again writes nothing. Objects are listed in the order of their times,
+// and can be found by deliveryId and by the eventIds concerned.
 //
 // The proof shows that the holder of the private key of the stored JWK signed the
-// payload. It does not show whose key that is: whoever can write objects to the
-// prefix parked/ of the bucket can store a key of his own. So only the functions
-// that verify webhooks may write there.
+// payload. It does not show whose key this is: any principal that can write to the
+// prefix parked/ of the bucket can store its own key. Therefore only the functions
+// that verify webhooks must have this permission.
 //
-// A delivery by mTLS alone has no signature. Its payload's digest, the chain of its
-// client certificate and the time of acceptance are kept with it, and show which
-// certificate the webhook function accepted and whether that was valid then. That the
-// client sent this payload can't be proved: it rests on who may write to the bucket.
+// A delivery that was authenticated by mTLS alone has no signature. The payload's
+// digest, the chain of the client certificate and the time of acceptance are stored
+// with it. They show which certificate the webhook function accepted and whether it
+// was valid at that time. They do not prove that the client sent this payload: for
+// this, a reader relies on the permissions of the bucket.
 package parking
 
 import (
@@ -25,6 +27,8 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
@@ -32,9 +36,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"encoding/json/jsontext"
-	"encoding/json/v2"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
@@ -47,97 +48,103 @@ import (
 	"payhook.example/shared/signature"
 )
 
-// Reason is why something was parked.
+// Reason is the reason why a delivery or an event is parked.
 type Reason string
 
 // The reasons.
 const (
-	Invalid       Reason = "invalid"       // authentic, and not a delivery of section 2.2 of the interface
-	Conflict      Reason = "conflict"      // holds an eventId that was seen before with other content
-	Unpublishable Reason = "unpublishable" // an event that redrive could not publish, again and again
+	Invalid       Reason = "invalid"       // authentic, but not a delivery of section 2.2 of the interface
+	Conflict      Reason = "conflict"      // contains an eventId that was recorded before with different content
+	Unpublishable Reason = "unpublishable" // an event that EventBridge rejects or that redrive failed to publish too often
 )
 
-// Parked is a delivery, or one event of one, that is kept aside.
+// Parked is a parked delivery, or one parked event of a delivery.
 type Parked struct {
 	Reason   Reason    `json:"reason"`
 	Cause    string    `json:"cause,omitempty"` // as in events[3].eventId: must be a UUID
 	ParkedAt time.Time `json:"parkedAt"`
 
 	DeliveryID string   `json:"deliveryId,omitempty"` // "" if it could not be read
-	EventIDs   []string `json:"eventIds,omitempty"`   // what it is about: those in conflict, or all that could be read
+	EventIDs   []string `json:"eventIds,omitempty"`   // the events in conflict, or all ids that could be read
 	// EventDigests are the digests of the events in conflict, in the order of
-	// EventIDs: which contents of the payload are parked. Otherwise there are none.
+	// EventIDs. They identify the contents that are parked. It is empty for other
+	// reasons.
 	EventDigests [][]byte `json:"eventDigests,omitempty"`
 
-	// What proves a delivery; absent for one event.
+	// The delivery and its proof; absent for an event.
 	Payload   []byte         `json:"payload,omitempty"` // as it was signed
 	Timestamp string         `json:"timestamp,omitempty"`
 	KeyID     string         `json:"keyId,omitempty"`
 	Signature string         `json:"signature,omitempty"`
 	JWK       jsontext.Value `json:"jwk,omitzero"`
-	// Certificate is nil where no client certificate was required. Without a
-	// signature, it is all the proof that there is.
+	// Certificate is nil if no client certificate was required. Without a signature,
+	// it is the only proof.
 	Certificate *Certificate `json:"certificate,omitempty"`
-	// SentAt is the time that the name tells where there is no signed timestamp: that
-	// of the delivery's latest event.
+	// SentAt is the time of the delivery's latest event. It replaces the signed
+	// timestamp in the name of a delivery that has none.
 	SentAt time.Time `json:"sentAt,omitzero"`
 
-	// One event, which the ledger had accepted; absent for a delivery.
+	// An event that the ledger had recorded; absent for a delivery.
 	Event      []byte    `json:"event,omitempty"`
-	Digest     []byte    `json:"digest,omitempty"` // as the ledger has it
+	Digest     []byte    `json:"digest,omitempty"` // as in the ledger
 	Claimed    bool      `json:"claimed,omitzero"` // the event is a claim check
 	RecordedAt time.Time `json:"recordedAt,omitzero"`
 	Attempts   int       `json:"attempts,omitzero"`
 }
 
-// Certificate is the client certificate that a delivery came with, and what it came
-// with. It is no signature: anybody who has the certificate, which is public, can
-// write it beside another payload.
+// Certificate is the client certificate of a delivery and the digest of the payload.
+// It is not a signature: a certificate is public, so anyone with write access can
+// store it with another payload.
 type Certificate struct {
 	PayloadDigest []byte    `json:"payloadDigest"` // SHA-256
-	Chain         []string  `json:"chain"`         // in PEM, from the client's certificate to its root
+	Chain         []string  `json:"chain"`         // in PEM, from the client's certificate to the root
 	Fingerprint   string    `json:"fingerprint"`   // of the client's certificate: SHA-256 in hexadecimal
 	AcceptedAt    time.Time `json:"acceptedAt"`    // when it was verified
 }
 
-// API is what of S3 parking needs.
+// API is the part of the S3 client that a [Store] uses.
 type API interface {
 	PutObject(context.Context, *s3.PutObjectInput, ...func(*s3.Options)) (*s3.PutObjectOutput, error)
 	GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error)
 	ListObjectsV2(context.Context, *s3.ListObjectsV2Input, ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
 }
 
-// Lot is the bucket that things are parked in. It is safe for concurrent use.
+// Store stores parked deliveries and events in a bucket. It is safe for concurrent
+// use.
 //
-// Its objects:
+// The objects of the bucket are:
 //
-//	parked/2026/01/31/12/20260131T120000.123Z-conflict-DIGEST.json   what was parked
+//	parked/2026/01/31/12/20260131T120000.123Z-conflict-DIGEST.json   a parked delivery or event
 //	delivery/DELIVERYID/…                                            empty, for each deliveryId
 //	event/EVENTID/…                                                  empty, for each eventId
-//	replayed/…                                                       a note, once it was replayed
-//	settled/…                                                        a note, once it was settled
+//	replayed/…                                                       a note, after it was replayed
+//	settled/…                                                        a note, after it was settled
 //
-// where … is the name of the first without its prefix, slashes as dashes. The time
-// in a name is when the delivery was signed, or the event recorded; for a delivery
-// without a signature, it is that of its latest event; 1970 if it can't be read. DIGEST is that of the content.
-type Lot struct {
+// where … is the key of the first without its prefix and with dashes for slashes.
+// The time in a name is that of the signed timestamp of a delivery, or that at which
+// the event was recorded. For a delivery without a signature, it is the time of the
+// latest event. It is 1970 if the time cannot be read. DIGEST is the digest of the
+// content.
+type Store struct {
 	client API
 	bucket string
 }
 
-// NewLot returns the lot in the bucket of that name.
-func NewLot(client API, bucket string) *Lot { return &Lot{client, bucket} }
+// NewStore returns a Store that uses the bucket of that name.
+func NewStore(client API, bucket string) *Store { return &Store{client, bucket} }
 
-// maxIndexed bounds the index objects of one parked thing.
+// maxIndexed is the maximum number of index objects of a parked delivery or event.
 const maxIndexed = 1000
 
-// Park stores p and returns its name, which depends on its content alone: reason,
-// payload, proof and eventIds of a delivery, where the proof of a certificate is its
-// fingerprint; id, digest and recordedAt of an
-// event. Parking the same content again writes nothing and reports true, with
-// the same name. It reports false if an earlier try of the same call may have
-// written it. The index is written first: what is parked can be found.
-func (l *Lot) Park(ctx context.Context, p Parked) (name string, before bool, err error) {
+// Park stores p and returns its name. The name depends only on the content: reason,
+// payload, proof and eventIds of a delivery, where the fingerprint represents a
+// certificate; id, digest and recordedAt of an event.
+//
+// If the same content is parked already, Park writes nothing and returns the same
+// name and true. It returns false if an earlier attempt of the same call can have
+// written the object. It writes the index first, so every parked object can be
+// found.
+func (s *Store) Park(ctx context.Context, p Parked) (name string, before bool, err error) {
 	name = nameOf(p)
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -156,20 +163,20 @@ func (l *Lot) Park(ctx context.Context, p Parked) (name string, before bool, err
 	g.SetLimit(64)
 	for _, key := range index {
 		g.Go(func() error {
-			_, err := l.create(indexing, key, nil)
+			_, err := s.create(indexing, key, nil)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return "", false, err
 	}
-	if before, err = l.create(ctx, "parked/"+name, text); err != nil {
+	if before, err = s.create(ctx, "parked/"+name, text); err != nil {
 		return "", false, err
 	}
 	return name, before, nil
 }
 
-// nameOf returns the name under which p is parked.
+// nameOf returns the name of p.
 func nameOf(p Parked) string {
 	at := p.RecordedAt
 	switch {
@@ -206,32 +213,31 @@ func nameOf(p Parked) string {
 	return at.Format("2006/01/02/15/") + base
 }
 
-// timeFormat is how names tell the time.
+// timeFormat is the format of the time in a name.
 const timeFormat = "20060102T150405.000Z"
 
 func flat(name string) string   { return strings.ReplaceAll(name, "/", "-") }
 func unflat(name string) string { return strings.Replace(name, "-", "/", 4) }
 
-// create writes an object unless one of that key exists, which it reports. It
-// reports false if an earlier try, whose answer was lost, may have written it.
+// create writes an object unless the key exists. It reports whether the key exists,
+// but false if an earlier attempt, whose response was lost, can have written it.
 //
-// If another write of the key is under way, S3 answers 409, after which the
-// upload has to be tried again (AWS, "PutObject" in the S3 API reference).
-func (l *Lot) create(ctx context.Context, key string, body []byte) (exists bool, err error) {
+// S3 answers 409 if another write of the key is in progress; the upload must then be
+// retried (AWS, "PutObject" in the S3 API reference).
+func (s *Store) create(ctx context.Context, key string, body []byte) (exists bool, err error) {
 	sum := sha256.Sum256(body)
 	var retried atomic.Bool
-	_, err = l.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket:         &l.bucket,
+	_, err = s.client.PutObject(ctx, &s3.PutObjectInput{
+		Bucket:         &s.bucket,
 		Key:            &key,
 		Body:           bytes.NewReader(body),
 		ContentType:    aws.String("application/json"),
 		ChecksumSHA256: aws.String(base64.StdEncoding.EncodeToString(sum[:])),
 		IfNoneMatch:    aws.String("*"),
 	}, func(o *s3.Options) {
-		o.Retryer = noting{retry.AddWithErrorCodes(o.Retryer, "ConditionalRequestConflict"), &retried}
+		o.Retryer = observedRetryer{retry.AddWithErrorCodes(o.Retryer, "ConditionalRequestConflict"), &retried}
 	})
-	var api smithy.APIError
-	if errors.As(err, &api) && api.ErrorCode() == "PreconditionFailed" {
+	if api, ok := errors.AsType[smithy.APIError](err); ok && api.ErrorCode() == "PreconditionFailed" {
 		return !retried.Load(), nil
 	}
 	if err != nil {
@@ -240,23 +246,23 @@ func (l *Lot) create(ctx context.Context, key string, body []byte) (exists bool,
 	return false, nil
 }
 
-// noting is a retryer that notes that it was asked for a second try.
-type noting struct {
+// observedRetryer records whether a request was retried.
+type observedRetryer struct {
 	aws.Retryer
 	retried *atomic.Bool
 }
 
-func (n noting) RetryDelay(attempt int, err error) (time.Duration, error) {
-	n.retried.Store(true)
-	return n.Retryer.RetryDelay(attempt, err)
+func (r observedRetryer) RetryDelay(attempt int, err error) (time.Duration, error) {
+	r.retried.Store(true)
+	return r.Retryer.RetryDelay(attempt, err)
 }
 
-// ErrNotParked: nothing of that name is parked.
-var ErrNotParked = errors.New("parking: nothing of that name")
+// ErrNotParked is returned when no parked object has the name.
+var ErrNotParked = errors.New("parking: no parked object has this name")
 
-// Get returns what is parked under a name.
-func (l *Lot) Get(ctx context.Context, name string) (p Parked, err error) {
-	text, err := l.get(ctx, "parked/"+name)
+// Get returns the parked delivery or event of that name, or [ErrNotParked].
+func (s *Store) Get(ctx context.Context, name string) (p Parked, err error) {
+	text, err := s.get(ctx, "parked/"+name)
 	if err != nil {
 		return p, err
 	}
@@ -266,10 +272,9 @@ func (l *Lot) Get(ctx context.Context, name string) (p Parked, err error) {
 	return p, nil
 }
 
-func (l *Lot) get(ctx context.Context, key string) ([]byte, error) {
-	out, err := l.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &l.bucket, Key: &key})
-	var missing *types.NoSuchKey
-	if errors.As(err, &missing) {
+func (s *Store) get(ctx context.Context, key string) ([]byte, error) {
+	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key})
+	if _, ok := errors.AsType[*types.NoSuchKey](err); ok {
 		return nil, ErrNotParked
 	}
 	if err != nil {
@@ -283,51 +288,51 @@ func (l *Lot) get(ctx context.Context, key string) ([]byte, error) {
 	return text, nil
 }
 
-// State is what a person has decided about something that is parked.
+// State is the decision of a person about a parked delivery or event.
 type State string
 
 // The states.
 const (
-	Open     State = "open"     // nothing yet
+	Open     State = "open"     // not decided
 	Replayed State = "replayed" // it was replayed and accepted
 	Settled  State = "settled"  // it needs no replay
 )
 
-// Note says who decided about something that is parked, when, and why.
+// Note records who decided about a parked delivery or event, when, and why.
 type Note struct {
-	By      string    `json:"by,omitempty"` // as the caller of the redrive function names himself
+	By      string    `json:"by,omitempty"` // the name that the caller of the redrive function passed
 	At      time.Time `json:"at"`
 	Reason  string    `json:"reason,omitempty"`
 	Version string    `json:"version,omitempty"` // of a conflict
 }
 
-// MarkReplayed stores that what is parked under a name was replayed. It changes
-// nothing if that is stored already.
-func (l *Lot) MarkReplayed(ctx context.Context, name string, n Note) error {
-	return l.note(ctx, Replayed, name, n)
+// MarkReplayed records that the parked delivery or event was replayed. It changes
+// nothing if this is recorded already.
+func (s *Store) MarkReplayed(ctx context.Context, name string, n Note) error {
+	return s.note(ctx, Replayed, name, n)
 }
 
-// Settle stores that what is parked under a name needs no replay. It changes
-// nothing if that is stored already.
-func (l *Lot) Settle(ctx context.Context, name string, n Note) error {
-	return l.note(ctx, Settled, name, n)
+// Settle records that the parked delivery or event needs no replay. It changes
+// nothing if this is recorded already.
+func (s *Store) Settle(ctx context.Context, name string, n Note) error {
+	return s.note(ctx, Settled, name, n)
 }
 
-func (l *Lot) note(ctx context.Context, state State, name string, n Note) error {
+func (s *Store) note(ctx context.Context, state State, name string, n Note) error {
 	text, err := json.Marshal(n)
 	if err != nil {
 		return fmt.Errorf("parking: %w", err)
 	}
-	_, err = l.create(ctx, string(state)+"/"+flat(name), text)
+	_, err = s.create(ctx, string(state)+"/"+flat(name), text)
 	return err
 }
 
-// States returns the states of all that is not open, by its name. What was both
-// settled and replayed is replayed.
-func (l *Lot) States(ctx context.Context) (map[string]State, error) {
+// States returns the names that are not open, with their states. A name that was
+// both settled and replayed is replayed.
+func (s *Store) States(ctx context.Context) (map[string]State, error) {
 	states := map[string]State{}
 	for _, state := range []State{Settled, Replayed} {
-		err := l.list(ctx, string(state)+"/", "", func(name string) bool {
+		err := s.list(ctx, string(state)+"/", "", func(name string) bool {
 			states[unflat(name)] = state
 			return true
 		})
@@ -338,11 +343,11 @@ func (l *Lot) States(ctx context.Context) (map[string]State, error) {
 	return states, nil
 }
 
-// Decision returns the state of what is parked under a name, and the note of it.
-func (l *Lot) Decision(ctx context.Context, name string) (State, Note, error) {
+// Decision returns the state of a name, and its note unless the state is open.
+func (s *Store) Decision(ctx context.Context, name string) (State, Note, error) {
 	var n Note
 	for _, state := range []State{Replayed, Settled} {
-		text, err := l.get(ctx, string(state)+"/"+flat(name))
+		text, err := s.get(ctx, string(state)+"/"+flat(name))
 		if errors.Is(err, ErrNotParked) {
 			continue
 		}
@@ -357,11 +362,11 @@ func (l *Lot) Decision(ctx context.Context, name string) (State, Note, error) {
 	return Open, n, nil
 }
 
-// List calls found with the name of everything whose name tells a time from one
-// on and before another, in the order of these times, until found reports false.
-// A zero until is the end of time.
-func (l *Lot) List(ctx context.Context, from, until time.Time, found func(name string) bool) error {
-	return l.list(ctx, "parked/", "parked/"+from.UTC().Format("2006/01/02/15/"+timeFormat), func(name string) bool {
+// List calls found with each name whose time is not before from and before until,
+// in the order of these times. It stops when found returns false. A zero until
+// means no end.
+func (s *Store) List(ctx context.Context, from, until time.Time, found func(name string) bool) error {
+	return s.list(ctx, "parked/", "parked/"+from.UTC().Format("2006/01/02/15/"+timeFormat), func(name string) bool {
 		at, err := TimeOf(name)
 		if err == nil && !until.IsZero() && !at.Before(until) {
 			return false
@@ -370,31 +375,31 @@ func (l *Lot) List(ctx context.Context, from, until time.Time, found func(name s
 	})
 }
 
-// FindDelivery returns the names under which a delivery is parked.
-func (l *Lot) FindDelivery(ctx context.Context, id string) ([]string, error) {
-	return l.find(ctx, "delivery/"+strings.ToLower(id)+"/")
+// FindDelivery returns the names of the parked deliveries with that deliveryId.
+func (s *Store) FindDelivery(ctx context.Context, id string) ([]string, error) {
+	return s.find(ctx, "delivery/"+strings.ToLower(id)+"/")
 }
 
-// FindEvent returns the names under which something about an event is parked.
-func (l *Lot) FindEvent(ctx context.Context, id string) ([]string, error) {
-	return l.find(ctx, "event/"+strings.ToLower(id)+"/")
+// FindEvent returns the names of the parked deliveries and events that concern an eventId.
+func (s *Store) FindEvent(ctx context.Context, id string) ([]string, error) {
+	return s.find(ctx, "event/"+strings.ToLower(id)+"/")
 }
 
-func (l *Lot) find(ctx context.Context, prefix string) (names []string, err error) {
-	err = l.list(ctx, prefix, "", func(name string) bool {
+func (s *Store) find(ctx context.Context, prefix string) (names []string, err error) {
+	err = s.list(ctx, prefix, "", func(name string) bool {
 		names = append(names, unflat(name))
 		return true
 	})
 	return names, err
 }
 
-func (l *Lot) list(ctx context.Context, prefix, after string, found func(name string) bool) error {
-	in := &s3.ListObjectsV2Input{Bucket: &l.bucket, Prefix: &prefix}
+func (s *Store) list(ctx context.Context, prefix, after string, found func(name string) bool) error {
+	in := &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: &prefix}
 	if after != "" {
 		in.StartAfter = &after
 	}
 	for {
-		out, err := l.client.ListObjectsV2(ctx, in)
+		out, err := s.client.ListObjectsV2(ctx, in)
 		if err != nil {
 			return fmt.Errorf("parking: list: %w", err)
 		}
@@ -410,8 +415,7 @@ func (l *Lot) list(ctx context.Context, prefix, after string, found func(name st
 	}
 }
 
-// TimeOf returns the time that a name tells: when the delivery was signed, or the
-// event recorded.
+// TimeOf returns the time in a name. [Store] describes it.
 func TimeOf(name string) (time.Time, error) {
 	base := name[strings.LastIndex(name, "/")+1:]
 	stamp, _, _ := strings.Cut(base, "-")

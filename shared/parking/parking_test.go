@@ -11,14 +11,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/google/go-cmp/cmp"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/parking"
@@ -27,53 +26,54 @@ import (
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC)
 
-func newLot() (*parking.Lot, *awstest.S3) {
+func newStore() (*parking.Store, *awstest.S3) {
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("parking")
-	return parking.NewLot(bucket, "parking"), bucket
+	return parking.NewStore(bucket, "parking"), bucket
 }
 
 func parked(at time.Time, events ...string) parking.Parked {
 	return parking.Parked{
 		Reason: parking.Conflict, Cause: "why", ParkedAt: at, DeliveryID: uuid.New().String(), EventIDs: events,
-		Payload: []byte("\x00 bytes \xff"), Timestamp: signature.FormatMilliseconds.Text(at), KeyID: uuid.New().String(), Signature: "c2ln", JWK: []byte(`{"kty":"RSA"}`),
+		Payload: []byte("\x00 bytes \xff"), Timestamp: signature.FormatMilliseconds.Text(at),
+		KeyID: uuid.New().String(), Signature: "c2ln", JWK: []byte(`{"kty":"RSA"}`),
 	}
 }
 
-func park(t *testing.T, lot *parking.Lot, p parking.Parked) string {
+func park(t *testing.T, store *parking.Store, p parking.Parked) string {
 	t.Helper()
-	name, before, err := lot.Park(t.Context(), p)
+	name, before, err := store.Park(t.Context(), p)
 	if err != nil || before {
 		t.Fatalf("parked before: %v, %v", before, err)
 	}
 	return name
 }
 
-func TestWhatIsParkedComesBackWhole(t *testing.T) {
-	lot, _ := newLot()
+func TestGetReturnsWhatWasParked(t *testing.T) {
+	store, _ := newStore()
 	want := parked(noon, uuid.New().String())
-	got, err := lot.Get(t.Context(), park(t, lot, want))
+	got, err := store.Get(t.Context(), park(t, store, want))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := lot.Get(t.Context(), "2026/01/31/12/none"); !errors.Is(err, parking.ErrNotParked) {
+	if _, err := store.Get(t.Context(), "2026/01/31/12/none"); !errors.Is(err, parking.ErrNotParked) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestListingIsByTime(t *testing.T) {
-	lot, _ := newLot()
+func TestListIsInOrderOfTime(t *testing.T) {
+	store, _ := newStore()
 	var names []string
 	for _, after := range []time.Duration{48 * time.Hour, 0, time.Minute, -time.Millisecond, 13 * time.Hour} {
-		names = append(names, park(t, lot, parked(noon.Add(after))))
+		names = append(names, park(t, store, parked(noon.Add(after))))
 	}
 	slices.Sort(names)
 	list := func(from, until time.Time) (got []string) {
 		t.Helper()
-		if err := lot.List(t.Context(), from, until, func(name string) bool {
+		if err := store.List(t.Context(), from, until, func(name string) bool {
 			got = append(got, name)
 			return true
 		}); err != nil {
@@ -85,36 +85,37 @@ func TestListingIsByTime(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if got := list(noon, noon.Add(13*time.Hour)); !slices.Equal(got, names[1:3]) {
-		t.Errorf("from noon on, before one at night: %v", got)
+		t.Errorf("from noon until before one at night: %v", got)
 	}
 	for i, name := range names[:2] {
 		if at, err := parking.TimeOf(name); err != nil || !at.Equal(noon.Add(time.Duration(i-1)*time.Millisecond)) {
-			t.Errorf("%s is of %s, %v", name, at, err)
+			t.Errorf("%s has the time %s, %v", name, at, err)
 		}
 	}
 }
 
-func TestItIsFoundByItsIDs(t *testing.T) {
-	lot, _ := newLot()
+func TestFindByDeliveryIDAndEventID(t *testing.T) {
+	store, _ := newStore()
 	one, other := uuid.New().String(), uuid.New().String()
 	first := parked(noon, one, other)
-	names := []string{park(t, lot, first), park(t, lot, parked(noon.Add(time.Hour), strings.ToUpper(one), "no id"))}
-	if got, err := lot.FindEvent(t.Context(), one); err != nil || !slices.Equal(got, names) {
+	names := []string{park(t, store, first),
+		park(t, store, parked(noon.Add(time.Hour), strings.ToUpper(one), "not an id"))}
+	if got, err := store.FindEvent(t.Context(), one); err != nil || !slices.Equal(got, names) {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if got, err := lot.FindEvent(t.Context(), strings.ToUpper(other)); err != nil || !slices.Equal(got, names[:1]) {
+	if got, err := store.FindEvent(t.Context(), strings.ToUpper(other)); err != nil || !slices.Equal(got, names[:1]) {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if got, err := lot.FindDelivery(t.Context(), first.DeliveryID); err != nil || !slices.Equal(got, names[:1]) {
+	if got, err := store.FindDelivery(t.Context(), first.DeliveryID); err != nil || !slices.Equal(got, names[:1]) {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if got, err := lot.FindEvent(t.Context(), uuid.New().String()); err != nil || len(got) != 0 {
+	if got, err := store.FindEvent(t.Context(), uuid.New().String()); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
 
-func TestWhatCannotBeFoundLaterIsNotParked(t *testing.T) {
-	lot, bucket := newLot()
+func TestParkWritesTheIndexFirst(t *testing.T) {
+	store, bucket := newStore()
 	down := errors.New("bucket is down")
 	for _, prefix := range []string{"event/", "delivery/", "parked/"} {
 		bucket.Fails = func(_, key string) error {
@@ -123,58 +124,62 @@ func TestWhatCannotBeFoundLaterIsNotParked(t *testing.T) {
 			}
 			return nil
 		}
-		if name, _, err := lot.Park(t.Context(), parked(noon, uuid.New().String())); !errors.Is(err, down) || name != "" {
+		if name, _, err := store.Park(t.Context(), parked(noon, uuid.New().String())); !errors.Is(err, down) ||
+			name != "" {
 			t.Errorf("%s: got %q, %v", prefix, name, err)
 		}
 		for key := range bucket.Objects("parking") {
 			if strings.HasPrefix(key, "parked/") {
-				t.Errorf("%s is parked and can't be found", key)
+				t.Errorf("%s is parked but not in the index", key)
 			}
 		}
 	}
 }
 
-func TestADecisionIsStoredWithItsNote(t *testing.T) {
-	lot, _ := newLot()
-	open, replayed, settled, both := park(t, lot, parked(noon)), park(t, lot, parked(noon)), park(t, lot, parked(noon)), park(t, lot, parked(noon))
+func TestDecisionsAreStoredWithTheirNotes(t *testing.T) {
+	store, _ := newStore()
+	open, replayed, settled, both := park(t, store, parked(noon)), park(t, store, parked(noon)),
+		park(t, store, parked(noon)),
+		park(t, store, parked(noon))
 	note := parking.Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "the service sent it again"}
 	for _, name := range []string{replayed, both} {
-		if err := lot.MarkReplayed(t.Context(), name, parking.Note{At: noon, Version: "parked"}); err != nil {
+		if err := store.MarkReplayed(t.Context(), name, parking.Note{At: noon, Version: "parked"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{settled, both, settled} {
-		if err := lot.Settle(t.Context(), name, note); err != nil {
+		if err := store.Settle(t.Context(), name, note); err != nil {
 			t.Fatal(err)
 		}
-		note.Reason = "a second thought" // the first one stays
+		note.Reason = "a second decision" // the first one is kept
 	}
 	want := map[string]parking.State{replayed: parking.Replayed, settled: parking.Settled, both: parking.Replayed}
-	got, err := lot.States(t.Context())
+	got, err := store.States(t.Context())
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 	want[open] = parking.Open
 	for name, state := range want {
-		got, n, err := lot.Decision(t.Context(), name)
+		got, n, err := store.Decision(t.Context(), name)
 		if got != state || err != nil || state == parking.Open && n != (parking.Note{}) {
 			t.Errorf("%s: %s, %+v, %v", state, got, n, err)
 		}
 	}
-	if _, n, _ := lot.Decision(t.Context(), settled); n.Reason != "the service sent it again" || !n.At.Equal(noon) || n.By != note.By {
+	if _, n, _ := store.Decision(t.Context(), settled); n.Reason != "the service sent it again" || !n.At.Equal(noon) ||
+		n.By != note.By {
 		t.Errorf("got %+v", n)
 	}
 }
 
-func TestTheSameContentIsParkedOnce(t *testing.T) {
-	lot, bucket := newLot()
+func TestParkStoresTheSameContentOnce(t *testing.T) {
+	store, bucket := newStore()
 	first := parked(noon, uuid.New().String(), uuid.New().String())
-	name := park(t, lot, first)
+	name := park(t, store, first)
 	objects := bucket.Objects("parking")
 	again := first
 	again.ParkedAt = noon.Add(time.Hour)
 	again.EventIDs = []string{first.EventIDs[1], first.EventIDs[0]}
-	if got, before, err := lot.Park(t.Context(), again); got != name || !before || err != nil {
+	if got, before, err := store.Park(t.Context(), again); got != name || !before || err != nil {
 		t.Errorf("got %s, %v, %v, want %s", got, before, err, name)
 	}
 	if diff := cmp.Diff(objects, bucket.Objects("parking")); diff != "" {
@@ -182,32 +187,36 @@ func TestTheSameContentIsParkedOnce(t *testing.T) {
 	}
 
 	event := parking.Parked{
-		Reason: parking.Unpublishable, ParkedAt: noon.Add(time.Hour), DeliveryID: uuid.New().String(), EventIDs: []string{uuid.New().String()},
-		Event: []byte("{}"), Digest: []byte("digest"), RecordedAt: noon, Attempts: 20,
+		Reason: parking.Unpublishable, ParkedAt: noon.Add(time.Hour), DeliveryID: uuid.New().String(),
+		EventIDs: []string{uuid.New().String()},
+		Event:    []byte("{}"), Digest: []byte("digest"), RecordedAt: noon, Attempts: 20,
 	}
-	name = park(t, lot, event)
+	name = park(t, store, event)
 	event.Attempts, event.ParkedAt = 21, noon.Add(2*time.Hour)
-	if got, before, err := lot.Park(t.Context(), event); got != name || !before || err != nil {
+	if got, before, err := store.Park(t.Context(), event); got != name || !before || err != nil {
 		t.Errorf("got %s, %v, %v, want %s", got, before, err, name)
 	}
-	// It was replayed and failed again: a second thing to look at.
+	// The event was replayed and failed again. It is parked a second time.
 	event.RecordedAt = noon.Add(24 * time.Hour)
-	if got := park(t, lot, event); got == name {
+	if got := park(t, store, event); got == name {
 		t.Error("an event that was recorded again has the same name")
 	}
 }
 
-func TestOtherContentHasAnotherName(t *testing.T) {
-	lot, _ := newLot()
+func TestParkNamesDifferentContentDifferently(t *testing.T) {
+	store, _ := newStore()
 	first := parked(noon, uuid.New().String())
-	names := map[string]string{park(t, lot, first): "the first"}
+	names := map[string]string{park(t, store, first): "the first"}
 	for what, change := range map[string]func(p *parking.Parked){
-		"payload":                               func(p *parking.Parked) { p.Payload = []byte("other") },
-		"timestamp":                             func(p *parking.Parked) { p.Timestamp += " " },
-		"key id":                                func(p *parking.Parked) { p.KeyID = uuid.New().String() },
-		"signature":                             func(p *parking.Parked) { p.Signature = "c2lh" },
-		"reason":                                func(p *parking.Parked) { p.Reason = parking.Invalid },
-		"event ids":                             func(p *parking.Parked) { p.EventIDs = append(slices.Clone(p.EventIDs), uuid.New().String()) },
+		"payload":   func(p *parking.Parked) { p.Payload = []byte("other") },
+		"timestamp": func(p *parking.Parked) { p.Timestamp += " " },
+		"key id":    func(p *parking.Parked) { p.KeyID = uuid.New().String() },
+		"signature": func(p *parking.Parked) { p.Signature = "c2lh" },
+		"reason":    func(p *parking.Parked) { p.Reason = parking.Invalid },
+		"event ids": func(p *parking.Parked) {
+			p.EventIDs = append(slices.Clone(p.EventIDs),
+				uuid.New().String())
+		},
 		"content of an event":                   func(p *parking.Parked) { p.EventDigests = [][]byte{{1}} },
 		"content, in the same number of events": func(p *parking.Parked) { p.EventDigests = [][]byte{{2}} },
 		"a field boundary": func(p *parking.Parked) {
@@ -216,7 +225,7 @@ func TestOtherContentHasAnotherName(t *testing.T) {
 	} {
 		p := first
 		change(&p)
-		name := park(t, lot, p)
+		name := park(t, store, p)
 		if other, ok := names[name]; ok {
 			t.Errorf("another %s has the name of %s", what, other)
 		}
@@ -224,13 +233,13 @@ func TestOtherContentHasAnotherName(t *testing.T) {
 	}
 }
 
-func TestANameTellsTheSignedTime(t *testing.T) {
-	lot, _ := newLot()
+func TestNamesContainTheSignedTime(t *testing.T) {
+	store, _ := newStore()
 	for timestamp, want := range map[string]string{
 		"2026-01-31T12:00:00.123Z": "2026/01/31/12/20260131T120000.123Z-conflict-",
 		"1769860800":               "2026/01/31/12/20260131T120000.000Z-conflict-",
 		"1769860800123":            "2026/01/31/12/20260131T120000.123Z-conflict-",
-		// With timestampTolerance off, a timestamp may be anything.
+		// With timestampTolerance off, a timestamp can be any text.
 		"":                     "1970/01/01/00/19700101T000000.000Z-conflict-",
 		"soon":                 "1970/01/01/00/19700101T000000.000Z-conflict-",
 		"0001-01-01T00:00:00Z": "1970/01/01/00/19700101T000000.000Z-conflict-",
@@ -238,18 +247,18 @@ func TestANameTellsTheSignedTime(t *testing.T) {
 	} {
 		p := parked(noon)
 		p.Timestamp = timestamp
-		name := park(t, lot, p)
+		name := park(t, store, p)
 		if !strings.HasPrefix(name, want) || !regexp.MustCompile(`-[0-9a-f]{32}\.json$`).MatchString(name) {
 			t.Errorf("%q: %s", timestamp, name)
 		}
-		if got, err := lot.Get(t.Context(), name); err != nil || got.Timestamp != timestamp {
+		if got, err := store.Get(t.Context(), name); err != nil || got.Timestamp != timestamp {
 			t.Errorf("%q: %v", timestamp, err)
 		}
 	}
 }
 
-// bucketThat is a bucket behind the real client that answers so to each write.
-func bucketThat(t *testing.T, answers ...int) *parking.Lot {
+// storeAnswering returns a Store whose S3 client gets these statuses for its writes.
+func storeAnswering(t *testing.T, answers ...int) *parking.Store {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -261,7 +270,8 @@ func bucketThat(t *testing.T, answers ...int) *parking.Lot {
 		status := answers[0]
 		answers = answers[1:]
 		w.WriteHeader(status)
-		if code := map[int]string{409: "ConditionalRequestConflict", 412: "PreconditionFailed", 500: "InternalError", 403: "AccessDenied"}[status]; code != "" {
+		if code := map[int]string{409: "ConditionalRequestConflict", 412: "PreconditionFailed", 500: "InternalError",
+			403: "AccessDenied"}[status]; code != "" {
 			_, _ = io.WriteString(w, "<Error><Code>"+code+"</Code></Error>")
 		}
 	}))
@@ -275,13 +285,13 @@ func bucketThat(t *testing.T, answers ...int) *parking.Lot {
 	})
 	t.Cleanup(func() {
 		if len(answers) > 0 {
-			t.Errorf("%d answers are left", len(answers))
+			t.Errorf("%d responses were not used", len(answers))
 		}
 	})
-	return parking.NewLot(client, "parking")
+	return parking.NewStore(client, "parking")
 }
 
-func TestTheAnswersOfABucket(t *testing.T) {
+func TestParkHandlesTheResponsesOfS3(t *testing.T) {
 	p := parked(noon)
 	p.DeliveryID, p.EventIDs = "", nil // one object
 	for _, test := range []struct {
@@ -291,15 +301,15 @@ func TestTheAnswersOfABucket(t *testing.T) {
 		fails   bool
 	}{
 		{name: "written", answers: []int{200}},
-		{name: "there already", answers: []int{412}, before: true},
-		{name: "another write is under way", answers: []int{409, 200}},
+		{name: "exists already", answers: []int{412}, before: true},
+		{name: "another write is in progress", answers: []int{409, 200}},
 		{name: "the other write was first", answers: []int{409, 412}},
-		{name: "its own write, whose answer was lost", answers: []int{500, 412}},
-		{name: "refused", answers: []int{403}, fails: true},
+		{name: "its own write, whose response was lost", answers: []int{500, 412}},
+		{name: "denied", answers: []int{403}, fails: true},
 		{name: "down", answers: []int{500, 500, 500}, fails: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			name, before, err := bucketThat(t, test.answers...).Park(t.Context(), p)
+			name, before, err := storeAnswering(t, test.answers...).Park(t.Context(), p)
 			if (err != nil) != test.fails || before != test.before || (name == "") != test.fails {
 				t.Errorf("got %q, %v, %v", name, before, err)
 			}
@@ -308,34 +318,38 @@ func TestTheAnswersOfABucket(t *testing.T) {
 }
 
 // A bucket lists 1,000 objects at a time.
-func TestAListingGoesOnBehindAThousand(t *testing.T) {
-	lot, bucket := newLot()
+func TestListReadsEveryPage(t *testing.T) {
+	store, bucket := newStore()
 	const n = 2100
 	event := uuid.New().String()
 	for i := range n {
 		name := fmt.Sprintf("2026/01/31/12/20260131T120000.%03dZ-conflict-%032x.json", i%1000, i)
-		for _, key := range []string{"parked/" + name, "replayed/" + strings.ReplaceAll(name, "/", "-"), "event/" + event + "/" + strings.ReplaceAll(name, "/", "-")} {
-			if _, err := bucket.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("parking"), Key: &key}); err != nil {
+		for _, key := range []string{"parked/" + name, "replayed/" + strings.ReplaceAll(name, "/", "-"),
+			"event/" + event + "/" + strings.ReplaceAll(name, "/", "-")} {
+			if _, err := bucket.PutObject(t.Context(),
+				&s3.PutObjectInput{Bucket: aws.String("parking"), Key: &key}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	// A listing without its token would start again and never end.
+	// Without the continuation token, a listing would start again and never end.
 	pages := 0
 	bucket.Fails = func(string, string) error {
-		if pages++; pages > 3*3+1 { // and one that finds nothing settled
+		if pages++; pages > 3*3+1 { // plus one page without settled objects
 			return errors.New("too many pages")
 		}
 		return nil
 	}
 	found := 0
-	if err := lot.List(t.Context(), time.Time{}, time.Time{}, func(string) bool { found++; return true }); err != nil || found != n {
+	if err := store.List(t.Context(), time.Time{}, time.Time{},
+		func(string) bool { found++; return true }); err != nil ||
+		found != n {
 		t.Errorf("listed %d, %v", found, err)
 	}
-	if names, err := lot.FindEvent(t.Context(), event); err != nil || len(names) != n {
+	if names, err := store.FindEvent(t.Context(), event); err != nil || len(names) != n {
 		t.Errorf("found %d, %v", len(names), err)
 	}
-	if names, err := lot.States(t.Context()); err != nil || len(names) != n {
+	if names, err := store.States(t.Context()); err != nil || len(names) != n {
 		t.Errorf("%d replayed, %v", len(names), err)
 	}
 }

@@ -2,6 +2,7 @@ package payment
 
 import (
 	"bytes"
+	"encoding/json/jsontext"
 	"errors"
 	"fmt"
 	"io"
@@ -10,19 +11,17 @@ import (
 	"sync"
 	"time"
 
-	"encoding/json/jsontext"
-
 	"payhook.example/shared/rfc3339"
 	"payhook.example/shared/rfc9562"
 )
 
-// Delivery is what one webhook carries (section 2.2).
+// Delivery is the content of one webhook (section 2.2).
 type Delivery struct {
 	DeliveryID string // a UUID, as sent
 	Events     []RawEvent
 }
 
-// RawEvent is one event of a delivery: the fields that decide its way, and its
+// RawEvent is one event of a delivery: the fields that Payhook uses, and the
 // bytes as they were signed.
 type RawEvent struct {
 	EventName      string
@@ -31,9 +30,9 @@ type RawEvent struct {
 	Bytes          []byte // the JSON object; shares the payload's memory
 }
 
-// FieldError says what is wrong with which field of a payload. It quotes no
-// value and no name that the interface does not know, so its text may be
-// logged and answered.
+// FieldError describes the problem of one field of a payload. It contains no
+// value, and no name that the interface does not define, so its text can be
+// logged and sent in a response.
 type FieldError struct {
 	Field   string // as in events[3].eventData.amount; "payload" for the whole
 	Problem string // as in "must be a number"
@@ -41,8 +40,8 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// MaxEventNameLength is the longest eventName that is accepted, in bytes: it
-// becomes the detail-type of an EventBridge event, which takes no more (AWS,
+// MaxEventNameLength is the maximum length of an eventName, in bytes. The name
+// becomes the detail-type of an EventBridge event, which has this limit (AWS,
 // PutEventsRequestEntry).
 const MaxEventNameLength = 128
 
@@ -50,13 +49,17 @@ const MaxEventNameLength = 128
 // events are parts of payload, which must not change while they are in use.
 // Every error wraps a [*FieldError]. It is safe for concurrent use.
 //
-// It refuses: what is not one JSON object with nothing behind it (RFC 8259);
-// names that occur twice in an object, at any depth; invalid UTF-8 and
-// unpaired surrogates; a name that differs from a field of the interface only
-// in case; a field of another JSON type than the interface's, null included; a missing or empty deliveryId, events, eventId,
-// eventName or eventTimestamp; an id that is no UUID; an event name that is
-// not GROUP.STATUS; an eventTimestamp that is not RFC 3339 in UTC. A leap second
-// is read as the second after it ([rfc3339.Parse]).
+// It rejects:
+//   - a payload that is not exactly one JSON object (RFC 8259);
+//   - an object with duplicate names, at any depth;
+//   - invalid UTF-8 and unpaired surrogates;
+//   - a name that differs from a field of the interface only in case;
+//   - a field with another JSON type than that of the interface, null included;
+//   - a missing or empty deliveryId, events, eventId, eventName or eventTimestamp;
+//   - an id that is not a UUID;
+//   - an event name that is not GROUP.STATUS;
+//   - an eventTimestamp that is not RFC 3339 in UTC. A leap second is parsed as the
+//     following second ([rfc3339.Parse]).
 func DecodeDelivery(payload []byte) (Delivery, error) {
 	w := newWalker(payload)
 	defer w.free()
@@ -66,7 +69,7 @@ func DecodeDelivery(payload []byte) (Delivery, error) {
 	return w.delivery, nil
 }
 
-// DecodeRawEvent decodes one event as it stands in a delivery, as strictly as
+// DecodeRawEvent decodes one event of a delivery, as strictly as
 // [DecodeDelivery]. The event's bytes share raw's memory.
 func DecodeRawEvent(raw []byte) (RawEvent, error) {
 	w := newWalker(raw)
@@ -77,12 +80,12 @@ func DecodeRawEvent(raw []byte) (RawEvent, error) {
 	return w.delivery.Events[0], nil
 }
 
-// maxPeeked bounds what PeekIDs returns.
+// maxPeeked is the maximum number of eventIds that PeekIDs returns.
 const maxPeeked = 1000
 
-// PeekIDs returns the ids in a payload that [DecodeDelivery] refuses, as far as
-// they can be read, and of eventIds the first 1000: for finding it again, and
-// for nothing else.
+// PeekIDs returns the ids in a payload that [DecodeDelivery] rejects, as far as
+// they can be read, and at most 1000 eventIds. They serve only to find the payload
+// later.
 func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
 	peek(payload, func(depth int, name, value string) bool {
 		switch {
@@ -97,8 +100,8 @@ func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
 	return deliveryID, eventIDs
 }
 
-// PeekTime returns the latest eventTimestamp in a payload, valid or not, or the zero
-// time if none can be read.
+// PeekTime returns the latest eventTimestamp in a payload, or the zero time if none
+// can be read. The payload need not be valid.
 func PeekTime(payload []byte) (latest time.Time) {
 	peek(payload, func(depth int, name, value string) bool {
 		if depth == 3 && name == "eventTimestamp" {
@@ -112,9 +115,10 @@ func PeekTime(payload []byte) (latest time.Time) {
 }
 
 // peek calls found for every member of the payload and of its events whose value is
-// a string, until found reports false or the payload can't be read any further.
+// a string. It stops when found returns false or at the first error.
 func peek(payload []byte, found func(depth int, name, value string) bool) {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(payload), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	dec := jsontext.NewDecoder(bytes.NewBuffer(payload), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 	inEvents := false
 	for {
 		token, err := dec.ReadToken()
@@ -141,19 +145,19 @@ func peek(payload []byte, found func(depth int, name, value string) bool) {
 	}
 }
 
-// schema is what the interface says of one value.
+// schema describes one value of the interface.
 type schema struct {
 	kind     jsontext.Kind               // of the value; 't' stands for true and false
 	members  []member                    // of an object
 	elements *schema                     // of an array
-	whole    func(*walker, []byte) error // takes the bytes of an object that has been walked
+	whole    func(*walker, []byte) error // called with the bytes of a complete object
 }
 
 type member struct {
 	name     string
 	value    *schema
 	required bool
-	text     func(*walker, string) string // takes a string; returns what is wrong with it, or ""
+	text     func(*walker, string) string // checks a string; returns the problem, or ""
 }
 
 var (
@@ -197,18 +201,18 @@ func flag(name string) *schema {
 	return &schema{kind: '{', members: []member{{name: name, value: boolSchema}}}
 }
 
-// walker reads a payload once, token by token, and holds it against a schema.
+// walker reads a payload once, token by token, and checks it against a schema.
 type walker struct {
 	payload  []byte
 	buffer   bytes.Buffer
 	dec      jsontext.Decoder
-	path     []step // where the walker stands
+	path     []step // the current value
 	delivery Delivery
 	current  RawEvent
 }
 
-// walkers are used again: a decoder's memory of names is most of what decoding
-// allocates.
+// walkers reuses walkers: most allocations of decoding are a decoder's buffers for
+// names.
 var walkers = sync.Pool{New: func() any { return new(walker) }}
 
 func newWalker(payload []byte) *walker {
@@ -223,12 +227,12 @@ func newWalker(payload []byte) *walker {
 func (w *walker) free() {
 	w.payload, w.path, w.delivery, w.current = nil, w.path[:0], Delivery{}, RawEvent{}
 	w.buffer = bytes.Buffer{}
-	w.dec.Reset(&w.buffer) // keeps nothing of the payload
+	w.dec.Reset(&w.buffer) // releases the payload
 	walkers.Put(w)
 }
 
-// step leads from a value to one inside of it: by a name of the interface, or,
-// where that is empty, by a position.
+// step selects a member of an object by its name, or an element of an array by its
+// index if the name is empty.
 type step struct {
 	name  string
 	index int
@@ -237,7 +241,7 @@ type step struct {
 func (w *walker) enter(s step) { w.path = append(w.path, s) }
 func (w *walker) leave()       { w.path = w.path[:len(w.path)-1] }
 
-// problem returns an error about the value where the walker stands.
+// problem returns an error about the current value.
 func (w *walker) problem(format string, args ...any) error {
 	var field strings.Builder
 	for i, s := range w.path {
@@ -256,19 +260,19 @@ func (w *walker) problem(format string, args ...any) error {
 	return fmt.Errorf("payment: %w", &FieldError{Field: field.String(), Problem: fmt.Sprintf(format, args...)})
 }
 
-// decode reads the one value of the payload; root is its name, if it has one.
+// decode reads the only value of the payload; root is its name, if it has one.
 func (w *walker) decode(s *schema, root ...step) error {
 	w.path = append(w.path, root...)
 	if err := w.value(s); err != nil {
 		return err
 	}
 	if _, err := w.dec.ReadToken(); err != io.EOF {
-		return w.problem("has something behind its end, at byte %d", w.dec.InputOffset())
+		return w.problem("has data after its end, at byte %d", w.dec.InputOffset())
 	}
 	return nil
 }
 
-// value reads one value. After an error the walker stands where it was found.
+// value reads one value. After an error, the path leads to the value with the problem.
 func (w *walker) value(s *schema) error {
 	kind := w.dec.PeekKind()
 	if kind == 'f' {
@@ -378,8 +382,9 @@ func (w *walker) array(s *schema) error {
 	return nil
 }
 
-// find returns the member that a raw JSON string names. It reports false with
-// the index of a member whose name differs in case, or with -1.
+// find returns the index of the member that a raw JSON string names, and true. If
+// there is none, it returns false, and the index of a member whose name differs
+// only in case, or -1.
 func (s *schema) find(raw []byte) (int, bool) {
 	name := raw[1 : len(raw)-1]
 	if bytes.IndexByte(name, '\\') >= 0 {
@@ -407,12 +412,11 @@ func unquote(raw []byte) string {
 	return string(text)
 }
 
-// malformed turns an error of the JSON decoder, whose text may quote the
-// payload, into one that does not.
+// malformed replaces an error of the JSON decoder, whose text may contain parts of
+// the payload, by one that does not.
 func (w *walker) malformed(err error) error {
-	var syntax *jsontext.SyntacticError
 	offset := w.dec.InputOffset()
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		offset = syntax.ByteOffset
 	}
 	if errors.Is(err, jsontext.ErrDuplicateName) {
@@ -441,7 +445,7 @@ func wrongID(text string) string {
 func (w *walker) eventName(text string) string {
 	w.current.EventName = text
 	if !ValidEventName(text) {
-		return "must be GROUP.STATUS, of letters, digits, '_', '-' and '.', at most 128 bytes"
+		return "must be GROUP.STATUS, in letters, digits, '_', '-' and '.', at most 128 bytes"
 	}
 	return ""
 }
@@ -483,9 +487,9 @@ func (w *walker) event(raw []byte) error {
 	return nil
 }
 
-// Path returns where a JSON Pointer (RFC 6901) leads in an event, as in
-// eventData.identifiers.svcPostingIds[0]. Below a field that the interface does
-// not name it returns one * for all that follows: such names may be data.
+// Path converts a JSON Pointer (RFC 6901) into an event to the notation
+// eventData.identifiers.svcPostingIds[0]. A name that the interface does not
+// define, and all that follows it, becomes one *, because such names can be data.
 func Path(pointer jsontext.Pointer) string {
 	var path strings.Builder
 	at := eventSchema

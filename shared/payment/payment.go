@@ -1,18 +1,20 @@
-// Package payment is the wire format of the payment service's webhooks:
-// sections 2.2 to 2.5 of its interface.
+// Package payment decodes the payment service's webhooks: sections 2.2 to 2.5 of
+// its interface.
 //
 // It guarantees that what it decodes is unambiguous. Two readers of the same
-// bytes, whatever their language, see the same payment: names that occur
-// twice, names that differ from a field of the interface only in case, invalid
-// UTF-8, and values of another JSON type than the interface's are refused.
-// Fields that the interface does not know are kept. Amounts keep their digits:
-// no number passes through a float64.
+// bytes, whatever their language, see the same payment. It rejects duplicate
+// names, names that differ from a field of the interface only in case, invalid
+// UTF-8, and values with another JSON type than that of the interface. Fields
+// that the interface does not define are kept. Amounts keep their digits: no
+// number is converted to a float64.
 //
 // A receiver calls [DecodeDelivery]. A consumer of the events on the bus calls
 // [DecodeEvent] with an event's detail.
 package payment
 
 import (
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"math/big"
@@ -20,14 +22,11 @@ import (
 	"strings"
 	"time"
 
-	"encoding/json/jsontext"
-	"encoding/json/v2"
-
 	"payhook.example/shared/rfc3339"
 )
 
-// Event is one element of a delivery (section 2.3), which is also the detail
-// of one event on the bus. Fields that the sender left out are zero.
+// Event is one element of a delivery (section 2.3) and the detail of one event on
+// the bus. Fields that the sender omitted are zero.
 type Event struct {
 	EventName      string    `json:"eventName"`      // GROUP.STATUS, as in PAYMENT_STATUS.RELEASED
 	EventID        string    `json:"eventId"`        // a UUID; the idempotency key
@@ -40,7 +39,7 @@ type Data struct {
 	Identifiers              Identifiers   `json:"identifiers"`
 	PaymentExecutedValueDate string        `json:"paymentExecutedValueDate"` // YYYY-MM-DD
 	Amount                   Amount        `json:"amount"`
-	AmountType               string        `json:"amountType"`      // PAYMENT, and others that the interface does not show
+	AmountType               string        `json:"amountType"`      // PAYMENT; the interface does not list others
 	PaymentCurrency          string        `json:"paymentCurrency"` // three upper-case letters
 	PaymentStatus            PaymentStatus `json:"paymentStatus"`
 	Returns                  Returns       `json:"returns"`
@@ -53,41 +52,41 @@ type Identifiers struct {
 	PaymentRequestID   string         `json:"paymentRequestId"`         // chosen by the client
 	PaymentEndToEndID  string         `json:"paymentEndToEndId"`        // end-to-end tracking
 	SvcUniquePaymentID string         `json:"svcUniquePaymentId"`       // assigned by the service
-	RailReferenceID    jsontext.Value `json:"railReferenceId,omitzero"` // an object of a structure that is not shown
+	RailReferenceID    jsontext.Value `json:"railReferenceId,omitzero"` // an object; the interface does not specify its fields
 	SvcPostingIDs      []string       `json:"svcPostingIds"`            // ledger postings
 }
 
 // PaymentStatus is the state of a payment and when it was reached.
 type PaymentStatus struct {
-	Status     string    `json:"status"`     // RELEASED, and others that the interface does not show
+	Status     string    `json:"status"`     // RELEASED; the interface does not list others
 	StatusTime time.Time `json:"statusTime"` // UTC, milliseconds
 }
 
-// Returns says whether details of a return accompany the payment.
+// Returns states whether the payment has details of a return.
 type Returns struct {
 	HasReturnDetails bool `json:"hasReturnDetails"`
 }
 
-// Cancelations says whether details of a cancelation accompany the payment.
+// Cancelations states whether the payment has details of a cancelation.
 type Cancelations struct {
 	HasCancelationDetails bool `json:"hasCancelationDetails"`
 }
 
-// Cases says whether cases are linked to the payment.
+// Cases states whether the payment has linked cases.
 type Cases struct {
 	HasLinkedCases bool `json:"hasLinkedCases"`
 }
 
-// Amount is a JSON number, digit for digit as it was sent: 100.00 stays
-// 100.00. The empty Amount stands for one that was not sent, and is written as
-// 0. Compare and add amounts by [Amount.Rat], never as texts or floats.
+// Amount is a JSON number, digit for digit as it was sent: 100.00 stays 100.00.
+// The empty Amount means that none was sent; it is marshaled as 0. Use
+// [Amount.Rat] to compare and add amounts, never texts or floats.
 type Amount string
 
-// maxAmountDigits bounds the work of Rat: 1e999999999 is a JSON number too.
+// maxAmountDigits limits the work of Rat: 1e999999999 is also a JSON number.
 const maxAmountDigits = 1000
 
-// Rat returns the exact value of a. It reports false if a is no JSON number or
-// would need more than 1000 digits.
+// Rat returns the exact value of a. It reports false if a is not a JSON number or
+// has more than 1000 digits.
 func (a Amount) Rat() (*big.Rat, bool) {
 	if len(a) > maxAmountDigits || a.check() != nil {
 		return nil, false
@@ -108,7 +107,7 @@ func (a Amount) check() error {
 	return nil
 }
 
-// MarshalJSON writes the digits of a. It fails if a is no JSON number.
+// MarshalJSON returns the digits of a. It returns an error if a is not a JSON number.
 func (a Amount) MarshalJSON() ([]byte, error) {
 	if a == "" {
 		return []byte("0"), nil
@@ -119,8 +118,8 @@ func (a Amount) MarshalJSON() ([]byte, error) {
 	return []byte(a), nil
 }
 
-// UnmarshalJSON takes over the digits of a JSON number and refuses everything
-// else.
+// UnmarshalJSON stores the digits of a JSON number. It returns an error for every
+// other value.
 func (a *Amount) UnmarshalJSON(b []byte) error {
 	got := Amount(b)
 	if err := got.check(); err != nil {
@@ -139,14 +138,15 @@ func DecodeEvent(raw []byte) (Event, error) {
 	}
 	var event Event
 	if err := json.Unmarshal(raw, &event, strictTimes); err != nil {
-		// The types hold already, and so does eventTimestamp.
-		return Event{}, fmt.Errorf("payment: %w", &FieldError{Field: "event.eventData.paymentStatus.statusTime", Problem: "is not an RFC 3339 timestamp"})
+		// The types and eventTimestamp were checked above.
+		return Event{}, fmt.Errorf("payment: %w",
+			&FieldError{Field: "event.eventData.paymentStatus.statusTime", Problem: "is not an RFC 3339 timestamp"})
 	}
 	return event, nil
 }
 
-// strictTimes reads times as a delivery is decoded: the standard library refuses
-// a lower-case t or z, and leap seconds.
+// strictTimes parses times as [DecodeDelivery] does. The standard library rejects a
+// lower-case t or z, and leap seconds.
 var strictTimes = json.WithUnmarshalers(json.UnmarshalFunc(func(raw []byte, t *time.Time) (err error) {
 	*t, err = rfc3339.Parse(unquote(raw))
 	return err

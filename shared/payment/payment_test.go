@@ -3,14 +3,13 @@ package payment_test
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/json/jsontext"
+	jsonv2 "encoding/json/v2"
 	"errors"
 	"math/big"
 	"strings"
 	"testing"
 	"time"
-
-	"encoding/json/jsontext"
-	jsonv2 "encoding/json/v2"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -31,7 +30,8 @@ func TestAnEventKeepsItsBytes(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 	e := got.Events[0]
-	if !strings.Contains(spaced, string(e.Bytes)) || !bytes.HasPrefix(e.Bytes, []byte("{ \"unknown\" : [1.0, 1e2")) || !bytes.HasSuffix(e.Bytes, []byte(`"hasLinkedCases":false}}}`)) {
+	if !strings.Contains(spaced, string(e.Bytes)) || !bytes.HasPrefix(e.Bytes, []byte("{ \"unknown\" : [1.0, 1e2")) ||
+		!bytes.HasSuffix(e.Bytes, []byte(`"hasLinkedCases":false}}}`)) {
 		t.Errorf("bytes are not those that were sent: %s", e.Bytes)
 	}
 	want := payment.RawEvent{
@@ -43,7 +43,7 @@ func TestAnEventKeepsItsBytes(t *testing.T) {
 	}
 }
 
-func TestAConsumerReadsEveryField(t *testing.T) {
+func TestDecodeEventReadsEveryField(t *testing.T) {
 	want := payment.Event{
 		EventName: "PAYMENT_STATUS.RELEASED", EventID: "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",
 		EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC),
@@ -52,9 +52,11 @@ func TestAConsumerReadsEveryField(t *testing.T) {
 				PaymentRequestID: "REQ-1", PaymentEndToEndID: "E2E-1", SvcUniquePaymentID: "SVC-1",
 				RailReferenceID: jsontext.Value(`{}`), SvcPostingIDs: []string{"P-1", "P-2"},
 			},
-			PaymentExecutedValueDate: "2026-01-31", Amount: "1234567890.10", AmountType: "PAYMENT", PaymentCurrency: "EUR",
-			PaymentStatus: payment.PaymentStatus{Status: "RELEASED", StatusTime: time.Date(2026, 1, 31, 11, 59, 59, 0, time.UTC)},
-			Cancelations:  payment.Cancelations{HasCancelationDetails: true},
+			PaymentExecutedValueDate: "2026-01-31", Amount: "1234567890.10", AmountType: "PAYMENT",
+			PaymentCurrency: "EUR",
+			PaymentStatus: payment.PaymentStatus{Status: "RELEASED",
+				StatusTime: time.Date(2026, 1, 31, 11, 59, 59, 0, time.UTC)},
+			Cancelations: payment.Cancelations{HasCancelationDetails: true},
 		},
 	}
 	got, err := payment.DecodeEvent([]byte(event))
@@ -64,7 +66,7 @@ func TestAConsumerReadsEveryField(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	// The standard library's decoder reads the same.
+	// encoding/json decodes the same.
 	var v1 payment.Event
 	if err := json.Unmarshal([]byte(event), &v1); err != nil {
 		t.Fatal(err)
@@ -85,8 +87,8 @@ func TestAConsumerReadsEveryField(t *testing.T) {
 	}
 }
 
-// What a delivery may hold, a consumer can read.
-func TestAConsumerReadsTheTimesOfADelivery(t *testing.T) {
+// DecodeEvent must accept every time that DecodeDelivery accepts.
+func TestDecodeEventAcceptsTheTimesOfADelivery(t *testing.T) {
 	for text, want := range map[string]time.Time{
 		"2026-01-31t12:00:00.5z":             time.Date(2026, 1, 31, 12, 0, 0, 500e6, time.UTC),
 		"2026-06-30T23:59:60Z":               time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC),
@@ -100,27 +102,30 @@ func TestAConsumerReadsTheTimesOfADelivery(t *testing.T) {
 		}
 		read, err := payment.DecodeEvent([]byte(raw))
 		if err != nil || !read.EventTimestamp.Equal(want) || !read.EventData.PaymentStatus.StatusTime.Equal(want) {
-			t.Errorf("%s is read as %v and %v, %v", text, read.EventTimestamp, read.EventData.PaymentStatus.StatusTime, err)
+			t.Errorf("%s is read as %v and %v, %v", text, read.EventTimestamp, read.EventData.PaymentStatus.StatusTime,
+				err)
 		}
 	}
-	for _, text := range []string{"2026-01-31T2:00:00Z", "2026-01-31T12:00:00+24:00", "2026-01-31T12:00:00,1Z", "CANARY", ""} {
+	for _, text := range []string{"2026-01-31T2:00:00Z", "2026-01-31T12:00:00+24:00", "2026-01-31T12:00:00,1Z",
+		"CANARY", ""} {
 		_, err := payment.DecodeEvent([]byte(strings.Replace(event, "2026-01-31T11:59:59.000Z", text, 1)))
-		var field *payment.FieldError
-		if !errors.As(err, &field) || field.Field != "event.eventData.paymentStatus.statusTime" || strings.Contains(err.Error(), "CANARY") {
+		field, ok := errors.AsType[*payment.FieldError](err)
+		if !ok || field.Field != "event.eventData.paymentStatus.statusTime" ||
+			strings.Contains(err.Error(), "CANARY") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
 
-// One valid delivery, and one thing changed in each case.
-func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
+// Each case changes one thing in a valid delivery.
+func TestDecodeDeliveryRejectsWhatTheInterfaceDoesNotAllow(t *testing.T) {
 	const id = `"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"`
 	tests := []struct {
 		name, old, new string
-		want           string // the error; "" for none
+		want           string // part of the error; "" for none
 	}{
 		{"as it is", "", "", ""},
-		{"fields not known", `"amountType"`, `"amountKind":{"a":[null]},"amountType"`, ""},
+		{"unknown fields", `"amountType"`, `"amountKind":{"a":[null]},"amountType"`, ""},
 		{"upper-case UUID", id, strings.ToUpper(id[10:])[:0] + `"eventId":"6F1C8F0E-6A50-4C6C-9C55-0D3A2B1E4F60"`, ""},
 		{"escaped name", `"eventId"`, `"event\u0049d"`, ""},
 		{"no event data", event[strings.Index(event, `,"eventData"`):], "}", ""},
@@ -132,16 +137,18 @@ func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
 		{"cut off", `}]}`, "", "events[0].eventData.cases"},
 		{"array", delivery, "[]", "payload: must be an object"},
 		{"null", delivery, "null", "payload: must be an object"},
-		{"trailing data", `}]}`, `}]} {}`, "payload: has something behind its end"},
+		{"trailing data", `}]}`, `}]} {}`, "payload: has data after its end"},
 		{"trailing comma", `}]}`, `},]}`, "not well-formed"},
 		{"byte order mark", `{"deliveryId"`, "\xef\xbb\xbf" + `{"deliveryId"`, "not well-formed"},
 		{"comment", `{"deliveryId"`, `/**/{"deliveryId"`, "not well-formed"},
 
 		{"delivery id missing", `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d",`, "", "deliveryId: is missing"},
-		{"delivery id no UUID", "0b7e4c1e-3d43", "0b7e4c1e-3d4z", "deliveryId: must be a UUID"},
+		{"delivery id not a UUID", "0b7e4c1e-3d43", "0b7e4c1e-3d4z", "deliveryId: must be a UUID"},
 		{"delivery id a number", `"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"`, "1", "deliveryId: must be a string"},
-		{"delivery id twice", `"deliveryId"`, `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d","deliveryId"`, "payload: has a name twice"},
-		{"delivery id in another case", `"deliveryId"`, `"DeliveryID"`, "payload: has a name that differs from deliveryId only in case"},
+		{"delivery id twice", `"deliveryId"`, `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d","deliveryId"`,
+			"payload: has a name twice"},
+		{"delivery id in another case", `"deliveryId"`, `"DeliveryID"`,
+			"payload: has a name that differs from deliveryId only in case"},
 		{"events missing", `"events"`, `"other"`, "events: is missing"},
 		{"events empty", "[" + event + "]", "[]", "events: must hold at least one event"},
 		{"events an object", "[" + event + "]", event, "events: must be an array"},
@@ -153,44 +160,64 @@ func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
 		{"event id null", id, `"eventId":null`, "events[0].eventId: must be a string"},
 		{"event id twice", id, id + "," + id, "events[0]: has a name twice"},
 		{"event id twice, once escaped", id, id + `,"\u0065ventId":"x"`, "events[0]: has a name twice"},
-		{"event id in another case beside it", id, id + `,"EventId":"x"`, "events[0]: has a name that differs from eventId only in case"},
+		{"event id also in another case", id, id + `,"EventId":"x"`,
+			"events[0]: has a name that differs from eventId only in case"},
 		{"event name missing", `"eventName":"PAYMENT_STATUS.RELEASED",`, "", "events[0].eventName: is missing"},
-		{"event name without a dot", "PAYMENT_STATUS.RELEASED", "RELEASED", "events[0].eventName: must be GROUP.STATUS"},
-		{"event name with a space", "PAYMENT_STATUS.RELEASED", "PAYMENT STATUS.RELEASED", "events[0].eventName: must be GROUP.STATUS"},
-		{"event name too long", "PAYMENT_STATUS.RELEASED", strings.Repeat("A", 127) + ".A", "events[0].eventName: must be GROUP.STATUS"},
+		{"event name without a dot", "PAYMENT_STATUS.RELEASED", "RELEASED",
+			"events[0].eventName: must be GROUP.STATUS"},
+		{"event name with a space", "PAYMENT_STATUS.RELEASED", "PAYMENT STATUS.RELEASED",
+			"events[0].eventName: must be GROUP.STATUS"},
+		{"event name too long", "PAYMENT_STATUS.RELEASED", strings.Repeat("A", 127) + ".A",
+			"events[0].eventName: must be GROUP.STATUS"},
 		{"timestamp in lower case", "31T12:00:00.123Z", "31t12:00:00.123z", ""},
 		{"timestamp with a long fraction", "00:00.123Z", "00:00.123" + strings.Repeat("0", 100) + "Z", ""},
 		{"timestamp of a leap second", "2026-01-31T12:00:00.123Z", "2026-06-30T23:59:60.123Z", ""},
-		{"timestamp of a leap second that can't be", "12:00:00.123Z", "12:00:60.123Z", "events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp with an hour of one digit", "T12:00:00.123Z", "T2:00:00.123Z", "events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp with an offset of a day", "00:00.123Z", "00:00.123+24:00", "events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp with an offset of 60 minutes", "00:00.123Z", "00:00.123+00:60", "events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp missing", `"eventTimestamp":"2026-01-31T12:00:00.123Z",`, "", "events[0].eventTimestamp: is missing"},
-		{"timestamp not ISO 8601", "2026-01-31T12:00:00.123Z", "31.1.2026", "events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp of a day that is not", "2026-01-31T12", "2026-02-30T12", "events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp of an impossible leap second", "12:00:00.123Z", "12:00:60.123Z",
+			"events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp with an hour of one digit", "T12:00:00.123Z", "T2:00:00.123Z",
+			"events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp with an offset of a day", "00:00.123Z", "00:00.123+24:00",
+			"events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp with an offset of 60 minutes", "00:00.123Z", "00:00.123+00:60",
+			"events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp missing", `"eventTimestamp":"2026-01-31T12:00:00.123Z",`, "",
+			"events[0].eventTimestamp: is missing"},
+		{"timestamp not ISO 8601", "2026-01-31T12:00:00.123Z", "31.1.2026",
+			"events[0].eventTimestamp: must be a UTC timestamp"},
+		{"timestamp of a day that does not exist", "2026-01-31T12", "2026-02-30T12",
+			"events[0].eventTimestamp: must be a UTC timestamp"},
 		{"timestamp with a comma", "00:00.123Z", "00:00,123Z", "events[0].eventTimestamp: must be a UTC timestamp"},
 		{"timestamp not UTC", "00:00.123Z", "00:00.123+02:00", "events[0].eventTimestamp: must be a UTC timestamp"},
 
-		{"event data null", event[strings.Index(event, `{"identifiers"`) : len(event)-1], "null", "events[0].eventData: must be an object"},
+		{"event data null", event[strings.Index(event, `{"identifiers"`) : len(event)-1], "null",
+			"events[0].eventData: must be an object"},
 		{"amount a string", "1234567890.10", `"1234567890.10"`, "events[0].eventData.amount: must be a number"},
 		{"amount null", "1234567890.10", "null", "events[0].eventData.amount: must be a number"},
 		{"amount twice", `"amount":`, `"amount":1,"amount":`, "events[0].eventData: has a name twice"},
-		{"amount in another case", `"amount":`, `"Amount":`, "events[0].eventData: has a name that differs from amount only in case"},
+		{"amount in another case", `"amount":`, `"Amount":`,
+			"events[0].eventData: has a name that differs from amount only in case"},
 		{"amount with a plus", "1234567890.10", "+1", "not well-formed"},
 		{"amount NaN", "1234567890.10", "NaN", "not well-formed"},
 		{"amount with a leading zero", "1234567890.10", "01", "not well-formed"},
 		{"currency a number", `"EUR"`, "978", "events[0].eventData.paymentCurrency: must be a string"},
-		{"flag a string", `"hasReturnDetails":false`, `"hasReturnDetails":"false"`, "events[0].eventData.returns.hasReturnDetails: must be true or false"},
+		{"flag a string", `"hasReturnDetails":false`, `"hasReturnDetails":"false"`,
+			"events[0].eventData.returns.hasReturnDetails: must be true or false"},
 		{"posting id a number", `"P-2"`, "2", "events[0].eventData.identifiers.svcPostingIds[1]: must be a string"},
-		{"rail reference a string", `"railReferenceId":{}`, `"railReferenceId":""`, "events[0].eventData.identifiers.railReferenceId: must be an object"},
-		{"name twice in what is not known", `"railReferenceId":{}`, `"railReferenceId":{"a":1,"a":1}`, "has a name twice"},
+		{"rail reference a string", `"railReferenceId":{}`, `"railReferenceId":""`,
+			"events[0].eventData.identifiers.railReferenceId: must be an object"},
+		{"name twice in an unknown field", `"railReferenceId":{}`, `"railReferenceId":{"a":1,"a":1}`,
+			"has a name twice"},
 		{"invalid UTF-8", "REQ-1", "REQ-\xff", "not well-formed"},
-		{"invalid UTF-8 in what is not known", `"railReferenceId":{}`, "\"railReferenceId\":{\"a\":\"\xc0\x80\"}", "not well-formed"},
+		{"invalid UTF-8 in an unknown field", `"railReferenceId":{}`, "\"railReferenceId\":{\"a\":\"\xc0\x80\"}",
+			"not well-formed"},
 		{"unpaired surrogate", "REQ-1", `REQ-\ud800`, "not well-formed"},
 		{"control character", "REQ-1", "REQ-\x01", "not well-formed"},
-		{"nested deeper than the bus takes", `"railReferenceId":{}`, `"railReferenceId":{"a":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}", ""},
-		{"an integer that the bus does not take", "1234567890.10", "9223372036854775808", ""},
-		{"nested too deep", `"railReferenceId":{}`, `"railReferenceId":{"a":` + strings.Repeat("[", 10001) + strings.Repeat("]", 10001) + "}", "not well-formed"},
+		{"nested deeper than the bus accepts", `"railReferenceId":{}`,
+			`"railReferenceId":{"a":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}", ""},
+		{"an integer that the bus rejects", "1234567890.10", "9223372036854775808", ""},
+		{"nested too deep", `"railReferenceId":{}`,
+			`"railReferenceId":{"a":` + strings.Repeat("[", 10001) + strings.Repeat("]", 10001) + "}",
+			"not well-formed"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -205,8 +232,8 @@ func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
 				}
 				return
 			}
-			var field *payment.FieldError
-			if !errors.As(err, &field) {
+			field, ok := errors.AsType[*payment.FieldError](err)
+			if !ok {
 				t.Fatalf("got %v, want a FieldError", err)
 			}
 			if !strings.Contains(field.Error(), test.want) {
@@ -216,7 +243,7 @@ func TestOnlyDeliveriesOfTheInterfaceAreDecoded(t *testing.T) {
 	}
 }
 
-func TestAPathNamesOnlyFieldsOfTheInterface(t *testing.T) {
+func TestPathContainsOnlyNamesOfTheInterface(t *testing.T) {
 	for pointer, want := range map[jsontext.Pointer]string{
 		"":                   "",
 		"/eventData":         "eventData",
@@ -235,7 +262,7 @@ func TestAPathNamesOnlyFieldsOfTheInterface(t *testing.T) {
 	}
 }
 
-func TestIDsAreReadFromWhatIsRefused(t *testing.T) {
+func TestPeekIDsReadsRejectedPayloads(t *testing.T) {
 	const a, b = "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60", "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f61"
 	type ids struct {
 		Delivery string
@@ -243,9 +270,12 @@ func TestIDsAreReadFromWhatIsRefused(t *testing.T) {
 	}
 	for payload, want := range map[string]ids{
 		delivery: {"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d", []string{a}},
-		`{"events":[{"eventId":"` + a + `","x":{"eventId":"` + b + `"}},7,{"eventId":7},{"eventId":"x"},{"eventId":"` + b + `"}],"deliveryId":"` + a + `"}`: {a, []string{a, b}},
-		`{"deliveryId":"` + a + `","deliveryId":7,"other":[{"eventId":"` + b + `"}],"events":{"eventId":"` + b + `"}}`:                                      {a, nil},
-		`{"deliveryId":"` + a + `","events":[{"eventId":"` + b + `"},` + "\xff":                                                                             {a, []string{b}},
+		`{"events":[{"eventId":"` + a + `","x":{"eventId":"` + b + `"}},7,{"eventId":7},{"eventId":"x"},{"eventId":"` +
+			b + `"}],"deliveryId":"` + a + `"}`: {a, []string{a, b}},
+		`{"deliveryId":"` + a + `","deliveryId":7,"other":[{"eventId":"` + b + `"}],"events":{"eventId":"` + b +
+			`"}}`: {a, nil},
+		`{"deliveryId":"` + a + `","events":[{"eventId":"` + b + `"},` +
+			"\xff": {a, []string{b}},
 		"hello": {}, "": {}, `["` + a + `"]`: {},
 	} {
 		d, e := payment.PeekIDs([]byte(payload))
@@ -259,7 +289,7 @@ func TestIDsAreReadFromWhatIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnErrorQuotesNothingOfThePayload(t *testing.T) {
+func TestErrorsContainNoDataOfThePayload(t *testing.T) {
 	for _, canary := range []string{
 		strings.Replace(delivery, `"eventData":{`, `"eventData":{"CANARY":1,"CANARY":2,`, 1),
 		strings.Replace(delivery, "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60", "CANARY", 1),
@@ -274,7 +304,7 @@ func TestAnErrorQuotesNothingOfThePayload(t *testing.T) {
 	}
 }
 
-func TestAnAmountIsExact(t *testing.T) {
+func TestRatIsExact(t *testing.T) {
 	for text, want := range map[payment.Amount]*big.Rat{
 		"1234567890.10": big.NewRat(123456789010, 100),
 		"100.00":        big.NewRat(100, 1),
@@ -285,7 +315,8 @@ func TestAnAmountIsExact(t *testing.T) {
 			t.Errorf("%s is %v", text, got)
 		}
 	}
-	for _, text := range []payment.Amount{"", "1/2", "0x10", "1_0", "Inf", " 1", "1e999999999", "1e1001", "1e-1001", payment.Amount(strings.Repeat("9", 2000))} {
+	for _, text := range []payment.Amount{"", "1/2", "0x10", "1_0", "Inf", " 1", "1e999999999", "1e1001", "1e-1001",
+		payment.Amount(strings.Repeat("9", 2000))} {
 		if got, ok := text.Rat(); ok {
 			t.Errorf("%q is %v, want none", text, got)
 		}
@@ -301,33 +332,33 @@ func FuzzDecodeDelivery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		got, err := payment.DecodeDelivery(payload)
 		if err != nil {
-			var field *payment.FieldError
-			if !errors.As(err, &field) {
+			if _, ok := errors.AsType[*payment.FieldError](err); !ok {
 				t.Fatalf("not a FieldError: %v", err)
 			}
 			return
 		}
 		if !json.Valid(payload) {
-			t.Fatal("accepted what the standard library does not")
+			t.Fatal("accepted a payload that the standard library rejects")
 		}
 		var v1 struct {
 			DeliveryID string            `json:"deliveryId"`
 			Events     []json.RawMessage `json:"events"`
 		}
-		if err := json.Unmarshal(payload, &v1); err != nil || v1.DeliveryID != got.DeliveryID || len(v1.Events) != len(got.Events) {
-			t.Fatalf("another reader sees another delivery: %v", err)
+		if err := json.Unmarshal(payload, &v1); err != nil || v1.DeliveryID != got.DeliveryID ||
+			len(v1.Events) != len(got.Events) {
+			t.Fatalf("encoding/json decodes another delivery: %v", err)
 		}
 		for i, e := range got.Events {
 			if !bytes.Equal(e.Bytes, v1.Events[i]) {
-				t.Fatalf("another reader sees another event: %s, %s", e.Bytes, v1.Events[i])
+				t.Fatalf("encoding/json decodes another event: %s, %s", e.Bytes, v1.Events[i])
 			}
 			again, err := payment.DecodeRawEvent(e.Bytes)
 			if err != nil || !cmp.Equal(again, e) {
-				t.Fatalf("an event by itself is another: %v", err)
+				t.Fatalf("DecodeRawEvent returns another event: %v", err)
 			}
 			var standard payment.Event
 			if err := json.Unmarshal(e.Bytes, &standard); err == nil && standard.EventID != e.EventID {
-				t.Fatalf("another reader sees another eventId: %q, %q", standard.EventID, e.EventID)
+				t.Fatalf("encoding/json decodes another eventId: %q, %q", standard.EventID, e.EventID)
 			}
 		}
 	})

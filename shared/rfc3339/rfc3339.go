@@ -1,9 +1,9 @@
 // Package rfc3339 parses timestamps as RFC 3339 defines them.
 //
 // It guarantees that a text is accepted only if the grammar of section 5.6
-// allows it. [time.Parse] also takes hours of one digit, a comma before the
-// fraction, and offsets such as +24:00 and +00:60, and it refuses a lower-case
-// t or z and leap seconds.
+// allows it. [time.Parse] differs: it accepts hours of one digit, a comma before
+// the fraction, and offsets such as +24:00 and +00:60, and it rejects a
+// lower-case t or z and leap seconds.
 package rfc3339
 
 import (
@@ -16,14 +16,15 @@ var ErrSyntax = errors.New("rfc3339: not a timestamp")
 
 // Parse parses a date-time of RFC 3339, as in 2026-01-31T12:00:00.123Z.
 //
-// T and Z may be lower case. A fraction may have any number of digits; those
-// behind the ninth are dropped. The time is in UTC if the offset is zero, -00:00
-// included, and otherwise in a zone of that offset. In UTC its year is 0 to 9999.
+// T and Z may be lower case. A fraction may have any number of digits; digits
+// after the ninth are dropped. The result is in UTC if the offset is zero
+// (-00:00 included), and otherwise in a zone with that offset. Its year in UTC is
+// 0 to 9999.
 //
-// The 60th second is accepted where a leap second can be, which is 23:59:60 UTC
-// on the last day of a month, and is read as the second after it, since a
-// [time.Time] has no leap seconds. Whether a leap second was announced for that
-// day is not checked.
+// Second 60 is accepted where a leap second can occur: at 23:59:60 UTC on the
+// last day of a month. It is parsed as the following second, because a
+// [time.Time] has no leap seconds. Parse does not check whether a leap second was
+// announced for that day.
 //
 // Parse is safe for concurrent use.
 func Parse(text string) (time.Time, error) {
@@ -45,7 +46,7 @@ func Parse(text string) (time.Time, error) {
 		return time.Time{}, ErrSyntax
 	}
 	t := time.Date(year, month, day, hour, minute, second, nanosecond, zone)
-	// time.Date carries a 60th second over to the next minute.
+	// time.Date carries second 60 over to the next minute.
 	if next := t.UTC(); second == 60 && (next.Day() != 1 || next.Hour() != 0 || next.Minute() != 0) {
 		return time.Time{}, ErrSyntax
 	}
@@ -55,20 +56,20 @@ func Parse(text string) (time.Time, error) {
 	return t, nil
 }
 
-// daysIn returns how many days a month has: the day before the first of the
-// next month.
+// daysIn returns the number of days of a month.
 func daysIn(year int, month time.Month) int {
-	return time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
+	return time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day() // day 0 is the last day of the month before
 }
 
-// parser takes a text from its beginning. Once ok is false it stays so.
+// parser consumes a text from its beginning. Once ok is false, it stays false.
 type parser struct {
 	text string
 	ok   bool
 }
 
-// number takes so many digits, whose value is from least to most.
-func (p *parser) number(digits, least, most int) (n int) {
+// number consumes the given number of digits and returns their value, which must
+// be from low to high.
+func (p *parser) number(digits, low, high int) (n int) {
 	if len(p.text) < digits {
 		p.ok = false
 		return 0
@@ -79,16 +80,16 @@ func (p *parser) number(digits, least, most int) (n int) {
 		n = 10*n + int(c-'0')
 	}
 	p.text = p.text[digits:]
-	p.ok = p.ok && least <= n && n <= most
+	p.ok = p.ok && low <= n && n <= high
 	return n
 }
 
-// literal takes one of the characters and returns it.
-func (p *parser) literal(one string) byte {
+// literal consumes one character, which must be in set, and returns it.
+func (p *parser) literal(set string) byte {
 	if p.text != "" {
 		c := p.text[0]
-		for i := range len(one) {
-			if one[i] == c {
+		for i := range len(set) {
+			if set[i] == c {
 				p.text = p.text[1:]
 				return c
 			}
@@ -98,7 +99,7 @@ func (p *parser) literal(one string) byte {
 	return 0
 }
 
-// fraction takes a fraction of a second, if there is one, and returns it in
+// fraction consumes the fraction of a second, if there is one, and returns it in
 // nanoseconds.
 func (p *parser) fraction() (nanoseconds int) {
 	if p.text == "" || p.text[0] != '.' {
@@ -119,7 +120,7 @@ func (p *parser) fraction() (nanoseconds int) {
 	return nanoseconds
 }
 
-// zone takes the offset.
+// zone consumes the offset and returns its location.
 func (p *parser) zone() *time.Location {
 	sign := p.literal("Zz+-")
 	if sign != '+' && sign != '-' {

@@ -7,7 +7,7 @@ import (
 	"payhook.example/shared/rfc9562"
 )
 
-func TestOnlyTheCanonicalTextIsAUUID(t *testing.T) {
+func TestValidAcceptsOnlyTheCanonicalText(t *testing.T) {
 	const good = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"
 	tests := map[string]bool{
 		good:                                    true,

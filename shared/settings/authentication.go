@@ -2,6 +2,7 @@ package settings
 
 import (
 	"cmp"
+	"encoding/json/jsontext"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"encoding/json/jsontext"
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/names"
@@ -26,27 +25,41 @@ const (
 // The settings of the endpoint and of mTLS.
 var (
 	Authentication = &Setting{Key: "authentication", Default: BySignature, Example: ByBoth, Section: "5.2",
-		Meaning: "how webhooks are authenticated: signature, mtls (a client certificate), or both, which means that each is required"}
+		Description: "how webhooks are authenticated: signature, mtls (a client certificate), or both, which means that " +
+			"each is required"}
 	DomainName = &Setting{Key: "domainName", Example: "webhooks.bank.example",
-		Meaning: "the domain name that webhooks are sent to, through an API Gateway HTTP API; a function URL is used when left out; required for mtls and both"}
-	CertificateARN = &Setting{Key: "certificateArn", Example: "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555",
-		Meaning: "the server certificate of domainName in AWS Certificate Manager, in the region of the stack; one is requested in hostedZoneId when left out"}
-	OwnershipCertificateARN = &Setting{Key: "ownershipCertificateArn", Example: "arn:aws:acm:eu-central-1:111122223333:certificate/66666666-7777-8888-9999-000000000000",
-		Meaning: "a public certificate for domainName that ACM issued, which proves that the domain is yours; needed for mtls and both if certificateArn was imported or issued by a private CA"}
+		Description: "the domain name that webhooks are sent to, through an API Gateway HTTP API; a function URL is used " +
+			"when left out; required for mtls and both"}
+	CertificateARN = &Setting{Key: "certificateArn",
+		Example: "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555",
+		Description: "the server certificate of domainName in AWS Certificate Manager, in the region of the stack; one " +
+			"is requested in hostedZoneId when left out"}
+	OwnershipCertificateARN = &Setting{Key: "ownershipCertificateArn",
+		Example: "arn:aws:acm:eu-central-1:111122223333:certificate/66666666-7777-8888-9999-000000000000",
+		Description: "a public certificate for domainName that ACM issued, which proves that the domain is yours; needed " +
+			"for mtls and both if certificateArn was imported or issued by a private CA"}
 	HostedZoneID = &Setting{Key: "hostedZoneId", Example: "Z0123456789ABCDEFGHIJ",
-		Meaning: "the public hosted zone of domainName in Route 53, in which the alias record and the certificate's validation record are made; make the CNAME of the output DomainTarget yourself when left out"}
+		Description: "the public hosted zone of domainName in Route 53, in which the alias record and the certificate's " +
+			"validation record are made; make the CNAME of the output DomainTarget yourself when left out"}
 	Truststore = &Setting{Key: "truststore", Example: "truststore.pem",
-		Meaning: "a PEM file with the certificates of the operator's CAs, up to the roots; required for mtls and both"}
-	ClientCertPins = &Setting{Key: "clientCertPins", Example: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-		Meaning: "the keys that client certificates may have, joined by semicolons: SHA-256 of the subject public key info in hexadecimal; every key when left out"}
-	ClientCertSubjects = &Setting{Key: "clientCertSubjects", Example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
-		Meaning: "the subjects (RFC 4514, exactly as the certificate has them) or DNS names that client certificates may have, joined by semicolons; every subject when left out; with clientCertPins a certificate must match both"}
+		Description: "a PEM file with the certificates of the operator's CAs, up to the roots; required for mtls and both"}
+	ClientCertPins = &Setting{Key: "clientCertPins",
+		Example: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+		Description: "the keys that client certificates may have, joined by semicolons: SHA-256 of the subject public " +
+			"key info in hexadecimal; every key when left out"}
+	ClientCertSubjects = &Setting{Key: "clientCertSubjects",
+		Example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
+		Description: "the subjects (RFC 4514, exactly as the certificate has them) or DNS names that client certificates " +
+			"may have, joined by semicolons; every subject when left out; with clientCertPins a certificate must " +
+			"match both"}
 	RevokedSerials = &Setting{Key: "revokedSerials", Example: "0a1b2c@CN=Operator CA,O=Payments",
-		Meaning: "certificates that are rejected, joined by semicolons: SERIAL@ISSUER, with the serial number in hexadecimal and the issuer in the form of RFC 4514"}
+		Description: "certificates that are rejected, joined by semicolons: SERIAL@ISSUER, with the serial number in " +
+			"hexadecimal and the issuer in the form of RFC 4514"}
 	ThrottleRate = &Setting{Key: "throttleRate", Default: "100", Example: "1000",
-		Meaning: "how many requests a second API Gateway passes on, on average; more are answered 429; with domainName only"}
+		Description: "how many requests a second API Gateway passes on, on average; more are answered 429; with " +
+			"domainName only"}
 	ThrottleBurst = &Setting{Key: "throttleBurst", Default: "200", Example: "2000",
-		Meaning: "how many requests API Gateway passes on at once; with domainName only"}
+		Description: "how many requests API Gateway passes on at once; with domainName only"}
 )
 
 // maxAPITimeout is the longest time that an HTTP API waits for an integration
@@ -146,12 +159,13 @@ func list(text string) (parts []string) {
 // against which the truststore's certificates are checked.
 func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
 	e := Endpoint{
-		DomainName:              r.unlessEmpty(DomainName, domainName, "a domain name in lower case"),
-		CertificateARN:          r.unlessEmpty(CertificateARN, certificateARN, "the ARN of a certificate in ACM"),
-		OwnershipCertificateARN: r.unlessEmpty(OwnershipCertificateARN, certificateARN, "the ARN of a certificate in ACM"),
-		HostedZoneID:            r.unlessEmpty(HostedZoneID, hostedZoneID, "the id of a hosted zone"),
-		ThrottleRate:            r.integer(ThrottleRate, 1, 10000),
-		ThrottleBurst:           r.integer(ThrottleBurst, 1, 5000),
+		DomainName:     r.unlessEmpty(DomainName, domainName, "a domain name in lower case"),
+		CertificateARN: r.unlessEmpty(CertificateARN, certificateARN, "the ARN of a certificate in ACM"),
+		OwnershipCertificateARN: r.unlessEmpty(OwnershipCertificateARN, certificateARN,
+			"the ARN of a certificate in ACM"),
+		HostedZoneID:  r.unlessEmpty(HostedZoneID, hostedZoneID, "the id of a hosted zone"),
+		ThrottleRate:  r.integer(ThrottleRate, 1, 10000),
+		ThrottleBurst: r.integer(ThrottleBurst, 1, 5000),
 	}
 	mtls := r.valid(Authentication) && w.UsesMTLS()
 	if mtls {
@@ -172,7 +186,8 @@ func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
 		r.wrong(WebhookTimeout, "must be at most 30s with "+r.name(DomainName)+": API Gateway waits no longer")
 	}
 	if e.DomainName != "" && r.valid(HTTPMethod) && !slices.Contains(routeMethods, w.HTTPMethod) {
-		r.wrong(HTTPMethod, "must be "+strings.Join(routeMethods, ", ")+" with "+r.name(DomainName)+": a route of API Gateway has no other")
+		r.wrong(HTTPMethod, "must be "+strings.Join(routeMethods, ", ")+" with "+r.name(DomainName)+
+			": a route of API Gateway has no other")
 	}
 	for _, s := range []*Setting{Truststore, ClientCertPins, ClientCertSubjects, RevokedSerials} {
 		if r.valid(Authentication) && !mtls && r.text(s) != "" {
@@ -269,7 +284,8 @@ func (r *reader) environmentSize() {
 		for i, s := range conf[:len(longest)] {
 			longest[i] = fmt.Sprintf("%s (%d)", s.Key, environmentBytes(s, r.text(s)))
 		}
-		r.wrong(conf[0], fmt.Sprintf("the environment of a function would have %d bytes, %d more than Lambda allows; shorten %s",
+		r.wrong(conf[0], fmt.Sprintf("the environment of a function would have %d bytes, %d more than Lambda allows; "+
+			"shorten %s",
 			size, size-maxEnvironmentBytes, strings.Join(longest, ", ")))
 		return
 	}

@@ -39,46 +39,81 @@ func problems(err error) []string {
 func TestAuthenticationAndEndpoint(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	truststore := truststoreFile(t, ca.PEM())
-	mtls := map[string]string{"authentication": "mtls", "domainName": "hook.bank.example", "certificateArn": certificate, "truststore": truststore}
+	mtls := map[string]string{"authentication": "mtls", "domainName": "hook.bank.example",
+		"certificateArn": certificate, "truststore": truststore}
 	for name, c := range map[string]struct {
 		base   map[string]string
 		change map[string]string
 		want   []string // the settings that are reported, each with a part of what is said
 	}{
-		"a function URL":                       {nil, nil, nil},
-		"signature on a domain":                {nil, map[string]string{"domainName": "hook.bank.example", "hostedZoneId": "Z0123456789ABC"}, nil},
-		"signature on a domain, own record":    {nil, map[string]string{"domainName": "hook.bank.example", "certificateArn": certificate}, nil},
-		"mtls":                                 {mtls, nil, nil},
-		"both":                                 {mtls, map[string]string{"authentication": "both"}, nil},
-		"pins, subjects and revoked":           {mtls, map[string]string{"clientCertPins": pin + "; " + pin, "clientCertSubjects": `CN=a\;b,O=c;d.example`, "revokedSerials": "0a:1B@CN=a"}, nil},
-		"a method that a function URL takes":   {nil, map[string]string{"httpMethod": "NOTIFY"}, nil},
-		"a method that no route can have":      {mtls, map[string]string{"httpMethod": "NOTIFY"}, []string{"httpMethod: must be DELETE, GET"}},
-		"every setting of the endpoint":        {mtls, map[string]string{"ownershipCertificateArn": certificate, "hostedZoneId": "Z1ABC", "throttleRate": "10000", "throttleBurst": "5000"}, nil},
-		"another mechanism":                    {nil, map[string]string{"authentication": "tls"}, []string{"authentication: must be signature or mtls or both"}},
-		"another mechanism, with a truststore": {mtls, map[string]string{"authentication": "TLS"}, []string{"authentication: must be"}},
-		"mtls without a domain":                {mtls, map[string]string{"domainName": "", "certificateArn": ""}, []string{"domainName: is required, as authentication is mtls"}},
-		"both without a truststore":            {mtls, map[string]string{"authentication": "both", "truststore": ""}, []string{"truststore: is required, as authentication is both"}},
-		"a domain without a certificate":       {mtls, map[string]string{"certificateArn": ""}, []string{"certificateArn: or hostedZoneId is required"}},
-		"a certificate without a domain":       {nil, map[string]string{"certificateArn": certificate}, []string{"certificateArn: needs domainName"}},
-		"an ownership certificate alone":       {nil, map[string]string{"ownershipCertificateArn": certificate}, []string{"ownershipCertificateArn: needs domainName"}},
-		"a hosted zone without a domain":       {nil, map[string]string{"hostedZoneId": "Z1ABC"}, []string{"hostedZoneId: needs domainName"}},
-		"signature with a truststore":          {mtls, map[string]string{"authentication": "signature"}, []string{"truststore: has no effect, as authentication is signature"}},
-		"signature with pins":                  {nil, map[string]string{"clientCertPins": pin}, []string{"clientCertPins: has no effect"}},
-		"signature with subjects":              {nil, map[string]string{"clientCertSubjects": "CN=a"}, []string{"clientCertSubjects: has no effect"}},
-		"signature with revoked certificates":  {nil, map[string]string{"revokedSerials": "1@CN=a"}, []string{"revokedSerials: has no effect"}},
-		"longer than API Gateway waits":        {mtls, map[string]string{"webhookTimeout": "31s"}, []string{"webhookTimeout: must be at most 30s with domainName"}},
-		"as long as API Gateway waits":         {mtls, map[string]string{"webhookTimeout": "30s"}, nil},
-		"a domain in upper case":               {mtls, map[string]string{"domainName": "Hook.bank.example"}, []string{"domainName: must be a domain name in lower case"}},
-		"a domain without a dot":               {mtls, map[string]string{"domainName": "localhost"}, []string{"domainName: must be"}},
-		"a domain with a port":                 {mtls, map[string]string{"domainName": "hook.bank.example:443"}, []string{"domainName: must be"}},
-		"no ARN":                               {mtls, map[string]string{"certificateArn": "1234", "ownershipCertificateArn": "arn:aws:iam::1:x"}, []string{"certificateArn: must be the ARN", "ownershipCertificateArn: must be the ARN"}},
-		"no zone":                              {mtls, map[string]string{"hostedZoneId": "/hostedzone/Z1"}, []string{"hostedZoneId: must be the id"}},
-		"no rate":                              {mtls, map[string]string{"throttleRate": "0", "throttleBurst": "5001"}, []string{"throttleRate: must be", "throttleBurst: must be"}},
-		"no pin":                               {mtls, map[string]string{"clientCertPins": pin[1:]}, []string{"clientCertPins: must be a SHA-256"}},
-		"no serial number":                     {mtls, map[string]string{"revokedSerials": "12"}, []string{"revokedSerials: must be SERIAL@ISSUER"}},
-		"no such file":                         {mtls, map[string]string{"truststore": truststore + "x"}, []string{"truststore: can't be read"}},
-		"a private key":                        {mtls, map[string]string{"truststore": truststoreFile(t, []byte("-----BEGIN EC PRIVATE KEY-----\n-----END EC PRIVATE KEY-----\n"))}, []string{"private key"}},
-		"a client's certificate": {mtls, map[string]string{"truststore": truststoreFile(t, append(ca.PEM(), paymenttest.EncodeCertificate(ca.Client(nil).Leaf)...))},
+		"a function URL": {nil, nil, nil},
+		"signature on a domain": {nil,
+			map[string]string{"domainName": "hook.bank.example", "hostedZoneId": "Z0123456789ABC"}, nil},
+		"signature on a domain, own record": {nil,
+			map[string]string{"domainName": "hook.bank.example", "certificateArn": certificate}, nil},
+		"mtls": {mtls, nil, nil},
+		"both": {mtls, map[string]string{"authentication": "both"}, nil},
+		"pins, subjects and revoked": {mtls,
+			map[string]string{"clientCertPins": pin + "; " + pin, "clientCertSubjects": `CN=a\;b,O=c;d.example`,
+				"revokedSerials": "0a:1B@CN=a"}, nil},
+		"a method that a function URL takes": {nil, map[string]string{"httpMethod": "NOTIFY"}, nil},
+		"a method that no route can have": {mtls, map[string]string{"httpMethod": "NOTIFY"},
+			[]string{"httpMethod: must be DELETE, GET"}},
+		"every setting of the endpoint": {mtls,
+			map[string]string{"ownershipCertificateArn": certificate, "hostedZoneId": "Z1ABC", "throttleRate": "10000",
+				"throttleBurst": "5000"}, nil},
+		"another mechanism": {nil, map[string]string{"authentication": "tls"},
+			[]string{"authentication: must be signature or mtls or both"}},
+		"another mechanism, with a truststore": {mtls, map[string]string{"authentication": "TLS"},
+			[]string{"authentication: must be"}},
+		"mtls without a domain": {mtls, map[string]string{"domainName": "", "certificateArn": ""},
+			[]string{"domainName: is required, as authentication is mtls"}},
+		"both without a truststore": {mtls, map[string]string{"authentication": "both", "truststore": ""},
+			[]string{"truststore: is required, as authentication is both"}},
+		"a domain without a certificate": {mtls, map[string]string{"certificateArn": ""},
+			[]string{"certificateArn: or hostedZoneId is required"}},
+		"a certificate without a domain": {nil, map[string]string{"certificateArn": certificate},
+			[]string{"certificateArn: needs domainName"}},
+		"an ownership certificate alone": {nil, map[string]string{"ownershipCertificateArn": certificate},
+			[]string{"ownershipCertificateArn: needs domainName"}},
+		"a hosted zone without a domain": {nil, map[string]string{"hostedZoneId": "Z1ABC"},
+			[]string{"hostedZoneId: needs domainName"}},
+		"signature with a truststore": {mtls, map[string]string{"authentication": "signature"},
+			[]string{"truststore: has no effect, as authentication is signature"}},
+		"signature with pins": {nil, map[string]string{"clientCertPins": pin},
+			[]string{"clientCertPins: has no effect"}},
+		"signature with subjects": {nil, map[string]string{"clientCertSubjects": "CN=a"},
+			[]string{"clientCertSubjects: has no effect"}},
+		"signature with revoked certificates": {nil, map[string]string{"revokedSerials": "1@CN=a"},
+			[]string{"revokedSerials: has no effect"}},
+		"longer than API Gateway waits": {mtls, map[string]string{"webhookTimeout": "31s"},
+			[]string{"webhookTimeout: must be at most 30s with domainName"}},
+		"as long as API Gateway waits": {mtls, map[string]string{"webhookTimeout": "30s"}, nil},
+		"a domain in upper case": {mtls, map[string]string{"domainName": "Hook.bank.example"},
+			[]string{"domainName: must be a domain name in lower case"}},
+		"a domain without a dot": {mtls, map[string]string{"domainName": "localhost"},
+			[]string{"domainName: must be"}},
+		"a domain with a port": {mtls, map[string]string{"domainName": "hook.bank.example:443"},
+			[]string{"domainName: must be"}},
+		"no ARN": {mtls,
+			map[string]string{"certificateArn": "1234", "ownershipCertificateArn": "arn:aws:iam::1:x"},
+			[]string{"certificateArn: must be the ARN", "ownershipCertificateArn: must be the ARN"}},
+		"no zone": {mtls, map[string]string{"hostedZoneId": "/hostedzone/Z1"},
+			[]string{"hostedZoneId: must be the id"}},
+		"no rate": {mtls, map[string]string{"throttleRate": "0", "throttleBurst": "5001"},
+			[]string{"throttleRate: must be", "throttleBurst: must be"}},
+		"no pin": {mtls, map[string]string{"clientCertPins": pin[1:]},
+			[]string{"clientCertPins: must be a SHA-256"}},
+		"no serial number": {mtls, map[string]string{"revokedSerials": "12"},
+			[]string{"revokedSerials: must be SERIAL@ISSUER"}},
+		"no such file": {mtls, map[string]string{"truststore": truststore + "x"},
+			[]string{"truststore: can't be read"}},
+		"a private key": {mtls,
+			map[string]string{"truststore": truststoreFile(t,
+				[]byte("-----BEGIN EC PRIVATE KEY-----\n-----END EC PRIVATE KEY-----\n"))}, []string{"private key"}},
+		"a client's certificate": {mtls,
+			map[string]string{"truststore": truststoreFile(t,
+				append(ca.PEM(), paymenttest.EncodeCertificate(ca.Client(nil).Leaf)...))},
 			[]string{"certificate 2 (CN=webhooks.payments.example,O=Payment Service) is not the certificate of a CA"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,7 +132,9 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 					t.Errorf("%q is not in %q", text, got[i])
 				}
 			}
-			if uses := conf["authentication"] == "mtls" || conf["authentication"] == "both"; c.want == nil && uses != (string(d.Endpoint.Truststore) == string(ca.PEM())) {
+			if uses := conf["authentication"] == "mtls" ||
+				conf["authentication"] == "both"; c.want == nil &&
+				uses != (string(d.Endpoint.Truststore) == string(ca.PEM())) {
 				t.Errorf("the truststore is %q", d.Endpoint.Truststore)
 			}
 		})
@@ -110,10 +147,12 @@ func TestListsThatDoNotFitIntoTheEnvironmentAreRefused(t *testing.T) {
 	pins := func(n int) string { return strings.Repeat(pin+";", n) }
 	for n, fits := range map[int]bool{8: true, 40: false} {
 		_, err := deployment(map[string]string{
-			"authentication": "mtls", "domainName": "hook.bank.example", "certificateArn": certificate, "truststore": truststore, "clientCertPins": pins(n),
+			"authentication": "mtls", "domainName": "hook.bank.example", "certificateArn": certificate,
+			"truststore": truststore, "clientCertPins": pins(n),
 		})
 		got := problems(err)
-		if fits != (len(got) == 0) || !fits && !strings.Contains(got[0], "more than Lambda allows; shorten clientCertPins (") {
+		if fits != (len(got) == 0) ||
+			!fits && !strings.Contains(got[0], "more than Lambda allows; shorten clientCertPins (") {
 			t.Errorf("%d pins: %v", n, got)
 		}
 	}
@@ -124,11 +163,14 @@ func TestTheFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 	folder := t.TempDir()
 	env := environment(t, nil)
 	maps.Copy(env, map[string]string{
-		"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example", "PAYHOOK_API_ID": "a1b2c3", "LAMBDA_TASK_ROOT": folder,
-		"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": "CN=a;CN=b", "PAYHOOK_REVOKED_SERIALS": "00:0A@CN=a",
+		"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example", "PAYHOOK_API_ID": "a1b2c3",
+		"LAMBDA_TASK_ROOT":         folder,
+		"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": "CN=a;CN=b",
+		"PAYHOOK_REVOKED_SERIALS": "00:0A@CN=a",
 	})
 	getenv := func(name string) string { return env[name] }
-	if _, err := settings.ParseWebhook(getenv); err == nil || !strings.Contains(err.Error(), "PAYHOOK_TRUSTSTORE: truststore.pem can't be read") {
+	if _, err := settings.ParseWebhook(getenv); err == nil ||
+		!strings.Contains(err.Error(), "PAYHOOK_TRUSTSTORE: truststore.pem can't be read") {
 		t.Errorf("without the file: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), ca.PEM(), 0o600); err != nil {
@@ -139,8 +181,10 @@ func TestTheFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := w.MTLS
-	if !w.UsesMTLS() || w.UsesSignature() || m.DomainName != "hook.bank.example" || m.APIID != "a1b2c3" || len(m.Truststore.Certificates()) != 1 ||
-		len(m.Policy.Pins) != 1 || !slices.Equal(m.Policy.Subjects, []string{"CN=a", "CN=b"}) || m.Policy.Revoked[0].Number != "a" || m.Policy.Revoked[0].Issuer != "CN=a" {
+	if !w.UsesMTLS() || w.UsesSignature() || m.DomainName != "hook.bank.example" || m.APIID != "a1b2c3" ||
+		len(m.Truststore.Certificates()) != 1 ||
+		len(m.Policy.Pins) != 1 || !slices.Equal(m.Policy.Subjects, []string{"CN=a", "CN=b"}) ||
+		m.Policy.Revoked[0].Number != "a" || m.Policy.Revoked[0].Issuer != "CN=a" {
 		t.Errorf("got %+v", m)
 	}
 	for _, missing := range []string{"PAYHOOK_DOMAIN_NAME", "PAYHOOK_API_ID"} {

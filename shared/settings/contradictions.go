@@ -18,7 +18,8 @@ func (r *reader) contradictions(d Deployment) {
 	// ledger forgets an event at a whole second.
 	if w.Window != nil && r.valid(TimestampTolerance, WebhookTimeout, DeduplicationWindow) {
 		if least := 2*w.Window.Tolerance + w.Timeout + time.Second; w.DeduplicationWindow < least {
-			r.wrong(DeduplicationWindow, fmt.Sprintf("must be at least %s, which is twice %s plus %s and a second: a shorter one lets a webhook be replayed",
+			r.wrong(DeduplicationWindow, fmt.Sprintf("must be at least %s, which is twice %s plus %s and a second: a "+
+				"shorter one lets a webhook be replayed",
 				least, TimestampTolerance.Key, WebhookTimeout.Key))
 		}
 	}
@@ -41,7 +42,8 @@ func (r *reader) contradictions(d Deployment) {
 		const day = 24 * time.Hour
 		least := int((redriveTime(d.RedriveAttempts) + queueRetention + day - 1) / day)
 		if d.ClaimRetention < least {
-			r.wrong(ClaimRetention, fmt.Sprintf("must be at least %dd: redrive may publish a reference for as long as %s says, and a queue keeps it for 14 days",
+			r.wrong(ClaimRetention, fmt.Sprintf("must be at least %dd: redrive may publish a reference for as long "+
+				"as %s says, and a queue keeps it for 14 days",
 				least, RedriveAttempts.Key))
 		}
 	}

@@ -10,23 +10,28 @@ import (
 // account.
 var (
 	ProtectBus = &Setting{Key: "protectBus", Default: "true", Example: "false",
-		Meaning: "whether a policy of the bus denies PutEvents to everyone but the webhook and the redrive function; false lets any principal of the account with events:PutEvents publish"}
+		Description: "whether a policy of the bus denies PutEvents to everyone but the webhook and the redrive function; " +
+			"false lets any principal of the account with events:PutEvents publish"}
 	Encryption = &Setting{Key: "encryption", Default: EncryptionAWS, Example: EncryptionCMK,
-		Meaning: "whose keys encrypt what the stack stores: aws for keys of AWS, cmk for a key that the stack makes, or the ARN of a key"}
+		Description: "whose keys encrypt what the stack stores: aws for keys of AWS, cmk for a key that the stack makes, " +
+			"or the ARN of a key"}
 	AccessLogs = &Setting{Key: "accessLogs", Default: "true", Example: "false",
-		Meaning: "whether S3 writes the requests to the buckets into a bucket of access logs, which are kept for logRetentionDays"}
+		Description: "whether S3 writes the requests to the buckets into a bucket of access logs, which are kept for " +
+			"logRetentionDays"}
 	Tracing = &Setting{Key: "tracing", Default: "false", Example: "true",
-		Meaning: "whether Lambda sends traces of the functions to X-Ray"}
+		Description: "whether Lambda sends traces of the functions to X-Ray"}
 	RedriveConcurrency = &Setting{Key: "redriveConcurrency", Example: "2",
-		Meaning: "reserved concurrency of the redrive function, which other functions cannot use up; none when left out"}
+		Description: "reserved concurrency of the redrive function, which other functions cannot use up; none when left out"}
 	TokenConcurrency = &Setting{Key: "tokenConcurrency", Example: "2",
-		Meaning: "reserved concurrency of the token function, which other functions cannot use up; none when left out"}
+		Description: "reserved concurrency of the token function, which other functions cannot use up; none when left out"}
 	Tags = &Setting{Key: "tags", Example: "team=payments,cost-center=42",
-		Meaning: "tags of the stack, which CloudFormation gives to every resource that can have tags: NAME=VALUE, joined by commas"}
+		Description: "tags of the stack, which CloudFormation gives to every resource that can have tags: NAME=VALUE, " +
+			"joined by commas"}
 	PermissionsBoundary = &Setting{Key: "permissionsBoundary", Example: "payments-boundary",
-		Meaning: "the name or the ARN of a managed policy that becomes the permissions boundary of every role of the stack"}
+		Description: "the name or the ARN of a managed policy that becomes the permissions boundary of every role of the " +
+			"stack"}
 	BootstrapQualifier = &Setting{Key: "bootstrapQualifier", Example: "payments",
-		Meaning: "the qualifier of the CDK bootstrap stack to deploy with, where it is not the CDK's default"}
+		Description: "the qualifier of the CDK bootstrap stack to deploy with, where it is not the CDK's default"}
 )
 
 // Values of encryption beside the ARN of a key.

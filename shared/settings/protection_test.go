@@ -50,9 +50,11 @@ func TestAPermissionsBoundaryIsANameOrAnARN(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"": true, "payments-boundary": true, "teams/payments": true, "arn:aws:iam::123456789012:policy/payments": true,
 		"arn:aws-cn:iam::123456789012:policy/teams/payments": true, "arn:aws:iam::aws:policy/PowerUserAccess": true,
-		"a b": false, "arn:aws:iam::123456789012:role/payments": false, "arn:aws:s3:::payments": false, "payments/": false,
+		"a b": false, "arn:aws:iam::123456789012:role/payments": false, "arn:aws:s3:::payments": false,
+		"payments/": false,
 	} {
-		if d, err := deployment(map[string]string{"permissionsBoundary": text}); (err == nil) != ok || ok && d.PermissionsBoundary != text {
+		if d, err := deployment(map[string]string{"permissionsBoundary": text}); (err == nil) != ok ||
+			ok && d.PermissionsBoundary != text {
 			t.Errorf("%q: %q, %v", text, d.PermissionsBoundary, err)
 		}
 	}

@@ -28,11 +28,11 @@ import (
 
 // Setting is one thing that a deployment can choose.
 type Setting struct {
-	Key     string // CDK context key
-	Default string // "" for none
-	Example string
-	Section string // of the interface, where this settles what it leaves open
-	Meaning string
+	Key         string // CDK context key
+	Default     string // "" for none
+	Example     string
+	Section     string // of the interface, where this settles what it leaves open
+	Description string
 	// Required settings have no default and must be given.
 	Required bool
 }
@@ -53,91 +53,112 @@ var wordStart = regexp.MustCompile(`[A-Z]`)
 // The settings, in the order in which the README lists them.
 var (
 	BaseURL = &Setting{Key: "baseUrl", Required: true, Example: "https://api.payments.example",
-		Meaning: "where the service's APIs are; keys are fetched from {baseUrl}/v1/keys/{keyId}"}
+		Description: "where the service's APIs are; keys are fetched from {baseUrl}/v1/keys/{keyId}"}
 	AuthURL = &Setting{Key: "authUrl", Required: true, Example: "https://auth.payments.example",
-		Meaning: "where the token endpoint is: {authUrl}/as/token.oauth2"}
+		Description: "where the token endpoint is: {authUrl}/as/token.oauth2"}
 	TokenManagerID = &Setting{Key: "tokenManagerId", Required: true, Example: "manager-1",
-		Meaning: "access_token_manager_id, assigned by the service's operator"}
+		Description: "access_token_manager_id, assigned by the service's operator"}
 
-	SignatureHeader = &Setting{Key: "signatureHeader", Default: "X-SVC-Signature", Example: "X-SVC-Signature", Section: "4.3",
-		Meaning: "the header that carries the signature; SVC stands for a brand"}
-	TimestampCarrier = &Setting{Key: "timestampCarrier", Default: "header:X-SVC-Timestamp", Example: "header:X-SVC-Timestamp", Section: "4.3",
-		Meaning: "where the signed timestamp travels: header:NAME or query:NAME"}
-	KeyIDCarrier = &Setting{Key: "keyIdCarrier", Default: "header:X-SVC-Key-Id", Example: "header:X-SVC-Key-Id", Section: "4.3",
-		Meaning: "where the key id travels: header:NAME, query:NAME, or static:UUID for a service that does not send it"}
+	SignatureHeader = &Setting{Key: "signatureHeader", Default: "X-SVC-Signature", Example: "X-SVC-Signature",
+		Section:     "4.3",
+		Description: "the header that carries the signature; SVC stands for a brand"}
+	TimestampCarrier = &Setting{Key: "timestampCarrier", Default: "header:X-SVC-Timestamp",
+		Example: "header:X-SVC-Timestamp", Section: "4.3",
+		Description: "where the signed timestamp travels: header:NAME or query:NAME"}
+	KeyIDCarrier = &Setting{Key: "keyIdCarrier", Default: "header:X-SVC-Key-Id", Example: "header:X-SVC-Key-Id",
+		Section:     "4.3",
+		Description: "where the key id travels: header:NAME, query:NAME, or static:UUID for a service that does not send it"}
 	TimestampFormat = &Setting{Key: "timestampFormat", Default: "auto", Example: "unix-seconds", Section: "4.3",
-		Meaning: "how the timestamp is written: rfc3339, unix-seconds, unix-milliseconds, or auto for any of them"}
+		Description: "how the timestamp is written: rfc3339, unix-seconds, unix-milliseconds, or auto for any of them"}
 	TimestampTolerance = &Setting{Key: "timestampTolerance", Default: "5m", Example: "2m", Section: "5.4",
-		Meaning: "how far the timestamp may lie from now, either way; off switches the check off"}
+		Description: "how far the timestamp may lie from now, either way; off switches the check off"}
 	HTTPMethod = &Setting{Key: "httpMethod", Default: http.MethodPost, Example: "PUT", Section: "4.3",
-		Meaning: "the method of a webhook; every other is answered 405"}
+		Description: "the method of a webhook; every other is answered 405"}
 	SuccessStatus = &Setting{Key: "successStatus", Default: "200", Example: "202", Section: "7",
-		Meaning: "the status that tells the service a webhook was taken, 200 to 299"}
+		Description: "the status that tells the service a webhook was taken, 200 to 299"}
 	MaxPayloadBytes = &Setting{Key: "maxPayloadBytes", Default: "6291456", Example: "1048576", Section: "8",
-		Meaning: "the largest payload that the function accepts, in bytes; AWS answers 413 to what does not fit into an invocation of Lambda, and 3112960 bytes of JSON always fit"}
+		Description: "the largest payload that the function accepts, in bytes; AWS answers 413 to what does not fit into " +
+			"an invocation of Lambda, and 3112960 bytes of JSON always fit"}
 
 	KeyExponents = &Setting{Key: "keyExponents", Default: "65537", Example: "3,65537", Section: "2.6",
-		Meaning: "the RSA public exponents that a key may have"}
+		Description: "the RSA public exponents that a key may have"}
 	KeyFreshness = &Setting{Key: "keyFreshness", Default: "1h", Example: "15m", Section: "5.4",
-		Meaning: "how long a key is used before it is fetched again"}
+		Description: "how long a key is used before it is fetched again"}
 	KeyMaxAge = &Setting{Key: "keyMaxAge", Default: "24h", Example: "4h", Section: "5.4",
-		Meaning: "how long a key is used while it can't be fetched again, and never longer"}
+		Description: "how long a key is used while it can't be fetched again, and never longer"}
 	KeyUnknownGrace = &Setting{Key: "keyUnknownGrace", Default: "5m", Example: "15m", Section: "7",
-		Meaning: "how long the service must call a cached key unknown before the key is removed; until then the key is used"}
+		Description: "how long the service must call a cached key unknown before the key is removed; until then the key " +
+			"is used"}
 	UnknownKeyTTL = &Setting{Key: "unknownKeyTtl", Default: "1m", Example: "5m", Section: "4.2",
-		Meaning: "how long a key id that the service does not know is remembered as unknown"}
+		Description: "how long a key id that the service does not know is remembered as unknown"}
 	KeyMissBudget = &Setting{Key: "keyMissBudget", Default: "60", Example: "600", Section: "8",
-		Meaning: "how many key ids that are not cached may be asked of the service in a minute, over all functions together"}
+		Description: "how many key ids that are not cached may be asked of the service in a minute, over all functions " +
+			"together"}
 	KeyMissReserve = &Setting{Key: "keyMissReserve", Default: "60", Example: "600", Section: "8",
-		Meaning: "how many more may be asked in a minute when keyMissBudget is spent, for source addresses that have sent an authentic webhook within a week"}
+		Description: "how many more may be asked in a minute when keyMissBudget is spent, for source addresses that have " +
+			"sent an authentic webhook within a week"}
 	KeyTimeout = &Setting{Key: "keyTimeout", Default: "3s", Example: "5s", Section: "4.2",
-		Meaning: "how long one fetch of a key may take"}
+		Description: "how long one fetch of a key may take"}
 
 	DeduplicationWindow = &Setting{Key: "deduplicationWindow", Default: "30d", Example: "7d", Section: "6",
-		Meaning: "how long an eventId is remembered"}
+		Description: "how long an eventId is remembered"}
 	EventSource = &Setting{Key: "eventSource", Default: "payhook", Example: "payments.example",
-		Meaning: "the source of every event on the bus"}
+		Description: "the source of every event on the bus"}
 	EventBusName = &Setting{Key: "eventBusName", Example: "payments",
-		Meaning: "the name of the event bus; when left out, the name of the stack in lower case. Another name for a stack that exists replaces the bus"}
+		Description: "the name of the event bus; when left out, the name of the stack in lower case. Another name for a " +
+			"stack that exists replaces the bus"}
 	ClaimCheckBytes = &Setting{Key: "claimCheckBytes", Default: "200000", Example: "100000",
-		Meaning: "the largest event that travels whole, in bytes; a larger one goes to S3 and the bus carries a reference; at most 408576, and less than what every target takes"}
+		Description: "the largest event that travels whole, in bytes; a larger one goes to S3 and the bus carries a " +
+			"reference; at most 408576, and less than what every target takes"}
 	ClaimRetention = &Setting{Key: "claimRetention", Default: "365d", Example: "3653d",
-		Meaning: "how long an event that travels by claim check stays in S3, in whole days, or never for no end; who gets its reference later gets no event; what expired can be had back for 30 days"}
+		Description: "how long an event that travels by claim check stays in S3, in whole days, or never for no end; who " +
+			"gets its reference later gets no event; what expired can be had back for 30 days"}
 	ParkedRetention = &Setting{Key: "parkedRetention", Default: "never", Example: "3653d",
-		Meaning: "how long what is parked stays in S3, in whole days, or never for no end: it was accepted and reached nobody, so that its end is a person's to say; what expired or was deleted can be had back for 30 days"}
+		Description: "how long what is parked stays in S3, in whole days, or never for no end: it was accepted and " +
+			"reached nobody, so that its end is a person's to say; what expired or was deleted can be had back for " +
+			"30 days"}
 	RedriveAttempts = &Setting{Key: "redriveAttempts", Default: "20", Example: "50",
-		Meaning: "how often redrive tries to publish an event, with pauses that grow from a minute to an hour, before it is parked"}
+		Description: "how often redrive tries to publish an event, with pauses that grow from a minute to an hour, " +
+			"before it is parked"}
 	MaxEntryBytes = &Setting{Key: "maxEntryBytes", Default: "auto", Example: "262144",
-		Meaning: "the size that one PutEvents request stays under, in bytes as EventBridge counts them; auto for 1048576, or 262144 in the Regions of China"}
+		Description: "the size that one PutEvents request stays under, in bytes as EventBridge counts them; auto for " +
+			"1048576, or 262144 in the Regions of China"}
 
 	WebhookTimeout = &Setting{Key: "webhookTimeout", Default: "30s", Example: "10s",
-		Meaning: "how long one webhook may take, in whole seconds"}
+		Description: "how long one webhook may take, in whole seconds"}
 	RedriveTimeout = &Setting{Key: "redriveTimeout", Default: "55s", Example: "5m",
-		Meaning: "how long one run of redrive may take, in whole seconds"}
+		Description: "how long one run of redrive may take, in whole seconds"}
 	RedriveGrace = &Setting{Key: "redriveGrace", Default: "30s", Example: "1m",
-		Meaning: "how long after the deadline of the function that holds it an event stays untouched by redrive; more than the clocks of two functions can differ"}
+		Description: "how long after the deadline of the function that holds it an event stays untouched by redrive; " +
+			"more than the clocks of two functions can differ"}
 	WebhookMemory = &Setting{Key: "webhookMemory", Default: "512", Example: "1024",
-		Meaning: "memory of the webhook function in MiB; its share of a CPU grows with it"}
+		Description: "memory of the webhook function in MiB; its share of a CPU grows with it"}
 	WebhookConcurrency = &Setting{Key: "webhookConcurrency", Example: "100",
-		Meaning: "reserved concurrency of the webhook function; none when left out"}
+		Description: "reserved concurrency of the webhook function; none when left out"}
 	LogRetentionDays = &Setting{Key: "logRetentionDays", Default: "90", Example: "365",
-		Meaning: "how long logs are kept, in days that CloudWatch Logs knows"}
+		Description: "how long logs are kept, in days that CloudWatch Logs knows"}
 	AlarmEmail = &Setting{Key: "alarmEmail", Example: "payments-oncall@example.com",
-		Meaning: "an e-mail address that is told of every alarm, once it has confirmed what AWS sends it; the topic in the output AlarmTopic takes other subscribers"}
+		Description: "an e-mail address that is told of every alarm, once it has confirmed what AWS sends it; the topic " +
+			"in the output AlarmTopic takes other subscribers"}
 	AlarmUnauthenticated = &Setting{Key: "alarmUnauthenticated", Default: "10", Example: "100",
-		Meaning: "how many webhooks answered 401 within 15 minutes are an alarm: more than strangers cause, and no more than the service sends in that time"}
+		Description: "how many webhooks answered 401 within 15 minutes are an alarm: more than strangers cause, and no " +
+			"more than the service sends in that time"}
 	StackName = &Setting{Key: "stackName", Default: "Payhook", Example: "PayhookStaging",
-		Meaning: "the name of the CloudFormation stack; one for each environment in an account and region"}
+		Description: "the name of the CloudFormation stack; one for each environment in an account and region"}
 	DeploymentStrategy = &Setting{Key: "deployment", Default: AllAtOnce, Example: Canary,
-		Meaning: "how a new version of the webhook function takes over: all-at-once, or canary for a tenth of the webhooks during 5 minutes, and back if an alarm is raised"}
+		Description: "how a new version of the webhook function takes over: all-at-once, or canary for a tenth of the " +
+			"webhooks during 5 minutes, and back if an alarm is raised"}
 	LedgerTable = &Setting{Key: "ledgerTable", Example: "Payhook-Ledger1A2B3C4D-EXAMPLE",
-		Meaning: "the name of a ledger table that exists in this account and region, such as that of a deleted stack; a new one is created when left out"}
+		Description: "the name of a ledger table that exists in this account and region, such as that of a deleted " +
+			"stack; a new one is created when left out"}
 	ClaimBucket = &Setting{Key: "claimBucket", Example: "payhook-claims1a2b3c4d-example",
-		Meaning: "the name of a bucket for large events that exists in this account and region; a new one is created when left out"}
+		Description: "the name of a bucket for large events that exists in this account and region; a new one is created " +
+			"when left out"}
 	ParkingBucket = &Setting{Key: "parkingBucket", Example: "payhook-parking1a2b3c4d-example",
-		Meaning: "the name of a bucket for parked deliveries that exists in this account and region; a new one is created when left out"}
+		Description: "the name of a bucket for parked deliveries that exists in this account and region; a new one is " +
+			"created when left out"}
 	Local = &Setting{Key: "local", Default: "false", Example: "true",
-		Meaning: "true for an emulator on this machine: built for its architecture, nothing protected from deletion"}
+		Description: "true for an emulator on this machine: built for its architecture, nothing protected from deletion"}
 )
 
 // invocationBytes is what the JSON of a synchronous invocation must be less than
@@ -165,12 +186,16 @@ func All() []*Setting {
 		Truststore, ClientCertPins, ClientCertSubjects, RevokedSerials,
 		SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
-		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeyMissReserve, KeyTimeout, KeysAuth,
+		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeyMissReserve,
+		KeyTimeout, KeysAuth,
 		Scopes, CredentialEncoding, TokenRefreshPercent, TokenEndpointTimeout, TokenTimeout,
-		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, ClaimRetention, ParkedRetention,
+		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, ClaimRetention,
+		ParkedRetention,
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
-		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, StackName, DeploymentStrategy, LedgerTable, ClaimBucket, ParkingBucket, Local,
-		ProtectBus, Encryption, AccessLogs, Tracing, RedriveConcurrency, TokenConcurrency, Tags, PermissionsBoundary, BootstrapQualifier,
+		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, StackName, DeploymentStrategy, LedgerTable, ClaimBucket,
+		ParkingBucket, Local,
+		ProtectBus, Encryption, AccessLogs, Tracing, RedriveConcurrency, TokenConcurrency, Tags, PermissionsBoundary,
+		BootstrapQualifier,
 	}
 }
 
@@ -240,7 +265,8 @@ func WebhookSettings() []*Setting {
 	return append(append([]*Setting{
 		BaseURL, SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
-		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeyMissReserve, KeyTimeout, KeysAuth, WebhookTimeout,
+		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeyMissReserve,
+		KeyTimeout, KeysAuth, WebhookTimeout,
 		DomainName,
 	}, trustSettings()...), publishingSettings()...)
 }
@@ -248,7 +274,8 @@ func WebhookSettings() []*Setting {
 // RedriveSettings are the settings that the redrive function reads from its
 // environment.
 func RedriveSettings() []*Setting {
-	return append(append([]*Setting{RedriveTimeout, RedriveAttempts, KeyExponents}, trustSettings()...), publishingSettings()...)
+	return append(append([]*Setting{RedriveTimeout, RedriveAttempts, KeyExponents}, trustSettings()...),
+		publishingSettings()...)
 }
 
 func publishingSettings() []*Setting {
@@ -357,15 +384,16 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		ParkedRetention:      r.retention(ParkedRetention),
 		AlarmEmail:           r.email(AlarmEmail),
 		AlarmUnauthenticated: r.integer(AlarmUnauthenticated, 1, 1000000),
-		StackName:            r.matching(StackName, stackName, "letters, digits and hyphens, starting with a letter, at most 100"),
-		Canary:               r.choice(DeploymentStrategy, AllAtOnce, Canary) == Canary,
-		LedgerTable:          r.existing(LedgerTable, tableName, "the name of a DynamoDB table"),
-		ClaimBucket:          r.existing(ClaimBucket, bucketName, "the name of an S3 bucket"),
-		ParkingBucket:        r.existing(ParkingBucket, bucketName, "the name of an S3 bucket"),
-		Local:                r.boolean(Local),
-		Concurrency:          r.concurrency(WebhookConcurrency),
-		Protection:           r.protection(),
-		values:               values,
+		StackName: r.matching(StackName, stackName,
+			"letters, digits and hyphens, starting with a letter, at most 100"),
+		Canary:        r.choice(DeploymentStrategy, AllAtOnce, Canary) == Canary,
+		LedgerTable:   r.existing(LedgerTable, tableName, "the name of a DynamoDB table"),
+		ClaimBucket:   r.existing(ClaimBucket, bucketName, "the name of an S3 bucket"),
+		ParkingBucket: r.existing(ParkingBucket, bucketName, "the name of an S3 bucket"),
+		Local:         r.boolean(Local),
+		Concurrency:   r.concurrency(WebhookConcurrency),
+		Protection:    r.protection(),
+		values:        values,
 	}
 	d.Endpoint = r.endpoint(d.Webhook, time.Now())
 	r.contradictions(d)
@@ -391,7 +419,8 @@ var (
 	source  = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,256}$`)
 	method  = regexp.MustCompile(`^[A-Z]{1,20}$`)
 	// AWS, PutRetentionPolicy.
-	logRetentionDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
+	logRetentionDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557,
+		2922, 3288, 3653}
 )
 
 // DefaultBusName is the name of the bus of a stack without the setting
@@ -437,7 +466,7 @@ func (r *reader) wrong(s *Setting, problem string) {
 	if r.text(s) == "" && s.needed() {
 		problem = "is required"
 	}
-	r.problems = append(r.problems, fmt.Errorf("%s: %s (%s; example: %s)", r.name(s), problem, s.Meaning, s.Example))
+	r.problems = append(r.problems, fmt.Errorf("%s: %s (%s; example: %s)", r.name(s), problem, s.Description, s.Example))
 }
 
 func (r *reader) resource(env string) string {
@@ -519,7 +548,8 @@ func (r *reader) entryBytes() int {
 	case r.text(MaxEntryBytes) != Auto:
 		n, err := strconv.Atoi(r.text(MaxEntryBytes))
 		if err != nil || n < leastEntryBytes || n > autoEntryBytes {
-			r.wrong(MaxEntryBytes, fmt.Sprintf("must be %s, or a whole number from %d to %d", Auto, leastEntryBytes, autoEntryBytes))
+			r.wrong(MaxEntryBytes, fmt.Sprintf("must be %s, or a whole number from %d to %d", Auto, leastEntryBytes,
+				autoEntryBytes))
 		}
 		return n
 	// Lambda sets AWS_REGION (AWS, "Working with Lambda environment variables").

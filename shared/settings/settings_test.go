@@ -34,10 +34,13 @@ func TestTheDefaultsAreADeployment(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := d.Webhook
-	if w.BaseURL.String() != "https://api.example/base" || w.HTTPMethod != "POST" || w.SuccessStatus != 200 || w.MaxPayloadBytes != 6<<20 ||
-		w.Window == nil || w.Window.Tolerance != 5*time.Minute || w.KeyFreshness != time.Hour || w.KeyMaxAge != 24*time.Hour ||
+	if w.BaseURL.String() != "https://api.example/base" || w.HTTPMethod != "POST" || w.SuccessStatus != 200 ||
+		w.MaxPayloadBytes != 6<<20 ||
+		w.Window == nil || w.Window.Tolerance != 5*time.Minute || w.KeyFreshness != time.Hour ||
+		w.KeyMaxAge != 24*time.Hour ||
 		w.UnknownKeyTTL != time.Minute || w.KeyMissBudget != 60 || w.DeduplicationWindow != 30*24*time.Hour ||
-		w.Scheme.SignatureHeader != "X-SVC-Signature" || w.Scheme.Timestamp.String() != "header:X-SVC-Timestamp" || w.Scheme.KeyID.String() != "header:X-SVC-Key-Id" {
+		w.Scheme.SignatureHeader != "X-SVC-Signature" || w.Scheme.Timestamp.String() != "header:X-SVC-Timestamp" ||
+		w.Scheme.KeyID.String() != "header:X-SVC-Key-Id" {
 		t.Errorf("got %+v", w)
 	}
 }
@@ -66,7 +69,8 @@ func environmentOf(d settings.Deployment) map[string]string {
 
 // What the deployment accepts, the functions accept, and read alike.
 func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
-	d, err := deployment(map[string]string{"timestampTolerance": "off", "deduplicationWindow": "7d", "keyExponents": "3,65537"})
+	d, err := deployment(map[string]string{"timestampTolerance": "off", "deduplicationWindow": "7d",
+		"keyExponents": "3,65537"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +80,8 @@ func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.Window != nil || w.DeduplicationWindow != 7*24*time.Hour || !slices.Equal(w.KeyExponents, []int{3, 65537}) || w.LedgerTable != "ledger" ||
+	if w.Window != nil || w.DeduplicationWindow != 7*24*time.Hour || !slices.Equal(w.KeyExponents, []int{3, 65537}) ||
+		w.LedgerTable != "ledger" ||
 		w.ClaimBucket != "claims" || w.ParkingBucket != "parking" {
 		t.Errorf("got %+v", w)
 	}
@@ -89,15 +94,23 @@ func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
 func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 	wrong := map[string]string{
 		"baseUrl": "http://api.example", "authUrl": "", "tokenManagerId": " ", "authentication": "tls",
-		"signatureHeader": "a b", "timestampCarrier": "cookie:x", "keyIdCarrier": "static:x", "timestampFormat": "iso", "timestampTolerance": "-1s",
-		"httpMethod": "post", "successStatus": "301", "maxPayloadBytes": "7000000",
-		"keyExponents": "4", "keyFreshness": "1", "keyMaxAge": "x", "unknownKeyTtl": "0s", "keyMissBudget": "0", "keyTimeout": "1h",
-		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b", "maxEntryBytes": "10", "claimCheckBytes": "1", "redriveAttempts": "0", "claimRetention": "36h", "parkedRetention": "14d",
-		"webhookTimeout": "1500ms", "redriveTimeout": "1h", "redriveGrace": "0s", "webhookMemory": "64", "webhookConcurrency": "0",
-		"logRetentionDays": "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0", "stackName": "1", "deployment": "blue-green", "ledgerTable": "a/b", "claimBucket": "Claims", "parkingBucket": "p",
-		"local":      "yes",
-		"protectBus": "no", "encryption": "kms", "accessLogs": "all", "tracing": "Active", "redriveConcurrency": "0", "tokenConcurrency": "x",
-		"tags": "team", "permissionsBoundary": "a b", "bootstrapQualifier": "more than ten", "baseURL": "a key that does not exist",
+		"signatureHeader": "a b", "timestampCarrier": "cookie:x", "keyIdCarrier": "static:x", "timestampFormat": "iso",
+		"timestampTolerance": "-1s",
+		"httpMethod":         "post", "successStatus": "301", "maxPayloadBytes": "7000000",
+		"keyExponents": "4", "keyFreshness": "1", "keyMaxAge": "x", "unknownKeyTtl": "0s", "keyMissBudget": "0",
+		"keyTimeout":          "1h",
+		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b", "maxEntryBytes": "10",
+		"claimCheckBytes": "1", "redriveAttempts": "0", "claimRetention": "36h", "parkedRetention": "14d",
+		"webhookTimeout": "1500ms", "redriveTimeout": "1h", "redriveGrace": "0s", "webhookMemory": "64",
+		"webhookConcurrency": "0",
+		"logRetentionDays":   "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0",
+		"stackName": "1", "deployment": "blue-green", "ledgerTable": "a/b", "claimBucket": "Claims",
+		"parkingBucket": "p",
+		"local":         "yes",
+		"protectBus":    "no", "encryption": "kms", "accessLogs": "all", "tracing": "Active", "redriveConcurrency": "0",
+		"tokenConcurrency": "x",
+		"tags":             "team", "permissionsBoundary": "a b", "bootstrapQualifier": "more than ten",
+		"baseURL": "a key that does not exist",
 	}
 	_, err := deployment(wrong)
 	if err == nil {
@@ -115,10 +128,14 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 
 func TestURLs(t *testing.T) {
 	for url, ok := range map[string]bool{
-		"https://api.example": true, "https://api.example:8443/a/b": true, "http://127.0.0.1:8080": true, "http://localhost:1": true, "http://[::1]:80/x": true,
-		"http://api.example": false, "http://127.0.0.1.example": false, "ftp://api.example": false, "https://": false, "api.example": false,
-		"http://10.0.0.1": false, "http://192.168.1.1:8080": false, "http://[fd00::1]": false, "http://0.0.0.0": false, "https://10.0.0.1": true, "http://127.9.9.9": true,
-		"https://user:pass@api.example": false, "https://api.example?a=b": false, "https://api.example/?": false, "https://api.example#x": false, "": false,
+		"https://api.example": true, "https://api.example:8443/a/b": true, "http://127.0.0.1:8080": true,
+		"http://localhost:1": true, "http://[::1]:80/x": true,
+		"http://api.example": false, "http://127.0.0.1.example": false, "ftp://api.example": false, "https://": false,
+		"api.example":     false,
+		"http://10.0.0.1": false, "http://192.168.1.1:8080": false, "http://[fd00::1]": false, "http://0.0.0.0": false,
+		"https://10.0.0.1": true, "http://127.9.9.9": true,
+		"https://user:pass@api.example": false, "https://api.example?a=b": false, "https://api.example/?": false,
+		"https://api.example#x": false, "": false,
 	} {
 		for _, setting := range []string{"baseUrl", "authUrl"} {
 			if _, err := deployment(map[string]string{setting: url}); (err == nil) != ok {
@@ -131,7 +148,8 @@ func TestURLs(t *testing.T) {
 func TestAnAlarmGoesToAnAddressOrToNobody(t *testing.T) {
 	for address, ok := range map[string]bool{
 		"": true, "ops@payments.example": true, "payments+alarms@mail.payments.example": true,
-		"ops": false, "ops@localhost": false, "ops@payments.example, cto@payments.example": false, "<ops@payments.example>": false, " ops@payments.example": false,
+		"ops": false, "ops@localhost": false, "ops@payments.example, cto@payments.example": false,
+		"<ops@payments.example>": false, " ops@payments.example": false,
 	} {
 		d, err := deployment(map[string]string{"alarmEmail": address})
 		if (err == nil) != ok || err == nil && d.AlarmEmail != address {
@@ -141,7 +159,8 @@ func TestAnAlarmGoesToAnAddressOrToNobody(t *testing.T) {
 }
 
 func TestAKeyIsNotUsedLongerThanItIsFresh(t *testing.T) {
-	if _, err := deployment(map[string]string{"keyFreshness": "2h", "keyMaxAge": "1h"}); err == nil || !strings.Contains(err.Error(), "keyMaxAge: must not be shorter than keyFreshness") {
+	if _, err := deployment(map[string]string{"keyFreshness": "2h", "keyMaxAge": "1h"}); err == nil ||
+		!strings.Contains(err.Error(), "keyMaxAge: must not be shorter than keyFreshness") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -164,26 +183,42 @@ func TestContradictorySettingsAreRefused(t *testing.T) {
 		want     []string // the error's; none for settings that go together
 	}{
 		// Accepted 5 minutes early, replayed 5 minutes late.
-		"forgotten before it is too old":  {map[string]string{"deduplicationWindow": "10m30s"}, []string{"deduplicationWindow: must be at least 10m31s", "timestampTolerance", "webhookTimeout"}},
-		"forgotten when it is too old":    {map[string]string{"deduplicationWindow": "10m31s"}, nil},
-		"a long tolerance":                {map[string]string{"timestampTolerance": "24h", "deduplicationWindow": "1d"}, []string{"deduplicationWindow: must be at least 48h0m31s", "timestampTolerance"}},
-		"a long timeout":                  {map[string]string{"webhookTimeout": "2m", "deduplicationWindow": "11m"}, []string{"deduplicationWindow: must be at least 12m1s", "webhookTimeout"}},
-		"no tolerance":                    {map[string]string{"timestampTolerance": "off", "deduplicationWindow": "1m"}, nil},
-		"a key fetch takes all the time":  {map[string]string{"keyTimeout": "10s", "webhookTimeout": "10s"}, []string{"keyTimeout: must be shorter than webhookTimeout"}},
-		"a key fetch leaves a second":     {map[string]string{"keyTimeout": "9s", "webhookTimeout": "10s"}, nil},
-		"events of the size of a request": {map[string]string{"maxEntryBytes": "100000", "claimCheckBytes": "100000"}, []string{"claimCheckBytes: must be less than maxEntryBytes"}},
-		"events that fit":                 {map[string]string{"maxEntryBytes": "100001", "claimCheckBytes": "100000"}, nil},
-		"the default bus":                 {map[string]string{"eventBusName": "default"}, []string{"eventBusName: must not be default"}},
-		"another bus":                     {map[string]string{"eventBusName": "default-payments"}, nil},
-		"references outlive events":       {map[string]string{"redriveAttempts": "500", "claimRetention": "34d"}, []string{"claimRetention: must be at least 35d", "redriveAttempts"}},
-		"references live as long":         {map[string]string{"redriveAttempts": "500", "claimRetention": "35d"}, nil},
-		"the shortest retention":          {map[string]string{"claimRetention": "15d"}, nil},
-		"events are kept without end":     {map[string]string{"redriveAttempts": "1000", "claimRetention": "never"}, nil},
-		"one header for two things":       {map[string]string{"timestampCarrier": "header:X-Proof", "keyIdCarrier": "header:x-proof"}, []string{"keyIdCarrier: must not be the place that timestampCarrier names"}},
-		"the signature's header again":    {map[string]string{"timestampCarrier": "header:x-svc-signature"}, []string{"timestampCarrier: must not be the place that signatureHeader names"}},
-		"one parameter for two things":    {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "query:p"}, []string{"keyIdCarrier: must not be the place that timestampCarrier names"}},
-		"a header and a parameter":        {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "header:p"}, nil},
-		"two parameters":                  {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "query:P"}, nil},
+		"forgotten before it is too old": {map[string]string{"deduplicationWindow": "10m30s"},
+			[]string{"deduplicationWindow: must be at least 10m31s", "timestampTolerance", "webhookTimeout"}},
+		"forgotten when it is too old": {map[string]string{"deduplicationWindow": "10m31s"}, nil},
+		"a long tolerance": {map[string]string{"timestampTolerance": "24h", "deduplicationWindow": "1d"},
+			[]string{"deduplicationWindow: must be at least 48h0m31s", "timestampTolerance"}},
+		"a long timeout": {map[string]string{"webhookTimeout": "2m", "deduplicationWindow": "11m"},
+			[]string{"deduplicationWindow: must be at least 12m1s", "webhookTimeout"}},
+		"no tolerance": {map[string]string{"timestampTolerance": "off", "deduplicationWindow": "1m"},
+			nil},
+		"a key fetch takes all the time": {map[string]string{"keyTimeout": "10s", "webhookTimeout": "10s"},
+			[]string{"keyTimeout: must be shorter than webhookTimeout"}},
+		"a key fetch leaves a second": {map[string]string{"keyTimeout": "9s", "webhookTimeout": "10s"}, nil},
+		"events of the size of a request": {map[string]string{"maxEntryBytes": "100000", "claimCheckBytes": "100000"},
+			[]string{"claimCheckBytes: must be less than maxEntryBytes"}},
+		"events that fit": {map[string]string{"maxEntryBytes": "100001", "claimCheckBytes": "100000"},
+			nil},
+		"the default bus": {map[string]string{"eventBusName": "default"},
+			[]string{"eventBusName: must not be default"}},
+		"another bus": {map[string]string{"eventBusName": "default-payments"}, nil},
+		"references outlive events": {map[string]string{"redriveAttempts": "500", "claimRetention": "34d"},
+			[]string{"claimRetention: must be at least 35d", "redriveAttempts"}},
+		"references live as long": {map[string]string{"redriveAttempts": "500", "claimRetention": "35d"}, nil},
+		"the shortest retention":  {map[string]string{"claimRetention": "15d"}, nil},
+		"events are kept without end": {map[string]string{"redriveAttempts": "1000", "claimRetention": "never"},
+			nil},
+		"one header for two things": {map[string]string{"timestampCarrier": "header:X-Proof",
+			"keyIdCarrier": "header:x-proof"},
+			[]string{"keyIdCarrier: must not be the place that timestampCarrier names"}},
+		"the signature's header again": {map[string]string{"timestampCarrier": "header:x-svc-signature"},
+			[]string{"timestampCarrier: must not be the place that signatureHeader names"}},
+		"one parameter for two things": {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "query:p"},
+			[]string{"keyIdCarrier: must not be the place that timestampCarrier names"}},
+		"a header and a parameter": {map[string]string{"timestampCarrier": "query:p",
+			"keyIdCarrier": "header:p"}, nil},
+		"two parameters": {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "query:P"},
+			nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := deployment(test.settings)
@@ -200,8 +235,10 @@ func TestContradictorySettingsAreRefused(t *testing.T) {
 }
 
 func TestAContradictionIsReportedBesideWhatIsWrong(t *testing.T) {
-	_, err := deployment(map[string]string{"keyTimeout": "10s", "webhookTimeout": "10s", "successStatus": "301", "timestampTolerance": "x", "deduplicationWindow": "1m"})
-	for _, text := range []string{"successStatus: ", "keyTimeout: must be shorter than webhookTimeout", "timestampTolerance: "} {
+	_, err := deployment(map[string]string{"keyTimeout": "10s", "webhookTimeout": "10s", "successStatus": "301",
+		"timestampTolerance": "x", "deduplicationWindow": "1m"})
+	for _, text := range []string{"successStatus: ", "keyTimeout: must be shorter than webhookTimeout",
+		"timestampTolerance: "} {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("%q is not in: %v", text, err)
 		}
@@ -239,7 +276,8 @@ func TestTheLimitOfARequestFollowsTheRegion(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "Auto", "2047", "1048577", "1e5"} {
-		if _, err := deployment(map[string]string{"maxEntryBytes": text}); err == nil || !strings.Contains(err.Error(), "maxEntryBytes: must be auto, or") {
+		if _, err := deployment(map[string]string{"maxEntryBytes": text}); err == nil ||
+			!strings.Contains(err.Error(), "maxEntryBytes: must be auto, or") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -339,7 +377,8 @@ func TestTwoStacksHaveTwoBuses(t *testing.T) {
 	} {
 		d, err := deployment(c.settings)
 		if err != nil || d.Webhook.EventBusName != c.want || d.Value(settings.EventBusName) != c.want {
-			t.Errorf("%v: the bus is %s, the functions are told %s, %v", c.settings, d.Webhook.EventBusName, d.Value(settings.EventBusName), err)
+			t.Errorf("%v: the bus is %s, the functions are told %s, %v", c.settings, d.Webhook.EventBusName,
+				d.Value(settings.EventBusName), err)
 		}
 	}
 }
@@ -366,7 +405,7 @@ func TestObjectsAreKeptForWholeDaysOrWithoutEnd(t *testing.T) {
 func TestEverySettingIsDocumented(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range settings.All() {
-		if seen[s.Key] || s.Meaning == "" || s.Example == "" || s.Required && s.Default != "" {
+		if seen[s.Key] || s.Description == "" || s.Example == "" || s.Required && s.Default != "" {
 			t.Errorf("%s: %+v", s.Key, s)
 		}
 		seen[s.Key] = true

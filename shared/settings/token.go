@@ -12,17 +12,21 @@ import (
 // The settings around the access token.
 var (
 	KeysAuth = &Setting{Key: "keysAuth", Default: "none", Example: "bearer", Section: "4.2",
-		Meaning: "whether fetching a key needs the access token: none or bearer"}
+		Description: "whether fetching a key needs the access token: none or bearer"}
 	Scopes = &Setting{Key: "scopes", Example: "payments.read payments.write", Section: "5.1",
-		Meaning: "the scopes to ask a token for, joined by spaces (RFC 6749, section 3.3); the parameter is not sent when left out"}
+		Description: "the scopes to ask a token for, joined by spaces (RFC 6749, section 3.3); the parameter is not sent " +
+			"when left out"}
 	CredentialEncoding = &Setting{Key: "credentialEncoding", Default: "literal", Example: "form", Section: "4.1",
-		Meaning: "how client id and secret enter HTTP Basic: literal (RFC 7617), or form for form-encoded first (RFC 6749, section 2.3.1)"}
+		Description: "how client id and secret enter HTTP Basic: literal (RFC 7617), or form for form-encoded first (RFC " +
+			"6749, section 2.3.1)"}
 	TokenRefreshPercent = &Setting{Key: "tokenRefreshPercent", Default: "66", Example: "50", Section: "8",
-		Meaning: "when a token is refreshed, as the percentage of its lifetime that is left; later, down to 4 minutes before expiry, where tokens would be stored more often than every 16 minutes"}
+		Description: "when a token is refreshed, as the percentage of its lifetime that is left; later, down to 4 " +
+			"minutes before expiry, where tokens would be stored more often than every 16 minutes"}
 	TokenEndpointTimeout = &Setting{Key: "tokenEndpointTimeout", Default: "10s", Example: "5s", Section: "4.1",
-		Meaning: "how long one call of the token endpoint may take"}
+		Description: "how long one call of the token endpoint may take"}
 	TokenTimeout = &Setting{Key: "tokenTimeout", Default: "55s", Example: "30s",
-		Meaning: "how long one run of the token function may take, in whole seconds; less than the minute between two runs"}
+		Description: "how long one run of the token function may take, in whole seconds; less than the minute between " +
+			"two runs"}
 )
 
 // TokenInterval is the time between two scheduled runs of the token function.

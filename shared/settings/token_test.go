@@ -46,12 +46,17 @@ func TestTheTokenFunctionReadsItsSettings(t *testing.T) {
 		changes map[string]string
 		want    func(*settings.Token)
 	}{
-		"defaults":   {nil, func(*settings.Token) {}},
-		"scopes":     {map[string]string{"PAYHOOK_SCOPES": " payments.read  payments.write "}, func(s *settings.Token) { s.Scopes = []string{"payments.read", "payments.write"} }},
-		"encoding":   {map[string]string{"PAYHOOK_CREDENTIAL_ENCODING": "form"}, func(s *settings.Token) { s.FormEncoded = true }},
-		"share":      {map[string]string{"PAYHOOK_TOKEN_REFRESH_PERCENT": "50"}, func(s *settings.Token) { s.RefreshPercent = 50 }},
-		"timeouts":   {map[string]string{"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "2500ms", "PAYHOOK_TOKEN_TIMEOUT": "20s"}, func(s *settings.Token) { s.EndpointTimeout, s.Timeout = 2500*time.Millisecond, 20*time.Second }},
-		"a loopback": {map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:8080/"}, func(s *settings.Token) { s.AuthURL = &url.URL{Scheme: "http", Host: "127.0.0.1:8080"} }},
+		"defaults": {nil, func(*settings.Token) {}},
+		"scopes": {map[string]string{"PAYHOOK_SCOPES": " payments.read  payments.write "},
+			func(s *settings.Token) { s.Scopes = []string{"payments.read", "payments.write"} }},
+		"encoding": {map[string]string{"PAYHOOK_CREDENTIAL_ENCODING": "form"},
+			func(s *settings.Token) { s.FormEncoded = true }},
+		"share": {map[string]string{"PAYHOOK_TOKEN_REFRESH_PERCENT": "50"},
+			func(s *settings.Token) { s.RefreshPercent = 50 }},
+		"timeouts": {map[string]string{"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "2500ms", "PAYHOOK_TOKEN_TIMEOUT": "20s"},
+			func(s *settings.Token) { s.EndpointTimeout, s.Timeout = 2500*time.Millisecond, 20*time.Second }},
+		"a loopback": {map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:8080/"},
+			func(s *settings.Token) { s.AuthURL = &url.URL{Scheme: "http", Host: "127.0.0.1:8080"} }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -81,8 +86,10 @@ func TestEveryWrongSettingOfTheTokenFunctionIsNamedAtOnce(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, name := range []string{
-		names.TokenSecretEnv, names.CredentialsSecretEnv, "PAYHOOK_AUTH_URL", "PAYHOOK_TOKEN_MANAGER_ID", "PAYHOOK_SCOPES",
-		"PAYHOOK_CREDENTIAL_ENCODING", "PAYHOOK_TOKEN_REFRESH_PERCENT", "PAYHOOK_TOKEN_ENDPOINT_TIMEOUT", "PAYHOOK_TOKEN_TIMEOUT",
+		names.TokenSecretEnv, names.CredentialsSecretEnv, "PAYHOOK_AUTH_URL", "PAYHOOK_TOKEN_MANAGER_ID",
+		"PAYHOOK_SCOPES",
+		"PAYHOOK_CREDENTIAL_ENCODING", "PAYHOOK_TOKEN_REFRESH_PERCENT", "PAYHOOK_TOKEN_ENDPOINT_TIMEOUT",
+		"PAYHOOK_TOKEN_TIMEOUT",
 	} {
 		if n := strings.Count(err.Error(), name+": "); n != 1 {
 			t.Errorf("%s is named %d times in:\n%v", name, n, err)
@@ -124,7 +131,8 @@ func TestTheWebhookFunctionIsToldOfTheTokenOnlyIfKeysNeedIt(t *testing.T) {
 		environment["PAYHOOK_KEYS_AUTH"] = test.keysAuth
 		got, err := settings.ParseWebhook(func(name string) string { return environment[name] })
 		if (err == nil) != test.ok || got.KeysBearer != test.bearer || test.ok && got.TokenSecret != test.secret {
-			t.Errorf("keysAuth %s, secret %q: %t, %q, %v", test.keysAuth, test.secret, got.KeysBearer, got.TokenSecret, err)
+			t.Errorf("keysAuth %s, secret %q: %t, %q, %v", test.keysAuth, test.secret, got.KeysBearer, got.TokenSecret,
+				err)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"payhook.example/shared/rfc9562"
 )
 
-// Carrier is the place in a request where a value travels. The interface shows
-// none for timestamp and key id, so each is a setting.
+// Carrier is the part of a request that carries a value. The interface does not
+// specify the carriers of timestamp and key id, so each is a setting.
 type Carrier struct {
 	kind string // header, query or static
 	name string // of the header or query parameter, or the static value
@@ -25,17 +25,18 @@ const (
 	isStatic = "static"
 )
 
-// ParseCarrier reads "header:NAME" or "query:NAME".
+// ParseCarrier parses "header:NAME" or "query:NAME".
 func ParseCarrier(text string) (Carrier, error) {
 	kind, name, _ := strings.Cut(text, ":")
 	switch kind {
 	case inHeader:
 		if !httpguts.ValidHeaderFieldName(name) {
-			return Carrier{}, errors.New("header: needs the name of a header")
+			return Carrier{}, errors.New("header: must be followed by the name of a header")
 		}
 	case inQuery:
 		if name == "" || url.QueryEscape(name) != name {
-			return Carrier{}, errors.New("query: needs the name of a query parameter of letters, digits, '-', '_' or '.'")
+			return Carrier{}, errors.New("query: must be followed by the name of a query parameter: " +
+				"letters, digits, '-', '_' and '.'")
 		}
 	default:
 		return Carrier{}, errors.New("must be header:NAME or query:NAME")
@@ -43,8 +44,8 @@ func ParseCarrier(text string) (Carrier, error) {
 	return Carrier{kind, name}, nil
 }
 
-// ParseKeyIDCarrier reads what [ParseCarrier] reads, and "static:UUID" for a
-// service that signs with one key and does not name it.
+// ParseKeyIDCarrier parses a carrier as [ParseCarrier] does. It also accepts
+// "static:UUID", for a service that signs with one key and does not send its id.
 func ParseKeyIDCarrier(text string) (Carrier, error) {
 	id, static := strings.CutPrefix(text, isStatic+":")
 	if !static {
@@ -55,29 +56,29 @@ func ParseKeyIDCarrier(text string) (Carrier, error) {
 		return c, nil
 	}
 	if !rfc9562.Valid(id) {
-		return Carrier{}, errors.New("static: needs a UUID")
+		return Carrier{}, errors.New("static: must be followed by a UUID")
 	}
 	return Carrier{isStatic, id}, nil
 }
 
-// String returns the carrier as a setting spells it.
+// String returns the carrier in the form that [ParseCarrier] parses.
 func (c Carrier) String() string { return c.kind + ":" + c.name }
 
-// Scheme says where the three parts of a [Proof] travel.
+// Scheme defines the carriers of the three parts of a [Proof].
 type Scheme struct {
 	SignatureHeader string
 	Timestamp       Carrier
 	KeyID           Carrier
 }
 
-// Extract takes the proof out of a request. headers maps names, of any case,
-// to values, where several values of one name are joined by commas, as
-// Lambda function URLs do; rawQuery is the query string without its question
-// mark.
+// Extract returns the proof of a request. headers maps names, in any case, to
+// values; several values of one name are joined by commas, as Lambda function
+// URLs do. rawQuery is the query string without its question mark.
 //
-// A part that is absent or empty is [ErrMissing]. None of the three can hold
-// a comma, so one that does, or whose name occurs twice, is [ErrRepeated]:
-// picking one of two values would let a man in the middle choose which.
+// Extract returns an error that wraps [ErrMissing] if a part is absent or empty.
+// None of the three parts can contain a comma. If one does, or if its name occurs
+// twice, the error wraps [ErrRepeated]: with two values, an attacker could choose
+// which one is used. An invalid query string gives [ErrMalformed].
 func (s Scheme) Extract(headers map[string]string, rawQuery string) (Proof, error) {
 	var p Proof
 	for _, part := range []struct {
@@ -91,14 +92,14 @@ func (s Scheme) Extract(headers map[string]string, rawQuery string) (Proof, erro
 	} {
 		value, err := part.carrier.find(headers, rawQuery)
 		if err != nil {
-			return Proof{}, fmt.Errorf("signature: %s: %w", part.name, err)
+			return Proof{}, fmt.Errorf("%w: %s", err, part.name)
 		}
 		*part.to = value
 	}
 	return p, nil
 }
 
-// Attach puts proof on a request the way Extract reads it.
+// Attach adds a proof to a request. [Scheme.Extract] reads it back.
 func (s Scheme) Attach(r *http.Request, p Proof) {
 	r.Header.Set(s.SignatureHeader, p.Signature)
 	s.Timestamp.attach(r, p.Timestamp)
@@ -138,7 +139,7 @@ func (c Carrier) find(headers map[string]string, rawQuery string) (string, error
 	}
 }
 
-// single returns the value of the one header of that name.
+// single returns the value of the only header with the given name.
 func single(headers map[string]string, name string) (string, error) {
 	var value string
 	found := 0

@@ -1,14 +1,14 @@
-// Package signature tells whether a webhook was signed by the holder of a key.
+// Package signature signs webhooks and verifies their signatures.
 //
 // It guarantees that [Verify] returns nil only for the payload, timestamp and
-// key id that were signed, each byte as it was received: section 5.4 of the
-// payment service's interface, which is RSASSA-PKCS1-v1_5 with SHA-256
-// (RFC 8017, section 8.2). The message is built in one place, so that what
-// [Sign] signs is what [Verify] verifies.
+// key id that were signed, byte for byte as received. Section 5.4 of the payment
+// service's interface defines the signature: RSASSA-PKCS1-v1_5 with SHA-256
+// (RFC 8017, section 8.2). [Sign] and [Verify] build the message with the same
+// function.
 //
-// A receiver takes the [Proof] out of a request with [Scheme.Extract], checks
-// its age with [Window.Check], looks up the key that it names and calls
-// [Verify]. A sender calls [Sign] and [Scheme.Attach].
+// A receiver reads the [Proof] of a request with [Scheme.Extract], checks its age
+// with [Window.Check], looks up the key that it names and calls [Verify]. A sender
+// calls [Sign] and [Scheme.Attach].
 package signature
 
 import (
@@ -21,26 +21,26 @@ import (
 	"strings"
 )
 
-// The ways in which a proof can fail. Every error of this package wraps
-// exactly one of them; none of them carries anything of the request.
+// The errors of a proof. Every error that Extract, Check, CheckForm or Verify
+// returns wraps exactly one of them. The texts contain no data of the request.
 var (
-	// ErrMissing: the signature, the timestamp or the key id is not there.
-	ErrMissing = errors.New("missing")
-	// ErrRepeated: a carrier that must be single came more than once.
-	ErrRepeated = errors.New("repeated")
-	// ErrMalformed: the signature is not canonical base64url, its length is not
-	// the modulus', or the timestamp is in no format that is accepted.
-	ErrMalformed = errors.New("malformed")
-	// ErrOutsideWindow: the timestamp is too old or too far in the future.
-	ErrOutsideWindow = errors.New("outside the window")
-	// ErrMismatch: the signature is well formed and is not one of this message
-	// by this key.
-	ErrMismatch = errors.New("does not verify")
+	// ErrMissing is returned when the signature, the timestamp or the key id is absent.
+	ErrMissing = errors.New("signature: missing")
+	// ErrRepeated is returned when a request has more than one value of a part.
+	ErrRepeated = errors.New("signature: repeated")
+	// ErrMalformed is returned when the signature is not canonical base64url, its
+	// length is not that of the modulus, the timestamp is in no accepted format, or
+	// the query string is invalid.
+	ErrMalformed = errors.New("signature: malformed")
+	// ErrOutsideWindow is returned when the timestamp is too old or too far in the future.
+	ErrOutsideWindow = errors.New("signature: outside the window")
+	// ErrMismatch is returned when the signature is well formed but not a signature
+	// of this message by this key.
+	ErrMismatch = errors.New("signature: does not verify")
 )
 
-// Proof is what travels beside a payload to prove where it comes from. All
-// three are texts exactly as received: Timestamp and KeyID are part of the
-// signed message.
+// Proof proves the origin of a payload. All three fields are texts exactly as
+// received. Timestamp and KeyID are part of the signed message.
 type Proof struct {
 	Timestamp string
 	KeyID     string
@@ -51,7 +51,7 @@ type Proof struct {
 // payload, timestamp and keyID. It is safe for concurrent use.
 func Sign(key *rsa.PrivateKey, payload []byte, timestamp, keyID string) (string, error) {
 	digest := digest(payload, timestamp, keyID)
-	// PKCS #1 v1.5 signatures are deterministic: no source of randomness is used.
+	// PKCS #1 v1.5 signatures are deterministic and need no source of randomness.
 	sig, err := rsa.SignPKCS1v15(nil, key, crypto.SHA256, digest[:])
 	if err != nil {
 		return "", fmt.Errorf("signature: sign: %w", err)
@@ -59,33 +59,33 @@ func Sign(key *rsa.PrivateKey, payload []byte, timestamp, keyID string) (string,
 	return base64.RawURLEncoding.EncodeToString(sig), nil
 }
 
-// Verify returns nil if proof is a signature over payload by the holder of
-// key's private half, an error that wraps [ErrMalformed] if its signature is
-// not canonical base64url of the modulus' length, and one that wraps
-// [ErrMismatch] otherwise. It keeps and changes nothing, and is safe for
+// Verify returns nil if proof contains a signature of payload by the private key
+// of key. It returns an error that wraps [ErrMalformed] if the signature is not
+// canonical base64url of the modulus' length, and one that wraps [ErrMismatch]
+// otherwise. It does not retain or change its arguments. It is safe for
 // concurrent use.
 //
-// Verify says nothing about the key: that key is one to be trusted, and the
-// one that proof names, is what package keys answers for.
+// Verify does not check that key is trusted or that it is the key that proof
+// names. Package keys does.
 func Verify(key *rsa.PublicKey, payload []byte, proof Proof) error {
 	return verifyDigest(key, digest(payload, proof.Timestamp, proof.KeyID), proof.Signature)
 }
 
-// CheckForm returns nil if text can be the signature of an RSA key with a
-// modulus of least to most bytes: canonical base64url of that length, as
-// [Verify] reads it. Otherwise the error wraps [ErrMalformed]. It tells without a
-// key what no key can have signed. It is safe for concurrent use.
-func CheckForm(text string, least, most int) error {
+// CheckForm returns nil if text can be the signature of an RSA key with a modulus
+// of minBytes to maxBytes bytes: canonical base64url of that length, as in
+// [Verify]. Otherwise the error wraps [ErrMalformed]. It rejects, without a key,
+// texts that no key can have signed. It is safe for concurrent use.
+func CheckForm(text string, minBytes, maxBytes int) error {
 	size := encoding.DecodedLen(len(strings.TrimRight(text, "=")))
-	if size < least || size > most {
-		return fmt.Errorf("signature: %w: not %d to %d bytes in base64url", ErrMalformed, least, most)
+	if size < minBytes || size > maxBytes {
+		return fmt.Errorf("%w: not %d to %d bytes in base64url", ErrMalformed, minBytes, maxBytes)
 	}
 	_, err := decode(text, size)
 	return err
 }
 
-// digest is the SHA-256 of the message of section 5.4: payload, line feed,
-// timestamp, line feed, key id. The payload is hashed where it stands.
+// digest returns the SHA-256 of the message of section 5.4: payload, line feed,
+// timestamp, line feed, key id. It does not copy the payload.
 func digest(payload []byte, timestamp, keyID string) [sha256.Size]byte {
 	tail := make([]byte, 0, 128)
 	tail = append(tail, '\n')
@@ -107,35 +107,34 @@ func verifyDigest(key *rsa.PublicKey, digest [sha256.Size]byte, text string) err
 		return err
 	}
 	if err := rsa.VerifyPKCS1v15(key, crypto.SHA256, digest[:], sig); err != nil {
-		return fmt.Errorf("signature: %w", ErrMismatch)
+		return ErrMismatch
 	}
 	return nil
 }
 
-// encoding is base64url (RFC 4648, section 5) that refuses stray bits in the
-// last character.
+// encoding is base64url (RFC 4648, section 5). It rejects nonzero trailing bits
+// in the last character.
 var encoding = base64.RawURLEncoding.Strict()
 
-// decode accepts the one text that encodes a signature of size bytes, with its
-// padding or without it. A second text for the same signature would let an
-// observer make new, valid deliveries from an old one.
+// decode decodes a signature of size bytes. It accepts only the canonical text,
+// with or without padding. If a second text of the same signature were accepted,
+// an observer could turn a delivery into another valid one.
 func decode(text string, size int) ([]byte, error) {
 	unpadded := text
 	if n := encoding.EncodedLen(size); len(text) != n {
 		padding := (4 - n%4) % 4
 		if len(text) != n+padding || !strings.HasSuffix(text, "=="[:padding]) {
-			return nil, fmt.Errorf("signature: %w: not %d bytes in base64url", ErrMalformed, size)
+			return nil, fmt.Errorf("%w: not %d bytes in base64url", ErrMalformed, size)
 		}
 		unpadded = text[:n]
 	}
-	// The decoder skips line breaks, and the length alone does not rule them
-	// out.
+	// The decoder skips line breaks, and the length check does not exclude them.
 	if strings.ContainsAny(unpadded, "\r\n") {
-		return nil, fmt.Errorf("signature: %w: not canonical base64url", ErrMalformed)
+		return nil, fmt.Errorf("%w: not canonical base64url", ErrMalformed)
 	}
 	sig, err := encoding.DecodeString(unpadded)
 	if err != nil || len(sig) != size || encoding.EncodeToString(sig) != unpadded {
-		return nil, fmt.Errorf("signature: %w: not canonical base64url", ErrMalformed)
+		return nil, fmt.Errorf("%w: not canonical base64url", ErrMalformed)
 	}
 	return sig, nil
 }

@@ -39,11 +39,12 @@ func sign(t testing.TB, payload string, timestamp string) Proof {
 	return Proof{Timestamp: timestamp, KeyID: keyID, Signature: text}
 }
 
-// The vectors are Wycheproof's: every signature that it calls valid verifies,
-// every other does not.
-func TestPublicVectorsForRSASignatures(t *testing.T) {
+// The test vectors are those of Wycheproof. Verify must accept every signature
+// that they mark as valid, and reject all others.
+func TestVerifyAgreesWithWycheproof(t *testing.T) {
 	ran := 0
-	for _, name := range []string{"rsa_signature_2048_sha256_test.json", "rsa_signature_3072_sha256_test.json", "rsa_signature_4096_sha256_test.json"} {
+	for _, name := range []string{"rsa_signature_2048_sha256_test.json", "rsa_signature_3072_sha256_test.json",
+		"rsa_signature_4096_sha256_test.json"} {
 		file, err := wycheproof.TestVectors.Open(name)
 		if err != nil {
 			t.Fatal(err)
@@ -96,19 +97,19 @@ func TestPublicVectorsForRSASignatures(t *testing.T) {
 	t.Logf("%d vectors", ran)
 }
 
-func TestTheMessageIsPayloadTimestampAndKeyID(t *testing.T) {
+func TestDigestIsOfPayloadTimestampAndKeyID(t *testing.T) {
 	// Section 5.4, step 3, written out.
 	want := sha256.Sum256([]byte("{\"a\":1}\n2026-01-31T12:00:00.000Z\n" + keyID))
 	if got := digest([]byte(`{"a":1}`), "2026-01-31T12:00:00.000Z", keyID); got != want {
-		t.Error("the digest is of another message")
+		t.Error("the digest is not that of the message")
 	}
 	long := strings.Repeat("x", 500)
 	if digest([]byte("p"), long, long) != sha256.Sum256([]byte("p\n"+long+"\n"+long)) {
-		t.Error("the digest of long texts is of another message")
+		t.Error("the digest of long texts is not that of the message")
 	}
 }
 
-func TestWhatIsSignedVerifies(t *testing.T) {
+func TestVerifyAcceptsWhatSignSigned(t *testing.T) {
 	for _, payload := range []string{"", "{}", strings.Repeat("x", 1<<20), "\x00\xff\n"} {
 		proof := sign(t, payload, "1769860800")
 		if err := Verify(&testKey().PublicKey, []byte(payload), proof); err != nil {
@@ -117,7 +118,7 @@ func TestWhatIsSignedVerifies(t *testing.T) {
 	}
 }
 
-func TestAnyOneBitChangedDoesNotVerify(t *testing.T) {
+func TestVerifyRejectsEveryChangedBit(t *testing.T) {
 	payload := []byte(`{"deliveryId":"x","amount":100.00}`)
 	proof := sign(t, string(payload), "2026-01-31T12:00:00.000Z")
 	key := &testKey().PublicKey
@@ -164,22 +165,22 @@ func TestAnyOneBitChangedDoesNotVerify(t *testing.T) {
 	t.Logf("%d bits", flips)
 }
 
-func TestBoundariesBetweenPartsAreSigned(t *testing.T) {
+func TestMessageDoesNotMarkItsParts(t *testing.T) {
 	proof := sign(t, "a\nb", "c")
 	proof.Timestamp = "b\nc"
-	// The same message, cut elsewhere: the reason why a key id must be a UUID and
-	// a timestamp has a format before a delivery is believed.
+	// This is the same message, split at another place. It is the reason why the
+	// receiver checks that the key id is a UUID and the timestamp has a valid format.
 	if err := Verify(&testKey().PublicKey, []byte("a"), proof); err != nil {
-		t.Fatalf("section 5.4's message does not tell the parts apart, and yet: %v", err)
+		t.Fatalf("the message of section 5.4 does not mark its parts, but Verify returned %v", err)
 	}
 	for _, format := range []Format{FormatAuto, FormatRFC3339, FormatSeconds, FormatMilliseconds} {
 		if _, ok := format.parse(proof.Timestamp); ok {
-			t.Errorf("%q reads a timestamp with a line feed", format)
+			t.Errorf("%q accepts a timestamp with a line feed", format)
 		}
 	}
 }
 
-func TestASignatureHasOneText(t *testing.T) {
+func TestVerifyAcceptsOneTextPerSignature(t *testing.T) {
 	proof := sign(t, "{}", "1769860800")
 	raw, err := base64.RawURLEncoding.DecodeString(proof.Signature)
 	if err != nil {
@@ -206,14 +207,15 @@ func TestASignatureHasOneText(t *testing.T) {
 		"carriage return":      {s + "\r\n", ErrMalformed},
 		"leading space":        {" " + s, ErrMalformed},
 		"trailing space":       {s + " ", ErrMalformed},
-		"standard alphabet":    {strings.TrimRight(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0xfb, 0xff}, 128)), "="), ErrMalformed},
-		"stray bits":           {stray, ErrMalformed},
-		"leading zero octet":   {base64.RawURLEncoding.EncodeToString(zero), ErrMalformed},
-		"one octet short":      {base64.RawURLEncoding.EncodeToString(raw[:255]), ErrMalformed},
-		"hexadecimal":          {hex.EncodeToString(raw), ErrMalformed},
-		"empty":                {"", ErrMalformed},
-		"huge":                 {strings.Repeat("A", 1<<20), ErrMalformed},
-		"other signature":      {base64.RawURLEncoding.EncodeToString(make([]byte, 256)), ErrMismatch},
+		"standard alphabet": {strings.TrimRight(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{0xfb, 0xff},
+			128)), "="), ErrMalformed},
+		"stray bits":         {stray, ErrMalformed},
+		"leading zero octet": {base64.RawURLEncoding.EncodeToString(zero), ErrMalformed},
+		"one octet short":    {base64.RawURLEncoding.EncodeToString(raw[:255]), ErrMalformed},
+		"hexadecimal":        {hex.EncodeToString(raw), ErrMalformed},
+		"empty":              {"", ErrMalformed},
+		"huge":               {strings.Repeat("A", 1<<20), ErrMalformed},
+		"other signature":    {base64.RawURLEncoding.EncodeToString(make([]byte, 256)), ErrMismatch},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +228,7 @@ func TestASignatureHasOneText(t *testing.T) {
 	}
 }
 
-func TestTheWindowIsClosedOnBothSides(t *testing.T) {
+func TestWindowRejectsOldAndFutureTimestamps(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	at := func(d time.Duration, f Format) string { return f.Text(now.Add(d)) }
 	five := &Window{Tolerance: 5 * time.Minute}
@@ -255,7 +257,7 @@ func TestTheWindowIsClosedOnBothSides(t *testing.T) {
 		"fraction":                   {five, "1769860800.5", ErrMalformed},
 		"exponent":                   {five, "1e9", ErrMalformed},
 		"space before":               {five, " 1769860800", ErrMalformed},
-		"line feed behind":           {five, "1769860800\n", ErrMalformed},
+		"trailing line feed":         {five, "1769860800\n", ErrMalformed},
 		"other digits":               {five, "١٧٦٩٨٦٠٨٠٠", ErrMalformed},
 		"too many digits":            {five, strings.Repeat("1", 400), ErrMalformed},
 		"wraps around":               {five, "18446744073709551616", ErrMalformed},
@@ -264,15 +266,15 @@ func TestTheWindowIsClosedOnBothSides(t *testing.T) {
 		"lower case":                 {five, "2026-01-31t12:00:00z", nil},
 		"a long fraction":            {five, "2026-01-31T12:00:00." + strings.Repeat("0", 100) + "Z", nil},
 		"an offset":                  {five, "2026-01-31T11:00:00-01:00", nil},
-		"a leap second elsewhere":    {five, "2026-01-31T11:59:60Z", ErrMalformed},
+		"an impossible leap second":  {five, "2026-01-31T11:59:60Z", ErrMalformed},
 		"an hour of one digit":       {five, "2026-01-31T2:00:00Z", ErrMalformed},
 		"an offset of a day":         {five, "2026-02-01T12:00:00+24:00", ErrMalformed},
 		"an offset of 60 minutes":    {five, "2026-01-31T13:00:00+00:60", ErrMalformed},
-		"seconds where RFC 3339 is":  {&Window{FormatRFC3339, time.Hour}, at(0, FormatSeconds), ErrMalformed},
-		"RFC 3339 where seconds are": {&Window{FormatSeconds, time.Hour}, at(0, FormatRFC3339), ErrMalformed},
-		"milliseconds taken as such": {&Window{FormatMilliseconds, time.Hour}, at(0, FormatMilliseconds), nil},
-		"seconds taken as such":      {&Window{FormatSeconds, time.Hour}, at(0, FormatSeconds), nil},
-		"milliseconds where seconds": {&Window{FormatSeconds, time.Hour}, at(0, FormatMilliseconds), ErrOutsideWindow},
+		"seconds for RFC 3339":       {&Window{FormatRFC3339, time.Hour}, at(0, FormatSeconds), ErrMalformed},
+		"RFC 3339 for seconds":       {&Window{FormatSeconds, time.Hour}, at(0, FormatRFC3339), ErrMalformed},
+		"milliseconds as configured": {&Window{FormatMilliseconds, time.Hour}, at(0, FormatMilliseconds), nil},
+		"seconds as configured":      {&Window{FormatSeconds, time.Hour}, at(0, FormatSeconds), nil},
+		"milliseconds for seconds":   {&Window{FormatSeconds, time.Hour}, at(0, FormatMilliseconds), ErrOutsideWindow},
 		"switched off, old":          {nil, "1", nil},
 		"switched off, not a time":   {nil, "whatever", nil},
 	}
@@ -294,7 +296,7 @@ func carrier(t testing.TB, text string) Carrier {
 	return c
 }
 
-func TestAProofTravelsWhereTheSchemeSays(t *testing.T) {
+func TestExtractReadsWhatAttachWrote(t *testing.T) {
 	want := Proof{Timestamp: "2026-01-31T12:00:00.000Z", KeyID: keyID, Signature: "c2ln"}
 	for _, scheme := range []Scheme{
 		{"X-SVC-Signature", carrier(t, "header:X-SVC-Timestamp"), carrier(t, "header:X-SVC-Key-Id")},
@@ -314,7 +316,7 @@ func TestAProofTravelsWhereTheSchemeSays(t *testing.T) {
 	}
 }
 
-func TestAPartThatIsNotSingleIsRefused(t *testing.T) {
+func TestExtractRejectsMissingAndRepeatedParts(t *testing.T) {
 	scheme := Scheme{"X-SVC-Signature", carrier(t, "header:X-SVC-Timestamp"), carrier(t, "query:kid")}
 	valid := func() (map[string]string, string) {
 		return map[string]string{"x-svc-signature": "c2ln", "x-svc-timestamp": "1"}, "kid=" + keyID
@@ -323,20 +325,32 @@ func TestAPartThatIsNotSingleIsRefused(t *testing.T) {
 		change func(h map[string]string, q *string)
 		want   error
 	}{
-		"as it is":                 {func(map[string]string, *string) {}, nil},
-		"other case":               {func(h map[string]string, _ *string) { delete(h, "x-svc-signature"); h["X-sVc-SIGNATURE"] = "c2ln" }, nil},
-		"no signature":             {func(h map[string]string, _ *string) { delete(h, "x-svc-signature") }, ErrMissing},
-		"empty signature":          {func(h map[string]string, _ *string) { h["x-svc-signature"] = "" }, ErrMissing},
-		"signature twice, joined":  {func(h map[string]string, _ *string) { h["x-svc-signature"] = "c2ln,c2ln" }, ErrRepeated},
-		"signature twice, by case": {func(h map[string]string, _ *string) { h["X-SVC-Signature"] = "c2ln" }, ErrRepeated},
-		"no timestamp":             {func(h map[string]string, _ *string) { delete(h, "x-svc-timestamp") }, ErrMissing},
-		"timestamp twice":          {func(h map[string]string, _ *string) { h["x-svc-timestamp"] = "1,2" }, ErrRepeated},
-		"no key id":                {func(_ map[string]string, q *string) { *q = "" }, ErrMissing},
-		"empty key id":             {func(_ map[string]string, q *string) { *q = "kid=" }, ErrMissing},
-		"key id twice":             {func(_ map[string]string, q *string) { *q += "&kid=" + keyID }, ErrRepeated},
-		"query that can't be read": {func(_ map[string]string, q *string) { *q = "kid=%zz" }, ErrMalformed},
-		"a name that is no ASCII":  {func(h map[string]string, _ *string) { delete(h, "x-svc-signature"); h["x-ſvc-signature"] = "c2ln" }, ErrMissing},
-		"another header twice":     {func(h map[string]string, _ *string) { h["accept"] = "a,b"; h["Accept"] = "c" }, nil},
+		"as it is": {func(map[string]string, *string) {}, nil},
+		"other case": {func(h map[string]string,
+			_ *string) {
+			delete(h, "x-svc-signature")
+			h["X-sVc-SIGNATURE"] = "c2ln"
+		}, nil},
+		"no signature":    {func(h map[string]string, _ *string) { delete(h, "x-svc-signature") }, ErrMissing},
+		"empty signature": {func(h map[string]string, _ *string) { h["x-svc-signature"] = "" }, ErrMissing},
+		"signature twice, joined": {func(h map[string]string, _ *string) { h["x-svc-signature"] = "c2ln,c2ln" },
+			ErrRepeated},
+		"signature twice, by case": {func(h map[string]string, _ *string) { h["X-SVC-Signature"] = "c2ln" },
+			ErrRepeated},
+		"no timestamp": {func(h map[string]string, _ *string) { delete(h, "x-svc-timestamp") }, ErrMissing},
+		"timestamp twice": {func(h map[string]string, _ *string) { h["x-svc-timestamp"] = "1,2" },
+			ErrRepeated},
+		"no key id":            {func(_ map[string]string, q *string) { *q = "" }, ErrMissing},
+		"empty key id":         {func(_ map[string]string, q *string) { *q = "kid=" }, ErrMissing},
+		"key id twice":         {func(_ map[string]string, q *string) { *q += "&kid=" + keyID }, ErrRepeated},
+		"invalid query string": {func(_ map[string]string, q *string) { *q = "kid=%zz" }, ErrMalformed},
+		"a non-ASCII name": {func(h map[string]string,
+			_ *string) {
+			delete(h, "x-svc-signature")
+			h["x-ſvc-signature"] = "c2ln"
+		}, ErrMissing},
+		"another header twice": {func(h map[string]string, _ *string) { h["accept"] = "a,b"; h["Accept"] = "c" },
+			nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -349,7 +363,7 @@ func TestAPartThatIsNotSingleIsRefused(t *testing.T) {
 	}
 }
 
-func TestACarrierIsReadFromASetting(t *testing.T) {
+func TestParseCarrier(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"header:X-SVC-Timestamp": true, "query:ts": true, "query:key-id": true,
 		"": false, "header": false, "header:": false, "header:a b": false, "header:a,b": false, "query:": false,
@@ -359,7 +373,8 @@ func TestACarrierIsReadFromASetting(t *testing.T) {
 			t.Errorf("ParseCarrier(%q): %v", text, err)
 		}
 	}
-	for text, ok := range map[string]bool{"static:" + keyID: true, "static:": false, "static:abc": false, "header:Kid": true} {
+	for text, ok := range map[string]bool{"static:" + keyID: true, "static:": false, "static:abc": false,
+		"header:Kid": true} {
 		if _, err := ParseKeyIDCarrier(text); (err == nil) != ok {
 			t.Errorf("ParseKeyIDCarrier(%q): %v", text, err)
 		}
@@ -368,7 +383,8 @@ func TestACarrierIsReadFromASetting(t *testing.T) {
 
 func FuzzVerify(f *testing.F) {
 	proof := sign(f, "{}", "1769860800")
-	for _, seed := range []string{proof.Signature, proof.Signature + "==", "", "====", "\n", strings.Repeat("A", 342), strings.Repeat("A", 344)} {
+	for _, seed := range []string{proof.Signature, proof.Signature + "==", "", "====", "\n", strings.Repeat("A", 342),
+		strings.Repeat("A", 344)} {
 		f.Add(seed)
 	}
 	raw, _ := base64.RawURLEncoding.DecodeString(proof.Signature)
@@ -383,7 +399,7 @@ func FuzzVerify(f *testing.F) {
 		case errors.Is(err, ErrMismatch):
 			b, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimSuffix(text, "=="))
 			if err != nil || bytes.Equal(b, raw) {
-				t.Fatalf("a mismatch that is malformed, or none: %q", text)
+				t.Fatalf("ErrMismatch for a malformed or valid signature: %q", text)
 			}
 		case !errors.Is(err, ErrMalformed):
 			t.Fatalf("not an error of this package: %v", err)

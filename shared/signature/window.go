@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,8 +11,8 @@ import (
 	"payhook.example/shared/rfc3339"
 )
 
-// Format is how the text of a timestamp is read. The interface shows none, so
-// it is a setting; the zero value is [FormatAuto].
+// Format is the format of a timestamp. The interface does not specify it, so it
+// is a setting. The zero value is [FormatAuto].
 type Format string
 
 // The formats of a timestamp.
@@ -22,10 +23,10 @@ const (
 	FormatMilliseconds Format = "unix-milliseconds" // 13 digits today
 )
 
-// autoName is how a setting spells FormatAuto.
+// autoName is the name of FormatAuto in a setting.
 const autoName = "auto"
 
-// ParseFormat reads the name of a format: auto, rfc3339, unix-seconds or
+// ParseFormat parses the name of a format: auto, rfc3339, unix-seconds or
 // unix-milliseconds.
 func ParseFormat(name string) (Format, error) {
 	if name == autoName {
@@ -35,16 +36,16 @@ func ParseFormat(name string) (Format, error) {
 	if f := Format(name); slices.Contains(formats, f) {
 		return f, nil
 	}
-	return "", fmt.Errorf("must be auto, rfc3339, unix-seconds or unix-milliseconds")
+	return "", errors.New("must be auto, rfc3339, unix-seconds or unix-milliseconds")
 }
 
-// Window is how far a timestamp may lie from now, either way. A nil *Window
-// accepts every timestamp, whatever its text; replays of any age are then
-// stopped by the ledger alone.
+// Window is the range of accepted timestamps around the current time. A nil
+// *Window accepts every timestamp, whatever its text; then only the ledger
+// detects repeated deliveries.
 type Window struct {
 	Format Format
-	// Tolerance is the greatest distance that is accepted; zero accepts the very
-	// instant only.
+	// Tolerance is the largest accepted difference, in both directions. With zero,
+	// only the current time itself is accepted.
 	Tolerance time.Duration
 }
 
@@ -57,17 +58,16 @@ func (w *Window) Check(text string, now time.Time) error {
 	}
 	at, ok := w.Format.parse(text)
 	if !ok {
-		return fmt.Errorf("signature: timestamp: %w", ErrMalformed)
+		return fmt.Errorf("%w: timestamp", ErrMalformed)
 	}
-	// Compared as instants: a difference of far-apart times would saturate.
+	// Times are compared, not their difference: time.Time.Sub saturates.
 	if at.Before(now.Add(-w.Tolerance)) || at.After(now.Add(w.Tolerance)) {
-		return fmt.Errorf("signature: timestamp: %w", ErrOutsideWindow)
+		return fmt.Errorf("%w: timestamp", ErrOutsideWindow)
 	}
 	return nil
 }
 
-// Text returns t as a sender writes it in this format; [FormatAuto] writes
-// RFC 3339 with milliseconds.
+// Text returns t in format f. [FormatAuto] gives RFC 3339 with milliseconds.
 func (f Format) Text(t time.Time) string {
 	switch f {
 	case FormatSeconds:
@@ -78,8 +78,8 @@ func (f Format) Text(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// TimeOf returns the time that a timestamp in any of the formats tells, and
-// false if it is in none.
+// TimeOf parses a timestamp in any of the formats. It reports false if text has
+// none of them.
 func TimeOf(text string) (time.Time, bool) { return FormatAuto.parse(text) }
 
 func (f Format) parse(text string) (time.Time, bool) {
@@ -108,7 +108,7 @@ func digitsOnly(text string) bool {
 
 func fromMilliseconds(ms, _ int64) time.Time { return time.UnixMilli(ms) }
 
-// parseUnix bounds the digits so that no value can wrap around.
+// parseUnix limits the number of digits so that no value can overflow.
 func parseUnix(text string, digits bool, at func(n, _ int64) time.Time) (time.Time, bool) {
 	if !digits || len(text) > 15 {
 		return time.Time{}, false

@@ -277,7 +277,7 @@ func (f *facts) decided(state parking.State, name string) { f.decisions[decision
 // listed holds what is listed as open against what somebody decided. Nothing that is
 // parked goes away.
 func (f *facts) listed() {
-	states, err := parking.NewLot(f.w.s3, parkedBucket).States(context.Background())
+	states, err := parking.NewStore(f.w.s3, parkedBucket).States(context.Background())
 	if err != nil {
 		f.violated("the states of what is parked: %v", err)
 	}

@@ -140,7 +140,7 @@ type instance struct {
 
 	receiver *intake.Receiver // of a webhook instance; of a replay instance, what replays
 	redriver *intake.Redriver // of a redrive instance
-	lot      *parking.Lot     // of a replay instance
+	lot      *parking.Store   // of a replay instance
 
 	current *invocation
 	zombie  bool // outlives its deadline
@@ -189,7 +189,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	opts := intake.Options{
 		Timeout: redriveTime, Grace: grace, Now: now, MaxAttempts: w.maxAttempts, Parallel: w.parallel,
 		Claims: claimcheck.NewStore(i, claimBucket), ClaimBytes: claimBytes,
-		Parking: parking.NewLot(i, parkedBucket),
+		Parking: parking.NewStore(i, parkedBucket),
 	}
 	if w.mechanism != bySignature {
 		opts.Truststore = pki().truststore
@@ -204,7 +204,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	}
 	if kind == "replay" {
 		i.receiver = intake.NewReceiver(signature.Scheme{}, nil, nil, book, events, opts)
-		i.lot = parking.NewLot(i, parkedBucket)
+		i.lot = parking.NewStore(i, parkedBucket)
 		return i
 	}
 	opts.Timeout = webhookTime
@@ -270,7 +270,7 @@ type replayed struct {
 
 // replay lets an instance replay what is parked under a name.
 func (w *world) replay(i *instance, name string, version intake.Version) {
-	p, err := parking.NewLot(w.s3, parkedBucket).Get(context.Background(), name)
+	p, err := parking.NewStore(w.s3, parkedBucket).Get(context.Background(), name)
 	if err != nil {
 		return // it was not parked in the end
 	}
@@ -332,7 +332,7 @@ func (w *world) settleParked(i *instance, name string) {
 // another.
 func (w *world) eachParked(decide func(name string)) {
 	n := 0
-	_ = parking.NewLot(w.s3, parkedBucket).List(context.Background(), time.Time{}, time.Time{}, func(name string) bool {
+	_ = parking.NewStore(w.s3, parkedBucket).List(context.Background(), time.Time{}, time.Time{}, func(name string) bool {
 		w.after(time.Duration(n)*100*time.Millisecond+37, func() { decide(name) })
 		n++
 		return true
