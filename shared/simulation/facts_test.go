@@ -91,7 +91,11 @@ type counts struct {
 	Overtaken                            int // likewise: its answer was lost, and it arrived after the mark of another
 	Recovered                            int
 	ParkedEvents                         int
+	Met                                  faultCounts
 }
+
+// faultCounts says how often each kind of call met each kind of fault.
+type faultCounts [ops][kinds]int
 
 func (c *counts) add(d counts) {
 	c.Histories += d.Histories
@@ -114,6 +118,38 @@ func (c *counts) add(d counts) {
 	c.Overtaken += d.Overtaken
 	c.Recovered += d.Recovered
 	c.ParkedEvents += d.ParkedEvents
+	for o := range ops {
+		for k := range kinds {
+			c.Met[o][k] += d.Met[o][k]
+		}
+	}
+}
+
+// never returns the rare paths that did not occur.
+func (c *counts) never() (names []string) {
+	for _, path := range []struct {
+		name  string
+		count int
+	}{
+		{"a delivery that is not authentic", c.Refused}, {"a parked delivery", c.Parked},
+		{"a replay", c.Replays}, {"a parked object that is settled", c.Settled},
+		{"an event that redrive publishes", c.Recovered}, {"a parked event", c.ParkedEvents},
+		{"an event published twice: the publisher died", c.Died}, {"an event published twice: the publisher was suspended", c.Suspended},
+		{"an event published twice: the answer was lost", c.AnswerLost}, {"an event published twice: the mark failed", c.NotMark},
+		{"an event published twice: another one overtook the publisher", c.Overtaken},
+	} {
+		if path.count == 0 {
+			names = append(names, path.name)
+		}
+	}
+	for o := range ops {
+		for k := none + 1; k < kinds; k++ {
+			if k.applies(o) && c.Met[o][k] == 0 {
+				names = append(names, fmt.Sprintf("%s: %s", o, kindNames[k]))
+			}
+		}
+	}
+	return names
 }
 
 func (c counts) String() string {
@@ -498,7 +534,7 @@ func (f *facts) pending() bool {
 // judge counts what became of every event, once nothing happens any more.
 func (f *facts) judge() counts {
 	w := f.w
-	c := counts{Histories: 1, Faults: w.faults, Unexpected: f.unexpected, Parked: f.parked}
+	c := counts{Histories: 1, Faults: w.faults, Met: w.met, Unexpected: f.unexpected, Parked: f.parked}
 	c.Deliveries, c.Refused, c.Replays, c.Settled = f.deliveries, f.refused, f.replays, f.settled
 	for _, g := range f.all {
 		c.Events++

@@ -27,6 +27,7 @@ const (
 	postpone
 	put // on the bus
 	readKnown
+	ops
 )
 
 func (o op) String() string {

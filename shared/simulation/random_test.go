@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,12 +24,19 @@ var (
 	seed  = flag.Uint64("seed", 0, "the one seed to replay, with its history")
 )
 
+// longRun is the number of random histories in which every rare path must occur.
+const longRun = 100_000
+
 // chance draws a history from a seed.
 type chance struct {
 	*rand.Rand
 	seed  uint64
 	rate  float64 // of faults
 	likes []kind  // the faults that this history has
+
+	// rejects makes the bus reject many events for good, and lets many calls fail
+	// that postpone or park them: redrive gives up only then.
+	rejects bool
 
 	outages []outage
 }
@@ -60,10 +68,16 @@ func (r *chance) fault(w *world, c *call) (f fault) {
 			return fault{kind: o.fault}
 		}
 	}
-	if r.Float64() >= r.rate {
+	switch {
+	case r.rejects && c.op == put && r.IntN(2) == 0:
+		f.kind = rejecting
+	case r.rejects && (c.op == postpone || c.op == markParked) && r.IntN(2) == 0:
+		f.kind = 1 + kind(r.IntN(int(kinds)-1))
+	case r.Float64() >= r.rate:
 		return fault{}
+	default:
+		f.kind = r.likes[r.IntN(len(r.likes))]
 	}
-	f.kind = r.likes[r.IntN(len(r.likes))]
 	if !f.kind.applies(c.op) {
 		return fault{}
 	}
@@ -79,6 +93,11 @@ func (r *chance) fault(w *world, c *call) (f fault) {
 
 // history plays the history of a seed and judges it.
 func history(seed uint64) (*world, counts) {
+	return historyWith(seed, func(d decider) decider { return d })
+}
+
+// historyWith plays the history of a seed with another decider around its own.
+func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 	r := &chance{Rand: rand.New(rand.NewPCG(seed, 20260131)), seed: seed}
 	r.rate = []float64{0, 0.02, 0.05, 0.1, 0.3}[r.IntN(5)]
 	for k := none + 1; k < kinds; k++ {
@@ -99,8 +118,8 @@ func history(seed uint64) (*world, counts) {
 			o.fault = errorBefore
 		}
 	}
-	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), attempts: 1 + 2*r.IntN(2), keyCache: r.IntN(4) == 0, mechanism: mechanismOf(seed)}, r)
-	if r.IntN(8) == 0 {
+	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), attempts: 1 + 2*r.IntN(2), keyCache: r.IntN(4) == 0, mechanism: mechanismOf(seed)}, around(r))
+	if r.rejects = r.IntN(16) == 0; r.rejects || r.IntN(8) == 0 {
 		w.maxAttempts = 2
 	}
 	if r.IntN(4) == 0 {
@@ -217,7 +236,7 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 		w, c := play(t, func() (*world, counts) { return history(*seed) })
 		t.Logf("seed %d:\n%s%s", *seed, w, c)
 		if len(w.facts.violations) > 0 {
-			t.Fail()
+			t.Error(report(t, *seed))
 		}
 		return
 	}
@@ -251,7 +270,7 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 					total.add(c)
 					if len(w.facts.violations) > 0 {
 						if failed++; failed <= 3 {
-							t.Errorf("seed %d fails; replay it with\n\tgo test ./shared/simulation -run TestRandomHistories -v -seed=%d\n%s", s, s, w)
+							t.Error(report(t, s))
 						} else {
 							t.Fail()
 						}
@@ -274,6 +293,14 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 	t.Logf("%v; %d failed; %.0f histories a second", total, failed, float64(total.Histories)/took.Seconds())
 	if len(interrupted) > 0 {
 		t.Errorf("interrupted after %d of %d histories", total.Histories, n)
+		return
+	}
+	if never := total.never(); n >= longRun {
+		for _, what := range never {
+			t.Errorf("%s: in no history", what)
+		}
+	} else if len(never) > 0 {
+		t.Logf("in none of these histories: %s", strings.Join(never, "; "))
 	}
 }
 

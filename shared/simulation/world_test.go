@@ -98,6 +98,7 @@ type world struct {
 	rejected   map[string]string
 	poison     map[string]bool // events that make every request with them fail
 	faults     int
+	met        faultCounts
 	interfered int
 	// sourceKnown is when the table was first seen to hold the sender's address.
 	sourceKnown time.Time
@@ -506,6 +507,16 @@ func (i *instance) try(ctx context.Context, c *call) (any, error) {
 	}
 }
 
+// about returns what a call is about, for the history. The rest of the name of a
+// parked object depends on the keys, which are new in each process.
+func (c *call) about() string {
+	if c.op != park {
+		return c.key
+	}
+	name, _, _ := strings.Cut(strings.Replace(c.key, "/", " ", 1), "/")
+	return name
+}
+
 // call makes a call as the SDK does, which tries again.
 func do[T any](i *instance, ctx context.Context, op op, key string, ids []string, work func() (T, error)) (T, error) {
 	attempts := i.w.attempts
@@ -620,13 +631,11 @@ func (i *instance) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...fu
 	if err != nil {
 		return nil, err
 	}
-	what, key := park, *in.Key
+	what := park
 	if *in.Bucket == claimBucket {
 		what = storeClaim
-	} else {
-		key, _, _ = strings.Cut(strings.Replace(key, "/", " ", 1), "/") // names hold something random
 	}
-	return do(i, ctx, what, key, nil, func() (*s3.PutObjectOutput, error) {
+	return do(i, ctx, what, *in.Key, nil, func() (*s3.PutObjectOutput, error) {
 		again := *in
 		again.Body = bytes.NewReader(body)
 		return i.w.s3.PutObject(context.Background(), &again)
@@ -740,7 +749,7 @@ func (w *world) admitCall(c *call) {
 	if c.outOfTime {
 		w.moment++
 		c.failed = w.moment
-		w.tell(c.instance, c.op.String(), c.key, fault{}, "not tried: out of time")
+		w.tell(c.instance, c.op.String(), c.about(), fault{}, "not tried: out of time")
 		return
 	}
 	w.mu.Lock()
@@ -761,6 +770,7 @@ func (w *world) admitCall(c *call) {
 	}
 	if c.fault.kind != none {
 		w.faults++
+		w.met[c.op][c.fault.kind]++
 	}
 	switch c.fault.kind {
 	case slow, slowest, late, timeoutBefore:
@@ -898,7 +908,7 @@ func (w *world) execute(c *call) {
 	case failing:
 		w.failing[broken] = errorOf(f.kind, c.op)
 	case crashBefore:
-		w.tell(c.instance, c.op.String(), c.key, f, "")
+		w.tell(c.instance, c.op.String(), c.about(), f, "")
 		w.kill(c.instance, "struck")
 		return
 	case freezeBriefly, freezeLong:
@@ -907,7 +917,7 @@ func (w *world) execute(c *call) {
 			d = kindLong
 			c.instance.zombie = true
 		}
-		w.tell(c.instance, c.op.String(), c.key, f, "")
+		w.tell(c.instance, c.op.String(), c.about(), f, "")
 		w.freeze(c.instance, d)
 		c.fault = fault{}
 		w.pending = append(w.pending, c)
@@ -957,14 +967,14 @@ func (w *world) execute(c *call) {
 	case errorAfter:
 		out, err = nil, errorOf(errorAfter, c.op)
 	case timeoutAfter:
-		w.tell(c.instance, c.op.String(), c.key, c.fault, "takes effect")
+		w.tell(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
 		w.after(clientTimeout, func() { w.answer(c, nil, errTimeout) })
 		return
 	case late:
-		w.tell(c.instance, c.op.String(), c.key, c.fault, "takes effect")
+		w.tell(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
 		return
 	case crashAfter:
-		w.tell(c.instance, c.op.String(), c.key, c.fault, "takes effect")
+		w.tell(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
 		w.kill(c.instance, "struck")
 		c.reply <- answer{err: errDead}
 		return
@@ -992,7 +1002,7 @@ func (w *world) answer(c *call, out any, err error) {
 	} else {
 		c.answered = w.moment
 	}
-	w.tell(c.instance, c.op.String(), c.key, c.fault, describe(c, out, err))
+	w.tell(c.instance, c.op.String(), c.about(), c.fault, describe(c, out, err))
 	c.reply <- answer{out, err}
 }
 
