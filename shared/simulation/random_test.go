@@ -86,7 +86,11 @@ func (r *chance) fault(w *world, c *call) (f fault) {
 		f.mask = uint32(1 + r.IntN(1<<len(c.ids)-1))
 		f.code = []string{"ThrottlingException", "InternalFailure", "MalformedDetail", ""}[r.IntN(4)]
 	case late:
-		f.by = time.Duration(r.Int64N(int64(kindLate)))
+		longest := kindLate
+		if c.op == put && r.IntN(2) == 0 {
+			longest = 4 * time.Minute // others publish and mark the event meanwhile
+		}
+		f.by = time.Duration(r.Int64N(int64(longest)))
 	}
 	return f
 }
