@@ -118,15 +118,15 @@ func report(t *testing.T, seed uint64) string {
 		"It fails with %d of its faults, and without any one of them it does not:\n%s", seed, seed, len(faults), w)
 }
 
-// A duplicate needs one fault: the publisher stops between the publication and the
-// mark, or does not see its answer. The histories here have many more.
+// A duplicate whose publisher died needs few faults: one that kills the publisher
+// between the publication and the mark, and those that make it the publisher.
 func TestAFailedHistoryIsReducedToTheFaultsThatItNeeds(t *testing.T) {
 	groups()
 	duplicated := func(_ *world, c counts) bool { return c.Died > 0 }
 	reduced := 0
 	for seed := uint64(1); seed < 400 && reduced < 3; seed++ {
 		before, c := play(t, func() (*world, counts) { return history(seed) })
-		if !duplicated(before, c) || before.faults < 4 {
+		if !duplicated(before, c) || before.faults < 6 {
 			continue
 		}
 		w, faults := reduce(t, seed, duplicated)
@@ -134,8 +134,8 @@ func TestAFailedHistoryIsReducedToTheFaultsThatItNeeds(t *testing.T) {
 			t.Fatalf("seed %d: the same seed gives another history", seed)
 		}
 		reduced++
-		if len(faults) > 2 {
-			t.Errorf("seed %d is reduced from %d faults to %d, not to 1 or 2: %v", seed, before.faults, len(faults), faults)
+		if len(faults) > 4 || len(faults) >= before.faults {
+			t.Errorf("seed %d is reduced from %d faults to %d: %v", seed, before.faults, len(faults), faults)
 		}
 	}
 	if reduced == 0 {
