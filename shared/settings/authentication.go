@@ -25,41 +25,43 @@ const (
 // The settings of the endpoint and of mTLS.
 var (
 	Authentication = &Setting{Key: "authentication", Default: BySignature, Example: ByBoth, Section: "5.2",
-		Description: "how webhooks are authenticated: signature, mtls (a client certificate), or both, which means that " +
-			"each is required"}
+		Description: "how webhooks are authenticated: signature, mtls (a client certificate), or both, where both " +
+			"means that each is required"}
 	DomainName = &Setting{Key: "domainName", Example: "webhooks.bank.example",
-		Description: "the domain name that webhooks are sent to, through an API Gateway HTTP API; a function URL is used " +
-			"when left out; required for mtls and both"}
+		Description: "the domain name of the webhook URL, which an API Gateway HTTP API serves; a function URL is " +
+			"used if it is not set; required for mtls and both"}
 	CertificateARN = &Setting{Key: "certificateArn",
 		Example: "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555",
-		Description: "the server certificate of domainName in AWS Certificate Manager, in the region of the stack; one " +
-			"is requested in hostedZoneId when left out"}
+		Description: "the server certificate of domainName in AWS Certificate Manager, in the region of the stack; " +
+			"one is requested in hostedZoneId if it is not set"}
 	OwnershipCertificateARN = &Setting{Key: "ownershipCertificateArn",
 		Example: "arn:aws:acm:eu-central-1:111122223333:certificate/66666666-7777-8888-9999-000000000000",
-		Description: "a public certificate for domainName that ACM issued, which proves that the domain is yours; needed " +
-			"for mtls and both if certificateArn was imported or issued by a private CA"}
+		Description: "a public certificate for domainName that ACM issued, which proves that the domain is yours; " +
+			"needed for mtls and both if certificateArn was imported or issued by a private CA"}
 	HostedZoneID = &Setting{Key: "hostedZoneId", Example: "Z0123456789ABCDEFGHIJ",
-		Description: "the public hosted zone of domainName in Route 53, in which the alias record and the certificate's " +
-			"validation record are made; make the CNAME of the output DomainTarget yourself when left out"}
+		Description: "the public hosted zone of domainName in Route 53, in which the alias record and the " +
+			"certificate's validation record are created; without it, create the CNAME of the output DomainTarget " +
+			"yourself"}
 	Truststore = &Setting{Key: "truststore", Example: "truststore.pem",
-		Description: "a PEM file with the certificates of the operator's CAs, up to the roots; required for mtls and both"}
+		Description: "a PEM file with the certificates of the operator's CAs, up to the roots; required for mtls and " +
+			"both"}
 	ClientCertPins = &Setting{Key: "clientCertPins",
 		Example: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-		Description: "the keys that client certificates may have, joined by semicolons: SHA-256 of the subject public " +
-			"key info in hexadecimal; every key when left out"}
+		Description: "the keys that client certificates can have, joined by semicolons: SHA-256 of the subject " +
+			"public key info in hexadecimal; every key if it is not set"}
 	ClientCertSubjects = &Setting{Key: "clientCertSubjects",
 		Example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
-		Description: "the subjects (RFC 4514, exactly as the certificate has them) or DNS names that client certificates " +
-			"may have, joined by semicolons; every subject when left out; with clientCertPins a certificate must " +
-			"match both"}
+		Description: "the subjects (RFC 4514, exactly as the certificate has them) or DNS names that client " +
+			"certificates can have, joined by semicolons; every subject if it is not set; with clientCertPins a " +
+			"certificate must match both"}
 	RevokedSerials = &Setting{Key: "revokedSerials", Example: "0a1b2c@CN=Operator CA,O=Payments",
 		Description: "certificates that are rejected, joined by semicolons: SERIAL@ISSUER, with the serial number in " +
 			"hexadecimal and the issuer in the form of RFC 4514"}
 	ThrottleRate = &Setting{Key: "throttleRate", Default: "100", Example: "1000",
-		Description: "how many requests a second API Gateway passes on, on average; more are answered 429; with " +
-			"domainName only"}
+		Description: "the average number of requests per second that API Gateway forwards; more are answered 429; " +
+			"with domainName only"}
 	ThrottleBurst = &Setting{Key: "throttleBurst", Default: "200", Example: "2000",
-		Description: "how many requests API Gateway passes on at once; with domainName only"}
+		Description: "the number of requests that API Gateway forwards in a burst; with domainName only"}
 )
 
 // maxAPITimeout is the longest time that an HTTP API waits for an integration
@@ -70,7 +72,7 @@ const maxAPITimeout = 30 * time.Second
 // routes for HTTP APIs in API Gateway").
 var routeMethods = []string{"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
 
-// Endpoint is what the deployment is told of the endpoint.
+// Endpoint is the configuration of the endpoint, for the deployment.
 type Endpoint struct {
 	DomainName              string // "": a function URL
 	CertificateARN          string // "": one is requested
@@ -81,23 +83,24 @@ type Endpoint struct {
 	Truststore              []byte
 }
 
-// MTLS is what a function is told of client certificates.
+// MTLS is the configuration of client certificates, for a function.
 type MTLS struct {
-	DomainName string // of the webhook function only
-	APIID      string // likewise
+	DomainName string // only for the webhook function
+	APIID      string // only for the webhook function
 	Truststore *clientcert.Truststore
 	Policy     clientcert.Policy
 }
 
-// UsesSignature and UsesMTLS say what a webhook must prove.
+// UsesSignature reports whether a webhook needs a signature.
 func (w Webhook) UsesSignature() bool { return w.Authentication != ByMTLS }
 
 // UsesMTLS reports whether a webhook needs a client certificate.
 func (w Webhook) UsesMTLS() bool { return w.Authentication != BySignature }
 
-// trustSettings are what both functions that verify client certificates read from
-// their environments. The truststore is a file of their packages, since an
-// environment is too small for it (AWS, "Lambda quotas": 4 KB in all).
+// trustSettings returns the settings that both functions that verify client
+// certificates read from their environments. The truststore is a file in their
+// packages, because an environment is too small for it (AWS, "Lambda quotas": 4 KB
+// in total).
 func trustSettings() []*Setting {
 	return []*Setting{Authentication, ClientCertPins, ClientCertSubjects, RevokedSerials}
 }
@@ -107,13 +110,13 @@ func (r *reader) authentication() string {
 }
 
 var (
-	// RFC 1123, section 2.1, in lower case, with a dot.
+	// RFC 1123, section 2.1, in lower case, with at least one dot.
 	domainName     = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	certificateARN = regexp.MustCompile(`^arn:[a-z-]+:acm:[a-z0-9-]+:[0-9]{12}:certificate/[A-Za-z0-9-]+$`)
 	hostedZoneID   = regexp.MustCompile(`^Z[A-Z0-9]{1,31}$`)
 )
 
-// policy reads which client certificates are accepted.
+// policy reads the policy for client certificates.
 func (r *reader) policy() (p clientcert.Policy) {
 	for _, text := range list(r.text(ClientCertPins)) {
 		pin, err := clientcert.ParsePin(text)
@@ -135,8 +138,8 @@ func (r *reader) policy() (p clientcert.Policy) {
 	return p
 }
 
-// list splits what is joined by semicolons. One with a backslash before it
-// belongs to a name (RFC 4514, section 2.4).
+// list splits text at semicolons. A semicolon after a backslash is part of a name
+// (RFC 4514, section 2.4).
 func list(text string) (parts []string) {
 	part := ""
 	for piece := range strings.SplitSeq(text, ";") {
@@ -155,8 +158,8 @@ func list(text string) (parts []string) {
 	return parts
 }
 
-// endpoint reads what the deployment is told of the endpoint. now is the present,
-// against which the truststore's certificates are checked.
+// endpoint reads the configuration of the endpoint. The truststore's certificates
+// must be valid at the time now.
 func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
 	e := Endpoint{
 		DomainName:     r.unlessEmpty(DomainName, domainName, "a domain name in lower case"),
@@ -181,9 +184,9 @@ func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
 			}
 		}
 	case e.CertificateARN == "" && e.HostedZoneID == "":
-		r.wrong(CertificateARN, "or "+r.name(HostedZoneID)+" is required, as there is a "+r.name(DomainName))
+		r.wrong(CertificateARN, "or "+r.name(HostedZoneID)+" is required with "+r.name(DomainName))
 	case w.Timeout > maxAPITimeout:
-		r.wrong(WebhookTimeout, "must be at most 30s with "+r.name(DomainName)+": API Gateway waits no longer")
+		r.wrong(WebhookTimeout, "must be at most 30s with "+r.name(DomainName)+", the timeout of API Gateway")
 	}
 	if e.DomainName != "" && r.valid(HTTPMethod) && !slices.Contains(routeMethods, w.HTTPMethod) {
 		r.wrong(HTTPMethod, "must be "+strings.Join(routeMethods, ", ")+" with "+r.name(DomainName)+
@@ -200,7 +203,7 @@ func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
 	return e
 }
 
-// truststore reads the file that the setting names.
+// truststore returns the content of the file that the setting names.
 func (r *reader) truststore(now time.Time) []byte {
 	path := r.text(Truststore)
 	if path == "" {
@@ -219,9 +222,9 @@ func (r *reader) truststore(now time.Time) []byte {
 	return text
 }
 
-// packageFolder returns the folder of a function's package. Lambda names it (AWS,
-// "Working with Lambda environment variables"); elsewhere it is that of the
-// program.
+// packageFolder returns the folder of a function's package: that of the variable
+// LAMBDA_TASK_ROOT (AWS, "Working with Lambda environment variables"), or else the
+// folder of the program.
 func packageFolder(getenv func(string) string) string {
 	if folder := getenv("LAMBDA_TASK_ROOT"); folder != "" {
 		return folder
@@ -233,8 +236,8 @@ func packageFolder(getenv func(string) string) string {
 	return filepath.Dir(program)
 }
 
-// mtls reads what the webhook function is told of client certificates. folder is
-// that of its package.
+// mtls reads the webhook function's configuration of client certificates. folder is
+// the folder of its package.
 func (r *reader) mtls(folder string) *MTLS {
 	m := r.trust(folder)
 	m.DomainName = r.matching(DomainName, domainName, "a domain name in lower case")
@@ -242,7 +245,7 @@ func (r *reader) mtls(folder string) *MTLS {
 	return m
 }
 
-// trust reads which client certificates a function accepts.
+// trust reads the truststore and the policy for client certificates.
 func (r *reader) trust(folder string) *MTLS {
 	m := &MTLS{Policy: r.policy()}
 	text, err := os.ReadFile(filepath.Join(folder, names.TruststoreFile))
@@ -250,24 +253,24 @@ func (r *reader) trust(folder string) *MTLS {
 		r.wrong(Truststore, names.TruststoreFile+" can't be read in the function's package")
 		return m
 	}
-	// What has expired since the deployment does not stop the function: it rejects
-	// what it does not trust, and the alarm on TrustDaysLeft was raised before.
+	// A certificate that has expired since the deployment does not stop the function.
+	// Verification rejects it, and the alarm on TrustDaysLeft is raised before.
 	if m.Truststore, err = clientcert.ReadTruststore(text); err != nil {
 		r.wrong(Truststore, err.Error())
 	}
 	return m
 }
 
-// An environment of a function has at most 4 KB (AWS, "Lambda quotas" in the
-// Lambda Developer Guide). Lambda measures it as JSON. resourceBytes is left for
-// the variables that name resources.
+// The environment of a function has at most 4 KB (AWS, "Lambda quotas" in the
+// Lambda Developer Guide). Lambda measures it as JSON. resourceBytes is reserved
+// for the variables that name resources.
 const (
 	maxEnvironmentBytes = 4 << 10
 	resourceBytes       = 1 << 10
 )
 
-// environmentSize reports an environment that Lambda would refuse, and the
-// settings that take the most of it.
+// environmentSize reports an environment that is too large for Lambda, and its
+// longest settings.
 func (r *reader) environmentSize() {
 	for _, conf := range [][]*Setting{WebhookSettings(), RedriveSettings(), TokenSettings()} {
 		size := resourceBytes
@@ -295,7 +298,7 @@ func (r *reader) environmentSize() {
 func environmentBytes(s *Setting, value string) int {
 	quoted, err := jsontext.AppendQuote(nil, value)
 	if err != nil {
-		return len(value) // the setting is refused for what it is
+		return len(value) // the setting is invalid and reported elsewhere
 	}
 	return len(s.Env()) + len(quoted) + len(`"":,`)
 }

@@ -44,7 +44,7 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 	for name, c := range map[string]struct {
 		base   map[string]string
 		change map[string]string
-		want   []string // the settings that are reported, each with a part of what is said
+		want   []string // the reported settings, each with a part of the message
 	}{
 		"a function URL": {nil, nil, nil},
 		"signature on a domain": {nil,
@@ -56,7 +56,7 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 		"pins, subjects and revoked": {mtls,
 			map[string]string{"clientCertPins": pin + "; " + pin, "clientCertSubjects": `CN=a\;b,O=c;d.example`,
 				"revokedSerials": "0a:1B@CN=a"}, nil},
-		"a method that a function URL takes": {nil, map[string]string{"httpMethod": "NOTIFY"}, nil},
+		"a method that a function URL accepts": {nil, map[string]string{"httpMethod": "NOTIFY"}, nil},
 		"a method that no route can have": {mtls, map[string]string{"httpMethod": "NOTIFY"},
 			[]string{"httpMethod: must be DELETE, GET"}},
 		"every setting of the endpoint": {mtls,
@@ -71,7 +71,7 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 		"both without a truststore": {mtls, map[string]string{"authentication": "both", "truststore": ""},
 			[]string{"truststore: is required, as authentication is both"}},
 		"a domain without a certificate": {mtls, map[string]string{"certificateArn": ""},
-			[]string{"certificateArn: or hostedZoneId is required"}},
+			[]string{"certificateArn: or hostedZoneId is required with domainName"}},
 		"a certificate without a domain": {nil, map[string]string{"certificateArn": certificate},
 			[]string{"certificateArn: needs domainName"}},
 		"an ownership certificate alone": {nil, map[string]string{"ownershipCertificateArn": certificate},
@@ -95,16 +95,16 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 			[]string{"domainName: must be"}},
 		"a domain with a port": {mtls, map[string]string{"domainName": "hook.bank.example:443"},
 			[]string{"domainName: must be"}},
-		"no ARN": {mtls,
+		"not an ARN": {mtls,
 			map[string]string{"certificateArn": "1234", "ownershipCertificateArn": "arn:aws:iam::1:x"},
 			[]string{"certificateArn: must be the ARN", "ownershipCertificateArn: must be the ARN"}},
-		"no zone": {mtls, map[string]string{"hostedZoneId": "/hostedzone/Z1"},
+		"not a hosted zone": {mtls, map[string]string{"hostedZoneId": "/hostedzone/Z1"},
 			[]string{"hostedZoneId: must be the id"}},
-		"no rate": {mtls, map[string]string{"throttleRate": "0", "throttleBurst": "5001"},
+		"not a rate": {mtls, map[string]string{"throttleRate": "0", "throttleBurst": "5001"},
 			[]string{"throttleRate: must be", "throttleBurst: must be"}},
-		"no pin": {mtls, map[string]string{"clientCertPins": pin[1:]},
+		"not a pin": {mtls, map[string]string{"clientCertPins": pin[1:]},
 			[]string{"clientCertPins: must be a SHA-256"}},
-		"no serial number": {mtls, map[string]string{"revokedSerials": "12"},
+		"not a serial number": {mtls, map[string]string{"revokedSerials": "12"},
 			[]string{"revokedSerials: must be SERIAL@ISSUER"}},
 		"no such file": {mtls, map[string]string{"truststore": truststore + "x"},
 			[]string{"truststore: can't be read"}},
@@ -142,7 +142,7 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 }
 
 // An environment has at most 4 KB.
-func TestListsThatDoNotFitIntoTheEnvironmentAreRefused(t *testing.T) {
+func TestRejectsListsTooLargeForTheEnvironment(t *testing.T) {
 	truststore := truststoreFile(t, paymenttest.NewCA("Operator CA").PEM())
 	pins := func(n int) string { return strings.Repeat(pin+";", n) }
 	for n, fits := range map[int]bool{8: true, 40: false} {
@@ -158,7 +158,7 @@ func TestListsThatDoNotFitIntoTheEnvironmentAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
+func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	folder := t.TempDir()
 	env := environment(t, nil)

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// contradictions reports settings of which each is valid and which together
-// break a guarantee or can never work. Only the deployment is checked: a
-// function must start with the environment of an older template, too. A setting
-// that is wrong by itself contradicts nothing.
+// contradictions reports combinations of valid settings that break a guarantee or
+// can never work. Only the deployment calls it: a function must also start with the
+// environment of an older template. Settings that are invalid by themselves are
+// ignored.
 func (r *reader) contradictions(d Deployment) {
 	w := d.Webhook
 
-	// A webhook is authentic from timestampTolerance before its timestamp until
-	// timestampTolerance after it, and is recorded up to webhookTimeout later. The
-	// ledger forgets an event at a whole second.
+	// A webhook is accepted from timestampTolerance before its timestamp until
+	// timestampTolerance after it, and is recorded up to webhookTimeout later. Items
+	// of the ledger expire at a whole second.
 	if w.Window != nil && r.valid(TimestampTolerance, WebhookTimeout, DeduplicationWindow) {
 		if least := 2*w.Window.Tolerance + w.Timeout + time.Second; w.DeduplicationWindow < least {
 			r.wrong(DeduplicationWindow, fmt.Sprintf("must be at least %s, which is twice %s plus %s and a second: a "+
@@ -30,14 +30,15 @@ func (r *reader) contradictions(d Deployment) {
 		r.wrong(ClaimCheckBytes, "must be less than "+MaxEntryBytes.Key)
 	}
 
-	// Every account has this bus already, and it takes no other one's name (AWS,
+	// Every account has a bus of this name, and no other bus can use the name (AWS,
 	// "CreateEventBus" in the EventBridge API reference).
 	if w.EventBusName == "default" {
 		r.wrong(EventBusName, "must not be default, which is the account's own bus: the stack creates one")
 	}
 
-	// A reference must not outlive its event: redrive sends it as long as it may
-	// try, and a consumer's queue keeps it for up to 14 days.
+	// An event must exist for longer than its reference: redrive can publish the
+	// reference until its last attempt, and a consumer's queue retains it for up to 14
+	// days.
 	if d.ClaimRetention > 0 && r.valid(ClaimRetention, RedriveAttempts) {
 		const day = 24 * time.Hour
 		least := int((redriveTime(d.RedriveAttempts) + queueRetention + day - 1) / day)
@@ -59,21 +60,21 @@ func (r *reader) contradictions(d Deployment) {
 	for i, a := range places {
 		for _, b := range places[:i] {
 			if r.valid(a.setting, b.setting) && samePlace(a.at, b.at) {
-				r.wrong(a.setting, "must not be the place that "+b.setting.Key+" names")
+				r.wrong(a.setting, "must differ from "+b.setting.Key)
 			}
 		}
 	}
 }
 
-// queueRetention is how long a consumer's queue may keep a message (AWS,
+// queueRetention is the maximum retention of a message in a consumer's queue (AWS,
 // "Amazon SQS message quotas").
 const queueRetention = 14 * 24 * time.Hour
 
-// redriveTime bounds how long redrive may try to publish an event: pauses grow
-// to an hour.
+// redriveTime returns an upper limit for the time in which redrive makes its
+// attempts to publish an event: a pause lasts at most an hour.
 func redriveTime(attempts int) time.Duration { return time.Duration(attempts) * time.Hour }
 
-// samePlace compares two carriers. The case of a header's name has no meaning.
+// samePlace reports whether two carriers are equal. Header names are case-insensitive.
 func samePlace(a, b string) bool {
 	return a == b || strings.HasPrefix(a, "header:") && strings.EqualFold(a, b)
 }

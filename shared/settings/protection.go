@@ -6,30 +6,31 @@ import (
 	"strings"
 )
 
-// The settings that protect the deployment, and those that fit it into an
-// account.
+// The settings that protect the deployment, and those that adapt it to an account.
 var (
 	ProtectBus = &Setting{Key: "protectBus", Default: "true", Example: "false",
-		Description: "whether a policy of the bus denies PutEvents to everyone but the webhook and the redrive function; " +
-			"false lets any principal of the account with events:PutEvents publish"}
+		Description: "whether a policy of the bus denies PutEvents to everyone but the webhook and the redrive " +
+			"function; false lets any principal of the account with events:PutEvents publish"}
 	Encryption = &Setting{Key: "encryption", Default: EncryptionAWS, Example: EncryptionCMK,
-		Description: "whose keys encrypt what the stack stores: aws for keys of AWS, cmk for a key that the stack makes, " +
-			"or the ARN of a key"}
+		Description: "the keys that encrypt the stored data: aws for keys of AWS, cmk for a key that the stack " +
+			"creates, or the ARN of a key"}
 	AccessLogs = &Setting{Key: "accessLogs", Default: "true", Example: "false",
 		Description: "whether S3 writes the requests to the buckets into a bucket of access logs, which are kept for " +
 			"logRetentionDays"}
 	Tracing = &Setting{Key: "tracing", Default: "false", Example: "true",
 		Description: "whether Lambda sends traces of the functions to X-Ray"}
 	RedriveConcurrency = &Setting{Key: "redriveConcurrency", Example: "2",
-		Description: "reserved concurrency of the redrive function, which other functions cannot use up; none when left out"}
+		Description: "reserved concurrency of the redrive function, which other functions cannot use up; none when " +
+			"left out"}
 	TokenConcurrency = &Setting{Key: "tokenConcurrency", Example: "2",
-		Description: "reserved concurrency of the token function, which other functions cannot use up; none when left out"}
+		Description: "reserved concurrency of the token function, which other functions cannot use up; none when " +
+			"left out"}
 	Tags = &Setting{Key: "tags", Example: "team=payments,cost-center=42",
-		Description: "tags of the stack, which CloudFormation gives to every resource that can have tags: NAME=VALUE, " +
-			"joined by commas"}
+		Description: "tags of the stack, which CloudFormation gives to every resource that can have tags: " +
+			"NAME=VALUE, joined by commas"}
 	PermissionsBoundary = &Setting{Key: "permissionsBoundary", Example: "payments-boundary",
-		Description: "the name or the ARN of a managed policy that becomes the permissions boundary of every role of the " +
-			"stack"}
+		Description: "the name or the ARN of a managed policy that becomes the permissions boundary of every role of " +
+			"the stack"}
 	BootstrapQualifier = &Setting{Key: "bootstrapQualifier", Example: "payments",
 		Description: "the qualifier of the CDK bootstrap stack to deploy with, where it is not the CDK's default"}
 )
@@ -37,11 +38,11 @@ var (
 // Values of encryption beside the ARN of a key.
 const (
 	EncryptionAWS = "aws" // keys of AWS
-	EncryptionCMK = "cmk" // a customer managed key that the stack makes
+	EncryptionCMK = "cmk" // a customer managed key that the stack creates
 )
 
-// Protection is what the deployment is told about its own protection and about
-// the account that it is for.
+// Protection is the configuration of the deployment's protection and of the account
+// that it is for.
 type Protection struct {
 	ProtectBus bool
 	Encryption string // EncryptionAWS, EncryptionCMK, or the ARN of a key
@@ -70,22 +71,22 @@ func (r *reader) protection() Protection {
 }
 
 var (
-	// AWS, "Key identifiers (KeyId)" in the KMS Developer Guide. An alias could be
-	// pointed at another key, and permissions name keys.
+	// AWS, "Key identifiers (KeyId)" in the KMS Developer Guide. Aliases are not
+	// accepted, because an alias can be moved to another key, and permissions name keys.
 	encryption = regexp.MustCompile(`^(aws|cmk|arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+)$`)
 	// AWS, "CreatePolicy" in the IAM API reference: a name has up to 128 letters,
-	// digits and +=,.@_-, and a path may stand before it, here without colons.
+	// digits and +=,.@_-. A path can precede it, here without colons.
 	boundary = regexp.MustCompile(`^(arn:aws[a-z-]*:iam::(aws|\d{12}):policy/)?([\x21-\x39\x3B-\x7E]+/)?[A-Za-z0-9+=,.@_-]{1,128}$`)
 	// AWS CDK Developer Guide, "Customize CDK bootstrapping": at most 10 characters.
 	qualifier = regexp.MustCompile(`^[A-Za-z0-9-]{1,10}$`)
-	// AWS, "Tag" in the CloudFormation API reference, and what all services allow.
+	// AWS, "Tag" in the CloudFormation API reference, and the characters that all services allow.
 	tagName  = regexp.MustCompile(`^[\pL\pN ._:/+@-]{1,128}$`)
 	tagValue = regexp.MustCompile(`^[\pL\pN ._:/=+@-]{0,256}$`)
 )
 
-// mostTags is how many tags a stack may have (AWS, "Tag" in the CloudFormation
+// maxTags is the maximum number of tags of a stack (AWS, "Tag" in the CloudFormation
 // API reference).
-const mostTags = 50
+const maxTags = 50
 
 func (r *reader) concurrency(s *Setting) int {
 	if r.text(s) == "" {
@@ -111,7 +112,7 @@ func (r *reader) tags() map[string]string {
 		name, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		switch _, twice := tags[name]; {
 		case !ok || !tagName.MatchString(name) || !tagValue.MatchString(value):
-			r.wrong(Tags, "must be NAME=VALUE, joined by commas, in characters that tags can have")
+			r.wrong(Tags, "must be NAME=VALUE, joined by commas, in characters that tags allow")
 			return nil
 		case strings.HasPrefix(strings.ToLower(name), "aws:"):
 			r.wrong(Tags, "must not have a name that starts with aws:, which is reserved")
@@ -122,8 +123,8 @@ func (r *reader) tags() map[string]string {
 		}
 		tags[name] = value
 	}
-	if len(tags) > mostTags {
-		r.wrong(Tags, fmt.Sprintf("must be at most %d tags", mostTags))
+	if len(tags) > maxTags {
+		r.wrong(Tags, fmt.Sprintf("must be at most %d tags", maxTags))
 		return nil
 	}
 	return tags

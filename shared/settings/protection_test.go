@@ -19,7 +19,7 @@ func TestTags(t *testing.T) {
 		"":                              {},
 		"team=payments":                 {"team": "payments"},
 		"a=1, b=2":                      {"a": "1", "b": "2"},
-		"url=https://x/y?=1":            nil, // tags have no question mark
+		"url=https://x/y?=1":            nil, // tags cannot contain a question mark
 		"path=a/b:c@d+e_f.g-h i=j":      {"path": "a/b:c@d+e_f.g-h i=j"},
 		"empty=":                        {"empty": ""},
 		"Kostenstelle=Zürich":           {"Kostenstelle": "Zürich"},
@@ -46,7 +46,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-func TestAPermissionsBoundaryIsANameOrAnARN(t *testing.T) {
+func TestPermissionsBoundaryIsANameOrAnARN(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"": true, "payments-boundary": true, "teams/payments": true, "arn:aws:iam::123456789012:policy/payments": true,
 		"arn:aws-cn:iam::123456789012:policy/teams/payments": true, "arn:aws:iam::aws:policy/PowerUserAccess": true,

@@ -9,8 +9,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// The README's two tables name every setting with its default, and nothing that
-// is not one.
+// The two tables of the README must list every setting with its default, and
+// nothing else.
 func TestTheREADMEListsEverySetting(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -38,11 +38,11 @@ func TestTheREADMEListsEverySetting(t *testing.T) {
 			want = "none"
 		}
 		if got := documented[s.Key]; got != want {
-			t.Errorf("%s: the README says %q, the default is %q", s.Key, got, want)
+			t.Errorf("%s: the default in the README is %q, want %q", s.Key, got, want)
 		}
 		delete(documented, s.Key)
 	}
 	for key := range documented {
-		t.Errorf("%s is in the README and no setting", key)
+		t.Errorf("%s is in the README but is not a setting", key)
 	}
 }

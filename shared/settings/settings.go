@@ -1,9 +1,9 @@
 // Package settings defines the settings of Payhook: the context keys of the CDK
 // app, the environment variables of the functions, defaults and limits.
 //
-// A setting means the same at synth and at run time: both read it with the same
-// function. So the functions accept what the deployment accepted, and synth
-// rejects every wrong value. All wrong and missing settings are reported at once.
+// The CDK app and the functions parse a setting with the same code. So the functions
+// accept what the deployment accepted, and synthesis rejects every invalid value. All
+// invalid and missing settings are reported in one error.
 package settings
 
 import (
@@ -26,12 +26,12 @@ import (
 	"payhook.example/shared/signature"
 )
 
-// Setting is one thing that a deployment can choose.
+// Setting is one option of a deployment.
 type Setting struct {
 	Key         string // CDK context key
 	Default     string // "" for none
 	Example     string
-	Section     string // of the interface, where this settles what it leaves open
+	Section     string // the section of the interface that leaves this open
 	Description string
 	// Required settings have no default and must be given.
 	Required bool
@@ -43,8 +43,8 @@ func (s *Setting) Env() string {
 	return "PAYHOOK_" + strings.ToUpper(wordStart.ReplaceAllString(s.Key, "_$0"))
 }
 
-// needed reports whether a function can't do without the setting's variable. A
-// function that guessed the name of its bus would publish on that of another
+// needed reports whether a function needs the setting's variable. EventBusName has
+// no default in a function, because the function could publish on the bus of another
 // stack.
 func (s *Setting) needed() bool { return s.Required || s == EventBusName }
 
@@ -53,129 +53,131 @@ var wordStart = regexp.MustCompile(`[A-Z]`)
 // The settings, in the order in which the README lists them.
 var (
 	BaseURL = &Setting{Key: "baseUrl", Required: true, Example: "https://api.payments.example",
-		Description: "where the service's APIs are; keys are fetched from {baseUrl}/v1/keys/{keyId}"}
+		Description: "the base URL of the service's APIs; keys are fetched from {baseUrl}/v1/keys/{keyId}"}
 	AuthURL = &Setting{Key: "authUrl", Required: true, Example: "https://auth.payments.example",
-		Description: "where the token endpoint is: {authUrl}/as/token.oauth2"}
+		Description: "the base URL of the token endpoint {authUrl}/as/token.oauth2"}
 	TokenManagerID = &Setting{Key: "tokenManagerId", Required: true, Example: "manager-1",
 		Description: "access_token_manager_id, assigned by the service's operator"}
 
 	SignatureHeader = &Setting{Key: "signatureHeader", Default: "X-SVC-Signature", Example: "X-SVC-Signature",
 		Section:     "4.3",
-		Description: "the header that carries the signature; SVC stands for a brand"}
+		Description: "the header of the signature; SVC represents a brand"}
 	TimestampCarrier = &Setting{Key: "timestampCarrier", Default: "header:X-SVC-Timestamp",
 		Example: "header:X-SVC-Timestamp", Section: "4.3",
-		Description: "where the signed timestamp travels: header:NAME or query:NAME"}
+		Description: "the carrier of the signed timestamp: header:NAME or query:NAME"}
 	KeyIDCarrier = &Setting{Key: "keyIdCarrier", Default: "header:X-SVC-Key-Id", Example: "header:X-SVC-Key-Id",
-		Section:     "4.3",
-		Description: "where the key id travels: header:NAME, query:NAME, or static:UUID for a service that does not send it"}
+		Section: "4.3",
+		Description: "the carrier of the key id: header:NAME, query:NAME, or static:UUID for a service that does not " +
+			"send it"}
 	TimestampFormat = &Setting{Key: "timestampFormat", Default: "auto", Example: "unix-seconds", Section: "4.3",
-		Description: "how the timestamp is written: rfc3339, unix-seconds, unix-milliseconds, or auto for any of them"}
+		Description: "the format of the timestamp: rfc3339, unix-seconds, unix-milliseconds, or auto for any of them"}
 	TimestampTolerance = &Setting{Key: "timestampTolerance", Default: "5m", Example: "2m", Section: "5.4",
-		Description: "how far the timestamp may lie from now, either way; off switches the check off"}
+		Description: "the accepted difference between the timestamp and the current time, in both directions; off " +
+			"disables the check"}
 	HTTPMethod = &Setting{Key: "httpMethod", Default: http.MethodPost, Example: "PUT", Section: "4.3",
-		Description: "the method of a webhook; every other is answered 405"}
+		Description: "the method of a webhook; others are answered 405"}
 	SuccessStatus = &Setting{Key: "successStatus", Default: "200", Example: "202", Section: "7",
-		Description: "the status that tells the service a webhook was taken, 200 to 299"}
+		Description: "the status of the answer to an accepted webhook, 200 to 299"}
 	MaxPayloadBytes = &Setting{Key: "maxPayloadBytes", Default: "6291456", Example: "1048576", Section: "8",
-		Description: "the largest payload that the function accepts, in bytes; AWS answers 413 to what does not fit into " +
-			"an invocation of Lambda, and 3112960 bytes of JSON always fit"}
+		Description: "the largest payload that the function accepts, in bytes; AWS answers 413 to a request that " +
+			"does not fit into an invocation of Lambda, and 3112960 bytes of JSON always fit"}
 
 	KeyExponents = &Setting{Key: "keyExponents", Default: "65537", Example: "3,65537", Section: "2.6",
-		Description: "the RSA public exponents that a key may have"}
+		Description: "the RSA public exponents that a key can have"}
 	KeyFreshness = &Setting{Key: "keyFreshness", Default: "1h", Example: "15m", Section: "5.4",
 		Description: "how long a key is used before it is fetched again"}
 	KeyMaxAge = &Setting{Key: "keyMaxAge", Default: "24h", Example: "4h", Section: "5.4",
-		Description: "how long a key is used while it can't be fetched again, and never longer"}
+		Description: "the maximum age of a key, also if it cannot be fetched again"}
 	KeyUnknownGrace = &Setting{Key: "keyUnknownGrace", Default: "5m", Example: "15m", Section: "7",
-		Description: "how long the service must call a cached key unknown before the key is removed; until then the key " +
-			"is used"}
+		Description: "how long the service must report a cached key as unknown before the key is removed; until then " +
+			"the key is used"}
 	UnknownKeyTTL = &Setting{Key: "unknownKeyTtl", Default: "1m", Example: "5m", Section: "4.2",
-		Description: "how long a key id that the service does not know is remembered as unknown"}
+		Description: "how long a key id that the service does not know is cached as unknown"}
 	KeyMissBudget = &Setting{Key: "keyMissBudget", Default: "60", Example: "600", Section: "8",
-		Description: "how many key ids that are not cached may be asked of the service in a minute, over all functions " +
+		Description: "the maximum number of requests per minute for keys that are not cached, over all functions " +
 			"together"}
 	KeyMissReserve = &Setting{Key: "keyMissReserve", Default: "60", Example: "600", Section: "8",
-		Description: "how many more may be asked in a minute when keyMissBudget is spent, for source addresses that have " +
-			"sent an authentic webhook within a week"}
+		Description: "the number of further requests per minute when keyMissBudget is used up, for source addresses " +
+			"that have sent an authentic webhook within a week"}
 	KeyTimeout = &Setting{Key: "keyTimeout", Default: "3s", Example: "5s", Section: "4.2",
-		Description: "how long one fetch of a key may take"}
+		Description: "the timeout of one fetch of a key"}
 
 	DeduplicationWindow = &Setting{Key: "deduplicationWindow", Default: "30d", Example: "7d", Section: "6",
 		Description: "how long an eventId is remembered"}
 	EventSource = &Setting{Key: "eventSource", Default: "payhook", Example: "payments.example",
 		Description: "the source of every event on the bus"}
 	EventBusName = &Setting{Key: "eventBusName", Example: "payments",
-		Description: "the name of the event bus; when left out, the name of the stack in lower case. Another name for a " +
+		Description: "the name of the event bus; by default the name of the stack in lower case. Another name for a " +
 			"stack that exists replaces the bus"}
 	ClaimCheckBytes = &Setting{Key: "claimCheckBytes", Default: "200000", Example: "100000",
-		Description: "the largest event that travels whole, in bytes; a larger one goes to S3 and the bus carries a " +
-			"reference; at most 408576, and less than what every target takes"}
+		Description: "the largest event on the bus, in bytes; a larger one is stored in S3 and the bus carries a " +
+			"reference; at most 408576, and less than the limit of every target"}
 	ClaimRetention = &Setting{Key: "claimRetention", Default: "365d", Example: "3653d",
-		Description: "how long an event that travels by claim check stays in S3, in whole days, or never for no end; who " +
-			"gets its reference later gets no event; what expired can be had back for 30 days"}
+		Description: "how long a large event is kept in S3, in whole days, or never to keep it without end; after " +
+			"that time its reference cannot be resolved; an expired event can be restored for 30 days"}
 	ParkedRetention = &Setting{Key: "parkedRetention", Default: "never", Example: "3653d",
-		Description: "how long what is parked stays in S3, in whole days, or never for no end: it was accepted and " +
-			"reached nobody, so that its end is a person's to say; what expired or was deleted can be had back for " +
-			"30 days"}
+		Description: "how long parked deliveries and events are kept in S3, in whole days, or never to keep them " +
+			"without end; they were accepted but not published, so a person should decide about them; expired or " +
+			"deleted ones can be restored for 30 days"}
 	RedriveAttempts = &Setting{Key: "redriveAttempts", Default: "20", Example: "50",
 		Description: "how often redrive tries to publish an event, with pauses that grow from a minute to an hour, " +
 			"before it is parked"}
 	MaxEntryBytes = &Setting{Key: "maxEntryBytes", Default: "auto", Example: "262144",
-		Description: "the size that one PutEvents request stays under, in bytes as EventBridge counts them; auto for " +
+		Description: "the size limit of a PutEvents request, in bytes as EventBridge counts them; auto for " +
 			"1048576, or 262144 in the Regions of China"}
 
 	WebhookTimeout = &Setting{Key: "webhookTimeout", Default: "30s", Example: "10s",
-		Description: "how long one webhook may take, in whole seconds"}
+		Description: "the timeout of the webhook function, in whole seconds"}
 	RedriveTimeout = &Setting{Key: "redriveTimeout", Default: "55s", Example: "5m",
-		Description: "how long one run of redrive may take, in whole seconds"}
+		Description: "the timeout of the redrive function, in whole seconds"}
 	RedriveGrace = &Setting{Key: "redriveGrace", Default: "30s", Example: "1m",
-		Description: "how long after the deadline of the function that holds it an event stays untouched by redrive; " +
+		Description: "how long redrive waits after the deadline of the function that processes an event; " +
 			"more than the clocks of two functions can differ"}
 	WebhookMemory = &Setting{Key: "webhookMemory", Default: "512", Example: "1024",
-		Description: "memory of the webhook function in MiB; its share of a CPU grows with it"}
+		Description: "memory of the webhook function in MiB; Lambda allocates CPU in proportion"}
 	WebhookConcurrency = &Setting{Key: "webhookConcurrency", Example: "100",
-		Description: "reserved concurrency of the webhook function; none when left out"}
+		Description: "reserved concurrency of the webhook function; none if it is not set"}
 	LogRetentionDays = &Setting{Key: "logRetentionDays", Default: "90", Example: "365",
-		Description: "how long logs are kept, in days that CloudWatch Logs knows"}
+		Description: "the retention of logs in days, one of the values of CloudWatch Logs"}
 	AlarmEmail = &Setting{Key: "alarmEmail", Example: "payments-oncall@example.com",
-		Description: "an e-mail address that is told of every alarm, once it has confirmed what AWS sends it; the topic " +
-			"in the output AlarmTopic takes other subscribers"}
+		Description: "an e-mail address that is notified of every alarm, after its owner has confirmed the " +
+			"subscription; add other subscribers to the topic in the output AlarmTopic"}
 	AlarmUnauthenticated = &Setting{Key: "alarmUnauthenticated", Default: "10", Example: "100",
-		Description: "how many webhooks answered 401 within 15 minutes are an alarm: more than strangers cause, and no " +
-			"more than the service sends in that time"}
+		Description: "the number of webhooks answered 401 within 15 minutes that raises an alarm: more than other " +
+			"senders cause, and no more than the service sends in that time"}
 	StackName = &Setting{Key: "stackName", Default: "Payhook", Example: "PayhookStaging",
 		Description: "the name of the CloudFormation stack; one for each environment in an account and region"}
 	DeploymentStrategy = &Setting{Key: "deployment", Default: AllAtOnce, Example: Canary,
-		Description: "how a new version of the webhook function takes over: all-at-once, or canary for a tenth of the " +
-			"webhooks during 5 minutes, and back if an alarm is raised"}
+		Description: "how a new version of the webhook function is deployed: all-at-once, or canary for a tenth of " +
+			"the webhooks during 5 minutes, with rollback if an alarm is raised"}
 	LedgerTable = &Setting{Key: "ledgerTable", Example: "Payhook-Ledger1A2B3C4D-EXAMPLE",
 		Description: "the name of a ledger table that exists in this account and region, such as that of a deleted " +
-			"stack; a new one is created when left out"}
+			"stack; a new one is created if it is not set"}
 	ClaimBucket = &Setting{Key: "claimBucket", Example: "payhook-claims1a2b3c4d-example",
-		Description: "the name of a bucket for large events that exists in this account and region; a new one is created " +
-			"when left out"}
+		Description: "the name of a bucket for large events that exists in this account and region; a new one is " +
+			"created if it is not set"}
 	ParkingBucket = &Setting{Key: "parkingBucket", Example: "payhook-parking1a2b3c4d-example",
-		Description: "the name of a bucket for parked deliveries that exists in this account and region; a new one is " +
-			"created when left out"}
+		Description: "the name of a bucket for parked deliveries that exists in this account and region; a new one " +
+			"is created if it is not set"}
 	Local = &Setting{Key: "local", Default: "false", Example: "true",
-		Description: "true for an emulator on this machine: built for its architecture, nothing protected from deletion"}
+		Description: "true for an emulator on this machine: built for its architecture, without deletion protection"}
 )
 
-// invocationBytes is what the JSON of a synchronous invocation must be less than
-// (AWS, "Lambda quotas"): 6 MB of 1,048,576 bytes each, as in the message of a
-// RequestTooLargeException. A function URL puts the payload into this JSON.
+// invocationBytes is the limit of the JSON of a synchronous invocation, which must
+// be smaller (AWS, "Lambda quotas"): 6 MB of 1,048,576 bytes each, as in the message
+// of a RequestTooLargeException. A function URL puts the payload into this JSON.
 const invocationBytes = 6 << 20
 
-// envelopeBytes is reserved for what else is in the JSON of an invocation:
-// headers, cookies, query and request context.
+// envelopeBytes is reserved for the rest of the JSON of an invocation: headers,
+// cookies, query and request context.
 const envelopeBytes = 64 << 10
 
-// SafePayloadBytes is the size of a payload that always reaches the function,
+// SafePayloadBytes is the size up to which a payload always reaches the function,
 // provided that it is JSON in UTF-8 and that Lambda writes it as RFC 8259
-// requires. A text body is then escaped, which makes two bytes of one at most
+// requires. Lambda escapes a text body, which turns one byte into two at most
 // (quotation marks, backslashes, line breaks, tabs; JSON allows no other control
-// character). A body that is not sent as text is written in base64, four bytes
-// for three, which takes less. A larger payload may fit.
+// character). It encodes other bodies in base64, four bytes for three, which needs
+// less space. A larger payload can fit.
 const SafePayloadBytes = (invocationBytes - envelopeBytes) / 2
 
 // All returns every setting, in the order in which the README lists them.
@@ -205,7 +207,7 @@ const (
 	Canary    = "canary"
 )
 
-// Webhook is what the webhook function is told.
+// Webhook is the configuration of the webhook function.
 type Webhook struct {
 	LedgerTable string
 	KeysTable   string
@@ -215,7 +217,7 @@ type Webhook struct {
 
 	BaseURL         *url.URL
 	Scheme          signature.Scheme
-	Window          *signature.Window // nil: switched off
+	Window          *signature.Window // nil: the check is disabled
 	HTTPMethod      string
 	SuccessStatus   int
 	MaxPayloadBytes int
@@ -229,13 +231,13 @@ type Webhook struct {
 	KeyMissReserve  int
 	KeyTimeout      time.Duration
 	KeysBearer      bool   // fetching a key needs the access token
-	TokenSecret     string // name or ARN of the secret that holds it; "" unless KeysBearer
+	TokenSecret     string // name or ARN of the secret of the token; "" unless KeysBearer
 
 	Publishing
 	Timeout time.Duration
 }
 
-// Publishing is what both functions that publish are told.
+// Publishing is the configuration of both functions that publish.
 type Publishing struct {
 	ClaimBucket         string
 	ParkingBucket       string
@@ -247,19 +249,19 @@ type Publishing struct {
 	RedriveGrace        time.Duration
 }
 
-// Redrive is what the redrive function is told.
+// Redrive is the configuration of the redrive function.
 type Redrive struct {
 	LedgerTable    string
 	Authentication string
 	Trust          *MTLS  // nil: no client certificate is required
 	KeysTable      string // "" unless Trust
-	KeyExponents   []int  // that the key of what is replayed may have
+	KeyExponents   []int  // allowed for the key of a parked delivery
 	Attempts       int    // how often an event is tried before it is parked
 	Publishing
 	Timeout time.Duration
 }
 
-// WebhookSettings are the settings that the webhook function reads from its
+// WebhookSettings returns the settings that the webhook function reads from its
 // environment.
 func WebhookSettings() []*Setting {
 	return append(append([]*Setting{
@@ -271,7 +273,7 @@ func WebhookSettings() []*Setting {
 	}, trustSettings()...), publishingSettings()...)
 }
 
-// RedriveSettings are the settings that the redrive function reads from its
+// RedriveSettings returns the settings that the redrive function reads from its
 // environment.
 func RedriveSettings() []*Setting {
 	return append(append([]*Setting{RedriveTimeout, RedriveAttempts, KeyExponents}, trustSettings()...),
@@ -282,7 +284,7 @@ func publishingSettings() []*Setting {
 	return []*Setting{EventBusName, EventSource, MaxEntryBytes, ClaimCheckBytes, DeduplicationWindow, RedriveGrace}
 }
 
-// ParseWebhook reads the environment of the webhook function.
+// ParseWebhook parses the environment of the webhook function.
 func ParseWebhook(getenv func(string) string) (Webhook, error) {
 	r := fromEnvironment(getenv)
 	w := r.webhook()
@@ -297,7 +299,7 @@ func ParseWebhook(getenv func(string) string) (Webhook, error) {
 	return w, r.err()
 }
 
-// ParseRedrive reads the environment of the redrive function.
+// ParseRedrive parses the environment of the redrive function.
 func ParseRedrive(getenv func(string) string) (Redrive, error) {
 	r := fromEnvironment(getenv)
 	s := Redrive{
@@ -314,8 +316,8 @@ func ParseRedrive(getenv func(string) string) (Redrive, error) {
 	return s, r.err()
 }
 
-// Deployment is what the CDK app is told. Values holds the text of every
-// setting, defaults included, for the functions' environments.
+// Deployment is the configuration of the CDK app. [Deployment.Value] returns the
+// texts of the settings for the functions' environments.
 type Deployment struct {
 	Webhook        Webhook
 	Endpoint       Endpoint
@@ -327,17 +329,17 @@ type Deployment struct {
 	Concurrency     int    // 0: not reserved
 	LogRetention    int    // days
 	AlarmEmail      string // "": nobody is subscribed
-	// AlarmUnauthenticated is how many webhooks answered 401 within 15 minutes are
-	// an alarm.
+	// AlarmUnauthenticated is the number of webhooks answered 401 within 15 minutes
+	// that raises an alarm.
 	AlarmUnauthenticated int
 	StackName            string
-	Canary               bool // the webhook function's alias is shifted by CodeDeploy
+	Canary               bool // CodeDeploy shifts the webhook function's alias
 
-	// LedgerTable, ClaimBucket and ParkingBucket name what exists; "" for what the
-	// stack creates.
+	// LedgerTable, ClaimBucket and ParkingBucket name existing resources; "" if the
+	// stack creates the resource.
 	LedgerTable, ClaimBucket, ParkingBucket string
 
-	ClaimRetention, ParkedRetention int // days; 0: without end
+	ClaimRetention, ParkedRetention int // days; 0: no expiry
 
 	Protection
 
@@ -346,12 +348,12 @@ type Deployment struct {
 	values map[string]string
 }
 
-// Value returns the text of a setting.
+// Value returns the text of a setting, which is its default if it is not set.
 func (d Deployment) Value(s *Setting) string { return d.values[s.Key] }
 
-// ParseDeployment reads the CDK context. context returns the text of a key and
-// whether it was given; given lists the keys that were, so that a misspelt one
-// is found.
+// ParseDeployment parses the CDK context. context returns the text of a key and
+// whether the key is set. given lists the keys that are set, so that misspelled keys
+// are found.
 func ParseDeployment(context func(key string) (string, bool), given []string) (Deployment, error) {
 	values := map[string]string{}
 	r := &reader{
@@ -407,8 +409,8 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 }
 
 var (
-	// CloudFormation takes 128 characters (AWS, "CreateStack" in the
-	// CloudFormation API reference), the display name of a topic 100.
+	// CloudFormation accepts 128 characters (AWS, "CreateStack" in the CloudFormation
+	// API reference); the display name of a topic has at most 100.
 	stackName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,99}$`)
 	// AWS, "CreateTable" in the DynamoDB API reference.
 	tableName = regexp.MustCompile(`^[A-Za-z0-9_.-]{3,255}$`)
@@ -423,24 +425,23 @@ var (
 		2922, 3288, 3653}
 )
 
-// DefaultBusName is the name of the bus of a stack without the setting
-// eventBusName: two stacks of one account and region have two buses.
+// DefaultBusName returns the name of the bus of a stack without the setting
+// eventBusName. It differs for two stacks of one account and region.
 func DefaultBusName(stackName string) string { return strings.ToLower(stackName) }
 
-// reader reads settings from one place and collects what is wrong with them.
+// reader reads settings from one source and collects their problems.
 type reader struct {
 	name     func(*Setting) string
 	text     func(*Setting) string
 	getenv   func(string) string
 	problems []error
-	invalid  []*Setting // those that the problems are about
+	invalid  []*Setting // the settings with a problem
 }
 
-// fromEnvironment returns a reader of a function's environment. A variable that
-// is missing stands for the default of its setting, so that a function starts
-// with the environment of a template that does not know the setting yet. What has
-// no default is required: the names of resources, the name of the bus among them,
-// and the settings that are marked so.
+// fromEnvironment returns a reader of a function's environment. A missing variable
+// means the default of its setting, so a function starts with the environment of a
+// template that does not define the setting yet. Variables without a default are
+// required: the names of resources, including the bus, and the required settings.
 func fromEnvironment(getenv func(string) string) *reader {
 	return &reader{
 		name: (*Setting).Env,
@@ -456,7 +457,7 @@ func fromEnvironment(getenv func(string) string) *reader {
 
 func (r *reader) err() error { return errors.Join(r.problems...) }
 
-// valid reports whether nothing is wrong with any of the settings.
+// valid reports whether none of the settings has a problem.
 func (r *reader) valid(conf ...*Setting) bool {
 	return !slices.ContainsFunc(conf, func(s *Setting) bool { return slices.Contains(r.invalid, s) })
 }
@@ -466,7 +467,8 @@ func (r *reader) wrong(s *Setting, problem string) {
 	if r.text(s) == "" && s.needed() {
 		problem = "is required"
 	}
-	r.problems = append(r.problems, fmt.Errorf("%s: %s (%s; example: %s)", r.name(s), problem, s.Description, s.Example))
+	r.problems = append(r.problems,
+		fmt.Errorf("%s: %s (%s; example: %s)", r.name(s), problem, s.Description, s.Example))
 }
 
 func (r *reader) resource(env string) string {
@@ -513,14 +515,14 @@ func (r *reader) webhook() Webhook {
 
 func (r *reader) publishing() Publishing {
 	p := Publishing{
-		EventBusName:        r.matching(EventBusName, busName, "letters, digits, '.', '_' and '-', at most 256"),
-		EventSource:         r.matching(EventSource, source, "letters, digits, '.', '_', '/' and '-', at most 256"),
+		EventBusName:        r.matching(EventBusName, busName, "at most 256 letters, digits, '.', '_' and '-'"),
+		EventSource:         r.matching(EventSource, source, "at most 256 letters, digits, '.', '_', '/' and '-'"),
 		MaxEntryBytes:       r.entryBytes(),
 		ClaimCheckBytes:     r.integer(ClaimCheckBytes, 1024, MaxLedgerEventBytes),
 		DeduplicationWindow: r.duration(DeduplicationWindow, time.Minute, 10*365*24*time.Hour),
 		RedriveGrace:        r.duration(RedriveGrace, time.Second, time.Hour),
 	}
-	if r.getenv != nil { // the deployment has no buckets before it made them
+	if r.getenv != nil { // the deployment does not know the buckets that it creates
 		p.ClaimBucket, p.ParkingBucket = r.resource(names.ClaimBucketEnv), r.resource(names.ParkingBucketEnv)
 	}
 	if strings.HasPrefix(p.EventSource, "aws.") {
@@ -529,7 +531,7 @@ func (r *reader) publishing() Publishing {
 	return p
 }
 
-// Auto is the value of maxEntryBytes that takes what EventBridge takes.
+// Auto is the value of maxEntryBytes that means the limit of EventBridge.
 const Auto = "auto"
 
 // The limits of PutEvents: the total size of a request must be less (AWS,
@@ -539,16 +541,16 @@ const (
 	autoEntryBytesChina = 256 << 10
 )
 
-// leastEntryBytes leaves room for the largest claim check with its source,
-// detail-type and delivery id.
-const leastEntryBytes = 2048
+// minEntryBytes is enough for the largest claim check with its source, detail-type
+// and delivery id.
+const minEntryBytes = 2048
 
 func (r *reader) entryBytes() int {
 	switch {
 	case r.text(MaxEntryBytes) != Auto:
 		n, err := strconv.Atoi(r.text(MaxEntryBytes))
-		if err != nil || n < leastEntryBytes || n > autoEntryBytes {
-			r.wrong(MaxEntryBytes, fmt.Sprintf("must be %s, or a whole number from %d to %d", Auto, leastEntryBytes,
+		if err != nil || n < minEntryBytes || n > autoEntryBytes {
+			r.wrong(MaxEntryBytes, fmt.Sprintf("must be %s, or a whole number from %d to %d", Auto, minEntryBytes,
 				autoEntryBytes))
 		}
 		return n
@@ -584,7 +586,7 @@ func (r *reader) matching(s *Setting, pattern *regexp.Regexp, of string) string 
 	return v
 }
 
-// existing reads the name of something that exists, "" for none.
+// existing reads the name of an existing resource, "" for none.
 func (r *reader) existing(s *Setting, pattern *regexp.Regexp, of string) string {
 	if r.text(s) == "" {
 		return ""
@@ -608,15 +610,15 @@ func (r *reader) oneOf(s *Setting, allowed []int) int {
 	return n
 }
 
-// Never is the value of claimRetention and parkedRetention that keeps objects
-// without end.
+// Never is the value of claimRetention and parkedRetention that disables expiry.
 const Never = "never"
 
-// leastRetention is in days: a consumer's queue keeps a reference for up to 14
-// days (AWS, SQS quotas), and what it refers to must be there.
-const leastRetention, mostRetention = 15, 36500
+// minRetention and maxRetention are in days. A consumer's queue retains a reference
+// for up to 14 days (AWS, "Amazon SQS message quotas"), and the event must exist for
+// longer.
+const minRetention, maxRetention = 15, 36500
 
-// retention reads whole days; 0 for no end.
+// retention reads whole days; 0 means no expiry.
 func (r *reader) retention(s *Setting) int {
 	v := r.text(s)
 	if v == Never {
@@ -624,13 +626,13 @@ func (r *reader) retention(s *Setting) int {
 	}
 	d, err := ParseDuration(v)
 	days := int(d / (24 * time.Hour))
-	if err != nil || d%(24*time.Hour) != 0 || days < leastRetention || days > mostRetention {
-		r.wrong(s, fmt.Sprintf("must be %s, or whole days from %dd to %dd", Never, leastRetention, mostRetention))
+	if err != nil || d%(24*time.Hour) != 0 || days < minRetention || days > maxRetention {
+		r.wrong(s, fmt.Sprintf("must be %s, or whole days from %dd to %dd", Never, minRetention, maxRetention))
 	}
 	return days
 }
 
-// email reads a bare address: no name, no brackets, a domain with a dot.
+// email reads a plain address: no name, no brackets, a domain with a dot.
 func (r *reader) email(s *Setting) string {
 	v := r.text(s)
 	if v == "" {
@@ -667,7 +669,7 @@ func (r *reader) wholeSeconds(s *Setting, least, most time.Duration) time.Durati
 	return d
 }
 
-// ParseDuration reads what time.ParseDuration reads, and whole days: 30d.
+// ParseDuration parses a duration as [time.ParseDuration] does, and also whole days: 30d.
 func ParseDuration(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)
@@ -676,7 +678,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
-// Off is the value of timestampTolerance that switches the check off.
+// Off is the value of timestampTolerance that disables the check.
 const Off = "off"
 
 func (r *reader) window() *signature.Window {
@@ -700,8 +702,8 @@ func (r *reader) exponents() []int {
 	return exponents
 }
 
-// url reads an https URL, or an http one of a loopback address, without query,
-// fragment or user; a slash at its end is dropped.
+// url reads an https URL, or an http URL of a loopback address, without query,
+// fragment or user. It removes a trailing slash.
 func (r *reader) url(s *Setting) *url.URL {
 	u, err := url.Parse(r.text(s))
 	switch {
@@ -727,7 +729,7 @@ func isLoopback(host string) bool {
 	return err == nil && net.IP(ip.AsSlice()).IsLoopback()
 }
 
-// MaxLedgerEventBytes is the largest event that fits into an item of the ledger.
-// DynamoDB's items hold 400 KB of 1,024 bytes each, names included (AWS,
-// "Constraints in Amazon DynamoDB"); the other attributes take less than 1 KB.
+// MaxLedgerEventBytes is the size of the largest event that fits into an item of the
+// ledger. An item has at most 400 KB of 1,024 bytes each, including attribute names
+// (AWS, "Constraints in Amazon DynamoDB"). The other attributes have less than 1 KB.
 const MaxLedgerEventBytes = 400<<10 - 1<<10

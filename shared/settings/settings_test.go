@@ -28,7 +28,7 @@ func deployment(change map[string]string) (settings.Deployment, error) {
 	}, slices.Collect(maps.Keys(context)))
 }
 
-func TestTheDefaultsAreADeployment(t *testing.T) {
+func TestDefaultsAreValid(t *testing.T) {
 	d, err := deployment(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -67,8 +67,8 @@ func environmentOf(d settings.Deployment) map[string]string {
 	return env
 }
 
-// What the deployment accepts, the functions accept, and read alike.
-func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
+// The functions must accept what the deployment accepts, with the same result.
+func TestFunctionsParseSettingsAsTheDeploymentDoes(t *testing.T) {
 	d, err := deployment(map[string]string{"timestampTolerance": "off", "deduplicationWindow": "7d",
 		"keyExponents": "3,65537"})
 	if err != nil {
@@ -91,7 +91,7 @@ func TestAFunctionReadsWhatTheDeploymentRead(t *testing.T) {
 	}
 }
 
-func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
+func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
 	wrong := map[string]string{
 		"baseUrl": "http://api.example", "authUrl": "", "tokenManagerId": " ", "authentication": "tls",
 		"signatureHeader": "a b", "timestampCarrier": "cookie:x", "keyIdCarrier": "static:x", "timestampFormat": "iso",
@@ -145,7 +145,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func TestAnAlarmGoesToAnAddressOrToNobody(t *testing.T) {
+func TestAlarmEmailIsAPlainAddress(t *testing.T) {
 	for address, ok := range map[string]bool{
 		"": true, "ops@payments.example": true, "payments+alarms@mail.payments.example": true,
 		"ops": false, "ops@localhost": false, "ops@payments.example, cto@payments.example": false,
@@ -158,14 +158,14 @@ func TestAnAlarmGoesToAnAddressOrToNobody(t *testing.T) {
 	}
 }
 
-func TestAKeyIsNotUsedLongerThanItIsFresh(t *testing.T) {
+func TestKeyMaxAgeIsNotLessThanKeyFreshness(t *testing.T) {
 	if _, err := deployment(map[string]string{"keyFreshness": "2h", "keyMaxAge": "1h"}); err == nil ||
 		!strings.Contains(err.Error(), "keyMaxAge: must not be shorter than keyFreshness") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestATimeoutOfAFunctionIsWholeSeconds(t *testing.T) {
+func TestFunctionTimeoutsAreWholeSeconds(t *testing.T) {
 	for _, setting := range []string{"webhookTimeout", "redriveTimeout", "tokenTimeout"} {
 		for text, ok := range map[string]bool{"12s": true, "12000ms": true, "12500ms": false, "12s1ns": false} {
 			_, err := deployment(map[string]string{setting: text})
@@ -176,13 +176,13 @@ func TestATimeoutOfAFunctionIsWholeSeconds(t *testing.T) {
 	}
 }
 
-// Each of these is valid by itself.
-func TestContradictorySettingsAreRefused(t *testing.T) {
+// Each setting is valid by itself.
+func TestRejectsContradictorySettings(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings map[string]string
-		want     []string // the error's; none for settings that go together
+		want     []string // parts of the error; none for valid combinations
 	}{
-		// Accepted 5 minutes early, replayed 5 minutes late.
+		// Accepted 5 minutes early, repeated 5 minutes late.
 		"forgotten before it is too old": {map[string]string{"deduplicationWindow": "10m30s"},
 			[]string{"deduplicationWindow: must be at least 10m31s", "timestampTolerance", "webhookTimeout"}},
 		"forgotten when it is too old": {map[string]string{"deduplicationWindow": "10m31s"}, nil},
@@ -210,11 +210,11 @@ func TestContradictorySettingsAreRefused(t *testing.T) {
 			nil},
 		"one header for two things": {map[string]string{"timestampCarrier": "header:X-Proof",
 			"keyIdCarrier": "header:x-proof"},
-			[]string{"keyIdCarrier: must not be the place that timestampCarrier names"}},
+			[]string{"keyIdCarrier: must differ from timestampCarrier"}},
 		"the signature's header again": {map[string]string{"timestampCarrier": "header:x-svc-signature"},
-			[]string{"timestampCarrier: must not be the place that signatureHeader names"}},
+			[]string{"timestampCarrier: must differ from signatureHeader"}},
 		"one parameter for two things": {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "query:p"},
-			[]string{"keyIdCarrier: must not be the place that timestampCarrier names"}},
+			[]string{"keyIdCarrier: must differ from timestampCarrier"}},
 		"a header and a parameter": {map[string]string{"timestampCarrier": "query:p",
 			"keyIdCarrier": "header:p"}, nil},
 		"two parameters": {map[string]string{"timestampCarrier": "query:p", "keyIdCarrier": "query:P"},
@@ -234,7 +234,7 @@ func TestContradictorySettingsAreRefused(t *testing.T) {
 	}
 }
 
-func TestAContradictionIsReportedBesideWhatIsWrong(t *testing.T) {
+func TestReportsContradictionsWithOtherProblems(t *testing.T) {
 	_, err := deployment(map[string]string{"keyTimeout": "10s", "webhookTimeout": "10s", "successStatus": "301",
 		"timestampTolerance": "x", "deduplicationWindow": "1m"})
 	for _, text := range []string{"successStatus: ", "keyTimeout: must be shorter than webhookTimeout",
@@ -244,12 +244,12 @@ func TestAContradictionIsReportedBesideWhatIsWrong(t *testing.T) {
 		}
 	}
 	if strings.Contains(err.Error(), "deduplicationWindow: ") {
-		t.Errorf("a setting that is wrong contradicts another: %v", err)
+		t.Errorf("a contradiction with an invalid setting is reported: %v", err)
 	}
 }
 
-// A function must start with an environment that an older template made.
-func TestAFunctionStartsWithSettingsThatContradict(t *testing.T) {
+// A function must start with the environment of an older template.
+func TestFunctionsAcceptContradictorySettings(t *testing.T) {
 	env := environment(t, nil)
 	env[settings.DeduplicationWindow.Env()], env[settings.KeyTimeout.Env()] = "1m", "1m"
 	if _, err := settings.ParseWebhook(func(name string) string { return env[name] }); err != nil {
@@ -257,7 +257,7 @@ func TestAFunctionStartsWithSettingsThatContradict(t *testing.T) {
 	}
 }
 
-func TestTheLimitOfARequestFollowsTheRegion(t *testing.T) {
+func TestMaxEntryBytesDependsOnTheRegion(t *testing.T) {
 	for _, test := range []struct {
 		setting, region string
 		want            int
@@ -306,7 +306,7 @@ var parsers = map[string]struct {
 	},
 }
 
-func TestOnlyResourcesAndRequiredSettingsMustBeInTheEnvironment(t *testing.T) {
+func TestOnlyResourcesAndRequiredSettingsHaveNoDefault(t *testing.T) {
 	for function, p := range parsers {
 		needed := slices.Clone(p.resources)
 		for _, s := range p.settings {
@@ -316,7 +316,7 @@ func TestOnlyResourcesAndRequiredSettingsMustBeInTheEnvironment(t *testing.T) {
 		}
 		_, err := p.parse(func(string) string { return "" })
 		if err == nil {
-			t.Fatalf("%s starts without anything", function)
+			t.Fatalf("%s starts with an empty environment", function)
 		}
 		for _, name := range needed {
 			if !strings.Contains(err.Error(), name+": is required") {
@@ -329,9 +329,9 @@ func TestOnlyResourcesAndRequiredSettingsMustBeInTheEnvironment(t *testing.T) {
 	}
 }
 
-// Lambda updates code and configuration in two calls: new code may find the
-// environment of a template that does not know its newest setting.
-func TestAMissingVariableStandsForTheDefaultOfItsSetting(t *testing.T) {
+// Lambda updates code and configuration in two calls: new code can run with the
+// environment of a template that does not define its newest setting.
+func TestMissingVariableMeansTheDefault(t *testing.T) {
 	for function, p := range parsers {
 		full := map[string]string{"PAYHOOK_A_SETTING_OF_A_LATER_VERSION": "x"}
 		for _, name := range p.resources {
@@ -366,7 +366,7 @@ func TestAMissingVariableStandsForTheDefaultOfItsSetting(t *testing.T) {
 	}
 }
 
-func TestTwoStacksHaveTwoBuses(t *testing.T) {
+func TestDefaultBusNameDiffersPerStack(t *testing.T) {
 	for _, c := range []struct {
 		settings map[string]string
 		want     string
@@ -383,17 +383,17 @@ func TestTwoStacksHaveTwoBuses(t *testing.T) {
 	}
 }
 
-func TestObjectsAreKeptForWholeDaysOrWithoutEnd(t *testing.T) {
+func TestRetentionIsWholeDaysOrNever(t *testing.T) {
 	for text, want := range map[string]int{"never": 0, "15d": 15, "365d": 365, "3653d": 3653, "48000h": 2000} {
 		d, err := deployment(map[string]string{"claimRetention": text, "parkedRetention": text})
 		if err != nil || d.ClaimRetention != want || d.ParkedRetention != want {
 			t.Errorf("%s: %d and %d days, %v", text, d.ClaimRetention, d.ParkedRetention, err)
 		}
 	}
-	// SQS keeps a reference for up to 14 days.
+	// SQS retains a reference for up to 14 days.
 	for _, text := range []string{"", "0", "0d", "14d", "361h", "36501d", "-20d", "forever"} {
 		if _, err := deployment(map[string]string{"claimRetention": text}); err == nil {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q is accepted", text)
 		}
 	}
 	d, err := deployment(nil)

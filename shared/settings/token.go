@@ -9,24 +9,24 @@ import (
 	"payhook.example/shared/names"
 )
 
-// The settings around the access token.
+// The settings of the access token.
 var (
 	KeysAuth = &Setting{Key: "keysAuth", Default: "none", Example: "bearer", Section: "4.2",
 		Description: "whether fetching a key needs the access token: none or bearer"}
 	Scopes = &Setting{Key: "scopes", Example: "payments.read payments.write", Section: "5.1",
-		Description: "the scopes to ask a token for, joined by spaces (RFC 6749, section 3.3); the parameter is not sent " +
-			"when left out"}
+		Description: "the scopes to ask a token for, joined by spaces (RFC 6749, section 3.3); the parameter is not " +
+			"sent when left out"}
 	CredentialEncoding = &Setting{Key: "credentialEncoding", Default: "literal", Example: "form", Section: "4.1",
-		Description: "how client id and secret enter HTTP Basic: literal (RFC 7617), or form for form-encoded first (RFC " +
-			"6749, section 2.3.1)"}
+		Description: "how client id and secret are encoded in HTTP Basic: literal (RFC 7617), or form for " +
+			"form-encoded first (RFC 6749, section 2.3.1)"}
 	TokenRefreshPercent = &Setting{Key: "tokenRefreshPercent", Default: "66", Example: "50", Section: "8",
 		Description: "when a token is refreshed, as the percentage of its lifetime that is left; later, down to 4 " +
 			"minutes before expiry, where tokens would be stored more often than every 16 minutes"}
 	TokenEndpointTimeout = &Setting{Key: "tokenEndpointTimeout", Default: "10s", Example: "5s", Section: "4.1",
-		Description: "how long one call of the token endpoint may take"}
+		Description: "the timeout of one call of the token endpoint"}
 	TokenTimeout = &Setting{Key: "tokenTimeout", Default: "55s", Example: "30s",
-		Description: "how long one run of the token function may take, in whole seconds; less than the minute between " +
-			"two runs"}
+		Description: "how long one run of the token function may take, in whole seconds; less than the minute " +
+			"between two runs"}
 )
 
 // TokenInterval is the time between two scheduled runs of the token function.
@@ -35,14 +35,14 @@ var (
 // of 5 minutes on and with the default of [TokenRefreshPercent]: 66 % of 300 s are
 // 198 s, and 198/60 = 3.3. From 6 minutes on, it leaves at least 4 minutes.
 //
-// Each new token makes a version of the secret, and a secret takes 100 versions in
-// 24 hours (AWS, "AWS Secrets Manager quotas" in the Secrets Manager User Guide).
-// Tokens are therefore stored every 16 minutes (24 h / 90) or less often, where 4
-// minutes before expiry allow it: from a lifetime of 20 minutes on. Package token
-// says what happens to a shorter one.
+// Each new token creates a version of the secret, and a secret can have 100 versions
+// from the last 24 hours (AWS, "AWS Secrets Manager quotas" in the Secrets Manager
+// User Guide). Tokens are therefore stored at most every 16 minutes (24 h / 90) if
+// this leaves 4 minutes before expiry, which is so for a lifetime of 20 minutes or
+// more. Package token describes shorter lifetimes.
 const TokenInterval = time.Minute
 
-// Token is what the token function is told.
+// Token is the configuration of the token function.
 type Token struct {
 	TokenSecret       string // name or ARN
 	CredentialsSecret string // name or ARN
@@ -50,14 +50,14 @@ type Token struct {
 	AuthURL        *url.URL
 	TokenManagerID string
 	Scopes         []string // none: the parameter is not sent
-	FormEncoded    bool     // client id and secret are form-encoded before they enter HTTP Basic
+	FormEncoded    bool     // client id and secret are form-encoded for HTTP Basic
 
 	RefreshPercent  int
 	EndpointTimeout time.Duration
 	Timeout         time.Duration
 }
 
-// TokenSettings are the settings that the token function reads from its
+// TokenSettings returns the settings that the token function reads from its
 // environment.
 func TokenSettings() []*Setting {
 	return []*Setting{
@@ -66,7 +66,7 @@ func TokenSettings() []*Setting {
 	}
 }
 
-// ParseToken reads the environment of the token function.
+// ParseToken parses the environment of the token function.
 func ParseToken(getenv func(string) string) (Token, error) {
 	r := fromEnvironment(getenv)
 	t := r.token()
@@ -94,8 +94,8 @@ func (r *reader) token() Token {
 // keysBearer reports whether fetching a key needs the access token.
 func (r *reader) keysBearer() bool { return r.choice(KeysAuth, "none", "bearer") == "bearer" }
 
-// RFC 6749, section 3.3: a scope is made of visible ASCII without quotation
-// mark and backslash.
+// RFC 6749, section 3.3: a scope consists of visible ASCII characters except
+// quotation mark and backslash.
 var scope = regexp.MustCompile(`^[\x21\x23-\x5B\x5D-\x7E]+$`)
 
 func (r *reader) scopes() []string {

@@ -13,8 +13,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// tokenEnvironment is what the deployment gives the token function if no more
-// is chosen than has to be, with changes to it.
+// tokenEnvironment returns the environment of the token function with only the
+// required settings, and with changes.
 func tokenEnvironment(changes map[string]string) func(string) string {
 	environment := map[string]string{
 		names.TokenSecretEnv:       "payhook/token",
@@ -32,7 +32,7 @@ func tokenEnvironment(changes map[string]string) func(string) string {
 	return func(name string) string { return environment[name] }
 }
 
-func TestTheTokenFunctionReadsItsSettings(t *testing.T) {
+func TestParseToken(t *testing.T) {
 	base := settings.Token{
 		TokenSecret:       "payhook/token",
 		CredentialsSecret: "payhook/credentials",
@@ -70,7 +70,7 @@ func TestTheTokenFunctionReadsItsSettings(t *testing.T) {
 	}
 }
 
-func TestEveryWrongSettingOfTheTokenFunctionIsNamedAtOnce(t *testing.T) {
+func TestParseTokenReportsEveryInvalidSetting(t *testing.T) {
 	_, err := settings.ParseToken(tokenEnvironment(map[string]string{
 		names.TokenSecretEnv:             "",
 		names.CredentialsSecretEnv:       "",
@@ -97,7 +97,7 @@ func TestEveryWrongSettingOfTheTokenFunctionIsNamedAtOnce(t *testing.T) {
 	}
 }
 
-func TestOneCallOfTheEndpointFitsIntoARun(t *testing.T) {
+func TestTokenEndpointTimeoutIsShorterThanARun(t *testing.T) {
 	_, err := settings.ParseToken(tokenEnvironment(map[string]string{
 		"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "20s", "PAYHOOK_TOKEN_TIMEOUT": "20s",
 	}))
@@ -106,7 +106,7 @@ func TestOneCallOfTheEndpointFitsIntoARun(t *testing.T) {
 	}
 }
 
-func TestTheWebhookFunctionIsToldOfTheTokenOnlyIfKeysNeedIt(t *testing.T) {
+func TestWebhookNeedsTheTokenSecretOnlyForBearer(t *testing.T) {
 	for _, test := range []struct {
 		keysAuth, secret string
 		bearer, ok       bool
