@@ -8,9 +8,9 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// A new version may start with the environment of the previous template, which
-// lacks any of its settings.
-func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
+// startEnvironment sets what has no default.
+func startEnvironment(t *testing.T) {
+	t.Helper()
 	t.Setenv("AWS_REGION", "us-east-1")
 	for name, value := range map[string]string{
 		names.LedgerTableEnv:   "x",
@@ -25,6 +25,12 @@ func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
 			t.Setenv(s.Env(), s.Example)
 		}
 	}
+}
+
+// A new version may start with the environment of the previous template, which
+// lacks any of its settings.
+func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
+	startEnvironment(t)
 	if _, err := wire(t.Context()); err != nil {
 		t.Errorf("with the resource names alone: %v", err)
 	}
@@ -40,10 +46,14 @@ func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
 	}
 }
 
-func TestItDoesNotStartWithAWrongSetting(t *testing.T) {
-	t.Setenv("AWS_REGION", "us-east-1")
-	t.Setenv(names.LedgerTableEnv, "")
-	if _, err := wire(t.Context()); err == nil || !strings.Contains(err.Error(), names.LedgerTableEnv) {
-		t.Errorf("without a ledger: %v", err)
+func TestItDoesNotStartWithAWrongEnvironment(t *testing.T) {
+	for name, value := range map[string]string{names.LedgerTableEnv: "", "AWS_MAX_ATTEMPTS": "many"} {
+		t.Run(name, func(t *testing.T) {
+			startEnvironment(t)
+			t.Setenv(name, value)
+			if _, err := wire(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }

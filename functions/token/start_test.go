@@ -1,15 +1,16 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
-// A new version may start with the environment of the previous template, which
-// lacks any of its settings.
-func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
+// startEnvironment sets what has no default.
+func startEnvironment(t *testing.T) {
+	t.Helper()
 	t.Setenv("AWS_REGION", "us-east-1")
 	for name, value := range map[string]string{
 		names.TokenSecretEnv:       "x",
@@ -23,6 +24,12 @@ func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
 			t.Setenv(s.Env(), s.Example)
 		}
 	}
+}
+
+// A new version may start with the environment of the previous template, which
+// lacks any of its settings.
+func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
+	startEnvironment(t)
 	if _, err := wire(t.Context()); err != nil {
 		t.Errorf("with the resource names alone: %v", err)
 	}
@@ -35,5 +42,17 @@ func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
 			t.Errorf("with %s alone: %v", s.Env(), err)
 		}
 		t.Setenv(s.Env(), "")
+	}
+}
+
+func TestItDoesNotStartWithAWrongEnvironment(t *testing.T) {
+	for name, value := range map[string]string{names.TokenSecretEnv: "", "AWS_MAX_ATTEMPTS": "many"} {
+		t.Run(name, func(t *testing.T) {
+			startEnvironment(t)
+			t.Setenv(name, value)
+			if _, err := wire(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }

@@ -359,6 +359,14 @@ func TestAFunctionKeepsItsKeyIfTheTableNeverHadIt(t *testing.T) {
 	f.expectWithdrawn(c, nil, Stale, 1)
 }
 
+func TestALookupSaysThatItsKeyIsNotShared(t *testing.T) {
+	f := newFleet(t)
+	f.db.failNext(false, false, true) // the read and the budget work, the write fails
+	if found := f.expect(f.cache(), nil, Service, 1); !found.TableFailed {
+		t.Error("the lookup does not say that the table failed")
+	}
+}
+
 // Unknown would be answered 401, and the key may be in the table.
 func TestAnIDIsNotUnknownIfTheTableHoldsAKeyThatCannotBeRead(t *testing.T) {
 	f := newFleet(t)
