@@ -345,6 +345,8 @@ func TestAKeyRotatedUnderTheSameIDIsFetchedOnce(t *testing.T) {
 	c, other := f.cache(), f.cache()
 	old := f.expect(c, nil, Service, 1)
 	f.expect(other, nil, SharedTable, 0)
+	late := f.cache()
+	f.expect(late, nil, SharedTable, 0)
 	f.serve(1)
 
 	refetch := func(c *Cache, failed Found, fetches int32, want int) {
@@ -368,6 +370,9 @@ func TestAKeyRotatedUnderTheSameIDIsFetchedOnce(t *testing.T) {
 	refetch(other, old, 0, 1) // from the table
 	now := f.expect(c, nil, Memory, 0)
 	refetch(c, now, 0, -1)
+	f.pass(time.Minute)
+	refetch(late, old, 1, 1) // what the table holds is a minute old
+	refetch(c, now, 0, -1)   // which another function has just asked for
 	f.pass(time.Minute)
 	refetch(c, now, 1, -1) // the same key: nothing new to try
 	f.down()
