@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// budget limits how often in a minute the service is asked for ids that are
-// not cached. The cache's mu guards it.
+// budget limits the requests per minute for ids that are not cached. The cache's mu
+// guards it.
 type budget struct {
 	name  string // of its items in the table
 	limit int
 
-	spent time.Time // the minute in which the table has nothing left
-	local time.Time // the minute that used counts, while the table is broken
+	spent time.Time // the minute in which the budget in the table is used up
+	local time.Time // the minute that used belongs to, while the table fails
 	used  int
 }
 
-// spend takes one from the budget of misses, or if that is spent, and the
-// webhook came from a known source, from the reserve. It reports whether one was
-// left. While the table is broken, every process has budgets of its own.
+// spend takes one request from the budget of misses. If this is used up and the
+// webhook came from a known source, it takes one from the reserve. ok reports
+// whether one was left, failed whether the table failed. While the table fails,
+// every process has its own budgets.
 func (c *Cache) spend(ctx context.Context, source netip.Prefix, tableFailed bool) (ok, failed bool) {
 	if ok, failed = c.take(ctx, &c.misses, tableFailed); ok {
 		return true, failed

@@ -16,8 +16,8 @@ import (
 	"payhook.example/shared/clientcert"
 )
 
-// AcceptedCertificate is what the table holds of the client certificate that was
-// accepted last.
+// AcceptedCertificate describes the client certificate that was accepted last, as
+// stored in the table.
 type AcceptedCertificate struct {
 	Subject      string    `json:"subject"` // RFC 4514
 	Issuer       string    `json:"issuer"`
@@ -28,24 +28,24 @@ type AcceptedCertificate struct {
 	AcceptedAt   time.Time `json:"acceptedAt"`
 }
 
-// CertificateAPI is the part of DynamoDB that [Certificates] needs.
+// CertificateAPI is the part of the DynamoDB client that [Certificates] uses.
 type CertificateAPI interface {
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 }
 
-// CertificateReadAPI is the part of DynamoDB that [LastCertificate] needs.
+// CertificateReadAPI is the part of the DynamoDB client that [LastCertificate] uses.
 type CertificateReadAPI interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 }
 
-// lastCertificateID is the partition key of the one item. It has no expiry: it says
-// which certificate has expired, however long ago.
+// lastCertificateID is the partition key of the item. The item does not expire, so it
+// also shows a certificate that expired long ago.
 const lastCertificateID = "certificate#last"
 
-// certificateEvery is how often one function instance writes one certificate.
+// certificateEvery is the minimum time between two writes of a certificate by one instance.
 const certificateEvery = 24 * time.Hour
 
-// Certificates writes to the table of keys which client certificate was accepted
+// Certificates records in the table of keys which client certificate was accepted
 // last. It is safe for concurrent use.
 type Certificates struct {
 	client CertificateAPI
@@ -55,14 +55,14 @@ type Certificates struct {
 	written map[string]time.Time // by fingerprint
 }
 
-// NewCertificates returns the writer of the table of that name.
+// NewCertificates returns a Certificates that writes to the table of that name.
 func NewCertificates(client CertificateAPI, table string) *Certificates {
 	return &Certificates{client: client, table: table, written: map[string]time.Time{}}
 }
 
-// Record writes that a certificate was accepted. It writes each certificate at most
-// once a day, so that AcceptedAt is up to a day old where several certificates are in
-// use. After an error, it writes with the next call.
+// Record stores that a certificate was accepted. It writes each certificate at most
+// once a day, so AcceptedAt can be up to a day old if several certificates are in
+// use. After an error, the next call writes again.
 func (c *Certificates) Record(ctx context.Context, certificate *x509.Certificate, now time.Time) error {
 	fingerprint := clientcert.Fingerprint(certificate)
 	if !c.due(fingerprint, now) {
@@ -84,7 +84,7 @@ func (c *Certificates) Record(ctx context.Context, certificate *x509.Certificate
 		ConditionExpression:       aws.String("attribute_not_exists(acceptedAt) OR acceptedAt <= :at"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{":at": number(now.UnixMilli())},
 	})
-	if _, refused := conditionFailed(err); err != nil && !refused {
+	if _, failed := conditionFailed(err); err != nil && !failed {
 		c.mu.Lock()
 		delete(c.written, fingerprint)
 		c.mu.Unlock()
@@ -93,7 +93,7 @@ func (c *Certificates) Record(ctx context.Context, certificate *x509.Certificate
 	return nil
 }
 
-// due reports whether a certificate is to be written now, and notes that it is.
+// due reports whether a certificate must be written now, and records that it was.
 func (c *Certificates) due(fingerprint string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +110,7 @@ func (c *Certificates) due(fingerprint string, now time.Time) bool {
 }
 
 // LastCertificate returns the client certificate that was accepted last, or nil if
-// none was.
+// none was accepted.
 func LastCertificate(ctx context.Context, client CertificateReadAPI, table string) (*AcceptedCertificate, error) {
 	out, err := client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &table, Key: itemKey(lastCertificateID)})
 	if err != nil {
@@ -138,9 +138,9 @@ func LastCertificate(ctx context.Context, client CertificateReadAPI, table strin
 	return last, nil
 }
 
-// TrustDaysLeft returns how many days are left until a CA of the truststore or the
-// certificate that was accepted last expires, whichever is first; 0 if one has. last
-// may be nil.
+// TrustDaysLeft returns the number of days until a CA of the truststore or the
+// certificate that was accepted last expires, whichever is first; 0 if one has
+// expired. last can be nil.
 func TrustDaysLeft(truststore *clientcert.Truststore, last *AcceptedCertificate, now time.Time) float64 {
 	expires := truststore.Expires()
 	if last != nil && last.NotAfter.Before(expires) {

@@ -15,7 +15,7 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-func TestTheLastAcceptedCertificateIsWrittenOnceADay(t *testing.T) {
+func TestRecordWritesACertificateOnceADay(t *testing.T) {
 	db := awstest.NewDynamoDB()
 	db.CreateTable("keys", names.KeysKey)
 	if last, err := keys.LastCertificate(t.Context(), db, "keys"); last != nil || err != nil {
@@ -29,7 +29,8 @@ func TestTheLastAcceptedCertificateIsWrittenOnceADay(t *testing.T) {
 		after  time.Duration
 		writes int
 		last   string
-	}{{0, 1, "old"}, {time.Hour, 1, "old"}, {2 * time.Hour, 2, "next"}, {3 * time.Hour, 2, "next"}, {25 * time.Hour, 3, "old"}} {
+	}{{0, 1, "old"}, {time.Hour, 1, "old"}, {2 * time.Hour, 2, "next"}, {3 * time.Hour, 2, "next"},
+		{25 * time.Hour, 3, "old"}} {
 		c := old
 		if step.after == 2*time.Hour {
 			c = next
@@ -45,27 +46,30 @@ func TestTheLastAcceptedCertificateIsWrittenOnceADay(t *testing.T) {
 			want = next
 		}
 		last, err := keys.LastCertificate(t.Context(), db, "keys")
-		if err != nil || last.Fingerprint != clientcert.Fingerprint(want) || !last.NotAfter.Equal(want.NotAfter) || last.Subject != clientcert.Subject(want) ||
+		if err != nil || last.Fingerprint != clientcert.Fingerprint(want) || !last.NotAfter.Equal(want.NotAfter) ||
+			last.Subject != clientcert.Subject(want) ||
 			last.Issuer != clientcert.Issuer(want) || last.SerialNumber != clientcert.SerialOf(want).Number {
 			t.Errorf("step %d: %+v, %v", i, last, err)
 		}
 	}
-	// Another function instance is late.
+	// Another instance writes an older certificate late.
 	if err := keys.NewCertificates(db, "keys").Record(t.Context(), next, start); err != nil {
 		t.Fatal(err)
 	}
-	if last, err := keys.LastCertificate(t.Context(), db, "keys"); err != nil || last.Fingerprint != clientcert.Fingerprint(old) || !last.AcceptedAt.Equal(start.Add(25*time.Hour)) {
+	if last, err := keys.LastCertificate(t.Context(), db, "keys"); err != nil ||
+		last.Fingerprint != clientcert.Fingerprint(old) || !last.AcceptedAt.Equal(start.Add(25*time.Hour)) {
 		t.Errorf("%+v, %v", last, err)
 	}
 }
 
-// failing fails the first write.
+// failing is a DynamoDB whose first write fails.
 type failing struct {
 	*awstest.DynamoDB
 	failed bool
 }
 
-func (f *failing) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+func (f *failing) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	if !f.failed {
 		f.failed = true
 		return nil, errors.New("no answer")
@@ -73,7 +77,7 @@ func (f *failing) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts .
 	return f.DynamoDB.PutItem(ctx, in, opts...)
 }
 
-func TestACertificateThatCouldNotBeWrittenIsWrittenWithTheNextWebhook(t *testing.T) {
+func TestRecordRetriesWithTheNextWebhook(t *testing.T) {
 	db := awstest.NewDynamoDB()
 	db.CreateTable("keys", names.KeysKey)
 	certificates := keys.NewCertificates(&failing{DynamoDB: db}, "keys")

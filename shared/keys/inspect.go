@@ -5,51 +5,52 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json/v2"
 	"fmt"
 	"math/big"
 	"time"
-
-	"encoding/json/v2"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 )
 
-// InspectAPI is what of DynamoDB an [Inspector] needs.
+// InspectAPI is the part of the DynamoDB client that an [Inspector] uses.
 type InspectAPI interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
-	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
+	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput,
+		error)
 }
 
-// Inspector looks at the table that all functions share keys by, for a person,
-// and drops keys from it. It is safe for concurrent use.
+// Inspector reads and deletes keys of the shared table, for a person. It is safe for
+// concurrent use.
 type Inspector struct {
 	client InspectAPI
 	table  *string
 }
 
-// NewInspector returns an inspector of the table of that name.
+// NewInspector returns an Inspector of the table of that name.
 func NewInspector(client InspectAPI, table string) *Inspector { return &Inspector{client, &table} }
 
-// Cached is what the table holds of a key id. Its times are UTC.
+// Cached is the content of the table for a key id. Its times are in UTC.
 type Cached struct {
 	// Key is the key; nil if the service did not know the id, or if Refused.
 	Key *rsa.PublicKey
-	// Refused says why the functions do not use what is there; nil if they do, but
-	// for the setting that says which exponents a key may have.
+	// Refused is the reason why the functions do not use the stored key; nil if they
+	// use it. It ignores the setting of the allowed exponents.
 	Refused   error
-	FetchedAt time.Time // when the service was asked
-	// UnknownSince is when the service first called a key unknown that it had
-	// given; zero if it has not. With a Key, the functions still use the key.
+	FetchedAt time.Time // when the request was sent to the service
+	// UnknownSince is the time at which the service first reported a known key as
+	// unknown; zero if it has not. If Key is not nil, the functions still use the key.
 	UnknownSince time.Time
-	ExpiresAt    time.Time // from when on no function uses it
+	ExpiresAt    time.Time // from this time, no function uses it
 }
 
-// Find returns what the table holds of a key id, as of this moment, and false
-// if that is nothing. The id is taken as a webhook wrote it: case counts here.
-// The error is DynamoDB's.
+// Find returns the content of the table for a key id, with a consistent read, and
+// false if there is none. The id is case-sensitive: it must be written as in the
+// webhook. The error wraps that of DynamoDB.
 func (i *Inspector) Find(ctx context.Context, id string) (Cached, bool, error) {
-	out, err := i.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: i.table, Key: itemKey(id), ConsistentRead: aws.Bool(true)})
+	out, err := i.client.GetItem(ctx,
+		&dynamodb.GetItemInput{TableName: i.table, Key: itemKey(id), ConsistentRead: aws.Bool(true)})
 	if err != nil {
 		return Cached{}, false, fmt.Errorf("keys: find %s: %w", id, err)
 	}
@@ -64,7 +65,7 @@ func (i *Inspector) Find(ctx context.Context, id string) (Cached, bool, error) {
 	return found, true, nil
 }
 
-// parseAnyExponent is ParseJWK with whatever exponent the key has.
+// parseAnyExponent is ParseJWK without a restriction of the exponent.
 func parseAnyExponent(text []byte, id string) (*rsa.PublicKey, error) {
 	var k jwk
 	if err := json.Unmarshal(text, &k); err != nil {
@@ -74,9 +75,9 @@ func parseAnyExponent(text []byte, id string) (*rsa.PublicKey, error) {
 	return ParseJWK(text, id, []int{e})
 }
 
-// Drop deletes a key id from the table, so that a function that has no copy of
-// its own asks the service again. It does nothing if the table does not hold
-// the id. The error is DynamoDB's.
+// Drop deletes a key id from the table, so that a function without its own copy
+// fetches the key again. It does nothing if the table does not contain the id. The
+// error wraps that of DynamoDB.
 func (i *Inspector) Drop(ctx context.Context, id string) error {
 	if _, err := i.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: i.table, Key: itemKey(id)}); err != nil {
 		return fmt.Errorf("keys: drop %s: %w", id, err)
@@ -85,11 +86,12 @@ func (i *Inspector) Drop(ctx context.Context, id string) error {
 }
 
 // Thumbprint returns the JWK thumbprint of a key with SHA-256 (RFC 7638), in
-// base64url without padding: a short text by which two people can tell whether
-// they look at one key. It is safe for concurrent use.
+// base64url without padding. Two people can compare it to check that they have the
+// same key. It is safe for concurrent use.
 func Thumbprint(key *rsa.PublicKey) string {
 	encode := base64.RawURLEncoding.EncodeToString
-	// Section 3: the required members alone, in this order, without white space.
-	sum := sha256.Sum256([]byte(`{"e":"` + encode(big.NewInt(int64(key.E)).Bytes()) + `","kty":"RSA","n":"` + encode(key.N.Bytes()) + `"}`))
+	// Section 3: only the required members, in this order, without white space.
+	sum := sha256.Sum256([]byte(`{"e":"` + encode(big.NewInt(int64(key.E)).Bytes()) + `","kty":"RSA","n":"` +
+		encode(key.N.Bytes()) + `"}`))
 	return encode(sum[:])
 }

@@ -7,12 +7,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
@@ -21,20 +20,21 @@ import (
 // rfc7638 is the key of section 3.1 of RFC 7638.
 const rfc7638 = `{"kty":"RSA","alg":"RS256","use":"sig","kid":"%s","n":"0vx7agoebGcQSuuPiLJXZptN9nndrQmbXEps2aiAFbWhM78LhWx4cbbfAAtVT86zwu1RK7aPFFxuhDR1L6tSoc_BJECPebWKRXjBZCiFV4n3oknjhMstn64tZ_2W-5JsGY4Hc5n9yBXArwl93lqt7_RN5w6Cf0h4QyQ5v-65YGjQR0_FDW2QvzqY368QQMicAtaSqzs8KJZgnYb9c7d0zgdAZHzu6qMQvRL5hajrn1n91CbOpbISD08qNLyrdkt-bFTWhAI4vMQFh6WeZu0fM4lFd2NcRwr3XPksINHaQ-G_xBniIqbw0Ls1jF44-csFCur-kEgU8awapJzKnqDKgw","e":"AQAB"}`
 
-func shelf(t *testing.T, id string, item awstest.Item) (*Inspector, *awstest.DynamoDB) {
+func newInspector(t *testing.T, id string, item awstest.Item) (*Inspector, *awstest.DynamoDB) {
 	t.Helper()
 	db := awstest.NewDynamoDB()
 	db.CreateTable("keys", names.KeysKey)
 	if item != nil {
 		item[names.KeysKey] = &types.AttributeValueMemberS{Value: id}
-		if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
+		if _, err := db.PutItem(t.Context(),
+			&dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return NewInspector(db, "keys"), db
 }
 
-func TestACachedKeyIsShownAsTheFunctionsReadIt(t *testing.T) {
+func TestFindReturnsWhatTheFunctionsUse(t *testing.T) {
 	id, at := uuid.New().String(), time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	text := fmt.Sprintf(rfc7638, id)
 	key, err := ParseJWK([]byte(text), id, []int{65537})
@@ -56,7 +56,7 @@ func TestACachedKeyIsShownAsTheFunctionsReadIt(t *testing.T) {
 			if test.jwk != "" {
 				item[attrJWK] = &types.AttributeValueMemberS{Value: test.jwk}
 			}
-			inspector, _ := shelf(t, id, item)
+			inspector, _ := newInspector(t, id, item)
 			got, ok, err := inspector.Find(t.Context(), id)
 			if err != nil || !ok {
 				t.Fatalf("%t, %v", ok, err)
@@ -74,15 +74,16 @@ func TestACachedKeyIsShownAsTheFunctionsReadIt(t *testing.T) {
 	}
 }
 
-func TestADroppedKeyIsAskedForAgain(t *testing.T) {
+func TestDropMakesFunctionsFetchAgain(t *testing.T) {
 	f := newFleet(t)
 	f.expect(f.cache(), nil, Service, 1)
 	inspector := NewInspector(f.db, "keys")
-	if got, ok, err := inspector.Find(t.Context(), id); !ok || err != nil || !got.Key.Equal(&generated(0).PublicKey) || !got.FetchedAt.Equal(f.now) {
+	if got, ok, err := inspector.Find(t.Context(), id); !ok || err != nil || !got.Key.Equal(&generated(0).PublicKey) ||
+		!got.FetchedAt.Equal(f.now) {
 		t.Fatalf("%+v, %t, %v", got, ok, err)
 	}
 	f.expect(f.cache(), nil, SharedTable, 0)
-	for range 2 { // what is gone can be dropped again
+	for range 2 { // dropping it twice is not an error
 		if err := inspector.Drop(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
@@ -93,15 +94,15 @@ func TestADroppedKeyIsAskedForAgain(t *testing.T) {
 	f.expect(f.cache(), nil, Service, 1)
 }
 
-func TestTheBudgetOfAMinuteIsNoKey(t *testing.T) {
-	inspector, _ := shelf(t, "misses#1", awstest.Item{attrMisses: number(1)})
+func TestFindIgnoresBudgets(t *testing.T) {
+	inspector, _ := newInspector(t, "misses#1", awstest.Item{attrMisses: number(1)})
 	if _, ok, err := inspector.Find(t.Context(), "misses#1"); ok || err != nil {
 		t.Errorf("%t, %v", ok, err)
 	}
 }
 
-func TestATableThatCannotBeReadIsNoEmptyTable(t *testing.T) {
-	inspector, _ := shelf(t, "", nil)
+func TestFindReportsAFailingTable(t *testing.T) {
+	inspector, _ := newInspector(t, "", nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := inspector.Find(ctx, uuid.New().String()); !errors.Is(err, context.Canceled) {
@@ -112,7 +113,7 @@ func TestATableThatCannotBeReadIsNoEmptyTable(t *testing.T) {
 	}
 }
 
-func TestTheThumbprintIsTheOneOfRFC7638(t *testing.T) {
+func TestThumbprintIsThatOfRFC7638(t *testing.T) {
 	id := uuid.New().String()
 	key, err := ParseJWK([]byte(fmt.Sprintf(rfc7638, id)), id, []int{65537})
 	if err != nil {

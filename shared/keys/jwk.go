@@ -3,37 +3,36 @@ package keys
 import (
 	"crypto/rsa"
 	"encoding/base64"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"math/big"
 	"math/bits"
 	"slices"
 	"strings"
-
-	"encoding/json/jsontext"
-	"encoding/json/v2"
 )
 
-// Violation names one demand on a key that a JWK does not meet.
+// Violation is a requirement on a key that a JWK does not meet.
 type Violation string
 
-// The demands on a key: section 2.6 of the interface, RFC 7517, RFC 7518
-// section 6.3, and the sizes that are safe.
+// The violations of the requirements on a key: section 2.6 of the interface, RFC 7517,
+// RFC 7518 section 6.3, and the safe sizes.
 const (
 	WrongType      Violation = "kty is not RSA"
 	WrongAlgorithm Violation = "alg is not RS256"
 	WrongUse       Violation = "use is not sig"
-	WrongKeyID     Violation = "kid is not the one asked for"
-	WrongKeyOps    Violation = "key_ops does not hold verify"
+	WrongKeyID     Violation = "kid is not the requested key id"
+	WrongKeyOps    Violation = "key_ops does not contain verify"
 	Private        Violation = "private members are present"
 	BadModulus     Violation = "n is not canonical base64url of an odd number"
-	WrongSize      Violation = "n is not of 2048 to 4096 bits"
-	BadExponent    Violation = "e is not canonical base64url of an exponent that is allowed"
-	ROCA           Violation = "n bears the fingerprint of CVE-2017-15361 (ROCA)"
+	WrongSize      Violation = "n does not have 2048 to 4096 bits"
+	BadExponent    Violation = "e is not canonical base64url of an allowed exponent"
+	ROCA           Violation = "n has the fingerprint of CVE-2017-15361 (ROCA)"
 )
 
-// PolicyError says why a JWK is not used: every demand that it does not meet.
-// It carries nothing of the key.
+// PolicyError is returned when a JWK must not be used. It lists every requirement
+// that the JWK does not meet, and contains no data of the key.
 type PolicyError struct {
 	Violations []Violation
 }
@@ -43,21 +42,21 @@ func (e *PolicyError) Error() string {
 	for i, v := range e.Violations {
 		texts[i] = string(v)
 	}
-	return "keys: key refused: " + strings.Join(texts, "; ")
+	return "keys: key rejected: " + strings.Join(texts, "; ")
 }
 
-// errNotAJWK: the answer is not JSON, or a member has the wrong JSON type. It
-// says more of the one who answered than of the key.
-var errNotAJWK = errors.New("not a JWK")
+// errNotAJWK is returned when a response is not JSON or a member has the wrong JSON
+// type. The cause is then the server rather than the key.
+var errNotAJWK = errors.New("keys: not a JWK")
 
-// The sizes of a modulus that are allowed, and so of a signature.
+// The allowed sizes of a modulus, and so of a signature.
 const (
 	MinModulusBytes = 2048 / 8
 	MaxModulusBytes = 4096 / 8
 )
 
-// jwk holds the members that the policy looks at. Others are ignored, as
-// RFC 7517, section 4 demands.
+// jwk contains the members that the policy checks. Others are ignored, as RFC 7517,
+// section 4 requires.
 type jwk struct {
 	Kty    string         `json:"kty"`
 	Alg    string         `json:"alg"`
@@ -76,16 +75,15 @@ type jwk struct {
 	K      jsontext.Value `json:"k,omitzero"`
 }
 
-// ParseJWK returns the RSA public key of a JWK if it is everything that
-// section 2.6 of the interface says of a key, is asked for by id, and is of a
-// size and kind that is safe; exponents are the public exponents that are
-// allowed. Otherwise the error is a [*PolicyError] that names every demand
-// that is not met, or says that the text is no JWK at all.
+// ParseJWK returns the RSA public key of a JWK if the JWK meets section 2.6 of the
+// interface, its kid is id, and its size and form are safe. exponents are the allowed
+// public exponents. Otherwise it returns a [*PolicyError] that lists every violation,
+// or another error if the text is not a JWK.
 //
 // It is safe for concurrent use.
 func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 	var k jwk
-	// Names that occur twice are refused, so that no two readers see two keys.
+	// Duplicate names are rejected, so that all readers see the same key.
 	if err := json.Unmarshal(text, &k); err != nil {
 		return nil, fmt.Errorf("keys: %w", errNotAJWK)
 	}
@@ -98,17 +96,18 @@ func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 	demand(k.Kty == "RSA", WrongType)
 	demand(k.Alg == "RS256", WrongAlgorithm)
 	demand(k.Use == "sig", WrongUse)
-	// Both are UUIDs by now, whose case has no meaning (RFC 9562, section 4).
+	// Both are UUIDs, which are case-insensitive (RFC 9562, section 4).
 	demand(len(k.Kid) == len(id) && strings.EqualFold(k.Kid, id), WrongKeyID)
 	demand(k.KeyOps == nil || slices.Contains(*k.KeyOps, "verify"), WrongKeyOps)
-	demand(k.D == nil && k.P == nil && k.Q == nil && k.DP == nil && k.DQ == nil && k.QI == nil && k.Oth == nil && k.K == nil, Private)
+	demand(k.D == nil && k.P == nil && k.Q == nil && k.DP == nil && k.DQ == nil && k.QI == nil && k.Oth == nil &&
+		k.K == nil, Private)
 
 	key := &rsa.PublicKey{}
 	e, ok := exponent(k.E)
 	demand(ok && slices.Contains(exponents, e), BadExponent)
 	key.E = e
 
-	// The size is known from the text: a huge number is never computed with.
+	// The size follows from the text, so no huge number is computed.
 	if n, err := canonical(k.N, MaxModulusBytes); errors.Is(err, errTooLong) {
 		demand(false, WrongSize)
 	} else if err != nil || n[len(n)-1]&1 == 0 {
@@ -125,8 +124,8 @@ func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 	return key, nil
 }
 
-// FormatJWK returns the text of a key as [ParseJWK] reads it, without anything
-// else that the service may have sent along.
+// FormatJWK returns a JWK of a key with the members that [ParseJWK] requires and no
+// others.
 func FormatJWK(id string, key *rsa.PublicKey) ([]byte, error) {
 	encode := base64.RawURLEncoding.EncodeToString
 	return json.Marshal(jwk{
@@ -153,11 +152,11 @@ var (
 	errNotCanonical = errors.New("not canonical base64url")
 )
 
-// canonical decodes a Base64urlUInt (RFC 7518, section 2) of at most most
-// bytes: no padding, no line breaks, no stray bits, no leading zero octets.
-func canonical(text string, most int) ([]byte, error) {
+// canonical decodes a Base64urlUInt (RFC 7518, section 2) of at most limit bytes. It
+// accepts no padding, line breaks, nonzero trailing bits or leading zero octets.
+func canonical(text string, limit int) ([]byte, error) {
 	encoding := base64.RawURLEncoding.Strict()
-	if len(text) > encoding.EncodedLen(most) {
+	if len(text) > encoding.EncodedLen(limit) {
 		return nil, errTooLong
 	}
 	b, err := encoding.DecodeString(text)

@@ -4,14 +4,13 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/base64"
+	"encoding/json/v2"
 	"errors"
 	"math/big"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-
-	"encoding/json/v2"
 
 	"github.com/c2sp/wycheproof"
 	"github.com/google/go-cmp/cmp"
@@ -21,7 +20,7 @@ const id = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"
 
 var allowed = []int{65537}
 
-// generated returns one of a few keys, made once for all tests.
+// generated returns one of a few keys, which are generated once for all tests.
 var generated = func() func(n int) *rsa.PrivateKey {
 	var keys [2]func() *rsa.PrivateKey
 	for i := range keys {
@@ -54,21 +53,20 @@ func text(t testing.TB, m map[string]any) []byte {
 }
 
 func violations(err error) []Violation {
-	var policy *PolicyError
-	if errors.As(err, &policy) {
+	if policy, ok := errors.AsType[*PolicyError](err); ok {
 		return policy.Violations
 	}
 	return nil
 }
 
-// odd returns an odd number of that many bits, which is enough for the policy.
+// odd returns an odd number of that many bits, which the policy accepts as a modulus.
 func odd(bits uint) *big.Int {
 	n := new(big.Int).Lsh(big.NewInt(1), bits-1)
 	return n.SetBit(n, 0, 1)
 }
 
-// One valid key, and one thing changed in each case.
-func TestAKeyIsWhatTheInterfaceSaysAndNothingElse(t *testing.T) {
+// Each case changes one thing in a valid key.
+func TestParseJWKRejectsWhatTheInterfaceDoesNotAllow(t *testing.T) {
 	good := generated(0).PublicKey
 	n := good.N.Bytes()
 	encode := base64.RawURLEncoding.EncodeToString
@@ -84,7 +82,7 @@ func TestAKeyIsWhatTheInterfaceSaysAndNothingElse(t *testing.T) {
 		want   []Violation
 	}{
 		{"as it is", func(map[string]any) {}, nil},
-		{"members not known", set("x5t", "abc"), nil},
+		{"unknown members", set("x5t", "abc"), nil},
 		{"key_ops with verify", set("key_ops", []string{"sign", "verify"}), nil},
 		{"kid in another case", set("kid", strings.ToUpper(id)), nil},
 		{"3072 bits", set("n", encode(odd(3072).Bytes())), nil},
@@ -144,7 +142,7 @@ func TestAKeyIsWhatTheInterfaceSaysAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestTheKeyIsTheOneThatWasWritten(t *testing.T) {
+func TestParseJWKReturnsTheKey(t *testing.T) {
 	want := generated(0).PublicKey
 	got, err := ParseJWK(text(t, members(want.N, 65537)), id, allowed)
 	if err != nil || !got.Equal(&want) {
@@ -155,11 +153,11 @@ func TestTheKeyIsTheOneThatWasWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := ParseJWK(stored, id, allowed); err != nil || !again.Equal(&want) {
-		t.Errorf("what is stored is read as %v, %v", again, err)
+		t.Errorf("ParseJWK of FormatJWK returns %v, %v", again, err)
 	}
 }
 
-func TestAnotherExponentNeedsASetting(t *testing.T) {
+func TestParseJWKAcceptsOnlyConfiguredExponents(t *testing.T) {
 	jwk := text(t, members(generated(0).N, 3))
 	if _, err := ParseJWK(jwk, id, []int{3, 65537}); err != nil {
 		t.Error(err)
@@ -169,11 +167,12 @@ func TestAnotherExponentNeedsASetting(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoJWKIsNotAPolicyError(t *testing.T) {
+func TestParseJWKDistinguishesOtherTextsFromViolations(t *testing.T) {
 	good := string(text(t, members(generated(0).N, 65537)))
 	for name, text := range map[string]string{
 		"empty": "", "HTML": "<html>", "array": "[]", "string": `"x"`, "cut off": good[:100], "trailing": good + "{}",
-		"n a number": strings.Replace(good, `"n":"`, `"n":1,"x":"`, 1), "member twice": strings.Replace(good, "{", `{"kty":"RSA",`, 1),
+		"n a number":       strings.Replace(good, `"n":"`, `"n":1,"x":"`, 1),
+		"member twice":     strings.Replace(good, "{", `{"kty":"RSA",`, 1),
 		"key_ops a string": strings.Replace(good, "{", `{"key_ops":"verify",`, 1),
 	} {
 		if _, err := ParseJWK([]byte(text), id, allowed); !errors.Is(err, errNotAJWK) {
@@ -182,12 +181,12 @@ func TestWhatIsNoJWKIsNotAPolicyError(t *testing.T) {
 	}
 }
 
-// Wycheproof's keys that a bare RSA primitive takes and a policy must not,
-// each for its own reason.
-func TestPublicVectorsForKeysToBeRefused(t *testing.T) {
+// The vectors are keys of Wycheproof that an RSA primitive accepts and the policy must
+// reject, each for its own reason.
+func TestParseJWKRejectsWeakKeysOfWycheproof(t *testing.T) {
 	type set struct {
 		TestGroups []struct {
-			// One key in some files, a set of them in others.
+			// Some files contain one key, others a set of keys.
 			Private struct {
 				Keys []map[string]any `json:"keys"`
 				Rest map[string]any   `json:",embed"`
@@ -230,8 +229,8 @@ func TestPublicVectorsForKeysToBeRefused(t *testing.T) {
 					keys = []map[string]any{group.Private.Rest}
 				}
 				for _, jwk := range keys {
-					// The vectors publish the private half beside it, and name keys
-					// freely: neither is what they are about.
+					// The vectors contain the private key, and any key ids. Neither is
+					// what they test.
 					for _, name := range []string{"d", "p", "q", "dp", "dq", "qi"} {
 						delete(jwk, name)
 					}
@@ -249,8 +248,8 @@ func TestPublicVectorsForKeysToBeRefused(t *testing.T) {
 	}
 }
 
-// The fingerprint looks at every odd prime up to 167, and at nothing else.
-func TestTheROCAFingerprintLooksAtEveryOddPrime(t *testing.T) {
+// The fingerprint must check every odd prime up to 167, and no other.
+func TestROCAFingerprintChecksEveryOddPrime(t *testing.T) {
 	var want []int
 	for n := 3; n <= 167; n += 2 {
 		if big.NewInt(int64(n)).ProbablyPrime(20) {
@@ -262,20 +261,20 @@ func TestTheROCAFingerprintLooksAtEveryOddPrime(t *testing.T) {
 	}
 }
 
-func TestSoundKeysBearNoROCAFingerprint(t *testing.T) {
+func TestROCAFingerprintDistinguishesKeys(t *testing.T) {
 	for i := range 2 {
 		if hasROCAFingerprint(generated(i).N) {
-			t.Error("a key made by crypto/rsa bears the fingerprint")
+			t.Error("a key of crypto/rsa has the fingerprint")
 		}
 	}
-	// k*M + 65537^a, times another of the kind.
+	// The product of two numbers of the form k*M + 65537^a.
 	m := new(big.Int).Mul(rocaProduct, big.NewInt(2))
 	prime := func(k, a int64) *big.Int {
 		p := new(big.Int).Exp(big.NewInt(65537), big.NewInt(a), m)
 		return p.Add(p, new(big.Int).Mul(big.NewInt(k), m))
 	}
 	if !hasROCAFingerprint(new(big.Int).Mul(prime(12345, 678), prime(54321, 987))) {
-		t.Error("a product of that library's shape does not bear the fingerprint")
+		t.Error("a product of that form does not have the fingerprint")
 	}
 }
 
@@ -301,7 +300,7 @@ func FuzzParseJWK(f *testing.F) {
 			t.Fatal(err)
 		}
 		if again, err := ParseJWK(stored, id, allowed); err != nil || !again.Equal(key) {
-			t.Fatal("stored as another key")
+			t.Fatal("FormatJWK gives another key")
 		}
 	})
 }

@@ -1,48 +1,47 @@
-// Package keys finds the public key that a key id names.
+// Package keys looks up the public keys that key ids name.
 //
-// It guarantees that a key is used only if its JWK is what section 2.6 of the
-// payment service's interface says and nothing else ([ParseJWK]), and that it
-// is never used longer than Options.MaxAge after the service was asked for it.
+// It guarantees that a key is used only if its JWK meets section 2.6 of the payment
+// service's interface ([ParseJWK]), and that it is not used for longer than
+// Options.MaxAge after it was requested from the service.
 //
-// [Cache.Lookup] looks in memory, then in the DynamoDB table that all
-// functions share, then asks the service ([Origin]). A table that is broken or
-// slow costs time and shared knowledge, never an answer.
+// [Cache.Lookup] looks in memory, then in the DynamoDB table that all functions
+// share, and then calls the service ([Origin]). A slow or failing table delays a
+// lookup but does not make it fail.
 //
 // # Withdrawal
 //
-// The interface shows no error bodies (section 7), so a 404 or 410 of the
-// service cannot be told from one of a gateway in front of it. For an id of
-// which no key is cached, each of them means "unknown". A cached key is removed
-// only if the service answers "unknown" again at least Options.UnknownGrace
-// after the first such answer, and gave the key at no time in between. Until
-// then the key is used, and each Found that holds it is Stale and Withdrawn. The
-// time of the first answer is in the table, beside the key, so the rule holds
-// for all functions together. While the table is broken it holds for each
-// process on its own.
+// The interface does not specify error bodies (section 7), so a 404 or 410 of the
+// service cannot be distinguished from that of a gateway in front of it. For an id
+// without a cached key, both mean "unknown". A cached key is removed only if the
+// service answers "unknown" again at least Options.UnknownGrace after the first
+// such answer, and has not returned the key in between. Until then the key is used,
+// and each Found that contains it is Stale and Withdrawn. The time of the first
+// answer is stored in the table with the key, so the rule applies to all functions
+// together. While the table fails, it applies to each process on its own.
 //
-// During that time the service is asked about the key at most every
-// Options.RetryPause, over all functions together (two that ask at the same
-// moment both ask), and only if a webhook needs the key. These calls spend no
-// budget, since the key is known.
+// During that time the service is called for the key at most every
+// Options.RetryPause, over all functions together (two concurrent calls are both
+// sent), and only if a webhook needs the key. These calls are not counted against a
+// budget, because the key is known.
 //
-// A JWK that the policy refuses removes the cached key at once: the service
-// itself sent it, as JSON and with status 200, and it describes a key that must
-// not be used.
+// A JWK that the policy rejects removes the cached key at once: the service itself
+// sent it, as JSON and with status 200, and it describes a key that must not be
+// used.
 //
 // # Budgets
 //
-// Every key id has its own URL, so invented ids could make the functions ask
-// the service without limit. Two budgets limit this, over all functions
-// together: Options.MissBudget calls a minute for everybody, and when these are
-// spent, Options.MissReserve calls a minute for source addresses that have sent
-// an authentic webhook within a week ([Cache.RecordSource]). So invented ids
-// from strangers cannot block the ids of new real keys. The service is asked at
+// Every key id has its own URL, so invented ids could cause any number of calls of
+// the service. Two budgets limit these, over all functions together:
+// Options.MissBudget calls a minute for all callers, and when these are used up,
+// Options.MissReserve calls a minute for source addresses that have sent an
+// authentic webhook within a week ([Cache.RecordSource]). So invented ids from
+// unknown sources cannot block the ids of new real keys. The service is called at
 // most MissBudget + MissReserve times a minute for ids that are not cached.
 //
-// What this costs in DynamoDB: one conditional write for each function process,
-// source address and day, after a webhook was verified; it changes the item once
-// a day. When the budget of a minute is spent, one read for each process, source
-// address and minute. A webhook whose key is in memory costs no call at all.
+// The cost in DynamoDB is one conditional write for each function process, source
+// address and day, after a webhook was verified; it changes the item once a day.
+// When the budget of a minute is used up, it is one read for each process, source
+// address and minute. A webhook whose key is in memory causes no call.
 package keys
 
 import (
@@ -59,40 +58,40 @@ import (
 	"payhook.example/shared/rfc9562"
 )
 
-// The ways in which a lookup fails. Every error of this package wraps one of
-// them or is a [*PolicyError].
+// The errors of a lookup. Every error that a [Cache] returns wraps one of them or
+// the context's error, or is a [*PolicyError].
 var (
-	// ErrMalformedID is returned for a key id that is not a UUID. No call is made.
-	ErrMalformedID = errors.New("key id is not a UUID")
-	// ErrUnknown is returned when the service does not know the id, and no key is
-	// cached that may still be used.
-	ErrUnknown = errors.New("unknown key")
-	// ErrUnavailable is returned when the service does not answer, or answers with
-	// something that is not a key, and no key is cached that may still be used.
-	ErrUnavailable = errors.New("key service unavailable")
+	// ErrMalformedID is returned when a key id is not a UUID. No call is made.
+	ErrMalformedID = errors.New("keys: key id is not a UUID")
+	// ErrUnknown is returned when the service does not know the id and no usable key is
+	// cached.
+	ErrUnknown = errors.New("keys: unknown key")
+	// ErrUnavailable is returned when the service does not answer or does not return a
+	// key, and no usable key is cached.
+	ErrUnavailable = errors.New("keys: key service unavailable")
 	// ErrOutOfBudget is returned when the id is not cached and the budgets of this
-	// minute are spent. The id may be that of a real key.
-	ErrOutOfBudget = errors.New("key lookups out of budget")
+	// minute are used up. The id can be that of a real key.
+	ErrOutOfBudget = errors.New("keys: key requests out of budget")
 )
 
-// Options configure a [Cache]. The zero value of each stands for the default
-// that is named.
+// Options are the options of a [Cache]. The comment of each field ends with its
+// default, which replaces the zero value.
 type Options struct {
-	Exponents []int         // public exponents that are allowed; 65537
+	Exponents []int         // allowed public exponents; 65537
 	Freshness time.Duration // age at which a key is fetched again; 1 hour
-	MaxAge    time.Duration // age from which a key is not used; 24 hours
-	// UnknownGrace is how long the service must call a cached key unknown before
+	MaxAge    time.Duration // age at which a key is no longer used; 24 hours
+	// UnknownGrace is how long the service must report a cached key as unknown before
 	// the key is removed; 5 minutes.
 	UnknownGrace time.Duration
 	UnknownTTL   time.Duration // how long an id that is not cached stays unknown; 1 minute
 	MissBudget   int           // calls a minute for ids that are not cached; 60
-	MissReserve  int           // as many more for known source addresses; 60
-	// TableTimeout bounds each call of the table; 500 ms.
+	MissReserve  int           // further calls a minute for known source addresses; 60
+	// TableTimeout is the timeout of each call of the table; 500 ms.
 	TableTimeout time.Duration
-	// RetryPause is the time between two calls for a cached key that the service
-	// did not give; 10 seconds.
+	// RetryPause is the minimum time between two calls for a cached key after the
+	// service has not returned it; 10 seconds.
 	RetryPause time.Duration
-	// RefetchAge is the age from which [Cache.Refetch] asks again; 1 minute.
+	// RefetchAge is the age at which [Cache.Refetch] fetches a key again; 1 minute.
 	RefetchAge time.Duration
 	Now        func() time.Time // time.Now
 }
@@ -127,39 +126,39 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Source is where a lookup found its answer.
+// Source is the origin of the result of a lookup.
 type Source string
 
-// The sources of an answer.
+// The sources of a result.
 const (
 	Memory      Source = "memory"
 	SharedTable Source = "table"
 	Service     Source = "origin"
-	Stale       Source = "stale" // cached, and due to be fetched again: the service did not give it
+	Stale       Source = "stale" // cached and due to be fetched again, but the service did not return it
 )
 
-// Found is the result of a lookup. A lookup that fails fills in everything but
-// the key.
+// Found is the result of a lookup. If the lookup fails, Key is nil and the other
+// fields are set.
 type Found struct {
 	Key       *rsa.PublicKey
-	FetchedAt time.Time // when the service was asked for the key
+	FetchedAt time.Time // when the key was requested from the service
 	Source    Source
-	// Withdrawn reports that the service gave this key before and does not any
-	// more: it calls the id unknown, or sends a key that the policy refuses. With a
-	// Key, the key is within Options.UnknownGrace; without one, it was removed.
+	// Withdrawn reports that the service returned this key earlier and no longer does:
+	// it reports the id as unknown, or sends a key that the policy rejects. If Key is
+	// not nil, it is within Options.UnknownGrace; otherwise it was removed.
 	Withdrawn bool
-	// TableFailed reports that the shared table could not be used.
+	// TableFailed reports that a call of the shared table failed.
 	TableFailed bool
 }
 
-// maxRemembered bounds the memory that strangers can make a process use.
+// maxRemembered limits the memory that invented ids and unknown sources can occupy.
 const maxRemembered = 4096
 
-// maxSkew is how far the clock of another function may be ahead of ours. A
-// record from further in the future would never grow old.
+// maxSkew is the maximum difference by which the clock of another function can be
+// ahead of this one. A record from further in the future would not expire in time.
 const maxSkew = 5 * time.Minute
 
-// Cache finds keys by their ids. It is safe for concurrent use.
+// Cache looks up keys by their ids. It is safe for concurrent use.
 type Cache struct {
 	origin interface {
 		Fetch(ctx context.Context, id string) ([]byte, error)
@@ -176,19 +175,19 @@ type Cache struct {
 	sources sources
 }
 
-// entry is a cached key, or with a nil key what the table says of an unknown
-// id. It never changes.
+// entry is a cached key. With a nil key, it is the table's record of an unknown id.
+// It is immutable.
 type entry struct {
 	key       *rsa.PublicKey
 	fetchedAt time.Time
-	// unknownSince is when the service first answered that it does not know the id
-	// of a key that it had given; zero if it has not.
+	// unknownSince is the time at which the service first reported a known key as
+	// unknown; zero if it has not.
 	unknownSince time.Time
-	retryAt      time.Time // not asked again before then
-	expires      time.Time // from the table: when it may delete the item
+	retryAt      time.Time // the service is not called before this time
+	expires      time.Time // the expiry of the item in the table
 }
 
-// unknown says how long an id stays unknown.
+// unknown is a cached answer that the service does not know an id.
 type unknown struct {
 	until     time.Time
 	withdrawn bool
@@ -200,7 +199,7 @@ func (e *entry) found(from Source) Found {
 	return Found{Key: e.key, FetchedAt: e.fetchedAt, Source: from, Withdrawn: e.withdrawn()}
 }
 
-// New returns a cache in front of origin that shares what it learns by table.
+// New returns a Cache that fetches keys from origin and shares them through table.
 func New(origin *Origin, table *Table, opts Options) *Cache {
 	opts.setDefaults()
 	return &Cache{
@@ -211,15 +210,14 @@ func New(origin *Origin, table *Table, opts Options) *Cache {
 		unknown: map[string]unknown{},
 		misses:  budget{name: "misses", limit: opts.MissBudget},
 		reserve: budget{name: "reserve", limit: opts.MissReserve},
-		sources: sources{known: map[netip.Prefix]sighting{}, strangers: map[netip.Prefix]time.Time{}},
+		sources: sources{known: map[netip.Prefix]sighting{}, unknown: map[netip.Prefix]time.Time{}},
 	}
 }
 
-// Lookup returns the key of that id, from memory if it is fresh there. from is
-// the address that the webhook came from; the zero Addr counts as a stranger's.
-// Concurrent lookups of one id cost one fetch. The fetch goes on when ctx ends,
-// for as long as the timeouts of table and origin allow, so that its result is
-// not lost to the others that wait for it.
+// Lookup returns the key with that id, from memory if it is fresh there. from is the
+// source address of the webhook; the zero Addr is an unknown source. Concurrent
+// lookups of one id make one fetch. The fetch continues when ctx ends, until the
+// timeouts of table and origin, so that other callers get its result.
 //
 // The error wraps [ErrMalformedID], [ErrUnknown], [ErrUnavailable],
 // [ErrOutOfBudget] or ctx's, or is a [*PolicyError].
@@ -231,15 +229,16 @@ func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, 
 		return found, err
 	}
 	source := network(from)
-	// A stranger's lookup of the same id must not decide over a known source's.
-	return c.once(ctx, id+" "+source.String(), func(ctx context.Context) (Found, error) { return c.find(ctx, id, source) })
+	// The lookup of an unknown source must not determine the result of a known one.
+	return c.once(ctx, id+" "+source.String(),
+		func(ctx context.Context) (Found, error) { return c.find(ctx, id, source) })
 }
 
-// Refetch asks the service again for a key under which a signature did not
-// verify, since the service may have published another key under the same id.
-// It returns the key that was found if it is another one, and nil otherwise. A
-// key younger than a minute is not asked for again, and the budgets limit how
-// often forged signatures can make the functions ask. from is as for Lookup.
+// Refetch fetches a key again after a signature did not verify with it, because the
+// service can have published another key with the same id. It returns the key if it
+// differs, and nil otherwise. It does not fetch a key again that is younger than
+// Options.RefetchAge, and the budgets limit the calls that forged signatures can
+// cause. from is as for Lookup.
 func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip.Addr) (Found, error) {
 	now := c.opts.Now()
 	if now.Sub(failed.FetchedAt) < c.opts.RefetchAge {
@@ -258,7 +257,7 @@ func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip
 	return found, err
 }
 
-// once runs work for all callers that ask at one time.
+// once runs work once for all concurrent callers with the same name.
 func (c *Cache) once(ctx context.Context, name string, work func(context.Context) (Found, error)) (Found, error) {
 	result := c.flight.DoChan(name, func() (any, error) { return work(context.WithoutCancel(ctx)) })
 	select {
@@ -275,13 +274,13 @@ func (c *Cache) entry(id string) *entry {
 	return c.keys[id]
 }
 
-// fresh reports whether a key can be used without asking the service.
+// fresh reports whether a key can be used without a call of the service.
 func (c *Cache) fresh(e *entry, now time.Time) bool {
 	return !e.withdrawn() && now.Sub(e.fetchedAt) < c.opts.Freshness
 }
 
-// remembered answers from memory alone. It reports false if memory does not
-// know, or no longer well enough.
+// remembered returns the result that is in memory. It reports false if there is none
+// or it is too old.
 func (c *Cache) remembered(id string) (Found, error, bool) {
 	now := c.opts.Now()
 	c.mu.Lock()
@@ -295,14 +294,14 @@ func (c *Cache) remembered(id string) (Found, error, bool) {
 		}
 	}
 	if u, ok := c.unknown[id]; ok && now.Before(u.until) {
-		return Found{Source: Memory, Withdrawn: u.withdrawn}, fmt.Errorf("keys: remembered: %w", ErrUnknown), true
+		return Found{Source: Memory, Withdrawn: u.withdrawn}, fmt.Errorf("%w (cached)", ErrUnknown), true
 	}
 	return Found{}, nil, false
 }
 
-// find looks in the table and asks the service.
+// find looks in the table and then calls the service.
 func (c *Cache) find(ctx context.Context, id string, source netip.Prefix) (Found, error) {
-	// Another call may have ended between the look at memory and this one.
+	// Another call can have ended since the caller looked in memory.
 	if found, err, ok := c.remembered(id); ok {
 		return found, err
 	}
@@ -312,7 +311,7 @@ func (c *Cache) find(ctx context.Context, id string, source netip.Prefix) (Found
 	switch {
 	case cached == nil && shared != nil && shared.key == nil && now.Sub(shared.fetchedAt) < c.opts.UnknownTTL:
 		c.forget(id, shared.fetchedAt, shared.withdrawn())
-		return Found{Source: SharedTable, Withdrawn: shared.withdrawn()}, fmt.Errorf("keys: remembered: %w", ErrUnknown)
+		return Found{Source: SharedTable, Withdrawn: shared.withdrawn()}, fmt.Errorf("%w (cached)", ErrUnknown)
 	case cached == nil:
 		ok, failed := c.spend(ctx, source, tableFailed)
 		tableFailed = tableFailed || failed
@@ -322,20 +321,20 @@ func (c *Cache) find(ctx context.Context, id string, source netip.Prefix) (Found
 	case c.fresh(cached, now):
 		c.remember(id, cached)
 		return cached.found(SharedTable), nil
-	case now.Before(cached.retryAt): // another function has just asked
+	case now.Before(cached.retryAt): // another function has just called the service
 		c.remember(id, cached)
 		return cached.found(Stale), nil
 	}
-	// A cached key is not a miss: a flood of invented ids cannot keep it from being
-	// fetched again.
+	// A cached key is not a miss, so a flood of invented ids cannot prevent its refresh.
 	return c.fetch(ctx, id, cached, shared, tableFailed)
 }
 
 func (c *Cache) refetch(ctx context.Context, id string, failed Found, source netip.Prefix) (Found, error) {
 	shared, tableFailed := c.read(ctx, id)
 	cached := c.usable(id, shared)
-	// Another function may have fetched it already.
-	if cached != nil && cached.fetchedAt.After(failed.FetchedAt) && c.opts.Now().Sub(cached.fetchedAt) < c.opts.RefetchAge {
+	// Another function can have fetched it already.
+	if cached != nil && cached.fetchedAt.After(failed.FetchedAt) &&
+		c.opts.Now().Sub(cached.fetchedAt) < c.opts.RefetchAge {
 		c.remember(id, cached)
 		return cached.found(SharedTable), nil
 	}
@@ -347,8 +346,8 @@ func (c *Cache) refetch(ctx context.Context, id string, failed Found, source net
 	return c.fetch(ctx, id, cached, shared, tableFailed)
 }
 
-// usable returns the key that is cached for id, in memory or in the table, and
-// nil if none may be used. shared is what the table holds; nil for nothing.
+// usable returns the usable key that is cached for id in memory or in the table, or
+// nil. shared is the table's record; nil for none.
 func (c *Cache) usable(id string, shared *entry) *entry {
 	e := c.newest(c.entry(id), shared)
 	if e == nil || e.key == nil || c.opts.Now().Sub(e.fetchedAt) >= c.opts.MaxAge {
@@ -357,7 +356,7 @@ func (c *Cache) usable(id string, shared *entry) *entry {
 	return e
 }
 
-// newest returns the later of what memory and the table hold of an id.
+// newest returns the later of the two records of an id, in memory and in the table.
 func (c *Cache) newest(own, shared *entry) *entry {
 	switch {
 	case shared == nil:
@@ -367,14 +366,14 @@ func (c *Cache) newest(own, shared *entry) *entry {
 	case own.fetchedAt.After(shared.fetchedAt):
 		return own
 	case shared.key == nil && !shared.withdrawn():
-		// Written by a function that had no copy of the key, so it does not speak of
-		// ours.
+		// A function without a copy of the key wrote this record, so it does not apply
+		// to this copy.
 		return own
 	case shared.fetchedAt.After(own.fetchedAt):
 		return shared
 	}
-	// Both are one answer of the service. The earliest report counts, and the latest
-	// call.
+	// Both are from the same answer of the service. Use the earliest report and the
+	// latest call.
 	e := *shared
 	if own.withdrawn() && (!e.withdrawn() || own.unknownSince.Before(e.unknownSince)) {
 		e.unknownSince = own.unknownSince
@@ -385,12 +384,12 @@ func (c *Cache) newest(own, shared *entry) *entry {
 	return &e
 }
 
-// fetch asks the service, and stores its answer in memory and in the table.
-// cached is the key that may be used if the service does not give one; nil for
-// none. shared is what the table held.
+// fetch calls the service and stores its answer in memory and in the table. cached is
+// the key to use if the service does not return one; nil for none. shared is the
+// table's record.
 func (c *Cache) fetch(ctx context.Context, id string, cached, shared *entry, tableFailed bool) (Found, error) {
-	// The age counts from before the question, as the answer cannot be newer, and
-	// in milliseconds, as the table does.
+	// The age starts before the request, because the answer can be that old. It is in
+	// milliseconds, as in the table.
 	asked := c.opts.Now().Truncate(time.Millisecond)
 	found := Found{Source: Service, FetchedAt: asked, TableFailed: tableFailed}
 	text, err := c.origin.Fetch(ctx, id)
@@ -414,7 +413,7 @@ func (c *Cache) fetch(ctx context.Context, id string, cached, shared *entry, tab
 		return found, err
 	}
 	r := record{fetchedAt: asked, expires: asked.Add(c.opts.MaxAge)}
-	if key == nil { // refused
+	if key == nil { // rejected
 		found.Withdrawn = cached != nil
 		c.forget(id, asked, found.Withdrawn)
 		if found.Withdrawn {
@@ -436,34 +435,35 @@ func (c *Cache) fetch(ctx context.Context, id string, cached, shared *entry, tab
 	return found, err
 }
 
-// notKnown handles the answer that the service did not know id when it was
-// asked. It decides whether that removes the cached key.
-func (c *Cache) notKnown(ctx context.Context, id string, asked time.Time, cached, shared *entry, tableFailed bool) (Found, error) {
-	// From this answer to the next question: a process may be frozen in between.
+// notKnown handles the answer that the service does not know id. It decides whether
+// the cached key is removed.
+func (c *Cache) notKnown(ctx context.Context, id string, asked time.Time, cached, shared *entry,
+	tableFailed bool) (Found, error) {
+	// The pause starts at the answer: Lambda can freeze the process during the call.
 	since := c.opts.Now().Truncate(time.Millisecond)
 	if cached != nil && cached.withdrawn() {
 		since = cached.unknownSince
 	}
 	remove := cached == nil || asked.Sub(since) >= c.opts.UnknownGrace
-	// Without a copy of its own, this process tries the table again even if that has
-	// just failed: it may hold the key.
+	// Without its own copy, this process tries the table again even if that has just
+	// failed, because the table can contain the key.
 	skipTable := tableFailed && cached != nil
 	if remove && !skipTable {
 		r := record{fetchedAt: asked, expires: asked.Add(c.opts.UnknownTTL)}
 		if cached != nil {
 			r.unknownSince = since
-			r.expires = later(r.expires, cached.fetchedAt.Add(c.opts.MaxAge)) // as long as a copy could be used
+			r.expires = later(r.expires, cached.fetchedAt.Add(c.opts.MaxAge)) // as long as a copy can be used
 		}
 		if shared != nil {
 			r.expires = later(r.expires, shared.expires)
 		}
 		skipTable = c.withTable(ctx, func(ctx context.Context) (err error) {
-			// The table refuses if it holds a key for which this answer is too early.
+			// The table rejects this if it contains a key that must not be removed yet.
 			remove, err = c.table.remove(ctx, id, r, asked.Add(-c.opts.UnknownGrace))
 			return err
 		}) != nil
 		if skipTable {
-			remove = true // as each process decides on its own
+			remove = true // each process decides on its own
 		}
 	}
 	if !remove && !skipTable {
@@ -475,7 +475,8 @@ func (c *Cache) notKnown(ctx context.Context, id string, asked time.Time, cached
 			return err
 		}) != nil
 		if cached == nil && skipTable {
-			return Found{Source: Service, FetchedAt: asked, TableFailed: true}, unavailable("the table holds a key that could not be read", nil)
+			return Found{Source: Service, FetchedAt: asked, TableFailed: true},
+				unavailable("the table contains a key that could not be read", nil)
 		}
 	}
 	tableFailed = tableFailed || skipTable
@@ -483,8 +484,9 @@ func (c *Cache) notKnown(ctx context.Context, id string, asked time.Time, cached
 	case remove || cached == nil:
 		withdrawn := cached != nil || shared != nil && shared.withdrawn()
 		c.forget(id, asked, withdrawn)
-		return Found{Source: Service, FetchedAt: asked, Withdrawn: withdrawn, TableFailed: tableFailed}, fmt.Errorf("keys: origin: %w", ErrUnknown)
-	case cached.fetchedAt.After(asked): // another function has just been given the key
+		return Found{Source: Service, FetchedAt: asked, Withdrawn: withdrawn, TableFailed: tableFailed},
+			fmt.Errorf("%w to the service", ErrUnknown)
+	case cached.fetchedAt.After(asked): // another function has just fetched the key
 		c.remember(id, cached)
 		found := cached.found(SharedTable)
 		found.TableFailed = tableFailed
@@ -508,14 +510,14 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// withTable bounds a call of the table.
+// withTable runs a call of the table with its timeout.
 func (c *Cache) withTable(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.TableTimeout)
 	defer cancel()
 	return call(ctx)
 }
 
-// read returns what the table holds of id; nil for nothing that counts.
+// read returns the table's record of id; nil for none that can be used.
 func (c *Cache) read(ctx context.Context, id string) (shared *entry, failed bool) {
 	err := c.withTable(ctx, func(ctx context.Context) error {
 		r, err := c.table.get(ctx, id)
@@ -525,8 +527,8 @@ func (c *Cache) read(ctx context.Context, id string) (shared *entry, failed bool
 	return shared, err != nil
 }
 
-// parse returns what a record says, with a nil key if it says that the id is
-// unknown. A record that the policy refuses counts as none.
+// parse returns the entry of a record, with a nil key if the id is unknown. It returns
+// nil for a record that the policy rejects.
 func (c *Cache) parse(r *record, id string) *entry {
 	if r == nil || r.fetchedAt.After(c.opts.Now().Add(maxSkew)) {
 		return nil
@@ -554,7 +556,7 @@ func (c *Cache) remember(id string, e *entry) {
 	c.keys[id] = e
 }
 
-// forget remembers that the service did not know id at that time.
+// forget stores in memory that the service did not know id at that time.
 func (c *Cache) forget(id string, at time.Time, withdrawn bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,17 +14,16 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 )
 
-// fleet is a payment service, a shared table and a clock. Each cache made from
-// it is one function.
+// fleet is a payment service, a shared table and a clock. Each of its caches
+// represents one function process.
 type fleet struct {
 	t       *testing.T
 	db      *brokenDynamoDB
@@ -33,10 +32,10 @@ type fleet struct {
 	now     time.Time
 
 	mu     sync.Mutex
-	answer func(http.ResponseWriter, string) // with the id asked for
+	answer func(http.ResponseWriter, string) // with the requested id
 }
 
-// brokenDynamoDB is a DynamoDB that can be made to fail.
+// brokenDynamoDB is a DynamoDB whose calls can be made to fail.
 type brokenDynamoDB struct {
 	*awstest.DynamoDB
 	broken atomic.Bool
@@ -62,21 +61,24 @@ func (db *brokenDynamoDB) fails() bool {
 	return fails
 }
 
-func (db *brokenDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+func (db *brokenDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	if db.fails() {
 		return nil, errors.New("table is broken")
 	}
 	return db.DynamoDB.GetItem(ctx, in, opts...)
 }
 
-func (db *brokenDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+func (db *brokenDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	if db.fails() {
 		return nil, errors.New("table is broken")
 	}
 	return db.DynamoDB.PutItem(ctx, in, opts...)
 }
 
-func (db *brokenDynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+func (db *brokenDynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
 	if db.fails() {
 		return nil, errors.New("table is broken")
 	}
@@ -84,14 +86,15 @@ func (db *brokenDynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateIte
 }
 
 func newFleet(t *testing.T) *fleet {
-	f := &fleet{t: t, db: &brokenDynamoDB{DynamoDB: awstest.NewDynamoDB()}, now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
+	f := &fleet{t: t, db: &brokenDynamoDB{DynamoDB: awstest.NewDynamoDB()},
+		now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 	f.db.CreateTable("keys", names.KeysKey)
 	f.serve(0)
 	f.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.fetches.Add(1)
 		asked, ok := strings.CutPrefix(r.URL.Path, "/base/v1/keys/")
 		if !ok || r.Method != http.MethodGet {
-			t.Errorf("asked for %s %s", r.Method, r.URL.Path)
+			t.Errorf("got request %s %s", r.Method, r.URL.Path)
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -101,7 +104,7 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
-// serve makes the service know one key: the generated one of that number.
+// serve makes the service return one key: the generated key with that number.
 func (f *fleet) serve(n int) {
 	f.answers(func(w http.ResponseWriter, asked string) {
 		if asked != id {
@@ -137,7 +140,7 @@ func (f *fleet) cache(change ...func(*Options)) *Cache {
 
 func (f *fleet) pass(d time.Duration) { f.now = f.now.Add(d) }
 
-// expect looks id up and holds the answer against what should come of it.
+// expect looks id up and checks the result.
 func (f *fleet) expect(c *Cache, want error, source Source, fetches int32) Found {
 	f.t.Helper()
 	before := f.fetches.Load()
@@ -154,7 +157,7 @@ func (f *fleet) expect(c *Cache, want error, source Source, fetches int32) Found
 	return found
 }
 
-func TestAKeyIsFetchedOnceForTheWholeFleet(t *testing.T) {
+func TestLookupFetchesAKeyOnceForAllFunctions(t *testing.T) {
 	f := newFleet(t)
 	one, other := f.cache(), f.cache()
 	f.expect(one, nil, Service, 1)
@@ -162,22 +165,22 @@ func TestAKeyIsFetchedOnceForTheWholeFleet(t *testing.T) {
 	f.expect(other, nil, SharedTable, 0)
 	f.expect(other, nil, Memory, 0)
 
-	f.pass(time.Hour) // no longer fresh, anywhere
+	f.pass(time.Hour) // no copy is fresh any more
 	f.expect(other, nil, Service, 1)
 	f.expect(one, nil, SharedTable, 0)
 }
 
-func TestAStaleKeyServesWhileTheServiceIsDownAndNeverPastItsHardAge(t *testing.T) {
+func TestLookupUsesAStaleKeyUntilMaxAge(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.expect(c, nil, Service, 1)
 	f.down()
 	f.pass(2 * time.Hour)
 	f.expect(c, nil, Stale, 1)
-	f.expect(c, nil, Stale, 0) // not asked again at once
+	f.expect(c, nil, Stale, 0) // within RetryPause
 	f.pass(10 * time.Second)
 	f.expect(c, nil, Stale, 1)
-	f.expect(f.cache(), nil, Stale, 1) // a function that just started knows it from the table
+	f.expect(f.cache(), nil, Stale, 1) // a new function gets it from the table
 	f.pass(22*time.Hour - 10*time.Second - time.Millisecond)
 	f.expect(c, nil, Stale, 1)
 	f.pass(time.Millisecond)
@@ -187,7 +190,7 @@ func TestAStaleKeyServesWhileTheServiceIsDownAndNeverPastItsHardAge(t *testing.T
 	f.expect(c, nil, Service, 1)
 }
 
-func TestAnUnknownIDIsRememberedForAMinute(t *testing.T) {
+func TestLookupCachesAnUnknownIDForAMinute(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.answers(func(w http.ResponseWriter, _ string) { w.WriteHeader(http.StatusNotFound) })
@@ -201,7 +204,7 @@ func TestAnUnknownIDIsRememberedForAMinute(t *testing.T) {
 	f.expect(c, nil, Service, 1)
 }
 
-func TestAFloodOfMadeUpIDsIsBoundedOverTheFleet(t *testing.T) {
+func TestBudgetLimitsInventedIDsOverAllFunctions(t *testing.T) {
 	f := newFleet(t)
 	f.expect(f.cache(), nil, Service, 1)
 	fleet := []*Cache{f.cache(), f.cache(), f.cache()}
@@ -218,31 +221,31 @@ func TestAFloodOfMadeUpIDsIsBoundedOverTheFleet(t *testing.T) {
 		}
 		return f.fetches.Load() - before, outOfBudget
 	}
-	if asked, out := flood(); asked != 59 || out != 241 { // one was spent on the known key
-		t.Errorf("asked %d times, %d out of budget", asked, out)
+	if asked, out := flood(); asked != 59 || out != 241 { // one was used for the known key
+		t.Errorf("%d calls, %d out of budget", asked, out)
 	}
-	// Known keys are not affected, even when they have to be fetched again.
+	// Known keys are not affected, even if they must be fetched again.
 	f.expect(fleet[0], nil, SharedTable, 0)
 	f.pass(time.Hour)
 	flood()
 	f.expect(fleet[0], nil, Service, 1)
 	f.pass(time.Minute)
 	if asked, _ := flood(); asked != 60 {
-		t.Errorf("asked %d times in the next minute", asked)
+		t.Errorf("%d calls in the next minute", asked)
 	}
 }
 
-func TestABrokenTableCostsNoAnswer(t *testing.T) {
+func TestLookupWorksWithoutTheTable(t *testing.T) {
 	f := newFleet(t)
 	f.db.broken.Store(true)
 	c := f.cache(func(o *Options) { o.MissBudget = 5 })
 	if found := f.expect(c, nil, Service, 1); !found.TableFailed {
-		t.Error("nobody is told that the table failed")
+		t.Error("TableFailed is false")
 	}
 	f.expect(c, nil, Memory, 0)
 	f.pass(2 * time.Hour)
 	f.expect(c, nil, Service, 1)
-	// The budget is each function's own then.
+	// Each function then has its own budget.
 	var out int
 	for range 20 {
 		if _, err := c.Lookup(t.Context(), uuid.New().String(), netip.Addr{}); errors.Is(err, ErrOutOfBudget) {
@@ -258,24 +261,25 @@ func TestABrokenTableCostsNoAnswer(t *testing.T) {
 	f.expect(f.cache(), nil, SharedTable, 0)
 }
 
-// slowDynamoDB answers only when the caller gives up.
+// slowDynamoDB answers only after the caller's timeout.
 type slowDynamoDB struct{ API }
 
-func (slowDynamoDB) GetItem(ctx context.Context, _ *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+func (slowDynamoDB) GetItem(ctx context.Context, _ *dynamodb.GetItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-func TestASlowTableCostsNoAnswer(t *testing.T) {
+func TestLookupWorksWithASlowTable(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.TableTimeout = time.Millisecond })
 	c.table = NewTable(slowDynamoDB{}, "keys")
 	if found := f.expect(c, nil, Service, 1); !found.TableFailed {
-		t.Error("nobody is told that the table failed")
+		t.Error("TableFailed is false")
 	}
 }
 
-func TestLookupsAtOneTimeCostOneFetch(t *testing.T) {
+func TestConcurrentLookupsMakeOneFetch(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	const callers = 50
@@ -305,7 +309,7 @@ func TestLookupsAtOneTimeCostOneFetch(t *testing.T) {
 	}
 }
 
-func TestACallerThatGivesUpLosesNothingForTheOthers(t *testing.T) {
+func TestCancelledLookupDoesNotStopTheFetch(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	asked, release := make(chan struct{}), make(chan struct{})
@@ -340,7 +344,7 @@ func TestACallerThatGivesUpLosesNothingForTheOthers(t *testing.T) {
 	}
 }
 
-func TestAKeyRotatedUnderTheSameIDIsFetchedOnce(t *testing.T) {
+func TestRefetchFindsAKeyRotatedUnderTheSameID(t *testing.T) {
 	f := newFleet(t)
 	c, other := f.cache(), f.cache()
 	old := f.expect(c, nil, Service, 1)
@@ -371,19 +375,19 @@ func TestAKeyRotatedUnderTheSameIDIsFetchedOnce(t *testing.T) {
 	now := f.expect(c, nil, Memory, 0)
 	refetch(c, now, 0, -1)
 	f.pass(time.Minute)
-	refetch(late, old, 1, 1) // what the table holds is a minute old
-	refetch(c, now, 0, -1)   // which another function has just asked for
+	refetch(late, old, 1, 1) // the record in the table is a minute old
+	refetch(c, now, 0, -1)   // another function has just fetched it
 	f.pass(time.Minute)
-	refetch(c, now, 1, -1) // the same key: nothing new to try
+	refetch(c, now, 1, -1) // the same key
 	f.down()
 	f.pass(time.Minute)
 	now = f.expect(c, nil, Memory, 0)
 	refetch(c, now, 1, -1)
-	refetch(c, now, 0, -1) // a forger can't make us ask again and again
+	refetch(c, now, 0, -1) // forged signatures cause no further call
 	f.expect(c, nil, Memory, 0)
 }
 
-func TestARefetchIsWithinTheBudget(t *testing.T) {
+func TestRefetchIsCountedAgainstTheBudget(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.MissBudget = 1 })
 	old := f.expect(c, nil, Service, 1)
@@ -393,30 +397,34 @@ func TestARefetchIsWithinTheBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := f.fetches.Load()
-	if found, err := c.Refetch(t.Context(), id, old, netip.Addr{}); found.Key != nil || !errors.Is(err, ErrOutOfBudget) || f.fetches.Load() != before {
+	if found, err := c.Refetch(t.Context(), id, old, netip.Addr{}); found.Key != nil ||
+		!errors.Is(err, ErrOutOfBudget) || f.fetches.Load() != before {
 		t.Errorf("got %v, %v", found.Key, err)
 	}
 	f.expect(c, nil, Memory, 0)
 }
 
-func TestARecordThatThePolicyRefusesCountsAsNone(t *testing.T) {
+func TestLookupIgnoresRecordsThatThePolicyRejects(t *testing.T) {
 	f := newFleet(t)
 	weak := members(odd(1024), 65537)
-	if err := NewTable(f.db, "keys").put(t.Context(), id, record{jwk: text(t, weak), fetchedAt: f.now, expires: f.now.Add(time.Hour)}); err != nil {
+	if err := NewTable(f.db, "keys").put(t.Context(), id,
+		record{jwk: text(t, weak), fetchedAt: f.now, expires: f.now.Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	f.expect(f.cache(), nil, Service, 1)
 }
 
-func TestARecordFromTheFutureCountsAsNone(t *testing.T) {
+func TestLookupIgnoresRecordsFromTheFuture(t *testing.T) {
 	f := newFleet(t)
-	if err := NewTable(f.db, "keys").put(t.Context(), id, record{jwk: text(t, members(generated(1).N, 65537)), fetchedAt: f.now.Add(time.Hour), expires: f.now.Add(time.Hour)}); err != nil {
+	if err := NewTable(f.db, "keys").put(t.Context(), id,
+		record{jwk: text(t, members(generated(1).N, 65537)), fetchedAt: f.now.Add(time.Hour),
+			expires: f.now.Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	f.expect(f.cache(), nil, Service, 1)
 }
 
-func TestALateWriterDoesNotReplaceANewerKey(t *testing.T) {
+func TestPutDoesNotReplaceANewerKey(t *testing.T) {
 	f := newFleet(t)
 	table := NewTable(f.db, "keys")
 	for _, age := range []time.Duration{0, time.Minute} {
@@ -430,8 +438,8 @@ func TestALateWriterDoesNotReplaceANewerKey(t *testing.T) {
 	}
 }
 
-// What the service may answer, and what it means.
-func TestAnswersOfTheService(t *testing.T) {
+// Each case is an answer of the service, and the result of the lookup.
+func TestLookupHandlesTheAnswersOfTheService(t *testing.T) {
 	good := func(t *testing.T) string { return string(text(t, members(generated(0).N, 65537))) }
 	jsonType := "application/json"
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -505,10 +513,11 @@ func TestAnswersOfTheService(t *testing.T) {
 
 var errPolicy = errors.New("a PolicyError")
 
-func TestAnIDThatIsNoUUIDTouchesNothing(t *testing.T) {
+func TestLookupMakesNoCallForAMalformedID(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
-	for _, bad := range []string{"", "..", "../../admin", id + "/x", id[:35] + "/", "misses#1", id + "?a=b", strings.Repeat("a", 36)} {
+	for _, bad := range []string{"", "..", "../../admin", id + "/x", id[:35] + "/", "misses#1", id + "?a=b",
+		strings.Repeat("a", 36)} {
 		if _, err := c.Lookup(t.Context(), bad, netip.Addr{}); !errors.Is(err, ErrMalformedID) {
 			t.Errorf("%q: got %v", bad, err)
 		}
@@ -518,7 +527,7 @@ func TestAnIDThatIsNoUUIDTouchesNothing(t *testing.T) {
 	}
 }
 
-func TestAnIDIsLookedUpAsSent(t *testing.T) {
+func TestLookupSendsTheIDAsReceived(t *testing.T) {
 	f := newFleet(t)
 	upper := strings.ToUpper(id)
 	var asked string
@@ -528,11 +537,11 @@ func TestAnIDIsLookedUpAsSent(t *testing.T) {
 		w.Write(text(t, members(generated(0).N, 65537)))
 	})
 	if _, err := f.cache().Lookup(t.Context(), upper, netip.Addr{}); err != nil || asked != upper {
-		t.Errorf("asked for %q: %v", asked, err)
+		t.Errorf("requested %q: %v", asked, err)
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
+func TestMemoryOfKeysIsLimited(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.MissBudget = 1 << 30 })
 	for range maxRemembered + 10 {
@@ -544,13 +553,14 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestErrorsHoldNothingOfTheAnswer(t *testing.T) {
+func TestErrorsContainNoDataOfTheAnswer(t *testing.T) {
 	f := newFleet(t)
 	f.answers(func(w http.ResponseWriter, _ string) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"CANARY": CANARY`)
 	})
-	if _, err := f.cache().Lookup(t.Context(), id, netip.Addr{}); err == nil || strings.Contains(err.Error(), "CANARY") {
+	if _, err := f.cache().Lookup(t.Context(), id, netip.Addr{}); err == nil ||
+		strings.Contains(err.Error(), "CANARY") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"payhook.example/shared/rfc9562"
 )
 
-// maxAnswer is the most that is read of an answer of the key service, in bytes.
+// maxAnswer is the maximum size of an answer of the key service, in bytes.
 const maxAnswer = 64 << 10
 
 // Origin is the payment service's key lookup (section 4.2 of the interface).
@@ -24,19 +24,19 @@ type Origin struct {
 	timeout time.Duration
 }
 
-// NewOrigin returns the key lookup at {baseURL}/v1/keys/{keyId}. Each lookup
-// takes at most timeout. Redirects are refused whatever client does: keys come
-// from the host that the operator named, or not at all.
+// NewOrigin returns the key lookup at {baseURL}/v1/keys/{keyId}. Each lookup takes at
+// most timeout. It does not follow redirects, whatever the policy of client: keys must
+// come from the configured host.
 func NewOrigin(client *http.Client, baseURL *url.URL, timeout time.Duration) *Origin {
 	c := *client
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &Origin{client: &c, baseURL: baseURL, timeout: timeout}
 }
 
-// Fetch returns the text that the service answers for a key id. The error
-// wraps [ErrUnknown] if the service says that there is no such key,
-// [ErrUnavailable] if it says anything else than a key or nothing at all, and
-// [ErrMalformedID] if id is no UUID. It is safe for concurrent use.
+// Fetch returns the JWK that the service answers for a key id. The error wraps
+// [ErrUnknown] if the service reports that there is no such key, [ErrUnavailable] if
+// it does not answer or answers anything else, and [ErrMalformedID] if id is not a
+// UUID. It is safe for concurrent use.
 func (o *Origin) Fetch(ctx context.Context, id string) ([]byte, error) {
 	if !rfc9562.Valid(id) {
 		return nil, fmt.Errorf("keys: %w", ErrMalformedID)
@@ -75,18 +75,17 @@ func (o *Origin) Fetch(ctx context.Context, id string) ([]byte, error) {
 
 func unavailable(what string, err error) error {
 	if err != nil {
-		// The URL is the operator's own; what is worth reading is the cause.
-		var u *url.Error
-		if errors.As(err, &u) {
+		// The URL is known from the settings; the cause is sufficient.
+		if u, ok := errors.AsType[*url.Error](err); ok {
 			err = u.Err
 		}
-		return fmt.Errorf("keys: origin: %s: %w: %w", what, ErrUnavailable, err)
+		return fmt.Errorf("%w: %s: %w", ErrUnavailable, what, err)
 	}
-	return fmt.Errorf("keys: origin: %s: %w", what, ErrUnavailable)
+	return fmt.Errorf("%w: %s", ErrUnavailable, what)
 }
 
-// isJSON accepts application/json and every type of JSON syntax, such as
-// application/jwk+json (RFC 7517, section 8.5.1; RFC 6839, section 3.1).
+// isJSON reports whether a media type is application/json or has the suffix +json,
+// such as application/jwk+json (RFC 7517, section 8.5.1; RFC 6839, section 3.1).
 func isJSON(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	return err == nil && (media == "application/json" || strings.HasSuffix(media, "+json"))

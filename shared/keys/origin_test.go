@@ -6,12 +6,11 @@ import (
 	"net/url"
 	"testing"
 	"time"
-
 	"uuid"
 )
 
-// The request is the one of section 4.2 of the interface, and asks for JSON.
-func TestAKeyIsAskedForAsTheInterfaceSays(t *testing.T) {
+// The request must be that of section 4.2 of the interface, and accept JSON.
+func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 	var got *http.Request
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = r
@@ -27,7 +26,7 @@ func TestAKeyIsAskedForAsTheInterfaceSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Method != http.MethodGet || got.URL.Path != "/base/v1/keys/"+id || got.URL.RawQuery != "" {
-		t.Errorf("asked with %s %s", got.Method, got.URL)
+		t.Errorf("got request %s %s", got.Method, got.URL)
 	}
 	if accept := got.Header.Get("Accept"); accept != "application/json" {
 		t.Errorf("accepts %q", accept)

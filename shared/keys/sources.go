@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// knownFor is how long after an authentic webhook its source is known.
+	// knownFor is how long a source is known after an authentic webhook.
 	knownFor = 7 * 24 * time.Hour
-	// recordEvery is how often the table is told again that a source is known.
+	// recordEvery is the minimum time between two records of a source in the table.
 	recordEvery = 24 * time.Hour
 	// sourcePause is how long a source stays a stranger before the table is read
 	// again, and how long a write that failed is not tried again.
 	sourcePause = time.Minute
 )
 
-// sources are the networks that webhooks come from. The cache's mu guards them.
+// sources stores the networks that webhooks come from. The cache's mu guards it.
 type sources struct {
-	known     map[netip.Prefix]sighting  // have sent an authentic webhook
-	strangers map[netip.Prefix]time.Time // until when the table is not read again
+	known   map[netip.Prefix]sighting  // sources of authentic webhooks
+	unknown map[netip.Prefix]time.Time // unknown sources, and until when the table is not read again
 }
 
 // sighting is the last authentic webhook of a source that the table or this
 // process recorded.
 type sighting struct {
 	at       time.Time
-	recordAt time.Time // when it is to be recorded again
+	recordAt time.Time // when it must be recorded again
 }
 
-// network returns what counts as one source: an IPv4 address, or the /64 of an
-// IPv6 address, which is what one host is given (RFC 4291, section 2.5.1) and
-// from which it can use any address. The zero Addr gives the zero Prefix.
+// network returns the network that identifies a source: an IPv4 address, or the /64
+// of an IPv6 address, because a host can use any address of its /64 (RFC 4291, section
+// 2.5.1). The zero Addr gives the zero Prefix.
 func network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := addr.BitLen()
@@ -44,22 +44,22 @@ func network(addr netip.Addr) netip.Prefix {
 	return prefix
 }
 
-// sourceName is the name of a source in the table. Its hash keeps the address
-// itself out of the table; it does not hide it from somebody who tries all
-// addresses.
+// sourceName returns the name of a source in the table. The name contains a hash
+// instead of the address. The hash does not protect against an attacker who tries
+// all addresses.
 func sourceName(source netip.Prefix) string {
 	sum := sha256.Sum256([]byte(source.String()))
 	return "source#" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// RecordSource records that an authentic webhook came from this address, so
-// that the address may use the reserve for a week. Call it only after the
-// signature was verified. It makes at most one call of the table for each
-// address and day, or minute if the call fails, and reports no error: it is an
-// aid for later webhooks. The zero Addr is ignored.
+// RecordSource records that an authentic webhook came from this address, so that the
+// address can use the reserve for a week. Call it only after the signature was
+// verified. It makes at most one call of the table for each address and day, or
+// minute if the call fails. It returns no error, because only later webhooks benefit.
+// It ignores the zero Addr.
 //
-// Somebody who can repeat a captured webhook within its time window becomes
-// known too. That gives access to the reserve and to nothing else.
+// An attacker who repeats a captured webhook within its time window also becomes a
+// known source. This gives access only to the reserve.
 func (c *Cache) RecordSource(ctx context.Context, from netip.Addr) {
 	source := network(from)
 	if !source.IsValid() {
@@ -87,7 +87,7 @@ func (c *Cache) RecordSource(ctx context.Context, from netip.Addr) {
 func (c *Cache) know(source netip.Prefix, s sighting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.sources.strangers, source)
+	delete(c.sources.unknown, source)
 	if len(c.sources.known) >= maxRemembered {
 		clear(c.sources.known)
 	}
@@ -102,12 +102,12 @@ func (c *Cache) knows(ctx context.Context, source netip.Prefix, tableFailed bool
 	now := c.opts.Now()
 	c.mu.Lock()
 	last, ok := c.sources.known[source]
-	stranger := now.Before(c.sources.strangers[source])
+	paused := now.Before(c.sources.unknown[source])
 	c.mu.Unlock()
 	switch {
 	case ok && now.Sub(last.at) < knownFor:
 		return true, false
-	case stranger || tableFailed:
+	case paused || tableFailed:
 		return false, false
 	}
 	var at time.Time
@@ -124,9 +124,9 @@ func (c *Cache) knows(ctx context.Context, source netip.Prefix, tableFailed bool
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.sources.strangers) >= maxRemembered {
-		clear(c.sources.strangers)
+	if len(c.sources.unknown) >= maxRemembered {
+		clear(c.sources.unknown)
 	}
-	c.sources.strangers[source] = now.Add(sourcePause)
+	c.sources.unknown[source] = now.Add(sourcePause)
 	return false, false
 }

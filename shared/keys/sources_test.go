@@ -9,13 +9,12 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/names"
-
-	"uuid"
 )
 
 var (
@@ -23,13 +22,14 @@ var (
 	stranger = netip.MustParseAddr("198.51.100.20")
 )
 
-// flood looks up n invented ids from a stranger's address and returns how often
-// the service was asked.
+// flood looks up n invented ids from an unknown address and returns the number of
+// calls of the service.
 func (f *fleet) flood(c *Cache, from netip.Addr, n int) int32 {
 	f.t.Helper()
 	before := f.fetches.Load()
 	for range n {
-		if _, err := c.Lookup(f.t.Context(), uuid.New().String(), from); !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrOutOfBudget) {
+		if _, err := c.Lookup(f.t.Context(), uuid.New().String(), from); !errors.Is(err, ErrUnknown) &&
+			!errors.Is(err, ErrOutOfBudget) {
 			f.t.Fatal(err)
 		}
 	}
@@ -41,15 +41,15 @@ func (f *fleet) find(c *Cache, from netip.Addr) error {
 	return err
 }
 
-func TestInventedIDsDoNotBlockTheNewKeyOfAKnownSource(t *testing.T) {
+func TestReserveServesKnownSourcesDuringAFlood(t *testing.T) {
 	f := newFleet(t)
 	verifier, flooded, fresh := f.cache(), f.cache(), f.cache()
 	verifier.RecordSource(t.Context(), sender)
 	if n := f.flood(flooded, stranger, 300); n != 60 {
-		t.Fatalf("the service was asked %d times", n)
+		t.Fatalf("%d calls of the service", n)
 	}
 	if err := f.find(flooded, stranger); !errors.Is(err, ErrOutOfBudget) {
-		t.Errorf("a stranger gets %v", err)
+		t.Errorf("an unknown source gets %v", err)
 	}
 	if err := f.find(flooded, netip.Addr{}); !errors.Is(err, ErrOutOfBudget) {
 		t.Errorf("a webhook without an address gets %v", err)
@@ -59,21 +59,21 @@ func TestInventedIDsDoNotBlockTheNewKeyOfAKnownSource(t *testing.T) {
 	}
 }
 
-func TestTheReserveIsBoundedOverAllFunctions(t *testing.T) {
+func TestReserveIsLimitedOverAllFunctions(t *testing.T) {
 	f := newFleet(t)
 	change := func(o *Options) { o.MissBudget, o.MissReserve = 5, 7 }
 	fleet := []*Cache{f.cache(change), f.cache(change)}
 	fleet[0].RecordSource(t.Context(), sender)
 	if n := f.flood(fleet[0], sender, 20) + f.flood(fleet[1], sender, 20); n != 12 {
-		t.Errorf("the service was asked %d times, want 12", n)
+		t.Errorf("%d calls of the service, want 12", n)
 	}
 	f.pass(time.Minute)
 	if n := f.flood(fleet[1], sender, 20); n != 12 {
-		t.Errorf("in the next minute %d times, want 12", n)
+		t.Errorf("%d calls in the next minute, want 12", n)
 	}
 }
 
-func TestASourceIsKnownForAWeek(t *testing.T) {
+func TestSourceIsKnownForAWeek(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.MissBudget = 1 })
 	c.RecordSource(t.Context(), sender)
@@ -84,14 +84,15 @@ func TestASourceIsKnownForAWeek(t *testing.T) {
 		f.pass(step.pass)
 		for _, c := range []*Cache{c, f.cache(func(o *Options) { o.MissBudget = 1 })} {
 			f.flood(c, stranger, 2)
-			if _, err := c.Lookup(t.Context(), uuid.New().String(), sender); errors.Is(err, ErrOutOfBudget) != (step.want != nil) {
+			if _, err := c.Lookup(t.Context(), uuid.New().String(), sender); errors.Is(err,
+				ErrOutOfBudget) != (step.want != nil) {
 				t.Errorf("%v after it was seen: %v", step.pass, err)
 			}
 		}
 	}
 }
 
-func TestASourceIsRecordedOnceADay(t *testing.T) {
+func TestRecordSourceWritesOnceADay(t *testing.T) {
 	f := newFleet(t)
 	one, other := f.cache(), f.cache()
 	record := func(c *Cache, calls int, at time.Time) {
@@ -110,7 +111,7 @@ func TestASourceIsRecordedOnceADay(t *testing.T) {
 	first := f.now
 	record(one, 1, first)
 	f.pass(time.Hour)
-	record(other, 1, first) // a write that the condition refuses
+	record(other, 1, first) // a write whose condition fails
 	f.pass(23*time.Hour - time.Second)
 	record(one, 0, first)
 	record(other, 0, first)
@@ -122,7 +123,7 @@ func TestASourceIsRecordedOnceADay(t *testing.T) {
 	}
 }
 
-func TestTheTableHoldsNoAddress(t *testing.T) {
+func TestTableContainsNoAddress(t *testing.T) {
 	f := newFleet(t)
 	f.cache().RecordSource(t.Context(), sender)
 	for key, item := range f.db.Items("keys") {
@@ -138,7 +139,7 @@ func TestTheTableHoldsNoAddress(t *testing.T) {
 	}
 }
 
-func TestANetworkIsAnIPv4AddressOrASlash64(t *testing.T) {
+func TestNetworkIsAnIPv4AddressOrASlash64(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		same bool
@@ -156,11 +157,11 @@ func TestANetworkIsAnIPv4AddressOrASlash64(t *testing.T) {
 		}
 	}
 	if network(netip.Addr{}).IsValid() {
-		t.Error("no address is a network")
+		t.Error("the zero Addr has a network")
 	}
 }
 
-func TestAWebhookWithoutAnAddressIsNotRecorded(t *testing.T) {
+func TestRecordSourceIgnoresTheZeroAddr(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	c.RecordSource(t.Context(), netip.Addr{})
@@ -169,22 +170,22 @@ func TestAWebhookWithoutAnAddressIsNotRecorded(t *testing.T) {
 	}
 }
 
-func TestWithTheTableBrokenAProcessKnowsItsOwnSources(t *testing.T) {
+func TestKnownSourcesWithoutTheTable(t *testing.T) {
 	f := newFleet(t)
 	f.db.broken.Store(true)
 	change := func(o *Options) { o.MissBudget, o.MissReserve = 2, 3 }
 	c, other := f.cache(change), f.cache(change)
 	c.RecordSource(t.Context(), sender)
 	if n := f.flood(c, stranger, 10); n != 2 {
-		t.Errorf("a stranger made the service be asked %d times, want 2", n)
+		t.Errorf("an unknown source caused %d calls, want 2", n)
 	}
 	if n := f.flood(c, sender, 10); n != 3 {
-		t.Errorf("a known source %d times, want 3", n)
+		t.Errorf("a known source caused %d calls, want 3", n)
 	}
 	if n := f.flood(other, sender, 10); n != 2 {
-		t.Errorf("a source that this process does not know %d times, want 2", n)
+		t.Errorf("a source that this process does not know caused %d calls, want 2", n)
 	}
-	// A write that failed is tried again, though not at once.
+	// A failed write is retried after a pause.
 	f.db.broken.Store(false)
 	c.RecordSource(t.Context(), sender)
 	if n := len(f.db.Items("keys")); n != 0 {
@@ -197,7 +198,7 @@ func TestWithTheTableBrokenAProcessKnowsItsOwnSources(t *testing.T) {
 	}
 }
 
-func TestAStrangerThatBecomesKnownIsNotHeldBack(t *testing.T) {
+func TestSourceIsKnownAtOnceAfterARecord(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.flood(c, stranger, 61)
@@ -217,9 +218,8 @@ func TestAStrangerThatBecomesKnownIsNotHeldBack(t *testing.T) {
 	}
 }
 
-// A known source that asks for the id that a stranger is asking for gets an
-// answer of its own.
-func TestAStrangersLookupDoesNotDecideForAKnownSource(t *testing.T) {
+// A known source must get its own result while an unknown source looks up the same id.
+func TestKnownSourceDoesNotShareTheLookupOfAnUnknownOne(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.MissBudget, o.TableTimeout = 1, time.Minute })
 	c.RecordSource(t.Context(), sender)
@@ -229,7 +229,7 @@ func TestAStrangersLookupDoesNotDecideForAKnownSource(t *testing.T) {
 	strangers := make(chan error)
 	go func() { strangers <- f.find(c, stranger) }()
 	<-held.asked
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // where the test would hang
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a failing test would block here
 	defer cancel()
 	if _, err := c.Lookup(ctx, id, sender); err != nil {
 		t.Error(err)
@@ -245,7 +245,8 @@ type heldDynamoDB struct {
 	asked, release chan struct{}
 }
 
-func (db *heldDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+func (db *heldDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	out, err := db.brokenDynamoDB.GetItem(ctx, in, opts...)
 	if !db.held.Swap(true) {
 		close(db.asked)
@@ -254,7 +255,7 @@ func (db *heldDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, 
 	return out, err
 }
 
-func TestTheMemoryOfSourcesIsBounded(t *testing.T) {
+func TestMemoryOfSourcesIsLimited(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.MissBudget = 1 })
 	f.flood(c, stranger, 1)
@@ -263,10 +264,10 @@ func TestTheMemoryOfSourcesIsBounded(t *testing.T) {
 		a = a.Next()
 		c.know(network(a), sighting{})
 		if known, _ := c.knows(t.Context(), network(a.Next()), false); known {
-			t.Fatal("a stranger is known")
+			t.Fatal("an unknown source is known")
 		}
 	}
-	if len(c.sources.known) > maxRemembered || len(c.sources.strangers) > maxRemembered {
-		t.Errorf("%d known, %d strangers", len(c.sources.known), len(c.sources.strangers))
+	if len(c.sources.known) > maxRemembered || len(c.sources.unknown) > maxRemembered {
+		t.Errorf("%d known, %d unknown", len(c.sources.known), len(c.sources.unknown))
 	}
 }

@@ -14,35 +14,37 @@ import (
 	"payhook.example/shared/names"
 )
 
-// API is the part of DynamoDB that the table needs.
+// API is the part of the DynamoDB client that a [Table] uses.
 type API interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
-	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
+	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput,
+		error)
 }
 
-// Table is the DynamoDB table by which all functions share keys. Its items:
+// Table is the DynamoDB table through which all functions share keys. Its attributes
+// are:
 //
 //	keyId         S  partition key: a key id; "misses#" or "reserve#" and a minute;
 //	                 "source#" and the hash of a source address; or "certificate#last",
 //	                 which [Certificates] writes
-//	jwk           S  the key, where the service gave one
-//	fetchedAt     N  Unix milliseconds: when the service was asked
-//	unknownSince  N  Unix milliseconds: when the service first called a key unknown
-//	                 that it had given
+//	jwk           S  the key, if the service returned one
+//	fetchedAt     N  Unix milliseconds: when the request was sent to the service
+//	unknownSince  N  Unix milliseconds: when the service first reported a known key
+//	                 as unknown
 //	unknownAt     N  Unix milliseconds: when it last did
-//	misses        N  how many calls were spent in that minute
-//	seenAt        N  Unix milliseconds: when an authentic webhook came from there
-//	expiresAt     N  Unix seconds: when DynamoDB may delete the item
+//	misses        N  the number of calls in that minute
+//	seenAt        N  Unix milliseconds: when an authentic webhook came from the source
+//	expiresAt     N  Unix seconds: when DynamoDB can delete the item
 //
-// An item with fetchedAt and without jwk says that the id was unknown then. If
-// it has unknownSince, the key was known before and was removed.
+// An item with fetchedAt and without jwk means that the id was unknown at that time.
+// If it has unknownSince, the key was known before and was removed.
 type Table struct {
 	client API
 	name   string
 }
 
-// NewTable returns the table of that name.
+// NewTable returns a Table with that name.
 func NewTable(client API, name string) *Table { return &Table{client, name} }
 
 const (
@@ -54,7 +56,7 @@ const (
 	attrSeenAt       = "seenAt"
 )
 
-// record is what the table holds of a key id.
+// record is the content of the table for a key id.
 type record struct {
 	jwk          []byte // nil: the id was unknown, or its key was removed
 	fetchedAt    time.Time
@@ -63,7 +65,7 @@ type record struct {
 	expires      time.Time
 }
 
-// recordOf returns the record in an item, or nil if it holds none.
+// recordOf returns the record in an item, or nil if it contains none.
 func recordOf(item map[string]types.AttributeValue) *record {
 	r := &record{
 		fetchedAt:    milliseconds(item[attrFetchedAt]),
@@ -84,7 +86,7 @@ func recordOf(item map[string]types.AttributeValue) *record {
 	return r
 }
 
-// milliseconds reads a time, and returns the zero time if there is none.
+// milliseconds returns the time of an attribute, or the zero time if there is none.
 func milliseconds(v types.AttributeValue) time.Time {
 	n, ok := v.(*types.AttributeValueMemberN)
 	if !ok {
@@ -106,7 +108,7 @@ func (t *Table) get(ctx context.Context, id string) (*record, error) {
 	return recordOf(out.Item), nil
 }
 
-// put stores r, unless the table holds something fetched later.
+// put stores r unless the table contains a record that was fetched later.
 func (t *Table) put(ctx context.Context, id string, r record) error {
 	item := itemKey(id)
 	item[attrFetchedAt] = number(r.fetchedAt.UnixMilli())
@@ -123,17 +125,17 @@ func (t *Table) put(ctx context.Context, id string, r record) error {
 		ConditionExpression:       aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{":at": number(r.fetchedAt.UnixMilli())},
 	})
-	if _, refused := conditionFailed(err); err != nil && !refused {
+	if _, failed := conditionFailed(err); err != nil && !failed {
 		return fmt.Errorf("keys: table: put: %w", err)
 	}
 	return nil
 }
 
-// remove records that id is unknown, and reports whether it did. It does not if
-// the table holds a key that may be used, unless the service has called that
-// key unknown since oldest or longer and did not give it later than r. The
-// condition is checked with the write, so that it does not matter what other
-// functions did since this one read the item.
+// remove records that id is unknown, and reports whether it did. It does nothing if
+// the table contains a usable key, unless the service has reported that key as unknown
+// since oldest or earlier and has not returned it after r. DynamoDB checks this
+// condition with the write, so changes by other functions since the last read are
+// respected.
 func (t *Table) remove(ctx context.Context, id string, r record, oldest time.Time) (bool, error) {
 	values := map[string]types.AttributeValue{
 		":at":      number(r.fetchedAt.UnixMilli()),
@@ -147,13 +149,14 @@ func (t *Table) remove(ctx context.Context, id string, r record, oldest time.Tim
 		values[":since"] = number(r.unknownSince.UnixMilli())
 	}
 	_, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName:                 &t.name,
-		Key:                       itemKey(id),
-		UpdateExpression:          aws.String(update + " REMOVE jwk, unknownAt"),
-		ConditionExpression:       aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR (fetchedAt <= :at AND unknownSince <= :oldest)"),
+		TableName:        &t.name,
+		Key:              itemKey(id),
+		UpdateExpression: aws.String(update + " REMOVE jwk, unknownAt"),
+		ConditionExpression: aws.String("attribute_not_exists(jwk) OR expiresAt <= :now " +
+			"OR (fetchedAt <= :at AND unknownSince <= :oldest)"),
 		ExpressionAttributeValues: values,
 	})
-	if _, refused := conditionFailed(err); refused {
+	if _, failed := conditionFailed(err); failed {
 		return false, nil
 	}
 	if err != nil {
@@ -162,10 +165,10 @@ func (t *Table) remove(ctx context.Context, id string, r record, oldest time.Tim
 	return true, nil
 }
 
-// reportUnknown records that the service called the key of id unknown at that
-// time, and first at since if the table knows of no earlier report. It returns
-// the record afterwards, or nil if the table holds no key that may be used. A
-// key that was fetched later stays as it is.
+// reportUnknown records that the service reported the key of id as unknown at that
+// time, and first at since unless the table contains an earlier report. It returns
+// the new record, or nil if the table contains no usable key. It does not change a
+// key that was fetched later.
 func (t *Table) reportUnknown(ctx context.Context, id string, at, since time.Time) (*record, error) {
 	out, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:           &t.name,
@@ -180,7 +183,7 @@ func (t *Table) reportUnknown(ctx context.Context, id string, at, since time.Tim
 		ReturnValues:                        types.ReturnValueAllNew,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
-	if item, refused := conditionFailed(err); refused {
+	if item, failed := conditionFailed(err); failed {
 		if r := recordOf(item); r != nil && r.jwk != nil && r.fetchedAt.After(at) {
 			return r, nil
 		}
@@ -192,8 +195,7 @@ func (t *Table) reportUnknown(ctx context.Context, id string, at, since time.Tim
 	return recordOf(out.Attributes), nil
 }
 
-// spend takes one from a budget of this minute and reports whether there was
-// one left.
+// spend takes one call from a budget of this minute and reports whether one was left.
 func (t *Table) spend(ctx context.Context, name string, now time.Time, budget int) (bool, error) {
 	minute := now.Truncate(time.Minute)
 	_, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
@@ -208,7 +210,7 @@ func (t *Table) spend(ctx context.Context, name string, now time.Time, budget in
 			":expires": number(minute.Add(time.Hour).Unix()),
 		},
 	})
-	if _, refused := conditionFailed(err); refused {
+	if _, failed := conditionFailed(err); failed {
 		return false, nil
 	}
 	if err != nil {
@@ -217,21 +219,22 @@ func (t *Table) spend(ctx context.Context, name string, now time.Time, budget in
 	return true, nil
 }
 
-// recordSource records that an authentic webhook came from a source now, and
-// returns the time that the table then holds: an earlier one if that is less
-// than recordEvery ago.
+// recordSource records that an authentic webhook came from a source now. It returns
+// the time that is then in the table, which is an earlier one if that is less than
+// recordEvery ago.
 func (t *Table) recordSource(ctx context.Context, name string, now time.Time) (time.Time, error) {
 	item := itemKey(name)
 	item[attrSeenAt] = number(now.UnixMilli())
 	item[names.KeysTTL] = number(now.Add(knownFor).Unix())
+	oldest := number(now.Add(-recordEvery).UnixMilli())
 	_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           &t.name,
 		Item:                                item,
 		ConditionExpression:                 aws.String("attribute_not_exists(seenAt) OR seenAt <= :oldest"),
-		ExpressionAttributeValues:           map[string]types.AttributeValue{":oldest": number(now.Add(-recordEvery).UnixMilli())},
+		ExpressionAttributeValues:           map[string]types.AttributeValue{":oldest": oldest},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
-	if item, refused := conditionFailed(err); refused {
+	if item, failed := conditionFailed(err); failed {
 		return milliseconds(item[attrSeenAt]), nil
 	}
 	if err != nil {
@@ -240,8 +243,8 @@ func (t *Table) recordSource(ctx context.Context, name string, now time.Time) (t
 	return now, nil
 }
 
-// sourceSeen returns when an authentic webhook last came from a source, as far
-// as the table knows; the zero time for never.
+// sourceSeen returns the time of the last recorded authentic webhook from a source;
+// the zero time if there is none.
 func (t *Table) sourceSeen(ctx context.Context, name string) (time.Time, error) {
 	out, err := t.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &t.name, Key: itemKey(name)})
 	if err != nil {
@@ -250,11 +253,11 @@ func (t *Table) sourceSeen(ctx context.Context, name string) (time.Time, error) 
 	return milliseconds(out.Item[attrSeenAt]), nil
 }
 
-// conditionFailed reports whether the condition of a write did not hold, and
-// returns the item as it is, if the request asked for it.
+// conditionFailed reports whether the condition of a write failed, and returns the
+// current item if the request asked for it.
 func conditionFailed(err error) (map[string]types.AttributeValue, bool) {
-	var failed *types.ConditionalCheckFailedException
-	if !errors.As(err, &failed) {
+	failed, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
+	if !ok {
 		return nil, false
 	}
 	return failed.Item, true

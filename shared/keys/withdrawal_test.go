@@ -9,14 +9,12 @@ import (
 	"strings"
 	"testing"
 	"time"
-
 	"uuid"
 
 	"payhook.example/shared/names"
 )
 
-// gateway404 is what a gateway in front of the service answers when it has lost
-// its route.
+// gateway404 makes the service answer like a gateway without a route to it.
 func (f *fleet) gateway404() {
 	f.answers(func(w http.ResponseWriter, _ string) {
 		w.Header().Set("Content-Type", "text/html")
@@ -29,18 +27,18 @@ func (f *fleet) gone() {
 	f.answers(func(w http.ResponseWriter, _ string) { w.WriteHeader(http.StatusGone) })
 }
 
-// expectWithdrawn is expect, and the answer must say that the key is withdrawn.
+// expectWithdrawn is expect for a result that must be Withdrawn.
 func (f *fleet) expectWithdrawn(c *Cache, want error, source Source, fetches int32) {
 	f.t.Helper()
 	if found := f.expect(c, want, source, fetches); !found.Withdrawn {
-		f.t.Error("the lookup does not say that the key is withdrawn")
+		f.t.Error("Withdrawn is false")
 	}
 }
 
 func (f *fleet) expectInUse(c *Cache, source Source, fetches int32) {
 	f.t.Helper()
 	if found := f.expect(c, nil, source, fetches); found.Withdrawn {
-		f.t.Error("the lookup says that the key is withdrawn")
+		f.t.Error("Withdrawn is true")
 	}
 }
 
@@ -53,7 +51,7 @@ func (f *fleet) stored() *record {
 	return r
 }
 
-func TestOneWrong404RemovesNoKey(t *testing.T) {
+func TestOne404RemovesNoKey(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.expectInUse(c, Service, 1)
@@ -61,21 +59,21 @@ func TestOneWrong404RemovesNoKey(t *testing.T) {
 	f.gateway404()
 	f.expectWithdrawn(c, nil, Stale, 1)
 	f.serve(0)
-	f.expectWithdrawn(c, nil, Stale, 0) // not asked again at once
+	f.expectWithdrawn(c, nil, Stale, 0) // within RetryPause
 	f.pass(10 * time.Second)
 	f.expectInUse(c, Service, 1)
 	f.expectInUse(f.cache(), SharedTable, 0)
 
-	// The good answer cleared the report: a second 404 a day later is a first one.
+	// The good answer cleared the report, so a 404 a day later is the first one again.
 	if r := f.stored(); !r.unknownSince.IsZero() || !r.unknownAt.IsZero() {
-		t.Errorf("the table still holds the report: %+v", r)
+		t.Errorf("the table still contains the report: %+v", r)
 	}
 	f.pass(20 * time.Hour)
 	f.gateway404()
 	f.expectWithdrawn(c, nil, Stale, 1)
 }
 
-func TestOneWrong404CausedByAForgedSignatureRemovesNoKey(t *testing.T) {
+func TestOne404AfterAForgedSignatureRemovesNoKey(t *testing.T) {
 	f := newFleet(t)
 	c, other := f.cache(), f.cache()
 	found := f.expect(c, nil, Service, 1)
@@ -92,7 +90,7 @@ func TestOneWrong404CausedByAForgedSignatureRemovesNoKey(t *testing.T) {
 	f.expectInUse(c, Service, 1)
 }
 
-func TestAKeyThatTheServiceKeepsCallingUnknownIsRemoved(t *testing.T) {
+func TestRepeated404RemovesTheKey(t *testing.T) {
 	for name, table := range map[string]bool{"with the table": true, "with the table broken": false} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t)
@@ -118,7 +116,7 @@ func TestAKeyThatTheServiceKeepsCallingUnknownIsRemoved(t *testing.T) {
 	}
 }
 
-func TestTheGraceIsOneForAllFunctions(t *testing.T) {
+func TestGraceIsSharedByAllFunctions(t *testing.T) {
 	f := newFleet(t)
 	one, other, idle := f.cache(), f.cache(), f.cache()
 	f.expectInUse(one, Service, 1)
@@ -127,24 +125,24 @@ func TestTheGraceIsOneForAllFunctions(t *testing.T) {
 	f.gone()
 	f.pass(time.Hour)
 	f.expectWithdrawn(one, nil, Stale, 1)
-	f.expectWithdrawn(other, nil, Stale, 0) // one has just asked
+	f.expectWithdrawn(other, nil, Stale, 0) // the other function has just called
 	f.expectWithdrawn(f.cache(), nil, Stale, 0)
 	f.pass(10 * time.Second)
 	f.expectWithdrawn(other, nil, Stale, 1)
 	f.expectWithdrawn(one, nil, Stale, 0)
 
-	// The first answer was told to one, the second to another that just started.
+	// One function got the first answer, a new one gets the second.
 	f.pass(5*time.Minute - 10*time.Second)
 	f.expectWithdrawn(f.cache(), ErrUnknown, Service, 1)
 	f.expectWithdrawn(one, ErrUnknown, SharedTable, 0)
 
-	// A copy that nobody looked at meanwhile is not used either.
+	// A copy that was not used in between is not used any more either.
 	f.down()
 	f.pass(2 * time.Minute)
 	f.expect(idle, ErrUnavailable, Service, 1)
 }
 
-func TestAnOldReportWithoutASecondRemovesNothing(t *testing.T) {
+func TestSingleOldReportRemovesNothing(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.expectInUse(c, Service, 1)
@@ -155,11 +153,11 @@ func TestAnOldReportWithoutASecondRemovesNothing(t *testing.T) {
 	f.pass(10 * time.Hour)
 	f.expectWithdrawn(c, nil, Stale, 1)
 	f.expectWithdrawn(f.cache(), nil, Stale, 1)
-	f.pass(13 * time.Hour) // its hard age
+	f.pass(13 * time.Hour) // its maximum age
 	f.expect(c, ErrUnavailable, Service, 1)
 }
 
-func TestTheGraceIsASetting(t *testing.T) {
+func TestUnknownGraceIsConfigurable(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.UnknownGrace = 20 * time.Second })
 	f.expectInUse(c, Service, 1)
@@ -172,7 +170,7 @@ func TestTheGraceIsASetting(t *testing.T) {
 	f.expectWithdrawn(c, ErrUnknown, Service, 1)
 }
 
-func TestAKeyInItsGraceSpendsNoBudgetAndIsNotAskedForOften(t *testing.T) {
+func TestCallsDuringTheGraceUseNoBudget(t *testing.T) {
 	f := newFleet(t)
 	fleet := []*Cache{f.cache(), f.cache(), f.cache(), f.cache()}
 	f.expectInUse(fleet[0], Service, 1)
@@ -193,13 +191,13 @@ func TestAKeyInItsGraceSpendsNoBudgetAndIsNotAskedForOften(t *testing.T) {
 		f.pass(time.Second)
 	}
 	if n := f.fetches.Load() - before; n != 6 {
-		t.Errorf("the service was asked %d times in a minute, want 6", n)
+		t.Errorf("%d calls of the service in a minute, want 6", n)
 	}
 }
 
-// A function whose read of the table missed the key must not remove it for the
+// A function that did not read the key from the table must not remove it for the
 // others.
-func TestAFunctionThatDoesNotSeeTheKeyRemovesItForNobody(t *testing.T) {
+func TestFunctionWithoutTheKeyDoesNotRemoveIt(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.expectInUse(c, Service, 1)
@@ -214,8 +212,8 @@ func TestAFunctionThatDoesNotSeeTheKeyRemovesItForNobody(t *testing.T) {
 	}
 }
 
-// The read of the table failed, and by the time of the answer it works again.
-func TestAFunctionThatCouldNotReadTheKeyAsksTheTableAgain(t *testing.T) {
+// The read of the table fails, and the table works again at the time of the answer.
+func TestFunctionReadsTheTableAgainAfterAFailure(t *testing.T) {
 	f := newFleet(t)
 	f.expectInUse(f.cache(), Service, 1)
 	f.gateway404()
@@ -226,8 +224,8 @@ func TestAFunctionThatCouldNotReadTheKeyAsksTheTableAgain(t *testing.T) {
 	}
 }
 
-// A slow "unknown" answer must not undo what another function was told later.
-func TestALateUnknownAnswerChangesNothing(t *testing.T) {
+// A slow "unknown" answer must not replace a later answer to another function.
+func TestLateUnknownAnswerChangesNothing(t *testing.T) {
 	f := newFleet(t)
 	c, other := f.cache(), f.cache()
 	f.expectInUse(c, Service, 1)
@@ -236,7 +234,7 @@ func TestALateUnknownAnswerChangesNothing(t *testing.T) {
 	f.expectWithdrawn(c, nil, Stale, 1)
 	cached := c.entry(id)
 	f.pass(6 * time.Minute)
-	asked := f.now // c asks, and its answer is late
+	asked := f.now // c sends its request, and the answer is late
 	f.serve(0)
 	f.pass(time.Second)
 	f.expectInUse(other, Service, 1)
@@ -248,8 +246,8 @@ func TestALateUnknownAnswerChangesNothing(t *testing.T) {
 	f.expectInUse(f.cache(), SharedTable, 0)
 }
 
-// slowOrigin answers "unknown" after some time, as for a process that Lambda
-// froze meanwhile.
+// slowOrigin answers "unknown" after some time, as if Lambda had frozen the process
+// during the call.
 type slowOrigin struct {
 	f     *fleet
 	takes time.Duration
@@ -260,7 +258,7 @@ func (o slowOrigin) Fetch(context.Context, string) ([]byte, error) {
 	return nil, ErrUnknown
 }
 
-func TestTheGraceBeginsWithTheAnswer(t *testing.T) {
+func TestGraceStartsAtTheAnswer(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.expectInUse(c, Service, 1)
@@ -272,7 +270,7 @@ func TestTheGraceBeginsWithTheAnswer(t *testing.T) {
 	f.expectWithdrawn(f.cache(), nil, Stale, 1)
 }
 
-func TestAReportDuringABrokenTableCounts(t *testing.T) {
+func TestReportWithoutTheTableCounts(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.expectInUse(c, Service, 1)
@@ -289,7 +287,7 @@ func TestAReportDuringABrokenTableCounts(t *testing.T) {
 	f.expectWithdrawn(f.cache(), ErrUnknown, Service, 1)
 }
 
-func TestAKeyThatThePolicyRefusesIsWithdrawnAtOnce(t *testing.T) {
+func TestRejectedKeyIsWithdrawnAtOnce(t *testing.T) {
 	f := newFleet(t)
 	c, other := f.cache(), f.cache()
 	f.expectInUse(c, Service, 1)
@@ -306,12 +304,13 @@ func TestAKeyThatThePolicyRefusesIsWithdrawnAtOnce(t *testing.T) {
 	f.expectWithdrawn(other, ErrUnknown, SharedTable, 0)
 }
 
-func TestAnIDThatWasNeverKnownIsNotWithdrawn(t *testing.T) {
+func TestUnknownIDIsNotWithdrawn(t *testing.T) {
 	f := newFleet(t)
 	f.gateway404()
 	c := f.cache()
 	for _, source := range []Source{Service, Memory} {
-		if found, err := c.Lookup(t.Context(), id, netip.Addr{}); !errors.Is(err, ErrUnknown) || found.Withdrawn || found.Source != source {
+		if found, err := c.Lookup(t.Context(), id, netip.Addr{}); !errors.Is(err, ErrUnknown) || found.Withdrawn ||
+			found.Source != source {
 			t.Errorf("%+v, %v", found, err)
 		}
 	}
@@ -324,7 +323,7 @@ func TestAnIDThatWasNeverKnownIsNotWithdrawn(t *testing.T) {
 	}
 }
 
-func TestARemovedKeyStaysMarkedForAsLongAsACopyCouldBeUsed(t *testing.T) {
+func TestRemovedKeyIsWithdrawnWhileACopyCanExist(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.expectInUse(c, Service, 1)
@@ -345,9 +344,9 @@ func TestARemovedKeyStaysMarkedForAsLongAsACopyCouldBeUsed(t *testing.T) {
 	}
 }
 
-// A function that has no copy of the key stores that the id is unknown. That
-// does not speak of the copy of another function, whose own write failed.
-func TestAFunctionKeepsItsKeyIfTheTableNeverHadIt(t *testing.T) {
+// A function without a copy of the key records that the id is unknown. This does not
+// apply to the copy of another function whose write failed.
+func TestFunctionKeepsAKeyThatTheTableNeverHad(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
 	f.db.broken.Store(true)
@@ -359,20 +358,20 @@ func TestAFunctionKeepsItsKeyIfTheTableNeverHadIt(t *testing.T) {
 	f.expectWithdrawn(c, nil, Stale, 1)
 }
 
-func TestALookupSaysThatItsKeyIsNotShared(t *testing.T) {
+func TestLookupReportsThatItsKeyIsNotShared(t *testing.T) {
 	f := newFleet(t)
 	f.db.failNext(false, false, true) // the read and the budget work, the write fails
 	if found := f.expect(f.cache(), nil, Service, 1); !found.TableFailed {
-		t.Error("the lookup does not say that the table failed")
+		t.Error("TableFailed is false")
 	}
 }
 
-// Unknown would be answered 401, and the key may be in the table.
-func TestAnIDIsNotUnknownIfTheTableHoldsAKeyThatCannotBeRead(t *testing.T) {
+// Unknown would be answered 401, but the table can contain the key.
+func TestIDIsUnavailableIfTheTableCannotBeRead(t *testing.T) {
 	f := newFleet(t)
 	f.expectInUse(f.cache(), Service, 1)
 	f.gateway404()
 	c := f.cache()
-	f.db.failNext(true, false, true) // the read fails, the removal is refused, the report fails
+	f.db.failNext(true, false, true) // the read fails, the removal is rejected, the report fails
 	f.expect(c, ErrUnavailable, Service, 1)
 }

@@ -711,8 +711,7 @@ func (r *Redriven)`, inIntake},
 		`	remove := cached == nil || asked.Sub(since) >= c.opts.UnknownGrace`,
 		`	remove := true`, inKeys},
 	{"one 404 removes a key at once, in the table too", keysTableFile,
-		`aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR (fetchedAt <= :at AND unknownSince <= :oldest)")`,
-		`aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR fetchedAt <= :at OR unknownSince <= :oldest")`, inKeys},
+		`"OR (fetchedAt <= :at AND unknownSince <= :oldest)"`, `"OR fetchedAt <= :at OR unknownSince <= :oldest"`, inKeys},
 	{"a 404 counts where the table could not be read", keysFile,
 		`	skipTable := tableFailed && cached != nil
 `, `	skipTable := tableFailed
