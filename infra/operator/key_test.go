@@ -49,11 +49,7 @@ func (w *world) cache(id, jwk string, age, keep time.Duration) {
 
 func textOf(t *testing.T, id string) string {
 	t.Helper()
-	text, err := keys.FormatJWK(id, generated())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return string(keys.FormatJWK(id, generated()))
 }
 
 func TestACachedKeyIsShown(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -223,6 +225,34 @@ func TestFieldsBesideThePEMMustAgreeWithIt(t *testing.T) {
 	}
 }
 
+// API Gateway does not document how it writes the attributes of a name that have no
+// short name in RFC 4514.
+func TestASubjectMayHaveOtherAttributes(t *testing.T) {
+	attributes := map[string]asn1.ObjectIdentifier{
+		"common name": {2, 5, 4, 3}, "locality": {2, 5, 4, 7}, "state": {2, 5, 4, 8}, "organization": {2, 5, 4, 10}, "unit": {2, 5, 4, 11},
+		"serial number": {2, 5, 4, 5}, "title": {2, 5, 4, 12}, "email": {1, 2, 840, 113549, 1, 9, 1}, "domain": {0, 9, 2342, 19200300, 100, 1, 25},
+		"four numbers": {2, 16, 4, 3}, "more numbers": {2, 5, 29, 3},
+	}
+	ca := paymenttest.NewCA("Operator CA")
+	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	for name, id := range attributes {
+		client := ca.Client(func(c *x509.Certificate) {
+			c.Subject = pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
+				{Type: asn1.ObjectIdentifier{2, 5, 4, 6}, Value: "DE"}, {Type: id, Value: "left out"},
+			}}
+		})
+		_, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client), SubjectDN: "C=DE"}, time.Now())
+		switch name {
+		case "common name", "locality", "state", "organization", "unit":
+			rejected(t, err, clientcert.Contradicts)
+		default:
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
 func colons(b []byte) string {
 	const digits = "0123456789abcdef"
 	var pairs []string
@@ -336,6 +366,33 @@ func TestATruststoreIsRefusedByName(t *testing.T) {
 	store := truststore(t, ca.Certificate)
 	if got := store.Expires(); !got.Equal(ca.Certificate.NotAfter) {
 		t.Errorf("expires %s", got)
+	}
+}
+
+// RFC 5280, section 4.2.1.12: a certificate without the extension is good for every
+// purpose.
+func TestATruststoreMayHoldASelfSignedClient(t *testing.T) {
+	for _, usages := range [][]x509.ExtKeyUsage{
+		nil, {x509.ExtKeyUsageClientAuth}, {x509.ExtKeyUsageAny}, {x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	} {
+		c := paymenttest.NewCA("a client").SelfSigned(func(c *x509.Certificate) {
+			c.IsCA, c.KeyUsage, c.ExtKeyUsage = false, x509.KeyUsageDigitalSignature, usages
+		})
+		if _, err := clientcert.ParseTruststore(paymenttest.EncodeCertificate(c), time.Now()); err != nil {
+			t.Errorf("%v: %v", usages, err)
+		}
+	}
+}
+
+func TestAFunctionDoesNotReadWhatIsNoTruststore(t *testing.T) {
+	text := paymenttest.NewCA("Operator CA").PEM()
+	if s, err := clientcert.ReadTruststore(text); err != nil || len(s.Certificates()) != 1 {
+		t.Errorf("%v, %v", s, err)
+	}
+	for _, wrong := range []string{"", "hello", string(text[:100]), string(text) + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}}))} {
+		if s, err := clientcert.ReadTruststore([]byte(wrong)); err == nil || s != nil {
+			t.Errorf("%q is read as %v", wrong, s)
+		}
 	}
 }
 

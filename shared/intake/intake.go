@@ -411,20 +411,18 @@ func (r *Receiver) park(ctx context.Context, p parking.Parked, payload []byte, p
 	if r.opts.Parking == nil {
 		return
 	}
-	var err error
 	if proof.signed() {
-		p.JWK, err = keys.FormatJWK(proof.KeyID, result.Key.Key)
+		p.JWK = keys.FormatJWK(proof.KeyID, result.Key.Key)
 	} else {
 		p.SentAt = payment.PeekTime(payload)
 	}
 	if proof.chain != nil {
 		p.Certificate = parkedCertificate(payload, proof)
 	}
-	if err == nil {
-		p.ParkedAt, p.DeliveryID = r.opts.Now(), result.DeliveryID
-		p.Payload, p.Timestamp, p.KeyID, p.Signature = payload, proof.Timestamp, proof.KeyID, proof.Signature
-		result.Parked, result.ParkedBefore, err = r.opts.Parking.Park(ctx, p)
-	}
+	p.ParkedAt, p.DeliveryID = r.opts.Now(), result.DeliveryID
+	p.Payload, p.Timestamp, p.KeyID, p.Signature = payload, proof.Timestamp, proof.KeyID, proof.Signature
+	var err error
+	result.Parked, result.ParkedBefore, err = r.opts.Parking.Park(ctx, p)
 	if err != nil && result.Unrecorded == 0 {
 		result.Outcome, result.Err = ParkingFailed, err
 	}
@@ -573,9 +571,6 @@ type published struct {
 // a part of it for the marks: an event that is on the bus without a mark is
 // published again.
 func (p publisher) publish(ctx context.Context, entries []ledger.Entry, patience time.Duration) (done published) {
-	if len(entries) == 0 {
-		return done
-	}
 	start := p.opts.Now()
 	events := make([]bus.Event, len(entries))
 	for i, e := range entries {

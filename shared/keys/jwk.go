@@ -125,14 +125,15 @@ func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 }
 
 // FormatJWK returns a JWK of a key with the members that [ParseJWK] requires and no
-// others.
-func FormatJWK(id string, key *rsa.PublicKey) ([]byte, error) {
+// others. id must be a UUID.
+func FormatJWK(id string, key *rsa.PublicKey) []byte {
 	encode := base64.RawURLEncoding.EncodeToString
-	return json.Marshal(jwk{
+	text, _ := json.Marshal(jwk{ // which fails only for text that is not UTF-8
 		Kty: "RSA", Alg: "RS256", Use: "sig", Kid: id,
 		N: encode(key.N.Bytes()),
 		E: encode(big.NewInt(int64(key.E)).Bytes()),
 	})
+	return text
 }
 
 func exponent(text string) (int, bool) {

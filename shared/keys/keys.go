@@ -424,10 +424,7 @@ func (c *Cache) fetch(ctx context.Context, id string, cached, shared *entry, tab
 	} else {
 		found.Key = key
 		c.remember(id, &entry{key: key, fetchedAt: asked})
-		var formatErr error
-		if r.jwk, formatErr = FormatJWK(id, key); formatErr != nil {
-			return found, fmt.Errorf("keys: %w", formatErr)
-		}
+		r.jwk = FormatJWK(id, key)
 	}
 	if !tableFailed {
 		found.TableFailed = c.withTable(ctx, func(ctx context.Context) error { return c.table.put(ctx, id, r) }) != nil

@@ -3,8 +3,10 @@ package ledger_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"uuid"
@@ -77,4 +79,42 @@ func TestWhatIsLeftUnprocessedIsAskedForAgain(t *testing.T) {
 	if _, err := b.Known(t.Context(), append(ids, "one too many")); err == nil {
 		t.Error("101 ids are taken")
 	}
+}
+
+// The pauses between calls that get nothing grow to a second. A call that gets some
+// of the items is followed by the next at once.
+func TestItemsThatDynamoDBDoesNotReadAreNotAskedForWithoutPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBook(t)
+		ids := make([]string, 10)
+		for i := range ids {
+			e := b.entry(t, uuid.New().String(), "")
+			if _, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); err != nil {
+				t.Fatal(err)
+			}
+			ids[i] = e.EventID
+		}
+		b.db.Unprocessed = func(id string) bool { return id == ids[0] }
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if _, err := b.Known(ctx, ids); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		// After 0, 0, 25, 75, 175, 375, 775, 1575, 2575, 3575 and 4575 ms, and at the end.
+		if n := b.db.Calls("BatchGetItem"); n != 12 {
+			t.Errorf("%d calls in 5 seconds", n)
+		}
+
+		left := len(ids)
+		start := time.Now()
+		b.db.Unprocessed = func(id string) bool {
+			if id == ids[0] {
+				left--
+			}
+			return slices.Index(ids, id) < left
+		}
+		if got, err := b.Known(t.Context(), ids); err != nil || len(got) != len(ids) || time.Since(start) != 0 {
+			t.Errorf("%d items after %s, %v", len(got), time.Since(start), err)
+		}
+	})
 }

@@ -59,6 +59,8 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 		"a method that a function URL accepts": {nil, map[string]string{"httpMethod": "NOTIFY"}, nil},
 		"a method that no route can have": {mtls, map[string]string{"httpMethod": "NOTIFY"},
 			[]string{"httpMethod: must be DELETE, GET"}},
+		"a method that is none": {mtls, map[string]string{"httpMethod": "post it"},
+			[]string{"httpMethod: must be an HTTP method"}},
 		"every setting of the endpoint": {mtls,
 			map[string]string{"ownershipCertificateArn": certificate, "hostedZoneId": "Z1ABC", "throttleRate": "10000",
 				"throttleBurst": "5000"}, nil},
