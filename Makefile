@@ -99,12 +99,15 @@ lint: tools ## gofmt, go vet, staticcheck; cfn-lint on the templates
 	PAYHOOK_LINT=1 go test -count=1 -run '^TestTheTemplatesPassCfnLint$$' ./infra
 
 .PHONY: audit
-audit: check ## checkov on the templates: its findings, and those that the templates explain (installs it first)
+audit: check ## checkov and cdk-nag on the templates: their findings, and those that the templates explain (installs them first)
 	@if ! cmp -s infra/audit-requirements.txt .local/audit/installed; then \
 		rm -rf .local/audit && python3 -m venv .local/audit && \
 		.local/audit/bin/pip install --disable-pip-version-check --quiet --no-deps -r infra/audit-requirements.txt && \
 		cp infra/audit-requirements.txt .local/audit/installed; fi
-	PAYHOOK_AUDIT=1 go test -count=1 -run '^TestCheckov' ./infra
+	@if ! cmp -s infra/audit/package-lock.json .local/nag/installed; then \
+		rm -rf .local/nag && mkdir -p .local/nag && cp infra/audit/package.json infra/audit/package-lock.json .local/nag && \
+		npm ci --prefix .local/nag --no-audit --no-fund && cp infra/audit/package-lock.json .local/nag/installed; fi
+	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra
 
 .PHONY: bench
 bench: check-go ## Go benchmarks, and what the whole handler costs beside the bare verification

@@ -62,7 +62,11 @@ func findings(conf settings.Deployment, kind, path string) []finding {
 	case "AWS::Lambda::Url":
 		add("CKV_AWS_258", "The payment service has no AWS identity. The function verifies each request's signature before it does anything else with it.")
 	case "AWS::ApiGatewayV2::Route":
-		add("AwsSolutions-APIG4", "The payment service has no AWS identity. The function authenticates each request before it does anything else with it.")
+		reason := "The payment service has no AWS identity, so that no authorizer of API Gateway fits. The function authenticates each request before it does anything else with it."
+		if conf.Webhook.UsesMTLS() {
+			reason += " API Gateway rejects clients without a certificate of a CA in the truststore, and no other way leads to the function: the execute-api endpoint is disabled and there is no function URL."
+		}
+		add("AwsSolutions-APIG4", reason)
 	case "AWS::SecretsManager::Secret":
 		if ownKeys {
 			add("CKV_AWS_149", keysOfAWS)

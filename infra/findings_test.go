@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,23 +36,22 @@ func TestEveryFindingThatIsExplainedHasAReason(t *testing.T) {
 	}
 }
 
-// make audit runs this test, which fails for a finding of checkov that is not
-// explained and for an explanation of what checkov does not find.
-func TestCheckovFindsWhatIsExplained(t *testing.T) {
-	if os.Getenv("PAYHOOK_AUDIT") == "" {
-		t.Skip("PAYHOOK_AUDIT is not set; make audit sets it")
-	}
+// explained returns the findings of a tool that the templates of all linted settings
+// explain, and the files of the templates without explanations, both by the name of
+// the settings. A finding is the logical id of a resource and the id of a check.
+func explained(t *testing.T, tool, list string) (findings map[string][]string, files map[string]string) {
+	t.Helper()
+	findings, files = map[string][]string{}, map[string]string{}
+	folder := t.TempDir()
 	for name, settings := range linted {
 		var template map[string]any
 		if err := json.Unmarshal([]byte(payhook(t, settings).text), &template); err != nil {
 			t.Fatal(err)
 		}
-		var explained []string
 		for id, r := range template["Resources"].(map[string]any) {
-			for _, f := range list(at(r, "Metadata", "checkov", "skip")) {
-				if f != nil {
-					explained = append(explained, at(r, "Type").(string)+"."+id+" "+at(f, "id").(string))
-				}
+			skipped, _ := at(r, "Metadata", tool, list).([]any)
+			for _, f := range skipped {
+				findings[name] = append(findings[name], id+" "+at(f, "id").(string))
 			}
 			delete(r.(map[string]any), "Metadata")
 		}
@@ -58,10 +59,36 @@ func TestCheckovFindsWhatIsExplained(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := filepath.Join(t.TempDir(), "template.json")
-		if err := os.WriteFile(file, text, 0o600); err != nil {
+		files[name] = filepath.Join(folder, name+".json")
+		if err := os.WriteFile(files[name], text, 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	return findings, files
+}
+
+func wantFindings(t *testing.T, name string, explained, found []string) {
+	t.Helper()
+	slices.Sort(explained)
+	slices.Sort(found)
+	if diff := cmp.Diff(explained, slices.Compact(found)); diff != "" {
+		t.Errorf("%s (-explained +found)\n%s", name, diff)
+	}
+}
+
+func audited(t *testing.T) {
+	t.Helper()
+	if os.Getenv("PAYHOOK_AUDIT") == "" {
+		t.Skip("PAYHOOK_AUDIT is not set; make audit sets it")
+	}
+}
+
+// make audit runs this test, which fails for a finding of checkov that is not
+// explained and for an explanation of what checkov does not find.
+func TestCheckovFindsWhatIsExplained(t *testing.T) {
+	audited(t)
+	explained, files := explained(t, "checkov", "skip")
+	for name, file := range files {
 		cmd := exec.Command(filepath.Join("..", ".local", "audit", "bin", "checkov"), "--file", file,
 			"--framework", "cloudformation", "--skip-download", "--output", "json", "--soft-fail")
 		said, err := cmd.Output()
@@ -81,12 +108,35 @@ func TestCheckovFindsWhatIsExplained(t *testing.T) {
 		}
 		var found []string
 		for _, f := range report.Results.Failed {
-			found = append(found, f.Resource+" "+f.ID)
+			// TYPE.ID
+			_, id, _ := strings.Cut(f.Resource, ".")
+			found = append(found, id+" "+f.ID)
 		}
-		slices.Sort(explained)
-		slices.Sort(found)
-		if diff := cmp.Diff(explained, found); diff != "" {
-			t.Errorf("%s (-explained +found)\n%s", name, diff)
-		}
+		wantFindings(t, name, explained[name], found)
+	}
+}
+
+// make audit runs this test for the AwsSolutions pack of cdk-nag.
+func TestCdkNagFindsWhatIsExplained(t *testing.T) {
+	audited(t)
+	explained, files := explained(t, "cdk_nag", "rules_to_suppress")
+	modules, err := filepath.Abs(filepath.Join("..", ".local", "nag", "node_modules"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("node", append([]string{filepath.Join("audit", "nag.js")}, slices.Collect(maps.Values(files))...)...)
+	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION=1")
+	said, err := cmd.Output()
+	if err != nil {
+		var failed *exec.ExitError
+		errors.As(err, &failed)
+		t.Fatalf("cdk-nag: %v\n%s", err, failed.Stderr)
+	}
+	var found map[string][]string
+	if err := json.Unmarshal(said, &found); err != nil {
+		t.Fatalf("cdk-nag: %v\n%s", err, said)
+	}
+	for name, file := range files {
+		wantFindings(t, name, explained[name], found[file])
 	}
 }

@@ -18,7 +18,8 @@ var linted = map[string]map[string]any{
 	"a key that exists":           {"encryption": someKey},
 	"a domain name":               with(map[string]any{"encryption": "cmk", "deployment": "canary"}),
 	"a domain name without zone":  {"domainName": "hook.bank.example", "certificateArn": someCertificate},
-	"mTLS":                        mtls("both"),
+	"both":                        mtls("both"),
+	"mTLS":                        mtls("mtls"),
 	"existing tables and buckets": {"ledgerTable": "Ledger", "claimBucket": "claims", "parkingBucket": "parking"},
 	"without":                     {"protectBus": false, "accessLogs": false, "timestampTolerance": "off"},
 }
