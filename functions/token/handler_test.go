@@ -122,7 +122,7 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 
 	t.Run("the credentials are missing", func(t *testing.T) {
 		got, line := r.invoke(t, event{})
-		const cause = `token: the secret with the client credentials has no value yet; put {"client_id": "...", "client_secret": "..."} into it`
+		const cause = `token: the secret with the client credentials has no value yet; store {"client_id": "...", "client_secret": "..."} in it`
 		if diff := cmp.Diff(report{token.Failed, 0, cause}, got); diff != "" {
 			t.Errorf("the report (-want +got):\n%s", diff)
 		}
@@ -167,7 +167,7 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 		service.SetTokenLifetime(5 * time.Minute)
 		_, line := r.invoke(t, event{Refresh: true})
 		expect(t, line, map[string]any{"level": "WARN", "outcome": "refreshed",
-			"warning": "the lifetime of the tokens is too short (5m0s): at this pace the secret has 100 versions after 3h18m0s, and AWS takes no more until one is 24 hours old; ask the service's operator for tokens of at least 20 minutes"})
+			"warning": "the lifetime of the tokens is too short (5m0s): at this pace the secret has 100 versions after 3h18m0s, and AWS accepts no more until one is 24 hours old; ask the service's operator for tokens of at least 20 minutes"})
 		if metrics(t, line)["TokenWritesTooOften"] != 1 {
 			t.Errorf("%v", line)
 		}
@@ -186,7 +186,7 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 			t.Errorf("%+v, want the life that the stored token has left", got)
 		}
 		expect(t, line, map[string]any{"level": "ERROR", "outcome": "failed",
-			"cause":   "token: the secret with the token: PutSecretValue: LimitExceededException: the secret has 100 versions of the last 24 hours and takes no more until one is older",
+			"cause":   "token: the secret with the token: PutSecretValue: LimitExceededException: the secret has 100 versions of the last 24 hours and accepts no more until one is older",
 			"warning": "the lifetime of the tokens is too short (5m0s): the secret has more than 90 versions a day, and AWS takes 100; ask the service's operator for tokens of at least 20 minutes"})
 		if values := metrics(t, line); values["TokenWritesTooOften"] != 1 || values["TokenFailed"] != 1 {
 			t.Errorf("%v", values)

@@ -18,10 +18,10 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// TestBetterTLSPathBuilding holds the verifier to the trust graphs of BetterTLS, a
-// public test set. Its own certificates are for servers, so the same graphs are made
-// of certificates for clients. Its name constraints are on the names of servers, and
-// are left out.
+// TestBetterTLSPathBuilding tests the verifier with the trust graphs of BetterTLS, a
+// public test suite. The certificates of the suite are for servers, so the test builds
+// the same graphs from certificates for clients. It omits the cases with name
+// constraints, which apply to the names of servers.
 func TestBetterTLSPathBuilding(t *testing.T) {
 	provider := pathbuilding.NewTestCaseProvider()
 	n, err := provider.GetTestCaseCount()
@@ -38,7 +38,7 @@ func TestBetterTLSPathBuilding(t *testing.T) {
 		g := test.ExplicitTestCase
 		t.Run(fmt.Sprintf("%d %s %s", i, g.TrustGraph.Name(), test.InvalidReason), func(t *testing.T) {
 			leaf, cas := graph(t, test)
-			// API Gateway and the verifier accept chains of 4 CAs, BetterTLS any length.
+			// API Gateway and the verifier accept chains of up to 4 CAs, BetterTLS of any length.
 			length := shortest(g)
 			want := length > 0 && length-1 <= clientcert.MaxChain
 			results[want]++
@@ -56,7 +56,7 @@ func TestBetterTLSPathBuilding(t *testing.T) {
 	}
 }
 
-// shortest returns how many certificates the shortest chain has, 0 if there is none.
+// shortest returns the number of certificates of the shortest chain, 0 if there is none.
 func shortest(g *pathbuilding.ExplicitTestCase) int {
 	reached := map[string]bool{g.SrcNode: true}
 	for length := 1; ; length++ {
@@ -76,8 +76,8 @@ func shortest(g *pathbuilding.ExplicitTestCase) int {
 	}
 }
 
-// graph makes the certificates of a test case: those of its leaf, and those of all
-// CAs with the trust anchor.
+// graph creates the certificates of a test case: those of its leaf, and those of all
+// CAs including the trust anchor.
 func graph(t *testing.T, test *pathbuilding.TestCaseImpl) (leaves, cas []*x509.Certificate) {
 	t.Helper()
 	g := test.ExplicitTestCase
@@ -93,11 +93,13 @@ func graph(t *testing.T, test *pathbuilding.TestCaseImpl) (leaves, cas []*x509.C
 	sign := func(from, to string, invalid bool) *x509.Certificate {
 		serial++
 		template := &x509.Certificate{
-			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: to}, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: to},
+			NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 			KeyUsage: x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: true,
 		}
 		if to == g.DstNode {
-			template.KeyUsage, template.IsCA, template.DNSNames = x509.KeyUsageDigitalSignature, false, []string{"localhost"}
+			template.KeyUsage, template.IsCA, template.DNSNames = x509.KeyUsageDigitalSignature, false,
+				[]string{"localhost"}
 			template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 		}
 		if invalid {
@@ -118,7 +120,8 @@ func graph(t *testing.T, test *pathbuilding.TestCaseImpl) (leaves, cas []*x509.C
 				t.Fatalf("unknown reason %s", test.InvalidReason)
 			}
 		}
-		der, err := x509.CreateCertificate(rand.Reader, template, &x509.Certificate{Subject: pkix.Name{CommonName: from}}, keys[to].Public(), keys[from])
+		der, err := x509.CreateCertificate(rand.Reader, template,
+			&x509.Certificate{Subject: pkix.Name{CommonName: from}}, keys[to].Public(), keys[from])
 		if err != nil {
 			t.Fatal(err)
 		}

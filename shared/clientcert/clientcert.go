@@ -1,16 +1,16 @@
 // Package clientcert verifies the client certificate of a webhook that is
 // authenticated by mTLS (the interface, sections 5.2 and 5.3).
 //
-// It guarantees that a certificate is accepted only if it is valid at that
-// moment, may authenticate a client, is strong enough, chains to a CA of the
-// [Truststore], is not revoked by the settings and is one of those that the
-// settings pin, if they pin any. API Gateway has verified chain and validity
-// before; it checks neither revocation nor pins, and whoever may invoke the
-// function directly does not pass it at all. So everything is verified again.
+// It guarantees that a certificate is accepted only if it is valid at that time, is
+// allowed for client authentication, is strong enough, chains to a CA of the
+// [Truststore], is not revoked by the settings, and matches the pins of the settings
+// if there are any. API Gateway has already verified chain and validity, but it
+// checks neither revocation nor pins, and a principal that can invoke the function
+// directly bypasses it. Therefore everything is verified again.
 //
-// A truststore holds the certificates of all CAs up to the roots, as API Gateway
-// passes on the client's own certificate only. A self-signed client certificate
-// is its own CA.
+// A truststore contains the certificates of all CAs up to the roots, because API
+// Gateway forwards only the client's own certificate. A self-signed client
+// certificate is its own CA.
 package clientcert
 
 import (
@@ -28,33 +28,34 @@ import (
 	"time"
 )
 
-// Reason says why a certificate is rejected. Its text is stable: logs name it.
+// Reason is the reason why a certificate is rejected. Its text is stable and appears in logs.
 type Reason string
 
 // The reasons.
 const (
-	Missing     Reason = "certificate-missing"       // the event carries no certificate
+	Missing     Reason = "certificate-missing"       // the event contains no certificate
 	WrongOrigin Reason = "certificate-wrong-origin"  // the event does not come from the API's domain
 	Malformed   Reason = "certificate-malformed"     // not one certificate in PEM
-	Expired     Reason = "certificate-expired"       // its validity is over, or that of a CA of its chain
+	Expired     Reason = "certificate-expired"       // its validity has ended, or that of a CA of its chain
 	NotYetValid Reason = "certificate-not-yet-valid" // its validity has not begun
-	Weak        Reason = "certificate-weak"          // a signature or key of its chain is too weak or not supported
-	WrongUsage  Reason = "certificate-wrong-usage"   // it may not authenticate a client
+	Weak        Reason = "certificate-weak"          // a signature or key of its chain is too weak or unsupported
+	WrongUsage  Reason = "certificate-wrong-usage"   // it is not allowed for client authentication
 	Untrusted   Reason = "certificate-untrusted"     // it does not chain to a CA of the truststore
 	Revoked     Reason = "certificate-revoked"       // the settings revoke it, or a CA of its chain
-	NotPinned   Reason = "certificate-not-pinned"    // it is none of those that the settings pin
-	Contradicts Reason = "certificate-contradicts"   // the fields beside the PEM say something else
+	NotPinned   Reason = "certificate-not-pinned"    // it does not match the pins of the settings
+	Contradicts Reason = "certificate-contradicts"   // the other fields of the event contradict the PEM
 )
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
-	return []Reason{Missing, WrongOrigin, Malformed, Expired, NotYetValid, Weak, WrongUsage, Untrusted, Revoked, NotPinned, Contradicts}
+	return []Reason{Missing, WrongOrigin, Malformed, Expired, NotYetValid, Weak, WrongUsage, Untrusted, Revoked,
+		NotPinned, Contradicts}
 }
 
 // Error is returned when a certificate is rejected.
 type Error struct {
 	Reason Reason
-	// Detail says more. It holds names and times of the certificate, never its PEM.
+	// Detail explains the reason. It can contain names and times of the certificate, never its PEM.
 	Detail string
 }
 
@@ -73,23 +74,23 @@ func reject(reason Reason, format string, args ...any) error {
 // section 2.4).
 type Pin [sha256.Size]byte
 
-// Serial names a certificate by who issued it and its number there (RFC 5280,
-// section 4.1.2.2).
+// Serial identifies a certificate by its issuer and serial number (RFC 5280, section
+// 4.1.2.2).
 type Serial struct {
 	Issuer string // RFC 4514
 	Number string // hexadecimal, lower case, without leading zeros
 }
 
-// Policy says which certificates are accepted, beside what the truststore says.
+// Policy restricts the certificates that are accepted, in addition to the truststore.
 type Policy struct {
-	// Pins are the keys that are accepted; none stands for every key.
+	// Pins are the accepted keys; every key if it is empty.
 	Pins []Pin
-	// Subjects are the subjects in the form of RFC 4514, or DNS names of the
-	// certificate, that are accepted; none stands for every subject. Where there
-	// are pins as well, a certificate must match both.
+	// Subjects are the accepted subjects in the form of RFC 4514, or DNS names of the
+	// certificate; every subject if it is empty. With Pins, a certificate must match
+	// both.
 	Subjects []string
-	// Revoked are the certificates that are rejected, and the CAs whose
-	// certificates are rejected.
+	// Revoked are the rejected certificates. If one is a CA, all certificates that it
+	// issued are rejected.
 	Revoked []Serial
 }
 
@@ -99,14 +100,14 @@ type Verifier struct {
 	policy     Policy
 }
 
-// NewVerifier returns a verifier.
+// NewVerifier returns a Verifier.
 func NewVerifier(truststore *Truststore, policy Policy) *Verifier {
 	return &Verifier{truststore, policy}
 }
 
-// Presented is what API Gateway says of the certificate that a client presented:
-// requestContext.authentication.clientCert of an event in payload format 2.0 (AWS,
-// "Create AWS Lambda proxy integrations for HTTP APIs in API Gateway").
+// Presented is the client certificate in an event of API Gateway with payload format
+// 2.0: requestContext.authentication.clientCert (AWS, "Create AWS Lambda proxy
+// integrations for HTTP APIs in API Gateway").
 type Presented struct {
 	PEM                 string
 	SubjectDN, IssuerDN string
@@ -114,10 +115,10 @@ type Presented struct {
 	NotBefore, NotAfter string
 }
 
-// Verify returns the chain of the certificate of p if it is accepted at that time:
+// Verify returns the chain of the certificate of p if it is accepted at the time now:
 // the certificate first, its root last. Otherwise the error is an [*Error], and the
-// chain is the certificate alone, so that a log can name it, or nothing if it could
-// not be read.
+// chain contains only the certificate, for logs, or is empty if it could not be
+// parsed.
 func (v *Verifier) Verify(p Presented, now time.Time) (chain []*x509.Certificate, err error) {
 	if p.PEM == "" {
 		return nil, reject(Missing, "")
@@ -135,8 +136,8 @@ func (v *Verifier) Verify(p Presented, now time.Time) (chain []*x509.Certificate
 	return chain, nil
 }
 
-// VerifyCertificate is [Verifier.Verify] for a certificate without the fields that
-// API Gateway adds. The chain is nil if it is rejected.
+// VerifyCertificate is [Verifier.Verify] for a certificate without the other fields
+// of API Gateway. The chain is nil if the certificate is rejected.
 func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time) (chain []*x509.Certificate, err error) {
 	if c.SerialNumber.Sign() <= 0 || c.SerialNumber.BitLen() > 8*20-1 {
 		// RFC 5280, section 4.1.2.2.
@@ -159,7 +160,7 @@ func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time) (chain 
 		if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
 			switch invalid.Reason {
 			case x509.IncompatibleUsage:
-				return nil, reject(WrongUsage, "it may not authenticate a client")
+				return nil, reject(WrongUsage, "it is not allowed for client authentication")
 			case x509.Expired:
 				return nil, reject(Expired, "a CA of its chain: %s", plain(err))
 			}
@@ -172,8 +173,8 @@ func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time) (chain 
 	return chain, v.pinned(c)
 }
 
-// anyChain returns the first of the chains that is short and strong enough and
-// holds nothing that is revoked, and otherwise why the last one is not.
+// anyChain returns the first chain that is short and strong enough and contains no
+// revoked certificate, or the error of the last chain.
 func (v *Verifier) anyChain(chains [][]*x509.Certificate) (chain []*x509.Certificate, err error) {
 	for _, chain := range chains {
 		if err = v.checkChain(chain); err == nil {
@@ -200,7 +201,7 @@ func (v *Verifier) checkChain(chain []*x509.Certificate) error {
 
 func (v *Verifier) pinned(c *x509.Certificate) error {
 	if pins := v.policy.Pins; len(pins) > 0 && !slices.Contains(pins, PinOf(c)) {
-		return reject(NotPinned, "its key is none of clientCertPins")
+		return reject(NotPinned, "its key is not in clientCertPins")
 	}
 	subjects := v.policy.Subjects
 	if len(subjects) == 0 || slices.Contains(subjects, Subject(c)) {
@@ -211,20 +212,21 @@ func (v *Verifier) pinned(c *x509.Certificate) error {
 			return nil
 		}
 	}
-	return reject(NotPinned, "its subject is none of clientCertSubjects")
+	return reject(NotPinned, "its subject is not in clientCertSubjects")
 }
 
-// Parse reads one certificate in PEM and nothing else: no other text, no carriage
-// return, no headers. Otherwise the error is an [*Error].
+// Parse parses a text that consists of exactly one certificate in PEM: no other text,
+// no carriage return, no headers. Otherwise the error is an [*Error].
 func Parse(text string) (*x509.Certificate, error) {
 	block, rest := pem.Decode([]byte(text))
 	switch {
 	case block == nil || block.Type != "CERTIFICATE" || len(block.Headers) > 0:
 		return nil, reject(Malformed, "it is not a certificate in PEM")
 	case strings.Count(text, "-----BEGIN") != 1 || strings.Count(text, "-----END") != 1:
-		return nil, reject(Malformed, "it is not the only one") // pem.Decode skips what it can't read
+		// pem.Decode skips blocks that it cannot parse.
+		return nil, reject(Malformed, "there is more than one PEM block")
 	case !strings.HasPrefix(text, "-----BEGIN CERTIFICATE-----\n"):
-		return nil, reject(Malformed, "there is text before it, or its lines end in another way")
+		return nil, reject(Malformed, "there is text before it, or its line ends are not line feeds")
 	case strings.ContainsRune(text, '\r'):
 		return nil, reject(Malformed, "its lines end with a carriage return")
 	case len(bytes.TrimSpace(rest)) > 0:
@@ -237,13 +239,13 @@ func Parse(text string) (*x509.Certificate, error) {
 	return c, nil
 }
 
-// contradiction returns an error if a field that API Gateway passes on beside the
-// PEM says something else than the certificate. How it writes serial numbers and
-// names is not documented: its examples have "1" and "a1:a1:a1". So a serial number
-// may be decimal or hexadecimal, and a name contradicts only if a word of one of its
-// common attributes is missing.
+// contradiction returns an error if another field of the event contradicts the
+// certificate. AWS does not document the format of serial numbers and names: its
+// examples have "1" and "a1:a1:a1". So a serial number can be decimal or hexadecimal,
+// and a name contradicts only if a word of one of its common attributes is missing.
 func contradiction(c *x509.Certificate, p Presented) error {
-	if text := p.SerialNumber; text != "" && text != c.SerialNumber.String() && canonicalSerial(text) != SerialOf(c).Number {
+	if text := p.SerialNumber; text != "" && text != c.SerialNumber.String() &&
+		canonicalSerial(text) != SerialOf(c).Number {
 		return reject(Contradicts, "serialNumber")
 	}
 	for _, field := range []struct {
@@ -273,16 +275,18 @@ func contradiction(c *x509.Certificate, p Presented) error {
 	return nil
 }
 
-// wordsOf returns the ASCII letters and digits in the values of a name, in as many
-// parts as other characters divide them into, since these may be escaped in several
-// ways. It returns those of attributes that every writer of names writes as text
-// (RFC 4514, section 3: CN, L, ST, O, OU, C).
+// wordsOf returns the words of ASCII letters and digits in the values of a name. All
+// other characters separate words, because they can be escaped in several ways. It
+// considers only the attributes that every implementation writes as text (RFC 4514,
+// section 3: CN, L, ST, O, OU, C).
 func wordsOf(rawName []byte) (words []string) {
 	for _, set := range sequence(rawName) {
 		for _, attribute := range set {
 			t := attribute.Type
-			if text, ok := attribute.Value.(string); ok && len(t) == 4 && t[0] == 2 && t[1] == 5 && t[2] == 4 && slices.Contains([]int{3, 6, 7, 8, 10, 11}, t[3]) {
-				words = append(words, strings.FieldsFunc(text, func(r rune) bool { return r > 'z' || !isAlphanumeric(byte(r)) })...)
+			if text, ok := attribute.Value.(string); ok && len(t) == 4 && t[0] == 2 && t[1] == 5 && t[2] == 4 &&
+				slices.Contains([]int{3, 6, 7, 8, 10, 11}, t[3]) {
+				words = append(words, strings.FieldsFunc(text,
+					func(r rune) bool { return r > 'z' || !isAlphanumeric(byte(r)) })...)
 			}
 		}
 	}
@@ -296,16 +300,16 @@ func isAlphanumeric(b byte) bool {
 func sequence(rawName []byte) pkix.RDNSequence {
 	var s pkix.RDNSequence
 	if _, err := asn1.Unmarshal(rawName, &s); err != nil {
-		return nil // it was read before
+		return nil // cannot happen: crypto/x509 has parsed it
 	}
 	return s
 }
 
-// Subject returns the subject of a certificate in the form of RFC 4514, in the
-// order in which the certificate has it.
+// Subject returns the subject of a certificate in the form of RFC 4514, in the order
+// of the certificate.
 func Subject(c *x509.Certificate) string { return sequence(c.RawSubject).String() }
 
-// Issuer returns the issuer of a certificate in the same form.
+// Issuer returns the issuer of a certificate in the form of [Subject].
 func Issuer(c *x509.Certificate) string { return sequence(c.RawIssuer).String() }
 
 // SerialOf returns the issuer and the serial number of a certificate.
@@ -322,7 +326,7 @@ func Fingerprint(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// canonicalSerial folds the ways in which a serial number is written.
+// canonicalSerial returns the canonical form of a hexadecimal serial number.
 func canonicalSerial(text string) string {
 	text = strings.ToLower(strings.ReplaceAll(text, ":", ""))
 	if trimmed := strings.TrimLeft(text, "0"); trimmed != "" {
@@ -334,7 +338,7 @@ func canonicalSerial(text string) string {
 // plain returns the text of an error of crypto/x509 without its prefix.
 func plain(err error) string { return strings.TrimPrefix(err.Error(), "x509: ") }
 
-// ParsePin reads a pin: 64 hexadecimal digits, with or without colons.
+// ParsePin parses a pin: 64 hexadecimal digits, with or without colons.
 func ParsePin(text string) (p Pin, err error) {
 	raw, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(text), ":", ""))
 	if err != nil || copy(p[:], raw) != len(p) || len(raw) != len(p) {
@@ -343,7 +347,7 @@ func ParsePin(text string) (p Pin, err error) {
 	return p, nil
 }
 
-// ParseSerial reads SERIAL@ISSUER: a serial number in hexadecimal, with or without
+// ParseSerial parses SERIAL@ISSUER: a serial number in hexadecimal, with or without
 // colons, and the issuer in the form of RFC 4514.
 func ParseSerial(text string) (Serial, error) {
 	text, issuer, ok := strings.Cut(strings.TrimSpace(text), "@")

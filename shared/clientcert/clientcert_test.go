@@ -35,7 +35,7 @@ func pemOf(c tls.Certificate) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}))
 }
 
-// rejected holds that err rejects for that reason.
+// rejected checks that err is a rejection with that reason.
 func rejected(t *testing.T, err error, want clientcert.Reason) {
 	t.Helper()
 	got, ok := errors.AsType[*clientcert.Error](err)
@@ -43,14 +43,14 @@ func rejected(t *testing.T, err error, want clientcert.Reason) {
 		t.Fatalf("got %v, want %s", err, want)
 	}
 	if got.Reason != want {
-		t.Errorf("rejected for %v, want %s", err, want)
+		t.Errorf("got %v, want rejection with %s", err, want)
 	}
 	if strings.Contains(err.Error(), "BEGIN") {
-		t.Errorf("the error holds the PEM: %v", err)
+		t.Errorf("the error contains the PEM: %v", err)
 	}
 }
 
-func TestACertificateOfTheTruststoresCAIsAccepted(t *testing.T) {
+func TestAcceptsCertificatesOfTheTruststore(t *testing.T) {
 	root := paymenttest.NewCA("Root CA")
 	intermediate := root.NewIntermediate("Issuing CA", nil)
 	verifier := clientcert.NewVerifier(truststore(t, intermediate.Certificate, root.Certificate), clientcert.Policy{})
@@ -63,19 +63,21 @@ func TestACertificateOfTheTruststoresCAIsAccepted(t *testing.T) {
 	}
 }
 
-func TestASelfSignedClientCertificateIsItsOwnCA(t *testing.T) {
+func TestAcceptsASelfSignedClientCertificate(t *testing.T) {
 	self := paymenttest.NewCA("webhooks.payments.example")
 	other := paymenttest.NewCA("webhooks.payments.example")
 	verifier := clientcert.NewVerifier(truststore(t, self.Certificate), clientcert.Policy{})
-	if _, err := verifier.Verify(clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(self.Certificate))}, time.Now()); err != nil {
+	if _, err := verifier.Verify(clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(self.Certificate))},
+		time.Now()); err != nil {
 		t.Error(err)
 	}
-	_, err := verifier.Verify(clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(other.Certificate))}, time.Now())
+	_, err := verifier.Verify(clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(other.Certificate))},
+		time.Now())
 	rejected(t, err, clientcert.Untrusted)
 }
 
-// flawReasons says why a certificate with each flaw is rejected, where the
-// truststore holds whatever CA the flaw needs.
+// flawReasons are the reasons why a certificate with each flaw is rejected if the
+// truststore contains the CAs that the flaw needs.
 var flawReasons = map[paymenttest.CertificateFlaw]clientcert.Reason{
 	paymenttest.CertificateExpired:       clientcert.Expired,
 	paymenttest.CertificateNotYetValid:   clientcert.NotYetValid,
@@ -103,7 +105,7 @@ var flawReasons = map[paymenttest.CertificateFlaw]clientcert.Reason{
 	paymenttest.ForgedSignature:          clientcert.Untrusted,
 }
 
-func TestEveryFlawIsRejectedForItsReason(t *testing.T) {
+func TestRejectsEveryFlawWithItsReason(t *testing.T) {
 	for _, flaw := range paymenttest.CertificateFlaws() {
 		t.Run(string(flaw), func(t *testing.T) {
 			ca := paymenttest.NewCA("Operator CA")
@@ -111,16 +113,17 @@ func TestEveryFlawIsRejectedForItsReason(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			verifier := clientcert.NewVerifier(clientcert.TruststoreOf(append(above, ca.Certificate)...), clientcert.Policy{})
+			verifier := clientcert.NewVerifier(clientcert.TruststoreOf(append(above, ca.Certificate)...),
+				clientcert.Policy{})
 			_, err = verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now())
 			rejected(t, err, flawReasons[flaw])
 		})
 	}
 }
 
-// A truststore with four CAs in a chain is accepted by ParseTruststore, so
-// certificates of the last of them are, too.
-func TestFourCAsAreNotTooMany(t *testing.T) {
+// ParseTruststore accepts a chain of four CAs, so the verifier must accept the
+// certificates of the last one.
+func TestAcceptsAChainOfFourCAs(t *testing.T) {
 	ca := paymenttest.NewCA("Root CA")
 	for n := range clientcert.MaxChain - 1 {
 		ca = ca.NewIntermediate(fmt.Sprintf("CA %d", n), nil)
@@ -129,12 +132,13 @@ func TestFourCAsAreNotTooMany(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := clientcert.NewVerifier(trusted, clientcert.Policy{}).Verify(clientcert.Presented{PEM: pemOf(ca.Client(nil))}, time.Now()); err != nil {
+	if _, err := clientcert.NewVerifier(trusted,
+		clientcert.Policy{}).Verify(clientcert.Presented{PEM: pemOf(ca.Client(nil))}, time.Now()); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestOnlyOneCertificateInPEMIsRead(t *testing.T) {
+func TestParseAcceptsExactlyOneCertificate(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
 	good := pemOf(ca.Client(nil))
@@ -148,7 +152,7 @@ func TestOnlyOneCertificateInPEMIsRead(t *testing.T) {
 		"CRLF":              strings.ReplaceAll(good, "\n", "\r\n"),
 		"headers":           strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
 		"another type":      strings.ReplaceAll(good, "CERTIFICATE", "X509 CRL"),
-		"no PEM":            "MIIB",
+		"not PEM":           "MIIB",
 		"not a certificate": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0}})),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,23 +174,30 @@ func TestPinsAndRevocation(t *testing.T) {
 		policy clientcert.Policy
 		want   clientcert.Reason // "" for accepted
 	}{
-		"its key":                     {clientcert.Policy{Pins: []clientcert.Pin{clientcert.PinOf(other.Leaf), clientcert.PinOf(client.Leaf)}}, ""},
-		"another key":                 {clientcert.Policy{Pins: []clientcert.Pin{clientcert.PinOf(other.Leaf)}}, clientcert.NotPinned},
-		"its subject":                 {clientcert.Policy{Subjects: []string{"CN=other", clientcert.Subject(client.Leaf)}}, ""},
+		"its key": {clientcert.Policy{Pins: []clientcert.Pin{clientcert.PinOf(other.Leaf),
+			clientcert.PinOf(client.Leaf)}}, ""},
+		"another key": {clientcert.Policy{Pins: []clientcert.Pin{clientcert.PinOf(other.Leaf)}},
+			clientcert.NotPinned},
+		"its subject": {clientcert.Policy{Subjects: []string{"CN=other",
+			clientcert.Subject(client.Leaf)}}, ""},
 		"its subject, in other case":  {clientcert.Policy{Subjects: []string{strings.ToUpper(clientcert.Subject(client.Leaf))}}, clientcert.NotPinned},
 		"its subject, in other order": {clientcert.Policy{Subjects: []string{subject}}, clientcert.NotPinned},
 		"its DNS name":                {clientcert.Policy{Subjects: []string{"webhooks.payments.example"}}, ""},
-		"a part of its DNS name":      {clientcert.Policy{Subjects: []string{"payments.example"}}, clientcert.NotPinned},
+		"a part of its DNS name": {clientcert.Policy{Subjects: []string{"payments.example"}},
+			clientcert.NotPinned},
 		"its key and another subject": {clientcert.Policy{
-			Pins: []clientcert.Pin{clientcert.PinOf(client.Leaf)}, Subjects: []string{"CN=other"}}, clientcert.NotPinned},
-		"revoked":            {clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(client.Leaf)}}, clientcert.Revoked},
+			Pins: []clientcert.Pin{clientcert.PinOf(client.Leaf)}, Subjects: []string{"CN=other"}},
+			clientcert.NotPinned},
+		"revoked": {clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(client.Leaf)}},
+			clientcert.Revoked},
 		"its CA is revoked":  {clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(intermediate.Certificate)}}, clientcert.Revoked},
 		"another is revoked": {clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(other.Leaf)}}, ""},
 		"the number of another issuer": {clientcert.Policy{Revoked: []clientcert.Serial{
 			{Issuer: "CN=Other", Number: clientcert.SerialOf(client.Leaf).Number}}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := clientcert.NewVerifier(store, c.policy).Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now())
+			_, err := clientcert.NewVerifier(store, c.policy).Verify(clientcert.Presented{PEM: pemOf(client)},
+				time.Now())
 			if c.want != "" {
 				rejected(t, err, c.want)
 			} else if err != nil {
@@ -196,12 +207,13 @@ func TestPinsAndRevocation(t *testing.T) {
 	}
 }
 
-func TestFieldsBesideThePEMMustAgreeWithIt(t *testing.T) {
+func TestRejectsFieldsThatContradictThePEM(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
 	client := ca.Client(nil)
 	right := clientcert.Presented{
-		PEM: pemOf(client), SubjectDN: "CN=webhooks.payments.example,O=Payment Service", IssuerDN: "O=Payment Service, CN=Operator CA",
+		PEM: pemOf(client), SubjectDN: "CN=webhooks.payments.example,O=Payment Service",
+		IssuerDN:     "O=Payment Service, CN=Operator CA",
 		SerialNumber: strings.ToUpper(colons(client.Leaf.SerialNumber.Bytes())),
 		NotBefore:    client.Leaf.NotBefore.UTC().Format("Jan _2 15:04:05 2006") + " GMT",
 		NotAfter:     client.Leaf.NotAfter.UTC().Format("Jan _2 15:04:05 2006") + " GMT",
@@ -262,7 +274,7 @@ func colons(b []byte) string {
 	return strings.Join(pairs, ":")
 }
 
-func TestAnExpiredCAStopsItsCertificates(t *testing.T) {
+func TestRejectsCertificatesOfAnExpiredCA(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	short := ca.NewIntermediate("Issuing CA", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(time.Hour) })
 	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate, short.Certificate), clientcert.Policy{})
@@ -270,11 +282,11 @@ func TestAnExpiredCAStopsItsCertificates(t *testing.T) {
 	_, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, time.Now().Add(2*time.Hour))
 	rejected(t, err, clientcert.Expired)
 	if !strings.Contains(err.Error(), "a CA of its chain") {
-		t.Errorf("the error does not say that it is the CA: %v", err)
+		t.Errorf("the error does not name the CA: %v", err)
 	}
 }
 
-func TestAnExpiredCertificateIsRejectedWithItsTime(t *testing.T) {
+func TestExpiredErrorContainsTheTime(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	end := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	client := ca.Client(func(c *x509.Certificate) { c.NotAfter = end })
@@ -285,33 +297,35 @@ func TestAnExpiredCertificateIsRejectedWithItsTime(t *testing.T) {
 	_, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, end.Add(time.Millisecond))
 	rejected(t, err, clientcert.Expired)
 	if !strings.Contains(err.Error(), end.Format(time.RFC3339)) {
-		t.Errorf("the error does not say when it expired: %v", err)
+		t.Errorf("the error does not contain the time of expiry: %v", err)
 	}
 }
 
-func TestPinsAndSerialsAreRead(t *testing.T) {
+func TestParsePinAndParseSerial(t *testing.T) {
 	c := paymenttest.NewCA("Operator CA").Client(nil).Leaf
 	pin := clientcert.PinOf(c)
 	if got, err := clientcert.ParsePin(strings.ToUpper(colons(pin[:]))); err != nil || got != pin {
 		t.Errorf("%x, %v", got, err)
 	}
-	for _, wrong := range []string{"", "00", strings.Repeat("0", 63), strings.Repeat("0", 66), strings.Repeat("g", 64)} {
+	for _, wrong := range []string{"", "00", strings.Repeat("0", 63), strings.Repeat("0", 66),
+		strings.Repeat("g", 64)} {
 		if _, err := clientcert.ParsePin(wrong); err == nil {
-			t.Errorf("%q is read", wrong)
+			t.Errorf("%q is accepted", wrong)
 		}
 	}
 	serial := clientcert.SerialOf(c)
-	if got, err := clientcert.ParseSerial("00:" + colons(c.SerialNumber.Bytes()) + "@" + serial.Issuer); err != nil || got != serial {
+	if got, err := clientcert.ParseSerial("00:" + colons(c.SerialNumber.Bytes()) + "@" + serial.Issuer); err != nil ||
+		got != serial {
 		t.Errorf("%v, %v, want %v", got, err, serial)
 	}
 	for _, wrong := range []string{"", "0a", "@CN=a", "xy@CN=a", "0a@"} {
 		if _, err := clientcert.ParseSerial(wrong); err == nil {
-			t.Errorf("%q is read", wrong)
+			t.Errorf("%q is accepted", wrong)
 		}
 	}
 }
 
-func TestATruststoreIsRefusedByName(t *testing.T) {
+func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	text := string(ca.PEM())
 	key, err := paymenttest.EncodePrivateKey(ca.Key)
@@ -333,23 +347,30 @@ func TestATruststoreIsRefusedByName(t *testing.T) {
 		long = long.NewIntermediate("CA "+strings.Repeat("I", len(long.PEM())/600), nil)
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"nothing":           {"", "there is no certificate"},
-		"a private key":     {text + string(key), "private key"},
-		"other content":     {text + "hello\n", "after certificate 1"},
-		"text before":       {"hello\n" + text, "before certificate 1"},
-		"another PEM block": {text + string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte{1}})), "PEM block 2 is a X509 CRL"},
-		"no certificate":    {string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}})), "certificate 1 can't be read"},
-		"expired":           {text + at(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }), "Other CA,O=Payment Service) expired at"},
-		"not yet valid":     {text + at(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) }), "is not valid before"},
-		"no CA":             {text + at(func(c *x509.Certificate) { c.IsCA = false }), "is not the certificate of a CA"},
-		"may not sign":      {text + at(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }), "is not the certificate of a CA"},
-		"a server's":        {selfSignedServer(t), "neither the certificate of a CA nor that of a client"},
-		"SHA-1":             {text + flawed(paymenttest.SHA1), "is signed with SHA1-RSA"},
-		"MD5":               {text + flawed(paymenttest.MD5), "is signed with MD5-RSA"},
-		"RSA 1024":          {text + flawed(paymenttest.RSA1024), "1024 bits"},
-		"P-224":             {text + flawed(paymenttest.P224), "P-224"},
-		"Ed25519":           {text + flawed(paymenttest.Ed25519), "Ed25519"},
-		"one subject twice": {text + string(paymenttest.NewCA("Operator CA").PEM()), "has the subject of an earlier certificate"},
+		"nothing":       {"", "there is no certificate"},
+		"a private key": {text + string(key), "private key"},
+		"other content": {text + "hello\n", "after certificate 1"},
+		"text before":   {"hello\n" + text, "before certificate 1"},
+		"another PEM block": {text + string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte{1}})),
+			"PEM block 2 is a X509 CRL"},
+		"not a certificate": {string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}})),
+			"certificate 1 can't be read"},
+		"expired": {text + at(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }),
+			"Other CA,O=Payment Service) expired at"},
+		"not yet valid": {text + at(func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Hour) }),
+			"is not valid before"},
+		"not a CA": {text + at(func(c *x509.Certificate) { c.IsCA = false }),
+			"is not the certificate of a CA"},
+		"may not sign": {text + at(func(c *x509.Certificate) { c.KeyUsage = x509.KeyUsageDigitalSignature }),
+			"is not the certificate of a CA"},
+		"a server's": {selfSignedServer(t), "neither the certificate of a CA nor that of a client"},
+		"SHA-1":      {text + flawed(paymenttest.SHA1), "is signed with SHA1-RSA"},
+		"MD5":        {text + flawed(paymenttest.MD5), "is signed with MD5-RSA"},
+		"RSA 1024":   {text + flawed(paymenttest.RSA1024), "1024 bits"},
+		"P-224":      {text + flawed(paymenttest.P224), "P-224"},
+		"Ed25519":    {text + flawed(paymenttest.Ed25519), "Ed25519"},
+		"one subject twice": {text + string(paymenttest.NewCA("Operator CA").PEM()),
+			"has the subject of an earlier certificate"},
 		"an issuer missing": {at(nil), "is missing: it issued CN=Other CA"},
 		"a chain of five":   {string(long.PEM()), "has 5 certificates"},
 	} {
@@ -359,7 +380,7 @@ func TestATruststoreIsRefusedByName(t *testing.T) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "BEGIN") {
-				t.Errorf("the error holds PEM: %v", err)
+				t.Errorf("the error contains PEM: %v", err)
 			}
 		})
 	}
@@ -400,7 +421,8 @@ func selfSignedServer(t *testing.T) string {
 	t.Helper()
 	ca := paymenttest.NewCA("a server")
 	c := ca.SelfSigned(func(c *x509.Certificate) {
-		c.IsCA, c.KeyUsage, c.ExtKeyUsage = false, x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+		c.IsCA, c.KeyUsage, c.ExtKeyUsage = false, x509.KeyUsageDigitalSignature,
+			[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	})
 	return string(paymenttest.EncodeCertificate(c))
 }

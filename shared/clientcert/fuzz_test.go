@@ -11,8 +11,8 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// Nobody finds a certificate that is accepted but the one that the CA has issued, and
-// no error says more than names.
+// FuzzVerify checks that no certificate is accepted except the one that the CA issued,
+// and that errors contain no PEM.
 func FuzzVerify(f *testing.F) {
 	ca := paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
@@ -23,22 +23,25 @@ func FuzzVerify(f *testing.F) {
 	f.Add("-----BEGIN CERTIFICATE-----\n!\n"+good, "", "", "", "", "")
 	f.Add(strings.ReplaceAll(good, "\n", "\r\n"), "", "", "", "", "")
 	f.Add(string(issuing.PEM()), "", "", "", "", "")
-	for _, flaw := range []paymenttest.CertificateFlaw{paymenttest.SelfSignedAsCA, paymenttest.DuplicateExtension, paymenttest.LongSerial, paymenttest.Ed25519} {
+	for _, flaw := range []paymenttest.CertificateFlaw{paymenttest.SelfSignedAsCA, paymenttest.DuplicateExtension,
+		paymenttest.LongSerial, paymenttest.Ed25519} {
 		flawed, _, err := ca.Flawed(flaw)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(pemOf(flawed), "", "", "", "", "")
 	}
-	verifier := clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate, issuing.Certificate), clientcert.Policy{})
+	verifier := clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate, issuing.Certificate),
+		clientcert.Policy{})
 	now := time.Now()
 	f.Fuzz(func(t *testing.T, text, subject, issuer, serial, notBefore, notAfter string) {
 		chain, err := verifier.Verify(clientcert.Presented{
-			PEM: text, SubjectDN: subject, IssuerDN: issuer, SerialNumber: serial, NotBefore: notBefore, NotAfter: notAfter,
+			PEM: text, SubjectDN: subject, IssuerDN: issuer, SerialNumber: serial, NotBefore: notBefore,
+			NotAfter: notAfter,
 		}, now)
 		if err == nil {
 			if len(chain) != 3 || !bytes.Equal(chain[0].RawTBSCertificate, client.Leaf.RawTBSCertificate) {
-				// A CA's own certificate is for every purpose, clients included.
+				// A CA's own certificate is allowed for every purpose, including clients.
 				if c := chain[0]; !c.Equal(ca.Certificate) && !c.Equal(issuing.Certificate) {
 					t.Errorf("accepted: %q", text)
 				}

@@ -12,13 +12,14 @@ import (
 	"time"
 )
 
-// MaxChain is the longest chain of CA certificates that API Gateway accepts (AWS,
-// "How to turn on mutual TLS authentication for your HTTP APIs in API Gateway"). The
-// client's own certificate does not count: AWS does not say so, those who tried did
-// ("Understanding the API Gateway mTLS chain depth limit").
+// MaxChain is the length of the longest chain of CA certificates that API Gateway
+// accepts (AWS, "How to turn on mutual TLS authentication for your HTTP APIs in API
+// Gateway"). The client's own certificate is not counted. This is not in the AWS
+// documentation but was found by testing ("Understanding the API Gateway mTLS chain
+// depth limit").
 const MaxChain = 4
 
-// Truststore holds the CA certificates that client certificates must chain to. It
+// Truststore contains the CA certificates that client certificates must chain to. It
 // is safe for concurrent use.
 type Truststore struct {
 	roots         *x509.CertPool // self-signed
@@ -26,9 +27,10 @@ type Truststore struct {
 	certificates  []*x509.Certificate
 }
 
-// ParseTruststore reads the PEM text of CA certificates. It returns an error that
-// names every certificate that API Gateway would not use, or that would let
-// somebody in who should not be: see the package comment. The time is the present.
+// ParseTruststore parses the PEM text of CA certificates, which must be valid at the
+// time now. The error names every certificate that API Gateway does not accept, that
+// is not a CA or a self-signed client certificate, or whose chain is incomplete or too
+// long.
 func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
 	t := &Truststore{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
 	var problems []error
@@ -38,17 +40,20 @@ func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
 		before := rest
 		if block, rest = pem.Decode(rest); block == nil {
 			if len(bytes.TrimSpace(before)) > 0 {
-				problems = append(problems, fmt.Errorf("there is text that is not a certificate in PEM after certificate %d", n-1))
+				problems = append(problems, fmt.Errorf("there is text that is not a certificate in PEM after "+
+					"certificate %d", n-1))
 			}
 			break
 		}
 		if begin := bytes.Index(before, []byte("-----BEGIN")); len(bytes.TrimSpace(before[:max(begin, 0)])) > 0 {
-			problems = append(problems, fmt.Errorf("there is text that is not a certificate in PEM before certificate %d", n))
+			problems = append(problems, fmt.Errorf("there is text that is not a certificate in PEM before "+
+				"certificate %d", n))
 		}
 		switch {
 		case bytes.Contains([]byte(block.Type), []byte("PRIVATE KEY")):
-			// Nothing of it is repeated here.
-			return nil, errors.New("the truststore holds a private key: remove it, and replace the key, as it may have been copied")
+			// The error must not contain any of it.
+			return nil, errors.New("the truststore contains a private key: remove it and replace the key, which can " +
+				"have been copied")
 		case block.Type != "CERTIFICATE":
 			problems = append(problems, fmt.Errorf("PEM block %d is a %s, not a certificate", n, block.Type))
 			continue
@@ -77,8 +82,8 @@ func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
 	return t, nil
 }
 
-// ReadTruststore reads what [ParseTruststore] has accepted before. It does not
-// look at the time: the certificates of a truststore may have expired since.
+// ReadTruststore parses a text that [ParseTruststore] accepted earlier. It does not
+// check validity, because certificates can have expired since.
 func ReadTruststore(text []byte) (*Truststore, error) {
 	t := &Truststore{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
 	for rest := text; ; {
@@ -98,7 +103,7 @@ func ReadTruststore(text []byte) (*Truststore, error) {
 	return t, nil
 }
 
-// TruststoreOf returns a truststore of certificates that were accepted before, such
+// TruststoreOf returns a Truststore of certificates that were accepted earlier, such
 // as those of a chain.
 func TruststoreOf(certificates ...*x509.Certificate) *Truststore {
 	t := &Truststore{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
@@ -117,8 +122,8 @@ func (t *Truststore) add(c *x509.Certificate) {
 	}
 }
 
-// Certificates returns the certificates in the order of the file. The caller must
-// not change them.
+// Certificates returns the certificates in the order of the text. The caller must not
+// change them.
 func (t *Truststore) Certificates() []*x509.Certificate { return t.certificates }
 
 // Expires returns the earliest time at which one of the certificates expires.
@@ -132,7 +137,7 @@ func (t *Truststore) Expires() time.Time {
 	return first
 }
 
-// problemsOf returns what is wrong with one certificate.
+// problemsOf returns the problems of one certificate.
 func (t *Truststore) problemsOf(c *x509.Certificate, now time.Time) (problems []string) {
 	switch {
 	case now.Before(c.NotBefore):
@@ -158,23 +163,25 @@ func (t *Truststore) problemsOf(c *x509.Certificate, now time.Time) (problems []
 	return problems
 }
 
-// chainProblems returns what is wrong with the certificates as a whole.
+// chainProblems returns the problems of the chains.
 func (t *Truststore) chainProblems() (problems []error) {
 	for _, c := range t.certificates {
 		length := 1
 		for at := c; !selfSigned(at); length++ {
 			issuer := t.issuerOf(at)
 			if issuer == nil {
-				problems = append(problems, fmt.Errorf("the certificate of %s is missing: it issued %s", Issuer(at), Subject(at)))
+				problems = append(problems, fmt.Errorf("the certificate of %s is missing: it issued %s", Issuer(at),
+					Subject(at)))
 				break
 			}
 			if length > len(t.certificates) {
-				break // they issued each other
+				break // the certificates form a cycle
 			}
 			at = issuer
 		}
 		if length > MaxChain {
-			problems = append(problems, fmt.Errorf("the chain of %s has %d certificates, and API Gateway accepts %d", Subject(c), length, MaxChain))
+			problems = append(problems, fmt.Errorf("the chain of %s has %d certificates, but API Gateway accepts %d",
+				Subject(c), length, MaxChain))
 		}
 	}
 	return problems
@@ -189,9 +196,8 @@ func (t *Truststore) issuerOf(c *x509.Certificate) *x509.Certificate {
 	return nil
 }
 
-// selfSigned reports whether a certificate is signed with its own key. One whose
-// signature is of a kind that can't be checked counts as self-signed if it names
-// itself as its issuer.
+// selfSigned reports whether a certificate is signed with its own key. If the signature
+// algorithm is not supported, it reports whether issuer and subject are equal.
 func selfSigned(c *x509.Certificate) bool {
 	if !bytes.Equal(c.RawSubject, c.RawIssuer) {
 		return false
@@ -201,14 +207,14 @@ func selfSigned(c *x509.Certificate) bool {
 	return err == nil || insecure || errors.Is(err, x509.ErrUnsupportedAlgorithm)
 }
 
-// isCA reports whether a certificate may sign others (RFC 5280, sections 4.2.1.3
-// and 4.2.1.9).
+// isCA reports whether a certificate is allowed to sign others (RFC 5280, sections
+// 4.2.1.3 and 4.2.1.9).
 func isCA(c *x509.Certificate) bool {
 	return c.BasicConstraintsValid && c.IsCA && (c.KeyUsage == 0 || c.KeyUsage&x509.KeyUsageCertSign != 0)
 }
 
-// allowsClients reports whether a certificate may authenticate a client (RFC 5280,
-// section 4.2.1.12: without the extension it is good for every purpose).
+// allowsClients reports whether a certificate is allowed for client authentication
+// (RFC 5280, section 4.2.1.12: without the extension it is valid for every purpose).
 func allowsClients(c *x509.Certificate) bool {
 	if len(c.ExtKeyUsage) == 0 && len(c.UnknownExtKeyUsage) == 0 {
 		return true
@@ -221,9 +227,9 @@ func allowsClients(c *x509.Certificate) bool {
 	return false
 }
 
-// checkStrength returns why a certificate's signature or key is too weak, or of a
-// kind that API Gateway does not support: it supports SHA-256 or stronger,
-// RSA-2048 or stronger and ECDSA-256 or stronger.
+// checkStrength returns an error if a certificate's signature or key is too weak or not
+// supported by API Gateway, which supports SHA-256 or stronger, RSA-2048 or stronger
+// and ECDSA-256 or stronger.
 func checkStrength(c *x509.Certificate) error {
 	switch c.SignatureAlgorithm {
 	case x509.SHA256WithRSA, x509.SHA384WithRSA, x509.SHA512WithRSA,

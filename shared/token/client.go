@@ -7,35 +7,34 @@ import (
 	"strings"
 )
 
-// NewClient returns a client of the service's protected APIs: what section 4.4
-// of the interface asks of every request is put on by it.
+// NewClient returns a client of the service's protected APIs. It adds the headers that
+// section 4.4 of the interface requires.
 //
 //	reader := token.NewReader(secretsmanager.NewFromConfig(cfg), secretID, token.ReaderOptions{})
 //	client := token.NewClient(reader, baseURL)
 //
-// It has no timeout of its own: give each request a context with one, or set
-// the client's.
+// It has no timeout. Use a context with a deadline for each request, or set the
+// client's Timeout.
 func NewClient(reader *Reader, baseURL *url.URL) *http.Client {
 	return &http.Client{Transport: NewTransport(reader, baseURL, nil)}
 }
 
-// Transport is an [http.RoundTripper] that puts Authorization: Bearer and
-// Content-Type: application/json on every request to one scheme, host and
-// port, and passes on every other request as it is: a redirect to another host
-// takes no token along. It is safe for concurrent use.
+// Transport is an [http.RoundTripper] that adds Authorization: Bearer and Content-Type:
+// application/json to every request to one scheme, host and port. It forwards other
+// requests unchanged, so a redirect to another host does not receive the token. It is
+// safe for concurrent use.
 //
-// When the service answers 401, the token that was used is dropped; if the
-// secret holds another one, and the request's body can be had again
-// (http.Request.GetBody, or no body), the request is sent once more.
+// If the service answers 401, the Transport drops the token. If the secret contains
+// another one and the request's body can be read again (http.Request.GetBody, or no
+// body), it sends the request once more.
 type Transport struct {
 	reader *Reader
 	origin string
 	base   http.RoundTripper
 }
 
-// NewTransport returns a Transport for the scheme, host and port of baseURL;
-// its path does not count. A nil base stands for Go's default with TLS 1.2 or
-// newer.
+// NewTransport returns a Transport for the scheme, host and port of baseURL. The path
+// of baseURL is ignored. If base is nil, it uses Go's default with TLS 1.2 or newer.
 func NewTransport(reader *Reader, baseURL *url.URL, base http.RoundTripper) *Transport {
 	if base == nil {
 		base = newTransport()
@@ -43,7 +42,7 @@ func NewTransport(reader *Reader, baseURL *url.URL, base http.RoundTripper) *Tra
 	return &Transport{reader, origin(baseURL), base}
 }
 
-// RoundTrip implements [http.RoundTripper]. Its errors are those of
+// RoundTrip implements [http.RoundTripper]. It returns the errors of
 // [Reader.TokenContext] and of the base.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if origin(request.URL) != t.origin {
@@ -72,14 +71,14 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			return response, nil
 		}
 	}
-	// Read to its end, a short answer leaves its connection usable.
+	// The connection can be reused if a short body is read to its end.
 	_, _ = io.CopyN(io.Discard, response.Body, maxAnswer)
 	_ = response.Body.Close()
 	return t.base.RoundTrip(again)
 }
 
-// authorized returns a copy of a request, which a RoundTripper must not change,
-// with the two headers on it.
+// authorized returns a copy of a request with the two headers. A RoundTripper must not
+// change the request itself.
 func authorized(request *http.Request, b Bearer) *http.Request {
 	r := request.Clone(request.Context())
 	r.Header.Set("Authorization", bearerType+" "+b.AccessToken.Reveal())

@@ -42,7 +42,7 @@ func status(t *testing.T, client *http.Client, method, target string, body io.Re
 	return response.StatusCode
 }
 
-func TestAProtectedCallWorksFromTheCredentialsOn(t *testing.T) {
+func TestClientCallsAProtectedAPI(t *testing.T) {
 	for name, o := range map[string]paymenttest.Options{
 		"literal credentials":      {ClientID: "client 1", ClientSecret: "s%cret+/: ü"},
 		"form-encoded credentials": {ClientID: "client:1", ClientSecret: "s%cret+/: ü", FormEncoded: true},
@@ -52,20 +52,21 @@ func TestAProtectedCallWorksFromTheCredentialsOn(t *testing.T) {
 			s := r.service(t, o)
 			r.run(t, token.Refreshed)
 			client := token.NewClient(r.reader(), parse(t, s.URL))
-			if got := status(t, client, http.MethodPost, s.URL+paymenttest.ProtectedPath+"payments", strings.NewReader("{}")); got != http.StatusOK {
+			if got := status(t, client, http.MethodPost, s.URL+paymenttest.ProtectedPath+"payments",
+				strings.NewReader("{}")); got != http.StatusOK {
 				t.Errorf("status %d", got)
 			}
 		})
 	}
 }
 
-func TestNoProtectedCallFailsWhileTokensRollOverAndTheEndpointIsDownForAWhile(t *testing.T) {
+func TestClientWorksDuringAnOutageOfTheEndpoint(t *testing.T) {
 	r := newRig(t, hangsUp)
 	s := r.service(t, paymenttest.Options{TokenLifetime: 5 * time.Minute})
 	client := token.NewClient(r.reader(), parse(t, s.URL))
 	for second := range 30 * 60 {
 		switch second {
-		case 10*60 + 1: // for less than the life that the stored token has left
+		case 10*60 + 1: // for less than the remaining life of the stored token
 			if err := s.Misbehave(paymenttest.Token, paymenttest.Fault{Name: paymenttest.Unauthorized}); err != nil {
 				t.Fatal(err)
 			}
@@ -85,17 +86,17 @@ func TestNoProtectedCallFailsWhileTokensRollOverAndTheEndpointIsDownForAWhile(t 
 		r.Advance(time.Second)
 	}
 	if n := s.Count(paymenttest.API, http.StatusUnauthorized); n > 0 {
-		t.Errorf("%d calls were refused", n)
+		t.Errorf("%d calls were rejected", n)
 	}
 	if n := len(r.secrets.Values(tokenSecret)); n < 10 {
 		t.Errorf("only %d tokens", n)
 	}
 	if n := s.Count(paymenttest.Token, http.StatusUnauthorized); n == 0 {
-		t.Error("the outage met no run")
+		t.Error("no run happened during the outage")
 	}
 }
 
-func TestTheTokenGoesToTheServicesOwnHostOnly(t *testing.T) {
+func TestTransportSendsTheTokenOnlyToItsHost(t *testing.T) {
 	r := newRig(t, hangsUp)
 	r.store(canaryToken, time.Hour)
 	var seen []http.Header
@@ -113,13 +114,14 @@ func TestTheTokenGoesToTheServicesOwnHostOnly(t *testing.T) {
 		url     string
 		carries []bool // each request on the way
 	}{
-		"the host itself":           {own.URL + "/api/x", []bool{true}},
-		"another path of it":        {own.URL + "/", []bool{true}},
-		"another host":              {other.URL, []bool{false}}, // the same address at another port
-		"a redirect to itself":      {own.URL + "/?to=/y", []bool{true, true}},
-		"a redirect to another":     {own.URL + "/?to=" + other.URL, []bool{true, false}},
-		"a redirect there and back": {own.URL + "/?to=" + url.QueryEscape(other.URL+"/?to="+own.URL), []bool{true, false, true}},
-		"another name for it":       {strings.Replace(own.URL, "127.0.0.1", "localhost", 1), []bool{false}},
+		"the host itself":       {own.URL + "/api/x", []bool{true}},
+		"another path of it":    {own.URL + "/", []bool{true}},
+		"another host":          {other.URL, []bool{false}}, // the same address at another port
+		"a redirect to itself":  {own.URL + "/?to=/y", []bool{true, true}},
+		"a redirect to another": {own.URL + "/?to=" + other.URL, []bool{true, false}},
+		"a redirect there and back": {own.URL + "/?to=" + url.QueryEscape(other.URL+"/?to="+own.URL),
+			[]bool{true, false, true}},
+		"another name for it": {strings.Replace(own.URL, "127.0.0.1", "localhost", 1), []bool{false}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +145,7 @@ func TestTheTokenGoesToTheServicesOwnHostOnly(t *testing.T) {
 	}
 }
 
-func TestSchemeHostAndPortMakeTheHost(t *testing.T) {
+func TestTransportComparesSchemeHostAndPort(t *testing.T) {
 	tests := map[string]bool{
 		"https://api.payments.example/x":      true,
 		"https://API.payments.example:443/x":  true,
@@ -160,10 +162,11 @@ func TestSchemeHostAndPortMakeTheHost(t *testing.T) {
 	r.store(canaryToken, time.Hour)
 	for target, want := range tests {
 		var got *http.Request
-		transport := token.NewTransport(r.reader(), parse(t, "https://api.payments.example/base"), roundTripper(func(r *http.Request) (*http.Response, error) {
-			got = r
-			return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
-		}))
+		transport := token.NewTransport(r.reader(), parse(t, "https://api.payments.example/base"),
+			roundTripper(func(r *http.Request) (*http.Response, error) {
+				got = r
+				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
+			}))
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -186,17 +189,20 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestARefusedTokenIsReplacedAndTheRequestSentOnceMore(t *testing.T) {
+func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 	tests := map[string]struct {
 		body   func() io.Reader
-		stored string // what the secret holds when the first one is refused
+		stored string // the token in the secret when the first one is rejected
 		status int
 		tokens []string // of the requests
 	}{
-		"no body":               {func() io.Reader { return nil }, "t-2", 200, []string{"t-1", "t-2"}},
-		"a body to be replayed": {func() io.Reader { return strings.NewReader("payment") }, "t-2", 200, []string{"t-1", "t-2"}},
-		"a body that is gone":   {func() io.Reader { return io.MultiReader(strings.NewReader("payment")) }, "t-2", 401, []string{"t-1"}},
-		"no other token":        {func() io.Reader { return strings.NewReader("payment") }, "t-1", 401, []string{"t-1"}},
+		"no body": {func() io.Reader { return nil }, "t-2", 200, []string{"t-1", "t-2"}},
+		"a body to be replayed": {func() io.Reader { return strings.NewReader("payment") }, "t-2", 200,
+			[]string{"t-1", "t-2"}},
+		"a body that is gone": {func() io.Reader { return io.MultiReader(strings.NewReader("payment")) }, "t-2", 401,
+			[]string{"t-1"}},
+		"no other token": {func() io.Reader { return strings.NewReader("payment") }, "t-1", 401,
+			[]string{"t-1"}},
 		"another that is refused too": {func() io.Reader { return strings.NewReader("payment") }, "t-3", 401,
 			[]string{"t-1", "t-3"}},
 	}
@@ -242,13 +248,13 @@ func TestARefusedTokenIsReplacedAndTheRequestSentOnceMore(t *testing.T) {
 					t.Errorf("the answer is %q, %v", text, err)
 				}
 			}
-			// Whoever comes next gets what the secret holds.
+			// The next caller gets the token in the secret.
 			expectToken(t, reader, test.stored)
 		})
 	}
 }
 
-func TestTheReplayedBodyIsWhole(t *testing.T) {
+func TestTransportSendsTheWholeBodyAgain(t *testing.T) {
 	r := newRig(t, hangsUp)
 	r.store("t-1", time.Hour)
 	reader := r.reader()
@@ -256,18 +262,20 @@ func TestTheReplayedBodyIsWhole(t *testing.T) {
 	r.store("t-2", time.Hour)
 	var bodies []string
 	answer := &closed{Reader: strings.NewReader("refused")}
-	transport := token.NewTransport(reader, parse(t, "https://api.payments.example"), roundTripper(func(r *http.Request) (*http.Response, error) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return nil, err
-		}
-		bodies = append(bodies, string(body))
-		if len(bodies) == 1 {
-			return &http.Response{StatusCode: http.StatusUnauthorized, Body: answer, Request: r}, nil
-		}
-		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
-	}))
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.payments.example", strings.NewReader("payment"))
+	transport := token.NewTransport(reader, parse(t, "https://api.payments.example"),
+		roundTripper(func(r *http.Request) (*http.Response, error) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				return nil, err
+			}
+			bodies = append(bodies, string(body))
+			if len(bodies) == 1 {
+				return &http.Response{StatusCode: http.StatusUnauthorized, Body: answer, Request: r}, nil
+			}
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+		}))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.payments.example",
+		strings.NewReader("payment"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +292,7 @@ func TestTheReplayedBodyIsWhole(t *testing.T) {
 	}
 }
 
-func TestTokensThatTheServiceRevokedAreReplacedByTheNextOne(t *testing.T) {
+func TestClientReplacesRevokedTokens(t *testing.T) {
 	r := newRig(t, hangsUp)
 	s := r.service(t, paymenttest.Options{})
 	r.run(t, token.Refreshed)
@@ -312,7 +320,7 @@ type closed struct {
 
 func (c *closed) Close() error { c.times++; return nil }
 
-func TestWithoutATokenNothingIsSent(t *testing.T) {
+func TestTransportSendsNothingWithoutAToken(t *testing.T) {
 	r := newRig(t, hangsUp)
 	s := r.service(t, paymenttest.Options{})
 	body := &closed{Reader: strings.NewReader("payment")}

@@ -2,11 +2,10 @@ package token
 
 import (
 	"context"
-	"net/url"
-	"strings"
-
 	"encoding/json/jsontext"
 	"encoding/json/v2"
+	"net/url"
+	"strings"
 )
 
 // Credentials are the client id and secret that the service's operator assigned
@@ -16,18 +15,19 @@ type Credentials struct {
 	ClientSecret Secret
 }
 
-// CredentialsError says why the secret with the client credentials can't be used.
-// A [Refresher] returns it until somebody has filled that secret.
+// CredentialsError is returned when the secret with the client credentials is missing
+// or invalid. A [Refresher] returns it until a valid value is stored.
 type CredentialsError struct {
-	Problem string // holds nothing of the secret
+	Problem string // contains no data of the secret
 }
 
 func (e *CredentialsError) Error() string {
-	return "token: " + credentialsSecret + " " + e.Problem + `; put {"client_id": "...", "client_secret": "..."} into it`
+	return "token: " + credentialsSecret + " " + e.Problem +
+		`; store {"client_id": "...", "client_secret": "..."} in it`
 }
 
-// credentials reads the secret that the operator of the client fills. Its
-// errors are [*CredentialsError] and [*SecretError].
+// credentials reads the secret with the client credentials. Its errors are
+// [*CredentialsError] and [*SecretError].
 func credentials(ctx context.Context, secrets Getter, id string) (Credentials, error) {
 	text, ok, err := value(ctx, secrets, credentialsSecret, id)
 	switch {
@@ -41,35 +41,37 @@ func credentials(ctx context.Context, secrets Getter, id string) (Credentials, e
 		ClientSecret jsontext.Value `json:"client_secret"`
 	}
 	if json.Unmarshal([]byte(text), &v) != nil {
-		return Credentials{}, &CredentialsError{"does not hold one JSON object in which each name occurs once"}
+		return Credentials{}, &CredentialsError{"is not one JSON object without duplicate names"}
 	}
 	clientID, ok := stringOf(v.ClientID)
 	if !ok || clientID == "" {
-		return Credentials{}, &CredentialsError{"has no client_id that is a text"}
+		return Credentials{}, &CredentialsError{"has no client_id that is a string"}
 	}
 	clientSecret, ok := stringOf(v.ClientSecret)
 	if !ok || clientSecret == "" {
-		return Credentials{}, &CredentialsError{"has no client_secret that is a text"}
+		return Credentials{}, &CredentialsError{"has no client_secret that is a string"}
 	}
 	return Credentials{clientID, NewSecret(clientSecret)}, nil
 }
 
-// basic returns user and password for HTTP Basic: literally (RFC 7617), or
-// form-encoded first (RFC 6749, section 2.3.1).
+// basic returns user and password for HTTP Basic: unchanged (RFC 7617), or form-encoded
+// (RFC 6749, section 2.3.1).
 func (c Credentials) basic(formEncoded bool) (user, password string, err error) {
 	user, password = c.ClientID, c.ClientSecret.Reveal()
 	if formEncoded {
 		return url.QueryEscape(user), url.QueryEscape(password), nil
 	}
-	// RFC 7617, section 2, refuses these. A line break at the end of a pasted
-	// secret is the one that happens.
+	// RFC 7617, section 2, does not allow these. The most likely one is a line break at
+	// the end of a pasted secret.
 	switch {
 	case strings.Contains(user, ":"):
-		return "", "", &CredentialsError{"has a client_id with a colon, which HTTP Basic can't carry literally"}
+		return "", "", &CredentialsError{"has a client_id with a colon, which HTTP Basic does not allow without " +
+			"form-encoding"}
 	case strings.ContainsFunc(user, isControl):
 		return "", "", &CredentialsError{"has a client_id with a control character, such as a line break at its end"}
 	case strings.ContainsFunc(password, isControl):
-		return "", "", &CredentialsError{"has a client_secret with a control character, such as a line break at its end"}
+		return "", "", &CredentialsError{"has a client_secret with a control character, such as a line break at its " +
+			"end"}
 	}
 	return user, password, nil
 }

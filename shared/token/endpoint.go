@@ -3,6 +3,8 @@ package token
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
@@ -13,17 +15,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"encoding/json/jsontext"
-	"encoding/json/v2"
 )
 
 // Endpoint is the service's token endpoint (section 4.1 of the interface). It
 // is safe for concurrent use.
 //
-// It follows no redirect, so that a client secret goes to no host but the one
-// that was configured; it speaks TLS 1.2 or newer, and reads no more than
-// 64 KiB of an answer.
+// It does not follow redirects, so the client secret is sent only to the configured
+// host. It uses TLS 1.2 or newer, and reads at most 64 KiB of an answer.
 type Endpoint struct {
 	url         string
 	form        string
@@ -35,11 +33,13 @@ type Endpoint struct {
 
 // EndpointOptions are the optional parameters of an [Endpoint].
 type EndpointOptions struct {
-	Scopes      []string          // none: the parameter is not sent
-	FormEncoded bool              // client id and secret are form-encoded before they enter HTTP Basic (RFC 6749, section 2.3.1); else they enter it literally (RFC 7617)
+	Scopes []string // none: the parameter is not sent
+	// FormEncoded means that client id and secret are form-encoded for HTTP Basic (RFC
+	// 6749, section 2.3.1). Otherwise they are sent unchanged (RFC 7617).
+	FormEncoded bool
 	Timeout     time.Duration     // of one call; zero: 10 s
 	Now         func() time.Time  // nil: time.Now
-	Transport   http.RoundTripper // nil: one of its own, which speaks TLS 1.2 or newer
+	Transport   http.RoundTripper // nil: its own, which uses TLS 1.2 or newer
 }
 
 // NewEndpoint returns the token endpoint {authURL}/as/token.oauth2 for the
@@ -59,8 +59,7 @@ func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoin
 	}
 	if o.Transport == nil {
 		t := newTransport()
-		// Calls are minutes apart: the other side would mostly have closed a
-		// connection that was kept.
+		// Calls are minutes apart, so the server has usually closed an idle connection.
 		t.DisableKeepAlives = true
 		t.MaxResponseHeaderBytes = maxAnswer
 		o.Transport = t
@@ -78,8 +77,8 @@ func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoin
 	}
 }
 
-// newTransport returns a transport like Go's default, with TLS 1.2 or newer and
-// more idle connections.
+// newTransport returns a transport like Go's default, but with TLS 1.2 or newer and more
+// idle connections.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -93,21 +92,21 @@ func newTransport() *http.Transport {
 	}
 }
 
-// maxAnswer is the most that is read of an answer, in bytes.
+// maxAnswer is the maximum size of an answer, in bytes.
 const maxAnswer = 64 << 10
 
-// EndpointError says why the token endpoint returned no token. It holds nothing of
-// the answer's body except a registered error code.
+// EndpointError is returned when the token endpoint returned no valid token. It
+// contains no data of the answer's body except a registered error code.
 type EndpointError struct {
 	// Status of the answer; 0 if there was none.
 	Status int
 	// Code is the OAuth error code, if it is a registered one (RFC 6749,
 	// section 5.2); "" otherwise.
 	Code string
-	// Problem says in words of this package what was wrong.
+	// Problem describes the problem in words of this package.
 	Problem string
 
-	retry      bool // trying again can help
+	retry      bool // a retry can succeed
 	retryAfter time.Duration
 }
 
@@ -122,15 +121,13 @@ func (e *EndpointError) Error() string {
 	}
 }
 
-// Fetch calls the endpoint once and returns the token that it gives. Its
-// errors are [*EndpointError] and, if credentials can't be sent as they are,
-// [*CredentialsError].
+// Fetch calls the endpoint once and returns the token of the answer. Its errors are
+// [*EndpointError] and, if the credentials cannot be sent, [*CredentialsError].
 //
-// An answer is accepted only if it is 200 and a JSON object in which no name
-// occurs twice, with an access_token of legal characters (RFC 6750, section
-// 2.1), a token_type that is Bearer in any case, and an expires_in that is a
-// number of whole seconds, greater than 0 and at most 366 days. Other members
-// are ignored (RFC 6749, section 5.1).
+// An answer is accepted only if it is 200 and a JSON object without duplicate names,
+// with an access_token of valid characters (RFC 6750, section 2.1), a token_type that
+// is Bearer in any case, and an expires_in that is a whole number of seconds, greater
+// than 0 and at most 366 days. Other members are ignored (RFC 6749, section 5.1).
 func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	user, password, err := c.basic(e.formEncoded)
 	if err != nil {
@@ -140,7 +137,7 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, strings.NewReader(e.form))
 	if err != nil {
-		return Bearer{}, &EndpointError{Problem: "its URL can't be used"}
+		return Bearer{}, &EndpointError{Problem: "its URL is invalid"}
 	}
 	request.SetBasicAuth(user, password)
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -157,7 +154,8 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	status := response.StatusCode
 	switch {
 	case status == http.StatusOK && err != nil:
-		return Bearer{}, &EndpointError{Status: status, Problem: "the answer broke off: " + connectionProblem(err), retry: true}
+		return Bearer{}, &EndpointError{Status: status, Problem: "the answer is incomplete: " + connectionProblem(err),
+			retry: true}
 	case status == http.StatusOK:
 		b, problem := accept(response.Header, body, sent)
 		if problem != "" {
@@ -165,46 +163,47 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 		}
 		return b, nil
 	case status >= 300 && status < 400:
-		return Bearer{}, &EndpointError{Status: status, Problem: "a redirect, which is not followed"}
+		return Bearer{}, &EndpointError{Status: status, Problem: "redirects are not followed"}
 	}
 	return Bearer{}, &EndpointError{
 		Status:     status,
 		Code:       errorCode(body),
-		Problem:    "no OAuth error code that is known",
+		Problem:    "no registered OAuth error code",
 		retry:      status == http.StatusTooManyRequests || status >= 500,
 		retryAfter: retryAfter(response.Header.Get("Retry-After"), e.now()),
 	}
 }
 
-// accept returns the token of an answer, or what is wrong with it.
+// accept returns the token of an answer, or its problem.
 func accept(header http.Header, body []byte, sent time.Time) (b Bearer, problem string) {
 	if len(body) > maxAnswer {
 		return b, "the answer is longer than 64 KiB"
 	}
-	if kind, _, err := mime.ParseMediaType(header.Get("Content-Type")); err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
-		return b, "the answer is no JSON by its Content-Type"
+	if kind, _, err := mime.ParseMediaType(header.Get("Content-Type")); err != nil ||
+		kind != "application/json" && !strings.HasSuffix(kind, "+json") {
+		return b, "the Content-Type of the answer is not JSON"
 	}
 	var v struct {
 		AccessToken jsontext.Value `json:"access_token"`
 		TokenType   jsontext.Value `json:"token_type"`
 		ExpiresIn   jsontext.Value `json:"expires_in"`
 	}
-	// The decoder's errors quote what they refuse.
+	// The decoder's errors can contain data of the answer.
 	if json.Unmarshal(body, &v) != nil || jsontext.Value(body).Kind() != '{' {
-		return b, "the answer is not one JSON object in which each name occurs once"
+		return b, "the answer is not one JSON object without duplicate names"
 	}
 	access, ok := stringOf(v.AccessToken)
 	switch {
 	case v.AccessToken == nil:
 		return b, "access_token is missing"
 	case !ok:
-		return b, "access_token is not a text"
+		return b, "access_token is not a string"
 	case access == "":
 		return b, "access_token is empty"
 	case len(access) > maxTokenLength:
 		return b, "access_token is longer than 32 KiB"
 	case !legal(access):
-		return b, "access_token has characters that no token has"
+		return b, "access_token has invalid characters"
 	}
 	if kind, ok := stringOf(v.TokenType); !ok || !strings.EqualFold(kind, bearerType) {
 		return b, "token_type is not Bearer"
@@ -225,7 +224,7 @@ func lifetimeOf(v jsontext.Value) (lifetime time.Duration, problem string) {
 	case strings.HasPrefix(string(v), "-") || string(v) == "0":
 		return 0, "expires_in is not greater than 0"
 	case strings.Trim(string(v), "0123456789") != "":
-		return 0, "expires_in is not written as a whole number"
+		return 0, "expires_in is not a whole number"
 	}
 	seconds, err := strconv.ParseUint(string(v), 10, 31)
 	if err != nil || time.Duration(seconds)*time.Second > maxLifetime {
@@ -234,9 +233,8 @@ func lifetimeOf(v jsontext.Value) (lifetime time.Duration, problem string) {
 	return time.Duration(seconds) * time.Second, ""
 }
 
-// errorCode returns the OAuth error code of an answer's body if it is one of
-// those that the RFCs register for a token endpoint or for any endpoint. Every
-// other text could be anything, a secret among them.
+// errorCode returns the OAuth error code of an answer's body if the RFCs register it for
+// a token endpoint or for any endpoint. Any other text could contain a secret.
 func errorCode(body []byte) string {
 	var v struct {
 		Error jsontext.Value `json:"error"`
@@ -245,7 +243,8 @@ func errorCode(body []byte) string {
 		return ""
 	}
 	switch code, _ := stringOf(v.Error); code {
-	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope", // RFC 6749, section 5.2
+	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type",
+		"invalid_scope",                                            // RFC 6749, section 5.2
 		"access_denied", "server_error", "temporarily_unavailable", // RFC 6749, section 4.1.2.1
 		"slow_down",      // RFC 8628, section 3.5
 		"invalid_target": // RFC 8707, section 2
@@ -254,8 +253,8 @@ func errorCode(body []byte) string {
 	return ""
 }
 
-// retryAfter reads a Retry-After header (RFC 9110, section 10.2.3); what it
-// can't read is 0.
+// retryAfter parses a Retry-After header (RFC 9110, section 10.2.3). It returns 0 for an
+// invalid one.
 func retryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
@@ -266,17 +265,18 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// connectionProblem returns why there was no answer. The text holds nothing that
-// the other side sent.
+// connectionProblem returns the reason why there was no answer. The text contains no
+// data from the server.
 func connectionProblem(err error) string {
-	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() ||
+		errors.Is(err, context.DeadlineExceeded) {
 		return "timed out"
 	}
 	if errors.Is(err, context.Canceled) {
 		return "canceled"
 	}
 	if untrusted(err) {
-		return "its TLS certificate does not verify"
+		return "its TLS certificate is not valid"
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return dns.Error()
@@ -287,7 +287,7 @@ func connectionProblem(err error) string {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return "the connection was closed"
 	}
-	return "none that is valid"
+	return "not a valid HTTP answer"
 }
 
 func untrusted(err error) bool {

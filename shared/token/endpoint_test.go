@@ -18,7 +18,7 @@ import (
 
 var testCredentials = token.Credentials{ClientID: clientID, ClientSecret: token.NewSecret(clientSecret)}
 
-func TestTheCallIsTheOneOfSection41(t *testing.T) {
+func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 	tests := map[string]struct {
 		credentials token.Credentials
 		options     token.EndpointOptions
@@ -58,7 +58,7 @@ func TestTheCallIsTheOneOfSection41(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newEndpoint(t, gives(canaryToken, time.Hour))
+			server := newEndpoint(t, returns(canaryToken, time.Hour))
 			e := token.NewEndpoint(parse(t, server.URL+test.authURL), "manager 1&x", test.options)
 			if _, err := e.Fetch(t.Context(), test.credentials); err != nil {
 				t.Fatal(err)
@@ -84,7 +84,7 @@ func TestTheCallIsTheOneOfSection41(t *testing.T) {
 	}
 }
 
-func TestAGoodAnswerIsAToken(t *testing.T) {
+func TestFetchReturnsTheToken(t *testing.T) {
 	tests := map[string]string{
 		"plain":            `{"access_token":"t-._~+/9==","token_type":"Bearer","expires_in":3600}`,
 		"bearer":           `{"access_token":"t-._~+/9==","token_type":"bearer","expires_in":3600}`,
@@ -100,8 +100,10 @@ func TestAGoodAnswerIsAToken(t *testing.T) {
 				clock.Advance(20 * time.Second)
 				answers(http.StatusOK, body)(w, r)
 			})
-			b, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{Now: clock.Now}).Fetch(t.Context(), testCredentials)
-			want := token.Bearer{AccessToken: token.NewSecret("t-._~+/9=="), IssuedAt: sent, ExpiresAt: sent.Add(time.Hour)}
+			b, err := token.NewEndpoint(parse(t, server.URL), "manager-1",
+				token.EndpointOptions{Now: clock.Now}).Fetch(t.Context(), testCredentials)
+			want := token.Bearer{AccessToken: token.NewSecret("t-._~+/9=="), IssuedAt: sent,
+				ExpiresAt: sent.Add(time.Hour)}
 			if diff := cmp.Diff(want, b); err != nil || diff != "" {
 				t.Errorf("Fetch: %v (-want +got, counted from before it was sent):\n%s", err, diff)
 			}
@@ -109,16 +111,16 @@ func TestAGoodAnswerIsAToken(t *testing.T) {
 	}
 }
 
-func TestAMalformedAnswerIsRefusedForItsReason(t *testing.T) {
+func TestFetchRejectsMalformedAnswers(t *testing.T) {
 	const (
-		noObject = "the answer is not one JSON object in which each name occurs once"
-		chars    = "access_token has characters that no token has"
-		whole    = "expires_in is not written as a whole number"
+		noObject = "the answer is not one JSON object without duplicate names"
+		chars    = "access_token has invalid characters"
+		whole    = "expires_in is not a whole number"
 		positive = "expires_in is not greater than 0"
 		number   = "expires_in is not a number"
 		long     = "expires_in is longer than 366 days"
 		bearer   = "token_type is not Bearer"
-		typed    = "the answer is no JSON by its Content-Type"
+		typed    = "the Content-Type of the answer is not JSON"
 	)
 	access := `{"access_token":` + `"` + canaryToken + `",`
 	expires := func(v string) string { return access + `"token_type":"Bearer","expires_in":` + v + `}` }
@@ -127,30 +129,46 @@ func TestAMalformedAnswerIsRefusedForItsReason(t *testing.T) {
 		contentType string // "": JSON
 		problem     string
 	}{
-		"empty":                       {body: "", problem: noObject},
-		"no JSON":                     {body: "access_token=" + canaryToken, problem: noObject},
-		"an array":                    {body: "[" + expires("3600") + "]", problem: noObject},
-		"null":                        {body: "null", problem: noObject},
-		"something behind it":         {body: expires("3600") + "{}", problem: noObject},
-		"a name twice":                {body: access + access[1:] + `"token_type":"Bearer","expires_in":3600}`, problem: noObject},
-		"an unknown name twice":       {body: access + `"x":1,"x":1,"token_type":"Bearer","expires_in":3600}`, problem: noObject},
-		"broken UTF-8":                {body: "{\"access_token\":\"\xff\",\"token_type\":\"Bearer\",\"expires_in\":3600}", problem: noObject},
-		"HTML":                        {body: "<html>" + canaryToken + "</html>", contentType: "text/html", problem: typed},
+		"empty":               {body: "", problem: noObject},
+		"no JSON":             {body: "access_token=" + canaryToken, problem: noObject},
+		"an array":            {body: "[" + expires("3600") + "]", problem: noObject},
+		"null":                {body: "null", problem: noObject},
+		"something behind it": {body: expires("3600") + "{}", problem: noObject},
+		"a name twice": {body: access + access[1:] + `"token_type":"Bearer","expires_in":3600}`,
+			problem: noObject},
+		"an unknown name twice": {body: access + `"x":1,"x":1,"token_type":"Bearer","expires_in":3600}`,
+			problem: noObject},
+		"broken UTF-8": {body: "{\"access_token\":\"\xff\",\"token_type\":\"Bearer\",\"expires_in\":3600}",
+			problem: noObject},
+		"HTML": {body: "<html>" + canaryToken + "</html>", contentType: "text/html",
+			problem: typed},
 		"JSON that says it is HTML":   {body: expires("3600"), contentType: "text/html; charset=utf-8", problem: typed},
 		"no Content-Type that parses": {body: expires("3600"), contentType: ";", problem: typed},
-		"too long":                    {body: expires("3600") + strings.Repeat(" ", 64<<10), problem: "the answer is longer than 64 KiB"},
+		"too long": {body: expires("3600") + strings.Repeat(" ", 64<<10),
+			problem: "the answer is longer than 64 KiB"},
 
-		"no access_token":          {body: `{"token_type":"Bearer","expires_in":3600}`, problem: "access_token is missing"},
-		"access_token otherwise":   {body: `{"Access_Token":"` + canaryToken + `","token_type":"Bearer","expires_in":3600}`, problem: "access_token is missing"},
-		"access_token empty":       {body: `{"access_token":"","token_type":"Bearer","expires_in":3600}`, problem: "access_token is empty"},
-		"access_token null":        {body: `{"access_token":null,"token_type":"Bearer","expires_in":3600}`, problem: "access_token is not a text"},
-		"access_token a number":    {body: `{"access_token":12,"token_type":"Bearer","expires_in":3600}`, problem: "access_token is not a text"},
-		"access_token too long":    {body: `{"access_token":"` + strings.Repeat("a", 32<<10+1) + `","token_type":"Bearer","expires_in":3600}`, problem: "access_token is longer than 32 KiB"},
-		"access_token with space":  {body: `{"access_token":"a b","token_type":"Bearer","expires_in":3600}`, problem: chars},
-		"access_token with break":  {body: `{"access_token":"a\r\nX-Evil: 1","token_type":"Bearer","expires_in":3600}`, problem: chars},
-		"access_token with umlaut": {body: `{"access_token":"ü","token_type":"Bearer","expires_in":3600}`, problem: chars},
-		"access_token only =":      {body: `{"access_token":"==","token_type":"Bearer","expires_in":3600}`, problem: chars},
-		"access_token = inside":    {body: `{"access_token":"a=b","token_type":"Bearer","expires_in":3600}`, problem: chars},
+		"no access_token": {body: `{"token_type":"Bearer","expires_in":3600}`,
+			problem: "access_token is missing"},
+		"access_token otherwise": {body: `{"Access_Token":"` + canaryToken +
+			`","token_type":"Bearer","expires_in":3600}`, problem: "access_token is missing"},
+		"access_token empty": {body: `{"access_token":"","token_type":"Bearer","expires_in":3600}`,
+			problem: "access_token is empty"},
+		"access_token null": {body: `{"access_token":null,"token_type":"Bearer","expires_in":3600}`,
+			problem: "access_token is not a string"},
+		"access_token a number": {body: `{"access_token":12,"token_type":"Bearer","expires_in":3600}`,
+			problem: "access_token is not a string"},
+		"access_token too long": {body: `{"access_token":"` + strings.Repeat("a", 32<<10+1) +
+			`","token_type":"Bearer","expires_in":3600}`, problem: "access_token is longer than 32 KiB"},
+		"access_token with space": {body: `{"access_token":"a b","token_type":"Bearer","expires_in":3600}`,
+			problem: chars},
+		"access_token with break": {body: `{"access_token":"a\r\nX-Evil: 1","token_type":"Bearer","expires_in":3600}`,
+			problem: chars},
+		"access_token with umlaut": {body: `{"access_token":"ü","token_type":"Bearer","expires_in":3600}`,
+			problem: chars},
+		"access_token only =": {body: `{"access_token":"==","token_type":"Bearer","expires_in":3600}`,
+			problem: chars},
+		"access_token = inside": {body: `{"access_token":"a=b","token_type":"Bearer","expires_in":3600}`,
+			problem: chars},
 
 		"no token_type":        {body: access + `"expires_in":3600}`, problem: bearer},
 		"token_type mac":       {body: access + `"token_type":"mac","expires_in":3600}`, problem: bearer},
@@ -179,49 +197,54 @@ func TestAMalformedAnswerIsRefusedForItsReason(t *testing.T) {
 				contentType = "application/json"
 			}
 			server := newEndpoint(t, answers(http.StatusOK, test.body, "Content-Type", contentType))
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(), testCredentials)
+			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
+				testCredentials)
 			expectEndpointError(t, err, http.StatusOK, "", test.problem)
 		})
 	}
 }
 
-func TestNoMoreThan64KiBOfAnAnswerAreReadOrWaitedFor(t *testing.T) {
+func TestFetchReadsAtMost64KiB(t *testing.T) {
 	server := newEndpoint(t, func(w http.ResponseWriter, request *http.Request) {
 		answers(http.StatusOK, strings.Repeat(" ", 64<<10+1))(w, request)
 		_ = http.NewResponseController(w).Flush()
 		<-request.Context().Done() // until the caller has gone
 	})
-	_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(), testCredentials)
+	_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
+		testCredentials)
 	expectEndpointError(t, err, http.StatusOK, "", "the answer is longer than 64 KiB")
 }
 
-func TestAnErrorTellsStatusAndAKnownCodeAndNothingElse(t *testing.T) {
+func TestEndpointErrorContainsOnlyStatusAndRegisteredCode(t *testing.T) {
 	body := func(code string) string {
-		return `{"error":"` + code + `","error_description":"` + clientSecret + `","access_token":"` + canaryToken + `"}`
+		return `{"error":"` + code + `","error_description":"` + clientSecret + `","access_token":"` + canaryToken +
+			`"}`
 	}
 	tests := map[string]struct {
 		status int
 		body   string
 		code   string
 	}{
-		"400 invalid_client":           {400, body("invalid_client"), "invalid_client"},
-		"400 invalid_scope":            {400, body("invalid_scope"), "invalid_scope"},
-		"401 invalid_client":           {401, body("invalid_client"), "invalid_client"},
-		"503 temporarily_unavailable":  {503, body("temporarily_unavailable"), "temporarily_unavailable"},
-		"a code that is the secret":    {400, body(clientSecret), ""},
-		"a code that is no text":       {400, `{"error":["invalid_client"]}`, ""},
-		"a body that is no JSON":       {401, clientSecret, ""},
-		"a body that is too long":      {400, body("invalid_client") + strings.Repeat(" ", 64<<10), ""},
-		"a name twice":                 {400, `{"error":"invalid_client","error":"invalid_client"}`, ""},
-		"no body":                      {500, "", ""},
-		"201 with what would be right": {201, `{"access_token":"` + canaryToken + `","token_type":"Bearer","expires_in":3600}`, ""},
-		"403":                          {403, body("x"), ""},
+		"400 invalid_client":          {400, body("invalid_client"), "invalid_client"},
+		"400 invalid_scope":           {400, body("invalid_scope"), "invalid_scope"},
+		"401 invalid_client":          {401, body("invalid_client"), "invalid_client"},
+		"503 temporarily_unavailable": {503, body("temporarily_unavailable"), "temporarily_unavailable"},
+		"a code that is the secret":   {400, body(clientSecret), ""},
+		"a code that is no text":      {400, `{"error":["invalid_client"]}`, ""},
+		"a body that is no JSON":      {401, clientSecret, ""},
+		"a body that is too long":     {400, body("invalid_client") + strings.Repeat(" ", 64<<10), ""},
+		"a name twice":                {400, `{"error":"invalid_client","error":"invalid_client"}`, ""},
+		"no body":                     {500, "", ""},
+		"201 with what would be right": {201,
+			`{"access_token":"` + canaryToken + `","token_type":"Bearer","expires_in":3600}`, ""},
+		"403": {403, body("x"), ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			server := newEndpoint(t, answers(test.status, test.body))
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(), testCredentials)
-			expectEndpointError(t, err, test.status, test.code, "no OAuth error code that is known")
+			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
+				testCredentials)
+			expectEndpointError(t, err, test.status, test.code, "no registered OAuth error code")
 		})
 	}
 }
@@ -247,13 +270,14 @@ func expectNoCanary(t *testing.T, text string) {
 	}
 }
 
-func TestARedirectCarriesNoSecretToAnotherHost(t *testing.T) {
+func TestFetchDoesNotFollowRedirects(t *testing.T) {
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			other := newEndpoint(t, gives(canaryToken, time.Hour))
+			other := newEndpoint(t, returns(canaryToken, time.Hour))
 			server := newEndpoint(t, answers(status, "", "Location", other.URL+"/as/token.oauth2"))
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(), testCredentials)
-			expectEndpointError(t, err, status, "", "a redirect, which is not followed")
+			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
+				testCredentials)
+			expectEndpointError(t, err, status, "", "redirects are not followed")
 			if n := len(other.calls()); n != 0 {
 				t.Errorf("the other host got %d requests", n)
 			}
@@ -261,21 +285,26 @@ func TestARedirectCarriesNoSecretToAnotherHost(t *testing.T) {
 	}
 }
 
-func TestNoAnswerSaysWhy(t *testing.T) {
+func TestFetchReportsWhyThereIsNoAnswer(t *testing.T) {
 	release := make(chan struct{})
 	tests := map[string]struct {
 		answer  http.HandlerFunc
 		timeout time.Duration // zero: the default
 		problem string
 	}{
-		"slow":                 {func(http.ResponseWriter, *http.Request) { <-release }, 100 * time.Millisecond, "timed out"},
-		"hanging up":           {hangsUp, 0, "the connection was closed"},
-		"speaking another way": {func(w http.ResponseWriter, _ *http.Request) { speak(w, "SSH-2.0 "+canaryToken+"\r\n") }, 0, "none that is valid"},
+		"slow": {func(http.ResponseWriter, *http.Request) { <-release }, 100 * time.Millisecond,
+			"timed out"},
+		"hanging up": {hangsUp, 0, "the connection was closed"},
+		"speaking another way": {func(w http.ResponseWriter,
+			_ *http.Request) {
+			speak(w, "SSH-2.0 "+canaryToken+"\r\n")
+		}, 0, "not a valid HTTP answer"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			server := newEndpoint(t, test.answer)
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{Timeout: test.timeout}).Fetch(t.Context(), testCredentials)
+			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1",
+				token.EndpointOptions{Timeout: test.timeout}).Fetch(t.Context(), testCredentials)
 			expectEndpointError(t, err, 0, "", test.problem)
 			if name == "slow" {
 				close(release) // or the server would not close
@@ -284,16 +313,20 @@ func TestNoAnswerSaysWhy(t *testing.T) {
 	}
 	t.Run("breaking off", func(t *testing.T) {
 		server := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
-			speak(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"access_token\":\""+canaryToken)
+			speak(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "+
+				"500\r\n\r\n{\"access_token\":\""+canaryToken)
 		})
-		_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(), testCredentials)
-		expectEndpointError(t, err, 200, "", "the answer broke off: the connection was closed")
+		_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
+			testCredentials)
+		expectEndpointError(t, err, 200, "", "the answer is incomplete: the connection was closed")
 	})
 	t.Run("not there", func(t *testing.T) {
 		server := newEndpoint(t, hangsUp)
 		server.Close()
-		_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(), testCredentials)
-		if failure, ok := errors.AsType[*token.EndpointError](err); !ok || failure.Status != 0 || !strings.Contains(failure.Problem, "connection refused") {
+		_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
+			testCredentials)
+		if failure, ok := errors.AsType[*token.EndpointError](err); !ok || failure.Status != 0 ||
+			!strings.Contains(failure.Problem, "connection refused") {
 			t.Errorf("%v, want that the connection was refused", err)
 		}
 	})
@@ -309,7 +342,7 @@ func speak(w http.ResponseWriter, text string) {
 	_ = connection.Close()
 }
 
-func TestTheSecretTravelsOnlyByTLSThatIsNewAndTrusted(t *testing.T) {
+func TestFetchRequiresTrustedTLS12(t *testing.T) {
 	tests := map[string]struct {
 		max     uint16
 		trusted bool
@@ -325,7 +358,7 @@ func TestTheSecretTravelsOnlyByTLSThatIsNewAndTrusted(t *testing.T) {
 			reached := false
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				reached = true
-				gives(canaryToken, time.Hour)(w, r)
+				returns(canaryToken, time.Hour)(w, r)
 			}))
 			server.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: test.max}
 			server.Config.ErrorLog = silent
@@ -343,7 +376,7 @@ func TestTheSecretTravelsOnlyByTLSThatIsNewAndTrusted(t *testing.T) {
 	}
 }
 
-func TestCredentialsThatBasicCannotCarryAreNotSent(t *testing.T) {
+func TestFetchRejectsCredentialsInvalidForBasic(t *testing.T) {
 	tests := map[string]struct{ id, secret string }{
 		"a colon in the id":          {"client:1", clientSecret},
 		"a line break in the id":     {"client\n", clientSecret},
@@ -352,7 +385,7 @@ func TestCredentialsThatBasicCannotCarryAreNotSent(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newEndpoint(t, gives(canaryToken, time.Hour))
+			server := newEndpoint(t, returns(canaryToken, time.Hour))
 			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).
 				Fetch(t.Context(), token.Credentials{ClientID: test.id, ClientSecret: token.NewSecret(test.secret)})
 			if _, ok := errors.AsType[*token.CredentialsError](err); !ok || len(server.calls()) > 0 {

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// Trust makes an endpoint with the default transport trust a test's server.
+// Trust makes an endpoint with the default transport trust the server of a test.
 func Trust(e *Endpoint, certificate *x509.Certificate) {
 	pool := x509.NewCertPool()
 	pool.AddCert(certificate)

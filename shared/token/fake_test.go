@@ -14,8 +14,8 @@ import (
 	"payhook.example/shared/token/secretstest"
 )
 
-// clock is a clock that stands still until it is moved. It starts so far ahead
-// that a context's deadline, which is kept by the real clock, never passes.
+// clock is a clock that only moves on request. It starts so far in the future that a
+// context's deadline, which uses the real clock, never passes.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -37,7 +37,7 @@ func (c *clock) Advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// The names of the two secrets, and the canaries that nothing may show.
+// The names of the two secrets, and the canaries that must not appear in any output.
 const (
 	tokenSecret       = "payhook/token"
 	credentialsSecret = "payhook/credentials"
@@ -47,8 +47,7 @@ const (
 	canaryToken  = "canary-access-token-9b3e"
 )
 
-// endpoint is a token endpoint whose next answers are laid out in a row; the
-// last one stays.
+// endpoint is a token endpoint with a list of answers. It repeats the last one.
 type endpoint struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -81,15 +80,16 @@ func (e *endpoint) calls() []*http.Request {
 	return e.requests
 }
 
-// then replaces the answers that are still to come.
+// then replaces the remaining answers.
 func (e *endpoint) then(answers ...http.HandlerFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.answers = answers
 }
 
-func gives(access string, lifetime time.Duration) http.HandlerFunc {
-	return answers(http.StatusOK, fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","expires_in":%d}`, access, lifetime/time.Second))
+func returns(access string, lifetime time.Duration) http.HandlerFunc {
+	return answers(http.StatusOK,
+		fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","expires_in":%d}`, access, lifetime/time.Second))
 }
 
 func answers(status int, body string, header ...string) http.HandlerFunc {
@@ -114,7 +114,7 @@ func parse(tb testing.TB, text string) *url.URL {
 	return u
 }
 
-// rig is a refresher with everything around it.
+// rig is a refresher with its secrets, endpoint and clock.
 type rig struct {
 	*clock
 	secrets   *secretstest.Server
@@ -133,7 +133,7 @@ func newRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
 	return r
 }
 
-// another returns one more refresher of the same secrets.
+// another returns another refresher of the same secrets.
 func (r *rig) another(tb testing.TB) *token.Refresher {
 	e := token.NewEndpoint(parse(tb, r.endpoint.URL), "manager-1", token.EndpointOptions{Now: r.Now})
 	o := r.options
@@ -156,7 +156,7 @@ func (r *rig) reader() *token.Reader {
 	return token.NewReader(r.secrets.SDK(), tokenSecret, token.ReaderOptions{Now: r.Now})
 }
 
-// run makes a run and expects an outcome.
+// run runs the refresher and expects an outcome.
 func (r *rig) run(tb testing.TB, want token.Outcome) token.Report {
 	tb.Helper()
 	report, err := r.refresher.Run(tb.Context())
@@ -166,7 +166,7 @@ func (r *rig) run(tb testing.TB, want token.Outcome) token.Report {
 	return report
 }
 
-// store puts a token into the secret that was issued now.
+// store stores a token that was issued now.
 func (r *rig) store(access string, lifetime time.Duration) {
 	r.secrets.Put(tokenSecret, value(access, r.Now(), r.Now().Add(lifetime)))
 }

@@ -139,7 +139,8 @@ func newWorld(t *testing.T, seed uint64, lifetime time.Duration, g grants) *worl
 	w.endpoint.then(w.answer)
 	w.newSandbox()
 	for range 2 {
-		w.readers = append(w.readers, token.NewReader(w.directSecrets(), tokenSecret, token.ReaderOptions{Now: skewed()}))
+		w.readers = append(w.readers,
+			token.NewReader(w.directSecrets(), tokenSecret, token.ReaderOptions{Now: skewed()}))
 	}
 	return w
 }
@@ -147,7 +148,8 @@ func newWorld(t *testing.T, seed uint64, lifetime time.Duration, g grants) *worl
 // newSandbox replaces the refresher by one without memory.
 func (w *world) newSandbox() {
 	w.sandboxes++
-	e := token.NewEndpoint(parse(w.t, w.endpoint.URL), "manager-1", token.EndpointOptions{Now: w.refresh, Transport: direct{w.endpoint.Config.Handler}})
+	e := token.NewEndpoint(parse(w.t, w.endpoint.URL), "manager-1",
+		token.EndpointOptions{Now: w.refresh, Transport: direct{w.endpoint.Config.Handler}})
 	w.refresher = token.NewRefresher(w.directSecrets(), tokenSecret, credentialsSecret, e, token.RefresherOptions{
 		RefreshPercent: percent,
 		Now:            w.refresh,
@@ -246,7 +248,7 @@ func (w *world) answer(out http.ResponseWriter, request *http.Request) {
 		w.current = fmt.Sprint("t-", len(w.expiry))
 		w.issuedAt[w.current], w.expiry[w.current] = now, now.Add(left)
 	}
-	gives(w.current, left)(out, request)
+	returns(w.current, left)(out, request)
 }
 
 // pass lets time pass in small, uneven steps. After each, everybody wants a token.
@@ -317,7 +319,8 @@ func (w *world) run(d time.Duration) {
 		if report.Outcome == token.Refreshed {
 			w.writes = append(w.writes, w.Now())
 		}
-		if full, ok := errors.AsType[*token.SecretError](err); ok && full.Code == "LimitExceededException" && w.rejected.IsZero() {
+		if full, ok := errors.AsType[*token.SecretError](err); ok && full.Code == "LimitExceededException" &&
+			w.rejected.IsZero() {
 			w.rejected = w.Now()
 		}
 		if w.failure != "" {
@@ -376,8 +379,10 @@ func TestOverDaysCallersHaveATokenAndTheSecretTakesEveryOne(t *testing.T) {
 				}
 				w.run(d)
 
-				t.Logf("%d writes, at most %d a day; %d calls while up, at most %d allowed; %d handed out, %d refused, %d outages, a gap of at most %s",
-					len(w.writes), w.busiestDay(), w.calls, w.mostCalls(), w.handed, w.refused, len(w.outages), w.longest)
+				t.Logf("%d writes, at most %d a day; %d calls while up, at most %d allowed; %d handed out, %d "+
+					"refused, %d outages, a gap of at most %s",
+					len(w.writes), w.busiestDay(), w.calls, w.mostCalls(), w.handed, w.refused, len(w.outages),
+					w.longest)
 				if !w.rejected.IsZero() {
 					t.Errorf("the quota was reached after %s", w.rejected.Sub(w.start))
 				}
@@ -397,7 +402,8 @@ func TestOverDaysCallersHaveATokenAndTheSecretTakesEveryOne(t *testing.T) {
 
 // The README's numbers of runs that may fail.
 func TestTheRunsThatTheREADMEPromises(t *testing.T) {
-	for lifetime, want := range map[time.Duration]time.Duration{5 * minute: 3, 6 * minute: 3, 7 * minute: 3, 20 * minute: 3, time.Hour: 38} {
+	for lifetime, want := range map[time.Duration]time.Duration{5 * minute: 3, 6 * minute: 3, 7 * minute: 3,
+		20 * minute: 3, time.Hour: 38} {
 		if got := promised(lifetime, newToken).runs; got != want {
 			t.Errorf("%s: %d runs, want %d", lifetime, got, want)
 		}
@@ -469,7 +475,8 @@ func TestHowLongTokensOfAShortLifetimeAreKept(t *testing.T) {
 						t.Fatalf("write %d: %+v, want %+v", n+1, report, test)
 					}
 				case err != nil:
-					const text = "token: the secret with the token: PutSecretValue: LimitExceededException: the secret has 100 versions of the last 24 hours and takes no more until one is older"
+					const text = "token: the secret with the token: PutSecretValue: LimitExceededException: the " +
+						"secret has 100 versions of the last 24 hours and accepts no more until one is older"
 					if err.Error() != text || !report.WritesTooOften || n < 100 {
 						t.Fatalf("after %d writes: %+v, %v", n, report, err)
 					}
@@ -478,7 +485,8 @@ func TestHowLongTokensOfAShortLifetimeAreKept(t *testing.T) {
 					without = began
 				}
 			}
-			t.Logf("a write every %s, full after %s, no token from %s to %s; %d calls of the endpoint", every, full, without, back, w.calls)
+			t.Logf("a write every %s, full after %s, no token from %s to %s; %d calls of the endpoint", every, full,
+				without, back, w.calls)
 			if test.full == 0 {
 				if without != 0 || w.secrets.Versions(tokenSecret) > 100 {
 					t.Errorf("no token after %s", without)

@@ -2,7 +2,6 @@ package token
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -10,33 +9,33 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Reader hands out the token that a [Refresher] keeps in Secrets Manager. It
-// is an oauth2.TokenSource, and safe for concurrent use.
+// Reader returns the token that a [Refresher] stores in Secrets Manager. It is an
+// oauth2.TokenSource, and safe for concurrent use.
 //
-// It keeps the token in memory and reads the secret again in the token's last
-// minute (or the last quarter of its life, if that is shorter), by when a newer
-// one should be there; until there is, the old one is handed out. No token is
-// handed out in its last 5 seconds (or the last tenth of its life, if that is
-// shorter): a request needs time to arrive, and the clock that wrote the expiry
-// may be ahead of this one by as much.
+// It caches the token in memory. In the token's last minute (or the last quarter of its
+// lifetime, if that is shorter), a newer token should exist, so the Reader reads the
+// secret again; until it finds one, it returns the old token. It does not return a
+// token in its last 5 seconds (or the last tenth of its lifetime, if that is shorter):
+// a request needs time to arrive, and the clock that wrote the expiry can be ahead of
+// this one by as much.
 //
-// There is one read of the secret at a time for all callers, and its result is
-// used for a second: an expired token or an outage of Secrets Manager costs one
-// read a second, not one per request.
+// Concurrent callers share one read of the secret, and its result is used for a second.
+// So an expired token or an outage of Secrets Manager causes one read a second, not one
+// per request.
 type Reader struct {
 	secrets Getter
 	id      string
 	now     func() time.Time
 	timeout time.Duration
 
-	reading chan struct{} // holds one element while the secret is being read
+	reading chan struct{} // contains one element while the secret is being read
 
 	mu           sync.Mutex
 	held         *Bearer
-	next         time.Time // when to look for a newer token than held
-	failure      error     // of the last read; holds until failureUntil
+	next         time.Time // when to look for a token newer than held
+	failure      error     // of the last read; used until failureUntil
 	failureUntil time.Time
-	refused      Secret // the token that was dropped last
+	dropped      Secret // the token that was dropped last
 	refusedUntil time.Time
 }
 
@@ -46,8 +45,8 @@ type ReaderOptions struct {
 	Now     func() time.Time // nil: time.Now
 }
 
-// NewReader returns a reader of the secret with that name or ARN. The one
-// permission that it needs is secretsmanager:GetSecretValue on that secret.
+// NewReader returns a Reader of the secret with that name or ARN. The only permission
+// that it needs is secretsmanager:GetSecretValue on that secret.
 func NewReader(secrets Getter, secretID string, o ReaderOptions) *Reader {
 	if o.Timeout == 0 {
 		o.Timeout = 5 * time.Second
@@ -64,29 +63,29 @@ func NewReader(secrets Getter, secretID string, o ReaderOptions) *Reader {
 	}
 }
 
-// remember is how long the result of a read is used if it is not a token with
-// enough life left.
+// remember is how long the result of a read is used if it is an error or a token that
+// expires soon.
 const remember = time.Second
 
-// margin is the time before its expiry in which a token is not handed out.
+// margin is the time before its expiry in which a token is not returned.
 func (b Bearer) margin() time.Duration { return min(5*time.Second, b.Lifetime()/10) }
 
-// notAfter is the end of the time in which a token is handed out.
+// notAfter is the time until which a token is returned.
 func (b Bearer) notAfter() time.Time { return b.ExpiresAt.Add(-b.margin()) }
 
-// lookAgain is the time at which there should be a newer token.
+// lookAgain is the time from which a newer token should exist.
 func (b Bearer) lookAgain() time.Time {
 	return b.ExpiresAt.Add(-min(time.Minute, b.Lifetime()/4))
 }
 
-// Token returns the token, as oauth2.TokenSource asks. Its errors wrap
-// [ErrNone], [ErrUnreadable], [ErrExpired] or [*SecretError].
+// Token implements oauth2.TokenSource. Its errors wrap [ErrNone], [ErrUnreadable],
+// [ErrExpired] or [*SecretError].
 //
-// An oauth2.Token that is printed shows the token.
+// Do not print the result: an oauth2.Token shows the access token.
 func (r *Reader) Token() (*oauth2.Token, error) { return r.TokenContext(context.Background()) }
 
-// TokenContext is [Reader.Token] for as long as ctx allows; then it returns the
-// context's error.
+// TokenContext is [Reader.Token] with a context. It returns the context's error when ctx
+// ends.
 func (r *Reader) TokenContext(ctx context.Context) (*oauth2.Token, error) {
 	b, err := r.bearer(ctx)
 	if err != nil {
@@ -95,21 +94,21 @@ func (r *Reader) TokenContext(ctx context.Context) (*oauth2.Token, error) {
 	return &oauth2.Token{AccessToken: b.AccessToken.Reveal(), TokenType: bearerType, Expiry: b.ExpiresAt}, nil
 }
 
-// Drop forgets a token that the service refused, so that the next call reads
-// the secret again. It does nothing if another token is held by now, or if the
-// same one was dropped within the last second: then the secret holds no other,
-// and reading it for each refusal would not change that.
+// Drop removes a token that the service rejected from memory, so that the next call
+// reads the secret again. It does nothing if memory contains another token, or if the
+// same token was dropped within the last second, because another read of the secret
+// would return the same token.
 func (r *Reader) Drop(accessToken string) { r.drop(NewSecret(accessToken)) }
 
 func (r *Reader) drop(access Secret) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now()
-	if r.held == nil || !r.held.AccessToken.Equal(access) || r.refused.Equal(access) && now.Before(r.refusedUntil) {
+	if r.held == nil || !r.held.AccessToken.Equal(access) || r.dropped.Equal(access) && now.Before(r.refusedUntil) {
 		return
 	}
 	r.held = nil
-	r.refused, r.refusedUntil = access, now.Add(remember)
+	r.dropped, r.refusedUntil = access, now.Add(remember)
 }
 
 func (r *Reader) bearer(ctx context.Context) (Bearer, error) {
@@ -118,7 +117,7 @@ func (r *Reader) bearer(ctx context.Context) (Bearer, error) {
 		return held, err
 	}
 	if held.AccessToken != (Secret{}) {
-		// Another call is reading the secret; this token is valid meanwhile.
+		// Another call is reading the secret, and this token is still valid.
 		select {
 		case r.reading <- struct{}{}:
 		default:
@@ -132,15 +131,15 @@ func (r *Reader) bearer(ctx context.Context) (Bearer, error) {
 		}
 	}
 	defer func() { <-r.reading }()
-	// The call before this one may have read what is needed.
+	// The previous call can have read the token.
 	if held, err, settled := r.recall(); settled {
 		return held, err
 	}
 	return r.read(ctx)
 }
 
-// recall returns what is known without a read, and whether no read is needed. If
-// one is, the token may still be one that can be handed out.
+// recall returns the result that is in memory, and whether no read is needed. If a read
+// is needed, b can still be a valid token.
 func (r *Reader) recall() (b Bearer, err error, settled bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +153,7 @@ func (r *Reader) recall() (b Bearer, err error, settled bool) {
 	return Bearer{}, nil, false
 }
 
-// read reads the secret for all waiting calls.
+// read reads the secret for all waiting callers.
 func (r *Reader) read(ctx context.Context) (Bearer, error) {
 	limited, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -174,10 +173,7 @@ func (r *Reader) read(ctx context.Context) (Bearer, error) {
 		r.next = now.Add(remember)
 		return *r.held, nil
 	}
-	if _, named := errors.AsType[*SecretError](err); !named {
-		err = fmt.Errorf("token: %w", err)
-	}
-	// If this caller gave up, that is no result for the next one.
+	// The cancellation of this caller is not a result for the next one.
 	if ctx.Err() == nil {
 		r.failure, r.failureUntil = err, now.Add(remember)
 	}

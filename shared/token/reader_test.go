@@ -18,7 +18,7 @@ import (
 
 var _ oauth2.TokenSource = (*token.Reader)(nil)
 
-// expectToken expects a reader to hand out a token.
+// expectToken expects a reader to return a token.
 func expectToken(t *testing.T, reader *token.Reader, want string) {
 	t.Helper()
 	if got, err := reader.Token(); err != nil || got.AccessToken != want {
@@ -26,7 +26,7 @@ func expectToken(t *testing.T, reader *token.Reader, want string) {
 	}
 }
 
-// expectReads expects the secret to have been read that often in all.
+// expectReads expects that number of reads of the secret in total.
 func (r *rig) expectReads(t *testing.T, want int) {
 	t.Helper()
 	if n := len(r.secrets.Calls("GetSecretValue")); n != want {
@@ -34,7 +34,7 @@ func (r *rig) expectReads(t *testing.T, want int) {
 	}
 }
 
-func TestATokenIsKeptInMemoryUntilANewerOneShouldBeThere(t *testing.T) {
+func TestTokenIsCachedUntilANewerOneShouldExist(t *testing.T) {
 	r := newRig(t, hangsUp)
 	reader := r.reader()
 	expires := r.Now().Add(time.Hour)
@@ -55,7 +55,7 @@ func TestATokenIsKeptInMemoryUntilANewerOneShouldBeThere(t *testing.T) {
 	r.expectReads(t, 2)
 }
 
-func TestATokenIsNeverHandedOutInItsLastSeconds(t *testing.T) {
+func TestTokenIsNotReturnedInItsLastSeconds(t *testing.T) {
 	for lifetime, last := range map[time.Duration]time.Duration{
 		24 * time.Hour:   5 * time.Second,
 		time.Hour:        5 * time.Second,
@@ -72,7 +72,7 @@ func TestATokenIsNeverHandedOutInItsLastSeconds(t *testing.T) {
 			expectToken(t, held, "t-1")
 			expectToken(t, r.reader(), "t-1")
 			r.Advance(time.Nanosecond)
-			r.Advance(time.Second) // what the last read came to does not hold any more
+			r.Advance(time.Second) // the result of the last read is no longer used
 			for name, reader := range map[string]*token.Reader{"one that held it": held, "a new one": r.reader()} {
 				if got, err := reader.Token(); !errors.Is(err, token.ErrExpired) || got != nil {
 					t.Errorf("%s: Token = %v, %v, want ErrExpired", name, got, err)
@@ -94,7 +94,7 @@ func TestATokenIsNeverHandedOutInItsLastSeconds(t *testing.T) {
 	})
 }
 
-func TestAnOldTokenServesWhileThereIsNoNewerOne(t *testing.T) {
+func TestOldTokenIsUsedUntilANewerOneExists(t *testing.T) {
 	r := newRig(t, hangsUp)
 	r.store("t-1", time.Hour)
 	reader := r.reader()
@@ -107,7 +107,7 @@ func TestAnOldTokenServesWhileThereIsNoNewerOne(t *testing.T) {
 	}
 	r.expectReads(t, 1+54)
 
-	t.Run("nor when Secrets Manager is down or holds nonsense", func(t *testing.T) {
+	t.Run("Secrets Manager is down or the secret is invalid", func(t *testing.T) {
 		for name, broken := range map[string]func(r *rig){
 			"down":     func(r *rig) { r.secrets.Close() },
 			"nonsense": func(r *rig) { r.secrets.Put(tokenSecret, "nonsense") },
@@ -135,14 +135,15 @@ func TestAnOldTokenServesWhileThereIsNoNewerOne(t *testing.T) {
 	})
 }
 
-func TestWhyThereIsNoTokenIsSaid(t *testing.T) {
+func TestTokenReportsWhyThereIsNone(t *testing.T) {
 	tests := map[string]struct {
 		arrange func(r *rig)
 		is      error
 		text    string
 	}{
-		"no value":   {func(*rig) {}, token.ErrNone, "token: there is no token yet"},
-		"unreadable": {func(r *rig) { r.secrets.Put(tokenSecret, canaryToken) }, token.ErrUnreadable, "token: the stored value is no token"},
+		"no value": {func(*rig) {}, token.ErrNone, "token: no token is stored yet"},
+		"unreadable": {func(r *rig) { r.secrets.Put(tokenSecret, canaryToken) }, token.ErrUnreadable,
+			"token: the stored value is not a token"},
 		"expired": {func(r *rig) { r.store(canaryToken, time.Minute); r.Advance(time.Minute) }, token.ErrExpired,
 			"token: the stored token has expired"},
 		"denied": {func(r *rig) {
@@ -162,7 +163,7 @@ func TestWhyThereIsNoTokenIsSaid(t *testing.T) {
 	}
 }
 
-func TestAFailureCostsOneReadASecond(t *testing.T) {
+func TestFailureCausesOneReadASecond(t *testing.T) {
 	r := newRig(t, hangsUp)
 	reader := r.reader()
 	for range 10 {
@@ -177,7 +178,7 @@ func TestAFailureCostsOneReadASecond(t *testing.T) {
 	r.expectReads(t, 2)
 }
 
-func TestManyCallersCostOneRead(t *testing.T) {
+func TestConcurrentCallersShareOneRead(t *testing.T) {
 	for _, filled := range []bool{true, false} {
 		r := newRig(t, hangsUp)
 		if filled {
@@ -231,7 +232,7 @@ func whileReading(r *rig, reader *token.Reader, ctx context.Context, do func()) 
 	return got, err
 }
 
-func TestACallerWhoGivesUpDisturbsNoOne(t *testing.T) {
+func TestCancelledCallerDoesNotAffectOthers(t *testing.T) {
 	t.Run("while another one reads", func(t *testing.T) {
 		r := newRig(t, hangsUp)
 		r.store("t-1", time.Hour)
@@ -240,11 +241,11 @@ func TestACallerWhoGivesUpDisturbsNoOne(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			if _, err := reader.TokenContext(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("the one who gave up gets %v", err)
+				t.Errorf("the cancelled caller gets %v", err)
 			}
 		})
 		if err != nil || got.AccessToken != "t-1" {
-			t.Errorf("the other one gets %v, %v", got, err)
+			t.Errorf("the other caller gets %v, %v", got, err)
 		}
 	})
 	t.Run("while it reads itself", func(t *testing.T) {
@@ -253,13 +254,13 @@ func TestACallerWhoGivesUpDisturbsNoOne(t *testing.T) {
 		reader := r.reader()
 		ctx, cancel := context.WithCancel(t.Context())
 		if _, err := whileReading(r, reader, ctx, cancel); !errors.Is(err, context.Canceled) {
-			t.Errorf("the one who gave up gets %v", err)
+			t.Errorf("the cancelled caller gets %v", err)
 		}
 		expectToken(t, reader, "t-1")
 	})
 }
 
-func TestNoOneWaitsForANewerTokenWhileTheOldOneIsGood(t *testing.T) {
+func TestCallersDoNotWaitWhileTheOldTokenIsValid(t *testing.T) {
 	r := newRig(t, hangsUp)
 	r.store("t-1", time.Hour)
 	reader := r.reader()
@@ -268,18 +269,18 @@ func TestNoOneWaitsForANewerTokenWhileTheOldOneIsGood(t *testing.T) {
 	r.store("t-2", time.Hour)
 	got, err := whileReading(r, reader, t.Context(), func() { expectToken(t, reader, "t-1") })
 	if err != nil || got.AccessToken != "t-2" {
-		t.Errorf("the one who reads gets %v, %v", got, err)
+		t.Errorf("the reading caller gets %v, %v", got, err)
 	}
 	expectToken(t, reader, "t-2")
 }
 
-func TestADroppedTokenIsReadAgain(t *testing.T) {
+func TestDropMakesTheReaderReadAgain(t *testing.T) {
 	r := newRig(t, hangsUp)
 	r.store("t-1", time.Hour)
 	reader := r.reader()
 	expectToken(t, reader, "t-1")
 	r.store("t-2", time.Hour)
-	reader.Drop("t-0") // not the one that is held
+	reader.Drop("t-0") // not the cached one
 	expectToken(t, reader, "t-1")
 	r.expectReads(t, 1)
 
@@ -287,7 +288,7 @@ func TestADroppedTokenIsReadAgain(t *testing.T) {
 	expectToken(t, reader, "t-2")
 	r.expectReads(t, 2)
 
-	// The secret holds no other one: that is asked once, and again after a second.
+	// The secret has no other token, so it is read once, and again after a second.
 	for range 5 {
 		reader.Drop("t-2")
 		expectToken(t, reader, "t-2")
@@ -299,7 +300,7 @@ func TestADroppedTokenIsReadAgain(t *testing.T) {
 	expectToken(t, reader, "t-3")
 	r.expectReads(t, 4)
 
-	// A token that was dropped is not handed out because the read fails.
+	// A dropped token is not returned if the read fails.
 	r.secrets.Close()
 	reader.Drop("t-3")
 	if got, err := reader.Token(); err == nil {
@@ -307,8 +308,8 @@ func TestADroppedTokenIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestAReaderIsSafeForConcurrentUse(t *testing.T) {
-	r := newRig(t, gives("t-1", time.Minute))
+func TestReaderIsSafeForConcurrentUse(t *testing.T) {
+	r := newRig(t, returns("t-1", time.Minute))
 	r.run(t, token.Refreshed)
 	reader := r.reader()
 	var group sync.WaitGroup
@@ -328,9 +329,9 @@ func TestAReaderIsSafeForConcurrentUse(t *testing.T) {
 	group.Wait()
 }
 
-func TestOAuth2sOwnClientWorksWithAReader(t *testing.T) {
+func TestReaderWorksWithTheOAuth2Client(t *testing.T) {
 	r := newRig(t, hangsUp)
-	// Its wrapper looks at the real clock, which the rig's is far ahead of.
+	// oauth2 uses the real clock, which is far behind that of the rig.
 	r.store("t-1", time.Hour)
 	server := newEndpoint(t, func(w http.ResponseWriter, request *http.Request) {
 		_, _ = w.Write([]byte(request.Header.Get("Authorization")))

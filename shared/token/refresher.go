@@ -23,10 +23,10 @@ type Refresher struct {
 	sleep             func(context.Context, time.Duration) error
 	random            func() float64
 
-	// What earlier runs of this Refresher found. Nothing depends on it but how
-	// often the token endpoint is called.
+	// The results of earlier runs of this Refresher. They only reduce the calls of the
+	// token endpoint.
 	mu       sync.Mutex
-	unsaved  Bearer    // a token that Secrets Manager did not take
+	unsaved  Bearer    // a token that could not be stored
 	repeated Secret    // the stored token that the endpoint returned again
 	askAt    time.Time // when the endpoint is called again for a token newer than repeated
 }
@@ -45,9 +45,10 @@ type RefresherOptions struct {
 	Random func() float64                             // from 0 up to 1, for jitter; nil: math/rand/v2
 }
 
-// NewRefresher returns a Refresher that keeps the token in one secret and reads
+// NewRefresher returns a Refresher that stores the token in one secret and reads
 // the client credentials from another; both are names or ARNs.
-func NewRefresher(secrets Store, tokenSecret, credentialsSecret string, endpoint *Endpoint, o RefresherOptions) *Refresher {
+func NewRefresher(secrets Store, tokenSecret, credentialsSecret string, endpoint *Endpoint,
+	o RefresherOptions) *Refresher {
 	if o.RefreshPercent == 0 {
 		o.RefreshPercent = 66
 	}
@@ -81,11 +82,13 @@ type Outcome string
 
 // The outcomes of a run.
 const (
-	Fresh      Outcome = "fresh"      // the stored token has enough life left
-	Refreshed  Outcome = "refreshed"  // a new token was stored
-	Unchanged  Outcome = "unchanged"  // the endpoint returned the stored token, in this run or (if Report.Calls is 0) in an earlier one; nothing was written
+	Fresh     Outcome = "fresh"     // the stored token has enough life left
+	Refreshed Outcome = "refreshed" // a new token was stored
+	// Unchanged means that the endpoint returned the stored token, in this run or (if
+	// Report.Calls is 0) in an earlier one. Nothing was written.
+	Unchanged  Outcome = "unchanged"
 	Superseded Outcome = "superseded" // another refresher stored a newer token; nothing was written
-	Failed     Outcome = "failed"     // the error says why; the stored token was not touched
+	Failed     Outcome = "failed"     // the error is the reason; the stored token is unchanged
 )
 
 // Report describes a run.
@@ -98,45 +101,46 @@ type Report struct {
 	// zero if it has expired or there is none that can be read.
 	Remaining time.Duration
 	Lifetime  time.Duration // of that token, as the endpoint reported it
-	// Shortfall is how much less than what callers need Remaining is; zero if it
-	// is enough. Callers need as much as is left at the time of the refresh, but
-	// at most the time of three runs and the margin of a [Reader], and at least
-	// the time of one run and that margin. After [Unchanged], no newer token
-	// exists, and an unexpired one is enough.
+	// Shortfall is the time by which Remaining is less than callers need; zero if it
+	// is enough. Callers need the remaining life at which the token is refreshed, but
+	// at most the time of three runs and the margin of a [Reader], and at least the
+	// time of one run and that margin. After [Unchanged], no newer token exists, and
+	// an unexpired one is enough.
 	Shortfall time.Duration
 	Calls     int // of the token endpoint
-	// WritesTooOften is true if a token was stored whose lifetime is too short for
-	// at most 90 versions of the secret a day, or if a token was not stored because
-	// the secret has as many versions as it takes.
+	// WritesTooOften is true if a token was stored whose lifetime is too short for at
+	// most 90 versions of the secret a day, or if a token was not stored because the
+	// secret has the maximum number of versions.
 	WritesTooOften bool
-	// FullAfter is how long it takes from the first write until the secret has
-	// 100 versions and takes no more, if all tokens are like the one that was stored.
-	// Zero: it does not happen.
+	// FullAfter is the time from the first write until the secret has 100 versions and
+	// accepts no more, if all tokens are like the one that was stored. Zero: this does
+	// not happen.
 	FullAfter time.Duration
 }
 
-// The versions of a secret. Each write makes one: PutSecretValue and UpdateSecret
-// never change a version. A secret holds 100 versions, and none is removed in its
-// first 24 hours, also not if it has no staging label any more (AWS, "AWS Secrets
-// Manager quotas" in the user guide; "PutSecretValue" and
-// "UpdateSecretVersionStage" in the API reference). Nothing but writing less
-// often helps.
+// The versions of a secret. Each write creates one: PutSecretValue and UpdateSecret
+// never change a version. A secret can have 100 versions, and Secrets Manager does not
+// remove a version in its first 24 hours, even without a staging label (AWS, "AWS
+// Secrets Manager quotas" in the user guide; "PutSecretValue" and
+// "UpdateSecretVersionStage" in the API reference). The only remedy is to write less
+// often.
 const (
 	versionQuota   = 100
 	versionMinAge  = 24 * time.Hour
-	versionsPerDay = 90 // 10 fewer than the quota, for refreshes by hand
+	versionsPerDay = 90 // 10 fewer than the quota, for manual refreshes
 
-	// writeInterval is the time between two writes that makes versionsPerDay.
+	// writeInterval is the time between two writes with versionsPerDay writes a day.
 	writeInterval = versionMinAge / versionsPerDay // 16 minutes
-	// lifetimeTolerance is how much less than the full lifetime of a token the
-	// endpoint may report, in whole seconds and after some delay, without a warning.
+	// lifetimeTolerance is the time by which a reported lifetime can be less than the
+	// full lifetime of the tokens without a warning. The endpoint reports it in whole
+	// seconds and after some delay.
 	lifetimeTolerance = 15 * time.Second
 )
 
-// reserve is the time before expiry that is always kept for attempts if the
-// lifetime and RefreshPercent allow: in it, three runs start. The fourth interval
-// is for a late start (EventBridge Scheduler has a precision of 60 seconds; AWS,
-// "Schedule types in EventBridge Scheduler"), the call and the margin of a Reader.
+// reserve returns the time before expiry that is reserved for attempts, if the lifetime
+// and RefreshPercent allow it. Three runs start in it. The fourth interval is for a late
+// start (EventBridge Scheduler has a precision of 60 seconds; AWS, "Schedule types in
+// EventBridge Scheduler"), the call and the margin of a Reader.
 func (r *Refresher) reserve() time.Duration { return 4 * r.interval }
 
 // refreshAt returns the remaining life at which a token of that lifetime is
@@ -146,39 +150,38 @@ func (r *Refresher) refreshAt(lifetime time.Duration) time.Duration {
 	return min(preferred, max(r.reserve(), lifetime-writeInterval))
 }
 
-// Run refreshes the stored token if it is time, or if the token can't be read or
-// was issued in the future.
+// Run refreshes the stored token if it is due, cannot be read, or was issued in the
+// future.
 //
-// It is time when less than RefreshPercent of the lifetime is left and the token
-// is 16 minutes old. The latter keeps the secret under 90 versions a day. If a
-// token is so short-lived that this would leave fewer than three runs before its
-// expiry (a lifetime under 20 minutes), the three runs count and the age does
-// not: [Report.WritesTooOften] is set, and after [Report.FullAfter] the secret
-// takes no more versions until some are a day old.
+// A token is due when less than RefreshPercent of its lifetime is left and it is 16
+// minutes old. The age limits the secret to 90 versions a day. If this would leave
+// fewer than three runs before expiry (a lifetime under 20 minutes), the token is due
+// three runs before expiry whatever its age. Then [Report.WritesTooOften] is set, and
+// after [Report.FullAfter] the secret accepts no more versions until some are a day
+// old.
 //
-// Run writes at most once, and only a token that the secret does not hold. It
-// reads the client credentials when it needs them and does not keep them, so that
-// a change is picked up at the next refresh. It repeats a call of the endpoint
-// if a retry can help, up to 5 calls in all, with exponential backoff and full
-// jitter, or after Retry-After. No call starts or continues in the last 5 seconds
-// before the deadline of ctx, in which the token is stored.
+// Run writes at most once, and only a token that is not in the secret. It reads the
+// client credentials when it needs them and does not cache them, so the next refresh
+// uses changed ones. It retries a call of the endpoint if a retry can succeed, up to 5
+// calls in total, with exponential backoff and full jitter, or after Retry-After. No
+// call starts or continues in the last 5 seconds before the deadline of ctx; they are
+// for storing the token.
 //
-// The endpoint may return the stored token again, with its remaining lifetime.
-// Run then does not call it again until half of that time has passed, or until
-// the last 4 minutes before expiry, in which every run calls it. If the endpoint
-// returns the stored token until it has expired, and it expires before the next
-// run, Run waits for that and calls again, if the deadline allows.
+// The endpoint can return the stored token again, with its remaining lifetime. Run then
+// does not call it again until half of that time has passed, or until the last 4
+// minutes before expiry, in which every run calls it. If the endpoint returns the
+// stored token until it has expired, and it expires before the next run, Run waits for
+// the expiry and calls again if the deadline allows.
 //
-// A token that Secrets Manager does not take is kept in memory, and the next runs
-// try to store it, without another call of the endpoint, until it has to be
-// refreshed itself.
+// If a token cannot be stored, the Refresher keeps it in memory. The next runs try to
+// store it without another call of the endpoint, until the token itself is due.
 //
-// The error is not nil exactly if the outcome is [Failed]; it is then an
+// The error is not nil if and only if the outcome is [Failed]. It is an
 // [*EndpointError], a [*CredentialsError] or a [*SecretError].
 func (r *Refresher) Run(ctx context.Context) (Report, error) { return r.run(ctx, false) }
 
-// Refresh calls the endpoint even if it is not time. It shows at once whether
-// changed client credentials work.
+// Refresh is [Refresher.Run], but calls the endpoint even if the token is not due. It
+// shows at once whether changed client credentials work.
 func (r *Refresher) Refresh(ctx context.Context) (Report, error) { return r.run(ctx, true) }
 
 func (r *Refresher) run(ctx context.Context, always bool) (Report, error) {
@@ -213,10 +216,11 @@ func (r *Refresher) run(ctx context.Context, always bool) (Report, error) {
 
 // save stores a new token in place of the stored one.
 func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (Report, error) {
-	// Reading once more keeps two refreshers from replacing the later token with
-	// the earlier one, except in the time that this read takes; then both tokens
-	// are valid. A read that fails is no reason to lose a token.
-	if now, err := r.stored(ctx); err == nil && !now.AccessToken.Equal(stored.AccessToken) && !now.ExpiresAt.Before(fresh.ExpiresAt) {
+	// Another read prevents two refreshers from replacing the later token with the
+	// earlier one, except during this read; then both tokens are valid. If the read
+	// fails, the token is stored nevertheless.
+	if now, err := r.stored(ctx); err == nil && !now.AccessToken.Equal(stored.AccessToken) &&
+		!now.ExpiresAt.Before(fresh.ExpiresAt) {
 		return r.report(Superseded, now, calls), nil
 	}
 	if err := r.store(ctx, fresh); err != nil {
@@ -232,10 +236,10 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 	return report, nil
 }
 
-// pace reports whether writes come too often if all tokens are like fresh, and
-// after which time the secret is then full. A token with a short remaining life
-// in place of one that was stored long enough ago is not too often: the endpoint
-// returns a token more than once, and its lifetime is longer than reported.
+// pace reports whether writes are too frequent if all tokens are like fresh, and after
+// which time the secret is then full. A token with a short remaining life is not too
+// frequent if the previous one was stored long enough ago: such an endpoint returns a
+// token more than once, and its lifetime is longer than reported.
 func (r *Refresher) pace(stored, fresh Bearer) (tooOften bool, fullAfter time.Duration) {
 	age := fresh.Lifetime() - r.refreshAt(fresh.Lifetime()) // at the refresh
 	if age+lifetimeTolerance >= writeInterval ||
@@ -250,8 +254,8 @@ func (r *Refresher) pace(stored, fresh Bearer) (tooOften bool, fullAfter time.Du
 	return true, (versionQuota - 1) * age
 }
 
-// unsavedAfter returns the token that could not be stored, if it is newer than
-// the stored one and need not be refreshed itself; otherwise the zero Bearer.
+// unsavedAfter returns the token that could not be stored if it is newer than the stored
+// one and is not due itself; otherwise the zero Bearer.
 func (r *Refresher) unsavedAfter(stored Bearer) Bearer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -267,8 +271,8 @@ func (r *Refresher) rememberUnsaved(b Bearer) {
 	r.unsaved = b
 }
 
-// repeatedUntilNow reports whether the endpoint returned the stored token again,
-// so recently that another call is not worth making.
+// repeatedUntilNow reports whether the endpoint returned the stored token again so
+// recently that it is not called again yet.
 func (r *Refresher) repeatedUntilNow(stored Bearer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -282,8 +286,8 @@ func (r *Refresher) rememberRepeated(stored Bearer) {
 	r.repeated, r.askAt = stored.AccessToken, stored.ExpiresAt.Add(-max(left/2, r.reserve()))
 }
 
-// stored returns the token in the secret, or the zero Bearer, which has expired,
-// if there is none that can be read.
+// stored returns the token in the secret, or the zero Bearer, which has expired, if
+// there is none or it cannot be parsed.
 func (r *Refresher) stored(ctx context.Context) (Bearer, error) {
 	b, err := bearer(ctx, r.secrets, r.tokenSecret)
 	if errors.Is(err, ErrNone) || errors.Is(err, ErrUnreadable) {
@@ -292,8 +296,8 @@ func (r *Refresher) stored(ctx context.Context) (Bearer, error) {
 	return b, err
 }
 
-// maxAhead is how far in the future a token may have been issued: more than any
-// two clocks differ. The expiry of a token that is further ahead can't be trusted.
+// maxAhead is how far in the future the issue time of a token can be: more than any two
+// clocks differ. The expiry of a token with a later issue time is not reliable.
 const maxAhead = 5 * time.Minute
 
 func (r *Refresher) due(b Bearer) bool {
@@ -322,15 +326,15 @@ func (r *Refresher) shortfall(o Outcome, b Bearer, remaining time.Duration) time
 	return max(0, need-remaining)
 }
 
-// store writes a new version of the secret. The SDK adds a ClientRequestToken
-// and keeps it in its retries, so that a write whose answer was lost is not made
-// twice.
+// store writes a new version of the secret. The SDK adds a ClientRequestToken and uses
+// it for its retries, so a write whose response was lost is not made twice.
 func (r *Refresher) store(ctx context.Context, b Bearer) error {
 	text, err := b.text()
 	if err != nil {
 		return err
 	}
-	if _, err := r.secrets.PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{SecretId: &r.tokenSecret, SecretString: &text}); err != nil {
+	if _, err := r.secrets.PutSecretValue(ctx,
+		&secretsmanager.PutSecretValueInput{SecretId: &r.tokenSecret, SecretString: &text}); err != nil {
 		return secretError(tokenSecret, "PutSecretValue", err)
 	}
 	return nil
@@ -340,14 +344,15 @@ const (
 	maxCalls    = 5
 	baseBackoff = 500 * time.Millisecond
 	maxBackoff  = 8 * time.Second
-	// storeMargin is the time before the deadline that is kept for storing a token
-	// and for the log line.
+	// storeMargin is the time before the deadline that is reserved for storing a token
+	// and writing the log line.
 	storeMargin = 5 * time.Second
 )
 
-// replacement returns a token that is not the stored one, or the stored one if
-// the endpoint returns no other.
-func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Bearer) (fresh Bearer, calls int, err error) {
+// replacement returns a token that differs from the stored one, or the stored one if the
+// endpoint returns no other.
+func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Bearer) (fresh Bearer, calls int,
+	err error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-storeMargin))
@@ -358,7 +363,7 @@ func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Beare
 		if err != nil || !fresh.same(stored) {
 			return fresh, calls, err
 		}
-		// One second more, since the endpoint may count in seconds.
+		// One second more, because the endpoint can count in whole seconds.
 		left := stored.ExpiresAt.Sub(r.now()) + time.Second
 		if left > r.interval || calls >= maxCalls || !r.allows(ctx, left) {
 			return fresh, calls, nil
@@ -369,8 +374,8 @@ func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Beare
 	}
 }
 
-// fetch calls the endpoint until it returns a token, or until a retry can't help
-// or would take too long. It counts its calls.
+// fetch calls the endpoint until it returns a token, a retry cannot succeed, or a retry
+// would take too long. It counts its calls.
 func (r *Refresher) fetch(ctx context.Context, c Credentials, calls *int) (Bearer, error) {
 	for backoff := baseBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		*calls++
@@ -386,7 +391,7 @@ func (r *Refresher) fetch(ctx context.Context, c Credentials, calls *int) (Beare
 	}
 }
 
-// allows reports whether the deadline of ctx leaves more time than d.
+// allows reports whether more time than d is left before the deadline of ctx.
 func (r *Refresher) allows(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || r.now().Add(d).Before(deadline)

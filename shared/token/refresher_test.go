@@ -18,15 +18,16 @@ import (
 	"payhook.example/shared/token/secretstest"
 )
 
-func TestTheFirstRunStoresATokenAndTheNextOnesOnlyLook(t *testing.T) {
-	r := newRig(t, gives("t-1", time.Hour))
+func TestFirstRunStoresATokenAndLaterRunsOnlyRead(t *testing.T) {
+	r := newRig(t, returns("t-1", time.Hour))
 	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
 		r.Advance(1500 * time.Millisecond) // the time that the answer takes is not part of the token's life
-		gives("t-1", time.Hour)(w, request)
+		returns("t-1", time.Hour)(w, request)
 	})
 	issued := r.Now()
 	report := r.run(t, token.Refreshed)
-	if report.Remaining != time.Hour-1500*time.Millisecond || report.Lifetime != time.Hour || !report.Known || report.Calls != 1 {
+	if report.Remaining != time.Hour-1500*time.Millisecond || report.Lifetime != time.Hour || !report.Known ||
+		report.Calls != 1 {
 		t.Errorf("%+v", report)
 	}
 	var got map[string]string
@@ -49,17 +50,18 @@ func TestTheFirstRunStoresATokenAndTheNextOnesOnlyLook(t *testing.T) {
 		t.Errorf("%+v", report)
 	}
 	if n := len(r.secrets.Calls("GetSecretValue")) - reads; n != 1 {
-		t.Errorf("a look took %d reads, want 1", n)
+		t.Errorf("a run without a refresh made %d reads, want 1", n)
 	}
 	if writes := len(r.secrets.Calls("PutSecretValue")); writes != 1 {
 		t.Errorf("%d writes, want 1", writes)
 	}
 }
 
-func TestATokenIsReplacedWhenItsShareIsReached(t *testing.T) {
-	for _, lifetime := range []time.Duration{5 * time.Second, 90 * time.Second, 5 * time.Minute, time.Hour, 24 * time.Hour} {
+func TestTokenIsReplacedAtRefreshPercent(t *testing.T) {
+	for _, lifetime := range []time.Duration{5 * time.Second, 90 * time.Second, 5 * time.Minute, time.Hour,
+		24 * time.Hour} {
 		t.Run(lifetime.String(), func(t *testing.T) {
-			r := newRig(t, gives("t-2", lifetime))
+			r := newRig(t, returns("t-2", lifetime))
 			r.store("t-1", lifetime)
 			r.Advance(lifetime * 34 / 100)
 			r.run(t, token.Fresh)
@@ -69,9 +71,10 @@ func TestATokenIsReplacedWhenItsShareIsReached(t *testing.T) {
 	}
 }
 
-// The arithmetic that package settings shows: whatever the offset of the runs,
-// three of them start between the share and the end of a token of 5 minutes.
-func TestATokenOfFiveMinutesLeavesThreeRunsToReplaceIt(t *testing.T) {
+// This is the calculation in the comment of settings.TokenInterval: whatever the offset
+// of the runs, three of them start between the refresh and the expiry of a token of 5
+// minutes.
+func TestTokenOfFiveMinutesLeavesThreeRuns(t *testing.T) {
 	for offset := time.Duration(0); offset < time.Minute; offset += 500 * time.Millisecond {
 		r := newRig(t, answers(400, `{"error":"invalid_request"}`))
 		r.store("t-1", 5*time.Minute)
@@ -81,12 +84,13 @@ func TestATokenOfFiveMinutesLeavesThreeRunsToReplaceIt(t *testing.T) {
 			r.Advance(time.Minute)
 		}
 		if n := len(r.endpoint.calls()); n < 3 {
-			t.Fatalf("with an offset of %s, %d runs called the endpoint before the token expired, want at least 3", offset, n)
+			t.Fatalf("with an offset of %s, %d runs called the endpoint before the token expired, want at least 3",
+				offset, n)
 		}
 	}
 }
 
-func TestWhatIsNoTokenIsReplaced(t *testing.T) {
+func TestInvalidSecretIsReplaced(t *testing.T) {
 	now := newClock().Now()
 	good := value("t-1", now, now.Add(time.Hour))
 	tests := map[string]string{
@@ -111,20 +115,20 @@ func TestWhatIsNoTokenIsReplaced(t *testing.T) {
 	}
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, gives("t-2", time.Hour))
+			r := newRig(t, returns("t-2", time.Hour))
 			r.secrets.Put(tokenSecret, text)
 			r.run(t, token.Refreshed)
 			r.run(t, token.Fresh)
 		})
 	}
-	t.Run("but a good one is not", func(t *testing.T) {
-		r := newRig(t, gives("t-2", time.Hour))
+	t.Run("a valid one is kept", func(t *testing.T) {
+		r := newRig(t, returns("t-2", time.Hour))
 		r.secrets.Put(tokenSecret, good)
 		r.run(t, token.Fresh)
 	})
 }
 
-func TestAFailureDoesNotTouchWhatIsStored(t *testing.T) {
+func TestFailureDoesNotChangeTheStoredToken(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"400":       answers(400, `{"error":"invalid_client"}`),
 		"401":       answers(401, `{"error":"invalid_client"}`),
@@ -144,41 +148,53 @@ func TestAFailureDoesNotTouchWhatIsStored(t *testing.T) {
 			if !report.Known || report.Remaining <= 0 {
 				t.Errorf("%+v, want the life that the stored token has left", report)
 			}
-			if diff := cmp.Diff(stored, r.secrets.Values(tokenSecret)); diff != "" || len(r.secrets.Calls("PutSecretValue")) > 0 {
+			if diff := cmp.Diff(stored, r.secrets.Values(tokenSecret)); diff != "" ||
+				len(r.secrets.Calls("PutSecretValue")) > 0 {
 				t.Errorf("the secret was written (-want +got):\n%s", diff)
 			}
 			got, err := r.reader().Token()
 			if err != nil || got.AccessToken != "t-1" {
-				t.Errorf("a reader gets %v, %v, want the token that still works", got, err)
+				t.Errorf("a reader gets %v, %v, want the stored token", got, err)
 			}
 		})
 	}
 }
 
-func TestOnlyWhatCanPassIsTriedAgain(t *testing.T) {
-	good := gives("t-1", time.Hour)
+func TestRetriesOnlyTemporaryErrors(t *testing.T) {
+	good := returns("t-1", time.Hour)
 	tests := map[string]struct {
 		answers []http.HandlerFunc
 		outcome token.Outcome
 		calls   int
 		slept   []time.Duration // with jitter at its greatest
 	}{
-		"hanging up, then well": {[]http.HandlerFunc{hangsUp, good}, token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
-		"500, 502, 503, then well": {[]http.HandlerFunc{answers(500, ""), answers(502, ""), answers(503, ""), good}, token.Refreshed, 4,
+		"hanging up, then well": {[]http.HandlerFunc{hangsUp, good}, token.Refreshed, 2,
+			[]time.Duration{500 * time.Millisecond}},
+		"500, 502, 503, then well": {[]http.HandlerFunc{answers(500, ""), answers(502, ""), answers(503, ""), good},
+			token.Refreshed, 4,
 			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}},
 		"500 for good": {[]http.HandlerFunc{answers(500, "")}, token.Failed, 5,
 			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}},
-		"429 with seconds":                   {[]http.HandlerFunc{answers(429, "", "Retry-After", "7"), good}, token.Refreshed, 2, []time.Duration{7 * time.Second}},
-		"429 with a date":                    {[]http.HandlerFunc{answers(429, "", "Retry-After", "Sun, 01 Mar 2099 12:00:09 GMT"), good}, token.Refreshed, 2, []time.Duration{9 * time.Second}},
-		"429 with a date that is past":       {[]http.HandlerFunc{answers(429, "", "Retry-After", "Sun, 01 Mar 2020 12:00:09 GMT"), good}, token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
-		"429 with nonsense":                  {[]http.HandlerFunc{answers(429, "", "Retry-After", "-5"), good}, token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
-		"429 with more than the run has":     {[]http.HandlerFunc{answers(429, "", "Retry-After", "51"), good}, token.Failed, 1, nil},
-		"503 with seconds":                   {[]http.HandlerFunc{answers(503, "", "Retry-After", "3"), good}, token.Refreshed, 2, []time.Duration{3 * time.Second}},
-		"400":                                {[]http.HandlerFunc{answers(400, `{"error":"invalid_client"}`), good}, token.Failed, 1, nil},
-		"401":                                {[]http.HandlerFunc{answers(401, "", "Retry-After", "1"), good}, token.Failed, 1, nil},
-		"403":                                {[]http.HandlerFunc{answers(403, ""), good}, token.Failed, 1, nil},
-		"404":                                {[]http.HandlerFunc{answers(404, ""), good}, token.Failed, 1, nil},
-		"307":                                {[]http.HandlerFunc{answers(307, "", "Location", "/"), good}, token.Failed, 1, nil},
+		"429 with seconds": {[]http.HandlerFunc{answers(429, "", "Retry-After", "7"), good},
+			token.Refreshed, 2, []time.Duration{7 * time.Second}},
+		"429 with a date": {[]http.HandlerFunc{answers(429, "", "Retry-After",
+			"Sun, 01 Mar 2099 12:00:09 GMT"), good}, token.Refreshed, 2, []time.Duration{9 * time.Second}},
+		"429 with a date that is past": {[]http.HandlerFunc{answers(429, "", "Retry-After",
+			"Sun, 01 Mar 2020 12:00:09 GMT"), good}, token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
+		"429 with nonsense": {[]http.HandlerFunc{answers(429, "", "Retry-After", "-5"), good},
+			token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
+		"429 with more than the run has": {[]http.HandlerFunc{answers(429, "", "Retry-After", "51"), good},
+			token.Failed, 1, nil},
+		"503 with seconds": {[]http.HandlerFunc{answers(503, "", "Retry-After", "3"), good},
+			token.Refreshed, 2, []time.Duration{3 * time.Second}},
+		"400": {[]http.HandlerFunc{answers(400, `{"error":"invalid_client"}`), good},
+			token.Failed, 1, nil},
+		"401": {[]http.HandlerFunc{answers(401, "", "Retry-After", "1"), good},
+			token.Failed, 1, nil},
+		"403": {[]http.HandlerFunc{answers(403, ""), good}, token.Failed, 1, nil},
+		"404": {[]http.HandlerFunc{answers(404, ""), good}, token.Failed, 1, nil},
+		"307": {[]http.HandlerFunc{answers(307, "", "Location", "/"), good},
+			token.Failed, 1, nil},
 		"an answer that will not get better": {[]http.HandlerFunc{answers(200, `{}`), good}, token.Failed, 1, nil},
 	}
 	for name, test := range tests {
@@ -188,7 +204,8 @@ func TestOnlyWhatCanPassIsTriedAgain(t *testing.T) {
 			defer cancel()
 			report, err := r.refresher.Run(ctx)
 			if report.Outcome != test.outcome || report.Calls != test.calls || len(r.endpoint.calls()) != test.calls {
-				t.Errorf("%+v, %v after %d calls, want %s after %d", report, err, len(r.endpoint.calls()), test.outcome, test.calls)
+				t.Errorf("%+v, %v after %d calls, want %s after %d", report, err, len(r.endpoint.calls()), test.outcome,
+					test.calls)
 			}
 			if diff := cmp.Diff(test.slept, r.slept); diff != "" {
 				t.Errorf("slept (-want +got):\n%s", diff)
@@ -197,7 +214,7 @@ func TestOnlyWhatCanPassIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestARunLeavesTimeToStoreTheToken(t *testing.T) {
+func TestRunLeavesTimeToStoreTheToken(t *testing.T) {
 	r := newRig(t)
 	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
 		r.Advance(8 * time.Second)
@@ -216,23 +233,25 @@ func TestARunLeavesTimeToStoreTheToken(t *testing.T) {
 	}
 }
 
-func TestCredentialsThatAreNotThereAreSaidToBeMissing(t *testing.T) {
-	tests := map[string]string{ // what the secret holds -> what is said
+func TestReportsInvalidCredentials(t *testing.T) {
+	tests := map[string]string{ // value of the secret -> problem
 		"-":                        "has no value yet",
 		" \n":                      "has no value yet",
-		`x7"(K~w;Ym2`:              "does not hold one JSON object in which each name occurs once",
-		`["` + clientSecret + `"]`: "does not hold one JSON object in which each name occurs once",
-		`{}`:                       "has no client_id that is a text",
-		`{"client_id":"","client_secret":"` + clientSecret + `"}`:           "has no client_id that is a text",
-		`{"client_id":7,"client_secret":"` + clientSecret + `"}`:            "has no client_id that is a text",
-		`{"client_id":"client-1"}`:                                          "has no client_secret that is a text",
-		`{"client_id":"client-1","client_secret":null}`:                     "has no client_secret that is a text",
-		`{"client_id":"client-1","client_secret":"a","client_secret":"b"}`:  "does not hold one JSON object in which each name occurs once",
-		`{"client_id":"client-1","client_secret":"` + clientSecret + `\n"}`: "has a client_secret with a control character, such as a line break at its end",
+		`x7"(K~w;Ym2`:              "is not one JSON object without duplicate names",
+		`["` + clientSecret + `"]`: "is not one JSON object without duplicate names",
+		`{}`:                       "has no client_id that is a string",
+		`{"client_id":"","client_secret":"` + clientSecret + `"}`: "has no client_id that is a string",
+		`{"client_id":7,"client_secret":"` + clientSecret + `"}`:  "has no client_id that is a string",
+		`{"client_id":"client-1"}`:                                "has no client_secret that is a string",
+		`{"client_id":"client-1","client_secret":null}`:           "has no client_secret that is a string",
+		`{"client_id":"client-1","client_secret":"a","client_secret":"b"}`: "is not one JSON object without " +
+			"duplicate names",
+		`{"client_id":"client-1","client_secret":"` + clientSecret +
+			`\n"}`: "has a client_secret with a control character, such as a line break at its end",
 	}
 	for text, problem := range tests {
 		t.Run(problem, func(t *testing.T) {
-			r := newRig(t, gives("t-1", time.Hour))
+			r := newRig(t, returns("t-1", time.Hour))
 			r.secrets.Create(credentialsSecret)
 			if text != "-" {
 				r.secrets.Put(credentialsSecret, text)
@@ -253,8 +272,8 @@ func TestCredentialsThatAreNotThereAreSaidToBeMissing(t *testing.T) {
 	}
 }
 
-func TestChangedCredentialsAreUsedAtTheNextRefresh(t *testing.T) {
-	r := newRig(t, gives("t-1", time.Hour), gives("t-2", time.Hour), gives("t-3", time.Hour))
+func TestNextRefreshUsesChangedCredentials(t *testing.T) {
+	r := newRig(t, returns("t-1", time.Hour), returns("t-2", time.Hour), returns("t-3", time.Hour))
 	r.run(t, token.Refreshed)
 	r.fill("client-2", "another secret")
 	r.run(t, token.Fresh)
@@ -275,11 +294,11 @@ func TestChangedCredentialsAreUsedAtTheNextRefresh(t *testing.T) {
 	}
 }
 
-func TestATokenThatIsStoredAlreadyIsNotWrittenAgain(t *testing.T) {
-	r := newRig(t, gives("t-1", time.Hour))
+func TestStoredTokenIsNotWrittenAgain(t *testing.T) {
+	r := newRig(t, returns("t-1", time.Hour))
 	r.run(t, token.Refreshed)
 	r.Advance(30 * time.Minute)
-	r.endpoint.then(gives("t-1", 30*time.Minute-time.Second)) // "remaining lifetime" (section 2.1)
+	r.endpoint.then(returns("t-1", 30*time.Minute-time.Second)) // "remaining lifetime" (section 2.1)
 	report := r.run(t, token.Unchanged)
 	if report.Remaining != 30*time.Minute || len(r.secrets.Calls("PutSecretValue")) != 1 {
 		t.Errorf("%+v after %d writes, want 1", report, len(r.secrets.Calls("PutSecretValue")))
@@ -287,23 +306,23 @@ func TestATokenThatIsStoredAlreadyIsNotWrittenAgain(t *testing.T) {
 
 	// With another expiry it is written.
 	r.Advance(15 * time.Minute)
-	r.endpoint.then(gives("t-1", time.Hour))
+	r.endpoint.then(returns("t-1", time.Hour))
 	r.run(t, token.Refreshed)
 	r.Advance(30 * time.Minute)
-	r.endpoint.then(gives("t-1", time.Minute))
+	r.endpoint.then(returns("t-1", time.Minute))
 	r.run(t, token.Refreshed)
 }
 
-func TestATokenThatTheEndpointKeepsToItsEndIsReplacedWithinTheRun(t *testing.T) {
+func TestRunWaitsForTheExpiryOfARepeatedToken(t *testing.T) {
 	r := newRig(t)
 	born, n := r.Now(), 1
 	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
 		if left := born.Add(time.Hour).Sub(r.Now()); left > 0 {
-			gives(fmt.Sprint("t-", n), left)(w, request)
+			returns(fmt.Sprint("t-", n), left)(w, request)
 			return
 		}
 		born, n = r.Now(), n+1
-		gives(fmt.Sprint("t-", n), time.Hour)(w, request)
+		returns(fmt.Sprint("t-", n), time.Hour)(w, request)
 	})
 	r.run(t, token.Refreshed)
 	ctx, cancel := context.WithDeadline(t.Context(), born.Add(time.Hour+15*time.Second))
@@ -321,16 +340,16 @@ func TestATokenThatTheEndpointKeepsToItsEndIsReplacedWithinTheRun(t *testing.T) 
 	}
 }
 
-func TestTheLaterTokenStaysWhenTwoRefreshersMeet(t *testing.T) {
+func TestConcurrentRefreshersKeepTheLaterToken(t *testing.T) {
 	r := newRig(t)
 	second := r.another(t)
 	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
-		// While the first waits for its answer, a second one is done.
-		r.endpoint.then(gives("t-later", 2*time.Hour))
+		// While the first waits for its answer, a second one runs to its end.
+		r.endpoint.then(returns("t-later", 2*time.Hour))
 		if report, err := second.Run(request.Context()); report.Outcome != token.Refreshed {
 			t.Errorf("the second: %+v, %v", report, err)
 		}
-		gives("t-earlier", time.Hour)(w, request)
+		returns("t-earlier", time.Hour)(w, request)
 	})
 	report := r.run(t, token.Superseded)
 	if report.Remaining != 2*time.Hour || len(r.secrets.Calls("PutSecretValue")) != 1 {
@@ -341,7 +360,7 @@ func TestTheLaterTokenStaysWhenTwoRefreshersMeet(t *testing.T) {
 	}
 }
 
-func TestManyRefreshersAtOnceDoNoHarm(t *testing.T) {
+func TestManyConcurrentRefreshers(t *testing.T) {
 	r := newRig(t)
 	var mu sync.Mutex
 	n := 0
@@ -350,7 +369,7 @@ func TestManyRefreshersAtOnceDoNoHarm(t *testing.T) {
 		n++
 		access := fmt.Sprint("t-", n)
 		mu.Unlock()
-		gives(access, time.Hour)(w, request)
+		returns(access, time.Hour)(w, request)
 	})
 	var group sync.WaitGroup
 	for range 8 {
@@ -367,8 +386,8 @@ func TestManyRefreshersAtOnceDoNoHarm(t *testing.T) {
 	}
 }
 
-func TestAWriteWhoseAnswerGotLostIsNotWrittenTwice(t *testing.T) {
-	r := newRig(t, gives("t-1", time.Hour))
+func TestWriteWithALostResponseIsNotMadeTwice(t *testing.T) {
+	r := newRig(t, returns("t-1", time.Hour))
 	lost := false
 	r.secrets.Before = func(c secretstest.Call) (int, string) {
 		if c.Operation == "PutSecretValue" && !lost {
@@ -387,19 +406,22 @@ func TestAWriteWhoseAnswerGotLostIsNotWrittenTwice(t *testing.T) {
 	}
 }
 
-func TestSecretsManagerFailingIsTold(t *testing.T) {
+func TestReportsFailuresOfSecretsManager(t *testing.T) {
 	tests := map[string]struct {
 		operation, secret string
 		text              string
 		known             bool
 	}{
-		"reading the token":       {"GetSecretValue", tokenSecret, "token: the secret with the token: GetSecretValue: AccessDeniedException", false},
-		"reading the credentials": {"GetSecretValue", credentialsSecret, "token: the secret with the client credentials: GetSecretValue: AccessDeniedException", true},
-		"writing the token":       {"PutSecretValue", tokenSecret, "token: the secret with the token: PutSecretValue: AccessDeniedException", true},
+		"reading the token": {"GetSecretValue", tokenSecret,
+			"token: the secret with the token: GetSecretValue: AccessDeniedException", false},
+		"reading the credentials": {"GetSecretValue", credentialsSecret,
+			"token: the secret with the client credentials: GetSecretValue: AccessDeniedException", true},
+		"writing the token": {"PutSecretValue", tokenSecret,
+			"token: the secret with the token: PutSecretValue: AccessDeniedException", true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, gives("t-1", time.Hour))
+			r := newRig(t, returns("t-1", time.Hour))
 			r.secrets.Before = func(c secretstest.Call) (int, string) {
 				if c.Operation == test.operation && c.SecretID == test.secret {
 					return http.StatusBadRequest, "AccessDeniedException"
@@ -417,7 +439,7 @@ func TestSecretsManagerFailingIsTold(t *testing.T) {
 		})
 	}
 	t.Run("not there", func(t *testing.T) {
-		r := newRig(t, gives("t-1", time.Hour))
+		r := newRig(t, returns("t-1", time.Hour))
 		r.secrets.Close()
 		_, err := r.refresher.Run(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "no answer") {
@@ -426,7 +448,7 @@ func TestSecretsManagerFailingIsTold(t *testing.T) {
 	})
 }
 
-func TestATokenOfTheShortestLifetimeIsReplacedEverySixteenMinutes(t *testing.T) {
+func TestTokensAreReplacedEverySixteenMinutesAtMost(t *testing.T) {
 	for _, test := range []struct {
 		lifetime, age time.Duration
 		percent       int
@@ -447,7 +469,7 @@ func TestATokenOfTheShortestLifetimeIsReplacedEverySixteenMinutes(t *testing.T) 
 		{5 * time.Minute, 102 * time.Second, 66},
 	} {
 		t.Run(fmt.Sprintf("%s with %d", test.lifetime, test.percent), func(t *testing.T) {
-			r := newRig(t, gives("t-2", test.lifetime))
+			r := newRig(t, returns("t-2", test.lifetime))
 			r.options.RefreshPercent = test.percent
 			r.refresher = r.another(t)
 			r.store("t-1", test.lifetime)
@@ -459,7 +481,7 @@ func TestATokenOfTheShortestLifetimeIsReplacedEverySixteenMinutes(t *testing.T) 
 	}
 }
 
-func TestALifetimeThatMakesWritesTooOftenIsReported(t *testing.T) {
+func TestReportsLifetimesWithTooManyWrites(t *testing.T) {
 	for lifetime, want := range map[time.Duration]bool{
 		5 * time.Minute:                 true,
 		19*time.Minute + 44*time.Second: true,
@@ -468,7 +490,7 @@ func TestALifetimeThatMakesWritesTooOftenIsReported(t *testing.T) {
 		30 * time.Minute:                false,
 		time.Hour:                       false,
 	} {
-		r := newRig(t, gives("t-1", lifetime))
+		r := newRig(t, returns("t-1", lifetime))
 		if report := r.run(t, token.Refreshed); report.WritesTooOften != want {
 			t.Errorf("%s: %t, want %t", lifetime, report.WritesTooOften, want)
 		}
@@ -478,29 +500,29 @@ func TestALifetimeThatMakesWritesTooOftenIsReported(t *testing.T) {
 	}
 }
 
-// An endpoint that returns a token with its remaining lifetime makes a short
-// lifetime once, and a person who refreshes a long-lived token a short interval.
-func TestOnlyShortLivedTokensInAShortTimeAreReported(t *testing.T) {
-	r := newRig(t, gives("t-1", time.Hour))
+// An endpoint that returns a token with its remaining lifetime causes one short
+// lifetime, and a manual refresh of a long-lived token causes one short interval.
+func TestDoesNotReportSingleShortIntervals(t *testing.T) {
+	r := newRig(t, returns("t-1", time.Hour))
 	r.run(t, token.Refreshed)
-	r.endpoint.then(gives("t-2", time.Hour))
+	r.endpoint.then(returns("t-2", time.Hour))
 	if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed || report.WritesTooOften {
-		t.Errorf("a refresh by hand: %+v, %v", report, err)
+		t.Errorf("a manual refresh: %+v, %v", report, err)
 	}
 	r.Advance(16 * time.Minute)
-	r.endpoint.then(gives("t-3", 3*time.Minute))
+	r.endpoint.then(returns("t-3", 3*time.Minute))
 	if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed || report.WritesTooOften {
 		t.Errorf("a short remaining lifetime: %+v, %v", report, err)
 	}
 	r.Advance(2 * time.Minute)
-	r.endpoint.then(gives("t-4", 3*time.Minute))
+	r.endpoint.then(returns("t-4", 3*time.Minute))
 	if report := r.run(t, token.Refreshed); !report.WritesTooOften {
 		t.Errorf("a second one: %+v", report)
 	}
 }
 
-func TestATokenThatCouldNotBeStoredIsStoredLaterWithoutAnotherCall(t *testing.T) {
-	r := newRig(t, gives("t-2", time.Hour))
+func TestUnsavedTokenIsStoredByALaterRun(t *testing.T) {
+	r := newRig(t, returns("t-2", time.Hour))
 	r.store("t-1", time.Hour)
 	r.Advance(50 * time.Minute)
 	denied := true
@@ -520,7 +542,7 @@ func TestATokenThatCouldNotBeStoredIsStoredLaterWithoutAnotherCall(t *testing.T)
 		t.Errorf("%d calls of the endpoint in 5 runs, want 1", n)
 	}
 
-	t.Run("but not when a person asks for a new one", func(t *testing.T) {
+	t.Run("not after a manual refresh", func(t *testing.T) {
 		if report, err := r.refresher.Refresh(t.Context()); err == nil || report.Calls != 1 {
 			t.Errorf("%+v, %v", report, err)
 		}
@@ -536,9 +558,9 @@ func TestATokenThatCouldNotBeStoredIsStoredLaterWithoutAnotherCall(t *testing.T)
 		t.Errorf("a reader gets %v, %v", got, err)
 	}
 
-	t.Run("nor when it has to be replaced itself", func(t *testing.T) {
+	t.Run("not if it is due itself", func(t *testing.T) {
 		r.Advance(30 * time.Minute)
-		r.endpoint.then(gives("t-3", time.Hour), gives("t-4", time.Hour))
+		r.endpoint.then(returns("t-3", time.Hour), returns("t-4", time.Hour))
 		denied = true
 		r.run(t, token.Failed)
 		r.Advance(21 * time.Minute)
@@ -548,9 +570,9 @@ func TestATokenThatCouldNotBeStoredIsStoredLaterWithoutAnotherCall(t *testing.T)
 		}
 	})
 
-	t.Run("nor when another refresher stored a newer one", func(t *testing.T) {
+	t.Run("not if another refresher stored a newer one", func(t *testing.T) {
 		r.Advance(30 * time.Minute)
-		r.endpoint.then(gives("t-5", 40*time.Minute))
+		r.endpoint.then(returns("t-5", 40*time.Minute))
 		denied = true
 		r.run(t, token.Failed)
 		denied = false
@@ -559,11 +581,11 @@ func TestATokenThatCouldNotBeStoredIsStoredLaterWithoutAnotherCall(t *testing.T)
 	})
 }
 
-func TestTheEndpointIsAskedLessOftenWhileItHasNoNewerToken(t *testing.T) {
+func TestEndpointIsCalledLessOftenWhileItRepeatsTheToken(t *testing.T) {
 	r := newRig(t)
 	expiry := r.Now().Add(24 * time.Hour)
 	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
-		gives("t-1", expiry.Sub(r.Now()))(w, request)
+		returns("t-1", expiry.Sub(r.Now()))(w, request)
 	})
 	r.run(t, token.Refreshed)
 	var asked []time.Duration // the remaining life at each call
@@ -586,11 +608,11 @@ func TestTheEndpointIsAskedLessOftenWhileItHasNoNewerToken(t *testing.T) {
 		t.Errorf("calls, by remaining life (-want +got):\n%s", diff)
 	}
 
-	// A run without memory asks at once; a token that is another one does not wait.
-	r = newRig(t, gives("t-1", time.Hour))
+	// A new Refresher calls at once; so does a run with another stored token.
+	r = newRig(t, returns("t-1", time.Hour))
 	r.store("t-1", time.Hour)
 	r.Advance(30 * time.Minute)
-	r.endpoint.then(gives("t-1", 30*time.Minute))
+	r.endpoint.then(returns("t-1", 30*time.Minute))
 	r.run(t, token.Unchanged)
 	if report := r.run(t, token.Unchanged); report.Calls != 0 {
 		t.Errorf("%+v, want no call", report)
@@ -605,8 +627,8 @@ func TestTheEndpointIsAskedLessOftenWhileItHasNoNewerToken(t *testing.T) {
 	}
 }
 
-// What alarms watch: whether callers will have a token.
-func TestTheShortfallIsWhatCallersLack(t *testing.T) {
+// Alarms watch the shortfall.
+func TestShortfall(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		lifetime, age time.Duration
@@ -615,14 +637,19 @@ func TestTheShortfallIsWhatCallersLack(t *testing.T) {
 		shortfall     time.Duration
 	}{
 		{"nothing is due", time.Hour, time.Minute, hangsUp, token.Fresh, 0},
-		{"a failure with time for three runs", time.Hour, 56*time.Minute + 55*time.Second, answers(400, ""), token.Failed, 0},
-		{"a failure with less", time.Hour, 56*time.Minute + 56*time.Second, answers(400, ""), token.Failed, time.Second},
+		{"a failure with time for three runs", time.Hour, 56*time.Minute + 55*time.Second, answers(400, ""),
+			token.Failed, 0},
+		{"a failure with less", time.Hour, 56*time.Minute + 56*time.Second, answers(400, ""), token.Failed,
+			time.Second},
 		{"a short-lived token that is not due", 2 * time.Minute, 40 * time.Second, hangsUp, token.Fresh, 0},
-		{"a failure with such a token", 2 * time.Minute, 42 * time.Second, answers(400, ""), token.Failed, 1200 * time.Millisecond},
+		{"a failure with such a token", 2 * time.Minute, 42 * time.Second, answers(400, ""), token.Failed,
+			1200 * time.Millisecond},
 		{"an expired token", time.Hour, time.Hour, answers(400, ""), token.Failed, 185 * time.Second},
-		{"a new token", time.Hour, time.Hour, gives("t-2", time.Hour), token.Refreshed, 0},
-		{"a new token that ends before the next run", time.Hour, time.Hour, gives("t-2", 30*time.Second), token.Refreshed, 33 * time.Second},
-		{"no newer token, as far as the endpoint says", time.Hour, 58 * time.Minute, gives("t-1", 2*time.Minute), token.Unchanged, 0},
+		{"a new token", time.Hour, time.Hour, returns("t-2", time.Hour), token.Refreshed, 0},
+		{"a new token that ends before the next run", time.Hour, time.Hour, returns("t-2", 30*time.Second),
+			token.Refreshed, 33 * time.Second},
+		{"no newer token, as far as the endpoint says", time.Hour, 58 * time.Minute, returns("t-1", 2*time.Minute),
+			token.Unchanged, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := newRig(t, test.answer)
@@ -640,7 +667,7 @@ func TestTheShortfallIsWhatCallersLack(t *testing.T) {
 	})
 }
 
-func TestEveryWriteIsANewToken(t *testing.T) {
+func TestEveryWriteStoresANewToken(t *testing.T) {
 	r := newRig(t)
 	n := 0
 	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
@@ -649,7 +676,7 @@ func TestEveryWriteIsANewToken(t *testing.T) {
 		case n%3 == 0:
 			answers(400, "")(w, request)
 		default:
-			gives(fmt.Sprint("t-", n/5), time.Hour)(w, request)
+			returns(fmt.Sprint("t-", n/5), time.Hour)(w, request)
 		}
 	})
 	for range 600 {
@@ -657,7 +684,8 @@ func TestEveryWriteIsANewToken(t *testing.T) {
 		r.Advance(time.Minute)
 	}
 	values := r.secrets.Values(tokenSecret)
-	if len(values) < 10 || len(slices.Compact(slices.Clone(values))) != len(values) || len(r.secrets.Calls("PutSecretValue")) != len(values) {
+	if len(values) < 10 || len(slices.Compact(slices.Clone(values))) != len(values) ||
+		len(r.secrets.Calls("PutSecretValue")) != len(values) {
 		t.Errorf("%d values, %d puts", len(values), len(r.secrets.Calls("PutSecretValue")))
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"payhook.example/shared/token"
 )
 
-// The sample is a module of its own, as a user's is: nothing else builds it.
-func TestTheSampleCallsAProtectedAPI(t *testing.T) {
+// The sample is a separate module, like that of a user. No other test builds it.
+func TestSampleCallsAProtectedAPI(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program")
 	}
@@ -28,20 +28,22 @@ func TestTheSampleCallsAProtectedAPI(t *testing.T) {
 	s := paymenttest.NewServer(paymenttest.Options{})
 	t.Cleanup(s.Close)
 	r.fill(s.Client())
-	// On the real clock, which is the sample's.
+	// The sample uses the real clock.
 	refresher := token.NewRefresher(r.secrets.SDK(), tokenSecret, credentialsSecret,
 		token.NewEndpoint(parse(t, s.URL), "manager-1", token.EndpointOptions{}), token.RefresherOptions{})
 	sample := func(args ...string) (stdout, stderr string, err error) {
 		var out, said bytes.Buffer
 		cmd := exec.CommandContext(t.Context(), program, args...)
 		cmd.Env = append(os.Environ(), "BASE_URL="+s.URL, "TOKEN_SECRET="+tokenSecret,
-			"AWS_ENDPOINT_URL="+r.secrets.URL, "AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=secret")
+			"AWS_ENDPOINT_URL="+r.secrets.URL, "AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=id",
+			"AWS_SECRET_ACCESS_KEY=secret")
 		cmd.Stdout, cmd.Stderr = &out, &said
 		err = cmd.Run()
 		return out.String(), said.String(), err
 	}
 
-	if _, said, err := sample("GET", paymenttest.ProtectedPath); err == nil || !strings.Contains(said, token.ErrNone.Error()) {
+	if _, said, err := sample("GET", paymenttest.ProtectedPath); err == nil ||
+		!strings.Contains(said, token.ErrNone.Error()) {
 		t.Errorf("without a token: %v, %s", err, said)
 	}
 	if report, err := refresher.Run(t.Context()); err != nil {

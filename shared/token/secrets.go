@@ -11,21 +11,23 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// Getter is what a [Reader] uses of a *secretsmanager.Client.
+// Getter is the part of the Secrets Manager client that a [Reader] uses.
 type Getter interface {
-	GetSecretValue(context.Context, *secretsmanager.GetSecretValueInput, ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error)
+	GetSecretValue(context.Context, *secretsmanager.GetSecretValueInput,
+		...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error)
 }
 
-// Store is what a [Refresher] uses of a *secretsmanager.Client.
+// Store is the part of the Secrets Manager client that a [Refresher] uses.
 type Store interface {
 	Getter
-	PutSecretValue(context.Context, *secretsmanager.PutSecretValueInput, ...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error)
+	PutSecretValue(context.Context, *secretsmanager.PutSecretValueInput,
+		...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error)
 }
 
-// SecretError says that a call of Secrets Manager failed. Its text holds no
-// ARN and nothing of a secret.
+// SecretError is returned when a call of Secrets Manager failed. Its text contains no
+// ARN and no data of a secret.
 type SecretError struct {
-	Secret    string // which one, in words
+	Secret    string // a description of the secret
 	Operation string // GetSecretValue or PutSecretValue
 	Code      string // of the API, such as AccessDeniedException; "" if there was no answer
 	cause     error
@@ -37,7 +39,7 @@ func (e *SecretError) Error() string {
 	case "":
 		problem = "no answer: " + connectionProblem(e.cause)
 	case limitExceeded:
-		problem += ": the secret has 100 versions of the last 24 hours and takes no more until one is older"
+		problem += ": the secret has 100 versions of the last 24 hours and accepts no more until one is older"
 	}
 	return fmt.Sprintf("token: %s: %s: %s", e.Secret, e.Operation, problem)
 }
@@ -46,7 +48,7 @@ func (e *SecretError) Error() string {
 // (AWS, "PutSecretValue" in the Secrets Manager API reference).
 const limitExceeded = "LimitExceededException"
 
-// Unwrap returns the SDK's error, whose text may hold an ARN.
+// Unwrap returns the SDK's error, whose text can contain an ARN.
 func (e *SecretError) Unwrap() error { return e.cause }
 
 func secretError(secret, operation string, cause error) error {
@@ -57,14 +59,14 @@ func secretError(secret, operation string, cause error) error {
 	return e
 }
 
-// The two secrets, in words.
+// The descriptions of the two secrets.
 const (
 	tokenSecret       = "the secret with the token"
 	credentialsSecret = "the secret with the client credentials"
 )
 
-// value returns the text of a secret; ok is false if there is none, or no such
-// secret: Secrets Manager answers both alike.
+// value returns the text of a secret. ok is false if the secret has no value or does
+// not exist, for which Secrets Manager returns the same error.
 func value(ctx context.Context, secrets Getter, name, id string) (text string, ok bool, err error) {
 	out, err := secrets.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: &id})
 	if _, missing := errors.AsType[*types.ResourceNotFoundException](err); missing {
@@ -76,7 +78,7 @@ func value(ctx context.Context, secrets Getter, name, id string) (text string, o
 	return aws.ToString(out.SecretString), true, nil
 }
 
-// bearer returns the token that a secret holds. Its errors are [ErrNone],
+// bearer returns the token in a secret. Its errors are [ErrNone],
 // [ErrUnreadable] and [*SecretError].
 func bearer(ctx context.Context, secrets Getter, id string) (Bearer, error) {
 	text, ok, err := value(ctx, secrets, tokenSecret, id)

@@ -1,53 +1,51 @@
-// Package token keeps a valid OAuth 2.0 access token in AWS Secrets Manager,
-// and puts it on requests.
+// Package token keeps a valid OAuth 2.0 access token in AWS Secrets Manager, and adds it
+// to requests.
 //
 // It guarantees that:
 //
-//   - no token is handed out after its expiry;
+//   - no token is returned after its expiry;
 //   - a failed refresh never changes the stored token;
-//   - the client secret is sent to the token endpoint only, and the token to
-//     Secrets Manager and the service's own host only;
-//   - no error shows either of them, nor does a [Secret] that is printed, logged or
-//     marshaled.
+//   - the client secret is sent only to the token endpoint, and the token only to
+//     Secrets Manager and the service's own host;
+//   - no error contains either of them, and a [Secret] that is printed, logged or
+//     marshaled does not show its text.
 //
 // A [Refresher] runs on a schedule and calls the [Endpoint] when the stored token
 // has to be replaced. Other code uses a [Reader], which is an oauth2.TokenSource,
 // or the [http.Client] of [NewClient].
 //
 // The expiry of a token is the time at which the request for it was sent, plus
-// expires_in. It is earlier than the service's own by the time that the answer
-// took. It is stored in the secret. The clock that wrote it and the clock that
-// reads it may differ by 5 seconds or a tenth of the token's lifetime, whichever
-// is less.
+// expires_in. So it is earlier than that of the service by the time until the answer.
+// It is stored in the secret. The clock that wrote it and the clock that reads it can
+// differ by 5 seconds or a tenth of the token's lifetime, whichever is less.
 package token
 
 import (
 	"crypto/subtle"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
-
-	"encoding/json/jsontext"
-	"encoding/json/v2"
 )
 
-// The reasons why a [Reader] has no token.
+// The errors of a [Reader] without a valid token.
 var (
 	// ErrNone is returned when the secret does not exist or has no value yet.
-	ErrNone = errors.New("there is no token yet")
+	ErrNone = errors.New("token: no token is stored yet")
 	// ErrUnreadable is returned when the secret's value was not written by a
 	// Refresher.
-	ErrUnreadable = errors.New("the stored value is no token")
+	ErrUnreadable = errors.New("token: the stored value is not a token")
 	// ErrExpired is returned when the stored token has expired or is about to.
-	ErrExpired = errors.New("the stored token has expired")
+	ErrExpired = errors.New("token: the stored token has expired")
 )
 
 // Secret is a text that is printed, logged and marshaled as "[redacted]". The
 // zero value is the empty text. It is safe for concurrent use.
 type Secret struct {
-	// A pointer, since fmt does not call the methods of an unexported field, and
-	// would print a string.
+	// text is a pointer because fmt does not call the methods of an unexported field,
+	// and would print a string.
 	text *string
 }
 
@@ -62,8 +60,8 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// Equal reports whether both are the same text. Its time depends on the length
-// only.
+// Equal reports whether both have the same text. Its running time depends only on the
+// length.
 func (s Secret) Equal(other Secret) bool {
 	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
 }
@@ -82,8 +80,7 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 // MarshalText returns "[redacted]".
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// Bearer is an access token (section 2.1 of the payment service's interface)
-// as it is stored.
+// Bearer is a stored access token (section 2.1 of the payment service's interface).
 type Bearer struct {
 	AccessToken Secret
 	IssuedAt    time.Time // before the request for it was sent
@@ -93,19 +90,19 @@ type Bearer struct {
 // Lifetime returns the time between IssuedAt and ExpiresAt.
 func (b Bearer) Lifetime() time.Duration { return b.ExpiresAt.Sub(b.IssuedAt) }
 
-// same reports whether both are the same token with the same expiry. Two answers
-// about one token differ by the time that they took, and by the fraction of a
-// second that expires_in does not show.
+// same reports whether both are the same token with the same expiry. Two answers with
+// one token differ by their delay, and by the fraction of a second that expires_in does
+// not contain.
 func (b Bearer) same(other Bearer) bool {
 	return b.AccessToken.Equal(other.AccessToken) && b.ExpiresAt.Sub(other.ExpiresAt).Abs() < 30*time.Second
 }
 
-// maxLifetime is the longest lifetime that is accepted. A wrong one, such as an
-// expiry in Unix time or in milliseconds, would keep an expired token in use.
+// maxLifetime is the maximum lifetime. With a wrong one, such as an expiry in Unix time
+// or in milliseconds, an expired token would stay in use.
 const maxLifetime = 366 * 24 * time.Hour
 
-// maxTokenLength is the length of the longest access token that is accepted, in
-// bytes: more than a server takes in a header, and less than a secret can hold.
+// maxTokenLength is the maximum length of an access token, in bytes: more than servers
+// accept in a header, and less than the limit of a secret.
 const maxTokenLength = 32 << 10
 
 // bearerType is the value of token_type, as it is stored and sent.
@@ -124,14 +121,14 @@ func (b Bearer) text() (string, error) {
 		ExpiresAt   string `json:"expires_at"`
 	}{b.AccessToken.Reveal(), bearerType, b.IssuedAt.UTC().Format(timeFormat), b.ExpiresAt.UTC().Format(timeFormat)})
 	if err != nil {
-		return "", ErrUnreadable // the cause could quote the token
+		return "", ErrUnreadable // the cause could contain the token
 	}
 	return string(text), nil
 }
 
-// parseBearer reads the secret's value. Its error is [ErrUnreadable], without a
-// detail: a person who edited the value may have put a secret anywhere. Unknown
-// members are ignored.
+// parseBearer parses the secret's value. Its error is [ErrUnreadable] without details,
+// because a value that a person edited can contain a secret anywhere. Unknown members
+// are ignored.
 func parseBearer(text string) (Bearer, error) {
 	var v struct {
 		AccessToken jsontext.Value `json:"access_token"`
@@ -156,8 +153,8 @@ func parseBearer(text string) (Bearer, error) {
 	return Bearer{}, ErrUnreadable
 }
 
-// stringOf returns the text of a JSON string; ok is false for every other kind of
-// value and for a missing one.
+// stringOf returns the text of a JSON string. ok is false for every other kind of value
+// and for a missing one.
 func stringOf(v jsontext.Value) (text string, ok bool) {
 	if v.Kind() != '"' || json.Unmarshal(v, &text) != nil {
 		return "", false
@@ -167,13 +164,13 @@ func stringOf(v jsontext.Value) (text string, ok bool) {
 
 func timeOf(v jsontext.Value) (t time.Time, ok bool) {
 	text, ok := stringOf(v)
-	// UnmarshalText follows the RFC where time.Parse is lenient.
+	// UnmarshalText follows the RFC strictly; time.Parse does not.
 	ok = ok && t.UnmarshalText([]byte(text)) == nil
 	return t, ok
 }
 
-// legal reports whether a text can be an access token: b64token of RFC 6750,
-// section 2.1. Any other text could end the header that contains it.
+// legal reports whether a text is a valid access token: b64token of RFC 6750, section
+// 2.1. Another text could contain a line break and end the header.
 func legal(text string) bool {
 	if len(text) > maxTokenLength {
 		return false

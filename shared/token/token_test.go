@@ -16,7 +16,7 @@ import (
 
 var silent = log.New(io.Discard, "", 0)
 
-func TestASecretShowsItselfToNoOneWhoDoesNotAskForIt(t *testing.T) {
+func TestSecretIsRedactedInEveryOutput(t *testing.T) {
 	secret := token.NewSecret(clientSecret)
 	type inner struct{ hidden token.Secret }
 	nested := struct {
@@ -37,7 +37,8 @@ func TestASecretShowsItselfToNoOneWhoDoesNotAskForIt(t *testing.T) {
 	}
 	fmt.Fprintln(&out, secret, secret.String())
 	for _, handler := range []slog.Handler{slog.NewJSONHandler(&out, nil), slog.NewTextHandler(&out, nil)} {
-		slog.New(handler).Info("x", "secret", secret, "pointer", &secret, "nested", nested, "error", fmt.Errorf("%v", secret))
+		slog.New(handler).Info("x", "secret", secret, "pointer", &secret, "nested", nested, "error",
+			fmt.Errorf("%v", secret))
 	}
 	for _, v := range []any{secret, nested, map[string]any{"x": secret}} {
 		text, err := json.Marshal(v)
@@ -46,7 +47,8 @@ func TestASecretShowsItselfToNoOneWhoDoesNotAskForIt(t *testing.T) {
 		}
 		out.Write(text)
 	}
-	for _, canary := range []string{clientSecret, canaryToken, fmt.Sprintf("%x", clientSecret), fmt.Sprintf("%X", canaryToken)} {
+	for _, canary := range []string{clientSecret, canaryToken, fmt.Sprintf("%x", clientSecret),
+		fmt.Sprintf("%X", canaryToken)} {
 		if strings.Contains(out.String(), canary) {
 			t.Errorf("%q is in:\n%s", canary, out.String())
 		}

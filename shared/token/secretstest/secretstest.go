@@ -1,16 +1,15 @@
-// Package secretstest is AWS Secrets Manager for tests: a server that speaks
-// its protocol, and the real SDK client for it.
+// Package secretstest simulates AWS Secrets Manager for tests: a server with its
+// protocol, and the real SDK client for it.
 //
-// It guarantees, of what Payhook relies on: a secret without a value answers
-// like one that does not exist; a put makes the value AWSCURRENT and what was
-// there AWSPREVIOUS; a put under a ClientRequestToken that is known does
-// nothing if the value is the same, and fails if it is not. Its error texts
-// name ARNs, as the real ones do.
+// It guarantees the behavior that Payhook relies on. A secret without a value answers
+// like one that does not exist. A put makes the value AWSCURRENT and the previous one
+// AWSPREVIOUS. A put with a known ClientRequestToken does nothing if the value is the
+// same, and fails if it is not. Error texts contain ARNs, like the real ones.
 //
-// A secret has at most [MaxVersions] versions. A put that would make one more
-// removes the oldest version that has no label and is at least [MinAge] old, and
-// fails with LimitExceededException if there is none (AWS, "AWS Secrets Manager
-// quotas" in the Secrets Manager User Guide).
+// A secret has at most [MaxVersions] versions. A put beyond that removes the oldest
+// version that has no label and is at least [MinAge] old, and fails with
+// LimitExceededException if there is none (AWS, "AWS Secrets Manager quotas" in the
+// Secrets Manager User Guide).
 package secretstest
 
 import (
@@ -36,23 +35,22 @@ const (
 	MinAge = 24 * time.Hour
 )
 
-// Call is a request that the server got.
+// Call is a request to the server.
 type Call struct {
 	Operation          string // GetSecretValue or PutSecretValue
 	SecretID           string
 	ClientRequestToken string
 }
 
-// Server is Secrets Manager. It is safe for concurrent use.
+// Server simulates Secrets Manager. It is safe for concurrent use.
 type Server struct {
 	*httptest.Server
-	// Before, if set, is called with each request before anything else
-	// happens. A code that is not empty, such as AccessDeniedException, fails
-	// the request with that status; a code for status 200 loses the answer of a
-	// request that was done.
+	// Before, if set, is called before each request is processed. A code that is not
+	// empty, such as AccessDeniedException, makes the request fail with that status. With
+	// status 200, the request is processed but its response is lost.
 	Before func(Call) (status int, code string)
-	// Now is the clock that versions are dated by; time.Now if nil. It must be set
-	// before the first version.
+	// Now is the clock for the times of versions; time.Now if nil. It must be set before
+	// the first version.
 	Now func() time.Time
 
 	tb      testing.TB
@@ -63,7 +61,7 @@ type Server struct {
 
 type secret struct {
 	versions []version // by creation; the last is AWSCURRENT, the one before AWSPREVIOUS
-	values   []string  // of all versions that there ever were
+	values   []string  // of all versions, including removed ones
 }
 
 type version struct {
@@ -84,7 +82,7 @@ func (s *secret) add(v version) bool {
 	return true
 }
 
-// New starts a server without secrets, which stops with the test.
+// New starts a Server without secrets. It stops when the test ends.
 func New(tb testing.TB) *Server {
 	s := &Server{tb: tb, secrets: map[string]*secret{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
@@ -92,8 +90,7 @@ func New(tb testing.TB) *Server {
 	return s
 }
 
-// SDK returns a new SDK client of the server, which waits for nothing between
-// its tries.
+// SDK returns a new SDK client of the server, which retries without a delay.
 func (s *Server) SDK() *secretsmanager.Client {
 	return secretsmanager.New(secretsmanager.Options{
 		Region:       "eu-central-1",
@@ -104,7 +101,7 @@ func (s *Server) SDK() *secretsmanager.Client {
 	})
 }
 
-// immediate tries three times, as the SDK's standard does, and at once.
+// immediate makes three attempts, like the SDK's standard retryer, but without a delay.
 type immediate struct{ aws.Retryer }
 
 func (immediate) IsErrorRetryable(err error) bool {
@@ -114,7 +111,7 @@ func (immediate) MaxAttempts() int                             { return 3 }
 func (immediate) RetryDelay(int, error) (time.Duration, error) { return 0, nil }
 func (immediate) GetInitialToken() func(error) error           { return func(error) error { return nil } }
 
-// Create makes a secret that has no value yet, or empties one.
+// Create creates a secret without a value, or removes the value of an existing one.
 func (s *Server) Create(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +125,8 @@ func (s *Server) now() time.Time {
 	return time.Now()
 }
 
-// Put gives a secret a value, as a person at the console would. The test fails if
-// the quota does not allow it.
+// Put stores a value in a secret, like a person in the console. The test fails if the
+// quota does not allow it.
 func (s *Server) Put(name, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,21 +139,21 @@ func (s *Server) Put(name, value string) {
 	}
 }
 
-// Values returns all values that a secret ever had; the last one is current.
+// Values returns all values that a secret has had; the last one is current.
 func (s *Server) Values(name string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.secrets[name].values)
 }
 
-// Versions returns how many versions a secret has now.
+// Versions returns the current number of versions of a secret.
 func (s *Server) Versions(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.secrets[name].versions)
 }
 
-// Calls returns the requests for an operation so far, failures included.
+// Calls returns the requests of an operation, including failed ones.
 func (s *Server) Calls(operation string) []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +239,8 @@ func fail(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]string{
-		"__type":  code,
-		"Message": "User: arn:aws:sts::123456789012:assumed-role/r/f is not authorized to perform this on " + arn("any"),
+		"__type": code,
+		"Message": "User: arn:aws:sts::123456789012:assumed-role/r/f is not authorized to perform this on " +
+			arn("any"),
 	})
 }

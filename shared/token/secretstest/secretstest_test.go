@@ -10,7 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 )
 
-func TestASecretThatIsFullTakesAVersionOnceOneIsADayOld(t *testing.T) {
+func TestFullSecretAcceptsAVersionAfterADay(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	s := New(t)
 	s.Now = func() time.Time { return now }
@@ -18,7 +18,8 @@ func TestASecretThatIsFullTakesAVersionOnceOneIsADayOld(t *testing.T) {
 	written := 0
 	put := func() error {
 		id, value := fmt.Sprintf("%032d", written), fmt.Sprint(written)
-		_, err := s.SDK().PutSecretValue(t.Context(), &secretsmanager.PutSecretValueInput{SecretId: ptr("s"), ClientRequestToken: &id, SecretString: &value})
+		_, err := s.SDK().PutSecretValue(t.Context(),
+			&secretsmanager.PutSecretValueInput{SecretId: ptr("s"), ClientRequestToken: &id, SecretString: &value})
 		if err == nil {
 			written++
 		}
@@ -40,12 +41,12 @@ func TestASecretThatIsFullTakesAVersionOnceOneIsADayOld(t *testing.T) {
 	}
 	isFull()
 
-	// The first one is a day old, less a nanosecond.
+	// The first version is a nanosecond less than a day old.
 	now = now.Add(MinAge - MaxVersions*time.Minute - 1)
 	isFull()
 	got, err := s.SDK().GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: ptr("s")})
 	if err != nil || *got.SecretString != "99" {
-		t.Errorf("a put that was refused left %v, %v, want the value of the last one that was not", got, err)
+		t.Errorf("after a rejected put: %v, %v, want the value of the last accepted one", got, err)
 	}
 
 	now = now.Add(1)
@@ -57,9 +58,11 @@ func TestASecretThatIsFullTakesAVersionOnceOneIsADayOld(t *testing.T) {
 		t.Errorf("%d versions and %d values, want %d and one more", s.Versions("s"), len(s.Values("s")), MaxVersions)
 	}
 
-	// A version that exists needs no place, whatever the quota says.
+	// Putting an existing version again is allowed in a full secret.
 	id, value := fmt.Sprintf("%032d", 100), "100"
-	if _, err := s.SDK().PutSecretValue(t.Context(), &secretsmanager.PutSecretValueInput{SecretId: ptr("s"), ClientRequestToken: &id, SecretString: &value}); err != nil {
+	if _, err := s.SDK().PutSecretValue(t.Context(),
+		&secretsmanager.PutSecretValueInput{SecretId: ptr("s"), ClientRequestToken: &id,
+			SecretString: &value}); err != nil {
 		t.Errorf("the last version again: %v", err)
 	}
 }
