@@ -48,6 +48,7 @@ const (
 	redriveHandlerFile = "functions/redrive/handler.go"
 	operatorReplayFile = "infra/operator/replay.go"
 	operatorParkedFile = "infra/operator/parked.go"
+	creationFile       = "infra/payhook/creation/creation.go"
 )
 
 // What goes wrong between a delivery and the bus must be found by the histories
@@ -69,6 +70,7 @@ var (
 	inParking   = []string{"./shared/parking"}
 	inRedrive   = []string{"./functions/redrive"}
 	inOperator  = []string{"./infra/operator"}
+	inCreation  = []string{"./infra/payhook/creation"}
 
 	inClientCert = []string{"./shared/clientcert"}
 
@@ -77,7 +79,17 @@ var (
 )
 
 var mutants = []mutant{
+	// A first deployment that failed.
+	{"a stack that was created loses its protection from deletion", creationFile,
+		`!slices.Contains(neverCreated, s.StackStatus)`, `slices.Contains(neverCreated, "")`, inCreation},
+	{"a stack whose rollback failed as well stays protected", creationFile,
+		`types.StackStatusRollbackComplete, types.StackStatusRollbackFailed}`, `types.StackStatusRollbackComplete}`, inCreation},
+	{"a stack that is created meanwhile loses its protection", creationFile,
+		`		StackName: s.StackId, EnableTerminationProtection: aws.Bool(false),`, `		StackName: &stack, EnableTerminationProtection: aws.Bool(false),`, inCreation},
+
 	// Client certificates.
+	{"redrive is deployed without the truststore", "infra/build.go",
+		`slices.Contains(trusting, name)`, `slices.Contains(trusting[:1], name)`, []string{"./infra -run TestTheTruststoreIsIn"}},
 	{"a certificate for servers is accepted", clientCertFile,
 		`KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}`, `KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}`, inClientCert},
 	{"a revoked certificate is accepted", clientCertFile,
