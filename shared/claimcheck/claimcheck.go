@@ -14,6 +14,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
@@ -37,12 +38,16 @@ type Reference struct {
 }
 
 // Detail is the detail of an event that is in S3. Its envelope is that of every
-// event, so rules on source, detail-type and resources match it too.
+// event, so rules on source, detail-type and resources match it too. EventData
+// contains the values of [payment.RawEvent.RoutingData] at the same paths as in the
+// event, so rules on these fields match it too. It is not the event:
+// [payment.DecodeEvent] rejects it.
 type Detail struct {
-	EventName      string    `json:"eventName"`
-	EventID        string    `json:"eventId"`
-	EventTimestamp time.Time `json:"eventTimestamp"`
-	ClaimCheck     Reference `json:"claimCheck"`
+	EventName      string         `json:"eventName"`
+	EventID        string         `json:"eventId"`
+	EventTimestamp time.Time      `json:"eventTimestamp"`
+	EventData      jsontext.Value `json:"eventData,omitzero"`
+	ClaimCheck     Reference      `json:"claimCheck"`
 }
 
 // PutAPI is the part of the S3 client that a [Store] uses.
@@ -83,8 +88,9 @@ func (s *Store) Put(ctx context.Context, event payment.RawEvent) ([]byte, error)
 	}
 	detail, err := json.Marshal(Detail{
 		EventName: event.EventName, EventID: event.EventID, EventTimestamp: event.EventTimestamp,
+		EventData:  event.RoutingData(),
 		ClaimCheck: Reference{Bucket: s.bucket, Key: key, Size: len(event.Bytes), SHA256: digest},
-	})
+	}, jsontext.PreserveRawStrings(true))
 	if err != nil {
 		return nil, fmt.Errorf("claimcheck: %w", err)
 	}

@@ -40,15 +40,38 @@ func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	if err != nil || !bytes.Equal(got, event.Bytes) {
 		t.Errorf("got %s, %v", got, err)
 	}
-	// The detail can be decoded as an event.
-	stand, err := payment.DecodeRawEvent(detail)
-	if err != nil || stand.EventID != event.EventID || stand.EventName != event.EventName ||
-		!stand.EventTimestamp.Equal(event.EventTimestamp) {
-		t.Errorf("got %+v, %v", stand, err)
+	// Nobody can mistake the detail for the event.
+	if _, err := payment.DecodeEvent(detail); err == nil || !strings.Contains(err.Error(), "event.claimCheck") {
+		t.Errorf("DecodeEvent accepts a reference: %v", err)
 	}
 	for _, part := range []string{`"bucket":"claims"`, `"size":21`, `"eventTimestamp":"2026-01-31T12:00:00.123Z"`} {
 		if !strings.Contains(string(detail), part) {
 			t.Errorf("%s is not in %s", part, detail)
+		}
+	}
+}
+
+// Rules match the amount of an event that is in S3 as they match others.
+func TestADetailHasTheFieldsThatRulesMatch(t *testing.T) {
+	for _, amount := range []string{"2000000", "1234567890.10", "1E3", "0.00", "-0", "123456789012345678"} {
+		raw, err := payment.DecodeRawEvent([]byte(`{"eventName":"PAYMENT_STATUS.RELEASED",` +
+			`"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60","eventTimestamp":"2026-01-31T12:00:00Z",` +
+			`"eventData":{"note":"` + strings.Repeat("x", 1000) + `","amount": ` + amount + ` ,"paymentCurrency":"\u0045UR",` +
+			`"amountType":"PAYMENT","paymentStatus":{"more":[{}],"status":"RELEASED","statusTime":"` + strings.Repeat("9", 200) + `"},` +
+			`"returns":{"hasReturnDetails":true},"cancelations":{},"cases":{"hasLinkedCases":false,"x":1}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bucket := awstest.NewS3()
+		bucket.MakeBucket("claims")
+		detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := `"eventData":{"amount":` + amount + `,"paymentCurrency":"\u0045UR","paymentStatus":{"status":"RELEASED"},` +
+			`"returns":{"hasReturnDetails":true},"cases":{"hasLinkedCases":false}},"claimCheck":{`
+		if !strings.Contains(string(detail), want) {
+			t.Errorf("%s is not in %s", want, detail)
 		}
 	}
 }

@@ -55,6 +55,7 @@ const MaxEventNameLength = 128
 //   - invalid UTF-8 and unpaired surrogates;
 //   - a name that differs from a field of the interface only in case;
 //   - a field with another JSON type than that of the interface, null included;
+//   - an event with a field claimCheck, which is reserved for package claimcheck;
 //   - a missing or empty deliveryId, events, eventId, eventName or eventTimestamp;
 //   - an id that is not a UUID;
 //   - an event name that is not GROUP.STATUS;
@@ -69,11 +70,17 @@ func DecodeDelivery(payload []byte) (Delivery, error) {
 	return w.delivery, nil
 }
 
-// DecodeRawEvent decodes one event of a delivery, as strictly as
-// [DecodeDelivery]. The event's bytes share raw's memory.
+// DecodeRawEvent decodes the detail of an event on the bus, as strictly as
+// [DecodeDelivery], but accepts the field claimCheck: the detail is an event, or a
+// reference to one. The event's bytes share raw's memory.
 func DecodeRawEvent(raw []byte) (RawEvent, error) {
+	return decodeEvent(raw, true)
+}
+
+func decodeEvent(raw []byte, reference bool) (RawEvent, error) {
 	w := newWalker(raw)
 	defer w.free()
+	w.reference = reference
 	if err := w.decode(eventSchema, step{name: "event"}); err != nil {
 		return RawEvent{}, err
 	}
@@ -157,6 +164,7 @@ type member struct {
 	name     string
 	value    *schema
 	required bool
+	reserved bool                         // must not occur
 	text     func(*walker, string) string // checks a string; returns the problem, or ""
 }
 
@@ -171,6 +179,8 @@ var (
 	}}
 
 	eventSchema = &schema{kind: '{', whole: (*walker).event, members: []member{
+		// A detail with this name refers to an event and is not one (package claimcheck).
+		{name: "claimCheck", reserved: true},
 		{name: "eventName", value: textSchema, required: true, text: (*walker).eventName},
 		{name: "eventId", value: textSchema, required: true, text: (*walker).eventID},
 		{name: "eventTimestamp", value: textSchema, required: true, text: (*walker).eventTimestamp},
@@ -209,6 +219,8 @@ type walker struct {
 	path     []step // the current value
 	delivery Delivery
 	current  RawEvent
+
+	reference bool // accepts the reserved field
 }
 
 // walkers reuses walkers: most allocations of decoding are a decoder's buffers for
@@ -226,6 +238,7 @@ func newWalker(payload []byte) *walker {
 
 func (w *walker) free() {
 	w.payload, w.path, w.delivery, w.current = nil, w.path[:0], Delivery{}, RawEvent{}
+	w.reference = false
 	w.buffer = bytes.Buffer{}
 	w.dec.Reset(&w.buffer) // releases the payload
 	walkers.Put(w)
@@ -343,6 +356,16 @@ func (w *walker) object(s *schema) error {
 
 func (w *walker) member(m *member) error {
 	w.enter(step{name: m.name})
+	if m.reserved && !w.reference {
+		return w.problem("is the name of a reference to an event: resolve it first (package claimcheck)")
+	}
+	if m.reserved {
+		if err := w.dec.SkipValue(); err != nil {
+			return w.malformed(err)
+		}
+		w.leave()
+		return nil
+	}
 	if m.text == nil || w.dec.PeekKind() != '"' {
 		if err := w.value(m.value); err != nil {
 			return err

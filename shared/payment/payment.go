@@ -133,7 +133,7 @@ func (a *Amount) UnmarshalJSON(b []byte) error {
 // event on the bus. It is as strict as [DecodeDelivery] and returns the same
 // errors. It is safe for concurrent use.
 func DecodeEvent(raw []byte) (Event, error) {
-	if _, err := DecodeRawEvent(raw); err != nil {
+	if _, err := decodeEvent(raw, false); err != nil {
 		return Event{}, err
 	}
 	var event Event

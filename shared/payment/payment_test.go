@@ -409,3 +409,20 @@ func TestEveryFieldHasTheTypeOfTheInterface(t *testing.T) {
 		}
 	}
 }
+
+// A reference to an event is not an event: nobody may mistake one for the other.
+func TestClaimCheckIsAReservedName(t *testing.T) {
+	const event = `{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
+		`"eventTimestamp":"2026-01-31T12:00:00Z","claimCheck":{"bucket":"b"}}`
+	if _, err := payment.DecodeEvent([]byte(event)); err == nil || !strings.Contains(err.Error(), "event.claimCheck: ") {
+		t.Errorf("DecodeEvent: %v", err)
+	}
+	delivery := `{"deliveryId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f61","events":[` + event + `]}`
+	if _, err := payment.DecodeDelivery([]byte(delivery)); err == nil ||
+		!strings.Contains(err.Error(), "events[0].claimCheck: ") {
+		t.Errorf("DecodeDelivery: %v", err)
+	}
+	if raw, err := payment.DecodeRawEvent([]byte(event)); err != nil || raw.EventName != "A.B" {
+		t.Errorf("DecodeRawEvent: %+v, %v", raw, err)
+	}
+}
