@@ -379,6 +379,10 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
+			const none = "there is no certificate"
+			if err != nil && strings.Contains(err.Error(), none) && c.want != none {
+				t.Errorf("a certificate that is not valid is reported as none: %v", err)
+			}
 			if err != nil && strings.Contains(err.Error(), "BEGIN") {
 				t.Errorf("the error contains PEM: %v", err)
 			}

@@ -17,6 +17,7 @@ import (
 // ring knows one key, and counts what is asked of it.
 type ring struct {
 	key     paymenttest.Key
+	failed  [2]bool // whether the table fails for Lookup and for Refetch
 	lookups []netip.Addr
 	refetch []netip.Addr
 	sources []netip.Addr
@@ -27,12 +28,12 @@ func (r *ring) Lookup(_ context.Context, id string, from netip.Addr) (keys.Found
 	if id != r.key.ID {
 		return keys.Found{}, keys.ErrUnknown
 	}
-	return keys.Found{Key: &r.key.Private.PublicKey}, nil
+	return keys.Found{Key: &r.key.Private.PublicKey, TableFailed: r.failed[0]}, nil
 }
 
 func (r *ring) Refetch(_ context.Context, _ string, _ keys.Found, from netip.Addr) (keys.Found, error) {
 	r.refetch = append(r.refetch, from)
-	return keys.Found{Withdrawn: true}, nil
+	return keys.Found{Withdrawn: true, TableFailed: r.failed[1]}, nil
 }
 
 func (r *ring) RecordSource(_ context.Context, from netip.Addr) { r.sources = append(r.sources, from) }
@@ -118,6 +119,18 @@ func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
 	for _, addr := range append(r.lookups, r.refetch...) {
 		if addr != from {
 			t.Errorf("a key was looked up for %v", addr)
+		}
+	}
+}
+
+func TestAResultSaysThatTheTableOfKeysFailedAtAnyTime(t *testing.T) {
+	r, s, receiver := newRing(t)
+	forged := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
+	forged.Payload = paymenttest.Delivery(paymenttest.Event())
+	for _, failed := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+		r.failed = failed
+		if got := receiver.Receive(t.Context(), forged); got.Key.TableFailed != (failed[0] || failed[1]) {
+			t.Errorf("%v: %t", failed, got.Key.TableFailed)
 		}
 	}
 }

@@ -153,7 +153,7 @@ func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 		"a few were recorded before, anywhere":  {shuffled(small(6000))[:100], small(6000), false, 3, intake.Accepted},
 		"all but the last were recorded before": {small(2900), small(2901), false, 1, intake.Accepted},
 		"many are in conflict":                  {changed(small(2900)), small(5000), false, 2, intake.Conflict},
-		"large events among them":               {nil, slices.Concat(large(400), small(3000)), true, 4, intake.Accepted},
+		"large events among them":               {nil, slices.Concat(large(400), small(3000)), true, 5, intake.Accepted},
 		"large events only":                     {nil, large(1000), false, 4, intake.Accepted},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,9 @@ import (
 	"time"
 	"uuid"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
@@ -563,4 +565,17 @@ func TestErrorsContainNoDataOfTheAnswer(t *testing.T) {
 		strings.Contains(err.Error(), "CANARY") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// DynamoDB may hold items that were written by hand.
+func TestAnItemWithoutATTLIsUsed(t *testing.T) {
+	f := newFleet(t)
+	if _, err := f.db.DynamoDB.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("keys"), Item: map[string]types.AttributeValue{
+		names.KeysKey: &types.AttributeValueMemberS{Value: id},
+		attrJWK:       &types.AttributeValueMemberS{Value: string(FormatJWK(id, &generated(0).PublicKey))},
+		attrFetchedAt: number(f.now.UnixMilli()),
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	f.expect(f.cache(), nil, SharedTable, 0)
 }

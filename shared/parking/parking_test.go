@@ -217,6 +217,9 @@ func TestParkNamesDifferentContentDifferently(t *testing.T) {
 			p.EventIDs = append(slices.Clone(p.EventIDs),
 				uuid.New().String())
 		},
+		"digest":                                func(p *parking.Parked) { p.Digest = []byte{1} },
+		"certificate":                           func(p *parking.Parked) { p.Certificate = &parking.Certificate{Fingerprint: "00"} },
+		"another certificate":                   func(p *parking.Parked) { p.Certificate = &parking.Certificate{Fingerprint: "01"} },
 		"content of an event":                   func(p *parking.Parked) { p.EventDigests = [][]byte{{1}} },
 		"content, in the same number of events": func(p *parking.Parked) { p.EventDigests = [][]byte{{2}} },
 		"a field boundary": func(p *parking.Parked) {

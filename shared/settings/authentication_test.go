@@ -182,6 +182,24 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Outside Lambda, the program is in the folder of its package.
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := filepath.Join(filepath.Dir(program), names.TruststoreFile)
+	if err := os.WriteFile(beside, ca.PEM(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(beside) })
+	if _, err := settings.ParseWebhook(func(name string) string {
+		if name == "LAMBDA_TASK_ROOT" {
+			return ""
+		}
+		return env[name]
+	}); err != nil {
+		t.Errorf("beside the program: %v", err)
+	}
 	m := w.MTLS
 	if !w.UsesMTLS() || w.UsesSignature() || m.DomainName != "hook.bank.example" || m.APIID != "a1b2c3" ||
 		len(m.Truststore.Certificates()) != 1 ||

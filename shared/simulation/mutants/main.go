@@ -14,7 +14,8 @@
 // Those that change nothing that matters are in equivalent.go, with the reason.
 //
 // A mutant is compiled in place of its file with go test -overlay; nothing in
-// the source tree changes. The program prints which test killed which mutant.
+// the source tree changes. The program prints which test killed which mutant; it
+// has to fail twice, since a test that fails by chance has found nothing.
 // It fails if a listed one survives or no longer applies, or if too many random
 // ones survive. The tests of the template and the end-to-end tests take no part in
 // the random ones.
@@ -274,11 +275,22 @@ func try(ctx context.Context, root, temp string, m candidate) (v verdict) {
 			v.err = fmt.Errorf("does not compile: %s", bytes.TrimSpace(out))
 			return v
 		}
-		v.by = failedPackage(string(out), by) + " " + killer(string(out))
+		name := killer(string(out))
+		if top, _, _ := strings.Cut(name, "/"); strings.HasPrefix(top, "Test") && !timedOut(out) {
+			// A test that fails by chance finds nothing.
+			c := exec.CommandContext(ctx, "go", append(args, "-count=1", "-run", "^"+top+"$")...)
+			c.Dir = root
+			if c.Run() == nil {
+				continue
+			}
+		}
+		v.by = failedPackage(string(out), by) + " " + name
 		return v
 	}
 	return v
 }
+
+func timedOut(out []byte) bool { return bytes.Contains(out, []byte("panic: test timed out")) }
 
 var failedAt = regexp.MustCompile(`(?m)^FAIL\t[^/\s]+/(\S+)`)
 
@@ -301,7 +313,7 @@ func killer(out string) string {
 		}
 		name = m[1]
 	}
-	if strings.Contains(out, "panic: test timed out") {
+	if timedOut([]byte(out)) {
 		return cmp.Or(name, "time limit")
 	}
 	return cmp.Or(strings.TrimSuffix(name, "/#00"), "a panic")
