@@ -208,7 +208,7 @@ func rejectedByAWS(webhook webhook) alarm {
 	return alarm{name: "rejected-by-aws", metric: webhook.counted("Url4xxCount"), minus: []metric{webhook.written(names.ClientErrorsMetric), webhook.counted("Throttles")},
 		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, ends: true,
 		means: "AWS answered webhooks with 4xx before the function ran: most likely they are larger than Lambda takes (413). There is no log line of them, and unless the service sends them again in smaller deliveries, they are lost.",
-		step:  "Ask the service's operator which deliveries were answered 413, and agree on the size in the stack's output SubscriptionSheet; the README says what fits (Large deliveries)."}
+		step:  "Ask the service's operator which deliveries were answered 413, and agree on the size in the stack's output SubscriptionSheet; functions/README.md says what fits (Large deliveries)."}
 }
 
 // trustExpires is the alarm for the expiry of certificates.

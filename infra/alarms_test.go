@@ -41,8 +41,8 @@ func (tm *template) watched(alarm map[string]any) (metrics []map[string]any) {
 	return metrics
 }
 
-// alarmRow writes an alarm as a row of the README's table, with nothing but what
-// the template says.
+// alarmRow writes an alarm as a row of the table in infra/payhook/README.md,
+// with nothing but what the template says.
 func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) string {
 	t.Helper()
 	name, ok := strings.CutPrefix(alarm["AlarmName"].(string), stack+"-")
@@ -81,7 +81,8 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 	return fmt.Sprintf("| `%s` | %s<br>%s | %s |", name, means, condition, step)
 }
 
-// alarmTable writes the README's table of alarms: those of each kind of endpoint.
+// alarmTable writes the table of alarms in infra/payhook/README.md: those of
+// each kind of endpoint.
 func alarmTable(t *testing.T) string {
 	t.Helper()
 	var rows []string
@@ -96,8 +97,8 @@ func alarmTable(t *testing.T) string {
 	return "| alarm | rings when | what to do |\n|---|---|---|\n" + strings.Join(rows, "\n")
 }
 
-func TestTheREADMEListsEveryAlarmAsItIs(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+func TestTheRunbookListsEveryAlarmAsItIs(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("payhook", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,10 +107,10 @@ func TestTheREADMEListsEveryAlarmAsItIs(t *testing.T) {
 	_, rest, begun := strings.Cut(string(text), begin)
 	got, _, ended := strings.Cut(rest, end)
 	if !begun || !ended {
-		t.Fatalf("README.md has no table of alarms between the lines %s and %s; it is\n\n%s", begin, end, want)
+		t.Fatalf("infra/payhook/README.md has no table of alarms between the lines %s and %s; it is\n\n%s", begin, end, want)
 	}
 	if got = strings.TrimSpace(got); got != want {
-		t.Errorf("README.md's table of alarms (-the template's +the README's)\n%s\nIt has to be\n\n%s",
+		t.Errorf("infra/payhook/README.md's table of alarms (-the template's +the document's)\n%s\nIt has to be\n\n%s",
 			cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")), want)
 	}
 }

@@ -398,15 +398,16 @@ func TestEveryResourceOfTheTableIsReached(t *testing.T) {
 	}
 }
 
-// documented are the policies that the README names for programs outside the
-// stack, by their files, with what of their program needs them.
+// documented are the policies for programs outside the stack, by their files,
+// with the document that links to them and what of their program needs them.
 var documented = map[string]struct {
+	document  string
 	path      string
 	functions []string // all of main if there are none
 }{
-	"infra/operator/policy.json":  {"payhook.example/infra/operator", nil},
-	"events/consumer/policy.json": {"payhook.example/shared/claimcheck", []string{"Resolve"}},
-	"events/client/policy.json":   {"payhook.example/shared/token", []string{"Reader.TokenContext"}},
+	"infra/operator/policy.json":  {"infra/payhook/README.md", "payhook.example/infra/operator", nil},
+	"events/consumer/policy.json": {"events/README.md", "payhook.example/shared/claimcheck", []string{"Resolve"}},
+	"events/client/policy.json":   {"events/README.md", "payhook.example/shared/token", []string{"Reader.TokenContext"}},
 }
 
 // placeholders are how the policies that are documented name what has another
@@ -422,13 +423,17 @@ var placeholders = strings.NewReplacer(
 )
 
 func TestTheDocumentedPoliciesAllowWhatTheProgramsCallAndNothingElse(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join("..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	for file, program := range documented {
-		if !strings.Contains(string(readme), "]("+file+")") {
-			t.Errorf("the README does not name %s", file)
+		document, err := os.ReadFile(filepath.Join("..", program.document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		link, err := filepath.Rel(filepath.Dir(program.document), file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(document), "]("+filepath.ToSlash(link)+")") {
+			t.Errorf("%s does not link to %s", program.document, file)
 		}
 		text, err := os.ReadFile(filepath.Join("..", file))
 		if err != nil {

@@ -74,7 +74,7 @@ func findings(conf settings.Deployment, kind, path string) []finding {
 		if path == "Token/Secret" {
 			add("AwsSolutions-SMG4", "The token function replaces the token before it expires, which is more often than rotation could.")
 		} else {
-			add("AwsSolutions-SMG4", "The payment service issues client credentials out of band, so that nothing can rotate them without its operator. The README has the procedure.")
+			add("AwsSolutions-SMG4", "The payment service issues client credentials out of band, so that nothing can rotate them without its operator. events/README.md has the procedure (Use the access token).")
 		}
 	case "AWS::Logs::LogGroup":
 		if ownKeys {

@@ -65,7 +65,7 @@ func newStack(scope constructs.Construct, conf settings.Deployment, code func(fu
 	if name := conf.Webhook.EventBusName; name != settings.DefaultBusName(conf.StackName) && !conf.Local {
 		warn(stack, settings.EventBusName, "eventBusName is "+name+": keep it for the life of the stack. If this stack has a bus of "+
 			"another name, deploying replaces that bus, and the rules of consumers do not move to the new one. "+
-			"The README says how to change the name.")
+			"infra/README.md says how to change the name.")
 	}
 	return stack
 }

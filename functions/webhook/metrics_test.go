@@ -114,7 +114,7 @@ func TestTheSafePayloadAlwaysFitsIntoAnInvocation(t *testing.T) {
 			}
 		}
 	}
-	// What the README says of larger ones.
+	// What functions/README.md says of larger ones.
 	one := paymenttest.Encode(paymenttest.Event())
 	fits := func(megabytes float64, asBase64 bool) bool {
 		payload := bytes.Repeat(one, int(megabytes*(1<<20))/len(one))

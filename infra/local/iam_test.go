@@ -40,7 +40,7 @@ var unproven = map[string]string{
 
 // TestEveryPermissionIsNeededAndNoneIsMissing runs every path of every function,
 // of the operator's program, of a consumer and of a client, each with the
-// permissions that the stack grants or the README documents. Then it takes away
+// permissions that the stack grants or the documents name. Then it takes away
 // one permission at a time, and a path must fail for it.
 func TestEveryPermissionIsNeededAndNoneIsMissing(t *testing.T) {
 	f := deployed(t).beside(t, "PayhookIam", map[string]string{

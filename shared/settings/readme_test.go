@@ -9,16 +9,16 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// The two tables of the README must list every setting with its default, and
+// The two tables of infra/README.md must list every setting with its default, and
 // nothing else.
-func TestTheREADMEListsEverySetting(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
+func TestTheDocumentListsEverySetting(t *testing.T) {
+	text, err := os.ReadFile("../../infra/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, ok := strings.Cut(string(text), "\n## Settings\n")
 	if !ok {
-		t.Fatal("the README has no section Settings")
+		t.Fatal("infra/README.md has no section Settings")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	row := regexp.MustCompile("(?m)^\\|.*?`([A-Za-z0-9]+)` \\| (`[^`]*`|none|required) \\|")
@@ -38,11 +38,11 @@ func TestTheREADMEListsEverySetting(t *testing.T) {
 			want = "none"
 		}
 		if got := documented[s.Key]; got != want {
-			t.Errorf("%s: the default in the README is %q, want %q", s.Key, got, want)
+			t.Errorf("%s: the default in infra/README.md is %q, want %q", s.Key, got, want)
 		}
 		delete(documented, s.Key)
 	}
 	for key := range documented {
-		t.Errorf("%s is in the README but is not a setting", key)
+		t.Errorf("%s is in infra/README.md but is not a setting", key)
 	}
 }

@@ -50,7 +50,7 @@ func (s *Setting) needed() bool { return s.Required || s == EventBusName }
 
 var wordStart = regexp.MustCompile(`[A-Z]`)
 
-// The settings, in the order in which the README lists them.
+// The settings, in the order in which infra/README.md lists them.
 var (
 	BaseURL = &Setting{Key: "baseUrl", Required: true, Example: "https://api.payments.example",
 		Description: "the base URL of the service's APIs; keys are fetched from {baseUrl}/v1/keys/{keyId}"}
@@ -180,7 +180,7 @@ const envelopeBytes = 64 << 10
 // less space. A larger payload can fit.
 const SafePayloadBytes = (invocationBytes - envelopeBytes) / 2
 
-// All returns every setting, in the order in which the README lists them.
+// All returns every setting, in the order in which infra/README.md lists them.
 func All() []*Setting {
 	return []*Setting{
 		BaseURL, AuthURL, TokenManagerID, Authentication,

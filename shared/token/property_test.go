@@ -32,8 +32,8 @@ const (
 // earlyPart of its lifetime is left of a token when early grants the next one.
 const earlyPart = 8 // one eighth
 
-// promise is what the README says of a lifetime and an endpoint. It is computed
-// from the rules in words, and not by the code under test.
+// promise is what events/README.md says of a lifetime and an endpoint. It is
+// computed from the rules in words, and not by the code under test.
 type promise struct {
 	refreshAt time.Duration // the remaining life at which the token is refreshed
 	available time.Duration // the remaining life at which the endpoint has a newer token and is asked for it
@@ -400,8 +400,8 @@ func TestOverDaysCallersHaveATokenAndTheSecretTakesEveryOne(t *testing.T) {
 	}
 }
 
-// The README's numbers of runs that may fail.
-func TestTheRunsThatTheREADMEPromises(t *testing.T) {
+// The numbers in events/README.md of runs that may fail.
+func TestTheRunsThatTheDocumentPromises(t *testing.T) {
 	for lifetime, want := range map[time.Duration]time.Duration{5 * minute: 3, 6 * minute: 3, 7 * minute: 3,
 		20 * minute: 3, time.Hour: 38} {
 		if got := promised(lifetime, newToken).runs; got != want {
@@ -422,10 +422,10 @@ func (w *world) mostCalls() int {
 	return each*tokens + w.sandboxes
 }
 
-// The README's table says how long tokens of a short lifetime work. Runs start
+// The table in events/README.md says how long tokens of a short lifetime work. Runs start
 // exactly every minute, and the endpoint is always up.
 func TestHowLongTokensOfAShortLifetimeAreKept(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+	document, err := os.ReadFile("../../events/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +433,7 @@ func TestHowLongTokensOfAShortLifetimeAreKept(t *testing.T) {
 		lifetime time.Duration
 		tooOften bool
 		full     time.Duration // when the secret has 100 versions and takes no more; 0: never
-		row      string        // of the README
+		row      string        // of the document
 	}{
 		{2 * minute, true, 1*time.Hour + 39*minute, "| 2 min | 1 h 39 min |"},
 		{5 * minute, true, 3*time.Hour + 18*minute, "| 5 min | 3 h 18 min |"},
@@ -446,8 +446,8 @@ func TestHowLongTokensOfAShortLifetimeAreKept(t *testing.T) {
 	} {
 		t.Run(test.lifetime.String(), func(t *testing.T) {
 			t.Parallel()
-			if !strings.Contains(string(readme), test.row) {
-				t.Errorf("the README has no row %q", test.row)
+			if !strings.Contains(string(document), test.row) {
+				t.Errorf("events/README.md has no row %q", test.row)
 			}
 			w := newWorld(t, 1, test.lifetime, newToken)
 			w.readers = nil

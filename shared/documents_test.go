@@ -1,0 +1,178 @@
+package shared_test
+
+import (
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// documents returns the Markdown files of the repository by their paths in it.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	root := checkout(t)
+	files := map[string]string{}
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && slices.Contains([]string{".git", ".local", ".build", "cdk.out", "node_modules"}, entry.Name()):
+			return filepath.SkipDir
+		case filepath.Ext(name) != ".md":
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(root, name)
+		files[filepath.ToSlash(relative)] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// prose returns a document without its blocks of code.
+func prose(document string) string {
+	var lines []string
+	code := false
+	for line := range strings.Lines(document) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			code = !code
+		} else if !code {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+var heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+
+// anchors returns the names under which GitHub links to a document's headings:
+// lower case, hyphens for spaces, and no other punctuation. A heading that
+// occurs again gets a number.
+func anchors(document string) map[string]bool {
+	names := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(prose(document), -1) {
+		name := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, strings.TrimSpace(match[1]))
+		unique := name
+		for i := 1; names[unique]; i++ {
+			unique = fmt.Sprintf("%s-%d", name, i)
+		}
+		names[unique] = true
+	}
+	return names
+}
+
+var (
+	link       = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	codeSpan   = regexp.MustCompile("`([^`\n]+)`")
+	ourPath    = regexp.MustCompile(`^(events|functions|infra|shared)/[\w./-]+$`)
+	makeTarget = regexp.MustCompile(`\bmake ([a-z][a-z0-9-]+)`)
+)
+
+// brokenLinks returns the links and paths of a document that lead nowhere.
+func brokenLinks(root, name string, all map[string]string) []string {
+	var broken []string
+	text := prose(all[name])
+	for _, match := range link.FindAllStringSubmatch(text, -1) {
+		target, err := url.Parse(match[1])
+		if err != nil {
+			broken = append(broken, fmt.Sprintf("%s: %v", match[1], err))
+			continue
+		}
+		if target.Scheme != "" {
+			continue
+		}
+		file := name
+		if target.Path != "" {
+			file = path.Join(path.Dir(name), target.Path)
+			if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(file))); err != nil {
+				broken = append(broken, match[1]+": there is no such file")
+				continue
+			}
+		}
+		if target.Fragment != "" && !anchors(all[file])[target.Fragment] {
+			broken = append(broken, match[1]+": there is no such heading")
+		}
+	}
+	for _, match := range codeSpan.FindAllStringSubmatch(text, -1) {
+		if !ourPath.MatchString(match[1]) {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(match[1]))); err != nil {
+			broken = append(broken, match[1]+": there is no such path")
+		}
+	}
+	return broken
+}
+
+func TestTheDocumentsLinkToWhatExists(t *testing.T) {
+	all := documents(t)
+	if len(all) < 2 {
+		t.Fatalf("found %d documents", len(all))
+	}
+	for name := range all {
+		for _, problem := range brokenLinks(checkout(t), name, all) {
+			t.Errorf("%s: %s", name, problem)
+		}
+	}
+}
+
+func TestABrokenLinkIsFound(t *testing.T) {
+	all := documents(t)
+	all["infra/sample.md"] = strings.Join([]string{
+		"# A title: `code`, and a title",
+		"[heading](#a-title-code-and-a-title) [file](../README.md) [folder](../shared) `shared/token`",
+		"[web](https://docs.aws.amazon.com/nothing#at-all)",
+		"```", "[in code](nothing.md) # comment", "```",
+		"[no heading](#comment) [no file](nothing.md) [no heading there](../README.md#nothing) `shared/nothing`",
+	}, "\n")
+	want := []string{
+		"#comment: there is no such heading",
+		"nothing.md: there is no such file",
+		"../README.md#nothing: there is no such heading",
+		"shared/nothing: there is no such path",
+	}
+	if got := brokenLinks(checkout(t), "infra/sample.md", all); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestTheDocumentsNameTargetsOfMake(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(checkout(t), "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range documents(t) {
+		code := codeSpan.FindAllString(text, -1)
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "make ") {
+				code = append(code, line)
+			}
+		}
+		for _, match := range makeTarget.FindAllStringSubmatch(strings.Join(code, "\n"), -1) {
+			if !strings.Contains(string(makefile), "\n"+match[1]+":") {
+				t.Errorf("%s: make has no target %s", name, match[1])
+			}
+		}
+	}
+}
