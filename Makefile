@@ -10,6 +10,7 @@ MAKEFLAGS += --no-print-directory
 export GOTOOLCHAIN := auto
 
 LOCAL := .local/bin/local
+PAYHOOK := .local/bin/payhook
 
 # As the functions are built, so that what they share is compiled once.
 BUILD := CGO_ENABLED=0 go build -trimpath
@@ -21,23 +22,35 @@ RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook.example/infra/local,$(shell
 # It needs a C compiler, which not every machine has.
 RACE = $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo -race)
 
-# NAME=VALUE of make becomes -name VALUE of the tool: make send COUNT=3.
-flag = $(if $($(1)),-$(2) '$($(1))')
-switch = $(if $(filter-out 0 false no,$($(1))),-$(2))
+# The variables that each target takes on the command line of make. Any other is an
+# error, so that a misspelled one is not ignored, except those that other programs
+# read.
+UP_VARIABLES := BASE_URL AUTH_URL TOKEN_MANAGER_ID CLIENT_ID CLIENT_SECRET SETTINGS TRUSTSTORE
+VARIABLES_run := ONCE $(UP_VARIABLES)
+VARIABLES_up := $(UP_VARIABLES)
+VARIABLES_send := ARGS
+VARIABLES_invoke := FUNCTION EVENT ARGS
+VARIABLES_payhook := ARGS
+VARIABLES_deploy := ARGS
+VARIABLES_soak := SEEDS SEED
+VARIABLES_mutants := RANDOM_MUTANTS SEED
+VARIABLES_fuzz := FUZZTIME
+OTHER_PROGRAMS := GO% CGO_% AWS_% CDK_% NODE_% npm_% PIP_% PYTHON% %_PROXY %_proxy CC SHELL PATH HOME TMPDIR MAKEFLAGS
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
+UNKNOWN := $(filter-out $(OTHER_PROGRAMS) $(foreach goal,$(MAKECMDGOALS),$(VARIABLES_$(goal))),$(GIVEN))
+# The flags of payhook that take no value.
+SWITCHES := ROTATE REKEY ROTATE_CERTIFICATE CONFLICT FRESH HELP
+as_flag = --$(shell echo '$(1)' | tr A-Z_ a-z-)$(if $(filter $(1),$(SWITCHES)),, $($(1)))
+ifneq ($(UNKNOWN),)
+$(error make $(MAKECMDGOALS) takes no variable $(UNKNOWN)$(if $(filter send invoke payhook,$(MAKECMDGOALS)),: \
+use ARGS="$(strip $(foreach name,$(UNKNOWN),$(call as_flag,$(name))))"; ARGS=--help lists the flags,; it takes: \
+$(or $(strip $(foreach goal,$(MAKECMDGOALS),$(VARIABLES_$(goal)))),none)))
+endif
 
+# NAME=VALUE of make becomes -name VALUE.
+flag = $(if $($(1)),-$(2) '$($(1))')
 UP_FLAGS = $(call flag,BASE_URL,base-url) $(call flag,AUTH_URL,auth-url) $(call flag,SETTINGS,c) $(call flag,TRUSTSTORE,truststore) \
 	$(if $(TOKEN_MANAGER_ID),-c 'tokenManagerId=$(TOKEN_MANAGER_ID)')
-KEY_FLAGS = $(call flag,KEY,key) $(call flag,KEY_ID,key-id) $(call flag,SIGNATURE_HEADER,signature-header) \
-	$(call flag,TIMESTAMP_CARRIER,timestamp-carrier) $(call flag,KEY_ID_CARRIER,key-id-carrier) $(call flag,TIMESTAMP_FORMAT,timestamp-format)
-SEND_FLAGS = $(call flag,URL,url) $(call flag,METHOD,method) $(call flag,CONTENT_TYPE,content-type) $(call flag,FILE,file) \
-	$(call flag,COUNT,count) $(call flag,DUPLICATES,duplicates) $(call flag,EVENTS,events) $(call flag,PARALLEL,parallel) \
-	$(call flag,PAD,pad) $(call flag,DELIVERY_ID,delivery-id) $(call flag,EVENT_NAME,name) $(call flag,EVENT_ID,event-id) \
-	$(call flag,AMOUNT,amount) $(call flag,CURRENCY,currency) $(call flag,FLAGS,flags) $(call flag,CORRUPT,corrupt) \
-	$(call flag,AGE,age) $(call switch,ROTATE,rotate) $(call switch,REKEY,rekey) $(call flag,FAULT,fault) \
-	$(call flag,CERTIFICATE,certificate) $(call switch,ROTATE_CERTIFICATE,rotate-certificate) \
-	$(call switch,HELP,help) $(KEY_FLAGS)
-INVOKE_FLAGS = $(call flag,FUNCTION,function) $(call flag,EVENT,event) $(call switch,CLOUD,cloud) $(call flag,STACK,stack) \
-	$(call switch,FRESH,fresh) $(call flag,CORRUPT,corrupt) $(call flag,AGE,age) $(call switch,HELP,help) $(KEY_FLAGS)
 
 .PHONY: help
 help: ## list the targets
@@ -45,7 +58,7 @@ help: ## list the targets
 
 .PHONY: run
 run: $(LOCAL) ## deploy on this machine, send webhooks, show what came of them, stay up (ONCE=1 ends then; SETTINGS="key=value ..."; AUTH_URL= as with up)
-	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(LOCAL) run $(call switch,ONCE,once) $(UP_FLAGS)
+	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(LOCAL) run $(if $(filter-out 0 false no,$(ONCE)),-once) $(UP_FLAGS)
 
 .PHONY: up
 up: $(LOCAL) ## the same without the table, in the background; .local/up.json says where (BASE_URL=, AUTH_URL=, TOKEN_MANAGER_ID=, CLIENT_ID=, CLIENT_SECRET=, SETTINGS=; TRUSTSTORE= with authentication=mtls or both)
@@ -56,25 +69,21 @@ down: $(LOCAL) ## end what make up or make run has started
 	@exec $(LOCAL) down
 
 .PHONY: send
-send: check-go ## send signed webhooks to it; make send HELP=1 for more
-	@$(BUILD) -o .local/bin/send ./events/send
-	@exec .local/bin/send $(SEND_FLAGS)
+send: $(PAYHOOK) ## send signed webhooks to it: ARGS="--events 5"; ARGS=--help for more
+	@exec $(PAYHOOK) send --local $(ARGS)
 
 .PHONY: invoke
-invoke: check-go ## invoke a function: FUNCTION=webhook EVENT=events/webhook/one-event.json; HELP=1 for more
-	@$(BUILD) -o .local/bin/invoke ./events/invoke
-	@exec .local/bin/invoke $(INVOKE_FLAGS)
+invoke: $(PAYHOOK) ## invoke a function: FUNCTION=webhook EVENT=events/webhook/one-event.json; without a local run, in AWS; ARGS=--help for more
+	@exec $(PAYHOOK) invoke $(if $(wildcard .local/up.json),--local) $(FUNCTION) $(EVENT) $(ARGS)
 
-.PHONY: operator
-operator: check-go ## look at what is held back, and let it go on: ARGS="pending --local"; ARGS=--help for more
-	@$(BUILD) -o .local/bin/operator ./infra/operator
-	@exec .local/bin/operator $(ARGS)
+.PHONY: payhook
+payhook: $(PAYHOOK) ## run the program payhook: ARGS="pending --local"; ARGS=--help for more
+	@$(if $(ARGS),exec $(PAYHOOK) $(ARGS),echo "The program is $(PAYHOOK)."; exec $(PAYHOOK) --help)
 
 .PHONY: deploy
-deploy: check ## deploy to AWS with cdk deploy: ARGS="-c baseUrl=... -c authUrl=... -c tokenManagerId=..."
+deploy: check $(PAYHOOK) ## deploy to AWS with cdk deploy: ARGS="-c baseUrl=... -c authUrl=... -c tokenManagerId=..."
 	npm ci --prefix infra --no-audit --no-fund
-	@$(BUILD) -o .local/bin/operator ./infra/operator
-	@.local/bin/operator prepare-deploy $(ARGS)
+	@$(PAYHOOK) prepare-deploy $(ARGS)
 	npx --prefix infra cdk deploy $(ARGS)
 
 .PHONY: test
@@ -154,6 +163,11 @@ check-go:
 	@go version >/dev/null || { echo "go.mod needs a newer Go than $$(cd / && GOTOOLCHAIN=local go env GOVERSION), and its download failed: install it from https://go.dev/dl, or allow the download from the module proxy (go env GOPROXY)" >&2; exit 1; }
 
 # Go knows best whether there is anything to build.
+.PHONY: $(PAYHOOK)
+$(PAYHOOK): check-go
+	@mkdir -p .local/bin
+	@$(BUILD) -o $@ ./infra/payhook
+
 .PHONY: $(LOCAL)
 $(LOCAL): check-go
 	@mkdir -p .local/bin

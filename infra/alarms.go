@@ -98,10 +98,10 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 			step:  "Look up cause in the webhook function's log (status 503); once it is mended, have the service's operator send again what has no later line with its deliveryId."},
 		{name: "parked", metric: webhook.written(names.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "Authentic webhooks could not be used, or EventBridge is known to reject an event of one. They are parked whole.",
-			step:  "Read reason and cause (`operator parked list`, `operator parked show`); mend that, or ask the service's operator, and let it go on (`operator parked replay`)."},
+			step:  "Read reason and cause (`payhook parked list`, `payhook parked show`); mend that, or ask the service's operator, and let it go on (`payhook parked replay`)."},
 		{name: "conflicts", metric: webhook.written(names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "An eventId came again with other content: of two payments that claim to be one, only the first was published.",
-			step:  "Compare the parked delivery (`operator parked show`) with what became of the first (`operator event`), and ask the service's operator which is right before anything is paid or booked."},
+			step:  "Compare the parked delivery (`payhook parked show`) with what became of the first (`payhook event`), and ask the service's operator which is right before anything is paid or booked."},
 		rejectedByAWS(webhook),
 		// A proportion would ring for a single stranger at night, and would not for a
 		// service that sends little: a count in a time does neither.
@@ -118,7 +118,7 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 		// key again or nobody uses it any more.
 		{name: "key-withdrawn", metric: webhook.written(names.KeyWithdrawnMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "The service gave a key and does not any more, and webhooks still use it. They are accepted until the service has called the key unknown for keyUnknownGrace, and refused with 401 from then on.",
-			step:  "Look at the key (`operator key ID`, with a keyId of the webhook function's log where KeyWithdrawn is 1) and ask the service's operator at once whether it was withdrawn. If not, {baseUrl}/v1/keys/{keyId} must work again; what was refused meanwhile must be sent again. If so, they must stop signing with it."},
+			step:  "Look at the key (`payhook key ID`, with a keyId of the webhook function's log where KeyWithdrawn is 1) and ask the service's operator at once whether it was withdrawn. If not, {baseUrl}/v1/keys/{keyId} must work again; what was refused meanwhile must be sent again. If so, they must stop signing with it."},
 		{name: "key-budget", metric: webhook.written(names.KeyOutOfBudgetMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "More key ids that are in no cache came than may be asked for in a minute: a flood of invented ones, or budgets that are too small.",
 			step:  "Look at keyId in the webhook function's log. Many different ones: a flood; cached keys are not affected, new keys from known source addresses have keyMissReserve, and webhookConcurrency bounds what it costs. The service's own: raise keyMissBudget and keyMissReserve."},
@@ -129,10 +129,10 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 			step:  "See whether EventBridge in this region has an outage or throttles PutEvents; ask AWS for a higher quota if it does."},
 		{name: "redrive-failed", metric: redrive.written(names.RedriveFailedMetric), statistic: sum, minutes: 5, threshold: 1, times: 2, among: 3, ends: true,
 			means: "Redrive can't get events published. They are stored and tried again, with growing pauses, redriveAttempts times before they are parked.",
-			step:  "See what fails (`operator pending`), and whether the bus exists and EventBridge in this region works."},
+			step:  "See what fails (`payhook pending`), and whether the bus exists and EventBridge in this region works."},
 		{name: "redrive-parked", metric: redrive.written(names.RedriveParkedMetric), statistic: sum, minutes: 5, threshold: 1,
 			means: "Events could not be published after redriveAttempts tries, or EventBridge is known to reject them. They are parked: they were accepted and reach nobody until they are replayed.",
-			step:  "List them (`operator parked list`, reason unpublishable); mend what keeps EventBridge from taking them, and let them go on (`operator parked replay`)."},
+			step:  "List them (`payhook parked list`, reason unpublishable); mend what keeps EventBridge from taking them, and let them go on (`payhook parked replay`)."},
 		// An event is pending until its receiver publishes it, or until the run of
 		// redrive after the receiver's deadline and the grace: 2 minutes by default.
 		// What is pending for longer is a backlog that redrive does not finish, or an
@@ -140,7 +140,7 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 		// late, or write late.
 		{name: "oldest-pending", metric: redrive.written(names.OldestPendingMetric), statistic: maximum, minutes: 1, threshold: oldestPending(conf), times: 5, among: 5, missed: true, ends: true,
 			means: "An event that was accepted is not on the bus after several minutes: redrive does not run or does not keep up, or the event fails and is postponed. The alarm is raised for a few minutes after the first deployment as well.",
-			step:  "See what fails or waits (`operator pending`), and in the redrive function's log whether it runs every minute and why not (redrive-errors, redrive-throttles, redrive-schedule); if it runs and leaves work (RedriveLeft), raise redriveTimeout."},
+			step:  "See what fails or waits (`payhook pending`), and in the redrive function's log whether it runs every minute and why not (redrive-errors, redrive-throttles, redrive-schedule); if it runs and leaves work (RedriveLeft), raise redriveTimeout."},
 
 		// The access token.
 		{name: "token-life", metric: token.written(names.TokenShortfallMetric), statistic: maximum, minutes: 1, threshold: 1, times: 3, among: 3, missed: true, ends: true,
@@ -215,7 +215,7 @@ func rejectedByAWS(webhook webhook) alarm {
 func trustExpires(redrive scheduled) alarm {
 	return alarm{name: "trust-expires", metric: redrive.written(names.TrustDaysLeftMetric), statistic: minimum, minutes: 5, threshold: 30, below: true, times: 3, among: 3, missed: true, ends: true,
 		means: "A CA certificate of the truststore, or the client certificate that was accepted last, expires in less than 30 days. Webhooks are rejected from then on.",
-		step:  "See which one (`operator certificates`), ask the service's operator for its successor, and rotate it as infra/MTLS.md says. Without data, redrive does not run: see redrive-errors.",
+		step:  "See which one (`payhook certificates`), ask the service's operator for its successor, and rotate it as infra/MTLS.md says. Without data, redrive does not run: see redrive-errors.",
 	}
 }
 
@@ -223,7 +223,7 @@ func trustExpires(redrive scheduled) alarm {
 func certificateForbidden(conf settings.Deployment, webhook webhook) alarm {
 	return alarm{name: "certificate-forbidden", metric: webhook.requests(forbiddenMetric), statistic: sum, minutes: 15, threshold: conf.AlarmUnauthenticated,
 		means: "API Gateway rejected requests for their client certificate (403) more often than strangers explain: the service's certificate expired, or it is of a CA that the truststore does not have.",
-		step:  "Ask the service's operator what their webhooks are answered. If 403: compare their certificate with the truststore (`operator certificates`), and rotate as infra/MTLS.md says.",
+		step:  "Ask the service's operator what their webhooks are answered. If 403: compare their certificate with the truststore (`payhook certificates`), and rotate as infra/MTLS.md says.",
 	}
 }
 

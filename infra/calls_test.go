@@ -47,10 +47,8 @@ var resources = map[string]map[string][]string{
 		"Refresher.store": {"Token/Secret.Id"},
 		"credentials":     {"Token/Credentials.Id"},
 	},
-	"operator": {
-		"connect": {"the stack"},
-		"":        {"Redrive/Alias"},
-	},
+	"target":  {"": {"the stack"}},
+	"operate": {"": {"Redrive/Alias"}},
 }
 
 // services are the IAM prefixes of the SDK's packages.
@@ -80,7 +78,7 @@ var load = sync.OnceValues(func() (map[string]*ssa.Package, error) {
 		Mode: gopackages.NeedName | gopackages.NeedFiles | gopackages.NeedCompiledGoFiles | gopackages.NeedImports |
 			gopackages.NeedTypes | gopackages.NeedTypesSizes | gopackages.NeedSyntax | gopackages.NeedTypesInfo,
 		Dir: "..",
-	}, "./functions/...", "./shared/...", "./infra/operator", "./infra/local/up")
+	}, "./functions/...", "./shared/...", "./infra/payhook/operate", "./infra/payhook/target", "./infra/payhook/cli", "./infra/local/up")
 	if err != nil {
 		return nil, err
 	}
@@ -383,8 +381,11 @@ func needs(t *testing.T, function string) map[string][]string {
 
 func TestEveryResourceOfTheTableIsReached(t *testing.T) {
 	used := map[string]bool{}
-	for _, path := range []string{"payhook.example/functions/webhook", "payhook.example/functions/redrive", "payhook.example/functions/token", "payhook.example/infra/operator"} {
-		for f := range reached(t, path).callers {
+	for path, functions := range map[string][]string{
+		"payhook.example/functions/webhook": nil, "payhook.example/functions/redrive": nil, "payhook.example/functions/token": nil,
+		operatePackage: {"Commands"},
+	} {
+		for f := range reached(t, path, functions...).callers {
 			used[packageOf(f)+" "+functionName(f)] = true
 			used[packageOf(f)+" "] = true
 		}
@@ -398,16 +399,18 @@ func TestEveryResourceOfTheTableIsReached(t *testing.T) {
 	}
 }
 
+const operatePackage = "payhook.example/infra/payhook/operate"
+
 // documented are the policies for programs outside the stack, by their files,
 // with the document that links to them and what of their program needs them.
 var documented = map[string]struct {
 	document  string
 	path      string
-	functions []string // all of main if there are none
+	functions []string
 }{
-	"infra/operator/policy.json":  {"infra/payhook/README.md", "payhook.example/infra/operator", nil},
-	"events/consumer/policy.json": {"events/README.md", "payhook.example/shared/claimcheck", []string{"Resolve"}},
-	"events/client/policy.json":   {"events/README.md", "payhook.example/shared/token", []string{"Reader.TokenContext"}},
+	"infra/payhook/operate/policy.json": {"infra/payhook/README.md", operatePackage, []string{"Commands"}},
+	"events/consumer/policy.json":       {"events/README.md", "payhook.example/shared/claimcheck", []string{"Resolve"}},
+	"events/client/policy.json":         {"events/README.md", "payhook.example/shared/token", []string{"Reader.TokenContext"}},
 }
 
 // placeholders are how the policies that are documented name what has another

@@ -59,8 +59,8 @@ func TestClientCertificates(t *testing.T) {
 	event := paymenttest.Event()
 	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
 
-	t.Run("make invoke", func(t *testing.T) {
-		said := f.tools(t, "invoke")("invoke", "-function", "webhook", "-fresh", "-event", filepath.Join(f.opts.top, "events", "webhook", "one-event.json"))
+	t.Run("payhook invoke", func(t *testing.T) {
+		said := f.program(t)(0, "invoke", "--local", "webhook", "--fresh", filepath.Join(f.opts.top, "events", "webhook", "one-event.json"))
 		if !strings.HasPrefix(said, "200 OK") || !strings.Contains(said, `"recorded":1`) {
 			t.Error(said)
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -634,9 +635,10 @@ func TestConflictsArePublishedNeverAndHoldUpNothing(t *testing.T) {
 	f.arriveOnce(t, original, fresh)
 }
 
-// tools builds the tools in events as make does, and returns what runs one of them
-// and returns what it says.
-func (f *fixture) tools(t *testing.T, names ...string) func(name string, args ...string) string {
+// program builds payhook as make does, and returns what runs it beside the file of
+// this run. It fails the test unless the exit status is status, and returns what the
+// program writes.
+func (f *fixture) program(t *testing.T) func(status int, args ...string) string {
 	t.Helper()
 	folder := t.TempDir()
 	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(up.Path)), 0o700); err != nil {
@@ -645,33 +647,42 @@ func (f *fixture) tools(t *testing.T, names ...string) func(name string, args ..
 	if err := f.Write(folder); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-o", folder+"/")
-	for _, name := range names {
-		build.Args = append(build.Args, "./events/"+name)
+	f.build(t, filepath.Join(folder, "payhook"))
+	return func(status int, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "payhook"), args...)
+		cmd.Dir = folder
+		// Without --local, AWS is this emulator.
+		cmd.Env = append(environmentWithout("AWS_"), "AWS_ENDPOINT_URL="+f.Endpoint, "AWS_REGION="+f.Region,
+			"AWS_ACCESS_KEY_ID="+accessKey, "AWS_SECRET_ACCESS_KEY="+accessKey)
+		out, err := cmd.Output()
+		said := ""
+		if failure, ok := errors.AsType[*exec.ExitError](err); ok {
+			said = string(failure.Stderr)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if got := cmd.ProcessState.ExitCode(); got != status {
+			t.Errorf("payhook %v: exit status %d, want %d\n%s%s", args, got, status, out, said)
+		}
+		return string(out)
 	}
+}
+
+// build builds the program payhook.
+func (f *fixture) build(t *testing.T, path string) {
+	t.Helper()
+	build := exec.Command("go", "build", "-o", path, "./infra/payhook")
 	build.Dir = f.opts.top
 	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
-	return func(name string, args ...string) string {
-		t.Helper()
-		cmd := exec.Command(filepath.Join(folder, name), args...)
-		cmd.Dir = folder
-		// For what is invoked in the cloud, which is this one here.
-		cmd.Env = append(environmentWithout("AWS_"), "AWS_ENDPOINT_URL="+f.Endpoint, "AWS_REGION="+f.Region,
-			"AWS_ACCESS_KEY_ID="+accessKey, "AWS_SECRET_ACCESS_KEY="+accessKey)
-		said, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("%s %v: %v\n%s", name, args, err, said)
-		}
-		return string(said)
-	}
 }
 
-// TestTheToolsWork runs send and invoke as make does.
-func TestTheToolsWork(t *testing.T) {
+// TestSendAndInvokeWork runs the commands send and invoke.
+func TestSendAndInvokeWork(t *testing.T) {
 	f := deployed(t)
-	tool, folder := f.tools(t, "send", "invoke"), t.TempDir()
+	payhook, folder := f.program(t), t.TempDir()
 	contains := func(said string, want ...string) {
 		t.Helper()
 		for _, w := range want {
@@ -680,17 +691,23 @@ func TestTheToolsWork(t *testing.T) {
 			}
 		}
 	}
-	contains(tool("send", "-count", "3", "-duplicates", "1", "-events", "2"), "1: 200", "3: 200", `"recorded":0,"duplicates":2`)
-	contains(tool("send", "-corrupt", "signature"), "1: 401")
-	contains(tool("send", "-age", "10m"), "1: 401")
-	contains(tool("send", "-pad", "6300000"), "1: 413")
+	send := func(status int, args ...string) string {
+		t.Helper()
+		return payhook(status, append([]string{"send", "--local"}, args...)...)
+	}
+	contains(send(0, "--count", "2", "--duplicates", "1", "--events", "2"), "1: 200", "3: 200", `"recorded":0,"duplicates":2`)
+	contains(send(1, "--corrupt", "signature"), "1: 401")
+	contains(send(0, "--age", "10m", "--expect", "401"), "1: 401")
+	contains(send(0, "--pad", "6300000", "--expect", "413"), "1: 413")
 	id := uuid.New().String()
-	contains(tool("send", "-event-id", id), "1: 200")
-	contains(tool("send", "-event-id", id, "-amount", "7.00"), `"conflicts":1`)
-	contains(tool("send", "-fault", "keys=down", "-rotate"), "1: 503")
-	contains(tool("send", "-fault", "keys="), "1: 200")
+	contains(send(0, "--event-id", id), "1: 200")
+	contains(send(0, "--event-id", id, "--amount", "7.00"), `"conflicts":1`)
+	contains(send(0, "--conflict"), "1: 200", `"conflicts":1`)
+	contains(send(1, "--fault", "keys=down", "--rotate"), "1: 503")
+	contains(send(0, "--fault", "keys="), "1: 200")
+	contains(send(0, "--events", "5000"), `"recorded":5000`)
 
-	// With a key of one's own.
+	// With a key of one's own, and the URL of the stack.
 	key := f.service.Key()
 	der, err := x509.MarshalPKCS8PrivateKey(key.Private)
 	if err != nil {
@@ -700,9 +717,10 @@ func TestTheToolsWork(t *testing.T) {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	contains(tool("send", "-key", file, "-key-id", key.ID, "-url", f.WebhookURL), "1: 200")
-	one := filepath.Join(f.opts.top, "events", "webhook", "one-event.json")
-	contains(tool("invoke", "-cloud", "-stack", f.Stack, "-function", "webhook", "-fresh", "-event", one, "-key", file, "-key-id", key.ID), "200 OK", `"recorded":1`)
+	contains(payhook(0, "send", "--key", file, "--key-id", key.ID, "--url", f.WebhookURL), "1: 200")
+	sample := func(name string) string { return filepath.Join(f.opts.top, "events", name+".json") }
+	one := sample("webhook/one-event")
+	contains(payhook(0, "invoke", "--stack", f.Stack, "webhook", "--fresh", one, "--key", file, "--key-id", key.ID), "200 OK", `"recorded":1`)
 
 	samples := map[string]string{
 		"one-event": "200", "several-events": "200", "base64-body": "200", "conflict": "200", "not-json": "422",
@@ -712,19 +730,20 @@ func TestTheToolsWork(t *testing.T) {
 	if err != nil || len(files) != len(samples) {
 		t.Errorf("%d samples in events/webhook, want %d, %v", len(files), len(samples), err)
 	}
-	// The conflict is one with the first event.
-	invoke := func(name, want string) {
-		t.Helper()
-		said := tool("invoke", "-function", "webhook", "-event", filepath.Join(f.opts.top, "events", "webhook", name+".json"))
+	for name, want := range samples {
+		said := payhook(0, "invoke", "webhook", sample("webhook/"+name), "--local")
 		if !strings.HasPrefix(said, want+" ") {
 			t.Errorf("%s: %s, want %s", name, said, want)
 		}
+		if name == "conflict" {
+			contains(said, `"conflicts":1`)
+		}
 	}
-	invoke("one-event", samples["one-event"])
+	// Sent as a webhook, each has the same answer.
 	for name, want := range samples {
-		invoke(name, want)
+		contains(send(0, "--file", sample("webhook/"+name), "--expect", want), "1: "+want+" ")
 	}
-	contains(tool("invoke", "-function", "webhook", "-fresh", "-event", one), `"recorded":1`)
-	contains(tool("invoke", "-function", "webhook", "-fresh", "-corrupt", "payload", "-event", one), "401 Unauthorized")
-	contains(tool("invoke", "-function", "redrive", "-event", filepath.Join(f.opts.top, "events", "redrive", "scheduled.json")), `"found"`)
+	contains(payhook(0, "invoke", "webhook", one, "--fresh", "--local"), `"recorded":1`)
+	contains(payhook(0, "invoke", "webhook", one, "--fresh", "--corrupt", "payload", "--local"), "401 Unauthorized")
+	contains(payhook(0, "invoke", "redrive", sample("redrive/scheduled"), "--local"), `"found"`)
 }

@@ -365,16 +365,12 @@ func (f *fixture) tokenPaths() []path {
 	}
 }
 
-// operatorPaths are the documented calls of the operator's program, run as a
+// operatePaths are the documented calls of payhook, run as a
 // person does.
-func (f *fixture) operatorPaths(t *testing.T, who aws.CredentialsProvider) []path {
+func (f *fixture) operatePaths(t *testing.T, who aws.CredentialsProvider) []path {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "operator")
-	build := exec.Command("go", "build", "-o", program, "./infra/operator")
-	build.Dir = f.opts.top
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
-	}
+	program := filepath.Join(t.TempDir(), "payhook")
+	f.build(t, program)
 	key, err := who.Retrieve(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -390,15 +386,15 @@ func (f *fixture) operatorPaths(t *testing.T, who aws.CredentialsProvider) []pat
 		status := cmd.ProcessState.ExitCode()
 		for _, action := range f.proxy.denied() {
 			if status != 3 || !bytes.Contains(said, []byte(action)) {
-				t.Errorf("operator %v is denied %s, ends with %d and says:\n%s", args, action, status, said)
+				t.Errorf("payhook %v is denied %s, ends with %d and says:\n%s", args, action, status, said)
 			}
 		}
 		if err != nil && status < 0 || !slices.Contains(statuses, status) {
-			return fmt.Errorf("operator %v: %v\n%s", args, err, said)
+			return fmt.Errorf("payhook %v: %v\n%s", args, err, said)
 		}
 		return nil
 	}
-	done, looked := []int{0}, []int{0, 1} // 1: something needs a person
+	done, looked := []int{0}, []int{0, 1} // 1: something needs attention
 	return []path{
 		{"pending", func(ctx context.Context) error {
 			if _, err := f.pendingEvent(ctx, time.Now().Add(time.Hour), false); err != nil {

@@ -39,7 +39,7 @@ var unproven = map[string]string{
 // their schedules start and where these report failures.
 
 // TestEveryPermissionIsNeededAndNoneIsMissing runs every path of every function,
-// of the operator's program, of a consumer and of a client, each with the
+// of payhook, of a consumer and of a client, each with the
 // permissions that the stack grants or the documents name. Then it takes away
 // one permission at a time, and a path must fail for it.
 func TestEveryPermissionIsNeededAndNoneIsMissing(t *testing.T) {
@@ -208,16 +208,16 @@ func statementsOf(policy string) ([]statement, error) {
 // is documented for programs outside the stack.
 func (f *fixture) principals(t *testing.T) []*principal {
 	t.Helper()
-	operator := f.user(t, "operator", "infra/operator/policy.json")
+	operate := f.user(t, "operate", "infra/payhook/operate/policy.json")
 	consumer := f.user(t, "consumer", "events/consumer/policy.json")
 	client := f.user(t, "client", "events/client/policy.json")
 	all := []*principal{
 		f.role(t, "webhook"), f.role(t, "redrive"), f.role(t, "token"),
-		operator.principal, consumer.principal, client.principal,
+		operate.principal, consumer.principal, client.principal,
 	}
 	for i, paths := range [][]path{
 		f.webhookPaths(), f.redrivePaths(), f.tokenPaths(),
-		f.operatorPaths(t, operator.credentials), f.consumerPaths(consumer.credentials), f.clientPaths(client.credentials),
+		f.operatePaths(t, operate.credentials), f.consumerPaths(consumer.credentials), f.clientPaths(client.credentials),
 	} {
 		all[i].paths = paths
 	}

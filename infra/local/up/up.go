@@ -9,8 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 )
 
 // Path is where the file is, below the top of the project.
@@ -74,6 +80,30 @@ func Read(top string) (File, error) {
 		return f, fmt.Errorf("%s: %w", Path, err)
 	}
 	return f, nil
+}
+
+// AccessKey is the id and the secret of the access key that is the root of the
+// emulator's account.
+const AccessKey = "test"
+
+// direct is for servers of this machine, whatever proxy is set.
+var direct = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}
+
+// AWSConfig returns the configuration with which the SDK uses the emulator. A
+// request that got no answer is sent again twice, since the emulator closes idle
+// connections, and without a pause, since it is on this machine.
+func (f File) AWSConfig() aws.Config {
+	return aws.Config{
+		Region:       f.Region,
+		Credentials:  credentials.NewStaticCredentialsProvider(AccessKey, AccessKey, ""),
+		BaseEndpoint: aws.String(f.Endpoint),
+		HTTPClient:   direct,
+		Retryer: func() aws.Retryer {
+			return retry.NewStandard(func(o *retry.StandardOptions) {
+				o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
+			})
+		},
+	}
 }
 
 // Remove removes the file below top.

@@ -46,8 +46,8 @@ const (
 	lastCertFile       = "shared/keys/certificate.go"
 	authenticationFile = "shared/settings/authentication.go"
 	redriveHandlerFile = "functions/redrive/handler.go"
-	operatorReplayFile = "infra/operator/replay.go"
-	operatorParkedFile = "infra/operator/parked.go"
+	replayCommandFile  = "infra/payhook/operate/replay.go"
+	parkedCommandFile  = "infra/payhook/operate/parked.go"
 	creationFile       = "infra/payhook/creation/creation.go"
 )
 
@@ -69,7 +69,7 @@ var (
 	inTokenMain = []string{"./functions/token"}
 	inParking   = []string{"./shared/parking"}
 	inRedrive   = []string{"./functions/redrive"}
-	inOperator  = []string{"./infra/operator"}
+	inOperate   = []string{"./infra/payhook/operate"}
 	inCreation  = []string{"./infra/payhook/creation"}
 
 	inClientCert = []string{"./shared/clientcert"}
@@ -611,10 +611,10 @@ func (r *Redriven)`, inIntake},
 		`r.Outcome == intake.Conflict && r.Parked != "" {`, `r.Outcome == intake.Conflict {`, inRedrive},
 	{"settled without a reason", redriveHandlerFile,
 		`	if strings.TrimSpace(e.Reason) == "" {`, `	if strings.TrimSpace(e.Reason) == "" && len(e.Settle) == 0 {`, inRedrive},
-	{"replay --all includes conflicts", operatorReplayFile,
-		`			if l.Reason == string(parking.Conflict) {`, `			if l.Reason == string(parking.Conflict) && len(names) > 1000 {`, inOperator},
-	{"what is settled is listed as open", operatorParkedFile,
-		`State: cmp.Or(states[name], parking.Open)}`, `State: cmp.Or(parking.State(strings.TrimPrefix(string(states[name]), "settled")), parking.Open)}`, inOperator},
+	{"replay --all includes conflicts", replayCommandFile,
+		`			if l.Reason == string(parking.Conflict) {`, `			if l.Reason == string(parking.Conflict) && len(chosen) > 1000 {`, inOperate},
+	{"what is settled is listed as open", parkedCommandFile,
+		`State: cmp.Or(states[name], parking.Open)}`, `State: cmp.Or(parking.State(strings.TrimPrefix(string(states[name]), "settled")), parking.Open)}`, inOperate},
 
 	// Parking and claim check.
 	{"parked without an index", parkingFile,

@@ -1,0 +1,181 @@
+// Package cli has what all commands of payhook share: where they read and write,
+// the flag --json, and the exit status.
+//
+// It guarantees one convention: results go to standard output, everything else to
+// standard error; an error that is found before a command starts to work ends
+// with the status [StatusUsage].
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// The exit statuses of all commands.
+const (
+	StatusFailed      = 1
+	StatusUsage       = 2
+	StatusUnreachable = 3
+	StatusInterrupted = 130
+)
+
+// ExitStatuses documents the exit statuses. It is part of every help text.
+const ExitStatuses = `Exit status:
+  0    success; nothing needs attention
+  1    failed, or something needs attention
+  2    wrong usage, or not confirmed; nothing was done
+  3    AWS or another service could not be reached, or denied the request
+  130  interrupted with Ctrl-C
+`
+
+// Program is one run of the program, with its streams. It is not safe for
+// concurrent use, except for [Progress].
+type Program struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Terminal bool // a person can answer questions at In
+	Now      func() time.Time
+
+	JSON bool // the flag --json
+
+	// Interval is how often long work reports its progress; 0 is 2 seconds.
+	Interval time.Duration
+
+	started bool // a command has started to work
+}
+
+// New returns a program that uses the streams of the process.
+func New() *Program {
+	return &Program{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdin.Fd())), Now: time.Now}
+}
+
+// Root returns the command payhook, without commands below it.
+func (p *Program) Root(long string) *cobra.Command {
+	root := &cobra.Command{
+		Use: "payhook", Short: "Run, use and operate Payhook", Long: long,
+		SilenceErrors: true, SilenceUsage: true,
+		PersistentPreRun: func(*cobra.Command, []string) { p.started = true },
+		RunE:             group,
+	}
+	root.PersistentFlags().BoolVar(&p.JSON, "json", false, "print JSON: one document, or one a line where there are several")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return Usage("%w; %s --help lists the flags", err, cmd.CommandPath())
+	})
+	root.SetHelpTemplate(root.HelpTemplate() + "\n" + ExitStatuses)
+	root.SetIn(p.In)
+	root.SetOut(p.Out)
+	root.SetErr(p.Err)
+	// Commands are listed as they are added: the first to use comes first.
+	cobra.EnableCommandSorting = false
+	return root
+}
+
+// Group returns a command that only has other commands below it.
+func Group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, RunE: group}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+// group is what a command does that only has other commands below it.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), cmd.UsageString())
+		return Usage("%s needs a command", cmd.CommandPath())
+	}
+	similar := ""
+	if cmd.SuggestionsMinimumDistance <= 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
+		similar = "; did you mean " + strings.Join(names, " or ") + "?"
+	}
+	return Usage("unknown command %q for %q%s", args[0], cmd.CommandPath(), similar)
+}
+
+// Run runs the command that args name below root, prints its error, and returns
+// the exit status.
+func (p *Program) Run(ctx context.Context, root *cobra.Command, args []string) int {
+	// Without it, cobra answers an unknown command in its own way.
+	root.Args = cobra.ArbitraryArgs
+	root.SetArgs(args)
+	p.started = false
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if errors.Is(err, ErrAttention) {
+		return StatusFailed
+	}
+	status := StatusFailed
+	switch {
+	case !p.started || errors.As(err, new(*usageError)):
+		status = StatusUsage
+	case ctx.Err() != nil:
+		fmt.Fprintln(p.Err, "payhook: interrupted")
+		return StatusInterrupted
+	case errors.As(err, new(*unreachableError)):
+		status = StatusUnreachable
+	}
+	fmt.Fprintln(p.Err, "payhook:", err)
+	return status
+}
+
+// ErrAttention ends the program with [StatusFailed] and without a message: the
+// command has printed what needs attention.
+var ErrAttention = errors.New("something needs attention")
+
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+// Usage returns an error that ends the program with [StatusUsage]. It may be used
+// only if nothing was done.
+func Usage(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+type unreachableError struct{ error }
+
+func (e *unreachableError) Unwrap() error { return e.error }
+
+// Unreachable makes err one that ends the program with [StatusUnreachable], unless
+// it is an error of usage or [ErrAttention]. It returns nil for nil.
+func Unreachable(err error) error {
+	if err == nil || errors.Is(err, ErrAttention) || errors.As(err, new(*usageError)) {
+		return err
+	}
+	return &unreachableError{err}
+}
+
+// Confirm asks the person at the terminal. It returns an error of usage unless the
+// answer is yes, or if nobody is there; with the flag --yes, a command does not
+// call it.
+func (p *Program) Confirm(ctx context.Context, question string) error {
+	if !p.Terminal {
+		return Usage("%s Nobody is at a terminal to answer: --yes answers yes. Nothing was done", question)
+	}
+	fmt.Fprint(p.Err, question, " [y/N] ")
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(p.In).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(p.Err, "\nnothing was done")
+		return ctx.Err()
+	case text := <-answer:
+		if text == "y" || text == "yes" {
+			return nil
+		}
+		return Usage("nothing was done")
+	}
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"payhook.example/shared/settings"
+)
+
+// DurationVar adds a flag for a duration such as 90s, 10m, 24h or 7d. A minus sign
+// in front is allowed if the flag's command allows it.
+func DurationVar(f *pflag.FlagSet, to *time.Duration, name string, value time.Duration, usage string) {
+	*to = value
+	f.Var((*duration)(to), name, usage)
+}
+
+type duration time.Duration
+
+func (d *duration) Set(text string) error {
+	parsed, err := ParseDuration(text)
+	*d = duration(parsed)
+	return err
+}
+
+func (d *duration) String() string {
+	if *d == 0 {
+		return ""
+	}
+	return Readable(time.Duration(*d))
+}
+
+func (d *duration) Type() string { return "duration" }
+
+// ParseDuration reads a duration such as 90s, 10m, 24h, 7d or -10m.
+func ParseDuration(text string) (time.Duration, error) {
+	positive, negative := strings.CutPrefix(text, "-")
+	d, err := settings.ParseDuration(positive)
+	if err != nil || strings.HasPrefix(positive, "-") {
+		return 0, errors.New("must be a duration such as 90s, 10m, 24h or 7d")
+	}
+	if negative {
+		d = -d
+	}
+	return d, nil
+}
+
+// FuncVar adds a flag whose value is read by set.
+func FuncVar(f *pflag.FlagSet, name, kind, usage string, set func(string) error) {
+	f.Var(function{set, kind}, name, usage)
+}
+
+type function struct {
+	set  func(string) error
+	kind string
+}
+
+func (f function) Set(text string) error { return f.set(text) }
+func (f function) String() string        { return "" }
+func (f function) Type() string          { return f.kind }
+
+// ChoiceVar adds a flag that takes one of some words, and completes them.
+func ChoiceVar(cmd *cobra.Command, to *string, name, kind, usage string, words ...string) {
+	FuncVar(cmd.Flags(), name, kind, usage, func(text string) error {
+		*to = text
+		return OneOf(text, words...)
+	})
+	Complete(cmd, name, words...)
+}
+
+// Complete lets a shell complete the words as values of a flag.
+func Complete(cmd *cobra.Command, name string, words ...string) {
+	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
+// OneOf returns an error that lists the words unless text is one of them.
+func OneOf(text string, words ...string) error {
+	if slices.Contains(words, text) {
+		return nil
+	}
+	return errors.New("must be one of " + strings.Join(words, ", "))
+}
+
+// Args returns a check that exactly the named arguments are given.
+func Args(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(names) == 0 && len(args) > 0:
+			return fmt.Errorf("%s takes no argument, but %q was given", cmd.CommandPath(), args[0])
+		case len(names) != len(args):
+			return fmt.Errorf("%s takes %s, but the number of arguments is %d", cmd.CommandPath(), strings.Join(names, " and "), len(args))
+		}
+		return nil
+	}
+}

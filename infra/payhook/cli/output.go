@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+	"unicode"
+)
+
+// PrintJSON writes one document on a line of its own.
+func (p *Program) PrintJSON(document any) error {
+	e := json.NewEncoder(p.Out)
+	e.SetEscapeHTML(false)
+	return e.Encode(document)
+}
+
+// Fields writes names and values, one pair a line, in two columns. Nothing is
+// written before Flush.
+type Fields struct{ *tabwriter.Writer }
+
+// Fields returns a writer of names and values to Out.
+func (p *Program) Fields() Fields { return Fields{p.Table()} }
+
+// Table returns a writer of columns to Out, which are separated by tabs.
+func (p *Program) Table() *tabwriter.Writer { return tabwriter.NewWriter(p.Out, 0, 0, 2, ' ', 0) }
+
+// Line writes one name and its value.
+func (f Fields) Line(name, format string, args ...any) {
+	fmt.Fprintf(f, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+}
+
+// Stamp is a time as the program writes it.
+func Stamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// Ago is a time, and how long ago it was.
+func Ago(at, now time.Time) string {
+	if at.After(now) {
+		return fmt.Sprintf("%s (in %s)", Stamp(at), Readable(at.Sub(now)))
+	}
+	return fmt.Sprintf("%s (%s ago)", Stamp(at), Readable(now.Sub(at)))
+}
+
+// Readable writes a duration with two units at most: 2d4h, 3h12m, 12s, 120ms.
+func Readable(d time.Duration) string {
+	if d < 0 {
+		return "-" + Readable(-d)
+	}
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
+	case d < time.Minute:
+		return units(d, time.Second, "s", 0, "")
+	case d < time.Hour:
+		return units(d, time.Minute, "m", time.Second, "s")
+	case d < day:
+		return units(d, time.Hour, "h", time.Minute, "m")
+	}
+	return units(d, day, "d", time.Hour, "h")
+}
+
+func units(d, big time.Duration, bigName string, small time.Duration, smallName string) string {
+	text := strconv.FormatInt(int64(d/big), 10) + bigName
+	if small > 0 && d%big >= small {
+		text += strconv.FormatInt(int64(d%big/small), 10) + smallName
+	}
+	return text
+}
+
+// Seconds is a duration as JSON has it.
+func Seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+
+// Plain is text from outside, quoted if it has control characters, which a terminal
+// would interpret.
+func Plain(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// PlainAll is all texts as [Plain], joined by commas.
+func PlainAll(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = Plain(text)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// Counted is a number and what is counted.
+func Counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// interval is how often long work reports its progress.
+func (p *Program) interval() time.Duration {
+	if p.Interval == 0 {
+		return 2 * time.Second
+	}
+	return p.Interval
+}
+
+// Progress reports on long work how far it is, at most once in an interval. It is
+// safe for concurrent use.
+type Progress struct {
+	p    *Program
+	mu   sync.Mutex
+	last time.Time
+}
+
+// Progress returns a report that begins now.
+func (p *Program) Progress() *Progress { return &Progress{p: p, last: p.Now()} }
+
+// Say writes a line to Err if the interval is over.
+func (g *Progress) Say(format string, args ...any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := g.p.Now(); now.Sub(g.last) >= g.p.interval() {
+		g.last = now
+		fmt.Fprintf(g.p.Err, format+"\n", args...)
+	}
+}
+
+// Every calls report after each interval, from another goroutine, until stop is
+// called. When stop returns, report is not running any more.
+func (p *Program) Every(report func()) (stop func()) {
+	ticker := time.NewTicker(p.interval())
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-ticker.C:
+				report()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		ticker.Stop()
+		close(done)
+		<-ended
+	}
+}

@@ -1,0 +1,68 @@
+package send
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+
+	"payhook.example/infra/local/up"
+	"payhook.example/infra/payhook/cli"
+	"payhook.example/infra/payhook/target"
+	"payhook.example/shared/names"
+	"payhook.example/shared/paymenttest"
+)
+
+// local returns what signs and sends in the local run: the simulated service,
+// unless there is a key.
+func (o *options) local() (send, *paymenttest.Remote, error) {
+	run, err := up.Read(".")
+	if err != nil {
+		return nil, nil, cli.Unreachable(err)
+	}
+	elsewhere := o.url != ""
+	if !elsewhere {
+		o.url = run.WebhookURL
+	}
+	if o.sign.KeyGiven() {
+		sender, err := o.sign.Sender()
+		if err == nil && !elsewhere && run.ServerCA != "" {
+			sender.Client, err = tlsClient(run)
+		}
+		return sender.Send, nil, err
+	}
+	if !run.Simulated {
+		return nil, nil, cli.Usage("the local run uses the payment service at %s, not the simulated one, so a key is needed to sign: "+
+			"--key FILE --key-id UUID", run.PaymentService)
+	}
+	remote := paymenttest.Remote{URL: run.PaymentService}
+	return remote.Send, &remote, nil
+}
+
+// tlsClient returns a client for the endpoint of the local run.
+func tlsClient(run up.File) (*http.Client, error) {
+	text, err := os.ReadFile(run.ServerCA)
+	if err != nil {
+		return nil, err
+	}
+	servers := x509.NewCertPool()
+	servers.AppendCertsFromPEM(text)
+	var certificate tls.Certificate
+	if run.ClientCert != "" {
+		if certificate, err = tls.LoadX509KeyPair(run.ClientCert, run.ClientKey); err != nil {
+			return nil, err
+		}
+	}
+	return paymenttest.NewTLSClient(servers, certificate), nil
+}
+
+// deployed returns the URL of the stack for webhooks.
+func (o *options) deployed(ctx context.Context) (string, error) {
+	d, err := target.Connect(ctx, *o.target)
+	if err != nil {
+		return "", fmt.Errorf("%w\n--url sends to a URL without reading the stack", err)
+	}
+	return d.Output(names.WebhookURLOutput)
+}
