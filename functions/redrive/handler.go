@@ -18,8 +18,8 @@ import (
 // line and metrics. It may be invoked twice, late, or by hand.
 type handler struct {
 	redriver *intake.Redriver
-	replayer *intake.Receiver
-	lot      *parking.Store
+	replayer *intake.Replayer
+	parking  *parking.Store
 	log      *telemetry.Log
 	now      func() time.Time // zero: time.Now
 	trust    *trust           // nil: no client certificate is required
@@ -57,7 +57,7 @@ type report struct {
 	Found     int `json:"found"`
 	Published int `json:"published"`
 	Failed    int `json:"failed"`
-	Parked    int `json:"parked,omitempty"` // of the failed: kept aside for good
+	Parked    int `json:"parked,omitempty"` // of the failed: parked
 	// Left is true if the time was up before every item had its turn.
 	Left bool `json:"left"`
 
@@ -151,7 +151,7 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 func (h *handler) replay(ctx context.Context, e event) (out report) {
 	for _, name := range e.Replay {
 		result := replayed{Name: name}
-		p, err := h.lot.Get(ctx, name)
+		p, err := h.parking.Get(ctx, name)
 		if err == nil {
 			r := h.replayer.Replay(ctx, p, e.Version)
 			result.Outcome, result.Recorded, result.Duplicates, result.Conflicts = r.Outcome, r.Recorded, r.Duplicates, r.Conflicts
@@ -184,9 +184,9 @@ func (h *handler) decide(ctx context.Context, name string, p parking.Parked, e e
 	note := parking.Note{By: e.By, At: h.time(), Version: string(e.Version)}
 	if p.Reason == parking.Conflict && e.Version == intake.FirstVersion {
 		note.Reason = "the first version stays"
-		return h.lot.Settle(ctx, name, note)
+		return h.parking.Settle(ctx, name, note)
 	}
-	return h.lot.MarkReplayed(ctx, name, note)
+	return h.parking.MarkReplayed(ctx, name, note)
 }
 
 // settle stores that what is parked needs no replay, one after another.
@@ -195,9 +195,9 @@ func (h *handler) settle(ctx context.Context, e event) (out report, err error) {
 		return out, errors.New("redrive: settle needs a reason")
 	}
 	for _, name := range e.Settle {
-		_, err := h.lot.Get(ctx, name)
+		_, err := h.parking.Get(ctx, name)
 		if err == nil {
-			err = h.lot.Settle(ctx, name, parking.Note{By: e.By, At: h.time(), Reason: e.Reason})
+			err = h.parking.Settle(ctx, name, parking.Note{By: e.By, At: h.time(), Reason: e.Reason})
 		}
 		result, level := settled{Name: name}, slog.LevelInfo
 		if err != nil {

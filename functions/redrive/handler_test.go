@@ -29,18 +29,19 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
 		Include: []string{names.LedgerRecordedAt},
 	})
-	book := ledger.New(db, "ledger", ledger.Options{})
+	table := ledger.New(db, "ledger", ledger.Options{})
 	for range 3 {
 		raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := ledger.Entry{EventID: raw.EventID, DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: time.Now().Add(-time.Minute), Event: raw}
-		if _, err := book.Record(t.Context(), e, ledger.NewHolder(), time.Now().Add(-time.Minute)); err != nil {
+		e := ledger.NewEntry(raw, uuid.New().String(), time.Now().Add(-time.Minute))
+		if err := table.Record(t.Context(), []ledger.Entry{e}, ledger.NewHolder(), time.Now().Add(-time.Minute))[0].Err; err != nil {
 			t.Fatal(err)
 		}
 	}
-	h := &handler{redriver: intake.NewRedriver(book, bus.New(eb, "bus", "source", bus.Options{}), intake.Options{}), log: telemetry.New(log, "redrive")}
+	p := intake.NewPipeline(table, bus.New(eb, "bus", "source", bus.Options{}), nil, nil, intake.Options{})
+	h := &handler{redriver: intake.NewRedriver(p, 20), log: telemetry.New(log, "redrive")}
 	got, err := h.Handle(t.Context(), event{})
 	if err != nil || got.Found != 3 || got.Published != 3 || got.Failed != 0 || got.Left {
 		t.Errorf("got %+v, %v", got, err)
@@ -62,8 +63,9 @@ func (broken) Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Opt
 
 func TestARunThatCannotReadTheLedgerFails(t *testing.T) {
 	log := &bytes.Buffer{}
-	book := ledger.New(broken{}, "ledger", ledger.Options{})
-	h := &handler{redriver: intake.NewRedriver(book, bus.New(nil, "bus", "source", bus.Options{}), intake.Options{}), log: telemetry.New(log, "redrive")}
+	table := ledger.New(broken{}, "ledger", ledger.Options{})
+	p := intake.NewPipeline(table, bus.New(nil, "bus", "source", bus.Options{}), nil, nil, intake.Options{})
+	h := &handler{redriver: intake.NewRedriver(p, 20), log: telemetry.New(log, "redrive")}
 	if _, err := h.Handle(t.Context(), event{}); err == nil {
 		t.Error("no error")
 	}

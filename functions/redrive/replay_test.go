@@ -80,7 +80,7 @@ func (d *deployment) park(reason parking.Reason, inConflict [][]byte, events ...
 
 func (d *deployment) parkIt(p parking.Parked) string {
 	d.t.Helper()
-	name, _, err := d.lot.Park(d.t.Context(), p)
+	name, _, err := d.parking.Park(d.t.Context(), p)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func (d *deployment) handle(e event) report {
 // decided fails unless a name has that state.
 func (d *deployment) decided(name string, want parking.State) parking.Note {
 	d.t.Helper()
-	got, note, err := d.lot.Decision(d.t.Context(), name)
+	got, note, err := d.parking.Decision(d.t.Context(), name)
 	if err != nil || got != want {
 		d.t.Errorf("%s is %s, %v, want %s", name, got, err, want)
 	}
@@ -131,7 +131,7 @@ func TestOnlyWhatWasAcceptedIsMarkedAsReplayed(t *testing.T) {
 	fine := d.park(parking.Invalid, nil, first)
 	stillInvalid := d.park(parking.Invalid, nil, []byte(`{}`))
 	conflict := d.park(parking.Conflict, [][]byte{other}, other)
-	forged, err := d.lot.Get(t.Context(), fine)
+	forged, err := d.parking.Get(t.Context(), fine)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +148,8 @@ func TestOnlyWhatWasAcceptedIsMarkedAsReplayed(t *testing.T) {
 	}{
 		{intake.Accepted, 1, "", parking.Replayed},
 		{intake.Invalid, 0, "events[0]", parking.Open},
-		{intake.VersionMissing, 0, "", parking.Open},
-		{intake.SignatureDoesntMatch, 0, "signature", parking.Open},
+		{intake.VersionMissing, 0, "version", parking.Open},
+		{intake.SignatureMismatch, 0, "signature", parking.Open},
 		{"", 0, parking.ErrNotParked.Error(), parking.Open},
 	} {
 		r := got.Replayed[i]
@@ -273,8 +273,8 @@ func TestARunThatCannotParkFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry := ledger.Entry{EventID: ledger.Key(e.EventID), DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(raw), RecordedAt: time.Now(), Event: e}
-	if _, err := ledger.New(d.db, "ledger", ledger.Options{}).Record(t.Context(), entry, ledger.NewHolder(), time.Now().Add(-time.Second)); err != nil {
+	entry := ledger.NewEntry(e, uuid.New().String(), time.Now())
+	if err := ledger.New(d.db, "ledger", ledger.Options{}).Record(t.Context(), []ledger.Entry{entry}, ledger.NewHolder(), time.Now().Add(-time.Second))[0].Err; err != nil {
 		t.Fatal(err)
 	}
 	if r, err := d.Handle(t.Context(), event{}); err == nil || !strings.Contains(err.Error(), "AccessDenied") || r.Failed != 1 || r.Parked != 0 {

@@ -78,8 +78,8 @@ func (d *deployed) record(t *testing.T, n int) {
 			t.Fatal(err)
 		}
 		at := time.Now().Add(-time.Minute)
-		e := ledger.Entry{EventID: raw.EventID, DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: at, Event: raw}
-		if _, err := d.ledger.Record(t.Context(), e, ledger.NewHolder(), at); err != nil {
+		e := ledger.NewEntry(raw, uuid.New().String(), at)
+		if err := d.ledger.Record(t.Context(), []ledger.Entry{e}, ledger.NewHolder(), at)[0].Err; err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -247,7 +247,7 @@ func (d *deployed) parkInvalid(t *testing.T) (name string) {
 	if p.Signature, err = signature.Sign(key.Private, p.Payload, p.Timestamp, p.KeyID); err != nil {
 		t.Fatal(err)
 	}
-	if name, _, err = d.lot.Park(t.Context(), p); err != nil {
+	if name, _, err = d.parking.Park(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	return name

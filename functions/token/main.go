@@ -4,23 +4,20 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
 )
 
 func main() {
-	h, err := wire(context.Background())
+	h, err := newFunction(os.Getenv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "token:", err)
 		os.Exit(1)
@@ -28,20 +25,21 @@ func main() {
 	lambda.Start(h.Handle)
 }
 
-func wire(ctx context.Context) (*handler, error) {
-	conf, err := settings.ParseToken(os.Getenv)
+// newFunction returns the function with the settings and clients of its environment.
+func newFunction(getenv func(string) string) (*handler, error) {
+	conf, err := settings.ParseToken(getenv)
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}
-	cfg, err := config.LoadDefaultConfig(ctx, config.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(5*time.Second)))
+	cfg, err := awsenv.Config(getenv, 1) // it makes one call after another
 	if err != nil {
 		return nil, err
 	}
 	return newHandler(conf, secretsmanager.NewFromConfig(cfg),
-		telemetry.New(os.Stdout, os.Getenv("AWS_LAMBDA_FUNCTION_NAME")), token.RefresherOptions{}), nil
+		telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME")), token.RefresherOptions{}), nil
 }
 
-// newHandler sets up everything but the client. Settings override options.
+// newHandler connects everything but the client. Settings override options.
 func newHandler(s settings.Token, secrets token.Store, log *telemetry.Log, options token.RefresherOptions) *handler {
 	endpoint := token.NewEndpoint(s.AuthURL, s.TokenManagerID, token.EndpointOptions{
 		Scopes:      s.Scopes,

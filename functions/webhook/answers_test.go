@@ -11,29 +11,23 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-// Every answer is counted, under the one metric of its status.
+// Every answer is counted, by the metric of its status.
 func TestEveryAnswerIsCounted(t *testing.T) {
 	metrics := map[int]string{
-		http.StatusBadRequest: "Rejected", http.StatusMethodNotAllowed: "Rejected", http.StatusUnauthorized: "Unauthenticated",
-		http.StatusConflict: "Conflict", http.StatusUnprocessableEntity: "Invalid", http.StatusServiceUnavailable: "Unavailable",
+		0: "Accepted", http.StatusBadRequest: "Rejected", http.StatusMethodNotAllowed: "Rejected", http.StatusUnauthorized: "Unauthenticated",
+		http.StatusRequestEntityTooLarge: "Rejected", http.StatusUnprocessableEntity: "Invalid", http.StatusServiceUnavailable: "Unavailable",
 	}
-	for outcome, a := range answers {
-		want := metrics[a.status]
-		if a.status == http.StatusRequestEntityTooLarge {
-			want = "Rejected"
-			if outcome == intake.TooLarge {
-				want = "TooLarge" // an event, not the payload
-			}
-		}
+	for outcome, a := range intake.Answers() {
+		want := metrics[a.Status]
 		var log bytes.Buffer
 		h := &handler{log: telemetry.New(&log, "webhook")}
-		h.write(t.Context(), a.status, intake.Result{Outcome: outcome}, time.Second)
+		h.write(t.Context(), intake.Result{Outcome: outcome}, a, time.Second)
 		var line map[string]any
 		if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 			t.Fatal(err)
 		}
 		if want == "" || line[want] != 1.0 {
-			t.Errorf("%s, answered %d: %s is %v, want 1", outcome, a.status, want, line[want])
+			t.Errorf("%s, answered %d: %s is %v, want 1", outcome, a.Status, want, line[want])
 		}
 		directive := line["_aws"].(map[string]any)["CloudWatchMetrics"].([]any)[0].(map[string]any)
 		for _, m := range directive["Metrics"].([]any) {
@@ -47,16 +41,16 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 // A 503 says when to send the webhook again: after the minute of the budget, or
 // soon.
 func TestEvery503SaysWhenToRetry(t *testing.T) {
-	for outcome, a := range answers {
+	for outcome, a := range intake.Answers() {
 		want := 0
 		switch {
 		case outcome == intake.KeyOutOfBudget:
 			want = 60
-		case a.status == http.StatusServiceUnavailable:
+		case a.Status == http.StatusServiceUnavailable:
 			want = 5
 		}
-		if a.retryAfter != want {
-			t.Errorf("%s: Retry-After is %d, want %d", outcome, a.retryAfter, want)
+		if a.RetryAfter != want {
+			t.Errorf("%s: Retry-After is %d, want %d", outcome, a.RetryAfter, want)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/x509"
-	"errors"
 	"log/slog"
 	"strings"
 
@@ -22,10 +21,14 @@ type origin struct {
 
 // The ways in which an event does not come from the API. They wrap no value of it.
 var (
-	errFormat = errors.New("the event does not have payload format 2.0")
-	errDomain = errors.New("the event does not come from the API's domain")
-	errAPI    = errors.New("the event does not come from this API")
+	errFormat = wrongOrigin("the event does not have payload format 2.0")
+	errDomain = wrongOrigin("the event does not come from the API's domain")
+	errAPI    = wrongOrigin("the event does not come from this API")
 )
+
+func wrongOrigin(problem string) error {
+	return &clientcert.Error{Reason: clientcert.WrongOrigin, Detail: problem}
+}
 
 // check returns an error if an event does not come from the API. A host name has no
 // case (RFC 9110, section 4.2.3).

@@ -23,7 +23,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
@@ -50,7 +49,6 @@ func withCertificates(t *testing.T, authentication string, cas ...*x509.Certific
 	}
 	return map[string]string{
 		settings.Authentication.Env(): authentication, settings.DomainName.Env(): apiDomain, names.APIIDEnv: apiID, "LAMBDA_TASK_ROOT": folder,
-		names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
 	}
 }
 
@@ -430,14 +428,6 @@ func TestTheDocumentedEventIsDecoded(t *testing.T) {
 	}
 	if err := (origin{"id.execute-api.us-east-1.amazonaws.com", "api-id"}).check(r); err != nil || sourceIP(r).String() != "192.0.2.1" {
 		t.Errorf("%v, %s", err, sourceIP(r))
-	}
-}
-
-func TestEveryReasonHasItsAnswer(t *testing.T) {
-	for _, reason := range clientcert.Reasons() {
-		if a := answers[intake.Outcome(reason)]; a != unauthentic {
-			t.Errorf("%s is answered %+v", reason, a)
-		}
 	}
 }
 

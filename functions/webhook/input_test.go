@@ -98,7 +98,7 @@ func TestNothingAuthenticVanishesWhateverItIs(t *testing.T) {
 			if len(payload) > largest {
 				t.Fatalf("%d bytes never get here", len(payload))
 			}
-			e := newEndpoint(t, withBuckets)
+			e := newEndpoint(t, nil)
 			e.maxPayloadBytes = largest
 			r := e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
 			delivery, err := payment.DecodeDelivery(payload)
@@ -139,7 +139,7 @@ const peakEnv = "PAYHOOK_TEST_PEAK"
 
 func TestThePeakOfMemoryLeavesRoom(t *testing.T) {
 	if name := os.Getenv(peakEnv); name != "" {
-		e := newEndpoint(t, withBuckets)
+		e := newEndpoint(t, nil)
 		e.maxPayloadBytes = largest
 		payload := []byte("{}")
 		if name != "nothing" {

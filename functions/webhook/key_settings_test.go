@@ -143,7 +143,7 @@ func (b *bubble) invent(from string, status int, outcome intake.Outcome, fetches
 var keyEffects = map[*settings.Setting]func(t *testing.T){
 	settings.KeysAuth: TestAKeyServiceThatWantsTheTokenGetsIt,
 	settings.KeyExponents: func(t *testing.T) {
-		for value, want := range map[string]intake.Outcome{"65537": intake.KeyRefused, "3,65537": intake.SignatureDoesntMatch} {
+		for value, want := range map[string]intake.Outcome{"65537": intake.KeyRefused, "3,65537": intake.SignatureMismatch} {
 			inBubble(t, map[*settings.Setting]string{settings.KeyExponents: value}, func(b *bubble) {
 				b.service.knows(`"AQAB"`, `"Aw"`) // the exponent 3
 				b.send(http.StatusUnauthorized, want, 1)

@@ -18,8 +18,8 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-// What a person has to be told of is a figure of its own, on which an alarm can
-// stand, and it is 0 where there is nothing to tell.
+// What an alarm watches has a metric of its own, which is 0 for webhooks that it
+// does not count.
 func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 	always := []string{
 		names.KeyUnavailableMetric, names.KeyOutOfBudgetMetric, names.KeyStaleMetric, names.KeyWithdrawnMetric, names.NotStoredMetric,
@@ -35,7 +35,7 @@ func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 		"a key that is not fresh":           {intake.Result{Outcome: intake.Accepted, Key: keys.Found{Source: keys.Stale}}, map[string]float64{names.KeyStaleMetric: 1}},
 		"no key":                            {intake.Result{Outcome: intake.KeyUnavailable}, map[string]float64{names.KeyUnavailableMetric: 1}},
 		"out of budget":                     {intake.Result{Outcome: intake.KeyOutOfBudget}, map[string]float64{names.KeyOutOfBudgetMetric: 1}},
-		"a forgery":                         {intake.Result{Outcome: intake.SignatureDoesntMatch}, map[string]float64{names.UnauthenticatedMetric: 1}},
+		"a forgery":                         {intake.Result{Outcome: intake.SignatureMismatch}, map[string]float64{names.UnauthenticatedMetric: 1}},
 		"an unknown key":                    {intake.Result{Outcome: intake.KeyUnknown}, map[string]float64{names.UnauthenticatedMetric: 1}},
 		"the ledger down":                   {intake.Result{Outcome: intake.LedgerUnavailable, Unrecorded: 1}, map[string]float64{names.NotStoredMetric: 1}},
 		"out of time":                       {intake.Result{Outcome: intake.OutOfTime, Unrecorded: 1}, map[string]float64{names.NotStoredMetric: 1}},
@@ -49,7 +49,7 @@ func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			h := &handler{log: telemetry.New(&log, "webhook")}
-			h.write(t.Context(), 200, c.result, time.Second)
+			h.write(t.Context(), c.result, intake.AnswerTo(c.result.Outcome), time.Second)
 			var line map[string]any
 			if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 				t.Fatal(err)
@@ -72,7 +72,7 @@ func TestEveryAnswerFrom400To499IsCounted(t *testing.T) {
 	for status, want := range map[int]float64{200: 0, 202: 0, 399: 0, 400: 1, 401: 1, 405: 1, 409: 1, 413: 1, 422: 1, 499: 1, 500: 0, 503: 0} {
 		var log bytes.Buffer
 		h := &handler{log: telemetry.New(&log, "webhook")}
-		h.write(t.Context(), status, intake.Result{}, time.Second)
+		h.write(t.Context(), intake.Result{}, intake.Answer{Status: status}, time.Second)
 		var line map[string]any
 		if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 			t.Fatal(err)

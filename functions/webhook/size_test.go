@@ -76,8 +76,8 @@ func TestEventsPerDelivery(t *testing.T) {
 }
 
 func measure(t *testing.T, n int) {
-	e := newEndpoint(t, withBuckets)
-	s := conf(t, e.service.URL, withBuckets)
+	e := newEndpoint(t, nil)
+	s := conf(t, e.service.URL, nil)
 	e.handler = newHandler(s, clients{distantDynamoDB{e.db}, distantBus{e.bus}, e.buckets, &http.Client{}}, telemetry.New(e.log, "webhook"))
 	e.send(t, paymenttest.Event()) // the key is warm
 	var events [][]byte

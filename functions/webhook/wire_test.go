@@ -11,14 +11,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/setup"
 	"payhook.example/shared/telemetry"
 )
 
@@ -115,13 +113,16 @@ func TestADeliveryIsThreeRoundTripsDeepOnConnectionsThatAreKept(t *testing.T) {
 	server, connections := awsServer(t, events)
 	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 	defer service.Close()
-	cfg := aws.Config{
-		Region: "eu-central-1", BaseEndpoint: &server.URL, HTTPClient: pool(),
-		Credentials: credentials.NewStaticCredentialsProvider("test", "test", ""),
+	env := map[string]string{
+		"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": server.URL, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+	}
+	c, err := setup.NewClients(func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
 	}
 	keys := awstest.NewDynamoDB()
 	keys.CreateTable("keys", names.KeysKey)
-	h := newHandler(conf(t, service.URL, nil), clients{keysInMemory{dynamodb.NewFromConfig(cfg), keys}, eventbridge.NewFromConfig(cfg, once), nil, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
+	h := newHandler(conf(t, service.URL, nil), clients{keysInMemory{c.DynamoDB, keys}, c.EventBridge, c.S3, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
 	for range 3 {
 		signed, err := service.Sender().Sign(t.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(paymenttest.Events(events)...)})
 		if err != nil {

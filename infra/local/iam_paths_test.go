@@ -143,15 +143,15 @@ func (f *fixture) pendingEvent(ctx context.Context, due time.Time, corrupt bool)
 	if err != nil {
 		return "", err
 	}
-	e := ledger.Entry{EventID: ledger.Key(event.EventID), DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(raw.Bytes), RecordedAt: time.Now(), Event: raw}
+	e := ledger.NewEntry(raw, uuid.New().String(), time.Now())
 	if corrupt {
 		e.Digest[0]++
 	}
-	outcome, err := f.ledger().Record(ctx, e, ledger.NewHolder(), due)
-	if err == nil && outcome != ledger.Recorded {
-		err = wrong("not recorded", outcome)
+	r := f.ledger().Record(ctx, []ledger.Entry{e}, ledger.NewHolder(), due)[0]
+	if r.Err == nil && r.Outcome != ledger.Recorded {
+		r.Err = wrong("not recorded", r.Outcome)
 	}
-	return e.EventID, err
+	return e.EventID, r.Err
 }
 
 // park parks a delivery that is valid by now, as after a fix, and returns its
@@ -288,7 +288,7 @@ func (f *fixture) redrivePaths() []path {
 				return err
 			}
 			// The first of two attempts.
-			if _, _, err := f.ledger().Lease(ctx, ledger.Pending{EventID: id, Due: due}, ledger.NewHolder(), due.Add(time.Second)); !errors.Is(err, ledger.ErrCorrupt) {
+			if err := f.ledger().Lease(ctx, []ledger.Pending{{EventID: id, Due: due}}, ledger.NewHolder(), due.Add(time.Second))[0].Err; !errors.Is(err, ledger.ErrCorrupt) {
 				return errors.Join(errors.New("it is not corrupt"), err)
 			}
 			if err := f.runRedrive(ctx, id, func(i ledger.Item) bool { return !i.ParkedAt.IsZero() }); err != nil {

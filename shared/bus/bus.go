@@ -19,9 +19,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
-	"golang.org/x/sync/errgroup"
 
-	"payhook.example/shared/payment"
+	"payhook.example/shared/parallel"
 )
 
 // API is what of EventBridge the bus needs. A client that tries again itself
@@ -80,19 +79,20 @@ func New(client API, name, source string, opts Options) *Bus {
 	return &Bus{client, &name, &source, opts}
 }
 
-// Event is what is put on the bus: detail-type is its eventName, detail its
-// bytes, time its eventTimestamp (if the SDK can represent it), and resources
-// names the delivery.
+// Event is what is put on the bus. Its time is left out if the SDK can't
+// represent it.
 type Event struct {
-	payment.RawEvent
-	DeliveryID string
+	DetailType string    // the eventName
+	Detail     []byte    // a JSON object: the event's bytes, or its claim check
+	Time       time.Time // the eventTimestamp
+	DeliveryID string    // the only resource; "" for none
 }
 
 // Size returns the size of an event in bytes, as EventBridge counts it (AWS,
 // "Calculating PutEvents event entry size" in the EventBridge user guide).
 func (b *Bus) Size(e Event) int {
 	const timeSize = 14
-	return timeSize + len(*b.source) + len(e.EventName) + len(e.Bytes) + len(e.DeliveryID)
+	return timeSize + len(*b.source) + len(e.DetailType) + len(e.Detail) + len(e.DeliveryID)
 }
 
 // Fits reports whether an event is small enough for the bus.
@@ -105,22 +105,10 @@ func (b *Bus) Fits(e Event) bool { return b.Size(e) < b.opts.MaxBytes }
 func (b *Bus) Publish(ctx context.Context, events []Event) []error {
 	results := make([]error, len(events))
 	for i, e := range events {
-		results[i] = Check(e.Bytes)
+		results[i] = Check(e.Detail)
 	}
 	batches := b.batches(events, results)
-	if len(batches) == 1 {
-		b.publish(ctx, events, batches[0], results)
-		return results
-	}
-	var g errgroup.Group
-	g.SetLimit(b.opts.Parallel)
-	for _, batch := range batches {
-		g.Go(func() error {
-			b.publish(ctx, events, batch, results)
-			return nil
-		})
-	}
-	_ = g.Wait() // the errors are in results
+	parallel.Each(len(batches), b.opts.Parallel, func(i int) { b.publish(ctx, events, batches[i], results) })
 	return results
 }
 
@@ -186,13 +174,13 @@ func (b *Bus) entry(e Event) types.PutEventsRequestEntry {
 	entry := types.PutEventsRequestEntry{
 		EventBusName: b.name,
 		Source:       b.source,
-		DetailType:   aws.String(e.EventName),
-		Detail:       aws.String(string(e.Bytes)),
+		DetailType:   &e.DetailType,
+		Detail:       aws.String(string(e.Detail)),
 	}
 	// The SDK computes Time from UnixNano, which wraps around for years before
 	// 1678 and after 2262: EventBridge would get another time. Without a Time it
 	// takes that of the request; the detail still holds the event's own.
-	if t := e.EventTimestamp; t.Equal(time.Unix(0, t.UnixNano())) {
+	if t := e.Time; t.Equal(time.Unix(0, t.UnixNano())) {
 		entry.Time = &t
 	}
 	if e.DeliveryID != "" {

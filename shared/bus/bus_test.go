@@ -18,14 +18,13 @@ import (
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
-	"payhook.example/shared/payment"
 )
 
 var at = time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC)
 
 func event(detail string) bus.Event {
 	return bus.Event{
-		RawEvent:   payment.RawEvent{EventName: "PAYMENT_STATUS.RELEASED", EventTimestamp: at, Bytes: []byte(detail)},
+		DetailType: "PAYMENT_STATUS.RELEASED", Time: at, Detail: []byte(detail),
 		DeliveryID: "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d",
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/payment"
 )
 
 // sentEntry is one entry of a PutEvents request as it travels.
@@ -122,7 +121,7 @@ func TestATimeArrivesAsItIsOrNotAtAll(t *testing.T) {
 			takeAll(w, entries)
 		})
 		detail := `{"eventTimestamp":"` + text + `"}`
-		e := bus.Event{RawEvent: payment.RawEvent{EventName: "A.B", EventTimestamp: at, Bytes: []byte(detail)}}
+		e := bus.Event{DetailType: "A.B", Time: at, Detail: []byte(detail)}
 		if errs := b.Publish(t.Context(), []bus.Event{e}); failures(errs) > 0 {
 			t.Fatal(errs)
 		}

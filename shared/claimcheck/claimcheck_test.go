@@ -139,12 +139,13 @@ func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if event.Bytes, err = claimcheck.NewStore(buckets, bucket).Put(t.Context(), event); err != nil {
+	detail, err := claimcheck.NewStore(buckets, bucket).Put(t.Context(), event)
+	if err != nil {
 		t.Fatal(err)
 	}
 	const least = 2048
 	b := bus.New(nil, "bus", strings.Repeat("s", 256), bus.Options{MaxBytes: least})
-	if e := (bus.Event{RawEvent: event, DeliveryID: id}); !b.Fits(e) {
+	if e := (bus.Event{DetailType: event.EventName, Detail: detail, DeliveryID: id}); !b.Fits(e) {
 		t.Errorf("it has %d bytes", b.Size(e))
 	}
 	for _, limit := range []int{least, least - 1} {

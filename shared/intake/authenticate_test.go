@@ -56,8 +56,9 @@ func (r *ring) sent(t *testing.T, s *stack, payload []byte) intake.Delivery {
 func newRing(t *testing.T) (*ring, *stack, *intake.Receiver) {
 	t.Helper()
 	r, s := &ring{key: paymenttest.NewKey(2048)}, newStack()
-	receiver := intake.NewReceiver(paymenttest.DefaultScheme(), &signature.Window{Tolerance: 5 * time.Minute}, r,
-		s.ledger(s.db), s.eventBus(), intake.Options{Now: s.clock})
+	receiver := intake.NewReceiver(s.pipeline(s.db, intake.Options{Now: s.clock}), intake.Mechanisms{Signature: &intake.Signature{
+		Scheme: paymenttest.DefaultScheme(), Window: &signature.Window{Tolerance: 5 * time.Minute}, Keys: r,
+	}})
 	return r, s, receiver
 }
 
@@ -106,7 +107,7 @@ func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
 	forged := d
 	forged.Payload = paymenttest.Delivery(paymenttest.Event())
 	got := receiver.Receive(t.Context(), forged)
-	if got.Outcome != intake.SignatureDoesntMatch || !got.Key.Withdrawn || len(r.sources) != 0 {
+	if got.Outcome != intake.SignatureMismatch || !got.Key.Withdrawn || len(r.sources) != 0 {
 		t.Errorf("a forgery: %s, withdrawn %t, sources %v", got.Outcome, got.Key.Withdrawn, r.sources)
 	}
 	if got := receiver.Receive(t.Context(), d); got.Outcome != intake.Accepted || len(r.sources) != 1 || r.sources[0] != from {

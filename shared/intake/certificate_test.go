@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"strings"
@@ -19,14 +20,19 @@ import (
 // unless the certificate is proof enough.
 func (w *parkedWorld) deliverWith(client tls.Certificate, payload []byte) intake.Result {
 	w.t.Helper()
-	r := intake.NewReceiver(paymenttest.DefaultScheme(), nil, oneKey{}, w.ledger(w.db), w.eventBus(), w.opts)
+	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms)
 	d := intake.Delivery{Payload: payload, Certificate: clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(client.Leaf))}}
-	if !w.opts.MTLS.Alone {
+	if w.mechanisms.Signature != nil {
 		timestamp := signature.FormatRFC3339.Text(w.now)
 		d.Headers = map[string]string{"x-svc-signature": w.sign(payload, timestamp), "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID}
 	}
 	return r.Receive(w.ctx(), d)
 }
+
+// forgetful records no certificate.
+type forgetful struct{}
+
+func (forgetful) Record(context.Context, *x509.Certificate, time.Time) error { return nil }
 
 // certified returns a world in which webhooks need a client certificate, a CA, and a
 // delivery that is parked with the certificate, as invalid; its event is valid.
@@ -37,8 +43,11 @@ func certified(t *testing.T, alone bool) (w *parkedWorld, ca *paymenttest.CA, p 
 	ca = paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	truststore := clientcert.TruststoreOf(ca.Certificate, issuing.Certificate)
-	w.opts.MTLS = &intake.MTLS{Verifier: clientcert.NewVerifier(truststore, clientcert.Policy{}), Alone: alone}
-	w.opts.Truststore = truststore
+	w.mechanisms.MTLS = &intake.MTLS{Verifier: clientcert.NewVerifier(truststore, clientcert.Policy{}), Accepted: forgetful{}}
+	if alone {
+		w.mechanisms.Signature = nil
+	}
+	w.truststore = truststore
 	client := issuing.Client(func(c *x509.Certificate) { c.NotAfter = w.now.Add(time.Hour) })
 	first := paymenttest.Event()
 	if r := w.deliverWith(client, paymenttest.Delivery(first)); r.Outcome != intake.Accepted {
@@ -72,7 +81,7 @@ func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, _, p := certified(t, c.alone)
 			if c.rotated {
-				w.opts.Truststore = c.truststore
+				w.truststore = c.truststore
 			}
 			r := w.replay(p, intake.ParkedVersion)
 			if r.Outcome != intake.Accepted || r.Recorded != 1 || r.Certificate == nil {
@@ -127,7 +136,7 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 	// Under both, each of the two proofs is verified.
 	w, _, p := certified(t, false)
 	p.Signature = strings.Repeat("A", 8) + p.Signature[8:]
-	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.SignatureDoesntMatch {
+	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.SignatureMismatch {
 		t.Errorf("%+v", r)
 	}
 	w, _, p = certified(t, false)

@@ -7,132 +7,137 @@ import (
 	"sync"
 	"time"
 
-	"payhook.example/shared/bus"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/parallel"
 )
 
-// Redriver publishes what has been pending longer than whoever recorded it can
-// still be working on it. It is safe for concurrent use, and several may run
-// at once: no two of them publish the same item.
+// Redriver publishes what is pending and not held by an invocation that can still be
+// working on it. It is safe for concurrent use, and several may run at once: no two
+// of them publish the same item.
 type Redriver struct {
-	publisher
-	page int
+	pipeline    *Pipeline
+	maxAttempts int
 }
 
-// NewRedriver returns a redriver of that ledger.
-func NewRedriver(ledger *ledger.Ledger, bus *bus.Bus, opts Options) *Redriver {
-	opts.setDefaults()
-	return &Redriver{publisher: publisher{ledger, bus, opts}, page: 25}
-}
+// NewRedriver returns a redriver that publishes with the pipeline. It parks an event
+// after maxAttempts attempts.
+func NewRedriver(p *Pipeline, maxAttempts int) *Redriver { return &Redriver{p, maxAttempts} }
 
-// Redriven says what a run of redrive did.
+// Redriven is the result of a run of redrive.
 type Redriven struct {
-	Found     int // due, as the index had it
+	Found     int // due, according to the index
 	Leased    int // of these, taken by this run
 	Published int // on the bus, and marked so
 	Unmarked  int // on the bus and not marked so: a later run publishes them again
 	Failed    int // leased, and not known to be on the bus
-	Parked    int // of these, kept aside for good: they failed too often
-	Errors    int // calls of the ledger that failed
+	Parked    int // of these, parked: they failed too often, or EventBridge rejects them
+	Errors    int // calls of the ledger or of parking that failed
 	// Oldest is how long ago the oldest item was recorded that was pending when the
 	// run began: of those that were due, and in each shard of those that are due
 	// last, which have been failing longest.
 	Oldest time.Duration
-	// Left: the time was up before every item that was due had its turn.
+	// Left reports that the time was up before every item that was due was tried.
 	Left bool
-	// Err is the first error of the ledger.
+	// Err is the first error.
 	Err error
 }
 
-// chunk is how many items are leased and published at a time: what a run that
-// dies leaves leased.
-const chunk = 200
+const (
+	// chunkSize is how many items are leased and published at a time. A run that
+	// stops leaves at most so many leased.
+	chunkSize = 200
+	// pageSize is how many items of a shard are read at a time.
+	pageSize = 25
+	// queries is how many shards are read at the same time.
+	queries = 16
+)
 
 // Run publishes what is due, the longest due first, until nothing is or ctx's
 // deadline is near. An item that can't be published is tried again by a later
-// run, behind all that is due by now, so that it holds up nobody.
-func (r *Redriver) Run(ctx context.Context) (result Redriven) {
-	start := r.opts.Now()
-	deadline, work := r.opts.deadlines(ctx, start)
-	ctx, cancel := context.WithDeadline(ctx, work)
+// run, after all that is due by now, so that it delays no other item.
+func (r *Redriver) Run(ctx context.Context) Redriven {
+	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	holder := ledger.NewHolder()
-	patience := min(r.opts.Patience, work.Sub(start)/3)
+	run := &run{Redriver: r, invocation: inv, holder: ledger.NewHolder()}
+	run.timeout = min(r.pipeline.opts.PublishTimeout, inv.workUntil.Sub(inv.start)/3)
+	run.publishDue(ctx)
+	return run.result
+}
 
+// run is one run of redrive.
+type run struct {
+	*Redriver
+	invocation
+	holder  ledger.Holder
+	timeout time.Duration // to publish a chunk
+
+	mu     sync.Mutex
+	result Redriven // guarded by mu while calls are made in parallel
+}
+
+// publishDue publishes what is due, page by page of all shards.
+func (r *run) publishDue(ctx context.Context) {
+	r.measureWaiting(ctx)
 	cursors := make([]ledger.Cursor, ledger.Shards)
-	open := make([]int, ledger.Shards)
+	open := make([]int, ledger.Shards) // the shards that have more pages
 	for shard := range open {
 		open[shard] = shard
 	}
-	r.lookAtWaiting(ctx, start, &result)
 	for len(open) > 0 {
 		if ctx.Err() != nil {
-			result.Left = true
-			return result
+			r.result.Left = true
+			return
 		}
 		var pending []ledger.Pending
-		pending, open = r.next(ctx, open, cursors, start, &result)
+		pending, open = r.nextPages(ctx, open, cursors)
 		slices.SortFunc(pending, func(a, b ledger.Pending) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID)) })
-		result.Found += len(pending)
-		result.age(pending, start)
-		for part := range slices.Chunk(pending, chunk) {
+		r.result.Found += len(pending)
+		for chunk := range slices.Chunk(pending, chunkSize) {
 			// A chunk that may not end in time is not begun: its items would
-			// have to wait for their leases to run out.
-			if r.opts.Now().Add(patience).After(work) {
-				result.Left = true
-				return result
+			// have to wait until their leases end.
+			if r.pipeline.opts.Now().Add(r.timeout).After(r.workUntil) {
+				r.result.Left = true
+				return
 			}
-			entries, corrupt := r.lease(ctx, part, holder, deadline.Add(r.opts.Grace), &result)
-			done := r.publish(ctx, entries, patience)
-			result.Published += done.marked
-			result.Unmarked += done.unmarked
-			result.Failed += done.pending + len(corrupt)
-			for _, e := range corrupt {
-				done.failed = append(done.failed, failure{e, ledger.ErrCorrupt})
-			}
-			r.setAside(ctx, done.failed, holder, deadline.Add(r.opts.Grace), &result)
+			r.publishChunk(ctx, chunk)
 		}
 	}
-	return result
 }
 
-// lookAtWaiting measures the age of what is pending and not due: what was postponed
+// publishChunk leases items and publishes those that this run holds.
+func (r *run) publishChunk(ctx context.Context, pending []ledger.Pending) {
+	entries, corrupt := r.lease(ctx, pending)
+	pub := r.pipeline.publish(ctx, entries, r.timeout)
+	failed := append(pub.failed, corrupt...)
+	r.result.Published += pub.marked
+	r.result.Unmarked += pub.unmarked
+	r.result.Failed += len(failed)
+	r.postpone(ctx, failed)
+}
+
+// measureWaiting measures the age of what is pending and not due: what was postponed
 // is due up to an hour later, and counts as well. One query for each shard is
-// enough: what has been failing longest is due last, or has company that has been
-// failing for as long as it is postponed.
-func (r *Redriver) lookAtWaiting(ctx context.Context, at time.Time, result *Redriven) {
-	var mu sync.Mutex
-	each(ledger.Shards, min(16, r.opts.Parallel), func(shard int) {
-		waiting, err := r.ledger.Waiting(ctx, shard, at, r.page)
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			result.fail(err)
-		}
-		result.age(waiting, at)
+// enough: the item that has been failing longest is due last, or the items that are
+// due later have been failing for as long as it is postponed.
+func (r *run) measureWaiting(ctx context.Context) {
+	parallel.Each(ledger.Shards, queries, func(shard int) {
+		waiting, err := r.pipeline.ledger.Waiting(ctx, shard, r.start, pageSize)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.note(err)
+		r.age(waiting)
 	})
 }
 
-func (r *Redriven) age(pending []ledger.Pending, at time.Time) {
-	for _, p := range pending {
-		if !p.RecordedAt.IsZero() {
-			r.Oldest = max(r.Oldest, at.Sub(p.RecordedAt))
-		}
-	}
-}
-
-// next returns the next page of every open shard, and which shards stay open.
-func (r *Redriver) next(ctx context.Context, open []int, cursors []ledger.Cursor, at time.Time, result *Redriven) (pending []ledger.Pending, still []int) {
-	var mu sync.Mutex
-	each(len(open), min(16, r.opts.Parallel), func(i int) {
+// nextPages returns the next page of every open shard, and which shards stay open.
+func (r *run) nextPages(ctx context.Context, open []int, cursors []ledger.Cursor) (pending []ledger.Pending, still []int) {
+	parallel.Each(len(open), queries, func(i int) {
 		shard := open[i]
-		page, cursor, err := r.ledger.Due(ctx, shard, at, cursors[shard], r.page)
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			result.fail(err)
-			return
-		}
+		page, cursor, err := r.pipeline.ledger.Due(ctx, shard, r.start, cursors[shard], pageSize)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.note(err)
+		r.age(page)
 		pending = append(pending, page...)
 		if cursors[shard] = cursor; cursor != nil {
 			still = append(still, shard)
@@ -141,66 +146,68 @@ func (r *Redriver) next(ctx context.Context, open []int, cursors []ledger.Cursor
 	return pending, still
 }
 
-// lease returns those of the items that this run alone holds now, and those of
+// lease returns those of the items that only this run holds now, and those of
 // them that are not what was recorded.
-func (r *Redriver) lease(ctx context.Context, pending []ledger.Pending, holder ledger.Holder, until time.Time, result *Redriven) (entries, corrupt []ledger.Entry) {
-	var mu sync.Mutex
-	entries = make([]ledger.Entry, 0, len(pending))
-	each(len(pending), r.opts.Parallel, func(i int) {
-		e, mine, err := r.ledger.Lease(ctx, pending[i], holder, until)
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			result.fail(err)
-		}
+func (r *run) lease(ctx context.Context, pending []ledger.Pending) (entries []ledger.Entry, corrupt []failure) {
+	for _, l := range r.pipeline.ledger.Lease(ctx, pending, r.holder, r.heldUntil) {
+		r.note(l.Err)
 		switch {
-		case mine && err != nil:
-			corrupt = append(corrupt, e)
-		case mine:
-			entries = append(entries, e)
+		case l.Held && l.Err != nil:
+			corrupt = append(corrupt, failure{l.Entry, l.Err})
+		case l.Held:
+			entries = append(entries, l.Entry)
 		}
-	})
-	result.Leased += len(entries) + len(corrupt)
+	}
+	r.result.Leased += len(entries) + len(corrupt)
 	return entries, corrupt
 }
 
-// pauseAfter is how long an item that failed so often is left alone: twice as
-// long every time, from a minute to an hour.
+// pauseAfter returns how long an item waits after so many failed attempts: twice as
+// long each time, from a minute to an hour.
 func pauseAfter(attempts int) time.Duration {
 	return min(time.Minute<<min(max(attempts-1, 0), 10), time.Hour)
 }
 
-// setAside parks items that failed too often or that EventBridge is known to
-// reject, and leaves the others alone for longer every time, so that they take
-// no time from those that can be published.
-func (r *Redriver) setAside(ctx context.Context, failed []failure, holder ledger.Holder, leased time.Time, result *Redriven) {
-	var mu sync.Mutex
-	each(len(failed), r.opts.Parallel, func(i int) {
-		e := failed[i]
-		now := r.opts.Now()
+// postpone parks items that failed too often or that EventBridge is known to
+// reject, and postpones the others, for longer each time, so that they
+// take no time from those that can be published.
+func (r *run) postpone(ctx context.Context, failed []failure) {
+	parallel.Each(len(failed), r.pipeline.opts.Parallel, func(i int) {
+		f := failed[i]
 		var err error
 		parked := false
-		switch again := now.Add(pauseAfter(e.Attempts)); {
-		case r.opts.Parking != nil && (e.Attempts >= r.opts.MaxAttempts || e.unpublishable()):
-			err = r.park(ctx, e)
+		switch again := r.pipeline.opts.Now().Add(pauseAfter(f.Attempts)); {
+		case f.Attempts >= r.maxAttempts || f.unpublishable():
+			err = r.pipeline.parkEvent(ctx, f)
 			parked = err == nil
-		case again.After(leased):
-			err = r.ledger.Postpone(ctx, e.Entry, holder, again)
+		case again.After(r.heldUntil):
+			err = r.pipeline.ledger.Postpone(ctx, f.Entry, r.holder, again)
 		}
-		mu.Lock()
-		defer mu.Unlock()
+		r.mu.Lock()
+		defer r.mu.Unlock()
 		if parked {
-			result.Parked++
+			r.result.Parked++
 		}
-		if err != nil {
-			result.fail(err)
-		}
+		r.note(err)
 	})
 }
 
-func (r *Redriven) fail(err error) {
-	r.Errors++
-	if r.Err == nil {
-		r.Err = err
+// note counts an error, if it is one.
+func (r *run) note(err error) {
+	if err == nil {
+		return
+	}
+	r.result.Errors++
+	if r.result.Err == nil {
+		r.result.Err = err
+	}
+}
+
+// age takes the age of items into account.
+func (r *run) age(pending []ledger.Pending) {
+	for _, p := range pending {
+		if !p.RecordedAt.IsZero() {
+			r.result.Oldest = max(r.result.Oldest, r.start.Sub(p.RecordedAt))
+		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
+	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -27,17 +28,22 @@ import (
 	"payhook.example/shared/rfc9562"
 )
 
-// stack is a ledger with events in it, and a bus.
+// stack is a ledger with events in it, a bus, and buckets.
 type stack struct {
-	db  *awstest.DynamoDB
-	bus *awstest.EventBridge
-	now time.Time
+	db      *awstest.DynamoDB
+	bus     *awstest.EventBridge
+	buckets *awstest.S3
+	parking *parking.Store
+	now     time.Time
 	// change, if set, makes another event of the one at a position of pend.
 	change func(i int, raw []byte) []byte
 }
 
 func newStack() *stack {
-	s := &stack{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, now: time.Now().Truncate(time.Millisecond)}
+	s := &stack{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), now: time.Now().Truncate(time.Millisecond)}
+	s.buckets.MakeBucket("parking")
+	s.buckets.MakeBucket("claims")
+	s.parking = parking.NewStore(s.buckets, "parking")
 	s.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
 		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
 		Include: []string{names.LedgerRecordedAt},
@@ -55,8 +61,16 @@ func (s *stack) eventBus() *bus.Bus {
 	return bus.New(s.bus, "bus", "source", bus.Options{Backoff: time.Nanosecond})
 }
 
+// pipeline is one with the ledger that api has, and with the buckets.
+func (s *stack) pipeline(api ledger.API, opts intake.Options) *intake.Pipeline {
+	return intake.NewPipeline(s.ledger(api), s.eventBus(), claimcheck.NewStore(s.buckets, "claims"), s.parking, opts)
+}
+
+// maxAttempts is how often redrive tries an event in most tests.
+const maxAttempts = 20
+
 func (s *stack) redriver(api ledger.API) *intake.Redriver {
-	return intake.NewRedriver(s.ledger(api), s.eventBus(), intake.Options{Now: s.clock})
+	return intake.NewRedriver(s.pipeline(api, intake.Options{Now: s.clock}), maxAttempts)
 }
 
 // run makes one run of redrive that has a minute.
@@ -85,8 +99,8 @@ func (s *stack) pend(t *testing.T, n int) (ids []string) {
 			t.Fatal(err)
 		}
 		due := s.now.Add(time.Duration(i-n+1) * time.Millisecond)
-		e := ledger.Entry{EventID: event.EventID, DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(raw), RecordedAt: due.Add(-time.Minute), Event: event}
-		if _, err := s.ledger(s.db).Record(t.Context(), e, ledger.NewHolder(), due); err != nil {
+		e := ledger.NewEntry(event, uuid.New().String(), due.Add(-time.Minute))
+		if r := s.ledger(s.db).Record(t.Context(), []ledger.Entry{e}, ledger.NewHolder(), due); r[0].Err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, e.EventID)
@@ -218,7 +232,10 @@ func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
 			t.Fatalf("%d are still pending after %d runs", s.pending(), runs)
 		}
 		ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-		r := intake.NewRedriver(s.ledger(&slowLedger{DynamoDB: s.db, passes: func() { s.now = s.now.Add(100 * time.Millisecond) }}), s.eventBus(), intake.Options{Now: s.clock, Parallel: 1}).Run(ctx)
+		slow := &slowLedger{DynamoDB: s.db, passes: func() { s.now = s.now.Add(100 * time.Millisecond) }}
+		oneByOne := ledger.New(slow, "ledger", ledger.Options{Parallel: 1, Now: s.clock})
+		p := intake.NewPipeline(oneByOne, s.eventBus(), nil, s.parking, intake.Options{Now: s.clock, Parallel: 1})
+		r := intake.NewRedriver(p, maxAttempts).Run(ctx)
 		cancel()
 		if r.Err != nil {
 			t.Fatal(r.Err)
@@ -328,20 +345,17 @@ func TestRedriveParksAtOnceWhatEventBridgeIsKnownToReject(t *testing.T) {
 	s := newStack()
 	s.change = amount(1, "-9223372036854775809")
 	ids := s.pend(t, 3)
-	buckets := awstest.NewS3()
-	buckets.MakeBucket("parking")
-	lot := parking.NewStore(buckets, "parking")
 	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
 	defer cancel()
-	r := intake.NewRedriver(s.ledger(s.db), s.eventBus(), intake.Options{Now: s.clock, Parking: lot}).Run(ctx)
+	r := s.redriver(s.db).Run(ctx)
 	if r.Err != nil || r.Published != 2 || r.Failed != 1 || r.Parked != 1 || s.pending() != 0 || s.published()[ids[1]] != 0 {
 		t.Errorf("got %+v", r)
 	}
-	list, err := lot.FindEvent(t.Context(), ids[1])
+	list, err := s.parking.FindEvent(t.Context(), ids[1])
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
-	p, err := lot.Get(t.Context(), list[0])
+	p, err := s.parking.Get(t.Context(), list[0])
 	if err != nil || p.Reason != parking.Unpublishable || p.Attempts != 1 ||
 		p.Cause != "event.eventData.amount: is an integer outside 64 bits, at /eventData/amount" {
 		t.Errorf("%+v, %v", p, err)
@@ -368,9 +382,6 @@ func TestAnItemThatMakesRequestsFailHoldsUpNobody(t *testing.T) {
 func TestAnItemThatFailsAgainAndAgainIsParked(t *testing.T) {
 	s := newStack()
 	ids := s.pend(t, 2)
-	buckets := awstest.NewS3()
-	buckets.MakeBucket("parking")
-	lot := parking.NewStore(buckets, "parking")
 	s.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
 		codes := map[int]string{}
 		for i, e := range entries {
@@ -380,7 +391,7 @@ func TestAnItemThatFailsAgainAndAgainIsParked(t *testing.T) {
 		}
 		return codes, nil
 	}
-	redriver := intake.NewRedriver(s.ledger(s.db), s.eventBus(), intake.Options{Now: s.clock, Parking: lot})
+	redriver := s.redriver(s.db)
 	run := func() intake.Redriven {
 		ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
 		defer cancel()
@@ -407,11 +418,11 @@ func TestAnItemThatFailsAgainAndAgainIsParked(t *testing.T) {
 	if s.pending() != 0 {
 		t.Error("it is still pending")
 	}
-	list, err := lot.FindEvent(t.Context(), ids[0])
+	list, err := s.parking.FindEvent(t.Context(), ids[0])
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
-	p, err := lot.Get(t.Context(), list[0])
+	p, err := s.parking.Get(t.Context(), list[0])
 	if err != nil || p.Reason != parking.Unpublishable || p.Attempts != 20 {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -422,11 +433,9 @@ func TestAnItemThatFailsAgainAndAgainIsParked(t *testing.T) {
 func TestAParkingBucketThatDeniesAccessIsReported(t *testing.T) {
 	s := newStack()
 	s.pend(t, 2)
-	buckets := awstest.NewS3()
-	buckets.MakeBucket("parking")
-	buckets.Fails = func(string, string) error { return errors.New("AccessDenied") }
+	s.buckets.Fails = func(string, string) error { return errors.New("AccessDenied") }
 	s.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("down") }
-	redriver := intake.NewRedriver(s.ledger(s.db), s.eventBus(), intake.Options{Now: s.clock, Parking: parking.NewStore(buckets, "parking"), MaxAttempts: 1})
+	redriver := intake.NewRedriver(s.pipeline(s.db, intake.Options{Now: s.clock}), 1)
 	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
 	defer cancel()
 	if r := redriver.Run(ctx); r.Err == nil || r.Errors != 2 || r.Parked != 0 || r.Failed != 2 || s.pending() != 2 {

@@ -1,264 +1,318 @@
 package intake
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/parallel"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/signature"
 )
 
-// Version is which of two contents of one eventId a person decided for.
+// Version is the one of two contents of an eventId that a person chose.
 type Version string
 
 // The versions.
 const (
-	NoVersion     Version = ""       // nobody decided
+	NoVersion     Version = ""       // no choice
 	FirstVersion  Version = "first"  // what was published stays as it is
 	ParkedVersion Version = "parked" // what is parked is published as well
 )
 
-// The outcomes of a replay alone.
-const (
-	// VersionMissing: a conflict is replayed only after a person decided.
-	VersionMissing Outcome = "version-missing"
-	// VersionUnfit: there is nothing to decide, or that version can't be had.
-	VersionUnfit Outcome = "version-unfit"
-	// Altered: what is parked is not what was parked.
-	Altered Outcome = "altered"
-)
+// Replayer replays what is parked. It is safe for concurrent use.
+type Replayer struct {
+	pipeline   *Pipeline
+	truststore *clientcert.Truststore
+	exponents  []int
+}
 
-// Replay publishes what is parked, or leaves it to redrive to publish. It writes
-// and publishes nothing that is not parked for its own sake: of a delivery in
-// conflict, the events in conflict only. The outcome is Accepted if nothing is
-// left to do.
+// NewReplayer returns a replayer that passes what is verified to the pipeline.
+// exponents are the public exponents that a parked key may have. A truststore of nil
+// verifies client certificates with the CAs that are stored with a delivery.
+func NewReplayer(p *Pipeline, exponents []int, truststore *clientcert.Truststore) *Replayer {
+	return &Replayer{p, truststore, exponents}
+}
+
+// Replay publishes what is parked, or leaves it to redrive to publish. It writes and
+// publishes only what is parked: of a delivery in conflict, only the events in
+// conflict. The outcome is Accepted if nothing is left to do.
 //
-// A delivery is verified again with the key that is stored with it. Its age, and
-// what the key service says of the key now, are not looked at: both may have
-// changed for good reasons. A client certificate is verified as of the time at which
-// it was accepted, with the truststore or, if that does not trust it any more, with
-// the CAs that are stored with it; pins and revocations of today are not looked at.
-// Result.Unverified says what that does not prove.
+// A delivery is verified again with the key that is stored with it. Its age is not
+// checked, and the key service is not asked: both may have changed for good reasons.
+// A client certificate is verified as of the time at which it was accepted, with the
+// truststore or, if that does not trust it any more, with the CAs that are stored with
+// it; the present pins and revocations are not checked. Result.Unverified says what
+// this does not prove.
 //
-// An invalid delivery goes through the same steps as a new one. What of it is in
-// conflict is parked for itself; then the outcome is Conflict, Parked names it, and
-// nothing is left to do about p.
+// An invalid delivery goes through the same steps as a new one. Its events in
+// conflict are parked on their own; then the outcome is Conflict, Parked names what
+// is parked, and nothing is left to do about parked.
 //
-// For a conflict, version is required. With FirstVersion, Replay looks whether the
-// content that the ledger knows is on the bus, or will be, and writes nothing. With
-// ParkedVersion, the parked content takes the place of what the ledger knows, once
-// that is not pending any more; the other content is in conflict from then on.
+// A conflict needs a version. With FirstVersion, Replay checks whether the content
+// that the ledger has is on the bus, or will be, and writes nothing. With
+// ParkedVersion, the parked content replaces what the ledger has, once that is not
+// pending any more; the other content is in conflict from then on.
 //
-// An event that could not be published becomes pending again. If the ledger knows
-// other content by then, the outcome is Conflict unless version is ParkedVersion.
-// An event has no proof: the ledger had accepted it. See package parking for who
-// must be trusted.
+// An event that could not be published becomes pending again. If the ledger has
+// other content by then, the outcome is Conflict unless the version is ParkedVersion.
+// An event has no proof: the ledger had accepted it. Package parking says who must be
+// trusted.
 //
 // The window of a replayed event begins when it is published.
-func (r *Receiver) Replay(ctx context.Context, p parking.Parked, version Version) (result Result) {
-	start := r.opts.Now()
-	deadline, work := r.opts.deadlines(ctx, start)
-	ctx, cancel := context.WithDeadline(ctx, work)
+func (r *Replayer) Replay(ctx context.Context, parked parking.Parked, version Version) Result {
+	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
-	switch {
-	case p.Reason == parking.Unpublishable:
-		if version == FirstVersion {
-			result.Outcome = VersionUnfit
-			return result
-		}
-		r.replayEvent(ctx, p, version, &result)
-		return result
-	case p.Reason == parking.Conflict && version != FirstVersion && version != ParkedVersion:
-		result.Outcome = VersionMissing
-		return result
-	case p.Reason == parking.Invalid && version != NoVersion:
-		result.Outcome = VersionUnfit
-		return result
+	if err := checkVersion(parked.Reason, version); err != nil {
+		return failed(err)
+	}
+	if parked.Reason == parking.Unpublishable {
+		return r.replayEvent(ctx, parked, version)
 	}
 
-	proof, err := r.verifyParked(p, &result)
+	proof, known, err := r.verify(parked)
 	if err != nil {
-		if result.Outcome = outcomeOf(err); result.Outcome == KeyUnavailable {
-			result.Outcome = Altered // the stored key or certificate can't be read
-		}
-		result.Err = err
-		return result
+		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known}
 	}
-	delivery, err := payment.DecodeDelivery(p.Payload)
-	if err != nil { // it is parked already
-		result.Outcome, result.Err = Invalid, err
-		return result
-	}
-	if p.Reason != parking.Conflict {
-		r.take(ctx, p.Payload, proof, deadline, work, &result)
-		return result
-	}
-	result.DeliveryID = delivery.DeliveryID
-	entries, err := r.inConflict(p, delivery, start)
+	delivery, err := payment.DecodeDelivery(parked.Payload)
+	var result Result
 	switch {
-	case err != nil:
-		result.Outcome, result.Err = Altered, err
-	case version == FirstVersion:
-		r.keepFirst(ctx, entries, &result)
+	case err != nil: // it is parked already
+		result = failed(err)
+	case parked.Reason == parking.Conflict:
+		result = r.replayConflict(ctx, parked, delivery, version, inv)
+		result.DeliveryID = delivery.DeliveryID
 	default:
-		r.replace(ctx, entries, &result)
+		result = r.pipeline.process(ctx, parked.Payload, proof, inv)
 	}
+	result.Authentication = known
 	return result
 }
 
+// checkVersion returns an error if what is parked for that reason can't be replayed
+// with that version.
+func checkVersion(reason parking.Reason, version Version) error {
+	switch {
+	case reason == parking.Unpublishable && version == FirstVersion:
+		return errVersionUnfit
+	case reason == parking.Conflict && version != FirstVersion && version != ParkedVersion:
+		return errVersionMissing
+	case reason == parking.Invalid && version != NoVersion:
+		return errVersionUnfit
+	}
+	return nil
+}
+
+func failed(err error) Result { return Result{Outcome: OutcomeOf(err), Err: err} }
+
+// replayConflict replays the events in conflict of a delivery.
+func (r *Replayer) replayConflict(ctx context.Context, parked parking.Parked, delivery payment.Delivery, version Version, inv invocation) Result {
+	events, err := r.inConflict(parked, delivery, inv.start)
+	if err != nil {
+		return failed(fmt.Errorf("%w: %w", errAltered, err))
+	}
+	if version == FirstVersion {
+		return r.checkFirst(ctx, events)
+	}
+	return r.replace(ctx, events)
+}
+
 // inConflict returns the events of a parked delivery that are in conflict.
-func (r *Receiver) inConflict(p parking.Parked, delivery payment.Delivery, now time.Time) (entries []ledger.Entry, err error) {
-	if len(p.EventIDs) == 0 || len(p.EventIDs) != len(p.EventDigests) {
-		return nil, errors.New("intake: what is parked does not say which events are in conflict")
+func (r *Replayer) inConflict(parked parking.Parked, delivery payment.Delivery, now time.Time) (events []event, err error) {
+	if len(parked.EventIDs) == 0 || len(parked.EventIDs) != len(parked.EventDigests) {
+		return nil, errors.New("it is not stored which events are in conflict")
 	}
 	wanted := map[string]bool{}
-	for i, id := range p.EventIDs {
-		wanted[id+string(p.EventDigests[i])] = true
+	for i, id := range parked.EventIDs {
+		wanted[id+string(parked.EventDigests[i])] = true
 	}
-	for _, event := range delivery.Events {
-		e := r.entry(event, delivery.DeliveryID, now)
-		if content := e.EventID + string(e.Digest[:]); wanted[content] {
+	for _, raw := range delivery.Events {
+		e := r.pipeline.newEvent(raw, delivery.DeliveryID, now)
+		if content := e.entry.EventID + string(e.entry.Digest[:]); wanted[content] {
 			delete(wanted, content)
-			entries = append(entries, e)
+			events = append(events, e)
 		}
 	}
 	if len(wanted) > 0 {
-		return nil, errors.New("intake: an event in conflict is not in the payload")
+		return nil, errors.New("an event in conflict is not in the payload")
 	}
-	return entries, nil
+	return events, nil
 }
 
-// keepFirst finds out whether the contents that entries are in conflict with are
-// on the bus, or will be.
-func (r *Receiver) keepFirst(ctx context.Context, entries []ledger.Entry, result *Result) {
-	result.Events, result.Outcome = len(entries), Accepted
+// checkFirst checks whether the contents that events are in conflict with are on the
+// bus, or will be.
+func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
+	result := Result{Outcome: Accepted, Counts: Counts{Events: len(events)}}
 	ids := map[string]bool{}
-	for _, e := range entries {
-		ids[e.EventID] = true
+	for _, e := range events {
+		ids[e.entry.EventID] = true
 	}
 	known := map[string]ledger.Known{}
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(ids)), ledger.MaxKnown) {
-		part, err := r.ledger.Known(ctx, some)
+		part, err := r.pipeline.ledger.Known(ctx, some)
 		if err != nil {
-			result.Unrecorded = len(entries)
-			result.Outcome, result.Err = r.unavailable(ctx), err
-			return
+			result.Err = unrecorded(ctx, err)
+			result.Outcome, result.Unrecorded = OutcomeOf(result.Err), len(events)
+			return result
 		}
 		maps.Copy(known, part)
 	}
-	for _, e := range entries {
-		// What is not known any more was published or parked a window ago.
-		switch first, ok := known[e.EventID]; {
+	for _, e := range events {
+		// What the ledger does not have any more was published or parked a window ago.
+		switch first, ok := known[e.entry.EventID]; {
 		case ok && first.Parked:
-			result.Outcome, result.Err = VersionUnfit, fmt.Errorf("intake: the first version of %s was not published: it is parked as well", e.EventID)
-			return
-		case ok && first.Digest == e.Digest:
-			result.Outcome, result.Err = VersionUnfit, fmt.Errorf("intake: the parked version of %s was published in place of the first", e.EventID)
-			return
+			result.Err = fmt.Errorf("%w: the first version of %s was not published: it is parked as well", errVersionUnfit, e.entry.EventID)
+		case ok && first.Digest == e.entry.Digest:
+			result.Err = fmt.Errorf("%w: the parked version of %s was published in place of the first", errVersionUnfit, e.entry.EventID)
 		}
 	}
+	result.Outcome = OutcomeOf(result.Err)
+	return result
 }
 
-// replace lets redrive publish entries in place of what the ledger knows.
-func (r *Receiver) replace(ctx context.Context, entries []ledger.Entry, result *Result) {
-	result.Events = len(entries)
+// replace lets redrive publish events in place of what the ledger has.
+func (r *Replayer) replace(ctx context.Context, events []event) Result {
 	ids := map[string]bool{}
-	for _, e := range entries {
-		if ids[e.EventID] {
-			result.Outcome, result.Err = VersionUnfit, fmt.Errorf("intake: several contents of %s are parked: which one is meant can't be said", e.EventID)
-			return
+	for _, e := range events {
+		if id := e.entry.EventID; ids[id] {
+			return Result{
+				Outcome: VersionUnfit, Counts: Counts{Events: len(events)},
+				Err: fmt.Errorf("%w: several contents of %s are parked, and it can't be said which one is meant", errVersionUnfit, id),
+			}
 		}
-		ids[e.EventID] = true
+		ids[e.entry.EventID] = true
 	}
-	r.write(ctx, entries, r.ledger.Replace, result)
-	if result.Outcome == Conflict {
-		result.Err = errors.New("intake: the first version is not published yet")
-	}
-}
-
-// replayEvent gives an event that was parked for failing too often to redrive again.
-func (r *Receiver) replayEvent(ctx context.Context, p parking.Parked, version Version, result *Result) {
-	result.DeliveryID, result.Events = p.DeliveryID, 1
-	event, err := payment.DecodeRawEvent(p.Event)
-	e := ledger.Entry{
-		EventID: ledger.Key(event.EventID), DeliveryID: p.DeliveryID, RecordedAt: r.opts.Now(), Event: event, Claimed: p.Claimed,
-	}
-	if err != nil || copy(e.Digest[:], p.Digest) != len(e.Digest) || !p.Claimed && e.Digest != ledger.DigestOf(event.Bytes) {
-		result.Outcome, result.Err = Altered, ledger.ErrCorrupt
-		return
-	}
-	write := r.ledger.Restore
-	if version == ParkedVersion {
-		write = r.ledger.Replace
-	}
-	// Its bytes are a claim check already if it is claimed.
-	r.writeAll(ctx, []ledger.Entry{e}, write, result)
-}
-
-// write stores the claims of entries and writes entries to the ledger.
-func (r *Receiver) write(ctx context.Context, entries []ledger.Entry, write writer, result *Result) {
-	for i := range entries {
-		if !entries[i].Claimed {
-			continue
+	entries := make([]ledger.Entry, len(events))
+	errs := make([]error, len(events))
+	parallel.Each(len(events), r.pipeline.opts.Parallel, func(i int) {
+		entries[i] = events[i].entry
+		if events[i].large {
+			entries[i], errs[i] = r.pipeline.claim(ctx, events[i])
 		}
-		if r.opts.Claims == nil {
-			result.TooLarge++
-			result.Outcome = TooLarge
-			return
-		}
-		var err error
-		if entries[i].Event.Bytes, err = r.opts.Claims.Put(ctx, entries[i].Event); err != nil {
-			result.Outcome, result.Err = r.unavailable(ctx), err
-			result.Unrecorded = len(entries)
-			return
-		}
-	}
-	r.writeAll(ctx, entries, write, result)
-}
-
-type writer func(context.Context, ledger.Entry, time.Time) (ledger.Outcome, error)
-
-func (r *Receiver) writeAll(ctx context.Context, entries []ledger.Entry, write writer, result *Result) {
-	due := r.opts.Now()
-	outcomes := make([]ledger.Outcome, len(entries))
-	failures := make([]error, len(entries))
-	each(len(entries), r.opts.Parallel, func(i int) {
-		if ctx.Err() != nil {
-			failures[i] = errOutOfTime
-			return
-		}
-		outcomes[i], failures[i] = write(ctx, entries[i], due)
 	})
-	result.Outcome = Accepted
-	for i := range entries {
+	if err := errors.Join(errs...); err != nil {
+		err = unrecorded(ctx, err)
+		return Result{Outcome: OutcomeOf(err), Err: err, Counts: Counts{Events: len(events), Unrecorded: len(events)}}
+	}
+	return r.summary(ctx, r.pipeline.ledger.Replace(ctx, entries, r.pipeline.opts.Now()))
+}
+
+// replayEvent makes an event pending again that was parked on its own.
+func (r *Replayer) replayEvent(ctx context.Context, parked parking.Parked, version Version) Result {
+	raw, err := payment.DecodeRawEvent(parked.Event)
+	now := r.pipeline.opts.Now()
+	entry := ledger.NewEntry(raw, parked.DeliveryID, now)
+	signed := entry.Digest // of a claim check, if it is claimed
+	if parked.Claimed {
+		entry = entry.AsClaim(parked.Event)
+	}
+	if err != nil || copy(entry.Digest[:], parked.Digest) != len(entry.Digest) || !parked.Claimed && entry.Digest != signed {
+		err = fmt.Errorf("%w: %w", errAltered, ledger.ErrCorrupt)
+		return Result{Outcome: OutcomeOf(err), Err: err, DeliveryID: parked.DeliveryID, Counts: Counts{Events: 1}}
+	}
+	write := r.pipeline.ledger.Restore
+	if version == ParkedVersion {
+		write = r.pipeline.ledger.Replace
+	}
+	result := r.summary(ctx, write(ctx, []ledger.Entry{entry}, now))
+	result.DeliveryID = parked.DeliveryID
+	return result
+}
+
+// summary returns the result of events that were written for redrive to publish.
+func (r *Replayer) summary(ctx context.Context, recordings []ledger.Recording) Result {
+	result := Result{Counts: Counts{Events: len(recordings)}}
+	for _, rec := range recordings {
 		switch {
-		case failures[i] != nil:
+		case rec.Err != nil:
 			result.Unrecorded++
-			result.Err = failures[i]
-		case outcomes[i] == ledger.Recorded:
+			result.Err = unrecorded(ctx, rec.Err)
+		case rec.Outcome == ledger.Recorded:
 			result.Recorded++
 			result.Pending++
-		case outcomes[i] == ledger.Duplicate:
+		case rec.Outcome == ledger.Duplicate:
 			result.Duplicates++
 		default:
 			result.Conflicts++
-			result.Outcome = Conflict
 		}
 	}
-	if result.Unrecorded > 0 {
-		result.Outcome = r.unavailable(ctx)
+	if result.Err == nil && result.Conflicts > 0 {
+		result.Err = fmt.Errorf("%w, which is not published yet", errConflict)
 	}
+	result.Outcome = OutcomeOf(result.Err)
+	return result
 }
 
-// unavailable returns the outcome of a call of the ledger that failed.
-func (r *Receiver) unavailable(ctx context.Context) Outcome {
-	if ctx.Err() != nil {
-		return OutOfTime
+// What a replay can't verify.
+const (
+	// A certificate is public, and says nothing of the payload beside it.
+	noSignature = "a delivery by mTLS has no signature: that this client sent this payload rests on who may write to the parking bucket"
+	otherCAs    = "the truststore does not trust the client certificate: it was verified with the CAs that are stored with the delivery"
+)
+
+// verify returns the proof of a parked delivery after it verified every part of it. A
+// delivery without a certificate must be signed.
+func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication, err error) {
+	var unverified []string
+	if c := parked.Certificate; c != nil {
+		var trusted bool
+		if p.chain, trusted, err = r.verifyCertificate(parked); err != nil {
+			return p, known, err
+		}
+		p.acceptedAt, known.Certificate = c.AcceptedAt, p.chain[0]
+		if !trusted {
+			unverified = append(unverified, otherCAs)
+		}
 	}
-	return LedgerUnavailable
+	if parked.Certificate != nil && parked.Signature == "" && parked.KeyID == "" && parked.Timestamp == "" && len(parked.JWK) == 0 {
+		unverified = append(unverified, noSignature)
+	} else {
+		p.signature = signature.Proof{Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature}
+		key, err := keys.ParseJWK(parked.JWK, parked.KeyID, r.exponents)
+		if err != nil {
+			return p, known, fmt.Errorf("%w: %w", errAltered, err)
+		}
+		if err := signature.Verify(key, parked.Payload, p.signature); err != nil {
+			return p, known, err
+		}
+		p.key, known.KeyID, known.Key.Key = key, parked.KeyID, key
+	}
+	known.Unverified = strings.Join(unverified, "; ")
+	return p, known, nil
+}
+
+// verifyCertificate returns the chain that is parked with a delivery, and whether the
+// truststore trusts it.
+func (r *Replayer) verifyCertificate(parked parking.Parked) (chain []*x509.Certificate, trusted bool, err error) {
+	for _, text := range parked.Certificate.Chain {
+		c, err := clientcert.Parse(text)
+		if err != nil {
+			return nil, false, err
+		}
+		chain = append(chain, c)
+	}
+	digest := sha256.Sum256(parked.Payload)
+	if len(chain) == 0 || clientcert.Fingerprint(chain[0]) != parked.Certificate.Fingerprint ||
+		!bytes.Equal(digest[:], parked.Certificate.PayloadDigest) {
+		return nil, false, fmt.Errorf("%w: the payload or the certificate", errAltered)
+	}
+	verify := func(truststore *clientcert.Truststore) error {
+		_, err := clientcert.NewVerifier(truststore, clientcert.Policy{}).VerifyCertificate(chain[0], parked.Certificate.AcceptedAt)
+		return err
+	}
+	if r.truststore != nil && verify(r.truststore) == nil {
+		return chain, true, nil
+	}
+	return chain, false, verify(clientcert.TruststoreOf(chain...))
 }

@@ -16,8 +16,8 @@ import (
 
 	"uuid"
 
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
@@ -34,10 +34,11 @@ var serviceKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewK
 // that replays.
 type parkedWorld struct {
 	*stack
-	t       *testing.T
-	buckets *awstest.S3
-	lot     *parking.Store
-	opts    intake.Options
+	t          *testing.T
+	opts       intake.Options
+	mechanisms intake.Mechanisms
+	exponents  []int
+	truststore *clientcert.Truststore
 }
 
 // oneKey knows the service's key.
@@ -57,19 +58,16 @@ func (oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Fou
 func (oneKey) RecordSource(context.Context, netip.Addr) {}
 
 func newParkedWorld(t *testing.T) *parkedWorld {
-	w := &parkedWorld{stack: newStack(), t: t, buckets: awstest.NewS3()}
-	w.buckets.MakeBucket("parking")
-	w.buckets.MakeBucket("claims")
-	w.lot = parking.NewStore(w.buckets, "parking")
-	w.opts = intake.Options{Now: w.clock, Parking: w.lot, Claims: claimcheck.NewStore(w.buckets, "claims"), ClaimBytes: 2000, MaxAttempts: 1}
+	w := &parkedWorld{stack: newStack(), t: t, exponents: []int{65537}}
+	w.opts = intake.Options{Now: w.clock, ClaimBytes: 2000}
+	w.mechanisms.Signature = &intake.Signature{Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}
 	return w
 }
 
 // deliver receives a delivery and returns what became of it.
 func (w *parkedWorld) deliver(payload []byte) intake.Result {
 	w.t.Helper()
-	scheme := paymenttest.DefaultScheme()
-	r := intake.NewReceiver(scheme, nil, oneKey{}, w.ledger(w.db), w.eventBus(), w.opts)
+	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms)
 	timestamp := signature.FormatRFC3339.Text(w.now)
 	return r.Receive(w.ctx(), intake.Delivery{Payload: payload, Headers: map[string]string{
 		"x-svc-signature": w.sign(payload, timestamp), "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID,
@@ -101,7 +99,7 @@ func (d deadlined) Deadline() (time.Time, bool) { return d.deadline, true }
 // parked returns what is parked under a name.
 func (w *parkedWorld) parked(name string) parking.Parked {
 	w.t.Helper()
-	p, err := w.lot.Get(w.t.Context(), name)
+	p, err := w.parking.Get(w.t.Context(), name)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -114,13 +112,13 @@ func (w *parkedWorld) replay(p parking.Parked, version intake.Version) intake.Re
 }
 
 func (w *parkedWorld) replayIn(ctx context.Context, p parking.Parked, version intake.Version) intake.Result {
-	return intake.NewReceiver(signature.Scheme{}, nil, nil, w.ledger(w.db), w.eventBus(), w.opts).Replay(ctx, p, version)
+	return intake.NewReplayer(w.pipeline(w.db, w.opts), w.exponents, w.truststore).Replay(ctx, p, version)
 }
 
 // redrive makes one run of redrive.
 func (w *parkedWorld) redrive() intake.Redriven {
 	w.t.Helper()
-	r := intake.NewRedriver(w.ledger(w.db), w.eventBus(), w.opts).Run(w.ctx())
+	r := intake.NewRedriver(w.pipeline(w.db, w.opts), 1).Run(w.ctx())
 	if r.Err != nil {
 		w.t.Fatal(r.Err)
 	}
@@ -191,7 +189,7 @@ func (w *parkedWorld) unpublishable(raw []byte) parking.Parked {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	names, err := w.lot.FindEvent(w.t.Context(), event.EventID)
+	names, err := w.parking.FindEvent(w.t.Context(), event.EventID)
 	if err != nil || len(names) == 0 {
 		w.t.Fatal(names, err)
 	}
@@ -215,25 +213,25 @@ func (w *parkedWorld) known(raw []byte) (ledger.Item, bool) {
 func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 	stranger := paymenttest.NewKey(2048)
 	small := paymenttest.NewKey(1024)
-	for name, change := range map[string]func(p *parking.Parked, o *intake.Options){
-		"the payload is changed": func(p *parking.Parked, _ *intake.Options) {
+	for name, change := range map[string]func(p *parking.Parked, exponents *[]int){
+		"the payload is changed": func(p *parking.Parked, _ *[]int) {
 			p.Payload = bytes.Replace(p.Payload, []byte("0.01"), []byte("9.99"), 1)
 		},
-		"the timestamp is changed":          func(p *parking.Parked, _ *intake.Options) { p.Timestamp += "0" },
-		"the key id is changed":             func(p *parking.Parked, _ *intake.Options) { p.KeyID = uuid.New().String() },
-		"the signature is that of another":  func(p *parking.Parked, _ *intake.Options) { p.Signature = p.Signature[4:] + p.Signature[:4] },
-		"there is no signature":             func(p *parking.Parked, _ *intake.Options) { p.Signature = "" },
-		"there is no key":                   func(p *parking.Parked, _ *intake.Options) { p.JWK = nil },
-		"the key is not one":                func(p *parking.Parked, _ *intake.Options) { p.JWK = []byte(`{"kty":`) },
-		"the key is that of a stranger":     func(p *parking.Parked, _ *intake.Options) { stranger.ID = p.KeyID; p.JWK = stranger.JWK() },
-		"the key's exponent is not allowed": func(_ *parking.Parked, o *intake.Options) { o.Exponents = []int{3} },
-		"the key is for another algorithm": func(p *parking.Parked, _ *intake.Options) {
+		"the timestamp is changed":          func(p *parking.Parked, _ *[]int) { p.Timestamp += "0" },
+		"the key id is changed":             func(p *parking.Parked, _ *[]int) { p.KeyID = uuid.New().String() },
+		"the signature is that of another":  func(p *parking.Parked, _ *[]int) { p.Signature = p.Signature[4:] + p.Signature[:4] },
+		"there is no signature":             func(p *parking.Parked, _ *[]int) { p.Signature = "" },
+		"there is no key":                   func(p *parking.Parked, _ *[]int) { p.JWK = nil },
+		"the key is not one":                func(p *parking.Parked, _ *[]int) { p.JWK = []byte(`{"kty":`) },
+		"the key is that of a stranger":     func(p *parking.Parked, _ *[]int) { stranger.ID = p.KeyID; p.JWK = stranger.JWK() },
+		"the key's exponent is not allowed": func(_ *parking.Parked, exponents *[]int) { *exponents = []int{3} },
+		"the key is for another algorithm": func(p *parking.Parked, _ *[]int) {
 			p.JWK = bytes.Replace(p.JWK, []byte("RS256"), []byte("RS512"), 1)
 		},
-		"the key is for encryption": func(p *parking.Parked, _ *intake.Options) {
+		"the key is for encryption": func(p *parking.Parked, _ *[]int) {
 			p.JWK = bytes.Replace(p.JWK, []byte(`"sig"`), []byte(`"enc"`), 1)
 		},
-		"a stranger signed it with a weak key": func(p *parking.Parked, _ *intake.Options) {
+		"a stranger signed it with a weak key": func(p *parking.Parked, _ *[]int) {
 			small.ID = p.KeyID
 			p.JWK = small.JWK()
 			p.Signature, _ = signature.Sign(small.Private, p.Payload, p.Timestamp, p.KeyID)
@@ -243,8 +241,7 @@ func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 			w := newParkedWorld(t)
 			_, _, _, p := w.conflict()
 			items, entries, objects := w.db.Items("ledger"), len(w.bus.Entries()), w.buckets.Objects("parking")
-			opts := w.opts
-			change(&p, &w.opts)
+			change(&p, &w.exponents)
 			for _, reason := range []parking.Reason{parking.Conflict, parking.Invalid} {
 				for _, version := range []intake.Version{intake.NoVersion, intake.FirstVersion, intake.ParkedVersion} {
 					p.Reason = reason
@@ -253,7 +250,6 @@ func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 					}
 				}
 			}
-			w.opts = opts
 			w.now = w.now.Add(time.Hour)
 			w.redrive()
 			if !reflect.DeepEqual(w.db.Items("ledger"), items) {
@@ -558,7 +554,7 @@ func TestAnEventThatFailsAgainAfterItsReplayIsParkedAgain(t *testing.T) {
 	if r := w.redrive(); r.Parked != 1 {
 		t.Fatalf("%+v", r)
 	}
-	if names, _ := w.lot.FindEvent(t.Context(), p.EventIDs[0]); len(names) != 2 {
+	if names, _ := w.parking.FindEvent(t.Context(), p.EventIDs[0]); len(names) != 2 {
 		t.Errorf("parked as %v: the second time is not open", names)
 	}
 }

@@ -100,9 +100,9 @@ func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 		t.Fatal(err)
 	}
 	s := newStack()
-	r := intake.NewReceiver(paymenttest.DefaultScheme(), nil, oneKey{}, ledger.New(d, "ledger", ledger.Options{}), s.eventBus(), intake.Options{
-		Parking: parking.NewStore(d.buckets, "parking"), Claims: claimcheck.NewStore(upload{d}, "claims"), ClaimBytes: 1500,
-	})
+	p := intake.NewPipeline(ledger.New(d, "ledger", ledger.Options{}), s.eventBus(), claimcheck.NewStore(upload{d}, "claims"),
+		parking.NewStore(d.buckets, "parking"), intake.Options{ClaimBytes: 1500})
+	r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	return r.Receive(ctx, intake.Delivery{Payload: payload, Headers: map[string]string{
@@ -204,7 +204,7 @@ func TestANewDeliveryIsNotLookedUp(t *testing.T) {
 		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(1000)...)); r.Recorded != 1000 || d.read.Load() != 0 || d.wrote.Load() != 1000 {
 			t.Errorf("%d reads, %d writes: %+v", d.read.Load(), d.wrote.Load(), r)
 		}
-		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(1000)...)); r.Duplicates != 1000 || d.read.Load() != 9 || d.wrote.Load() != 1000+intake.DefaultParallel {
+		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(1000)...)); r.Duplicates != 1000 || d.read.Load() != 9 || d.wrote.Load() != 1000+ledger.DefaultParallel {
 			t.Errorf("again: %d reads, %d writes: %+v", d.read.Load(), d.wrote.Load(), r)
 		}
 	})

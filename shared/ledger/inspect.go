@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -73,29 +72,15 @@ func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error
 	if len(out.Item) == 0 {
 		return Item{}, false, nil
 	}
-	item := Item{
-		EventID:     id,
-		RecordedAt:  utc(out.Item, attrRecordedAt),
-		Due:         utc(out.Item, names.LedgerPendingDue),
-		PublishedAt: utc(out.Item, attrPublishedAt),
-		ParkedAt:    utc(out.Item, attrParkedAt),
+	found, err := decode(out.Item)
+	if err != nil {
+		return Item{}, false, fmt.Errorf("ledger: find %s: %w", id, err)
 	}
-	copy(item.Digest[:], bytesOf(out.Item, attrDigest))
-	_, item.Pending = out.Item[names.LedgerPendingShard]
-	if s, ok := out.Item[attrDeliveryID].(*types.AttributeValueMemberS); ok {
-		item.DeliveryID = s.Value
-	}
-	if n, ok := out.Item[attrAttempts].(*types.AttributeValueMemberN); ok {
-		item.Attempts, _ = strconv.Atoi(n.Value)
-	}
-	if claimed, ok := out.Item[attrClaimed].(*types.AttributeValueMemberBOOL); ok {
-		item.Claimed = claimed.Value
-	}
-	if n, ok := out.Item[names.LedgerTTL].(*types.AttributeValueMemberN); ok {
-		seconds, _ := strconv.ParseInt(n.Value, 10, 64)
-		item.ExpiresAt = time.Unix(seconds, 0).UTC()
-	}
-	return item, true, nil
+	return Item{
+		EventID: id, DeliveryID: found.DeliveryID, Digest: found.digest(), RecordedAt: found.RecordedAt.time(),
+		Pending: found.pending(), Due: found.Due.time(), Attempts: found.Attempts, Claimed: found.Claimed,
+		PublishedAt: found.PublishedAt.time(), ParkedAt: found.ParkedAt.time(), ExpiresAt: (milliseconds(found.ExpiresAt) * 1000).time(),
+	}, true, nil
 }
 
 // All names of attributes, since some are words of DynamoDB's.
@@ -103,13 +88,6 @@ var inspectNames = map[string]string{
 	"#eventId": names.LedgerKey, "#deliveryId": attrDeliveryID, "#digest": attrDigest, "#recordedAt": attrRecordedAt,
 	"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue, "#attempts": attrAttempts, "#claimed": attrClaimed,
 	"#publishedAt": attrPublishedAt, "#parkedAt": attrParkedAt, "#expiresAt": names.LedgerTTL,
-}
-
-func utc(item map[string]types.AttributeValue, name string) time.Time {
-	if at := millis(item, name); !at.IsZero() {
-		return at.UTC()
-	}
-	return time.Time{}
 }
 
 // Backlog returns everything that the index of pending items holds, due or not,
@@ -158,11 +136,9 @@ func (i *Inspector) page(ctx context.Context, shard int, after Cursor) ([]Pendin
 	if err != nil {
 		return nil, nil, fmt.Errorf("ledger: pending in shard %d: %w", shard, err)
 	}
-	page := make([]Pending, 0, len(out.Items))
-	for _, item := range out.Items {
-		if id, ok := item[names.LedgerKey].(*types.AttributeValueMemberS); ok {
-			page = append(page, Pending{id.Value, utc(item, names.LedgerPendingDue), utc(item, attrRecordedAt)})
-		}
+	page, err := pendingOf(out.Items)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ledger: pending in shard %d: %w", shard, err)
 	}
 	return page, out.LastEvaluatedKey, nil
 }

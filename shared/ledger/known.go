@@ -12,14 +12,14 @@ import (
 	"payhook.example/shared/names"
 )
 
-// Known is what the ledger knows of an eventId, but for the event itself.
+// Known is what the ledger has of an eventId, without the event itself.
 type Known struct {
 	Digest  Digest
 	Pending bool
-	Parked  bool // for good: it was not published
-	// Current: the window has not passed. An item that is pending is current,
-	// however old it is. One that is not may be deleted at any time, and does not
-	// keep its eventId from being recorded.
+	Parked  bool // it was not published
+	// Current reports whether the window has not passed. A pending item is current,
+	// however old it is. An item that is not current may be deleted at any time, and
+	// its eventId can be recorded again.
 	Current bool
 }
 
@@ -27,8 +27,8 @@ type Known struct {
 // BatchGetItem reads (AWS, "BatchGetItem" in the DynamoDB API reference).
 const MaxKnown = 100
 
-// Known returns what the ledger knows of up to MaxKnown different eventIds in
-// lower case, by their ids, read consistently. It leaves out the events' bytes,
+// Known returns what the ledger has of up to MaxKnown different eventIds in lower
+// case, by eventId, with a consistent read. It does not transfer the events' bytes,
 // but is billed for them. With an error it returns what it could read.
 //
 // DynamoDB answers a part of the keys if the items are larger than 16 MB in sum,
@@ -54,15 +54,15 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Known
 		if err != nil {
 			return known, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
 		}
-		for _, item := range out.Responses[*l.table] {
-			id, ok := item[names.LedgerKey].(*types.AttributeValueMemberS)
-			if !ok {
-				continue
+		items, err := decodeAll(out.Responses[*l.table])
+		if err != nil {
+			return known, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
+		}
+		for _, i := range items {
+			known[i.EventID] = Known{
+				Digest: i.digest(), Pending: i.pending(), Parked: i.ParkedAt != 0,
+				Current: i.pending() || i.ExpiresAt > now,
 			}
-			k := Known{Parked: item[attrParkedAt] != nil, Pending: item[names.LedgerPendingShard] != nil}
-			copy(k.Digest[:], bytesOf(item, attrDigest))
-			k.Current = k.Pending || integer(item, names.LedgerTTL) > now
-			known[id.Value] = k
 		}
 		rest := out.UnprocessedKeys[*l.table].Keys
 		if len(rest) == 0 {

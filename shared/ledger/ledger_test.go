@@ -32,7 +32,7 @@ const representative = `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","e
 
 // book is a ledger, its table and a clock.
 type book struct {
-	*ledger.Ledger
+	one
 	db  *awstest.DynamoDB
 	now time.Time
 }
@@ -43,7 +43,7 @@ func newBook(t *testing.T) *book {
 		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
 		Include: []string{names.LedgerRecordedAt},
 	})
-	b.Ledger = ledger.New(b.db, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+	b.one = one{ledger.New(b.db, "ledger", ledger.Options{Now: func() time.Time { return b.now }})}
 	return b
 }
 
@@ -57,7 +57,7 @@ func (b *book) entry(t testing.TB, id, change string) ledger.Entry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ledger.Entry{EventID: ledger.Key(id), DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(event.Bytes), RecordedAt: b.now, Event: event}
+	return ledger.NewEntry(event, uuid.New().String(), b.now)
 }
 
 // sizeOf returns the size of an item as DynamoDB counts it, rounded up (AWS,
@@ -85,8 +85,8 @@ func sizeOf(t *testing.T, item awstest.Item) (bytes int) {
 func TestTheLargestEventFitsIntoAnItem(t *testing.T) {
 	b := newBook(t)
 	e := b.entry(t, uuid.New().String(), "")
-	e.Event.Bytes = append(e.Event.Bytes, bytes.Repeat([]byte(" "), ledger.MaxEventBytes-len(e.Event.Bytes))...)
-	e.Digest = ledger.DigestOf(e.Event.Bytes)
+	e.Detail = append(e.Detail, bytes.Repeat([]byte(" "), ledger.MaxEventBytes-len(e.Detail))...)
+	e.Digest = ledger.DigestOf(e.Detail)
 	b.record(t, e, ledger.Recorded)
 	if _, _, err := b.Lease(t.Context(), ledger.Pending{EventID: e.EventID, Due: b.now}, ledger.NewHolder(), b.now.Add(time.Minute)); err != nil {
 		t.Fatal(err)
@@ -311,7 +311,7 @@ func TestAWriteWhoseAnswerGotLostIsKnownAgain(t *testing.T) {
 
 func TestAFailureIsNoOutcome(t *testing.T) {
 	b := newBook(t)
-	broken := ledger.New(b.db, "no such table", ledger.Options{})
+	broken := one{ledger.New(b.db, "no such table", ledger.Options{})}
 	e := b.entry(t, uuid.New().String(), "")
 	var missing *types.ResourceNotFoundException
 	if _, err := broken.Record(t.Context(), e, ledger.NewHolder(), b.now); !errors.As(err, &missing) {
@@ -355,7 +355,7 @@ func TestTheRepresentativeEventCostsOneWriteUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := size(b.db.Items("ledger")[e.EventID])
-	t.Logf("an event of %d bytes makes an item of %d", len(e.Event.Bytes), n)
+	t.Logf("an event of %d bytes makes an item of %d", len(e.Detail), n)
 	if n > 1024 {
 		t.Errorf("an item of %d bytes costs more than one write unit", n)
 	}

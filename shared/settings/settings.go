@@ -209,8 +209,7 @@ const (
 
 // Webhook is the configuration of the webhook function.
 type Webhook struct {
-	LedgerTable string
-	KeysTable   string
+	KeysTable string
 
 	Authentication string // BySignature, ByMTLS or ByBoth
 	MTLS           *MTLS  // nil: no client certificate is required
@@ -239,6 +238,7 @@ type Webhook struct {
 
 // Publishing is the configuration of both functions that publish.
 type Publishing struct {
+	LedgerTable         string
 	ClaimBucket         string
 	ParkingBucket       string
 	ClaimCheckBytes     int
@@ -251,7 +251,6 @@ type Publishing struct {
 
 // Redrive is the configuration of the redrive function.
 type Redrive struct {
-	LedgerTable    string
 	Authentication string
 	Trust          *MTLS  // nil: no client certificate is required
 	KeysTable      string // "" unless Trust
@@ -288,7 +287,6 @@ func publishingSettings() []*Setting {
 func ParseWebhook(getenv func(string) string) (Webhook, error) {
 	r := fromEnvironment(getenv)
 	w := r.webhook()
-	w.LedgerTable = r.resource(names.LedgerTableEnv)
 	w.KeysTable = r.resource(names.KeysTableEnv)
 	if w.UsesMTLS() {
 		w.MTLS = r.mtls(packageFolder(getenv))
@@ -303,7 +301,6 @@ func ParseWebhook(getenv func(string) string) (Webhook, error) {
 func ParseRedrive(getenv func(string) string) (Redrive, error) {
 	r := fromEnvironment(getenv)
 	s := Redrive{
-		LedgerTable:  r.resource(names.LedgerTableEnv),
 		KeyExponents: r.exponents(),
 		Attempts:     r.integer(RedriveAttempts, 1, 1000),
 		Publishing:   r.publishing(),
@@ -522,7 +519,8 @@ func (r *reader) publishing() Publishing {
 		DeduplicationWindow: r.duration(DeduplicationWindow, time.Minute, 10*365*24*time.Hour),
 		RedriveGrace:        r.duration(RedriveGrace, time.Second, time.Hour),
 	}
-	if r.getenv != nil { // the deployment does not know the buckets that it creates
+	if r.getenv != nil { // the deployment does not know the table and the buckets that it creates
+		p.LedgerTable = r.resource(names.LedgerTableEnv)
 		p.ClaimBucket, p.ParkingBucket = r.resource(names.ClaimBucketEnv), r.resource(names.ParkingBucketEnv)
 	}
 	if strings.HasPrefix(p.EventSource, "aws.") {

@@ -443,7 +443,7 @@ func (f *facts) answer(inv *invocation) int {
 		}
 		switch r.Outcome {
 		case intake.SignatureMissing, intake.SignatureRepeated, intake.SignatureMalformed, intake.TimestampOutside,
-			intake.KeyUnknown, intake.KeyRefused, intake.SignatureDoesntMatch:
+			intake.KeyUnknown, intake.KeyRefused, intake.SignatureMismatch:
 			f.refused++
 			return 401
 		case intake.KeyUnavailable, intake.KeyOutOfBudget:
@@ -475,7 +475,7 @@ func (f *facts) answer(inv *invocation) int {
 			f.violated("%s answers invalid to %s, parked as %q", name, s.name, r.Parked)
 		}
 		return 422
-	case intake.KeyUnknown, intake.KeyRefused, intake.SignatureDoesntMatch:
+	case intake.KeyUnknown, intake.KeyRefused, intake.SignatureMismatch:
 		f.unauthentic(inv)
 		return 401
 	case intake.KeyOutOfBudget:

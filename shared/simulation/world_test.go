@@ -139,9 +139,10 @@ type instance struct {
 	name string
 	skew time.Duration
 
-	receiver *intake.Receiver // of a webhook instance; of a replay instance, what replays
+	receiver *intake.Receiver // of a webhook instance
 	redriver *intake.Redriver // of a redrive instance
-	lot      *parking.Store   // of a replay instance
+	replayer *intake.Replayer // of a replay instance
+	parking  *parking.Store   // likewise
 
 	current *invocation
 	zombie  bool // outlives its deadline
@@ -183,40 +184,47 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	i.name = kind + " " + strconv.Itoa(i.n)
 	w.instances = append(w.instances, i)
 	now := func() time.Time { return time.Now().Add(i.skew) }
-	book := ledger.New(i, ledgerTable, ledger.Options{Window: w.window, Now: now})
+	table := ledger.New(i, ledgerTable, ledger.Options{Window: w.window, Parallel: w.parallel, Now: now})
 	events := bus.New(i, "bus", "payhook", bus.Options{
 		Pause: func(longest time.Duration) time.Duration { return longest*5/8 + 3 },
 	})
-	opts := intake.Options{
-		Timeout: redriveTime, Grace: grace, Now: now, MaxAttempts: w.maxAttempts, Parallel: w.parallel,
-		Claims: claimcheck.NewStore(i, claimBucket), ClaimBytes: claimBytes,
-		Parking: parking.NewStore(i, parkedBucket),
+	store := parking.NewStore(i, parkedBucket)
+	opts := intake.Options{Timeout: redriveTime, Grace: grace, Now: now, Parallel: w.parallel, ClaimBytes: claimBytes}
+	if kind == "webhook" {
+		opts.Timeout = webhookTime
 	}
-	if w.mechanism != bySignature {
-		opts.Truststore = pki().truststore
-		opts.MTLS = &intake.MTLS{
-			Verifier: clientcert.NewVerifier(pki().truststore, clientcert.Policy{}), Alone: w.mechanism == byMTLS,
-			Accepted: keys.NewCertificates(i, keysTable),
+	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(i, claimBucket), store, opts)
+	switch kind {
+	case "redrive":
+		i.redriver = intake.NewRedriver(pipeline, cmp.Or(w.maxAttempts, 20))
+	case "replay":
+		var truststore *clientcert.Truststore
+		if w.mechanism != bySignature {
+			truststore = pki().truststore
+		}
+		i.replayer, i.parking = intake.NewReplayer(pipeline, []int{65537}, truststore), store
+	default:
+		i.receiver = intake.NewReceiver(pipeline, w.mechanisms(i, now))
+	}
+	return i
+}
+
+// mechanisms returns how the deliveries of a world are authenticated.
+func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanisms) {
+	if w.mechanism != byMTLS {
+		m.Signature = &intake.Signature{Scheme: scheme, Window: &signature.Window{Tolerance: 5 * time.Minute}, Keys: keysAtHand{}}
+		if w.keyCache {
+			base := url.URL{Scheme: "https", Host: "service.example"}
+			m.Signature.Keys = keys.New(keys.NewOrigin(&http.Client{Transport: i}, &base, 3*time.Second),
+				keys.NewTable(i, keysTable), w.keyService.options(now))
 		}
 	}
-	if kind == "redrive" {
-		i.redriver = intake.NewRedriver(book, events, opts)
-		return i
+	if w.mechanism != bySignature {
+		m.MTLS = &intake.MTLS{
+			Verifier: clientcert.NewVerifier(pki().truststore, clientcert.Policy{}), Accepted: keys.NewCertificates(i, keysTable),
+		}
 	}
-	if kind == "replay" {
-		i.receiver = intake.NewReceiver(signature.Scheme{}, nil, nil, book, events, opts)
-		i.lot = parking.NewStore(i, parkedBucket)
-		return i
-	}
-	opts.Timeout = webhookTime
-	var ring intake.Keys = keysAtHand{}
-	if w.keyCache {
-		base := url.URL{Scheme: "https", Host: "service.example"}
-		ring = keys.New(keys.NewOrigin(&http.Client{Transport: i}, &base, 3*time.Second),
-			keys.NewTable(i, keysTable), w.keyService.options(now))
-	}
-	i.receiver = intake.NewReceiver(scheme, &signature.Window{Tolerance: 5 * time.Minute}, ring, book, events, opts)
-	return i
+	return m
 }
 
 // free returns an instance of a kind that can take an invocation.
@@ -282,9 +290,9 @@ func (w *world) replay(i *instance, name string, version intake.Version) {
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
 	go func() {
-		inv.result = i.receiver.Replay(ctx, p, version)
+		inv.result = i.replayer.Replay(ctx, p, version)
 		if inv.result.Outcome == intake.Accepted {
-			inv.replay.noted = i.lot.MarkReplayed(ctx, name, parking.Note{})
+			inv.replay.noted = i.parking.MarkReplayed(ctx, name, parking.Note{})
 		}
 		cancel()
 		w.end(inv)
@@ -323,7 +331,7 @@ func (w *world) settleParked(i *instance, name string) {
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
 	go func() {
-		inv.settle.err = i.lot.Settle(ctx, name, parking.Note{Reason: "no replay is needed"})
+		inv.settle.err = i.parking.Settle(ctx, name, parking.Note{Reason: "no replay is needed"})
 		cancel()
 		w.end(inv)
 	}()
@@ -581,7 +589,7 @@ func (i *instance) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
 			what = lease
 		case !strings.Contains(text, "REMOVE"):
 			what = postpone
-		case in.ExpressionAttributeNames["#when"] == "parkedAt":
+		case in.ExpressionAttributeNames["#at"] == "parkedAt":
 			what = markParked
 		default:
 			what = mark

@@ -197,9 +197,9 @@ func (w *world) record(age time.Duration) ledger.Entry {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	e := ledger.Entry{EventID: event.EventID, DeliveryID: uuid.New().String(), Digest: ledger.DigestOf(event.Bytes), RecordedAt: w.now.Add(-age), Event: event}
-	if outcome, err := w.book.Record(w.t.Context(), e, ledger.NewHolder(), e.RecordedAt.Add(time.Minute)); err != nil || outcome != ledger.Recorded {
-		w.t.Fatalf("%v, %v", outcome, err)
+	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
+	if r := w.book.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(), e.RecordedAt.Add(time.Minute))[0]; r.Outcome != ledger.Recorded {
+		w.t.Fatalf("%+v", r)
 	}
 	return e
 }
@@ -211,7 +211,7 @@ func (w *world) try(e ledger.Entry, until time.Time) {
 	if err != nil || !ok {
 		w.t.Fatal(ok, err)
 	}
-	if _, ok, err := w.book.Lease(w.t.Context(), ledger.Pending{EventID: e.EventID, Due: item.Due}, ledger.NewHolder(), until); err != nil || !ok {
+	if r := w.book.Lease(w.t.Context(), []ledger.Pending{{EventID: e.EventID, Due: item.Due}}, ledger.NewHolder(), until)[0]; r.Err != nil || !r.Held {
 		w.t.Fatal(ok, err)
 	}
 }
@@ -389,7 +389,7 @@ func asEvent(e ledger.Entry) func(*parking.Parked) {
 	return func(p *parking.Parked) {
 		*p = parking.Parked{
 			Reason: p.Reason, ParkedAt: p.ParkedAt, DeliveryID: e.DeliveryID, EventIDs: []string{e.EventID},
-			Event: e.Event.Bytes, Digest: e.Digest[:], RecordedAt: e.RecordedAt, Attempts: 20,
+			Event: e.Detail, Digest: e.Digest[:], RecordedAt: e.RecordedAt, Attempts: 20,
 		}
 	}
 }

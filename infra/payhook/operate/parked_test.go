@@ -203,7 +203,7 @@ func TestThePayloadIsWrittenByteForByte(t *testing.T) {
 	}
 	e := w.record(time.Hour)
 	name, _ = w.park(time.Hour, parking.Unpublishable, asEvent(e))
-	if out, _ = w.expect(0, "parked", "show", name, "--payload"); out != string(e.Event.Bytes) {
+	if out, _ = w.expect(0, "parked", "show", name, "--payload"); out != string(e.Detail) {
 		t.Errorf("%q", out)
 	}
 }

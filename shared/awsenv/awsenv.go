@@ -1,0 +1,53 @@
+// Package awsenv configures the AWS clients of a Lambda function from its
+// environment.
+//
+// Lambda sets the Region and the credentials of the function's role as environment
+// variables, and they do not change while the function runs (AWS, "Working with
+// Lambda environment variables" in the Lambda Developer Guide). So the other sources
+// that the SDK's package config can read are not linked into a function: it starts
+// faster without them.
+package awsenv
+
+import (
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+)
+
+// CallTimeout is the time that one try of a call may take.
+const CallTimeout = 5 * time.Second
+
+// Config returns the configuration that the environment describes: AWS_REGION,
+// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and
+// AWS_ENDPOINT_URL, which replaces the endpoints of all services. Its HTTP client
+// keeps so many idle connections to each service: a connection that is closed after
+// its call costs the next call a handshake.
+func Config(getenv func(string) string, connections int) (aws.Config, error) {
+	cfg := aws.Config{
+		Region:      getenv("AWS_REGION"),
+		Credentials: credentials.NewStaticCredentialsProvider(getenv("AWS_ACCESS_KEY_ID"), getenv("AWS_SECRET_ACCESS_KEY"), getenv("AWS_SESSION_TOKEN")),
+		HTTPClient:  httpClient(connections),
+		// The defaults of package config.
+		AccountIDEndpointMode:      aws.AccountIDEndpointModePreferred,
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenSupported,
+		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenSupported,
+	}
+	if cfg.Region == "" {
+		return aws.Config{}, errors.New("AWS_REGION: is required")
+	}
+	if url := getenv("AWS_ENDPOINT_URL"); url != "" {
+		cfg.BaseEndpoint = &url
+	}
+	return cfg, nil
+}
+
+func httpClient(connections int) *awshttp.BuildableClient {
+	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.MaxIdleConns = 2 * connections
+		t.MaxIdleConnsPerHost = connections
+	}).WithTimeout(CallTimeout)
+}

@@ -1,0 +1,206 @@
+package intake
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/signature"
+)
+
+// Outcome is what became of a delivery. Its text is stable: logs and reports have it.
+type Outcome string
+
+// The outcomes. The reasons of package clientcert are outcomes as well.
+const (
+	Accepted Outcome = "accepted" // every event is recorded, now or before
+	Conflict Outcome = "conflict" // an eventId was seen before with other content; the delivery is parked
+
+	// Not a delivery.
+	MethodNotAllowed Outcome = "method-not-allowed"
+	PayloadEmpty     Outcome = "payload-empty"
+	PayloadEncoding  Outcome = "payload-encoding"
+	PayloadTooLarge  Outcome = "payload-too-large"
+
+	// Not authentic.
+	SignatureMissing   Outcome = "signature-missing"   // signature, timestamp or key id is missing
+	SignatureRepeated  Outcome = "signature-repeated"  // one of them came more than once
+	SignatureMalformed Outcome = "signature-malformed" // one of them is malformed
+	TimestampOutside   Outcome = "timestamp-outside-window"
+	KeyUnknown         Outcome = "key-unknown"
+	KeyRefused         Outcome = "key-refused" // the service's key must not be used
+	SignatureMismatch  Outcome = "signature-mismatch"
+
+	// Authentic, and not a delivery of section 2.2 of the interface; parked.
+	Invalid Outcome = "invalid"
+
+	// A failure of a service: the sender must send the delivery again.
+	KeyUnavailable    Outcome = "key-unavailable"
+	KeyOutOfBudget    Outcome = "key-out-of-budget"
+	LedgerUnavailable Outcome = "ledger-unavailable" // an event could not be recorded
+	OutOfTime         Outcome = "out-of-time"        // an event could not be recorded in time
+	ParkingFailed     Outcome = "parking-failed"
+
+	// Of a replay only.
+	VersionMissing Outcome = "version-missing" // a conflict is replayed only after a person chose a version
+	VersionUnfit   Outcome = "version-unfit"   // there is no version to choose, or that version is not available
+	Altered        Outcome = "altered"         // what is stored is not what was parked
+)
+
+// The errors of requests that are not deliveries.
+var (
+	ErrMethod          = errors.New("intake: the method is not that of webhooks")
+	ErrPayloadEmpty    = errors.New("intake: the request has no body")
+	ErrPayloadEncoding = errors.New("intake: the body is not base64")
+	ErrPayloadTooLarge = errors.New("intake: the body is too large")
+)
+
+// The errors that this package adds to those of the packages that it uses.
+var (
+	errConflict       = errors.New("intake: an eventId was seen before with other content")
+	errKeyUnavailable = errors.New("intake: the key is not available")
+	errLedger         = errors.New("intake: not every event could be recorded")
+	errOutOfTime      = errors.New("intake: out of time")
+	errParking        = errors.New("intake: not parked")
+	errVersionMissing = errors.New("intake: a conflict needs a version")
+	errVersionUnfit   = errors.New("intake: that version is not available")
+	errAltered        = errors.New("intake: what is stored is not what was parked")
+)
+
+// Answer is how a webhook with an outcome is answered, counted and logged.
+type Answer struct {
+	Status     int    // of HTTP; 0 stands for the setting successStatus
+	Detail     string // for the sender; the outcome Invalid has that of its error
+	RetryAfter int    // seconds; 0 for none
+	Metric     string // counts the webhook by its answer
+	Alarm      string // another metric that counts it, which an alarm watches; "" for none
+	Level      slog.Level
+}
+
+// unauthentic is one answer for all reasons, so that a forger learns nothing.
+var unauthentic = Answer{
+	Status: http.StatusUnauthorized, Detail: "The webhook is not authentic.", Metric: names.UnauthenticatedMetric, Level: slog.LevelWarn,
+}
+
+// badCertificate is unauthentic, and counted for itself.
+var badCertificate = func() Answer {
+	a := unauthentic
+	a.Alarm = names.CertificateRejectedMetric
+	return a
+}()
+
+func rejected(status int, detail string) Answer {
+	return Answer{Status: status, Detail: detail, Metric: "Rejected", Level: slog.LevelWarn}
+}
+
+func unavailable(detail string, retryAfter int, alarm string) Answer {
+	return Answer{
+		Status: http.StatusServiceUnavailable, Detail: detail, RetryAfter: retryAfter,
+		Metric: "Unavailable", Alarm: alarm, Level: slog.LevelError,
+	}
+}
+
+// row maps the errors that match to an outcome, and the outcome to its answer. What
+// only a replay can have has no answer.
+type row struct {
+	match   func(error) bool
+	outcome Outcome
+	answer  Answer
+}
+
+// rows is the one table of errors and outcomes. The first row that matches decides.
+var rows = []row{
+	{func(err error) bool { return err == nil }, Accepted, Answer{Metric: "Accepted"}},
+
+	{is(ErrMethod), MethodNotAllowed, rejected(http.StatusMethodNotAllowed, "The method is not the one of webhooks.")},
+	{is(ErrPayloadEmpty), PayloadEmpty, rejected(http.StatusBadRequest, "The request has no body.")},
+	{is(ErrPayloadEncoding), PayloadEncoding, rejected(http.StatusBadRequest, "The body can't be decoded.")},
+	{is(ErrPayloadTooLarge), PayloadTooLarge, rejected(http.StatusRequestEntityTooLarge, "The body is too large.")},
+
+	{is(signature.ErrMissing), SignatureMissing, unauthentic},
+	{is(signature.ErrRepeated), SignatureRepeated, unauthentic},
+	{is(signature.ErrMalformed), SignatureMalformed, unauthentic},
+	{is(signature.ErrOutsideWindow), TimestampOutside, unauthentic},
+	{is(signature.ErrMismatch), SignatureMismatch, unauthentic},
+	{is(keys.ErrMalformedID), SignatureMalformed, unauthentic},
+	{is(keys.ErrUnknown), KeyUnknown, unauthentic},
+	{isType[*keys.PolicyError], KeyRefused, unauthentic},
+
+	{reason(clientcert.Missing), Outcome(clientcert.Missing), badCertificate},
+	{reason(clientcert.WrongOrigin), Outcome(clientcert.WrongOrigin), badCertificate},
+	{reason(clientcert.Malformed), Outcome(clientcert.Malformed), badCertificate},
+	{reason(clientcert.Expired), Outcome(clientcert.Expired), badCertificate},
+	{reason(clientcert.NotYetValid), Outcome(clientcert.NotYetValid), badCertificate},
+	{reason(clientcert.Weak), Outcome(clientcert.Weak), badCertificate},
+	{reason(clientcert.WrongUsage), Outcome(clientcert.WrongUsage), badCertificate},
+	{reason(clientcert.Untrusted), Outcome(clientcert.Untrusted), badCertificate},
+	{reason(clientcert.Revoked), Outcome(clientcert.Revoked), badCertificate},
+	{reason(clientcert.NotPinned), Outcome(clientcert.NotPinned), badCertificate},
+	{reason(clientcert.Contradicts), Outcome(clientcert.Contradicts), badCertificate},
+
+	{is(keys.ErrOutOfBudget), KeyOutOfBudget, unavailable("The signature can't be checked now.", 60, names.KeyOutOfBudgetMetric)},
+	{is(errKeyUnavailable), KeyUnavailable, unavailable("The signature can't be checked now.", 5, names.KeyUnavailableMetric)},
+	{is(errOutOfTime), OutOfTime, unavailable("Not every event could be recorded in time.", 5, names.NotStoredMetric)},
+	{is(errLedger), LedgerUnavailable, unavailable("Not every event could be recorded.", 5, names.NotStoredMetric)},
+	{is(errParking), ParkingFailed, unavailable("The delivery could not be stored.", 5, names.NotStoredMetric)},
+
+	{is(errConflict), Conflict, Answer{Metric: "Accepted", Level: slog.LevelError}},
+	{isType[*payment.FieldError], Invalid, Answer{Status: http.StatusUnprocessableEntity, Metric: "Invalid", Level: slog.LevelWarn}},
+
+	{match: is(errVersionMissing), outcome: VersionMissing},
+	{match: is(errVersionUnfit), outcome: VersionUnfit},
+	{match: is(errAltered), outcome: Altered},
+}
+
+func is(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+func isType[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
+func reason(r clientcert.Reason) func(error) bool {
+	return func(err error) bool {
+		rejected, ok := errors.AsType[*clientcert.Error](err)
+		return ok && rejected.Reason == r
+	}
+}
+
+// OutcomeOf returns the outcome of a delivery that failed with err, and Accepted for
+// nil. For an error that is not in the table it returns LedgerUnavailable: the
+// sender has to send the delivery again.
+func OutcomeOf(err error) Outcome {
+	for _, r := range rows {
+		if r.match(err) {
+			return r.outcome
+		}
+	}
+	return LedgerUnavailable
+}
+
+// AnswerTo returns the answer to a webhook with that outcome.
+func AnswerTo(o Outcome) Answer {
+	for _, r := range rows {
+		if r.outcome == o {
+			return r.answer
+		}
+	}
+	return Answer{}
+}
+
+// Answers returns the answers of all outcomes that a webhook can have.
+func Answers() map[Outcome]Answer {
+	all := map[Outcome]Answer{}
+	for _, r := range rows {
+		if r.answer != (Answer{}) {
+			all[r.outcome] = r.answer
+		}
+	}
+	return all
+}

@@ -1,0 +1,115 @@
+package intake
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/pem"
+	"errors"
+	"fmt"
+
+	"payhook.example/shared/bus"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parallel"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+)
+
+// conflictOf returns what is parked of a delivery in which these events are in
+// conflict.
+func conflictOf(delivery payment.Delivery, conflicts []event) parking.Parked {
+	p := parking.Parked{Reason: parking.Conflict, DeliveryID: delivery.DeliveryID}
+	for _, e := range conflicts {
+		p.EventIDs, p.EventDigests = append(p.EventIDs, e.entry.EventID), append(p.EventDigests, e.entry.Digest[:])
+	}
+	return p
+}
+
+// parkDelivery parks a delivery with its proof.
+func (p *Pipeline) parkDelivery(ctx context.Context, parked parking.Parked, payload []byte, proof proof) (ParkedAs, error) {
+	parked.ParkedAt, parked.Payload = p.opts.Now(), payload
+	if proof.signed() {
+		parked.JWK = keys.FormatJWK(proof.signature.KeyID, proof.key)
+		parked.Timestamp, parked.KeyID, parked.Signature = proof.signature.Timestamp, proof.signature.KeyID, proof.signature.Signature
+	} else {
+		parked.SentAt = payment.PeekTime(payload)
+	}
+	if proof.chain != nil {
+		parked.Certificate = parkedCertificate(payload, proof)
+	}
+	name, before, err := p.parking.Park(ctx, parked)
+	if err != nil {
+		return ParkedAs{}, fmt.Errorf("%w: %w", errParking, err)
+	}
+	return ParkedAs{name, before}, nil
+}
+
+// parkedCertificate returns what is parked of a client certificate.
+func parkedCertificate(payload []byte, proof proof) *parking.Certificate {
+	digest := sha256.Sum256(payload)
+	c := &parking.Certificate{
+		PayloadDigest: digest[:], Fingerprint: clientcert.Fingerprint(proof.chain[0]), AcceptedAt: proof.acceptedAt,
+	}
+	for _, one := range proof.chain {
+		c.Chain = append(c.Chain, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.Raw})))
+	}
+	return c
+}
+
+// unpublishable reports whether EventBridge is known to reject the event.
+func (f failure) unpublishable() bool {
+	_, ok := errors.AsType[*bus.DetailError](f.err)
+	return ok
+}
+
+// parkUnpublishable parks those of the failed events that EventBridge is known to
+// reject. It returns how many it parked, and why EventBridge rejects the first. An
+// event that can't be parked now stays pending, and redrive parks it.
+func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure) (parked int, cause error) {
+	var found []failure
+	for _, f := range failed {
+		if f.unpublishable() {
+			found = append(found, f)
+		}
+	}
+	if len(found) == 0 {
+		return 0, nil
+	}
+	results := make([]error, len(found))
+	parallel.Each(len(found), p.opts.Parallel, func(i int) { results[i] = p.parkEvent(ctx, found[i]) })
+	for _, err := range results {
+		if err == nil {
+			parked++
+		}
+	}
+	return parked, found[0].err
+}
+
+// parkEvent parks an event that is pending in the ledger, and marks it so.
+func (p *Pipeline) parkEvent(ctx context.Context, f failure) error {
+	if _, _, err := p.parking.Park(ctx, parking.Parked{
+		Reason: parking.Unpublishable, Cause: f.cause(), ParkedAt: p.opts.Now(), DeliveryID: f.DeliveryID, EventIDs: []string{f.EventID},
+		Event: f.Detail, Digest: f.Digest[:], Claimed: f.Claimed, RecordedAt: f.RecordedAt, Attempts: f.Attempts,
+	}); err != nil {
+		return err
+	}
+	return p.ledger.MarkParked(ctx, []ledger.Entry{f.Entry})[0]
+}
+
+// maxPointer is the most that the cause of a parked event says of the field, in
+// bytes.
+const maxPointer = 256
+
+// cause returns the cause that is parked with the event. Unlike the error it
+// names the field with names of the payload, which is parked in the same object.
+func (f failure) cause() string {
+	detail, ok := errors.AsType[*bus.DetailError](f.err)
+	switch {
+	case !ok:
+		return ""
+	case len(detail.Pointer) > maxPointer:
+		return detail.Error()
+	}
+	return detail.Error() + ", at " + string(detail.Pointer)
+}

@@ -1,0 +1,171 @@
+package intake
+
+import (
+	"context"
+	"crypto/rsa"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/signature"
+)
+
+// Delivery is a webhook as it came over the wire.
+type Delivery struct {
+	Payload  []byte            // as received, not decoded in any way
+	Headers  map[string]string // names of any case; repeated headers joined by commas
+	RawQuery string            // without the question mark
+	// SourceIP is the peer of the TCP connection that the webhook came by. It
+	// decides which budget of key lookups applies, and nothing else. The zero Addr
+	// is an unknown source.
+	SourceIP netip.Addr
+	// Certificate is the client certificate that API Gateway passed on. The caller
+	// must know that the webhook came through API Gateway.
+	Certificate clientcert.Presented
+}
+
+// Keys finds keys by their ids. [keys.Cache] implements it.
+type Keys interface {
+	Lookup(ctx context.Context, id string, from netip.Addr) (keys.Found, error)
+	Refetch(ctx context.Context, id string, failed keys.Found, from netip.Addr) (keys.Found, error)
+	RecordSource(ctx context.Context, from netip.Addr)
+}
+
+// Mechanisms are the authentication mechanisms that a delivery must pass (section
+// 5.2 of the interface): a signature, mTLS, or both.
+type Mechanisms struct {
+	Signature *Signature // nil: no signature is required
+	MTLS      *MTLS      // nil: no client certificate is required
+}
+
+// Signature is the authentication by signature.
+type Signature struct {
+	Scheme signature.Scheme  // where the proof travels
+	Window *signature.Window // how old it may be; nil: of any age
+	Keys   Keys
+}
+
+// MTLS is the authentication by client certificate.
+type MTLS struct {
+	Verifier *clientcert.Verifier
+	// Accepted records the certificates of deliveries that are accepted.
+	// [keys.Certificates] implements it.
+	Accepted interface {
+		Record(ctx context.Context, certificate *x509.Certificate, now time.Time) error
+	}
+}
+
+// Receiver receives deliveries. It is safe for concurrent use.
+type Receiver struct {
+	pipeline   *Pipeline
+	mechanisms Mechanisms
+}
+
+// NewReceiver returns a receiver that passes what is authentic to the pipeline. It
+// panics if no mechanism is given.
+func NewReceiver(p *Pipeline, m Mechanisms) *Receiver {
+	if m.Signature == nil && m.MTLS == nil {
+		panic("intake: a receiver without authentication")
+	}
+	return &Receiver{p, m}
+}
+
+// Receive authenticates a delivery, records its events, and publishes those that are
+// new. It returns before ctx's deadline, early enough to give the answer.
+func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
+	inv, ctx, cancel := r.pipeline.begin(ctx)
+	defer cancel()
+	now := r.pipeline.opts.Now
+
+	proof, known, err := r.authenticate(ctx, d, inv.start)
+	authenticated := now().Sub(inv.start)
+	if err != nil {
+		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known, Steps: Steps{Authenticate: authenticated}}
+	}
+	result := r.pipeline.process(ctx, d.Payload, proof, inv)
+	result.Authentication, result.Steps.Authenticate = known, authenticated
+
+	// Last, since nothing depends on it.
+	if s := r.mechanisms.Signature; s != nil {
+		s.Keys.RecordSource(ctx, d.SourceIP)
+	}
+	if m := r.mechanisms.MTLS; m != nil {
+		_ = m.Accepted.Record(ctx, proof.chain[0], inv.start) // the next delivery tries again
+	}
+	return result
+}
+
+// proof is what a delivery was authenticated by: a signature, a client certificate,
+// or both.
+type proof struct {
+	signature  signature.Proof     // zero for none
+	key        *rsa.PublicKey      // that verified the signature
+	chain      []*x509.Certificate // from the client certificate to its root; nil for none
+	acceptedAt time.Time           // when chain was verified
+}
+
+func (p proof) signed() bool { return p.key != nil }
+
+// authenticate returns the proof that d is authentic: that it came with a client
+// certificate that is accepted, that the holder of the key that it names signed it
+// within the window, or both. With an error, it returns what is known all the same.
+func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time) (p proof, known Authentication, err error) {
+	// First the certificate: it costs no call.
+	if m := r.mechanisms.MTLS; m != nil {
+		chain, err := m.Verifier.Verify(d.Certificate, now)
+		if len(chain) > 0 {
+			known.Certificate = chain[0]
+		}
+		if err != nil {
+			return p, known, err
+		}
+		p.chain, p.acceptedAt = chain, now
+	}
+	s := r.mechanisms.Signature
+	if s == nil {
+		return p, known, nil
+	}
+	if p.signature, err = s.Scheme.Extract(d.Headers, d.RawQuery); err != nil {
+		return p, known, err
+	}
+	// The checks without a call come first.
+	if err := s.Window.Check(p.signature.Timestamp, now); err != nil {
+		return p, known, err
+	}
+	// What can't be a signature of any key must not use the budget of key lookups.
+	if err := signature.CheckForm(p.signature.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
+		return p, known, err
+	}
+	known.Key, err = s.verify(ctx, d, p.signature)
+	if !errors.Is(err, keys.ErrMalformedID) {
+		known.KeyID = p.signature.KeyID
+	}
+	p.key = known.Key.Key
+	return p, known, err
+}
+
+// verify returns the key that verifies the signature of d. With an error, it returns
+// what was found all the same.
+func (s *Signature) verify(ctx context.Context, d Delivery, proof signature.Proof) (keys.Found, error) {
+	found, err := s.Keys.Lookup(ctx, proof.KeyID, d.SourceIP)
+	if err != nil {
+		return found, fmt.Errorf("%w: %w", errKeyUnavailable, err)
+	}
+	mismatch := signature.Verify(found.Key, d.Payload, proof)
+	if mismatch == nil {
+		return found, nil
+	}
+	// The service may have put another key under the same id.
+	again, err := s.Keys.Refetch(ctx, proof.KeyID, found, d.SourceIP)
+	if err != nil || again.Key == nil {
+		// The signature does not verify with the known key, and there is no other.
+		found.TableFailed = found.TableFailed || again.TableFailed
+		found.Withdrawn = found.Withdrawn || again.Withdrawn
+		return found, mismatch
+	}
+	return again, signature.Verify(again.Key, d.Payload, proof)
+}

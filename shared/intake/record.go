@@ -1,0 +1,235 @@
+package intake
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"payhook.example/shared/bus"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parallel"
+	"payhook.example/shared/payment"
+)
+
+// event is one event of a delivery on its way to the ledger.
+type event struct {
+	payment.RawEvent
+	entry ledger.Entry // of the event as it is
+	large bool         // it is published as a claim check
+}
+
+// newEvent returns an event that came with a delivery at that time.
+func (p *Pipeline) newEvent(raw payment.RawEvent, deliveryID string, at time.Time) event {
+	entry := ledger.NewEntry(raw, deliveryID, at)
+	return event{raw, entry, len(raw.Bytes) > p.opts.ClaimBytes || !p.bus.Fits(busEvent(entry))}
+}
+
+func busEvent(e ledger.Entry) bus.Event {
+	return bus.Event{DetailType: e.EventName, Detail: e.Detail, Time: e.EventTimestamp, DeliveryID: e.DeliveryID}
+}
+
+// recording is the result of the step that records a delivery.
+type recording struct {
+	entries    []ledger.Entry // new: this invocation publishes them
+	conflicts  []event        // seen before with other content
+	duplicates int
+	claimed    int   // of entries
+	unrecorded int   // not known to be recorded
+	err        error // of one that is unrecorded
+}
+
+// record records every event of a delivery. What is new is held by this invocation.
+func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at time.Time, inv invocation) recording {
+	events, conflicts, duplicates := p.distinct(delivery, at)
+	rec := recording{conflicts: conflicts, duplicates: duplicates}
+	w := writer{pipeline: p, events: events, results: make([]written, len(events)), holder: ledger.NewHolder(), due: inv.heldUntil}
+	w.write(ctx)
+
+	rec.entries = make([]ledger.Entry, 0, len(events))
+	for i, r := range w.results {
+		switch {
+		case r.Err != nil:
+			rec.unrecorded++
+			rec.err = r.Err
+		case r.Outcome == ledger.Recorded:
+			rec.entries = append(rec.entries, r.entry)
+			if r.entry.Claimed {
+				rec.claimed++
+			}
+		case r.Outcome == ledger.Duplicate:
+			rec.duplicates++
+		default:
+			rec.conflicts = append(rec.conflicts, events[i])
+		}
+	}
+	if rec.err != nil {
+		rec.err = unrecorded(ctx, rec.err)
+	}
+	return rec
+}
+
+// unrecorded returns the error of a delivery of which an event was not recorded.
+func unrecorded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", errOutOfTime, err)
+	}
+	return fmt.Errorf("%w: %w", errLedger, err)
+}
+
+// distinct returns the events of a delivery, each eventId once, the further
+// contents of eventIds that occur with several, and how many events repeat another.
+func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events, conflicts []event, duplicates int) {
+	events = make([]event, 0, len(delivery.Events))
+	type content struct {
+		id     string
+		digest ledger.Digest
+	}
+	ids := make(map[string]bool, len(delivery.Events))
+	contents := make(map[content]bool, len(delivery.Events))
+	for _, raw := range delivery.Events {
+		e := p.newEvent(raw, delivery.DeliveryID, at)
+		c := content{e.entry.EventID, e.entry.Digest}
+		if contents[c] {
+			duplicates++
+			continue
+		}
+		contents[c] = true
+		if ids[e.entry.EventID] {
+			conflicts = append(conflicts, e)
+			continue
+		}
+		ids[e.entry.EventID] = true
+		events = append(events, e)
+	}
+	return events, conflicts, duplicates
+}
+
+// written is the result of the attempt to record one event.
+type written struct {
+	ledger.Recording
+	entry ledger.Entry // as it was written
+}
+
+// writer records the events of one delivery.
+type writer struct {
+	pipeline *Pipeline
+	events   []event
+	results  []written // of each event
+	holder   ledger.Holder
+	due      time.Time
+}
+
+// write records the events that the ledger is not known to have.
+//
+// A sender repeats a delivery that was not recorded in time. To write first what was
+// recorded then would take all the time again, so that no attempt gets further than
+// the first. So the first round has as many events as are written at once. If the
+// ledger has any of them, the others are looked up before they are written, which
+// takes a hundredth of the calls. A new delivery is not looked up.
+//
+// Large events are looked up in any case, since an upload takes longer than reading
+// an item.
+func (w *writer) write(ctx context.Context) {
+	var small, large []int
+	for i, e := range w.events {
+		if e.large {
+			large = append(large, i)
+		} else {
+			small = append(small, i)
+		}
+	}
+	unknown := w.skipKnown(ctx, large)
+	repeated := len(unknown) < len(large)
+
+	var wg sync.WaitGroup
+	if len(unknown) > 0 {
+		wg.Go(func() { w.recordLarge(ctx, unknown) })
+	}
+	first := small[:min(len(small), w.pipeline.opts.Parallel)]
+	w.recordSmall(ctx, first)
+	for _, i := range first {
+		repeated = repeated || w.results[i].Err == nil && w.results[i].Outcome != ledger.Recorded
+	}
+	rest := small[len(first):]
+	if repeated {
+		rest = w.skipKnown(ctx, rest)
+	}
+	w.recordSmall(ctx, rest)
+	wg.Wait()
+}
+
+// recordSmall records the events at these positions as they are.
+func (w *writer) recordSmall(ctx context.Context, positions []int) {
+	entries := make([]ledger.Entry, len(positions))
+	for n, i := range positions {
+		entries[n] = w.events[i].entry
+	}
+	w.record(ctx, positions, entries)
+}
+
+// recordLarge stores the events at these positions and records their claim checks,
+// each after its event is stored.
+func (w *writer) recordLarge(ctx context.Context, positions []int) {
+	parallel.Each(len(positions), w.pipeline.opts.Parallel, func(n int) {
+		i := positions[n]
+		entry, err := w.pipeline.claim(ctx, w.events[i])
+		if err != nil {
+			w.results[i].Err = err
+			return
+		}
+		w.record(ctx, []int{i}, []ledger.Entry{entry})
+	})
+}
+
+// claim stores a large event and returns the entry of its claim check.
+func (p *Pipeline) claim(ctx context.Context, e event) (ledger.Entry, error) {
+	detail, err := p.claims.Put(ctx, e.RawEvent)
+	return e.entry.AsClaim(detail), err
+}
+
+// record writes entries, which belong to the events at these positions.
+func (w *writer) record(ctx context.Context, positions []int, entries []ledger.Entry) {
+	for n, r := range w.pipeline.ledger.Record(ctx, entries, w.holder, w.due) {
+		w.results[positions[n]] = written{r, entries[n]}
+	}
+}
+
+// skipKnown stores the outcomes of those events that the ledger has within the
+// window, and returns the positions of the others. It takes at most half of the time
+// that is left. What can't be read counts as unknown: the write decides.
+func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int) {
+	if len(positions) == 0 {
+		return nil
+	}
+	p := w.pipeline
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, deadline.Sub(p.opts.Now())/2)
+		defer cancel()
+	}
+	parts := slices.Collect(slices.Chunk(positions, ledger.MaxKnown))
+	found := make([]map[string]ledger.Known, len(parts))
+	parallel.Each(len(parts), p.opts.Parallel, func(n int) {
+		ids := make([]string, len(parts[n]))
+		for k, i := range parts[n] {
+			ids[k] = w.events[i].entry.EventID
+		}
+		found[n], _ = p.ledger.Known(ctx, ids)
+	})
+	for n, part := range parts {
+		for _, i := range part {
+			entry := w.events[i].entry
+			switch known, ok := found[n][entry.EventID]; {
+			case !ok || !known.Current:
+				unknown = append(unknown, i)
+			case known.Digest == entry.Digest:
+				w.results[i].Outcome = ledger.Duplicate
+			default:
+				w.results[i].Outcome = ledger.Conflict
+			}
+		}
+	}
+	return unknown
+}

@@ -1,0 +1,64 @@
+package intake
+
+import (
+	"crypto/x509"
+	"time"
+
+	"payhook.example/shared/keys"
+)
+
+// Result is what became of a delivery, and how.
+type Result struct {
+	Outcome Outcome
+	// Err is the cause of an outcome other than Accepted. It wraps an error of the
+	// package that found it, and its text has nothing of the delivery.
+	Err error
+	// PublishErr is why EventBridge is known to reject an event, the first of those
+	// that are counted as Unpublishable.
+	PublishErr error
+
+	Authentication
+	DeliveryID string // "" until the delivery is known to be authentic
+	Counts
+	ParkedAs
+	Steps Steps
+}
+
+// Authentication is what is known of how a delivery was authenticated.
+type Authentication struct {
+	KeyID string // "" until it is known to be a UUID
+	Key   keys.Found
+	// Certificate is the client certificate, if one is required and could be read.
+	Certificate *x509.Certificate
+	// Unverified says what a replay could not verify; "" for nothing.
+	Unverified string
+}
+
+// Counts are numbers of events of a delivery.
+type Counts struct {
+	Events     int // in the delivery
+	Recorded   int // new
+	Duplicates int // recorded before
+	Conflicts  int // seen before with other content
+	Unrecorded int // not known to be recorded
+	Claimed    int // new, and sent as claim checks
+
+	// The events that are new.
+	Published int // on the bus, and marked so
+	Unmarked  int // on the bus and not marked so: redrive publishes them again
+	Pending   int // left to redrive
+	// Unpublishable events are parked one by one, since EventBridge is known to
+	// reject them.
+	Unpublishable int
+}
+
+// ParkedAs says under which name a delivery is parked.
+type ParkedAs struct {
+	Parked       string // the name; "" if it is not parked
+	ParkedBefore bool   // the same delivery, with the same proof, was parked before
+}
+
+// Steps has the time that each step took.
+type Steps struct {
+	Authenticate, Decode, Record, Publish, Mark time.Duration
+}

@@ -1,0 +1,134 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
+)
+
+// item is an item of the table, in DynamoDB's types. Attributes that do not apply
+// are absent.
+type item struct {
+	EventID    string       `dynamodbav:"eventId"` // partition key; a UUID in lower case
+	Digest     []byte       `dynamodbav:"digest,omitempty"`
+	DeliveryID string       `dynamodbav:"deliveryId,omitempty"` // of the delivery that brought the event first
+	RecordedAt milliseconds `dynamodbav:"recordedAt,omitempty"`
+
+	// While the event is pending.
+	Detail   []byte       `dynamodbav:"event,omitempty"` // what is published
+	Shard    *int         `dynamodbav:"shard,omitempty"` // 0 to 63, from the eventId; the index's partition key
+	Due      milliseconds `dynamodbav:"due,omitempty"`   // only the holder touches the item before; the index's sort key
+	Holder   []byte       `dynamodbav:"holder,omitempty"`
+	Attempts int          `dynamodbav:"attempts,omitempty"` // how often redrive has leased it
+	Claimed  bool         `dynamodbav:"claimed,omitempty"`  // Detail is a claim check
+
+	// Once it is published or parked.
+	PublishedAt milliseconds `dynamodbav:"publishedAt,omitempty"`
+	ParkedAt    milliseconds `dynamodbav:"parkedAt,omitempty"`
+	ExpiresAt   int64        `dynamodbav:"expiresAt,omitempty"` // Unix seconds; the end of the window, and DynamoDB's TTL
+}
+
+// The attributes that expressions name. Package names has those that the template
+// names as well.
+const (
+	attrDigest      = "digest"
+	attrDeliveryID  = "deliveryId"
+	attrRecordedAt  = names.LedgerRecordedAt
+	attrEvent       = "event"
+	attrHolder      = "holder"
+	attrAttempts    = "attempts"
+	attrPublishedAt = "publishedAt"
+	attrParkedAt    = "parkedAt"
+	attrClaimed     = "claimed"
+)
+
+// milliseconds is a time in Unix milliseconds; 0 stands for none.
+type milliseconds int64
+
+func (m milliseconds) time() time.Time {
+	if m == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(m)).UTC()
+}
+
+// newItem returns the pending item of e.
+func newItem(e Entry, holder Holder, due time.Time) (map[string]types.AttributeValue, error) {
+	shard := shardOf(e.EventID)
+	return attributevalue.MarshalMap(item{
+		EventID: e.EventID, Digest: e.Digest[:], DeliveryID: e.DeliveryID, RecordedAt: milliseconds(e.RecordedAt.UnixMilli()),
+		Detail: e.Detail, Shard: &shard, Due: milliseconds(due.UnixMilli()), Holder: holder[:], Claimed: e.Claimed,
+	})
+}
+
+// decode returns an item that was read. With an error, some of its attributes may
+// be missing.
+func decode(attributes map[string]types.AttributeValue) (i item, err error) {
+	err = attributevalue.UnmarshalMap(attributes, &i)
+	return i, err
+}
+
+// decodeAll returns the items that were read, each of which must have an eventId.
+func decodeAll(list []map[string]types.AttributeValue) ([]item, error) {
+	items := make([]item, len(list))
+	for i, attributes := range list {
+		var err error
+		if items[i], err = decode(attributes); err != nil {
+			return nil, err
+		}
+		if items[i].EventID == "" {
+			return nil, fmt.Errorf("an item without %s", names.LedgerKey)
+		}
+	}
+	return items, nil
+}
+
+func (i item) digest() (d Digest) {
+	copy(d[:], i.Digest)
+	return d
+}
+
+func (i item) pending() bool { return i.Shard != nil }
+
+// ErrCorrupt is returned when the event of an item is not the one that was
+// recorded.
+var ErrCorrupt = errors.New("the stored event is not the one that was recorded")
+
+// entry returns the entry of a pending item. With ErrCorrupt, it is the entry as
+// far as it can be read.
+func (i item) entry() (Entry, error) {
+	e := Entry{
+		EventID: i.EventID, DeliveryID: i.DeliveryID, Digest: i.digest(), Detail: i.Detail, Claimed: i.Claimed,
+		RecordedAt: i.RecordedAt.time(), Attempts: i.Attempts,
+	}
+	event, err := payment.DecodeRawEvent(i.Detail)
+	if err != nil || !i.Claimed && e.Digest != DigestOf(i.Detail) {
+		return e, ErrCorrupt
+	}
+	e.EventName, e.EventTimestamp = event.EventName, event.EventTimestamp
+	return e, nil
+}
+
+func keyOf(eventID string) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{names.LedgerKey: &types.AttributeValueMemberS{Value: eventID}}
+}
+
+func number(n int64) *types.AttributeValueMemberN {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+}
+
+func binary(b []byte) *types.AttributeValueMemberB { return &types.AttributeValueMemberB{Value: b} }
+
+func shardOf(eventID string) int {
+	h := fnv.New32a()
+	h.Write([]byte(eventID))
+	return int(h.Sum32() % Shards)
+}

@@ -1,0 +1,29 @@
+package ledger_test
+
+import (
+	"context"
+	"time"
+
+	"payhook.example/shared/ledger"
+)
+
+// one makes calls of a ledger for one entry.
+type one struct{ *ledger.Ledger }
+
+func (o one) Record(ctx context.Context, e ledger.Entry, holder ledger.Holder, due time.Time) (ledger.Outcome, error) {
+	r := o.Ledger.Record(ctx, []ledger.Entry{e}, holder, due)[0]
+	return r.Outcome, r.Err
+}
+
+func (o one) MarkPublished(ctx context.Context, e ledger.Entry) error {
+	return o.Ledger.MarkPublished(ctx, []ledger.Entry{e})[0]
+}
+
+func (o one) MarkParked(ctx context.Context, e ledger.Entry) error {
+	return o.Ledger.MarkParked(ctx, []ledger.Entry{e})[0]
+}
+
+func (o one) Lease(ctx context.Context, p ledger.Pending, holder ledger.Holder, until time.Time) (ledger.Entry, bool, error) {
+	r := o.Ledger.Lease(ctx, []ledger.Pending{p}, holder, until)[0]
+	return r.Entry, r.Held, r.Err
+}

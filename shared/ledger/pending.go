@@ -1,0 +1,159 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/parallel"
+)
+
+// Pending is an item of the index.
+type Pending struct {
+	EventID    string
+	Due        time.Time
+	RecordedAt time.Time
+}
+
+// Cursor is a position in one shard of the index; nil is before the first item.
+type Cursor map[string]types.AttributeValue
+
+// Due returns up to limit items of a shard that are due at the given time, the
+// longest due first, from the cursor on. It returns a nil cursor once there are no
+// more. The index follows the table with a delay, so an item may be missing, or no
+// longer pending.
+func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after Cursor, limit int) ([]Pending, Cursor, error) {
+	return l.query(ctx, shard, at, "#shard = :shard AND #due <= :at", true, after, limit)
+}
+
+// Waiting returns up to limit items of a shard that are due only after the given
+// time, the last due first: those that were postponed most often, then those that
+// are held. The index follows the table with a delay.
+func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int) ([]Pending, error) {
+	waiting, _, err := l.query(ctx, shard, at, "#shard = :shard AND #due > :at", false, nil, limit)
+	return waiting, err
+}
+
+func (l *Ledger) query(ctx context.Context, shard int, at time.Time, condition string, forward bool, after Cursor, limit int) ([]Pending, Cursor, error) {
+	out, err := l.client.Query(ctx, &dynamodb.QueryInput{
+		TableName:                l.table,
+		IndexName:                aws.String(names.LedgerPendingIndex),
+		KeyConditionExpression:   &condition,
+		ExpressionAttributeNames: map[string]string{"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":shard": number(int64(shard)),
+			":at":    number(at.UnixMilli()),
+		},
+		ScanIndexForward:  &forward,
+		ExclusiveStartKey: after,
+		Limit:             aws.Int32(int32(limit)),
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("ledger: pending in shard %d: %w", shard, err)
+	}
+	pending, err := pendingOf(out.Items)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ledger: pending in shard %d: %w", shard, err)
+	}
+	return pending, out.LastEvaluatedKey, nil
+}
+
+func pendingOf(list []map[string]types.AttributeValue) ([]Pending, error) {
+	items, err := decodeAll(list)
+	if err != nil {
+		return nil, err
+	}
+	pending := make([]Pending, len(items))
+	for i, item := range items {
+		pending[i] = Pending{item.EventID, item.Due.time(), item.RecordedAt.time()}
+	}
+	return pending, nil
+}
+
+// Leased is the result of an attempt to lease one item.
+type Leased struct {
+	Entry Entry
+	// Held reports whether the caller holds the item. With an error, the item is
+	// not what was recorded: Entry is as much of it as can be read.
+	Held bool
+	Err  error
+}
+
+// Lease takes pending items for holder alone until the given time, and returns the
+// result of each. Of two callers that lease the same [Pending] only one holds it.
+// An item that is not held was taken by another caller or is no longer pending,
+// unless there is an error. An item that is not what was recorded is leased all the
+// same; its error wraps [ErrCorrupt].
+func (l *Ledger) Lease(ctx context.Context, pending []Pending, holder Holder, until time.Time) []Leased {
+	results := make([]Leased, len(pending))
+	parallel.Each(len(pending), l.parallel, func(i int) { results[i] = l.lease(ctx, pending[i], holder, until) })
+	return results
+}
+
+func (l *Ledger) lease(ctx context.Context, p Pending, holder Holder, until time.Time) Leased {
+	out, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName:           l.table,
+		Key:                 keyOf(p.EventID),
+		UpdateExpression:    aws.String("SET #due = :until, #holder = :holder, #attempts = if_not_exists(#attempts, :zero) + :one"),
+		ConditionExpression: aws.String("#due = :seen"),
+		ExpressionAttributeNames: map[string]string{
+			"#due": names.LedgerPendingDue, "#holder": attrHolder, "#attempts": attrAttempts,
+		},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":until":  number(until.UnixMilli()),
+			":seen":   number(p.Due.UnixMilli()),
+			":holder": binary(holder[:]),
+			":zero":   number(0),
+			":one":    number(1),
+		},
+		ReturnValues:                        types.ReturnValueAllNew,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	})
+	taken, conditional := errors.AsType[*types.ConditionalCheckFailedException](err)
+	var leased item
+	switch {
+	case err == nil:
+		leased, err = decode(out.Attributes)
+	case conditional:
+		// Our own lease, whose answer was lost before the SDK tried again?
+		leased, err = decode(taken.Item)
+		if !bytes.Equal(leased.Holder, holder[:]) || leased.Due != milliseconds(until.UnixMilli()) {
+			return Leased{}
+		}
+	default:
+		return Leased{Err: fmt.Errorf("ledger: lease %s: %w", p.EventID, err)}
+	}
+	leased.EventID = p.EventID
+	e, corrupt := leased.entry()
+	if err != nil || corrupt != nil {
+		return Leased{e, true, fmt.Errorf("ledger: lease %s: %w", p.EventID, ErrCorrupt)}
+	}
+	return Leased{e, true, nil}
+}
+
+// Postpone makes an item that holder has leased due at the given time. It does
+// nothing if holder does not hold the item any more.
+func (l *Ledger) Postpone(ctx context.Context, e Entry, holder Holder, until time.Time) error {
+	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName:                l.table,
+		Key:                      keyOf(e.EventID),
+		UpdateExpression:         aws.String("SET #due = :until"),
+		ConditionExpression:      aws.String("#holder = :holder AND attribute_exists(#shard)"),
+		ExpressionAttributeNames: map[string]string{"#due": names.LedgerPendingDue, "#holder": attrHolder, "#shard": names.LedgerPendingShard},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":until":  number(until.UnixMilli()),
+			":holder": binary(holder[:]),
+		},
+	})
+	if err := unlessConditional(err); err != nil {
+		return fmt.Errorf("ledger: postpone %s: %w", e.EventID, err)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package parallel_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"payhook.example/shared/parallel"
+)
+
+func TestEachNumberOnceAndNoMoreThanTheLimitAtOnce(t *testing.T) {
+	for _, test := range []struct{ n, limit, atOnce int }{{0, 4, 0}, {1, 4, 1}, {5, 1, 1}, {3, 4, 3}, {100, 4, 4}} {
+		synctest.Test(t, func(t *testing.T) {
+			var running, most atomic.Int64
+			var mu sync.Mutex
+			calls := map[int]int{}
+			proceed := make(chan struct{})
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				parallel.Each(test.n, test.limit, func(i int) {
+					most.Store(max(most.Load(), running.Add(1)))
+					mu.Lock()
+					calls[i]++
+					mu.Unlock()
+					<-proceed
+					running.Add(-1)
+				})
+			}()
+			synctest.Wait() // as many calls run as ever will at once
+			if got := int(running.Load()); got != test.atOnce {
+				t.Errorf("%d calls, limit %d: %d at once, want %d", test.n, test.limit, got, test.atOnce)
+			}
+			close(proceed)
+			<-done
+			if len(calls) != test.n || int(most.Load()) > test.limit {
+				t.Errorf("%d calls, limit %d: %d numbers, up to %d at once", test.n, test.limit, len(calls), most.Load())
+			}
+			for i, n := range calls {
+				if i < 0 || i >= test.n || n != 1 {
+					t.Errorf("%d calls for %d", n, i)
+				}
+			}
+		})
+	}
+}
