@@ -105,7 +105,7 @@ lint: tools ## gofmt, go vet, staticcheck; cfn-lint on the templates
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go tool staticcheck ./...
-	PAYHOOK_LINT=1 go test -count=1 -run '^TestTheTemplatesPassCfnLint$$' ./infra
+	PAYHOOK_LINT=1 go test -count=1 -run '^TestTemplatesPassCfnLint$$' ./infra
 
 .PHONY: audit
 audit: check ## checkov and cdk-nag on the templates: their findings, and those that the templates explain (installs them first)

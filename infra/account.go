@@ -9,9 +9,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// tagsOf returns the tags of the stack. CloudFormation gives them to every
-// resource that can have tags (AWS, "Resource tag" in the CloudFormation User
-// Guide).
+// tagsOf returns the tags of the stack. CloudFormation applies them to every resource
+// that can have tags (AWS, "Resource tag" in the CloudFormation User Guide).
 func tagsOf(conf settings.Deployment) *map[string]*string {
 	tags := map[string]*string{}
 	for name, value := range conf.Tags {
@@ -20,8 +19,8 @@ func tagsOf(conf settings.Deployment) *map[string]*string {
 	return &tags
 }
 
-// boundaryOf returns the permissions boundary of every role, nil for what the
-// CDK's own context says.
+// boundaryOf returns the permissions boundary of every role, or nil for that of the
+// CDK's own context.
 func boundaryOf(conf settings.Deployment) awscdk.PermissionsBoundary {
 	switch policy := conf.PermissionsBoundary; {
 	case policy == "":
@@ -33,8 +32,8 @@ func boundaryOf(conf settings.Deployment) awscdk.PermissionsBoundary {
 	}
 }
 
-// synthesizerOf returns what names the bucket and the roles of the bootstrap
-// stack, nil for what the CDK's own context says.
+// synthesizerOf returns the stack synthesizer with the qualifier of the bootstrap
+// stack, or nil for the CDK's default.
 func synthesizerOf(conf settings.Deployment) awscdk.IStackSynthesizer {
 	if conf.BootstrapQualifier == "" {
 		return nil

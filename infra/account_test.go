@@ -16,10 +16,12 @@ func TestEveryRoleHasThePermissionsBoundary(t *testing.T) {
 		settings map[string]any
 		want     string
 	}{
-		"the setting, a name":    {map[string]any{"permissionsBoundary": "payments-boundary"}, "policy/payments-boundary"},
-		"the setting, an ARN":    {map[string]any{"permissionsBoundary": arn}, arn},
-		"the CDK's own context":  {map[string]any{"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"}}, "policy/payments-boundary"},
-		"with all that is added": {map[string]any{"permissionsBoundary": arn, "tracing": true, "keysAuth": "bearer"}, arn},
+		"the setting, a name": {map[string]any{"permissionsBoundary": "payments-boundary"},
+			"policy/payments-boundary"},
+		"the setting, an ARN":   {map[string]any{"permissionsBoundary": arn}, arn},
+		"the CDK's own context": {map[string]any{"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"}}, "policy/payments-boundary"},
+		"with all that is added": {map[string]any{"permissionsBoundary": arn, "tracing": true, "keysAuth": "bearer"},
+			arn},
 	} {
 		tm := payhook(t, c.settings)
 		for role, r := range tm.all(t, "AWS::IAM::Role") {
@@ -35,7 +37,7 @@ func TestEveryRoleHasThePermissionsBoundary(t *testing.T) {
 	}
 }
 
-func TestTheBootstrapStackIsTheOneWithTheQualifier(t *testing.T) {
+func TestBootstrapQualifierIsUsed(t *testing.T) {
 	for name, settings := range map[string]map[string]any{
 		"the setting":           {"bootstrapQualifier": "payments"},
 		"the CDK's own context": {"@aws-cdk/core:bootstrapQualifier": "payments"},
@@ -67,7 +69,7 @@ func TestTheBootstrapStackIsTheOneWithTheQualifier(t *testing.T) {
 }
 
 // CloudFormation tags the resources, so that the stack's tags are enough.
-func TestTheStackHasTheTagsOfTheSettings(t *testing.T) {
+func TestStackHasTheConfiguredTags(t *testing.T) {
 	for setting, want := range map[string]map[string]string{
 		"": nil, "team=payments,cost-center=42": {"team": "payments", "cost-center": "42"},
 	} {
@@ -93,7 +95,7 @@ func TestTheStackHasTheTagsOfTheSettings(t *testing.T) {
 	}
 }
 
-func TestTracesAreSentIfTheSettingsSaySo(t *testing.T) {
+func TestTracingIsEnabledBySetting(t *testing.T) {
 	for _, tracing := range []bool{true, false} {
 		tm := payhook(t, map[string]any{"tracing": tracing})
 		for name, function := range functions {

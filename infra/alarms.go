@@ -17,53 +17,53 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// alarm tells a person of something that the code can't mend. It watches one
-// plain metric: what each means is then plain as well, and so is why it rings.
+// alarm is a CloudWatch alarm for a problem that needs a person. It watches one
+// metric, so that its cause is clear.
 type alarm struct {
-	name  string // behind the stack's name
-	means string
-	step  string // the first one to take
+	name        string // without the stack's name
+	description string // the problem and its consequence
+	action      string // the first action to take
 	metric
 	// minus are subtracted from the metric; the alarm is then on metric math. A
 	// period without data counts as 0.
 	minus     []metric
 	statistic string
-	minutes   int // of one period
+	minutes   int // the length of a period
 	// threshold is the value that raises the alarm when it is reached.
 	threshold int
-	// below: the alarm is raised by values less than the threshold instead.
+	// below means that values less than the threshold raise the alarm instead.
 	below bool
-	// times is in how many of the last among periods the threshold is reached; 1
-	// and times stand for 0.
+	// The alarm is raised if the threshold is reached in times of the last among
+	// periods. times is 1 if it is 0; among is times if it is 0.
 	times, among int
-	// missed: a period without data counts like one that reaches the threshold.
-	// Without it such a period counts for nothing.
-	missed bool
-	// ends: that it no longer rings is told, too. Left out where the matter is not
-	// settled by nothing more of it happening.
-	ends bool
+	// missingBreaches means that a period without data is treated as breaching.
+	// Otherwise it is treated as not breaching.
+	missingBreaches bool
+	// notifyOK means that the topic is also notified when the alarm returns to OK. It
+	// is false if this does not mean that the problem is solved.
+	notifyOK bool
 }
 
-// metric is where CloudWatch has a figure.
+// metric identifies a metric of CloudWatch.
 type metric struct {
 	namespace, name  string
 	dimension, value *string
 }
 
-// written is a metric that the function writes itself.
-func (f function) written(name string) metric {
+// ownMetric returns a metric that the function writes itself.
+func (f function) ownMetric(name string) metric {
 	return metric{names.MetricNamespace, name, jsii.String(names.MetricDimension), f.FunctionName()}
 }
 
-// counted is a metric that Lambda writes of the function. The dimension FunctionName
-// alone stands for all versions and aliases (AWS, "Viewing metrics for Lambda
-// functions" in the Lambda developer guide).
-func (f function) counted(name string) metric {
+// lambdaMetric returns a metric that Lambda writes for the function. With only the
+// dimension FunctionName, it covers all versions and aliases (AWS, "Viewing metrics
+// for Lambda functions" in the Lambda developer guide).
+func (f function) lambdaMetric(name string) metric {
 	return metric{"AWS/Lambda", name, jsii.String("FunctionName"), f.FunctionName()}
 }
 
-// inQueue is how many messages wait in the queue.
-func inQueue(queue awssqs.Queue) metric {
+// queueLength returns the metric of the number of messages in a queue.
+func queueLength(queue awssqs.Queue) metric {
 	return metric{"AWS/SQS", "ApproximateNumberOfMessagesVisible", jsii.String("QueueName"), queue.QueueName()}
 }
 
@@ -73,14 +73,16 @@ const (
 	minimum = "Minimum"
 )
 
-// newAlarms makes every alarm, and the topic that tells of them. It returns the
-// alarms by their names without the stack's.
+// newAlarms creates every alarm, and the topic that they notify. It returns the
+// alarms by their names without the stack's name.
 //
-// What is lost or held up without a person rings at the first of it. What the
-// next run, or the next try, makes good rings when it goes on. A count that is
-// missing is none, since functions write counts when they run; but where a
-// function that does not run would do harm, missing figures ring.
-func newAlarms(stack awscdk.Stack, conf settings.Deployment, webhook webhook, redrive scheduled, token token) (awssns.Topic, map[string]awscloudwatch.CfnAlarm) {
+// A problem that causes a loss or a delay until a person acts raises its alarm at the
+// first occurrence. A problem that the next run or retry can solve raises its alarm
+// when it persists. A missing count is treated as not breaching, because functions
+// write counts when they run. Missing data is treated as breaching if it is harmful
+// that a function does not run.
+func newAlarms(stack awscdk.Stack, conf settings.Deployment, webhook webhook, redrive scheduled,
+	token token) (awssns.Topic, map[string]awscloudwatch.CfnAlarm) {
 	scope := constructs.NewConstruct(stack, jsii.String("Alarms"))
 	topic := newAlarmTopic(scope, conf)
 	made := map[string]awscloudwatch.CfnAlarm{}
@@ -92,162 +94,233 @@ func newAlarms(stack awscdk.Stack, conf settings.Deployment, webhook webhook, re
 
 func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token token) []alarm {
 	all := []alarm{
-		// Webhooks that are not taken.
-		{name: "not-stored", metric: webhook.written(names.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1, ends: true,
-			means: "Authentic webhooks were answered 503, as ledger or parking could not be written. Unless the service sends them again, their events are lost.",
-			step:  "Look up cause in the webhook function's log (status 503); once it is mended, have the service's operator send again what has no later line with its deliveryId."},
-		{name: "parked", metric: webhook.written(names.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
-			means: "Authentic webhooks could not be used, or EventBridge is known to reject an event of one. They are parked whole.",
-			step:  "Read reason and cause (`payhook parked list`, `payhook parked show`); mend that, or ask the service's operator, and let it go on (`payhook parked replay`)."},
-		{name: "conflicts", metric: webhook.written(names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
-			means: "An eventId came again with other content: of two payments that claim to be one, only the first was published.",
-			step:  "Compare the parked delivery (`payhook parked show`) with what became of the first (`payhook event`), and ask the service's operator which is right before anything is paid or booked."},
+		// Webhooks that are not accepted.
+		{name: "not-stored", metric: webhook.ownMetric(names.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1,
+			notifyOK: true,
+			description: "Authentic webhooks were answered 503, because the ledger or the parking bucket could not " +
+				"be written. Unless the service sends them again, their events are lost.",
+			action: "Look up cause in the webhook function's log (status 503). After it is fixed, ask the " +
+				"service's operator to send each delivery again that has no later line with its deliveryId."},
+		{name: "parked", metric: webhook.ownMetric(names.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
+			description: "Authentic webhooks could not be used, or EventBridge is known to reject an event in them. " +
+				"They are parked.",
+			action: "Read reason and cause (`payhook parked list`, `payhook parked show`). Fix the cause, or " +
+				"ask the service's operator, and replay them (`payhook parked replay`)."},
+		{name: "conflicts", metric: webhook.ownMetric(names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
+			description: "An eventId was received again with different content. Only the first of the two payments " +
+				"was published.",
+			action: "Compare the parked delivery (`payhook parked show`) with the first event (`payhook " +
+				"event`), and ask the service's operator which one is right before a payment is made or booked."},
 		rejectedByAWS(webhook),
-		// A proportion would ring for a single stranger at night, and would not for a
-		// service that sends little: a count in a time does neither.
-		{name: "unauthenticated", metric: webhook.written(names.UnauthenticatedMetric), statistic: sum, minutes: 15, threshold: conf.AlarmUnauthenticated,
-			means: "Webhooks were refused with 401 more often than strangers explain: a setting is not what the service does, a key changed, or somebody forges.",
-			step:  "Count outcome in the webhook function's log. All of one kind, and hardly any accepted: check the settings of that part of the proof with the service's operator. Beside accepted ones: somebody tries, in vain."},
-		{name: "key-unavailable", metric: webhook.written(names.KeyUnavailableMetric), statistic: sum, minutes: 5, threshold: 1, ends: true,
-			means: "Webhooks were answered 503, as their key is in no cache and the service did not answer for it. Unless it sends them again, they are lost.",
-			step:  "Fetch {baseUrl}/v1/keys/{keyId} for a keyId in the webhook function's log; if that fails, call the service's operator; if it works, compare keysAuth and keyTimeout."},
-		{name: "key-stale", metric: webhook.written(names.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1, times: 3, among: 12, ends: true,
-			means: "The service does not answer for its keys, and cached ones are used instead. Webhooks are refused once these reach keyMaxAge, or if the key changes.",
-			step:  "As for key-unavailable, with keyMaxAge less keyFreshness at most to do it in."},
-		// It stays silent when it ends: the count stops whether the service gives the
-		// key again or nobody uses it any more.
-		{name: "key-withdrawn", metric: webhook.written(names.KeyWithdrawnMetric), statistic: sum, minutes: 5, threshold: 1,
-			means: "The service gave a key and does not any more, and webhooks still use it. They are accepted until the service has called the key unknown for keyUnknownGrace, and refused with 401 from then on.",
-			step:  "Look at the key (`payhook key ID`, with a keyId of the webhook function's log where KeyWithdrawn is 1) and ask the service's operator at once whether it was withdrawn. If not, {baseUrl}/v1/keys/{keyId} must work again; what was refused meanwhile must be sent again. If so, they must stop signing with it."},
-		{name: "key-budget", metric: webhook.written(names.KeyOutOfBudgetMetric), statistic: sum, minutes: 5, threshold: 1,
-			means: "More key ids that are in no cache came than may be asked for in a minute: a flood of invented ones, or budgets that are too small.",
-			step:  "Look at keyId in the webhook function's log. Many different ones: a flood; cached keys are not affected, new keys from known source addresses have keyMissReserve, and webhookConcurrency bounds what it costs. The service's own: raise keyMissBudget and keyMissReserve."},
+		// A percentage would be raised by a single request at night, and would not be
+		// raised for a service that sends few webhooks. A count per time avoids both.
+		{name: "unauthenticated", metric: webhook.ownMetric(names.UnauthenticatedMetric), statistic: sum, minutes: 15,
+			threshold: conf.AlarmUnauthenticated,
+			description: "More webhooks were rejected with 401 than other senders cause: a setting does not match " +
+				"the service, a key changed, or someone sends forged webhooks.",
+			action: "Count outcome in the webhook function's log. If nearly all have one outcome and few are " +
+				"accepted, check the settings of that part of the proof with the service's operator. If others are " +
+				"accepted, someone sends forged webhooks; they have no effect."},
+		{name: "key-unavailable", metric: webhook.ownMetric(names.KeyUnavailableMetric), statistic: sum, minutes: 5,
+			threshold: 1, notifyOK: true,
+			description: "Webhooks were answered 503, because no cache has their key and the service's key endpoint " +
+				"did not answer. Unless the service sends them again, they are lost.",
+			action: "Fetch {baseUrl}/v1/keys/{keyId} for a keyId in the webhook function's log. If that fails, " +
+				"contact the service's operator. If it works, check keysAuth and keyTimeout."},
+		{name: "key-stale", metric: webhook.ownMetric(names.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1,
+			times: 3, among: 12, notifyOK: true,
+			description: "The service's key endpoint does not answer, and stale keys are used. Webhooks are rejected " +
+				"when these reach keyMaxAge, or if the key changes.",
+			action: "As for key-unavailable. The time left is at most keyMaxAge minus keyFreshness."},
+		// Without notifyOK: the count also becomes 0 when the key is not used any more.
+		{name: "key-withdrawn", metric: webhook.ownMetric(names.KeyWithdrawnMetric), statistic: sum, minutes: 5,
+			threshold: 1,
+			description: "The service no longer returns a key that webhooks still use. They are accepted until the " +
+				"service has reported the key as unknown for keyUnknownGrace, and rejected with 401 after that.",
+			action: "Inspect the key (`payhook key ID`, with a keyId of the webhook function's log where " +
+				"KeyWithdrawn is 1) and ask the service's operator at once whether it was withdrawn. If not, " +
+				"{baseUrl}/v1/keys/{keyId} must work again, and rejected webhooks must be sent again. If it was, the " +
+				"service must stop signing with it."},
+		{name: "key-budget", metric: webhook.ownMetric(names.KeyOutOfBudgetMetric), statistic: sum, minutes: 5,
+			threshold: 1,
+			description: "More key ids without a cached key were received than the budget of key requests allows: a " +
+				"flood of invented ids, or budgets that are too small.",
+			action: "Look at keyId in the webhook function's log. Many different ids are a flood: cached keys " +
+				"are not affected, keyMissReserve serves new keys from known source addresses, and " +
+				"webhookConcurrency limits the cost. If they are ids of the service, raise keyMissBudget and " +
+				"keyMissReserve."},
 
-		// Events that are taken and don't reach the bus.
-		{name: "left-pending", metric: webhook.written(names.LeftPendingMetric), statistic: sum, minutes: 5, threshold: 1, times: 3, among: 3, ends: true,
-			means: "For 15 minutes the webhook function has not got every event on the bus itself. They are stored, and redrive publishes them minutes late.",
-			step:  "See whether EventBridge in this region has an outage or throttles PutEvents; ask AWS for a higher quota if it does."},
-		{name: "redrive-failed", metric: redrive.written(names.RedriveFailedMetric), statistic: sum, minutes: 5, threshold: 1, times: 2, among: 3, ends: true,
-			means: "Redrive can't get events published. They are stored and tried again, with growing pauses, redriveAttempts times before they are parked.",
-			step:  "See what fails (`payhook pending`), and whether the bus exists and EventBridge in this region works."},
-		{name: "redrive-parked", metric: redrive.written(names.RedriveParkedMetric), statistic: sum, minutes: 5, threshold: 1,
-			means: "Events could not be published after redriveAttempts tries, or EventBridge is known to reject them. They are parked: they were accepted and reach nobody until they are replayed.",
-			step:  "List them (`payhook parked list`, reason unpublishable); mend what keeps EventBridge from taking them, and let them go on (`payhook parked replay`)."},
+		// Events that are accepted and do not reach the bus.
+		{name: "left-pending", metric: webhook.ownMetric(names.LeftPendingMetric), statistic: sum, minutes: 5,
+			threshold: 1, times: 3, among: 3, notifyOK: true,
+			description: "For 15 minutes the webhook function could not publish every event itself. The events are " +
+				"stored, and redrive publishes them minutes late.",
+			action: "Check whether EventBridge in this region has an outage or throttles PutEvents. If it " +
+				"throttles, ask AWS for a higher quota."},
+		{name: "redrive-failed", metric: redrive.ownMetric(names.RedriveFailedMetric), statistic: sum, minutes: 5,
+			threshold: 1, times: 2, among: 3, notifyOK: true,
+			description: "Redrive cannot publish events. They are stored and retried redriveAttempts times, with " +
+				"growing pauses, before they are parked.",
+			action: "Look up what fails (`payhook pending`), and check that the bus exists and that " +
+				"EventBridge in this region works."},
+		{name: "redrive-parked", metric: redrive.ownMetric(names.RedriveParkedMetric), statistic: sum, minutes: 5,
+			threshold: 1,
+			description: "Events could not be published in redriveAttempts attempts, or EventBridge is known to " +
+				"reject them. They are parked: they were accepted, but they are not published until they are replayed.",
+			action: "List them (`payhook parked list`, reason unpublishable). Fix the reason why EventBridge " +
+				"rejects them, and replay them (`payhook parked replay`)."},
 		// An event is pending until its receiver publishes it, or until the run of
-		// redrive after the receiver's deadline and the grace: 2 minutes by default.
-		// What is pending for longer is a backlog that redrive does not finish, or an
-		// event that fails and is postponed. 5 periods in a row, since a run may be
-		// late, or write late.
-		{name: "oldest-pending", metric: redrive.written(names.OldestPendingMetric), statistic: maximum, minutes: 1, threshold: oldestPending(conf), times: 5, among: 5, missed: true, ends: true,
-			means: "An event that was accepted is not on the bus after several minutes: redrive does not run or does not keep up, or the event fails and is postponed. The alarm is raised for a few minutes after the first deployment as well.",
-			step:  "See what fails or waits (`payhook pending`), and in the redrive function's log whether it runs every minute and why not (redrive-errors, redrive-throttles, redrive-schedule); if it runs and leaves work (RedriveLeft), raise redriveTimeout."},
+		// redrive after the receiver's deadline and the grace: 2 minutes by default. An
+		// event that is pending for longer belongs to a backlog, or fails and is
+		// postponed. The alarm needs 5 consecutive periods, because a run can start or
+		// write late.
+		{name: "oldest-pending", metric: redrive.ownMetric(names.OldestPendingMetric), statistic: maximum, minutes: 1,
+			threshold: oldestPending(conf), times: 5, among: 5, missingBreaches: true, notifyOK: true,
+			description: "An accepted event is not on the bus after several minutes: redrive does not run or does " +
+				"not keep up, or the event fails and is postponed. The alarm is also raised for a few minutes after " +
+				"the first deployment.",
+			action: "Look up what fails or waits (`payhook pending`). Check in the redrive function's log " +
+				"whether it runs every minute, and why not (redrive-errors, redrive-throttles, redrive-schedule). If " +
+				"it runs and does not finish (RedriveLeft), raise redriveTimeout."},
 
 		// The access token.
-		{name: "token-life", metric: token.written(names.TokenShortfallMetric), statistic: maximum, minutes: 1, threshold: 1, times: 3, among: 3, missed: true, ends: true,
-			means: "The stored access token expires before three more runs could replace it, or has expired, or the token function does not run. Calls of the payment service fail once it has expired. The alarm is also raised until the first token is stored.",
-			step:  "Look up cause in the token function's log; before the first token, fill in the client credentials."},
+		{name: "token-life", metric: token.ownMetric(names.TokenShortfallMetric), statistic: maximum, minutes: 1,
+			threshold: 1, times: 3, among: 3, missingBreaches: true, notifyOK: true,
+			description: "The stored access token expires before three more runs could replace it, or has expired, " +
+				"or the token function does not run. Calls of the payment service fail once it has expired. The " +
+				"alarm is also raised until the first token is stored.",
+			action: "Look up cause in the token function's log. Before the first token, store the client " +
+				"credentials."},
 		// Tokens that are stored more often than every 16 minutes are stored in each
-		// period of 20 minutes. A person who refreshes by hand does not do so for an hour.
-		{name: "token-quota", metric: token.written(names.TokenWritesTooOftenMetric), statistic: sum, minutes: 20, threshold: 1, times: 3, among: 3, ends: true,
-			means: "Access tokens live less than 20 minutes, so that the secret gets more than 90 versions a day. When it has 100 of the last 24 hours, AWS refuses every new token, for most of a day.",
-			step:  "Read warning in the token function's log: it says after how long the secret is full. Ask the service's operator for tokens of at least 20 minutes."},
-		{name: "token-failed", metric: token.written(names.TokenFailedMetric), statistic: sum, minutes: 1, threshold: 1, times: 3, among: 3, ends: true,
-			means: "The access token could not be refreshed three times in a row.",
-			step:  "Look up cause, status and oauthError in the token function's log; check the client credentials with the service's operator."},
+		// period of 20 minutes. Manual refreshes do not happen so often for an hour.
+		{name: "token-quota", metric: token.ownMetric(names.TokenWritesTooOftenMetric), statistic: sum, minutes: 20,
+			threshold: 1, times: 3, among: 3, notifyOK: true,
+			description: "The lifetime of access tokens is less than 20 minutes, so the secret gets more than 90 " +
+				"versions a day. When it has 100 versions of the last 24 hours, AWS rejects every new token, for " +
+				"most of a day.",
+			action: "Read warning in the token function's log, which states when the secret is full. Ask the " +
+				"service's operator for tokens of at least 20 minutes."},
+		{name: "token-failed", metric: token.ownMetric(names.TokenFailedMetric), statistic: sum, minutes: 1,
+			threshold: 1, times: 3, among: 3, notifyOK: true,
+			description: "The access token could not be refreshed three times in a row.",
+			action: "Look up cause, status and oauthError in the token function's log. Check the client " +
+				"credentials with the service's operator."},
 	}
 
 	if conf.Webhook.UsesMTLS() {
 		all = append(all, trustExpires(redrive), certificateForbidden(conf, webhook))
 	}
 
-	// A webhook can't be told that it will be made good: the first one rings. A
-	// scheduled run is made good by the next one.
+	// A failed run of the webhook function can lose a webhook, so the first failure
+	// raises the alarm. The next scheduled run does the work of a failed one.
 	for _, f := range []struct {
 		name string
 		function
 		threshold int
 		harm      string
-		room      string // how it gets concurrency
+		remedy    string // for missing concurrency
 	}{
-		{"webhook", webhook.function, 1, "Unless the service sends its webhook again, it is lost.",
-			"Raise webhookConcurrency where it is set, or the account's quota for concurrency."},
-		{"redrive", redrive.function, 3, "What is pending waits for a run that succeeds.", roomForRuns},
-		{"token", token.function, 3, "The access token is not refreshed by a run that fails.", roomForRuns},
+		{"webhook", webhook.function, 1, "Unless the service sends the webhook again, it is lost.",
+			"Raise webhookConcurrency if it is set, or the account's concurrency quota."},
+		{"redrive", redrive.function, 3, "Pending events wait for a run that succeeds.", concurrencyRemedy},
+		{"token", token.function, 3, "A failed run does not refresh the access token.", concurrencyRemedy},
 	} {
 		all = append(all,
-			alarm{name: f.name + "-errors", metric: f.counted("Errors"), statistic: sum, minutes: 5, threshold: f.threshold, ends: true,
-				means: "The " + f.name + " function fails, dies or runs into its timeout. " + f.harm,
-				step:  "Look up the last lines of the " + f.name + " function's log, and Duration and memory in its REPORT lines."},
-			alarm{name: f.name + "-throttles", metric: f.counted("Throttles"), statistic: sum, minutes: 5, threshold: f.threshold, ends: true,
-				means: "Lambda has no concurrency left to run the " + f.name + " function. " + f.harm,
-				step:  f.room})
+			alarm{name: f.name + "-errors", metric: f.lambdaMetric("Errors"), statistic: sum, minutes: 5,
+				threshold: f.threshold, notifyOK: true,
+				description: "The " + f.name + "function fails, is killed, or reaches its timeout. " + f.harm,
+				action: "Look up the last lines of the " + f.name +
+					" function's log, and Duration and memory in its REPORT lines."},
+			alarm{name: f.name + "-throttles", metric: f.lambdaMetric("Throttles"), statistic: sum, minutes: 5,
+				threshold: f.threshold, notifyOK: true,
+				description: "Lambda has no concurrency left to run the " + f.name + " function. " + f.harm,
+				action:      f.remedy})
 	}
 	for _, f := range []struct {
 		name string
 		scheduled
 	}{{"redrive", redrive}, {"token", token.scheduled}} {
-		all = append(all, alarm{name: f.name + "-schedule", metric: inQueue(f.failures), statistic: maximum, minutes: 5, threshold: 1, ends: true,
-			means: "EventBridge Scheduler could not start the " + f.name + " function, and says why in the schedule's dead-letter queue.",
-			step:  "Read a message of the queue, above all its ERROR_MESSAGE attribute; mend that, see that the function runs again, and purge the queue."})
+		all = append(all, alarm{name: f.name + "-schedule", metric: queueLength(f.failures), statistic: maximum,
+			minutes: 5, threshold: 1, notifyOK: true,
+			description: "EventBridge Scheduler could not start the " + f.name +
+				"function. The reason is in the schedule's dead-letter queue.",
+			action: "Read a message of the queue, in particular its ERROR_MESSAGE attribute. Fix the cause, " +
+				"check that the function runs again, and purge the queue."})
 	}
 	return all
 }
 
-// rejectedByAWS is the alarm for webhooks that AWS answers before the function
-// runs: the function's log and metrics do not have them.
+// rejectedByAWS returns the alarm for webhooks that AWS answers before the function
+// runs, so that the function's log and metrics do not contain them.
 func rejectedByAWS(webhook webhook) alarm {
 	if webhook.api != nil {
-		return alarm{name: "rejected-by-api", metric: webhook.requests(notInvokedMetric), statistic: sum, minutes: 5, threshold: 1, ends: true,
-			means: "API Gateway answered webhooks and the function did not run: they were throttled (429) or larger than Lambda takes (413), or API Gateway may not invoke the function (500). Unless the service sends them again, they are lost.",
-			step:  "Look up status, error and lambdaStatus in the access log, where lambdaStatus is not 200. 429: raise throttleRate and throttleBurst. 413: agree on the size in the stack's output SubscriptionSheet with the service's operator. 500: see that the policy of the function's alias live names this API.",
+		return alarm{name: "rejected-by-api", metric: webhook.requests(notInvokedMetric), statistic: sum, minutes: 5,
+			threshold: 1, notifyOK: true,
+			description: "API Gateway answered webhooks without a run of the function: they were throttled (429) or " +
+				"too large for Lambda (413), or API Gateway has no permission to invoke the function (500). Unless " +
+				"the service sends them again, they are lost.",
+			action: "Look up status, error and lambdaStatus in the access log, where lambdaStatus is not 200. " +
+				"429: raise throttleRate and throttleBurst. 413: agree with the service's operator on the size in " +
+				"the stack's output SubscriptionDetails. 500: check that the policy of the function's alias live " +
+				"names this API.",
 		}
 	}
-	// CloudWatch gets what the function counts later than what Lambda counts, so
-	// the newest period may differ without a cause. Two of twelve can't: the older
+	// CloudWatch receives the function's counts later than those of Lambda, so the
+	// newest period can differ without a cause. With two of twelve periods, the older
 	// one is complete.
-	return alarm{name: "rejected-by-aws", metric: webhook.counted("Url4xxCount"), minus: []metric{webhook.written(names.ClientErrorsMetric), webhook.counted("Throttles")},
-		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, ends: true,
-		means: "AWS answered webhooks with 4xx before the function ran: most likely they are larger than Lambda takes (413). There is no log line of them, and unless the service sends them again in smaller deliveries, they are lost.",
-		step:  "Ask the service's operator which deliveries were answered 413, and agree on the size in the stack's output SubscriptionSheet; functions/README.md says what fits (Large deliveries)."}
+	return alarm{name: "rejected-by-aws", metric: webhook.lambdaMetric("Url4xxCount"),
+		minus:     []metric{webhook.ownMetric(names.ClientErrorsMetric), webhook.lambdaMetric("Throttles")},
+		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, notifyOK: true,
+		description: "AWS answered webhooks with 4xx before the function ran, most likely because they are too large " +
+			"for Lambda (413). There is no log line for them, and unless the service sends them again in smaller " +
+			"deliveries, they are lost.",
+		action: "Ask the service's operator which deliveries were answered 413, and agree on the size in the " +
+			"stack's output SubscriptionDetails. functions/README.md describes the limits (Large deliveries)."}
 }
 
-// trustExpires is the alarm for the expiry of certificates.
+// trustExpires returns the alarm for the expiry of certificates.
 func trustExpires(redrive scheduled) alarm {
-	return alarm{name: "trust-expires", metric: redrive.written(names.TrustDaysLeftMetric), statistic: minimum, minutes: 5, threshold: 30, below: true, times: 3, among: 3, missed: true, ends: true,
-		means: "A CA certificate of the truststore, or the client certificate that was accepted last, expires in less than 30 days. Webhooks are rejected from then on.",
-		step:  "See which one (`payhook certificates`), ask the service's operator for its successor, and rotate it as infra/MTLS.md says. Without data, redrive does not run: see redrive-errors.",
+	return alarm{name: "trust-expires", metric: redrive.ownMetric(names.TrustDaysLeftMetric), statistic: minimum,
+		minutes: 5, threshold: 30, below: true, times: 3, among: 3, missingBreaches: true, notifyOK: true,
+		description: "A CA certificate of the truststore, or the client certificate that was accepted last, expires " +
+			"in less than 30 days. Webhooks are rejected after that.",
+		action: "Look up which one (`payhook certificates`), ask the service's operator for its successor, and " +
+			"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see redrive-errors.",
 	}
 }
 
-// certificateForbidden is the alarm for certificates that API Gateway rejects.
+// certificateForbidden returns the alarm for certificates that API Gateway rejects.
 func certificateForbidden(conf settings.Deployment, webhook webhook) alarm {
-	return alarm{name: "certificate-forbidden", metric: webhook.requests(forbiddenMetric), statistic: sum, minutes: 15, threshold: conf.AlarmUnauthenticated,
-		means: "API Gateway rejected requests for their client certificate (403) more often than strangers explain: the service's certificate expired, or it is of a CA that the truststore does not have.",
-		step:  "Ask the service's operator what their webhooks are answered. If 403: compare their certificate with the truststore (`payhook certificates`), and rotate as infra/MTLS.md says.",
+	return alarm{name: "certificate-forbidden", metric: webhook.requests(forbiddenMetric), statistic: sum, minutes: 15,
+		threshold: conf.AlarmUnauthenticated,
+		description: "API Gateway rejected more requests for their client certificate (403) than other senders " +
+			"cause: the service's certificate expired, or its CA is not in the truststore.",
+		action: "Ask the service's operator which status their webhooks get. If it is 403, compare their " +
+			"certificate with the truststore (`payhook certificates`), and rotate it as described in infra/MTLS.md.",
 	}
 }
 
-// oldestPending returns the age in seconds from which a pending event is an alarm:
-// redrive may have to wait for as long as its receiver holds it, and then gets
-// four runs.
+// oldestPending returns the age in seconds at which a pending event raises the alarm:
+// the time in which only its receiver can publish it, and four runs of redrive.
 func oldestPending(conf settings.Deployment) int {
 	return int((conf.Webhook.Timeout + conf.Webhook.RedriveGrace + 4*time.Minute).Seconds())
 }
 
-const roomForRuns = "See which function uses up the account's concurrency; bound it (webhookConcurrency, if it is the webhook function), or raise the account's quota."
+const concurrencyRemedy = "Find the function that uses up the account's concurrency and limit it " +
+	"(webhookConcurrency, if it is the webhook function), or raise the account's quota."
 
-// newAlarmTopic makes the topic to which every alarm goes. It takes messages over
-// TLS only. It is not encrypted at rest: CloudWatch can write to an encrypted
-// topic only with a customer's key, and an alarm holds nothing of a payment.
+// newAlarmTopic creates the topic that every alarm notifies. It accepts messages only
+// over TLS. It is not encrypted at rest: CloudWatch can publish to an encrypted topic
+// only with a customer managed key, and alarms contain no payment data.
 func newAlarmTopic(scope constructs.Construct, conf settings.Deployment) awssns.Topic {
 	topic := awssns.NewTopic(scope, jsii.String("Topic"), &awssns.TopicProps{
-		// At most 100 characters, as stackName (AWS, "CreateTopic" in the SNS API
+		// At most 100 characters, like stackName (AWS, "CreateTopic" in the SNS API
 		// reference).
 		DisplayName: jsii.String(conf.StackName),
 		EnforceSSL:  jsii.Bool(true),
 	})
-	// A policy of one's own takes the place of the one that lets every service of
-	// the account publish: without this, alarms would ring unheard.
+	// A custom policy replaces the default policy, which lets every service of the
+	// account publish. Without this statement, CloudWatch could not publish alarms.
 	stack := awscdk.Stack_Of(scope)
 	topic.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Sid:        jsii.String("AlarmsOfThisStack"),
@@ -272,15 +345,14 @@ func newAlarmTopic(scope constructs.Construct, conf settings.Deployment) awssns.
 	return topic
 }
 
-// whatToDo stands in an alarm's description between what it means and the first
-// step.
+// whatToDo separates the problem from the first action in an alarm's description.
 const whatToDo = " What to do: "
 
 func (a alarm) make(scope constructs.Construct, conf settings.Deployment, topic awssns.Topic) awscloudwatch.CfnAlarm {
 	times, among := max(a.times, 1), max(a.among, a.times, 1)
 	props := &awscloudwatch.CfnAlarmProps{
 		AlarmName:          jsii.String(conf.StackName + "-" + a.name),
-		AlarmDescription:   jsii.String(a.means + whatToDo + a.step),
+		AlarmDescription:   jsii.String(a.description + whatToDo + a.action),
 		Namespace:          jsii.String(a.namespace),
 		MetricName:         jsii.String(a.metric.name),
 		Dimensions:         &[]*awscloudwatch.CfnAlarm_DimensionProperty{{Name: a.dimension, Value: a.value}},
@@ -296,10 +368,10 @@ func (a alarm) make(scope constructs.Construct, conf settings.Deployment, topic 
 	if a.below {
 		props.ComparisonOperator = jsii.String("LessThanThreshold")
 	}
-	if a.missed {
+	if a.missingBreaches {
 		props.TreatMissingData = jsii.String("breaching")
 	}
-	if a.ends {
+	if a.notifyOK {
 		props.OkActions = &[]any{topic.TopicArn()}
 	}
 	if a.minus != nil {
@@ -308,7 +380,7 @@ func (a alarm) make(scope constructs.Construct, conf settings.Deployment, topic 
 	return awscloudwatch.NewCfnAlarm(scope, jsii.String(a.name), props)
 }
 
-// subtract puts the alarm on metric math.
+// subtract replaces the metric of the alarm by metric math.
 func (a alarm) subtract(props *awscloudwatch.CfnAlarmProps) {
 	var queries []any
 	var terms []string

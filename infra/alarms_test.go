@@ -68,7 +68,8 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 		figure += fmt.Sprintf(" less `%s`", subtracted["MetricName"])
 	}
 	condition := fmt.Sprintf("%s of %s of %s %s %v in %v min",
-		strings.ToLower(alarm["Statistic"].(string)), figure, of, sign, alarm["Threshold"], alarm["Period"].(float64)/60)
+		strings.ToLower(alarm["Statistic"].(string)), figure, of, sign, alarm["Threshold"],
+		alarm["Period"].(float64)/60)
 	switch m, n := alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]; {
 	case m != n:
 		condition += fmt.Sprintf(", %v times of %v", m, n)
@@ -94,10 +95,10 @@ func alarmTable(t *testing.T) string {
 	}
 	slices.Sort(rows)
 	rows = slices.Compact(rows)
-	return "| alarm | rings when | what to do |\n|---|---|---|\n" + strings.Join(rows, "\n")
+	return "| alarm | raised when | what to do |\n|---|---|---|\n" + strings.Join(rows, "\n")
 }
 
-func TestTheRunbookListsEveryAlarmAsItIs(t *testing.T) {
+func TestRunbookListsEveryAlarm(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("payhook", "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -107,16 +108,17 @@ func TestTheRunbookListsEveryAlarmAsItIs(t *testing.T) {
 	_, rest, begun := strings.Cut(string(text), begin)
 	got, _, ended := strings.Cut(rest, end)
 	if !begun || !ended {
-		t.Fatalf("infra/payhook/README.md has no table of alarms between the lines %s and %s; it is\n\n%s", begin, end, want)
+		t.Fatalf("infra/payhook/README.md has no table of alarms between the lines %s and %s; it is\n\n%s", begin, end,
+			want)
 	}
 	if got = strings.TrimSpace(got); got != want {
-		t.Errorf("infra/payhook/README.md's table of alarms (-the template's +the document's)\n%s\nIt has to be\n\n%s",
+		t.Errorf("infra/payhook/README.md's table of alarms (-the template's +the document's)\n%s\nIt must be\n\n%s",
 			cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")), want)
 	}
 }
 
 // What is wrong must be told by one alarm at least.
-func TestEveryThingThatAPersonMustKnowOfHasItsAlarm(t *testing.T) {
+func TestEveryProblemHasAnAlarm(t *testing.T) {
 	tm := payhook(t, nil)
 	var got []string
 	for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
@@ -128,7 +130,8 @@ func TestEveryThingThatAPersonMustKnowOfHasItsAlarm(t *testing.T) {
 	for function, metrics := range map[string][]string{
 		"Webhook": {
 			names.NotStoredMetric, names.ParkedMetric, names.ConflictsMetric, names.UnauthenticatedMetric,
-			names.KeyUnavailableMetric, names.KeyStaleMetric, names.KeyWithdrawnMetric, names.KeyOutOfBudgetMetric, names.LeftPendingMetric,
+			names.KeyUnavailableMetric, names.KeyStaleMetric, names.KeyWithdrawnMetric, names.KeyOutOfBudgetMetric,
+			names.LeftPendingMetric,
 		},
 		"Redrive": {names.OldestPendingMetric, names.RedriveFailedMetric, names.RedriveParkedMetric},
 		"Token":   {names.TokenShortfallMetric, names.TokenFailedMetric, names.TokenWritesTooOftenMetric},
@@ -149,7 +152,7 @@ func TestEveryThingThatAPersonMustKnowOfHasItsAlarm(t *testing.T) {
 	}
 }
 
-func TestEveryAlarmReachesTheTopicAndSaysWhatToDo(t *testing.T) {
+func TestEveryAlarmNotifiesTheTopicWithAnAction(t *testing.T) {
 	tm := payhook(t, map[string]any{"stackName": "PayhookStaging"})
 	for path, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 		p := alarm.Properties
@@ -183,7 +186,7 @@ func TestEveryAlarmReachesTheTopicAndSaysWhatToDo(t *testing.T) {
 
 // Neither what is parked nor two payments with one id are settled because five
 // minutes went by.
-func TestOnlyWhatEndsByItselfIsToldToHaveEnded(t *testing.T) {
+func TestOKIsNotifiedOnlyIfTheProblemIsSolved(t *testing.T) {
 	var silent []string
 	for name, alarm := range payhook(t, nil).all(t, "AWS::CloudWatch::Alarm") {
 		if alarm.Properties["OKActions"] == nil {
@@ -191,12 +194,13 @@ func TestOnlyWhatEndsByItselfIsToldToHaveEnded(t *testing.T) {
 		}
 	}
 	slices.Sort(silent)
-	if diff := cmp.Diff([]string{"conflicts", "key-budget", "key-withdrawn", "parked", "redrive-parked", "unauthenticated"}, silent); diff != "" {
+	if diff := cmp.Diff([]string{"conflicts", "key-budget", "key-withdrawn", "parked", "redrive-parked",
+		"unauthenticated"}, silent); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
-func TestAScheduledFunctionThatDoesNotRunAlarms(t *testing.T) {
+func TestMissingRunsOfAScheduleRaiseAlarms(t *testing.T) {
 	tm := payhook(t, nil)
 	for name, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 		want := "notBreaching"
@@ -226,7 +230,7 @@ func TestAlarmsFollowTheSettings(t *testing.T) {
 	}
 }
 
-func TestTheAlarmsWatchWhatTheFunctionsWrite(t *testing.T) {
+func TestAlarmsWatchMetricsThatTheFunctionsWrite(t *testing.T) {
 	var line bytes.Buffer
 	telemetry.New(&line, "token-1").Outcome(context.Background(), slog.LevelInfo, "token",
 		[]telemetry.Value{{Metric: telemetry.Metric{Name: names.TokenFailedMetric, Unit: telemetry.Count}, Value: 1}})
@@ -261,13 +265,14 @@ func TestTheAlarmsWatchWhatTheFunctionsWrite(t *testing.T) {
 
 // Lambda answers 413 to what is larger than it takes, and 429 when it throttles;
 // the function counts the others.
-func TestWhatAWSRejectsBeforeTheFunctionAlarms(t *testing.T) {
+func TestRequestsRejectedByAWSRaiseAnAlarm(t *testing.T) {
 	tm := payhook(t, nil)
 	alarm := tm.alarmNamed(t, "rejected-by-aws")
 	var watched []string
 	for _, metric := range tm.watched(alarm) {
 		watched = append(watched, fmt.Sprintf("%s %s of %s %s: %s in %v", metric["Namespace"], metric["MetricName"],
-			at(metric, "Dimensions", 0, "Name"), tm.render(at(metric, "Dimensions", 0, "Value")), metric["Statistic"], metric["Period"]))
+			at(metric, "Dimensions", 0, "Name"), tm.render(at(metric, "Dimensions", 0, "Value")), metric["Statistic"],
+			metric["Period"]))
 	}
 	want := []string{
 		"AWS/Lambda Url4xxCount of FunctionName Webhook/Function: Sum in 300",
@@ -287,12 +292,13 @@ func TestWhatAWSRejectsBeforeTheFunctionAlarms(t *testing.T) {
 		}
 	}
 	if returned != 1 || alarm["Threshold"] != 1.0 || alarm["ComparisonOperator"] != "GreaterThanOrEqualToThreshold" ||
-		alarm["DatapointsToAlarm"] != 2.0 || alarm["EvaluationPeriods"] != 12.0 || alarm["Period"] != nil || alarm["MetricName"] != nil {
+		alarm["DatapointsToAlarm"] != 2.0 || alarm["EvaluationPeriods"] != 12.0 || alarm["Period"] != nil ||
+		alarm["MetricName"] != nil {
 		t.Errorf("got %v", alarm)
 	}
 }
 
-func TestTheTopicTakesAlarmsOfThisStackAloneAndOverTLS(t *testing.T) {
+func TestTopicAcceptsOnlyAlarmsOfThisStackOverTLS(t *testing.T) {
 	tm := payhook(t, map[string]any{"stackName": "PayhookStaging"})
 	if topics := tm.all(t, "AWS::SNS::Topic"); len(topics) != 1 {
 		t.Errorf("%d topics", len(topics))
@@ -322,7 +328,8 @@ func TestTheTopicTakesAlarmsOfThisStackAloneAndOverTLS(t *testing.T) {
 					tm.render(at(s, "Condition", "StringEquals", "aws:SourceAccount")) != "AWS::AccountId" {
 					t.Errorf("got %v", s)
 				}
-				if got := tm.render(at(s, "Condition", "ArnLike", "aws:SourceArn")); got != "arn:AWS::Partition:cloudwatch:AWS::Region:AWS::AccountId:alarm:PayhookStaging-*" {
+				if got := tm.render(at(s, "Condition", "ArnLike",
+					"aws:SourceArn")); got != "arn:AWS::Partition:cloudwatch:AWS::Region:AWS::AccountId:alarm:PayhookStaging-*" {
 					t.Errorf("alarms that may publish: %s", got)
 				}
 			}
@@ -333,7 +340,7 @@ func TestTheTopicTakesAlarmsOfThisStackAloneAndOverTLS(t *testing.T) {
 	}
 }
 
-func TestAnAddressIsToldOfAlarmsIfOneIsGiven(t *testing.T) {
+func TestAlarmEmailIsSubscribed(t *testing.T) {
 	for name, r := range payhook(t, nil).Resources {
 		if r.Type == "AWS::SNS::Subscription" {
 			t.Errorf("%s: nobody asked for it", name)
@@ -341,25 +348,29 @@ func TestAnAddressIsToldOfAlarmsIfOneIsGiven(t *testing.T) {
 	}
 	tm := payhook(t, map[string]any{"alarmEmail": "ops@payments.example"})
 	got := tm.get(t, "Alarms/Email", "AWS::SNS::Subscription").Properties
-	if got["Protocol"] != "email" || got["Endpoint"] != "ops@payments.example" || tm.render(got["TopicArn"]) != "Alarms/Topic" {
+	if got["Protocol"] != "email" || got["Endpoint"] != "ops@payments.example" ||
+		tm.render(got["TopicArn"]) != "Alarms/Topic" {
 		t.Errorf("got %v", slices.Collect(maps.Values(got)))
 	}
 }
 
 // A failed hand-over leaves a message; it must be there when somebody looks, and
 // for nobody else's eyes.
-func TestWhatASchedulesCouldNotStartIsKeptForTwoWeeks(t *testing.T) {
+func TestFailureQueueRetainsMessagesForTwoWeeks(t *testing.T) {
 	tm := payhook(t, nil)
 	queues := tm.all(t, "AWS::SQS::Queue")
-	if diff := cmp.Diff([]string{"Redrive/ScheduleFailures", "Token/ScheduleFailures"}, slices.Sorted(maps.Keys(queues))); diff != "" {
+	if diff := cmp.Diff([]string{"Redrive/ScheduleFailures", "Token/ScheduleFailures"},
+		slices.Sorted(maps.Keys(queues))); diff != "" {
 		t.Error(diff)
 	}
 	for name, queue := range queues {
-		if queue.Properties["MessageRetentionPeriod"] != 14*24*3600.0 || queue.Properties["SqsManagedSseEnabled"] != true {
+		if queue.Properties["MessageRetentionPeriod"] != 14*24*3600.0 ||
+			queue.Properties["SqsManagedSseEnabled"] != true {
 			t.Errorf("%s: %v", name, queue.Properties)
 		}
 		statement := at(tm.get(t, name+"/Policy", "AWS::SQS::QueuePolicy").Properties, "PolicyDocument", "Statement", 0)
-		if at(statement, "Effect") != "Deny" || at(statement, "Action") != "sqs:*" || tm.render(at(statement, "Resource")) != name+".Arn" ||
+		if at(statement, "Effect") != "Deny" || at(statement, "Action") != "sqs:*" ||
+			tm.render(at(statement, "Resource")) != name+".Arn" ||
 			at(statement, "Condition", "Bool", "aws:SecureTransport") != "false" {
 			t.Errorf("%s can be reached without TLS: %v", name, statement)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestBucketsAreEncryptedVersionedAndClosed(t *testing.T) {
+func TestBucketsAreEncryptedVersionedAndPrivate(t *testing.T) {
 	tm := payhook(t, nil)
 	buckets := tm.all(t, "AWS::S3::Bucket")
 	if diff := cmp.Diff([]string{"AccessLogs", "Claims", "Parking"}, slices.Sorted(maps.Keys(buckets))); diff != "" {
@@ -16,13 +16,15 @@ func TestBucketsAreEncryptedVersionedAndClosed(t *testing.T) {
 	}
 	for name, bucket := range buckets {
 		p := bucket.Properties
-		if got := at(p, "BucketEncryption", "ServerSideEncryptionConfiguration", 0, "ServerSideEncryptionByDefault", "SSEAlgorithm"); got != "AES256" {
+		if got := at(p, "BucketEncryption", "ServerSideEncryptionConfiguration", 0, "ServerSideEncryptionByDefault",
+			"SSEAlgorithm"); got != "AES256" {
 			t.Errorf("%s is encrypted with %v", name, got)
 		}
 		if got := at(p, "VersioningConfiguration", "Status"); got != "Enabled" {
 			t.Errorf("%s: versions are %v", name, got)
 		}
-		closed := map[string]any{"BlockPublicAcls": true, "BlockPublicPolicy": true, "IgnorePublicAcls": true, "RestrictPublicBuckets": true}
+		closed := map[string]any{"BlockPublicAcls": true, "BlockPublicPolicy": true, "IgnorePublicAcls": true,
+			"RestrictPublicBuckets": true}
 		if diff := cmp.Diff(closed, p["PublicAccessBlockConfiguration"]); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
@@ -32,10 +34,11 @@ func TestBucketsAreEncryptedVersionedAndClosed(t *testing.T) {
 	}
 }
 
-func TestBucketsAreReachedOverTLSOnlyAndByNobodyElse(t *testing.T) {
+func TestBucketsRequireTLS(t *testing.T) {
 	tm := payhook(t, nil)
 	for name := range tm.all(t, "AWS::S3::Bucket") {
-		statements := at(tm.get(t, name+"/Policy", "AWS::S3::BucketPolicy").Properties, "PolicyDocument", "Statement").([]any)
+		statements := at(tm.get(t, name+"/Policy", "AWS::S3::BucketPolicy").Properties, "PolicyDocument",
+			"Statement").([]any)
 		// What else is in the policy of the access logs has a test of its own.
 		if name != "AccessLogs" && len(statements) != 1 {
 			t.Errorf("%s: %v", name, statements)
@@ -57,7 +60,7 @@ func TestBucketsAreReachedOverTLSOnlyAndByNobodyElse(t *testing.T) {
 }
 
 // What is parked reached nobody yet: no clock ends it, unless somebody says so.
-func TestObjectsAreKeptAsLongAsTheSettingsSay(t *testing.T) {
+func TestObjectsExpireAsConfigured(t *testing.T) {
 	for _, c := range []struct {
 		settings        map[string]any
 		claims, parking any // days
@@ -68,7 +71,8 @@ func TestObjectsAreKeptAsLongAsTheSettingsSay(t *testing.T) {
 		tm := payhook(t, c.settings)
 		for name, want := range map[string]any{"Claims": c.claims, "Parking": c.parking} {
 			var ends, recoverable []any
-			for _, rule := range at(tm.get(t, name, "AWS::S3::Bucket").Properties, "LifecycleConfiguration", "Rules").([]any) {
+			for _, rule := range at(tm.get(t, name, "AWS::S3::Bucket").Properties, "LifecycleConfiguration",
+				"Rules").([]any) {
 				if at(rule, "Status") != "Enabled" || at(rule, "Prefix") != nil {
 					t.Errorf("%s: %v", name, rule)
 				}
@@ -110,10 +114,12 @@ func TestEveryRequestToABucketIsLogged(t *testing.T) {
 	}
 
 	// S3 alone may write there, for these buckets and this account alone.
-	statements := at(tm.get(t, "AccessLogs/Policy", "AWS::S3::BucketPolicy").Properties, "PolicyDocument", "Statement").([]any)
+	statements := at(tm.get(t, "AccessLogs/Policy", "AWS::S3::BucketPolicy").Properties, "PolicyDocument",
+		"Statement").([]any)
 	written := map[string]string{}
 	for _, s := range statements[1:] {
-		if at(s, "Effect") != "Allow" || at(s, "Action") != "s3:PutObject" || at(s, "Principal", "Service") != "logging.s3.amazonaws.com" ||
+		if at(s, "Effect") != "Allow" || at(s, "Action") != "s3:PutObject" ||
+			at(s, "Principal", "Service") != "logging.s3.amazonaws.com" ||
 			tm.render(at(s, "Condition", "StringEquals", "aws:SourceAccount")) != "AWS::AccountId" {
 			t.Errorf("got %v", s)
 		}
@@ -124,7 +130,8 @@ func TestEveryRequestToABucketIsLogged(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	var days any
-	for _, rule := range at(tm.get(t, "AccessLogs", "AWS::S3::Bucket").Properties, "LifecycleConfiguration", "Rules").([]any) {
+	for _, rule := range at(tm.get(t, "AccessLogs", "AWS::S3::Bucket").Properties, "LifecycleConfiguration",
+		"Rules").([]any) {
 		if d := at(rule, "ExpirationInDays"); d != nil {
 			days = d
 		}
@@ -134,7 +141,7 @@ func TestEveryRequestToABucketIsLogged(t *testing.T) {
 	}
 }
 
-func TestNoRequestIsLoggedIfTheSettingsSaySo(t *testing.T) {
+func TestAccessLogsCanBeDisabled(t *testing.T) {
 	for name, bucket := range payhook(t, map[string]any{"accessLogs": false}).all(t, "AWS::S3::Bucket") {
 		if name == "AccessLogs" || bucket.Properties["LoggingConfiguration"] != nil {
 			t.Errorf("%s: %v", name, bucket.Properties)

@@ -14,41 +14,43 @@ import (
 // functionNames are the folders under functions/, one program each.
 var functionNames = []string{"webhook", "redrive", "token"}
 
-// trusting are the functions that verify client certificates.
+// trusting lists the functions that verify client certificates.
 var trusting = []string{"webhook", "redrive"}
 
 // buildFunctions builds every function for Linux on the architecture arch, into the
-// folder out, one program by the name of each. top is the folder of go.mod.
+// folder out, one program with the name of each function. top is the folder of go.mod.
 //
-// The same source and the same Go make the same bytes, wherever they are built:
-// a deployment that changed nothing uploads nothing.
+// The build is reproducible: the same source and the same Go give the same bytes on
+// every machine, so a deployment without changes uploads nothing.
 //
-// Its error holds what the compiler says.
+// The error contains the output of the compiler.
 func buildFunctions(top, out, arch string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	// One build for all: it compiles once what they share.
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc", "-ldflags=-s -w -buildid=", "-o", out}
+	// One build for all functions compiles shared packages once.
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc", "-ldflags=-s -w -buildid=", "-o",
+		out}
 	for _, name := range functionNames {
 		args = append(args, "./functions/"+name)
 	}
 	cmd := exec.Command("go", args...)
 	cmd.Dir = top
-	// What somebody has set for builds of their own would change the bytes. The
-	// version of Go is the one in go.mod.
+	// Other values of these variables would change the bytes. go.mod determines the
+	// version of Go.
 	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto",
-		"CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOARM64=", "GOAMD64=", "GOEXPERIMENT=", "GOFLAGS=", "GOFIPS140=")
-	if said, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("payhook: the functions were not built: go build: %w\n%s", err, bytes.TrimSpace(said))
+		"CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOARM64=", "GOAMD64=", "GOEXPERIMENT=", "GOFLAGS=",
+		"GOFIPS140=")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("payhook: build the functions: go build: %w\n%s", err, bytes.TrimSpace(output))
 	}
 	return nil
 }
 
-// packageFunctions makes the package of every function in the folder out, from the
-// programs that buildFunctions has built, and returns the folder of each by its
-// name. The functions that verify client certificates find the truststore beside
-// their program, unless it is nil.
+// packageFunctions creates the package of every function in the folder out, from the
+// programs that buildFunctions built, and returns the folder of each package by the
+// function's name. It adds the truststore, unless that is nil, to the packages of the
+// functions that verify client certificates.
 func packageFunctions(programs, out string, truststore []byte) (map[string]string, error) {
 	folders := make(map[string]string, len(functionNames))
 	for _, name := range functionNames {
@@ -60,7 +62,7 @@ func packageFunctions(programs, out string, truststore []byte) (map[string]strin
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return nil, err
 		}
-		// Lambda starts the program of this name.
+		// Lambda starts the program with this name.
 		if err := os.WriteFile(filepath.Join(folder, "bootstrap"), program, 0o755); err != nil {
 			return nil, err
 		}

@@ -23,7 +23,7 @@ func build(top, folder, arch string, truststore []byte) (map[string]string, erro
 	return packageFunctions(programs, filepath.Join(folder, "packages"), truststore)
 }
 
-func TestTheSameSourceMakesTheSameBytes(t *testing.T) {
+func TestBuildIsReproducible(t *testing.T) {
 	first := t.TempDir()
 	if err := buildFunctions("..", first, thisMachine); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestTheSameSourceMakesTheSameBytes(t *testing.T) {
 	}
 }
 
-func TestAFunctionIsBuiltForTheArchitectureAskedFor(t *testing.T) {
+func TestFunctionsAreBuiltForTheArchitecture(t *testing.T) {
 	top := t.TempDir()
 	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
 	for _, name := range functionNames {
@@ -88,7 +88,7 @@ func TestAFunctionIsBuiltForTheArchitectureAskedFor(t *testing.T) {
 
 // A package without the truststore rejects every webhook, and one with that of
 // another stack trusts what it should not.
-func TestTheTruststoreIsInThePackagesOfTheFunctionsThatVerifyCertificates(t *testing.T) {
+func TestTruststoreIsInThePackagesThatNeedIt(t *testing.T) {
 	top := t.TempDir()
 	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
 	for _, name := range functionNames {
@@ -116,7 +116,7 @@ func TestTheTruststoreIsInThePackagesOfTheFunctionsThatVerifyCertificates(t *tes
 	}
 }
 
-func TestWhatDoesNotCompileIsReportedAsTheCompilerSaysIt(t *testing.T) {
+func TestBuildErrorContainsTheCompilerOutput(t *testing.T) {
 	top := t.TempDir()
 	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
 	for _, name := range functionNames {

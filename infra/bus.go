@@ -8,8 +8,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// newBus makes the event bus. It has a name of its own, by which the stacks of
-// consumers find it.
+// newBus creates the event bus. It has a fixed name, so that the stacks of consumers
+// can refer to it.
 func newBus(scope constructs.Construct, conf settings.Deployment) awsevents.EventBus {
 	return awsevents.NewEventBus(scope, jsii.String("Bus"), &awsevents.EventBusProps{
 		EventBusName: jsii.String(conf.Webhook.EventBusName),

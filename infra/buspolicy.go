@@ -9,20 +9,20 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// protectBus denies PutEvents on the bus to everyone but the publishers, so that
-// no other principal of the account can publish an event that looks
-// authenticated. Without a policy, every principal with events:PutEvents can. It
-// does nothing if the setting protectBus is false.
+// protectBus denies PutEvents on the bus to every principal except the publishers, so
+// that no other principal of the account can publish events that look authenticated.
+// Without the policy, every principal with events:PutEvents can. protectBus does nothing
+// if the setting protectBus is false.
 //
 // For a session of a role, aws:PrincipalArn is the ARN of the role, not of the
 // session (AWS, "AWS global condition context keys" in the IAM User Guide).
 //
-// AWS services are left out of the statement: EventBridge itself puts the events
-// of a replay from an archive on the bus. That opens nothing, since a service has
-// no identity policy and nothing else here allows it to publish. A bus of another
-// account, and a rule that has this bus as its target, publish as a role, which
-// is denied.
-func protectBus(scope constructs.Construct, conf settings.Deployment, bus awsevents.EventBus, publishers ...awsiam.IRole) {
+// The statement does not apply to AWS services, because EventBridge itself publishes the
+// events of a replay from an archive. This gives no access: a service has no identity
+// policy, and no other statement allows it to publish. A bus of another account, and a
+// rule with this bus as its target, publish with a role, which is denied.
+func protectBus(scope constructs.Construct, conf settings.Deployment, bus awsevents.EventBus,
+	publishers ...awsiam.IRole) {
 	if !conf.ProtectBus {
 		return
 	}
@@ -33,7 +33,7 @@ func protectBus(scope constructs.Construct, conf settings.Deployment, bus awseve
 	awsevents.NewCfnEventBusPolicy(scope, jsii.String("BusPolicy"), &awsevents.CfnEventBusPolicyProps{
 		EventBusName: bus.EventBusName(),
 		StatementId:  jsii.String(onlyPayhookPublishes),
-		// ToJSON of a PolicyStatement would put jsii's own form of a map into the
+		// ToJSON of a PolicyStatement would write jsii's internal form of a map into the
 		// template.
 		Statement: map[string]any{
 			"Sid":       onlyPayhookPublishes,

@@ -21,7 +21,7 @@ func (tm *template) busStatement(t *testing.T) any {
 	return policy["Statement"]
 }
 
-func TestTheBusDeniesEverybodyButThePublishingFunctions(t *testing.T) {
+func TestBusDeniesAllButThePublishers(t *testing.T) {
 	tm := payhook(t, nil)
 	s := tm.busStatement(t)
 	if at(s, "Effect") != "Deny" || at(s, "Action") != "events:PutEvents" || at(s, "Principal") != "*" ||
@@ -52,9 +52,10 @@ func TestTheBusDeniesEverybodyButThePublishingFunctions(t *testing.T) {
 
 // A statement applies only if all of its conditions do. A further one would let
 // somebody in.
-func TestTheBusDoesNotDenyAWSServicesAndNothingElseWeakensItsPolicy(t *testing.T) {
+func TestBusPolicyExemptsOnlyAWSServices(t *testing.T) {
 	want := map[string]any{
-		"ArnNotEquals": map[string]any{"aws:PrincipalArn": at(payhook(t, nil).busStatement(t), "Condition", "ArnNotEquals", "aws:PrincipalArn")},
+		"ArnNotEquals": map[string]any{"aws:PrincipalArn": at(payhook(t, nil).busStatement(t), "Condition",
+			"ArnNotEquals", "aws:PrincipalArn")},
 		"BoolIfExists": map[string]any{"aws:PrincipalIsAWSService": "false"},
 	}
 	if diff := cmp.Diff(want, at(payhook(t, nil).busStatement(t), "Condition")); diff != "" {
@@ -62,7 +63,7 @@ func TestTheBusDoesNotDenyAWSServicesAndNothingElseWeakensItsPolicy(t *testing.T
 	}
 }
 
-func TestTheBusIsOpenToTheAccountIfTheSettingsSaySo(t *testing.T) {
+func TestBusPolicyCanBeDisabled(t *testing.T) {
 	for name, r := range payhook(t, map[string]any{"protectBus": false}).Resources {
 		if r.Type == "AWS::Events::EventBusPolicy" {
 			t.Errorf("%s is there", name)

@@ -78,7 +78,8 @@ var load = sync.OnceValues(func() (map[string]*ssa.Package, error) {
 		Mode: gopackages.NeedName | gopackages.NeedFiles | gopackages.NeedCompiledGoFiles | gopackages.NeedImports |
 			gopackages.NeedTypes | gopackages.NeedTypesSizes | gopackages.NeedSyntax | gopackages.NeedTypesInfo,
 		Dir: "..",
-	}, "./functions/...", "./shared/...", "./infra/payhook/operate", "./infra/payhook/target", "./infra/payhook/cli", "./infra/local/up")
+	}, "./functions/...", "./shared/...", "./infra/payhook/operate", "./infra/payhook/target", "./infra/payhook/cli",
+		"./infra/local/up")
 	if err != nil {
 		return nil, err
 	}
@@ -379,11 +380,12 @@ func needs(t *testing.T, function string) map[string][]string {
 	return needed
 }
 
-func TestEveryResourceOfTheTableIsReached(t *testing.T) {
+func TestEveryResourceOfTheCallTableIsUsed(t *testing.T) {
 	used := map[string]bool{}
 	for path, functions := range map[string][]string{
-		"payhook.example/functions/webhook": nil, "payhook.example/functions/redrive": nil, "payhook.example/functions/token": nil,
-		operatePackage: {"Commands"},
+		"payhook.example/functions/webhook": nil, "payhook.example/functions/redrive": nil,
+		"payhook.example/functions/token": nil,
+		operatePackage:                    {"Commands"},
 	} {
 		for f := range reached(t, path, functions...).callers {
 			used[packageOf(f)+" "+functionName(f)] = true
@@ -410,7 +412,8 @@ var documented = map[string]struct {
 }{
 	"infra/payhook/operate/policy.json": {"infra/payhook/README.md", operatePackage, []string{"Commands"}},
 	"events/consumer/policy.json":       {"events/README.md", "payhook.example/shared/claimcheck", []string{"Resolve"}},
-	"events/client/policy.json":         {"events/README.md", "payhook.example/shared/token", []string{"Reader.TokenContext"}},
+	"events/client/policy.json": {"events/README.md", "payhook.example/shared/token",
+		[]string{"Reader.TokenContext"}},
 }
 
 // placeholders are how the policies that are documented name what has another
@@ -425,7 +428,7 @@ var placeholders = strings.NewReplacer(
 	"<TokenSecret>", "Token/Secret.Id",
 )
 
-func TestTheDocumentedPoliciesAllowWhatTheProgramsCallAndNothingElse(t *testing.T) {
+func TestDocumentedPoliciesAllowExactlyTheCalls(t *testing.T) {
 	for file, program := range documented {
 		document, err := os.ReadFile(filepath.Join("..", program.document))
 		if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 )
 
-// refused are the resource types that MiniStack 1.5.33, the emulator of local
-// runs, fails to deploy. It also refuses alarms on metric math.
-var refused = []string{
+// unsupported are the resource types that MiniStack 1.5.33, the emulator of local runs,
+// cannot deploy. It does not support alarms on metric math either.
+var unsupported = []string{
 	"AWS::CodeDeploy::Application",
 	"AWS::CodeDeploy::DeploymentConfig",
 	"AWS::CodeDeploy::DeploymentGroup",
@@ -30,26 +30,26 @@ var refused = []string{
 	"AWS::SecretsManager::RotationSchedule",
 }
 
-// leaveOut removes from a stack what the emulator refuses, and says on w what it
-// removed. Nothing that stays may refer to what goes.
-func leaveOut(stack awscdk.Stack, w io.Writer) {
+// removeUnsupported removes the resources of a stack that the emulator does not support,
+// and writes their names to w. The remaining resources must not refer to them.
+func removeUnsupported(stack awscdk.Stack, w io.Writer) {
 	for _, node := range *stack.Node().FindAll(constructs.ConstructOrder_POSTORDER) {
 		if !*awscdk.CfnResource_IsCfnResource(node) {
 			continue
 		}
 		resource := node.(awscdk.CfnResource)
 		if alias, ok := node.(awslambda.CfnAlias); ok {
-			// It names what shifts the alias, which is left out.
+			// It names the deployment group that shifts the alias, which is removed.
 			alias.CfnOptions().SetUpdatePolicy(nil)
 		}
 		what := *resource.CfnResourceType()
 		if alarm, ok := node.(awscloudwatch.CfnAlarm); ok && alarm.Metrics() != nil {
 			what += " on metric math"
-		} else if !slices.Contains(refused, what) {
+		} else if !slices.Contains(unsupported, what) {
 			continue
 		}
 		node.Node().Scope().Node().TryRemoveChild(node.Node().Id())
-		fmt.Fprintf(w, "left out, the local emulator refuses it: %s (%s)\n",
+		fmt.Fprintf(w, "removed, the local emulator does not support it: %s (%s)\n",
 			strings.TrimSuffix(*node.Node().Path(), "/Resource"), what)
 	}
 }

@@ -11,12 +11,14 @@ import (
 	"github.com/aws/jsii-runtime-go"
 )
 
-func TestWhatTheEmulatorRefusesIsLeftOutAndNamed(t *testing.T) {
+func TestUnsupportedResourcesAreRemovedAndNamed(t *testing.T) {
 	app := newApp(t)
 	stack := awscdk.NewStack(app, jsii.String("Payhook"), nil)
 	bus := awsevents.NewEventBus(stack, jsii.String("Bus"), nil)
-	bus.Archive(jsii.String("Archive"), &awsevents.BaseArchiveProps{EventPattern: &awsevents.EventPattern{Source: jsii.Strings("x")}})
-	metric := awscloudwatch.NewMetric(&awscloudwatch.MetricProps{Namespace: jsii.String("N"), MetricName: jsii.String("M")})
+	bus.Archive(jsii.String("Archive"),
+		&awsevents.BaseArchiveProps{EventPattern: &awsevents.EventPattern{Source: jsii.Strings("x")}})
+	metric := awscloudwatch.NewMetric(&awscloudwatch.MetricProps{Namespace: jsii.String("N"),
+		MetricName: jsii.String("M")})
 	newAlarm := func(id string, metric awscloudwatch.IMetric) awscloudwatch.Alarm {
 		return awscloudwatch.NewAlarm(stack, jsii.String(id), &awscloudwatch.AlarmProps{
 			Metric: metric, Threshold: jsii.Number(1), EvaluationPeriods: jsii.Number(1),
@@ -26,10 +28,11 @@ func TestWhatTheEmulatorRefusesIsLeftOutAndNamed(t *testing.T) {
 	newAlarm("Sum", awscloudwatch.NewMathExpression(&awscloudwatch.MathExpressionProps{
 		Expression: jsii.String("m*2"), UsingMetrics: &map[string]awscloudwatch.IMetric{"m": metric},
 	}))
-	awscloudwatch.NewCompositeAlarm(stack, jsii.String("Composite"), &awscloudwatch.CompositeAlarmProps{AlarmRule: plain})
+	awscloudwatch.NewCompositeAlarm(stack, jsii.String("Composite"),
+		&awscloudwatch.CompositeAlarmProps{AlarmRule: plain})
 
 	var said bytes.Buffer
-	leaveOut(stack, &said)
+	removeUnsupported(stack, &said)
 	for _, want := range []string{
 		"Payhook/Bus/Archive/Archive (AWS::Events::Archive)",
 		"Payhook/Sum (AWS::CloudWatch::Alarm on metric math)",
@@ -53,12 +56,12 @@ func TestWhatTheEmulatorRefusesIsLeftOutAndNamed(t *testing.T) {
 	tm.get(t, "Plain", "AWS::CloudWatch::Alarm")
 }
 
-func TestNothingIsSaidWhenNothingIsLeftOut(t *testing.T) {
+func TestNothingIsPrintedWhenNothingIsRemoved(t *testing.T) {
 	app := newApp(t)
 	stack := awscdk.NewStack(app, jsii.String("Payhook"), nil)
 	awsevents.NewEventBus(stack, jsii.String("Bus"), nil)
 	var said bytes.Buffer
-	leaveOut(stack, &said)
+	removeUnsupported(stack, &said)
 	if said.Len() > 0 {
 		t.Errorf("it said %s", &said)
 	}

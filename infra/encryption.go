@@ -14,18 +14,19 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// customerKey is the key of the setting encryption, for what the stack stores.
+// customerKey is the customer managed key that encrypts the stored data.
 type customerKey struct{ arn *string }
 
 // encrypt encrypts everything that the stack stores with the key of the setting
-// encryption, made here unless it exists, and gives each role the permissions on
-// the key that its other permissions need. It does nothing if the setting is aws:
-// the services then use keys of AWS. It must come after everything else is made.
+// encryption, which it creates unless the key exists, and gives each role the
+// permissions on the key that its other permissions need. It does nothing if the
+// setting is aws: the services then use keys of AWS. Call it after everything else is
+// created.
 //
-// Three things stay with keys of AWS: the access logs, which S3 delivers to no
-// bucket with SSE-KMS; the dead-letter queue of the bus, which must take messages
-// while the key cannot be used; and the functions' environments, which hold names
-// and settings and no secret.
+// Three things use keys of AWS in any case: the access logs, which S3 does not deliver
+// to a bucket with SSE-KMS; the dead-letter queue of the bus, which must accept
+// messages while the key cannot be used; and the functions' environments, which
+// contain names and settings but no secrets.
 func encrypt(stack awscdk.Stack, conf settings.Deployment, made parts) {
 	if conf.Encryption == settings.EncryptionAWS {
 		return
@@ -35,9 +36,9 @@ func encrypt(stack awscdk.Stack, conf settings.Deployment, made parts) {
 	var key customerKey
 	if conf.Encryption == settings.EncryptionCMK {
 		k := awskms.NewKey(scope, jsii.String("Key"), &awskms.KeyProps{
-			Description:       jsii.String("Payhook: " + conf.StackName + ", everything that it stores"),
+			Description:       jsii.String("Payhook: " + conf.StackName + ", all stored data"),
 			EnableKeyRotation: jsii.Bool(true),
-			// What is kept when the stack is deleted cannot be read without it.
+			// Data that is retained when the stack is deleted cannot be read without it.
 			RemovalPolicy: keptUnlessLocal(conf),
 		})
 		for _, s := range statements {
@@ -46,16 +47,18 @@ func encrypt(stack awscdk.Stack, conf settings.Deployment, made parts) {
 		key.arn = k.KeyArn()
 	} else {
 		key.arn = jsii.String(conf.Encryption)
-		output(stack, names.EncryptionKeyPolicyOutput, "the statements that the key's policy must have", stack.ToJsonString(
-			awsiam.NewPolicyDocument(&awsiam.PolicyDocumentProps{Statements: &statements}), nil))
+		output(stack, names.EncryptionKeyPolicyOutput, "the statements that the policy of the key needs",
+			stack.ToJsonString(
+				awsiam.NewPolicyDocument(&awsiam.PolicyDocumentProps{Statements: &statements}), nil))
 	}
-	output(stack, names.EncryptionKeyOutput, "encrypts what the stack stores", key.arn)
+	output(stack, names.EncryptionKeyOutput, "the key that encrypts the stored data", key.arn)
 
 	key.encryptAll(stack)
-	key.keepBusFailures(scope, stack, conf, made)
+	key.newBusFailures(scope, stack, conf, made)
 
 	key.allow(made.webhook.role, "dynamodb", tables(made.ledger.TableName(), made.keys.TableName()), "kms:Decrypt")
-	key.allow(made.webhook.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()), "kms:GenerateDataKey")
+	key.allow(made.webhook.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()),
+		"kms:GenerateDataKey")
 	if conf.Webhook.KeysBearer {
 		key.allow(made.webhook.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt")
 	}
@@ -64,9 +67,11 @@ func encrypt(stack awscdk.Stack, conf settings.Deployment, made parts) {
 		read = append(read, made.keys.TableName())
 	}
 	key.allow(made.redrive.role, "dynamodb", tables(read...), "kms:Decrypt")
-	key.allow(made.redrive.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()), "kms:GenerateDataKey")
+	key.allow(made.redrive.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()),
+		"kms:GenerateDataKey")
 	key.allow(made.redrive.role, "s3", s3Buckets(made.buckets.parking.BucketArn()), "kms:Decrypt")
-	key.allow(made.token.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt", "kms:GenerateDataKey")
+	key.allow(made.token.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt",
+		"kms:GenerateDataKey")
 	key.allow(made.token.role, "secretsmanager", secrets(made.token.credentials.AttrId()), "kms:Decrypt")
 	for _, s := range []scheduled{made.redrive, made.token.scheduled} {
 		// To send a message to an encrypted queue, a producer needs both (AWS, "Key
@@ -75,35 +80,36 @@ func encrypt(stack awscdk.Stack, conf settings.Deployment, made parts) {
 	}
 }
 
-// The encryption contexts by which a service says for what it uses the key, as
-// conditions.
+// encryptionContext is a condition on the encryption context with which a service
+// uses the key.
 type encryptionContext map[string]any
 
-// For a request to a table, DynamoDB decrypts the table's key on behalf of the
-// caller; that is all that a caller needs. Who creates the table also needs
-// kms:CreateGrant and others (AWS, "DynamoDB encryption at rest usage notes" in
-// the DynamoDB Developer Guide).
+// tables returns the encryption context of tables. For a request, DynamoDB decrypts the
+// table's key on behalf of the caller, so a caller needs only kms:Decrypt. A principal
+// that creates the table also needs kms:CreateGrant and others (AWS, "DynamoDB
+// encryption at rest usage notes" in the DynamoDB Developer Guide).
 func tables(list ...*string) encryptionContext {
 	return encryptionContext{"kms:EncryptionContext:aws:dynamodb:tableName": list}
 }
 
-// PutObject needs kms:GenerateDataKey, GetObject needs kms:Decrypt. With an S3
-// Bucket Key the context is the bucket's ARN, not the object's (AWS, "Using
-// server-side encryption with AWS KMS keys" and "Reducing the cost of SSE-KMS with
-// Amazon S3 Bucket Keys" in the S3 User Guide).
+// s3Buckets returns the encryption context of buckets. PutObject needs
+// kms:GenerateDataKey, GetObject needs kms:Decrypt. With an S3 Bucket Key the context
+// is the ARN of the bucket, not of the object (AWS, "Using server-side encryption with
+// AWS KMS keys" and "Reducing the cost of SSE-KMS with Amazon S3 Bucket Keys" in the S3
+// User Guide).
 func s3Buckets(arns ...*string) encryptionContext {
 	return encryptionContext{"kms:EncryptionContext:aws:s3:arn": arns}
 }
 
-// GetSecretValue needs kms:Decrypt, PutSecretValue needs kms:GenerateDataKey and
-// kms:Decrypt (AWS, "Secret encryption and decryption in AWS Secrets Manager" in
-// the Secrets Manager User Guide).
+// secrets returns the encryption context of secrets. GetSecretValue needs kms:Decrypt,
+// PutSecretValue needs kms:GenerateDataKey and kms:Decrypt (AWS, "Secret encryption and
+// decryption in AWS Secrets Manager" in the Secrets Manager User Guide).
 func secrets(arns ...*string) encryptionContext {
 	return encryptionContext{"kms:EncryptionContext:SecretARN": arns}
 }
 
-// allow lets the role use the key through one service and for one context, nil
-// for any.
+// allow lets the role use the key through one service and for one encryption context;
+// nil for any.
 func (k customerKey) allow(role awsiam.Role, service string, context encryptionContext, actions ...string) {
 	conditions := map[string]any{"kms:ViaService": service + "." + *awscdk.Aws_REGION() + ".amazonaws.com"}
 	for name, value := range context {
@@ -116,14 +122,16 @@ func (k customerKey) allow(role awsiam.Role, service string, context encryptionC
 	}))
 }
 
-// keyStatements are what the key's policy must say beside that the account's IAM
-// policies may give access to it: three services use the key as themselves. A
-// statement names no resource of the stack, since these need the key first.
+// keyStatements returns the statements of the key policy for the three services that
+// use the key with their own principal. The policy also needs a statement that lets IAM
+// policies of the account give access to the key. A statement refers to no resource of
+// the stack, because these resources need the key first.
 func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.PolicyStatement {
 	account := stack.Account()
 	arn := func(service, resource, name string, format awscdk.ArnFormat) *string {
 		return stack.FormatArn(&awscdk.ArnComponents{
-			Service: jsii.String(service), Resource: jsii.String(resource), ResourceName: jsii.String(name), ArnFormat: format,
+			Service: jsii.String(service), Resource: jsii.String(resource), ResourceName: jsii.String(name),
+			ArnFormat: format,
 		})
 	}
 	statement := func(sid, service string, actions []string, conditions map[string]any) awsiam.PolicyStatement {
@@ -138,21 +146,23 @@ func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.Policy
 	fromHere := map[string]any{"aws:SourceAccount": account}
 	return []awsiam.PolicyStatement{
 		// AWS, "Encrypt log data in CloudWatch Logs using AWS Key Management Service"
-		// in the CloudWatch Logs User Guide. The names of the log groups begin with
-		// that of the stack, since CloudFormation chooses them.
+		// in the CloudWatch Logs User Guide. CloudFormation chooses the names of the log
+		// groups, which begin with that of the stack.
 		statement("LogsOfThisStack", "logs."+*stack.Region()+".amazonaws.com",
 			[]string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
 			map[string]any{"ArnLike": map[string]any{
-				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", conf.StackName+"-*", awscdk.ArnFormat_COLON_RESOURCE_NAME),
+				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", conf.StackName+"-*",
+					awscdk.ArnFormat_COLON_RESOURCE_NAME),
 			}}),
 		// AWS, "Encrypting EventBridge event buses with AWS KMS keys" in the
-		// EventBridge User Guide. There is no context when EventBridge looks at the key.
+		// EventBridge User Guide. EventBridge calls DescribeKey without a context.
 		statement("EventBridgeLooksAtTheKey", "events.amazonaws.com", []string{"kms:DescribeKey"},
 			map[string]any{"StringEquals": fromHere}),
 		statement("BusOfThisStack", "events.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey"},
 			map[string]any{"StringEquals": map[string]any{
 				"aws:SourceAccount": account,
-				"kms:EncryptionContext:aws:events:event-bus:arn": arn("events", "event-bus", conf.Webhook.EventBusName, awscdk.ArnFormat_SLASH_RESOURCE_NAME),
+				"kms:EncryptionContext:aws:events:event-bus:arn": arn("events", "event-bus", conf.Webhook.EventBusName,
+					awscdk.ArnFormat_SLASH_RESOURCE_NAME),
 			}}),
 		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon
 		// SNS topic?".
@@ -161,8 +171,7 @@ func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.Policy
 	}
 }
 
-// keyProperties are the properties that name a key, by resource type. The values
-// are paths for overrides.
+// keyProperties are the paths of the properties that name a key, by resource type.
 var keyProperties = map[string]string{
 	"AWS::DynamoDB::GlobalTable":  "Replicas.0.SSESpecification.KMSMasterKeyId",
 	"AWS::Events::EventBus":       "KmsKeyIdentifier",
@@ -173,8 +182,8 @@ var keyProperties = map[string]string{
 	"AWS::SQS::Queue":             "KmsMasterKeyId",
 }
 
-// encryptAll sets the key of every resource of the stack that stores something,
-// so that what is added to the stack one day is encrypted as well.
+// encryptAll sets the key of every resource of the stack that stores data, including
+// resources that are added later.
 func (k customerKey) encryptAll(stack awscdk.Stack) {
 	for _, node := range *stack.Node().FindAll(constructs.ConstructOrder_PREORDER) {
 		if !*awscdk.CfnResource_IsCfnResource(node) {
@@ -201,33 +210,40 @@ func (k customerKey) encryptAll(stack awscdk.Stack) {
 	}
 }
 
-// keepBusFailures makes the dead-letter queue that AWS recommends for a bus with
-// a key of a customer, and the alarm on it: EventBridge accepts an event, and
-// sends it there if the key cannot be used when the event is processed (AWS,
-// "Using dead-letter queues to capture encrypted event errors in EventBridge" in
-// the EventBridge User Guide). The message holds the event encrypted with the
-// key, so that the queue itself can do without it.
-func (k customerKey) keepBusFailures(scope constructs.Construct, stack awscdk.Stack, conf settings.Deployment, made parts) {
+// newBusFailures creates the dead-letter queue that AWS recommends for a bus with a
+// customer managed key, and the alarm on it. EventBridge accepts an event, and sends it
+// to this queue if the key cannot be used when the event is processed (AWS, "Using
+// dead-letter queues to capture encrypted event errors in EventBridge" in the
+// EventBridge User Guide). The message contains the event encrypted with the key, so
+// the queue itself does not need the key.
+func (k customerKey) newBusFailures(scope constructs.Construct, stack awscdk.Stack, conf settings.Deployment,
+	made parts) {
 	queue := newFailureQueue(scope, "BusFailures")
 	queue.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Sid:        jsii.String("TheBus"),
 		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"), nil)},
 		Actions:    jsii.Strings("sqs:SendMessage"),
 		Resources:  &[]*string{queue.QueueArn()},
-		// The bus refers to the queue, so that the queue cannot refer to the bus.
+		// The bus refers to the queue, so the queue cannot refer to the bus.
 		Conditions: &map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": stack.FormatArn(&awscdk.ArnComponents{
-			Service: jsii.String("events"), Resource: jsii.String("event-bus"), ResourceName: jsii.String(conf.Webhook.EventBusName),
+			Service: jsii.String("events"), Resource: jsii.String("event-bus"),
+			ResourceName: jsii.String(conf.Webhook.EventBusName),
 		})}},
 	}))
-	made.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"), queue.QueueArn())
+	made.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"),
+		queue.QueueArn())
 	output(stack, names.BusFailuresOutput, "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
-	alarm{name: "bus-failures", metric: inQueue(queue), statistic: maximum, minutes: 5, threshold: 1, ends: true,
-		means: "The bus accepted events and could not encrypt or decrypt them: they have reached nobody and are in the bus's dead-letter queue for 14 days, encrypted.",
-		step:  "See that the key is enabled and that its policy has the statements for EventBridge; then decrypt the messages (AWS, \"Decrypting events in EventBridge dead-letter queues\") and put the events on the bus again, with protectBus=false for that time.",
+	alarm{name: "bus-failures", metric: queueLength(queue), statistic: maximum, minutes: 5, threshold: 1,
+		notifyOK: true,
+		description: "The bus accepted events but could not encrypt or decrypt them. They were not delivered, and " +
+			"are in the bus's dead-letter queue for 14 days, encrypted.",
+		action: "Check that the key is enabled and that its policy has the statements for EventBridge. Then " +
+			"decrypt the messages (AWS, \"Decrypting events in EventBridge dead-letter queues\") and put the events " +
+			"on the bus again, with protectBus=false during that time.",
 	}.make(scope, conf, made.alarmTopic)
 }
 
-// parts are what the stack is made of.
+// parts are the parts of the stack.
 type parts struct {
 	ledger, keys awsdynamodb.ITable
 	bus          awsevents.IEventBus

@@ -31,7 +31,7 @@ var storesNothing = []string{
 	"AWS::Scheduler::Schedule", // schedules have no input
 }
 
-func TestEverythingThatIsStoredIsEncryptedWithTheKey(t *testing.T) {
+func TestAllStoredDataIsEncryptedWithTheKey(t *testing.T) {
 	for _, c := range encrypted {
 		tm := payhook(t, c.settings)
 		for name, r := range tm.Resources {
@@ -39,7 +39,8 @@ func TestEverythingThatIsStoredIsEncryptedWithTheKey(t *testing.T) {
 			switch r.Type {
 			case "AWS::DynamoDB::GlobalTable":
 				key = at(r.Properties, "Replicas", 0, "SSESpecification", "KMSMasterKeyId")
-				if diff := cmp.Diff(map[string]any{"SSEEnabled": true, "SSEType": "KMS"}, r.Properties["SSESpecification"]); diff != "" {
+				if diff := cmp.Diff(map[string]any{"SSEEnabled": true, "SSEType": "KMS"},
+					r.Properties["SSESpecification"]); diff != "" {
 					t.Errorf("%s (-want +got)\n%s", name, diff)
 				}
 			case "AWS::S3::Bucket":
@@ -51,7 +52,8 @@ func TestEverythingThatIsStoredIsEncryptedWithTheKey(t *testing.T) {
 					}
 					continue
 				}
-				if at(rule, "ServerSideEncryptionByDefault", "SSEAlgorithm") != "aws:kms" || at(rule, "BucketKeyEnabled") != true {
+				if at(rule, "ServerSideEncryptionByDefault", "SSEAlgorithm") != "aws:kms" ||
+					at(rule, "BucketKeyEnabled") != true {
 					t.Errorf("%s: %v", name, rule)
 				}
 			case "AWS::SQS::Queue":
@@ -84,7 +86,7 @@ func TestEverythingThatIsStoredIsEncryptedWithTheKey(t *testing.T) {
 	}
 }
 
-func TestTheKeyIsRotatedAndOutlivesTheStack(t *testing.T) {
+func TestKeyIsRotatedAndRetained(t *testing.T) {
 	key := payhook(t, encrypted[0].settings).get(t, "Encryption/Key", "AWS::KMS::Key")
 	if key.Properties["EnableKeyRotation"] != true {
 		t.Error("it is not rotated")
@@ -125,7 +127,8 @@ func (tm *template) uses(t *testing.T, role, key string) []string {
 				}
 				contexts = nil
 				for _, v := range list(values) {
-					contexts = append(contexts, " "+strings.TrimPrefix(condition, "kms:EncryptionContext:")+"="+tm.render(v))
+					contexts = append(contexts, " "+strings.TrimPrefix(condition, "kms:EncryptionContext:")+"="+
+						tm.render(v))
 				}
 			}
 			for _, action := range list(at(s, "Action")) {
@@ -170,7 +173,7 @@ func keyNeeds(grants map[string][]string) []string {
 	return slices.Compact(uses)
 }
 
-func TestEachRoleMayUseTheKeyForWhatItMayTouchAndNothingElse(t *testing.T) {
+func TestRolesCanUseTheKeyOnlyForTheirResources(t *testing.T) {
 	for _, c := range encrypted {
 		tm := payhook(t, c.settings)
 		for role := range tm.all(t, "AWS::IAM::Role") {
@@ -185,7 +188,7 @@ func TestEachRoleMayUseTheKeyForWhatItMayTouchAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestThreeServicesMayUseTheKeyAsThemselves(t *testing.T) {
+func TestThreeServicesCanUseTheKey(t *testing.T) {
 	want := []string{
 		`AlarmsOfThisAccount cloudwatch.amazonaws.com [kms:Decrypt kms:GenerateDataKey*] {"StringEquals":{"aws:SourceAccount":"AWS::AccountId"}}`,
 		`BusOfThisStack events.amazonaws.com [kms:Decrypt kms:GenerateDataKey] {"StringEquals":{"aws:SourceAccount":"AWS::AccountId",` +
@@ -211,7 +214,8 @@ func TestThreeServicesMayUseTheKeyAsThemselves(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			read = append(read, fmt.Sprintf("%v %s %v %s", at(s, "Sid"), tm.render(at(s, "Principal", "Service")), list(at(s, "Action")), text))
+			read = append(read, fmt.Sprintf("%v %s %v %s", at(s, "Sid"), tm.render(at(s, "Principal", "Service")),
+				list(at(s, "Action")), text))
 		}
 		slices.Sort(read)
 		return read
@@ -220,7 +224,8 @@ func TestThreeServicesMayUseTheKeyAsThemselves(t *testing.T) {
 	tm := payhook(t, encrypted[0].settings)
 	statements := at(tm.get(t, "Encryption/Key", "AWS::KMS::Key").Properties, "KeyPolicy", "Statement").([]any)
 	// The first lets the account's IAM policies give access to the key.
-	if s := statements[0]; at(s, "Action") != "kms:*" || tm.render(at(s, "Principal", "AWS")) != "arn:AWS::Partition:iam::AWS::AccountId:root" {
+	if s := statements[0]; at(s, "Action") != "kms:*" ||
+		tm.render(at(s, "Principal", "AWS")) != "arn:AWS::Partition:iam::AWS::AccountId:root" {
 		t.Errorf("got %v", s)
 	}
 	if diff := cmp.Diff(want, read(tm, statements[1:])); diff != "" {
@@ -238,29 +243,34 @@ func TestThreeServicesMayUseTheKeyAsThemselves(t *testing.T) {
 	}
 }
 
-func TestEventsThatTheBusCannotEncryptAreKeptAndTold(t *testing.T) {
+func TestUndecryptableEventsAreQueuedAndRaiseAnAlarm(t *testing.T) {
 	tm := payhook(t, encrypted[0].settings)
 	const queue = "Encryption/BusFailures"
-	if got := tm.render(at(tm.get(t, "Bus", "AWS::Events::EventBus").Properties, "DeadLetterConfig", "Arn")); got != queue+".Arn" {
+	if got := tm.render(at(tm.get(t, "Bus", "AWS::Events::EventBus").Properties, "DeadLetterConfig",
+		"Arn")); got != queue+".Arn" {
 		t.Errorf("the bus sends them to %s", got)
 	}
 	var allowed []string
-	for _, s := range list(at(tm.get(t, queue+"/Policy", "AWS::SQS::QueuePolicy").Properties, "PolicyDocument", "Statement")) {
+	for _, s := range list(at(tm.get(t, queue+"/Policy", "AWS::SQS::QueuePolicy").Properties, "PolicyDocument",
+		"Statement")) {
 		if at(s, "Effect") == "Allow" {
-			allowed = append(allowed, fmt.Sprint(at(s, "Action"), " ", at(s, "Principal", "Service"), " ", tm.render(at(s, "Condition", "ArnEquals", "aws:SourceArn"))))
+			allowed = append(allowed, fmt.Sprint(at(s, "Action"), " ", at(s, "Principal", "Service"), " ",
+				tm.render(at(s, "Condition", "ArnEquals", "aws:SourceArn"))))
 		}
 	}
-	want := []string{"sqs:SendMessage events.amazonaws.com arn:AWS::Partition:events:AWS::Region:AWS::AccountId:event-bus/payhook"}
+	want := []string{"sqs:SendMessage events.amazonaws.com " +
+		"arn:AWS::Partition:events:AWS::Region:AWS::AccountId:event-bus/payhook"}
 	if diff := cmp.Diff(want, allowed); diff != "" {
 		t.Errorf("who may send to the queue (-want +got)\n%s", diff)
 	}
 	alarm := tm.get(t, "Encryption/bus-failures", "AWS::CloudWatch::Alarm").Properties
-	if tm.render(at(alarm, "Dimensions", 0, "Value")) != queue+".QueueName" || tm.render(at(alarm, "AlarmActions", 0)) != "Alarms/Topic" {
+	if tm.render(at(alarm, "Dimensions", 0, "Value")) != queue+".QueueName" ||
+		tm.render(at(alarm, "AlarmActions", 0)) != "Alarms/Topic" {
 		t.Errorf("got %v", alarm)
 	}
 }
 
-func TestWithoutTheSettingNobodyUsesAKey(t *testing.T) {
+func TestDefaultEncryptionUsesNoCustomerKey(t *testing.T) {
 	tm := payhook(t, nil)
 	if strings.Contains(tm.text, "kms:") || strings.Contains(tm.text, "AWS::KMS") {
 		t.Error("the template speaks of keys")

@@ -19,8 +19,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// endpoint is where webhooks arrive: a function URL, or an HTTP API of API
-// Gateway on a domain name if there is one.
+// endpoint is the endpoint for webhooks: a function URL, or an HTTP API of API Gateway
+// if there is a domain name.
 type endpoint struct {
 	// These are nil for a function URL.
 	scope  constructs.Construct
@@ -35,15 +35,14 @@ const (
 	defaultStage = "$default"
 	// routePath is the path of the only route.
 	routePath = "/"
-	// apiWaits is how long the API waits for the function, in milliseconds: the
+	// apiTimeout is how long the API waits for the function, in milliseconds: the
 	// longest time that an HTTP API can wait (AWS, "Quotas for configuring and running
-	// an HTTP API in API Gateway"). The timeout of the function ends earlier, or at
-	// the same time.
-	apiWaits = 30_000
+	// an HTTP API in API Gateway"). The timeout of the function is not longer.
+	apiTimeout = 30_000
 )
 
-// newEndpoint makes the API and its domain name. They exist before the function,
-// whose environment names the API.
+// newEndpoint creates the API and its domain name. They are created before the function,
+// whose environment contains the id of the API.
 func newEndpoint(stack awscdk.Stack, conf settings.Deployment) *endpoint {
 	wanted := conf.Endpoint
 	if wanted.DomainName == "" {
@@ -54,24 +53,25 @@ func newEndpoint(stack awscdk.Stack, conf settings.Deployment) *endpoint {
 		Name:         jsii.String(conf.StackName),
 		Description:  jsii.String("Payhook: " + conf.StackName + ", receives webhooks"),
 		ProtocolType: jsii.String("HTTP"),
-		// Clients could reach the API without a certificate there (AWS, "How to turn on
-		// mutual TLS authentication for your HTTP APIs in API Gateway").
+		// Clients could call the API at this endpoint without a certificate (AWS, "How to
+		// turn on mutual TLS authentication for your HTTP APIs in API Gateway").
 		DisableExecuteApiEndpoint: jsii.Bool(true),
 		IpAddressType:             jsii.String("dualstack"),
 	})
 
 	certificate := jsii.String(wanted.CertificateARN)
 	if wanted.CertificateARN == "" {
-		// CloudFormation makes the validation record, since it knows the zone (AWS,
+		// CloudFormation creates the validation record in the zone (AWS,
 		// "AWS::CertificateManager::Certificate DomainValidationOption" in the
 		// CloudFormation Template Reference).
-		certificate = awscertificatemanager.NewCfnCertificate(scope, jsii.String("Certificate"), &awscertificatemanager.CfnCertificateProps{
-			DomainName:       jsii.String(wanted.DomainName),
-			ValidationMethod: jsii.String("DNS"),
-			DomainValidationOptions: &[]any{&awscertificatemanager.CfnCertificate_DomainValidationOptionProperty{
-				DomainName: jsii.String(wanted.DomainName), HostedZoneId: jsii.String(wanted.HostedZoneID),
-			}},
-		}).Ref()
+		certificate = awscertificatemanager.NewCfnCertificate(scope, jsii.String("Certificate"),
+			&awscertificatemanager.CfnCertificateProps{
+				DomainName:       jsii.String(wanted.DomainName),
+				ValidationMethod: jsii.String("DNS"),
+				DomainValidationOptions: &[]any{&awscertificatemanager.CfnCertificate_DomainValidationOptionProperty{
+					DomainName: jsii.String(wanted.DomainName), HostedZoneId: jsii.String(wanted.HostedZoneID),
+				}},
+			}).Ref()
 	}
 	configuration := &awsapigatewayv2.CfnDomainName_DomainNameConfigurationProperty{
 		CertificateArn: certificate,
@@ -91,13 +91,14 @@ func newEndpoint(stack awscdk.Stack, conf settings.Deployment) *endpoint {
 			TruststoreUri: truststoreURI(scope, conf),
 		}
 	}
-	return &endpoint{scope: scope, api: api, domain: awsapigatewayv2.NewCfnDomainName(scope, jsii.String("Domain"), props)}
+	return &endpoint{scope: scope, api: api,
+		domain: awsapigatewayv2.NewCfnDomainName(scope, jsii.String("Domain"), props)}
 }
 
-// truststoreURI uploads the truststore and returns its address. The CDK names an
-// asset by its content, so that a new truststore is a new object: API Gateway does
-// not read an object again whose content changes (AWS, "Updating your truststore"
-// in the API Gateway Developer Guide).
+// truststoreURI adds the truststore as an asset and returns its S3 URI. The CDK names an
+// asset by its content, so a new truststore is a new object: API Gateway does not read an
+// object again when its content changes (AWS, "Updating your truststore" in the API
+// Gateway Developer Guide).
 func truststoreURI(scope constructs.Construct, conf settings.Deployment) *string {
 	path, err := filepath.Abs(conf.Value(settings.Truststore))
 	if err != nil {
@@ -112,25 +113,26 @@ func truststoreURI(scope constructs.Construct, conf settings.Deployment) *string
 func (e *endpoint) connect(stack awscdk.Stack, conf settings.Deployment, f function) {
 	if e.api == nil {
 		e.url = f.alias.AddFunctionUrl(&awslambda.FunctionUrlOptions{
-			// The sender has no AWS identity. What it sends is authenticated by the
-			// function, before anything else is done with it.
+			// The sender has no AWS identity. The function authenticates each request
+			// before it processes it.
 			AuthType: awslambda.FunctionUrlAuthType_NONE,
 		}).Url()
 		return
 	}
 	e.url = jsii.String("https://" + conf.Endpoint.DomainName + routePath)
 
-	// A deployment that turns mTLS on does so at the domain name first. A function
-	// that requires certificates before API Gateway asks for them rejects everything.
+	// A deployment that enables mTLS must update the domain name first. A function that
+	// requires certificates before API Gateway requests them rejects everything.
 	f.alias.Node().AddDependency(e.domain)
 
-	integration := awsapigatewayv2.NewCfnIntegration(e.scope, jsii.String("Integration"), &awsapigatewayv2.CfnIntegrationProps{
-		ApiId:                e.api.Ref(),
-		IntegrationType:      jsii.String("AWS_PROXY"),
-		IntegrationUri:       f.alias.FunctionArn(),
-		PayloadFormatVersion: jsii.String("2.0"),
-		TimeoutInMillis:      jsii.Number(apiWaits),
-	})
+	integration := awsapigatewayv2.NewCfnIntegration(e.scope, jsii.String("Integration"),
+		&awsapigatewayv2.CfnIntegrationProps{
+			ApiId:                e.api.Ref(),
+			IntegrationType:      jsii.String("AWS_PROXY"),
+			IntegrationUri:       f.alias.FunctionArn(),
+			PayloadFormatVersion: jsii.String("2.0"),
+			TimeoutInMillis:      jsii.Number(apiTimeout),
+		})
 	method := conf.Webhook.HTTPMethod
 	awsapigatewayv2.NewCfnRoute(e.scope, jsii.String("Route"), &awsapigatewayv2.CfnRouteProps{
 		ApiId:             e.api.Ref(),
@@ -153,10 +155,10 @@ func (e *endpoint) connect(stack awscdk.Stack, conf settings.Deployment, f funct
 	e.publishName(stack, conf)
 }
 
-// accessLog lists what the access log says of a request: nothing that the request
-// holds but where it came from, and of a certificate only what tells it apart.
-// Names are those of JSON members, values are variables of API Gateway (AWS,
-// "Customize HTTP API access logs" in the API Gateway Developer Guide).
+// accessLog returns the fields of the access log. They contain no data of the request
+// except its source, and only the identification of a client certificate. The keys are
+// names of JSON members, the values are variables of API Gateway (AWS, "Customize HTTP
+// API access logs" in the API Gateway Developer Guide).
 func accessLog(conf settings.Deployment) map[string]string {
 	log := map[string]string{
 		"time":              "$context.requestTime",
@@ -169,7 +171,7 @@ func accessLog(conf settings.Deployment) map[string]string {
 		"latency":           "$context.responseLatency",
 		"functionRequestId": "$context.integration.requestId",
 		"functionStatus":    "$context.integration.status",
-		// The status with which Lambda answered, not the function.
+		// The status of Lambda's answer, not of the function's.
 		"lambdaStatus": "$context.integration.integrationStatus",
 	}
 	if conf.Webhook.UsesMTLS() {
@@ -179,23 +181,23 @@ func accessLog(conf settings.Deployment) map[string]string {
 	return log
 }
 
-// notInvoked is the metric filter's pattern for requests that API Gateway answered
-// without a run of the function: one that Lambda starts has the status 200, even if
-// it fails. Requests for other routes (404) are nothing that the service sends.
-// Requests without an acceptable certificate (403) come from strangers as well.
+// notInvoked is the pattern of the metric filter for requests that API Gateway answered
+// without a run of the function. A run has the Lambda status 200 even if it fails. The
+// service does not send requests for other routes (404). Requests without a valid
+// certificate (403) also come from other senders.
 const notInvoked = `{ $.lambdaStatus != "200" && $.status != "404" && $.status != "403" }`
 
-// forbidden is the pattern for requests that API Gateway rejects for their client
-// certificate. The function never answers 403.
+// forbidden is the pattern of the metric filter for requests that API Gateway rejects
+// because of their client certificate. The function never answers 403.
 const forbidden = `{ $.status = "403" }`
 
-// The metrics that count them. Their dimension is ApiId.
+// The metrics of these two patterns. Their dimension is ApiId.
 const (
 	notInvokedMetric = "NotInvoked"
 	forbiddenMetric  = "CertificateForbidden"
 )
 
-// newStage makes the stage, its access log, and the metrics of the requests that do
+// newStage creates the stage, its access log, and the metrics of the requests that do
 // not reach the function.
 func (e *endpoint) newStage(conf settings.Deployment) awsapigatewayv2.CfnStage {
 	logs := awslogs.NewLogGroup(e.scope, jsii.String("AccessLog"), &awslogs.LogGroupProps{
@@ -225,7 +227,7 @@ func (e *endpoint) newStage(conf settings.Deployment) awsapigatewayv2.CfnStage {
 	})
 }
 
-// count makes the metric of the access log's lines that match the pattern.
+// count creates a metric that counts the lines of the access log that match a pattern.
 func (e *endpoint) count(logs awslogs.LogGroup, name, pattern string) {
 	awslogs.NewCfnMetricFilter(e.scope, jsii.String(name), &awslogs.CfnMetricFilterProps{
 		LogGroupName:  logs.LogGroupName(),
@@ -235,21 +237,23 @@ func (e *endpoint) count(logs awslogs.LogGroup, name, pattern string) {
 			MetricName:      jsii.String(name),
 			MetricValue:     jsii.String("1"),
 			Unit:            jsii.String("Count"),
-			Dimensions:      &[]any{&awslogs.CfnMetricFilter_DimensionProperty{Key: jsii.String("ApiId"), Value: jsii.String("$.apiId")}},
+			Dimensions: &[]any{&awslogs.CfnMetricFilter_DimensionProperty{Key: jsii.String("ApiId"),
+				Value: jsii.String("$.apiId")}},
 		}},
 	})
 }
 
-// requests returns a metric that count makes.
+// requests returns a metric that count creates.
 func (e *endpoint) requests(name string) metric {
 	return metric{names.MetricNamespace, name, jsii.String("ApiId"), e.api.Ref()}
 }
 
-// publishName makes the records of the domain name, or the output that says which
-// record is to be made.
+// publishName creates the DNS records of the domain name, or an output with the value of
+// the record to create.
 func (e *endpoint) publishName(stack awscdk.Stack, conf settings.Deployment) {
 	if conf.Endpoint.HostedZoneID == "" {
-		output(stack, names.DomainTargetOutput, "make a CNAME record of domainName with this value", e.domain.AttrRegionalDomainName())
+		output(stack, names.DomainTargetOutput, "the value of the CNAME record to create for domainName",
+			e.domain.AttrRegionalDomainName())
 		return
 	}
 	for _, kind := range []string{"A", "AAAA"} {

@@ -59,7 +59,7 @@ func domains() map[string]map[string]any {
 	}
 }
 
-func TestOnADomainThereIsNoOtherWayIn(t *testing.T) {
+func TestDomainIsTheOnlyEndpoint(t *testing.T) {
 	for name, conf := range domains() {
 		tm := payhook(t, conf)
 		for path, r := range tm.Resources {
@@ -76,7 +76,8 @@ func TestOnADomainThereIsNoOtherWayIn(t *testing.T) {
 			t.Errorf("%s: %d APIs, %v", name, len(apis), api)
 		}
 		if len(tm.all(t, "AWS::ApiGatewayV2::Stage")) != 1 || len(tm.all(t, "AWS::ApiGatewayV2::ApiMapping")) != 1 ||
-			len(tm.all(t, "AWS::ApiGatewayV2::Integration")) != 1 || len(tm.all(t, "AWS::ApiGatewayV2::DomainName")) != 1 {
+			len(tm.all(t, "AWS::ApiGatewayV2::Integration")) != 1 ||
+			len(tm.all(t, "AWS::ApiGatewayV2::DomainName")) != 1 {
 			t.Errorf("%s: more than one stage, mapping, integration or domain name", name)
 		}
 		routes := tm.all(t, "AWS::ApiGatewayV2::Route")
@@ -84,17 +85,19 @@ func TestOnADomainThereIsNoOtherWayIn(t *testing.T) {
 			t.Fatalf("%s: %d routes", name, len(routes))
 		}
 		route := tm.get(t, "Endpoint/Route", "AWS::ApiGatewayV2::Route").Properties
-		if route["RouteKey"] != "POST /" || tm.render(route["ApiId"]) != "Endpoint/Api" || tm.render(route["Target"]) != "integrations/Endpoint/Integration" {
+		if route["RouteKey"] != "POST /" || tm.render(route["ApiId"]) != "Endpoint/Api" ||
+			tm.render(route["Target"]) != "integrations/Endpoint/Integration" {
 			t.Errorf("%s: %v", name, route)
 		}
 	}
 }
 
-func TestTheAPIInvokesTheAliasInTheFormatThatTheFunctionReads(t *testing.T) {
+func TestAPIInvokesTheAliasWithPayloadFormat2(t *testing.T) {
 	for name, conf := range domains() {
 		tm := payhook(t, conf)
 		got := tm.get(t, "Endpoint/Integration", "AWS::ApiGatewayV2::Integration").Properties
-		if tm.render(got["ApiId"]) != "Endpoint/Api" || tm.render(got["IntegrationUri"]) != "Webhook/Alias" || got["IntegrationType"] != "AWS_PROXY" ||
+		if tm.render(got["ApiId"]) != "Endpoint/Api" || tm.render(got["IntegrationUri"]) != "Webhook/Alias" ||
+			got["IntegrationType"] != "AWS_PROXY" ||
 			got["PayloadFormatVersion"] != "2.0" || got["TimeoutInMillis"] != 30000.0 {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -106,7 +109,7 @@ func TestTheAPIInvokesTheAliasInTheFormatThatTheFunctionReads(t *testing.T) {
 	}
 }
 
-func TestOnlyThisAPIAndRouteMayInvokeTheFunction(t *testing.T) {
+func TestOnlyThisAPIAndRouteCanInvokeTheFunction(t *testing.T) {
 	all := domains()
 	all["PUT"] = with(map[string]any{"httpMethod": "PUT"})
 	for name, conf := range all {
@@ -125,8 +128,10 @@ func TestOnlyThisAPIAndRouteMayInvokeTheFunction(t *testing.T) {
 				got[property] = tm.render(value)
 			}
 			want := map[string]string{
-				"Action": "lambda:InvokeFunction", "FunctionName": "Webhook/Alias", "Principal": "apigateway.amazonaws.com",
-				"SourceArn": "arn:AWS::Partition:execute-api:AWS::Region:AWS::AccountId:Endpoint/Api/$default/" + method + "/",
+				"Action": "lambda:InvokeFunction", "FunctionName": "Webhook/Alias",
+				"Principal": "apigateway.amazonaws.com",
+				"SourceArn": "arn:AWS::Partition:execute-api:AWS::Region:AWS::AccountId:Endpoint/Api/$default/" +
+					method + "/",
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s: %s (-want +got)\n%s", name, path, diff)
@@ -135,7 +140,7 @@ func TestOnlyThisAPIAndRouteMayInvokeTheFunction(t *testing.T) {
 	}
 }
 
-func TestTheDomainNameTakesTLS12AndAsksForACertificateIfOneIsRequired(t *testing.T) {
+func TestDomainNameRequiresTLS12AndClientCertificates(t *testing.T) {
 	const ownership = "arn:aws:acm:eu-central-1:111122223333:certificate/66666666-7777-8888-9999-000000000000"
 	all := domains()
 	all["imported"] = mtls(settings.ByMTLS)
@@ -143,7 +148,8 @@ func TestTheDomainNameTakesTLS12AndAsksForACertificateIfOneIsRequired(t *testing
 	for name, conf := range all {
 		tm := payhook(t, conf)
 		domain := tm.get(t, "Endpoint/Domain", "AWS::ApiGatewayV2::DomainName").Properties
-		want := map[string]any{"CertificateArn": "Endpoint/Certificate", "EndpointType": "REGIONAL", "IpAddressType": "dualstack", "SecurityPolicy": "TLS_1_2"}
+		want := map[string]any{"CertificateArn": "Endpoint/Certificate", "EndpointType": "REGIONAL",
+			"IpAddressType": "dualstack", "SecurityPolicy": "TLS_1_2"}
 		if name == "imported" {
 			want["CertificateArn"], want["OwnershipVerificationCertificateArn"] = someCertificate, ownership
 		}
@@ -163,10 +169,11 @@ func TestTheDomainNameTakesTLS12AndAsksForACertificateIfOneIsRequired(t *testing
 }
 
 // API Gateway does not read an object again whose content changes.
-func TestAnotherTruststoreIsAnotherObject(t *testing.T) {
+func TestNewTruststoreIsANewObject(t *testing.T) {
 	uri := func(file string) string {
 		tm := payhook(t, with(map[string]any{"authentication": "mtls", "truststore": file}))
-		return tm.render(at(tm.get(t, "Endpoint/Domain", "AWS::ApiGatewayV2::DomainName").Properties, "MutualTlsAuthentication", "TruststoreUri"))
+		return tm.render(at(tm.get(t, "Endpoint/Domain", "AWS::ApiGatewayV2::DomainName").Properties,
+			"MutualTlsAuthentication", "TruststoreUri"))
 	}
 	files := truststores()
 	if first, second := uri(files[0]), uri(files[1]); first == second {
@@ -179,14 +186,15 @@ func TestAnotherTruststoreIsAnotherObject(t *testing.T) {
 	}
 }
 
-func TestTheAPIIsThrottled(t *testing.T) {
+func TestAPIIsThrottled(t *testing.T) {
 	for _, c := range []struct {
 		changes     map[string]any
 		rate, burst float64
 	}{{nil, 100, 200}, {map[string]any{"throttleRate": 7, "throttleBurst": 9}, 7, 9}} {
 		stage := payhook(t, with(c.changes)).get(t, "Endpoint/Stage", "AWS::ApiGatewayV2::Stage").Properties
 		limits := stage["DefaultRouteSettings"]
-		if at(limits, "ThrottlingRateLimit") != c.rate || at(limits, "ThrottlingBurstLimit") != c.burst || stage["RouteSettings"] != nil {
+		if at(limits, "ThrottlingRateLimit") != c.rate || at(limits, "ThrottlingBurstLimit") != c.burst ||
+			stage["RouteSettings"] != nil {
 			t.Errorf("%v: %v", c.changes, stage)
 		}
 		if stage["StageName"] != "$default" || stage["AutoDeploy"] != true {
@@ -195,14 +203,16 @@ func TestTheAPIIsThrottled(t *testing.T) {
 	}
 }
 
-func TestTheAccessLogHoldsNothingSecretAndEnds(t *testing.T) {
+func TestAccessLogContainsNoSecretsAndExpires(t *testing.T) {
 	// The query may hold the timestamp or the key id, headers hold the signature.
 	allowed := []string{
-		"$context.requestTime", "$context.requestId", "$context.apiId", "$context.routeKey", "$context.identity.sourceIp", "$context.status",
+		"$context.requestTime", "$context.requestId", "$context.apiId", "$context.routeKey",
+		"$context.identity.sourceIp", "$context.status",
 		"$context.error.responseType", "$context.responseLatency",
 		"$context.integration.requestId", "$context.integration.status", "$context.integration.integrationStatus",
 	}
-	ofCertificates := []string{"$context.identity.clientCert.serialNumber", "$context.identity.clientCert.validity.notAfter"}
+	ofCertificates := []string{"$context.identity.clientCert.serialNumber",
+		"$context.identity.clientCert.validity.notAfter"}
 	for name, conf := range domains() {
 		conf = maps.Clone(conf)
 		conf["logRetentionDays"] = 365
@@ -230,7 +240,7 @@ func TestTheAccessLogHoldsNothingSecretAndEnds(t *testing.T) {
 	}
 }
 
-func TestRequestsThatDoNotReachTheFunctionAlarm(t *testing.T) {
+func TestRequestsThatDoNotReachTheFunctionRaiseAnAlarm(t *testing.T) {
 	tm := payhook(t, onDomain)
 	filter := tm.get(t, "Endpoint/NotInvoked", "AWS::Logs::MetricFilter").Properties
 	transformation := at(filter, "MetricTransformations", 0)
@@ -238,12 +248,15 @@ func TestRequestsThatDoNotReachTheFunctionAlarm(t *testing.T) {
 		t.Errorf("got %v", filter)
 	}
 	var line map[string]string
-	if err := json.Unmarshal([]byte(at(tm.get(t, "Endpoint/Stage", "AWS::ApiGatewayV2::Stage").Properties, "AccessLogSettings", "Format").(string)), &line); err != nil {
+	if err := json.Unmarshal([]byte(at(tm.get(t, "Endpoint/Stage", "AWS::ApiGatewayV2::Stage").Properties,
+		"AccessLogSettings", "Format").(string)), &line); err != nil {
 		t.Fatal(err)
 	}
 	// The filter and the dimension read what the line has.
-	if filter["FilterPattern"] != `{ $.lambdaStatus != "200" && $.status != "404" && $.status != "403" }` || line["lambdaStatus"] != "$context.integration.integrationStatus" ||
-		line["status"] != "$context.status" || at(transformation, "Dimensions", 0, "Value") != "$.apiId" || line["apiId"] != "$context.apiId" {
+	if filter["FilterPattern"] != `{ $.lambdaStatus != "200" && $.status != "404" && $.status != "403" }` ||
+		line["lambdaStatus"] != "$context.integration.integrationStatus" ||
+		line["status"] != "$context.status" || at(transformation, "Dimensions", 0, "Value") != "$.apiId" ||
+		line["apiId"] != "$context.apiId" {
 		t.Errorf("got %v of %v", filter, line)
 	}
 	alarm := tm.alarmNamed(t, "rejected-by-api")
@@ -255,7 +268,8 @@ func TestRequestsThatDoNotReachTheFunctionAlarm(t *testing.T) {
 			t.Errorf("%s is %v, want %v", property, alarm[property], want)
 		}
 	}
-	if at(alarm, "Dimensions", 0, "Name") != at(transformation, "Dimensions", 0, "Key") || tm.render(at(alarm, "Dimensions", 0, "Value")) != "Endpoint/Api" {
+	if at(alarm, "Dimensions", 0, "Name") != at(transformation, "Dimensions", 0, "Key") ||
+		tm.render(at(alarm, "Dimensions", 0, "Value")) != "Endpoint/Api" {
 		t.Errorf("it watches %v", alarm["Dimensions"])
 	}
 	if tm.Resources["Alarms/rejected-by-aws"] != nil || payhook(t, nil).Resources["Alarms/rejected-by-api"] != nil {
@@ -264,21 +278,24 @@ func TestRequestsThatDoNotReachTheFunctionAlarm(t *testing.T) {
 }
 
 // Strangers have no certificate, so that the first one is no alarm.
-func TestCertificatesThatAPIGatewayRejectsAlarm(t *testing.T) {
+func TestRejectedCertificatesRaiseAnAlarm(t *testing.T) {
 	for name, conf := range domains() {
 		conf = maps.Clone(conf)
 		conf["alarmUnauthenticated"] = 42
 		tm := payhook(t, conf)
 		if name == settings.BySignature {
-			if tm.Resources["Alarms/certificate-forbidden"] != nil || tm.Resources["Endpoint/CertificateForbidden"] != nil {
+			if tm.Resources["Alarms/certificate-forbidden"] != nil ||
+				tm.Resources["Endpoint/CertificateForbidden"] != nil {
 				t.Error("no certificate is required")
 			}
 			continue
 		}
 		filter := tm.get(t, "Endpoint/CertificateForbidden", "AWS::Logs::MetricFilter").Properties
 		alarm := tm.alarmNamed(t, "certificate-forbidden")
-		if filter["FilterPattern"] != `{ $.status = "403" }` || tm.render(filter["LogGroupName"]) != "Endpoint/AccessLog" ||
-			alarm["MetricName"] != at(filter, "MetricTransformations", 0, "MetricName") || alarm["Threshold"] != 42.0 || alarm["Period"] != 900.0 ||
+		if filter["FilterPattern"] != `{ $.status = "403" }` ||
+			tm.render(filter["LogGroupName"]) != "Endpoint/AccessLog" ||
+			alarm["MetricName"] != at(filter, "MetricTransformations", 0, "MetricName") || alarm["Threshold"] != 42.0 ||
+			alarm["Period"] != 900.0 ||
 			tm.render(at(alarm, "Dimensions", 0, "Value")) != "Endpoint/Api" {
 			t.Errorf("%s: %v, %v", name, filter, alarm)
 		}
@@ -286,7 +303,7 @@ func TestCertificatesThatAPIGatewayRejectsAlarm(t *testing.T) {
 }
 
 // A run that does not happen writes no figure, so that missing data must count.
-func TestTheExpiryOfCertificatesAlarmsThirtyDaysBefore(t *testing.T) {
+func TestCertificateExpiryRaisesAnAlarmThirtyDaysBefore(t *testing.T) {
 	for name, conf := range domains() {
 		tm := payhook(t, conf)
 		if name == settings.BySignature {
@@ -310,11 +327,12 @@ func TestTheExpiryOfCertificatesAlarmsThirtyDaysBefore(t *testing.T) {
 	}
 }
 
-func TestTheRecordsOfTheDomainName(t *testing.T) {
+func TestRecordsOfTheDomainName(t *testing.T) {
 	tm := payhook(t, onDomain)
 	for _, kind := range []string{"A", "AAAA"} {
 		record := tm.get(t, "Endpoint/Record"+kind, "AWS::Route53::RecordSet").Properties
-		if record["HostedZoneId"] != "Z0123456789ABC" || record["Name"] != "hook.bank.example." || record["Type"] != kind ||
+		if record["HostedZoneId"] != "Z0123456789ABC" || record["Name"] != "hook.bank.example." ||
+			record["Type"] != kind ||
 			tm.render(at(record, "AliasTarget", "DNSName")) != "Endpoint/Domain.RegionalDomainName" ||
 			tm.render(at(record, "AliasTarget", "HostedZoneId")) != "Endpoint/Domain.RegionalHostedZoneId" {
 			t.Errorf("got %v", record)
@@ -341,7 +359,7 @@ func TestTheRecordsOfTheDomainName(t *testing.T) {
 	}
 }
 
-func TestTheURLIsThatOfTheDomainName(t *testing.T) {
+func TestURLIsThatOfTheDomainName(t *testing.T) {
 	for name, conf := range domains() {
 		tm := payhook(t, conf)
 		if got := tm.render(tm.Outputs["WebhookUrl"].Value); got != "https://hook.bank.example/" {
@@ -350,7 +368,7 @@ func TestTheURLIsThatOfTheDomainName(t *testing.T) {
 	}
 }
 
-func TestTheFunctionKnowsItsAPIIfItVerifiesCertificates(t *testing.T) {
+func TestFunctionKnowsItsAPIIfItVerifiesCertificates(t *testing.T) {
 	for name, conf := range domains() {
 		tm := payhook(t, conf)
 		variables := at(tm.get(t, functions["webhook"], "AWS::Lambda::Function").Properties, "Environment", "Variables")
@@ -361,7 +379,8 @@ func TestTheFunctionKnowsItsAPIIfItVerifiesCertificates(t *testing.T) {
 			}
 			continue
 		}
-		if tm.render(id) != "Endpoint/Api" || at(variables, settings.DomainName.Env()) != "hook.bank.example" || at(variables, settings.Authentication.Env()) != name {
+		if tm.render(id) != "Endpoint/Api" || at(variables, settings.DomainName.Env()) != "hook.bank.example" ||
+			at(variables, settings.Authentication.Env()) != name {
 			t.Errorf("%s: %v", name, variables)
 		}
 	}
@@ -369,7 +388,7 @@ func TestTheFunctionKnowsItsAPIIfItVerifiesCertificates(t *testing.T) {
 
 // The alias moves to a function that requires certificates when API Gateway asks
 // clients for them, not before.
-func TestTheDomainNameIsUpdatedBeforeTheFunction(t *testing.T) {
+func TestDomainNameIsUpdatedBeforeTheFunction(t *testing.T) {
 	for name, conf := range domains() {
 		tm := payhook(t, conf)
 		var after []string
@@ -385,7 +404,7 @@ func TestTheDomainNameIsUpdatedBeforeTheFunction(t *testing.T) {
 // The function's permissions do not depend on who invokes it.
 // With client certificates, the redrive function also reads the one that was
 // accepted last.
-func TestThePermissionsAreTheSameForEveryEndpoint(t *testing.T) {
+func TestPermissionsDoNotDependOnTheEndpoint(t *testing.T) {
 	first := payhook(t, nil)
 	for name, conf := range domains() {
 		got := payhook(t, conf)
@@ -401,14 +420,15 @@ func TestThePermissionsAreTheSameForEveryEndpoint(t *testing.T) {
 	}
 }
 
-func TestTheAccessLogIsEncryptedWithTheKeyOfTheStack(t *testing.T) {
+func TestAccessLogIsEncryptedWithTheKey(t *testing.T) {
 	tm := payhook(t, with(map[string]any{"encryption": "cmk"}))
-	if got := tm.render(tm.get(t, "Endpoint/AccessLog", "AWS::Logs::LogGroup").Properties["KmsKeyId"]); got != "Encryption/Key.Arn" {
+	if got := tm.render(tm.get(t, "Endpoint/AccessLog",
+		"AWS::Logs::LogGroup").Properties["KmsKeyId"]); got != "Encryption/Key.Arn" {
 		t.Errorf("it is encrypted with %s", got)
 	}
 }
 
-func TestTheSubscriptionSheetNamesTheMechanism(t *testing.T) {
+func TestTheSubscriptionDetailsNamesTheMechanism(t *testing.T) {
 	imported := mtls(settings.ByBoth)
 	imported["certificateArn"] = someCertificate
 	for name, c := range map[string]struct {
@@ -416,13 +436,18 @@ func TestTheSubscriptionSheetNamesTheMechanism(t *testing.T) {
 		has      []string
 		lacks    []string
 	}{
-		"function URL": {nil, []string{"mechanism: signature verification\n", "Amazon Trust Services"}, []string{"certificate of the CA", "mTLS"}},
-		"signature":    {onDomain, []string{"mechanism: signature verification\n", "https://hook.bank.example/", "Amazon Trust Services"}, []string{"mTLS"}},
-		"mtls":         {mtls(settings.ByMTLS), []string{"mechanism: mTLS\n", "https://hook.bank.example/", "Amazon Trust Services", "SHA-256", "contact", "intermediate"}, []string{"signature verification"}},
-		"both":         {imported, []string{"mechanism: both", "mTLS", "signature verification", someCertificate, "SHA-256", "contact"}, []string{"Amazon Trust Services"}},
+		"function URL": {nil, []string{"mechanism: signature verification\n", "Amazon Trust Services"},
+			[]string{"certificate of the CA", "mTLS"}},
+		"signature": {onDomain, []string{"mechanism: signature verification\n", "https://hook.bank.example/",
+			"Amazon Trust Services"}, []string{"mTLS"}},
+		"mtls": {mtls(settings.ByMTLS),
+			[]string{"mechanism: mTLS\n", "https://hook.bank.example/", "Amazon Trust Services", "SHA-256", "contact",
+				"intermediate"}, []string{"signature verification"}},
+		"both": {imported, []string{"mechanism: both", "mTLS", "signature verification", someCertificate,
+			"SHA-256", "contact"}, []string{"Amazon Trust Services"}},
 	} {
 		tm := payhook(t, c.settings)
-		sheet := tm.render(tm.Outputs["SubscriptionSheet"].Value)
+		sheet := tm.render(tm.Outputs["SubscriptionDetails"].Value)
 		for _, text := range c.has {
 			if !strings.Contains(sheet, text) {
 				t.Errorf("%s: no %q in\n%s", name, text, sheet)
@@ -437,7 +462,7 @@ func TestTheSubscriptionSheetNamesTheMechanism(t *testing.T) {
 }
 
 // A domain name or an API that is replaced would interrupt the endpoint.
-func TestSwitchingTheMechanismChangesOnlyWhatItMust(t *testing.T) {
+func TestSwitchingTheMechanismReplacesNothing(t *testing.T) {
 	before := payhook(t, onDomain)
 	for _, mechanism := range []string{settings.ByMTLS, settings.ByBoth} {
 		after := payhook(t, mtls(mechanism))
@@ -458,7 +483,8 @@ func TestSwitchingTheMechanismChangesOnlyWhatItMust(t *testing.T) {
 		// A function has a new version, and its alias moves to it. Redrive may read the
 		// client certificate that was accepted last.
 		want := []string{
-			"+Alarms/certificate-forbidden", "+Alarms/trust-expires", "+Endpoint/CertificateForbidden", "Endpoint/Domain", "Endpoint/Stage",
+			"+Alarms/certificate-forbidden", "+Alarms/trust-expires", "+Endpoint/CertificateForbidden",
+			"Endpoint/Domain", "Endpoint/Stage",
 			"Redrive/Alias", "Redrive/Function", "Redrive/Role/DefaultPolicy", "Webhook/Alias", "Webhook/Function",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -8,8 +8,9 @@ import (
 	"payhook.example/shared/names"
 )
 
-// existingLedger is a ledger of this account and region that the stack uses and
-// does not own: it outlives the stack, and its configuration stays as it is.
+// existingLedger returns an existing table of this account and region as the ledger. The
+// stack does not own it: the table is retained when the stack is deleted, and its
+// configuration is not changed.
 func existingLedger(scope constructs.Construct, name string) awsdynamodb.ITableV2 {
 	return awsdynamodb.TableV2_FromTableAttributes(scope, jsii.String("Ledger"), &awsdynamodb.TableAttributesV2{
 		TableName:     jsii.String(name),

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestEveryFindingThatIsExplainedHasAReason(t *testing.T) {
+func TestEveryExplainedFindingHasAReason(t *testing.T) {
 	for name, settings := range linted {
 		explained := 0
 		for path, r := range payhook(t, settings).Resources {
@@ -85,7 +85,7 @@ func audited(t *testing.T) {
 
 // make audit runs this test, which fails for a finding of checkov that is not
 // explained and for an explanation of what checkov does not find.
-func TestCheckovFindsWhatIsExplained(t *testing.T) {
+func TestCheckovFindsExactlyWhatIsExplained(t *testing.T) {
 	audited(t)
 	explained, files := explained(t, "checkov", "skip")
 	for name, file := range files {
@@ -117,14 +117,15 @@ func TestCheckovFindsWhatIsExplained(t *testing.T) {
 }
 
 // make audit runs this test for the AwsSolutions pack of cdk-nag.
-func TestCdkNagFindsWhatIsExplained(t *testing.T) {
+func TestCdkNagFindsExactlyWhatIsExplained(t *testing.T) {
 	audited(t)
 	explained, files := explained(t, "cdk_nag", "rules_to_suppress")
 	modules, err := filepath.Abs(filepath.Join("..", ".local", "nag", "node_modules"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("node", append([]string{filepath.Join("audit", "nag.js")}, slices.Collect(maps.Values(files))...)...)
+	cmd := exec.Command("node", append([]string{filepath.Join("audit", "nag.js")},
+		slices.Collect(maps.Values(files))...)...)
 	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION=1")
 	said, err := cmd.Output()
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// function is a Lambda function with a log group and a role of its own. The role
-// may write to that log group and do what allow adds, and nothing else. Whatever
-// invokes the function does so through alias.
+// function is a Lambda function with its own log group and role. The role can only write
+// to that log group and do what allow adds. Callers invoke the function through alias.
 type function struct {
 	awslambda.Function
 	alias awslambda.Alias
@@ -26,11 +25,11 @@ type functionOptions struct {
 	memory      int                 // MiB
 	timeout     float64             // seconds
 	concurrency int                 // reserved; 0: none
-	settings    []*settings.Setting // those that it reads from its environment
+	settings    []*settings.Setting // the settings in its environment
 	resources   map[string]*string  // its other environment variables
 }
 
-// newFunction makes a function under scope, which is its own.
+// newFunction creates a function in scope, which contains nothing else.
 func newFunction(scope constructs.Construct, deployment settings.Deployment, options functionOptions) function {
 	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), &awslogs.LogGroupProps{
 		RemovalPolicy: keptUnlessLocal(deployment),
@@ -58,8 +57,8 @@ func newFunction(scope constructs.Construct, deployment settings.Deployment, opt
 		Environment:  &environment,
 		Role:         role,
 		LogGroup:     logs,
-		// The function writes JSON itself, and its metrics are read from those
-		// lines: they must reach the log as they are.
+		// The function writes JSON itself. CloudWatch extracts metrics from these lines,
+		// so they must reach the log unchanged.
 		LoggingFormat:         awslambda.LoggingFormat_TEXT,
 		CurrentVersionOptions: versionOptions(),
 	}
@@ -70,7 +69,7 @@ func newFunction(scope constructs.Construct, deployment settings.Deployment, opt
 		props.ReservedConcurrentExecutions = jsii.Number(options.concurrency)
 	}
 	if deployment.Tracing {
-		// It also lets the role write traces.
+		// This also allows the role to write traces.
 		props.Tracing = awslambda.Tracing_ACTIVE
 	}
 	made := awslambda.NewFunction(scope, jsii.String("Function"), props)
@@ -79,7 +78,7 @@ func newFunction(scope constructs.Construct, deployment settings.Deployment, opt
 	return f
 }
 
-// allow lets the function do these actions on these resources, which are ARNs.
+// allow lets the function perform actions on resources, which are ARNs.
 func (f function) allow(actions []string, resources ...*string) {
 	f.role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Actions:   jsii.Strings(actions...),

@@ -9,10 +9,10 @@ import (
 	"payhook.example/shared/names"
 )
 
-// newKeys makes the table in which all sandboxes of the webhook function share
-// the service's public keys, and the budget for fetching them.
+// newKeys creates the table in which all sandboxes of the webhook function share the
+// service's public keys and the budget for fetching them.
 //
-// It is a cache: it goes with the stack, and the keys are fetched again.
+// It is a cache. It is deleted with the stack, and the keys are fetched again.
 func newKeys(scope constructs.Construct) awsdynamodb.TableV2 {
 	return newTable(scope, "Keys", &awsdynamodb.TablePropsV2{
 		PartitionKey:        attribute(names.KeysKey, awsdynamodb.AttributeType_STRING),

@@ -10,8 +10,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// newLedger makes the table that knows every event: one item per eventId, and a
-// sparse index of what is not published yet.
+// newLedger creates the table of events: one item per eventId, and a sparse index of the
+// events that are not published.
 func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb.ITableV2 {
 	if conf.LedgerTable != "" {
 		return existingLedger(scope, conf.LedgerTable)
@@ -27,11 +27,11 @@ func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb
 			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
 			NonKeyAttributes: jsii.Strings(names.LedgerRecordedAt),
 		}},
-		// A table that is protected cannot be deleted by any user or process (AWS,
-		// "AWS::DynamoDB::GlobalTable" in the CloudFormation reference), the rollback of
-		// a failed creation included. So it is retained there as well: an empty table
-		// costs nothing, and its generated name blocks no later attempt. Deleting it
-		// at a rollback would fail, and the rollback with it.
+		// A protected table cannot be deleted by any user or process (AWS,
+		// "AWS::DynamoDB::GlobalTable" in the CloudFormation reference), including the
+		// rollback of a failed creation. If the rollback tried to delete it, the rollback
+		// would fail. So the table is retained there as well: an empty table costs nothing,
+		// and its generated name does not block a later attempt.
 		DeletionProtection: jsii.Bool(!conf.Local),
 		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN,
 	})
@@ -41,8 +41,8 @@ func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb
 	return table
 }
 
-// newTable makes a table that is billed by use and can be restored to any second
-// of the last 35 days.
+// newTable creates a table with on-demand billing and point-in-time recovery for 35
+// days.
 func newTable(scope constructs.Construct, id string, props *awsdynamodb.TablePropsV2) awsdynamodb.TableV2 {
 	props.Billing = awsdynamodb.Billing_OnDemand(nil)
 	props.PointInTimeRecoverySpecification = &awsdynamodb.PointInTimeRecoverySpecification{

@@ -13,7 +13,8 @@ var linted = map[string]map[string]any{
 	"everything": {
 		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "parkedRetention": "3653d",
 		"tracing": true, "webhookConcurrency": 100, "redriveConcurrency": 2, "tokenConcurrency": 2,
-		"encryption": "cmk", "deployment": "canary", "tags": "team=payments", "permissionsBoundary": "payments-boundary", "bootstrapQualifier": "payments",
+		"encryption": "cmk", "deployment": "canary", "tags": "team=payments",
+		"permissionsBoundary": "payments-boundary", "bootstrapQualifier": "payments",
 	},
 	"a key that exists":           {"encryption": someKey},
 	"a domain name":               with(map[string]any{"encryption": "cmk", "deployment": "canary"}),
@@ -41,11 +42,12 @@ func lintedTemplates(t *testing.T) []string {
 }
 
 // make lint runs this test.
-func TestTheTemplatesPassCfnLint(t *testing.T) {
+func TestTemplatesPassCfnLint(t *testing.T) {
 	if os.Getenv("PAYHOOK_LINT") == "" {
 		t.Skip("PAYHOOK_LINT is not set; make lint sets it")
 	}
-	args := append([]string{"--config-file", "cfnlint.yaml", "--include-checks", "I", "--non-zero-exit-code", "informational", "--"}, lintedTemplates(t)...)
+	args := append([]string{"--config-file", "cfnlint.yaml", "--include-checks", "I", "--non-zero-exit-code",
+		"informational", "--"}, lintedTemplates(t)...)
 	said, err := exec.Command(filepath.Join("..", ".local", "venv", "bin", "cfn-lint"), args...).CombinedOutput()
 	if err != nil || len(said) > 0 {
 		t.Errorf("cfn-lint: %v\n%s", err, said)

@@ -1,11 +1,10 @@
-// Command infra is the CDK app: it builds the functions, and writes the
-// CloudFormation template of one stack that holds everything.
+// Command infra is the CDK app. It builds the functions and writes the CloudFormation
+// template of one stack that contains all resources.
 //
-// It guarantees that the template is written only when every setting is right:
-// settings come from the CDK context (package settings lists them), and all that
-// are wrong, missing or unknown are reported on standard error at once, with exit
-// status 1. The CDK CLI starts it, from the top of the repository, as cdk.json
-// says.
+// It guarantees that it writes the template only if every setting is valid. Settings
+// come from the CDK context (package settings lists them). All invalid, missing and
+// unknown settings are reported together on standard error, with exit status 1. The CDK
+// CLI starts it in the top folder of the repository, as defined in cdk.json.
 package main
 
 import (
@@ -37,8 +36,9 @@ func run(stderr io.Writer) int {
 	return 0
 }
 
-// closeCDK ends the process in which the CDK runs. jsii waits for that twice, and
-// now and then says on standard error that the second time found no process.
+// closeCDK ends the process in which the CDK runs. jsii waits for this process twice,
+// and sometimes reports on standard error that the process did not exist the second
+// time.
 func closeCDK() {
 	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
 		os.Stderr = null
@@ -47,9 +47,9 @@ func closeCDK() {
 }
 
 func synth(stderr io.Writer) (err error) {
-	// The CDK reports what is wrong with a stack by panicking with an error, and
-	// the place in our code that it points at helps nobody who deploys. What is a
-	// mistake of this program keeps its stack trace.
+	// The CDK reports the problems of a stack with a panic whose value is an error. The
+	// stack trace does not help a user who deploys. Other panics are bugs and keep their
+	// stack trace.
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -62,8 +62,7 @@ func synth(stderr io.Writer) (err error) {
 		}
 	}()
 
-	// AutoSynth would write a template on the way out, although the settings are
-	// wrong.
+	// AutoSynth would write a template at exit, even if the settings are invalid.
 	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false)})
 	stacks, err := readSettings(app)
 	if err != nil {
@@ -73,12 +72,12 @@ func synth(stderr io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	// In a folder of its own: another synthesis of this project may be running.
+	// It has its own folder, because another synthesis of this project can be running.
 	folder, err := buildFolder(top)
 	if err != nil {
 		return err
 	}
-	// The CDK has copied the packages by then.
+	// The CDK has copied the packages at that point.
 	defer os.RemoveAll(folder)
 	programs := filepath.Join(folder, "programs")
 	if err := buildFunctions(top, programs, architecture(stacks[0])); err != nil {
@@ -97,7 +96,7 @@ func synth(stderr io.Writer) (err error) {
 			return awslambda.Code_FromAsset(jsii.String(packages[function]), nil)
 		})
 		if conf.Local {
-			leaveOut(stack, stderr)
+			removeUnsupported(stack, stderr)
 		}
 	}
 	app.Synth(nil)
@@ -110,12 +109,12 @@ func moduleRoot() (string, error) {
 		return "", err
 	}
 	if _, err := os.Stat(filepath.Join(top, "functions")); err != nil {
-		return "", errors.New("no folder functions here: start the CDK from the top of the repository")
+		return "", errors.New("there is no folder functions here: start the CDK in the top folder of the repository")
 	}
 	return top, nil
 }
 
-// buildFolder makes a folder for one build.
+// buildFolder creates a folder for one build.
 func buildFolder(top string) (string, error) {
 	builds := filepath.Join(top, ".build")
 	if err := os.MkdirAll(builds, 0o755); err != nil {
@@ -124,8 +123,8 @@ func buildFolder(top string) (string, error) {
 	return os.MkdirTemp(builds, "functions-")
 }
 
-// architecture is what the functions are built for: arm64 in the cloud; an
-// emulator runs them as processes of this machine.
+// architecture returns the architecture of the functions: arm64 in the cloud, and that
+// of this machine for an emulator, which runs them as local processes.
 func architecture(conf settings.Deployment) string {
 	if conf.Local {
 		return runtime.GOARCH

@@ -38,7 +38,7 @@ var limits = map[string]int{
 // named are the ends of the properties that limits must cover.
 var named = []string{"Name", "Description", "StatementId", "Handler", "Namespace"}
 
-func TestTheLongestNamesAreValid(t *testing.T) {
+func TestLongestNamesAreValid(t *testing.T) {
 	longest := strings.Repeat("PayhookOfTheDepartmentOfPayments", 4)[:100]
 	tm := payhook(t, map[string]any{
 		"stackName": longest, "deployment": "canary", "keysAuth": "bearer", "alarmEmail": "ops@payments.example",
@@ -55,7 +55,8 @@ func TestTheLongestNamesAreValid(t *testing.T) {
 			limit, known := limits[of]
 			switch {
 			case known && utf8.RuneCountInString(text) > limit:
-				t.Errorf("%s: %s has %d characters, and AWS takes %d: %s", path, of, utf8.RuneCountInString(text), limit, text)
+				t.Errorf("%s: %s has %d characters, and AWS takes %d: %s", path, of, utf8.RuneCountInString(text),
+					limit, text)
 			case known:
 				checked[of] = true
 			case isNamed(property) && !isChosenByAWS(text):
@@ -63,14 +64,16 @@ func TestTheLongestNamesAreValid(t *testing.T) {
 			}
 		}
 	}
-	if !checked["AWS::SNS::Topic.DisplayName"] || !checked["AWS::CloudWatch::Alarm.AlarmName"] || !checked["AWS::Events::EventBus.Name"] {
+	if !checked["AWS::SNS::Topic.DisplayName"] || !checked["AWS::CloudWatch::Alarm.AlarmName"] ||
+		!checked["AWS::Events::EventBus.Name"] {
 		t.Errorf("checked only %v", checked)
 	}
 	for function, path := range functions {
 		// AWS, "Lambda quotas": all environment variables of a function together. A
 		// reference stands for a name of at most 255 characters, or an ARN.
 		size := 0
-		for name, value := range at(tm.get(t, path, "AWS::Lambda::Function").Properties, "Environment", "Variables").(map[string]any) {
+		for name, value := range at(tm.get(t, path, "AWS::Lambda::Function").Properties, "Environment",
+			"Variables").(map[string]any) {
 			size += len(name) + 255
 			if text, ok := value.(string); ok {
 				size += len(text) - 255
@@ -101,7 +104,7 @@ func isNamed(property string) bool {
 // isChosenByAWS reports whether a name is one of AWS's own.
 func isChosenByAWS(text string) bool { return strings.HasPrefix(text, "CodeDeployDefault.") }
 
-func TestWhatADeployerMustKnowIsWarnedOf(t *testing.T) {
+func TestSynthesisPrintsWarnings(t *testing.T) {
 	for _, c := range []struct {
 		settings map[string]any
 		want     string // "" for none

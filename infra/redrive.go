@@ -11,10 +11,11 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// newRedrive makes the function that publishes, every minute, what the webhook
-// function recorded and could not publish, and that replays what is parked when
-// it is asked to.
-func newRedrive(scope constructs.Construct, conf settings.Deployment, code awslambda.Code, ledger, keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets) scheduled {
+// newRedrive creates the function that publishes, every minute, the events that the
+// webhook function recorded and could not publish. It also replays parked deliveries
+// and events on request.
+func newRedrive(scope constructs.Construct, conf settings.Deployment, code awslambda.Code, ledger,
+	keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets) scheduled {
 	scope = constructs.NewConstruct(scope, jsii.String("Redrive"))
 	resources := buckets.environment()
 	resources[names.LedgerTableEnv] = ledger.TableName()
@@ -22,7 +23,7 @@ func newRedrive(scope constructs.Construct, conf settings.Deployment, code awsla
 		resources[names.KeysTableEnv] = keys.TableName()
 	}
 	f := newFunction(scope, conf, functionOptions{
-		description: "Publishes the events that are recorded and not published yet",
+		description: "Publishes recorded events that are not published yet",
 		code:        code,
 		memory:      512,
 		timeout:     conf.RedriveTimeout.Seconds(),
@@ -30,16 +31,16 @@ func newRedrive(scope constructs.Construct, conf settings.Deployment, code awsla
 		settings:    settings.RedriveSettings(),
 		resources:   resources,
 	})
-	// A replay writes items: those of a delivery, or one that was parked for good.
-	// To settle a conflict it reads what became of the first version.
+	// A replay writes the items of a delivery, or of one parked event. To settle a
+	// conflict, it reads the item of the first version.
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+names.LedgerPendingIndex))
 	if conf.Webhook.UsesMTLS() {
-		// It holds the client certificate that was accepted last.
+		// The table contains the client certificate that was accepted last.
 		f.allow([]string{"dynamodb:GetItem"}, keys.TableArn())
 	}
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
-	buckets.letKeep(f)
-	buckets.letReplay(f)
+	buckets.allowWrite(f)
+	buckets.allowReplay(f)
 	return runEveryMinute(scope, f)
 }

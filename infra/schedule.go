@@ -13,36 +13,35 @@ import (
 // scheduled is a function that runs every minute.
 type scheduled struct {
 	function
-	// failures holds a message for each run that could not be started.
+	// failures contains a message for each run that could not be started.
 	failures awssqs.Queue
-	// scheduleRole is what the schedule invokes the function as.
+	// scheduleRole is the role with which the schedule invokes the function.
 	scheduleRole awsiam.Role
 }
 
-// runEveryMinute makes a schedule that invokes the function once a minute, with
-// a role that may do that and nothing else.
+// runEveryMinute creates a schedule that invokes the function once a minute, with a role
+// that has only this permission.
 //
-// A run holds no data of its own, so that none is lost with it: what it leaves
-// undone the next one does. Still none fails unseen:
+// A run contains no data that could be lost: the next run does the work that a failed
+// one did not finish. Every failure is visible nevertheless:
 //
-//   - EventBridge Scheduler can't hand a run over to Lambda, within a minute: a
-//     message in the dead-letter queue, kept for 14 days, says why, and the alarm
-//     on that queue rings;
-//   - Lambda took it and can't start it, for want of concurrency: it is dropped
-//     after a minute and counts as a throttle, which is an alarm's metric;
-//   - Lambda started it and it failed, died or ran into its timeout: it counts as
-//     an error, which is an alarm's metric as well.
+//   - If EventBridge Scheduler cannot pass a run to Lambda within a minute, it writes a
+//     message with the reason to the dead-letter queue, where it is retained for 14
+//     days, and the alarm on that queue is raised.
+//   - If Lambda accepts a run and cannot start it because there is no concurrency left,
+//     Lambda drops it after a minute and counts a throttle, which an alarm watches.
+//   - If Lambda starts a run and it fails, is killed or reaches its timeout, Lambda
+//     counts an error, which an alarm also watches.
 //
-// In the last two cases Lambda writes no message anywhere. A queue for them
-// (OnFailure) would say no more than the metric does, and would keep the alarm
-// ringing for 14 days after a run that was made good a minute later. And whatever
-// the reason, a function that has not run for minutes is missed by the alarm on
-// a figure that every run writes.
+// In the last two cases Lambda writes no message. A queue for them (OnFailure) would give
+// no more information than the metric, and its alarm would last for 14 days although the
+// run a minute later succeeded. In all cases, the alarm on a metric that every run writes
+// is raised if a function has not run for minutes.
 func runEveryMinute(scope constructs.Construct, f function) scheduled {
 	failed := newFailureQueue(scope, "ScheduleFailures")
 	role := awsiam.NewRole(scope, jsii.String("ScheduleRole"), &awsiam.RoleProps{
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("scheduler.amazonaws.com"), &awsiam.ServicePrincipalOpts{
-			// Without it, a schedule in any account could be given this role.
+			// Without this condition, a schedule in any account could use this role.
 			Conditions: &map[string]any{
 				"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(scope).Account()},
 			},
@@ -64,10 +63,10 @@ func runEveryMinute(scope constructs.Construct, f function) scheduled {
 			RetryPolicy:      &awsscheduler.CfnSchedule_RetryPolicyProperty{MaximumEventAgeInSeconds: jsii.Number(60)},
 		},
 	})
-	// A schedule checks at its creation that it may use the role.
+	// EventBridge Scheduler checks the role when the schedule is created.
 	schedule.Node().AddDependency(role)
 
-	// Lambda would run a failed invocation twice more, beside the next minute's.
+	// By default, Lambda retries a failed invocation twice, in addition to the next run.
 	f.alias.ConfigureAsyncInvoke(&awslambda.EventInvokeConfigOptions{
 		RetryAttempts: jsii.Number(0),
 		MaxEventAge:   awscdk.Duration_Minutes(jsii.Number(1)),
@@ -75,8 +74,7 @@ func runEveryMinute(scope constructs.Construct, f function) scheduled {
 	return scheduled{f, failed, role}
 }
 
-// newFailureQueue makes a queue for what failed, which keeps it as long as SQS
-// can.
+// newFailureQueue creates a queue for failures, with the longest retention of SQS.
 func newFailureQueue(scope constructs.Construct, id string) awssqs.Queue {
 	return awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
 		Encryption:      awssqs.QueueEncryption_SQS_MANAGED,

@@ -14,15 +14,15 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// furtherStacks is the key in the context for further stacks of a local run: a JSON
-// list of objects, each with the settings in which a stack differs from the first.
-// One synthesis of three stacks takes much less time than three.
+// furtherStacks is the context key for further stacks of a local run: a JSON list of
+// objects, each with the settings in which a stack differs from the first. One synthesis
+// of three stacks takes much less time than three syntheses.
 const furtherStacks = "localStacks"
 
-// readSettings reads the settings from the app's context: -c on the command
-// line, cdk.json, cdk.context.json. It returns those of the stack, followed by those of
-// the further stacks of a local run. Its error lists every setting that is wrong,
-// missing or unknown, one a line.
+// readSettings reads the settings from the app's context: -c on the command line,
+// cdk.json, cdk.context.json. It returns those of the stack, followed by those of the
+// further stacks of a local run. Its error lists every invalid, missing or unknown
+// setting, one per line.
 func readSettings(app awscdk.App) ([]settings.Deployment, error) {
 	context, _ := app.Node().GetAllContext(nil).(map[string]any)
 	texts := map[string]string{}
@@ -57,8 +57,8 @@ func readSettings(app awscdk.App) ([]settings.Deployment, error) {
 	return stacks, nil
 }
 
-// takeFurtherStacks removes the further stacks from the texts of settings and
-// returns what is different about each.
+// takeFurtherStacks removes the further stacks from the texts of settings and returns
+// the settings of each that differ from the first stack.
 func takeFurtherStacks(texts map[string]string) (further []map[string]string, err error) {
 	text, ok := texts[furtherStacks]
 	if !ok {
@@ -66,33 +66,34 @@ func takeFurtherStacks(texts map[string]string) (further []map[string]string, er
 	}
 	delete(texts, furtherStacks)
 	if err := json.Unmarshal([]byte(text), &further); err != nil {
-		return nil, fmt.Errorf("%s: must be a JSON list of objects with texts: %w", furtherStacks, err)
+		return nil, fmt.Errorf("%s: must be a JSON list of objects with string values: %w", furtherStacks, err)
 	}
 	return further, nil
 }
 
-// settingsError is what somebody reads who deploys for the first time.
+// settingsError lists the problems of the settings, with a hint for first-time users.
 type settingsError struct{ problems error }
 
 func (e settingsError) Unwrap() error { return e.problems }
 
 func (e settingsError) Error() string {
 	lines := strings.Split(e.problems.Error(), "\n")
-	return fmt.Sprintf("payhook: nothing was synthesized, for these settings:\n\n  %s\n\nGive each with -c NAME=VALUE, or under \"context\" in cdk.json.",
+	return fmt.Sprintf("payhook: nothing was synthesized because of these settings:\n\n  %s\n\nSet each with -c "+
+		"NAME=VALUE, or under \"context\" in cdk.json.",
 		strings.Join(lines, "\n  "))
 }
 
-// belongsToCDK tells the context that the CDK keeps for itself: feature flags
-// (@aws-cdk/…), what it looked up (availability-zones:…) and how it was called
-// (aws:cdk:…), and two keys that its CLI writes into cdk.context.json. All else
-// is a setting of ours, or a misspelt one.
+// belongsToCDK reports whether a context key is one of the CDK: feature flags
+// (@aws-cdk/…), lookups (availability-zones:…), information about the invocation
+// (aws:cdk:…), and two keys that its CLI writes into cdk.context.json. All other keys
+// must be settings.
 func belongsToCDK(key string) bool {
 	return strings.HasPrefix(key, "@") || strings.Contains(key, ":") ||
 		key == "acknowledged-issue-numbers" || key == "cli-telemetry"
 }
 
-// settingText is the value as -c would give it. In cdk.json, a number or a
-// boolean need not be quoted.
+// settingText returns a value as -c would pass it. In cdk.json, numbers and booleans
+// need no quotes.
 func settingText(value any) string {
 	switch v := value.(type) {
 	case string:

@@ -11,7 +11,7 @@ import (
 	"payhook.example/shared/settings"
 )
 
-func TestEveryRequiredSettingThatIsMissingIsReported(t *testing.T) {
+func TestReportsEveryMissingSetting(t *testing.T) {
 	_, err := parse(t)
 	if err == nil {
 		t.Fatal("no error without any setting")
@@ -26,7 +26,7 @@ func TestEveryRequiredSettingThatIsMissingIsReported(t *testing.T) {
 	}
 }
 
-func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
+func TestReportsEveryInvalidSetting(t *testing.T) {
 	wrong := map[string]any{
 		"baseUrl":              "http://api.payments.example",
 		"authUrl":              "auth",
@@ -87,7 +87,7 @@ func TestEveryWrongSettingIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-func TestASettingThatDoesNotExistIsReported(t *testing.T) {
+func TestReportsUnknownSettings(t *testing.T) {
 	for _, key := range []string{"baseURL", "base-url", "eventbusname", "webhook_memory"} {
 		_, err := parse(t, required, map[string]any{key: "x"})
 		if err == nil || !strings.Contains(err.Error(), key+": no such setting") {
@@ -96,7 +96,7 @@ func TestASettingThatDoesNotExistIsReported(t *testing.T) {
 	}
 }
 
-func TestALocalRunMayHaveFurtherStacks(t *testing.T) {
+func TestLocalRunCanHaveFurtherStacks(t *testing.T) {
 	stacks, err := readSettings(newApp(t, required, local, map[string]any{
 		"successStatus": 202, furtherStacks: `[{"stackName":"Second","successStatus":"204"},{"stackName":"Third"}]`}))
 	if err != nil {
@@ -111,7 +111,7 @@ func TestALocalRunMayHaveFurtherStacks(t *testing.T) {
 	}
 }
 
-func TestFurtherStacksThatAreWrongAreReported(t *testing.T) {
+func TestReportsInvalidFurtherStacks(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"stackName":"Second"}`:    "localStacks: must be a JSON list",
 		`[{"successStatus":204}]`:   "localStacks: must be a JSON list",
@@ -119,16 +119,19 @@ func TestFurtherStacksThatAreWrongAreReported(t *testing.T) {
 		`[{"misspelt":"Second"}]`:   "misspelt: no such setting",
 		`[{"stackName":"Payhook"}]`: "localStacks: two stacks are named Payhook",
 	} {
-		if _, err := readSettings(newApp(t, required, local, map[string]any{furtherStacks: text})); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readSettings(newApp(t, required, local, map[string]any{furtherStacks: text})); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	if _, err := readSettings(newApp(t, required, map[string]any{furtherStacks: `[{"stackName":"Second"}]`})); err == nil || !strings.Contains(err.Error(), "localStacks: is for local runs") {
+	if _, err := readSettings(newApp(t, required,
+		map[string]any{furtherStacks: `[{"stackName":"Second"}]`})); err == nil ||
+		!strings.Contains(err.Error(), "localStacks: is for local runs") {
 		t.Errorf("in the cloud: %v", err)
 	}
 }
 
-func TestTheCDKsOwnContextIsNoSetting(t *testing.T) {
+func TestCDKContextIsNotASetting(t *testing.T) {
 	_, err := parse(t, required, map[string]any{
 		"@aws-cdk/core:something":                          true,
 		"availability-zones:account=1:region=eu-central-1": []any{"a"},
@@ -158,7 +161,7 @@ func TestSettingsInCdkJsonNeedNoQuotes(t *testing.T) {
 	}
 }
 
-func TestWrongSettingsEndTheAppWithAMessageAndNoTemplate(t *testing.T) {
+func TestInvalidSettingsWriteAMessageAndNoTemplate(t *testing.T) {
 	app := filepath.Join(t.TempDir(), "infra")
 	if said, err := exec.Command("go", "build", "-o", app, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
@@ -171,7 +174,8 @@ func TestWrongSettingsEndTheAppWithAMessageAndNoTemplate(t *testing.T) {
 	if cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("got exit status %d (%v)", cmd.ProcessState.ExitCode(), err)
 	}
-	for _, want := range []string{"baseUrl: must be an https URL", "authUrl: is required", "tokenManagerId: is required", "loca: no such setting"} {
+	for _, want := range []string{"baseUrl: must be an https URL", "authUrl: is required",
+		"tokenManagerId: is required", "loca: no such setting"} {
 		if !strings.Contains(string(said), want) {
 			t.Errorf("no %q in\n%s", want, said)
 		}
@@ -184,7 +188,7 @@ func TestWrongSettingsEndTheAppWithAMessageAndNoTemplate(t *testing.T) {
 	}
 }
 
-func TestAWindowThatIsOffIsWarnedOf(t *testing.T) {
+func TestDisabledWindowIsAWarning(t *testing.T) {
 	const warning = "timestampTolerance is off"
 	for setting, want := range map[string]bool{"off": true, "5m": false} {
 		_, stack := newPayhook(t, map[string]any{"timestampTolerance": setting, "deduplicationWindow": "9d"})
@@ -193,8 +197,8 @@ func TestAWindowThatIsOffIsWarnedOf(t *testing.T) {
 			text, _ := entry.Data.(string)
 			if *entry.Type == "aws:cdk:warning" && strings.Contains(text, warning) {
 				got = true
-				if !strings.Contains(text, "ledger, for 9d") {
-					t.Errorf("does not say what stops a replay: %s", text)
+				if !strings.Contains(text, "ledger detects a repeated webhook, for 9d") {
+					t.Errorf("the warning does not name the ledger: %s", text)
 				}
 			}
 		}

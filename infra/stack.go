@@ -10,18 +10,19 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// newStack composes everything. code returns the built program of a function by
-// its name.
-func newStack(scope constructs.Construct, conf settings.Deployment, code func(function string) awslambda.Code) awscdk.Stack {
+// newStack creates the stack with all its resources. code returns the package of a
+// function by the function's name.
+func newStack(scope constructs.Construct, conf settings.Deployment,
+	code func(function string) awslambda.Code) awscdk.Stack {
 	stack := awscdk.NewStack(scope, jsii.String("Payhook"), &awscdk.StackProps{
 		StackName:   jsii.String(conf.StackName),
-		Description: jsii.String("Payhook: signed payment webhooks become events on a bus"),
+		Description: jsii.String("Payhook: publishes authenticated payment webhooks as events on a bus"),
 		Tags:        tagsOf(conf),
 		// Without these two settings, the CDK reads its own context keys
 		// @aws-cdk/core:permissionsBoundary and @aws-cdk/core:bootstrapQualifier.
 		PermissionsBoundary: boundaryOf(conf),
 		Synthesizer:         synthesizerOf(conf),
-		// A stack that is protected is not deleted by mistake, nor is the URL.
+		// Termination protection prevents an accidental deletion of the stack and its URL.
 		TerminationProtection: jsii.Bool(!conf.Local),
 	})
 	ledger := newLedger(stack, conf)
@@ -39,38 +40,48 @@ func newStack(scope constructs.Construct, conf settings.Deployment, code func(fu
 	encrypt(stack, conf, parts{ledger, keys, bus, buckets, webhook, redrive, token, alarmTopic})
 	explainFindings(stack, conf)
 
-	output(stack, names.WebhookURLOutput, "where webhooks are sent", webhook.url)
-	output(stack, names.EventBusNameOutput, "the bus on which the events arrive", bus.EventBusName())
-	output(stack, names.EventBusARNOutput, "the same, for rules in other stacks", bus.EventBusArn())
-	output(stack, names.LedgerTableOutput, "one item per eventId", ledger.TableName())
-	output(stack, names.KeysTableOutput, "the service's public keys", keys.TableName())
-	output(stack, names.ClaimBucketOutput, "the events that the bus carries a reference to", buckets.claims.BucketName())
-	output(stack, names.ParkingBucketOutput, "what is authentic and could not be used", buckets.parking.BucketName())
-	output(stack, names.WebhookFunctionOutput, "receives webhooks: the function and its alias", webhook.invokedAs())
-	output(stack, names.RedriveFunctionOutput, "publishes what is left over", redrive.invokedAs())
-	output(stack, names.TokenFunctionOutput, "keeps the access token fresh", token.invokedAs())
-	output(stack, names.TokenSecretOutput, "holds the access token", token.secret.AttrId())
-	output(stack, names.CredentialsSecretOutput, "to be filled with the client id and secret", token.credentials.AttrId())
-	output(stack, names.AlarmTopicOutput, "tells its subscribers of every alarm", alarmTopic.TopicArn())
-	newSubscriptionSheet(stack, conf, webhook.url)
+	output(stack, names.WebhookURLOutput, "the URL that receives webhooks", webhook.url)
+	output(stack, names.EventBusNameOutput, "the bus with the events", bus.EventBusName())
+	output(stack, names.EventBusARNOutput, "the ARN of the bus, for rules in other stacks", bus.EventBusArn())
+	output(stack, names.LedgerTableOutput, "the table with one item per eventId", ledger.TableName())
+	output(stack, names.KeysTableOutput, "the table with the service's public keys", keys.TableName())
+	output(stack, names.ClaimBucketOutput, "the bucket with the large events that the bus refers to",
+		buckets.claims.BucketName())
+	output(stack, names.ParkingBucketOutput, "the bucket with parked deliveries and events",
+		buckets.parking.BucketName())
+	output(stack, names.WebhookFunctionOutput, "the function that receives webhooks, with its alias",
+		webhook.invokedAs())
+	output(stack, names.RedriveFunctionOutput, "the function that publishes pending events, with its alias",
+		redrive.invokedAs())
+	output(stack, names.TokenFunctionOutput, "the function that refreshes the access token, with its alias",
+		token.invokedAs())
+	output(stack, names.TokenSecretOutput, "the secret with the access token", token.secret.AttrId())
+	output(stack, names.CredentialsSecretOutput, "the secret in which to store the client id and secret",
+		token.credentials.AttrId())
+	output(stack, names.AlarmTopicOutput, "the topic that every alarm notifies", alarmTopic.TopicArn())
+	newSubscriptionDetails(stack, conf, webhook.url)
 
 	if conf.Webhook.Window == nil {
-		warn(stack, settings.TimestampTolerance, "timestampTolerance is off: a webhook's age is not checked. A replay is then stopped only by the ledger, for "+
-			conf.Value(settings.DeduplicationWindow)+" (deduplicationWindow) after the event was first seen.")
+		warn(stack, settings.TimestampTolerance,
+			"timestampTolerance is off: the age of webhooks is not checked. Only the ledger detects a repeated "+
+				"webhook, for "+
+				conf.Value(settings.DeduplicationWindow)+" (deduplicationWindow) after the event was recorded.")
 	}
 	if conf.AlarmEmail == "" && !conf.Local {
-		warn(stack, settings.AlarmEmail, "alarmEmail is not set: this stack subscribes nobody to its alarms. Subscribe somebody to "+
-			"the topic of the output AlarmTopic, or set alarmEmail.")
+		warn(stack, settings.AlarmEmail,
+			"alarmEmail is not set: this stack has no subscriber for its alarms. Add a subscription to "+
+				"the topic of the output AlarmTopic, or set alarmEmail.")
 	}
 	if name := conf.Webhook.EventBusName; name != settings.DefaultBusName(conf.StackName) && !conf.Local {
-		warn(stack, settings.EventBusName, "eventBusName is "+name+": keep it for the life of the stack. If this stack has a bus of "+
-			"another name, deploying replaces that bus, and the rules of consumers do not move to the new one. "+
-			"infra/README.md says how to change the name.")
+		warn(stack, settings.EventBusName,
+			"eventBusName is "+name+": do not change it later. If this stack has a bus with "+
+				"another name, the deployment replaces that bus, and the rules of consumers stay at the old one. "+
+				"infra/README.md describes how to change the name.")
 	}
 	return stack
 }
 
-// warn adds a warning about a setting to what the CDK CLI prints.
+// warn adds a warning about a setting to the output of the CDK CLI.
 func warn(stack awscdk.Stack, about *settings.Setting, text string) {
 	awscdk.Annotations_Of(stack).AddWarningV2(jsii.String("payhook:"+about.Key), jsii.String(text))
 }
@@ -82,9 +93,10 @@ func output(stack awscdk.Stack, name, description string, value *string) {
 	})
 }
 
-// keptUnlessLocal is what becomes of data and logs when the stack is deleted or
-// no longer has them. What a failed deployment created is deleted by its rollback:
-// nothing is in it, and a secret costs money.
+// keptUnlessLocal returns the removal policy of data and logs: they are retained when the
+// stack is deleted or no longer contains them, unless the stack is local. The rollback of
+// a failed deployment deletes the resources that it created, because they are empty and
+// a secret costs money.
 func keptUnlessLocal(conf settings.Deployment) awscdk.RemovalPolicy {
 	if conf.Local {
 		return awscdk.RemovalPolicy_DESTROY

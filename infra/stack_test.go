@@ -16,7 +16,8 @@ import (
 )
 
 // functions are the names of the functions in the template by their folder.
-var functions = map[string]string{"webhook": "Webhook/Function", "redrive": "Redrive/Function", "token": "Token/Function"}
+var functions = map[string]string{"webhook": "Webhook/Function", "redrive": "Redrive/Function",
+	"token": "Token/Function"}
 
 // grants lists, for each resource, the actions that a role may do on it.
 func (tm *template) grants(t *testing.T, role string) map[string][]string {
@@ -62,10 +63,10 @@ func list(value any) []any {
 	return []any{value}
 }
 
-// TestEachFunctionMayDoWhatItCallsAndNothingElse derives from the functions'
+// TestEachFunctionHasExactlyThePermissionsOfItsCalls derives from the functions'
 // programs what they call, so that neither a call without a permission nor a
 // permission without a call can be deployed.
-func TestEachFunctionMayDoWhatItCallsAndNothingElse(t *testing.T) {
+func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 	for folder, path := range functions {
 		for _, conf := range []map[string]any{nil, {"keysAuth": "bearer"}} {
 			t.Run(fmt.Sprint(folder, conf), func(t *testing.T) {
@@ -83,7 +84,8 @@ func TestEachFunctionMayDoWhatItCallsAndNothingElse(t *testing.T) {
 				// Lambda writes the log, with the permissions of the function's role.
 				want[part+"/Logs.Arn"] = []string{"logs:CreateLogStream", "logs:PutLogEvents"}
 				tm := payhook(t, conf)
-				if got := tm.render(tm.get(t, path, "AWS::Lambda::Function").Properties["Role"]); got != part+"/Role.Arn" {
+				if got := tm.render(tm.get(t, path, "AWS::Lambda::Function").Properties["Role"]); got != part+
+					"/Role.Arn" {
 					t.Errorf("runs as %s", got)
 				}
 				if diff := cmp.Diff(want, tm.grants(t, part+"/Role")); diff != "" {
@@ -96,10 +98,11 @@ func TestEachFunctionMayDoWhatItCallsAndNothingElse(t *testing.T) {
 
 // An object can't be named before it is there: the folders of those that are
 // written or read end in an asterisk. Nothing else has one.
-func TestNoPolicyHasAnAsteriskButBehindAFolderOfObjects(t *testing.T) {
+func TestPoliciesHaveWildcardsOnlyForObjectsOfAFolder(t *testing.T) {
 	tm := payhook(t, map[string]any{"keysAuth": "bearer"})
 	folders := []string{
-		"Claims.Arn/events/*", "Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*", "Parking.Arn/replayed/*", "Parking.Arn/settled/*",
+		"Claims.Arn/events/*", "Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*",
+		"Parking.Arn/replayed/*", "Parking.Arn/settled/*",
 	}
 	for name, policy := range tm.all(t, "AWS::IAM::Policy") {
 		for _, s := range at(policy.Properties, "PolicyDocument", "Statement").([]any) {
@@ -109,7 +112,8 @@ func TestNoPolicyHasAnAsteriskButBehindAFolderOfObjects(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if bytes.Contains(text, []byte("*")) && !(part == "Resource" && slices.Contains(folders, tm.render(value))) {
+					if bytes.Contains(text, []byte("*")) &&
+						!(part == "Resource" && slices.Contains(folders, tm.render(value))) {
 						t.Errorf("%s: %s %s", name, part, text)
 					}
 				}
@@ -118,7 +122,7 @@ func TestNoPolicyHasAnAsteriskButBehindAFolderOfObjects(t *testing.T) {
 	}
 }
 
-func TestARoleIsForItsServiceAlone(t *testing.T) {
+func TestRolesAreForOneService(t *testing.T) {
 	tm := payhook(t, nil)
 	for name, role := range tm.all(t, "AWS::IAM::Role") {
 		statements := at(role.Properties, "AssumeRolePolicyDocument", "Statement").([]any)
@@ -128,7 +132,8 @@ func TestARoleIsForItsServiceAlone(t *testing.T) {
 		want := map[string]any{"Service": "lambda.amazonaws.com"}
 		if strings.HasSuffix(name, "/ScheduleRole") {
 			want["Service"] = "scheduler.amazonaws.com"
-			if account := at(statements[0], "Condition", "StringEquals", "aws:SourceAccount"); tm.render(account) != "AWS::AccountId" {
+			if account := at(statements[0], "Condition", "StringEquals",
+				"aws:SourceAccount"); tm.render(account) != "AWS::AccountId" {
 				t.Errorf("%s: schedules of any account may use it", name)
 			}
 		}
@@ -138,13 +143,14 @@ func TestARoleIsForItsServiceAlone(t *testing.T) {
 	}
 }
 
-func TestTheScheduledFunctionsRunEveryMinute(t *testing.T) {
+func TestScheduledFunctionsRunEveryMinute(t *testing.T) {
 	if settings.TokenInterval.Minutes() != 1 {
 		t.Errorf("the token function counts on a run every %s", settings.TokenInterval)
 	}
 	tm := payhook(t, nil)
 	schedules := tm.all(t, "AWS::Scheduler::Schedule")
-	if diff := cmp.Diff([]string{"Redrive/Schedule", "Token/Schedule"}, slices.Sorted(maps.Keys(schedules))); diff != "" {
+	if diff := cmp.Diff([]string{"Redrive/Schedule", "Token/Schedule"},
+		slices.Sorted(maps.Keys(schedules))); diff != "" {
 		t.Error(diff)
 	}
 	for name, s := range schedules {
@@ -171,16 +177,18 @@ func TestTheScheduledFunctionsRunEveryMinute(t *testing.T) {
 		if diff := cmp.Diff(want, tm.grants(t, part+"/ScheduleRole")); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", name, diff)
 		}
-		if got := tm.render(at(s.Properties, "Target", "DeadLetterConfig", "Arn")); got != part+"/ScheduleFailures.Arn" {
+		if got := tm.render(at(s.Properties, "Target", "DeadLetterConfig", "Arn")); got != part+
+			"/ScheduleFailures.Arn" {
 			t.Errorf("what %s could not start is told to %s", name, got)
 		}
-		if at(tm.get(t, part+"/Alias/EventInvokeConfig", "AWS::Lambda::EventInvokeConfig").Properties, "MaximumRetryAttempts") != 0.0 {
+		if at(tm.get(t, part+"/Alias/EventInvokeConfig", "AWS::Lambda::EventInvokeConfig").Properties,
+			"MaximumRetryAttempts") != 0.0 {
 			t.Errorf("a failed run of %s is run again beside the next one", name)
 		}
 	}
 }
 
-func TestTheTablesAreWhatTheFunctionsExpect(t *testing.T) {
+func TestTablesHaveTheKeysThatTheFunctionsUse(t *testing.T) {
 	tm := payhook(t, nil)
 	ledger := tm.get(t, "Ledger", "AWS::DynamoDB::GlobalTable").Properties
 	keys := tm.get(t, "Keys", "AWS::DynamoDB::GlobalTable").Properties
@@ -217,8 +225,9 @@ func TestTheTablesAreWhatTheFunctionsExpect(t *testing.T) {
 		t.Errorf("keys' time to live (-want +got)\n%s", diff)
 	}
 	index := []any{map[string]any{
-		"IndexName":  names.LedgerPendingIndex,
-		"KeySchema":  append(key(names.LedgerPendingShard), map[string]any{"AttributeName": names.LedgerPendingDue, "KeyType": "RANGE"}),
+		"IndexName": names.LedgerPendingIndex,
+		"KeySchema": append(key(names.LedgerPendingShard),
+			map[string]any{"AttributeName": names.LedgerPendingDue, "KeyType": "RANGE"}),
 		"Projection": map[string]any{"ProjectionType": "INCLUDE", "NonKeyAttributes": []any{"recordedAt"}},
 	}}
 	if diff := cmp.Diff(index, ledger["GlobalSecondaryIndexes"]); diff != "" {
@@ -228,13 +237,14 @@ func TestTheTablesAreWhatTheFunctionsExpect(t *testing.T) {
 		if table.Properties["BillingMode"] != "PAY_PER_REQUEST" {
 			t.Errorf("%s: billed %v", name, table.Properties["BillingMode"])
 		}
-		if at(table.Properties, "Replicas", 0, "PointInTimeRecoverySpecification", "PointInTimeRecoveryEnabled") != true {
+		if at(table.Properties, "Replicas", 0, "PointInTimeRecoverySpecification",
+			"PointInTimeRecoveryEnabled") != true {
 			t.Errorf("%s can't be restored", name)
 		}
 	}
 }
 
-func TestOnlyALocalDeploymentLosesItsData(t *testing.T) {
+func TestOnlyALocalDeploymentDeletesItsData(t *testing.T) {
 	for kind, conf := range map[string]map[string]any{"cloud": nil, "local": local} {
 		tm := payhook(t, conf)
 		isLocal := kind == "local"
@@ -266,14 +276,15 @@ func TestOnlyALocalDeploymentLosesItsData(t *testing.T) {
 	}
 }
 
-func TestTheKeysGoWithTheStack(t *testing.T) {
+func TestKeysTableIsDeletedWithTheStack(t *testing.T) {
 	keys := payhook(t, nil).get(t, "Keys", "AWS::DynamoDB::GlobalTable")
 	if keys.DeletionPolicy != "Delete" || at(keys.Properties, "Replicas", 0, "DeletionProtectionEnabled") == true {
-		t.Errorf("on deletion %s, protected: %v", keys.DeletionPolicy, at(keys.Properties, "Replicas", 0, "DeletionProtectionEnabled"))
+		t.Errorf("on deletion %s, protected: %v", keys.DeletionPolicy,
+			at(keys.Properties, "Replicas", 0, "DeletionProtectionEnabled"))
 	}
 }
 
-func TestOnlyALocalStackIsDeletedWithoutAQuestion(t *testing.T) {
+func TestOnlyALocalStackHasNoTerminationProtection(t *testing.T) {
 	for kind, conf := range map[string]map[string]any{"cloud": nil, "local": local} {
 		_, stack := newPayhook(t, conf)
 		if got := *stack.TerminationProtection(); got != (kind == "cloud") {
@@ -282,14 +293,15 @@ func TestOnlyALocalStackIsDeletedWithoutAQuestion(t *testing.T) {
 	}
 }
 
-func TestTheFunctionURLIsOpenAndTheWebhooksAlone(t *testing.T) {
+func TestOnlyTheWebhookFunctionHasAPublicURL(t *testing.T) {
 	tm := payhook(t, nil)
 	urls := tm.all(t, "AWS::Lambda::Url")
 	if len(urls) != 1 {
 		t.Errorf("%d URLs", len(urls))
 	}
 	for name, url := range urls {
-		if url.Properties["AuthType"] != "NONE" || tm.render(url.Properties["TargetFunctionArn"]) != "Webhook/Function.Arn" ||
+		if url.Properties["AuthType"] != "NONE" ||
+			tm.render(url.Properties["TargetFunctionArn"]) != "Webhook/Function.Arn" ||
 			url.Properties["Qualifier"] != aliasName {
 			t.Errorf("%s: %v", name, url.Properties)
 		}
@@ -305,17 +317,20 @@ func TestTheFunctionURLIsOpenAndTheWebhooksAlone(t *testing.T) {
 		}
 		actions[p.Properties["Action"]] = p.Properties["Principal"]
 	}
-	if diff := cmp.Diff(map[any]any{"lambda:InvokeFunctionUrl": "*", "lambda:InvokeFunction": "*"}, actions); diff != "" {
+	if diff := cmp.Diff(map[any]any{"lambda:InvokeFunctionUrl": "*", "lambda:InvokeFunction": "*"},
+		actions); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
-func TestEveryFunctionIsToldExactlyItsSettings(t *testing.T) {
-	conf := map[string]any{"keysAuth": "bearer", "timestampTolerance": "2m", "eventBusName": "payments", "scopes": "a b"}
+func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
+	conf := map[string]any{"keysAuth": "bearer", "timestampTolerance": "2m", "eventBusName": "payments",
+		"scopes": "a b"}
 	tm := payhook(t, conf)
 	environment := func(function string) map[string]string {
 		values := map[string]string{}
-		for name, value := range at(tm.get(t, functions[function], "AWS::Lambda::Function").Properties, "Environment", "Variables").(map[string]any) {
+		for name, value := range at(tm.get(t, functions[function], "AWS::Lambda::Function").Properties, "Environment",
+			"Variables").(map[string]any) {
 			values[name] = tm.render(value)
 		}
 		return values
@@ -346,7 +361,8 @@ func TestEveryFunctionIsToldExactlyItsSettings(t *testing.T) {
 		},
 		"token": {
 			settings.TokenSettings(),
-			map[string]string{names.TokenSecretEnv: "Token/Secret.Id", names.CredentialsSecretEnv: "Token/Credentials.Id"},
+			map[string]string{names.TokenSecretEnv: "Token/Secret.Id",
+				names.CredentialsSecretEnv: "Token/Credentials.Id"},
 			func(getenv func(string) string) error { _, err := settings.ParseToken(getenv); return err },
 		},
 	} {
@@ -364,7 +380,7 @@ func TestEveryFunctionIsToldExactlyItsSettings(t *testing.T) {
 	}
 }
 
-func TestWithoutNeedTheWebhookFunctionDoesNotKnowTheToken(t *testing.T) {
+func TestWebhookKnowsTheTokenOnlyForBearer(t *testing.T) {
 	tm := payhook(t, nil)
 	variables := at(tm.get(t, functions["webhook"], "AWS::Lambda::Function").Properties, "Environment", "Variables")
 	if got := at(variables, names.TokenSecretEnv); got != nil {
@@ -372,9 +388,10 @@ func TestWithoutNeedTheWebhookFunctionDoesNotKnowTheToken(t *testing.T) {
 	}
 }
 
-func TestLimitsOfTheFunctionsAreTheSettings(t *testing.T) {
+func TestFunctionLimitsAreConfigurable(t *testing.T) {
 	tm := payhook(t, map[string]any{
-		"webhookMemory": 1024, "webhookTimeout": "12s", "webhookConcurrency": 50, "redriveTimeout": "3m", "tokenTimeout": "40s",
+		"webhookMemory": 1024, "webhookTimeout": "12s", "webhookConcurrency": 50, "redriveTimeout": "3m",
+		"tokenTimeout":       "40s",
 		"redriveConcurrency": 3, "tokenConcurrency": 2,
 	})
 	want := map[string]map[string]any{
@@ -397,7 +414,7 @@ func TestLimitsOfTheFunctionsAreTheSettings(t *testing.T) {
 	}
 }
 
-func TestTheFunctionsAreForTheMachineTheyRunOn(t *testing.T) {
+func TestFunctionsHaveTheArchitectureOfTheTarget(t *testing.T) {
 	for _, c := range []struct {
 		settings map[string]any
 		want     string
@@ -413,7 +430,7 @@ func TestTheFunctionsAreForTheMachineTheyRunOn(t *testing.T) {
 	}
 }
 
-func TestEveryFunctionWritesItsLinesAsTheyAreIntoALogThatEnds(t *testing.T) {
+func TestLogsAreUnchangedAndExpire(t *testing.T) {
 	tm := payhook(t, map[string]any{"logRetentionDays": "365"})
 	for folder, name := range functions {
 		part, _, _ := strings.Cut(name, "/")
@@ -430,7 +447,7 @@ func TestEveryFunctionWritesItsLinesAsTheyAreIntoALogThatEnds(t *testing.T) {
 	}
 }
 
-func TestTheOutputsNameWhatTheStackMade(t *testing.T) {
+func TestOutputs(t *testing.T) {
 	tm := payhook(t, nil)
 	want := map[string]string{
 		"WebhookUrl":        "Webhook/Alias/FunctionUrl.FunctionUrl",
@@ -451,12 +468,13 @@ func TestTheOutputsNameWhatTheStackMade(t *testing.T) {
 	for name, output := range tm.Outputs {
 		got[name] = tm.render(output.Value)
 	}
-	sheet := got["SubscriptionSheet"]
-	delete(got, "SubscriptionSheet")
+	sheet := got["SubscriptionDetails"]
+	delete(got, "SubscriptionDetails")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	for _, asked := range []string{want["WebhookUrl"], "signature verification", "grouping", "PAYMENT_STATUS.RELEASED"} {
+	for _, asked := range []string{want["WebhookUrl"], "signature verification", "grouping",
+		"PAYMENT_STATUS.RELEASED"} {
 		if !strings.Contains(sheet, asked) {
 			t.Errorf("the subscription sheet has no %q:\n%s", asked, sheet)
 		}
@@ -464,21 +482,23 @@ func TestTheOutputsNameWhatTheStackMade(t *testing.T) {
 }
 
 // What the service's operator is promised must fit whatever the payload is.
-func TestTheSubscriptionSheetPromisesOnlyWhatAlwaysFits(t *testing.T) {
-	for limit, want := range map[string]string{"6291456": "up to 3112960 bytes each", "3112961": "up to 3112960 bytes each", "3112959": "up to 3112959 bytes each"} {
+func TestTheSubscriptionDetailsPromisesOnlyWhatAlwaysFits(t *testing.T) {
+	for limit, want := range map[string]string{"6291456": "up to 3112960 bytes each",
+		"3112961": "up to 3112960 bytes each", "3112959": "up to 3112959 bytes each"} {
 		tm := payhook(t, map[string]any{"maxPayloadBytes": limit})
-		if sheet := tm.render(tm.Outputs["SubscriptionSheet"].Value); !strings.Contains(sheet, want) {
+		if sheet := tm.render(tm.Outputs["SubscriptionDetails"].Value); !strings.Contains(sheet, want) {
 			t.Errorf("maxPayloadBytes=%s: no %q in\n%s", limit, want, sheet)
 		}
 	}
 }
 
-func TestTheStackAndItsBusAreNamedAsTheSettingsSay(t *testing.T) {
+func TestStackAndBusHaveTheConfiguredNames(t *testing.T) {
 	_, stack := newPayhook(t, map[string]any{"stackName": "PayhookStaging"})
 	if got := *stack.StackName(); got != "PayhookStaging" {
 		t.Errorf("the stack is %s", got)
 	}
-	if got := payhook(t, map[string]any{"stackName": "PayhookStaging"}).get(t, "Bus", "AWS::Events::EventBus").Properties["Name"]; got != "payhookstaging" {
+	if got := payhook(t, map[string]any{"stackName": "PayhookStaging"}).get(t, "Bus",
+		"AWS::Events::EventBus").Properties["Name"]; got != "payhookstaging" {
 		t.Errorf("the bus is %v", got)
 	}
 	tm := payhook(t, map[string]any{"eventBusName": "payments"})
@@ -495,7 +515,7 @@ func TestNoSecretHasAValueInTheTemplate(t *testing.T) {
 	}
 }
 
-func TestNothingNeedsACustomResource(t *testing.T) {
+func TestNoCustomResources(t *testing.T) {
 	for name, r := range payhook(t, nil).Resources {
 		if strings.HasPrefix(r.Type, "Custom::") || r.Type == "AWS::CloudFormation::CustomResource" {
 			t.Errorf("%s is a %s", name, r.Type)

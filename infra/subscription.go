@@ -9,16 +9,16 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// mechanisms are the authentication mechanisms as the operator's team names them
-// (the interface, section 5.2).
+// mechanisms are the names of the authentication mechanisms in the interface (section
+// 5.2).
 var mechanisms = map[string]string{
 	settings.BySignature: "signature verification",
 	settings.ByMTLS:      "mTLS",
 	settings.ByBoth:      "both mTLS and signature verification",
 }
 
-// exchange is what both sides need of the certificates, which they exchange out of
-// band (the interface, section 5.3).
+// exchange lists the certificates that both sides exchange out of band (the interface,
+// section 5.3).
 const exchange = `
 Needed from you for mTLS:
 - the certificate of the CA that issues your client certificate, with every intermediate CA up to the root, in PEM (or the
@@ -28,30 +28,31 @@ Needed from you for mTLS:
 - a contact for rotation, and a notice of 30 days before a new client certificate or CA is used
 `
 
-// newSubscriptionSheet makes the output that lists what the service's operator
-// asks for at subscription (the interface, section 5.2), and what is needed from
-// the operator.
-func newSubscriptionSheet(stack awscdk.Stack, conf settings.Deployment, url *string) {
-	// AWS Certificate Manager's public certificates, and those of function URLs, are
-	// issued by Amazon Trust Services (AWS, "AWS Certificate Manager public
-	// certificate characteristics and limitations").
+// newSubscriptionDetails creates the output with the information that the service's
+// operator needs for a subscription (the interface, section 5.2), and with the
+// information that is needed from the operator.
+func newSubscriptionDetails(stack awscdk.Stack, conf settings.Deployment, url *string) {
+	// Amazon Trust Services issues the public certificates of AWS Certificate Manager and
+	// those of function URLs (AWS, "AWS Certificate Manager public certificate
+	// characteristics and limitations").
 	server := "issued by Amazon Trust Services, whose root certificates are at https://www.amazontrust.com/repository/"
 	if arn := conf.Endpoint.CertificateARN; arn != "" {
-		server = "that of " + arn + " in AWS Certificate Manager; its CA's certificate is enclosed if the CA is not a public one"
+		server = "that of " + arn + " in AWS Certificate Manager; the CA's certificate is attached if the CA is not " +
+			"public"
 	}
-	sheet := fmt.Sprintf(`
+	details := fmt.Sprintf(`
 URL that receives all webhooks: %s
 Authentication mechanism: %s
 Our server certificate: %s
 TLS: 1.2 or newer
-Event grouping: any; deliveries of one event and of many are taken, up to %d bytes each
-Events: all; PAYMENT_STATUS.RELEASED at least
+Event grouping: any; deliveries of one or more events are accepted, up to %d bytes each
+Events: all; at least PAYMENT_STATUS.RELEASED
 Method: %s
-Answer to a webhook that was taken: %d
+Answer to an accepted webhook: %d
 `, *url, mechanisms[conf.Webhook.Authentication], server, min(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes),
 		conf.Webhook.HTTPMethod, conf.Webhook.SuccessStatus)
 	if conf.Webhook.UsesMTLS() {
-		sheet += exchange
+		details += exchange
 	}
-	output(stack, names.SubscriptionSheetOutput, "for the operator's implementation team", &sheet)
+	output(stack, names.SubscriptionDetailsOutput, "information for the operator's implementation team", &details)
 }

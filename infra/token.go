@@ -17,15 +17,16 @@ type token struct {
 	credentials awssecretsmanager.CfnSecret // with the client id and secret
 }
 
-// newToken makes the function that looks at the access token every minute and
-// refreshes it in time, the secret with the token, and the secret with the client
-// credentials, which the operator fills. Both secrets start without any value.
+// newToken creates the function that checks the access token every minute and refreshes
+// it in time, the secret with the token, and the secret in which a person stores the
+// client credentials. Both secrets are created without a value.
 func newToken(scope constructs.Construct, conf settings.Deployment, code awslambda.Code) token {
 	scope = constructs.NewConstruct(scope, jsii.String("Token"))
-	secret := newSecret(scope, "Secret", "The access token for the payment service, kept fresh by Payhook")
-	// It can be had again at any time.
+	secret := newSecret(scope, "Secret", "The access token for the payment service, refreshed by Payhook")
+	// A new token can be requested at any time.
 	secret.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY, nil)
-	credentials := newSecret(scope, "Credentials", "The client id and secret for the payment service, filled by its operator")
+	credentials := newSecret(scope, "Credentials",
+		"The client id and secret for the payment service, stored by a person")
 	credentials.ApplyRemovalPolicy(keptUnlessLocal(conf), nil)
 
 	f := newFunction(scope, conf, functionOptions{
@@ -45,8 +46,8 @@ func newToken(scope constructs.Construct, conf settings.Deployment, code awslamb
 	return token{runEveryMinute(scope, f), secret, credentials}
 }
 
-// newSecret makes a secret without a value. The L2 construct would put a
-// generated one in, which no reader could tell from a real one.
+// newSecret creates a secret without a value. The L2 construct would generate a value,
+// which a reader cannot distinguish from a real one.
 func newSecret(scope constructs.Construct, id, description string) awssecretsmanager.CfnSecret {
 	return awssecretsmanager.NewCfnSecret(scope, jsii.String(id), &awssecretsmanager.CfnSecretProps{
 		Description: jsii.String(description),

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestATemplateThatCouldNotBeDeployedFailsTheSynth(t *testing.T) {
+func TestInvalidTemplatesFailTheSynthesis(t *testing.T) {
 	app, stack := newPayhook(t, nil)
 	awscdk.NewCfnResource(stack, jsii.String("Bad"), &awscdk.CfnResourceProps{
 		Type:       jsii.String("AWS::SQS::Queue"),
@@ -32,7 +32,7 @@ func TestATemplateThatCouldNotBeDeployedFailsTheSynth(t *testing.T) {
 	}
 }
 
-func TestEveryFeatureFlagThatTheCDKRecommendsIsSet(t *testing.T) {
+func TestEveryRecommendedFeatureFlagIsSet(t *testing.T) {
 	set := flags(t)
 	for flag, want := range recommendedFlags(t) {
 		if !cmp.Equal(set[flag], want) {

@@ -31,7 +31,7 @@ func (tm *template) versions(t *testing.T) map[string]string {
 	return names
 }
 
-func TestEveryFunctionIsInvokedThroughTheAliasOfItsVersion(t *testing.T) {
+func TestFunctionsAreInvokedThroughTheirAliases(t *testing.T) {
 	tm := payhook(t, nil)
 	for _, path := range functions {
 		function, _, _ := strings.Cut(path, "/")
@@ -51,7 +51,8 @@ func TestEveryFunctionIsInvokedThroughTheAliasOfItsVersion(t *testing.T) {
 	for name, r := range tm.Resources {
 		switch r.Type {
 		case "AWS::Lambda::Permission", "AWS::Scheduler::Schedule", "AWS::IAM::Policy":
-			if text := fmt.Sprint(r.Properties); strings.Contains(text, "FunctionCurrentVersion") || strings.Contains(text, "WebhookFunction") {
+			if text := fmt.Sprint(r.Properties); strings.Contains(text, "FunctionCurrentVersion") ||
+				strings.Contains(text, "WebhookFunction") {
 				t.Errorf("%s goes past the alias: %s", name, text)
 			}
 		}
@@ -59,7 +60,7 @@ func TestEveryFunctionIsInvokedThroughTheAliasOfItsVersion(t *testing.T) {
 }
 
 // What is not in the version's hash would be deployed to $LATEST and reach nobody.
-func TestAVersionIsNewWhenAnythingOfTheFunctionIs(t *testing.T) {
+func TestEveryChangeOfAFunctionPublishesAVersion(t *testing.T) {
 	before := payhook(t, nil).versions(t)
 	all := []string{"Redrive", "Token", "Webhook"}
 	for setting, c := range map[string]struct {
@@ -117,14 +118,15 @@ func withCode(t *testing.T, program string) *template {
 	if err := os.WriteFile(filepath.Join(folder, "bootstrap"), []byte(program), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	stack := newStack(app, settings[0], func(string) awslambda.Code { return awslambda.Code_FromAsset(jsii.String(folder), nil) })
+	stack := newStack(app, settings[0],
+		func(string) awslambda.Code { return awslambda.Code_FromAsset(jsii.String(folder), nil) })
 	if err := synthesize(app); err != nil {
 		t.Fatal(err)
 	}
 	return readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
 }
 
-func TestACanaryIsRolledBackByTheAlarmsOfALoss(t *testing.T) {
+func TestLossAlarmsRollBackACanary(t *testing.T) {
 	tm := payhook(t, map[string]any{"deployment": "canary"})
 	group := tm.get(t, "Canary/Group", "AWS::CodeDeploy::DeploymentGroup").Properties
 	if got := group["DeploymentConfigName"]; got != "CodeDeployDefault.LambdaCanary10Percent5Minutes" {
@@ -138,7 +140,8 @@ func TestACanaryIsRolledBackByTheAlarmsOfALoss(t *testing.T) {
 	if diff := cmp.Diff([]string{"Alarms/not-stored", "Alarms/parked", "Alarms/webhook-errors"}, watched); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if at(group, "AlarmConfiguration", "Enabled") != true || at(group, "AutoRollbackConfiguration", "Enabled") != true ||
+	if at(group, "AlarmConfiguration", "Enabled") != true ||
+		at(group, "AutoRollbackConfiguration", "Enabled") != true ||
 		!slices.Contains(at(group, "AutoRollbackConfiguration", "Events").([]any), "DEPLOYMENT_STOP_ON_ALARM") {
 		t.Errorf("it is not rolled back: %v", group)
 	}
@@ -148,7 +151,7 @@ func TestACanaryIsRolledBackByTheAlarmsOfALoss(t *testing.T) {
 	}
 }
 
-func TestWithoutACanaryTheAliasIsMovedAtOnce(t *testing.T) {
+func TestWithoutCanaryTheAliasIsUpdatedAtOnce(t *testing.T) {
 	tm := payhook(t, nil)
 	for name, r := range tm.Resources {
 		if strings.HasPrefix(r.Type, "AWS::CodeDeploy::") || r.UpdatePolicy != nil {
@@ -158,21 +161,24 @@ func TestWithoutACanaryTheAliasIsMovedAtOnce(t *testing.T) {
 }
 
 // The emulator has no CodeDeploy.
-func TestACanaryIsLeftOutOfALocalDeployment(t *testing.T) {
+func TestLocalDeploymentHasNoCanary(t *testing.T) {
 	app, stack := newPayhook(t, map[string]any{"deployment": "canary", "local": true})
-	leaveOut(stack, &bytes.Buffer{})
+	removeUnsupported(stack, &bytes.Buffer{})
 	if err := synthesize(app); err != nil {
 		t.Fatal(err)
 	}
 	tm := readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
-	if strings.Contains(tm.text, "CodeDeploy::") || tm.get(t, "Webhook/Alias", "AWS::Lambda::Alias").UpdatePolicy != nil {
+	if strings.Contains(tm.text, "CodeDeploy::") ||
+		tm.get(t, "Webhook/Alias", "AWS::Lambda::Alias").UpdatePolicy != nil {
 		t.Error("something of it is left")
 	}
 }
 
-func TestExistingTablesAndBucketsAreUsedAndNotOwned(t *testing.T) {
-	tm := payhook(t, map[string]any{"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking"})
-	if diff := cmp.Diff([]string{"Keys"}, slices.Sorted(maps.Keys(tm.all(t, "AWS::DynamoDB::GlobalTable")))); diff != "" {
+func TestExistingTablesAndBucketsAreNotOwned(t *testing.T) {
+	tm := payhook(t, map[string]any{"ledgerTable": "old-ledger", "claimBucket": "old-claims",
+		"parkingBucket": "old-parking"})
+	if diff := cmp.Diff([]string{"Keys"},
+		slices.Sorted(maps.Keys(tm.all(t, "AWS::DynamoDB::GlobalTable")))); diff != "" {
 		t.Errorf("tables (-want +got)\n%s", diff)
 	}
 	for name, r := range tm.Resources {
@@ -180,7 +186,8 @@ func TestExistingTablesAndBucketsAreUsedAndNotOwned(t *testing.T) {
 			t.Errorf("%s is a %s", name, r.Type)
 		}
 	}
-	for output, want := range map[string]string{"LedgerTable": "old-ledger", "ClaimBucket": "old-claims", "ParkingBucket": "old-parking"} {
+	for output, want := range map[string]string{"LedgerTable": "old-ledger", "ClaimBucket": "old-claims",
+		"ParkingBucket": "old-parking"} {
 		if got := tm.render(tm.Outputs[output].Value); got != want {
 			t.Errorf("the output %s is %s", output, got)
 		}

@@ -17,9 +17,10 @@ type webhook struct {
 	*endpoint
 }
 
-// newWebhook makes the function that receives webhooks, and connects it to the
+// newWebhook creates the function that receives webhooks, and connects it to the
 // endpoint.
-func newWebhook(stack awscdk.Stack, conf settings.Deployment, code awslambda.Code, endpoint *endpoint, ledger, keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets, token token) webhook {
+func newWebhook(stack awscdk.Stack, conf settings.Deployment, code awslambda.Code, endpoint *endpoint, ledger,
+	keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets, token token) webhook {
 	scope := constructs.NewConstruct(stack, jsii.String("Webhook"))
 	resources := buckets.environment()
 	resources[names.LedgerTableEnv] = ledger.TableName()
@@ -42,7 +43,7 @@ func newWebhook(stack awscdk.Stack, conf settings.Deployment, code awslambda.Cod
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, keys.TableArn())
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
-	buckets.letKeep(f)
+	buckets.allowWrite(f)
 	if conf.Webhook.KeysBearer {
 		f.allow([]string{"secretsmanager:GetSecretValue"}, token.secret.AttrId())
 	}

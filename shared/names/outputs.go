@@ -15,7 +15,7 @@ const (
 	TokenSecretOutput         = "TokenSecret"
 	CredentialsSecretOutput   = "CredentialsSecret"
 	AlarmTopicOutput          = "AlarmTopic"
-	SubscriptionSheetOutput   = "SubscriptionSheet"
+	SubscriptionDetailsOutput = "SubscriptionDetails"
 	DomainTargetOutput        = "DomainTarget"
 	EncryptionKeyOutput       = "EncryptionKey"
 	EncryptionKeyPolicyOutput = "EncryptionKeyPolicy"

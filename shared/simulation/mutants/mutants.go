@@ -81,7 +81,7 @@ var (
 	inClientCert = []string{"./shared/clientcert"}
 
 	inClaimcheck  = []string{"./shared/claimcheck"}
-	inPermissions = []string{"./infra -run TestEachFunctionMay"}
+	inPermissions = []string{"./infra -run TestEachFunctionHas"}
 )
 
 var mutants = []mutant{
