@@ -249,12 +249,13 @@ func TestPathContainsOnlyNamesOfTheInterface(t *testing.T) {
 		"/eventData":         "eventData",
 		"/eventData/amount":  "eventData.amount",
 		"/eventData/a~1b~0/": "eventData.*",
-		"/eventData/identifiers/svcPostingIds/12":  "eventData.identifiers.svcPostingIds[12]",
-		"/eventData/identifiers/railReferenceId/x": "eventData.identifiers.railReferenceId.*",
-		"/eventdata/amount":                        "*",
-		"/x/eventData/amount":                      "*",
-		"/eventData/amount/0":                      "eventData.amount.*",
-		`/eventData/\`:                             "eventData.*",
+		"/eventData/identifiers/svcPostingIds/12":   "eventData.identifiers.svcPostingIds[12]",
+		"/eventData/identifiers/railReferenceId/x":  "eventData.identifiers.railReferenceId.*",
+		"/eventdata/amount":                         "*",
+		"/x/eventData/amount":                       "*",
+		"/eventData/amount/0":                       "eventData.amount.*",
+		"/eventData/identifiers/svcPostingIds/12/0": "eventData.identifiers.svcPostingIds[12].*",
+		`/eventData/\`:                              "eventData.*",
 	} {
 		if got := payment.Path(pointer); got != want {
 			t.Errorf("%q: %q, want %q", pointer, got, want)
