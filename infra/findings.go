@@ -85,7 +85,7 @@ func findings(conf settings.Deployment, kind, path string) []finding {
 				"than rotation could.")
 		} else {
 			add("AwsSolutions-SMG4", "The payment service issues client credentials out of band, so that nothing can "+
-				"rotate them without its operator. events/README.md describes the procedure (Use the access token).")
+				"rotate them without its operator. events/README.md describes the procedure (Rotate the client credentials).")
 		}
 	case "AWS::Logs::LogGroup":
 		if ownKeys {

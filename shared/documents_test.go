@@ -83,10 +83,9 @@ func anchors(document string) map[string]bool {
 }
 
 var (
-	link       = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	codeSpan   = regexp.MustCompile("`([^`\n]+)`")
-	ourPath    = regexp.MustCompile(`^(events|functions|infra|shared)/[\w./-]+$`)
-	makeTarget = regexp.MustCompile(`\bmake ([a-z][a-z0-9-]+)`)
+	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	codeSpan = regexp.MustCompile("`([^`\n]+)`")
+	ourPath  = regexp.MustCompile(`^(events|functions|infra|shared)/[\w./-]+$`)
 )
 
 // brokenLinks returns the links and paths of a document that lead nowhere.
@@ -157,22 +156,34 @@ func TestABrokenLinkIsFound(t *testing.T) {
 	}
 }
 
-func TestTheDocumentsNameTargetsOfMake(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(checkout(t), "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+var snippet = regexp.MustCompile("(?s)<!-- from ([^ ]+) -->\n\n```go\n(.*?)```")
+
+// A block of Go after a comment "from FILE" must be in that file, line by line.
+func TestTheDocumentsShowCodeThatIsTested(t *testing.T) {
+	n := 0
 	for name, text := range documents(t) {
-		code := codeSpan.FindAllString(text, -1)
-		for line := range strings.Lines(text) {
-			if strings.HasPrefix(line, "make ") {
-				code = append(code, line)
+		for _, match := range snippet.FindAllStringSubmatch(text, -1) {
+			n++
+			source, err := os.ReadFile(filepath.Join(checkout(t), filepath.FromSlash(match[1])))
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-		for _, match := range makeTarget.FindAllStringSubmatch(strings.Join(code, "\n"), -1) {
-			if !strings.Contains(string(makefile), "\n"+match[1]+":") {
-				t.Errorf("%s: make has no target %s", name, match[1])
+			if !strings.Contains(unindented(string(source)), unindented(match[2])) {
+				t.Errorf("%s: %s does not contain\n%s", name, match[1], match[2])
 			}
 		}
 	}
+	if n < 3 {
+		t.Errorf("found %d blocks of code", n)
+	}
+}
+
+// unindented returns a text without the white space and the comment marks before
+// its lines.
+func unindented(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.TrimLeft(line, "/ \t"))
+	}
+	return strings.Join(lines, "")
 }
