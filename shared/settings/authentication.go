@@ -42,19 +42,19 @@ var (
 		Description: "the public hosted zone of domainName in Route 53, in which the alias record and the " +
 			"certificate's validation record are created; without it, create the CNAME of the output DomainTarget " +
 			"yourself"}
-	Truststore = &Setting{Key: "truststore", Example: "truststore.pem",
+	Truststore = &Setting{Key: "truststore", Example: "truststore.pem", Section: "5.3",
 		Description: "a PEM file with the certificates of the operator's CAs, up to the roots; required for mtls and " +
 			"both"}
-	ClientCertPins = &Setting{Key: "clientCertPins",
+	ClientCertPins = &Setting{Key: "clientCertPins", Section: "5.3",
 		Example: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
 		Description: "the keys that client certificates can have, joined by semicolons: SHA-256 of the subject " +
 			"public key info in hexadecimal; every key if it is not set"}
-	ClientCertSubjects = &Setting{Key: "clientCertSubjects",
+	ClientCertSubjects = &Setting{Key: "clientCertSubjects", Section: "5.3",
 		Example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
 		Description: "the subjects (RFC 4514, exactly as the certificate has them) or DNS names that client " +
 			"certificates can have, joined by semicolons; every subject if it is not set; with clientCertPins a " +
 			"certificate must match both"}
-	RevokedSerials = &Setting{Key: "revokedSerials", Example: "0a1b2c@CN=Operator CA,O=Payments",
+	RevokedSerials = &Setting{Key: "revokedSerials", Example: "0a1b2c@CN=Operator CA,O=Payments", Section: "5.3",
 		Description: "certificates that are rejected, joined by semicolons: SERIAL@ISSUER, with the serial number in " +
 			"hexadecimal and the issuer in the form of RFC 4514"}
 	ThrottleRate = &Setting{Key: "throttleRate", Default: "100", Example: "1000",

@@ -1,9 +1,11 @@
 package settings_test
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -143,20 +145,45 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 	}
 }
 
-// An environment has at most 4 KB.
+// Lambda measures an environment of at most 4 KB as JSON; 1 KB is reserved for
+// resources. Each pin takes 65 bytes.
 func TestRejectsListsTooLargeForTheEnvironment(t *testing.T) {
 	truststore := truststoreFile(t, paymenttest.NewCA("Operator CA").PEM())
-	pins := func(n int) string { return strings.Repeat(pin+";", n) }
-	for n, fits := range map[int]bool{8: true, 40: false} {
+	sized := func(pins int, subjects string) []string {
 		_, err := deployment(map[string]string{
 			"authentication": "mtls", "domainName": "hook.bank.example", "certificateArn": certificate,
-			"truststore": truststore, "clientCertPins": pins(n),
+			"truststore": truststore, "clientCertPins": strings.Repeat(pin+";", pins), "clientCertSubjects": subjects,
 		})
-		got := problems(err)
-		if fits != (len(got) == 0) ||
-			!fits && !strings.Contains(got[0], "more than Lambda allows; shorten clientCertPins (") {
-			t.Errorf("%d pins: %v", n, got)
-		}
+		return problems(err)
+	}
+	if got := sized(8, ""); len(got) > 0 {
+		t.Errorf("8 pins: %q", got)
+	}
+	got := sized(40, "")
+	if len(got) != 1 {
+		t.Fatalf("40 pins: %q", got)
+	}
+	var size, more int
+	head, rest, _ := strings.Cut(got[0], "the environment")
+	if _, err := fmt.Sscanf("the environment"+rest, "the environment of a function would have %d bytes, %d more than Lambda allows", &size, &more); err != nil ||
+		more != size-4096 || head != "clientCertPins: " {
+		t.Fatalf("%q: %d, %d, %v", got[0], size, more, err)
+	}
+	longest := regexp.MustCompile(`shorten clientCertPins \((\d+)\), \w+ \(\d+\), \w+ \(\d+\) \(`).FindStringSubmatch(got[0])
+	if want := len(`"PAYHOOK_CLIENT_CERT_PINS":"",`) + 40*(len(pin)+1); longest == nil || longest[1] != fmt.Sprint(want) {
+		t.Errorf("%q: %q, want %d", got[0], longest, want)
+	}
+	// It fits exactly, if the subjects take as many bytes as are left.
+	left := 4096 - size + 40*(len(pin)+1) - 8*(len(pin)+1)
+	if got := sized(8, strings.Repeat("x", left)); len(got) > 0 {
+		t.Errorf("an environment of 4096 bytes: %q", got)
+	}
+	if got := sized(8, strings.Repeat("x", left+1)); len(got) != 1 {
+		t.Errorf("an environment of 4097 bytes: %q", got)
+	}
+	// Quotation marks take two bytes in JSON.
+	if got := sized(8, strings.Repeat(`"`, left/2+1)); len(got) != 1 {
+		t.Errorf("quotation marks: %q", got)
 	}
 }
 
@@ -167,7 +194,7 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 	maps.Copy(env, map[string]string{
 		"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example", "PAYHOOK_API_ID": "a1b2c3",
 		"LAMBDA_TASK_ROOT":         folder,
-		"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": "CN=a;CN=b",
+		"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b; ;CN=c`,
 		"PAYHOOK_REVOKED_SERIALS": "00:0A@CN=a",
 	})
 	getenv := func(name string) string { return env[name] }
@@ -203,7 +230,7 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 	m := w.MTLS
 	if !w.UsesMTLS() || w.UsesSignature() || m.DomainName != "hook.bank.example" || m.APIID != "a1b2c3" ||
 		len(m.Truststore.Certificates()) != 1 ||
-		len(m.Policy.Pins) != 1 || !slices.Equal(m.Policy.Subjects, []string{"CN=a", "CN=b"}) ||
+		len(m.Policy.Pins) != 1 || !slices.Equal(m.Policy.Subjects, []string{`CN=a\;b`, "CN=c"}) ||
 		m.Policy.Revoked[0].Number != "a" || m.Policy.Revoked[0].Issuer != "CN=a" {
 		t.Errorf("got %+v", m)
 	}

@@ -9,7 +9,6 @@ package settings
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/mail"
 	"net/netip"
@@ -705,11 +704,11 @@ func (r *reader) exponents() []int {
 func (r *reader) url(s *Setting) *url.URL {
 	u, err := url.Parse(r.text(s))
 	switch {
-	case err != nil || u.Host == "" || u.Hostname() == "":
+	case err != nil || u.Hostname() == "":
 		r.wrong(s, "must be an https URL")
 	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
 		r.wrong(s, "must be an https URL; http is for loopback addresses only")
-	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "":
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		r.wrong(s, "must have no user, query or fragment")
 	default:
 		u.Path = strings.TrimRight(u.Path, "/")
@@ -723,8 +722,8 @@ func isLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && net.IP(ip.AsSlice()).IsLoopback()
+	ip, _ := netip.ParseAddr(host) // the zero Addr is no loopback address
+	return ip.IsLoopback()
 }
 
 // MaxLedgerEventBytes is the size of the largest event that fits into an item of the

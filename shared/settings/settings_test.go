@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -131,6 +132,7 @@ func TestURLs(t *testing.T) {
 		"https://api.example": true, "https://api.example:8443/a/b": true, "http://127.0.0.1:8080": true,
 		"http://localhost:1": true, "http://[::1]:80/x": true,
 		"http://api.example": false, "http://127.0.0.1.example": false, "ftp://api.example": false, "https://": false,
+		"https://:8443": false, "https://[::1": false, "https:api.example": false, "ftp://127.0.0.1": false,
 		"api.example":     false,
 		"http://10.0.0.1": false, "http://192.168.1.1:8080": false, "http://[fd00::1]": false, "http://0.0.0.0": false,
 		"https://10.0.0.1": true, "http://127.9.9.9": true,
@@ -205,7 +207,10 @@ func TestRejectsContradictorySettings(t *testing.T) {
 		"references outlive events": {map[string]string{"redriveAttempts": "500", "claimRetention": "34d"},
 			[]string{"claimRetention: must be at least 35d", "redriveAttempts"}},
 		"references live as long": {map[string]string{"redriveAttempts": "500", "claimRetention": "35d"}, nil},
-		"the shortest retention":  {map[string]string{"claimRetention": "15d"}, nil},
+		"a whole number of days":  {map[string]string{"redriveAttempts": "24", "claimRetention": "15d"}, nil},
+		"an hour more": {map[string]string{"redriveAttempts": "25", "claimRetention": "15d"},
+			[]string{"claimRetention: must be at least 16d"}},
+		"the shortest retention": {map[string]string{"claimRetention": "15d"}, nil},
 		"events are kept without end": {map[string]string{"redriveAttempts": "1000", "claimRetention": "never"},
 			nil},
 		"one header for two things": {map[string]string{"timestampCarrier": "header:X-Proof",
@@ -245,6 +250,24 @@ func TestReportsContradictionsWithOtherProblems(t *testing.T) {
 	}
 	if strings.Contains(err.Error(), "deduplicationWindow: ") {
 		t.Errorf("a contradiction with an invalid setting is reported: %v", err)
+	}
+}
+
+func TestReportsNoContradictionWithAnInvalidSetting(t *testing.T) {
+	for _, invalid := range []map[string]string{
+		{"webhookTimeout": "x", "deduplicationWindow": "1m"},
+		{"maxEntryBytes": "x"},
+		{"redriveAttempts": "9000"},
+		{"timestampCarrier": "cookie:x", "keyIdCarrier": "cookie:x"},
+		{"timestampTolerance": "48h", "deduplicationWindow": "1m"},
+	} {
+		_, err := deployment(invalid)
+		text := fmt.Sprint(err)
+		for _, contradiction := range []string{"must differ", "must be at least", "must be less", "must be shorter"} {
+			if err == nil || strings.Contains(text, contradiction) {
+				t.Errorf("%v: %v", invalid, err)
+			}
+		}
 	}
 }
 

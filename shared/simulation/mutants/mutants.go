@@ -337,7 +337,7 @@ var mutants = []mutant{
 		`	w.KeysTable = r.resource`, `	r.contradictions(Deployment{Webhook: w})
 	w.KeysTable = r.resource`, inSettings},
 	{"any address is loopback", settingsFile,
-		`err == nil && net.IP(ip.AsSlice()).IsLoopback()`, `err == nil || net.IP(ip.AsSlice()).IsLoopback()`, inSettings},
+		`return ip.IsLoopback()`, `return ip.IsLoopback() || ip.IsPrivate()`, inSettings},
 	{"any http URL is taken", settingsFile,
 		`!(u.Scheme == "http" && isLoopback(u.Hostname()))`, `!(u.Scheme == "http" || isLoopback(u.Hostname()))`, inSettings},
 	{"parts of a second are taken", settingsFile,

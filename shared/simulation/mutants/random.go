@@ -323,7 +323,7 @@ func (s source) swappable(call *ast.CallExpr, a, b ast.Expr) bool {
 	if f, ok := call.Fun.(*ast.Ident); ok && slices.Contains([]string{"min", "max", "append"}, f.Name) {
 		return false // the order has no meaning, or only that of a list
 	}
-	if f, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"Equal", "EqualFold", "Mul"}, f.Sel.Name) {
+	if f, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"Equal", "EqualFold", "Mul", "valid"}, f.Sel.Name) {
 		return false // likewise
 	}
 	return !call.Ellipsis.IsValid()

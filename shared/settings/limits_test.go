@@ -1,0 +1,124 @@
+package settings_test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"payhook.example/shared/settings"
+)
+
+// problemsOf returns the problems of one setting.
+func problemsOf(key string, change map[string]string) (lines []string) {
+	_, err := deployment(change)
+	for _, line := range problems(err) {
+		if strings.HasPrefix(line, key+": ") {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+func TestSettingsHaveLimits(t *testing.T) {
+	for _, test := range []struct {
+		key                       string
+		below, least, most, above string
+		with                      map[string]string // settings that the extremes need
+	}{
+		{"successStatus", "199", "200", "299", "300", nil},
+		{"maxPayloadBytes", "0", "1", "6291456", "6291457", nil},
+		{"keyExponents", "1", "3", "2147483647", "2147483649", nil},
+		{"keyFreshness", "59s", "1m", "720h", "720h1s", map[string]string{"keyMaxAge": "90d"}},
+		{"keyMaxAge", "59s", "1m", "90d", "2160h1s", map[string]string{"keyFreshness": "1m"}},
+		{"keyUnknownGrace", "999ms", "1s", "24h", "24h1s", nil},
+		{"unknownKeyTtl", "999ms", "1s", "1h", "1h1s", nil},
+		{"keyMissBudget", "0", "1", "1000000", "1000001", nil},
+		{"keyMissReserve", "0", "1", "1000000", "1000001", nil},
+		{"keyTimeout", "99ms", "100ms", "1m", "61s", map[string]string{"webhookTimeout": "15m"}},
+		{"webhookTimeout", "1s", "2s", "15m", "901s", map[string]string{"keyTimeout": "1s"}},
+		{"claimCheckBytes", "1023", "1024", "408576", "408577", nil},
+		{"maxEntryBytes", "2047", "2048", "1048576", "1048577", map[string]string{"claimCheckBytes": "1024"}},
+		{"deduplicationWindow", "59s", "1m", "3650d", "87600h1s", map[string]string{"timestampTolerance": "1s"}},
+		{"timestampTolerance", "999ms", "1s", "24h", "24h1s", nil},
+		{"redriveGrace", "999ms", "1s", "1h", "1h1s", nil},
+		{"redriveAttempts", "0", "1", "1000", "1001", map[string]string{"claimRetention": "never"}},
+		{"redriveTimeout", "4s", "5s", "15m", "901s", nil},
+		{"claimRetention", "14d", "15d", "36500d", "36501d", map[string]string{"redriveAttempts": "1"}},
+		{"parkedRetention", "14d", "15d", "36500d", "36501d", nil},
+		{"webhookMemory", "127", "128", "10240", "10241", nil},
+		{"webhookConcurrency", "0", "1", "100000", "100001", nil},
+		{"redriveConcurrency", "0", "1", "100000", "100001", nil},
+		{"tokenConcurrency", "0", "1", "100000", "100001", nil},
+		{"alarmUnauthenticated", "0", "1", "1000000", "1000001", nil},
+		{"logRetentionDays", "0", "1", "3653", "3654", nil},
+		{"tokenRefreshPercent", "9", "10", "90", "91", nil},
+		{"tokenEndpointTimeout", "99ms", "100ms", "59s", "61s", map[string]string{"tokenTimeout": "1m"}},
+		{"tokenTimeout", "9s", "10s", "1m", "61s", map[string]string{"tokenEndpointTimeout": "1s"}},
+	} {
+		for value, valid := range map[string]bool{
+			test.below: false, test.least: true, test.most: true, test.above: false, "x": false, "": false, "99999999999999999999": false,
+		} {
+			if value == "" && strings.HasSuffix(test.key, "Concurrency") {
+				continue // none is reserved
+			}
+			change := map[string]string{}
+			maps.Copy(change, test.with)
+			change[test.key] = value
+			want := 1
+			if valid {
+				want = 0
+			}
+			if got := problemsOf(test.key, change); len(got) < want || valid && len(got) > 0 {
+				t.Errorf("%s=%q: %q", test.key, value, got)
+			}
+		}
+	}
+}
+
+func TestChoicesAreNamedInTheirOrder(t *testing.T) {
+	for key, want := range map[string]string{
+		"authentication": "signature or mtls or both", "credentialEncoding": "literal or form", "keysAuth": "none or bearer",
+		"deployment": "all-at-once or canary",
+	} {
+		if got := problemsOf(key, map[string]string{key: "other"}); len(got) != 1 || !strings.HasPrefix(got[0], key+": must be "+want+" (") {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
+func TestKeyExponentsAreAList(t *testing.T) {
+	for text, valid := range map[string]bool{
+		"3": true, "3,5": true, "3, 65537": true, "3,": false, "4": false, "3,4": false, "-3": false, "x": false, "1,3": false, "2": false,
+	} {
+		if got := problemsOf("keyExponents", map[string]string{"keyExponents": text}); len(got) != map[bool]int{true: 0, false: 1}[valid] {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
+func TestCanaryIsAChoice(t *testing.T) {
+	for value, want := range map[string]bool{settings.AllAtOnce: false, settings.Canary: true} {
+		if d, err := deployment(map[string]string{"deployment": value}); err != nil || d.Canary != want {
+			t.Errorf("%s: %t, %v", value, d.Canary, err)
+		}
+	}
+}
+
+// A tag that is not valid is reported once, and no tag is used.
+func TestTagsAreReportedOnce(t *testing.T) {
+	for text, want := range map[string]string{
+		"team":                          "must be NAME=VALUE",
+		"a=1,b":                         "must be NAME=VALUE",
+		"aws:a=1":                       "must not have a name that starts with aws:",
+		"AWS:a=1,b=2":                   "must not have a name that starts with aws:",
+		"a=1,a=2":                       "must not have a twice",
+		strings.Repeat("x", 129):        "must be NAME=VALUE",
+		"a=" + strings.Repeat("1", 257): "must be NAME=VALUE",
+	} {
+		d, err := deployment(map[string]string{"tags": text})
+		got := problemsOf("tags", map[string]string{"tags": text})
+		if err == nil || len(got) != 1 || !strings.HasPrefix(got[0], "tags: "+want) || d.Tags != nil {
+			t.Errorf("%s: %q, %v", text, got, d.Tags)
+		}
+	}
+}
