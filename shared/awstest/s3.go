@@ -3,16 +3,13 @@ package awstest
 import (
 	"bytes"
 	"context"
-	"crypto/md5"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -39,9 +36,6 @@ type S3 struct {
 type object struct {
 	body        []byte
 	contentType *string
-	metadata    map[string]string
-	etag        string
-	modified    time.Time
 }
 
 // NewS3 returns an S3 without buckets.
@@ -112,10 +106,8 @@ func (s *S3) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3
 	if _, exists := bucket[aws.ToString(in.Key)]; exists && aws.ToString(in.IfNoneMatch) == "*" {
 		return nil, refused("PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
 	}
-	sum := md5.Sum(body)
-	o := object{body, in.ContentType, maps.Clone(in.Metadata), `"` + hex.EncodeToString(sum[:]) + `"`, time.Now()}
-	bucket[aws.ToString(in.Key)] = o
-	return &s3.PutObjectOutput{ETag: &o.etag, ChecksumSHA256: in.ChecksumSHA256}, nil
+	bucket[aws.ToString(in.Key)] = object{body, in.ContentType}
+	return &s3.PutObjectOutput{ChecksumSHA256: in.ChecksumSHA256}, nil
 }
 
 // GetObject returns an object, or types.NoSuchKey; AccessDenied if the object is
@@ -136,42 +128,8 @@ func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3
 	}
 	return &s3.GetObjectOutput{
 		Body: io.NopCloser(bytes.NewReader(slices.Clone(o.body))), ContentLength: aws.Int64(int64(len(o.body))),
-		ContentType: o.contentType, Metadata: maps.Clone(o.metadata), ETag: &o.etag, LastModified: &o.modified,
+		ContentType: o.contentType,
 	}, nil
-}
-
-// HeadObject returns what GetObject does but the body, or types.NotFound;
-// Forbidden if the object is missing and s3:ListBucket is as well.
-func (s *S3) HeadObject(ctx context.Context, in *s3.HeadObjectInput, _ ...func(*s3.Options)) (*s3.HeadObjectOutput, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	bucket, err := s.open(ctx, "HeadObject", in.Bucket, in.Key)
-	if err != nil {
-		return nil, err
-	}
-	o, ok := bucket[aws.ToString(in.Key)]
-	switch {
-	case !ok && s.MayNotList:
-		return nil, refused("Forbidden", "Forbidden")
-	case !ok:
-		return nil, &types.NotFound{Message: aws.String("Not Found")}
-	}
-	return &s3.HeadObjectOutput{
-		ContentLength: aws.Int64(int64(len(o.body))), ContentType: o.contentType,
-		Metadata: maps.Clone(o.metadata), ETag: &o.etag, LastModified: &o.modified,
-	}, nil
-}
-
-// DeleteObject deletes an object, if it is there.
-func (s *S3) DeleteObject(ctx context.Context, in *s3.DeleteObjectInput, _ ...func(*s3.Options)) (*s3.DeleteObjectOutput, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	bucket, err := s.open(ctx, "DeleteObject", in.Bucket, in.Key)
-	if err != nil {
-		return nil, err
-	}
-	delete(bucket, aws.ToString(in.Key))
-	return &s3.DeleteObjectOutput{}, nil
 }
 
 // ListObjectsV2 returns objects in the order of their keys' bytes, behind
@@ -211,7 +169,7 @@ func (s *S3) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, _ ...
 			break
 		}
 		o := bucket[key]
-		out.Contents = append(out.Contents, types.Object{Key: aws.String(key), Size: aws.Int64(int64(len(o.body))), ETag: &o.etag, LastModified: &o.modified})
+		out.Contents = append(out.Contents, types.Object{Key: aws.String(key), Size: aws.Int64(int64(len(o.body)))})
 	}
 	out.KeyCount = aws.Int32(int32(len(out.Contents)))
 	return out, nil

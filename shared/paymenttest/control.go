@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 )
 
 // controlPath is where the control API is.
@@ -18,9 +17,6 @@ const controlPath = "/simulator/"
 // control serves what a [Remote] asks for.
 func (s *Server) control() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /simulator/state", func(w http.ResponseWriter, r *http.Request) {
-		reply(w, s.state(), nil)
-	})
 	mux.HandleFunc("POST /simulator/send", func(w http.ResponseWriter, r *http.Request) {
 		command(w, r, func(webhook Webhook) (Answer, error) { return s.Send(r.Context(), webhook) })
 	})
@@ -41,30 +37,6 @@ func (s *Server) control() http.Handler {
 			return struct{}{}, s.Misbehave(Endpoint(r.PathValue("endpoint")), f)
 		})
 	})
-	mux.HandleFunc("POST /simulator/client", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(c clientCredentials) (struct{}, error) {
-			s.SetClient(c.ID, c.Secret)
-			return struct{}{}, nil
-		})
-	})
-	mux.HandleFunc("POST /simulator/token-lifetime", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(d time.Duration) (struct{}, error) {
-			s.SetTokenLifetime(d)
-			return struct{}{}, nil
-		})
-	})
-	mux.HandleFunc("POST /simulator/keys-bearer", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(needed bool) (struct{}, error) {
-			s.SetKeysBearer(needed)
-			return struct{}{}, nil
-		})
-	})
-	mux.HandleFunc("POST /simulator/revoke-tokens", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(struct{}) (struct{}, error) {
-			s.RevokeTokens()
-			return struct{}{}, nil
-		})
-	})
 	return mux
 }
 
@@ -76,11 +48,6 @@ func (s *Server) rotateCertificate() (string, error) {
 	next := identity.Next()
 	identity.Use(next)
 	return string(EncodeCertificate(next.Leaf)), nil
-}
-
-type clientCredentials struct {
-	ID     string `json:"id"`
-	Secret string `json:"secret"`
 }
 
 // command answers one command. It asks for JSON, which a web page of another
@@ -133,11 +100,6 @@ type Remote struct {
 	Client *http.Client // one with a timeout of a minute
 }
 
-// State returns what the service counts, and who it is.
-func (r Remote) State(ctx context.Context) (state State, err error) {
-	return state, r.call(ctx, http.MethodGet, "state", nil, &state)
-}
-
 // Send does what [Server.Send] does.
 func (r Remote) Send(ctx context.Context, w Webhook) (answer Answer, err error) {
 	return answer, r.call(ctx, http.MethodPost, "send", w, &answer)
@@ -167,26 +129,6 @@ func (r Remote) RotateCertificate(ctx context.Context) (pem string, err error) {
 // Misbehave does what [Server.Misbehave] does.
 func (r Remote) Misbehave(ctx context.Context, e Endpoint, f Fault) error {
 	return r.call(ctx, http.MethodPost, "misbehave/"+string(e), f, &struct{}{})
-}
-
-// SetClient does what [Server.SetClient] does.
-func (r Remote) SetClient(ctx context.Context, id, secret string) error {
-	return r.call(ctx, http.MethodPost, "client", clientCredentials{id, secret}, &struct{}{})
-}
-
-// SetTokenLifetime does what [Server.SetTokenLifetime] does.
-func (r Remote) SetTokenLifetime(ctx context.Context, d time.Duration) error {
-	return r.call(ctx, http.MethodPost, "token-lifetime", d, &struct{}{})
-}
-
-// SetKeysBearer does what [Server.SetKeysBearer] does.
-func (r Remote) SetKeysBearer(ctx context.Context, needed bool) error {
-	return r.call(ctx, http.MethodPost, "keys-bearer", needed, &struct{}{})
-}
-
-// RevokeTokens does what [Server.RevokeTokens] does.
-func (r Remote) RevokeTokens(ctx context.Context) error {
-	return r.call(ctx, http.MethodPost, "revoke-tokens", struct{}{}, &struct{}{})
 }
 
 func (r Remote) call(ctx context.Context, method, name string, in, out any) error {

@@ -261,26 +261,6 @@ func (s *Server) Requests(e Endpoint) []Request {
 	return slices.Clone(s.latest[e])
 }
 
-// State is what a [Remote] can see of a service.
-type State struct {
-	KeyID          string                   `json:"keyId"` // that signs
-	TokenManagerID string                   `json:"tokenManagerId"`
-	ClientID       string                   `json:"clientId"`
-	ClientSecret   string                   `json:"clientSecret"`
-	Counts         map[Endpoint]map[int]int `json:"counts"` // answers by status
-	KeyFetches     map[string]int           `json:"keyFetches"`
-}
-
-func (s *Server) state() State {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	counts := map[Endpoint]map[int]int{}
-	for e, byStatus := range s.counts {
-		counts[e] = maps.Clone(byStatus)
-	}
-	return State{s.key.ID, s.opts.TokenManagerID, s.clientID, s.secret, counts, maps.Clone(s.fetches)}
-}
-
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(keysPath, s.endpoint(Keys, s.answerKey))

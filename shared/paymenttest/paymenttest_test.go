@@ -591,34 +591,11 @@ func TestARemoteDoesWhatTheServerDoes(t *testing.T) {
 	if err := remote.Misbehave(ctx, paymenttest.Keys, paymenttest.ParseFault("nonsense")); err == nil || !strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("a fault that does not exist: %v", err)
 	}
-	if err := errors.Join(remote.SetClient(ctx, "id", "secret"), remote.SetTokenLifetime(ctx, 7*time.Second)); err != nil {
-		t.Error(err)
-	}
-	got := fetchToken(t, service)
-	if string(got.ExpiresIn) != "7" {
-		t.Errorf("expires_in = %s, want 7", got.ExpiresIn)
-	}
-	if err := remote.RevokeTokens(ctx); err != nil {
-		t.Error(err)
-	}
-	if status := call(t, service, got.AccessToken, "application/json"); status != http.StatusUnauthorized {
-		t.Errorf("a revoked token is answered %d, want 401", status)
-	}
-	state, err := remote.State(ctx)
-	if err != nil || state.KeyID != service.Key().ID || state.ClientID != "id" || state.Counts[paymenttest.Keys][503] != 1 || state.KeyFetches[key.ID] != 1 {
-		t.Errorf("State = %+v, %v", state, err)
-	}
-	if err := errors.Join(remote.Misbehave(ctx, paymenttest.Keys, paymenttest.Fault{}), remote.SetKeysBearer(ctx, true)); err != nil {
-		t.Error(err)
-	}
-	if r := get(t, service.URL+"/v1/keys/"+service.Key().ID); r.status != http.StatusUnauthorized {
-		t.Errorf("a key without a token, once one is needed: %d, want 401", r.status)
-	}
 }
 
 func TestTheControlAPIIsServedOnRequestAndToJSONOnly(t *testing.T) {
 	without := start(t, paymenttest.Options{})
-	if r := get(t, without.URL+"/simulator/state"); r.status != http.StatusNotFound {
+	if r := get(t, without.URL+"/simulator/rotate"); r.status != http.StatusNotFound {
 		t.Errorf("without Control: %d, want 404", r.status)
 	}
 	with := start(t, paymenttest.Options{Control: true})
