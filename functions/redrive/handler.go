@@ -89,7 +89,7 @@ type settled struct {
 }
 
 // Handle makes one run, or replays. A run fails if the ledger could not be read
-// or written, so that Lambda's own error metric tells.
+// or written, so that Lambda's own error metric counts it.
 func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	switch {
 	case len(e.Replay) > 0 && len(e.Settle) > 0:

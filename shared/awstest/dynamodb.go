@@ -225,7 +225,7 @@ func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemI
 			seen[id] = true
 			item := t.items[id]
 			// The size is that of the whole item, whatever is asked for.
-			if bytes += sizeOf(item); bytes > maxBatchBytes || db.Unprocessed != nil && db.Unprocessed(id) {
+			if bytes += itemSize(item); bytes > maxBatchBytes || db.Unprocessed != nil && db.Unprocessed(id) {
 				rest.Keys = append(rest.Keys, key)
 			} else if item != nil {
 				out.Responses[name] = append(out.Responses[name], project(item, attributes))
@@ -239,14 +239,6 @@ func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemI
 		return nil, invalid("The requestItems parameter is required for BatchGetItem")
 	}
 	return out, nil
-}
-
-// sizeOf returns about how many bytes an item has.
-func sizeOf(item Item) (n int) {
-	for name, value := range item {
-		n += len(name) + len(text(value))
-	}
-	return n
 }
 
 // projection returns the attributes that an expression names; nil stands for all.

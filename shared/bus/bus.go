@@ -1,8 +1,8 @@
 // Package bus puts events on an EventBridge bus.
 //
-// It guarantees that the detail of every event is the event's own bytes, that
+// It guarantees that the detail of every event is published byte for byte, that
 // an event is reported as published only if EventBridge gave it an id, that
-// only what failed is tried again (PutEvents answers 200 with failures inside;
+// only failed entries are retried (PutEvents answers 200 with failed entries inside;
 // AWS, "PutEvents" in the EventBridge API reference), and that an event which
 // makes EventBridge reject a whole request fails alone.
 package bus
@@ -23,8 +23,8 @@ import (
 	"payhook.example/shared/parallel"
 )
 
-// API is what of EventBridge the bus needs. A client that tries again itself
-// tries the whole batch; give it one attempt, as this package tries again.
+// API is what of EventBridge the bus needs. A client with retries of its own retries
+// the whole batch; give it one attempt, as this package retries.
 type API interface {
 	PutEvents(context.Context, *eventbridge.PutEventsInput, ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error)
 }
@@ -39,15 +39,15 @@ const MaxEntries = 10
 // between both values, and Publish would split it.
 const DefaultMaxBytes = 1 << 20
 
-// Options are the knobs of a [Bus]. The zero value of each stands for the
+// Options are the options of a [Bus]. The zero value of each stands for the
 // default that is named.
 type Options struct {
 	MaxBytes int           // the size that a request stays under; DefaultMaxBytes
-	Attempts int           // how often an entry is tried in all; 4
+	Attempts int           // how often an entry is tried in total; 4
 	Backoff  time.Duration // the longest first pause, doubled for every further one; 50 ms
-	Parallel int           // how many requests are under way at once; 16
-	// Pause chooses how long of the longest pause to wait; a random part, so that
-	// functions that fail together do not come back together.
+	Parallel int           // how many requests are made at the same time; 16
+	// Pause returns how much of the longest pause to wait; a random part, so that
+	// functions that fail together do not retry together.
 	Pause func(longest time.Duration) time.Duration
 }
 
@@ -59,7 +59,7 @@ type Bus struct {
 	opts   Options
 }
 
-// New returns the bus of that name, on which every event has that source.
+// New returns the bus of that name, to which every event is sent with that source.
 func New(client API, name, source string, opts Options) *Bus {
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = DefaultMaxBytes

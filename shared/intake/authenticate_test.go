@@ -14,8 +14,8 @@ import (
 	"payhook.example/shared/signature"
 )
 
-// ring knows one key, and counts what is asked of it.
-type ring struct {
+// keyCache has one key, and records its calls.
+type keyCache struct {
 	key     paymenttest.Key
 	failed  [2]bool // whether the table fails for Lookup and for Refetch
 	lookups []netip.Addr
@@ -23,7 +23,7 @@ type ring struct {
 	sources []netip.Addr
 }
 
-func (r *ring) Lookup(_ context.Context, id string, from netip.Addr) (keys.Found, error) {
+func (r *keyCache) Lookup(_ context.Context, id string, from netip.Addr) (keys.Found, error) {
 	r.lookups = append(r.lookups, from)
 	if id != r.key.ID {
 		return keys.Found{}, keys.ErrUnknown
@@ -31,15 +31,17 @@ func (r *ring) Lookup(_ context.Context, id string, from netip.Addr) (keys.Found
 	return keys.Found{Key: &r.key.Private.PublicKey, TableFailed: r.failed[0]}, nil
 }
 
-func (r *ring) Refetch(_ context.Context, _ string, _ keys.Found, from netip.Addr) (keys.Found, error) {
+func (r *keyCache) Refetch(_ context.Context, _ string, _ keys.Found, from netip.Addr) (keys.Found, error) {
 	r.refetch = append(r.refetch, from)
 	return keys.Found{Withdrawn: true, TableFailed: r.failed[1]}, nil
 }
 
-func (r *ring) RecordSource(_ context.Context, from netip.Addr) { r.sources = append(r.sources, from) }
+func (r *keyCache) RecordSource(_ context.Context, from netip.Addr) {
+	r.sources = append(r.sources, from)
+}
 
 // sent returns an authentic delivery of one event.
-func (r *ring) sent(t *testing.T, s *stack, payload []byte) intake.Delivery {
+func (r *keyCache) sent(t *testing.T, s *stack, payload []byte) intake.Delivery {
 	t.Helper()
 	at := signature.FormatRFC3339.Text(s.now)
 	text, err := signature.Sign(r.key.Private, payload, at, r.key.ID)
@@ -53,9 +55,9 @@ func (r *ring) sent(t *testing.T, s *stack, payload []byte) intake.Delivery {
 	}
 }
 
-func newRing(t *testing.T) (*ring, *stack, *intake.Receiver) {
+func newSigned(t *testing.T) (*keyCache, *stack, *intake.Receiver) {
 	t.Helper()
-	r, s := &ring{key: paymenttest.NewKey(2048)}, newStack()
+	r, s := &keyCache{key: paymenttest.NewKey(2048)}, newStack()
 	receiver := intake.NewReceiver(s.pipeline(s.db, intake.Options{Now: s.clock}), intake.Mechanisms{Signature: &intake.Signature{
 		Scheme: paymenttest.DefaultScheme(), Window: &signature.Window{Tolerance: 5 * time.Minute}, Keys: r,
 	}})
@@ -64,7 +66,7 @@ func newRing(t *testing.T) (*ring, *stack, *intake.Receiver) {
 
 func TestASignatureOfNoPossibleKeySpendsNoLookup(t *testing.T) {
 	encode := base64.RawURLEncoding.EncodeToString
-	r, s, receiver := newRing(t)
+	r, s, receiver := newSigned(t)
 	good := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
 	of := func(size int) []byte { return []byte(strings.Repeat("\x01", size)) }
 	for name, text := range map[string]string{
@@ -101,7 +103,7 @@ func TestASignatureOfNoPossibleKeySpendsNoLookup(t *testing.T) {
 }
 
 func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
-	r, s, receiver := newRing(t)
+	r, s, receiver := newSigned(t)
 	from := netip.MustParseAddr("192.0.2.10")
 	d := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
 	forged := d
@@ -125,7 +127,7 @@ func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
 }
 
 func TestAResultSaysThatTheTableOfKeysFailedAtAnyTime(t *testing.T) {
-	r, s, receiver := newRing(t)
+	r, s, receiver := newSigned(t)
 	forged := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
 	forged.Payload = paymenttest.Delivery(paymenttest.Event())
 	for _, failed := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {

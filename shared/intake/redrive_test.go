@@ -85,7 +85,7 @@ func (s *stack) run(t *testing.T) intake.Redriven {
 	return r
 }
 
-// pend records n events that nobody publishes, each due a millisecond after
+// pend records n events without publishing them, each due a millisecond after
 // the one before, the last one now.
 func (s *stack) pend(t *testing.T, n int) (ids []string) {
 	t.Helper()
@@ -362,7 +362,7 @@ func TestRedriveParksAtOnceWhatEventBridgeIsKnownToReject(t *testing.T) {
 	}
 }
 
-// EventBridge may reject a request for a reason that nobody documents.
+// EventBridge may reject a request for a reason that is not documented.
 func TestAnItemThatMakesRequestsFailHoldsUpNobody(t *testing.T) {
 	s := newStack()
 	ids := s.pend(t, 30)
@@ -429,7 +429,7 @@ func TestAnItemThatFailsAgainAndAgainIsParked(t *testing.T) {
 
 }
 
-// What could be neither published nor parked is reported: nobody else tells.
+// What could be neither published nor parked is reported: there is no other report of it.
 func TestAParkingBucketThatDeniesAccessIsReported(t *testing.T) {
 	s := newStack()
 	s.pend(t, 2)

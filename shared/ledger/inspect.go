@@ -22,8 +22,8 @@ type InspectAPI interface {
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
 }
 
-// Inspector looks at a ledger for a person. It guarantees that it writes
-// nothing, and never reads the bytes of an event. It is safe for concurrent
+// Inspector reads a ledger for a person. It guarantees that it writes nothing and
+// never reads the bytes of an event. It is safe for concurrent
 // use.
 type Inspector struct {
 	client InspectAPI
@@ -33,7 +33,7 @@ type Inspector struct {
 // NewInspector returns an inspector of the table of that name.
 func NewInspector(client InspectAPI, table string) *Inspector { return &Inspector{client, &table} }
 
-// Item is what the ledger knows of one event, but for the event itself. All its
+// Item is what the ledger has of one event, without the event itself. All its
 // times are UTC; those that do not apply are zero.
 type Item struct {
 	EventID    string // in lower case
@@ -43,7 +43,7 @@ type Item struct {
 
 	// While it is pending.
 	Pending  bool
-	Due      time.Time // nobody but its holder publishes it before then
+	Due      time.Time // only its holder publishes it before
 	Attempts int       // how often redrive has leased it
 	Claimed  bool      // its bytes are a claim check
 
@@ -54,8 +54,8 @@ type Item struct {
 	ExpiresAt time.Time
 }
 
-// Find returns what the ledger knows of an event, as of this moment, and false
-// if that is nothing: it was never accepted, or its window is over. The error
+// Find returns what the ledger has of an event at this moment, and false if it has
+// nothing: the event was never accepted, or its window is over. The error
 // is DynamoDB's.
 func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error) {
 	id := Key(eventID)
@@ -93,8 +93,8 @@ var inspectNames = map[string]string{
 // Backlog returns everything that the index of pending items holds, due or not,
 // the longest due first. The index follows the table with a delay, so an item
 // may be missing, or no longer pending. It takes about 100 bytes of memory for
-// each. After every page of the index, seen is told how many there are so far;
-// never twice at once. The error is DynamoDB's.
+// each. After every page of the index, seen is called with the number so far; never
+// by two goroutines at the same time. The error is DynamoDB's.
 func (i *Inspector) Backlog(ctx context.Context, seen func(total int)) ([]Pending, error) {
 	var mu sync.Mutex
 	var all []Pending

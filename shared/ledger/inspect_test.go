@@ -19,7 +19,7 @@ import (
 )
 
 func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	inspector := ledger.NewInspector(b.db, "ledger")
 	find := func(id string, want ledger.Item) {
 		t.Helper()
@@ -86,7 +86,7 @@ func (a *asked) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...
 }
 
 func TestFindingAnEventAsksForEverythingButItsBytes(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	spy := &asked{InspectAPI: b.db}
@@ -106,7 +106,7 @@ func TestFindingAnEventAsksForEverythingButItsBytes(t *testing.T) {
 }
 
 func TestTheBacklogIsAllThatIsPendingDueOrNot(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	inspector := ledger.NewInspector(b.db, "ledger")
 	var want []ledger.Pending
 	for i := range 300 {
@@ -145,7 +145,7 @@ func (p pages) Query(ctx context.Context, in *dynamodb.QueryInput, opts ...func(
 }
 
 func TestTheBacklogIsReadToItsLastPage(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	for range 200 {
 		b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
 	}
@@ -156,7 +156,7 @@ func TestTheBacklogIsReadToItsLastPage(t *testing.T) {
 }
 
 func TestALedgerThatCannotBeReadIsNoEmptyLedger(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	inspector := ledger.NewInspector(b.db, "ledger")

@@ -15,7 +15,7 @@ import (
 )
 
 func TestWhatIsKnownIsReadWithoutTheEvents(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	pending, published, parked, old := b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), "")
 	for _, e := range []ledger.Entry{pending, published, parked, old} {
 		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); err != nil {
@@ -52,7 +52,7 @@ func TestWhatIsKnownIsReadWithoutTheEvents(t *testing.T) {
 
 // DynamoDB may answer a part of a batch.
 func TestWhatIsLeftUnprocessedIsAskedForAgain(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	var ids []string
 	for range ledger.MaxKnown {
 		e := b.entry(t, uuid.New().String(), "")
@@ -85,7 +85,7 @@ func TestWhatIsLeftUnprocessedIsAskedForAgain(t *testing.T) {
 // of the items is followed by the next at once.
 func TestItemsThatDynamoDBDoesNotReadAreNotAskedForWithoutPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBook(t)
+		b := newFixture(t)
 		ids := make([]string, 10)
 		for i := range ids {
 			e := b.entry(t, uuid.New().String(), "")

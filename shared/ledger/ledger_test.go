@@ -30,15 +30,15 @@ import (
 // usual lengths.
 const representative = `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"identifiers":{"paymentRequestId":"PR-20260131-000000001","paymentEndToEndId":"E2E-20260131-000000001","svcUniquePaymentId":"b7e4c1e0-3d43-4f26-9c0d-2f1f6a5b7c8d","railReferenceId":{},"svcPostingIds":["20260131-0000000001","20260131-0000000002"]},"paymentExecutedValueDate":"2026-01-31","amount":1234567890.10,"amountType":"PAYMENT","paymentCurrency":"EUR","paymentStatus":{"status":"RELEASED","statusTime":"2026-01-31T11:59:59.000Z"},"returns":{"hasReturnDetails":false},"cancelations":{"hasCancelationDetails":false},"cases":{"hasLinkedCases":false}}}`
 
-// book is a ledger, its table and a clock.
-type book struct {
+// fixture is a ledger, its table and a clock.
+type fixture struct {
 	one
 	db  *awstest.DynamoDB
 	now time.Time
 }
 
-func newBook(t *testing.T) *book {
-	b := &book{db: awstest.NewDynamoDB(), now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
+func newFixture(t *testing.T) *fixture {
+	b := &fixture{db: awstest.NewDynamoDB(), now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 	b.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
 		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
 		Include: []string{names.LedgerRecordedAt},
@@ -47,7 +47,7 @@ func newBook(t *testing.T) *book {
 	return b
 }
 
-func (b *book) entry(t testing.TB, id, change string) ledger.Entry {
+func (b *fixture) entry(t testing.TB, id, change string) ledger.Entry {
 	t.Helper()
 	raw := fmt.Sprintf(representative, id)
 	if change != "" {
@@ -83,7 +83,7 @@ func sizeOf(t *testing.T, item awstest.Item) (bytes int) {
 }
 
 func TestTheLargestEventFitsIntoAnItem(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
 	e.Detail = append(e.Detail, bytes.Repeat([]byte(" "), ledger.MaxEventBytes-len(e.Detail))...)
 	e.Digest = ledger.DigestOf(e.Detail)
@@ -96,7 +96,7 @@ func TestTheLargestEventFitsIntoAnItem(t *testing.T) {
 	}
 }
 
-func (b *book) record(t *testing.T, e ledger.Entry, want ledger.Outcome) {
+func (b *fixture) record(t *testing.T, e ledger.Entry, want ledger.Outcome) {
 	t.Helper()
 	got, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now.Add(time.Minute))
 	if err != nil || got != want {
@@ -104,7 +104,7 @@ func (b *book) record(t *testing.T, e ledger.Entry, want ledger.Outcome) {
 	}
 }
 
-func (b *book) due(t *testing.T) []ledger.Pending {
+func (b *fixture) due(t *testing.T) []ledger.Pending {
 	t.Helper()
 	var all []ledger.Pending
 	for shard := range ledger.Shards {
@@ -124,7 +124,7 @@ func (b *book) due(t *testing.T) []ledger.Pending {
 }
 
 func TestAnEventIsRecordedOnce(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	id := uuid.New().String()
 	e := b.entry(t, id, "")
 	b.record(t, e, ledger.Recorded)
@@ -142,7 +142,7 @@ func TestAnEventIsRecordedOnce(t *testing.T) {
 }
 
 func TestTheWindowIsCheckedEvenIfNothingIsDeleted(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	if err := b.MarkPublished(t.Context(), e); err != nil {
@@ -155,7 +155,7 @@ func TestTheWindowIsCheckedEvenIfNothingIsDeleted(t *testing.T) {
 }
 
 func TestWhatIsPendingNeverExpires(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(10 * ledger.DefaultWindow)
@@ -169,14 +169,14 @@ func TestWhatIsPendingNeverExpires(t *testing.T) {
 }
 
 func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(time.Hour)
 	if got := b.due(t); len(got) != 1 {
 		t.Fatalf("%d due", len(got))
 	}
-	for range 2 { // a second mark, by somebody who is late, changes nothing
+	for range 2 { // a second mark, by an invocation that is late, changes nothing
 		if err := b.MarkPublished(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 }
 
 func TestAMarkForOtherContentDoesNothing(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	if err := b.MarkPublished(t.Context(), b.entry(t, e.EventID, "1")); err != nil {
@@ -216,7 +216,7 @@ func TestAMarkForOtherContentDoesNothing(t *testing.T) {
 }
 
 func TestNothingIsDueBeforeItsTime(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(time.Minute - time.Millisecond)
@@ -246,7 +246,7 @@ func TestNothingIsDueBeforeItsTime(t *testing.T) {
 }
 
 func TestOfManyThatLeaseOneItemOneHasIt(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
 	b.now = b.now.Add(time.Hour)
 	p := b.due(t)[0]
@@ -291,7 +291,7 @@ func (f forgetful) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
 }
 
 func TestAWriteWhoseAnswerGotLostIsKnownAgain(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	b.Ledger = ledger.New(forgetful{b.db}, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
 	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
@@ -302,7 +302,7 @@ func TestAWriteWhoseAnswerGotLostIsKnownAgain(t *testing.T) {
 		t.Errorf("the lease is not known again: %v", err)
 	}
 	if _, ok, err := b.Lease(t.Context(), p, ledger.NewHolder(), b.now.Add(time.Minute)); ok || err != nil {
-		t.Errorf("somebody else's lease is taken for our own: %v", err)
+		t.Errorf("the lease of another holder is taken for our own: %v", err)
 	}
 	if err := b.MarkPublished(t.Context(), e); err != nil {
 		t.Error(err)
@@ -310,7 +310,7 @@ func TestAWriteWhoseAnswerGotLostIsKnownAgain(t *testing.T) {
 }
 
 func TestAFailureIsNoOutcome(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	broken := one{ledger.New(b.db, "no such table", ledger.Options{})}
 	e := b.entry(t, uuid.New().String(), "")
 	var missing *types.ResourceNotFoundException
@@ -347,7 +347,7 @@ func size(item awstest.Item) int {
 }
 
 func TestTheRepresentativeEventCostsOneWriteUnit(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(time.Hour)
@@ -362,7 +362,7 @@ func TestTheRepresentativeEventCostsOneWriteUnit(t *testing.T) {
 }
 
 func TestShardsAreEven(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	count := map[string]int{}
 	for range 6400 {
 		b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
@@ -410,7 +410,7 @@ func FuzzDigestOf(f *testing.F) {
 }
 
 func TestOnlyItsHolderPostponesAnItem(t *testing.T) {
-	b := newBook(t)
+	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.now = b.now.Add(time.Hour)
