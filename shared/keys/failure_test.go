@@ -1,0 +1,300 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/names"
+)
+
+func TestOptionsHaveDefaults(t *testing.T) {
+	opts := Options{}
+	opts.setDefaults()
+	want := Options{
+		Exponents: []int{65537}, Freshness: time.Hour, MaxAge: 24 * time.Hour, UnknownGrace: 5 * time.Minute, UnknownTTL: time.Minute,
+		MissBudget: 60, MissReserve: 60, TableTimeout: 500 * time.Millisecond, RetryPause: 10 * time.Second, RefetchAge: time.Minute,
+	}
+	if diff := cmp.Diff(want, opts, cmpopts.IgnoreFields(Options{}, "Now")); diff != "" {
+		t.Error(diff)
+	}
+	if opts.Now == nil || time.Since(opts.Now()) > time.Hour {
+		t.Error("Now is not the time")
+	}
+}
+
+// tableCalls returns the number of calls of the table.
+func (f *fleet) tableCalls() int {
+	return f.db.Calls("GetItem") + f.db.Calls("PutItem") + f.db.Calls("UpdateItem")
+}
+
+// Each case makes calls of the table. TableFailed is true if and only if one of them
+// fails, whichever it is.
+func TestTableFailedReportsEveryCall(t *testing.T) {
+	known := func(f *fleet, c *Cache) {
+		c.RecordSource(f.t.Context(), sender)
+		f.flood(f.cache(func(o *Options) { o.MissBudget = 1 }), stranger, 2)
+	}
+	one := func(o *Options) { o.MissBudget = 1 }
+	for name, test := range map[string]struct {
+		calls   int
+		prepare func(f *fleet) (c *Cache, failed *Found)
+	}{
+		"a new key": {3, func(f *fleet) (*Cache, *Found) { return f.cache(), nil }},
+		"an unknown id": {3, func(f *fleet) (*Cache, *Found) {
+			f.gone()
+			return f.cache(), nil
+		}},
+		"a key of the table": {1, func(f *fleet) (*Cache, *Found) {
+			f.expect(f.cache(), nil, Service, 1)
+			return f.cache(), nil
+		}},
+		"a key that is due": {2, func(f *fleet) (*Cache, *Found) {
+			c := f.cache()
+			f.expect(c, nil, Service, 1)
+			f.pass(time.Hour)
+			return c, nil
+		}},
+		"a key that is due, and the service is down": {1, func(f *fleet) (*Cache, *Found) {
+			c := f.cache()
+			f.expect(c, nil, Service, 1)
+			f.down()
+			f.pass(time.Hour)
+			return c, nil
+		}},
+		"a first report": {2, func(f *fleet) (*Cache, *Found) {
+			c := f.cache()
+			f.expect(c, nil, Service, 1)
+			f.gone()
+			f.pass(time.Hour)
+			return c, nil
+		}},
+		"a removal": {2, func(f *fleet) (*Cache, *Found) {
+			c := f.cache()
+			f.expect(c, nil, Service, 1)
+			f.gone()
+			f.pass(time.Hour)
+			f.expect(c, nil, Stale, 1)
+			f.pass(time.Hour)
+			return c, nil
+		}},
+		"the reserve, of a source that memory knows": {4, func(f *fleet) (*Cache, *Found) {
+			c := f.cache(one)
+			known(f, c)
+			return c, nil
+		}},
+		"the reserve, of a source that the table knows": {5, func(f *fleet) (*Cache, *Found) {
+			known(f, f.cache(one))
+			return f.cache(one), nil
+		}},
+		"a refetch": {3, func(f *fleet) (*Cache, *Found) {
+			c := f.cache()
+			found := f.expect(c, nil, Service, 1)
+			f.serve(1)
+			f.pass(time.Minute)
+			return c, &found
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for fails := -1; fails < test.calls; fails++ {
+				f := newFleet(t)
+				c, failed := test.prepare(f)
+				before := f.tableCalls()
+				if fails >= 0 {
+					next := make([]bool, fails+1)
+					next[fails] = true
+					f.db.failNext(next...)
+				}
+				var found Found
+				var err error
+				if failed == nil {
+					found, err = c.Lookup(t.Context(), id, sender)
+				} else {
+					found, err = c.Refetch(t.Context(), id, *failed, sender)
+				}
+				if found.TableFailed != (fails >= 0) {
+					t.Errorf("call %d fails: TableFailed is %t, %v", fails, found.TableFailed, err)
+				}
+				if n := f.tableCalls() - before; fails < 0 && n != test.calls {
+					t.Errorf("%d calls of the table, want %d", n, test.calls)
+				}
+			}
+		})
+	}
+}
+
+func TestTableReturnsTheErrorsOfDynamoDB(t *testing.T) {
+	f := newFleet(t)
+	f.db.broken.Store(true)
+	table, ctx, r := NewTable(f.db, "keys"), t.Context(), record{fetchedAt: f.now, expires: f.now}
+	for name, call := range map[string]func() (any, error){
+		"get":            func() (any, error) { return table.get(ctx, id) },
+		"put":            func() (any, error) { return (*record)(nil), table.put(ctx, id, r) },
+		"remove":         func() (any, error) { return table.remove(ctx, id, r, f.now) },
+		"report unknown": func() (any, error) { return table.reportUnknown(ctx, id, f.now, f.now) },
+		"spend":          func() (any, error) { return table.spend(ctx, "misses", f.now, 1) },
+		"record source":  func() (any, error) { return table.recordSource(ctx, "source#x", f.now) },
+		"source":         func() (any, error) { return table.sourceSeen(ctx, "source#x") },
+	} {
+		got, err := call()
+		if err == nil || !strings.HasPrefix(err.Error(), "keys: table: "+name+": ") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got != false && got != (*record)(nil) && got != (time.Time{}) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// When the budgets of a minute are spent, invented ids cost one read each.
+func TestSpentBudgetCostsNoWrite(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache(func(o *Options) { o.MissBudget, o.MissReserve = 5, 7 })
+	c.RecordSource(t.Context(), sender)
+	f.flood(c, sender, 12)
+	minute := strconv.FormatInt(f.now.Truncate(time.Minute).Unix()/60, 10)
+	for key, want := range map[string]int64{"misses#" + minute: 5, "reserve#" + minute: 7} {
+		item := f.db.Items("keys")[key]
+		n, _ := item[attrMisses].(*types.AttributeValueMemberN)
+		expires, _ := item[names.KeysTTL].(*types.AttributeValueMemberN)
+		if n == nil || n.Value != strconv.FormatInt(want, 10) || expires == nil ||
+			expires.Value != strconv.FormatInt(f.now.Truncate(time.Minute).Add(time.Hour).Unix(), 10) {
+			t.Errorf("%s: %v", key, item)
+		}
+	}
+	f.flood(c, sender, 1) // finds that nothing is left
+	reads, writes := f.db.Calls("GetItem"), f.db.Calls("UpdateItem")
+	if n := f.flood(c, sender, 20); n != 0 {
+		t.Errorf("%d calls of the service", n)
+	}
+	if r, w := f.db.Calls("GetItem")-reads, f.db.Calls("UpdateItem")-writes; r != 20 || w != 0 {
+		t.Errorf("%d reads and %d writes for 20 ids", r, w)
+	}
+}
+
+func TestKeysInMemoryCostNoCall(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.expect(c, nil, Service, 1)
+	f.down()
+	before := f.tableCalls()
+	f.expect(c, nil, Memory, 0)
+	f.pass(time.Hour)
+	f.expect(c, nil, Stale, 1)
+	due := f.tableCalls()
+	f.expect(c, nil, Stale, 0)
+	if n := f.tableCalls(); n != due || due == before {
+		t.Errorf("%d calls, then %d, then %d", before, due, n)
+	}
+}
+
+// The write of the newer key failed, so the table holds the older one.
+func TestMemoryIsUsedIfItIsNewerThanTheTable(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.expect(c, nil, Service, 1)
+	f.serve(1)
+	f.pass(time.Hour)
+	f.db.failNext(false, true)
+	f.expect(c, nil, Service, 1)
+	f.down()
+	f.pass(time.Hour)
+	if found := f.expect(c, nil, Stale, 1); !generated(1).PublicKey.Equal(found.Key) {
+		t.Error("the older key of the table is used")
+	}
+}
+
+func TestRefetchWithoutTableAndServiceKeepsTheKey(t *testing.T) {
+	f := newFleet(t)
+	f.db.broken.Store(true)
+	c := f.cache()
+	failed := f.expect(c, nil, Service, 1)
+	f.down()
+	f.pass(time.Minute)
+	for i, fetches := range []int32{1, 0} {
+		before := f.fetches.Load()
+		found, err := c.Refetch(t.Context(), id, failed, netip.Addr{})
+		if err != nil || found.Key != nil || f.fetches.Load()-before != fetches {
+			t.Errorf("%d: %+v, %v after %d calls", i, found, err, f.fetches.Load()-before)
+		}
+	}
+	f.expect(c, nil, Memory, 0)
+}
+
+func TestUnavailableNamesTheCauseAndNotTheURL(t *testing.T) {
+	f := newFleet(t)
+	f.down()
+	_, err := f.cache().Lookup(t.Context(), id, netip.Addr{})
+	if !errors.Is(err, ErrUnavailable) || !strings.HasSuffix(err.Error(), ": status 503") {
+		t.Errorf("got %v", err)
+	}
+	f.server.Close()
+	_, err = f.cache().Lookup(t.Context(), id, netip.Addr{})
+	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "/v1/keys") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestExponentIsOddAndFitsIntoAnInt32(t *testing.T) {
+	for text, want := range map[string]int{
+		"Aw": 3, "AQAB": 65537, "f____w": 1<<31 - 1, "AQ": 1,
+		"Ag": 0, "gAAAAQ": 0, "AQAAAAE": 0, "": 0, "AAM": 0, "Aw==": 0, "!": 0,
+	} {
+		if e, ok := exponent(text); ok != (want != 0) || ok && e != want {
+			t.Errorf("%s: %d, %t, want %d", text, e, ok, want)
+		}
+	}
+}
+
+func TestItemsWithOtherTypesAreNoRecords(t *testing.T) {
+	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+	garbage := &types.AttributeValueMemberN{Value: "1.5"}
+	for name, item := range map[string]awstest.Item{
+		"nothing": {}, "a text": {attrFetchedAt: text("1")}, "not a whole number": {attrFetchedAt: garbage},
+	} {
+		if r := recordOf(item); r != nil {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	r := recordOf(awstest.Item{attrFetchedAt: number(1000), names.KeysTTL: garbage, attrJWK: garbage, attrUnknownAt: garbage})
+	if r == nil || !r.fetchedAt.Equal(time.UnixMilli(1000)) || !r.expires.IsZero() || r.jwk != nil || !r.unknownAt.IsZero() {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestLastCertificateWithoutItsDates(t *testing.T) {
+	db := awstest.NewDynamoDB()
+	db.CreateTable("keys", names.KeysKey)
+	for name, notAfter := range map[string]types.AttributeValue{
+		"missing": nil, "a text": &types.AttributeValueMemberS{Value: "1"}, "not a whole number": &types.AttributeValueMemberN{Value: "1.5"},
+	} {
+		item := itemKey(lastCertificateID)
+		item["fingerprint"] = &types.AttributeValueMemberS{Value: "00"}
+		if notAfter != nil {
+			item["notAfter"] = notAfter
+		}
+		if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
+			t.Fatal(err)
+		}
+		last, err := LastCertificate(t.Context(), db, "keys")
+		if err != nil || last == nil || last.Fingerprint != "00" || !last.NotAfter.IsZero() || !last.AcceptedAt.IsZero() || last.Subject != "" {
+			t.Errorf("%s: %+v, %v", name, last, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if last, err := LastCertificate(ctx, db, "keys"); last != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%+v, %v", last, err)
+	}
+}
