@@ -9,7 +9,10 @@ MAKEFLAGS += --no-print-directory
 # installation sets local: https://go.dev/doc/toolchain
 export GOTOOLCHAIN := auto
 
-LOCAL := .local/bin/local
+# Node 20 works, although its support has ended. Otherwise, the CDK's library says so
+# above every message; cdk.json sets it, too.
+export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
+
 PAYHOOK := .local/bin/payhook
 
 # As the functions are built, so that what they share is compiled once.
@@ -26,7 +29,7 @@ RACE = $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo -race)
 # error, so that a misspelled one is not ignored, except those that other programs
 # read.
 UP_VARIABLES := BASE_URL AUTH_URL TOKEN_MANAGER_ID CLIENT_ID CLIENT_SECRET SETTINGS TRUSTSTORE
-VARIABLES_run := ONCE $(UP_VARIABLES)
+VARIABLES_run := ONCE WIDE $(UP_VARIABLES)
 VARIABLES_up := $(UP_VARIABLES)
 VARIABLES_send := ARGS
 VARIABLES_invoke := FUNCTION EVENT ARGS
@@ -47,26 +50,26 @@ use ARGS="$(strip $(foreach name,$(UNKNOWN),$(call as_flag,$(name))))"; ARGS=--h
 $(or $(strip $(foreach goal,$(MAKECMDGOALS),$(VARIABLES_$(goal)))),none)))
 endif
 
-# NAME=VALUE of make becomes -name VALUE.
-flag = $(if $($(1)),-$(2) '$($(1))')
-UP_FLAGS = $(call flag,BASE_URL,base-url) $(call flag,AUTH_URL,auth-url) $(call flag,SETTINGS,c) $(call flag,TRUSTSTORE,truststore) \
-	$(if $(TOKEN_MANAGER_ID),-c 'tokenManagerId=$(TOKEN_MANAGER_ID)')
+# NAME=VALUE of make becomes --name VALUE.
+flag = $(if $($(1)),--$(2) '$($(1))')
+UP_FLAGS = $(call flag,BASE_URL,base-url) $(call flag,AUTH_URL,auth-url) $(call flag,SETTINGS,setting) $(call flag,TRUSTSTORE,truststore) \
+	$(if $(TOKEN_MANAGER_ID),--setting 'tokenManagerId=$(TOKEN_MANAGER_ID)')
 
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1|\2/' | while IFS='|' read -r name text; do printf '  %-10s %s\n' "$$name" "$$text"; done
 
 .PHONY: run
-run: $(LOCAL) ## deploy on this machine, send webhooks, show what came of them, stay up (ONCE=1 ends then; SETTINGS="key=value ..."; AUTH_URL= as with up)
-	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(LOCAL) run $(if $(filter-out 0 false no,$(ONCE)),-once) $(UP_FLAGS)
+run: $(PAYHOOK) ## deploy on this machine, send webhooks, show what came of them, stay up (ONCE=1 ends then; WIDE=1 shows the whole table; SETTINGS="key=value ..."; AUTH_URL= as with up)
+	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(PAYHOOK) local run $(if $(filter-out 0 false no,$(ONCE)),--once) $(if $(filter-out 0 false no,$(WIDE)),--wide) $(UP_FLAGS)
 
 .PHONY: up
-up: $(LOCAL) ## the same without the table, in the background; .local/up.json says where (BASE_URL=, AUTH_URL=, TOKEN_MANAGER_ID=, CLIENT_ID=, CLIENT_SECRET=, SETTINGS=; TRUSTSTORE= with authentication=mtls or both)
-	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(LOCAL) up $(UP_FLAGS)
+up: $(PAYHOOK) ## the same without the table, in the background; .local/up.json says where (BASE_URL=, AUTH_URL=, TOKEN_MANAGER_ID=, CLIENT_ID=, CLIENT_SECRET=, SETTINGS=; TRUSTSTORE= with authentication=mtls or both)
+	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(PAYHOOK) local up $(UP_FLAGS)
 
 .PHONY: down
-down: $(LOCAL) ## end what make up or make run has started
-	@exec $(LOCAL) down
+down: $(PAYHOOK) ## end what make up or make run has started
+	@exec $(PAYHOOK) local down
 
 .PHONY: send
 send: $(PAYHOOK) ## send signed webhooks to it: ARGS="--events 5"; ARGS=--help for more
@@ -143,16 +146,16 @@ fuzz: check-go ## every fuzz target for a while (FUZZTIME=20s)
 	done
 
 .PHONY: check
-check: $(LOCAL) ## say whether this machine has what is needed
-	@$(LOCAL) check
+check: $(PAYHOOK) ## say whether this machine has what is needed
+	@$(PAYHOOK) local check
 
 .PHONY: tools
-tools: $(LOCAL) ## install the pinned tools into the project
-	@$(LOCAL) tools
+tools: $(PAYHOOK) ## install the pinned tools into the project
+	@$(PAYHOOK) local tools
 
 .PHONY: clean
 clean: ## end what runs here, and remove everything that was built or installed
-	@if [ -x $(LOCAL) ]; then $(LOCAL) down; fi
+	@if [ -x $(PAYHOOK) ]; then $(PAYHOOK) local down; fi
 	rm -rf .local .build cdk.out node_modules infra/node_modules
 
 .PHONY: check-go
@@ -167,8 +170,3 @@ check-go:
 $(PAYHOOK): check-go
 	@mkdir -p .local/bin
 	@$(BUILD) -o $@ ./infra/payhook
-
-.PHONY: $(LOCAL)
-$(LOCAL): check-go
-	@mkdir -p .local/bin
-	@$(BUILD) -o $@ ./infra/local

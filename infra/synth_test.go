@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -241,4 +242,25 @@ func parse(t *testing.T, conf ...map[string]any) (settings.Deployment, error) {
 		return settings.Deployment{}, err
 	}
 	return deployments[0], nil
+}
+
+// With Node 20, whose support has ended, the CDK's library writes a banner. The
+// command in cdk.json keeps it away from above the errors.
+func TestNothingIsAboveAnError(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "cdk.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cdk struct{ Build, App string }
+	if err := json.Unmarshal(text, &cdk); err != nil {
+		t.Fatal(err)
+	}
+	app := exec.CommandContext(t.Context(), "sh", "-c", cdk.Build+" && "+cdk.App)
+	app.Dir = ".."
+	// make sets it, and users may not.
+	app.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "JSII_") })
+	out, err := app.CombinedOutput()
+	if err == nil || !strings.HasPrefix(string(out), "payhook: nothing was synthesized") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

@@ -1,4 +1,4 @@
-package main
+package local
 
 import (
 	"bytes"
@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
@@ -52,25 +51,6 @@ func runChecks(ctx context.Context, checks []*check) error {
 		}
 	}
 	return nil
-}
-
-// printChecks prints what came of the checks and returns how many are wrong.
-func printChecks(out io.Writer, checks []*check) (wrong int) {
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tWHAT\tCAME OF IT\tMUST")
-	for _, c := range checks {
-		mark := "ok"
-		if c.err != nil || !c.right {
-			mark, wrong = "WRONG", wrong+1
-		}
-		got := c.got
-		if c.err != nil {
-			got = strings.TrimPrefix(got+", "+c.err.Error(), ", ")
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", mark, c.what, got, c.must)
-	}
-	t.Flush()
-	return wrong
 }
 
 // invoke invokes a function, by the name of its folder, and decodes its answer.

@@ -1,4 +1,4 @@
-package main
+package local
 
 import (
 	"context"
@@ -101,15 +101,8 @@ func (e *emulator) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it does not answer"))
 	defer cancel()
 	for {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, e.endpoint+"/_ministack/health", nil)
-		if err != nil {
-			return err
-		}
-		if resp, err := direct.Do(r); err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
+		if answers(ctx, e.endpoint) {
+			return nil
 		}
 		select {
 		case <-e.exited:
@@ -120,6 +113,9 @@ func (e *emulator) awaitReady(ctx context.Context) error {
 		}
 	}
 }
+
+// healthPath is where MiniStack says that it has started.
+const healthPath = "/_ministack/health"
 
 // direct is for servers of this machine, whatever proxy is set.
 var direct = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}

@@ -1,22 +1,32 @@
-package main
+package local
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 
 	"payhook.example/infra/local/up"
+	"payhook.example/infra/payhook/cli"
+	"payhook.example/infra/payhook/target"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/paymenttest"
 )
@@ -148,20 +158,266 @@ func TestVersionsAreCompared(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingIsSaidClearly(t *testing.T) {
+// programs makes a folder with programs that print a version the only one in which
+// programs are searched.
+func programs(t *testing.T, versions map[string]string) {
+	t.Helper()
 	folder := t.TempDir()
 	t.Setenv("PATH", folder)
-	old := "#!/bin/sh\necho v1.2.3\n"
-	if err := os.WriteFile(filepath.Join(folder, "node"), []byte(old), 0o700); err != nil {
-		t.Fatal(err)
+	for name, version := range versions {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\necho "+version+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
-	err := checkTools()
+}
+
+func TestWhatIsMissingIsSaidClearly(t *testing.T) {
+	programs(t, map[string]string{"node": "v1.2.3"})
+	_, err := findTools()
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{"node is too old (v1.2.3); version 20.0", "npm is not installed", "python3 is not installed; version 3.10 or newer is needed"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in:\n%v", want, err)
+		}
+	}
+}
+
+// command runs a command as the program does.
+func command(t *testing.T, args ...string) (out, said string, status int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
+	root, meant := p.Root(""), target.Target{}
+	meant.Register(root)
+	root.AddCommand(Command(p))
+	status = p.Run(t.Context(), root, append([]string{"local"}, args...))
+	return o.String(), e.String(), status
+}
+
+func TestTheCheckShowsWhatItFound(t *testing.T) {
+	programs(t, map[string]string{"node": "v20.11.1", "npm": "10.2.4", "python3": "Python 3.11.7"})
+	out, said, status := command(t, "check")
+	for _, want := range []string{"node     20.11.1; it works, but is no longer supported by its makers: 22 or newer is recommended\n", "npm      10.2.4\n", "python3  3.11.7\n", "Everything that is needed is installed."} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is missing in:\n%s", want, out)
+		}
+	}
+	if status != 0 || said != "" {
+		t.Errorf("%d, %s", status, said)
+	}
+	programs(t, map[string]string{"node": "v22.1.0", "npm": "10.2.4", "python3": "Python 3.9.1"})
+	if out, said, status := command(t, "check"); status != cli.StatusFailed || !strings.Contains(said, "python3 is too old (Python 3.9.1)") || !strings.Contains(out, "22.1.0\n") {
+		t.Errorf("%d, %s%s", status, out, said)
+	}
+}
+
+// The versions that the README names are those that the check needs and recommends.
+func TestTheREADMENamesTheVersionsThatAreChecked(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range requirements {
+		want := map[string]string{
+			"node":    fmt.Sprintf("Node %d (%d works", r.recommended, r.major),
+			"python3": fmt.Sprintf("Python %d.%d", r.major, r.minor),
+		}[r.program]
+		if !strings.Contains(string(text), want) {
+			t.Errorf("README.md does not contain %q", want)
+		}
+	}
+}
+
+// project makes a folder with a go.mod the current one.
+func project(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "go.mod"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(folder)
+	return folder
+}
+
+func TestDownSaysWhatItEnded(t *testing.T) {
+	folder := project(t)
+	if out, said, status := command(t, "down"); status != 0 || out != "Nothing was running.\n" {
+		t.Errorf("%d, %s%s", status, out, said)
+	}
+	if out, _, _ := command(t, "down", "--json"); out != `{"ended":false}`+"\n" {
+		t.Error(out)
+	}
+
+	// A process that holds the lock, as run and up do, until it is asked to end.
+	state := filepath.Join(folder, ".local", "run")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	holder := exec.Command(os.Args[0], "-test.run=^TestHoldTheLock$")
+	holder.Env = append(os.Environ(), "PAYHOOK_TEST_HOLDS="+state)
+	out, err := holder.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "locked\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		holder.Wait() // so that it does not stay as a zombie
+		close(ended)
+	}()
+	if out, _, status := command(t, "status"); status != cli.StatusFailed || !strings.Contains(out, "starting") {
+		t.Errorf("%d, %s", status, out)
+	}
+	want := fmt.Sprintf("The local run has ended (process %d); nothing is left running.\n", holder.Process.Pid)
+	if got, said, status := command(t, "down"); status != 0 || got != want {
+		t.Errorf("%d, %s%s", status, got, said)
+	}
+	<-ended
+}
+
+// TestHoldTheLock is the process that TestDownSaysWhatItEnded ends.
+func TestHoldTheLock(t *testing.T) {
+	state := os.Getenv("PAYHOOK_TEST_HOLDS")
+	if state == "" {
+		t.Skip("it is run by another test")
+	}
+	ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGTERM)
+	defer stop()
+	l, err := lockFolder(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println("locked")
+	<-ctx.Done()
+	l.release()
+}
+
+func TestTheStatusSaysWhetherEverythingIsUp(t *testing.T) {
+	folder := project(t)
+	if out, _, status := command(t, "status"); status != cli.StatusFailed || out != "state  down\n" {
+		t.Errorf("%d, %q", status, out)
+	}
+	l, err := lockFolder(filepath.Join(folder, ".local", "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.release()
+	healthy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != healthPath {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(healthy.Close)
+	for _, test := range []struct {
+		endpoint, state string
+		status          int
+	}{{healthy.URL, stateUp, 0}, {"http://127.0.0.1:1", stateBroken, cli.StatusFailed}} {
+		if err := (up.File{Endpoint: test.endpoint, Stack: "Payhook", WebhookURL: "http://127.0.0.1:2/"}).Write(folder); err != nil {
+			t.Fatal(err)
+		}
+		out, _, status := command(t, "status", "--json")
+		var got struct {
+			State, WebhookURL string
+			PID               int
+		}
+		if err := json.Unmarshal([]byte(out), &got); err != nil || status != test.status || got.State != test.state || got.PID != os.Getpid() || got.WebhookURL != "http://127.0.0.1:2/" {
+			t.Errorf("%d, %s, %v", status, out, err)
+		}
+		if out, _, _ := command(t, "status"); !strings.Contains(out, test.state) || !strings.Contains(out, "http://127.0.0.1:2/") {
+			t.Error(out)
+		}
+	}
+}
+
+func TestTheHintsSayThatAnotherPaymentServiceNeedsAKey(t *testing.T) {
+	if text := hints(up.File{Simulated: true}); !strings.Contains(text, "make send  ") || strings.Contains(text, "--key") {
+		t.Error(text)
+	}
+	text := hints(up.File{PaymentService: "https://api.payments.example"})
+	if !strings.Contains(text, `make send ARGS="--key FILE --key-id UUID"`) || !strings.Contains(text, "https://api.payments.example") || strings.Contains(text, "make send  ") {
+		t.Error(text)
+	}
+}
+
+func TestAWrongCallStartsNothing(t *testing.T) {
+	project(t)
+	for args, says := range map[string]string{
+		"":                               "needs a command",
+		"upp":                            "did you mean up?",
+		"run --base-url http://a":        "use payhook local up",
+		"run --truststore ca.pem":        "use payhook local up",
+		"up stray":                       "takes no argument",
+		"up -c nothing=1":                "there is no such setting",
+		"up -c baseUrl=http://127.0.0.1": "not a setting of local runs",
+		"down --stack Other":             "takes no --stack",
+		"status --profile x":             "takes no --profile",
+	} {
+		if out, said, status := command(t, strings.Fields(args)...); status != cli.StatusUsage || !strings.Contains(said, says) || out != "" {
+			t.Errorf("%s: %d, %s%s", args, status, out, said)
+		}
+	}
+	t.Chdir(t.TempDir())
+	if _, said, status := command(t, "down"); status != cli.StatusUsage || !strings.Contains(said, "not in the project") {
+		t.Errorf("%d, %s", status, said)
+	}
+}
+
+// What up passes on to its process in the background is what it was given.
+func TestTheProcessInTheBackgroundGetsTheFlags(t *testing.T) {
+	parse := func(args []string) *options {
+		o := &options{}
+		cmd := &cobra.Command{}
+		o.register(cmd)
+		if err := cmd.ParseFlags(args); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	want := parse([]string{"--base-url", "http://a", "--auth-url", "http://b", "--truststore", "ca.pem", "-c", "redriveGrace=1m keyMissBudget=7", "-c", "eventSource=a"})
+	got := parse(want.args())
+	if got.baseURL != want.baseURL || got.authURL != want.authURL || got.truststore != want.truststore || !maps.Equal(got.settings, want.settings) || len(got.settings) != 3 {
+		t.Errorf("%+v became %+v", want, got)
+	}
+}
+
+func TestTheTableFitsTheTerminal(t *testing.T) {
+	right := result{Right: true, What: strings.Repeat("what ", 20), Got: "200 1 new, 0 known", Expected: "200",
+		Arrived: map[string]int{released: 1, needsAttention: 1}, ExpectedArrived: map[string]int{released: 1, needsAttention: 1}}
+	wrong := right
+	wrong.Right, wrong.Got = false, strings.Repeat("a long detail ", 20)
+	lines := func(width int, wide bool, results ...result) []string {
+		var out bytes.Buffer
+		r := report{Parts: []part{{Webhooks: results, Checks: []result{right}}}}
+		if err := r.print(&out, width, wide); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(out.String(), "\n")
+	}
+	for _, width := range []int{80, 100, 120} {
+		for _, line := range lines(width, false, right, right) {
+			if n := utf8.RuneCountInString(line); n > width {
+				t.Errorf("a line has %d columns, want at most %d: %s", n, width, line)
+			}
+		}
+	}
+	text := strings.Join(lines(80, false, right, wrong), "\n")
+	for _, want := range []string{"WRONG", wrong.Got, "expected: 200, behind rules: needs-attention 1, released 1", "1 of 3 results are wrong."} {
+		if !strings.Contains(text, strings.TrimRight(want, " ")) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	text = strings.Join(lines(80, true, right), "\n")
+	for _, want := range []string{right.What, "EXPECTED", "All 2 results are as expected."} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
 		}
 	}
 }
@@ -225,9 +481,8 @@ func TestARowIsRightInEveryRespectOrWrong(t *testing.T) {
 		if r.right() {
 			t.Errorf("%s: a row that is wrong is right", name)
 		}
-		var out bytes.Buffer
-		if wrong := printTable(&out, []*row{make(), r}); wrong != 1 || !strings.Contains(out.String(), "WRONG") {
-			t.Errorf("%s: %d rows are wrong in\n%s", name, wrong, &out)
+		if got := rowResults([]*row{make(), r}); !got[0].Right || got[1].Right {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }
@@ -237,8 +492,8 @@ func TestRefusalsThatDifferAreWrong(t *testing.T) {
 		return &row{status: 401, arrived: map[string]int{}, got: paymenttest.Answer{
 			Status: 401, Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: []byte(body)}}
 	}
-	if wrong := printTable(&bytes.Buffer{}, []*row{refused(`{"a":1}`), refused(`{"a":2}`), refused(`{"a":1}`)}); wrong != 1 {
-		t.Errorf("%d rows are wrong, want 1", wrong)
+	if got := rowResults([]*row{refused(`{"a":1}`), refused(`{"a":2}`), refused(`{"a":1}`)}); wrongOf(got) != 1 || got[1].Right {
+		t.Errorf("%+v, want that the second is wrong", got)
 	}
 }
 

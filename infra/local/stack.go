@@ -1,4 +1,4 @@
-package main
+package local
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/infra/local/apigateway"
@@ -52,6 +51,7 @@ type options struct {
 	// further says that a stack for each mechanism with client certificates is
 	// synthesized as well, to be deployed later.
 	further  bool
+	wide     bool // the table may be wider than the terminal
 	progress *progress
 }
 
@@ -105,7 +105,7 @@ func start(ctx context.Context, o options) (_ *stack, err error) {
 	if endLeftovers(o.state) {
 		o.progress.say("ended what an earlier run had left behind")
 	}
-	if err := checkTools(); err != nil {
+	if _, err := findTools(); err != nil {
 		return nil, err
 	}
 	s.newIdentity()
@@ -307,7 +307,7 @@ func (s *stack) deploy(ctx context.Context) error {
 	return s.fillCredentials(ctx)
 }
 
-// fillCredentials does what the operator does after the first deployment.
+// fillCredentials does what a person does after the first deployment.
 func (s *stack) fillCredentials(ctx context.Context) error {
 	if s.CredentialsSecret == "" || s.opts.clientID == "" {
 		return nil
@@ -402,8 +402,10 @@ func (s *stack) readOutputs(ctx context.Context, outputs, consumer map[string]st
 	s.TokenSecret, s.CredentialsSecret = outputs[names.TokenSecretOutput], outputs[names.CredentialsSecretOutput]
 	s.ParkingBucket = outputs[names.ParkingBucketOutput]
 	s.Functions = map[string]string{}
-	for _, name := range []string{"webhook", "redrive", "token"} {
-		if function := outputs[strings.ToUpper(name[:1])+name[1:]+"Function"]; function != "" {
+	for name, output := range map[string]string{
+		"webhook": names.WebhookFunctionOutput, "redrive": names.RedriveFunctionOutput, "token": names.TokenFunctionOutput,
+	} {
+		if function := outputs[output]; function != "" {
 			s.Functions[name] = function
 		}
 	}
@@ -414,15 +416,10 @@ func (s *stack) readOutputs(ctx context.Context, outputs, consumer map[string]st
 	return nil
 }
 
-const accessKey = "test" // the emulator takes any
+const accessKey = up.AccessKey // the emulator takes any
 
 func awsConfig(endpoint string) aws.Config {
-	return aws.Config{
-		Region:       region,
-		Credentials:  credentials.NewStaticCredentialsProvider(accessKey, accessKey, ""),
-		BaseEndpoint: aws.String(endpoint),
-		HTTPClient:   direct,
-	}
+	return up.File{Endpoint: endpoint, Region: region}.AWSConfig()
 }
 
 func environmentWithout(prefix string) []string {

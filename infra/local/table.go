@@ -1,4 +1,4 @@
-package main
+package local
 
 import (
 	"bytes"
@@ -6,13 +6,11 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"uuid"
@@ -190,21 +188,12 @@ func deliver(events ...payment.Event) paymenttest.Webhook {
 
 func raw(payload []byte) paymenttest.Webhook { return paymenttest.Webhook{Payload: payload} }
 
-// section is a part of what is printed: what was sent to one stack, and what else was
-// checked of it.
-type section struct {
-	title  string
-	rows   []*row
-	checks []*check
-}
-
-// show does everything that the table is about, prints what came of it, and
-// reports whether all is as it must be.
-func (s *stack) show(ctx context.Context, out io.Writer) (bool, error) {
+// show does everything that the table is about, and returns the results.
+func (s *stack) show(ctx context.Context) (report, error) {
 	// First of all: with keysAuth=bearer, webhooks need it too.
 	first := s.firstToken()
 	if err := runChecks(ctx, []*check{first}); err != nil {
-		return false, err
+		return report{}, err
 	}
 	var own section
 	var ofToken []*check
@@ -248,34 +237,14 @@ func (s *stack) show(ctx context.Context, out io.Writer) (bool, error) {
 		err = showFurther(ctx)
 	}
 	if err != nil {
-		return false, err
+		return report{}, err
 	}
 	own.checks = slices.Concat(own.checks, []*check{first}, ofToken)
-	wrong, n := 0, 0
-	for _, part := range append([]section{own}, further...) {
-		wrong += printSection(out, part)
-		n += len(part.rows) + len(part.checks)
-	}
+	note := ""
 	if ofToken == nil {
-		fmt.Fprintln(out, "\nCalls of the protected API are left out: the tokens are not the simulated payment service's.")
+		note = "Calls of the protected API are left out: the tokens are not those of the simulated payment service."
 	}
-	if wrong > 0 {
-		fmt.Fprintf(out, "\n%d of %d are not as they must be.\n", wrong, n)
-	} else {
-		fmt.Fprintf(out, "\nAll %d are as they must be.\n", n)
-	}
-	return wrong == 0, nil
-}
-
-// printSection prints a section and returns how many of its rows and checks are wrong.
-func printSection(out io.Writer, part section) (wrong int) {
-	if part.title != "" {
-		fmt.Fprintf(out, "\n%s\n", part.title)
-	}
-	fmt.Fprintln(out)
-	wrong = printTable(out, part.rows)
-	fmt.Fprintln(out)
-	return wrong + printChecks(out, part.checks)
+	return newReport(append([]section{own}, further...), note), nil
 }
 
 // send sends the webhooks of the rows, and returns them with what came of each.
@@ -390,69 +359,4 @@ func compact(body []byte) string {
 		return string(body)
 	}
 	return out.String()
-}
-
-// printTable prints the rows and returns how many are wrong.
-func printTable(out io.Writer, rows []*row) (wrong int) {
-	var refusal string // of a webhook that is not authentic: one for all
-	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "\tSENT\tANSWERED\tMUST\tARRIVED BEHIND\tMUST")
-	for _, r := range rows {
-		right := r.right()
-		if r.status == http.StatusUnauthorized && r.err == nil {
-			if refusal == "" {
-				refusal = string(r.got.Body)
-			}
-			right = right && refusal == string(r.got.Body)
-		}
-		mark := "ok"
-		if !right {
-			mark, wrong = "WRONG", wrong+1
-		}
-		answered := strconv.Itoa(r.got.Status) + summary(r.got.Body)
-		if r.err != nil {
-			answered = r.err.Error()
-		}
-		must := strconv.Itoa(r.status)
-		if r.noAnswer {
-			must = "no connection"
-			if right {
-				answered = must
-			}
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", mark, r.sent, answered, must, counts(r.arrived), counts(r.arrivals))
-	}
-	t.Flush()
-	return wrong
-}
-
-// summary is what of an answer's body fits into the table.
-func summary(body []byte) string {
-	var b struct {
-		Recorded, Duplicates *int
-		Conflicts            int
-		Detail, Message      string // Message is AWS's
-	}
-	if json.Unmarshal(body, &b) != nil {
-		return ""
-	}
-	if b.Recorded != nil && b.Duplicates != nil && b.Detail == "" {
-		text := fmt.Sprintf(" %d new, %d known", *b.Recorded, *b.Duplicates)
-		if b.Conflicts > 0 {
-			text += fmt.Sprintf(", %d in conflict", b.Conflicts)
-		}
-		return text
-	}
-	return " " + b.Detail + b.Message
-}
-
-func counts(byRule map[string]int) string {
-	if len(byRule) == 0 {
-		return "-"
-	}
-	var parts []string
-	for _, rule := range slices.Sorted(maps.Keys(byRule)) {
-		parts = append(parts, fmt.Sprintf("%s %d", rule, byRule[rule]))
-	}
-	return strings.Join(parts, ", ")
 }

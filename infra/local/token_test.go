@@ -1,7 +1,6 @@
-package main
+package local
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -164,10 +163,7 @@ func (f *fixture) wantRight(t *testing.T, checks []*check) {
 	if err := runChecks(t.Context(), checks); err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	if wrong := printChecks(&out, checks); wrong > 0 {
-		t.Errorf("%d checks are wrong:\n%s", wrong, &out)
-	}
+	allRight(t, section{checks: checks})
 }
 
 func TestNoConsumerNoticesAnOutageShorterThanATokensLife(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package local
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"payhook.example/infra/payhook/cli"
 )
 
 // requirement is a program that must be on this machine.
@@ -20,47 +22,87 @@ type requirement struct {
 	program      string
 	version      []string // arguments
 	major, minor int      // the least version
-	get          string
+	// recommended is the least major version that its makers support; 0 for any.
+	recommended int
+	get         string
 }
 
 var requirements = []requirement{
-	{"node", []string{"--version"}, 20, 0, "https://nodejs.org"},
-	{"npm", []string{"--version"}, 8, 0, "it comes with Node: https://nodejs.org"},
-	{"python3", []string{"--version"}, 3, 10, "https://www.python.org"},
+	{"node", []string{"--version"}, 20, 0, 22, "https://nodejs.org"},
+	{"npm", []string{"--version"}, 8, 0, 0, "it comes with Node: https://nodejs.org"},
+	{"python3", []string{"--version"}, 3, 10, 0, "https://www.python.org"},
 }
 
-var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)`)
+// tool is a program that is on this machine.
+type tool struct {
+	Program string `json:"program"`
+	Version string `json:"version"`
+	Note    string `json:"note,omitempty"`
+}
 
-// checkTools says which programs are missing or too old, all at once. Go is
-// there and new enough, since it has built this program.
-func checkTools() error {
+var versionNumber = regexp.MustCompile(`(\d+)\.(\d+)(\.\d+)?`)
+
+// findTools returns the programs that are needed. Its error says which ones are
+// missing or too old, all at once. Go is there and new enough, since it has built
+// this program.
+func findTools() ([]tool, error) {
+	found := []tool{{Program: "go", Version: strings.TrimPrefix(runtime.Version(), "go")}}
 	var problems []error
 	if runtime.GOOS == "windows" {
 		problems = append(problems, errors.New("  this runs on Linux and macOS; on Windows, use WSL"))
 	}
 	for _, r := range requirements {
-		if err := r.check(); err != nil {
+		t, err := r.find()
+		if err != nil {
 			problems = append(problems, err)
+			continue
 		}
+		found = append(found, t)
 	}
 	if len(problems) > 0 {
-		return fmt.Errorf("this machine lacks something:\n%w", errors.Join(problems...))
+		return found, fmt.Errorf("this machine lacks something:\n%w", errors.Join(problems...))
 	}
-	return nil
+	return found, nil
 }
 
-func (r requirement) check() error {
+// printTools prints the programs that are needed.
+func printTools(p *cli.Program) error {
+	found, err := findTools()
+	fields := p.Fields()
+	for _, t := range found {
+		if p.JSON {
+			if err := p.PrintJSON(t); err != nil {
+				return err
+			}
+			continue
+		}
+		fields.Line(t.Program, "%s%s", t.Version, strings.TrimSuffix("; "+t.Note, "; "))
+	}
+	if flushed := fields.Flush(); err == nil {
+		err = flushed
+	}
+	if err == nil && !p.JSON {
+		_, err = fmt.Fprintln(p.Out, "Everything that is needed is installed.")
+	}
+	return err
+}
+
+func (r requirement) find() (tool, error) {
 	if _, err := exec.LookPath(r.program); err != nil {
-		return fmt.Errorf("  %s is not installed; version %d.%d or newer is needed: %s", r.program, r.major, r.minor, r.get)
+		return tool{}, fmt.Errorf("  %s is not installed; version %d.%d or newer is needed: %s", r.program, r.major, r.minor, r.get)
 	}
 	text, err := exec.Command(r.program, r.version...).Output()
 	if err != nil {
-		return fmt.Errorf("  %s does not start: %w; version %d.%d or newer is needed: %s", r.program, err, r.major, r.minor, r.get)
+		return tool{}, fmt.Errorf("  %s does not start: %w; version %d.%d or newer is needed: %s", r.program, err, r.major, r.minor, r.get)
 	}
 	if !atLeast(string(text), r.major, r.minor) {
-		return fmt.Errorf("  %s is too old (%s); version %d.%d or newer is needed: %s", r.program, strings.TrimSpace(string(text)), r.major, r.minor, r.get)
+		return tool{}, fmt.Errorf("  %s is too old (%s); version %d.%d or newer is needed: %s", r.program, strings.TrimSpace(string(text)), r.major, r.minor, r.get)
 	}
-	return nil
+	t := tool{Program: r.program, Version: versionNumber.FindString(string(text))}
+	if !atLeast(string(text), r.recommended, 0) {
+		t.Note = fmt.Sprintf("it works, but is no longer supported by its makers: %d or newer is recommended", r.recommended)
+	}
+	return t, nil
 }
 
 // atLeast reports whether the first version in a text is at least major.minor.

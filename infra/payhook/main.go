@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"payhook.example/infra/local"
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/infra/payhook/creation"
 	"payhook.example/infra/payhook/invoke"
@@ -29,7 +30,7 @@ Results are written to standard output, everything else to standard error.`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop) // the second Ctrl-C ends it at once
+	context.AfterFunc(ctx, stop) // the second Ctrl-C ends it at once, except the local run
 	p := cli.New()
 	os.Exit(p.Run(ctx, commands(p), os.Args[1:]))
 }
@@ -45,7 +46,7 @@ func commands(p *cli.Program) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add("Try it", send.Command(p, t), invoke.Command(p, t))
+	add("Try it", local.Command(p), send.Command(p, t), invoke.Command(p, t))
 	add("Operate it", operate.Commands(p, t)...)
 	add("Deploy it", prepareDeploy(p))
 	return root

@@ -250,8 +250,8 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		{[]string{"payhook", "ARGS=pending --local"}, ".local/bin/payhook pending --local"},
 		{[]string{"payhook"}, "The program is .local/bin/payhook."},
 		{[]string{"up", "BASE_URL=http://127.0.0.1:1", "AUTH_URL=http://127.0.0.1:2", "TOKEN_MANAGER_ID=m", "CLIENT_ID=id", "CLIENT_SECRET=s", "SETTINGS=a=1 b=2", "TRUSTSTORE=ca.pem"},
-			"-base-url 'http://127.0.0.1:1'"},
-		{[]string{"run", "ONCE=1"}, "-once"},
+			"local up --base-url 'http://127.0.0.1:1' --auth-url 'http://127.0.0.1:2' --setting 'a=1 b=2' --truststore 'ca.pem' --setting 'tokenManagerId=m'"},
+		{[]string{"run", "ONCE=1"}, "local run --once"},
 		{[]string{"help", "GOFLAGS=-mod=mod", "AWS_PROFILE=x", "CC=cc"}, ""},
 	} {
 		if said, works := dryRun(t, test.args...); !works || !strings.Contains(said, test.does) {

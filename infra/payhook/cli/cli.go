@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,6 +48,8 @@ type Program struct {
 
 	JSON bool // the flag --json
 
+	columns int // of the terminal; 0 if there is none
+
 	// Interval is how often long work reports its progress; 0 is 2 seconds.
 	Interval time.Duration
 
@@ -55,7 +58,20 @@ type Program struct {
 
 // New returns a program that uses the streams of the process.
 func New() *Program {
-	return &Program{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdin.Fd())), Now: time.Now}
+	columns, _, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil {
+		columns, _ = strconv.Atoi(os.Getenv("COLUMNS"))
+	}
+	return &Program{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdin.Fd())), Now: time.Now, columns: columns}
+}
+
+// Width returns how many columns a line of Out should have at most: those of the
+// terminal or of the variable COLUMNS, and 120 if there is neither.
+func (p *Program) Width() int {
+	if p.columns > 0 {
+		return p.columns
+	}
+	return 120
 }
 
 // Root returns the command payhook, without commands below it.

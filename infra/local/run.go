@@ -1,0 +1,295 @@
+package local
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"payhook.example/infra/local/up"
+	"payhook.example/infra/payhook/cli"
+	"payhook.example/shared/settings"
+)
+
+// foreground is the command run.
+func foreground(ctx context.Context, p *cli.Program, o options, once bool) error {
+	o.progress = newProgress(p.Err)
+	// Whoever chooses the endpoint sees that one only.
+	o.further = !usesMTLS(o.settings) && settingOr(o.settings, settings.DomainName) == ""
+	s, err := start(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		o.progress.say("ending everything")
+		up.Remove(o.top)
+		s.stop()
+		o.progress.say("everything has ended")
+	}()
+	if err := s.Write(o.top); err != nil {
+		return err
+	}
+	report, err := s.show(ctx)
+	if err != nil {
+		return err
+	}
+	if p.JSON {
+		err = p.PrintJSON(report)
+	} else {
+		err = report.print(p.Out, p.Width(), o.wide)
+	}
+	if err != nil {
+		return err
+	}
+	if !once {
+		fmt.Fprintf(p.Err, "\nEverything stays up until Ctrl-C. In another terminal:\n%s", hints(s.File))
+		select {
+		case <-ctx.Done():
+			fmt.Fprintln(p.Err)
+		case <-s.emulator.exited:
+			return fmt.Errorf("MiniStack ended: %w", s.emulator.err)
+		}
+	}
+	if !report.Right {
+		return cli.ErrAttention
+	}
+	return nil
+}
+
+// hints are what can be done with a local run.
+func hints(run up.File) string {
+	send := `  make send                                         send another signed webhook
+  make send ARGS="--corrupt signature --expect 401" send a forged one
+  make invoke FUNCTION=webhook EVENT=events/webhook/one-event.json
+`
+	if !run.Simulated {
+		send = `  make send ARGS="--key FILE --key-id UUID"         send a webhook; the payment service at
+                                                    ` + run.PaymentService + `
+                                                    must publish the public key
+`
+	}
+	return send + `  make payhook ARGS="pending --local"               show what is not published yet
+  make payhook ARGS=--help                          list all commands
+  cat .local/up.json                                show where everything is
+  less .local/run/emulator.log                      show the log of the emulator
+`
+}
+
+// background is the command up: it starts a process of its own that goes on, and
+// waits until everything is there.
+func background(ctx context.Context, p *cli.Program, o options) error {
+	if err := os.MkdirAll(o.state, 0o700); err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(o.state, "up.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer read.Close()
+	cmd := exec.Command(program, append([]string{"local", serve}, o.args()...)...)
+	cmd.Dir = o.top
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{write}
+	// In a session of its own, nothing that happens in this terminal reaches it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	write.Close()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		select {
+		case <-ctx.Done():
+			cmd.Process.Signal(syscall.SIGTERM)
+		case <-ended:
+		}
+	}()
+	// It reports its progress, and last whether it is up.
+	ready := false
+	for lines := bufio.NewScanner(read); lines.Scan(); {
+		if ready = lines.Text() == readyLine; !ready {
+			fmt.Fprintln(p.Err, lines.Text())
+		}
+	}
+	if !ready {
+		if err := cmd.Wait(); err != nil && ctx.Err() == nil {
+			return errors.New("it is not up")
+		}
+		return ctx.Err()
+	}
+	run, err := up.Read(o.top)
+	if err != nil {
+		return err
+	}
+	if p.JSON {
+		return p.PrintJSON(run)
+	}
+	_, err = fmt.Fprintf(p.Out, "Everything is up; %s says where. To go on:\n%s  make down                                         end it\n", up.Path, hints(run))
+	return err
+}
+
+const readyLine = "ready"
+
+// serveInBackground is what up starts. It ends when it is asked to.
+func serveInBackground(ctx context.Context, p *cli.Program, o options) error {
+	terminal := os.NewFile(3, "terminal")
+	if _, err := terminal.Stat(); err != nil {
+		return cli.Usage("this command is run by payhook local up")
+	}
+	syscall.CloseOnExec(3)
+	o.progress = newProgress(io.MultiWriter(p.Out, terminal))
+	s, err := start(ctx, o)
+	if err != nil {
+		fmt.Fprintln(terminal, err)
+		return err
+	}
+	defer s.stop()
+	defer up.Remove(o.top)
+	if err := s.Write(o.top); err != nil {
+		fmt.Fprintln(terminal, err)
+		return err
+	}
+	o.progress.say("everything is up")
+	fmt.Fprintln(terminal, readyLine)
+	terminal.Close()
+	o.progress.out = p.Out
+	select {
+	case <-ctx.Done():
+		o.progress.say("ended on request")
+		return nil
+	case <-s.emulator.exited:
+		return fmt.Errorf("MiniStack ended: %w", s.emulator.err)
+	}
+}
+
+// down ends what run or up has started.
+func down(ctx context.Context, p *cli.Program, o options) error {
+	ended := 0 // the process
+	for start := time.Now(); ; {
+		l, err := lockFolder(o.state)
+		if held, ok := errors.AsType[errLocked](err); ok {
+			if held.pid < 2 {
+				return errors.New("another process uses .local/run, and its number is not known")
+			}
+			ended = held.pid
+			signal := syscall.SIGTERM
+			if time.Since(start) > 30*time.Second {
+				signal = syscall.SIGKILL
+			}
+			syscall.Kill(held.pid, signal)
+			select {
+			case <-time.After(200 * time.Millisecond):
+				continue
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		if err != nil {
+			return err
+		}
+		defer l.release()
+		left := endLeftovers(o.state)
+		up.Remove(o.top)
+		switch {
+		case p.JSON:
+			return p.PrintJSON(struct {
+				Ended bool `json:"ended"`
+			}{ended > 0 || left})
+		case ended > 0:
+			_, err = fmt.Fprintf(p.Out, "The local run has ended (process %d); nothing is left running.\n", ended)
+		case left:
+			_, err = fmt.Fprintln(p.Out, "An emulator that an earlier run had left behind has ended.")
+		default:
+			_, err = fmt.Fprintln(p.Out, "Nothing was running.")
+		}
+		return err
+	}
+}
+
+// The states of a local run.
+const (
+	stateUp       = "up"
+	stateStarting = "starting" // or ending
+	stateDown     = "down"
+	stateBroken   = "broken" // the emulator does not answer
+)
+
+// status is the command status.
+func status(ctx context.Context, p *cli.Program, o options) error {
+	shown := struct {
+		State string `json:"state"`
+		PID   int    `json:"pid,omitzero"`
+		*up.File
+	}{State: stateDown}
+	l, err := lockFolder(o.state)
+	held, running := errors.AsType[errLocked](err)
+	switch {
+	case err == nil:
+		l.release()
+	case !running:
+		return err
+	}
+	if running {
+		shown.State, shown.PID = stateStarting, held.pid
+		if run, err := up.Read(o.top); err == nil {
+			shown.State, shown.File = stateUp, &run
+			if !answers(ctx, run.Endpoint) {
+				shown.State = stateBroken
+			}
+		}
+	}
+	if p.JSON {
+		err = p.PrintJSON(shown)
+	} else {
+		t := p.Fields()
+		t.Line("state", "%s", shown.State)
+		if running {
+			t.Line("process", "%d", shown.PID)
+		}
+		if run := shown.File; run != nil {
+			t.Line("webhooks", "%s", run.WebhookURL)
+			t.Line("payment service", "%s", run.PaymentService)
+			t.Line("AWS endpoint", "%s", run.Endpoint)
+			t.Line("stack", "%s", run.Stack)
+			t.Line("bus", "%s", run.Bus)
+		}
+		err = t.Flush()
+	}
+	if err == nil && shown.State != stateUp {
+		return cli.ErrAttention
+	}
+	return err
+}
+
+// answers reports whether the emulator at an endpoint answers.
+func answers(ctx context.Context, endpoint string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+healthPath, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := direct.Do(r)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
