@@ -68,7 +68,7 @@ func TestBootstrapQualifierIsUsed(t *testing.T) {
 	}
 }
 
-// CloudFormation tags the resources, so that the stack's tags are enough.
+// CloudFormation tags the resources with the tags of the stack.
 func TestStackHasTheConfiguredTags(t *testing.T) {
 	for setting, want := range map[string]map[string]string{
 		"": nil, "team=payments,cost-center=42": {"team": "payments", "cost-center": "42"},

@@ -117,7 +117,7 @@ func TestRunbookListsEveryAlarm(t *testing.T) {
 	}
 }
 
-// What is wrong must be told by one alarm at least.
+// At least one alarm must report each problem.
 func TestEveryProblemHasAnAlarm(t *testing.T) {
 	tm := payhook(t, nil)
 	var got []string
@@ -173,19 +173,19 @@ func TestEveryAlarmNotifiesTheTopicWithAnAction(t *testing.T) {
 		if len(means) < 30 || len(step) < 30 || len([]rune(description)) > 1024 {
 			t.Errorf("%s: %q", path, description)
 		}
-		// The emulator refuses metric math, so such an alarm is left out of local runs.
+		// The emulator does not support metric math, so local runs do not have such alarms.
 		if (p["Metrics"] != nil) != (path == "Alarms/rejected-by-aws") {
 			t.Errorf("%s: on metric math: %t", path, p["Metrics"] != nil)
 		}
-		// AWS: an alarm looks back a day at most.
+		// AWS: an alarm evaluates at most a day.
 		if tm.watched(p)[0]["Period"].(float64)*p["EvaluationPeriods"].(float64) > 86400 {
 			t.Errorf("%s looks back too far", path)
 		}
 	}
 }
 
-// Neither what is parked nor two payments with one id are settled because five
-// minutes went by.
+// Parked deliveries and conflicts are not solved because five minutes passed without
+// another one.
 func TestOKIsNotifiedOnlyIfTheProblemIsSolved(t *testing.T) {
 	var silent []string
 	for name, alarm := range payhook(t, nil).all(t, "AWS::CloudWatch::Alarm") {
@@ -263,8 +263,8 @@ func TestAlarmsWatchMetricsThatTheFunctionsWrite(t *testing.T) {
 	}
 }
 
-// Lambda answers 413 to what is larger than it takes, and 429 when it throttles;
-// the function counts the others.
+// Lambda answers 413 to requests that are too large, and 429 when it throttles. The
+// function counts the others.
 func TestRequestsRejectedByAWSRaiseAnAlarm(t *testing.T) {
 	tm := payhook(t, nil)
 	alarm := tm.alarmNamed(t, "rejected-by-aws")
@@ -354,8 +354,8 @@ func TestAlarmEmailIsSubscribed(t *testing.T) {
 	}
 }
 
-// A failed hand-over leaves a message; it must be there when somebody looks, and
-// for nobody else's eyes.
+// A run that could not be started leaves a message, which must be retained and
+// encrypted.
 func TestFailureQueueRetainsMessagesForTwoWeeks(t *testing.T) {
 	tm := payhook(t, nil)
 	queues := tm.all(t, "AWS::SQS::Queue")

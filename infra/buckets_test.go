@@ -39,7 +39,7 @@ func TestBucketsRequireTLS(t *testing.T) {
 	for name := range tm.all(t, "AWS::S3::Bucket") {
 		statements := at(tm.get(t, name+"/Policy", "AWS::S3::BucketPolicy").Properties, "PolicyDocument",
 			"Statement").([]any)
-		// What else is in the policy of the access logs has a test of its own.
+		// Another test checks the other statements of the access logs' policy.
 		if name != "AccessLogs" && len(statements) != 1 {
 			t.Errorf("%s: %v", name, statements)
 		}
@@ -59,7 +59,7 @@ func TestBucketsRequireTLS(t *testing.T) {
 	}
 }
 
-// What is parked reached nobody yet: no clock ends it, unless somebody says so.
+// Parked deliveries were not published, so they do not expire by default.
 func TestObjectsExpireAsConfigured(t *testing.T) {
 	for _, c := range []struct {
 		settings        map[string]any
@@ -98,7 +98,7 @@ func TestEveryRequestToABucketIsLogged(t *testing.T) {
 	prefixes := map[string]string{"Claims": "claims/", "Parking": "parking/"}
 	for name, bucket := range tm.all(t, "AWS::S3::Bucket") {
 		logging := bucket.Properties["LoggingConfiguration"]
-		// A bucket that logs its own requests writes a log for every log.
+		// A bucket that logs its own requests would write a log for every log.
 		if name == "AccessLogs" {
 			if logging != nil {
 				t.Errorf("%s: %v", name, logging)
@@ -113,7 +113,7 @@ func TestEveryRequestToABucketIsLogged(t *testing.T) {
 		}
 	}
 
-	// S3 alone may write there, for these buckets and this account alone.
+	// Only S3 can write there, for these buckets and this account.
 	statements := at(tm.get(t, "AccessLogs/Policy", "AWS::S3::BucketPolicy").Properties, "PolicyDocument",
 		"Statement").([]any)
 	written := map[string]string{}

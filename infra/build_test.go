@@ -28,7 +28,7 @@ func TestBuildIsReproducible(t *testing.T) {
 	if err := buildFunctions("..", first, thisMachine); err != nil {
 		t.Fatal(err)
 	}
-	// Elsewhere, in a copy, by somebody with habits of their own.
+	// In another folder, in a copy, with other settings of the Go command.
 	elsewhere := t.TempDir()
 	for _, part := range []string{"go.mod", "go.sum", "functions", "shared"} {
 		copyTree(t, filepath.Join("..", part), filepath.Join(elsewhere, part))
@@ -87,7 +87,7 @@ func TestFunctionsAreBuiltForTheArchitecture(t *testing.T) {
 }
 
 // A package without the truststore rejects every webhook, and one with that of
-// another stack trusts what it should not.
+// another stack accepts the wrong certificates.
 func TestTruststoreIsInThePackagesThatNeedIt(t *testing.T) {
 	top := t.TempDir()
 	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")

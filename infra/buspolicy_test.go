@@ -37,7 +37,7 @@ func TestBusDeniesAllButThePublishers(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 
-	// Every role that may publish is one of them, and each of them may.
+	// The roles with permission to publish must be exactly these.
 	var allowed []string
 	for name := range tm.all(t, "AWS::IAM::Role") {
 		if slices.Contains(tm.grants(t, name)["Bus.Arn"], "events:PutEvents") {
@@ -50,8 +50,8 @@ func TestBusDeniesAllButThePublishers(t *testing.T) {
 	}
 }
 
-// A statement applies only if all of its conditions do. A further one would let
-// somebody in.
+// A statement applies only if all its conditions are met. A further condition would
+// exempt other principals.
 func TestBusPolicyExemptsOnlyAWSServices(t *testing.T) {
 	want := map[string]any{
 		"ArnNotEquals": map[string]any{"aws:PrincipalArn": at(payhook(t, nil).busStatement(t), "Condition",

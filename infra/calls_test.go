@@ -18,12 +18,12 @@ import (
 	"golang.org/x/tools/go/ssa/ssautil"
 )
 
-// resources says on which resources the calls of a package are made, by the
+// resources lists the resources of the calls of a package, by the
 // function of the package that makes them or leads to them. The name "" stands
 // for all other functions. Resources are written as the template's tests write
 // them: Ledger.Arn is the ARN of the resource Ledger.
 //
-// Which actions a function of Lambda needs is not written anywhere: it is read
+// The actions that a Lambda function needs are not listed anywhere: the test derives them
 // from the calls that its program can reach.
 var resources = map[string]map[string][]string{
 	"ledger": {
@@ -198,8 +198,8 @@ func (r *reach) visit(f *ssa.Function) {
 	}
 }
 
-// handOver counts all methods of an interface that is not this project's as
-// called: whoever asks for it calls them.
+// handOver counts all methods of a foreign interface as
+// called, because its users call them.
 func (r *reach) handOver(f *ssa.Function, to types.Type) {
 	named, ok := types.Unalias(to).(*types.Named)
 	if !ok || named.Obj().Pkg() == nil || strings.HasPrefix(named.Obj().Pkg().Path(), "payhook.example/") {
@@ -243,7 +243,7 @@ func (r *reach) resolve(call invoke, concrete types.Type) {
 	}
 }
 
-// look notes the action of a call if it is one of AWS: such a function has a
+// look records the action of a call if it is a call of AWS: such a function has a
 // parameter like *dynamodb.PutItemInput.
 func (r *reach) look(caller *ssa.Function, called *types.Signature) {
 	for parameter := range called.Params().Variables() {
@@ -267,8 +267,8 @@ func (r *reach) look(caller *ssa.Function, called *types.Signature) {
 	}
 }
 
-// mention notes that a function tells a missing object from a denied request:
-// S3 does so only for those that may list the bucket (AWS, "GetObject" in the S3
+// mention records that a function distinguishes a missing object from a denied request:
+// S3 does so only for callers that can list the bucket (AWS, "GetObject" in the S3
 // API reference).
 func (r *reach) mention(f *ssa.Function, t types.Type) {
 	if name, path, ok := nameOf(t); ok && path == sdk+"s3/types" && (name == "NoSuchKey" || name == "NotFound") {
@@ -416,8 +416,8 @@ var documented = map[string]struct {
 		[]string{"Reader.TokenContext"}},
 }
 
-// placeholders are how the policies that are documented name what has another
-// name in each account.
+// placeholders are the placeholders in the documented policies for names that differ
+// in each account.
 var placeholders = strings.NewReplacer(
 	"arn:aws:dynamodb:<Region>:<Account>:table/<LedgerTable>", "Ledger.Arn",
 	"arn:aws:dynamodb:<Region>:<Account>:table/<KeysTable>", "Keys.Arn",

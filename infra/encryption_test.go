@@ -12,7 +12,7 @@ import (
 
 const someKey = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
-// encrypted are settings with a customer's key, and how its ARN is rendered.
+// encrypted are settings with a customer managed key, and the rendered ARN.
 var encrypted = []struct {
 	settings map[string]any
 	key      string
@@ -21,7 +21,7 @@ var encrypted = []struct {
 	{map[string]any{"encryption": someKey, "keysAuth": "bearer"}, someKey},
 }
 
-// storesNothing are the resource types without data of their own.
+// storesNothing are the resource types that store no data.
 var storesNothing = []string{
 	"AWS::CloudWatch::Alarm", "AWS::Events::EventBusPolicy", "AWS::IAM::Policy", "AWS::IAM::Role", "AWS::KMS::Key",
 	"AWS::Lambda::Alias", "AWS::Lambda::EventInvokeConfig", "AWS::Lambda::Permission", "AWS::Lambda::Url",
@@ -101,7 +101,7 @@ func TestKeyIsRotatedAndRetained(t *testing.T) {
 	}
 }
 
-// uses lists what a role may use the key for, as SERVICE ACTION CONTEXT.
+// uses lists the permissions of a role on the key, as SERVICE ACTION CONTEXT.
 func (tm *template) uses(t *testing.T, role, key string) []string {
 	t.Helper()
 	var uses []string
@@ -142,7 +142,7 @@ func (tm *template) uses(t *testing.T, role, key string) []string {
 	return slices.Compact(uses)
 }
 
-// keyNeeds lists what a role that has these permissions uses the key for.
+// keyNeeds lists the permissions on the key that a role with these permissions needs.
 func keyNeeds(grants map[string][]string) []string {
 	var uses []string
 	for on, actions := range grants {
@@ -232,7 +232,7 @@ func TestThreeServicesCanUseTheKey(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 
-	// For a key that exists, its owner is told the same.
+	// For an existing key, an output contains the same statements.
 	tm = payhook(t, encrypted[1].settings)
 	var policy struct{ Statement []any }
 	if err := json.Unmarshal([]byte(tm.render(tm.Outputs["EncryptionKeyPolicy"].Value)), &policy); err != nil {

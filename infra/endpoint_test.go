@@ -204,7 +204,7 @@ func TestAPIIsThrottled(t *testing.T) {
 }
 
 func TestAccessLogContainsNoSecretsAndExpires(t *testing.T) {
-	// The query may hold the timestamp or the key id, headers hold the signature.
+	// The query can contain the timestamp or the key id; headers contain the signature.
 	allowed := []string{
 		"$context.requestTime", "$context.requestId", "$context.apiId", "$context.routeKey",
 		"$context.identity.sourceIp", "$context.status",
@@ -252,7 +252,7 @@ func TestRequestsThatDoNotReachTheFunctionRaiseAnAlarm(t *testing.T) {
 		"AccessLogSettings", "Format").(string)), &line); err != nil {
 		t.Fatal(err)
 	}
-	// The filter and the dimension read what the line has.
+	// The filter and the dimension must refer to fields of the line.
 	if filter["FilterPattern"] != `{ $.lambdaStatus != "200" && $.status != "404" && $.status != "403" }` ||
 		line["lambdaStatus"] != "$context.integration.integrationStatus" ||
 		line["status"] != "$context.status" || at(transformation, "Dimensions", 0, "Value") != "$.apiId" ||
@@ -277,7 +277,7 @@ func TestRequestsThatDoNotReachTheFunctionRaiseAnAlarm(t *testing.T) {
 	}
 }
 
-// Strangers have no certificate, so that the first one is no alarm.
+// Other senders have no certificate, so the first one does not raise an alarm.
 func TestRejectedCertificatesRaiseAnAlarm(t *testing.T) {
 	for name, conf := range domains() {
 		conf = maps.Clone(conf)
@@ -302,7 +302,7 @@ func TestRejectedCertificatesRaiseAnAlarm(t *testing.T) {
 	}
 }
 
-// A run that does not happen writes no figure, so that missing data must count.
+// A missing run writes no data, so missing data must be treated as breaching.
 func TestCertificateExpiryRaisesAnAlarmThirtyDaysBefore(t *testing.T) {
 	for name, conf := range domains() {
 		tm := payhook(t, conf)
@@ -386,8 +386,8 @@ func TestFunctionKnowsItsAPIIfItVerifiesCertificates(t *testing.T) {
 	}
 }
 
-// The alias moves to a function that requires certificates when API Gateway asks
-// clients for them, not before.
+// The alias must not move to a function that requires certificates before API Gateway
+// requests them from clients.
 func TestDomainNameIsUpdatedBeforeTheFunction(t *testing.T) {
 	for name, conf := range domains() {
 		tm := payhook(t, conf)
@@ -461,7 +461,7 @@ func TestTheSubscriptionDetailsNamesTheMechanism(t *testing.T) {
 	}
 }
 
-// A domain name or an API that is replaced would interrupt the endpoint.
+// Replacing the domain name or the API would interrupt the endpoint.
 func TestSwitchingTheMechanismReplacesNothing(t *testing.T) {
 	before := payhook(t, onDomain)
 	for _, mechanism := range []string{settings.ByMTLS, settings.ByBoth} {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// linted are settings that together make every resource that the app can make.
+// linted are settings that together create every resource that the app can create.
 var linted = map[string]map[string]any{
 	"default": nil,
 	"everything": {

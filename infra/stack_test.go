@@ -19,7 +19,7 @@ import (
 var functions = map[string]string{"webhook": "Webhook/Function", "redrive": "Redrive/Function",
 	"token": "Token/Function"}
 
-// grants lists, for each resource, the actions that a role may do on it.
+// grants lists, for each resource, the actions that a role can perform on it.
 func (tm *template) grants(t *testing.T, role string) map[string][]string {
 	t.Helper()
 	properties := tm.get(t, role, "AWS::IAM::Role").Properties
@@ -64,7 +64,7 @@ func list(value any) []any {
 }
 
 // TestEachFunctionHasExactlyThePermissionsOfItsCalls derives from the functions'
-// programs what they call, so that neither a call without a permission nor a
+// programs the calls that they make, so that neither a call without a permission nor a
 // permission without a call can be deployed.
 func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 	for folder, path := range functions {
@@ -96,8 +96,8 @@ func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 	}
 }
 
-// An object can't be named before it is there: the folders of those that are
-// written or read end in an asterisk. Nothing else has one.
+// The keys of objects are not known in advance: the folders of objects that are
+// written or read end in an asterisk. Other resources must not.
 func TestPoliciesHaveWildcardsOnlyForObjectsOfAFolder(t *testing.T) {
 	tm := payhook(t, map[string]any{"keysAuth": "bearer"})
 	folders := []string{
@@ -306,7 +306,7 @@ func TestOnlyTheWebhookFunctionHasAPublicURL(t *testing.T) {
 			t.Errorf("%s: %v", name, url.Properties)
 		}
 	}
-	// AWS asks for both actions, and the second only by way of the URL.
+	// AWS requires both actions, the second one only through the URL.
 	actions := map[any]any{}
 	for name, p := range tm.all(t, "AWS::Lambda::Permission") {
 		if tm.render(p.Properties["FunctionName"]) != "Webhook/Alias" {
@@ -481,7 +481,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// What the service's operator is promised must fit whatever the payload is.
+// Every payload of the stated size must fit.
 func TestTheSubscriptionDetailsPromisesOnlyWhatAlwaysFits(t *testing.T) {
 	for limit, want := range map[string]string{"6291456": "up to 3112960 bytes each",
 		"3112961": "up to 3112960 bytes each", "3112959": "up to 3112959 bytes each"} {

@@ -36,7 +36,7 @@ var required = map[string]any{
 // local are those of a deployment to an emulator.
 var local = map[string]any{"local": true}
 
-// newApp makes an app with the context of cdk.json and of each settings. It
+// newApp creates an app with the context of cdk.json and of the settings. It
 // writes into a folder that the test removes.
 func newApp(t *testing.T, conf ...map[string]any) awscdk.App {
 	t.Helper()
@@ -52,7 +52,7 @@ func newApp(t *testing.T, conf ...map[string]any) awscdk.App {
 	})
 }
 
-// newPayhook composes the stack in an app of its own, around functions that do
+// newPayhook creates the stack in its own app, with functions that do
 // nothing.
 func newPayhook(t *testing.T, conf ...map[string]any) (awscdk.App, awscdk.Stack) {
 	t.Helper()
@@ -70,7 +70,7 @@ func newPayhook(t *testing.T, conf ...map[string]any) (awscdk.App, awscdk.Stack)
 	})
 }
 
-// synthesize is what a deployment does, its report of what is wrong included.
+// synthesize does what a deployment does, including its error report.
 func synthesize(app awscdk.App) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -84,7 +84,7 @@ func synthesize(app awscdk.App) (err error) {
 	return nil
 }
 
-// template is a CloudFormation template. Its resources go by their path in the
+// template is a CloudFormation template. Its resources are named by their path in the
 // construct tree, such as Webhook/Function.
 type template struct {
 	text      string
@@ -106,7 +106,7 @@ type resource struct {
 
 var templates = map[string]*template{}
 
-// payhook returns the template for settings, beside the required ones.
+// payhook returns the template for the required and the given settings.
 func payhook(t *testing.T, conf ...map[string]any) *template {
 	t.Helper()
 	key := fmt.Sprint(conf)
@@ -198,8 +198,8 @@ func (tm *template) render(value any) string {
 	return fmt.Sprint(value)
 }
 
-// at walks into a value by the names of members and the positions of elements,
-// and returns nil where there is nothing.
+// at returns the value at a path of member names and element positions,
+// or nil if there is none.
 func at(value any, path ...any) any {
 	for _, step := range path {
 		switch s := step.(type) {

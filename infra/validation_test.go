@@ -45,7 +45,7 @@ func TestEveryRecommendedFeatureFlagIsSet(t *testing.T) {
 }
 
 // recommendedFlags reads the flags that the CDK library in use recommends for
-// new apps, from the package that it is itself made of.
+// new apps, from its own package.
 func recommendedFlags(t *testing.T) map[string]any {
 	t.Helper()
 	folder, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/aws/aws-cdk-go/awscdk/v2").Output()

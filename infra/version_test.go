@@ -47,7 +47,7 @@ func TestFunctionsAreInvokedThroughTheirAliases(t *testing.T) {
 			t.Errorf("%s: a version is deleted (%s, %s)", function, version.DeletionPolicy, version.UpdateReplacePolicy)
 		}
 	}
-	// Nothing but versions, aliases, log lines and metrics goes by the function.
+	// Only versions, aliases, log lines and metrics use the function's own name.
 	for name, r := range tm.Resources {
 		switch r.Type {
 		case "AWS::Lambda::Permission", "AWS::Scheduler::Schedule", "AWS::IAM::Policy":
@@ -59,7 +59,7 @@ func TestFunctionsAreInvokedThroughTheirAliases(t *testing.T) {
 	}
 }
 
-// What is not in the version's hash would be deployed to $LATEST and reach nobody.
+// A change that is not in the version's hash would only be deployed to $LATEST.
 func TestEveryChangeOfAFunctionPublishesAVersion(t *testing.T) {
 	before := payhook(t, nil).versions(t)
 	all := []string{"Redrive", "Token", "Webhook"}
@@ -192,7 +192,7 @@ func TestExistingTablesAndBucketsAreNotOwned(t *testing.T) {
 			t.Errorf("the output %s is %s", output, got)
 		}
 	}
-	// The functions may do with them what they may do with new ones.
+	// The functions have the same permissions as on new ones.
 	const table = "arn:AWS::Partition:dynamodb:AWS::Region:AWS::AccountId:table/old-ledger"
 	existing := strings.NewReplacer(table, "Ledger.Arn",
 		"arn:AWS::Partition:s3:::old-claims", "Claims.Arn", "arn:AWS::Partition:s3:::old-parking", "Parking.Arn")

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -30,27 +31,29 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 
-	"uuid"
-
 	"payhook.example/shared/awstest"
 )
 
-// endpointVariable names a service that speaks the real protocols, such as
-// http://127.0.0.1:4566. Where it is set, everything that is shown of the
-// services in memory is shown of that one, too, through the real SDK clients.
+// endpointVariable contains the URL of a service with the real protocols, such as
+// http://127.0.0.1:4566. If it is set, every test also runs against this service,
+// through the real SDK clients.
 const endpointVariable = "PAYHOOK_AWS_ENDPOINT"
 
 type dynamoDB interface {
-	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
+	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput,
+		...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
-	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
-	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
+	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput,
+		error)
+	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput,
+		error)
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
 }
 
 type eventBridge interface {
-	PutEvents(context.Context, *eventbridge.PutEventsInput, ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error)
+	PutEvents(context.Context, *eventbridge.PutEventsInput,
+		...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error)
 }
 
 type objects interface {
@@ -59,7 +62,7 @@ type objects interface {
 	ListObjectsV2(context.Context, *s3.ListObjectsV2Input, ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
 }
 
-// services are what a case is tried on: a table with the key "id" and the index
+// services are the services of a test case: a table with the key "id" and the index
 // "pending" on "shard" and "due", a bus, and a bucket.
 type services struct {
 	dynamoDB
@@ -70,16 +73,17 @@ type services struct {
 	reader objects
 }
 
-// on tries a case on the services in memory, and on the endpoint if there is
+// on runs a test case with the services in memory, and with the endpoint if there is
 // one.
 func on(t *testing.T, try func(t *testing.T, s services)) {
 	t.Helper()
 	t.Run("in memory", func(t *testing.T) {
 		db, buckets, reader := awstest.NewDynamoDB(), awstest.NewS3(), awstest.NewS3()
-		db.CreateTable("table", "id", awstest.Index{Name: "pending", PartitionKey: "shard", SortKey: "due", Include: []string{"kept"}})
+		db.CreateTable("table", "id",
+			awstest.Index{Name: "pending", PartitionKey: "shard", SortKey: "due", Include: []string{"kept"}})
 		buckets.MakeBucket("bucket")
 		reader.MakeBucket("bucket")
-		reader.MayNotList = true
+		reader.DenyList = true
 		try(t, services{db, &awstest.EventBridge{}, buckets, "table", "bus", "bucket", reader})
 	})
 	endpoint := os.Getenv(endpointVariable)
@@ -91,7 +95,7 @@ func on(t *testing.T, try func(t *testing.T, s services)) {
 	})
 }
 
-// dial makes a table, a bus and a bucket of the case's own at an endpoint.
+// dial creates a table, a bus and a bucket for the test case at an endpoint.
 func dial(t *testing.T, endpoint string) services {
 	t.Helper()
 	transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -115,9 +119,12 @@ func dial(t *testing.T, endpoint string) services {
 		},
 		KeySchema: []types.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: types.KeyTypeHash}},
 		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
-			IndexName: aws.String("pending"), Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude, NonKeyAttributes: []string{"kept"}},
+			IndexName: aws.String("pending"),
+			Projection: &types.Projection{ProjectionType: types.ProjectionTypeInclude,
+				NonKeyAttributes: []string{"kept"}},
 			KeySchema: []types.KeySchemaElement{
-				{AttributeName: aws.String("shard"), KeyType: types.KeyTypeHash}, {AttributeName: aws.String("due"), KeyType: types.KeyTypeRange},
+				{AttributeName: aws.String("shard"), KeyType: types.KeyTypeHash},
+				{AttributeName: aws.String("due"), KeyType: types.KeyTypeRange},
 			},
 		}},
 	})
@@ -126,7 +133,8 @@ func dial(t *testing.T, endpoint string) services {
 	}
 	gone := context.WithoutCancel(ctx)
 	t.Cleanup(func() { _, _ = db.DeleteTable(gone, &dynamodb.DeleteTableInput{TableName: &name}) })
-	if err := dynamodb.NewTableExistsWaiter(db).Wait(ctx, &dynamodb.DescribeTableInput{TableName: &name}, time.Minute); err != nil {
+	if err := dynamodb.NewTableExistsWaiter(db).Wait(ctx, &dynamodb.DescribeTableInput{TableName: &name},
+		time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	events := eventbridge.NewFromConfig(cfg)
@@ -149,7 +157,7 @@ func dial(t *testing.T, endpoint string) services {
 	return services{db, events, buckets, name, name, name, dialReader(t, cfg, name)}
 }
 
-// dialReader makes a user that may get the objects of a bucket and nothing else.
+// dialReader creates a user that can only get the objects of a bucket.
 func dialReader(t *testing.T, cfg aws.Config, bucket string) objects {
 	t.Helper()
 	ctx, gone := t.Context(), context.WithoutCancel(t.Context())
@@ -159,7 +167,8 @@ func dialReader(t *testing.T, cfg aws.Config, bucket string) objects {
 	}
 	t.Cleanup(func() { _, _ = users.DeleteUser(gone, &iam.DeleteUserInput{UserName: &bucket}) })
 	policy := `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:GetObject","Resource":"arn:aws:s3:::` + bucket + `/*"}]}`
-	if _, err := users.PutUserPolicy(ctx, &iam.PutUserPolicyInput{UserName: &bucket, PolicyName: &bucket, PolicyDocument: &policy}); err != nil {
+	if _, err := users.PutUserPolicy(ctx,
+		&iam.PutUserPolicyInput{UserName: &bucket, PolicyName: &bucket, PolicyDocument: &policy}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -177,7 +186,7 @@ func dialReader(t *testing.T, cfg aws.Config, bucket string) objects {
 	return s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true })
 }
 
-// or returns an environment variable, or what stands for one that is not set.
+// or returns an environment variable, or the default if it is not set.
 func or(variable, otherwise string) string {
 	if value := os.Getenv(variable); value != "" {
 		return value
@@ -197,7 +206,7 @@ func (s services) put(t *testing.T, item awstest.Item) {
 	}
 }
 
-// item is what the table holds.
+// item returns the item in the table.
 func (s services) item(t *testing.T, id string) awstest.Item {
 	t.Helper()
 	out, err := s.GetItem(t.Context(), &dynamodb.GetItemInput{
@@ -225,10 +234,11 @@ func same(t *testing.T, got, want awstest.Item) {
 	}
 }
 
-func TestAnItemComesBackAsItWasPut(t *testing.T) {
+func TestGetItemReturnsWhatWasPut(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		want := awstest.Item{
-			"id": text("a"), "n": number(1234567890123), "b": binary("\x00\xff bytes"), "yes": &types.AttributeValueMemberBOOL{Value: true},
+			"id": text("a"), "n": number(1234567890123), "b": binary("\x00\xff bytes"),
+			"yes": &types.AttributeValueMemberBOOL{Value: true},
 		}
 		s.put(t, want)
 		same(t, s.item(t, "a"), want)
@@ -238,16 +248,17 @@ func TestAnItemComesBackAsItWasPut(t *testing.T) {
 	})
 }
 
-// The condition under which package ledger records.
-func TestRecordingIsRefusedUnlessTheIDIsNewOrItsWindowIsOver(t *testing.T) {
+// This is the condition with which package ledger records.
+func TestConditionOfRecording(t *testing.T) {
 	const condition = "attribute_not_exists(#id) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)"
 	tests := map[string]struct {
 		old   awstest.Item
 		holds bool
 	}{
-		"new":                       {nil, true},
-		"pending":                   {awstest.Item{"shard": number(1), "due": number(2)}, false},
-		"pending, with an expiry":   {awstest.Item{"shard": number(1), "due": number(2), "expiresAt": number(50)}, false},
+		"new":     {nil, true},
+		"pending": {awstest.Item{"shard": number(1), "due": number(2)}, false},
+		"pending, with an expiry": {awstest.Item{"shard": number(1), "due": number(2), "expiresAt": number(50)},
+			false},
 		"published":                 {awstest.Item{"expiresAt": number(101)}, false},
 		"published, expires now":    {awstest.Item{"expiresAt": number(100)}, true},
 		"published, expired":        {awstest.Item{"expiresAt": number(99)}, true},
@@ -265,7 +276,8 @@ func TestRecordingIsRefusedUnlessTheIDIsNewOrItsWindowIsOver(t *testing.T) {
 				item := awstest.Item{"id": text(id), "shard": number(7), "due": number(8), "event": binary("new")}
 				in := &dynamodb.PutItemInput{
 					TableName: &s.table, Item: item, ConditionExpression: aws.String(condition),
-					ExpressionAttributeNames:            map[string]string{"#id": "id", "#shard": "shard", "#expiresAt": "expiresAt"},
+					ExpressionAttributeNames: map[string]string{"#id": "id", "#shard": "shard",
+						"#expiresAt": "expiresAt"},
 					ExpressionAttributeValues:           awstest.Item{":now": number(100)},
 					ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 				}
@@ -296,7 +308,7 @@ func TestRecordingIsRefusedUnlessTheIDIsNewOrItsWindowIsOver(t *testing.T) {
 	})
 }
 
-func TestOfManyThatWriteAtOnceOneIsFirst(t *testing.T) {
+func TestOneOfManyConcurrentWritesSucceeds(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		var firsts atomic.Int32
 		var wg sync.WaitGroup
@@ -322,22 +334,26 @@ func TestOfManyThatWriteAtOnceOneIsFirst(t *testing.T) {
 	})
 }
 
-// The way in which package ledger leases.
-func TestALeaseIsTakenOnceAndReturnsTheWholeItem(t *testing.T) {
+// This is the condition with which package ledger leases.
+func TestConditionOfLeasing(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
-		s.put(t, awstest.Item{"id": text("a"), "shard": number(1), "due": number(10), "holder": binary("first"), "event": binary("{}")})
+		s.put(t, awstest.Item{"id": text("a"), "shard": number(1), "due": number(10), "holder": binary("first"),
+			"event": binary("{}")})
 		in := &dynamodb.UpdateItemInput{
 			TableName: &s.table, Key: awstest.Item{"id": text("a")},
-			UpdateExpression:         aws.String("SET #due = :until, #holder = :holder, #attempts = if_not_exists(#attempts, :zero) + :one"),
+			UpdateExpression: aws.String("SET #due = :until, #holder = :holder, #attempts = " +
+				"if_not_exists(#attempts, :zero) + :one"),
 			ConditionExpression:      aws.String("#due = :seen"),
 			ExpressionAttributeNames: map[string]string{"#due": "due", "#holder": "holder", "#attempts": "attempts"},
 			ExpressionAttributeValues: awstest.Item{
-				":until": number(20), ":seen": number(10), ":holder": binary("second"), ":zero": number(0), ":one": number(1),
+				":until": number(20), ":seen": number(10), ":holder": binary("second"), ":zero": number(0),
+				":one": number(1),
 			},
 			ReturnValues:                        types.ReturnValueAllNew,
 			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 		}
-		want := awstest.Item{"id": text("a"), "shard": number(1), "due": number(20), "holder": binary("second"), "event": binary("{}"), "attempts": number(1)}
+		want := awstest.Item{"id": text("a"), "shard": number(1), "due": number(20), "holder": binary("second"),
+			"event": binary("{}"), "attempts": number(1)}
 		out, err := s.UpdateItem(t.Context(), in)
 		if err != nil {
 			t.Fatal(err)
@@ -359,11 +375,12 @@ func TestALeaseIsTakenOnceAndReturnsTheWholeItem(t *testing.T) {
 	})
 }
 
-func TestAComparisonWithWhatIsNotThereDoesNotHold(t *testing.T) {
+func TestComparisonWithAMissingAttributeIsFalse(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		s.put(t, awstest.Item{"id": text("published"), "n": text("10")})
 		for _, id := range []string{"published", "absent"} {
-			for _, condition := range []string{"due = :v", "due <= :v", "due > :v", "n < :v", "NOT (attribute_exists(id) OR attribute_not_exists(id)) OR due >= :v"} {
+			for _, condition := range []string{"due = :v", "due <= :v", "due > :v", "n < :v",
+				"NOT (attribute_exists(id) OR attribute_not_exists(id)) OR due >= :v"} {
 				_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
 					TableName: &s.table, Key: awstest.Item{"id": text(id)},
 					UpdateExpression: aws.String("SET changed = :v"), ConditionExpression: &condition,
@@ -382,15 +399,18 @@ func TestAComparisonWithWhatIsNotThereDoesNotHold(t *testing.T) {
 	})
 }
 
-// The way in which package ledger marks.
-func TestAMarkRemovesAndSetsAtOnce(t *testing.T) {
+// This is the update with which package ledger marks.
+func TestUpdateSetsAndRemovesTogether(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
-		s.put(t, awstest.Item{"id": text("a"), "digest": binary("d"), "shard": number(1), "due": number(10), "event": binary("{}")})
+		s.put(t, awstest.Item{"id": text("a"), "digest": binary("d"), "shard": number(1), "due": number(10),
+			"event": binary("{}")})
 		in := &dynamodb.UpdateItemInput{
 			TableName: &s.table, Key: awstest.Item{"id": text("a")},
-			UpdateExpression:         aws.String("SET #when = :now, #expiresAt = :expires REMOVE #event, #claimed, #shard, #due"),
-			ConditionExpression:      aws.String("attribute_exists(#shard) AND #digest = :digest"),
-			ExpressionAttributeNames: map[string]string{"#when": "publishedAt", "#expiresAt": "expiresAt", "#event": "event", "#claimed": "claimed", "#shard": "shard", "#due": "due", "#digest": "digest"},
+			UpdateExpression: aws.String("SET #when = :now, #expiresAt = :expires REMOVE #event, #claimed, " +
+				"#shard, #due"),
+			ConditionExpression: aws.String("attribute_exists(#shard) AND #digest = :digest"),
+			ExpressionAttributeNames: map[string]string{"#when": "publishedAt", "#expiresAt": "expiresAt",
+				"#event": "event", "#claimed": "claimed", "#shard": "shard", "#due": "due", "#digest": "digest"},
 			ExpressionAttributeValues: awstest.Item{
 				":now": number(5), ":expires": number(6), ":digest": binary("other"),
 			},
@@ -404,15 +424,16 @@ func TestAMarkRemovesAndSetsAtOnce(t *testing.T) {
 		if err != nil || len(out.Attributes) != 0 {
 			t.Fatalf("got %v, %v", out, err)
 		}
-		same(t, s.item(t, "a"), awstest.Item{"id": text("a"), "digest": binary("d"), "publishedAt": number(5), "expiresAt": number(6)})
+		same(t, s.item(t, "a"), awstest.Item{"id": text("a"), "digest": binary("d"), "publishedAt": number(5),
+			"expiresAt": number(6)})
 		if _, err := s.UpdateItem(t.Context(), in); !errors.As(err, &failed) {
 			t.Fatalf("marked twice: %v", err)
 		}
 	})
 }
 
-// The way in which package keys counts.
-func TestABudgetIsSpentExactly(t *testing.T) {
+// This is the condition with which package keys counts.
+func TestConditionOfBudgets(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		var left atomic.Int32
 		var wg sync.WaitGroup
@@ -420,9 +441,11 @@ func TestABudgetIsSpentExactly(t *testing.T) {
 			wg.Go(func() {
 				_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
 					TableName: &s.table, Key: awstest.Item{"id": text("misses#1")},
-					UpdateExpression:          aws.String("SET misses = if_not_exists(misses, :zero) + :one, expiresAt = :expires"),
-					ConditionExpression:       aws.String("attribute_not_exists(misses) OR misses < :budget"),
-					ExpressionAttributeValues: awstest.Item{":zero": number(0), ":one": number(1), ":budget": number(10), ":expires": number(99)},
+					UpdateExpression: aws.String("SET misses = if_not_exists(misses, :zero) + :one, " +
+						"expiresAt = :expires"),
+					ConditionExpression: aws.String("attribute_not_exists(misses) OR misses < :budget"),
+					ExpressionAttributeValues: awstest.Item{":zero": number(0), ":one": number(1),
+						":budget": number(10), ":expires": number(99)},
 				})
 				var failed *types.ConditionalCheckFailedException
 				switch {
@@ -437,11 +460,12 @@ func TestABudgetIsSpentExactly(t *testing.T) {
 		if left.Load() != 10 {
 			t.Errorf("%d of 10", left.Load())
 		}
-		same(t, s.item(t, "misses#1"), awstest.Item{"id": text("misses#1"), "misses": number(10), "expiresAt": number(99)})
+		same(t, s.item(t, "misses#1"),
+			awstest.Item{"id": text("misses#1"), "misses": number(10), "expiresAt": number(99)})
 	})
 }
 
-func TestAKeyIsReplacedByALaterOneOnly(t *testing.T) {
+func TestConditionOfStoringAKey(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		for i, at := range []int{100, 99, 1000} {
 			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
@@ -449,7 +473,8 @@ func TestAKeyIsReplacedByALaterOneOnly(t *testing.T) {
 				ConditionExpression:       aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at"),
 				ExpressionAttributeValues: awstest.Item{":at": number(at)},
 			})
-			if refused := i == 1; refused != (code(err) == "ConditionalCheckFailedException") || err != nil && !refused {
+			if refused := i == 1; refused != (code(err) == "ConditionalCheckFailedException") ||
+				err != nil && !refused {
 				t.Errorf("%d: got %v", at, err)
 			}
 		}
@@ -457,24 +482,28 @@ func TestAKeyIsReplacedByALaterOneOnly(t *testing.T) {
 	})
 }
 
-// How package keys marks a key that the service calls unknown.
-func TestAKeyIsMarkedUnknownOnceAndTheItemComesBackEitherWay(t *testing.T) {
+// This is the condition with which package keys marks a key as unknown.
+func TestConditionOfMarkingAKeyUnknown(t *testing.T) {
 	tests := map[string]struct {
 		old  awstest.Item
 		want awstest.Item // after the update; nil: refused
 	}{
 		"known": {
 			awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(101)},
-			awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(101), "unknownSince": number(50), "unknownAt": number(100000)},
+			awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(101),
+				"unknownSince": number(50), "unknownAt": number(100000)},
 		},
 		"known and marked": {
-			awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000), "expiresAt": number(101), "unknownSince": number(7), "unknownAt": number(8)},
-			awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000), "expiresAt": number(101), "unknownSince": number(7), "unknownAt": number(100000)},
+			awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000), "expiresAt": number(101),
+				"unknownSince": number(7), "unknownAt": number(8)},
+			awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000), "expiresAt": number(101),
+				"unknownSince": number(7), "unknownAt": number(100000)},
 		},
 		"fetched later": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100001), "expiresAt": number(101)}, nil},
 		"expired":       {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(100)}, nil},
-		"removed":       {awstest.Item{"fetchedAt": number(9), "expiresAt": number(101), "unknownSince": number(7)}, nil},
-		"not there":     {nil, nil},
+		"removed": {awstest.Item{"fetchedAt": number(9), "expiresAt": number(101), "unknownSince": number(7)},
+			nil},
+		"not there": {nil, nil},
 	}
 	on(t, func(t *testing.T, s services) {
 		for name, test := range tests {
@@ -486,9 +515,12 @@ func TestAKeyIsMarkedUnknownOnceAndTheItemComesBackEitherWay(t *testing.T) {
 				}
 				out, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
 					TableName: &s.table, Key: awstest.Item{"id": text(id)},
-					UpdateExpression:                    aws.String("SET unknownSince = if_not_exists(unknownSince, :since), unknownAt = :at"),
-					ConditionExpression:                 aws.String("attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at"),
-					ExpressionAttributeValues:           awstest.Item{":at": number(100000), ":now": number(100), ":since": number(50)},
+					UpdateExpression: aws.String("SET unknownSince = if_not_exists(unknownSince, " +
+						":since), unknownAt = :at"),
+					ConditionExpression: aws.String("attribute_exists(jwk) AND expiresAt > :now AND " +
+						"fetchedAt <= :at"),
+					ExpressionAttributeValues: awstest.Item{":at": number(100000), ":now": number(100),
+						":since": number(50)},
 					ReturnValues:                        types.ReturnValueAllNew,
 					ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 				})
@@ -512,20 +544,27 @@ func TestAKeyIsMarkedUnknownOnceAndTheItemComesBackEitherWay(t *testing.T) {
 	})
 }
 
-// How package keys removes a key.
-func TestAKeyIsRemovedOnlyIfItWasUnknownForLongEnough(t *testing.T) {
+// This is the condition with which package keys removes a key.
+func TestConditionOfRemovingAKey(t *testing.T) {
 	tests := map[string]struct {
 		old   awstest.Item
 		holds bool
 	}{
-		"not there":                {nil, true},
-		"removed before":           {awstest.Item{"fetchedAt": number(200000), "expiresAt": number(999), "unknownSince": number(60)}, true},
-		"expired":                  {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(100)}, true},
-		"unknown for long enough":  {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999), "unknownSince": number(50), "unknownAt": number(60)}, true},
-		"not for long enough":      {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999), "unknownSince": number(51)}, false},
-		"fetched later":            {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100001), "expiresAt": number(999), "unknownSince": number(50)}, false},
-		"never unknown":            {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999)}, false},
-		"of a function without it": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000), "expiresAt": number(101)}, false},
+		"not there": {nil, true},
+		"removed before": {awstest.Item{"fetchedAt": number(200000), "expiresAt": number(999),
+			"unknownSince": number(60)}, true},
+		"expired": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(100)},
+			true},
+		"unknown for long enough": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999),
+			"unknownSince": number(50), "unknownAt": number(60)}, true},
+		"not for long enough": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999),
+			"unknownSince": number(51)}, false},
+		"fetched later": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100001),
+			"expiresAt": number(999), "unknownSince": number(50)}, false},
+		"never unknown": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999)},
+			false},
+		"of a function without it": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000),
+			"expiresAt": number(101)}, false},
 	}
 	on(t, func(t *testing.T, s services) {
 		for name, test := range tests {
@@ -540,14 +579,17 @@ func TestAKeyIsRemovedOnlyIfItWasUnknownForLongEnough(t *testing.T) {
 							want["unknownSince"] = v
 						}
 					}
-					values := awstest.Item{":at": number(100000), ":now": number(100), ":oldest": number(50), ":expires": number(160)}
+					values := awstest.Item{":at": number(100000), ":now": number(100), ":oldest": number(50),
+						":expires": number(160)}
 					if since != "" {
 						values[":since"], want["unknownSince"] = number(40), number(40)
 					}
 					_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
 						TableName: &s.table, Key: awstest.Item{"id": text(id)},
-						UpdateExpression:          aws.String("SET fetchedAt = :at, expiresAt = :expires" + since + " REMOVE jwk, unknownAt"),
-						ConditionExpression:       aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR (fetchedAt <= :at AND unknownSince <= :oldest)"),
+						UpdateExpression: aws.String("SET fetchedAt = :at, expiresAt = :expires" + since +
+							" REMOVE jwk, unknownAt"),
+						ConditionExpression: aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR " +
+							"(fetchedAt <= :at AND unknownSince <= :oldest)"),
 						ExpressionAttributeValues: values,
 					})
 					var failed *types.ConditionalCheckFailedException
@@ -565,8 +607,8 @@ func TestAKeyIsRemovedOnlyIfItWasUnknownForLongEnough(t *testing.T) {
 	})
 }
 
-// How package keys records the source of an authentic webhook.
-func TestASourceIsWrittenOnceAndTheItemComesBackIfItIsNot(t *testing.T) {
+// This is the condition with which package keys records the source of a webhook.
+func TestConditionOfRecordingASource(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		for _, step := range []struct{ at, oldest, want int }{{100, 0, 100}, {150, 99, 100}, {200, 100, 200}} {
 			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
@@ -618,16 +660,18 @@ func (s services) query(t *testing.T, shard, at, limit int) (ids []string, pages
 	}
 }
 
-func TestTheIndexHoldsWhatHasBothKeysInTheOrderOfNumbers(t *testing.T) {
+func TestIndexIsSparseAndInNumericOrder(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		for _, due := range []int{100, 9, 10, 1000, 99} {
-			s.put(t, awstest.Item{"id": text(fmt.Sprint("due ", due)), "shard": number(1), "due": number(due), "event": binary("{}")})
+			s.put(t, awstest.Item{"id": text(fmt.Sprint("due ", due)), "shard": number(1), "due": number(due),
+				"event": binary("{}")})
 		}
 		s.put(t, awstest.Item{"id": text("other shard"), "shard": number(2), "due": number(1)})
 		s.put(t, awstest.Item{"id": text("no shard"), "due": number(1)})
 		s.put(t, awstest.Item{"id": text("no due"), "shard": number(1)})
 		for _, limit := range []int{1, 2, 4, 25} {
-			if ids, _ := s.query(t, 1, 100, limit); !slices.Equal(ids, []string{"due 9", "due 10", "due 99", "due 100"}) {
+			if ids, _ := s.query(t, 1, 100, limit); !slices.Equal(ids,
+				[]string{"due 9", "due 10", "due 99", "due 100"}) {
 				t.Errorf("limit %d: got %q", limit, ids)
 			}
 		}
@@ -635,7 +679,8 @@ func TestTheIndexHoldsWhatHasBothKeysInTheOrderOfNumbers(t *testing.T) {
 			t.Errorf("an empty shard: %q", ids)
 		}
 		if _, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
-			TableName: &s.table, Key: awstest.Item{"id": text("due 10")}, UpdateExpression: aws.String("REMOVE #shard, due"),
+			TableName: &s.table, Key: awstest.Item{"id": text("due 10")},
+			UpdateExpression:         aws.String("REMOVE #shard, due"),
 			ExpressionAttributeNames: map[string]string{"#shard": "shard"},
 		}); err != nil {
 			t.Fatal(err)
@@ -646,7 +691,8 @@ func TestTheIndexHoldsWhatHasBothKeysInTheOrderOfNumbers(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &s.table, Key: awstest.Item{"id": text("due 99")}}); err != nil {
+		if _, err := s.DeleteItem(t.Context(),
+			&dynamodb.DeleteItemInput{TableName: &s.table, Key: awstest.Item{"id": text("due 99")}}); err != nil {
 			t.Fatal(err)
 		}
 		if ids, _ := s.query(t, 1, 1000, 25); !slices.Equal(ids, []string{"due 100", "due 1000"}) {
@@ -655,13 +701,14 @@ func TestTheIndexHoldsWhatHasBothKeysInTheOrderOfNumbers(t *testing.T) {
 	})
 }
 
-func TestACursorGoesOnWhereAPageEndedWhateverChangesMeanwhile(t *testing.T) {
+func TestQueryContinuesAfterThePageDespiteChanges(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		for due := range 6 {
 			s.put(t, awstest.Item{"id": text(fmt.Sprint(due)), "shard": number(1), "due": number(due)})
 		}
 		in := &dynamodb.QueryInput{
-			TableName: &s.table, IndexName: aws.String("pending"), KeyConditionExpression: aws.String("#shard = :s AND due <= :at"),
+			TableName: &s.table, IndexName: aws.String("pending"),
+			KeyConditionExpression:    aws.String("#shard = :s AND due <= :at"),
 			ExpressionAttributeNames:  map[string]string{"#shard": "shard"},
 			ExpressionAttributeValues: awstest.Item{":s": number(1), ":at": number(100)}, Limit: aws.Int32(3),
 		}
@@ -670,7 +717,8 @@ func TestACursorGoesOnWhereAPageEndedWhateverChangesMeanwhile(t *testing.T) {
 			t.Fatalf("got %v, %v", first, err)
 		}
 		// What the cursor stands on is published.
-		if _, err := s.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &s.table, Key: awstest.Item{"id": text("2")}}); err != nil {
+		if _, err := s.DeleteItem(t.Context(),
+			&dynamodb.DeleteItemInput{TableName: &s.table, Key: awstest.Item{"id": text("2")}}); err != nil {
 			t.Fatal(err)
 		}
 		in.ExclusiveStartKey, in.Limit = first.LastEvaluatedKey, aws.Int32(10)
@@ -688,7 +736,7 @@ func TestACursorGoesOnWhereAPageEndedWhateverChangesMeanwhile(t *testing.T) {
 	})
 }
 
-func TestADeleteMayHaveACondition(t *testing.T) {
+func TestDeleteItemChecksItsCondition(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		s.put(t, awstest.Item{"id": text("a"), "n": number(1)})
 		in := &dynamodb.DeleteItemInput{
@@ -702,13 +750,14 @@ func TestADeleteMayHaveACondition(t *testing.T) {
 		if _, err := s.DeleteItem(t.Context(), in); err != nil || len(s.item(t, "a")) != 0 {
 			t.Errorf("got %v", err)
 		}
-		if _, err := s.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &s.table, Key: awstest.Item{"id": text("a")}}); err != nil {
+		if _, err := s.DeleteItem(t.Context(),
+			&dynamodb.DeleteItemInput{TableName: &s.table, Key: awstest.Item{"id": text("a")}}); err != nil {
 			t.Errorf("what is not there: %v", err)
 		}
 	})
 }
 
-func TestWhatDynamoDBDoesNotUnderstandItRefuses(t *testing.T) {
+func TestInvalidRequestsAreRejected(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		put := func(table string, condition *string, names map[string]string, values awstest.Item) error {
 			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
@@ -743,13 +792,14 @@ func (s services) entries(n int) []eventbridgetypes.PutEventsRequestEntry {
 	for i := range n {
 		entries = append(entries, eventbridgetypes.PutEventsRequestEntry{
 			EventBusName: &s.bus, Source: aws.String("payhook"), DetailType: aws.String("PAYMENT_STATUS.RELEASED"),
-			Detail: aws.String(fmt.Sprintf(`{"i":%d}`, i)), Time: aws.Time(time.Unix(1_750_000_000, 0)), Resources: []string{"delivery"},
+			Detail: aws.String(fmt.Sprintf(`{"i":%d}`, i)), Time: aws.Time(time.Unix(1_750_000_000, 0)),
+			Resources: []string{"delivery"},
 		})
 	}
 	return entries
 }
 
-func TestTheBusAnswersForEveryEntry(t *testing.T) {
+func TestPutEventsAnswersEveryEntry(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		for _, n := range []int{1, 10} {
 			out, err := s.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: s.entries(n)})
@@ -770,7 +820,7 @@ func TestTheBusAnswersForEveryEntry(t *testing.T) {
 	})
 }
 
-func TestAnItemHasAtMost400KB(t *testing.T) {
+func TestItemsAreLimitedTo400KB(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		const limit = 400 << 10
 		filler := func(rest int) types.AttributeValue { return binary(strings.Repeat("x", limit-rest)) }
@@ -782,12 +832,14 @@ func TestAnItemHasAtMost400KB(t *testing.T) {
 			// The number 0 has one byte.
 			rest := len("id"+"a"+"rest"+"shard") + 1 - test.more
 			item := awstest.Item{"id": text("a"), "rest": filler(rest), "shard": number(0)}
-			if _, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: item}); code(err) != test.code {
+			if _, err := s.PutItem(t.Context(),
+				&dynamodb.PutItemInput{TableName: &s.table, Item: item}); code(err) != test.code {
 				t.Errorf("PutItem of %s: %q, want %q", test.name, code(err), test.code)
 			}
 			s.put(t, awstest.Item{"id": text("b"), "shard": number(1)})
 			_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
-				TableName: &s.table, Key: awstest.Item{"id": text("b")}, UpdateExpression: aws.String("SET rest = :rest"),
+				TableName: &s.table, Key: awstest.Item{"id": text("b")},
+				UpdateExpression: aws.String("SET rest = :rest"),
 				// An update counts for more than the item that it makes.
 				ExpressionAttributeValues: awstest.Item{":rest": filler(rest + 1 + 1000*(1-test.more))},
 			})
@@ -801,15 +853,18 @@ func TestAnItemHasAtMost400KB(t *testing.T) {
 	})
 }
 
-func TestAPageOfAnIndexHasAtMost1MB(t *testing.T) {
+func TestPagesOfAnIndexAreLimitedTo1MB(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		// Keys of 2,000 bytes; 523 items of 2,005 bytes are more than 1 MB.
 		for i := range 530 {
-			s.put(t, awstest.Item{"id": text(fmt.Sprintf("%02000d", i)), "shard": number(1), "due": number(i + 1), "rest": text(strings.Repeat("x", 100))})
+			s.put(t, awstest.Item{"id": text(fmt.Sprintf("%02000d", i)), "shard": number(1), "due": number(i + 1),
+				"rest": text(strings.Repeat("x", 100))})
 		}
 		out, err := s.Query(t.Context(), &dynamodb.QueryInput{
-			TableName: &s.table, IndexName: aws.String("pending"), KeyConditionExpression: aws.String("#shard = :shard"),
-			ExpressionAttributeNames: map[string]string{"#shard": "shard"}, ExpressionAttributeValues: awstest.Item{":shard": number(1)},
+			TableName: &s.table, IndexName: aws.String("pending"),
+			KeyConditionExpression:    aws.String("#shard = :shard"),
+			ExpressionAttributeNames:  map[string]string{"#shard": "shard"},
+			ExpressionAttributeValues: awstest.Item{":shard": number(1)},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -820,7 +875,7 @@ func TestAPageOfAnIndexHasAtMost1MB(t *testing.T) {
 	})
 }
 
-// withDetails returns as many entries as there are details.
+// withDetails returns an entry for each detail.
 func (s services) withDetails(details ...string) []eventbridgetypes.PutEventsRequestEntry {
 	entries := s.entries(len(details))
 	for i := range details {
@@ -829,12 +884,12 @@ func (s services) withDetails(details ...string) []eventbridgetypes.PutEventsReq
 	return entries
 }
 
-// nested returns a JSON object that is nested so many levels deep.
+// nested returns a JSON object with that many levels.
 func nested(levels int) string {
 	return `{"a":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`
 }
 
-func TestTheBusRejectsAWholeRequestThatIsOverALimit(t *testing.T) {
+func TestPutEventsRejectsRequestsOverALimit(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		// Without their details, the entries have 50 bytes each.
 		const rest = 14 + len("payhook") + len("PAYMENT_STATUS.RELEASED") + len("delivery")
@@ -859,15 +914,20 @@ func TestTheBusRejectsAWholeRequestThatIsOverALimit(t *testing.T) {
 			{"1 MB", sized(1 << 20), true},
 			{"1,000 levels", s.withDetails("{}", nested(1000)), false},
 			{"1,001 levels", s.withDetails("{}", nested(1001)), true},
-			{"the largest and the least integer", s.withDetails(`{"a":[9223372036854775807,-9223372036854775808]}`), false},
+			{"the largest and the least integer", s.withDetails(`{"a":[9223372036854775807,-9223372036854775808]}`),
+				false},
 			{"a larger integer", s.withDetails("{}", `{"a":[9223372036854775808]}`), true},
 			{"a lesser integer", s.withDetails("{}", `{"a":{"b":-9223372036854775809}}`), true},
 			{"a very long integer", s.withDetails("{}", `{"a":`+strings.Repeat("9", 5000)+`}`), true},
-			{"a long number that is no integer", s.withDetails(`{"a":[9223372036854775808.5,9E30,123456789012345678901234567890.10]}`), false},
+			{"a long number that is no integer",
+				s.withDetails(`{"a":[9223372036854775808.5,9E30,123456789012345678901234567890.10]}`), false},
 			{"digits in a text", s.withDetails(`{"99999999999999999999":"99999999999999999999"}`), false},
-			{"no entry with a source", incomplete(func(e *eventbridgetypes.PutEventsRequestEntry) { e.Source = nil }), true},
-			{"no entry with a detail-type", incomplete(func(e *eventbridgetypes.PutEventsRequestEntry) { e.DetailType = aws.String("") }), true},
-			{"no entry with a detail", incomplete(func(e *eventbridgetypes.PutEventsRequestEntry) { e.Detail = nil }), true},
+			{"no entry with a source", incomplete(func(e *eventbridgetypes.PutEventsRequestEntry) { e.Source = nil }),
+				true},
+			{"no entry with a detail-type",
+				incomplete(func(e *eventbridgetypes.PutEventsRequestEntry) { e.DetailType = aws.String("") }), true},
+			{"no entry with a detail", incomplete(func(e *eventbridgetypes.PutEventsRequestEntry) { e.Detail = nil }),
+				true},
 		} {
 			out, err := s.PutEvents(t.Context(), &eventbridge.PutEventsInput{Entries: test.entries})
 			switch {
@@ -880,16 +940,25 @@ func TestTheBusRejectsAWholeRequestThatIsOverALimit(t *testing.T) {
 	})
 }
 
-func TestAnEntryThatFailsFailsAlone(t *testing.T) {
+func TestPutEventsRejectsSingleEntries(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		for _, test := range []struct {
 			name, code string
 			change     func(e *eventbridgetypes.PutEventsRequestEntry)
 		}{
 			{"no source", "InvalidArgument", func(e *eventbridgetypes.PutEventsRequestEntry) { e.Source = nil }},
-			{"an empty detail-type", "InvalidArgument", func(e *eventbridgetypes.PutEventsRequestEntry) { e.DetailType = aws.String("") }},
-			{"a detail-type of 128 characters", "", func(e *eventbridgetypes.PutEventsRequestEntry) { e.DetailType = aws.String(strings.Repeat("ü", 128)) }},
-			{"a detail-type of 129 characters", "InvalidArgument", func(e *eventbridgetypes.PutEventsRequestEntry) { e.DetailType = aws.String(strings.Repeat("x", 129)) }},
+			{"an empty detail-type", "InvalidArgument",
+				func(e *eventbridgetypes.PutEventsRequestEntry) { e.DetailType = aws.String("") }},
+			{"a detail-type of 128 characters", "",
+				func(e *eventbridgetypes.PutEventsRequestEntry) {
+					e.DetailType = aws.String(strings.Repeat("ü",
+						128))
+				}},
+			{"a detail-type of 129 characters", "InvalidArgument",
+				func(e *eventbridgetypes.PutEventsRequestEntry) {
+					e.DetailType = aws.String(strings.Repeat("x",
+						129))
+				}},
 			{"no detail", "InvalidArgument", func(e *eventbridgetypes.PutEventsRequestEntry) { e.Detail = nil }},
 			{"no JSON", "MalformedDetail", detail("{ no JSON")},
 			{"an array", "MalformedDetail", detail("[]")},
@@ -916,7 +985,8 @@ func TestAnEntryThatFailsFailsAlone(t *testing.T) {
 					want = test.code
 				}
 				if aws.ToString(e.ErrorCode) != want || (want == "") != (aws.ToString(e.EventId) != "") {
-					t.Errorf("%s: entry %d: %q %q, want %q", test.name, i, aws.ToString(e.ErrorCode), aws.ToString(e.EventId), want)
+					t.Errorf("%s: entry %d: %q %q, want %q", test.name, i, aws.ToString(e.ErrorCode),
+						aws.ToString(e.EventId), want)
 				}
 				if e.ErrorCode != nil {
 					failed++
@@ -944,11 +1014,12 @@ func (s services) object(t *testing.T, key, body string) {
 	}
 }
 
-func TestAnObjectComesBackAsItWasPut(t *testing.T) {
+func TestGetObjectReturnsWhatWasPut(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		for _, body := range []string{"first", "", strings.Repeat("\x00\xffbytes", 100_000)} {
 			s.object(t, "events/a b/ü.json", body) // each in place of the one before
-			out, err := s.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &s.bucket, Key: aws.String("events/a b/ü.json")})
+			out, err := s.GetObject(t.Context(),
+				&s3.GetObjectInput{Bucket: &s.bucket, Key: aws.String("events/a b/ü.json")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -961,33 +1032,39 @@ func TestAnObjectComesBackAsItWasPut(t *testing.T) {
 	})
 }
 
-func TestAnObjectThatIsNotThereIsKnownByItsError(t *testing.T) {
+func TestMissingObjectsHaveTheirOwnError(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		var noSuchKey *s3types.NoSuchKey
-		if _, err := s.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &s.bucket, Key: aws.String("never")}); !errors.As(err, &noSuchKey) {
+		if _, err := s.GetObject(t.Context(),
+			&s3.GetObjectInput{Bucket: &s.bucket, Key: aws.String("never")}); !errors.As(err, &noSuchKey) {
 			t.Errorf("got %v", err)
 		}
-		if _, err := s.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String(s.bucket + "-none"), Key: aws.String("x")}); code(err) != "NoSuchBucket" {
+		if _, err := s.GetObject(t.Context(),
+			&s3.GetObjectInput{Bucket: aws.String(s.bucket + "-none"),
+				Key: aws.String("x")}); code(err) != "NoSuchBucket" {
 			t.Errorf("got %v", err)
 		}
 	})
 }
 
-func TestWhoMayNotListABucketIsNotToldThatAnObjectIsMissing(t *testing.T) {
+func TestMissingObjectsAreDeniedWithoutListBucket(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		key := aws.String("never")
-		if _, err := s.reader.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &s.bucket, Key: key}); code(err) != "AccessDenied" {
+		if _, err := s.reader.GetObject(t.Context(),
+			&s3.GetObjectInput{Bucket: &s.bucket, Key: key}); code(err) != "AccessDenied" {
 			t.Errorf("GetObject: got %v", err)
 		}
-		if _, err := s.reader.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &s.bucket}); code(err) != "AccessDenied" {
+		if _, err := s.reader.ListObjectsV2(t.Context(),
+			&s3.ListObjectsV2Input{Bucket: &s.bucket}); code(err) != "AccessDenied" {
 			t.Errorf("ListObjectsV2: got %v", err)
 		}
 	})
 }
 
-func TestAListingIsInTheOrderOfBytesPageByPage(t *testing.T) {
+func TestListingIsInByteOrderAndPaged(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
-		keys := []string{"p/2026/01/31/a", "p/2026/01/31/B", "p/2026/02/01/a", "p/2026/12/31/é", "p/2026/12/31/z", "q/other", "p0", "p/"}
+		keys := []string{"p/2026/01/31/a", "p/2026/01/31/B", "p/2026/02/01/a", "p/2026/12/31/é", "p/2026/12/31/z",
+			"q/other", "p0", "p/"}
 		for _, key := range keys {
 			s.object(t, key, key)
 		}
@@ -1031,7 +1108,7 @@ func TestAListingIsInTheOrderOfBytesPageByPage(t *testing.T) {
 	})
 }
 
-func TestAnObjectThatArrivesAlteredIsRefused(t *testing.T) {
+func TestPutObjectRejectsAWrongChecksum(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		sum := sha256.Sum256([]byte("another"))
 		_, err := s.PutObject(t.Context(), &s3.PutObjectInput{
@@ -1044,11 +1121,12 @@ func TestAnObjectThatArrivesAlteredIsRefused(t *testing.T) {
 	})
 }
 
-func TestAnObjectCanBePutOnce(t *testing.T) {
+func TestPutObjectWithIfNoneMatch(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		for i := range 2 {
 			_, err := s.PutObject(t.Context(), &s3.PutObjectInput{
-				Bucket: &s.bucket, Key: aws.String("once"), Body: strings.NewReader("body"), IfNoneMatch: aws.String("*"),
+				Bucket: &s.bucket, Key: aws.String("once"), Body: strings.NewReader("body"),
+				IfNoneMatch: aws.String("*"),
 			})
 			if again := i == 1; again != (code(err) == "PreconditionFailed") || err != nil && !again {
 				t.Errorf("put %d: got %v", i, err)
@@ -1057,14 +1135,15 @@ func TestAnObjectCanBePutOnce(t *testing.T) {
 	})
 }
 
-func TestABatchIsRead(t *testing.T) {
+func TestBatchGetItem(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		key := func(i int) map[string]types.AttributeValue {
 			return map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: fmt.Sprint("batch ", i)}}
 		}
 		for i := range 3 {
 			item := key(i)
-			item["shard"], item["bytes"] = &types.AttributeValueMemberN{Value: "7"}, &types.AttributeValueMemberB{Value: []byte("large")}
+			item["shard"], item["bytes"] = &types.AttributeValueMemberN{Value: "7"},
+				&types.AttributeValueMemberB{Value: []byte("large")}
 			if _, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: item}); err != nil {
 				t.Fatal(err)
 			}
@@ -1077,7 +1156,8 @@ func TestABatchIsRead(t *testing.T) {
 			for _, i := range keys {
 				ask.Keys = append(ask.Keys, key(i))
 			}
-			return s.BatchGetItem(t.Context(), &dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{s.table: ask}})
+			return s.BatchGetItem(t.Context(),
+				&dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{s.table: ask}})
 		}
 		out, err := read(2, 0, 9)
 		if err != nil {
@@ -1108,18 +1188,21 @@ func TestABatchIsRead(t *testing.T) {
 	})
 }
 
-func TestAnIndexIsReadBackwardsWithWhatItIncludes(t *testing.T) {
+func TestQueryDescendingWithProjection(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		number := func(n int) types.AttributeValue { return &types.AttributeValueMemberN{Value: strconv.Itoa(n)} }
 		for i := range 4 {
-			if _, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: map[string]types.AttributeValue{
-				"id": &types.AttributeValueMemberS{Value: fmt.Sprint("backwards ", i)}, "shard": number(61), "due": number(i), "kept": number(10 * i), "other": number(i),
-			}}); err != nil {
+			if _, err := s.PutItem(t.Context(),
+				&dynamodb.PutItemInput{TableName: &s.table, Item: map[string]types.AttributeValue{
+					"id": &types.AttributeValueMemberS{Value: fmt.Sprint("backwards ", i)}, "shard": number(61),
+					"due": number(i), "kept": number(10 * i), "other": number(i),
+				}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		out, err := s.Query(t.Context(), &dynamodb.QueryInput{
-			TableName: &s.table, IndexName: aws.String("pending"), ScanIndexForward: aws.Bool(false), Limit: aws.Int32(2),
+			TableName: &s.table, IndexName: aws.String("pending"), ScanIndexForward: aws.Bool(false),
+			Limit:                     aws.Int32(2),
 			KeyConditionExpression:    aws.String("#shard = :shard AND #due > :at"),
 			ExpressionAttributeNames:  map[string]string{"#shard": "shard", "#due": "due"},
 			ExpressionAttributeValues: map[string]types.AttributeValue{":shard": number(61), ":at": number(0)},

@@ -1,9 +1,9 @@
-// Package awstest holds AWS services in memory, for tests and benchmarks: just
-// what Payhook uses of them, with the semantics that it relies on.
+// Package awstest implements AWS services in memory, for tests and benchmarks. It has the
+// operations that Payhook uses, with the semantics that it relies on.
 //
-// It guarantees that what these services do is what the conformance tests of
-// this package see the same operations do through the real SDK clients on a
-// service that speaks the real protocol.
+// It guarantees that these operations behave as the conformance tests of this package
+// require. The same tests run with the real SDK clients against a service with the real
+// protocol.
 package awstest
 
 import (
@@ -25,39 +25,39 @@ import (
 // Item is an item of a table.
 type Item = map[string]types.AttributeValue
 
-// Index is a global secondary index with keys of one string or number each. It
-// is sparse: items without both keys are not in it.
+// Index is a global secondary index whose keys are strings or numbers. It is sparse:
+// items without both keys are not in it.
 type Index struct {
 	Name         string
 	PartitionKey string
 	SortKey      string
-	Include      []string // attributes that it has beside the keys
+	Include      []string // projected attributes besides the keys
 }
 
-// DynamoDB holds tables in memory. It is safe for concurrent use; each
-// operation is atomic.
+// DynamoDB is a DynamoDB in memory. It is safe for concurrent use; each operation is
+// atomic.
 type DynamoDB struct {
-	// Unprocessed, if set, is asked for every key of BatchGetItem whether it is
-	// left unprocessed.
+	// Unprocessed, if set, is called for every key of BatchGetItem. It reports whether the
+	// key is left unprocessed.
 	Unprocessed func(id string) bool
 
 	mu     sync.Mutex
 	tables map[string]*table
 	calls  map[string]int
-	held   bool // indexes do not follow their tables
+	held   bool // indexes are not updated
 }
 
 type table struct {
 	key     string
 	indexes []*index
 	items   map[string]Item
-	behind  []string // keys of what the indexes have not seen yet
+	behind  []string // keys of the items that are not updated in the indexes
 }
 
 type index struct {
 	Index
 	partitions map[string]map[string]Item // partition -> the item's key -> its projection
-	partition  map[string]string          // the item's key -> where it is
+	partition  map[string]string          // the item's key -> its partition
 }
 
 // NewDynamoDB returns a DynamoDB without tables.
@@ -65,7 +65,7 @@ func NewDynamoDB() *DynamoDB {
 	return &DynamoDB{tables: map[string]*table{}, calls: map[string]int{}}
 }
 
-// CreateTable makes a table with a string partition key.
+// CreateTable creates a table with a string partition key.
 func (db *DynamoDB) CreateTable(name, partitionKey string, indexes ...Index) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -76,16 +76,15 @@ func (db *DynamoDB) CreateTable(name, partitionKey string, indexes ...Index) {
 	db.tables[name] = t
 }
 
-// HoldIndexes keeps every index as it is, whatever happens to its table, until
-// CatchUp: indexes follow their tables with a delay.
+// HoldIndexes stops the updates of all indexes until CatchUp. It simulates that DynamoDB
+// updates indexes with a delay.
 func (db *DynamoDB) HoldIndexes() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.held = true
 }
 
-// CatchUp brings every index up to its table, and lets it follow at once from
-// then on.
+// CatchUp updates every index. After that, indexes are updated immediately.
 func (db *DynamoDB) CatchUp() {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -114,7 +113,7 @@ func (db *DynamoDB) set(t *table, id string, item Item) {
 	}
 }
 
-// project brings the indexes up to one item.
+// project updates the indexes for one item.
 func (t *table) project(id string) {
 	item := t.items[id]
 	for _, x := range t.indexes {
@@ -141,7 +140,7 @@ func (db *DynamoDB) Items(name string) map[string]Item {
 	return maps.Clone(db.tables[name].items)
 }
 
-// Indexed returns how many items a partition of an index holds.
+// Indexed returns the number of items in a partition of an index.
 func (db *DynamoDB) Indexed(table, index, partition string) int {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -153,7 +152,7 @@ func (db *DynamoDB) Indexed(table, index, partition string) int {
 	return 0
 }
 
-// Calls returns how often an operation was called, failures included.
+// Calls returns the number of calls of an operation, including failed ones.
 func (db *DynamoDB) Calls(operation string) int {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -174,7 +173,8 @@ func (db *DynamoDB) open(ctx context.Context, operation string, name *string) (*
 }
 
 // GetItem returns an item by its key.
-func (db *DynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+func (db *DynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	t, err := db.open(ctx, "GetItem", in.TableName)
@@ -191,13 +191,15 @@ const (
 	maxBatchBytes = 16 << 20
 )
 
-// BatchGetItem returns items of one or more tables by their keys, those without
-// an item left out. It leaves keys unprocessed once the items are larger than 16
-// MB in sum, and those that Unprocessed says.
-func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+// BatchGetItem returns items of one or more tables by their keys. It ignores keys without
+// an item. It leaves keys unprocessed when the total size of the items exceeds 16 MB, and
+// those for which Unprocessed returns true.
+func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	out := &dynamodb.BatchGetItemOutput{Responses: map[string][]Item{}, UnprocessedKeys: map[string]types.KeysAndAttributes{}}
+	out := &dynamodb.BatchGetItemOutput{Responses: map[string][]Item{},
+		UnprocessedKeys: map[string]types.KeysAndAttributes{}}
 	keys, bytes := 0, 0
 	for name, ask := range in.RequestItems {
 		t, err := db.open(ctx, "BatchGetItem", &name)
@@ -224,7 +226,7 @@ func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemI
 			}
 			seen[id] = true
 			item := t.items[id]
-			// The size is that of the whole item, whatever is asked for.
+			// The size is that of the whole item, even with a projection.
 			if bytes += itemSize(item); bytes > maxBatchBytes || db.Unprocessed != nil && db.Unprocessed(id) {
 				rest.Keys = append(rest.Keys, key)
 			} else if item != nil {
@@ -241,7 +243,7 @@ func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemI
 	return out, nil
 }
 
-// projection returns the attributes that an expression names; nil stands for all.
+// projection returns the attributes that an expression names; nil means all.
 func projection(expression *string, names map[string]string) ([]string, error) {
 	if expression == nil {
 		return nil, nil
@@ -257,7 +259,7 @@ func projection(expression *string, names map[string]string) ([]string, error) {
 	return attributes, nil
 }
 
-// project returns a copy of an item with these attributes; nil stands for all.
+// project returns a copy of an item with these attributes; nil means all.
 func project(item Item, attributes []string) Item {
 	if attributes == nil {
 		return maps.Clone(item)
@@ -272,7 +274,8 @@ func project(item Item, attributes []string) Item {
 }
 
 // PutItem replaces an item if its condition holds.
-func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	t, err := db.open(ctx, "PutItem", in.TableName)
@@ -284,7 +287,8 @@ func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ..
 	}
 	id := text(in.Item[t.key])
 	old := t.items[id]
-	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old, in.ReturnValuesOnConditionCheckFailure); err != nil {
+	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old,
+		in.ReturnValuesOnConditionCheckFailure); err != nil {
 		return nil, err
 	}
 	if itemSize(in.Item) > maxItemBytes {
@@ -294,27 +298,31 @@ func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ..
 	return &dynamodb.PutItemOutput{}, nil
 }
 
-// UpdateItem changes an item, or makes it, if its condition holds.
-func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+// UpdateItem changes or creates an item if its condition holds.
+func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	t, err := db.open(ctx, "UpdateItem", in.TableName)
 	if err != nil {
 		return nil, err
 	}
-	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.UpdateExpression, in.ConditionExpression); err != nil {
+	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.UpdateExpression,
+		in.ConditionExpression); err != nil {
 		return nil, err
 	}
 	id := text(in.Key[t.key])
 	old := t.items[id]
-	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old, in.ReturnValuesOnConditionCheckFailure); err != nil {
+	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old,
+		in.ReturnValuesOnConditionCheckFailure); err != nil {
 		return nil, err
 	}
 	item := maps.Clone(old)
 	if item == nil {
 		item = maps.Clone(in.Key)
 	}
-	if err := update(aws.ToString(in.UpdateExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, old, item); err != nil {
+	if err := update(aws.ToString(in.UpdateExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, old,
+		item); err != nil {
 		return nil, err
 	}
 	if itemSize(item) > maxItemBytes {
@@ -328,8 +336,9 @@ func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput
 	return out, nil
 }
 
-// DeleteItem deletes an item, if it is there.
-func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
+// DeleteItem deletes an item if it exists.
+func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	t, err := db.open(ctx, "DeleteItem", in.TableName)
@@ -340,16 +349,18 @@ func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput
 		return nil, err
 	}
 	id := text(in.Key[t.key])
-	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, t.items[id], in.ReturnValuesOnConditionCheckFailure); err != nil {
+	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, t.items[id],
+		in.ReturnValuesOnConditionCheckFailure); err != nil {
 		return nil, err
 	}
 	db.set(t, id, nil)
 	return &dynamodb.DeleteItemOutput{}, nil
 }
 
-// Query returns the items of an index whose keys meet the condition, in the
-// order of the sort key or backwards, as the index has them.
-func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+// Query returns the projected items of an index whose keys meet the condition, in
+// ascending or descending order of the sort key.
+func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	t, err := db.open(ctx, "Query", in.TableName)
@@ -364,13 +375,15 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...fun
 		return nil, invalid("no such index")
 	}
 	index := t.indexes[i]
-	partition, err := partitionOf(aws.ToString(in.KeyConditionExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, index.PartitionKey)
+	partition, err := partitionOf(aws.ToString(in.KeyConditionExpression), in.ExpressionAttributeNames,
+		in.ExpressionAttributeValues, index.PartitionKey)
 	if err != nil {
 		return nil, err
 	}
 	var found []Item
 	for _, item := range index.partitions[text(partition)] {
-		holds, err := evaluate(aws.ToString(in.KeyConditionExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, item)
+		holds, err := evaluate(aws.ToString(in.KeyConditionExpression), in.ExpressionAttributeNames,
+			in.ExpressionAttributeValues, item)
 		if err != nil {
 			return nil, err
 		}
@@ -402,7 +415,7 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...fun
 		bytes += itemSize(item)
 	}
 	if limit > 0 && len(found) == limit {
-		// A page that is full has a key to go on with, even if nothing follows.
+		// A full page has a LastEvaluatedKey, even if no item follows.
 		out.LastEvaluatedKey = project(found[limit-1], []string{t.key, index.PartitionKey, index.SortKey})
 	}
 	out.Items = found
@@ -417,9 +430,9 @@ const (
 	maxPageBytes = 1 << 20
 )
 
-// itemSize returns the size of an item in bytes: of the names and values of its
-// attributes (AWS, "DynamoDB item sizes and formats" in the DynamoDB Developer
-// Guide). Numbers count for one byte and one more for each two digits.
+// itemSize returns the size of an item in bytes: that of the names and values of its
+// attributes (AWS, "DynamoDB item sizes and formats" in the DynamoDB Developer Guide). A
+// number has one byte plus one for every two digits.
 func itemSize(item Item) (size int) {
 	for name, value := range item {
 		size += len(name)
@@ -435,7 +448,8 @@ func itemSize(item Item) (size int) {
 	return size
 }
 
-func check(expression *string, names map[string]string, values Item, old Item, want types.ReturnValuesOnConditionCheckFailure) error {
+func check(expression *string, names map[string]string, values Item, old Item,
+	want types.ReturnValuesOnConditionCheckFailure) error {
 	if expression == nil {
 		return nil
 	}
@@ -450,7 +464,7 @@ func check(expression *string, names map[string]string, values Item, old Item, w
 	return failed
 }
 
-// text returns a key's value as a string.
+// text returns the value of a key as a string.
 func text(v types.AttributeValue) string {
 	switch v := v.(type) {
 	case *types.AttributeValueMemberS:

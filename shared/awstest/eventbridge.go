@@ -25,21 +25,20 @@ const (
 	maxDetailType = 128 // characters
 )
 
-// EventBridge keeps every entry that was put on any of its buses. It is safe
+// EventBridge is an EventBridge in memory. It stores the entries of all buses. It is safe
 // for concurrent use.
 //
-// It fails a whole request with ValidationException if it does not have 1 to 10
-// entries, or they have 1 MB or more in all, or none of them has Source,
-// DetailType and Detail, or one has a detail that is nested deeper than 1000
-// levels or holds an integer of more than 64 bits. For the last two, AWS documents
-// the limits and not the answer; this is the worst one for the other entries. It
-// fails an entry with InvalidArgument if one of Source, DetailType and Detail is
-// missing or DetailType is too long, and with MalformedDetail if Detail is not a
-// JSON object.
+// It rejects a whole request with ValidationException if it does not have 1 to 10
+// entries, or they have 1 MB or more in total, or none of them has Source, DetailType and
+// Detail, or a detail is nested deeper than 1000 levels or contains an integer of more
+// than 64 bits. For the last two, AWS documents the limits but not the error; this is the
+// worst case for the other entries. It rejects an entry with InvalidArgument if Source,
+// DetailType or Detail is missing or DetailType is too long, and with MalformedDetail if
+// Detail is not a JSON object.
 type EventBridge struct {
-	// Answer, if set, is asked for every request that AWS would not reject as a
-	// whole, before anything is kept: an error fails the request, and a code at a position fails that entry.
-	// Positions that are not in the map are taken.
+	// Answer, if set, is called for every request that AWS would not reject as a whole,
+	// before its entries are stored. An error makes the request fail. A code makes the
+	// entry at that position fail; entries at other positions are accepted.
 	Answer func(entries []types.PutEventsRequestEntry) (codes map[int]string, err error)
 
 	mu      sync.Mutex
@@ -47,22 +46,23 @@ type EventBridge struct {
 	calls   int
 }
 
-// Entries returns what was put on the buses, in order.
+// Entries returns the accepted entries of all buses, in order.
 func (eb *EventBridge) Entries() []types.PutEventsRequestEntry {
 	eb.mu.Lock()
 	defer eb.mu.Unlock()
 	return slices.Clone(eb.entries)
 }
 
-// Calls returns how many requests there were, failures included.
+// Calls returns the number of requests, including failed ones.
 func (eb *EventBridge) Calls() int {
 	eb.mu.Lock()
 	defer eb.mu.Unlock()
 	return eb.calls
 }
 
-// PutEvents keeps entries.
-func (eb *EventBridge) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput, _ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+// PutEvents stores entries.
+func (eb *EventBridge) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
+	_ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
 	eb.mu.Lock()
 	defer eb.mu.Unlock()
 	eb.calls++
@@ -88,16 +88,18 @@ func (eb *EventBridge) PutEvents(ctx context.Context, in *eventbridge.PutEventsI
 		}
 		if failed {
 			out.FailedEntryCount++
-			out.Entries = append(out.Entries, types.PutEventsResultEntry{ErrorCode: aws.String(code), ErrorMessage: aws.String(code)})
+			out.Entries = append(out.Entries,
+				types.PutEventsResultEntry{ErrorCode: aws.String(code), ErrorMessage: aws.String(code)})
 			continue
 		}
 		eb.entries = append(eb.entries, entry)
-		out.Entries = append(out.Entries, types.PutEventsResultEntry{EventId: aws.String(strconv.Itoa(len(eb.entries)))})
+		out.Entries = append(out.Entries,
+			types.PutEventsResultEntry{EventId: aws.String(strconv.Itoa(len(eb.entries)))})
 	}
 	return out, nil
 }
 
-// checkRequest returns why EventBridge rejects a whole request, or nil.
+// checkRequest returns the error of a request that EventBridge rejects as a whole, or nil.
 func checkRequest(entries []types.PutEventsRequestEntry) error {
 	if n := len(entries); n == 0 || n > maxEntries {
 		return invalid(fmt.Sprintf("1 to %d entries", maxEntries))
@@ -105,7 +107,8 @@ func checkRequest(entries []types.PutEventsRequestEntry) error {
 	bytes, complete := 0, false
 	for _, e := range entries {
 		bytes += entrySize(e)
-		complete = complete || aws.ToString(e.Source) != "" && aws.ToString(e.DetailType) != "" && aws.ToString(e.Detail) != ""
+		complete = complete || aws.ToString(e.Source) != "" && aws.ToString(e.DetailType) != "" &&
+			aws.ToString(e.Detail) != ""
 	}
 	if !complete {
 		return invalid("no entry has Source, DetailType and Detail")
@@ -134,7 +137,7 @@ func entrySize(e types.PutEventsRequestEntry) int {
 	return size
 }
 
-// checkEntry returns the code with which EventBridge fails one entry, or "".
+// checkEntry returns the error code of an entry that EventBridge rejects, or "".
 func checkEntry(e types.PutEventsRequestEntry) string {
 	if aws.ToString(e.Source) == "" || aws.ToString(e.DetailType) == "" || aws.ToString(e.Detail) == "" ||
 		utf8.RuneCountInString(*e.DetailType) > maxDetailType {
@@ -146,8 +149,8 @@ func checkEntry(e types.PutEventsRequestEntry) string {
 	return ""
 }
 
-// checkDetail reports whether a detail is a JSON object, and what in it is
-// beyond EventBridge's limits.
+// checkDetail reports whether a detail is a JSON object, and which limit of EventBridge it
+// exceeds.
 func checkDetail(detail string) (object bool, problem string) {
 	dec := json.NewDecoder(strings.NewReader(detail))
 	dec.UseNumber()

@@ -11,20 +11,20 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// invalid is what DynamoDB answers to a request that it does not understand.
+// invalid returns the error of DynamoDB for an invalid request.
 func invalid(message string) error {
 	return &smithy.GenericAPIError{Code: "ValidationException", Message: message, Fault: smithy.FaultClient}
 }
 
 var token = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*|[#:][A-Za-z0-9_]+|<=|>=|<>|[=<>(),+-]`)
 
-// parser reads DynamoDB's expressions: conditions with AND, OR, NOT,
-// comparisons and attribute_(not_)exists, and updates with SET and REMOVE.
+// parser parses expressions of DynamoDB: conditions with AND, OR, NOT, comparisons and
+// attribute_(not_)exists, and updates with SET and REMOVE.
 type parser struct {
 	tokens []string
 	names  map[string]string
 	values Item
-	item   Item // what operands refer to
+	item   Item // the item that operands refer to
 	err    error
 }
 
@@ -38,9 +38,9 @@ func newParser(expression string, names map[string]string, values, item Item) *p
 	return p
 }
 
-// tokensOf reports false if the expression holds something else.
+// tokensOf returns the tokens of an expression. It reports false if there is an invalid one.
 func tokensOf(expression string) ([]string, bool) {
-	// A query reads the same expression for every item.
+	// A query evaluates the same expression for every item.
 	if known, ok := knownTokens.Load(expression); ok {
 		return known.([]string), true
 	}
@@ -52,8 +52,8 @@ func tokensOf(expression string) ([]string, bool) {
 	return tokens, true
 }
 
-// used returns an error if a name or a value stands in none of the expressions
-// of a request, which DynamoDB refuses.
+// used returns an error if no expression of a request uses a name or a value, which
+// DynamoDB rejects.
 func used(names map[string]string, values Item, expressions ...*string) error {
 	stands := func(placeholder string) bool {
 		for _, e := range expressions {
@@ -79,8 +79,8 @@ func used(names map[string]string, values Item, expressions ...*string) error {
 	return nil
 }
 
-// reserved are those of DynamoDB's reserved words that come near to the name of
-// an attribute here (AWS, "Reserved words in DynamoDB").
+// reserved are the reserved words of DynamoDB that are similar to attribute names of
+// Payhook (AWS, "Reserved words in DynamoDB").
 var reserved = map[string]bool{
 	"COUNT": true, "DATA": true, "DATE": true, "HASH": true, "INDEX": true, "ITEM": true, "KEY": true, "NAME": true,
 	"OWNER": true, "SHARD": true, "SIZE": true, "STATE": true, "STATUS": true, "TIME": true, "TIMESTAMP": true,
@@ -99,15 +99,15 @@ func evaluate(expression string, names map[string]string, values, item Item) (bo
 	return holds, p.err
 }
 
-// partitionOf returns the value that a key condition asks of the partition key,
-// which must stand first: name = value.
+// partitionOf returns the value of the partition key in a key condition, which must begin
+// with name = value.
 func partitionOf(expression string, names map[string]string, values Item, key string) (types.AttributeValue, error) {
 	p := newParser(expression, names, values, nil)
 	name := p.name(p.next())
 	p.expect("=")
 	value := p.operand()
 	if p.err == nil && name != key {
-		p.fail("the partition key is not asked for")
+		p.fail("the key condition does not begin with the partition key")
 	}
 	return value, p.err
 }
@@ -183,7 +183,7 @@ func (p *parser) primary() bool {
 	operator := p.next()
 	right := p.operand()
 	if left == nil || right == nil {
-		return false // a comparison with what is not there does not hold
+		return false // a comparison with a missing attribute is false
 	}
 	switch order := compare(left, right); operator {
 	case "=":
@@ -248,7 +248,7 @@ func update(expression string, names map[string]string, values, old, item Item) 
 				if v := p.sum(); v != nil {
 					item[name] = v
 				} else {
-					p.fail("an operand is not there")
+					p.fail("an operand does not exist")
 				}
 			}
 		case p.accept("REMOVE"):
@@ -270,7 +270,7 @@ func (p *parser) sum() types.AttributeValue {
 	a, aOK := v.(*types.AttributeValueMemberN)
 	b, bOK := p.term().(*types.AttributeValueMemberN)
 	if !aOK || !bOK {
-		p.fail("+ wants numbers")
+		p.fail("+ needs numbers")
 		return nil
 	}
 	return &types.AttributeValueMemberN{Value: new(big.Rat).Add(rat(a), rat(b)).RatString()}

@@ -17,16 +17,16 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// S3 holds buckets in memory. It is safe for concurrent use; each operation is
-// atomic, and what was put can be read and listed at once.
+// S3 is an S3 in memory. It is safe for concurrent use; each operation is atomic, and an
+// object can be read and listed immediately after it was written.
 type S3 struct {
-	// Fails, if set, is asked for every call before it does anything: an error
-	// fails the call.
+	// Fails, if set, is called before every operation. If it returns an error, the
+	// operation fails with it.
 	Fails func(operation, key string) error
-	// MayNotList says that the caller has no s3:ListBucket: a listing is denied, and
-	// so is a request for a missing object, which others get a 404 for (AWS,
-	// "GetObject" in the S3 API reference).
-	MayNotList bool
+	// DenyList means that the caller has no s3:ListBucket. A listing is denied, and so is
+	// a request for a missing object, which is 404 for other callers (AWS, "GetObject" in
+	// the S3 API reference).
+	DenyList bool
 
 	mu      sync.Mutex
 	buckets map[string]map[string]object
@@ -41,7 +41,7 @@ type object struct {
 // NewS3 returns an S3 without buckets.
 func NewS3() *S3 { return &S3{buckets: map[string]map[string]object{}, calls: map[string]int{}} }
 
-// MakeBucket makes an empty bucket.
+// MakeBucket creates an empty bucket.
 func (s *S3) MakeBucket(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *S3) Objects(bucket string) map[string][]byte {
 	return objects
 }
 
-// Calls returns how often an operation was called, failures included.
+// Calls returns the number of calls of an operation, including failed ones.
 func (s *S3) Calls(operation string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,9 +84,10 @@ func (s *S3) open(ctx context.Context, operation string, bucket, key *string) (m
 	return b, nil
 }
 
-// PutObject keeps an object, if it has the SHA-256 that is given. With
-// IfNoneMatch "*" it replaces nothing.
-func (s *S3) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+// PutObject stores an object if it has the given SHA-256. With IfNoneMatch "*" it does
+// not replace an existing object.
+func (s *S3) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput,
+	error) {
 	var body []byte
 	if in.Body != nil {
 		var err error
@@ -100,19 +101,21 @@ func (s *S3) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3
 	if err != nil {
 		return nil, err
 	}
-	if sum := sha256.Sum256(body); in.ChecksumSHA256 != nil && *in.ChecksumSHA256 != base64.StdEncoding.EncodeToString(sum[:]) {
-		return nil, refused("BadDigest", "The SHA256 you specified did not match the calculated checksum.")
+	if sum := sha256.Sum256(body); in.ChecksumSHA256 != nil &&
+		*in.ChecksumSHA256 != base64.StdEncoding.EncodeToString(sum[:]) {
+		return nil, denied("BadDigest", "The SHA256 you specified did not match the calculated checksum.")
 	}
 	if _, exists := bucket[aws.ToString(in.Key)]; exists && aws.ToString(in.IfNoneMatch) == "*" {
-		return nil, refused("PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
+		return nil, denied("PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
 	}
 	bucket[aws.ToString(in.Key)] = object{body, in.ContentType}
 	return &s3.PutObjectOutput{ChecksumSHA256: in.ChecksumSHA256}, nil
 }
 
-// GetObject returns an object, or types.NoSuchKey; AccessDenied if the object is
-// missing and s3:ListBucket is as well.
-func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+// GetObject returns an object or types.NoSuchKey, but AccessDenied if the object does not
+// exist and the caller has no s3:ListBucket.
+func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3.Options)) (*s3.GetObjectOutput,
+	error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bucket, err := s.open(ctx, "GetObject", in.Bucket, in.Key)
@@ -121,8 +124,8 @@ func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3
 	}
 	o, ok := bucket[aws.ToString(in.Key)]
 	switch {
-	case !ok && s.MayNotList:
-		return nil, refused("AccessDenied", "Access Denied")
+	case !ok && s.DenyList:
+		return nil, denied("AccessDenied", "Access Denied")
 	case !ok:
 		return nil, &types.NoSuchKey{Message: aws.String("The specified key does not exist.")}
 	}
@@ -132,23 +135,24 @@ func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3
 	}, nil
 }
 
-// ListObjectsV2 returns objects in the order of their keys' bytes, behind
-// StartAfter or the token, up to MaxKeys (1000) at a time.
-func (s *S3) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, _ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+// ListObjectsV2 returns up to MaxKeys (1000) objects in the order of the bytes of their
+// keys, starting after StartAfter or the token.
+func (s *S3) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input,
+	_ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bucket, err := s.open(ctx, "ListObjectsV2", in.Bucket, in.Prefix)
 	if err != nil {
 		return nil, err
 	}
-	if s.MayNotList {
-		return nil, refused("AccessDenied", "Access Denied")
+	if s.DenyList {
+		return nil, denied("AccessDenied", "Access Denied")
 	}
 	after := aws.ToString(in.StartAfter)
 	if in.ContinuationToken != nil {
 		token, err := base64.StdEncoding.DecodeString(*in.ContinuationToken)
 		if err != nil {
-			return nil, refused("InvalidArgument", "The continuation token provided is incorrect")
+			return nil, denied("InvalidArgument", "The continuation token provided is incorrect")
 		}
 		after = string(token)
 	}
@@ -156,7 +160,8 @@ func (s *S3) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, _ ...
 	if in.MaxKeys != nil {
 		limit = min(limit, int(*in.MaxKeys))
 	}
-	out := &s3.ListObjectsV2Output{Name: in.Bucket, Prefix: in.Prefix, MaxKeys: aws.Int32(int32(limit)), IsTruncated: aws.Bool(false)}
+	out := &s3.ListObjectsV2Output{Name: in.Bucket, Prefix: in.Prefix, MaxKeys: aws.Int32(int32(limit)),
+		IsTruncated: aws.Bool(false)}
 	for _, key := range slices.Sorted(maps.Keys(bucket)) {
 		if !strings.HasPrefix(key, aws.ToString(in.Prefix)) || key <= after {
 			continue
@@ -175,6 +180,6 @@ func (s *S3) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, _ ...
 	return out, nil
 }
 
-func refused(code, message string) error {
+func denied(code, message string) error {
 	return &smithy.GenericAPIError{Code: code, Message: message, Fault: smithy.FaultClient}
 }

@@ -116,7 +116,7 @@ func TestResolveDistinguishesMissingFromDenied(t *testing.T) {
 	if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrGone) {
 		t.Errorf("got %v", err)
 	}
-	bucket.MayNotList = true
+	bucket.DenyList = true
 	if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrDenied) ||
 		errors.Is(err, claimcheck.ErrGone) {
 		t.Errorf("without s3:ListBucket: got %v", err)

@@ -6,10 +6,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
-	_ "crypto/md5" // for certificates that nobody must accept
+	_ "crypto/md5" // for certificates that must be rejected
 	"crypto/rand"
 	"crypto/rsa"
-	_ "crypto/sha1" // likewise
+	_ "crypto/sha1" // for certificates that must be rejected
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -43,8 +43,8 @@ func NewCA(name string) *CA {
 	return &CA{Certificate: sign(template, template, key.Public(), key), Key: key}
 }
 
-// NewIntermediate returns a CA whose certificate a has issued. change, if not nil,
-// changes its certificate before it is signed.
+// NewIntermediate returns a CA whose certificate is issued by a. change, if not nil,
+// changes the certificate before it is signed.
 func (a *CA) NewIntermediate(name string, change func(*x509.Certificate)) *CA {
 	key := newECDSAKey(elliptic.P256())
 	template := caTemplate(name)
@@ -55,16 +55,16 @@ func (a *CA) NewIntermediate(name string, change func(*x509.Certificate)) *CA {
 	return &CA{Certificate: c, Key: key, chain: append([]*x509.Certificate{a.Certificate}, a.chain...)}
 }
 
-// SelfSigned returns a certificate for a's key that is signed with it, as change
-// says: a client or server that is its own CA.
+// SelfSigned returns a certificate for a's key that is signed with this key, after change
+// has changed it: a client or server that is its own CA.
 func (a *CA) SelfSigned(change func(*x509.Certificate)) *x509.Certificate {
 	template := caTemplate(a.Certificate.Subject.CommonName)
 	change(template)
 	return sign(template, template, a.Key.Public(), a.Key)
 }
 
-// PEM returns the certificates of the CA and of those above it, as a truststore
-// needs them.
+// PEM returns the certificates of the CA and of its issuers up to the root, for a
+// truststore.
 func (a *CA) PEM() []byte {
 	var out bytes.Buffer
 	for _, c := range append([]*x509.Certificate{a.Certificate}, a.chain...) {
@@ -73,8 +73,8 @@ func (a *CA) PEM() []byte {
 	return out.Bytes()
 }
 
-// Client issues a certificate with which the service calls a webhook URL, valid
-// for a year. change, if not nil, changes it before it is signed.
+// Client issues a client certificate of the service, valid for a year. change, if not
+// nil, changes it before it is signed.
 func (a *CA) Client(change func(*x509.Certificate)) tls.Certificate {
 	template := clientTemplate()
 	if change != nil {
@@ -95,8 +95,8 @@ func (a *CA) Server(names ...string) tls.Certificate {
 	return a.bundle(sign(template, a.Certificate, key.Public(), a.Key), key)
 }
 
-// bundle returns a certificate with its key, and with the intermediate CAs that a
-// client sends along. The root is left out (RFC 8446, section 4.4.2).
+// bundle returns a certificate with its key and with the intermediate CAs that a client
+// sends. It omits the root (RFC 8446, section 4.4.2).
 func (a *CA) bundle(c *x509.Certificate, key crypto.Signer) tls.Certificate {
 	bundle := tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
 	for _, above := range append([]*x509.Certificate{a.Certificate}, a.chain...) {
@@ -121,8 +121,7 @@ func EncodePrivateKey(key crypto.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// CertificateFlaw is one thing that is wrong with a client certificate that is
-// right in everything else.
+// CertificateFlaw is a flaw of a client certificate that is otherwise valid.
 type CertificateFlaw string
 
 // The flaws of certificates.
@@ -130,14 +129,14 @@ const (
 	CertificateExpired       CertificateFlaw = "expired"
 	CertificateNotYetValid   CertificateFlaw = "not-yet-valid"
 	UnknownCA                CertificateFlaw = "unknown-ca"
-	SameSubjectOtherCA       CertificateFlaw = "same-subject-other-ca" // of another CA with the same subject, for the same client
+	SameSubjectOtherCA       CertificateFlaw = "same-subject-other-ca" // issued by another CA with the same subject, for the same client
 	SelfSignedAsCA           CertificateFlaw = "self-signed-as-ca"     // signed with its own key, under the CA's subject
 	LeafAsCA                 CertificateFlaw = "leaf-as-ca"            // issued with the key of a client certificate
 	ChainTooLong             CertificateFlaw = "chain-too-long"        // its chain has five CAs
-	NoBasicConstraints       CertificateFlaw = "no-basic-constraints"  // its CA's certificate does not say that it is one
-	PathTooLong              CertificateFlaw = "path-too-long"         // its CA's certificate allows no CA below it, and there is one
-	NameConstraints          CertificateFlaw = "name-constraints"      // its CA may issue for other names only
-	ServerUsage              CertificateFlaw = "server-usage"          // it may authenticate servers only
+	NoBasicConstraints       CertificateFlaw = "no-basic-constraints"  // its CA's certificate does not have the CA flag
+	PathTooLong              CertificateFlaw = "path-too-long"         // its chain violates the path length of a CA
+	NameConstraints          CertificateFlaw = "name-constraints"      // its CA is allowed to issue only for other names
+	ServerUsage              CertificateFlaw = "server-usage"          // it is allowed only for server authentication
 	SHA1                     CertificateFlaw = "sha1"
 	MD5                      CertificateFlaw = "md5"
 	RSA1024                  CertificateFlaw = "rsa-1024"
@@ -157,15 +156,16 @@ const (
 // any of them.
 func CertificateFlaws() []CertificateFlaw {
 	return []CertificateFlaw{
-		CertificateExpired, CertificateNotYetValid, UnknownCA, SameSubjectOtherCA, SelfSignedAsCA, LeafAsCA, ChainTooLong,
+		CertificateExpired, CertificateNotYetValid, UnknownCA, SameSubjectOtherCA, SelfSignedAsCA, LeafAsCA,
+		ChainTooLong,
 		NoBasicConstraints, PathTooLong, NameConstraints, ServerUsage, SHA1, MD5, RSA1024, RSAExponent3, RSAEvenModulus,
-		P224, Ed25519, DuplicateExtension, UnknownCriticalExtension, NegativeSerial, ZeroSerial, LongSerial, ForgedSignature,
+		P224, Ed25519, DuplicateExtension, UnknownCriticalExtension, NegativeSerial, ZeroSerial, LongSerial,
+		ForgedSignature,
 	}
 }
 
-// Flawed issues a certificate with a flaw. The CAs that it needs beside a are in
-// above: whoever trusts a must trust them as well, or have a reason not to. They
-// are empty for most flaws.
+// Flawed issues a certificate with a flaw. above contains the further CAs of its chain,
+// which a truststore with a must also contain. It is empty for most flaws.
 func (a *CA) Flawed(flaw CertificateFlaw) (certificate tls.Certificate, above []*x509.Certificate, err error) {
 	template := clientTemplate()
 	var key crypto.Signer = newECDSAKey(elliptic.P256())
@@ -185,15 +185,19 @@ func (a *CA) Flawed(flaw CertificateFlaw) (certificate tls.Certificate, above []
 		return a.alone(sign(template, template, key.Public(), key), key), nil, nil
 	case LeafAsCA:
 		leaf := a.Client(nil)
-		issuer = &CA{Certificate: leaf.Leaf, Key: leaf.PrivateKey.(crypto.Signer), chain: append([]*x509.Certificate{a.Certificate}, a.chain...)}
+		issuer = &CA{Certificate: leaf.Leaf, Key: leaf.PrivateKey.(crypto.Signer),
+			chain: append([]*x509.Certificate{a.Certificate}, a.chain...)}
 	case ChainTooLong:
 		for n := len(a.chain) + 1; n < 5; n++ {
 			issuer = issuer.NewIntermediate(fmt.Sprintf("Intermediate CA %d", n), nil)
 		}
 	case NoBasicConstraints:
-		issuer = a.NewIntermediate("CA Without Constraints", func(c *x509.Certificate) { c.BasicConstraintsValid, c.IsCA = false, false })
+		issuer = a.NewIntermediate("CA Without Constraints",
+			func(c *x509.Certificate) { c.BasicConstraintsValid, c.IsCA = false, false })
 	case PathTooLong:
-		issuer = a.NewIntermediate("Last CA", func(c *x509.Certificate) { c.MaxPathLen, c.MaxPathLenZero = 0, true }).NewIntermediate("One CA Too Many", nil)
+		issuer = a.NewIntermediate("Last CA",
+			func(c *x509.Certificate) { c.MaxPathLen, c.MaxPathLenZero = 0, true }).NewIntermediate("One CA Too Many",
+			nil)
 	case NameConstraints:
 		issuer = a.NewIntermediate("CA For Other Names", func(c *x509.Certificate) {
 			c.PermittedDNSDomainsCritical, c.PermittedDNSDomains = true, []string{"other.example"}
@@ -222,7 +226,8 @@ func (a *CA) Flawed(flaw CertificateFlaw) (certificate tls.Certificate, above []
 	case DuplicateExtension:
 		edit = func(t *tbsCertificate) { t.Extensions = append(t.Extensions, t.Extensions[0]) }
 	case UnknownCriticalExtension:
-		template.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 55555, 1}, Critical: true, Value: []byte{5, 0}}}
+		template.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 55555, 1},
+			Critical: true, Value: []byte{5, 0}}}
 	case NegativeSerial:
 		edit = func(t *tbsCertificate) { t.SerialNumber = big.NewInt(-5) }
 	case ZeroSerial:
@@ -236,7 +241,7 @@ func (a *CA) Flawed(flaw CertificateFlaw) (certificate tls.Certificate, above []
 		good.Certificate[0], good.Leaf = raw, nil
 		return good, nil, nil
 	default:
-		err = fmt.Errorf("paymenttest: there is no certificate flaw %q", flaw)
+		err = fmt.Errorf("paymenttest: unknown certificate flaw %q", flaw)
 	}
 	if err != nil {
 		return tls.Certificate{}, nil, err
@@ -263,10 +268,10 @@ func (a *CA) alone(c *x509.Certificate, key crypto.Signer) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key}
 }
 
-// weaklySigned issues a certificate over a digest that is broken. The CA signs
-// with an RSA key then, as there is no such algorithm for ECDSA in crypto/x509, so
-// a CA below a issues it.
-func (a *CA) weaklySigned(template *x509.Certificate, flaw CertificateFlaw) (tls.Certificate, []*x509.Certificate, error) {
+// weaklySigned issues a certificate that is signed with a broken digest. crypto/x509 has
+// no such algorithm for ECDSA, so an intermediate CA of a with an RSA key issues it.
+func (a *CA) weaklySigned(template *x509.Certificate, flaw CertificateFlaw) (tls.Certificate, []*x509.Certificate,
+	error) {
 	caKey := rsaKeys().normal
 	ca := sign(caTemplate("RSA CA"), a.Certificate, caKey.Public(), a.Key)
 	key := newECDSAKey(elliptic.P256())
@@ -275,11 +280,12 @@ func (a *CA) weaklySigned(template *x509.Certificate, flaw CertificateFlaw) (tls
 	if flaw == MD5 {
 		algorithm, hash = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 4}, crypto.MD5
 	}
-	raw := editAndSignWith(good.Raw, caKey, hash, func(t *tbsCertificate) { t.SignatureAlgorithm.Algorithm = algorithm })
+	raw := editAndSignWith(good.Raw, caKey, hash,
+		func(t *tbsCertificate) { t.SignatureAlgorithm.Algorithm = algorithm })
 	return tls.Certificate{Certificate: [][]byte{raw, ca.Raw}, PrivateKey: key}, []*x509.Certificate{ca}, nil
 }
 
-// rsaKeys returns RSA keys that take long to generate.
+// rsaKeys returns RSA keys. It generates them once, because this takes long.
 var rsaKeys = sync.OnceValue(func() (keys struct{ normal, small *rsa.PrivateKey }) {
 	var err error
 	if keys.normal, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
@@ -311,7 +317,8 @@ func withExponent3() *rsa.PrivateKey {
 			continue
 		}
 		phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
-		key := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: n, E: 3}, D: new(big.Int).ModInverse(e, phi), Primes: []*big.Int{p, q}}
+		key := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: n, E: 3}, D: new(big.Int).ModInverse(e, phi),
+			Primes: []*big.Int{p, q}}
 		key.Precompute()
 		return key
 	}
@@ -320,7 +327,7 @@ func withExponent3() *rsa.PrivateKey {
 func newECDSAKey(curve elliptic.Curve) *ecdsa.PrivateKey {
 	key, err := ecdsa.GenerateKey(curve, rand.Reader)
 	if err != nil {
-		panic(err) // the source of random numbers failed
+		panic(err) // the random number generator failed
 	}
 	return key
 }
@@ -354,7 +361,7 @@ func clientTemplate() *x509.Certificate {
 func sign(template, issuer *x509.Certificate, public crypto.PublicKey, key crypto.Signer) *x509.Certificate {
 	der, err := x509.CreateCertificate(rand.Reader, template, issuer, public, key)
 	if err != nil {
-		panic(err) // a template of this package's that crypto/x509 refuses
+		panic(err) // crypto/x509 rejects a template of this package
 	}
 	c, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -363,8 +370,8 @@ func sign(template, issuer *x509.Certificate, public crypto.PublicKey, key crypt
 	return c
 }
 
-// The structure of a certificate (RFC 5280, section 4.1), to write what
-// crypto/x509 refuses to write.
+// rawCertificate is the ASN.1 structure of a certificate (RFC 5280, section 4.1), for
+// certificates that crypto/x509 cannot create.
 type rawCertificate struct {
 	TBS                asn1.RawValue
 	SignatureAlgorithm pkix.AlgorithmIdentifier

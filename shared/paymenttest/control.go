@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// controlPath is where the control API is.
+// controlPath is the path of the control API.
 const controlPath = "/simulator/"
 
-// control serves what a [Remote] asks for.
+// control serves the requests of a [Remote].
 func (s *Server) control() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /simulator/send", func(w http.ResponseWriter, r *http.Request) {
@@ -50,8 +50,8 @@ func (s *Server) rotateCertificate() (string, error) {
 	return string(EncodeCertificate(next.Leaf)), nil
 }
 
-// command answers one command. It asks for JSON, which a web page of another
-// origin can't send unasked.
+// command answers one command. It requires JSON, which a web page of another origin
+// cannot send without a preflight request.
 func command[In, Out any](w http.ResponseWriter, r *http.Request, do func(In) (Out, error)) {
 	if r.Header.Get("Content-Type") != "application/json" {
 		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
@@ -75,7 +75,7 @@ func reply(w http.ResponseWriter, out any, err error) {
 	json.NewEncoder(w).Encode(out)
 }
 
-// Signed is a webhook that is ready to be sent.
+// Signed is a webhook with its signature, ready to send.
 type Signed struct {
 	Method string      `json:"method"`
 	URL    string      `json:"url"`
@@ -83,7 +83,7 @@ type Signed struct {
 	Body   []byte      `json:"body"`
 }
 
-// Sign returns w signed, for those who send it themselves.
+// Sign returns w with its signature, for callers that send it themselves.
 func (s Sender) Sign(ctx context.Context, w Webhook) (Signed, error) {
 	r, err := s.Request(ctx, w)
 	if err != nil {
@@ -105,7 +105,7 @@ func (r Remote) Send(ctx context.Context, w Webhook) (answer Answer, err error) 
 	return answer, r.call(ctx, http.MethodPost, "send", w, &answer)
 }
 
-// Sign does what [Sender.Sign] does, with the key that signs at present.
+// Sign does what [Sender.Sign] does, with the current key.
 func (r Remote) Sign(ctx context.Context, w Webhook) (signed Signed, err error) {
 	return signed, r.call(ctx, http.MethodPost, "sign", w, &signed)
 }
@@ -121,7 +121,7 @@ func (r Remote) Rekey(ctx context.Context) (id string, err error) {
 }
 
 // RotateCertificate makes the service present a new client certificate of its CA
-// from the next webhook on, and returns it in PEM.
+// starting with the next webhook, and returns it in PEM.
 func (r Remote) RotateCertificate(ctx context.Context) (pem string, err error) {
 	return pem, r.call(ctx, http.MethodPost, "rotate-certificate", struct{}{}, &pem)
 }
@@ -136,7 +136,8 @@ func (r Remote) call(ctx context.Context, method, name string, in, out any) erro
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(r.URL, "/")+controlPath+name, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(r.URL, "/")+controlPath+name,
+		bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

@@ -1,21 +1,18 @@
 package paymenttest
 
 import (
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"fmt"
 	"slices"
 	"time"
-
-	"encoding/json/jsontext"
-	"encoding/json/v2"
-
 	"uuid"
 
 	"payhook.example/shared/payment"
 )
 
-// Event returns an event with every field of section 2, under new ids: a
-// payment of 1250.00 USD that was released now, with no flag set. Change what
-// shall be otherwise.
+// Event returns an event with every field of section 2 and new ids: a payment of 1250.00
+// USD that was released now, with no flag set. The caller can change its fields.
 func Event() payment.Event {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	return payment.Event{
@@ -39,7 +36,7 @@ func Event() payment.Event {
 	}
 }
 
-// Events returns n events as [Event] does.
+// Events returns n events of [Event].
 func Events(n int) []payment.Event {
 	events := make([]payment.Event, n)
 	for i := range events {
@@ -48,9 +45,8 @@ func Events(n int) []payment.Event {
 	return events
 }
 
-// Encode returns an event as the service sends it: times have exactly three
-// digits of a second (section 2.3), amounts the digits that they were given. It
-// panics if the amount is no JSON number.
+// Encode returns an event as the service sends it. Times have milliseconds (section 2.3),
+// and amounts keep their digits. It panics if the amount is not a JSON number.
 func Encode(e payment.Event) []byte {
 	text, err := json.Marshal(e, json.WithMarshalers(json.MarshalFunc(func(t time.Time) ([]byte, error) {
 		return []byte(t.UTC().Format(`"2006-01-02T15:04:05.000Z"`)), nil
@@ -61,8 +57,7 @@ func Encode(e payment.Event) []byte {
 	return text
 }
 
-// Delivery returns the payload of a delivery of events under a new id (section
-// 2.2).
+// Delivery returns the payload of a delivery of events with a new id (section 2.2).
 func Delivery(events ...payment.Event) []byte {
 	encoded := make([][]byte, len(events))
 	for i, e := range events {
@@ -71,8 +66,8 @@ func Delivery(events ...payment.Event) []byte {
 	return RawDelivery(uuid.New().String(), encoded...)
 }
 
-// RawDelivery returns the payload of a delivery of events whose JSON is given,
-// right or wrong, and stays as it is, byte for byte.
+// RawDelivery returns the payload of a delivery of events in JSON. It does not check or
+// change their bytes.
 func RawDelivery(id string, events ...[]byte) []byte {
 	payload := []byte(`{"deliveryId":"` + id + `","events":[`)
 	for i, e := range events {

@@ -9,58 +9,58 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
 	"uuid"
 )
 
-// Fault is a way to misbehave. The zero Fault is none.
+// Fault is a fault of an endpoint. The zero Fault means none.
 type Fault struct {
 	Name FaultName `json:"name"`
-	// Value is what some faults are to be exact about; each says what "" is.
+	// Value is the parameter of some faults. Their comments state the meaning of "".
 	Value string `json:"value,omitempty"`
-	// Times is for how many requests; 0 stands for all until it is changed.
+	// Times is the number of requests with the fault; 0 means all requests until it is changed.
 	Times int `json:"times,omitempty"`
 }
 
-// FaultName names a way to misbehave.
+// FaultName is the name of a fault.
 type FaultName string
 
-// The ways in which every endpoint can misbehave.
+// The faults of every endpoint.
 const (
-	Slow        FaultName = "slow"         // right, but after Value, a duration; "" is 10s
+	Slow        FaultName = "slow"         // the correct answer after Value, a duration; "" is 10s
 	Down        FaultName = "down"         // 503
 	HangUp      FaultName = "hang-up"      // the connection is cut without an answer
 	Status      FaultName = "status"       // status Value with an empty object; "" is 500
 	NotFound    FaultName = "not-found"    // 404
 	Throttled   FaultName = "throttled"    // 429 with Retry-After Value; "" is 1
-	Redirect    FaultName = "redirect"     // 307 to the same path elsewhere, where it would succeed
-	Garbage     FaultName = "garbage"      // 200 and JSON by its content type, but not by its body
-	HTML        FaultName = "html"         // 200 and a page
-	ContentType FaultName = "content-type" // right, but of content type Value; "" is text/plain
-	Huge        FaultName = "huge"         // right, but of Value bytes; "" is 65537
+	Redirect    FaultName = "redirect"     // 307 to the same path of the other host, where the request succeeds
+	Garbage     FaultName = "garbage"      // 200 with the content type of JSON, but an invalid body
+	HTML        FaultName = "html"         // 200 and an HTML page
+	ContentType FaultName = "content-type" // the correct answer with content type Value; "" is text/plain
+	Huge        FaultName = "huge"         // the correct answer with Value bytes; "" is 65537
 )
 
-// The further ways in which key lookup can misbehave.
+// The further faults of the key lookup.
 const (
-	WrongKid FaultName = "wrong-kid" // the key says that it is another one
+	WrongKid FaultName = "wrong-kid" // the key has another kid
 )
 
-// The further ways in which the token endpoint can misbehave.
+// The further faults of the token endpoint.
 const (
-	InvalidClient FaultName = "invalid-client" // 400 and a body that quotes the client's credentials
+	InvalidClient FaultName = "invalid-client" // 400 and a body that contains the client's credentials
 	Unauthorized  FaultName = "unauthorized"   // 401
-	ExpiresIn     FaultName = "expires-in"     // expires_in is Value, any JSON; "" leaves it out
+	ExpiresIn     FaultName = "expires-in"     // expires_in is Value, any JSON; "" omits it
 	AccessToken   FaultName = "access-token"   // access_token is Value, any JSON; "" is an empty string
-	TokenType     FaultName = "token-type"     // token_type is Value, any JSON; "" leaves it out
+	TokenType     FaultName = "token-type"     // token_type is Value, any JSON; "" omits it
 )
 
 var (
-	commonFaults = []FaultName{Slow, Down, HangUp, Status, NotFound, Throttled, Redirect, Garbage, HTML, ContentType, Huge}
-	keyFaults    = []FaultName{WrongKid}
-	tokenFaults  = []FaultName{InvalidClient, Unauthorized, ExpiresIn, AccessToken, TokenType}
+	commonFaults = []FaultName{Slow, Down, HangUp, Status, NotFound, Throttled, Redirect, Garbage, HTML, ContentType,
+		Huge}
+	keyFaults   = []FaultName{WrongKid}
+	tokenFaults = []FaultName{InvalidClient, Unauthorized, ExpiresIn, AccessToken, TokenType}
 )
 
-// Faults returns the ways in which an endpoint can misbehave.
+// Faults returns the faults of an endpoint.
 func Faults(e Endpoint) []FaultName {
 	switch e {
 	case Keys:
@@ -73,18 +73,18 @@ func Faults(e Endpoint) []FaultName {
 	return nil
 }
 
-// ParseFault reads NAME, NAME:VALUE or "" for none.
+// ParseFault parses NAME or NAME:VALUE; "" means none.
 func ParseFault(text string) Fault {
 	name, value, _ := strings.Cut(text, ":")
 	return Fault{Name: FaultName(name), Value: value}
 }
 
-// Misbehave makes an endpoint misbehave from its next request on; the zero
-// Fault makes it behave again. It fails if the endpoint knows no such fault or
-// the fault takes no such value.
+// Misbehave sets the fault of an endpoint, starting with its next request. The zero Fault
+// removes it. It returns an error if the endpoint has no such fault or the value is
+// invalid.
 func (s *Server) Misbehave(e Endpoint, f Fault) error {
 	if f.Name != "" && !slices.Contains(Faults(e), f.Name) {
-		return fmt.Errorf("paymenttest: %s knows no fault %q", e, f.Name)
+		return fmt.Errorf("paymenttest: %s has no fault %q", e, f.Name)
 	}
 	if err := f.check(); err != nil {
 		return fmt.Errorf("paymenttest: %s: %w", f.Name, err)
@@ -130,7 +130,7 @@ func or(value, otherwise string) string {
 	return value
 }
 
-// nextFault takes the fault for one request.
+// nextFault returns the fault for the next request.
 func (s *Server) nextFault(e Endpoint) Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,8 +147,8 @@ func (s *Server) nextFault(e Endpoint) Fault {
 	return now
 }
 
-// wait holds a request up. It reports false if the client or the service went
-// away meanwhile.
+// wait delays a request. It reports false if the client closes the connection or the
+// service stops in the meantime.
 func (s *Server) wait(r *http.Request, f Fault) bool {
 	d, _ := time.ParseDuration(f.Value)
 	timer := time.NewTimer(d)
@@ -163,7 +163,7 @@ func (s *Server) wait(r *http.Request, f Fault) bool {
 	}
 }
 
-// spoil returns the answer that f makes of the right one.
+// spoil returns the answer with fault f; right returns the correct answer.
 func (f Fault) spoil(s *Server, r *http.Request, right func() answer) answer {
 	switch f.Name {
 	case Down:
@@ -174,13 +174,16 @@ func (f Fault) spoil(s *Server, r *http.Request, right func() answer) answer {
 	case NotFound:
 		return answer{status: http.StatusNotFound, body: []byte(`{}`)}
 	case Throttled:
-		return answer{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {f.Value}}, body: []byte(`{}`)}
+		return answer{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {f.Value}},
+			body: []byte(`{}`)}
 	case Redirect:
-		return answer{status: http.StatusTemporaryRedirect, header: http.Header{"Location": {s.ElsewhereURL + r.URL.RequestURI()}}}
+		return answer{status: http.StatusTemporaryRedirect,
+			header: http.Header{"Location": {s.ElsewhereURL + r.URL.RequestURI()}}}
 	case Garbage:
 		return answer{status: http.StatusOK, body: []byte(`{"kty":"RSA","access_token":`)}
 	case HTML:
-		return answer{status: http.StatusOK, contentType: "text/html; charset=utf-8", body: []byte("<!doctype html><title>Maintenance</title>")}
+		return answer{status: http.StatusOK, contentType: "text/html; charset=utf-8",
+			body: []byte("<!doctype html><title>Maintenance</title>")}
 	case ContentType:
 		a := right()
 		a.contentType = f.Value
@@ -196,7 +199,8 @@ func (f Fault) spoil(s *Server, r *http.Request, right func() answer) answer {
 	case InvalidClient:
 		a := oauthError(http.StatusBadRequest, "invalid_client")
 		id, secret := s.Client()
-		description, _ := json.Marshal("client " + id + " with secret " + secret + ", Authorization: " + r.Header.Get("Authorization"))
+		description, _ := json.Marshal("client " + id + " with secret " + secret + ", Authorization: " +
+			r.Header.Get("Authorization"))
 		a.body = change(a.body, "error_description", description)
 		return a
 	case Unauthorized:
@@ -217,8 +221,8 @@ func (f Fault) spoil(s *Server, r *http.Request, right func() answer) answer {
 	return right()
 }
 
-// change sets one member of a JSON object, or removes it if value is empty.
-// What is not an object stays as it is.
+// change sets one member of a JSON object, or removes it if value is empty. It returns
+// other values unchanged.
 func change(object []byte, name string, value json.RawMessage) []byte {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(object, &members) != nil {
@@ -236,8 +240,8 @@ func change(object []byte, name string, value json.RawMessage) []byte {
 	return changed
 }
 
-// inflate makes a JSON object that many bytes large by one more member, which
-// stands first.
+// inflate enlarges a JSON object to the given number of bytes with an additional first
+// member.
 func inflate(object []byte, size string) []byte {
 	const start, end = `{"padding":"`, `",`
 	want, _ := strconv.Atoi(size)

@@ -9,12 +9,11 @@ import (
 	"sync"
 )
 
-// NoCertificate stands for a webhook that is sent without a client certificate.
+// NoCertificate means that a webhook is sent without a client certificate.
 const NoCertificate CertificateFlaw = "none"
 
-// Identity is who a payment service is in mutual TLS (section 5.3): its CA and the
-// client certificate with which it calls webhook URLs. It is safe for concurrent
-// use.
+// Identity is the identity of a payment service in mutual TLS (section 5.3): its CA and
+// the client certificate with which it calls webhook URLs. It is safe for concurrent use.
 type Identity struct {
 	CA *CA
 
@@ -53,18 +52,18 @@ func NewIdentity(servers ...*x509.Certificate) *Identity {
 	return i
 }
 
-// Certificate returns the client certificate that is used at present.
+// Certificate returns the current client certificate.
 func (i *Identity) Certificate() tls.Certificate {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.current
 }
 
-// Next returns a certificate of the same CA with a new key, which is not used before
-// Use.
+// Next returns a certificate of the same CA with a new key. It is not used before it is
+// passed to Use.
 func (i *Identity) Next() tls.Certificate { return i.CA.Client(nil) }
 
-// Use makes a certificate the one that is used from the next webhook on.
+// Use sets the certificate that is used, starting with the next webhook.
 func (i *Identity) Use(certificate tls.Certificate) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -72,7 +71,7 @@ func (i *Identity) Use(certificate tls.Certificate) {
 	delete(i.clients, "")
 }
 
-// Flawed returns the certificate with a flaw that webhooks are sent with on request.
+// Flawed returns the certificate that is used for webhooks with that flaw.
 func (i *Identity) Flawed(flaw CertificateFlaw) (tls.Certificate, error) {
 	if flaw == NoCertificate {
 		return tls.Certificate{}, nil
@@ -83,12 +82,12 @@ func (i *Identity) Flawed(flaw CertificateFlaw) (tls.Certificate, error) {
 	}
 	c, ok := all[flaw]
 	if !ok {
-		return tls.Certificate{}, fmt.Errorf("paymenttest: there is no certificate flaw %q", flaw)
+		return tls.Certificate{}, fmt.Errorf("paymenttest: unknown certificate flaw %q", flaw)
 	}
 	return c.Certificate, nil
 }
 
-// Above returns the certificates of CAs below CA that have issued the flawed
+// Above returns the certificates of the intermediate CAs that issued the flawed
 // certificates.
 func (i *Identity) Above() ([]*x509.Certificate, error) {
 	all, err := i.flawed()
@@ -105,8 +104,8 @@ func (i *Identity) Above() ([]*x509.Certificate, error) {
 	return above, nil
 }
 
-// client returns what sends with the certificate that has a flaw, or the current one
-// if flaw is empty.
+// client returns the HTTP client with the certificate that has the flaw, or with the
+// current certificate if flaw is empty.
 func (i *Identity) client(flaw CertificateFlaw) (*http.Client, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -124,15 +123,15 @@ func (i *Identity) client(flaw CertificateFlaw) (*http.Client, error) {
 	return i.clients[flaw], nil
 }
 
-// NewTLSClient returns a client with a timeout of a minute that follows no redirect,
-// trusts the servers' CAs and presents a certificate to servers that ask for one, or
-// none if it is empty.
+// NewTLSClient returns a client with a timeout of a minute that does not follow redirects,
+// trusts the servers' CAs, and presents the certificate to servers that request one,
+// unless it is empty.
 func NewTLSClient(servers *x509.CertPool, certificate tls.Certificate) *http.Client {
 	client := newClient()
 	transport := client.Transport.(*http.Transport)
 	transport.TLSClientConfig = &tls.Config{
 		RootCAs: servers,
-		// Whatever the server says that it accepts.
+		// The certificate is sent even if the server does not accept its issuer.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil },
 	}
 	return client

@@ -11,7 +11,7 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-func TestAWebhookIsSentWithTheCertificateThatIsAskedFor(t *testing.T) {
+func TestSendPresentsTheRequestedCertificate(t *testing.T) {
 	var presented []*x509.Certificate
 	hook := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		presented = r.TLS.PeerCertificates
@@ -59,10 +59,11 @@ func TestAWebhookIsSentWithTheCertificateThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestACertificateFlawNeedsACertificate(t *testing.T) {
+func TestCertificateFlawNeedsAnIdentity(t *testing.T) {
 	service := paymenttest.NewServer(paymenttest.Options{})
 	defer service.Close()
-	_, err := service.Send(t.Context(), paymenttest.Webhook{URL: service.URL, Payload: []byte("{}"), Certificate: paymenttest.NoCertificate})
+	_, err := service.Send(t.Context(),
+		paymenttest.Webhook{URL: service.URL, Payload: []byte("{}"), Certificate: paymenttest.NoCertificate})
 	if err == nil {
 		t.Error("it was sent")
 	}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"math/big"
 	"net/http"
-
 	"uuid"
 )
 
@@ -21,28 +20,28 @@ type Key struct {
 	Private *rsa.PrivateKey
 }
 
-// NewKey generates a key of that many bits under a new id.
+// NewKey generates a key of that many bits with a new id.
 func NewKey(bits int) Key {
 	private, err := rsa.GenerateKey(rand.Reader, bits)
 	if err != nil {
-		panic(err) // a size that crypto/rsa refuses
+		panic(err) // crypto/rsa rejects the size
 	}
 	return Key{uuid.New().String(), private}
 }
 
-// ParseKey reads an RSA private key in PEM, PKCS #8 or PKCS #1, and gives it
-// that id.
+// ParseKey parses an RSA private key in PEM, PKCS #8 or PKCS #1, and returns it with that
+// id.
 func ParseKey(text []byte, id string) (Key, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return Key{}, errors.New("paymenttest: no key in PEM")
+		return Key{}, errors.New("paymenttest: the text contains no key in PEM")
 	}
 	if private, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
 		return Key{id, private}, nil
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return Key{}, errors.New("paymenttest: the PEM holds no private key in PKCS #8 or PKCS #1")
+		return Key{}, errors.New("paymenttest: the PEM contains no private key in PKCS #8 or PKCS #1")
 	}
 	private, ok := parsed.(*rsa.PrivateKey)
 	if !ok {
@@ -51,7 +50,7 @@ func ParseKey(text []byte, id string) (Key, error) {
 	return Key{id, private}, nil
 }
 
-// JWK returns the public half of k as section 2.6 says.
+// JWK returns the public key of k in the form of section 2.6.
 func (k Key) JWK() []byte {
 	encode := base64.RawURLEncoding.EncodeToString
 	jwk, _ := json.Marshal(map[string]string{
@@ -62,19 +61,19 @@ func (k Key) JWK() []byte {
 	return jwk
 }
 
-// Key returns the key that signs at present.
+// Key returns the current signing key.
 func (s *Server) Key() Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.key
 }
 
-// Rotate lets a new key under a new id sign from now on, and returns it. The
-// keys before it stay published.
+// Rotate replaces the signing key by a new key with a new id, and returns it. The
+// previous keys stay published.
 func (s *Server) Rotate() Key { return s.use(NewKey(s.opts.KeyBits)) }
 
-// Rekey lets a new key sign from now on under the id of the one before, which
-// is not published any more, and returns it.
+// Rekey replaces the signing key by a new key with the same id, and returns it. The
+// previous key is no longer published.
 func (s *Server) Rekey() Key {
 	key := NewKey(s.opts.KeyBits)
 	key.ID = s.Key().ID
@@ -89,7 +88,7 @@ func (s *Server) use(key Key) Key {
 	return key
 }
 
-// Publish serves jwk, whatever it is, as the key of that id; nil as no key.
+// Publish serves jwk, which is not checked, as the key with that id. With nil, the id is unknown.
 func (s *Server) Publish(id string, jwk []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +99,7 @@ func (s *Server) Publish(id string, jwk []byte) {
 	s.published[id] = jwk
 }
 
-// answerKey is section 4.2.
+// answerKey answers a key lookup (section 4.2).
 func (s *Server) answerKey(r *http.Request, _ []byte) answer {
 	if r.Method != http.MethodGet {
 		return answer{status: http.StatusMethodNotAllowed, header: http.Header{"Allow": {http.MethodGet}}}

@@ -1,20 +1,18 @@
-// Package paymenttest is a payment service on this machine, as
-// net/http/httptest is a web server: it serves public keys and tokens as the
-// payment service's interface says (sections 4.1 and 4.2), signs and sends
-// webhooks (sections 2.2, 4.3 and 5.4), protects an API (section 4.4), and
-// misbehaves on request.
+// Package paymenttest simulates the payment service for tests, as net/http/httptest does
+// for web servers. It serves public keys and tokens (sections 4.1 and 4.2 of the payment
+// service's interface), signs and sends webhooks (sections 2.2, 4.3 and 5.4), protects an
+// API (section 4.4), and injects faults on request.
 //
-// It guarantees that what it does unasked is what the interface says: its keys
-// are generated when it starts unless it is given one, its signatures are those
-// of package signature, and its token endpoint refuses whatever deviates from
-// section 4.1. It listens on 127.0.0.1 only.
+// It guarantees that it follows the interface unless a fault is set. It generates its
+// keys at the start unless one is given, its signatures are those of package signature,
+// and its token endpoint rejects every deviation from section 4.1. It listens only on
+// 127.0.0.1.
 //
 //	service := paymenttest.NewServer(paymenttest.Options{})
 //	defer service.Close()
 //	answer, err := service.Send(ctx, paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event())})
 //
-// A process that runs it with [Options.Control] is used by others through a
-// [Remote].
+// Other processes use a server with [Options.Control] through a [Remote].
 package paymenttest
 
 import (
@@ -27,40 +25,39 @@ import (
 	"slices"
 	"sync"
 	"time"
-
 	"uuid"
 
 	"payhook.example/shared/signature"
 )
 
-// Options are the knobs of a [Server]. The zero value of each stands for the
-// default that is named.
+// Options are the options of a [Server]. The comment of each field ends with its default,
+// which replaces the zero value.
 type Options struct {
-	// Address to listen on; a free port of 127.0.0.1. Its host must be a
-	// loopback address.
+	// Address to listen on, which must have a loopback address as its host; a free port of
+	// 127.0.0.1.
 	Address string
-	Key     Key // signs first; a generated one
-	KeyBits int // size of the keys that are generated; 2048
+	Key     Key // the first signing key; a generated one
+	KeyBits int // size of generated keys; 2048
 
-	// How webhooks carry their proof; the zero Scheme stands for DefaultScheme.
+	// Scheme defines the carriers of the proof of a webhook; DefaultScheme.
 	Scheme          signature.Scheme
 	TimestampFormat signature.Format // RFC 3339 with milliseconds
 	Method          string           // of webhooks; POST
-	// Client sends the webhooks; one with a timeout of a minute that follows no
-	// redirect.
+	// Client sends the webhooks; a client with a timeout of a minute that does not follow
+	// redirects.
 	Client *http.Client
-	// Identity has the client certificates for webhooks to https URLs; nil for none.
+	// Identity has the client certificates for webhooks to https URLs; none.
 	Identity *Identity
 
-	TokenManagerID string // what access_token_manager_id must be; manager-1
+	TokenManagerID string // the required access_token_manager_id; manager-1
 	ClientID       string // a random one
 	ClientSecret   string // a random one
-	// FormEncoded says that client id and secret are form-encoded before they
-	// enter HTTP Basic (RFC 6749, section 2.3.1); false takes them literally.
+	// FormEncoded means that client id and secret are form-encoded for HTTP Basic (RFC
+	// 6749, section 2.3.1); false means that they are sent unchanged.
 	FormEncoded   bool
 	TokenLifetime time.Duration // in whole seconds; DefaultTokenLifetime
-	// KeysBearer says that key lookup needs a live token, which the interface
-	// leaves open.
+	// KeysBearer means that key lookup needs a valid token. The interface does not specify
+	// this.
 	KeysBearer bool
 
 	// Control serves the control API under /simulator/, for a [Remote].
@@ -68,30 +65,30 @@ type Options struct {
 	Now     func() time.Time // time.Now
 }
 
-// DefaultTokenLifetime is how long tokens live unless it is chosen otherwise.
+// DefaultTokenLifetime is the default lifetime of tokens.
 const DefaultTokenLifetime = 5 * time.Minute
 
-// DefaultScheme is where the proof of a webhook travels unless it is chosen
-// otherwise: the headers X-SVC-Signature, X-SVC-Timestamp and X-SVC-Key-Id.
+// DefaultScheme returns the default scheme of webhooks: the headers X-SVC-Signature,
+// X-SVC-Timestamp and X-SVC-Key-Id.
 func DefaultScheme() signature.Scheme {
 	timestamp, _ := signature.ParseCarrier("header:X-SVC-Timestamp")
 	keyID, _ := signature.ParseKeyIDCarrier("header:X-SVC-Key-Id")
 	return signature.Scheme{SignatureHeader: "X-SVC-Signature", Timestamp: timestamp, KeyID: keyID}
 }
 
-// Endpoint names a part of the service.
+// Endpoint is an endpoint of the service.
 type Endpoint string
 
-// The endpoints. Each can misbehave on its own, but Elsewhere.
+// The endpoints. Each except Elsewhere can have its own fault.
 const (
 	Keys      Endpoint = "keys"      // GET /v1/keys/{keyId}
 	Token     Endpoint = "token"     // POST /as/token.oauth2
 	API       Endpoint = "api"       // everything under ProtectedPath
-	Elsewhere Endpoint = "elsewhere" // the other host to which redirects lead
+	Elsewhere Endpoint = "elsewhere" // the other host, which is the target of redirects
 )
 
-// ProtectedPath is where the protected API is: it answers only to a live token
-// and to Content-Type: application/json (section 4.4).
+// ProtectedPath is the path of the protected API, which requires a valid token and
+// Content-Type: application/json (section 4.4).
 const ProtectedPath = "/v1/protected/"
 
 const (
@@ -99,21 +96,21 @@ const (
 	tokenPath = "/as/token.oauth2"
 )
 
-// Request is a request as the service got it.
+// Request is a request that the service received.
 type Request struct {
 	Method string
 	Path   string
 	Query  string
 	Header http.Header
-	Body   []byte // its first 64 KiB
-	Status int    // that was answered; 0 if the connection was cut
+	Body   []byte // the first 64 KiB
+	Status int    // of the answer; 0 if the connection was cut
 }
 
 // Server is a payment service. It is safe for concurrent use.
 type Server struct {
-	// URL is where keys, tokens and the API are: baseUrl and authUrl.
+	// URL is the base URL of keys, tokens and the API: baseUrl and authUrl.
 	URL string
-	// ElsewhereURL is the host to which redirects lead.
+	// ElsewhereURL is the URL of the other host, which is the target of redirects.
 	ElsewhereURL string
 
 	opts   Options
@@ -123,7 +120,7 @@ type Server struct {
 	closed chan struct{}
 
 	mu        sync.Mutex
-	key       Key               // signs
+	key       Key               // the signing key
 	published map[string][]byte // JWK by key id
 	faults    map[Endpoint]*Fault
 	counts    map[Endpoint]map[int]int // by status
@@ -132,12 +129,12 @@ type Server struct {
 	clientID  string
 	secret    string
 	lifetime  time.Duration
-	tokens    map[string]time.Time // by token: when it expires
-	keysToken bool                 // key lookup needs a live token
+	tokens    map[string]time.Time // the expiry of each token
+	keysToken bool                 // key lookup needs a valid token
 }
 
-// NewServer starts a payment service. It panics if it can't listen, as
-// httptest.NewServer does. The caller must Close it.
+// NewServer starts a payment service. It panics if it cannot listen, like
+// httptest.NewServer. The caller must close it.
 func NewServer(opts Options) *Server {
 	s, err := Start(opts)
 	if err != nil {
@@ -146,13 +143,14 @@ func NewServer(opts Options) *Server {
 	return s
 }
 
-// Start starts a payment service, and fails if it can't listen on its address
-// or if that is no loopback address. The caller must Close it.
+// Start starts a payment service. It returns an error if it cannot listen on the address
+// or if that is not a loopback address. The caller must close it.
 func Start(opts Options) (*Server, error) {
 	opts.setDefaults()
 	s := &Server{
-		opts:      opts,
-		sender:    Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Method: opts.Method, Client: opts.Client, Identity: opts.Identity, Now: opts.Now},
+		opts: opts,
+		sender: Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Method: opts.Method, Client: opts.Client,
+			Identity: opts.Identity, Now: opts.Now},
 		closed:    make(chan struct{}),
 		published: map[string][]byte{},
 		faults:    map[Endpoint]*Fault{},
@@ -170,7 +168,7 @@ func Start(opts Options) (*Server, error) {
 		return nil, fmt.Errorf("paymenttest: %w", err)
 	}
 	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		return nil, errors.New("paymenttest: the address must be a loopback one")
+		return nil, errors.New("paymenttest: the address must be a loopback address")
 	}
 	listener, err := net.Listen("tcp", opts.Address)
 	if err != nil {
@@ -225,15 +223,15 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Close stops the service, cutting the connections that are still open.
+// Close stops the service and closes all open connections.
 func (s *Server) Close() {
 	close(s.closed)
 	s.server.Close()
 	s.other.Close()
 }
 
-// Count returns how many requests an endpoint has answered: with one of the
-// statuses that are given, or all of them. Status 0 counts cut connections.
+// Count returns the number of requests that an endpoint answered with one of the
+// statuses, or with any status if none is given. Status 0 counts cut connections.
 func (s *Server) Count(e Endpoint, statuses ...int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,8 +244,7 @@ func (s *Server) Count(e Endpoint, statuses ...int) int {
 	return total
 }
 
-// KeyFetches returns how often the key of that id was asked for, whatever the
-// answer was.
+// KeyFetches returns the number of requests for the key with that id, with any answer.
 func (s *Server) KeyFetches(id string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,17 +269,18 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// elsewhere answers what the service would have answered: whoever follows a
-// redirect succeeds, and what it gave away is recorded.
+// elsewhere answers like the service: a client that follows a redirect succeeds, and the
+// data that it sent is recorded.
 func (s *Server) elsewhere() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(keysPath, s.endpoint(Elsewhere, s.answerKey))
 	mux.HandleFunc(tokenPath, s.endpoint(Elsewhere, func(*http.Request, []byte) answer { return s.newToken() }))
-	mux.HandleFunc("/", s.endpoint(Elsewhere, func(*http.Request, []byte) answer { return answer{status: http.StatusOK} }))
+	mux.HandleFunc("/", s.endpoint(Elsewhere,
+		func(*http.Request, []byte) answer { return answer{status: http.StatusOK} }))
 	return mux
 }
 
-// answer is what is going to be sent. The zero contentType stands for JSON.
+// answer is an answer of the service. The zero contentType means JSON.
 type answer struct {
 	status      int
 	contentType string
@@ -290,8 +288,8 @@ type answer struct {
 	body        []byte
 }
 
-// endpoint serves one endpoint: it records every request and lets the fault
-// that is set, if any, have its way with the answer.
+// endpoint serves one endpoint. It records every request and applies the fault, if one is
+// set.
 func (s *Server) endpoint(e Endpoint, right func(*http.Request, []byte) answer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
 	"uuid"
 
 	"payhook.example/shared/payment"
@@ -25,7 +24,10 @@ import (
 )
 
 // noRedirects shows redirects instead of following them.
-var noRedirects = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+var noRedirects = &http.Client{CheckRedirect: func(*http.Request,
+	[]*http.Request) error {
+	return http.ErrUseLastResponse
+}}
 
 func start(t *testing.T, opts paymenttest.Options) *paymenttest.Server {
 	t.Helper()
@@ -63,7 +65,7 @@ func get(t *testing.T, url string) reply {
 	return do(t, r)
 }
 
-// publicKey reads a JWK the short way.
+// publicKey parses a JWK without checks.
 func publicKey(t *testing.T, jwk string) (string, *rsa.PublicKey) {
 	t.Helper()
 	var members struct{ N, E, Use, Alg, Kty, Kid string }
@@ -94,7 +96,7 @@ func receiver(t *testing.T) (string, <-chan paymenttest.Request) {
 	return server.URL, received
 }
 
-// verify judges a webhook as a client does.
+// verify verifies a webhook as a client does.
 func verify(scheme signature.Scheme, key *rsa.PublicKey, keyID string, r paymenttest.Request) error {
 	headers := map[string]string{}
 	for name, values := range r.Header {
@@ -115,13 +117,14 @@ func verify(scheme signature.Scheme, key *rsa.PublicKey, keyID string, r payment
 
 var errUnknownKey = errors.New("unknown key")
 
-func TestAWebhookVerifiesWithThePublishedKey(t *testing.T) {
+func TestWebhooksVerifyWithThePublishedKey(t *testing.T) {
 	queryTimestamp, _ := signature.ParseCarrier("query:ts")
 	queryKeyID, _ := signature.ParseKeyIDCarrier("query:kid")
 	for name, opts := range map[string]paymenttest.Options{
 		"headers": {},
-		"query":   {Scheme: signature.Scheme{SignatureHeader: "X-Acme-Signature", Timestamp: queryTimestamp, KeyID: queryKeyID}, TimestampFormat: signature.FormatSeconds},
-		"3072":    {KeyBits: 3072, TimestampFormat: signature.FormatMilliseconds},
+		"query": {Scheme: signature.Scheme{SignatureHeader: "X-Acme-Signature", Timestamp: queryTimestamp,
+			KeyID: queryKeyID}, TimestampFormat: signature.FormatSeconds},
+		"3072": {KeyBits: 3072, TimestampFormat: signature.FormatMilliseconds},
 	} {
 		t.Run(name, func(t *testing.T) {
 			service := start(t, opts)
@@ -138,7 +141,8 @@ func TestAWebhookVerifiesWithThePublishedKey(t *testing.T) {
 			jwk := get(t, service.URL+"/v1/keys/"+keyID)
 			kid, key := publicKey(t, jwk.body)
 			if kid != keyID || jwk.header.Get("Content-Type") != "application/json" {
-				t.Errorf("kid = %q of type %q, want %q and application/json", kid, jwk.header.Get("Content-Type"), keyID)
+				t.Errorf("kid = %q of type %q, want %q and application/json", kid, jwk.header.Get("Content-Type"),
+					keyID)
 			}
 			scheme := opts.Scheme
 			if scheme == (signature.Scheme{}) {
@@ -158,7 +162,7 @@ func TestAWebhookVerifiesWithThePublishedKey(t *testing.T) {
 	}
 }
 
-func TestEveryFlawIsOne(t *testing.T) {
+func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 	service := start(t, paymenttest.Options{})
 	hook, received := receiver(t)
 	scheme := paymenttest.DefaultScheme()
@@ -181,22 +185,26 @@ func TestEveryFlawIsOne(t *testing.T) {
 		paymenttest.KeyIDRepeated:      signature.ErrRepeated,
 	}
 	for _, flaw := range paymenttest.Flaws() {
-		_, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event()), Flaw: flaw})
+		_, err := service.Send(t.Context(),
+			paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event()), Flaw: flaw})
 		if err != nil {
 			t.Errorf("%s: %v", flaw, err)
 			continue
 		}
-		if err := verify(scheme, &key.Private.PublicKey, key.ID, <-received); !errors.Is(err, want[flaw]) || err == nil {
+		if err := verify(scheme, &key.Private.PublicKey, key.ID, <-received); !errors.Is(err, want[flaw]) ||
+			err == nil {
 			t.Errorf("%s: verifying says %v, want %v", flaw, err, want[flaw])
 		}
 	}
 	for _, age := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
-		_, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event()), Age: age})
+		_, err := service.Send(t.Context(),
+			paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event()), Age: age})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := verify(scheme, &key.Private.PublicKey, key.ID, <-received); !errors.Is(err, signature.ErrOutsideWindow) {
-			t.Errorf("age %s: verifying says %v, want outside the window", age, err)
+		if err := verify(scheme, &key.Private.PublicKey, key.ID, <-received); !errors.Is(err,
+			signature.ErrOutsideWindow) {
+			t.Errorf("age %s: got %v, want outside the window", age, err)
 		}
 	}
 	if _, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook, Flaw: "no-such-flaw"}); err == nil {
@@ -204,18 +212,20 @@ func TestEveryFlawIsOne(t *testing.T) {
 	}
 }
 
-func TestAFlawOfAKeyIDThatDoesNotTravelIsAnError(t *testing.T) {
+func TestFlawOfAStaticKeyIDIsAnError(t *testing.T) {
 	scheme := paymenttest.DefaultScheme()
 	scheme.KeyID, _ = signature.ParseKeyIDCarrier("static:" + uuid.New().String())
 	sender := paymenttest.Sender{Key: paymenttest.NewKey(2048), Scheme: scheme}
-	for _, flaw := range []paymenttest.Flaw{paymenttest.KeyIDMissing, paymenttest.KeyIDRepeated, paymenttest.KeyIDMalformed, paymenttest.KeyIDChanged} {
-		if _, err := sender.Request(t.Context(), paymenttest.Webhook{URL: "http://127.0.0.1/", Flaw: flaw}); err == nil {
+	for _, flaw := range []paymenttest.Flaw{paymenttest.KeyIDMissing, paymenttest.KeyIDRepeated,
+		paymenttest.KeyIDMalformed, paymenttest.KeyIDChanged} {
+		if _, err := sender.Request(t.Context(),
+			paymenttest.Webhook{URL: "http://127.0.0.1/", Flaw: flaw}); err == nil {
 			t.Errorf("%s: no error", flaw)
 		}
 	}
 }
 
-func TestPayloadsAreDeliveriesAndAmountsKeepTheirDigits(t *testing.T) {
+func TestDeliveryKeepsTheDigitsOfAmounts(t *testing.T) {
 	event := paymenttest.Event()
 	event.EventData.Amount = "1234567890.10"
 	event.EventTimestamp = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -229,14 +239,16 @@ func TestPayloadsAreDeliveriesAndAmountsKeepTheirDigits(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"amount":1234567890.10,`, `"eventTimestamp":"2026-01-31T12:00:00.000Z"`, `"railReferenceId":{}`,
-		`"returns":{"hasReturnDetails":false}`, `"cancelations":{"hasCancelationDetails":false}`, `"cases":{"hasLinkedCases":false}`,
+		`"returns":{"hasReturnDetails":false}`, `"cancelations":{"hasCancelationDetails":false}`,
+		`"cases":{"hasLinkedCases":false}`,
 	} {
 		if !strings.Contains(string(payload), want) {
 			t.Errorf("the payload lacks %s: %s", want, payload)
 		}
 	}
 	raw := `{"anything": "as it is" }`
-	if got := string(paymenttest.RawDelivery("an id", []byte(raw))); got != `{"deliveryId":"an id","events":[`+raw+`]}` {
+	if got := string(paymenttest.RawDelivery("an id", []byte(raw))); got != `{"deliveryId":"an id","events":[`+raw+
+		`]}` {
 		t.Errorf("RawDelivery = %s", got)
 	}
 }
@@ -266,23 +278,32 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-func TestKeyLookupMisbehavesOnRequest(t *testing.T) {
+func TestFaultsOfKeyLookup(t *testing.T) {
 	service := start(t, paymenttest.Options{})
 	url := service.URL + "/v1/keys/" + service.Key().ID
 	right := get(t, url).body
 	tests := map[string]func(reply) bool{
-		"down":             func(r reply) bool { return r.status == 503 },
-		"not-found":        func(r reply) bool { return r.status == 404 },
-		"status:418":       func(r reply) bool { return r.status == 418 },
-		"throttled:7":      func(r reply) bool { return r.status == 429 && r.header.Get("Retry-After") == "7" },
-		"garbage":          func(r reply) bool { return r.status == 200 && !json.Valid([]byte(r.body)) },
-		"html":             func(r reply) bool { return strings.HasPrefix(r.header.Get("Content-Type"), "text/html") },
-		"content-type":     func(r reply) bool { return r.header.Get("Content-Type") == "text/plain" && r.body == right },
-		"huge":             func(r reply) bool { return len(r.body) == 64<<10+1 && json.Valid([]byte(r.body)) },
-		"huge:100000":      func(r reply) bool { return len(r.body) == 100000 },
-		"slow:1ms":         func(r reply) bool { return r.body == right },
-		"wrong-kid":        func(r reply) bool { return r.status == 200 && !strings.Contains(r.body, service.Key().ID) },
-		"redirect":         func(r reply) bool { return r.status == 307 && get(t, r.header.Get("Location")).body == right },
+		"down":        func(r reply) bool { return r.status == 503 },
+		"not-found":   func(r reply) bool { return r.status == 404 },
+		"status:418":  func(r reply) bool { return r.status == 418 },
+		"throttled:7": func(r reply) bool { return r.status == 429 && r.header.Get("Retry-After") == "7" },
+		"garbage":     func(r reply) bool { return r.status == 200 && !json.Valid([]byte(r.body)) },
+		"html":        func(r reply) bool { return strings.HasPrefix(r.header.Get("Content-Type"), "text/html") },
+		"content-type": func(r reply) bool {
+			return r.header.Get("Content-Type") == "text/plain" &&
+				r.body == right
+		},
+		"huge":        func(r reply) bool { return len(r.body) == 64<<10+1 && json.Valid([]byte(r.body)) },
+		"huge:100000": func(r reply) bool { return len(r.body) == 100000 },
+		"slow:1ms":    func(r reply) bool { return r.body == right },
+		"wrong-kid": func(r reply) bool {
+			return r.status == 200 &&
+				!strings.Contains(r.body, service.Key().ID)
+		},
+		"redirect": func(r reply) bool {
+			return r.status == 307 &&
+				get(t, r.header.Get("Location")).body == right
+		},
 		"":                 func(r reply) bool { return r.body == right },
 		"content-type:a/b": func(r reply) bool { return r.header.Get("Content-Type") == "a/b" },
 	}
@@ -303,7 +324,7 @@ func TestKeyLookupMisbehavesOnRequest(t *testing.T) {
 	}
 }
 
-func TestAFaultCutsTheConnectionAndEndsByItself(t *testing.T) {
+func TestFaultEndsAfterItsTimes(t *testing.T) {
 	service := start(t, paymenttest.Options{})
 	url := service.URL + "/v1/keys/" + service.Key().ID
 	if err := service.Misbehave(paymenttest.Keys, paymenttest.Fault{Name: paymenttest.HangUp, Times: 1}); err != nil {
@@ -323,7 +344,7 @@ func TestAFaultCutsTheConnectionAndEndsByItself(t *testing.T) {
 	}
 }
 
-func TestFaultsThatDoNotExistAreRefused(t *testing.T) {
+func TestMisbehaveRejectsUnknownFaults(t *testing.T) {
 	service := start(t, paymenttest.Options{})
 	for e, faults := range map[paymenttest.Endpoint][]string{
 		paymenttest.Keys:      {"nonsense", "expires-in:1", "slow:long", "huge:-1", "status:ok"},
@@ -360,7 +381,8 @@ func TestCloseEndsSlowAnswers(t *testing.T) {
 func tokenRequest(t *testing.T, service *paymenttest.Server) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-		service.URL+"/as/token.oauth2?access_token_manager_id=manager-1", strings.NewReader("grant_type=client_credentials"))
+		service.URL+"/as/token.oauth2?access_token_manager_id=manager-1",
+		strings.NewReader("grant_type=client_credentials"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +409,8 @@ func fetchToken(t *testing.T, service *paymenttest.Server) token {
 
 func call(t *testing.T, service *paymenttest.Server, token, contentType string) int {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, service.URL+paymenttest.ProtectedPath+"payments", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, service.URL+paymenttest.ProtectedPath+"payments",
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +419,7 @@ func call(t *testing.T, service *paymenttest.Server, token, contentType string) 
 	return do(t, r).status
 }
 
-func TestATokenOpensTheAPIUntilItExpires(t *testing.T) {
+func TestAPIAcceptsATokenUntilItExpires(t *testing.T) {
 	now := time.Now()
 	service := start(t, paymenttest.Options{Now: func() time.Time { return now }})
 	got := fetchToken(t, service)
@@ -427,7 +450,7 @@ func TestATokenOpensTheAPIUntilItExpires(t *testing.T) {
 	}
 }
 
-func TestTheTokenEndpointChecksTheWholeCall(t *testing.T) {
+func TestTokenEndpointChecksTheRequest(t *testing.T) {
 	service := start(t, paymenttest.Options{ClientID: "cl:ent", ClientSecret: "s3cret+%41"})
 	form := func(values url.Values) func(*http.Request) {
 		return func(r *http.Request) {
@@ -440,16 +463,20 @@ func TestTheTokenEndpointChecksTheWholeCall(t *testing.T) {
 		status int
 		code   string
 	}{
-		"GET":              {func(r *http.Request) { r.Method = http.MethodGet }, 405, ""},
-		"no manager":       {func(r *http.Request) { r.URL.RawQuery = "" }, 400, "invalid_request"},
-		"other manager":    {func(r *http.Request) { r.URL.RawQuery = "access_token_manager_id=other" }, 400, "invalid_request"},
-		"two managers":     {func(r *http.Request) { r.URL.RawQuery += "&access_token_manager_id=manager-1" }, 400, "invalid_request"},
-		"JSON":             {func(r *http.Request) { r.Header.Set("Content-Type", "application/json") }, 400, "invalid_request"},
-		"no credentials":   {func(r *http.Request) { r.Header.Del("Authorization") }, 401, "invalid_client"},
-		"wrong secret":     {func(r *http.Request) { r.SetBasicAuth("cl:ent", "guess") }, 401, "invalid_client"},
-		"no grant":         {form(nil), 400, "invalid_request"},
-		"other grant":      {form(url.Values{"grant_type": {"password"}}), 400, "unsupported_grant_type"},
-		"two grants":       {form(url.Values{"grant_type": {"client_credentials", "client_credentials"}}), 400, "invalid_request"},
+		"GET":        {func(r *http.Request) { r.Method = http.MethodGet }, 405, ""},
+		"no manager": {func(r *http.Request) { r.URL.RawQuery = "" }, 400, "invalid_request"},
+		"other manager": {func(r *http.Request) { r.URL.RawQuery = "access_token_manager_id=other" }, 400,
+			"invalid_request"},
+		"two managers": {func(r *http.Request) { r.URL.RawQuery += "&access_token_manager_id=manager-1" }, 400,
+			"invalid_request"},
+		"JSON": {func(r *http.Request) { r.Header.Set("Content-Type", "application/json") }, 400,
+			"invalid_request"},
+		"no credentials": {func(r *http.Request) { r.Header.Del("Authorization") }, 401, "invalid_client"},
+		"wrong secret":   {func(r *http.Request) { r.SetBasicAuth("cl:ent", "guess") }, 401, "invalid_client"},
+		"no grant":       {form(nil), 400, "invalid_request"},
+		"other grant":    {form(url.Values{"grant_type": {"password"}}), 400, "unsupported_grant_type"},
+		"two grants": {form(url.Values{"grant_type": {"client_credentials", "client_credentials"}}), 400,
+			"invalid_request"},
 		"id without colon": {func(r *http.Request) { r.SetBasicAuth("cl", "ent:s3cret+%41") }, 401, "invalid_client"},
 	}
 	for name, test := range tests {
@@ -481,7 +508,7 @@ func TestFormEncodedCredentialsAreDecoded(t *testing.T) {
 	}
 }
 
-func TestTheTokenEndpointMisbehavesOnRequest(t *testing.T) {
+func TestFaultsOfTheTokenEndpoint(t *testing.T) {
 	service := start(t, paymenttest.Options{})
 	_, secret := service.Client()
 	member := func(r reply, name string) string {
@@ -506,7 +533,8 @@ func TestTheTokenEndpointMisbehavesOnRequest(t *testing.T) {
 		`access-token:"a\nb"`: func(r reply) bool { return member(r, "access_token") == `"a\nb"` },
 		`token-type:"mac"`:    func(r reply) bool { return member(r, "token_type") == `"mac"` },
 		"redirect": func(r reply) bool {
-			return r.status == 307 && strings.HasPrefix(r.header.Get("Location"), service.ElsewhereURL+"/as/token.oauth2?")
+			return r.status == 307 && strings.HasPrefix(r.header.Get("Location"),
+				service.ElsewhereURL+"/as/token.oauth2?")
 		},
 	}
 	for text, want := range tests {
@@ -520,7 +548,7 @@ func TestTheTokenEndpointMisbehavesOnRequest(t *testing.T) {
 	}
 }
 
-func TestTheOtherHostRecordsWhatItGets(t *testing.T) {
+func TestElsewhereRecordsRequests(t *testing.T) {
 	service := start(t, paymenttest.Options{})
 	if err := service.Misbehave(paymenttest.Token, paymenttest.Fault{Name: paymenttest.Redirect}); err != nil {
 		t.Fatal(err)
@@ -531,12 +559,13 @@ func TestTheOtherHostRecordsWhatItGets(t *testing.T) {
 	}
 	resp.Body.Close()
 	got := service.Requests(paymenttest.Elsewhere)
-	if len(got) != 1 || got[0].Header.Get("Authorization") == "" || string(got[0].Body) != "grant_type=client_credentials" {
+	if len(got) != 1 || got[0].Header.Get("Authorization") == "" ||
+		string(got[0].Body) != "grant_type=client_credentials" {
 		t.Errorf("the other host got %+v, want the whole call", got)
 	}
 }
 
-func TestKeyLookupCanNeedAToken(t *testing.T) {
+func TestKeyLookupCanRequireAToken(t *testing.T) {
 	service := start(t, paymenttest.Options{KeysBearer: true})
 	url := service.URL + "/v1/keys/" + service.Key().ID
 	if r := get(t, url); r.status != http.StatusUnauthorized {
@@ -553,7 +582,7 @@ func TestKeyLookupCanNeedAToken(t *testing.T) {
 	}
 }
 
-func TestARemoteDoesWhatTheServerDoes(t *testing.T) {
+func TestRemoteControlsTheServer(t *testing.T) {
 	service := start(t, paymenttest.Options{Control: true})
 	remote := paymenttest.Remote{URL: service.URL}
 	hook, received := receiver(t)
@@ -572,7 +601,8 @@ func TestARemoteDoesWhatTheServerDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := verify(paymenttest.DefaultScheme(), &key.Private.PublicKey, key.ID, paymenttest.Request{Header: signed.Header, Body: signed.Body}); err != nil {
+	if err := verify(paymenttest.DefaultScheme(), &key.Private.PublicKey, key.ID,
+		paymenttest.Request{Header: signed.Header, Body: signed.Body}); err != nil {
 		t.Errorf("what a remote signs does not verify: %v", err)
 	}
 
@@ -588,25 +618,27 @@ func TestARemoteDoesWhatTheServerDoes(t *testing.T) {
 	if r := get(t, service.URL+"/v1/keys/"+key.ID); r.status != http.StatusServiceUnavailable {
 		t.Errorf("a service that is down answers %d", r.status)
 	}
-	if err := remote.Misbehave(ctx, paymenttest.Keys, paymenttest.ParseFault("nonsense")); err == nil || !strings.Contains(err.Error(), "nonsense") {
+	if err := remote.Misbehave(ctx, paymenttest.Keys, paymenttest.ParseFault("nonsense")); err == nil ||
+		!strings.Contains(err.Error(), "nonsense") {
 		t.Errorf("a fault that does not exist: %v", err)
 	}
 }
 
-func TestTheControlAPIIsServedOnRequestAndToJSONOnly(t *testing.T) {
+func TestControlAPIIsOptionalAndRequiresJSON(t *testing.T) {
 	without := start(t, paymenttest.Options{})
 	if r := get(t, without.URL+"/simulator/rotate"); r.status != http.StatusNotFound {
 		t.Errorf("without Control: %d, want 404", r.status)
 	}
 	with := start(t, paymenttest.Options{Control: true})
-	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, with.URL+"/simulator/rotate", strings.NewReader("{}"))
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, with.URL+"/simulator/rotate",
+		strings.NewReader("{}"))
 	r.Header.Set("Content-Type", "text/plain")
 	if got := do(t, r); got.status != http.StatusUnsupportedMediaType {
 		t.Errorf("text/plain: %d, want 415", got.status)
 	}
 }
 
-func TestItListensOnLoopbackOnly(t *testing.T) {
+func TestStartRequiresALoopbackAddress(t *testing.T) {
 	for _, address := range []string{"0.0.0.0:0", ":0", "192.0.2.1:0", "nonsense"} {
 		if service, err := paymenttest.Start(paymenttest.Options{Address: address}); err == nil {
 			service.Close()
@@ -621,20 +653,22 @@ func TestParseKeyReadsBothFormats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for kind, der := range map[string][]byte{"PRIVATE KEY": pkcs8, "RSA PRIVATE KEY": x509.MarshalPKCS1PrivateKey(key.Private)} {
+	for kind, der := range map[string][]byte{"PRIVATE KEY": pkcs8,
+		"RSA PRIVATE KEY": x509.MarshalPKCS1PrivateKey(key.Private)} {
 		got, err := paymenttest.ParseKey(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), key.ID)
 		if err != nil || got.ID != key.ID || !got.Private.Equal(key.Private) {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
-	for _, text := range []string{"", "nonsense", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("nonsense")}))} {
+	for _, text := range []string{"", "nonsense",
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("nonsense")}))} {
 		if _, err := paymenttest.ParseKey([]byte(text), key.ID); err == nil {
 			t.Errorf("ParseKey took %q", text)
 		}
 	}
 }
 
-func TestASenderReportsThatNobodyAnswers(t *testing.T) {
+func TestSendReportsThatThereIsNoAnswer(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	sender := paymenttest.Sender{Key: paymenttest.NewKey(2048)}

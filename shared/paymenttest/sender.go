@@ -12,14 +12,13 @@ import (
 	"strings"
 	"sync"
 	"time"
-
 	"uuid"
 
 	"payhook.example/shared/signature"
 )
 
-// Webhook is one call of a client's URL (section 4.3). Its zero values stand
-// for what the service does normally.
+// Webhook is one call of a client's URL (section 4.3). The comment of each field ends
+// with its default, which replaces the zero value.
 type Webhook struct {
 	URL         string `json:"url"`
 	Method      string `json:"method,omitempty"` // the sender's
@@ -28,17 +27,16 @@ type Webhook struct {
 	// Header holds further headers; none.
 	Header http.Header `json:"header,omitempty"`
 
-	// Age is how old the timestamp is; a negative one lies in the future.
+	// Age is the age of the timestamp; with a negative one it is in the future.
 	Age time.Duration `json:"age,omitempty"`
-	// Flaw is what is wrong with its proof; nothing.
+	// Flaw is the flaw of the proof; none.
 	Flaw Flaw `json:"flaw,omitempty"`
-	// Certificate is what is wrong with the client certificate; nothing. It is for
-	// senders with an Identity.
+	// Certificate is the flaw of the client certificate, for senders with an Identity;
+	// none.
 	Certificate CertificateFlaw `json:"certificate,omitempty"`
 }
 
-// Flaw is one thing that is wrong with the proof of a webhook that is right in
-// everything else.
+// Flaw is a flaw of the proof of a webhook that is otherwise valid.
 type Flaw string
 
 // The flaws.
@@ -48,7 +46,7 @@ const (
 	TimestampChanged Flaw = "timestamp" // the timestamp, after it was signed
 	KeyIDChanged     Flaw = "keyid"     // the key id, after it was signed
 
-	WrongKey   Flaw = "wrong-key"   // signed by another key than it says
+	WrongKey   Flaw = "wrong-key"   // signed by another key than the one it names
 	UnknownKey Flaw = "unknown-key" // signed by a key that was never published
 
 	SignatureMissing   Flaw = "signature-missing"
@@ -62,8 +60,8 @@ const (
 	KeyIDRepeated      Flaw = "keyid-repeated"
 )
 
-// Flaws returns all flaws. A receiver must take a webhook with any of them for
-// not authentic.
+// Flaws returns all flaws. A receiver must reject a webhook with any of them as not
+// authentic.
 func Flaws() []Flaw {
 	return []Flaw{
 		SignatureChanged, PayloadChanged, TimestampChanged, KeyIDChanged, WrongKey, UnknownKey,
@@ -73,28 +71,28 @@ func Flaws() []Flaw {
 	}
 }
 
-// Answer is what a client's URL answered.
+// Answer is the answer of a client's URL.
 type Answer struct {
 	Status int         `json:"status"`
 	Header http.Header `json:"header"`
-	Body   []byte      `json:"body"` // its first MiB
+	Body   []byte      `json:"body"` // the first MiB
 }
 
-// Sender signs webhooks with one key and sends them. It is safe for concurrent
-// use.
+// Sender signs webhooks with one key and sends them. The comment of each optional field
+// ends with its default. It is safe for concurrent use.
 type Sender struct {
 	Key    Key
-	Scheme signature.Scheme // the zero Scheme stands for DefaultScheme
+	Scheme signature.Scheme // DefaultScheme
 	Format signature.Format // RFC 3339 with milliseconds
 	Method string           // POST
-	Client *http.Client     // one with a timeout of a minute that follows no redirect
-	// Identity has the client certificates for https URLs; nil for none. Client does
-	// not send to them then.
+	Client *http.Client     // a client with a timeout of a minute that does not follow redirects
+	// Identity has the client certificates for https URLs. If it is set, Client is not
+	// used for them; none.
 	Identity *Identity
 	Now      func() time.Time // time.Now
 }
 
-// Request returns the HTTP request that is w.
+// Request returns the HTTP request of w.
 func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	if s.Scheme == (signature.Scheme{}) {
 		s.Scheme = DefaultScheme()
@@ -106,9 +104,9 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	key, named := s.Key, s.Key.ID
 	switch w.Flaw {
 	case WrongKey:
-		key = strangersKey()
+		key = unknownKey()
 	case UnknownKey:
-		key = strangersKey()
+		key = unknownKey()
 		named = key.ID
 	}
 	at := now().Add(-w.Age)
@@ -136,7 +134,8 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 		proof.KeyID = "../" + proof.KeyID
 	}
 
-	r, err := http.NewRequestWithContext(ctx, or(w.Method, or(s.Method, http.MethodPost)), w.URL, bytes.NewReader(payload))
+	r, err := http.NewRequestWithContext(ctx, or(w.Method, or(s.Method, http.MethodPost)), w.URL,
+		bytes.NewReader(payload))
 	if err != nil {
 		return nil, err
 	}
@@ -163,13 +162,13 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 		return r, carried(s.Scheme.KeyID.String())
 	}
 	if w.Flaw != "" && !slices.Contains(Flaws(), w.Flaw) {
-		return nil, fmt.Errorf("paymenttest: no flaw %q", w.Flaw)
+		return nil, fmt.Errorf("paymenttest: unknown flaw %q", w.Flaw)
 	}
 	return r, nil
 }
 
-// Send sends w and returns what was answered. It fails only if there was no
-// answer.
+// Send sends w and returns the answer. It returns an error if w is invalid or if there
+// was no answer.
 func (s Sender) Send(ctx context.Context, w Webhook) (Answer, error) {
 	r, err := s.Request(ctx, w)
 	if err != nil {
@@ -185,7 +184,7 @@ func (s Sender) Send(ctx context.Context, w Webhook) (Answer, error) {
 			return Answer{}, err
 		}
 	case w.Certificate != "":
-		return Answer{}, errors.New("paymenttest: no certificate is presented there, so it can't be wrong")
+		return Answer{}, errors.New("paymenttest: a certificate flaw needs an https URL and an Identity")
 	}
 	resp, err := client.Do(r)
 	if err != nil {
@@ -196,22 +195,22 @@ func (s Sender) Send(ctx context.Context, w Webhook) (Answer, error) {
 	return Answer{resp.StatusCode, resp.Header, body}, err
 }
 
-// Sender returns one that signs with the key that signs at present.
+// Sender returns a Sender with the current signing key.
 func (s *Server) Sender() Sender {
 	sender := s.sender
 	sender.Key = s.Key()
 	return sender
 }
 
-// Send sends w, signed with the key that signs at present, and returns what was
-// answered. It fails only if there was no answer.
+// Send sends w, signed with the current key, and returns the answer. It returns an error
+// if w is invalid or if there was no answer.
 func (s *Server) Send(ctx context.Context, w Webhook) (Answer, error) {
 	return s.Sender().Send(ctx, w)
 }
 
 func newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.Proxy = nil // a webhook of this machine stays on this machine
+	transport.Proxy = nil // a webhook to this machine must not use a proxy
 	transport.MaxIdleConnsPerHost = 100
 	return &http.Client{
 		Transport:     transport,
@@ -220,10 +219,10 @@ func newClient() *http.Client {
 	}
 }
 
-// strangersKey is a key that no service knows.
-var strangersKey = sync.OnceValue(func() Key { return NewKey(2048) })
+// unknownKey is a key that no service has published.
+var unknownKey = sync.OnceValue(func() Key { return NewKey(2048) })
 
-// changeSignature flips one bit, and leaves the text canonical.
+// changeSignature flips one bit. The text stays canonical.
 func changeSignature(text string) string {
 	sig, _ := base64.RawURLEncoding.DecodeString(text)
 	sig[len(sig)-1] ^= 1
@@ -265,7 +264,7 @@ func repeat(r *http.Request, carrier string) error {
 	return carried(carrier)
 }
 
-var errNotCarried = errors.New("paymenttest: the key id does not travel, so it can't be wrong")
+var errNotCarried = errors.New("paymenttest: a flaw of the key id needs a key id in the request")
 
 func carried(carrier string) error {
 	if strings.HasPrefix(carrier, "static:") {

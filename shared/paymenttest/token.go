@@ -7,12 +7,11 @@ import (
 	"net/url"
 	"strings"
 	"time"
-
 	"uuid"
 )
 
-// SetClient changes the client id and secret that the token endpoint accepts.
-// Tokens that were given out stay valid.
+// SetClient changes the client id and secret that the token endpoint accepts. Issued
+// tokens stay valid.
 func (s *Server) SetClient(id, secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,22 +25,22 @@ func (s *Server) Client() (id, secret string) {
 	return s.clientID, s.secret
 }
 
-// SetTokenLifetime changes how long the tokens live that are given out from now
-// on, in whole seconds.
+// SetTokenLifetime changes the lifetime of tokens that are issued from now on, in whole
+// seconds.
 func (s *Server) SetTokenLifetime(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lifetime = d
 }
 
-// RevokeTokens ends the life of every token that was given out.
+// RevokeTokens revokes every issued token.
 func (s *Server) RevokeTokens() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.tokens)
 }
 
-// SetKeysBearer changes whether key lookup needs a live token.
+// SetKeysBearer changes whether key lookup needs a valid token.
 func (s *Server) SetKeysBearer(needed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,8 +53,8 @@ func (s *Server) keysBearer() bool {
 	return s.keysToken
 }
 
-// answerToken is section 4.1: it gives out a token for a request that is as
-// that section says in every respect.
+// answerToken answers a token request (section 4.1). It issues a token only if the
+// request meets that section in every respect.
 func (s *Server) answerToken(r *http.Request, body []byte) answer {
 	if r.Method != http.MethodPost {
 		return answer{status: http.StatusMethodNotAllowed, header: http.Header{"Allow": {http.MethodPost}}}
@@ -114,12 +113,12 @@ func tokenAnswer(fields map[string]any) answer {
 	return answer{status: http.StatusOK, header: http.Header{"Cache-Control": {"no-store"}}, body: body}
 }
 
-// oauthError is an answer of RFC 6749, section 5.2.
+// oauthError returns an error of RFC 6749, section 5.2.
 func oauthError(status int, code string) answer {
 	return answer{status: status, body: []byte(`{"error":"` + code + `"}`)}
 }
 
-// bearer reports whether r carries one token, and that one is live.
+// bearer reports whether r has exactly one token, and it is valid.
 func (s *Server) bearer(r *http.Request) bool {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
@@ -139,13 +138,14 @@ func unauthorized() answer {
 	}
 }
 
-// answerAPI is section 4.4.
+// answerAPI answers a request to the protected API (section 4.4).
 func (s *Server) answerAPI(r *http.Request, _ []byte) answer {
 	if !s.bearer(r) {
 		return unauthorized()
 	}
 	if values := r.Header.Values("Content-Type"); len(values) != 1 || values[0] != "application/json" {
-		return answer{status: http.StatusUnsupportedMediaType, body: []byte(`{"error":"Content-Type must be application/json"}`)}
+		return answer{status: http.StatusUnsupportedMediaType,
+			body: []byte(`{"error":"Content-Type must be application/json"}`)}
 	}
 	return answer{status: http.StatusOK, body: []byte(`{"ok":true}`)}
 }

@@ -28,8 +28,8 @@ var serviceKey = sync.OnceValue(func() paymenttest.Key {
 
 var serviceJWK = sync.OnceValue(func() []byte { return serviceKey().JWK() })
 
-// strangersKey signs what is forged; the service does not know it.
-var strangersKey = sync.OnceValue(func() paymenttest.Key {
+// unknownKey signs what is forged; the service does not know it.
+var unknownKey = sync.OnceValue(func() paymenttest.Key {
 	key := paymenttest.NewKey(2048)
 	key.ID = "7e000000-0000-4000-8000-000000000002"
 	return key
@@ -193,9 +193,9 @@ func proofOf(d *delivery, timestamp string) signature.Proof {
 	}
 	switch d.forgery {
 	case strangersSignature:
-		key = strangersKey()
+		key = unknownKey()
 	case strangersKeyID:
-		key = strangersKey()
+		key = unknownKey()
 		if d.signer == nil {
 			id = key.ID
 		}
