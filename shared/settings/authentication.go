@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -111,9 +110,9 @@ func (r *reader) authentication() string {
 
 var (
 	// RFC 1123, section 2.1, in lower case, with at least one dot.
-	domainName     = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	certificateARN = regexp.MustCompile(`^arn:[a-z-]+:acm:[a-z0-9-]+:[0-9]{12}:certificate/[A-Za-z0-9-]+$`)
-	hostedZoneID   = regexp.MustCompile(`^Z[A-Z0-9]{1,31}$`)
+	domainName     = lazily(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	certificateARN = lazily(`^arn:[a-z-]+:acm:[a-z0-9-]+:[0-9]{12}:certificate/[A-Za-z0-9-]+$`)
+	hostedZoneID   = lazily(`^Z[A-Z0-9]{1,31}$`)
 )
 
 // policy reads the policy for client certificates.

@@ -2,7 +2,6 @@ package settings
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -73,15 +72,15 @@ func (r *reader) protection() Protection {
 var (
 	// AWS, "Key identifiers (KeyId)" in the KMS Developer Guide. Aliases are not
 	// accepted, because an alias can be moved to another key, and permissions name keys.
-	encryption = regexp.MustCompile(`^(aws|cmk|arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+)$`)
+	encryption = lazily(`^(aws|cmk|arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+)$`)
 	// AWS, "CreatePolicy" in the IAM API reference: a name has up to 128 letters,
 	// digits and +=,.@_-. A path can precede it, here without colons.
-	boundary = regexp.MustCompile(`^(arn:aws[a-z-]*:iam::(aws|\d{12}):policy/)?([\x21-\x39\x3B-\x7E]+/)?[A-Za-z0-9+=,.@_-]{1,128}$`)
+	boundary = lazily(`^(arn:aws[a-z-]*:iam::(aws|\d{12}):policy/)?([\x21-\x39\x3B-\x7E]+/)?[A-Za-z0-9+=,.@_-]{1,128}$`)
 	// AWS CDK Developer Guide, "Customize CDK bootstrapping": at most 10 characters.
-	qualifier = regexp.MustCompile(`^[A-Za-z0-9-]{1,10}$`)
+	qualifier = lazily(`^[A-Za-z0-9-]{1,10}$`)
 	// AWS, "Tag" in the CloudFormation API reference, and the characters that all services allow.
-	tagName  = regexp.MustCompile(`^[\pL\pN ._:/+@-]{1,128}$`)
-	tagValue = regexp.MustCompile(`^[\pL\pN ._:/=+@-]{0,256}$`)
+	tagName  = lazily(`^[\pL\pN ._:/+@-]{1,128}$`)
+	tagValue = lazily(`^[\pL\pN ._:/=+@-]{0,256}$`)
 )
 
 // maxTags is the maximum number of tags of a stack (AWS, "Tag" in the CloudFormation
@@ -95,11 +94,11 @@ func (r *reader) concurrency(s *Setting) int {
 	return r.integer(s, 1, 100000)
 }
 
-func (r *reader) unlessEmpty(s *Setting, pattern *regexp.Regexp, of string) string {
+func (r *reader) unlessEmpty(s *Setting, matches pattern, of string) string {
 	if r.text(s) == "" {
 		return ""
 	}
-	return r.matching(s, pattern, of)
+	return r.matching(s, matches, of)
 }
 
 func (r *reader) tags() map[string]string {
@@ -111,7 +110,7 @@ func (r *reader) tags() map[string]string {
 	for pair := range strings.SplitSeq(text, ",") {
 		name, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		switch _, twice := tags[name]; {
-		case !ok || !tagName.MatchString(name) || !tagValue.MatchString(value):
+		case !ok || !tagName(name) || !tagValue(value):
 			r.wrong(Tags, "must be NAME=VALUE, joined by commas, in characters that tags allow")
 			return nil
 		case strings.HasPrefix(strings.ToLower(name), "aws:"):

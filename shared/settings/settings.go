@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -407,19 +408,35 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 var (
 	// CloudFormation accepts 128 characters (AWS, "CreateStack" in the CloudFormation
 	// API reference); the display name of a topic has at most 100.
-	stackName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{0,99}$`)
+	stackName = lazily(`^[A-Za-z][A-Za-z0-9-]{0,99}$`)
 	// AWS, "CreateTable" in the DynamoDB API reference.
-	tableName = regexp.MustCompile(`^[A-Za-z0-9_.-]{3,255}$`)
+	tableName = lazily(`^[A-Za-z0-9_.-]{3,255}$`)
 	// AWS, "General purpose bucket naming rules" in the S3 User Guide.
-	bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
+	bucketName = lazily(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 	// A name has no slash (AWS, "CreateEventBus" in the EventBridge API reference).
-	busName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,256}$`)
-	source  = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,256}$`)
-	method  = regexp.MustCompile(`^[A-Z]{1,20}$`)
+	busName = upTo(256, lazily(`^[A-Za-z0-9._-]+$`))
+	source  = upTo(256, lazily(`^[A-Za-z0-9._/-]+$`))
+	method  = upTo(20, lazily(`^[A-Z]+$`))
 	// AWS, PutRetentionPolicy.
 	logRetentionDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557,
 		2922, 3288, 3653}
 )
+
+// pattern reports whether a text matches.
+type pattern func(text string) bool
+
+// lazily returns the pattern of a regular expression that is compiled at its first
+// use: a function starts without those that only the deployment uses.
+func lazily(expression string) pattern {
+	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+	return func(text string) bool { return compiled().MatchString(text) }
+}
+
+// upTo returns a pattern for texts of at most n bytes. A repetition such as {1,256}
+// would be compiled to as many instructions, while a function starts.
+func upTo(n int, p pattern) pattern {
+	return func(text string) bool { return len(text) <= n && p(text) }
+}
 
 // DefaultBusName returns the name of the bus of a stack without the setting
 // eventBusName. It differs for two stacks of one account and region.
@@ -575,20 +592,20 @@ func (r *reader) some(s *Setting) string {
 	return v
 }
 
-func (r *reader) matching(s *Setting, pattern *regexp.Regexp, of string) string {
+func (r *reader) matching(s *Setting, matches pattern, of string) string {
 	v := r.text(s)
-	if !pattern.MatchString(v) {
+	if !matches(v) {
 		r.wrong(s, "must be "+of)
 	}
 	return v
 }
 
 // existing reads the name of an existing resource, "" for none.
-func (r *reader) existing(s *Setting, pattern *regexp.Regexp, of string) string {
+func (r *reader) existing(s *Setting, matches pattern, of string) string {
 	if r.text(s) == "" {
 		return ""
 	}
-	return r.matching(s, pattern, of)
+	return r.matching(s, matches, of)
 }
 
 func (r *reader) integer(s *Setting, least, most int) int {

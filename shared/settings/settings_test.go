@@ -127,6 +127,19 @@ func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
 	}
 }
 
+func TestNamesAreAsLongAsAWSAllows(t *testing.T) {
+	for key, longest := range map[string]string{
+		"eventBusName": strings.Repeat("b", 256), "eventSource": strings.Repeat("s", 256), "httpMethod": strings.Repeat("M", 20),
+	} {
+		for value, valid := range map[string]bool{longest[:1]: true, longest: true, longest + longest[:1]: false, longest[1:] + "\n": false} {
+			_, err := deployment(map[string]string{key: value})
+			if wrong := err != nil && strings.Contains(err.Error(), key+": "); wrong == valid {
+				t.Errorf("%s of %d bytes: %v", key, len(value), err)
+			}
+		}
+	}
+}
+
 func TestURLs(t *testing.T) {
 	for url, ok := range map[string]bool{
 		"https://api.example": true, "https://api.example:8443/a/b": true, "http://127.0.0.1:8080": true,

@@ -2,7 +2,6 @@ package settings
 
 import (
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
@@ -96,12 +95,12 @@ func (r *reader) keysBearer() bool { return r.choice(KeysAuth, "none", "bearer")
 
 // RFC 6749, section 3.3: a scope consists of visible ASCII characters except
 // quotation mark and backslash.
-var scope = regexp.MustCompile(`^[\x21\x23-\x5B\x5D-\x7E]+$`)
+var scope = lazily(`^[\x21\x23-\x5B\x5D-\x7E]+$`)
 
 func (r *reader) scopes() []string {
 	scopes := strings.Fields(r.text(Scopes))
 	for _, s := range scopes {
-		if !scope.MatchString(s) {
+		if !scope(s) {
 			r.wrong(Scopes, "must be visible ASCII without quotation marks and backslashes, joined by spaces")
 			return nil
 		}
