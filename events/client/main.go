@@ -54,6 +54,12 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Region == "" {
+		return errors.New("no AWS region: set AWS_REGION or AWS_PROFILE")
+	}
+	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
+		return fmt.Errorf("no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: %w", err)
+	}
 
 	// Once in a program, or in a Lambda function's main: the token is kept in
 	// memory, and a fresh one is read when it is time.

@@ -6,12 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/token"
@@ -403,6 +408,32 @@ func TestWriteWithALostResponseIsNotMadeTwice(t *testing.T) {
 	}
 	if versions := r.secrets.Values(tokenSecret); len(versions) != 1 {
 		t.Errorf("%d versions, want 1", len(versions))
+	}
+}
+
+// The SDK sends no request without credentials or a region.
+func TestReportsMissingCredentialsAndRegion(t *testing.T) {
+	for _, name := range []string{"AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+		"AWS_REGION", "AWS_DEFAULT_REGION"} {
+		t.Setenv(name, "")
+		os.Unsetenv(name)
+	}
+	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	for name, change := range map[string]func(*aws.Config){
+		"credentials": func(cfg *aws.Config) { cfg.Region = "eu-north-1" },
+		"region":      func(cfg *aws.Config) { cfg.Credentials = credentials.NewStaticCredentialsProvider("id", "secret", "") },
+	} {
+		cfg, err := config.LoadDefaultConfig(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(&cfg)
+		_, err = token.NewReader(secretsmanager.NewFromConfig(cfg), tokenSecret, token.ReaderOptions{}).TokenContext(t.Context())
+		if err == nil || !strings.HasSuffix(err.Error(), ": no request was sent: AWS credentials or the region are missing") {
+			t.Errorf("no %s: %v", name, err)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
 // Getter is the part of the Secrets Manager client that a [Reader] uses.
@@ -38,10 +39,21 @@ func (e *SecretError) Error() string {
 	switch problem {
 	case "":
 		problem = "no answer: " + connectionProblem(e.cause)
+		if !sent(e.cause) {
+			problem = "no request was sent: AWS credentials or the region are missing"
+		}
 	case limitExceeded:
 		problem += ": the secret has 100 versions of the last 24 hours and accepts no more until one is older"
 	}
 	return fmt.Sprintf("token: %s: %s: %s", e.Secret, e.Operation, problem)
+}
+
+// sent reports whether the SDK sent a request before err, or was told to stop. It
+// sends none without credentials or a region.
+func sent(err error) bool {
+	_, unanswered := errors.AsType[*smithyhttp.RequestSendError](err)
+	_, answered := errors.AsType[*smithyhttp.ResponseError](err)
+	return unanswered || answered || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // limitExceeded is the code of PutSecretValue for a secret with too many versions
