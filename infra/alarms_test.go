@@ -57,6 +57,8 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 	part, _, _ := strings.Cut(of, "/")
 	of = "the " + strings.ToLower(part) + " function"
 	switch {
+	case part == "Encryption":
+		of = "the dead-letter queue of the bus"
 	case alarm["Namespace"] == "AWS/SQS":
 		of = "the dead-letter queue of the " + strings.ToLower(part) + " schedule"
 	case at(alarm, "Dimensions", 0, "Name") == "ApiId":
@@ -83,11 +85,11 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 }
 
 // alarmTable writes the table of alarms in infra/payhook/README.md: those of
-// each kind of endpoint.
+// each kind of endpoint, and those that a key of the stack adds.
 func alarmTable(t *testing.T) string {
 	t.Helper()
 	var rows []string
-	for _, conf := range []map[string]any{nil, mtls("both")} {
+	for _, conf := range []map[string]any{nil, mtls("both"), {"encryption": "cmk"}} {
 		tm := payhook(t, conf)
 		for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 			rows = append(rows, tm.alarmRow(t, "Payhook", alarm.Properties))

@@ -187,3 +187,31 @@ func unindented(text string) string {
 	}
 	return strings.Join(lines, "")
 }
+
+func TestTheDocumentListsEveryPackage(t *testing.T) {
+	text := documents(t)["shared/README.md"]
+	listed := regexp.MustCompile("(?m)^\\| \\[?`(\\w+)`")
+	var got []string
+	for _, match := range listed.FindAllStringSubmatch(text, -1) {
+		got = append(got, match[1])
+	}
+	var want []string
+	entries, err := os.ReadDir(filepath.Join(checkout(t), "shared"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			want = append(want, entry.Name())
+		}
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("shared/README.md lists %q, want %q", got, want)
+	}
+}
+
+func TestTheREADMEIsShort(t *testing.T) {
+	if size := len(documents(t)["README.md"]); size > 10_000 {
+		t.Errorf("README.md has %d bytes, want at most 10,000", size)
+	}
+}
