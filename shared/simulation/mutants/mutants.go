@@ -55,6 +55,9 @@ const (
 	replayCommandFile  = "infra/payhook/operate/replay.go"
 	parkedCommandFile  = "infra/payhook/operate/parked.go"
 	creationFile       = "infra/payhook/creation/creation.go"
+	programFile        = "infra/payhook/cli/cli.go"
+	targetFile         = "infra/payhook/target/target.go"
+	sendFile           = "infra/payhook/send/send.go"
 )
 
 // What goes wrong between a delivery and the bus must be found by the histories
@@ -77,6 +80,9 @@ var (
 	inRedrive   = []string{"./functions/redrive"}
 	inOperate   = []string{"./infra/payhook/operate"}
 	inCreation  = []string{"./infra/payhook/creation"}
+	inProgram   = []string{"./infra/payhook/cli"}
+	inTarget    = []string{"./infra/payhook/target"}
+	inSend      = []string{"./infra/payhook/send"}
 
 	inClientCert = []string{"./shared/clientcert"}
 
@@ -92,6 +98,23 @@ var mutants = []mutant{
 		`types.StackStatusRollbackComplete, types.StackStatusRollbackFailed}`, `types.StackStatusRollbackComplete}`, inCreation},
 	{"a stack that is created meanwhile loses its protection", creationFile,
 		`		StackName: s.StackId, EnableTerminationProtection: aws.Bool(false),`, `		StackName: &stack, EnableTerminationProtection: aws.Bool(false),`, inCreation},
+
+	// The program.
+	{"a command asks where nobody is at a terminal", programFile,
+		`	if !p.Terminal {`, `	if !p.Terminal && len(question) > 1000 {`, inProgram},
+	{"an answer other than yes counts as yes", programFile,
+		`if text == "y" || text == "yes" {`, `if text != "n" {`, []string{"./infra/payhook/operate"}},
+	{"a denied request ends with the status of wrong usage", programFile,
+		`		status = StatusUnreachable`, `		status = StatusUsage`, inProgram},
+	{"--local with --region is accepted", targetFile,
+		`if t.Local && (t.Region != ""`, `if t.Local && (t.Region == "-"`, []string{"./infra/payhook/operate"}},
+	{"a local run is used without --local", targetFile,
+		`	if t.Local {
+		run, err := up.Read(".")
+		if err != nil {`, `	if run, err := up.Read("."); t.Local || err == nil {
+		if err != nil {`, inTarget},
+	{"send ends with success after an unexpected answer", sendFile,
+		`	case unexpected > 0:`, `	case unexpected > 1000:`, inSend},
 
 	// Client certificates.
 	{"redrive is deployed without the truststore", "infra/build.go",

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// run runs a program with one command that returns an error.
+func run(t *testing.T, ctx context.Context, does func(*Program) error, args ...string) (out, said string, status int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	p := &Program{In: strings.NewReader("y\n"), Out: &o, Err: &e, Now: time.Now}
+	root := p.Root("")
+	var age time.Duration
+	var color string
+	cmd := &cobra.Command{Use: "do", Args: Args(), RunE: func(*cobra.Command, []string) error { return does(p) }}
+	DurationVar(cmd.Flags(), &age, "age", 0, "an age")
+	ChoiceVar(cmd, &color, "color", "color", "a color", "red", "green")
+	root.AddCommand(cmd)
+	status = p.Run(ctx, root, append([]string{"do"}, args...))
+	return o.String(), e.String(), status
+}
+
+func TestTheExitStatusSaysWhatKindOfErrorItIs(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	failed := errors.New("it failed")
+	for name, test := range map[string]struct {
+		ctx    context.Context
+		err    error
+		status int
+		said   string
+	}{
+		"success":                {t.Context(), nil, 0, ""},
+		"attention":              {t.Context(), ErrAttention, StatusFailed, ""},
+		"failed":                 {t.Context(), failed, StatusFailed, "payhook: it failed\n"},
+		"usage":                  {t.Context(), Usage("bad %w", failed), StatusUsage, "payhook: bad it failed\n"},
+		"unreachable":            {t.Context(), Unreachable(failed), StatusUnreachable, "payhook: it failed\n"},
+		"usage stays usage":      {t.Context(), Unreachable(Usage("bad")), StatusUsage, "payhook: bad\n"},
+		"attention stays":        {t.Context(), Unreachable(ErrAttention), StatusFailed, ""},
+		"no error stays none":    {t.Context(), Unreachable(nil), 0, ""},
+		"interrupted":            {canceled, Unreachable(context.Canceled), StatusInterrupted, "payhook: interrupted\n"},
+		"done although canceled": {canceled, nil, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, said, status := run(t, test.ctx, func(*Program) error { return test.err })
+			if status != test.status || said != test.said || out != "" {
+				t.Errorf("%d, %q, %q", status, out, said)
+			}
+		})
+	}
+}
+
+func TestAWrongCallDoesNotStartTheCommand(t *testing.T) {
+	for args, says := range map[string]string{
+		"stray":          `payhook do takes no argument, but "stray" was given`,
+		"--nothing":      "unknown flag: --nothing; payhook do --help lists the flags",
+		"--age soon":     "must be a duration such as 90s, 10m, 24h or 7d",
+		"--age --1d":     "must be a duration",
+		"--color blue":   "must be one of red, green",
+		"--json=perhaps": "invalid argument",
+	} {
+		_, said, status := run(t, t.Context(), func(*Program) error {
+			t.Errorf("%s: it was started", args)
+			return nil
+		}, strings.Fields(args)...)
+		if status != StatusUsage || !strings.Contains(said, says) {
+			t.Errorf("%s: %d, %s", args, status, said)
+		}
+	}
+}
+
+func TestDurationsHaveDays(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"90s": 90 * time.Second, "10m": 10 * time.Minute, "1h30m": 90 * time.Minute, "7d": 7 * 24 * time.Hour,
+		"-10m": -10 * time.Minute, "-1d": -24 * time.Hour,
+	} {
+		if got, err := ParseDuration(text); got != want || err != nil {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+	}
+}
+
+// Without a terminal, nobody has typed what is read.
+func TestNobodyIsAskedWithoutATerminal(t *testing.T) {
+	for terminal, want := range map[bool]int{true: 0, false: StatusUsage} {
+		_, said, status := run(t, t.Context(), func(p *Program) error {
+			p.Terminal = terminal
+			return p.Confirm(t.Context(), "Delete everything?")
+		})
+		if status != want || !strings.Contains(said, "Delete everything?") || strings.Contains(said, "--yes") == terminal {
+			t.Errorf("terminal %t: %d, %s", terminal, status, said)
+		}
+	}
+}
