@@ -42,7 +42,7 @@ func (tm *template) watched(alarm map[string]any) (metrics []map[string]any) {
 }
 
 // alarmRow writes an alarm as a row of the table in infra/payhook/README.md,
-// with nothing but what the template says.
+// using only the template.
 func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) string {
 	t.Helper()
 	name, ok := strings.CutPrefix(alarm["AlarmName"].(string), stack+"-")
@@ -165,10 +165,10 @@ func TestEveryAlarmNotifiesTheTopicWithAnAction(t *testing.T) {
 			t.Errorf("%s tells %v", path, actions)
 		}
 		if p["OKActions"] != nil && tm.render(list(p["OKActions"])[0]) != "Alarms/Topic" {
-			t.Errorf("%s: its end is told to %v", path, p["OKActions"])
+			t.Errorf("%s: OK notifies %v", path, p["OKActions"])
 		}
 		if p["ActionsEnabled"] == false {
-			t.Errorf("%s tells nobody", path)
+			t.Errorf("%s notifies no topic", path)
 		}
 		description, _ := p["AlarmDescription"].(string)
 		means, step, _ := strings.Cut(description, whatToDo)
@@ -345,7 +345,7 @@ func TestTopicAcceptsOnlyAlarmsOfThisStackOverTLS(t *testing.T) {
 func TestAlarmEmailIsSubscribed(t *testing.T) {
 	for name, r := range payhook(t, nil).Resources {
 		if r.Type == "AWS::SNS::Subscription" {
-			t.Errorf("%s: nobody asked for it", name)
+			t.Errorf("%s: unexpected subscription", name)
 		}
 	}
 	tm := payhook(t, map[string]any{"alarmEmail": "ops@payments.example"})

@@ -46,7 +46,7 @@ func TestBucketsRequireTLS(t *testing.T) {
 		s := statements[0]
 		if at(s, "Effect") != "Deny" || at(s, "Action") != "s3:*" || at(s, "Principal", "AWS") != "*" ||
 			at(s, "Condition", "Bool", "aws:SecureTransport") != "false" {
-			t.Errorf("%s can be reached without TLS, or by somebody else: %v", name, s)
+			t.Errorf("%s can be reached without TLS, or by other principals: %v", name, s)
 		}
 		var on []string
 		for _, r := range at(s, "Resource").([]any) {

@@ -375,7 +375,7 @@ func TestFunctionKnowsItsAPIIfItVerifiesCertificates(t *testing.T) {
 		id := at(variables, names.APIIDEnv)
 		if name == settings.BySignature {
 			if id != nil {
-				t.Errorf("it is told %v", id)
+				t.Errorf("got %v", id)
 			}
 			continue
 		}

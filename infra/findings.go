@@ -85,7 +85,8 @@ func findings(conf settings.Deployment, kind, path string) []finding {
 				"than rotation could.")
 		} else {
 			add("AwsSolutions-SMG4", "The payment service issues client credentials out of band, so that nothing can "+
-				"rotate them without its operator. events/README.md describes the procedure (Rotate the client credentials).")
+				"rotate them without its operator. events/README.md describes the procedure (Rotate the client "+
+				"credentials).")
 		}
 	case "AWS::Logs::LogGroup":
 		if ownKeys {
@@ -118,7 +119,7 @@ func findings(conf settings.Deployment, kind, path string) []finding {
 			if !strings.HasSuffix(path, "/Role/DefaultPolicy") {
 				break
 			}
-			add("AwsSolutions-IAM5", "An object cannot be named before it exists: the wildcard stands for the "+
+			add("AwsSolutions-IAM5", "An object cannot be named before it exists: the wildcard matches the "+
 				"objects of one folder of one bucket. "+
 				"With the setting tracing, X-Ray has no resources to name.")
 		}

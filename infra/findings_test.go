@@ -128,10 +128,11 @@ func TestCdkNagFindsExactlyWhatIsExplained(t *testing.T) {
 		slices.Collect(maps.Values(files))...)...)
 	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION=1")
 	said, err := cmd.Output()
-	if err != nil {
-		var failed *exec.ExitError
-		errors.As(err, &failed)
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("cdk-nag: %v\n%s", err, failed.Stderr)
+	}
+	if err != nil {
+		t.Fatalf("cdk-nag: %v", err)
 	}
 	var found map[string][]string
 	if err := json.Unmarshal(said, &found); err != nil {

@@ -70,7 +70,7 @@ func TestLongestNamesAreValid(t *testing.T) {
 	}
 	for function, path := range functions {
 		// AWS, "Lambda quotas": all environment variables of a function together. A
-		// reference stands for a name of at most 255 characters, or an ARN.
+		// reference is a name of at most 255 characters, or an ARN.
 		size := 0
 		for name, value := range at(tm.get(t, path, "AWS::Lambda::Function").Properties, "Environment",
 			"Variables").(map[string]any) {

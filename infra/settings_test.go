@@ -157,7 +157,7 @@ func TestSettingsInCdkJsonNeedNoQuotes(t *testing.T) {
 			d.Webhook.MaxPayloadBytes, d.Concurrency, d.Local, d.LogRetention)
 	}
 	if got := d.Value(settings.MaxPayloadBytes); got != "6000000" {
-		t.Errorf("the function would be told %q", got)
+		t.Errorf("the function would get %q", got)
 	}
 }
 

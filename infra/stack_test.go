@@ -179,11 +179,11 @@ func TestScheduledFunctionsRunEveryMinute(t *testing.T) {
 		}
 		if got := tm.render(at(s.Properties, "Target", "DeadLetterConfig", "Arn")); got != part+
 			"/ScheduleFailures.Arn" {
-			t.Errorf("what %s could not start is told to %s", name, got)
+			t.Errorf("failures of %s go to %s", name, got)
 		}
 		if at(tm.get(t, part+"/Alias/EventInvokeConfig", "AWS::Lambda::EventInvokeConfig").Properties,
 			"MaximumRetryAttempts") != 0.0 {
-			t.Errorf("a failed run of %s is run again beside the next one", name)
+			t.Errorf("a failed run of %s is retried", name)
 		}
 	}
 }
@@ -384,7 +384,7 @@ func TestWebhookKnowsTheTokenOnlyForBearer(t *testing.T) {
 	tm := payhook(t, nil)
 	variables := at(tm.get(t, functions["webhook"], "AWS::Lambda::Function").Properties, "Environment", "Variables")
 	if got := at(variables, names.TokenSecretEnv); got != nil {
-		t.Errorf("it is told %v", got)
+		t.Errorf("got %v", got)
 	}
 }
 

@@ -234,8 +234,7 @@ func flags(t *testing.T) map[string]any {
 func parse(t *testing.T, conf ...map[string]any) (settings.Deployment, error) {
 	t.Helper()
 	deployments, err := readSettings(newApp(t, conf...))
-	var reported settingsError
-	if err != nil && !errors.As(err, &reported) {
+	if _, ok := errors.AsType[settingsError](err); err != nil && !ok {
 		t.Fatalf("not an error about settings: %v", err)
 	}
 	if err != nil {
@@ -258,7 +257,8 @@ func TestNothingIsAboveAnError(t *testing.T) {
 	app := exec.CommandContext(t.Context(), "sh", "-c", cdk.Build+" && "+cdk.App)
 	app.Dir = ".."
 	// make sets it, and users may not.
-	app.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "JSII_") })
+	app.Env = slices.DeleteFunc(os.Environ(),
+		func(variable string) bool { return strings.HasPrefix(variable, "JSII_") })
 	out, err := app.CombinedOutput()
 	if err == nil || !strings.HasPrefix(string(out), "payhook: nothing was synthesized") {
 		t.Errorf("%v\n%s", err, out)

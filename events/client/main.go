@@ -1,6 +1,6 @@
-// Command client calls a protected API of the payment service as a user of
-// Payhook does, from a module of its own. To start from it, copy the folder and
-// set the path of your checkout of Payhook:
+// Command client calls a protected API of the payment service. It is an example of a
+// program in its own module. To use it, copy the folder and set the path of your checkout
+// of Payhook:
 //
 //	go mod edit -replace=payhook.example=../payhook
 //
@@ -9,10 +9,9 @@
 //	TOKEN_SECRET=... BASE_URL=https://api.payments.example go run . GET /v1/protected/payments
 //	TOKEN_SECRET=... BASE_URL=https://api.payments.example go run . POST /v1/protected/payments '{"amount":1}'
 //
-// TOKEN_SECRET is what the stack's output TokenSecret says; the one permission
-// that is needed is secretsmanager:GetSecretValue on it. It prints the status
-// to standard error and the answer to standard output, and exits with 1 unless
-// the status is 2xx.
+// TOKEN_SECRET is the stack's output TokenSecret. The only permission that the program
+// needs is secretsmanager:GetSecretValue on this secret. It prints the status to standard
+// error and the answer to standard output, and exits with 1 unless the status is 2xx.
 package main
 
 import (
@@ -61,13 +60,14 @@ func run(args []string) error {
 		return fmt.Errorf("no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: %w", err)
 	}
 
-	// Once in a program, or in a Lambda function's main: the token is kept in
-	// memory, and a fresh one is read when it is time.
+	// Create the reader once, in main or in the init phase of a Lambda function: it caches
+	// the token and reads a new one before the token expires.
 	reader := token.NewReader(secretsmanager.NewFromConfig(cfg), os.Getenv("TOKEN_SECRET"), token.ReaderOptions{})
 	client := token.NewClient(reader, baseURL)
 
-	// From here on, it is net/http.
-	request, err := http.NewRequestWithContext(ctx, args[0], baseURL.JoinPath(args[1]).String(), strings.NewReader(strings.Join(args[2:], "")))
+	// The client is a standard http.Client.
+	request, err := http.NewRequestWithContext(ctx, args[0], baseURL.JoinPath(args[1]).String(),
+		strings.NewReader(strings.Join(args[2:], "")))
 	if err != nil {
 		return err
 	}

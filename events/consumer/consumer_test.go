@@ -23,11 +23,12 @@ type resource struct {
 	Properties map[string]any
 }
 
-// synthesize returns the resources of a stack with these rules, in the order of
-// nothing, and its outputs.
+// synthesize returns the resources of a stack with these rules, in no particular order,
+// and its outputs.
 func synthesize(t *testing.T, rules []rule) (map[string]resource, map[string]struct{ Value any }) {
 	t.Helper()
-	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false), Outdir: jsii.String(t.TempDir()), Context: context(t, "cdk.json")})
+	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false), Outdir: jsii.String(t.TempDir()),
+		Context: context(t, "cdk.json")})
 	stack := newStack(app, "Consumer", "payments", rules)
 	app.Synth(nil)
 	text, err := os.ReadFile(filepath.Join(*app.Outdir(), *stack.TemplateFile()))
@@ -57,7 +58,7 @@ func context(t *testing.T, file string) *map[string]any {
 	return &config.Context
 }
 
-func TestEveryPatternBecomesARuleThatIsThePattern(t *testing.T) {
+func TestEveryPatternBecomesARule(t *testing.T) {
 	rules, err := readRules(filepath.Join("..", "rules"))
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +95,7 @@ func TestEveryPatternBecomesARuleThatIsThePattern(t *testing.T) {
 	}
 }
 
-func TestOnlyItsRuleMayWriteIntoAQueueAndAllIsEncrypted(t *testing.T) {
+func TestQueuesAreEncryptedAndOnlyTheirRulesCanWrite(t *testing.T) {
 	resources, _ := synthesize(t, []rule{{name: "high-value", pattern: map[string]any{"source": []any{"payhook"}}}})
 	var queues, policies int
 	for id, r := range resources {
@@ -111,7 +112,8 @@ func TestOnlyItsRuleMayWriteIntoAQueueAndAllIsEncrypted(t *testing.T) {
 					continue
 				}
 				policies++
-				if statement["Action"] != "sqs:SendMessage" || !strings.Contains(asText(t, statement["Condition"]), "HighValueRule") {
+				if statement["Action"] != "sqs:SendMessage" ||
+					!strings.Contains(asText(t, statement["Condition"]), "HighValueRule") {
 					t.Errorf("%s allows %s", id, asText(t, statement))
 				}
 			}
@@ -127,13 +129,13 @@ func TestOnlyItsRuleMayWriteIntoAQueueAndAllIsEncrypted(t *testing.T) {
 	}
 }
 
-func TestAFolderThatHoldsNoRulesIsRefused(t *testing.T) {
+func TestReadRulesRejectsInvalidFolders(t *testing.T) {
 	for name, text := range map[string]string{
 		"":                "",
 		"High_Value.json": `{"source":["x"]}`,
 		"broken.json":     `{"source":`,
 		"list.json":       `["x"]`,
-		// The CDK would drop it, and the rule would match other events.
+		// The CDK would remove it, and the rule would match other events.
 		"null.json": `{"detail":{"x":[null]}}`,
 	} {
 		folder := t.TempDir()
@@ -148,7 +150,7 @@ func TestAFolderThatHoldsNoRulesIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheFeatureFlagsAreThoseOfPayhook(t *testing.T) {
+func TestFeatureFlagsAreThoseOfPayhook(t *testing.T) {
 	if diff := cmp.Diff(context(t, filepath.Join("..", "..", "cdk.json")), context(t, "cdk.json")); diff != "" {
 		t.Errorf("(-Payhook +consumer)\n%s", diff)
 	}

@@ -1,14 +1,14 @@
-// Command consumer is the CDK app of a stack as a user of Payhook writes one: it
-// finds the bus by its name, and for each pattern in events/rules makes a rule
-// and a queue in which the events arrive that match. Copy it to start with.
+// Command consumer is an example of a CDK app that consumes events of Payhook. It refers to
+// the bus by its name, and creates a rule and a queue for each pattern in events/rules. The
+// queue receives the events that match. Copy it as a starting point.
 //
-// The CDK CLI starts it, in this folder:
+// The CDK CLI starts it in this folder:
 //
 //	npx cdk deploy -c eventBusName=payhook
 //
-// Context: eventBusName, payhook by default, and stackName, PayhookConsumer by
-// default. Outputs: Queues, the URL of every rule's queue by the rule's name, as
-// JSON; and each URL for itself, HighValueQueueUrl for the rule high-value.
+// Context: eventBusName, payhook by default, and stackName, PayhookConsumer by default.
+// Outputs: Queues, a JSON object with the URL of each rule's queue by the rule's name; and
+// each URL in its own output, such as HighValueQueueUrl for the rule high-value.
 package main
 
 import (
@@ -48,14 +48,14 @@ func contextOr(app awscdk.App, key, otherwise string) string {
 	return otherwise
 }
 
-// rule is an EventBridge rule. Its name is that of its file, without .json.
+// rule is an EventBridge rule. Its name is that of its file without .json.
 type rule struct {
 	name    string
 	pattern map[string]any
 }
 
-// A rule's name is words joined by hyphens, so that it also makes the name of an
-// output.
+// ruleName matches the name of a rule: words joined by hyphens, from which the name of an
+// output can be formed.
 var ruleName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 
 // readRules reads every event pattern in a folder, in the order of their names.
@@ -121,8 +121,8 @@ func newStack(scope constructs.Construct, name, bus string, rules []rule) awscdk
 	return stack
 }
 
-// newRule makes a rule on the bus and the queue to which it sends. What
-// EventBridge can't put into that queue goes to a second one.
+// newRule creates a rule on the bus and its queue. Events that EventBridge cannot deliver
+// to that queue go to a dead-letter queue.
 func newRule(scope constructs.Construct, bus string, r rule) awssqs.Queue {
 	scope = constructs.NewConstruct(scope, jsii.String(words(r.name)))
 	queue, failed := newQueue(scope, "Queue"), newQueue(scope, "Undelivered")
@@ -153,7 +153,7 @@ func newQueue(scope constructs.Construct, id string) awssqs.Queue {
 	})
 }
 
-// words makes HighValue of high-value.
+// words converts high-value to HighValue.
 func words(name string) string {
 	var out strings.Builder
 	for word := range strings.SplitSeq(name, "-") {

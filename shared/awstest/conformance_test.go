@@ -219,11 +219,15 @@ func (s services) item(t *testing.T, id string) awstest.Item {
 }
 
 func code(err error) string {
-	var api smithy.APIError
-	if !errors.As(err, &api) {
-		return ""
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
+		return api.ErrorCode()
 	}
-	return api.ErrorCode()
+	return ""
+}
+
+// conditionFailed returns the error of a write whose condition failed.
+func conditionFailed(err error) (*types.ConditionalCheckFailedException, bool) {
+	return errors.AsType[*types.ConditionalCheckFailedException](err)
 }
 
 func same(t *testing.T, got, want awstest.Item) {
@@ -289,15 +293,16 @@ func TestConditionOfRecording(t *testing.T) {
 					same(t, s.item(t, id), item)
 					return
 				}
-				var failed *types.ConditionalCheckFailedException
-				if !errors.As(err, &failed) {
+				failed, ok := conditionFailed(err)
+				if !ok {
 					t.Fatalf("got %v", err)
 				}
 				same(t, failed.Item, test.old)
 				same(t, s.item(t, id), test.old)
 
 				in.ReturnValuesOnConditionCheckFailure = ""
-				if _, err = s.PutItem(t.Context(), in); !errors.As(err, &failed) {
+				_, err = s.PutItem(t.Context(), in)
+				if failed, ok = conditionFailed(err); !ok {
 					t.Fatalf("got %v", err)
 				}
 				if failed.Item != nil {
@@ -318,11 +323,11 @@ func TestOneOfManyConcurrentWritesSucceeds(t *testing.T) {
 					TableName: &s.table, Item: awstest.Item{"id": text("race"), "n": number(n)},
 					ConditionExpression: aws.String("attribute_not_exists(id)"),
 				})
-				var failed *types.ConditionalCheckFailedException
+				_, ok := conditionFailed(err)
 				switch {
 				case err == nil:
 					firsts.Add(1)
-				case !errors.As(err, &failed):
+				case !ok:
 					t.Error(err)
 				}
 			})
@@ -360,8 +365,9 @@ func TestConditionOfLeasing(t *testing.T) {
 		}
 		same(t, out.Attributes, want)
 
-		var failed *types.ConditionalCheckFailedException
-		if _, err := s.UpdateItem(t.Context(), in); !errors.As(err, &failed) {
+		_, err = s.UpdateItem(t.Context(), in)
+		failed, ok := conditionFailed(err)
+		if !ok {
 			t.Fatalf("got %v", err)
 		}
 		same(t, failed.Item, want)
@@ -386,8 +392,7 @@ func TestComparisonWithAMissingAttributeIsFalse(t *testing.T) {
 					UpdateExpression: aws.String("SET changed = :v"), ConditionExpression: &condition,
 					ExpressionAttributeValues: awstest.Item{":v": number(10)},
 				})
-				var failed *types.ConditionalCheckFailedException
-				if !errors.As(err, &failed) {
+				if _, ok := errors.AsType[*types.ConditionalCheckFailedException](err); !ok {
 					t.Errorf("%s, %s: got %v", id, condition, err)
 				}
 			}
@@ -415,8 +420,9 @@ func TestUpdateSetsAndRemovesTogether(t *testing.T) {
 				":now": number(5), ":expires": number(6), ":digest": binary("other"),
 			},
 		}
-		var failed *types.ConditionalCheckFailedException
-		if _, err := s.UpdateItem(t.Context(), in); !errors.As(err, &failed) {
+		_, err := s.UpdateItem(t.Context(), in)
+		_, ok := conditionFailed(err)
+		if !ok {
 			t.Fatalf("got %v", err)
 		}
 		in.ExpressionAttributeValues[":digest"] = binary("d")
@@ -426,7 +432,8 @@ func TestUpdateSetsAndRemovesTogether(t *testing.T) {
 		}
 		same(t, s.item(t, "a"), awstest.Item{"id": text("a"), "digest": binary("d"), "publishedAt": number(5),
 			"expiresAt": number(6)})
-		if _, err := s.UpdateItem(t.Context(), in); !errors.As(err, &failed) {
+		_, err = s.UpdateItem(t.Context(), in)
+		if _, ok := conditionFailed(err); !ok {
 			t.Fatalf("marked twice: %v", err)
 		}
 	})
@@ -447,11 +454,11 @@ func TestConditionOfBudgets(t *testing.T) {
 					ExpressionAttributeValues: awstest.Item{":zero": number(0), ":one": number(1),
 						":budget": number(10), ":expires": number(99)},
 				})
-				var failed *types.ConditionalCheckFailedException
+				_, ok := conditionFailed(err)
 				switch {
 				case err == nil:
 					left.Add(1)
-				case !errors.As(err, &failed):
+				case !ok:
 					t.Error(err)
 				}
 			})
@@ -533,8 +540,8 @@ func TestConditionOfMarkingAKeyUnknown(t *testing.T) {
 					same(t, s.item(t, id), test.want)
 					return
 				}
-				var failed *types.ConditionalCheckFailedException
-				if !errors.As(err, &failed) {
+				failed, ok := conditionFailed(err)
+				if !ok {
 					t.Fatalf("got %v", err)
 				}
 				same(t, failed.Item, test.old)
@@ -592,9 +599,9 @@ func TestConditionOfRemovingAKey(t *testing.T) {
 							"(fetchedAt <= :at AND unknownSince <= :oldest)"),
 						ExpressionAttributeValues: values,
 					})
-					var failed *types.ConditionalCheckFailedException
+					_, ok := conditionFailed(err)
 					switch {
-					case test.holds && err != nil, !test.holds && !errors.As(err, &failed):
+					case test.holds && err != nil, !test.holds && !ok:
 						t.Fatalf("got %v", err)
 					case test.holds:
 						same(t, s.item(t, id), want)
@@ -618,9 +625,9 @@ func TestConditionOfRecordingASource(t *testing.T) {
 				ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 			})
 			want := awstest.Item{"id": text("source"), "seenAt": number(step.want)}
-			var failed *types.ConditionalCheckFailedException
+			failed, ok := conditionFailed(err)
 			switch {
-			case step.at == step.want && err != nil, step.at != step.want && !errors.As(err, &failed):
+			case step.at == step.want && err != nil, step.at != step.want && !ok:
 				t.Fatalf("at %d: got %v", step.at, err)
 			case step.at != step.want:
 				same(t, failed.Item, want)
@@ -919,7 +926,7 @@ func TestPutEventsRejectsRequestsOverALimit(t *testing.T) {
 			{"a larger integer", s.withDetails("{}", `{"a":[9223372036854775808]}`), true},
 			{"a lesser integer", s.withDetails("{}", `{"a":{"b":-9223372036854775809}}`), true},
 			{"a very long integer", s.withDetails("{}", `{"a":`+strings.Repeat("9", 5000)+`}`), true},
-			{"a long number that is no integer",
+			{"a long number that is not an integer",
 				s.withDetails(`{"a":[9223372036854775808.5,9E30,123456789012345678901234567890.10]}`), false},
 			{"digits in a text", s.withDetails(`{"99999999999999999999":"99999999999999999999"}`), false},
 			{"no entry with a source", incomplete(func(e *eventbridgetypes.PutEventsRequestEntry) { e.Source = nil }),
@@ -1034,9 +1041,8 @@ func TestGetObjectReturnsWhatWasPut(t *testing.T) {
 
 func TestMissingObjectsHaveTheirOwnError(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
-		var noSuchKey *s3types.NoSuchKey
-		if _, err := s.GetObject(t.Context(),
-			&s3.GetObjectInput{Bucket: &s.bucket, Key: aws.String("never")}); !errors.As(err, &noSuchKey) {
+		_, err := s.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &s.bucket, Key: aws.String("never")})
+		if _, ok := errors.AsType[*s3types.NoSuchKey](err); !ok {
 			t.Errorf("got %v", err)
 		}
 		if _, err := s.GetObject(t.Context(),

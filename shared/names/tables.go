@@ -9,7 +9,7 @@ const (
 	LedgerPendingShard = "shard"     // its partition key, a number
 	LedgerPendingDue   = "due"       // its sort key, a number: Unix milliseconds
 
-	LedgerRecordedAt = "recordedAt" // Unix milliseconds; the index has it beside the keys
+	LedgerRecordedAt = "recordedAt" // Unix milliseconds; also in the index
 
 	KeysKey = "keyId"     // partition key, a string
 	KeysTTL = "expiresAt" // Unix seconds

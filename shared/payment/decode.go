@@ -154,7 +154,7 @@ func peek(payload []byte, found func(depth int, name, value string) bool) {
 
 // schema describes one value of the interface.
 type schema struct {
-	kind     jsontext.Kind               // of the value; 't' stands for true and false
+	kind     jsontext.Kind               // of the value; 't' means true and false
 	members  []member                    // of an object
 	elements *schema                     // of an array
 	whole    func(*walker, []byte) error // called with the bytes of a complete object

@@ -33,8 +33,7 @@ func ExampleDecodeEvent() {
 
 func ExampleDecodeEvent_invalid() {
 	_, err := payment.DecodeEvent([]byte(`{"eventId": "6f1c0d7a-52a8-4a0e-9b5c-0d6d1a2b3c4e", "eventName": 1}`))
-	var field *payment.FieldError
-	if errors.As(err, &field) {
+	if field, ok := errors.AsType[*payment.FieldError](err); ok {
 		fmt.Println(field.Field, field.Problem)
 	}
 	// Output:

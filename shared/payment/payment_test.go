@@ -404,18 +404,19 @@ func TestEveryFieldHasTheTypeOfTheInterface(t *testing.T) {
 			t.Fatalf("the event has no %s%s", name, test.value)
 		}
 		_, err := payment.DecodeRawEvent([]byte(strings.Replace(event, name+test.value, name+test.wrong, 1)))
-		var field *payment.FieldError
-		if !errors.As(err, &field) || field.Field != "event."+test.path {
+		field, ok := errors.AsType[*payment.FieldError](err)
+		if !ok || field.Field != "event."+test.path {
 			t.Errorf("%s is %s: %v", test.path, test.wrong, err)
 		}
 	}
 }
 
-// A reference to an event is not an event: nobody may mistake one for the other.
+// A reference to an event must not be decoded as an event.
 func TestClaimCheckIsAReservedName(t *testing.T) {
 	const event = `{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
 		`"eventTimestamp":"2026-01-31T12:00:00Z","claimCheck":{"bucket":"b"}}`
-	if _, err := payment.DecodeEvent([]byte(event)); err == nil || !strings.Contains(err.Error(), "event.claimCheck: ") {
+	if _, err := payment.DecodeEvent([]byte(event)); err == nil ||
+		!strings.Contains(err.Error(), "event.claimCheck: ") {
 		t.Errorf("DecodeEvent: %v", err)
 	}
 	delivery := `{"deliveryId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f61","events":[` + event + `]}`

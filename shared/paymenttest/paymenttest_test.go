@@ -193,7 +193,7 @@ func TestEveryFlawMakesAWebhookInvalid(t *testing.T) {
 		}
 		if err := verify(scheme, &key.Private.PublicKey, key.ID, <-received); !errors.Is(err, want[flaw]) ||
 			err == nil {
-			t.Errorf("%s: verifying says %v, want %v", flaw, err, want[flaw])
+			t.Errorf("%s: got %v, want %v", flaw, err, want[flaw])
 		}
 	}
 	for _, age := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
@@ -432,7 +432,7 @@ func TestAPIAcceptsATokenUntilItExpires(t *testing.T) {
 	if status := call(t, service, got.AccessToken, "text/plain"); status != http.StatusUnsupportedMediaType {
 		t.Errorf("text/plain is answered %d, want 415", status)
 	}
-	if status := call(t, service, "made-up", "application/json"); status != http.StatusUnauthorized {
+	if status := call(t, service, "invented", "application/json"); status != http.StatusUnauthorized {
 		t.Errorf("a token that was never given out is answered %d, want 401", status)
 	}
 	now = now.Add(5 * time.Minute)

@@ -165,12 +165,14 @@ func TestRejectsListsTooLargeForTheEnvironment(t *testing.T) {
 	}
 	var size, more int
 	head, rest, _ := strings.Cut(got[0], "the environment")
-	if _, err := fmt.Sscanf("the environment"+rest, "the environment of a function would have %d bytes, %d more than Lambda allows", &size, &more); err != nil ||
+	if _, err := fmt.Sscanf("the environment"+rest,
+		"the environment of a function would have %d bytes, %d more than Lambda allows", &size, &more); err != nil ||
 		more != size-4096 || head != "clientCertPins: " {
 		t.Fatalf("%q: %d, %d, %v", got[0], size, more, err)
 	}
 	longest := regexp.MustCompile(`shorten clientCertPins \((\d+)\), \w+ \(\d+\), \w+ \(\d+\) \(`).FindStringSubmatch(got[0])
-	if want := len(`"PAYHOOK_CLIENT_CERT_PINS":"",`) + 40*(len(pin)+1); longest == nil || longest[1] != fmt.Sprint(want) {
+	if want := len(`"PAYHOOK_CLIENT_CERT_PINS":"",`) + 40*(len(pin)+1); longest == nil ||
+		longest[1] != fmt.Sprint(want) {
 		t.Errorf("%q: %q, want %d", got[0], longest, want)
 	}
 	// It fits exactly, if the subjects take as many bytes as are left.
@@ -225,7 +227,7 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 		}
 		return env[name]
 	}); err != nil {
-		t.Errorf("beside the program: %v", err)
+		t.Errorf("next to the program: %v", err)
 	}
 	m := w.MTLS
 	if !w.UsesMTLS() || w.UsesSignature() || m.DomainName != "hook.bank.example" || m.APIID != "a1b2c3" ||

@@ -43,8 +43,8 @@ func (r *reader) contradictions(d Deployment) {
 		const day = 24 * time.Hour
 		least := int((redriveTime(d.RedriveAttempts) + queueRetention + day - 1) / day)
 		if d.ClaimRetention < least {
-			r.wrong(ClaimRetention, fmt.Sprintf("must be at least %dd: redrive may publish a reference for as long "+
-				"as %s says, and a queue keeps it for 14 days",
+			r.wrong(ClaimRetention, fmt.Sprintf("must be at least %dd: redrive can publish a reference for as long "+
+				"as %s allows, and a queue retains it for 14 days",
 				least, RedriveAttempts.Key))
 		}
 	}

@@ -34,7 +34,7 @@ var (
 		Description: "the qualifier of the CDK bootstrap stack to deploy with, where it is not the CDK's default"}
 )
 
-// Values of encryption beside the ARN of a key.
+// The values of encryption other than the ARN of a key.
 const (
 	EncryptionAWS = "aws" // keys of AWS
 	EncryptionCMK = "cmk" // a customer managed key that the stack creates

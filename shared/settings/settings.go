@@ -325,7 +325,7 @@ type Deployment struct {
 	Memory          int    // MiB
 	Concurrency     int    // 0: not reserved
 	LogRetention    int    // days
-	AlarmEmail      string // "": nobody is subscribed
+	AlarmEmail      string // "": no subscription
 	// AlarmUnauthenticated is the number of webhooks answered 401 within 15 minutes
 	// that raises an alarm.
 	AlarmUnauthenticated int

@@ -413,7 +413,7 @@ func TestDefaultBusNameDiffersPerStack(t *testing.T) {
 	} {
 		d, err := deployment(c.settings)
 		if err != nil || d.Webhook.EventBusName != c.want || d.Value(settings.EventBusName) != c.want {
-			t.Errorf("%v: the bus is %s, the functions are told %s, %v", c.settings, d.Webhook.EventBusName,
+			t.Errorf("%v: the bus is %s, the functions get %s, %v", c.settings, d.Webhook.EventBusName,
 				d.Value(settings.EventBusName), err)
 		}
 	}

@@ -23,16 +23,20 @@ import (
 type grants string
 
 const (
-	newToken  grants = "a new token"                                 // each call issues a token of the full lifetime
-	sameToken grants = "the same token until its end"                // each call returns the current token with its remaining lifetime
-	early     grants = "the same token until shortly before its end" // likewise, but the next token is issued before the current one expires
-	shorter   grants = "a new token with a shorter life"             // each call issues a token of half the lifetime or more
+	// newToken issues a token with the full lifetime at each call.
+	newToken grants = "a new token"
+	// sameToken returns the current token with its remaining lifetime at each call.
+	sameToken grants = "the same token until its end"
+	// early is like sameToken, but issues the next token before the current one expires.
+	early grants = "the same token until shortly before its end"
+	// shorter issues a token with half the lifetime or more at each call.
+	shorter grants = "a new token with a shorter life"
 )
 
 // earlyPart of its lifetime is left of a token when early grants the next one.
 const earlyPart = 8 // one eighth
 
-// promise is what events/README.md says of a lifetime and an endpoint. It is
+// promise is the statement of events/README.md about a lifetime and an endpoint. It is
 // computed from the rules in words, and not by the code under test.
 type promise struct {
 	refreshAt time.Duration // the remaining life at which the token is refreshed
@@ -40,7 +44,9 @@ type promise struct {
 	lateness  time.Duration // of a run that is allowed for
 	runs      time.Duration // how many runs can replace the token in time
 	outage    time.Duration // the longest outage that no caller notices
-	gap       time.Duration // how long callers may have no token each time the endpoint returns a token until it has expired
+	// gap is how long callers can have no token each time the endpoint returns a token
+	// until it has expired.
+	gap time.Duration
 }
 
 const (
@@ -48,7 +54,7 @@ const (
 	minute  = time.Minute
 	// answerTime is the longest time that an answer of the endpoint takes here.
 	answerTime = 3 * time.Second
-	// maxMargin is the time before its expiry in which a Reader hands out no token.
+	// maxMargin is the time before its expiry in which a Reader returns no token.
 	maxMargin = 5 * time.Second
 )
 
@@ -108,7 +114,7 @@ type world struct {
 	expiry   map[string]time.Time // by the service's clock
 
 	lastHanded time.Time
-	handed     int           // tokens handed out by the readers
+	returned   int           // tokens returned by the readers
 	refused    int           // times a reader had no token
 	longest    time.Duration // the longest time without a token around an expiry
 	writes     []time.Time
@@ -272,10 +278,10 @@ func (w *world) read(reader *token.Reader) {
 	got, err := reader.Token()
 	now := w.Now()
 	if err == nil {
-		w.handed++
+		w.returned++
 		w.lastHanded = now
 		if left := w.expiry[got.AccessToken].Sub(now); left <= 0 {
-			w.fail("%s was handed out %s after its expiry", got.AccessToken, -left)
+			w.fail("%s was returned %s after its expiry", got.AccessToken, -left)
 		}
 		return
 	}
@@ -379,9 +385,9 @@ func TestOverDaysCallersHaveATokenAndTheSecretTakesEveryOne(t *testing.T) {
 				}
 				w.run(d)
 
-				t.Logf("%d writes, at most %d a day; %d calls while up, at most %d allowed; %d handed out, %d "+
+				t.Logf("%d writes, at most %d a day; %d calls while up, at most %d allowed; %d returned, %d "+
 					"refused, %d outages, a gap of at most %s",
-					len(w.writes), w.busiestDay(), w.calls, w.mostCalls(), w.handed, w.refused, len(w.outages),
+					len(w.writes), w.busiestDay(), w.calls, w.mostCalls(), w.returned, w.refused, len(w.outages),
 					w.longest)
 				if !w.rejected.IsZero() {
 					t.Errorf("the quota was reached after %s", w.rejected.Sub(w.start))
@@ -392,7 +398,7 @@ func TestOverDaysCallersHaveATokenAndTheSecretTakesEveryOne(t *testing.T) {
 				if most := w.mostCalls(); w.calls > most {
 					t.Errorf("%d calls of the endpoint, want at most %d", w.calls, most)
 				}
-				if w.handed == 0 || len(w.outages) > 10 && w.refused < 10 {
+				if w.returned == 0 || len(w.outages) > 10 && w.refused < 10 {
 					t.Error("the world is not what it should be")
 				}
 			})
@@ -422,7 +428,7 @@ func (w *world) mostCalls() int {
 	return each*tokens + w.sandboxes
 }
 
-// The table in events/README.md says how long tokens of a short lifetime work. Runs start
+// The table in events/README.md states how long tokens of a short lifetime work. Runs start
 // exactly every minute, and the endpoint is always up.
 func TestHowLongTokensOfAShortLifetimeAreKept(t *testing.T) {
 	document, err := os.ReadFile("../../events/README.md")

@@ -679,7 +679,7 @@ func TestShortfall(t *testing.T) {
 		{"a new token", time.Hour, time.Hour, returns("t-2", time.Hour), token.Refreshed, 0},
 		{"a new token that ends before the next run", time.Hour, time.Hour, returns("t-2", 30*time.Second),
 			token.Refreshed, 33 * time.Second},
-		{"no newer token, as far as the endpoint says", time.Hour, 58 * time.Minute, returns("t-1", 2*time.Minute),
+		{"no newer token according to the endpoint", time.Hour, 58 * time.Minute, returns("t-1", 2*time.Minute),
 			token.Unchanged, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
