@@ -1,0 +1,158 @@
+package ledger_test
+
+import (
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"uuid"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
+)
+
+// operations calls every method for the entry e, and returns their errors.
+func operations(t *testing.T, l *ledger.Ledger, i *ledger.Inspector, e ledger.Entry, at time.Time) map[string]error {
+	t.Helper()
+	ctx, entries, holder := t.Context(), []ledger.Entry{e}, ledger.NewHolder()
+	errs := map[string]error{}
+	for name, r := range map[string]ledger.Recording{
+		"record": l.Record(ctx, entries, holder, at)[0], "restore": l.Restore(ctx, entries, at)[0], "replace": l.Replace(ctx, entries, at)[0],
+	} {
+		if errs[name] = r.Err; r.Err != nil && r.Outcome != 0 {
+			t.Errorf("%s: outcome %d with an error", name, r.Outcome)
+		}
+	}
+	leased := l.Lease(ctx, []ledger.Pending{{EventID: e.EventID}}, holder, at)[0]
+	if errs["lease"] = leased.Err; leased.Held {
+		t.Error("lease: held with an error")
+	}
+	errs["postpone"] = l.Postpone(ctx, e, holder, at)
+	errs["mark published"] = l.MarkPublished(ctx, entries)[0]
+	errs["mark parked"] = l.MarkParked(ctx, entries)[0]
+	_, _, errs["due"] = l.Due(ctx, 0, at, nil, 1)
+	_, errs["waiting"] = l.Waiting(ctx, 0, at, 1)
+	_, errs["known"] = l.Known(ctx, []string{e.EventID})
+	_, _, errs["find"] = i.Find(ctx, e.EventID)
+	_, errs["backlog"] = i.Backlog(ctx, func(int) {})
+	return errs
+}
+
+func TestEveryOperationReturnsTheErrorOfDynamoDB(t *testing.T) {
+	b := newFixture(t)
+	for name, err := range operations(t, ledger.New(b.db, "no such table", ledger.Options{}), ledger.NewInspector(b.db, "no such table"), b.entry(t, uuid.New().String(), ""), b.now) {
+		if _, ok := errors.AsType[*types.ResourceNotFoundException](err); !ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// recordDue records an event that is due now.
+func (b *fixture) recordDue(t *testing.T, e ledger.Entry) {
+	t.Helper()
+	if outcome, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); outcome != ledger.Recorded || err != nil {
+		t.Fatal(outcome, err)
+	}
+}
+
+// put changes attributes of the item of an event; nil removes one.
+func (b *fixture) put(t *testing.T, eventID string, change awstest.Item) {
+	t.Helper()
+	item := maps.Clone(b.db.Items("ledger")[eventID])
+	for name, value := range change {
+		if item[name] = value; value == nil {
+			delete(item, name)
+		}
+	}
+	if _, err := b.db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("ledger"), Item: item}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An item that is not what was recorded is leased, so that redrive can park it, with
+// what can be read of it.
+func TestLeaseReportsACorruptItem(t *testing.T) {
+	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+	raw := func(s string) types.AttributeValue { return &types.AttributeValueMemberB{Value: []byte(s)} }
+	for name, change := range map[string]awstest.Item{
+		"other bytes":      {"event": raw(`{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60","eventTimestamp":"2026-01-31T12:00:00Z"}`)},
+		"not JSON":         {"event": raw("x")},
+		"no bytes":         {"event": nil},
+		"no digest":        {"digest": nil},
+		"claimed, no JSON": {"claimed": &types.AttributeValueMemberBOOL{Value: true}, "event": raw("x")},
+		"a text as bytes":  {"event": text("x")},
+		"a text as number": {"attempts": nil, names.LedgerRecordedAt: text("x")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newFixture(t)
+			e := b.entry(t, uuid.New().String(), "")
+			b.recordDue(t, e)
+			b.put(t, e.EventID, change)
+			pending := ledger.Pending{EventID: e.EventID, Due: b.now}
+			got := b.Ledger.Lease(t.Context(), []ledger.Pending{pending}, ledger.NewHolder(), b.now.Add(time.Minute))[0]
+			if !got.Held || !errors.Is(got.Err, ledger.ErrCorrupt) || got.Entry.EventID != e.EventID {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// An item whose bytes are a claim check has the digest of the event, not of the
+// bytes.
+func TestLeaseReturnsAClaimCheck(t *testing.T) {
+	b := newFixture(t)
+	e := b.entry(t, uuid.New().String(), "")
+	e.Claimed, e.Digest = true, ledger.Digest{1}
+	b.recordDue(t, e)
+	got, ok, err := b.Lease(t.Context(), ledger.Pending{EventID: e.EventID, Due: b.now}, ledger.NewHolder(), b.now.Add(time.Minute))
+	if !ok || err != nil || !got.Claimed || got.Digest != e.Digest || got.EventName != e.EventName || got.Attempts != 1 {
+		t.Errorf("%+v, %t, %v", got, ok, err)
+	}
+}
+
+func TestItemsThatCannotBeDecodedAreErrors(t *testing.T) {
+	b := newFixture(t)
+	e := b.entry(t, uuid.New().String(), "")
+	b.recordDue(t, e)
+	b.put(t, e.EventID, awstest.Item{names.LedgerRecordedAt: &types.AttributeValueMemberS{Value: "x"}})
+	failed := 0
+	for shard := range ledger.Shards {
+		_, _, err := b.Due(t.Context(), shard, b.now, nil, 10)
+		_, early := b.Waiting(t.Context(), shard, b.now.Add(-time.Second), 10)
+		if err != nil && early != nil {
+			failed++
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d shards cannot be read", failed)
+	}
+	i := ledger.NewInspector(b.db, "ledger")
+	if _, err := i.Backlog(t.Context(), func(int) {}); err == nil {
+		t.Error("the backlog is read")
+	}
+	if _, _, err := i.Find(t.Context(), e.EventID); err == nil {
+		t.Error("the event is found")
+	}
+}
+
+// Only the condition decides about the item that the ledger has.
+func TestAnItemThatCannotBeDecodedIsNoOutcome(t *testing.T) {
+	b := newFixture(t)
+	e := b.entry(t, uuid.New().String(), "")
+	b.recordDue(t, e)
+	b.put(t, e.EventID, awstest.Item{names.LedgerRecordedAt: &types.AttributeValueMemberS{Value: "x"}})
+	for name, r := range map[string]ledger.Recording{
+		"record":  b.Ledger.Record(t.Context(), []ledger.Entry{e}, ledger.NewHolder(), b.now)[0],
+		"restore": b.Ledger.Restore(t.Context(), []ledger.Entry{e}, b.now)[0],
+	} {
+		if r.Err == nil || r.Outcome != 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
