@@ -60,27 +60,27 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1|\2/' | while IFS='|' read -r name text; do printf '  %-10s %s\n' "$$name" "$$text"; done
 
 .PHONY: run
-run: $(PAYHOOK) ## deploy on this machine, send webhooks, show what came of them, stay up (ONCE=1 ends then; WIDE=1 shows the whole table; SETTINGS="key=value ..."; AUTH_URL= as with up)
+run: $(PAYHOOK) ## deploy on this machine, send webhooks, show the results, stay up until Ctrl-C; ONCE=1 ends then, WIDE=1 shows all columns; variables as for up
 	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(PAYHOOK) local run $(if $(filter-out 0 false no,$(ONCE)),--once) $(if $(filter-out 0 false no,$(WIDE)),--wide) $(UP_FLAGS)
 
 .PHONY: up
-up: $(PAYHOOK) ## the same without the table, in the background; .local/up.json says where (BASE_URL=, AUTH_URL=, TOKEN_MANAGER_ID=, CLIENT_ID=, CLIENT_SECRET=, SETTINGS=; TRUSTSTORE= with authentication=mtls or both)
+up: $(PAYHOOK) ## deploy on this machine in the background; SETTINGS="key=value ...", BASE_URL=, AUTH_URL=, TOKEN_MANAGER_ID=, CLIENT_ID=, CLIENT_SECRET=, TRUSTSTORE=
 	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(PAYHOOK) local up $(UP_FLAGS)
 
 .PHONY: down
-down: $(PAYHOOK) ## end what make up or make run has started
+down: $(PAYHOOK) ## end what make up or make run started
 	@exec $(PAYHOOK) local down
 
 .PHONY: send
-send: $(PAYHOOK) ## send signed webhooks to it: ARGS="--events 5"; ARGS=--help for more
+send: $(PAYHOOK) ## send signed webhooks to the local run; ARGS="--events 5", ARGS=--help
 	@exec $(PAYHOOK) send --local $(ARGS)
 
 .PHONY: invoke
-invoke: $(PAYHOOK) ## invoke a function: FUNCTION=webhook EVENT=events/webhook/one-event.json; without a local run, in AWS; ARGS=--help for more
+invoke: $(PAYHOOK) ## invoke a function; FUNCTION=webhook EVENT=events/webhook/one-event.json; without a local run, in AWS
 	@exec $(PAYHOOK) invoke $(if $(wildcard .local/up.json),--local) $(FUNCTION) $(EVENT) $(ARGS)
 
 .PHONY: payhook
-payhook: $(PAYHOOK) ## run the program payhook: ARGS="pending --local"; ARGS=--help for more
+payhook: $(PAYHOOK) ## build and run the program; ARGS="pending --local", ARGS=--help
 	@$(if $(ARGS),exec $(PAYHOOK) $(ARGS),echo "The program is $(PAYHOOK)."; exec $(PAYHOOK) --help)
 
 .PHONY: deploy
@@ -146,7 +146,7 @@ fuzz: check-go ## every fuzz target for a while (FUZZTIME=20s)
 	done
 
 .PHONY: check
-check: $(PAYHOOK) ## say whether this machine has what is needed
+check: $(PAYHOOK) ## check that this machine has the programs that are needed
 	@$(PAYHOOK) local check
 
 .PHONY: tools
@@ -154,7 +154,7 @@ tools: $(PAYHOOK) ## install the pinned tools into the project
 	@$(PAYHOOK) local tools
 
 .PHONY: clean
-clean: ## end what runs here, and remove everything that was built or installed
+clean: ## end the local run, and remove everything that was built or installed
 	@if [ -x $(PAYHOOK) ]; then $(PAYHOOK) local down; fi
 	rm -rf .local .build cdk.out node_modules infra/node_modules
 
