@@ -21,9 +21,9 @@ BUILD := CGO_ENABLED=0 go build -trimpath
 # Packages whose tests run with the race detector. The CDK's own library has
 # races, so infra's and the consumer's do without.
 CDK_PACKAGES = payhook.example/infra payhook.example/events/consumer
-RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook.example/infra/local,$(shell go list ./...))
+RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook.example/infra/local,$(shell GOTOOLCHAIN=auto go list ./...))
 # It needs a C compiler, which not every machine has.
-RACE = $(shell command -v "$$(go env CC)" >/dev/null 2>&1 && echo -race)
+RACE = $(shell command -v "$$(GOTOOLCHAIN=auto go env CC)" >/dev/null 2>&1 && echo -race)
 
 # The variables that each target takes on the command line of make. Any other is an
 # error, so that a misspelled one is not ignored, except those that other programs
@@ -104,7 +104,7 @@ test-e2e: check ## the end-to-end tests, on the stack deployed into an emulator
 
 .PHONY: lint
 lint: tools ## gofmt, go vet, staticcheck; cfn-lint on the templates
-	@unformatted=$$(gofmt -l $$(go list -f '{{range .GoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./...)); \
+	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l $$(go list -f '{{range .GoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./...)); \
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go tool staticcheck ./...
