@@ -55,6 +55,29 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 	}
 }
 
+func TestARunThatHasNoTimeLeavesTheRest(t *testing.T) {
+	d := deployWith(t, nil)
+	d.record(t, 3)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	r, _ := d.Handle(ctx, event{})
+	var line map[string]any
+	if err := json.Unmarshal(d.log.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	if !r.Left || line["RedriveLeft"] != 1.0 {
+		t.Errorf("%+v, %v", r, line)
+	}
+	d.log.Reset()
+	r = d.run(t)
+	if err := json.Unmarshal(d.log.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	if r.Left || line["RedriveLeft"] != 0.0 {
+		t.Errorf("%+v, %v", r, line)
+	}
+}
+
 type broken struct{ *awstest.DynamoDB }
 
 func (broken) Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {

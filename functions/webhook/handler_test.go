@@ -629,6 +629,10 @@ func TestAnswersToRequestsThatAreNoDeliveries(t *testing.T) {
 		"too large coded": {unsigned(func(r *events.APIGatewayV2HTTPRequest) {
 			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 6<<20+1))
 		}), 413, "", "too large", "payload-too-large"},
+		"a byte too large coded": {unsigned(func(r *events.APIGatewayV2HTTPRequest) {
+			// It has no padding, so that only its decoded size tells.
+			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 6<<20+3))
+		}), 413, "", "too large", "payload-too-large"},
 		"largest": {unsigned(func(r *events.APIGatewayV2HTTPRequest) {
 			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 6<<20))
 		}), 401, "", "", "signature-missing"},

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 	"uuid"
 
@@ -193,5 +195,34 @@ func TestResolveReturnsWhenCancelled(t *testing.T) {
 	}
 	if _, err := store.Put(ctx, event); !errors.Is(err, context.Canceled) {
 		t.Errorf("Put: %v", err)
+	}
+}
+
+// failing answers every read with an error, or with a body that breaks off.
+type failing struct {
+	*awstest.S3
+	err  error
+	body io.Reader
+}
+
+func (f failing) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	return &s3.GetObjectOutput{Body: io.NopCloser(f.body)}, f.err
+}
+
+func TestResolveReturnsTheErrorOfS3(t *testing.T) {
+	bucket := awstest.NewS3()
+	bucket.MakeBucket("claims")
+	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("connection reset")
+	for name, client := range map[string]failing{
+		"no answer": {bucket, broken, strings.NewReader("")}, "half an answer": {bucket, nil, io.MultiReader(strings.NewReader("{"), iotest.ErrReader(broken))},
+	} {
+		got, err := claimcheck.Resolve(t.Context(), client, detail)
+		if !errors.Is(err, broken) || got != nil || errors.Is(err, claimcheck.ErrGone) || errors.Is(err, claimcheck.ErrAltered) {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
 	}
 }

@@ -149,6 +149,7 @@ func TestParseAcceptsExactlyOneCertificate(t *testing.T) {
 		"two certificates":  good + good,
 		"text before":       "Bag Attributes\n" + good,
 		"text after":        good + "text",
+		"CR in a line":      good[:60] + "\r" + good[60:],
 		"CRLF":              strings.ReplaceAll(good, "\n", "\r\n"),
 		"headers":           strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
 		"another type":      strings.ReplaceAll(good, "CERTIFICATE", "X509 CRL"),
@@ -351,6 +352,7 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 		"a private key": {text + string(key), "private key"},
 		"other content": {text + "hello\n", "after certificate 1"},
 		"text before":   {"hello\n" + text, "before certificate 1"},
+		"PEM headers":   {strings.Replace(text, "-----\n", "-----\nA: b\n\n", 1), "certificate 1 has PEM headers"},
 		"another PEM block": {text + string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte{1}})),
 			"PEM block 2 is a X509 CRL"},
 		"not a certificate": {string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}})),
@@ -429,4 +431,18 @@ func selfSignedServer(t *testing.T) string {
 			[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	})
 	return string(paymenttest.EncodeCertificate(c))
+}
+
+func TestATruststoreExpiresWithItsFirstCertificate(t *testing.T) {
+	end := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	ca := paymenttest.NewCA("Operator CA")
+	short := ca.NewIntermediate("Issuing CA", func(c *x509.Certificate) { c.NotAfter = end })
+	for _, s := range []*clientcert.Truststore{
+		clientcert.TruststoreOf(short.Certificate), clientcert.TruststoreOf(ca.Certificate, short.Certificate),
+		clientcert.TruststoreOf(short.Certificate, ca.Certificate),
+	} {
+		if got := s.Expires(); !got.Equal(end) {
+			t.Errorf("%d certificates: %s, want %s", len(s.Certificates()), got, end)
+		}
+	}
 }

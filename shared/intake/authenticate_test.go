@@ -17,7 +17,8 @@ import (
 // keyCache has one key, and records its calls.
 type keyCache struct {
 	key     paymenttest.Key
-	failed  [2]bool // whether the table fails for Lookup and for Refetch
+	failed  [2]bool          // whether the table fails for Lookup and for Refetch
+	next    *paymenttest.Key // the key that Refetch finds; nil: none
 	lookups []netip.Addr
 	refetch []netip.Addr
 	sources []netip.Addr
@@ -33,6 +34,9 @@ func (r *keyCache) Lookup(_ context.Context, id string, from netip.Addr) (keys.F
 
 func (r *keyCache) Refetch(_ context.Context, _ string, _ keys.Found, from netip.Addr) (keys.Found, error) {
 	r.refetch = append(r.refetch, from)
+	if r.next != nil {
+		return keys.Found{Key: &r.next.Private.PublicKey, Source: keys.Service, TableFailed: r.failed[1]}, nil
+	}
 	return keys.Found{Withdrawn: true, TableFailed: r.failed[1]}, nil
 }
 
@@ -135,5 +139,21 @@ func TestAResultSaysThatTheTableOfKeysFailedAtAnyTime(t *testing.T) {
 		if got := receiver.Receive(t.Context(), forged); got.Key.TableFailed != (failed[0] || failed[1]) {
 			t.Errorf("%v: %t", failed, got.Key.TableFailed)
 		}
+	}
+}
+
+func TestAKeyThatReplacedAnotherUnderItsIDIsUsed(t *testing.T) {
+	r, s, receiver := newSigned(t)
+	next := paymenttest.NewKey(2048)
+	next.ID = r.key.ID
+	r.next = &next
+	rotated := &keyCache{key: next}
+	if got := receiver.Receive(t.Context(), rotated.sent(t, s, paymenttest.Delivery(paymenttest.Event()))); got.Outcome != intake.Accepted || got.Key.Source != keys.Service {
+		t.Errorf("signed with the new key: %s, %s", got.Outcome, got.Key.Source)
+	}
+	forged := rotated.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
+	forged.Payload = paymenttest.Delivery(paymenttest.Event())
+	if got := receiver.Receive(t.Context(), forged); got.Outcome != intake.SignatureMismatch {
+		t.Errorf("a forgery: %s", got.Outcome)
 	}
 }

@@ -141,8 +141,9 @@ func (r *reader) policy() (p clientcert.Policy) {
 // (RFC 4514, section 2.4).
 func list(text string) (parts []string) {
 	part := ""
-	for piece := range strings.SplitSeq(text, ";") {
-		if part += piece; strings.HasSuffix(part, `\`) {
+	pieces := strings.Split(text, ";")
+	for i, piece := range pieces {
+		if part += piece; strings.HasSuffix(part, `\`) && i < len(pieces)-1 {
 			part += ";"
 			continue
 		}
@@ -150,9 +151,6 @@ func list(text string) (parts []string) {
 			parts = append(parts, part)
 		}
 		part = ""
-	}
-	if part != "" {
-		parts = append(parts, part)
 	}
 	return parts
 }
@@ -228,11 +226,8 @@ func packageFolder(getenv func(string) string) string {
 	if folder := getenv("LAMBDA_TASK_ROOT"); folder != "" {
 		return folder
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return "."
-	}
-	return filepath.Dir(program)
+	program, _ := os.Executable()
+	return filepath.Dir(program) // without a program, the current folder
 }
 
 // mtls reads the webhook function's configuration of client certificates. folder is
@@ -295,9 +290,6 @@ func (r *reader) environmentSize() {
 
 // environmentBytes returns the size of a variable in JSON, with its separators.
 func environmentBytes(s *Setting, value string) int {
-	quoted, err := jsontext.AppendQuote(nil, value)
-	if err != nil {
-		return len(value) // the setting is invalid and reported elsewhere
-	}
+	quoted, _ := jsontext.AppendQuote(nil, value) // a value that is not UTF-8 is replaced by one that is
 	return len(s.Env()) + len(quoted) + len(`"":,`)
 }

@@ -196,7 +196,7 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 	maps.Copy(env, map[string]string{
 		"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example", "PAYHOOK_API_ID": "a1b2c3",
 		"LAMBDA_TASK_ROOT":         folder,
-		"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b; ;CN=c`,
+		"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b; ;CN=c\`,
 		"PAYHOOK_REVOKED_SERIALS": "00:0A@CN=a",
 	})
 	getenv := func(name string) string { return env[name] }
@@ -204,8 +204,13 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 		!strings.Contains(err.Error(), "PAYHOOK_TRUSTSTORE: truststore.pem can't be read") {
 		t.Errorf("without the file: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), ca.PEM(), 0o600); err != nil {
-		t.Fatal(err)
+	for _, text := range []string{"", string(ca.PEM())} {
+		if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := settings.ParseWebhook(getenv); text == "" && (err == nil || !strings.Contains(err.Error(), "PAYHOOK_TRUSTSTORE: clientcert: ")) {
+			t.Errorf("without a certificate: %v", err)
+		}
 	}
 	w, err := settings.ParseWebhook(getenv)
 	if err != nil {
@@ -232,7 +237,7 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 	m := w.MTLS
 	if !w.UsesMTLS() || w.UsesSignature() || m.DomainName != "hook.bank.example" || m.APIID != "a1b2c3" ||
 		len(m.Truststore.Certificates()) != 1 ||
-		len(m.Policy.Pins) != 1 || !slices.Equal(m.Policy.Subjects, []string{`CN=a\;b`, "CN=c"}) ||
+		len(m.Policy.Pins) != 1 || !slices.Equal(m.Policy.Subjects, []string{`CN=a\;b`, `CN=c\`}) ||
 		m.Policy.Revoked[0].Number != "a" || m.Policy.Revoked[0].Issuer != "CN=a" {
 		t.Errorf("got %+v", m)
 	}
