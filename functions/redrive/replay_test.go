@@ -148,7 +148,7 @@ func TestOnlyWhatWasAcceptedIsMarkedAsReplayed(t *testing.T) {
 	}{
 		{intake.Accepted, 1, "", parking.Replayed},
 		{intake.Invalid, 0, "events[0]", parking.Open},
-		{intake.VersionMissing, 0, "version", parking.Open},
+		{intake.VersionMissing, 0, "", parking.Open},
 		{intake.SignatureMismatch, 0, "signature", parking.Open},
 		{"", 0, parking.ErrNotParked.Error(), parking.Open},
 	} {

@@ -75,7 +75,7 @@ func (r *Replayer) Replay(ctx context.Context, parked parking.Parked, version Ve
 	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
 	if err := checkVersion(parked.Reason, version); err != nil {
-		return failed(err)
+		return Result{Outcome: OutcomeOf(err)} // which says it all
 	}
 	if parked.Reason == parking.Unpublishable {
 		return r.replayEvent(ctx, parked, version)

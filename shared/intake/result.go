@@ -10,8 +10,9 @@ import (
 // Result is what became of a delivery, and how.
 type Result struct {
 	Outcome Outcome
-	// Err is the cause of an outcome other than Accepted. It wraps an error of the
-	// package that found it, and its text has nothing of the delivery.
+	// Err is the cause of an outcome other than Accepted; nil if a replay lacks a
+	// version that fits. It wraps an error of the package that found it, and its text
+	// has nothing of the delivery.
 	Err error
 	// PublishErr is why EventBridge is known to reject an event, the first of those
 	// that are counted as Unpublishable.
