@@ -23,7 +23,8 @@ func documents(t *testing.T) map[string]string {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && slices.Contains([]string{".git", ".local", ".build", "cdk.out", "node_modules"}, entry.Name()):
+		case entry.IsDir() && slices.Contains([]string{".git", ".local", ".build", "cdk.out", "node_modules"},
+			entry.Name()):
 			return filepath.SkipDir
 		case filepath.Ext(name) != ".md":
 			return nil

@@ -57,7 +57,8 @@ func TestTheSignedExampleVerifies(t *testing.T) {
 
 	message := []byte(example.Payload + "\n" + example.Timestamp + "\n" + id.Kid)
 	sum := sha256.Sum256(message)
-	if want := "SHA-256 of these " + strconv.Itoa(len(message)) + " bytes: `" + hex.EncodeToString(sum[:]) + "`"; !strings.Contains(after, want) {
+	if want := "SHA-256 of these " + strconv.Itoa(len(message)) + " bytes: `" + hex.EncodeToString(sum[:]) +
+		"`"; !strings.Contains(after, want) {
 		t.Errorf("the document does not contain %q", want)
 	}
 	// A row is FIRST to LAST, or one number, and the bytes at both ends.

@@ -120,10 +120,12 @@ func TestTheSampleClientCanBeCopied(t *testing.T) {
 	}
 	run(t, folder, strings.ReplaceAll(command, "../payhook", checkout(t))+"\ngo build -o client .")
 
-	const call = "HOME=$PWD AWS_EC2_METADATA_DISABLED=true TOKEN_SECRET=x BASE_URL=http://127.0.0.1:1 ./client GET / 2>&1 || true"
+	const call = "HOME=$PWD AWS_EC2_METADATA_DISABLED=true TOKEN_SECRET=x BASE_URL=http://127.0.0.1:1 ./client GET / " +
+		"2>&1 || true"
 	for environment, want := range map[string]string{
-		"env -i ":                       "client: no AWS region: set AWS_REGION or AWS_PROFILE\n",
-		"env -i AWS_REGION=eu-north-1 ": "client: no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: ",
+		"env -i ": "client: no AWS region: set AWS_REGION or AWS_PROFILE\n",
+		"env -i AWS_REGION=eu-north-1 ": "client: no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and " +
+			"AWS_SECRET_ACCESS_KEY: ",
 	} {
 		if said := run(t, folder, environment+call); !strings.HasPrefix(said, want) {
 			t.Errorf("%sclient: %s", environment, said)

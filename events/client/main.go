@@ -57,7 +57,8 @@ func run(args []string) error {
 		return errors.New("no AWS region: set AWS_REGION or AWS_PROFILE")
 	}
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
-		return fmt.Errorf("no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: %w", err)
+		return fmt.Errorf("no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: %w",
+			err)
 	}
 
 	// Create the reader once, in main or in the init phase of a Lambda function: it caches

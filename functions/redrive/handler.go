@@ -154,7 +154,8 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 		p, err := h.parking.Get(ctx, name)
 		if err == nil {
 			r := h.replayer.Replay(ctx, p, e.Version)
-			result.Outcome, result.Recorded, result.Duplicates, result.Conflicts = r.Outcome, r.Recorded, r.Duplicates, r.Conflicts
+			result.Outcome, result.Recorded, result.Duplicates, result.Conflicts = r.Outcome, r.Recorded, r.Duplicates,
+				r.Conflicts
 			result.Parked, result.Unverified, err = r.Parked, r.Unverified, r.Err
 			// What is in conflict is parked for itself then, and needs a decision of
 			// its own.
@@ -169,9 +170,12 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 		if result.Outcome != intake.Accepted || err != nil {
 			level = slog.LevelWarn
 		}
-		h.log.Logger().LogAttrs(ctx, level, "replay", slog.String("name", name), slog.String("reason", string(p.Reason)), slog.String("version", string(e.Version)),
-			slog.String("deliveryId", p.DeliveryID), slog.String("outcome", string(result.Outcome)), slog.String("cause", result.Cause),
-			slog.Int("recorded", result.Recorded), slog.Int("duplicates", result.Duplicates), slog.Int("conflicts", result.Conflicts),
+		h.log.Logger().LogAttrs(ctx, level, "replay", slog.String("name", name),
+			slog.String("reason", string(p.Reason)), slog.String("version", string(e.Version)),
+			slog.String("deliveryId", p.DeliveryID), slog.String("outcome", string(result.Outcome)),
+			slog.String("cause", result.Cause),
+			slog.Int("recorded", result.Recorded), slog.Int("duplicates", result.Duplicates),
+			slog.Int("conflicts", result.Conflicts),
 			slog.String("unverified", result.Unverified))
 		out.Replayed = append(out.Replayed, result)
 	}

@@ -8,10 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -36,7 +35,8 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := ledger.NewEntry(raw, uuid.New().String(), time.Now().Add(-time.Minute))
-		if err := table.Record(t.Context(), []ledger.Entry{e}, ledger.NewHolder(), time.Now().Add(-time.Minute))[0].Err; err != nil {
+		if err := table.Record(t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
+			time.Now().Add(-time.Minute))[0].Err; err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,7 +50,8 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 	if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 		t.Fatal(err)
 	}
-	if line["RedriveFound"] != 3.0 || line["RedrivePublished"] != 3.0 || line["OldestPending"].(float64) < 60 || line["level"] != "INFO" {
+	if line["RedriveFound"] != 3.0 || line["RedrivePublished"] != 3.0 || line["OldestPending"].(float64) < 60 ||
+		line["level"] != "INFO" {
 		t.Errorf("got %v", line)
 	}
 }

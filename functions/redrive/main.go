@@ -39,7 +39,8 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3}, telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
+	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3},
+		telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
 }
 
 // clients are the AWS services that the function calls.

@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/google/go-cmp/cmp"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/intake"
@@ -38,14 +37,16 @@ type deployment struct {
 
 func newDeployment(t *testing.T) *deployment {
 	t.Helper()
-	d := &deployment{t: t, db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), log: &bytes.Buffer{}, key: paymenttest.NewKey(2048)}
+	d := &deployment{t: t, db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(),
+		log: &bytes.Buffer{}, key: paymenttest.NewKey(2048)}
 	d.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
 		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
 		Include: []string{names.LedgerRecordedAt},
 	})
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")
-	env := map[string]string{names.LedgerTableEnv: "ledger", names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking"}
+	env := map[string]string{names.LedgerTableEnv: "ledger", names.ClaimBucketEnv: "claims",
+		names.ParkingBucketEnv: "parking"}
 	for _, s := range settings.RedriveSettings() {
 		env[s.Env()] = s.Default
 	}
@@ -153,7 +154,8 @@ func TestOnlyWhatWasAcceptedIsMarkedAsReplayed(t *testing.T) {
 		{"", 0, parking.ErrNotParked.Error(), parking.Open},
 	} {
 		r := got.Replayed[i]
-		if r.Outcome != want.outcome || r.Recorded != want.recorded || !strings.Contains(r.Cause, want.cause) || (r.Cause == "") != (want.cause == "") {
+		if r.Outcome != want.outcome || r.Recorded != want.recorded || !strings.Contains(r.Cause, want.cause) ||
+			(r.Cause == "") != (want.cause == "") {
 			t.Errorf("%d: %+v", i, r)
 		}
 		d.decided(r.Name, want.state)
@@ -198,7 +200,8 @@ func TestWhatIsInConflictIsParkedForItself(t *testing.T) {
 	d.handle(event{Replay: []string{d.park(parking.Invalid, nil, first)}})
 	name := d.park(parking.Invalid, nil, newEvent(), other)
 	r := d.handle(event{Replay: []string{name}}).Replayed[0]
-	if r.Outcome != intake.Conflict || r.Recorded != 1 || r.Conflicts != 1 || r.Parked == "" || r.Parked == name || r.Cause != "" {
+	if r.Outcome != intake.Conflict || r.Recorded != 1 || r.Conflicts != 1 || r.Parked == "" || r.Parked == name ||
+		r.Cause != "" {
 		t.Errorf("%+v", r)
 	}
 	d.decided(name, parking.Replayed)
@@ -211,8 +214,9 @@ func TestAnEventWithOtherContentInTheLedgerStaysOpen(t *testing.T) {
 	d.handle(event{Replay: []string{d.park(parking.Invalid, nil, first)}})
 	digest := ledger.DigestOf(other)
 	name := d.parkIt(parking.Parked{
-		Reason: parking.Unpublishable, ParkedAt: noon, DeliveryID: uuid.New().String(), EventIDs: []string{idOf(t, other)},
-		Event: other, Digest: digest[:], RecordedAt: noon, Attempts: 20,
+		Reason: parking.Unpublishable, ParkedAt: noon, DeliveryID: uuid.New().String(),
+		EventIDs: []string{idOf(t, other)},
+		Event:    other, Digest: digest[:], RecordedAt: noon, Attempts: 20,
 	})
 	if r := d.handle(event{Replay: []string{name}}).Replayed[0]; r.Outcome != intake.Conflict || r.Conflicts != 1 {
 		t.Errorf("%+v", r)
@@ -229,7 +233,8 @@ func TestWhatCouldNotBeMarkedSaysSo(t *testing.T) {
 		}
 		return nil
 	}
-	if r := d.handle(event{Replay: []string{name}}).Replayed[0]; r.Outcome != intake.Accepted || !strings.Contains(r.Cause, "down") {
+	if r := d.handle(event{Replay: []string{name}}).Replayed[0]; r.Outcome != intake.Accepted ||
+		!strings.Contains(r.Cause, "down") {
 		t.Errorf("%+v", r)
 	}
 	if r := d.handle(event{Settle: []string{name}, Reason: "why"}).Settled[0]; !strings.Contains(r.Cause, "down") {
@@ -243,11 +248,14 @@ func TestWhatNeedsNoReplayIsSettled(t *testing.T) {
 	d := newDeployment(t)
 	name := d.park(parking.Invalid, nil, newEvent())
 	missing := "2026/01/31/12/20260131T120000.000Z-invalid-00000000000000000000000000000000.json"
-	got := d.handle(event{Settle: []string{name, missing}, Reason: "sent again", By: "arn:aws:iam::123456789012:user/ann"})
-	if diff := cmp.Diff([]settled{{Name: name}, {Name: missing, Cause: parking.ErrNotParked.Error()}}, got.Settled); diff != "" {
+	got := d.handle(event{Settle: []string{name, missing}, Reason: "sent again",
+		By: "arn:aws:iam::123456789012:user/ann"})
+	if diff := cmp.Diff([]settled{{Name: name}, {Name: missing, Cause: parking.ErrNotParked.Error()}},
+		got.Settled); diff != "" {
 		t.Error(diff)
 	}
-	if note := d.decided(name, parking.Settled); note != (parking.Note{By: "arn:aws:iam::123456789012:user/ann", At: noon, Reason: "sent again"}) {
+	if note := d.decided(name, parking.Settled); note != (parking.Note{By: "arn:aws:iam::123456789012:user/ann",
+		At: noon, Reason: "sent again"}) {
 		t.Errorf("noted %+v", note)
 	}
 	d.decided(missing, parking.Open)
@@ -257,7 +265,8 @@ func TestWhatNeedsNoReplayIsSettled(t *testing.T) {
 	if strings.Contains(d.log.String(), "arn:") {
 		t.Errorf("an ARN is logged: %s", d.log)
 	}
-	for _, e := range []event{{Settle: []string{name}}, {Settle: []string{name}, Reason: " "}, {Settle: []string{name}, Replay: []string{name}, Reason: "why"}} {
+	for _, e := range []event{{Settle: []string{name}}, {Settle: []string{name}, Reason: " "},
+		{Settle: []string{name}, Replay: []string{name}, Reason: "why"}} {
 		if _, err := d.Handle(t.Context(), e); err == nil {
 			t.Errorf("%+v is accepted", e)
 		}
@@ -274,10 +283,12 @@ func TestARunThatCannotParkFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	entry := ledger.NewEntry(e, uuid.New().String(), time.Now())
-	if err := ledger.New(d.db, "ledger", ledger.Options{}).Record(t.Context(), []ledger.Entry{entry}, ledger.NewHolder(), time.Now().Add(-time.Second))[0].Err; err != nil {
+	if err := ledger.New(d.db, "ledger", ledger.Options{}).Record(t.Context(), []ledger.Entry{entry},
+		ledger.NewHolder(), time.Now().Add(-time.Second))[0].Err; err != nil {
 		t.Fatal(err)
 	}
-	if r, err := d.Handle(t.Context(), event{}); err == nil || !strings.Contains(err.Error(), "AccessDenied") || r.Failed != 1 || r.Parked != 0 {
+	if r, err := d.Handle(t.Context(), event{}); err == nil || !strings.Contains(err.Error(), "AccessDenied") ||
+		r.Failed != 1 || r.Parked != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -7,11 +7,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
@@ -45,7 +44,8 @@ func deploy(t *testing.T, s *settings.Setting, value string) *deployed {
 func deployWith(t *testing.T, change map[string]string) *deployed {
 	t.Helper()
 	env := map[string]string{
-		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys", names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
+		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys", names.ClaimBucketEnv: "claims",
+		names.ParkingBucketEnv: "parking",
 	}
 	for _, s := range settings.RedriveSettings() {
 		env[s.Env()] = s.Default

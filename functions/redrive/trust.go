@@ -45,10 +45,12 @@ func (t *trust) report(ctx context.Context, now time.Time) (*trusted, error) {
 		return &trusted{Authentication: settings.BySignature}, nil
 	}
 	last, err := keys.LastCertificate(ctx, t.client, t.table)
-	out := &trusted{Authentication: t.authentication, Last: last, DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now), Subjects: t.Policy.Subjects}
+	out := &trusted{Authentication: t.authentication, Last: last, DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now),
+		Subjects: t.Policy.Subjects}
 	for _, c := range t.Truststore.Certificates() {
 		out.CAs = append(out.CAs, authority{
-			clientcert.Subject(c), clientcert.Issuer(c), clientcert.SerialOf(c).Number, clientcert.Fingerprint(c), c.NotAfter.UTC(),
+			clientcert.Subject(c), clientcert.Issuer(c), clientcert.SerialOf(c).Number, clientcert.Fingerprint(c),
+			c.NotAfter.UTC(),
 		})
 	}
 	for _, pin := range t.Policy.Pins {

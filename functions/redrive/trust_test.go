@@ -109,13 +109,17 @@ func TestCertificatesAreReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := r.Certificates
-	if c.Authentication != "both" || math.Round(c.DaysLeft) != 365 || len(c.CAs) != 2 || c.CAs[0].Subject != "CN=Issuing CA,O=Payment Service" ||
-		c.CAs[1].Fingerprint != clientcert.Fingerprint(root.Certificate) || !c.CAs[0].NotAfter.Equal(ca.Certificate.NotAfter) ||
-		!slices.Equal(c.Pins, []string{hex.EncodeToString(pin[:])}) || !slices.Equal(c.Subjects, []string{"CN=a", "CN=b"}) || !slices.Equal(c.Revoked, []string{"a@CN=a"}) ||
+	if c.Authentication != "both" || math.Round(c.DaysLeft) != 365 || len(c.CAs) != 2 ||
+		c.CAs[0].Subject != "CN=Issuing CA,O=Payment Service" ||
+		c.CAs[1].Fingerprint != clientcert.Fingerprint(root.Certificate) ||
+		!c.CAs[0].NotAfter.Equal(ca.Certificate.NotAfter) ||
+		!slices.Equal(c.Pins, []string{hex.EncodeToString(pin[:])}) ||
+		!slices.Equal(c.Subjects, []string{"CN=a", "CN=b"}) || !slices.Equal(c.Revoked, []string{"a@CN=a"}) ||
 		c.Last == nil || c.Last.Fingerprint != clientcert.Fingerprint(client) {
 		t.Errorf("got %+v", c)
 	}
-	if r, err = deployWith(t, nil).Handle(t.Context(), event{Certificates: true}); err != nil || r.Certificates == nil || r.Certificates.Authentication != "signature" {
+	if r, err = deployWith(t, nil).Handle(t.Context(), event{Certificates: true}); err != nil ||
+		r.Certificates == nil || r.Certificates.Authentication != "signature" {
 		t.Errorf("with signatures: %+v, %v", r.Certificates, err)
 	}
 }
@@ -135,7 +139,8 @@ func reported(t *testing.T, s *settings.Setting, value string) *trusted {
 func init() {
 	effects[settings.Authentication] = func(t *testing.T) {
 		for _, value := range []string{settings.BySignature, settings.ByMTLS, settings.ByBoth} {
-			if got := reported(t, settings.Authentication, value); got.Authentication != value || (len(got.CAs) > 0) != (value != settings.BySignature) {
+			if got := reported(t, settings.Authentication, value); got.Authentication != value ||
+				(len(got.CAs) > 0) != (value != settings.BySignature) {
 				t.Errorf("%s: reported %+v", value, got)
 			}
 		}
@@ -163,6 +168,7 @@ var errNoAnswer = errors.New("no answer")
 // brokenKeys is a table that does not answer.
 type brokenKeys struct{}
 
-func (brokenKeys) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+func (brokenKeys) GetItem(context.Context, *dynamodb.GetItemInput,
+	...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	return nil, errNoAnswer
 }

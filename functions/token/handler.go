@@ -90,9 +90,11 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 func warning(r token.Report) string {
 	text := "the secret has more than 90 versions a day, and AWS takes 100"
 	if r.Outcome == token.Refreshed && r.FullAfter > 0 {
-		text = fmt.Sprintf("at this pace the secret has 100 versions after %s, and AWS accepts no more until one is 24 hours old", r.FullAfter)
+		text = fmt.Sprintf("at this pace the secret has 100 versions after %s, and AWS accepts no more until one is "+
+			"24 hours old", r.FullAfter)
 	}
-	return fmt.Sprintf("the lifetime of the tokens is too short (%s): %s; ask the service's operator for tokens of at least 20 minutes", r.Lifetime, text)
+	return fmt.Sprintf("the lifetime of the tokens is too short (%s): %s; ask the service's operator for tokens of "+
+		"at least 20 minutes", r.Lifetime, text)
 }
 
 func count(b bool) float64 {

@@ -126,7 +126,8 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 		if diff := cmp.Diff(report{token.Failed, 0, cause}, got); diff != "" {
 			t.Errorf("the report (-want +got):\n%s", diff)
 		}
-		expect(t, line, map[string]any{"level": "ERROR", "msg": "token", "outcome": "failed", "cause": cause, "calls": 0.0})
+		expect(t, line, map[string]any{"level": "ERROR", "msg": "token", "outcome": "failed", "cause": cause,
+			"calls": 0.0})
 		if diff := cmp.Diff(map[string]float64{
 			"TokenRemainingSeconds": 0, "TokenShortfallSeconds": 60,
 			"TokenRefreshed": 0, "TokenFailed": 1, "TokenCredentialsMissing": 1, "TokenWritesTooOften": 0,
@@ -149,15 +150,19 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			got, line := r.invoke(t, step.event)
-			if got.Outcome != step.outcome || got.Cause != "" || got.RemainingSeconds < 3500 || got.RemainingSeconds > 3600 {
+			if got.Outcome != step.outcome || got.Cause != "" || got.RemainingSeconds < 3500 ||
+				got.RemainingSeconds > 3600 {
 				t.Errorf("%+v", got)
 			}
-			expect(t, line, map[string]any{"level": "INFO", "outcome": string(step.outcome), "lifetimeSeconds": 3600.0, "calls": step.refreshed})
+			expect(t, line, map[string]any{"level": "INFO", "outcome": string(step.outcome), "lifetimeSeconds": 3600.0,
+				"calls": step.refreshed})
 			values := metrics(t, line)
-			if left := values["TokenRemainingSeconds"]; left < 3500 || left > 3600 || values["TokenShortfallSeconds"] != 0 {
+			if left := values["TokenRemainingSeconds"]; left < 3500 || left > 3600 ||
+				values["TokenShortfallSeconds"] != 0 {
 				t.Errorf("%v", values)
 			}
-			if values["TokenRefreshed"] != step.refreshed || values["TokenFailed"] != 0 || values["TokenWritesTooOften"] != 0 {
+			if values["TokenRefreshed"] != step.refreshed || values["TokenFailed"] != 0 ||
+				values["TokenWritesTooOften"] != 0 {
 				t.Errorf("%v", values)
 			}
 		})
@@ -167,7 +172,9 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 		service.SetTokenLifetime(5 * time.Minute)
 		_, line := r.invoke(t, event{Refresh: true})
 		expect(t, line, map[string]any{"level": "WARN", "outcome": "refreshed",
-			"warning": "the lifetime of the tokens is too short (5m0s): at this pace the secret has 100 versions after 3h18m0s, and AWS accepts no more until one is 24 hours old; ask the service's operator for tokens of at least 20 minutes"})
+			"warning": "the lifetime of the tokens is too short (5m0s): at this pace the secret has 100 versions " +
+				"after 3h18m0s, and AWS accepts no more until one is 24 hours old; ask the service's operator for " +
+				"tokens of at least 20 minutes"})
 		if metrics(t, line)["TokenWritesTooOften"] != 1 {
 			t.Errorf("%v", line)
 		}
@@ -186,8 +193,10 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 			t.Errorf("%+v, want the life that the stored token has left", got)
 		}
 		expect(t, line, map[string]any{"level": "ERROR", "outcome": "failed",
-			"cause":   "token: the secret with the token: PutSecretValue: LimitExceededException: the secret has 100 versions of the last 24 hours and accepts no more until one is older",
-			"warning": "the lifetime of the tokens is too short (5m0s): the secret has more than 90 versions a day, and AWS takes 100; ask the service's operator for tokens of at least 20 minutes"})
+			"cause": "token: the secret with the token: PutSecretValue: LimitExceededException: the secret has 100 " +
+				"versions of the last 24 hours and accepts no more until one is older",
+			"warning": "the lifetime of the tokens is too short (5m0s): the secret has more than 90 versions a day, " +
+				"and AWS takes 100; ask the service's operator for tokens of at least 20 minutes"})
 		if values := metrics(t, line); values["TokenWritesTooOften"] != 1 || values["TokenFailed"] != 1 {
 			t.Errorf("%v", values)
 		}
@@ -201,18 +210,24 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 		if got.Outcome != token.Failed || got.RemainingSeconds < 200 {
 			t.Errorf("%+v, want the life that the stored token has left", got)
 		}
-		expect(t, line, map[string]any{"level": "ERROR", "outcome": "failed", "status": 400.0, "oauthError": "invalid_client",
-			"cause": "token: endpoint answered 400 invalid_client"})
+		expect(t, line, map[string]any{"level": "ERROR", "outcome": "failed", "status": 400.0,
+			"oauthError": "invalid_client",
+			"cause":      "token: endpoint answered 400 invalid_client"})
 		values := metrics(t, line)
-		if values["TokenFailed"] != 1 || values["TokenCredentialsMissing"] != 0 || values["TokenRemainingSeconds"] < 200 {
+		if values["TokenFailed"] != 1 || values["TokenCredentialsMissing"] != 0 ||
+			values["TokenRemainingSeconds"] < 200 {
 			t.Errorf("%v", values)
 		}
 	})
 
 	t.Run("the secret can't be read", func(t *testing.T) {
-		r.secrets.Before = func(secretstest.Call) (int, string) { return http.StatusBadRequest, "AccessDeniedException" }
+		r.secrets.Before = func(secretstest.Call) (int, string) {
+			return http.StatusBadRequest,
+				"AccessDeniedException"
+		}
 		_, line := r.invoke(t, event{})
-		expect(t, line, map[string]any{"outcome": "failed", "cause": "token: the secret with the token: GetSecretValue: AccessDeniedException"})
+		expect(t, line, map[string]any{"outcome": "failed",
+			"cause": "token: the secret with the token: GetSecretValue: AccessDeniedException"})
 		if _, known := metrics(t, line)["TokenRemainingSeconds"]; known || metrics(t, line)["TokenFailed"] != 1 {
 			t.Errorf("a remaining life is claimed: %v", line)
 		}
@@ -228,7 +243,8 @@ func TestNothingThatIsSecretComesOut(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("WWW-Authenticate", request.Header.Get("Authorization"))
 		w.WriteHeader(http.StatusBadRequest)
-		_, _ = fmt.Fprintf(w, `{"error":%q,"error_description":%q,"access_token":%q}`, canary, request.Header.Get("Authorization"), canary)
+		_, _ = fmt.Fprintf(w, `{"error":%q,"error_description":%q,"access_token":%q}`, canary,
+			request.Header.Get("Authorization"), canary)
 	}))
 	defer leaky.Close()
 
@@ -272,7 +288,8 @@ func TestNothingThatIsSecretComesOut(t *testing.T) {
 						written++
 					}
 				}
-				for _, text := range []string{r.out.String(), string(returned), fmt.Sprintf("%+v %#v", got, r.handler)} {
+				for _, text := range []string{r.out.String(), string(returned),
+					fmt.Sprintf("%+v %#v", got, r.handler)} {
 					for _, s := range secrets {
 						if strings.Contains(text, s) {
 							t.Errorf("%q is in: %s", s, text)

@@ -125,7 +125,8 @@ var effects = map[*settings.Setting]func(*testing.T){
 	},
 	settings.TokenManagerID: func(t *testing.T) {
 		for _, value := range []string{"manager-1", "manager-2"} {
-			if got := deploy(t, settings.TokenManagerID, value).request(t).URL.RawQuery; got != "access_token_manager_id="+value {
+			if got := deploy(t, settings.TokenManagerID,
+				value).request(t).URL.RawQuery; got != "access_token_manager_id="+value {
 				t.Errorf("tokenManagerId=%s: the query is %s", value, got)
 			}
 		}
@@ -200,7 +201,8 @@ func TestTheFunctionIsSetUpFromItsEnvironment(t *testing.T) {
 	t.Cleanup(endpoint.Close)
 	env := environment(endpoint.URL, settings.Scopes, "payments.read")
 	maps.Copy(env, map[string]string{
-		"AWS_ENDPOINT_URL": d.secrets.URL, "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret",
+		"AWS_ENDPOINT_URL": d.secrets.URL, "AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "id",
+		"AWS_SECRET_ACCESS_KEY": "secret",
 	})
 	h, err := newFunction(func(name string) string { return env[name] })
 	if err != nil {
@@ -209,7 +211,8 @@ func TestTheFunctionIsSetUpFromItsEnvironment(t *testing.T) {
 	if r, err := h.Handle(t.Context(), event{}); err != nil || r.Outcome != token.Refreshed {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if len(d.requests()) != 1 || d.requests()[0].PostForm.Get("scope") != "payments.read" || len(d.secrets.Values(tokenSecret)) != 1 {
+	if len(d.requests()) != 1 || d.requests()[0].PostForm.Get("scope") != "payments.read" ||
+		len(d.secrets.Values(tokenSecret)) != 1 {
 		t.Errorf("%d requests, %d values", len(d.requests()), len(d.secrets.Values(tokenSecret)))
 	}
 }

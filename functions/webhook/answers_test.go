@@ -14,8 +14,10 @@ import (
 // Every answer is counted, by the metric of its status.
 func TestEveryAnswerIsCounted(t *testing.T) {
 	metrics := map[int]string{
-		0: "Accepted", http.StatusBadRequest: "Rejected", http.StatusMethodNotAllowed: "Rejected", http.StatusUnauthorized: "Unauthenticated",
-		http.StatusRequestEntityTooLarge: "Rejected", http.StatusUnprocessableEntity: "Invalid", http.StatusServiceUnavailable: "Unavailable",
+		0: "Accepted", http.StatusBadRequest: "Rejected", http.StatusMethodNotAllowed: "Rejected",
+		http.StatusUnauthorized:          "Unauthenticated",
+		http.StatusRequestEntityTooLarge: "Rejected", http.StatusUnprocessableEntity: "Invalid",
+		http.StatusServiceUnavailable: "Unavailable",
 	}
 	for outcome, a := range intake.Answers() {
 		want := metrics[a.Status]

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
+	"encoding/json/v2"
 	"encoding/pem"
 	"fmt"
 	"maps"
@@ -16,8 +17,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"encoding/json/v2"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
@@ -48,7 +47,8 @@ func withCertificates(t *testing.T, authentication string, cas ...*x509.Certific
 		t.Fatal(err)
 	}
 	return map[string]string{
-		settings.Authentication.Env(): authentication, settings.DomainName.Env(): apiDomain, names.APIIDEnv: apiID, "LAMBDA_TASK_ROOT": folder,
+		settings.Authentication.Env(): authentication, settings.DomainName.Env(): apiDomain, names.APIIDEnv: apiID,
+		"LAMBDA_TASK_ROOT": folder,
 	}
 }
 
@@ -73,7 +73,8 @@ func clientCert(der []byte) (out events.APIGatewayV2HTTPRequestContextAuthentica
 
 // unsigned returns a webhook without any proof in its headers.
 func unsigned(payload []byte) events.APIGatewayV2HTTPRequest {
-	r := events.APIGatewayV2HTTPRequest{Version: "2.0", RawPath: "/", Headers: map[string]string{}, Body: string(payload)}
+	r := events.APIGatewayV2HTTPRequest{Version: "2.0", RawPath: "/", Headers: map[string]string{},
+		Body: string(payload)}
 	r.RequestContext.HTTP.Method = http.MethodPost
 	return r
 }
@@ -107,7 +108,8 @@ func TestACertificateAloneIsProofEnoughForMTLS(t *testing.T) {
 		t.Error(diff)
 	}
 	last, err := keys.LastCertificate(t.Context(), e.db, "keys")
-	if err != nil || last == nil || last.Fingerprint != clientcert.Fingerprint(client.Leaf) || !last.NotAfter.Equal(client.Leaf.NotAfter) {
+	if err != nil || last == nil || last.Fingerprint != clientcert.Fingerprint(client.Leaf) ||
+		!last.NotAfter.Equal(client.Leaf.NotAfter) {
 		t.Errorf("the last accepted certificate is %+v, %v", last, err)
 	}
 	if n := e.db.Calls("PutItem"); n != 3 { // one event, its duplicate, one certificate
@@ -128,7 +130,8 @@ func TestBothMeansCertificateAndSignature(t *testing.T) {
 	without.RequestContext.Authentication = events.APIGatewayV2HTTPRequestContextAuthentication{}
 	var answers []events.LambdaFunctionURLResponse
 	for outcome, r := range map[string]events.APIGatewayV2HTTPRequest{
-		"signature-mismatch": changed, "signature-missing": alone, "certificate-missing": without, "certificate-wrong-origin": signed,
+		"signature-mismatch": changed, "signature-missing": alone, "certificate-missing": without,
+		"certificate-wrong-origin": signed,
 	} {
 		r := e.handle(t, r)
 		if got := e.line(t); r.StatusCode != 401 || got["outcome"] != outcome || got["authentication"] != "both" {
@@ -206,9 +209,10 @@ func badProofs(t *testing.T, ca *paymenttest.CA, client tls.Certificate) (cases 
 		if err != nil {
 			t.Fatal(err)
 		}
-		cases = append(cases, badProof{name: string(flaw), reason: flawReasons[flaw], above: above, change: func(r *events.APIGatewayV2HTTPRequest) {
-			r.RequestContext.Authentication.ClientCert = clientCert(flawed.Certificate[0])
-		}})
+		cases = append(cases, badProof{name: string(flaw), reason: flawReasons[flaw], above: above,
+			change: func(r *events.APIGatewayV2HTTPRequest) {
+				r.RequestContext.Authentication.ClientCert = clientCert(flawed.Certificate[0])
+			}})
 	}
 	valid := clientCert(client.Certificate[0])
 	add := func(name string, reason clientcert.Reason, change func(*events.APIGatewayV2HTTPRequest)) {
@@ -230,19 +234,22 @@ func badProofs(t *testing.T, ca *paymenttest.CA, client tls.Certificate) (cases 
 
 	type presentedCert = events.APIGatewayV2HTTPRequestContextAuthenticationClientCert
 	addField := func(name string, change func(*presentedCert)) {
-		add(name, clientcert.Contradicts, func(r *events.APIGatewayV2HTTPRequest) { change(&r.RequestContext.Authentication.ClientCert) })
+		add(name, clientcert.Contradicts,
+			func(r *events.APIGatewayV2HTTPRequest) { change(&r.RequestContext.Authentication.ClientCert) })
 	}
 	addField("another subject beside it", func(c *presentedCert) { c.SubjectDN = "CN=admin,O=Payment Service" })
 	addField("another issuer beside it", func(c *presentedCert) { c.IssuerDN = "CN=Other CA" })
 	addField("another serial number beside it", func(c *presentedCert) { c.SerialNumber = "12" })
 	addField("another end beside it", func(c *presentedCert) { c.Validity.NotAfter = "Aug  5 00:28:21 2120 GMT" })
-	addField("another beginning beside it", func(c *presentedCert) { c.Validity.NotBefore = "Aug  5 00:28:21 2020 GMT" })
+	addField("another beginning beside it",
+		func(c *presentedCert) { c.Validity.NotBefore = "Aug  5 00:28:21 2020 GMT" })
 
 	none := func(r *events.APIGatewayV2HTTPRequest) {
 		r.RequestContext.Authentication = events.APIGatewayV2HTTPRequestContextAuthentication{}
 	}
 	add("no certificate", clientcert.Missing, none)
-	for _, header := range []string{"x-amzn-mtls-clientcert", "X-Amzn-Mtls-Clientcert-Leaf", "x-forwarded-client-cert", "x-client-cert", "ssl-client-cert"} {
+	for _, header := range []string{"x-amzn-mtls-clientcert", "X-Amzn-Mtls-Clientcert-Leaf", "x-forwarded-client-cert",
+		"x-client-cert", "ssl-client-cert"} {
 		add("in the header "+header, clientcert.Missing, func(r *events.APIGatewayV2HTTPRequest) {
 			none(r)
 			r.Headers = maps.Clone(r.Headers)
@@ -261,21 +268,26 @@ func badProofs(t *testing.T, ca *paymenttest.CA, client tls.Certificate) (cases 
 	add("from another domain of the API", clientcert.WrongOrigin, func(r *events.APIGatewayV2HTTPRequest) {
 		r.RequestContext.DomainName = "other.bank.example"
 	})
-	add("from another API of the domain", clientcert.WrongOrigin, func(r *events.APIGatewayV2HTTPRequest) { r.RequestContext.APIID = "b2c3d4e5f6" })
+	add("from another API of the domain", clientcert.WrongOrigin,
+		func(r *events.APIGatewayV2HTTPRequest) { r.RequestContext.APIID = "b2c3d4e5f6" })
 	add("in payload format 1.0", clientcert.WrongOrigin, func(r *events.APIGatewayV2HTTPRequest) { r.Version = "1.0" })
 	add("without a payload format", clientcert.WrongOrigin, func(r *events.APIGatewayV2HTTPRequest) { r.Version = "" })
 
 	addSetting := func(name string, reason clientcert.Reason, s *settings.Setting, value string) {
-		cases = append(cases, badProof{name: name, reason: reason, change: func(*events.APIGatewayV2HTTPRequest) {}, setting: s, value: value})
+		cases = append(cases, badProof{name: name, reason: reason, change: func(*events.APIGatewayV2HTTPRequest) {},
+			setting: s, value: value})
 	}
 	subject := clientcert.Subject(client.Leaf)
 	other := sha256.Sum256(nil)
 	addSetting("pinned to another key", clientcert.NotPinned, settings.ClientCertPins, hex.EncodeToString(other[:]))
 	addSetting("subject in other case", clientcert.NotPinned, settings.ClientCertSubjects, strings.ToUpper(subject))
-	addSetting("subject in other order", clientcert.NotPinned, settings.ClientCertSubjects, "O=Payment Service,CN=webhooks.payments.example")
+	addSetting("subject in other order", clientcert.NotPinned, settings.ClientCertSubjects,
+		"O=Payment Service,CN=webhooks.payments.example")
 	addSetting("a part of its DNS name", clientcert.NotPinned, settings.ClientCertSubjects, "payments.example")
-	addSetting("revoked", clientcert.Revoked, settings.RevokedSerials, clientcert.SerialOf(client.Leaf).Number+"@"+clientcert.Issuer(client.Leaf))
-	addSetting("its CA is revoked", clientcert.Revoked, settings.RevokedSerials, clientcert.SerialOf(ca.Certificate).Number+"@"+clientcert.Issuer(ca.Certificate))
+	addSetting("revoked", clientcert.Revoked, settings.RevokedSerials,
+		clientcert.SerialOf(client.Leaf).Number+"@"+clientcert.Issuer(client.Leaf))
+	addSetting("its CA is revoked", clientcert.Revoked, settings.RevokedSerials,
+		clientcert.SerialOf(ca.Certificate).Number+"@"+clientcert.Issuer(ca.Certificate))
 	return cases
 }
 
@@ -292,7 +304,8 @@ func TestInvalidCertificatesAreRejectedForTheirReasons(t *testing.T) {
 		plain := newEndpoint(t, withCertificates(t, authentication, ca.Certificate))
 		signed := plain.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})
 		want := plain.handle(t, signed) // from no API at all
-		if want.StatusCode != 401 || want.Headers["WWW-Authenticate"] == "" || !strings.Contains(want.Body, "The webhook is not authentic.") {
+		if want.StatusCode != 401 || want.Headers["WWW-Authenticate"] == "" ||
+			!strings.Contains(want.Body, "The webhook is not authentic.") {
 			t.Fatalf("%+v", want)
 		}
 		for _, c := range cases {
@@ -313,7 +326,8 @@ func TestInvalidCertificatesAreRejectedForTheirReasons(t *testing.T) {
 					t.Errorf("told apart from other rejections (-other +this)\n%s", diff)
 				}
 				line := e.line(t)
-				if line["outcome"] != string(c.reason) || line["CertificateRejected"] != 1.0 || line["Unauthenticated"] != 1.0 {
+				if line["outcome"] != string(c.reason) || line["CertificateRejected"] != 1.0 ||
+					line["Unauthenticated"] != 1.0 {
 					t.Errorf("logged as %v, want %s", line, c.reason)
 				}
 				if strings.Contains(e.log.String(), "BEGIN") || strings.Contains(e.log.String(), "MII") {
@@ -356,12 +370,14 @@ func TestTheDomainHasNoCase(t *testing.T) {
 func TestACertificateWithAnUnusualNameIsAccepted(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	client := ca.Client(func(c *x509.Certificate) {
-		c.Subject = pkix.Name{CommonName: "Zahlungen, Köln", Organization: []string{`A "B" + C`}, ExtraNames: []pkix.AttributeTypeAndValue{
-			{Type: []int{1, 2, 840, 113549, 1, 9, 1}, Value: "a@b.example"},
-		}}
+		c.Subject = pkix.Name{CommonName: "Zahlungen, Köln", Organization: []string{`A "B" + C`},
+			ExtraNames: []pkix.AttributeTypeAndValue{
+				{Type: []int{1, 2, 840, 113549, 1, 9, 1}, Value: "a@b.example"},
+			}}
 	})
 	for _, subject := range []string{
-		client.Leaf.Subject.String(), `emailAddress=a@b.example,O=A \"B\" \+ C,CN=Zahlungen\, K\C3\B6ln`, `CN="Zahlungen, Köln", O="A ""B"" + C", 1.2.840.113549.1.9.1=#160b`,
+		client.Leaf.Subject.String(), `emailAddress=a@b.example,O=A \"B\" \+ C,CN=Zahlungen\, K\C3\B6ln`,
+		`CN="Zahlungen, Köln", O="A ""B"" + C", 1.2.840.113549.1.9.1=#160b`,
 	} {
 		e := newEndpoint(t, withCertificates(t, settings.ByMTLS, ca.Certificate))
 		r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), client)
@@ -392,16 +408,19 @@ func TestADeliveryByMTLSIsParkedOnceWithItsCertificate(t *testing.T) {
 		p := e.parked(t)
 		digest := sha256.Sum256(payload)
 		c := p.Certificate
-		if c == nil || !bytes.Equal(c.PayloadDigest, digest[:]) || len(c.Chain) != 2 || c.Fingerprint != clientcert.Fingerprint(client.Leaf) || time.Since(c.AcceptedAt) > time.Hour {
+		if c == nil || !bytes.Equal(c.PayloadDigest, digest[:]) || len(c.Chain) != 2 ||
+			c.Fingerprint != clientcert.Fingerprint(client.Leaf) || time.Since(c.AcceptedAt) > time.Hour {
 			t.Fatalf("%s: parked with %+v", authentication, c)
 		}
 		if authentication == settings.ByBoth {
 			proves(t, p, payload)
-		} else if p.Signature != "" || p.KeyID != "" || p.Timestamp != "" || p.JWK != nil || !bytes.Equal(p.Payload, payload) {
+		} else if p.Signature != "" || p.KeyID != "" || p.Timestamp != "" || p.JWK != nil ||
+			!bytes.Equal(p.Payload, payload) {
 			t.Errorf("parked with %+v", p)
 		}
 		var name string
-		if err := parking.NewStore(e.buckets, "parking").List(t.Context(), time.Time{}, time.Time{}, func(n string) bool { name = n; return true }); err != nil {
+		if err := parking.NewStore(e.buckets, "parking").List(t.Context(), time.Time{}, time.Time{},
+			func(n string) bool { name = n; return true }); err != nil {
 			t.Fatal(err)
 		}
 		at, err := parking.TimeOf(name)
@@ -421,12 +440,14 @@ func TestTheDocumentedEventIsDecoded(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		t.Fatal(err)
 	}
-	want := clientcert.Presented{PEM: "CERT_CONTENT", SubjectDN: "www.example.com", IssuerDN: "Example issuer", SerialNumber: "a1:a1:a1",
-		NotBefore: "May 28 12:30:02 2019 GMT", NotAfter: "Aug  5 09:36:04 2021 GMT"}
+	want := clientcert.Presented{PEM: "CERT_CONTENT", SubjectDN: "www.example.com", IssuerDN: "Example issuer",
+		SerialNumber: "a1:a1:a1",
+		NotBefore:    "May 28 12:30:02 2019 GMT", NotAfter: "Aug  5 09:36:04 2021 GMT"}
 	if got := presented(r); got != want {
 		t.Errorf("got %+v", got)
 	}
-	if err := (origin{"id.execute-api.us-east-1.amazonaws.com", "api-id"}).check(r); err != nil || sourceIP(r).String() != "192.0.2.1" {
+	if err := (origin{"id.execute-api.us-east-1.amazonaws.com", "api-id"}).check(r); err != nil ||
+		sourceIP(r).String() != "192.0.2.1" {
 		t.Errorf("%v, %s", err, sourceIP(r))
 	}
 }
@@ -441,7 +462,8 @@ func init() {
 				change := withCertificates(t, settings.ByMTLS, ca.Certificate)
 				change[s.Env()] = value
 				e := newEndpoint(t, change)
-				if got := e.handle(t, throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), client)).StatusCode; got != want {
+				if got := e.handle(t, throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())),
+					client)).StatusCode; got != want {
 					t.Errorf("%s=%s: answered %d, want %d", s.Key, value, got, want)
 				}
 			}
@@ -455,9 +477,11 @@ func init() {
 		other := strings.Repeat("ab", 32)
 		return map[string]int{other: 401, other + ";" + fmt.Sprintf("%X", pin[:]): 200, "": 200}
 	})
-	effects[settings.ClientCertSubjects] = certificate(settings.ClientCertSubjects, func(c *x509.Certificate) map[string]int {
-		return map[string]int{"CN=other": 401, "CN=other;" + clientcert.Subject(c): 200, "webhooks.payments.example": 200}
-	})
+	effects[settings.ClientCertSubjects] = certificate(settings.ClientCertSubjects,
+		func(c *x509.Certificate) map[string]int {
+			return map[string]int{"CN=other": 401, "CN=other;" + clientcert.Subject(c): 200,
+				"webhooks.payments.example": 200}
+		})
 	effects[settings.RevokedSerials] = certificate(settings.RevokedSerials, func(c *x509.Certificate) map[string]int {
 		number := clientcert.SerialOf(c).Number
 		return map[string]int{number + "@" + clientcert.Issuer(c): 401, number + "@CN=Other": 200}

@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"encoding/json/v2"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"strconv"
 	"time"
-
-	"encoding/json/v2"
 
 	"github.com/aws/aws-lambda-go/events"
 
@@ -78,7 +77,8 @@ type problem struct {
 
 // Handle answers one webhook. It returns no error: Lambda would make a 502 of
 // it.
-func (h *handler) Handle(ctx context.Context, request events.APIGatewayV2HTTPRequest) (events.LambdaFunctionURLResponse, error) {
+func (h *handler) Handle(ctx context.Context,
+	request events.APIGatewayV2HTTPRequest) (events.LambdaFunctionURLResponse, error) {
 	start := time.Now()
 	result := h.receive(ctx, request)
 	answer := intake.AnswerTo(result.Outcome)
@@ -157,7 +157,8 @@ func (h *handler) payload(request events.APIGatewayV2HTTPRequest) ([]byte, error
 func (h *handler) respond(result intake.Result, answer intake.Answer) events.LambdaFunctionURLResponse {
 	headers := map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"}
 	if answer.Status < 300 {
-		return response(answer.Status, headers, taken{result.DeliveryID, result.Recorded, result.Duplicates, result.Conflicts})
+		return response(answer.Status, headers,
+			taken{result.DeliveryID, result.Recorded, result.Duplicates, result.Conflicts})
 	}
 	headers["Content-Type"] = "application/problem+json"
 	switch answer.Status {
@@ -246,13 +247,15 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		slog.Float64("mark", telemetry.Milli(r.Steps.Mark)),
 	))
 	values := make([]telemetry.Value, 0, 16)
-	values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: answer.Metric, Unit: telemetry.Count}, Value: 1})
+	values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: answer.Metric, Unit: telemetry.Count},
+		Value: 1})
 	alarms := alarmMetrics
 	if h.origin != nil {
 		alarms = append(alarms[:len(alarms):len(alarms)], names.CertificateRejectedMetric)
 	}
 	for _, name := range alarms {
-		values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: name, Unit: telemetry.Count}, Value: count(answer.Alarm == name)})
+		values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: name, Unit: telemetry.Count},
+			Value: count(answer.Alarm == name)})
 	}
 	h.log.Outcome(ctx, level, "webhook", append(values, []telemetry.Value{
 		{Metric: clientErrors, Value: count(answer.Status >= 400 && answer.Status <= 499)},

@@ -7,6 +7,8 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"io"
@@ -18,9 +20,7 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"encoding/json/jsontext"
-	"encoding/json/v2"
+	"uuid"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -32,8 +32,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	smtypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/google/go-cmp/cmp"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
@@ -66,7 +64,8 @@ type brokenDynamoDB struct {
 	fails func(id string) error
 }
 
-func (b *brokenDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+func (b *brokenDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	if id, ok := in.Item[names.LedgerKey].(*dynamodbtypes.AttributeValueMemberS); ok && b.fails != nil {
 		if err := b.fails(id.Value); err != nil {
 			return nil, err
@@ -102,7 +101,8 @@ var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewK
 
 func newEndpoint(t *testing.T, change map[string]string) *endpoint {
 	t.Helper()
-	e := &endpoint{service: paymenttest.NewServer(paymenttest.Options{Key: signingKey()}), db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), log: &bytes.Buffer{}}
+	e := &endpoint{service: paymenttest.NewServer(paymenttest.Options{Key: signingKey()}), db: awstest.NewDynamoDB(),
+		bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), log: &bytes.Buffer{}}
 	e.buckets.MakeBucket("claims")
 	e.buckets.MakeBucket("parking")
 	t.Cleanup(e.service.Close)
@@ -112,7 +112,8 @@ func newEndpoint(t *testing.T, change map[string]string) *endpoint {
 	})
 	e.db.CreateTable("keys", names.KeysKey)
 	e.broken = &brokenDynamoDB{DynamoDB: e.db}
-	e.handler = newHandler(conf(t, e.service.URL, change), clients{e.broken, e.bus, e.buckets, &http.Client{}}, telemetry.New(e.log, "webhook"))
+	e.handler = newHandler(conf(t, e.service.URL, change), clients{e.broken, e.bus, e.buckets, &http.Client{}},
+		telemetry.New(e.log, "webhook"))
 	return e
 }
 
@@ -137,7 +138,8 @@ func urlRequest(t testing.TB, signed paymenttest.Signed) events.APIGatewayV2HTTP
 	for name, values := range signed.Header {
 		headers[strings.ToLower(name)] = strings.Join(values, ",")
 	}
-	r := events.APIGatewayV2HTTPRequest{Version: "2.0", RawPath: "/", RawQueryString: u.RawQuery, Headers: headers, Body: string(signed.Body)}
+	r := events.APIGatewayV2HTTPRequest{Version: "2.0", RawPath: "/", RawQueryString: u.RawQuery, Headers: headers,
+		Body: string(signed.Body)}
 	r.RequestContext.HTTP.Method = signed.Method
 	return r
 }
@@ -199,7 +201,8 @@ func TestADeliveryIsRecordedPublishedAndMarked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(map[string]any{"deliveryId": delivery.DeliveryID, "recorded": float64(n), "duplicates": 0.0}, body(t, r)); diff != "" {
+			if diff := cmp.Diff(map[string]any{"deliveryId": delivery.DeliveryID, "recorded": float64(n),
+				"duplicates": 0.0}, body(t, r)); diff != "" {
 				t.Error(diff)
 			}
 			details := map[string]bool{}
@@ -235,7 +238,8 @@ func TestADuplicateCostsOneFailedWrite(t *testing.T) {
 	if got := body(t, r); r.StatusCode != 200 || got["duplicates"] != 1.0 || got["recorded"] != 0.0 {
 		t.Fatalf("%d %s", r.StatusCode, r.Body)
 	}
-	if e.db.Calls("PutItem") != puts+1 || e.db.Calls("UpdateItem") != updates || e.bus.Calls() != published || e.db.Calls("GetItem") != 1 {
+	if e.db.Calls("PutItem") != puts+1 || e.db.Calls("UpdateItem") != updates || e.bus.Calls() != published ||
+		e.db.Calls("GetItem") != 1 {
 		t.Error("a duplicate costs more than a write")
 	}
 }
@@ -312,7 +316,8 @@ func proves(t *testing.T, p parking.Parked, payload []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := signature.Verify(key, p.Payload, signature.Proof{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature}); err != nil {
+	if err := signature.Verify(key, p.Payload,
+		signature.Proof{Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature}); err != nil {
 		t.Error(err)
 	}
 	if !bytes.Equal(p.Payload, payload) {
@@ -333,7 +338,8 @@ func TestAConflictIsParkedWithItsProofAndTaken(t *testing.T) {
 	}
 	p := e.parked(t)
 	proves(t, p, payload)
-	if p.Reason != parking.Conflict || !slices.Equal(p.EventIDs, []string{first.EventID}) || p.DeliveryID != body(t, r)["deliveryId"] {
+	if p.Reason != parking.Conflict || !slices.Equal(p.EventIDs, []string{first.EventID}) ||
+		p.DeliveryID != body(t, r)["deliveryId"] {
 		t.Errorf("parked as %s of %v", p.Reason, p.EventIDs)
 	}
 	if line := e.line(t); line["Conflicts"] != 1.0 || line["Parked"] != 1.0 || line["level"] != "ERROR" {
@@ -351,7 +357,8 @@ func TestWhatIsAuthenticAndInvalidIsParkedWithItsProof(t *testing.T) {
 	}
 	p := e.parked(t)
 	proves(t, p, payload)
-	if p.Reason != parking.Invalid || p.DeliveryID != id || !slices.Equal(p.EventIDs, []string{id}) || !strings.Contains(p.Cause, "events[0].eventName") {
+	if p.Reason != parking.Invalid || p.DeliveryID != id || !slices.Equal(p.EventIDs, []string{id}) ||
+		!strings.Contains(p.Cause, "events[0].eventName") {
 		t.Errorf("parked as %s of %v: %s", p.Reason, p.EventIDs, p.Cause)
 	}
 }
@@ -396,7 +403,8 @@ func TestAnEventThatEventBridgeRejectsIsParkedWithItsField(t *testing.T) {
 	e := newEndpoint(t, nil)
 	wrong, deep, beside := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
 	wrong.EventData.Amount = "9223372036854775808"
-	deep.EventData.Identifiers.RailReferenceID = jsontext.Value(`{"CANARY":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`)
+	deep.EventData.Identifiers.RailReferenceID = jsontext.Value(`{"CANARY":` + strings.Repeat("[", 1000) +
+		strings.Repeat("]", 1000) + `}`)
 	payload := paymenttest.Delivery(wrong, beside, deep)
 	r := e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
 	if got := body(t, r); r.StatusCode != 200 || got["recorded"] != 3.0 {
@@ -423,7 +431,8 @@ func TestAnEventThatEventBridgeRejectsIsParkedWithItsField(t *testing.T) {
 			t.Fatal(list, err)
 		}
 		p, err := lot.Get(t.Context(), list[0])
-		if err != nil || p.Reason != parking.Unpublishable || p.Cause != want || !bytes.Contains(payload, p.Event) || p.Attempts != 0 {
+		if err != nil || p.Reason != parking.Unpublishable || p.Cause != want || !bytes.Contains(payload, p.Event) ||
+			p.Attempts != 0 {
 			t.Errorf("%s %d %v, want %s", p.Cause, p.Attempts, err, want)
 		}
 	}
@@ -493,7 +502,8 @@ func TestNothingForgedIsParked(t *testing.T) {
 	e := newEndpoint(t, nil)
 	r := e.request(t, paymenttest.Webhook{Payload: []byte("hello")})
 	r.Body = "hullo"
-	if got := e.handle(t, r); got.StatusCode != 401 || len(e.buckets.Objects("parking"))+len(e.buckets.Objects("claims")) != 0 {
+	if got := e.handle(t, r); got.StatusCode != 401 ||
+		len(e.buckets.Objects("parking"))+len(e.buckets.Objects("claims")) != 0 {
 		t.Errorf("%d", got.StatusCode)
 	}
 }
@@ -560,15 +570,18 @@ func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
 		{"signature twice", header(signature, func(s string) string { return s + "," + s }), 0, "signature-repeated"},
 		{"timestamp twice", header(timestamp, func(s string) string { return s + ", " + s }), 0, "signature-repeated"},
 		{"key id twice", header(keyID, func(s string) string { return s + "," + s }), 0, "signature-repeated"},
-		{"signature not base64url", header(signature, func(s string) string { return "!" + s[1:] }), 0, "signature-malformed"},
+		{"signature not base64url", header(signature, func(s string) string { return "!" + s[1:] }), 0,
+			"signature-malformed"},
 		{"signature cut", header(signature, func(s string) string { return s[:100] }), 0, "signature-malformed"},
 		{"timestamp not a time", header(timestamp, func(string) string { return "noon" }), 0, "signature-malformed"},
 		{"key id not a UUID", header(keyID, func(string) string { return "../admin" }), 0, "signature-malformed"},
 		{"too old", nil, 6 * time.Minute, "timestamp-outside-window"},
 		{"in the future", nil, -6 * time.Minute, "timestamp-outside-window"},
 		{"unknown key", header(keyID, func(string) string { return uuid.New().String() }), 0, "key-unknown"},
-		{"timestamp changed", header(timestamp, func(s string) string { return strings.Replace(s, "Z", "+00:00", 1) }), 0, "signature-mismatch"},
-		{"body changed", func(r *events.APIGatewayV2HTTPRequest) { r.Body = strings.Replace(r.Body, "EUR", "USD", 1) }, 0, "signature-mismatch"},
+		{"timestamp changed", header(timestamp, func(s string) string { return strings.Replace(s, "Z", "+00:00", 1) }),
+			0, "signature-mismatch"},
+		{"body changed", func(r *events.APIGatewayV2HTTPRequest) { r.Body = strings.Replace(r.Body, "EUR", "USD", 1) },
+			0, "signature-mismatch"},
 		{"not JSON either", func(r *events.APIGatewayV2HTTPRequest) { r.Body = "hello" }, 0, "signature-mismatch"},
 	}
 	var want string
@@ -582,7 +595,8 @@ func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
 				test.change(&r)
 			}
 			got := e.handle(t, r)
-			if got.StatusCode != 401 || got.Headers["Content-Type"] != "application/problem+json" || got.Headers["WWW-Authenticate"] == "" {
+			if got.StatusCode != 401 || got.Headers["Content-Type"] != "application/problem+json" ||
+				got.Headers["WWW-Authenticate"] == "" {
 				t.Errorf("%d %v", got.StatusCode, got.Headers)
 			}
 			if want == "" {
@@ -592,7 +606,8 @@ func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
 				t.Errorf("answered %v, and another %v", got, want)
 			}
 			e.untouched(t)
-			if line := e.line(t); line["outcome"] != test.outcome || line["Unauthenticated"] != 1.0 || line["requestId"] != "request-1" {
+			if line := e.line(t); line["outcome"] != test.outcome || line["Unauthenticated"] != 1.0 ||
+				line["requestId"] != "request-1" {
 				t.Errorf("logged as %v", line)
 			}
 		})
@@ -605,7 +620,8 @@ func TestAnswersToRequestsThatAreNoDeliveries(t *testing.T) {
 			return e.request(t, paymenttest.Webhook{Payload: []byte(payload)})
 		}
 	}
-	unsigned := func(change func(*events.APIGatewayV2HTTPRequest)) func(*testing.T, *endpoint) events.APIGatewayV2HTTPRequest {
+	unsigned := func(change func(*events.APIGatewayV2HTTPRequest)) func(*testing.T,
+		*endpoint) events.APIGatewayV2HTTPRequest {
 		return func(*testing.T, *endpoint) events.APIGatewayV2HTTPRequest {
 			var r events.APIGatewayV2HTTPRequest
 			r.RequestContext.HTTP.Method = "POST"
@@ -620,12 +636,19 @@ func TestAnswersToRequestsThatAreNoDeliveries(t *testing.T) {
 		body    string // a part of it
 		outcome string
 	}{
-		"GET":             {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.RequestContext.HTTP.Method = "GET" }), 405, "Allow: POST", "", "method-not-allowed"},
-		"no method":       {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.RequestContext.HTTP.Method = "" }), 405, "Allow: POST", "", "method-not-allowed"},
-		"empty":           {unsigned(func(*events.APIGatewayV2HTTPRequest) {}), 400, "", "no body", "payload-empty"},
-		"empty in base64": {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.IsBase64Encoded = true }), 400, "", "no body", "payload-empty"},
-		"not base64":      {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.IsBase64Encoded, r.Body = true, "!!" }), 400, "", "decoded", "payload-encoding"},
-		"too large":       {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.Body = strings.Repeat("x", 6<<20+1) }), 413, "", "too large", "payload-too-large"},
+		"GET": {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.RequestContext.HTTP.Method = "GET" }),
+			405, "Allow: POST", "", "method-not-allowed"},
+		"no method": {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.RequestContext.HTTP.Method = "" }),
+			405, "Allow: POST", "", "method-not-allowed"},
+		"empty": {unsigned(func(*events.APIGatewayV2HTTPRequest) {}), 400, "", "no body", "payload-empty"},
+		"empty in base64": {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.IsBase64Encoded = true }), 400, "",
+			"no body", "payload-empty"},
+		"not base64": {unsigned(func(r *events.APIGatewayV2HTTPRequest) {
+			r.IsBase64Encoded, r.Body = true,
+				"!!"
+		}), 400, "", "decoded", "payload-encoding"},
+		"too large": {unsigned(func(r *events.APIGatewayV2HTTPRequest) { r.Body = strings.Repeat("x", 6<<20+1) }),
+			413, "", "too large", "payload-too-large"},
 		"too large coded": {unsigned(func(r *events.APIGatewayV2HTTPRequest) {
 			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 6<<20+1))
 		}), 413, "", "too large", "payload-too-large"},
@@ -636,10 +659,12 @@ func TestAnswersToRequestsThatAreNoDeliveries(t *testing.T) {
 		"largest": {unsigned(func(r *events.APIGatewayV2HTTPRequest) {
 			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 6<<20))
 		}), 401, "", "", "signature-missing"},
-		"not JSON":         {signed("hello"), 422, "", "payload: is not well-formed JSON", "invalid"},
-		"no delivery":      {signed("{}"), 422, "", "deliveryId: is missing", "invalid"},
-		"no events":        {signed(`{"deliveryId":"` + uuid.New().String() + `","events":[]}`), 422, "", "events: must hold at least one event", "invalid"},
-		"amount as string": {signed(strings.Replace(string(paymenttest.Delivery(paymenttest.Event())), `"amount":`, `"amount":"1","x":`, 1)), 422, "", "events[0].eventData.amount: must be a number", "invalid"},
+		"not JSON":    {signed("hello"), 422, "", "payload: is not well-formed JSON", "invalid"},
+		"no delivery": {signed("{}"), 422, "", "deliveryId: is missing", "invalid"},
+		"no events": {signed(`{"deliveryId":"` + uuid.New().String() + `","events":[]}`), 422, "",
+			"events: must hold at least one event", "invalid"},
+		"amount as string": {signed(strings.Replace(string(paymenttest.Delivery(paymenttest.Event())), `"amount":`,
+			`"amount":"1","x":`, 1)), 422, "", "events[0].eventData.amount: must be a number", "invalid"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -652,7 +677,8 @@ func TestAnswersToRequestsThatAreNoDeliveries(t *testing.T) {
 				t.Errorf("headers are %v", got.Headers)
 			}
 			problem := body(t, got)
-			if detail, _ := problem["detail"].(string); !strings.Contains(detail, test.body) || problem["status"] != float64(test.status) {
+			if detail, _ := problem["detail"].(string); !strings.Contains(detail, test.body) ||
+				problem["status"] != float64(test.status) {
 				t.Errorf("body is %s", got.Body)
 			}
 			e.untouched(t)
@@ -702,7 +728,8 @@ func TestTheKeyServiceDownIsNotTheSendersFault(t *testing.T) {
 // secrets are secrets in memory.
 type secrets map[string]string
 
-func (s secrets) GetSecretValue(_ context.Context, in *secretsmanager.GetSecretValueInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
+func (s secrets) GetSecretValue(_ context.Context, in *secretsmanager.GetSecretValueInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
 	text, ok := s[*in.SecretId]
 	if !ok {
 		return nil, &smtypes.ResourceNotFoundException{}
@@ -710,7 +737,8 @@ func (s secrets) GetSecretValue(_ context.Context, in *secretsmanager.GetSecretV
 	return &secretsmanager.GetSecretValueOutput{SecretString: &text}, nil
 }
 
-func (s secrets) PutSecretValue(_ context.Context, in *secretsmanager.PutSecretValueInput, _ ...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error) {
+func (s secrets) PutSecretValue(_ context.Context, in *secretsmanager.PutSecretValueInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error) {
 	s[*in.SecretId] = *in.SecretString
 	return &secretsmanager.PutSecretValueOutput{}, nil
 }
@@ -727,8 +755,10 @@ func TestAKeyServiceThatWantsTheTokenGetsIt(t *testing.T) {
 		db, log := awstest.NewDynamoDB(), &bytes.Buffer{}
 		db.CreateTable("ledger", names.LedgerKey)
 		db.CreateTable("keys", names.KeysKey)
-		h := newHandler(s, clients{db, &awstest.EventBridge{}, awstest.NewS3(), withToken(s, kept)}, telemetry.New(log, "webhook"))
-		signed, err := service.Sender().Sign(t.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(paymenttest.Event())})
+		h := newHandler(s, clients{db, &awstest.EventBridge{}, awstest.NewS3(), withToken(s, kept)},
+			telemetry.New(log, "webhook"))
+		signed, err := service.Sender().Sign(t.Context(),
+			paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(paymenttest.Event())})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -746,7 +776,8 @@ func TestAKeyServiceThatWantsTheTokenGetsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	endpoint := token.NewEndpoint(authURL, "manager-1", token.EndpointOptions{})
-	if _, err := token.NewRefresher(kept, "token", "credentials", endpoint, token.RefresherOptions{}).Run(t.Context()); err != nil {
+	if _, err := token.NewRefresher(kept, "token", "credentials", endpoint,
+		token.RefresherOptions{}).Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r, log := send()
@@ -756,7 +787,8 @@ func TestAKeyServiceThatWantsTheTokenGetsIt(t *testing.T) {
 	var stored struct {
 		AccessToken string `json:"access_token"`
 	}
-	if err := json.Unmarshal([]byte(kept["token"]), &stored); err != nil || stored.AccessToken == "" || strings.Contains(log, stored.AccessToken) {
+	if err := json.Unmarshal([]byte(kept["token"]), &stored); err != nil || stored.AccessToken == "" ||
+		strings.Contains(log, stored.AccessToken) {
 		t.Errorf("the token is in the log, or nowhere: %v", err)
 	}
 }
@@ -786,7 +818,8 @@ func TestTheLedgerDownIsNotAccepted(t *testing.T) {
 		return nil
 	}
 	r := e.send(t, sent...)
-	if got := body(t, r); r.StatusCode != 503 || got["unrecorded"] != 1.0 || got["recorded"] != 2.0 || r.Headers["Retry-After"] == "" {
+	if got := body(t, r); r.StatusCode != 503 || got["unrecorded"] != 1.0 || got["recorded"] != 2.0 ||
+		r.Headers["Retry-After"] == "" {
 		t.Fatalf("%d %s", r.StatusCode, r.Body)
 	}
 	if n := len(e.bus.Entries()); n != 2 {
@@ -897,8 +930,10 @@ func FuzzFunctionURLEvent(f *testing.F) {
 	db.CreateTable("keys", names.KeysKey)
 	bus, buckets := &awstest.EventBridge{}, awstest.NewS3()
 	buckets.MakeBucket("parking")
-	h := newHandler(conf(f, service.URL, nil), clients{db, bus, buckets, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
-	signed, err := service.Sender().Sign(f.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: []byte("{}")})
+	h := newHandler(conf(f, service.URL, nil), clients{db, bus, buckets, &http.Client{}},
+		telemetry.New(io.Discard, "webhook"))
+	signed, err := service.Sender().Sign(f.Context(),
+		paymenttest.Webhook{URL: "https://hook.example/", Payload: []byte("{}")})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -934,16 +969,20 @@ func FuzzFunctionURLEvent(f *testing.F) {
 // nothing is AWS in memory that does no more than say yes.
 type nothing struct{ *awstest.DynamoDB }
 
-func (nothing) PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+func (nothing) PutItem(context.Context, *dynamodb.PutItemInput,
+	...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	return &dynamodb.PutItemOutput{}, nil
 }
 
-func (nothing) UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+func (nothing) UpdateItem(context.Context, *dynamodb.UpdateItemInput,
+	...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
 	return &dynamodb.UpdateItemOutput{}, nil
 }
 
-func (nothing) PutEvents(_ context.Context, in *eventbridge.PutEventsInput, _ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
-	return &eventbridge.PutEventsOutput{Entries: slices.Repeat([]types.PutEventsResultEntry{{EventId: aws.String("1")}}, len(in.Entries))}, nil
+func (nothing) PutEvents(_ context.Context, in *eventbridge.PutEventsInput,
+	_ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+	return &eventbridge.PutEventsOutput{Entries: slices.Repeat([]types.PutEventsResultEntry{{EventId: aws.String("1")}},
+		len(in.Entries))}, nil
 }
 
 // BenchmarkWebhook measures all that the function does for a delivery of one
@@ -954,9 +993,11 @@ func BenchmarkWebhook(b *testing.B) {
 	defer service.Close()
 	db := awstest.NewDynamoDB()
 	db.CreateTable("keys", names.KeysKey)
-	h := newHandler(conf(b, service.URL, nil), clients{nothing{db}, nothing{}, awstest.NewS3(), &http.Client{}}, telemetry.New(io.Discard, "webhook"))
+	h := newHandler(conf(b, service.URL, nil), clients{nothing{db}, nothing{}, awstest.NewS3(), &http.Client{}},
+		telemetry.New(io.Discard, "webhook"))
 	payload := paymenttest.Delivery(paymenttest.Event())
-	signed, err := service.Sender().Sign(b.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: payload})
+	signed, err := service.Sender().Sign(b.Context(),
+		paymenttest.Webhook{URL: "https://hook.example/", Payload: payload})
 	if err != nil {
 		b.Fatal(err)
 	}

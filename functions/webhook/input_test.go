@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-
 	"uuid"
 
 	"payhook.example/shared/bus"
@@ -52,37 +51,48 @@ func inputs(t testing.TB) map[string]func() []byte {
 	head := `{"deliveryId":"` + id + `","events":`
 	return map[string]func() []byte{
 		"nested 9,000 deep": func() []byte {
-			return with(`"railReferenceId":{`, `"railReferenceId":{"a":`+strings.Repeat("[", 9000)+strings.Repeat("]", 9000))
+			return with(`"railReferenceId":{`,
+				`"railReferenceId":{"a":`+strings.Repeat("[", 9000)+strings.Repeat("]", 9000))
 		},
 		"nested 10,000 deep": func() []byte {
-			return with(`"railReferenceId":{`, `"railReferenceId":{"a":`+strings.Repeat("[", 10000)+strings.Repeat("]", 10000))
+			return with(`"railReferenceId":{`,
+				`"railReferenceId":{"a":`+strings.Repeat("[", 10000)+strings.Repeat("]", 10000))
 		},
-		"six million opened":          func() []byte { return fill("", "[", "") },
-		"six million opened objects":  func() []byte { return fill("", `{"a":`, "") },
-		"millions of empty events":    func() []byte { return fill(head+"[", "{},", "{}]}") },
-		"millions of numbers":         func() []byte { return fill(head+"[", "1,", "1]}") },
-		"millions of unknown names":   func() []byte { return fill(head+`[`+string(paymenttest.Encode(one))+`],"x":[`, `{"a":1},`, "{}]}") },
+		"six million opened":         func() []byte { return fill("", "[", "") },
+		"six million opened objects": func() []byte { return fill("", `{"a":`, "") },
+		"millions of empty events":   func() []byte { return fill(head+"[", "{},", "{}]}") },
+		"millions of numbers":        func() []byte { return fill(head+"[", "1,", "1]}") },
+		"millions of unknown names": func() []byte {
+			return fill(head+`[`+string(paymenttest.Encode(one))+`],"x":[`,
+				`{"a":1},`, "{}]}")
+		},
 		"one name, millions of times": func() []byte { return fill("{", `"a":1,`, `"b":1}`) },
 		"a string of six million":     func() []byte { return fill(`{"deliveryId":"`, "x", `"}`) },
 		"a string of escapes":         func() []byte { return fill(`{"deliveryId":"`, `\u0041`, `"}`) },
 		"empty strings": func() []byte {
 			return []byte(`{"deliveryId":"","events":[{"eventId":"","eventName":"","eventTimestamp":""}]}`)
 		},
-		"a number of 1,000 digits":   func() []byte { return with(`"amount":`, `"amount":`+strings.Repeat("9", 1000)) },
-		"a number of 1,000 decimals": func() []byte { return with(`"amount":`, `"amount":0.`+strings.Repeat("1", 1000)+`,"other":`) },
-		"a huge exponent":            func() []byte { return with(`"amount":`, `"amount":1e999999999,"other":`) },
-		"not UTF-8, overlong":        func() []byte { return with("RELEASED", "RELEASED\xc0\xaf") },
-		"not UTF-8, cut":             func() []byte { return with("RELEASED", "RELEASED\xe2\x82") },
-		"not UTF-8, surrogate":       func() []byte { return with("RELEASED", "RELEASED\xed\xa0\x80") },
-		"not UTF-8, past the end":    func() []byte { return with("RELEASED", "RELEASED\xf4\x90\x80\x80") },
-		"UTF-16":                     func() []byte { return []byte("{\x00\"\x00d\x00") },
-		"byte order mark":            func() []byte { return append([]byte("\xef\xbb\xbf"), paymenttest.Delivery(one)...) },
-		"NUL bytes":                  func() []byte { return make([]byte, 1000) },
-		"white space":                func() []byte { return fill("", " ", "") },
-		"compressed":                 func() []byte { return bomb() },
-		"XML":                        func() []byte { return []byte(`<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>`) },
-		"form":                       func() []byte { return []byte("deliveryId=" + id) },
-		"as many events as fit":      func() []byte { return paymenttest.Delivery(paymenttest.Events(5000)...) },
+		"a number of 1,000 digits": func() []byte { return with(`"amount":`, `"amount":`+strings.Repeat("9", 1000)) },
+		"a number of 1,000 decimals": func() []byte {
+			return with(`"amount":`,
+				`"amount":0.`+strings.Repeat("1", 1000)+`,"other":`)
+		},
+		"a huge exponent":         func() []byte { return with(`"amount":`, `"amount":1e999999999,"other":`) },
+		"not UTF-8, overlong":     func() []byte { return with("RELEASED", "RELEASED\xc0\xaf") },
+		"not UTF-8, cut":          func() []byte { return with("RELEASED", "RELEASED\xe2\x82") },
+		"not UTF-8, surrogate":    func() []byte { return with("RELEASED", "RELEASED\xed\xa0\x80") },
+		"not UTF-8, past the end": func() []byte { return with("RELEASED", "RELEASED\xf4\x90\x80\x80") },
+		"UTF-16":                  func() []byte { return []byte("{\x00\"\x00d\x00") },
+		"byte order mark": func() []byte {
+			return append([]byte("\xef\xbb\xbf"),
+				paymenttest.Delivery(one)...)
+		},
+		"NUL bytes":             func() []byte { return make([]byte, 1000) },
+		"white space":           func() []byte { return fill("", " ", "") },
+		"compressed":            func() []byte { return bomb() },
+		"XML":                   func() []byte { return []byte(`<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>`) },
+		"form":                  func() []byte { return []byte("deliveryId=" + id) },
+		"as many events as fit": func() []byte { return paymenttest.Delivery(paymenttest.Events(5000)...) },
 	}
 }
 
@@ -125,7 +135,8 @@ func TestNothingAuthenticVanishesWhateverItIs(t *testing.T) {
 					pending++
 				}
 			}
-			if r.StatusCode != 200 || len(e.db.Items("ledger")) != len(delivery.Events) || len(e.bus.Entries())+pending != published {
+			if r.StatusCode != 200 || len(e.db.Items("ledger")) != len(delivery.Events) ||
+				len(e.bus.Entries())+pending != published {
 				t.Errorf("%d %s; %d recorded, %d on the bus, %d pending", r.StatusCode, r.Body,
 					len(e.db.Items("ledger")), len(e.bus.Entries()), pending)
 			}
@@ -177,7 +188,8 @@ func TestThePeakOfMemoryLeavesRoom(t *testing.T) {
 	}
 	// The test's process also makes the payload, signs it and holds AWS in memory.
 	base := peak("nothing")
-	for _, name := range []string{"millions of empty events", "millions of unknown names", "a string of escapes", "as many events as fit"} {
+	for _, name := range []string{"millions of empty events", "millions of unknown names", "a string of escapes",
+		"as many events as fit"} {
 		got := peak(name)
 		t.Logf("%s: %d MiB; a small payload takes %d", name, got, base)
 		if got > memory*3/4 {

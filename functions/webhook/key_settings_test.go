@@ -9,10 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-lambda-go/events"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/intake"
@@ -35,7 +34,8 @@ func (s *keyServiceInMemory) RoundTrip(r *http.Request) (*http.Response, error) 
 }
 
 func answered(r *http.Request, status int, contentType, body string) *http.Response {
-	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {contentType}},
+		Body: io.NopCloser(strings.NewReader(body)), Request: r}
 }
 
 // knows makes the service know the signing key, with what is replaced in it.
@@ -44,7 +44,8 @@ func (s *keyServiceInMemory) knows(replace ...string) {
 		if id != signingKey().ID {
 			return answered(r, http.StatusNotFound, "application/json", `{}`), nil
 		}
-		return answered(r, http.StatusOK, "application/json", strings.NewReplacer(replace...).Replace(string(signingKey().JWK()))), nil
+		return answered(r, http.StatusOK, "application/json",
+			strings.NewReplacer(replace...).Replace(string(signingKey().JWK()))), nil
 	}
 }
 
@@ -79,7 +80,8 @@ func inBubble(t *testing.T, change map[*settings.Setting]string, test func(b *bu
 		db.CreateTable("ledger", names.LedgerKey)
 		db.CreateTable("keys", names.KeysKey)
 		b.handler = newHandler(conf(t, "https://service.example", env),
-			clients{db, &awstest.EventBridge{}, awstest.NewS3(), &http.Client{Transport: b.service}}, telemetry.New(b.log, "webhook"))
+			clients{db, &awstest.EventBridge{}, awstest.NewS3(), &http.Client{Transport: b.service}},
+			telemetry.New(b.log, "webhook"))
 		test(b)
 	})
 }
@@ -89,7 +91,8 @@ func (b *bubble) request(keyID, from string) events.APIGatewayV2HTTPRequest {
 	b.t.Helper()
 	key := signingKey()
 	key.ID = keyID
-	signed, err := paymenttest.Sender{Key: key}.Sign(b.t.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(paymenttest.Event())})
+	signed, err := paymenttest.Sender{Key: key}.Sign(b.t.Context(),
+		paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(paymenttest.Event())})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -100,7 +103,8 @@ func (b *bubble) request(keyID, from string) events.APIGatewayV2HTTPRequest {
 
 // expect handles a webhook and holds what came of it. fetches is how often the
 // key service was asked for it.
-func (b *bubble) expect(r events.APIGatewayV2HTTPRequest, status int, outcome intake.Outcome, fetches int) map[string]any {
+func (b *bubble) expect(r events.APIGatewayV2HTTPRequest, status int, outcome intake.Outcome,
+	fetches int) map[string]any {
 	b.t.Helper()
 	b.log.Reset()
 	before := b.service.asked
@@ -143,7 +147,8 @@ func (b *bubble) invent(from string, status int, outcome intake.Outcome, fetches
 var keyEffects = map[*settings.Setting]func(t *testing.T){
 	settings.KeysAuth: TestAKeyServiceThatWantsTheTokenGetsIt,
 	settings.KeyExponents: func(t *testing.T) {
-		for value, want := range map[string]intake.Outcome{"65537": intake.KeyRefused, "3,65537": intake.SignatureMismatch} {
+		for value, want := range map[string]intake.Outcome{"65537": intake.KeyRefused,
+			"3,65537": intake.SignatureMismatch} {
 			inBubble(t, map[*settings.Setting]string{settings.KeyExponents: value}, func(b *bubble) {
 				b.service.knows(`"AQAB"`, `"Aw"`) // the exponent 3
 				b.send(http.StatusUnauthorized, want, 1)
@@ -178,7 +183,8 @@ var keyEffects = map[*settings.Setting]func(t *testing.T){
 			withdrawn := func(line map[string]any) {
 				t.Helper()
 				if line[names.KeyWithdrawnMetric] != 1.0 || line["level"] != "WARN" {
-					t.Errorf("%s is %v, the level %v", names.KeyWithdrawnMetric, line[names.KeyWithdrawnMetric], line["level"])
+					t.Errorf("%s is %v, the level %v", names.KeyWithdrawnMetric, line[names.KeyWithdrawnMetric],
+						line["level"])
 				}
 			}
 			b.send(http.StatusOK, intake.Accepted, 1)
@@ -214,14 +220,15 @@ var keyEffects = map[*settings.Setting]func(t *testing.T){
 		})
 	},
 	settings.KeyMissReserve: func(t *testing.T) {
-		inBubble(t, map[*settings.Setting]string{settings.KeyMissBudget: "1", settings.KeyMissReserve: "2"}, func(b *bubble) {
-			b.send(http.StatusOK, intake.Accepted, 1)
-			b.invent(strangersSource, http.StatusServiceUnavailable, intake.KeyOutOfBudget, 0)
-			for range 2 {
-				b.invent(knownSource, http.StatusUnauthorized, intake.KeyUnknown, 1)
-			}
-			b.invent(knownSource, http.StatusServiceUnavailable, intake.KeyOutOfBudget, 0)
-		})
+		inBubble(t, map[*settings.Setting]string{settings.KeyMissBudget: "1", settings.KeyMissReserve: "2"},
+			func(b *bubble) {
+				b.send(http.StatusOK, intake.Accepted, 1)
+				b.invent(strangersSource, http.StatusServiceUnavailable, intake.KeyOutOfBudget, 0)
+				for range 2 {
+					b.invent(knownSource, http.StatusUnauthorized, intake.KeyUnknown, 1)
+				}
+				b.invent(knownSource, http.StatusServiceUnavailable, intake.KeyOutOfBudget, 0)
+			})
 	},
 	settings.KeyTimeout: func(t *testing.T) {
 		inBubble(t, map[*settings.Setting]string{settings.KeyTimeout: "7s"}, func(b *bubble) {
@@ -244,7 +251,8 @@ func TestASourceAddressIsNotReadFromHeaders(t *testing.T) {
 		b.send(http.StatusOK, intake.Accepted, 1)
 		for _, from := range []string{strangersSource, "", "not an address", knownSource + ", " + strangersSource} {
 			r := b.request(uuid.New().String(), from)
-			for _, header := range []string{"x-forwarded-for", "forwarded", "x-real-ip", "via", "cf-connecting-ip", "true-client-ip"} {
+			for _, header := range []string{"x-forwarded-for", "forwarded", "x-real-ip", "via", "cf-connecting-ip",
+				"true-client-ip"} {
 				r.Headers[header] = knownSource
 			}
 			b.expect(r, http.StatusServiceUnavailable, intake.KeyOutOfBudget, 0)

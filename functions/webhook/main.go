@@ -45,7 +45,8 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if conf.KeysBearer {
 		keyService = withToken(conf, secretsmanager.NewFromConfig(c.Config))
 	}
-	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3, keyService}, telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
+	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3, keyService},
+		telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
 }
 
 // clients are the services that the function calls.
@@ -86,7 +87,8 @@ func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
 			Accepted: keys.NewCertificates(c.dynamoDB, s.KeysTable),
 		}
 	}
-	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, s.Publishing, s.Timeout), mechanisms)
+	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, s.Publishing, s.Timeout),
+		mechanisms)
 	return h
 }
 

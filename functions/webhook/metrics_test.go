@@ -3,12 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json/v2"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"encoding/json/v2"
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -22,29 +21,46 @@ import (
 // does not count.
 func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 	always := []string{
-		names.KeyUnavailableMetric, names.KeyOutOfBudgetMetric, names.KeyStaleMetric, names.KeyWithdrawnMetric, names.NotStoredMetric,
+		names.KeyUnavailableMetric, names.KeyOutOfBudgetMetric, names.KeyStaleMetric, names.KeyWithdrawnMetric,
+		names.NotStoredMetric,
 		names.ParkedMetric, names.ConflictsMetric, names.LeftPendingMetric,
 	}
 	for name, c := range map[string]struct {
 		result intake.Result
 		counts map[string]float64
 	}{
-		"taken":                             {intake.Result{Outcome: intake.Accepted, Recorded: 3, Published: 3}, nil},
-		"a duplicate":                       {intake.Result{Outcome: intake.Accepted, Duplicates: 3}, nil},
-		"left to redrive":                   {intake.Result{Outcome: intake.Accepted, Recorded: 3, Pending: 2}, map[string]float64{names.LeftPendingMetric: 2}},
-		"a key that is not fresh":           {intake.Result{Outcome: intake.Accepted, Key: keys.Found{Source: keys.Stale}}, map[string]float64{names.KeyStaleMetric: 1}},
-		"no key":                            {intake.Result{Outcome: intake.KeyUnavailable}, map[string]float64{names.KeyUnavailableMetric: 1}},
-		"out of budget":                     {intake.Result{Outcome: intake.KeyOutOfBudget}, map[string]float64{names.KeyOutOfBudgetMetric: 1}},
-		"a forgery":                         {intake.Result{Outcome: intake.SignatureMismatch}, map[string]float64{names.UnauthenticatedMetric: 1}},
-		"an unknown key":                    {intake.Result{Outcome: intake.KeyUnknown}, map[string]float64{names.UnauthenticatedMetric: 1}},
-		"the ledger down":                   {intake.Result{Outcome: intake.LedgerUnavailable, Unrecorded: 1}, map[string]float64{names.NotStoredMetric: 1}},
-		"out of time":                       {intake.Result{Outcome: intake.OutOfTime, Unrecorded: 1}, map[string]float64{names.NotStoredMetric: 1}},
-		"parking down":                      {intake.Result{Outcome: intake.ParkingFailed}, map[string]float64{names.NotStoredMetric: 1}},
-		"parked":                            {intake.Result{Outcome: intake.Invalid, Parked: "x"}, map[string]float64{names.ParkedMetric: 1}},
-		"an event that EventBridge rejects": {intake.Result{Outcome: intake.Accepted, Recorded: 3, Published: 1, Unpublishable: 2}, map[string]float64{names.ParkedMetric: 2}},
-		"a conflict":                        {intake.Result{Outcome: intake.Conflict, Conflicts: 2, Parked: "x"}, map[string]float64{names.ParkedMetric: 1, names.ConflictsMetric: 2}},
-		"a key in its grace":                {intake.Result{Outcome: intake.Accepted, Key: keys.Found{Source: keys.Stale, Withdrawn: true}}, map[string]float64{names.KeyStaleMetric: 1, names.KeyWithdrawnMetric: 1}},
-		"a key that was removed":            {intake.Result{Outcome: intake.KeyUnknown, Key: keys.Found{Withdrawn: true}}, map[string]float64{names.UnauthenticatedMetric: 1, names.KeyWithdrawnMetric: 1}},
+		"taken":       {intake.Result{Outcome: intake.Accepted, Recorded: 3, Published: 3}, nil},
+		"a duplicate": {intake.Result{Outcome: intake.Accepted, Duplicates: 3}, nil},
+		"left to redrive": {intake.Result{Outcome: intake.Accepted, Recorded: 3, Pending: 2},
+			map[string]float64{names.LeftPendingMetric: 2}},
+		"a key that is not fresh": {intake.Result{Outcome: intake.Accepted,
+			Key: keys.Found{Source: keys.Stale}}, map[string]float64{names.KeyStaleMetric: 1}},
+		"no key": {intake.Result{Outcome: intake.KeyUnavailable},
+			map[string]float64{names.KeyUnavailableMetric: 1}},
+		"out of budget": {intake.Result{Outcome: intake.KeyOutOfBudget},
+			map[string]float64{names.KeyOutOfBudgetMetric: 1}},
+		"a forgery": {intake.Result{Outcome: intake.SignatureMismatch},
+			map[string]float64{names.UnauthenticatedMetric: 1}},
+		"an unknown key": {intake.Result{Outcome: intake.KeyUnknown},
+			map[string]float64{names.UnauthenticatedMetric: 1}},
+		"the ledger down": {intake.Result{Outcome: intake.LedgerUnavailable, Unrecorded: 1},
+			map[string]float64{names.NotStoredMetric: 1}},
+		"out of time": {intake.Result{Outcome: intake.OutOfTime, Unrecorded: 1},
+			map[string]float64{names.NotStoredMetric: 1}},
+		"parking down": {intake.Result{Outcome: intake.ParkingFailed},
+			map[string]float64{names.NotStoredMetric: 1}},
+		"parked": {intake.Result{Outcome: intake.Invalid, Parked: "x"},
+			map[string]float64{names.ParkedMetric: 1}},
+		"an event that EventBridge rejects": {intake.Result{Outcome: intake.Accepted, Recorded: 3, Published: 1,
+			Unpublishable: 2}, map[string]float64{names.ParkedMetric: 2}},
+		"a conflict": {intake.Result{Outcome: intake.Conflict, Conflicts: 2, Parked: "x"},
+			map[string]float64{names.ParkedMetric: 1, names.ConflictsMetric: 2}},
+		"a key in its grace": {intake.Result{Outcome: intake.Accepted,
+			Key: keys.Found{Source: keys.Stale, Withdrawn: true}},
+			map[string]float64{names.KeyStaleMetric: 1, names.KeyWithdrawnMetric: 1}},
+		"a key that was removed": {intake.Result{Outcome: intake.KeyUnknown,
+			Key: keys.Found{Withdrawn: true}},
+			map[string]float64{names.UnauthenticatedMetric: 1, names.KeyWithdrawnMetric: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
@@ -69,7 +85,8 @@ func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 // Lambda counts a request that AWS rejects before the function as 4xx, too: the
 // difference is what an alarm is on.
 func TestEveryAnswerFrom400To499IsCounted(t *testing.T) {
-	for status, want := range map[int]float64{200: 0, 202: 0, 399: 0, 400: 1, 401: 1, 405: 1, 409: 1, 413: 1, 422: 1, 499: 1, 500: 0, 503: 0} {
+	for status, want := range map[int]float64{200: 0, 202: 0, 399: 0, 400: 1, 401: 1, 405: 1, 409: 1, 413: 1, 422: 1,
+		499: 1, 500: 0, 503: 0} {
 		var log bytes.Buffer
 		h := &handler{log: telemetry.New(&log, "webhook")}
 		h.write(t.Context(), intake.Result{}, intake.Answer{Status: status}, time.Second)
@@ -105,7 +122,8 @@ func TestTheSafePayloadAlwaysFitsIntoAnInvocation(t *testing.T) {
 		return len(text)
 	}
 	for name, part := range map[string]string{
-		"quotation marks": `"`, "backslashes": `\`, "line breaks": "\n", "tabs": "\t", "letters": "x", "two bytes": "é", "three bytes": "€", "four bytes": "😀",
+		"quotation marks": `"`, "backslashes": `\`, "line breaks": "\n", "tabs": "\t", "letters": "x", "two bytes": "é",
+		"three bytes": "€", "four bytes": "😀",
 	} {
 		payload := []byte(strings.Repeat(part, settings.SafePayloadBytes/len(part)))
 		for _, asBase64 := range []bool{false, true} {

@@ -24,7 +24,8 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		e := newEndpoint(t, nil)
 		other := newEndpoint(t, map[string]string{settings.BaseURL.Env(): e.service.URL})
 		// The key of e's service is known only there.
-		if got := other.handle(t, e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})).StatusCode; got != http.StatusOK {
+		if got := other.handle(t, e.request(t,
+			paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})).StatusCode; got != http.StatusOK {
 			t.Errorf("the key was not found at baseUrl: %d", got)
 		}
 	},
@@ -56,9 +57,11 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		}
 	},
 	settings.TimestampTolerance: func(t *testing.T) {
-		for value, want := range map[string]int{"5m": http.StatusUnauthorized, "30m": http.StatusOK, settings.Off: http.StatusOK} {
+		for value, want := range map[string]int{"5m": http.StatusUnauthorized, "30m": http.StatusOK,
+			settings.Off: http.StatusOK} {
 			e := newEndpoint(t, map[string]string{settings.TimestampTolerance.Env(): value})
-			old := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()), Age: 10 * time.Minute})
+			old := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()),
+				Age: 10 * time.Minute})
 			if got := e.handle(t, old).StatusCode; got != want {
 				t.Errorf("%s: a webhook of 10 minutes ago is answered %d, want %d", value, got, want)
 			}
@@ -84,7 +87,8 @@ var effects = map[*settings.Setting]func(t *testing.T){
 	},
 	settings.MaxPayloadBytes: func(t *testing.T) {
 		payload := paymenttest.Delivery(paymenttest.Event())
-		for limit, want := range map[int]int{len(payload): http.StatusOK, len(payload) - 1: http.StatusRequestEntityTooLarge} {
+		for limit, want := range map[int]int{len(payload): http.StatusOK,
+			len(payload) - 1: http.StatusRequestEntityTooLarge} {
 			e := newEndpoint(t, map[string]string{settings.MaxPayloadBytes.Env(): strconv.Itoa(limit)})
 			if got := e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload})).StatusCode; got != want {
 				t.Errorf("%d bytes with a limit of %d are answered %d, want %d", len(payload), limit, got, want)
@@ -124,7 +128,8 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		event.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 1500)
 		for limit, want := range map[string]int{"1024": 1, "3000": 0} {
 			e := newEndpoint(t, map[string]string{
-				settings.ClaimCheckBytes.Env(): limit, names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
+				settings.ClaimCheckBytes.Env(): limit, names.ClaimBucketEnv: "claims",
+				names.ParkingBucketEnv: "parking",
 			})
 			e.send(t, event)
 			if got := len(e.buckets.Objects("claims")); got != want {
@@ -144,12 +149,14 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		}
 	},
 	settings.RedriveGrace: func(t *testing.T) {
-		if got := untouched(t, settings.RedriveGrace, "1h") - untouched(t, settings.RedriveGrace, "1s"); got.Round(time.Minute) != time.Hour {
+		if got := untouched(t, settings.RedriveGrace, "1h") - untouched(t, settings.RedriveGrace,
+			"1s"); got.Round(time.Minute) != time.Hour {
 			t.Errorf("with a grace of an hour, not a second, redrive leaves an event alone for %s longer", got)
 		}
 	},
 	settings.WebhookTimeout: func(t *testing.T) {
-		if got := untouched(t, settings.WebhookTimeout, "600s") - untouched(t, settings.WebhookTimeout, "5s"); got.Round(time.Minute) != 10*time.Minute {
+		if got := untouched(t, settings.WebhookTimeout, "600s") - untouched(t, settings.WebhookTimeout,
+			"5s"); got.Round(time.Minute) != 10*time.Minute {
 			t.Errorf("with a timeout of 10 minutes, not 5 seconds, redrive leaves an event alone for %s longer", got)
 		}
 	},

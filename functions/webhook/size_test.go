@@ -10,11 +10,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/paymenttest"
@@ -30,19 +29,22 @@ const distance = 10 * time.Millisecond
 
 type distantDynamoDB struct{ *awstest.DynamoDB }
 
-func (d distantDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+func (d distantDynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	time.Sleep(distance)
 	return d.DynamoDB.PutItem(ctx, in, opts...)
 }
 
-func (d distantDynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+func (d distantDynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
 	time.Sleep(distance)
 	return d.DynamoDB.UpdateItem(ctx, in, opts...)
 }
 
 type distantBus struct{ *awstest.EventBridge }
 
-func (d distantBus) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput, opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+func (d distantBus) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
+	opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
 	time.Sleep(distance)
 	return d.EventBridge.PutEvents(ctx, in, opts...)
 }
@@ -78,7 +80,8 @@ func TestEventsPerDelivery(t *testing.T) {
 func measure(t *testing.T, n int) {
 	e := newEndpoint(t, nil)
 	s := conf(t, e.service.URL, nil)
-	e.handler = newHandler(s, clients{distantDynamoDB{e.db}, distantBus{e.bus}, e.buckets, &http.Client{}}, telemetry.New(e.log, "webhook"))
+	e.handler = newHandler(s, clients{distantDynamoDB{e.db}, distantBus{e.bus}, e.buckets, &http.Client{}},
+		telemetry.New(e.log, "webhook"))
 	e.send(t, paymenttest.Event()) // the key is warm
 	var events [][]byte
 	for i := range n {
@@ -103,6 +106,8 @@ func measure(t *testing.T, n int) {
 		t.Errorf("%d %s", response.StatusCode, response.Body)
 	}
 	line := e.line(t)
-	fmt.Printf("measured: %d events, %d KiB: answered %d after %v; %v of CPU; %v published by itself, %v left to redrive; peak %d MiB\n",
-		n, len(payload)>>10, response.StatusCode, took.Round(time.Millisecond), cpu.Round(time.Millisecond), line["Published"], line["LeftPending"], after.Maxrss>>10)
+	fmt.Printf("measured: %d events, %d KiB: answered %d after %v; %v of CPU; %v published by itself, %v left to "+
+		"redrive; peak %d MiB\n",
+		n, len(payload)>>10, response.StatusCode, took.Round(time.Millisecond), cpu.Round(time.Millisecond),
+		line["Published"], line["LeftPending"], after.Maxrss>>10)
 }

@@ -70,7 +70,8 @@ func awsServer(t *testing.T, events int) (server *httptest.Server, connections *
 			return
 		}
 		n := strings.Count(string(body), `"DetailType"`)
-		io.WriteString(w, `{"FailedEntryCount":0,"Entries":[`+strings.TrimSuffix(strings.Repeat(`{"EventId":"1"},`, n), ",")+`]}`)
+		io.WriteString(w, `{"FailedEntryCount":0,"Entries":[`+
+			strings.TrimSuffix(strings.Repeat(`{"EventId":"1"},`, n), ",")+`]}`)
 	}))
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -89,18 +90,21 @@ type keysInMemory struct {
 	keys *awstest.DynamoDB
 }
 
-func (k keysInMemory) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+func (k keysInMemory) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	return k.keys.GetItem(ctx, in, opts...)
 }
 
-func (k keysInMemory) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+func (k keysInMemory) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	if *in.TableName == "keys" {
 		return k.keys.PutItem(ctx, in, opts...)
 	}
 	return k.Client.PutItem(ctx, in, opts...)
 }
 
-func (k keysInMemory) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+func (k keysInMemory) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
 	if *in.TableName == "keys" {
 		return k.keys.UpdateItem(ctx, in, opts...)
 	}
@@ -114,7 +118,8 @@ func TestADeliveryIsThreeRoundTripsDeepOnConnectionsThatAreKept(t *testing.T) {
 	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 	defer service.Close()
 	env := map[string]string{
-		"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": server.URL, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+		"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": server.URL, "AWS_ACCESS_KEY_ID": "test",
+		"AWS_SECRET_ACCESS_KEY": "test",
 	}
 	c, err := setup.NewClients(func(name string) string { return env[name] })
 	if err != nil {
@@ -122,9 +127,13 @@ func TestADeliveryIsThreeRoundTripsDeepOnConnectionsThatAreKept(t *testing.T) {
 	}
 	keys := awstest.NewDynamoDB()
 	keys.CreateTable("keys", names.KeysKey)
-	h := newHandler(conf(t, service.URL, nil), clients{keysInMemory{c.DynamoDB, keys}, c.EventBridge, c.S3, &http.Client{}}, telemetry.New(io.Discard, "webhook"))
+	h := newHandler(conf(t, service.URL, nil),
+		clients{keysInMemory{c.DynamoDB, keys}, c.EventBridge, c.S3, &http.Client{}},
+		telemetry.New(io.Discard, "webhook"))
 	for range 3 {
-		signed, err := service.Sender().Sign(t.Context(), paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(paymenttest.Events(events)...)})
+		signed, err := service.Sender().Sign(t.Context(),
+			paymenttest.Webhook{URL: "https://hook.example/",
+				Payload: paymenttest.Delivery(paymenttest.Events(events)...)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,7 +60,8 @@ func TestClientCertificates(t *testing.T) {
 	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
 
 	t.Run("payhook invoke", func(t *testing.T) {
-		said := f.program(t)(0, "invoke", "--local", "webhook", "--fresh", filepath.Join(f.opts.top, "events", "webhook", "one-event.json"))
+		said := f.program(t)(0, "invoke", "--local", "webhook", "--fresh",
+			filepath.Join(f.opts.top, "events", "webhook", "one-event.json"))
 		if !strings.HasPrefix(said, "200 OK") || !strings.Contains(said, `"recorded":1`) {
 			t.Error(said)
 		}
@@ -87,7 +88,8 @@ func (f *fixture) rotates(t *testing.T, next tls.Certificate, deploy func()) {
 	var sent []payment.Event
 	send := func() {
 		event := paymenttest.Event()
-		got, err := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(event)})
+		got, err := f.service.Send(t.Context(),
+			paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(event)})
 		if err != nil || got.Status != http.StatusOK {
 			t.Errorf("answered %d %s, %v", got.Status, got.Body, err)
 		}
@@ -136,7 +138,8 @@ func (f *fixture) switches(t *testing.T, url string, known payment.Event, both m
 			URL: url, Payload: paymenttest.Delivery(event), Certificate: paymenttest.NoCertificate,
 		})
 		if served := err == nil && got.Status == http.StatusOK; served != step.mustServe {
-			t.Errorf("authentication=%s: without a client certificate, answered %d, %v", now.setting(settings.Authentication), got.Status, err)
+			t.Errorf("authentication=%s: without a client certificate, answered %d, %v",
+				now.setting(settings.Authentication), got.Status, err)
 		}
 		recorded := 1
 		if step.mustServe {
@@ -168,7 +171,8 @@ var byTheFunction = map[paymenttest.CertificateFlaw]clientcert.Reason{
 var reasons = map[paymenttest.CertificateFlaw]clientcert.Reason{
 	paymenttest.CertificateExpired: clientcert.Expired, paymenttest.CertificateNotYetValid: clientcert.NotYetValid,
 	paymenttest.SHA1: clientcert.Weak, paymenttest.MD5: clientcert.Weak, paymenttest.RSA1024: clientcert.Weak,
-	paymenttest.RSAEvenModulus: clientcert.Weak, paymenttest.P224: clientcert.Weak, paymenttest.Ed25519: clientcert.Weak,
+	paymenttest.RSAEvenModulus: clientcert.Weak, paymenttest.P224: clientcert.Weak,
+	paymenttest.Ed25519:            clientcert.Weak,
 	paymenttest.DuplicateExtension: clientcert.Malformed, paymenttest.NegativeSerial: clientcert.Malformed,
 }
 
@@ -199,7 +203,8 @@ func (f *fixture) rejectsCertificates(t *testing.T, revoked, unpinned tls.Certif
 	}
 	f.identity.Use(current)
 	for _, flaw := range []paymenttest.Flaw{paymenttest.SignatureChanged, paymenttest.SignatureMissing} {
-		got, err := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event()), Flaw: flaw})
+		got, err := f.service.Send(t.Context(),
+			paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event()), Flaw: flaw})
 		if err != nil || got.Status != http.StatusUnauthorized {
 			t.Errorf("a valid certificate and %s: answered %d, %v", flaw, got.Status, err)
 		}
@@ -218,7 +223,8 @@ func (f *fixture) rejectsCertificates(t *testing.T, revoked, unpinned tls.Certif
 			// A function's last line may reach the emulator after its answer, and is then
 			// in the log of the next invocation.
 			for range 5 {
-				if status, outcome = f.invokeWith(t, c.change); status != http.StatusUnauthorized || outcome == string(c.reason) {
+				if status, outcome = f.invokeWith(t, c.change); status != http.StatusUnauthorized ||
+					outcome == string(c.reason) {
 					break
 				}
 			}
@@ -228,7 +234,8 @@ func (f *fixture) rejectsCertificates(t *testing.T, revoked, unpinned tls.Certif
 		})
 	}
 	for _, c := range f.proxy.to("") {
-		if c.is("PutEvents") || c.on(f.LedgerTable) && (c.is("PutItem") || c.is("UpdateItem") || c.is("BatchExecuteStatement")) {
+		if c.is("PutEvents") || c.on(f.LedgerTable) &&
+			(c.is("PutItem") || c.is("UpdateItem") || c.is("BatchExecuteStatement")) {
 			t.Errorf("a rejected webhook led to %s", c.target)
 		}
 	}
@@ -280,25 +287,35 @@ func (f *fixture) certificateCases(t *testing.T, revoked, unpinned tls.Certifica
 		certificateCase{"text before it", only("Bag Attributes\n" + good), clientcert.Malformed},
 		certificateCase{"text after it", only(good + "text"), clientcert.Malformed},
 		certificateCase{"CRLF", only(strings.ReplaceAll(good, "\n", "\r\n")), clientcert.Malformed},
-		certificateCase{"another serial number", func(e *events.APIGatewayV2HTTPRequest) { certificate(e).SerialNumber = "a1:a1" }, clientcert.Contradicts},
-		certificateCase{"another subject", func(e *events.APIGatewayV2HTTPRequest) { certificate(e).SubjectDN = "CN=somebody.example" }, clientcert.Contradicts},
+		certificateCase{"another serial number",
+			func(e *events.APIGatewayV2HTTPRequest) { certificate(e).SerialNumber = "a1:a1" }, clientcert.Contradicts},
+		certificateCase{"another subject",
+			func(e *events.APIGatewayV2HTTPRequest) { certificate(e).SubjectDN = "CN=somebody.example" },
+			clientcert.Contradicts},
 		certificateCase{"a subject in lower case", func(e *events.APIGatewayV2HTTPRequest) {
 			certificate(e).SubjectDN = otherName.Replace(certificate(e).SubjectDN)
 		}, clientcert.Contradicts},
-		certificateCase{"another issuer", func(e *events.APIGatewayV2HTTPRequest) { certificate(e).IssuerDN = "CN=Another CA" }, clientcert.Contradicts},
+		certificateCase{"another issuer",
+			func(e *events.APIGatewayV2HTTPRequest) { certificate(e).IssuerDN = "CN=Another CA" },
+			clientcert.Contradicts},
 		certificateCase{"another validity", func(e *events.APIGatewayV2HTTPRequest) {
 			certificate(e).Validity.NotAfter = "Aug  5 00:28:21 2120 GMT"
 		}, clientcert.Contradicts},
 		certificateCase{"an event of a function URL", func(e *events.APIGatewayV2HTTPRequest) {
 			e.RequestContext.DomainName, e.RequestContext.APIID = "abcdefghij.lambda-url.us-east-1.on.aws", "abcdefghij"
 		}, clientcert.WrongOrigin},
-		certificateCase{"an event without the API's domain", func(e *events.APIGatewayV2HTTPRequest) { e.RequestContext.DomainName = "" }, clientcert.WrongOrigin},
+		certificateCase{"an event without the API's domain",
+			func(e *events.APIGatewayV2HTTPRequest) { e.RequestContext.DomainName = "" }, clientcert.WrongOrigin},
 		certificateCase{"an event of execute-api", func(e *events.APIGatewayV2HTTPRequest) {
 			e.RequestContext.DomainName = e.RequestContext.APIID + ".execute-api.us-east-1.amazonaws.com"
 		}, clientcert.WrongOrigin},
-		certificateCase{"an event of another domain of the API", func(e *events.APIGatewayV2HTTPRequest) { e.RequestContext.DomainName = "other.payhook.test" }, clientcert.WrongOrigin},
-		certificateCase{"an event of another API", func(e *events.APIGatewayV2HTTPRequest) { e.RequestContext.APIID = "another" }, clientcert.WrongOrigin},
-		certificateCase{"an event in payload format 1.0", func(e *events.APIGatewayV2HTTPRequest) { e.Version = "1.0" }, clientcert.WrongOrigin},
+		certificateCase{"an event of another domain of the API",
+			func(e *events.APIGatewayV2HTTPRequest) { e.RequestContext.DomainName = "other.payhook.test" },
+			clientcert.WrongOrigin},
+		certificateCase{"an event of another API",
+			func(e *events.APIGatewayV2HTTPRequest) { e.RequestContext.APIID = "another" }, clientcert.WrongOrigin},
+		certificateCase{"an event in payload format 1.0", func(e *events.APIGatewayV2HTTPRequest) { e.Version = "1.0" },
+			clientcert.WrongOrigin},
 	)
 }
 
@@ -312,7 +329,8 @@ func (f *fixture) invokeWith(t *testing.T, change func(*events.APIGatewayV2HTTPR
 		t.Fatal(err)
 	}
 	name := f.Functions["webhook"]
-	out, err := lambda.NewFromConfig(f.aws).Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name, Payload: text, LogType: lambdatypes.LogTypeTail})
+	out, err := lambda.NewFromConfig(f.aws).Invoke(t.Context(),
+		&lambda.InvokeInput{FunctionName: &name, Payload: text, LogType: lambdatypes.LogTypeTail})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,13 +13,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"golang.org/x/oauth2"
-
-	"uuid"
 
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
@@ -56,7 +55,8 @@ func runChecks(ctx context.Context, checks []*check) error {
 // invoke invokes a function, by the name of its folder, and decodes its answer.
 func (s *stack) invoke(ctx context.Context, function, event string, answer any) error {
 	name := s.Functions[function]
-	out, err := lambda.NewFromConfig(s.aws).Invoke(ctx, &lambda.InvokeInput{FunctionName: &name, Payload: []byte(event)})
+	out, err := lambda.NewFromConfig(s.aws).Invoke(ctx,
+		&lambda.InvokeInput{FunctionName: &name, Payload: []byte(event)})
 	if err != nil {
 		return err
 	}
@@ -150,21 +150,24 @@ func (s *stack) tokenChecks() []*check {
 					left = time.Until(old.Expiry)
 					return calls.awaitOther(ctx, old)
 				})
-				return fmt.Sprintf("replaced %.1f s before, %d of %d calls failed", left.Seconds(), failed, n), left > 0 && failed == 0 && n > 0, err
+				return fmt.Sprintf("replaced %.1f s before, %d of %d calls failed", left.Seconds(), failed, n),
+					left > 0 && failed == 0 && n > 0, err
 			}},
-		{what: "the token endpoint is down", must: "the refresh fails, 0 calls fail", do: func(ctx context.Context) (string, bool, error) {
-			if err := s.service.Misbehave(paymenttest.Token, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
-				return "", false, err
-			}
-			var run tokenRun
-			n, failed, err := calls.during(ctx, func() (err error) {
-				run, err = s.runToken(ctx, refreshNow)
-				return err
-			})
-			err = errors.Join(err, s.service.Misbehave(paymenttest.Token, paymenttest.Fault{}))
-			return fmt.Sprintf("the refresh %s, %d of %d calls failed", run.Outcome, failed, n),
-				run.Outcome == token.Failed && run.RemainingSeconds > 0 && failed == 0 && n > 0, err
-		}},
+		{what: "the token endpoint is down", must: "the refresh fails, 0 calls fail",
+			do: func(ctx context.Context) (string, bool, error) {
+				if err := s.service.Misbehave(paymenttest.Token,
+					paymenttest.Fault{Name: paymenttest.Down}); err != nil {
+					return "", false, err
+				}
+				var run tokenRun
+				n, failed, err := calls.during(ctx, func() (err error) {
+					run, err = s.runToken(ctx, refreshNow)
+					return err
+				})
+				err = errors.Join(err, s.service.Misbehave(paymenttest.Token, paymenttest.Fault{}))
+				return fmt.Sprintf("the refresh %s, %d of %d calls failed", run.Outcome, failed, n),
+					run.Outcome == token.Failed && run.RemainingSeconds > 0 && failed == 0 && n > 0, err
+			}},
 		{what: "the token endpoint is back", must: "refreshed", do: func(ctx context.Context) (string, bool, error) {
 			run, err := s.runToken(ctx, refreshNow)
 			return string(run.Outcome), run.Outcome == token.Refreshed, err
@@ -218,7 +221,8 @@ func (s *stack) newCaller() (*caller, error) {
 		return nil, err
 	}
 	reader := s.tokenReader()
-	return &caller{reader, &http.Client{Transport: token.NewTransport(reader, base, direct.Transport), Timeout: 10 * time.Second},
+	return &caller{reader, &http.Client{Transport: token.NewTransport(reader, base, direct.Transport),
+		Timeout: 10 * time.Second},
 		s.service.URL + paymenttest.ProtectedPath + "payments"}, nil
 }
 
@@ -336,7 +340,8 @@ func (s *stack) replay(ctx context.Context, name string, version intake.Version)
 
 // awaitArrival waits for an event out of a delivery behind the rule for
 // released payments.
-func (a *arrivals) awaitArrival(ctx context.Context, timeout time.Duration, eventID, deliveryID string) (found arrival, err error) {
+func (a *arrivals) awaitArrival(ctx context.Context, timeout time.Duration, eventID,
+	deliveryID string) (found arrival, err error) {
 	_, err = a.await(ctx, timeout, func(all []arrival) bool {
 		for _, one := range all {
 			if one.rule == released && one.eventID == eventID && one.deliveryID == deliveryID {
@@ -358,7 +363,8 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 		return got.Status, err
 	}
 	// parked sends a delivery and looks for it where it must be parked.
-	parked := func(ctx context.Context, id string, payload []byte, reason parking.Reason) (name, got string, right bool, err error) {
+	parked := func(ctx context.Context, id string, payload []byte, reason parking.Reason) (name, got string, right bool,
+		err error) {
 		if _, err = send(ctx, payload); err != nil {
 			return "", "", false, err
 		}
@@ -380,62 +386,69 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 	var conflict string // its name in the parking lot
 
 	return []*check{
-		{what: "an invalid delivery, looked up where it is parked", must: "invalid, its bytes", do: func(ctx context.Context) (string, bool, error) {
-			invalid := paymenttest.Event()
-			invalid.EventName = "RELEASED"
-			id := uuid.New().String()
-			_, got, right, err := parked(ctx, id, paymenttest.RawDelivery(id, paymenttest.Encode(invalid)), parking.Invalid)
-			return got, right, err
-		}},
-		{what: "a conflicting one", must: "conflict, its bytes", do: func(ctx context.Context) (got string, right bool, err error) {
-			if _, err := send(ctx, paymenttest.Delivery(event)); err != nil {
-				return "", false, err
-			}
-			conflict, got, right, err = parked(ctx, conflicting, paymenttest.RawDelivery(conflicting, paymenttest.Encode(altered)), parking.Conflict)
-			return got, right, err
-		}},
-		{what: "it is replayed, and nobody decided which version is right", must: "version-missing", do: func(ctx context.Context) (string, bool, error) {
-			outcome, err := s.replay(ctx, conflict, intake.NoVersion)
-			return outcome, outcome == string(intake.VersionMissing), err
-		}},
-		{what: "it is replayed in the parked version", must: "accepted, arrives", do: func(ctx context.Context) (string, bool, error) {
-			outcome, err := s.replay(ctx, conflict, intake.ParkedVersion)
-			if err != nil || outcome != string(intake.Accepted) {
-				return outcome, false, err
-			}
-			arrived, err := in.awaitArrival(ctx, patience, event.EventID, conflicting)
-			if err != nil {
-				return outcome, false, err
-			}
-			// On its way to a queue, EventBridge may write the number in another way.
-			var detail struct{ EventData struct{ Amount float64 } }
-			err = json.Unmarshal(arrived.detail, &detail)
-			return outcome + ", arrived", detail.EventData.Amount == 9250, err
-		}},
-		{what: "an event too large for the bus, fetched by its reference", must: "the bytes that were signed", do: func(ctx context.Context) (string, bool, error) {
-			large, id := s.oversize(), uuid.New().String()
-			if _, err := send(ctx, paymenttest.RawDelivery(id, large)); err != nil {
-				return "", false, err
-			}
-			e, err := payment.DecodeRawEvent(large)
-			if err != nil {
-				return "", false, err
-			}
-			arrived, err := in.awaitArrival(ctx, patience, e.EventID, id)
-			if err != nil {
-				return "", false, err
-			}
-			got, err := claimcheck.Resolve(ctx, s.s3(), arrived.detail)
-			if err != nil {
-				return "", false, err
-			}
-			same := "the same"
-			if !bytes.Equal(got, large) {
-				same = "others"
-			}
-			return fmt.Sprintf("a detail of %d bytes, %d bytes fetched, %s", len(arrived.detail), len(got), same),
-				same == "the same" && len(arrived.detail) < len(large), nil
-		}},
+		{what: "an invalid delivery, looked up where it is parked", must: "invalid, its bytes",
+			do: func(ctx context.Context) (string, bool, error) {
+				invalid := paymenttest.Event()
+				invalid.EventName = "RELEASED"
+				id := uuid.New().String()
+				_, got, right, err := parked(ctx, id, paymenttest.RawDelivery(id, paymenttest.Encode(invalid)),
+					parking.Invalid)
+				return got, right, err
+			}},
+		{what: "a conflicting one", must: "conflict, its bytes",
+			do: func(ctx context.Context) (got string, right bool, err error) {
+				if _, err := send(ctx, paymenttest.Delivery(event)); err != nil {
+					return "", false, err
+				}
+				conflict, got, right, err = parked(ctx, conflicting,
+					paymenttest.RawDelivery(conflicting, paymenttest.Encode(altered)), parking.Conflict)
+				return got, right, err
+			}},
+		{what: "it is replayed, and nobody decided which version is right", must: "version-missing",
+			do: func(ctx context.Context) (string, bool, error) {
+				outcome, err := s.replay(ctx, conflict, intake.NoVersion)
+				return outcome, outcome == string(intake.VersionMissing), err
+			}},
+		{what: "it is replayed in the parked version", must: "accepted, arrives",
+			do: func(ctx context.Context) (string, bool, error) {
+				outcome, err := s.replay(ctx, conflict, intake.ParkedVersion)
+				if err != nil || outcome != string(intake.Accepted) {
+					return outcome, false, err
+				}
+				arrived, err := in.awaitArrival(ctx, patience, event.EventID, conflicting)
+				if err != nil {
+					return outcome, false, err
+				}
+				// On its way to a queue, EventBridge may write the number in another way.
+				var detail struct{ EventData struct{ Amount float64 } }
+				err = json.Unmarshal(arrived.detail, &detail)
+				return outcome + ", arrived", detail.EventData.Amount == 9250, err
+			}},
+		{what: "an event too large for the bus, fetched by its reference", must: "the bytes that were signed",
+			do: func(ctx context.Context) (string, bool, error) {
+				large, id := s.oversize(), uuid.New().String()
+				if _, err := send(ctx, paymenttest.RawDelivery(id, large)); err != nil {
+					return "", false, err
+				}
+				e, err := payment.DecodeRawEvent(large)
+				if err != nil {
+					return "", false, err
+				}
+				arrived, err := in.awaitArrival(ctx, patience, e.EventID, id)
+				if err != nil {
+					return "", false, err
+				}
+				got, err := claimcheck.Resolve(ctx, s.s3(), arrived.detail)
+				if err != nil {
+					return "", false, err
+				}
+				same := "the same"
+				if !bytes.Equal(got, large) {
+					same = "others"
+				}
+				return fmt.Sprintf("a detail of %d bytes, %d bytes fetched, %s", len(arrived.detail), len(got), same),
+					same == "the same" && len(arrived.detail) < len(large), nil
+			}},
 	}
 }
 

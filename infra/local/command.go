@@ -29,7 +29,8 @@ import (
 // run below it.
 func Command(p *cli.Program) *cobra.Command {
 	return cli.Group("local", "Run Payhook on this machine",
-		runCommand(p), upCommand(p), serveCommand(p), downCommand(p), statusCommand(p), checkCommand(p), toolsCommand(p))
+		runCommand(p), upCommand(p), serveCommand(p), downCommand(p), statusCommand(p), checkCommand(p),
+		toolsCommand(p))
 }
 
 const settingsHelp = `
@@ -55,10 +56,12 @@ what, got, expected).`,
 		Args:    cli.Args(),
 		RunE: local(p, o, func(ctx context.Context) error {
 			if o.baseURL != "" {
-				return cli.Usage("run needs the simulated payment service, whose keys sign: with --base-url, use payhook local up")
+				return cli.Usage("run needs the simulated payment service, whose keys sign: with --base-url, use " +
+					"payhook local up")
 			}
 			if o.truststore != "" {
-				return cli.Usage("run needs the client certificates of the simulated payment service: with --truststore, use payhook local up")
+				return cli.Usage("run needs the client certificates of the simulated payment service: with " +
+					"--truststore, use payhook local up")
 			}
 			return foreground(ctx, p, *o, once)
 		}),
@@ -80,9 +83,10 @@ func upCommand(p *cli.Program) *cobra.Command {
 Status 1: a step failed.
 
 With --json, the content of .local/up.json.`,
-		Example: "  payhook local up\n  payhook local up --base-url http://127.0.0.1:8080 --auth-url http://127.0.0.1:8080",
-		Args:    cli.Args(),
-		RunE:    local(p, o, func(ctx context.Context) error { return background(ctx, p, *o) }),
+		Example: "  payhook local up\n  payhook local up --base-url http://127.0.0.1:8080 --auth-url " +
+			"http://127.0.0.1:8080",
+		Args: cli.Args(),
+		RunE: local(p, o, func(ctx context.Context) error { return background(ctx, p, *o) }),
 	}
 	o.register(cmd)
 	return cmd
@@ -172,18 +176,23 @@ Status 1: a program that is needed is missing, or a step failed.`,
 
 func (o *options) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.baseURL, "base-url", "", "base `URL` of a payment service that runs already, instead of the simulated one")
+	f.StringVar(&o.baseURL, "base-url", "",
+		"base `URL` of a payment service that runs already, instead of the simulated one")
 	f.StringVar(&o.authURL, "auth-url", "", "`URL` of a token endpoint that runs already, instead of the simulated one")
-	f.StringVar(&o.truststore, "truststore", "", "PEM `file` with the CAs of client certificates, instead of the simulated service's; with authentication=mtls or both")
+	f.StringVar(&o.truststore, "truststore", "",
+		"PEM `file` with the CAs of client certificates, instead of the simulated service's; with "+
+			"authentication=mtls or both")
 	o.settings = map[string]string{}
-	f.VarP(settingsValue(o.settings), "setting", "c", "a setting other than its default, KEY=VALUE; may be repeated, or have several, separated by spaces")
+	f.VarP(settingsValue(o.settings), "setting", "c",
+		"a setting other than its default, KEY=VALUE; may be repeated, or have several, separated by spaces")
 	var keys []string
 	for _, s := range settings.All() {
 		if !slices.Contains(fixed, s.Key) {
 			keys = append(keys, s.Key+"=")
 		}
 	}
-	if err := cmd.RegisterFlagCompletionFunc("setting", cobra.FixedCompletions(keys, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc("setting",
+		cobra.FixedCompletions(keys, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace)); err != nil {
 		panic(err) // there is no such flag
 	}
 }
@@ -191,7 +200,8 @@ func (o *options) register(cmd *cobra.Command) {
 // args returns the flags of o.
 func (o *options) args() []string {
 	var args []string
-	for _, flag := range [][2]string{{"--base-url", o.baseURL}, {"--auth-url", o.authURL}, {"--truststore", o.truststore}} {
+	for _, flag := range [][2]string{{"--base-url", o.baseURL}, {"--auth-url", o.authURL},
+		{"--truststore", o.truststore}} {
 		if flag[1] != "" {
 			args = append(args, flag[0], flag[1])
 		}

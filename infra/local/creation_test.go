@@ -45,7 +45,8 @@ func TestACreationThatFailedIsRepeated(t *testing.T) {
 	}
 	want := func(status types.StackStatus, protected bool) {
 		t.Helper()
-		out, err := client.DescribeStacks(t.Context(), &cloudformation.DescribeStacksInput{StackName: aws.String("Protected")})
+		out, err := client.DescribeStacks(t.Context(),
+			&cloudformation.DescribeStacksInput{StackName: aws.String("Protected")})
 		if err != nil {
 			t.Fatal(err)
 		}

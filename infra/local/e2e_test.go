@@ -24,13 +24,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/google/go-cmp/cmp"
-
-	"uuid"
 
 	"payhook.example/infra/local/up"
 	"payhook.example/shared/names"
@@ -139,7 +138,8 @@ func processesOf(folder string) []string {
 	}
 	var lines []string
 	for line := range strings.Lines(string(listing)) {
-		if fields := strings.Fields(line); len(fields) > 2 && fields[1][0] != 'Z' && strings.Contains(line, folder+string(filepath.Separator)) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[1][0] != 'Z' &&
+			strings.Contains(line, folder+string(filepath.Separator)) {
 			lines = append(lines, strings.TrimSpace(line))
 		}
 	}
@@ -207,7 +207,8 @@ func (f *fixture) arriveOnce(t *testing.T, events ...payment.Event) {
 	// What was published before this one has arrived when it has.
 	last := paymenttest.Event()
 	f.send(t, paymenttest.Delivery(last)).want(t, http.StatusOK, 1, 0)
-	all, err := f.arrivals.await(t.Context(), patience, func(all []arrival) bool { return count(all)[last.EventID] > 0 })
+	all, err := f.arrivals.await(t.Context(), patience,
+		func(all []arrival) bool { return count(all)[last.EventID] > 0 })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +368,8 @@ func TestAnEventReachesTheBusByteForByte(t *testing.T) {
 	f := deployed(t)
 	event := func(amount, rest string) []byte {
 		return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED", "eventId":"%s",`+
-			`"eventTimestamp":"2026-01-31T12:00:00.120Z","eventData":{"amount":%s%s}}`, uuid.New().String(), amount, rest)
+			`"eventTimestamp":"2026-01-31T12:00:00.120Z","eventData":{"amount":%s%s}}`, uuid.New().String(), amount,
+			rest)
 	}
 	events := [][]byte{
 		event("1234567890.10", ""),
@@ -399,7 +401,8 @@ func TestAnEventReachesTheBusByteForByte(t *testing.T) {
 		if e.Detail != string(events[i]) {
 			t.Errorf("detail is\n%s\nwant\n%s", e.Detail, events[i])
 		}
-		if e.Source != f.setting(settings.EventSource) || e.DetailType != "PAYMENT_STATUS.RELEASED" || e.EventBusName != f.Bus ||
+		if e.Source != f.setting(settings.EventSource) || e.DetailType != "PAYMENT_STATUS.RELEASED" ||
+			e.EventBusName != f.Bus ||
 			len(e.Resources) != 1 || e.Resources[0] != id || e.Time != 1769860800.12 {
 			t.Errorf("entry is %+v", e)
 		}
@@ -415,7 +418,8 @@ func TestAnEventReachesTheBusByteForByte(t *testing.T) {
 		slices.Sort(details)
 		return details
 	}
-	all, err := f.arrivals.await(t.Context(), patience, func(all []arrival) bool { return len(behind(all)) >= len(events) })
+	all, err := f.arrivals.await(t.Context(), patience,
+		func(all []arrival) bool { return len(behind(all)) >= len(events) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,7 +440,8 @@ func TestADuplicateCostsOneFailedWriteAndNothingElse(t *testing.T) {
 	f.proxy.forget()
 	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 0, 1)
 	calls := f.proxy.to("")
-	if len(calls) != 1 || !calls[0].is("PutItem") || !calls[0].on(f.LedgerTable) || calls[0].status != http.StatusBadRequest {
+	if len(calls) != 1 || !calls[0].is("PutItem") || !calls[0].on(f.LedgerTable) ||
+		calls[0].status != http.StatusBadRequest {
 		for _, c := range calls {
 			t.Logf("%s: %d", c.target, c.status)
 		}
@@ -563,7 +568,8 @@ func TestAFunctionKilledBetweenRecordAndPublishLosesNothing(t *testing.T) {
 	})
 	answered := make(chan paymenttest.Answer, 1)
 	go func() {
-		got, _ := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(events...)})
+		got, _ := f.service.Send(t.Context(),
+			paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(events...)})
 		answered <- got
 	}()
 	select {
@@ -697,7 +703,8 @@ func TestSendAndInvokeWork(t *testing.T) {
 		t.Helper()
 		return payhook(status, append([]string{"send", "--local"}, args...)...)
 	}
-	contains(send(0, "--count", "2", "--duplicates", "1", "--events", "2"), "1: 200", "3: 200", `"recorded":0,"duplicates":2`)
+	contains(send(0, "--count", "2", "--duplicates", "1", "--events", "2"), "1: 200", "3: 200",
+		`"recorded":0,"duplicates":2`)
 	contains(send(1, "--corrupt", "signature"), "1: 401")
 	contains(send(0, "--age", "10m", "--expect", "401"), "1: 401")
 	contains(send(0, "--pad", "6300000", "--expect", "413"), "1: 413")
@@ -722,7 +729,8 @@ func TestSendAndInvokeWork(t *testing.T) {
 	contains(payhook(0, "send", "--key", file, "--key-id", key.ID, "--url", f.WebhookURL), "1: 200")
 	sample := func(name string) string { return filepath.Join(f.opts.top, "events", name+".json") }
 	one := sample("webhook/one-event")
-	contains(payhook(0, "invoke", "--stack", f.Stack, "webhook", "--fresh", one, "--key", file, "--key-id", key.ID), "200 OK", `"recorded":1`)
+	contains(payhook(0, "invoke", "--stack", f.Stack, "webhook", "--fresh", one, "--key", file, "--key-id", key.ID),
+		"200 OK", `"recorded":1`)
 
 	samples := map[string]string{
 		"one-event": "200", "several-events": "200", "base64-body": "200", "conflict": "200", "not-json": "422",

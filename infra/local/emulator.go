@@ -25,7 +25,8 @@ type emulator struct {
 // startEmulator starts a MiniStack, with the patches in the folder ministack, on
 // a free port and waits until it answers. endpointFor gives the endpoint that the
 // functions are told, from its own.
-func startEmulator(ctx context.Context, t tools, state string, endpointFor func(string) (string, error)) (*emulator, error) {
+func startEmulator(ctx context.Context, t tools, state string,
+	endpointFor func(string) (string, error)) (*emulator, error) {
 	var problems []error
 	// Somebody else may take the port that was free a moment ago.
 	for range 3 {
@@ -46,7 +47,8 @@ func startEmulator(ctx context.Context, t tools, state string, endpointFor func(
 // the version of MiniStack that is installed.
 const patchDoesNotFit = 3
 
-func tryEmulator(ctx context.Context, t tools, state string, endpointFor func(string) (string, error)) (*emulator, error) {
+func tryEmulator(ctx context.Context, t tools, state string,
+	endpointFor func(string) (string, error)) (*emulator, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -64,7 +66,8 @@ func tryEmulator(ctx context.Context, t tools, state string, endpointFor func(st
 		// Neither would listen on loopback only, nor on a port that is free.
 		"IOT_MTLS_ENABLED=0", "SFTP_ENABLED=0",
 	}
-	for variable, name := range map[string]string{"HOME": "home", "STATE_DIR": "state", "S3_DATA_DIR": "s3", "TMPDIR": "tmp"} {
+	for variable, name := range map[string]string{"HOME": "home", "STATE_DIR": "state", "S3_DATA_DIR": "s3",
+		"TMPDIR": "tmp"} {
 		folder := filepath.Join(e.folder, name)
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return nil, err

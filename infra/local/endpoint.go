@@ -159,7 +159,8 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 			log.Close()
 			return err
 		}
-		s.opts.progress.say("API Gateway is replaced by an endpoint of our own for %s at %s; the emulator serves no TLS", domain, s.endpoint.URL)
+		s.opts.progress.say("API Gateway is replaced by an endpoint of our own for %s at %s; the emulator serves no "+
+			"TLS", domain, s.endpoint.URL)
 	}
 	s.WebhookURL, s.ServerCA, s.APIID = s.endpoint.URL, files.serverCA, api.ID
 	s.ClientCert, s.ClientKey = "", ""
@@ -195,18 +196,21 @@ func (s *stack) certificateRows() []*row {
 	renewed.certificate = &next
 	rows := []*row{renewed}
 	if s.special.revoked.Leaf != nil {
-		revoked, unpinned := rejected("client certificate revoked", deliver(paymenttest.Event())), rejected("client certificate not pinned", deliver(paymenttest.Event()))
+		revoked, unpinned := rejected("client certificate revoked", deliver(paymenttest.Event())),
+			rejected("client certificate not pinned", deliver(paymenttest.Event()))
 		revoked.certificate, unpinned.certificate = &s.special.revoked, &s.special.unpinned
 		rows = append(rows, revoked, unpinned)
 	}
 	for _, f := range certificateFlaws {
 		w := deliver(paymenttest.Event())
 		w.Certificate = f.flaw
-		rows = append(rows, &row{sent: f.sent, webhook: w, status: f.status, byAWS: f.status == http.StatusForbidden, noAnswer: f.status == 0})
+		rows = append(rows, &row{sent: f.sent, webhook: w, status: f.status, byAWS: f.status == http.StatusForbidden,
+			noAnswer: f.status == 0})
 	}
 	imitated := deliver(paymenttest.Event())
 	imitated.Certificate, imitated.Header = paymenttest.UnknownCA, imitations(s.identity.Certificate())
-	return append(rows, &row{sent: "the right certificate in headers, another in TLS", webhook: imitated, status: http.StatusForbidden, byAWS: true})
+	return append(rows, &row{sent: "the right certificate in headers, another in TLS", webhook: imitated,
+		status: http.StatusForbidden, byAWS: true})
 }
 
 // imitations are headers in which other gateways pass on certificates.

@@ -228,10 +228,12 @@ func TestFaultsAndKillsUnderLoadLoseNothing(t *testing.T) {
 			unexplained++
 		}
 	}
-	t.Logf("seed %d: %d sent in %d deliveries; answered 2xx %d, 4xx %d, 5xx %d, nothing %d times", seed, len(events), deliveries,
+	t.Logf("seed %d: %d sent in %d deliveries; answered 2xx %d, 4xx %d, 5xx %d, nothing %d times", seed, len(events),
+		deliveries,
 		answered[2].Load(), answered[4].Load(), answered[5].Load(), answered[0].Load())
 	t.Logf("faults: %v", chance.done)
-	t.Logf("accepted %d, lost %d, unexpected %d, duplicated %d, recovered %d", len(accepted), lost, unexpected, duplicated, recovered)
+	t.Logf("accepted %d, lost %d, unexpected %d, duplicated %d, recovered %d", len(accepted), lost, unexpected,
+		duplicated, recovered)
 	if lost+unexpected+unexplained > 0 {
 		t.Errorf("lost %d, unexpected %d, unexplained %d", lost, unexpected, unexplained)
 	}

@@ -50,8 +50,10 @@ func (s *stack) addFurther() error {
 		added := s.with(map[string]string{
 			settings.StackName.Key: m.stack, settings.EventBusName.Key: settings.DefaultBusName(m.stack),
 			settings.Authentication.Key: m.authentication, settings.DomainName.Key: m.domain,
-			settings.ClientCertPins.Key: strings.Join([]string{pinOf(s.identity.Certificate()), pinOf(s.special.next), pinOf(s.special.revoked)}, ";"),
-			settings.RevokedSerials.Key: clientcert.SerialOf(s.special.revoked.Leaf).Number + "@" + clientcert.Issuer(s.special.revoked.Leaf),
+			settings.ClientCertPins.Key: strings.Join([]string{pinOf(s.identity.Certificate()), pinOf(s.special.next),
+				pinOf(s.special.revoked)}, ";"),
+			settings.RevokedSerials.Key: clientcert.SerialOf(s.special.revoked.Leaf).Number + "@" +
+				clientcert.Issuer(s.special.revoked.Leaf),
 		})
 		var err error
 		if added.opts.settings, err = added.completeSettings(added.opts.settings); err != nil {
@@ -104,7 +106,8 @@ func (s *stack) deployFurther(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := f.readOutputs(ctx, outputs, map[string]string{"Queues": fmt.Sprintf("{%q:%q}", released, queue)}); err != nil {
+		if err := f.readOutputs(ctx, outputs,
+			map[string]string{"Queues": fmt.Sprintf("{%q:%q}", released, queue)}); err != nil {
 			return err
 		}
 		if err := f.fillCredentials(ctx); err != nil {
@@ -128,14 +131,16 @@ func (s *stack) subscribe(ctx context.Context, bus string) (string, error) {
 	}
 	name := s.Stack + "-" + released
 	rules, queues := eventbridge.NewFromConfig(s.aws), sqs.NewFromConfig(s.aws)
-	rule, err := rules.PutRule(ctx, &eventbridge.PutRuleInput{Name: &name, EventBusName: &bus, EventPattern: aws.String(string(pattern))})
+	rule, err := rules.PutRule(ctx,
+		&eventbridge.PutRuleInput{Name: &name, EventBusName: &bus, EventPattern: aws.String(string(pattern))})
 	if err != nil {
 		return "", err
 	}
 	arn := fmt.Sprintf("arn:aws:sqs:%s:%s:%s", region, account, name)
 	queue, err := queues.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: map[string]string{
 		string(sqstypes.QueueAttributeNamePolicy): fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"events.amazonaws.com"},`+
-			`"Action":"sqs:SendMessage","Resource":%q,"Condition":{"ArnEquals":{"aws:SourceArn":%q}}}]}`, arn, *rule.RuleArn),
+			`"Action":"sqs:SendMessage","Resource":%q,"Condition":{"ArnEquals":{"aws:SourceArn":%q}}}]}`, arn,
+			*rule.RuleArn),
 	}})
 	if err != nil {
 		return "", err
@@ -157,13 +162,15 @@ func (s *stack) showFurther(ctx context.Context) ([]section, error) {
 	if len(s.further) == 0 {
 		return nil, nil
 	}
-	if err := s.opts.progress.step("cdk deploy of a stack for each mechanism with client certificates", func() error { return s.deployFurther(ctx) }); err != nil {
+	if err := s.opts.progress.step("cdk deploy of a stack for each mechanism with client certificates",
+		func() error { return s.deployFurther(ctx) }); err != nil {
 		return nil, err
 	}
 	var sections []section
 	// One after the other: they change the certificate that the service presents.
 	for _, f := range s.further {
-		part := section{title: "The stack " + f.Stack + ", with authentication=" + f.setting(settings.Authentication) + ":"}
+		part := section{title: "The stack " + f.Stack + ", with authentication=" + f.setting(settings.Authentication) +
+			":"}
 		if err := s.opts.progress.step("sending with client certificates to "+f.Stack, func() (err error) {
 			in := receive(f.aws, f.Queues)
 			defer in.stop()
@@ -183,11 +190,14 @@ func (s *stack) showFurther(ctx context.Context) ([]section, error) {
 // mechanismRows are the rows of a further stack.
 func (s *stack) mechanismRows() []*row {
 	one := paymenttest.Event()
-	rows := append([]*row{s.accepted("one event", deliver(one)), {sent: "the same again", webhook: deliver(one), status: s.successStatus(), answer: taken(0, 1)}}, s.certificateRows()...)
+	rows := append([]*row{s.accepted("one event", deliver(one)),
+		{sent: "the same again", webhook: deliver(one), status: s.successStatus(), answer: taken(0, 1)}},
+		s.certificateRows()...)
 	unsigned, forged := deliver(paymenttest.Event()), deliver(paymenttest.Event())
 	unsigned.Flaw, forged.Flaw = paymenttest.SignatureMissing, paymenttest.SignatureChanged
 	if usesSignature(s.opts.settings) {
-		return append(rows, rejected("valid certificate, invalid signature", forged), rejected("valid certificate, no signature", unsigned))
+		return append(rows, rejected("valid certificate, invalid signature", forged),
+			rejected("valid certificate, no signature", unsigned))
 	}
 	return append(rows, s.accepted("valid certificate, no signature", unsigned))
 }
@@ -226,7 +236,8 @@ func (s *stack) directChecks() []*check {
 // directEvent returns the event that the endpoint would make of an authentic webhook,
 // changed.
 func (s *stack) directEvent(ctx context.Context, change func(*events.APIGatewayV2HTTPRequest)) ([]byte, error) {
-	r, err := s.service.Sender().Request(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event())})
+	r, err := s.service.Sender().Request(ctx,
+		paymenttest.Webhook{URL: s.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event())})
 	if err != nil {
 		return nil, err
 	}

@@ -13,13 +13,12 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-
-	"uuid"
 
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
@@ -123,7 +122,8 @@ func (f *fixture) webhookPaths() []path {
 		{"an invalid delivery is parked", func(ctx context.Context) error {
 			event, id := paymenttest.Event(), uuid.New().String()
 			event.EventName = "no status"
-			if _, err := f.post(ctx, paymenttest.RawDelivery(id, paymenttest.Encode(event)), http.StatusUnprocessableEntity); err != nil {
+			if _, err := f.post(ctx, paymenttest.RawDelivery(id, paymenttest.Encode(event)),
+				http.StatusUnprocessableEntity); err != nil {
 				return err
 			}
 			return parked(ctx, id)
@@ -178,8 +178,9 @@ func (f *fixture) parkEvent(ctx context.Context) (name, id string, err error) {
 	text := paymenttest.Encode(event)
 	digest := ledger.DigestOf(text)
 	name, _, err = f.lot().Park(ctx, parking.Parked{
-		Reason: parking.Unpublishable, ParkedAt: time.Now(), DeliveryID: uuid.New().String(), EventIDs: []string{event.EventID},
-		Event: text, Digest: digest[:], RecordedAt: time.Now(), Attempts: 20,
+		Reason: parking.Unpublishable, ParkedAt: time.Now(), DeliveryID: uuid.New().String(),
+		EventIDs: []string{event.EventID},
+		Event:    text, Digest: digest[:], RecordedAt: time.Now(), Attempts: 20,
 	})
 	return name, event.EventID, err
 }
@@ -192,7 +193,8 @@ func (f *fixture) parkConflict(ctx context.Context) (string, error) {
 		return "", err
 	}
 	event.EventData.Amount = "9250.00"
-	if a, err := f.post(ctx, paymenttest.RawDelivery(id, paymenttest.Encode(event)), http.StatusOK); err != nil || a.Conflicts != 1 {
+	if a, err := f.post(ctx, paymenttest.RawDelivery(id, paymenttest.Encode(event)), http.StatusOK); err != nil ||
+		a.Conflicts != 1 {
 		return "", errors.Join(wrong("no conflict", a), err)
 	}
 	names, err := f.lot().FindDelivery(ctx, id)
@@ -288,7 +290,8 @@ func (f *fixture) redrivePaths() []path {
 				return err
 			}
 			// The first of two attempts.
-			if err := f.ledger().Lease(ctx, []ledger.Pending{{EventID: id, Due: due}}, ledger.NewHolder(), due.Add(time.Second))[0].Err; !errors.Is(err, ledger.ErrCorrupt) {
+			if err := f.ledger().Lease(ctx, []ledger.Pending{{EventID: id, Due: due}}, ledger.NewHolder(),
+				due.Add(time.Second))[0].Err; !errors.Is(err, ledger.ErrCorrupt) {
 				return errors.Join(errors.New("it is not corrupt"), err)
 			}
 			if err := f.runRedrive(ctx, id, func(i ledger.Item) bool { return !i.ParkedAt.IsZero() }); err != nil {
@@ -326,7 +329,8 @@ func (f *fixture) redrivePaths() []path {
 			if err != nil {
 				return err
 			}
-			if _, cause, err := f.decide(ctx, name, map[string]any{"settle": []string{name}, "reason": "a test"}); err != nil || cause != "" {
+			if _, cause, err := f.decide(ctx, name,
+				map[string]any{"settle": []string{name}, "reason": "a test"}); err != nil || cause != "" {
 				return errors.Join(wrong("settled with", cause), err)
 			}
 			return f.inState(ctx, name, parking.Settled)
@@ -408,7 +412,8 @@ func (f *fixture) operatePaths(t *testing.T, who aws.CredentialsProvider) []path
 			if err != nil {
 				return err
 			}
-			for _, args := range [][]string{{"parked", "list", "--event", id, "--long"}, {"parked", "show", name}, {"parked", "show", name, "--payload"}} {
+			for _, args := range [][]string{{"parked", "list", "--event", id, "--long"}, {"parked", "show", name},
+				{"parked", "show", name, "--payload"}} {
 				if err := call(ctx, looked, args...); err != nil {
 					return err
 				}
@@ -455,7 +460,8 @@ func (f *fixture) consumerPaths(who aws.CredentialsProvider) []path {
 			if err := json.Unmarshal(detail, &d); err != nil {
 				return err
 			}
-			if _, err := f.buckets().DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &bucket, Key: &d.ClaimCheck.Key}); err != nil {
+			if _, err := f.buckets().DeleteObject(ctx,
+				&s3.DeleteObjectInput{Bucket: &bucket, Key: &d.ClaimCheck.Key}); err != nil {
 				return err
 			}
 			if _, err := claimcheck.Resolve(ctx, client, detail); !errors.Is(err, claimcheck.ErrGone) {

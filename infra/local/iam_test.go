@@ -13,13 +13,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
-
-	"uuid"
 
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
@@ -84,7 +83,8 @@ func (p *principal) check(t *testing.T, f *fixture) {
 		needed := slices.IndexFunc(p.paths, func(way path) bool {
 			denied, err := way.try(t.Context(), f.proxy)
 			if err != nil && !slices.Contains(denied, action) {
-				t.Errorf("without %s on %v, %q fails for another reason: %v; denied: %q", action, s.Resource, way.name, err, denied)
+				t.Errorf("without %s on %v, %q fails for another reason: %v; denied: %q", action, s.Resource, way.name,
+					err, denied)
 			}
 			return err != nil
 		})
@@ -165,7 +165,8 @@ func split(statements []statement) (single []statement) {
 		}
 		for _, action := range list(s.Action) {
 			for _, resource := range list(s.Resource) {
-				single = append(single, statement{Effect: s.Effect, Action: action, Resource: resource, Condition: s.Condition})
+				single = append(single, statement{Effect: s.Effect, Action: action, Resource: resource,
+					Condition: s.Condition})
 			}
 		}
 	}
@@ -217,7 +218,8 @@ func (f *fixture) principals(t *testing.T) []*principal {
 	}
 	for i, paths := range [][]path{
 		f.webhookPaths(), f.redrivePaths(), f.tokenPaths(),
-		f.operatePaths(t, operate.credentials), f.consumerPaths(consumer.credentials), f.clientPaths(client.credentials),
+		f.operatePaths(t, operate.credentials), f.consumerPaths(consumer.credentials),
+		f.clientPaths(client.credentials),
 	} {
 		all[i].paths = paths
 	}
@@ -248,10 +250,12 @@ func (f *fixture) role(t *testing.T, function string) *principal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &principal{name: function, granted: split(granted), put: func(ctx context.Context, statements []statement) error {
-		_, err := client.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &role, PolicyName: &name, PolicyDocument: policyOf(statements...)})
-		return err
-	}}
+	return &principal{name: function, granted: split(granted),
+		put: func(ctx context.Context, statements []statement) error {
+			_, err := client.PutRolePolicy(ctx,
+				&iam.PutRolePolicyInput{RoleName: &role, PolicyName: &name, PolicyDocument: policyOf(statements...)})
+			return err
+		}}
 }
 
 // user is an IAM user.
@@ -294,19 +298,22 @@ func (f *fixture) user(t *testing.T, name, file string) user {
 			_, err := client.DeleteUserPolicy(ctx, &iam.DeleteUserPolicyInput{UserName: &id, PolicyName: &id})
 			return err
 		}
-		_, err := client.PutUserPolicy(ctx, &iam.PutUserPolicyInput{UserName: &id, PolicyName: &id, PolicyDocument: policyOf(statements...)})
+		_, err := client.PutUserPolicy(ctx,
+			&iam.PutUserPolicyInput{UserName: &id, PolicyName: &id, PolicyDocument: policyOf(statements...)})
 		return err
 	}}
 	if err := p.put(ctx, p.granted); err != nil {
 		t.Fatal(err)
 	}
-	return user{p, credentials.NewStaticCredentialsProvider(*made.AccessKey.AccessKeyId, *made.AccessKey.SecretAccessKey, "")}
+	return user{p, credentials.NewStaticCredentialsProvider(*made.AccessKey.AccessKeyId,
+		*made.AccessKey.SecretAccessKey, "")}
 }
 
 // roleOf returns the name of a function's role.
 func (f *fixture) roleOf(ctx context.Context, function string) (string, error) {
 	name := f.Functions[function]
-	out, err := lambda.NewFromConfig(f.aws).GetFunctionConfiguration(ctx, &lambda.GetFunctionConfigurationInput{FunctionName: &name})
+	out, err := lambda.NewFromConfig(f.aws).GetFunctionConfiguration(ctx,
+		&lambda.GetFunctionConfigurationInput{FunctionName: &name})
 	if err != nil {
 		return "", err
 	}
@@ -331,7 +338,8 @@ func (f *fixture) allow(t *testing.T, function string, actions []string, resourc
 	}
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		if _, err := client.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: &policy}); err != nil {
+		if _, err := client.DeleteRolePolicy(ctx,
+			&iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: &policy}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -89,7 +89,8 @@ func TestACommandEndsWithItsContext(t *testing.T) {
 func TestAFailedCommandShowsWhatItSaid(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	err := logged(t.Context(), log, exec.Command("sh", "-c", "echo for this reason; exit 3"))
-	if err == nil || !strings.Contains(err.Error(), "for this reason") || !strings.Contains(err.Error(), "exit status 3") {
+	if err == nil || !strings.Contains(err.Error(), "for this reason") ||
+		!strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("error = %v", err)
 	}
 	text, readErr := os.ReadFile(log)
@@ -165,7 +166,8 @@ func programs(t *testing.T, versions map[string]string) {
 	folder := t.TempDir()
 	t.Setenv("PATH", folder)
 	for name, version := range versions {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\necho "+version+"\n"), 0o700); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\necho "+version+"\n"),
+			0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -177,7 +179,8 @@ func TestWhatIsMissingIsSaidClearly(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"node is too old (v1.2.3); version 20.0", "npm is not installed", "python3 is not installed; version 3.10 or newer is needed"} {
+	for _, want := range []string{"node is too old (v1.2.3); version 20.0", "npm is not installed",
+		"python3 is not installed; version 3.10 or newer is needed"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is missing in:\n%v", want, err)
 		}
@@ -199,7 +202,8 @@ func command(t *testing.T, args ...string) (out, said string, status int) {
 func TestTheCheckShowsWhatItFound(t *testing.T) {
 	programs(t, map[string]string{"node": "v20.11.1", "npm": "10.2.4", "python3": "Python 3.11.7"})
 	out, said, status := command(t, "check")
-	for _, want := range []string{"node     20.11.1; it works, but is no longer supported by its makers: 22 or newer is recommended\n", "npm      10.2.4\n", "python3  3.11.7\n", "Everything that is needed is installed."} {
+	for _, want := range []string{"node     20.11.1; it works, but is no longer supported by its makers: 22 or newer " +
+		"is recommended\n", "npm      10.2.4\n", "python3  3.11.7\n", "Everything that is needed is installed."} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in:\n%s", want, out)
 		}
@@ -208,7 +212,8 @@ func TestTheCheckShowsWhatItFound(t *testing.T) {
 		t.Errorf("%d, %s", status, said)
 	}
 	programs(t, map[string]string{"node": "v22.1.0", "npm": "10.2.4", "python3": "Python 3.9.1"})
-	if out, said, status := command(t, "check"); status != cli.StatusFailed || !strings.Contains(said, "python3 is too old (Python 3.9.1)") || !strings.Contains(out, "22.1.0\n") {
+	if out, said, status := command(t, "check"); status != cli.StatusFailed ||
+		!strings.Contains(said, "python3 is too old (Python 3.9.1)") || !strings.Contains(out, "22.1.0\n") {
 		t.Errorf("%d, %s%s", status, out, said)
 	}
 }
@@ -320,7 +325,8 @@ func TestTheStatusSaysWhetherEverythingIsUp(t *testing.T) {
 		endpoint, state string
 		status          int
 	}{{healthy.URL, stateUp, 0}, {"http://127.0.0.1:1", stateBroken, cli.StatusFailed}} {
-		if err := (up.File{Endpoint: test.endpoint, Stack: "Payhook", WebhookURL: "http://127.0.0.1:2/"}).Write(folder); err != nil {
+		if err := (up.File{Endpoint: test.endpoint, Stack: "Payhook",
+			WebhookURL: "http://127.0.0.1:2/"}).Write(folder); err != nil {
 			t.Fatal(err)
 		}
 		out, _, status := command(t, "status", "--json")
@@ -328,21 +334,25 @@ func TestTheStatusSaysWhetherEverythingIsUp(t *testing.T) {
 			State, WebhookURL string
 			PID               int
 		}
-		if err := json.Unmarshal([]byte(out), &got); err != nil || status != test.status || got.State != test.state || got.PID != os.Getpid() || got.WebhookURL != "http://127.0.0.1:2/" {
+		if err := json.Unmarshal([]byte(out), &got); err != nil || status != test.status || got.State != test.state ||
+			got.PID != os.Getpid() || got.WebhookURL != "http://127.0.0.1:2/" {
 			t.Errorf("%d, %s, %v", status, out, err)
 		}
-		if out, _, _ := command(t, "status"); !strings.Contains(out, test.state) || !strings.Contains(out, "http://127.0.0.1:2/") {
+		if out, _, _ := command(t, "status"); !strings.Contains(out, test.state) ||
+			!strings.Contains(out, "http://127.0.0.1:2/") {
 			t.Error(out)
 		}
 	}
 }
 
 func TestTheHintsSayThatAnotherPaymentServiceNeedsAKey(t *testing.T) {
-	if text := hints(up.File{Simulated: true}); !strings.Contains(text, "make send  ") || strings.Contains(text, "--key") {
+	if text := hints(up.File{Simulated: true}); !strings.Contains(text, "make send  ") ||
+		strings.Contains(text, "--key") {
 		t.Error(text)
 	}
 	text := hints(up.File{PaymentService: "https://api.payments.example"})
-	if !strings.Contains(text, `make send ARGS="--key FILE --key-id UUID"`) || !strings.Contains(text, "https://api.payments.example") || strings.Contains(text, "make send  ") {
+	if !strings.Contains(text, `make send ARGS="--key FILE --key-id UUID"`) ||
+		!strings.Contains(text, "https://api.payments.example") || strings.Contains(text, "make send  ") {
 		t.Error(text)
 	}
 }
@@ -360,12 +370,14 @@ func TestAWrongCallStartsNothing(t *testing.T) {
 		"down --stack Other":             "takes no --stack",
 		"status --profile x":             "takes no --profile",
 	} {
-		if out, said, status := command(t, strings.Fields(args)...); status != cli.StatusUsage || !strings.Contains(said, says) || out != "" {
+		if out, said, status := command(t, strings.Fields(args)...); status != cli.StatusUsage ||
+			!strings.Contains(said, says) || out != "" {
 			t.Errorf("%s: %d, %s%s", args, status, out, said)
 		}
 	}
 	t.Chdir(t.TempDir())
-	if _, said, status := command(t, "down"); status != cli.StatusUsage || !strings.Contains(said, "not in the project") {
+	if _, said, status := command(t, "down"); status != cli.StatusUsage ||
+		!strings.Contains(said, "not in the project") {
 		t.Errorf("%d, %s", status, said)
 	}
 }
@@ -381,16 +393,19 @@ func TestTheProcessInTheBackgroundGetsTheFlags(t *testing.T) {
 		}
 		return o
 	}
-	want := parse([]string{"--base-url", "http://a", "--auth-url", "http://b", "--truststore", "ca.pem", "-c", "redriveGrace=1m keyMissBudget=7", "-c", "eventSource=a"})
+	want := parse([]string{"--base-url", "http://a", "--auth-url", "http://b", "--truststore", "ca.pem", "-c",
+		"redriveGrace=1m keyMissBudget=7", "-c", "eventSource=a"})
 	got := parse(want.args())
-	if got.baseURL != want.baseURL || got.authURL != want.authURL || got.truststore != want.truststore || !maps.Equal(got.settings, want.settings) || len(got.settings) != 3 {
+	if got.baseURL != want.baseURL || got.authURL != want.authURL || got.truststore != want.truststore ||
+		!maps.Equal(got.settings, want.settings) || len(got.settings) != 3 {
 		t.Errorf("%+v became %+v", want, got)
 	}
 }
 
 func TestTheTableFitsTheTerminal(t *testing.T) {
 	right := result{Right: true, What: strings.Repeat("what ", 20), Got: "200 1 new, 0 known", Expected: "200",
-		Arrived: map[string]int{released: 1, needsAttention: 1}, ExpectedArrived: map[string]int{released: 1, needsAttention: 1}}
+		Arrived:         map[string]int{released: 1, needsAttention: 1},
+		ExpectedArrived: map[string]int{released: 1, needsAttention: 1}}
 	wrong := right
 	wrong.Right, wrong.Got = false, strings.Repeat("a long detail ", 20)
 	lines := func(width int, wide bool, results ...result) []string {
@@ -409,7 +424,8 @@ func TestTheTableFitsTheTerminal(t *testing.T) {
 		}
 	}
 	text := strings.Join(lines(80, false, right, wrong), "\n")
-	for _, want := range []string{"WRONG", wrong.Got, "expected: 200, behind rules: needs-attention 1, released 1", "1 of 3 results are wrong."} {
+	for _, want := range []string{"WRONG", wrong.Got, "expected: 200, behind rules: needs-attention 1, released 1",
+		"1 of 3 results are wrong."} {
 		if !strings.Contains(text, strings.TrimRight(want, " ")) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
@@ -430,7 +446,8 @@ func TestSettingsAreCheckedByName(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"timestampTolerance": "2m", "keyMissBudget": "100"}, got); diff != "" {
 		t.Error(diff)
 	}
-	for _, text := range []string{"timestampTolerance", "timestamptolerance=2m", "local=false", "baseUrl=http://127.0.0.1"} {
+	for _, text := range []string{"timestampTolerance", "timestamptolerance=2m", "local=false",
+		"baseUrl=http://127.0.0.1"} {
 		if err := addSettings(got, text); err == nil {
 			t.Errorf("%q was taken", text)
 		}
@@ -439,19 +456,23 @@ func TestSettingsAreCheckedByName(t *testing.T) {
 
 func TestEveryArrivalIsAttributedToTheRowThatCausedIt(t *testing.T) {
 	events := paymenttest.Events(3)
-	first, second, forged := &row{webhook: deliver(events...)}, &row{webhook: deliver(events...)}, &row{webhook: raw([]byte("{"))}
+	first, second, forged := &row{webhook: deliver(events...)}, &row{webhook: deliver(events...)},
+		&row{webhook: raw([]byte("{"))}
 	rows := []*row{first, second, forged}
 	var all []arrival
 	for _, e := range events {
 		all = append(all, arrival{rule: released, eventID: e.EventID})
 	}
-	attribute(rows, append(all, arrival{rule: euro, eventID: events[0].EventID}, arrival{rule: euro, eventID: "another"}))
-	if diff := cmp.Diff([]map[string]int{{released: 3, euro: 1}, {}, {}}, []map[string]int{first.arrived, second.arrived, forged.arrived}); diff != "" {
+	attribute(rows, append(all, arrival{rule: euro, eventID: events[0].EventID},
+		arrival{rule: euro, eventID: "another"}))
+	if diff := cmp.Diff([]map[string]int{{released: 3, euro: 1}, {}, {}},
+		[]map[string]int{first.arrived, second.arrived, forged.arrived}); diff != "" {
 		t.Error(diff)
 	}
 	// A duplicate that got through shows where it was sent.
 	attribute(rows, append(all, all[0], all[0]))
-	if diff := cmp.Diff([]map[string]int{{released: 3}, {released: 2}}, []map[string]int{first.arrived, second.arrived}); diff != "" {
+	if diff := cmp.Diff([]map[string]int{{released: 3}, {released: 2}},
+		[]map[string]int{first.arrived, second.arrived}); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -459,8 +480,11 @@ func TestEveryArrivalIsAttributedToTheRowThatCausedIt(t *testing.T) {
 func TestARowIsRightInEveryRespectOrWrong(t *testing.T) {
 	make := func() *row {
 		return &row{
-			sent: "one", status: 200, answer: `"recorded":1`, header: "Allow", arrivals: map[string]int{released: 1}, arrived: map[string]int{released: 1},
-			got: paymenttest.Answer{Status: 200, Header: http.Header{"Allow": {"POST"}, "Content-Type": {"application/json"}}, Body: []byte(`{ "recorded": 1 }`)},
+			sent: "one", status: 200, answer: `"recorded":1`, header: "Allow", arrivals: map[string]int{released: 1},
+			arrived: map[string]int{released: 1},
+			got: paymenttest.Answer{Status: 200,
+				Header: http.Header{"Allow": {"POST"}, "Content-Type": {"application/json"}},
+				Body:   []byte(`{ "recorded": 1 }`)},
 		}
 	}
 	if !make().right() {
@@ -492,7 +516,8 @@ func TestRefusalsThatDifferAreWrong(t *testing.T) {
 		return &row{status: 401, arrived: map[string]int{}, got: paymenttest.Answer{
 			Status: 401, Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: []byte(body)}}
 	}
-	if got := rowResults([]*row{refused(`{"a":1}`), refused(`{"a":2}`), refused(`{"a":1}`)}); wrongOf(got) != 1 || got[1].Right {
+	if got := rowResults([]*row{refused(`{"a":1}`), refused(`{"a":2}`), refused(`{"a":1}`)}); wrongOf(got) != 1 ||
+		got[1].Right {
 		t.Errorf("%+v, want that the second is wrong", got)
 	}
 }
@@ -505,7 +530,8 @@ func TestWhereThingsAreIsReadAsItWasWritten(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(top, ".local"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	want := up.File{WebhookURL: "http://127.0.0.1:1/", Queues: map[string]string{released: "http://127.0.0.1:1/q"}, Simulated: true}
+	want := up.File{WebhookURL: "http://127.0.0.1:1/", Queues: map[string]string{released: "http://127.0.0.1:1/q"},
+		Simulated: true}
 	if err := want.Write(top); err != nil {
 		t.Fatal(err)
 	}
@@ -539,7 +565,8 @@ func TestMiniStackDoesNotStartWithAPatchThatDoesNotFit(t *testing.T) {
 			if err := os.Mkdir(other, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			for name, text := range map[string]string{"__init__.py": "", "__main__.py": "print('started')\n", "app.py": test.app} {
+			for name, text := range map[string]string{"__init__.py": "", "__main__.py": "print('started')\n",
+				"app.py": test.app} {
 				if err := os.WriteFile(filepath.Join(other, name), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -559,7 +586,8 @@ func TestMiniStackDoesNotStartWithAPatchThatDoesNotFit(t *testing.T) {
 			if !errors.As(err, &exit) || exit.ExitCode() != patchDoesNotFit {
 				t.Errorf("it ends with %v, want status %d", err, patchDoesNotFit)
 			}
-			if text := string(out); !strings.Contains(text, "secure_transport.py") || !strings.Contains(text, test.says) || strings.Contains(text, "started") {
+			if text := string(out); !strings.Contains(text, "secure_transport.py") ||
+				!strings.Contains(text, test.says) || strings.Contains(text, "started") {
 				t.Errorf("it says %q, want the patch's name and %q", text, test.says)
 			}
 		})
@@ -574,10 +602,13 @@ func TestTheSettingsOfTheEndpointAreFilledIn(t *testing.T) {
 		{nil, map[string]string{}},
 		{map[string]string{"authentication": "signature"}, map[string]string{"authentication": "signature"}},
 		{map[string]string{"authentication": "both"}, map[string]string{
-			"authentication": "both", "domainName": localDomain, "certificateArn": localCertificate, "truststore": files.truststore}},
-		{map[string]string{"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z1", "truststore": "their.pem"}, map[string]string{
+			"authentication": "both", "domainName": localDomain, "certificateArn": localCertificate,
+			"truststore": files.truststore}},
+		{map[string]string{"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z1",
+			"truststore": "their.pem"}, map[string]string{
 			"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z1", "truststore": "their.pem"}},
-		{map[string]string{"domainName": "a.example"}, map[string]string{"domainName": "a.example", "certificateArn": localCertificate}},
+		{map[string]string{"domainName": "a.example"},
+			map[string]string{"domainName": "a.example", "certificateArn": localCertificate}},
 	} {
 		got, err := s.completeSettings(test.given)
 		if err != nil {
@@ -599,7 +630,8 @@ func TestTheSettingsOfTheEndpointAreFilledIn(t *testing.T) {
 	}
 
 	s.opts.truststore = "other.pem"
-	if got, err := s.completeSettings(map[string]string{"authentication": "mtls"}); err != nil || got["truststore"] != "other.pem" {
+	if got, err := s.completeSettings(map[string]string{"authentication": "mtls"}); err != nil ||
+		got["truststore"] != "other.pem" {
 		t.Errorf("the truststore is %q, %v, want the one that was given", got["truststore"], err)
 	}
 	if _, err := s.completeSettings(nil); err == nil {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
@@ -31,8 +32,6 @@ import (
 	secretsmanagertypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go"
-
-	"uuid"
 )
 
 // The tests of this file show what the patches in the folder ministack do. They
@@ -120,7 +119,8 @@ func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (
 		environment[name] = value
 	}
 	out, err := lambda.NewFromConfig(config).CreateFunction(t.Context(), &lambda.CreateFunctionInput{
-		FunctionName: &name, Role: role.Role.Arn, Runtime: lambdatypes.RuntimeProvidedal2023, Handler: aws.String("bootstrap"),
+		FunctionName: &name, Role: role.Role.Arn, Runtime: lambdatypes.RuntimeProvidedal2023,
+		Handler: aws.String("bootstrap"),
 		Timeout: aws.Int32(30), Environment: &lambdatypes.Environment{Variables: environment},
 		Code: &lambdatypes.FunctionCode{ZipFile: recorderCode(t)},
 	})
@@ -174,7 +174,8 @@ func TestAnEventArrivesBehindARuleByteForByte(t *testing.T) {
 	}
 	var details []string
 	for i, amount := range amounts {
-		details = append(details, fmt.Sprintf(`{"n":%d, "eventData":{"amount":%s},`+"\n\t"+`"text":"\u00fcü\/\ud83d\ude00<>&","none":{"none":[null,{"none":null}]} }`, i, amount))
+		details = append(details, fmt.Sprintf(`{"n":%d, "eventData":{"amount":%s},`+"\n\t"+
+			`"text":"\u00fcü\/\ud83d\ude00<>&","none":{"none":[null,{"none":null}]} }`, i, amount))
 	}
 	const millions = `{"detail":{"eventData":{"amount":[{"numeric":[">=",1000000,"<",5000000000]}]}}}`
 
@@ -184,12 +185,15 @@ func TestAnEventArrivesBehindARuleByteForByte(t *testing.T) {
 	}
 	rule := func(suffix, pattern, arn string, target eventbridgetypes.Target) string {
 		name, rule := name, name+suffix
-		out, err := events.PutRule(ctx, &eventbridge.PutRuleInput{Name: &rule, EventBusName: &name, EventPattern: &pattern})
+		out, err := events.PutRule(ctx,
+			&eventbridge.PutRuleInput{Name: &rule, EventBusName: &name, EventPattern: &pattern})
 		if err != nil {
 			t.Fatal(err)
 		}
 		target.Id, target.Arn = aws.String("target"), &arn
-		if _, err := events.PutTargets(ctx, &eventbridge.PutTargetsInput{Rule: &rule, EventBusName: &name, Targets: []eventbridgetypes.Target{target}}); err != nil {
+		if _, err := events.PutTargets(ctx,
+			&eventbridge.PutTargetsInput{Rule: &rule, EventBusName: &name,
+				Targets: []eventbridgetypes.Target{target}}); err != nil {
 			t.Fatal(err)
 		}
 		return *out.RuleArn
@@ -222,9 +226,11 @@ func TestAnEventArrivesBehindARuleByteForByte(t *testing.T) {
 
 	at := time.Date(2026, 1, 31, 12, 0, 0, 999e6, time.UTC)
 	for i := range details {
-		out, err := events.PutEvents(ctx, &eventbridge.PutEventsInput{Entries: []eventbridgetypes.PutEventsRequestEntry{{
-			EventBusName: &name, Source: aws.String("payhook.test"), DetailType: aws.String("Test"), Detail: &details[i], Time: &at,
-		}}})
+		out, err := events.PutEvents(ctx,
+			&eventbridge.PutEventsInput{Entries: []eventbridgetypes.PutEventsRequestEntry{{
+				EventBusName: &name, Source: aws.String("payhook.test"), DetailType: aws.String("Test"),
+				Detail: &details[i], Time: &at,
+			}}})
 		if err != nil || out.FailedEntryCount > 0 {
 			t.Fatalf("%s: %+v, %v", details[i], out, err)
 		}
@@ -233,7 +239,8 @@ func TestAnEventArrivesBehindARuleByteForByte(t *testing.T) {
 	received := func(url string, n int) (bodies [][]byte) {
 		t.Helper()
 		for deadline := time.Now().Add(patience); len(bodies) < n; {
-			out, err := queues.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: 10, WaitTimeSeconds: 1})
+			out, err := queues.ReceiveMessage(ctx,
+				&sqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: 10, WaitTimeSeconds: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -286,7 +293,8 @@ func TestAnEventArrivesBehindARuleByteForByte(t *testing.T) {
 	check("queue with an input path", received(part, len(details)), set(everyOne))
 	check("function", detailsOf("function", recorded(t, folder, len(details))), set(everyOne))
 	const numeric = "rule with a numeric pattern"
-	check(numeric, detailsOf(numeric, received(some, 1)), set(func(i int) bool { return amounts[i] == "1234567890.10" }))
+	check(numeric, detailsOf(numeric, received(some, 1)),
+		set(func(i int) bool { return amounts[i] == "1234567890.10" }))
 }
 
 func TestAnInvocationThatIsTooLargeIsRejected(t *testing.T) {
@@ -305,7 +313,8 @@ func TestAnInvocationThatIsTooLargeIsRejected(t *testing.T) {
 		{lambdatypes.InvocationTypeEvent, 1<<20 - 1, false},
 		{lambdatypes.InvocationTypeEvent, 1 << 20, true},
 	} {
-		_, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &function, InvocationType: test.kind, Payload: event(test.size)})
+		_, err := client.Invoke(t.Context(),
+			&lambda.InvokeInput{FunctionName: &function, InvocationType: test.kind, Payload: event(test.size)})
 		if !test.rejected {
 			invocations++
 			if err != nil {
@@ -314,7 +323,8 @@ func TestAnInvocationThatIsTooLargeIsRejected(t *testing.T) {
 			continue
 		}
 		var response *awshttp.ResponseError
-		if !is[*lambdatypes.RequestTooLargeException](err) || !errors.As(err, &response) || response.HTTPStatusCode() != http.StatusRequestEntityTooLarge {
+		if !is[*lambdatypes.RequestTooLargeException](err) || !errors.As(err, &response) ||
+			response.HTTPStatusCode() != http.StatusRequestEntityTooLarge {
 			t.Errorf("%s, %d bytes: error = %v, want RequestTooLargeException, status 413", test.kind, test.size, err)
 		}
 	}
@@ -330,7 +340,8 @@ func TestAnAnswerThatIsTooLargeIsAnError(t *testing.T) {
 		problem string
 	}{{6 << 20, ""}, {6<<20 + 1, "Function.ResponseSizeTooLarge"}} {
 		function, _ := newRecorder(t, config, map[string]string{"ANSWER_BYTES": strconv.Itoa(test.size)})
-		out, err := lambda.NewFromConfig(config).Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &function, Payload: []byte("{}")})
+		out, err := lambda.NewFromConfig(config).Invoke(t.Context(),
+			&lambda.InvokeInput{FunctionName: &function, Payload: []byte("{}")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,7 +377,8 @@ func TestAFunctionURLRejectsWhatMakesTooLargeAnEvent(t *testing.T) {
 	id, _, _ := strings.Cut(strings.TrimPrefix(*out.FunctionUrl, "https://"), ".")
 	post := func(contentType, body string) int {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, *config.BaseEndpoint+"/_aws/lambda-url/"+id+"/", strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			*config.BaseEndpoint+"/_aws/lambda-url/"+id+"/", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -453,11 +465,13 @@ func TestAFunctionURLRejectsWhatMakesTooLargeAnEvent(t *testing.T) {
 func TestASecretHasAtMostAHundredVersions(t *testing.T) {
 	client := secretsmanager.NewFromConfig(emulated(t))
 	name := "secret-" + uuid.New().String()
-	if _, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{Name: &name, SecretString: aws.String("0")}); err != nil {
+	if _, err := client.CreateSecret(t.Context(),
+		&secretsmanager.CreateSecretInput{Name: &name, SecretString: aws.String("0")}); err != nil {
 		t.Fatal(err)
 	}
 	put := func(id, value string) error {
-		_, err := client.PutSecretValue(t.Context(), &secretsmanager.PutSecretValueInput{SecretId: &name, ClientRequestToken: &id, SecretString: &value})
+		_, err := client.PutSecretValue(t.Context(),
+			&secretsmanager.PutSecretValueInput{SecretId: &name, ClientRequestToken: &id, SecretString: &value})
 		return err
 	}
 	var last string
@@ -470,7 +484,9 @@ func TestASecretHasAtMostAHundredVersions(t *testing.T) {
 	if err := put(uuid.New().String(), "100"); !is[*secretsmanagertypes.LimitExceededException](err) {
 		t.Errorf("PutSecretValue of version 101: error = %v, want LimitExceededException", err)
 	}
-	if _, err := client.UpdateSecret(t.Context(), &secretsmanager.UpdateSecretInput{SecretId: &name, SecretString: aws.String("100")}); !is[*secretsmanagertypes.LimitExceededException](err) {
+	if _, err := client.UpdateSecret(t.Context(),
+		&secretsmanager.UpdateSecretInput{SecretId: &name,
+			SecretString: aws.String("100")}); !is[*secretsmanagertypes.LimitExceededException](err) {
 		t.Errorf("UpdateSecret of version 101: error = %v, want LimitExceededException", err)
 	}
 	if err := put(last, "99"); err != nil {
@@ -480,7 +496,8 @@ func TestASecretHasAtMostAHundredVersions(t *testing.T) {
 		t.Errorf("another value for a version that exists: error = %v, want ResourceExistsException", err)
 	}
 	for label, want := range map[string]string{"AWSCURRENT": "99", "AWSPREVIOUS": "98"} {
-		got, err := client.GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: &name, VersionStage: &label})
+		got, err := client.GetSecretValue(t.Context(),
+			&secretsmanager.GetSecretValueInput{SecretId: &name, VersionStage: &label})
 		if err != nil || *got.SecretString != want {
 			t.Errorf("%s is %v, %v, want %s", label, got, err, want)
 		}
@@ -504,7 +521,9 @@ func TestASecretValueHasAtMost65536Bytes(t *testing.T) {
 		{"a token of 31 characters", strings.Repeat("x", 31), "x", true},
 		{"a token of 65 characters", strings.Repeat("x", 65), "x", true},
 	} {
-		_, err := client.PutSecretValue(t.Context(), &secretsmanager.PutSecretValueInput{SecretId: &name, ClientRequestToken: &test.id, SecretString: &test.value})
+		_, err := client.PutSecretValue(t.Context(),
+			&secretsmanager.PutSecretValueInput{SecretId: &name, ClientRequestToken: &test.id,
+				SecretString: &test.value})
 		if test.rejected != is[*secretsmanagertypes.InvalidParameterException](err) || !test.rejected && err != nil {
 			t.Errorf("%s: error = %v, want InvalidParameterException: %t", test.name, err, test.rejected)
 		}
@@ -524,16 +543,21 @@ func TestBatchGetItemReturnsAPartOfWhatIsMuch(t *testing.T) {
 		name = "table-" + uuid.New().String()
 		if _, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
 			TableName: &name, BillingMode: dynamodbtypes.BillingModePayPerRequest,
-			AttributeDefinitions: []dynamodbtypes.AttributeDefinition{{AttributeName: aws.String("id"), AttributeType: dynamodbtypes.ScalarAttributeTypeS}},
-			KeySchema:            []dynamodbtypes.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: dynamodbtypes.KeyTypeHash}},
+			AttributeDefinitions: []dynamodbtypes.AttributeDefinition{{AttributeName: aws.String("id"),
+				AttributeType: dynamodbtypes.ScalarAttributeTypeS}},
+			KeySchema: []dynamodbtypes.KeySchemaElement{{AttributeName: aws.String("id"),
+				KeyType: dynamodbtypes.KeyTypeHash}},
 		}); err != nil {
 			t.Fatal(err)
 		}
 		for i := range items {
 			key := &dynamodbtypes.AttributeValueMemberS{Value: fmt.Sprintf("%03d", i)}
 			keys = append(keys, map[string]dynamodbtypes.AttributeValue{"id": key})
-			rest := &dynamodbtypes.AttributeValueMemberB{Value: bytes.Repeat([]byte("x"), size-len("id")-len(key.Value)-len("rest"))}
-			if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &name, Item: map[string]dynamodbtypes.AttributeValue{"id": key, "rest": rest}}); err != nil {
+			rest := &dynamodbtypes.AttributeValueMemberB{Value: bytes.Repeat([]byte("x"),
+				size-len("id")-len(key.Value)-len("rest"))}
+			if _, err := client.PutItem(t.Context(),
+				&dynamodb.PutItemInput{TableName: &name,
+					Item: map[string]dynamodbtypes.AttributeValue{"id": key, "rest": rest}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -578,7 +602,9 @@ func TestReservedConcurrencyOfATemplateHoldsForAllVersions(t *testing.T) {
 	if _, err := objects.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: &name}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := objects.PutObject(t.Context(), &s3.PutObjectInput{Bucket: &name, Key: aws.String("code.zip"), Body: bytes.NewReader(recorderCode(t))}); err != nil {
+	if _, err := objects.PutObject(t.Context(),
+		&s3.PutObjectInput{Bucket: &name, Key: aws.String("code.zip"),
+			Body: bytes.NewReader(recorderCode(t))}); err != nil {
 		t.Fatal(err)
 	}
 	deploy := func(reserved int) string {
@@ -592,13 +618,15 @@ func TestReservedConcurrencyOfATemplateHoldsForAllVersions(t *testing.T) {
 	}
 	stacks := cloudformation.NewFromConfig(config)
 	if _, err := stacks.CreateStack(t.Context(), &cloudformation.CreateStackInput{
-		StackName: &name, TemplateBody: aws.String(deploy(2)), Capabilities: []cloudformationtypes.Capability{cloudformationtypes.CapabilityCapabilityIam},
+		StackName: &name, TemplateBody: aws.String(deploy(2)),
+		Capabilities: []cloudformationtypes.Capability{cloudformationtypes.CapabilityCapabilityIam},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := cloudformation.NewStackCreateCompleteWaiter(stacks, func(o *cloudformation.StackCreateCompleteWaiterOptions) {
-		o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
-	}).Wait(t.Context(), &cloudformation.DescribeStacksInput{StackName: &name}, patience); err != nil {
+	if err := cloudformation.NewStackCreateCompleteWaiter(stacks,
+		func(o *cloudformation.StackCreateCompleteWaiterOptions) {
+			o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
+		}).Wait(t.Context(), &cloudformation.DescribeStacksInput{StackName: &name}, patience); err != nil {
 		t.Fatal(err)
 	}
 
@@ -627,13 +655,15 @@ func TestReservedConcurrencyOfATemplateHoldsForAllVersions(t *testing.T) {
 	}
 
 	if _, err := stacks.UpdateStack(t.Context(), &cloudformation.UpdateStackInput{
-		StackName: &name, TemplateBody: aws.String(deploy(0)), Capabilities: []cloudformationtypes.Capability{cloudformationtypes.CapabilityCapabilityIam},
+		StackName: &name, TemplateBody: aws.String(deploy(0)),
+		Capabilities: []cloudformationtypes.Capability{cloudformationtypes.CapabilityCapabilityIam},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := cloudformation.NewStackUpdateCompleteWaiter(stacks, func(o *cloudformation.StackUpdateCompleteWaiterOptions) {
-		o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
-	}).Wait(t.Context(), &cloudformation.DescribeStacksInput{StackName: &name}, patience); err != nil {
+	if err := cloudformation.NewStackUpdateCompleteWaiter(stacks,
+		func(o *cloudformation.StackUpdateCompleteWaiterOptions) {
+			o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
+		}).Wait(t.Context(), &cloudformation.DescribeStacksInput{StackName: &name}, patience); err != nil {
 		t.Fatal(err)
 	}
 	if err := invoke("1"); !is[*lambdatypes.TooManyRequestsException](err) {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"testing"
-
 	"uuid"
 
 	"payhook.example/shared/paymenttest"
@@ -81,7 +80,8 @@ func TestAParkedDeliveryIsReplayed(t *testing.T) {
 		Decision struct{ By, Reason string }
 	}
 	payhook(0, &shown, "parked", "show", listed.Name)
-	if !settled.Settled || shown.State != "settled" || shown.Decision.Reason != "the service sent it by mistake" || shown.Decision.By == "" {
+	if !settled.Settled || shown.State != "settled" || shown.Decision.Reason != "the service sent it by mistake" ||
+		shown.Decision.By == "" {
 		t.Errorf("settled: %+v", shown)
 	}
 }

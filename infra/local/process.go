@@ -112,7 +112,8 @@ func logged(ctx context.Context, path string, cmd *exec.Cmd) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return fmt.Errorf("%s %s: %w\n%s", filepath.Base(cmd.Path), strings.Join(cmd.Args[1:], " "), err, lastLines(said.String(), 40))
+	return fmt.Errorf("%s %s: %w\n%s", filepath.Base(cmd.Path), strings.Join(cmd.Args[1:], " "), err,
+		lastLines(said.String(), 40))
 }
 
 func lastLines(text string, n int) string {

@@ -108,7 +108,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.body = body
 	}
 	// What has reached the proxy takes effect, even if its caller is gone.
-	out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.emulator+r.URL.RequestURI(), bytes.NewReader(body))
+	out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.emulator+r.URL.RequestURI(),
+		bytes.NewReader(body))
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -149,7 +150,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer.FailedEntryCount += failed
 	for range failed {
-		answer.Entries = append(answer.Entries, map[string]any{"ErrorCode": "InternalFailure", "ErrorMessage": "injected"})
+		answer.Entries = append(answer.Entries,
+			map[string]any{"ErrorCode": "InternalFailure", "ErrorMessage": "injected"})
 	}
 	w.Header().Del("Content-Length")
 	w.WriteHeader(resp.StatusCode)

@@ -72,9 +72,11 @@ func (a *arrivals) receiveFrom(ctx context.Context, client *sqs.Client, rule, qu
 			if arrived[i], err = parseArrival(rule, *m.Body); err != nil {
 				return err
 			}
-			taken[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)), ReceiptHandle: m.ReceiptHandle}
+			taken[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)),
+				ReceiptHandle: m.ReceiptHandle}
 		}
-		if _, err := client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: &queue, Entries: taken}); err != nil {
+		if _, err := client.DeleteMessageBatch(ctx,
+			&sqs.DeleteMessageBatchInput{QueueUrl: &queue, Entries: taken}); err != nil {
 			return err
 		}
 		a.change(func() { a.all = append(a.all, arrived...) })

@@ -39,7 +39,8 @@ func (s *stack) synthesizeAndDeploy(ctx context.Context, t *testing.T, name stri
 func (s *stack) destroy(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
 	assembly := filepath.Join(s.opts.state, name+".out")
-	if err := s.cdk(ctx, "destroy-"+name, s.Endpoint, s.opts.state, "destroy", "--all", "--force", "--app", assembly); err != nil {
+	if err := s.cdk(ctx, "destroy-"+name, s.Endpoint, s.opts.state, "destroy", "--all", "--force", "--app",
+		assembly); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -48,7 +49,8 @@ func (s *stack) destroy(ctx context.Context, t *testing.T, name string) {
 func (s *stack) destroyFurther(ctx context.Context, t *testing.T) {
 	t.Helper()
 	args := append([]string{"destroy"}, furtherPaths()...)
-	if err := s.cdk(ctx, "destroy-further", s.Endpoint, s.opts.state, append(args, "--force", "--app", s.assembly())...); err != nil {
+	if err := s.cdk(ctx, "destroy-further", s.Endpoint, s.opts.state,
+		append(args, "--force", "--app", s.assembly())...); err != nil {
 		t.Error(err)
 	}
 }
@@ -64,7 +66,8 @@ func TestADeploymentLosesNoWebhook(t *testing.T) {
 		failures atomic.Int64
 	)
 	send := func(event payment.Event) int {
-		got, err := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(event)})
+		got, err := f.service.Send(t.Context(),
+			paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(event)})
 		if err != nil || got.Status/100 != 2 {
 			t.Errorf("answered %d %s, %v", got.Status, got.Body, err)
 			failures.Add(1)
@@ -99,7 +102,8 @@ func TestADeploymentLosesNoWebhook(t *testing.T) {
 		settings map[string]string
 		status   int
 	}{
-		{map[string]string{settings.SuccessStatus.Key: "202", settings.WebhookMemory.Key: "640", settings.RedriveAttempts.Key: "21"}, http.StatusAccepted},
+		{map[string]string{settings.SuccessStatus.Key: "202", settings.WebhookMemory.Key: "640",
+			settings.RedriveAttempts.Key: "21"}, http.StatusAccepted},
 		{nil, http.StatusOK},
 	} {
 		f.with(version.settings).synthesizeAndDeploy(t.Context(), t, "again")
@@ -130,7 +134,8 @@ func TestADeletedStackIsDeployedAgainWithItsData(t *testing.T) {
 			{AttributeName: aws.String(names.LedgerPendingDue), AttributeType: types.ScalarAttributeTypeN},
 		},
 		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
-			IndexName: aws.String(names.LedgerPendingIndex), Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
+			IndexName:  aws.String(names.LedgerPendingIndex),
+			Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
 			KeySchema: []types.KeySchemaElement{
 				{AttributeName: aws.String(names.LedgerPendingShard), KeyType: types.KeyTypeHash},
 				{AttributeName: aws.String(names.LedgerPendingDue), KeyType: types.KeyTypeRange},
@@ -176,7 +181,8 @@ func TestADeletedStackIsDeployedAgainWithItsData(t *testing.T) {
 	t.Cleanup(func() { second.destroy(context.WithoutCancel(t.Context()), t, "second") })
 	beside.send(t, delivery).want(t, http.StatusOK, 0, 1)
 	beside.redrive(t, late)
-	parked, err := buckets.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(parking), Prefix: aws.String("parked/")})
+	parked, err := buckets.ListObjectsV2(t.Context(),
+		&s3.ListObjectsV2Input{Bucket: aws.String(parking), Prefix: aws.String("parked/")})
 	if err != nil || len(parked.Contents) == 0 {
 		t.Errorf("what was parked is gone: %v", err)
 	}

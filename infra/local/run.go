@@ -141,7 +141,8 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 	if p.JSON {
 		return p.PrintJSON(run)
 	}
-	_, err = fmt.Fprintf(p.Out, "Everything is up; %s says where. To go on:\n%s  make down                                         end it\n", up.Path, hints(run))
+	_, err = fmt.Fprintf(p.Out, "Everything is up; %s says where. To go on:\n%s  make down                           "+
+		"              end it\n", up.Path, hints(run))
 	return err
 }
 

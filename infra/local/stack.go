@@ -160,7 +160,8 @@ func schemeOf(conf map[string]string) (signature.Scheme, signature.Format, error
 	timestamp, errTimestamp := signature.ParseCarrier(settingOr(conf, settings.TimestampCarrier))
 	keyID, errKeyID := signature.ParseKeyIDCarrier(settingOr(conf, settings.KeyIDCarrier))
 	format, errFormat := signature.ParseFormat(settingOr(conf, settings.TimestampFormat))
-	return signature.Scheme{SignatureHeader: settingOr(conf, settings.SignatureHeader), Timestamp: timestamp, KeyID: keyID},
+	return signature.Scheme{SignatureHeader: settingOr(conf, settings.SignatureHeader), Timestamp: timestamp,
+			KeyID: keyID},
 		format, errors.Join(errTimestamp, errKeyID, errFormat)
 }
 
@@ -244,7 +245,8 @@ func (s *stack) deploy(ctx context.Context) error {
 			// Both apps share the CDK's library, which takes its time to compile for
 			// the first time: once, not twice.
 			return p.step("compiling (minutes the first time, seconds after that)", func() error {
-				build := exec.Command("go", "build", "-o", filepath.Join(s.opts.state, "compiled")+"/", "./infra", "./events/consumer")
+				build := exec.Command("go", "build", "-o", filepath.Join(s.opts.state, "compiled")+"/", "./infra",
+					"./events/consumer")
 				build.Dir = s.opts.top
 				if err := os.MkdirAll(filepath.Join(s.opts.state, "compiled"), 0o700); err != nil {
 					return err
@@ -328,7 +330,8 @@ func (s *stack) cdk(ctx context.Context, log, endpoint, folder string, args ...s
 	cmd := exec.Command(tools{s.opts.top}.cdk(), args...)
 	cmd.Dir = folder
 	cmd.Env = append(environmentWithout("AWS_"),
-		"AWS_ACCESS_KEY_ID="+accessKey, "AWS_SECRET_ACCESS_KEY="+accessKey, "AWS_REGION="+region, "AWS_DEFAULT_REGION="+region,
+		"AWS_ACCESS_KEY_ID="+accessKey, "AWS_SECRET_ACCESS_KEY="+accessKey, "AWS_REGION="+region,
+		"AWS_DEFAULT_REGION="+region,
 		// Nothing of this machine's AWS configuration may play a part.
 		"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull, "AWS_EC2_METADATA_DISABLED=true",
 		"CDK_DISABLE_VERSION_CHECK=1", "CDK_DISABLE_CLI_TELEMETRY=true",
@@ -366,11 +369,13 @@ func (s *stack) deployStack(ctx context.Context, log, assembly, path string) (ma
 
 // deployStacks deploys stacks of an assembly at once, by their paths there, and
 // returns the outputs of each by its name.
-func (s *stack) deployStacks(ctx context.Context, log, assembly string, paths ...string) (map[string]map[string]string, error) {
+func (s *stack) deployStacks(ctx context.Context, log, assembly string,
+	paths ...string) (map[string]map[string]string, error) {
 	file := filepath.Join(s.opts.state, log+".outputs.json")
 	args := append([]string{"deploy"}, paths...)
-	if err := s.cdk(ctx, log, s.Endpoint, s.opts.state, append(args, "--app", assembly, "--concurrency", strconv.Itoa(len(paths)),
-		"--require-approval", "never", "--progress", "events", "--outputs-file", file)...); err != nil {
+	if err := s.cdk(ctx, log, s.Endpoint, s.opts.state,
+		append(args, "--app", assembly, "--concurrency", strconv.Itoa(len(paths)),
+			"--require-approval", "never", "--progress", "events", "--outputs-file", file)...); err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile(file)
@@ -403,7 +408,8 @@ func (s *stack) readOutputs(ctx context.Context, outputs, consumer map[string]st
 	s.ParkingBucket = outputs[names.ParkingBucketOutput]
 	s.Functions = map[string]string{}
 	for name, output := range map[string]string{
-		"webhook": names.WebhookFunctionOutput, "redrive": names.RedriveFunctionOutput, "token": names.TokenFunctionOutput,
+		"webhook": names.WebhookFunctionOutput, "redrive": names.RedriveFunctionOutput,
+		"token": names.TokenFunctionOutput,
 	} {
 		if function := outputs[output]; function != "" {
 			s.Functions[name] = function

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
 	"uuid"
 
 	"payhook.example/shared/payment"
@@ -61,7 +60,8 @@ func (s *stack) successStatus() int {
 
 // accepted is a row for a webhook with one new event.
 func (s *stack) accepted(sent string, webhook paymenttest.Webhook) *row {
-	return &row{sent: sent, webhook: webhook, status: s.successStatus(), answer: taken(1, 0), arrivals: map[string]int{released: 1}}
+	return &row{sent: sent, webhook: webhook, status: s.successStatus(), answer: taken(1, 0),
+		arrivals: map[string]int{released: 1}}
 }
 
 // rejected is a row for a webhook that the function must find not authentic.
@@ -91,25 +91,31 @@ func (s *stack) rows() []*row {
 
 	rows := []*row{
 		s.accepted("one event", deliver(one)),
-		{sent: "25 events in one delivery", webhook: raw(many), status: success, answer: taken(25, 0), arrivals: map[string]int{released: 25}},
+		{sent: "25 events in one delivery", webhook: raw(many), status: success, answer: taken(25, 0),
+			arrivals: map[string]int{released: 25}},
 		{sent: "the same 25 again", webhook: raw(many), status: success, answer: taken(0, 25)},
-		{sent: "5 events", webhook: deliver(half[:5]...), status: success, answer: taken(5, 0), arrivals: map[string]int{released: 5}},
-		{sent: "those 5 and 5 new ones", webhook: deliver(half...), status: success, answer: taken(5, 5), arrivals: map[string]int{released: 5}},
+		{sent: "5 events", webhook: deliver(half[:5]...), status: success, answer: taken(5, 0),
+			arrivals: map[string]int{released: 5}},
+		{sent: "those 5 and 5 new ones", webhook: deliver(half...), status: success, answer: taken(5, 5),
+			arrivals: map[string]int{released: 5}},
 		{sent: "a known eventId, another amount", webhook: deliver(altered), status: success, answer: `"conflicts":1`},
-		{sent: "an event of 300,000 bytes", webhook: raw(paymenttest.RawDelivery(uuid.New().String(), large)), status: success, answer: taken(1, 0),
+		{sent: "an event of 300,000 bytes", webhook: raw(paymenttest.RawDelivery(uuid.New().String(), large)),
+			status: success, answer: taken(1, 0),
 			arrivals: map[string]int{released: 1}},
 		{sent: "1,000,000.00 USD", webhook: deliver(with(func(e *payment.Event) { e.EventData.Amount = "1000000.00" })),
 			status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1, highValue: 1}},
 		{sent: "1,234,567,890.10 EUR", webhook: deliver(with(func(e *payment.Event) {
 			e.EventData.Amount, e.EventData.PaymentCurrency = "1234567890.10", "EUR"
 		})), status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1, highValue: 1, euro: 1}},
-		{sent: "one with return details", webhook: deliver(with(func(e *payment.Event) { e.EventData.Returns.HasReturnDetails = true })),
-			status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1, needsAttention: 1}},
+		{sent: "one with return details",
+			webhook: deliver(with(func(e *payment.Event) { e.EventData.Returns.HasReturnDetails = true })),
+			status:  success, answer: taken(1, 0), arrivals: map[string]int{released: 1, needsAttention: 1}},
 		{sent: "one with linked cases, of another name", webhook: deliver(with(func(e *payment.Event) {
 			e.EventName, e.EventData.Cases.HasLinkedCases = "PAYMENT_STATUS.OTHER", true
 		})), status: success, answer: taken(1, 0), arrivals: map[string]int{needsAttention: 1}},
-		{sent: "one that no rule is for", webhook: deliver(with(func(e *payment.Event) { e.EventName = "PAYMENT_STATUS.OTHER" })),
-			status: success, answer: taken(1, 0)},
+		{sent: "one that no rule is for",
+			webhook: deliver(with(func(e *payment.Event) { e.EventName = "PAYMENT_STATUS.OTHER" })),
+			status:  success, answer: taken(1, 0)},
 	}
 	if usesSignature(s.opts.settings) {
 		rows = append(rows, s.signatureRows(tolerance)...)
@@ -119,22 +125,26 @@ func (s *stack) rows() []*row {
 	}
 	// Function URLs of AWS refuse the methods that they don't know themselves. An HTTP
 	// API knows no route for another method.
-	wrongMethod := &row{sent: "wrong method", webhook: deliver(paymenttest.Event()), status: http.StatusMethodNotAllowed, header: "Allow"}
+	wrongMethod := &row{sent: "wrong method", webhook: deliver(paymenttest.Event()),
+		status: http.StatusMethodNotAllowed, header: "Allow"}
 	if s.setting(settings.DomainName) != "" {
 		wrongMethod.status, wrongMethod.header, wrongMethod.byAWS = http.StatusNotFound, "", true
 	}
 	wrongMethod.webhook.Method = http.MethodPatch
 	rows = append(rows,
-		&row{sent: "not JSON, but signed", webhook: raw([]byte("released")), status: http.StatusUnprocessableEntity, answer: "payload"},
+		&row{sent: "not JSON, but signed", webhook: raw([]byte("released")), status: http.StatusUnprocessableEntity,
+			answer: "payload"},
 		&row{sent: "an event without GROUP.STATUS", webhook: raw(paymenttest.RawDelivery(uuid.New().String(), invalid)),
 			status: http.StatusUnprocessableEntity, answer: "eventName"},
 		wrongMethod,
 		&row{sent: "nothing", webhook: raw(nil), status: http.StatusBadRequest},
-		&row{sent: "more than Lambda takes", webhook: raw(bytes.Repeat([]byte(" "), lambdaLimit)), status: http.StatusRequestEntityTooLarge, byAWS: true},
+		&row{sent: "more than Lambda takes", webhook: raw(bytes.Repeat([]byte(" "), lambdaLimit)),
+			status: http.StatusRequestEntityTooLarge, byAWS: true},
 	)
 	// Of what Lambda takes, a part is not the payload.
 	if limit < lambdaLimit-10_000 {
-		rows = append(rows, &row{sent: "more than is allowed", webhook: raw(bytes.Repeat([]byte(" "), limit+1)), status: http.StatusRequestEntityTooLarge})
+		rows = append(rows, &row{sent: "more than is allowed", webhook: raw(bytes.Repeat([]byte(" "), limit+1)),
+			status: http.StatusRequestEntityTooLarge})
 	}
 	return rows
 }
@@ -261,8 +271,10 @@ func (s *stack) send(ctx context.Context, in *arrivals, rows []*row) ([]*row, er
 	}
 	// Behind every rule, what was sent before this one has then arrived.
 	last := paymenttest.Event()
-	last.EventData.Amount, last.EventData.PaymentCurrency, last.EventData.Cases.HasLinkedCases = "1000000.00", "EUR", true
-	if _, err := s.service.Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: paymenttest.Delivery(last)}); err != nil {
+	last.EventData.Amount, last.EventData.PaymentCurrency, last.EventData.Cases.HasLinkedCases = "1000000.00", "EUR",
+		true
+	if _, err := s.service.Send(ctx,
+		paymenttest.Webhook{URL: s.WebhookURL, Payload: paymenttest.Delivery(last)}); err != nil {
 		return nil, err
 	}
 	all, err := in.await(ctx, 20*time.Second, func(all []arrival) bool {
@@ -287,7 +299,8 @@ func (s *stack) send(ctx context.Context, in *arrivals, rows []*row) ([]*row, er
 
 // sendAs sends a webhook with a client certificate, or with the service's own if it
 // is nil.
-func (s *stack) sendAs(ctx context.Context, certificate *tls.Certificate, w paymenttest.Webhook) (paymenttest.Answer, error) {
+func (s *stack) sendAs(ctx context.Context, certificate *tls.Certificate,
+	w paymenttest.Webhook) (paymenttest.Answer, error) {
 	if certificate != nil {
 		own := s.identity.Certificate()
 		s.identity.Use(*certificate)

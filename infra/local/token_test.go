@@ -9,13 +9,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-
-	"uuid"
 
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
@@ -62,7 +61,8 @@ func (r tokenRun) want(t *testing.T, outcome token.Outcome) {
 func (f *fixture) newSecret(t *testing.T) string {
 	t.Helper()
 	client := secretsmanager.NewFromConfig(f.aws)
-	out, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{Name: aws.String("test-" + uuid.New().String())})
+	out, err := client.CreateSecret(t.Context(),
+		&secretsmanager.CreateSecretInput{Name: aws.String("test-" + uuid.New().String())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,8 @@ func (f *fixture) withEnvironment(t *testing.T, function string, variables map[s
 		}
 		version, err := client.PublishVersion(ctx, &lambda.PublishVersionInput{FunctionName: &name})
 		if err == nil {
-			_, err = client.UpdateAlias(ctx, &lambda.UpdateAliasInput{FunctionName: &name, Name: &alias, FunctionVersion: version.Version})
+			_, err = client.UpdateAlias(ctx,
+				&lambda.UpdateAliasInput{FunctionName: &name, Name: &alias, FunctionVersion: version.Version})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -129,14 +130,16 @@ func TestTheFirstTokenComesOnceTheCredentialsAreThere(t *testing.T) {
 	f := withToken(t)
 	tokens, credentials := f.newSecret(t), f.newSecret(t)
 	f.allow(t, "token", []string{"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"}, tokens, credentials)
-	f.withEnvironment(t, "token", map[string]string{names.TokenSecretEnv: tokens, names.CredentialsSecretEnv: credentials})
+	f.withEnvironment(t, "token",
+		map[string]string{names.TokenSecretEnv: tokens, names.CredentialsSecretEnv: credentials})
 	reader := token.NewReader(secretsmanager.NewFromConfig(f.aws), tokens, token.ReaderOptions{})
 
 	calls := f.service.Count(paymenttest.Token)
 	run := f.refresh(t, asScheduled)
 	run.want(t, token.Failed)
 	if !strings.Contains(run.Cause, "credentials") || f.service.Count(paymenttest.Token) != calls {
-		t.Errorf("without credentials it says %q, and called the endpoint %d times", run.Cause, f.service.Count(paymenttest.Token)-calls)
+		t.Errorf("without credentials it says %q, and called the endpoint %d times", run.Cause,
+			f.service.Count(paymenttest.Token)-calls)
 	}
 	// The emulator's secrets without a value have an empty one.
 	if _, err := reader.Token(); !errors.Is(err, token.ErrNone) && !errors.Is(err, token.ErrUnreadable) {
@@ -180,7 +183,8 @@ func TestNoConsumerNoticesAnOutageShorterThanATokensLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, failed, err := calls.during(t.Context(), func() error {
-		if err := f.service.Misbehave(paymenttest.Token, paymenttest.Fault{Name: paymenttest.Down, Times: 2}); err != nil {
+		if err := f.service.Misbehave(paymenttest.Token,
+			paymenttest.Fault{Name: paymenttest.Down, Times: 2}); err != nil {
 			return err
 		}
 		// One run outlives the outage by trying again.
@@ -249,7 +253,8 @@ func TestKeysAreFetchedWithTheTokenExactlyIfThatIsSet(t *testing.T) {
 	a.want(t, http.StatusServiceUnavailable, 0, 0)
 
 	f.allow(t, "webhook", []string{"secretsmanager:GetSecretValue"}, f.TokenSecret)
-	f.withEnvironment(t, "webhook", map[string]string{settings.KeysAuth.Env(): "bearer", names.TokenSecretEnv: f.TokenSecret})
+	f.withEnvironment(t, "webhook",
+		map[string]string{settings.KeysAuth.Env(): "bearer", names.TokenSecretEnv: f.TokenSecret})
 	request, a = fetched(t)
 	a.want(t, http.StatusOK, 1, 0)
 	if !strings.HasPrefix(request.Header.Get("Authorization"), "Bearer ") || request.Status != http.StatusOK {

@@ -89,18 +89,22 @@ func printTools(p *cli.Program) error {
 
 func (r requirement) find() (tool, error) {
 	if _, err := exec.LookPath(r.program); err != nil {
-		return tool{}, fmt.Errorf("  %s is not installed; version %d.%d or newer is needed: %s", r.program, r.major, r.minor, r.get)
+		return tool{}, fmt.Errorf("  %s is not installed; version %d.%d or newer is needed: %s", r.program, r.major,
+			r.minor, r.get)
 	}
 	text, err := exec.Command(r.program, r.version...).Output()
 	if err != nil {
-		return tool{}, fmt.Errorf("  %s does not start: %w; version %d.%d or newer is needed: %s", r.program, err, r.major, r.minor, r.get)
+		return tool{}, fmt.Errorf("  %s does not start: %w; version %d.%d or newer is needed: %s", r.program, err,
+			r.major, r.minor, r.get)
 	}
 	if !atLeast(string(text), r.major, r.minor) {
-		return tool{}, fmt.Errorf("  %s is too old (%s); version %d.%d or newer is needed: %s", r.program, strings.TrimSpace(string(text)), r.major, r.minor, r.get)
+		return tool{}, fmt.Errorf("  %s is too old (%s); version %d.%d or newer is needed: %s", r.program,
+			strings.TrimSpace(string(text)), r.major, r.minor, r.get)
 	}
 	t := tool{Program: r.program, Version: versionNumber.FindString(string(text))}
 	if !atLeast(string(text), r.recommended, 0) {
-		t.Note = fmt.Sprintf("it works, but is no longer supported by its makers: %d or newer is recommended", r.recommended)
+		t.Note = fmt.Sprintf("it works, but is no longer supported by its makers: %d or newer is recommended",
+			r.recommended)
 	}
 	return t, nil
 }
@@ -163,7 +167,8 @@ func (t tools) installPython(ctx context.Context, p *progress, log string) error
 			return err
 		}
 		if err := logged(ctx, log, exec.Command(python, "-m", "venv", venv)); err != nil {
-			return fmt.Errorf("%w\nPython's venv module is needed; Debian and Ubuntu have it in the package python3-venv", err)
+			return fmt.Errorf("%w\nPython's venv module is needed; Debian and Ubuntu have it in the package "+
+				"python3-venv", err)
 		}
 		pip := exec.Command(t.python(), "-m", "pip", "install", "--disable-pip-version-check", "--no-input",
 			"--require-virtualenv", "--no-deps", "--require-hashes", "-r", requirements)

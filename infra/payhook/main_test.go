@@ -46,7 +46,8 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 		if status != 0 || said != "" {
 			t.Errorf("%s: %d, %s", cmd.CommandPath(), status, said)
 		}
-		for _, text := range []string{"Usage:\n  " + cmd.CommandPath(), "--json", "--local", "--stack", "Exit status:", "130"} {
+		for _, text := range []string{"Usage:\n  " + cmd.CommandPath(), "--json", "--local", "--stack", "Exit status:",
+			"130"} {
 			if !strings.Contains(out, text) {
 				t.Errorf("the help of %s does not contain %q:\n%s", cmd.CommandPath(), text, out)
 			}
@@ -191,7 +192,8 @@ func TestTheDocumentsNameCommandsThatExist(t *testing.T) {
 			}
 			for _, given := range variable.FindAllStringSubmatch(found[1], -1) {
 				name, value := given[1], strings.Trim(given[2], `"`)
-				if !regexp.MustCompile(`(?m)^(VARIABLES_`+target+`|UP_VARIABLES) := .*\b`+name+`\b`).Match(makefile) && name != "ONCE" {
+				if !regexp.MustCompile(`(?m)^(VARIABLES_`+target+`|UP_VARIABLES) := .*\b`+name+`\b`).Match(makefile) &&
+					name != "ONCE" {
 					t.Errorf("%s: %s: make %s takes no variable %s", file, found[1], target, name)
 				}
 				switch {
@@ -230,7 +232,8 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"send", "COUNT=3"}, `make send takes no variable COUNT: use ARGS="--count 3"; ARGS=--help lists the flags`},
+		{[]string{"send", "COUNT=3"},
+			`make send takes no variable COUNT: use ARGS="--count 3"; ARGS=--help lists the flags`},
 		{[]string{"send", "NAME=PAYMENT_STATUS.OTHER"}, `use ARGS="--name PAYMENT_STATUS.OTHER"`},
 		{[]string{"send", "ROTATE_CERTIFICATE=1"}, `use ARGS="--rotate-certificate"`},
 		{[]string{"invoke", "FUNCTION=webhook", "EVENT=x", "FRESH=1"}, `takes no variable FRESH: use ARGS="--fresh"`},
@@ -246,11 +249,14 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		does string
 	}{
 		{[]string{"send", "ARGS=--events 5"}, "send --local --events 5"},
-		{[]string{"invoke", "FUNCTION=webhook", "EVENT=events/webhook/one-event.json", "ARGS=--fresh"}, "webhook events/webhook/one-event.json --fresh"},
+		{[]string{"invoke", "FUNCTION=webhook", "EVENT=events/webhook/one-event.json", "ARGS=--fresh"},
+			"webhook events/webhook/one-event.json --fresh"},
 		{[]string{"payhook", "ARGS=pending --local"}, ".local/bin/payhook pending --local"},
 		{[]string{"payhook"}, "The program is .local/bin/payhook."},
-		{[]string{"up", "BASE_URL=http://127.0.0.1:1", "AUTH_URL=http://127.0.0.1:2", "TOKEN_MANAGER_ID=m", "CLIENT_ID=id", "CLIENT_SECRET=s", "SETTINGS=a=1 b=2", "TRUSTSTORE=ca.pem"},
-			"local up --base-url 'http://127.0.0.1:1' --auth-url 'http://127.0.0.1:2' --setting 'a=1 b=2' --truststore 'ca.pem' --setting 'tokenManagerId=m'"},
+		{[]string{"up", "BASE_URL=http://127.0.0.1:1", "AUTH_URL=http://127.0.0.1:2", "TOKEN_MANAGER_ID=m",
+			"CLIENT_ID=id", "CLIENT_SECRET=s", "SETTINGS=a=1 b=2", "TRUSTSTORE=ca.pem"},
+			"local up --base-url 'http://127.0.0.1:1' --auth-url 'http://127.0.0.1:2' --setting 'a=1 b=2' " +
+				"--truststore 'ca.pem' --setting 'tokenManagerId=m'"},
 		{[]string{"run", "ONCE=1"}, "local run --once"},
 		{[]string{"help", "GOFLAGS=-mod=mod", "AWS_PROFILE=x", "CC=cc"}, ""},
 	} {

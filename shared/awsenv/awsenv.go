@@ -28,9 +28,10 @@ const CallTimeout = 5 * time.Second
 // its call costs the next call a handshake.
 func Config(getenv func(string) string, connections int) (aws.Config, error) {
 	cfg := aws.Config{
-		Region:      getenv("AWS_REGION"),
-		Credentials: credentials.NewStaticCredentialsProvider(getenv("AWS_ACCESS_KEY_ID"), getenv("AWS_SECRET_ACCESS_KEY"), getenv("AWS_SESSION_TOKEN")),
-		HTTPClient:  httpClient(connections),
+		Region: getenv("AWS_REGION"),
+		Credentials: credentials.NewStaticCredentialsProvider(getenv("AWS_ACCESS_KEY_ID"),
+			getenv("AWS_SECRET_ACCESS_KEY"), getenv("AWS_SESSION_TOKEN")),
+		HTTPClient: httpClient(connections),
 		// The defaults of package config.
 		AccountIDEndpointMode:      aws.AccountIDEndpointModePreferred,
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenSupported,

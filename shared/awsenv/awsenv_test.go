@@ -16,7 +16,8 @@ import (
 func config(t *testing.T, connections int, change map[string]string) aws.Config {
 	t.Helper()
 	env := map[string]string{
-		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "session",
+		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret",
+		"AWS_SESSION_TOKEN": "session",
 	}
 	for name, value := range change {
 		env[name] = value
@@ -40,7 +41,8 @@ func TestACallIsSignedWithTheCredentialsOfTheFunction(t *testing.T) {
 	if _, err := client.ListTables(t.Context(), &dynamodb.ListTablesInput{}); err != nil {
 		t.Fatal(err)
 	}
-	if a := got.Get("Authorization"); !strings.Contains(a, "Credential=AKID/") || !strings.Contains(a, "/eu-central-1/dynamodb/") {
+	if a := got.Get("Authorization"); !strings.Contains(a, "Credential=AKID/") ||
+		!strings.Contains(a, "/eu-central-1/dynamodb/") {
 		t.Errorf("Authorization is %q", a)
 	}
 	if token := got.Get("X-Amz-Security-Token"); token != "session" {

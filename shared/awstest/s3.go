@@ -86,8 +86,8 @@ func (s *S3) open(ctx context.Context, operation string, bucket, key *string) (m
 
 // PutObject stores an object if it has the given SHA-256. With IfNoneMatch "*" it does
 // not replace an existing object.
-func (s *S3) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput,
-	error) {
+func (s *S3) PutObject(ctx context.Context, in *s3.PutObjectInput,
+	_ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	var body []byte
 	if in.Body != nil {
 		var err error
@@ -114,8 +114,8 @@ func (s *S3) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3
 
 // GetObject returns an object or types.NoSuchKey, but AccessDenied if the object does not
 // exist and the caller has no s3:ListBucket.
-func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3.Options)) (*s3.GetObjectOutput,
-	error) {
+func (s *S3) GetObject(ctx context.Context, in *s3.GetObjectInput,
+	_ ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bucket, err := s.open(ctx, "GetObject", in.Bucket, in.Key)

@@ -26,7 +26,8 @@ import (
 // API is what of EventBridge the bus needs. A client with retries of its own retries
 // the whole batch; give it one attempt, as this package retries.
 type API interface {
-	PutEvents(context.Context, *eventbridge.PutEventsInput, ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error)
+	PutEvents(context.Context, *eventbridge.PutEventsInput,
+		...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error)
 }
 
 // MaxEntries is how many entries one PutEvents request takes (AWS, PutEvents).

@@ -58,8 +58,9 @@ func TestAnEntryIsTheEventItself(t *testing.T) {
 	}
 	got := eb.Entries()[0]
 	want := types.PutEventsRequestEntry{
-		EventBusName: aws.String("payments"), Source: aws.String("payhook"), DetailType: aws.String("PAYMENT_STATUS.RELEASED"),
-		Detail: &detail, Time: &at, Resources: []string{"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"},
+		EventBusName: aws.String("payments"), Source: aws.String("payhook"),
+		DetailType: aws.String("PAYMENT_STATUS.RELEASED"),
+		Detail:     &detail, Time: &at, Resources: []string{"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(types.PutEventsRequestEntry{})); diff != "" {
 		t.Error(diff)
@@ -179,7 +180,10 @@ func TestARequestThatFailsIsTriedAgainIfThatMayHelp(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, test.err }}
+			eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
+				return nil,
+					test.err
+			}}
 			errs := newBus(eb).Publish(t.Context(), many(3))
 			if failures(errs) != 3 || !errors.Is(errs[2], test.err) {
 				t.Errorf("got %v", errs)
@@ -228,7 +232,8 @@ func TestAnAnswerThatIsTooShortCountsAsAFailure(t *testing.T) {
 
 // EventBridge takes less than the limit, not as much.
 func TestFits(t *testing.T) {
-	for limit, opts := range map[int]bus.Options{1 << 20: {}, 256 << 10: {MaxBytes: 256 << 10}, 1000: {MaxBytes: 1000}} {
+	for limit, opts := range map[int]bus.Options{1 << 20: {}, 256 << 10: {MaxBytes: 256 << 10},
+		1000: {MaxBytes: 1000}} {
 		b := bus.New(nil, "b", "s", opts)
 		room := limit - b.Size(event(""))
 		if !b.Fits(event(strings.Repeat("x", room-1))) || b.Fits(event(strings.Repeat("x", room))) {
@@ -352,7 +357,8 @@ func TestTheSearchForRejectedEventsStopsWhenTheTimeIsUp(t *testing.T) {
 // short leaves the last entry out of its answer.
 type short struct{ *awstest.EventBridge }
 
-func (s *short) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput, opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+func (s *short) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
+	opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
 	out, err := s.EventBridge.PutEvents(ctx, in, opts...)
 	if err == nil {
 		out.Entries = out.Entries[:len(out.Entries)-1]

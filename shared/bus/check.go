@@ -2,10 +2,9 @@ package bus
 
 import (
 	"bytes"
+	"encoding/json/jsontext"
 	"fmt"
 	"strconv"
-
-	"encoding/json/jsontext"
 
 	"payhook.example/shared/payment"
 )

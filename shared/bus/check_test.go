@@ -11,25 +11,34 @@ import (
 func TestWhatEventBridgeRejectsIsFoundWithItsField(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat(`{"a":`, n-1) + "{}" + strings.Repeat("}", n-1) }
 	for name, test := range map[string]struct{ detail, want, pointer string }{
-		"greatest integer":         {`{"eventData":{"amount":9223372036854775807}}`, "", ""},
-		"one more":                 {`{"eventData":{"amount":9223372036854775808}}`, "event.eventData.amount: is an integer outside 64 bits", "/eventData/amount"},
-		"least integer":            {`{"eventData":{"amount":-9223372036854775808}}`, "", ""},
-		"one less":                 {`{"eventData":{"amount":-9223372036854775809}}`, "event.eventData.amount: is an integer outside 64 bits", "/eventData/amount"},
-		"a thousand digits":        {`{"eventData":{"amount":` + strings.Repeat("9", 1000) + `}}`, "event.eventData.amount: is an integer outside 64 bits", "/eventData/amount"},
+		"greatest integer": {`{"eventData":{"amount":9223372036854775807}}`, "", ""},
+		"one more": {`{"eventData":{"amount":9223372036854775808}}`,
+			"event.eventData.amount: is an integer outside 64 bits", "/eventData/amount"},
+		"least integer": {`{"eventData":{"amount":-9223372036854775808}}`, "", ""},
+		"one less": {`{"eventData":{"amount":-9223372036854775809}}`,
+			"event.eventData.amount: is an integer outside 64 bits", "/eventData/amount"},
+		"a thousand digits": {`{"eventData":{"amount":` + strings.Repeat("9", 1000) + `}}`,
+			"event.eventData.amount: is an integer outside 64 bits", "/eventData/amount"},
 		"many decimals":            {`{"eventData":{"amount":0.12345678901234567890123}}`, "", ""},
 		"many digits and decimals": {`{"eventData":{"amount":12345678901234567890123.10}}`, "", ""},
 		"an exponent":              {`{"eventData":{"amount":1E400}}`, "", ""},
 		"digits and an exponent":   {`{"eventData":{"amount":12345678901234567890123e2}}`, "", ""},
 		"digits in a string":       {`{"eventData":{"amountType":"\"99999999999999999999"}}`, "", ""},
 		"digits in a name":         {`{"99999999999999999999":1}`, "", ""},
-		"in a field not known":     {`{"eventData":{"secret":{"names":[1,18446744073709551616]}}}`, "event.eventData.*: is an integer outside 64 bits", "/eventData/secret/names/1"},
-		"the second of two":        {`{"a":1234567890123456789,"b":12345678901234567890}`, "event.*: is an integer outside 64 bits", "/b"},
-		"in an array":              {`{"eventData":{"identifiers":{"svcPostingIds":[0,99999999999999999999]}}}`, "event.eventData.identifiers.svcPostingIds[1]: is an integer outside 64 bits", "/eventData/identifiers/svcPostingIds/1"},
-		"1000 levels":              {deep(1000), "", ""},
-		"1001 levels":              {deep(1001), "event.*: is nested deeper than 1000 levels", strings.Repeat("/a", 1000)},
-		"1001 levels of arrays":    {`{"eventData":{"x":"[","y":` + strings.Repeat("[", 999) + strings.Repeat("]", 999) + `}}`, "event.eventData.*: is nested deeper than 1000 levels", ""},
-		"brackets in strings":      {`{"a":"` + strings.Repeat("[{", 2000) + `\\","b":1}`, "", ""},
-		"many beside each other":   {`{"a":[` + strings.Repeat("[],", 2000) + `[]]}`, "", ""},
+		"in a field not known": {`{"eventData":{"secret":{"names":[1,18446744073709551616]}}}`,
+			"event.eventData.*: is an integer outside 64 bits", "/eventData/secret/names/1"},
+		"the second of two": {`{"a":1234567890123456789,"b":12345678901234567890}`,
+			"event.*: is an integer outside 64 bits", "/b"},
+		"in an array": {`{"eventData":{"identifiers":{"svcPostingIds":[0,99999999999999999999]}}}`,
+			"event.eventData.identifiers.svcPostingIds[1]: is an integer outside 64 bits",
+			"/eventData/identifiers/svcPostingIds/1"},
+		"1000 levels": {deep(1000), "", ""},
+		"1001 levels": {deep(1001), "event.*: is nested deeper than 1000 levels",
+			strings.Repeat("/a", 1000)},
+		"1001 levels of arrays": {`{"eventData":{"x":"[","y":` + strings.Repeat("[", 999) +
+			strings.Repeat("]", 999) + `}}`, "event.eventData.*: is nested deeper than 1000 levels", ""},
+		"brackets in strings":    {`{"a":"` + strings.Repeat("[{", 2000) + `\\","b":1}`, "", ""},
+		"many beside each other": {`{"a":[` + strings.Repeat("[],", 2000) + `[]]}`, "", ""},
 	} {
 		err := bus.Check([]byte(test.detail))
 		if test.want == "" {
@@ -39,7 +48,8 @@ func TestWhatEventBridgeRejectsIsFoundWithItsField(t *testing.T) {
 			continue
 		}
 		var detail *bus.DetailError
-		if !errors.As(err, &detail) || err.Error() != test.want || test.pointer != "" && string(detail.Pointer) != test.pointer {
+		if !errors.As(err, &detail) || err.Error() != test.want ||
+			test.pointer != "" && string(detail.Pointer) != test.pointer {
 			t.Errorf("%s: %v, want %s", name, err, test.want)
 		}
 	}

@@ -128,7 +128,8 @@ func TestATimeArrivesAsItIsOrNotAtAll(t *testing.T) {
 		same := string(got.Time) == want
 		if !same && want != "" && got.Time != nil {
 			var seconds, wanted float64
-			same = json.Unmarshal(got.Time, &seconds) == nil && json.Unmarshal([]byte(want), &wanted) == nil && seconds == wanted
+			same = json.Unmarshal(got.Time, &seconds) == nil && json.Unmarshal([]byte(want), &wanted) == nil &&
+				seconds == wanted
 		}
 		if !same || got.Detail != detail {
 			t.Errorf("%s: Time %s, want %q; detail %s", text, got.Time, want, got.Detail)

@@ -58,8 +58,10 @@ func TestADetailHasTheFieldsThatRulesMatch(t *testing.T) {
 	for _, amount := range []string{"2000000", "1234567890.10", "1E3", "0.00", "-0", "123456789012345678"} {
 		raw, err := payment.DecodeRawEvent([]byte(`{"eventName":"PAYMENT_STATUS.RELEASED",` +
 			`"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60","eventTimestamp":"2026-01-31T12:00:00Z",` +
-			`"eventData":{"note":"` + strings.Repeat("x", 1000) + `","amount": ` + amount + ` ,"paymentCurrency":"\u0045UR",` +
-			`"amountType":"PAYMENT","paymentStatus":{"more":[{}],"status":"RELEASED","statusTime":"` + strings.Repeat("9", 200) + `"},` +
+			`"eventData":{"note":"` + strings.Repeat("x", 1000) + `","amount": ` + amount +
+			` ,"paymentCurrency":"\u0045UR",` +
+			`"amountType":"PAYMENT","paymentStatus":{"more":[{}],"status":"RELEASED","statusTime":"` +
+			strings.Repeat("9", 200) + `"},` +
 			`"returns":{"hasReturnDetails":true},"cancelations":{},"cases":{"hasLinkedCases":false,"x":1}}}`))
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +72,8 @@ func TestADetailHasTheFieldsThatRulesMatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := `"eventData":{"amount":` + amount + `,"paymentCurrency":"\u0045UR","paymentStatus":{"status":"RELEASED"},` +
+		want := `"eventData":{"amount":` + amount +
+			`,"paymentCurrency":"\u0045UR","paymentStatus":{"status":"RELEASED"},` +
 			`"returns":{"hasReturnDetails":true},"cases":{"hasLinkedCases":false}},"claimCheck":{`
 		if !strings.Contains(string(detail), want) {
 			t.Errorf("%s is not in %s", want, detail)

@@ -242,8 +242,10 @@ func TestRejectsFieldsThatContradictThePEM(t *testing.T) {
 // short name in RFC 4514.
 func TestASubjectMayHaveOtherAttributes(t *testing.T) {
 	attributes := map[string]asn1.ObjectIdentifier{
-		"common name": {2, 5, 4, 3}, "locality": {2, 5, 4, 7}, "state": {2, 5, 4, 8}, "organization": {2, 5, 4, 10}, "unit": {2, 5, 4, 11},
-		"serial number": {2, 5, 4, 5}, "title": {2, 5, 4, 12}, "email": {1, 2, 840, 113549, 1, 9, 1}, "domain": {0, 9, 2342, 19200300, 100, 1, 25},
+		"common name": {2, 5, 4, 3}, "locality": {2, 5, 4, 7}, "state": {2, 5, 4, 8}, "organization": {2, 5, 4, 10},
+		"unit":          {2, 5, 4, 11},
+		"serial number": {2, 5, 4, 5}, "title": {2, 5, 4, 12}, "email": {1, 2, 840, 113549, 1, 9, 1},
+		"domain":       {0, 9, 2342, 19200300, 100, 1, 25},
 		"four numbers": {2, 16, 4, 3}, "more numbers": {2, 5, 29, 3},
 	}
 	ca := paymenttest.NewCA("Operator CA")
@@ -400,7 +402,8 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 // purpose.
 func TestATruststoreMayHoldASelfSignedClient(t *testing.T) {
 	for _, usages := range [][]x509.ExtKeyUsage{
-		nil, {x509.ExtKeyUsageClientAuth}, {x509.ExtKeyUsageAny}, {x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		nil, {x509.ExtKeyUsageClientAuth}, {x509.ExtKeyUsageAny},
+		{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	} {
 		c := paymenttest.NewCA("a client").SelfSigned(func(c *x509.Certificate) {
 			c.IsCA, c.KeyUsage, c.ExtKeyUsage = false, x509.KeyUsageDigitalSignature, usages
@@ -416,7 +419,8 @@ func TestAFunctionDoesNotReadWhatIsNoTruststore(t *testing.T) {
 	if s, err := clientcert.ReadTruststore(text); err != nil || len(s.Certificates()) != 1 {
 		t.Errorf("%v, %v", s, err)
 	}
-	for _, wrong := range []string{"", "hello", string(text[:100]), string(text) + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}}))} {
+	for _, wrong := range []string{"", "hello", string(text[:100]),
+		string(text) + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}}))} {
 		if s, err := clientcert.ReadTruststore([]byte(wrong)); err == nil || s != nil {
 			t.Errorf("%q is read as %v", wrong, s)
 		}

@@ -62,9 +62,10 @@ func (r *keyCache) sent(t *testing.T, s *stack, payload []byte) intake.Delivery 
 func newSigned(t *testing.T) (*keyCache, *stack, *intake.Receiver) {
 	t.Helper()
 	r, s := &keyCache{key: paymenttest.NewKey(2048)}, newStack()
-	receiver := intake.NewReceiver(s.pipeline(s.db, intake.Options{Now: s.clock}), intake.Mechanisms{Signature: &intake.Signature{
-		Scheme: paymenttest.DefaultScheme(), Window: &signature.Window{Tolerance: 5 * time.Minute}, Keys: r,
-	}})
+	receiver := intake.NewReceiver(s.pipeline(s.db, intake.Options{Now: s.clock}),
+		intake.Mechanisms{Signature: &intake.Signature{
+			Scheme: paymenttest.DefaultScheme(), Window: &signature.Window{Tolerance: 5 * time.Minute}, Keys: r,
+		}})
 	return r, s, receiver
 }
 
@@ -86,7 +87,8 @@ func TestASignatureOfNoPossibleKeySpendsNoLookup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := good
-			d.Headers = map[string]string{"x-svc-signature": text, "x-svc-timestamp": good.Headers["x-svc-timestamp"], "x-svc-key-id": r.key.ID}
+			d.Headers = map[string]string{"x-svc-signature": text, "x-svc-timestamp": good.Headers["x-svc-timestamp"],
+				"x-svc-key-id": r.key.ID}
 			got := receiver.Receive(t.Context(), d)
 			if got.Outcome != intake.SignatureMalformed || len(r.lookups)+len(r.refetch)+len(r.sources) != 0 {
 				t.Errorf("%s, with %d look-ups", got.Outcome, len(r.lookups))
@@ -97,7 +99,8 @@ func TestASignatureOfNoPossibleKeySpendsNoLookup(t *testing.T) {
 		for _, padding := range []string{"", strings.Repeat("=", (3-size%3)%3)} {
 			r.lookups = nil
 			d := good
-			d.Headers = map[string]string{"x-svc-signature": encode(of(size)) + padding, "x-svc-timestamp": good.Headers["x-svc-timestamp"], "x-svc-key-id": r.key.ID}
+			d.Headers = map[string]string{"x-svc-signature": encode(of(size)) + padding,
+				"x-svc-timestamp": good.Headers["x-svc-timestamp"], "x-svc-key-id": r.key.ID}
 			receiver.Receive(t.Context(), d)
 			if len(r.lookups) != 1 {
 				t.Errorf("%d bytes, padded with %q: %d look-ups", size, padding, len(r.lookups))
@@ -116,11 +119,13 @@ func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
 	if got.Outcome != intake.SignatureMismatch || !got.Key.Withdrawn || len(r.sources) != 0 {
 		t.Errorf("a forgery: %s, withdrawn %t, sources %v", got.Outcome, got.Key.Withdrawn, r.sources)
 	}
-	if got := receiver.Receive(t.Context(), d); got.Outcome != intake.Accepted || len(r.sources) != 1 || r.sources[0] != from {
+	if got := receiver.Receive(t.Context(), d); got.Outcome != intake.Accepted || len(r.sources) != 1 ||
+		r.sources[0] != from {
 		t.Errorf("%s, sources %v", got.Outcome, r.sources)
 	}
 	// It is authentic, though it is not a delivery.
-	if got := receiver.Receive(t.Context(), r.sent(t, s, []byte("{}"))); got.Outcome != intake.Invalid || len(r.sources) != 2 {
+	if got := receiver.Receive(t.Context(), r.sent(t, s, []byte("{}"))); got.Outcome != intake.Invalid ||
+		len(r.sources) != 2 {
 		t.Errorf("%s, sources %v", got.Outcome, r.sources)
 	}
 	for _, addr := range append(r.lookups, r.refetch...) {

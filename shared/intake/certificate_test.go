@@ -21,10 +21,12 @@ import (
 func (w *parkedWorld) deliverWith(client tls.Certificate, payload []byte) intake.Result {
 	w.t.Helper()
 	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms)
-	d := intake.Delivery{Payload: payload, Certificate: clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(client.Leaf))}}
+	d := intake.Delivery{Payload: payload,
+		Certificate: clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(client.Leaf))}}
 	if w.mechanisms.Signature != nil {
 		timestamp := signature.FormatRFC3339.Text(w.now)
-		d.Headers = map[string]string{"x-svc-signature": w.sign(payload, timestamp), "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID}
+		d.Headers = map[string]string{"x-svc-signature": w.sign(payload, timestamp), "x-svc-timestamp": timestamp,
+			"x-svc-key-id": serviceKey().ID}
 	}
 	return r.Receive(w.ctx(), d)
 }
@@ -43,7 +45,8 @@ func certified(t *testing.T, alone bool) (w *parkedWorld, ca *paymenttest.CA, p 
 	ca = paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	truststore := clientcert.TruststoreOf(ca.Certificate, issuing.Certificate)
-	w.mechanisms.MTLS = &intake.MTLS{Verifier: clientcert.NewVerifier(truststore, clientcert.Policy{}), Accepted: forgetful{}}
+	w.mechanisms.MTLS = &intake.MTLS{Verifier: clientcert.NewVerifier(truststore, clientcert.Policy{}),
+		Accepted: forgetful{}}
 	if alone {
 		w.mechanisms.Signature = nil
 	}
@@ -72,9 +75,11 @@ func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 		rotated    bool
 		want       []string
 	}{
-		"mtls":                            {true, nil, false, []string{"no signature"}},
-		"mtls, the CA was replaced since": {true, other, true, []string{"no signature", "the truststore does not trust"}},
-		"mtls, no certificates are required any more": {true, nil, true, []string{"no signature", "the truststore does not trust"}},
+		"mtls": {true, nil, false, []string{"no signature"}},
+		"mtls, the CA was replaced since": {true, other, true,
+			[]string{"no signature", "the truststore does not trust"}},
+		"mtls, no certificates are required any more": {true, nil, true,
+			[]string{"no signature", "the truststore does not trust"}},
 		"both":                            {false, nil, false, nil},
 		"both, the CA was replaced since": {false, other, true, []string{"the truststore does not trust"}},
 	} {
@@ -87,7 +92,8 @@ func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 			if r.Outcome != intake.Accepted || r.Recorded != 1 || r.Certificate == nil {
 				t.Fatalf("%+v", r)
 			}
-			if n := len(strings.Split(r.Unverified, "; ")); r.Unverified != "" && n != len(c.want) || (r.Unverified == "") != (c.want == nil) {
+			if n := len(strings.Split(r.Unverified, "; ")); r.Unverified != "" && n != len(c.want) ||
+				(r.Unverified == "") != (c.want == nil) {
 				t.Errorf("not verified: %q", r.Unverified)
 			}
 			for _, text := range c.want {
@@ -109,19 +115,35 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 		"the payload is changed": {func(p *parking.Parked, _ *paymenttest.CA) {
 			p.Payload = bytes.Replace(p.Payload, []byte("0.01"), []byte("9.99"), 1)
 		}, intake.Altered},
-		"there is no certificate": {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.Chain = nil }, intake.Altered},
+		"there is no certificate": {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.Chain = nil },
+			intake.Altered},
 		"another certificate": {func(p *parking.Parked, _ *paymenttest.CA) {
 			p.Certificate.Chain[0] = string(paymenttest.EncodeCertificate(strangers))
 		}, intake.Altered},
 		"a stranger's certificate": {func(p *parking.Parked, _ *paymenttest.CA) {
-			p.Certificate.Chain[0], p.Certificate.Fingerprint = string(paymenttest.EncodeCertificate(strangers)), clientcert.Fingerprint(strangers)
+			p.Certificate.Chain[0], p.Certificate.Fingerprint = string(paymenttest.EncodeCertificate(strangers)),
+				clientcert.Fingerprint(strangers)
 		}, intake.Outcome(clientcert.Untrusted)},
-		"it had expired":          {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.AcceptedAt = p.ParkedAt.Add(2 * time.Hour) }, intake.Outcome(clientcert.Expired)},
-		"it was not valid yet":    {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.AcceptedAt = time.Time{} }, intake.Outcome(clientcert.NotYetValid)},
-		"it is for servers":       {func(p *parking.Parked, ca *paymenttest.CA) { replaceCertificate(p, ca.Server().Leaf) }, intake.Outcome(clientcert.WrongUsage)},
-		"it can't be read":        {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.Chain[0] += "x" }, intake.Outcome(clientcert.Malformed)},
-		"no proof at all":         {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate = nil }, intake.Altered},
-		"a key without signature": {func(p *parking.Parked, _ *paymenttest.CA) { p.KeyID, p.JWK = serviceKey().ID, serviceKey().JWK() }, intake.SignatureMalformed},
+		"it had expired": {func(p *parking.Parked,
+			_ *paymenttest.CA) {
+			p.Certificate.AcceptedAt = p.ParkedAt.Add(2 * time.Hour)
+		},
+			intake.Outcome(clientcert.Expired)},
+		"it was not valid yet": {func(p *parking.Parked,
+			_ *paymenttest.CA) {
+			p.Certificate.AcceptedAt = time.Time{}
+		}, intake.Outcome(clientcert.NotYetValid)},
+		"it is for servers": {func(p *parking.Parked,
+			ca *paymenttest.CA) {
+			replaceCertificate(p, ca.Server().Leaf)
+		}, intake.Outcome(clientcert.WrongUsage)},
+		"it can't be read": {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.Chain[0] += "x" },
+			intake.Outcome(clientcert.Malformed)},
+		"no proof at all": {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate = nil }, intake.Altered},
+		"a key without signature": {func(p *parking.Parked, _ *paymenttest.CA) {
+			p.KeyID, p.JWK = serviceKey().ID,
+				serviceKey().JWK()
+		}, intake.SignatureMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, ca, p := certified(t, true)
@@ -147,5 +169,6 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 }
 
 func replaceCertificate(p *parking.Parked, c *x509.Certificate) {
-	p.Certificate.Chain[0], p.Certificate.Fingerprint = string(paymenttest.EncodeCertificate(c)), clientcert.Fingerprint(c)
+	p.Certificate.Chain[0], p.Certificate.Fingerprint = string(paymenttest.EncodeCertificate(c)),
+		clientcert.Fingerprint(c)
 }

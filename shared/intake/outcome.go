@@ -83,7 +83,8 @@ type Answer struct {
 
 // unauthentic is one answer for all reasons, so that a forger learns nothing.
 var unauthentic = Answer{
-	Status: http.StatusUnauthorized, Detail: "The webhook is not authentic.", Metric: names.UnauthenticatedMetric, Level: slog.LevelWarn,
+	Status: http.StatusUnauthorized, Detail: "The webhook is not authentic.", Metric: names.UnauthenticatedMetric,
+	Level: slog.LevelWarn,
 }
 
 // badCertificate is unauthentic, and counted for itself.
@@ -142,14 +143,17 @@ var rows = []row{
 	{reason(clientcert.NotPinned), Outcome(clientcert.NotPinned), badCertificate},
 	{reason(clientcert.Contradicts), Outcome(clientcert.Contradicts), badCertificate},
 
-	{is(keys.ErrOutOfBudget), KeyOutOfBudget, unavailable("The signature can't be checked now.", 60, names.KeyOutOfBudgetMetric)},
-	{is(errKeyUnavailable), KeyUnavailable, unavailable("The signature can't be checked now.", 5, names.KeyUnavailableMetric)},
+	{is(keys.ErrOutOfBudget), KeyOutOfBudget,
+		unavailable("The signature can't be checked now.", 60, names.KeyOutOfBudgetMetric)},
+	{is(errKeyUnavailable), KeyUnavailable,
+		unavailable("The signature can't be checked now.", 5, names.KeyUnavailableMetric)},
 	{is(errOutOfTime), OutOfTime, unavailable("Not every event could be recorded in time.", 5, names.NotStoredMetric)},
 	{is(errLedger), LedgerUnavailable, unavailable("Not every event could be recorded.", 5, names.NotStoredMetric)},
 	{is(errParking), ParkingFailed, unavailable("The delivery could not be stored.", 5, names.NotStoredMetric)},
 
 	{is(errConflict), Conflict, Answer{Metric: "Accepted", Level: slog.LevelError}},
-	{isType[*payment.FieldError], Invalid, Answer{Status: http.StatusUnprocessableEntity, Metric: "Invalid", Level: slog.LevelWarn}},
+	{isType[*payment.FieldError], Invalid,
+		Answer{Status: http.StatusUnprocessableEntity, Metric: "Invalid", Level: slog.LevelWarn}},
 
 	{match: is(errVersionMissing), outcome: VersionMissing},
 	{match: is(errVersionUnfit), outcome: VersionUnfit},

@@ -59,7 +59,8 @@ func TestAllThatIsNotAuthenticHasOneAnswer(t *testing.T) {
 		t.Errorf("%+v", first)
 	}
 	for _, o := range outcomes {
-		if a := intake.AnswerTo(o); a.Status != first.Status || a.Detail != first.Detail || a.RetryAfter != 0 || a.Metric != first.Metric || a.Level != slog.LevelWarn {
+		if a := intake.AnswerTo(o); a.Status != first.Status || a.Detail != first.Detail || a.RetryAfter != 0 ||
+			a.Metric != first.Metric || a.Level != slog.LevelWarn {
 			t.Errorf("%s is answered %+v, and %s %+v", o, a, outcomes[0], first)
 		}
 	}

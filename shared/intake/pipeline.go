@@ -169,7 +169,8 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 	return Result{
 		Outcome: OutcomeOf(err), Err: err, PublishErr: cause, DeliveryID: delivery.DeliveryID,
 		Counts: Counts{
-			Events: len(delivery.Events), Recorded: len(rec.entries), Duplicates: rec.duplicates, Conflicts: len(rec.conflicts),
+			Events: len(delivery.Events), Recorded: len(rec.entries), Duplicates: rec.duplicates,
+			Conflicts:  len(rec.conflicts),
 			Unrecorded: rec.unrecorded, Claimed: rec.claimed, Published: pub.marked, Unmarked: pub.unmarked,
 			Pending: len(pub.failed) - unpublishable, Unpublishable: unpublishable,
 		},

@@ -84,7 +84,8 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	proof, known, err := r.authenticate(ctx, d, inv.start)
 	authenticated := now().Sub(inv.start)
 	if err != nil {
-		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known, Steps: Steps{Authenticate: authenticated}}
+		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known,
+			Steps: Steps{Authenticate: authenticated}}
 	}
 	result := r.pipeline.process(ctx, d.Payload, proof, inv)
 	result.Authentication, result.Steps.Authenticate = known, authenticated
@@ -113,7 +114,8 @@ func (p proof) signed() bool { return p.key != nil }
 // authenticate returns the proof that d is authentic: that it came with a client
 // certificate that is accepted, that the holder of the key that it names signed it
 // within the window, or both. With an error, it returns what is known all the same.
-func (r *Receiver) authenticate(ctx context.Context, d Delivery, now time.Time) (p proof, known Authentication, err error) {
+func (r *Receiver) authenticate(ctx context.Context, d Delivery,
+	now time.Time) (p proof, known Authentication, err error) {
 	// First the certificate: it costs no call.
 	if m := r.mechanisms.MTLS; m != nil {
 		chain, err := m.Verifier.Verify(d.Certificate, now)

@@ -44,7 +44,8 @@ type recording struct {
 func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at time.Time, inv invocation) recording {
 	events, conflicts, duplicates := p.distinct(delivery, at)
 	rec := recording{conflicts: conflicts, duplicates: duplicates}
-	w := writer{pipeline: p, events: events, results: make([]written, len(events)), holder: ledger.NewHolder(), due: inv.heldUntil}
+	w := writer{pipeline: p, events: events, results: make([]written, len(events)), holder: ledger.NewHolder(),
+		due: inv.heldUntil}
 	w.write(ctx)
 
 	rec.entries = make([]ledger.Entry, 0, len(events))

@@ -90,7 +90,10 @@ func (r *run) publishDue(ctx context.Context) {
 		}
 		var pending []ledger.Pending
 		pending, open = r.nextPages(ctx, open, cursors)
-		slices.SortFunc(pending, func(a, b ledger.Pending) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID)) })
+		slices.SortFunc(pending, func(a,
+			b ledger.Pending) int {
+			return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
+		})
 		r.result.Found += len(pending)
 		for chunk := range slices.Chunk(pending, chunkSize) {
 			// A chunk that may not end in time is not begun: its items would
@@ -130,7 +133,8 @@ func (r *run) measureWaiting(ctx context.Context) {
 }
 
 // nextPages returns the next page of every open shard, and which shards stay open.
-func (r *run) nextPages(ctx context.Context, open []int, cursors []ledger.Cursor) (pending []ledger.Pending, still []int) {
+func (r *run) nextPages(ctx context.Context, open []int,
+	cursors []ledger.Cursor) (pending []ledger.Pending, still []int) {
 	parallel.Each(len(open), queries, func(i int) {
 		shard := open[i]
 		page, cursor, err := r.pipeline.ledger.Due(ctx, shard, r.start, cursors[shard], pageSize)

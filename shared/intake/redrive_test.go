@@ -9,12 +9,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -40,7 +39,8 @@ type stack struct {
 }
 
 func newStack() *stack {
-	s := &stack{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(), now: time.Now().Truncate(time.Millisecond)}
+	s := &stack{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(),
+		now: time.Now().Truncate(time.Millisecond)}
 	s.buckets.MakeBucket("parking")
 	s.buckets.MakeBucket("claims")
 	s.parking = parking.NewStore(s.buckets, "parking")
@@ -166,7 +166,8 @@ func TestTheDeliveryAndTimeOfARedrivenEventAreItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !rfc9562.Valid(entry.Resources[0]) || !entry.Time.Equal(event.EventTimestamp) || *entry.DetailType != event.EventName || *entry.Source != "source" {
+	if !rfc9562.Valid(entry.Resources[0]) || !entry.Time.Equal(event.EventTimestamp) ||
+		*entry.DetailType != event.EventName || *entry.Source != "source" {
 		t.Errorf("got %+v", entry)
 	}
 }
@@ -273,7 +274,8 @@ type slowLedger struct {
 	passes func()
 }
 
-func (l *slowLedger) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+func (l *slowLedger) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
 	if in.ReturnValues != "" {
 		l.passes()
 	}
@@ -303,7 +305,8 @@ func TestABrokenLedgerIsReported(t *testing.T) {
 
 type brokenQuery struct{ *awstest.DynamoDB }
 
-func (brokenQuery) Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+func (brokenQuery) Query(context.Context, *dynamodb.QueryInput,
+	...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
 	return nil, errors.New("index is broken")
 }
 
@@ -324,7 +327,8 @@ func TestAnEventThatIsOnTheBusWithoutAMarkIsPublishedAgain(t *testing.T) {
 
 type failingMarks struct{ *awstest.DynamoDB }
 
-func (f *failingMarks) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+func (f *failingMarks) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
 	if in.ReturnValues == "" {
 		return nil, fmt.Errorf("mark failed")
 	}
@@ -348,7 +352,8 @@ func TestRedriveParksAtOnceWhatEventBridgeIsKnownToReject(t *testing.T) {
 	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
 	defer cancel()
 	r := s.redriver(s.db).Run(ctx)
-	if r.Err != nil || r.Published != 2 || r.Failed != 1 || r.Parked != 1 || s.pending() != 0 || s.published()[ids[1]] != 0 {
+	if r.Err != nil || r.Published != 2 || r.Failed != 1 || r.Parked != 1 || s.pending() != 0 ||
+		s.published()[ids[1]] != 0 {
 		t.Errorf("got %+v", r)
 	}
 	list, err := s.parking.FindEvent(t.Context(), ids[1])

@@ -117,7 +117,8 @@ func checkVersion(reason parking.Reason, version Version) error {
 func failed(err error) Result { return Result{Outcome: OutcomeOf(err), Err: err} }
 
 // replayConflict replays the events in conflict of a delivery.
-func (r *Replayer) replayConflict(ctx context.Context, parked parking.Parked, delivery payment.Delivery, version Version, inv invocation) Result {
+func (r *Replayer) replayConflict(ctx context.Context, parked parking.Parked, delivery payment.Delivery,
+	version Version, inv invocation) Result {
 	events, err := r.inConflict(parked, delivery, inv.start)
 	if err != nil {
 		return failed(fmt.Errorf("%w: %w", errAltered, err))
@@ -129,7 +130,8 @@ func (r *Replayer) replayConflict(ctx context.Context, parked parking.Parked, de
 }
 
 // inConflict returns the events of a parked delivery that are in conflict.
-func (r *Replayer) inConflict(parked parking.Parked, delivery payment.Delivery, now time.Time) (events []event, err error) {
+func (r *Replayer) inConflict(parked parking.Parked, delivery payment.Delivery,
+	now time.Time) (events []event, err error) {
 	if len(parked.EventIDs) == 0 || len(parked.EventIDs) != len(parked.EventDigests) {
 		return nil, errors.New("it is not stored which events are in conflict")
 	}
@@ -172,9 +174,11 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 		// What the ledger does not have any more was published or parked a window ago.
 		switch first, ok := known[e.entry.EventID]; {
 		case ok && first.Parked:
-			result.Err = fmt.Errorf("%w: the first version of %s was not published: it is parked as well", errVersionUnfit, e.entry.EventID)
+			result.Err = fmt.Errorf("%w: the first version of %s was not published: it is parked as well",
+				errVersionUnfit, e.entry.EventID)
 		case ok && first.Digest == e.entry.Digest:
-			result.Err = fmt.Errorf("%w: the parked version of %s was published in place of the first", errVersionUnfit, e.entry.EventID)
+			result.Err = fmt.Errorf("%w: the parked version of %s was published in place of the first", errVersionUnfit,
+				e.entry.EventID)
 		}
 	}
 	result.Outcome = OutcomeOf(result.Err)
@@ -188,7 +192,8 @@ func (r *Replayer) replace(ctx context.Context, events []event) Result {
 		if id := e.entry.EventID; ids[id] {
 			return Result{
 				Outcome: VersionUnfit, Counts: Counts{Events: len(events)},
-				Err: fmt.Errorf("%w: several contents of %s are parked, and it can't be said which one is meant", errVersionUnfit, id),
+				Err: fmt.Errorf("%w: several contents of %s are parked, and it can't be said which one is meant",
+					errVersionUnfit, id),
 			}
 		}
 		ids[e.entry.EventID] = true
@@ -217,7 +222,8 @@ func (r *Replayer) replayEvent(ctx context.Context, parked parking.Parked, versi
 	if parked.Claimed {
 		entry = entry.AsClaim(parked.Event)
 	}
-	if err != nil || copy(entry.Digest[:], parked.Digest) != len(entry.Digest) || !parked.Claimed && entry.Digest != signed {
+	if err != nil || copy(entry.Digest[:], parked.Digest) != len(entry.Digest) ||
+		!parked.Claimed && entry.Digest != signed {
 		err = fmt.Errorf("%w: %w", errAltered, ledger.ErrCorrupt)
 		return Result{Outcome: OutcomeOf(err), Err: err, DeliveryID: parked.DeliveryID, Counts: Counts{Events: 1}}
 	}
@@ -257,8 +263,10 @@ func (r *Replayer) summary(ctx context.Context, recordings []ledger.Recording) R
 // What a replay can't verify.
 const (
 	// A certificate is public, and says nothing of the payload beside it.
-	noSignature = "a delivery by mTLS has no signature: that this client sent this payload rests on who may write to the parking bucket"
-	otherCAs    = "the truststore does not trust the client certificate: it was verified with the CAs that are stored with the delivery"
+	noSignature = "a delivery by mTLS has no signature: that this client sent this payload rests on who may write to " +
+		"the parking bucket"
+	otherCAs = "the truststore does not trust the client certificate: it was verified with the CAs that are " +
+		"stored with the delivery"
 )
 
 // verify returns the proof of a parked delivery after it verified every part of it. A
@@ -275,7 +283,8 @@ func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication,
 			unverified = append(unverified, otherCAs)
 		}
 	}
-	if parked.Certificate != nil && parked.Signature == "" && parked.KeyID == "" && parked.Timestamp == "" && len(parked.JWK) == 0 {
+	if parked.Certificate != nil && parked.Signature == "" && parked.KeyID == "" && parked.Timestamp == "" &&
+		len(parked.JWK) == 0 {
 		unverified = append(unverified, noSignature)
 	} else {
 		p.signature = signature.Proof{Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature}
@@ -308,7 +317,8 @@ func (r *Replayer) verifyCertificate(parked parking.Parked) (chain []*x509.Certi
 		return nil, false, fmt.Errorf("%w: the payload or the certificate", errAltered)
 	}
 	verify := func(truststore *clientcert.Truststore) error {
-		_, err := clientcert.NewVerifier(truststore, clientcert.Policy{}).VerifyCertificate(chain[0], parked.Certificate.AcceptedAt)
+		_, err := clientcert.NewVerifier(truststore, clientcert.Policy{}).VerifyCertificate(chain[0],
+			parked.Certificate.AcceptedAt)
 		return err
 	}
 	if r.truststore != nil && verify(r.truststore) == nil {

@@ -10,11 +10,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/google/go-cmp/cmp"
-
-	"uuid"
 
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
@@ -177,7 +176,8 @@ func (w *parkedWorld) unpublishable(raw []byte) parking.Parked {
 		}
 		return codes, nil
 	}
-	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Outcome != intake.Accepted || r.Pending != 1 {
+	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), raw)); r.Outcome != intake.Accepted ||
+		r.Pending != 1 {
 		w.t.Fatalf("%+v", r)
 	}
 	w.now = w.now.Add(2 * time.Minute)
@@ -217,13 +217,20 @@ func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 		"the payload is changed": func(p *parking.Parked, _ *[]int) {
 			p.Payload = bytes.Replace(p.Payload, []byte("0.01"), []byte("9.99"), 1)
 		},
-		"the timestamp is changed":          func(p *parking.Parked, _ *[]int) { p.Timestamp += "0" },
-		"the key id is changed":             func(p *parking.Parked, _ *[]int) { p.KeyID = uuid.New().String() },
-		"the signature is that of another":  func(p *parking.Parked, _ *[]int) { p.Signature = p.Signature[4:] + p.Signature[:4] },
-		"there is no signature":             func(p *parking.Parked, _ *[]int) { p.Signature = "" },
-		"there is no key":                   func(p *parking.Parked, _ *[]int) { p.JWK = nil },
-		"the key is not one":                func(p *parking.Parked, _ *[]int) { p.JWK = []byte(`{"kty":`) },
-		"the key is that of a stranger":     func(p *parking.Parked, _ *[]int) { stranger.ID = p.KeyID; p.JWK = stranger.JWK() },
+		"the timestamp is changed": func(p *parking.Parked, _ *[]int) { p.Timestamp += "0" },
+		"the key id is changed":    func(p *parking.Parked, _ *[]int) { p.KeyID = uuid.New().String() },
+		"the signature is that of another": func(p *parking.Parked,
+			_ *[]int) {
+			p.Signature = p.Signature[4:] + p.Signature[:4]
+		},
+		"there is no signature": func(p *parking.Parked, _ *[]int) { p.Signature = "" },
+		"there is no key":       func(p *parking.Parked, _ *[]int) { p.JWK = nil },
+		"the key is not one":    func(p *parking.Parked, _ *[]int) { p.JWK = []byte(`{"kty":`) },
+		"the key is that of a stranger": func(p *parking.Parked,
+			_ *[]int) {
+			stranger.ID = p.KeyID
+			p.JWK = stranger.JWK()
+		},
 		"the key's exponent is not allowed": func(_ *parking.Parked, exponents *[]int) { *exponents = []int{3} },
 		"the key is for another algorithm": func(p *parking.Parked, _ *[]int) {
 			p.JWK = bytes.Replace(p.JWK, []byte("RS256"), []byte("RS512"), 1)
@@ -288,7 +295,8 @@ func TestTheParkedVersionOfAConflictIsPublishedAlone(t *testing.T) {
 			first, other, beside, p := w.conflict()
 			w.now = w.now.Add(after)
 			for i, want := range []intake.Result{{Recorded: 1, Pending: 1}, {Duplicates: 1}} {
-				if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted || r.Recorded != want.Recorded || r.Duplicates != want.Duplicates || r.Events != 1 {
+				if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Accepted ||
+					r.Recorded != want.Recorded || r.Duplicates != want.Duplicates || r.Events != 1 {
 					t.Errorf("replay %d: %+v", i, r)
 				}
 			}
@@ -300,7 +308,8 @@ func TestTheParkedVersionOfAConflictIsPublishedAlone(t *testing.T) {
 			}
 			// Its window begins now.
 			item, ok := w.known(other)
-			if !ok || item.Digest != ledger.DigestOf(other) || item.PublishedAt.IsZero() || item.ExpiresAt.Before(w.now.Add(ledger.DefaultWindow-time.Second)) {
+			if !ok || item.Digest != ledger.DigestOf(other) || item.PublishedAt.IsZero() ||
+				item.ExpiresAt.Before(w.now.Add(ledger.DefaultWindow-time.Second)) {
 				t.Errorf("the ledger has %+v", item)
 			}
 			w.now = w.now.Add(ledger.DefaultWindow - time.Minute)
@@ -308,7 +317,8 @@ func TestTheParkedVersionOfAConflictIsPublishedAlone(t *testing.T) {
 				t.Errorf("the parked version comes again: %+v", r)
 			}
 			// From now on the first is the one in conflict, and never silent.
-			if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), first)); r.Outcome != intake.Conflict || r.Parked == "" {
+			if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), first)); r.Outcome != intake.Conflict ||
+				r.Parked == "" {
 				t.Errorf("the first version comes again: %+v", r)
 			}
 			w.redrive()
@@ -489,7 +499,8 @@ func TestAnInvalidDeliveryIsReplayedWhole(t *testing.T) {
 	objects := len(w.buckets.Objects("parking"))
 	p.Payload = []byte("{}")
 	p.Signature = w.sign(p.Payload, p.Timestamp)
-	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Invalid || r.Err == nil || len(w.buckets.Objects("parking")) != objects {
+	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Invalid || r.Err == nil ||
+		len(w.buckets.Objects("parking")) != objects {
 		t.Errorf("still invalid: %+v", r)
 	}
 	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.VersionUnfit {
@@ -511,7 +522,8 @@ func TestAnEventThatCouldNotBePublishedIsReplayed(t *testing.T) {
 			tampered := p
 			tampered.Event = bytes.Replace(p.Event, []byte("PAYMENT"), []byte("PAYMENt"), 1)
 			if !p.Claimed {
-				if r := w.replay(tampered, intake.NoVersion); r.Outcome != intake.Altered || !errors.Is(r.Err, ledger.ErrCorrupt) {
+				if r := w.replay(tampered, intake.NoVersion); r.Outcome != intake.Altered ||
+					!errors.Is(r.Err, ledger.ErrCorrupt) {
 					t.Errorf("changed: %+v", r)
 				}
 			}
@@ -524,7 +536,8 @@ func TestAnEventThatCouldNotBePublishedIsReplayed(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			for i, want := range []intake.Result{{Recorded: 1}, {Duplicates: 1}} {
-				if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Accepted || r.Recorded != want.Recorded || r.Duplicates != want.Duplicates {
+				if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Accepted || r.Recorded != want.Recorded ||
+					r.Duplicates != want.Duplicates {
 					t.Errorf("replay %d: %+v", i, r)
 				}
 			}
@@ -570,7 +583,8 @@ func TestAnEventWithOtherContentInTheLedgerIsNotReplayedSilently(t *testing.T) {
 	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), other)); r.Recorded != 1 {
 		t.Fatalf("%+v", r)
 	}
-	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Conflict || r.Conflicts != 1 || r.Recorded+r.Duplicates != 0 {
+	if r := w.replay(p, intake.NoVersion); r.Outcome != intake.Conflict || r.Conflicts != 1 ||
+		r.Recorded+r.Duplicates != 0 {
 		t.Errorf("%+v", r)
 	}
 	w.redrive()
@@ -587,7 +601,8 @@ func TestAReplayEndsWithItsContext(t *testing.T) {
 	_, _, _, conflict := w.conflict()
 	event := w.unpublishable(paymenttest.Encode(paymenttest.Event()))
 	invalid := conflict
-	invalid.Reason, invalid.Payload = parking.Invalid, paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(paymenttest.Event()))
+	invalid.Reason, invalid.Payload = parking.Invalid,
+		paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(paymenttest.Event()))
 	invalid.Signature = w.sign(invalid.Payload, invalid.Timestamp)
 	items, entries := w.db.Items("ledger"), len(w.bus.Entries())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -595,7 +610,8 @@ func TestAReplayEndsWithItsContext(t *testing.T) {
 	for _, test := range []struct {
 		p       parking.Parked
 		version intake.Version
-	}{{conflict, intake.FirstVersion}, {conflict, intake.ParkedVersion}, {event, intake.NoVersion}, {event, intake.ParkedVersion}, {invalid, intake.NoVersion}} {
+	}{{conflict, intake.FirstVersion}, {conflict, intake.ParkedVersion}, {event, intake.NoVersion},
+		{event, intake.ParkedVersion}, {invalid, intake.NoVersion}} {
 		r := w.replayIn(deadlined{ctx, w.now.Add(time.Minute)}, test.p, test.version)
 		if r.Outcome != intake.OutOfTime || r.Err == nil || r.Unrecorded == 0 {
 			t.Errorf("%s, version %q: %+v", test.p.Reason, test.version, r)

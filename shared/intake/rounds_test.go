@@ -11,11 +11,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
@@ -48,7 +47,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (d *distant) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+func (d *distant) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	d.wrote.Add(1)
 	if err := wait(ctx, d.takes); err != nil {
 		return nil, err
@@ -56,7 +56,8 @@ func (d *distant) PutItem(ctx context.Context, in *dynamodb.PutItemInput, opts .
 	return d.DynamoDB.PutItem(ctx, in, opts...)
 }
 
-func (d *distant) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+func (d *distant) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
 	d.read.Add(1)
 	if err := wait(ctx, d.takes); err != nil {
 		return nil, err
@@ -72,7 +73,8 @@ func (d *distant) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInp
 // upload is the bucket of claims.
 type upload struct{ *distant }
 
-func (u upload) PutObject(ctx context.Context, in *s3.PutObjectInput, opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func (u upload) PutObject(ctx context.Context, in *s3.PutObjectInput,
+	opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	u.uploaded.Add(1)
 	if err := wait(ctx, 10*u.takes); err != nil {
 		return nil, err
@@ -100,9 +102,11 @@ func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 		t.Fatal(err)
 	}
 	s := newStack()
-	p := intake.NewPipeline(ledger.New(d, "ledger", ledger.Options{}), s.eventBus(), claimcheck.NewStore(upload{d}, "claims"),
+	p := intake.NewPipeline(ledger.New(d, "ledger", ledger.Options{}), s.eventBus(),
+		claimcheck.NewStore(upload{d}, "claims"),
 		parking.NewStore(d.buckets, "parking"), intake.Options{ClaimBytes: 1500})
-	r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}})
+	r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(),
+		Keys: oneKey{}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	return r.Receive(ctx, intake.Delivery{Payload: payload, Headers: map[string]string{
@@ -132,7 +136,8 @@ func large(n int) (events [][]byte) {
 func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 	shuffled := func(events [][]byte) [][]byte {
 		events = slices.Clone(events)
-		rand.New(rand.NewPCG(1, uint64(len(events)))).Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+		rand.New(rand.NewPCG(1, uint64(len(events)))).Shuffle(len(events),
+			func(i, j int) { events[i], events[j] = events[j], events[i] })
 		return events
 	}
 	changed := func(events [][]byte) (other [][]byte) {
@@ -153,15 +158,17 @@ func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 		"a few were recorded before, anywhere":  {shuffled(small(6000))[:100], small(6000), false, 3, intake.Accepted},
 		"all but the last were recorded before": {small(2900), small(2901), false, 1, intake.Accepted},
 		"many are in conflict":                  {changed(small(2900)), small(5000), false, 2, intake.Conflict},
-		"large events among them":               {nil, slices.Concat(large(400), small(3000)), true, 5, intake.Accepted},
-		"large events only":                     {nil, large(1000), false, 4, intake.Accepted},
+		"large events among them": {nil, slices.Concat(large(400), small(3000)), true, 5,
+			intake.Accepted},
+		"large events only": {nil, large(1000), false, 4, intake.Accepted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDistant()
 				id := uuid.New().String()
 				for some := range slices.Chunk(test.before, 2500) {
-					if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), some...)); r.Outcome != intake.Accepted {
+					if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(),
+						some...)); r.Outcome != intake.Accepted {
 						t.Fatalf("%+v", r)
 					}
 				}
@@ -174,7 +181,8 @@ func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 					}
 					r := d.attempt(t, paymenttest.RawDelivery(id, events...))
 					now := len(d.Items("ledger"))
-					t.Logf("attempt %d: %s, %d recorded, %d duplicates, %d not recorded", attempt, r.Outcome, r.Recorded, r.Duplicates, r.Unrecorded)
+					t.Logf("attempt %d: %s, %d recorded, %d duplicates, %d not recorded", attempt, r.Outcome,
+						r.Recorded, r.Duplicates, r.Unrecorded)
 					if r.Outcome == test.outcome {
 						if r.Recorded+r.Duplicates+r.Conflicts != len(test.events) || attempt > test.most {
 							t.Errorf("after %d attempts: %+v", attempt, r)
@@ -201,10 +209,12 @@ func everySecond(events [][]byte) (half [][]byte) {
 func TestANewDeliveryIsNotLookedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDistant()
-		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(1000)...)); r.Recorded != 1000 || d.read.Load() != 0 || d.wrote.Load() != 1000 {
+		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(1000)...)); r.Recorded != 1000 ||
+			d.read.Load() != 0 || d.wrote.Load() != 1000 {
 			t.Errorf("%d reads, %d writes: %+v", d.read.Load(), d.wrote.Load(), r)
 		}
-		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(1000)...)); r.Duplicates != 1000 || d.read.Load() != 9 || d.wrote.Load() != 1000+ledger.DefaultParallel {
+		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(1000)...)); r.Duplicates != 1000 ||
+			d.read.Load() != 9 || d.wrote.Load() != 1000+ledger.DefaultParallel {
 			t.Errorf("again: %d reads, %d writes: %+v", d.read.Load(), d.wrote.Load(), r)
 		}
 	})
@@ -215,7 +225,9 @@ func TestAKnownLargeEventIsNotUploadedAgain(t *testing.T) {
 		d := newDistant()
 		events := slices.Concat(large(3), small(2))
 		for attempt := range 2 {
-			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events...)); r.Outcome != intake.Accepted || r.Duplicates != 5*attempt || r.Claimed != 3-3*attempt || d.uploaded.Load() != 3 {
+			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(),
+				events...)); r.Outcome != intake.Accepted || r.Duplicates != 5*attempt || r.Claimed != 3-3*attempt ||
+				d.uploaded.Load() != 3 {
 				t.Errorf("%d uploads: %+v", d.uploaded.Load(), r)
 			}
 		}
@@ -233,7 +245,8 @@ func TestALookUpThatFailsLosesNothing(t *testing.T) {
 		} {
 			d.reads = reads
 			n := 310 + 10*i
-			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), small(n)...)); r.Outcome != intake.Accepted || r.Recorded != 10 || r.Duplicates != n-10 {
+			if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(),
+				small(n)...)); r.Outcome != intake.Accepted || r.Recorded != 10 || r.Duplicates != n-10 {
 				t.Errorf("%d: %+v", i, r)
 			}
 		}
@@ -249,7 +262,8 @@ func TestAnItemWhoseWindowHasPassedIsNotSkipped(t *testing.T) {
 		time.Sleep(time.Hour)
 		d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events[:1]...))
 		time.Sleep(ledger.DefaultWindow - time.Minute)
-		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events...)); r.Outcome != intake.Accepted || r.Recorded != 399 || r.Duplicates != 1 || d.read.Load() == 0 {
+		if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(), events...)); r.Outcome != intake.Accepted ||
+			r.Recorded != 399 || r.Duplicates != 1 || d.read.Load() == 0 {
 			t.Errorf("%d reads: %+v", d.read.Load(), r)
 		}
 	})

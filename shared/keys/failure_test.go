@@ -23,8 +23,10 @@ func TestOptionsHaveDefaults(t *testing.T) {
 	opts := Options{}
 	opts.setDefaults()
 	want := Options{
-		Exponents: []int{65537}, Freshness: time.Hour, MaxAge: 24 * time.Hour, UnknownGrace: 5 * time.Minute, UnknownTTL: time.Minute,
-		MissBudget: 60, MissReserve: 60, TableTimeout: 500 * time.Millisecond, RetryPause: 10 * time.Second, RefetchAge: time.Minute,
+		Exponents: []int{65537}, Freshness: time.Hour, MaxAge: 24 * time.Hour, UnknownGrace: 5 * time.Minute,
+		UnknownTTL: time.Minute,
+		MissBudget: 60, MissReserve: 60, TableTimeout: 500 * time.Millisecond, RetryPause: 10 * time.Second,
+		RefetchAge: time.Minute,
 	}
 	if diff := cmp.Diff(want, opts, cmpopts.IgnoreFields(Options{}, "Now")); diff != "" {
 		t.Error(diff)
@@ -241,7 +243,8 @@ func TestUnavailableNamesTheCauseAndNotTheURL(t *testing.T) {
 	}
 	f.server.Close()
 	_, err = f.cache().Lookup(t.Context(), id, netip.Addr{})
-	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "connection refused") || strings.Contains(err.Error(), "/v1/keys") {
+	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "connection refused") ||
+		strings.Contains(err.Error(), "/v1/keys") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -267,8 +270,10 @@ func TestItemsWithOtherTypesAreNoRecords(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	r := recordOf(awstest.Item{attrFetchedAt: number(1000), names.KeysTTL: garbage, attrJWK: garbage, attrUnknownAt: garbage})
-	if r == nil || !r.fetchedAt.Equal(time.UnixMilli(1000)) || !r.expires.IsZero() || r.jwk != nil || !r.unknownAt.IsZero() {
+	r := recordOf(awstest.Item{attrFetchedAt: number(1000), names.KeysTTL: garbage, attrJWK: garbage,
+		attrUnknownAt: garbage})
+	if r == nil || !r.fetchedAt.Equal(time.UnixMilli(1000)) || !r.expires.IsZero() || r.jwk != nil ||
+		!r.unknownAt.IsZero() {
 		t.Errorf("%+v", r)
 	}
 }
@@ -277,18 +282,21 @@ func TestLastCertificateWithoutItsDates(t *testing.T) {
 	db := awstest.NewDynamoDB()
 	db.CreateTable("keys", names.KeysKey)
 	for name, notAfter := range map[string]types.AttributeValue{
-		"missing": nil, "a text": &types.AttributeValueMemberS{Value: "1"}, "not a whole number": &types.AttributeValueMemberN{Value: "1.5"},
+		"missing": nil, "a text": &types.AttributeValueMemberS{Value: "1"},
+		"not a whole number": &types.AttributeValueMemberN{Value: "1.5"},
 	} {
 		item := itemKey(lastCertificateID)
 		item["fingerprint"] = &types.AttributeValueMemberS{Value: "00"}
 		if notAfter != nil {
 			item["notAfter"] = notAfter
 		}
-		if _, err := db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
+		if _, err := db.PutItem(t.Context(),
+			&dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
 			t.Fatal(err)
 		}
 		last, err := LastCertificate(t.Context(), db, "keys")
-		if err != nil || last == nil || last.Fingerprint != "00" || !last.NotAfter.IsZero() || !last.AcceptedAt.IsZero() || last.Subject != "" {
+		if err != nil || last == nil || last.Fingerprint != "00" || !last.NotAfter.IsZero() ||
+			!last.AcceptedAt.IsZero() || last.Subject != "" {
 			t.Errorf("%s: %+v, %v", name, last, err)
 		}
 	}

@@ -570,11 +570,12 @@ func TestErrorsContainNoDataOfTheAnswer(t *testing.T) {
 // DynamoDB may hold items that were written by hand.
 func TestAnItemWithoutATTLIsUsed(t *testing.T) {
 	f := newFleet(t)
-	if _, err := f.db.DynamoDB.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("keys"), Item: map[string]types.AttributeValue{
-		names.KeysKey: &types.AttributeValueMemberS{Value: id},
-		attrJWK:       &types.AttributeValueMemberS{Value: string(FormatJWK(id, &generated(0).PublicKey))},
-		attrFetchedAt: number(f.now.UnixMilli()),
-	}}); err != nil {
+	if _, err := f.db.DynamoDB.PutItem(t.Context(),
+		&dynamodb.PutItemInput{TableName: aws.String("keys"), Item: map[string]types.AttributeValue{
+			names.KeysKey: &types.AttributeValueMemberS{Value: id},
+			attrJWK:       &types.AttributeValueMemberS{Value: string(FormatJWK(id, &generated(0).PublicKey))},
+			attrFetchedAt: number(f.now.UnixMilli()),
+		}}); err != nil {
 		t.Fatal(err)
 	}
 	f.expect(f.cache(), nil, SharedTable, 0)

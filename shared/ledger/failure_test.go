@@ -5,7 +5,6 @@ import (
 	"maps"
 	"testing"
 	"time"
-
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -23,7 +22,8 @@ func operations(t *testing.T, l *ledger.Ledger, i *ledger.Inspector, e ledger.En
 	ctx, entries, holder := t.Context(), []ledger.Entry{e}, ledger.NewHolder()
 	errs := map[string]error{}
 	for name, r := range map[string]ledger.Recording{
-		"record": l.Record(ctx, entries, holder, at)[0], "restore": l.Restore(ctx, entries, at)[0], "replace": l.Replace(ctx, entries, at)[0],
+		"record": l.Record(ctx, entries, holder, at)[0], "restore": l.Restore(ctx, entries, at)[0],
+		"replace": l.Replace(ctx, entries, at)[0],
 	} {
 		if errs[name] = r.Err; r.Err != nil && r.Outcome != 0 {
 			t.Errorf("%s: outcome %d with an error", name, r.Outcome)
@@ -46,7 +46,8 @@ func operations(t *testing.T, l *ledger.Ledger, i *ledger.Inspector, e ledger.En
 
 func TestEveryOperationReturnsTheErrorOfDynamoDB(t *testing.T) {
 	b := newFixture(t)
-	for name, err := range operations(t, ledger.New(b.db, "no such table", ledger.Options{}), ledger.NewInspector(b.db, "no such table"), b.entry(t, uuid.New().String(), ""), b.now) {
+	for name, err := range operations(t, ledger.New(b.db, "no such table", ledger.Options{}),
+		ledger.NewInspector(b.db, "no such table"), b.entry(t, uuid.New().String(), ""), b.now) {
 		if _, ok := errors.AsType[*types.ResourceNotFoundException](err); !ok {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -70,7 +71,8 @@ func (b *fixture) put(t *testing.T, eventID string, change awstest.Item) {
 			delete(item, name)
 		}
 	}
-	if _, err := b.db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("ledger"), Item: item}); err != nil {
+	if _, err := b.db.PutItem(t.Context(),
+		&dynamodb.PutItemInput{TableName: aws.String("ledger"), Item: item}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -110,8 +112,10 @@ func TestLeaseReturnsAClaimCheck(t *testing.T) {
 	e := b.entry(t, uuid.New().String(), "")
 	e.Claimed, e.Digest = true, ledger.Digest{1}
 	b.recordDue(t, e)
-	got, ok, err := b.Lease(t.Context(), ledger.Pending{EventID: e.EventID, Due: b.now}, ledger.NewHolder(), b.now.Add(time.Minute))
-	if !ok || err != nil || !got.Claimed || got.Digest != e.Digest || got.EventName != e.EventName || got.Attempts != 1 {
+	got, ok, err := b.Lease(t.Context(), ledger.Pending{EventID: e.EventID, Due: b.now}, ledger.NewHolder(),
+		b.now.Add(time.Minute))
+	if !ok || err != nil || !got.Claimed || got.Digest != e.Digest || got.EventName != e.EventName ||
+		got.Attempts != 1 {
 		t.Errorf("%+v, %t, %v", got, ok, err)
 	}
 }

@@ -60,10 +60,11 @@ type Item struct {
 func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error) {
 	id := Key(eventID)
 	out, err := i.client.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName:                i.table,
-		Key:                      keyOf(id),
-		ConsistentRead:           aws.Bool(true),
-		ProjectionExpression:     aws.String("#eventId, #deliveryId, #digest, #recordedAt, #shard, #due, #attempts, #claimed, #publishedAt, #parkedAt, #expiresAt"),
+		TableName:      i.table,
+		Key:            keyOf(id),
+		ConsistentRead: aws.Bool(true),
+		ProjectionExpression: aws.String("#eventId, #deliveryId, #digest, #recordedAt, #shard, #due, #attempts, " +
+			"#claimed, #publishedAt, #parkedAt, #expiresAt"),
 		ExpressionAttributeNames: inspectNames,
 	})
 	if err != nil {
@@ -79,14 +80,16 @@ func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error
 	return Item{
 		EventID: id, DeliveryID: found.DeliveryID, Digest: found.digest(), RecordedAt: found.RecordedAt.time(),
 		Pending: found.pending(), Due: found.Due.time(), Attempts: found.Attempts, Claimed: found.Claimed,
-		PublishedAt: found.PublishedAt.time(), ParkedAt: found.ParkedAt.time(), ExpiresAt: (milliseconds(found.ExpiresAt) * 1000).time(),
+		PublishedAt: found.PublishedAt.time(), ParkedAt: found.ParkedAt.time(),
+		ExpiresAt: (milliseconds(found.ExpiresAt) * 1000).time(),
 	}, true, nil
 }
 
 // All names of attributes, since some are words of DynamoDB's.
 var inspectNames = map[string]string{
 	"#eventId": names.LedgerKey, "#deliveryId": attrDeliveryID, "#digest": attrDigest, "#recordedAt": attrRecordedAt,
-	"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue, "#attempts": attrAttempts, "#claimed": attrClaimed,
+	"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue, "#attempts": attrAttempts,
+	"#claimed":     attrClaimed,
 	"#publishedAt": attrPublishedAt, "#parkedAt": attrParkedAt, "#expiresAt": names.LedgerTTL,
 }
 
@@ -120,7 +123,10 @@ func (i *Inspector) Backlog(ctx context.Context, seen func(total int)) ([]Pendin
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(all, func(a, b Pending) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID)) })
+	slices.SortFunc(all, func(a, b Pending) int {
+		return cmp.Or(a.Due.Compare(b.Due),
+			cmp.Compare(a.EventID, b.EventID))
+	})
 	return all, nil
 }
 

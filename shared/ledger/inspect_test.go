@@ -8,12 +8,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	gocmp "github.com/google/go-cmp/cmp"
-
-	"uuid"
 
 	"payhook.example/shared/ledger"
 )
@@ -43,7 +42,8 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 	find(strings.ToUpper(e.EventID), want)
 
 	until := b.now.Add(3 * time.Minute)
-	if _, ok, err := b.Lease(t.Context(), ledger.Pending{EventID: e.EventID, Due: want.Due}, ledger.NewHolder(), until); !ok || err != nil {
+	if _, ok, err := b.Lease(t.Context(), ledger.Pending{EventID: e.EventID, Due: want.Due}, ledger.NewHolder(),
+		until); !ok || err != nil {
 		t.Fatalf("%t, %v", ok, err)
 	}
 	want.Due, want.Attempts = until, 1
@@ -80,7 +80,8 @@ type asked struct {
 	got *dynamodb.GetItemInput
 }
 
-func (a *asked) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+func (a *asked) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	a.got = in
 	return a.InspectAPI.GetItem(ctx, in, opts...)
 }
@@ -97,7 +98,8 @@ func TestFindingAnEventAsksForEverythingButItsBytes(t *testing.T) {
 	for name := range strings.SplitSeq(aws.ToString(spy.got.ProjectionExpression), ", ") {
 		names = append(names, spy.got.ExpressionAttributeNames[name])
 	}
-	if slices.Contains(names, "event") || slices.Contains(names, "") || len(names) != len(spy.got.ExpressionAttributeNames) {
+	if slices.Contains(names, "event") || slices.Contains(names, "") ||
+		len(names) != len(spy.got.ExpressionAttributeNames) {
 		t.Errorf("asked for %q", names)
 	}
 	if !aws.ToBool(spy.got.ConsistentRead) {
@@ -139,7 +141,8 @@ func TestTheBacklogIsAllThatIsPendingDueOrNot(t *testing.T) {
 // pages is an index of which a query returns one item at a time.
 type pages struct{ ledger.InspectAPI }
 
-func (p pages) Query(ctx context.Context, in *dynamodb.QueryInput, opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+func (p pages) Query(ctx context.Context, in *dynamodb.QueryInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
 	in.Limit = aws.Int32(1)
 	return p.InspectAPI.Query(ctx, in, opts...)
 }

@@ -64,8 +64,9 @@ func (m milliseconds) time() time.Time {
 func newItem(e Entry, holder Holder, due time.Time) (map[string]types.AttributeValue, error) {
 	shard := shardOf(e.EventID)
 	return attributevalue.MarshalMap(item{
-		EventID: e.EventID, Digest: e.Digest[:], DeliveryID: e.DeliveryID, RecordedAt: milliseconds(e.RecordedAt.UnixMilli()),
-		Detail: e.Detail, Shard: &shard, Due: milliseconds(due.UnixMilli()), Holder: holder[:], Claimed: e.Claimed,
+		EventID: e.EventID, Digest: e.Digest[:], DeliveryID: e.DeliveryID,
+		RecordedAt: milliseconds(e.RecordedAt.UnixMilli()),
+		Detail:     e.Detail, Shard: &shard, Due: milliseconds(due.UnixMilli()), Holder: holder[:], Claimed: e.Claimed,
 	})
 }
 

@@ -50,7 +50,8 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Known
 	now := l.now().Unix()
 	pause := 25 * time.Millisecond
 	for {
-		out, err := l.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{*l.table: ask}})
+		out, err := l.client.BatchGetItem(ctx,
+			&dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{*l.table: ask}})
 		if err != nil {
 			return known, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
 		}

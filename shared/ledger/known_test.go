@@ -8,7 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
 	"uuid"
 
 	"payhook.example/shared/ledger"
@@ -16,7 +15,8 @@ import (
 
 func TestWhatIsKnownIsReadWithoutTheEvents(t *testing.T) {
 	b := newFixture(t)
-	pending, published, parked, old := b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), "")
+	pending, published, parked, old := b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), ""),
+		b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), "")
 	for _, e := range []ledger.Entry{pending, published, parked, old} {
 		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), b.now); err != nil {
 			t.Fatal(err)
@@ -31,7 +31,8 @@ func TestWhatIsKnownIsReadWithoutTheEvents(t *testing.T) {
 	b.now = b.now.Add(ledger.DefaultWindow)
 	mark(b.MarkPublished(t.Context(), published))
 	mark(b.MarkParked(t.Context(), parked))
-	got, err := b.Known(t.Context(), []string{pending.EventID, published.EventID, parked.EventID, old.EventID, "unknown"})
+	got, err := b.Known(t.Context(),
+		[]string{pending.EventID, published.EventID, parked.EventID, old.EventID, "unknown"})
 	if err != nil || len(got) != 4 {
 		t.Fatal(got, err)
 	}

@@ -46,9 +46,11 @@ const DefaultWindow = 30 * 24 * time.Hour
 // API is what of DynamoDB the ledger needs.
 type API interface {
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
-	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
+	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput,
+		error)
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
-	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
+	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput,
+		...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 }
 
 // DefaultParallel is how many calls a ledger makes at the same time unless
@@ -130,8 +132,9 @@ type Entry struct {
 // NewEntry returns the entry of a signed event that is published as it is.
 func NewEntry(event payment.RawEvent, deliveryID string, recordedAt time.Time) Entry {
 	return Entry{
-		EventID: Key(event.EventID), EventName: event.EventName, EventTimestamp: event.EventTimestamp, DeliveryID: deliveryID,
-		Digest: DigestOf(event.Bytes), Detail: event.Bytes, RecordedAt: recordedAt,
+		EventID: Key(event.EventID), EventName: event.EventName, EventTimestamp: event.EventTimestamp,
+		DeliveryID: deliveryID,
+		Digest:     DigestOf(event.Bytes), Detail: event.Bytes, RecordedAt: recordedAt,
 	}
 }
 

@@ -4,21 +4,19 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/json/jsontext"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"encoding/json/jsontext"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-
-	"uuid"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
@@ -88,7 +86,8 @@ func TestTheLargestEventFitsIntoAnItem(t *testing.T) {
 	e.Detail = append(e.Detail, bytes.Repeat([]byte(" "), ledger.MaxEventBytes-len(e.Detail))...)
 	e.Digest = ledger.DigestOf(e.Detail)
 	b.record(t, e, ledger.Recorded)
-	if _, _, err := b.Lease(t.Context(), ledger.Pending{EventID: e.EventID, Due: b.now}, ledger.NewHolder(), b.now.Add(time.Minute)); err != nil {
+	if _, _, err := b.Lease(t.Context(), ledger.Pending{EventID: e.EventID, Due: b.now}, ledger.NewHolder(),
+		b.now.Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if got := sizeOf(t, b.db.Items("ledger")[e.EventID]); got > 400<<10 || got < 400<<10-1024 {
@@ -194,7 +193,9 @@ func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 		"publishedAt": &types.AttributeValueMemberN{Value: "1769864400000"},
 		"expiresAt":   &types.AttributeValueMemberN{Value: "1772456400"},
 	}
-	if diff := cmp.Diff(want, item, cmpopts.IgnoreUnexported(types.AttributeValueMemberS{}, types.AttributeValueMemberN{}, types.AttributeValueMemberB{})); diff != "" {
+	if diff := cmp.Diff(want, item,
+		cmpopts.IgnoreUnexported(types.AttributeValueMemberS{}, types.AttributeValueMemberN{},
+			types.AttributeValueMemberB{})); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -276,14 +277,16 @@ func TestOfManyThatLeaseOneItemOneHasIt(t *testing.T) {
 // cut does; the SDK then tries again.
 type forgetful struct{ *awstest.DynamoDB }
 
-func (f forgetful) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+func (f forgetful) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	if _, err := f.DynamoDB.PutItem(ctx, in); err != nil {
 		return nil, err
 	}
 	return f.DynamoDB.PutItem(ctx, in)
 }
 
-func (f forgetful) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+func (f forgetful) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
 	if _, err := f.DynamoDB.UpdateItem(ctx, in); err != nil {
 		return nil, err
 	}
@@ -385,7 +388,8 @@ func TestLayoutDoesNotChangeADigest(t *testing.T) {
 	if b := ledger.DigestOf([]byte(" { \"a\" :\t\"x \\\" y\\\\\" ,\r\n\"b\":[ 1, 2.0 ] } ")); a != b {
 		t.Error("white space changes the digest")
 	}
-	for _, other := range []string{`{"a":"x \"y\\","b":[1,2.0]}`, `{"a":"x \" y\\","b":[1,2]}`, `{"b":[1,2.0],"a":"x \" y\\"}`} {
+	for _, other := range []string{`{"a":"x \"y\\","b":[1,2.0]}`, `{"a":"x \" y\\","b":[1,2]}`,
+		`{"b":[1,2.0],"a":"x \" y\\"}`} {
 		if a == ledger.DigestOf([]byte(other)) {
 			t.Errorf("%s has the same digest", other)
 		}

@@ -35,9 +35,10 @@ func (l *Ledger) mark(ctx context.Context, entries []Entry, at string) []error {
 
 func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
 	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName:                l.table,
-		Key:                      keyOf(e.EventID),
-		UpdateExpression:         aws.String("SET #at = :now, #expiresAt = :expires REMOVE #event, #claimed, #shard, #due, #holder, #attempts"),
+		TableName: l.table,
+		Key:       keyOf(e.EventID),
+		UpdateExpression: aws.String("SET #at = :now, #expiresAt = :expires " +
+			"REMOVE #event, #claimed, #shard, #due, #holder, #attempts"),
 		ConditionExpression:      aws.String("attribute_exists(#shard) AND #digest = :digest"),
 		ExpressionAttributeNames: markNames[at],
 		ExpressionAttributeValues: map[string]types.AttributeValue{

@@ -41,7 +41,8 @@ func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int
 	return waiting, err
 }
 
-func (l *Ledger) query(ctx context.Context, shard int, at time.Time, condition string, forward bool, after Cursor, limit int) ([]Pending, Cursor, error) {
+func (l *Ledger) query(ctx context.Context, shard int, at time.Time, condition string, forward bool, after Cursor,
+	limit int) ([]Pending, Cursor, error) {
 	out, err := l.client.Query(ctx, &dynamodb.QueryInput{
 		TableName:                l.table,
 		IndexName:                aws.String(names.LedgerPendingIndex),
@@ -99,9 +100,10 @@ func (l *Ledger) Lease(ctx context.Context, pending []Pending, holder Holder, un
 
 func (l *Ledger) lease(ctx context.Context, p Pending, holder Holder, until time.Time) Leased {
 	out, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName:           l.table,
-		Key:                 keyOf(p.EventID),
-		UpdateExpression:    aws.String("SET #due = :until, #holder = :holder, #attempts = if_not_exists(#attempts, :zero) + :one"),
+		TableName: l.table,
+		Key:       keyOf(p.EventID),
+		UpdateExpression: aws.String("SET #due = :until, #holder = :holder, #attempts = if_not_exists(#attempts, " +
+			":zero) + :one"),
 		ConditionExpression: aws.String("#due = :seen"),
 		ExpressionAttributeNames: map[string]string{
 			"#due": names.LedgerPendingDue, "#holder": attrHolder, "#attempts": attrAttempts,
@@ -142,11 +144,12 @@ func (l *Ledger) lease(ctx context.Context, p Pending, holder Holder, until time
 // nothing if holder does not hold the item any more.
 func (l *Ledger) Postpone(ctx context.Context, e Entry, holder Holder, until time.Time) error {
 	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName:                l.table,
-		Key:                      keyOf(e.EventID),
-		UpdateExpression:         aws.String("SET #due = :until"),
-		ConditionExpression:      aws.String("#holder = :holder AND attribute_exists(#shard)"),
-		ExpressionAttributeNames: map[string]string{"#due": names.LedgerPendingDue, "#holder": attrHolder, "#shard": names.LedgerPendingShard},
+		TableName:           l.table,
+		Key:                 keyOf(e.EventID),
+		UpdateExpression:    aws.String("SET #due = :until"),
+		ConditionExpression: aws.String("#holder = :holder AND attribute_exists(#shard)"),
+		ExpressionAttributeNames: map[string]string{"#due": names.LedgerPendingDue, "#holder": attrHolder,
+			"#shard": names.LedgerPendingShard},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":until":  number(until.UnixMilli()),
 			":holder": binary(holder[:]),

@@ -45,7 +45,8 @@ func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Ti
 		// TTL deletes up to days late, so the window is checked here. A pending item
 		// does not expire, however old it is.
 		"attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)",
-		map[string]string{"#eventId": names.LedgerKey, "#shard": names.LedgerPendingShard, "#expiresAt": names.LedgerTTL},
+		map[string]string{"#eventId": names.LedgerKey, "#shard": names.LedgerPendingShard,
+			"#expiresAt": names.LedgerTTL},
 		map[string]types.AttributeValue{":now": number(l.now().Unix())})
 	switch {
 	case err != nil:
@@ -79,13 +80,17 @@ func (l *Ledger) Restore(ctx context.Context, entries []Entry, due time.Time) []
 // published or parked. All entries have the present time as RecordedAt.
 func (l *Ledger) Replace(ctx context.Context, entries []Entry, due time.Time) []Recording {
 	return l.restore(ctx, entries, due,
-		"attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND (#digest <> :digest OR attribute_exists(#parkedAt)))",
-		map[string]string{"#eventId": names.LedgerKey, "#parkedAt": attrParkedAt, "#digest": attrDigest, "#shard": names.LedgerPendingShard})
+		"attribute_not_exists(#eventId) OR "+
+			"(attribute_not_exists(#shard) AND (#digest <> :digest OR attribute_exists(#parkedAt)))",
+		map[string]string{"#eventId": names.LedgerKey, "#parkedAt": attrParkedAt, "#digest": attrDigest,
+			"#shard": names.LedgerPendingShard})
 }
 
-func (l *Ledger) restore(ctx context.Context, entries []Entry, due time.Time, condition string, list map[string]string) []Recording {
+func (l *Ledger) restore(ctx context.Context, entries []Entry, due time.Time, condition string,
+	list map[string]string) []Recording {
 	return l.write(ctx, entries, func(e Entry) (Outcome, error) {
-		old, err := l.put(ctx, e, NewHolder(), due, condition, list, map[string]types.AttributeValue{":digest": binary(e.Digest[:])})
+		old, err := l.put(ctx, e, NewHolder(), due, condition, list,
+			map[string]types.AttributeValue{":digest": binary(e.Digest[:])})
 		switch {
 		case err != nil:
 			return 0, fmt.Errorf("ledger: restore %s: %w", e.EventID, err)
@@ -113,7 +118,8 @@ func (l *Ledger) write(ctx context.Context, entries []Entry, one func(Entry) (Ou
 
 // put writes the pending item of e if condition holds. Otherwise it returns the
 // item that the ledger has.
-func (l *Ledger) put(ctx context.Context, e Entry, holder Holder, due time.Time, condition string, list map[string]string, values map[string]types.AttributeValue) (old *item, err error) {
+func (l *Ledger) put(ctx context.Context, e Entry, holder Holder, due time.Time, condition string,
+	list map[string]string, values map[string]types.AttributeValue) (old *item, err error) {
 	attributes, err := newItem(e, holder, due)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,8 @@ func TestEachNumberOnceAndNoMoreThanTheLimitAtOnce(t *testing.T) {
 			close(proceed)
 			<-done
 			if len(calls) != test.n || int(most.Load()) > test.limit {
-				t.Errorf("%d calls, limit %d: %d numbers, up to %d at once", test.n, test.limit, len(calls), most.Load())
+				t.Errorf("%d calls, limit %d: %d numbers, up to %d at once", test.n, test.limit, len(calls),
+					most.Load())
 			}
 			for i, n := range calls {
 				if i < 0 || i >= test.n || n != 1 {

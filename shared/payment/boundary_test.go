@@ -13,8 +13,10 @@ import (
 )
 
 func TestValidEventName(t *testing.T) {
-	valid := []string{"A.B", "a.b", "0.9", "_.-", "azAZ09.z", "A.B.C", strings.Repeat("A", payment.MaxEventNameLength-2) + ".B"}
-	invalid := []string{"", ".", "A", "A.", ".B", "A..B", strings.Repeat("A", payment.MaxEventNameLength-1) + ".B", "A.é"}
+	valid := []string{"A.B", "a.b", "0.9", "_.-", "azAZ09.z", "A.B.C",
+		strings.Repeat("A", payment.MaxEventNameLength-2) + ".B"}
+	invalid := []string{"", ".", "A", "A.", ".B", "A..B", strings.Repeat("A", payment.MaxEventNameLength-1) + ".B",
+		"A.é"}
 	for _, c := range "/:@[`{ ,+\x00\x7f" {
 		invalid = append(invalid, "A."+string(c), string(c)+".B")
 	}

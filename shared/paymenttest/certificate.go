@@ -270,8 +270,8 @@ func (a *CA) alone(c *x509.Certificate, key crypto.Signer) tls.Certificate {
 
 // weaklySigned issues a certificate that is signed with a broken digest. crypto/x509 has
 // no such algorithm for ECDSA, so an intermediate CA of a with an RSA key issues it.
-func (a *CA) weaklySigned(template *x509.Certificate, flaw CertificateFlaw) (tls.Certificate, []*x509.Certificate,
-	error) {
+func (a *CA) weaklySigned(template *x509.Certificate,
+	flaw CertificateFlaw) (tls.Certificate, []*x509.Certificate, error) {
 	caKey := rsaKeys().normal
 	ca := sign(caTemplate("RSA CA"), a.Certificate, caKey.Public(), a.Key)
 	key := newECDSAKey(elliptic.P256())

@@ -56,7 +56,8 @@ func TestSettingsHaveLimits(t *testing.T) {
 		{"tokenTimeout", "9s", "10s", "1m", "61s", map[string]string{"tokenEndpointTimeout": "1s"}},
 	} {
 		for value, valid := range map[string]bool{
-			test.below: false, test.least: true, test.most: true, test.above: false, "x": false, "": false, "99999999999999999999": false,
+			test.below: false, test.least: true, test.most: true, test.above: false, "x": false, "": false,
+			"99999999999999999999": false,
 		} {
 			if value == "" && strings.HasSuffix(test.key, "Concurrency") {
 				continue // none is reserved
@@ -77,10 +78,12 @@ func TestSettingsHaveLimits(t *testing.T) {
 
 func TestChoicesAreNamedInTheirOrder(t *testing.T) {
 	for key, want := range map[string]string{
-		"authentication": "signature or mtls or both", "credentialEncoding": "literal or form", "keysAuth": "none or bearer",
+		"authentication": "signature or mtls or both", "credentialEncoding": "literal or form",
+		"keysAuth":   "none or bearer",
 		"deployment": "all-at-once or canary",
 	} {
-		if got := problemsOf(key, map[string]string{key: "other"}); len(got) != 1 || !strings.HasPrefix(got[0], key+": must be "+want+" (") {
+		if got := problemsOf(key, map[string]string{key: "other"}); len(got) != 1 ||
+			!strings.HasPrefix(got[0], key+": must be "+want+" (") {
 			t.Errorf("%q", got)
 		}
 	}
@@ -88,9 +91,11 @@ func TestChoicesAreNamedInTheirOrder(t *testing.T) {
 
 func TestKeyExponentsAreAList(t *testing.T) {
 	for text, valid := range map[string]bool{
-		"3": true, "3,5": true, "3, 65537": true, "3,": false, "4": false, "3,4": false, "-3": false, "x": false, "1,3": false, "2": false,
+		"3": true, "3,5": true, "3, 65537": true, "3,": false, "4": false, "3,4": false, "-3": false, "x": false,
+		"1,3": false, "2": false,
 	} {
-		if got := problemsOf("keyExponents", map[string]string{"keyExponents": text}); len(got) != map[bool]int{true: 0, false: 1}[valid] {
+		if got := problemsOf("keyExponents", map[string]string{"keyExponents": text}); len(got) != map[bool]int{true: 0,
+			false: 1}[valid] {
 			t.Errorf("%q: %q", text, got)
 		}
 	}

@@ -129,9 +129,11 @@ func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
 
 func TestNamesAreAsLongAsAWSAllows(t *testing.T) {
 	for key, longest := range map[string]string{
-		"eventBusName": strings.Repeat("b", 256), "eventSource": strings.Repeat("s", 256), "httpMethod": strings.Repeat("M", 20),
+		"eventBusName": strings.Repeat("b", 256), "eventSource": strings.Repeat("s", 256),
+		"httpMethod": strings.Repeat("M", 20),
 	} {
-		for value, valid := range map[string]bool{longest[:1]: true, longest: true, longest + longest[:1]: false, longest[1:] + "\n": false} {
+		for value, valid := range map[string]bool{longest[:1]: true, longest: true, longest + longest[:1]: false,
+			longest[1:] + "\n": false} {
 			_, err := deployment(map[string]string{key: value})
 			if wrong := err != nil && strings.Contains(err.Error(), key+": "); wrong == valid {
 				t.Errorf("%s of %d bytes: %v", key, len(value), err)

@@ -48,7 +48,8 @@ type ObjectAPI interface {
 
 // Pipeline returns the pipeline that a function with these settings and that timeout
 // publishes with.
-func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, s settings.Publishing, timeout time.Duration) *intake.Pipeline {
+func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, s settings.Publishing,
+	timeout time.Duration) *intake.Pipeline {
 	return intake.NewPipeline(
 		ledger.New(db, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow}),
 		bus.New(events, s.EventBusName, s.EventSource, bus.Options{MaxBytes: s.MaxEntryBytes}),

@@ -33,7 +33,8 @@ func TestOnlyTheSDKsRetriesOfPutEventsAreOff(t *testing.T) {
 	}))
 	defer server.Close()
 	env := map[string]string{
-		"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": server.URL, "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret",
+		"AWS_REGION": "eu-central-1", "AWS_ENDPOINT_URL": server.URL, "AWS_ACCESS_KEY_ID": "id",
+		"AWS_SECRET_ACCESS_KEY": "secret",
 	}
 	c, err := setup.NewClients(func(name string) string { return env[name] })
 	if err != nil {
@@ -61,7 +62,8 @@ func TestAPipelineUsesWhatItsSettingsName(t *testing.T) {
 		Include: []string{names.LedgerRecordedAt},
 	})
 	p := setup.Pipeline(db, events, buckets, settings.Publishing{
-		LedgerTable: "the-table", ClaimBucket: "claims", ParkingBucket: "parking", EventBusName: "the-bus", EventSource: "the-source",
+		LedgerTable: "the-table", ClaimBucket: "claims", ParkingBucket: "parking", EventBusName: "the-bus",
+		EventSource:   "the-source",
 		MaxEntryBytes: 1 << 20, ClaimCheckBytes: 1 << 10, DeduplicationWindow: time.Hour, RedriveGrace: time.Second,
 	}, time.Minute)
 	raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
@@ -70,7 +72,8 @@ func TestAPipelineUsesWhatItsSettingsName(t *testing.T) {
 	}
 	at := time.Now().Add(-time.Minute)
 	entry := ledger.NewEntry(raw, "5b1e8f9c-3d43-4f26-9c0d-2f1f6a5b7c8d", at)
-	if r := ledger.New(db, "the-table", ledger.Options{}).Record(t.Context(), []ledger.Entry{entry}, ledger.NewHolder(), at); r[0].Err != nil {
+	if r := ledger.New(db, "the-table", ledger.Options{}).Record(t.Context(), []ledger.Entry{entry}, ledger.NewHolder(),
+		at); r[0].Err != nil {
 		t.Fatal(r[0].Err)
 	}
 	if r := intake.NewRedriver(p, 1).Run(t.Context()); r.Published != 1 || r.Err != nil {

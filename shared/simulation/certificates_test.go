@@ -53,7 +53,8 @@ var pki = sync.OnceValue(func() (p struct {
 	p.client = issue(issuing, inBubbles)
 	p.stranger = issue(ca(), inBubbles)
 	p.expired = issue(issuing, func(c *x509.Certificate) {
-		c.NotBefore, c.NotAfter = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
+		c.NotBefore, c.NotAfter = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC),
+			time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
 	})
 	return p
 })

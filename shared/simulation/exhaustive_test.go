@@ -177,30 +177,33 @@ var paths = sync.OnceValue(func() []path {
 		{name: "an id with two contents in a delivery", begin: deliver(contents)},
 		{name: "signed too long ago", every: 1, begin: deliver(one.forged(tooOld))},
 		{name: "changed on the way", every: 1, begin: deliver(one.forged(payloadChanged))},
-		{name: "again before and after the window", setup: setup{window: 20 * time.Minute}, begin: func(w *world, retries int) {
-			w.send(one, 0, retries)
-			w.send(one, 19*time.Minute, retries)
-			w.send(one, 21*time.Minute, retries)
-			w.redriveAt(minutes()...)
-			w.redriveAt(23 * time.Minute)
-		}},
-		{name: "pending for longer than the window", setup: setup{window: 20 * time.Minute}, begin: func(w *world, retries int) {
-			w.send(one, 0, retries)
-			w.after(22*time.Minute, w.expire)
-			w.send(one, 23*time.Minute, retries)
-			w.redriveAt(30 * time.Minute)
-		}, always: crashAt(put)},
+		{name: "again before and after the window", setup: setup{window: 20 * time.Minute},
+			begin: func(w *world, retries int) {
+				w.send(one, 0, retries)
+				w.send(one, 19*time.Minute, retries)
+				w.send(one, 21*time.Minute, retries)
+				w.redriveAt(minutes()...)
+				w.redriveAt(23 * time.Minute)
+			}},
+		{name: "pending for longer than the window", setup: setup{window: 20 * time.Minute},
+			begin: func(w *world, retries int) {
+				w.send(one, 0, retries)
+				w.after(22*time.Minute, w.expire)
+				w.send(one, 23*time.Minute, retries)
+				w.redriveAt(30 * time.Minute)
+			}, always: crashAt(put)},
 		{name: "redrive", every: 1, always: crashAt(put), begin: deliver(one)},
 		{name: "redrive of several", always: crashAt(put), begin: deliver(three)},
 		{name: "redrive of a large one", always: crashAt(put), begin: deliver(claim)},
-		{name: "redrive that parks", setup: setup{maxAttempts: 1}, every: 5, begin: deliver(one), always: func() func(*call) fault {
-			return func(c *call) fault {
-				if c.op == put {
-					return fault{kind: rejecting, mask: 1, code: "MalformedDetail"}
+		{name: "redrive that parks", setup: setup{maxAttempts: 1}, every: 5, begin: deliver(one),
+			always: func() func(*call) fault {
+				return func(c *call) fault {
+					if c.op == put {
+						return fault{kind: rejecting, mask: 1, code: "MalformedDetail"}
+					}
+					return fault{}
 				}
-				return fault{}
-			}
-		}},
+			}},
 		{name: "redrive races the receiver", always: func() func(*call) fault {
 			return func(c *call) fault {
 				if c.op == put && c.redriver == nil {
@@ -215,7 +218,8 @@ var paths = sync.OnceValue(func() []path {
 			w.send(two, 0, retries)
 			w.redriveAt(20*time.Second+1, 22*time.Second+3, 29*time.Second+5, 29*time.Second+5, 50*time.Second+7)
 		}},
-		{name: "an event that EventBridge is known to reject", begin: deliver(of("rejected", newEvent(base+90, outside), newEvent(base+91, 0)))},
+		{name: "an event that EventBridge is known to reject",
+			begin: deliver(of("rejected", newEvent(base+90, outside), newEvent(base+91, 0)))},
 		{name: "two redrivers", always: crashAt(put), begin: func(w *world, retries int) {
 			w.newInstance("webhook", 0)
 			w.newInstance("redrive", maxSkew)

@@ -134,8 +134,10 @@ func (c *counts) never() (names []string) {
 		{"a delivery that is not authentic", c.Refused}, {"a parked delivery", c.Parked},
 		{"a replay", c.Replays}, {"a parked object that is settled", c.Settled},
 		{"an event that redrive publishes", c.Recovered}, {"a parked event", c.ParkedEvents},
-		{"an event published twice: the publisher died", c.Died}, {"an event published twice: the publisher was suspended", c.Suspended},
-		{"an event published twice: the answer was lost", c.AnswerLost}, {"an event published twice: the mark failed", c.NotMark},
+		{"an event published twice: the publisher died", c.Died},
+		{"an event published twice: the publisher was suspended", c.Suspended},
+		{"an event published twice: the answer was lost", c.AnswerLost},
+		{"an event published twice: the mark failed", c.NotMark},
 		{"an event published twice: another one overtook the publisher", c.Overtaken},
 	} {
 		if path.count == 0 {
@@ -153,10 +155,14 @@ func (c *counts) never() (names []string) {
 }
 
 func (c counts) String() string {
-	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays, %d settled; %d events: accepted %d, lost %d, unexpected %d, "+
-		"duplicated %d (publisher died %d, was suspended %d, lost the answer %d, was overtaken by another %d, could not mark %d; unexplained %d), recovered %d, parked %d",
-		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Replays, c.Settled, c.Events, c.Accepted, c.Lost, c.Unexpected,
-		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.Overtaken, c.NotMark, c.Unexplained, c.Recovered, c.ParkedEvents)
+	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays, %d settled; "+
+		"%d events: accepted %d, lost %d, unexpected %d, "+
+		"duplicated %d (publisher died %d, was suspended %d, lost the answer %d, was overtaken by another %d, could "+
+		"not mark %d; unexplained %d), recovered %d, parked %d",
+		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Replays, c.Settled, c.Events, c.Accepted, c.Lost,
+		c.Unexpected,
+		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.Overtaken, c.NotMark, c.Unexplained, c.Recovered,
+		c.ParkedEvents)
 }
 
 func (f *facts) violated(format string, args ...any) {
@@ -204,8 +210,9 @@ func (f *facts) delivered(s *sent) {
 // begin takes in that a call was made.
 func (f *facts) begin(c *call) {
 	inv := c.inv
-	if inv != nil && inv.sent != nil && !inv.sent.genuine() && (c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim ||
-		c.op == writeKey && c.key == "certificate#last") {
+	if inv != nil && inv.sent != nil && !inv.sent.genuine() &&
+		(c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim ||
+			c.op == writeKey && c.key == "certificate#last") {
 		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
 	}
 	if inv != nil && inv.settle != nil && c.op != park {
@@ -257,7 +264,8 @@ func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dyna
 	replay := f.executing.inv != nil && f.executing.inv.replay != nil
 	decided := replay && f.executing.inv.replay.version == intake.ParkedVersion
 	restored := replay && old != nil && old.parked > 0
-	if old != nil && !decided && !restored && time.Now().Before(old.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow)-2*maxSkew)) {
+	if old != nil && !decided && !restored &&
+		time.Now().Before(old.at.Add(cmp.Or(f.w.window, ledger.DefaultWindow)-2*maxSkew)) {
 		f.violated("%s records %s again within the window", i.name, short(id))
 	}
 	g := &generation{id: id, owner: f.executing.inv, at: f.executing.made, since: f.w.moment, before: old}
@@ -361,13 +369,15 @@ func (f *facts) replayed(inv *invocation) {
 			}
 		}
 		if !held {
-			f.violated("%s says that %s was replayed, and the ledger has other content of %s", inv.name, p.name, short(id))
+			f.violated("%s says that %s was replayed, and the ledger has other content of %s", inv.name, p.name,
+				short(id))
 		}
 	}
 }
 
 // update is every other write of the ledger, and the budget of keys.
-func (f *facts) update(i *instance, what op, id string, in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
+func (f *facts) update(i *instance, what op, id string,
+	in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
 	out, err := f.w.db.UpdateItem(context.Background(), in)
 	if err != nil {
 		return out, err
@@ -425,7 +435,8 @@ func (f *facts) effect(c *call, out any, err error) {
 		if (*got.Detail != e.raw) != e.claimed() {
 			f.violated("%s travels the wrong way for its size", e)
 		}
-		if *got.DetailType != e.name || !got.Time.Equal(e.at) || *got.Source != "payhook" || len(got.Resources) != 1 || !f.bases[got.Resources[0]] {
+		if *got.DetailType != e.name || !got.Time.Equal(e.at) || *got.Source != "payhook" || len(got.Resources) != 1 ||
+			!f.bases[got.Resources[0]] {
 			f.violated("%s has the envelope of another event", e)
 		}
 	}
@@ -460,7 +471,8 @@ func (f *facts) answer(inv *invocation) int {
 	}
 	switch r.Outcome {
 	case intake.Accepted:
-		if r.Recorded+r.Duplicates != r.Events || r.Events != len(s.events) || r.Published+r.Pending+r.Unmarked+r.Unpublishable != r.Recorded {
+		if r.Recorded+r.Duplicates != r.Events || r.Events != len(s.events) ||
+			r.Published+r.Pending+r.Unmarked+r.Unpublishable != r.Recorded {
 			f.violated("%s counts wrong: %+v", name, r)
 		}
 	case intake.Conflict:
@@ -508,7 +520,8 @@ func (f *facts) answer(inv *invocation) int {
 			possible++
 		}
 		g := held[i]
-		if len(held) == 1 && g.marked > 0 && g.marked < inv.begun && inv.deadline.Add(-webhookTime).After(g.markedAt.Add(cmp.Or(f.w.window, ledger.DefaultWindow)+2*maxSkew)) {
+		if len(held) == 1 && g.marked > 0 && g.marked < inv.begun &&
+			inv.deadline.Add(-webhookTime).After(g.markedAt.Add(cmp.Or(f.w.window, ledger.DefaultWindow)+2*maxSkew)) {
 			f.violated("%s takes %s for a duplicate after the window", name, e)
 		} else {
 			g.accepted = true
@@ -586,7 +599,8 @@ func (f *facts) explain(g *generation, on []*send, c *counts) {
 				continue
 			}
 			c.Unexplained++
-			f.violated("%s is on the bus twice without a reason: by %s and by %s", g, earlier.call.instance.name, later.call.instance.name)
+			f.violated("%s is on the bus twice without a reason: by %s and by %s", g, earlier.call.instance.name,
+				later.call.instance.name)
 		}
 	}
 }
@@ -628,7 +642,8 @@ func excuse(g *generation, s *send, by int) func(*counts) *int {
 // tidy holds the ledger against what it promises of itself.
 func (f *facts) tidy() {
 	for id, item := range f.w.db.Items(ledgerTable) {
-		for _, name := range []string{names.LedgerPendingShard, names.LedgerPendingDue, "event", "holder", "claimed", "attempts"} {
+		for _, name := range []string{names.LedgerPendingShard, names.LedgerPendingDue, "event", "holder", "claimed",
+			"attempts"} {
 			if item[name] != nil {
 				f.violated("%s has %s, and nothing is pending", short(id), name)
 			}

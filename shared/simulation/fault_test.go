@@ -31,7 +31,8 @@ const (
 )
 
 func (o op) String() string {
-	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "park", "record", "query", "lease", "mark", "mark parked", "postpone", "put", "read known"}[o]
+	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "park", "record", "query", "lease",
+		"mark", "mark parked", "postpone", "put", "read known"}[o]
 }
 
 // writes reports whether a call can change anything.
@@ -65,8 +66,10 @@ const (
 	kinds
 )
 
-var kindNames = [...]string{"", "error before", "error after effect", "throttled", "refused", "timeout before", "timeout after effect",
-	"takes effect late", "slow", "slowest", "partial", "failing for good", "rejecting", "poisoned", "crash before", "crash after effect",
+var kindNames = [...]string{"", "error before", "error after effect", "throttled", "refused", "timeout before",
+	"timeout after effect",
+	"takes effect late", "slow", "slowest", "partial", "failing for good", "rejecting", "poisoned", "crash before",
+	"crash after effect",
 	"frozen briefly", "frozen long", "index lags", "delivered again first", "redrive first"}
 
 // fault is what befalls one call.

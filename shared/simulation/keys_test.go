@@ -72,7 +72,9 @@ func (s *keyService) options(now func() time.Time) keys.Options {
 
 func (s *keyService) answer(w *world, r *http.Request, id string) *http.Response {
 	at := time.Since(w.start)
-	resp := &http.Response{StatusCode: http.StatusNotFound, Request: r, Header: http.Header{"Content-Type": {"text/html"}}, Body: io.NopCloser(bytes.NewReader([]byte("<html></html>")))}
+	resp := &http.Response{StatusCode: http.StatusNotFound, Request: r,
+		Header: http.Header{"Content-Type": {"text/html"}},
+		Body:   io.NopCloser(bytes.NewReader([]byte("<html></html>")))}
 	for _, d := range s.down {
 		if d[0] <= at && at < d[1] {
 			resp.StatusCode = http.StatusBadGateway
@@ -126,7 +128,8 @@ func (f *facts) unauthentic(inv *invocation) {
 	blind := time.Since(inv.noTable) <= keyTTL+webhookTime
 	f.w.mu.Unlock()
 	if p := s.published[inv.sent.signer.ID]; time.Since(f.w.start) < p.to && !blind {
-		f.violated("%s answers %s, and the service has published the key (%+v)", inv.name, inv.result.Outcome, inv.result.Key)
+		f.violated("%s answers %s, and the service has published the key (%+v)", inv.name, inv.result.Outcome,
+			inv.result.Key)
 	}
 }
 
@@ -197,7 +200,8 @@ var strangersAddress = netip.MustParseAddr("198.51.100.20")
 func rotationHistory(seed uint64) (*world, counts) {
 	r := &chance{Rand: rand.New(rand.NewPCG(seed, 20261121)), seed: seed}
 	r.rate = []float64{0, 0.05, 0.2}[r.IntN(3)]
-	for _, k := range []kind{errorBefore, throttled, timeoutBefore, slow, crashBefore, crashAfter, freezeBriefly, freezeLong, redeliver} {
+	for _, k := range []kind{errorBefore, throttled, timeoutBefore, slow, crashBefore, crashAfter, freezeBriefly,
+		freezeLong, redeliver} {
 		if r.IntN(2) == 0 {
 			r.likes = append(r.likes, k)
 		}
@@ -217,14 +221,17 @@ func rotationHistory(seed uint64) (*world, counts) {
 	}}
 	for _, d := range sends {
 		if r.IntN(3) > 0 {
-			s.flaps = append(s.flaps, &flap{id: d.signer.ID, from: minutes(0, 5), lasts: time.Duration(r.Float64() * float64(longestFlap))})
+			s.flaps = append(s.flaps, &flap{id: d.signer.ID, from: minutes(0, 5),
+				lasts: time.Duration(r.Float64() * float64(longestFlap))})
 		}
 	}
 	if r.IntN(2) == 0 {
 		from := minutes(0.5, 6)
 		s.down = append(s.down, [2]time.Duration{from, from + minutes(0, []float64{1.5, 8}[r.IntN(2)])})
 	}
-	w := newWorld(setup{name: fmt.Sprintf("rotation %d fails; replay it with\n\tgo test ./shared/simulation -run TestARotation -v -seed=%d", seed, seed), attempts: 1 + 2*r.IntN(2), keyCache: true, keyService: s}, keyFaults{r})
+	w := newWorld(setup{name: fmt.Sprintf("rotation %d fails; replay it with\n\tgo test ./shared/simulation -run "+
+		"TestARotation -v -seed=%d", seed, seed), attempts: 1 + 2*r.IntN(2), keyCache: true, keyService: s},
+		keyFaults{r})
 	for range 1 + r.IntN(3) {
 		w.newInstance("webhook", time.Duration(r.Int64N(int64(2*maxSkew)))-maxSkew)
 	}
@@ -235,7 +242,8 @@ func rotationHistory(seed uint64) (*world, counts) {
 			d = sends[1]
 		}
 		w.after(at, func() {
-			w.deliver(w.free("webhook"), &sent{delivery: d, at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))})
+			w.deliver(w.free("webhook"), &sent{delivery: d,
+				at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))})
 		})
 	}
 	if r.IntN(3) > 0 {
@@ -246,7 +254,8 @@ func rotationHistory(seed uint64) (*world, counts) {
 			forged.signer = &paymenttest.Key{ID: fmt.Sprintf("7e000000-0000-4000-9000-%012d", n)}
 			forged.name = fmt.Sprintf("invented %d", n)
 			w.after(begin+time.Duration(n)*2*time.Second, func() {
-				w.deliver(w.free("webhook"), &sent{delivery: &forged, at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))})
+				w.deliver(w.free("webhook"), &sent{delivery: &forged,
+					at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))})
 			})
 		}
 	}
@@ -300,7 +309,8 @@ func TestARotationOfKeysRefusesNothingAuthentic(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("%v; %d wrong 404s, %d deliveries accepted with a withdrawn key, the reserve used in %d histories", c.total, flapped, old, reserve)
+	t.Logf("%v; %d wrong 404s, %d deliveries accepted with a withdrawn key, the reserve used in %d histories", c.total,
+		flapped, old, reserve)
 	if *seed == 0 && (flapped == 0 || old == 0 || reserve == 0) {
 		t.Error("nothing was shown")
 	}

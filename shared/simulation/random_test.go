@@ -115,14 +115,16 @@ func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 	if r.IntN(3) == 0 {
 		from := time.Duration(r.Int64N(int64(2 * time.Minute)))
 		r.outages = append(r.outages, outage{
-			op: []op{put, mark, record, lease, query, storeClaim, park, fetchKey, readKey}[r.IntN(9)], from: from, to: from + time.Duration(r.Int64N(int64(3*time.Minute))),
+			op: []op{put, mark, record, lease, query, storeClaim, park, fetchKey, readKey}[r.IntN(9)], from: from,
+			to:    from + time.Duration(r.Int64N(int64(3*time.Minute))),
 			fault: []kind{errorBefore, throttled, timeoutBefore, errorAfter, timeoutAfter, refused}[r.IntN(6)],
 		})
 		if o := &r.outages[0]; !o.fault.applies(o.op) {
 			o.fault = errorBefore
 		}
 	}
-	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), attempts: 1 + 2*r.IntN(2), keyCache: r.IntN(4) == 0, mechanism: mechanismOf(seed)}, around(r))
+	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), attempts: 1 + 2*r.IntN(2), keyCache: r.IntN(4) == 0,
+		mechanism: mechanismOf(seed)}, around(r))
 	if r.rejects = r.IntN(16) == 0; r.rejects || r.IntN(8) == 0 {
 		w.maxAttempts = 2
 	}
@@ -160,7 +162,8 @@ func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 		w.sender(r, d, begin, r.IntN(4), r.IntN(6) == 0)
 	}
 	// Redrive by schedule, sometimes twice at once.
-	for at := time.Duration(r.Int64N(int64(time.Minute))) + 43; at < 4*time.Minute; at += 30*time.Second + time.Duration(r.Int64N(int64(2*time.Minute))) {
+	for at := time.Duration(r.Int64N(int64(time.Minute))) + 43; at < 4*time.Minute; at += 30*time.Second +
+		time.Duration(r.Int64N(int64(2*time.Minute))) {
 		for range 1 + r.IntN(5)/4 {
 			w.after(at, func() { w.redrive(w.free("redrive")) })
 		}
@@ -171,7 +174,8 @@ func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 	if r.IntN(3) == 0 {
 		// Somebody replays or settles what is parked, while all goes on, or when it is over.
 		version := func() intake.Version {
-			return []intake.Version{intake.NoVersion, intake.FirstVersion, intake.ParkedVersion, intake.ParkedVersion}[r.IntN(4)]
+			return []intake.Version{intake.NoVersion, intake.FirstVersion, intake.ParkedVersion,
+				intake.ParkedVersion}[r.IntN(4)]
 		}
 		for range 1 + r.IntN(2) {
 			decide := func() { w.replayAll(version) }
@@ -216,7 +220,8 @@ func (w *world) sender(r *chance, d *delivery, begin time.Duration, retries int,
 			twice = false
 			again := *s
 			again.answered = nil
-			w.after(time.Duration(r.Int64N(int64(2*time.Second)))*time.Duration(r.IntN(2)), func() { w.deliver(w.free("webhook"), &again) })
+			w.after(time.Duration(r.Int64N(int64(2*time.Second)))*time.Duration(r.IntN(2)),
+				func() { w.deliver(w.free("webhook"), &again) })
 		}
 	}
 	w.after(begin, deliver)
@@ -282,8 +287,10 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 					if took := time.Since(start); *seeds > 0 && time.Since(told) > 10*time.Second {
 						told = time.Now()
 						rate := float64(total.Histories) / took.Seconds()
-						fmt.Fprintf(os.Stderr, "%7.0fs  %3.0f%%  %.0f a second, %v left; %d failed; %v\n", took.Seconds(), 100*float64(total.Histories)/float64(n), rate,
-							time.Duration(float64(n-total.Histories)/rate*float64(time.Second)).Round(time.Second), failed, total)
+						fmt.Fprintf(os.Stderr, "%7.0fs  %3.0f%%  %.0f a second, %v left; %d failed; %v\n",
+							took.Seconds(), 100*float64(total.Histories)/float64(n), rate,
+							time.Duration(float64(n-total.Histories)/rate*float64(time.Second)).Round(time.Second),
+							failed, total)
 					}
 					mu.Unlock()
 					if len(interrupted) > 0 || failed > 20 {

@@ -114,7 +114,8 @@ func report(t *testing.T, seed uint64) string {
 	if w == nil {
 		return fmt.Sprintf("seed %d failed once and does not fail again", seed)
 	}
-	return fmt.Sprintf("seed %d fails; replay it with\n\tgo test ./shared/simulation -run TestRandomHistories -v -seed=%d\n"+
+	return fmt.Sprintf("seed %d fails; replay it with\n\tgo test ./shared/simulation -run TestRandomHistories -v "+
+		"-seed=%d\n"+
 		"It fails with %d of its faults, and without any one of them it does not:\n%s", seed, seed, len(faults), w)
 }
 

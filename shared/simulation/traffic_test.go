@@ -76,7 +76,8 @@ const outside = 99
 // newEvent makes the n-th event in one of its variants: 0 and 1 differ only in
 // white space, the others in their amounts. Every seventh event is large.
 func newEvent(n, variant int) *event {
-	e := &event{id: fmt.Sprintf("e0000000-0000-4000-8000-%012x", n), label: fmt.Sprintf("e%d", n), name: "PAYMENT_STATUS.RELEASED"}
+	e := &event{id: fmt.Sprintf("e0000000-0000-4000-8000-%012x", n), label: fmt.Sprintf("e%d", n),
+		name: "PAYMENT_STATUS.RELEASED"}
 	e.at = time.Date(2000, 1, 1, 0, 0, n, 123e6, time.UTC)
 	amount := fmt.Sprintf("%d.%d0", 1000+n, n%10)
 	if variant > 1 {

@@ -212,7 +212,8 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 // mechanisms returns how the deliveries of a world are authenticated.
 func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanisms) {
 	if w.mechanism != byMTLS {
-		m.Signature = &intake.Signature{Scheme: scheme, Window: &signature.Window{Tolerance: 5 * time.Minute}, Keys: keysAtHand{}}
+		m.Signature = &intake.Signature{Scheme: scheme, Window: &signature.Window{Tolerance: 5 * time.Minute},
+			Keys: keysAtHand{}}
 		if w.keyCache {
 			base := url.URL{Scheme: "https", Host: "service.example"}
 			m.Signature.Keys = keys.New(keys.NewOrigin(&http.Client{Transport: i}, &base, 3*time.Second),
@@ -221,7 +222,8 @@ func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanis
 	}
 	if w.mechanism != bySignature {
 		m.MTLS = &intake.MTLS{
-			Verifier: clientcert.NewVerifier(pki().truststore, clientcert.Policy{}), Accepted: keys.NewCertificates(i, keysTable),
+			Verifier: clientcert.NewVerifier(pki().truststore, clientcert.Policy{}),
+			Accepted: keys.NewCertificates(i, keysTable),
 		}
 	}
 	return m
@@ -341,11 +343,12 @@ func (w *world) settleParked(i *instance, name string) {
 // another.
 func (w *world) eachParked(decide func(name string)) {
 	n := 0
-	_ = parking.NewStore(w.s3, parkedBucket).List(context.Background(), time.Time{}, time.Time{}, func(name string) bool {
-		w.after(time.Duration(n)*100*time.Millisecond+37, func() { decide(name) })
-		n++
-		return true
-	})
+	_ = parking.NewStore(w.s3, parkedBucket).List(context.Background(), time.Time{}, time.Time{},
+		func(name string) bool {
+			w.after(time.Duration(n)*100*time.Millisecond+37, func() { decide(name) })
+			n++
+			return true
+		})
 }
 
 // redeploy lets instances of their own take what comes from now on. What is under
@@ -560,13 +563,15 @@ func idOf(item awstest.Item) string {
 
 // The clients of an instance.
 
-func (i *instance) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+func (i *instance) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	return do(i, ctx, readKey, idOf(in.Key), nil, func() (*dynamodb.GetItemOutput, error) {
 		return i.w.db.GetItem(context.Background(), in)
 	})
 }
 
-func (i *instance) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+func (i *instance) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	id := idOf(in.Item)
 	if *in.TableName == keysTable {
 		return do(i, ctx, writeKey, id, nil, func() (*dynamodb.PutItemOutput, error) {
@@ -578,7 +583,8 @@ func (i *instance) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...
 	})
 }
 
-func (i *instance) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+func (i *instance) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
 	id := idOf(in.Key)
 	what, ids := spendKey, []string(nil)
 	if *in.TableName == ledgerTable {
@@ -600,7 +606,8 @@ func (i *instance) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
 	})
 }
 
-func (i *instance) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+func (i *instance) Query(ctx context.Context, in *dynamodb.QueryInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
 	w := i.w
 	shard := in.ExpressionAttributeValues[":shard"].(*dynamodbtypes.AttributeValueMemberN).Value
 	// Most shards are empty. To find that out needs no decision of the world, and
@@ -618,7 +625,8 @@ func (i *instance) Query(ctx context.Context, in *dynamodb.QueryInput, _ ...func
 	})
 }
 
-func (i *instance) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput, _ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+func (i *instance) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
+	_ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
 	// The caller reuses the slice.
 	entries := slices.Clone(in.Entries)
 	ids := make([]string, len(entries))
@@ -634,7 +642,8 @@ func (i *instance) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput
 	})
 }
 
-func (i *instance) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+func (i *instance) PutObject(ctx context.Context, in *s3.PutObjectInput,
+	_ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	body, err := io.ReadAll(in.Body)
 	if err != nil {
 		return nil, err
@@ -650,15 +659,18 @@ func (i *instance) PutObject(ctx context.Context, in *s3.PutObjectInput, _ ...fu
 	})
 }
 
-func (i *instance) GetObject(ctx context.Context, in *s3.GetObjectInput, _ ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+func (i *instance) GetObject(ctx context.Context, in *s3.GetObjectInput,
+	_ ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
 	return i.w.s3.GetObject(ctx, in)
 }
 
-func (i *instance) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input, _ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+func (i *instance) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input,
+	_ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
 	return i.w.s3.ListObjectsV2(ctx, in)
 }
 
-func (i *instance) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+func (i *instance) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
 	key := "nothing"
 	for _, ask := range in.RequestItems {
 		key = idOf(ask.Keys[0])
@@ -675,7 +687,8 @@ func (i *instance) RoundTrip(r *http.Request) (*http.Response, error) {
 		if w := i.w; w.keyService != nil {
 			return w.keyService.answer(w, r, id), nil
 		}
-		resp := &http.Response{StatusCode: http.StatusNotFound, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody}
+		resp := &http.Response{StatusCode: http.StatusNotFound, Request: r,
+			Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody}
 		if id == serviceKey().ID {
 			resp.StatusCode, resp.Body = http.StatusOK, io.NopCloser(bytes.NewReader(serviceJWK()))
 		}
@@ -1043,7 +1056,8 @@ func (w *world) finish(inv *invocation) {
 		return
 	}
 	// With no other fault, only what EventBridge rejects is left to redrive.
-	if r := inv.result; w.faults == 1 && len(w.poison) > 0 && r.Outcome == intake.Accepted && r.Pending > len(w.poison) {
+	if r := inv.result; w.faults == 1 && len(w.poison) > 0 && r.Outcome == intake.Accepted &&
+		r.Pending > len(w.poison) {
 		w.facts.violated("EventBridge rejects %d events, and %d are left to redrive", len(w.poison), r.Pending)
 	}
 	status := w.facts.answer(inv)

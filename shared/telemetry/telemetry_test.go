@@ -44,12 +44,14 @@ func TestALineHoldsItsAttributesAndItsMetrics(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
 		t.Fatal(err)
 	}
-	if line.Level != "WARN" || line.Msg != "webhook" || line.Outcome != "accepted \"\n" || line.RequestID != "request-1" ||
+	if line.Level != "WARN" || line.Msg != "webhook" || line.Outcome != "accepted \"\n" ||
+		line.RequestID != "request-1" ||
 		line.FunctionName != "my-function" || line.Recorded != 3 || line.Duration != 1.5 || line.Ms.Record != 0.25 {
 		t.Errorf("got %+v", line)
 	}
 	d := line.AWS.CloudWatchMetrics[0]
-	if d.Namespace != "Payhook" || fmt.Sprint(d.Dimensions) != "[[FunctionName]]" || fmt.Sprint(d.Metrics) != "[{Recorded Count} {Duration Milliseconds}]" {
+	if d.Namespace != "Payhook" || fmt.Sprint(d.Dimensions) != "[[FunctionName]]" ||
+		fmt.Sprint(d.Metrics) != "[{Recorded Count} {Duration Milliseconds}]" {
 		t.Errorf("got %+v", d)
 	}
 	if age := time.Since(time.UnixMilli(line.AWS.Timestamp)); age < 0 || age > time.Hour {
@@ -58,18 +60,24 @@ func TestALineHoldsItsAttributesAndItsMetrics(t *testing.T) {
 }
 
 func TestACauseNamesNoResource(t *testing.T) {
-	api := &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "User: arn:aws:sts::123456789012:role is not authorized"}
+	api := &smithy.GenericAPIError{Code: "AccessDeniedException",
+		Message: "User: arn:aws:sts::123456789012:role is not authorized"}
 	for name, test := range map[string]struct {
 		err  error
 		want string
 	}{
-		"none":           {nil, ""},
-		"our own":        {errors.New("keys: unknown key"), "keys: unknown key"},
-		"AWS":            {fmt.Errorf("ledger: %w", &smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem", Err: api}), "DynamoDB PutItem: AccessDeniedException"},
-		"AWS, bare":      {api, "AccessDeniedException"},
-		"out of time":    {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem", Err: context.DeadlineExceeded}, "DynamoDB PutItem: out of time"},
-		"canceled":       {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem", Err: context.Canceled}, "DynamoDB PutItem: canceled"},
-		"no such server": {&smithy.OperationError{ServiceID: "EventBridge", OperationName: "PutEvents", Err: errors.New("dial tcp: arn")}, "EventBridge PutEvents: no answer"},
+		"none":    {nil, ""},
+		"our own": {errors.New("keys: unknown key"), "keys: unknown key"},
+		"AWS": {fmt.Errorf("ledger: %w",
+			&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem", Err: api}),
+			"DynamoDB PutItem: AccessDeniedException"},
+		"AWS, bare": {api, "AccessDeniedException"},
+		"out of time": {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem",
+			Err: context.DeadlineExceeded}, "DynamoDB PutItem: out of time"},
+		"canceled": {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem",
+			Err: context.Canceled}, "DynamoDB PutItem: canceled"},
+		"no such server": {&smithy.OperationError{ServiceID: "EventBridge", OperationName: "PutEvents",
+			Err: errors.New("dial tcp: arn")}, "EventBridge PutEvents: no answer"},
 	} {
 		if got := telemetry.Cause(test.err); got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)

@@ -351,8 +351,8 @@ const (
 
 // replacement returns a token that differs from the stored one, or the stored one if the
 // endpoint returns no other.
-func (r *Refresher) replacement(ctx context.Context, c Credentials, stored Bearer) (fresh Bearer, calls int,
-	err error) {
+func (r *Refresher) replacement(ctx context.Context, c Credentials,
+	stored Bearer) (fresh Bearer, calls int, err error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-storeMargin))

@@ -423,15 +423,20 @@ func TestReportsMissingCredentialsAndRegion(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 	for name, change := range map[string]func(*aws.Config){
 		"credentials": func(cfg *aws.Config) { cfg.Region = "eu-north-1" },
-		"region":      func(cfg *aws.Config) { cfg.Credentials = credentials.NewStaticCredentialsProvider("id", "secret", "") },
+		"region": func(cfg *aws.Config) {
+			cfg.Credentials = credentials.NewStaticCredentialsProvider("id",
+				"secret", "")
+		},
 	} {
 		cfg, err := config.LoadDefaultConfig(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		change(&cfg)
-		_, err = token.NewReader(secretsmanager.NewFromConfig(cfg), tokenSecret, token.ReaderOptions{}).TokenContext(t.Context())
-		if err == nil || !strings.HasSuffix(err.Error(), ": no request was sent: AWS credentials or the region are missing") {
+		_, err = token.NewReader(secretsmanager.NewFromConfig(cfg), tokenSecret,
+			token.ReaderOptions{}).TokenContext(t.Context())
+		if err == nil || !strings.HasSuffix(err.Error(),
+			": no request was sent: AWS credentials or the region are missing") {
 			t.Errorf("no %s: %v", name, err)
 		}
 	}

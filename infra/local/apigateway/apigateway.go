@@ -120,7 +120,10 @@ func Start(api API, invoker Invoker, opts Options) (*Endpoint, error) {
 	e.server = &http.Server{
 		Handler: e, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 4 * maxHeader,
 		ErrorLog: log.New(lines{opts.Log}, "", 0),
-		TLSConfig: &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return e.tlsConfig(), nil },
+		TLSConfig: &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config,
+			error) {
+			return e.tlsConfig(), nil
+		},
 			Certificates: []tls.Certificate{opts.Certificate}, MinVersion: tls.VersionTLS12},
 	}
 	go e.server.ServeTLS(listener, "", "")
@@ -229,7 +232,8 @@ func (e *Endpoint) answer(r *http.Request, id string) answer {
 		return refuse(http.StatusForbidden, "Forbidden", fmt.Errorf("there is no API on the domain %s", r.Host))
 	}
 	if headerSize(r) > maxHeader {
-		return refuse(http.StatusRequestHeaderFieldsTooLarge, "Request Header Fields Too Large", errors.New("the header is too large"))
+		return refuse(http.StatusRequestHeaderFieldsTooLarge, "Request Header Fields Too Large",
+			errors.New("the header is too large"))
 	}
 	key, route, ok := d.route(r)
 	if !ok {
@@ -243,10 +247,12 @@ func (e *Endpoint) answer(r *http.Request, id string) answer {
 		return refuse(http.StatusBadRequest, "Bad Request", err)
 	}
 	if len(body) > maxPayload {
-		return refuse(http.StatusRequestEntityTooLarge, "Request Entity Too Large", errors.New("the payload is larger than API Gateway takes"))
+		return refuse(http.StatusRequestEntityTooLarge, "Request Entity Too Large",
+			errors.New("the payload is larger than API Gateway takes"))
 	}
 	if route.Denied {
-		return refuse(http.StatusInternalServerError, "Internal Server Error", errors.New("the function's policy does not allow this API to invoke it"))
+		return refuse(http.StatusInternalServerError, "Internal Server Error",
+			errors.New("the function's policy does not allow this API to invoke it"))
 	}
 	event, err := encode(newEvent(d.API, key, id, r, body, certificate, e.opts.Now()))
 	if err != nil {
@@ -313,15 +319,18 @@ func (e *Endpoint) invoke(ctx context.Context, route Route, event []byte) answer
 	var throttled *types.TooManyRequestsException
 	switch {
 	case errors.As(err, &tooLarge):
-		return refuse(http.StatusRequestEntityTooLarge, "Request Entity Too Large", errors.New("the event is larger than Lambda takes"))
+		return refuse(http.StatusRequestEntityTooLarge, "Request Entity Too Large",
+			errors.New("the event is larger than Lambda takes"))
 	case errors.As(err, &throttled):
 		return refuse(http.StatusServiceUnavailable, "Service Unavailable", errors.New("the function is throttled"))
 	case err != nil && ctx.Err() != nil:
-		return refuse(http.StatusServiceUnavailable, "Service Unavailable", fmt.Errorf("the function has not answered within %s", timeout))
+		return refuse(http.StatusServiceUnavailable, "Service Unavailable",
+			fmt.Errorf("the function has not answered within %s", timeout))
 	case err != nil:
 		return refuse(http.StatusInternalServerError, "Internal Server Error", err)
 	case out.FunctionError != nil:
-		return refuse(http.StatusInternalServerError, "Internal Server Error", fmt.Errorf("the function failed: %s", out.Payload))
+		return refuse(http.StatusInternalServerError, "Internal Server Error",
+			fmt.Errorf("the function failed: %s", out.Payload))
 	}
 	a, err := translate(out.Payload)
 	if err != nil {

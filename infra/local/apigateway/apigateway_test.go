@@ -38,7 +38,8 @@ type function struct {
 	wait   bool // until the invocation is given up
 }
 
-func (f *function) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func(*lambda.Options)) (*lambda.InvokeOutput, error) {
+func (f *function) Invoke(ctx context.Context, in *lambda.InvokeInput,
+	_ ...func(*lambda.Options)) (*lambda.InvokeOutput, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.events = append(f.events, in.Payload)
@@ -71,7 +72,8 @@ func start(t *testing.T, change func(*API)) *fixture {
 		ca:       paymenttest.NewCA("Operator CA"), server: paymenttest.NewCA("Server CA"),
 	}
 	api := API{Domain: domain, ID: "a1b2c3d4e5", Account: "000000000000", Stage: "$default",
-		Routes: map[string]Route{"POST /": {Function: "arn:aws:lambda:us-east-1:000000000000:function:webhook:live"}}, Truststore: f.ca.PEM()}
+		Routes:     map[string]Route{"POST /": {Function: "arn:aws:lambda:us-east-1:000000000000:function:webhook:live"}},
+		Truststore: f.ca.PEM()}
 	if change != nil {
 		change(&api)
 	}
@@ -89,7 +91,10 @@ func (f *fixture) client(certificate tls.Certificate) *http.Client {
 	roots.AddCert(f.server.Certificate)
 	config := &tls.Config{RootCAs: roots}
 	if len(certificate.Certificate) > 0 {
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &certificate,
+				nil
+		}
 	}
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
 }
@@ -99,7 +104,8 @@ func (f *fixture) post(t *testing.T, change func(*http.Request)) (*http.Response
 	return f.postAs(t, f.ca.Client(nil), change)
 }
 
-func (f *fixture) postAs(t *testing.T, certificate tls.Certificate, change func(*http.Request)) (*http.Response, string) {
+func (f *fixture) postAs(t *testing.T, certificate tls.Certificate,
+	change func(*http.Request)) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL, strings.NewReader(`{"a":1}`))
 	if err != nil {
@@ -151,19 +157,23 @@ func TestAnEventHasThePayloadFormat2(t *testing.T) {
 		t.Fatalf("answered %d %s", resp.StatusCode, body)
 	}
 	e, raw := f.event(t)
-	if e.Version != "2.0" || e.RouteKey != "POST /path/to%20it" || e.RawPath != "/path/to%20it" || e.Body != `{"a":1}` || e.IsBase64Encoded ||
+	if e.Version != "2.0" || e.RouteKey != "POST /path/to%20it" || e.RawPath != "/path/to%20it" ||
+		e.Body != `{"a":1}` || e.IsBase64Encoded ||
 		e.RawQueryString != "parameter1=value1&parameter1=value%202&parameter2=value" {
 		t.Errorf("the event is %s", raw)
 	}
-	if diff := cmp.Diff(map[string]string{"parameter1": "value1,value 2", "parameter2": "value"}, e.QueryStringParameters); diff != "" {
+	if diff := cmp.Diff(map[string]string{"parameter1": "value1,value 2", "parameter2": "value"},
+		e.QueryStringParameters); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"cookie1=a", "cookie2=b"}, e.Cookies); diff != "" {
 		t.Error(diff)
 	}
 	for name, want := range map[string]string{
-		"header2": "value1,value2", "host": domain, "content-type": "application/json", "content-length": "7", "x-forwarded-proto": "https",
-		"x-forwarded-port": "443", "x-forwarded-for": "127.0.0.1", "x-forwarded-client-cert": "Hash=00", "x-amzn-mtls-clientcert": "imitated", "cookie": "",
+		"header2": "value1,value2", "host": domain, "content-type": "application/json", "content-length": "7",
+		"x-forwarded-proto": "https",
+		"x-forwarded-port":  "443", "x-forwarded-for": "127.0.0.1", "x-forwarded-client-cert": "Hash=00",
+		"x-amzn-mtls-clientcert": "imitated", "cookie": "",
 	} {
 		if e.Headers[name] != want {
 			t.Errorf("header %s is %q, want %q", name, e.Headers[name], want)
@@ -175,8 +185,10 @@ func TestAnEventHasThePayloadFormat2(t *testing.T) {
 		}
 	}
 	c := e.RequestContext
-	if c.AccountID != "000000000000" || c.APIID != "a1b2c3d4e5" || c.DomainName != domain || c.DomainPrefix != "webhooks" || c.Stage != "$default" ||
-		c.RouteKey != e.RouteKey || c.RequestID != resp.Header.Get("Apigw-Requestid") || c.HTTP.Method != "POST" || c.HTTP.Path != e.RawPath ||
+	if c.AccountID != "000000000000" || c.APIID != "a1b2c3d4e5" || c.DomainName != domain ||
+		c.DomainPrefix != "webhooks" || c.Stage != "$default" ||
+		c.RouteKey != e.RouteKey || c.RequestID != resp.Header.Get("Apigw-Requestid") || c.HTTP.Method != "POST" ||
+		c.HTTP.Path != e.RawPath ||
 		!strings.HasPrefix(c.HTTP.Protocol, "HTTP/") || c.HTTP.SourceIP != "127.0.0.1" || c.HTTP.UserAgent != "agent" {
 		t.Errorf("the request context is %+v", c)
 	}
@@ -187,8 +199,10 @@ func TestAnEventHasThePayloadFormat2(t *testing.T) {
 	leaf := certificate.Leaf
 	presented := c.Authentication.ClientCert
 	parsed := x509.NewCertPool()
-	if !parsed.AppendCertsFromPEM([]byte(presented.ClientCertPem)) || presented.Validity.NotAfter != leaf.NotAfter.UTC().Format("Jan _2 15:04:05 2006 GMT") ||
-		presented.SubjectDN != "O=Payment Service,CN=webhooks.payments.example" || presented.IssuerDN != "O=Payment Service,CN=Operator CA" {
+	if !parsed.AppendCertsFromPEM([]byte(presented.ClientCertPem)) ||
+		presented.Validity.NotAfter != leaf.NotAfter.UTC().Format("Jan _2 15:04:05 2006 GMT") ||
+		presented.SubjectDN != "O=Payment Service,CN=webhooks.payments.example" ||
+		presented.IssuerDN != "O=Payment Service,CN=Operator CA" {
 		t.Errorf("the client certificate is %+v", presented)
 	}
 }
@@ -198,8 +212,10 @@ func TestAnEventHasThePayloadFormat2(t *testing.T) {
 // Lambda proxy integrations for HTTP APIs in API Gateway".
 func TestACertificateIsDescribedAsInTheSamples(t *testing.T) {
 	subject := pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
-		{Type: []int{2, 5, 4, 6}, Value: "US"}, {Type: []int{2, 5, 4, 8}, Value: "Washington"}, {Type: []int{2, 5, 4, 7}, Value: "Seattle"},
-		{Type: []int{2, 5, 4, 10}, Value: "Amazon Web Services"}, {Type: []int{2, 5, 4, 11}, Value: "Security"}, {Type: []int{2, 5, 4, 3}, Value: "My Client"},
+		{Type: []int{2, 5, 4, 6}, Value: "US"}, {Type: []int{2, 5, 4, 8}, Value: "Washington"},
+		{Type: []int{2, 5, 4, 7}, Value: "Seattle"},
+		{Type: []int{2, 5, 4, 10}, Value: "Amazon Web Services"}, {Type: []int{2, 5, 4, 11}, Value: "Security"},
+		{Type: []int{2, 5, 4, 3}, Value: "My Client"},
 	}}
 	describeWith := func(number *big.Int) *ClientCert {
 		return Describe(paymenttest.NewCA("My Private CA").Client(func(c *x509.Certificate) {
@@ -214,13 +230,15 @@ func TestACertificateIsDescribedAsInTheSamples(t *testing.T) {
 	}
 	got.PEM = ""
 	want := &ClientCert{
-		SubjectDN: "C=US,ST=Washington,L=Seattle,O=Amazon Web Services,OU=Security,CN=My Client", IssuerDN: "O=Payment Service,CN=My Private CA",
+		SubjectDN:    "C=US,ST=Washington,L=Seattle,O=Amazon Web Services,OU=Security,CN=My Client",
+		IssuerDN:     "O=Payment Service,CN=My Private CA",
 		SerialNumber: "1", Validity: Validity{"Aug 29 00:28:21 2020 GMT", "Aug  5 00:28:21 2120 GMT"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if long := describeWith(new(big.Int).SetBytes(bytes.Repeat([]byte{0xa1}, 16))); long.SerialNumber != strings.TrimSuffix(strings.Repeat("a1:", 16), ":") {
+	if long := describeWith(new(big.Int).SetBytes(bytes.Repeat([]byte{0xa1},
+		16))); long.SerialNumber != strings.TrimSuffix(strings.Repeat("a1:", 16), ":") {
 		t.Errorf("the serial number is %s", long.SerialNumber)
 	}
 	if own := describeWith(big.NewInt(0x0102)); own.SerialNumber != "01:02" {
@@ -231,8 +249,10 @@ func TestACertificateIsDescribedAsInTheSamples(t *testing.T) {
 func TestBodiesThatAreNotTextAreBase64(t *testing.T) {
 	f := start(t, nil)
 	for contentType, want := range map[string]bool{
-		"application/json": false, "application/json; charset=utf-8": false, "Application/JSON": false, "text/plain": false, "application/xml": false,
-		"application/javascript": false, "application/octet-stream": true, "application/problem+json": true, "application/x-www-form-urlencoded": true, "": true,
+		"application/json": false, "application/json; charset=utf-8": false, "Application/JSON": false,
+		"text/plain": false, "application/xml": false,
+		"application/javascript": false, "application/octet-stream": true, "application/problem+json": true,
+		"application/x-www-form-urlencoded": true, "": true,
 	} {
 		f.post(t, func(r *http.Request) {
 			r.Header.Del("Content-Type")
@@ -253,7 +273,8 @@ func TestBodiesThatAreNotTextAreBase64(t *testing.T) {
 
 // A flaw that the endpoint does not look at must reach the function, which does.
 func TestCertificatesAreVerifiedAsDocumented(t *testing.T) {
-	passed := []paymenttest.CertificateFlaw{paymenttest.ServerUsage, paymenttest.RSAExponent3, paymenttest.ZeroSerial, paymenttest.LongSerial}
+	passed := []paymenttest.CertificateFlaw{paymenttest.ServerUsage, paymenttest.RSAExponent3, paymenttest.ZeroSerial,
+		paymenttest.LongSerial}
 	for _, flaw := range paymenttest.CertificateFlaws() {
 		t.Run(string(flaw), func(t *testing.T) {
 			ca := paymenttest.NewCA("Operator CA")
@@ -283,7 +304,8 @@ func TestCertificatesAreVerifiedAsDocumented(t *testing.T) {
 				}
 				return
 			}
-			if len(f.function.events) > 0 || status != 0 && (status != http.StatusForbidden || body != `{"message":"Forbidden"}`) {
+			if len(f.function.events) > 0 ||
+				status != 0 && (status != http.StatusForbidden || body != `{"message":"Forbidden"}`) {
 				t.Errorf("answered %d %s, and the function was invoked %d times", status, body, len(f.function.events))
 			}
 		})
@@ -310,7 +332,8 @@ func TestTheIssuerMustBeInTheTruststore(t *testing.T) {
 	// The client sends the intermediate CA's certificate with its own.
 	certificate := root.NewIntermediate("Intermediate", nil).Client(nil)
 	f := start(t, func(a *API) { a.Truststore = root.PEM() })
-	if resp, body := f.postAs(t, certificate, nil); resp.StatusCode != http.StatusForbidden || body != `{"message":"Forbidden"}` {
+	if resp, body := f.postAs(t, certificate, nil); resp.StatusCode != http.StatusForbidden ||
+		body != `{"message":"Forbidden"}` {
 		t.Errorf("answered %d %s", resp.StatusCode, body)
 	}
 }
@@ -393,14 +416,16 @@ func TestRequestsThatAPIGatewayAnswersItself(t *testing.T) {
 		{"more than 10 MB", nil, func(r *http.Request) {
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(make([]byte, 10<<20+1))), 10<<20+1
 		}, 413, "Request Entity Too Large"},
-		{"a large header", nil, func(r *http.Request) { r.Header.Set("Large", strings.Repeat("x", maxHeader)) }, 431, "Request Header Fields Too Large"},
+		{"a large header", nil, func(r *http.Request) { r.Header.Set("Large", strings.Repeat("x", maxHeader)) }, 431,
+			"Request Header Fields Too Large"},
 		{"throttled", func(a *API) { a.Rate, a.Burst = 0.001, 0 }, nil, 429, "Too Many Requests"},
 		{"no permission", func(a *API) { a.Routes["POST /"] = Route{Denied: true} }, nil, 500, "Internal Server Error"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := start(t, test.api)
 			resp, body := f.post(t, test.change)
-			if want := `{"message":"` + test.body + `"}`; resp.StatusCode != test.status || body != want || resp.Header.Get("Content-Type") != "application/json" {
+			if want := `{"message":"` + test.body + `"}`; resp.StatusCode != test.status || body != want ||
+				resp.Header.Get("Content-Type") != "application/json" {
 				t.Errorf("answered %d %s, want %d %s", resp.StatusCode, body, test.status, want)
 			}
 			if len(f.function.events) > 0 {
@@ -420,15 +445,21 @@ func TestWhatBecomesOfTheFunctionsAnswer(t *testing.T) {
 	}{
 		{"a response", &function{answer: `{"statusCode":202,"headers":{"Content-Type":"application/problem+json","X-A":"1"},"cookies":["a=1","b=2"],"body":"text"}`}, 202, "application/problem+json", "text"},
 		{"base64", &function{answer: `{"statusCode":200,"headers":{"content-type":"image/png"},"isBase64Encoded":true,"body":"AAE="}`}, 200, "image/png", "\x00\x01"},
-		{"no content type", &function{answer: `{"statusCode":200,"body":"text"}`}, 200, "text/plain;charset=UTF-8", "text"},
+		{"no content type", &function{answer: `{"statusCode":200,"body":"text"}`}, 200, "text/plain;charset=UTF-8",
+			"text"},
 		{"no status", &function{answer: `{"a":1}`}, 200, "application/json", `{"a":1}`},
 		{"a string", &function{answer: `"text"`}, 200, "application/json", `text`},
-		{"an impossible status", &function{answer: `{"statusCode":42}`}, 500, "application/json", `{"message":"Internal Server Error"}`},
+		{"an impossible status", &function{answer: `{"statusCode":42}`}, 500, "application/json",
+			`{"message":"Internal Server Error"}`},
 		{"not JSON", &function{answer: `}`}, 500, "application/json", `{"message":"Internal Server Error"}`},
-		{"it failed", &function{answer: `{"errorMessage":"x"}`, failed: true}, 500, "application/json", `{"message":"Internal Server Error"}`},
-		{"not reached", &function{err: errors.New("x")}, 500, "application/json", `{"message":"Internal Server Error"}`},
-		{"throttled", &function{err: &types.TooManyRequestsException{}}, 503, "application/json", `{"message":"Service Unavailable"}`},
-		{"too large for Lambda", &function{err: &types.RequestTooLargeException{}}, 413, "application/json", `{"message":"Request Entity Too Large"}`},
+		{"it failed", &function{answer: `{"errorMessage":"x"}`, failed: true}, 500, "application/json",
+			`{"message":"Internal Server Error"}`},
+		{"not reached", &function{err: errors.New("x")}, 500, "application/json",
+			`{"message":"Internal Server Error"}`},
+		{"throttled", &function{err: &types.TooManyRequestsException{}}, 503, "application/json",
+			`{"message":"Service Unavailable"}`},
+		{"too large for Lambda", &function{err: &types.RequestTooLargeException{}}, 413, "application/json",
+			`{"message":"Request Entity Too Large"}`},
 		{"late", &function{wait: true}, 503, "application/json", `{"message":"Service Unavailable"}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -440,9 +471,11 @@ func TestWhatBecomesOfTheFunctionsAnswer(t *testing.T) {
 				test.function.answer, test.function.err, test.function.failed, test.function.wait
 			resp, body := f.post(t, nil)
 			if resp.StatusCode != test.status || body != test.body || resp.Header.Get("Content-Type") != test.kind {
-				t.Errorf("answered %d %s %q, want %d %s %q", resp.StatusCode, resp.Header.Get("Content-Type"), body, test.status, test.kind, test.body)
+				t.Errorf("answered %d %s %q, want %d %s %q", resp.StatusCode, resp.Header.Get("Content-Type"), body,
+					test.status, test.kind, test.body)
 			}
-			if test.name == "a response" && (len(resp.Header.Values("Set-Cookie")) != 2 || resp.Header.Get("X-A") != "1") {
+			if test.name == "a response" &&
+				(len(resp.Header.Values("Set-Cookie")) != 2 || resp.Header.Get("X-A") != "1") {
 				t.Errorf("the header is %v", resp.Header)
 			}
 		})
@@ -455,14 +488,17 @@ func TestAPolicyIsForOneAPIAndRoute(t *testing.T) {
 		return map[string]map[string]string{"ArnLike": {"AWS:SourceArn": arn}}
 	}
 	for arn, want := range map[string]bool{
-		source: true, "arn:aws:execute-api:us-east-1:000000000000:a1b2c3d4e5/*/POST/": true, "arn:aws:execute-api:us-east-1:000000000000:a1b2c3d4e5/*": true,
-		"arn:aws:execute-api:us-east-1:000000000000:another/*": false, "arn:aws:execute-api:us-east-1:000000000000:a1b2c3d4e5/*/GET/": false,
+		source: true, "arn:aws:execute-api:us-east-1:000000000000:a1b2c3d4e5/*/POST/": true,
+		"arn:aws:execute-api:us-east-1:000000000000:a1b2c3d4e5/*":      true,
+		"arn:aws:execute-api:us-east-1:000000000000:another/*":         false,
+		"arn:aws:execute-api:us-east-1:000000000000:a1b2c3d4e5/*/GET/": false,
 	} {
 		if got := allows(condition(arn), source); got != want {
 			t.Errorf("%s: %t, want %t", arn, got, want)
 		}
 	}
-	if !allows(nil, source) || allows(map[string]map[string]string{"StringEquals": {"AWS:SourceAccount": "1"}}, source) {
+	if !allows(nil, source) || allows(map[string]map[string]string{"StringEquals": {"AWS:SourceAccount": "1"}},
+		source) {
 		t.Error("a condition that is not on the ARN is not understood")
 	}
 }

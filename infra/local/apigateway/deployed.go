@@ -62,12 +62,15 @@ func (api *API) readRoutes(ctx context.Context, cfg aws.Config, client *apigatew
 	}
 	for _, r := range routes.Items {
 		id := strings.TrimPrefix(aws.ToString(r.Target), "integrations/")
-		integration, err := client.GetIntegration(ctx, &apigatewayv2.GetIntegrationInput{ApiId: &api.ID, IntegrationId: &id})
+		integration, err := client.GetIntegration(ctx,
+			&apigatewayv2.GetIntegrationInput{ApiId: &api.ID, IntegrationId: &id})
 		if err != nil {
 			return err
 		}
-		if integration.IntegrationType != types.IntegrationTypeAwsProxy || aws.ToString(integration.PayloadFormatVersion) != "2.0" {
-			return fmt.Errorf("apigateway: route %s is not a Lambda proxy integration with payload format 2.0", *r.RouteKey)
+		if integration.IntegrationType != types.IntegrationTypeAwsProxy ||
+			aws.ToString(integration.PayloadFormatVersion) != "2.0" {
+			return fmt.Errorf("apigateway: route %s is not a Lambda proxy integration with payload format 2.0",
+				*r.RouteKey)
 		}
 		route := Route{
 			Function: functionOf(aws.ToString(integration.IntegrationUri)),
@@ -131,7 +134,8 @@ func (api *API) mayInvoke(ctx context.Context, client *lambda.Client, region, fu
 	}
 	source := fmt.Sprintf("arn:aws:execute-api:%s:%s:%s/%s/%s%s", region, api.Account, api.ID, api.Stage, method, path)
 	for _, s := range policy.Statement {
-		if s.Effect == "Allow" && s.Action == "lambda:InvokeFunction" && isAPIGateway(s.Principal) && allows(s.Condition, source) {
+		if s.Effect == "Allow" && s.Action == "lambda:InvokeFunction" && isAPIGateway(s.Principal) &&
+			allows(s.Condition, source) {
 			return true, nil
 		}
 	}
@@ -148,7 +152,8 @@ func isAPIGateway(principal any) bool {
 func allows(condition map[string]map[string]string, source string) bool {
 	for operator, keys := range condition {
 		for key, value := range keys {
-			if (operator != "ArnLike" && operator != "ArnEquals") || !strings.EqualFold(key, "aws:SourceArn") || !like(value, source) {
+			if (operator != "ArnLike" && operator != "ArnEquals") || !strings.EqualFold(key, "aws:SourceArn") ||
+				!like(value, source) {
 				return false
 			}
 		}

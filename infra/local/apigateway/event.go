@@ -3,6 +3,8 @@ package apigateway
 import (
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -17,9 +19,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"crypto/x509/pkix"
-	"encoding/asn1"
 )
 
 // event is an event in payload format 2.0. API Gateway leaves out what is empty.
@@ -95,7 +94,8 @@ func newEvent(api API, key, id string, r *http.Request, body []byte, certificate
 		Headers: map[string]string{}, QueryStringParameters: queryParameters(r.URL.RawQuery),
 		RequestContext: requestContext{
 			AccountID: api.Account, APIID: api.ID, DomainName: api.Domain, DomainPrefix: prefix,
-			HTTP:      httpContext{Method: r.Method, Path: path, Protocol: r.Proto, SourceIP: source, UserAgent: r.UserAgent()},
+			HTTP: httpContext{Method: r.Method, Path: path, Protocol: r.Proto, SourceIP: source,
+				UserAgent: r.UserAgent()},
 			RequestID: id, RouteKey: key, Stage: api.Stage,
 			Time: now.UTC().Format("02/Jan/2006:15:04:05 +0000"), TimeEpoch: now.UnixMilli(),
 		},
@@ -120,7 +120,8 @@ func newEvent(api API, key, id string, r *http.Request, body []byte, certificate
 	}
 	e.Headers["x-forwarded-for"], e.Headers["x-forwarded-port"], e.Headers["x-forwarded-proto"] = source, "443", "https"
 	if e.Headers["x-amzn-trace-id"] == "" {
-		e.Headers["x-amzn-trace-id"] = fmt.Sprintf("Root=1-%08x-%s", now.Unix(), hex.EncodeToString([]byte(rand.Text()[:12])))
+		e.Headers["x-amzn-trace-id"] = fmt.Sprintf("Root=1-%08x-%s", now.Unix(),
+			hex.EncodeToString([]byte(rand.Text()[:12])))
 	}
 	if certificate != nil {
 		e.RequestContext.Authentication = &authentication{certificate}

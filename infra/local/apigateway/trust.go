@@ -34,7 +34,8 @@ func newTrust(text []byte) (*trust, error) {
 			return nil, fmt.Errorf("apigateway: truststore: %w", err)
 		}
 		found = true
-		if bytes.Equal(c.RawSubject, c.RawIssuer) && c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature) == nil {
+		if bytes.Equal(c.RawSubject, c.RawIssuer) &&
+			c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature) == nil {
 			t.roots.AddCert(c)
 		} else {
 			t.intermediates.AddCert(c)

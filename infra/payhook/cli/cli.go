@@ -62,7 +62,8 @@ func New() *Program {
 	if err != nil {
 		columns, _ = strconv.Atoi(os.Getenv("COLUMNS"))
 	}
-	return &Program{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdin.Fd())), Now: time.Now, columns: columns}
+	return &Program{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdin.Fd())),
+		Now: time.Now, columns: columns}
 }
 
 // Width returns how many columns a line of Out should have at most: those of the
@@ -82,7 +83,8 @@ func (p *Program) Root(long string) *cobra.Command {
 		PersistentPreRun: func(*cobra.Command, []string) { p.started = true },
 		RunE:             group,
 	}
-	root.PersistentFlags().BoolVar(&p.JSON, "json", false, "print JSON: one document, or one a line where there are several")
+	root.PersistentFlags().BoolVar(&p.JSON, "json", false,
+		"print JSON: one document, or one a line where there are several")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return Usage("%w; %s --help lists the flags", err, cmd.CommandPath())
 	})

@@ -37,15 +37,16 @@ func TestTheExitStatusSaysWhatKindOfErrorItIs(t *testing.T) {
 		status int
 		said   string
 	}{
-		"success":                {t.Context(), nil, 0, ""},
-		"attention":              {t.Context(), ErrAttention, StatusFailed, ""},
-		"failed":                 {t.Context(), failed, StatusFailed, "payhook: it failed\n"},
-		"usage":                  {t.Context(), Usage("bad %w", failed), StatusUsage, "payhook: bad it failed\n"},
-		"unreachable":            {t.Context(), Unreachable(failed), StatusUnreachable, "payhook: it failed\n"},
-		"usage stays usage":      {t.Context(), Unreachable(Usage("bad")), StatusUsage, "payhook: bad\n"},
-		"attention stays":        {t.Context(), Unreachable(ErrAttention), StatusFailed, ""},
-		"no error stays none":    {t.Context(), Unreachable(nil), 0, ""},
-		"interrupted":            {canceled, Unreachable(context.Canceled), StatusInterrupted, "payhook: interrupted\n"},
+		"success":             {t.Context(), nil, 0, ""},
+		"attention":           {t.Context(), ErrAttention, StatusFailed, ""},
+		"failed":              {t.Context(), failed, StatusFailed, "payhook: it failed\n"},
+		"usage":               {t.Context(), Usage("bad %w", failed), StatusUsage, "payhook: bad it failed\n"},
+		"unreachable":         {t.Context(), Unreachable(failed), StatusUnreachable, "payhook: it failed\n"},
+		"usage stays usage":   {t.Context(), Unreachable(Usage("bad")), StatusUsage, "payhook: bad\n"},
+		"attention stays":     {t.Context(), Unreachable(ErrAttention), StatusFailed, ""},
+		"no error stays none": {t.Context(), Unreachable(nil), 0, ""},
+		"interrupted": {canceled, Unreachable(context.Canceled), StatusInterrupted,
+			"payhook: interrupted\n"},
 		"done although canceled": {canceled, nil, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +95,8 @@ func TestNobodyIsAskedWithoutATerminal(t *testing.T) {
 			p.Terminal = terminal
 			return p.Confirm(t.Context(), "Delete everything?")
 		})
-		if status != want || !strings.Contains(said, "Delete everything?") || strings.Contains(said, "--yes") == terminal {
+		if status != want || !strings.Contains(said, "Delete everything?") ||
+			strings.Contains(said, "--yes") == terminal {
 			t.Errorf("terminal %t: %d, %s", terminal, status, said)
 		}
 	}

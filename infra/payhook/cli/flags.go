@@ -75,7 +75,8 @@ func ChoiceVar(cmd *cobra.Command, to *string, name, kind, usage string, words .
 
 // Complete lets a shell complete the words as values of a flag.
 func Complete(cmd *cobra.Command, name string, words ...string) {
-	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(name,
+		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // there is no such flag
 	}
 }
@@ -95,7 +96,8 @@ func Args(names ...string) cobra.PositionalArgs {
 		case len(names) == 0 && len(args) > 0:
 			return fmt.Errorf("%s takes no argument, but %q was given", cmd.CommandPath(), args[0])
 		case len(names) != len(args):
-			return fmt.Errorf("%s takes %s, but the number of arguments is %d", cmd.CommandPath(), strings.Join(names, " and "), len(args))
+			return fmt.Errorf("%s takes %s, but the number of arguments is %d", cmd.CommandPath(),
+				strings.Join(names, " and "), len(args))
 		}
 		return nil
 	}

@@ -7,8 +7,10 @@ import (
 
 func TestADurationIsReadable(t *testing.T) {
 	for want, d := range map[string]time.Duration{
-		"0ms": 0, "120ms": 120 * time.Millisecond, "12s": 12*time.Second + 900*time.Millisecond, "3m12s": 192 * time.Second,
-		"3m": 3 * time.Minute, "3h12m": 192*time.Minute + 59*time.Second, "2d4h": 52 * time.Hour, "30d": 30 * 24 * time.Hour, "-5s": -5 * time.Second,
+		"0ms": 0, "120ms": 120 * time.Millisecond, "12s": 12*time.Second + 900*time.Millisecond,
+		"3m12s": 192 * time.Second,
+		"3m":    3 * time.Minute, "3h12m": 192*time.Minute + 59*time.Second, "2d4h": 52 * time.Hour,
+		"30d": 30 * 24 * time.Hour, "-5s": -5 * time.Second,
 	} {
 		if got := Readable(d); got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -36,8 +36,10 @@ import (
 
 // API is what of CloudFormation is used.
 type API interface {
-	DescribeStacks(context.Context, *cloudformation.DescribeStacksInput, ...func(*cloudformation.Options)) (*cloudformation.DescribeStacksOutput, error)
-	UpdateTerminationProtection(context.Context, *cloudformation.UpdateTerminationProtectionInput, ...func(*cloudformation.Options)) (*cloudformation.UpdateTerminationProtectionOutput, error)
+	DescribeStacks(context.Context, *cloudformation.DescribeStacksInput,
+		...func(*cloudformation.Options)) (*cloudformation.DescribeStacksOutput, error)
+	UpdateTerminationProtection(context.Context, *cloudformation.UpdateTerminationProtectionInput,
+		...func(*cloudformation.Options)) (*cloudformation.UpdateTerminationProtectionOutput, error)
 	cloudformation.ListStackResourcesAPIClient
 }
 
@@ -59,7 +61,8 @@ type Unprotected struct {
 func AllowRetry(ctx context.Context, api API, stack string) (Unprotected, error) {
 	found, err := api.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &stack})
 	var refused smithy.APIError
-	if errors.As(err, &refused) && refused.ErrorCode() == "ValidationError" && strings.Contains(refused.ErrorMessage(), "does not exist") {
+	if errors.As(err, &refused) && refused.ErrorCode() == "ValidationError" &&
+		strings.Contains(refused.ErrorMessage(), "does not exist") {
 		return Unprotected{}, nil
 	}
 	if err != nil {
@@ -73,7 +76,8 @@ func AllowRetry(ctx context.Context, api API, stack string) (Unprotected, error)
 		return Unprotected{}, nil
 	}
 	u := Unprotected{Stack: aws.ToString(s.StackId), Status: s.StackStatus}
-	for pages := cloudformation.NewListStackResourcesPaginator(api, &cloudformation.ListStackResourcesInput{StackName: s.StackId}); pages.HasMorePages(); {
+	for pages := cloudformation.NewListStackResourcesPaginator(api,
+		&cloudformation.ListStackResourcesInput{StackName: s.StackId}); pages.HasMorePages(); {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
 			return Unprotected{}, err
@@ -122,7 +126,8 @@ func Prepare(ctx context.Context, args []string, out io.Writer) error {
 	case err != nil:
 		fmt.Fprintf(out, "It is not known whether an earlier creation of the stack %s failed: %v\n", t.stack, err)
 	case done.Stack != "":
-		fmt.Fprintf(out, "The creation of the stack %s had failed (%s). Its termination protection is off now, so that cdk deploy can delete and create it.\n", t.stack, done.Status)
+		fmt.Fprintf(out, "The creation of the stack %s had failed (%s). Its termination protection is off now, so "+
+			"that cdk deploy can delete and create it.\n", t.stack, done.Status)
 		for _, left := range done.Left {
 			fmt.Fprintf(out, "What remains of the failed creation, and is not used again: %s\n", left)
 		}

@@ -53,10 +53,13 @@ func (s *stack) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				`<LastUpdatedTimestamp>2026-01-31T12:00:00Z</LastUpdatedTimestamp><ResourceStatus>%s</ResourceStatus></member>`, id, kind, physical, status)
 		}
 		if r.Form.Get("NextToken") == "" {
-			answer(`<StackResourceSummaries>` + resource("Keys", "AWS::DynamoDB::GlobalTable", "keys-1", "DELETE_COMPLETE") + `</StackResourceSummaries><NextToken>2</NextToken>`)
+			answer(`<StackResourceSummaries>` +
+				resource("Keys", "AWS::DynamoDB::GlobalTable", "keys-1", "DELETE_COMPLETE") +
+				`</StackResourceSummaries><NextToken>2</NextToken>`)
 			return
 		}
-		answer(`<StackResourceSummaries>` + resource("Ledger", "AWS::DynamoDB::GlobalTable", "ledger-1", "DELETE_SKIPPED") +
+		answer(`<StackResourceSummaries>` +
+			resource("Ledger", "AWS::DynamoDB::GlobalTable", "ledger-1", "DELETE_SKIPPED") +
 			resource("Bus", "AWS::Events::EventBus", "", "DELETE_SKIPPED") + `</StackResourceSummaries>`)
 	default:
 		s.changed = append(s.changed, fmt.Sprintf("%s %s %s", action, name, r.Form.Get("EnableTerminationProtection")))
@@ -73,8 +76,10 @@ func prepare(t *testing.T, s *stack, args ...string) string {
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	for name, value := range map[string]string{
-		"AWS_ENDPOINT_URL": server.URL, "AWS_REGION": "eu-north-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret",
-		"AWS_MAX_ATTEMPTS": "1", "AWS_CONFIG_FILE": os.DevNull, "AWS_PROFILE": "", "AWS_SESSION_TOKEN": "", "NO_PROXY": "127.0.0.1",
+		"AWS_ENDPOINT_URL": server.URL, "AWS_REGION": "eu-north-1", "AWS_ACCESS_KEY_ID": "id",
+		"AWS_SECRET_ACCESS_KEY": "secret",
+		"AWS_MAX_ATTEMPTS":      "1", "AWS_CONFIG_FILE": os.DevNull, "AWS_PROFILE": "", "AWS_SESSION_TOKEN": "",
+		"NO_PROXY": "127.0.0.1",
 	} {
 		t.Setenv(name, value)
 	}
@@ -110,7 +115,8 @@ func TestOnlyAStackThatWasNeverCreatedLosesItsProtection(t *testing.T) {
 func TestWhatRemainsOfTheFailedCreationIsNamed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	said := prepare(t, &stack{name: "Payhook", status: types.StackStatusRollbackComplete, protected: true})
-	if !strings.Contains(said, "AWS::DynamoDB::GlobalTable ledger-1\n") || strings.Contains(said, "keys-1") || strings.Contains(said, "EventBus") {
+	if !strings.Contains(said, "AWS::DynamoDB::GlobalTable ledger-1\n") || strings.Contains(said, "keys-1") ||
+		strings.Contains(said, "EventBus") {
 		t.Errorf("said %q", said)
 	}
 }
@@ -167,13 +173,15 @@ func TestTheStackIsThatOfCdkDeploy(t *testing.T) {
 func TestTheProfileOfTheDeploymentIsUsed(t *testing.T) {
 	t.Chdir(t.TempDir())
 	file := filepath.Join(t.TempDir(), "config")
-	if err := os.WriteFile(file, []byte("[profile bank]\naws_access_key_id = theirs\naws_secret_access_key = secret\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("[profile bank]\naws_access_key_id = theirs\naws_secret_access_key = secret\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := &stack{name: "Payhook", status: types.StackStatusCreateComplete}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
-	for name, value := range map[string]string{"AWS_ENDPOINT_URL": server.URL, "AWS_REGION": "eu-north-1", "AWS_CONFIG_FILE": file, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "NO_PROXY": "127.0.0.1"} {
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": server.URL, "AWS_REGION": "eu-north-1",
+		"AWS_CONFIG_FILE": file, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull, "NO_PROXY": "127.0.0.1"} {
 		t.Setenv(name, value)
 	}
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"} {
@@ -181,7 +189,8 @@ func TestTheProfileOfTheDeploymentIsUsed(t *testing.T) {
 		os.Unsetenv(name)
 	}
 	var out bytes.Buffer
-	if err := Prepare(t.Context(), []string{"--profile", "bank"}, &out); err != nil || s.key != "theirs" || out.String() != "" {
+	if err := Prepare(t.Context(), []string{"--profile", "bank"}, &out); err != nil || s.key != "theirs" ||
+		out.String() != "" {
 		t.Errorf("with the key %q, %v, said %q", s.key, err, &out)
 	}
 }

@@ -28,8 +28,8 @@ func (o *options) present(request map[string]any) error {
 		return nil
 	}
 	if o.local.ClientCert == "" {
-		return errors.New("the event needs a client certificate of a CA in the truststore, and the simulated service has none: " +
-			"send the webhook to the URL in .local/up.json with a certificate of yours")
+		return errors.New("the event needs a client certificate of a CA in the truststore, and the simulated service " +
+			"has none: send the webhook to the URL in .local/up.json with a certificate of yours")
 	}
 	text, err := os.ReadFile(o.local.ClientCert)
 	if err != nil {

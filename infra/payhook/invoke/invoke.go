@@ -17,12 +17,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/spf13/cobra"
-
-	"uuid"
 
 	"payhook.example/infra/local/up"
 	"payhook.example/infra/payhook/cli"
@@ -52,7 +51,8 @@ const example = `  payhook invoke webhook events/webhook/one-event.json --local
   payhook invoke webhook events/webhook/one-event.json --key key.pem --key-id 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d`
 
 // outputs are the outputs of the stack that name the functions.
-var outputs = map[string]string{"webhook": names.WebhookFunctionOutput, "redrive": names.RedriveFunctionOutput, "token": names.TokenFunctionOutput}
+var outputs = map[string]string{"webhook": names.WebhookFunctionOutput, "redrive": names.RedriveFunctionOutput,
+	"token": names.TokenFunctionOutput}
 
 type options struct {
 	p     *cli.Program
@@ -68,7 +68,8 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "invoke FUNCTION FILE", Short: "Invoke a function with a sample event", Long: long, Example: example,
 		Args: cli.Args("FUNCTION", "FILE"),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
 			if len(args) == 0 {
 				return functions, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -81,7 +82,8 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 			return o.run(cmd.Context(), *t, args[0], args[1])
 		},
 	}
-	cmd.Flags().BoolVar(&o.fresh, "fresh", false, "replace deliveryId and eventId by new ones, so that the events are not duplicates")
+	cmd.Flags().BoolVar(&o.fresh, "fresh", false,
+		"replace deliveryId and eventId by new ones, so that the events are not duplicates")
 	o.sign.Register(cmd)
 	return cmd
 }
@@ -153,9 +155,11 @@ func (o *options) signed(ctx context.Context, event []byte) ([]byte, error) {
 func (o *options) proof(ctx context.Context, w paymenttest.Webhook) (paymenttest.Signed, error) {
 	if o.authentication() == settings.ByMTLS {
 		if w.Flaw != "" || w.Age != 0 {
-			return paymenttest.Signed{}, cli.Usage("with authentication=mtls, nothing is signed: --corrupt and --age have no effect")
+			return paymenttest.Signed{}, cli.Usage("with authentication=mtls, nothing is signed: --corrupt and --age " +
+				"have no effect")
 		}
-		return paymenttest.Signed{URL: w.URL, Header: http.Header{"Content-Type": {"application/json"}}, Body: w.Payload}, nil
+		return paymenttest.Signed{URL: w.URL, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: w.Payload}, nil
 	}
 	if o.sign.KeyGiven() {
 		sender, err := o.sign.Sender()

@@ -79,10 +79,12 @@ func TestAFunctionURLsEventIsSignedAsItStands(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := signature.Verify(&service.Key().Private.PublicKey, got, proof); err != nil || !bytes.Equal(got, payload) {
+			if err := signature.Verify(&service.Key().Private.PublicKey, got, proof); err != nil ||
+				!bytes.Equal(got, payload) {
 				t.Errorf("%s, base64 %t: %v", name, encoded, err)
 			}
-			if r.Headers["content-type"] != "text/json" || r.Headers["x-other"] != "stays" || r.QueryStringParameters["tenant"] != "7" || r.IsBase64Encoded != encoded {
+			if r.Headers["content-type"] != "text/json" || r.Headers["x-other"] != "stays" ||
+				r.QueryStringParameters["tenant"] != "7" || r.IsBase64Encoded != encoded {
 				t.Errorf("%s, base64 %t: what was there is not there any more: %s", name, encoded, signed)
 			}
 		}
@@ -120,10 +122,12 @@ func TestAnEventHasTheCertificateOfTheLocalRunIfWebhooksNeedOne(t *testing.T) {
 		if err := json.Unmarshal(text, &got); err != nil {
 			t.Fatal(err)
 		}
-		certificate, from := got.RequestContext.Authentication.ClientCert.ClientCertPem, got.RequestContext.DomainName+" "+got.RequestContext.APIID
+		certificate, from := got.RequestContext.Authentication.ClientCert.ClientCertPem,
+			got.RequestContext.DomainName+" "+got.RequestContext.APIID
 		wantCertificate, wantFrom := "", " "
 		if authentication == settings.ByMTLS || authentication == settings.ByBoth {
-			wantCertificate, wantFrom = string(paymenttest.EncodeCertificate(identity.Certificate().Leaf)), "hook.bank.example a1b2c3d4e5"
+			wantCertificate, wantFrom = string(paymenttest.EncodeCertificate(identity.Certificate().Leaf)),
+				"hook.bank.example a1b2c3d4e5"
 		}
 		if certificate != wantCertificate || from != wantFrom {
 			t.Errorf("authentication=%s: from %s with the certificate %q", authentication, from, certificate)
@@ -152,7 +156,8 @@ func TestFreshIDsAreNewAndNothingElseChanges(t *testing.T) {
 	if errOld != nil || errFresh != nil {
 		t.Fatal(errOld, errFresh)
 	}
-	if old.DeliveryID == fresh.DeliveryID || old.Events[0].EventID == fresh.Events[0].EventID || fresh.Events[0].EventID == fresh.Events[1].EventID {
+	if old.DeliveryID == fresh.DeliveryID || old.Events[0].EventID == fresh.Events[0].EventID ||
+		fresh.Events[0].EventID == fresh.Events[1].EventID {
 		t.Errorf("the ids are not new: %s", after)
 	}
 	restored := strings.NewReplacer(fresh.DeliveryID, old.DeliveryID, fresh.Events[0].EventID, old.Events[0].EventID,
@@ -169,8 +174,9 @@ func TestWhatTheFunctionAnswersIsShown(t *testing.T) {
 		want   string
 		fails  bool
 	}{
-		"HTTP":   {lambda.InvokeOutput{Payload: []byte(`{"statusCode":409,"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`)}, "409 Conflict", false},
-		"base64": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":200,"body":"aGVsbG8=","isBase64Encoded":true}`)}, "hello", false},
+		"HTTP": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":409,"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`)}, "409 Conflict", false},
+		"base64": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":200,"body":"aGVsbG8=","isBase64Encoded":true}`)},
+			"hello", false},
 		"other":  {lambda.InvokeOutput{Payload: []byte(`{"found":0}`)}, `{"found":0}`, false},
 		"failed": {lambda.InvokeOutput{FunctionError: &failed, Payload: []byte(`{"errorMessage":"why"}`)}, "", true},
 	} {

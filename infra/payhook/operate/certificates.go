@@ -90,14 +90,17 @@ func (p *program) certificates(ctx context.Context, days int) error {
 
 func (p *program) printCertificates(c certificates, required bool) error {
 	if !required {
-		_, err := fmt.Fprintf(p.Out, "authentication is %s: no client certificate is required\n", cli.Plain(c.Authentication))
+		_, err := fmt.Fprintf(p.Out, "authentication is %s: no client certificate is required\n",
+			cli.Plain(c.Authentication))
 		return err
 	}
 	fmt.Fprintf(p.Out, "authentication is %s; %.1f days are left\n", cli.Plain(c.Authentication), c.DaysLeft)
 	w := p.Table()
 	row := func(kind string, one certificate) {
-		fmt.Fprintf(w, "%s\t%s\tuntil %s, %.0f days\tserial %s, issuer %s, SHA-256 %s\n", kind, cli.Plain(one.Subject), one.NotAfter.UTC().Format(time.RFC3339),
-			one.NotAfter.Sub(p.Now()).Hours()/24, cli.Plain(one.SerialNumber), cli.Plain(one.Issuer), cli.Plain(one.Fingerprint))
+		fmt.Fprintf(w, "%s\t%s\tuntil %s, %.0f days\tserial %s, issuer %s, SHA-256 %s\n", kind, cli.Plain(one.Subject),
+			one.NotAfter.UTC().Format(time.RFC3339),
+			one.NotAfter.Sub(p.Now()).Hours()/24, cli.Plain(one.SerialNumber), cli.Plain(one.Issuer),
+			cli.Plain(one.Fingerprint))
 	}
 	for _, ca := range c.CAs {
 		row("CA", ca)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
 	"uuid"
 
 	"payhook.example/infra/local/up"
@@ -28,8 +27,10 @@ func wire(t *testing.T, denied string) {
 		r.ParseForm()
 		if r.Form.Get("Action") == "DescribeStacks" {
 			var outputs strings.Builder
-			for key, value := range map[string]string{names.LedgerTableOutput: "ledger-1", names.KeysTableOutput: "keys-1"} {
-				fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, key, value)
+			for key, value := range map[string]string{names.LedgerTableOutput: "ledger-1",
+				names.KeysTableOutput: "keys-1"} {
+				fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, key,
+					value)
 			}
 			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName><CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus><Outputs>%s</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, &outputs)
 			return
@@ -82,14 +83,16 @@ func TestTheCommandsWorkOverARealConnection(t *testing.T) {
 func TestADeniedActionIsNamed(t *testing.T) {
 	wire(t, "GetItem")
 	_, said, status := call(t, "key", uuid.New().String())
-	if status != cli.StatusUnreachable || !strings.Contains(said, "DynamoDB: GetItem") || !strings.Contains(said, "AccessDeniedException") {
+	if status != cli.StatusUnreachable || !strings.Contains(said, "DynamoDB: GetItem") ||
+		!strings.Contains(said, "AccessDeniedException") {
 		t.Errorf("%d, %s", status, said)
 	}
 }
 
 func TestADropIsRepeatedAfterAClosedConnection(t *testing.T) {
 	wire(t, "")
-	if out, said, status := call(t, "key", uuid.New().String(), "--drop"); status != 0 || !strings.Contains(out, "dropped.") {
+	if out, said, status := call(t, "key", uuid.New().String(), "--drop"); status != 0 ||
+		!strings.Contains(out, "dropped.") {
 		t.Errorf("%d, %s%s", status, out, said)
 	}
 }

@@ -33,9 +33,10 @@ it when it was last asked.
 With --json, one document: keyId, state (cached, withdrawn, removed, unknown,
 refused, expired, absent), stale, cause, bits, exponent, thumbprint, fetchedAt,
 ageSeconds, unknownSince, expiresAt, dropped.`,
-		Example: "  payhook key 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d\n  payhook key 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --drop",
-		Args:    cli.Args("ID"),
-		RunE:    run(func(ctx context.Context, args []string) error { return p.key(ctx, args[0], drop) }),
+		Example: "  payhook key 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d\n  payhook key " +
+			"5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --drop",
+		Args: cli.Args("ID"),
+		RunE: run(func(ctx context.Context, args []string) error { return p.key(ctx, args[0], drop) }),
 	}
 	cmd.Flags().BoolVar(&drop, "drop", false, "delete the key from the table")
 	return cmd
@@ -116,7 +117,8 @@ func (p *program) key(ctx context.Context, keyID string, drop bool) error {
 func (p *program) shown(id string, cached keys.Cached) cachedKey {
 	now := p.Now()
 	age := cli.Seconds(now.Sub(cached.FetchedAt))
-	shown := cachedKey{KeyID: id, FetchedAt: cached.FetchedAt, AgeSeconds: &age, UnknownSince: cached.UnknownSince, ExpiresAt: cached.ExpiresAt}
+	shown := cachedKey{KeyID: id, FetchedAt: cached.FetchedAt, AgeSeconds: &age, UnknownSince: cached.UnknownSince,
+		ExpiresAt: cached.ExpiresAt}
 	withdrawn := !cached.UnknownSince.IsZero()
 	if cached.Key != nil {
 		shown.Bits, shown.Exponent, shown.Thumbprint = cached.Key.N.BitLen(), cached.Key.E, keys.Thumbprint(cached.Key)
@@ -150,13 +152,14 @@ var defaultFreshness = func() time.Duration {
 
 // stateTexts say what a state means for the next webhook.
 var stateTexts = map[string]string{
-	"cached":    "cached",
-	"withdrawn": fmt.Sprintf("withdrawn: the service calls it unknown; the functions use it until that has lasted for keyUnknownGrace (%s unless set otherwise)", settings.KeyUnknownGrace.Default),
-	"removed":   "removed: the service gave it before and no longer does; webhooks signed with it are answered 401",
-	"unknown":   "unknown: the service did not know the id",
-	"refused":   "rejected: the functions do not use it, and ask the service",
-	"expired":   "expired: the functions no longer use it, and ask the service",
-	"absent":    "not cached: the functions ask the service",
+	"cached": "cached",
+	"withdrawn": fmt.Sprintf("withdrawn: the service calls it unknown; the functions use it until that has lasted "+
+		"for keyUnknownGrace (%s unless set otherwise)", settings.KeyUnknownGrace.Default),
+	"removed": "removed: the service gave it before and no longer does; webhooks signed with it are answered 401",
+	"unknown": "unknown: the service did not know the id",
+	"refused": "rejected: the functions do not use it, and ask the service",
+	"expired": "expired: the functions no longer use it, and ask the service",
+	"absent":  "not cached: the functions ask the service",
 }
 
 func (p *program) printKey(k cachedKey, drop bool) error {
@@ -184,7 +187,8 @@ func (p *program) printKey(k cachedKey, drop bool) error {
 	default:
 		stale := ""
 		if k.Stale && k.State == "cached" {
-			stale = fmt.Sprintf(", stale: older than keyFreshness (%s unless set otherwise), so the next webhook fetches it again", settings.KeyFreshness.Default)
+			stale = fmt.Sprintf(", stale: older than keyFreshness (%s unless set otherwise), so the next webhook "+
+				"fetches it again", settings.KeyFreshness.Default)
 		}
 		t.Line("fetched", "%s%s", cli.Ago(k.FetchedAt, now), stale)
 		t.Line("used until", "%s, if it cannot be fetched again", cli.Ago(k.ExpiresAt, now))

@@ -8,13 +8,12 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
-
-	"uuid"
 
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/shared/awstest"
@@ -43,7 +42,8 @@ func (w *world) cache(id, jwk string, age, keep time.Duration) {
 	if jwk != "" {
 		item["jwk"] = &types.AttributeValueMemberS{Value: jwk}
 	}
-	if _, err := w.db.PutItem(w.t.Context(), &dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
+	if _, err := w.db.PutItem(w.t.Context(),
+		&dynamodb.PutItemInput{TableName: aws.String("keys"), Item: item}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -58,11 +58,13 @@ func TestACachedKeyIsShown(t *testing.T) {
 	id := uuid.New().String()
 	w.cache(id, textOf(t, id), 12*time.Minute, 24*time.Hour)
 	out, _ := w.expect(0, "key", id)
-	w.contains(out, id, "cached", "2048 bits, exponent 65537", keys.Thumbprint(generated()), "2026-01-31T11:48:00.000Z (12m ago)", "(in 23h48m)")
+	w.contains(out, id, "cached", "2048 bits, exponent 65537", keys.Thumbprint(generated()),
+		"2026-01-31T11:48:00.000Z (12m ago)", "(in 23h48m)")
 	out, _ = w.expect(0, "key", id, "--json")
 	want := cachedKey{
 		KeyID: id, State: "cached", Bits: 2048, Exponent: 65537, Thumbprint: keys.Thumbprint(generated()),
-		FetchedAt: noon.Add(-12 * time.Minute), AgeSeconds: aws.Float64(720), ExpiresAt: noon.Add(24*time.Hour - 12*time.Minute),
+		FetchedAt: noon.Add(-12 * time.Minute), AgeSeconds: aws.Float64(720),
+		ExpiresAt: noon.Add(24*time.Hour - 12*time.Minute),
 	}
 	if diff := cmp.Diff(want, document[cachedKey](t, out)); diff != "" {
 		t.Error(diff)
@@ -90,9 +92,11 @@ func TestAKeyThatTheServiceCallsUnknownSaysSinceWhen(t *testing.T) {
 	w.cache(id, textOf(t, id), 2*time.Hour, 24*time.Hour)
 	w.mark(id, 3*time.Minute)
 	out, _ := w.expect(cli.StatusFailed, "key", id)
-	w.contains(out, "withdrawn", "keyUnknownGrace (5m unless set otherwise)", "unknown since", "2026-01-31T11:57:00.000Z (3m ago)", keys.Thumbprint(generated()))
+	w.contains(out, "withdrawn", "keyUnknownGrace (5m unless set otherwise)", "unknown since",
+		"2026-01-31T11:57:00.000Z (3m ago)", keys.Thumbprint(generated()))
 	out, _ = w.expect(cli.StatusFailed, "key", id, "--json")
-	if got := document[cachedKey](t, out); got.State != "withdrawn" || !got.Stale || !got.UnknownSince.Equal(noon.Add(-3*time.Minute)) {
+	if got := document[cachedKey](t, out); got.State != "withdrawn" || !got.Stale ||
+		!got.UnknownSince.Equal(noon.Add(-3*time.Minute)) {
 		t.Errorf("%s", out)
 	}
 
@@ -101,7 +105,8 @@ func TestAKeyThatTheServiceCallsUnknownSaysSinceWhen(t *testing.T) {
 	out, _ = w.expect(cli.StatusFailed, "key", id)
 	w.contains(out, "removed", "answered 401", "unknown since", "(8m ago)", "last asked")
 	out, _ = w.expect(cli.StatusFailed, "key", id, "--json")
-	if got := document[cachedKey](t, out); got.State != "removed" || got.Stale || !got.UnknownSince.Equal(noon.Add(-8*time.Minute)) {
+	if got := document[cachedKey](t, out); got.State != "removed" || got.Stale ||
+		!got.UnknownSince.Equal(noon.Add(-8*time.Minute)) {
 		t.Errorf("%s", out)
 	}
 }
@@ -135,7 +140,8 @@ func TestAKeyThatIsNotUsedSaysWhy(t *testing.T) {
 		out, _ := w.expect(cli.StatusFailed, "key", id)
 		w.contains(out, stateTexts[state])
 		out, _ = w.expect(cli.StatusFailed, "key", id, "--json")
-		if got := document[cachedKey](t, out); got.State != state || got.KeyID != id || (got.Cause != "") != (state == "refused") {
+		if got := document[cachedKey](t, out); got.State != state || got.KeyID != id ||
+			(got.Cause != "") != (state == "refused") {
 			t.Errorf("%s: %s", state, out)
 		}
 	}
@@ -147,7 +153,8 @@ func TestADroppedKeyIsGoneAndItIsSaidWhoStillHasIt(t *testing.T) {
 	w.cache(id, textOf(t, id), time.Minute, 24*time.Hour)
 	w.cache(other, textOf(t, other), time.Minute, 24*time.Hour)
 	out, _ := w.expect(0, "key", id, "--drop")
-	w.contains(out, "dropped.", keys.Thumbprint(generated()), "keyFreshness (1h unless set otherwise)", "keyMaxAge (24h)")
+	w.contains(out, "dropped.", keys.Thumbprint(generated()), "keyFreshness (1h unless set otherwise)",
+		"keyMaxAge (24h)")
 	w.expect(cli.StatusFailed, "key", id)
 	w.expect(0, "key", other)
 

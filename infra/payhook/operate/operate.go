@@ -70,7 +70,8 @@ type functions interface {
 
 // identity is what of STS is used.
 type identity interface {
-	GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput, ...func(*sts.Options)) (*sts.GetCallerIdentityOutput, error)
+	GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput,
+		...func(*sts.Options)) (*sts.GetCallerIdentityOutput, error)
 }
 
 // deployment is one stack with the clients of its services.

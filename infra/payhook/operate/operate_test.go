@@ -11,12 +11,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
-
-	"uuid"
 
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/infra/payhook/target"
@@ -57,8 +56,10 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{
-		t: t, now: noon, db: awstest.NewDynamoDB(), s3: awstest.NewS3(), answer: strings.NewReader(""), ctx: t.Context(),
-		outs: map[string]string{names.LedgerTableOutput: "ledger", names.KeysTableOutput: "keys", names.ParkingBucketOutput: "parking", names.RedriveFunctionOutput: "redrive"},
+		t: t, now: noon, db: awstest.NewDynamoDB(), s3: awstest.NewS3(), answer: strings.NewReader(""),
+		ctx: t.Context(),
+		outs: map[string]string{names.LedgerTableOutput: "ledger", names.KeysTableOutput: "keys",
+			names.ParkingBucketOutput: "parking", names.RedriveFunctionOutput: "redrive"},
 	}
 	w.clock = func() time.Time { return w.now }
 	w.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
@@ -73,7 +74,8 @@ func newWorld(t *testing.T) *world {
 }
 
 // Invoke is the redrive function.
-func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func(*lambda.Options)) (*lambda.InvokeOutput, error) {
+func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput,
+	_ ...func(*lambda.Options)) (*lambda.InvokeOutput, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -84,7 +86,8 @@ func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func(*l
 		return &lambda.InvokeOutput{StatusCode: 200, Payload: []byte(w.certificates)}, nil
 	}
 	var request request
-	if err := json.Unmarshal(in.Payload, &request); err != nil || (len(request.Replay) == 0) == (len(request.Settle) == 0) || request.By != callerARN {
+	if err := json.Unmarshal(in.Payload, &request); err != nil ||
+		(len(request.Replay) == 0) == (len(request.Settle) == 0) || request.By != callerARN {
 		w.t.Errorf("invoked with %s: %v", in.Payload, err)
 	}
 	if len(request.Settle) > 0 {
@@ -112,7 +115,8 @@ func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput, _ ...func(*l
 const callerARN = "arn:aws:iam::123456789012:user/ann"
 
 // GetCallerIdentity is STS.
-func (w *world) GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput, ...func(*sts.Options)) (*sts.GetCallerIdentityOutput, error) {
+func (w *world) GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput,
+	...func(*sts.Options)) (*sts.GetCallerIdentityOutput, error) {
 	return &sts.GetCallerIdentityOutput{Arn: aws.String(callerARN)}, nil
 }
 
@@ -135,7 +139,8 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 	var meant target.Target
 	p := &program{c, &meant, func(_ context.Context, t target.Target) (*deployment, error) {
 		w.meant = t
-		return &deployment{name: "stack Payhook (nowhere)", stack: "Payhook", outputs: w.outs, db: w.db, buckets: w.s3, lambda: w, sts: w}, nil
+		return &deployment{name: "stack Payhook (nowhere)", stack: "Payhook", outputs: w.outs, db: w.db, buckets: w.s3,
+			lambda: w, sts: w}, nil
 	}}
 	root := c.Root("")
 	meant.Register(root)
@@ -198,7 +203,8 @@ func (w *world) record(age time.Duration) ledger.Entry {
 		w.t.Fatal(err)
 	}
 	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
-	if r := w.book.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(), e.RecordedAt.Add(time.Minute))[0]; r.Outcome != ledger.Recorded {
+	if r := w.book.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
+		e.RecordedAt.Add(time.Minute))[0]; r.Outcome != ledger.Recorded {
 		w.t.Fatalf("%+v", r)
 	}
 	return e
@@ -211,18 +217,23 @@ func (w *world) try(e ledger.Entry, until time.Time) {
 	if err != nil || !ok {
 		w.t.Fatal(ok, err)
 	}
-	if r := w.book.Lease(w.t.Context(), []ledger.Pending{{EventID: e.EventID, Due: item.Due}}, ledger.NewHolder(), until)[0]; r.Err != nil || !r.Held {
+	if r := w.book.Lease(w.t.Context(), []ledger.Pending{{EventID: e.EventID, Due: item.Due}}, ledger.NewHolder(),
+		until)[0]; r.Err != nil || !r.Held {
 		w.t.Fatal(ok, err)
 	}
 }
 
 // park parks a delivery, that long ago.
-func (w *world) park(age time.Duration, reason parking.Reason, change ...func(*parking.Parked)) (string, parking.Parked) {
+func (w *world) park(age time.Duration, reason parking.Reason,
+	change ...func(*parking.Parked)) (string, parking.Parked) {
 	w.t.Helper()
 	p := parking.Parked{
-		Reason: reason, Cause: "why", ParkedAt: w.now.Add(-age), DeliveryID: uuid.New().String(), EventIDs: []string{uuid.New().String()},
-		Payload: []byte("\x00 " + secretAmount + " \xff\n"), Timestamp: signature.FormatMilliseconds.Text(w.now.Add(-age)), KeyID: uuid.New().String(), Signature: "c2ln",
-		JWK: []byte(`{"kty":"RSA"}`),
+		Reason: reason, Cause: "why", ParkedAt: w.now.Add(-age), DeliveryID: uuid.New().String(),
+		EventIDs:  []string{uuid.New().String()},
+		Payload:   []byte("\x00 " + secretAmount + " \xff\n"),
+		Timestamp: signature.FormatMilliseconds.Text(w.now.Add(-age)), KeyID: uuid.New().String(),
+		Signature: "c2ln",
+		JWK:       []byte(`{"kty":"RSA"}`),
 	}
 	for _, c := range change {
 		c(&p)
@@ -326,7 +337,8 @@ func TestFlagsStandWhereverOneLikes(t *testing.T) {
 
 func TestAnOutputThatIsNotThereSaysWhatToDo(t *testing.T) {
 	for verb, output := range map[string]string{
-		"pending": names.LedgerTableOutput, "parked list": names.ParkingBucketOutput, "key " + uuid.New().String(): names.KeysTableOutput,
+		"pending": names.LedgerTableOutput, "parked list": names.ParkingBucketOutput,
+		"key " + uuid.New().String():   names.KeysTableOutput,
 		"event " + uuid.New().String(): names.ParkingBucketOutput, "parked replay --all": names.RedriveFunctionOutput,
 	} {
 		w := newWorld(t)
@@ -338,8 +350,10 @@ func TestAnOutputThatIsNotThereSaysWhatToDo(t *testing.T) {
 
 func TestWhatAWSRefusesIsNoEmptyAnswer(t *testing.T) {
 	for _, call := range []string{
-		"pending", "parked list", "parked list --event " + uuid.New().String(), "parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json",
-		"event " + uuid.New().String(), "key " + uuid.New().String(), "key --drop " + uuid.New().String(), "parked replay --all",
+		"pending", "parked list", "parked list --event " + uuid.New().String(),
+		"parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json",
+		"event " + uuid.New().String(), "key " + uuid.New().String(), "key --drop " + uuid.New().String(),
+		"parked replay --all",
 	} {
 		w := newWorld(t)
 		w.outs[names.LedgerTableOutput], w.outs[names.KeysTableOutput] = "no table", "no table"
@@ -352,7 +366,8 @@ func TestWhatAWSRefusesIsNoEmptyAnswer(t *testing.T) {
 }
 
 func TestCtrlCEndsEveryCommand(t *testing.T) {
-	for _, call := range []string{"pending", "parked list", "event " + uuid.New().String(), "key " + uuid.New().String(), "parked replay --all --yes"} {
+	for _, call := range []string{"pending", "parked list", "event " + uuid.New().String(),
+		"key " + uuid.New().String(), "parked replay --all --yes"} {
 		w := newWorld(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -369,7 +384,8 @@ func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 	name, _ := w.park(time.Hour, parking.Invalid)
 	event, _ := w.park(time.Hour, parking.Unpublishable, asEvent(pending))
 	for _, call := range []string{
-		"pending", "parked list --long", "parked show " + name, "parked show " + event, "event " + pending.EventID, "parked replay --all --yes",
+		"pending", "parked list --long", "parked show " + name, "parked show " + event, "event " + pending.EventID,
+		"parked replay --all --yes",
 	} {
 		for _, json := range []string{"", " --json"} {
 			out, err, _ := w.operate(strings.Fields(call + json)...)

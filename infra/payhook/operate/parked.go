@@ -68,7 +68,8 @@ decision (by, at, reason, version).`,
 		Args:    cli.Args("NAME"),
 		RunE:    run(func(ctx context.Context, args []string) error { return p.parkedShow(ctx, args[0], payload) }),
 	}
-	cmd.Flags().BoolVar(&payload, "payload", false, "write only the payload, byte for byte: the signed delivery, or the event that could not be published")
+	cmd.Flags().BoolVar(&payload, "payload", false,
+		"write only the payload, byte for byte: the signed delivery, or the event that could not be published")
 	return cmd
 }
 
@@ -87,11 +88,13 @@ func (p *program) filterFlags(cmd *cobra.Command, to *filter) {
 	f := cmd.Flags()
 	cli.FuncVar(f, "from", "time", "of this time or later: RFC 3339, or how long ago, such as 90m, 24h or 7d",
 		func(text string) (err error) { to.from, err = p.timeOf(text); return err })
-	cli.FuncVar(f, "until", "time", "of before this time", func(text string) (err error) { to.until, err = p.timeOf(text); return err })
+	cli.FuncVar(f, "until", "time", "of before this time",
+		func(text string) (err error) { to.until, err = p.timeOf(text); return err })
 	cli.ChoiceVar(cmd, &to.reason, "reason", "reason", "invalid, conflict or unpublishable",
 		string(parking.Invalid), string(parking.Conflict), string(parking.Unpublishable))
 	cli.FuncVar(f, "event", "id", "about this eventId", func(text string) error { to.event = text; return isID(text) })
-	cli.FuncVar(f, "delivery", "id", "of this deliveryId", func(text string) error { to.delivery = text; return isID(text) })
+	cli.FuncVar(f, "delivery", "id", "of this deliveryId",
+		func(text string) error { to.delivery = text; return isID(text) })
 }
 
 func isID(text string) error {
@@ -108,7 +111,8 @@ func (p *program) timeOf(text string) (time.Time, error) {
 	}
 	before, err := cli.ParseDuration(strings.TrimSuffix(strings.TrimSpace(text), " ago"))
 	if err != nil || before < 0 {
-		return time.Time{}, errors.New("must be a time such as 2026-01-31T12:00:00Z, or how long ago it was, such as 24h")
+		return time.Time{}, errors.New("must be a time such as 2026-01-31T12:00:00Z, or how long ago it was, such as " +
+			"24h")
 	}
 	return p.Now().Add(-before), nil
 }
@@ -329,7 +333,8 @@ func shortened(ids []string) string {
 func nameOf(text string) (string, error) {
 	name := strings.TrimPrefix(text, "parked/")
 	if _, err := parking.TimeOf(name); err != nil || !strings.Contains(name, "/") {
-		return "", cli.Usage("%q is not a name; payhook parked list has the names, such as 2026/01/31/12/20260131T120000.123Z-conflict-0b7e4c1e3d434f269c0d2f1f6a5b7c8d.json", text)
+		return "", cli.Usage("%q is not a name; payhook parked list has the names, such as "+
+			"2026/01/31/12/20260131T120000.123Z-conflict-0b7e4c1e3d434f269c0d2f1f6a5b7c8d.json", text)
 	}
 	return name, nil
 }
@@ -376,7 +381,8 @@ func (p *program) parkedShow(ctx context.Context, text string, payloadOnly bool)
 	}
 	parked, err := lot.Get(ctx, name)
 	if errors.Is(err, parking.ErrNotParked) {
-		fmt.Fprintf(p.Err, "payhook: nothing is parked under the name %s; payhook parked list has the names\n", cli.Plain(name))
+		fmt.Fprintf(p.Err, "payhook: nothing is parked under the name %s; payhook parked list has the names\n",
+			cli.Plain(name))
 		return cli.ErrAttention
 	}
 	if err != nil {

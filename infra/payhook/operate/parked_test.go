@@ -10,10 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/google/go-cmp/cmp"
-
-	"uuid"
 
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/shared/parking"
@@ -48,7 +47,8 @@ func TestAListingIsByTimeAndSaysWhatWasDecided(t *testing.T) {
 	same(t, "open", list(lines[listed](t, out)), []string{first, last})
 	out, _ = w.expect(cli.StatusFailed, "parked", "list", "--state", "any")
 	w.contains(out, "4 listed, 2 of them open", "2026-01-29T12:00:00.000Z  conflict       open      "+first,
-		"2026-01-31T11:00:00.000Z  invalid        replayed  "+middle, "2026-01-31T11:30:00.000Z  invalid        settled   "+other)
+		"2026-01-31T11:00:00.000Z  invalid        replayed  "+middle,
+		"2026-01-31T11:30:00.000Z  invalid        settled   "+other)
 	if strings.Count(out, "STATE") != 1 {
 		t.Errorf("%s", out)
 	}
@@ -125,7 +125,8 @@ func TestWhatFailedToBeParkedIsNotListed(t *testing.T) {
 		}
 		return nil
 	}
-	if _, _, err := w.lot.Park(t.Context(), parking.Parked{Reason: parking.Invalid, ParkedAt: w.now, EventIDs: []string{event}}); err == nil {
+	if _, _, err := w.lot.Park(t.Context(),
+		parking.Parked{Reason: parking.Invalid, ParkedAt: w.now, EventIDs: []string{event}}); err == nil {
 		t.Fatal("parked")
 	}
 	w.s3.Fails = nil
@@ -149,7 +150,8 @@ func TestALongListingReadsEach(t *testing.T) {
 		t.Error(diff)
 	}
 	out, _ = w.expect(cli.StatusFailed, "parked", "list", "--long")
-	w.contains(out, want[0].DeliveryID, "none could be read", want[1].EventIDs[0], "and 15 more", "why", fmt.Sprintf("%d listed", len(want)))
+	w.contains(out, want[0].DeliveryID, "none could be read", want[1].EventIDs[0], "and 15 more", "why",
+		fmt.Sprintf("%d listed", len(want)))
 }
 
 func TestWhatIsParkedIsShownWithItsProof(t *testing.T) {
@@ -158,7 +160,8 @@ func TestWhatIsParkedIsShownWithItsProof(t *testing.T) {
 	sum := sha256.Sum256(p.Payload)
 	for _, given := range []string{name, "parked/" + name} {
 		out, _ := w.expect(0, "parked", "show", given)
-		w.contains(out, name, "conflict", "why", "2026-01-31T11:00:00.000Z (1h ago)", p.DeliveryID, p.EventIDs[0], "17 bytes",
+		w.contains(out, name, "conflict", "why", "2026-01-31T11:00:00.000Z (1h ago)", p.DeliveryID, p.EventIDs[0],
+			"17 bytes",
 			hex.EncodeToString(sum[:]), p.Timestamp, p.KeyID, p.Signature, string(p.JWK))
 	}
 	out, _ := w.expect(0, "parked", "show", name, "--json")
@@ -166,8 +169,9 @@ func TestWhatIsParkedIsShownWithItsProof(t *testing.T) {
 	want := proof{
 		listed:     listed{Name: name, Time: p.ParkedAt, Reason: "conflict", State: "open"},
 		ParkedAt:   p.ParkedAt,
-		DeliveryID: p.DeliveryID, EventIDs: p.EventIDs, Cause: "why", PayloadBytes: 17, PayloadSHA256: hex.EncodeToString(sum[:]),
-		Timestamp: p.Timestamp, KeyID: p.KeyID, Signature: p.Signature, JWK: []byte(p.JWK),
+		DeliveryID: p.DeliveryID, EventIDs: p.EventIDs, Cause: "why", PayloadBytes: 17,
+		PayloadSHA256: hex.EncodeToString(sum[:]),
+		Timestamp:     p.Timestamp, KeyID: p.KeyID, Signature: p.Signature, JWK: []byte(p.JWK),
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(proof{})); diff != "" {
 		t.Error(diff)
@@ -176,7 +180,8 @@ func TestWhatIsParkedIsShownWithItsProof(t *testing.T) {
 	e := w.record(2 * time.Hour)
 	name, _ = w.park(time.Hour, parking.Unpublishable, asEvent(e))
 	out, _ = w.expect(0, "parked", "show", name)
-	w.contains(out, "unpublishable", e.DeliveryID, "20 by redrive", hex.EncodeToString(e.Digest[:]), "2026-01-31T10:00:00.000Z (2h ago)")
+	w.contains(out, "unpublishable", e.DeliveryID, "20 by redrive", hex.EncodeToString(e.Digest[:]),
+		"2026-01-31T10:00:00.000Z (2h ago)")
 }
 
 func TestADecisionIsShown(t *testing.T) {
@@ -196,7 +201,8 @@ func TestADecisionIsShown(t *testing.T) {
 
 func TestThePayloadIsWrittenByteForByte(t *testing.T) {
 	w := newWorld(t)
-	name, p := w.park(time.Hour, parking.Invalid, func(p *parking.Parked) { p.Payload = []byte("\xef\xbb\xbf{\r\n\x00\xff") })
+	name, p := w.park(time.Hour, parking.Invalid,
+		func(p *parking.Parked) { p.Payload = []byte("\xef\xbb\xbf{\r\n\x00\xff") })
 	out, _ := w.expect(0, "parked", "show", name, "--payload")
 	if !bytes.Equal([]byte(out), p.Payload) {
 		t.Errorf("%q", out)
@@ -211,7 +217,8 @@ func TestThePayloadIsWrittenByteForByte(t *testing.T) {
 func TestWhatIsNotParkedIsNotShown(t *testing.T) {
 	w := newWorld(t)
 	for _, flags := range [][]string{nil, {"--payload"}, {"--json"}} {
-		out, err := w.expect(cli.StatusFailed, append([]string{"parked", "show", "2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json"}, flags...)...)
+		out, err := w.expect(cli.StatusFailed,
+			append([]string{"parked", "show", "2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json"}, flags...)...)
 		w.contains(err, "nothing is parked under the name 2026/01/31/12/")
 		if out != "" {
 			t.Errorf("%q", out)

@@ -43,8 +43,10 @@ events (eventId, deliveryId, recordedAt, ageSeconds, due, attempts, claimed).`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.oldest, "oldest", 10, "list this many of the oldest")
-	f.IntVar(&o.examine, "examine", 1000, "read this many events that are due longest; oldest, attempts and failing are of these")
-	cli.DurationVar(f, &o.overdue, "overdue", 2*time.Minute, "when an event is overdue; by default, after two runs of redrive")
+	f.IntVar(&o.examine, "examine", 1000,
+		"read this many events that are due longest; oldest, attempts and failing are of these")
+	cli.DurationVar(f, &o.overdue, "overdue", 2*time.Minute,
+		"when an event is overdue; by default, after two runs of redrive")
 	return cmd
 }
 
@@ -109,7 +111,8 @@ func (p *program) pending(ctx context.Context, o pendingOptions) error {
 			b.Failing++
 		}
 		b.Events = append(b.Events, waiting{
-			item.EventID, item.DeliveryID, item.RecordedAt, cli.Seconds(now.Sub(item.RecordedAt)), item.Due, item.Attempts, item.Claimed,
+			item.EventID, item.DeliveryID, item.RecordedAt, cli.Seconds(now.Sub(item.RecordedAt)), item.Due,
+			item.Attempts, item.Claimed,
 		})
 	}
 	b.Pending -= len(gone)
@@ -139,7 +142,8 @@ func (p *program) pending(ctx context.Context, o pendingOptions) error {
 }
 
 // examine reads items of the index whole.
-func (p *program) examine(ctx context.Context, l *ledger.Inspector, index []ledger.Pending) (map[string]ledger.Item, error) {
+func (p *program) examine(ctx context.Context, l *ledger.Inspector,
+	index []ledger.Pending) (map[string]ledger.Item, error) {
 	reading := p.Progress()
 	var mu sync.Mutex
 	items := make(map[string]ledger.Item, len(index))
@@ -174,7 +178,8 @@ func (p *program) printBacklog(b backlog, o pendingOptions, now time.Time) error
 	s.Line("overdue", "%d, due for more than %s", b.Overdue, cli.Readable(o.overdue))
 	s.Line("failing", "%d, tried %d times or more", b.Failing, failingFrom)
 	if b.Oldest != nil {
-		s.Line("oldest", "pending for %s, since %s", cli.Readable(now.Sub(b.Oldest.RecordedAt)), cli.Stamp(b.Oldest.RecordedAt))
+		s.Line("oldest", "pending for %s, since %s", cli.Readable(now.Sub(b.Oldest.RecordedAt)),
+			cli.Stamp(b.Oldest.RecordedAt))
 		s.Line("attempts", "%d at most", b.MostAttempts)
 	}
 	if b.Examined < b.Pending {
@@ -190,7 +195,8 @@ func (p *program) printBacklog(b backlog, o pendingOptions, now time.Time) error
 		if !e.Due.After(now) {
 			due = "since " + cli.Readable(now.Sub(e.Due))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", cli.Stamp(e.RecordedAt), cli.Readable(now.Sub(e.RecordedAt)), due, e.Attempts, cli.Plain(e.EventID), cli.Plain(e.DeliveryID))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", cli.Stamp(e.RecordedAt), cli.Readable(now.Sub(e.RecordedAt)), due,
+			e.Attempts, cli.Plain(e.EventID), cli.Plain(e.DeliveryID))
 	}
 	return t.Flush()
 }

@@ -3,10 +3,9 @@ package operate
 import (
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/google/go-cmp/cmp"
-
-	"uuid"
 
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/shared/ledger"
@@ -46,21 +45,24 @@ func TestTheOldestComeFirstWithWhatIsWrongWithThem(t *testing.T) {
 		w.try(middle, w.now.Add(20*time.Minute))
 	}
 	out, _ := w.expect(cli.StatusFailed, "pending")
-	w.contains(out, "3 events", "overdue   1,", "failing   1,", "pending for 3h12m, since 2026-01-31T08:48:00.000Z", "7 at most",
+	w.contains(out, "3 events", "overdue   1,", "failing   1,", "pending for 3h12m, since 2026-01-31T08:48:00.000Z",
+		"7 at most",
 		old.EventID, old.DeliveryID, middle.EventID, young.EventID)
 
 	out, _ = w.expect(cli.StatusFailed, "pending", "--json", "--oldest", "2")
 	first := waiting{old.EventID, old.DeliveryID, old.RecordedAt, 11520, old.RecordedAt.Add(time.Minute), 0, false}
 	want := backlog{
 		Pending: 3, Overdue: 1, Failing: 1, Examined: 3, MostAttempts: 7, Oldest: &first,
-		Events: []waiting{first, {middle.EventID, middle.DeliveryID, middle.RecordedAt, 3600, w.now.Add(20 * time.Minute), 7, false}},
+		Events: []waiting{first, {middle.EventID, middle.DeliveryID, middle.RecordedAt, 3600,
+			w.now.Add(20 * time.Minute), 7, false}},
 	}
 	if diff := cmp.Diff(want, document[backlog](t, out)); diff != "" {
 		t.Error(diff)
 	}
 
 	out, _ = w.expect(0, "pending", "--json", "--overdue", "4h", "--oldest", "0", "--examine", "1")
-	if b := document[backlog](t, out); b.Overdue != 0 || b.Failing != 0 || len(b.Events) != 0 || b.Oldest == nil || b.Examined != 1 || b.Pending != 3 {
+	if b := document[backlog](t, out); b.Overdue != 0 || b.Failing != 0 || len(b.Events) != 0 || b.Oldest == nil ||
+		b.Examined != 1 || b.Pending != 3 {
 		t.Errorf("%s", out)
 	}
 }
@@ -72,7 +74,8 @@ func TestAllAreCountedAndTheLongestDueAreLookedAt(t *testing.T) {
 		w.record(time.Hour)
 	}
 	out, _ := w.expect(cli.StatusFailed, "pending", "--examine", "5", "--oldest", "1")
-	w.contains(out, "201 events", "overdue   201", "examined  the 5 that are due longest", "pending for 1d1h", old.EventID)
+	w.contains(out, "201 events", "overdue   201", "examined  the 5 that are due longest", "pending for 1d1h",
+		old.EventID)
 	if reads := w.db.Calls("GetItem"); reads != 5 {
 		t.Errorf("%d reads", reads)
 	}
@@ -88,7 +91,8 @@ func TestWhatIsPublishedByNowIsNotPending(t *testing.T) {
 	}
 	w.try(taken, w.now.Add(time.Minute))
 	out, _ := w.expect(0, "pending", "--json")
-	if b := document[backlog](t, out); b.Pending != 1 || b.Overdue != 0 || b.Examined != 1 || b.Events[0].EventID != taken.EventID {
+	if b := document[backlog](t, out); b.Pending != 1 || b.Overdue != 0 || b.Examined != 1 ||
+		b.Events[0].EventID != taken.EventID {
 		t.Errorf("%s", out)
 	}
 	if err := w.book.MarkPublished(t.Context(), []ledger.Entry{taken})[0]; err != nil {
@@ -121,7 +125,8 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	out, _ := w.expect(cli.StatusFailed, "event", id)
 	w.contains(out, id, "unknown: it was never accepted, or its de-duplication window is over")
 	out, _ = w.expect(cli.StatusFailed, "event", id, "--json")
-	if diff := cmp.Diff(eventState{EventID: id, State: "unknown", Parked: []listed{}}, document[eventState](t, out)); diff != "" {
+	if diff := cmp.Diff(eventState{EventID: id, State: "unknown", Parked: []listed{}},
+		document[eventState](t, out)); diff != "" {
 		t.Error(diff)
 	}
 
@@ -135,7 +140,8 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _ = w.expect(0, "event", e.EventID)
-	w.contains(out, "published", "2026-01-31T12:00:01.000Z, 2m1s later", "2026-03-02T12:00:01.000Z (in 30d); after that, the same id is new")
+	w.contains(out, "published", "2026-01-31T12:00:01.000Z, 2m1s later",
+		"2026-03-02T12:00:01.000Z (in 30d); after that, the same id is new")
 
 	// Somebody sends the same id with other content.
 	conflict, _ := w.park(time.Second, "conflict", about(e.EventID))
@@ -146,9 +152,10 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	s := document[eventState](t, out)
 	s.SHA256 = ""
 	want := eventState{
-		EventID: e.EventID, State: "published", DeliveryID: e.DeliveryID, RecordedAt: e.RecordedAt, PublishedAt: noon.Add(time.Second),
-		ExpiresAt: noon.Add(time.Second + 30*24*time.Hour),
-		Parked:    []listed{{Name: conflict, Time: noon, Reason: "conflict", State: "replayed"}},
+		EventID: e.EventID, State: "published", DeliveryID: e.DeliveryID, RecordedAt: e.RecordedAt,
+		PublishedAt: noon.Add(time.Second),
+		ExpiresAt:   noon.Add(time.Second + 30*24*time.Hour),
+		Parked:      []listed{{Name: conflict, Time: noon, Reason: "conflict", State: "replayed"}},
 	}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Error(diff)

@@ -128,7 +128,8 @@ func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []str
 			return err
 		}
 		if conflicts > 0 {
-			fmt.Fprintf(p.Err, "%s not included: each is replayed by its name, with --version\n", cli.Counted(conflicts, "conflict is", "conflicts are"))
+			fmt.Fprintf(p.Err, "%s not included: each is replayed by its name, with --version\n",
+				cli.Counted(conflicts, "conflict is", "conflicts are"))
 		}
 		if len(chosen) == 0 {
 			fmt.Fprintln(p.Err, "nothing is parked that matches; nothing was done")
@@ -140,7 +141,8 @@ func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []str
 			return err
 		}
 	}
-	r := &replayer{p: p, o: o, client: d.lambda, function: function, by: d.caller(ctx), total: len(chosen), progress: p.Progress()}
+	r := &replayer{p: p, o: o, client: d.lambda, function: function, by: d.caller(ctx), total: len(chosen),
+		progress: p.Progress()}
 	err = r.run(ctx, chosen)
 	return r.summary(ctx, err)
 }
@@ -154,7 +156,8 @@ func namesToReplay(o *replayOptions, names []string) (checked []string, err erro
 	case o.all:
 		return nil, nil
 	case len(names) == 0:
-		return nil, cli.Usage("names are missing: payhook parked list has them, and --all takes everything that is open except conflicts")
+		return nil, cli.Usage("names are missing: payhook parked list has them, and --all takes everything that is " +
+			"open except conflicts")
 	case o.filter != filter{}:
 		return nil, cli.Usage("filters are used with --all, not with names")
 	}
@@ -286,7 +289,8 @@ func again(r replayed) bool {
 
 // invoke replays names with one invocation and returns what became of each that
 // it got to, or why it failed.
-func (r *replayer) invoke(ctx context.Context, names []string) (results map[string]replayed, failure string, err error) {
+func (r *replayer) invoke(ctx context.Context,
+	names []string) (results map[string]replayed, failure string, err error) {
 	report, failure, err := invoke(ctx, r.client, r.function, request{Replay: names, Version: r.o.version, By: r.by})
 	if err != nil {
 		return nil, "", err
@@ -357,7 +361,8 @@ func (r *replayer) print(result replayed) error {
 		if result.Unverified != "" {
 			note = "; not verified: " + cli.Plain(result.Unverified)
 		}
-		_, err := fmt.Fprintf(r.p.Out, "accepted      %s  %s new, %d known%s\n", cli.Plain(result.Name), cli.Counted(result.Recorded, "event", "events"), result.Duplicates, note)
+		_, err := fmt.Fprintf(r.p.Out, "accepted      %s  %s new, %d known%s\n", cli.Plain(result.Name),
+			cli.Counted(result.Recorded, "event", "events"), result.Duplicates, note)
 		return err
 	}
 	why := result.Outcome

@@ -38,7 +38,8 @@ func TestOneIsReplayedWithoutAsking(t *testing.T) {
 }
 
 func TestItAsksBeforeItReplaysMoreThanOne(t *testing.T) {
-	for answer, yes := range map[string]bool{"y\n": true, "YES\n": true, " yes ": true, "\n": false, "n\n": false, "": false, "yesterday\n": false} {
+	for answer, yes := range map[string]bool{"y\n": true, "YES\n": true, " yes ": true, "\n": false, "n\n": false,
+		"": false, "yesterday\n": false} {
 		w := newWorld(t)
 		names := w.parkMany(3)
 		w.terminal, w.answer = true, strings.NewReader(answer)
@@ -48,7 +49,8 @@ func TestItAsksBeforeItReplaysMoreThanOne(t *testing.T) {
 		}
 		out, err := w.expect(status, append([]string{"parked", "replay"}, names...)...)
 		w.contains(err, "Replay 3 in stack Payhook (nowhere)? [y/N]")
-		if (len(w.invoked) == 1) != yes || strings.Contains(err, "nothing was done") == yes || strings.Count(out, "accepted") != 3 && yes {
+		if (len(w.invoked) == 1) != yes || strings.Contains(err, "nothing was done") == yes ||
+			strings.Count(out, "accepted") != 3 && yes {
 			t.Errorf("%q: %v\n%s%s", answer, w.invoked, out, err)
 		}
 	}
@@ -99,7 +101,8 @@ func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 				names[0]: `"outcome":"accepted","recorded":2,"duplicates":1,"conflicts":0`,
 				names[1]: `"outcome":"conflict","recorded":0,"duplicates":0,"conflicts":2`,
 				names[2]: `"outcome":"invalid","cause":"events[3].eventId: must be a UUID","recorded":0,"duplicates":0,"conflicts":0`,
-				names[3]: `"outcome":"","cause":"` + parking.ErrNotParked.Error() + `","recorded":0,"duplicates":0,"conflicts":0`,
+				names[3]: `"outcome":"","cause":"` + parking.ErrNotParked.Error() +
+					`","recorded":0,"duplicates":0,"conflicts":0`,
 			}[name]
 		}), "", nil
 	}
@@ -130,7 +133,8 @@ func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 func TestWhatDidNotComeToItsTurnIsReplayedAlone(t *testing.T) {
 	for name, batch := range map[string]func(asked []string) (string, string, error){
 		"the function fails": func([]string) (string, string, error) {
-			return `{"errorMessage":"Task timed out after 55.00 seconds","errorType":"Sandbox.Timedout"}`, "Unhandled", nil
+			return `{"errorMessage":"Task timed out after 55.00 seconds","errorType":"Sandbox.Timedout"}`, "Unhandled",
+				nil
 		},
 		"it is out of time": func(asked []string) (string, string, error) {
 			return report(asked, func(name string) string {
@@ -175,10 +179,12 @@ func TestAFunctionThatFailsAgainAndAgainIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.parkMany(3 * batchSize)
 	w.redrive = func([]string) (string, string, error) {
-		return `{"errorMessage":"redrive: nothing is parked in this deployment","errorType":"errorString"}`, "Unhandled", nil
+		return `{"errorMessage":"redrive: nothing is parked in this deployment","errorType":"errorString"}`,
+			"Unhandled", nil
 	}
 	out, err := w.expect(cli.StatusFailed, "parked", "replay", "--all", "--yes")
-	w.contains(err, "3 of 30 replayed: 0 accepted, 3 not", "stopped, because the redrive function failed: redrive: nothing is parked in this deployment")
+	w.contains(err, "3 of 30 replayed: 0 accepted, 3 not",
+		"stopped, because the redrive function failed: redrive: nothing is parked in this deployment")
 	if len(w.invoked) != 1+maxFailures || strings.Count(out, "not accepted") != 3 {
 		t.Errorf("%d invocations\n%s", len(w.invoked), out)
 	}
@@ -285,5 +291,6 @@ func TestWhatIsNowParkedForItselfIsNamed(t *testing.T) {
 		}), "", nil
 	}
 	out, _ := w.expect(cli.StatusFailed, "parked", "replay", name)
-	w.contains(out, "not accepted  "+name+"  conflict: 1 event is known with other content, now parked as 2026/other.json\n")
+	w.contains(out, "not accepted  "+name+
+		"  conflict: 1 event is known with other content, now parked as 2026/other.json\n")
 }

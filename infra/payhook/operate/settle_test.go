@@ -18,7 +18,8 @@ func (w *world) settle(r request) (*lambda.InvokeOutput, error) {
 	case strings.Contains(r.Reason, "denied"):
 		return nil, errors.New("AccessDeniedException")
 	case strings.Contains(r.Reason, "fails"):
-		return &lambda.InvokeOutput{FunctionError: aws.String("Unhandled"), Payload: []byte(`{"errorMessage":"out of memory"}`)}, nil
+		return &lambda.InvokeOutput{FunctionError: aws.String("Unhandled"),
+			Payload: []byte(`{"errorMessage":"out of memory"}`)}, nil
 	case strings.Contains(r.Reason, "old"):
 		return &lambda.InvokeOutput{Payload: []byte(`{"found":0}`)}, nil
 	}
@@ -40,11 +41,13 @@ func TestWhatNeedsNoReplayIsSettledWithAReason(t *testing.T) {
 	if out != "settled       "+names[0]+"\n" || err != "" {
 		t.Errorf("%q, %q", out, err)
 	}
-	if diff := cmp.Diff([]request{{Settle: names[:1], Reason: "sent again by hand", By: callerARN}}, w.settled); diff != "" {
+	if diff := cmp.Diff([]request{{Settle: names[:1], Reason: "sent again by hand", By: callerARN}},
+		w.settled); diff != "" {
 		t.Error(diff)
 	}
 	out, _ = w.expect(cli.StatusFailed, "parked", "settle", names[0], names[1], "--reason", "why", "--yes", "--json")
-	want := []settled{{Name: names[0], Settled: true}, {Name: names[1], Cause: "parking: no parked object has this name"}}
+	want := []settled{{Name: names[0], Settled: true},
+		{Name: names[1], Cause: "parking: no parked object has this name"}}
 	if diff := cmp.Diff(want, lines[settled](t, out)); diff != "" {
 		t.Error(diff)
 	}

@@ -15,11 +15,10 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"uuid"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-
-	"uuid"
 
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/infra/payhook/target"
@@ -90,7 +89,9 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 	f.IntVar(&o.events, "events", 1, "events in each delivery")
 	f.IntVar(&o.parallel, "parallel", 1, "deliveries to send at once")
 	f.StringVar(&o.expect, "expect", "2xx", "expected statuses, such as 401, 4xx or 401,503; none for no answer")
-	f.StringVar(&o.file, "file", "", "`file` with a payload, sent byte for byte, or with a sample event of a function URL, whose payload is sent; - is standard input")
+	f.StringVar(&o.file, "file", "",
+		"`file` with a payload, sent byte for byte, or with a sample event of a function URL, whose payload is sent; "+
+			"- is standard input")
 	f.StringVar(&o.amount, "amount", "", "amount, as digits (default 1250.00)")
 	f.StringVar(&o.currency, "currency", "", "paymentCurrency (default USD)")
 	f.StringVar(&o.flags, "flags", "", "the flags that are true, joined by commas: returns, cancelations, cases")
@@ -105,13 +106,17 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 	o.sign.Register(cmd, list)
 	f.BoolVar(&o.rotate, "rotate", false, "from now on, the simulated service signs with a new key")
 	f.BoolVar(&o.rekey, "rekey", false, "from now on, the simulated service signs with a new key under the same key id")
-	f.StringVar(&o.fault, "fault", "", "from now on, an endpoint of the simulated service fails: ENDPOINT=FAULT, such as keys=down, keys=slow:3s or token=expires-in:-1; ENDPOINT= ends it; list lists them")
+	f.StringVar(&o.fault, "fault", "",
+		"from now on, an endpoint of the simulated service fails: ENDPOINT=FAULT, such as keys=down, keys=slow:3s or "+
+			"token=expires-in:-1; ENDPOINT= ends it; list lists them")
 	flaws := []string{list}
 	for _, flaw := range append(paymenttest.CertificateFlaws(), paymenttest.NoCertificate) {
 		flaws = append(flaws, string(flaw))
 	}
-	cli.ChoiceVar(cmd, &o.certificate, "certificate", "flaw", "what is wrong with the client certificate, such as expired or none; list lists them", flaws...)
-	f.BoolVar(&o.rotateCertificate, "rotate-certificate", false, "from now on, the simulated service presents a new client certificate")
+	cli.ChoiceVar(cmd, &o.certificate, "certificate", "flaw",
+		"what is wrong with the client certificate, such as expired or none; list lists them", flaws...)
+	f.BoolVar(&o.rotateCertificate, "rotate-certificate", false,
+		"from now on, the simulated service presents a new client certificate")
 	return cmd
 }
 
@@ -179,7 +184,8 @@ func parseFault(text string) (paymenttest.Endpoint, paymenttest.Fault, error) {
 	}
 	name, value, given := strings.Cut(text, "=")
 	endpoint, fault := paymenttest.Endpoint(name), paymenttest.ParseFault(value)
-	if !given || !slices.Contains(endpoints, endpoint) || fault.Name != "" && !slices.Contains(paymenttest.Faults(endpoint), fault.Name) {
+	if !given || !slices.Contains(endpoints, endpoint) ||
+		fault.Name != "" && !slices.Contains(paymenttest.Faults(endpoint), fault.Name) {
 		return "", fault, cli.Usage("--fault %s: there is no such endpoint or fault; --fault list lists them", text)
 	}
 	return endpoint, fault, nil
@@ -222,9 +228,11 @@ func (o *options) sender(ctx context.Context) (send, *paymenttest.Remote, error)
 	simulatedOnly := o.rotate || o.rekey || o.fault != "" || o.certificate != "" || o.rotateCertificate
 	switch {
 	case o.sign.KeyGiven() && simulatedOnly:
-		return nil, nil, cli.Usage("--rotate, --rekey, --fault, --certificate and --rotate-certificate are for the simulated payment service, not with --key")
+		return nil, nil, cli.Usage("--rotate, --rekey, --fault, --certificate and --rotate-certificate are for the " +
+			"simulated payment service, not with --key")
 	case !o.sign.KeyGiven() && !o.target.Local:
-		return nil, nil, cli.Usage("nothing to sign with: use --key FILE --key-id UUID, or --local for the simulated payment service of the local run")
+		return nil, nil, cli.Usage("nothing to sign with: use --key FILE --key-id UUID, or --local for the simulated " +
+			"payment service of the local run")
 	}
 	if o.target.Local {
 		return o.local()
@@ -238,7 +246,8 @@ func (o *options) sender(ctx context.Context) (send, *paymenttest.Remote, error)
 }
 
 // change changes how the simulated service behaves.
-func (o *options) change(ctx context.Context, remote paymenttest.Remote, endpoint paymenttest.Endpoint, fault paymenttest.Fault) error {
+func (o *options) change(ctx context.Context, remote paymenttest.Remote, endpoint paymenttest.Endpoint,
+	fault paymenttest.Fault) error {
 	if endpoint != "" {
 		if err := remote.Misbehave(ctx, endpoint, fault); err != nil {
 			return err
@@ -438,7 +447,8 @@ func (o *options) sendAll(ctx context.Context, send send, requests []webhook.Req
 		for _, status := range slices.Sorted(maps.Keys(counts)) {
 			parts = append(parts, fmt.Sprintf("%s: %d", status, counts[status]))
 		}
-		fmt.Fprintf(o.p.Err, "%d of %d answered in %s (%s)\n", answered, len(requests), cli.Readable(time.Since(start)), strings.Join(parts, ", "))
+		fmt.Fprintf(o.p.Err, "%d of %d answered in %s (%s)\n", answered, len(requests), cli.Readable(time.Since(start)),
+			strings.Join(parts, ", "))
 	}
 	switch {
 	case ctx.Err() != nil && answered < len(requests):
@@ -446,7 +456,8 @@ func (o *options) sendAll(ctx context.Context, send send, requests []webhook.Req
 	case noAnswer != nil:
 		return cli.Unreachable(fmt.Errorf("no answer: %w", noAnswer))
 	case unexpected > 0:
-		return fmt.Errorf("%s not answered with %s; --expect says what is expected", cli.Counted(unexpected, "webhook was", "webhooks were"), o.expect)
+		return fmt.Errorf("%s not answered with %s; --expect says what is expected",
+			cli.Counted(unexpected, "webhook was", "webhooks were"), o.expect)
 	}
 	return nil
 }
@@ -459,7 +470,8 @@ func (o *options) sendOne(ctx context.Context, send send, r webhook.Request) (re
 	start := time.Now()
 	answer, err := send(ctx, paymenttest.Webhook{
 		URL: url, Method: r.Method, Payload: r.Payload, ContentType: r.ContentType,
-		Age: o.sign.Age, Flaw: paymenttest.Flaw(o.sign.Corrupt), Certificate: paymenttest.CertificateFlaw(o.certificate),
+		Age: o.sign.Age, Flaw: paymenttest.Flaw(o.sign.Corrupt),
+		Certificate: paymenttest.CertificateFlaw(o.certificate),
 	})
 	got := result{Milliseconds: time.Since(start).Milliseconds()}
 	if err != nil {

@@ -110,7 +110,8 @@ func local(t *testing.T) (*paymenttest.Server, *hook) {
 
 func TestWhatIsSentIsWhatWasAskedFor(t *testing.T) {
 	_, h := local(t)
-	out := works(t, strings.Fields("--local --count 2 --duplicates 1 --events 2 --amount 100.00 --currency EUR --flags returns,cases --name PAYMENT_STATUS.OTHER --pad 2")...)
+	out := works(t, strings.Fields("--local --count 2 --duplicates 1 --events 2 --amount 100.00 --currency EUR "+
+		"--flags returns,cases --name PAYMENT_STATUS.OTHER --pad 2")...)
 	if len(h.payloads) != 3 || h.payloads[2] != h.payloads[0] || h.payloads[1] == h.payloads[0] {
 		t.Fatalf("%d deliveries were sent, want 3, of which the last is the first again", len(h.payloads))
 	}
@@ -127,7 +128,8 @@ func TestWhatIsSentIsWhatWasAskedFor(t *testing.T) {
 	}
 	d := e.EventData
 	if e.EventName != "PAYMENT_STATUS.OTHER" || d.Amount != "100.00" || d.PaymentCurrency != "EUR" ||
-		!d.Returns.HasReturnDetails || d.Cancelations.HasCancelationDetails || !d.Cases.HasLinkedCases || !strings.HasSuffix(h.payloads[1], "]}  ") {
+		!d.Returns.HasReturnDetails || d.Cancelations.HasCancelationDetails || !d.Cases.HasLinkedCases ||
+		!strings.HasSuffix(h.payloads[1], "]}  ") {
 		t.Errorf("sent %s", h.payloads[1])
 	}
 }
@@ -226,7 +228,8 @@ func TestACorruptedWebhookIsNotAuthentic(t *testing.T) {
 
 func TestTheListsSendNothing(t *testing.T) {
 	_, h := local(t)
-	for flag, want := range map[string]string{"--corrupt": "wrong-key", "--certificate": "expired", "--fault": "token=expires-in"} {
+	for flag, want := range map[string]string{"--corrupt": "wrong-key", "--certificate": "expired",
+		"--fault": "token=expires-in"} {
 		if out := works(t, "--local", flag, "list"); !strings.Contains(out, want+"\n") {
 			t.Errorf("%s lists\n%s", flag, out)
 		}
@@ -244,7 +247,8 @@ func TestTheExitStatusSaysWhetherTheAnswerWasExpected(t *testing.T) {
 		says   string
 	}{
 		{"", 0, ""},
-		{"--corrupt signature", cli.StatusFailed, "1 webhook was not answered with 2xx; --expect says what is expected"},
+		{"--corrupt signature", cli.StatusFailed,
+			"1 webhook was not answered with 2xx; --expect says what is expected"},
 		{"--corrupt signature --count 3", cli.StatusFailed, "3 webhooks were not answered with 2xx"},
 		{"--corrupt signature --expect 401", 0, ""},
 		{"--corrupt signature --expect 503,4xx", 0, ""},
@@ -269,7 +273,8 @@ func TestAnAnswerIsOneLineOfJSON(t *testing.T) {
 		t.Fatalf("%d, %s", status, out)
 	}
 	var r result
-	if err := json.Unmarshal([]byte(strings.Split(out, "\n")[1]), &r); err != nil || r.Number != 2 || r.Status != 401 || r.Expected {
+	if err := json.Unmarshal([]byte(strings.Split(out, "\n")[1]), &r); err != nil || r.Number != 2 || r.Status != 401 ||
+		r.Expected {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -339,7 +344,8 @@ func TestAKeyOfOnesOwnSigns(t *testing.T) {
 		fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName><CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus><Outputs><member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member></Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, names.WebhookURLOutput, h.URL)
 	}))
 	t.Cleanup(api.Close)
-	for name, value := range map[string]string{"AWS_ENDPOINT_URL": api.URL, "AWS_REGION": "eu-north-1", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "NO_PROXY": "127.0.0.1"} {
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": api.URL, "AWS_REGION": "eu-north-1",
+		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "NO_PROXY": "127.0.0.1"} {
 		t.Setenv(name, value)
 	}
 	works(t, "--key", "key.pem", "--key-id", key.ID)
@@ -351,15 +357,19 @@ func TestAKeyOfOnesOwnSigns(t *testing.T) {
 func TestAWrongCallSendsNothing(t *testing.T) {
 	_, h := local(t)
 	for _, args := range []string{
-		"--count -1", "--count 0 --duplicates 2", "--events -1", "--parallel 0", "--amount ten", "--flags none", "--corrupt nothing", "--file missing",
-		"--fault keys=nonsense", "--fault nothing=down", "--fault down", "--key missing.pem", "--key missing.pem --key-id not-a-uuid", "stray", "--age soon",
+		"--count -1", "--count 0 --duplicates 2", "--events -1", "--parallel 0", "--amount ten", "--flags none",
+		"--corrupt nothing", "--file missing",
+		"--fault keys=nonsense", "--fault nothing=down", "--fault down", "--key missing.pem",
+		"--key missing.pem --key-id not-a-uuid", "stray", "--age soon",
 		"--certificate unheard-of", "--conflict --events 0", "--key x --rotate",
 	} {
-		if out, said, status := run(t, append(strings.Fields(args), "--local")...); status != cli.StatusUsage || said == "" {
+		if out, said, status := run(t, append(strings.Fields(args), "--local")...); status != cli.StatusUsage ||
+			said == "" {
 			t.Errorf("%s: status %d\n%s%s", args, status, out, said)
 		}
 	}
-	if _, said, status := run(t); status != cli.StatusUsage || !strings.Contains(said, "--local") || !strings.Contains(said, "--key") {
+	if _, said, status := run(t); status != cli.StatusUsage || !strings.Contains(said, "--local") ||
+		!strings.Contains(said, "--key") {
 		t.Errorf("without --local: %d, %s", status, said)
 	}
 	if len(h.payloads) > 0 {
@@ -376,7 +386,8 @@ func TestAnotherPaymentServiceNeedsAKey(t *testing.T) {
 	if err := (up.File{WebhookURL: "http://127.0.0.1:1", PaymentService: "http://127.0.0.1:2"}).Write("."); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, status := run(t, "--local"); status != cli.StatusUsage || !strings.Contains(said, "--key FILE --key-id UUID") {
+	if _, said, status := run(t, "--local"); status != cli.StatusUsage ||
+		!strings.Contains(said, "--key FILE --key-id UUID") {
 		t.Errorf("%d, %s", status, said)
 	}
 }
@@ -390,7 +401,10 @@ func tlsHook(t *testing.T) (presented func() []*x509.Certificate) {
 	service := paymenttest.NewServer(paymenttest.Options{Control: true, Identity: identity})
 	t.Cleanup(service.Close)
 	var last []*x509.Certificate
-	hook := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { last = r.TLS.PeerCertificates }))
+	hook := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		last = r.TLS.PeerCertificates
+	}))
 	hook.TLS = &tls.Config{Certificates: []tls.Certificate{servers.Server()}, ClientAuth: tls.RequestClientCert}
 	hook.StartTLS()
 	t.Cleanup(hook.Close)
@@ -400,7 +414,8 @@ func tlsHook(t *testing.T) (presented func() []*x509.Certificate) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string][]byte{"ca.pem": servers.PEM(), "cert.pem": paymenttest.EncodeCertificate(identity.Certificate().Leaf), "key.pem": key} {
+	for name, text := range map[string][]byte{"ca.pem": servers.PEM(),
+		"cert.pem": paymenttest.EncodeCertificate(identity.Certificate().Leaf), "key.pem": key} {
 		if err := os.WriteFile(name, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -408,7 +423,8 @@ func tlsHook(t *testing.T) (presented func() []*x509.Certificate) {
 	if err := os.Mkdir(filepath.Dir(up.Path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	file := up.File{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true, ServerCA: "ca.pem", ClientCert: "cert.pem", ClientKey: "key.pem"}
+	file := up.File{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true, ServerCA: "ca.pem",
+		ClientCert: "cert.pem", ClientKey: "key.pem"}
 	if err := file.Write(folder); err != nil {
 		t.Fatal(err)
 	}
@@ -445,7 +461,8 @@ func TestAWebhookIsSentWithTheClientCertificateThatWasAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile("signing.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}), 0o600); err != nil {
+	if err := os.WriteFile("signing.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if c := send("--key", "signing.pem", "--key-id", key.ID); c == nil || !c.Equal(first) {

@@ -30,7 +30,8 @@ type Target struct {
 // Register adds the flags that choose the target to all commands below root.
 func (t *Target) Register(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.BoolVar(&t.Local, "local", false, "use the local run, which \"payhook local up\" or \"payhook local run\" started")
+	f.BoolVar(&t.Local, "local", false,
+		"use the local run, which \"payhook local up\" or \"payhook local run\" started")
 	f.StringVar(&t.Stack, "stack", "", "`name` of the CloudFormation stack (default "+settings.StackName.Default+")")
 	f.StringVar(&t.Region, "region", "", "AWS `region`, instead of AWS_REGION")
 	f.StringVar(&t.Profile, "profile", "", "`name` of the AWS profile, instead of AWS_PROFILE")
@@ -99,7 +100,8 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 	if t.Stack == "" {
 		t.Stack = settings.StackName.Default
 	}
-	found, err := cloudformation.NewFromConfig(cfg).DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &t.Stack})
+	found, err := cloudformation.NewFromConfig(cfg).DescribeStacks(ctx,
+		&cloudformation.DescribeStacksInput{StackName: &t.Stack})
 	if err != nil || len(found.Stacks) == 0 {
 		return nil, noStack(t, place, err)
 	}
@@ -115,7 +117,8 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 	return d, nil
 }
 
-const credentialsHint = "credentials come from --profile or AWS_PROFILE, or from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+const credentialsHint = "credentials come from --profile or AWS_PROFILE, or from AWS_ACCESS_KEY_ID and " +
+	"AWS_SECRET_ACCESS_KEY"
 
 // configOf returns the configuration of the SDK, and the file of the local run if
 // that is meant.
@@ -139,7 +142,8 @@ func configOf(ctx context.Context, t Target) (aws.Config, *up.File, error) {
 		return cfg, nil, fmt.Errorf("AWS configuration: %w", err)
 	}
 	if cfg.Region == "" {
-		return cfg, nil, errors.New("no AWS region is set: use --region, AWS_REGION or the region of a profile" + localHint())
+		return cfg, nil, errors.New("no AWS region is set: use --region, AWS_REGION or the region of a profile" +
+			localHint())
 	}
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
 		return cfg, nil, fmt.Errorf("no AWS credentials: %w\n%s%s", err, credentialsHint, localHint())
@@ -159,10 +163,14 @@ func localHint() string {
 func noStack(t Target, place string, err error) error {
 	var api smithy.APIError
 	switch {
-	case err == nil, errors.As(err, &api) && api.ErrorCode() == "ValidationError" && strings.Contains(api.ErrorMessage(), "does not exist"):
-		return fmt.Errorf("there is no stack %s in %s: choose another with --stack, --region or --profile", t.Stack, place)
+	case err == nil, errors.As(err, &api) && api.ErrorCode() == "ValidationError" &&
+		strings.Contains(api.ErrorMessage(), "does not exist"):
+		return fmt.Errorf("there is no stack %s in %s: choose another with --stack, --region or --profile", t.Stack,
+			place)
 	case t.Local:
-		return fmt.Errorf("the local run does not answer (%w): end it with make down, and start it again with make up", err)
+		return fmt.Errorf("the local run does not answer (%w): end it with make down, and start it again with make up",
+			err)
 	}
-	return fmt.Errorf("stack %s cannot be read: %w\n%s, the region from --region or AWS_REGION%s", t.Stack, err, credentialsHint, localHint())
+	return fmt.Errorf("stack %s cannot be read: %w\n%s, the region from --region or AWS_REGION%s", t.Stack, err,
+		credentialsHint, localHint())
 }

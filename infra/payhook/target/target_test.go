@@ -29,8 +29,11 @@ func cloud(t *testing.T) *httptest.Server {
 			fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code><Message>Stack with id %s does not exist</Message></Error></ErrorResponse>`, r.Form.Get("StackName"))
 		case r.Form.Get("Action") == "DescribeStacks":
 			var outputs strings.Builder
-			for key, value := range map[string]string{names.LedgerTableOutput: "ledger-1", names.KeysTableOutput: "keys-1", names.ParkingBucketOutput: "parking-1", names.RedriveFunctionOutput: "redrive-1"} {
-				fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, key, value)
+			for key, value := range map[string]string{names.LedgerTableOutput: "ledger-1",
+				names.KeysTableOutput: "keys-1", names.ParkingBucketOutput: "parking-1",
+				names.RedriveFunctionOutput: "redrive-1"} {
+				fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, key,
+					value)
 			}
 			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName><StackId>arn:aws:cloudformation:eu-north-1:123456789012:stack/Payhook/1</StackId><CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus><Outputs>%s</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, &outputs)
 		case strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".Query"):
@@ -48,7 +51,8 @@ func cloud(t *testing.T) *httptest.Server {
 
 // machine is a machine without any configuration of AWS, and nothing up on it.
 func machine(t *testing.T) {
-	for _, name := range []string{"AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"} {
+	for _, name := range []string{"AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+		"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"} {
 		t.Setenv(name, "")
 		os.Unsetenv(name)
 	}
@@ -103,12 +107,14 @@ func TestTheStackIsFoundWithTheUsualVariables(t *testing.T) {
 	if !strings.HasPrefix(d.Name, "stack Payhook (account 123456789012, eu-north-1 at http://127.0.0.1:") {
 		t.Errorf("a person would be asked about %s", d.Name)
 	}
-	for key, want := range map[string]string{names.LedgerTableOutput: "ledger-1", names.KeysTableOutput: "keys-1", names.ParkingBucketOutput: "parking-1", names.RedriveFunctionOutput: "redrive-1"} {
+	for key, want := range map[string]string{names.LedgerTableOutput: "ledger-1", names.KeysTableOutput: "keys-1",
+		names.ParkingBucketOutput: "parking-1", names.RedriveFunctionOutput: "redrive-1"} {
 		if got, err := d.Output(key); got != want || err != nil {
 			t.Errorf("%s: %q, %v", key, got, err)
 		}
 	}
-	if _, err := d.Output(names.TokenSecretOutput); err == nil || !strings.Contains(err.Error(), "no output TokenSecret") {
+	if _, err := d.Output(names.TokenSecretOutput); err == nil ||
+		!strings.Contains(err.Error(), "no output TokenSecret") {
 		t.Error(err)
 	}
 }
@@ -119,7 +125,8 @@ func TestTheRegionAndTheProfileCanBeFlags(t *testing.T) {
 	if d, said, status := call(t, "--region", "eu-west-3"); status != 0 || d.Config.Region != "eu-west-3" {
 		t.Errorf("%d, %s", status, said)
 	}
-	if _, said, status := call(t, "--profile", "nobody"); status != cli.StatusUnreachable || !strings.Contains(said, "nobody") {
+	if _, said, status := call(t, "--profile", "nobody"); status != cli.StatusUnreachable ||
+		!strings.Contains(said, "nobody") {
 		t.Errorf("%d, %s", status, said)
 	}
 	if _, said, status := call(t, "--profile", "nobody", "--local"); status != cli.StatusUsage {
@@ -172,14 +179,27 @@ func TestAPlaceThatCannotBeReachedSaysWhatToDo(t *testing.T) {
 		args  []string
 		says  []string
 	}{
-		"no such stack":     {func(t *testing.T) { account(t, cloud(t).URL) }, []string{"--stack", "Other"}, []string{"no stack Other in eu-north-1", "--stack", "--region"}},
-		"nothing answers":   {func(t *testing.T) { account(t, "http://127.0.0.1:1") }, nil, []string{"cannot be read", "AWS_PROFILE"}},
-		"no credentials":    {func(t *testing.T) { t.Setenv("AWS_REGION", "eu-north-1") }, nil, []string{"no AWS credentials", "AWS_PROFILE"}},
-		"no region":         {func(t *testing.T) { t.Setenv("AWS_ACCESS_KEY_ID", "id"); t.Setenv("AWS_SECRET_ACCESS_KEY", "secret") }, nil, []string{"no AWS region", "AWS_REGION"}},
-		"but something up":  {func(t *testing.T) { t.Setenv("AWS_REGION", "eu-north-1"); isUp(t, "http://127.0.0.1:1") }, nil, []string{"--local uses it"}},
-		"nothing up":        {func(*testing.T) {}, []string{"--local"}, []string{"make up"}},
-		"up, and gone":      {func(t *testing.T) { isUp(t, "http://127.0.0.1:1"); t.Setenv("AWS_MAX_ATTEMPTS", "1") }, []string{"--local"}, []string{"does not answer", "make up"}},
-		"another's profile": {func(t *testing.T) { t.Setenv("AWS_PROFILE", "nobody") }, nil, []string{"AWS configuration", "nobody"}},
+		"no such stack": {func(t *testing.T) { account(t, cloud(t).URL) }, []string{"--stack", "Other"},
+			[]string{"no stack Other in eu-north-1", "--stack", "--region"}},
+		"nothing answers": {func(t *testing.T) { account(t, "http://127.0.0.1:1") }, nil,
+			[]string{"cannot be read", "AWS_PROFILE"}},
+		"no credentials": {func(t *testing.T) { t.Setenv("AWS_REGION", "eu-north-1") }, nil,
+			[]string{"no AWS credentials", "AWS_PROFILE"}},
+		"no region": {func(t *testing.T) {
+			t.Setenv("AWS_ACCESS_KEY_ID",
+				"id")
+			t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+		}, nil, []string{"no AWS region", "AWS_REGION"}},
+		"but something up": {func(t *testing.T) {
+			t.Setenv("AWS_REGION", "eu-north-1")
+			isUp(t,
+				"http://127.0.0.1:1")
+		}, nil, []string{"--local uses it"}},
+		"nothing up": {func(*testing.T) {}, []string{"--local"}, []string{"make up"}},
+		"up, and gone": {func(t *testing.T) { isUp(t, "http://127.0.0.1:1"); t.Setenv("AWS_MAX_ATTEMPTS", "1") },
+			[]string{"--local"}, []string{"does not answer", "make up"}},
+		"another's profile": {func(t *testing.T) { t.Setenv("AWS_PROFILE", "nobody") }, nil,
+			[]string{"AWS configuration", "nobody"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine(t)

@@ -36,15 +36,20 @@ func (s *Flags) Register(cmd *cobra.Command, other ...string) {
 	for _, flaw := range paymenttest.Flaws() {
 		words = append(words, string(flaw))
 	}
-	cli.ChoiceVar(cmd, &s.Corrupt, "corrupt", "flaw", "what is wrong with the proof, such as signature or wrong-key", words...)
+	cli.ChoiceVar(cmd, &s.Corrupt, "corrupt", "flaw", "what is wrong with the proof, such as signature or wrong-key",
+		words...)
 	f := cmd.Flags()
 	cli.DurationVar(f, &s.Age, "age", 0, "age of the timestamp, such as 10m; -10m is in the future")
-	f.StringVar(&s.file, "key", "", "`file` with an RSA private key in PEM that signs, instead of the simulated payment service")
+	f.StringVar(&s.file, "key", "",
+		"`file` with an RSA private key in PEM that signs, instead of the simulated payment service")
 	f.StringVar(&s.keyID, "key-id", "", "with --key: the `UUID` under which the public key is published")
 	f.StringVar(&s.header, "signature-header", settings.SignatureHeader.Default, "with --key: header of the signature")
-	f.StringVar(&s.timestamp, "timestamp-carrier", settings.TimestampCarrier.Default, "with --key: where the timestamp is carried")
-	f.StringVar(&s.keyIDCarrier, "key-id-carrier", settings.KeyIDCarrier.Default, "with --key: where the key id is carried")
-	f.StringVar(&s.format, "timestamp-format", settings.TimestampFormat.Default, "with --key: how the timestamp is written")
+	f.StringVar(&s.timestamp, "timestamp-carrier", settings.TimestampCarrier.Default,
+		"with --key: where the timestamp is carried")
+	f.StringVar(&s.keyIDCarrier, "key-id-carrier", settings.KeyIDCarrier.Default,
+		"with --key: where the key id is carried")
+	f.StringVar(&s.format, "timestamp-format", settings.TimestampFormat.Default,
+		"with --key: how the timestamp is written")
 }
 
 // KeyGiven reports whether there is a key that signs.

@@ -54,7 +54,8 @@ var apart = []string{"./infra", "./infra/local", "./events/consumer", histories 
 // measure runs all tests once, without a mutant, and returns the steps. The go
 // command remembers the results, so that it takes long only the first time.
 func measure(ctx context.Context, root, temp string) ([]step, error) {
-	list := exec.CommandContext(ctx, "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "./...")
+	list := exec.CommandContext(ctx, "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}",
+		"./...")
 	list.Dir = root
 	out, err := list.Output()
 	if err != nil {
@@ -97,7 +98,8 @@ func measure(ctx context.Context, root, temp string) ([]step, error) {
 var passed = regexp.MustCompile(`(?m)^--- PASS: \S+ \(([0-9.]+)s\)`)
 
 func (s *step) measure(ctx context.Context, root, profile string) error {
-	args := append([]string{"test", "-v", "-vet=off", "-covermode=set", "-coverpkg", strings.Join(guarded, ","), "-coverprofile", profile}, s.fields()...)
+	args := append([]string{"test", "-v", "-vet=off", "-covermode=set", "-coverpkg", strings.Join(guarded, ","),
+		"-coverprofile", profile}, s.fields()...)
 	c := exec.CommandContext(ctx, "go", args...)
 	c.Dir = root
 	out, err := c.CombinedOutput()
@@ -131,7 +133,8 @@ func parseProfile(text string) (map[string][]block, error) {
 		_, path, inModule := strings.Cut(file, "/")
 		var b block
 		var statements, count int
-		if n, _ := fmt.Sscanf(rest, "%d.%d,%d.%d %d %d", &b.from.line, &b.from.column, &b.to.line, &b.to.column, &statements, &count); !ok || !inModule || n != 6 {
+		if n, _ := fmt.Sscanf(rest, "%d.%d,%d.%d %d %d", &b.from.line, &b.from.column, &b.to.line, &b.to.column,
+			&statements, &count); !ok || !inModule || n != 6 {
 			return nil, fmt.Errorf("coverage profile: %q", line)
 		}
 		b.run = count > 0

@@ -13,7 +13,8 @@ import (
 func TestOnlyTestsThatRunTheCodeAreRunOnAMutant(t *testing.T) {
 	const text = "package a\n\nvar limit = 3\n\nfunc f() {\n\tg()\n}\n\nfunc h() {}\n"
 	profile := func(f, h string) map[string][]block {
-		blocks, err := parseProfile("mode: set\nm/shared/a/a.go:5.10,7.2 1 " + f + "\nm/shared/a/a.go:9.10,9.12 0 " + h + "\n")
+		blocks, err := parseProfile("mode: set\nm/shared/a/a.go:5.10,7.2 1 " + f + "\nm/shared/a/a.go:9.10,9.12 0 " +
+			h + "\n")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -102,7 +102,8 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer os.RemoveAll(temp)
 	named := func(c candidate) bool {
-		return flags.NArg() == 0 || slices.ContainsFunc(flags.Args(), func(w string) bool { return strings.Contains(c.name, w) })
+		return flags.NArg() == 0 || slices.ContainsFunc(flags.Args(),
+			func(w string) bool { return strings.Contains(c.name, w) })
 	}
 	var chosen []candidate
 	if *withListed {
@@ -155,7 +156,8 @@ func run(ctx context.Context, args []string) error {
 			defer func() { <-slots }()
 			v := try(ctx, root, filepath.Join(temp, fmt.Sprint(i)), c)
 			verdicts[i] = v
-			fmt.Fprintf(os.Stderr, "%4.0fs  %d of %d  %-50s %s\n", time.Since(start).Seconds(), i+1, len(chosen), c.name, v.text())
+			fmt.Fprintf(os.Stderr, "%4.0fs  %d of %d  %-50s %s\n", time.Since(start).Seconds(), i+1, len(chosen),
+				c.name, v.text())
 		})
 	}
 	wg.Wait()
@@ -182,7 +184,8 @@ func run(ctx context.Context, args []string) error {
 		fmt.Printf("listed: %d of %d killed\n", killed[0], tried[0])
 	}
 	if tried[1] > 0 {
-		fmt.Printf("random, seed %d: %d of %d killed (%.1f %%)\n", *seed, killed[1], tried[1], 100*float64(killed[1])/float64(tried[1]))
+		fmt.Printf("random, seed %d: %d of %d killed (%.1f %%)\n", *seed, killed[1], tried[1],
+			100*float64(killed[1])/float64(tried[1]))
 	}
 	fmt.Printf("in %.0f s\n", took)
 	if err := ctx.Err(); err != nil {
@@ -247,17 +250,20 @@ func try(ctx context.Context, root, temp string, m candidate) (v verdict) {
 		v.err = err
 		return v
 	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root, filepath.FromSlash(m.file)): temp + ".go"}})
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(root,
+		filepath.FromSlash(m.file)): temp + ".go"}})
 	if err != nil {
 		v.err = err
 		return v
 	}
-	if err := errors.Join(os.WriteFile(temp+".go", text, 0o600), os.WriteFile(temp+".json", overlay, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(temp+".go", text, 0o600),
+		os.WriteFile(temp+".json", overlay, 0o600)); err != nil {
 		v.err = err
 		return v
 	}
 	for _, by := range m.by {
-		args := append([]string{"test", "-overlay", temp + ".json", "-vet=off", "-failfast", "-timeout", timeLimit.String()}, strings.Fields(by)...)
+		args := append([]string{"test", "-overlay", temp + ".json", "-vet=off", "-failfast", "-timeout",
+			timeLimit.String()}, strings.Fields(by)...)
 		if by == histories {
 			// Single faults and chance find them; pairs would only take longer.
 			args = append(args, "-run", "TestNoSingleFault|TestRandomHistories", "-seeds", "5000")

@@ -31,7 +31,8 @@ func TestEveryMutantStillApplies(t *testing.T) {
 }
 
 func TestTheInnermostTestThatFailedIsTheKiller(t *testing.T) {
-	out := "--- FAIL: TestA (1.00s)\n    --- FAIL: TestA/one (0.50s)\n        --- FAIL: TestA/one/two (0.50s)\n--- FAIL: TestB (0.00s)\n"
+	out := "--- FAIL: TestA (1.00s)\n    --- FAIL: TestA/one (0.50s)\n        --- FAIL: TestA/one/two (0.50s)\n--- " +
+		"FAIL: TestB (0.00s)\n"
 	if got := killer(out); got != "TestA/one/two" {
 		t.Errorf("got %q", got)
 	}

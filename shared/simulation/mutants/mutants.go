@@ -161,9 +161,12 @@ var mutants = []mutant{
 	{"the payload of a parked delivery by mTLS can be changed", replayFile,
 		`!bytes.Equal(digest[:], parked.Certificate.PayloadDigest)`, `bytes.Equal(digest[:], nil)`, inIntake},
 	{"the certificate of a parked delivery makes up for its signature", replayFile,
-		`if parked.Certificate != nil && parked.Signature == "" && parked.KeyID == "" && parked.Timestamp == "" && len(parked.JWK) == 0 {`, `if parked.Certificate != nil && parked.Signature != "x" {`, inIntake},
+		`if parked.Certificate != nil && parked.Signature == "" && parked.KeyID == "" && parked.Timestamp == "" &&
+		len(parked.JWK) == 0 {`, `if parked.Certificate != nil && parked.Signature != "x" {`, inIntake},
 	{"a parked certificate is verified as of now", replayFile,
-		`VerifyCertificate(chain[0], parked.Certificate.AcceptedAt)`, `VerifyCertificate(chain[0], r.pipeline.opts.Now())`, inIntake},
+		`VerifyCertificate(chain[0],
+			parked.Certificate.AcceptedAt)`, `VerifyCertificate(chain[0],
+			r.pipeline.opts.Now())`, inIntake},
 	{"each repeat of a delivery by mTLS is parked anew", parkingFile, `		at = p.SentAt
 `, `		at = p.ParkedAt
 `, inWebhook},
@@ -235,12 +238,14 @@ var mutants = []mutant{
 `, inHistories},
 	{"authenticated after the fact", receiveFile,
 		`	if err != nil {
-		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known, Steps: Steps{Authenticate: authenticated}}
+		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known,
+			Steps: Steps{Authenticate: authenticated}}
 	}
 	result := r.pipeline.process(ctx, d.Payload, proof, inv)
 `, `	result := r.pipeline.process(ctx, d.Payload, proof, inv)
 	if err != nil {
-		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known, Steps: Steps{Authenticate: authenticated}}
+		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known,
+			Steps: Steps{Authenticate: authenticated}}
 	}
 `, inHistories},
 	{"a signature that does not verify is let through", receiveFile,
@@ -283,7 +288,8 @@ var mutants = []mutant{
 		`OR (attribute_not_exists(#shard) AND #expiresAt <= :now)"`, `OR attribute_not_exists(#shard) OR #expiresAt <= :now"`, inHistories},
 	{"the window is left to TTL", ledgerRecordFile,
 		`		"attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)",
-		map[string]string{"#eventId": names.LedgerKey, "#shard": names.LedgerPendingShard, "#expiresAt": names.LedgerTTL},
+		map[string]string{"#eventId": names.LedgerKey, "#shard": names.LedgerPendingShard,
+			"#expiresAt": names.LedgerTTL},
 		map[string]types.AttributeValue{":now": number(l.now().Unix())})`, `		"attribute_not_exists(#eventId)", map[string]string{"#eventId": names.LedgerKey}, nil)`, inHistories},
 	{"what is pending expires", itemFile,
 		`Holder: holder[:], Claimed: e.Claimed,

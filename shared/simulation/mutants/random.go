@@ -22,7 +22,8 @@ import (
 // of their code.
 var guarded = []string{
 	"./functions/redrive", "./functions/token", "./functions/webhook",
-	"./shared/bus", "./shared/claimcheck", "./shared/clientcert", "./shared/settings", "./shared/intake", "./shared/keys",
+	"./shared/bus", "./shared/claimcheck", "./shared/clientcert", "./shared/settings", "./shared/intake",
+	"./shared/keys",
 	"./shared/ledger", "./shared/parking", "./shared/payment", "./shared/signature", "./shared/token",
 }
 
@@ -323,7 +324,8 @@ func (s source) swappable(call *ast.CallExpr, a, b ast.Expr) bool {
 	if f, ok := call.Fun.(*ast.Ident); ok && slices.Contains([]string{"min", "max", "append"}, f.Name) {
 		return false // the order has no meaning, or only that of a list
 	}
-	if f, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"Equal", "EqualFold", "Mul", "valid"}, f.Sel.Name) {
+	if f, ok := call.Fun.(*ast.SelectorExpr); ok &&
+		slices.Contains([]string{"Equal", "EqualFold", "Mul", "valid"}, f.Sel.Name) {
 		return false // likewise
 	}
 	return !call.Ellipsis.IsValid()
@@ -348,7 +350,8 @@ func (s source) onlyTells(node ast.Node) bool {
 	case *ast.AssignStmt:
 		if len(n.Lhs) == 1 {
 			left := s.textOf(n.Lhs[0])
-			return left == "level" || left == "attrs" || strings.Contains(left, "Steps.") || strings.Contains(left, ".publishing") || strings.Contains(left, ".marking")
+			return left == "level" || left == "attrs" || strings.Contains(left, "Steps.") ||
+				strings.Contains(left, ".publishing") || strings.Contains(left, ".marking")
 		}
 	}
 	return false
