@@ -332,10 +332,14 @@ func (s *stack) replay(ctx context.Context, name string, version intake.Version)
 	if len(report.Replayed) != 1 || report.Replayed[0].Name != name {
 		return "", errors.New("the redrive function does not say what became of it")
 	}
-	if cause := report.Replayed[0].Cause; cause != "" {
-		return report.Replayed[0].Outcome, errors.New(cause)
+	result := report.Replayed[0]
+	switch result.Outcome {
+	case "", string(intake.Accepted): // it could not be read, or not be marked as replayed
+		if result.Cause != "" {
+			return result.Outcome, errors.New(result.Cause)
+		}
 	}
-	return report.Replayed[0].Outcome, s.invoke(ctx, "redrive", "{}", &struct{}{})
+	return result.Outcome, s.invoke(ctx, "redrive", "{}", &struct{}{})
 }
 
 // awaitArrival waits for an event out of a delivery behind the rule for

@@ -261,7 +261,7 @@ func TestDownSaysWhatItEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	holder := exec.Command(os.Args[0], "-test.run=^TestHoldTheLock$")
-	holder.Env = append(os.Environ(), "PAYHOOK_TEST_HOLDS="+state)
+	holder.Env = append(environmentWithout("PAYHOOK_"), "PAYHOOK_TEST_HOLDS="+state)
 	out, err := holder.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
