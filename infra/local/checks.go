@@ -361,7 +361,7 @@ func (a *arrivals) awaitArrival(ctx context.Context, timeout time.Duration, even
 // keptChecks returns what is to be seen of deliveries that are kept aside, and
 // of events that the bus does not carry.
 func (s *stack) keptChecks(in *arrivals) []*check {
-	const patience = 10 * time.Second
+	const arrivalTimeout = 10 * time.Second
 	send := func(ctx context.Context, payload []byte) (int, error) {
 		got, err := s.service.Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: payload})
 		return got.Status, err
@@ -419,7 +419,7 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 				if err != nil || outcome != string(intake.Accepted) {
 					return outcome, false, err
 				}
-				arrived, err := in.awaitArrival(ctx, patience, event.EventID, conflicting)
+				arrived, err := in.awaitArrival(ctx, arrivalTimeout, event.EventID, conflicting)
 				if err != nil {
 					return outcome, false, err
 				}
@@ -438,7 +438,7 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 				if err != nil {
 					return "", false, err
 				}
-				arrived, err := in.awaitArrival(ctx, patience, e.EventID, id)
+				arrived, err := in.awaitArrival(ctx, arrivalTimeout, e.EventID, id)
 				if err != nil {
 					return "", false, err
 				}

@@ -38,9 +38,9 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// patience is how long a test waits for something that must come. Nothing takes
+// waitTimeout is how long a test waits for something that must come. Nothing takes
 // that long unless it is broken.
-const patience = time.Minute
+const waitTimeout = time.Minute
 
 // everything is what the end-to-end tests share; nil if they were not asked for.
 var everything *fixture
@@ -193,7 +193,7 @@ func (f *fixture) arriveOnce(t *testing.T, events ...payment.Event) {
 		}
 		return seen
 	}
-	if _, err := f.arrivals.await(t.Context(), patience, func(all []arrival) bool {
+	if _, err := f.arrivals.await(t.Context(), waitTimeout, func(all []arrival) bool {
 		seen := count(all)
 		for _, e := range events {
 			if seen[e.EventID] == 0 {
@@ -207,7 +207,7 @@ func (f *fixture) arriveOnce(t *testing.T, events ...payment.Event) {
 	// What was published before this one has arrived when it has.
 	last := paymenttest.Event()
 	f.send(t, paymenttest.Delivery(last)).want(t, http.StatusOK, 1, 0)
-	all, err := f.arrivals.await(t.Context(), patience,
+	all, err := f.arrivals.await(t.Context(), waitTimeout,
 		func(all []arrival) bool { return count(all)[last.EventID] > 0 })
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func (f *fixture) redrive(t *testing.T, events ...payment.Event) {
 	t.Helper()
 	client := lambda.NewFromConfig(f.aws)
 	name := f.Functions["redrive"]
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(waitTimeout); ; {
 		out, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name})
 		if err != nil {
 			t.Fatal(err)
@@ -307,7 +307,7 @@ func (f *fixture) killWebhook(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(patience); len(f.webhookProcesses(t)) > 0; {
+	for deadline := time.Now().Add(waitTimeout); len(f.webhookProcesses(t)) > 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("a killed process does not end")
 		}
@@ -418,7 +418,7 @@ func TestAnEventReachesTheBusByteForByte(t *testing.T) {
 		slices.Sort(details)
 		return details
 	}
-	all, err := f.arrivals.await(t.Context(), patience,
+	all, err := f.arrivals.await(t.Context(), waitTimeout,
 		func(all []arrival) bool { return len(behind(all)) >= len(events) })
 	if err != nil {
 		t.Fatal(err)

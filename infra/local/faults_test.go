@@ -261,7 +261,7 @@ func (f *fixture) drain(t *testing.T) {
 	t.Helper()
 	client, db := lambda.NewFromConfig(f.aws), dynamodb.NewFromConfig(f.aws)
 	name, index := f.Functions["redrive"], names.LedgerPendingIndex
-	for deadline := time.Now().Add(2 * patience); ; {
+	for deadline := time.Now().Add(2 * waitTimeout); ; {
 		out, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name})
 		if err != nil {
 			t.Fatal(err)

@@ -213,7 +213,7 @@ const noName = "2026/01/31/12/20260131T120000.000Z-invalid-none.json"
 // runRedrive runs the redrive function until an item is as it must be. A run of
 // the schedule may hold the item meanwhile.
 func (f *fixture) runRedrive(ctx context.Context, id string, right func(ledger.Item) bool) error {
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(waitTimeout); ; {
 		var ran any
 		failed := f.invoke(ctx, "redrive", "{}", &ran) // as it does if an item is corrupt
 		item, err := f.item(ctx, id)

@@ -104,7 +104,7 @@ func (p *principal) check(t *testing.T, f *fixture) {
 // moment what it was denied.
 func (w path) recover(t *testing.T, p *proxy) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(100 * time.Millisecond) {
 		denied, err := w.try(t.Context(), p)
 		if err == nil {
 			return

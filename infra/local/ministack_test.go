@@ -134,7 +134,7 @@ func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (
 // first one first.
 func recorded(t *testing.T, folder string, n int) [][]byte {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(waitTimeout); ; {
 		files, err := filepath.Glob(filepath.Join(folder, "*"))
 		if err != nil {
 			t.Fatal(err)
@@ -238,7 +238,7 @@ func TestAnEventArrivesBehindARuleByteForByte(t *testing.T) {
 
 	received := func(url string, n int) (bodies [][]byte) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); len(bodies) < n; {
+		for deadline := time.Now().Add(waitTimeout); len(bodies) < n; {
 			out, err := queues.ReceiveMessage(ctx,
 				&sqs.ReceiveMessageInput{QueueUrl: &url, MaxNumberOfMessages: 10, WaitTimeSeconds: 1})
 			if err != nil {
@@ -626,7 +626,7 @@ func TestReservedConcurrencyOfATemplateHoldsForAllVersions(t *testing.T) {
 	if err := cloudformation.NewStackCreateCompleteWaiter(stacks,
 		func(o *cloudformation.StackCreateCompleteWaiterOptions) {
 			o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
-		}).Wait(t.Context(), &cloudformation.DescribeStacksInput{StackName: &name}, patience); err != nil {
+		}).Wait(t.Context(), &cloudformation.DescribeStacksInput{StackName: &name}, waitTimeout); err != nil {
 		t.Fatal(err)
 	}
 
@@ -663,7 +663,7 @@ func TestReservedConcurrencyOfATemplateHoldsForAllVersions(t *testing.T) {
 	if err := cloudformation.NewStackUpdateCompleteWaiter(stacks,
 		func(o *cloudformation.StackUpdateCompleteWaiterOptions) {
 			o.MinDelay, o.MaxDelay = 50*time.Millisecond, time.Second
-		}).Wait(t.Context(), &cloudformation.DescribeStacksInput{StackName: &name}, patience); err != nil {
+		}).Wait(t.Context(), &cloudformation.DescribeStacksInput{StackName: &name}, waitTimeout); err != nil {
 		t.Fatal(err)
 	}
 	if err := invoke("1"); !is[*lambdatypes.TooManyRequestsException](err) {

@@ -59,7 +59,7 @@ func TestAParkedDeliveryIsReplayed(t *testing.T) {
 	if err := f.invoke(t.Context(), "redrive", "{}", &struct{}{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.arrivals.awaitArrival(t.Context(), patience, first.EventID, id); err != nil {
+	if _, err := f.arrivals.awaitArrival(t.Context(), waitTimeout, first.EventID, id); err != nil {
 		t.Error(err)
 	}
 	payhook(0, &listed, "parked", "list", "--delivery", id, "--state", "any")

@@ -106,7 +106,7 @@ func (f *fixture) withEnvironment(t *testing.T, function string, variables map[s
 		if err == nil {
 			err = lambda.NewFunctionUpdatedV2Waiter(client, func(o *lambda.FunctionUpdatedV2WaiterOptions) {
 				o.MinDelay, o.MaxDelay = 50*time.Millisecond, 50*time.Millisecond
-			}).Wait(ctx, &lambda.GetFunctionInput{FunctionName: &name}, patience)
+			}).Wait(ctx, &lambda.GetFunctionInput{FunctionName: &name}, waitTimeout)
 		}
 		if err != nil {
 			t.Fatal(err)
