@@ -235,7 +235,7 @@ func TestAlarmsFollowTheSettings(t *testing.T) {
 func TestAlarmsWatchMetricsThatTheFunctionsWrite(t *testing.T) {
 	var line bytes.Buffer
 	telemetry.New(&line, "token-1").Outcome(context.Background(), slog.LevelInfo, "token",
-		[]telemetry.Value{{Metric: telemetry.Metric{Name: names.TokenFailedMetric, Unit: telemetry.Count}, Value: 1}})
+		[]telemetry.Value{{Metric: telemetry.Metric{Name: names.TokenFailedMetric}, Value: 1}})
 	var written map[string]any
 	if err := json.Unmarshal(line.Bytes(), &written); err != nil {
 		t.Fatal(err)

@@ -43,13 +43,20 @@ type event struct {
 
 // The metrics of a run.
 var (
-	found     = telemetry.Metric{Name: "RedriveFound", Unit: telemetry.Count}              // items due
-	published = telemetry.Metric{Name: "RedrivePublished", Unit: telemetry.Count}          // items now on the bus
-	failed    = telemetry.Metric{Name: names.RedriveFailedMetric, Unit: telemetry.Count}   // items not known to be on the bus
-	parked    = telemetry.Metric{Name: names.RedriveParkedMetric, Unit: telemetry.Count}   // items that failed too often
-	left      = telemetry.Metric{Name: "RedriveLeft", Unit: telemetry.Count}               // 1: the time was up before the work was done
-	oldest    = telemetry.Metric{Name: names.OldestPendingMetric, Unit: telemetry.Seconds} // how long ago the oldest pending item was recorded
-	trustLeft = telemetry.Metric{Name: names.TrustDaysLeftMetric, Unit: telemetry.Count}   // days until a CA or the client certificate expires
+	// items due
+	found = telemetry.Metric{Name: "RedriveFound"}
+	// items now on the bus
+	published = telemetry.Metric{Name: "RedrivePublished"}
+	// items not known to be on the bus
+	failed = telemetry.Metric{Name: names.RedriveFailedMetric}
+	// items that failed too often
+	parked = telemetry.Metric{Name: names.RedriveParkedMetric}
+	// 1: the time was up before the work was done
+	left = telemetry.Metric{Name: "RedriveLeft"}
+	// how long ago the oldest pending item was recorded
+	oldest = telemetry.Metric{Name: names.OldestPendingMetric, Unit: telemetry.Seconds}
+	// days until a CA or the client certificate expires
+	trustLeft = telemetry.Metric{Name: names.TrustDaysLeftMetric}
 )
 
 // report is what an invocation returns.

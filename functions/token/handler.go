@@ -22,10 +22,10 @@ type handler struct {
 var (
 	remaining          = telemetry.Metric{Name: names.TokenRemainingMetric, Unit: telemetry.Seconds}
 	shortfall          = telemetry.Metric{Name: names.TokenShortfallMetric, Unit: telemetry.Seconds}
-	refreshed          = telemetry.Metric{Name: names.TokenRefreshedMetric, Unit: telemetry.Count}
-	failed             = telemetry.Metric{Name: names.TokenFailedMetric, Unit: telemetry.Count}
-	credentialsMissing = telemetry.Metric{Name: names.TokenCredentialsMissingMetric, Unit: telemetry.Count}
-	writesTooOften     = telemetry.Metric{Name: names.TokenWritesTooOftenMetric, Unit: telemetry.Count}
+	refreshed          = telemetry.Metric{Name: names.TokenRefreshedMetric}
+	failed             = telemetry.Metric{Name: names.TokenFailedMetric}
+	credentialsMissing = telemetry.Metric{Name: names.TokenCredentialsMissingMetric}
+	writesTooOften     = telemetry.Metric{Name: names.TokenWritesTooOftenMetric}
 )
 
 // event is what an invocation may say. The schedule says nothing.

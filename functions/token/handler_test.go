@@ -99,6 +99,9 @@ func metrics(t *testing.T, line map[string]any) map[string]float64 {
 		for _, m := range d.(map[string]any)["Metrics"].([]any) {
 			name := m.(map[string]any)["Name"].(string)
 			values[name] = line[name].(float64)
+			if seconds := m.(map[string]any)["Unit"] == "Seconds"; seconds != strings.HasSuffix(name, "Seconds") {
+				t.Errorf("%s has the unit %v", name, m.(map[string]any)["Unit"])
+			}
 		}
 	}
 	return values

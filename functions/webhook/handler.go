@@ -37,18 +37,30 @@ type handler struct {
 
 // The metrics of every webhook, beside the one of its answer.
 var (
-	recorded       = telemetry.Metric{Name: "Recorded", Unit: telemetry.Count}               // events, new
-	duplicates     = telemetry.Metric{Name: "Duplicates", Unit: telemetry.Count}             // events, seen before
-	conflicts      = telemetry.Metric{Name: names.ConflictsMetric, Unit: telemetry.Count}    // events, seen before with other content
-	published      = telemetry.Metric{Name: "Published", Unit: telemetry.Count}              // events, on the bus
-	leftPending    = telemetry.Metric{Name: names.LeftPendingMetric, Unit: telemetry.Count}  // events, left to redrive
-	parked         = telemetry.Metric{Name: names.ParkedMetric, Unit: telemetry.Count}       // webhooks, parked for the first time, and events that EventBridge rejects
-	claimed        = telemetry.Metric{Name: "Claimed", Unit: telemetry.Count}                // events, new and sent as claim checks
-	keyTableFailed = telemetry.Metric{Name: "KeyTableFailed", Unit: telemetry.Count}         // lookups without the shared table
-	keyStale       = telemetry.Metric{Name: names.KeyStaleMetric, Unit: telemetry.Count}     // lookups served with a key that is due to be fetched again
-	keyWithdrawn   = telemetry.Metric{Name: names.KeyWithdrawnMetric, Unit: telemetry.Count} // webhooks that name a key which the service does not give any more
-	clientErrors   = telemetry.Metric{Name: names.ClientErrorsMetric, Unit: telemetry.Count} // webhooks: 400 to 499
-	duration       = telemetry.Metric{Name: "Duration", Unit: telemetry.Milliseconds}        // of a webhook
+	// events, new
+	recorded = telemetry.Metric{Name: "Recorded"}
+	// events, seen before
+	duplicates = telemetry.Metric{Name: "Duplicates"}
+	// events, seen before with other content
+	conflicts = telemetry.Metric{Name: names.ConflictsMetric}
+	// events, on the bus
+	published = telemetry.Metric{Name: "Published"}
+	// events, left to redrive
+	leftPending = telemetry.Metric{Name: names.LeftPendingMetric}
+	// webhooks, parked for the first time, and events that EventBridge rejects
+	parked = telemetry.Metric{Name: names.ParkedMetric}
+	// events, new and sent as claim checks
+	claimed = telemetry.Metric{Name: "Claimed"}
+	// lookups without the shared table
+	keyTableFailed = telemetry.Metric{Name: "KeyTableFailed"}
+	// lookups served with a key that is due to be fetched again
+	keyStale = telemetry.Metric{Name: names.KeyStaleMetric}
+	// webhooks that name a key which the service does not give any more
+	keyWithdrawn = telemetry.Metric{Name: names.KeyWithdrawnMetric}
+	// webhooks: 400 to 499
+	clientErrors = telemetry.Metric{Name: names.ClientErrorsMetric}
+	// of a webhook
+	duration = telemetry.Metric{Name: "Duration", Unit: telemetry.Milliseconds}
 )
 
 // alarmMetrics are written for every webhook: 1 if it has an outcome that they count.
@@ -247,14 +259,14 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		slog.Float64("mark", telemetry.Milli(r.Steps.Mark)),
 	))
 	values := make([]telemetry.Value, 0, 16)
-	values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: answer.Metric, Unit: telemetry.Count},
+	values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: answer.Metric},
 		Value: 1})
 	alarms := alarmMetrics
 	if h.origin != nil {
 		alarms = append(alarms[:len(alarms):len(alarms)], names.CertificateRejectedMetric)
 	}
 	for _, name := range alarms {
-		values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: name, Unit: telemetry.Count},
+		values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: name},
 			Value: count(answer.Alarm == name)})
 	}
 	h.log.Outcome(ctx, level, "webhook", append(values, []telemetry.Value{

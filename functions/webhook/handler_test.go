@@ -912,6 +912,9 @@ func TestEachOutcomeLineCarriesItsMetrics(t *testing.T) {
 		if _, ok := line[name].(float64); !ok {
 			t.Errorf("metric %s has no value", name)
 		}
+		if milliseconds := m.(map[string]any)["Unit"] == "Milliseconds"; milliseconds != (name == "Duration") {
+			t.Errorf("metric %s has the unit %v", name, m.(map[string]any)["Unit"])
+		}
 	}
 	if line["Recorded"] != 2.0 || line["Published"] != 2.0 || line["Accepted"] != 1.0 {
 		t.Errorf("got %v", line)

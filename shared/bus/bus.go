@@ -12,6 +12,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -229,13 +230,13 @@ const (
 
 // callerErrors are the client errors that do not depend on the entries (AWS,
 // "Common Error Types" in the EventBridge API reference).
-var callerErrors = map[string]bool{
-	"AccessDeniedException": true, "AccessDenied": true, "NotAuthorized": true, "OptInRequired": true,
-	"ExpiredTokenException": true, "ExpiredToken": true, "RequestExpired": true,
-	"IncompleteSignature": true, "InvalidSignatureException": true, "SignatureDoesNotMatch": true,
-	"MissingAuthenticationToken": true, "MissingAuthenticationTokenException": true,
-	"InvalidClientTokenId": true, "UnrecognizedClientException": true,
-	"ResourceNotFoundException": true, "UnknownOperationException": true,
+var callerErrors = []string{
+	"AccessDeniedException", "AccessDenied", "NotAuthorized", "OptInRequired",
+	"ExpiredTokenException", "ExpiredToken", "RequestExpired",
+	"IncompleteSignature", "InvalidSignatureException", "SignatureDoesNotMatch",
+	"MissingAuthenticationToken", "MissingAuthenticationTokenException",
+	"InvalidClientTokenId", "UnrecognizedClientException",
+	"ResourceNotFoundException", "UnknownOperationException",
 }
 
 // retryable are the codes after which the SDK would try again, throttling
@@ -248,7 +249,7 @@ func faultOf(err error) fault {
 		return ofService
 	}
 	var api smithy.APIError
-	if errors.As(err, &api) && callerErrors[api.ErrorCode()] {
+	if errors.As(err, &api) && slices.Contains(callerErrors, api.ErrorCode()) {
 		return ofCaller
 	}
 	// The SDK does not know the fault of an error that the model of PutEvents

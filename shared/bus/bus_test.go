@@ -195,6 +195,26 @@ func TestARequestThatFailsIsTriedAgainIfThatMayHelp(t *testing.T) {
 	}
 }
 
+// An error that does not depend on the entries (AWS, "Common Error Types" in the
+// EventBridge API reference) is not a reason to send each entry alone.
+func TestAnErrorOfTheCallerIsTheSameForEveryEntry(t *testing.T) {
+	for _, code := range []string{
+		"AccessDenied", "AccessDeniedException", "ExpiredToken", "ExpiredTokenException", "IncompleteSignature",
+		"InvalidClientTokenId", "InvalidSignatureException", "MissingAuthenticationToken",
+		"MissingAuthenticationTokenException", "NotAuthorized", "OptInRequired", "RequestExpired",
+		"ResourceNotFoundException", "SignatureDoesNotMatch", "UnknownOperationException",
+		"UnrecognizedClientException",
+	} {
+		eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
+			return nil, &smithy.GenericAPIError{Code: code, Fault: smithy.FaultClient}
+		}}
+		errs := newBus(eb).Publish(t.Context(), many(3))
+		if n := eb.Calls(); failures(errs) != 3 || n != 1 {
+			t.Errorf("%s: %d requests, %d failures", code, n, failures(errs))
+		}
+	}
+}
+
 func TestPublishStopsWhenTheTimeIsUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {

@@ -149,9 +149,10 @@ func (t *Truststore) problemsOf(c *x509.Certificate, now time.Time) (problems []
 		problems = append(problems, err.Error())
 	}
 	switch {
-	case !selfSigned(c) && !isCA(c):
+	case isCA(c):
+	case !selfSigned(c):
 		problems = append(problems, "is not the certificate of a CA")
-	case selfSigned(c) && !isCA(c) && !allowsClients(c):
+	case !allowsClients(c):
 		problems = append(problems, "is neither the certificate of a CA nor that of a client")
 	}
 	for _, other := range t.certificates {

@@ -161,6 +161,22 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.SignatureMismatch {
 		t.Errorf("%+v", r)
 	}
+	// A signature from which a part is missing is not a delivery without a signature.
+	for name, remove := range map[string]func(p *parking.Parked){
+		"the signature": func(p *parking.Parked) { p.Signature = "" },
+		"all but the signature": func(p *parking.Parked) {
+			p.KeyID, p.Timestamp, p.JWK = "", "", nil
+		},
+		"all but the key id":    func(p *parking.Parked) { p.Signature, p.Timestamp, p.JWK = "", "", nil },
+		"all but the timestamp": func(p *parking.Parked) { p.Signature, p.KeyID, p.JWK = "", "", nil },
+		"all but the key":       func(p *parking.Parked) { p.Signature, p.KeyID, p.Timestamp = "", "", "" },
+	} {
+		w, _, p := certified(t, false)
+		remove(&p)
+		if r := w.replay(p, intake.ParkedVersion); r.Outcome == intake.Accepted || r.Recorded != 0 {
+			t.Errorf("without %s: %+v", name, r)
+		}
+	}
 	w, _, p = certified(t, false)
 	p.Certificate.PayloadDigest[0] ^= 1
 	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Altered {

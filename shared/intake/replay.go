@@ -283,11 +283,10 @@ func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication,
 			unverified = append(unverified, otherCAs)
 		}
 	}
-	if parked.Certificate != nil && parked.Signature == "" && parked.KeyID == "" && parked.Timestamp == "" &&
-		len(parked.JWK) == 0 {
+	p.signature = signature.Proof{Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature}
+	if parked.Certificate != nil && p.signature == (signature.Proof{}) && len(parked.JWK) == 0 {
 		unverified = append(unverified, noSignature)
 	} else {
-		p.signature = signature.Proof{Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature}
 		key, err := keys.ParseJWK(parked.JWK, parked.KeyID, r.exponents)
 		if err != nil {
 			return p, known, fmt.Errorf("%w: %w", errAltered, err)

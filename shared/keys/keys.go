@@ -466,9 +466,7 @@ func (c *Cache) notKnown(ctx context.Context, id string, asked time.Time, cached
 	if !remove && !skipTable {
 		skipTable = c.withTable(ctx, func(ctx context.Context) error {
 			r, err := c.table.reportUnknown(ctx, id, asked, since)
-			if held := c.parse(r, id); held != nil {
-				cached = c.newest(cached, held)
-			}
+			cached = c.newest(cached, c.parse(r, id))
 			return err
 		}) != nil
 		if cached == nil && skipTable {

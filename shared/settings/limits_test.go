@@ -2,6 +2,8 @@ package settings_test
 
 import (
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -124,6 +126,18 @@ func TestTagsAreReportedOnce(t *testing.T) {
 		got := problemsOf("tags", map[string]string{"tags": text})
 		if err == nil || len(got) != 1 || !strings.HasPrefix(got[0], "tags: "+want) || d.Tags != nil {
 			t.Errorf("%s: %q, %v", text, got, d.Tags)
+		}
+	}
+}
+
+// AWS, PutRetentionPolicy in the CloudWatch Logs API reference: the number of days.
+func TestLogsAreKeptForTheDaysThatCloudWatchKnows(t *testing.T) {
+	known := []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922,
+		3288, 3653}
+	for days := range 4000 {
+		got := problemsOf("logRetentionDays", map[string]string{"logRetentionDays": strconv.Itoa(days)})
+		if valid := slices.Contains(known, days); valid != (len(got) == 0) {
+			t.Errorf("%d days: %q", days, got)
 		}
 	}
 }

@@ -22,9 +22,8 @@ import (
 // Unit is the unit of a metric (AWS, MetricDatum).
 type Unit string
 
-// The units that are used.
+// The units that are used. A count has none: without a unit, a line is shorter.
 const (
-	Count        Unit = "Count"
 	Milliseconds Unit = "Milliseconds"
 	Seconds      Unit = "Seconds"
 )
@@ -33,7 +32,7 @@ const (
 // metric format.
 type Metric struct {
 	Name string
-	Unit Unit
+	Unit Unit `json:",omitempty"`
 }
 
 // Value is the value of a metric in one outcome line.

@@ -292,6 +292,33 @@ func TestTransportSendsTheWholeBodyAgain(t *testing.T) {
 	}
 }
 
+func TestTransportReturnsTheAnswerIfTheBodyCannotBeReadAgain(t *testing.T) {
+	r := newRig(t, hangsUp)
+	r.store("t-1", time.Hour)
+	reader := r.reader()
+	expectToken(t, reader, "t-1")
+	r.store("t-2", time.Hour)
+	requests := 0
+	transport := token.NewTransport(reader, parse(t, "https://api.payments.example"),
+		roundTripper(func(r *http.Request) (*http.Response, error) {
+			requests++
+			return &http.Response{StatusCode: http.StatusUnauthorized, Body: http.NoBody, Request: r}, nil
+		}))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.payments.example",
+		strings.NewReader("payment"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.Body.Close(); response.StatusCode != http.StatusUnauthorized || requests != 1 {
+		t.Errorf("status %d after %d requests", response.StatusCode, requests)
+	}
+}
+
 func TestClientReplacesRevokedTokens(t *testing.T) {
 	r := newRig(t, hangsUp)
 	s := r.service(t, paymenttest.Options{})

@@ -249,6 +249,7 @@ func TestReportsInvalidCredentials(t *testing.T) {
 		`{"client_id":7,"client_secret":"` + clientSecret + `"}`:  "has no client_id that is a string",
 		`{"client_id":"client-1"}`:                                "has no client_secret that is a string",
 		`{"client_id":"client-1","client_secret":null}`:           "has no client_secret that is a string",
+		`{"client_id":"client-1","client_secret":""}`:             "has no client_secret that is a string",
 		`{"client_id":"client-1","client_secret":"a","client_secret":"b"}`: "is not one JSON object without " +
 			"duplicate names",
 		`{"client_id":"client-1","client_secret":"` + clientSecret +
