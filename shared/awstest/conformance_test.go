@@ -39,7 +39,13 @@ import (
 // through the real SDK clients.
 const endpointVariable = "PAYHOOK_AWS_ENDPOINT"
 
+// tablesVariable contains the URL of an engine that has DynamoDB alone. If it is set, the
+// tests of tables also run against it.
+const tablesVariable = "PAYHOOK_DYNAMODB_ENDPOINT"
+
 type dynamoDB interface {
+	BatchExecuteStatement(context.Context, *dynamodb.BatchExecuteStatementInput,
+		...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error)
 	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput,
 		...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
@@ -95,19 +101,37 @@ func on(t *testing.T, try func(t *testing.T, s services)) {
 	})
 }
 
-// dial creates a table, a bus and a bucket for the test case at an endpoint.
-func dial(t *testing.T, endpoint string) services {
+// onTables runs a test case that needs the table alone as on does, and with the engine
+// that has DynamoDB alone, if there is one.
+func onTables(t *testing.T, try func(t *testing.T, s services)) {
 	t.Helper()
+	on(t, try)
+	endpoint := os.Getenv(tablesVariable)
+	if endpoint == "" {
+		return
+	}
+	t.Run("tables", func(t *testing.T) {
+		name := "conformance-" + uuid.New().String()
+		try(t, services{dynamoDB: dialTable(t, configOf(endpoint), name), table: name})
+	})
+}
+
+// configOf returns the configuration of clients of an endpoint.
+func configOf(endpoint string) aws.Config {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil
-	cfg := aws.Config{
+	return aws.Config{
 		Region:       or("AWS_REGION", "us-east-1"),
 		BaseEndpoint: &endpoint,
 		HTTPClient:   &http.Client{Transport: transport, Timeout: time.Minute},
 		Credentials: credentials.NewStaticCredentialsProvider(
 			or("AWS_ACCESS_KEY_ID", "test"), or("AWS_SECRET_ACCESS_KEY", "test"), os.Getenv("AWS_SESSION_TOKEN")),
 	}
-	name := "conformance-" + uuid.New().String()
+}
+
+// dialTable creates the table for the test case.
+func dialTable(t *testing.T, cfg aws.Config, name string) *dynamodb.Client {
+	t.Helper()
 	ctx := t.Context()
 	db := dynamodb.NewFromConfig(cfg)
 	_, err := db.CreateTable(ctx, &dynamodb.CreateTableInput{
@@ -137,6 +161,15 @@ func dial(t *testing.T, endpoint string) services {
 		time.Minute); err != nil {
 		t.Fatal(err)
 	}
+	return db
+}
+
+// dial creates a table, a bus and a bucket for the test case at an endpoint.
+func dial(t *testing.T, endpoint string) services {
+	t.Helper()
+	cfg, name := configOf(endpoint), "conformance-"+uuid.New().String()
+	ctx, gone := t.Context(), context.WithoutCancel(t.Context())
+	db := dialTable(t, cfg, name)
 	events := eventbridge.NewFromConfig(cfg)
 	if _, err := events.CreateEventBus(ctx, &eventbridge.CreateEventBusInput{Name: &name}); err != nil {
 		t.Fatal(err)
@@ -239,7 +272,7 @@ func same(t *testing.T, got, want awstest.Item) {
 }
 
 func TestGetItemReturnsWhatWasPut(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		want := awstest.Item{
 			"id": text("a"), "n": number(1234567890123), "b": binary("\x00\xff bytes"),
 			"yes": &types.AttributeValueMemberBOOL{Value: true},
@@ -269,7 +302,7 @@ func TestConditionOfRecording(t *testing.T) {
 		"expired, by fewer digits":  {awstest.Item{"expiresAt": number(9)}, true},
 		"published, without expiry": {awstest.Item{"publishedAt": number(1)}, false},
 	}
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				id := "condition " + name
@@ -314,7 +347,7 @@ func TestConditionOfRecording(t *testing.T) {
 }
 
 func TestOneOfManyConcurrentWritesSucceeds(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		var firsts atomic.Int32
 		var wg sync.WaitGroup
 		for n := range 20 {
@@ -341,7 +374,7 @@ func TestOneOfManyConcurrentWritesSucceeds(t *testing.T) {
 
 // This is the condition with which package ledger leases.
 func TestConditionOfLeasing(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		s.put(t, awstest.Item{"id": text("a"), "shard": number(1), "due": number(10), "holder": binary("first"),
 			"event": binary("{}")})
 		in := &dynamodb.UpdateItemInput{
@@ -382,7 +415,7 @@ func TestConditionOfLeasing(t *testing.T) {
 }
 
 func TestComparisonWithAMissingAttributeIsFalse(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		s.put(t, awstest.Item{"id": text("published"), "n": text("10")})
 		for _, id := range []string{"published", "absent"} {
 			for _, condition := range []string{"due = :v", "due <= :v", "due > :v", "n < :v",
@@ -406,7 +439,7 @@ func TestComparisonWithAMissingAttributeIsFalse(t *testing.T) {
 
 // This is the update with which package ledger marks.
 func TestUpdateSetsAndRemovesTogether(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		s.put(t, awstest.Item{"id": text("a"), "digest": binary("d"), "shard": number(1), "due": number(10),
 			"event": binary("{}")})
 		in := &dynamodb.UpdateItemInput{
@@ -441,7 +474,7 @@ func TestUpdateSetsAndRemovesTogether(t *testing.T) {
 
 // This is the condition with which package keys counts.
 func TestConditionOfBudgets(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		var left atomic.Int32
 		var wg sync.WaitGroup
 		for range 12 {
@@ -473,7 +506,7 @@ func TestConditionOfBudgets(t *testing.T) {
 }
 
 func TestConditionOfStoringAKey(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		for i, at := range []int{100, 99, 1000} {
 			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
 				TableName: &s.table, Item: awstest.Item{"id": text("key"), "fetchedAt": number(at)},
@@ -512,7 +545,7 @@ func TestConditionOfMarkingAKeyUnknown(t *testing.T) {
 			nil},
 		"not there": {nil, nil},
 	}
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		for name, test := range tests {
 			t.Run(name, func(t *testing.T) {
 				id := "mark " + name
@@ -573,7 +606,7 @@ func TestConditionOfRemovingAKey(t *testing.T) {
 		"of a function without it": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000),
 			"expiresAt": number(101)}, false},
 	}
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		for name, test := range tests {
 			for _, since := range []string{"", ", unknownSince = :since"} {
 				t.Run(name+since, func(t *testing.T) {
@@ -616,7 +649,7 @@ func TestConditionOfRemovingAKey(t *testing.T) {
 
 // This is the condition with which package keys records the source of a webhook.
 func TestConditionOfRecordingASource(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		for _, step := range []struct{ at, oldest, want int }{{100, 0, 100}, {150, 99, 100}, {200, 100, 200}} {
 			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
 				TableName: &s.table, Item: awstest.Item{"id": text("source"), "seenAt": number(step.at)},
@@ -668,7 +701,7 @@ func (s services) query(t *testing.T, shard, at, limit int) (ids []string, pages
 }
 
 func TestIndexIsSparseAndInNumericOrder(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		for _, due := range []int{100, 9, 10, 1000, 99} {
 			s.put(t, awstest.Item{"id": text(fmt.Sprint("due ", due)), "shard": number(1), "due": number(due),
 				"event": binary("{}")})
@@ -709,7 +742,7 @@ func TestIndexIsSparseAndInNumericOrder(t *testing.T) {
 }
 
 func TestQueryContinuesAfterThePageDespiteChanges(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		for due := range 6 {
 			s.put(t, awstest.Item{"id": text(fmt.Sprint(due)), "shard": number(1), "due": number(due)})
 		}
@@ -744,7 +777,7 @@ func TestQueryContinuesAfterThePageDespiteChanges(t *testing.T) {
 }
 
 func TestDeleteItemChecksItsCondition(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		s.put(t, awstest.Item{"id": text("a"), "n": number(1)})
 		in := &dynamodb.DeleteItemInput{
 			TableName: &s.table, Key: awstest.Item{"id": text("a")}, ConditionExpression: aws.String("n = :n"),
@@ -828,7 +861,7 @@ func TestPutEventsAnswersEveryEntry(t *testing.T) {
 }
 
 func TestItemsAreLimitedTo400KB(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		const limit = 400 << 10
 		filler := func(rest int) types.AttributeValue { return binary(strings.Repeat("x", limit-rest)) }
 		for _, test := range []struct {
@@ -1142,7 +1175,7 @@ func TestPutObjectWithIfNoneMatch(t *testing.T) {
 }
 
 func TestBatchGetItem(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		key := func(i int) map[string]types.AttributeValue {
 			return map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: fmt.Sprint("batch ", i)}}
 		}
@@ -1195,7 +1228,7 @@ func TestBatchGetItem(t *testing.T) {
 }
 
 func TestQueryDescendingWithProjection(t *testing.T) {
-	on(t, func(t *testing.T, s services) {
+	onTables(t, func(t *testing.T, s services) {
 		number := func(n int) types.AttributeValue { return &types.AttributeValueMemberN{Value: strconv.Itoa(n)} }
 		for i := range 4 {
 			if _, err := s.PutItem(t.Context(),
