@@ -35,6 +35,7 @@ VARIABLES_send := ARGS
 VARIABLES_invoke := FUNCTION EVENT ARGS
 VARIABLES_payhook := ARGS
 VARIABLES_deploy := ARGS
+VARIABLES_bench := ROUNDS DELAY BEFORE
 VARIABLES_soak := SEEDS SEED
 VARIABLES_mutants := RANDOM_MUTANTS SEED
 VARIABLES_fuzz := FUZZTIME
@@ -122,8 +123,9 @@ audit: check ## checkov and cdk-nag on the templates: their findings, and those 
 	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra
 
 .PHONY: bench
-bench: check-go ## Go benchmarks, and what the whole handler costs beside the bare verification
+bench: check-go ## benchmarks: Go code, then whole processes of the functions (ROUNDS=1, DELAY=10ms, BEFORE=folder)
 	go test -run '^$$' -bench . -benchmem ./shared/... ./functions/...
+	go run ./infra/bench -rounds=$(or $(ROUNDS),1) $(if $(DELAY),-delay=$(DELAY)) $(if $(BEFORE),-before='$(BEFORE)')
 
 SEEDS ?= 1000000
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strconv"
@@ -79,8 +80,8 @@ type services struct {
 	reader objects
 }
 
-// on runs a test case with the services in memory, and with the endpoint if there is
-// one.
+// on runs a test case with the services in memory, called directly and over HTTP with
+// the real SDK clients, and with the endpoint if there is one.
 func on(t *testing.T, try func(t *testing.T, s services)) {
 	t.Helper()
 	t.Run("in memory", func(t *testing.T) {
@@ -91,6 +92,20 @@ func on(t *testing.T, try func(t *testing.T, s services)) {
 		reader.MakeBucket("bucket")
 		reader.DenyList = true
 		try(t, services{db, &awstest.EventBridge{}, buckets, "table", "bus", "bucket", reader})
+	})
+	t.Run("in memory over HTTP", func(t *testing.T) {
+		db, bus, buckets, reader := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3(), awstest.NewS3()
+		db.CreateTable("table", "id",
+			awstest.Index{Name: "pending", PartitionKey: "shard", SortKey: "due", Include: []string{"kept"}})
+		buckets.MakeBucket("bucket")
+		reader.MakeBucket("bucket")
+		reader.DenyList = true
+		server := httptest.NewServer(awstest.Handler{DynamoDB: db, EventBridge: bus})
+		defer server.Close()
+		cfg := aws.Config{Region: "us-east-1", BaseEndpoint: &server.URL,
+			Credentials: credentials.NewStaticCredentialsProvider("test", "test", "")}
+		try(t, services{dynamodb.NewFromConfig(cfg), eventbridge.NewFromConfig(cfg), buckets, "table", "bus", "bucket",
+			reader})
 	})
 	endpoint := os.Getenv(endpointVariable)
 	if endpoint == "" {
