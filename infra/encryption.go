@@ -1,6 +1,8 @@
 package main
 
 import (
+	"maps"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
@@ -112,9 +114,7 @@ func secrets(arns ...*string) encryptionContext {
 // nil for any.
 func (k customerKey) allow(role awsiam.Role, service string, context encryptionContext, actions ...string) {
 	conditions := map[string]any{"kms:ViaService": service + "." + *awscdk.Aws_REGION() + ".amazonaws.com"}
-	for name, value := range context {
-		conditions[name] = value
-	}
+	maps.Copy(conditions, context)
 	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Actions:    jsii.Strings(actions...),
 		Resources:  &[]*string{k.arn},

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"maps"
+
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
@@ -40,9 +42,7 @@ func newFunction(scope constructs.Construct, deployment settings.Deployment, opt
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
 	})
 	environment := map[string]*string{}
-	for name, value := range options.resources {
-		environment[name] = value
-	}
+	maps.Copy(environment, options.resources)
 	for _, setting := range options.settings {
 		environment[setting.Env()] = jsii.String(deployment.Value(setting))
 	}

@@ -85,9 +85,7 @@ func conf(t testing.TB, baseURL string, change map[string]string) settings.Webho
 		env[s.Env()] = s.Default
 	}
 	env[settings.BaseURL.Env()], env[settings.EventBusName.Env()] = baseURL, "payhook"
-	for key, value := range change {
-		env[key] = value
-	}
+	maps.Copy(env, change)
 	s, err := settings.ParseWebhook(func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
@@ -154,9 +152,9 @@ func (e *endpoint) handle(t testing.TB, r events.APIGatewayV2HTTPRequest) events
 	return response
 }
 
-func (e *endpoint) send(t testing.TB, events ...payment.Event) events.LambdaFunctionURLResponse {
+func (e *endpoint) send(t testing.TB, list ...payment.Event) events.LambdaFunctionURLResponse {
 	t.Helper()
-	return e.handle(t, e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(events...)}))
+	return e.handle(t, e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(list...)}))
 }
 
 // untouched fails if anything was written or published.
@@ -557,22 +555,22 @@ func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
 		}
 	}
 	drop := func(string) string { return "" }
-	const signature, timestamp, keyID = "x-svc-signature", "x-svc-timestamp", "x-svc-key-id"
+	const sigHeader, timestamp, keyID = "x-svc-signature", "x-svc-timestamp", "x-svc-key-id"
 	tests := []struct {
 		name    string
 		change  func(*events.APIGatewayV2HTTPRequest)
 		age     time.Duration
 		outcome string
 	}{
-		{"no signature", header(signature, drop), 0, "signature-missing"},
+		{"no signature", header(sigHeader, drop), 0, "signature-missing"},
 		{"no timestamp", header(timestamp, drop), 0, "signature-missing"},
 		{"no key id", header(keyID, drop), 0, "signature-missing"},
-		{"signature twice", header(signature, func(s string) string { return s + "," + s }), 0, "signature-repeated"},
+		{"signature twice", header(sigHeader, func(s string) string { return s + "," + s }), 0, "signature-repeated"},
 		{"timestamp twice", header(timestamp, func(s string) string { return s + ", " + s }), 0, "signature-repeated"},
 		{"key id twice", header(keyID, func(s string) string { return s + "," + s }), 0, "signature-repeated"},
-		{"signature not base64url", header(signature, func(s string) string { return "!" + s[1:] }), 0,
+		{"signature not base64url", header(sigHeader, func(s string) string { return "!" + s[1:] }), 0,
 			"signature-malformed"},
-		{"signature cut", header(signature, func(s string) string { return s[:100] }), 0, "signature-malformed"},
+		{"signature cut", header(sigHeader, func(s string) string { return s[:100] }), 0, "signature-malformed"},
 		{"timestamp not a time", header(timestamp, func(string) string { return "noon" }), 0, "signature-malformed"},
 		{"key id not a UUID", header(keyID, func(string) string { return "../admin" }), 0, "signature-malformed"},
 		{"too old", nil, 6 * time.Minute, "timestamp-outside-window"},

@@ -26,9 +26,9 @@ func inputs(t testing.TB) map[string]func() []byte {
 	t.Helper()
 	id := uuid.New().String()
 	one := paymenttest.Event()
-	with := func(old, new string) []byte {
+	with := func(old, replacement string) []byte {
 		payload := paymenttest.Delivery(one)
-		changed := bytes.Replace(payload, []byte(old), []byte(new), 1)
+		changed := bytes.Replace(payload, []byte(old), []byte(replacement), 1)
 		if bytes.Equal(payload, changed) {
 			t.Fatalf("%s is not in the sample", old)
 		}

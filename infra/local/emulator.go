@@ -35,8 +35,8 @@ func startEmulator(ctx context.Context, t tools, state string,
 			return e, nil
 		}
 		problems = append(problems, err)
-		var exit *exec.ExitError
-		if ctx.Err() != nil || errors.As(err, &exit) && exit.ExitCode() == patchDoesNotFit {
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if ctx.Err() != nil || ok && exit.ExitCode() == patchDoesNotFit {
 			break
 		}
 	}

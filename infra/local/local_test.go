@@ -106,8 +106,8 @@ func TestOneProcessAtATimeRunsThingsInAFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = lockFolder(folder)
-	var held errLocked
-	if !errors.As(err, &held) || held.pid != os.Getpid() {
+	held, ok := errors.AsType[errLocked](err)
+	if !ok || held.pid != os.Getpid() {
 		t.Errorf("a second lock: %v, want that process %d holds it", err, os.Getpid())
 	}
 	first.release()
@@ -478,7 +478,7 @@ func TestEveryArrivalIsAttributedToTheRowThatCausedIt(t *testing.T) {
 }
 
 func TestARowIsRightInEveryRespectOrWrong(t *testing.T) {
-	make := func() *row {
+	newRow := func() *row {
 		return &row{
 			sent: "one", status: 200, answer: `"recorded":1`, header: "Allow", arrivals: map[string]int{released: 1},
 			arrived: map[string]int{released: 1},
@@ -487,7 +487,7 @@ func TestARowIsRightInEveryRespectOrWrong(t *testing.T) {
 				Body:   []byte(`{ "recorded": 1 }`)},
 		}
 	}
-	if !make().right() {
+	if !newRow().right() {
 		t.Error("a row that is right is wrong")
 	}
 	for name, change := range map[string]func(*row){
@@ -500,12 +500,12 @@ func TestARowIsRightInEveryRespectOrWrong(t *testing.T) {
 		"other rule":  func(r *row) { r.arrived = map[string]int{released: 1, euro: 1} },
 		"unreachable": func(r *row) { r.err = errors.New("no answer") },
 	} {
-		r := make()
+		r := newRow()
 		change(r)
 		if r.right() {
 			t.Errorf("%s: a row that is wrong is right", name)
 		}
-		if got := rowResults([]*row{make(), r}); !got[0].Right || got[1].Right {
+		if got := rowResults([]*row{newRow(), r}); !got[0].Right || got[1].Right {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -582,8 +582,8 @@ func TestMiniStackDoesNotStartWithAPatchThatDoesNotFit(t *testing.T) {
 				}
 			}
 			out, err := exec.Command("python3", filepath.Join(folder, "start.py")).CombinedOutput()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != patchDoesNotFit {
+			exit, ok := errors.AsType[*exec.ExitError](err)
+			if !ok || exit.ExitCode() != patchDoesNotFit {
 				t.Errorf("it ends with %v, want status %d", err, patchDoesNotFit)
 			}
 			if text := string(out); !strings.Contains(text, "secure_transport.py") ||

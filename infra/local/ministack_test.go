@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -115,9 +116,7 @@ func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (
 		t.Fatal(err)
 	}
 	environment := map[string]string{"OUT": folder}
-	for name, value := range variables {
-		environment[name] = value
-	}
+	maps.Copy(environment, variables)
 	out, err := lambda.NewFromConfig(config).CreateFunction(t.Context(), &lambda.CreateFunctionInput{
 		FunctionName: &name, Role: role.Role.Arn, Runtime: lambdatypes.RuntimeProvidedal2023,
 		Handler: aws.String("bootstrap"),
@@ -322,8 +321,8 @@ func TestAnInvocationThatIsTooLargeIsRejected(t *testing.T) {
 			}
 			continue
 		}
-		var response *awshttp.ResponseError
-		if !is[*lambdatypes.RequestTooLargeException](err) || !errors.As(err, &response) ||
+		response, ok := errors.AsType[*awshttp.ResponseError](err)
+		if !is[*lambdatypes.RequestTooLargeException](err) || !ok ||
 			response.HTTPStatusCode() != http.StatusRequestEntityTooLarge {
 			t.Errorf("%s, %d bytes: error = %v, want RequestTooLargeException, status 413", test.kind, test.size, err)
 		}

@@ -162,7 +162,7 @@ func (l *lock) release() { l.file.Close() }
 func waitForLock(ctx context.Context, folder string) (*lock, error) {
 	for {
 		l, err := lockFolder(folder)
-		if !errors.As(err, new(errLocked)) {
+		if _, held := errors.AsType[errLocked](err); !held {
 			return l, err
 		}
 		select {

@@ -1,6 +1,7 @@
 package awsenv_test
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,9 +20,7 @@ func config(t *testing.T, connections int, change map[string]string) aws.Config 
 		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret",
 		"AWS_SESSION_TOKEN": "session",
 	}
-	for name, value := range change {
-		env[name] = value
-	}
+	maps.Copy(env, change)
 	cfg, err := awsenv.Config(func(name string) string { return env[name] }, connections)
 	if err != nil {
 		t.Fatal(err)

@@ -248,20 +248,24 @@ func faultOf(err error) fault {
 	if err == nil || retryable.IsErrorRetryable(err) == aws.TrueTernary {
 		return ofService
 	}
-	var api smithy.APIError
-	if errors.As(err, &api) && slices.Contains(callerErrors, api.ErrorCode()) {
+	api, ok := errors.AsType[smithy.APIError](err)
+	if ok && slices.Contains(callerErrors, api.ErrorCode()) {
 		return ofCaller
 	}
 	// The SDK does not know the fault of an error that the model of PutEvents
 	// does not list, so the status decides where there is one.
-	var response interface{ HTTPStatusCode() int }
-	switch {
-	case errors.As(err, &response):
-		status := response.HTTPStatusCode()
+	type response interface {
+		error
+		HTTPStatusCode() int
+	}
+	if r, ok := errors.AsType[response](err); ok {
+		status := r.HTTPStatusCode()
 		if status/100 != 4 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests {
 			return ofService
 		}
-	case api == nil || api.ErrorFault() != smithy.FaultClient:
+		return ofEntry
+	}
+	if !ok || api.ErrorFault() != smithy.FaultClient {
 		return ofService
 	}
 	return ofEntry

@@ -154,8 +154,8 @@ func TestWhatFailsIsReportedWhereItStands(t *testing.T) {
 	}
 	errs := newBus(eb).Publish(t.Context(), many(20))
 	for i, err := range errs {
-		var entry *bus.EntryError
-		if failed := i == 3 || i == 15; failed != errors.As(err, &entry) {
+		_, ok := errors.AsType[*bus.EntryError](err)
+		if failed := i == 3 || i == 15; failed != ok {
 			t.Errorf("position %d: %v", i, err)
 		}
 	}
@@ -323,8 +323,7 @@ func TestAnEventThatEventBridgeIsKnownToRejectIsNotSent(t *testing.T) {
 		}
 		errs := newBus(eb).Publish(t.Context(), events)
 		for i, err := range errs {
-			var detail *bus.DetailError
-			if slices.Contains(wrong, i) != errors.As(err, &detail) || detail == nil && err != nil {
+			if _, ok := errors.AsType[*bus.DetailError](err); ok != slices.Contains(wrong, i) || !ok && err != nil {
 				t.Errorf("position %d: %v", i, err)
 			}
 		}

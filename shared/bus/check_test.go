@@ -47,8 +47,8 @@ func TestWhatEventBridgeRejectsIsFoundWithItsField(t *testing.T) {
 			}
 			continue
 		}
-		var detail *bus.DetailError
-		if !errors.As(err, &detail) || err.Error() != test.want ||
+		detail, ok := errors.AsType[*bus.DetailError](err)
+		if !ok || err.Error() != test.want ||
 			test.pointer != "" && string(detail.Pointer) != test.pointer {
 			t.Errorf("%s: %v, want %s", name, err, test.want)
 		}

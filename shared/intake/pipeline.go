@@ -99,9 +99,9 @@ type Pipeline struct {
 }
 
 // NewPipeline returns a pipeline from the ledger to the bus.
-func NewPipeline(ledger *ledger.Ledger, bus *bus.Bus, claims Claims, parking Parking, opts Options) *Pipeline {
+func NewPipeline(l *ledger.Ledger, b *bus.Bus, claims Claims, objects Parking, opts Options) *Pipeline {
 	opts.setDefaults()
-	return &Pipeline{ledger, bus, claims, parking, opts}
+	return &Pipeline{l, b, claims, objects, opts}
 }
 
 // invocation has the times of one invocation of a function.
@@ -168,12 +168,10 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 	unpublishable, cause := p.parkUnpublishable(ctx, pub.failed)
 	return Result{
 		Outcome: OutcomeOf(err), Err: err, PublishErr: cause, DeliveryID: delivery.DeliveryID,
-		Counts: Counts{
-			Events: len(delivery.Events), Recorded: len(rec.entries), Duplicates: rec.duplicates,
-			Conflicts:  len(rec.conflicts),
-			Unrecorded: rec.unrecorded, Claimed: rec.claimed, Published: pub.marked, Unmarked: pub.unmarked,
-			Pending: len(pub.failed) - unpublishable, Unpublishable: unpublishable,
-		},
+		Events: len(delivery.Events), Recorded: len(rec.entries), Duplicates: rec.duplicates,
+		Conflicts: len(rec.conflicts), Unrecorded: rec.unrecorded, Claimed: rec.claimed,
+		Published: pub.marked, Unmarked: pub.unmarked,
+		Pending: len(pub.failed) - unpublishable, Unpublishable: unpublishable,
 		ParkedAs: parked, Steps: steps,
 	}
 }

@@ -155,7 +155,7 @@ func (r *Replayer) inConflict(parked parking.Parked, delivery payment.Delivery,
 // checkFirst checks whether the contents that events are in conflict with are on the
 // bus, or will be.
 func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
-	result := Result{Outcome: Accepted, Counts: Counts{Events: len(events)}}
+	result := Result{Outcome: Accepted, Events: len(events)}
 	ids := map[string]bool{}
 	for _, e := range events {
 		ids[e.entry.EventID] = true
@@ -191,7 +191,7 @@ func (r *Replayer) replace(ctx context.Context, events []event) Result {
 	for _, e := range events {
 		if id := e.entry.EventID; ids[id] {
 			return Result{
-				Outcome: VersionUnfit, Counts: Counts{Events: len(events)},
+				Outcome: VersionUnfit, Events: len(events),
 				Err: fmt.Errorf("%w: several contents of %s are parked, and it can't be said which one is meant",
 					errVersionUnfit, id),
 			}
@@ -208,7 +208,7 @@ func (r *Replayer) replace(ctx context.Context, events []event) Result {
 	})
 	if err := errors.Join(errs...); err != nil {
 		err = unrecorded(ctx, err)
-		return Result{Outcome: OutcomeOf(err), Err: err, Counts: Counts{Events: len(events), Unrecorded: len(events)}}
+		return Result{Outcome: OutcomeOf(err), Err: err, Events: len(events), Unrecorded: len(events)}
 	}
 	return r.summary(ctx, r.pipeline.ledger.Replace(ctx, entries, r.pipeline.opts.Now()))
 }
@@ -225,7 +225,7 @@ func (r *Replayer) replayEvent(ctx context.Context, parked parking.Parked, versi
 	if err != nil || copy(entry.Digest[:], parked.Digest) != len(entry.Digest) ||
 		!parked.Claimed && entry.Digest != signed {
 		err = fmt.Errorf("%w: %w", errAltered, ledger.ErrCorrupt)
-		return Result{Outcome: OutcomeOf(err), Err: err, DeliveryID: parked.DeliveryID, Counts: Counts{Events: 1}}
+		return Result{Outcome: OutcomeOf(err), Err: err, DeliveryID: parked.DeliveryID, Events: 1}
 	}
 	write := r.pipeline.ledger.Restore
 	if version == ParkedVersion {
@@ -238,7 +238,7 @@ func (r *Replayer) replayEvent(ctx context.Context, parked parking.Parked, versi
 
 // summary returns the result of events that were written for redrive to publish.
 func (r *Replayer) summary(ctx context.Context, recordings []ledger.Recording) Result {
-	result := Result{Counts: Counts{Events: len(recordings)}}
+	result := Result{Events: len(recordings)}
 	for _, rec := range recordings {
 		switch {
 		case rec.Err != nil:

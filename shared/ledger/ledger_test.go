@@ -60,24 +60,24 @@ func (b *fixture) entry(t testing.TB, id, change string) ledger.Entry {
 
 // sizeOf returns the size of an item as DynamoDB counts it, rounded up (AWS,
 // "DynamoDB item sizes and formats").
-func sizeOf(t *testing.T, item awstest.Item) (bytes int) {
+func sizeOf(t *testing.T, item awstest.Item) (total int) {
 	t.Helper()
 	for name, value := range item {
-		bytes += len(name)
+		total += len(name)
 		switch v := value.(type) {
 		case *types.AttributeValueMemberS:
-			bytes += len(v.Value)
+			total += len(v.Value)
 		case *types.AttributeValueMemberB:
-			bytes += len(v.Value)
+			total += len(v.Value)
 		case *types.AttributeValueMemberN:
-			bytes += (len(v.Value)+1)/2 + 1
+			total += (len(v.Value)+1)/2 + 1
 		case *types.AttributeValueMemberBOOL:
-			bytes++
+			total++
 		default:
 			t.Fatalf("%s is a %T", name, value)
 		}
 	}
-	return bytes
+	return total
 }
 
 func TestTheLargestEventFitsIntoAnItem(t *testing.T) {
@@ -316,17 +316,20 @@ func TestAFailureIsNoOutcome(t *testing.T) {
 	b := newFixture(t)
 	broken := one{ledger.New(b.db, "no such table", ledger.Options{})}
 	e := b.entry(t, uuid.New().String(), "")
-	var missing *types.ResourceNotFoundException
-	if _, err := broken.Record(t.Context(), e, ledger.NewHolder(), b.now); !errors.As(err, &missing) {
+	missing := func(err error) bool {
+		_, ok := errors.AsType[*types.ResourceNotFoundException](err)
+		return ok
+	}
+	if _, err := broken.Record(t.Context(), e, ledger.NewHolder(), b.now); !missing(err) {
 		t.Error(err)
 	}
-	if err := broken.MarkPublished(t.Context(), e); !errors.As(err, &missing) {
+	if err := broken.MarkPublished(t.Context(), e); !missing(err) {
 		t.Error(err)
 	}
-	if _, _, err := broken.Due(t.Context(), 0, b.now, nil, 1); !errors.As(err, &missing) {
+	if _, _, err := broken.Due(t.Context(), 0, b.now, nil, 1); !missing(err) {
 		t.Error(err)
 	}
-	if _, _, err := broken.Lease(t.Context(), ledger.Pending{}, ledger.NewHolder(), b.now); !errors.As(err, &missing) {
+	if _, _, err := broken.Lease(t.Context(), ledger.Pending{}, ledger.NewHolder(), b.now); !missing(err) {
 		t.Error(err)
 	}
 }

@@ -317,7 +317,7 @@ func withExponent3() *rsa.PrivateKey {
 			continue
 		}
 		phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
-		key := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: n, E: 3}, D: new(big.Int).ModInverse(e, phi),
+		key := &rsa.PrivateKey{N: n, E: 3, D: new(big.Int).ModInverse(e, phi),
 			Primes: []*big.Int{p, q}}
 		key.Precompute()
 		return key

@@ -56,9 +56,9 @@ func do(t *testing.T, r *http.Request) reply {
 	return reply{resp.StatusCode, resp.Header, string(body)}
 }
 
-func get(t *testing.T, url string) reply {
+func get(t *testing.T, address string) reply {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,8 +280,8 @@ func TestKeysRotate(t *testing.T) {
 
 func TestFaultsOfKeyLookup(t *testing.T) {
 	service := start(t, paymenttest.Options{})
-	url := service.URL + "/v1/keys/" + service.Key().ID
-	right := get(t, url).body
+	keyURL := service.URL + "/v1/keys/" + service.Key().ID
+	right := get(t, keyURL).body
 	tests := map[string]func(reply) bool{
 		"down":        func(r reply) bool { return r.status == 503 },
 		"not-found":   func(r reply) bool { return r.status == 404 },
@@ -312,7 +312,7 @@ func TestFaultsOfKeyLookup(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if r := get(t, url); !want(r) {
+		if r := get(t, keyURL); !want(r) {
 			t.Errorf("%s: answered %d %v %.200q", text, r.status, r.header, r.body)
 		}
 	}
@@ -326,17 +326,17 @@ func TestFaultsOfKeyLookup(t *testing.T) {
 
 func TestFaultEndsAfterItsTimes(t *testing.T) {
 	service := start(t, paymenttest.Options{})
-	url := service.URL + "/v1/keys/" + service.Key().ID
+	keyURL := service.URL + "/v1/keys/" + service.Key().ID
 	if err := service.Misbehave(paymenttest.Keys, paymenttest.Fault{Name: paymenttest.HangUp, Times: 1}); err != nil {
 		t.Fatal(err)
 	}
 	// A new connection, since Go tries again on one that was in use.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	if resp, err := client.Get(url); err == nil {
+	if resp, err := client.Get(keyURL); err == nil {
 		resp.Body.Close()
 		t.Errorf("answered %d, want no answer", resp.StatusCode)
 	}
-	if r := get(t, url); r.status != http.StatusOK {
+	if r := get(t, keyURL); r.status != http.StatusOK {
 		t.Errorf("after one fault: %d, want 200", r.status)
 	}
 	if n := service.Count(paymenttest.Keys, 0); n != 1 {
@@ -567,17 +567,17 @@ func TestElsewhereRecordsRequests(t *testing.T) {
 
 func TestKeyLookupCanRequireAToken(t *testing.T) {
 	service := start(t, paymenttest.Options{KeysBearer: true})
-	url := service.URL + "/v1/keys/" + service.Key().ID
-	if r := get(t, url); r.status != http.StatusUnauthorized {
+	keyURL := service.URL + "/v1/keys/" + service.Key().ID
+	if r := get(t, keyURL); r.status != http.StatusUnauthorized {
 		t.Errorf("without a token: %d, want 401", r.status)
 	}
-	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, keyURL, nil)
 	r.Header.Set("Authorization", "Bearer "+fetchToken(t, service).AccessToken)
 	if got := do(t, r); got.status != http.StatusOK {
 		t.Errorf("with a token: %d, want 200", got.status)
 	}
 	service.SetKeysBearer(false)
-	if r := get(t, url); r.status != http.StatusOK {
+	if r := get(t, keyURL); r.status != http.StatusOK {
 		t.Errorf("without a token, once none is needed: %d, want 200", r.status)
 	}
 }

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,10 +111,8 @@ func (r *reader) scopes() []string {
 
 func (r *reader) choice(s *Setting, options ...string) string {
 	v := r.text(s)
-	for _, o := range options {
-		if v == o {
-			return v
-		}
+	if slices.Contains(options, v) {
+		return v
 	}
 	r.wrong(s, "must be "+strings.Join(options, " or "))
 	return ""

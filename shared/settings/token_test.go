@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"maps"
 	"net/url"
 	"strings"
 	"testing"
@@ -26,9 +27,7 @@ func tokenEnvironment(changes map[string]string) func(string) string {
 			environment[s.Env()] = s.Example
 		}
 	}
-	for name, value := range changes {
-		environment[name] = value
-	}
+	maps.Copy(environment, changes)
 	return func(name string) string { return environment[name] }
 }
 

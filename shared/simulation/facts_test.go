@@ -126,7 +126,7 @@ func (c *counts) add(d counts) {
 }
 
 // never returns the rare paths that did not occur.
-func (c *counts) never() (names []string) {
+func (c *counts) never() (paths []string) {
 	for _, path := range []struct {
 		name  string
 		count int
@@ -141,17 +141,17 @@ func (c *counts) never() (names []string) {
 		{"an event published twice: another one overtook the publisher", c.Overtaken},
 	} {
 		if path.count == 0 {
-			names = append(names, path.name)
+			paths = append(paths, path.name)
 		}
 	}
 	for o := range ops {
 		for k := none + 1; k < kinds; k++ {
 			if k.applies(o) && c.Met[o][k] == 0 {
-				names = append(names, fmt.Sprintf("%s: %s", o, kindNames[k]))
+				paths = append(paths, fmt.Sprintf("%s: %s", o, kindNames[k]))
 			}
 		}
 	}
-	return names
+	return paths
 }
 
 func (c counts) String() string {
@@ -735,8 +735,8 @@ func shortened(text string) string {
 }
 
 func isConditional(err error) bool {
-	var failed *dynamodbtypes.ConditionalCheckFailedException
-	return errors.As(err, &failed)
+	_, ok := errors.AsType[*dynamodbtypes.ConditionalCheckFailedException](err)
+	return ok
 }
 
 // describe says in a word what was answered.

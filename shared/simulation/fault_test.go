@@ -142,8 +142,8 @@ func errorOf(k kind, o op) error {
 
 // again reports whether the SDK tries again after an error.
 func again(err error) bool {
-	var api smithy.APIError
-	if !errors.As(err, &api) {
+	api, ok := errors.AsType[smithy.APIError](err)
+	if !ok {
 		return !errors.Is(err, errDead)
 	}
 	switch api.ErrorCode() {

@@ -104,15 +104,15 @@ func Cause(err error) string {
 		return ""
 	}
 	what := ""
-	var operation *smithy.OperationError
-	var api smithy.APIError
-	if errors.As(err, &operation) {
+	operation, called := errors.AsType[*smithy.OperationError](err)
+	if called {
 		what = operation.Service() + " " + operation.Operation() + ": "
 	}
+	api, answered := errors.AsType[smithy.APIError](err)
 	switch {
-	case errors.As(err, &api):
+	case answered:
 		return what + api.ErrorCode()
-	case operation == nil:
+	case !called:
 		return err.Error()
 	case errors.Is(err, context.DeadlineExceeded):
 		return what + "out of time"

@@ -315,13 +315,13 @@ func (e *Endpoint) invoke(ctx context.Context, route Route, event []byte) answer
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	out, err := e.invoker.Invoke(ctx, &lambda.InvokeInput{FunctionName: &route.Function, Payload: event})
-	var tooLarge *types.RequestTooLargeException
-	var throttled *types.TooManyRequestsException
+	_, tooLarge := errors.AsType[*types.RequestTooLargeException](err)
+	_, throttled := errors.AsType[*types.TooManyRequestsException](err)
 	switch {
-	case errors.As(err, &tooLarge):
+	case tooLarge:
 		return refuse(http.StatusRequestEntityTooLarge, "Request Entity Too Large",
 			errors.New("the event is larger than Lambda takes"))
-	case errors.As(err, &throttled):
+	case throttled:
 		return refuse(http.StatusServiceUnavailable, "Service Unavailable", errors.New("the function is throttled"))
 	case err != nil && ctx.Err() != nil:
 		return refuse(http.StatusServiceUnavailable, "Service Unavailable",

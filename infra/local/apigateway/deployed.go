@@ -107,8 +107,7 @@ func (api *API) mayInvoke(ctx context.Context, client *lambda.Client, region, fu
 		input.FunctionName, input.Qualifier = aws.String(strings.Join(parts[:7], ":")), &parts[7]
 	}
 	out, err := client.GetPolicy(ctx, input)
-	var missing *lambdatypes.ResourceNotFoundException
-	if errors.As(err, &missing) {
+	if _, ok := errors.AsType[*lambdatypes.ResourceNotFoundException](err); ok {
 		return false, nil
 	}
 	if err != nil {

@@ -136,12 +136,12 @@ func (p *Program) Run(ctx context.Context, root *cobra.Command, args []string) i
 	}
 	status := StatusFailed
 	switch {
-	case !p.started || errors.As(err, new(*usageError)):
+	case !p.started || is[*usageError](err):
 		status = StatusUsage
 	case ctx.Err() != nil:
 		fmt.Fprintln(p.Err, "payhook: interrupted")
 		return StatusInterrupted
-	case errors.As(err, new(*unreachableError)):
+	case is[*unreachableError](err):
 		status = StatusUnreachable
 	}
 	fmt.Fprintln(p.Err, "payhook:", err)
@@ -164,10 +164,16 @@ type unreachableError struct{ error }
 
 func (e *unreachableError) Unwrap() error { return e.error }
 
+// is reports whether err or an error that it wraps is an E.
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
 // Unreachable makes err one that ends the program with [StatusUnreachable], unless
 // it is an error of usage or [ErrAttention]. It returns nil for nil.
 func Unreachable(err error) error {
-	if err == nil || errors.Is(err, ErrAttention) || errors.As(err, new(*usageError)) {
+	if err == nil || errors.Is(err, ErrAttention) || is[*usageError](err) {
 		return err
 	}
 	return &unreachableError{err}

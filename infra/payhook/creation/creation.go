@@ -60,8 +60,7 @@ type Unprotected struct {
 // other status.
 func AllowRetry(ctx context.Context, api API, stack string) (Unprotected, error) {
 	found, err := api.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &stack})
-	var refused smithy.APIError
-	if errors.As(err, &refused) && refused.ErrorCode() == "ValidationError" &&
+	if refused, ok := errors.AsType[smithy.APIError](err); ok && refused.ErrorCode() == "ValidationError" &&
 		strings.Contains(refused.ErrorMessage(), "does not exist") {
 		return Unprotected{}, nil
 	}
@@ -163,14 +162,14 @@ func targetOf(args []string, file string) (target, error) {
 	f.SetOutput(io.Discard)
 	f.StringVar(&t.profile, "profile", t.profile, "")
 	f.StringVar(&t.region, "region", t.region, "")
-	context := func(pair string) error {
+	readContext := func(pair string) error {
 		if key, value, ok := strings.Cut(pair, "="); ok && key == settings.StackName.Key {
 			t.stack = value
 		}
 		return nil
 	}
-	f.Func("c", "", context)
-	f.Func("context", "", context)
+	f.Func("c", "", readContext)
+	f.Func("context", "", readContext)
 	for i := 0; i < len(args); i++ {
 		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
 		if !strings.HasPrefix(args[i], "-") || f.Lookup(name) == nil {

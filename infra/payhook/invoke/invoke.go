@@ -137,11 +137,11 @@ func (o *options) signed(ctx context.Context, event []byte) ([]byte, error) {
 	if o.fresh {
 		payload = freshIDs(payload)
 	}
-	webhook := paymenttest.Webhook{
+	unsigned := paymenttest.Webhook{
 		URL: "https://localhost/?" + text(request["rawQueryString"]), Payload: payload,
 		Age: o.sign.Age, Flaw: paymenttest.Flaw(o.sign.Corrupt),
 	}
-	signed, err := o.proof(ctx, webhook)
+	signed, err := o.proof(ctx, unsigned)
 	if err != nil {
 		return nil, err
 	}

@@ -387,10 +387,10 @@ func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 		"pending", "parked list --long", "parked show " + name, "parked show " + event, "event " + pending.EventID,
 		"parked replay --all --yes",
 	} {
-		for _, json := range []string{"", " --json"} {
-			out, err, _ := w.operate(strings.Fields(call + json)...)
+		for _, flag := range []string{"", " --json"} {
+			out, err, _ := w.operate(strings.Fields(call + flag)...)
 			if strings.Contains(out+err, secretAmount) {
-				t.Errorf("%s%s shows it:\n%s%s", call, json, out, err)
+				t.Errorf("%s%s shows it:\n%s%s", call, flag, out, err)
 			}
 		}
 	}

@@ -224,7 +224,7 @@ func (p *program) parkedList(ctx context.Context, f filter, long bool) error {
 	}
 	total, open := 0, 0
 	var batch []detailed // found and not printed yet
-	print := func() error {
+	printBatch := func() error {
 		if long {
 			if err := read(ctx, lot, batch); err != nil {
 				return err
@@ -246,12 +246,12 @@ func (p *program) parkedList(ctx context.Context, f filter, long bool) error {
 		if batch = append(batch, detailed{listed: l}); long && len(batch) < readAtOnce {
 			return nil
 		}
-		return print()
+		return printBatch()
 	})
 	if err != nil {
 		return err
 	}
-	if err := print(); err != nil {
+	if err := printBatch(); err != nil {
 		return err
 	}
 	if !p.JSON {
@@ -400,7 +400,7 @@ func (p *program) parkedShow(ctx context.Context, text string, payloadOnly bool)
 	at, _ := parking.TimeOf(name)
 	sum := sha256.Sum256(payload)
 	s := proof{
-		listed:     listed{Name: name, Time: at, Reason: string(parked.Reason), State: state},
+		Name: name, Time: at, Reason: string(parked.Reason), State: state,
 		ParkedAt:   parked.ParkedAt.UTC().Truncate(time.Millisecond),
 		DeliveryID: parked.DeliveryID, EventIDs: append([]string{}, parked.EventIDs...), Cause: parked.Cause,
 		PayloadBytes: len(payload), PayloadSHA256: hex.EncodeToString(sum[:]),

@@ -141,7 +141,7 @@ func TestALongListingReadsEach(t *testing.T) {
 		ids := slices.Repeat([]string{uuid.New().String()}, i)
 		name, p := w.park(time.Duration(100-i)*time.Minute, parking.Invalid, about(ids...))
 		want = append(want, detailed{
-			listed:     listed{Name: name, Time: p.ParkedAt, Reason: "invalid", State: "open"},
+			Name: name, Time: p.ParkedAt, Reason: "invalid", State: "open",
 			DeliveryID: p.DeliveryID, EventIDs: append([]string{}, ids...), Cause: "why", PayloadBytes: len(p.Payload),
 		})
 	}
@@ -167,7 +167,7 @@ func TestWhatIsParkedIsShownWithItsProof(t *testing.T) {
 	out, _ := w.expect(0, "parked", "show", name, "--json")
 	got := document[proof](t, out)
 	want := proof{
-		listed:     listed{Name: name, Time: p.ParkedAt, Reason: "conflict", State: "open"},
+		Name: name, Time: p.ParkedAt, Reason: "conflict", State: "open",
 		ParkedAt:   p.ParkedAt,
 		DeliveryID: p.DeliveryID, EventIDs: p.EventIDs, Cause: "why", PayloadBytes: 17,
 		PayloadSHA256: hex.EncodeToString(sum[:]),

@@ -147,21 +147,21 @@ func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []str
 	return r.summary(ctx, err)
 }
 
-func namesToReplay(o *replayOptions, names []string) (checked []string, err error) {
+func namesToReplay(o *replayOptions, given []string) (checked []string, err error) {
 	switch {
-	case o.all && len(names) > 0:
+	case o.all && len(given) > 0:
 		return nil, cli.Usage("--all cannot be used with names")
 	case o.all && (o.version != "" || o.filter.reason == string(parking.Conflict)):
 		return nil, cli.Usage("--all does not include conflicts: each is replayed by its name, with --version")
 	case o.all:
 		return nil, nil
-	case len(names) == 0:
+	case len(given) == 0:
 		return nil, cli.Usage("names are missing: payhook parked list has them, and --all takes everything that is " +
 			"open except conflicts")
 	case o.filter != filter{}:
 		return nil, cli.Usage("filters are used with --all, not with names")
 	}
-	if checked, err = namesOf(names); err != nil {
+	if checked, err = namesOf(given); err != nil {
 		return nil, err
 	}
 	for _, name := range checked {
@@ -176,17 +176,17 @@ func namesToReplay(o *replayOptions, names []string) (checked []string, err erro
 }
 
 // namesOf takes names as they may have been copied, each once.
-func namesOf(texts []string) (names []string, err error) {
+func namesOf(texts []string) (checked []string, err error) {
 	for _, text := range texts {
 		name, err := nameOf(text)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
+		if !slices.Contains(checked, name) {
+			checked = append(checked, name)
 		}
 	}
-	return names, nil
+	return checked, nil
 }
 
 // replayer replays what is parked, batch by batch.
@@ -203,8 +203,8 @@ type replayer struct {
 	last                  string // of these
 }
 
-func (r *replayer) run(ctx context.Context, names []string) error {
-	for batch := range slices.Chunk(names, batchSize) {
+func (r *replayer) run(ctx context.Context, chosen []string) error {
+	for batch := range slices.Chunk(chosen, batchSize) {
 		results, err := r.batch(ctx, batch)
 		for _, result := range results {
 			r.done++
@@ -228,20 +228,20 @@ var errStopped = errors.New("the redrive function failed")
 
 // batch replays what one invocation may, and then one by one what failed in it
 // for want of time or of a part of AWS. With an error it returns what it knows.
-func (r *replayer) batch(ctx context.Context, names []string) (results []replayed, err error) {
-	if len(names) == 1 {
-		result, err := r.alone(ctx, names[0])
+func (r *replayer) batch(ctx context.Context, chosen []string) (results []replayed, err error) {
+	if len(chosen) == 1 {
+		result, err := r.alone(ctx, chosen[0])
 		if err != nil {
 			return nil, err
 		}
 		return []replayed{result}, nil
 	}
-	found, _, err := r.invoke(ctx, names)
+	found, _, err := r.invoke(ctx, chosen)
 	if err != nil {
 		return nil, err
 	}
 	var rest []string
-	for _, name := range names {
+	for _, name := range chosen {
 		if result, ok := found[name]; ok && !again(result) {
 			results = append(results, result)
 		} else {
@@ -290,8 +290,8 @@ func again(r replayed) bool {
 // invoke replays names with one invocation and returns what became of each that
 // it got to, or why it failed.
 func (r *replayer) invoke(ctx context.Context,
-	names []string) (results map[string]replayed, failure string, err error) {
-	report, failure, err := invoke(ctx, r.client, r.function, request{Replay: names, Version: r.o.version, By: r.by})
+	chosen []string) (results map[string]replayed, failure string, err error) {
+	report, failure, err := invoke(ctx, r.client, r.function, request{Replay: chosen, Version: r.o.version, By: r.by})
 	if err != nil {
 		return nil, "", err
 	}

@@ -161,9 +161,9 @@ func localHint() string {
 
 // noStack says what to do if the stack cannot be read.
 func noStack(t Target, place string, err error) error {
-	var api smithy.APIError
+	api, answered := errors.AsType[smithy.APIError](err)
 	switch {
-	case err == nil, errors.As(err, &api) && api.ErrorCode() == "ValidationError" &&
+	case err == nil, answered && api.ErrorCode() == "ValidationError" &&
 		strings.Contains(api.ErrorMessage(), "does not exist"):
 		return fmt.Errorf("there is no stack %s in %s: choose another with --stack, --region or --profile", t.Stack,
 			place)

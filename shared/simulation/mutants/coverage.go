@@ -63,7 +63,7 @@ func measure(ctx context.Context, root, temp string) ([]step, error) {
 	}
 	// Fewer histories run nearly the same code.
 	steps := []step{{pkg: histories, args: historySteps[0] + " -seeds 1000"}}
-	for _, path := range strings.Fields(string(out)) {
+	for path := range strings.FieldsSeq(string(out)) {
 		_, folder, _ := strings.Cut(path, "/")
 		if pkg := "./" + folder; pkg != histories && !slices.Contains(apart, pkg) {
 			steps = append(steps, step{pkg: pkg})

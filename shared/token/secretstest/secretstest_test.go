@@ -19,7 +19,7 @@ func TestFullSecretAcceptsAVersionAfterADay(t *testing.T) {
 	put := func() error {
 		id, value := fmt.Sprintf("%032d", written), fmt.Sprint(written)
 		_, err := s.SDK().PutSecretValue(t.Context(),
-			&secretsmanager.PutSecretValueInput{SecretId: ptr("s"), ClientRequestToken: &id, SecretString: &value})
+			&secretsmanager.PutSecretValueInput{SecretId: new("s"), ClientRequestToken: &id, SecretString: &value})
 		if err == nil {
 			written++
 		}
@@ -44,7 +44,7 @@ func TestFullSecretAcceptsAVersionAfterADay(t *testing.T) {
 	// The first version is a nanosecond less than a day old.
 	now = now.Add(MinAge - MaxVersions*time.Minute - 1)
 	isFull()
-	got, err := s.SDK().GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: ptr("s")})
+	got, err := s.SDK().GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: new("s")})
 	if err != nil || *got.SecretString != "99" {
 		t.Errorf("after a rejected put: %v, %v, want the value of the last accepted one", got, err)
 	}
@@ -61,10 +61,8 @@ func TestFullSecretAcceptsAVersionAfterADay(t *testing.T) {
 	// Putting an existing version again is allowed in a full secret.
 	id, value := fmt.Sprintf("%032d", 100), "100"
 	if _, err := s.SDK().PutSecretValue(t.Context(),
-		&secretsmanager.PutSecretValueInput{SecretId: ptr("s"), ClientRequestToken: &id,
+		&secretsmanager.PutSecretValueInput{SecretId: new("s"), ClientRequestToken: &id,
 			SecretString: &value}); err != nil {
 		t.Errorf("the last version again: %v", err)
 	}
 }
-
-func ptr(text string) *string { return &text }
