@@ -137,6 +137,11 @@ soak: check-go ## random histories, in which every effect may fail (SEEDS=100000
 mutants: check-go ## break the code on purpose, one mistake at a time, and show which test finds it (RANDOM_MUTANTS=40, SEED=1)
 	go run ./shared/simulation/mutants $(if $(RANDOM_MUTANTS),-random=$(RANDOM_MUTANTS)) $(if $(SEED),-seed=$(SEED))
 
+.PHONY: rule-results
+rule-results: check-go ## match the events of events/rules/testdata with AWS's rule engine and record the results (Java 17, Maven)
+	go test ./events/rules -count=1 -run '^TestTheRecordedEventsAreThoseOfTheCode$$' -update
+	events/rules/testdata/ruler/record
+
 FUZZTIME ?= 20s
 
 .PHONY: fuzz

@@ -59,7 +59,7 @@ func context(t *testing.T, file string) *map[string]any {
 }
 
 func TestEveryPatternBecomesARule(t *testing.T) {
-	rules, err := readRules(filepath.Join("..", "rules"))
+	rules, err := readRules(filepath.Join("..", "rules"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,9 +144,21 @@ func TestReadRulesRejectsInvalidFolders(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if rules, err := readRules(folder); err == nil || !strings.Contains(err.Error(), filepath.Join(folder, name)) {
+		rules, err := readRules(folder, "")
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(folder, name)) {
 			t.Errorf("%q: got %v, error %v", name, rules, err)
 		}
+	}
+}
+
+func TestReadRulesReadsTheNamedPatterns(t *testing.T) {
+	rules, err := readRules(filepath.Join("..", "rules"), "released,euro")
+	if err != nil || len(rules) != 2 || rules[0].name != "released" || rules[1].name != "euro" {
+		t.Errorf("got %v, %v", rules, err)
+	}
+	if _, err := readRules(filepath.Join("..", "rules"), "released,none"); err == nil ||
+		!strings.Contains(err.Error(), "none.json") {
+		t.Errorf("a pattern that does not exist: %v", err)
 	}
 }
 

@@ -6,7 +6,8 @@
 //
 //	npx cdk deploy -c eventBusName=payhook
 //
-// Context: eventBusName, payhook by default, and stackName, PayhookConsumer by default.
+// Context: eventBusName, payhook by default; stackName, PayhookConsumer by default; and rules,
+// the names of the patterns, separated by commas, all by default.
 // Outputs: Queues, a JSON object with the URL of each rule's queue by the rule's name; and
 // each URL in its own output, such as HighValueQueueUrl for the rule high-value.
 package main
@@ -30,13 +31,13 @@ import (
 )
 
 func main() {
-	rules, err := readRules(filepath.Join("..", "rules"))
+	defer jsii.Close()
+	app := awscdk.NewApp(nil)
+	rules, err := readRules(filepath.Join("..", "rules"), contextOr(app, "rules", ""))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "consumer:", err)
 		os.Exit(1)
 	}
-	defer jsii.Close()
-	app := awscdk.NewApp(nil)
 	newStack(app, contextOr(app, "stackName", "PayhookConsumer"), contextOr(app, "eventBusName", "payhook"), rules)
 	app.Synth(nil)
 }
@@ -58,11 +59,18 @@ type rule struct {
 // output can be formed.
 var ruleName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 
-// readRules reads every event pattern in a folder, in the order of their names.
-func readRules(folder string) ([]rule, error) {
+// readRules reads the event patterns in a folder with these names, separated by commas, or
+// all if names is empty.
+func readRules(folder, names string) ([]rule, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {
 		return nil, err
+	}
+	if names != "" {
+		files = nil
+		for name := range strings.SplitSeq(names, ",") {
+			files = append(files, filepath.Join(folder, name+".json"))
+		}
 	}
 	if len(files) == 0 {
 		return nil, fmt.Errorf("no event patterns (*.json) in %s", folder)

@@ -281,7 +281,8 @@ func (s *stack) deploy(ctx context.Context) error {
 		func(ctx context.Context) error {
 			return p.step("synthesizing the consumer", func() error {
 				return s.cdk(ctx, "synth-consumer", "", consumer, "synth", "--quiet", "--output", consumerOut,
-					"-c", "eventBusName="+bus, "-c", "stackName="+consumerStack)
+					"-c", "eventBusName="+bus, "-c", "stackName="+consumerStack,
+					"-c", "rules="+strings.Join(deployedRules, ","))
 			})
 		},
 	)

@@ -19,13 +19,14 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// The rules in events/rules.
+// The rules in events/rules that are deployed for the table.
 const (
 	released       = "released"
-	highValue      = "high-value"
 	euro           = "euro"
 	needsAttention = "needs-attention"
 )
+
+var deployedRules = []string{released, euro, needsAttention}
 
 // row is one webhook of the table: what is sent, and what must come of it.
 type row struct {
@@ -103,10 +104,10 @@ func (s *stack) rows() []*row {
 			status: success, answer: taken(1, 0),
 			arrivals: map[string]int{released: 1}},
 		{sent: "1,000,000.00 USD", webhook: deliver(with(func(e *payment.Event) { e.EventData.Amount = "1000000.00" })),
-			status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1, highValue: 1}},
+			status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1}},
 		{sent: "1,234,567,890.10 EUR", webhook: deliver(with(func(e *payment.Event) {
 			e.EventData.Amount, e.EventData.PaymentCurrency = "1234567890.10", "EUR"
-		})), status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1, highValue: 1, euro: 1}},
+		})), status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1, euro: 1}},
 		{sent: "one with return details",
 			webhook: deliver(with(func(e *payment.Event) { e.EventData.Returns.HasReturnDetails = true })),
 			status:  success, answer: taken(1, 0), arrivals: map[string]int{released: 1, needsAttention: 1}},

@@ -788,6 +788,10 @@ var mutants = []mutant{
 	{"a rejected webhook writes a metric without a name", outcomeFile,
 		`Detail: detail, Metric: "Rejected", Level`, `Detail: detail, Level`, inWebhook},
 
+	// Patterns for consumers.
+	{"the pattern for high amounts compares them with limits", "events/rules/high-value.json",
+		`"amount": [{ "exists": true }]`, `"amount": [{ "numeric": [">=", 1000000] }]`, []string{"./events/rules"}},
+
 	// The access token.
 	{"the token's refresh does not adapt to the lifetime", refresherFile,
 		`	return min(preferred, max(r.reserve(), lifetime-writeInterval))`, `	return preferred`, inToken},
