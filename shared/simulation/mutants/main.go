@@ -275,6 +275,9 @@ func try(ctx context.Context, root, temp string, m candidate) (v verdict) {
 		case ctx.Err() != nil:
 			v.err = ctx.Err()
 			return v
+		case err == nil && m.at == listed && bytes.Contains(out, []byte("[no tests to run]")):
+			v.err = fmt.Errorf("no test runs with %q", by)
+			return v
 		case err == nil:
 			continue
 		case bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")):

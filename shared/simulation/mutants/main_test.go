@@ -30,6 +30,18 @@ func TestEveryMutantStillApplies(t *testing.T) {
 	}
 }
 
+func TestAListedMutantWithoutATestIsAnError(t *testing.T) {
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := mutant{"test", "shared/rfc9562/rfc9562.go", "package rfc9562", "package rfc9562 ",
+		[]string{"./shared/rfc9562 -run TestThatDoesNotExist"}}
+	if v := try(t.Context(), root, filepath.Join(t.TempDir(), "m"), candidate{m, listed}); v.err == nil {
+		t.Errorf("got %+v", v)
+	}
+}
+
 func TestTheInnermostTestThatFailedIsTheKiller(t *testing.T) {
 	out := "--- FAIL: TestA (1.00s)\n    --- FAIL: TestA/one (0.50s)\n        --- FAIL: TestA/one/two (0.50s)\n--- " +
 		"FAIL: TestB (0.00s)\n"

@@ -121,7 +121,7 @@ var mutants = []mutant{
 	// Client certificates.
 	{"redrive is deployed without the truststore", "infra/build.go",
 		`slices.Contains(trusting, name)`,
-		`slices.Contains(trusting[:1], name)`, []string{"./infra -run TestTheTruststoreIsIn"}},
+		`slices.Contains(trusting[:1], name)`, []string{"./infra -run TestTruststoreIsIn"}},
 	{"a certificate for servers is accepted", clientCertFile,
 		`KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}`,
 		`KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}`, inClientCert},
