@@ -48,6 +48,7 @@ var resources = map[string]map[string][]string{
 		"credentials":     {"Token/Credentials.Id"},
 	},
 	"target":  {"": {"the stack"}},
+	"logs":    {"": {"Webhook/Logs", "Redrive/Logs", "Token/Logs"}},
 	"operate": {"": {"Redrive/Alias"}},
 }
 
@@ -55,6 +56,7 @@ var resources = map[string]map[string][]string{
 var services = map[string]string{
 	"dynamodb": "dynamodb", "s3": "s3", "eventbridge": "events", "secretsmanager": "secretsmanager",
 	"lambda": "lambda", "cloudformation": "cloudformation", "sts": "sts",
+	"cloudwatchlogs": "logs",
 }
 
 // unrestricted are the actions that need no permission (AWS, "GetCallerIdentity" in
@@ -78,8 +80,8 @@ var load = sync.OnceValues(func() (map[string]*ssa.Package, error) {
 		Mode: gopackages.NeedName | gopackages.NeedFiles | gopackages.NeedCompiledGoFiles | gopackages.NeedImports |
 			gopackages.NeedTypes | gopackages.NeedTypesSizes | gopackages.NeedSyntax | gopackages.NeedTypesInfo,
 		Dir: "..",
-	}, "./functions/...", "./shared/...", "./infra/payhook/operate", "./infra/payhook/target", "./infra/payhook/cli",
-		"./infra/local/up")
+	}, "./functions/...", "./shared/...", "./infra/payhook/operate", "./infra/payhook/logs", "./infra/payhook/target",
+		"./infra/payhook/cli", "./infra/local/up")
 	if err != nil {
 		return nil, err
 	}
@@ -382,7 +384,7 @@ func needs(t *testing.T, function string) map[string][]string {
 
 func TestEveryResourceOfTheCallTableIsUsed(t *testing.T) {
 	used := map[string]bool{}
-	programs := map[string][]string{operatePackage: {"Commands"}}
+	programs := map[string][]string{operatePackage: {"Commands"}, logsPackage: {"Command"}}
 	for _, name := range []string{"webhook", "redrive", "token"} {
 		programs["payhook.example/functions/"+name] = nil
 	}
@@ -401,7 +403,10 @@ func TestEveryResourceOfTheCallTableIsUsed(t *testing.T) {
 	}
 }
 
-const operatePackage = "payhook.example/infra/payhook/operate"
+const (
+	operatePackage = "payhook.example/infra/payhook/operate"
+	logsPackage    = "payhook.example/infra/payhook/logs"
+)
 
 // documented are the policies for programs outside the stack, by their files,
 // with the document that links to them and what of their program needs them.
@@ -411,6 +416,7 @@ var documented = map[string]struct {
 	functions []string
 }{
 	"infra/payhook/operate/policy.json": {"infra/payhook/README.md", operatePackage, []string{"Commands"}},
+	"infra/payhook/logs/policy.json":    {"infra/payhook/README.md", logsPackage, []string{"Command"}},
 	"events/consumer/policy.json":       {"events/README.md", "payhook.example/shared/claimcheck", []string{"Resolve"}},
 	"events/client/policy.json": {"events/README.md", "payhook.example/shared/token",
 		[]string{"Reader.TokenContext"}},
@@ -425,6 +431,9 @@ var placeholders = strings.NewReplacer(
 	"arn:aws:s3:::<ClaimBucket>", "Claims.Arn",
 	"arn:aws:lambda:<Region>:<Account>:function:<RedriveFunction>", "Redrive/Alias",
 	"arn:aws:cloudformation:<Region>:<Account>:stack/<Stack>/*", "the stack",
+	"arn:aws:logs:<Region>:<Account>:log-group:<WebhookLogs>:*", "Webhook/Logs",
+	"arn:aws:logs:<Region>:<Account>:log-group:<RedriveLogs>:*", "Redrive/Logs",
+	"arn:aws:logs:<Region>:<Account>:log-group:<TokenLogs>:*", "Token/Logs",
 	"<TokenSecret>", "Token/Secret.Id",
 )
 

@@ -19,6 +19,7 @@ type function struct {
 	awslambda.Function
 	alias awslambda.Alias
 	role  awsiam.Role
+	logs  awslogs.LogGroup
 }
 
 type functionOptions struct {
@@ -73,7 +74,7 @@ func newFunction(scope constructs.Construct, deployment settings.Deployment, opt
 		props.Tracing = awslambda.Tracing_ACTIVE
 	}
 	made := awslambda.NewFunction(scope, jsii.String("Function"), props)
-	f := function{made, newAlias(scope, made), role}
+	f := function{made, newAlias(scope, made), role, logs}
 	f.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
 	return f
 }

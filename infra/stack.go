@@ -55,6 +55,9 @@ func newStack(scope constructs.Construct, conf settings.Deployment,
 		redrive.invokedAs())
 	output(stack, names.TokenFunctionOutput, "the function that refreshes the access token, with its alias",
 		token.invokedAs())
+	output(stack, names.WebhookLogsOutput, "the log group of the webhook function", webhook.logs.LogGroupName())
+	output(stack, names.RedriveLogsOutput, "the log group of the redrive function", redrive.logs.LogGroupName())
+	output(stack, names.TokenLogsOutput, "the log group of the token function", token.logs.LogGroupName())
 	output(stack, names.TokenSecretOutput, "the secret with the access token", token.secret.AttrId())
 	output(stack, names.CredentialsSecretOutput, "the secret in which to store the client id and secret",
 		token.credentials.AttrId())

@@ -369,9 +369,11 @@ func (f *fixture) tokenPaths() []path {
 	}
 }
 
-// operatePaths are the documented calls of payhook, run as a
-// person does.
-func (f *fixture) operatePaths(t *testing.T, who aws.CredentialsProvider) []path {
+// caller returns a way to call payhook as a person with these credentials does. A call
+// fails unless the program ends with one of the statuses. If a call of AWS is denied, it
+// must say so and end with 3.
+func (f *fixture) caller(t *testing.T, who aws.CredentialsProvider) func(ctx context.Context, statuses []int,
+	args ...string) error {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "payhook")
 	f.build(t, program)
@@ -379,9 +381,7 @@ func (f *fixture) operatePaths(t *testing.T, who aws.CredentialsProvider) []path
 	if err != nil {
 		t.Fatal(err)
 	}
-	// call returns an error unless the program ends with one of the statuses. If a
-	// call is denied, it must say so and end with 3.
-	call := func(ctx context.Context, statuses []int, args ...string) error {
+	return func(ctx context.Context, statuses []int, args ...string) error {
 		cmd := exec.CommandContext(ctx, program, append(args, "--stack", f.Stack)...)
 		cmd.Env = append(environmentWithout("AWS_"), "AWS_ENDPOINT_URL="+f.proxy.URL, "AWS_REGION="+f.Region,
 			"AWS_ACCESS_KEY_ID="+key.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+key.SecretAccessKey,
@@ -398,6 +398,25 @@ func (f *fixture) operatePaths(t *testing.T, who aws.CredentialsProvider) []path
 		}
 		return nil
 	}
+}
+
+// logsPaths are the documented calls of payhook logs.
+func (f *fixture) logsPaths(t *testing.T, who aws.CredentialsProvider) []path {
+	call := f.caller(t, who)
+	var paths []path
+	for _, function := range []string{"webhook", "redrive", "token"} {
+		paths = append(paths, path{"logs " + function, func(ctx context.Context) error {
+			return call(ctx, []int{0}, "logs", function)
+		}})
+	}
+	return paths
+}
+
+// operatePaths are the documented calls of payhook, run as a
+// person does.
+func (f *fixture) operatePaths(t *testing.T, who aws.CredentialsProvider) []path {
+	t.Helper()
+	call := f.caller(t, who)
 	done, looked := []int{0}, []int{0, 1} // 1: something needs attention
 	return []path{
 		{"pending", func(ctx context.Context) error {

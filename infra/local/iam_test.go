@@ -210,16 +210,17 @@ func statementsOf(policy string) ([]statement, error) {
 func (f *fixture) principals(t *testing.T) []*principal {
 	t.Helper()
 	operate := f.user(t, "operate", "infra/payhook/operate/policy.json")
+	logs := f.user(t, "logs", "infra/payhook/logs/policy.json")
 	consumer := f.user(t, "consumer", "events/consumer/policy.json")
 	client := f.user(t, "client", "events/client/policy.json")
 	all := []*principal{
 		f.role(t, "webhook"), f.role(t, "redrive"), f.role(t, "token"),
-		operate.principal, consumer.principal, client.principal,
+		operate.principal, logs.principal, consumer.principal, client.principal,
 	}
 	for i, paths := range [][]path{
 		f.webhookPaths(), f.redrivePaths(), f.tokenPaths(),
-		f.operatePaths(t, operate.credentials), f.consumerPaths(consumer.credentials),
-		f.clientPaths(client.credentials),
+		f.operatePaths(t, operate.credentials), f.logsPaths(t, logs.credentials),
+		f.consumerPaths(consumer.credentials), f.clientPaths(client.credentials),
 	} {
 		all[i].paths = paths
 	}

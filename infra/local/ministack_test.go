@@ -21,6 +21,8 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	cloudformationtypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	cloudwatchlogstypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
@@ -667,5 +669,48 @@ func TestReservedConcurrencyOfATemplateHoldsForAllVersions(t *testing.T) {
 	}
 	if err := invoke("1"); !is[*lambdatypes.TooManyRequestsException](err) {
 		t.Errorf("an invocation without concurrency: error = %v, want TooManyRequestsException", err)
+	}
+}
+
+func TestAPageOfALogIsLimitedAndTheRestCanBeRead(t *testing.T) {
+	client := cloudwatchlogs.NewFromConfig(emulated(t))
+	group, stream := "group-"+uuid.New().String(), "stream"
+	if _, err := client.CreateLogGroup(t.Context(),
+		&cloudwatchlogs.CreateLogGroupInput{LogGroupName: &group}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CreateLogStream(t.Context(),
+		&cloudwatchlogs.CreateLogStreamInput{LogGroupName: &group, LogStreamName: &stream}); err != nil {
+		t.Fatal(err)
+	}
+	const batches, each = 3, 5000 // three pages by their number, more by their size
+	now := time.Now().UnixMilli()
+	for range batches {
+		events := make([]cloudwatchlogstypes.InputLogEvent, each)
+		for i := range events {
+			events[i] = cloudwatchlogstypes.InputLogEvent{Timestamp: &now,
+				Message: aws.String(strings.Repeat("x", 100))}
+		}
+		if _, err := client.PutLogEvents(t.Context(), &cloudwatchlogs.PutLogEventsInput{LogGroupName: &group,
+			LogStreamName: &stream, LogEvents: events}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pages, ids := 0, map[string]bool{}
+	for all := cloudwatchlogs.NewFilterLogEventsPaginator(client,
+		&cloudwatchlogs.FilterLogEventsInput{LogGroupName: &group}); all.HasMorePages(); pages++ {
+		page, err := all.NextPage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(page.Events); n > 10_000 || n*126 > 1<<20 {
+			t.Errorf("a page has %d events", n)
+		}
+		for _, e := range page.Events {
+			ids[aws.ToString(e.EventId)] = true
+		}
+	}
+	if pages != 2 || len(ids) != batches*each {
+		t.Errorf("%d events with an id of their own in %d pages, want %d in 2", len(ids), pages, batches*each)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/infra/payhook/creation"
 	"payhook.example/infra/payhook/invoke"
+	"payhook.example/infra/payhook/logs"
 	"payhook.example/infra/payhook/operate"
 	"payhook.example/infra/payhook/send"
 	"payhook.example/infra/payhook/target"
@@ -46,7 +47,7 @@ func commands(p *cli.Program) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add("Try it", local.Command(p), send.Command(p, t), invoke.Command(p, t))
+	add("Try it", local.Command(p), send.Command(p, t), invoke.Command(p, t), logs.Command(p, t))
 	add("Operate it", operate.Commands(p, t)...)
 	add("Deploy it", prepareDeploy(p))
 	return root

@@ -44,6 +44,7 @@ type Program struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Terminal bool // a person can answer questions at In
+	Reader   bool // a person reads Out at a terminal
 	Now      func() time.Time
 
 	JSON bool // the flag --json
@@ -63,7 +64,7 @@ func New() *Program {
 		columns, _ = strconv.Atoi(os.Getenv("COLUMNS"))
 	}
 	return &Program{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdin.Fd())),
-		Now: time.Now, columns: columns}
+		Reader: term.IsTerminal(int(os.Stdout.Fd())), Now: time.Now, columns: columns}
 }
 
 // Width returns how many columns a line of Out should have at most: those of the
@@ -73,6 +74,12 @@ func (p *Program) Width() int {
 		return p.columns
 	}
 	return 120
+}
+
+// JSONLines reports whether a command that prints what happens, as it happens, prints
+// JSON: with --json, and if no person reads Out, unless the flag says --json=false.
+func (p *Program) JSONLines(cmd *cobra.Command) bool {
+	return p.JSON || !p.Reader && !cmd.Flags().Changed("json")
 }
 
 // Root returns the command payhook, without commands below it.

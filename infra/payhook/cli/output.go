@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 // PrintJSON writes one document on a line of its own.
@@ -90,6 +91,31 @@ func PlainAll(texts []string) string {
 		quoted[i] = Plain(text)
 	}
 	return strings.Join(quoted, ", ")
+}
+
+// Wrap joins words by two spaces into lines of at most width columns, the lines after
+// the first one indented. A word that is longer than a line is not broken.
+func Wrap(width, indent int, words ...string) string {
+	var text strings.Builder
+	column := 0
+	for _, word := range words {
+		if word == "" {
+			continue
+		}
+		length := utf8.RuneCountInString(word)
+		switch {
+		case column == 0:
+		case column+2+length > width:
+			text.WriteString("\n" + strings.Repeat(" ", indent))
+			column = indent
+		default:
+			text.WriteString("  ")
+			column += 2
+		}
+		text.WriteString(word)
+		column += length
+	}
+	return text.String()
 }
 
 // Counted is a number and what is counted.

@@ -55,6 +55,7 @@ const (
 	replayCommandFile  = "infra/payhook/operate/replay.go"
 	parkedCommandFile  = "infra/payhook/operate/parked.go"
 	creationFile       = "infra/payhook/creation/creation.go"
+	tailFile           = "infra/payhook/logs/tail.go"
 	programFile        = "infra/payhook/cli/cli.go"
 	targetFile         = "infra/payhook/target/target.go"
 	sendFile           = "infra/payhook/send/send.go"
@@ -78,6 +79,7 @@ var (
 	inTokenMain = []string{"./functions/token"}
 	inParking   = []string{"./shared/parking"}
 	inRedrive   = []string{"./functions/redrive"}
+	inLogs      = []string{"./infra/payhook/logs"}
 	inOperate   = []string{"./infra/payhook/operate"}
 	inCreation  = []string{"./infra/payhook/creation"}
 	inProgram   = []string{"./infra/payhook/cli"}
@@ -580,6 +582,17 @@ var mutants = []mutant{
 	{"settled without a reason", redriveHandlerFile,
 		`	if strings.TrimSpace(e.Reason) == "" {`,
 		`	if strings.TrimSpace(e.Reason) == "" && len(e.Settle) == 0 {`, inRedrive},
+	{"a line that reaches the log late is not shown", tailFile,
+		`newest.Add(-overlap)`, `newest`, inLogs},
+	{"an empty page ends the reading of a log", tailFile,
+		`if aws.ToString(page.NextToken) == "" {`, `if aws.ToString(page.NextToken) == "" || len(page.Events) == 0 {`,
+		inLogs},
+	{"a line that was read before an error is shown again or never", tailFile,
+		`			return entries, fmt.Errorf(`, `			return nil, fmt.Errorf(`, inLogs},
+	{"a log is not read any more after AWS could not be reached", tailFile,
+		`	if !answered || !known {
+		return false`, `	if !answered || !known {
+		return true`, inLogs},
 	{"replay --all includes conflicts", replayCommandFile,
 		`			if l.Reason == string(parking.Conflict) {`,
 		`			if l.Reason == string(parking.Conflict) && len(chosen) > 1000 {`, inOperate},
