@@ -12,7 +12,8 @@
 //	defer service.Close()
 //	answer, err := service.Send(ctx, paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event())})
 //
-// Other processes use a server with [Options.Control] through a [Remote].
+// Other processes use a server with [Options.Control] through a [Remote]. [Stateless] is
+// the service in a second form, for a Lambda function.
 package paymenttest
 
 import (
@@ -119,6 +120,8 @@ type Server struct {
 	other  *http.Server
 	closed chan struct{}
 
+	tokenKey []byte // signs tokens; nil means that they are kept in tokens
+
 	mu        sync.Mutex
 	key       Key               // the signing key
 	published map[string][]byte // JWK by key id
@@ -147,22 +150,7 @@ func NewServer(opts Options) *Server {
 // or if that is not a loopback address. The caller must close it.
 func Start(opts Options) (*Server, error) {
 	opts.setDefaults()
-	s := &Server{
-		opts: opts,
-		sender: Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Method: opts.Method, Client: opts.Client,
-			Identity: opts.Identity, Now: opts.Now},
-		closed:    make(chan struct{}),
-		published: map[string][]byte{},
-		faults:    map[Endpoint]*Fault{},
-		counts:    map[Endpoint]map[int]int{},
-		latest:    map[Endpoint][]Request{},
-		fetches:   map[string]int{},
-		clientID:  opts.ClientID,
-		secret:    opts.ClientSecret,
-		lifetime:  opts.TokenLifetime,
-		tokens:    map[string]time.Time{},
-		keysToken: opts.KeysBearer,
-	}
+	s := newServer(opts)
 	host, _, err := net.SplitHostPort(opts.Address)
 	if err != nil {
 		return nil, fmt.Errorf("paymenttest: %w", err)
@@ -191,6 +179,26 @@ func Start(opts Options) (*Server, error) {
 	go s.server.Serve(listener)
 	go s.other.Serve(elsewhere)
 	return s, nil
+}
+
+// newServer returns a service that does not listen and has no key.
+func newServer(opts Options) *Server {
+	return &Server{
+		opts: opts,
+		sender: Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Method: opts.Method, Client: opts.Client,
+			Identity: opts.Identity, Now: opts.Now},
+		closed:    make(chan struct{}),
+		published: map[string][]byte{},
+		faults:    map[Endpoint]*Fault{},
+		counts:    map[Endpoint]map[int]int{},
+		latest:    map[Endpoint][]Request{},
+		fetches:   map[string]int{},
+		clientID:  opts.ClientID,
+		secret:    opts.ClientSecret,
+		lifetime:  opts.TokenLifetime,
+		tokens:    map[string]time.Time{},
+		keysToken: opts.KeysBearer,
+	}
 }
 
 func (o *Options) setDefaults() {

@@ -100,7 +100,11 @@ func (s *Server) newToken() answer {
 		}
 	}
 	token := "token-" + uuid.New().String()
-	s.tokens[token] = now.Add(s.lifetime)
+	if s.tokenKey != nil {
+		token = signToken(s.tokenKey, now.Add(s.lifetime))
+	} else {
+		s.tokens[token] = now.Add(s.lifetime)
+	}
 	return tokenAnswer(map[string]any{
 		"access_token": token,
 		"token_type":   "Bearer",
@@ -127,7 +131,11 @@ func (s *Server) bearer(r *http.Request) bool {
 	token, ok := strings.CutPrefix(values[0], "Bearer ")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return ok && s.opts.Now().Before(s.tokens[token])
+	expiry := s.tokens[token]
+	if s.tokenKey != nil {
+		expiry = tokenExpiry(s.tokenKey, token)
+	}
+	return ok && s.opts.Now().Before(expiry)
 }
 
 func unauthorized() answer {

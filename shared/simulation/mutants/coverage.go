@@ -49,7 +49,8 @@ var historySteps = []string{
 
 // apart are the packages whose tests take no part: the end-to-end tests, those of
 // the template, which take minutes, and those of this program.
-var apart = []string{"./infra", "./infra/local", "./events/consumer", histories + "/mutants"}
+var apart = []string{"./infra", "./infra/local", "./infra/acceptance/service", "./events/consumer",
+	histories + "/mutants"}
 
 // measure runs all tests once, without a mutant, and returns the steps. The go
 // command remembers the results, so that it takes long only the first time.

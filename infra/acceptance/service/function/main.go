@@ -1,0 +1,113 @@
+// Service is the simulated payment service as a Lambda function behind a function URL.
+// Its state is an object in S3 that the sender of webhooks writes, and that it only reads.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"payhook.example/infra/acceptance/service/names"
+	"payhook.example/shared/awsenv"
+	"payhook.example/shared/paymenttest"
+)
+
+func main() {
+	f, err := newFunction(os.Getenv)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "service:", err)
+		os.Exit(1)
+	}
+	lambda.Start(f.handle)
+}
+
+type function struct{ service http.Handler }
+
+func newFunction(getenv func(string) string) (*function, error) {
+	bucket := getenv(names.StateBucketEnv)
+	if bucket == "" {
+		return nil, errors.New(names.StateBucketEnv + ": is required")
+	}
+	cfg, err := awsenv.Config(getenv, 1)
+	if err != nil {
+		return nil, err
+	}
+	objects := s3.NewFromConfig(cfg)
+	key := names.StateObject
+	return &function{paymenttest.Stateless(func(ctx context.Context) (state paymenttest.State, err error) {
+		// S3 returns the latest object to every read that starts after a write (AWS, "Amazon
+		// S3 data consistency model" in the S3 User Guide:
+		// https://docs.aws.amazon.com/AmazonS3/latest/userguide/Welcome.html#ConsistencyModel).
+		out, err := objects.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &key})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "service: the state cannot be read:", err)
+			return state, err
+		}
+		defer out.Body.Close()
+		return state, json.NewDecoder(out.Body).Decode(&state)
+	})}, nil
+}
+
+// errHangUp makes Lambda answer 502 (AWS, "Creating and managing Lambda function URLs":
+// https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html). A function cannot
+// cut the connection.
+var errHangUp = errors.New("a fault was requested: hang-up")
+
+// handle answers a request of a function URL.
+func (f *function) handle(ctx context.Context, in events.LambdaFunctionURLRequest) (
+	out events.LambdaFunctionURLResponse, err error) {
+	r, err := request(ctx, in)
+	if err != nil {
+		return events.LambdaFunctionURLResponse{StatusCode: http.StatusBadRequest}, nil
+	}
+	defer func() {
+		switch p := recover(); p {
+		case nil:
+		case paymenttest.ErrHangUp:
+			err = errHangUp
+		default:
+			panic(p)
+		}
+	}()
+	w := httptest.NewRecorder()
+	f.service.ServeHTTP(w, r)
+	out = events.LambdaFunctionURLResponse{StatusCode: w.Code, Body: w.Body.String(), Headers: map[string]string{}}
+	for name, values := range w.Header() {
+		out.Headers[name] = strings.Join(values, ", ")
+	}
+	return out, nil
+}
+
+func request(ctx context.Context, in events.LambdaFunctionURLRequest) (*http.Request, error) {
+	body := []byte(in.Body)
+	if in.IsBase64Encoded {
+		var err error
+		if body, err = base64.StdEncoding.DecodeString(in.Body); err != nil {
+			return nil, err
+		}
+	}
+	path := in.RawPath
+	if in.RawQueryString != "" {
+		path += "?" + in.RawQueryString
+	}
+	r, err := http.NewRequestWithContext(ctx, in.RequestContext.HTTP.Method, path, io.NopCloser(bytes.NewReader(body)))
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range in.Headers {
+		r.Header.Set(name, value)
+	}
+	return r, nil
+}
