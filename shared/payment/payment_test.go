@@ -117,115 +117,125 @@ func TestDecodeEventAcceptsTheTimesOfADelivery(t *testing.T) {
 	}
 }
 
-// Each case changes one thing in a valid delivery.
-func TestDecodeDeliveryRejectsWhatTheInterfaceDoesNotAllow(t *testing.T) {
-	const id = `"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"`
-	tests := []struct {
-		name, old, new string
-		want           string // part of the error; "" for none
-	}{
-		{"as it is", "", "", ""},
-		{"unknown fields", `"amountType"`, `"amountKind":{"a":[null]},"amountType"`, ""},
-		{"upper-case UUID", id, strings.ToUpper(id[10:])[:0] + `"eventId":"6F1C8F0E-6A50-4C6C-9C55-0D3A2B1E4F60"`, ""},
-		{"escaped name", `"eventId"`, `"event\u0049d"`, ""},
-		{"no event data", event[strings.Index(event, `,"eventData"`):], "}", ""},
-		{"amount of 1000 digits", "1234567890.10", strings.Repeat("9", 1000), ""},
-		{"timestamp without fraction", "00:00.123Z", "00:00Z", ""},
-		{"timestamp of offset zero", "00:00.123Z", "00:00.123+00:00", ""},
+// deliveryTest changes one thing in a valid delivery.
+type deliveryTest struct {
+	name, old, new string
+	want           string // part of the error; "" for none
+}
 
-		{"not JSON", delivery, "hello", "payload: is not well-formed JSON in UTF-8, at byte 0"},
-		{"cut off", `}]}`, "", "events[0].eventData.cases"},
-		{"array", delivery, "[]", "payload: must be an object"},
-		{"null", delivery, "null", "payload: must be an object"},
-		{"trailing data", `}]}`, `}]} {}`, "payload: has data after its end"},
-		{"trailing comma", `}]}`, `},]}`, "not well-formed"},
-		{"byte order mark", `{"deliveryId"`, "\xef\xbb\xbf" + `{"deliveryId"`, "not well-formed"},
-		{"comment", `{"deliveryId"`, `/**/{"deliveryId"`, "not well-formed"},
-
-		{"delivery id missing", `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d",`, "", "deliveryId: is missing"},
-		{"delivery id not a UUID", "0b7e4c1e-3d43", "0b7e4c1e-3d4z", "deliveryId: must be a UUID"},
-		{"delivery id a number", `"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"`, "1", "deliveryId: must be a string"},
-		{"delivery id twice", `"deliveryId"`, `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d","deliveryId"`,
-			"payload: has a name twice"},
-		{"delivery id in another case", `"deliveryId"`, `"DeliveryID"`,
-			"payload: has a name that differs from deliveryId only in case"},
-		{"events missing", `"events"`, `"other"`, "events: is missing"},
-		{"events empty", "[" + event + "]", "[]", "events: must hold at least one event"},
-		{"events an object", "[" + event + "]", event, "events: must be an array"},
-		{"an event null", event, "null", "events[0]: must be an object"},
-		{"the second event null", event, event + ",null", "events[1]: must be an object"},
-
-		{"event id missing", id + ",", "", "events[0].eventId: is missing"},
-		{"event id empty", id, `"eventId":""`, "events[0].eventId: must be a UUID"},
-		{"event id null", id, `"eventId":null`, "events[0].eventId: must be a string"},
-		{"event id twice", id, id + "," + id, "events[0]: has a name twice"},
-		{"event id twice, once escaped", id, id + `,"\u0065ventId":"x"`, "events[0]: has a name twice"},
-		{"event id also in another case", id, id + `,"EventId":"x"`,
-			"events[0]: has a name that differs from eventId only in case"},
-		{"event name missing", `"eventName":"PAYMENT_STATUS.RELEASED",`, "", "events[0].eventName: is missing"},
-		{"event name without a dot", "PAYMENT_STATUS.RELEASED", "RELEASED",
-			"events[0].eventName: must be GROUP.STATUS"},
-		{"event name with a space", "PAYMENT_STATUS.RELEASED", "PAYMENT STATUS.RELEASED",
-			"events[0].eventName: must be GROUP.STATUS"},
-		{"event name too long", "PAYMENT_STATUS.RELEASED", strings.Repeat("A", 127) + ".A",
-			"events[0].eventName: must be GROUP.STATUS"},
-		{"timestamp in lower case", "31T12:00:00.123Z", "31t12:00:00.123z", ""},
-		{"timestamp with a long fraction", "00:00.123Z", "00:00.123" + strings.Repeat("0", 100) + "Z", ""},
-		{"timestamp of a leap second", "2026-01-31T12:00:00.123Z", "2026-06-30T23:59:60.123Z", ""},
-		{"timestamp of an impossible leap second", "12:00:00.123Z", "12:00:60.123Z",
-			"events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp with an hour of one digit", "T12:00:00.123Z", "T2:00:00.123Z",
-			"events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp with an offset of a day", "00:00.123Z", "00:00.123+24:00",
-			"events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp with an offset of 60 minutes", "00:00.123Z", "00:00.123+00:60",
-			"events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp missing", `"eventTimestamp":"2026-01-31T12:00:00.123Z",`, "",
-			"events[0].eventTimestamp: is missing"},
-		{"timestamp not ISO 8601", "2026-01-31T12:00:00.123Z", "31.1.2026",
-			"events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp of a day that does not exist", "2026-01-31T12", "2026-02-30T12",
-			"events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp with a comma", "00:00.123Z", "00:00,123Z", "events[0].eventTimestamp: must be a UTC timestamp"},
-		{"timestamp not UTC", "00:00.123Z", "00:00.123+02:00", "events[0].eventTimestamp: must be a UTC timestamp"},
-
-		{"event data null", event[strings.Index(event, `{"identifiers"`) : len(event)-1], "null",
-			"events[0].eventData: must be an object"},
-		{"amount a string", "1234567890.10", `"1234567890.10"`, "events[0].eventData.amount: must be a number"},
-		{"amount null", "1234567890.10", "null", "events[0].eventData.amount: must be a number"},
-		{"amount twice", `"amount":`, `"amount":1,"amount":`, "events[0].eventData: has a name twice"},
-		{"amount in another case", `"amount":`, `"Amount":`,
-			"events[0].eventData: has a name that differs from amount only in case"},
-		{"amount with a plus", "1234567890.10", "+1", "not well-formed"},
-		{"amount NaN", "1234567890.10", "NaN", "not well-formed"},
-		{"amount with a leading zero", "1234567890.10", "01", "not well-formed"},
-		{"currency a number", `"EUR"`, "978", "events[0].eventData.paymentCurrency: must be a string"},
-		{"flag a string", `"hasReturnDetails":false`, `"hasReturnDetails":"false"`,
-			"events[0].eventData.returns.hasReturnDetails: must be true or false"},
-		{"posting id a number", `"P-2"`, "2", "events[0].eventData.identifiers.svcPostingIds[1]: must be a string"},
-		{"rail reference a string", `"railReferenceId":{}`, `"railReferenceId":""`,
-			"events[0].eventData.identifiers.railReferenceId: must be an object"},
-		{"name twice in an unknown field", `"railReferenceId":{}`, `"railReferenceId":{"a":1,"a":1}`,
-			"has a name twice"},
-		{"invalid UTF-8", "REQ-1", "REQ-\xff", "not well-formed"},
-		{"invalid UTF-8 in an unknown field", `"railReferenceId":{}`, "\"railReferenceId\":{\"a\":\"\xc0\x80\"}",
-			"not well-formed"},
-		{"unpaired surrogate", "REQ-1", `REQ-\ud800`, "not well-formed"},
-		{"control character", "REQ-1", "REQ-\x01", "not well-formed"},
-		{"nested deeper than the bus accepts", `"railReferenceId":{}`,
-			`"railReferenceId":{"a":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}", ""},
-		{"an integer that the bus rejects", "1234567890.10", "9223372036854775808", ""},
-		{"nested too deep", `"railReferenceId":{}`,
-			`"railReferenceId":{"a":` + strings.Repeat("[", 10001) + strings.Repeat("]", 10001) + "}",
-			"not well-formed"},
+// payload returns the changed delivery.
+func (d deliveryTest) payload() string {
+	if d.name == "cut off" {
+		return delivery[:len(delivery)-5]
 	}
-	for _, test := range tests {
+	return strings.Replace(delivery, d.old, d.new, 1)
+}
+
+const id = `"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60"`
+
+var deliveryTests = []deliveryTest{
+	{"as it is", "", "", ""},
+	{"unknown fields", `"amountType"`, `"amountKind":{"a":[null]},"amountType"`, ""},
+	{"upper-case UUID", id, strings.ToUpper(id[10:])[:0] + `"eventId":"6F1C8F0E-6A50-4C6C-9C55-0D3A2B1E4F60"`, ""},
+	{"escaped name", `"eventId"`, `"event\u0049d"`, ""},
+	{"no event data", event[strings.Index(event, `,"eventData"`):], "}", ""},
+	{"amount of 1000 digits", "1234567890.10", strings.Repeat("9", 1000), ""},
+	{"timestamp without fraction", "00:00.123Z", "00:00Z", ""},
+	{"timestamp of offset zero", "00:00.123Z", "00:00.123+00:00", ""},
+
+	{"not JSON", delivery, "hello", "payload: is not well-formed JSON in UTF-8, at byte 0"},
+	{"cut off", `}]}`, "", "events[0].eventData.cases"},
+	{"array", delivery, "[]", "payload: must be an object"},
+	{"null", delivery, "null", "payload: must be an object"},
+	{"trailing data", `}]}`, `}]} {}`, "payload: has data after its end"},
+	{"trailing comma", `}]}`, `},]}`, "not well-formed"},
+	{"byte order mark", `{"deliveryId"`, "\xef\xbb\xbf" + `{"deliveryId"`, "not well-formed"},
+	{"comment", `{"deliveryId"`, `/**/{"deliveryId"`, "not well-formed"},
+
+	{"delivery id missing", `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d",`, "", "deliveryId: is missing"},
+	{"delivery id not a UUID", "0b7e4c1e-3d43", "0b7e4c1e-3d4z", "deliveryId: must be a UUID"},
+	{"delivery id a number", `"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"`, "1", "deliveryId: must be a string"},
+	{"delivery id twice", `"deliveryId"`, `"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d","deliveryId"`,
+		"payload: has a name twice"},
+	{"delivery id in another case", `"deliveryId"`, `"DeliveryID"`,
+		"payload: has a name that differs from deliveryId only in case"},
+	{"events missing", `"events"`, `"other"`, "events: is missing"},
+	{"events empty", "[" + event + "]", "[]", "events: must hold at least one event"},
+	{"events an object", "[" + event + "]", event, "events: must be an array"},
+	{"an event null", event, "null", "events[0]: must be an object"},
+	{"the second event null", event, event + ",null", "events[1]: must be an object"},
+
+	{"event id missing", id + ",", "", "events[0].eventId: is missing"},
+	{"event id empty", id, `"eventId":""`, "events[0].eventId: must be a UUID"},
+	{"event id too short", id, id[:len(id)-2] + `"`, "events[0].eventId: must be a UUID"},
+	{"event id too long", id, id[:len(id)-1] + `0"`, "events[0].eventId: must be a UUID"},
+	{"event id null", id, `"eventId":null`, "events[0].eventId: must be a string"},
+	{"event id twice", id, id + "," + id, "events[0]: has a name twice"},
+	{"event id twice, once escaped", id, id + `,"\u0065ventId":"x"`, "events[0]: has a name twice"},
+	{"event id also in another case", id, id + `,"EventId":"x"`,
+		"events[0]: has a name that differs from eventId only in case"},
+	{"event name missing", `"eventName":"PAYMENT_STATUS.RELEASED",`, "", "events[0].eventName: is missing"},
+	{"event name without a dot", "PAYMENT_STATUS.RELEASED", "RELEASED",
+		"events[0].eventName: must be GROUP.STATUS"},
+	{"event name with a space", "PAYMENT_STATUS.RELEASED", "PAYMENT STATUS.RELEASED",
+		"events[0].eventName: must be GROUP.STATUS"},
+	{"event name too long", "PAYMENT_STATUS.RELEASED", strings.Repeat("A", 127) + ".A",
+		"events[0].eventName: must be GROUP.STATUS"},
+	{"timestamp in lower case", "31T12:00:00.123Z", "31t12:00:00.123z", ""},
+	{"timestamp with a long fraction", "00:00.123Z", "00:00.123" + strings.Repeat("0", 100) + "Z", ""},
+	{"timestamp of a leap second", "2026-01-31T12:00:00.123Z", "2026-06-30T23:59:60.123Z", ""},
+	{"timestamp of an impossible leap second", "12:00:00.123Z", "12:00:60.123Z",
+		"events[0].eventTimestamp: must be a UTC timestamp"},
+	{"timestamp with an hour of one digit", "T12:00:00.123Z", "T2:00:00.123Z",
+		"events[0].eventTimestamp: must be a UTC timestamp"},
+	{"timestamp with an offset of a day", "00:00.123Z", "00:00.123+24:00",
+		"events[0].eventTimestamp: must be a UTC timestamp"},
+	{"timestamp with an offset of 60 minutes", "00:00.123Z", "00:00.123+00:60",
+		"events[0].eventTimestamp: must be a UTC timestamp"},
+	{"timestamp missing", `"eventTimestamp":"2026-01-31T12:00:00.123Z",`, "",
+		"events[0].eventTimestamp: is missing"},
+	{"timestamp not ISO 8601", "2026-01-31T12:00:00.123Z", "31.1.2026",
+		"events[0].eventTimestamp: must be a UTC timestamp"},
+	{"timestamp of a day that does not exist", "2026-01-31T12", "2026-02-30T12",
+		"events[0].eventTimestamp: must be a UTC timestamp"},
+	{"timestamp with a comma", "00:00.123Z", "00:00,123Z", "events[0].eventTimestamp: must be a UTC timestamp"},
+	{"timestamp not UTC", "00:00.123Z", "00:00.123+02:00", "events[0].eventTimestamp: must be a UTC timestamp"},
+
+	{"event data null", event[strings.Index(event, `{"identifiers"`) : len(event)-1], "null",
+		"events[0].eventData: must be an object"},
+	{"amount a string", "1234567890.10", `"1234567890.10"`, "events[0].eventData.amount: must be a number"},
+	{"amount null", "1234567890.10", "null", "events[0].eventData.amount: must be a number"},
+	{"amount twice", `"amount":`, `"amount":1,"amount":`, "events[0].eventData: has a name twice"},
+	{"amount in another case", `"amount":`, `"Amount":`,
+		"events[0].eventData: has a name that differs from amount only in case"},
+	{"amount with a plus", "1234567890.10", "+1", "not well-formed"},
+	{"amount NaN", "1234567890.10", "NaN", "not well-formed"},
+	{"amount with a leading zero", "1234567890.10", "01", "not well-formed"},
+	{"currency a number", `"EUR"`, "978", "events[0].eventData.paymentCurrency: must be a string"},
+	{"flag a string", `"hasReturnDetails":false`, `"hasReturnDetails":"false"`,
+		"events[0].eventData.returns.hasReturnDetails: must be true or false"},
+	{"posting id a number", `"P-2"`, "2", "events[0].eventData.identifiers.svcPostingIds[1]: must be a string"},
+	{"rail reference a string", `"railReferenceId":{}`, `"railReferenceId":""`,
+		"events[0].eventData.identifiers.railReferenceId: must be an object"},
+	{"name twice in an unknown field", `"railReferenceId":{}`, `"railReferenceId":{"a":1,"a":1}`,
+		"has a name twice"},
+	{"invalid UTF-8", "REQ-1", "REQ-\xff", "not well-formed"},
+	{"invalid UTF-8 in an unknown field", `"railReferenceId":{}`, "\"railReferenceId\":{\"a\":\"\xc0\x80\"}",
+		"not well-formed"},
+	{"unpaired surrogate", "REQ-1", `REQ-\ud800`, "not well-formed"},
+	{"control character", "REQ-1", "REQ-\x01", "not well-formed"},
+	{"nested deeper than the bus accepts", `"railReferenceId":{}`,
+		`"railReferenceId":{"a":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + "}", ""},
+	{"an integer that the bus rejects", "1234567890.10", "9223372036854775808", ""},
+	{"nested too deep", `"railReferenceId":{}`,
+		`"railReferenceId":{"a":` + strings.Repeat("[", 10001) + strings.Repeat("]", 10001) + "}",
+		"not well-formed"},
+}
+
+func TestDecodeDeliveryRejectsWhatTheInterfaceDoesNotAllow(t *testing.T) {
+	for _, test := range deliveryTests {
 		t.Run(test.name, func(t *testing.T) {
-			payload := strings.Replace(delivery, test.old, test.new, 1)
-			if test.name == "cut off" {
-				payload = delivery[:len(delivery)-5]
-			}
-			_, err := payment.DecodeDelivery([]byte(payload))
+			_, err := payment.DecodeDelivery([]byte(test.payload()))
 			if test.want == "" {
 				if err != nil {
 					t.Fatal(err)

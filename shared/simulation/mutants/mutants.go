@@ -805,6 +805,12 @@ var mutants = []mutant{
 	{"the pattern for high amounts compares them with limits", "events/rules/high-value.json",
 		`"amount": [{ "exists": true }]`, `"amount": [{ "numeric": [">=", 1000000] }]`, []string{"./events/rules"}},
 
+	{"the schema accepts a reference as an event", "events/schema/event.json", `"claimCheck"`, `"claim"`, inPayment},
+	{"the schema accepts an eventId that is not a UUID", "events/schema/event.json",
+		`[0-9A-Fa-f]{12}$`, `[0-9A-Fa-f]*`, inPayment},
+	{"the registry's document has another schema of the detail", "events/schema/schema.go",
+		`Reference: "claim-check.json"}[name]`, `Reference: "event.json"}[name]`, inPayment},
+
 	// The access token.
 	{"the token's refresh does not adapt to the lifetime", refresherFile,
 		`	return min(preferred, max(r.reserve(), lifetime-writeInterval))`, `	return preferred`, inToken},

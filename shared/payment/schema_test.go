@@ -1,0 +1,341 @@
+package payment_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"payhook.example/events/schema"
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+)
+
+// schemas returns the compiled schemas by the names of their files.
+func schemas(t *testing.T) map[string]*jsonschema.Schema {
+	t.Helper()
+	compiler := jsonschema.NewCompiler()
+	compiler.AssertFormat()
+	names, err := fs.Glob(schema.Files, "*.json")
+	if err != nil || len(names) != 4 {
+		t.Fatal(names, err)
+	}
+	const base = "https://payhook.example/schema/"
+	for _, name := range names {
+		if err := compiler.AddResource(base+name, parsed(t, read(t, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compiled := map[string]*jsonschema.Schema{}
+	for _, name := range names {
+		if compiled[name], err = compiler.Compile(base + name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return compiled
+}
+
+// registered returns the compiled components of the documents for the schema registry:
+// the delivery, and the two kinds of events of EventBridge.
+func registered(t *testing.T) map[string]*jsonschema.Schema {
+	t.Helper()
+	compiled := map[string]*jsonschema.Schema{}
+	for _, name := range schema.Names() {
+		compiler := jsonschema.NewCompiler()
+		compiler.DefaultDraft(jsonschema.Draft4) // OpenAPI 3.0 is based on its successor, Draft 5
+		compiler.AssertFormat()
+		if err := compiler.AddResource(name, parsed(t, []byte(schema.OpenAPI(name, "payhook")))); err != nil {
+			t.Fatal(err)
+		}
+		component := "AWSEvent"
+		if name == schema.Delivery {
+			component = name
+		}
+		var err error
+		if compiled[name], err = compiler.Compile(name + "#/components/schemas/" + component); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return compiled
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := schema.Files.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func parsed(t *testing.T, text []byte) any {
+	t.Helper()
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v: %.200s", err, text)
+	}
+	return value
+}
+
+// notInSchema are the deliveries that are JSON and that only the decoder rejects: a parser
+// does not show these differences, or another field carries the value.
+var notInSchema = map[string]string{
+	"delivery id twice":                 "parsers keep one of two members",
+	"event id twice":                    "parsers keep one of two members",
+	"amount twice":                      "parsers keep one of two members",
+	"name twice in an unknown field":    "parsers keep one of two members",
+	"invalid UTF-8":                     "parsers replace it",
+	"invalid UTF-8 in an unknown field": "parsers replace it",
+	"unpaired surrogate":                "parsers replace it",
+	"event id also in another case":     "a schema has no case-insensitive names",
+	"amount in another case":            "a schema has no case-insensitive names",
+}
+
+// The schema gives the verdict of the decoder, except for notInSchema.
+func TestSchemaRejectsWhatTheDecoderRejects(t *testing.T) {
+	files, documents, exceptions := schemas(t), registered(t), 0
+	for _, test := range deliveryTests {
+		value, err := jsonschema.UnmarshalJSON(strings.NewReader(test.payload()))
+		if err != nil {
+			if test.want == "" {
+				t.Errorf("%s: %v", test.name, err)
+			}
+			continue // not JSON
+		}
+		accepted := test.want == ""
+		if notInSchema[test.name] != "" {
+			if accepted {
+				t.Errorf("%s: an exception, and the decoder accepts it", test.name)
+			}
+			accepted = true
+			exceptions++
+		}
+		for name, s := range map[string]*jsonschema.Schema{
+			"delivery.json": files["delivery.json"], "the registry's": documents[schema.Delivery],
+		} {
+			if err := s.Validate(value); (err == nil) != accepted {
+				t.Errorf("%s: %s accepts it: %t, want %t (%v)", test.name, name, err == nil, accepted, err)
+			}
+		}
+	}
+	if exceptions != len(notInSchema) {
+		t.Errorf("%d of %d exceptions are tests", exceptions, len(notInSchema))
+	}
+}
+
+// Every value of a valid event is replaced by values of every JSON type and removed, and
+// all schemas give the verdict of DecodeEvent.
+func TestSchemaHasTheTypesOfTheDecoder(t *testing.T) {
+	files, documents := schemas(t), registered(t)
+	tested := 0
+	for changed := range changes(t, event) {
+		tested++
+		_, err := payment.DecodeEvent([]byte(changed))
+		want := err == nil
+		value := parsed(t, []byte(changed))
+		got := map[string]error{
+			"event.json":     files["event.json"].Validate(value),
+			"envelope.json":  files["envelope.json"].Validate(envelope(value)),
+			"the registry's": documents[schema.Event].Validate(envelope(value)),
+			"delivery.json": files["delivery.json"].Validate(map[string]any{
+				"deliveryId": "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d", "events": []any{value}}),
+		}
+		for name, problem := range got {
+			if (problem == nil) != want {
+				t.Errorf("%s accepts %s: %t, want %t (%v)", name, changed, problem == nil, want, err)
+			}
+		}
+	}
+	if tested < 150 {
+		t.Errorf("only %d events", tested)
+	}
+}
+
+// changes yields a document in which one value is changed, for every value.
+func changes(t *testing.T, text string) func(func(string) bool) {
+	t.Helper()
+	others := []string{"null", "true", "1", "1.5", `"x"`, `""`, "[]", "{}", `["x"]`, "[1]", `{"x":1}`}
+	return func(yield func(string) bool) {
+		root := parsed(t, []byte(text))
+		show := func() bool {
+			out, err := json.Marshal(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return yield(string(out))
+		}
+		var visit func(value any) bool
+		visit = func(value any) bool {
+			object, ok := value.(map[string]any)
+			if !ok {
+				return true
+			}
+			for name, was := range object {
+				for _, other := range others {
+					object[name] = parsed(t, []byte(other))
+					if !show() {
+						return false
+					}
+				}
+				delete(object, name)
+				if !show() {
+					return false
+				}
+				object[name] = was
+				if !visit(was) {
+					return false
+				}
+			}
+			return true
+		}
+		_ = show() && visit(root)
+	}
+}
+
+// envelope returns the event of EventBridge with a detail.
+func envelope(detail any) any {
+	return map[string]any{"version": "0", "id": "1", "detail-type": "PAYMENT_STATUS.RELEASED", "source": "payhook",
+		"account": "111122223333", "time": "2026-01-31T12:00:00Z", "region": "us-east-1",
+		"resources": []any{"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"}, "detail": detail}
+}
+
+// Deliveries as the simulated payment service sends them, their events and the references
+// to them are valid.
+func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
+	files, documents := schemas(t), registered(t)
+	bucket := awstest.NewS3()
+	bucket.MakeBucket("claims")
+	store := claimcheck.NewStore(bucket, "claims")
+	for range 50 {
+		events := paymenttest.Events(3)
+		payload := paymenttest.Delivery(events...)
+		decoded, err := payment.DecodeDelivery(payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		valid := func(value any, schemas ...*jsonschema.Schema) {
+			t.Helper()
+			for _, s := range schemas {
+				if err := s.Validate(value); err != nil {
+					t.Fatalf("%v: %v", value, err)
+				}
+			}
+		}
+		valid(parsed(t, payload), files["delivery.json"], documents[schema.Delivery])
+		for _, raw := range decoded.Events {
+			detail := parsed(t, raw.Bytes)
+			valid(detail, files["event.json"])
+			valid(envelope(detail), files["envelope.json"], documents[schema.Event])
+			reference, err := store.Put(t.Context(), raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			detail = parsed(t, reference)
+			valid(detail, files["claim-check.json"])
+			valid(envelope(detail), files["envelope.json"], documents[schema.Reference])
+			if files["event.json"].Validate(detail) == nil {
+				t.Errorf("a reference is valid as an event: %s", reference)
+			}
+			for _, missing := range []string{"claimCheck", "eventId", "eventName", "eventTimestamp"} {
+				var changed map[string]any
+				if err := json.Unmarshal(reference, &changed); err != nil {
+					t.Fatal(err)
+				}
+				delete(changed, missing)
+				if files["claim-check.json"].Validate(changed) == nil ||
+					documents[schema.Reference].Validate(envelope(changed)) == nil {
+					t.Errorf("a reference without %s is valid", missing)
+				}
+			}
+		}
+	}
+}
+
+// Of the sample invocations, the schema accepts what the decoder accepts.
+func TestSampleInvocationsHaveTheVerdictOfTheDecoder(t *testing.T) {
+	files, documents, accepted, rejected := schemas(t), registered(t), 0, 0
+	samples, err := filepath.Glob(filepath.Join("..", "..", "events", "webhook", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range samples {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var invocation struct {
+			Body            string
+			IsBase64Encoded bool
+		}
+		if err := json.Unmarshal(text, &invocation); err != nil {
+			t.Fatal(err)
+		}
+		body := []byte(invocation.Body)
+		if invocation.IsBase64Encoded {
+			if body, err = base64.StdEncoding.DecodeString(invocation.Body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
+		if err != nil {
+			continue // not JSON
+		}
+		_, decodeErr := payment.DecodeDelivery(body)
+		if decodeErr == nil {
+			accepted++
+		} else {
+			rejected++
+		}
+		for _, s := range []*jsonschema.Schema{files["delivery.json"], documents[schema.Delivery]} {
+			if err := s.Validate(value); (err == nil) != (decodeErr == nil) {
+				t.Errorf("%s: schema %v, decoder %v", file, err, decodeErr)
+			}
+		}
+	}
+	if accepted < 4 || rejected < 2 {
+		t.Errorf("only %d valid and %d invalid samples", accepted, rejected)
+	}
+}
+
+// The registry accepts up to 100,000 characters (AWS, "CreateSchema" in the EventBridge Schema Registry API reference):
+// https://docs.aws.amazon.com/eventbridge/latest/schema-reference/
+//
+// OpenAPI 3.0 ignores what stands beside $ref.
+func TestDocumentsFitTheSchemaRegistry(t *testing.T) {
+	for _, name := range schema.Names() {
+		text := schema.OpenAPI(name, "payhook")
+		if len(text) > 100_000/4 {
+			t.Errorf("%s has %d bytes", name, len(text))
+		}
+		var visit func(path string, value any)
+		visit = func(where string, value any) {
+			switch v := value.(type) {
+			case map[string]any:
+				if _, ok := v["$ref"].(string); ok && len(v) > 1 {
+					t.Errorf("%s: %s has a $ref and siblings", name, where)
+				}
+				for key, member := range v {
+					if strings.HasPrefix(key, "$") && key != "$ref" {
+						t.Errorf("%s: %s has %s", name, where, key)
+					}
+					visit(path.Join(where, key), member)
+				}
+			case []any:
+				for i, element := range v {
+					visit(path.Join(where, fmt.Sprint(i)), element)
+				}
+			}
+		}
+		visit("", parsed(t, []byte(text)))
+	}
+}
