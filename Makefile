@@ -103,12 +103,17 @@ test-unit: check ## the quick part: unit and template tests
 test-e2e: check ## the end-to-end tests, on the stack deployed into an emulator
 	PAYHOOK_E2E=1 go test -count=1 -timeout=20m ./infra/local
 
+# It is not a tool of go.mod, to which it would add six modules.
+REVIVE := github.com/mgechev/revive@v1.16.0
+
 .PHONY: lint
-lint: tools ## gofmt, go vet, staticcheck; cfn-lint on the templates
+lint: tools ## gofmt, go vet, go fix, staticcheck, revive; cfn-lint on the templates
 	@unformatted=$$("$$(go env GOROOT)/bin/gofmt" -l $$(go list -f '{{range .GoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./...)); \
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
+	go fix -diff ./...
 	go tool staticcheck -checks all ./...
+	go run $(REVIVE) -config revive.toml -set_exit_status -exclude ./infra/node_modules/... ./...
 	PAYHOOK_LINT=1 go test -count=1 -run '^TestTemplatesPassCfnLint$$' ./infra
 
 .PHONY: audit

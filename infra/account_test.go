@@ -18,8 +18,10 @@ func TestEveryRoleHasThePermissionsBoundary(t *testing.T) {
 	}{
 		"the setting, a name": {map[string]any{"permissionsBoundary": "payments-boundary"},
 			"policy/payments-boundary"},
-		"the setting, an ARN":   {map[string]any{"permissionsBoundary": arn}, arn},
-		"the CDK's own context": {map[string]any{"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"}}, "policy/payments-boundary"},
+		"the setting, an ARN": {map[string]any{"permissionsBoundary": arn}, arn},
+		"the CDK's own context": {
+			map[string]any{"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"}},
+			"policy/payments-boundary"},
 		"with all that is added": {map[string]any{"permissionsBoundary": arn, "tracing": true, "keysAuth": "bearer"},
 			arn},
 	} {

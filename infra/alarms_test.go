@@ -330,8 +330,8 @@ func TestTopicAcceptsOnlyAlarmsOfThisStackOverTLS(t *testing.T) {
 					tm.render(at(s, "Condition", "StringEquals", "aws:SourceAccount")) != "AWS::AccountId" {
 					t.Errorf("got %v", s)
 				}
-				if got := tm.render(at(s, "Condition", "ArnLike",
-					"aws:SourceArn")); got != "arn:AWS::Partition:cloudwatch:AWS::Region:AWS::AccountId:alarm:PayhookStaging-*" {
+				got := tm.render(at(s, "Condition", "ArnLike", "aws:SourceArn"))
+				if got != "arn:AWS::Partition:cloudwatch:AWS::Region:AWS::AccountId:alarm:PayhookStaging-*" {
 					t.Errorf("alarms that may publish: %s", got)
 				}
 			}

@@ -173,10 +173,11 @@ func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.Policy
 
 // keyProperties are the paths of the properties that name a key, by resource type.
 var keyProperties = map[string]string{
-	"AWS::DynamoDB::GlobalTable":  "Replicas.0.SSESpecification.KMSMasterKeyId",
-	"AWS::Events::EventBus":       "KmsKeyIdentifier",
-	"AWS::Logs::LogGroup":         "KmsKeyId",
-	"AWS::S3::Bucket":             "BucketEncryption.ServerSideEncryptionConfiguration.0.ServerSideEncryptionByDefault.KMSMasterKeyID",
+	"AWS::DynamoDB::GlobalTable": "Replicas.0.SSESpecification.KMSMasterKeyId",
+	"AWS::Events::EventBus":      "KmsKeyIdentifier",
+	"AWS::Logs::LogGroup":        "KmsKeyId",
+	"AWS::S3::Bucket": "BucketEncryption.ServerSideEncryptionConfiguration.0." +
+		"ServerSideEncryptionByDefault.KMSMasterKeyID",
 	"AWS::SecretsManager::Secret": "KmsKeyId",
 	"AWS::SNS::Topic":             "KmsMasterKeyId",
 	"AWS::SQS::Queue":             "KmsMasterKeyId",

@@ -190,12 +190,18 @@ func TestRolesCanUseTheKeyOnlyForTheirResources(t *testing.T) {
 
 func TestThreeServicesCanUseTheKey(t *testing.T) {
 	want := []string{
-		`AlarmsOfThisAccount cloudwatch.amazonaws.com [kms:Decrypt kms:GenerateDataKey*] {"StringEquals":{"aws:SourceAccount":"AWS::AccountId"}}`,
-		`BusOfThisStack events.amazonaws.com [kms:Decrypt kms:GenerateDataKey] {"StringEquals":{"aws:SourceAccount":"AWS::AccountId",` +
-			`"kms:EncryptionContext:aws:events:event-bus:arn":"arn:AWS::Partition:events:AWS::Region:AWS::AccountId:event-bus/payhook"}}`,
-		`EventBridgeLooksAtTheKey events.amazonaws.com [kms:DescribeKey] {"StringEquals":{"aws:SourceAccount":"AWS::AccountId"}}`,
-		`LogsOfThisStack logs.AWS::Region.amazonaws.com [kms:Decrypt kms:DescribeKey kms:Encrypt kms:GenerateDataKey* kms:ReEncrypt*] ` +
-			`{"ArnLike":{"kms:EncryptionContext:aws:logs:arn":"arn:AWS::Partition:logs:AWS::Region:AWS::AccountId:log-group:Payhook-*"}}`,
+		`AlarmsOfThisAccount cloudwatch.amazonaws.com [kms:Decrypt kms:GenerateDataKey*] ` +
+			`{"StringEquals":{"aws:SourceAccount":"AWS::AccountId"}}`,
+		`BusOfThisStack events.amazonaws.com [kms:Decrypt kms:GenerateDataKey] ` +
+			`{"StringEquals":{"aws:SourceAccount":"AWS::AccountId",` +
+			`"kms:EncryptionContext:aws:events:event-bus:arn":` +
+			`"arn:AWS::Partition:events:AWS::Region:AWS::AccountId:event-bus/payhook"}}`,
+		`EventBridgeLooksAtTheKey events.amazonaws.com [kms:DescribeKey] ` +
+			`{"StringEquals":{"aws:SourceAccount":"AWS::AccountId"}}`,
+		`LogsOfThisStack logs.AWS::Region.amazonaws.com ` +
+			`[kms:Decrypt kms:DescribeKey kms:Encrypt kms:GenerateDataKey* kms:ReEncrypt*] ` +
+			`{"ArnLike":{"kms:EncryptionContext:aws:logs:arn":` +
+			`"arn:AWS::Partition:logs:AWS::Region:AWS::AccountId:log-group:Payhook-*"}}`,
 	}
 	read := func(tm *template, statements []any) []string {
 		var read []string

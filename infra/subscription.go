@@ -21,10 +21,11 @@ var mechanisms = map[string]string{
 // section 5.3).
 const exchange = `
 Needed from you for mTLS:
-- the certificate of the CA that issues your client certificate, with every intermediate CA up to the root, in PEM (or the
-  client certificate itself, if it is self-signed): at most 4 certificates in a chain, signed with SHA-256 or stronger, with RSA
-  keys of 2048 bits or more or ECDSA keys of 256 bits or more
-- the client certificate, for client authentication, and the SHA-256 fingerprint of its public key, confirmed over another channel
+- the certificate of the CA that issues your client certificate, with every intermediate CA up to the root, in PEM
+  (or the client certificate itself, if it is self-signed): at most 4 certificates in a chain, signed with SHA-256 or
+  stronger, with RSA keys of 2048 bits or more or ECDSA keys of 256 bits or more
+- the client certificate, for client authentication, and the SHA-256 fingerprint of its public key, confirmed over
+  another channel
 - a contact for rotation, and a notice of 30 days before a new client certificate or CA is used
 `
 

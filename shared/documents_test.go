@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+	"unicode/utf8"
 )
 
 // documents returns the Markdown files of the repository by their paths in it.
@@ -208,6 +209,24 @@ func TestTheDocumentListsEveryPackage(t *testing.T) {
 	}
 	if slices.Sort(got); !slices.Equal(got, want) {
 		t.Errorf("shared/README.md lists %q, want %q", got, want)
+	}
+}
+
+func TestDocumentsAreAtMost120ColumnsWide(t *testing.T) {
+	for name, text := range documents(t) {
+		number := 0
+		for line := range strings.Lines(text) {
+			number++
+			line = strings.TrimRight(line, "\n")
+			// Tables, links, and a value such as a signature cannot be wrapped.
+			if strings.HasPrefix(line, "|") || strings.Contains(line, "](http") ||
+				slices.ContainsFunc(strings.Fields(line), func(word string) bool { return len(word) > 100 }) {
+				continue
+			}
+			if n := utf8.RuneCountInString(line); n > 120 {
+				t.Errorf("%s:%d has %d columns, want at most 120", name, number, n)
+			}
+		}
 	}
 }
 

@@ -125,7 +125,8 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 
 	t.Run("the credentials are missing", func(t *testing.T) {
 		got, line := r.invoke(t, event{})
-		const cause = `token: the secret with the client credentials has no value yet; store {"client_id": "...", "client_secret": "..."} in it`
+		const cause = `token: the secret with the client credentials has no value yet; ` +
+			`store {"client_id": "...", "client_secret": "..."} in it`
 		if diff := cmp.Diff(report{token.Failed, 0, cause}, got); diff != "" {
 			t.Errorf("the report (-want +got):\n%s", diff)
 		}

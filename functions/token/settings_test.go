@@ -92,7 +92,8 @@ func deploy(t *testing.T, s *settings.Setting, value string) *deployed {
 // store stores a token with that much of its lifetime of 10 hours left.
 func (d *deployed) store(left time.Duration) {
 	now := time.Now()
-	d.secrets.Put(tokenSecret, fmt.Sprintf(`{"access_token":"t-0","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
+	d.secrets.Put(tokenSecret, fmt.Sprintf(
+		`{"access_token":"t-0","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
 		now.Add(left-10*time.Hour).Format(time.RFC3339), now.Add(left).Format(time.RFC3339)))
 }
 

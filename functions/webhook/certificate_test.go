@@ -333,8 +333,11 @@ func TestInvalidCertificatesAreRejectedForTheirReasons(t *testing.T) {
 				if strings.Contains(e.log.String(), "BEGIN") || strings.Contains(e.log.String(), "MII") {
 					t.Errorf("the log holds the PEM: %s", e.log)
 				}
-				if parsed, err := clientcert.Parse(r.RequestContext.Authentication.ClientCert.ClientCertPem); err == nil && c.reason != clientcert.WrongOrigin {
-					if logged, _ := line["certificate"].(map[string]any); logged["fingerprint"] != clientcert.Fingerprint(parsed) || logged["subject"] != clientcert.Subject(parsed) {
+				parsed, err := clientcert.Parse(r.RequestContext.Authentication.ClientCert.ClientCertPem)
+				if err == nil && c.reason != clientcert.WrongOrigin {
+					logged, _ := line["certificate"].(map[string]any)
+					if logged["fingerprint"] != clientcert.Fingerprint(parsed) ||
+						logged["subject"] != clientcert.Subject(parsed) {
 						t.Errorf("the log does not name the certificate: %v", line)
 					}
 				}
@@ -432,10 +435,13 @@ func TestADeliveryByMTLSIsParkedOnceWithItsCertificate(t *testing.T) {
 
 // The event is decoded from what API Gateway documents.
 func TestTheDocumentedEventIsDecoded(t *testing.T) {
-	const text = `{"version":"2.0","routeKey":"POST /","rawPath":"/","rawQueryString":"","headers":{"a":"b"},"requestContext":{
-		"accountId":"123456789012","apiId":"api-id","authentication":{"clientCert":{"clientCertPem":"CERT_CONTENT","subjectDN":"www.example.com",
-		"issuerDN":"Example issuer","serialNumber":"a1:a1:a1","validity":{"notBefore":"May 28 12:30:02 2019 GMT","notAfter":"Aug  5 09:36:04 2021 GMT"}}},
-		"domainName":"id.execute-api.us-east-1.amazonaws.com","http":{"method":"POST","path":"/","protocol":"HTTP/1.1","sourceIp":"192.0.2.1"}},"body":"x"}`
+	const text = `{"version":"2.0","routeKey":"POST /","rawPath":"/","rawQueryString":"","headers":{"a":"b"},
+		"requestContext":{"accountId":"123456789012","apiId":"api-id","authentication":{"clientCert":{
+			"clientCertPem":"CERT_CONTENT","subjectDN":"www.example.com","issuerDN":"Example issuer",
+			"serialNumber":"a1:a1:a1",
+			"validity":{"notBefore":"May 28 12:30:02 2019 GMT","notAfter":"Aug  5 09:36:04 2021 GMT"}}},
+		"domainName":"id.execute-api.us-east-1.amazonaws.com",
+		"http":{"method":"POST","path":"/","protocol":"HTTP/1.1","sourceIp":"192.0.2.1"}},"body":"x"}`
 	var r events.APIGatewayV2HTTPRequest
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		t.Fatal(err)

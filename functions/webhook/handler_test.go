@@ -220,7 +220,8 @@ func TestADeliveryIsRecordedPublishedAndMarked(t *testing.T) {
 					t.Errorf("%s is pending", id)
 				}
 			}
-			if puts, updates := e.db.Calls("PutItem"), e.db.Calls("UpdateItem"); puts != n+1 || updates != n+1 { // one each for the key
+			// One of each is for the key.
+			if puts, updates := e.db.Calls("PutItem"), e.db.Calls("UpdateItem"); puts != n+1 || updates != n+1 {
 				t.Errorf("%d puts and %d updates for %d events", puts, updates, n)
 			}
 		})
@@ -887,7 +888,8 @@ func TestNothingSecretIsLoggedOrAnswered(t *testing.T) {
 	bad.Headers["x-svc-key-id"], bad.Headers["x-svc-timestamp"] = "CANARY", "CANARY"
 	answers += fmt.Sprint(e.handle(t, bad))
 	e.broken.fails = func(string) error {
-		return &dynamodbtypes.ResourceNotFoundException{Message: aws.String("arn:aws:dynamodb:eu-central-1:123456789012:table/CANARY")}
+		return &dynamodbtypes.ResourceNotFoundException{
+			Message: aws.String("arn:aws:dynamodb:eu-central-1:123456789012:table/CANARY")}
 	}
 	answers += fmt.Sprint(e.send(t, paymenttest.Event()))
 	for _, secret := range secrets {

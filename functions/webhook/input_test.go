@@ -45,6 +45,7 @@ func inputs(t testing.TB) map[string]func() []byte {
 		}
 		return b.Bytes()
 	}
+	const xml = `<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>`
 	fill := func(prefix, part, suffix string) []byte {
 		return []byte(prefix + strings.Repeat(part, (largest-len(prefix)-len(suffix))/len(part)) + suffix)
 	}
@@ -90,7 +91,7 @@ func inputs(t testing.TB) map[string]func() []byte {
 		"NUL bytes":             func() []byte { return make([]byte, 1000) },
 		"white space":           func() []byte { return fill("", " ", "") },
 		"compressed":            func() []byte { return bomb() },
-		"XML":                   func() []byte { return []byte(`<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>`) },
+		"XML":                   func() []byte { return []byte(xml) },
 		"form":                  func() []byte { return []byte("deliveryId=" + id) },
 		"as many events as fit": func() []byte { return paymenttest.Delivery(paymenttest.Events(5000)...) },
 	}

@@ -87,7 +87,8 @@ func measure(t *testing.T, n int) {
 	for i := range n {
 		raw := paymenttest.Encode(paymenttest.Event())
 		if n > 5000 { // 6 MiB hold fewer of the representative size
-			raw = fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d.10,"note":"%s"}}`,
+			raw = fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",`+
+				`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d.10,"note":"%s"}}`,
 				uuid.New().String(), i, strings.Repeat("x", 330))
 		}
 		events = append(events, raw)

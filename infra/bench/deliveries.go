@@ -82,11 +82,11 @@ func (s *sender) invocation(w paymenttest.Webhook, keyID string,
 	return json.Marshal(request)
 }
 
-// accepted returns deliveries of that many new events.
-func accepted(events, count int) delivery {
-	return delivery{name: fmt.Sprint(events, plural(events)), events: events, status: http.StatusOK, count: count,
+// accepted returns deliveries of n new events each.
+func accepted(n, count int) delivery {
+	return delivery{name: fmt.Sprint(n, plural(n)), events: n, status: http.StatusOK, count: count,
 		make: func(s *sender) ([]byte, error) {
-			return s.invocation(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(events)...)},
+			return s.invocation(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(n)...)},
 				s.keyID, nil)
 		}}
 }

@@ -245,7 +245,8 @@ func (f *fixture) rejectsCertificates(t *testing.T, revoked, unpinned tls.Certif
 }
 
 func (f *fixture) certificateCases(t *testing.T, revoked, unpinned tls.Certificate) []certificateCase {
-	certificate := func(e *events.APIGatewayV2HTTPRequest) *events.APIGatewayV2HTTPRequestContextAuthenticationClientCert {
+	type clientCert = events.APIGatewayV2HTTPRequestContextAuthenticationClientCert
+	certificate := func(e *events.APIGatewayV2HTTPRequest) *clientCert {
 		return &e.RequestContext.Authentication.ClientCert
 	}
 	only := func(text string) func(*events.APIGatewayV2HTTPRequest) {

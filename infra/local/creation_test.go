@@ -17,7 +17,8 @@ import (
 
 // protectedStack is a cloud assembly with a stack that has termination protection.
 const protectedStack = `{"version":"36.0.0","artifacts":{"Protected":{"type":"aws:cloudformation:stack",
-"environment":"aws://000000000000/us-east-1","properties":{"templateFile":"Protected.template.json","terminationProtection":true}}}}`
+"environment":"aws://000000000000/us-east-1",
+"properties":{"templateFile":"Protected.template.json","terminationProtection":true}}}}`
 
 // A creation that failed is repeated by the CDK CLI after AllowRetry, and not before.
 // A stack that was created stays protected.
@@ -56,8 +57,10 @@ func TestACreationThatFailedIsRepeated(t *testing.T) {
 	}
 	write("manifest.json", protectedStack)
 	// Nobody signals, so that the creation fails after a second.
-	write("Protected.template.json", `{"Resources":{"Topic":{"Type":"AWS::SNS::Topic"},"Handle":{"Type":"AWS::CloudFormation::WaitConditionHandle"},
-		"Fails":{"Type":"AWS::CloudFormation::WaitCondition","DependsOn":"Topic","Properties":{"Handle":{"Ref":"Handle"},"Timeout":"1"}}}}`)
+	write("Protected.template.json", `{"Resources":{"Topic":{"Type":"AWS::SNS::Topic"},
+		"Handle":{"Type":"AWS::CloudFormation::WaitConditionHandle"},
+		"Fails":{"Type":"AWS::CloudFormation::WaitCondition","DependsOn":"Topic",
+			"Properties":{"Handle":{"Ref":"Handle"},"Timeout":"1"}}}}`)
 	if err := deploy(); err == nil {
 		t.Fatal("the creation did not fail")
 	}

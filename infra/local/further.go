@@ -138,9 +138,9 @@ func (s *stack) subscribe(ctx context.Context, bus string) (string, error) {
 	}
 	arn := fmt.Sprintf("arn:aws:sqs:%s:%s:%s", region, account, name)
 	queue, err := queues.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: map[string]string{
-		string(sqstypes.QueueAttributeNamePolicy): fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"events.amazonaws.com"},`+
-			`"Action":"sqs:SendMessage","Resource":%q,"Condition":{"ArnEquals":{"aws:SourceArn":%q}}}]}`, arn,
-			*rule.RuleArn),
+		string(sqstypes.QueueAttributeNamePolicy): fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{`+
+			`"Effect":"Allow","Principal":{"Service":"events.amazonaws.com"},"Action":"sqs:SendMessage",`+
+			`"Resource":%q,"Condition":{"ArnEquals":{"aws:SourceArn":%q}}}]}`, arn, *rule.RuleArn),
 	}})
 	if err != nil {
 		return "", err

@@ -64,8 +64,9 @@ func (f *fixture) post(ctx context.Context, payload []byte, status int) (a answe
 
 // large returns an event that is too large for the bus.
 func large() []byte {
-	return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.120Z",`+
-		`"eventData":{"amount":1.00,"note":"%s"}}`, uuid.New().String(), bytes.Repeat([]byte("x"), 260_000))
+	return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",`+
+		`"eventTimestamp":"2026-01-31T12:00:00.120Z","eventData":{"amount":1.00,"note":"%s"}}`,
+		uuid.New().String(), bytes.Repeat([]byte("x"), 260_000))
 }
 
 // webhookPaths are the ways through the webhook function.
@@ -281,7 +282,9 @@ func (f *fixture) redrivePaths() []path {
 			if err != nil {
 				return err
 			}
-			return f.runRedrive(ctx, id, func(i ledger.Item) bool { return i.Due.After(time.Now().Add(30*time.Second)) || !i.ParkedAt.IsZero() })
+			return f.runRedrive(ctx, id, func(i ledger.Item) bool {
+				return i.Due.After(time.Now().Add(30*time.Second)) || !i.ParkedAt.IsZero()
+			})
 		}},
 		{"what can't be published again is parked", func(ctx context.Context) error {
 			due := time.Now().Add(-2 * time.Second).Truncate(time.Millisecond)

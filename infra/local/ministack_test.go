@@ -111,7 +111,8 @@ func newRecorder(t *testing.T, config aws.Config, variables map[string]string) (
 	t.Helper()
 	name, folder := "recorder-"+uuid.New().String(), t.TempDir()
 	role, err := iam.NewFromConfig(config).CreateRole(t.Context(), &iam.CreateRoleInput{
-		RoleName: &name, AssumeRolePolicyDocument: aws.String(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow",` +
+		RoleName: &name,
+		AssumeRolePolicyDocument: aws.String(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow",` +
 			`"Principal":{"Service":"lambda.amazonaws.com"},"Action":"sts:AssumeRole"}]}`),
 	})
 	if err != nil {
@@ -203,8 +204,8 @@ func TestAnEventArrivesBehindARuleByteForByte(t *testing.T) {
 		queue := name + suffix
 		arn := fmt.Sprintf("arn:aws:sqs:%s:%s:%s", region, account, queue)
 		out, err := queues.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &queue, Attributes: map[string]string{
-			"Policy": `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"events.amazonaws.com"},` +
-				`"Action":"sqs:SendMessage","Resource":"` + arn + `"}]}`,
+			"Policy": `{"Version":"2012-10-17","Statement":[{"Effect":"Allow",` +
+				`"Principal":{"Service":"events.amazonaws.com"},"Action":"sqs:SendMessage","Resource":"` + arn + `"}]}`,
 		}})
 		if err != nil {
 			t.Fatal(err)
@@ -610,12 +611,16 @@ func TestReservedConcurrencyOfATemplateHoldsForAllVersions(t *testing.T) {
 	}
 	deploy := func(reserved int) string {
 		return fmt.Sprintf(`{"Resources":{
-			"Role":{"Type":"AWS::IAM::Role","Properties":{"AssumeRolePolicyDocument":{"Version":"2012-10-17","Statement":[
-				{"Effect":"Allow","Principal":{"Service":"lambda.amazonaws.com"},"Action":"sts:AssumeRole"}]}}},
-			"Function":{"Type":"AWS::Lambda::Function","Properties":{"FunctionName":%[1]q,"Role":{"Fn::GetAtt":["Role","Arn"]},
-				"Runtime":"provided.al2023","Handler":"bootstrap","Timeout":60,"Code":{"S3Bucket":%[1]q,"S3Key":"code.zip"},
+			"Role":{"Type":"AWS::IAM::Role","Properties":{"AssumeRolePolicyDocument":{"Version":"2012-10-17",
+				"Statement":[{"Effect":"Allow","Principal":{"Service":"lambda.amazonaws.com"},
+				"Action":"sts:AssumeRole"}]}}},
+			"Function":{"Type":"AWS::Lambda::Function","Properties":{
+				"FunctionName":%[1]q,"Role":{"Fn::GetAtt":["Role","Arn"]},
+				"Runtime":"provided.al2023","Handler":"bootstrap","Timeout":60,
+				"Code":{"S3Bucket":%[1]q,"S3Key":"code.zip"},
 				"Environment":{"Variables":{"OUT":%[2]q,"HOLD":%[3]q}},"ReservedConcurrentExecutions":%[4]d}},
-			"Version":{"Type":"AWS::Lambda::Version","Properties":{"FunctionName":{"Ref":"Function"}}}}}`, name, folder, release, reserved)
+			"Version":{"Type":"AWS::Lambda::Version","Properties":{"FunctionName":{"Ref":"Function"}}}}}`,
+			name, folder, release, reserved)
 	}
 	stacks := cloudformation.NewFromConfig(config)
 	if _, err := stacks.CreateStack(t.Context(), &cloudformation.CreateStackInput{

@@ -214,7 +214,8 @@ func dialReader(t *testing.T, cfg aws.Config, bucket string) objects {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = users.DeleteUser(gone, &iam.DeleteUserInput{UserName: &bucket}) })
-	policy := `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:GetObject","Resource":"arn:aws:s3:::` + bucket + `/*"}]}`
+	policy := `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:GetObject",` +
+		`"Resource":"arn:aws:s3:::` + bucket + `/*"}]}`
 	if _, err := users.PutUserPolicy(ctx,
 		&iam.PutUserPolicyInput{UserName: &bucket, PolicyName: &bucket, PolicyDocument: &policy}); err != nil {
 		t.Fatal(err)
@@ -953,7 +954,8 @@ func TestPutEventsRejectsRequestsOverALimit(t *testing.T) {
 			detail := func(size int) string { return `{"a":"` + strings.Repeat("x", size-len(`{"a":""}`)) + `"}` }
 			return s.withDetails(detail(first), detail(total-first-2*rest))
 		}
-		incomplete := func(change func(e *eventbridgetypes.PutEventsRequestEntry)) []eventbridgetypes.PutEventsRequestEntry {
+		type entry = eventbridgetypes.PutEventsRequestEntry
+		incomplete := func(change func(e *entry)) []entry {
 			entries := s.entries(1)
 			change(&entries[0])
 			return entries

@@ -169,7 +169,8 @@ func (s *S3) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input,
 		if len(out.Contents) == limit {
 			out.IsTruncated = aws.Bool(true)
 			if limit > 0 {
-				out.NextContinuationToken = aws.String(base64.StdEncoding.EncodeToString([]byte(*out.Contents[limit-1].Key)))
+				last := []byte(*out.Contents[limit-1].Key)
+				out.NextContinuationToken = aws.String(base64.StdEncoding.EncodeToString(last))
 			}
 			break
 		}

@@ -221,10 +221,12 @@ func TestResolveReturnsTheErrorOfS3(t *testing.T) {
 	}
 	broken := errors.New("connection reset")
 	for name, client := range map[string]failing{
-		"no answer": {bucket, broken, strings.NewReader("")}, "half an answer": {bucket, nil, io.MultiReader(strings.NewReader("{"), iotest.ErrReader(broken))},
+		"no answer":      {bucket, broken, strings.NewReader("")},
+		"half an answer": {bucket, nil, io.MultiReader(strings.NewReader("{"), iotest.ErrReader(broken))},
 	} {
 		got, err := claimcheck.Resolve(t.Context(), client, detail)
-		if !errors.Is(err, broken) || got != nil || errors.Is(err, claimcheck.ErrGone) || errors.Is(err, claimcheck.ErrAltered) {
+		if !errors.Is(err, broken) || got != nil || errors.Is(err, claimcheck.ErrGone) ||
+			errors.Is(err, claimcheck.ErrAltered) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}

@@ -181,7 +181,9 @@ func TestPinsAndRevocation(t *testing.T) {
 			clientcert.NotPinned},
 		"its subject": {clientcert.Policy{Subjects: []string{"CN=other",
 			clientcert.Subject(client.Leaf)}}, ""},
-		"its subject, in other case":  {clientcert.Policy{Subjects: []string{strings.ToUpper(clientcert.Subject(client.Leaf))}}, clientcert.NotPinned},
+		"its subject, in other case": {
+			clientcert.Policy{Subjects: []string{strings.ToUpper(clientcert.Subject(client.Leaf))}},
+			clientcert.NotPinned},
 		"its subject, in other order": {clientcert.Policy{Subjects: []string{subject}}, clientcert.NotPinned},
 		"its DNS name":                {clientcert.Policy{Subjects: []string{"webhooks.payments.example"}}, ""},
 		"a part of its DNS name": {clientcert.Policy{Subjects: []string{"payments.example"}},
@@ -191,7 +193,9 @@ func TestPinsAndRevocation(t *testing.T) {
 			clientcert.NotPinned},
 		"revoked": {clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(client.Leaf)}},
 			clientcert.Revoked},
-		"its CA is revoked":  {clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(intermediate.Certificate)}}, clientcert.Revoked},
+		"its CA is revoked": {
+			clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(intermediate.Certificate)}},
+			clientcert.Revoked},
 		"another is revoked": {clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(other.Leaf)}}, ""},
 		"the number of another issuer": {clientcert.Policy{Revoked: []clientcert.Serial{
 			{Issuer: "CN=Other", Number: clientcert.SerialOf(client.Leaf).Number}}}, ""},

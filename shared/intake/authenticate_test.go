@@ -153,7 +153,8 @@ func TestAKeyThatReplacedAnotherUnderItsIDIsUsed(t *testing.T) {
 	next.ID = r.key.ID
 	r.next = &next
 	rotated := &keyCache{key: next}
-	if got := receiver.Receive(t.Context(), rotated.sent(t, s, paymenttest.Delivery(paymenttest.Event()))); got.Outcome != intake.Accepted || got.Key.Source != keys.Service {
+	got := receiver.Receive(t.Context(), rotated.sent(t, s, paymenttest.Delivery(paymenttest.Event())))
+	if got.Outcome != intake.Accepted || got.Key.Source != keys.Service {
 		t.Errorf("signed with the new key: %s, %s", got.Outcome, got.Key.Source)
 	}
 	forged := rotated.sent(t, s, paymenttest.Delivery(paymenttest.Event()))

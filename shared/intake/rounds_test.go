@@ -118,7 +118,8 @@ func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 func small(n int) (events [][]byte) {
 	for i := range n {
 		events = append(events, fmt.Appendf(nil,
-			`{"eventName":"A.B","eventId":"e0000000-0000-4000-8000-%012x","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d}}`, i, i))
+			`{"eventName":"A.B","eventId":"e0000000-0000-4000-8000-%012x",`+
+				`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d}}`, i, i))
 	}
 	return events
 }
@@ -126,7 +127,9 @@ func small(n int) (events [][]byte) {
 func large(n int) (events [][]byte) {
 	for i := range n {
 		events = append(events, fmt.Appendf(nil,
-			`{"eventName":"A.B","eventId":"e1000000-0000-4000-8000-%012x","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d,"note":"%s"}}`, i, i, strings.Repeat("x", 2000)))
+			`{"eventName":"A.B","eventId":"e1000000-0000-4000-8000-%012x",`+
+				`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d,"note":"%s"}}`,
+			i, i, strings.Repeat("x", 2000)))
 	}
 	return events
 }

@@ -83,7 +83,8 @@ func TestLeaseReportsACorruptItem(t *testing.T) {
 	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 	raw := func(s string) types.AttributeValue { return &types.AttributeValueMemberB{Value: []byte(s)} }
 	for name, change := range map[string]awstest.Item{
-		"other bytes":      {"event": raw(`{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60","eventTimestamp":"2026-01-31T12:00:00Z"}`)},
+		"other bytes": {"event": raw(`{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
+			`"eventTimestamp":"2026-01-31T12:00:00Z"}`)},
 		"not JSON":         {"event": raw("x")},
 		"no bytes":         {"event": nil},
 		"no digest":        {"digest": nil},

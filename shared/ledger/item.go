@@ -25,7 +25,7 @@ type item struct {
 	// While the event is pending.
 	Detail   []byte       `dynamodbav:"event,omitempty"` // what is published
 	Shard    *int         `dynamodbav:"shard,omitempty"` // 0 to 63, from the eventId; the index's partition key
-	Due      milliseconds `dynamodbav:"due,omitempty"`   // only the holder touches the item before; the index's sort key
+	Due      milliseconds `dynamodbav:"due,omitempty"`   // until then, only the holder writes; the index's sort key
 	Holder   []byte       `dynamodbav:"holder,omitempty"`
 	Attempts int          `dynamodbav:"attempts,omitempty"` // how often redrive has leased it
 	Claimed  bool         `dynamodbav:"claimed,omitempty"`  // Detail is a claim check
@@ -33,7 +33,7 @@ type item struct {
 	// Once it is published or parked.
 	PublishedAt milliseconds `dynamodbav:"publishedAt,omitempty"`
 	ParkedAt    milliseconds `dynamodbav:"parkedAt,omitempty"`
-	ExpiresAt   int64        `dynamodbav:"expiresAt,omitempty"` // Unix seconds; the end of the window, and DynamoDB's TTL
+	ExpiresAt   int64        `dynamodbav:"expiresAt,omitempty"` // Unix seconds: the end of the window, DynamoDB's TTL
 }
 
 // The attributes that expressions name. Package names has those that the template

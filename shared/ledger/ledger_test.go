@@ -26,7 +26,16 @@ import (
 
 // representative is the event of section 2 of the interface, with ids of the
 // usual lengths.
-const representative = `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"identifiers":{"paymentRequestId":"PR-20260131-000000001","paymentEndToEndId":"E2E-20260131-000000001","svcUniquePaymentId":"b7e4c1e0-3d43-4f26-9c0d-2f1f6a5b7c8d","railReferenceId":{},"svcPostingIds":["20260131-0000000001","20260131-0000000002"]},"paymentExecutedValueDate":"2026-01-31","amount":1234567890.10,"amountType":"PAYMENT","paymentCurrency":"EUR","paymentStatus":{"status":"RELEASED","statusTime":"2026-01-31T11:59:59.000Z"},"returns":{"hasReturnDetails":false},"cancelations":{"hasCancelationDetails":false},"cases":{"hasLinkedCases":false}}}`
+const representative = `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",` +
+	`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"identifiers":{` +
+	`"paymentRequestId":"PR-20260131-000000001",` +
+	`"paymentEndToEndId":"E2E-20260131-000000001",` +
+	`"svcUniquePaymentId":"b7e4c1e0-3d43-4f26-9c0d-2f1f6a5b7c8d","railReferenceId":{},` +
+	`"svcPostingIds":["20260131-0000000001","20260131-0000000002"]},"paymentExecutedValueDate":"2026-01-31",` +
+	`"amount":1234567890.10,"amountType":"PAYMENT","paymentCurrency":"EUR",` +
+	`"paymentStatus":{"status":"RELEASED","statusTime":"2026-01-31T11:59:59.000Z"},` +
+	`"returns":{"hasReturnDetails":false},"cancelations":{"hasCancelationDetails":false},` +
+	`"cases":{"hasLinkedCases":false}}}`
 
 // fixture is a ledger, its table and a clock.
 type fixture struct {

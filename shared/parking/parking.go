@@ -55,7 +55,7 @@ type Reason string
 const (
 	Invalid       Reason = "invalid"       // authentic, but not a delivery of section 2.2 of the interface
 	Conflict      Reason = "conflict"      // contains an eventId that was recorded before with different content
-	Unpublishable Reason = "unpublishable" // an event that EventBridge rejects or that redrive failed to publish too often
+	Unpublishable Reason = "unpublishable" // an event that EventBridge rejects, or that failed too often
 )
 
 // Parked is a parked delivery, or one parked event of a delivery.

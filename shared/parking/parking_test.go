@@ -204,6 +204,9 @@ func TestParkStoresTheSameContentOnce(t *testing.T) {
 }
 
 func TestParkNamesDifferentContentDifferently(t *testing.T) {
+	certificate := func(fingerprint string) *parking.Certificate {
+		return &parking.Certificate{Fingerprint: fingerprint}
+	}
 	store, _ := newStore()
 	first := parked(noon, uuid.New().String())
 	names := map[string]string{park(t, store, first): "the first"}
@@ -218,8 +221,8 @@ func TestParkNamesDifferentContentDifferently(t *testing.T) {
 				uuid.New().String())
 		},
 		"digest":                                func(p *parking.Parked) { p.Digest = []byte{1} },
-		"certificate":                           func(p *parking.Parked) { p.Certificate = &parking.Certificate{Fingerprint: "00"} },
-		"another certificate":                   func(p *parking.Parked) { p.Certificate = &parking.Certificate{Fingerprint: "01"} },
+		"certificate":                           func(p *parking.Parked) { p.Certificate = certificate("00") },
+		"another certificate":                   func(p *parking.Parked) { p.Certificate = certificate("01") },
 		"content of an event":                   func(p *parking.Parked) { p.EventDigests = [][]byte{{1}} },
 		"content, in the same number of events": func(p *parking.Parked) { p.EventDigests = [][]byte{{2}} },
 		"a field boundary": func(p *parking.Parked) {

@@ -133,8 +133,9 @@ func TestRatHasLimits(t *testing.T) {
 func TestRoutingDataContainsWhatRulesMatch(t *testing.T) {
 	long := strings.Repeat("x", 127) // a string of 129 bytes
 	for data, want := range map[string]string{
-		`{"amount":1.50,"paymentCurrency":"EUR","paymentStatus":{"status":"RELEASED","statusTime":"T"},"returns":{"hasReturnDetails":false},` +
-			`"cancelations":{"hasCancelationDetails":true},"cases":{"hasLinkedCases":false}}`: "same",
+		`{"amount":1.50,"paymentCurrency":"EUR","paymentStatus":{"status":"RELEASED","statusTime":"T"},` +
+			`"returns":{"hasReturnDetails":false},"cancelations":{"hasCancelationDetails":true},` +
+			`"cases":{"hasLinkedCases":false}}`: "same",
 		`{"identifiers":{"amount":2},"amount":1,"other":[1,{"amount":3}]}`:        `{"amount":1}`,
 		`{"paymentCurrency":"` + long + `","amount":1}`:                           `{"amount":1}`,
 		`{"paymentCurrency":"` + long[1:] + `"}`:                                  "same",
@@ -152,7 +153,8 @@ func TestRoutingDataContainsWhatRulesMatch(t *testing.T) {
 		if want == "same" {
 			want = data
 		}
-		e, err := payment.DecodeRawEvent([]byte(`{"eventName":"A.B","extra":{"amount":7},"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
+		e, err := payment.DecodeRawEvent([]byte(`{"eventName":"A.B","extra":{"amount":7},` +
+			`"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
 			`"eventTimestamp":"2026-01-31T12:00:00Z","eventData":` + data + `}`))
 		if err != nil {
 			t.Fatal(err)
@@ -161,7 +163,8 @@ func TestRoutingDataContainsWhatRulesMatch(t *testing.T) {
 			t.Errorf("%s: %s, want %s", data, got, want)
 		}
 	}
-	e, err := payment.DecodeRawEvent([]byte(`{"eventName":"A.B","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60","eventTimestamp":"2026-01-31T12:00:00Z"}`))
+	e, err := payment.DecodeRawEvent([]byte(`{"eventName":"A.B",` +
+		`"eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60","eventTimestamp":"2026-01-31T12:00:00Z"}`))
 	if err != nil || e.RoutingData() != nil {
 		t.Errorf("without eventData: %s, %v", e.RoutingData(), err)
 	}

@@ -52,7 +52,7 @@ type Identifiers struct {
 	PaymentRequestID   string         `json:"paymentRequestId"`         // chosen by the client
 	PaymentEndToEndID  string         `json:"paymentEndToEndId"`        // end-to-end tracking
 	SvcUniquePaymentID string         `json:"svcUniquePaymentId"`       // assigned by the service
-	RailReferenceID    jsontext.Value `json:"railReferenceId,omitzero"` // an object; the interface does not specify its fields
+	RailReferenceID    jsontext.Value `json:"railReferenceId,omitzero"` // an object of unspecified fields
 	SvcPostingIDs      []string       `json:"svcPostingIds"`            // ledger postings
 }
 

@@ -16,7 +16,13 @@ import (
 	"payhook.example/shared/payment"
 )
 
-const event = `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"identifiers":{"paymentRequestId":"REQ-1","paymentEndToEndId":"E2E-1","svcUniquePaymentId":"SVC-1","railReferenceId":{},"svcPostingIds":["P-1","P-2"]},"paymentExecutedValueDate":"2026-01-31","amount":1234567890.10,"amountType":"PAYMENT","paymentCurrency":"EUR","paymentStatus":{"status":"RELEASED","statusTime":"2026-01-31T11:59:59.000Z"},"returns":{"hasReturnDetails":false},"cancelations":{"hasCancelationDetails":true},"cases":{"hasLinkedCases":false}}}`
+const event = `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60",` +
+	`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"identifiers":{"paymentRequestId":"REQ-1",` +
+	`"paymentEndToEndId":"E2E-1","svcUniquePaymentId":"SVC-1","railReferenceId":{},"svcPostingIds":["P-1",` +
+	`"P-2"]},"paymentExecutedValueDate":"2026-01-31","amount":1234567890.10,"amountType":"PAYMENT",` +
+	`"paymentCurrency":"EUR","paymentStatus":{"status":"RELEASED","statusTime":"2026-01-31T11:59:59.000Z"},` +
+	`"returns":{"hasReturnDetails":false},"cancelations":{"hasCancelationDetails":true},` +
+	`"cases":{"hasLinkedCases":false}}}`
 
 const delivery = `{"deliveryId":"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d","events":[` + event + `]}`
 

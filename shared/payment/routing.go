@@ -27,8 +27,9 @@ var routedData = routed{
 // returns, cancelations and cases. Each value is copied byte for byte, so that an
 // amount keeps its digits. A value of more than 128 bytes is left out, and so is an
 // integer outside 64 bits, which EventBridge rejects (AWS, "PutEvents" in the
-// EventBridge API reference). The result is nil if the event has none of these fields. e must come from [DecodeDelivery]
-// or [DecodeRawEvent]. It is safe for concurrent use.
+// EventBridge API reference). The result is nil if the event has none of these
+// fields. e must come from [DecodeDelivery] or [DecodeRawEvent]. It is safe for
+// concurrent use.
 func (e RawEvent) RoutingData() jsontext.Value {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(e.Bytes))
 	if _, err := dec.ReadToken(); err != nil {

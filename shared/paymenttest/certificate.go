@@ -129,13 +129,13 @@ const (
 	CertificateExpired       CertificateFlaw = "expired"
 	CertificateNotYetValid   CertificateFlaw = "not-yet-valid"
 	UnknownCA                CertificateFlaw = "unknown-ca"
-	SameSubjectOtherCA       CertificateFlaw = "same-subject-other-ca" // issued by another CA with the same subject, for the same client
-	SelfSignedAsCA           CertificateFlaw = "self-signed-as-ca"     // signed with its own key, under the CA's subject
+	SameSubjectOtherCA       CertificateFlaw = "same-subject-other-ca" // by another CA of the same subject
+	SelfSignedAsCA           CertificateFlaw = "self-signed-as-ca"     // signed with its own key, as the CA
 	LeafAsCA                 CertificateFlaw = "leaf-as-ca"            // issued with the key of a client certificate
 	ChainTooLong             CertificateFlaw = "chain-too-long"        // its chain has five CAs
 	NoBasicConstraints       CertificateFlaw = "no-basic-constraints"  // its CA's certificate does not have the CA flag
 	PathTooLong              CertificateFlaw = "path-too-long"         // its chain violates the path length of a CA
-	NameConstraints          CertificateFlaw = "name-constraints"      // its CA is allowed to issue only for other names
+	NameConstraints          CertificateFlaw = "name-constraints"      // its CA may issue only for other names
 	ServerUsage              CertificateFlaw = "server-usage"          // it is allowed only for server authentication
 	SHA1                     CertificateFlaw = "sha1"
 	MD5                      CertificateFlaw = "md5"

@@ -10,7 +10,8 @@
 //
 //	service := paymenttest.NewServer(paymenttest.Options{})
 //	defer service.Close()
-//	answer, err := service.Send(ctx, paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event())})
+//	payload := paymenttest.Delivery(paymenttest.Event())
+//	answer, err := service.Send(ctx, paymenttest.Webhook{URL: hook, Payload: payload})
 //
 // Other processes use a server with [Options.Control] through a [Remote]. [Stateless] is
 // the service in a second form, for a Lambda function.

@@ -90,7 +90,8 @@ func TestParseAcceptsExactlyRFC3339(t *testing.T) {
 }
 
 // grammar is the date-time of RFC 3339, section 5.6, without leap seconds.
-var grammar = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+var grammar = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]` +
+	`([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 // FuzzParse checks Parse against the grammar and the standard library.
 func FuzzParse(f *testing.F) {

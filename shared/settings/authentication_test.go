@@ -170,7 +170,8 @@ func TestRejectsListsTooLargeForTheEnvironment(t *testing.T) {
 		more != size-4096 || head != "clientCertPins: " {
 		t.Fatalf("%q: %d, %d, %v", got[0], size, more, err)
 	}
-	longest := regexp.MustCompile(`shorten clientCertPins \((\d+)\), \w+ \(\d+\), \w+ \(\d+\) \(`).FindStringSubmatch(got[0])
+	longest := regexp.MustCompile(`shorten clientCertPins \((\d+)\), \w+ \(\d+\), \w+ \(\d+\) \(`).
+		FindStringSubmatch(got[0])
 	if want := len(`"PAYHOOK_CLIENT_CERT_PINS":"",`) + 40*(len(pin)+1); longest == nil ||
 		longest[1] != fmt.Sprint(want) {
 		t.Errorf("%q: %q, want %d", got[0], longest, want)
@@ -208,7 +209,8 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := settings.ParseWebhook(getenv); text == "" && (err == nil || !strings.Contains(err.Error(), "PAYHOOK_TRUSTSTORE: clientcert: ")) {
+		_, err := settings.ParseWebhook(getenv)
+		if text == "" && (err == nil || !strings.Contains(err.Error(), "PAYHOOK_TRUSTSTORE: clientcert: ")) {
 			t.Errorf("without a certificate: %v", err)
 		}
 	}

@@ -98,7 +98,8 @@ func newEvent(n, variant int) *event {
 		filling = `"` + strings.Repeat("large ", 100) + `"`
 	}
 	text := func(space string) string {
-		return fmt.Sprintf(`{"eventName":"%s",%[2]s"eventId":"%[3]s","eventTimestamp":"%[4]s",%[2]s"eventData":{"amount":%[5]s,"note":%[6]s}}`,
+		return fmt.Sprintf(`{"eventName":"%s",%[2]s"eventId":"%[3]s","eventTimestamp":"%[4]s",`+
+			`%[2]s"eventData":{"amount":%[5]s,"note":%[6]s}}`,
 			e.name, space, e.id, e.at.Format("2006-01-02T15:04:05.000Z"), amount, filling)
 	}
 	e.raw, e.compact = text(space), text("")

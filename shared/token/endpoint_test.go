@@ -86,10 +86,11 @@ func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 
 func TestFetchReturnsTheToken(t *testing.T) {
 	tests := map[string]string{
-		"plain":            `{"access_token":"t-._~+/9==","token_type":"Bearer","expires_in":3600}`,
-		"bearer":           `{"access_token":"t-._~+/9==","token_type":"bearer","expires_in":3600}`,
-		"BEARER":           `{"access_token":"t-._~+/9==","token_type":"BEARER","expires_in":3600}`,
-		"further members":  `{"access_token":"t-._~+/9==","token_type":"Bearer","expires_in":3600,"scope":"a","x":{"y":[1.5]}}`,
+		"plain":  `{"access_token":"t-._~+/9==","token_type":"Bearer","expires_in":3600}`,
+		"bearer": `{"access_token":"t-._~+/9==","token_type":"bearer","expires_in":3600}`,
+		"BEARER": `{"access_token":"t-._~+/9==","token_type":"BEARER","expires_in":3600}`,
+		"further members": `{"access_token":"t-._~+/9==","token_type":"Bearer","expires_in":3600,` +
+			`"scope":"a","x":{"y":[1.5]}}`,
 		"in another order": ` { "expires_in" : 3600 , "token_type" : "Bearer" , "access_token" : "t-._~+/9==" } `,
 	}
 	for name, body := range tests {

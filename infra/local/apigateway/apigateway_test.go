@@ -72,7 +72,9 @@ func start(t *testing.T, change func(*API)) *fixture {
 		ca:       paymenttest.NewCA("Operator CA"), server: paymenttest.NewCA("Server CA"),
 	}
 	api := API{Domain: domain, ID: "a1b2c3d4e5", Account: "000000000000", Stage: "$default",
-		Routes:     map[string]Route{"POST /": {Function: "arn:aws:lambda:us-east-1:000000000000:function:webhook:live"}},
+		Routes: map[string]Route{
+			"POST /": {Function: "arn:aws:lambda:us-east-1:000000000000:function:webhook:live"},
+		},
 		Truststore: f.ca.PEM()}
 	if change != nil {
 		change(&api)
@@ -443,8 +445,11 @@ func TestWhatBecomesOfTheFunctionsAnswer(t *testing.T) {
 		kind     string
 		body     string
 	}{
-		{"a response", &function{answer: `{"statusCode":202,"headers":{"Content-Type":"application/problem+json","X-A":"1"},"cookies":["a=1","b=2"],"body":"text"}`}, 202, "application/problem+json", "text"},
-		{"base64", &function{answer: `{"statusCode":200,"headers":{"content-type":"image/png"},"isBase64Encoded":true,"body":"AAE="}`}, 200, "image/png", "\x00\x01"},
+		{"a response", &function{answer: `{"statusCode":202,` +
+			`"headers":{"Content-Type":"application/problem+json","X-A":"1"},"cookies":["a=1","b=2"],"body":"text"}`},
+			202, "application/problem+json", "text"},
+		{"base64", &function{answer: `{"statusCode":200,"headers":{"content-type":"image/png"},` +
+			`"isBase64Encoded":true,"body":"AAE="}`}, 200, "image/png", "\x00\x01"},
 		{"no content type", &function{answer: `{"statusCode":200,"body":"text"}`}, 200, "text/plain;charset=UTF-8",
 			"text"},
 		{"no status", &function{answer: `{"a":1}`}, 200, "application/json", `{"a":1}`},

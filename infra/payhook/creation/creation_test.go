@@ -34,7 +34,8 @@ func (s *stack) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.key, _, _ = strings.Cut(credential, "/")
 	fail := func(status int, code, message string) {
 		w.WriteHeader(status)
-		fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>%s</Code><Message>%s</Message></Error></ErrorResponse>`, code, message)
+		fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>%s</Code><Message>%s</Message></Error>
+			</ErrorResponse>`, code, message)
 	}
 	answer := func(result string) {
 		fmt.Fprintf(w, `<%sResponse><%sResult>%s</%sResult></%sResponse>`, action, action, result, action, action)
@@ -45,12 +46,16 @@ func (s *stack) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case name != s.name && name != arn:
 		fail(http.StatusBadRequest, "ValidationError", "Stack with id "+name+" does not exist")
 	case action == "DescribeStacks":
-		answer(fmt.Sprintf(`<Stacks><member><StackName>%s</StackName><StackId>%s</StackId><CreationTime>2026-01-31T12:00:00Z</CreationTime>`+
-			`<StackStatus>%s</StackStatus><EnableTerminationProtection>%t</EnableTerminationProtection></member></Stacks>`, s.name, arn, s.status, s.protected))
+		answer(fmt.Sprintf(`<Stacks><member><StackName>%s</StackName><StackId>%s</StackId>
+			<CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>%s</StackStatus>
+			<EnableTerminationProtection>%t</EnableTerminationProtection></member></Stacks>`,
+			s.name, arn, s.status, s.protected))
 	case action == "ListStackResources":
 		resource := func(id, kind, physical, status string) string {
-			return fmt.Sprintf(`<member><LogicalResourceId>%s</LogicalResourceId><ResourceType>%s</ResourceType><PhysicalResourceId>%s</PhysicalResourceId>`+
-				`<LastUpdatedTimestamp>2026-01-31T12:00:00Z</LastUpdatedTimestamp><ResourceStatus>%s</ResourceStatus></member>`, id, kind, physical, status)
+			return fmt.Sprintf(`<member><LogicalResourceId>%s</LogicalResourceId><ResourceType>%s</ResourceType>
+				<PhysicalResourceId>%s</PhysicalResourceId>
+				<LastUpdatedTimestamp>2026-01-31T12:00:00Z</LastUpdatedTimestamp>
+				<ResourceStatus>%s</ResourceStatus></member>`, id, kind, physical, status)
 		}
 		if r.Form.Get("NextToken") == "" {
 			answer(`<StackResourceSummaries>` +

@@ -174,7 +174,8 @@ func TestWhatTheFunctionAnswersIsShown(t *testing.T) {
 		want   string
 		fails  bool
 	}{
-		"HTTP": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":409,"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`)}, "409 Conflict", false},
+		"HTTP": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":409,` +
+			`"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`)}, "409 Conflict", false},
 		"base64": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":200,"body":"aGVsbG8=","isBase64Encoded":true}`)},
 			"hello", false},
 		"other":  {lambda.InvokeOutput{Payload: []byte(`{"found":0}`)}, `{"found":0}`, false},

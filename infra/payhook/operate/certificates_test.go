@@ -7,9 +7,11 @@ import (
 )
 
 const reportedCertificates = `{"certificates":{"authentication":"both","daysLeft":29.5,
-	"cas":[{"subject":"CN=Operator CA","issuer":"CN=Operator CA","serialNumber":"a1","fingerprint":"f1","notAfter":"2036-01-31T12:00:00Z"}],
+	"cas":[{"subject":"CN=Operator CA","issuer":"CN=Operator CA","serialNumber":"a1",
+		"fingerprint":"f1","notAfter":"2036-01-31T12:00:00Z"}],
 	"pins":["e3b0"],"subjects":["CN=a"],"revoked":["0a@CN=b"],
-	"last":{"subject":"CN=hooks","issuer":"CN=Operator CA","serialNumber":"b2","fingerprint":"f2","pin":"e3b0","notAfter":"2026-03-02T00:00:00Z","acceptedAt":"2026-01-30T10:00:00Z"}}}`
+	"last":{"subject":"CN=hooks","issuer":"CN=Operator CA","serialNumber":"b2","fingerprint":"f2",
+		"pin":"e3b0","notAfter":"2026-03-02T00:00:00Z","acceptedAt":"2026-01-30T10:00:00Z"}}}`
 
 func TestCertificates(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -32,7 +32,9 @@ func wire(t *testing.T, denied string) {
 				fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, key,
 					value)
 			}
-			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName><CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus><Outputs>%s</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, &outputs)
+			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName>
+				<CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>
+				<Outputs>%s</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, &outputs)
 			return
 		}
 		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
@@ -43,7 +45,8 @@ func wire(t *testing.T, denied string) {
 		case "Query":
 			fmt.Fprint(w, `{"Count":0,"Items":[]}`)
 		case "GetItem":
-			fmt.Fprint(w, `{"Item":{"keyId":{"S":"x"},"fetchedAt":{"N":"1769860800000"},"expiresAt":{"N":"1769864400"}}}`)
+			fmt.Fprint(w, `{"Item":{"keyId":{"S":"x"},"fetchedAt":{"N":"1769860800000"},
+				"expiresAt":{"N":"1769864400"}}}`)
 		case "DeleteItem":
 			if deletes++; deletes == 1 {
 				panic(http.ErrAbortHandler)

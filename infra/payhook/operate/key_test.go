@@ -76,10 +76,12 @@ func TestACachedKeyIsShown(t *testing.T) {
 func (w *world) mark(id string, ago time.Duration) {
 	w.t.Helper()
 	_, err := w.db.UpdateItem(w.t.Context(), &dynamodb.UpdateItemInput{
-		TableName:                 aws.String("keys"),
-		Key:                       awstest.Item{names.KeysKey: &types.AttributeValueMemberS{Value: id}},
-		UpdateExpression:          aws.String("SET unknownSince = :since"),
-		ExpressionAttributeValues: awstest.Item{":since": &types.AttributeValueMemberN{Value: strconv.FormatInt(w.now.Add(-ago).UnixMilli(), 10)}},
+		TableName:        aws.String("keys"),
+		Key:              awstest.Item{names.KeysKey: &types.AttributeValueMemberS{Value: id}},
+		UpdateExpression: aws.String("SET unknownSince = :since"),
+		ExpressionAttributeValues: awstest.Item{
+			":since": &types.AttributeValueMemberN{Value: strconv.FormatInt(w.now.Add(-ago).UnixMilli(), 10)},
+		},
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -98,7 +98,9 @@ func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput,
 	redrive := w.redrive
 	if redrive == nil {
 		redrive = func(list []string) (string, string, error) {
-			return report(list, func(string) string { return `"outcome":"accepted","recorded":1,"duplicates":0,"conflicts":0` }), "", nil
+			return report(list, func(string) string {
+				return `"outcome":"accepted","recorded":1,"duplicates":0,"conflicts":0`
+			}), "", nil
 		}
 	}
 	payload, failed, err := redrive(request.Replay)
@@ -197,7 +199,8 @@ const secretAmount = "987654321.10"
 // record records an event that was accepted that long ago.
 func (w *world) record(age time.Duration) ledger.Entry {
 	w.t.Helper()
-	raw := fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s","eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s}}`, uuid.New().String(), secretAmount)
+	raw := fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",`+
+		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s}}`, uuid.New().String(), secretAmount)
 	event, err := payment.DecodeRawEvent([]byte(raw))
 	if err != nil {
 		w.t.Fatal(err)

@@ -100,7 +100,8 @@ func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 			return map[string]string{
 				names[0]: `"outcome":"accepted","recorded":2,"duplicates":1,"conflicts":0`,
 				names[1]: `"outcome":"conflict","recorded":0,"duplicates":0,"conflicts":2`,
-				names[2]: `"outcome":"invalid","cause":"events[3].eventId: must be a UUID","recorded":0,"duplicates":0,"conflicts":0`,
+				names[2]: `"outcome":"invalid","cause":"events[3].eventId: must be a UUID",` +
+					`"recorded":0,"duplicates":0,"conflicts":0`,
 				names[3]: `"outcome":"","cause":"` + parking.ErrNotParked.Error() +
 					`","recorded":0,"duplicates":0,"conflicts":0`,
 			}[name]
@@ -148,7 +149,9 @@ func TestWhatDidNotComeToItsTurnIsReplayedAlone(t *testing.T) {
 			return report(asked[:1], func(string) string { return `"outcome":"accepted"` }), "", nil
 		},
 		"it could not mark some": func(asked []string) (string, string, error) {
-			return report(asked, func(string) string { return `"outcome":"accepted","cause":"S3 PutObject: SlowDown"` }), "", nil
+			return report(asked, func(string) string {
+				return `"outcome":"accepted","cause":"S3 PutObject: SlowDown"`
+			}), "", nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -341,7 +341,10 @@ func TestAKeyOfOnesOwnSigns(t *testing.T) {
 
 	// Without --url, the stack says where.
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName><CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus><Outputs><member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member></Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, names.WebhookURLOutput, h.URL)
+		fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName>
+			<CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>
+			<Outputs><member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member></Outputs>
+			</member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, names.WebhookURLOutput, h.URL)
 	}))
 	t.Cleanup(api.Close)
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL": api.URL, "AWS_REGION": "eu-north-1",

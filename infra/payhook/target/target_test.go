@@ -26,7 +26,8 @@ func cloud(t *testing.T) *httptest.Server {
 		switch {
 		case r.Form.Get("Action") == "DescribeStacks" && r.Form.Get("StackName") != "Payhook":
 			w.WriteHeader(http.StatusBadRequest)
-			fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code><Message>Stack with id %s does not exist</Message></Error></ErrorResponse>`, r.Form.Get("StackName"))
+			fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code>
+				<Message>Stack with id %s does not exist</Message></Error></ErrorResponse>`, r.Form.Get("StackName"))
 		case r.Form.Get("Action") == "DescribeStacks":
 			var outputs strings.Builder
 			for key, value := range map[string]string{names.LedgerTableOutput: "ledger-1",
@@ -35,7 +36,10 @@ func cloud(t *testing.T) *httptest.Server {
 				fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, key,
 					value)
 			}
-			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName><StackId>arn:aws:cloudformation:eu-north-1:123456789012:stack/Payhook/1</StackId><CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus><Outputs>%s</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, &outputs)
+			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName>
+				<StackId>arn:aws:cloudformation:eu-north-1:123456789012:stack/Payhook/1</StackId>
+				<CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>
+				<Outputs>%s</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, &outputs)
 		case strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".Query"):
 			w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 			fmt.Fprint(w, `{"Count":0,"Items":[]}`)
