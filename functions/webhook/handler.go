@@ -224,7 +224,7 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 	case r.Pending > 0 || r.Key.TableFailed || r.Key.Withdrawn:
 		level = max(level, slog.LevelWarn)
 	}
-	attrs := make([]slog.Attr, 0, 19)
+	attrs := make([]slog.Attr, 0, 21)
 	attrs = append(attrs,
 		slog.String("outcome", string(r.Outcome)),
 		slog.Int("status", answer.Status),
@@ -247,6 +247,12 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 			slog.Int("unmarked", r.Unmarked),
 			slog.Int("unpublishable", r.Unpublishable),
 		)
+	}
+	if n := r.EventIDs.Len(); n > 0 {
+		attrs = append(attrs, slog.Any("ids", r.EventIDs))
+		if left := r.Events - n; left > 0 {
+			attrs = append(attrs, slog.Int("idsLeftOut", left))
+		}
 	}
 	if r.Parked != "" {
 		attrs = append(attrs, slog.String("parked", r.Parked))

@@ -1031,3 +1031,64 @@ func BenchmarkWebhook(b *testing.B) {
 	b.ReportMetric(float64(bare)/float64(b.N), "ns/bare-verify")
 	b.ReportMetric(float64(whole)/float64(bare), "webhook/bare-verify")
 }
+
+// eventIDs returns the eventIds of an outcome line, by what became of the events.
+func eventIDs(t *testing.T, line map[string]any) map[string][]string {
+	t.Helper()
+	text, err := json.Marshal(line["ids"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids map[string][]string
+	if err := json.Unmarshal(text, &ids); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+func TestTheOutcomeLineHasEachEventWithWhatBecameOfIt(t *testing.T) {
+	e := newEndpoint(t, nil)
+	known, fresh := paymenttest.Event(), paymenttest.Event()
+	repeated, rejected := paymenttest.Event(), paymenttest.Event()
+	e.send(t, known, repeated)
+	changed := known
+	changed.EventData.Amount = "0.01"
+	rejected.EventData.Amount = "9223372036854775808"
+	e.send(t, changed, fresh, repeated, rejected)
+	want := map[string][]string{"conflict": {known.EventID}, "published": {fresh.EventID},
+		"duplicate": {repeated.EventID}, "unpublishable": {rejected.EventID}}
+	line := e.line(t)
+	if diff := cmp.Diff(want, eventIDs(t, line)); diff != "" || line["idsLeftOut"] != nil {
+		t.Errorf("left out %v, (-want +got)\n%s", line["idsLeftOut"], diff)
+	}
+
+	e.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
+		return nil, errors.New("bus is down")
+	}
+	again := paymenttest.Event()
+	e.send(t, again, again)
+	want = map[string][]string{"pending": {again.EventID}, "duplicate": {again.EventID}}
+	if diff := cmp.Diff(want, eventIDs(t, e.line(t))); diff != "" {
+		t.Errorf("while the bus is down (-want +got)\n%s", diff)
+	}
+
+	e.send(t)
+	if line := e.line(t); line["ids"] != nil {
+		t.Errorf("of an invalid delivery: %v", line["ids"])
+	}
+}
+
+func TestTheOutcomeLineOfALargeDeliveryIsShort(t *testing.T) {
+	e := newEndpoint(t, nil)
+	sent := paymenttest.Events(200)
+	e.send(t, sent[:100]...)
+	e.send(t, sent...)
+	ids, line := eventIDs(t, e.line(t)), e.line(t)
+	if len(ids["published"]) != 10 || len(ids["duplicate"]) != 10 || line["idsLeftOut"] != 180.0 {
+		t.Errorf("%d published, %d duplicates, %v left out", len(ids["published"]), len(ids["duplicate"]),
+			line["idsLeftOut"])
+	}
+	if text, err := json.Marshal(line); err != nil || len(text) > 4000 {
+		t.Errorf("the line has %d bytes, %v", len(text), err)
+	}
+}

@@ -66,9 +66,9 @@ func (f failure) unpublishable() bool {
 }
 
 // parkUnpublishable parks those of the failed events that EventBridge is known to
-// reject. It returns how many it parked, and why EventBridge rejects the first. An
+// reject. It returns those that it parked, and why EventBridge rejects the first. An
 // event that can't be parked now stays pending, and redrive parks it.
-func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure) (parked int, cause error) {
+func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure) (parked map[string]bool, cause error) {
 	var found []failure
 	for _, f := range failed {
 		if f.unpublishable() {
@@ -76,13 +76,14 @@ func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure) (par
 		}
 	}
 	if len(found) == 0 {
-		return 0, nil
+		return nil, nil
 	}
 	results := make([]error, len(found))
 	parallel.Each(len(found), p.opts.Parallel, func(i int) { results[i] = p.parkEvent(ctx, found[i]) })
-	for _, err := range results {
+	parked = make(map[string]bool, len(found))
+	for i, err := range results {
 		if err == nil {
-			parked++
+			parked[found[i].EventID] = true
 		}
 	}
 	return parked, found[0].err

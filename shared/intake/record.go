@@ -38,20 +38,26 @@ type recording struct {
 	claimed    int   // of entries
 	unrecorded int   // not known to be recorded
 	err        error // of one that is unrecorded
+	eventIDs   EventIDs
 }
 
 // record records every event of a delivery. What is new is held by this invocation.
 func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at time.Time, inv invocation) recording {
 	events, conflicts, duplicates := p.distinct(delivery, at)
-	rec := recording{conflicts: conflicts, duplicates: duplicates}
+	rec := recording{conflicts: conflicts, duplicates: len(duplicates), eventIDs: EventIDs{}}
+	for _, id := range duplicates {
+		rec.eventIDs.add(Duplicate, id)
+	}
 	w := writer{pipeline: p, events: events, results: make([]written, len(events)), holder: ledger.NewHolder(),
 		due: inv.heldUntil}
 	w.write(ctx)
 
 	rec.entries = make([]ledger.Entry, 0, len(events))
 	for i, r := range w.results {
+		id := events[i].entry.EventID
 		switch {
 		case r.Err != nil:
+			rec.eventIDs.add(Unrecorded, id)
 			rec.unrecorded++
 			rec.err = r.Err
 		case r.Outcome == ledger.Recorded:
@@ -60,10 +66,14 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at tim
 				rec.claimed++
 			}
 		case r.Outcome == ledger.Duplicate:
+			rec.eventIDs.add(Duplicate, id)
 			rec.duplicates++
 		default:
 			rec.conflicts = append(rec.conflicts, events[i])
 		}
+	}
+	for _, e := range rec.conflicts {
+		rec.eventIDs.add(Conflicting, e.entry.EventID)
 	}
 	if rec.err != nil {
 		rec.err = unrecorded(ctx, rec.err)
@@ -80,8 +90,10 @@ func unrecorded(ctx context.Context, err error) error {
 }
 
 // distinct returns the events of a delivery, each eventId once, the further
-// contents of eventIds that occur with several, and how many events repeat another.
-func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events, conflicts []event, duplicates int) {
+// contents of eventIds that occur with several, and the eventIds of events that repeat
+// another.
+func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events, conflicts []event,
+	duplicates []string) {
 	events = make([]event, 0, len(delivery.Events))
 	type content struct {
 		id     string
@@ -93,7 +105,7 @@ func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events, co
 		e := p.newEvent(raw, delivery.DeliveryID, at)
 		c := content{e.entry.EventID, e.entry.Digest}
 		if contents[c] {
-			duplicates++
+			duplicates = append(duplicates, c.id)
 			continue
 		}
 		contents[c] = true

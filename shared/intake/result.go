@@ -21,6 +21,7 @@ type Result struct {
 	Authentication
 	DeliveryID string // "" until the delivery is known to be authentic
 	Counts
+	EventIDs EventIDs
 	ParkedAs
 	Steps Steps
 }

@@ -215,7 +215,7 @@ var mutants = []mutant{
 `, inHistories},
 	{"publish duplicates too", recordFile,
 		`		case r.Outcome == ledger.Duplicate:
-			rec.duplicates++
+			rec.eventIDs.add(Duplicate, id)
 `, `		case r.Outcome == ledger.Duplicate:
 			rec.entries = append(rec.entries, events[i].entry)
 `, inHistories},
@@ -450,8 +450,8 @@ var mutants = []mutant{
 `, inWebhook},
 	{"what can't be parked counts as parked", parkFile,
 		`		if err == nil {
-			parked++`, `		if err != context.Canceled {
-			parked++`, inWebhook},
+			parked[`, `		if err != context.Canceled {
+			parked[`, inWebhook},
 	{"ignore failed entries", busFile,
 		`	entry := out.Entries[i]
 	if entry.ErrorCode == nil && aws.ToString(entry.EventId) != "" {
@@ -582,6 +582,10 @@ var mutants = []mutant{
 	{"settled without a reason", redriveHandlerFile,
 		`	if strings.TrimSpace(e.Reason) == "" {`,
 		`	if strings.TrimSpace(e.Reason) == "" && len(e.Settle) == 0 {`, inRedrive},
+	{"the outcome line of a large delivery is long", "shared/intake/fate.go",
+		`const maxEventIDs = 10`, `const maxEventIDs = 1000`, []string{"./functions/webhook"}},
+	{"an event that is left to redrive is logged as published", "shared/intake/fate.go",
+		`		if !missing[e.EventID] {`, `		if len(e.EventID) > 0 {`, []string{"./functions/webhook"}},
 	{"a line that reaches the log late is not shown", tailFile,
 		`newest.Add(-overlap)`, `newest`, inLogs},
 	{"an empty page ends the reading of a log", tailFile,
