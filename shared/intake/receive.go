@@ -127,27 +127,40 @@ func (r *Receiver) authenticate(ctx context.Context, d Delivery,
 		}
 		p.chain, p.acceptedAt = chain, now
 	}
-	s := r.mechanisms.Signature
-	if s == nil {
-		return p, known, nil
+	if s := r.mechanisms.Signature; s != nil {
+		p.signature, known.Key, known.KeyID, err = s.authenticate(ctx, d, now)
+		p.key = known.Key.Key
 	}
-	if p.signature, err = s.Scheme.Extract(d.Headers, d.RawQuery); err != nil {
-		return p, known, err
+	return p, known, err
+}
+
+// Check returns nil if the signature of d verifies, and the error of the first check
+// that fails otherwise. [Receiver.Receive] makes the same checks in the same order.
+func (s *Signature) Check(ctx context.Context, d Delivery, now time.Time) error {
+	_, _, _, err := s.authenticate(ctx, d, now)
+	return err
+}
+
+// authenticate returns the proof of d and the key that verified it. With an error, it
+// returns what is known all the same.
+func (s *Signature) authenticate(ctx context.Context, d Delivery,
+	now time.Time) (proof signature.Proof, key keys.Found, keyID string, err error) {
+	if proof, err = s.Scheme.Extract(d.Headers, d.RawQuery); err != nil {
+		return proof, key, "", err
 	}
 	// The checks without a call come first.
-	if err := s.Window.Check(p.signature.Timestamp, now); err != nil {
-		return p, known, err
+	if err := s.Window.Check(proof.Timestamp, now); err != nil {
+		return proof, key, "", err
 	}
 	// What can't be a signature of any key must not use the budget of key lookups.
-	if err := signature.CheckForm(p.signature.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
-		return p, known, err
+	if err := signature.CheckForm(proof.Signature, keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {
+		return proof, key, "", err
 	}
-	known.Key, err = s.verify(ctx, d, p.signature)
+	key, err = s.verify(ctx, d, proof)
 	if !errors.Is(err, keys.ErrMalformedID) {
-		known.KeyID = p.signature.KeyID
+		keyID = proof.KeyID
 	}
-	p.key = known.Key.Key
-	return p, known, err
+	return proof, key, keyID, err
 }
 
 // verify returns the key that verifies the signature of d. With an error, it returns

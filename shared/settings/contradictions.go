@@ -49,6 +49,11 @@ func (r *reader) contradictions(d Deployment) {
 		}
 	}
 
+	r.carriersDiffer(w)
+}
+
+// carriersDiffer reports parts of the proof that have one carrier.
+func (r *reader) carriersDiffer(w Webhook) {
 	places := []struct {
 		setting *Setting
 		at      string

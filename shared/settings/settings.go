@@ -348,6 +348,48 @@ type Deployment struct {
 // Value returns the text of a setting, which is its default if it is not set.
 func (d Deployment) Value(s *Setting) string { return d.values[s.Key] }
 
+// textOf returns a function that returns the text of a setting in the CDK context, or
+// its default.
+func textOf(context func(key string) (string, bool)) func(*Setting) string {
+	return func(s *Setting) string {
+		if v, ok := context(s.Key); ok {
+			return v
+		}
+		if s == EventBusName {
+			stack, ok := context(StackName.Key)
+			if !ok {
+				stack = StackName.Default
+			}
+			return DefaultBusName(stack)
+		}
+		return s.Default
+	}
+}
+
+// ProofSettings returns the settings that decide whether the signature of a webhook
+// verifies.
+func ProofSettings() []*Setting {
+	return []*Setting{
+		BaseURL, Authentication, SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
+		HTTPMethod, MaxPayloadBytes, KeyExponents, KeyTimeout, KeysAuth,
+	}
+}
+
+// ParseProof parses those settings of the CDK context that decide whether the
+// signature of a webhook verifies. Others that are missing or invalid are no error.
+func ParseProof(context func(key string) (string, bool)) (Webhook, error) {
+	text := textOf(func(key string) (string, bool) {
+		if !slices.ContainsFunc(ProofSettings(), func(s *Setting) bool { return s.Key == key }) {
+			return "", false
+		}
+		return context(key)
+	})
+	r := &reader{name: func(s *Setting) string { return s.Key }, text: text}
+	w := r.webhook()
+	r.carriersDiffer(w)
+	return w, r.err()
+}
+
 // ParseDeployment parses the CDK context. context returns the text of a key and
 // whether the key is set. given lists the keys that are set, so that misspelled keys
 // are found.
@@ -355,19 +397,7 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 	values := map[string]string{}
 	r := &reader{
 		name: func(s *Setting) string { return s.Key },
-		text: func(s *Setting) string {
-			if v, ok := context(s.Key); ok {
-				return v
-			}
-			if s == EventBusName {
-				stack, ok := context(StackName.Key)
-				if !ok {
-					stack = StackName.Default
-				}
-				return DefaultBusName(stack)
-			}
-			return s.Default
-		},
+		text: textOf(context),
 	}
 	for _, s := range All() {
 		values[s.Key] = r.text(s)

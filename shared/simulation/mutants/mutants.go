@@ -59,6 +59,10 @@ const (
 	programFile        = "infra/payhook/cli/cli.go"
 	targetFile         = "infra/payhook/target/target.go"
 	sendFile           = "infra/payhook/send/send.go"
+	explainFile        = "shared/explain/explain.go"
+	explainKeyFile     = "shared/explain/key.go"
+	explainMessageFile = "shared/explain/message.go"
+	explainRequestFile = "infra/payhook/explain/request.go"
 )
 
 // What goes wrong between a delivery and the bus must be found by the histories
@@ -85,6 +89,7 @@ var (
 	inProgram   = []string{"./infra/payhook/cli"}
 	inTarget    = []string{"./infra/payhook/target"}
 	inSend      = []string{"./infra/payhook/send"}
+	inExplain   = []string{"./shared/explain"}
 
 	inClientCert = []string{"./shared/clientcert"}
 
@@ -102,6 +107,22 @@ var mutants = []mutant{
 	{"a stack that is created meanwhile loses its protection", creationFile,
 		`		StackName: s.StackId, EnableTerminationProtection: aws.Bool(false),`,
 		`		StackName: &stack, EnableTerminationProtection: aws.Bool(false),`, inCreation},
+
+	// An explanation.
+	{"an explanation looks up every UUID of a request", explainKeyFile,
+		`len(k.order) >= k.limit || `, ``, inExplain},
+	{"an explanation asks a key service that does not answer again and again", explainKeyFile,
+		` || k.failed >= 2`, ``, inExplain},
+	{"an explanation hashes without a limit", explainMessageFile,
+		`w.exceeded || w.hashed > w.limit`, `w.exceeded`, inExplain},
+	{"an explanation takes the payload as signed if another form of it was", explainFile,
+		`	case m.payload.name != "":
+		r.Verdict = Changed
+`, ``, inExplain},
+	{"an explanation accepts a key that must not be used", explainFile,
+		`if k.state == refused && k.exponents == nil {`, `if k.state == "" {`, inExplain},
+	{"the last line feed of a file counts as one of the payload", explainRequestFile,
+		`n < len(body) &&`, `n < 0 &&`, []string{"./infra/payhook/explain"}},
 
 	// The program.
 	{"a command asks where nobody is at a terminal", programFile,
@@ -163,9 +184,10 @@ var mutants = []mutant{
 	{"both means that the signature is enough", authenticationFile,
 		`return w.Authentication != BySignature }`, `return w.Authentication == ByMTLS }`, inSettings},
 	{"a certificate makes up for the signature", receiveFile,
-		`	if s == nil {
-`, `	if s == nil || p.chain != nil && d.Headers["x-svc-signature"] != "" {
-`, inHistories},
+		`	if s := r.mechanisms.Signature; s != nil {
+		p.signature`, `	if s := r.mechanisms.Signature; s != nil &&
+		(p.chain == nil || d.Headers["x-svc-signature"] == "") {
+		p.signature`, inHistories},
 	{"a certificate of anybody is accepted", receiveFile,
 		`		if err != nil {
 			return p, known, err
@@ -274,8 +296,8 @@ var mutants = []mutant{
 	if err != nil || again.Key == nil {
 `, inHistories},
 	{"skip the timestamp's window", receiveFile,
-		`	if err := s.Window.Check(p.signature.Timestamp, now); err != nil {
-		return p, known, err
+		`	if err := s.Window.Check(proof.Timestamp, now); err != nil {
+		return proof, key, "", err
 	}
 `, ``, inHistories},
 
