@@ -79,8 +79,11 @@ const (
 // A problem that causes a loss or a delay until a person acts raises its alarm at the
 // first occurrence. A problem that the next run or retry can solve raises its alarm
 // when it persists. A missing count is treated as not breaching, because functions
-// write counts when they run. Missing data is treated as breaching if it is harmful
-// that a function does not run.
+// write counts when they run, and the webhook function only those that are not 0. So
+// none of its alarms needs consecutive periods: CloudWatch can look further back when
+// data is missing (AWS, "Configuring how CloudWatch alarms treat missing data",
+// https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarms-and-missing-data.html).
+// Missing data is treated as breaching if it is harmful that a function does not run.
 func newAlarms(stack awscdk.Stack, conf settings.Deployment, webhook webhook, redrive scheduled,
 	token token) (awssns.Topic, map[string]awscloudwatch.CfnAlarm) {
 	scope := constructs.NewConstruct(stack, jsii.String("Alarms"))
@@ -152,8 +155,8 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 
 		// Events that are accepted and do not reach the bus.
 		{name: "left-pending", metric: webhook.ownMetric(names.LeftPendingMetric), statistic: sum, minutes: 5,
-			threshold: 1, times: 3, among: 3, notifyOK: true,
-			description: "For 15 minutes the webhook function could not publish every event itself. The events are " +
+			threshold: 1, times: 3, among: 5, notifyOK: true,
+			description: "Again and again the webhook function could not publish every event itself. The events are " +
 				"stored, and redrive publishes them minutes late.",
 			action: "Check whether EventBridge in this region has an outage or throttles PutEvents. If it " +
 				"throttles, ask AWS for a higher quota."},

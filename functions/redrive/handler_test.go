@@ -51,7 +51,7 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line["RedriveFound"] != 3.0 || line["RedrivePublished"] != 3.0 || line["OldestPending"].(float64) < 60 ||
-		line["level"] != "INFO" || !strings.Contains(log.String(), `{"Name":"OldestPending","Unit":"Seconds"}`) {
+		line["level"] != nil || !strings.Contains(log.String(), `{"Name":"OldestPending","Unit":"Seconds"}`) {
 		t.Errorf("got %v", line)
 	}
 }

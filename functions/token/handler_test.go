@@ -158,7 +158,7 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 				got.RemainingSeconds > 3600 {
 				t.Errorf("%+v", got)
 			}
-			expect(t, line, map[string]any{"level": "INFO", "outcome": string(step.outcome), "lifetimeSeconds": 3600.0,
+			expect(t, line, map[string]any{"level": nil, "outcome": string(step.outcome), "lifetimeSeconds": 3600.0,
 				"calls": step.refreshed})
 			values := metrics(t, line)
 			if left := values["TokenRemainingSeconds"]; left < 3500 || left > 3600 ||

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"testing"
-	"time"
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/telemetry"
@@ -23,7 +22,7 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 		want := metrics[a.Status]
 		var log bytes.Buffer
 		h := &handler{log: telemetry.New(&log, "webhook")}
-		h.write(t.Context(), intake.Result{Outcome: outcome}, a, time.Second)
+		h.write(t.Context(), intake.Result{Outcome: outcome}, a)
 		var line map[string]any
 		if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 			t.Fatal(err)

@@ -5,12 +5,11 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/aws/aws-lambda-go/events"
-
 	"payhook.example/shared/clientcert"
 )
 
-// origin is the HTTP API that client certificates are accepted from. Only that API
+// origin is the HTTP API that client certificates are accepted from: in the request
+// context and never in a header, which anybody can write. Only that API
 // has verified, in the TLS handshake, that the client holds the certificate's private
 // key. Who else can invoke the function is decided by its permissions: an event that
 // imitates the API's cannot be told from one of the API.
@@ -32,26 +31,16 @@ func wrongOrigin(problem string) error {
 
 // check returns an error if an event does not come from the API. A host name has no
 // case (RFC 9110, section 4.2.3).
-func (o origin) check(request events.APIGatewayV2HTTPRequest) error {
+func (o origin) check(r request) error {
 	switch {
-	case request.Version != "2.0":
+	case r.version != "2.0":
 		return errFormat
-	case !strings.EqualFold(request.RequestContext.DomainName, o.domainName):
+	case !strings.EqualFold(r.domainName, o.domainName):
 		return errDomain
-	case request.RequestContext.APIID != o.apiID:
+	case r.apiID != o.apiID:
 		return errAPI
 	}
 	return nil
-}
-
-// presented returns the client certificate that API Gateway passes on, and never one
-// of a header, which anybody can write.
-func presented(request events.APIGatewayV2HTTPRequest) clientcert.Presented {
-	c := request.RequestContext.Authentication.ClientCert
-	return clientcert.Presented{
-		PEM: c.ClientCertPem, SubjectDN: c.SubjectDN, IssuerDN: c.IssuerDN, SerialNumber: c.SerialNumber,
-		NotBefore: c.Validity.NotBefore, NotAfter: c.Validity.NotAfter,
-	}
 }
 
 // certificateAttr names a client certificate in the log.

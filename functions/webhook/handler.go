@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json/v2"
 	"errors"
 	"log/slog"
@@ -11,8 +10,6 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
-
-	"github.com/aws/aws-lambda-go/events"
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -35,7 +32,7 @@ type handler struct {
 	maxPayloadBytes int
 }
 
-// The metrics of every webhook, beside the one of its answer.
+// The metrics of a webhook, beside those of its answer.
 var (
 	// events, new
 	recorded = telemetry.Metric{Name: "Recorded"}
@@ -43,8 +40,6 @@ var (
 	duplicates = telemetry.Metric{Name: "Duplicates"}
 	// events, seen before with other content
 	conflicts = telemetry.Metric{Name: names.ConflictsMetric}
-	// events, on the bus
-	published = telemetry.Metric{Name: "Published"}
 	// events, left to redrive
 	leftPending = telemetry.Metric{Name: names.LeftPendingMetric}
 	// webhooks, parked for the first time, and events that EventBridge rejects
@@ -59,12 +54,7 @@ var (
 	keyWithdrawn = telemetry.Metric{Name: names.KeyWithdrawnMetric}
 	// webhooks: 400 to 499
 	clientErrors = telemetry.Metric{Name: names.ClientErrorsMetric}
-	// of a webhook
-	duration = telemetry.Metric{Name: "Duration", Unit: telemetry.Milliseconds}
 )
-
-// alarmMetrics are written for every webhook: 1 if it has an outcome that they count.
-var alarmMetrics = []string{names.KeyOutOfBudgetMetric, names.KeyUnavailableMetric, names.NotStoredMetric}
 
 // taken is the body of the answer to a delivery that was accepted.
 type taken struct {
@@ -87,89 +77,66 @@ type problem struct {
 	Unrecorded int    `json:"unrecorded,omitzero"`
 }
 
-// Handle answers one webhook. It returns no error: Lambda would make a 502 of
-// it.
-func (h *handler) Handle(ctx context.Context,
-	request events.APIGatewayV2HTTPRequest) (events.LambdaFunctionURLResponse, error) {
-	start := time.Now()
-	result := h.receive(ctx, request)
+// Invoke answers one webhook. It returns an error only if the event is not one of a
+// function URL or of an HTTP API: Lambda answers 502 for every error.
+func (h *handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
+	r, err := decodeRequest(event)
+	if err != nil {
+		return nil, err
+	}
+	result := h.receive(ctx, r)
 	answer := intake.AnswerTo(result.Outcome)
 	if answer.Status == 0 {
 		answer.Status = h.successStatus
 	}
-	response := h.respond(result, answer)
-	h.write(ctx, result, answer, time.Since(start))
-	return response, nil
+	response, err := json.Marshal(h.respond(result, answer))
+	h.write(ctx, result, answer)
+	return response, err
 }
 
-func (h *handler) receive(ctx context.Context, request events.APIGatewayV2HTTPRequest) intake.Result {
-	payload, err := h.accept(request)
+func (h *handler) receive(ctx context.Context, r request) intake.Result {
+	payload, err := h.accept(r)
 	if err != nil {
 		return intake.Result{Outcome: intake.OutcomeOf(err), Err: err}
 	}
 	return h.receiver.Receive(ctx, intake.Delivery{
 		Payload:     payload,
-		Headers:     request.Headers,
-		RawQuery:    request.RawQueryString,
-		SourceIP:    sourceIP(request),
-		Certificate: presented(request),
+		Headers:     r.headers,
+		RawQuery:    r.rawQuery,
+		SourceIP:    sourceIP(r),
+		Certificate: r.certificate,
 	})
 }
 
 // accept returns the payload of a request that can be a delivery.
-func (h *handler) accept(request events.APIGatewayV2HTTPRequest) ([]byte, error) {
+func (h *handler) accept(r request) ([]byte, error) {
 	if h.origin != nil {
-		if err := h.origin.check(request); err != nil {
+		if err := h.origin.check(r); err != nil {
 			return nil, err
 		}
 	}
-	if request.RequestContext.HTTP.Method != h.method {
+	if r.method != h.method {
 		return nil, intake.ErrMethod
 	}
-	return h.payload(request)
+	return r.payload(h.maxPayloadBytes)
 }
 
 // sourceIP returns the peer of the TCP connection, as AWS saw it ("Invoking
 // Lambda function URLs" in the Lambda developer guide, and the same field in API
 // Gateway's payload format 2.0). X-Forwarded-For and other headers are not read:
 // anybody can write an address into them.
-func sourceIP(request events.APIGatewayV2HTTPRequest) netip.Addr {
-	addr, err := netip.ParseAddr(request.RequestContext.HTTP.SourceIP)
+func sourceIP(r request) netip.Addr {
+	addr, err := netip.ParseAddr(r.sourceIP)
 	if err != nil {
 		return netip.Addr{}
 	}
 	return addr
 }
 
-// payload returns the bytes that were sent.
-func (h *handler) payload(request events.APIGatewayV2HTTPRequest) ([]byte, error) {
-	size := len(request.Body)
-	if request.IsBase64Encoded {
-		size = base64.StdEncoding.DecodedLen(size) - 2 // at most two bytes are padding
-	}
-	if size > h.maxPayloadBytes {
-		return nil, intake.ErrPayloadTooLarge
-	}
-	payload := []byte(request.Body)
-	if request.IsBase64Encoded {
-		var err error
-		if payload, err = base64.StdEncoding.DecodeString(request.Body); err != nil {
-			return nil, intake.ErrPayloadEncoding
-		}
-	}
-	switch {
-	case len(payload) == 0:
-		return nil, intake.ErrPayloadEmpty
-	case len(payload) > h.maxPayloadBytes:
-		return nil, intake.ErrPayloadTooLarge
-	}
-	return payload, nil
-}
-
-func (h *handler) respond(result intake.Result, answer intake.Answer) events.LambdaFunctionURLResponse {
+func (h *handler) respond(result intake.Result, answer intake.Answer) response {
 	headers := map[string]string{"Content-Type": "application/json", "Cache-Control": "no-store"}
 	if answer.Status < 300 {
-		return response(answer.Status, headers,
+		return newResponse(answer.Status, headers,
 			taken{result.DeliveryID, result.Recorded, result.Duplicates, result.Conflicts})
 	}
 	headers["Content-Type"] = "application/problem+json"
@@ -186,7 +153,7 @@ func (h *handler) respond(result intake.Result, answer intake.Answer) events.Lam
 	if field, ok := errors.AsType[*payment.FieldError](result.Err); ok && result.Outcome == intake.Invalid {
 		detail = field.Error()
 	}
-	return response(answer.Status, headers, problem{
+	return newResponse(answer.Status, headers, problem{
 		Title:      http.StatusText(answer.Status),
 		Status:     answer.Status,
 		Detail:     detail,
@@ -207,16 +174,24 @@ func (h *handler) challenge() string {
 	return "Signature"
 }
 
-func response(status int, headers map[string]string, body any) events.LambdaFunctionURLResponse {
+// response is the event that a function answers a request with.
+type response struct {
+	StatusCode int               `json:"statusCode"`
+	Headers    map[string]string `json:"headers"`
+	Body       string            `json:"body"`
+}
+
+func newResponse(status int, headers map[string]string, body any) response {
 	text, err := json.Marshal(body)
 	if err != nil || status == http.StatusNoContent || status == http.StatusResetContent {
 		text = nil
 	}
-	return events.LambdaFunctionURLResponse{StatusCode: status, Headers: headers, Body: string(text)}
+	return response{status, headers, string(text)}
 }
 
-// write writes the outcome line of a webhook.
-func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answer, took time.Duration) {
+// write writes the outcome line of a webhook. CloudWatch charges for each byte, so it
+// leaves out what is as usual: numbers that are 0, and steps that took no time.
+func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answer) {
 	level := answer.Level
 	switch {
 	case r.Conflicts > 0 || r.Unmarked > 0 || r.Unpublishable > 0:
@@ -224,12 +199,11 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 	case r.Pending > 0 || r.Key.TableFailed || r.Key.Withdrawn:
 		level = max(level, slog.LevelWarn)
 	}
-	attrs := make([]slog.Attr, 0, 21)
-	attrs = append(attrs,
-		slog.String("outcome", string(r.Outcome)),
-		slog.Int("status", answer.Status),
-		slog.String("authentication", h.authentication),
-	)
+	attrs := make([]slog.Attr, 0, 12)
+	attrs = append(attrs, slog.String("outcome", string(r.Outcome)), slog.Int("status", answer.Status))
+	if h.authentication != settings.BySignature {
+		attrs = append(attrs, slog.String("authentication", h.authentication))
+	}
 	if r.Certificate != nil {
 		attrs = append(attrs, certificateAttr(r.Certificate))
 	}
@@ -237,58 +211,77 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		attrs = append(attrs, slog.String("cause", telemetry.Cause(err)))
 	}
 	if r.KeyID != "" {
-		attrs = append(attrs, slog.String("keyId", r.KeyID), slog.String("keySource", string(r.Key.Source)))
+		attrs = append(attrs, slog.String("keyId", r.KeyID))
+		if r.Key.Source != keys.Memory {
+			attrs = append(attrs, slog.String("keySource", string(r.Key.Source)))
+		}
 	}
 	if r.DeliveryID != "" {
-		attrs = append(attrs,
-			slog.String("deliveryId", r.DeliveryID),
-			slog.Int("events", r.Events),
-			slog.Int("unrecorded", r.Unrecorded),
-			slog.Int("unmarked", r.Unmarked),
-			slog.Int("unpublishable", r.Unpublishable),
-		)
+		attrs = append(attrs, slog.String("deliveryId", r.DeliveryID))
+	}
+	for _, n := range []struct {
+		name  string
+		value int
+	}{{"unrecorded", r.Unrecorded}, {"unmarked", r.Unmarked}, {"unpublishable", r.Unpublishable}} {
+		if n.value > 0 {
+			attrs = append(attrs, slog.Int(n.name, n.value))
+		}
 	}
 	if n := r.EventIDs.Len(); n > 0 {
 		attrs = append(attrs, slog.Any("ids", r.EventIDs))
 		if left := r.Events - n; left > 0 {
-			attrs = append(attrs, slog.Int("idsLeftOut", left))
+			attrs = append(attrs, slog.Int("events", r.Events), slog.Int("idsLeftOut", left))
 		}
 	}
 	if r.Parked != "" {
 		attrs = append(attrs, slog.String("parked", r.Parked))
 	}
-	attrs = append(attrs, slog.Group("ms",
-		slog.Float64("authenticate", telemetry.Milli(r.Steps.Authenticate)),
-		slog.Float64("decode", telemetry.Milli(r.Steps.Decode)),
-		slog.Float64("record", telemetry.Milli(r.Steps.Record)),
-		slog.Float64("publish", telemetry.Milli(r.Steps.Publish)),
-		slog.Float64("mark", telemetry.Milli(r.Steps.Mark)),
-	))
-	values := make([]telemetry.Value, 0, 16)
-	values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: answer.Metric},
-		Value: 1})
-	alarms := alarmMetrics
-	if h.origin != nil {
-		alarms = append(alarms[:len(alarms):len(alarms)], names.CertificateRejectedMetric)
+	steps := make([]any, 0, 5)
+	for _, step := range []struct {
+		name string
+		took time.Duration
+	}{
+		{"authenticate", r.Steps.Authenticate}, {"decode", r.Steps.Decode}, {"record", r.Steps.Record},
+		{"publish", r.Steps.Publish}, {"mark", r.Steps.Mark},
+	} {
+		if ms := step.took.Round(time.Millisecond).Milliseconds(); ms > 0 {
+			steps = append(steps, slog.Int64(step.name, ms))
+		}
 	}
-	for _, name := range alarms {
-		values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: name},
-			Value: count(answer.Alarm == name)})
+	if len(steps) > 0 {
+		attrs = append(attrs, slog.Group("ms", steps...))
 	}
-	h.log.Outcome(ctx, level, "webhook", append(values, []telemetry.Value{
-		{Metric: clientErrors, Value: count(answer.Status >= 400 && answer.Status <= 499)},
+	h.log.Outcome(ctx, level, "webhook", h.metrics(r, answer), attrs...)
+}
+
+// metrics returns the metrics of a webhook: those that are not 0, and ClientErrors. Its
+// zeros are needed by the alarm that subtracts it from another metric: AWS does not
+// document what FILL returns for a metric without any data.
+func (h *handler) metrics(r intake.Result, answer intake.Answer) []telemetry.Value {
+	values := make([]telemetry.Value, 0, 8)
+	values = append(values,
+		telemetry.Value{Metric: telemetry.Metric{Name: answer.Metric}, Value: 1},
+		telemetry.Value{Metric: clientErrors, Value: count(answer.Status >= 400 && answer.Status <= 499)},
+	)
+	if answer.Alarm != "" {
+		values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: answer.Alarm}, Value: 1})
+	}
+	for _, v := range []telemetry.Value{
 		{Metric: recorded, Value: float64(r.Recorded)},
 		{Metric: duplicates, Value: float64(r.Duplicates)},
 		{Metric: conflicts, Value: float64(r.Conflicts)},
-		{Metric: published, Value: float64(r.Published)},
 		{Metric: leftPending, Value: float64(r.Pending)},
 		{Metric: parked, Value: count(r.Parked != "" && !r.ParkedBefore) + float64(r.Unpublishable)},
 		{Metric: claimed, Value: float64(r.Claimed)},
 		{Metric: keyTableFailed, Value: count(r.Key.TableFailed)},
 		{Metric: keyStale, Value: count(r.Key.Source == keys.Stale)},
 		{Metric: keyWithdrawn, Value: count(r.Key.Withdrawn)},
-		{Metric: duration, Value: telemetry.Milli(took)},
-	}...), attrs...)
+	} {
+		if v.Value != 0 {
+			values = append(values, v)
+		}
+	}
+	return values
 }
 
 func count(is bool) float64 {

@@ -108,10 +108,7 @@ func (b *bubble) expect(r events.APIGatewayV2HTTPRequest, status int, outcome in
 	b.t.Helper()
 	b.log.Reset()
 	before := b.service.asked
-	response, err := b.handler.Handle(b.t.Context(), r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	response := invoke(b.t.Context(), b.t, b.handler, r)
 	var line map[string]any
 	if err := json.Unmarshal(b.log.Bytes(), &line); err != nil {
 		b.t.Fatal(err)

@@ -28,7 +28,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "webhook:", err)
 		os.Exit(1)
 	}
-	lambda.Start(h.Handle)
+	lambda.Start(h)
 }
 
 // newFunction returns the function with the settings and clients of its environment.

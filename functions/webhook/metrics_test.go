@@ -5,9 +5,13 @@ import (
 	"encoding/base64"
 	"encoding/json/v2"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
+	"uuid"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
@@ -17,13 +21,14 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-// What an alarm watches has a metric of its own, which is 0 for webhooks that it
-// does not count.
+// What an alarm watches has a metric of its own. Only those zeros are written that an
+// alarm needs: those of ClientErrors.
 func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
-	always := []string{
-		names.KeyUnavailableMetric, names.KeyOutOfBudgetMetric, names.KeyStaleMetric, names.KeyWithdrawnMetric,
-		names.NotStoredMetric,
-		names.ParkedMetric, names.ConflictsMetric, names.LeftPendingMetric,
+	watched := map[string]bool{ // whether 0 is written
+		names.KeyUnavailableMetric: false, names.KeyOutOfBudgetMetric: false, names.KeyStaleMetric: false,
+		names.KeyWithdrawnMetric: false, names.NotStoredMetric: false, names.ParkedMetric: false,
+		names.ConflictsMetric: false, names.UnauthenticatedMetric: false, names.LeftPendingMetric: false,
+		names.ClientErrorsMetric: true,
 	}
 	for name, c := range map[string]struct {
 		result intake.Result
@@ -65,20 +70,46 @@ func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			h := &handler{log: telemetry.New(&log, "webhook")}
-			h.write(t.Context(), c.result, intake.AnswerTo(c.result.Outcome), time.Second)
+			answer := intake.AnswerTo(c.result.Outcome)
+			h.write(t.Context(), c.result, answer)
 			var line map[string]any
 			if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 				t.Fatal(err)
 			}
-			for _, metric := range always {
-				if line[metric] != c.counts[metric] {
-					t.Errorf("%s is %v, want %v", metric, line[metric], c.counts[metric])
+			for metric, zero := range watched {
+				want, counted := c.counts[metric]
+				if answer.Status >= 400 && answer.Status <= 499 && metric == names.ClientErrorsMetric {
+					want, counted = 1, true
+				}
+				got, written := line[metric]
+				if written != (counted || zero) || written && got != want {
+					t.Errorf("%s is %v, want %v", metric, got, want)
 				}
 			}
-			if got, _ := line[names.UnauthenticatedMetric].(float64); got != c.counts[names.UnauthenticatedMetric] {
-				t.Errorf("%s is %v", names.UnauthenticatedMetric, got)
-			}
 		})
+	}
+}
+
+// CloudWatch charges for each byte of a line. The names are as long as in a stack with
+// the default name.
+func TestTheLineOfAPlainDeliveryIsShort(t *testing.T) {
+	const limit = 600
+	var log bytes.Buffer
+	h := &handler{authentication: settings.BySignature,
+		log: telemetry.New(&log, "Payhook-WebhookFunction8C3FBA4E-aBcDeFgHiJkL")}
+	ctx := lambdacontext.NewContext(t.Context(),
+		&lambdacontext.LambdaContext{AwsRequestID: "8476a536-e9f4-11e8-9739-2d7598c3fe81"})
+	h.write(ctx, intake.Result{
+		Outcome:        intake.Accepted,
+		Authentication: intake.Authentication{KeyID: uuid.New().String(), Key: keys.Found{Source: keys.Memory}},
+		DeliveryID:     uuid.New().String(),
+		Counts:         intake.Counts{Events: 1, Recorded: 1, Published: 1},
+		EventIDs:       intake.EventIDs{intake.Published: {uuid.New().String()}},
+		Steps: intake.Steps{Authenticate: 260 * time.Microsecond, Decode: 30 * time.Microsecond,
+			Record: 10300 * time.Microsecond, Publish: 10200 * time.Microsecond, Mark: 10100 * time.Microsecond},
+	}, intake.Answer{Status: http.StatusOK, Metric: "Accepted"})
+	if n := log.Len(); n > limit {
+		t.Errorf("%d bytes, and the limit is %d: %s", n, limit, log.String())
 	}
 }
 
@@ -89,7 +120,7 @@ func TestEveryAnswerFrom400To499IsCounted(t *testing.T) {
 		499: 1, 500: 0, 503: 0} {
 		var log bytes.Buffer
 		h := &handler{log: telemetry.New(&log, "webhook")}
-		h.write(t.Context(), intake.Result{}, intake.Answer{Status: status}, time.Second)
+		h.write(t.Context(), intake.Result{}, intake.Answer{Status: status})
 		var line map[string]any
 		if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 			t.Fatal(err)

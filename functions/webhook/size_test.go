@@ -107,8 +107,8 @@ func measure(t *testing.T, n int) {
 		t.Errorf("%d %s", response.StatusCode, response.Body)
 	}
 	line := e.line(t)
-	fmt.Printf("measured: %d events, %d KiB: answered %d after %v; %v of CPU; %v published by itself, %v left to "+
+	fmt.Printf("measured: %d events, %d KiB: answered %d after %v; %v of CPU; %v left to "+
 		"redrive; peak %d MiB\n",
 		n, len(payload)>>10, response.StatusCode, took.Round(time.Millisecond), cpu.Round(time.Millisecond),
-		line["Published"], line["LeftPending"], after.Maxrss>>10)
+		line["LeftPending"], after.Maxrss>>10)
 }

@@ -137,9 +137,8 @@ func TestADeliveryIsThreeRoundTripsDeepOnConnectionsThatAreKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := h.Handle(t.Context(), urlRequest(t, signed))
-		if err != nil || r.StatusCode != http.StatusOK {
-			t.Fatalf("%d %s %v", r.StatusCode, r.Body, err)
+		if r := invoke(t.Context(), t, h, urlRequest(t, signed)); r.StatusCode != http.StatusOK {
+			t.Fatalf("%d %s", r.StatusCode, r.Body)
 		}
 	}
 	// A connection goes back to the pool a moment after its answer was read, so

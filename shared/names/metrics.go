@@ -9,13 +9,13 @@ const (
 )
 
 // The constants below are the metrics that alarms watch. The functions write
-// further metrics. Unless a comment states otherwise, each webhook or run writes
-// its count, also if the count is 0.
+// further metrics. A webhook writes its counts that are not 0, and ClientErrors in any
+// case. Each run of another function writes its counts, also if they are 0.
 
 // The metrics of the webhook function.
 const (
 	// UnauthenticatedMetric counts webhooks that are answered 401, because they have
-	// no proof or their proof does not verify. A count of 0 is not written.
+	// no proof or their proof does not verify.
 	UnauthenticatedMetric = "Unauthenticated"
 	// ClientErrorsMetric counts webhooks that are answered 400 to 499. Lambda's
 	// Url4xxCount contains these, and the requests that AWS itself rejects as too

@@ -51,7 +51,17 @@ type Log struct {
 // New returns a log that writes to w. function is the name of the Lambda
 // function, which is the dimension of its metrics.
 func New(w io.Writer, function string) *Log {
-	return &Log{slog.New(withRequestID{slog.NewJSONHandler(w, nil)}), function}
+	return &Log{slog.New(withRequestID{slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: withoutInfo})}),
+		function}
+}
+
+// withoutInfo removes the level INFO, which is that of nearly all lines: CloudWatch
+// charges for each byte.
+func withoutInfo(groups []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.LevelKey && len(groups) == 0 && a.Value.Any() == slog.LevelInfo {
+		return slog.Attr{}
+	}
+	return a
 }
 
 // Logger returns the logger for lines without metrics.
@@ -59,10 +69,11 @@ func (l *Log) Logger() *slog.Logger { return l.logger }
 
 // Outcome writes one line with attrs and the values of metrics, which
 // CloudWatch takes from the line (AWS, "Specification: Embedded metric
-// format"). The Lambda request id is on every line.
+// format"). The Lambda request id is on every line. There is no time in it but that of
+// the metrics: CloudWatch has the time of each line.
 func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, values []Value, attrs ...slog.Attr) {
 	now := time.Now()
-	r := slog.NewRecord(now, level, msg, 0)
+	r := slog.NewRecord(time.Time{}, level, msg, 0)
 	r.AddAttrs(attrs...)
 	metrics := make([]Metric, len(values))
 	for i, v := range values {
@@ -93,9 +104,6 @@ type directive struct {
 	Dimensions [1][1]string
 	Metrics    []Metric
 }
-
-// Milli returns a duration as a number of milliseconds.
-func Milli(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // Cause returns what may be logged of an error: of an error of AWS its operation
 // and code, of any other error its text.

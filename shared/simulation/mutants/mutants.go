@@ -39,6 +39,7 @@ const (
 	carrierFile      = "shared/signature/carrier.go"
 	windowFile       = "shared/signature/window.go"
 	handlerFile      = "functions/webhook/handler.go"
+	requestFile      = "functions/webhook/request.go"
 	rfc3339File      = "shared/rfc3339/rfc3339.go"
 	settingsFile     = "shared/settings/settings.go"
 	tablesFile       = "shared/settings/settings.go"
@@ -173,12 +174,11 @@ var mutants = []mutant{
 		`strings.Count(text, "-----BEGIN") != 1 || strings.Count(text, "-----END") != 1`,
 		`len(rest) > len(text)`, []string{"./functions/webhook"}},
 	{"a certificate is accepted from another domain", certificateFile,
-		`!strings.EqualFold(request.RequestContext.DomainName, o.domainName)`,
-		`strings.EqualFold(request.RequestContext.DomainName, "")`, inWebhook},
+		`!strings.EqualFold(r.domainName, o.domainName)`, `strings.EqualFold(r.domainName, "")`, inWebhook},
 	{"a certificate is accepted from another API", certificateFile,
-		`request.RequestContext.APIID != o.apiID`, `request.RequestContext.APIID == ""`, inWebhook},
+		`r.apiID != o.apiID`, `r.apiID == ""`, inWebhook},
 	{"a certificate is accepted in another payload format", certificateFile,
-		`request.Version != "2.0"`, `request.Version == ""`, inWebhook},
+		`r.version != "2.0"`, `r.version == ""`, inWebhook},
 	{"both means that the certificate is enough", webhookMainFile,
 		`	if s.UsesSignature() {`, `	if !s.UsesMTLS() {`, inWebhook},
 	{"both means that the signature is enough", authenticationFile,
@@ -809,9 +809,15 @@ var mutants = []mutant{
 	{"no alarm tells of a withdrawn key", handlerFile,
 		`		{Metric: keyWithdrawn, Value: count(r.Key.Withdrawn)},
 `, ``, inWebhook},
+	{"the payload shares memory that Lambda's library uses again", requestFile,
+		`	text, _ := jsontext.AppendUnquote(make([]byte, 0, len(v)), v)
+	return text`, `	text, _ := jsontext.AppendUnquote(v[:0:len(v)], v)
+	return text`, inWebhook},
+	{"a payload in base64 is limited by its text", requestFile,
+		`		if size-2 > maxBytes {`, `		if size > maxBytes {`, inWebhook},
 	{"a source address is read from a header", handlerFile,
-		`	addr, err := netip.ParseAddr(request.RequestContext.HTTP.SourceIP)`,
-		`	addr, err := netip.ParseAddr(request.Headers["x-forwarded-for"])`, inWebhook},
+		`	addr, err := netip.ParseAddr(r.sourceIP)`,
+		`	addr, err := netip.ParseAddr(r.headers["x-forwarded-for"])`, inWebhook},
 	{"an outage is answered like a success", outcomeFile,
 		`LedgerUnavailable, unavailable("Not every event could be recorded.", 5, names.NotStoredMetric)`,
 		`LedgerUnavailable, Answer{Metric: "Accepted"}`, inWebhook},

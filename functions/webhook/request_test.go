@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/base64"
+	jsonv1 "encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/intake"
+)
+
+// The types of aws-lambda-go and encoding/json read the same from an event.
+func TestAnEventIsDecodedLikeWithAWSLambdaGo(t *testing.T) {
+	for name, text := range map[string]string{
+		"a function URL": `{"version":"2.0","routeKey":"$default","rawPath":"/","rawQueryString":"a=1&b=%20",
+			"cookies":["c=1"],"headers":{"x-svc-key-id":"k","X-Other":"é\u00e9\"\\\/"},
+			"queryStringParameters":{"a":"1"},"requestContext":{"accountId":"anonymous",
+			"apiId":"id","authentication":null,
+			"authorizer":{"iam":{}},"domainName":"d","http":{"method":"POST","path":"/","protocol":"HTTP/1.1",
+			"sourceIp":"192.0.2.1","userAgent":"u"},"requestId":"r","time":"t","timeEpoch":1},
+			"body":"{\"a\":\"\\u00e9\\n😀\"}\n","pathParameters":null,"isBase64Encoded":false,"stageVariables":null}`,
+		"base64":          `{"body":"eyJhIjoxfQ==","isBase64Encoded":true}`,
+		"base64, escaped": `{"isBase64Encoded":true,"body":"eyJhIjox\/\u0061=="}`,
+		"nothing":         `{}`,
+		"null":            `null`,
+		"members are null": `{"version":null,"rawQueryString":null,"headers":null,"requestContext":null,"body":null,
+			"isBase64Encoded":null}`,
+		"a header is null": `{"headers":{"a":null,"b":""}}`,
+		"repeated":         `{"body":"a","body":"b","headers":{"a":"1","a":"2"},"version":"1.0","version":"2.0"}`,
+		"invalid UTF-8":    "{\"body\":\"a\xffb\",\"headers\":{\"a\":\"\xc3\"}}",
+		"an unpaired half": `{"body":"\ud800x"}`,
+		"white space":      " {\n\"body\" :\t\"a\" } \r\n",
+		"a certificate": `{"requestContext":{"authentication":{"clientCert":{"clientCertPem":"p","subjectDN":"s",
+			"issuerDN":"i","serialNumber":"1","validity":{"notBefore":"b","notAfter":"a"},"other":[1]}}}}`,
+		"an empty body":      `{"body":""}`,
+		"large numbers":      `{"requestContext":{"timeEpoch":1583348638390,"http":{"method":"GET"}},"body":"x"}`,
+		"unknown, nested":    `{"other":{"body":"no","headers":[{"a":"b"}]},"body":"yes"}`,
+		"not an object":      `[]`,
+		"a string":           `"body"`,
+		"two values":         `{} {}`,
+		"cut":                `{"body":"a`,
+		"cut in a context":   `{"requestContext":{"http":{"method":"PO`,
+		"empty":              ``,
+		"the body: a number": `{"body":1}`,
+		"a header: a list":   `{"headers":{"a":["b"]}}`,
+		"headers: a list":    `{"headers":["a"]}`,
+		"base64: a string":   `{"isBase64Encoded":"true"}`,
+		"method: an object":  `{"requestContext":{"http":{"method":{}}}}`,
+		"context: a string":  `{"requestContext":"x"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var want events.APIGatewayV2HTTPRequest
+			wantErr := jsonv1.Unmarshal([]byte(text), &want)
+			event := []byte(text)
+			got, err := decodeRequest(event)
+			if (err != nil) != (wantErr != nil) {
+				t.Fatalf("%v, want %v", err, wantErr)
+			}
+			if err != nil {
+				return
+			}
+			c := want.RequestContext.Authentication.ClientCert
+			expected := request{
+				version: want.Version, rawQuery: want.RawQueryString, headers: want.Headers,
+				domainName: want.RequestContext.DomainName, apiID: want.RequestContext.APIID,
+				method: want.RequestContext.HTTP.Method, sourceIP: want.RequestContext.HTTP.SourceIP,
+				encoded: want.IsBase64Encoded,
+				certificate: clientcert.Presented{PEM: c.ClientCertPem, SubjectDN: c.SubjectDN, IssuerDN: c.IssuerDN,
+					SerialNumber: c.SerialNumber, NotBefore: c.Validity.NotBefore, NotAfter: c.Validity.NotAfter},
+			}
+			body := got.body
+			got.body = nil
+			if len(expected.headers) == 0 {
+				expected.headers, got.headers = nil, nil
+			}
+			if diff := cmp.Diff(expected, got, cmp.AllowUnexported(request{})); diff != "" {
+				t.Error(diff)
+			}
+			got.body = body
+			sent := []byte(want.Body)
+			if want.IsBase64Encoded {
+				sent, err = base64.StdEncoding.DecodeString(want.Body)
+			}
+			payload, payloadErr := got.payload(1 << 20)
+			if len(sent) == 0 && err == nil {
+				err = intake.ErrPayloadEmpty
+			}
+			if (payloadErr != nil) != (err != nil) || err == nil && string(payload) != string(sent) {
+				t.Errorf("payload %q, %v, want %q, %v", payload, payloadErr, sent, err)
+			}
+			// Lambda's library uses the memory of the event again.
+			clear(event)
+			if err == nil && string(payload) != string(sent) {
+				t.Error("the payload shares the event's memory")
+			}
+		})
+	}
+}
+
+func TestThePayloadIsLimitedAfterItIsDecoded(t *testing.T) {
+	const text, inBase64 = `"body":"`, `"isBase64Encoded":true,"body":"`
+	zeros := func(n int) string { return base64.StdEncoding.EncodeToString(make([]byte, n)) }
+	for body, want := range map[string]error{
+		text + strings.Repeat("x", 100):  nil,
+		text + strings.Repeat("x", 101):  intake.ErrPayloadTooLarge,
+		text + strings.Repeat(`\"`, 100): nil,
+		text + zeros(100):                intake.ErrPayloadTooLarge,
+		inBase64 + zeros(100):            nil,
+		inBase64 + zeros(101):            intake.ErrPayloadTooLarge,
+		inBase64 + zeros(300):            intake.ErrPayloadTooLarge,
+	} {
+		r, err := decodeRequest([]byte("{" + body + `"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.payload(100); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", body, err, want)
+		}
+	}
+}
+
+func TestTheErrorOfAnEventQuotesNothing(t *testing.T) {
+	for _, text := range []string{`{"CANARY`, `{"headers":{"CANARY":1}}`, `{"body":"x"}CANARY`} {
+		if _, err := decodeRequest([]byte(text)); err == nil || strings.Contains(err.Error(), "CANARY") {
+			t.Errorf("%v", err)
+		}
+	}
+}
