@@ -67,6 +67,7 @@ func TestReportsEveryInvalidSetting(t *testing.T) {
 		"stackName":            "1",
 		"local":                "yes",
 		"protectBus":           1,
+		"schemaRegistry":       "on",
 		"encryption":           "alias/payments",
 		"accessLogs":           "on",
 		"tracing":              "on",

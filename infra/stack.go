@@ -28,6 +28,7 @@ func newStack(scope constructs.Construct, conf settings.Deployment,
 	ledger := newLedger(stack, conf)
 	keys := newKeys(stack)
 	bus := newBus(stack, conf)
+	newSchemas(stack, conf)
 	buckets := newBuckets(stack, conf)
 	token := newToken(stack, conf, code("token"))
 	webhook := newWebhook(stack, conf, code("webhook"), newEndpoint(stack, conf), ledger, keys, bus, buckets, token)

@@ -5,6 +5,7 @@ const (
 	WebhookURLOutput          = "WebhookUrl"
 	EventBusNameOutput        = "EventBusName"
 	EventBusARNOutput         = "EventBusArn"
+	SchemaRegistryOutput      = "SchemaRegistry"
 	LedgerTableOutput         = "LedgerTable"
 	KeysTableOutput           = "KeysTable"
 	ClaimBucketOutput         = "ClaimBucket"

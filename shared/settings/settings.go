@@ -196,8 +196,8 @@ func All() []*Setting {
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
 		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, StackName, DeploymentStrategy, LedgerTable, ClaimBucket,
 		ParkingBucket, Local,
-		ProtectBus, Encryption, AccessLogs, Tracing, RedriveConcurrency, TokenConcurrency, Tags, PermissionsBoundary,
-		BootstrapQualifier,
+		ProtectBus, SchemaRegistry, Encryption, AccessLogs, Tracing, RedriveConcurrency, TokenConcurrency, Tags,
+		PermissionsBoundary, BootstrapQualifier,
 	}
 }
 

@@ -106,11 +106,13 @@ func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
 		"webhookConcurrency": "0",
 		"logRetentionDays":   "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0",
 		"stackName": "1", "deployment": "blue-green", "ledgerTable": "a/b", "claimBucket": "Claims",
-		"parkingBucket": "p",
-		"local":         "yes",
-		"protectBus":    "no", "encryption": "kms", "accessLogs": "all", "tracing": "Active", "redriveConcurrency": "0",
-		"tokenConcurrency": "x",
-		"tags":             "team", "permissionsBoundary": "a b", "bootstrapQualifier": "more than ten",
+		"parkingBucket":  "p",
+		"local":          "yes",
+		"schemaRegistry": "no",
+		"protectBus":     "no", "encryption": "kms", "accessLogs": "all", "tracing": "Active",
+		"redriveConcurrency": "0",
+		"tokenConcurrency":   "x",
+		"tags":               "team", "permissionsBoundary": "a b", "bootstrapQualifier": "more than ten",
 		"baseURL": "a key that does not exist",
 	}
 	_, err := deployment(wrong)

@@ -841,6 +841,9 @@ var mutants = []mutant{
 	{"the registry's document has another schema of the detail", "events/schema/schema.go",
 		`Reference: "claim-check.json"}[name]`, `Reference: "event.json"}[name]`, inPayment},
 
+	{"schemaRegistry has no effect", "infra/schemas.go", `!conf.SchemaRegistry`, `false`,
+		[]string{"./infra -run TestTheSchemaRegistry"}},
+
 	// The access token.
 	{"the token's refresh does not adapt to the lifetime", refresherFile,
 		`	return min(preferred, max(r.reserve(), lifetime-writeInterval))`, `	return preferred`, inToken},
