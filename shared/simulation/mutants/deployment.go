@@ -3,23 +3,23 @@ package main
 // deploymentMutants are bugs in how a new version takes over, in what outlives a
 // stack, and in what tells two stacks apart.
 var deploymentMutants = []mutant{
-	{"the URL is that of $LATEST", "infra/endpoint.go",
+	{"the function URL points to $LATEST", "infra/endpoint.go",
 		`f.alias.AddFunctionUrl(`, `f.AddFunctionUrl(`, inInfra},
-	{"the schedules run $LATEST", "infra/schedule.go",
+	{"the schedules invoke $LATEST", "infra/schedule.go",
 		`Arn:              f.alias.FunctionArn(),`, `Arn:              f.FunctionArn(),`, inInfra},
-	{"a replaced version is deleted", "infra/version.go",
+	{"a replaced version of a function is deleted", "infra/version.go",
 		`RemovalPolicy: awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE`,
 		`RemovalPolicy: awscdk.RemovalPolicy_DESTROY`, inInfra},
-	{"the version of a failed deployment stays", "infra/version.go",
+	{"the function version of a failed deployment stays", "infra/version.go",
 		`RemovalPolicy: awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE`,
 		`RemovalPolicy: awscdk.RemovalPolicy_RETAIN`, inInfra},
-	{"a failed creation leaves buckets, logs and secrets", "infra/stack.go",
+	{"a failed creation leaves buckets, log groups and secrets", "infra/stack.go",
 		`	return awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE`,
 		`	return awscdk.RemovalPolicy_RETAIN`, inInfra},
-	{"the rollback of a creation deletes a table that is protected", "infra/ledger.go",
+	{"the rollback of a creation deletes a protected table", "infra/ledger.go",
 		`		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN,`,
 		`		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE,`, inInfra},
-	{"any stack is deleted without a question", "infra/stack.go",
+	{"a stack is deleted without confirmation", "infra/stack.go",
 		`jsii.Bool(!conf.Local),
 `, `jsii.Bool(false),
 `, inInfra},
@@ -27,13 +27,13 @@ var deploymentMutants = []mutant{
 		`jsii.String(conf.StackName),
 `, `jsii.String(conf.StackName + " alarms"),
 `, inInfra},
-	{"strangers can hold up a canary", "infra/version.go",
+	{"rejected webhooks can roll back a deployment", "infra/version.go",
 		`"not-stored", "parked"}`, `"not-stored", "parked", "unauthenticated"}`, inInfra},
-	{"a new ledger beside the one that is named", "infra/ledger.go",
+	{"a stack with an existing ledger creates a new one", "infra/ledger.go",
 		`if conf.LedgerTable != "" {`, `if false {`, inInfra},
-	{"two stacks share a bus", "shared/settings/settings.go",
+	{"two stacks use the same bus name", "shared/settings/settings.go",
 		`{ return strings.ToLower(stackName) }`, `{ return "payhook" }`, inSettings},
-	{"a function guesses the name of its bus", "shared/settings/settings.go",
+	{"a function has a default name for its bus", "shared/settings/settings.go",
 		`			if v := getenv(s.Env()); v != "" {
 				return v
 			}
@@ -44,7 +44,7 @@ var deploymentMutants = []mutant{
 				return "payhook"
 			}
 `, inSettings},
-	{"a variable that the previous template lacks is required", "shared/settings/settings.go",
+	{"an unset environment variable does not have its default", "shared/settings/settings.go",
 		`			if v := getenv(s.Env()); v != "" {
 				return v
 			}

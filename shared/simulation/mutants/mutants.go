@@ -102,35 +102,35 @@ var mutants = []mutant{
 	// A first deployment that failed.
 	{"a stack that was created loses its protection from deletion", creationFile,
 		`!slices.Contains(neverCreated, s.StackStatus)`, `slices.Contains(neverCreated, "")`, inCreation},
-	{"a stack whose rollback failed as well stays protected", creationFile,
+	{"a stack whose rollback failed stays protected", creationFile,
 		`types.StackStatusRollbackComplete, types.StackStatusRollbackFailed}`,
 		`types.StackStatusRollbackComplete}`, inCreation},
-	{"a stack that is created meanwhile loses its protection", creationFile,
+	{"a newer stack of the same name loses its protection", creationFile,
 		`		StackName: s.StackId, EnableTerminationProtection: aws.Bool(false),`,
 		`		StackName: &stack, EnableTerminationProtection: aws.Bool(false),`, inCreation},
 
-	// An explanation.
-	{"an explanation looks up every UUID of a request", explainKeyFile,
+	// The command explain.
+	{"explain looks up every UUID of a request", explainKeyFile,
 		`len(k.order) >= k.limit || `, ``, inExplain},
-	{"an explanation asks a key service that does not answer again and again", explainKeyFile,
+	{"explain retries a key endpoint that does not answer without limit", explainKeyFile,
 		` || k.failed >= 2`, ``, inExplain},
-	{"an explanation hashes without a limit", explainMessageFile,
+	{"explain computes hashes without a limit", explainMessageFile,
 		`w.exceeded || w.hashed > w.limit`, `w.exceeded`, inExplain},
-	{"an explanation takes the payload as signed if another form of it was", explainFile,
+	{"explain accepts a payload if another form of it was signed", explainFile,
 		`	case m.payload.name != "":
 		r.Verdict = Changed
 `, ``, inExplain},
-	{"an explanation accepts a key that must not be used", explainFile,
+	{"explain accepts a key that must not be used", explainFile,
 		`if k.state == refused && k.exponents == nil {`, `if k.state == "" {`, inExplain},
-	{"the last line feed of a file counts as one of the payload", explainRequestFile,
+	{"the last line feed of a file counts as part of the payload", explainRequestFile,
 		`n < len(body) &&`, `n < 0 &&`, []string{"./infra/payhook/explain"}},
 
 	// The program.
-	{"a command asks where nobody is at a terminal", programFile,
+	{"a command asks without a terminal", programFile,
 		`	if !p.Terminal {`, `	if !p.Terminal && len(question) > 1000 {`, inProgram},
 	{"an answer other than yes counts as yes", programFile,
 		`if text == "y" || text == "yes" {`, `if text != "n" {`, []string{"./infra/payhook/operate"}},
-	{"a denied request ends with the status of wrong usage", programFile,
+	{"a denied request ends with the exit code for wrong usage", programFile,
 		`		status = StatusUnreachable`, `		status = StatusUsage`, inProgram},
 	{"--local with --region is accepted", targetFile,
 		`if t.Local && (t.Region != ""`, `if t.Local && (t.Region == "-"`, []string{"./infra/payhook/operate"}},
@@ -139,36 +139,36 @@ var mutants = []mutant{
 		run, err := up.Read(".")
 		if err != nil {`, `	if run, err := up.Read("."); t.Local || err == nil {
 		if err != nil {`, inTarget},
-	{"send ends with success after an unexpected answer", sendFile,
+	{"send exits with 0 after an unexpected answer", sendFile,
 		`	case unexpected > 0:`, `	case unexpected > 1000:`, inSend},
 
 	// Client certificates.
-	{"redrive is deployed without the truststore", "infra/build.go",
+	{"the redrive function has no truststore", "infra/build.go",
 		`slices.Contains(trusting, name)`,
 		`slices.Contains(trusting[:1], name)`, []string{"./infra -run TestTruststoreIsIn"}},
-	{"a certificate for servers is accepted", clientCertFile,
+	{"a server certificate is accepted as a client certificate", clientCertFile,
 		`KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}`,
 		`KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}`, inClientCert},
 	{"a revoked certificate is accepted", clientCertFile,
 		`if slices.Contains(v.policy.Revoked, SerialOf(c)) {`,
 		`if slices.Contains(v.policy.Revoked, SerialOf(c)) && len(chain) == 0 {`, inClientCert},
-	{"only the certificate itself can be revoked, not its CA", clientCertFile,
+	{"the revocation of a CA is ignored", clientCertFile,
 		`if slices.Contains(v.policy.Revoked, SerialOf(c)) {`,
 		`if slices.Contains(v.policy.Revoked, SerialOf(chain[0])) {`, inClientCert},
-	{"a certificate with another key than the pinned is accepted", clientCertFile,
+	{"a certificate with an unpinned key is accepted", clientCertFile,
 		`len(pins) > 0 && !slices.Contains(pins, PinOf(c))`,
 		`len(pins) > 1 && !slices.Contains(pins, PinOf(c))`, inClientCert},
-	{"the case of a certificate's subject is ignored", clientCertFile,
+	{"subjects are compared without case", clientCertFile,
 		`slices.Contains(subjects, Subject(c))`,
 		`slices.ContainsFunc(subjects, func(s string) bool { return strings.EqualFold(s, Subject(c)) })`, inClientCert},
-	{"a part of a certificate's DNS name is enough", clientCertFile,
+	{"a suffix of a certificate's DNS name is enough", clientCertFile,
 		`if slices.Contains(subjects, name) {`,
 		`if slices.ContainsFunc(subjects, func(s string) bool { return strings.HasSuffix(name, s) }) {`, inClientCert},
 	{"a chain of five CAs is accepted", clientCertFile, `cas > MaxChain {`, `cas > MaxChain+1 {`, inClientCert},
-	{"a weak key of a certificate is accepted", clientCertFile, `if err := checkStrength(c); err != nil {
+	{"a certificate with a weak key is accepted", clientCertFile, `if err := checkStrength(c); err != nil {
 		return nil, reject(Weak, "it %s", err)`, `if err := checkStrength(c); err != nil && c.IsCA {
 		return nil, reject(Weak, "it %s", err)`, inWebhook},
-	{"fields that contradict the certificate are ignored", clientCertFile, `		err = contradiction(c, p)
+	{"event fields that contradict the certificate are ignored", clientCertFile, `		err = contradiction(c, p)
 `, ``, inClientCert},
 	{"two certificates in PEM are accepted", clientCertFile,
 		`strings.Count(text, "-----BEGIN") != 1 || strings.Count(text, "-----END") != 1`,
@@ -177,18 +177,18 @@ var mutants = []mutant{
 		`!strings.EqualFold(r.domainName, o.domainName)`, `strings.EqualFold(r.domainName, "")`, inWebhook},
 	{"a certificate is accepted from another API", certificateFile,
 		`r.apiID != o.apiID`, `r.apiID == ""`, inWebhook},
-	{"a certificate is accepted in another payload format", certificateFile,
+	{"a certificate is accepted in payload format 1.0", certificateFile,
 		`r.version != "2.0"`, `r.version == ""`, inWebhook},
-	{"both means that the certificate is enough", webhookMainFile,
+	{"authentication=both accepts a certificate alone", webhookMainFile,
 		`	if s.UsesSignature() {`, `	if !s.UsesMTLS() {`, inWebhook},
-	{"both means that the signature is enough", authenticationFile,
+	{"authentication=both accepts a signature alone", authenticationFile,
 		`return w.Authentication != BySignature }`, `return w.Authentication == ByMTLS }`, inSettings},
-	{"a certificate makes up for the signature", receiveFile,
+	{"a certificate replaces the signature", receiveFile,
 		`	if s := r.mechanisms.Signature; s != nil {
 		p.signature`, `	if s := r.mechanisms.Signature; s != nil &&
 		(p.chain == nil || d.Headers["x-svc-signature"] == "") {
 		p.signature`, inHistories},
-	{"a certificate of anybody is accepted", receiveFile,
+	{"the chain of a certificate is not verified", receiveFile,
 		`		if err != nil {
 			return p, known, err
 		}
@@ -196,78 +196,78 @@ var mutants = []mutant{
 			return p, known, err
 		}
 		p.chain`, inHistories},
-	{"the payload of a parked delivery by mTLS can be changed", replayFile,
+	{"a parked mTLS delivery is replayed with a changed payload", replayFile,
 		`!bytes.Equal(digest[:], parked.Certificate.PayloadDigest)`, `bytes.Equal(digest[:], nil)`, inIntake},
-	{"the certificate of a parked delivery makes up for its signature", replayFile,
+	{"a parked certificate replaces the signature at replay", replayFile,
 		`parked.Certificate != nil && p.signature == (signature.Proof{}) && len(parked.JWK) == 0`,
 		`parked.Certificate != nil`, inIntake},
-	{"a parked certificate is verified as of now", replayFile,
+	{"a parked certificate is verified at the time of the replay", replayFile,
 		`VerifyCertificate(chain[0],
 			parked.Certificate.AcceptedAt)`, `VerifyCertificate(chain[0],
 			r.pipeline.opts.Now())`, inIntake},
-	{"each repeat of a delivery by mTLS is parked anew", parkingFile, `		at = p.SentAt
+	{"a repeated mTLS delivery is parked again", parkingFile, `		at = p.SentAt
 `, `		at = p.ParkedAt
 `, inWebhook},
-	{"each webhook writes its certificate", lastCertFile,
+	{"the last certificate is written for every webhook", lastCertFile,
 		`; ok && now.Sub(at) < certificateEvery {`, `; ok && now.Sub(at) < 0 {`, inKeys},
-	{"the days left ignore the client certificate", lastCertFile,
+	{"TrustDaysLeft ignores the client certificate", lastCertFile,
 		`last != nil && last.NotAfter.Before(expires)`, `last != nil && last.NotAfter.Equal(expires)`, inKeys},
 
-	// The order of the way.
-	{"mark before publish", publishFile,
+	// The order of recording, publishing and marking.
+	{"an event is marked before it is published", publishFile,
 		`	failures := p.bus.Publish(publishing, events)
 `, `	p.ledger.MarkPublished(ctx, entries)
 	failures := p.bus.Publish(publishing, events)
 `, inHistories},
-	{"publish before record", pipelineFile,
+	{"an event is published before it is recorded", pipelineFile,
 		`	rec := p.record(ctx, delivery, start, inv)
 `, `	for _, raw := range delivery.Events {
 		p.bus.Publish(ctx, []bus.Event{busEvent(ledger.NewEntry(raw, delivery.DeliveryID, start))})
 	}
 	rec := p.record(ctx, delivery, start, inv)
 `, inHistories},
-	{"answer before recording", recordFile,
+	{"a webhook is answered before its events are recorded", recordFile,
 		`		rec.err = unrecorded(ctx, rec.err)
 `, `		rec.err, rec.duplicates = nil, rec.duplicates+rec.unrecorded
 `, inHistories},
-	{"a failed record counts as a duplicate", recordFile,
+	{"a failed write of the ledger counts as a duplicate", recordFile,
 		`			rec.unrecorded++
 			rec.err = r.Err
 `, `			rec.duplicates++
 `, inHistories},
-	{"publish duplicates too", recordFile,
+	{"duplicates are published", recordFile,
 		`		case r.Outcome == ledger.Duplicate:
 			rec.eventIDs.add(Duplicate, id)
 `, `		case r.Outcome == ledger.Duplicate:
 			rec.entries = append(rec.entries, events[i].entry)
 `, inHistories},
-	{"mark despite a failed publish", publishFile,
+	{"an event is marked although publishing failed", publishFile,
 		`		if failures[i] == nil {
 			published = append(published, e)
 		} else {`, `		published = append(published, e)
 		if failures[i] != nil {`, inHistories},
-	{"publish unchecked what came in out of time", ledgerRecordFile,
+	{"events are published after the deadline", ledgerRecordFile,
 		`			results[i].Err = fmt.Errorf("ledger: %w", err)
 `, `			results[i].Outcome = Recorded
 `, inHistories},
-	{"an event twice in one delivery is recorded twice", recordFile,
+	{"an event that occurs twice in a delivery is recorded twice", recordFile,
 		`		contents[c] = true
 `, ``, inHistories},
-	{"of two contents in one delivery any may be published", recordFile,
+	{"the second of two contents in a delivery is published", recordFile,
 		`		ids[e.entry.EventID] = true
 `, ``, inIntake},
-	{"of two contents in one delivery the second is recorded as well", recordFile,
+	{"the second of two contents in a delivery is recorded", recordFile,
 		`			conflicts = append(conflicts, e)
 			continue
 `, `			conflicts = append(conflicts, e)
 `, inIntake},
-	{"due without grace", recordFile,
+	{"an event is due as soon as it is recorded", recordFile,
 		`due: inv.heldUntil}`, `due: at}`, inHistories},
-	{"due at the deadline, whatever the clocks", recordFile,
+	{"an event is due at the deadline, without the grace period", recordFile,
 		`due: inv.heldUntil}`, `due: inv.heldUntil.Add(-p.opts.Grace)}`, inHistories},
 	{"a conflict is not parked", pipelineFile,
 		`	if len(rec.conflicts) > 0 {`, `	if len(rec.conflicts) > 1 {`, inHistories},
-	{"a conflict that could not be parked is answered like one that was", pipelineFile,
+	{"a conflict that could not be parked is answered 2xx", pipelineFile,
 		`				err = parkErr
 `, `				_ = parkErr
 `, inHistories},
@@ -276,7 +276,7 @@ var mutants = []mutant{
 			return
 `, `			entry = w.events[i].entry
 `, inHistories},
-	{"authenticated after the fact", receiveFile,
+	{"a webhook is authenticated after it is recorded", receiveFile,
 		`	if err != nil {
 		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known,
 			Steps: Steps{Authenticate: authenticated}}
@@ -288,28 +288,28 @@ var mutants = []mutant{
 			Steps: Steps{Authenticate: authenticated}}
 	}
 `, inHistories},
-	{"a signature that does not verify is let through", receiveFile,
+	{"a wrong signature is accepted", receiveFile,
 		`	if err != nil || again.Key == nil {
 `, `	if err == nil && again.Key == nil {
 		return found, nil
 	}
 	if err != nil || again.Key == nil {
 `, inHistories},
-	{"skip the timestamp's window", receiveFile,
+	{"the timestamp is not checked", receiveFile,
 		`	if err := s.Window.Check(proof.Timestamp, now); err != nil {
 		return proof, key, "", err
 	}
 `, ``, inHistories},
 
 	// Redrive.
-	{"a lease that ends with the run", redriveFile,
+	{"a lease ends when its run starts", redriveFile,
 		`Lease(ctx, pending, r.holder, r.heldUntil)`, `Lease(ctx, pending, r.holder, r.start)`, inHistories},
-	{"redrive takes what is not due", redriveFile,
+	{"redrive takes events that are not due", redriveFile,
 		`Due(ctx, shard, r.start, cursors[shard], pageSize)`,
 		`Due(ctx, shard, r.start.Add(time.Hour), cursors[shard], pageSize)`, inHistories},
-	{"redrive looks at half of the shards", redriveFile,
+	{"redrive queries only half of the shards", redriveFile,
 		`make([]int, ledger.Shards) //`, `make([]int, ledger.Shards/2) //`, inHistories},
-	{"marked as parked although it is not", parkFile,
+	{"an event is marked as parked although parking failed", parkFile,
 		`	}); err != nil {
 		return err
 	}
@@ -317,85 +317,85 @@ var mutants = []mutant{
 		return err
 	}
 	return p.ledger.MarkParked`, inHistories},
-	{"redrive drops what it can't publish", redriveFile,
+	{"redrive drops events that it cannot publish", redriveFile,
 		`		case f.Attempts >= r.maxAttempts || f.unpublishable():`, `		case f.Attempts >= r.maxAttempts:
 			err = r.pipeline.ledger.MarkParked(ctx, []ledger.Entry{f.Entry})[0]
 		case f.unpublishable():`, inHistories},
 
 	// The ledger.
-	{"record without a condition", ledgerRecordFile,
+	{"an event is recorded without a condition", ledgerRecordFile,
 		`OR (attribute_not_exists(#shard) AND #expiresAt <= :now)"`,
 		`OR attribute_exists(#eventId) OR attribute_exists(#shard) OR #expiresAt <= :now"`,
 		inHistories},
-	{"what is published can be recorded again", ledgerRecordFile,
+	{"a published event can be recorded again", ledgerRecordFile,
 		`OR (attribute_not_exists(#shard) AND #expiresAt <= :now)"`,
 		`OR attribute_not_exists(#shard) OR #expiresAt <= :now"`, inHistories},
-	{"the window is left to TTL", ledgerRecordFile,
+	{"the de-duplication window ends only when TTL deletes the item", ledgerRecordFile,
 		`		"attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)",
 		map[string]string{"#eventId": names.LedgerKey, "#shard": names.LedgerPendingShard,
 			"#expiresAt": names.LedgerTTL},
 		map[string]types.AttributeValue{":now": number(l.now().Unix())})`,
 		`		"attribute_not_exists(#eventId)", map[string]string{"#eventId": names.LedgerKey}, nil)`, inHistories},
-	{"what is pending expires", itemFile,
+	{"pending items expire", itemFile,
 		`Holder: holder[:], Claimed: e.Claimed,
 `, `Holder: holder[:], Claimed: e.Claimed, ExpiresAt: e.RecordedAt.Unix(),
 `, inHistories},
-	{"compare ids and not digests", ledgerRecordFile,
+	{"an event with the same id and other content counts as a duplicate", ledgerRecordFile,
 		`	case old.digest() != e.Digest:
 		return Conflict, nil
 	case bytes.Equal`, `	case bytes.Equal`, inHistories},
-	{"the digest covers white space", ledgerFile,
+	{"white space changes the digest", ledgerFile,
 		`		case ' ', '\t', '\n', '\r':
 			h.Write(raw[start:i])
 			start = i + 1
 `, ``, inHistories},
-	{"a record that fails is swallowed", ledgerRecordFile,
+	{"an error of recording is ignored", ledgerRecordFile,
 		`		return 0, fmt.Errorf("ledger: record %s: %w", e.EventID, err)`,
 		`		return Duplicate, nil`, inHistories},
-	{"its own write is taken for a duplicate", ledgerRecordFile,
+	{"the retry of an own write counts as a duplicate", ledgerRecordFile,
 		`	case bytes.Equal(old.Holder, holder[:]):`,
 		`	case bytes.Equal(old.Holder, holder[:]) && len(old.Holder) == 0:`, inLedger},
-	{"everybody's write is taken for its own", ledgerRecordFile,
+	{"the write of another holder counts as the own one", ledgerRecordFile,
 		`	case bytes.Equal(old.Holder, holder[:]):`,
 		`	case bytes.Equal(old.Holder, holder[:]) || len(old.Holder) == len(holder):`, inHistories},
-	{"the index entry is left behind", markFile,
+	{"a published item stays in the index", markFile,
 		`REMOVE #event, #claimed, #shard, #due, #holder, #attempts"`,
 		`REMOVE #event, #claimed, #holder, #attempts"`, inHistories},
-	{"the event's bytes are left behind", markFile,
+	{"a published item keeps the event", markFile,
 		`REMOVE #event, #claimed, #shard, #due, #holder, #attempts"`,
 		`REMOVE #claimed, #shard, #due, #holder, #attempts"`, inHistories},
-	{"a mark that fails is swallowed", markFile,
+	{"an error of marking is ignored", markFile,
 		`	if err := unlessConditional(err); err != nil {`,
 		`	if err := unlessConditional(err); err != nil && false {`, []string{"./shared/intake"}},
-	{"lease without a condition", pendingFile,
+	{"an item is leased without a condition", pendingFile,
 		`		ConditionExpression: aws.String("#due = :seen"),`,
 		`		ConditionExpression: aws.String("#due = :seen OR attribute_exists(#due)"),`, inHistories},
-	{"lease what is no longer pending", pendingFile,
+	{"an item that is not pending can be leased", pendingFile,
 		`		ConditionExpression: aws.String("#due = :seen"),`,
 		`		ConditionExpression: aws.String("#due = :seen OR attribute_not_exists(#due)"),`, inHistories},
-	{"its own lease is not recognised", pendingFile,
+	{"the retry of an own lease fails", pendingFile,
 		`holder[:]) || leased.Due != milliseconds(until.UnixMilli()) {`, `holder[:]) || leased.Due != 0 {`, inLedger},
-	{"everybody's lease is taken for its own", pendingFile,
+	{"the lease of another holder counts as the own one", pendingFile,
 		`!bytes.Equal(leased.Holder, holder[:]) ||`, `!bytes.Equal(leased.Holder, leased.Holder) ||`, inHistories},
-	{"postpone what another holds", pendingFile,
+	{"an item that another invocation holds is postponed", pendingFile,
 		`aws.String("#holder = :holder AND attribute_exists(#shard)")`,
 		`aws.String("attribute_exists(#shard) OR #holder = :holder")`, inLedger},
-	{"a mark without a condition", markFile,
+	{"an item is marked without a condition", markFile,
 		`aws.String("attribute_exists(#shard) AND #digest = :digest")`,
 		`aws.String("attribute_exists(#shard) OR #digest = :digest OR attribute_not_exists(#shard)")`, inLedger},
 
 	// What AWS rejects before the function.
-	{"more is promised than always fits", settingsFile,
+	{"SafePayloadBytes is larger than what always fits", settingsFile,
 		`const SafePayloadBytes = (invocationBytes - envelopeBytes) / 2`,
 		`const SafePayloadBytes = (invocationBytes - envelopeBytes) * 3 / 4`, inWebhook},
-	{"the sheet promises what the function accepts", "infra/subscription.go",
+	{"the subscription sheet states a payload size that does not always fit", "infra/subscription.go",
 		`min(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes)`,
 		`max(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes)`, inInfra},
-	{"what the function rejects counts as rejected by AWS", handlerFile,
+	{"a payload that the function rejects counts as rejected by AWS", handlerFile,
 		`count(answer.Status >= 400 &&`, `count(answer.Status > 400 &&`, inWebhook},
 
 	// Timestamps.
-	{"an hour of one digit", rfc3339File,
+	{"an hour of one digit is accepted", rfc3339File,
 		`	hour := p.number(2, 0, 23)
 `, `	digits := 2
 	if len(p.text) > 1 && p.text[1] == ':' {
@@ -403,78 +403,78 @@ var mutants = []mutant{
 	}
 	hour := p.number(digits, 0, 23)
 `, inRFC3339},
-	{"an offset of a day", rfc3339File,
+	{"an offset of 24 hours is accepted", rfc3339File,
 		`3600 * p.number(2, 0, 23)`, `3600 * p.number(2, 0, 24)`, inRFC3339},
-	{"an offset of 60 minutes", rfc3339File,
+	{"an offset of 60 minutes is accepted", rfc3339File,
 		`60 * p.number(2, 0, 59)`, `60 * p.number(2, 0, 60)`, inRFC3339},
-	{"a comma before the fraction", rfc3339File,
+	{"a comma before the fraction is accepted", rfc3339File,
 		`p.text[0] != '.'`, `p.text[0] != '.' && p.text[0] != ','`, inRFC3339},
-	{"a leap second at any time", rfc3339File,
+	{"a leap second is accepted at any time", rfc3339File,
 		`second == 60 && (`, `second > 60 && (`, inRFC3339},
-	{"no leap second", rfc3339File,
+	{"a leap second is rejected", rfc3339File,
 		`p.number(2, 0, 60)`, `p.number(2, 0, 59)`, inRFC3339},
-	{"a consumer reads times in another way", "shared/payment/payment.go",
+	{"a consumer parses times differently", "shared/payment/payment.go",
 		`json.Unmarshal(raw, &event, strictTimes)`, `json.Unmarshal(raw, &event)`, inPayment},
 
 	// Settings.
-	{"a webhook can be replayed", conflictFile,
+	{"the de-duplication window may end before the timestamp is too old", conflictFile,
 		`least := 2*w.Window.Tolerance + w.Timeout + time.Second`,
 		`least := w.Window.Tolerance + w.Timeout + time.Second`, inSettings},
-	{"a function refuses settings that contradict", settingsFile,
+	{"a function rejects settings that only the deployment checks", settingsFile,
 		`	w.KeysTable = r.resource`, `	r.contradictions(Deployment{Webhook: w})
 	w.KeysTable = r.resource`, inSettings},
-	{"any address is loopback", settingsFile,
+	{"any address counts as loopback", settingsFile,
 		`return ip.IsLoopback()`, `return ip.IsLoopback() || ip.IsPrivate()`, inSettings},
-	{"any http URL is taken", settingsFile,
+	{"any http URL is accepted", settingsFile,
 		`!(u.Scheme == "http" && isLoopback(u.Hostname()))`,
 		`!(u.Scheme == "http" || isLoopback(u.Hostname()))`, inSettings},
-	{"parts of a second are taken", settingsFile,
+	{"a duration with a fraction of a second is accepted", settingsFile,
 		`	if d%time.Second != 0 {`, `	if d%time.Second != 0 && d < 0 {`, inSettings},
-	{"China has the limit of the others", settingsFile,
+	{"the entry limit of the China Regions is that of the other Regions", settingsFile,
 		`strings.HasPrefix(r.getenv("AWS_REGION"), "cn-")`, `r.getenv("AWS_REGION") == "cn"`, inSettings},
-	{"the largest event does not fit into an item", tablesFile,
+	{"an event larger than an item can hold is accepted", tablesFile,
 		`400<<10 - 1<<10`, `400<<10 - 1<<6`, inLedger},
 
 	// The bus.
-	{"a request may be as large as the limit", busFile,
+	{"an entry as large as the limit is sent", busFile,
 		`b.Size(e) < b.opts.MaxBytes`, `b.Size(e) <= b.opts.MaxBytes`, inBus},
-	{"a batch may be as large as the limit", busFile,
+	{"a batch as large as the limit is sent", busFile,
 		`bytes+size >= b.opts.MaxBytes`, `bytes+size > b.opts.MaxBytes`, inBus},
-	{"an event that EventBridge rejects takes its batch with it", busFile,
+	{"a rejected event fails its whole batch", busFile,
 		`if len(batch) > 1 && ctx.Err() == nil && faultOf(err) == ofEntry {`, `if false {`, inHistories},
-	{"only a half of a rejected batch is sent again", busFile,
+	{"only half of a rejected batch is sent again", busFile,
 		`			b.publish(ctx, events, batch[half:], results)
 `, ``, inBus},
-	{"a fault that the SDK does not know is the service's", busFile,
+	{"an error that the SDK does not model counts as a service fault", busFile,
 		`		if status/100 != 4 || `, `		if true || `, inBus},
 	{"a denied request is split", busFile,
 		`ok && slices.Contains(callerErrors, api.ErrorCode())`,
 		`ok && slices.Contains(callerErrors, "")`, inBus},
-	{"a time that the SDK can't represent is sent changed", busFile,
+	{"a time outside the SDK's range is sent changed", busFile,
 		`t.Equal(time.Unix(0, t.UnixNano()))`, `!t.IsZero()`, inBus},
-	{"what EventBridge is known to reject is sent", busFile,
+	{"an event that EventBridge rejects is sent", busFile,
 		`results[i] = Check(e.Detail)`, `_, _ = i, e`, inBus},
-	{"integers of any size are sent", checkFile,
+	{"integers outside 64 bits are sent", checkFile,
 		`case kind == '0' && isInteger(token.String()):`, `case kind == '0' && false:`, inBus},
 	{"decimals count as integers", checkFile,
 		`if c := number[i]; c == '.' || c == 'e'`, `if c := number[i]; c == 'e'`, inBus},
-	{"1001 levels are sent", checkFile,
+	{"1001 levels of nesting are sent", checkFile,
 		`case dec.StackDepth() > MaxDepth:`, `case dec.StackDepth() > MaxDepth+1:`, inBus},
-	{"a name of the payload is in the cause", decodeFile,
+	{"a member name of the payload is logged in the cause", decodeFile,
 		`			name, at = "*", nil
 `, `			at = nil
 `, inPayment},
-	{"what EventBridge rejects is tried again and again", redriveFile,
+	{"redrive retries an event that EventBridge rejects", redriveFile,
 		`f.Attempts >= r.maxAttempts || f.unpublishable():`, `f.Attempts >= r.maxAttempts:`, inIntake},
-	{"what EventBridge rejects waits for redrive", pipelineFile,
+	{"the receiver does not park a rejected event", pipelineFile,
 		`	unpublishable, cause := p.parkUnpublishable(ctx, pub.failed)
 `, `	unpublishable, cause := 0, error(nil)
 `, inWebhook},
-	{"what can't be parked counts as parked", parkFile,
+	{"an event that could not be parked counts as parked", parkFile,
 		`		if err == nil {
 			parked[`, `		if err != context.Canceled {
 			parked[`, inWebhook},
-	{"ignore failed entries", busFile,
+	{"failed entries are ignored", busFile,
 		`	entry := out.Entries[i]
 	if entry.ErrorCode == nil && aws.ToString(entry.EventId) != "" {
 		return nil, false
@@ -484,7 +484,7 @@ var mutants = []mutant{
 		return nil, false
 	}
 `, inHistories},
-	{"an error of one entry is one of all", busFile,
+	{"the error of one entry applies to all entries", busFile,
 		`		out, err := b.client.PutEvents(ctx, &eventbridge.PutEventsInput{Entries: entries})
 `,
 		`		out, err := b.client.PutEvents(ctx, &eventbridge.PutEventsInput{Entries: entries})
@@ -492,7 +492,7 @@ var mutants = []mutant{
 			err = &EntryError{Code: "InternalFailure"}
 		}
 `, inHistories},
-	{"a lost answer is taken for success", busFile,
+	{"a missing answer counts as success", busFile,
 		`	if err != nil {
 		return err, faultOf(err) == ofService
 	}
@@ -500,32 +500,32 @@ var mutants = []mutant{
 		return nil, false
 	}
 `, inHistories},
-	{"the wrong positions are tried again", busFile,
+	{"the wrong entries are retried", busFile,
 		`				entries[again], batch[again] = entries[i], position
 `, `				entries[again], batch[again] = entries[again], position
 `, inHistories},
-	{"eleven entries in a batch", busFile,
+	{"a batch has eleven entries", busFile,
 		`const MaxEntries = 10`, `const MaxEntries = 11`, inBus},
 	{"the bytes of a batch are not counted", busFile,
 		`		bytes += size
 `, `		_ = size
 `, inBus},
-	{"the event is encoded again", busFile,
+	{"the published bytes differ from the received ones", busFile,
 		`aws.String(string(e.Detail)),`, `aws.String(" " + string(e.Detail)),`, inHistories},
 
-	{"what is postponed does not count as pending", redriveFile,
+	{"postponed items do not count as pending", redriveFile,
 		`	r.measureWaiting(ctx)
 `, ``, inIntake},
-	{"what receivers hold hides what is postponed", pendingFile,
+	{"items held by receivers hide postponed items", pendingFile,
 		`"#shard = :shard AND #due > :at", false, nil, limit)`,
 		`"#shard = :shard AND #due > :at", true, nil, limit)`, inIntake},
 
 	// Large deliveries.
-	{"what the ledger has is written again", recordFile,
+	{"an event that the ledger has is written again", recordFile,
 		`	if repeated {
 `, `	if repeated && len(rest) == 0 {
 `, inIntake},
-	{"a new delivery is looked up", recordFile,
+	{"a new delivery is read from the ledger first", recordFile,
 		`	if repeated {
 `, `	if len(rest) > 0 {
 `, inIntake},
@@ -533,15 +533,15 @@ var mutants = []mutant{
 		`	unknown := w.skipKnown(ctx, large)
 `, `	unknown := large
 `, inIntake},
-	{"an item whose window has passed is skipped", recordFile,
+	{"an event whose window has passed is not recorded again", recordFile,
 		`			case !ok || !known.Current:`, `			case !ok:`, inIntake},
-	{"a conflict that is looked up is a duplicate", recordFile,
+	{"a conflict found by reading counts as a duplicate", recordFile,
 		`				w.results[i].Outcome = ledger.Conflict
 `, `				w.results[i].Outcome = ledger.Duplicate
 `, inIntake},
-	{"a look-up takes all the time", recordFile,
+	{"reading the ledger may take the whole invocation", recordFile,
 		`deadline.Sub(p.opts.Now())/2)`, `deadline.Sub(p.opts.Now()))`, inIntake},
-	{"what DynamoDB leaves unprocessed is taken for unknown", knownFile,
+	{"unprocessed keys of BatchGetItem count as not recorded", knownFile,
 		`		if len(rest) == 0 {
 			return known, nil
 		}
@@ -549,7 +549,7 @@ var mutants = []mutant{
 			return known, nil
 		}
 `, inLedger},
-	{"redrive ignores that it could not park", redriveFile,
+	{"redrive does not report an error of parking", redriveFile,
 		`			r.result.Parked++
 		}
 		r.note(err)
@@ -558,124 +558,124 @@ var mutants = []mutant{
 `, inIntake},
 
 	// Replay.
-	{"replay without verifying the signature", replayFile,
+	{"replay does not verify the signature", replayFile,
 		`		if err := signature.Verify(key, parked.Payload, p.signature); err != nil {
 			return p, known, err
 		}
 `, ``, inIntake},
-	{"replay with any exponent", replayFile,
+	{"replay accepts any RSA exponent", replayFile,
 		`keys.ParseJWK(parked.JWK, parked.KeyID, r.exponents)`,
 		`keys.ParseJWK(parked.JWK, parked.KeyID, []int{3, 65537})`, inIntake},
-	{"replay the whole delivery of a conflict", replayFile,
+	{"the replay of a conflict includes the other events", replayFile,
 		`	case parked.Reason == parking.Conflict:
 `, `	case parked.Reason == parking.Conflict && version != ParkedVersion:
 `, inIntake},
-	{"replay a conflict without a decision", replayFile,
+	{"a conflict is replayed without a version", replayFile,
 		`version != FirstVersion && version != ParkedVersion:`,
 		`version != FirstVersion && version != ParkedVersion && version != NoVersion:`, inIntake},
-	{"the first version stays although it was never published", replayFile,
+	{"--version first is accepted although the first version was not published", replayFile,
 		`		case ok && first.Parked:`, `		case ok && first.Parked && first.Pending:`, inIntake},
-	{"one of several parked contents is chosen", replayFile,
+	{"one of several parked contents is replayed", replayFile,
 		`		if id := e.entry.EventID; ids[id] {`,
 		`		if id := e.entry.EventID; ids[id] && len(events) > 2 {`, inIntake},
-	{"a changed event is restored", replayFile,
+	{"a changed event is replayed", replayFile,
 		`!parked.Claimed && entry.Digest != signed {`, `parked.Claimed && entry.Digest == signed {`, inIntake},
-	{"a restored event keeps the time of its first recording", replayFile,
+	{"a replayed event keeps the time of its first recording", replayFile,
 		`ledger.NewEntry(raw, parked.DeliveryID, now)`,
 		`ledger.NewEntry(raw, parked.DeliveryID, parked.RecordedAt)`, inIntake},
-	{"a replay goes on when its time is up", replayFile,
+	{"a replay continues after its deadline", replayFile,
 		`r.summary(ctx, write(ctx,`, `r.summary(ctx, write(context.WithoutCancel(ctx),`, inIntake},
-	{"a conflict of a restored event counts as a duplicate", ledgerRecordFile,
+	{"a conflict with a replayed event counts as a duplicate", ledgerRecordFile,
 		`		case old.digest() != e.Digest:
 			return Conflict, nil
 		}
 `, `		}
 `, inIntake},
-	{"a replaced version overwrites one that is pending", ledgerRecordFile,
+	{"--version parked overwrites a pending event", ledgerRecordFile,
 		`(attribute_not_exists(#shard) AND (#digest <> :digest OR attribute_exists(#parkedAt)))`,
 		`(attribute_not_exists(#shard) OR (#digest <> :digest OR attribute_exists(#parkedAt)))`, inIntake},
-	{"the window begins when an event is recorded", markFile,
+	{"the window starts when the event is recorded, not when it is published", markFile,
 		`later(l.now(), e.RecordedAt).Add(l.window)`, `e.RecordedAt.Add(l.window)`, inLedger},
-	{"what was not accepted is marked as replayed", redriveHandlerFile,
+	{"a rejected replay is marked as replayed", redriveHandlerFile,
 		`			if r.Outcome == intake.Accepted || r.Outcome == intake.Conflict && r.Parked != "" {`,
 		`			if r.Outcome != intake.KeyRefused {`, inRedrive},
 	{"a conflict is marked as replayed", redriveHandlerFile,
 		`r.Outcome == intake.Conflict && r.Parked != "" {`, `r.Outcome == intake.Conflict {`, inRedrive},
-	{"settled without a reason", redriveHandlerFile,
+	{"a parked object is settled without a reason", redriveHandlerFile,
 		`	if strings.TrimSpace(e.Reason) == "" {`,
 		`	if strings.TrimSpace(e.Reason) == "" && len(e.Settle) == 0 {`, inRedrive},
 	{"the outcome line of a large delivery is long", "shared/intake/fate.go",
 		`const maxEventIDs = 10`, `const maxEventIDs = 1000`, []string{"./functions/webhook"}},
 	{"an event that is left to redrive is logged as published", "shared/intake/fate.go",
 		`		if !missing[e.EventID] {`, `		if len(e.EventID) > 0 {`, []string{"./functions/webhook"}},
-	{"a line that reaches the log late is not shown", tailFile,
+	{"late log events are not shown", tailFile,
 		`newest.Add(-overlap)`, `newest`, inLogs},
 	{"an empty page ends the reading of a log", tailFile,
 		`if aws.ToString(page.NextToken) == "" {`, `if aws.ToString(page.NextToken) == "" || len(page.Events) == 0 {`,
 		inLogs},
-	{"a line that was read before an error is shown again or never", tailFile,
+	{"log events that were read before an error are lost", tailFile,
 		`			return entries, fmt.Errorf(`, `			return nil, fmt.Errorf(`, inLogs},
-	{"a log is not read any more after AWS could not be reached", tailFile,
+	{"a log that could not be read is not read again", tailFile,
 		`	if !answered || !known {
 		return false`, `	if !answered || !known {
 		return true`, inLogs},
 	{"replay --all includes conflicts", replayCommandFile,
 		`			if l.Reason == string(parking.Conflict) {`,
 		`			if l.Reason == string(parking.Conflict) && len(chosen) > 1000 {`, inOperate},
-	{"what is settled is listed as open", parkedCommandFile,
+	{"a settled object is listed as open", parkedCommandFile,
 		`State: cmp.Or(states[name], parking.Open)}`,
 		`State: cmp.Or(parking.State(strings.TrimPrefix(string(states[name]), "settled")), parking.Open)}`, inOperate},
 
 	// Parking and claim check.
-	{"parked without an index", parkingFile,
+	{"an object is parked without its index", parkingFile,
 		`	if err := g.Wait(); err != nil {
 		return "", false, err
 	}
 `, `	_ = g.Wait()
 `, inParking},
-	{"settling closes nothing", parkingFile,
+	{"a settled object stays open", parkingFile,
 		`range []State{Settled, Replayed} {`, `range []State{Replayed} {`, inHistories},
-	{"settling is noted as a replay", parkingFile,
+	{"a settled object is marked as replayed", parkingFile,
 		`s.note(ctx, Settled, name, n)`, `s.note(ctx, Replayed, name, n)`, inHistories},
-	{"parking the same again writes it again", parkingFile,
+	{"parking the same content again overwrites the object", parkingFile,
 		`		IfNoneMatch:    aws.String("*"),
 `, ``, inParking},
-	{"every second try is taken for a repeat", parkingFile,
+	{"every failed conditional write counts as a repeat", parkingFile,
 		`		return !retried.Load(), nil`, `		return true, nil`, inParking},
-	{"a write beside another fails for good", parkingFile,
+	{"a concurrent conditional write is not retried", parkingFile,
 		`retry.AddWithErrorCodes(o.Retryer, "ConditionalRequestConflict")`,
 		`retry.AddWithErrorCodes(o.Retryer, "ConditionalRequest")`, inParking},
-	{"a parked name ignores which events are in question", parkingFile,
+	{"the name of a parked object ignores its event ids", parkingFile,
 		`		add([]byte(id))
 `, `		_ = id
 `, inParking},
-	{"a listing starts again after a thousand", parkingFile,
+	{"a listing starts again after 1000 objects", parkingFile,
 		`		in.ContinuationToken = out.NextContinuationToken
 `, ``, inParking},
 	{"a repeated webhook is counted as parked again", handlerFile,
 		`count(r.Parked != "" && !r.ParkedBefore)`, `count(r.Parked != "")`, inWebhook},
-	{"a claim is not held against its digest", claimFile,
+	{"the digest of a claim check is not compared", claimFile,
 		`len(event) != ref.Size || hex.EncodeToString(sum[:]) != ref.SHA256`,
 		`len(event) != ref.Size || len(sum) != len(ref.SHA256)/2`, inClaimcheck},
-	{"an event that S3 denies access to is gone", claimFile,
+	{"AccessDenied counts as a deleted object", claimFile,
 		`return nil, fmt.Errorf("%w: %w", ErrDenied, err)`, `return nil, ErrGone`, inClaimcheck},
 
-	// What the functions may do.
-	{"redrive may not replay", "infra/redrive.go",
+	// Permissions of the functions.
+	{"the redrive function may not record replayed events", "infra/redrive.go",
 		`[]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn()`,
 		`[]string{"dynamodb:BatchGetItem", "dynamodb:UpdateItem"}, ledger.TableArn()`, inPermissions},
-	{"redrive may do more than it calls", "infra/redrive.go",
+	{"the redrive function may do more than it calls", "infra/redrive.go",
 		`[]string{"events:PutEvents"}, bus.EventBusArn()`,
 		`[]string{"events:PutEvents", "events:PutPermission"}, bus.EventBusArn()`, inPermissions},
-	{"redrive is not told that nothing is parked under a name", "infra/buckets.go",
+	{"the redrive function may not list the bucket", "infra/buckets.go",
 		`	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn())
 `, ``, inPermissions},
-	{"a permission for a secret's name instead of its ARN", "infra/token.go",
+	{"a permission names a secret's name instead of its ARN", "infra/token.go",
 		`"secretsmanager:PutSecretValue"}, secret.AttrId())`,
 		`"secretsmanager:PutSecretValue"}, secret.Ref())`, inPermissions},
 
-	// Who may send.
-	{"the first header wins", carrierFile,
+	// Authentication.
+	{"the first of repeated headers is used", carrierFile,
 		`	case found > 1 || strings.Contains(value, ","):
 		return "", ErrRepeated
 `, `	case found > 1:
@@ -683,15 +683,15 @@ var mutants = []mutant{
 	case strings.Contains(value, ","):
 		return value[:strings.Index(value, ",")], nil
 `, inSignature},
-	{"only old timestamps are refused", windowFile,
+	{"timestamps in the future are accepted", windowFile,
 		`at.Before(now.Add(-w.Tolerance)) || at.After(now.Add(w.Tolerance))`,
 		`at.Before(now.Add(-w.Tolerance))`, inSignature},
-	{"base64 that is not canonical is accepted", signatureFile,
+	{"non-canonical base64url is accepted", signatureFile,
 		`	sig, err := encoding.DecodeString(unpadded)
 	if err != nil || len(sig) != size || encoding.EncodeToString(sig) != unpadded {`,
 		`	sig, err := base64.RawURLEncoding.DecodeString(unpadded)
 	if err != nil || len(sig) != size {`, inSignature},
-	{"the key id is not signed", signatureFile,
+	{"the signature does not cover the key id", signatureFile,
 		`	tail = append(tail, keyID...)
 `, `	_ = keyID
 `, inSignature},
@@ -700,65 +700,65 @@ var mutants = []mutant{
 	return w`,
 		`	w.dec.Reset(&w.buffer, jsontext.AllowDuplicateNames(true))
 	return w`, inPayment},
-	{"names of the wrong case are accepted", decodeFile,
+	{"member names are matched without case", decodeFile,
 		`			return i, false
 `, `			return i, true
 `, inPayment},
 	{"a delivery without events is accepted", decodeFile,
 		`	if s.elements == eventSchema && elements == 0 {`,
 		`	if s.elements == eventSchema && elements < 0 {`, inPayment},
-	{"what stands behind the delivery is ignored", decodeFile,
+	{"trailing data after the delivery is ignored", decodeFile,
 		`; err != io.EOF {`, `; err != io.EOF && false {`, inPayment},
 
 	// Keys.
-	{"a key of another id is accepted", jwkFile,
+	{"a key with another id is accepted", jwkFile,
 		`demand(len(k.Kid) == len(id) && strings.EqualFold(k.Kid, id), WrongKeyID)`,
 		`demand(len(k.Kid) == len(id), WrongKeyID)`, inKeys},
 	{"a private key is accepted", jwkFile,
 		`demand(k.D == nil && `, `demand(k.D != nil || `, inKeys},
-	{"a key is used past its hard age", keysFile,
+	{"a key is used past its maximum age", keysFile,
 		`	if e == nil || e.key == nil || c.opts.Now().Sub(e.fetchedAt) >= c.opts.MaxAge {`,
 		`	if e == nil || e.key == nil {`, inKeys},
-	{"a key in memory is used past its hard age", keysFile,
+	{"a key in memory is used past its maximum age", keysFile,
 		`		case age < c.opts.MaxAge && now.Before(e.retryAt):`,
 		`		case age >= 0 && now.Before(e.retryAt):`, inKeys},
-	{"a key of the table is fresh for ever", keysFile,
+	{"a key in the table never becomes stale", keysFile,
 		`	case c.fresh(cached, now):
 		c.remember`,
 		`	case !cached.withdrawn():
 		c.remember`, inKeys},
-	{"an unknown id is not remembered", keysFile,
+	{"an unknown key id is not cached", keysFile,
 		`	c.unknown[id] = unknown{at.Add(c.opts.UnknownTTL), withdrawn}
 `, ``, inKeys},
 	{"one 404 removes a key at once", keysFile,
 		`	remove := cached == nil || asked.Sub(since) >= c.opts.UnknownGrace`,
 		`	remove := true`, inKeys},
-	{"one 404 removes a key at once, in the table too", keysTableFile,
+	{"one 404 removes a key at once, also from the table", keysTableFile,
 		`"OR (fetchedAt <= :at AND unknownSince <= :oldest)"`,
 		`"OR fetchedAt <= :at OR unknownSince <= :oldest"`, inKeys},
-	{"a 404 counts where the table could not be read", keysFile,
+	{"a 404 counts although the table could not be read", keysFile,
 		`	skipTable := tableFailed && cached != nil
 `, `	skipTable := tableFailed
 `, inKeys},
-	{"the grace of a key begins with the question", keysFile,
+	{"the grace period of a key starts with the request", keysFile,
 		`	since := c.opts.Now().Truncate(time.Millisecond)
 `, `	since := asked
 `, inKeys},
-	{"each function counts the grace of a key on its own", keysTableFile,
+	{"each instance counts the grace period of a key by itself", keysTableFile,
 		`		unknownSince: milliseconds(item[attrUnknownSince]),
 `, ``, inKeys},
-	{"each function asks for a key in its grace on its own", keysTableFile,
+	{"each instance fetches a key in its grace period by itself", keysTableFile,
 		`		unknownAt:    milliseconds(item[attrUnknownAt]),
 `, ``, inKeys},
-	{"a late 404 undoes a good answer", keysTableFile,
+	{"a late 404 overrides a newer answer", keysTableFile,
 		`aws.String("attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at")`,
 		`aws.String("attribute_exists(jwk) AND expiresAt > :now AND (fetchedAt <= :at OR fetchedAt > :at)")`, inKeys},
-	{"a key in its grace counts as fresh", keysFile,
+	{"a key in its grace period counts as fresh", keysFile,
 		`	return !e.withdrawn() && now.Sub(e.fetchedAt) < c.opts.Freshness`,
 		`	return now.Sub(e.fetchedAt) < c.opts.Freshness`, inKeys},
-	{"a key in its grace is not marked", keysFile,
+	{"a key in its grace period is not reported as withdrawn", keysFile,
 		`Source: from, Withdrawn: e.withdrawn()}`, `Source: from}`, inKeys},
-	{"a known source has no reserve", budgetFile,
+	{"a known source has no reserved budget", budgetFile,
 		`	if !known {
 		return false, failed
 	}
@@ -766,7 +766,7 @@ var mutants = []mutant{
 		return false, failed
 	}
 `, inKeys},
-	{"a stranger has the reserve", budgetFile,
+	{"an unknown source can use the reserved budget", budgetFile,
 		`	if !known {
 		return false, failed
 	}
@@ -774,7 +774,7 @@ var mutants = []mutant{
 		return false, failed
 	}
 `, inKeys},
-	{"a source is recorded with every webhook", sourcesFile,
+	{"a source is written for every webhook", sourcesFile,
 		`	if ok && now.Before(last.recordAt) {
 		return
 	}
@@ -782,19 +782,19 @@ var mutants = []mutant{
 		return
 	}
 `, inKeys},
-	{"all IPv6 addresses of a network are sources of their own", sourcesFile,
+	{"each IPv6 address of a /64 counts as its own source", sourcesFile,
 		`		bits = 64`, `		bits = 128`, inKeys},
-	{"the signature's form is checked after the budget is spent", receiveFile,
+	{"a malformed signature uses the budget", receiveFile,
 		`keys.MinModulusBytes, keys.MaxModulusBytes); err != nil {`,
 		`keys.MinModulusBytes, keys.MaxModulusBytes); err != nil && false {`, inIntake},
-	{"the source of a forgery becomes known", receiveFile,
+	{"the source of a forged webhook is recorded", receiveFile,
 		`	proof, known, err := r.authenticate(ctx, d, inv.start)
 `, `	if s := r.mechanisms.Signature; s != nil {
 		s.Keys.RecordSource(ctx, d.SourceIP)
 	}
 	proof, known, err := r.authenticate(ctx, d, inv.start)
 `, inIntake},
-	{"the source of an authentic webhook does not become known", receiveFile,
+	{"the source of an authentic webhook is not recorded", receiveFile,
 		`		s.Keys.RecordSource(ctx, d.SourceIP)
 `, `		_ = s
 `, inIntake},
@@ -806,7 +806,7 @@ var mutants = []mutant{
 		`aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at OR fetchedAt > :at")`, inKeys},
 
 	// The answer.
-	{"no alarm tells of a withdrawn key", handlerFile,
+	{"there is no alarm for a withdrawn key", handlerFile,
 		`		{Metric: keyWithdrawn, Value: count(r.Key.Withdrawn)},
 `, ``, inWebhook},
 	{"the payload shares memory that Lambda's library uses again", requestFile,
@@ -818,50 +818,50 @@ var mutants = []mutant{
 	{"a source address is read from a header", handlerFile,
 		`	addr, err := netip.ParseAddr(r.sourceIP)`,
 		`	addr, err := netip.ParseAddr(r.headers["x-forwarded-for"])`, inWebhook},
-	{"an outage is answered like a success", outcomeFile,
+	{"an outage is answered 2xx", outcomeFile,
 		`LedgerUnavailable, unavailable("Not every event could be recorded.", 5, names.NotStoredMetric)`,
 		`LedgerUnavailable, Answer{Metric: "Accepted"}`, inWebhook},
-	{"a forged delivery learns why", outcomeFile,
+	{"the answer to a forged delivery says what is wrong", outcomeFile,
 		`SignatureMismatch, unauthentic}`,
 		`SignatureMismatch, rejected(http.StatusForbidden, "The signature does not match.")}`, inWebhook},
-	{"a failure without an outcome counts as accepted", outcomeFile,
+	{"a failure without an outcome is answered 2xx", outcomeFile,
 		`	return LedgerUnavailable
 `, `	return Accepted
 `, inIntake},
-	{"a rejected webhook writes a metric without a name", outcomeFile,
+	{"a rejected webhook writes a metric with an empty name", outcomeFile,
 		`Detail: detail, Metric: "Rejected", Level`, `Detail: detail, Level`, inWebhook},
 
 	// Patterns for consumers.
-	{"the pattern for high amounts compares them with limits", "events/rules/high-value.json",
+	{"the pattern for high amounts uses numeric matching", "events/rules/high-value.json",
 		`"amount": [{ "exists": true }]`, `"amount": [{ "numeric": [">=", 1000000] }]`, []string{"./events/rules"}},
 
-	{"the schema accepts a reference as an event", "events/schema/event.json", `"claimCheck"`, `"claim"`, inPayment},
+	{"the schema accepts a claim check as an event", "events/schema/event.json", `"claimCheck"`, `"claim"`, inPayment},
 	{"the schema accepts an eventId that is not a UUID", "events/schema/event.json",
 		`[0-9A-Fa-f]{12}$`, `[0-9A-Fa-f]*`, inPayment},
-	{"the registry's document has another schema of the detail", "events/schema/schema.go",
+	{"the schema in the registry differs from the published one", "events/schema/schema.go",
 		`Reference: "claim-check.json"}[name]`, `Reference: "event.json"}[name]`, inPayment},
 
 	{"schemaRegistry has no effect", "infra/schemas.go", `!conf.SchemaRegistry`, `false`,
 		[]string{"./infra -run TestTheSchemaRegistry"}},
 
 	// The access token.
-	{"the token's refresh does not adapt to the lifetime", refresherFile,
+	{"the refresh of the token does not adapt to its lifetime", refresherFile,
 		`	return min(preferred, max(r.reserve(), lifetime-writeInterval))`, `	return preferred`, inToken},
-	{"the token's refresh leaves fewer than three runs", refresherFile,
+	{"the refresh of the token leaves fewer than three runs", refresherFile,
 		`max(r.reserve(), lifetime-writeInterval)`, `max(r.interval, lifetime-writeInterval)`, inToken},
-	{"a token that Secrets Manager refused is requested again", refresherFile,
+	{"a token that could not be stored is requested again", refresherFile,
 		`		r.rememberUnsaved(fresh)
 `, ``, inToken},
-	{"the token endpoint is asked every minute for a newer token", refresherFile,
+	{"a new token is requested every minute", refresherFile,
 		`		r.rememberRepeated(stored)
 `, ``, inToken},
-	{"a secret that takes no more tokens raises no alarm", refresherFile,
+	{"there is no alarm for a full secret", refresherFile,
 		`ok && failure.Code == limitExceeded`, `ok && failure.Code == ""`, inToken},
-	{"tokens with a short remaining life raise the alarm of the quota", refresherFile,
+	{"tokens with a short remaining life raise the alarm token-quota", refresherFile,
 		`		!stored.IssuedAt.IsZero() && fresh.IssuedAt.Sub(stored.IssuedAt)+lifetimeTolerance >= writeInterval {
 `, `		false {
 `, inToken},
-	{"a token without a newer one raises the alarm of its life", refresherFile,
+	{"a cached token raises the alarm token-life", refresherFile,
 		`	if o == Unchanged && remaining > 0 {`, `	if o == Superseded && remaining > 0 {`, inToken},
 	{"scopes have no effect", tokenMainFile, `		Scopes:      s.Scopes,
 `, ``, inTokenMain},
