@@ -12,7 +12,7 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// mechanism is what a webhook must prove.
+// mechanism is how webhooks are authenticated.
 type mechanism int
 
 const (
@@ -21,7 +21,7 @@ const (
 	byBoth
 )
 
-// mechanismOf returns the mechanism of a history: every fourth one requires client
+// mechanismOf returns the mechanism of a history: every fourth history requires client
 // certificates.
 func mechanismOf(seed uint64) mechanism {
 	switch seed % 8 {
@@ -33,11 +33,11 @@ func mechanismOf(seed uint64) mechanism {
 	return bySignature
 }
 
-// pki is the truststore, and client certificates that senders present, in PEM. All
-// are valid in the time of the bubbles, but for expired.
+// pki returns the truststore and the client certificates of the senders, in PEM. All
+// except expired are valid at the time of the bubbles.
 var pki = sync.OnceValue(func() (p struct {
-	truststore                *clientcert.Truststore
-	client, stranger, expired string
+	truststore                 *clientcert.Truststore
+	client, untrusted, expired string
 }) {
 	ca := func() *paymenttest.CA {
 		a := paymenttest.NewCA("Operator CA")
@@ -51,7 +51,7 @@ var pki = sync.OnceValue(func() (p struct {
 	}
 	p.truststore = clientcert.TruststoreOf(trusted.Certificate, issuing.Certificate)
 	p.client = issue(issuing, inBubbles)
-	p.stranger = issue(ca(), inBubbles)
+	p.untrusted = issue(ca(), inBubbles)
 	p.expired = issue(issuing, func(c *x509.Certificate) {
 		c.NotBefore, c.NotAfter = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC),
 			time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -63,10 +63,10 @@ func inBubbles(c *x509.Certificate) {
 	c.NotBefore, c.NotAfter = time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
 }
 
-// proved returns the delivery as it comes over the wire where a mechanism is
-// required. An authentic one has what is required and no more. A forged one lacks one
-// thing: by mTLS its certificate is wrong in one of four ways; by both, its signature
-// or its certificate is, and the other proof is right.
+// proved returns the delivery as the function receives it, with the proofs of a
+// mechanism. An authentic delivery has exactly the required proofs. In a forged one,
+// one proof is wrong: with byMTLS, the certificate in one of four ways; with byBoth,
+// the signature or the certificate.
 func (d *delivery) proved(at time.Time, m mechanism) intake.Delivery {
 	if m == bySignature {
 		return d.signed(at)
@@ -77,11 +77,11 @@ func (d *delivery) proved(at time.Time, m mechanism) intake.Delivery {
 	out.Certificate.PEM = pki().client
 	if m == byBoth {
 		switch d.forgery {
-		case payloadChanged, strangersSignature:
+		case payloadChanged, wrongSignature:
 			out = d.signed(at)
 			out.Certificate.PEM = pki().client
-		case strangersKeyID:
-			out.Certificate.PEM = pki().stranger
+		case unknownKeyID:
+			out.Certificate.PEM = pki().untrusted
 		case tooOld:
 			out.Certificate.PEM = ""
 		}
@@ -90,10 +90,10 @@ func (d *delivery) proved(at time.Time, m mechanism) intake.Delivery {
 	out.Headers = map[string]string{}
 	switch d.forgery {
 	case payloadChanged:
-		out.Certificate.PEM = pki().stranger
-	case strangersSignature:
+		out.Certificate.PEM = pki().untrusted
+	case wrongSignature:
 		out.Certificate.PEM = ""
-	case strangersKeyID: // certificate and signature are right, in the wrong places
+	case unknownKeyID: // the certificate is in a header, and the signature is correct
 		out.Certificate.PEM = ""
 		out.Headers = maps.Clone(genuine.signed(at).Headers)
 		out.Headers["x-amzn-mtls-clientcert"] = pki().client

@@ -13,17 +13,17 @@ import (
 	"payhook.example/shared/intake"
 )
 
-var allPairs = flag.Bool("pairs", false, "every pair of faults on every path, not a sample of those on the long ones")
+var allPairs = flag.Bool("pairs", false, "try every pair of faults on every path, not a sample on the long ones")
 
-// script is a history without chance: calls go on in the order in which they
-// are made, and meet the faults that are written down.
+// script is a decider without randomness: calls continue in the order in which they
+// are made, and have the given faults.
 type script struct {
 	faults map[int]fault       // by the number of the call
-	always func(c *call) fault // those that make the path what it is
+	always func(c *call) fault // the faults that belong to the path
 }
 
-func (s *script) pick(int) int                        { return 0 }
-func (s *script) noticed(_ *instance, sh string) bool { return sh == "1" } // one empty shard stands for all
+func (s *script) pick(int) int                               { return 0 }
+func (s *script) schedulesEmpty(_ *instance, sh string) bool { return sh == "1" } // one empty shard represents all
 func (s *script) fault(_ *world, c *call) fault {
 	if f, ok := s.faults[c.n]; ok {
 		return f
@@ -34,16 +34,16 @@ func (s *script) fault(_ *world, c *call) fault {
 	return fault{}
 }
 
-// path is a way that events can take, on which faults strike.
+// path is a way that events can take. Faults are injected into it.
 type path struct {
 	name   string
-	every  int // go test tries one pair of faults out of so many; 0 stands for 97
+	every  int // go test tries one of so many pairs of faults; 0 means 97
 	setup  setup
 	always func() func(c *call) fault
 	begin  func(w *world, retries int)
 }
 
-// crashAt lets whoever makes the first call of a kind die before it.
+// crashAt makes the caller of the first call of a kind crash before it.
 func crashAt(o op) func() func(*call) fault {
 	return func() func(*call) fault {
 		done := false
@@ -57,10 +57,9 @@ func crashAt(o op) func() func(*call) fault {
 	}
 }
 
-// send delivers d, and again for as often as retries if the answer is not a
-// 2xx, or none.
+// send delivers d, with so many retries if the answer is not a 2xx or is missing.
 func (w *world) send(d *delivery, begin time.Duration, retries int) {
-	w.sender(&chance{Rand: rand.New(rand.NewPCG(1, 1))}, d, begin, retries, false)
+	w.sender(&randomDecider{Rand: rand.New(rand.NewPCG(1, 1))}, d, begin, retries, false)
 }
 
 func (w *world) redriveAt(times ...time.Duration) {
@@ -69,7 +68,7 @@ func (w *world) redriveAt(times ...time.Duration) {
 	}
 }
 
-// replayAt replays everything that is parked, conflicts in a version.
+// replayAt replays all parked objects, conflicts in the given version.
 func (w *world) replayAt(version intake.Version, times ...time.Duration) {
 	for _, at := range times {
 		w.after(at, func() { w.replayAll(func() intake.Version { return version }) })
@@ -78,7 +77,7 @@ func (w *world) replayAt(version intake.Version, times ...time.Duration) {
 
 func minutes() []time.Duration { return []time.Duration{65*time.Second + 1, 130*time.Second + 2} }
 
-// The events of the paths are their own.
+// paths returns the paths. Their events are not in groups.
 var paths = sync.OnceValue(func() []path {
 	const base = 10_000
 	events := func(from, n int) (all []*event) {
@@ -111,7 +110,7 @@ var paths = sync.OnceValue(func() []path {
 	conflicted.conflicting = true
 	first := *one
 	first.conflicting = true
-	anew := of("laid out anew", newEvent(base, 1))
+	anew := of("other white space", newEvent(base, 1))
 	anew.conflicting = true
 	twice := of("twice", one.events[0], three.events[0], one.events[0])
 	contents := of("two contents", newEvent(base+80, 0), newEvent(base+80, 5))
@@ -130,25 +129,25 @@ var paths = sync.OnceValue(func() []path {
 		{name: "one event", every: 1, begin: deliver(one)},
 		{name: "three events", begin: deliver(three)},
 		{name: "three events, one at a time", setup: setup{parallel: 1}, begin: deliver(three)},
-		{name: "begun when the time is nearly up", begin: func(w *world, retries int) {
+		{name: "started shortly before the deadline", begin: func(w *world, retries int) {
 			w.newInstance("webhook", 0).idle = webhookTime - 700*time.Millisecond
 			deliver(three)(w, retries)
 		}},
-		{name: "begun when the time is up", begin: func(w *world, retries int) {
+		{name: "started after the deadline", begin: func(w *world, retries int) {
 			i := w.newInstance("webhook", 0)
 			i.idle, i.zombie = webhookTime+time.Second, true
 			deliver(three)(w, retries)
 		}},
 		{name: "a large event and a small one", begin: deliver(claim)},
 		{name: "not a delivery", every: 1, begin: deliver(&broken)},
-		{name: "not authentic", every: 1, begin: deliver(one.forged(strangersSignature))},
-		{name: "the key looked up", setup: setup{keyCache: true}, begin: deliver(one)},
-		{name: "again later", every: 1, begin: func(w *world, retries int) {
+		{name: "not authentic", every: 1, begin: deliver(one.forged(wrongSignature))},
+		{name: "with the key cache", setup: setup{keyCache: true}, begin: deliver(one)},
+		{name: "repeated later", every: 1, begin: func(w *world, retries int) {
 			w.send(one, 0, retries)
 			w.send(one, 7*time.Second, retries)
 			w.redriveAt(minutes()...)
 		}},
-		{name: "again at once", begin: func(w *world, retries int) {
+		{name: "repeated at once", begin: func(w *world, retries int) {
 			w.send(three, 0, retries)
 			w.send(three, 0, 0)
 			w.redriveAt(minutes()...)
@@ -168,7 +167,7 @@ var paths = sync.OnceValue(func() []path {
 			w.send(conflicted, 7*time.Second, retries)
 			w.redriveAt(minutes()...)
 		}},
-		{name: "laid out anew", begin: func(w *world, retries int) {
+		{name: "other white space", begin: func(w *world, retries int) {
 			w.send(&first, 0, retries)
 			w.send(anew, 7*time.Second, retries)
 			w.redriveAt(minutes()...)
@@ -176,8 +175,8 @@ var paths = sync.OnceValue(func() []path {
 		{name: "an event twice in a delivery", begin: deliver(twice)},
 		{name: "an id with two contents in a delivery", begin: deliver(contents)},
 		{name: "signed too long ago", every: 1, begin: deliver(one.forged(tooOld))},
-		{name: "changed on the way", every: 1, begin: deliver(one.forged(payloadChanged))},
-		{name: "again before and after the window", setup: setup{window: 20 * time.Minute},
+		{name: "changed in transit", every: 1, begin: deliver(one.forged(payloadChanged))},
+		{name: "repeated before and after the window", setup: setup{window: 20 * time.Minute},
 			begin: func(w *world, retries int) {
 				w.send(one, 0, retries)
 				w.send(one, 19*time.Minute, retries)
@@ -195,7 +194,7 @@ var paths = sync.OnceValue(func() []path {
 		{name: "redrive", every: 1, always: crashAt(put), begin: deliver(one)},
 		{name: "redrive of several", always: crashAt(put), begin: deliver(three)},
 		{name: "redrive of a large one", always: crashAt(put), begin: deliver(claim)},
-		{name: "redrive that parks", setup: setup{maxAttempts: 1}, every: 5, begin: deliver(one),
+		{name: "redrive parks an event", setup: setup{maxAttempts: 1}, every: 5, begin: deliver(one),
 			always: func() func(*call) fault {
 				return func(c *call) fault {
 					if c.op == put {
@@ -204,7 +203,7 @@ var paths = sync.OnceValue(func() []path {
 					return fault{}
 				}
 			}},
-		{name: "redrive races the receiver", always: func() func(*call) fault {
+		{name: "redrive and receiver at once", always: func() func(*call) fault {
 			return func(c *call) fault {
 				if c.op == put && c.redriver == nil {
 					return fault{kind: slowest}
@@ -218,9 +217,9 @@ var paths = sync.OnceValue(func() []path {
 			w.send(two, 0, retries)
 			w.redriveAt(20*time.Second+1, 22*time.Second+3, 29*time.Second+5, 29*time.Second+5, 50*time.Second+7)
 		}},
-		{name: "an event that EventBridge is known to reject",
+		{name: "an event that EventBridge rejects",
 			begin: deliver(of("rejected", newEvent(base+90, outside), newEvent(base+91, 0)))},
-		{name: "two redrivers", always: crashAt(put), begin: func(w *world, retries int) {
+		{name: "two redrive runs at once", always: crashAt(put), begin: func(w *world, retries int) {
 			w.newInstance("webhook", 0)
 			w.newInstance("redrive", maxSkew)
 			w.newInstance("redrive", -maxSkew)
@@ -256,26 +255,26 @@ var paths = sync.OnceValue(func() []path {
 	}
 })
 
-// strike is a fault at a call.
-type strike struct {
+// injection is a fault and the number of its call.
+type injection struct {
 	n int
 	fault
 }
 
-// seen is a call that a fault could have struck.
+// seen is a call that can have a fault.
 type seen struct {
 	n, entries int
 	op         op
 }
 
-// strikes returns every fault that could strike a call.
-func (s seen) strikes() (all []strike) {
+// injections returns every fault that a call can have.
+func (s seen) injections() (all []injection) {
 	for k := none + 1; k < kinds; k++ {
 		if !k.applies(s.op) {
 			continue
 		}
 		if !k.ofEntries() {
-			all = append(all, strike{s.n, fault{kind: k}})
+			all = append(all, injection{s.n, fault{kind: k}})
 			continue
 		}
 		every := uint32(1)<<s.entries - 1
@@ -292,18 +291,17 @@ func (s seen) strikes() (all []strike) {
 				codes = []string{"ValidationException"}
 			}
 			for _, code := range codes {
-				all = append(all, strike{s.n, fault{kind: k, mask: m, code: code}})
+				all = append(all, injection{s.n, fault{kind: k, mask: m, code: code}})
 			}
 		}
 	}
 	return all
 }
 
-// follow plays a path on which faults strike, and returns the calls that were
-// made, and could have met one.
-func (p path) follow(attempts, retries int, strikes ...strike) (*world, counts, []seen) {
+// follow plays a path with faults and returns the calls that can have one.
+func (p path) follow(attempts, retries int, injections ...injection) (*world, counts, []seen) {
 	s := &script{faults: map[int]fault{}}
-	for _, x := range strikes {
+	for _, x := range injections {
 		s.faults[x.n] = x.fault
 	}
 	if p.always != nil {
@@ -311,24 +309,24 @@ func (p path) follow(attempts, retries int, strikes ...strike) (*world, counts, 
 	}
 	set := p.setup
 	set.attempts = attempts
-	set.name = fmt.Sprintf("path %q, %d attempts, %d retries, faults %v", p.name, attempts, retries, strikes)
+	set.name = fmt.Sprintf("path %q, %d attempts, %d retries, faults %v", p.name, attempts, retries, injections)
 	w := newWorld(set, s)
 	var calls []seen
 	w.onCall = func(c *call) { calls = append(calls, seen{c.n, len(c.ids), c.op}) }
 	p.begin(w, retries)
 	w.settle()
-	return w, w.facts.judge(), calls
+	return w, w.facts.check(), calls
 }
 
-// crew plays histories on two goroutines.
-type crew struct {
+// pool plays histories on two goroutines.
+type pool struct {
 	mu     sync.Mutex
 	total  counts
 	failed int
 }
 
-// all plays every history that is handed out, until too many fail.
-func (c *crew) all(t *testing.T, work func(hand func(play func(*testing.T) (*world, counts)))) {
+// all plays the histories that work passes to hand, until too many have failed.
+func (c *pool) all(t *testing.T, work func(hand func(play func(*testing.T) (*world, counts)))) {
 	queue := make(chan func(*testing.T) (*world, counts), 64)
 	var wg sync.WaitGroup
 	for range 2 {
@@ -356,29 +354,29 @@ func (c *crew) all(t *testing.T, work func(hand func(play func(*testing.T) (*wor
 	close(queue)
 	wg.Wait()
 	if c.failed > 3 {
-		t.Errorf("%d histories failed, and ten are enough", c.failed)
+		t.Errorf("%d histories failed; the test ends at 10", c.failed)
 	}
 }
 
-// bubble follows a path in a bubble of its own.
-func (p path) bubble(t *testing.T, attempts, retries int, strikes ...strike) (w *world, c counts, calls []seen) {
+// bubble plays a path in its own bubble.
+func (p path) bubble(t *testing.T, attempts, retries int, injections ...injection) (w *world, c counts, calls []seen) {
 	w, c = play(t, func() (w *world, c counts) {
-		w, c, calls = p.follow(attempts, retries, strikes...)
+		w, c, calls = p.follow(attempts, retries, injections...)
 		return w, c
 	})
 	return w, c, calls
 }
 
-func TestNoSingleFaultOnAnyPathLosesAnything(t *testing.T) {
+func TestNoSingleFaultLosesAnEvent(t *testing.T) {
 	groups()
 	if raceEnabled {
-		t.Skip("the same code runs in the random histories; without the race detector every fault is tried")
+		t.Skip("runs without the race detector; the random histories cover the same code")
 	}
 	total := 0
 	var sum counts
 	for _, p := range paths() {
 		t.Run(p.name, func(t *testing.T) {
-			var c crew
+			var c pool
 			c.all(t, func(hand func(func(*testing.T) (*world, counts))) {
 				for _, attempts := range []int{1, 3} {
 					for _, retries := range []int{0, 2} {
@@ -387,7 +385,7 @@ func TestNoSingleFaultOnAnyPathLosesAnything(t *testing.T) {
 							t.Fatalf("without a fault: %v\n%s", counted, w)
 						}
 						for _, call := range calls {
-							for _, x := range call.strikes() {
+							for _, x := range call.injections() {
 								total++
 								hand(func(t *testing.T) (*world, counts) {
 									w, counted, _ := p.bubble(t, attempts, retries, x)
@@ -404,14 +402,14 @@ func TestNoSingleFaultOnAnyPathLosesAnything(t *testing.T) {
 	t.Logf("%d single faults: %v", total, sum)
 }
 
-// A request that outlives even the grace of its sender, as one might that was
-// suspended on its way: past the deadline, the lease and the next publisher.
-func TestNothingIsLostThoughRequestsArriveVeryLate(t *testing.T) {
+// A request can arrive after the grace period of its sender: after the deadline, the
+// lease and the next publisher.
+func TestNothingIsLostIfRequestsArriveLate(t *testing.T) {
 	groups()
 	total := 0
 	var sum counts
 	for _, p := range paths() {
-		var c crew
+		var c pool
 		c.all(t, func(hand func(func(*testing.T) (*world, counts))) {
 			for _, retries := range []int{0, 2} {
 				_, _, calls := p.bubble(t, 1, retries)
@@ -422,7 +420,7 @@ func TestNothingIsLostThoughRequestsArriveVeryLate(t *testing.T) {
 					for _, by := range []time.Duration{70 * time.Second, 100 * time.Second, 10 * time.Minute} {
 						total++
 						hand(func(t *testing.T) (*world, counts) {
-							w, counted, _ := p.bubble(t, 1, retries, strike{call.n, fault{kind: late, by: by + 37}})
+							w, counted, _ := p.bubble(t, 1, retries, injection{call.n, fault{kind: late, by: by + 37}})
 							return w, counted
 						})
 					}
@@ -432,18 +430,18 @@ func TestNothingIsLostThoughRequestsArriveVeryLate(t *testing.T) {
 		sum.add(c.total)
 	}
 	if sum.Overtaken == 0 {
-		t.Error("no request was overtaken: nothing was shown")
+		t.Error("no request was overtaken")
 	}
 	t.Logf("%d requests: %v", total, sum)
 }
 
-func TestNoPairOfFaultsLosesAnything(t *testing.T) {
+func TestNoPairOfFaultsLosesAnEvent(t *testing.T) {
 	groups()
 	reachable, played := 0, 0
 	var sum counts
 	for _, p := range paths() {
 		t.Run(p.name, func(t *testing.T) {
-			var c crew
+			var c pool
 			before, beforePlayed := reachable, played
 			every := cmp.Or(p.every, 97)
 			if *allPairs {
@@ -454,13 +452,13 @@ func TestNoPairOfFaultsLosesAnything(t *testing.T) {
 			c.all(t, func(hand func(func(*testing.T) (*world, counts))) {
 				_, _, calls := p.bubble(t, 1, 1)
 				for _, call := range calls {
-					for _, x := range call.strikes() {
+					for _, x := range call.injections() {
 						_, _, after := p.bubble(t, 1, 1, x)
 						for _, second := range after {
 							if second.n <= x.n {
 								continue
 							}
-							for _, y := range second.strikes() {
+							for _, y := range second.injections() {
 								reachable++
 								if reachable%every != 0 {
 									continue

@@ -22,37 +22,37 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// facts are what the services saw and the senders were told, from which a
-// history is judged. No code under test has a say in them.
+// facts are what the services received and the senders were answered. They do not
+// depend on the code under test.
 type facts struct {
 	w          *world
 	executing  *call
 	latest     map[string]*generation // by eventId
 	all        []*generation
-	authentic  map[string]bool // bytes of events that authentic deliveries held
+	authentic  map[string]bool // bytes of the events of authentic deliveries
 	bases      map[string]bool // ids of these deliveries
 	violations []string
 	unexpected int
 
 	deliveries, refused, parked, replays, settled int
 
-	decisions map[decision]bool // about what is parked; true: it is stored
+	decisions map[decision]bool // about parked objects; true: stored
 }
 
-// decision is what somebody decided about what is parked under a name.
+// decision is a decision about a parked object.
 type decision struct {
 	state parking.State
 	name  string
 }
 
-// generation is the life of an eventId in the ledger from one recording to the
-// end of its window.
+// generation is an item of an eventId in the ledger, from its recording to the end of
+// its window.
 type generation struct {
 	id       string
 	event    *event      // what was recorded
-	owner    *invocation // who holds it
+	owner    *invocation // the holder
 	sends    []*send
-	marks    []*call // attempts to write that it is on the bus
+	marks    []*call // attempts to mark it as published
 	marked   int     // the moment it took effect; 0: never
 	markedAt time.Time
 	parked   int
@@ -75,26 +75,26 @@ func (g *generation) during(inv *invocation) []*generation {
 // send is an attempt to put an event on the bus.
 type send struct {
 	call   *call
-	of     *generation // the latest when the request left; it may arrive later than another
-	effect int         // the moment EventBridge took it; 0: never
+	of     *generation // the latest when the request was sent; another may exist when it arrives
+	effect int         // the moment of its effect; 0: never
 }
 
-// counts are what became of events, and what it took.
+// counts are the results of histories.
 type counts struct {
 	Histories, Faults                    int
 	Deliveries, Refused, Parked          int
-	Replays, Settled                     int // of what is parked
+	Replays, Settled                     int // of parked objects
 	Events                               int
 	Accepted, Lost, Unexpected           int
 	Duplicated, Unexplained              int
-	Died, Suspended, AnswerLost, NotMark int // why an event is there twice
-	Overtaken                            int // likewise: its answer was lost, and it arrived after the mark of another
+	Died, Suspended, AnswerLost, NotMark int // the causes of duplicates
+	Overtaken                            int // likewise: a request arrived after another publisher's mark
 	Recovered                            int
 	ParkedEvents                         int
 	Met                                  faultCounts
 }
 
-// faultCounts says how often each kind of call met each kind of fault.
+// faultCounts counts the faults by kind of call and kind of fault.
 type faultCounts [ops][kinds]int
 
 func (c *counts) add(d counts) {
@@ -134,11 +134,11 @@ func (c *counts) never() (paths []string) {
 		{"a delivery that is not authentic", c.Refused}, {"a parked delivery", c.Parked},
 		{"a replay", c.Replays}, {"a parked object that is settled", c.Settled},
 		{"an event that redrive publishes", c.Recovered}, {"a parked event", c.ParkedEvents},
-		{"an event published twice: the publisher died", c.Died},
+		{"an event published twice: the publisher crashed", c.Died},
 		{"an event published twice: the publisher was suspended", c.Suspended},
 		{"an event published twice: the answer was lost", c.AnswerLost},
 		{"an event published twice: the mark failed", c.NotMark},
-		{"an event published twice: another one overtook the publisher", c.Overtaken},
+		{"an event published twice: another publisher overtook the request", c.Overtaken},
 	} {
 		if path.count == 0 {
 			paths = append(paths, path.name)
@@ -157,8 +157,8 @@ func (c *counts) never() (paths []string) {
 func (c counts) String() string {
 	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays, %d settled; "+
 		"%d events: accepted %d, lost %d, unexpected %d, "+
-		"duplicated %d (publisher died %d, was suspended %d, lost the answer %d, was overtaken by another %d, could "+
-		"not mark %d; unexplained %d), recovered %d, parked %d",
+		"duplicated %d (publisher crashed %d, was suspended %d, lost the answer %d, was overtaken by another %d, "+
+		"could not mark %d; unexplained %d), recovered %d, parked %d",
 		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Replays, c.Settled, c.Events, c.Accepted, c.Lost,
 		c.Unexpected,
 		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.Overtaken, c.NotMark, c.Unexplained, c.Recovered,
@@ -169,7 +169,7 @@ func (f *facts) violated(format string, args ...any) {
 	f.violations = append(f.violations, fmt.Sprintf(format, args...))
 }
 
-// idOf returns the id of the event that a detail is or stands for.
+// idOf returns the id of the event of a detail, which can be a claim check.
 func (f *facts) idOf(detail string) string {
 	if e := eventsByBytes[detail]; e != nil {
 		return e.id
@@ -181,7 +181,7 @@ func (f *facts) idOf(detail string) string {
 	return ledger.Key(event.EventID)
 }
 
-// eventOf returns the event that a detail is or stands for, or nil.
+// eventOf returns the event of a detail, which can be a claim check, or nil.
 func (f *facts) eventOf(detail string) *event {
 	if e := eventsByBytes[detail]; e != nil {
 		return e
@@ -193,7 +193,7 @@ func (f *facts) eventOf(detail string) *event {
 	return eventsByBytes[string(resolved)]
 }
 
-// delivered takes in that a delivery is under way.
+// delivered records that a delivery was sent.
 func (f *facts) delivered(s *sent) {
 	if f.latest == nil {
 		f.latest, f.authentic, f.bases = map[string]*generation{}, map[string]bool{}, map[string]bool{}
@@ -207,7 +207,7 @@ func (f *facts) delivered(s *sent) {
 	}
 }
 
-// begin takes in that a call was made.
+// begin records that a call was made.
 func (f *facts) begin(c *call) {
 	inv := c.inv
 	if inv != nil && inv.sent != nil && !inv.sent.genuine() &&
@@ -225,7 +225,7 @@ func (f *facts) begin(c *call) {
 	}
 }
 
-// out takes in that a request left its caller.
+// out records that a request was sent.
 func (f *facts) out(c *call) {
 	if c.sent > 0 {
 		return
@@ -243,7 +243,7 @@ func (f *facts) out(c *call) {
 			f.violated("%s puts %s on the bus, which was not recorded", c.instance.name, short(id))
 			continue
 		case g.marked > 0:
-			f.violated("%s puts %s on the bus, which the ledger calls published", c.instance.name, short(id))
+			f.violated("%s puts %s on the bus, which the ledger has as published", c.instance.name, short(id))
 		case g.owner != c.inv:
 			f.violated("%s puts %s on the bus, which %s holds", c.instance.name, short(id), g.owner.name)
 		}
@@ -251,7 +251,7 @@ func (f *facts) out(c *call) {
 	}
 }
 
-// record is the write of a new item.
+// record handles the write of a new item.
 func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dynamodb.PutItemOutput, error) {
 	old := f.latest[id]
 	out, err := f.w.db.PutItem(context.Background(), in)
@@ -273,13 +273,13 @@ func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dyna
 		g.event = f.eventOf(string(b.Value))
 	}
 	if g.event == nil || !f.authentic[g.event.raw] {
-		f.violated("%s records %s with content that no authentic delivery held", i.name, short(id))
+		f.violated("%s records %s with content that is in no authentic delivery", i.name, short(id))
 		g.event = &event{}
 	}
 	if replay {
-		// It only writes what redrive publishes.
+		// A replay only records; redrive publishes.
 		if !f.asked(f.executing.inv.replay.parked, g) {
-			f.violated("%s records %s, which is not what is parked", i.name, g)
+			f.violated("%s records %s, which is not parked content", i.name, g)
 		}
 		if f.executing.inv.replay.parked.Reason != parking.Invalid {
 			g.owner = &invocation{instance: i, done: true}
@@ -290,7 +290,7 @@ func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dyna
 	return out, nil
 }
 
-// asked reports whether an event is one that is parked for its own sake.
+// asked reports whether a replay of a parked object includes an event.
 func (f *facts) asked(p parking.Parked, g *generation) bool {
 	if p.Reason == parking.Unpublishable {
 		e := f.eventOf(string(p.Event))
@@ -305,7 +305,7 @@ func (f *facts) asked(p parking.Parked, g *generation) bool {
 	return false
 }
 
-// decide takes in that somebody begins to store a decision.
+// decide records that the storing of a decision started.
 func (f *facts) decide(state parking.State, name string) {
 	if f.decisions == nil {
 		f.decisions = map[decision]bool{}
@@ -315,34 +315,34 @@ func (f *facts) decide(state parking.State, name string) {
 	}
 }
 
-// decided takes in that a decision was said to be stored.
+// decided records that a decision was reported as stored.
 func (f *facts) decided(state parking.State, name string) { f.decisions[decision{state, name}] = true }
 
-// listed holds what is listed as open against what somebody decided. Nothing that is
-// parked goes away.
-func (f *facts) listed() {
+// checkDecisions compares the states of parked objects with the decisions. Parked
+// objects are never deleted.
+func (f *facts) checkDecisions() {
 	states, err := parking.NewStore(f.w.s3, parkedBucket).States(context.Background())
 	if err != nil {
 		f.violated("the states of what is parked: %v", err)
 	}
 	for name, state := range states {
 		if _, ok := f.decisions[decision{state, name}]; !ok {
-			f.violated("%s is called %s, and nobody decided that", name, state)
+			f.violated("%s is listed as %s without a decision", name, state)
 		}
 	}
 	objects := f.w.s3.Objects(parkedBucket)
 	for d, stored := range f.decisions {
 		if _, ok := objects["parked/"+d.name]; !ok {
-			f.violated("%s is not parked any more", d.name)
+			f.violated("%s is no longer parked", d.name)
 		}
-		// What was both settled and replayed is replayed.
+		// An object that was settled and replayed is replayed.
 		if state := states[d.name]; stored && state != d.state && state != parking.Replayed {
 			f.violated("%s was %s, and is listed as %s", d.name, d.state, cmp.Or(state, parking.Open))
 		}
 	}
 }
 
-// replayed takes in what a replay said became of what is parked.
+// replayed records the result of a replay.
 func (f *facts) replayed(inv *invocation) {
 	r, p := inv.result, inv.replay
 	f.replays++
@@ -350,14 +350,14 @@ func (f *facts) replayed(inv *invocation) {
 		f.decided(parking.Replayed, p.name)
 	}
 	if p.parked.Reason == parking.Conflict && p.version == intake.NoVersion && r.Outcome != intake.VersionMissing {
-		f.violated("%s replays the conflict %s, and nobody decided: %s", inv.name, p.name, r.Outcome)
+		f.violated("%s replays the conflict %s without a version: %s", inv.name, p.name, r.Outcome)
 	}
 	if r.Outcome != intake.Accepted {
 		return
 	}
 	if p.version == intake.FirstVersion {
 		if r.Recorded > 0 {
-			f.violated("%s publishes something of %s, of which the first version stays", inv.name, p.name)
+			f.violated("%s records events of %s, whose first version stays", inv.name, p.name)
 		}
 		return
 	}
@@ -369,13 +369,13 @@ func (f *facts) replayed(inv *invocation) {
 			}
 		}
 		if !held {
-			f.violated("%s says that %s was replayed, and the ledger has other content of %s", inv.name, p.name,
+			f.violated("%s reports that %s was replayed, but the ledger has other content of %s", inv.name, p.name,
 				short(id))
 		}
 	}
 }
 
-// update is every other write of the ledger, and the budget of keys.
+// update handles every other write of the ledger, and the key budget.
 func (f *facts) update(i *instance, what op, id string,
 	in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
 	out, err := f.w.db.UpdateItem(context.Background(), in)
@@ -390,7 +390,7 @@ func (f *facts) update(i *instance, what op, id string,
 	case what == lease:
 		prev := g.owner
 		if prev != f.executing.inv && !prev.done && prev.died == 0 && time.Now().Before(prev.deadline) {
-			f.violated("%s takes %s from %s, which may still be working on it", i.name, short(id), prev.name)
+			f.violated("%s takes %s from %s, which may still hold it", i.name, short(id), prev.name)
 		}
 		g.owner = f.executing.inv
 	case what == postpone && g.owner != f.executing.inv:
@@ -406,7 +406,7 @@ func (f *facts) update(i *instance, what op, id string,
 	return out, nil
 }
 
-// effect takes in that a call reached its service.
+// effect records the effect of a call.
 func (f *facts) effect(c *call, out any, err error) {
 	if c.op != put || err != nil {
 		return
@@ -425,15 +425,15 @@ func (f *facts) effect(c *call, out any, err error) {
 		e := f.eventOf(*got.Detail)
 		if e == nil || !f.authentic[e.raw] {
 			f.unexpected++
-			f.violated("%s puts on the bus what no authentic delivery held: %s", c.instance.name, *got.Detail)
+			f.violated("%s puts on the bus what is in no authentic delivery: %s", c.instance.name, *got.Detail)
 			continue
 		}
 		if g := c.sends[n].of; g != nil && g.event != e {
 			f.unexpected++
-			f.violated("%s puts %s on the bus, which is not the one that was recorded", c.instance.name, e)
+			f.violated("%s puts %s on the bus, which is not the recorded version", c.instance.name, e)
 		}
 		if (*got.Detail != e.raw) != e.claimed() {
-			f.violated("%s travels the wrong way for its size", e)
+			f.violated("%s is sent in the wrong form for its size", e)
 		}
 		if *got.DetailType != e.name || !got.Time.Equal(e.at) || *got.Source != "payhook" || len(got.Resources) != 1 ||
 			!f.bases[got.Resources[0]] {
@@ -442,8 +442,7 @@ func (f *facts) effect(c *call, out any, err error) {
 	}
 }
 
-// answer takes in what a receiver made of a delivery, and returns the status
-// that the sender sees.
+// answer checks the result of a delivery and returns the status of the answer.
 func (f *facts) answer(inv *invocation) int {
 	r, s := inv.result, inv.sent
 	name := inv.name
@@ -466,21 +465,21 @@ func (f *facts) answer(inv *invocation) int {
 	if r.Parked != "" {
 		f.parked++
 		if _, ok := f.w.s3.Objects(parkedBucket)["parked/"+r.Parked]; !ok {
-			f.violated("%s says that %s is parked, and it is not", name, s.name)
+			f.violated("%s reports that %s is parked, but it is not", name, s.name)
 		}
 	}
 	switch r.Outcome {
 	case intake.Accepted:
 		if r.Recorded+r.Duplicates != r.Events || r.Events != len(s.events) ||
 			r.Published+r.Pending+r.Unmarked+r.Unpublishable != r.Recorded {
-			f.violated("%s counts wrong: %+v", name, r)
+			f.violated("%s has wrong counts: %+v", name, r)
 		}
 	case intake.Conflict:
 		if r.Parked == "" {
-			f.violated("%s answers conflict and keeps nothing", name)
+			f.violated("%s answers conflict and parks nothing", name)
 		}
 		if !s.conflicting {
-			f.violated("%s finds a conflict where there is none: %s", name, s.name)
+			f.violated("%s reports a conflict without one: %s", name, s.name)
 		}
 	case intake.Invalid:
 		if r.Parked == "" || !s.invalid {
@@ -509,7 +508,7 @@ func (f *facts) answer(inv *invocation) int {
 			f.all = append(f.all, &generation{id: e.id, accepted: true})
 			continue
 		}
-		// The window may have ended meanwhile, and other content taken its place.
+		// The window may have ended meanwhile, and other content may be recorded.
 		held := latest.during(inv)
 		i := slices.IndexFunc(held, func(g *generation) bool { return g.event.compact == e.compact })
 		if i < 0 {
@@ -522,7 +521,7 @@ func (f *facts) answer(inv *invocation) int {
 		g := held[i]
 		if len(held) == 1 && g.marked > 0 && g.marked < inv.begun &&
 			inv.deadline.Add(-webhookTime).After(g.markedAt.Add(cmp.Or(f.w.window, ledger.DefaultWindow)+2*maxSkew)) {
-			f.violated("%s takes %s for a duplicate after the window", name, e)
+			f.violated("%s counts %s as a duplicate after the window", name, e)
 		} else {
 			g.accepted = true
 		}
@@ -534,7 +533,7 @@ func (f *facts) answer(inv *invocation) int {
 	return 200
 }
 
-// pending reports whether the ledger has something to publish.
+// pending reports whether the ledger has pending items.
 func (f *facts) pending() bool {
 	for _, item := range f.w.db.Items(ledgerTable) {
 		if item[names.LedgerPendingShard] != nil {
@@ -544,8 +543,8 @@ func (f *facts) pending() bool {
 	return false
 }
 
-// judge counts what became of every event, once nothing happens any more.
-func (f *facts) judge() counts {
+// check counts the events at the end of a history and checks the stored state.
+func (f *facts) check() counts {
 	w := f.w
 	c := counts{Histories: 1, Faults: w.faults, Met: w.met, Unexpected: f.unexpected, Parked: f.parked}
 	c.Deliveries, c.Refused, c.Replays, c.Settled = f.deliveries, f.refused, f.replays, f.settled
@@ -577,20 +576,20 @@ func (f *facts) judge() counts {
 			f.explain(g, on, &c)
 		}
 	}
-	f.tidy()
-	f.listed()
+	f.checkLedger()
+	f.checkDecisions()
 	return c
 }
 
-// explain holds every duplicate against the history: whoever published the
-// event earlier must have been kept from writing so.
+// explain finds the cause of every duplicate: the earlier publisher must have been
+// unable to mark the event.
 func (f *facts) explain(g *generation, on []*send, c *counts) {
 	slices.SortStableFunc(on, func(a, b *send) int { return a.call.sent - b.call.sent })
 	for i, later := range on[1:] {
 		for j, earlier := range on[:i+1] {
-			if why := excuse(g, earlier, later.call.sent); why != nil {
+			if why := causeOf(g, earlier, later.call.sent); why != nil {
 				switch {
-				case j < i: // counted once for each superfluous one
+				case j < i: // each extra publication is counted once
 				case g.marked > 0 && earlier.effect > g.marked:
 					c.Overtaken++
 				default:
@@ -605,8 +604,9 @@ func (f *facts) explain(g *generation, on []*send, c *counts) {
 	}
 }
 
-// excuse returns why the publisher of s had not written so by a moment, or nil.
-func excuse(g *generation, s *send, by int) func(*counts) *int {
+// causeOf returns the counter of the reason why the publisher of s had not marked the
+// event by a moment, or nil.
+func causeOf(g *generation, s *send, by int) func(*counts) *int {
 	inv := s.call.inv
 	past := func(moment int) bool { return moment > 0 && moment <= by }
 	if past(inv.died) {
@@ -639,13 +639,13 @@ func excuse(g *generation, s *send, by int) func(*counts) *int {
 	return func(c *counts) *int { return &c.NotMark }
 }
 
-// tidy holds the ledger against what it promises of itself.
-func (f *facts) tidy() {
+// checkLedger checks the items of the ledger.
+func (f *facts) checkLedger() {
 	for id, item := range f.w.db.Items(ledgerTable) {
 		for _, name := range []string{names.LedgerPendingShard, names.LedgerPendingDue, "event", "holder", "claimed",
 			"attempts"} {
 			if item[name] != nil {
-				f.violated("%s has %s, and nothing is pending", short(id), name)
+				f.violated("%s has %s, but is not pending", short(id), name)
 			}
 		}
 		if item[names.LedgerTTL] == nil {
@@ -661,7 +661,7 @@ func (f *facts) tidy() {
 			found = found || strings.HasPrefix(key, "event/"+id+"/")
 		}
 		if !found {
-			f.violated("%s is called parked, and is not", g)
+			f.violated("%s is marked as parked, but is not", g)
 		}
 	}
 }
@@ -675,7 +675,7 @@ func short(id string) string {
 	return id
 }
 
-// line is one thing that happened.
+// line is a line of the printed history.
 type line struct {
 	at     time.Duration
 	who    string
@@ -702,11 +702,11 @@ func (l line) String() string {
 	return b.String()
 }
 
-func (w *world) tell(i *instance, op, what string, f fault, result string) {
+func (w *world) log(i *instance, op, what string, f fault, result string) {
 	w.lines = append(w.lines, line{time.Since(w.start), i.name, op, what, f, result})
 }
 
-// String is the history, to be read.
+// String returns the history as text.
 func (w *world) String() string {
 	var b strings.Builder
 	for _, i := range w.instances {
@@ -724,7 +724,7 @@ func (w *world) String() string {
 	return b.String()
 }
 
-// shortened writes the ids of events as their names.
+// shortened replaces the ids of events by their labels.
 func shortened(text string) string {
 	for i := 0; i+36 <= len(text); i++ {
 		if e := eventsByID[text[i:min(i+36, len(text))]]; e != nil {
@@ -739,7 +739,7 @@ func isConditional(err error) bool {
 	return ok
 }
 
-// describe says in a word what was answered.
+// describe returns a short text for an answer.
 func describe(c *call, out any, err error) string {
 	switch {
 	case isConditional(err):
@@ -749,7 +749,7 @@ func describe(c *call, out any, err error) string {
 	}
 	switch out := out.(type) {
 	case *eventbridge.PutEventsOutput:
-		return fmt.Sprintf("%d taken, %d failed", len(out.Entries)-int(out.FailedEntryCount), out.FailedEntryCount)
+		return fmt.Sprintf("%d accepted, %d failed", len(out.Entries)-int(out.FailedEntryCount), out.FailedEntryCount)
 	case *dynamodb.QueryOutput:
 		return fmt.Sprintf("%d items", len(out.Items))
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// op is a kind of call that an instance makes.
+// op is a kind of call.
 type op int
 
 const (
-	fetchKey op = iota // of the key service
-	readKey            // of the table of keys
+	fetchKey op = iota // at the key endpoint
+	readKey            // in the table of keys
 	writeKey
 	spendKey
 	storeClaim // in S3
@@ -38,7 +38,7 @@ func (o op) String() string {
 // writes reports whether a call can change anything.
 func (o op) writes() bool { return o != fetchKey && o != readKey && o != query && o != readKnown }
 
-// kind is what befalls a call.
+// kind is a kind of fault.
 type kind int
 
 const (
@@ -49,20 +49,20 @@ const (
 	refused            // fails without effect: not permitted
 	timeoutBefore      // no effect, no answer
 	timeoutAfter       // takes effect; no answer
-	late               // takes effect when its caller has given up
-	slow               // takes a while
-	slowest            // takes nearly all the time that the caller has
+	late               // takes effect after its caller has given up
+	slow               // takes some time
+	slowest            // takes nearly all the time of its context
 	partial            // some entries fail, once
-	failing            // fails, and so do all such calls of the caller's
-	rejecting          // some entries fail, whoever puts them
-	poisoned           // some entries make every request with them fail as a whole
-	crashBefore        // the caller dies before the call gets out
-	crashAfter         // the caller dies before the answer gets in
+	failing            // fails, and so do all later calls of this kind by the caller
+	rejecting          // some events fail in every request
+	poisoned           // some events make every request with them fail as a whole
+	crashBefore        // the caller crashes before the call is sent
+	crashAfter         // the caller crashes before it has the answer
 	freezeBriefly      // the caller is suspended for some seconds
 	freezeLong         // the caller is suspended past its deadline
-	lag                // takes effect; the index lags behind
-	redeliver          // the same delivery arrives again, elsewhere
-	redrive            // a run of redrive begins
+	lag                // takes effect; the index lags
+	redeliver          // the same delivery arrives at another instance
+	redrive            // a run of redrive starts
 	kinds
 )
 
@@ -72,12 +72,12 @@ var kindNames = [...]string{"", "error before", "error after effect", "throttled
 	"crash after effect",
 	"frozen briefly", "frozen long", "index lags", "delivered again first", "redrive first"}
 
-// fault is what befalls one call.
+// fault is the fault of one call.
 type fault struct {
 	kind kind
-	mask uint32        // of entries, where they fail
-	code string        // with which entries fail
-	by   time.Duration // how long it takes or lasts
+	mask uint32        // the entries that fail
+	code string        // the error code of the entries
+	by   time.Duration // the delay or duration
 }
 
 func (f fault) String() string {
@@ -91,10 +91,10 @@ func (f fault) String() string {
 	return text
 }
 
-// ofEntries reports whether a fault strikes some entries of a request.
+// ofEntries reports whether a kind of fault applies to some entries of a request.
 func (k kind) ofEntries() bool { return k == partial || k == rejecting || k == poisoned }
 
-// applies reports whether a kind of fault makes sense for a kind of call.
+// applies reports whether a kind of call can have a kind of fault.
 func (k kind) applies(o op) bool {
 	switch k {
 	case partial, rejecting, poisoned:
@@ -107,7 +107,7 @@ func (k kind) applies(o op) bool {
 	return true
 }
 
-// Times are odd so that no two things happen at the same moment by design.
+// The times are odd so that no two events coincide by construction.
 const (
 	clientTimeout = 5*time.Second + 7
 	kindSlow      = 3*time.Second + 11
@@ -118,12 +118,12 @@ const (
 )
 
 var (
-	errDead    = errors.New("the instance is dead")
+	errDead    = errors.New("the instance has crashed")
 	errTimeout = errors.New("no answer in time")
 	errReset   = errors.New("connection reset by peer")
 )
 
-// errorOf is how a service fails.
+// errorOf returns the error of a service for a kind of fault.
 func errorOf(k kind, o op) error {
 	switch {
 	case k == throttled && (o == put || o == park || o == storeClaim || o == fetchKey):
@@ -140,7 +140,7 @@ func errorOf(k kind, o op) error {
 	return &smithy.GenericAPIError{Code: "InternalServerError", Fault: smithy.FaultServer}
 }
 
-// again reports whether the SDK tries again after an error.
+// again reports whether the SDK retries after an error.
 func again(err error) bool {
 	api, ok := errors.AsType[smithy.APIError](err)
 	if !ok {

@@ -29,8 +29,8 @@ const (
 	keyPause     = 5 * time.Second
 	keyBudget    = 5
 
-	// A wrong 404 lasts at most for this time: the grace, less what two clocks can
-	// differ and what a call can take.
+	// longestFlap is the longest period of wrong 404s: the grace period of a key,
+	// minus the clock difference and the duration of a call.
 	longestFlap = keyGrace - 2*maxSkew - kindSlow - 2*time.Second
 )
 
@@ -40,17 +40,16 @@ type keyService struct {
 	down      [][2]time.Duration // from and to
 	flaps     []*flap
 
-	acceptedOld, flapped, reserve int // for counting what was shown
+	acceptedOld, flapped, reserve int // how often each case occurred
 }
 
-// published is a key and the time for which the service gives it.
+// published is a key and the period in which the service publishes it.
 type published struct {
 	key      paymenttest.Key
 	from, to time.Duration
 }
 
-// flap is a time in which a gateway answers 404 for a key that the functions
-// have stored.
+// flap is a period in which a gateway answers 404 for a stored key.
 type flap struct {
 	id       string
 	from     time.Duration // or later, when the key is stored
@@ -59,7 +58,8 @@ type flap struct {
 	happened bool
 }
 
-// options are those of a cache in a history about keys, or the defaults.
+// options returns the options of a key cache: short times in a history about keys,
+// otherwise the defaults.
 func (s *keyService) options(now func() time.Time) keys.Options {
 	if s == nil {
 		return keys.Options{Now: now}
@@ -100,7 +100,7 @@ func (s *keyService) answer(w *world, r *http.Request, id string) *http.Response
 	return resp
 }
 
-// stored reports whether the table holds a key that may be used for some time.
+// stored reports whether the table has a key that can be used for the given time.
 func (w *world) stored(id string, lasts time.Duration) bool {
 	item := w.db.Items(keysTable)[id]
 	return item["jwk"] != nil && time.Since(timeOf(item["fetchedAt"]))+lasts+2*maxSkew < keyMaxAge
@@ -115,15 +115,15 @@ func timeOf(v dynamodbtypes.AttributeValue) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// unauthentic takes in that an authentic delivery was answered 401.
+// unauthentic checks a 401 answer to an authentic delivery.
 func (f *facts) unauthentic(inv *invocation) {
 	s := f.w.keyService
 	if s == nil {
 		f.violated("%s answers %s to an authentic delivery", inv.name, inv.result.Outcome)
 		return
 	}
-	// What could not be read of the table is not known. It is remembered for a
-	// while.
+	// An instance that could not read the table does not know the key, and caches
+	// that for some time.
 	f.w.mu.Lock()
 	blind := time.Since(inv.noTable) <= keyTTL+webhookTime
 	f.w.mu.Unlock()
@@ -133,8 +133,8 @@ func (f *facts) unauthentic(inv *invocation) {
 	}
 }
 
-// outOfBudget takes in that an authentic delivery was answered 503 because the
-// budgets were spent.
+// outOfBudget checks a 503 answer to an authentic delivery because the budget was
+// used up.
 func (f *facts) outOfBudget(inv *invocation) {
 	w := f.w
 	if w.keyService == nil {
@@ -147,13 +147,13 @@ func (f *facts) outOfBudget(inv *invocation) {
 			return
 		}
 	}
-	// A function that did not know the source reads the table again after a minute.
+	// An instance that does not know the source reads the table again after a minute.
 	if !inv.result.Key.TableFailed && !w.sourceKnown.IsZero() && time.Since(w.sourceKnown) > time.Minute+webhookTime {
-		f.violated("%s finds the budget spent for a known source, with its reserve left", inv.name)
+		f.violated("%s finds the budget used up for a known source whose reserve is not used", inv.name)
 	}
 }
 
-// accepted takes in that a delivery was found authentic.
+// accepted checks the key of a delivery that was accepted.
 func (s *keyService) accepted(inv *invocation) {
 	if s == nil {
 		return
@@ -178,8 +178,8 @@ func (s *keyService) accepted(inv *invocation) {
 
 var rotation = sync.OnceValue(func() [2]*delivery {
 	var sends [2]*delivery
-	// The deliveries of all histories are made before the first history starts:
-	// the maps of events are read without a lock.
+	// The deliveries of all histories are created before the first history starts,
+	// because the maps of events are read without a lock.
 	e := newEvent(90_000, 0)
 	for n, id := range []string{"7e000000-0000-4000-8000-00000000000a", "7e000000-0000-4000-8000-00000000000b"} {
 		key := paymenttest.NewKey(2048)
@@ -190,23 +190,23 @@ var rotation = sync.OnceValue(func() [2]*delivery {
 	return sends
 })
 
-var strangersAddress = netip.MustParseAddr("198.51.100.20")
+var unknownAddress = netip.MustParseAddr("198.51.100.20")
 
-// rotationHistory plays a rotation of the service's key: the old one is
-// published at first, the new one joins it and signs from then on, the old one
-// is withdrawn. Meanwhile the service has an outage, a gateway answers 404 for
-// each key for a while, strangers invent key ids, and calls meet faults, but
-// those of the table.
+// rotationHistory plays a rotation of the service's key: the old key is published,
+// then also the new one, which signs from then on, then the old one is withdrawn.
+// Meanwhile the service has an outage, a gateway answers 404 for each key for some
+// time, other senders use invented key ids, and calls other than those of the table
+// have faults.
 func rotationHistory(seed uint64) (*world, counts) {
-	r := &chance{Rand: rand.New(rand.NewPCG(seed, 20261121)), seed: seed}
+	r := &randomDecider{Rand: rand.New(rand.NewPCG(seed, 20261121)), seed: seed}
 	r.rate = []float64{0, 0.05, 0.2}[r.IntN(3)]
 	for _, k := range []kind{errorBefore, throttled, timeoutBefore, slow, crashBefore, crashAfter, freezeBriefly,
 		freezeLong, redeliver} {
 		if r.IntN(2) == 0 {
-			r.likes = append(r.likes, k)
+			r.enabled = append(r.enabled, k)
 		}
 	}
-	if len(r.likes) == 0 {
+	if len(r.enabled) == 0 {
 		r.rate = 0
 	}
 	minutes := func(from, to float64) time.Duration {
@@ -237,7 +237,7 @@ func rotationHistory(seed uint64) (*world, counts) {
 	}
 	for at := time.Duration(0); at < 8*time.Minute; at += minutes(0.02, 0.3) {
 		d := sends[0]
-		// A sender that was not told goes on with the old key.
+		// Some senders continue with the old key.
 		if at >= joins && (at < leaves || r.IntN(2) == 0) {
 			d = sends[1]
 		}
@@ -250,7 +250,7 @@ func rotationHistory(seed uint64) (*world, counts) {
 		begin := minutes(0, 4)
 		for n := range 60 {
 			forged := *sends[0]
-			forged.forgery, forged.from = strangersKeyID, strangersAddress
+			forged.forgery, forged.from = unknownKeyID, unknownAddress
 			forged.signer = &paymenttest.Key{ID: fmt.Sprintf("7e000000-0000-4000-9000-%012d", n)}
 			forged.name = fmt.Sprintf("invented %d", n)
 			w.after(begin+time.Duration(n)*2*time.Second, func() {
@@ -260,15 +260,15 @@ func rotationHistory(seed uint64) (*world, counts) {
 		}
 	}
 	w.settle()
-	return w, w.facts.judge()
+	return w, w.facts.check()
 }
 
-// keyFaults are the faults of a history about keys. The table works: while it
-// does not, each function decides on its own, which is shown in package keys.
-type keyFaults struct{ *chance }
+// keyFaults draws the faults of a history about keys. Calls of the table do not fail:
+// without the table each instance decides alone, which the tests of package keys cover.
+type keyFaults struct{ *randomDecider }
 
 func (k keyFaults) fault(w *world, c *call) fault {
-	f := k.chance.fault(w, c)
+	f := k.randomDecider.fault(w, c)
 	switch c.op {
 	case readKey, writeKey, spendKey:
 		switch f.kind {
@@ -280,13 +280,13 @@ func (k keyFaults) fault(w *world, c *call) fault {
 	return f
 }
 
-func TestARotationOfKeysRefusesNothingAuthentic(t *testing.T) {
+func TestARotationOfKeysRejectsNoAuthenticDelivery(t *testing.T) {
 	rotation()
 	n := uint64(300)
 	if raceEnabled {
 		n = 20
 	}
-	var c crew
+	var c pool
 	var mu sync.Mutex
 	var old, flapped, reserve int
 	c.all(t, func(hand func(func(*testing.T) (*world, counts))) {
@@ -309,9 +309,9 @@ func TestARotationOfKeysRefusesNothingAuthentic(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("%v; %d wrong 404s, %d deliveries accepted with a withdrawn key, the reserve used in %d histories", c.total,
+	t.Logf("%v; %d wrong 404s, %d deliveries accepted with a withdrawn key, %d histories used the reserve", c.total,
 		flapped, old, reserve)
 	if *seed == 0 && (flapped == 0 || old == 0 || reserve == 0) {
-		t.Error("nothing was shown")
+		t.Error("a case did not occur")
 	}
 }

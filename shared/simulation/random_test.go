@@ -19,49 +19,49 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 0, "how many random histories; 0 stands for 10000, or 500 with the race detector")
+	seeds = flag.Int("seeds", 0, "number of random histories; 0 means 10000, or 500 with the race detector")
 	from  = flag.Uint64("from", 1, "the first seed")
-	seed  = flag.Uint64("seed", 0, "the one seed to replay, with its history")
+	seed  = flag.Uint64("seed", 0, "replay and print the history of this seed")
 )
 
 // longRun is the number of random histories in which every rare path must occur.
 const longRun = 100_000
 
-// chance draws a history from a seed.
-type chance struct {
+// chance is a decider that draws a history from a seed.
+type randomDecider struct {
 	*rand.Rand
-	seed  uint64
-	rate  float64 // of faults
-	likes []kind  // the faults that this history has
+	seed    uint64
+	rate    float64 // of faults
+	enabled []kind  // the kinds of faults in this history
 
-	// rejects makes the bus reject many events for good, and lets many calls fail
-	// that postpone or park them: redrive gives up only then.
+	// rejects makes the bus reject many events permanently, and many calls that
+	// postpone or park events fail: redrive gives up only then.
 	rejects bool
 
 	outages []outage
 }
 
-// outage is a time in which some calls fail, whoever makes them.
+// outage is a period in which calls of one kind fail for every caller.
 type outage struct {
 	op       op
 	from, to time.Duration
 	fault    kind
 }
 
-func (r *chance) pick(n int) int {
-	// Mostly in order: histories in which nothing goes together are all alike.
+func (r *randomDecider) pick(n int) int {
+	// Mostly in order, so that calls of different instances overlap.
 	if r.IntN(4) > 0 {
 		return 0
 	}
 	return r.IntN(n)
 }
 
-func (r *chance) noticed(i *instance, shard string) bool {
+func (r *randomDecider) schedulesEmpty(i *instance, shard string) bool {
 	n, _ := strconv.Atoi(shard)
 	return (r.seed*31+uint64(i.n)*7+uint64(n))%97 == 0
 }
 
-func (r *chance) fault(w *world, c *call) (f fault) {
+func (r *randomDecider) fault(w *world, c *call) (f fault) {
 	now := time.Since(w.start)
 	for _, o := range r.outages {
 		if o.op == c.op && o.from <= now && now < o.to {
@@ -76,7 +76,7 @@ func (r *chance) fault(w *world, c *call) (f fault) {
 	case r.Float64() >= r.rate:
 		return fault{}
 	default:
-		f.kind = r.likes[r.IntN(len(r.likes))]
+		f.kind = r.enabled[r.IntN(len(r.enabled))]
 	}
 	if !f.kind.applies(c.op) {
 		return fault{}
@@ -88,29 +88,29 @@ func (r *chance) fault(w *world, c *call) (f fault) {
 	case late:
 		longest := kindLate
 		if c.op == put && r.IntN(2) == 0 {
-			longest = 4 * time.Minute // others publish and mark the event meanwhile
+			longest = 4 * time.Minute // meanwhile other instances publish and mark the event
 		}
 		f.by = time.Duration(r.Int64N(int64(longest)))
 	}
 	return f
 }
 
-// history plays the history of a seed and judges it.
+// history plays the history of a seed and counts its events.
 func history(seed uint64) (*world, counts) {
 	return historyWith(seed, func(d decider) decider { return d })
 }
 
-// historyWith plays the history of a seed with another decider around its own.
+// historyWith plays the history of a seed with a decider that wraps its own.
 func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
-	r := &chance{Rand: rand.New(rand.NewPCG(seed, 20260131)), seed: seed}
+	r := &randomDecider{Rand: rand.New(rand.NewPCG(seed, 20260131)), seed: seed}
 	r.rate = []float64{0, 0.02, 0.05, 0.1, 0.3}[r.IntN(5)]
 	for k := none + 1; k < kinds; k++ {
 		if r.IntN(3) > 0 {
-			r.likes = append(r.likes, k)
+			r.enabled = append(r.enabled, k)
 		}
 	}
-	if len(r.likes) == 0 {
-		r.likes = []kind{crashAfter}
+	if len(r.enabled) == 0 {
+		r.enabled = []kind{crashAfter}
 	}
 	if r.IntN(3) == 0 {
 		from := time.Duration(r.Int64N(int64(2 * time.Minute)))
@@ -161,7 +161,7 @@ func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 		}
 		w.sender(r, d, begin, r.IntN(4), r.IntN(6) == 0)
 	}
-	// Redrive by schedule, sometimes twice at once.
+	// Redrive on a schedule, sometimes two runs at once.
 	for at := time.Duration(r.Int64N(int64(time.Minute))) + 43; at < 4*time.Minute; at += 30*time.Second +
 		time.Duration(r.Int64N(int64(2*time.Minute))) {
 		for range 1 + r.IntN(5)/4 {
@@ -172,7 +172,7 @@ func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 		w.after(time.Duration(r.Int64N(int64(3*time.Minute))), w.redeploy)
 	}
 	if r.IntN(3) == 0 {
-		// Somebody replays or settles what is parked, while all goes on, or when it is over.
+		// Parked objects are replayed or settled, during the deliveries or after them.
 		version := func() intake.Version {
 			return []intake.Version{intake.NoVersion, intake.FirstVersion, intake.ParkedVersion,
 				intake.ParkedVersion}[r.IntN(4)]
@@ -186,18 +186,18 @@ func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 		}
 	}
 	if short {
-		// What has expired may be deleted, or not.
+		// TTL may delete expired items.
 		w.after(20*time.Minute+30*time.Second, func() { w.expire() })
 	}
 	w.settle()
-	return w, w.facts.judge()
+	return w, w.facts.check()
 }
 
-// sender delivers, and tries again so often if it is not told that all is well.
-func (w *world) sender(r *chance, d *delivery, begin time.Duration, retries int, twice bool) {
+// sender delivers d, with so many retries until the answer is a 2xx.
+func (w *world) sender(r *randomDecider, d *delivery, begin time.Duration, retries int, twice bool) {
 	deliver := func() {}
 	deliver = func() {
-		// Signed a while ago, so that few signatures serve all histories.
+		// The signature is some minutes old, so that few signatures are needed.
 		s := &sent{delivery: d, at: w.start.Add(time.Since(w.start).Truncate(4 * time.Minute))}
 		settled := false
 		s.answered = func(_ *invocation, status int) {
@@ -210,7 +210,7 @@ func (w *world) sender(r *chance, d *delivery, begin time.Duration, retries int,
 		w.deliver(w.free("webhook"), s)
 		if retries > 0 {
 			w.after(webhookTime+5*time.Second, func() {
-				if !settled && retries > 0 { // nobody answered
+				if !settled && retries > 0 { // no answer
 					retries--
 					deliver()
 				}
@@ -232,8 +232,7 @@ func play(t *testing.T, history func() (*world, counts)) (w *world, c counts) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
 		w, c = history()
-		// A look-up of a key goes on, as long as its time-outs allow, for callers
-		// that are gone.
+		// A lookup of a key continues until its timeouts after its callers are gone.
 		time.Sleep(time.Minute)
 	})
 	return w, c
@@ -264,7 +263,7 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 	var mu sync.Mutex
 	var total counts
 	failed := 0
-	start, told := time.Now(), time.Now()
+	start, printed := time.Now(), time.Now()
 	t.Run("", func(t *testing.T) {
 		for worker := range 2 {
 			t.Run(fmt.Sprint(worker), func(t *testing.T) {
@@ -284,10 +283,10 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 							t.Fail()
 						}
 					}
-					if took := time.Since(start); *seeds > 0 && time.Since(told) > 10*time.Second {
-						told = time.Now()
+					if took := time.Since(start); *seeds > 0 && time.Since(printed) > 10*time.Second {
+						printed = time.Now()
 						rate := float64(total.Histories) / took.Seconds()
-						fmt.Fprintf(os.Stderr, "%7.0fs  %3.0f%%  %.0f a second, %v left; %d failed; %v\n",
+						fmt.Fprintf(os.Stderr, "%7.0fs  %3.0f%%  %.0f/s, %v left; %d failed; %v\n",
 							took.Seconds(), 100*float64(total.Histories)/float64(n), rate,
 							time.Duration(float64(n-total.Histories)/rate*float64(time.Second)).Round(time.Second),
 							failed, total)
@@ -301,21 +300,21 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 		}
 	})
 	took := time.Since(start)
-	t.Logf("%v; %d failed; %.0f histories a second", total, failed, float64(total.Histories)/took.Seconds())
+	t.Logf("%v; %d failed; %.0f histories per second", total, failed, float64(total.Histories)/took.Seconds())
 	if len(interrupted) > 0 {
 		t.Errorf("interrupted after %d of %d histories", total.Histories, n)
 		return
 	}
 	if never := total.never(); n >= longRun {
 		for _, what := range never {
-			t.Errorf("%s: in no history", what)
+			t.Errorf("no history has: %s", what)
 		}
 	} else if len(never) > 0 {
-		t.Logf("in none of these histories: %s", strings.Join(never, "; "))
+		t.Logf("not in these histories: %s", strings.Join(never, "; "))
 	}
 }
 
-func TestAHistoryIsAFunctionOfItsSeed(t *testing.T) {
+func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 	groups()
 	for s := range uint64(200) {
 		first, _ := play(t, func() (*world, counts) { return history(s) })
@@ -327,8 +326,8 @@ func TestAHistoryIsAFunctionOfItsSeed(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	// Histories are short and leave much behind: collecting it less often makes
-	// them a third faster.
+	// Histories create much garbage: collecting it less often makes them a third
+	// faster.
 	debug.SetGCPercent(800)
 	os.Exit(m.Run())
 }

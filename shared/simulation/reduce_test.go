@@ -17,8 +17,8 @@ type site struct {
 	n        int
 }
 
-// recorder is a decider that records where faults happen, or lets only some of
-// them happen.
+// recorder is a decider that records the faults of another, or applies only some of
+// them.
 type recorder struct {
 	decider
 	seen    map[site]int // n is zero in these
@@ -29,8 +29,8 @@ type recorder struct {
 }
 
 func (r *recorder) fault(w *world, c *call) fault {
-	// The decider decides in every run, so that the same random numbers are left
-	// for the rest of the history.
+	// The decider is called in every run, so that the rest of the history gets the
+	// same random numbers.
 	f := r.decider.fault(w, c)
 	s := site{op: c.op, instance: c.instance.n, ids: strings.Join(slices.Sorted(slices.Values(c.ids)), " ")}
 	r.seen[s]++
@@ -48,9 +48,9 @@ func (r *recorder) fault(w *world, c *call) fault {
 	return f
 }
 
-// reduce returns a smallest set of faults with which the history of a seed still
-// fails, and that history: without any one fault of the set, it does not fail. It
-// returns nil if the history does not fail.
+// reduce returns a minimal set of faults with which the history of a seed fails, and
+// that history. Without any one of these faults, it does not fail. It returns nil if
+// the history does not fail.
 func reduce(t *testing.T, seed uint64, fails func(*world, counts) bool) (*world, []fault) {
 	t.Helper()
 	var recorded *recorder
@@ -64,7 +64,7 @@ func reduce(t *testing.T, seed uint64, fails func(*world, counts) bool) (*world,
 		return nil, nil
 	}
 	kept := recorded.order
-	// try plays the history with a part of the faults.
+	// try plays the history with some of the faults.
 	try := func(sites []site) bool {
 		keep := map[site]bool{}
 		for _, s := range sites {
@@ -81,8 +81,7 @@ func reduce(t *testing.T, seed uint64, fails func(*world, counts) bool) (*world,
 		w, kept = again, sites
 		return true
 	}
-	// Leave out halves, then quarters, and so on, and single faults until none can
-	// be left out.
+	// Leave out halves, then quarters and so on, then single faults.
 	for size := max(1, len(kept)/2); ; {
 		reduced := false
 		for from := 0; from < len(kept); {
@@ -106,8 +105,7 @@ func reduce(t *testing.T, seed uint64, fails func(*world, counts) bool) (*world,
 	}
 }
 
-// report describes a failed history: the smallest set of faults, and what happens
-// with it.
+// report describes a failed history with a minimal set of faults.
 func report(t *testing.T, seed uint64) string {
 	t.Helper()
 	w, faults := reduce(t, seed, func(w *world, _ counts) bool { return len(w.facts.violations) > 0 })
@@ -119,9 +117,9 @@ func report(t *testing.T, seed uint64) string {
 		"It fails with %d of its faults, and without any one of them it does not:\n%s", seed, seed, len(faults), w)
 }
 
-// A duplicate whose publisher died needs few faults: one that kills the publisher
-// between the publication and the mark, and those that make it the publisher.
-func TestAFailedHistoryIsReducedToTheFaultsThatItNeeds(t *testing.T) {
+// A duplicate after a crash needs few faults: the crash between publishing and marking,
+// and those that make the instance the publisher.
+func TestAFailedHistoryIsReduced(t *testing.T) {
 	groups()
 	duplicated := func(_ *world, c counts) bool { return c.Died > 0 }
 	reduced := 0

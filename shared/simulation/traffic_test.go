@@ -19,7 +19,7 @@ import (
 
 var scheme = paymenttest.DefaultScheme()
 
-// serviceKey signs what is authentic.
+// serviceKey signs authentic deliveries.
 var serviceKey = sync.OnceValue(func() paymenttest.Key {
 	key := paymenttest.NewKey(2048)
 	key.ID = "7e000000-0000-4000-8000-000000000001"
@@ -28,37 +28,37 @@ var serviceKey = sync.OnceValue(func() paymenttest.Key {
 
 var serviceJWK = sync.OnceValue(func() []byte { return serviceKey().JWK() })
 
-// unknownKey signs what is forged; the service does not know it.
+// unknownKey signs forged deliveries. The service does not know it.
 var unknownKey = sync.OnceValue(func() paymenttest.Key {
 	key := paymenttest.NewKey(2048)
 	key.ID = "7e000000-0000-4000-8000-000000000002"
 	return key
 })
 
-// keysAtHand knows the service's key.
-type keysAtHand struct{}
+// fixedKeys knows only the service's key.
+type fixedKeys struct{}
 
-func (keysAtHand) Lookup(_ context.Context, id string, _ netip.Addr) (keys.Found, error) {
+func (fixedKeys) Lookup(_ context.Context, id string, _ netip.Addr) (keys.Found, error) {
 	if id != serviceKey().ID {
 		return keys.Found{}, keys.ErrUnknown
 	}
 	return keys.Found{Key: public(), Source: keys.Memory}, nil
 }
 
-func (keysAtHand) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {
+func (fixedKeys) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {
 	return keys.Found{}, nil
 }
 
 var public = sync.OnceValue(func() *rsa.PublicKey { return &serviceKey().Private.PublicKey })
 
-func (keysAtHand) RecordSource(context.Context, netip.Addr) {}
+func (fixedKeys) RecordSource(context.Context, netip.Addr) {}
 
-// event is one of the events that histories are about.
+// event is an event of the histories.
 type event struct {
 	id, label, name string
 	at              time.Time
 	raw             string
-	compact         string // without white space: what makes it the same event
+	compact         string // without white space, as the digest covers it
 }
 
 func (e *event) String() string { return e.label }
@@ -73,8 +73,8 @@ var (
 // EventBridge rejects.
 const outside = 99
 
-// newEvent makes the n-th event in one of its variants: 0 and 1 differ only in
-// white space, the others in their amounts. Every seventh event is large.
+// newEvent returns the n-th event in a variant: 0 and 1 differ only in white space,
+// the others in the amount. Every seventh event is large.
 func newEvent(n, variant int) *event {
 	e := &event{id: fmt.Sprintf("e0000000-0000-4000-8000-%012x", n), label: fmt.Sprintf("e%d", n),
 		name: "PAYMENT_STATUS.RELEASED"}
@@ -116,31 +116,31 @@ func newEvent(n, variant int) *event {
 	return e
 }
 
-// forgery is what is wrong with a delivery's proof.
+// forgery is the flaw of a forged delivery.
 type forgery int
 
 const (
 	authentic forgery = iota
 	payloadChanged
-	strangersSignature // under the service's key id
-	strangersKeyID
+	wrongSignature // under the service's key id
+	unknownKeyID
 	tooOld
 	forgeries
 )
 
-// delivery is one of the deliveries that histories are about.
+// delivery is a delivery of the histories.
 type delivery struct {
 	name, id string
 	events   []*event
 	payload  []byte
 	forgery  forgery
-	invalid  bool // authentic, and not a delivery of section 2.2
+	invalid  bool // authentic, but not a delivery of section 2.2
 
-	// conflicting: an event of it has another content elsewhere, or here.
+	// conflicting: one of its events has other content here or in another delivery
 	conflicting bool
 	signer      *paymenttest.Key // nil: serviceKey
 	from        netip.Addr       // zero: sendersAddress
-	twice       bool             // an event of it stands in it with two contents
+	twice       bool             // it contains an event with two contents
 }
 
 func (d *delivery) genuine() bool { return d.forgery == authentic }
@@ -159,12 +159,12 @@ func newDelivery(name string, n int, events ...*event) *delivery {
 
 func (d delivery) forged(f forgery) *delivery {
 	d.forgery = f
-	d.name += [...]string{"", " (payload changed)", " (stranger's signature)", " (stranger's key id)", " (too old)"}[f]
+	d.name += [...]string{"", " (payload changed)", " (wrong signature)", " (unknown key id)", " (too old)"}[f]
 	return &d
 }
 
-// signed returns the delivery as it comes over the wire, signed at that time.
-// To sign costs more than a history, so a signature is made once.
+// signed returns the delivery as the function receives it, signed at the given time.
+// Signing takes longer than a history, so signatures are cached.
 func (d *delivery) signed(at time.Time) intake.Delivery {
 	if d.forgery == tooOld {
 		at = at.Add(-time.Hour)
@@ -194,9 +194,9 @@ func proofOf(d *delivery, timestamp string) signature.Proof {
 		key, id = *d.signer, d.signer.ID
 	}
 	switch d.forgery {
-	case strangersSignature:
+	case wrongSignature:
 		key = unknownKey()
-	case strangersKeyID:
+	case unknownKeyID:
 		key = unknownKey()
 		if d.signer == nil {
 			id = key.ID
@@ -218,10 +218,10 @@ func proofOf(d *delivery, timestamp string) signature.Proof {
 	return p
 }
 
-// group is a few deliveries that have events in common.
+// group is a set of deliveries with common events.
 type group []*delivery
 
-// groups are what random histories choose from.
+// groups returns the groups that random histories choose from.
 var groups = sync.OnceValue(func() []group {
 	pki() // not in a bubble
 	r := rand.New(rand.NewPCG(1, 2))
@@ -254,10 +254,10 @@ var groups = sync.OnceValue(func() []group {
 			fmt.Sscanf(e.id[24:], "%x", &n)
 			return newEvent(n, v)
 		}
-		add(&in, "laid out anew", variant(a[0], 1))
+		add(&in, "other white space", variant(a[0], 1))
 		conflict := add(&in, "conflicting", append([]*event{variant(a[0], 7)}, fresh(1)...)...)
 		conflict.conflicting, in[0].conflicting, in[1].conflicting, in[3].conflicting = true, true, true, true
-		add(&in, "twice the same", a[len(a)-1], a[len(a)-1], b[0]).conflicting = len(a) == 1
+		add(&in, "same event twice", a[len(a)-1], a[len(a)-1], b[0]).conflicting = len(a) == 1
 		c := fresh(1)
 		two := add(&in, "two contents", c[0], variant(c[0], 9))
 		two.conflicting, two.twice = true, true

@@ -48,31 +48,32 @@ const (
 	claimBytes = 600
 )
 
-// decider decides what the world leaves open.
+// decider makes the random decisions of a history.
 type decider interface {
-	// fault returns what befalls a call.
+	// fault returns the fault of a call.
 	fault(w *world, c *call) fault
-	// pick returns which of n calls goes on, the longest waiting being the first.
+	// pick returns which of n calls continues. The first has waited longest.
 	pick(n int) int
-	// noticed reports whether a query of an empty shard is a call like others.
-	noticed(i *instance, shard string) bool
+	// schedulesEmpty reports whether the scheduler handles the query of an empty
+	// shard.
+	schedulesEmpty(i *instance, shard string) bool
 }
 
-// setup is what a world is made of.
+// setup has the options of a world.
 type setup struct {
-	name        string        // by which it can be played again
-	attempts    int           // of the SDK, for each call but PutEvents
-	window      time.Duration // of de-duplication; zero: the default
+	name        string        // how to play it again
+	attempts    int           // of the SDK for each call except PutEvents
+	window      time.Duration // de-duplication window; zero: the default
 	maxAttempts int           // of redrive; zero: the default
-	parallel    int           // calls of the ledger under way at once; zero: the default
-	keyCache    bool          // keys by package keys and its table; otherwise they are at hand
-	keyService  *keyService   // answers for keys; nil: one that always knows the one key
-	mechanism   mechanism     // zero: by signature
+	parallel    int           // concurrent calls of the ledger; zero: the default
+	keyCache    bool          // look keys up with package keys; otherwise fixedKeys
+	keyService  *keyService   // nil: it always knows the one key
+	mechanism   mechanism     // zero: signature
 }
 
-// world is everything but the code under test: time, the services, and which
-// call goes on next. All that is not guarded by mu belongs to the goroutine
-// that runs the world, which moves only when every other one is blocked.
+// world is the environment of the code under test: time, the services, and the
+// scheduler. Fields that mu does not guard belong to the goroutine of the world, which
+// continues only when every other goroutine is blocked.
 type world struct {
 	setup
 	decide decider
@@ -82,28 +83,28 @@ type world struct {
 	bus    *awstest.EventBridge
 
 	mu    sync.Mutex
-	inbox []*call       // made since the world last looked
+	inbox []*call       // calls made since the last admit
 	ended []*invocation // likewise
 	wake  chan struct{}
 
-	pending    []*call
-	plan       []planned
-	instances  []*instance
-	underway   int
-	begun      bool // something, since the world last waited
-	moment     int  // counts what happens, so that before and after have a meaning
-	calls      int  // that could have met a fault
-	calm       bool
-	failing    map[string]error // calls that fail for good, by instance and op
-	rejected   map[string]string
-	poison     map[string]bool // events that make every request with them fail
-	faults     int
-	met        faultCounts
-	interfered int
-	// sourceKnown is when the table was first seen to hold the sender's address.
+	pending       []*call
+	plan          []planned
+	instances     []*instance
+	underway      int
+	begun         bool // an invocation began since the world last waited
+	moment        int  // a logical clock that orders effects
+	calls         int  // that can have a fault
+	withoutFaults bool
+	failing       map[string]error // calls that fail permanently, by instance and op
+	rejected      map[string]string
+	poison        map[string]bool // events that make every request with them fail
+	faults        int
+	met           faultCounts
+	interfered    int
+	// sourceKnown is when the table first had the sender's address.
 	sourceKnown time.Time
 
-	// onCall sees every call that could meet a fault; for enumerating them.
+	// onCall is called for every call that can have a fault.
 	onCall func(c *call)
 	facts  facts
 	lines  []line
@@ -131,8 +132,8 @@ func newWorld(s setup, d decider) *world {
 	return w
 }
 
-// instance is a function instance: its code, its clock and its clients. It
-// takes one invocation at a time.
+// instance is an instance of a function: its code, its clock and its clients. It
+// handles one invocation at a time.
 type instance struct {
 	w    *world
 	n    int
@@ -145,15 +146,15 @@ type instance struct {
 	parking  *parking.Store   // likewise
 
 	current *invocation
-	zombie  bool // outlives its deadline
-	// replaced: a deployment has replaced it, and it takes no invocation any more.
+	zombie  bool // continues after its deadline
+	// replaced: a deployment replaced it, so it gets no further invocation
 	replaced bool
-	idle     time.Duration // between its being called and its code's running
-	noTable  time.Time     // when it last gave up a call of the table of keys; guarded by mu
+	idle     time.Duration // between the invocation and the start of the code
+	noTable  time.Time     // when its last call of the table of keys was abandoned; guarded by mu
 
 	// Guarded by the world's mu.
 	dead   bool
-	frozen chan struct{} // closed when it goes on; nil if it is not frozen
+	frozen chan struct{} // closed when it continues; nil if it is not frozen
 }
 
 // invocation is one call of a function.
@@ -167,15 +168,15 @@ type invocation struct {
 	done     bool
 	result   intake.Result
 
-	begun  int      // the moment it did
-	died   int      // the moment it did; 0: never
-	frozen [][2]int // from and to which moment; 0: for ever
+	begun  int      // the moment
+	died   int      // the moment; 0: never
+	frozen [][2]int // from and to which moment; 0: never ended
 }
 
-// sent is one delivery on its way from a sender.
+// sent is a delivery that a sender sends.
 type sent struct {
 	*delivery
-	at       time.Time // of the signature
+	at       time.Time // time of the signature
 	answered func(inv *invocation, status int)
 }
 
@@ -213,7 +214,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanisms) {
 	if w.mechanism != byMTLS {
 		m.Signature = &intake.Signature{Scheme: scheme, Window: &signature.Window{Tolerance: 5 * time.Minute},
-			Keys: keysAtHand{}}
+			Keys: fixedKeys{}}
 		if w.keyCache {
 			base := url.URL{Scheme: "https", Host: "service.example"}
 			m.Signature.Keys = keys.New(keys.NewOrigin(&http.Client{Transport: i}, &base, 3*time.Second),
@@ -229,7 +230,7 @@ func (w *world) mechanisms(i *instance, now func() time.Time) (m intake.Mechanis
 	return m
 }
 
-// free returns an instance of a kind that can take an invocation.
+// free returns an instance of a kind that can handle an invocation.
 func (w *world) free(kind string) *instance {
 	for _, i := range w.instances {
 		if i.current == nil && !i.dead && !i.replaced && i.frozen == nil && strings.HasPrefix(i.name, kind) {
@@ -239,12 +240,12 @@ func (w *world) free(kind string) *instance {
 	return w.newInstance(kind, 0)
 }
 
-// deliver lets an instance receive a delivery.
+// deliver invokes an instance with a delivery.
 func (w *world) deliver(i *instance, s *sent) {
 	inv := w.begin(i, webhookTime)
 	inv.sent = s
 	w.facts.delivered(s)
-	w.tell(i, "", s.name, fault{}, "is delivered")
+	w.log(i, "", s.name, fault{}, "is delivered")
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
 	d := s.proved(s.at, w.mechanism)
@@ -256,10 +257,10 @@ func (w *world) deliver(i *instance, s *sent) {
 	}()
 }
 
-// redrive lets an instance make one run of redrive.
+// redrive invokes an instance for a run of redrive.
 func (w *world) redrive(i *instance) *invocation {
 	inv := w.begin(i, redriveTime)
-	w.tell(i, "", "", fault{}, "begins a run")
+	w.log(i, "", "", fault{}, "starts a run")
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
 	go func() {
@@ -271,7 +272,7 @@ func (w *world) redrive(i *instance) *invocation {
 	return inv
 }
 
-// replayed is what a replay was asked for, and what became of it.
+// replayed is a request for a replay, and its result.
 type replayed struct {
 	name    string
 	parked  parking.Parked
@@ -279,16 +280,16 @@ type replayed struct {
 	noted   error
 }
 
-// replay lets an instance replay what is parked under a name.
+// replay invokes an instance to replay a parked object.
 func (w *world) replay(i *instance, name string, version intake.Version) {
 	p, err := parking.NewStore(w.s3, parkedBucket).Get(context.Background(), name)
 	if err != nil {
-		return // it was not parked in the end
+		return // parking failed
 	}
 	inv := w.begin(i, redriveTime)
 	inv.replay = &replayed{name: name, parked: p, version: version}
 	w.facts.decide(parking.Replayed, name)
-	w.tell(i, "", name, fault{}, "is replayed")
+	w.log(i, "", name, fault{}, "is replayed")
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
 	go func() {
@@ -301,8 +302,8 @@ func (w *world) replay(i *instance, name string, version intake.Version) {
 	}()
 }
 
-// replayAll lets somebody replay everything that is parked by now, and decide for
-// a version of every conflict.
+// replayAll replays every parked object, conflicts in the version that version
+// returns.
 func (w *world) replayAll(version func() intake.Version) {
 	w.eachParked(func(name string) {
 		chosen := intake.NoVersion
@@ -313,23 +314,23 @@ func (w *world) replayAll(version func() intake.Version) {
 	})
 }
 
-// settleAll lets somebody settle everything that is parked by now.
+// settleAll settles every parked object.
 func (w *world) settleAll() {
 	w.eachParked(func(name string) { w.settleParked(w.free("replay"), name) })
 }
 
-// settled is what was to be settled, and whether that was stored.
+// settled is a request to settle an object, and its result.
 type settled struct {
 	name string
 	err  error
 }
 
-// settleParked lets an instance settle what is parked under a name.
+// settleParked invokes an instance to settle a parked object.
 func (w *world) settleParked(i *instance, name string) {
 	inv := w.begin(i, redriveTime)
 	inv.settle = &settled{name: name}
 	w.facts.decide(parking.Settled, name)
-	w.tell(i, "", name, fault{}, "is to be settled")
+	w.log(i, "", name, fault{}, "is to be settled")
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
 	go func() {
@@ -339,8 +340,7 @@ func (w *world) settleParked(i *instance, name string) {
 	}()
 }
 
-// eachParked lets somebody decide about everything that is parked by now, one after
-// another.
+// eachParked calls decide for each parked object.
 func (w *world) eachParked(decide func(name string)) {
 	n := 0
 	_ = parking.NewStore(w.s3, parkedBucket).List(context.Background(), time.Time{}, time.Time{},
@@ -351,12 +351,11 @@ func (w *world) eachParked(decide func(name string)) {
 		})
 }
 
-// redeploy lets instances of their own take what comes from now on. What is under
-// way ends where it is.
+// redeploy replaces all instances. Invocations that have started end on the old ones.
 func (w *world) redeploy() {
 	for _, i := range w.instances {
 		if !i.dead {
-			w.tell(i, "", "", fault{}, "is replaced")
+			w.log(i, "", "", fault{}, "is replaced")
 			i.replaced = true
 		}
 	}
@@ -368,10 +367,10 @@ func (w *world) begin(i *instance, timeout time.Duration) *invocation {
 	i.current = inv
 	w.underway++
 	w.begun = true
-	// Lambda kills what is not done by its deadline.
+	// Lambda ends an invocation at its deadline.
 	w.after(timeout, func() {
 		if !inv.done && !i.zombie {
-			w.kill(i, "its time is up")
+			w.kill(i, "timeout")
 		}
 	})
 	return inv
@@ -394,8 +393,7 @@ func (w *world) signal() {
 func (w *world) at(t time.Time, do func())        { w.plan = append(w.plan, planned{t, do}) }
 func (w *world) after(d time.Duration, do func()) { w.at(time.Now().Add(d), do) }
 
-// kill ends an instance: none of its calls gets out from now on, and its answer
-// is lost.
+// kill ends an instance: it sends no further call, and its answer is lost.
 func (w *world) kill(i *instance, why string) {
 	if i.dead {
 		return
@@ -408,7 +406,7 @@ func (w *world) kill(i *instance, why string) {
 		i.frozen = nil
 	}
 	w.mu.Unlock()
-	w.tell(i, "", "", fault{}, "dies: "+why)
+	w.log(i, "", "", fault{}, "crashes: "+why)
 	if inv := i.current; inv != nil {
 		inv.died = w.moment
 		inv.cancel()
@@ -448,28 +446,28 @@ func (w *world) freeze(i *instance, d time.Duration) {
 		if inv != nil {
 			inv.frozen[len(inv.frozen)-1][1] = w.moment
 		}
-		w.tell(i, "", "", fault{}, "goes on")
+		w.log(i, "", "", fault{}, "continues")
 	})
 }
 
-// call is one call of a service, on its way.
+// call is a call of a service.
 type call struct {
 	*instance
 	inv       *invocation
 	op        op
-	key       string   // tells it from the others under way
-	ids       []string // of the events that it is about
+	key       string   // distinguishes it from concurrent calls
+	ids       []string // of its events
 	ctx       context.Context
 	do        func() (any, error)
 	reply     chan answer
-	outOfTime bool // refused by the client, since the context had ended
+	outOfTime bool // not sent by the client, since the context had ended
 	abandoned bool // guarded by mu: its caller's context ended
 
 	n      int // of all calls
 	made   time.Time
-	at     time.Time // not before
+	at     time.Time // the earliest time of the next step
 	fault  fault
-	effect bool // it took effect, or was refused by the service
+	effect bool // the service has handled it
 	sends  []*send
 
 	sent, answered, failed int // moments; 0: never
@@ -480,7 +478,7 @@ type answer struct {
 	err error
 }
 
-// try makes one call and waits for its answer.
+// try makes a call and waits for its answer.
 func (i *instance) try(ctx context.Context, c *call) (any, error) {
 	w := i.w
 	c.instance, c.ctx, c.reply = i, ctx, make(chan answer, 1)
@@ -495,7 +493,7 @@ func (i *instance) try(ctx context.Context, c *call) (any, error) {
 	w.mu.Unlock()
 	w.signal()
 	if c.outOfTime {
-		return nil, ctx.Err() // as the SDK's clients do
+		return nil, ctx.Err() // as the clients of the SDK do
 	}
 	select {
 	case a := <-c.reply:
@@ -518,8 +516,8 @@ func (i *instance) try(ctx context.Context, c *call) (any, error) {
 	}
 }
 
-// about returns what a call is about, for the history. The rest of the name of a
-// parked object depends on the keys, which are new in each process.
+// about describes the object of a call. It leaves out the part of a parked object's
+// name that depends on the keys, which are new in each process.
 func (c *call) about() string {
 	if c.op != park {
 		return c.key
@@ -528,7 +526,7 @@ func (c *call) about() string {
 	return name
 }
 
-// call makes a call as the SDK does, which tries again.
+// do makes a call with the retries of the SDK.
 func do[T any](i *instance, ctx context.Context, op op, key string, ids []string, work func() (T, error)) (T, error) {
 	attempts := i.w.attempts
 	if op == put || op == fetchKey {
@@ -610,12 +608,12 @@ func (i *instance) Query(ctx context.Context, in *dynamodb.QueryInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
 	w := i.w
 	shard := in.ExpressionAttributeValues[":shard"].(*dynamodbtypes.AttributeValueMemberN).Value
-	// Most shards are empty. To find that out needs no decision of the world, and
-	// a run of redrive does it 64 times.
-	// Another 64 times it looks for what is postponed, and only says how old that is.
+	// Most shards are empty, and a run of redrive queries all 64. The scheduler
+	// handles only some of these queries.
+	// Another 64 queries only measure the age of postponed items.
 	w.mu.Lock()
 	looks := in.ScanIndexForward != nil && !*in.ScanIndexForward
-	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (looks || !w.decide.noticed(i, shard))
+	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (looks || !w.decide.schedulesEmpty(i, shard))
 	w.mu.Unlock()
 	if plain && w.db.Indexed(ledgerTable, names.LedgerPendingIndex, shard) == 0 {
 		return &dynamodb.QueryOutput{}, nil
@@ -680,7 +678,7 @@ func (i *instance) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemIn
 	})
 }
 
-// RoundTrip is the key service.
+// RoundTrip answers for the key endpoint.
 func (i *instance) RoundTrip(r *http.Request) (*http.Response, error) {
 	id := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	return do(i, r.Context(), fetchKey, id, nil, func() (*http.Response, error) {
@@ -696,7 +694,7 @@ func (i *instance) RoundTrip(r *http.Request) (*http.Response, error) {
 	})
 }
 
-// run lets things happen until nothing more does.
+// run plays the history until nothing is left to do.
 func (w *world) run() {
 	for loops := 0; ; loops++ {
 		if loops > 100_000 {
@@ -710,7 +708,7 @@ func (w *world) run() {
 		}
 		w.begun = false
 		w.admit()
-		// What has just begun runs until it is blocked, before anything else.
+		// New invocations run until they are blocked.
 		if w.begun || w.due() || w.step() {
 			continue
 		}
@@ -731,8 +729,8 @@ func (w *world) run() {
 	}
 }
 
-// admit takes in what was done since the last look, in an order that does not
-// depend on that of goroutines.
+// admit handles the calls and ends of invocations since the last time, in an order
+// that does not depend on that of the goroutines.
 func (w *world) admit() {
 	w.mu.Lock()
 	inbox, ended := w.inbox, w.ended
@@ -770,18 +768,18 @@ func (w *world) admitCall(c *call) {
 	if c.outOfTime {
 		w.moment++
 		c.failed = w.moment
-		w.tell(c.instance, c.op.String(), c.about(), fault{}, "not tried: out of time")
+		w.log(c.instance, c.op.String(), c.about(), fault{}, "not sent: the context has ended")
 		return
 	}
 	w.mu.Lock()
 	abandoned := c.abandoned
 	w.mu.Unlock()
-	if abandoned { // its caller died, or gave up at once
+	if abandoned { // its caller crashed or gave up
 		w.moment++
 		c.failed = w.moment
 		return
 	}
-	if !w.calm {
+	if !w.withoutFaults {
 		c.n = w.calls
 		w.calls++
 		if w.onCall != nil {
@@ -796,7 +794,7 @@ func (w *world) admitCall(c *call) {
 	switch c.fault.kind {
 	case slow, slowest, late, timeoutBefore:
 		if c.instance.frozen == nil {
-			w.facts.out(c) // what is delayed is delayed on its way
+			w.facts.out(c) // a delayed request has left its caller
 		} else {
 			c.fault = fault{}
 		}
@@ -825,7 +823,7 @@ func (w *world) admitCall(c *call) {
 	w.pending = append(w.pending, c)
 }
 
-// timeOut lets the client give up on a call.
+// timeOut ends a call with a timeout of the client.
 func (w *world) timeOut(c *call) {
 	w.after(clientTimeout, func() {
 		w.drop(c, c.fault.kind == late)
@@ -842,10 +840,10 @@ func (w *world) drop(c *call, keep bool) {
 	}
 }
 
-// interfere lets something else happen before a call takes effect.
+// interfere starts another invocation before a call takes effect.
 func (w *world) interfere(c *call) {
 	if w.interfered++; w.interfered > 4 {
-		return // or those that interfere would be interfered with without an end
+		return // limited, so that the history ends
 	}
 	if c.fault.kind == redrive {
 		w.redrive(w.free("redrive"))
@@ -858,7 +856,7 @@ func (w *world) interfere(c *call) {
 	}
 }
 
-// due does what is planned for now. It reports false if that is nothing.
+// due does what is planned for now. It reports whether there was anything.
 func (w *world) due() bool {
 	first := -1
 	now := time.Now()
@@ -876,7 +874,7 @@ func (w *world) due() bool {
 	return true
 }
 
-// next returns the time of the next thing that is certain to happen.
+// next returns the time of the next planned step.
 func (w *world) next() (next time.Time) {
 	earlier := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {
@@ -894,7 +892,7 @@ func (w *world) next() (next time.Time) {
 	return next
 }
 
-// step lets one call go on. It reports false if none can.
+// step continues one call. It reports false if none can continue.
 func (w *world) step() bool {
 	now := time.Now()
 	var ready [64]int
@@ -909,7 +907,7 @@ func (w *world) step() bool {
 		return false
 	}
 	at := ready[0]
-	if n > 1 && !w.calm {
+	if n > 1 && !w.withoutFaults {
 		at = ready[w.decide.pick(n)]
 	}
 	c := w.pending[at]
@@ -918,7 +916,7 @@ func (w *world) step() bool {
 	return true
 }
 
-// execute lets a call meet its fault, and take effect or not.
+// execute applies a call and its fault.
 func (w *world) execute(c *call) {
 	w.moment++
 	broken := c.instance.name + c.op.String()
@@ -929,7 +927,7 @@ func (w *world) execute(c *call) {
 	case failing:
 		w.failing[broken] = errorOf(f.kind, c.op)
 	case crashBefore:
-		w.tell(c.instance, c.op.String(), c.about(), f, "")
+		w.log(c.instance, c.op.String(), c.about(), f, "")
 		w.kill(c.instance, "struck")
 		return
 	case freezeBriefly, freezeLong:
@@ -938,7 +936,7 @@ func (w *world) execute(c *call) {
 			d = kindLong
 			c.instance.zombie = true
 		}
-		w.tell(c.instance, c.op.String(), c.about(), f, "")
+		w.log(c.instance, c.op.String(), c.about(), f, "")
 		w.freeze(c.instance, d)
 		c.fault = fault{}
 		w.pending = append(w.pending, c)
@@ -959,11 +957,11 @@ func (w *world) execute(c *call) {
 			}
 		}
 	}
-	if err := w.failing[broken]; err != nil && !w.calm {
+	if err := w.failing[broken]; err != nil && !w.withoutFaults {
 		w.answer(c, nil, err)
 		return
 	}
-	if c.op == put && !w.calm && slices.ContainsFunc(c.ids, func(id string) bool { return w.poison[id] }) {
+	if c.op == put && !w.withoutFaults && slices.ContainsFunc(c.ids, func(id string) bool { return w.poison[id] }) {
 		w.answer(c, nil, errorOf(poisoned, put))
 		return
 	}
@@ -973,7 +971,7 @@ func (w *world) execute(c *call) {
 			for n, id := range c.ids {
 				if c.fault.kind == partial && c.fault.mask>>n&1 == 1 {
 					codes[n] = c.fault.code
-				} else if code := w.rejected[id]; code != "" && !w.calm {
+				} else if code := w.rejected[id]; code != "" && !w.withoutFaults {
 					codes[n] = code
 				}
 			}
@@ -988,14 +986,14 @@ func (w *world) execute(c *call) {
 	case errorAfter:
 		out, err = nil, errorOf(errorAfter, c.op)
 	case timeoutAfter:
-		w.tell(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
+		w.log(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
 		w.after(clientTimeout, func() { w.answer(c, nil, errTimeout) })
 		return
 	case late:
-		w.tell(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
+		w.log(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
 		return
 	case crashAfter:
-		w.tell(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
+		w.log(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
 		w.kill(c.instance, "struck")
 		c.reply <- answer{err: errDead}
 		return
@@ -1003,7 +1001,7 @@ func (w *world) execute(c *call) {
 	w.answer(c, out, err)
 }
 
-// answer gives a call its answer, unless its caller is gone.
+// answer returns the result of a call, unless its caller is gone.
 func (w *world) answer(c *call, out any, err error) {
 	w.mu.Lock()
 	gone := c.abandoned || c.instance.dead
@@ -1015,7 +1013,7 @@ func (w *world) answer(c *call, out any, err error) {
 	if gone {
 		c.failed = w.moment
 	} else if frozen := c.instance.frozen; frozen != nil {
-		// The answer waits for whoever is suspended.
+		// A suspended caller gets the answer when it continues.
 		w.after(kindBrief, func() { w.answer(c, out, err) })
 		return
 	} else if err != nil && !isConditional(err) {
@@ -1023,11 +1021,11 @@ func (w *world) answer(c *call, out any, err error) {
 	} else {
 		c.answered = w.moment
 	}
-	w.tell(c.instance, c.op.String(), c.about(), c.fault, describe(c, out, err))
+	w.log(c.instance, c.op.String(), c.about(), c.fault, describe(c, out, err))
 	c.reply <- answer{out, err}
 }
 
-// finish takes in the end of an invocation.
+// finish handles the end of an invocation.
 func (w *world) finish(inv *invocation) {
 	w.underway--
 	inv.done = true
@@ -1039,12 +1037,12 @@ func (w *world) finish(inv *invocation) {
 	}
 	w.moment++
 	if inv.replay != nil {
-		w.tell(inv.instance, "", inv.replay.name, fault{}, string(inv.result.Outcome))
+		w.log(inv.instance, "", inv.replay.name, fault{}, string(inv.result.Outcome))
 		w.facts.replayed(inv)
 		return
 	}
 	if s := inv.settle; s != nil {
-		w.tell(inv.instance, "", s.name, fault{}, fmt.Sprintf("settled: %t", s.err == nil))
+		w.log(inv.instance, "", s.name, fault{}, fmt.Sprintf("settled: %t", s.err == nil))
 		if s.err == nil {
 			w.facts.settled++
 			w.facts.decided(parking.Settled, s.name)
@@ -1052,16 +1050,16 @@ func (w *world) finish(inv *invocation) {
 		return
 	}
 	if inv.sent == nil {
-		w.tell(inv.instance, "", "", fault{}, "ends its run")
+		w.log(inv.instance, "", "", fault{}, "ends a run")
 		return
 	}
-	// With no other fault, only what EventBridge rejects is left to redrive.
+	// Without other faults, only rejected events are pending.
 	if r := inv.result; w.faults == 1 && len(w.poison) > 0 && r.Outcome == intake.Accepted &&
 		r.Pending > len(w.poison) {
-		w.facts.violated("EventBridge rejects %d events, and %d are left to redrive", len(w.poison), r.Pending)
+		w.facts.violated("EventBridge rejects %d events, and %d are pending", len(w.poison), r.Pending)
 	}
 	status := w.facts.answer(inv)
-	w.tell(inv.instance, "", inv.sent.name, fault{}, string(inv.result.Outcome))
+	w.log(inv.instance, "", inv.sent.name, fault{}, string(inv.result.Outcome))
 	if inv.sent.answered != nil {
 		inv.sent.answered(inv, status)
 	}
@@ -1070,7 +1068,7 @@ func (w *world) finish(inv *invocation) {
 // settle stops all faults and lets redrive run until nothing is pending.
 func (w *world) settle() {
 	w.run()
-	w.calm = true
+	w.withoutFaults = true
 	w.db.CatchUp()
 	for runs := 0; w.facts.pending() && runs < 5; runs++ {
 		w.after(2*time.Hour, func() { w.redrive(w.free("redrive")) })
@@ -1078,7 +1076,7 @@ func (w *world) settle() {
 	}
 }
 
-// expire deletes what DynamoDB's TTL would.
+// expire deletes expired items, as DynamoDB's TTL does.
 func (w *world) expire() {
 	for id, item := range w.db.Items(ledgerTable) {
 		n, ok := item[names.LedgerTTL].(*dynamodbtypes.AttributeValueMemberN)

@@ -12,13 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
-// step is one run of go test, and what it runs of the guarded packages. Tests
-// cannot find a mutant in code that they do not run, so the step is left out for
-// it.
+// step is one run of go test, and the code of the guarded packages that it runs. A
+// mutant in other code is not tried with it.
 type step struct {
 	pkg  string        // "./shared/keys"
 	args string        // of go test, after the package; "" for all tests
@@ -28,7 +28,7 @@ type step struct {
 	blocks map[string][]block
 }
 
-// block is a part of a file without a branch, as the coverage profile has it.
+// block is a part of a file without a branch, from the coverage profile.
 type block struct {
 	from, to position
 	run      bool
@@ -40,20 +40,20 @@ func (p position) compare(q position) int {
 	return cmp.Or(cmp.Compare(p.line, q.line), cmp.Compare(p.column, q.column))
 }
 
-// historySteps are the steps of the simulation: chance finds most, and quickly. Pairs
-// of faults would only take longer.
+// historySteps are the steps of the simulation. The random histories find most mutants
+// and are the fastest. Pairs of faults only take longer.
 var historySteps = []string{
 	"-run TestRandomHistories|TestARotationOfKeys|TestNothingIsLost -seeds 5000",
 	"-run TestNoSingleFault",
 }
 
-// apart are the packages whose tests take no part: the end-to-end tests, those of
-// the template, which take minutes, and those of this program.
-var apart = []string{"./infra", "./infra/local", "./infra/acceptance/service", "./events/consumer",
+// excluded are the packages whose tests are not run: the end-to-end tests, those of the
+// template, which take minutes, and those of this program.
+var excluded = []string{"./infra", "./infra/local", "./infra/acceptance/service", "./events/consumer",
 	histories + "/mutants"}
 
-// measure runs all tests once, without a mutant, and returns the steps. The go
-// command remembers the results, so that it takes long only the first time.
+// measure runs all tests once, without a mutant, and returns the steps. The go command
+// caches the results, so only the first run is slow.
 func measure(ctx context.Context, root, temp string) ([]step, error) {
 	list := exec.CommandContext(ctx, "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}",
 		"./...")
@@ -62,29 +62,23 @@ func measure(ctx context.Context, root, temp string) ([]step, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	// Fewer histories run nearly the same code.
+	// Fewer histories run almost the same code.
 	steps := []step{{pkg: histories, args: historySteps[0] + " -seeds 1000"}}
 	for path := range strings.FieldsSeq(string(out)) {
 		_, folder, _ := strings.Cut(path, "/")
-		if pkg := "./" + folder; pkg != histories && !slices.Contains(apart, pkg) {
+		if pkg := "./" + folder; pkg != histories && !slices.Contains(excluded, pkg) {
 			steps = append(steps, step{pkg: pkg})
 		}
 	}
-	errs := make([]error, len(steps))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, 2)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(concurrency)
 	for i := range steps {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			errs[i] = steps[i].measure(ctx, root, filepath.Join(temp, fmt.Sprintf("%d.cover", i)))
+		g.Go(func() error {
+			return steps[i].measure(ctx, root, filepath.Join(temp, fmt.Sprintf("%d.cover", i)))
 		})
 	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
+	if err := g.Wait(); err != nil {
+		return nil, err
 	}
 	measured := steps[0]
 	steps = steps[1:]
@@ -95,7 +89,7 @@ func measure(ctx context.Context, root, temp string) ([]step, error) {
 }
 
 // passed is the line of a top-level test in the output of go test -v, which the go
-// command repeats when it remembers the result.
+// command repeats for a cached result.
 var passed = regexp.MustCompile(`(?m)^--- PASS: \S+ \(([0-9.]+)s\)`)
 
 func (s *step) measure(ctx context.Context, root, profile string) error {
@@ -123,7 +117,7 @@ func (s *step) measure(ctx context.Context, root, profile string) error {
 }
 
 // parseProfile reads a coverage profile (package golang.org/x/tools/cover describes
-// the format). A block that several packages have run is there several times.
+// the format). A block that several packages run occurs several times.
 func parseProfile(text string) (map[string][]block, error) {
 	blocks := map[string][]block{}
 	for line := range strings.Lines(text) {
@@ -145,9 +139,8 @@ func parseProfile(text string) (map[string][]block, error) {
 }
 
 // finds reports whether the tests of s can find a mutant at a position of a file:
-// whether they run the block that holds it. What is in no block, as a variable of
-// the package or the expression of a case, may be run by every step that links the
-// file.
+// whether they run its block. Code in no block, such as a package variable or the
+// expression of a case, may be run by every step that links the file.
 func (s *step) finds(file string, at position) bool {
 	blocks, linked := s.blocks[file]
 	inside := false
@@ -165,7 +158,7 @@ func (s *step) finds(file string, at position) bool {
 func (s *step) fields() []string { return append([]string{s.pkg}, strings.Fields(s.args)...) }
 
 // stepsFor returns the steps that can find a mutant in a text: the tests of its own
-// package, then the others, the quickest first.
+// package, then the others, the fastest first.
 func stepsFor(steps []step, c candidate, text []byte) []string {
 	before := text[:c.at]
 	at := position{1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')}
@@ -182,7 +175,7 @@ func stepsFor(steps []step, c candidate, text []byte) []string {
 	})
 	var by []string
 	for _, s := range steps {
-		// A mutant may make tests wait for something that never comes.
+		// A mutant may make tests hang.
 		limit := min(timeLimit, time.Minute+10*s.took).Round(time.Second)
 		by = append(by, strings.Join(append(s.fields(), "-timeout", limit.String()), " "))
 	}

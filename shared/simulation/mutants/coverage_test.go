@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Tests are run on a mutant only if they run its code: those of its own package
-// first, then the quickest.
+// Only tests that run the code of a mutant are run on it: those of its own package
+// first, then the fastest.
 func TestOnlyTestsThatRunTheCodeAreRunOnAMutant(t *testing.T) {
 	const text = "package a\n\nvar limit = 3\n\nfunc f() {\n\tg()\n}\n\nfunc h() {}\n"
 	profile := func(f, h string) map[string][]block {

@@ -1,10 +1,10 @@
 package main
 
 // prefilter is the reason of mutants that make suspicious report more.
-const prefilter = "suspicious only decides whether the exact check runs; if it reports too much, that costs time"
+const prefilter = "suspicious decides only whether the exact check runs; reporting too much costs only time"
 
-// outside is the reason of mutants that look at a number without its error.
-const outside = "a text that is no number is parsed as 0 or as the largest number, and both are outside the limits"
+// outside is the reason of mutants that use a number without its error.
+const outside = "a text that is not a number is parsed as 0 or the largest number, and both are outside the limits"
 
 // equivalent are the random mutants that no test can or should find, by name,
 // each with the reason. They are not counted.

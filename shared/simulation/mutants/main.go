@@ -1,23 +1,22 @@
-// Mutants breaks Payhook on purpose, one realistic bug at a time, and runs the
-// tests on each: a proof that nothing is wrong is worth what its tests notice.
+// Mutants changes Payhook, one mistake at a time, and runs the tests on each mutant.
 //
-//	go run ./shared/simulation/mutants                        the listed ones, and 40 random ones
-//	go run ./shared/simulation/mutants lease due              the listed ones whose names hold one of the words
-//	go run ./shared/simulation/mutants -random 200 -seed 7    the listed ones, and others
+//	go run ./shared/simulation/mutants                        the listed mutants and 40 random ones
+//	go run ./shared/simulation/mutants lease due              listed mutants whose names contain a word
+//	go run ./shared/simulation/mutants -random 200 -seed 7    the listed mutants and 200 random ones
 //	go run ./shared/simulation/mutants -listed=false -random -1 shared/bus/bus.go
 //
 // A listed mutant is a small patch in mutants.go: a mistake that somebody could
-// make. Each must be killed. A random mutant is made from the code of the
-// packages that hold the guarantees: a changed condition, boundary, constant or
-// order of arguments, a removed statement or return, an option that is not
-// passed on. Of these, 95 % must be killed; the rest is listed, to be looked at.
-// Those that change nothing that matters are in equivalent.go, with the reason.
+// make. All of them must be killed. A random mutant is generated from the code of the
+// packages that implement the guarantees: a changed condition, boundary, constant or
+// order of arguments, a removed statement or return, an option that is not passed on.
+// 95 % of them must be killed; the others are listed. Mutants that change nothing
+// relevant are in equivalent.go, with the reason.
 //
 // A mutant is compiled in place of its file with go test -overlay; nothing in
-// the source tree changes. The program prints which test killed which mutant; it
-// has to fail twice, since a test that fails by chance has found nothing.
-// It fails if a listed one survives or no longer applies, or if too many random
-// ones survive. The tests of the template and the end-to-end tests take no part in
+// the source tree changes. The program prints which test killed which mutant. The test
+// must fail twice, since one that fails at random has found nothing. The program fails
+// if a listed mutant survives or no longer applies, or if too many random mutants
+// survive. The tests of the template and the end-to-end tests take no part in
 // the random ones.
 package main
 
@@ -36,10 +35,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -52,35 +52,38 @@ func main() {
 	}
 }
 
-// timeLimit is how long the tests of one mutant may take; a mutant that makes
-// them hang is killed by it.
+// timeLimit is the time limit for the tests of one mutant. It kills mutants that make
+// tests hang.
 const timeLimit = 4 * time.Minute
 
-// candidate is a mutant that is tried.
+// candidate is a mutant to try.
 type candidate struct {
 	mutant
-	at int // where old stands in the file, in bytes; listed for a listed mutant
+	at int // offset of old in the file, in bytes; listed for a listed mutant
 }
 
 // listed is the place of a listed mutant, whose text occurs once in its file.
 const listed = -1
 
-// verdict is what became of a mutant.
+// concurrency is how many runs of go test there are at once.
+const concurrency = 2
+
+// verdict is the result of a mutant.
 type verdict struct {
 	candidate
 	by   string // the test that killed it; "" if it survived
 	took time.Duration
-	err  error // it could not be tried
+	err  error // why it could not be tried
 }
 
-// target is how many percent of the random mutants must be killed.
+// target is the percentage of the random mutants that must be killed.
 const target = 95
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
 	withListed := flags.Bool("listed", true, "try the listed mutants")
-	random := flags.Int("random", 0, "try so many random mutants; -1 for all that there are; 40 if nothing is named")
-	seed := flags.Uint64("seed", 1, "chooses the random mutants")
+	random := flags.Int("random", 0, "number of random mutants; -1: all; default 40, or 0 with names")
+	seed := flags.Uint64("seed", 1, "seed that chooses the random mutants")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -144,23 +147,22 @@ func run(ctx context.Context, args []string) error {
 		chosen = append(chosen, some...)
 	}
 	if len(chosen) == 0 {
-		return errors.New("no mutant has such a name")
+		return errors.New("no mutant has a name that contains one of the words")
 	}
 	start := time.Now()
 	verdicts := make([]verdict, len(chosen))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, 2)
+	var g errgroup.Group
+	g.SetLimit(concurrency)
 	for i, c := range chosen {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
+		g.Go(func() error {
 			v := try(ctx, root, filepath.Join(temp, fmt.Sprint(i)), c)
 			verdicts[i] = v
 			fmt.Fprintf(os.Stderr, "%4.0fs  %d of %d  %-50s %s\n", time.Since(start).Seconds(), i+1, len(chosen),
 				c.name, v.text())
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = g.Wait()
 
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "mutant\tkilled by\tseconds")
@@ -235,7 +237,7 @@ func (c candidate) apply(root string) ([]byte, error) {
 		at = bytes.Index(text, []byte(c.old))
 	}
 	if !bytes.HasPrefix(text[at:], []byte(c.old)) {
-		return nil, fmt.Errorf("%s was changed meanwhile", c.file)
+		return nil, fmt.Errorf("%s was changed during the run", c.file)
 	}
 	return slices.Concat(text[:at], []byte(c.new), text[at+len(c.old):]), nil
 }
@@ -265,7 +267,7 @@ func try(ctx context.Context, root, temp string, m candidate) (v verdict) {
 		args := append([]string{"test", "-overlay", temp + ".json", "-vet=off", "-failfast", "-timeout",
 			timeLimit.String()}, strings.Fields(by)...)
 		if by == histories {
-			// Single faults and chance find them; pairs would only take longer.
+			// Single faults and random histories find them; pairs only take longer.
 			args = append(args, "-run", "TestNoSingleFault|TestRandomHistories", "-seeds", "5000")
 		}
 		c := exec.CommandContext(ctx, "go", args...)
@@ -286,7 +288,7 @@ func try(ctx context.Context, root, temp string, m candidate) (v verdict) {
 		}
 		name := killer(string(out))
 		if top, _, _ := strings.Cut(name, "/"); strings.HasPrefix(top, "Test") && !timedOut(out) {
-			// A test that fails by chance finds nothing.
+			// A test that fails at random finds nothing.
 			c := exec.CommandContext(ctx, "go", append(args, "-count=1", "-run", "^"+top+"$")...)
 			c.Dir = root
 			if c.Run() == nil {
@@ -303,7 +305,7 @@ func timedOut(out []byte) bool { return bytes.Contains(out, []byte("panic: test 
 
 var failedAt = regexp.MustCompile(`(?m)^FAIL\t[^/\s]+/(\S+)`)
 
-// failedPackage returns the first package that failed, out of a step.
+// failedPackage returns the first package of a step that failed.
 func failedPackage(out, step string) string {
 	if m := failedAt.FindStringSubmatch(out); m != nil {
 		return m[1]

@@ -17,14 +17,14 @@ func TestEveryMutantStillApplies(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			if names[m.name] {
-				t.Error("the name is taken")
+				t.Error("another mutant has this name")
 			}
 			names[m.name] = true
 			if _, err := (candidate{m, listed}).apply(root); err != nil {
 				t.Error(err)
 			}
 			if m.old == m.new || len(m.by) == 0 {
-				t.Error("changes nothing, or nothing is tested")
+				t.Error("changes nothing, or has no test")
 			}
 		})
 	}
@@ -42,7 +42,7 @@ func TestAListedMutantWithoutATestIsAnError(t *testing.T) {
 	}
 }
 
-func TestTheInnermostTestThatFailedIsTheKiller(t *testing.T) {
+func TestTheKillerIsTheInnermostFailedTest(t *testing.T) {
 	out := "--- FAIL: TestA (1.00s)\n    --- FAIL: TestA/one (0.50s)\n        --- FAIL: TestA/one/two (0.50s)\n--- " +
 		"FAIL: TestB (0.00s)\n"
 	if got := killer(out); got != "TestA/one/two" {
@@ -75,13 +75,13 @@ func TestEveryEquivalentMutantIsStillGenerated(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range all {
 		if names[c.name] {
-			t.Errorf("two mutants are called %s", c.name)
+			t.Errorf("two mutants have the name %s", c.name)
 		}
 		names[c.name] = true
 	}
 	for name, reason := range equivalent {
 		if !names[name] {
-			t.Errorf("%s is not generated any more: remove it from the list", name)
+			t.Errorf("%s is no longer generated: remove it from the list", name)
 		}
 		if reason == "" {
 			t.Errorf("%s has no reason", name)
@@ -89,8 +89,8 @@ func TestEveryEquivalentMutantIsStillGenerated(t *testing.T) {
 	}
 }
 
-// Every kind of mutant that the package comment names is generated, and one seed
-// chooses the same mutants each time.
+// Every kind of mutant in the package comment is generated, and a seed always chooses
+// the same mutants.
 func TestTheGeneratorMakesEveryKindOfMutant(t *testing.T) {
 	sources, all := generated(t)
 	kinds := map[string]int{}
@@ -117,6 +117,6 @@ func TestTheGeneratorMakesEveryKindOfMutant(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(first, again, cmp.AllowUnexported(candidate{}, mutant{})); diff != "" {
-		t.Errorf("one seed chose different mutants:\n%s", diff)
+		t.Errorf("a seed chose different mutants:\n%s", diff)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// guarded are the packages that hold the guarantees. The random mutants are made
-// of their code.
+// guarded are the packages that implement the guarantees. The random mutants are
+// generated from their code.
 var guarded = []string{
 	"./functions/redrive", "./functions/token", "./functions/webhook",
 	"./shared/bus", "./shared/claimcheck", "./shared/clientcert", "./shared/settings", "./shared/intake",
@@ -27,7 +27,7 @@ var guarded = []string{
 	"./shared/ledger", "./shared/parking", "./shared/payment", "./shared/signature", "./shared/token",
 }
 
-// source is one file that mutants are made of, with the types of its package.
+// source is a file from which mutants are generated, with the types of its package.
 type source struct {
 	pkg  *packages.Package
 	file *ast.File
@@ -78,7 +78,7 @@ func generate(ctx context.Context, sources []source) ([]candidate, error) {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			// The name holds no line number, so that it survives changes above it.
+			// The name has no line number, so that changes above do not change it.
 			seen[m.name]++
 			if n := seen[m.name]; n > 1 {
 				m.name += fmt.Sprintf(" (%d)", n)
@@ -115,8 +115,8 @@ func choose(ctx context.Context, sources []source, all []candidate, n int, seed 
 	return chosen, nil
 }
 
-// compiles reports whether the package of s type-checks with m in it. What the
-// compiler refuses is not a mistake that tests have to find.
+// compiles reports whether the package of s type-checks with m in it. Tests need not
+// find what the compiler rejects.
 func (s source) compiles(m candidate) bool {
 	text := slices.Concat(s.text[:m.at], []byte(m.new), s.text[m.at+len(m.old):])
 	fset := token.NewFileSet()
@@ -169,12 +169,12 @@ func (s source) mutants() (all []candidate) {
 		if f, ok := declaration.(*ast.FuncDecl); ok {
 			function = f.Name.Name
 			if function == "Error" && f.Recv != nil {
-				continue // it words an error
+				continue // it formats an error
 			}
 		}
 		without := map[ast.Node]bool{}
 		ast.Inspect(declaration, func(node ast.Node) bool {
-			if node == nil || without[node] || s.onlyTells(node) || s.onlySpeed(node) {
+			if node == nil || without[node] || s.onlyReports(node) || s.onlySpeed(node) {
 				return false
 			}
 			for _, unread := range s.unread(node) {
@@ -284,14 +284,14 @@ func (s source) constant(n *ast.BasicLit, add func(string, ast.Node, string)) {
 		return
 	}
 	if t := s.pkg.TypesInfo.TypeOf(n); t != nil && t.String() == "time.Duration" {
-		// One more or less is seldom a mistake; another unit often is.
+		// An off-by-one constant is rarely a mistake; another unit often is.
 		add("constant", n, strconv.FormatInt(value*60, 10))
 		return
 	}
 	add("constant", n, strconv.FormatInt(value+1, 10))
 }
 
-// zeroed removes one field of a struct: an option that is not passed on.
+// zeroed removes a field of a struct literal: an option that is not passed on.
 func (s source) zeroed(pair *ast.KeyValueExpr, add func(string, ast.Node, string)) {
 	value := s.pkg.TypesInfo.TypeOf(pair.Value)
 	if value == nil {
@@ -331,10 +331,9 @@ func (s source) swappable(call *ast.CallExpr, a, b ast.Expr) bool {
 	return !call.Ellipsis.IsValid()
 }
 
-// onlyTells reports whether a node does nothing but write to the log, measure a
-// duration or word an error. A mutant of it changes what people read, and not
-// what becomes of a payment.
-func (s source) onlyTells(node ast.Node) bool {
+// onlyReports reports whether a node only writes to the log, measures a duration or
+// formats an error. A mutant of it does not change what happens to an event.
+func (s source) onlyReports(node ast.Node) bool {
 	switch n := node.(type) {
 	case *ast.ImportSpec, *ast.TypeSpec:
 		return true
@@ -346,7 +345,7 @@ func (s source) onlyTells(node ast.Node) bool {
 			}
 		}
 	case *ast.ExprStmt:
-		return s.onlyTells(n.X)
+		return s.onlyReports(n.X)
 	case *ast.AssignStmt:
 		if len(n.Lhs) == 1 {
 			left := s.textOf(n.Lhs[0])
@@ -364,9 +363,9 @@ func (s source) onlySpeed(node ast.Node) bool {
 	return ok && strings.HasPrefix(s.textOf(n.Lhs[0]), "t.MaxIdleConns")
 }
 
-// unread returns the parts of a node that decide nothing: true, false and numbers
-// that are returned together with an error, since callers do not look at them, and
-// for how many elements make allocates memory beforehand.
+// unread returns the parts of a node without effect: booleans and numbers that are
+// returned together with an error, which callers do not read, and the capacity in a
+// call of make.
 func (s source) unread(node ast.Node) (parts []ast.Node) {
 	switch n := node.(type) {
 	case *ast.ReturnStmt:
