@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,6 +95,43 @@ func newAlarms(stack awscdk.Stack, conf settings.Deployment, webhook webhook, re
 		made[a.name] = a.make(scope, conf, topic)
 	}
 	return topic, made
+}
+
+// unhealthy is the name of the composite alarm.
+const unhealthy = "unhealthy"
+
+// ofStrangers are the alarms that anybody who knows the URL can raise without an effect
+// on the webhooks of the service.
+var ofStrangers = []string{"unauthenticated", "certificate-forbidden", "key-budget", "rejected-by-aws",
+	"rejected-by-api"}
+
+// newHealthAlarm creates the composite alarm, which is raised while one of the other
+// alarms is, except those of ofStrangers. It has no action, because the other alarms
+// notify the topic.
+//
+// A rule has up to 100 alarms and 10,240 characters:
+// https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutCompositeAlarm.html
+func newHealthAlarm(scope constructs.Construct, conf settings.Deployment,
+	alarms map[string]awscloudwatch.CfnAlarm) {
+	var rule []string
+	for _, name := range sortedKeys(alarms) {
+		if !slices.Contains(ofStrangers, name) {
+			// Ref is the name of the alarm, and makes CloudFormation create it first.
+			rule = append(rule, `ALARM("`+*alarms[name].Ref()+`")`)
+		}
+	}
+	awscloudwatch.NewCfnCompositeAlarm(scope, jsii.String("Unhealthy"), &awscloudwatch.CfnCompositeAlarmProps{
+		AlarmName: jsii.String(conf.StackName + "-" + unhealthy),
+		AlarmDescription: jsii.String("Payhook is unhealthy: webhooks or events are lost, late or parked, the access " +
+			"token is at risk, or a function does not run." + whatToDo + "Look up which alarms are raised; the " +
+			"description of each has the first action."),
+		AlarmRule: jsii.String(strings.Join(rule, " OR ")),
+	})
+}
+
+// sortedKeys returns the names of alarms in the order in which they are written.
+func sortedKeys(alarms map[string]awscloudwatch.CfnAlarm) []string {
+	return slices.Sorted(maps.Keys(alarms))
 }
 
 func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token token) []alarm {

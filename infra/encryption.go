@@ -4,11 +4,13 @@ import (
 	"maps"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -29,7 +31,7 @@ type customerKey struct{ arn *string }
 // to a bucket with SSE-KMS; the dead-letter queue of the bus, which must accept
 // messages while the key cannot be used; and the functions' environments, which
 // contain names and settings but no secrets.
-func encrypt(stack awscdk.Stack, conf settings.Deployment, made parts) {
+func encrypt(stack awscdk.Stack, conf settings.Deployment, made *parts) {
 	if conf.Encryption == settings.EncryptionAWS {
 		return
 	}
@@ -218,7 +220,7 @@ func (k customerKey) encryptAll(stack awscdk.Stack) {
 // EventBridge User Guide). The message contains the event encrypted with the key, so
 // the queue itself does not need the key.
 func (k customerKey) newBusFailures(scope constructs.Construct, stack awscdk.Stack, conf settings.Deployment,
-	made parts) {
+	made *parts) {
 	queue := newFailureQueue(scope, "BusFailures")
 	queue.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Sid:        jsii.String("TheBus"),
@@ -234,7 +236,9 @@ func (k customerKey) newBusFailures(scope constructs.Construct, stack awscdk.Sta
 	made.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"),
 		queue.QueueArn())
 	output(stack, names.BusFailuresOutput, "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
-	alarm{name: "bus-failures", metric: queueLength(queue), statistic: maximum, minutes: 5, threshold: 1,
+	made.busFailures = queue
+	made.alarms["bus-failures"] = alarm{
+		name: "bus-failures", metric: queueLength(queue), statistic: maximum, minutes: 5, threshold: 1,
 		notifyOK: true,
 		description: "The bus accepted events but could not encrypt or decrypt them. They were not delivered, and " +
 			"are in the bus's dead-letter queue for 14 days, encrypted.",
@@ -253,4 +257,6 @@ type parts struct {
 	redrive      scheduled
 	token        token
 	alarmTopic   awssns.Topic
+	alarms       map[string]awscloudwatch.CfnAlarm // by their names without the stack's name
+	busFailures  awssqs.Queue                      // nil without a customer managed key
 }

@@ -26,6 +26,8 @@ type endpoint struct {
 	scope  constructs.Construct
 	api    awsapigatewayv2.CfnApi
 	domain awsapigatewayv2.CfnDomainName
+	// certificate is the ARN of the domain name's certificate.
+	certificate *string
 
 	url *string // set by connect
 }
@@ -91,7 +93,7 @@ func newEndpoint(stack awscdk.Stack, conf settings.Deployment) *endpoint {
 			TruststoreUri: truststoreURI(scope, conf),
 		}
 	}
-	return &endpoint{scope: scope, api: api,
+	return &endpoint{scope: scope, api: api, certificate: certificate,
 		domain: awsapigatewayv2.NewCfnDomainName(scope, jsii.String("Domain"), props)}
 }
 

@@ -11,6 +11,13 @@ import (
 // in the template. CloudFormation generates other names and respects
 // their limits.
 var limits = map[string]int{
+	// AWS, "PutCompositeAlarm" in the CloudWatch API reference.
+	"AWS::CloudWatch::CompositeAlarm.AlarmName":        255,
+	"AWS::CloudWatch::CompositeAlarm.AlarmDescription": 1024,
+
+	// AWS, "PutQueryDefinition" in the CloudWatch Logs API reference.
+	"AWS::Logs::QueryDefinition.Name": 255,
+
 	"AWS::CloudWatch::Alarm.AlarmName":        255,  // AWS, "PutMetricAlarm" in the CloudWatch API reference
 	"AWS::CloudWatch::Alarm.AlarmDescription": 1024, // the same page
 	"AWS::CloudWatch::Alarm.MetricName":       255,

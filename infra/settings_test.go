@@ -64,6 +64,7 @@ func TestReportsEveryInvalidSetting(t *testing.T) {
 		"logRetentionDays":     2,
 		"alarmEmail":           "ops",
 		"alarmUnauthenticated": 0,
+		"runbookUrl":           "wiki",
 		"stackName":            "1",
 		"local":                "yes",
 		"protectBus":           1,

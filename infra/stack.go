@@ -38,7 +38,9 @@ func newStack(scope constructs.Construct, conf settings.Deployment,
 	if conf.Canary {
 		shiftByCanary(stack, webhook.alias, alarms)
 	}
-	encrypt(stack, conf, parts{ledger, keys, bus, buckets, webhook, redrive, token, alarmTopic})
+	made := parts{ledger, keys, bus, buckets, webhook, redrive, token, alarmTopic, alarms, nil}
+	encrypt(stack, conf, &made)
+	dashboard := newMonitoring(stack, conf, made)
 	explainFindings(stack, conf)
 
 	output(stack, names.WebhookURLOutput, "the URL that receives webhooks", webhook.url)
@@ -63,6 +65,7 @@ func newStack(scope constructs.Construct, conf settings.Deployment,
 	output(stack, names.CredentialsSecretOutput, "the secret in which to store the client id and secret",
 		token.credentials.AttrId())
 	output(stack, names.AlarmTopicOutput, "the topic that every alarm notifies", alarmTopic.TopicArn())
+	output(stack, names.DashboardOutput, "the CloudWatch dashboard", dashboard)
 	newSubscriptionDetails(stack, conf, webhook.url)
 
 	if conf.Webhook.Window == nil {

@@ -467,6 +467,7 @@ func TestOutputs(t *testing.T) {
 		"TokenSecret":       "Token/Secret.Id",
 		"CredentialsSecret": "Token/Credentials.Id",
 		"AlarmTopic":        "Alarms/Topic",
+		"Dashboard":         "Payhook-AWS::Region",
 	}
 	got := map[string]string{}
 	for name, output := range tm.Outputs {

@@ -23,7 +23,18 @@ type handler struct {
 	log      *telemetry.Log
 	now      func() time.Time // zero: time.Now
 	trust    *trust           // nil: no client certificate is required
+
+	// parkedCounted is when a run last counted what is parked and open. Lambda runs one
+	// invocation at a time in a sandbox.
+	parkedCounted time.Time
 }
+
+// How often, and for how long, a run counts what is parked and open. S3 bills a request
+// for each 1,000 objects of three folders.
+const (
+	countParkedEvery = 10 * time.Minute
+	countParkedFor   = 5 * time.Second
+)
 
 // event is what an invocation may say. The schedule says nothing, which makes a
 // run.
@@ -44,17 +55,19 @@ type event struct {
 // The metrics of a run.
 var (
 	// items due
-	found = telemetry.Metric{Name: "RedriveFound"}
+	found = telemetry.Metric{Name: names.RedriveFoundMetric}
 	// items now on the bus
-	published = telemetry.Metric{Name: "RedrivePublished"}
+	published = telemetry.Metric{Name: names.RedrivePublishedMetric}
 	// items not known to be on the bus
 	failed = telemetry.Metric{Name: names.RedriveFailedMetric}
 	// items that failed too often
 	parked = telemetry.Metric{Name: names.RedriveParkedMetric}
 	// 1: the time was up before the work was done
-	left = telemetry.Metric{Name: "RedriveLeft"}
+	left = telemetry.Metric{Name: names.RedriveLeftMetric}
 	// how long ago the oldest pending item was recorded
 	oldest = telemetry.Metric{Name: names.OldestPendingMetric, Unit: telemetry.Seconds}
+	// parked, neither replayed nor settled
+	parkedOpen = telemetry.Metric{Name: names.ParkedOpenMetric}
 	// days until a CA or the client certificate expires
 	trustLeft = telemetry.Metric{Name: names.TrustDaysLeftMetric}
 )
@@ -136,6 +149,12 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		{Metric: left, Value: leftCount},
 		{Metric: oldest, Value: r.Oldest.Seconds()},
 	}
+	if open, counted, err := h.countParked(ctx, r); err != nil {
+		attrs = append(attrs, slog.String("parkedCause", telemetry.Cause(err)))
+		level = max(level, slog.LevelWarn)
+	} else if counted {
+		values = append(values, telemetry.Value{Metric: parkedOpen, Value: float64(open)})
+	}
 	if h.trust != nil {
 		// Without the certificate that was accepted last, the CAs count alone. The alarm
 		// on the certificate is raised by another run.
@@ -152,6 +171,21 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		return out, fmt.Errorf("redrive: %s", telemetry.Cause(r.Err))
 	}
 	return out, nil
+}
+
+// countParked returns how much is parked and open, if it is time to count it. A run that
+// had too little time for its own work does not count.
+func (h *handler) countParked(ctx context.Context, r intake.Redriven) (open int, counted bool, err error) {
+	if r.Left || h.time().Sub(h.parkedCounted) < countParkedEvery {
+		return 0, false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, countParkedFor)
+	defer cancel()
+	if open, err = h.parking.CountOpen(ctx); err != nil {
+		return 0, false, err
+	}
+	h.parkedCounted = h.time()
+	return open, true, nil
 }
 
 // replay replays what is parked, one after another.

@@ -17,6 +17,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/telemetry"
@@ -41,7 +42,7 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 		}
 	}
 	p := intake.NewPipeline(table, bus.New(eb, "bus", "source", bus.Options{}), nil, nil, intake.Options{})
-	h := &handler{redriver: intake.NewRedriver(p, 20), log: telemetry.New(log, "redrive")}
+	h := &handler{redriver: intake.NewRedriver(p, 20), parking: noParking(), log: telemetry.New(log, "redrive")}
 	got, err := h.Handle(t.Context(), event{})
 	if err != nil || got.Found != 3 || got.Published != 3 || got.Failed != 0 || got.Left {
 		t.Errorf("got %+v, %v", got, err)
@@ -53,6 +54,59 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 	if line["RedriveFound"] != 3.0 || line["RedrivePublished"] != 3.0 || line["OldestPending"].(float64) < 60 ||
 		line["level"] != nil || !strings.Contains(log.String(), `{"Name":"OldestPending","Unit":"Seconds"}`) {
 		t.Errorf("got %v", line)
+	}
+}
+
+// noParking returns a parking bucket with nothing in it.
+func noParking() *parking.Store {
+	buckets := awstest.NewS3()
+	buckets.MakeBucket("parking")
+	return parking.NewStore(buckets, "parking")
+}
+
+// open returns the count of what is parked and open in the line of the next run, or nil.
+func (d *deployment) open() any {
+	d.t.Helper()
+	d.log.Reset()
+	if _, err := d.Handle(d.t.Context(), event{}); err != nil {
+		d.t.Fatal(err)
+	}
+	var line map[string]any
+	if err := json.Unmarshal(d.log.Bytes(), &line); err != nil {
+		d.t.Fatal(err)
+	}
+	return line["ParkedOpen"]
+}
+
+func TestARunCountsWhatIsParkedAndOpenEveryTenMinutes(t *testing.T) {
+	d := newDeployment(t)
+	now := noon
+	d.now = func() time.Time { return now }
+	settled := d.park(parking.Invalid, nil, newEvent())
+	d.park(parking.Invalid, nil, newEvent())
+	if got := d.open(); got != 2.0 {
+		t.Errorf("the first run counts %v, want 2", got)
+	}
+	d.handle(event{Settle: []string{settled}, Reason: "a test"})
+	now = now.Add(countParkedEvery - time.Second)
+	if got := d.open(); got != nil {
+		t.Errorf("a run within ten minutes counts %v", got)
+	}
+	now = now.Add(time.Second)
+	if got := d.open(); got != 1.0 {
+		t.Errorf("the run after ten minutes counts %v, want 1", got)
+	}
+}
+
+func TestARunThatCannotCountWhatIsParkedSucceedsAndCountsNextTime(t *testing.T) {
+	d := newDeployment(t)
+	d.buckets.Fails = func(_, _ string) error { return errors.New("S3 does not answer") }
+	if got := d.open(); got != nil || !bytes.Contains(d.log.Bytes(), []byte(`"parkedCause"`)) {
+		t.Errorf("counted %v: %s", got, d.log)
+	}
+	d.buckets.Fails = nil
+	if got := d.open(); got != 0.0 {
+		t.Errorf("counted %v, want 0", got)
 	}
 }
 
@@ -89,7 +143,7 @@ func TestARunThatCannotReadTheLedgerFails(t *testing.T) {
 	log := &bytes.Buffer{}
 	table := ledger.New(broken{}, "ledger", ledger.Options{})
 	p := intake.NewPipeline(table, bus.New(nil, "bus", "source", bus.Options{}), nil, nil, intake.Options{})
-	h := &handler{redriver: intake.NewRedriver(p, 20), log: telemetry.New(log, "redrive")}
+	h := &handler{redriver: intake.NewRedriver(p, 20), parking: noParking(), log: telemetry.New(log, "redrive")}
 	if _, err := h.Handle(t.Context(), event{}); err == nil {
 		t.Error("no error")
 	}

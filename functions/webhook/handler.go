@@ -35,9 +35,9 @@ type handler struct {
 // The metrics of a webhook, beside those of its answer.
 var (
 	// events, new
-	recorded = telemetry.Metric{Name: "Recorded"}
+	recorded = telemetry.Metric{Name: names.RecordedMetric}
 	// events, seen before
-	duplicates = telemetry.Metric{Name: "Duplicates"}
+	duplicates = telemetry.Metric{Name: names.DuplicatesMetric}
 	// events, seen before with other content
 	conflicts = telemetry.Metric{Name: names.ConflictsMetric}
 	// events, left to redrive
@@ -45,9 +45,9 @@ var (
 	// webhooks, parked for the first time, and events that EventBridge rejects
 	parked = telemetry.Metric{Name: names.ParkedMetric}
 	// events, new and sent as claim checks
-	claimed = telemetry.Metric{Name: "Claimed"}
+	claimed = telemetry.Metric{Name: names.ClaimedMetric}
 	// lookups without the shared table
-	keyTableFailed = telemetry.Metric{Name: "KeyTableFailed"}
+	keyTableFailed = telemetry.Metric{Name: names.KeyTableFailedMetric}
 	// lookups served with a key that is due to be fetched again
 	keyStale = telemetry.Metric{Name: names.KeyStaleMetric}
 	// webhooks that name a key which the service does not give any more

@@ -95,13 +95,13 @@ var badCertificate = func() Answer {
 }()
 
 func rejected(status int, detail string) Answer {
-	return Answer{Status: status, Detail: detail, Metric: "Rejected", Level: slog.LevelWarn}
+	return Answer{Status: status, Detail: detail, Metric: names.RejectedMetric, Level: slog.LevelWarn}
 }
 
 func unavailable(detail string, retryAfter int, alarm string) Answer {
 	return Answer{
 		Status: http.StatusServiceUnavailable, Detail: detail, RetryAfter: retryAfter,
-		Metric: "Unavailable", Alarm: alarm, Level: slog.LevelError,
+		Metric: names.UnavailableMetric, Alarm: alarm, Level: slog.LevelError,
 	}
 }
 
@@ -115,7 +115,7 @@ type row struct {
 
 // rows is the one table of errors and outcomes. The first row that matches decides.
 var rows = []row{
-	{func(err error) bool { return err == nil }, Accepted, Answer{Metric: "Accepted"}},
+	{func(err error) bool { return err == nil }, Accepted, Answer{Metric: names.AcceptedMetric}},
 
 	{is(ErrMethod), MethodNotAllowed, rejected(http.StatusMethodNotAllowed, "The method is not the one of webhooks.")},
 	{is(ErrPayloadEmpty), PayloadEmpty, rejected(http.StatusBadRequest, "The request has no body.")},
@@ -151,9 +151,9 @@ var rows = []row{
 	{is(errLedger), LedgerUnavailable, unavailable("Not every event could be recorded.", 5, names.NotStoredMetric)},
 	{is(errParking), ParkingFailed, unavailable("The delivery could not be stored.", 5, names.NotStoredMetric)},
 
-	{is(errConflict), Conflict, Answer{Metric: "Accepted", Level: slog.LevelError}},
+	{is(errConflict), Conflict, Answer{Metric: names.AcceptedMetric, Level: slog.LevelError}},
 	{isType[*payment.FieldError], Invalid,
-		Answer{Status: http.StatusUnprocessableEntity, Metric: "Invalid", Level: slog.LevelWarn}},
+		Answer{Status: http.StatusUnprocessableEntity, Metric: names.InvalidMetric, Level: slog.LevelWarn}},
 
 	{match: is(errVersionMissing), outcome: VersionMissing},
 	{match: is(errVersionUnfit), outcome: VersionUnfit},

@@ -8,12 +8,28 @@ const (
 	MetricDimension = "FunctionName"
 )
 
-// The constants below are the metrics that alarms watch. The functions write
-// further metrics. A webhook writes its counts that are not 0, and ClientErrors in any
+// The constants below are the metrics that the functions write. Each is on the
+// dashboard, and some have an alarm. A webhook writes its counts that are not 0, and ClientErrors in any
 // case. Each run of another function writes its counts, also if they are 0.
 
 // The metrics of the webhook function.
 const (
+	// RecordedMetric counts events that are new, DuplicatesMetric those that were
+	// recorded before with the same content, and ClaimedMetric those that are new and too
+	// large for the bus, which carries a reference.
+	RecordedMetric   = "Recorded"
+	DuplicatesMetric = "Duplicates"
+	ClaimedMetric    = "Claimed"
+
+	// AcceptedMetric counts webhooks that are answered 2xx, InvalidMetric those that are
+	// authentic and answered 422, RejectedMetric those that are no deliveries (400, 405,
+	// 413), UnavailableMetric those that are answered 503. A webhook writes the one of
+	// its answer, or Unauthenticated, and none of the others.
+	AcceptedMetric    = "Accepted"
+	InvalidMetric     = "Invalid"
+	RejectedMetric    = "Rejected"
+	UnavailableMetric = "Unavailable"
+
 	// UnauthenticatedMetric counts webhooks that are answered 401, because they have
 	// no proof or their proof does not verify.
 	UnauthenticatedMetric = "Unauthenticated"
@@ -41,6 +57,9 @@ const (
 	// They are counted while the key is still used (KeyUnknownGrace), and after its
 	// removal for as long as a copy of it could have been used (KeyMaxAge).
 	KeyWithdrawnMetric = "KeyWithdrawn"
+	// KeyTableFailedMetric counts webhooks whose key was looked up without the shared
+	// table, because the table did not answer.
+	KeyTableFailedMetric = "KeyTableFailed"
 	// NotStoredMetric counts authentic webhooks that are answered 503, because an
 	// event could not be recorded or an unusable delivery could not be parked.
 	NotStoredMetric = "NotStored"
@@ -63,12 +82,22 @@ const (
 	// function can be working on it, about a minute after it was recorded, and again
 	// after each failed attempt.
 	OldestPendingMetric = "OldestPending"
+	// RedriveFoundMetric counts events that were due, RedrivePublishedMetric those that
+	// the run published.
+	RedriveFoundMetric     = "RedriveFound"
+	RedrivePublishedMetric = "RedrivePublished"
+	// RedriveLeftMetric is 1 for a run whose time was up before every event that was due
+	// had its turn, or 0.
+	RedriveLeftMetric = "RedriveLeft"
 	// RedriveFailedMetric counts events that the run could not publish. A later run
 	// tries again.
 	RedriveFailedMetric = "RedriveFailed"
 	// RedriveParkedMetric counts events that are parked because they failed
 	// RedriveAttempts times or because EventBridge is known to reject them.
 	RedriveParkedMetric = "RedriveParked"
+	// ParkedOpenMetric is the number of parked deliveries and events that are neither
+	// replayed nor settled. About one run in ten minutes writes it.
+	ParkedOpenMetric = "ParkedOpen"
 	// TrustDaysLeftMetric is the number of days until a CA of the truststore or the
 	// last accepted client certificate expires, whichever is first; 0 if one has
 	// expired. It is written if a client certificate is required, also when no

@@ -19,6 +19,7 @@ const (
 	TokenSecretOutput         = "TokenSecret"
 	CredentialsSecretOutput   = "CredentialsSecret"
 	AlarmTopicOutput          = "AlarmTopic"
+	DashboardOutput           = "Dashboard"
 	SubscriptionDetailsOutput = "SubscriptionDetails"
 	DomainTargetOutput        = "DomainTarget"
 	EncryptionKeyOutput       = "EncryptionKey"

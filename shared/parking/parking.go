@@ -343,6 +343,24 @@ func (s *Store) States(ctx context.Context) (map[string]State, error) {
 	return states, nil
 }
 
+// CountOpen returns the number of parked deliveries and events that are neither replayed
+// nor settled.
+func (s *Store) CountOpen(ctx context.Context) (int, error) {
+	decided, err := s.States(ctx)
+	if err != nil {
+		return 0, err
+	}
+	open := 0
+	// What the retention has deleted is not open, although its note remains.
+	err = s.list(ctx, "parked/", "", func(name string) bool {
+		if _, ok := decided[name]; !ok {
+			open++
+		}
+		return true
+	})
+	return open, err
+}
+
 // Decision returns the state of a name, and its note unless the state is open.
 func (s *Store) Decision(ctx context.Context, name string) (State, Note, error) {
 	var n Note

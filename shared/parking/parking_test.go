@@ -1,6 +1,7 @@
 package parking_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -168,6 +169,24 @@ func TestDecisionsAreStoredWithTheirNotes(t *testing.T) {
 	if _, n, _ := store.Decision(t.Context(), settled); n.Reason != "the service sent it again" || !n.At.Equal(noon) ||
 		n.By != note.By {
 		t.Errorf("got %+v", n)
+	}
+}
+
+func TestOnlyWhatIsStillParkedAndNotDecidedIsOpen(t *testing.T) {
+	store, _ := newStore()
+	park(t, store, parked(noon))
+	for _, decide := range []func(context.Context, string, parking.Note) error{store.MarkReplayed, store.Settle} {
+		if err := decide(t.Context(), park(t, store, parked(noon)), parking.Note{At: noon}); err != nil {
+			t.Fatal(err)
+		}
+		// The note of what the retention has deleted remains.
+		if err := decide(t.Context(), "2020/01/31/12/20200131T120000.000Z-invalid-gone.json",
+			parking.Note{At: noon}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if open, err := store.CountOpen(t.Context()); open != 1 || err != nil {
+		t.Errorf("%d are open (%v), want 1", open, err)
 	}
 }
 

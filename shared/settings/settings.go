@@ -145,6 +145,9 @@ var (
 	AlarmUnauthenticated = &Setting{Key: "alarmUnauthenticated", Default: "10", Example: "100",
 		Description: "the number of webhooks answered 401 within 15 minutes that raises an alarm: more than other " +
 			"senders cause, and no more than the service sends in that time"}
+	RunbookURL = &Setting{Key: "runbookUrl", Example: "https://wiki.payments.example/payhook/RUNBOOK.md",
+		Description: "the address of your copy of the runbook, which the dashboard links to; without it, the " +
+			"dashboard links to the alarms"}
 	StackName = &Setting{Key: "stackName", Default: "Payhook", Example: "PayhookStaging",
 		Description: "the name of the CloudFormation stack; one for each environment in an account and region"}
 	DeploymentStrategy = &Setting{Key: "deployment", Default: AllAtOnce, Example: Canary,
@@ -194,8 +197,8 @@ func All() []*Setting {
 		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, ClaimRetention,
 		ParkedRetention,
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
-		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, StackName, DeploymentStrategy, LedgerTable, ClaimBucket,
-		ParkingBucket, Local,
+		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, RunbookURL, StackName, DeploymentStrategy,
+		LedgerTable, ClaimBucket, ParkingBucket, Local,
 		ProtectBus, SchemaRegistry, Encryption, AccessLogs, Tracing, RedriveConcurrency, TokenConcurrency, Tags,
 		PermissionsBoundary, BootstrapQualifier,
 	}
@@ -329,6 +332,7 @@ type Deployment struct {
 	// AlarmUnauthenticated is the number of webhooks answered 401 within 15 minutes
 	// that raises an alarm.
 	AlarmUnauthenticated int
+	RunbookURL           string // "": none
 	StackName            string
 	Canary               bool // CodeDeploy shifts the webhook function's alias
 
@@ -413,6 +417,8 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		ParkedRetention:      r.retention(ParkedRetention),
 		AlarmEmail:           r.email(AlarmEmail),
 		AlarmUnauthenticated: r.integer(AlarmUnauthenticated, 1, 1000000),
+		RunbookURL: r.unlessEmpty(RunbookURL, runbookURL,
+			"an https URL of at most 500 characters without a fragment, spaces and brackets"),
 		StackName: r.matching(StackName, stackName,
 			"letters, digits and hyphens, starting with a letter, at most 100"),
 		Canary:        r.choice(DeploymentStrategy, AllAtOnce, Canary) == Canary,
@@ -439,6 +445,8 @@ var (
 	// CloudFormation accepts 128 characters (AWS, "CreateStack" in the CloudFormation
 	// API reference); the display name of a topic has at most 100.
 	stackName = lazily(`^[A-Za-z][A-Za-z0-9-]{0,99}$`)
+	// It is the target of links in Markdown.
+	runbookURL = upTo(500, lazily(`^https://[^\s()<>\[\]"#]+$`))
 	// AWS, "CreateTable" in the DynamoDB API reference.
 	tableName = lazily(`^[A-Za-z0-9_.-]{3,255}$`)
 	// AWS, "General purpose bucket naming rules" in the S3 User Guide.

@@ -619,6 +619,12 @@ var mutants = []mutant{
 		`	if !answered || !known {
 		return false`, `	if !answered || !known {
 		return true`, inLogs},
+	{"what is settled is counted as open", parkingFile,
+		`		if _, ok := decided[name]; !ok {`,
+		`		if _, ok := decided[name]; !ok || decided[name] == Settled {`, inRedrive},
+	{"what is parked is counted once only", redriveHandlerFile,
+		`	if r.Left || h.time().Sub(h.parkedCounted) < countParkedEvery {`,
+		`	if r.Left || !h.parkedCounted.IsZero() {`, inRedrive},
 	{"replay --all includes conflicts", replayCommandFile,
 		`			if l.Reason == string(parking.Conflict) {`,
 		`			if l.Reason == string(parking.Conflict) && len(chosen) > 1000 {`, inOperate},
@@ -829,7 +835,7 @@ var mutants = []mutant{
 `, `	return Accepted
 `, inIntake},
 	{"a rejected webhook writes a metric with an empty name", outcomeFile,
-		`Detail: detail, Metric: "Rejected", Level`, `Detail: detail, Level`, inWebhook},
+		`Detail: detail, Metric: names.RejectedMetric, Level`, `Detail: detail, Level`, inWebhook},
 
 	// Patterns for consumers.
 	{"the pattern for high amounts uses numeric matching", "events/rules/high-value.json",
