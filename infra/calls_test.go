@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"go/constant"
 	"go/types"
 	"maps"
 	"os"
@@ -60,8 +61,15 @@ var services = map[string]string{
 }
 
 // unrestricted are the actions that need no permission (AWS, "GetCallerIdentity" in
-// the STS API reference).
-var unrestricted = map[string]bool{"sts:GetCallerIdentity": true}
+// the STS API reference), or whose permissions are those of their statements.
+var unrestricted = map[string]bool{"sts:GetCallerIdentity": true, "dynamodb:BatchExecuteStatement": true}
+
+// statements are the actions of the statements of PartiQL, by how they begin (AWS,
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-iam.html).
+var statements = map[string]string{
+	"INSERT INTO ": "dynamodb:PartiQLInsert", "UPDATE ": "dynamodb:PartiQLUpdate",
+	"DELETE FROM ": "dynamodb:PartiQLDelete", "SELECT ": "dynamodb:PartiQLSelect",
+}
 
 // actions are the IAM actions of the operations whose action has another name
 // (AWS, "Actions, resources, and condition keys" in the Service Authorization
@@ -174,6 +182,9 @@ func (r *reach) visit(f *ssa.Function) {
 	for _, block := range f.Blocks {
 		for _, instruction := range block.Instrs {
 			for _, operand := range instruction.Operands(nil) {
+				if text, ok := (*operand).(*ssa.Const); ok {
+					r.read(f, text)
+				}
 				if called, ok := (*operand).(*ssa.Function); ok {
 					r.add(f, called)
 					r.look(f, called.Signature)
@@ -265,6 +276,18 @@ func (r *reach) look(caller *ssa.Function, called *types.Signature) {
 		}
 		if !unrestricted[action] {
 			r.act(caller, action)
+		}
+	}
+}
+
+// read records the action of a text if it is a statement of PartiQL.
+func (r *reach) read(f *ssa.Function, text *ssa.Const) {
+	if text.Value == nil || text.Value.Kind() != constant.String {
+		return
+	}
+	for begin, action := range statements {
+		if strings.HasPrefix(constant.StringVal(text.Value), begin) {
+			r.act(f, action)
 		}
 	}
 }

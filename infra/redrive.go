@@ -33,7 +33,8 @@ func newRedrive(scope constructs.Construct, conf settings.Deployment, code awsla
 	})
 	// A replay writes the items of a delivery, or of one parked event. To settle a
 	// conflict, it reads the item of the first version.
-	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn())
+	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",
+		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, ledger.TableArn())
 	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+names.LedgerPendingIndex))
 	if conf.Webhook.UsesMTLS() {
 		// The table contains the client certificate that was accepted last.

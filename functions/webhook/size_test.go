@@ -41,6 +41,12 @@ func (d distantDynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItem
 	return d.DynamoDB.UpdateItem(ctx, in, opts...)
 }
 
+func (d distantDynamoDB) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+	time.Sleep(distance)
+	return d.DynamoDB.BatchExecuteStatement(ctx, in, opts...)
+}
+
 type distantBus struct{ *awstest.EventBridge }
 
 func (d distantBus) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,

@@ -2,6 +2,7 @@ package local
 
 import (
 	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -34,7 +35,8 @@ type faults struct {
 func (f *faults) decide(c call) verdict {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !c.is("PutItem") && !c.is("UpdateItem") && !c.is("PutEvents") && !c.is("Query") && !c.is("GetItem") {
+	if !c.is("PutItem") && !c.is("UpdateItem") && !c.is("BatchExecuteStatement") && !c.is("PutEvents") &&
+		!c.is("Query") && !c.is("GetItem") {
 		return verdict{}
 	}
 	if f.calls++; f.calls%f.every == 0 {
@@ -56,7 +58,7 @@ func (f *faults) decide(c call) verdict {
 		return strike("cut after", verdict{lose: true})
 	case n < 15:
 		return strike("delay", verdict{delay: time.Duration(f.random.IntN(200)) * time.Millisecond})
-	case n < 25 && c.is("PutEvents"):
+	case n < 25 && (c.is("PutEvents") || c.is("BatchExecuteStatement")):
 		return strike("half taken", verdict{some: true})
 	}
 	return verdict{}
@@ -89,6 +91,27 @@ func (p *proxy) effects(t *testing.T) map[string][]effect {
 					t.Fatalf("on the bus, and no event: %s", entry.Detail)
 				}
 				of[event.EventID] = append(of[event.EventID], effect{detail: entry.Detail})
+			}
+		case c.is("BatchExecuteStatement"):
+			var in struct {
+				Statements []struct {
+					Statement  string
+					Parameters []struct{ S string }
+				}
+			}
+			var out struct{ Responses []struct{ Error any } }
+			if err := errors.Join(json.Unmarshal(c.body, &in), json.Unmarshal(c.answer, &out)); err != nil {
+				t.Fatal(err)
+			}
+			for i, s := range in.Statements {
+				if !strings.Contains(s.Statement, `SET "publishedAt"`) || out.Responses[i].Error != nil {
+					continue
+				}
+				for _, p := range s.Parameters {
+					if p.S != "" { // the key
+						of[p.S] = append(of[p.S], effect{marked: true})
+					}
+				}
 			}
 		case c.is("UpdateItem"):
 			var in struct {

@@ -93,6 +93,17 @@ func (f *fixture) webhookPaths() []path {
 			}
 			return err
 		}},
+		{"two events are recorded and marked in batches", func(ctx context.Context) error {
+			events := paymenttest.Events(2)
+			if _, err := f.post(ctx, paymenttest.Delivery(events...), http.StatusOK); err != nil {
+				return err
+			}
+			item, err := f.item(ctx, events[1].EventID)
+			if err == nil && item.PublishedAt.IsZero() {
+				err = wrong("not published", item)
+			}
+			return err
+		}},
 		{"a new key is fetched with a token that is new as well", func(ctx context.Context) error {
 			// The function may still hold the token that is revoked.
 			f.service.RevokeTokens()
@@ -276,6 +287,22 @@ func (f *fixture) redrivePaths() []path {
 				return err
 			}
 			return f.runRedrive(ctx, id, func(i ledger.Item) bool { return !i.PublishedAt.IsZero() })
+		}},
+		{"two pending events are published", func(ctx context.Context) error {
+			due := time.Now().Add(-time.Second)
+			_, err := f.pendingEvent(ctx, due, false)
+			id, err2 := f.pendingEvent(ctx, due, false)
+			if err := errors.Join(err, err2); err != nil {
+				return err
+			}
+			return f.runRedrive(ctx, id, func(i ledger.Item) bool { return !i.PublishedAt.IsZero() })
+		}},
+		{"a delivery of two events is replayed", func(ctx context.Context) error {
+			name, err := f.park(ctx, paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event()))
+			if err != nil {
+				return err
+			}
+			return f.replayed(ctx, name, intake.NoVersion, parking.Replayed)
 		}},
 		{"what can't be published is postponed", func(ctx context.Context) error {
 			id, err := f.pendingEvent(ctx, time.Now().Add(-time.Second), true)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	cloudformationtypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
@@ -717,5 +718,55 @@ func TestAPageOfALogIsLimitedAndTheRestCanBeRead(t *testing.T) {
 	}
 	if pages != 2 || len(ids) != batches*each {
 		t.Errorf("%d events with an id of their own in %d pages, want %d in 2", len(ids), pages, batches*each)
+	}
+}
+
+func TestAStatementOfABatchNeedsItsPermission(t *testing.T) {
+	config := emulated(t)
+	client, users := dynamodb.NewFromConfig(config), iam.NewFromConfig(config)
+	name := "table-" + uuid.New().String()
+	if _, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
+		TableName: &name, BillingMode: dynamodbtypes.BillingModePayPerRequest,
+		AttributeDefinitions: []dynamodbtypes.AttributeDefinition{{AttributeName: aws.String("id"),
+			AttributeType: dynamodbtypes.ScalarAttributeTypeS}},
+		KeySchema: []dynamodbtypes.KeySchemaElement{{AttributeName: aws.String("id"),
+			KeyType: dynamodbtypes.KeyTypeHash}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := users.CreateUser(t.Context(), &iam.CreateUserInput{UserName: &name}); err != nil {
+		t.Fatal(err)
+	}
+	made, err := users.CreateAccessKey(t.Context(), &iam.CreateAccessKeyInput{UserName: &name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Credentials = credentials.NewStaticCredentialsProvider(*made.AccessKey.AccessKeyId,
+		*made.AccessKey.SecretAccessKey, "")
+	limited := dynamodb.NewFromConfig(config)
+	insert := fmt.Sprintf(`INSERT INTO "%s" VALUE {'id': ?}`, name)
+	update := fmt.Sprintf(`UPDATE "%s" SET "n" = ? WHERE "id" = ?`, name)
+	for _, test := range []struct{ allowed, table, denied string }{
+		{"dynamodb:PartiQLInsert", name, "dynamodb:PartiQLUpdate"},
+		{"dynamodb:PartiQLUpdate", name, "dynamodb:PartiQLInsert"},
+		{"dynamodb:BatchExecuteStatement", name, "dynamodb:PartiQLInsert"},
+		{"dynamodb:PartiQL*", "other", "dynamodb:PartiQLInsert"},
+		{"dynamodb:PartiQL*", name, ""},
+	} {
+		if _, err := users.PutUserPolicy(t.Context(), &iam.PutUserPolicyInput{UserName: &name, PolicyName: &name,
+			PolicyDocument: policyOf(statement{Effect: "Allow", Action: test.allowed,
+				Resource: "arn:aws:dynamodb:*:*:table/" + test.table})}); err != nil {
+			t.Fatal(err)
+		}
+		key := &dynamodbtypes.AttributeValueMemberS{Value: uuid.New().String()}
+		_, err := limited.BatchExecuteStatement(t.Context(), &dynamodb.BatchExecuteStatementInput{
+			Statements: []dynamodbtypes.BatchStatementRequest{
+				{Statement: &insert, Parameters: []dynamodbtypes.AttributeValue{key}},
+				{Statement: &update, Parameters: []dynamodbtypes.AttributeValue{key, key}},
+			}})
+		if test.denied == "" && err != nil || test.denied != "" && (err == nil || !strings.Contains(err.Error(),
+			"not authorized to perform: "+test.denied)) {
+			t.Errorf("%s on %s: %v", test.allowed, test.table, err)
+		}
 	}
 }

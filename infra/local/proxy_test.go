@@ -34,6 +34,7 @@ type call struct {
 	target string // as in DynamoDB_20120810.PutItem; "" where the API has none
 	body   []byte
 	status int
+	answer []byte // to a batch of statements that was run
 	denied string // the action that IAM denied, as in dynamodb:PutItem; "" if it did not
 }
 
@@ -47,8 +48,10 @@ type verdict struct {
 	hold     <-chan struct{} // cut the connection, once the channel is closed or the caller is gone
 	cut      bool            // cut the connection before passing it on
 	lose     bool            // pass it on, and cut the connection instead of answering
-	some     bool            // of a PutEvents request, pass on the first half and answer that the rest failed
-	delay    time.Duration   // before passing it on
+	// some passes on the first half of the entries or statements, and answers that the rest
+	// failed.
+	some  bool
+	delay time.Duration // before passing it on
 }
 
 func newProxy() *proxy {
@@ -131,6 +134,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(text))
 	}
+	if c.is("BatchExecuteStatement") {
+		if c.answer, err = io.ReadAll(resp.Body); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		resp.Body = io.NopCloser(bytes.NewReader(c.answer))
+	}
 	p.record(c)
 	if v.lose {
 		panic(http.ErrAbortHandler)
@@ -142,14 +151,20 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var answer struct {
-		FailedEntryCount int
-		Entries          []map[string]any
+		FailedEntryCount int              `json:",omitempty"`
+		Entries          []map[string]any `json:",omitempty"`
+		Responses        []any            `json:",omitempty"`
 	}
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	answer.FailedEntryCount += failed
 	for range failed {
+		if c.is("BatchExecuteStatement") {
+			answer.Responses = append(answer.Responses,
+				map[string]any{"Error": map[string]any{"Code": "ThrottlingError", "Message": "injected"}})
+			continue
+		}
+		answer.FailedEntryCount++
 		answer.Entries = append(answer.Entries,
 			map[string]any{"ErrorCode": "InternalFailure", "ErrorMessage": "injected"})
 	}
@@ -158,16 +173,19 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(answer)
 }
 
-// firstHalf returns a PutEvents request with the first half of its entries, at
-// least one, and how many were left out.
+// firstHalf returns a PutEvents request or a batch with the first half of its entries or
+// statements, at least one, and how many were left out.
 func firstHalf(body []byte) ([]byte, int) {
-	var request struct{ Entries []json.RawMessage }
-	if json.Unmarshal(body, &request) != nil || len(request.Entries) < 2 {
+	var request map[string][]json.RawMessage
+	if json.Unmarshal(body, &request) != nil {
 		return body, 0
 	}
-	keep := (len(request.Entries) + 1) / 2
-	left := len(request.Entries) - keep
-	request.Entries = request.Entries[:keep]
+	left := 0
+	for name, parts := range request {
+		keep := (len(parts) + 1) / 2
+		left += len(parts) - keep
+		request[name] = parts[:keep]
+	}
 	half, err := json.Marshal(request)
 	if err != nil {
 		return body, 0
@@ -226,10 +244,28 @@ func (p *proxy) denied() (actions []string) {
 
 func (c call) is(operation string) bool { return strings.HasSuffix(c.target, "."+operation) }
 
-// on reports whether the call is on a table.
+// on reports whether the call is on a table, or on no other if it is a batch.
 func (c call) on(table string) bool {
-	var input struct{ TableName string }
-	return json.Unmarshal(c.body, &input) == nil && input.TableName == table
+	var input struct {
+		TableName  string
+		Statements []struct{ Statement string }
+	}
+	if json.Unmarshal(c.body, &input) != nil {
+		return false
+	}
+	for _, s := range input.Statements {
+		if !strings.Contains(s.Statement, ` "`+table+`" `) {
+			return false
+		}
+	}
+	return input.TableName == table || len(input.Statements) > 0
+}
+
+// statements returns how many statements a batch has, 0 for other calls.
+func (c call) statements() int {
+	var input struct{ Statements []json.RawMessage }
+	_ = json.Unmarshal(c.body, &input) // what is no batch has none
+	return len(input.Statements)
 }
 
 // decide lets rule decide over the calls until the test ends, or until the

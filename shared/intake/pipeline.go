@@ -43,14 +43,17 @@ type Options struct {
 	// PublishTimeout is the time during which the pipeline tries to reach the bus; 5
 	// seconds. What is not on the bus by then is left to redrive.
 	PublishTimeout time.Duration
-	// Parallel is the number of calls of S3 at the same time, and of events that are
-	// recorded at the same time; [ledger.DefaultParallel].
+	// Parallel is the number of calls of S3 at the same time; [DefaultParallel].
 	Parallel int
 	// ClaimBytes is the size above which an event is sent as a claim check;
 	// [ledger.MaxEventBytes]. So is an event that does not fit on the bus.
 	ClaimBytes int
 	Now        func() time.Time // time.Now
 }
+
+// DefaultParallel is how many calls of S3 a pipeline makes at the same time unless
+// [Options] say otherwise. A client should keep as many connections.
+const DefaultParallel = 128
 
 func (o *Options) setDefaults() {
 	for _, d := range []struct {
@@ -67,7 +70,7 @@ func (o *Options) setDefaults() {
 		}
 	}
 	if o.Parallel == 0 {
-		o.Parallel = ledger.DefaultParallel
+		o.Parallel = DefaultParallel
 	}
 	if o.ClaimBytes == 0 {
 		o.ClaimBytes = ledger.MaxEventBytes

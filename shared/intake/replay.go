@@ -160,15 +160,11 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 	for _, e := range events {
 		ids[e.entry.EventID] = true
 	}
-	known := map[string]ledger.Known{}
-	for some := range slices.Chunk(slices.Sorted(maps.Keys(ids)), ledger.MaxKnown) {
-		part, err := r.pipeline.ledger.Known(ctx, some)
-		if err != nil {
-			result.Err = unrecorded(ctx, err)
-			result.Outcome, result.Unrecorded = OutcomeOf(result.Err), len(events)
-			return result
-		}
-		maps.Copy(known, part)
+	known, err := r.pipeline.ledger.Known(ctx, slices.Sorted(maps.Keys(ids)))
+	if err != nil {
+		result.Err = unrecorded(ctx, err)
+		result.Outcome, result.Unrecorded = OutcomeOf(result.Err), len(events)
+		return result
 	}
 	for _, e := range events {
 		// What the ledger does not have any more was published or parked a window ago.

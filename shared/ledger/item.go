@@ -61,13 +61,25 @@ func (m milliseconds) time() time.Time {
 }
 
 // newItem returns the pending item of e.
-func newItem(e Entry, holder Holder, due time.Time) (map[string]types.AttributeValue, error) {
-	shard := shardOf(e.EventID)
-	return attributevalue.MarshalMap(item{
-		EventID: e.EventID, Digest: e.Digest[:], DeliveryID: e.DeliveryID,
-		RecordedAt: milliseconds(e.RecordedAt.UnixMilli()),
-		Detail:     e.Detail, Shard: &shard, Due: milliseconds(due.UnixMilli()), Holder: holder[:], Claimed: e.Claimed,
-	})
+func newItem(e Entry, holder Holder, due time.Time) map[string]types.AttributeValue {
+	attributes := map[string]types.AttributeValue{
+		names.LedgerKey:          &types.AttributeValueMemberS{Value: e.EventID},
+		attrDigest:               binary(e.Digest[:]),
+		attrRecordedAt:           number(e.RecordedAt.UnixMilli()),
+		attrEvent:                binary(e.Detail),
+		names.LedgerPendingShard: number(int64(shardOf(e.EventID))),
+		names.LedgerPendingDue:   number(due.UnixMilli()),
+		attrHolder:               binary(holder[:]),
+		// PartiQL can increment what exists only.
+		attrAttempts: number(0),
+	}
+	if e.DeliveryID != "" {
+		attributes[attrDeliveryID] = &types.AttributeValueMemberS{Value: e.DeliveryID}
+	}
+	if e.Claimed {
+		attributes[attrClaimed] = &types.AttributeValueMemberBOOL{Value: true}
+	}
+	return attributes
 }
 
 // decode returns an item that was read. With an error, some of its attributes may

@@ -2,7 +2,10 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -10,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/names"
+	"payhook.example/shared/parallel"
 )
 
 // Known is what the ledger has of an eventId, without the event itself.
@@ -23,51 +27,71 @@ type Known struct {
 	Current bool
 }
 
-// MaxKnown is how many eventIds one call of [Ledger.Known] takes: what one
-// BatchGetItem reads (AWS, "BatchGetItem" in the DynamoDB API reference).
-const MaxKnown = 100
+// maxKeys is how many items one BatchGetItem reads (AWS, "BatchGetItem" in the DynamoDB
+// API reference).
+const maxKeys = 100
 
-// Known returns what the ledger has of up to MaxKnown different eventIds in lower
-// case, by eventId, with a consistent read. It does not transfer the events' bytes,
+// Known returns what the ledger has of different eventIds in lower case, by eventId,
+// with consistent reads, a hundred in one call. It does not transfer the events' bytes,
 // but is billed for them. With an error it returns what it could read.
 //
 // DynamoDB answers a part of the keys if the items are larger than 16 MB in sum,
 // or if it is busy (AWS, "BatchGetItem" in the DynamoDB API reference). The rest is
 // asked for again until ctx ends.
 func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Known, error) {
-	known := make(map[string]Known, len(eventIDs))
-	if len(eventIDs) == 0 {
-		return known, nil
+	found, err := l.read(ctx, eventIDs)
+	known := make(map[string]Known, len(found))
+	for id, i := range found {
+		known[id] = Known{
+			Digest: i.digest(), Pending: i.pending(), Parked: i.ParkedAt != 0, Current: l.current(i),
+		}
 	}
+	return known, err
+}
+
+// current reports whether the window of an item has not passed.
+func (l *Ledger) current(i item) bool { return i.pending() || i.ExpiresAt > l.now().Unix() }
+
+// read returns items without their events. With an error it returns what it could read.
+func (l *Ledger) read(ctx context.Context, eventIDs []string) (map[string]item, error) {
+	parts := slices.Collect(slices.Chunk(eventIDs, maxKeys))
+	found, errs := make([]map[string]item, len(parts)), make([]error, len(parts))
+	parallel.Each(len(parts), l.parallel, func(n int) { found[n], errs[n] = l.readPart(ctx, parts[n]) })
+	all := make(map[string]item, len(eventIDs))
+	for _, part := range found {
+		maps.Copy(all, part)
+	}
+	return all, errors.Join(errs...)
+}
+
+// readPart is one call of read, and those for what DynamoDB leaves of it.
+func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (map[string]item, error) {
+	found := make(map[string]item, len(eventIDs))
 	ask := types.KeysAndAttributes{
 		ConsistentRead:           aws.Bool(true),
-		ProjectionExpression:     aws.String("#eventId, #digest, #shard, #parkedAt, #expiresAt"),
+		ProjectionExpression:     aws.String("#eventId, #digest, #shard, #holder, #parkedAt, #expiresAt"),
 		ExpressionAttributeNames: knownNames,
 	}
 	for _, id := range eventIDs {
 		ask.Keys = append(ask.Keys, keyOf(id))
 	}
-	now := l.now().Unix()
 	pause := 25 * time.Millisecond
 	for {
 		out, err := l.client.BatchGetItem(ctx,
 			&dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{*l.table: ask}})
 		if err != nil {
-			return known, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
+			return found, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
 		}
 		items, err := decodeAll(out.Responses[*l.table])
 		if err != nil {
-			return known, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
+			return found, fmt.Errorf("ledger: read %d items: %w", len(ask.Keys), err)
 		}
 		for _, i := range items {
-			known[i.EventID] = Known{
-				Digest: i.digest(), Pending: i.pending(), Parked: i.ParkedAt != 0,
-				Current: i.pending() || i.ExpiresAt > now,
-			}
+			found[i.EventID] = i
 		}
 		rest := out.UnprocessedKeys[*l.table].Keys
 		if len(rest) == 0 {
-			return known, nil
+			return found, nil
 		}
 		if len(rest) == len(ask.Keys) {
 			sleep(ctx, pause) // when ctx has ended, the next call fails
@@ -79,15 +103,5 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Known
 
 var knownNames = map[string]string{
 	"#eventId": names.LedgerKey, "#digest": attrDigest, "#shard": names.LedgerPendingShard,
-	"#parkedAt": attrParkedAt, "#expiresAt": names.LedgerTTL,
-}
-
-// sleep returns after d, or when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	"#holder": attrHolder, "#parkedAt": attrParkedAt, "#expiresAt": names.LedgerTTL,
 }

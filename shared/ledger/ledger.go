@@ -15,7 +15,7 @@
 // under a third of what one partition takes (AWS, "Best practices for designing
 // and using partition keys").
 //
-// All but the event takes about 180 bytes, so an event of up to 840 bytes costs
+// All but the event takes about 190 bytes, so an event of up to 830 bytes costs
 // one write unit (1 KiB) for each write; the representative event of section 2
 // of the interface has about 720.
 package ledger
@@ -24,6 +24,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	randv2 "math/rand/v2"
 	"strings"
 	"time"
 
@@ -51,18 +52,25 @@ type API interface {
 	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
 	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput,
 		...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
+	BatchExecuteStatement(context.Context, *dynamodb.BatchExecuteStatementInput,
+		...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error)
 }
 
 // DefaultParallel is how many calls a ledger makes at the same time unless
-// [Options] say otherwise. A client should keep as many connections.
-const DefaultParallel = 128
+// [Options] say otherwise: enough for a thousand entries. A client should keep as many
+// connections.
+const DefaultParallel = 40
 
 // Options are the options of a [Ledger]. The zero value of each stands for the
 // default that is named.
 type Options struct {
 	Window   time.Duration    // how long an eventId is remembered; DefaultWindow
 	Parallel int              // calls at the same time; DefaultParallel
+	Batch    int              // entries in one call; MaxBatch, which is also the most
 	Now      func() time.Time // time.Now
+	// Pause returns how much of the longest pause to wait before a statement is tried
+	// again; a random part, so that functions that fail together do not try together.
+	Pause func(longest time.Duration) time.Duration
 }
 
 // Ledger is the table. It is safe for concurrent use.
@@ -71,7 +79,9 @@ type Ledger struct {
 	table    *string
 	window   time.Duration
 	parallel int
+	batch    int
 	now      func() time.Time
+	pause    func(longest time.Duration) time.Duration
 }
 
 // New returns the ledger in the table of that name.
@@ -82,11 +92,20 @@ func New(client API, table string, opts Options) *Ledger {
 	if opts.Parallel == 0 {
 		opts.Parallel = DefaultParallel
 	}
+	if opts.Batch == 0 {
+		opts.Batch = MaxBatch
+	}
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	return &Ledger{client, &table, opts.Window, opts.Parallel, opts.Now}
+	if opts.Pause == nil {
+		opts.Pause = randv2.N[time.Duration]
+	}
+	return &Ledger{client, &table, opts.Window, opts.Parallel, opts.Batch, opts.Now, opts.Pause}
 }
+
+// AtOnce returns how many entries are written at the same time.
+func (l *Ledger) AtOnce() int { return l.parallel * l.batch }
 
 // Digest identifies an event's content.
 type Digest [sha256.Size]byte

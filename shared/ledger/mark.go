@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/names"
-	"payhook.example/shared/parallel"
 )
 
 // MarkPublished marks entries as published and removes their bytes, and returns
@@ -29,11 +28,51 @@ func (l *Ledger) MarkParked(ctx context.Context, entries []Entry) []error {
 
 func (l *Ledger) mark(ctx context.Context, entries []Entry, at string) []error {
 	results := make([]error, len(entries))
-	parallel.Each(len(entries), l.parallel, func(i int) { results[i] = l.markOne(ctx, entries[i], at) })
+	// It fails for an item that is not there as well (AWS,
+	// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html).
+	statement := "UPDATE " + quote(*l.table) + " SET " + quote(at) + " = ? SET " + quote(names.LedgerTTL) + " = ?" +
+		markRemoves + " WHERE " + quote(names.LedgerKey) + " = ? AND " + quote(attrDigest) + " = ? AND " +
+		quote(names.LedgerPendingShard) + " IS NOT MISSING"
+	l.inBatches(len(entries), ofNoSize, func(begin, end int) {
+		l.markBatch(ctx, entries[begin:end], results[begin:end], at, statement)
+	})
 	return results
 }
 
+// markBatch marks the entries of one batch.
+func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error, at, statement string) {
+	if len(entries) == 1 {
+		results[0] = l.markOne(ctx, entries[0], at)
+		return
+	}
+	statements := make([]types.BatchStatementRequest, len(entries))
+	for i, e := range entries {
+		now, expires := l.markTimes(e)
+		statements[i] = types.BatchStatementRequest{Statement: &statement, Parameters: []types.AttributeValue{
+			now, expires, &types.AttributeValueMemberS{Value: e.EventID}, binary(e.Digest[:]),
+		}}
+	}
+	for i, r := range l.execute(ctx, statements) {
+		switch {
+		case r.undecided():
+			results[i] = l.markOne(ctx, entries[i], at)
+		case r.err != nil && r.met():
+			results[i] = fmt.Errorf("ledger: mark %s: %w", entries[i].EventID, r.err)
+		}
+	}
+}
+
+// markTimes returns the values of a mark that is written now: the time, and the end of
+// the window.
+func (l *Ledger) markTimes(e Entry) (now, expires types.AttributeValue) {
+	at := l.now()
+	// From now on, not from recordedAt: an event may be published long after it was
+	// recorded. The clock of the receiver that recorded it may be ahead.
+	return number(at.UnixMilli()), number(later(at, e.RecordedAt).Add(l.window).Unix())
+}
+
 func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
+	now, expires := l.markTimes(e)
 	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: l.table,
 		Key:       keyOf(e.EventID),
@@ -42,11 +81,8 @@ func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
 		ConditionExpression:      aws.String("attribute_exists(#shard) AND #digest = :digest"),
 		ExpressionAttributeNames: markNames[at],
 		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":now": number(l.now().UnixMilli()),
-			// From now on, not from recordedAt: an event may be published long after it
-			// was recorded. The clock of the receiver that recorded it may be ahead.
-			":expires": number(later(l.now(), e.RecordedAt).Add(l.window).Unix()),
-			":digest":  binary(e.Digest[:]),
+			":now": now, ":expires": expires,
+			":digest": binary(e.Digest[:]),
 		},
 	})
 	if err := unlessConditional(err); err != nil {
@@ -54,6 +90,10 @@ func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
 	}
 	return nil
 }
+
+// markRemoves are the attributes of a pending item alone.
+const markRemoves = ` REMOVE "` + attrEvent + `" REMOVE "` + attrClaimed + `" REMOVE "` + names.LedgerPendingShard +
+	`" REMOVE "` + names.LedgerPendingDue + `" REMOVE "` + attrHolder + `" REMOVE "` + attrAttempts + `"`
 
 // markNames are the names of a mark, by the attribute that has its time.
 var markNames = func() map[string]map[string]string {

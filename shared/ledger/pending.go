@@ -12,7 +12,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/names"
-	"payhook.example/shared/parallel"
 )
 
 // Pending is an item of the index.
@@ -94,8 +93,48 @@ type Leased struct {
 // same; its error wraps [ErrCorrupt].
 func (l *Ledger) Lease(ctx context.Context, pending []Pending, holder Holder, until time.Time) []Leased {
 	results := make([]Leased, len(pending))
-	parallel.Each(len(pending), l.parallel, func(i int) { results[i] = l.lease(ctx, pending[i], holder, until) })
+	// A batch may return the new items (AWS,
+	// https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementResponse.html).
+	statement := "UPDATE " + quote(*l.table) + " SET " + quote(names.LedgerPendingDue) + " = ? SET " +
+		quote(attrHolder) + " = ? SET " + quote(attrAttempts) + " = " + quote(attrAttempts) + " + ? WHERE " +
+		quote(names.LedgerKey) + " = ? AND " + quote(names.LedgerPendingDue) + " = ? RETURNING ALL NEW *"
+	l.inBatches(len(pending), ofNoSize, func(begin, end int) {
+		l.leaseBatch(ctx, pending[begin:end], results[begin:end], holder, until, statement)
+	})
 	return results
+}
+
+// leaseBatch leases the items of one batch.
+func (l *Ledger) leaseBatch(ctx context.Context, pending []Pending, results []Leased, holder Holder,
+	until time.Time, statement string) {
+	if len(pending) == 1 {
+		results[0] = l.lease(ctx, pending[0], holder, until)
+		return
+	}
+	statements := make([]types.BatchStatementRequest, len(pending))
+	for i, p := range pending {
+		statements[i] = types.BatchStatementRequest{
+			Statement: &statement,
+			Parameters: []types.AttributeValue{
+				number(until.UnixMilli()), binary(holder[:]), number(1),
+				&types.AttributeValueMemberS{Value: p.EventID}, number(p.Due.UnixMilli()),
+			},
+			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		}
+	}
+	for i, r := range l.execute(ctx, statements) {
+		switch {
+		case r.undecided() || r.err == nil && r.item == nil:
+			// The single write finds that the item is leased already, if it is.
+			results[i] = l.lease(ctx, pending[i], holder, until)
+		case r.err == nil:
+			results[i] = leasedOf(pending[i], r.item)
+		case !r.met():
+			results[i] = ownLease(pending[i], r.item, holder, until)
+		default:
+			results[i].Err = fmt.Errorf("ledger: lease %s: %w", pending[i].EventID, r.err)
+		}
+	}
 }
 
 func (l *Ledger) lease(ctx context.Context, p Pending, holder Holder, until time.Time) Leased {
@@ -119,19 +158,28 @@ func (l *Ledger) lease(ctx context.Context, p Pending, holder Holder, until time
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
 	taken, conditional := errors.AsType[*types.ConditionalCheckFailedException](err)
-	var leased item
 	switch {
 	case err == nil:
-		leased, err = decode(out.Attributes)
+		return leasedOf(p, out.Attributes)
 	case conditional:
-		// Our own lease, whose answer was lost before the SDK tried again?
-		leased, err = decode(taken.Item)
-		if !bytes.Equal(leased.Holder, holder[:]) || leased.Due != milliseconds(until.UnixMilli()) {
-			return Leased{}
-		}
-	default:
-		return Leased{Err: fmt.Errorf("ledger: lease %s: %w", p.EventID, err)}
+		return ownLease(p, taken.Item, holder, until)
 	}
+	return Leased{Err: fmt.Errorf("ledger: lease %s: %w", p.EventID, err)}
+}
+
+// ownLease returns the result for an item that is not as it was seen: it may be our own
+// lease, whose answer was lost before it was tried again.
+func ownLease(p Pending, attributes map[string]types.AttributeValue, holder Holder, until time.Time) Leased {
+	found, _ := decode(attributes)
+	if !bytes.Equal(found.Holder, holder[:]) || found.Due != milliseconds(until.UnixMilli()) {
+		return Leased{}
+	}
+	return leasedOf(p, attributes)
+}
+
+// leasedOf returns the result for an item that the caller holds.
+func leasedOf(p Pending, attributes map[string]types.AttributeValue) Leased {
+	leased, err := decode(attributes)
 	leased.EventID = p.EventID
 	e, corrupt := leased.entry()
 	if err != nil || corrupt != nil {

@@ -34,13 +34,84 @@ type Recording struct {
 // Record writes entries as pending, except those whose eventId was recorded before
 // within the window, and returns the result of each. The eventIds must differ. All
 // entries have the present time as RecordedAt. Until due, only holder may publish
-// the entries that are new. The cost is one write for each entry, whatever its
-// outcome. Entries that are not tried before ctx ends have its error.
+// the entries that are new. Entries that are not tried before ctx ends have its error.
+//
+// The cost is one write for each entry that is new. An entry whose eventId the table has
+// costs a failed write and, if it came with others, a read; once its window has passed,
+// a second write.
 func (l *Ledger) Record(ctx context.Context, entries []Entry, holder Holder, due time.Time) []Recording {
-	return l.write(ctx, entries, func(e Entry) (Outcome, error) { return l.record(ctx, e, holder, due) })
+	results := make([]Recording, len(entries))
+	attempts := make([]executed, len(entries))
+	l.inBatches(len(entries), func(i int) int { return len(entries[i].Detail) }, func(begin, end int) {
+		l.insertBatch(ctx, entries[begin:end], attempts[begin:end], holder, due)
+	})
+	var undecided []int
+	for i, a := range attempts {
+		switch {
+		case a.undecided():
+			undecided = append(undecided, i)
+		case a.err != nil:
+			results[i].Err = fmt.Errorf("ledger: record %s: %w", entries[i].EventID, a.err)
+		default:
+			results[i].Outcome = Recorded
+		}
+	}
+	known := l.found(ctx, entries, attempts)
+	parallel.Each(len(undecided), l.parallel, func(n int) {
+		i := undecided[n]
+		if old, ok := known[entries[i].EventID]; ok && l.current(old) {
+			results[i].Outcome = outcomeOf(old, entries[i], holder)
+		} else {
+			results[i].Outcome, results[i].Err = l.record(ctx, entries[i], holder, due)
+		}
+	})
+	return results
+}
+
+// insertBatch inserts the entries of one batch. A single entry is left to the single
+// write.
+func (l *Ledger) insertBatch(ctx context.Context, entries []Entry, results []executed, holder Holder,
+	due time.Time) {
+	if len(entries) == 1 {
+		results[0].err = errAlone
+		return
+	}
+	if err := ctx.Err(); err != nil {
+		for i := range results {
+			results[i].err = err
+		}
+		return
+	}
+	statements := make([]types.BatchStatementRequest, len(entries))
+	for i, e := range entries {
+		statements[i] = l.insert(newItem(e, holder, due))
+	}
+	copy(results, l.execute(ctx, statements))
+}
+
+// found returns the items that an INSERT found, and did not return. It takes at most
+// half of the time that is left. What is read decides as the condition of the single
+// write does, which decides about what can't be read.
+func (l *Ledger) found(ctx context.Context, entries []Entry, attempts []executed) map[string]item {
+	var ids []string
+	for i, a := range attempts {
+		if isStatementError(a.err, types.BatchStatementErrorCodeEnumDuplicateItem) {
+			ids = append(ids, entries[i].EventID)
+		}
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
+	found, _ := l.read(ctx, ids)
+	return found
 }
 
 func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Time) (Outcome, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, fmt.Errorf("ledger: %w", err)
+	}
 	old, err := l.put(ctx, e, holder, due,
 		// TTL deletes up to days late, so the window is checked here. A pending item
 		// does not expire, however old it is.
@@ -53,13 +124,21 @@ func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Ti
 		return 0, fmt.Errorf("ledger: record %s: %w", e.EventID, err)
 	case old == nil:
 		return Recorded, nil
-	case old.digest() != e.Digest:
-		return Conflict, nil
-	case bytes.Equal(old.Holder, holder[:]):
-		// Our own write, whose answer was lost before the SDK tried again.
-		return Recorded, nil
 	}
-	return Duplicate, nil
+	return outcomeOf(*old, e, holder), nil
+}
+
+// outcomeOf returns the outcome of an entry whose eventId the ledger has within the
+// window.
+func outcomeOf(old item, e Entry, holder Holder) Outcome {
+	switch {
+	case old.digest() != e.Digest:
+		return Conflict
+	case bytes.Equal(old.Holder, holder[:]):
+		// Our own write, whose answer was lost before it was tried again.
+		return Recorded
+	}
+	return Duplicate
 }
 
 // Restore writes events that were parked as pending again, for redrive to publish
@@ -88,45 +167,39 @@ func (l *Ledger) Replace(ctx context.Context, entries []Entry, due time.Time) []
 
 func (l *Ledger) restore(ctx context.Context, entries []Entry, due time.Time, condition string,
 	list map[string]string) []Recording {
-	return l.write(ctx, entries, func(e Entry) (Outcome, error) {
-		old, err := l.put(ctx, e, NewHolder(), due, condition, list,
-			map[string]types.AttributeValue{":digest": binary(e.Digest[:])})
-		switch {
-		case err != nil:
-			return 0, fmt.Errorf("ledger: restore %s: %w", e.EventID, err)
-		case old == nil:
-			return Recorded, nil
-		case old.digest() != e.Digest:
-			return Conflict, nil
-		}
-		return Duplicate, nil
-	})
-}
-
-// write calls one for each entry, several at the same time.
-func (l *Ledger) write(ctx context.Context, entries []Entry, one func(Entry) (Outcome, error)) []Recording {
 	results := make([]Recording, len(entries))
 	parallel.Each(len(entries), l.parallel, func(i int) {
 		if err := ctx.Err(); err != nil {
 			results[i].Err = fmt.Errorf("ledger: %w", err)
 			return
 		}
-		results[i].Outcome, results[i].Err = one(entries[i])
+		results[i].Outcome, results[i].Err = l.restoreOne(ctx, entries[i], due, condition, list)
 	})
 	return results
+}
+
+func (l *Ledger) restoreOne(ctx context.Context, e Entry, due time.Time, condition string,
+	list map[string]string) (Outcome, error) {
+	old, err := l.put(ctx, e, NewHolder(), due, condition, list,
+		map[string]types.AttributeValue{":digest": binary(e.Digest[:])})
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("ledger: restore %s: %w", e.EventID, err)
+	case old == nil:
+		return Recorded, nil
+	case old.digest() != e.Digest:
+		return Conflict, nil
+	}
+	return Duplicate, nil
 }
 
 // put writes the pending item of e if condition holds. Otherwise it returns the
 // item that the ledger has.
 func (l *Ledger) put(ctx context.Context, e Entry, holder Holder, due time.Time, condition string,
 	list map[string]string, values map[string]types.AttributeValue) (old *item, err error) {
-	attributes, err := newItem(e, holder, due)
-	if err != nil {
-		return nil, err
-	}
 	_, err = l.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           l.table,
-		Item:                                attributes,
+		Item:                                newItem(e, holder, due),
 		ConditionExpression:                 aws.String(condition),
 		ExpressionAttributeNames:            list,
 		ExpressionAttributeValues:           values,

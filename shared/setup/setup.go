@@ -30,7 +30,7 @@ type Clients struct {
 // NewClients returns the clients of a function with that environment. They make no
 // call yet.
 func NewClients(getenv func(string) string) (Clients, error) {
-	cfg, err := awsenv.Config(getenv, ledger.DefaultParallel)
+	cfg, err := awsenv.Config(getenv, intake.DefaultParallel)
 	if err != nil {
 		return Clients{}, err
 	}

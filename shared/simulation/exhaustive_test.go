@@ -105,6 +105,7 @@ var paths = sync.OnceValue(func() []path {
 	many := of("many", events(100, 25)...)
 	two := of("two", plain(30, 2)...)
 	four := of("half new", append(append([]*event{}, two.events...), plain(40, 2)...)...)
+	five := of("five", plain(110, 5)...)
 	claim := of("large", large(1), plain(50, 1)[0])
 	conflicted := of("conflicting", newEvent(base, 7), plain(60, 1)[0])
 	conflicted.conflicting = true
@@ -128,7 +129,9 @@ var paths = sync.OnceValue(func() []path {
 	return []path{
 		{name: "one event", every: 1, begin: deliver(one)},
 		{name: "three events", begin: deliver(three)},
-		{name: "three events, one at a time", setup: setup{parallel: 1}, begin: deliver(three)},
+		{name: "three events, one at a time", setup: setup{parallel: 1, batch: 1}, begin: deliver(three)},
+		{name: "five events, two in a batch", setup: setup{parallel: 1, batch: 2}, begin: deliver(five)},
+		{name: "two batches at once", setup: setup{batch: 2}, begin: deliver(four)},
 		{name: "started shortly before the deadline", begin: func(w *world, retries int) {
 			w.newInstance("webhook", 0).idle = webhookTime - 700*time.Millisecond
 			deliver(three)(w, retries)
@@ -193,6 +196,8 @@ var paths = sync.OnceValue(func() []path {
 			}, always: crashAt(put)},
 		{name: "redrive", every: 1, always: crashAt(put), begin: deliver(one)},
 		{name: "redrive of several", always: crashAt(put), begin: deliver(three)},
+		{name: "redrive of several, two in a batch", setup: setup{parallel: 1, batch: 2}, always: crashAt(put),
+			begin: deliver(five)},
 		{name: "redrive of a large one", always: crashAt(put), begin: deliver(claim)},
 		{name: "redrive parks an event", setup: setup{maxAttempts: 1}, every: 5, begin: deliver(one),
 			always: func() func(*call) fault {
@@ -286,11 +291,7 @@ func (s seen) injections() (all []injection) {
 			}
 		}
 		for _, m := range masks {
-			codes := []string{"ThrottlingException", "MalformedDetail"}
-			if k == poisoned {
-				codes = []string{"ValidationException"}
-			}
-			for _, code := range codes {
+			for _, code := range k.codesOf(s.op) {
 				all = append(all, injection{s.n, fault{kind: k, mask: m, code: code}})
 			}
 		}

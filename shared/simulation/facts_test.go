@@ -14,6 +14,7 @@ import (
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
+	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
@@ -211,16 +212,18 @@ func (f *facts) delivered(s *sent) {
 func (f *facts) begin(c *call) {
 	inv := c.inv
 	if inv != nil && inv.sent != nil && !inv.sent.genuine() &&
-		(c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim ||
+		(c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim || c.op.ofStatements() ||
 			c.op == writeKey && c.key == "certificate#last") {
 		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
 	}
 	if inv != nil && inv.settle != nil && c.op != park {
 		f.violated("%s: %s, while it settles %s", c.instance.name, c.op, inv.settle.name)
 	}
-	if c.op == mark {
-		if g := f.latest[c.ids[0]]; g != nil {
-			g.marks = append(g.marks, c)
+	if c.op == mark || c.op == markBatch {
+		for _, id := range c.ids {
+			if g := f.latest[id]; g != nil {
+				g.marks = append(g.marks, c)
+			}
 		}
 	}
 }
@@ -253,11 +256,61 @@ func (f *facts) out(c *call) {
 
 // record handles the write of a new item.
 func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dynamodb.PutItemOutput, error) {
-	old := f.latest[id]
 	out, err := f.w.db.PutItem(context.Background(), in)
-	if err != nil {
-		return out, err
+	if err == nil {
+		f.recorded(i, id)
 	}
+	return out, err
+}
+
+// batch is a batch of statements, some of which fail if the fault says so.
+func (f *facts) batch(i *instance, what op, ids []string,
+	statements []dynamodbtypes.BatchStatementRequest) *dynamodb.BatchExecuteStatementOutput {
+	hit := f.executing.fault
+	out := &dynamodb.BatchExecuteStatementOutput{}
+	for n, s := range statements {
+		code := ""
+		if hit.kind.ofEntries() && hit.mask>>n&1 == 1 {
+			code = cmp.Or(hit.code, "InternalServerError")
+		}
+		var r dynamodbtypes.BatchStatementResponse
+		if code == "" || hit.kind == partial && code == afterEffect {
+			r = f.statement(i, what, ids[n], s)
+		}
+		if code != "" {
+			code, _, _ = strings.Cut(code, " ")
+			r = dynamodbtypes.BatchStatementResponse{Error: &dynamodbtypes.BatchStatementError{
+				Code: dynamodbtypes.BatchStatementErrorCodeEnum(code)}}
+		}
+		out.Responses = append(out.Responses, r)
+	}
+	return out
+}
+
+// statement is one statement of a batch that takes effect, if its condition holds.
+func (f *facts) statement(i *instance, what op, id string,
+	s dynamodbtypes.BatchStatementRequest) dynamodbtypes.BatchStatementResponse {
+	out, err := f.w.db.BatchExecuteStatement(context.Background(),
+		&dynamodb.BatchExecuteStatementInput{Statements: []dynamodbtypes.BatchStatementRequest{s}})
+	if err != nil {
+		panic(err) // the engine in memory does not fail
+	}
+	r := out.Responses[0]
+	switch {
+	case r.Error != nil:
+	case what == recordBatch:
+		f.recorded(i, id)
+	case what == leaseBatch:
+		f.updated(i, lease, id)
+	default:
+		f.updated(i, mark, id)
+	}
+	return r
+}
+
+// recorded handles that a new item was written.
+func (f *facts) recorded(i *instance, id string) {
+	old := f.latest[id]
 	if old != nil && old.marked == 0 && old.parked == 0 {
 		f.violated("%s overwrites %s, which is pending", i.name, short(id))
 	}
@@ -269,6 +322,11 @@ func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dyna
 		f.violated("%s records %s again within the window", i.name, short(id))
 	}
 	g := &generation{id: id, owner: f.executing.inv, at: f.executing.made, since: f.w.moment, before: old}
+	in, err := f.w.db.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: &[]string{ledgerTable}[0],
+		Key: awstest.Item{names.LedgerKey: &dynamodbtypes.AttributeValueMemberS{Value: id}}})
+	if err != nil {
+		panic(err) // the engine in memory does not fail
+	}
 	if b, ok := in.Item["event"].(*dynamodbtypes.AttributeValueMemberB); ok {
 		g.event = f.eventOf(string(b.Value))
 	}
@@ -287,7 +345,6 @@ func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dyna
 	}
 	f.latest[id] = g
 	f.all = append(f.all, g)
-	return out, nil
 }
 
 // asked reports whether a replay of a parked object includes an event.
@@ -379,12 +436,16 @@ func (f *facts) replayed(inv *invocation) {
 func (f *facts) update(i *instance, what op, id string,
 	in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
 	out, err := f.w.db.UpdateItem(context.Background(), in)
-	if err != nil {
-		return out, err
+	if err == nil && what != spendKey {
+		f.updated(i, what, id)
 	}
+	return out, err
+}
+
+// updated handles that an item of the ledger was changed.
+func (f *facts) updated(i *instance, what op, id string) {
 	g := f.latest[id]
 	switch {
-	case what == spendKey:
 	case g == nil:
 		f.violated("%s: %s of %s, which was not recorded", i.name, what, short(id))
 	case what == lease:
@@ -403,7 +464,6 @@ func (f *facts) update(i *instance, what op, id string,
 	case what == markParked:
 		g.parked = f.w.moment
 	}
-	return out, nil
 }
 
 // effect records the effect of a call.
@@ -628,7 +688,7 @@ func causeOf(g *generation, s *send, by int) func(*counts) *int {
 		if m.inv != inv {
 			continue
 		}
-		if !past(m.failed) {
+		if !past(m.failedFor(g.id)) {
 			return nil
 		}
 		tried = true
@@ -750,6 +810,14 @@ func describe(c *call, out any, err error) string {
 	switch out := out.(type) {
 	case *eventbridge.PutEventsOutput:
 		return fmt.Sprintf("%d accepted, %d failed", len(out.Entries)-int(out.FailedEntryCount), out.FailedEntryCount)
+	case *dynamodb.BatchExecuteStatementOutput:
+		failed := 0
+		for _, r := range out.Responses {
+			if r.Error != nil {
+				failed++
+			}
+		}
+		return fmt.Sprintf("%d done, %d failed", len(out.Responses)-failed, failed)
 	case *dynamodb.QueryOutput:
 		return fmt.Sprintf("%d items", len(out.Items))
 	}

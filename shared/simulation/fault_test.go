@@ -27,13 +27,19 @@ const (
 	postpone
 	put // on the bus
 	readKnown
+	recordBatch
+	leaseBatch
+	markBatch
 	ops
 )
 
 func (o op) String() string {
 	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "park", "record", "query", "lease",
-		"mark", "mark parked", "postpone", "put", "read known"}[o]
+		"mark", "mark parked", "postpone", "put", "read known", "record batch", "lease batch", "mark batch"}[o]
 }
+
+// ofStatements reports whether a call is a batch of statements.
+func (o op) ofStatements() bool { return o == recordBatch || o == leaseBatch || o == markBatch }
 
 // writes reports whether a call can change anything.
 func (o op) writes() bool { return o != fetchKey && o != readKey && o != query && o != readKnown }
@@ -52,7 +58,8 @@ const (
 	late               // takes effect after its caller has given up
 	slow               // takes some time
 	slowest            // takes nearly all the time of its context
-	partial            // some entries fail, once
+	partial            // some entries or statements fail, once
+	partialLost        // some statements take effect; the answer is an error
 	failing            // fails, and so do all later calls of this kind by the caller
 	rejecting          // some events fail in every request
 	poisoned           // some events make every request with them fail as a whole
@@ -68,7 +75,8 @@ const (
 
 var kindNames = [...]string{"", "error before", "error after effect", "throttled", "refused", "timeout before",
 	"timeout after effect",
-	"takes effect late", "slow", "slowest", "partial", "failing for good", "rejecting", "poisoned", "crash before",
+	"takes effect late", "slow", "slowest", "partial", "partial, then an error", "failing for good",
+	"rejecting", "poisoned", "crash before",
 	"crash after effect",
 	"frozen briefly", "frozen long", "index lags", "delivered again first", "redrive first"}
 
@@ -91,18 +99,44 @@ func (f fault) String() string {
 	return text
 }
 
-// ofEntries reports whether a kind of fault applies to some entries of a request.
-func (k kind) ofEntries() bool { return k == partial || k == rejecting || k == poisoned }
+// ofEntries reports whether a kind of fault applies to some entries or statements of a request.
+func (k kind) ofEntries() bool {
+	return k == partial || k == partialLost || k == rejecting || k == poisoned
+}
+
+// afterEffect is the code of a statement that fails after it took effect.
+const afterEffect = "InternalServerError after effect"
+
+// statementCodes are the codes with which statements fail.
+var statementCodes = []string{"ThrottlingError", afterEffect, "InternalServerError", "AccessDenied", "ValidationError",
+	"TransactionConflict"}
+
+// codesOf returns the codes with which parts of a call fail.
+func (k kind) codesOf(o op) []string {
+	switch {
+	case k == partialLost:
+		return []string{""}
+	case k == poisoned:
+		return []string{"ValidationException"}
+	case o.ofStatements():
+		return statementCodes[:5]
+	}
+	return []string{"ThrottlingException", "MalformedDetail"}
+}
 
 // applies reports whether a kind of call can have a kind of fault.
 func (k kind) applies(o op) bool {
 	switch k {
-	case partial, rejecting, poisoned:
+	case partial:
+		return o == put || o.ofStatements()
+	case partialLost:
+		return o.ofStatements()
+	case rejecting, poisoned:
 		return o == put
 	case errorAfter, timeoutAfter, late:
 		return o.writes()
 	case lag:
-		return o == record || o == lease || o == mark || o == markParked || o == postpone
+		return o == record || o == lease || o == mark || o == markParked || o == postpone || o.ofStatements()
 	}
 	return true
 }

@@ -82,8 +82,12 @@ func (r *randomDecider) fault(w *world, c *call) (f fault) {
 		return fault{}
 	}
 	switch f.kind {
-	case partial, rejecting, poisoned:
+	case partial, partialLost, rejecting, poisoned:
 		f.mask = uint32(1 + r.IntN(1<<len(c.ids)-1))
+		if c.op.ofStatements() {
+			f.code = statementCodes[r.IntN(len(statementCodes))]
+			break
+		}
 		f.code = []string{"ThrottlingException", "InternalFailure", "MalformedDetail", ""}[r.IntN(4)]
 	case late:
 		longest := kindLate
@@ -115,7 +119,8 @@ func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 	if r.IntN(3) == 0 {
 		from := time.Duration(r.Int64N(int64(2 * time.Minute)))
 		r.outages = append(r.outages, outage{
-			op: []op{put, mark, record, lease, query, storeClaim, park, fetchKey, readKey}[r.IntN(9)], from: from,
+			op: []op{put, mark, record, lease, query, storeClaim, park, fetchKey, readKey, recordBatch, leaseBatch,
+				markBatch}[r.IntN(12)], from: from,
 			to:    from + time.Duration(r.Int64N(int64(3*time.Minute))),
 			fault: []kind{errorBefore, throttled, timeoutBefore, errorAfter, timeoutAfter, refused}[r.IntN(6)],
 		})
@@ -130,6 +135,9 @@ func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 	}
 	if r.IntN(4) == 0 {
 		w.parallel = 1 + r.IntN(3)
+	}
+	if r.IntN(2) == 0 {
+		w.batch = 1 + r.IntN(3)
 	}
 	short := r.IntN(8) == 0
 	if short {

@@ -66,6 +66,7 @@ type setup struct {
 	window      time.Duration // de-duplication window; zero: the default
 	maxAttempts int           // of redrive; zero: the default
 	parallel    int           // concurrent calls of the ledger; zero: the default
+	batch       int           // entries in one call of the ledger; zero: the default
 	keyCache    bool          // look keys up with package keys; otherwise fixedKeys
 	keyService  *keyService   // nil: it always knows the one key
 	mechanism   mechanism     // zero: signature
@@ -185,10 +186,11 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	i.name = kind + " " + strconv.Itoa(i.n)
 	w.instances = append(w.instances, i)
 	now := func() time.Time { return time.Now().Add(i.skew) }
-	table := ledger.New(i, ledgerTable, ledger.Options{Window: w.window, Parallel: w.parallel, Now: now})
-	events := bus.New(i, "bus", "payhook", bus.Options{
-		Pause: func(longest time.Duration) time.Duration { return longest*5/8 + 3 },
+	pause := func(longest time.Duration) time.Duration { return longest*5/8 + 3 }
+	table := ledger.New(i, ledgerTable, ledger.Options{
+		Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now, Pause: pause,
 	})
+	events := bus.New(i, "bus", "payhook", bus.Options{Pause: pause})
 	store := parking.NewStore(i, parkedBucket)
 	opts := intake.Options{Timeout: redriveTime, Grace: grace, Now: now, Parallel: w.parallel, ClaimBytes: claimBytes}
 	if kind == "webhook" {
@@ -471,7 +473,13 @@ type call struct {
 	sends  []*send
 
 	sent, answered, failed int // moments; 0: never
+	// failedOf has the moments at which statements were said to have failed, by their
+	// ids, though the call was answered.
+	failedOf map[string]int
 }
+
+// failedFor returns the moment at which the call failed for an event; 0: never.
+func (c *call) failedFor(id string) int { return cmp.Or(c.failed, c.failedOf[id]) }
 
 type answer struct {
 	out any
@@ -601,6 +609,32 @@ func (i *instance) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
 	}
 	return do(i, ctx, what, id, ids, func() (*dynamodb.UpdateItemOutput, error) {
 		return i.w.facts.update(i, what, id, in)
+	})
+}
+
+func (i *instance) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+	// The caller reuses the slice.
+	statements := slices.Clone(in.Statements)
+	ids := make([]string, len(statements))
+	what := markBatch
+	for n, s := range statements {
+		switch {
+		case strings.HasPrefix(*s.Statement, "INSERT"):
+			what = recordBatch
+		case strings.HasSuffix(*s.Statement, "RETURNING ALL NEW *"):
+			what = leaseBatch
+		case !strings.Contains(*s.Statement, `SET "publishedAt"`):
+			panic("an unknown statement: " + *s.Statement)
+		}
+		for _, p := range s.Parameters {
+			if id, ok := p.(*dynamodbtypes.AttributeValueMemberS); ok && ids[n] == "" {
+				ids[n] = id.Value
+			}
+		}
+	}
+	return do(i, ctx, what, ids[0], ids, func() (*dynamodb.BatchExecuteStatementOutput, error) {
+		return i.w.facts.batch(i, what, ids, statements), nil
 	})
 }
 
@@ -983,7 +1017,7 @@ func (w *world) execute(c *call) {
 	out, err := c.do()
 	w.facts.effect(c, out, err)
 	switch c.fault.kind {
-	case errorAfter:
+	case errorAfter, partialLost:
 		out, err = nil, errorOf(errorAfter, c.op)
 	case timeoutAfter:
 		w.log(c.instance, c.op.String(), c.about(), c.fault, "takes effect")
@@ -1020,9 +1054,24 @@ func (w *world) answer(c *call, out any, err error) {
 		c.failed = w.moment
 	} else {
 		c.answered = w.moment
+		c.note(out)
 	}
 	w.log(c.instance, c.op.String(), c.about(), c.fault, describe(c, out, err))
 	c.reply <- answer{out, err}
+}
+
+// note records which statements of a batch failed.
+func (c *call) note(out any) {
+	batch, ok := out.(*dynamodb.BatchExecuteStatementOutput)
+	if !ok {
+		return
+	}
+	c.failedOf = map[string]int{}
+	for n, r := range batch.Responses {
+		if r.Error != nil && r.Error.Code != dynamodbtypes.BatchStatementErrorCodeEnumConditionalCheckFailed {
+			c.failedOf[c.ids[n]] = c.answered
+		}
+	}
 }
 
 // finish handles the end of an invocation.

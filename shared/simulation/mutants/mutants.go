@@ -23,6 +23,7 @@ const (
 	ledgerFile       = "shared/ledger/ledger.go"
 	itemFile         = "shared/ledger/item.go"
 	markFile         = "shared/ledger/mark.go"
+	batchFile        = "shared/ledger/batch.go"
 	pendingFile      = "shared/ledger/pending.go"
 	knownFile        = "shared/ledger/known.go"
 	busFile          = "shared/bus/bus.go"
@@ -247,9 +248,9 @@ var mutants = []mutant{
 		} else {`, `		published = append(published, e)
 		if failures[i] != nil {`, inHistories},
 	{"events are published after the deadline", ledgerRecordFile,
-		`			results[i].Err = fmt.Errorf("ledger: %w", err)
-`, `			results[i].Outcome = Recorded
-`, inHistories},
+		`			results[i].err = err
+		}`, `			results[i].err = nil
+		}`, inHistories},
 	{"an event that occurs twice in a delivery is recorded twice", recordFile,
 		`		contents[c] = true
 `, ``, inHistories},
@@ -337,12 +338,12 @@ var mutants = []mutant{
 		map[string]types.AttributeValue{":now": number(l.now().Unix())})`,
 		`		"attribute_not_exists(#eventId)", map[string]string{"#eventId": names.LedgerKey}, nil)`, inHistories},
 	{"pending items expire", itemFile,
-		`Holder: holder[:], Claimed: e.Claimed,
-`, `Holder: holder[:], Claimed: e.Claimed, ExpiresAt: e.RecordedAt.Unix(),
-`, inHistories},
+		`		attrAttempts: number(0),
+`, `		attrAttempts: number(0), names.LedgerTTL: number(e.RecordedAt.Unix()),
+`, inLedger},
 	{"an event with the same id and other content counts as a duplicate", ledgerRecordFile,
 		`	case old.digest() != e.Digest:
-		return Conflict, nil
+		return Conflict
 	case bytes.Equal`, `	case bytes.Equal`, inHistories},
 	{"white space changes the digest", ledgerFile,
 		`		case ' ', '\t', '\n', '\r':
@@ -374,9 +375,65 @@ var mutants = []mutant{
 		`		ConditionExpression: aws.String("#due = :seen"),`,
 		`		ConditionExpression: aws.String("#due = :seen OR attribute_not_exists(#due)"),`, inHistories},
 	{"the retry of an own lease fails", pendingFile,
-		`holder[:]) || leased.Due != milliseconds(until.UnixMilli()) {`, `holder[:]) || leased.Due != 0 {`, inLedger},
+		`holder[:]) || found.Due != milliseconds(until.UnixMilli()) {`, `holder[:]) || found.Due != 0 {`, inLedger},
 	{"the lease of another holder counts as the own one", pendingFile,
-		`!bytes.Equal(leased.Holder, holder[:]) ||`, `!bytes.Equal(leased.Holder, leased.Holder) ||`, inHistories},
+		`!bytes.Equal(found.Holder, holder[:]) ||`, `!bytes.Equal(found.Holder, found.Holder) ||`, inHistories},
+	// Batches.
+	{"the error of a statement is ignored", batchFile,
+		`			if r.Error == nil {`, `			if r.Error == nil || r.Error != nil {`, inHistories},
+	{"a batch whose answer is lost counts as done", batchFile,
+		`				results[i] = executed{err: err}
+`, `				results[i] = executed{}
+`, inHistories},
+	{"the wrong statements are tried again", batchFile,
+		`				statements[left], at[left] = statements[n], i
+`, `				at[left] = i
+`, inHistories},
+	{"a throttled statement is not tried again", batchFile,
+		`isStatementError(results[i].err, transient...)`,
+		`isStatementError(results[i].err, transient[1:]...)`, inLedger},
+	{"what can't succeed is tried again", batchFile,
+		`			if isStatementError(results[i].err, transient...) {`, `			if r.Error != nil {`, inLedger},
+	{"statements are tried again without a pause", batchFile,
+		`		sleep(ctx, l.pause(pause))
+`, ``, inLedger},
+	{"26 statements in a batch", batchFile,
+		`const MaxBatch = 25`, `const MaxBatch = 26`, inLedger},
+	{"the bytes of a batch are not limited", batchFile,
+		`bytes+size(i) > maxBatchBytes`, `bytes+size(i) > 100*maxBatchBytes`, inLedger},
+	{"what the events of a batch left behind is never due", ledgerRecordFile,
+		`l.insert(newItem(e, holder, due))`, `l.insert(newItem(e, holder, due.AddDate(1, 0, 0)))`, inHistories},
+	{"each batch has a holder of its own", ledgerRecordFile,
+		`l.insert(newItem(e, holder, due))`, `l.insert(newItem(e, NewHolder(), due))`, inLedger},
+	{"what INSERT finds is a duplicate", ledgerRecordFile,
+		`			results[i].Outcome = outcomeOf(old, entries[i], holder)
+`, `			results[i].Outcome = Duplicate
+`, inHistories},
+	{"what INSERT finds is a duplicate after the window", ledgerRecordFile,
+		`; ok && l.current(old) {`, `; ok {`, inHistories},
+	{"what a batch can't decide counts as recorded", ledgerRecordFile,
+		`			undecided = append(undecided, i)
+`, `			results[i].Outcome = Recorded
+`, inHistories},
+	{"a failed mark of a batch is swallowed", markFile,
+		`		case r.err != nil && r.met():
+`, `		case r.err != nil && r.met() && len(results) == 1:
+`, inLedger},
+	{"what a batch can't mark stays pending", markFile,
+		`		case r.undecided():
+			results[i] = l.markOne(ctx, entries[i], at)
+`, `		case r.undecided():
+`, inLedger},
+	{"a batch leaves the index entry behind", markFile,
+		`" REMOVE "` + "`" + ` + names.LedgerPendingShard +`, `" REMOVE "` + "`" + ` + attrClaimed +`, inHistories},
+	{"a batch marks what is not pending", markFile,
+		`quote(names.LedgerPendingShard) + " IS NOT MISSING"`, `quote(names.LedgerKey) + " IS NOT MISSING"`, inLedger},
+	{"the lease of a batch without its item is dropped", pendingFile,
+		`r.undecided() || r.err == nil && r.item == nil:`, `r.undecided():`, inLedger},
+	{"a lease of a batch is known again by nobody", pendingFile,
+		`			results[i] = ownLease(pending[i], r.item, holder, until)
+`, `			results[i] = Leased{}
+`, inLedger},
 	{"an item that another invocation holds is postponed", pendingFile,
 		`aws.String("#holder = :holder AND attribute_exists(#shard)")`,
 		`aws.String("attribute_exists(#shard) OR #holder = :holder")`, inLedger},
@@ -534,19 +591,19 @@ var mutants = []mutant{
 `, `	unknown := large
 `, inIntake},
 	{"an event whose window has passed is not recorded again", recordFile,
-		`			case !ok || !known.Current:`, `			case !ok:`, inIntake},
+		`		case !ok || !known.Current:`, `		case !ok:`, inIntake},
 	{"a conflict found by reading counts as a duplicate", recordFile,
-		`				w.results[i].Outcome = ledger.Conflict
-`, `				w.results[i].Outcome = ledger.Duplicate
+		`			w.results[i].Outcome = ledger.Conflict
+`, `			w.results[i].Outcome = ledger.Duplicate
 `, inIntake},
 	{"reading the ledger may take the whole invocation", recordFile,
 		`deadline.Sub(p.opts.Now())/2)`, `deadline.Sub(p.opts.Now()))`, inIntake},
 	{"unprocessed keys of BatchGetItem count as not recorded", knownFile,
 		`		if len(rest) == 0 {
-			return known, nil
+			return found, nil
 		}
 `, `		if len(rest) >= 0 {
-			return known, nil
+			return found, nil
 		}
 `, inLedger},
 	{"redrive does not report an error of parking", redriveFile,
@@ -586,16 +643,16 @@ var mutants = []mutant{
 	{"a replay continues after its deadline", replayFile,
 		`r.summary(ctx, write(ctx,`, `r.summary(ctx, write(context.WithoutCancel(ctx),`, inIntake},
 	{"a conflict with a replayed event counts as a duplicate", ledgerRecordFile,
-		`		case old.digest() != e.Digest:
-			return Conflict, nil
-		}
-`, `		}
+		`	case old.digest() != e.Digest:
+		return Conflict, nil
+	}
+`, `	}
 `, inIntake},
 	{"--version parked overwrites a pending event", ledgerRecordFile,
 		`(attribute_not_exists(#shard) AND (#digest <> :digest OR attribute_exists(#parkedAt)))`,
 		`(attribute_not_exists(#shard) OR (#digest <> :digest OR attribute_exists(#parkedAt)))`, inIntake},
 	{"the window starts when the event is recorded, not when it is published", markFile,
-		`later(l.now(), e.RecordedAt).Add(l.window)`, `e.RecordedAt.Add(l.window)`, inLedger},
+		`later(at, e.RecordedAt).Add(l.window)`, `e.RecordedAt.Add(l.window)`, inLedger},
 	{"a rejected replay is marked as replayed", redriveHandlerFile,
 		`			if r.Outcome == intake.Accepted || r.Outcome == intake.Conflict && r.Parked != "" {`,
 		`			if r.Outcome != intake.KeyRefused {`, inRedrive},
@@ -668,8 +725,8 @@ var mutants = []mutant{
 
 	// Permissions of the functions.
 	{"the redrive function may not record replayed events", "infra/redrive.go",
-		`[]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, ledger.TableArn()`,
-		`[]string{"dynamodb:BatchGetItem", "dynamodb:UpdateItem"}, ledger.TableArn()`, inPermissions},
+		`[]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",`,
+		`[]string{"dynamodb:BatchGetItem", "dynamodb:UpdateItem",`, inPermissions},
 	{"the redrive function may do more than it calls", "infra/redrive.go",
 		`[]string{"events:PutEvents"}, bus.EventBusArn()`,
 		`[]string{"events:PutEvents", "events:PutPermission"}, bus.EventBusArn()`, inPermissions},

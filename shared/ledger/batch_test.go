@@ -1,0 +1,567 @@
+package ledger_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"uuid"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
+)
+
+// faulty is a DynamoDB whose statements fail.
+type faulty struct {
+	*awstest.DynamoDB
+	// statement, if set, decides about a statement of the event of that id: with a code it
+	// has no effect; with a code and effect it has.
+	statement func(id string) (code string, effect bool)
+	// call, if set, decides about a call of n statements before it takes effect.
+	call func(n int) error
+
+	mu    sync.Mutex
+	sizes []int // of all batches
+}
+
+func idOf(s types.BatchStatementRequest) string {
+	for _, p := range s.Parameters {
+		if text, ok := p.(*types.AttributeValueMemberS); ok {
+			return text.Value // the key is the first text of all statements
+		}
+	}
+	return ""
+}
+
+func (f *faulty) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+	f.mu.Lock()
+	f.sizes = append(f.sizes, len(in.Statements))
+	f.mu.Unlock()
+	if f.call != nil {
+		if err := f.call(len(in.Statements)); err != nil {
+			return nil, err
+		}
+	}
+	out := &dynamodb.BatchExecuteStatementOutput{}
+	for _, s := range in.Statements {
+		code, effect := "", true
+		if f.statement != nil {
+			if code, effect = f.statement(idOf(s)); code == "" {
+				effect = true
+			}
+		}
+		var r types.BatchStatementResponse
+		if effect {
+			one, err := f.DynamoDB.BatchExecuteStatement(ctx,
+				&dynamodb.BatchExecuteStatementInput{Statements: []types.BatchStatementRequest{s}})
+			if err != nil {
+				return nil, err
+			}
+			r = one.Responses[0]
+		}
+		if code != "" {
+			r = types.BatchStatementResponse{Error: &types.BatchStatementError{
+				Code: types.BatchStatementErrorCodeEnum(code)}}
+		}
+		out.Responses = append(out.Responses, r)
+	}
+	return out, nil
+}
+
+// newFaulty returns a fixture whose ledger calls a faulty DynamoDB.
+func newFaulty(t *testing.T) (*fixture, *faulty) {
+	b := newFixture(t)
+	f := &faulty{DynamoDB: b.db}
+	b.Ledger = ledger.New(f, "ledger", ledger.Options{Now: func() time.Time { return b.now }, Parallel: 1,
+		Pause: func(longest time.Duration) time.Duration { return longest }})
+	return b, f
+}
+
+func (b *fixture) entries(t *testing.T, n int) (all []ledger.Entry) {
+	for range n {
+		all = append(all, b.entry(t, uuid.New().String(), ""))
+	}
+	return all
+}
+
+// recordAll records entries that are due in a minute, and fails the test if one is not
+// new.
+func (b *fixture) recordAll(t *testing.T, entries []ledger.Entry) {
+	t.Helper()
+	for i, r := range b.Ledger.Record(t.Context(), entries, ledger.NewHolder(), b.now.Add(time.Minute)) {
+		if r.Err != nil || r.Outcome != ledger.Recorded {
+			t.Fatalf("entry %d: %+v", i, r)
+		}
+	}
+}
+
+var exported = cmpopts.IgnoreUnexported(types.AttributeValueMemberS{}, types.AttributeValueMemberN{},
+	types.AttributeValueMemberB{}, types.AttributeValueMemberBOOL{})
+
+func TestABatchWritesWhatSingleWritesWrite(t *testing.T) {
+	b := newFixture(t)
+	entries := b.entries(t, 2)
+	entries[0].Claimed, entries[1].DeliveryID = true, ""
+	holder, due := ledger.NewHolder(), b.now.Add(time.Minute)
+	states := func(record func(), then ...func()) (all []map[string]awstest.Item) {
+		b.db.CreateTable("ledger", names.LedgerKey, awstest.Index{Name: names.LedgerPendingIndex,
+			PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue})
+		for _, step := range append([]func(){record}, then...) {
+			step()
+			all = append(all, b.db.Items("ledger"))
+		}
+		return all
+	}
+	pending := []ledger.Pending{{EventID: entries[0].EventID, Due: due}, {EventID: entries[1].EventID, Due: due}}
+	until := due.Add(time.Minute)
+	var leased [2][]ledger.Leased
+	batches := states(func() { b.Ledger.Record(t.Context(), entries, holder, due) },
+		func() { leased[0] = b.Ledger.Lease(t.Context(), pending, holder, until) },
+		func() { b.Ledger.MarkPublished(t.Context(), entries) })
+	if n := b.db.Calls("PutItem") + b.db.Calls("UpdateItem"); n != 0 || b.db.Calls("BatchExecuteStatement") != 3 {
+		t.Errorf("%d single writes", n)
+	}
+	each := func(do func(i int)) func() {
+		return func() {
+			for i := range entries {
+				do(i)
+			}
+		}
+	}
+	singles := states(each(func(i int) { b.Ledger.Record(t.Context(), entries[i:i+1], holder, due) }),
+		each(func(i int) {
+			leased[1] = append(leased[1], b.Ledger.Lease(t.Context(), pending[i:i+1], holder, until)...)
+		}),
+		each(func(i int) { b.Ledger.MarkPublished(t.Context(), entries[i:i+1]) }))
+	if n := b.db.Calls("PutItem") + b.db.Calls("UpdateItem"); n != 6 {
+		t.Errorf("%d single writes", n)
+	}
+	if diff := cmp.Diff(singles, batches, exported); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(leased[1], leased[0]); diff != "" || !leased[0][0].Held || !leased[0][1].Held {
+		t.Error(leased[0], diff)
+	}
+}
+
+func TestManyEntriesTake25InACall(t *testing.T) {
+	b, f := newFaulty(t)
+	entries := b.entries(t, 101)
+	b.recordAll(t, entries)
+	b.now = b.now.Add(time.Hour)
+	pending := b.due(t)
+	held := 0
+	for _, l := range b.Ledger.Lease(t.Context(), pending, ledger.NewHolder(), b.now) {
+		if l.Held {
+			held++
+		}
+	}
+	for _, err := range b.Ledger.MarkPublished(t.Context(), entries) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if held != 101 || len(b.due(t)) != 0 {
+		t.Errorf("%d held, %d due", held, len(b.due(t)))
+	}
+	// The last one of each is alone.
+	if !slices.Equal(f.sizes, slices.Repeat([]int{25}, 12)) || b.db.Calls("PutItem") != 1 ||
+		b.db.Calls("UpdateItem") != 2 {
+		t.Errorf("batches of %v, %d and %d single calls", f.sizes, b.db.Calls("PutItem"), b.db.Calls("UpdateItem"))
+	}
+}
+
+func TestABatchHasAMegabyteOfEventsAtMost(t *testing.T) {
+	b, f := newFaulty(t)
+	entries := b.entries(t, 7)
+	for i := range entries {
+		e := &entries[i]
+		e.Detail = append(e.Detail, bytes.Repeat([]byte(" "), 300_000)...)
+	}
+	b.recordAll(t, entries)
+	if !slices.Equal(f.sizes, []int{3, 3}) || b.db.Calls("PutItem") != 1 {
+		t.Errorf("batches of %v", f.sizes)
+	}
+}
+
+// An id that the ledger has is new, a duplicate or a conflict in a batch as in a single
+// write, and takes no other with it.
+func TestEachEntryOfABatchHasItsOwnOutcome(t *testing.T) {
+	b, _ := newFaulty(t)
+	expired, published, pending, parked := b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), ""),
+		b.entry(t, uuid.New().String(), ""), b.entry(t, uuid.New().String(), "")
+	mark := func(errs []error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.recordAll(t, []ledger.Entry{expired, pending})
+	mark(b.Ledger.MarkPublished(t.Context(), []ledger.Entry{expired}))
+	b.now = b.now.Add(ledger.DefaultWindow)
+	b.recordAll(t, []ledger.Entry{published, parked})
+	mark(b.Ledger.MarkPublished(t.Context(), []ledger.Entry{published}))
+	mark(b.Ledger.MarkParked(t.Context(), []ledger.Entry{parked}))
+
+	other := func(e ledger.Entry) ledger.Entry { return b.entry(t, e.EventID, "1") }
+	first := []ledger.Entry{b.entries(t, 1)[0], other(published), pending, parked, expired, b.entries(t, 1)[0]}
+	second := []ledger.Entry{first[0], published, other(pending), other(parked), other(expired)}
+	reads := b.db.Calls("BatchGetItem")
+	for n, test := range []struct {
+		entries []ledger.Entry
+		want    []ledger.Outcome
+	}{
+		{first, []ledger.Outcome{ledger.Recorded, ledger.Conflict, ledger.Duplicate, ledger.Duplicate,
+			ledger.Recorded, ledger.Recorded}},
+		{second, []ledger.Outcome{ledger.Duplicate, ledger.Duplicate, ledger.Conflict, ledger.Conflict,
+			ledger.Conflict}},
+	} {
+		var got []ledger.Outcome
+		for _, r := range b.Ledger.Record(t.Context(), test.entries, ledger.NewHolder(), b.now) {
+			if r.Err != nil {
+				t.Error(r.Err)
+			}
+			got = append(got, r.Outcome)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%d: got %v, want %v", n, got, test.want)
+		}
+	}
+	// What was found is read at once. Only the one that has expired is written again.
+	if r, w := b.db.Calls("BatchGetItem")-reads, b.db.Calls("PutItem"); r != 2 || w != 1 {
+		t.Errorf("%d reads, %d single writes", r, w)
+	}
+}
+
+var transientCodes = []string{"ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded",
+	"TransactionConflict", "InternalServerError"}
+
+// Only the statements that failed are tried again. One that failed in DynamoDB may have
+// taken effect.
+func TestStatementsThatFailForAMomentAreTriedAgain(t *testing.T) {
+	for _, code := range transientCodes {
+		for _, effect := range []bool{false, code == "InternalServerError"} {
+			synctest.Test(t, func(t *testing.T) {
+				b, f := newFaulty(t)
+				entries := b.entries(t, 25)
+				failures := map[string]int{}
+				fail := func() {
+					f.sizes = nil
+					clear(failures)
+					failures[entries[3].EventID], failures[entries[24].EventID] = 3, 1
+				}
+				f.statement = func(id string) (string, bool) {
+					if failures[id]--; failures[id] >= 0 {
+						return code, effect
+					}
+					return "", true
+				}
+				tried := func(what string) {
+					t.Helper()
+					if !slices.Equal(f.sizes, []int{25, 2, 1, 1}) {
+						t.Errorf("%s, %s: batches of %v", code, what, f.sizes)
+					}
+				}
+				fail()
+				b.recordAll(t, entries)
+				tried("record")
+				b.now = b.now.Add(time.Hour)
+				due := b.due(t)
+				fail()
+				for _, l := range b.Ledger.Lease(t.Context(), due, ledger.NewHolder(), b.now.Add(time.Minute)) {
+					if !l.Held || l.Err != nil || l.Entry.Attempts != 1 {
+						t.Errorf("%s: %+v", code, l)
+					}
+				}
+				tried("lease")
+				fail()
+				if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries)...); err != nil {
+					t.Error(err)
+				}
+				tried("mark")
+				b.now = b.now.Add(time.Hour)
+				if n := len(b.due(t)); n != 0 {
+					t.Errorf("%d are not marked", n)
+				}
+			})
+		}
+	}
+}
+
+// The time of the caller and the number of attempts end the attempts.
+func TestAStatementThatFailsAgainAndAgainIsAnError(t *testing.T) {
+	for _, code := range append(slices.Clone(transientCodes), "AccessDenied", "ResourceNotFound",
+		"ItemCollectionSizeLimitExceeded", "SomethingNew") {
+		synctest.Test(t, func(t *testing.T) {
+			b, f := newFaulty(t)
+			entries := b.entries(t, 3)
+			f.statement = func(id string) (string, bool) {
+				if id == entries[1].EventID {
+					return code, false
+				}
+				return "", true
+			}
+			calls, took := 1, time.Duration(0)
+			if slices.Contains(transientCodes, code) {
+				calls, took = 10, 4575*time.Millisecond // pauses of 25 ms, doubled up to a second
+			}
+			start := time.Now()
+			got := b.Ledger.Record(t.Context(), entries, ledger.NewHolder(), b.now)
+			for i, r := range got {
+				if (i == 1) != (r.Err != nil) || (i == 1) == (r.Outcome == ledger.Recorded) {
+					t.Errorf("%s: %d: %+v", code, i, r)
+				}
+			}
+			api, ok := errors.AsType[smithy.APIError](got[1].Err)
+			if !ok || api.ErrorCode() != code || !strings.Contains(got[1].Err.Error(), entries[1].EventID) {
+				t.Errorf("got %v", got[1].Err)
+			}
+			if len(f.sizes) != calls || time.Since(start) != took || len(b.db.Items("ledger")) != 2 {
+				t.Errorf("%s: batches of %v in %v", code, f.sizes, time.Since(start))
+			}
+			b.now = b.now.Add(time.Hour)
+			f.statement = nil
+			b.recordAll(t, entries[1:2])
+			f.statement = func(string) (string, bool) { return code, false }
+			for i, err := range b.Ledger.MarkPublished(t.Context(), entries) {
+				if err == nil {
+					t.Errorf("%s: mark %d", code, i)
+				}
+			}
+			for i, l := range b.Ledger.Lease(t.Context(), b.due(t), ledger.NewHolder(), b.now) {
+				if l.Held || l.Err == nil {
+					t.Errorf("%s: lease %d", code, i)
+				}
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b, f := newFaulty(t)
+		f.statement = func(string) (string, bool) { return "ThrottlingError", false }
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		for _, r := range b.Ledger.Record(ctx, b.entries(t, 60), ledger.NewHolder(), b.now) {
+			if r.Err == nil {
+				t.Errorf("%+v", r)
+			}
+		}
+		if time.Since(start) > 200*time.Millisecond {
+			t.Errorf("after %v", time.Since(start))
+		}
+	})
+}
+
+// A call that fails leaves each of its entries uncertain, and those of others as they are.
+func TestABatchWhoseAnswerIsLostIsUncertain(t *testing.T) {
+	b, f := newFaulty(t)
+	entries := b.entries(t, 60)
+	lost := errors.New("connection reset")
+	calls := 0
+	f.call = func(int) error {
+		if calls++; calls == 2 {
+			return lost
+		}
+		return nil
+	}
+	for i, r := range b.Ledger.Record(t.Context(), entries, ledger.NewHolder(), b.now) {
+		if (i >= 25 && i < 50) != errors.Is(r.Err, lost) {
+			t.Errorf("%d: %+v", i, r)
+		}
+	}
+	calls = 0
+	for i, err := range b.Ledger.MarkPublished(t.Context(), entries) {
+		if (i >= 25 && i < 50) != errors.Is(err, lost) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	if calls != 3 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+// DynamoDB may reject what was written in PartiQL: the call, or a statement. Single
+// writes do the same.
+func TestWhatDynamoDBRejectsIsWrittenOneByOne(t *testing.T) {
+	for name, reject := range map[string]func(f *faulty){
+		"the call": func(f *faulty) {
+			f.call = func(int) error { return &smithy.GenericAPIError{Code: "ValidationException"} }
+		},
+		"each statement": func(f *faulty) {
+			f.statement = func(string) (string, bool) { return "ValidationError", false }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, f := newFaulty(t)
+			reject(f)
+			entries := b.entries(t, 3)
+			b.recordAll(t, entries)
+			b.now = b.now.Add(time.Hour)
+			for _, l := range b.Ledger.Lease(t.Context(), b.due(t), ledger.NewHolder(), b.now) {
+				if !l.Held || l.Err != nil {
+					t.Errorf("%+v", l)
+				}
+			}
+			if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries)...); err != nil || len(b.due(t)) != 0 {
+				t.Errorf("%v, %d due", err, len(b.due(t)))
+			}
+		})
+	}
+}
+
+// forgetfulBatches lose their first answer after they took effect; the SDK tries again.
+type forgetfulBatches struct{ *awstest.DynamoDB }
+
+func (f forgetfulBatches) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+	if _, err := f.DynamoDB.BatchExecuteStatement(ctx, in); err != nil {
+		return nil, err
+	}
+	return f.DynamoDB.BatchExecuteStatement(ctx, in)
+}
+
+func TestABatchThatIsTriedAgainIsKnownAgain(t *testing.T) {
+	b := newFixture(t)
+	b.Ledger = ledger.New(forgetfulBatches{b.db}, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+	entries := b.entries(t, 30)
+	b.recordAll(t, entries)
+	for i, r := range b.Ledger.Record(t.Context(), entries, ledger.NewHolder(), b.now) {
+		if r.Outcome != ledger.Duplicate || r.Err != nil {
+			t.Errorf("%d: another holder: %+v", i, r)
+		}
+	}
+	b.now = b.now.Add(time.Hour)
+	due, holder := b.due(t), ledger.NewHolder()
+	for _, test := range []struct {
+		holder ledger.Holder
+		held   bool
+	}{{holder, true}, {ledger.NewHolder(), false}} {
+		for i, l := range b.Ledger.Lease(t.Context(), due, test.holder, b.now.Add(time.Minute)) {
+			if l.Held != test.held || l.Err != nil || l.Held && l.Entry.Attempts != 1 {
+				t.Errorf("%d: %+v", i, l)
+			}
+		}
+	}
+	if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries)...); err != nil {
+		t.Error(err)
+	}
+}
+
+// noItems is an engine whose batches return no items.
+type noItems struct{ *awstest.DynamoDB }
+
+func (n noItems) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+	out, err := n.DynamoDB.BatchExecuteStatement(ctx, in)
+	for i := range out.Responses {
+		out.Responses[i].Item = nil
+	}
+	return out, err
+}
+
+func TestALeaseWithoutTheItemIsCompleted(t *testing.T) {
+	b := newFixture(t)
+	b.recordAll(t, b.entries(t, 3))
+	b.now = b.now.Add(time.Hour)
+	l := ledger.New(noItems{b.db}, "ledger", ledger.Options{})
+	for _, l := range l.Lease(t.Context(), b.due(t), ledger.NewHolder(), b.now.Add(time.Minute)) {
+		if !l.Held || l.Err != nil || l.Entry.EventName == "" || l.Entry.Attempts != 1 {
+			t.Errorf("%+v", l)
+		}
+	}
+}
+
+// A lease of an item without a count of attempts is a single write: PartiQL can't
+// increment what is missing.
+func TestALeaseCountsFromNothing(t *testing.T) {
+	b := newFixture(t)
+	entries := b.entries(t, 2)
+	b.recordAll(t, entries)
+	b.put(t, entries[0].EventID, awstest.Item{"attempts": nil})
+	b.now = b.now.Add(time.Hour)
+	for _, l := range b.Ledger.Lease(t.Context(), b.due(t), ledger.NewHolder(), b.now.Add(time.Minute)) {
+		if !l.Held || l.Err != nil || l.Entry.Attempts != 1 {
+			t.Errorf("%+v", l)
+		}
+	}
+}
+
+func TestAnAnswerThatIsTooShortIsAnError(t *testing.T) {
+	b := newFixture(t)
+	l := ledger.New(shortAnswers{b.db}, "ledger", ledger.Options{})
+	for i, r := range l.Record(t.Context(), b.entries(t, 3), ledger.NewHolder(), b.now) {
+		if r.Err == nil {
+			t.Errorf("%d: %+v", i, r)
+		}
+	}
+}
+
+type shortAnswers struct{ *awstest.DynamoDB }
+
+func (shortAnswers) BatchExecuteStatement(context.Context, *dynamodb.BatchExecuteStatementInput,
+	...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+	return &dynamodb.BatchExecuteStatementOutput{Responses: make([]types.BatchStatementResponse, 2)}, nil
+}
+
+// The longest statements are far below the 8,192 characters that AWS takes, and do not
+// grow with what they write.
+func TestStatementsAreShort(t *testing.T) {
+	b, _ := newFaulty(t)
+	longest := &longestStatement{DynamoDB: b.db}
+	b.db.CreateTable(strings.Repeat("t", 255), names.LedgerKey, awstest.Index{Name: names.LedgerPendingIndex,
+		PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue})
+	l := ledger.New(longest, strings.Repeat("t", 255), ledger.Options{})
+	entries := b.entries(t, 2)
+	entries[0].Claimed = true
+	l.Record(t.Context(), entries, ledger.NewHolder(), b.now)
+	l.Lease(t.Context(), []ledger.Pending{{EventID: entries[0].EventID, Due: b.now}, {EventID: "x"}},
+		ledger.NewHolder(), b.now)
+	if err := errors.Join(l.MarkParked(t.Context(), entries)...); err != nil || longest.n > 1024 || longest.n < 400 {
+		t.Error(fmt.Sprint(longest.n, " characters"), err)
+	}
+}
+
+type longestStatement struct {
+	*awstest.DynamoDB
+	n int
+}
+
+func (l *longestStatement) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+	for _, s := range in.Statements {
+		l.n = max(l.n, len(*s.Statement))
+	}
+	return l.DynamoDB.BatchExecuteStatement(ctx, in)
+}
+
+func TestMarksOfABatchLeaveWhatIsNotPending(t *testing.T) {
+	b := newFixture(t)
+	entries := b.entries(t, 3)
+	b.recordAll(t, entries[:2])
+	if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries[:1])...); err != nil {
+		t.Fatal(err)
+	}
+	before := b.db.Items("ledger")
+	b.now = b.now.Add(time.Hour)
+	late := []ledger.Entry{entries[0], b.entry(t, entries[1].EventID, "1"), entries[2]}
+	if err := errors.Join(b.Ledger.MarkParked(t.Context(), late)...); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff(before, b.db.Items("ledger"), exported); diff != "" {
+		t.Error(diff)
+	}
+}
