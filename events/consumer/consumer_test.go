@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,26 +25,60 @@ type resource struct {
 	Properties map[string]any
 }
 
-// synthesize returns the resources of a stack with these rules, in no particular order,
-// and its outputs.
-func synthesize(t *testing.T, rules []rule) (map[string]resource, map[string]struct{ Value any }) {
+// template is the part of a template that the tests read.
+type template struct {
+	Resources map[string]resource
+	Outputs   map[string]struct{ Value any }
+}
+
+// synthesize returns the templates of the app with this context, by the ids of the stacks.
+func synthesize(t *testing.T, given map[string]any) map[string]template {
 	t.Helper()
+	values := *context(t, "cdk.json")
+	maps.Copy(values, given)
 	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false), Outdir: jsii.String(t.TempDir()),
-		Context: context(t, "cdk.json")})
-	stack := newStack(app, "Consumer", "payments", rules)
-	app.Synth(nil)
-	text, err := os.ReadFile(filepath.Join(*app.Outdir(), *stack.TemplateFile()))
-	if err != nil {
+		Context: &values})
+	if err := build(app, filepath.Join("..", "rules"), func(string) (string, error) {
+		program := t.TempDir()
+		return program, os.WriteFile(filepath.Join(program, "bootstrap"), []byte("program"), 0o755)
+	}); err != nil {
 		t.Fatal(err)
 	}
-	var template struct {
-		Resources map[string]resource
-		Outputs   map[string]struct{ Value any }
+	assembly := app.Synth(nil)
+	templates := map[string]template{}
+	for _, stack := range *assembly.Stacks() {
+		text, err := os.ReadFile(*stack.TemplateFullPath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var made template
+		if err := json.Unmarshal(text, &made); err != nil {
+			t.Fatal(err)
+		}
+		templates[*stack.Id()] = made
 	}
-	if err := json.Unmarshal(text, &template); err != nil {
-		t.Fatal(err)
+	return templates
+}
+
+// consumer returns the template of the consumer's stack.
+func consumer(t *testing.T, given map[string]any) template {
+	t.Helper()
+	return synthesize(t, given)["PayhookConsumer"]
+}
+
+// get returns the only resource of a type whose logical id begins with prefix.
+func (t template) get(test *testing.T, kind, prefix string) map[string]any {
+	test.Helper()
+	var found []map[string]any
+	for id, r := range t.Resources {
+		if r.Type == kind && strings.HasPrefix(id, prefix) {
+			found = append(found, r.Properties)
+		}
 	}
-	return template.Resources, template.Outputs
+	if len(found) != 1 {
+		test.Fatalf("%d resources %s %s", len(found), kind, prefix)
+	}
+	return found[0]
 }
 
 func context(t *testing.T, file string) *map[string]any {
@@ -63,7 +99,8 @@ func TestEveryPatternBecomesARule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resources, outputs := synthesize(t, rules)
+	tm := consumer(t, map[string]any{"eventBusName": "payments"})
+	resources, outputs := tm.Resources, tm.Outputs
 	var made []any
 	for _, r := range resources {
 		if r.Type != "AWS::Events::Rule" {
@@ -74,7 +111,7 @@ func TestEveryPatternBecomesARule(t *testing.T) {
 			t.Errorf("a rule on the bus %v", r.Properties["EventBusName"])
 		}
 	}
-	if len(made) != len(rules) {
+	if len(made) != len(rules)+1 { // one for the function
 		t.Errorf("%d rules from %d files", len(made), len(rules))
 	}
 	queues := asText(t, outputs["Queues"].Value)
@@ -96,7 +133,8 @@ func TestEveryPatternBecomesARule(t *testing.T) {
 }
 
 func TestQueuesAreEncryptedAndOnlyTheirRulesCanWrite(t *testing.T) {
-	resources, _ := synthesize(t, []rule{{name: "high-value", pattern: map[string]any{"source": []any{"payhook"}}}})
+	resources := maps.Clone(consumer(t, map[string]any{"rules": "high-value"}).Resources)
+	maps.DeleteFunc(resources, func(id string, _ resource) bool { return strings.HasPrefix(id, "HighValuePayments") })
 	var queues, policies int
 	for id, r := range resources {
 		switch r.Type {
@@ -126,6 +164,95 @@ func TestQueuesAreEncryptedAndOnlyTheirRulesCanWrite(t *testing.T) {
 	}
 	if queues != 2 || policies != 2 {
 		t.Errorf("%d queues, %d permissions", queues, policies)
+	}
+}
+
+// An event that EventBridge cannot hand to the function goes to one queue, an event that the
+// function cannot process to another.
+func TestTheFunctionLosesNoEvent(t *testing.T) {
+	tm := consumer(t, map[string]any{"rules": "euro"})
+	rule := tm.get(t, "AWS::Events::Rule", "HighValuePayments")
+	target := asText(t, rule["Targets"])
+	if !strings.Contains(target, "HighValuePaymentsFunction") ||
+		!strings.Contains(target, "HighValuePaymentsUndelivered") {
+		t.Errorf("the rule sends to %s", target)
+	}
+	config := tm.get(t, "AWS::Lambda::EventInvokeConfig", "HighValuePayments")
+	if !strings.Contains(asText(t, config["DestinationConfig"]), "HighValuePaymentsFailed") ||
+		config["MaximumRetryAttempts"] != 2.0 || config["MaximumEventAgeInSeconds"] != 21600.0 {
+		t.Errorf("failures: %s", asText(t, config))
+	}
+	permission := tm.get(t, "AWS::Lambda::Permission", "HighValuePayments")
+	if permission["Principal"] != "events.amazonaws.com" ||
+		!strings.Contains(asText(t, permission["SourceArn"]), "HighValuePaymentsRule") {
+		t.Errorf("the function may be invoked by %s", asText(t, permission))
+	}
+	table := asText(t, tm.get(t, "AWS::DynamoDB::GlobalTable", "HighValuePayments"))
+	if !strings.Contains(table, `"AttributeName":"expires","Enabled":true`) {
+		t.Errorf("items do not expire: %s", table)
+	}
+}
+
+// The function has the permissions of its calls and no others.
+func TestTheFunctionHasThePermissionsThatItNeeds(t *testing.T) {
+	policy := consumer(t, map[string]any{"rules": "euro"}).get(t, "AWS::IAM::Policy", "HighValuePayments")
+	var actions []string
+	for _, s := range policy["PolicyDocument"].(map[string]any)["Statement"].([]any) {
+		statement := s.(map[string]any)
+		switch a := statement["Action"].(type) {
+		case string:
+			actions = append(actions, a)
+		case []any:
+			for _, action := range a {
+				actions = append(actions, action.(string))
+			}
+		}
+		if resource := asText(t, statement["Resource"]); resource == `"*"` {
+			t.Errorf("%v on every resource", statement["Action"])
+		}
+	}
+	slices.Sort(actions)
+	want := []string{"dynamodb:PutItem", "logs:CreateLogStream", "logs:PutLogEvents", "s3:GetObject", "s3:ListBucket",
+		"sqs:GetQueueAttributes", "sqs:GetQueueUrl", "sqs:SendMessage"}
+	if diff := cmp.Diff(want, actions); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// The rule assumes a role that may publish on the other bus only, and the other bus takes events
+// from the account of Payhook only.
+func TestEventsAreSentToAnotherAccount(t *testing.T) {
+	const target = "arn:aws:events:us-east-1:444455556666:event-bus/payhook-receiver"
+	templates := synthesize(t, map[string]any{"rules": "euro", "targetBus": target, "sourceAccount": "111122223333"})
+	tm := templates["PayhookConsumer"]
+	rule := asText(t, tm.get(t, "AWS::Events::Rule", "OtherAccount")["Targets"])
+	for _, want := range []string{`"Arn":"` + target + `"`, `"RoleArn":{"Fn::GetAtt":["OtherAccountRole`,
+		"OtherAccountUndelivered"} {
+		if !strings.Contains(rule, want) {
+			t.Errorf("%s is not in %s", want, rule)
+		}
+	}
+	policy := asText(t, tm.get(t, "AWS::IAM::Policy", "OtherAccount")["PolicyDocument"])
+	want := `"Statement":[{"Action":"events:PutEvents","Effect":"Allow","Resource":"` + target + `"}]`
+	if !strings.Contains(policy, want) {
+		t.Errorf("the role has %s", policy)
+	}
+	receiver := templates["PayhookReceiver"]
+	allowed := asText(t, receiver.get(t, "AWS::Events::EventBusPolicy", "BusPolicy")["Statement"])
+	for _, want := range []string{`:iam::111122223333:root`, `"Action":"events:PutEvents"`, `"Effect":"Allow"`} {
+		if !strings.Contains(allowed, want) {
+			t.Errorf("%s is not in %s", want, allowed)
+		}
+	}
+	if got := receiver.get(t, "AWS::Events::EventBus", "Bus")["Name"]; !strings.HasSuffix(target, "/"+got.(string)) {
+		t.Errorf("the bus is called %v", got)
+	}
+	if got := asText(t, receiver.get(t, "AWS::Events::Rule", "Everything")["EventPattern"]); got !=
+		`{"account":["111122223333"]}` {
+		t.Errorf("the pattern is %s", got)
+	}
+	if _, ok := synthesize(t, map[string]any{"rules": "euro"})["PayhookReceiver"]; ok {
+		t.Error("there is a receiver without sourceAccount")
 	}
 }
 

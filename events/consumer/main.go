@@ -1,15 +1,20 @@
-// Command consumer is an example of a CDK app that consumes events of Payhook. It refers to
-// the bus by its name, and creates a rule and a queue for each pattern in events/rules. The
-// queue receives the events that match. Copy it as a starting point.
+// Command consumer is an example of a CDK app that consumes events of Payhook, with three
+// constructs to copy: a rule with a queue (queue.go), with a function (function.go) and with the
+// bus of another account (bus.go). It refers to Payhook's bus by its name.
 //
 // The CDK CLI starts it in this folder:
 //
-//	npx cdk deploy -c eventBusName=payhook
+//	npx cdk deploy PayhookConsumer -c eventBusName=payhook --parameters ClaimBucket=BUCKET
 //
-// Context: eventBusName, payhook by default; stackName, PayhookConsumer by default; and rules,
-// the names of the patterns, separated by commas, all by default.
-// Outputs: Queues, a JSON object with the URL of each rule's queue by the rule's name; and
-// each URL in its own output, such as HighValueQueueUrl for the rule high-value.
+// Context: eventBusName, payhook by default; stackName, PayhookConsumer by default; rules, the
+// names of the patterns in events/rules that get a queue, separated by commas, all by default;
+// targetBus, the ARN of a bus in another account that gets the events that need attention;
+// sourceAccount, the account of Payhook, which adds the stack PayhookReceiver for the other
+// account; local, for an emulator.
+//
+// Outputs: Queues, a JSON object with the URL of each rule's queue by the rule's name; each URL
+// in its own output, such as EuroQueueUrl for the rule euro; and the table, the log group and the
+// queue of failed events of the function.
 package main
 
 import (
@@ -17,15 +22,15 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 )
@@ -33,13 +38,71 @@ import (
 func main() {
 	defer jsii.Close()
 	app := awscdk.NewApp(nil)
-	rules, err := readRules(filepath.Join("..", "rules"), contextOr(app, "rules", ""))
-	if err != nil {
+	if err := build(app, filepath.Join("..", "rules"), compileFunction); err != nil {
 		fmt.Fprintln(os.Stderr, "consumer:", err)
 		os.Exit(1)
 	}
-	newStack(app, contextOr(app, "stackName", "PayhookConsumer"), contextOr(app, "eventBusName", "payhook"), rules)
 	app.Synth(nil)
+}
+
+// build adds the stacks to the app. compile returns the folder with the function's program for an
+// architecture.
+func build(app awscdk.App, folder string, compile func(arch string) (string, error)) error {
+	local := contextOr(app, "local", "") == "true"
+	rules, err := readRules(folder, contextOr(app, "rules", ""))
+	if err != nil {
+		return err
+	}
+	special, err := readRules(folder, highValue+","+needsAttention)
+	if err != nil {
+		return err
+	}
+	program, err := compile(functionArchitecture(local))
+	if err != nil {
+		return err
+	}
+	stack := newStack(app, contextOr(app, "stackName", "PayhookConsumer"), consumers{
+		bus: contextOr(app, "eventBusName", "payhook"), rules: rules,
+		highValue: special[0].pattern, needsAttention: special[1].pattern,
+		code:      awslambda.Code_FromAsset(jsii.String(program), nil),
+		targetBus: contextOr(app, "targetBus", ""), local: local,
+	})
+	if source := contextOr(app, "sourceAccount", ""); source != "" {
+		receiver, _ := newReceiver(app, source, local)
+		if local { // both are in one account
+			stack.AddDependency(receiver, nil)
+		}
+	}
+	return nil
+}
+
+// The patterns of the function and of the other bus.
+const (
+	highValue      = "high-value"
+	needsAttention = "needs-attention"
+)
+
+// functionArchitecture returns the architecture of the function, as Go names it.
+func functionArchitecture(local bool) string {
+	if local {
+		return runtime.GOARCH
+	}
+	return "arm64"
+}
+
+// compileFunction builds the program of the function.
+func compileFunction(arch string) (string, error) {
+	folder, err := filepath.Abs(filepath.Join("..", "..", ".build", "consumer-function-"+arch))
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc", "-ldflags=-s -w -buildid=",
+		"-o", filepath.Join(folder, "bootstrap"), "./function")
+	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto", "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build of the function: %w\n%s", err, said)
+	}
+	return folder, nil
 }
 
 func contextOr(app awscdk.App, key, otherwise string) string {
@@ -108,57 +171,44 @@ func hasNull(value any) bool {
 	return false
 }
 
-func newStack(scope constructs.Construct, name, bus string, rules []rule) awscdk.Stack {
+// consumers says what the stack contains.
+type consumers struct {
+	bus                       string // the name of Payhook's bus
+	rules                     []rule // each with a queue
+	highValue, needsAttention map[string]any
+	code                      awslambda.Code
+	targetBus                 string // ARN of the other bus; "" for none
+	local                     bool
+}
+
+func newStack(scope constructs.Construct, name string, c consumers) awscdk.Stack {
 	stack := awscdk.NewStack(scope, jsii.String("PayhookConsumer"), &awscdk.StackProps{
 		StackName:   jsii.String(name),
-		Description: jsii.String("Rules and queues for the events on the bus " + bus),
+		Description: jsii.String("Consumers of the events on the bus " + c.bus),
 	})
+	output := func(name, description string, value *string) {
+		awscdk.NewCfnOutput(stack, jsii.String(name),
+			&awscdk.CfnOutputProps{Description: jsii.String(description), Value: value})
+	}
 	urls := map[string]*string{}
-	for _, r := range rules {
-		queue := newRule(stack, bus, r)
+	for _, r := range c.rules {
+		queue := newQueueConsumer(stack, words(r.name), c.bus, r.pattern)
 		urls[r.name] = queue.QueueUrl()
-		awscdk.NewCfnOutput(stack, jsii.String(words(r.name)+"QueueUrl"), &awscdk.CfnOutputProps{
-			Description: jsii.String("events that match " + r.name + ".json"),
-			Value:       queue.QueueUrl(),
-		})
+		output(words(r.name)+"QueueUrl", "events that match "+r.name+".json", queue.QueueUrl())
 	}
-	awscdk.NewCfnOutput(stack, jsii.String("Queues"), &awscdk.CfnOutputProps{
-		Description: jsii.String("the queue of each rule"),
-		Value:       stack.ToJsonString(urls, nil),
-	})
+	output("Queues", "the queue of each rule", stack.ToJsonString(urls, nil))
+
+	claims := awscdk.NewCfnParameter(stack, jsii.String("ClaimBucket"), &awscdk.CfnParameterProps{
+		Description: jsii.String("the output ClaimBucket of Payhook's stack")})
+	function := newFunctionConsumer(stack, "HighValuePayments", c.bus, c.highValue, c.code, claims.ValueAsString(),
+		c.local)
+	output("FunctionLogs", "the log of the function", function.logs.LogGroupName())
+	output("ProcessedTable", "the payments that the function has processed", function.table.TableName())
+	output("FailedQueueUrl", "the events that the function could not process", function.failed.QueueUrl())
+	if c.targetBus != "" {
+		newBusConsumer(stack, "OtherAccount", c.bus, c.needsAttention, c.targetBus)
+	}
 	return stack
-}
-
-// newRule creates a rule on the bus and its queue. Events that EventBridge cannot deliver
-// to that queue go to a dead-letter queue.
-func newRule(scope constructs.Construct, bus string, r rule) awssqs.Queue {
-	scope = constructs.NewConstruct(scope, jsii.String(words(r.name)))
-	queue, failed := newQueue(scope, "Queue"), newQueue(scope, "Undelivered")
-	made := awsevents.NewCfnRule(scope, jsii.String("Rule"), &awsevents.CfnRuleProps{
-		EventBusName: jsii.String(bus),
-		EventPattern: r.pattern,
-		Targets: []*awsevents.CfnRule_TargetProperty{{
-			Id:               jsii.String("Queue"),
-			Arn:              queue.QueueArn(),
-			DeadLetterConfig: &awsevents.CfnRule_DeadLetterConfigProperty{Arn: failed.QueueArn()},
-		}},
-	})
-	for _, q := range []awssqs.Queue{queue, failed} {
-		q.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-			Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"), nil)},
-			Actions:    jsii.Strings("sqs:SendMessage"),
-			Resources:  &[]*string{q.QueueArn()},
-			Conditions: &map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": made.AttrArn()}},
-		}))
-	}
-	return queue
-}
-
-func newQueue(scope constructs.Construct, id string) awssqs.Queue {
-	return awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
-		Encryption: awssqs.QueueEncryption_SQS_MANAGED,
-		EnforceSSL: jsii.Bool(true),
-	})
 }
 
 // words converts high-value to HighValue.

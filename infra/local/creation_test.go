@@ -41,7 +41,7 @@ func TestACreationThatFailedIsRepeated(t *testing.T) {
 		}
 	}
 	deploy := func() error {
-		_, err := s.deployStacks(t.Context(), "deploy", assembly, "Protected")
+		_, err := s.deployStacks(t.Context(), "deploy", assembly, nil, "Protected")
 		return err
 	}
 	want := func(status types.StackStatus, protected bool) {

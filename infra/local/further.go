@@ -94,20 +94,20 @@ func furtherPaths() []string {
 
 // deployFurther deploys the further stacks, with a consumer for each.
 func (s *stack) deployFurther(ctx context.Context) error {
-	stacks, err := s.deployStacks(ctx, "deploy-further", s.assembly(), furtherPaths()...)
+	stacks, err := s.deployStacks(ctx, "deploy-further", s.assembly(), nil, furtherPaths()...)
 	if err != nil {
 		return err
 	}
 	for _, f := range s.further {
 		f.File, f.aws, f.emulator = s.File, s.aws, s.emulator
-		f.Stack, f.Queues = f.setting(settings.StackName), nil
+		f.Stack = f.setting(settings.StackName)
 		outputs := stacks[f.Stack]
 		queue, err := f.subscribe(ctx, outputs[names.EventBusNameOutput])
 		if err != nil {
 			return err
 		}
-		if err := f.readOutputs(ctx, outputs,
-			map[string]string{"Queues": fmt.Sprintf("{%q:%q}", released, queue)}); err != nil {
+		f.Queues = map[string]string{released: queue}
+		if err := f.readOutputs(ctx, outputs); err != nil {
 			return err
 		}
 		if err := f.fillCredentials(ctx); err != nil {

@@ -373,7 +373,7 @@ func (f *fixture) beside(t *testing.T, name string, conf map[string]string) *fix
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.readOutputs(t.Context(), outputs, map[string]string{"Queues": "{}"}); err != nil {
+	if err := s.readOutputs(t.Context(), outputs); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.fillCredentials(t.Context()); err != nil {

@@ -64,6 +64,9 @@ type stack struct {
 	emulator *emulator
 	opts     options
 	lock     *lock
+	consumer consumerOutputs
+
+	claimBucket string
 
 	// Of mutual TLS: the payment service's certificates, the CA of the endpoint's
 	// certificate, and the endpoint, if there is one.
@@ -282,14 +285,16 @@ func (s *stack) deploy(ctx context.Context) error {
 			return p.step("synthesizing the consumer", func() error {
 				return s.cdk(ctx, "synth-consumer", "", consumer, "synth", "--quiet", "--output", consumerOut,
 					"-c", "eventBusName="+bus, "-c", "stackName="+consumerStack,
-					"-c", "rules="+strings.Join(deployedRules, ","))
+					"-c", "rules="+strings.Join(deployedRules, ","), "-c", "local=true",
+					// The emulator delivers to buses of the same account only.
+					"-c", "sourceAccount="+account, "-c", "targetBus="+otherBusARN)
 			})
 		},
 	)
 	if err != nil {
 		return err
 	}
-	var outputs, queues map[string]string
+	var outputs map[string]string
 	err = p.step("cdk deploy of Payhook", func() (err error) {
 		outputs, err = s.deployStack(ctx, "deploy", payhookOut, "Payhook")
 		return err
@@ -298,13 +303,12 @@ func (s *stack) deploy(ctx context.Context) error {
 		return err
 	}
 	err = p.step("cdk deploy of the consumer", func() (err error) {
-		queues, err = s.deployStack(ctx, "deploy-consumer", consumerOut, "PayhookConsumer")
-		return err
+		return s.deployConsumer(ctx, consumerOut, outputs[names.ClaimBucketOutput])
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.readOutputs(ctx, outputs, queues); err != nil {
+	if err := s.readOutputs(ctx, outputs); err != nil {
 		return err
 	}
 	return s.fillCredentials(ctx)
@@ -355,25 +359,26 @@ func (s *stack) assembly() string { return filepath.Join(s.opts.state, "payhook.
 // deployStack deploys one stack of an assembly, by its path there, and returns its
 // outputs.
 func (s *stack) deployStack(ctx context.Context, log, assembly, path string) (map[string]string, error) {
-	stacks, err := s.deployStacks(ctx, log, assembly, path)
+	stacks, err := s.deployStacks(ctx, log, assembly, nil, path)
 	if err != nil {
 		return nil, err
 	}
 	for name, outputs := range stacks {
-		if name != consumerStack {
-			s.Stack = name
-		}
+		s.Stack = name
 		return outputs, nil
 	}
 	return nil, fmt.Errorf("%s: no stack was deployed", assembly)
 }
 
 // deployStacks deploys stacks of an assembly at once, by their paths there, and
-// returns the outputs of each by its name.
-func (s *stack) deployStacks(ctx context.Context, log, assembly string,
+// returns the outputs of each by its name. Parameters are STACK:NAME=VALUE.
+func (s *stack) deployStacks(ctx context.Context, log, assembly string, parameters []string,
 	paths ...string) (map[string]map[string]string, error) {
 	file := filepath.Join(s.opts.state, log+".outputs.json")
 	args := append([]string{"deploy"}, paths...)
+	for _, parameter := range parameters {
+		args = append(args, "--parameters", parameter)
+	}
 	if err := s.cdk(ctx, log, s.Endpoint, s.opts.state,
 		append(args, "--app", assembly, "--concurrency", strconv.Itoa(len(paths)),
 			"--require-approval", "never", "--progress", "events", "--outputs-file", file)...); err != nil {
@@ -387,7 +392,7 @@ func (s *stack) deployStacks(ctx context.Context, log, assembly string,
 	return stacks, json.Unmarshal(text, &stacks)
 }
 
-func (s *stack) readOutputs(ctx context.Context, outputs, consumer map[string]string) error {
+func (s *stack) readOutputs(ctx context.Context, outputs map[string]string) error {
 	hook, err := url.Parse(outputs[names.WebhookURLOutput])
 	if err != nil || hook.Host == "" {
 		return errors.New("the stack has no output WebhookUrl")
@@ -406,7 +411,7 @@ func (s *stack) readOutputs(ctx context.Context, outputs, consumer map[string]st
 	s.Bus = outputs[names.EventBusNameOutput]
 	s.LedgerTable, s.KeysTable = outputs[names.LedgerTableOutput], outputs[names.KeysTableOutput]
 	s.TokenSecret, s.CredentialsSecret = outputs[names.TokenSecretOutput], outputs[names.CredentialsSecretOutput]
-	s.ParkingBucket = outputs[names.ParkingBucketOutput]
+	s.ParkingBucket, s.claimBucket = outputs[names.ParkingBucketOutput], outputs[names.ClaimBucketOutput]
 	s.Functions = map[string]string{}
 	for name, output := range map[string]string{
 		"webhook": names.WebhookFunctionOutput, "redrive": names.RedriveFunctionOutput,
@@ -417,9 +422,6 @@ func (s *stack) readOutputs(ctx context.Context, outputs, consumer map[string]st
 		}
 	}
 	s.Settings = s.opts.settings
-	if err := json.Unmarshal([]byte(consumer["Queues"]), &s.Queues); err != nil {
-		return fmt.Errorf("the consumer's output Queues: %w", err)
-	}
 	return nil
 }
 

@@ -24,6 +24,9 @@ const (
 	released       = "released"
 	euro           = "euro"
 	needsAttention = "needs-attention"
+
+	// otherBus is the queue behind the bus that the consumer sends events to.
+	otherBus = "other-bus"
 )
 
 var deployedRules = []string{released, euro, needsAttention}
@@ -110,10 +113,11 @@ func (s *stack) rows() []*row {
 		})), status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1, euro: 1}},
 		{sent: "one with return details",
 			webhook: deliver(with(func(e *payment.Event) { e.EventData.Returns.HasReturnDetails = true })),
-			status:  success, answer: taken(1, 0), arrivals: map[string]int{released: 1, needsAttention: 1}},
+			status:  success, answer: taken(1, 0),
+			arrivals: map[string]int{released: 1, needsAttention: 1, otherBus: 1}},
 		{sent: "one with linked cases, of another name", webhook: deliver(with(func(e *payment.Event) {
 			e.EventName, e.EventData.Cases.HasLinkedCases = "PAYMENT_STATUS.OTHER", true
-		})), status: success, answer: taken(1, 0), arrivals: map[string]int{needsAttention: 1}},
+		})), status: success, answer: taken(1, 0), arrivals: map[string]int{needsAttention: 1, otherBus: 1}},
 		{sent: "one that no rule is for",
 			webhook: deliver(with(func(e *payment.Event) { e.EventName = "PAYMENT_STATUS.OTHER" })),
 			status:  success, answer: taken(1, 0)},
@@ -226,7 +230,7 @@ func (s *stack) show(ctx context.Context) (report, error) {
 				if own.rows, err = s.send(ctx, in, s.rows()); err != nil {
 					return err
 				}
-				own.checks = s.keptChecks(in)
+				own.checks = slices.Concat(s.keptChecks(in), s.consumerChecks())
 				return runChecks(ctx, own.checks)
 			})
 		},

@@ -42,6 +42,7 @@ const (
 	handlerFile      = "functions/webhook/handler.go"
 	requestFile      = "functions/webhook/request.go"
 	rfc3339File      = "shared/rfc3339/rfc3339.go"
+	consumerFile     = "events/consumer/function/handler.go"
 	settingsFile     = "shared/settings/settings.go"
 	tablesFile       = "shared/settings/settings.go"
 	conflictFile     = "shared/settings/contradictions.go"
@@ -80,6 +81,7 @@ var (
 	inKeys      = []string{"./shared/keys"}
 	inSignature = []string{"./shared/signature"}
 	inPayment   = []string{"./shared/payment"}
+	inConsumer  = []string{"./events/consumer/function"}
 	inWebhook   = []string{"./functions/webhook"}
 	inToken     = []string{"./shared/token"}
 	inTokenMain = []string{"./functions/token"}
@@ -906,6 +908,17 @@ var mutants = []mutant{
 
 	{"schemaRegistry has no effect", "infra/schemas.go", `!conf.SchemaRegistry`, `false`,
 		[]string{"./infra -run TestTheSchemaRegistry"}},
+
+	{"the consumer's function processes an event twice", consumerFile,
+		`attribute_not_exists(eventId)`, `attribute_not_exists(other)`, inConsumer},
+	{"the consumer's function ignores the least high amount", consumerFile,
+		`amount.Cmp(h.threshold) < 0`, `amount.Cmp(h.threshold) <= 0`, inConsumer},
+	{"the consumer's function ignores an amount that it cannot compare", consumerFile,
+		`ok && amount.Cmp(h.threshold) < 0 ||`, `!ok || amount.Cmp(h.threshold) < 0 ||`, inConsumer},
+	{"the consumer's function loses an event that it cannot store", consumerFile,
+		`	return "processed", err`, `	return "processed", nil`, inConsumer},
+	{"the consumer's function does not resolve references", consumerFile,
+		`claimcheck.Resolve(ctx, h.claims, e.Detail)`, `e.Detail, error(nil)`, inConsumer},
 
 	// The access token.
 	{"the refresh of the token does not adapt to its lifetime", refresherFile,
