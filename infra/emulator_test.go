@@ -31,19 +31,19 @@ func TestUnsupportedResourcesAreRemovedAndNamed(t *testing.T) {
 	awscloudwatch.NewCompositeAlarm(stack, jsii.String("Composite"),
 		&awscloudwatch.CompositeAlarmProps{AlarmRule: plain})
 
-	var said bytes.Buffer
-	removeUnsupported(stack, &said)
+	var output bytes.Buffer
+	removeUnsupported(stack, &output)
 	for _, want := range []string{
 		"Payhook/Bus/Archive/Archive (AWS::Events::Archive)",
 		"Payhook/Sum (AWS::CloudWatch::Alarm on metric math)",
 		"Payhook/Composite (AWS::CloudWatch::CompositeAlarm)",
 	} {
-		if !strings.Contains(said.String(), want) {
-			t.Errorf("not named: %s, in\n%s", want, &said)
+		if !strings.Contains(output.String(), want) {
+			t.Errorf("not named: %s, in\n%s", want, &output)
 		}
 	}
-	if lines := strings.Count(said.String(), "\n"); lines != 3 {
-		t.Errorf("%d lines, want 3:\n%s", lines, &said)
+	if lines := strings.Count(output.String(), "\n"); lines != 3 {
+		t.Errorf("%d lines, want 3:\n%s", lines, &output)
 	}
 	if err := synthesize(app); err != nil {
 		t.Fatal(err)
@@ -60,9 +60,9 @@ func TestNothingIsPrintedWhenNothingIsRemoved(t *testing.T) {
 	app := newApp(t)
 	stack := awscdk.NewStack(app, jsii.String("Payhook"), nil)
 	awsevents.NewEventBus(stack, jsii.String("Bus"), nil)
-	var said bytes.Buffer
-	removeUnsupported(stack, &said)
-	if said.Len() > 0 {
-		t.Errorf("it said %s", &said)
+	var output bytes.Buffer
+	removeUnsupported(stack, &output)
+	if output.Len() > 0 {
+		t.Errorf("unexpected output: %s", &output)
 	}
 }

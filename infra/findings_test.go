@@ -91,7 +91,7 @@ func TestCheckovFindsExactlyWhatIsExplained(t *testing.T) {
 	for name, file := range files {
 		cmd := exec.Command(filepath.Join("..", ".local", "audit", "bin", "checkov"), "--file", file,
 			"--framework", "cloudformation", "--skip-download", "--output", "json", "--soft-fail")
-		said, err := cmd.Output()
+		output, err := cmd.Output()
 		if err != nil {
 			t.Fatalf("checkov: %v", err)
 		}
@@ -103,8 +103,8 @@ func TestCheckovFindsExactlyWhatIsExplained(t *testing.T) {
 				} `json:"failed_checks"`
 			}
 		}
-		if err := json.Unmarshal(said, &report); err != nil {
-			t.Fatalf("checkov: %v\n%s", err, strings.TrimSpace(string(said)))
+		if err := json.Unmarshal(output, &report); err != nil {
+			t.Fatalf("checkov: %v\n%s", err, strings.TrimSpace(string(output)))
 		}
 		var found []string
 		for _, f := range report.Results.Failed {
@@ -127,7 +127,7 @@ func TestCdkNagFindsExactlyWhatIsExplained(t *testing.T) {
 	cmd := exec.Command("node", append([]string{filepath.Join("audit", "nag.js")},
 		slices.Collect(maps.Values(files))...)...)
 	cmd.Env = append(os.Environ(), "NODE_PATH="+modules, "JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION=1")
-	said, err := cmd.Output()
+	output, err := cmd.Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		t.Fatalf("cdk-nag: %v\n%s", err, failed.Stderr)
 	}
@@ -135,8 +135,8 @@ func TestCdkNagFindsExactlyWhatIsExplained(t *testing.T) {
 		t.Fatalf("cdk-nag: %v", err)
 	}
 	var found map[string][]string
-	if err := json.Unmarshal(said, &found); err != nil {
-		t.Fatalf("cdk-nag: %v\n%s", err, said)
+	if err := json.Unmarshal(output, &found); err != nil {
+		t.Fatalf("cdk-nag: %v\n%s", err, output)
 	}
 	for name, file := range files {
 		wantFindings(t, name, explained[name], found[file])

@@ -49,8 +49,8 @@ func TestTemplatesPassCfnLint(t *testing.T) {
 	}
 	args := append([]string{"--config-file", "cfnlint.yaml", "--include-checks", "I", "--non-zero-exit-code",
 		"informational", "--"}, lintedTemplates(t)...)
-	said, err := exec.Command(filepath.Join("..", ".local", "venv", "bin", "cfn-lint"), args...).CombinedOutput()
-	if err != nil || len(said) > 0 {
-		t.Errorf("cfn-lint: %v\n%s", err, said)
+	output, err := exec.Command(filepath.Join("..", ".local", "venv", "bin", "cfn-lint"), args...).CombinedOutput()
+	if err != nil || len(output) > 0 {
+		t.Errorf("cfn-lint: %v\n%s", err, output)
 	}
 }

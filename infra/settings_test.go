@@ -165,25 +165,25 @@ func TestSettingsInCdkJsonNeedNoQuotes(t *testing.T) {
 
 func TestInvalidSettingsWriteAMessageAndNoTemplate(t *testing.T) {
 	app := filepath.Join(t.TempDir(), "infra")
-	if said, err := exec.Command("go", "build", "-o", app, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
+	if output, err := exec.Command("go", "build", "-o", app, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
 	}
 	out := t.TempDir()
 	cmd := exec.Command(app)
 	cmd.Dir = ".."
 	cmd.Env = append(os.Environ(), "CDK_OUTDIR="+out, `CDK_CONTEXT_JSON={"baseUrl":"nowhere","loca":"true"}`)
-	said, err := cmd.CombinedOutput()
+	output, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("got exit status %d (%v)", cmd.ProcessState.ExitCode(), err)
 	}
 	for _, want := range []string{"baseUrl: must be an https URL", "authUrl: is required",
 		"tokenManagerId: is required", "loca: no such setting"} {
-		if !strings.Contains(string(said), want) {
-			t.Errorf("no %q in\n%s", want, said)
+		if !strings.Contains(string(output), want) {
+			t.Errorf("no %q in\n%s", want, output)
 		}
 	}
-	if strings.Contains(string(said), "goroutine") || strings.Contains(string(said), "panic") {
-		t.Errorf("a stack trace:\n%s", said)
+	if strings.Contains(string(output), "goroutine") || strings.Contains(string(output), "panic") {
+		t.Errorf("a stack trace:\n%s", output)
 	}
 	if written, _ := filepath.Glob(filepath.Join(out, "*.template.json")); written != nil {
 		t.Errorf("written: %q", written)

@@ -127,8 +127,8 @@ func TestTheSampleClientCanBeCopied(t *testing.T) {
 		"env -i AWS_REGION=eu-north-1 ": "client: no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and " +
 			"AWS_SECRET_ACCESS_KEY: ",
 	} {
-		if said := run(t, folder, environment+call); !strings.HasPrefix(said, want) {
-			t.Errorf("%sclient: %s", environment, said)
+		if output := run(t, folder, environment+call); !strings.HasPrefix(output, want) {
+			t.Errorf("%sclient: %s", environment, output)
 		}
 	}
 }

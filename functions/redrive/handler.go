@@ -14,8 +14,8 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-// handler turns an invocation into a run of redrive, and what it did into a log
-// line and metrics. It may be invoked twice, late, or by hand.
+// handler runs redrive for an invocation and writes a log line and metrics. Lambda may
+// invoke it twice or late, and an operator may invoke it.
 type handler struct {
 	redriver *intake.Redriver
 	replayer *intake.Replayer
@@ -24,31 +24,30 @@ type handler struct {
 	now      func() time.Time // zero: time.Now
 	trust    *trust           // nil: no client certificate is required
 
-	// parkedCounted is when a run last counted what is parked and open. Lambda runs one
+	// parkedCounted is when a run last counted the open parked objects. Lambda runs one
 	// invocation at a time in a sandbox.
 	parkedCounted time.Time
 }
 
-// How often, and for how long, a run counts what is parked and open. S3 bills a request
+// How often, and for how long, a run counts the open parked objects. S3 bills a request
 // for each 1,000 objects of three folders.
 const (
 	countParkedEvery = 10 * time.Minute
 	countParkedFor   = 5 * time.Second
 )
 
-// event is what an invocation may say. The schedule says nothing, which makes a
-// run.
+// event is the event of an invocation. That of the schedule is empty and starts a run.
 type event struct {
-	// Replay names what is parked and is replayed, instead of a run. A conflict
+	// Replay has the names of parked objects to replay, instead of a run. A conflict
 	// needs Version.
 	Replay  []string       `json:"replay,omitempty"`
 	Version intake.Version `json:"version,omitempty"`
-	// Settle names what is parked and needs no replay, for the given Reason.
+	// Settle has the names of parked objects to settle, for the given Reason.
 	Settle []string `json:"settle,omitempty"`
 	Reason string   `json:"reason,omitempty"`
-	// Certificates asks for the trust in client certificates, instead of a run.
+	// Certificates requests the report on client certificates, instead of a run.
 	Certificates bool `json:"certificates,omitempty"`
-	// By is who decided that, as the caller says.
+	// By is who decided, as the caller states.
 	By string `json:"by,omitempty"`
 }
 
@@ -58,15 +57,15 @@ var (
 	found = telemetry.Metric{Name: names.RedriveFoundMetric}
 	// items now on the bus
 	published = telemetry.Metric{Name: names.RedrivePublishedMetric}
-	// items not known to be on the bus
+	// items that may not be on the bus
 	failed = telemetry.Metric{Name: names.RedriveFailedMetric}
 	// items that failed too often
 	parked = telemetry.Metric{Name: names.RedriveParkedMetric}
-	// 1: the time was up before the work was done
+	// 1: the run ended at its deadline, with work left
 	left = telemetry.Metric{Name: names.RedriveLeftMetric}
-	// how long ago the oldest pending item was recorded
+	// age of the oldest pending item
 	oldest = telemetry.Metric{Name: names.OldestPendingMetric, Unit: telemetry.Seconds}
-	// parked, neither replayed nor settled
+	// parked objects that are neither replayed nor settled
 	parkedOpen = telemetry.Metric{Name: names.ParkedOpenMetric}
 	// days until a CA or the client certificate expires
 	trustLeft = telemetry.Metric{Name: names.TrustDaysLeftMetric}
@@ -77,8 +76,8 @@ type report struct {
 	Found     int `json:"found"`
 	Published int `json:"published"`
 	Failed    int `json:"failed"`
-	Parked    int `json:"parked,omitempty"` // of the failed: parked
-	// Left is true if the time was up before every item had its turn.
+	Parked    int `json:"parked,omitempty"` // failed items that were parked
+	// Left is true if the run ended before it had tried every item.
 	Left bool `json:"left"`
 
 	Replayed []replayed `json:"replayed,omitempty"`
@@ -87,29 +86,28 @@ type report struct {
 	Certificates *trusted `json:"certificates,omitempty"`
 }
 
-// replayed is what became of one thing that was parked.
+// replayed is the result of a replay of one parked object.
 type replayed struct {
 	Name       string         `json:"name"`
-	Outcome    intake.Outcome `json:"outcome"` // accepted: every event of it is recorded
+	Outcome    intake.Outcome `json:"outcome"` // accepted: all its events are recorded
 	Cause      string         `json:"cause,omitempty"`
 	Recorded   int            `json:"recorded"`
 	Duplicates int            `json:"duplicates"`
 	Conflicts  int            `json:"conflicts"`
-	// Parked is the name under which its events in conflict are parked for
-	// themselves.
+	// Parked is the name of the new parked object with its events in conflict.
 	Parked string `json:"parked,omitempty"`
-	// Unverified says what could not be verified of its proof.
+	// Unverified is the part of the proof that could not be verified.
 	Unverified string `json:"unverified,omitempty"`
 }
 
-// settled is what became of one thing to settle.
+// settled is the result of settling one parked object.
 type settled struct {
 	Name  string `json:"name"`
-	Cause string `json:"cause,omitempty"` // of its not being settled
+	Cause string `json:"cause,omitempty"` // why it is not settled
 }
 
-// Handle makes one run, or replays. A run fails if the ledger could not be read
-// or written, so that Lambda's own error metric counts it.
+// Handle runs redrive, replays or settles. A run fails if the ledger could not be read
+// or written, so that Lambda's Errors metric counts it.
 func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	switch {
 	case len(e.Replay) > 0 && len(e.Settle) > 0:
@@ -156,8 +154,8 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		values = append(values, telemetry.Value{Metric: parkedOpen, Value: float64(open)})
 	}
 	if h.trust != nil {
-		// Without the certificate that was accepted last, the CAs count alone. The alarm
-		// on the certificate is raised by another run.
+		// Without the certificate that was accepted last, only the CAs count. Another run
+		// raises the alarm for the certificate.
 		t, err := h.trust.report(ctx, h.time())
 		if err != nil {
 			attrs = append(attrs, slog.String("certificateCause", telemetry.Cause(err)))
@@ -173,8 +171,8 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	return out, nil
 }
 
-// countParked returns how much is parked and open, if it is time to count it. A run that
-// had too little time for its own work does not count.
+// countParked returns the number of open parked objects, if it is time to count them. A
+// run that had too little time for its own work does not count.
 func (h *handler) countParked(ctx context.Context, r intake.Redriven) (open int, counted bool, err error) {
 	if r.Left || h.time().Sub(h.parkedCounted) < countParkedEvery {
 		return 0, false, nil
@@ -188,7 +186,7 @@ func (h *handler) countParked(ctx context.Context, r intake.Redriven) (open int,
 	return open, true, nil
 }
 
-// replay replays what is parked, one after another.
+// replay replays parked objects, one after another.
 func (h *handler) replay(ctx context.Context, e event) (out report) {
 	for _, name := range e.Replay {
 		result := replayed{Name: name}
@@ -198,8 +196,8 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 			result.Outcome, result.Recorded, result.Duplicates, result.Conflicts = r.Outcome, r.Recorded, r.Duplicates,
 				r.Conflicts
 			result.Parked, result.Unverified, err = r.Parked, r.Unverified, r.Err
-			// What is in conflict is parked for itself then, and needs a decision of
-			// its own.
+			// Its events in conflict are parked as a new object, which needs its own
+			// decision.
 			if r.Outcome == intake.Accepted || r.Outcome == intake.Conflict && r.Parked != "" {
 				err = h.decide(ctx, name, p, e)
 			}
@@ -223,8 +221,8 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 	return out
 }
 
-// decide stores that something was replayed. A conflict that leaves the first
-// version as it is has been settled: nothing of it is published.
+// decide stores that an object was replayed. A conflict whose first version stays is
+// settled, because nothing of it is published.
 func (h *handler) decide(ctx context.Context, name string, p parking.Parked, e event) error {
 	note := parking.Note{By: e.By, At: h.time(), Version: string(e.Version)}
 	if p.Reason == parking.Conflict && e.Version == intake.FirstVersion {
@@ -234,7 +232,7 @@ func (h *handler) decide(ctx context.Context, name string, p parking.Parked, e e
 	return h.parking.MarkReplayed(ctx, name, note)
 }
 
-// settle stores that what is parked needs no replay, one after another.
+// settle stores that parked objects need no replay, one after another.
 func (h *handler) settle(ctx context.Context, e event) (out report, err error) {
 	if strings.TrimSpace(e.Reason) == "" {
 		return out, errors.New("redrive: settle needs a reason")

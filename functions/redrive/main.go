@@ -1,7 +1,7 @@
-// Redrive is the Lambda function that publishes, on a schedule, what was
-// recorded and did not reach the bus. It also replays and settles what is parked. It
-// reads its settings from the environment, makes the clients once, and passes both to
-// the packages that do the work.
+// Redrive is the Lambda function that publishes, on a schedule, events that were
+// recorded but are not on the bus. It also replays and settles parked objects. It reads
+// its settings from the environment, creates the clients once, and passes both to the
+// packages that do the work.
 package main
 
 import (
@@ -55,7 +55,7 @@ type dynamoDB interface {
 	keys.CertificateReadAPI
 }
 
-// newHandler connects everything but the clients.
+// newHandler creates the handler from its clients and settings.
 func newHandler(s settings.Redrive, c clients, log *telemetry.Log) *handler {
 	pipeline := setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, s.Publishing, s.Timeout)
 	h := &handler{

@@ -24,7 +24,7 @@ import (
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// deployment is the function with AWS in memory.
+// deployment is the function with AWS services in memory.
 type deployment struct {
 	*handler
 	t       *testing.T
@@ -60,7 +60,7 @@ func newDeployment(t *testing.T) *deployment {
 	return d
 }
 
-// park parks a delivery that is authentic, for a reason.
+// park parks an authentic delivery, for a reason.
 func (d *deployment) park(reason parking.Reason, inConflict [][]byte, events ...[]byte) string {
 	d.t.Helper()
 	id := uuid.New().String()
@@ -106,7 +106,7 @@ func (d *deployment) handle(e event) report {
 	return r
 }
 
-// decided fails unless a name has that state.
+// decided fails the test unless the object has that state.
 func (d *deployment) decided(name string, want parking.State) parking.Note {
 	d.t.Helper()
 	got, note, err := d.parking.Decision(d.t.Context(), name)
@@ -118,7 +118,7 @@ func (d *deployment) decided(name string, want parking.State) parking.Note {
 
 func newEvent() []byte { return paymenttest.Encode(paymenttest.Event()) }
 
-// twoContents returns an event, and the same with another amount.
+// twoContents returns an event, and the same event with another amount.
 func twoContents() (first, other []byte) {
 	event := paymenttest.Event()
 	first = paymenttest.Encode(event)
@@ -164,7 +164,7 @@ func TestOnlyWhatWasAcceptedIsMarkedAsReplayed(t *testing.T) {
 		t.Errorf("noted %+v", note)
 	}
 	if n := len(d.bus.Entries()); n != 1 {
-		t.Errorf("%d are on the bus", n)
+		t.Errorf("%d entries are on the bus", n)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestAConflictIsReplayedInTheVersionThatIsNamed(t *testing.T) {
 	}
 	d.handle(event{})
 	if entries := d.bus.Entries(); len(entries) != 2 || *entries[1].Detail != string(other) {
-		t.Errorf("%d are on the bus", len(entries))
+		t.Errorf("%d entries are on the bus", len(entries))
 	}
 }
 
@@ -260,7 +260,7 @@ func TestWhatNeedsNoReplayIsSettled(t *testing.T) {
 	}
 	d.decided(missing, parking.Open)
 	if len(d.db.Items("ledger"))+len(d.bus.Entries()) != 0 {
-		t.Error("something was published")
+		t.Error("an event was published")
 	}
 	if strings.Contains(d.log.String(), "arn:") {
 		t.Errorf("an ARN is logged: %s", d.log)

@@ -23,7 +23,7 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-// deployed is the function with its own set-up, and AWS in memory.
+// deployed is the function with its own set-up and AWS services in memory.
 type deployed struct {
 	*handler
 	db      *awstest.DynamoDB
@@ -33,8 +33,7 @@ type deployed struct {
 	log     bytes.Buffer
 }
 
-// deploy sets the function up with the defaults of its settings, and one other
-// value.
+// deploy sets the function up with one setting changed.
 func deploy(t *testing.T, s *settings.Setting, value string) *deployed {
 	t.Helper()
 	return deployWith(t, map[string]string{s.Env(): value})
@@ -85,7 +84,7 @@ func (d *deployed) record(t *testing.T, n int) {
 	}
 }
 
-// run makes one run.
+// run runs redrive once.
 func (d *deployed) run(t *testing.T) report {
 	t.Helper()
 	r, err := d.Handle(t.Context(), event{})
@@ -95,7 +94,7 @@ func (d *deployed) run(t *testing.T) report {
 	return r
 }
 
-// number returns a number of the one item in the ledger.
+// number returns a number attribute of the one item in the ledger.
 func (d *deployed) number(t *testing.T, attribute string) int64 {
 	t.Helper()
 	for _, item := range d.db.Items("ledger") {
@@ -113,7 +112,7 @@ func (d *deployed) number(t *testing.T, attribute string) int64 {
 	return 0
 }
 
-// refuse makes EventBridge take no entry.
+// refuse makes EventBridge reject every entry.
 func refuse(entries []eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
 	codes := map[int]string{}
 	for i := range entries {
@@ -122,8 +121,8 @@ func refuse(entries []eventbridgetypes.PutEventsRequestEntry) (map[int]string, e
 	return codes, nil
 }
 
-// leased returns for how long a run that can't publish an event keeps it for
-// itself, with that value of a setting.
+// leased returns for how long a run leases an event that it cannot publish, with a
+// value of a setting.
 func leased(t *testing.T, s *settings.Setting, value string) time.Duration {
 	t.Helper()
 	d := deploy(t, s, value)
@@ -134,8 +133,8 @@ func leased(t *testing.T, s *settings.Setting, value string) time.Duration {
 	return time.UnixMilli(d.number(t, names.LedgerPendingDue)).Sub(start)
 }
 
-// effects shows for every setting that the function's own set-up passes it on:
-// one value has another effect than the other.
+// effects has for every setting a test that the function's set-up passes it on: two
+// values have different effects.
 var effects = map[*settings.Setting]func(t *testing.T){
 	settings.RedriveTimeout: func(t *testing.T) {
 		if got := leased(t, settings.RedriveTimeout, "900s"); got < 900*time.Second {
@@ -226,14 +225,14 @@ func TestEverySettingHasItsEffect(t *testing.T) {
 	for _, s := range settings.RedriveSettings() {
 		effect := effects[s]
 		if effect == nil {
-			t.Errorf("no test shows the effect of %s", s.Key)
+			t.Errorf("no test covers the effect of %s", s.Key)
 			continue
 		}
 		t.Run(s.Key, effect)
 	}
 }
 
-// parkInvalid parks a delivery of one event that can be accepted by now.
+// parkInvalid parks a delivery of one event that was invalid and can now be accepted.
 func (d *deployed) parkInvalid(t *testing.T) (name string) {
 	t.Helper()
 	key := paymenttest.NewKey(2048)

@@ -10,7 +10,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// trust is which client certificates the webhook function accepts.
+// trust is the configuration of the client certificates that the webhook function
+// accepts.
 type trust struct {
 	*settings.MTLS
 	authentication string
@@ -18,7 +19,7 @@ type trust struct {
 	table          string
 }
 
-// trusted is what an invocation reports of it.
+// trusted is its report.
 type trusted struct {
 	Authentication string                    `json:"authentication"`
 	DaysLeft       float64                   `json:"daysLeft"` // as the metric TrustDaysLeft
@@ -38,7 +39,7 @@ type authority struct {
 	NotAfter     time.Time `json:"notAfter"`
 }
 
-// report returns what is trusted; only the mechanism where no client certificate is
+// report returns the report, with only the mechanism if no client certificate is
 // required. With an error, the report lacks the certificate that was accepted last.
 func (t *trust) report(ctx context.Context, now time.Time) (*trusted, error) {
 	if t == nil {

@@ -34,7 +34,7 @@ func withCertificates(t *testing.T, authentication string, ca *paymenttest.CA) m
 	return map[string]string{settings.Authentication.Env(): authentication, "LAMBDA_TASK_ROOT": folder}
 }
 
-// daysLeft returns the metric of the last run, NaN if there is none.
+// daysLeft returns the metric of the last run, or NaN.
 func (d *deployed) daysLeft(t *testing.T) float64 {
 	t.Helper()
 	d.log.Reset()
@@ -53,7 +53,7 @@ func (d *deployed) daysLeft(t *testing.T) float64 {
 	return days
 }
 
-// A certificate that has expired keeps webhooks out: nothing but the schedule says so.
+// If a certificate has expired, no webhook arrives: only the schedule reports it.
 func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
@@ -76,7 +76,7 @@ func TestEachRunWritesTheDaysThatTheTrustLasts(t *testing.T) {
 		}
 	}
 	if got := deployWith(t, nil).daysLeft(t); !math.IsNaN(got) {
-		t.Errorf("%v days, though no certificate is required", got)
+		t.Errorf("%v days, although no certificate is required", got)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestCertificatesAreReported(t *testing.T) {
 	}
 }
 
-// report returns what the function reports with that value of a setting.
+// report returns the report of the function with a value of a setting.
 func reported(t *testing.T, s *settings.Setting, value string) *trusted {
 	t.Helper()
 	conf := withCertificates(t, settings.ByMTLS, paymenttest.NewCA("Operator CA"))

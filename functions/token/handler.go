@@ -11,8 +11,8 @@ import (
 	"payhook.example/shared/token"
 )
 
-// handler turns an invocation into a run of the refresher, and its report into a
-// log line and metrics.
+// handler runs the refresher for an invocation and writes its report as a log line and
+// metrics.
 type handler struct {
 	refresher *token.Refresher
 	log       *telemetry.Log
@@ -28,10 +28,10 @@ var (
 	writesTooOften     = telemetry.Metric{Name: names.TokenWritesTooOftenMetric}
 )
 
-// event is what an invocation may say. The schedule says nothing.
+// event is the event of an invocation. That of the schedule is empty.
 type event struct {
-	// Refresh replaces the token even if it is not time: for a person who has
-	// changed the client credentials and wants to know that they work.
+	// Refresh replaces the token even if it is not due, for an operator who has changed
+	// the client credentials and tests them.
 	Refresh bool `json:"refresh"`
 }
 
@@ -42,7 +42,7 @@ type report struct {
 	Cause            string        `json:"cause,omitempty"`  // of a failure
 }
 
-// Handle makes one run. A failure is in the report, the log line and the metrics.
+// Handle runs the refresher once. A failure is in the report, the log line and the metrics.
 // It is not an error of the invocation: Lambda would log it a second time.
 func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	run := h.refresher.Run
@@ -76,7 +76,7 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	out := report{Outcome: r.Outcome, RemainingSeconds: int(r.Remaining.Seconds())}
 	if err != nil {
 		level = slog.LevelError
-		out.Cause = err.Error() // package token's errors show nothing that is secret
+		out.Cause = err.Error() // package token's errors contain no secret
 		attrs = append(attrs, slog.String("cause", out.Cause))
 		if answer, ok := errors.AsType[*token.EndpointError](err); ok {
 			attrs = append(attrs, slog.Int("status", answer.Status), slog.String("oauthError", answer.Code))

@@ -29,10 +29,10 @@ const (
 	tokenSecret       = "payhook/token"
 	credentialsSecret = "payhook/credentials"
 	canary            = "canary-client-secret-51c0"
-	slowTimeout       = "100ms" // of a call, for an endpoint that is slower
+	slowTimeout       = "100ms" // of a call, shorter than the endpoint takes
 )
 
-// rig is the function with everything around it.
+// rig is the function with its services.
 type rig struct {
 	handler *handler
 	secrets *secretstest.Server
@@ -70,8 +70,7 @@ func newRig(t *testing.T, authURL, timeout string) *rig {
 	return r
 }
 
-// invoke makes one invocation and returns what it reports and the one line that
-// it logs.
+// invoke invokes the function once and returns its report and its log line.
 func (r *rig) invoke(t *testing.T, e event) (report, map[string]any) {
 	t.Helper()
 	r.out.Reset()
@@ -91,7 +90,7 @@ func (r *rig) invoke(t *testing.T, e event) (report, map[string]any) {
 	return got, line
 }
 
-// metrics returns the metrics of a line, as CloudWatch takes them.
+// metrics returns the metrics of a line as CloudWatch extracts them.
 func metrics(t *testing.T, line map[string]any) map[string]float64 {
 	t.Helper()
 	values := map[string]float64{}
@@ -118,7 +117,7 @@ func expect(t *testing.T, line map[string]any, want map[string]any) {
 	}
 }
 
-func TestOneLineTellsHowARunWent(t *testing.T) {
+func TestARunWritesOneLine(t *testing.T) {
 	service := paymenttest.NewServer(paymenttest.Options{TokenLifetime: time.Hour})
 	defer service.Close()
 	r := newRig(t, service.URL, "10s")
@@ -194,7 +193,7 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 		defer func() { r.secrets.Before = nil }()
 		got, line := r.invoke(t, event{Refresh: true})
 		if got.Outcome != token.Failed || got.RemainingSeconds < 200 {
-			t.Errorf("%+v, want the life that the stored token has left", got)
+			t.Errorf("%+v, want the remaining life of the stored token", got)
 		}
 		expect(t, line, map[string]any{"level": "ERROR", "outcome": "failed",
 			"cause": "token: the secret with the token: PutSecretValue: LimitExceededException: the secret has 100 " +
@@ -212,7 +211,7 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 		}
 		got, line := r.invoke(t, event{Refresh: true})
 		if got.Outcome != token.Failed || got.RemainingSeconds < 200 {
-			t.Errorf("%+v, want the life that the stored token has left", got)
+			t.Errorf("%+v, want the remaining life of the stored token", got)
 		}
 		expect(t, line, map[string]any{"level": "ERROR", "outcome": "failed", "status": 400.0,
 			"oauthError": "invalid_client",
@@ -233,14 +232,14 @@ func TestOneLineTellsHowARunWent(t *testing.T) {
 		expect(t, line, map[string]any{"outcome": "failed",
 			"cause": "token: the secret with the token: GetSecretValue: AccessDeniedException"})
 		if _, known := metrics(t, line)["TokenRemainingSeconds"]; known || metrics(t, line)["TokenFailed"] != 1 {
-			t.Errorf("a remaining life is claimed: %v", line)
+			t.Errorf("the line has a remaining life: %v", line)
 		}
 	})
 }
 
-// Whatever the endpoint and Secrets Manager do, and whatever of their texts is
-// full of secrets: none of it is in what the function writes or returns.
-func TestNothingThatIsSecretComesOut(t *testing.T) {
+// The log and the report contain no secret, even if the texts of the endpoint and of
+// Secrets Manager do.
+func TestNoSecretIsLoggedOrReturned(t *testing.T) {
 	service := paymenttest.NewServer(paymenttest.Options{ClientID: "client-1", ClientSecret: canary})
 	defer service.Close()
 	leaky := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
@@ -326,7 +325,7 @@ func TestNothingThatIsSecretComesOut(t *testing.T) {
 	}
 }
 
-func TestTheSampleEventsSayWhatTheirNamesSay(t *testing.T) {
+func TestTheSampleEventsAreDecoded(t *testing.T) {
 	for file, want := range map[string]event{"scheduled.json": {}, "refresh.json": {Refresh: true}} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "events", "token", file))
 		if err != nil {

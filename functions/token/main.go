@@ -31,7 +31,7 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}
-	cfg, err := awsenv.Config(getenv, 1) // it makes one call after another
+	cfg, err := awsenv.Config(getenv, 1) // its calls are sequential
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,8 @@ func newFunction(getenv func(string) string) (*handler, error) {
 		telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME")), token.RefresherOptions{}), nil
 }
 
-// newHandler connects everything but the client. Settings override options.
+// newHandler creates the handler from its client and settings. Settings override
+// options.
 func newHandler(s settings.Token, secrets token.Store, log *telemetry.Log, options token.RefresherOptions) *handler {
 	endpoint := token.NewEndpoint(s.AuthURL, s.TokenManagerID, token.EndpointOptions{
 		Scopes:      s.Scopes,

@@ -32,7 +32,7 @@ type deployed struct {
 	received []*http.Request
 }
 
-// requests returns what the token endpoint received.
+// requests returns the requests that the token endpoint received.
 func (d *deployed) requests() []*http.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -53,8 +53,8 @@ func (d *deployed) serve(w http.ResponseWriter, request *http.Request) {
 	_, _ = fmt.Fprintf(w, `{"access_token":"t-%d","token_type":"Bearer","expires_in":3600}`, n)
 }
 
-// environment returns what the deployment gives the function: the defaults of its
-// settings and one other value.
+// environment returns the environment of the deployed function, with one setting
+// changed.
 func environment(authURL string, s *settings.Setting, value string) map[string]string {
 	env := map[string]string{names.TokenSecretEnv: tokenSecret, names.CredentialsSecretEnv: credentialsSecret}
 	for _, s := range settings.TokenSettings() {
@@ -89,7 +89,7 @@ func deploy(t *testing.T, s *settings.Setting, value string) *deployed {
 	return d
 }
 
-// store stores a token with that much of its lifetime of 10 hours left.
+// store stores a token with a remaining life, of a lifetime of 10 hours.
 func (d *deployed) store(left time.Duration) {
 	now := time.Now()
 	d.secrets.Put(tokenSecret, fmt.Sprintf(
@@ -115,7 +115,7 @@ func (d *deployed) request(t *testing.T) *http.Request {
 	return d.requests()[0]
 }
 
-// effects shows, for each setting, what its values change.
+// effects has a test for each setting of what its values change.
 var effects = map[*settings.Setting]func(*testing.T){
 	settings.AuthURL: func(t *testing.T) {
 		for value, want := range map[string]string{"": "/as/token.oauth2", "/eu": "/eu/as/token.oauth2"} {
@@ -172,7 +172,7 @@ var effects = map[*settings.Setting]func(*testing.T){
 			t.Errorf("%+v, %v after %d requests, want 5", r, err, len(d.requests()))
 		}
 	},
-	// Lambda ends a run, so that the function only holds other settings against it.
+	// Lambda ends a run at tokenTimeout. The function only checks other settings against it.
 	settings.TokenTimeout: func(t *testing.T) {
 		for value, valid := range map[string]bool{"11s": true, "10s": false} {
 			env := environment("https://auth.payments.example", settings.TokenTimeout, value)
@@ -188,14 +188,14 @@ func TestEverySettingHasItsEffect(t *testing.T) {
 	for _, s := range settings.TokenSettings() {
 		effect := effects[s]
 		if effect == nil {
-			t.Errorf("no test shows the effect of %s", s.Key)
+			t.Errorf("no test covers the effect of %s", s.Key)
 			continue
 		}
 		t.Run(s.Key, effect)
 	}
 }
 
-// The SDK's client and the settings come from the environment alone.
+// The environment alone determines the client of the SDK and the settings.
 func TestTheFunctionIsSetUpFromItsEnvironment(t *testing.T) {
 	d := deploy(t, nil, "")
 	endpoint := httptest.NewServer(http.HandlerFunc(d.serve))

@@ -8,7 +8,7 @@ import (
 	"payhook.example/shared/settings/settingstest"
 )
 
-func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
+func TestItStartsWithoutSettingsThatHaveDefaults(t *testing.T) {
 	settingstest.Starts(t, settings.TokenSettings(),
 		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv},
 		func(getenv func(string) string) error {

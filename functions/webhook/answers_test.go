@@ -10,7 +10,7 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-// Every answer is counted, by the metric of its status.
+// Every answer increments the metric of its status.
 func TestEveryAnswerIsCounted(t *testing.T) {
 	metrics := map[int]string{
 		0: "Accepted", http.StatusBadRequest: "Rejected", http.StatusMethodNotAllowed: "Rejected",
@@ -39,9 +39,9 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 	}
 }
 
-// A 503 says when to send the webhook again: after the minute of the budget, or
-// soon.
-func TestEvery503SaysWhenToRetry(t *testing.T) {
+// A 503 has a Retry-After: one minute if the budget is used up, otherwise some
+// seconds.
+func TestEvery503HasARetryAfter(t *testing.T) {
 	for outcome, a := range intake.Answers() {
 		want := 0
 		switch {

@@ -9,16 +9,16 @@ import (
 )
 
 // origin is the HTTP API that client certificates are accepted from: in the request
-// context and never in a header, which anybody can write. Only that API
+// context and never in a header, which any client can set. Only that API
 // has verified, in the TLS handshake, that the client holds the certificate's private
-// key. Who else can invoke the function is decided by its permissions: an event that
-// imitates the API's cannot be told from one of the API.
+// key. The permissions of the function decide who else can invoke it: the function
+// cannot distinguish an imitated event from one of the API.
 type origin struct {
 	domainName string // in lower case
 	apiID      string
 }
 
-// The ways in which an event does not come from the API. They wrap no value of it.
+// The errors of events that do not come from the API. They contain no value of the event.
 var (
 	errFormat = wrongOrigin("the event does not have payload format 2.0")
 	errDomain = wrongOrigin("the event does not come from the API's domain")

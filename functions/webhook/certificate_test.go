@@ -78,13 +78,13 @@ func unsigned(payload []byte) events.APIGatewayV2HTTPRequest {
 	return r
 }
 
-func TestACertificateAloneIsProofEnoughForMTLS(t *testing.T) {
+func TestMTLSNeedsOnlyACertificate(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	e := newEndpoint(t, withCertificates(t, settings.ByMTLS, issuing.Certificate, ca.Certificate))
 	client := issuing.Client(nil)
 	event := paymenttest.Event()
-	for i, want := range []string{`"recorded":1`, `"duplicates":1`} { // the ledger alone tells a replay
+	for i, want := range []string{`"recorded":1`, `"duplicates":1`} { // only the ledger detects a replay
 		r := e.handle(t, throughAPI(unsigned(paymenttest.Delivery(event)), client))
 		if r.StatusCode != 200 || !strings.Contains(r.Body, want) {
 			t.Fatalf("%d: %d %s %s", i, r.StatusCode, r.Body, e.log)
@@ -94,7 +94,7 @@ func TestACertificateAloneIsProofEnoughForMTLS(t *testing.T) {
 		t.Errorf("%d events on the bus", n)
 	}
 	if n := len(e.service.Requests(paymenttest.Keys)); n != 0 {
-		t.Errorf("the key service was asked %d times", n)
+		t.Errorf("the key endpoint was called %d times", n)
 	}
 	line := e.line(t)
 	if line["authentication"] != "mtls" || line["CertificateRejected"] != nil || line["keyId"] != nil {
@@ -116,7 +116,7 @@ func TestACertificateAloneIsProofEnoughForMTLS(t *testing.T) {
 	}
 }
 
-func TestBothMeansCertificateAndSignature(t *testing.T) {
+func TestBothRequiresCertificateAndSignature(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	e := newEndpoint(t, withCertificates(t, settings.ByBoth, ca.Certificate))
 	client := ca.Client(nil)
@@ -140,7 +140,7 @@ func TestBothMeansCertificateAndSignature(t *testing.T) {
 	}
 	for _, a := range answers[1:] {
 		if diff := cmp.Diff(answers[0], a); diff != "" {
-			t.Errorf("rejections are told apart:\n%s", diff)
+			t.Errorf("rejections differ:\n%s", diff)
 		}
 	}
 	e.nothingHappened(t)
@@ -152,7 +152,7 @@ func TestBothMeansCertificateAndSignature(t *testing.T) {
 	}
 }
 
-// nothingHappened fails if anything was recorded, published, claimed or parked.
+// nothingHappened fails the test if anything was recorded, published, stored or parked.
 func (e *endpoint) nothingHappened(t *testing.T) {
 	t.Helper()
 	e.untouched(t)
@@ -161,8 +161,8 @@ func (e *endpoint) nothingHappened(t *testing.T) {
 	}
 }
 
-// flawReasons says for what reason each flaw is rejected, where the truststore holds
-// whatever CA the flaw needs.
+// flawReasons has the reason for which each flaw is rejected, if the truststore has the
+// CA that the flaw needs.
 var flawReasons = map[paymenttest.CertificateFlaw]clientcert.Reason{
 	paymenttest.CertificateExpired:       clientcert.Expired,
 	paymenttest.CertificateNotYetValid:   clientcert.NotYetValid,
@@ -190,17 +190,17 @@ var flawReasons = map[paymenttest.CertificateFlaw]clientcert.Reason{
 	paymenttest.ForgedSignature:          clientcert.Untrusted,
 }
 
-// badProof is one way in which a webhook does not prove that the operator sent it.
+// badProof is a webhook without a valid proof.
 type badProof struct {
 	name    string
 	reason  clientcert.Reason
 	change  func(r *events.APIGatewayV2HTTPRequest)
-	above   []*x509.Certificate // CAs that are trusted beside the operator's
+	above   []*x509.Certificate // further trusted CAs
 	setting *settings.Setting   // one that rejects a valid certificate
 	value   string
 }
 
-// badProofs returns every case, made for one CA and one of its client certificates.
+// badProofs returns every case for a CA and one of its client certificates.
 func badProofs(t *testing.T, ca *paymenttest.CA, client tls.Certificate) (cases []badProof) {
 	t.Helper()
 	for _, flaw := range paymenttest.CertificateFlaws() {
@@ -290,7 +290,7 @@ func badProofs(t *testing.T, ca *paymenttest.CA, client tls.Certificate) (cases 
 	return cases
 }
 
-// Under both, each webhook is signed, so that nothing but the certificate decides.
+// With both, each webhook is signed, so that only the certificate decides.
 func TestInvalidCertificatesAreRejectedForTheirReasons(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	client := ca.Client(nil)
@@ -302,7 +302,7 @@ func TestInvalidCertificatesAreRejectedForTheirReasons(t *testing.T) {
 	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
 		plain := newEndpoint(t, withCertificates(t, authentication, ca.Certificate))
 		signed := plain.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})
-		want := plain.handle(t, signed) // from no API at all
+		want := plain.handle(t, signed) // without an API
 		if want.StatusCode != 401 || want.Headers["WWW-Authenticate"] == "" ||
 			!strings.Contains(want.Body, "The webhook is not authentic.") {
 			t.Fatalf("%+v", want)
@@ -322,7 +322,7 @@ func TestInvalidCertificatesAreRejectedForTheirReasons(t *testing.T) {
 				r := throughAPI(signed, client)
 				c.change(&r)
 				if diff := cmp.Diff(want, e.handle(t, r)); diff != "" {
-					t.Errorf("told apart from other rejections (-other +this)\n%s", diff)
+					t.Errorf("differs from other rejections (-other +this)\n%s", diff)
 				}
 				line := e.line(t)
 				if line["outcome"] != string(c.reason) || line["CertificateRejected"] != 1.0 ||
@@ -344,7 +344,7 @@ func TestInvalidCertificatesAreRejectedForTheirReasons(t *testing.T) {
 			})
 		}
 		if n := len(plain.service.Requests(paymenttest.Keys)); n != 0 {
-			t.Errorf("the key service was asked %d times", n)
+			t.Errorf("the key endpoint was called %d times", n)
 		}
 		if r := plain.handle(t, throughAPI(signed, client)); r.StatusCode != 200 {
 			t.Errorf("the webhook is not accepted without any of this: %d %s", r.StatusCode, plain.log)
@@ -357,8 +357,8 @@ func TestInvalidCertificatesAreRejectedForTheirReasons(t *testing.T) {
 	}
 }
 
-// A host name has no case.
-func TestTheDomainHasNoCase(t *testing.T) {
+// Host names are compared without case (RFC 9110, section 4.2.3).
+func TestTheDomainIsComparedWithoutCase(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	e := newEndpoint(t, withCertificates(t, settings.ByMTLS, ca.Certificate))
 	r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), ca.Client(nil))
@@ -390,7 +390,7 @@ func TestACertificateWithAnUnusualNameIsAccepted(t *testing.T) {
 	}
 }
 
-// What mTLS leaves for later is the same as with a signature.
+// Parking works as with a signature.
 func TestADeliveryByMTLSIsParkedOnceWithItsCertificate(t *testing.T) {
 	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
 		ca := paymenttest.NewCA("Operator CA")
@@ -405,7 +405,7 @@ func TestADeliveryByMTLSIsParkedOnceWithItsCertificate(t *testing.T) {
 			}
 		}
 		if line := e.line(t); line["Parked"] != nil {
-			t.Errorf("%s: the second one is parked anew: %v", authentication, line)
+			t.Errorf("%s: the second one is parked again: %v", authentication, line)
 		}
 		p := e.parked(t)
 		digest := sha256.Sum256(payload)
@@ -427,12 +427,12 @@ func TestADeliveryByMTLSIsParkedOnceWithItsCertificate(t *testing.T) {
 		}
 		at, err := parking.TimeOf(name)
 		if err != nil || time.Since(at) > 24*time.Hour || time.Since(at) < -24*time.Hour {
-			t.Errorf("%s: %s tells the time %s, %v", authentication, name, at, err)
+			t.Errorf("%s: %s has the time %s, %v", authentication, name, at, err)
 		}
 	}
 }
 
-// The event is decoded from what API Gateway documents.
+// The event is an example of the documentation of API Gateway.
 func TestTheDocumentedEventIsDecoded(t *testing.T) {
 	const text = `{"version":"2.0","routeKey":"POST /","rawPath":"/","rawQueryString":"","headers":{"a":"b"},
 		"requestContext":{"accountId":"123456789012","apiId":"api-id","authentication":{"clientCert":{
@@ -458,7 +458,7 @@ func TestTheDocumentedEventIsDecoded(t *testing.T) {
 }
 
 func init() {
-	// A webhook that is accepted, and a setting that rejects it.
+	// A webhook is accepted, and rejected with a setting.
 	certificate := func(s *settings.Setting, values func(client *x509.Certificate) map[string]int) func(*testing.T) {
 		return func(t *testing.T) {
 			ca := paymenttest.NewCA("Operator CA")

@@ -19,9 +19,9 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-// handler turns requests of a function URL or of an HTTP API, which both have
-// payload format 2.0, into deliveries, and what became of them into answers, log
-// lines and metrics. It is safe for concurrent use.
+// handler receives the requests of a function URL or of an HTTP API, which both have
+// payload format 2.0, and writes answers, log lines and metrics. It is safe for
+// concurrent use.
 type handler struct {
 	authentication  string  // settings.BySignature, ByMTLS or ByBoth
 	origin          *origin // nil: any; no client certificate is read then
@@ -32,7 +32,7 @@ type handler struct {
 	maxPayloadBytes int
 }
 
-// The metrics of a webhook, beside those of its answer.
+// The metrics of a webhook, in addition to those of its answer.
 var (
 	// events, new
 	recorded = telemetry.Metric{Name: names.RecordedMetric}
@@ -56,7 +56,7 @@ var (
 	clientErrors = telemetry.Metric{Name: names.ClientErrorsMetric}
 )
 
-// taken is the body of the answer to a delivery that was accepted.
+// taken is the body of the answer to an accepted delivery.
 type taken struct {
 	DeliveryID string `json:"deliveryId"`
 	Recorded   int    `json:"recorded"`
@@ -77,7 +77,7 @@ type problem struct {
 	Unrecorded int    `json:"unrecorded,omitzero"`
 }
 
-// Invoke answers one webhook. It returns an error only if the event is not one of a
+// Invoke answers a webhook. It returns an error only if the event is not one of a
 // function URL or of an HTTP API: Lambda answers 502 for every error.
 func (h *handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	r, err := decodeRequest(event)
@@ -124,7 +124,7 @@ func (h *handler) accept(r request) ([]byte, error) {
 // sourceIP returns the peer of the TCP connection, as AWS saw it ("Invoking
 // Lambda function URLs" in the Lambda developer guide, and the same field in API
 // Gateway's payload format 2.0). X-Forwarded-For and other headers are not read:
-// anybody can write an address into them.
+// any client can set them.
 func sourceIP(r request) netip.Addr {
 	addr, err := netip.ParseAddr(r.sourceIP)
 	if err != nil {
@@ -165,8 +165,8 @@ func (h *handler) respond(result intake.Result, answer intake.Answer) response {
 	})
 }
 
-// challenge returns what RFC 9110, section 11.6.1, wants with a 401. There is no
-// scheme for either mechanism. It is the same for every rejection of a deployment.
+// challenge returns the header that RFC 9110, section 11.6.1, requires with a 401.
+// Neither mechanism has a registered scheme. It is the same for every rejection of a deployment.
 func (h *handler) challenge() string {
 	if h.authentication == settings.ByMTLS {
 		return "ClientCertificate"
@@ -174,7 +174,7 @@ func (h *handler) challenge() string {
 	return "Signature"
 }
 
-// response is the event that a function answers a request with.
+// response is the answer of the function in payload format 2.0.
 type response struct {
 	StatusCode int               `json:"statusCode"`
 	Headers    map[string]string `json:"headers"`
@@ -190,7 +190,7 @@ func newResponse(status int, headers map[string]string, body any) response {
 }
 
 // write writes the outcome line of a webhook. CloudWatch charges for each byte, so it
-// leaves out what is as usual: numbers that are 0, and steps that took no time.
+// leaves out numbers that are 0 and steps that took no time.
 func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answer) {
 	level := answer.Level
 	switch {

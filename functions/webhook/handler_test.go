@@ -47,8 +47,8 @@ import (
 	"payhook.example/shared/token"
 )
 
-// endpoint is the function, wired as in main, with AWS in memory and a payment
-// service on this machine.
+// endpoint is the function, set up as in main, with AWS services in memory and a
+// payment service on this machine.
 type endpoint struct {
 	*handler
 	service *paymenttest.Server
@@ -59,7 +59,7 @@ type endpoint struct {
 	log     *bytes.Buffer
 }
 
-// brokenDynamoDB fails writes of the items that it is told to.
+// brokenDynamoDB fails the writes of some items.
 type brokenDynamoDB struct {
 	*awstest.DynamoDB
 	fails func(id string) error
@@ -98,7 +98,7 @@ func (b *brokenDynamoDB) BatchExecuteStatement(ctx context.Context, in *dynamodb
 	return out, nil
 }
 
-// conf returns the defaults of all settings, with what is changed.
+// conf returns the default settings with some changes.
 func conf(t testing.TB, baseURL string, change map[string]string) settings.Webhook {
 	t.Helper()
 	env := map[string]string{
@@ -117,8 +117,8 @@ func conf(t testing.TB, baseURL string, change map[string]string) settings.Webho
 	return s
 }
 
-// signingKey is the service's key in all tests: to generate one takes longer than
-// most of them.
+// signingKey is the service's key in all tests. Generating one takes longer than most
+// tests.
 var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
 
 func newEndpoint(t *testing.T, change map[string]string) *endpoint {
@@ -139,7 +139,7 @@ func newEndpoint(t *testing.T, change map[string]string) *endpoint {
 	return e
 }
 
-// request signs a webhook and turns it into what the function URL makes of it.
+// request signs a webhook and returns the event of the function URL.
 func (e *endpoint) request(t testing.TB, w paymenttest.Webhook) events.APIGatewayV2HTTPRequest {
 	t.Helper()
 	w.URL = "https://hook.example/"
@@ -166,7 +166,7 @@ func urlRequest(t testing.TB, signed paymenttest.Signed) events.APIGatewayV2HTTP
 	return r
 }
 
-// encode returns the event that AWS makes of a request.
+// encode returns the event of a request as AWS encodes it.
 func encode(t testing.TB, r events.APIGatewayV2HTTPRequest) []byte {
 	t.Helper()
 	if !utf8.ValidString(r.Body) {
@@ -204,7 +204,7 @@ func (e *endpoint) send(t testing.TB, list ...payment.Event) events.LambdaFuncti
 	return e.handle(t, e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(list...)}))
 }
 
-// untouched fails if anything was written or published.
+// untouched fails the test if anything was written or published.
 func (e *endpoint) untouched(t *testing.T) {
 	t.Helper()
 	if n := len(e.db.Items("ledger")) + len(e.bus.Entries()); n != 0 {
@@ -280,7 +280,7 @@ func TestADeliveryIsRecordedPublishedAndMarked(t *testing.T) {
 	}
 }
 
-func TestADuplicateCostsOneFailedWrite(t *testing.T) {
+func TestADuplicateNeedsOneFailedWrite(t *testing.T) {
 	e := newEndpoint(t, nil)
 	event := paymenttest.Event()
 	e.send(t, event)
@@ -291,11 +291,11 @@ func TestADuplicateCostsOneFailedWrite(t *testing.T) {
 	}
 	if e.db.Calls("PutItem") != puts+1 || e.db.Calls("UpdateItem") != updates || e.bus.Calls() != published ||
 		e.db.Calls("GetItem") != 1 {
-		t.Error("a duplicate costs more than a write")
+		t.Error("a duplicate needs more than a write")
 	}
 }
 
-func TestHalfNewHalfOld(t *testing.T) {
+func TestADeliveryOfNewAndDuplicateEvents(t *testing.T) {
 	e := newEndpoint(t, nil)
 	sent := paymenttest.Events(20)
 	e.send(t, sent[:10]...)
@@ -307,7 +307,7 @@ func TestHalfNewHalfOld(t *testing.T) {
 	}
 }
 
-func TestAConflictIsNeverPublishedAndNeverSilent(t *testing.T) {
+func TestAConflictIsLoggedAndNotPublished(t *testing.T) {
 	e := newEndpoint(t, nil)
 	first, beside := paymenttest.Event(), paymenttest.Event()
 	e.send(t, first)
@@ -342,25 +342,25 @@ func TestTheSameEventTwiceInOneDelivery(t *testing.T) {
 	}
 }
 
-// parked returns the one thing that is parked.
+// parked returns the one parked object.
 func (e *endpoint) parked(t *testing.T) parking.Parked {
 	t.Helper()
-	lot := parking.NewStore(e.buckets, "parking")
+	store := parking.NewStore(e.buckets, "parking")
 	var all []parking.Parked
-	if err := lot.List(t.Context(), time.Time{}, time.Time{}, func(name string) bool {
-		p, err := lot.Get(t.Context(), name)
+	if err := store.List(t.Context(), time.Time{}, time.Time{}, func(name string) bool {
+		p, err := store.Get(t.Context(), name)
 		if err != nil {
 			t.Error(err)
 		}
 		all = append(all, p)
 		return true
 	}); err != nil || len(all) != 1 {
-		t.Fatalf("%d things are parked: %v", len(all), err)
+		t.Fatalf("%d objects are parked: %v", len(all), err)
 	}
 	return all[0]
 }
 
-// proves fails unless p carries all that proves its payload.
+// proves fails the test unless p has the whole proof of its payload.
 func proves(t *testing.T, p parking.Parked, payload []byte) {
 	t.Helper()
 	key, err := keys.ParseJWK(p.JWK, p.KeyID, []int{65537})
@@ -376,7 +376,7 @@ func proves(t *testing.T, p parking.Parked, payload []byte) {
 	}
 }
 
-func TestAConflictIsParkedWithItsProofAndTaken(t *testing.T) {
+func TestAConflictIsParkedWithItsProof(t *testing.T) {
 	e := newEndpoint(t, nil)
 	first, beside := paymenttest.Event(), paymenttest.Event()
 	e.send(t, first)
@@ -398,7 +398,7 @@ func TestAConflictIsParkedWithItsProofAndTaken(t *testing.T) {
 	}
 }
 
-func TestWhatIsAuthenticAndInvalidIsParkedWithItsProof(t *testing.T) {
+func TestAnInvalidAuthenticPayloadIsParkedWithItsProof(t *testing.T) {
 	e := newEndpoint(t, nil)
 	id := uuid.New().String()
 	payload := []byte(`{"deliveryId":"` + id + `","events":[{"eventId":"` + id + `","eventName":7}]}`)
@@ -432,24 +432,24 @@ func TestARepeatedWebhookIsParkedAndCountedOnce(t *testing.T) {
 			t.Error("nothing is parked")
 		}
 		if diff := cmp.Diff(answer, e.handle(t, request)); diff != "" {
-			t.Errorf("the second time is answered in another way: %s", diff)
+			t.Errorf("the second answer differs: %s", diff)
 		}
 		if line := e.line(t); line["Parked"] != nil || line["parked"] != name {
-			t.Errorf("the second time is logged as %v", line)
+			t.Errorf("the second line is %v", line)
 		}
 		if diff := cmp.Diff(objects, e.buckets.Objects("parking")); diff != "" {
-			t.Errorf("the second time changed the bucket: %s", diff)
+			t.Errorf("the second webhook changed the bucket: %s", diff)
 		}
-		// With another proof it is another thing to park.
+		// With another proof it is another object.
 		e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
 		if line := e.line(t); line["Parked"] != 1.0 || line["parked"] == name {
-			t.Errorf("signed again, it is logged as %v", line)
+			t.Errorf("signed again: line %v", line)
 		}
 	}
 }
 
-// A property of one event concerns that event alone: it is recorded like the
-// others and parked at once.
+// An event that EventBridge rejects does not affect the others of its delivery: it is
+// recorded like them and parked at once.
 func TestAnEventThatEventBridgeRejectsIsParkedWithItsField(t *testing.T) {
 	e := newEndpoint(t, nil)
 	wrong, deep, beside := paymenttest.Event(), paymenttest.Event(), paymenttest.Event()
@@ -467,21 +467,21 @@ func TestAnEventThatEventBridgeRejectsIsParkedWithItsField(t *testing.T) {
 		t.Errorf("logged as %v", line)
 	}
 	if strings.Contains(e.log.String(), "CANARY") {
-		t.Error("a name of the payload is in the log")
+		t.Error("a member name of the payload is in the log")
 	}
 	if entries := e.bus.Entries(); len(entries) != 1 || *entries[0].Detail != string(paymenttest.Encode(beside)) {
 		t.Errorf("%d entries", len(entries))
 	}
-	lot := parking.NewStore(e.buckets, "parking")
+	store := parking.NewStore(e.buckets, "parking")
 	for id, want := range map[string]string{
 		wrong.EventID: "event.eventData.amount: is an integer outside 64 bits, at /eventData/amount",
 		deep.EventID:  "event.eventData.identifiers.railReferenceId.*: is nested deeper than 1000 levels",
 	} {
-		list, err := lot.FindEvent(t.Context(), id)
+		list, err := store.FindEvent(t.Context(), id)
 		if err != nil || len(list) != 1 {
 			t.Fatal(list, err)
 		}
-		p, err := lot.Get(t.Context(), list[0])
+		p, err := store.Get(t.Context(), list[0])
 		if err != nil || p.Reason != parking.Unpublishable || p.Cause != want || !bytes.Contains(payload, p.Event) ||
 			p.Attempts != 0 {
 			t.Errorf("%s %d %v, want %s", p.Cause, p.Attempts, err, want)
@@ -492,15 +492,15 @@ func TestAnEventThatEventBridgeRejectsIsParkedWithItsField(t *testing.T) {
 			t.Error("an event is pending")
 		}
 	}
-	// Sent again, it is a duplicate, and nothing more is parked.
+	// Sent again, it is a duplicate, and no other object is parked.
 	r = e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload}))
 	if got := body(t, r); r.StatusCode != 200 || got["duplicates"] != 3.0 || e.line(t)["Parked"] != nil {
 		t.Errorf("%d %s", r.StatusCode, r.Body)
 	}
 }
 
-// The bus carries only the reference to a large event.
-func TestALargeEventThatEventBridgeRejectsGoesByClaimCheck(t *testing.T) {
+// The bus has only the claim check of a large event.
+func TestALargeEventThatEventBridgeRejectsIsSentAsClaimCheck(t *testing.T) {
 	e := newEndpoint(t, map[string]string{settings.ClaimCheckBytes.Env(): "1024"})
 	large := paymenttest.Event()
 	large.EventData.Amount = "9223372036854775808"
@@ -517,7 +517,7 @@ func TestALargeEventThatEventBridgeRejectsGoesByClaimCheck(t *testing.T) {
 	}
 }
 
-func TestAnEventThatCannotBeParkedNowStaysPending(t *testing.T) {
+func TestAnEventThatCannotBeParkedStaysPending(t *testing.T) {
 	e := newEndpoint(t, nil)
 	e.buckets.Fails = func(string, string) error { return errors.New("bucket is down") }
 	wrong := paymenttest.Event()
@@ -530,12 +530,12 @@ func TestAnEventThatCannotBeParkedNowStaysPending(t *testing.T) {
 	}
 	for _, item := range e.db.Items("ledger") {
 		if item[names.LedgerPendingShard] == nil || item["event"] == nil {
-			t.Error("the event is gone")
+			t.Error("the event is missing")
 		}
 	}
 }
 
-func TestWhatCannotBeParkedIsNotAnswered(t *testing.T) {
+func TestAWebhookThatCannotBeParkedIsAnswered503(t *testing.T) {
 	e := newEndpoint(t, nil)
 	e.buckets.Fails = func(string, string) error { return errors.New("bucket is down") }
 	event := paymenttest.Event()
@@ -549,7 +549,7 @@ func TestWhatCannotBeParkedIsNotAnswered(t *testing.T) {
 	}
 }
 
-func TestNothingForgedIsParked(t *testing.T) {
+func TestAForgedWebhookIsNotParked(t *testing.T) {
 	e := newEndpoint(t, nil)
 	r := e.request(t, paymenttest.Webhook{Payload: []byte("hello")})
 	r.Body = "hullo"
@@ -559,7 +559,7 @@ func TestNothingForgedIsParked(t *testing.T) {
 	}
 }
 
-func TestALargeEventGoesByClaimCheck(t *testing.T) {
+func TestALargeEventIsSentAsClaimCheck(t *testing.T) {
 	e := newEndpoint(t, nil)
 	large, beside := paymenttest.Event(), paymenttest.Event()
 	large.EventData.AmountType = strings.Repeat("x", 4<<20)
@@ -585,7 +585,7 @@ func TestALargeEventGoesByClaimCheck(t *testing.T) {
 	}
 }
 
-func TestALargeEventThatCannotBeKeptIsNotRecorded(t *testing.T) {
+func TestALargeEventThatCannotBeStoredIsNotRecorded(t *testing.T) {
 	e := newEndpoint(t, nil)
 	e.buckets.Fails = func(string, string) error { return errors.New("bucket is down") }
 	large := paymenttest.Event()
@@ -596,8 +596,8 @@ func TestALargeEventThatCannotBeKeptIsNotRecorded(t *testing.T) {
 	e.untouched(t)
 }
 
-// Every way not to be authentic has one and the same answer.
-func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
+// All webhooks that are not authentic have the same answer.
+func TestUnauthenticWebhooksHaveTheSameAnswer(t *testing.T) {
 	header := func(name string, change func(string) string) func(*events.APIGatewayV2HTTPRequest) {
 		return func(r *events.APIGatewayV2HTTPRequest) {
 			if value := change(r.Headers[name]); value != "" {
@@ -654,7 +654,7 @@ func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
 				want = fmt.Sprint(got)
 			}
 			if fmt.Sprint(got) != want {
-				t.Errorf("answered %v, and another %v", got, want)
+				t.Errorf("answered %v, want %v as the others", got, want)
 			}
 			e.untouched(t)
 			if line := e.line(t); line["outcome"] != test.outcome || line["Unauthenticated"] != 1.0 ||
@@ -665,7 +665,7 @@ func TestWhatIsNotAuthenticLearnsNothing(t *testing.T) {
 	}
 }
 
-func TestAnswersToRequestsThatAreNoDeliveries(t *testing.T) {
+func TestAnswersToRequestsThatAreNotDeliveries(t *testing.T) {
 	signed := func(payload string) func(*testing.T, *endpoint) events.APIGatewayV2HTTPRequest {
 		return func(t *testing.T, e *endpoint) events.APIGatewayV2HTTPRequest {
 			return e.request(t, paymenttest.Webhook{Payload: []byte(payload)})
@@ -704,7 +704,7 @@ func TestAnswersToRequestsThatAreNoDeliveries(t *testing.T) {
 			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 6<<20+1))
 		}), 413, "", "too large", "payload-too-large"},
 		"a byte too large coded": {unsigned(func(r *events.APIGatewayV2HTTPRequest) {
-			// It has no padding, so that only its decoded size tells.
+			// It has no padding, so only its decoded size shows that it is too large.
 			r.IsBase64Encoded, r.Body = true, base64.StdEncoding.EncodeToString(make([]byte, 6<<20+3))
 		}), 413, "", "too large", "payload-too-large"},
 		"largest": {unsigned(func(r *events.APIGatewayV2HTTPRequest) {
@@ -751,7 +751,7 @@ func TestABodyMayComeInBase64(t *testing.T) {
 	}
 }
 
-func TestTheKeyServiceDownIsNotTheSendersFault(t *testing.T) {
+func TestAnOutageOfTheKeyEndpointIsAnswered503(t *testing.T) {
 	e := newEndpoint(t, nil)
 	if err := e.service.Misbehave(paymenttest.Keys, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
 		t.Fatal(err)
@@ -794,7 +794,7 @@ func (s secrets) PutSecretValue(_ context.Context, in *secretsmanager.PutSecretV
 	return &secretsmanager.PutSecretValueOutput{}, nil
 }
 
-func TestAKeyServiceThatWantsTheTokenGetsIt(t *testing.T) {
+func TestTheTokenIsSentToTheKeyEndpoint(t *testing.T) {
 	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey(), KeysBearer: true})
 	defer service.Close()
 	id, secret := service.Client()
@@ -836,11 +836,11 @@ func TestAKeyServiceThatWantsTheTokenGetsIt(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(kept["token"]), &stored); err != nil || stored.AccessToken == "" ||
 		strings.Contains(log, stored.AccessToken) {
-		t.Errorf("the token is in the log, or nowhere: %v", err)
+		t.Errorf("the token is in the log, or was not used: %v", err)
 	}
 }
 
-func TestOutOfBudgetIsNotUnauthentic(t *testing.T) {
+func TestAUsedBudgetIsAnswered503(t *testing.T) {
 	e := newEndpoint(t, map[string]string{settings.KeyMissBudget.Env(): "1"})
 	unknown := e.request(t, paymenttest.Webhook{Payload: []byte("{}")})
 	unknown.Headers["x-svc-key-id"] = uuid.New().String()
@@ -855,7 +855,7 @@ func TestOutOfBudgetIsNotUnauthentic(t *testing.T) {
 	}
 }
 
-func TestTheLedgerDownIsNotAccepted(t *testing.T) {
+func TestAnOutageOfTheLedgerIsAnswered503(t *testing.T) {
 	e := newEndpoint(t, nil)
 	sent := paymenttest.Events(3)
 	e.broken.fails = func(id string) error {
@@ -878,7 +878,7 @@ func TestTheLedgerDownIsNotAccepted(t *testing.T) {
 	}
 }
 
-func TestTheBusDownIsStillAccepted(t *testing.T) {
+func TestAWebhookIsAcceptedDuringAnOutageOfTheBus(t *testing.T) {
 	e := newEndpoint(t, nil)
 	e.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) { return nil, errors.New("bus is down") }
 	if r := e.send(t, paymenttest.Events(3)...); r.StatusCode != 200 {
@@ -898,7 +898,7 @@ func TestTheBusDownIsStillAccepted(t *testing.T) {
 	}
 }
 
-func TestOutOfTimeIsAnsweredInTime(t *testing.T) {
+func TestAnAnswerIsSentBeforeTheDeadline(t *testing.T) {
 	e := newEndpoint(t, nil)
 	e.send(t, paymenttest.Event()) // the key is cached now
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
@@ -943,12 +943,12 @@ func TestNothingSecretIsLoggedOrAnswered(t *testing.T) {
 	answers += fmt.Sprint(e.send(t, paymenttest.Event()))
 	for _, secret := range secrets {
 		if strings.Contains(e.log.String(), secret) || strings.Contains(answers, secret) {
-			t.Errorf("%q is told", secret)
+			t.Errorf("%q is in the log or the answer", secret)
 		}
 	}
 }
 
-func TestEachOutcomeLineCarriesItsMetrics(t *testing.T) {
+func TestEachOutcomeLineHasItsMetrics(t *testing.T) {
 	e := newEndpoint(t, nil)
 	e.send(t, paymenttest.Events(2)...)
 	line := e.line(t)
@@ -1008,7 +1008,7 @@ func FuzzFunctionURLEvent(f *testing.F) {
 	})
 }
 
-// nothing is AWS in memory that does no more than say yes.
+// nothing is a client of AWS whose calls all succeed without effect.
 type nothing struct{ *awstest.DynamoDB }
 
 func (nothing) PutItem(context.Context, *dynamodb.PutItemInput,
@@ -1033,10 +1033,9 @@ func (nothing) PutEvents(_ context.Context, in *eventbridge.PutEventsInput,
 		len(in.Entries))}, nil
 }
 
-// BenchmarkWebhook measures all that the function does for a delivery of one
-// event with a warm key, from the bytes of the event to those of the response, beside
-// the bare RSA verification of the same run, in turns. What AWS and the SDK take is
-// not in it.
+// BenchmarkWebhook measures the function for a delivery of one event with a cached key,
+// from the bytes of the event to those of the response, and alternately the RSA
+// verification alone. It excludes AWS and the SDK.
 func BenchmarkWebhook(b *testing.B) {
 	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 	defer service.Close()
@@ -1078,7 +1077,7 @@ func BenchmarkWebhook(b *testing.B) {
 	b.ReportMetric(float64(whole)/float64(bare), "webhook/bare-verify")
 }
 
-// eventIDs returns the eventIds of an outcome line, by what became of the events.
+// eventIDs returns the eventIds of an outcome line by the result of each event.
 func eventIDs(t *testing.T, line map[string]any) map[string][]string {
 	t.Helper()
 	text, err := json.Marshal(line["ids"])
@@ -1092,7 +1091,7 @@ func eventIDs(t *testing.T, line map[string]any) map[string][]string {
 	return ids
 }
 
-func TestTheOutcomeLineHasEachEventWithWhatBecameOfIt(t *testing.T) {
+func TestTheOutcomeLineHasTheResultOfEachEvent(t *testing.T) {
 	e := newEndpoint(t, nil)
 	known, fresh := paymenttest.Event(), paymenttest.Event()
 	repeated, rejected := paymenttest.Event(), paymenttest.Event()

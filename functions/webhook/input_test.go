@@ -18,10 +18,10 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// largest is the largest payload that a function URL brings.
+// largest is the largest payload of a function URL.
 const largest = 6 << 20
 
-// inputs are payloads that are authentic and of a kind that breaks receivers.
+// inputs returns authentic payloads of kinds that can break receivers.
 func inputs(t testing.TB) map[string]func() []byte {
 	t.Helper()
 	id := uuid.New().String()
@@ -101,13 +101,13 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// Whatever is authentic is recorded or parked, and answered.
-func TestNothingAuthenticVanishesWhateverItIs(t *testing.T) {
+// Every authentic payload is recorded or parked, and answered.
+func TestEveryAuthenticPayloadIsRecordedOrParked(t *testing.T) {
 	for name, input := range inputs(t) {
 		t.Run(name, func(t *testing.T) {
 			payload := input()
 			if len(payload) > largest {
-				t.Fatalf("%d bytes never get here", len(payload))
+				t.Fatalf("%d bytes are more than Lambda accepts", len(payload))
 			}
 			e := newEndpoint(t, nil)
 			e.maxPayloadBytes = largest
@@ -125,11 +125,11 @@ func TestNothingAuthenticVanishesWhateverItIs(t *testing.T) {
 				if bus.Check(event.Bytes) != nil {
 					published--
 					if p := e.parked(t); !bytes.Equal(p.Event, event.Bytes) {
-						t.Errorf("parked is %s", p.Cause)
+						t.Errorf("parked with the cause %s", p.Cause)
 					}
 				}
 			}
-			// What a slow machine does not publish in time is left to redrive.
+			// On a slow machine, some events are left to redrive.
 			pending := 0
 			for _, item := range e.db.Items("ledger") {
 				if item[names.LedgerPendingShard] != nil {
@@ -145,11 +145,11 @@ func TestNothingAuthenticVanishesWhateverItIs(t *testing.T) {
 	}
 }
 
-// peakEnv makes a test process handle one payload, so that its memory can be
-// measured by itself.
+// peakEnv makes a test process handle one payload, so that its memory can be measured
+// separately.
 const peakEnv = "PAYHOOK_TEST_PEAK"
 
-func TestThePeakOfMemoryLeavesRoom(t *testing.T) {
+func TestThePeakOfMemoryIsBelowTheLimit(t *testing.T) {
 	if name := os.Getenv(peakEnv); name != "" {
 		e := newEndpoint(t, nil)
 		e.maxPayloadBytes = largest
@@ -168,7 +168,8 @@ func TestThePeakOfMemoryLeavesRoom(t *testing.T) {
 	}
 	peak := func(name string) (mebibytes int) {
 		t.Helper()
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestThePeakOfMemoryLeavesRoom$", "-test.v")
+		child := exec.CommandContext(t.Context(), os.Args[0],
+			"-test.run=^TestThePeakOfMemoryIsBelowTheLimit$", "-test.v")
 		child.Env = append(os.Environ(), peakEnv+"="+name)
 		out, err := child.CombinedOutput()
 		if err != nil {
@@ -187,7 +188,7 @@ func TestThePeakOfMemoryLeavesRoom(t *testing.T) {
 	if _, err := fmt.Sscan(settings.WebhookMemory.Default, &memory); err != nil {
 		t.Fatal(err)
 	}
-	// The test's process also makes the payload, signs it and holds AWS in memory.
+	// The test process also creates and signs the payload and has AWS services in memory.
 	base := peak("nothing")
 	for _, name := range []string{"millions of empty events", "millions of unknown names", "a string of escapes",
 		"as many events as fit"} {

@@ -21,8 +21,8 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-// keyService answers for keys in a bubble of package testing/synctest, where
-// time passes at once and nothing goes over a network.
+// keyService is the key endpoint in a bubble of package testing/synctest, without a
+// network.
 type keyServiceInMemory struct {
 	answer func(r *http.Request, id string) (*http.Response, error)
 	asked  int
@@ -38,7 +38,7 @@ func answered(r *http.Request, status int, contentType, body string) *http.Respo
 		Body: io.NopCloser(strings.NewReader(body)), Request: r}
 }
 
-// knows makes the service know the signing key, with what is replaced in it.
+// knows makes the service publish the signing key, with replacements in it.
 func (s *keyServiceInMemory) knows(replace ...string) {
 	s.answer = func(r *http.Request, id string) (*http.Response, error) {
 		if id != signingKey().ID {
@@ -55,7 +55,7 @@ func (s *keyServiceInMemory) fails(status int) {
 	}
 }
 
-// bubble is the function, wired as in main, in a bubble.
+// bubble is the function, set up as in main, in a bubble.
 type bubble struct {
 	t       *testing.T
 	handler *handler
@@ -101,8 +101,8 @@ func (b *bubble) request(keyID, from string) events.APIGatewayV2HTTPRequest {
 	return r
 }
 
-// expect handles a webhook and holds what came of it. fetches is how often the
-// key service was asked for it.
+// expect handles a webhook and checks the result. fetches is the number of calls of the
+// key endpoint.
 func (b *bubble) expect(r events.APIGatewayV2HTTPRequest, status int, outcome intake.Outcome,
 	fetches int) map[string]any {
 	b.t.Helper()
@@ -117,9 +117,9 @@ func (b *bubble) expect(r events.APIGatewayV2HTTPRequest, status int, outcome in
 		b.t.Errorf("answered %d, %v; want %d, %s", response.StatusCode, line["outcome"], status, outcome)
 	}
 	if n := b.service.asked - before; n != fetches {
-		b.t.Errorf("the key service was asked %d times, want %d", n, fetches)
+		b.t.Errorf("the key endpoint was called %d times, want %d", n, fetches)
 	}
-	// How long the sender is told to wait.
+	// The Retry-After of the answer.
 	want := map[intake.Outcome]string{intake.KeyUnavailable: "5", intake.KeyOutOfBudget: "60"}[outcome]
 	if got := response.Headers["Retry-After"]; got != want {
 		b.t.Errorf("%s: Retry-After is %q, want %q", outcome, got, want)
@@ -139,10 +139,10 @@ func (b *bubble) invent(from string, status int, outcome intake.Outcome, fetches
 	b.expect(b.request(uuid.New().String(), from), status, outcome, fetches)
 }
 
-// keyEffects shows for every setting of keys that the function's own set-up
-// passes it on.
+// keyEffects has for every setting of keys a test that the function's set-up passes it
+// on.
 var keyEffects = map[*settings.Setting]func(t *testing.T){
-	settings.KeysAuth: TestAKeyServiceThatWantsTheTokenGetsIt,
+	settings.KeysAuth: TestTheTokenIsSentToTheKeyEndpoint,
 	settings.KeyExponents: func(t *testing.T) {
 		for value, want := range map[string]intake.Outcome{"65537": intake.KeyRefused,
 			"3,65537": intake.SignatureMismatch} {
@@ -236,13 +236,13 @@ var keyEffects = map[*settings.Setting]func(t *testing.T){
 			start := time.Now()
 			b.send(http.StatusServiceUnavailable, intake.KeyUnavailable, 1)
 			if took := time.Since(start); took != 7*time.Second {
-				t.Errorf("the look-up took %v", took)
+				t.Errorf("the lookup took %v", took)
 			}
 		})
 	},
 }
 
-// Anybody can write an address into a header.
+// Any client can set an address in a header.
 func TestASourceAddressIsNotReadFromHeaders(t *testing.T) {
 	inBubble(t, map[*settings.Setting]string{settings.KeyMissBudget: "1"}, func(b *bubble) {
 		b.send(http.StatusOK, intake.Accepted, 1)
@@ -258,9 +258,8 @@ func TestASourceAddressIsNotReadFromHeaders(t *testing.T) {
 	})
 }
 
-// A text that no key can have signed must not use up the look-ups that a real
-// key needs.
-func TestAMalformedSignatureSpendsNoBudget(t *testing.T) {
+// A malformed signature must not use the lookups that a valid key needs.
+func TestAMalformedSignatureUsesNoBudget(t *testing.T) {
 	inBubble(t, map[*settings.Setting]string{settings.KeyMissBudget: "1"}, func(b *bubble) {
 		for range 5 {
 			r := b.request(uuid.New().String(), strangersSource)

@@ -1,6 +1,6 @@
 // Webhook is the Lambda function behind the function URL or the HTTP API that the
 // payment service sends its webhooks to. It reads its settings from the environment,
-// makes the clients once, and passes both to the packages that do the work.
+// creates the clients once, and passes both to the packages that do the work.
 package main
 
 import (
@@ -67,7 +67,7 @@ func withToken(s settings.Webhook, secrets token.Getter) *http.Client {
 	return token.NewClient(token.NewReader(secrets, s.TokenSecret, token.ReaderOptions{}), s.BaseURL)
 }
 
-// newHandler connects everything but the clients.
+// newHandler creates the handler from its clients and settings.
 func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
 	h := &handler{
 		authentication:  s.Authentication,

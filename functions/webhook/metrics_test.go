@@ -21,9 +21,9 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-// What an alarm watches has a metric of its own. Only those zeros are written that an
-// alarm needs: those of ClientErrors.
-func TestWhatAlarmsWatchIsCountedAndNothingElseIs(t *testing.T) {
+// The metrics of alarms are written, and no other. Of zeros, only those of ClientErrors
+// are written, which an alarm needs.
+func TestTheMetricsOfAlarmsAreWritten(t *testing.T) {
 	watched := map[string]bool{ // whether 0 is written
 		names.KeyUnavailableMetric: false, names.KeyOutOfBudgetMetric: false, names.KeyStaleMetric: false,
 		names.KeyWithdrawnMetric: false, names.NotStoredMetric: false, names.ParkedMetric: false,
@@ -113,8 +113,8 @@ func TestTheLineOfAPlainDeliveryIsShort(t *testing.T) {
 	}
 }
 
-// Lambda counts a request that AWS rejects before the function as 4xx, too: the
-// difference is what an alarm is on.
+// Lambda also counts a request that AWS rejects before the function as 4xx. An alarm is
+// on the difference.
 func TestEveryAnswerFrom400To499IsCounted(t *testing.T) {
 	for status, want := range map[int]float64{200: 0, 202: 0, 399: 0, 400: 1, 401: 1, 405: 1, 409: 1, 413: 1, 422: 1,
 		499: 1, 500: 0, 503: 0} {
@@ -163,13 +163,13 @@ func TestTheSafePayloadAlwaysFitsIntoAnInvocation(t *testing.T) {
 			}
 		}
 	}
-	// What functions/README.md says of larger ones.
+	// functions/README.md states this of larger ones.
 	one := paymenttest.Encode(paymenttest.Event())
 	fits := func(megabytes float64, asBase64 bool) bool {
 		payload := bytes.Repeat(one, int(megabytes*(1<<20))/len(one))
 		return size(payload, asBase64) < limit
 	}
 	if !fits(5, false) || fits(5.6, false) || !fits(4.4, true) || fits(4.5, true) {
-		t.Error("typical payloads of other sizes fit")
+		t.Error("larger typical payloads fit")
 	}
 }

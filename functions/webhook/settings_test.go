@@ -16,14 +16,13 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// effects shows for every setting, but those of keys, that the function's own
-// set-up passes it on: one value has another effect than the other. The settings
-// of keys are in keyEffects.
+// effects has for every setting a test that the function's set-up passes it on: two
+// values have different effects. The settings of keys are in keyEffects.
 var effects = map[*settings.Setting]func(t *testing.T){
 	settings.BaseURL: func(t *testing.T) {
 		e := newEndpoint(t, nil)
 		other := newEndpoint(t, map[string]string{settings.BaseURL.Env(): e.service.URL})
-		// The key of e's service is known only there.
+		// Only e's service has the key.
 		if got := other.handle(t, e.request(t,
 			paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})).StatusCode; got != http.StatusOK {
 			t.Errorf("the key was not found at baseUrl: %d", got)
@@ -151,19 +150,19 @@ var effects = map[*settings.Setting]func(t *testing.T){
 	settings.RedriveGrace: func(t *testing.T) {
 		if got := untouched(t, settings.RedriveGrace, "1h") - untouched(t, settings.RedriveGrace,
 			"1s"); got.Round(time.Minute) != time.Hour {
-			t.Errorf("with a grace of an hour, not a second, redrive leaves an event alone for %s longer", got)
+			t.Errorf("with a grace of an hour, not a second, redrive does not lease an event for %s longer", got)
 		}
 	},
 	settings.WebhookTimeout: func(t *testing.T) {
 		if got := untouched(t, settings.WebhookTimeout, "600s") - untouched(t, settings.WebhookTimeout,
 			"5s"); got.Round(time.Minute) != 10*time.Minute {
-			t.Errorf("with a timeout of 10 minutes, not 5 seconds, redrive leaves an event alone for %s longer", got)
+			t.Errorf("with a timeout of 10 minutes, not 5 seconds, redrive does not lease an event for %s longer", got)
 		}
 	},
 }
 
-// carried sends the proof where a value of a setting says, and holds that it is
-// found there, and that it is not found with the default.
+// carried sends the proof in the headers that a value of a setting names. The function
+// must find it there, and not with the default.
 func carried(t *testing.T, s *settings.Setting, value string, move func(*events.APIGatewayV2HTTPRequest)) {
 	t.Helper()
 	for value, want := range map[string]int{value: http.StatusOK, s.Default: http.StatusUnauthorized} {
@@ -176,8 +175,8 @@ func carried(t *testing.T, s *settings.Setting, value string, move func(*events.
 	}
 }
 
-// untouched returns for how long redrive leaves an event alone that could not be
-// published, with that value of a setting.
+// untouched returns for how long redrive does not lease an event that could not be
+// published, with a value of a setting.
 func untouched(t *testing.T, s *settings.Setting, value string) time.Duration {
 	t.Helper()
 	e := newEndpoint(t, map[string]string{s.Env(): value})
@@ -208,7 +207,7 @@ func TestEverySettingHasItsEffect(t *testing.T) {
 			effect = keyEffects[s]
 		}
 		if effect == nil {
-			t.Errorf("no test shows the effect of %s", s.Key)
+			t.Errorf("no test covers the effect of %s", s.Key)
 			continue
 		}
 		t.Run(s.Key, effect)

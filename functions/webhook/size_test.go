@@ -20,11 +20,11 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-// sizesEnv asks for the measurement of large deliveries, which takes half a
-// minute; in the process that is measured it is the number of events.
+// sizesEnv enables the measurement of large deliveries, which takes half a minute. In
+// the measured process it is the number of events.
 const sizesEnv = "PAYHOOK_SIZES"
 
-// distance is how long a call of AWS takes in the measurement.
+// distance is the duration of a call of AWS in the measurement.
 const distance = 10 * time.Millisecond
 
 type distantDynamoDB struct{ *awstest.DynamoDB }
@@ -56,7 +56,7 @@ func (d distantBus) PutEvents(ctx context.Context, in *eventbridge.PutEventsInpu
 }
 
 // TestEventsPerDelivery measures how many events of a delivery the function
-// records, and with what memory and CPU time.
+// records, and its memory and CPU time.
 func TestEventsPerDelivery(t *testing.T) {
 	var n int
 	switch asked := os.Getenv(sizesEnv); asked {
@@ -88,7 +88,7 @@ func measure(t *testing.T, n int) {
 	s := conf(t, e.service.URL, nil)
 	e.handler = newHandler(s, clients{distantDynamoDB{e.db}, distantBus{e.bus}, e.buckets, &http.Client{}},
 		telemetry.New(e.log, "webhook"))
-	e.send(t, paymenttest.Event()) // the key is warm
+	e.send(t, paymenttest.Event()) // caches the key
 	var events [][]byte
 	for i := range n {
 		raw := paymenttest.Encode(paymenttest.Event())

@@ -8,7 +8,7 @@ import (
 	"payhook.example/shared/settings/settingstest"
 )
 
-func TestItStartsWithoutAnySettingThatHasADefault(t *testing.T) {
+func TestItStartsWithoutSettingsThatHaveDefaults(t *testing.T) {
 	settingstest.Starts(t, settings.WebhookSettings(),
 		[]string{names.LedgerTableEnv, names.KeysTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
 		func(getenv func(string) string) error {

@@ -20,7 +20,7 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-// meeting lets nobody through before a number of callers are there at once.
+// meeting blocks callers until a given number of them have arrived.
 type meeting struct {
 	mu      sync.Mutex
 	waiting int
@@ -46,8 +46,8 @@ func (m *meeting) join(ctx context.Context) error {
 	}
 }
 
-// aws answers on the real wire, and holds every kind of request until as many
-// as a delivery needs are under way at once.
+// aws answers over HTTP. It delays each kind of request until as many requests as a
+// delivery needs are in progress.
 func awsServer(t *testing.T, events int) (server *httptest.Server, connections *atomic.Int32) {
 	rounds := map[string]*meeting{
 		"DynamoDB_20120810.BatchExecuteStatement": newMeeting((events + 24) / 25),
@@ -83,8 +83,7 @@ func awsServer(t *testing.T, events int) (server *httptest.Server, connections *
 	return server, connections
 }
 
-// keysInMemory keeps the key table out of the way: the ledger goes over the
-// wire.
+// keysInMemory has the key table in memory. Only the ledger uses HTTP.
 type keysInMemory struct {
 	*dynamodb.Client
 	keys *awstest.DynamoDB
@@ -111,8 +110,8 @@ func (k keysInMemory) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInp
 	return k.Client.UpdateItem(ctx, in, opts...)
 }
 
-// If fewer calls were made at once, the server would wait for ever.
-func TestADeliveryIsThreeRoundTripsDeepOnConnectionsThatAreKept(t *testing.T) {
+// With fewer concurrent calls, the server would never answer.
+func TestADeliveryNeedsThreeRoundTripsOnReusedConnections(t *testing.T) {
 	const events = 100
 	server, connections := awsServer(t, events)
 	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})

@@ -60,10 +60,10 @@ func TestClientCertificates(t *testing.T) {
 	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
 
 	t.Run("payhook invoke", func(t *testing.T) {
-		said := f.program(t)(0, "invoke", "--local", "webhook", "--fresh",
+		output := f.program(t)(0, "invoke", "--local", "webhook", "--fresh",
 			filepath.Join(f.opts.top, "events", "webhook", "one-event.json"))
-		if !strings.HasPrefix(said, "200 OK") || !strings.Contains(said, `"recorded":1`) {
-			t.Error(said)
+		if !strings.HasPrefix(output, "200 OK") || !strings.Contains(output, `"recorded":1`) {
+			t.Error(output)
 		}
 	})
 	t.Run("invalid certificates", func(t *testing.T) { f.rejectsCertificates(t, revoked, second) })

@@ -294,7 +294,7 @@ func (s *stack) s3() *s3.Client {
 	return s3.NewFromConfig(s.aws, func(o *s3.Options) { o.UsePathStyle = true })
 }
 
-func (s *stack) lot() *parking.Store { return parking.NewStore(s.s3(), s.ParkingBucket) }
+func (s *stack) store() *parking.Store { return parking.NewStore(s.s3(), s.ParkingBucket) }
 
 // proofIsRight reports whether something parked has the proof of what a webhook must
 // prove, and no other.
@@ -305,14 +305,14 @@ func (s *stack) proofIsRight(p parking.Parked) bool {
 
 // parkedDelivery returns the one thing that is parked under a deliveryId.
 func (s *stack) parkedDelivery(ctx context.Context, id string) (name string, p parking.Parked, err error) {
-	list, err := s.lot().FindDelivery(ctx, id)
+	list, err := s.store().FindDelivery(ctx, id)
 	if err != nil {
 		return "", p, err
 	}
 	if len(list) != 1 {
 		return "", p, fmt.Errorf("delivery %s is parked %d times", id, len(list))
 	}
-	p, err = s.lot().Get(ctx, list[0])
+	p, err = s.store().Get(ctx, list[0])
 	return list[0], p, err
 }
 

@@ -665,14 +665,14 @@ func (f *fixture) program(t *testing.T) func(status int, args ...string) string 
 		cmd.Env = append(environmentWithout("AWS_"), "AWS_ENDPOINT_URL="+f.Endpoint, "AWS_REGION="+f.Region,
 			"AWS_ACCESS_KEY_ID="+accessKey, "AWS_SECRET_ACCESS_KEY="+accessKey)
 		out, err := cmd.Output()
-		said := ""
+		stderr := ""
 		if failure, ok := errors.AsType[*exec.ExitError](err); ok {
-			said = string(failure.Stderr)
+			stderr = string(failure.Stderr)
 		} else if err != nil {
 			t.Fatal(err)
 		}
 		if got := cmd.ProcessState.ExitCode(); got != status {
-			t.Errorf("payhook %v: exit status %d, want %d\n%s%s", args, got, status, out, said)
+			t.Errorf("payhook %v: exit status %d, want %d\n%s%s", args, got, status, out, stderr)
 		}
 		return string(out)
 	}
@@ -683,8 +683,8 @@ func (f *fixture) build(t *testing.T, path string) {
 	t.Helper()
 	build := exec.Command("go", "build", "-o", path, "./infra/payhook")
 	build.Dir = f.opts.top
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
 	}
 }
 
@@ -692,11 +692,11 @@ func (f *fixture) build(t *testing.T, path string) {
 func TestSendAndInvokeWork(t *testing.T) {
 	f := deployed(t)
 	payhook, folder := f.program(t), t.TempDir()
-	contains := func(said string, want ...string) {
+	contains := func(output string, want ...string) {
 		t.Helper()
 		for _, w := range want {
-			if !strings.Contains(said, w) {
-				t.Errorf("%q is missing in:\n%s", w, said)
+			if !strings.Contains(output, w) {
+				t.Errorf("%q is missing in:\n%s", w, output)
 			}
 		}
 	}
@@ -742,12 +742,12 @@ func TestSendAndInvokeWork(t *testing.T) {
 		t.Errorf("%d samples in events/webhook, want %d, %v", len(files), len(samples), err)
 	}
 	for name, want := range samples {
-		said := payhook(0, "invoke", "webhook", sample("webhook/"+name), "--local")
-		if !strings.HasPrefix(said, want+" ") {
-			t.Errorf("%s: %s, want %s", name, said, want)
+		output := payhook(0, "invoke", "webhook", sample("webhook/"+name), "--local")
+		if !strings.HasPrefix(output, want+" ") {
+			t.Errorf("%s: %s, want %s", name, output, want)
 		}
 		if name == "conflict" {
-			contains(said, `"conflicts":1`)
+			contains(output, `"conflicts":1`)
 		}
 	}
 	// Sent as a webhook, each has the same answer.

@@ -36,7 +36,7 @@ func (f *fixture) buckets() *s3.Client {
 	return s3.NewFromConfig(f.aws, func(o *s3.Options) { o.UsePathStyle = true })
 }
 
-func (f *fixture) lot() *parking.Store { return parking.NewStore(f.buckets(), f.ParkingBucket) }
+func (f *fixture) store() *parking.Store { return parking.NewStore(f.buckets(), f.ParkingBucket) }
 
 func (f *fixture) ledger() *ledger.Ledger {
 	return ledger.New(dynamodb.NewFromConfig(f.aws), f.LedgerTable, ledger.Options{})
@@ -72,7 +72,7 @@ func large() []byte {
 // webhookPaths are the ways through the webhook function.
 func (f *fixture) webhookPaths() []path {
 	parked := func(ctx context.Context, deliveryID string) error {
-		names, err := f.lot().FindDelivery(ctx, deliveryID)
+		names, err := f.store().FindDelivery(ctx, deliveryID)
 		if err == nil && len(names) != 1 {
 			err = wrong("parked under", names)
 		}
@@ -176,7 +176,7 @@ func (f *fixture) park(ctx context.Context, events ...[]byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name, _, err := f.lot().Park(ctx, parking.Parked{
+	name, _, err := f.store().Park(ctx, parking.Parked{
 		Reason: parking.Invalid, Cause: "test", ParkedAt: time.Now(), DeliveryID: id,
 		Payload: payload, Timestamp: at, KeyID: key.ID, Signature: proof, JWK: key.JWK(),
 	})
@@ -189,7 +189,7 @@ func (f *fixture) parkEvent(ctx context.Context) (name, id string, err error) {
 	event := paymenttest.Event()
 	text := paymenttest.Encode(event)
 	digest := ledger.DigestOf(text)
-	name, _, err = f.lot().Park(ctx, parking.Parked{
+	name, _, err = f.store().Park(ctx, parking.Parked{
 		Reason: parking.Unpublishable, ParkedAt: time.Now(), DeliveryID: uuid.New().String(),
 		EventIDs: []string{event.EventID},
 		Event:    text, Digest: digest[:], RecordedAt: time.Now(), Attempts: 20,
@@ -209,7 +209,7 @@ func (f *fixture) parkConflict(ctx context.Context) (string, error) {
 		a.Conflicts != 1 {
 		return "", errors.Join(wrong("no conflict", a), err)
 	}
-	names, err := f.lot().FindDelivery(ctx, id)
+	names, err := f.store().FindDelivery(ctx, id)
 	if err == nil && len(names) != 1 {
 		err = wrong("parked under", names)
 	}
@@ -271,7 +271,7 @@ func (f *fixture) replayed(ctx context.Context, name string, version intake.Vers
 }
 
 func (f *fixture) inState(ctx context.Context, name string, want parking.State) error {
-	states, err := f.lot().States(ctx)
+	states, err := f.store().States(ctx)
 	if err == nil && states[name] != want {
 		err = wrong("it is left in the state", states[name])
 	}
@@ -327,7 +327,7 @@ func (f *fixture) redrivePaths() []path {
 			if err := f.runRedrive(ctx, id, func(i ledger.Item) bool { return !i.ParkedAt.IsZero() }); err != nil {
 				return err
 			}
-			names, err := f.lot().FindEvent(ctx, id)
+			names, err := f.store().FindEvent(ctx, id)
 			if err == nil && len(names) != 1 {
 				err = wrong("parked under", names)
 			}
@@ -416,15 +416,15 @@ func (f *fixture) caller(t *testing.T, who aws.CredentialsProvider) func(ctx con
 		cmd.Env = append(environmentWithout("AWS_"), "AWS_ENDPOINT_URL="+f.proxy.URL, "AWS_REGION="+f.Region,
 			"AWS_ACCESS_KEY_ID="+key.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+key.SecretAccessKey,
 			"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull, "AWS_EC2_METADATA_DISABLED=true")
-		said, err := cmd.CombinedOutput()
+		output, err := cmd.CombinedOutput()
 		status := cmd.ProcessState.ExitCode()
 		for _, action := range f.proxy.denied() {
-			if status != 3 || !bytes.Contains(said, []byte(action)) {
-				t.Errorf("payhook %v is denied %s, ends with %d and says:\n%s", args, action, status, said)
+			if status != 3 || !bytes.Contains(output, []byte(action)) {
+				t.Errorf("payhook %v is denied %s, ends with %d and says:\n%s", args, action, status, output)
 			}
 		}
 		if err != nil && status < 0 || !slices.Contains(statuses, status) {
-			return fmt.Errorf("payhook %v: %v\n%s", args, err, said)
+			return fmt.Errorf("payhook %v: %v\n%s", args, err, output)
 		}
 		return nil
 	}

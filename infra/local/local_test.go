@@ -53,9 +53,9 @@ func brood(t *testing.T, folder string) *group {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Kill(-g.pid, syscall.SIGKILL) })
-	said := make([]byte, len("child\nparent\n"))
-	for n := 0; n < len(said); {
-		more, err := read.Read(said[n:])
+	output := make([]byte, len("child\nparent\n"))
+	for n := 0; n < len(output); {
+		more, err := read.Read(output[n:])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func TestWhatIsMissingIsSaidClearly(t *testing.T) {
 }
 
 // command runs a command as the program does.
-func command(t *testing.T, args ...string) (out, said string, status int) {
+func command(t *testing.T, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	var o, e bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
@@ -201,20 +201,20 @@ func command(t *testing.T, args ...string) (out, said string, status int) {
 
 func TestTheCheckShowsWhatItFound(t *testing.T) {
 	programs(t, map[string]string{"node": "v20.11.1", "npm": "10.2.4", "python3": "Python 3.11.7"})
-	out, said, status := command(t, "check")
+	out, stderr, status := command(t, "check")
 	for _, want := range []string{"node     20.11.1; it works, but is no longer supported by its makers: 22 or newer " +
 		"is recommended\n", "npm      10.2.4\n", "python3  3.11.7\n", "Everything that is needed is installed."} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in:\n%s", want, out)
 		}
 	}
-	if status != 0 || said != "" {
-		t.Errorf("%d, %s", status, said)
+	if status != 0 || stderr != "" {
+		t.Errorf("%d, %s", status, stderr)
 	}
 	programs(t, map[string]string{"node": "v22.1.0", "npm": "10.2.4", "python3": "Python 3.9.1"})
-	if out, said, status := command(t, "check"); status != cli.StatusFailed ||
-		!strings.Contains(said, "python3 is too old (Python 3.9.1)") || !strings.Contains(out, "22.1.0\n") {
-		t.Errorf("%d, %s%s", status, out, said)
+	if out, stderr, status := command(t, "check"); status != cli.StatusFailed ||
+		!strings.Contains(stderr, "python3 is too old (Python 3.9.1)") || !strings.Contains(out, "22.1.0\n") {
+		t.Errorf("%d, %s%s", status, out, stderr)
 	}
 }
 
@@ -248,8 +248,8 @@ func project(t *testing.T) string {
 
 func TestDownSaysWhatItEnded(t *testing.T) {
 	folder := project(t)
-	if out, said, status := command(t, "down"); status != 0 || out != "Nothing was running.\n" {
-		t.Errorf("%d, %s%s", status, out, said)
+	if out, stderr, status := command(t, "down"); status != 0 || out != "Nothing was running.\n" {
+		t.Errorf("%d, %s%s", status, out, stderr)
 	}
 	if out, _, _ := command(t, "down", "--json"); out != `{"ended":false}`+"\n" {
 		t.Error(out)
@@ -282,8 +282,8 @@ func TestDownSaysWhatItEnded(t *testing.T) {
 		t.Errorf("%d, %s", status, out)
 	}
 	want := fmt.Sprintf("The local run has ended (process %d); nothing is left running.\n", holder.Process.Pid)
-	if got, said, status := command(t, "down"); status != 0 || got != want {
-		t.Errorf("%d, %s%s", status, got, said)
+	if got, stderr, status := command(t, "down"); status != 0 || got != want {
+		t.Errorf("%d, %s%s", status, got, stderr)
 	}
 	<-ended
 }
@@ -359,7 +359,7 @@ func TestTheHintsSayThatAnotherPaymentServiceNeedsAKey(t *testing.T) {
 
 func TestAWrongCallStartsNothing(t *testing.T) {
 	project(t)
-	for args, says := range map[string]string{
+	for args, message := range map[string]string{
 		"":                               "needs a command",
 		"upp":                            "did you mean up?",
 		"run --base-url http://a":        "use payhook local up",
@@ -370,15 +370,15 @@ func TestAWrongCallStartsNothing(t *testing.T) {
 		"down --stack Other":             "takes no --stack",
 		"status --profile x":             "takes no --profile",
 	} {
-		if out, said, status := command(t, strings.Fields(args)...); status != cli.StatusUsage ||
-			!strings.Contains(said, says) || out != "" {
-			t.Errorf("%s: %d, %s%s", args, status, out, said)
+		if out, stderr, status := command(t, strings.Fields(args)...); status != cli.StatusUsage ||
+			!strings.Contains(stderr, message) || out != "" {
+			t.Errorf("%s: %d, %s%s", args, status, out, stderr)
 		}
 	}
 	t.Chdir(t.TempDir())
-	if _, said, status := command(t, "down"); status != cli.StatusUsage ||
-		!strings.Contains(said, "not in the project") {
-		t.Errorf("%d, %s", status, said)
+	if _, stderr, status := command(t, "down"); status != cli.StatusUsage ||
+		!strings.Contains(stderr, "not in the project") {
+		t.Errorf("%d, %s", status, stderr)
 	}
 }
 
@@ -555,7 +555,7 @@ func TestMiniStackDoesNotStartWithAPatchThatDoesNotFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, test := range []struct{ name, app, says string }{
+	for _, test := range []struct{ name, app, message string }{
 		{"a function is gone", "", "there is no function pin_request_origin"},
 		{"a function has other parameters", "def pin_request_origin(origin): pass\n", "has the parameters ['origin']"},
 	} {
@@ -587,8 +587,8 @@ func TestMiniStackDoesNotStartWithAPatchThatDoesNotFit(t *testing.T) {
 				t.Errorf("it ends with %v, want status %d", err, patchDoesNotFit)
 			}
 			if text := string(out); !strings.Contains(text, "secure_transport.py") ||
-				!strings.Contains(text, test.says) || strings.Contains(text, "started") {
-				t.Errorf("it says %q, want the patch's name and %q", text, test.says)
+				!strings.Contains(text, test.message) || strings.Contains(text, "started") {
+				t.Errorf("output %q, want the patch's name and %q", text, test.message)
 			}
 		})
 	}

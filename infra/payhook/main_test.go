@@ -16,7 +16,7 @@ import (
 	"payhook.example/infra/payhook/cli"
 )
 
-func run(t *testing.T, args ...string) (out, said string, status int) {
+func run(t *testing.T, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	var o, e bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
@@ -42,9 +42,9 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 	n := 0
 	every(func(args []string, cmd *cobra.Command) {
 		n++
-		out, said, status := run(t, append(args, "--help")...)
-		if status != 0 || said != "" {
-			t.Errorf("%s: %d, %s", cmd.CommandPath(), status, said)
+		out, stderr, status := run(t, append(args, "--help")...)
+		if status != 0 || stderr != "" {
+			t.Errorf("%s: %d, %s", cmd.CommandPath(), status, stderr)
 		}
 		for _, text := range []string{"Usage:\n  " + cmd.CommandPath(), "--json", "--local", "--stack", "Exit status:",
 			"130"} {
@@ -114,9 +114,9 @@ func TestAMisspelledCommandIsSuggested(t *testing.T) {
 		"send --evnts": "unknown flag: --evnts; payhook send --help lists the flags",
 		"nonsense":     `unknown command "nonsense" for "payhook"`,
 	} {
-		out, said, status := run(t, strings.Fields(args)...)
-		if status != cli.StatusUsage || out != "" || said != "payhook: "+want+"\n" {
-			t.Errorf("%s: %d, %q, %q", args, status, out, said)
+		out, stderr, status := run(t, strings.Fields(args)...)
+		if status != cli.StatusUsage || out != "" || stderr != "payhook: "+want+"\n" {
+			t.Errorf("%s: %d, %q, %q", args, status, out, stderr)
 		}
 	}
 }
@@ -211,7 +211,7 @@ func TestTheDocumentsNameCommandsThatExist(t *testing.T) {
 }
 
 // dryRun returns what make would do, without building or running anything.
-func dryRun(t *testing.T, args ...string) (said string, works bool) {
+func dryRun(t *testing.T, args ...string) (stderr string, works bool) {
 	t.Helper()
 	if _, err := exec.LookPath("make"); err != nil {
 		t.Skip("make is not installed")
@@ -229,8 +229,8 @@ func dryRun(t *testing.T, args ...string) (said string, works bool) {
 
 func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 	for _, test := range []struct {
-		args []string
-		says string
+		args    []string
+		message string
 	}{
 		{[]string{"send", "COUNT=3"},
 			`make send takes no variable COUNT: use ARGS="--count 3"; ARGS=--help lists the flags`},
@@ -240,8 +240,8 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		{[]string{"up", "BASEURL=http://127.0.0.1:1"}, "make up takes no variable BASEURL; it takes: BASE_URL"},
 		{[]string{"down", "ONCE=1"}, "make down takes no variable ONCE; it takes: none"},
 	} {
-		if said, works := dryRun(t, test.args...); works || !strings.Contains(said, test.says) {
-			t.Errorf("make %s: %s", strings.Join(test.args, " "), said)
+		if stderr, works := dryRun(t, test.args...); works || !strings.Contains(stderr, test.message) {
+			t.Errorf("make %s: %s", strings.Join(test.args, " "), stderr)
 		}
 	}
 	for _, test := range []struct {
@@ -260,8 +260,8 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		{[]string{"run", "ONCE=1"}, "local run --once"},
 		{[]string{"help", "GOFLAGS=-mod=mod", "AWS_PROFILE=x", "CC=cc"}, ""},
 	} {
-		if said, works := dryRun(t, test.args...); !works || !strings.Contains(said, test.does) {
-			t.Errorf("make %s: %s", strings.Join(test.args, " "), said)
+		if stderr, works := dryRun(t, test.args...); !works || !strings.Contains(stderr, test.does) {
+			t.Errorf("make %s: %s", strings.Join(test.args, " "), stderr)
 		}
 	}
 }

@@ -310,14 +310,14 @@ func TestSampleInvocationsHaveTheVerdictOfTheDecoder(t *testing.T) {
 // The registry accepts up to 100,000 characters (AWS, "CreateSchema" in the EventBridge Schema Registry API reference):
 // https://docs.aws.amazon.com/eventbridge/latest/schema-reference/
 //
-// OpenAPI 3.0 ignores what stands beside $ref.
+// OpenAPI 3.0 ignores siblings of $ref.
 func TestDocumentsFitTheSchemaRegistry(t *testing.T) {
 	for _, name := range schema.Names() {
 		text := schema.OpenAPI(name, "payhook")
 		if len(text) > 100_000/4 {
 			t.Errorf("%s has %d bytes", name, len(text))
 		}
-		var visit func(path string, value any)
+		var visit func(where string, value any)
 		visit = func(where string, value any) {
 			switch v := value.(type) {
 			case map[string]any:

@@ -1,8 +1,8 @@
 // Package telemetry writes the log lines and metrics of a function: JSON lines
 // that CloudWatch Logs Insights can query, with the metrics in the same lines.
 //
-// It guarantees one line for each outcome, with stable names. Of an error of AWS
-// it logs the operation and the code only: the message may name accounts and
+// It writes one line for each outcome, with stable names. For an error of AWS it logs
+// only the operation and the code, because the message may name accounts and
 // resources.
 package telemetry
 
@@ -22,7 +22,7 @@ import (
 // Unit is the unit of a metric (AWS, MetricDatum).
 type Unit string
 
-// The units that are used. A count has none: without a unit, a line is shorter.
+// The units in use. A count has none, so that its line is shorter.
 const (
 	Milliseconds Unit = "Milliseconds"
 	Seconds      Unit = "Seconds"
@@ -41,8 +41,7 @@ type Value struct {
 	Value  float64
 }
 
-// Log writes JSON lines. It is safe for concurrent use: the lines of concurrent
-// calls do not mix.
+// Log writes JSON lines. It is safe for concurrent use.
 type Log struct {
 	logger   *slog.Logger
 	function string
@@ -55,8 +54,8 @@ func New(w io.Writer, function string) *Log {
 		function}
 }
 
-// withoutInfo removes the level INFO, which is that of nearly all lines: CloudWatch
-// charges for each byte.
+// withoutInfo removes the level INFO, which almost all lines have: CloudWatch charges
+// for each byte.
 func withoutInfo(groups []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.LevelKey && len(groups) == 0 && a.Value.Any() == slog.LevelInfo {
 		return slog.Attr{}
@@ -67,10 +66,10 @@ func withoutInfo(groups []string, a slog.Attr) slog.Attr {
 // Logger returns the logger for lines without metrics.
 func (l *Log) Logger() *slog.Logger { return l.logger }
 
-// Outcome writes one line with attrs and the values of metrics, which
-// CloudWatch takes from the line (AWS, "Specification: Embedded metric
-// format"). The Lambda request id is on every line. There is no time in it but that of
-// the metrics: CloudWatch has the time of each line.
+// Outcome writes one line with attrs and the values of metrics, which CloudWatch
+// extracts from the line (AWS, "Specification: Embedded metric format"). Every line has
+// the Lambda request id. Its only time is that of the metrics: CloudWatch stores the
+// time of each line.
 func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, values []Value, attrs ...slog.Attr) {
 	now := time.Now()
 	r := slog.NewRecord(time.Time{}, level, msg, 0)
@@ -88,7 +87,7 @@ func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, values 
 			Metrics:    metrics,
 		}},
 	}))
-	_ = l.logger.Handler().Handle(ctx, r) // there is nowhere to report it
+	_ = l.logger.Handler().Handle(ctx, r) // there is no other place to report it
 }
 
 // metadata is the member _aws of a line, which tells CloudWatch which members
@@ -105,8 +104,8 @@ type directive struct {
 	Metrics    []Metric
 }
 
-// Cause returns what may be logged of an error: of an error of AWS its operation
-// and code, of any other error its text.
+// Cause returns the text to log for an error: the operation and code of an error of
+// AWS, and the text of any other error.
 func Cause(err error) string {
 	if err == nil {
 		return ""
@@ -131,7 +130,7 @@ func Cause(err error) string {
 	}
 }
 
-// withRequestID puts the Lambda request id on every line.
+// withRequestID adds the Lambda request id to every line.
 type withRequestID struct{ slog.Handler }
 
 func (h withRequestID) Handle(ctx context.Context, r slog.Record) error {

@@ -17,7 +17,7 @@ import (
 	"payhook.example/shared/telemetry"
 )
 
-func TestALineHoldsItsAttributesAndItsMetrics(t *testing.T) {
+func TestALineHasItsAttributesAndMetrics(t *testing.T) {
 	var out bytes.Buffer
 	log := telemetry.New(&out, "my-function")
 	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "request-1"})
@@ -59,19 +59,19 @@ func TestALineHoldsItsAttributesAndItsMetrics(t *testing.T) {
 	}
 }
 
-func TestACauseNamesNoResource(t *testing.T) {
+func TestACauseHasNoResourceName(t *testing.T) {
 	api := &smithy.GenericAPIError{Code: "AccessDeniedException",
 		Message: "User: arn:aws:sts::123456789012:role is not authorized"}
 	for name, test := range map[string]struct {
 		err  error
 		want string
 	}{
-		"none":    {nil, ""},
-		"our own": {errors.New("keys: unknown key"), "keys: unknown key"},
+		"none":          {nil, ""},
+		"another error": {errors.New("keys: unknown key"), "keys: unknown key"},
 		"AWS": {fmt.Errorf("ledger: %w",
 			&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem", Err: api}),
 			"DynamoDB PutItem: AccessDeniedException"},
-		"AWS, bare": {api, "AccessDeniedException"},
+		"AWS, without an operation": {api, "AccessDeniedException"},
 		"out of time": {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem",
 			Err: context.DeadlineExceeded}, "DynamoDB PutItem: out of time"},
 		"canceled": {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem",

@@ -20,8 +20,8 @@ func TestSampleCallsAProtectedAPI(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "client")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
 	build.Dir = filepath.Join("..", "..", "events", "client")
-	if said, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, said)
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
 	}
 
 	r := newRig(t, hangsUp)
@@ -31,20 +31,20 @@ func TestSampleCallsAProtectedAPI(t *testing.T) {
 	// The sample uses the real clock.
 	refresher := token.NewRefresher(r.secrets.SDK(), tokenSecret, credentialsSecret,
 		token.NewEndpoint(parse(t, s.URL), "manager-1", token.EndpointOptions{}), token.RefresherOptions{})
-	sample := func(args ...string) (stdout, stderr string, err error) {
-		var out, said bytes.Buffer
+	sample := func(args ...string) (string, string, error) {
+		var out, stderr bytes.Buffer
 		cmd := exec.CommandContext(t.Context(), program, args...)
 		cmd.Env = append(os.Environ(), "BASE_URL="+s.URL, "TOKEN_SECRET="+tokenSecret,
 			"AWS_ENDPOINT_URL="+r.secrets.URL, "AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=id",
 			"AWS_SECRET_ACCESS_KEY=secret")
-		cmd.Stdout, cmd.Stderr = &out, &said
-		err = cmd.Run()
-		return out.String(), said.String(), err
+		cmd.Stdout, cmd.Stderr = &out, &stderr
+		err := cmd.Run()
+		return out.String(), stderr.String(), err
 	}
 
-	if _, said, err := sample("GET", paymenttest.ProtectedPath); err == nil ||
-		!strings.Contains(said, token.ErrNone.Error()) {
-		t.Errorf("without a token: %v, %s", err, said)
+	if _, stderr, err := sample("GET", paymenttest.ProtectedPath); err == nil ||
+		!strings.Contains(stderr, token.ErrNone.Error()) {
+		t.Errorf("without a token: %v, %s", err, stderr)
 	}
 	if report, err := refresher.Run(t.Context()); err != nil {
 		t.Fatalf("%+v, %v", report, err)
@@ -53,12 +53,12 @@ func TestSampleCallsAProtectedAPI(t *testing.T) {
 		{"GET", paymenttest.ProtectedPath},
 		{"POST", paymenttest.ProtectedPath + "payments", `{"amount":1}`},
 	} {
-		if out, said, err := sample(args...); err != nil || out != `{"ok":true}` || said != "200 OK\n" {
-			t.Errorf("%v: %v, %s%s", args, err, out, said)
+		if out, stderr, err := sample(args...); err != nil || out != `{"ok":true}` || stderr != "200 OK\n" {
+			t.Errorf("%v: %v, %s%s", args, err, out, stderr)
 		}
 	}
 	s.RevokeTokens()
-	if out, said, err := sample("GET", paymenttest.ProtectedPath); err == nil || !strings.HasPrefix(said, "401 ") {
-		t.Errorf("with a token that was revoked: %v, %s%s", err, out, said)
+	if out, stderr, err := sample("GET", paymenttest.ProtectedPath); err == nil || !strings.HasPrefix(stderr, "401 ") {
+		t.Errorf("with a token that was revoked: %v, %s%s", err, out, stderr)
 	}
 }

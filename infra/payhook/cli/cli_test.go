@@ -12,14 +12,14 @@ import (
 )
 
 // run runs a program with one command that returns an error.
-func run(t *testing.T, ctx context.Context, does func(*Program) error, args ...string) (out, said string, status int) {
+func run(t *testing.T, ctx context.Context, f func(*Program) error, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	var o, e bytes.Buffer
 	p := &Program{In: strings.NewReader("y\n"), Out: &o, Err: &e, Now: time.Now}
 	root := p.Root("")
 	var age time.Duration
 	var color string
-	cmd := &cobra.Command{Use: "do", Args: Args(), RunE: func(*cobra.Command, []string) error { return does(p) }}
+	cmd := &cobra.Command{Use: "do", Args: Args(), RunE: func(*cobra.Command, []string) error { return f(p) }}
 	DurationVar(cmd.Flags(), &age, "age", 0, "an age")
 	ChoiceVar(cmd, &color, "color", "color", "a color", "red", "green")
 	root.AddCommand(cmd)
@@ -35,7 +35,7 @@ func TestTheExitStatusSaysWhatKindOfErrorItIs(t *testing.T) {
 		ctx    context.Context
 		err    error
 		status int
-		said   string
+		stderr string
 	}{
 		"success":             {t.Context(), nil, 0, ""},
 		"attention":           {t.Context(), ErrAttention, StatusFailed, ""},
@@ -50,16 +50,16 @@ func TestTheExitStatusSaysWhatKindOfErrorItIs(t *testing.T) {
 		"done although canceled": {canceled, nil, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, said, status := run(t, test.ctx, func(*Program) error { return test.err })
-			if status != test.status || said != test.said || out != "" {
-				t.Errorf("%d, %q, %q", status, out, said)
+			out, stderr, status := run(t, test.ctx, func(*Program) error { return test.err })
+			if status != test.status || stderr != test.stderr || out != "" {
+				t.Errorf("%d, %q, %q", status, out, stderr)
 			}
 		})
 	}
 }
 
 func TestAWrongCallDoesNotStartTheCommand(t *testing.T) {
-	for args, says := range map[string]string{
+	for args, message := range map[string]string{
 		"stray":          `payhook do takes no argument, but "stray" was given`,
 		"--nothing":      "unknown flag: --nothing; payhook do --help lists the flags",
 		"--age soon":     "must be a duration such as 90s, 10m, 24h or 7d",
@@ -67,12 +67,12 @@ func TestAWrongCallDoesNotStartTheCommand(t *testing.T) {
 		"--color blue":   "must be one of red, green",
 		"--json=perhaps": "invalid argument",
 	} {
-		_, said, status := run(t, t.Context(), func(*Program) error {
+		_, stderr, status := run(t, t.Context(), func(*Program) error {
 			t.Errorf("%s: it was started", args)
 			return nil
 		}, strings.Fields(args)...)
-		if status != StatusUsage || !strings.Contains(said, says) {
-			t.Errorf("%s: %d, %s", args, status, said)
+		if status != StatusUsage || !strings.Contains(stderr, message) {
+			t.Errorf("%s: %d, %s", args, status, stderr)
 		}
 	}
 }
@@ -91,13 +91,13 @@ func TestDurationsHaveDays(t *testing.T) {
 // Without a terminal, nobody has typed what is read.
 func TestNobodyIsAskedWithoutATerminal(t *testing.T) {
 	for terminal, want := range map[bool]int{true: 0, false: StatusUsage} {
-		_, said, status := run(t, t.Context(), func(p *Program) error {
+		_, stderr, status := run(t, t.Context(), func(p *Program) error {
 			p.Terminal = terminal
 			return p.Confirm(t.Context(), "Delete everything?")
 		})
-		if status != want || !strings.Contains(said, "Delete everything?") ||
-			strings.Contains(said, "--yes") == terminal {
-			t.Errorf("terminal %t: %d, %s", terminal, status, said)
+		if status != want || !strings.Contains(stderr, "Delete everything?") ||
+			strings.Contains(stderr, "--yes") == terminal {
+			t.Errorf("terminal %t: %d, %s", terminal, status, stderr)
 		}
 	}
 }

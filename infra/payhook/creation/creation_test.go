@@ -102,7 +102,7 @@ func TestOnlyAStackThatWasNeverCreatedLosesItsProtection(t *testing.T) {
 	for _, status := range types.StackStatus("").Values() {
 		for _, protected := range []bool{true, false} {
 			s := &stack{name: "Payhook", status: status, protected: protected}
-			said := prepare(t, s)
+			stderr := prepare(t, s)
 			var want []string
 			if protected && (status == types.StackStatusRollbackComplete || status == types.StackStatusRollbackFailed) {
 				want = []string{"UpdateTerminationProtection " + arn + " false"}
@@ -110,8 +110,8 @@ func TestOnlyAStackThatWasNeverCreatedLosesItsProtection(t *testing.T) {
 			if !slices.Equal(s.changed, want) {
 				t.Errorf("%s, protected %t: %q, want %q", status, protected, s.changed, want)
 			}
-			if (said != "") != (want != nil) {
-				t.Errorf("%s, protected %t: said %q", status, protected, said)
+			if (stderr != "") != (want != nil) {
+				t.Errorf("%s, protected %t: stderr %q", status, protected, stderr)
 			}
 		}
 	}
@@ -119,18 +119,18 @@ func TestOnlyAStackThatWasNeverCreatedLosesItsProtection(t *testing.T) {
 
 func TestWhatRemainsOfTheFailedCreationIsNamed(t *testing.T) {
 	t.Chdir(t.TempDir())
-	said := prepare(t, &stack{name: "Payhook", status: types.StackStatusRollbackComplete, protected: true})
-	if !strings.Contains(said, "AWS::DynamoDB::GlobalTable ledger-1\n") || strings.Contains(said, "keys-1") ||
-		strings.Contains(said, "EventBus") {
-		t.Errorf("said %q", said)
+	stderr := prepare(t, &stack{name: "Payhook", status: types.StackStatusRollbackComplete, protected: true})
+	if !strings.Contains(stderr, "AWS::DynamoDB::GlobalTable ledger-1\n") || strings.Contains(stderr, "keys-1") ||
+		strings.Contains(stderr, "EventBus") {
+		t.Errorf("stderr: %q", stderr)
 	}
 }
 
 func TestWithoutAStackThereIsNothingToDo(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := &stack{name: "Another", status: types.StackStatusRollbackComplete, protected: true}
-	if said := prepare(t, s); said != "" || s.changed != nil {
-		t.Errorf("said %q and did %q", said, s.changed)
+	if stderr := prepare(t, s); stderr != "" || s.changed != nil {
+		t.Errorf("stderr %q, protection changed for %q", stderr, s.changed)
 	}
 }
 
@@ -139,8 +139,8 @@ func TestACallThatIsRefusedIsReportedAndStopsNothing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, action := range []string{"DescribeStacks", "ListStackResources", "UpdateTerminationProtection"} {
 		s := &stack{name: "Payhook", status: types.StackStatusRollbackComplete, protected: true, refuses: action}
-		if said := prepare(t, s); !strings.Contains(said, "AccessDenied") || s.changed != nil {
-			t.Errorf("%s: said %q and did %q", action, said, s.changed)
+		if stderr := prepare(t, s); !strings.Contains(stderr, "AccessDenied") || s.changed != nil {
+			t.Errorf("%s: stderr %q, protection changed for %q", action, stderr, s.changed)
 		}
 	}
 }

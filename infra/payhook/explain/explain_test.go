@@ -23,7 +23,7 @@ import (
 )
 
 // run runs the command in a folder with that cdk.json.
-func run(t *testing.T, context map[string]any, in string, args ...string) (out, said string, status int) {
+func run(t *testing.T, context map[string]any, in string, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	if context != nil {
@@ -139,10 +139,10 @@ func TestEveryFormatIsRead(t *testing.T) {
 		"event after white space": "\n " + event(t, r, payload, false),
 	} {
 		t.Run(name, func(t *testing.T) {
-			out, said, status := run(t, map[string]any{"baseUrl": s.URL, "@aws-cdk/x": true, "maxPayloadBytes": 100000},
-				text, "--json", "-")
-			if status != 0 || said != "" {
-				t.Fatalf("%d: %s%s", status, out, said)
+			settings := map[string]any{"baseUrl": s.URL, "@aws-cdk/x": true, "maxPayloadBytes": 100000}
+			out, stderr, status := run(t, settings, text, "--json", "-")
+			if status != 0 || stderr != "" {
+				t.Fatalf("%d: %s%s", status, out, stderr)
 			}
 			var got struct {
 				Verdict  string
@@ -174,9 +174,9 @@ func TestThePrintedSettingsAreThoseOfCDK(t *testing.T) {
 	r, payload := webhook(t, s)
 	text := dump(r, payload, "\n", "")
 	settings := map[string]any{"baseUrl": s.URL}
-	out, said, status := run(t, settings, text, "-")
-	if status != 0 || said != "" {
-		t.Fatalf("%d: %s%s", status, out, said)
+	out, stderr, status := run(t, settings, text, "-")
+	if status != 0 || stderr != "" {
+		t.Fatalf("%d: %s%s", status, out, stderr)
 	}
 	_, lines, found := strings.Cut(out, "Settings for cdk.json, under \"context\":\n")
 	lines, _, end := strings.Cut(lines, "\n\n")
@@ -215,7 +215,7 @@ func TestWhatCannotBeExplainedHasAStatus(t *testing.T) {
 		text     string
 		args     []string
 		status   int
-		says     string
+		message  string
 	}{
 		"empty": {settings, " \n", nil, cli.StatusUsage,
 			"it is empty"},
@@ -245,9 +245,9 @@ func TestWhatCannotBeExplainedHasAStatus(t *testing.T) {
 			"did not answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, said, status := run(t, test.settings, test.text, append(test.args, "-")...)
-			if status != test.status || !strings.Contains(said, test.says) {
-				t.Errorf("%d, %q", status, said)
+			_, stderr, status := run(t, test.settings, test.text, append(test.args, "-")...)
+			if status != test.status || !strings.Contains(stderr, test.message) {
+				t.Errorf("%d, %q", status, stderr)
 			}
 			if _, err := os.Stat("ran"); err == nil {
 				t.Error("the command was executed")
@@ -265,9 +265,9 @@ func TestABearerNeedsAStack(t *testing.T) {
 	s := paymenttest.NewServer(paymenttest.Options{})
 	defer s.Close()
 	r, payload := webhook(t, s)
-	_, said, status := run(t, map[string]any{"baseUrl": s.URL, "keysAuth": "bearer"}, dump(r, payload, "\n", ""), "-")
-	if status != cli.StatusUnreachable || !strings.Contains(said, "the token is in the stack") {
-		t.Errorf("%d, %q", status, said)
+	_, stderr, status := run(t, map[string]any{"baseUrl": s.URL, "keysAuth": "bearer"}, dump(r, payload, "\n", ""), "-")
+	if status != cli.StatusUnreachable || !strings.Contains(stderr, "the token is in the stack") {
+		t.Errorf("%d, %q", status, stderr)
 	}
 }
 

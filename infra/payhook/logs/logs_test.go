@@ -183,7 +183,7 @@ func TestAReadingThatFailsGoesOnWhereItWas(t *testing.T) {
 
 // follow reads until the log has been read so many times. do is called before each
 // reading except the first, in place of waiting.
-func follow(t *testing.T, c *cloudWatch, times int, do func(reading int, clock *time.Time)) (shown, said string,
+func follow(t *testing.T, c *cloudWatch, times int, do func(reading int, clock *time.Time)) (shown, stderr string,
 	err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -213,7 +213,7 @@ func follow(t *testing.T, c *cloudWatch, times int, do func(reading int, clock *
 func TestNothingIsMissedWhileTheComputerSleeps(t *testing.T) {
 	c := newCloudWatch(t)
 	c.add(0, "a")
-	shown, said, err := follow(t, c, 4, func(reading int, clock *time.Time) {
+	shown, stderr, err := follow(t, c, 4, func(reading int, clock *time.Time) {
 		switch reading {
 		case 1:
 			c.add(1, "b")
@@ -229,15 +229,15 @@ func TestNothingIsMissedWhileTheComputerSleeps(t *testing.T) {
 	if err != nil || shown != "a b 0 1 2 3 4 5 6 7 8 c" {
 		t.Errorf("shown %q, %v", shown, err)
 	}
-	if strings.Count(said, "\n") != 1 || !strings.Contains(said, "the log was not read for 9h") {
-		t.Errorf("said %q", said)
+	if strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "the log was not read for 9h") {
+		t.Errorf("said %q", stderr)
 	}
 }
 
 func TestNothingIsMissedWhileAWSCannotBeReached(t *testing.T) {
 	c := newCloudWatch(t)
 	c.add(0, "a")
-	shown, said, err := follow(t, c, 60, func(reading int, _ *time.Time) {
+	shown, stderr, err := follow(t, c, 60, func(reading int, _ *time.Time) {
 		c.mu.Lock()
 		c.fail = nil
 		if reading < 50 {
@@ -251,8 +251,8 @@ func TestNothingIsMissedWhileAWSCannotBeReached(t *testing.T) {
 	if err != nil || shown != "a 10 20 30 40 50" {
 		t.Errorf("shown %q, %v", shown, err)
 	}
-	if strings.Count(said, "trying again") != 1 || strings.Count(said, "the log was not read for 50s") != 1 {
-		t.Errorf("said %q", said)
+	if strings.Count(stderr, "trying again") != 1 || strings.Count(stderr, "the log was not read for 50s") != 1 {
+		t.Errorf("said %q", stderr)
 	}
 }
 
@@ -281,7 +281,7 @@ const outcome = `{"time":"2026-01-31T12:00:00.1Z","level":"WARN","msg":"webhook"
 	`"Recorded":0,"ok":false,"list":[],"FunctionName":"f","_aws":{"Timestamp":1},"requestId":"r","x":"a\u001b[1m"}`
 
 // call runs payhook logs against c.
-func call(t *testing.T, c *cloudWatch, person bool, args ...string) (out, said string, status int) {
+func call(t *testing.T, c *cloudWatch, person bool, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir(filepath.Dir(up.Path), 0o700); err != nil {
@@ -313,16 +313,16 @@ func TestAPersonSeesWhatMatters(t *testing.T) {
 2026-01-31T12:00:00.000Z  webhook  -      "panic: \x1b[1m"
 2026-01-31T12:00:00.000Z  webhook  -      REPORT RequestId: 2  Duration: 9 ms  Status: timeout
 `
-	if out, said, status := call(t, c, true); status != 0 || out != want || said != "" {
-		t.Errorf("%d, %q\n%s", status, said, out)
+	if out, stderr, status := call(t, c, true); status != 0 || out != want || stderr != "" {
+		t.Errorf("%d, %q\n%s", status, stderr, out)
 	}
 	if out, _, _ := call(t, c, true, "webhook", "--all"); strings.Count(out, "RequestId: 1") != 3 {
 		t.Errorf("--all:\n%s", out)
 	}
 	for _, args := range [][]string{{"redrive"}, {"--since", "1s"}} {
-		if out, said, status := call(t, c, true, args...); status != 0 || out != "" ||
-			!strings.HasPrefix(said, "nothing was logged") {
-			t.Errorf("%q: %d, %q, %q", args, status, out, said)
+		if out, stderr, status := call(t, c, true, args...); status != 0 || out != "" ||
+			!strings.HasPrefix(stderr, "nothing was logged") {
+			t.Errorf("%q: %d, %q, %q", args, status, out, stderr)
 		}
 	}
 }
@@ -333,8 +333,8 @@ func TestAProgramSeesEverythingAsJSON(t *testing.T) {
 	c.add(1, "START RequestId: 1 Version: 1\n")
 	want := `{"time":"2026-01-31T12:00:00.000Z","function":"webhook","line":` + outcome + "}\n" +
 		`{"time":"2026-01-31T12:00:01.000Z","function":"webhook","text":"START RequestId: 1 Version: 1"}` + "\n"
-	if out, said, status := call(t, c, false); status != 0 || out != want || said != "" {
-		t.Errorf("%d, %q\n%s", status, said, out)
+	if out, stderr, status := call(t, c, false); status != 0 || out != want || stderr != "" {
+		t.Errorf("%d, %q\n%s", status, stderr, out)
 	}
 	if out, _, _ := call(t, c, true, "--json"); out != want {
 		t.Errorf("--json at a terminal: %s", out)
@@ -350,8 +350,8 @@ func TestWrongUsage(t *testing.T) {
 		"wehook":      `function "wehook": must be one of webhook, redrive, token`,
 		"--since=-1m": "--since must not be negative",
 	} {
-		if _, said, status := call(t, c, true, args); status != cli.StatusUsage || said != "payhook: "+want+"\n" {
-			t.Errorf("%s: %d, %q", args, status, said)
+		if _, stderr, status := call(t, c, true, args); status != cli.StatusUsage || stderr != "payhook: "+want+"\n" {
+			t.Errorf("%s: %d, %q", args, status, stderr)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func wire(t *testing.T, denied string) {
 	}
 }
 
-func call(t *testing.T, args ...string) (out, said string, status int) {
+func call(t *testing.T, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	var o, e bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
@@ -78,24 +78,24 @@ func call(t *testing.T, args ...string) (out, said string, status int) {
 
 func TestTheCommandsWorkOverARealConnection(t *testing.T) {
 	wire(t, "")
-	if out, said, status := call(t, "pending"); status != 0 || out != "nothing is pending\n" || said != "" {
-		t.Errorf("%d, %q, %q", status, out, said)
+	if out, stderr, status := call(t, "pending"); status != 0 || out != "nothing is pending\n" || stderr != "" {
+		t.Errorf("%d, %q, %q", status, out, stderr)
 	}
 }
 
 func TestADeniedActionIsNamed(t *testing.T) {
 	wire(t, "GetItem")
-	_, said, status := call(t, "key", uuid.New().String())
-	if status != cli.StatusUnreachable || !strings.Contains(said, "DynamoDB: GetItem") ||
-		!strings.Contains(said, "AccessDeniedException") {
-		t.Errorf("%d, %s", status, said)
+	_, stderr, status := call(t, "key", uuid.New().String())
+	if status != cli.StatusUnreachable || !strings.Contains(stderr, "DynamoDB: GetItem") ||
+		!strings.Contains(stderr, "AccessDeniedException") {
+		t.Errorf("%d, %s", status, stderr)
 	}
 }
 
 func TestADropIsRepeatedAfterAClosedConnection(t *testing.T) {
 	wire(t, "")
-	if out, said, status := call(t, "key", uuid.New().String(), "--drop"); status != 0 ||
+	if out, stderr, status := call(t, "key", uuid.New().String(), "--drop"); status != 0 ||
 		!strings.Contains(out, "dropped.") {
-		t.Errorf("%d, %s%s", status, out, said)
+		t.Errorf("%d, %s%s", status, out, stderr)
 	}
 }

@@ -58,7 +58,7 @@ func (p *program) event(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	lot, err := d.lot()
+	store, err := d.store()
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (p *program) event(ctx context.Context, id string) error {
 		}
 	}
 	attention := s.State == "unknown" || s.State == "parked"
-	err = find(ctx, lot, filter{event: id}, func(l listed) error {
+	err = find(ctx, store, filter{event: id}, func(l listed) error {
 		s.Parked = append(s.Parked, l)
 		attention = attention || l.State == parking.Open
 		return nil

@@ -128,7 +128,7 @@ func (d *deployment) keys() (*keys.Inspector, error) {
 	return keys.NewInspector(d.db, table), err
 }
 
-func (d *deployment) lot() (*parking.Store, error) {
+func (d *deployment) store() (*parking.Store, error) {
 	bucket, err := d.output(names.ParkingBucketOutput)
 	return parking.NewStore(d.buckets, bucket), err
 }

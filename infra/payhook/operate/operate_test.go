@@ -37,7 +37,7 @@ type world struct {
 	db    *awstest.DynamoDB
 	s3    *awstest.S3
 	book  *ledger.Ledger
-	lot   *parking.Store
+	store *parking.Store
 	outs  map[string]string
 
 	invoked [][]string
@@ -69,7 +69,7 @@ func newWorld(t *testing.T) *world {
 	w.db.CreateTable("keys", names.KeysKey)
 	w.s3.MakeBucket("parking")
 	w.book = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return w.now }})
-	w.lot = parking.NewStore(w.s3, "parking")
+	w.store = parking.NewStore(w.s3, "parking")
 	return w
 }
 
@@ -241,7 +241,7 @@ func (w *world) park(age time.Duration, reason parking.Reason,
 	for _, c := range change {
 		c(&p)
 	}
-	name, _, err := w.lot.Park(w.t.Context(), p)
+	name, _, err := w.store.Park(w.t.Context(), p)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -250,7 +250,7 @@ func (w *world) park(age time.Duration, reason parking.Reason,
 
 func (w *world) replayed(name string) {
 	w.t.Helper()
-	if err := w.lot.MarkReplayed(w.t.Context(), name, parking.Note{By: "ann", At: w.now}); err != nil {
+	if err := w.store.MarkReplayed(w.t.Context(), name, parking.Note{By: "ann", At: w.now}); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -143,8 +143,8 @@ func reasonOf(name string) string {
 
 // find calls found with all that is parked and meant by the filter, in the order
 // of the names' times, until found fails.
-func find(ctx context.Context, lot *parking.Store, f filter, found func(listed) error) error {
-	states, err := lot.States(ctx)
+func find(ctx context.Context, store *parking.Store, f filter, found func(listed) error) error {
+	states, err := store.States(ctx)
 	if err != nil {
 		return err
 	}
@@ -163,9 +163,9 @@ func find(ctx context.Context, lot *parking.Store, f filter, found func(listed) 
 		return stopped == nil
 	}
 	if f.event == "" && f.delivery == "" {
-		return cmp.Or(lot.List(ctx, f.from, f.until, one), stopped)
+		return cmp.Or(store.List(ctx, f.from, f.until, one), stopped)
 	}
-	list, err := indexed(ctx, lot, f)
+	list, err := indexed(ctx, store, f)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func find(ctx context.Context, lot *parking.Store, f filter, found func(listed) 
 		}
 		// The index is written first: what it names may have failed to be parked.
 		parked := false
-		err = lot.List(ctx, at, at.Add(time.Millisecond), func(other string) bool {
+		err = store.List(ctx, at, at.Add(time.Millisecond), func(other string) bool {
 			parked = other == name
 			return !parked
 		})
@@ -192,14 +192,14 @@ func find(ctx context.Context, lot *parking.Store, f filter, found func(listed) 
 
 // indexed returns the names under which the filter's event and delivery are
 // parked, in the order of their times.
-func indexed(ctx context.Context, lot *parking.Store, f filter) (list []string, err error) {
+func indexed(ctx context.Context, store *parking.Store, f filter) (list []string, err error) {
 	if f.event != "" {
-		if list, err = lot.FindEvent(ctx, f.event); err != nil {
+		if list, err = store.FindEvent(ctx, f.event); err != nil {
 			return nil, err
 		}
 	}
 	if f.delivery != "" {
-		ofDelivery, err := lot.FindDelivery(ctx, f.delivery)
+		ofDelivery, err := store.FindDelivery(ctx, f.delivery)
 		if err != nil {
 			return nil, err
 		}
@@ -218,7 +218,7 @@ func (p *program) parkedList(ctx context.Context, f filter, long bool) error {
 	if err != nil {
 		return err
 	}
-	lot, err := d.lot()
+	store, err := d.store()
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (p *program) parkedList(ctx context.Context, f filter, long bool) error {
 	var batch []detailed // found and not printed yet
 	printBatch := func() error {
 		if long {
-			if err := read(ctx, lot, batch); err != nil {
+			if err := read(ctx, store, batch); err != nil {
 				return err
 			}
 		}
@@ -242,7 +242,7 @@ func (p *program) parkedList(ctx context.Context, f filter, long bool) error {
 		batch = batch[:0]
 		return nil
 	}
-	err = find(ctx, lot, f, func(l listed) error {
+	err = find(ctx, store, f, func(l listed) error {
 		if batch = append(batch, detailed{listed: l}); long && len(batch) < readAtOnce {
 			return nil
 		}
@@ -272,11 +272,11 @@ func (p *program) parkedList(ctx context.Context, f filter, long bool) error {
 const readAtOnce = 8
 
 // read reads what is parked, for its details.
-func read(ctx context.Context, lot *parking.Store, batch []detailed) error {
+func read(ctx context.Context, store *parking.Store, batch []detailed) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range batch {
 		group.Go(func() error {
-			parked, err := lot.Get(ctx, batch[i].Name)
+			parked, err := store.Get(ctx, batch[i].Name)
 			batch[i].DeliveryID, batch[i].EventIDs = parked.DeliveryID, append([]string{}, parked.EventIDs...)
 			batch[i].Cause, batch[i].PayloadBytes = parked.Cause, len(payloadOf(parked))
 			return err
@@ -375,11 +375,11 @@ func (p *program) parkedShow(ctx context.Context, text string, payloadOnly bool)
 	if err != nil {
 		return err
 	}
-	lot, err := d.lot()
+	store, err := d.store()
 	if err != nil {
 		return err
 	}
-	parked, err := lot.Get(ctx, name)
+	parked, err := store.Get(ctx, name)
 	if errors.Is(err, parking.ErrNotParked) {
 		fmt.Fprintf(p.Err, "payhook: nothing is parked under the name %s; payhook parked list has the names\n",
 			cli.Plain(name))
@@ -393,7 +393,7 @@ func (p *program) parkedShow(ctx context.Context, text string, payloadOnly bool)
 		_, err := p.Out.Write(payload)
 		return err
 	}
-	state, note, err := lot.Decision(ctx, name)
+	state, note, err := store.Decision(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func TestAListingIsByTimeAndSaysWhatWasDecided(t *testing.T) {
 	middle, _ := w.park(time.Hour, parking.Invalid)
 	other, _ := w.park(30*time.Minute, parking.Invalid)
 	w.replayed(middle)
-	if err := w.lot.Settle(t.Context(), other, parking.Note{Reason: "why"}); err != nil {
+	if err := w.store.Settle(t.Context(), other, parking.Note{Reason: "why"}); err != nil {
 		t.Fatal(err)
 	}
 	// What is decided is not listed unless asked for.
@@ -125,7 +125,7 @@ func TestWhatFailedToBeParkedIsNotListed(t *testing.T) {
 		}
 		return nil
 	}
-	if _, _, err := w.lot.Park(t.Context(),
+	if _, _, err := w.store.Park(t.Context(),
 		parking.Parked{Reason: parking.Invalid, ParkedAt: w.now, EventIDs: []string{event}}); err == nil {
 		t.Fatal("parked")
 	}
@@ -188,7 +188,7 @@ func TestADecisionIsShown(t *testing.T) {
 	w := newWorld(t)
 	name, _ := w.park(time.Hour, parking.Conflict)
 	note := parking.Note{By: callerARN, At: noon.Add(-time.Minute), Reason: "the first version stays", Version: "first"}
-	if err := w.lot.Settle(t.Context(), name, note); err != nil {
+	if err := w.store.Settle(t.Context(), name, note); err != nil {
 		t.Fatal(err)
 	}
 	out, _ := w.expect(0, "parked", "show", name)

@@ -109,13 +109,13 @@ func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []str
 		return err
 	}
 	if o.all {
-		lot, err := d.lot()
+		store, err := d.store()
 		if err != nil {
 			return err
 		}
 		o.filter.state = parking.Open
 		looking, conflicts := p.Progress(), 0
-		err = find(ctx, lot, o.filter, func(l listed) error {
+		err = find(ctx, store, o.filter, func(l listed) error {
 			if l.Reason == string(parking.Conflict) {
 				conflicts++
 				return nil

@@ -274,9 +274,11 @@ func TestLongReplaysSayHowFarTheyAre(t *testing.T) {
 func TestAConflictIsReplayedByNameInTheVersionThatIsChosen(t *testing.T) {
 	w := newWorld(t)
 	name, _ := w.park(time.Hour, parking.Conflict)
-	for version, says := range map[string]string{"first": "settled       " + name, "parked": "accepted      " + name} {
+	for version, message := range map[string]string{
+		"first": "settled       " + name, "parked": "accepted      " + name,
+	} {
 		out, _ := w.expect(0, "parked", "replay", name, "--version", version)
-		w.contains(out, says)
+		w.contains(out, message)
 		if w.version != version {
 			t.Errorf("replayed in version %q, want %q", w.version, version)
 		}

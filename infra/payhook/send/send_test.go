@@ -62,12 +62,12 @@ func newHook(t *testing.T, key func() paymenttest.Key) *hook {
 
 // run calls the command as the program does, and returns what it wrote and its exit
 // status.
-func run(t *testing.T, args ...string) (out, said string, status int) {
+func run(t *testing.T, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	return runWith(t, &cli.Program{In: strings.NewReader("")}, args...)
 }
 
-func runWith(t *testing.T, p *cli.Program, args ...string) (out, said string, status int) {
+func runWith(t *testing.T, p *cli.Program, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	var o, e bytes.Buffer
 	p.Out, p.Now = &o, time.Now
@@ -84,9 +84,9 @@ func runWith(t *testing.T, p *cli.Program, args ...string) (out, said string, st
 // works is run that fails the test unless the exit status is 0.
 func works(t *testing.T, args ...string) (out string) {
 	t.Helper()
-	out, said, status := run(t, args...)
+	out, stderr, status := run(t, args...)
 	if status != 0 {
-		t.Fatalf("send %s: exit status %d\n%s%s", strings.Join(args, " "), status, out, said)
+		t.Fatalf("send %s: exit status %d\n%s%s", strings.Join(args, " "), status, out, stderr)
 	}
 	return out
 }
@@ -116,7 +116,7 @@ func TestWhatIsSentIsWhatWasAskedFor(t *testing.T) {
 		t.Fatalf("%d deliveries were sent, want 3, of which the last is the first again", len(h.payloads))
 	}
 	if strings.Count(out, ": 200 in ") != 3 {
-		t.Errorf("it says\n%s", out)
+		t.Errorf("output:\n%s", out)
 	}
 	delivery, err := payment.DecodeDelivery([]byte(h.payloads[1]))
 	if err != nil || len(delivery.Events) != 2 {
@@ -170,8 +170,9 @@ func TestAFileIsSentByteForByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	works(t, "--local", "--file", "payload")
-	if _, said, status := runWith(t, &cli.Program{In: strings.NewReader(text)}, "--local", "--file", "-"); status != 0 {
-		t.Errorf("%d, %s", status, said)
+	fromInput := &cli.Program{In: strings.NewReader(text)}
+	if _, stderr, status := runWith(t, fromInput, "--local", "--file", "-"); status != 0 {
+		t.Errorf("%d, %s", status, stderr)
 	}
 	if len(h.payloads) != 2 || h.payloads[0] != text || h.payloads[1] != text {
 		t.Errorf("sent %q, want %q", h.payloads, text)
@@ -242,9 +243,9 @@ func TestTheListsSendNothing(t *testing.T) {
 func TestTheExitStatusSaysWhetherTheAnswerWasExpected(t *testing.T) {
 	local(t)
 	for _, test := range []struct {
-		args   string
-		status int
-		says   string
+		args    string
+		status  int
+		message string
 	}{
 		{"", 0, ""},
 		{"--corrupt signature", cli.StatusFailed,
@@ -259,9 +260,9 @@ func TestTheExitStatusSaysWhetherTheAnswerWasExpected(t *testing.T) {
 		{"--expect 2xx,4x", cli.StatusUsage, "--expect"},
 		{"--expect 99", cli.StatusUsage, "--expect"},
 	} {
-		out, said, status := run(t, append(strings.Fields(test.args), "--local")...)
-		if status != test.status || !strings.Contains(said, test.says) {
-			t.Errorf("%s: status %d, want %d\n%s%s", test.args, status, test.status, out, said)
+		out, stderr, status := run(t, append(strings.Fields(test.args), "--local")...)
+		if status != test.status || !strings.Contains(stderr, test.message) {
+			t.Errorf("%s: status %d, want %d\n%s%s", test.args, status, test.status, out, stderr)
 		}
 	}
 }
@@ -297,16 +298,16 @@ func (n *notify) Write(text []byte) (int, error) {
 
 func TestALongWaitReportsProgress(t *testing.T) {
 	_, h := local(t)
-	said := &notify{written: make(chan struct{})}
+	stderr := &notify{written: make(chan struct{})}
 	h.before = func() {
 		select {
-		case <-said.written:
+		case <-stderr.written:
 		case <-t.Context().Done():
 		}
 	}
-	_, _, status := runWith(t, &cli.Program{Err: said, Interval: time.Millisecond}, "--local", "--events", "500")
-	if status != 0 || !strings.HasPrefix(said.String(), "0 of 1 answered after ") {
-		t.Errorf("%d, %s", status, said)
+	_, _, status := runWith(t, &cli.Program{Err: stderr, Interval: time.Millisecond}, "--local", "--events", "500")
+	if status != 0 || !strings.HasPrefix(stderr.String(), "0 of 1 answered after ") {
+		t.Errorf("%d, %s", status, stderr)
 	}
 }
 
@@ -336,7 +337,7 @@ func TestAKeyOfOnesOwnSigns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := works(t, "--key", "key.pem", "--key-id", key.ID, "--url", h.URL); !strings.HasPrefix(out, "1: 200 in ") {
-		t.Errorf("it says %s", out)
+		t.Errorf("output: %s", out)
 	}
 
 	// Without --url, the stack says where.
@@ -366,21 +367,21 @@ func TestAWrongCallSendsNothing(t *testing.T) {
 		"--key missing.pem --key-id not-a-uuid", "stray", "--age soon",
 		"--certificate unheard-of", "--conflict --events 0", "--key x --rotate",
 	} {
-		if out, said, status := run(t, append(strings.Fields(args), "--local")...); status != cli.StatusUsage ||
-			said == "" {
-			t.Errorf("%s: status %d\n%s%s", args, status, out, said)
+		if out, stderr, status := run(t, append(strings.Fields(args), "--local")...); status != cli.StatusUsage ||
+			stderr == "" {
+			t.Errorf("%s: status %d\n%s%s", args, status, out, stderr)
 		}
 	}
-	if _, said, status := run(t); status != cli.StatusUsage || !strings.Contains(said, "--local") ||
-		!strings.Contains(said, "--key") {
-		t.Errorf("without --local: %d, %s", status, said)
+	if _, stderr, status := run(t); status != cli.StatusUsage || !strings.Contains(stderr, "--local") ||
+		!strings.Contains(stderr, "--key") {
+		t.Errorf("without --local: %d, %s", status, stderr)
 	}
 	if len(h.payloads) > 0 {
 		t.Errorf("sent %q", h.payloads)
 	}
 	t.Chdir(t.TempDir())
-	if _, said, status := run(t, "--local"); status != cli.StatusUnreachable || !strings.Contains(said, "make up") {
-		t.Errorf("nothing is up: %d, %s", status, said)
+	if _, stderr, status := run(t, "--local"); status != cli.StatusUnreachable || !strings.Contains(stderr, "make up") {
+		t.Errorf("nothing is up: %d, %s", status, stderr)
 	}
 }
 
@@ -389,9 +390,9 @@ func TestAnotherPaymentServiceNeedsAKey(t *testing.T) {
 	if err := (up.File{WebhookURL: "http://127.0.0.1:1", PaymentService: "http://127.0.0.1:2"}).Write("."); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, status := run(t, "--local"); status != cli.StatusUsage ||
-		!strings.Contains(said, "--key FILE --key-id UUID") {
-		t.Errorf("%d, %s", status, said)
+	if _, stderr, status := run(t, "--local"); status != cli.StatusUsage ||
+		!strings.Contains(stderr, "--key FILE --key-id UUID") {
+		t.Errorf("%d, %s", status, stderr)
 	}
 }
 

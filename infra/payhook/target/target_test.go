@@ -87,7 +87,7 @@ func isUp(t *testing.T, endpoint string) {
 }
 
 // call runs a command that only connects, as the program does.
-func call(t *testing.T, args ...string) (d *Deployment, said string, status int) {
+func call(t *testing.T, args ...string) (d *Deployment, stderr string, status int) {
 	t.Helper()
 	var out bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(""), Out: &out, Err: &out, Now: time.Now}
@@ -104,9 +104,9 @@ func call(t *testing.T, args ...string) (d *Deployment, said string, status int)
 func TestTheStackIsFoundWithTheUsualVariables(t *testing.T) {
 	machine(t)
 	account(t, cloud(t).URL)
-	d, said, status := call(t)
-	if status != 0 || said != "" {
-		t.Fatalf("%d, %s", status, said)
+	d, stderr, status := call(t)
+	if status != 0 || stderr != "" {
+		t.Fatalf("%d, %s", status, stderr)
 	}
 	if !strings.HasPrefix(d.Name, "stack Payhook (account 123456789012, eu-north-1 at http://127.0.0.1:") {
 		t.Errorf("a person would be asked about %s", d.Name)
@@ -126,23 +126,23 @@ func TestTheStackIsFoundWithTheUsualVariables(t *testing.T) {
 func TestTheRegionAndTheProfileCanBeFlags(t *testing.T) {
 	machine(t)
 	account(t, cloud(t).URL)
-	if d, said, status := call(t, "--region", "eu-west-3"); status != 0 || d.Config.Region != "eu-west-3" {
-		t.Errorf("%d, %s", status, said)
+	if d, stderr, status := call(t, "--region", "eu-west-3"); status != 0 || d.Config.Region != "eu-west-3" {
+		t.Errorf("%d, %s", status, stderr)
 	}
-	if _, said, status := call(t, "--profile", "nobody"); status != cli.StatusUnreachable ||
-		!strings.Contains(said, "nobody") {
-		t.Errorf("%d, %s", status, said)
+	if _, stderr, status := call(t, "--profile", "nobody"); status != cli.StatusUnreachable ||
+		!strings.Contains(stderr, "nobody") {
+		t.Errorf("%d, %s", status, stderr)
 	}
-	if _, said, status := call(t, "--profile", "nobody", "--local"); status != cli.StatusUsage {
-		t.Errorf("%d, %s", status, said)
+	if _, stderr, status := call(t, "--profile", "nobody", "--local"); status != cli.StatusUsage {
+		t.Errorf("%d, %s", status, stderr)
 	}
 }
 
 func TestTheLocalRunIsFoundWithoutAny(t *testing.T) {
 	machine(t)
 	isUp(t, cloud(t).URL)
-	if d, said, status := call(t, "--local"); status != 0 || d.Name != "stack Payhook (the local run)" {
-		t.Errorf("%d, %s", status, said)
+	if d, stderr, status := call(t, "--local"); status != 0 || d.Name != "stack Payhook (the local run)" {
+		t.Errorf("%d, %s", status, stderr)
 	}
 }
 
@@ -160,8 +160,8 @@ func TestTheLocalRunIsAskedAgainAfterAClosedConnection(t *testing.T) {
 	}))
 	t.Cleanup(flaky.Close)
 	isUp(t, flaky.URL)
-	if _, said, status := call(t, "--local"); status != 0 || requests != 3 {
-		t.Errorf("%d after %d requests, %s", status, requests, said)
+	if _, stderr, status := call(t, "--local"); status != 0 || requests != 3 {
+		t.Errorf("%d after %d requests, %s", status, requests, stderr)
 	}
 }
 
@@ -169,8 +169,8 @@ func TestTheLocalRunIsTheLocalRunWhateverTheVariablesSay(t *testing.T) {
 	machine(t)
 	isUp(t, cloud(t).URL)
 	account(t, "http://127.0.0.1:1")
-	if _, said, status := call(t, "--local"); status != 0 {
-		t.Errorf("%d, %q", status, said)
+	if _, stderr, status := call(t, "--local"); status != 0 {
+		t.Errorf("%d, %q", status, stderr)
 	}
 	if _, _, status := call(t); status != cli.StatusUnreachable {
 		t.Errorf("without --local: %d", status)
@@ -179,9 +179,9 @@ func TestTheLocalRunIsTheLocalRunWhateverTheVariablesSay(t *testing.T) {
 
 func TestAPlaceThatCannotBeReachedSaysWhatToDo(t *testing.T) {
 	for name, test := range map[string]struct {
-		place func(t *testing.T)
-		args  []string
-		says  []string
+		place   func(t *testing.T)
+		args    []string
+		message []string
 	}{
 		"no such stack": {func(t *testing.T) { account(t, cloud(t).URL) }, []string{"--stack", "Other"},
 			[]string{"no stack Other in eu-north-1", "--stack", "--region"}},
@@ -208,13 +208,13 @@ func TestAPlaceThatCannotBeReachedSaysWhatToDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			machine(t)
 			test.place(t)
-			_, said, status := call(t, test.args...)
+			_, stderr, status := call(t, test.args...)
 			if status != cli.StatusUnreachable {
 				t.Errorf("%d", status)
 			}
-			for _, text := range test.says {
-				if !strings.Contains(said, text) {
-					t.Errorf("%q is not in %s", text, said)
+			for _, text := range test.message {
+				if !strings.Contains(stderr, text) {
+					t.Errorf("%q is not in %s", text, stderr)
 				}
 			}
 		})
