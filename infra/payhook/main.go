@@ -15,6 +15,7 @@ import (
 	"payhook.example/infra/payhook/creation"
 	"payhook.example/infra/payhook/explain"
 	"payhook.example/infra/payhook/invoke"
+	"payhook.example/infra/payhook/listen"
 	"payhook.example/infra/payhook/logs"
 	"payhook.example/infra/payhook/operate"
 	"payhook.example/infra/payhook/send"
@@ -48,7 +49,7 @@ func commands(p *cli.Program) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add("Try it", local.Command(p), send.Command(p, t), invoke.Command(p, t), logs.Command(p, t))
+	add("Try it", local.Command(p), send.Command(p, t), invoke.Command(p, t), listen.Command(p, t), logs.Command(p, t))
 	add("Operate it", append([]*cobra.Command{explain.Command(p, t)}, operate.Commands(p, t)...)...)
 	add("Deploy it", prepareDeploy(p))
 	return root

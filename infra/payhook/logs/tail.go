@@ -156,7 +156,7 @@ func (f *Follower) Follow(ctx context.Context, show func([]Entry) error) error {
 		switch {
 		case ctx.Err() != nil:
 			return show(entries)
-		case err != nil && rejected(err):
+		case err != nil && Rejected(err):
 			return errors.Join(show(entries), err)
 		case err != nil:
 			if begun.Sub(said) >= time.Minute {
@@ -179,9 +179,9 @@ func (f *Follower) Follow(ctx context.Context, show func([]Entry) error) error {
 	}
 }
 
-// rejected reports whether AWS answered that it will not do this, so that there is no
+// Rejected reports whether AWS answered that it will not do this, so that there is no
 // point in trying again.
-func rejected(err error) bool {
+func Rejected(err error) bool {
 	answer, answered := errors.AsType[*smithyhttp.ResponseError](err)
 	api, known := errors.AsType[smithy.APIError](err)
 	if !answered || !known {

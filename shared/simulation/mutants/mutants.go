@@ -58,6 +58,9 @@ const (
 	replayCommandFile  = "infra/payhook/operate/replay.go"
 	parkedCommandFile  = "infra/payhook/operate/parked.go"
 	creationFile       = "infra/payhook/creation/creation.go"
+	temporaryFile      = "infra/payhook/listen/temporary.go"
+	listenFile         = "infra/payhook/listen/session.go"
+	forwardFile        = "infra/payhook/listen/forward.go"
 	tailFile           = "infra/payhook/logs/tail.go"
 	programFile        = "infra/payhook/cli/cli.go"
 	targetFile         = "infra/payhook/target/target.go"
@@ -87,6 +90,7 @@ var (
 	inTokenMain = []string{"./functions/token"}
 	inParking   = []string{"./shared/parking"}
 	inRedrive   = []string{"./functions/redrive"}
+	inListen    = []string{"./infra/payhook/listen"}
 	inLogs      = []string{"./infra/payhook/logs"}
 	inOperate   = []string{"./infra/payhook/operate"}
 	inCreation  = []string{"./infra/payhook/creation"}
@@ -684,6 +688,23 @@ var mutants = []mutant{
 	{"what is parked is counted once only", redriveHandlerFile,
 		`	if r.Left || h.time().Sub(h.parkedCounted) < countParkedEvery {`,
 		`	if r.Left || !h.parkedCounted.IsZero() {`, inRedrive},
+	{"a temporary rule that somebody uses is removed", temporaryFile,
+		`tags[programTag] != program || !dead && !expired {`, `tags[programTag] != program {`, inListen},
+	{"a rule of somebody else is removed", temporaryFile,
+		`tags[programTag] != program || !dead && !expired {`, `!dead && !expired {`, inListen},
+	{"a rule is left behind if its target fails", temporaryFile,
+		`		if err != nil {
+			err = errors.Join(err, t.removeAnyway`, `		if err != nil && l.url == "" {
+			err = errors.Join(err, t.removeAnyway`, inListen},
+	{"anybody can send to a temporary queue", temporaryFile,
+		`{"Effect": "Deny", "Principal": "*", "Action": "sqs:SendMessage",`,
+		`{"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage",`, inListen},
+	{"an event that is delivered twice is forwarded twice", listenFile,
+		`	if s.ids[id] {`, `	if s.ids[id] && len(id) > 1000 {`, inListen},
+	{"a name that is not of this computer is forwarded to", forwardFile,
+		`err != nil || !at.Addr().IsLoopback() {`, `err != nil {`, inListen},
+	{"a redirect is followed with the event", forwardFile,
+		`return http.ErrUseLastResponse }`, `return nil }`, inListen},
 	{"replay --all includes conflicts", replayCommandFile,
 		`			if l.Reason == string(parking.Conflict) {`,
 		`			if l.Reason == string(parking.Conflict) && len(chosen) > 1000 {`, inOperate},
