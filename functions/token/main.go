@@ -31,7 +31,7 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("settings:\n%w", err)
 	}
-	cfg, err := awsenv.Config(getenv, 1) // its calls are sequential
+	cfg, err := awsenv.Config(getenv, awsenv.NewConnections(1)) // its calls are sequential
 	if err != nil {
 		return nil, err
 	}

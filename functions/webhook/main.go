@@ -6,6 +6,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 
 	"github.com/aws/aws-lambda-go/lambda"
@@ -23,30 +24,37 @@ import (
 )
 
 func main() {
-	h, err := newFunction(os.Getenv)
+	h, connect, err := newFunction(os.Getenv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "webhook:", err)
 		os.Exit(1)
 	}
+	connect()
 	lambda.Start(h)
 }
 
 // newFunction returns the function with the settings and clients of its environment.
-func newFunction(getenv func(string) string) (*handler, error) {
+// connect opens the connections that the first invocation needs.
+func newFunction(getenv func(string) string) (h *handler, connect func(), err error) {
 	conf, err := settings.ParseWebhook(getenv)
 	if err != nil {
-		return nil, fmt.Errorf("settings:\n%w", err)
+		return nil, nil, fmt.Errorf("settings:\n%w", err)
 	}
 	c, err := setup.NewClients(getenv)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	keyService := &http.Client{}
-	if conf.KeysBearer {
+	keyService := &http.Client{Transport: c.Connections}
+	var others []*url.URL
+	switch {
+	case !conf.UsesSignature(): // needs no keys
+	case conf.KeysBearer:
 		keyService = withToken(conf, secretsmanager.NewFromConfig(c.Config))
+	default:
+		others = []*url.URL{conf.BaseURL}
 	}
 	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3, keyService},
-		telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
+		telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME"))), func() { c.Connect(others...) }, nil
 }
 
 // clients are the services that the function calls.
@@ -104,6 +112,7 @@ func newKeys(s settings.Webhook, c clients) *keys.Cache {
 			UnknownTTL:   s.UnknownKeyTTL,
 			MissBudget:   s.KeyMissBudget,
 			MissReserve:  s.KeyMissReserve,
+			WaitLater:    true,
 		},
 	)
 }

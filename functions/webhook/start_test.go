@@ -12,7 +12,7 @@ func TestItStartsWithoutSettingsThatHaveDefaults(t *testing.T) {
 	settingstest.Starts(t, settings.WebhookSettings(),
 		[]string{names.LedgerTableEnv, names.KeysTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
 		func(getenv func(string) string) error {
-			_, err := newFunction(getenv)
+			_, _, err := newFunction(getenv)
 			return err
 		})
 }

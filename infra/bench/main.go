@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -42,6 +43,7 @@ type options struct {
 	before string // folder with a second set of functions
 	env    list   // further variables of the functions
 	json   bool
+	only   string // the step that is measured; "": all
 }
 
 // list is a flag that can be repeated.
@@ -66,6 +68,7 @@ func main() {
 		"a `folder` with other builds of webhook, redrive and token, to compare with")
 	flag.Var(&o.env, "env", "`NAME=VALUE`: a further variable of the functions, such as GOGC=200; can be repeated")
 	flag.BoolVar(&o.json, "json", false, "print the report as JSON")
+	flag.StringVar(&o.only, "only", "", "measure one `step`: start, first or deliveries")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), "Bench measures the functions as whole processes.\n\n"+
 			"  go run ./infra/bench -rounds 5 -delay 3ms\n\n"+
@@ -76,9 +79,10 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if flag.NArg() > 0 || o.rounds < 1 || o.delay < minDelay {
-		fmt.Fprintf(os.Stderr, "bench: -rounds is at least 1, -delay at least %v, and there are no arguments\n",
-			minDelay)
+	known := slices.Contains([]string{"", "start", "first", "deliveries"}, o.only)
+	if flag.NArg() > 0 || o.rounds < 1 || o.delay < minDelay || !known {
+		fmt.Fprintf(os.Stderr, "bench: -rounds is at least 1, -delay at least %v, -only is start, first or "+
+			"deliveries, and there are no arguments\n", minDelay)
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -168,7 +172,10 @@ func measure(ctx context.Context, o options) (*report, error) {
 		for _, step := range []struct {
 			name string
 			do   func(context.Context) error
-		}{{"start", b.start}, {"first invocations", b.cold}, {"deliveries", b.warm}} {
+		}{{"start", b.start}, {"first", b.cold}, {"deliveries", b.warm}} {
+			if o.only != "" && o.only != step.name {
+				continue
+			}
 			progress("round %d of %d: %s", round+1, o.rounds, step.name)
 			if err := step.do(ctx); err != nil {
 				return nil, errors.Join(ctx.Err(), err)

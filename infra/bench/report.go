@@ -142,7 +142,10 @@ func (r *report) ratios() []Ratio {
 			Ratio{"CPU, forged signature / before", before("signature forged")},
 			Ratio{"start / before", get("start").P50 / r.line("start", "before").P50})
 	}
-	return list
+	// Of a step that was not measured there is none.
+	return slices.DeleteFunc(list, func(x Ratio) bool {
+		return math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Value == 0
+	})
 }
 
 func (r *report) print(w io.Writer, asJSON bool) error {

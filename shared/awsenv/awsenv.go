@@ -10,11 +10,9 @@ package awsenv
 
 import (
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 )
 
@@ -23,15 +21,14 @@ const CallTimeout = 5 * time.Second
 
 // Config returns the configuration that the environment describes: AWS_REGION,
 // AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and
-// AWS_ENDPOINT_URL, which replaces the endpoints of all services. Its HTTP client
-// keeps so many idle connections to each service: a connection that is closed after
-// its call costs the next call a handshake.
-func Config(getenv func(string) string, connections int) (aws.Config, error) {
+// AWS_ENDPOINT_URL, which replaces the endpoints of all services. Its calls use
+// connections.
+func Config(getenv func(string) string, connections *Connections) (aws.Config, error) {
 	cfg := aws.Config{
 		Region: getenv("AWS_REGION"),
 		Credentials: credentials.NewStaticCredentialsProvider(getenv("AWS_ACCESS_KEY_ID"),
 			getenv("AWS_SECRET_ACCESS_KEY"), getenv("AWS_SESSION_TOKEN")),
-		HTTPClient: httpClient(connections),
+		HTTPClient: connections.Client(),
 		// The defaults of package config.
 		AccountIDEndpointMode:      aws.AccountIDEndpointModePreferred,
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenSupported,
@@ -44,11 +41,4 @@ func Config(getenv func(string) string, connections int) (aws.Config, error) {
 		cfg.BaseEndpoint = &url
 	}
 	return cfg, nil
-}
-
-func httpClient(connections int) *awshttp.BuildableClient {
-	return awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
-		t.MaxIdleConns = 2 * connections
-		t.MaxIdleConnsPerHost = connections
-	}).WithTimeout(CallTimeout)
 }

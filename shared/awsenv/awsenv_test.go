@@ -21,7 +21,7 @@ func config(t *testing.T, connections int, change map[string]string) aws.Config 
 		"AWS_SESSION_TOKEN": "session",
 	}
 	maps.Copy(env, change)
-	cfg, err := awsenv.Config(func(name string) string { return env[name] }, connections)
+	cfg, err := awsenv.Config(func(name string) string { return env[name] }, awsenv.NewConnections(connections))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestACallIsSignedWithTheCredentialsOfTheFunction(t *testing.T) {
 }
 
 func TestARegionIsRequired(t *testing.T) {
-	_, err := awsenv.Config(func(string) string { return "" }, 1)
+	_, err := awsenv.Config(func(string) string { return "" }, awsenv.NewConnections(1))
 	if err == nil || !strings.Contains(err.Error(), "AWS_REGION") {
 		t.Errorf("got %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"time"
 
 	"payhook.example/shared/clientcert"
@@ -84,19 +85,22 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	proof, known, err := r.authenticate(ctx, d, inv.start)
 	authenticated := now().Sub(inv.start)
 	if err != nil {
+		known.Key.Wait()
 		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known,
 			Steps: Steps{Authenticate: authenticated}}
 	}
-	result := r.pipeline.process(ctx, d.Payload, proof, inv)
-	result.Authentication, result.Steps.Authenticate = known, authenticated
-
-	// Last, since nothing depends on it.
+	// At the same time as the events, which do not depend on it.
+	var wg sync.WaitGroup
 	if s := r.mechanisms.Signature; s != nil {
-		s.Keys.RecordSource(ctx, d.SourceIP)
+		wg.Go(func() { s.Keys.RecordSource(ctx, d.SourceIP) })
 	}
 	if m := r.mechanisms.MTLS; m != nil {
-		_ = m.Accepted.Record(ctx, proof.chain[0], inv.start) // the next delivery tries again
+		wg.Go(func() { _ = m.Accepted.Record(ctx, proof.chain[0], inv.start) }) // the next delivery tries again
 	}
+	result := r.pipeline.process(ctx, d.Payload, proof, inv)
+	wg.Wait()
+	known.Key.Wait()
+	result.Authentication, result.Steps.Authenticate = known, authenticated
 	return result
 }
 
@@ -176,7 +180,9 @@ func (s *Signature) verify(ctx context.Context, d Delivery, proof signature.Proo
 	}
 	// The service may have put another key under the same id.
 	again, err := s.Keys.Refetch(ctx, proof.KeyID, found, d.SourceIP)
+	found.Wait()
 	if err != nil || again.Key == nil {
+		again.Wait()
 		// The signature does not verify with the known key, and there is no other.
 		found.TableFailed = found.TableFailed || again.TableFailed
 		found.Withdrawn = found.Withdrawn || again.Withdrawn

@@ -93,7 +93,10 @@ type Options struct {
 	RetryPause time.Duration
 	// RefetchAge is the age at which [Cache.Refetch] fetches a key again; 1 minute.
 	RefetchAge time.Duration
-	Now        func() time.Time // time.Now
+	// WaitLater means that Lookup and Refetch return before a key that was fetched is in
+	// the table, and that their callers call [Found.Wait]. If it is false, they wait.
+	WaitLater bool
+	Now       func() time.Time // time.Now
 }
 
 func (o *Options) setDefaults() {
@@ -149,6 +152,25 @@ type Found struct {
 	Withdrawn bool
 	// TableFailed reports that a call of the shared table failed.
 	TableFailed bool
+
+	writing *writing // nil: none
+}
+
+// writing is a write of the shared table that goes on while the key is used.
+type writing struct {
+	done   chan struct{}
+	failed bool // once done is closed
+}
+
+// Wait waits until the shared table has the key, for callers with Options.WaitLater. They
+// use a key that was fetched while it is written to the table. A Lambda function must not
+// answer before the write has ended, because it can be frozen then.
+func (f *Found) Wait() {
+	if f.writing != nil {
+		<-f.writing.done
+		f.TableFailed = f.TableFailed || f.writing.failed
+		f.writing = nil
+	}
 }
 
 // maxRemembered limits the memory that invented ids and unknown sources can occupy.
@@ -262,7 +284,11 @@ func (c *Cache) once(ctx context.Context, name string, work func(context.Context
 	result := c.flight.DoChan(name, func() (any, error) { return work(context.WithoutCancel(ctx)) })
 	select {
 	case r := <-result:
-		return r.Val.(Found), r.Err
+		found := r.Val.(Found)
+		if !c.opts.WaitLater {
+			found.Wait()
+		}
+		return found, r.Err
 	case <-ctx.Done():
 		return Found{}, fmt.Errorf("keys: %w: %w", ErrUnavailable, context.Cause(ctx))
 	}
@@ -427,7 +453,12 @@ func (c *Cache) fetch(ctx context.Context, id string, cached, shared *entry, tab
 		r.jwk = FormatJWK(id, key)
 	}
 	if !tableFailed {
-		found.TableFailed = c.withTable(ctx, func(ctx context.Context) error { return c.table.put(ctx, id, r) }) != nil
+		w := &writing{done: make(chan struct{})}
+		found.writing = w
+		go func() {
+			defer close(w.done)
+			w.failed = c.withTable(ctx, func(ctx context.Context) error { return c.table.put(ctx, id, r) }) != nil
+		}()
 	}
 	return found, err
 }

@@ -3,6 +3,8 @@
 package setup
 
 import (
+	"context"
+	"net/url"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -22,6 +24,7 @@ import (
 // Clients are AWS clients that share a pool of connections.
 type Clients struct {
 	Config      aws.Config
+	Connections *awsenv.Connections
 	DynamoDB    *dynamodb.Client
 	EventBridge *eventbridge.Client
 	S3          *s3.Client
@@ -30,15 +33,39 @@ type Clients struct {
 // NewClients returns the clients of a function with that environment. They make no
 // call yet.
 func NewClients(getenv func(string) string) (Clients, error) {
-	cfg, err := awsenv.Config(getenv, intake.DefaultParallel)
+	connections := awsenv.NewConnections(intake.DefaultParallel)
+	cfg, err := awsenv.Config(getenv, connections)
 	if err != nil {
 		return Clients{}, err
 	}
-	return Clients{cfg, dynamodb.NewFromConfig(cfg), eventbridge.NewFromConfig(cfg, once), s3.NewFromConfig(cfg)}, nil
+	// Package bus retries, and repeats only what failed.
+	once := func(o *eventbridge.Options) {
+		o.Retryer = aws.NopRetryer{}
+		o.HTTPClient = connections.Once()
+	}
+	return Clients{cfg, connections, dynamodb.NewFromConfig(cfg), eventbridge.NewFromConfig(cfg, once),
+		s3.NewFromConfig(cfg)}, nil
 }
 
-// once leaves retries to package bus, which repeats only what failed.
-func once(o *eventbridge.Options) { o.Retryer = aws.NopRetryer{} }
+// connectTimeout limits the time that a function waits for connections when it starts.
+const connectTimeout = time.Second
+
+// Connect opens connections to DynamoDB, EventBridge and the hosts of other URLs, at the
+// same time, so that the first invocation does not wait for them. It takes at most a
+// second. What could not be opened by then is opened when it is needed.
+func (c Clients) Connect(others ...*url.URL) {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	d := dynamodb.EndpointParameters{Region: &c.Config.Region, Endpoint: c.Config.BaseEndpoint}.WithDefaults()
+	if e, err := dynamodb.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, d); err == nil {
+		others = append(others, &e.URI)
+	}
+	b := eventbridge.EndpointParameters{Region: &c.Config.Region, Endpoint: c.Config.BaseEndpoint}.WithDefaults()
+	if e, err := eventbridge.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, b); err == nil {
+		others = append(others, &e.URI)
+	}
+	c.Connections.Open(ctx, others...)
+}
 
 // ObjectAPI is what of S3 the pipeline needs.
 type ObjectAPI interface {

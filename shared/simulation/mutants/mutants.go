@@ -41,6 +41,7 @@ const (
 	windowFile       = "shared/signature/window.go"
 	handlerFile      = "functions/webhook/handler.go"
 	requestFile      = "functions/webhook/request.go"
+	connectionsFile  = "shared/awsenv/connections.go"
 	rfc3339File      = "shared/rfc3339/rfc3339.go"
 	consumerFile     = "events/consumer/function/handler.go"
 	settingsFile     = "shared/settings/settings.go"
@@ -86,6 +87,7 @@ var (
 	inPayment   = []string{"./shared/payment"}
 	inConsumer  = []string{"./events/consumer/function"}
 	inWebhook   = []string{"./functions/webhook"}
+	inAWSEnv    = []string{"./shared/awsenv"}
 	inToken     = []string{"./shared/token"}
 	inTokenMain = []string{"./functions/token"}
 	inParking   = []string{"./shared/parking"}
@@ -285,15 +287,10 @@ var mutants = []mutant{
 `, inHistories},
 	{"a webhook is authenticated after it is recorded", receiveFile,
 		`	if err != nil {
-		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known,
-			Steps: Steps{Authenticate: authenticated}}
-	}
-	result := r.pipeline.process(ctx, d.Payload, proof, inv)
-`, `	result := r.pipeline.process(ctx, d.Payload, proof, inv)
-	if err != nil {
-		return Result{Outcome: OutcomeOf(err), Err: err, Authentication: known,
-			Steps: Steps{Authenticate: authenticated}}
-	}
+		known.Key.Wait()
+`, `	if err != nil {
+		r.pipeline.process(ctx, d.Payload, proof, inv)
+		known.Key.Wait()
 `, inHistories},
 	{"a wrong signature is accepted", receiveFile,
 		`	if err != nil || again.Key == nil {
@@ -881,9 +878,22 @@ var mutants = []mutant{
 	proof, known, err := r.authenticate(ctx, d, inv.start)
 `, inIntake},
 	{"the source of an authentic webhook is not recorded", receiveFile,
-		`		s.Keys.RecordSource(ctx, d.SourceIP)
+		`		wg.Go(func() { s.Keys.RecordSource(ctx, d.SourceIP) })
 `, `		_ = s
 `, inIntake},
+	{"the answer does not wait for the key in the table", receiveFile,
+		`	wg.Wait()
+	known.Key.Wait()
+`, `	wg.Wait()
+`, inWebhook},
+	{"a request that must not be repeated is", connectionsFile,
+		`func (c *Connections) Once() *http.Client { return client(c.transport) }`,
+		`func (c *Connections) Once() *http.Client { return client(c) }`, inAWSEnv},
+	{"a connection that was opened long ago is used", connectionsFile,
+		`if c.now().Round(0).Sub(first.at) < freshFor {`, `if !first.at.IsZero() {`, inAWSEnv},
+	{"what fails on a new connection is repeated", connectionsFile,
+		`if err == nil || !old || r.Context().Err() != nil {`,
+		`if err == nil || old && false || r.Context().Err() != nil {`, inAWSEnv},
 	{"the budget is not enforced", keysTableFile,
 		`aws.String("attribute_not_exists(misses) OR misses < :budget")`,
 		`aws.String("attribute_not_exists(misses) OR misses < :budget OR misses >= :budget")`, inKeys},

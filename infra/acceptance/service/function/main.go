@@ -40,7 +40,7 @@ func newFunction(getenv func(string) string) (*function, error) {
 	if bucket == "" {
 		return nil, errors.New(names.StateBucketEnv + ": is required")
 	}
-	cfg, err := awsenv.Config(getenv, 1)
+	cfg, err := awsenv.Config(getenv, awsenv.NewConnections(1))
 	if err != nil {
 		return nil, err
 	}

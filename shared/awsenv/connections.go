@@ -1,0 +1,194 @@
+package awsenv
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync"
+	"time"
+)
+
+const (
+	// freshFor is how long a connection that was opened ahead can be used. Lambda can
+	// freeze a function between its initialization and its first invocation, and a
+	// connection that is older may have been closed by then.
+	freshFor = 10 * time.Second
+	// maxRepeated is the size of the largest request that Connections repeats, and so
+	// keeps a copy of.
+	maxRepeated = 1 << 20
+)
+
+// Connections are HTTP connections, which all clients of a function share. They can be
+// opened before they are needed ([Connections.Open]).
+//
+// A function can be frozen for minutes between two invocations, and its connections may
+// be closed by then without its knowledge. So a request that fails on a connection which
+// was opened for another request or ahead is repeated once, at once, on a new connection.
+// Requests that must not be repeated use [Connections.Once].
+//
+// It is an [http.RoundTripper], and safe for concurrent use.
+type Connections struct {
+	transport *http.Transport
+	now       func() time.Time
+	dial      func(ctx context.Context, network, address string) (net.Conn, error)
+	dialTLS   func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu    sync.Mutex
+	ahead map[string][]opened // by scheme and address
+	taken map[net.Conn]bool   // from ahead, by no request yet
+}
+
+// opened is a connection that was opened ahead.
+type opened struct {
+	net.Conn
+	at time.Time // by the wall clock, which goes on while the function is frozen
+}
+
+// NewConnections returns connections of which so many to each host are kept when they are
+// idle: a connection that is closed after its call costs the next call a handshake.
+func NewConnections(idle int) *Connections {
+	dialer := &net.Dialer{Timeout: CallTimeout}
+	secure := &tls.Dialer{NetDialer: dialer, Config: &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"http/1.1"},
+		// Further connections to a host need no certificates.
+		ClientSessionCache: tls.NewLRUClientSessionCache(0),
+	}}
+	c := &Connections{now: time.Now, dial: dialer.DialContext, dialTLS: secure.DialContext,
+		ahead: map[string][]opened{}, taken: map[net.Conn]bool{}}
+	c.transport = &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           c.dialer("http"),
+		DialTLSContext:        c.dialer("https"),
+		TLSHandshakeTimeout:   CallTimeout,
+		MaxIdleConns:          2 * idle,
+		MaxIdleConnsPerHost:   idle,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
+	return c
+}
+
+// Client returns a client of AWS. Each call takes at most CallTimeout.
+func (c *Connections) Client() *http.Client { return client(c) }
+
+// Once returns a client of AWS that repeats nothing.
+func (c *Connections) Once() *http.Client { return client(c.transport) }
+
+func client(transport http.RoundTripper) *http.Client {
+	return &http.Client{Transport: transport, Timeout: CallTimeout,
+		// The SDK follows redirects itself.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// dialer returns how a connection is opened for URLs with that scheme: one that was opened
+// ahead is used first.
+func (c *Connections) dialer(scheme string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if conn := c.take(scheme, address); conn != nil {
+			return conn, nil
+		}
+		return c.connect(ctx, scheme, network, address)
+	}
+}
+
+func (c *Connections) connect(ctx context.Context, scheme, network, address string) (net.Conn, error) {
+	if scheme == "https" {
+		return c.dialTLS(ctx, network, address)
+	}
+	return c.dial(ctx, network, address)
+}
+
+// take returns a connection that was opened ahead, or nil.
+func (c *Connections) take(scheme, address string) net.Conn {
+	name := scheme + " " + address
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.ahead[name]) > 0 {
+		first := c.ahead[name][0]
+		c.ahead[name] = c.ahead[name][1:]
+		if c.now().Round(0).Sub(first.at) < freshFor {
+			c.taken[first.Conn] = true
+			return first.Conn
+		}
+		_ = first.Close()
+	}
+	return nil
+}
+
+// wasAhead reports whether a connection was opened ahead, to its first request.
+func (c *Connections) wasAhead(conn net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ahead := c.taken[conn]
+	delete(c.taken, conn)
+	return ahead
+}
+
+// Open opens a connection to the host of each URL, all at the same time, and returns when
+// they are open or ctx ends. It sends no request, so that it needs no permission. It
+// returns no error: the first request opens a connection that is missing, and reports why
+// it can't.
+func (c *Connections) Open(ctx context.Context, urls ...*url.URL) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, u := range urls {
+		port := u.Port()
+		if port == "" {
+			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+		}
+		address := net.JoinHostPort(u.Hostname(), port)
+		wg.Go(func() {
+			conn, err := c.connect(ctx, u.Scheme, "tcp", address)
+			if err != nil {
+				return
+			}
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			name := u.Scheme + " " + address
+			c.ahead[name] = append(c.ahead[name], opened{conn, c.now().Round(0)})
+		})
+	}
+}
+
+// RoundTrip sends a request. If it fails on a connection that was not opened for it,
+// RoundTrip sends it again on a new one, unless it is larger than 1 MiB or of unknown
+// size.
+func (c *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.ContentLength < 0 || r.ContentLength > maxRepeated {
+		return c.transport.RoundTrip(r)
+	}
+	var body []byte
+	if r.Body != nil {
+		body = make([]byte, r.ContentLength)
+		_, err := io.ReadFull(r.Body, body)
+		_ = r.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	old := false
+	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { old = info.Reused || c.wasAhead(info.Conn) },
+	})
+	response, err := c.transport.RoundTrip(with(ctx, r, body))
+	if err == nil || !old || r.Context().Err() != nil {
+		return response, err
+	}
+	c.transport.CloseIdleConnections() // they may be as old
+	return c.transport.RoundTrip(with(r.Context(), r, body))
+}
+
+// with returns a request like r with a context and a body.
+func with(ctx context.Context, r *http.Request, body []byte) *http.Request {
+	r = r.WithContext(ctx)
+	if r.Body != nil {
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return r
+}

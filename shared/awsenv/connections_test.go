@@ -1,0 +1,212 @@
+package awsenv
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// counting starts a server with or without TLS, and connections that trust it. It counts
+// its connections and requests. With hangUp, it ends a connection without an answer when
+// it reads that request of it.
+type counting struct {
+	*httptest.Server
+	hangUp int
+
+	mu          sync.Mutex
+	connections int
+	requests    map[string]int // by connection
+	bodies      []string
+}
+
+func (s *counting) counts() (connections, requests int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.requests {
+		requests += n
+	}
+	return s.connections, requests
+}
+
+func startCounting(t *testing.T, secure bool, hangUp int) (*counting, *Connections) {
+	t.Helper()
+	s := &counting{hangUp: hangUp, requests: map[string]int{}}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		s.mu.Lock()
+		s.requests[r.RemoteAddr]++
+		n := s.requests[r.RemoteAddr]
+		s.bodies = append(s.bodies, string(body))
+		s.mu.Unlock()
+		if n == s.hangUp {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.mu.Lock()
+			s.connections++
+			s.mu.Unlock()
+		}
+	}
+	c := NewConnections(10)
+	if secure {
+		s.StartTLS()
+		c.dialTLS = (&tls.Dialer{Config: s.Client().Transport.(*http.Transport).TLSClientConfig}).DialContext
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	t.Cleanup(c.transport.CloseIdleConnections)
+	return s, c
+}
+
+func parse(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func post(t *testing.T, client *http.Client, url, body string) error {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.GetBody = nil // as in the SDK's requests
+	response, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	return errors.Join(err, response.Body.Close())
+}
+
+func TestTheFirstRequestUsesTheConnectionThatWasOpenedAhead(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		s, c := startCounting(t, secure, 0)
+		other, _ := startCounting(t, false, 0)
+		c.Open(t.Context(), parse(t, s.URL), parse(t, s.URL), parse(t, other.URL), parse(t, "http://127.0.0.1:1"))
+		if connections, requests := s.counts(); secure && connections != 2 || requests != 0 {
+			t.Errorf("TLS %t: %d connections, %d requests", secure, connections, requests)
+		}
+		for range 3 {
+			if err := post(t, c.Client(), s.URL, "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if connections, requests := s.counts(); connections != 2 || requests != 3 {
+			t.Errorf("TLS %t: %d connections, %d requests", secure, connections, requests)
+		}
+	}
+}
+
+// A function can be frozen between its start and its first invocation.
+func TestAConnectionThatWasOpenedLongAgoIsNotUsed(t *testing.T) {
+	s, c := startCounting(t, true, 0)
+	now := time.Now()
+	c.now = func() time.Time { return now }
+	c.Open(t.Context(), parse(t, s.URL))
+	now = now.Add(freshFor)
+	if err := post(t, c.Once(), s.URL, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if connections, _ := s.counts(); connections != 2 {
+		t.Errorf("%d connections", connections)
+	}
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := NewConnections(1)
+	c.Open(ctx, parse(t, "https://"+listener.Addr().String()))
+	if len(c.ahead) > 0 {
+		t.Error("a connection is open")
+	}
+}
+
+// The server ends every connection at its second request, as if it had closed it while
+// the function was frozen.
+func TestARequestOnADeadConnectionIsRepeatedOnceOnANewOne(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		s, c := startCounting(t, secure, 2)
+		// Several connections are idle and dead.
+		var wg sync.WaitGroup
+		c.Open(t.Context(), parse(t, s.URL), parse(t, s.URL), parse(t, s.URL))
+		for range 3 {
+			wg.Go(func() {
+				if err := post(t, c.Client(), s.URL, "first"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		_, before := s.counts()
+		if err := post(t, c.Client(), s.URL, "the same body"); err != nil {
+			t.Errorf("TLS %t: %v", secure, err)
+		}
+		if _, after := s.counts(); after-before > 2 {
+			t.Errorf("TLS %t: %d requests", secure, after-before)
+		}
+		if last := s.bodies[len(s.bodies)-1]; last != "the same body" {
+			t.Errorf("TLS %t: %q was sent", secure, last)
+		}
+	}
+}
+
+func TestAConnectionThatWasOpenedAheadMayBeDead(t *testing.T) {
+	s, c := startCounting(t, false, 1)
+	c.Open(t.Context(), parse(t, s.URL))
+	err := post(t, c.Client(), s.URL, "x")
+	if _, requests := s.counts(); err == nil || requests != 2 {
+		t.Errorf("%v after %d requests", err, requests)
+	}
+}
+
+func TestWhatFailsOnANewConnectionIsNotRepeated(t *testing.T) {
+	s, c := startCounting(t, false, 1)
+	err := post(t, c.Client(), s.URL, "x")
+	if _, requests := s.counts(); err == nil || requests != 1 {
+		t.Errorf("%v after %d requests", err, requests)
+	}
+}
+
+func TestWhatMustNotBeRepeatedIsSentOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		client func(*Connections) *http.Client
+		body   string
+	}{
+		"Once":    {(*Connections).Once, "x"},
+		"a large": {(*Connections).Client, strings.Repeat("x", maxRepeated+1)},
+	} {
+		s, connections := startCounting(t, false, 2)
+		if err := post(t, c.client(connections), s.URL, "first"); err != nil {
+			t.Fatal(err)
+		}
+		err := post(t, c.client(connections), s.URL, c.body)
+		if _, requests := s.counts(); err == nil || requests != 2 {
+			t.Errorf("%s: %v after %d requests", name, err, requests)
+		}
+	}
+}
