@@ -20,7 +20,7 @@ func newBuckets(scope constructs.Construct, conf settings.Deployment) buckets {
 	accessLogs := newAccessLogs(scope, conf)
 	return buckets{
 		claims:  newBucket(scope, "Claims", conf, conf.ClaimBucket, conf.ClaimRetention, accessLogs),
-		parking: newBucket(scope, "Parking", conf, conf.ParkingBucket, conf.ParkedRetention, accessLogs),
+		parking: newBucket(scope, parkingID, conf, conf.ParkingBucket, conf.ParkedRetention, accessLogs),
 	}
 }
 
@@ -38,6 +38,13 @@ func newAccessLogs(scope constructs.Construct, conf settings.Deployment) awss3.I
 	}
 	return newBucket(scope, "AccessLogs", conf, "", conf.LogRetention, nil)
 }
+
+const (
+	// parkingID is the construct of the bucket for parked deliveries and events.
+	parkingID = "Parking"
+	// refusedPrefix is the prefix of the objects of package refused.
+	refusedPrefix = "refused/"
+)
 
 // recoverable is the number of days for which an expired, deleted or overwritten
 // object can be restored from its noncurrent version.
@@ -63,6 +70,21 @@ func newBucket(scope constructs.Construct, id string, conf settings.Deployment, 
 		rules = append(rules, &awss3.LifecycleRule{
 			Id:         jsii.String("Retention"),
 			Expiration: awscdk.Duration_Days(jsii.Number(days)),
+		})
+	}
+	if id == parkingID {
+		// The rule is there without captureRefused as well, so that what was stored is
+		// deleted after the setting was removed. S3 adds a day to the time of creation and
+		// rounds up to the next midnight UTC. Then the object becomes noncurrent, and is
+		// deleted a day later, rounded in the same way
+		// (https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html).
+		// Of two rules that expire an object, the shorter one is applied
+		// (https://docs.aws.amazon.com/AmazonS3/latest/userguide/lifecycle-conflicts.html).
+		rules = append(rules, &awss3.LifecycleRule{
+			Id:                          jsii.String("Refused"),
+			Prefix:                      jsii.String(refusedPrefix),
+			Expiration:                  awscdk.Duration_Days(jsii.Number(1)),
+			NoncurrentVersionExpiration: awscdk.Duration_Days(jsii.Number(1)),
 		})
 	}
 	props := &awss3.BucketProps{
@@ -101,6 +123,11 @@ func (b buckets) allowWrite(f function) {
 		b.parking.ArnForObjects(jsii.String("parked/*")),
 		b.parking.ArnForObjects(jsii.String("event/*")),
 		b.parking.ArnForObjects(jsii.String("delivery/*")))
+}
+
+// allowCapture lets the function write the objects of package refused.
+func (b buckets) allowCapture(f function) {
+	f.allow([]string{"s3:PutObject"}, b.parking.ArnForObjects(jsii.String(refusedPrefix+"*")))
 }
 
 // allowReplay lets the function read parked objects, and record that they were replayed

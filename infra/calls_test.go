@@ -43,6 +43,11 @@ var resources = map[string]map[string][]string{
 		"Store.Decision":     {"Parking.Arn/replayed/*", "Parking.Arn/settled/*"},
 		"Store.list":         {"Parking.Arn"},
 	},
+	"refused": {
+		"Store.Put":  {"Parking.Arn/refused/*"},
+		"Store.Get":  {"Parking.Arn/refused/*"},
+		"Store.List": {"Parking.Arn"},
+	},
 	"token": {
 		"bearer":          {"Token/Secret.Id"},
 		"Refresher.store": {"Token/Secret.Id"},

@@ -68,12 +68,16 @@ func list(value any) []any {
 // permission without a call can be deployed.
 func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 	for folder, path := range functions {
-		for _, conf := range []map[string]any{nil, {"keysAuth": "bearer"}} {
+		for _, conf := range []map[string]any{nil, {"keysAuth": "bearer"}, {"captureRefused": "1h"}} {
 			t.Run(fmt.Sprint(folder, conf), func(t *testing.T) {
 				want := needs(t, folder)
-				if folder == "webhook" && conf == nil {
-					// Its program can read the token, and does so only if keysAuth is bearer.
+				// Its program can read the token, and store rejected requests, and does so only if
+				// these are set.
+				if folder == "webhook" && conf["keysAuth"] == nil {
 					delete(want, "Token/Secret.Id")
+				}
+				if folder == "webhook" && conf["captureRefused"] == nil {
+					delete(want, "Parking.Arn/refused/*")
 				}
 				if folder == "redrive" {
 					// Its program can read the last client certificate, and does so only with
@@ -99,10 +103,10 @@ func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 // The keys of objects are not known in advance: the folders of objects that are
 // written or read end in an asterisk. Other resources must not.
 func TestPoliciesHaveWildcardsOnlyForObjectsOfAFolder(t *testing.T) {
-	tm := payhook(t, map[string]any{"keysAuth": "bearer"})
+	tm := payhook(t, map[string]any{"keysAuth": "bearer", "captureRefused": "1h"})
 	folders := []string{
 		"Claims.Arn/events/*", "Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*",
-		"Parking.Arn/replayed/*", "Parking.Arn/settled/*",
+		"Parking.Arn/replayed/*", "Parking.Arn/settled/*", "Parking.Arn/refused/*",
 	}
 	for name, policy := range tm.all(t, "AWS::IAM::Policy") {
 		for _, s := range at(policy.Properties, "PolicyDocument", "Statement").([]any) {

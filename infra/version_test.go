@@ -71,6 +71,7 @@ func TestEveryChangeOfAFunctionPublishesAVersion(t *testing.T) {
 		"webhookTimeout":     {"20s", []string{"Webhook"}},
 		"successStatus":      {202, []string{"Webhook"}},
 		"keysAuth":           {"bearer", []string{"Webhook"}},
+		"captureRefused":     {"1h", []string{"Webhook"}},
 		"redriveTimeout":     {"2m", []string{"Redrive"}},
 		"redriveGrace":       {"31s", []string{"Redrive", "Webhook"}},
 		"scopes":             {"payments.read", []string{"Token"}},

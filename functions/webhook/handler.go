@@ -15,6 +15,7 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
+	"payhook.example/shared/refused"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 )
@@ -30,6 +31,8 @@ type handler struct {
 	method          string
 	successStatus   int
 	maxPayloadBytes int
+	refused         *refused.Capturer // nil: rejected requests are not stored
+	proof           map[string]string // the settings that are stored with them
 }
 
 // The metrics of a webhook, in addition to those of its answer.
@@ -84,13 +87,14 @@ func (h *handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	received := time.Now()
 	result := h.receive(ctx, r)
 	answer := intake.AnswerTo(result.Outcome)
 	if answer.Status == 0 {
 		answer.Status = h.successStatus
 	}
 	response, err := json.Marshal(h.respond(result, answer))
-	h.write(ctx, result, answer)
+	h.write(ctx, result, answer, h.capture(ctx, r, result, received)...)
 	return response, err
 }
 
@@ -191,7 +195,7 @@ func newResponse(status int, headers map[string]string, body any) response {
 
 // write writes the outcome line of a webhook. CloudWatch charges for each byte, so it
 // leaves out numbers that are 0 and steps that took no time.
-func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answer) {
+func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answer, further ...slog.Attr) {
 	level := answer.Level
 	switch {
 	case r.Conflicts > 0 || r.Unmarked > 0 || r.Unpublishable > 0:
@@ -236,6 +240,7 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 	if r.Parked != "" {
 		attrs = append(attrs, slog.String("parked", r.Parked))
 	}
+	attrs = append(attrs, further...)
 	steps := make([]any, 0, 5)
 	for _, step := range []struct {
 		name string

@@ -17,6 +17,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/refused"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
 	"payhook.example/shared/telemetry"
@@ -94,6 +95,11 @@ func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
 			Verifier: clientcert.NewVerifier(m.Truststore, m.Policy),
 			Accepted: keys.NewCertificates(c.dynamoDB, s.KeysTable),
 		}
+	}
+	if !s.CaptureUntil.IsZero() {
+		h.proof = s.Proof
+		h.refused = refused.NewCapturer(refused.NewStore(c.s3, s.ParkingBucket), keys.NewTable(c.dynamoDB, s.KeysTable),
+			s.CaptureUntil, nil)
 	}
 	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, s.Publishing, s.Timeout),
 		mechanisms)

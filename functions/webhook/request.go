@@ -17,6 +17,7 @@ import (
 // developer guide, https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html).
 type request struct {
 	version     string
+	rawPath     string
 	rawQuery    string
 	headers     map[string]string
 	domainName  string
@@ -40,6 +41,8 @@ func decodeRequest(event []byte) (request, error) {
 		switch name {
 		case "version":
 			d.text(&r.version)
+		case "rawPath":
+			d.text(&r.rawPath)
 		case "rawQueryString":
 			d.text(&r.rawQuery)
 		case "headers":

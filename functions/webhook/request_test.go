@@ -66,7 +66,7 @@ func TestAnEventIsDecodedLikeWithAWSLambdaGo(t *testing.T) {
 			}
 			c := want.RequestContext.Authentication.ClientCert
 			expected := request{
-				version: want.Version, rawQuery: want.RawQueryString, headers: want.Headers,
+				version: want.Version, rawPath: want.RawPath, rawQuery: want.RawQueryString, headers: want.Headers,
 				domainName: want.RequestContext.DomainName, apiID: want.RequestContext.APIID,
 				method: want.RequestContext.HTTP.Method, sourceIP: want.RequestContext.HTTP.SourceIP,
 				encoded: want.IsBase64Encoded,

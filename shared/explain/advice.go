@@ -15,6 +15,7 @@ import (
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/refused"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
@@ -147,7 +148,7 @@ func (e *explainer) adviseNoSignature(all []value) {
 			continue
 		}
 		switch n := decodedSize(v.text); {
-		case strings.HasPrefix(v.text, Redacted):
+		case strings.HasPrefix(v.text, refused.Redacted):
 			continue
 		case n == 32 || n == 48 || n == 64 || n == 20:
 			e.say("The %s has %d bytes, which is the size of an HMAC or a hash, not of an RSA signature. The "+
@@ -171,7 +172,7 @@ func (e *explainer) adviseNoSignature(all []value) {
 		}
 	}
 	for _, v := range all {
-		if strings.HasPrefix(v.text, Redacted) && v.rank == inHeader && !strings.HasPrefix(v.place, "part") {
+		if strings.HasPrefix(v.text, refused.Redacted) && v.rank == inHeader && !strings.HasPrefix(v.place, "part") {
 			e.say("The %s was redacted when the request was captured. If the signature is carried there, record "+
 				"the request "+
 				"on the way and pass the file.", v.place)
@@ -185,9 +186,6 @@ func (e *explainer) adviseNoSignature(all []value) {
 			"(section 5.2 of the interface), or a proxy on the way removes headers that it does not know.")
 	}
 }
-
-// Redacted is what replaces the value of a header that is not stored.
-const Redacted = "(redacted)"
 
 // decodedSize returns the number of bytes that a text has as hexadecimal or base64; 0 if
 // it is neither.

@@ -134,7 +134,7 @@ type KeyFound struct {
 // The states of a key id.
 const (
 	usable      = "usable"
-	refused     = "refused"
+	rejected    = "refused"
 	unknown     = "unknown"
 	unavailable = "unavailable"
 	notTried    = "not-tried"
@@ -444,7 +444,7 @@ func (e *explainer) proposeKey(m match, set func(*settings.Setting, string)) {
 	if k.exponents != nil {
 		set(settings.KeyExponents, joinNumbers(k.exponents))
 	}
-	if k.state == refused && k.exponents == nil {
+	if k.state == rejected && k.exponents == nil {
 		e.differs("The key %s must not be used: %s.", k.id, k.cause)
 		e.say("Ask the service's operator for a key of section 2.6 of the interface: RSA with 2048 to 4096 bits, " +
 			"RS256, " +

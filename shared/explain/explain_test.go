@@ -29,6 +29,7 @@ import (
 	"payhook.example/shared/explain"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/refused"
 )
 
 // service is a key service that counts its requests.
@@ -169,9 +170,9 @@ func (w want) check(t *testing.T, r *explain.Report) {
 // In every case one thing of a webhook that verifies is changed.
 func TestEachVariantIsExplained(t *testing.T) {
 	const (
-		missing, repeated, malformed = "signature-missing", "signature-repeated", "signature-malformed"
-		mismatch, unknown, refused   = "signature-mismatch", "key-unknown", "key-refused"
-		outside                      = "timestamp-outside-window"
+		missing, repeated, malformed  = "signature-missing", "signature-repeated", "signature-malformed"
+		mismatch, unknown, keyRefused = "signature-mismatch", "key-unknown", "key-refused"
+		outside                       = "timestamp-outside-window"
 	)
 	set := func(pairs ...string) map[string]string {
 		m := map[string]string{}
@@ -456,7 +457,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 			"baseUrl"}}},
 		"a key service that answers something else": {func(c *call) {
 			c.service.jwks[c.key.ID] = []byte(`{"keys":[]}`)
-		}, want{explain.NoKey, refused, nil, []string{"not a JWK"}}},
+		}, want{explain.NoKey, keyRefused, nil, []string{"not a JWK"}}},
 		"a key of another environment": {func(c *call) {
 			c.service.jwks[c.key.ID] = bytes.Replace(other().JWK(), []byte(other().ID), []byte(c.key.ID), 1)
 		}, want{explain.OtherKey, mismatch, nil, []string{"None of the keys", "another environment"}}},
@@ -479,7 +480,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 		}, want{explain.NoSignature, malformed, nil, []string{"90 bytes"}}},
 		"a header that was redacted": {func(c *call) {
 			c.drop("X-SVC-Signature")
-			c.set("Authorization", explain.Redacted)
+			c.set("Authorization", refused.Redacted)
 		}, want{explain.NoSignature, missing, nil, []string{"header Authorization was redacted"}}},
 		"no body": {func(c *call) { c.request.Payload = nil; c.drop("X-SVC-Signature") },
 			want{explain.NoSignature, "payload-empty", nil, nil}},

@@ -86,7 +86,7 @@ func (k *keyRing) read(r *keyResult) {
 		r.state, r.cause = unavailable, "the answer is not a JWK with n and e"
 		return
 	}
-	r.state = refused
+	r.state = rejected
 	policy, _ := errors.AsType[*keys.PolicyError](err)
 	if policy != nil && slices.Equal(policy.Violations, []keys.Violation{keys.BadExponent}) {
 		wider := append(slices.Clone(k.exponents), r.key.E)

@@ -198,6 +198,16 @@ func AnswerTo(o Outcome) Answer {
 	return Answer{}
 }
 
+// BeforeProof reports whether a webhook with that outcome was rejected before it was
+// found authentic.
+func BeforeProof(o Outcome) bool {
+	switch AnswerTo(o).Status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
+		return true
+	}
+	return o == KeyUnavailable || o == KeyOutOfBudget
+}
+
 // Answers returns the answers of all outcomes that a webhook can have.
 func Answers() map[Outcome]Answer {
 	all := map[Outcome]Answer{}

@@ -26,14 +26,15 @@ type API interface {
 // are:
 //
 //	keyId         S  partition key: a key id; "misses#" or "reserve#" and a minute;
-//	                 "source#" and the hash of a source address; or "certificate#last",
-//	                 which [Certificates] writes
+//	                 "refused#" and an hour; "source#" and the hash of a source address;
+//	                 or "certificate#last", which [Certificates] writes
 //	jwk           S  the key, if the service returned one
 //	fetchedAt     N  Unix milliseconds: when the request was sent to the service
 //	unknownSince  N  Unix milliseconds: when the service first reported a known key
 //	                 as unknown
 //	unknownAt     N  Unix milliseconds: when it last did
-//	misses        N  the number of calls in that minute
+//	misses        N  the number of calls in that minute, or of requests that
+//	                 package refused stored in that hour
 //	seenAt        N  Unix milliseconds: when an authentic webhook came from the source
 //	expiresAt     N  Unix seconds: when DynamoDB can delete the item
 //
@@ -198,16 +199,28 @@ func (t *Table) reportUnknown(ctx context.Context, id string, at, since time.Tim
 // spend takes one call from a budget of this minute and reports whether one was left.
 func (t *Table) spend(ctx context.Context, name string, now time.Time, budget int) (bool, error) {
 	minute := now.Truncate(time.Minute)
+	return t.take(ctx, name+"#"+strconv.FormatInt(minute.Unix()/60, 10), minute.Add(time.Hour), budget)
+}
+
+// SpendHourly takes one from a budget of this hour, which all functions share, and
+// reports whether one was left. name must not be one of a key or of this package.
+func (t *Table) SpendHourly(ctx context.Context, name string, now time.Time, budget int) (bool, error) {
+	hour := now.Truncate(time.Hour)
+	return t.take(ctx, name+"#"+strconv.FormatInt(hour.Unix()/3600, 10), hour.Add(2*time.Hour), budget)
+}
+
+// take counts in the item id up to budget, and reports whether it did.
+func (t *Table) take(ctx context.Context, id string, expires time.Time, budget int) (bool, error) {
 	_, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:           &t.name,
-		Key:                 itemKey(name + "#" + strconv.FormatInt(minute.Unix()/60, 10)),
+		Key:                 itemKey(id),
 		UpdateExpression:    aws.String("SET misses = if_not_exists(misses, :zero) + :one, expiresAt = :expires"),
 		ConditionExpression: aws.String("attribute_not_exists(misses) OR misses < :budget"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":zero":    number(0),
 			":one":     number(1),
 			":budget":  number(int64(budget)),
-			":expires": number(minute.Add(time.Hour).Unix()),
+			":expires": number(expires.Unix()),
 		},
 	})
 	if _, failed := conditionFailed(err); failed {

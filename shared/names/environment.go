@@ -14,6 +14,10 @@ const (
 	CredentialsSecretEnv = "PAYHOOK_CREDENTIALS_SECRET" // the client id and secret; a name or an ARN
 )
 
+// CaptureUntilEnv is the environment variable with the time in RFC 3339 until which the
+// webhook function stores rejected requests. It is absent unless captureRefused is set.
+const CaptureUntilEnv = "PAYHOOK_CAPTURE_REFUSED_UNTIL"
+
 // APIIDEnv is the environment variable with the id of the HTTP API. The
 // deployment sets it.
 const APIIDEnv = "PAYHOOK_API_ID"

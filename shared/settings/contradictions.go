@@ -30,6 +30,11 @@ func (r *reader) contradictions(d Deployment) {
 		r.wrong(ClaimCheckBytes, "must be less than "+MaxEntryBytes.Key)
 	}
 
+	if d.CaptureRefused > 0 && !w.UsesSignature() {
+		r.wrong(CaptureRefused, "must be off with authentication=mtls: there is no signature to explain, and the log "+
+			"names what is wrong with a certificate")
+	}
+
 	// Every account has a bus of this name, and no other bus can use the name (AWS,
 	// "CreateEventBus" in the EventBridge API reference).
 	if w.EventBusName == "default" {

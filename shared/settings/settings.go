@@ -23,6 +23,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"payhook.example/shared/names"
+	"payhook.example/shared/rfc3339"
 	"payhook.example/shared/signature"
 )
 
@@ -81,6 +82,10 @@ var (
 	MaxPayloadBytes = &Setting{Key: "maxPayloadBytes", Default: "6291456", Example: "1048576", Section: "8",
 		Description: "the largest payload that the function accepts, in bytes; AWS answers 413 to a request that " +
 			"does not fit into an invocation of Lambda, and 3112960 bytes of JSON always fit"}
+
+	CaptureRefused = &Setting{Key: "captureRefused", Default: Off, Example: "1h",
+		Description: "how long after the deployment rejected webhooks are stored, at most 50 an hour, so that " +
+			"payhook explain --last can name the reason; at most 7d, or off"}
 
 	KeyExponents = &Setting{Key: "keyExponents", Default: "65537", Example: "3,65537", Section: "2.6",
 		Description: "the RSA public exponents that a key can have"}
@@ -190,7 +195,7 @@ func All() []*Setting {
 		DomainName, CertificateARN, OwnershipCertificateARN, HostedZoneID, ThrottleRate, ThrottleBurst,
 		Truststore, ClientCertPins, ClientCertSubjects, RevokedSerials,
 		SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
-		HTTPMethod, SuccessStatus, MaxPayloadBytes,
+		HTTPMethod, SuccessStatus, MaxPayloadBytes, CaptureRefused,
 		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeyMissReserve,
 		KeyTimeout, KeysAuth,
 		Scopes, CredentialEncoding, TokenRefreshPercent, TokenEndpointTimeout, TokenTimeout,
@@ -223,6 +228,9 @@ type Webhook struct {
 	HTTPMethod      string
 	SuccessStatus   int
 	MaxPayloadBytes int
+	// CaptureUntil is the time until which rejected webhooks are stored; zero: none are.
+	CaptureUntil time.Time
+	Proof        map[string]string // the texts of ProofSettings by their keys
 
 	KeyExponents    []int
 	KeyFreshness    time.Duration
@@ -287,15 +295,24 @@ func publishingSettings() []*Setting {
 }
 
 // ParseWebhook parses the environment of the webhook function.
-func ParseWebhook(getenv func(string) string) (Webhook, error) {
+func ParseWebhook(getenv func(string) string) (w Webhook, err error) {
 	r := fromEnvironment(getenv)
-	w := r.webhook()
+	w = r.webhook()
 	w.KeysTable = r.resource(names.KeysTableEnv)
 	if w.UsesMTLS() {
 		w.MTLS = r.mtls(packageFolder(getenv))
 	}
 	if w.KeysBearer {
 		w.TokenSecret = r.resource(names.TokenSecretEnv)
+	}
+	if text := getenv(names.CaptureUntilEnv); text != "" {
+		if w.CaptureUntil, err = rfc3339.Parse(text); err != nil {
+			r.problems = append(r.problems, fmt.Errorf("%s: must be a time of RFC 3339", names.CaptureUntilEnv))
+		}
+	}
+	w.Proof = map[string]string{}
+	for _, s := range ProofSettings() {
+		w.Proof[s.Key] = r.text(s)
 	}
 	return w, r.err()
 }
@@ -324,11 +341,14 @@ type Deployment struct {
 	RedriveTimeout time.Duration
 	// RedriveAttempts is how often an event is tried before it is parked.
 	RedriveAttempts int
-	Token           Token
-	Memory          int    // MiB
-	Concurrency     int    // 0: not reserved
-	LogRetention    int    // days
-	AlarmEmail      string // "": no subscription
+	// CaptureRefused is how long after the deployment rejected webhooks are stored; 0:
+	// none are.
+	CaptureRefused time.Duration
+	Token          Token
+	Memory         int    // MiB
+	Concurrency    int    // 0: not reserved
+	LogRetention   int    // days
+	AlarmEmail     string // "": no subscription
 	// AlarmUnauthenticated is the number of webhooks answered 401 within 15 minutes
 	// that raises an alarm.
 	AlarmUnauthenticated int
@@ -411,6 +431,7 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		Webhook:              r.webhook(),
 		RedriveTimeout:       r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
 		RedriveAttempts:      r.integer(RedriveAttempts, 1, 1000),
+		CaptureRefused:       r.capture(),
 		Memory:               r.integer(WebhookMemory, 128, 10240),
 		LogRetention:         r.oneOf(LogRetentionDays, logRetentionDays),
 		ClaimRetention:       r.retention(ClaimRetention),
@@ -730,7 +751,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
-// Off is the value of timestampTolerance that disables the check.
+// Off is the value of timestampTolerance that disables the check, and of captureRefused
+// that disables the capture.
 const Off = "off"
 
 func (r *reader) window() *signature.Window {
@@ -739,6 +761,17 @@ func (r *reader) window() *signature.Window {
 		return nil
 	}
 	return &signature.Window{Format: format, Tolerance: r.duration(TimestampTolerance, time.Second, 24*time.Hour)}
+}
+
+// maxCapture is the longest value of captureRefused.
+const maxCapture = 7 * 24 * time.Hour
+
+// capture reads captureRefused; 0 means off.
+func (r *reader) capture() time.Duration {
+	if r.text(CaptureRefused) == Off {
+		return 0
+	}
+	return r.duration(CaptureRefused, time.Minute, maxCapture)
 }
 
 func (r *reader) exponents() []int {

@@ -1,8 +1,8 @@
 // Package explain has the command that explains why a webhook was rejected.
 //
 // It guarantees that it changes nothing and sends nothing except requests for public
-// keys to the key service of the settings. With keysAuth=bearer, it reads the access
-// token from the stack for them. A request that is read from a file is not executed in
+// keys to the key service of the settings, and reads of the stack: with --last and
+// --captured the request, with keysAuth=bearer the access token. A request that is read from a file is not executed in
 // any way. What it prints contains no payload and no signature.
 package explain
 
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -23,10 +24,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/payhook/cli"
+	"payhook.example/infra/payhook/operate"
 	"payhook.example/infra/payhook/target"
 	"payhook.example/shared/explain"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
+	"payhook.example/shared/refused"
 	"payhook.example/shared/rfc3339"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
@@ -40,14 +43,18 @@ carriers, formats and usual mistakes in the signed message. Settings are printed
 cdk.json only if the webhook passes all checks of the signature with them. If none are
 found, it says what this means, for example that the body was changed on the way.
 
-FILE is one of these; - is standard input:
+With --last, it explains the last rejected webhook that the setting captureRefused
+stored, and with --captured NAME another one ("payhook refused list" has the names),
+with the settings that rejected it. Otherwise FILE is one of these; - is standard input:
 - a dump of the HTTP request: request line, headers, an empty line, and the body
   byte for byte
 - a curl command for a POSIX shell, as browsers and tools copy it
-- the JSON of an event of a function URL or an HTTP API
+- the JSON of an event of a function URL or an HTTP API, or a captured webhook as
+  "payhook refused show NAME --payload --json" prints it
 
-Settings are read from cdk.json (--settings names another file), and -c replaces some
-of them. With keysAuth=bearer, the token is read from the secret of the stack.
+For a FILE, settings are read from cdk.json (--settings names another file). -c
+replaces some of them. With keysAuth=bearer, the token is read from the secret of the
+stack.
 
 Status 0: it verifies with the settings as they are, or with those that are printed.
 Status 1: it verifies with no settings.
@@ -58,7 +65,8 @@ other-key, no-key, no-signature), outcome, step, settings (setting, value, was),
 differences, advice, evidence, signatures (place, encoding, bytes, madeBy), timestamps
 (place, text, format, time), keys (keyId, place, state, cause), notTried, notes.`
 
-const example = `  payhook explain request.txt
+const example = `  payhook explain --last
+  payhook explain request.txt
   payhook explain request.txt -c baseUrl=https://api.test.payments.example
   payhook explain request.txt --key-id 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d
   payhook explain events/webhook/one-event.json --received 2026-01-31T12:00:00Z`
@@ -72,17 +80,21 @@ type options struct {
 	context  []string
 	keyIDs   []string
 	received string
+	last     bool
+	captured string
 }
 
 // Command returns the command.
 func Command(p *cli.Program, t *target.Target) *cobra.Command {
 	o := &options{p: p, target: t}
 	cmd := &cobra.Command{
-		Use: "explain FILE", Short: "Explain why a webhook was " +
-			"rejected", Long: long, Example: example, Args: cli.Args("FILE"),
+		Use: "explain [FILE]", Short: "Explain why a webhook was rejected",
+		Long: long, Example: example, Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
 	}
 	f := cmd.Flags()
+	f.BoolVar(&o.last, "last", false, "explain the last rejected webhook that the stack captured")
+	f.StringVar(&o.captured, "captured", "", "explain the captured webhook of this `name`")
 	f.StringVar(&o.settings, "settings", "", "`file` with the settings under \"context\" (default cdk.json)")
 	f.StringArrayVarP(&o.context, "context", "c", nil, "a setting, `name=value`, instead of that in the file")
 	f.StringArrayVar(&o.keyIDs, "key-id", nil, "a key `UUID` to try, for a service that does not send it")
@@ -98,7 +110,7 @@ type result struct {
 }
 
 func (o *options) run(ctx context.Context, args []string) error {
-	s, err := o.read(args[0])
+	s, err := o.request(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -107,7 +119,7 @@ func (o *options) run(ctx context.Context, args []string) error {
 			return cli.Usage("--received %q is not a time such as 2026-01-31T12:00:00Z", o.received)
 		}
 	}
-	values, err := o.values()
+	values, err := o.values(s.settings)
 	if err != nil {
 		return err
 	}
@@ -144,6 +156,28 @@ func (o *options) run(ctx context.Context, args []string) error {
 	return cli.ErrAttention
 }
 
+// request returns the request that is meant.
+func (o *options) request(ctx context.Context, args []string) (source, error) {
+	switch {
+	case (o.last || o.captured != "") && len(args) > 0, o.last && o.captured != "":
+		return source{}, cli.Usage("FILE, --last and --captured exclude each other")
+	case len(args) == 1:
+		return o.read(args[0])
+	case !o.last && o.captured == "":
+		return source{}, cli.Usage("payhook explain takes FILE, --last or --captured NAME")
+	}
+	r, name, err := operate.Refused(ctx, *o.target, o.captured)
+	switch {
+	case errors.Is(err, operate.ErrNoneRefused), errors.Is(err, refused.ErrNotStored):
+		return source{}, err
+	case err != nil:
+		return source{}, cli.Unreachable(err)
+	}
+	s := captured(r)
+	s.notes = append(s.notes, "This is the captured webhook "+name+".")
+	return s, nil
+}
+
 // read reads the request of a file.
 func (o *options) read(name string) (source, error) {
 	var text []byte
@@ -163,16 +197,20 @@ func (o *options) read(name string) (source, error) {
 	return s, nil
 }
 
-// values returns the texts of the settings: those of the file and those of -c.
-func (o *options) values() (map[string]string, error) {
+// values returns the texts of the settings: those that were captured with the request,
+// or those of the file, and those of -c.
+func (o *options) values(captured map[string]string) (map[string]string, error) {
 	values := map[string]string{}
+	maps.Copy(values, captured)
 	name := o.settings
 	if name == "" {
 		name = "cdk.json"
 	}
 	text, err := os.ReadFile(name)
 	switch {
+	case captured != nil && o.settings == "":
 	case err == nil:
+		clear(values)
 		var file struct{ Context map[string]any }
 		if err := json.Unmarshal(text, &file); err != nil {
 			return nil, cli.Usage("%s cannot be read: %w", name, err)

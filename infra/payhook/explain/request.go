@@ -20,13 +20,16 @@ import (
 	"github.com/spf13/pflag"
 	"mvdan.cc/sh/v3/shell"
 
+	"payhook.example/infra/payhook/cli"
 	"payhook.example/shared/explain"
+	"payhook.example/shared/refused"
 )
 
 // source is a request with what else its file says.
 type source struct {
 	explain.Request
-	notes []string // what was done to read it
+	notes    []string          // what was done to read it
+	settings map[string]string // that rejected it; nil: not known
 }
 
 // parseRequest reads a request in one of the formats of the command.
@@ -44,8 +47,28 @@ func parseRequest(text []byte) (source, error) {
 	return parseDump(start)
 }
 
-// parseJSON reads an event of a function URL or of an HTTP API.
+// captured returns the request of a captured webhook.
+func captured(r refused.Request) source {
+	s := source{Request: explain.Request{
+		Method: r.Method, Path: r.Path, RawQuery: r.RawQuery, Headers: r.Headers, Payload: r.Payload,
+		ReceivedAt: r.ReceivedAt,
+	}, settings: r.Settings}
+	if r.Payload == nil {
+		s.Missing = r.PayloadBytes
+	}
+	s.notes = append(s.notes, "It was rejected as "+r.Outcome+" at "+cli.Stamp(r.ReceivedAt)+".")
+	return s
+}
+
+// parseJSON reads a captured webhook, or an event of a function URL or of an HTTP API.
 func parseJSON(text []byte) (source, error) {
+	var stored refused.Request
+	if err := json.Unmarshal(text, &stored); err == nil && stored.Outcome != "" && stored.Settings != nil {
+		if stored.Payload == nil && stored.PayloadBytes > 0 && stored.PayloadBytes <= refused.MaxPayload {
+			return source{}, errors.New("its payload is missing: payhook refused show NAME --payload --json prints it")
+		}
+		return captured(stored), nil
+	}
 	var event events.APIGatewayV2HTTPRequest
 	if err := json.Unmarshal(text, &event); err != nil || event.Headers == nil {
 		return source{}, errors.New("it is JSON, but neither an event of a function URL with its headers nor a " +

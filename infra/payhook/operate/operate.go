@@ -1,11 +1,11 @@
 // Package operate has the commands that show what Payhook holds back and release
-// it: pending, parked, event, key, certificates. They work on a stack in AWS and on
+// it: pending, parked, refused, event, key, certificates. They work on a stack in AWS and on
 // the local run alike.
 //
 // It guarantees that it changes nothing except with the commands "parked replay" and
 // "parked settle" and with "key --drop", that it never changes more than one thing
-// without confirmation, and that it shows a payload only with "parked show
-// --payload".
+// without confirmation, and that it shows a payload only with the flag
+// --payload of "parked show" and "refused show".
 //
 // policy.json is the policy for whoever runs these commands in AWS. A test derives
 // from this package what it must allow, so code that needs other permissions belongs
@@ -47,6 +47,8 @@ func (p *program) commands() []*cobra.Command {
 		p.pendingCommand(),
 		cli.Group("parked", "List, show, replay and settle what is parked",
 			p.listCommand(), p.showCommand(), p.replayCommand(), p.settleCommand()),
+		cli.Group("refused", "List and show the rejected webhooks that were captured",
+			p.refusedListCommand(), p.refusedShowCommand()),
 		p.eventCommand(), p.keyCommand(), p.certificatesCommand(),
 	}
 }

@@ -66,6 +66,8 @@ const (
 	programFile        = "infra/payhook/cli/cli.go"
 	targetFile         = "infra/payhook/target/target.go"
 	sendFile           = "infra/payhook/send/send.go"
+	captureFile        = "functions/webhook/capture.go"
+	refusedFile        = "shared/refused/refused.go"
 	explainFile        = "shared/explain/explain.go"
 	explainKeyFile     = "shared/explain/key.go"
 	explainMessageFile = "shared/explain/message.go"
@@ -99,6 +101,7 @@ var (
 	inProgram   = []string{"./infra/payhook/cli"}
 	inTarget    = []string{"./infra/payhook/target"}
 	inSend      = []string{"./infra/payhook/send"}
+	inRefused   = []string{"./shared/refused"}
 	inExplain   = []string{"./shared/explain"}
 
 	inClientCert = []string{"./shared/clientcert"}
@@ -130,9 +133,32 @@ var mutants = []mutant{
 		r.Verdict = Changed
 `, ``, inExplain},
 	{"explain accepts a key that must not be used", explainFile,
-		`if k.state == refused && k.exponents == nil {`, `if k.state == "" {`, inExplain},
+		`if k.state == rejected && k.exponents == nil {`, `if k.state == "" {`, inExplain},
 	{"the last line feed of a file counts as part of the payload", explainRequestFile,
 		`n < len(body) &&`, `n < 0 &&`, []string{"./infra/payhook/explain"}},
+
+	// The capture of rejected webhooks.
+	{"authentic webhooks are captured", captureFile,
+		` || !intake.BeforeProof(result.Outcome) {`, ` {`, inWebhook},
+	{"requests without a body are captured", captureFile,
+		`intake.ErrPayloadEmpty`, `intake.ErrMethod`, inWebhook},
+	{"credentials are captured", captureFile,
+		`refused.WithoutCredentials(r.headers)`, `r.headers`, inWebhook},
+	{"the capture does not end", refusedFile,
+		`if spent || !now.Before(c.until) {`, `if spent {`, inRefused},
+	{"the capture has a limit for each process", refusedFile,
+		`	if !left {
+`, `	if !left && c.spent.Equal(hour) {
+`, inRefused},
+	{"the capture goes on without its budget", refusedFile,
+		`	if err != nil {
+		return "", err
+	}
+	if !left {`, `	if !left && err == nil {`, inRefused},
+	{"the capture takes any time", refusedFile,
+		`context.WithTimeout(ctx, Timeout)`, `context.WithTimeout(ctx, time.Hour)`, inRefused},
+	{"the capture stores large bodies", refusedFile,
+		`if len(r.Payload) > MaxPayload {`, `if len(r.Payload) > 2*MaxPayload {`, inRefused},
 
 	// The program.
 	{"a command asks without a terminal", programFile,

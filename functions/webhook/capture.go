@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+
+	"payhook.example/shared/intake"
+	"payhook.example/shared/refused"
+	"payhook.example/shared/telemetry"
+)
+
+// capture stores a request that was rejected before it was found authentic, and returns
+// what is logged about it. Requests without a body are not stored: scanners send them,
+// and they are no webhooks. A failure changes nothing else.
+func (h *handler) capture(ctx context.Context, r request, result intake.Result, received time.Time) []slog.Attr {
+	if h.refused == nil || !intake.BeforeProof(result.Outcome) {
+		return nil
+	}
+	// Lambda accepts no event of this size, so no payload is too large to be read.
+	const anySize = 8 << 20
+	payload, err := r.payload(anySize)
+	switch {
+	case errors.Is(err, intake.ErrPayloadEmpty):
+		return nil
+	case err != nil:
+		payload = unquote(r.body)
+	}
+	stored := refused.Request{
+		ReceivedAt: received,
+		Outcome:    string(result.Outcome),
+		Cause:      telemetry.Cause(result.Err),
+		Method:     r.method,
+		Path:       r.rawPath,
+		RawQuery:   r.rawQuery,
+		Headers:    refused.WithoutCredentials(r.headers),
+		SourceIP:   r.sourceIP,
+		Payload:    payload,
+		Settings:   h.proof,
+	}
+	if lambda, ok := lambdacontext.FromContext(ctx); ok {
+		stored.RequestID = lambda.AwsRequestID
+	}
+	name, err := h.refused.Capture(ctx, stored)
+	switch {
+	case err != nil:
+		return []slog.Attr{slog.String("captureFailed", telemetry.Cause(err))}
+	case name == "":
+		return nil
+	}
+	return []slog.Attr{slog.String("captured", name)}
+}
