@@ -17,6 +17,7 @@ import (
 )
 
 func main() {
+	awsenv.Tune(os.Getenv)
 	h, err := newFunction(os.Getenv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "token:", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
@@ -25,6 +26,7 @@ import (
 )
 
 func main() {
+	awsenv.Tune(os.Getenv)
 	h, connect, err := newFunction(os.Getenv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "webhook:", err)

@@ -42,6 +42,7 @@ const (
 	handlerFile      = "functions/webhook/handler.go"
 	requestFile      = "functions/webhook/request.go"
 	connectionsFile  = "shared/awsenv/connections.go"
+	runtimeFile      = "shared/awsenv/runtime.go"
 	rfc3339File      = "shared/rfc3339/rfc3339.go"
 	consumerFile     = "events/consumer/function/handler.go"
 	settingsFile     = "shared/settings/settings.go"
@@ -915,6 +916,8 @@ var mutants = []mutant{
 	{"a request that must not be repeated is", connectionsFile,
 		`func (c *Connections) Once() *http.Client { return client(c.transport) }`,
 		`func (c *Connections) Once() *http.Client { return client(c) }`, inAWSEnv},
+	{"a setting of Go's runtime in the environment is ignored", runtimeFile,
+		`	if getenv("GOGC") == "" {`, `	if getenv("GOGC") != "x" {`, inAWSEnv},
 	{"a connection that was opened long ago is used", connectionsFile,
 		`if c.now().Round(0).Sub(first.at) < freshFor {`, `if !first.at.IsZero() {`, inAWSEnv},
 	{"what fails on a new connection is repeated", connectionsFile,
