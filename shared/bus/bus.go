@@ -47,7 +47,7 @@ type Options struct {
 	MaxBytes int           // the size that a request stays under; DefaultMaxBytes
 	Attempts int           // how often an entry is tried in total; 4
 	Backoff  time.Duration // the longest first pause, doubled for every further one; 50 ms
-	Parallel int           // how many requests are made at the same time; 16
+	Parallel int           // how many requests are made at the same time; 50
 	// Pause returns how much of the longest pause to wait; a random part, so that
 	// functions that fail together do not retry together.
 	Pause func(longest time.Duration) time.Duration
@@ -73,7 +73,7 @@ func New(client API, name, source string, opts Options) *Bus {
 		opts.Backoff = 50 * time.Millisecond
 	}
 	if opts.Parallel == 0 {
-		opts.Parallel = 16
+		opts.Parallel = 50
 	}
 	if opts.Pause == nil {
 		opts.Pause = rand.N[time.Duration]

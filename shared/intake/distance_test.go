@@ -1,0 +1,166 @@
+package intake_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"uuid"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
+)
+
+// far is a table and a bus. Each call takes 10 ms and is counted.
+type far struct {
+	*awstest.DynamoDB
+	bus   *awstest.EventBridge
+	calls atomic.Int64
+}
+
+func (f *far) pass(ctx context.Context) error {
+	f.calls.Add(1)
+	return wait(ctx, 10*time.Millisecond)
+}
+
+func (f *far) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+	if err := f.pass(ctx); err != nil {
+		return nil, err
+	}
+	return f.DynamoDB.BatchExecuteStatement(ctx, in, opts...)
+}
+
+func (f *far) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	if err := f.pass(ctx); err != nil {
+		return nil, err
+	}
+	return f.DynamoDB.BatchGetItem(ctx, in, opts...)
+}
+
+func (f *far) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	if err := f.pass(ctx); err != nil {
+		return nil, err
+	}
+	return f.DynamoDB.UpdateItem(ctx, in, opts...)
+}
+
+func (f *far) Query(ctx context.Context, in *dynamodb.QueryInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	if err := f.pass(ctx); err != nil {
+		return nil, err
+	}
+	return f.DynamoDB.Query(ctx, in, opts...)
+}
+
+func (f *far) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
+	opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+	if err := f.pass(ctx); err != nil {
+		return nil, err
+	}
+	return f.bus.PutEvents(ctx, in, opts...)
+}
+
+// newFar returns a pipeline whose calls take 10 ms.
+func newFar() (*far, *intake.Pipeline) {
+	s := newStack()
+	f := &far{DynamoDB: s.db, bus: s.bus}
+	return f, intake.NewPipeline(ledger.New(f, "ledger", ledger.Options{}), bus.New(f, "bus", "source", bus.Options{}),
+		nil, parking.NewStore(s.buckets, "parking"), intake.Options{})
+}
+
+// The times are virtual: those of calls alone.
+func TestTenThousandEventsOfADeliveryTakeLessThanASecondOfCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, p := newFar()
+		var events [][]byte
+		for i := range 10_000 {
+			events = append(events, fmt.Appendf(nil, `{"eventName":"A.B","eventId":"%s",`+
+				`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%d,"note":"%s"}}`, uuid.New(), i,
+				strings.Repeat("x", 400)))
+		}
+		payload := paymenttest.RawDelivery(uuid.New().String(), events...)
+		if n := len(payload); n >= 6<<20 || n < 5<<20 {
+			t.Fatalf("the payload has %d bytes", n)
+		}
+		r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(),
+			Keys: oneKey{}}})
+		// The second time, every event is known.
+		for n, want := range []struct {
+			calls int64
+			took  time.Duration
+		}{
+			{400 + 1000 + 400, 420 * time.Millisecond}, // record, publish, mark
+			{40 + 10 + 90, 50 * time.Millisecond},      // insert the first thousand, read it, read the others
+		} {
+			timestamp := signature.FormatRFC3339.Text(time.Now())
+			text, err := signature.Sign(serviceKey().Private, payload, timestamp, serviceKey().ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.calls.Store(0)
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			got := r.Receive(ctx, intake.Delivery{Payload: payload, Headers: map[string]string{
+				"x-svc-signature": text, "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID,
+			}})
+			cancel()
+			took := time.Since(start)
+			if got.Outcome != intake.Accepted || got.Recorded+got.Duplicates != 10_000 ||
+				n == 0 && got.Published != 10_000 {
+				t.Errorf("%+v", got)
+			}
+			t.Logf("%d calls, %v", f.calls.Load(), took)
+			if f.calls.Load() != want.calls || took > want.took {
+				t.Errorf("%d calls in %v, want %d in %v", f.calls.Load(), took, want.calls, want.took)
+			}
+		}
+	})
+}
+
+func TestABacklogOfTenThousandIsPublishedInOneRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, p := newFar()
+		var entries []ledger.Entry
+		for range 10_000 {
+			event, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries = append(entries, ledger.NewEntry(event, uuid.New().String(), time.Now()))
+		}
+		for _, r := range ledger.New(f.DynamoDB, "ledger", ledger.Options{}).Record(t.Context(), entries,
+			ledger.NewHolder(), time.Now()) {
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
+		defer cancel()
+		r := intake.NewRedriver(p, maxAttempts).Run(ctx)
+		took := time.Since(start)
+		t.Logf("%d calls, %v", f.calls.Load(), took)
+		if r.Published != 10_000 || r.Left || r.Err != nil {
+			t.Errorf("%+v", r)
+		}
+		// 8 leases, 20 of PutEvents and 8 marks for each 200, and the queries.
+		if n := f.calls.Load(); n > 50*36+1000 || took > 5*time.Second {
+			t.Errorf("%d calls in %v", n, took)
+		}
+	})
+}
