@@ -142,17 +142,20 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 			description: "Authentic webhooks were answered 503, because the ledger or the parking bucket could not " +
 				"be written. Unless the service sends them again, their events are lost.",
 			action: "Look up cause in the webhook function's log (status 503). After it is fixed, ask the " +
-				"service's operator to send each delivery again that has no later line with its deliveryId."},
+				"service's operator to send each delivery again that has no later line with its deliveryId. " +
+				"`payhook event ID` shows whether an event has arrived since."},
 		{name: "parked", metric: webhook.ownMetric(names.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
 			description: "Authentic webhooks could not be used, or EventBridge is known to reject an event in them. " +
 				"They are parked.",
-			action: "Read reason and cause (`payhook parked list`, `payhook parked show`). Fix the cause, or " +
-				"ask the service's operator, and replay them (`payhook parked replay`)."},
+			action: "Look up the cause (`payhook parked list --long`). If it is on your side, fix it, deploy, and " +
+				"replay (`payhook parked replay --all`). Otherwise send the service's operator the deliveryId and " +
+				"the cause, and settle what they have sent again correctly (`payhook parked settle`)."},
 		{name: "conflicts", metric: webhook.ownMetric(names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
 			description: "An eventId was received again with different content. Only the first of the two payments " +
 				"was published.",
-			action: "Compare the parked delivery (`payhook parked show`) with the first event (`payhook " +
-				"event`), and ask the service's operator which one is right before a payment is made or booked."},
+			action: "Compare the first version (`payhook event ID`) with the parked one (`payhook parked show NAME " +
+				"--payload`), and ask the service's operator which is right before a payment is made or booked. " +
+				"Then replay it with `--version first` or `--version parked` (`payhook parked replay`)."},
 		rejectedByAWS(webhook),
 		// A percentage would be raised by a single request at night, and would not be
 		// raised for a service that sends few webhooks. A count per time avoids both.
@@ -161,28 +164,32 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 			description: "More webhooks were rejected with 401 than other senders cause: a setting does not match " +
 				"the service, a key changed, or someone sends forged webhooks.",
 			action: "Count outcome in the webhook function's log. If nearly all have one outcome and few are " +
-				"accepted, check the settings of that part of the proof with the service's operator. If others are " +
-				"accepted, someone sends forged webhooks; they have no effect."},
+				"accepted, a setting of that part of the proof or a key has changed: check both with the service's " +
+				"operator. If their key has another thumbprint than `payhook key ID` shows, drop it (`payhook key " +
+				"ID --drop`). If other webhooks are accepted, someone sends forged ones; they have no effect."},
 		{name: "key-unavailable", metric: webhook.ownMetric(names.KeyUnavailableMetric), statistic: sum, minutes: 5,
 			threshold: 1, notifyOK: true,
 			description: "Webhooks were answered 503, because no cache has their key and the service's key endpoint " +
 				"did not answer. Unless the service sends them again, they are lost.",
 			action: "Fetch {baseUrl}/v1/keys/{keyId} for a keyId in the webhook function's log. If that fails, " +
-				"contact the service's operator. If it works, check keysAuth and keyTimeout."},
+				"contact the service's operator. If it works, check keysAuth and keyTimeout. Do not drop keys " +
+				"meanwhile."},
 		{name: "key-stale", metric: webhook.ownMetric(names.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1,
 			times: 3, among: 12, notifyOK: true,
 			description: "The service's key endpoint does not answer, and stale keys are used. Webhooks are rejected " +
 				"when these reach keyMaxAge, or if the key changes.",
-			action: "As for key-unavailable. The time left is at most keyMaxAge minus keyFreshness."},
+			action: "As for key-unavailable. `payhook key ID` shows until when the stale key is used: at most " +
+				"keyMaxAge minus keyFreshness."},
 		// Without notifyOK: the count also becomes 0 when the key is not used any more.
 		{name: "key-withdrawn", metric: webhook.ownMetric(names.KeyWithdrawnMetric), statistic: sum, minutes: 5,
 			threshold: 1,
 			description: "The service no longer returns a key that webhooks still use. They are accepted until the " +
 				"service has reported the key as unknown for keyUnknownGrace, and rejected with 401 after that.",
-			action: "Inspect the key (`payhook key ID`, with a keyId of the webhook function's log where " +
-				"KeyWithdrawn is 1) and ask the service's operator at once whether it was withdrawn. If not, " +
-				"{baseUrl}/v1/keys/{keyId} must work again, and rejected webhooks must be sent again. If it was, the " +
-				"service must stop signing with it."},
+			action: "Ask the service's operator at once whether they withdrew the key (`payhook key ID`, with a " +
+				"keyId of the webhook function's log where KeyWithdrawn is 1). If not, their key endpoint must " +
+				"return it again within keyUnknownGrace of the time that the command shows, and rejected webhooks " +
+				"must be sent again. If they did, they must stop signing with it; to end its use earlier, drop it " +
+				"(`payhook key ID --drop`) and deploy the webhook function."},
 		{name: "key-budget", metric: webhook.ownMetric(names.KeyOutOfBudgetMetric), statistic: sum, minutes: 5,
 			threshold: 1,
 			description: "More key ids without a cached key were received than the budget of key requests allows: a " +
@@ -203,14 +210,15 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 			threshold: 1, times: 2, among: 3, notifyOK: true,
 			description: "Redrive cannot publish events. They are stored and retried redriveAttempts times, with " +
 				"growing pauses, before they are parked.",
-			action: "Look up what fails (`payhook pending`), and check that the bus exists and that " +
-				"EventBridge in this region works."},
+			action: "Look up the events and their attempts (`payhook pending`). Check that the bus exists, and " +
+				"EventBridge and the quota of PutEvents in this region."},
 		{name: "redrive-parked", metric: redrive.ownMetric(names.RedriveParkedMetric), statistic: sum, minutes: 5,
 			threshold: 1,
 			description: "Events could not be published in redriveAttempts attempts, or EventBridge is known to " +
 				"reject them. They are parked: they were accepted, but they are not published until they are replayed.",
-			action: "List them (`payhook parked list`, reason unpublishable). Fix the reason why EventBridge " +
-				"rejects them, and replay them (`payhook parked replay`)."},
+			action: "List them (`payhook parked list --reason unpublishable`) and fix the cause. Replay them " +
+				"(`payhook parked replay --all --reason unpublishable`), and wait until `payhook pending` shows " +
+				"nothing."},
 		// An event is pending until its receiver publishes it, or until the run of
 		// redrive after the receiver's deadline and the grace: 2 minutes by default. An
 		// event that is pending for longer belongs to a backlog, or fails and is
@@ -221,9 +229,10 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 			description: "An accepted event is not on the bus after several minutes: redrive does not run or does " +
 				"not keep up, or the event fails and is postponed. The alarm is also raised for a few minutes after " +
 				"the first deployment.",
-			action: "Look up what fails or waits (`payhook pending`). Check in the redrive function's log " +
-				"whether it runs every minute, and why not (redrive-errors, redrive-throttles, redrive-schedule). If " +
-				"it runs and does not finish (RedriveLeft), raise redriveTimeout."},
+			action: "Run `payhook pending`. If events fail, see redrive-failed. If they are overdue without " +
+				"attempts, redrive does not run: see redrive-errors, redrive-throttles and redrive-schedule, and " +
+				"start a run (`payhook invoke redrive events/redrive/scheduled.json`). If runs do not finish " +
+				"(RedriveLeft in the log), raise redriveTimeout."},
 
 		// The access token.
 		{name: "token-life", metric: token.ownMetric(names.TokenShortfallMetric), statistic: maximum, minutes: 1,
@@ -270,7 +279,7 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 		all = append(all,
 			alarm{name: f.name + "-errors", metric: f.lambdaMetric("Errors"), statistic: sum, minutes: 5,
 				threshold: f.threshold, notifyOK: true,
-				description: "The " + f.name + "function fails, is killed, or reaches its timeout. " + f.harm,
+				description: "The " + f.name + " function fails, is killed, or reaches its timeout. " + f.harm,
 				action: "Look up the last lines of the " + f.name +
 					" function's log, and Duration and memory in its REPORT lines."},
 			alarm{name: f.name + "-throttles", metric: f.lambdaMetric("Throttles"), statistic: sum, minutes: 5,
@@ -285,7 +294,7 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 		all = append(all, alarm{name: f.name + "-schedule", metric: queueLength(f.failures), statistic: maximum,
 			minutes: 5, threshold: 1, notifyOK: true,
 			description: "EventBridge Scheduler could not start the " + f.name +
-				"function. The reason is in the schedule's dead-letter queue.",
+				" function. The reason is in the schedule's dead-letter queue.",
 			action: "Read a message of the queue, in particular its ERROR_MESSAGE attribute. Fix the cause, " +
 				"check that the function runs again, and purge the queue."})
 	}
@@ -301,10 +310,11 @@ func rejectedByAWS(webhook webhook) alarm {
 			description: "API Gateway answered webhooks without a run of the function: they were throttled (429) or " +
 				"too large for Lambda (413), or API Gateway has no permission to invoke the function (500). Unless " +
 				"the service sends them again, they are lost.",
-			action: "Look up status, error and lambdaStatus in the access log, where lambdaStatus is not 200. " +
-				"429: raise throttleRate and throttleBurst. 413: agree with the service's operator on the size in " +
-				"the stack's output SubscriptionDetails. 500: check that the policy of the function's alias live " +
-				"names this API.",
+			action: "Look up status, error and lambdaStatus in the access log (log group of Endpoint/AccessLog), " +
+				"where lambdaStatus is not 200 and status is neither 403 nor 404. 429: raise throttleRate and " +
+				"throttleBurst, or webhookConcurrency. 413: agree with the service's operator on the size in the " +
+				"stack's output SubscriptionDetails. 500: check that the policy of the function's alias live names " +
+				"this API. Then ask the operator to send the webhooks again.",
 		}
 	}
 	// CloudWatch receives the function's counts later than those of Lambda, so the
@@ -316,8 +326,9 @@ func rejectedByAWS(webhook webhook) alarm {
 		description: "AWS answered webhooks with 4xx before the function ran, most likely because they are too large " +
 			"for Lambda (413). There is no log line for them, and unless the service sends them again in smaller " +
 			"deliveries, they are lost.",
-		action: "Ask the service's operator which deliveries were answered 413, and agree on the size in the " +
-			"stack's output SubscriptionDetails. functions/README.md describes the limits (Large deliveries)."}
+		action: "Ask the service's operator which deliveries were answered 413, agree on the size in the stack's " +
+			"output SubscriptionDetails, and have them sent again. functions/README.md describes the limits (Large " +
+			"deliveries)."}
 }
 
 // trustExpires returns the alarm for the expiry of certificates.

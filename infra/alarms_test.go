@@ -41,7 +41,7 @@ func (tm *template) watched(alarm map[string]any) (metrics []map[string]any) {
 	return metrics
 }
 
-// alarmRow writes an alarm as a row of the table in infra/payhook/README.md,
+// alarmRow writes an alarm as a row of the table in infra/payhook/RUNBOOK.md,
 // using only the template.
 func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) string {
 	t.Helper()
@@ -84,7 +84,7 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 	return fmt.Sprintf("| `%s` | %s<br>%s | %s |", name, means, condition, step)
 }
 
-// alarmTable writes the table of alarms in infra/payhook/README.md: those of
+// alarmTable writes the table of alarms in infra/payhook/RUNBOOK.md: those of
 // each kind of endpoint, and those that a key of the stack adds.
 func alarmTable(t *testing.T) string {
 	t.Helper()
@@ -101,7 +101,7 @@ func alarmTable(t *testing.T) string {
 }
 
 func TestRunbookListsEveryAlarm(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("payhook", "README.md"))
+	text, err := os.ReadFile(filepath.Join("payhook", "RUNBOOK.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,11 +110,11 @@ func TestRunbookListsEveryAlarm(t *testing.T) {
 	_, rest, begun := strings.Cut(string(text), begin)
 	got, _, ended := strings.Cut(rest, end)
 	if !begun || !ended {
-		t.Fatalf("infra/payhook/README.md has no table of alarms between the lines %s and %s; it is\n\n%s", begin, end,
+		t.Fatalf("infra/payhook/RUNBOOK.md has no table of alarms between the lines %s and %s; it is\n\n%s", begin, end,
 			want)
 	}
 	if got = strings.TrimSpace(got); got != want {
-		t.Errorf("infra/payhook/README.md's table of alarms (-the template's +the document's)\n%s\nIt must be\n\n%s",
+		t.Errorf("infra/payhook/RUNBOOK.md's table of alarms (-the template's +the document's)\n%s\nIt must be\n\n%s",
 			cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")), want)
 	}
 }
