@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	"uuid"
@@ -399,11 +400,9 @@ func (f *fixture) tokenPaths() []path {
 	}
 }
 
-// caller returns a way to call payhook as a person with these credentials does. A call
-// fails unless the program ends with one of the statuses. If a call of AWS is denied, it
-// must say so and end with 3.
-func (f *fixture) caller(t *testing.T, who aws.CredentialsProvider) func(ctx context.Context, statuses []int,
-	args ...string) error {
+// command returns a way to make the command of a call of payhook by a person with these
+// credentials.
+func (f *fixture) command(t *testing.T, who aws.CredentialsProvider) func(context.Context, ...string) *exec.Cmd {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "payhook")
 	f.build(t, program)
@@ -411,11 +410,26 @@ func (f *fixture) caller(t *testing.T, who aws.CredentialsProvider) func(ctx con
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(ctx context.Context, statuses []int, args ...string) error {
+	cache := t.TempDir()
+	return func(ctx context.Context, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, program, append(args, "--stack", f.Stack)...)
 		cmd.Env = append(environmentWithout("AWS_"), "AWS_ENDPOINT_URL="+f.proxy.URL, "AWS_REGION="+f.Region,
 			"AWS_ACCESS_KEY_ID="+key.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+key.SecretAccessKey,
-			"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull, "AWS_EC2_METADATA_DISABLED=true")
+			"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull, "AWS_EC2_METADATA_DISABLED=true",
+			"XDG_CACHE_HOME="+cache, "HOME="+cache)
+		return cmd
+	}
+}
+
+// caller returns a way to call payhook as a person with these credentials does. A call
+// fails unless the program ends with one of the statuses. If a call of AWS is denied, it
+// must say so and end with 3.
+func (f *fixture) caller(t *testing.T, who aws.CredentialsProvider) func(ctx context.Context, statuses []int,
+	args ...string) error {
+	t.Helper()
+	command := f.command(t, who)
+	return func(ctx context.Context, statuses []int, args ...string) error {
+		cmd := command(ctx, args...)
 		output, err := cmd.CombinedOutput()
 		status := cmd.ProcessState.ExitCode()
 		for _, action := range f.proxy.denied() {
@@ -427,6 +441,90 @@ func (f *fixture) caller(t *testing.T, who aws.CredentialsProvider) func(ctx con
 			return fmt.Errorf("payhook %v: %v\n%s", args, err, output)
 		}
 		return nil
+	}
+}
+
+// listenPaths are the documented calls of payhook listen.
+func (f *fixture) listenPaths(t *testing.T, who aws.CredentialsProvider) []path {
+	t.Helper()
+	command := f.command(t, who)
+	// listen shows one webhook and its event, ends the program with a signal, and returns
+	// what it wrote.
+	listen := func(ctx context.Context, end os.Signal, status int) (string, error) {
+		file, err := os.Create(filepath.Join(t.TempDir(), "output"))
+		if err != nil {
+			return "", err
+		}
+		defer file.Close()
+		cmd := command(ctx, "listen", "--json")
+		cmd.Stdout, cmd.Stderr = file, file
+		if err := cmd.Start(); err != nil {
+			return "", err
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		output := func() string {
+			text, err := os.ReadFile(file.Name())
+			return string(text) + fmt.Sprint(err)
+		}
+		// await waits for all words, or for the end of the program.
+		await := func(words ...string) error {
+			for deadline := time.Now().Add(waitTimeout); time.Now().Before(deadline); {
+				text := output()
+				if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
+					return nil
+				}
+				select {
+				case err := <-ended:
+					ended <- err
+					return fmt.Errorf("payhook listen ended: %v\n%s", err, output())
+				case <-time.After(50 * time.Millisecond):
+				}
+			}
+			return fmt.Errorf("payhook listen does not write %q:\n%s", words, output())
+		}
+		err = await("ready: ")
+		if err == nil {
+			_, err = f.post(ctx, paymenttest.Delivery(paymenttest.Event()), http.StatusOK)
+		}
+		if err == nil {
+			err = await(`"type":"webhook"`, `"type":"event"`)
+		}
+		if err == nil && strings.Contains(output(), `"rulesUnknown"`) {
+			err = fmt.Errorf("the rules are not known:\n%s", output())
+		}
+		if signaled := cmd.Process.Signal(end); err == nil {
+			err = signaled
+		}
+		ended <- <-ended
+		if got := cmd.ProcessState.ExitCode(); err == nil && got != status {
+			err = fmt.Errorf("payhook listen ended with %d\n%s", got, output())
+		}
+		for _, action := range f.proxy.denied() {
+			if !strings.Contains(output(), strings.TrimPrefix(action, "sqs:")) {
+				t.Errorf("payhook listen is denied %s, and says:\n%s", action, output())
+			}
+		}
+		return output(), err
+	}
+	return []path{
+		{"listen", func(ctx context.Context) error {
+			text, err := listen(ctx, os.Interrupt, 0)
+			if err == nil && !strings.Contains(text, "\nremoved the rule") {
+				err = wrong("left behind", text)
+			}
+			return err
+		}},
+		{"listen after a crash", func(ctx context.Context) error {
+			if _, err := listen(ctx, os.Kill, -1); err != nil {
+				return err
+			}
+			text, err := listen(ctx, os.Interrupt, 0)
+			if err == nil && !strings.Contains(text, " left behind\n") {
+				err = wrong("nothing of the crash was removed", text)
+			}
+			return err
+		}},
 	}
 }
 

@@ -31,6 +31,10 @@ var unproven = map[string]string{
 	// Lambda function logs to CloudWatch Logs"); the emulator writes it itself.
 	"logs:CreateLogStream": "the emulator writes logs without the function's role",
 	"logs:PutLogEvents":    "the emulator writes logs without the function's role",
+	// PutRule and CreateQueue need them if they set tags (AWS, "PutRule" in the
+	// EventBridge API Reference, "CreateQueue" in the SQS API Reference).
+	"events:TagResource": "the emulator sets tags with the permission to create",
+	"sqs:TagQueue":       "the emulator sets tags with the permission to create",
 }
 
 // The roles of the schedules are not here: the emulator's scheduler neither
@@ -210,16 +214,18 @@ func statementsOf(policy string) ([]statement, error) {
 func (f *fixture) principals(t *testing.T) []*principal {
 	t.Helper()
 	operate := f.user(t, "operate", "infra/payhook/operate/policy.json")
+	listen := f.user(t, "listen", "infra/payhook/listen/policy.json")
 	logs := f.user(t, "logs", "infra/payhook/logs/policy.json")
 	consumer := f.user(t, "consumer", "events/consumer/policy.json")
 	client := f.user(t, "client", "events/client/policy.json")
 	all := []*principal{
 		f.role(t, "webhook"), f.role(t, "redrive"), f.role(t, "token"),
-		operate.principal, logs.principal, consumer.principal, client.principal,
+		operate.principal, listen.principal, logs.principal, consumer.principal, client.principal,
 	}
 	for i, paths := range [][]path{
 		f.webhookPaths(), f.redrivePaths(), f.tokenPaths(),
-		f.operatePaths(t, operate.credentials), f.logsPaths(t, logs.credentials),
+		f.operatePaths(t, operate.credentials), f.listenPaths(t, listen.credentials),
+		f.logsPaths(t, logs.credentials),
 		f.consumerPaths(consumer.credentials), f.clientPaths(client.credentials),
 	} {
 		all[i].paths = paths

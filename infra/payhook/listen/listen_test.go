@@ -98,9 +98,8 @@ func (c *cloud) whenReady(do func()) {
 	}
 }
 
-const delivered = `{"msg":"webhook","outcome":"accepted","status":200,"deliveryId":"d1","events":3,` +
-	`"ids":{"published":["e1","e2"],"duplicate":["e3"]},"ms":{"record":12.3,"publish":4.56,"mark":0},` +
-	`"Duration":20.4,"Parked":0,"Published":2}`
+const delivered = `{"msg":"webhook","outcome":"accepted","status":200,"deliveryId":"d1",` +
+	`"ids":{"published":["e1","e2"],"duplicate":["e3"]},"ms":{"record":12,"publish":4},"Parked":0,"Published":2}`
 
 func TestAWebhookIsShownWithItsEventsAndTheirRules(t *testing.T) {
 	c := newCloud(t)
@@ -118,7 +117,7 @@ func TestAWebhookIsShownWithItsEventsAndTheirRules(t *testing.T) {
 		c.log(time.Now().Add(time.Second), `START RequestId: 1`)
 		c.log(time.Now().Add(time.Second), delivered)
 		c.log(time.Now().Add(2*time.Second), `{"msg":"webhook","outcome":"signature-mismatch","status":401,`+
-			`"cause":"signature: does not verify","ms":{"authenticate":0.5}}`)
+			`"cause":"signature: does not verify"}`)
 	})
 	out, said, status := listen(t, c, "401 euro,")
 	if status != 0 || !strings.Contains(said, "ready: ") || !strings.Contains(said, "removed the rule and the queue") {
@@ -132,13 +131,13 @@ func TestAWebhookIsShownWithItsEventsAndTheirRules(t *testing.T) {
 	}
 	// A webhook without events does not wait for those before.
 	want := []string{`  200  accepted  3 events  delivery d1
-    20 ms: record 12, publish 4.6
+    16 ms: record 12, publish 4
     e3  duplicate, not published again
     e1  published  PAYMENT_STATUS.RELEASED  matches released
-    e2  published  PAYMENT_STATUS.RELEASED  matches euro, released
+    e2  published  PAYMENT_STATUS.RELEASED  matches euro,  released
 `, `  401  signature-mismatch
     cause: signature: does not verify
-    0.5 ms: authenticate 0.5
+    less than 1 ms
 `}
 	if got := strings.Join(lines, "\n"); got != want[0]+want[1] && got != want[1]+want[0] {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -171,7 +170,7 @@ func TestAProgramGetsALineForEachWebhookAndEvent(t *testing.T) {
 		switch one.Type {
 		case "webhook":
 			if one.Status != 200 || one.DeliveryID != "d1" || len(one.IDs["published"]) != 2 ||
-				one.MS["total"] != 20.4 {
+				one.MS["record"] != 12 {
 				t.Errorf("got %s", line)
 			}
 		case "event":
@@ -345,9 +344,9 @@ func TestAPatternIsCheckedByEventBridge(t *testing.T) {
 		for _, r := range c.rules {
 			pattern = r.EventPattern
 		}
-		c.publish(envelope("1", "d1", "e1"))
+		c.publish(envelope("1", "d1", "the-event"))
 	})
-	listen(t, c, "e1", "--json", "--pattern", file(`{ "detail-type": [ "<a>" ] }`))
+	listen(t, c, "the-event", "--json", "--pattern", file(`{ "detail-type": [ "<a>" ] }`))
 	if pattern != `{"detail-type":["<a>"]}` {
 		t.Errorf("the pattern of the rule is %s", pattern)
 	}

@@ -6,7 +6,6 @@ import (
 	jsonv2 "encoding/json/v2"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +28,7 @@ type webhook struct {
 	IDs        map[string][]string `json:"ids,omitempty"` // by what became of the events
 	IDsLeftOut int                 `json:"idsLeftOut,omitempty"`
 	Parked     string              `json:"parked,omitempty"`
-	MS         map[string]float64  `json:"ms"`
+	MS         map[string]float64  `json:"ms,omitempty"` // of the steps that took one
 
 	at time.Time
 }
@@ -39,7 +38,6 @@ func readWebhook(e logs.Entry) (w webhook, ok bool) {
 	var line struct {
 		Msg string `json:"msg"`
 		webhook
-		Duration float64
 	}
 	// Unlike version 1, it distinguishes parked from the metric Parked.
 	if jsonv2.Unmarshal([]byte(e.Text), &line) != nil || line.Msg != "webhook" {
@@ -47,11 +45,10 @@ func readWebhook(e logs.Entry) (w webhook, ok bool) {
 	}
 	w = line.webhook
 	w.Type, w.Time, w.at = "webhook", cli.Stamp(e.Time), e.Time
-	if w.MS == nil {
-		w.MS = map[string]float64{}
-	}
-	if line.Duration > 0 {
-		w.MS["total"] = line.Duration
+	if w.Events == 0 { // the ids are complete
+		for _, ids := range w.IDs {
+			w.Events += len(ids)
+		}
 	}
 	return w, true
 }
@@ -283,14 +280,24 @@ func (b *block) showEvents(line func(indent int, words ...string), indent int) {
 
 // words is an event that arrived, as a person is told.
 func (a arrived) words() []string {
-	rules := "matches no rule"
+	rules := []string{"matches no rule"}
 	switch {
 	case a.Rules == nil:
-		rules = "rules not known: " + cli.Plain(a.Unknown)
+		rules = []string{"rules not known: " + cli.Plain(a.Unknown)}
 	case len(a.Rules) > 0:
-		rules = "matches " + cli.PlainAll(a.Rules)
+		rules = nil
+		for i, name := range a.Rules {
+			word := cli.Plain(name)
+			if i == 0 {
+				word = "matches " + word
+			}
+			if i < len(a.Rules)-1 {
+				word += ","
+			}
+			rules = append(rules, word)
+		}
 	}
-	words := []string{cli.Plain(a.EventID), "published", cli.Plain(a.Name), rules}
+	words := append([]string{cli.Plain(a.EventID), "published", cli.Plain(a.Name)}, rules...)
 	if a.Forward != nil {
 		words = append(words, a.Forward.text())
 	}
@@ -300,35 +307,18 @@ func (a arrived) words() []string {
 // steps are the steps of a webhook, in their order.
 var steps = []string{"authenticate", "decode", "record", "publish", "mark"}
 
-// times is how long each step took.
+// times is how long the steps took that took a millisecond.
 func (w webhook) times() string {
-	total, has := w.MS["total"]
 	var parts []string
-	for _, step := range append(slices.Clone(steps), slices.Sorted(maps.Keys(w.MS))...) {
-		ms, ok := w.MS[step]
-		if step == "total" || !ok || slices.ContainsFunc(parts, func(p string) bool {
-			return strings.HasPrefix(p, step+" ")
-		}) {
-			continue
-		}
-		if !has {
+	total := 0.0
+	for _, step := range steps {
+		if ms := w.MS[step]; ms > 0 {
+			parts = append(parts, fmt.Sprintf("%s %.0f", step, ms))
 			total += ms
 		}
-		if ms >= 0.05 {
-			parts = append(parts, step+" "+milli(ms))
-		}
 	}
-	text := milli(total) + " ms"
-	if len(parts) > 0 {
-		text += ": " + strings.Join(parts, ", ")
+	if len(parts) == 0 {
+		return "less than 1 ms"
 	}
-	return text
-}
-
-// milli writes milliseconds, with one digit if there are few.
-func milli(ms float64) string {
-	if ms < 10 {
-		return strconv.FormatFloat(ms, 'f', 1, 64)
-	}
-	return strconv.FormatFloat(ms, 'f', 0, 64)
+	return fmt.Sprintf("%.0f ms: %s", total, strings.Join(parts, ", "))
 }
