@@ -128,9 +128,11 @@ func (s *stack) tokenChecks() []*check {
 		{what: fmt.Sprintf("a token lives %d s, and a client goes on calling", int(shortLife.Seconds())),
 			must: "replaced before it expires, 0 calls fail",
 			do: func(ctx context.Context) (string, bool, error) {
-				s.service.SetTokenLifetime(shortLife)
+				if err := s.shown.SetTokenLifetime(ctx, shortLife); err != nil {
+					return "", false, err
+				}
 				_, err := s.runToken(ctx, refreshNow)
-				s.service.SetTokenLifetime(paymenttest.DefaultTokenLifetime)
+				err = errors.Join(err, s.shown.SetTokenLifetime(ctx, paymenttest.DefaultTokenLifetime))
 				if err != nil {
 					return "", false, err
 				}
@@ -155,7 +157,7 @@ func (s *stack) tokenChecks() []*check {
 			}},
 		{what: "the token endpoint is down", must: "the refresh fails, 0 calls fail",
 			do: func(ctx context.Context) (string, bool, error) {
-				if err := s.service.Misbehave(paymenttest.Token,
+				if err := s.shown.Misbehave(ctx, paymenttest.Token,
 					paymenttest.Fault{Name: paymenttest.Down}); err != nil {
 					return "", false, err
 				}
@@ -164,7 +166,7 @@ func (s *stack) tokenChecks() []*check {
 					run, err = s.runToken(ctx, refreshNow)
 					return err
 				})
-				err = errors.Join(err, s.service.Misbehave(paymenttest.Token, paymenttest.Fault{}))
+				err = errors.Join(err, s.shown.Misbehave(ctx, paymenttest.Token, paymenttest.Fault{}))
 				return fmt.Sprintf("the refresh %s, %d of %d calls failed", run.Outcome, failed, n),
 					run.Outcome == token.Failed && run.RemainingSeconds > 0 && failed == 0 && n > 0, err
 			}},
@@ -216,14 +218,18 @@ type caller struct {
 }
 
 func (s *stack) newCaller() (*caller, error) {
-	base, err := url.Parse(s.service.URL)
+	base, err := url.Parse(s.shown.BaseURL())
 	if err != nil {
 		return nil, err
 	}
 	reader := s.tokenReader()
-	return &caller{reader, &http.Client{Transport: token.NewTransport(reader, base, direct.Transport),
+	client := s.client
+	if client == nil {
+		client = direct
+	}
+	return &caller{reader, &http.Client{Transport: token.NewTransport(reader, base, client.Transport),
 		Timeout: 10 * time.Second},
-		s.service.URL + paymenttest.ProtectedPath + "payments"}, nil
+		s.shown.BaseURL() + paymenttest.ProtectedPath + "payments"}, nil
 }
 
 // call makes one call.
@@ -363,7 +369,7 @@ func (a *arrivals) awaitArrival(ctx context.Context, timeout time.Duration, even
 func (s *stack) keptChecks(in *arrivals) []*check {
 	const arrivalTimeout = 10 * time.Second
 	send := func(ctx context.Context, payload []byte) (int, error) {
-		got, err := s.service.Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: payload})
+		got, err := s.shown.Sender().Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: payload})
 		return got.Status, err
 	}
 	// parked sends a delivery and looks for it where it must be parked.

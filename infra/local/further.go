@@ -236,7 +236,7 @@ func (s *stack) directChecks() []*check {
 // directEvent returns the event that the endpoint would make of an authentic webhook,
 // changed.
 func (s *stack) directEvent(ctx context.Context, change func(*events.APIGatewayV2HTTPRequest)) ([]byte, error) {
-	r, err := s.service.Sender().Request(ctx,
+	r, err := s.shown.Sender().Request(ctx,
 		paymenttest.Webhook{URL: s.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event())})
 	if err != nil {
 		return nil, err

@@ -403,14 +403,14 @@ func TestTheProcessInTheBackgroundGetsTheFlags(t *testing.T) {
 }
 
 func TestTheTableFitsTheTerminal(t *testing.T) {
-	right := result{Right: true, What: strings.Repeat("what ", 20), Got: "200 1 new, 0 known", Expected: "200",
+	right := Result{Right: true, What: strings.Repeat("what ", 20), Got: "200 1 new, 0 known", Expected: "200",
 		Arrived:         map[string]int{released: 1, needsAttention: 1},
 		ExpectedArrived: map[string]int{released: 1, needsAttention: 1}}
 	wrong := right
 	wrong.Right, wrong.Got = false, strings.Repeat("a long detail ", 20)
-	lines := func(width int, wide bool, results ...result) []string {
+	lines := func(width int, wide bool, results ...Result) []string {
 		var out bytes.Buffer
-		r := report{Parts: []part{{Webhooks: results, Checks: []result{right}}}}
+		r := report{Parts: []Part{{Webhooks: results, Checks: []Result{right}}}}
 		if err := r.print(&out, width, wide); err != nil {
 			t.Fatal(err)
 		}

@@ -20,8 +20,8 @@ type section struct {
 	checks []*check
 }
 
-// result is the result of one row or check.
-type result struct {
+// Result is the result of one row or check.
+type Result struct {
 	Right    bool   `json:"right"`
 	What     string `json:"what"`
 	Got      string `json:"got"`
@@ -29,35 +29,37 @@ type result struct {
 	// Of a row: how many events arrived behind each rule.
 	Arrived         map[string]int `json:"arrived,omitempty"`
 	ExpectedArrived map[string]int `json:"expectedArrived,omitempty"`
+	// NotShown is the reason why the deployment cannot show it; right is false then.
+	NotShown string `json:"notShown,omitempty"`
 }
 
-// part is the results of a section.
-type part struct {
+// Part is the results of a section.
+type Part struct {
 	Title    string   `json:"title,omitempty"`
-	Webhooks []result `json:"webhooks"`
-	Checks   []result `json:"checks"`
+	Webhooks []Result `json:"webhooks"`
+	Checks   []Result `json:"checks"`
 }
 
 // report is the results of a run.
 type report struct {
 	Right bool   `json:"right"` // all of them
-	Parts []part `json:"parts"`
+	Parts []Part `json:"parts"`
 	Note  string `json:"note,omitempty"`
 }
 
 func newReport(sections []section, note string) report {
 	r := report{Right: true, Note: note}
 	for _, s := range sections {
-		p := part{s.title, rowResults(s.rows), checkResults(s.checks)}
+		p := Part{s.title, rowResults(s.rows), checkResults(s.checks)}
 		r.Parts = append(r.Parts, p)
 		r.Right = r.Right && wrongOf(p.Webhooks)+wrongOf(p.Checks) == 0
 	}
 	return r
 }
 
-func wrongOf(results []result) (wrong int) {
+func wrongOf(results []Result) (wrong int) {
 	for _, r := range results {
-		if !r.Right {
+		if !r.Right && r.NotShown == "" {
 			wrong++
 		}
 	}
@@ -66,9 +68,14 @@ func wrongOf(results []result) (wrong int) {
 
 // rowResults returns the results of rows. All answers to webhooks that are not
 // authentic must have one and the same body.
-func rowResults(rows []*row) (results []result) {
+func rowResults(rows []*row) (results []Result) {
 	var refusal string
 	for _, r := range rows {
+		if r.notShown != "" {
+			results = append(results, Result{What: r.sent, Got: "not shown", Expected: strconv.Itoa(r.status),
+				NotShown: r.notShown})
+			continue
+		}
 		right := r.right()
 		if r.status == http.StatusUnauthorized && r.err == nil {
 			if refusal == "" {
@@ -85,18 +92,19 @@ func rowResults(rows []*row) (results []result) {
 				got = expected
 			}
 		}
-		results = append(results, result{right, r.sent, got, expected, r.arrived, r.arrivals})
+		results = append(results, Result{Right: right, What: r.sent, Got: got, Expected: expected,
+			Arrived: r.arrived, ExpectedArrived: r.arrivals})
 	}
 	return results
 }
 
-func checkResults(checks []*check) (results []result) {
+func checkResults(checks []*check) (results []Result) {
 	for _, c := range checks {
 		got := c.got
 		if c.err != nil {
 			got = strings.TrimPrefix(got+", "+c.err.Error(), ", ")
 		}
-		results = append(results, result{Right: c.err == nil && c.right, What: c.what, Got: got, Expected: c.must})
+		results = append(results, Result{Right: c.err == nil && c.right, What: c.what, Got: got, Expected: c.must})
 	}
 	return results
 }
@@ -129,7 +137,7 @@ func (r report) print(out io.Writer, width int, wide bool) error {
 
 // printResults prints results of rows, or of checks. What is expected has columns of
 // its own if wide is true, and otherwise a line of its own where a result is wrong.
-func printResults(out io.Writer, width int, wide, rows bool, results []result) {
+func printResults(out io.Writer, width int, wide, rows bool, results []Result) {
 	header := []string{"", "CHECKED", "RESULT", "EXPECTED"}
 	if rows {
 		header = []string{"", "SENT", "ANSWERED", "EXPECTED", "ARRIVED BEHIND", "EXPECTED"}

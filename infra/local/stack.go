@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -60,7 +61,10 @@ type options struct {
 type stack struct {
 	up.File
 	service  *paymenttest.Server // nil if it is not the simulated one
+	shown    Service             // the service that the table is shown with
 	aws      aws.Config
+	lacks    map[Need]string // what cannot be shown here, and why
+	client   *http.Client    // calls the protected API; direct if nil
 	emulator *emulator
 	opts     options
 	lock     *lock
@@ -80,7 +84,7 @@ type stack struct {
 
 // with returns the stack with other settings, which are not deployed yet.
 func (s *stack) with(conf map[string]string) *stack {
-	changed := &stack{File: s.File, service: s.service, aws: s.aws, emulator: s.emulator, opts: s.opts,
+	changed := &stack{File: s.File, service: s.service, shown: s.shown, aws: s.aws, emulator: s.emulator, opts: s.opts,
 		identity: s.identity, serverCA: s.serverCA, endpoint: s.endpoint, special: s.special}
 	changed.opts.settings = maps.Clone(s.opts.settings)
 	maps.Copy(changed.opts.settings, conf)
@@ -188,6 +192,7 @@ func (s *stack) startService() error {
 	if err != nil {
 		return err
 	}
+	s.shown = ownService{s.service}
 	s.opts.progress.say("the simulated payment service is at %s", s.service.URL)
 	if s.opts.baseURL == "" {
 		s.opts.baseURL = s.service.URL
@@ -331,10 +336,16 @@ func (s *stack) fillCredentials(ctx context.Context) error {
 
 // cdk runs the CDK CLI in a folder, with that endpoint for AWS.
 func (s *stack) cdk(ctx context.Context, log, endpoint, folder string, args ...string) error {
-	args = append(args, "--no-notices", "--no-color", "--ci")
-	cmd := exec.Command(tools{s.opts.top}.cdk(), args...)
-	cmd.Dir = folder
-	cmd.Env = append(environmentWithout("AWS_"),
+	environment := emulatorEnvironment(s.opts.top)
+	if endpoint != "" {
+		environment = append(environment, "AWS_ENDPOINT_URL="+endpoint)
+	}
+	return CDK(ctx, s.opts.top, s.log(log), folder, environment, args...)
+}
+
+// emulatorEnvironment is the environment of the CDK CLI for the emulator.
+func emulatorEnvironment(top string) []string {
+	return append(environmentWithout("AWS_"),
 		"AWS_ACCESS_KEY_ID="+accessKey, "AWS_SECRET_ACCESS_KEY="+accessKey, "AWS_REGION="+region,
 		"AWS_DEFAULT_REGION="+region,
 		// Nothing of this machine's AWS configuration may play a part.
@@ -344,13 +355,9 @@ func (s *stack) cdk(ctx context.Context, log, endpoint, folder string, args ...s
 		// every deployment to AWS. Here they would cost half of the time.
 		"CDK_VALIDATION=false",
 		// Node 22 and newer keep there what they have compiled.
-		"NODE_COMPILE_CACHE="+filepath.Join(s.opts.top, ".local", "node"),
+		"NODE_COMPILE_CACHE="+filepath.Join(top, ".local", "node"),
 		"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost",
 	)
-	if endpoint != "" {
-		cmd.Env = append(cmd.Env, "AWS_ENDPOINT_URL="+endpoint)
-	}
-	return logged(ctx, s.log(log), cmd)
 }
 
 // assembly is the folder with the templates of Payhook's stacks.
@@ -404,10 +411,23 @@ func (s *stack) readOutputs(ctx context.Context, outputs map[string]string) erro
 	} else {
 		// The host of the URL does not resolve on every machine; this way to the same
 		// function does.
-		id, _, _ := strings.Cut(hook.Host, ".")
-		s.WebhookURL = s.Endpoint + "/_aws/lambda-url/" + id + "/"
+		s.WebhookURL = FunctionURL(s.Endpoint, hook.String())
 		s.ServerCA, s.ClientCert, s.ClientKey, s.APIID = "", "", "", ""
 	}
+	s.readNames(outputs)
+	return nil
+}
+
+// FunctionURL returns the URL at which this machine reaches a function URL of the emulator
+// at an endpoint.
+func FunctionURL(endpoint, functionURL string) string {
+	_, host, _ := strings.Cut(functionURL, "://")
+	id, _, _ := strings.Cut(host, ".")
+	return endpoint + "/_aws/lambda-url/" + id + "/"
+}
+
+// readNames reads the names of what the stack has.
+func (s *stack) readNames(outputs map[string]string) {
 	s.Bus = outputs[names.EventBusNameOutput]
 	s.LedgerTable, s.KeysTable = outputs[names.LedgerTableOutput], outputs[names.KeysTableOutput]
 	s.TokenSecret, s.CredentialsSecret = outputs[names.TokenSecretOutput], outputs[names.CredentialsSecretOutput]
@@ -422,7 +442,6 @@ func (s *stack) readOutputs(ctx context.Context, outputs map[string]string) erro
 		}
 	}
 	s.Settings = s.opts.settings
-	return nil
 }
 
 const accessKey = up.AccessKey // the emulator takes any

@@ -35,7 +35,8 @@ var deployedRules = []string{released, euro, needsAttention}
 type row struct {
 	sent    string
 	webhook paymenttest.Webhook
-	before  func() // done first; nothing if nil
+	before  func(context.Context) error // done first; nothing if nil
+	needs   []Need
 	// certificate is presented instead of the service's own if it is not nil.
 	certificate *tls.Certificate
 
@@ -47,9 +48,10 @@ type row struct {
 	arrivals map[string]int // how many events must arrive, by the rule behind which
 
 	// What came of it.
-	got     paymenttest.Answer
-	err     error
-	arrived map[string]int
+	got      paymenttest.Answer
+	err      error
+	notShown string // why it was not sent
+	arrived  map[string]int
 }
 
 // taken is what is answered to a delivery that is accepted.
@@ -144,7 +146,7 @@ func (s *stack) rows() []*row {
 		wrongMethod,
 		&row{sent: "nothing", webhook: raw(nil), status: http.StatusBadRequest},
 		&row{sent: "more than Lambda takes", webhook: raw(bytes.Repeat([]byte(" "), lambdaLimit)),
-			status: http.StatusRequestEntityTooLarge, byAWS: true},
+			status: http.StatusRequestEntityTooLarge, byAWS: true, needs: []Need{LambdaLimits}},
 	)
 	// Of what Lambda takes, a part is not the payload.
 	if limit < lambdaLimit-10_000 {
@@ -157,7 +159,7 @@ func (s *stack) rows() []*row {
 // signatureRows are what is wrong with a signature, or new about it.
 func (s *stack) signatureRows(tolerance time.Duration) []*row {
 	rotated := s.accepted("one signed with a new key", deliver(paymenttest.Event()))
-	rotated.before = func() { s.service.Rotate() }
+	rotated.before = s.shown.Rotate
 	rows := []*row{rotated}
 	for _, flaw := range paymenttest.Flaws() {
 		if strings.HasPrefix(string(flaw), "keyid") && strings.HasPrefix(s.setting(settings.KeyIDCarrier), "static:") {
@@ -212,7 +214,7 @@ func (s *stack) show(ctx context.Context) (report, error) {
 	}
 	var own section
 	var ofToken []*check
-	if s.opts.authURL == s.service.URL {
+	if s.opts.authURL == s.shown.BaseURL() {
 		ofToken = s.tokenChecks()
 	}
 	var further []section
@@ -230,7 +232,10 @@ func (s *stack) show(ctx context.Context) (report, error) {
 				if own.rows, err = s.send(ctx, in, s.rows()); err != nil {
 					return err
 				}
-				own.checks = slices.Concat(s.keptChecks(in), s.consumerChecks())
+				own.checks = s.keptChecks(in)
+				if s.consumer.table != "" {
+					own.checks = append(own.checks, s.consumerChecks()...)
+				}
 				return runChecks(ctx, own.checks)
 			})
 		},
@@ -265,8 +270,16 @@ func (s *stack) show(ctx context.Context) (report, error) {
 // send sends the webhooks of the rows, and returns them with what came of each.
 func (s *stack) send(ctx context.Context, in *arrivals, rows []*row) ([]*row, error) {
 	for _, r := range rows {
+		if s.Queues[otherBus] == "" {
+			delete(r.arrivals, otherBus)
+		}
+		if r.notShown = s.lacking(r.needs); r.notShown != "" {
+			continue
+		}
 		if r.before != nil {
-			r.before()
+			if r.err = r.before(ctx); r.err != nil {
+				continue
+			}
 		}
 		r.webhook.URL = s.WebhookURL
 		r.got, r.err = s.sendAs(ctx, r.certificate, r.webhook)
@@ -278,7 +291,7 @@ func (s *stack) send(ctx context.Context, in *arrivals, rows []*row) ([]*row, er
 	last := paymenttest.Event()
 	last.EventData.Amount, last.EventData.PaymentCurrency, last.EventData.Cases.HasLinkedCases = "1000000.00", "EUR",
 		true
-	if _, err := s.service.Send(ctx,
+	if _, err := s.shown.Sender().Send(ctx,
 		paymenttest.Webhook{URL: s.WebhookURL, Payload: paymenttest.Delivery(last)}); err != nil {
 		return nil, err
 	}
@@ -302,6 +315,16 @@ func (s *stack) send(ctx context.Context, in *arrivals, rows []*row) ([]*row, er
 	return rows, nil
 }
 
+// lacking returns why a row with these needs cannot be shown, or "" if it can.
+func (s *stack) lacking(needs []Need) string {
+	for _, n := range needs {
+		if reason := s.lacks[n]; reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
 // sendAs sends a webhook with a client certificate, or with the service's own if it
 // is nil.
 func (s *stack) sendAs(ctx context.Context, certificate *tls.Certificate,
@@ -311,7 +334,7 @@ func (s *stack) sendAs(ctx context.Context, certificate *tls.Certificate,
 		s.identity.Use(*certificate)
 		defer s.identity.Use(own)
 	}
-	return s.service.Send(ctx, w)
+	return s.shown.Sender().Send(ctx, w)
 }
 
 // attribute counts what has arrived for each row. Where several rows sent one
@@ -343,6 +366,9 @@ func attribute(rows []*row, all []arrival) {
 
 func (r *row) missing() []string {
 	var rules []string
+	if r.notShown != "" {
+		return nil
+	}
 	for rule, n := range r.arrivals {
 		if r.arrived[rule] < n {
 			rules = append(rules, rule)

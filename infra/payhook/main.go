@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"payhook.example/infra/acceptance"
 	"payhook.example/infra/local"
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/infra/payhook/creation"
@@ -51,7 +52,7 @@ func commands(p *cli.Program) *cobra.Command {
 	}
 	add("Try it", local.Command(p), send.Command(p, t), invoke.Command(p, t), listen.Command(p, t), logs.Command(p, t))
 	add("Operate it", append([]*cobra.Command{explain.Command(p, t)}, operate.Commands(p, t)...)...)
-	add("Deploy it", prepareDeploy(p))
+	add("Deploy it", acceptance.Command(p, t), prepareDeploy(p))
 	return root
 }
 

@@ -117,6 +117,14 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 	return d, nil
 }
 
+// Config returns the configuration of the SDK for the account and region that are meant,
+// whatever Local is.
+func Config(ctx context.Context, t Target) (aws.Config, error) {
+	t.Local = false
+	cfg, _, err := configOf(ctx, t)
+	return cfg, err
+}
+
 const credentialsHint = "credentials come from --profile or AWS_PROFILE, or from AWS_ACCESS_KEY_ID and " +
 	"AWS_SECRET_ACCESS_KEY"
 

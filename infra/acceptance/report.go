@@ -1,0 +1,256 @@
+package acceptance
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"payhook.example/infra/local"
+)
+
+// Status is what became of a row.
+type Status string
+
+// The statuses of rows.
+const (
+	Passed Status = "passed"
+	Wrong  Status = "wrong"
+	// NotShown is the status of a row that the target cannot show. It is not a result.
+	NotShown Status = "not shown"
+	// Measured is the status of a row that has no expected value.
+	Measured Status = "measured"
+)
+
+// Row is one row of the report.
+type Row struct {
+	What     string `json:"what"`
+	Expected string `json:"expected"`
+	Actual   string `json:"actual"`
+	Status   Status `json:"status"`
+	Reason   string `json:"reason,omitempty"` // why it is not shown
+}
+
+// Section is a part of the report.
+type Section struct {
+	Title string `json:"title"`
+	Rows  []Row  `json:"rows"`
+}
+
+// Report is the report of a run.
+type Report struct {
+	Run      string            `json:"run"`
+	Target   string            `json:"target"`
+	Account  string            `json:"account"`
+	Region   string            `json:"region"`
+	Started  time.Time         `json:"started"`
+	Ended    time.Time         `json:"ended"`
+	Versions map[string]string `json:"versions"`
+	Settings map[string]string `json:"settings"` // other than the defaults
+	Sections []Section         `json:"sections"`
+	Counts   map[Status]int    `json:"counts"`
+	// Right is true if everything was done and no row is wrong.
+	Right bool `json:"right"`
+	// Failure is the error that ended the run early.
+	Failure string `json:"failure,omitempty"`
+	// Assets are the objects, as bucket/key, that remain in the bucket of the CDK's
+	// bootstrap stack. Left are the ARNs of what else could not be removed.
+	Assets []string `json:"assets"`
+	Left   []string `json:"left"`
+	Kept   bool     `json:"kept"`
+}
+
+func (r *Run) newReport() Report {
+	return Report{
+		Run: r.ID, Target: r.target.Name, Account: r.target.Account, Region: r.target.AWS.Region,
+		Started:  r.start.UTC().Truncate(time.Second),
+		Versions: versions(r.opts.Top, r.opts.Version),
+		Settings: r.opts.Settings, Sections: []Section{}, Counts: map[Status]int{}, Assets: []string{},
+		Left: []string{},
+		Kept: r.opts.Keep,
+	}
+}
+
+// versions are those of what takes part.
+func versions(top, payhook string) map[string]string {
+	all := map[string]string{"payhook": payhook, "go": strings.TrimPrefix(runtime.Version(), "go")}
+	text, err := os.ReadFile(filepath.Join(top, "infra", "package.json"))
+	var npm struct{ Dependencies, DevDependencies map[string]string }
+	if err == nil && json.Unmarshal(text, &npm) == nil {
+		all["aws-cdk"] = npm.Dependencies["aws-cdk"] + npm.DevDependencies["aws-cdk"]
+	}
+	return all
+}
+
+func (r *Report) add(title string, rows []Row) {
+	if len(rows) > 0 {
+		r.Sections = append(r.Sections, Section{title, rows})
+	}
+}
+
+// finish counts the rows.
+func (r *Report) finish() {
+	r.Ended = time.Now().UTC().Truncate(time.Second)
+	for _, s := range r.Sections {
+		for _, row := range s.Rows {
+			r.Counts[row.Status]++
+		}
+	}
+}
+
+// Conclude sets whether the report is right; err is that of the run.
+func (r *Report) Conclude(err error) {
+	if err != nil {
+		r.Failure = err.Error()
+	}
+	r.Right = err == nil && r.Counts[Wrong] == 0 && r.Counts[Passed] > 0
+}
+
+// rowsOf returns the rows of a part of the table.
+func rowsOf(results []local.Result) []Row {
+	var rows []Row
+	for _, one := range results {
+		row := Row{What: one.What, Expected: one.Expected, Actual: one.Got, Status: Wrong}
+		if one.Arrived != nil || one.ExpectedArrived != nil {
+			row.Expected += "; behind rules: " + counts(one.ExpectedArrived)
+			row.Actual += "; behind rules: " + counts(one.Arrived)
+		}
+		switch {
+		case one.NotShown != "":
+			row.Status, row.Reason = NotShown, one.NotShown
+		case one.Right:
+			row.Status = Passed
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func counts(byRule map[string]int) string {
+	if len(byRule) == 0 {
+		return "none"
+	}
+	var parts []string
+	for _, rule := range slices.Sorted(maps.Keys(byRule)) {
+		parts = append(parts, fmt.Sprintf("%s %d", rule, byRule[rule]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// WriteFiles writes the report as report.md and report.json to a folder.
+func (r Report) WriteFiles(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "report.json"), append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	file, err := os.Create(filepath.Join(folder, "report.md"))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return r.Markdown(file)
+}
+
+const introduction = `Payhook receives the webhooks of a payment service, verifies that they are authentic, and
+publishes each payment event once to an event bus (Amazon EventBridge). This report shows what one deployment of
+Payhook did. A program deployed Payhook, a simulated payment service and a consumer of events, sent authentic and
+forged webhooks, and compared each result with the expected one. "Behind rules" is how many events arrived in the
+queue of each rule of the consumer; an event matches a rule if it fits the rule's pattern.
+
+- **passed**: the actual result is the expected one.
+- **wrong**: it is not.
+- **measured**: a value without an expectation.
+- **not shown**: this target cannot show it. It was not tested, and nothing is claimed. The reason is stated.
+
+`
+
+// Markdown writes the report for people.
+func (r Report) Markdown(to io.Writer) error {
+	var out strings.Builder
+	fmt.Fprintf(&out, "# Payhook: acceptance report\n\n")
+	switch {
+	case r.Right:
+		fmt.Fprintf(&out, "**Result: as expected.** ")
+	case r.Failure != "":
+		fmt.Fprintf(&out, "**Result: the run failed.** ")
+	default:
+		fmt.Fprintf(&out, "**Result: not as expected.** ")
+	}
+	fmt.Fprintf(&out, "%d passed, %d wrong, %d measured, %d not shown.\n\n", r.Counts[Passed], r.Counts[Wrong],
+		r.Counts[Measured], r.Counts[NotShown])
+	if r.Failure != "" {
+		fmt.Fprintf(&out, "The run ended early or is incomplete:\n\n```\n%s\n```\n\n", r.Failure)
+	}
+	out.WriteString(introduction)
+	fmt.Fprintf(&out, "| | |\n|---|---|\n")
+	line := func(name, value string) { fmt.Fprintf(&out, "| %s | %s |\n", cell(name), cell(value)) }
+	line("run", r.Run)
+	line("target", r.Target)
+	line("account", r.Account)
+	line("region", r.Region)
+	line("started", r.Started.Format(time.RFC3339))
+	line("ended", r.Ended.Format(time.RFC3339))
+	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
+		line("version of "+name, r.Versions[name])
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
+		line("setting "+key, r.Settings[key])
+	}
+	if len(r.Settings) == 0 {
+		line("settings", "the defaults")
+	}
+	for _, s := range r.Sections {
+		fmt.Fprintf(&out, "\n## %s\n\n| result | what | expected | actual |\n|---|---|---|---|\n", s.Title)
+		for _, row := range s.Rows {
+			actual := row.Actual
+			if row.Status == NotShown {
+				actual = "not shown: " + row.Reason
+			}
+			status := string(row.Status)
+			if row.Status == Wrong {
+				status = "**wrong**"
+			}
+			fmt.Fprintf(&out, "| %s | %s | %s | %s |\n", status, cell(row.What), cell(row.Expected), cell(actual))
+		}
+	}
+	fmt.Fprintf(&out, "\n## What remains\n\n")
+	switch {
+	case r.Kept:
+		fmt.Fprintf(&out, "Everything that was deployed remains (--keep). `payhook acceptance --cleanup` removes it.\n")
+	case len(r.Left) > 0:
+		fmt.Fprintf(&out, "These resources could not be removed:\n\n")
+		for _, one := range r.Left {
+			fmt.Fprintf(&out, "- `%s`\n", one)
+		}
+	case r.Failure != "":
+		fmt.Fprintf(&out, "If the failure above says that something is left, `payhook acceptance --cleanup` removes "+
+			"it.\n")
+	default:
+		fmt.Fprintf(&out, "The stacks and everything with the tag `%s=%s` were removed.\n", RunTag, r.Run)
+	}
+	if len(r.Assets) > 0 {
+		fmt.Fprintf(&out, "\nThe CDK keeps the uploaded code and templates in the bucket of its bootstrap stack:\n\n")
+		for _, one := range r.Assets {
+			fmt.Fprintf(&out, "- `%s`\n", one)
+		}
+	}
+	_, err := io.WriteString(to, out.String())
+	return err
+}
+
+// cell returns text for a cell of a table.
+func cell(text string) string {
+	return strings.NewReplacer("|", "\\|", "\n", " ", "\r", " ", "<", "&lt;").Replace(text)
+}

@@ -1,0 +1,88 @@
+package acceptance
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	service "payhook.example/infra/acceptance/service/names"
+	"payhook.example/shared/paymenttest"
+)
+
+// remoteService is the simulated payment service in the target. This process signs and
+// sends its webhooks; the function serves its keys and tokens from the state that this
+// process writes. It is safe for concurrent use.
+type remoteService struct {
+	url     string
+	bucket  string
+	objects *s3.Client
+
+	mu     sync.Mutex
+	sender paymenttest.Sender
+	state  paymenttest.State
+}
+
+func (s *remoteService) BaseURL() string { return s.url }
+
+func (s *remoteService) Sender() paymenttest.Sender {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sender
+}
+
+// Rotate makes a new key, publishes it and signs with it from then on.
+func (s *remoteService) Rotate(ctx context.Context) error {
+	key := paymenttest.NewKey(2048)
+	if err := s.change(ctx, func(state *paymenttest.State) error {
+		state.Publish(key)
+		return nil
+	}); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sender.Key = key
+	return nil
+}
+
+func (s *remoteService) SetTokenLifetime(ctx context.Context, d time.Duration) error {
+	return s.change(ctx, func(state *paymenttest.State) error {
+		state.TokenSeconds = int(d / time.Second)
+		return nil
+	})
+}
+
+func (s *remoteService) Misbehave(ctx context.Context, e paymenttest.Endpoint, f paymenttest.Fault) error {
+	return s.change(ctx, func(state *paymenttest.State) error { return state.Misbehave(e, f) })
+}
+
+// change changes the state and writes it. S3 returns the new state to every read that
+// starts after the write.
+func (s *remoteService) change(ctx context.Context, do func(*paymenttest.State) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := do(&s.state); err != nil {
+		return err
+	}
+	text, err := json.Marshal(s.state)
+	if err != nil {
+		return err
+	}
+	if _, err := s.objects.PutObject(ctx, &s3.PutObjectInput{Bucket: &s.bucket, Key: aws.String(service.StateObject),
+		Body: bytes.NewReader(text)}); err != nil {
+		return fmt.Errorf("the state of the simulated payment service: %w", err)
+	}
+	return nil
+}
+
+// objects returns a client of S3. The host name of an emulator does not resolve with a
+// bucket's name in front.
+func objects(cfg aws.Config) *s3.Client {
+	return s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = cfg.BaseEndpoint != nil })
+}
