@@ -100,11 +100,11 @@ func TestTheLineOfAPlainDeliveryIsShort(t *testing.T) {
 	ctx := lambdacontext.NewContext(t.Context(),
 		&lambdacontext.LambdaContext{AwsRequestID: "8476a536-e9f4-11e8-9739-2d7598c3fe81"})
 	h.write(ctx, intake.Result{
-		Outcome:        intake.Accepted,
-		Authentication: intake.Authentication{KeyID: uuid.New().String(), Key: keys.Found{Source: keys.Memory}},
-		DeliveryID:     uuid.New().String(),
-		Counts:         intake.Counts{Events: 1, Recorded: 1, Published: 1},
-		EventIDs:       intake.EventIDs{intake.Published: {uuid.New().String()}},
+		Outcome: intake.Accepted,
+		KeyID:   uuid.New().String(), Key: keys.Found{Source: keys.Memory},
+		DeliveryID: uuid.New().String(),
+		Events:     1, Recorded: 1, Published: 1,
+		EventIDs: intake.EventIDs{intake.Published: {uuid.New().String()}},
 		Steps: intake.Steps{Authenticate: 260 * time.Microsecond, Decode: 30 * time.Microsecond,
 			Record: 10300 * time.Microsecond, Publish: 10200 * time.Microsecond, Mark: 10100 * time.Microsecond},
 	}, intake.Answer{Status: http.StatusOK, Metric: "Accepted"})

@@ -53,7 +53,7 @@ func TestEveryRowIsWhatItSays(t *testing.T) {
 	}
 	defer s.close()
 	b := &bench{options: o, report: newReport(o), services: map[bool]*services{false: s},
-		sender: &sender{ctx: t.Context(), Sender: paymenttest.Sender{Key: key}, keyID: key.ID}}
+		sender: &sender{ctx: t.Context(), Key: key, keyID: key.ID}}
 	b.webhooks = []program{{"empty", filepath.Join(folder, "empty")}, {"webhook", filepath.Join(folder, "webhook")}}
 	b.deliveries = append(append([]delivery{accepted(1, 1), accepted(30, 1)}, rejected()...), large()...)
 	for i := range b.deliveries {

@@ -159,7 +159,7 @@ func measure(ctx context.Context, o options) (*report, error) {
 	b.deliveries = append(append(b.deliveries, rejected()...), large()...)
 
 	key := paymenttest.NewKey(2048)
-	b.sender = &sender{ctx: ctx, Sender: paymenttest.Sender{Key: key}, keyID: key.ID}
+	b.sender = &sender{ctx: ctx, Key: key, keyID: key.ID}
 	for _, tls := range []bool{false, true} {
 		s, err := startServices(o.delay, tls, &key.Private.PublicKey, folder)
 		if err != nil {

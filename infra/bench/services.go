@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -173,9 +174,7 @@ func (s *services) serveAWS(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context())))
 	}
 	time.Sleep(time.Until(ready))
-	for name, values := range answer.Header() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)
 	w.Write(answer.Body.Bytes())
 }

@@ -82,9 +82,9 @@ func parse(t *testing.T, text string) *url.URL {
 	return u
 }
 
-func post(t *testing.T, client *http.Client, url, body string) error {
+func post(t *testing.T, client *http.Client, address, body string) error {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -617,7 +617,7 @@ func withExponent(t *testing.T, e int64) paymenttest.Key {
 	}
 	p, q := prime(), prime()
 	phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
-	k := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: new(big.Int).Mul(p, q), E: int(e)},
+	k := &rsa.PrivateKey{N: new(big.Int).Mul(p, q), E: int(e),
 		D: new(big.Int).ModInverse(exponent, phi), Primes: []*big.Int{p, q}}
 	k.Precompute()
 	return paymenttest.Key{ID: other().ID, Private: k}

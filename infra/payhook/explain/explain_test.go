@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -189,9 +190,7 @@ func TestThePrintedSettingsAreThoseOfCDK(t *testing.T) {
 			t.Errorf("%q is printed", secret)
 		}
 	}
-	for key, value := range printed {
-		settings[key] = value
-	}
+	maps.Copy(settings, printed)
 	out, _, status = run(t, settings, text, "-", "--received", time.Now().Format(time.RFC3339))
 	if status != 0 || !strings.Contains(out, "rejected  no: every check of the signature succeeds\n") ||
 		strings.Contains(out, "The age") {

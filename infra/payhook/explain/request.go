@@ -49,10 +49,9 @@ func parseRequest(text []byte) (source, error) {
 
 // captured returns the request of a captured webhook.
 func captured(r refused.Request) source {
-	s := source{Request: explain.Request{
+	s := source{
 		Method: r.Method, Path: r.Path, RawQuery: r.RawQuery, Headers: r.Headers, Payload: r.Payload,
-		ReceivedAt: r.ReceivedAt,
-	}, settings: r.Settings}
+		ReceivedAt: r.ReceivedAt, settings: r.Settings}
 	if r.Payload == nil {
 		s.Missing = r.PayloadBytes
 	}
@@ -75,10 +74,9 @@ func parseJSON(text []byte) (source, error) {
 			"captured " +
 			"request. A body alone cannot be explained: its headers are needed")
 	}
-	s := source{Request: explain.Request{
+	s := source{
 		Method: event.RequestContext.HTTP.Method, Path: event.RawPath, RawQuery: event.RawQueryString,
-		Headers: event.Headers, Payload: []byte(event.Body),
-	}}
+		Headers: event.Headers, Payload: []byte(event.Body)}
 	if event.IsBase64Encoded {
 		var err error
 		if s.Payload, err = base64.StdEncoding.DecodeString(event.Body); err != nil {

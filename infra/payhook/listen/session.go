@@ -136,7 +136,7 @@ func (s *session) receive(ctx context.Context, l **listener, show func(arrived) 
 			if err := s.replace(ctx, l); err != nil {
 				return err
 			}
-		case errors.As(err, new(*showError)) || logs.Rejected(err):
+		case cannotShow(err) || logs.Rejected(err):
 			return err
 		default:
 			if begun.Sub(said) >= time.Minute {
@@ -147,6 +147,12 @@ func (s *session) receive(ctx context.Context, l **listener, show func(arrived) 
 		}
 	}
 	return nil
+}
+
+// cannotShow reports whether an event could not be shown.
+func cannotShow(err error) bool {
+	_, ok := errors.AsType[*showError](err)
+	return ok
 }
 
 // showError is an error of showing an event.

@@ -179,11 +179,11 @@ func (p *program) refusedShow(ctx context.Context, name string, payload bool) er
 	t.Line("received", "%s", cli.Ago(r.ReceivedAt, p.Now()))
 	t.Line("outcome", "%s", cli.Plain(r.Outcome))
 	t.Line("cause", "%s", cli.Plain(r.Cause))
-	target := r.Path
+	requested := r.Path
 	if r.RawQuery != "" {
-		target += "?" + r.RawQuery
+		requested += "?" + r.RawQuery
 	}
-	t.Line("request", "%s", cli.Plain(r.Method+" "+target))
+	t.Line("request", "%s", cli.Plain(r.Method+" "+requested))
 	t.Line("source", "%s", cli.Plain(r.SourceIP))
 	t.Line("request id", "%s", cli.Plain(r.RequestID))
 	t.Line("payload", "%d bytes, SHA-256 %s", r.PayloadBytes, r.PayloadSHA256)
