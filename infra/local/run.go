@@ -75,7 +75,8 @@ func hints(run up.File) string {
                                                     must publish the public key
 `
 	}
-	return send + `  make payhook ARGS="pending --local"               show what is not published yet
+	return send + `  make payhook ARGS="listen --local"                show live what arrives
+  make payhook ARGS="pending --local"               show what is not published yet
   make payhook ARGS=--help                          list all commands
   cat .local/up.json                                show where everything is
   less .local/run/emulator.log                      show the log of the emulator
