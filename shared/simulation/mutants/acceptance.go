@@ -20,10 +20,10 @@ var acceptanceMutants = []mutant{
 	{"a run that failed is right", "infra/acceptance/report.go",
 		`r.Right = err == nil && `, `r.Right = `, inAcceptance},
 	{"any token with an expiry is accepted", "shared/paymenttest/stateless.go",
-		`	if !hmac.Equal([]byte(mac), []byte(macOf(key, text))) {`, `	if false {`, inPaymentTest},
+		`	if !hmac.Equal([]byte(mac), []byte(macOf(key, text))) {`,
+		`	if len(mac) > 1000 {`, inPaymentTest},
 	{"a fault needs no secret", "shared/paymenttest/stateless.go",
-		`		subtle.ConstantTimeCompare([]byte(header.Get(FaultSecretHeader)), []byte(s.FaultSecret)) != 1 {`,
-		`		false {`, inPaymentTest},
+		`[]byte(s.FaultSecret)) != 1 {`, `[]byte(s.FaultSecret)) > 1 {`, inPaymentTest},
 }
 
 var (
