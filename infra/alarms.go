@@ -124,7 +124,7 @@ func newHealthAlarm(scope constructs.Construct, conf settings.Deployment,
 		AlarmName: jsii.String(conf.StackName + "-" + unhealthy),
 		AlarmDescription: jsii.String("Payhook is unhealthy: webhooks or events are lost, late or parked, the access " +
 			"token is at risk, or a function does not run." + whatToDo + "Look up which alarms are raised; the " +
-			"description of each has the first action."),
+			"description of each has the first action. `payhook status` shows the same on one screen."),
 		AlarmRule: jsii.String(strings.Join(rule, " OR ")),
 	})
 }

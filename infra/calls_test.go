@@ -71,13 +71,16 @@ var resources = map[string]map[string][]string{
 		"testPattern": {"*"},
 	},
 	"operate": {"": {"Redrive/Alias"}},
+	// GetMetricData has no resource, and DescribeAlarms returns composite alarms only with
+	// permission for all (AWS, "DescribeAlarms" in the CloudWatch API Reference).
+	"status": {"": {"*"}},
 }
 
 // services are the IAM prefixes of the SDK's packages.
 var services = map[string]string{
 	"dynamodb": "dynamodb", "s3": "s3", "eventbridge": "events", "secretsmanager": "secretsmanager",
 	"lambda": "lambda", "cloudformation": "cloudformation", "sts": "sts",
-	"cloudwatchlogs": "logs", "sqs": "sqs",
+	"cloudwatchlogs": "logs", "cloudwatch": "cloudwatch", "sqs": "sqs",
 }
 
 // dependent are the actions that a call needs as well. These calls set tags (AWS,
@@ -115,7 +118,7 @@ var load = sync.OnceValues(func() (map[string]*ssa.Package, error) {
 			gopackages.NeedTypes | gopackages.NeedTypesSizes | gopackages.NeedSyntax | gopackages.NeedTypesInfo,
 		Dir: "..",
 	}, "./functions/...", "./shared/...", "./infra/payhook/operate", "./infra/payhook/logs", "./infra/payhook/listen",
-		"./infra/payhook/target", "./infra/payhook/cli", "./infra/local/up")
+		"./infra/payhook/status", "./infra/payhook/target", "./infra/payhook/cli", "./infra/local/up")
 	if err != nil {
 		return nil, err
 	}
@@ -437,7 +440,7 @@ func needs(t *testing.T, function string) map[string][]string {
 func TestEveryResourceOfTheCallTableIsUsed(t *testing.T) {
 	used := map[string]bool{}
 	programs := map[string][]string{operatePackage: {"Commands"}, logsPackage: {"Command"},
-		listenPackage: {"Command"}}
+		listenPackage: {"Command"}, statusPackage: {"Command"}}
 	for _, name := range []string{"webhook", "redrive", "token"} {
 		programs["payhook.example/functions/"+name] = nil
 	}
@@ -460,6 +463,7 @@ const (
 	operatePackage = "payhook.example/infra/payhook/operate"
 	logsPackage    = "payhook.example/infra/payhook/logs"
 	listenPackage  = "payhook.example/infra/payhook/listen"
+	statusPackage  = "payhook.example/infra/payhook/status"
 )
 
 // documented are the policies for programs outside the stack, by their files,
@@ -472,6 +476,7 @@ var documented = map[string]struct {
 }{
 	"infra/payhook/operate/policy.json": {"infra/payhook/README.md", operatePackage, []string{"Commands"}, nil},
 	"infra/payhook/logs/policy.json":    {"infra/payhook/README.md", logsPackage, []string{"Command"}, nil},
+	"infra/payhook/status/policy.json":  {"infra/payhook/README.md", statusPackage, []string{"Command"}, nil},
 	"infra/payhook/listen/policy.json": {"infra/payhook/README.md", listenPackage, []string{"Command"},
 		[]string{"Redrive/Logs", "Token/Logs"}},
 	"events/consumer/policy.json": {"events/README.md", "payhook.example/shared/claimcheck", []string{"Resolve"},

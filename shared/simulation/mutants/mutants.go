@@ -98,6 +98,7 @@ var (
 	inListen    = []string{"./infra/payhook/listen"}
 	inLogs      = []string{"./infra/payhook/logs"}
 	inOperate   = []string{"./infra/payhook/operate"}
+	inStatus    = []string{"./infra/payhook/status"}
 	inCreation  = []string{"./infra/payhook/creation"}
 	inProgram   = []string{"./infra/payhook/cli"}
 	inTarget    = []string{"./infra/payhook/target"}
@@ -706,6 +707,10 @@ var mutants = []mutant{
 		`	if !answered || !known {
 		return false`, `	if !answered || !known {
 		return true`, inLogs},
+	{"what was not measured is healthy", "infra/payhook/status/status.go",
+		`h.Healthy && check.State == ok`, `h.Healthy && check.State != attention`, inStatus},
+	{"an answer of 503 needs no attention", "infra/payhook/status/metrics.go",
+		`failed > 0 || sums["unavailable"] > 0`, `failed > 0`, inStatus},
 	{"what is settled is counted as open", parkingFile,
 		`		if _, ok := decided[name]; !ok {`,
 		`		if _, ok := decided[name]; !ok || decided[name] == Settled {`, inRedrive},
