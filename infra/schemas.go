@@ -25,7 +25,7 @@ func newSchemas(stack awscdk.Stack, conf settings.Deployment) {
 	}
 	scope := constructs.NewConstruct(stack, jsii.String("Schemas"))
 	registry := awseventschemas.NewCfnRegistry(scope, jsii.String("Registry"), &awseventschemas.CfnRegistryProps{
-		Description: jsii.String("Events on the bus " + conf.Webhook.EventBusName + ", and webhooks"),
+		Description: jsii.String("Payment events and webhooks"),
 	})
 	for _, name := range schema.Names() {
 		awseventschemas.NewCfnSchema(scope, jsii.String(name), &awseventschemas.CfnSchemaProps{
