@@ -169,6 +169,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			map[string]any{"ErrorCode": "InternalFailure", "ErrorMessage": "injected"})
 	}
 	w.Header().Del("Content-Length")
+	w.Header().Del("X-Amz-Crc32") // of what DynamoDB answered
 	w.WriteHeader(resp.StatusCode)
 	json.NewEncoder(w).Encode(answer)
 }
