@@ -8,8 +8,8 @@ import (
 	"payhook.example/infra/payhook/cli"
 )
 
-// clear moves the cursor of a terminal to the top and clears the screen.
-const clear = "\x1b[H\x1b[2J"
+// clearScreen moves the cursor of a terminal to the top and clears the screen.
+const clearScreen = "\x1b[H\x1b[2J"
 
 // show prints one screen, or one document.
 func (c *command) show(h health, name string) error {
@@ -18,7 +18,7 @@ func (c *command) show(h health, name string) error {
 	}
 	var b strings.Builder
 	if c.watch && c.Reader {
-		b.WriteString(clear)
+		b.WriteString(clearScreen)
 	}
 	verdict := "healthy"
 	if !h.Healthy {

@@ -234,8 +234,8 @@ func TestWatchRepeatsUntilItIsInterrupted(t *testing.T) {
 			return now()
 		}
 	})
-	if !errors.Is(err, context.Canceled) || strings.Count(out, clear) < 2 {
-		t.Errorf("%v, %d screens\n%q", err, strings.Count(out, clear), out)
+	if !errors.Is(err, context.Canceled) || strings.Count(out, clearScreen) < 2 {
+		t.Errorf("%v, %d screens\n%q", err, strings.Count(out, clearScreen), out)
 	}
 }
 
