@@ -33,7 +33,7 @@ func main() {
 		os.Exit(1)
 	}
 	connect()
-	lambda.Start(h)
+	lambda.Start(lambda.Handler(h)) // its Invoke gets the bytes of the invocation as they are
 }
 
 // newFunction returns the function with the settings and clients of its environment.
