@@ -194,10 +194,9 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 			threshold: 1,
 			description: "More key ids without a cached key were received than the budget of key requests allows: a " +
 				"flood of invented ids, or budgets that are too small.",
-			action: "Look at keyId in the webhook function's log. Many different ids are a flood: cached keys " +
-				"are not affected, keyMissReserve serves new keys from known source addresses, and " +
-				"webhookConcurrency limits the cost. If they are ids of the service, raise keyMissBudget and " +
-				"keyMissReserve."},
+			action: "Look at keyId in the webhook function's log. Many different ids are a flood: cached keys are " +
+				"not affected, keyMissReserve serves new keys from known source addresses, and webhookConcurrency " +
+				"limits the cost. If they are ids of the service, raise keyMissBudget and keyMissReserve."},
 
 		// Events that are accepted and do not reach the bus.
 		{name: "left-pending", metric: webhook.ownMetric(names.LeftPendingMetric), statistic: sum, minutes: 5,
@@ -240,8 +239,7 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 			description: "The stored access token expires before three more runs could replace it, or has expired, " +
 				"or the token function does not run. Calls of the payment service fail once it has expired. The " +
 				"alarm is also raised until the first token is stored.",
-			action: "Look up cause in the token function's log. Before the first token, store the client " +
-				"credentials."},
+			action: "Look up cause in the token function's log. Before the first token, store the client credentials."},
 		// Tokens that are stored more often than every 16 minutes are stored in each
 		// period of 20 minutes. Manual refreshes do not happen so often for an hour.
 		{name: "token-quota", metric: token.ownMetric(names.TokenWritesTooOftenMetric), statistic: sum, minutes: 20,

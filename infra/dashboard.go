@@ -146,8 +146,7 @@ func sections(conf settings.Deployment, made parts) []section {
 				series: sums(webhook.function, names.AcceptedMetric, names.InvalidMetric, names.RejectedMetric,
 					names.UnauthenticatedMetric, names.UnavailableMetric)},
 			{title: "Events", runbook: "left-pending", minutes: 5,
-				sentence: "Events that are new, known before, left to redrive, or sent as a reference to S3 " +
-					"(Claimed).",
+				sentence: "Events that are new, known before, left to redrive, or sent as a reference to S3 (Claimed).",
 				series: sums(webhook.function, names.RecordedMetric, names.DuplicatesMetric,
 					names.LeftPendingMetric, names.ClaimedMetric)},
 			{title: "Requests as AWS counts them", runbook: webhook.rejectedAlarm(), minutes: 5,

@@ -58,9 +58,8 @@ func findings(conf settings.Deployment, kind, path string) []finding {
 				"account's quota and on the load.")
 		}
 		add("CKV_AWS_116", "No invocation holds the only copy of anything. A webhook is invoked synchronously and "+
-			"its sender gets the answer; "+
-			"what a scheduled run leaves undone the next one does. Errors, throttles and runs that are missing raise "+
-			"alarms.")
+			"its sender gets the answer; what a scheduled run leaves undone the next one does. Errors, throttles and "+
+			"runs that are missing raise alarms.")
 		add("CKV_AWS_117", "The function reaches nothing in a VPC: it calls AWS and the payment service's public "+
 			"endpoints, over TLS.")
 		add("CKV_AWS_173", "The environment holds names and settings and no secret; Lambda encrypts it with a key of "+
@@ -119,9 +118,8 @@ func findings(conf settings.Deployment, kind, path string) []finding {
 			if !strings.HasSuffix(path, "/Role/DefaultPolicy") {
 				break
 			}
-			add("AwsSolutions-IAM5", "An object cannot be named before it exists: the wildcard matches the "+
-				"objects of one folder of one bucket. "+
-				"With the setting tracing, X-Ray has no resources to name.")
+			add("AwsSolutions-IAM5", "An object cannot be named before it exists: the wildcard matches the objects "+
+				"of one folder of one bucket. With the setting tracing, X-Ray has no resources to name.")
 		}
 	case "AWS::IAM::Role":
 		if strings.HasPrefix(path, "Canary/") {

@@ -113,8 +113,7 @@ func measure(t *testing.T, n int) {
 		t.Errorf("%d %s", response.StatusCode, response.Body)
 	}
 	line := e.line(t)
-	fmt.Printf("measured: %d events, %d KiB: answered %d after %v; %v of CPU; %v left to "+
-		"redrive; peak %d MiB\n",
+	fmt.Printf("measured: %d events, %d KiB: answered %d after %v; %v of CPU; %v left to redrive; peak %d MiB\n",
 		n, len(payload)>>10, response.StatusCode, took.Round(time.Millisecond), cpu.Round(time.Millisecond),
 		line["LeftPending"], after.Maxrss>>10)
 }

@@ -573,8 +573,7 @@ func TestConditionOfMarkingAKeyUnknown(t *testing.T) {
 					TableName: &s.table, Key: awstest.Item{"id": text(id)},
 					UpdateExpression: aws.String("SET unknownSince = if_not_exists(unknownSince, " +
 						":since), unknownAt = :at"),
-					ConditionExpression: aws.String("attribute_exists(jwk) AND expiresAt > :now AND " +
-						"fetchedAt <= :at"),
+					ConditionExpression: aws.String("attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at"),
 					ExpressionAttributeValues: awstest.Item{":at": number(100000), ":now": number(100),
 						":since": number(50)},
 					ReturnValues:                        types.ReturnValueAllNew,

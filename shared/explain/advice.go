@@ -81,9 +81,8 @@ func (e *explainer) adviseAuthentic() {
 			"known.")
 	}
 	if e.conf.Authentication == settings.ByBoth {
-		e.say("Only the signature was checked. With authentication=both, the client certificate must be accepted " +
-			"as well: " +
-			"outcome in the webhook function's log names the reason if it was not.")
+		e.say("Only the signature was checked. With authentication=both, the client certificate must be accepted as " +
+			"well: outcome in the webhook function's log names the reason if it was not.")
 	}
 	e.say("If it was rejected, the reason was temporary or is corrected: look up outcome and cause in the webhook " +
 		"function's log, and compare the settings of the deployed stack with these.")
@@ -95,11 +94,9 @@ func (e *explainer) adviseMatch(m match) {
 		e.say("Payhook has no setting for this. Send the differences to the service's operator and ask what their " +
 			"specification says.")
 	case Changed:
-		e.say("The service signed other bytes than those that arrived here: something on the way changes the body " +
-			"(a " +
+		e.say("The service signed other bytes than those that arrived here: something on the way changes the body (a " +
 			"proxy, a gateway, a test tool), or the file is not an exact copy of it. Payhook verifies the bytes as " +
-			"they " +
-			"arrive and cannot undo a change. Let the service send directly to the URL of the stack.")
+			"they arrive and cannot undo a change. Let the service send directly to the URL of the stack.")
 	case Settings:
 		e.say("Set this in cdk.json and deploy. The request verifies then; this was tried.")
 	}
@@ -116,12 +113,10 @@ func (e *explainer) adviseAge(age, tolerance time.Duration) {
 	switch {
 	case half > 0 && half <= 14*time.Hour && (age.Abs()-half).Abs() <= tolerance:
 		text += fmt.Sprintf("The difference is almost exactly %s: the sender's local time is written as UTC. Have "+
-			"the "+
-			"operator correct it.", readable(half))
+			"the operator correct it.", readable(half))
 	case age > 0:
-		text += "The request waited or was repeated, or a clock is wrong. A longer tolerance also gives an " +
-			"attacker more " +
-			"time to repeat a webhook."
+		text += "The request waited or was repeated, or a clock is wrong. A longer tolerance also gives an attacker " +
+			"more time to repeat a webhook."
 	default:
 		text += "A timestamp in the future means that a clock is wrong. Have the operator correct it."
 	}
@@ -151,13 +146,11 @@ func (e *explainer) adviseNoSignature(all []value) {
 		case strings.HasPrefix(v.text, refused.Redacted):
 			continue
 		case n == 32 || n == 48 || n == 64 || n == 20:
-			e.say("The %s has %d bytes, which is the size of an HMAC or a hash, not of an RSA signature. The "+
-				"service must "+
-				"sign with RSA (section 5.4 of the interface).", v.place, n)
+			e.say("The %s has %d bytes, which is the size of an HMAC or a hash, not of an RSA signature. The service "+
+				"must sign with RSA (section 5.4 of the interface).", v.place, n)
 		case 68 <= n && n <= 72 || 100 <= n && n <= 104:
 			e.say("The %s has %d bytes, which is the size of an ECDSA signature. The service must sign with RSA "+
-				"(section "+
-				"5.4 of the interface).", v.place, n)
+				"(section 5.4 of the interface).", v.place, n)
 		case n > 0:
 			e.say("The %s has %d bytes. An RSA signature has 256 to 512: the value was shortened, or it is "+
 				"something else.",
@@ -173,17 +166,14 @@ func (e *explainer) adviseNoSignature(all []value) {
 	}
 	for _, v := range all {
 		if strings.HasPrefix(v.text, refused.Redacted) && v.rank == inHeader && !strings.HasPrefix(v.place, "part") {
-			e.say("The %s was redacted when the request was captured. If the signature is carried there, record "+
-				"the request "+
-				"on the way and pass the file.", v.place)
+			e.say("The %s was redacted when the request was captured. If the signature is carried there, record the "+
+				"request on the way and pass the file.", v.place)
 		}
 	}
 	if clues == 0 {
-		e.say("No header, query parameter or JSON field has a text that can be an RSA signature. Either this " +
-			"request is not " +
-			"a webhook of the service (scanners call every public URL), or the subscription does not ask for a " +
-			"signature " +
-			"(section 5.2 of the interface), or a proxy on the way removes headers that it does not know.")
+		e.say("No header, query parameter or JSON field has a text that can be an RSA signature. Either this request " +
+			"is not a webhook of the service (scanners call every public URL), or the subscription does not ask for " +
+			"a signature (section 5.2 of the interface), or a proxy on the way removes headers that it does not know.")
 	}
 }
 
@@ -216,21 +206,17 @@ func (e *explainer) adviseNoKey() {
 	switch {
 	case len(e.keys.order) == 0:
 		e.say("The request contains no UUID that can be a key id. If the service signs with one key and does not " +
-			"send its id, " +
-			"ask the operator for the id and repeat this with --key-id UUID: it proposes keyIdCarrier=static:UUID " +
-			"then.")
+			"send its id, ask the operator for the id and repeat this with --key-id UUID: it proposes " +
+			"keyIdCarrier=static:UUID then.")
 	case unknowns == 0:
 		e.say("The key service at %s/v1/keys does not return a key: %s. Check baseUrl, and keysAuth if the answer is "+
 			"401 or 403. Fetch a key by hand, and ask the "+
 			"operator.", base, strings.Join(slices.Compact(failures), "; "))
 	default:
 		e.say("The key service at %s/v1/keys knows none of the %d key ids that were looked up. Either baseUrl is "+
-			"that of another "+
-			"environment (test or production), or its path is wrong, or the request does not contain the key id. "+
-			"Ask the "+
-			"operator for the base URL of this environment and for the id of its key. -c baseUrl=URL tries another "+
-			"URL, and "+
-			"--key-id UUID another id.", base, unknowns)
+			"that of another environment (test or production), or its path is wrong, or the request does not contain "+
+			"the key id. Ask the operator for the base URL of this environment and for the id of its key. -c "+
+			"baseUrl=URL tries another URL, and --key-id UUID another id.", base, unknowns)
 		if len(failures) > 0 {
 			e.say("Other requests failed: %s.", strings.Join(slices.Compact(failures), "; "))
 		}
@@ -241,22 +227,18 @@ func (e *explainer) adviseNoKey() {
 // was not found.
 func (e *explainer) adviseChanged(m openedSignature) {
 	e.say("The signature is genuine: the owner of the key %s made it, with %s. But it is not a signature of what "+
-		"arrived "+
-		"here, in any form that was tried. Most likely, the body was changed on the way: a proxy, a gateway, a "+
-		"firewall or a "+
-		"test tool wrote the JSON again, decoded it or removed something.", m.opened.key.id, m.opened.hash)
-	e.say("Let the service send directly to the URL of the stack, and compare the length and the SHA-256 of the "+
-		"body that "+
-		"the operator sent with those that arrived: %s.", e.bodyFacts())
+		"arrived here, in any form that was tried. Most likely, the body was changed on the way: a proxy, a gateway, "+
+		"a firewall or a test tool wrote the JSON again, decoded it or removed "+
+		"something.", m.opened.key.id, m.opened.hash)
+	e.say("Let the service send directly to the URL of the stack, and compare the length and the SHA-256 of the body "+
+		"that the operator sent with those that arrived: %s.", e.bodyFacts())
 	if len(e.timestamps) == 0 {
-		e.say("The request has no text that can be a timestamp. If the service signs one and does not send it, or " +
-			"a proxy " +
-			"removes it, the signature cannot be verified.")
+		e.say("The request has no text that can be a timestamp. If the service signs one and does not send it, or a " +
+			"proxy removes it, the signature cannot be verified.")
 	} else {
 		e.say("If the body arrived unchanged, the service composes the message in another way than section 5.4 of " +
-			"the interface, " +
-			"or signs a timestamp or key id that it does not send. Ask the operator for the exact bytes of a " +
-			"signed message.")
+			"the interface, or signs a timestamp or key id that it does not send. Ask the operator for the exact " +
+			"bytes of a signed message.")
 	}
 }
 
@@ -280,15 +262,12 @@ func (e *explainer) adviseOtherKey() {
 	}
 	e.say("None of the keys that the service returns made this signature: %s.", strings.Join(have, ", "))
 	if !same {
-		e.say("The sizes differ: a signature has as many bytes as its key, and the request has %s. The signature "+
-			"was shortened, "+
-			"or belongs to another key.", strings.Join(slices.Compact(sizes), ", "))
+		e.say("The sizes differ: a signature has as many bytes as its key, and the request has %s. The signature was "+
+			"shortened, or belongs to another key.", strings.Join(slices.Compact(sizes), ", "))
 	}
-	e.say("Either the request is forged, or the service signed with a key of another environment and baseUrl (%s) "+
-		"is not the "+
-		"one that belongs to it, or the signature was changed on the way. Compare the key's thumbprint with the "+
-		"operator "+
-		"(payhook key ID), and ask which key signed.", e.conf.BaseURL)
+	e.say("Either the request is forged, or the service signed with a key of another environment and baseUrl (%s) is "+
+		"not the one that belongs to it, or the signature was changed on the way. Compare the key's thumbprint with "+
+		"the operator (payhook key ID), and ask which key signed.", e.conf.BaseURL)
 }
 
 // judgeOther recognizes signatures of other kinds. It reports false if there is none.
@@ -297,8 +276,7 @@ func (e *explainer) judgeOther() bool {
 		if e.request.isJWS(s, e.keys.found()) {
 			e.report.Verdict = Unsupported
 			e.differs("The %s is a JSON Web Signature (RFC 7515) of this payload. It signs another message than "+
-				"section 5.4 of "+
-				"the interface.", strings.TrimPrefix(s.place, "third part of "))
+				"section 5.4 of the interface.", strings.TrimPrefix(s.place, "third part of "))
 			e.adviseMatch(match{})
 			return true
 		}
@@ -316,8 +294,7 @@ func (e *explainer) judgeOther() bool {
 					if rsa.VerifyPSS(k.key, crypto.SHA256, h.Sum(nil), s.bytes, nil) == nil {
 						e.report.Verdict = Unsupported
 						e.differs("The signature is RSASSA-PSS. Section 5.4 of the interface says SHA256withRSA, " +
-							"which is " +
-							"RSASSA-PKCS1-v1_5.")
+							"which is RSASSA-PKCS1-v1_5.")
 						e.adviseMatch(match{})
 						return true
 					}

@@ -106,9 +106,8 @@ func digests(header map[string]string, p []byte) (signs []string) {
 			continue
 		}
 		if strings.Contains(text, base64.StdEncoding.EncodeToString(want)) {
-			signs = append(signs, fmt.Sprintf("The body has the digest of the header %s, so it was not changed "+
-				"after that "+
-				"header was written.", name))
+			signs = append(signs, fmt.Sprintf("The body has the digest of the header %s, so it was not changed after "+
+				"that header was written.", name))
 		} else {
 			signs = append(signs, fmt.Sprintf("The body does not have the digest of the header %s: it was changed "+
 				"on the way.",
@@ -124,23 +123,20 @@ func serializationSigns(p []byte, tree node) (signs []string) {
 	for _, l := range jsonLayouts[1:] {
 		if bytes.Equal(style{layout: l}.write(tree), text) {
 			signs = append(signs, "The body is JSON "+l.name+", as a program writes that parsed it; services "+
-				"usually send "+
-				"compact JSON.")
+				"usually send compact JSON.")
 			break
 		}
 	}
 	if sortedEverywhere(tree) {
 		signs = append(signs, "The names of all objects in the body are in alphabetical order, which some programs "+
-			"do when they "+
-			"write JSON again.")
+			"do when they write JSON again.")
 	}
 	if amounts := numbersNamed(tree, "amount"); len(amounts) > 0 && !slices.ContainsFunc(amounts,
 		func(n string) bool {
 			return strings.HasSuffix(n, "0") && strings.Contains(n, ".") || strings.Count(n, ".") == 1
 		}) {
-		signs = append(signs, "No amount in the body has a decimal point, which some programs remove when they "+
-			"write JSON again "+
-			"(1250.00 becomes 1250).")
+		signs = append(signs, "No amount in the body has a decimal point, which some programs remove when they write "+
+			"JSON again (1250.00 becomes 1250).")
 	}
 	return signs
 }

@@ -275,8 +275,7 @@ func (e *explainer) describe(ctx context.Context) {
 		e.report.Keys = append(e.report.Keys, k)
 	}
 	if len(skipped) > 0 && len(e.signatures) > 0 {
-		e.skipped("%d UUIDs were not looked up as key ids: at most %d are, and none after two lookups in a row "+
-			"failed.",
+		e.skipped("%d UUIDs were not looked up as key ids: at most %d are, and none after two lookups in a row failed.",
 			len(skipped), e.keys.limit)
 	}
 	for _, c := range e.timestamps {
@@ -368,8 +367,7 @@ func (e *explainer) propose(ctx context.Context, m match) {
 	}
 	if m.payload.name != "" {
 		r.Differences = append(r.Differences, "The signature is one of "+m.payload.name+", not of the bytes that "+
-			"were "+
-			"received.")
+			"were received.")
 	}
 	e.adviseMatch(m)
 }
@@ -447,8 +445,7 @@ func (e *explainer) proposeKey(m match, set func(*settings.Setting, string)) {
 	if k.state == rejected && k.exponents == nil {
 		e.differs("The key %s must not be used: %s.", k.id, k.cause)
 		e.say("Ask the service's operator for a key of section 2.6 of the interface: RSA with 2048 to 4096 bits, " +
-			"RS256, " +
-			"for signatures.")
+			"RS256, for signatures.")
 	}
 	if !strings.Contains(m.form.order, "K") {
 		return
@@ -472,8 +469,7 @@ func (e *explainer) proposeKey(m match, set func(*settings.Setting, string)) {
 		}
 	default:
 		e.differs("The key id is carried in the %s as %s. Payhook reads a UUID from a header or query parameter of "+
-			"its "+
-			"own.", c.place, quoted(c.text))
+			"its own.", c.place, quoted(c.text))
 	}
 	if m.form.keyOfAnother {
 		e.differs("The signed key id is not the id of the key that made the signature, %s.", k.id)

@@ -338,8 +338,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 
 		// Messages.
 		"CR LF": {func(c *call) { c.sign(payload + "\r\n" + at + "\r\n" + c.key.ID) },
-			want{explain.Unsupported, mismatch, nil, []string{"Between payload and timestamp there is CR LF " +
-				"instead"}}},
+			want{explain.Unsupported, mismatch, nil, []string{"Between payload and timestamp there is CR LF instead"}}},
 		"a missing line feed": {func(c *call) { c.sign(payload + at + "\n" + c.key.ID) },
 			want{explain.Unsupported, mismatch, nil, []string{"Between payload and timestamp there is nothing"}}},
 		"no line feed": {func(c *call) { c.sign(payload + at + c.key.ID) },
@@ -449,12 +448,10 @@ func TestEachVariantIsExplained(t *testing.T) {
 
 		// Keys.
 		"a key that the service does not know": {func(c *call) { c.service.jwks = nil },
-			want{explain.NoKey, unknown, nil, []string{"another " +
-				"environment", "https://api.payments.example/v1/keys"}}},
+			want{explain.NoKey, unknown, nil, []string{"another environment", "https://api.payments.example/v1/keys"}}},
 		"a key service that does not answer": {func(c *call) {
 			c.service.err = fmt.Errorf("%w: status 500", keys.ErrUnavailable)
-		}, want{explain.NoKey, "key-unavailable", nil, []string{"does not return a key: status 500", "Check " +
-			"baseUrl"}}},
+		}, want{explain.NoKey, "key-unavailable", nil, []string{"does not return a key: status 500", "Check baseUrl"}}},
 		"a key service that answers something else": {func(c *call) {
 			c.service.jwks[c.key.ID] = []byte(`{"keys":[]}`)
 		}, want{explain.NoKey, keyRefused, nil, []string{"not a JWK"}}},

@@ -157,9 +157,8 @@ func (c *counts) never() (paths []string) {
 
 func (c counts) String() string {
 	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays, %d settled; "+
-		"%d events: accepted %d, lost %d, unexpected %d, "+
-		"duplicated %d (publisher crashed %d, was suspended %d, lost the answer %d, was overtaken by another %d, "+
-		"could not mark %d; unexplained %d), recovered %d, parked %d",
+		"%d events: accepted %d, lost %d, unexpected %d, duplicated %d (publisher crashed %d, was suspended %d, lost "+
+		"the answer %d, was overtaken by another %d, could not mark %d; unexplained %d), recovered %d, parked %d",
 		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Replays, c.Settled, c.Events, c.Accepted, c.Lost,
 		c.Unexpected,
 		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.Overtaken, c.NotMark, c.Unexplained, c.Recovered,

@@ -128,9 +128,8 @@ func (o *options) run(ctx context.Context, args []string) error {
 		return cli.Usage("these settings are wrong; set them in cdk.json or with -c NAME=VALUE:\n%w", err)
 	}
 	if !conf.UsesSignature() {
-		return cli.Usage("authentication is mtls: webhooks have no signature that could be explained. outcome in " +
-			"the webhook " +
-			"function's log names what is wrong with the client certificate")
+		return cli.Usage("authentication is mtls: webhooks have no signature that could be explained. outcome in the " +
+			"webhook function's log names what is wrong with the client certificate")
 	}
 	service, err := o.keyService(ctx, conf)
 	if err != nil {

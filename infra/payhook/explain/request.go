@@ -71,8 +71,7 @@ func parseJSON(text []byte) (source, error) {
 	var event events.APIGatewayV2HTTPRequest
 	if err := json.Unmarshal(text, &event); err != nil || event.Headers == nil {
 		return source{}, errors.New("it is JSON, but neither an event of a function URL with its headers nor a " +
-			"captured " +
-			"request. A body alone cannot be explained: its headers are needed")
+			"captured request. A body alone cannot be explained: its headers are needed")
 	}
 	s := source{
 		Method: event.RequestContext.HTTP.Method, Path: event.RawPath, RawQuery: event.RawQueryString,
@@ -101,9 +100,8 @@ func parseDump(text []byte) (s source, err error) {
 		}
 	}
 	if end < 0 {
-		return s, errors.New("it has no empty line between the headers and the body: a dump consists of the " +
-			"request line, " +
-			"the headers, an empty line and the body")
+		return s, errors.New("it has no empty line between the headers and the body: a dump consists of the request " +
+			"line, the headers, an empty line and the body")
 	}
 	r := textproto.NewReader(bufio.NewReader(bytes.NewReader(head)))
 	line, err := r.ReadLine()
@@ -112,9 +110,8 @@ func parseDump(text []byte) (s source, err error) {
 	}
 	words := strings.Fields(line)
 	if len(words) != 3 || !strings.HasPrefix(words[2], "HTTP/") {
-		return s, errors.New("its first line is not a request line such as POST / HTTP/1.1, and it is neither a " +
-			"curl command " +
-			"nor JSON")
+		return s, errors.New("its first line is not a request line such as POST / HTTP/1.1, and it is neither a curl " +
+			"command nor JSON")
 	}
 	header, err := r.ReadMIMEHeader()
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -140,9 +137,8 @@ func parseDump(text []byte) (s source, err error) {
 	if n, err := strconv.Atoi(header.Get("Content-Length")); err == nil && n >= 0 && n < len(body) &&
 		strings.Trim(string(body[n:]), "\r\n") == "" {
 		s.Payload = body[:n]
-		s.notes = append(s.notes, fmt.Sprintf("The file has %d bytes of line breaks after the body, whose length "+
-			"is that of "+
-			"Content-Length. They were left out.", len(body)-n))
+		s.notes = append(s.notes, fmt.Sprintf("The file has %d bytes of line breaks after the body, whose length is "+
+			"that of Content-Length. They were left out.", len(body)-n))
 	}
 	return s, nil
 }

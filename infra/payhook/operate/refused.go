@@ -108,9 +108,8 @@ func (p *program) refusedList(ctx context.Context) error {
 	return nil
 }
 
-const noneRefused = "no rejected webhook is stored: captureRefused is off or has ended, none was rejected since, " +
-	"or they " +
-	"were deleted after a day"
+const noneRefused = "no rejected webhook is stored: captureRefused is off or has ended, none was rejected since, or " +
+	"they were deleted after a day"
 
 // ErrNoneRefused is returned when no rejected webhook is stored.
 var ErrNoneRefused = errors.New(noneRefused)

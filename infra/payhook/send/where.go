@@ -35,8 +35,7 @@ func (o *options) local() (send, *paymenttest.Remote, error) {
 	}
 	if !run.Simulated {
 		return nil, nil, cli.Usage("the local run uses the payment service at %s, not the simulated one, so a key is "+
-			"needed to sign: "+
-			"--key FILE --key-id UUID", run.PaymentService)
+			"needed to sign: --key FILE --key-id UUID", run.PaymentService)
 	}
 	remote := paymenttest.Remote{URL: run.PaymentService}
 	return remote.Send, &remote, nil
