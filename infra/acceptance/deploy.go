@@ -19,7 +19,6 @@ import (
 
 	service "payhook.example/infra/acceptance/service/names"
 	"payhook.example/infra/local"
-	"payhook.example/infra/local/up"
 	output "payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -75,9 +74,9 @@ func (r *Run) deploy(ctx context.Context, report *Report) (*deployed, error) {
 	}
 	conf[settings.BaseURL.Key], conf[settings.AuthURL.Key] = d.service.url, d.service.url
 	d.Deployment = local.Deployment{
-		File: up.File{Endpoint: r.target.Endpoint, Region: r.target.AWS.Region, Stack: names.payhook, Settings: conf,
-			PaymentService: d.service.url},
-		AWS: r.target.AWS, Service: d.service, Client: r.target.Client, Out: r.opts.Out, Lacks: r.target.Lacks,
+		Endpoint: r.target.Endpoint, Region: r.target.AWS.Region, Stack: names.payhook, Settings: conf,
+		PaymentService: d.service.url,
+		AWS:            r.target.AWS, Service: d.service, Client: r.target.Client, Out: r.opts.Out, Lacks: r.target.Lacks,
 	}
 	payhookOut := filepath.Join(r.opts.State, "payhook.out")
 	var queues map[string]string

@@ -85,6 +85,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	p.credentials = s.aws.Credentials
 	everything = &fixture{stack: s, proxy: p, arrivals: receive(s.aws, s.Queues)}
 	var once sync.Once
 	stop := func() {

@@ -3,7 +3,10 @@ package local
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -14,6 +17,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
 // proxy stands between the functions and the emulator: it sees every call of the
@@ -21,6 +27,9 @@ import (
 type proxy struct {
 	*httptest.Server
 	emulator string
+	// credentials sign what the proxy changes: the emulator verifies every signature. They
+	// allow everything.
+	credentials aws.CredentialsProvider
 
 	mu    sync.Mutex
 	calls []call
@@ -117,6 +126,11 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	out.Header, out.Host = r.Header.Clone(), r.Host
+	if v.some {
+		if err := p.sign(out, body); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
 	resp, err := direct.Do(out)
 	if err != nil {
 		p.record(c)
@@ -172,6 +186,24 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Del("X-Amz-Crc32") // of what DynamoDB answered
 	w.WriteHeader(resp.StatusCode)
 	json.NewEncoder(w).Encode(answer)
+}
+
+// sign replaces the signature of a request whose body was changed. The credential scope
+// names region and service (AWS,
+// https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html).
+func (p *proxy) sign(r *http.Request, body []byte) error {
+	_, scope, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=")
+	parts := strings.Split(scope, "/")
+	if len(parts) < 5 {
+		return errors.New("the request is not signed")
+	}
+	who, err := p.credentials.Retrieve(r.Context())
+	if err != nil {
+		return err
+	}
+	r.Header.Del("X-Amz-Security-Token")
+	digest := sha256.Sum256(body)
+	return v4.NewSigner().SignHTTP(r.Context(), who, r, hex.EncodeToString(digest[:]), parts[3], parts[2], time.Now())
 }
 
 // firstHalf returns a PutEvents request or a batch with the first half of its entries or
