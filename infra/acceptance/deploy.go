@@ -76,7 +76,8 @@ func (r *Run) deploy(ctx context.Context, report *Report) (*deployed, error) {
 	d.Deployment = local.Deployment{
 		Endpoint: r.target.Endpoint, Region: r.target.AWS.Region, Stack: names.payhook, Settings: conf,
 		PaymentService: d.service.url,
-		AWS:            r.target.AWS, Service: d.service, Client: r.target.Client, Out: r.opts.Out, Lacks: r.target.Lacks,
+		AWS:            r.target.AWS, Service: d.service, Client: r.target.Client, Out: r.opts.Out,
+		Lacks: r.target.Lacks,
 	}
 	payhookOut := filepath.Join(r.opts.State, "payhook.out")
 	var queues map[string]string
