@@ -190,7 +190,8 @@ func TestValuesAreComparedExactly(t *testing.T) {
 
 func TestSettingsThatARunChoosesAreRejected(t *testing.T) {
 	f := flags{settings: map[string]string{}}
-	for _, text := range []string{"baseUrl=https://x.example", "stackName=Mine", "local=true", "nonsense=1", "x"} {
+	for _, text := range []string{"baseUrl=https://x.example", "stackName=Mine", "local=true", "nonsense=1", "x",
+		"authentication=mtls", "authentication=both"} {
 		if err := f.addSetting(text); err == nil {
 			t.Errorf("%s is accepted", text)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 	"uuid"
@@ -20,7 +19,6 @@ import (
 
 	"payhook.example/infra/local"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
 
@@ -264,17 +262,8 @@ func (d *deployed) durations(ctx context.Context, function string) (string, erro
 	}
 }
 
-// usesMTLS reports whether webhooks need a client certificate.
-func usesMTLS(conf map[string]string) bool {
-	return slices.Contains([]string{settings.ByMTLS, settings.ByBoth}, conf[settings.Authentication.Key])
-}
-
-// certificateChecks states why client certificates are not shown, unless the table has
-// shown them.
+// certificateChecks states why client certificates are not shown.
 func (d *deployed) certificateChecks() []check {
-	if usesMTLS(d.Settings) {
-		return nil
-	}
 	return []check{{what: "valid and invalid client certificates", expected: "accepted and rejected",
 		needs: []local.Need{MTLS}, do: func(context.Context) (string, bool, error) {
 			return "", false, errors.New("not done")

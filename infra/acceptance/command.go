@@ -87,6 +87,9 @@ func (f *flags) addSetting(text string) error {
 		return errors.New("must be KEY=VALUE")
 	}
 	named := func(s *settings.Setting) bool { return s.Key == key }
+	if named(settings.Authentication) && value != settings.BySignature {
+		return fmt.Errorf("%s=%s: a run has no client certificates; make run shows them on the emulator", key, value)
+	}
 	if slices.ContainsFunc(chosen, named) {
 		return fmt.Errorf("%s is chosen by the run", key)
 	}
@@ -271,7 +274,7 @@ func account(ctx context.Context, t target.Target) (Target, error) {
 	to := Target{
 		AWS: cfg, Account: aws.ToString(caller.Account),
 		Environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region),
-		Lacks:       map[local.Need]string{MTLS: "the run has no settings for a domain name with client certificates"},
+		Lacks:       map[local.Need]string{MTLS: "a run has no client certificates"},
 		Client:      &http.Client{Timeout: time.Minute},
 	}
 	to.Name = "account " + to.Account + ", " + cfg.Region
