@@ -27,6 +27,7 @@ import (
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/refused"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/token"
 )
@@ -143,6 +144,23 @@ func (f *fixture) webhookPaths() []path {
 		}},
 		{"a conflict is parked", func(ctx context.Context) error {
 			_, err := f.parkConflict(ctx)
+			return err
+		}},
+		{"a rejected webhook is captured", func(ctx context.Context) error {
+			store := refused.NewStore(f.buckets(), f.ParkingBucket)
+			before, err := store.List(ctx)
+			if err != nil {
+				return err
+			}
+			got, err := f.service.Send(ctx, paymenttest.Webhook{URL: f.WebhookURL,
+				Payload: paymenttest.Delivery(paymenttest.Event()), Flaw: paymenttest.SignatureChanged})
+			if err != nil || got.Status != http.StatusUnauthorized {
+				return errors.Join(wrong("not rejected", got.Status), err)
+			}
+			after, err := store.List(ctx)
+			if err == nil && len(after) != len(before)+1 {
+				err = wrong("captured", len(after)-len(before))
+			}
 			return err
 		}},
 	}
@@ -576,6 +594,17 @@ func (f *fixture) operatePaths(t *testing.T, who aws.CredentialsProvider) []path
 		}},
 		{"parked show of what is not parked", func(ctx context.Context) error {
 			return call(ctx, []int{1}, "parked", "show", noName)
+		}},
+		{"refused list and show", func(ctx context.Context) error {
+			name, err := refused.NewStore(f.buckets(), f.ParkingBucket).Put(ctx, refused.Request{ReceivedAt: time.Now(),
+				Outcome: "signature-missing", Method: http.MethodPost, Path: "/", Payload: []byte("{}")})
+			if err != nil {
+				return err
+			}
+			if err := call(ctx, done, "refused", "list"); err != nil {
+				return err
+			}
+			return call(ctx, done, "refused", "show", name)
 		}},
 		{"event", func(ctx context.Context) error { return call(ctx, looked, "event", uuid.New().String()) }},
 		{"key", func(ctx context.Context) error { return call(ctx, looked, "key", f.service.Key().ID) }},

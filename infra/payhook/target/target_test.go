@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,17 +152,17 @@ func TestTheLocalRunIsFoundWithoutAny(t *testing.T) {
 func TestTheLocalRunIsAskedAgainAfterAClosedConnection(t *testing.T) {
 	machine(t)
 	working := cloud(t)
-	requests := 0
+	var requests atomic.Int32
 	flaky := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if requests++; requests < 3 {
+		if requests.Add(1) < 3 {
 			panic(http.ErrAbortHandler)
 		}
 		working.Config.Handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(flaky.Close)
 	isUp(t, flaky.URL)
-	if _, stderr, status := call(t, "--local"); status != 0 || requests != 3 {
-		t.Errorf("%d after %d requests, %s", status, requests, stderr)
+	if _, stderr, status := call(t, "--local"); status != 0 || requests.Load() != 3 {
+		t.Errorf("%d after %d requests, %s", status, requests.Load(), stderr)
 	}
 }
 
