@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"uuid"
@@ -22,7 +23,7 @@ import (
 // an empty ledger table, and a key, except that it denies one operation. It closes
 // the connection without an answer at the first request to delete something.
 func wire(t *testing.T, denied string) {
-	deletes := 0
+	var deletes atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.ParseForm()
 		if r.Form.Get("Action") == "DescribeStacks" {
@@ -48,7 +49,7 @@ func wire(t *testing.T, denied string) {
 			fmt.Fprint(w, `{"Item":{"keyId":{"S":"x"},"fetchedAt":{"N":"1769860800000"},
 				"expiresAt":{"N":"1769864400"}}}`)
 		case "DeleteItem":
-			if deletes++; deletes == 1 {
+			if deletes.Add(1) == 1 {
 				panic(http.ErrAbortHandler)
 			}
 			fmt.Fprint(w, `{}`)
