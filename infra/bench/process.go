@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// patience limits everything that a process is waited for.
-const patience = time.Minute
+// processTimeout limits each wait for a process.
+const processTimeout = time.Minute
 
 // process is a running function, and the Runtime API that it runs under (AWS, "Using
 // the Lambda runtime API for custom runtimes" in the Lambda developer guide,
@@ -111,7 +111,7 @@ func (p *process) ready() (time.Time, error) {
 		return at, nil
 	case <-p.exited:
 		return time.Time{}, fmt.Errorf("the function ended: %s", p.log)
-	case <-time.After(patience):
+	case <-time.After(processTimeout):
 		return time.Time{}, errors.New("the function does not ask for an invocation")
 	}
 }
@@ -168,7 +168,7 @@ func (p *process) invoke(payload []byte) (invocation, error) {
 	case r = <-p.responses:
 	case <-p.exited:
 		return invocation{}, fmt.Errorf("the function ended: %s", p.log)
-	case <-time.After(patience):
+	case <-time.After(processTimeout):
 		return invocation{}, errors.New("the function does not answer")
 	}
 	if _, err := p.ready(); err != nil {
