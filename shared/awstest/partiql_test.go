@@ -52,7 +52,8 @@ func codes(t *testing.T, responses []types.BatchStatementResponse, want ...types
 
 const (
 	insertStatement = `INSERT INTO "TABLE" VALUE {'id': ?, 'shard': ?, 'due': ?, 'event': ?, 'attempts': ?, 'yes': ?}`
-	markStatement   = `UPDATE "TABLE" SET "publishedAt" = ? SET "expiresAt" = ? REMOVE "event" REMOVE "claimed" ` +
+	markStatement   = `UPDATE "TABLE" SET "publishedAt" = ? SET "expiresAt" = ? SET "eventTimestamp" = ? ` +
+		`REMOVE "event" REMOVE "claimed" ` +
 		`REMOVE "shard" REMOVE "due" REMOVE "holder" REMOVE "attempts" ` +
 		`WHERE "id" = ? AND "digest" = ? AND "shard" IS NOT MISSING`
 	leaseStatement = `UPDATE "TABLE" SET "due" = ? SET "holder" = ? SET "attempts" = "attempts" + ? ` +
@@ -96,7 +97,7 @@ func TestMarksOfABatchAreIndependent(t *testing.T) {
 		published := awstest.Item{"id": text("published"), "digest": binary("d"), "publishedAt": number(1)}
 		s.put(t, published)
 		mark := func(id, digest string) types.BatchStatementRequest {
-			return statement(markStatement, number(5), number(6), text(id), binary(digest))
+			return statement(markStatement, number(5), number(6), number(7), text(id), binary(digest))
 		}
 		const unmet = types.BatchStatementErrorCodeEnumConditionalCheckFailed
 		got := s.batch(t, mark("a", "d"), mark("other content", "e"), mark("published", "d"), mark("absent", "d"),
@@ -112,7 +113,7 @@ func TestMarksOfABatchAreIndependent(t *testing.T) {
 		}
 		for _, id := range []string{"a", "b"} {
 			same(t, s.item(t, id), awstest.Item{"id": text(id), "digest": binary("d"), "publishedAt": number(5),
-				"expiresAt": number(6)})
+				"expiresAt": number(6), "eventTimestamp": number(7)})
 		}
 		same(t, s.item(t, "other content"), pending("other content"))
 		same(t, s.item(t, "published"), published)

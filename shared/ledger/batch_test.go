@@ -530,7 +530,7 @@ func TestStatementsAreShort(t *testing.T) {
 	l.Record(t.Context(), entries, ledger.NewHolder(), b.now)
 	l.Lease(t.Context(), []ledger.Pending{{EventID: entries[0].EventID, Due: b.now}, {EventID: "x"}},
 		ledger.NewHolder(), b.now)
-	if err := errors.Join(l.MarkParked(t.Context(), entries)...); err != nil || longest.n > 1024 || longest.n < 400 {
+	if err := errors.Join(l.MarkPublished(t.Context(), entries)...); err != nil || longest.n > 1024 || longest.n < 400 {
 		t.Error(fmt.Sprint(longest.n, " characters"), err)
 	}
 }
@@ -546,6 +546,48 @@ func (l *longestStatement) BatchExecuteStatement(ctx context.Context, in *dynamo
 		l.n = max(l.n, len(*s.Statement))
 	}
 	return l.DynamoDB.BatchExecuteStatement(ctx, in)
+}
+
+// An archive of the bus is searched by the time that an event has on the bus. The bus leaves
+// out a time that the SDK can't represent.
+func TestAMarkKeepsTheTimeOnTheBus(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 120e6, time.UTC)
+	for name, test := range map[string]struct{ times, want []time.Time }{
+		"one event":  {[]time.Time{at}, []time.Time{at}},
+		"no time":    {[]time.Time{{}}, []time.Time{{}}},
+		"year 1500":  {[]time.Time{at.AddDate(-526, 0, 0)}, []time.Time{{}}},
+		"two events": {[]time.Time{at, at.Add(time.Hour)}, []time.Time{at, at.Add(time.Hour)}},
+		"one of two": {[]time.Time{at.AddDate(300, 0, 0), at}, []time.Time{{}, at}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newFixture(t)
+			entries := b.entries(t, len(test.times))
+			for i, at := range test.times {
+				entries[i].EventTimestamp = at
+			}
+			b.recordAll(t, entries)
+			if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries)...); err != nil {
+				t.Fatal(err)
+			}
+			for i, e := range entries {
+				item, _, err := ledger.NewInspector(b.db, "ledger").Find(t.Context(), e.EventID)
+				if err != nil || !item.EventTimestamp.Equal(test.want[i]) || item.PublishedAt.IsZero() {
+					t.Errorf("%d: %+v, %v", i, item, err)
+				}
+			}
+		})
+	}
+	b := newFixture(t)
+	entries := b.entries(t, 2)
+	b.recordAll(t, entries)
+	if err := errors.Join(b.Ledger.MarkParked(t.Context(), entries)...); err != nil {
+		t.Fatal(err)
+	}
+	for id, item := range b.db.Items("ledger") {
+		if item["eventTimestamp"] != nil {
+			t.Errorf("%s is not on the bus: %v", id, item)
+		}
+	}
 }
 
 func TestMarksOfABatchLeaveWhatIsNotPending(t *testing.T) {

@@ -48,7 +48,11 @@ type Item struct {
 	Claimed  bool      // its bytes are a claim check
 
 	PublishedAt time.Time
-	ParkedAt    time.Time
+	// EventTimestamp is the time that the event has on the bus once it is published. It is
+	// zero for an event that was published before the ledger kept it, or whose time can't
+	// be represented there.
+	EventTimestamp time.Time
+	ParkedAt       time.Time
 	// ExpiresAt is the end of the window; zero while it is pending. DynamoDB may
 	// take days more to delete the item.
 	ExpiresAt time.Time
@@ -64,7 +68,7 @@ func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error
 		Key:            keyOf(id),
 		ConsistentRead: aws.Bool(true),
 		ProjectionExpression: aws.String("#eventId, #deliveryId, #digest, #recordedAt, #shard, #due, #attempts, " +
-			"#claimed, #publishedAt, #parkedAt, #expiresAt"),
+			"#claimed, #publishedAt, #eventTimestamp, #parkedAt, #expiresAt"),
 		ExpressionAttributeNames: inspectNames,
 	})
 	if err != nil {
@@ -80,7 +84,8 @@ func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error
 	return Item{
 		EventID: id, DeliveryID: found.DeliveryID, Digest: found.digest(), RecordedAt: found.RecordedAt.time(),
 		Pending: found.pending(), Due: found.Due.time(), Attempts: found.Attempts, Claimed: found.Claimed,
-		PublishedAt: found.PublishedAt.time(), ParkedAt: found.ParkedAt.time(),
+		PublishedAt: found.PublishedAt.time(), EventTimestamp: found.EventTimestamp.time(),
+		ParkedAt:  found.ParkedAt.time(),
 		ExpiresAt: (milliseconds(found.ExpiresAt) * 1000).time(),
 	}, true, nil
 }
@@ -90,7 +95,8 @@ var inspectNames = map[string]string{
 	"#eventId": names.LedgerKey, "#deliveryId": attrDeliveryID, "#digest": attrDigest, "#recordedAt": attrRecordedAt,
 	"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue, "#attempts": attrAttempts,
 	"#claimed":     attrClaimed,
-	"#publishedAt": attrPublishedAt, "#parkedAt": attrParkedAt, "#expiresAt": names.LedgerTTL,
+	"#publishedAt": attrPublishedAt, "#eventTimestamp": attrEventTimestamp,
+	"#parkedAt": attrParkedAt, "#expiresAt": names.LedgerTTL,
 }
 
 // Backlog returns everything that the index of pending items holds, due or not,

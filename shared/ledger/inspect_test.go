@@ -55,7 +55,8 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 	}
 	find(e.EventID, ledger.Item{
 		EventID: e.EventID, DeliveryID: e.DeliveryID, Digest: e.Digest, RecordedAt: e.RecordedAt,
-		PublishedAt: b.now, ExpiresAt: b.now.Add(ledger.DefaultWindow),
+		PublishedAt: b.now, EventTimestamp: e.EventTimestamp.Truncate(time.Millisecond),
+		ExpiresAt: b.now.Add(ledger.DefaultWindow),
 	})
 
 	claimed := b.entry(t, uuid.New().String(), "")

@@ -31,23 +31,25 @@ type item struct {
 	Claimed  bool         `dynamodbav:"claimed,omitempty"`  // Detail is a claim check
 
 	// Once it is published or parked.
-	PublishedAt milliseconds `dynamodbav:"publishedAt,omitempty"`
-	ParkedAt    milliseconds `dynamodbav:"parkedAt,omitempty"`
-	ExpiresAt   int64        `dynamodbav:"expiresAt,omitempty"` // Unix seconds: the end of the window, DynamoDB's TTL
+	PublishedAt    milliseconds `dynamodbav:"publishedAt,omitempty"`
+	EventTimestamp milliseconds `dynamodbav:"eventTimestamp,omitempty"` // the time that it has on the bus
+	ParkedAt       milliseconds `dynamodbav:"parkedAt,omitempty"`
+	ExpiresAt      int64        `dynamodbav:"expiresAt,omitempty"` // Unix seconds: the end of the window, the TTL
 }
 
 // The attributes that expressions name. Package names has those that the template
 // names as well.
 const (
-	attrDigest      = "digest"
-	attrDeliveryID  = "deliveryId"
-	attrRecordedAt  = names.LedgerRecordedAt
-	attrEvent       = "event"
-	attrHolder      = "holder"
-	attrAttempts    = "attempts"
-	attrPublishedAt = "publishedAt"
-	attrParkedAt    = "parkedAt"
-	attrClaimed     = "claimed"
+	attrDigest         = "digest"
+	attrDeliveryID     = "deliveryId"
+	attrRecordedAt     = names.LedgerRecordedAt
+	attrEvent          = "event"
+	attrHolder         = "holder"
+	attrAttempts       = "attempts"
+	attrPublishedAt    = "publishedAt"
+	attrEventTimestamp = "eventTimestamp"
+	attrParkedAt       = "parkedAt"
+	attrClaimed        = "claimed"
 )
 
 // milliseconds is a time in Unix milliseconds; 0 stands for none.

@@ -7,6 +7,7 @@ import (
 	"encoding/json/jsontext"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -201,6 +202,8 @@ func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 		"recordedAt":  &types.AttributeValueMemberN{Value: "1769860800000"},
 		"publishedAt": &types.AttributeValueMemberN{Value: "1769864400000"},
 		"expiresAt":   &types.AttributeValueMemberN{Value: "1772456400"},
+		"eventTimestamp": &types.AttributeValueMemberN{
+			Value: strconv.FormatInt(e.EventTimestamp.UnixMilli(), 10)},
 	}
 	if diff := cmp.Diff(want, item,
 		cmpopts.IgnoreUnexported(types.AttributeValueMemberS{}, types.AttributeValueMemberN{},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -15,6 +16,8 @@ import (
 
 // MarkPublished marks entries as published and removes their bytes, and returns
 // the error of each. It does nothing for an entry that is not pending any more.
+// It keeps the time that the event has on the bus, by which an archive of the bus is
+// searched. The item is smaller than before, so this costs no write unit.
 func (l *Ledger) MarkPublished(ctx context.Context, entries []Entry) []error {
 	return l.mark(ctx, entries, attrPublishedAt)
 }
@@ -30,17 +33,31 @@ func (l *Ledger) mark(ctx context.Context, entries []Entry, at string) []error {
 	results := make([]error, len(entries))
 	// It fails for an item that is not there as well (AWS,
 	// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html).
-	statement := "UPDATE " + quote(*l.table) + " SET " + quote(at) + " = ? SET " + quote(names.LedgerTTL) + " = ?" +
-		markRemoves + " WHERE " + quote(names.LedgerKey) + " = ? AND " + quote(attrDigest) + " = ? AND " +
-		quote(names.LedgerPendingShard) + " IS NOT MISSING"
+	statement := func(more string) *string {
+		return aws.String("UPDATE " + quote(*l.table) + " SET " + quote(at) + " = ? SET " + quote(names.LedgerTTL) +
+			" = ?" + more + markRemoves + " WHERE " + quote(names.LedgerKey) + " = ? AND " + quote(attrDigest) +
+			" = ? AND " + quote(names.LedgerPendingShard) + " IS NOT MISSING")
+	}
+	plain, timed := statement(""), statement(" SET "+quote(attrEventTimestamp)+" = ?")
 	l.inBatches(len(entries), ofNoSize, func(begin, end int) {
-		l.markBatch(ctx, entries[begin:end], results[begin:end], at, statement)
+		l.markBatch(ctx, entries[begin:end], results[begin:end], at, plain, timed)
 	})
 	return results
 }
 
-// markBatch marks the entries of one batch.
-func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error, at, statement string) {
+// timeOnBus returns the time that a published event has on the bus as milliseconds, and
+// false if it has that of the PutEvents request, because the SDK can't represent its own.
+func timeOnBus(e Entry, at string) (types.AttributeValue, bool) {
+	t := e.EventTimestamp
+	if at != attrPublishedAt || t.UnixMilli() == 0 || !t.Equal(time.Unix(0, t.UnixNano())) {
+		return nil, false
+	}
+	return number(t.UnixMilli()), true
+}
+
+// markBatch marks the entries of one batch with the statement plain, or with timed if
+// the event has a time of its own on the bus.
+func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error, at string, plain, timed *string) {
 	if len(entries) == 1 {
 		results[0] = l.markOne(ctx, entries[0], at)
 		return
@@ -48,9 +65,12 @@ func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error
 	statements := make([]types.BatchStatementRequest, len(entries))
 	for i, e := range entries {
 		now, expires := l.markTimes(e)
-		statements[i] = types.BatchStatementRequest{Statement: &statement, Parameters: []types.AttributeValue{
-			now, expires, &types.AttributeValueMemberS{Value: e.EventID}, binary(e.Digest[:]),
-		}}
+		statement, parameters := plain, []types.AttributeValue{now, expires}
+		if onBus, ok := timeOnBus(e, at); ok {
+			statement, parameters = timed, append(parameters, onBus)
+		}
+		statements[i] = types.BatchStatementRequest{Statement: statement, Parameters: append(parameters,
+			&types.AttributeValueMemberS{Value: e.EventID}, binary(e.Digest[:]))}
 	}
 	for i, r := range l.execute(ctx, statements) {
 		switch {
@@ -73,17 +93,20 @@ func (l *Ledger) markTimes(e Entry) (now, expires types.AttributeValue) {
 
 func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
 	now, expires := l.markTimes(e)
+	values := map[string]types.AttributeValue{":now": now, ":expires": expires, ":digest": binary(e.Digest[:])}
+	attributes, set := markNames[at], ""
+	if onBus, ok := timeOnBus(e, at); ok {
+		attributes, set = timedNames, ", #eventTimestamp = :eventTimestamp"
+		values[":eventTimestamp"] = onBus
+	}
 	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: l.table,
 		Key:       keyOf(e.EventID),
-		UpdateExpression: aws.String("SET #at = :now, #expiresAt = :expires " +
-			"REMOVE #event, #claimed, #shard, #due, #holder, #attempts"),
-		ConditionExpression:      aws.String("attribute_exists(#shard) AND #digest = :digest"),
-		ExpressionAttributeNames: markNames[at],
-		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":now": now, ":expires": expires,
-			":digest": binary(e.Digest[:]),
-		},
+		UpdateExpression: aws.String("SET #at = :now, #expiresAt = :expires" + set +
+			" REMOVE #event, #claimed, #shard, #due, #holder, #attempts"),
+		ConditionExpression:       aws.String("attribute_exists(#shard) AND #digest = :digest"),
+		ExpressionAttributeNames:  attributes,
+		ExpressionAttributeValues: values,
 	})
 	if err := unlessConditional(err); err != nil {
 		return fmt.Errorf("ledger: mark %s: %w", e.EventID, err)
@@ -105,6 +128,13 @@ var markNames = func() map[string]map[string]string {
 			"#holder": attrHolder, "#attempts": attrAttempts, "#digest": attrDigest,
 		}
 	}
+	return list
+}()
+
+// timedNames are the names of the mark of an event that has a time of its own on the bus.
+var timedNames = func() map[string]string {
+	list := maps.Clone(markNames[attrPublishedAt])
+	list["#eventTimestamp"] = attrEventTimestamp
 	return list
 }()
 

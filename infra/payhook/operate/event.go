@@ -22,8 +22,8 @@ whether it is pending, published or parked, and what is parked about it.
 Status 1: the event is unknown or parked, or something about it is parked and open.
 
 With --json, one document: eventId, state (pending, published, parked, unknown),
-deliveryId, recordedAt, publishedAt, parkedAt, due, attempts, claimed, expiresAt,
-sha256, parked (name, time, reason, state).`,
+deliveryId, recordedAt, publishedAt, eventTimestamp, parkedAt, due, attempts, claimed,
+expiresAt, sha256, parked (name, time, reason, state).`,
 		Example: "  payhook event 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --local",
 		Args:    cli.Args("ID"),
 		RunE:    run(func(ctx context.Context, args []string) error { return p.event(ctx, args[0]) }),
@@ -37,13 +37,15 @@ type eventState struct {
 	DeliveryID  string    `json:"deliveryId,omitempty"`
 	RecordedAt  time.Time `json:"recordedAt,omitzero"`
 	PublishedAt time.Time `json:"publishedAt,omitzero"`
-	ParkedAt    time.Time `json:"parkedAt,omitzero"`
-	Due         time.Time `json:"due,omitzero"`
-	Attempts    int       `json:"attempts"`
-	Claimed     bool      `json:"claimed"`
-	ExpiresAt   time.Time `json:"expiresAt,omitzero"`
-	SHA256      string    `json:"sha256,omitempty"`
-	Parked      []listed  `json:"parked"`
+	// EventTimestamp is the time that a published event has on the bus.
+	EventTimestamp time.Time `json:"eventTimestamp,omitzero"`
+	ParkedAt       time.Time `json:"parkedAt,omitzero"`
+	Due            time.Time `json:"due,omitzero"`
+	Attempts       int       `json:"attempts"`
+	Claimed        bool      `json:"claimed"`
+	ExpiresAt      time.Time `json:"expiresAt,omitzero"`
+	SHA256         string    `json:"sha256,omitempty"`
+	Parked         []listed  `json:"parked"`
 }
 
 func (p *program) event(ctx context.Context, id string) error {
@@ -70,8 +72,9 @@ func (p *program) event(ctx context.Context, id string) error {
 	if known {
 		s = eventState{
 			EventID: item.EventID, DeliveryID: item.DeliveryID,
-			RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt, ParkedAt: item.ParkedAt,
-			Due: item.Due, Attempts: item.Attempts, Claimed: item.Claimed, ExpiresAt: item.ExpiresAt,
+			RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt, EventTimestamp: item.EventTimestamp,
+			ParkedAt: item.ParkedAt,
+			Due:      item.Due, Attempts: item.Attempts, Claimed: item.Claimed, ExpiresAt: item.ExpiresAt,
 			SHA256: hex.EncodeToString(item.Digest[:]), Parked: []listed{},
 		}
 		switch {
@@ -117,6 +120,9 @@ func (p *program) printEvent(s eventState) error {
 	}
 	if !s.PublishedAt.IsZero() {
 		t.Line("published", "%s, %s later", cli.Stamp(s.PublishedAt), cli.Readable(s.PublishedAt.Sub(s.RecordedAt)))
+	}
+	if !s.EventTimestamp.IsZero() {
+		t.Line("its time", "%s, by which payhook replay finds it", cli.Stamp(s.EventTimestamp))
 	}
 	if !s.ParkedAt.IsZero() {
 		t.Line("parked", "%s", cli.Ago(s.ParkedAt, now))

@@ -153,9 +153,9 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	s.SHA256 = ""
 	want := eventState{
 		EventID: e.EventID, State: "published", DeliveryID: e.DeliveryID, RecordedAt: e.RecordedAt,
-		PublishedAt: noon.Add(time.Second),
-		ExpiresAt:   noon.Add(time.Second + 30*24*time.Hour),
-		Parked:      []listed{{Name: conflict, Time: noon, Reason: "conflict", State: "replayed"}},
+		PublishedAt: noon.Add(time.Second), EventTimestamp: e.EventTimestamp.Truncate(time.Millisecond),
+		ExpiresAt: noon.Add(time.Second + 30*24*time.Hour),
+		Parked:    []listed{{Name: conflict, Time: noon, Reason: "conflict", State: "replayed"}},
 	}
 	if diff := cmp.Diff(want, s); diff != "" {
 		t.Error(diff)
