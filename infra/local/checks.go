@@ -31,6 +31,7 @@ import (
 
 // check is one thing of the table that takes more than a webhook.
 type check struct {
+	topic      string
 	what, must string
 	// do does it, and returns what came of it and whether that is as it must be.
 	do func(context.Context) (got string, right bool, err error)
@@ -38,18 +39,29 @@ type check struct {
 	// What came of it.
 	got   string
 	right bool
+	took  time.Duration
 	err   error
 }
 
 // runChecks does the checks, one after another. Some depend on those before.
 func runChecks(ctx context.Context, checks []*check) error {
 	for _, c := range checks {
+		begun := time.Now()
 		c.got, c.right, c.err = c.do(ctx)
+		c.took = time.Since(begun)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 	return nil
+}
+
+// checksOf gives checks a topic.
+func checksOf(topic string, checks []*check) []*check {
+	for _, c := range checks {
+		c.topic = topic
+	}
+	return checks
 }
 
 // invoke invokes a function, by the name of its folder, and decodes its answer.
@@ -90,7 +102,7 @@ func (s *stack) tokenReader() *token.Reader {
 // firstToken sees to it that the token is in the secret.
 func (s *stack) firstToken() *check {
 	return &check{
-		what: "the token function runs", must: "a valid token is in the secret",
+		topic: ofToken, what: "the token function runs", must: "a valid token is in the secret",
 		do: func(ctx context.Context) (string, bool, error) {
 			// The schedule may have been quicker.
 			run, err := s.runToken(ctx, asScheduled)
@@ -116,7 +128,7 @@ const shortLife = 5 * time.Second
 // need the simulated service, and leave tokens behind that live as long as ever.
 func (s *stack) tokenChecks() []*check {
 	var calls *caller
-	return []*check{
+	return checksOf(ofToken, []*check{
 		{what: "a protected call with it", must: "200", do: func(ctx context.Context) (string, bool, error) {
 			var err error
 			if calls, err = s.newCaller(); err != nil {
@@ -174,7 +186,7 @@ func (s *stack) tokenChecks() []*check {
 			run, err := s.runToken(ctx, refreshNow)
 			return string(run.Outcome), run.Outcome == token.Refreshed, err
 		}},
-	}
+	})
 }
 
 // awaitReplaced runs the token function, as its schedule would every minute,
@@ -395,7 +407,7 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 	conflicting := uuid.New().String()
 	var conflict string // its name in the parking lot
 
-	return []*check{
+	return checksOf(ofParked, []*check{
 		{what: "an invalid delivery, looked up where it is parked", must: "invalid, its bytes",
 			do: func(ctx context.Context) (string, bool, error) {
 				invalid := paymenttest.Event()
@@ -459,7 +471,7 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 				return fmt.Sprintf("a detail of %d bytes, %d bytes fetched, %s", len(arrived.detail), len(got), same),
 					same == "the same" && len(arrived.detail) < len(large), nil
 			}},
-	}
+	})
 }
 
 // oversize returns an event that the bus does not carry whole.

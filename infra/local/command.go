@@ -50,8 +50,11 @@ arrived behind which rule.
 ` + settingsHelp + `
 Status 1: a result is not the expected one, or a step failed.
 
+It prints a table for each topic, a summary of the topics, and each wrong result again
+with what was expected. Lines fit the terminal.
+
 With --json, one document: right, and for each part title, webhooks and checks (right,
-what, got, expected).`,
+topic, what, got, expected, milliseconds).`,
 		Example: "  payhook local run --once\n  payhook local run -c authentication=both --wide",
 		Args:    cli.Args(),
 		RunE: local(p, o, func(ctx context.Context) error {
@@ -66,8 +69,9 @@ what, got, expected).`,
 			return foreground(ctx, p, *o, once)
 		}),
 	}
-	cmd.Flags().BoolVar(&once, "once", false, "end after the table")
-	cmd.Flags().BoolVar(&o.wide, "wide", false, "show the whole table, wider than the terminal if need be")
+	cmd.Flags().BoolVar(&once, "once", false, "end after the results")
+	cmd.Flags().BoolVar(&o.wide, "wide", false,
+		"show also what is expected and milliseconds, in lines wider than the terminal")
 	o.register(cmd)
 	return cmd
 }

@@ -61,7 +61,7 @@ func (s *stack) consumerChecks() []*check {
 		_, err := s.service.Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: payload})
 		return err
 	}
-	return []*check{
+	return checksOf(ofConsumer, []*check{
 		{what: "the consumer's function gets 999,999.99", must: "low",
 			do: func(ctx context.Context) (string, bool, error) {
 				low := paymenttest.Event()
@@ -109,7 +109,7 @@ func (s *stack) consumerChecks() []*check {
 			}},
 		{what: "it gets a reference to an event that is gone", must: "in the queue of failed events",
 			do: s.failedEvent},
-	}
+	})
 }
 
 // put puts an event on the bus, as EventBridge does when it delivers one again.

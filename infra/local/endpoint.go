@@ -159,8 +159,8 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 			log.Close()
 			return err
 		}
-		s.opts.progress.say("API Gateway is replaced by an endpoint of our own for %s at %s; the emulator serves no "+
-			"TLS", domain, s.endpoint.URL)
+		// The emulator serves no TLS.
+		s.opts.progress.say("in place of API Gateway: %s at %s", domain, s.endpoint.URL)
 	}
 	s.WebhookURL, s.ServerCA, s.APIID = s.endpoint.URL, files.serverCA, api.ID
 	s.ClientCert, s.ClientKey = "", ""
@@ -209,8 +209,8 @@ func (s *stack) certificateRows() []*row {
 	}
 	imitated := deliver(paymenttest.Event())
 	imitated.Certificate, imitated.Header = paymenttest.UnknownCA, imitations(s.identity.Certificate())
-	return append(rows, &row{sent: "the right certificate in headers, another in TLS", webhook: imitated,
-		status: http.StatusForbidden, byAWS: true})
+	return about(ofCertificates, append(rows, &row{sent: "the right certificate in headers, another in TLS",
+		webhook: imitated, status: http.StatusForbidden, byAWS: true})...)
 }
 
 // imitations are headers in which other gateways pass on certificates.

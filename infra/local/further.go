@@ -162,15 +162,14 @@ func (s *stack) showFurther(ctx context.Context) ([]section, error) {
 	if len(s.further) == 0 {
 		return nil, nil
 	}
-	if err := s.opts.progress.step("cdk deploy of a stack for each mechanism with client certificates",
+	if err := s.opts.progress.step("cdk deploy of the stacks with client certificates",
 		func() error { return s.deployFurther(ctx) }); err != nil {
 		return nil, err
 	}
 	var sections []section
 	// One after the other: they change the certificate that the service presents.
 	for _, f := range s.further {
-		part := section{title: "The stack " + f.Stack + ", with authentication=" + f.setting(settings.Authentication) +
-			":"}
+		part := section{title: f.Stack}
 		if err := s.opts.progress.step("sending with client certificates to "+f.Stack, func() (err error) {
 			in := receive(f.aws, f.Queues)
 			defer in.stop()
@@ -196,10 +195,10 @@ func (s *stack) mechanismRows() []*row {
 	unsigned, forged := deliver(paymenttest.Event()), deliver(paymenttest.Event())
 	unsigned.Flaw, forged.Flaw = paymenttest.SignatureMissing, paymenttest.SignatureChanged
 	if usesSignature(s.opts.settings) {
-		return append(rows, rejected("valid certificate, invalid signature", forged),
-			rejected("valid certificate, no signature", unsigned))
+		return about(ofCertificates, append(rows, rejected("valid certificate, invalid signature", forged),
+			rejected("valid certificate, no signature", unsigned))...)
 	}
-	return append(rows, s.accepted("valid certificate, no signature", unsigned))
+	return about(ofCertificates, append(rows, s.accepted("valid certificate, no signature", unsigned))...)
 }
 
 // directChecks invoke the webhook function without the endpoint, with what only
@@ -219,7 +218,7 @@ func (s *stack) directChecks() []*check {
 		}},
 		{"with the id of another API", func(e *events.APIGatewayV2HTTPRequest) { e.RequestContext.APIID = "another" }},
 	} {
-		checks = append(checks, &check{what: "the function invoked past the endpoint, " + c.what, must: "401",
+		checks = append(checks, &check{topic: ofDirect, what: "invoked " + c.what, must: "401",
 			do: func(ctx context.Context) (string, bool, error) {
 				event, err := s.directEvent(ctx, c.change)
 				if err != nil {

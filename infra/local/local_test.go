@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -403,37 +404,71 @@ func TestTheProcessInTheBackgroundGetsTheFlags(t *testing.T) {
 }
 
 func TestTheTableFitsTheTerminal(t *testing.T) {
-	right := Result{Right: true, What: strings.Repeat("what ", 20), Got: "200 1 new, 0 known", Expected: "200",
-		Arrived:         map[string]int{released: 1, needsAttention: 1},
-		ExpectedArrived: map[string]int{released: 1, needsAttention: 1}}
+	right := Result{Right: true, Topic: ofDeliveries, What: strings.Repeat("what ", 20), Got: "200 1 new, 0 known",
+		Expected: "200", Arrived: map[string]int{released: 1, needsAttention: 1},
+		ExpectedArrived: map[string]int{released: 1, needsAttention: 1}, Milliseconds: 1200}
 	wrong := right
-	wrong.Right, wrong.Got = false, strings.Repeat("a long detail ", 20)
-	lines := func(width int, wide bool, results ...Result) []string {
+	wrong.Right, wrong.Topic = false, ofParked
+	wrong.Got = strings.Repeat("a long detail ", 20) + strings.Repeat("x", 200)
+	show := func(width int, wide bool, results ...Result) string {
 		var out bytes.Buffer
-		r := report{Parts: []Part{{Webhooks: results, Checks: []Result{right}}}}
+		r := report{Parts: []Part{{Webhooks: results, Checks: []Result{right}},
+			{Title: "PayhookMTLS", Checks: []Result{right}}}, Note: strings.Repeat("a note ", 30)}
 		if err := r.print(&out, width, wide); err != nil {
 			t.Fatal(err)
 		}
-		return strings.Split(out.String(), "\n")
+		return out.String()
 	}
-	for _, width := range []int{80, 100, 120} {
-		for _, line := range lines(width, false, right, right) {
-			if n := utf8.RuneCountInString(line); n > width {
+	words := func(text string) string { return strings.Join(strings.Fields(text), "") }
+	for _, width := range []int{60, 80, 100, 120, 300} {
+		text := show(width, false, right, wrong, right)
+		for line := range strings.Lines(text) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
 				t.Errorf("a line has %d columns, want at most %d: %s", n, width, line)
 			}
 		}
+		// What is wrong is shown in full.
+		_, last, _ := strings.Cut(text, "WRONG     what")
+		want := words("result " + wrong.Got + "expected 200 arrived needs-attention 1, released 1")
+		if !strings.Contains(words(last), want) || !strings.Contains(last, "1 of 5 results are wrong.") {
+			t.Errorf("width %d: the wrong result is not shown in full:\n%s", width, text)
+		}
 	}
-	text := strings.Join(lines(80, false, right, wrong), "\n")
-	for _, want := range []string{"WRONG", wrong.Got, "expected: 200, behind rules: needs-attention 1, released 1",
-		"1 of 3 results are wrong."} {
-		if !strings.Contains(text, strings.TrimRight(want, " ")) {
+	text := show(80, false, right, right)
+	for _, want := range []string{
+		"\nTOPIC                                          RESULTS  WRONG  TIME\n" +
+			"Deliveries, duplicates and rules               2        -      2.4 s\n" +
+			"Deliveries, duplicates and rules               1        -      1.2 s\n" +
+			"PayhookMTLS: deliveries, duplicates and rules  1        -      1.2 s\n",
+		"\nAll 4 results are as expected.\n",
+	} {
+		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
 	}
-	text = strings.Join(lines(80, true, right), "\n")
-	for _, want := range []string{right.What, "EXPECTED", "All 2 results are as expected."} {
+	text = show(80, true, right)
+	for _, want := range []string{right.What, "EXPECTED", "1200\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+}
+
+func TestACellIsWrappedWithoutLosingAnything(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		width int
+		want  []string
+	}{
+		{"", 12, []string{""}},
+		{"as it is", 8, []string{"as it is"}},
+		{"two lines", 8, []string{"two", "lines"}},
+		{"a\nline break", 12, []string{"a line break"}},
+		{"ab abcdefghij c", 4, []string{"ab", "abcd", "efgh", "ij c"}},
+		{"größer größer", 6, []string{"größer", "größer"}},
+	} {
+		if got := wrap(c.text, c.width); !slices.Equal(got, c.want) {
+			t.Errorf("%q: got %q, want %q", c.text, got, c.want)
 		}
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -23,12 +25,15 @@ type section struct {
 // Result is the result of one row or check.
 type Result struct {
 	Right    bool   `json:"right"`
+	Topic    string `json:"topic"`
 	What     string `json:"what"`
 	Got      string `json:"got"`
 	Expected string `json:"expected"`
 	// Of a row: how many events arrived behind each rule.
 	Arrived         map[string]int `json:"arrived,omitempty"`
 	ExpectedArrived map[string]int `json:"expectedArrived,omitempty"`
+	// Milliseconds is how long the answer or the check took.
+	Milliseconds int64 `json:"milliseconds"`
 	// NotShown is the reason why the deployment cannot show it; right is false then.
 	NotShown string `json:"notShown,omitempty"`
 }
@@ -57,9 +62,11 @@ func newReport(sections []section, note string) report {
 	return r
 }
 
+func (r Result) wrong() bool { return !r.Right && r.NotShown == "" }
+
 func wrongOf(results []Result) (wrong int) {
 	for _, r := range results {
-		if !r.Right && r.NotShown == "" {
+		if r.wrong() {
 			wrong++
 		}
 	}
@@ -72,8 +79,8 @@ func rowResults(rows []*row) (results []Result) {
 	var refusal string
 	for _, r := range rows {
 		if r.notShown != "" {
-			results = append(results, Result{What: r.sent, Got: "not shown", Expected: strconv.Itoa(r.status),
-				NotShown: r.notShown})
+			results = append(results, Result{Topic: r.topic, What: r.sent, Got: "not shown",
+				Expected: strconv.Itoa(r.status), NotShown: r.notShown})
 			continue
 		}
 		right := r.right()
@@ -92,8 +99,8 @@ func rowResults(rows []*row) (results []Result) {
 				got = expected
 			}
 		}
-		results = append(results, Result{Right: right, What: r.sent, Got: got, Expected: expected,
-			Arrived: r.arrived, ExpectedArrived: r.arrivals})
+		results = append(results, Result{Right: right, Topic: r.topic, What: r.sent, Got: got, Expected: expected,
+			Arrived: r.arrived, ExpectedArrived: r.arrivals, Milliseconds: r.took.Milliseconds()})
 	}
 	return results
 }
@@ -104,27 +111,34 @@ func checkResults(checks []*check) (results []Result) {
 		if c.err != nil {
 			got = strings.TrimPrefix(got+", "+c.err.Error(), ", ")
 		}
-		results = append(results, Result{Right: c.err == nil && c.right, What: c.what, Got: got, Expected: c.must})
+		results = append(results, Result{Right: c.err == nil && c.right, Topic: c.topic, What: c.what, Got: got,
+			Expected: c.must, Milliseconds: c.took.Milliseconds()})
 	}
 	return results
 }
 
-// print prints the report. Lines are not longer than width, except those of results
-// that are wrong, and all of them if wide is true.
+// print prints the report: the table by topics, a summary of the topics, and what is
+// wrong. No line is longer than width. If wide is true, the table has all columns and
+// may be wider.
 func (r report) print(out io.Writer, width int, wide bool) error {
 	var text strings.Builder
-	wrong, n := 0, 0
-	for _, p := range r.Parts {
-		if p.Title != "" {
-			fmt.Fprintf(&text, "\n%s\n", p.Title)
-		}
-		printResults(&text, width, wide, true, p.Webhooks)
-		printResults(&text, width, wide, false, p.Checks)
-		wrong += wrongOf(p.Webhooks) + wrongOf(p.Checks)
-		n += len(p.Webhooks) + len(p.Checks)
+	topics := r.topics()
+	for _, t := range topics {
+		t.print(&text, width, wide)
 	}
+	printSummary(&text, width, topics)
 	if r.Note != "" {
-		fmt.Fprintf(&text, "\n%s\n", r.Note)
+		fmt.Fprintf(&text, "\n%s\n", strings.Join(wrap(r.Note, width), "\n"))
+	}
+	wrong, n := 0, 0
+	for _, t := range topics {
+		for _, result := range t.results {
+			if result.wrong() {
+				result.printInFull(&text, width, t)
+			}
+		}
+		wrong += wrongOf(t.results)
+		n += len(t.results)
 	}
 	if wrong > 0 {
 		fmt.Fprintf(&text, "\n%d of %d results are wrong.\n", wrong, n)
@@ -135,55 +149,107 @@ func (r report) print(out io.Writer, width int, wide bool) error {
 	return err
 }
 
-// printResults prints results of rows, or of checks. What is expected has columns of
-// its own if wide is true, and otherwise a line of its own where a result is wrong.
-func printResults(out io.Writer, width int, wide, rows bool, results []Result) {
-	header := []string{"", "CHECKED", "RESULT", "EXPECTED"}
-	if rows {
-		header = []string{"", "SENT", "ANSWERED", "EXPECTED", "ARRIVED BEHIND", "EXPECTED"}
-	}
-	lines := [][]string{header}
-	for _, r := range results {
-		mark := "ok"
-		if !r.Right {
-			mark = "WRONG"
+// topic is results of one topic that follow each other.
+type topic struct {
+	title   string // the stack's, if there are several, and the topic
+	rows    bool   // they are of webhooks
+	results []Result
+}
+
+// topics returns the results by topics.
+func (r report) topics() (all []topic) {
+	add := func(stack string, rows bool, results []Result) {
+		for i, result := range results {
+			if i == 0 || result.Topic != results[i-1].Topic {
+				title := result.Topic
+				if stack != "" {
+					title = stack + ": " + strings.ToLower(title)
+				}
+				all = append(all, topic{title: title, rows: rows})
+			}
+			last := &all[len(all)-1]
+			last.results = append(last.results, result)
 		}
-		line := []string{mark, r.What, r.Got, r.Expected}
-		if rows {
-			line = append(line, counts(r.Arrived), counts(r.ExpectedArrived))
+	}
+	for _, p := range r.Parts {
+		add(p.Title, true, p.Webhooks)
+		add(p.Title, false, p.Checks)
+	}
+	return all
+}
+
+// print prints the topic as a table.
+func (t topic) print(out io.Writer, width int, wide bool) {
+	lines := [][]string{{"", "CHECKED", "RESULT"}}
+	if t.rows {
+		lines = [][]string{{"", "SENT", "ANSWERED", "ARRIVED"}}
+	}
+	if wide {
+		lines[0] = append(lines[0], "EXPECTED", "MS")
+		if t.rows {
+			lines[0] = []string{"", "SENT", "ANSWERED", "EXPECTED", "ARRIVED", "EXPECTED", "MS"}
+		}
+	}
+	for _, r := range t.results {
+		line := []string{r.mark(), r.What, r.Got}
+		if wide {
+			line = append(line, r.Expected)
+		}
+		if t.rows {
+			line = append(line, counts(r.Arrived))
+		}
+		if t.rows && wide {
+			line = append(line, counts(r.ExpectedArrived))
+		}
+		if wide {
+			line = append(line, strconv.FormatInt(r.Milliseconds, 10))
 		}
 		lines = append(lines, line)
 	}
-	if !wide {
-		for i, line := range lines {
-			short := slices.Clone(line[:3])
-			if rows {
-				short = append(short, line[4])
-			}
-			lines[i] = short
-		}
+	if wide {
+		width = math.MaxInt
 	}
-	columns := fit(lines, width, wide)
+	fmt.Fprintf(out, "\n%s\n", t.title)
+	printLines(out, lines, width)
+}
+
+// printSummary prints how many results of each topic there are and how many are wrong.
+func printSummary(out io.Writer, width int, topics []topic) {
+	lines := [][]string{{"TOPIC", "RESULTS", "WRONG", "TIME"}}
+	for _, t := range topics {
+		wrong := "-"
+		if n := wrongOf(t.results); n > 0 {
+			wrong = strconv.Itoa(n)
+		}
+		var took time.Duration
+		for _, r := range t.results {
+			took += time.Duration(r.Milliseconds) * time.Millisecond
+		}
+		lines = append(lines, []string{t.title, strconv.Itoa(len(t.results)), wrong,
+			fmt.Sprintf("%.1f s", took.Seconds())})
+	}
 	fmt.Fprintln(out)
-	for i, line := range lines {
-		wrong := i > 0 && !results[i-1].Right
-		var text strings.Builder
-		for c, cell := range line {
-			if !wrong {
-				cell = shorten(cell, columns[c])
-			}
-			text.WriteString(cell + strings.Repeat(" ", max(0, columns[c]-utf8.RuneCountInString(cell))+gap))
-		}
-		fmt.Fprintln(out, strings.TrimRight(text.String(), " "))
-		if wrong && !wide {
-			r := results[i-1]
-			fmt.Fprintf(out, "%sexpected: %s", strings.Repeat(" ", columns[0]+gap), r.Expected)
-			if rows {
-				fmt.Fprintf(out, ", behind rules: %s", counts(r.ExpectedArrived))
-			}
-			fmt.Fprintln(out)
-		}
+	printLines(out, lines, width)
+}
+
+func (r Result) mark() string {
+	switch {
+	case r.NotShown != "":
+		return "-"
+	case r.Right:
+		return "ok"
 	}
+	return "WRONG"
+}
+
+// printInFull prints a wrong result with what was expected.
+func (r Result) printInFull(out io.Writer, width int, t topic) {
+	lines := [][]string{{"WRONG", r.What}, {"topic", t.title}, {"result", r.Got}, {"expected", r.Expected}}
+	if t.rows {
+		lines = append(lines, []string{"arrived", counts(r.Arrived)}, []string{"expected", counts(r.ExpectedArrived)})
+	}
+	fmt.Fprintln(out)
+	printLines(out, lines, width)
 }
 
 const (
@@ -191,9 +257,34 @@ const (
 	leastCell = 12
 )
 
-// fit returns the widths of the columns. Unless wide is true, the widest ones are made
-// narrower until a line fits, but not narrower than leastCell.
-func fit(lines [][]string, width int, wide bool) []int {
+// printLines prints cells in columns. A cell that is longer than its column takes more
+// than one line.
+func printLines(out io.Writer, lines [][]string, width int) {
+	columns := fit(lines, width)
+	for _, line := range lines {
+		parts, height := make([][]string, len(line)), 1
+		for c, cell := range line {
+			parts[c] = wrap(cell, columns[c])
+			height = max(height, len(parts[c]))
+		}
+		for i := range height {
+			var text strings.Builder
+			for c, part := range parts {
+				cell := ""
+				if i < len(part) {
+					cell = part[i]
+				}
+				text.WriteString(cell + strings.Repeat(" ", columns[c]-utf8.RuneCountInString(cell)+gap))
+			}
+			fmt.Fprintln(out, strings.TrimRight(text.String(), " "))
+		}
+	}
+}
+
+// fit returns the widths of the columns with which a line has at most width columns.
+// It narrows, step by step, the column that costs the fewest additional lines, but none
+// below leastCell.
+func fit(lines [][]string, width int) []int {
 	columns := make([]int, len(lines[0]))
 	total := gap * (len(columns) - 1)
 	for c := range columns {
@@ -202,23 +293,60 @@ func fit(lines [][]string, width int, wide bool) []int {
 		}
 		total += columns[c]
 	}
-	for !wide && total > width {
-		widest := slices.Index(columns, slices.Max(columns))
-		if columns[widest] <= leastCell {
+	for ; total > width; total-- {
+		best, least := -1, 0
+		for c := range columns {
+			if columns[c] <= leastCell {
+				continue
+			}
+			columns[c]--
+			cost := height(lines, columns)
+			columns[c]++
+			if best < 0 || cost < least || cost == least && columns[c] > columns[best] {
+				best, least = c, cost
+			}
+		}
+		if best < 0 {
 			break
 		}
-		columns[widest]--
-		total--
+		columns[best]--
 	}
 	return columns
 }
 
-// shorten cuts a cell that is longer than its column.
-func shorten(cell string, width int) string {
-	if utf8.RuneCountInString(cell) <= width {
-		return cell
+// height is how many lines of a terminal the lines take.
+func height(lines [][]string, columns []int) (n int) {
+	for _, line := range lines {
+		most := 1
+		for c, cell := range line {
+			most = max(most, len(wrap(cell, columns[c])))
+		}
+		n += most
 	}
-	return string([]rune(cell)[:width-1]) + "…"
+	return n
+}
+
+// wrap breaks a text into lines of at most width characters, at spaces where it can.
+func wrap(text string, width int) (lines []string) {
+	if utf8.RuneCountInString(text) <= width && !strings.ContainsAny(text, "\n\t") {
+		return []string{text}
+	}
+	var line []rune
+	for field := range strings.FieldsSeq(text) {
+		word := []rune(field)
+		if len(line) > 0 && len(line)+1+len(word) <= width {
+			line = append(append(line, ' '), word...)
+			continue
+		}
+		if len(line) > 0 {
+			lines = append(lines, string(line))
+		}
+		for ; len(word) > width; word = word[width:] {
+			lines = append(lines, string(word[:width]))
+		}
+		line = word
+	}
+	return append(lines, string(line))
 }
 
 // summary is what of an answer's body fits into the table.

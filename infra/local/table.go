@@ -31,8 +31,21 @@ const (
 
 var deployedRules = []string{released, euro, needsAttention}
 
+// The topics of the results.
+const (
+	ofDeliveries   = "Deliveries, duplicates and rules"
+	ofProofs       = "Signatures, timestamps and key ids"
+	ofCertificates = "Client certificates"
+	ofRequests     = "Requests that are not valid"
+	ofParked       = "What is parked, and large events"
+	ofConsumer     = "The consumer's function"
+	ofToken        = "The access token"
+	ofDirect       = "The function invoked past the endpoint"
+)
+
 // row is one webhook of the table: what is sent, and what must come of it.
 type row struct {
+	topic   string
 	sent    string
 	webhook paymenttest.Webhook
 	before  func(context.Context) error // done first; nothing if nil
@@ -49,9 +62,18 @@ type row struct {
 
 	// What came of it.
 	got      paymenttest.Answer
+	took     time.Duration
 	err      error
 	notShown string // why it was not sent
 	arrived  map[string]int
+}
+
+// about gives rows a topic.
+func about(topic string, rows ...*row) []*row {
+	for _, r := range rows {
+		r.topic = topic
+	}
+	return rows
 }
 
 // taken is what is answered to a delivery that is accepted.
@@ -95,35 +117,37 @@ func (s *stack) rows() []*row {
 	large = fmt.Appendf(large[:len(large)-1], `,"note":"%s"}`, strings.Repeat("x", 300_000))
 	invalid := paymenttest.Encode(with(func(e *payment.Event) { e.EventName = "RELEASED" }))
 
-	rows := []*row{
+	rows := about(ofDeliveries,
 		s.accepted("one event", deliver(one)),
-		{sent: "25 events in one delivery", webhook: raw(many), status: success, answer: taken(25, 0),
+		&row{sent: "25 events in one delivery", webhook: raw(many), status: success, answer: taken(25, 0),
 			arrivals: map[string]int{released: 25}},
-		{sent: "the same 25 again", webhook: raw(many), status: success, answer: taken(0, 25)},
-		{sent: "5 events", webhook: deliver(half[:5]...), status: success, answer: taken(5, 0),
+		&row{sent: "the same 25 again", webhook: raw(many), status: success, answer: taken(0, 25)},
+		&row{sent: "5 events", webhook: deliver(half[:5]...), status: success, answer: taken(5, 0),
 			arrivals: map[string]int{released: 5}},
-		{sent: "those 5 and 5 new ones", webhook: deliver(half...), status: success, answer: taken(5, 5),
+		&row{sent: "those 5 and 5 new ones", webhook: deliver(half...), status: success, answer: taken(5, 5),
 			arrivals: map[string]int{released: 5}},
-		{sent: "a known eventId, another amount", webhook: deliver(altered), status: success, answer: `"conflicts":1`},
-		{sent: "an event of 300,000 bytes", webhook: raw(paymenttest.RawDelivery(uuid.New().String(), large)),
+		&row{sent: "a known eventId, another amount", webhook: deliver(altered), status: success,
+			answer: `"conflicts":1`},
+		&row{sent: "an event of 300,000 bytes", webhook: raw(paymenttest.RawDelivery(uuid.New().String(), large)),
 			status: success, answer: taken(1, 0),
 			arrivals: map[string]int{released: 1}},
-		{sent: "1,000,000.00 USD", webhook: deliver(with(func(e *payment.Event) { e.EventData.Amount = "1000000.00" })),
-			status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1}},
-		{sent: "1,234,567,890.10 EUR", webhook: deliver(with(func(e *payment.Event) {
+		&row{sent: "1,000,000.00 USD",
+			webhook: deliver(with(func(e *payment.Event) { e.EventData.Amount = "1000000.00" })),
+			status:  success, answer: taken(1, 0), arrivals: map[string]int{released: 1}},
+		&row{sent: "1,234,567,890.10 EUR", webhook: deliver(with(func(e *payment.Event) {
 			e.EventData.Amount, e.EventData.PaymentCurrency = "1234567890.10", "EUR"
 		})), status: success, answer: taken(1, 0), arrivals: map[string]int{released: 1, euro: 1}},
-		{sent: "one with return details",
+		&row{sent: "one with return details",
 			webhook: deliver(with(func(e *payment.Event) { e.EventData.Returns.HasReturnDetails = true })),
 			status:  success, answer: taken(1, 0),
 			arrivals: map[string]int{released: 1, needsAttention: 1, otherBus: 1}},
-		{sent: "one with linked cases, of another name", webhook: deliver(with(func(e *payment.Event) {
+		&row{sent: "one with linked cases, of another name", webhook: deliver(with(func(e *payment.Event) {
 			e.EventName, e.EventData.Cases.HasLinkedCases = "PAYMENT_STATUS.OTHER", true
 		})), status: success, answer: taken(1, 0), arrivals: map[string]int{needsAttention: 1, otherBus: 1}},
-		{sent: "one that no rule is for",
+		&row{sent: "one that no rule is for",
 			webhook: deliver(with(func(e *payment.Event) { e.EventName = "PAYMENT_STATUS.OTHER" })),
 			status:  success, answer: taken(1, 0)},
-	}
+	)
 	if usesSignature(s.opts.settings) {
 		rows = append(rows, s.signatureRows(tolerance)...)
 	}
@@ -138,7 +162,7 @@ func (s *stack) rows() []*row {
 		wrongMethod.status, wrongMethod.header, wrongMethod.byAWS = http.StatusNotFound, "", true
 	}
 	wrongMethod.webhook.Method = http.MethodPatch
-	rows = append(rows,
+	rows = append(rows, about(ofRequests,
 		&row{sent: "not JSON, but signed", webhook: raw([]byte("released")), status: http.StatusUnprocessableEntity,
 			answer: "payload"},
 		&row{sent: "an event without GROUP.STATUS", webhook: raw(paymenttest.RawDelivery(uuid.New().String(), invalid)),
@@ -147,11 +171,11 @@ func (s *stack) rows() []*row {
 		&row{sent: "nothing", webhook: raw(nil), status: http.StatusBadRequest},
 		&row{sent: "more than Lambda takes", webhook: raw(bytes.Repeat([]byte(" "), lambdaLimit)),
 			status: http.StatusRequestEntityTooLarge, byAWS: true, needs: []Need{LambdaLimits}},
-	)
+	)...)
 	// Of what Lambda takes, a part is not the payload.
 	if limit < lambdaLimit-10_000 {
-		rows = append(rows, &row{sent: "more than is allowed", webhook: raw(bytes.Repeat([]byte(" "), limit+1)),
-			status: http.StatusRequestEntityTooLarge})
+		rows = append(rows, &row{topic: ofRequests, sent: "more than is allowed",
+			webhook: raw(bytes.Repeat([]byte(" "), limit+1)), status: http.StatusRequestEntityTooLarge})
 	}
 	return rows
 }
@@ -160,7 +184,7 @@ func (s *stack) rows() []*row {
 func (s *stack) signatureRows(tolerance time.Duration) []*row {
 	rotated := s.accepted("one signed with a new key", deliver(paymenttest.Event()))
 	rotated.before = s.shown.Rotate
-	rows := []*row{rotated}
+	var rows []*row
 	for _, flaw := range paymenttest.Flaws() {
 		if strings.HasPrefix(string(flaw), "keyid") && strings.HasPrefix(s.setting(settings.KeyIDCarrier), "static:") {
 			continue
@@ -174,7 +198,7 @@ func (s *stack) signatureRows(tolerance time.Duration) []*row {
 		old.Age, early.Age = tolerance+time.Minute, -tolerance-time.Minute
 		rows = append(rows, rejected("timestamp too old", old), rejected("timestamp in the future", early))
 	}
-	return rows
+	return append(about(ofDeliveries, rotated), about(ofProofs, rows...)...)
 }
 
 // lambdaLimit is the size in bytes of the smallest event that Lambda rejects (see
@@ -207,7 +231,7 @@ func raw(payload []byte) paymenttest.Webhook { return paymenttest.Webhook{Payloa
 
 // show does everything that the table is about, and returns the results.
 func (s *stack) show(ctx context.Context) (report, error) {
-	// First of all: with keysAuth=bearer, webhooks need it too.
+	// First of all: with keysAuth=bearer, webhooks need it as well.
 	first := s.firstToken()
 	if err := runChecks(ctx, []*check{first}); err != nil {
 		return report{}, err
@@ -282,7 +306,9 @@ func (s *stack) send(ctx context.Context, in *arrivals, rows []*row) ([]*row, er
 			}
 		}
 		r.webhook.URL = s.WebhookURL
+		begun := time.Now()
 		r.got, r.err = s.sendAs(ctx, r.certificate, r.webhook)
+		r.took = time.Since(begun)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
