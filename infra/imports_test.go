@@ -41,6 +41,19 @@ func TestNoFunctionLinksTheCDK(t *testing.T) {
 	}
 }
 
+// The clients of AWS that describe every operation in a package named schemas build the
+// descriptions whenever a function starts. That took more than a quarter of the time that
+// the webhook function needs to start, so go.mod has the versions before.
+func TestNoFunctionDescribesEveryOperationOfAWSWhenItStarts(t *testing.T) {
+	for _, name := range functionNames {
+		for _, p := range packages(t, "-deps", "-tags=lambda.norpc", "./functions/"+name) {
+			if strings.HasPrefix(p, "github.com/aws/aws-sdk-go-v2/") && strings.HasSuffix(p, "/schemas") {
+				t.Errorf("%s links %s: see the versions in go.mod", name, p)
+			}
+		}
+	}
+}
+
 func TestSharedPackagesImportNeitherFunctionsNorInfra(t *testing.T) {
 	for _, p := range packages(t, "-deps", "./shared/...") {
 		if strings.HasPrefix(p, "payhook.example/") && !strings.HasPrefix(p+"/", "payhook.example/shared/") {

@@ -20,6 +20,7 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"payhook.example/shared/rfc3339"
@@ -137,7 +138,7 @@ func DecodeEvent(raw []byte) (Event, error) {
 		return Event{}, err
 	}
 	var event Event
-	if err := json.Unmarshal(raw, &event, strictTimes); err != nil {
+	if err := json.Unmarshal(raw, &event, strictTimes()); err != nil {
 		// The types and eventTimestamp were checked above.
 		return Event{}, fmt.Errorf("payment: %w",
 			&FieldError{Field: "event.eventData.paymentStatus.statusTime", Problem: "is not an RFC 3339 timestamp"})
@@ -146,8 +147,11 @@ func DecodeEvent(raw []byte) (Event, error) {
 }
 
 // strictTimes parses times as [DecodeDelivery] does. The standard library rejects a
-// lower-case t or z, and leap seconds.
-var strictTimes = json.WithUnmarshalers(json.UnmarshalFunc(func(raw []byte, t *time.Time) (err error) {
-	*t, err = rfc3339.Parse(unquote(raw))
-	return err
-}))
+// lower-case t or z, and leap seconds. Only consumers decode events into values, so a
+// function that publishes them starts without it.
+var strictTimes = sync.OnceValue(func() json.Options {
+	return json.WithUnmarshalers(json.UnmarshalFunc(func(raw []byte, t *time.Time) (err error) {
+		*t, err = rfc3339.Parse(unquote(raw))
+		return err
+	}))
+})

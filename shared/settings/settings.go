@@ -41,15 +41,20 @@ type Setting struct {
 // Env returns the name of the environment variable that carries the setting to
 // a function: PAYHOOK_BASE_URL for baseUrl.
 func (s *Setting) Env() string {
-	return "PAYHOOK_" + strings.ToUpper(wordStart.ReplaceAllString(s.Key, "_$0"))
+	name := []byte("PAYHOOK_")
+	for _, c := range []byte(s.Key) {
+		if 'A' <= c && c <= 'Z' {
+			name = append(name, '_')
+		}
+		name = append(name, c)
+	}
+	return strings.ToUpper(string(name))
 }
 
 // needed reports whether a function needs the setting's variable. EventBusName has
 // no default in a function, because the function could publish on the bus of another
 // stack.
 func (s *Setting) needed() bool { return s.Required || s == EventBusName }
-
-var wordStart = regexp.MustCompile(`[A-Z]`)
 
 // The settings, in the order in which infra/README.md lists them.
 var (
@@ -473,12 +478,18 @@ var (
 	// AWS, "General purpose bucket naming rules" in the S3 User Guide.
 	bucketName = lazily(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 	// A name has no slash (AWS, "CreateEventBus" in the EventBridge API reference).
-	busName = upTo(256, lazily(`^[A-Za-z0-9._-]+$`))
-	source  = upTo(256, lazily(`^[A-Za-z0-9._/-]+$`))
-	method  = upTo(20, lazily(`^[A-Z]+$`))
+	busName = upTo(256, only(lower+upper+digits+"._-"))
+	source  = upTo(256, only(lower+upper+digits+"._/-"))
+	method  = upTo(20, only(upper))
 	// AWS, PutRetentionPolicy.
 	logRetentionDays = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557,
 		2922, 3288, 3653}
+)
+
+const (
+	lower  = "abcdefghijklmnopqrstuvwxyz"
+	upper  = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits = "0123456789"
 )
 
 // pattern reports whether a text matches.
@@ -489,6 +500,12 @@ type pattern func(text string) bool
 func lazily(expression string) pattern {
 	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 	return func(text string) bool { return compiled().MatchString(text) }
+}
+
+// only returns the pattern of texts that are not empty and consist of these characters.
+// A function that starts compiles no regular expression.
+func only(characters string) pattern {
+	return func(text string) bool { return text != "" && strings.Trim(text, characters) == "" }
 }
 
 // upTo returns a pattern for texts of at most n bytes. A repetition such as {1,256}

@@ -502,7 +502,7 @@ var mutants = []mutant{
 	{"a leap second is rejected", rfc3339File,
 		`p.number(2, 0, 60)`, `p.number(2, 0, 59)`, inRFC3339},
 	{"a consumer parses times differently", "shared/payment/payment.go",
-		`json.Unmarshal(raw, &event, strictTimes)`, `json.Unmarshal(raw, &event)`, inPayment},
+		`json.Unmarshal(raw, &event, strictTimes())`, `json.Unmarshal(raw, &event)`, inPayment},
 
 	// Settings.
 	{"the de-duplication window may end before the timestamp is too old", conflictFile,
