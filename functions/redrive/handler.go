@@ -147,12 +147,12 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		{Metric: left, Value: leftCount},
 		{Metric: oldest, Value: r.Oldest.Seconds()},
 	}
-	if open, counted, err := h.countParked(ctx, r); err != nil {
+	counted, err := h.countParked(ctx, r)
+	if err != nil {
 		attrs = append(attrs, slog.String("parkedCause", telemetry.Cause(err)))
 		level = max(level, slog.LevelWarn)
-	} else if counted {
-		values = append(values, telemetry.Value{Metric: parkedOpen, Value: float64(open)})
 	}
+	values = append(values, counted...)
 	if h.trust != nil {
 		// Without the certificate that was accepted last, only the CAs count. Another run
 		// raises the alarm for the certificate.
@@ -171,19 +171,20 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	return out, nil
 }
 
-// countParked returns the number of open parked objects, if it is time to count them. A
+// countParked returns the metric of the open parked objects, if it is time to count them. A
 // run that had too little time for its own work does not count.
-func (h *handler) countParked(ctx context.Context, r intake.Redriven) (open int, counted bool, err error) {
+func (h *handler) countParked(ctx context.Context, r intake.Redriven) ([]telemetry.Value, error) {
 	if r.Left || h.time().Sub(h.parkedCounted) < countParkedEvery {
-		return 0, false, nil
+		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, countParkedFor)
 	defer cancel()
-	if open, err = h.parking.CountOpen(ctx); err != nil {
-		return 0, false, err
+	open, err := h.parking.CountOpen(ctx)
+	if err != nil {
+		return nil, err
 	}
 	h.parkedCounted = h.time()
-	return open, true, nil
+	return []telemetry.Value{{Metric: parkedOpen, Value: float64(open)}}, nil
 }
 
 // replay replays parked objects, one after another.
@@ -199,12 +200,10 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 			// Its events in conflict are parked as a new object, which needs its own
 			// decision.
 			if r.Outcome == intake.Accepted || r.Outcome == intake.Conflict && r.Parked != "" {
-				err = h.decide(ctx, name, p, e)
+				err = h.decide(ctx, name, e)
 			}
 		}
-		if err != nil {
-			result.Cause = telemetry.Cause(err)
-		}
+		result.Cause = telemetry.Cause(err)
 		level := slog.LevelInfo
 		if result.Outcome != intake.Accepted || err != nil {
 			level = slog.LevelWarn
@@ -222,10 +221,10 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 }
 
 // decide stores that an object was replayed. A conflict whose first version stays is
-// settled, because nothing of it is published.
-func (h *handler) decide(ctx context.Context, name string, p parking.Parked, e event) error {
+// settled, because nothing of it is published. Nothing else is replayed with that version.
+func (h *handler) decide(ctx context.Context, name string, e event) error {
 	note := parking.Note{By: e.By, At: h.time(), Version: string(e.Version)}
-	if p.Reason == parking.Conflict && e.Version == intake.FirstVersion {
+	if e.Version == intake.FirstVersion {
 		note.Reason = "the first version stays"
 		return h.parking.Settle(ctx, name, note)
 	}
@@ -242,9 +241,9 @@ func (h *handler) settle(ctx context.Context, e event) (out report, err error) {
 		if err == nil {
 			err = h.parking.Settle(ctx, name, parking.Note{By: e.By, At: h.time(), Reason: e.Reason})
 		}
-		result, level := settled{Name: name}, slog.LevelInfo
+		result, level := settled{Name: name, Cause: telemetry.Cause(err)}, slog.LevelInfo
 		if err != nil {
-			result.Cause, level = telemetry.Cause(err), slog.LevelWarn
+			level = slog.LevelWarn
 		}
 		h.log.Logger().LogAttrs(ctx, level, "settle", slog.String("name", name), slog.String("cause", result.Cause))
 		out.Settled = append(out.Settled, result)

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -88,7 +90,7 @@ func TestARunCountsWhatIsParkedAndOpenEveryTenMinutes(t *testing.T) {
 		t.Errorf("the first run counts %v, want 2", got)
 	}
 	d.handle(event{Settle: []string{settled}, Reason: "a test"})
-	now = now.Add(countParkedEvery - time.Second)
+	now = now.Add(10*time.Minute - time.Second)
 	if got := d.open(); got != nil {
 		t.Errorf("a run within ten minutes counts %v", got)
 	}
@@ -110,6 +112,27 @@ func TestARunThatCannotCountWhatIsParkedSucceedsAndCountsNextTime(t *testing.T) 
 	}
 }
 
+// silent is an S3 that does not answer.
+type silent struct{ *awstest.S3 }
+
+func (silent) ListObjectsV2(ctx context.Context, _ *s3.ListObjectsV2Input,
+	_ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestARunCountsWhatIsParkedForFiveSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deployWith(t, nil)
+		d.parking = parking.NewStore(silent{d.buckets}, "parking")
+		start := time.Now()
+		d.run(t)
+		if took := time.Since(start); took != 5*time.Second || !strings.Contains(d.log.String(), `"level":"WARN"`) {
+			t.Errorf("after %s: %s", took, &d.log)
+		}
+	})
+}
+
 func TestARunThatHasNoTimeLeavesTheRest(t *testing.T) {
 	d := deployWith(t, nil)
 	d.record(t, 3)
@@ -120,7 +143,8 @@ func TestARunThatHasNoTimeLeavesTheRest(t *testing.T) {
 	if err := json.Unmarshal(d.log.Bytes(), &line); err != nil {
 		t.Fatal(err)
 	}
-	if !r.Left || line["RedriveLeft"] != 1.0 {
+	if !r.Left || line["RedriveLeft"] != 1.0 || line["ParkedOpen"] != nil || line["parkedCause"] != nil ||
+		d.buckets.Calls("ListObjectsV2") != 0 {
 		t.Errorf("%+v, %v", r, line)
 	}
 	d.log.Reset()

@@ -42,6 +42,22 @@ func deploy(t *testing.T, s *settings.Setting, value string) *deployed {
 // deployWith sets the function up with other values in its environment.
 func deployWith(t *testing.T, change map[string]string) *deployed {
 	t.Helper()
+	d := &deployed{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3()}
+	d.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
+		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
+		Include: []string{names.LedgerRecordedAt},
+	})
+	d.db.CreateTable("keys", names.KeysKey)
+	d.buckets.MakeBucket("claims")
+	d.buckets.MakeBucket("parking")
+	d.ledger = ledger.New(d.db, "ledger", ledger.Options{})
+	d.setUp(t, change, d.db)
+	return d
+}
+
+// setUp sets the function up with other values in its environment, and a DynamoDB.
+func (d *deployed) setUp(t *testing.T, change map[string]string, db dynamoDB) {
+	t.Helper()
 	env := map[string]string{
 		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys", names.ClaimBucketEnv: "claims",
 		names.ParkingBucketEnv: "parking",
@@ -55,17 +71,7 @@ func deployWith(t *testing.T, change map[string]string) *deployed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &deployed{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3()}
-	d.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
-	d.db.CreateTable("keys", names.KeysKey)
-	d.buckets.MakeBucket("claims")
-	d.buckets.MakeBucket("parking")
-	d.ledger = ledger.New(d.db, "ledger", ledger.Options{})
-	d.handler = newHandler(conf, clients{d.db, d.bus, d.buckets}, telemetry.New(&d.log, "redrive"))
-	return d
+	d.handler = newHandler(conf, clients{db, d.bus, d.buckets}, telemetry.New(&d.log, "redrive"))
 }
 
 // record writes n events that are due.

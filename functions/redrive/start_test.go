@@ -16,3 +16,13 @@ func TestItStartsWithoutSettingsThatHaveDefaults(t *testing.T) {
 			return err
 		})
 }
+
+func TestItAnswersInvocations(t *testing.T) {
+	answer := settingstest.Main(t, main, settings.RedriveSettings(),
+		[]string{names.LedgerTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
+		`{"settle":["x"]}`, 0)
+	const want = `error {"errorMessage":"redrive: settle needs a reason","errorType":"errorString"}`
+	if answer != want {
+		t.Errorf("got %s, want %s", answer, want)
+	}
+}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,12 +14,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -86,7 +90,8 @@ func TestTheDaysOfTheCAsAreWrittenWhenTheTableDoesNotAnswer(t *testing.T) {
 	if got := d.daysLeft(t); math.Round(got/365) != 10 || !strings.Contains(d.log.String(), "certificateCause") {
 		t.Errorf("%v days: %s", got, d.log.String())
 	}
-	if _, err := d.Handle(t.Context(), event{Certificates: true}); err == nil {
+	if _, err := d.Handle(t.Context(), event{Certificates: true}); err == nil || !strings.HasPrefix(err.Error(),
+		"redrive: keys: ") {
 		t.Error("the report lacks the certificate without an error")
 	}
 }
@@ -121,6 +126,40 @@ func TestCertificatesAreReported(t *testing.T) {
 	if r, err = deployWith(t, nil).Handle(t.Context(), event{Certificates: true}); err != nil ||
 		r.Certificates == nil || r.Certificates.Authentication != "signature" {
 		t.Errorf("with signatures: %+v, %v", r.Certificates, err)
+	}
+}
+
+// A replay verifies the client certificate with the truststore of the deployment.
+func TestAReplayUsesTheTruststore(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	client := ca.Client(nil).Leaf
+	for name, test := range map[string]struct {
+		truststore *paymenttest.CA
+		unverified bool
+	}{
+		"of the deployment": {ca, false},
+		"replaced since":    {paymenttest.NewCA("Another CA"), true},
+	} {
+		d := deployWith(t, withCertificates(t, settings.ByMTLS, test.truststore))
+		id := uuid.New().String()
+		payload := paymenttest.RawDelivery(id, newEvent())
+		digest := sha256.Sum256(payload)
+		parked, _, err := d.parking.Park(t.Context(), parking.Parked{
+			Reason: parking.Invalid, ParkedAt: time.Now(), DeliveryID: id, Payload: payload,
+			Certificate: &parking.Certificate{
+				PayloadDigest: digest[:], Fingerprint: clientcert.Fingerprint(client), AcceptedAt: time.Now(),
+				Chain: []string{string(paymenttest.EncodeCertificate(client)),
+					string(paymenttest.EncodeCertificate(ca.Certificate))},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := d.Handle(t.Context(), event{Replay: []string{parked}})
+		if err != nil || r.Replayed[0].Outcome != intake.Accepted ||
+			strings.Contains(r.Replayed[0].Unverified, "the truststore does not trust") != test.unverified {
+			t.Errorf("%s: %+v, %v", name, r.Replayed, err)
+		}
 	}
 }
 

@@ -16,3 +16,13 @@ func TestItStartsWithoutSettingsThatHaveDefaults(t *testing.T) {
 			return err
 		})
 }
+
+func TestItAnswersInvocations(t *testing.T) {
+	answer := settingstest.Main(t, main, settings.TokenSettings(),
+		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv}, `{}`, 1)
+	const want = `response {"outcome":"failed","remainingSeconds":0,` +
+		`"cause":"token: the secret with the token: GetSecretValue: AccessDeniedException"}`
+	if answer != want {
+		t.Errorf("got %s, want %s", answer, want)
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"payhook.example/shared/names"
@@ -15,4 +16,13 @@ func TestItStartsWithoutSettingsThatHaveDefaults(t *testing.T) {
 			_, _, err := newFunction(getenv)
 			return err
 		})
+}
+
+func TestItAnswersInvocations(t *testing.T) {
+	answer := settingstest.Main(t, main, settings.WebhookSettings(),
+		[]string{names.LedgerTableEnv, names.KeysTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
+		`{"version":"2.0","requestContext":{"http":{"method":"GET"}}}`, 2)
+	if !strings.HasPrefix(answer, `response {"statusCode":405,`) {
+		t.Errorf("got %s", answer)
+	}
 }

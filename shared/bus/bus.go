@@ -160,7 +160,7 @@ func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results 
 		for i, position := range batch {
 			failure, transient := failureAt(out, err, i)
 			results[position] = failure
-			if failure != nil && transient {
+			if transient {
 				entries[again], batch[again] = entries[i], position
 				again++
 			}
@@ -199,7 +199,7 @@ type EntryError struct {
 func (e *EntryError) Error() string { return "bus: entry not taken: " + e.Code }
 
 // failureAt returns why the entry at position i of a request is not on the
-// bus, and whether it may help to try again.
+// bus, and whether it may help to try again; nil and false if it is.
 func failureAt(out *eventbridge.PutEventsOutput, err error, i int) (failure error, transient bool) {
 	if err != nil {
 		return err, faultOf(err) == ofService
@@ -243,9 +243,10 @@ var callerErrors = []string{
 // among them.
 var retryable = retry.IsErrorRetryables(retry.DefaultRetryables)
 
-// faultOf returns where the cause of a failed request is.
+// faultOf returns where the cause of a failed request is. Without an error it is not in
+// the entries.
 func faultOf(err error) fault {
-	if err == nil || retryable.IsErrorRetryable(err) == aws.TrueTernary {
+	if retryable.IsErrorRetryable(err) == aws.TrueTernary {
 		return ofService
 	}
 	api, ok := errors.AsType[smithy.APIError](err)

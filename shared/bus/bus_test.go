@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -72,13 +74,17 @@ func TestBatchesHoldWhatEventBridgeTakes(t *testing.T) {
 		sizes []int // of details
 		want  []int // entries of each request
 	}{
-		"one":                 {[]int{10}, []int{1}},
-		"ten":                 {slices.Repeat([]int{10}, 10), []int{10}},
-		"eleven":              {slices.Repeat([]int{10}, 11), []int{1, 10}},
-		"a hundred":           {slices.Repeat([]int{10}, 100), slices.Repeat([]int{10}, 10)},
-		"two that fill one":   {[]int{500, 499 - 2*80}, []int{2}},
-		"two that do not fit": {[]int{500, 500 - 2*80}, []int{1, 1}},
-		"a large one between": {[]int{10, 900, 10}, []int{1, 1, 1}},
+		"one":                             {[]int{10}, []int{1}},
+		"ten":                             {slices.Repeat([]int{10}, 10), []int{10}},
+		"eleven":                          {slices.Repeat([]int{10}, 11), []int{1, 10}},
+		"a hundred":                       {slices.Repeat([]int{10}, 100), slices.Repeat([]int{10}, 10)},
+		"two that fill one":               {[]int{500, 499 - 2*80}, []int{2}},
+		"two that do not fit":             {[]int{500, 500 - 2*80}, []int{1, 1}},
+		"a large one between":             {[]int{10, 900, 10}, []int{1, 1, 1}},
+		"two that fill the second":        {[]int{900, 500, 499 - 2*80}, []int{1, 2}},
+		"two that do not fit the second":  {[]int{900, 500, 500 - 2*80}, []int{1, 1, 1}},
+		"one that EventBridge can't take": {[]int{1000}, []int{1}},
+		"none":                            {nil, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -100,8 +106,8 @@ func TestBatchesHoldWhatEventBridgeTakes(t *testing.T) {
 				t.Fatal(errs)
 			}
 			slices.Sort(requests)
-			if diff := cmp.Diff(test.want, requests); diff != "" {
-				t.Error(diff)
+			if diff := cmp.Diff(test.want, requests); diff != "" || eb.Calls() != len(test.want) {
+				t.Errorf("%d requests %s", eb.Calls(), diff)
 			}
 		})
 	}
@@ -227,6 +233,69 @@ func TestPublishStopsWhenTheTimeIsUp(t *testing.T) {
 	}
 }
 
+// What an Options holds has an effect, and its zero value stands for what is documented.
+func TestDefaultsAndOptionsOfRepeatedRequests(t *testing.T) {
+	for name, test := range map[string]struct {
+		opts   bus.Options
+		pauses []time.Duration
+	}{
+		"defaults": {bus.Options{},
+			[]time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond}},
+		"chosen": {bus.Options{Attempts: 3, Backoff: time.Second}, []time.Duration{time.Second, 2 * time.Second}},
+		"once":   {bus.Options{Attempts: 1}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
+				return nil, errors.New("connection reset")
+			}}
+			var pauses []time.Duration
+			test.opts.Pause = func(longest time.Duration) time.Duration {
+				pauses = append(pauses, longest)
+				return 0
+			}
+			bus.New(eb, "b", "s", test.opts).Publish(t.Context(), many(1))
+			if diff := cmp.Diff(test.pauses, pauses); diff != "" || eb.Calls() != len(test.pauses)+1 {
+				t.Errorf("%d requests %s", eb.Calls(), diff)
+			}
+		})
+	}
+}
+
+func TestRequestsAreMadeAtTheSameTimeUpToALimit(t *testing.T) {
+	for limit, opts := range map[int]bus.Options{50: {}, 3: {Parallel: 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			gate := &gate{open: make(chan struct{})}
+			done := make(chan []error)
+			go func() { done <- bus.New(gate, "b", "s", opts).Publish(t.Context(), many(60*bus.MaxEntries)) }()
+			synctest.Wait()
+			if n := gate.waiting.Load(); n != int64(limit) {
+				t.Errorf("%d requests at the same time, want %d", n, limit)
+			}
+			close(gate.open)
+			if errs := <-done; failures(errs) > 0 || gate.waiting.Load() != 60 {
+				t.Errorf("%d requests, %v", gate.waiting.Load(), errs)
+			}
+		})
+	}
+}
+
+// gate is an EventBridge that answers no request before it is open.
+type gate struct {
+	open    chan struct{}
+	waiting atomic.Int64
+}
+
+func (g *gate) PutEvents(_ context.Context, in *eventbridge.PutEventsInput,
+	_ ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+	g.waiting.Add(1)
+	<-g.open
+	out := &eventbridge.PutEventsOutput{}
+	for range in.Entries {
+		out.Entries = append(out.Entries, types.PutEventsResultEntry{EventId: aws.String("id")})
+	}
+	return out, nil
+}
+
 func TestPausesDoubleAndCanBeChosen(t *testing.T) {
 	var longest []time.Duration
 	eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
@@ -248,6 +317,45 @@ func TestAnAnswerThatIsTooShortCountsAsAFailure(t *testing.T) {
 	if failures(errs) != 1 || errs[2] == nil {
 		t.Errorf("got %v", errs)
 	}
+}
+
+func TestWhatAnAnswerLeavesOutIsTriedAgain(t *testing.T) {
+	eb := &short{EventBridge: &awstest.EventBridge{}}
+	errs := bus.New(eb, "b", "s", bus.Options{Attempts: 2, Backoff: time.Nanosecond}).Publish(t.Context(), many(3))
+	// Both answers leave out the last entry, and the second request has no other.
+	if failures(errs) != 1 || errs[2] == nil || eb.Calls() != 2 {
+		t.Errorf("%d requests, %v", eb.Calls(), errs)
+	}
+}
+
+// An event is on the bus only if EventBridge gave it an id and no error.
+func TestAnEntryIsTakenOnlyWithAnIDAndWithoutAnError(t *testing.T) {
+	for name, test := range map[string]struct {
+		entry types.PutEventsResultEntry
+		want  error
+	}{
+		"an id":       {types.PutEventsResultEntry{EventId: aws.String("1")}, nil},
+		"nothing":     {types.PutEventsResultEntry{}, &bus.EntryError{}},
+		"an empty id": {types.PutEventsResultEntry{EventId: aws.String("")}, &bus.EntryError{}},
+		"an error": {types.PutEventsResultEntry{ErrorCode: aws.String("Other")},
+			&bus.EntryError{Code: "Other"}},
+		"an error and an id": {types.PutEventsResultEntry{ErrorCode: aws.String("Other"), EventId: aws.String("1")},
+			&bus.EntryError{Code: "Other"}},
+	} {
+		api := answering{&eventbridge.PutEventsOutput{Entries: []types.PutEventsResultEntry{test.entry}}}
+		errs := bus.New(api, "b", "s", bus.Options{Attempts: 1}).Publish(t.Context(), many(1))
+		if diff := cmp.Diff([]error{test.want}, errs); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// answering is an EventBridge that answers every request alike.
+type answering struct{ out *eventbridge.PutEventsOutput }
+
+func (a answering) PutEvents(context.Context, *eventbridge.PutEventsInput,
+	...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+	return a.out, nil
 }
 
 // EventBridge takes less than the limit, not as much.
@@ -365,6 +473,10 @@ func TestTheSearchForRejectedEventsStopsWhenTheTimeIsUp(t *testing.T) {
 		errs := newBus(eb).Publish(ctx, many(10))
 		if calls != last {
 			t.Errorf("%d requests after %d", calls, last)
+		}
+		// A rejected request is not split when the time is up.
+		if last == 1 && eb.Calls() != 1 {
+			t.Errorf("%d requests, also without time", eb.Calls())
 		}
 		if taken := len(eb.Entries()); failures(errs) != 10-taken {
 			t.Errorf("%d failed and %d are on the bus", failures(errs), taken)

@@ -59,7 +59,7 @@ func Check(detail []byte) error {
 // the bytes once and allocates nothing.
 func suspicious(detail []byte) bool {
 	const digits64 = 19 // of the greatest integer of 64 bits
-	depth, digits := 0, 0
+	var depth, digits int
 	for i := 0; i < len(detail); i++ {
 		c := detail[i]
 		if '0' <= c && c <= '9' {

@@ -19,8 +19,9 @@ import (
 
 // sentEntry is one entry of a PutEvents request as it travels.
 type sentEntry struct {
-	Detail string
-	Time   json.RawMessage
+	Detail    string
+	Time      json.RawMessage
+	Resources json.RawMessage
 }
 
 // onTheWire returns a bus with the SDK's own client on a real connection, to a
@@ -131,8 +132,8 @@ func TestATimeArrivesAsItIsOrNotAtAll(t *testing.T) {
 			same = json.Unmarshal(got.Time, &seconds) == nil && json.Unmarshal([]byte(want), &wanted) == nil &&
 				seconds == wanted
 		}
-		if !same || got.Detail != detail {
-			t.Errorf("%s: Time %s, want %q; detail %s", text, got.Time, want, got.Detail)
+		if !same || got.Detail != detail || got.Resources != nil {
+			t.Errorf("%s: Time %s, want %q; detail %s, resources %s", text, got.Time, want, got.Detail, got.Resources)
 		}
 	}
 }

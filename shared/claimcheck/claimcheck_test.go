@@ -14,6 +14,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -45,6 +46,12 @@ func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	// Nobody can mistake the detail for the event.
 	if _, err := payment.DecodeEvent(detail); err == nil || !strings.Contains(err.Error(), "event.claimCheck") {
 		t.Errorf("DecodeEvent accepts a reference: %v", err)
+	}
+	for key := range bucket.Objects("claims") {
+		out, err := bucket.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("claims"), Key: &key})
+		if err != nil || aws.ToString(out.ContentType) != "application/json" {
+			t.Errorf("the object has the type %q, %v", aws.ToString(out.ContentType), err)
+		}
 	}
 	for _, part := range []string{`"bucket":"claims"`, `"size":21`, `"eventTimestamp":"2026-01-31T12:00:00.123Z"`} {
 		if !strings.Contains(string(detail), part) {
@@ -110,6 +117,34 @@ func TestResolveRejectsAlteredObjects(t *testing.T) {
 	}
 }
 
+// Both the size and the digest of a reference must be those of the object.
+func TestResolveRejectsAlteredReferences(t *testing.T) {
+	bucket := awstest.NewS3()
+	bucket.MakeBucket("claims")
+	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, len(event.Bytes) - 1, len(event.Bytes) + 1, 1 << 20} {
+		altered := strings.Replace(string(detail), `"size":21`, `"size":`+strconv.Itoa(size), 1)
+		if got, err := claimcheck.Resolve(t.Context(), bucket, []byte(altered)); !errors.Is(err,
+			claimcheck.ErrAltered) {
+			t.Errorf("size %d: %s, %v", size, got, err)
+		}
+	}
+}
+
+// JSON has no form for a time after the year 9999, so there is no detail that refers to the event.
+func TestPutReturnsNoDetailWithoutTheTime(t *testing.T) {
+	bucket := awstest.NewS3()
+	bucket.MakeBucket("claims")
+	late := event
+	late.EventTimestamp = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+	if detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), late); err == nil || detail != nil {
+		t.Errorf("got %s, %v", detail, err)
+	}
+}
+
 func TestResolveDistinguishesMissingFromDenied(t *testing.T) {
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
@@ -123,7 +158,7 @@ func TestResolveDistinguishesMissingFromDenied(t *testing.T) {
 	}
 	bucket.DenyList = true
 	if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrDenied) ||
-		errors.Is(err, claimcheck.ErrGone) {
+		errors.Is(err, claimcheck.ErrGone) || !strings.HasPrefix(err.Error(), claimcheck.ErrDenied.Error()+": ") {
 		t.Errorf("without s3:ListBucket: got %v", err)
 	}
 	if _, err := claimcheck.Resolve(t.Context(), bucket, []byte("not JSON")); err == nil {
@@ -220,13 +255,19 @@ func TestResolveReturnsTheErrorOfS3(t *testing.T) {
 		t.Fatal(err)
 	}
 	broken := errors.New("connection reset")
-	for name, client := range map[string]failing{
-		"no answer":      {bucket, broken, strings.NewReader("")},
-		"half an answer": {bucket, nil, io.MultiReader(strings.NewReader("{"), iotest.ErrReader(broken))},
+	busy := &smithy.GenericAPIError{Code: "SlowDown", Fault: smithy.FaultServer}
+	for name, test := range map[string]struct {
+		client failing
+		want   error
+	}{
+		"no answer": {failing{bucket, broken, strings.NewReader("")}, broken},
+		"too busy":  {failing{bucket, busy, strings.NewReader("")}, busy},
+		"half an answer": {failing{bucket, nil,
+			io.MultiReader(strings.NewReader("{"), iotest.ErrReader(broken))}, broken},
 	} {
-		got, err := claimcheck.Resolve(t.Context(), client, detail)
-		if !errors.Is(err, broken) || got != nil || errors.Is(err, claimcheck.ErrGone) ||
-			errors.Is(err, claimcheck.ErrAltered) {
+		got, err := claimcheck.Resolve(t.Context(), test.client, detail)
+		if !errors.Is(err, test.want) || got != nil || errors.Is(err, claimcheck.ErrGone) ||
+			errors.Is(err, claimcheck.ErrAltered) || errors.Is(err, claimcheck.ErrDenied) {
 			t.Errorf("%s: %s, %v", name, got, err)
 		}
 	}

@@ -187,7 +187,7 @@ func nameOf(p Parked) string {
 		at, _ = signature.TimeOf(p.Timestamp)
 	}
 	if at = at.UTC(); at.Year() < 1970 || at.Year() > 9999 {
-		at = time.Unix(0, 0).UTC()
+		at = time.UnixMilli(0).UTC()
 	}
 	h := sha256.New()
 	add := func(field []byte) {
@@ -332,7 +332,7 @@ func (s *Store) note(ctx context.Context, state State, name string, n Note) erro
 func (s *Store) States(ctx context.Context) (map[string]State, error) {
 	states := map[string]State{}
 	for _, state := range []State{Settled, Replayed} {
-		err := s.list(ctx, string(state)+"/", "", func(name string) bool {
+		err := s.list(ctx, string(state)+"/", func(name string) bool {
 			states[unflat(name)] = state
 			return true
 		})
@@ -352,7 +352,7 @@ func (s *Store) CountOpen(ctx context.Context) (int, error) {
 	}
 	open := 0
 	// What the retention has deleted is not open, although its note remains.
-	err = s.list(ctx, "parked/", "", func(name string) bool {
+	err = s.list(ctx, "parked/", func(name string) bool {
 		if _, ok := decided[name]; !ok {
 			open++
 		}
@@ -384,7 +384,8 @@ func (s *Store) Decision(ctx context.Context, name string) (State, Note, error) 
 // in the order of these times. It stops when found returns false. A zero until
 // means no end.
 func (s *Store) List(ctx context.Context, from, until time.Time, found func(name string) bool) error {
-	return s.list(ctx, "parked/", "parked/"+from.UTC().Format("2006/01/02/15/"+timeFormat), func(name string) bool {
+	after := "parked/" + from.UTC().Format("2006/01/02/15/"+timeFormat)
+	return s.listAfter(ctx, "parked/", after, func(name string) bool {
 		at, err := TimeOf(name)
 		if err == nil && !until.IsZero() && !at.Before(until) {
 			return false
@@ -404,18 +405,22 @@ func (s *Store) FindEvent(ctx context.Context, id string) ([]string, error) {
 }
 
 func (s *Store) find(ctx context.Context, prefix string) (names []string, err error) {
-	err = s.list(ctx, prefix, "", func(name string) bool {
+	err = s.list(ctx, prefix, func(name string) bool {
 		names = append(names, unflat(name))
 		return true
 	})
 	return names, err
 }
 
-func (s *Store) list(ctx context.Context, prefix, after string, found func(name string) bool) error {
-	in := &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: &prefix}
-	if after != "" {
-		in.StartAfter = &after
-	}
+// list calls found with the rest of each key that starts with a prefix, until found
+// returns false.
+func (s *Store) list(ctx context.Context, prefix string, found func(name string) bool) error {
+	return s.listAfter(ctx, prefix, prefix, found) // no key is the prefix itself
+}
+
+// listAfter is like list, for the keys after the one given.
+func (s *Store) listAfter(ctx context.Context, prefix, after string, found func(name string) bool) error {
+	in := &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: &prefix, StartAfter: &after}
 	for {
 		out, err := s.client.ListObjectsV2(ctx, in)
 		if err != nil {

@@ -10,7 +10,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/iotest"
+	"testing/synctest"
 	"time"
 	"uuid"
 
@@ -115,6 +118,173 @@ func TestFindByDeliveryIDAndEventID(t *testing.T) {
 	}
 }
 
+// The index is limited, so that a delivery of many events is parked in the time of an
+// invocation.
+func TestTheIndexIsLimitedAndHoldsOnlyIDs(t *testing.T) {
+	for name, test := range map[string]struct {
+		deliveryID string
+		ids        []string
+		want       int
+	}{
+		"none":                {"", nil, 0},
+		"no ids":              {"not an id", []string{"", "../x", "not an id"}, 0},
+		"as many as possible": {uuid.New().String(), ids(999), 1000},
+		"one more":            {uuid.New().String(), ids(1000), 1000},
+		"many more":           {"not an id", ids(1100), 1000},
+	} {
+		store, bucket := newStore()
+		p := parked(noon, test.ids...)
+		p.DeliveryID = test.deliveryID
+		park(t, store, p)
+		if n := len(bucket.Objects("parking")) - 1; n != test.want {
+			t.Errorf("%s: %d index objects, want %d", name, n, test.want)
+		}
+	}
+}
+
+func ids(n int) (ids []string) {
+	for range n {
+		ids = append(ids, uuid.New().String())
+	}
+	return ids
+}
+
+func TestTheIndexIsWrittenInUpTo64RequestsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, bucket := newStore()
+		gate := &gate{S3: bucket, open: make(chan struct{})}
+		done := make(chan error)
+		go func() {
+			_, _, err := parking.NewStore(gate, "parking").Park(t.Context(), parked(noon, ids(100)...))
+			done <- err
+		}()
+		synctest.Wait()
+		if n := gate.waiting.Load(); n != 64 {
+			t.Errorf("%d requests at the same time", n)
+		}
+		close(gate.open)
+		if err := <-done; err != nil || gate.waiting.Load() != 102 {
+			t.Errorf("%d requests, %v", gate.waiting.Load(), err)
+		}
+	})
+}
+
+// gate is an S3 that writes nothing before it is open.
+type gate struct {
+	*awstest.S3
+	open    chan struct{}
+	waiting atomic.Int64
+}
+
+func (g *gate) PutObject(ctx context.Context, in *s3.PutObjectInput,
+	opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	g.waiting.Add(1)
+	<-g.open
+	return g.S3.PutObject(ctx, in, opts...)
+}
+
+// What JSON has no form for is not parked in part.
+func TestWhatCannotBeWrittenIsNotParked(t *testing.T) {
+	store, bucket := newStore()
+	p := parked(noon, uuid.New().String())
+	p.JWK = []byte("{")
+	if name, before, err := store.Park(t.Context(), p); err == nil || name != "" || before {
+		t.Errorf("got %q, %v, %v", name, before, err)
+	}
+	late := parking.Note{At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}
+	for _, decide := range []func(context.Context, string, parking.Note) error{store.MarkReplayed, store.Settle} {
+		if err := decide(t.Context(), "2026/01/31/12/20260131T120000.123Z-conflict-00.json", late); err == nil {
+			t.Error("a note without a time is written")
+		}
+	}
+	if objects := bucket.Objects("parking"); len(objects) > 0 {
+		t.Errorf("got %v", objects)
+	}
+}
+
+func TestEveryErrorOfS3IsReturned(t *testing.T) {
+	store, bucket := newStore()
+	name := park(t, store, parked(noon, uuid.New().String()))
+	down := errors.New("bucket is down")
+	for what, do := range map[string]func() error{
+		"Park":         func() error { _, _, err := store.Park(t.Context(), parked(noon)); return err },
+		"Get":          func() error { _, err := store.Get(t.Context(), name); return err },
+		"MarkReplayed": func() error { return store.MarkReplayed(t.Context(), name, parking.Note{}) },
+		"Settle":       func() error { return store.Settle(t.Context(), name, parking.Note{}) },
+		"States":       func() error { _, err := store.States(t.Context()); return err },
+		"CountOpen":    func() error { _, err := store.CountOpen(t.Context()); return err },
+		"Decision":     func() error { _, _, err := store.Decision(t.Context(), name); return err },
+		"FindEvent":    func() error { _, err := store.FindEvent(t.Context(), uuid.New().String()); return err },
+		"FindDelivery": func() error { _, err := store.FindDelivery(t.Context(), uuid.New().String()); return err },
+		"List": func() error {
+			return store.List(t.Context(), noon, noon, func(string) bool { return true })
+		},
+	} {
+		bucket.Fails = nil
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		bucket.Fails = func(string, string) error { return down }
+		if err := do(); !errors.Is(err, down) {
+			t.Errorf("%s: got %v", what, err)
+		}
+	}
+	for _, prefix := range []string{"parked/", "replayed/", "settled/"} {
+		bucket.Fails = func(_, key string) error {
+			if strings.HasPrefix(key, prefix) {
+				return down
+			}
+			return nil
+		}
+		if _, err := store.CountOpen(t.Context()); !errors.Is(err, down) {
+			t.Errorf("CountOpen without %s: got %v", prefix, err)
+		}
+	}
+}
+
+// cut is an S3 whose objects break off.
+type cut struct {
+	*awstest.S3
+	err error
+}
+
+func (c cut) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error) {
+	body := io.MultiReader(strings.NewReader("{}"), iotest.ErrReader(c.err))
+	return &s3.GetObjectOutput{Body: io.NopCloser(body)}, nil
+}
+
+func TestAnObjectThatCannotBeReadIsAnError(t *testing.T) {
+	reset := errors.New("connection reset")
+	_, bucket := newStore()
+	if p, err := parking.NewStore(cut{bucket, reset}, "parking").Get(t.Context(), "x"); !errors.Is(err, reset) {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	for _, key := range []string{"parked/x", "settled/x"} {
+		if _, err := bucket.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("parking"), Key: &key,
+			Body: strings.NewReader(`{"reason":"invalid"`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := parking.NewStore(bucket, "parking")
+	p, err := store.Get(t.Context(), "x")
+	if err == nil || !strings.HasPrefix(err.Error(), "parking: x: ") || p.Reason != "" {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	if state, _, err := store.Decision(t.Context(), "x"); err == nil || state != "" {
+		t.Errorf("got %q, %v", state, err)
+	}
+}
+
+func TestObjectsAreJSON(t *testing.T) {
+	store, bucket := newStore()
+	name := park(t, store, parked(noon))
+	out, err := bucket.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("parking"),
+		Key: aws.String("parked/" + name)})
+	if err != nil || aws.ToString(out.ContentType) != "application/json" {
+		t.Errorf("the object has the type %q, %v", aws.ToString(out.ContentType), err)
+	}
+}
+
 func TestParkWritesTheIndexFirst(t *testing.T) {
 	store, bucket := newStore()
 	down := errors.New("bucket is down")
@@ -174,7 +344,10 @@ func TestDecisionsAreStoredWithTheirNotes(t *testing.T) {
 
 func TestOnlyWhatIsStillParkedAndNotDecidedIsOpen(t *testing.T) {
 	store, _ := newStore()
-	park(t, store, parked(noon))
+	const want = 3
+	for range want {
+		park(t, store, parked(noon))
+	}
 	for _, decide := range []func(context.Context, string, parking.Note) error{store.MarkReplayed, store.Settle} {
 		if err := decide(t.Context(), park(t, store, parked(noon)), parking.Note{At: noon}); err != nil {
 			t.Fatal(err)
@@ -185,8 +358,8 @@ func TestOnlyWhatIsStillParkedAndNotDecidedIsOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if open, err := store.CountOpen(t.Context()); open != 1 || err != nil {
-		t.Errorf("%d are open (%v), want 1", open, err)
+	if open, err := store.CountOpen(t.Context()); open != want || err != nil {
+		t.Errorf("%d are open (%v), want %d", open, err, want)
 	}
 }
 
@@ -216,9 +389,11 @@ func TestParkStoresTheSameContentOnce(t *testing.T) {
 		t.Errorf("got %s, %v, %v, want %s", got, before, err, name)
 	}
 	// The event was replayed and failed again. It is parked a second time.
-	event.RecordedAt = noon.Add(24 * time.Hour)
-	if got := park(t, store, event); got == name {
-		t.Error("an event that was recorded again has the same name")
+	for _, after := range []time.Duration{time.Microsecond, 24 * time.Hour} {
+		event.RecordedAt = noon.Add(after)
+		if got := park(t, store, event); got == name {
+			t.Errorf("an event that was recorded again after %s has the same name", after)
+		}
 	}
 }
 
@@ -270,6 +445,7 @@ func TestNamesContainTheSignedTime(t *testing.T) {
 		"0001-01-01T00:00:00Z": "1970/01/01/00/19700101T000000.000Z-conflict-",
 		"999999999999999":      "1970/01/01/00/19700101T000000.000Z-conflict-",
 		"1971-01-31T12:00:00Z": "1971/01/31/12/19710131T120000.000Z-conflict-",
+		"1970-06-30T12:00:00Z": "1970/06/30/12/19700630T120000.000Z-conflict-",
 		"1969-12-31T23:59:59Z": "1970/01/01/00/19700101T000000.000Z-conflict-",
 		"9999-12-31T23:59:59Z": "9999/12/31/23/99991231T235959.000Z-conflict-",
 		// In UTC, that is in the year 10000.
@@ -283,6 +459,36 @@ func TestNamesContainTheSignedTime(t *testing.T) {
 		}
 		if got, err := store.Get(t.Context(), name); err != nil || got.Timestamp != timestamp {
 			t.Errorf("%q: %v", timestamp, err)
+		}
+	}
+}
+
+// A certificate signs no time, so the name has that of the latest event. A signature
+// does.
+func TestNamesOfDeliveriesWithACertificate(t *testing.T) {
+	hour := noon.Add(time.Hour)
+	store, _ := newStore()
+	for name, test := range map[string]struct {
+		signature   string
+		certificate bool
+		sent        time.Time
+		want        string
+	}{
+		"certificate":           {"", true, hour, "2026/01/31/13/"},
+		"signature":             {"c2ln", false, hour, "2026/01/31/12/"},
+		"both":                  {"c2ln", true, hour, "2026/01/31/12/"},
+		"neither":               {"", false, hour, "2026/01/31/12/"},
+		"certificate, no event": {"", true, time.Time{}, "1970/01/01/00/19700101T000000.000Z-"},
+		"certificate, a late event": {"", true, time.Date(9999, 12, 31, 23, 59, 59, 0, time.FixedZone("", -3600)),
+			"1970/01/01/00/"}, // in UTC, that is in the year 10000
+	} {
+		p := parked(noon)
+		p.Signature, p.SentAt = test.signature, test.sent
+		if test.certificate {
+			p.Certificate = &parking.Certificate{Fingerprint: "00"}
+		}
+		if got := park(t, store, p); !strings.HasPrefix(got, test.want) {
+			t.Errorf("%s: %s, want %s…", name, got, test.want)
 		}
 	}
 }
@@ -361,6 +567,19 @@ func TestListReadsEveryPage(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+	// A listing ends with the page that ends it.
+	visited := 0
+	if err := store.List(t.Context(), time.Time{}, noon, func(string) bool { visited++; return true }); err != nil ||
+		visited != 2*123+100 || bucket.Calls("ListObjectsV2") != 1 {
+		t.Errorf("visited %d before noon with %d calls, %v", visited, bucket.Calls("ListObjectsV2"), err)
+	}
+	visited = 0
+	if err := store.List(t.Context(), time.Time{}, time.Time{}, func(string) bool {
+		visited++
+		return visited < 3
+	}); err != nil || visited != 3 || bucket.Calls("ListObjectsV2") != 2 {
+		t.Errorf("visited %d with %d calls, %v", visited, bucket.Calls("ListObjectsV2"), err)
 	}
 	// Without the continuation token, a listing would start again and never end.
 	pages := 0

@@ -140,7 +140,8 @@ func parseProfile(text string) (map[string][]block, error) {
 
 // finds reports whether the tests of s can find a mutant at a position of a file:
 // whether they run its block. Code in no block, such as a package variable or the
-// expression of a case, may be run by every step that links the file.
+// expression of a case, may be run by every step that links the file. So may main.go of a
+// program by its own tests.
 func (s *step) finds(file string, at position) bool {
 	blocks, linked := s.blocks[file]
 	inside := false
@@ -152,7 +153,10 @@ func (s *step) finds(file string, at position) bool {
 			inside = true
 		}
 	}
-	return linked && !inside
+	// The tests of a program run its main function in a process of their own, of which
+	// there is no profile.
+	ofProgram := filepath.Base(file) == "main.go" && "./"+filepath.ToSlash(filepath.Dir(file)) == s.pkg
+	return linked && (!inside || ofProgram)
 }
 
 func (s *step) fields() []string { return append([]string{s.pkg}, strings.Fields(s.args)...) }

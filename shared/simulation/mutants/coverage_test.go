@@ -8,6 +8,27 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// The tests of a program run its main function in a process of their own.
+func TestMainIsRunByTheTestsOfItsProgram(t *testing.T) {
+	blocks := map[string][]block{
+		"functions/a/main.go":  {{position{1, 1}, position{9, 1}, false}},
+		"functions/a/other.go": {{position{1, 1}, position{9, 1}, false}},
+	}
+	for _, test := range []struct {
+		pkg, file string
+		want      bool
+	}{
+		{"./functions/a", "functions/a/main.go", true},
+		{"./functions/a", "functions/a/other.go", false},
+		{"./functions/b", "functions/a/main.go", false},
+	} {
+		s := step{pkg: test.pkg, blocks: blocks}
+		if got := s.finds(test.file, position{2, 1}); got != test.want {
+			t.Errorf("%s finds %s: %v", test.pkg, test.file, got)
+		}
+	}
+}
+
 // Only tests that run the code of a mutant are run on it: those of its own package
 // first, then the fastest.
 func TestOnlyTestsThatRunTheCodeAreRunOnAMutant(t *testing.T) {

@@ -1,19 +1,14 @@
 package main
 
-// prefilter is the reason of mutants that make suspicious report more.
-const prefilter = "suspicious decides only whether the exact check runs; reporting too much costs only time"
-
 // outside is the reason of mutants that use a number without its error.
 const outside = "a text that is not a number is parsed as 0 or the largest number, and both are outside the limits"
 
 // equivalent are the random mutants that no test can or should find, by name,
 // each with the reason. They are not counted.
 var equivalent = map[string]string{
-	"shared/bus/check.go suspicious: > is >=: depth > MaxDepth":              prefilter,
-	"shared/bus/check.go suspicious: left side alone: '0' <= c && c <= '9'":  prefilter,
-	"shared/bus/check.go suspicious: right side alone: '0' <= c && c <= '9'": prefilter,
-	"shared/bus/check.go suspicious: && is ||: '0' <= c && c <= '9'":         prefilter,
-	"shared/bus/check.go suspicious: always true: '0' <= c && c <= '9'":      prefilter,
+	"shared/claimcheck/claimcheck.go Resolve: constant: 1": "of an object that is too long, any byte more shows it",
+
+	"shared/parking/parking.go Decision: swapped arguments: err, ErrNotParked": "get returns ErrNotParked itself",
 
 	"shared/settings/settings.go duration: right side alone: err != nil || d < least":                 outside,
 	"shared/settings/settings.go entryBytes: right side alone: err != nil || n < minEntryBytes":       outside,

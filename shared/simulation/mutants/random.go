@@ -284,8 +284,11 @@ func (s source) constant(n *ast.BasicLit, add func(string, ast.Node, string)) {
 		return
 	}
 	if t := s.pkg.TypesInfo.TypeOf(n); t != nil && t.String() == "time.Duration" {
-		// An off-by-one constant is rarely a mistake; another unit often is.
-		add("constant", n, strconv.FormatInt(value*60, 10))
+		// An off-by-one constant is rarely a mistake; another unit often is. Zero has no
+		// unit.
+		if value != 0 {
+			add("constant", n, strconv.FormatInt(value*60, 10))
+		}
 		return
 	}
 	add("constant", n, strconv.FormatInt(value+1, 10))

@@ -1,0 +1,135 @@
+package settingstest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"payhook.example/shared/settings"
+)
+
+// inChild is set in the environment of the process that runs main.
+const inChild = "PAYHOOK_TEST_MAIN"
+
+// exited is the exit code of a process whose main still runs at the end of a test.
+const exited = 7
+
+// Main fails a test unless main, which starts a Lambda function, fits Go's runtime to the
+// memory of the function, opens that many connections to AWS, answers an invocation with
+// its settings, and without settings exits with code 1 and names what is missing. It
+// returns the answer: "response" or "error" and the JSON. Every call of AWS is denied.
+//
+// Main runs main in a process of its own, which runs the same test.
+func Main(t *testing.T, main func(), list []*settings.Setting, resources []string, invocation string,
+	connections int) (answer string) {
+	t.Helper()
+	if os.Getenv(inChild) != "" {
+		go main()
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		fmt.Printf("memory limit %d\n", debug.SetMemoryLimit(-1))
+		os.Exit(exited)
+	}
+
+	opened := make(chan net.Conn, 100)
+	aws := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"__type":"AccessDeniedException"}`)
+	}))
+	aws.Config.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened <- conn
+		}
+	}
+	aws.Start()
+	t.Cleanup(aws.Close)
+	// Lambda's runtime API (AWS, "Using the Lambda runtime API for custom runtimes",
+	// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html).
+	answers, asked := make(chan string, 1), make(chan bool, 1)
+	lambda := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			select {
+			case asked <- true:
+			default: // the second invocation does not come
+				<-r.Context().Done()
+				return
+			}
+			w.Header().Set("Lambda-Runtime-Aws-Request-Id", "id")
+			w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(30*time.Second).UnixMilli()))
+			_, _ = io.WriteString(w, invocation)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		w.WriteHeader(http.StatusAccepted)
+		answers <- r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] + " " + string(body)
+	}))
+	t.Cleanup(lambda.Close)
+
+	env := []string{
+		inChild + "=1", "AWS_REGION=us-east-1", "AWS_ENDPOINT_URL=" + aws.URL, "AWS_ACCESS_KEY_ID=id",
+		"AWS_SECRET_ACCESS_KEY=secret", "AWS_LAMBDA_FUNCTION_NAME=function",
+		"AWS_LAMBDA_RUNTIME_API=" + strings.TrimPrefix(lambda.URL, "http://"), "AWS_LAMBDA_FUNCTION_MEMORY_SIZE=512",
+	}
+	start := func() (c *exec.Cmd, stop io.Closer, out *bytes.Buffer) {
+		c = exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		out = &bytes.Buffer{}
+		c.Env, c.Stdout, c.Stderr = env, out, out
+		stop, err := c.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return c, stop, out
+	}
+
+	c, _, out := start()
+	if err := c.Wait(); c.ProcessState.ExitCode() != 1 {
+		t.Errorf("without settings: %v\n%s", err, out)
+	}
+	for _, name := range resources {
+		if !strings.Contains(out.String(), name) {
+			t.Errorf("without %s, the function says: %s", name, out)
+		}
+		env = append(env, name+"=x")
+	}
+
+	for _, s := range list {
+		value := s.Default
+		if s.Required || s == settings.EventBusName {
+			value = s.Example
+		}
+		env = append(env, s.Env()+"="+value)
+	}
+	c, stop, out := start()
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	select {
+	case answer = <-answers:
+	case err := <-ended:
+		t.Fatalf("the function ends: %v\n%s", err, out)
+	}
+	for range connections {
+		select {
+		case <-opened:
+		case <-time.After(10 * time.Second):
+			t.Errorf("fewer than %d connections are open", connections)
+		}
+	}
+	stop.Close()
+	<-ended
+	if c.ProcessState.ExitCode() != exited || !strings.Contains(out.String(), "memory limit 402653184\n") {
+		t.Errorf("the runtime is not fitted to the memory: %s\n%s", c.ProcessState, out)
+	}
+	return answer
+}
