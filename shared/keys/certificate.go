@@ -5,11 +5,11 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -38,8 +38,7 @@ type CertificateReadAPI interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 }
 
-// lastCertificateID is the partition key of the item. The item does not expire, so it
-// also shows a certificate that expired long ago.
+// lastCertificateID is the partition key of the item.
 const lastCertificateID = "certificate#last"
 
 // certificateEvery is the minimum time between two writes of a certificate by one instance.
@@ -69,15 +68,11 @@ func (c *Certificates) Record(ctx context.Context, certificate *x509.Certificate
 		return nil
 	}
 	pin := clientcert.PinOf(certificate)
-	text := func(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-	item := itemKey(lastCertificateID)
-	item["subject"] = text(clientcert.Subject(certificate))
-	item["issuer"] = text(clientcert.Issuer(certificate))
-	item["serialNumber"] = text(clientcert.SerialOf(certificate).Number)
-	item["fingerprint"] = text(fingerprint)
-	item["pin"] = text(hex.EncodeToString(pin[:]))
-	item["notAfter"] = number(certificate.NotAfter.Unix())
-	item["acceptedAt"] = number(now.UnixMilli())
+	item := marshal(certificateItem{
+		Name: lastCertificateID, Subject: clientcert.Subject(certificate), Issuer: clientcert.Issuer(certificate),
+		SerialNumber: clientcert.SerialOf(certificate).Number, Fingerprint: fingerprint,
+		Pin: hex.EncodeToString(pin[:]), NotAfter: certificate.NotAfter.Unix(), AcceptedAt: millisecondsOf(now),
+	})
 	_, err := c.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                 &c.table,
 		Item:                      item,
@@ -116,26 +111,17 @@ func LastCertificate(ctx context.Context, client CertificateReadAPI, table strin
 	if err != nil {
 		return nil, fmt.Errorf("keys: table: last certificate: %w", err)
 	}
-	text := func(name string) string {
-		s, ok := out.Item[name].(*types.AttributeValueMemberS)
-		if !ok {
-			return ""
-		}
-		return s.Value
+	var i certificateItem
+	if err := attributevalue.UnmarshalMap(out.Item, &i); err != nil {
+		return nil, fmt.Errorf("keys: table: last certificate: %w", err)
 	}
-	if text("fingerprint") == "" {
+	if i.Fingerprint == "" {
 		return nil, nil
 	}
-	last := &AcceptedCertificate{
-		Subject: text("subject"), Issuer: text("issuer"), SerialNumber: text("serialNumber"),
-		Fingerprint: text("fingerprint"), Pin: text("pin"), AcceptedAt: milliseconds(out.Item["acceptedAt"]).UTC(),
-	}
-	if n, ok := out.Item["notAfter"].(*types.AttributeValueMemberN); ok {
-		if seconds, err := strconv.ParseInt(n.Value, 10, 64); err == nil {
-			last.NotAfter = time.Unix(seconds, 0).UTC()
-		}
-	}
-	return last, nil
+	return &AcceptedCertificate{
+		Subject: i.Subject, Issuer: i.Issuer, SerialNumber: i.SerialNumber, Fingerprint: i.Fingerprint, Pin: i.Pin,
+		NotAfter: timeOf(i.NotAfter).UTC(), AcceptedAt: i.AcceptedAt.time().UTC(),
+	}, nil
 }
 
 // TrustDaysLeft returns the number of days until a CA of the truststore or the

@@ -56,9 +56,9 @@ func TestFindReturnsWhatTheFunctionsUse(t *testing.T) {
 		"no exponent": {strings.Replace(text, `,"e":"AQAB"`, "", 1), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			item := awstest.Item{attrFetchedAt: number(at.UnixMilli()), names.KeysTTL: number(at.Add(time.Hour).Unix())}
+			item := awstest.Item{"fetchedAt": number(at.UnixMilli()), names.KeysTTL: number(at.Add(time.Hour).Unix())}
 			if test.jwk != "" {
-				item[attrJWK] = &types.AttributeValueMemberS{Value: test.jwk}
+				item["jwk"] = &types.AttributeValueMemberS{Value: test.jwk}
 			}
 			inspector, _ := newInspector(t, id, item)
 			got, ok, err := inspector.Find(t.Context(), id)
@@ -99,7 +99,7 @@ func TestDropMakesFunctionsFetchAgain(t *testing.T) {
 }
 
 func TestFindIgnoresBudgets(t *testing.T) {
-	inspector, _ := newInspector(t, "misses#1", awstest.Item{attrMisses: number(1)})
+	inspector, _ := newInspector(t, "misses#1", awstest.Item{"misses": number(1)})
 	if _, ok, err := inspector.Find(t.Context(), "misses#1"); ok || err != nil {
 		t.Errorf("%t, %v", ok, err)
 	}

@@ -573,8 +573,8 @@ func TestAnItemWithoutATTLIsUsed(t *testing.T) {
 	if _, err := f.db.DynamoDB.PutItem(t.Context(),
 		&dynamodb.PutItemInput{TableName: aws.String("keys"), Item: map[string]types.AttributeValue{
 			names.KeysKey: &types.AttributeValueMemberS{Value: id},
-			attrJWK:       &types.AttributeValueMemberS{Value: string(FormatJWK(id, &generated(0).PublicKey))},
-			attrFetchedAt: number(f.now.UnixMilli()),
+			"jwk":         &types.AttributeValueMemberS{Value: string(FormatJWK(id, &generated(0).PublicKey))},
+			"fetchedAt":   number(f.now.UnixMilli()),
 		}}); err != nil {
 		t.Fatal(err)
 	}

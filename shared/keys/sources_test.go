@@ -104,7 +104,7 @@ func TestRecordSourceWritesOnceADay(t *testing.T) {
 		if n := f.db.Calls("PutItem") + f.db.Calls("GetItem") + f.db.Calls("UpdateItem") - before; n != calls {
 			t.Errorf("%d calls, want %d", n, calls)
 		}
-		if got := milliseconds(f.db.Items("keys")[sourceName(network(sender))][attrSeenAt]); !got.Equal(at) {
+		if got := seenAt(f.db.Items("keys")[sourceName(network(sender))]); !got.Equal(at) {
 			t.Errorf("seen at %v, want %v", got.UTC(), at)
 		}
 	}

@@ -10,8 +10,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	"payhook.example/shared/names"
 )
 
 // API is the part of the DynamoDB client that a [Table] uses.
@@ -22,24 +20,10 @@ type API interface {
 		error)
 }
 
-// Table is the DynamoDB table through which all functions share keys. Its attributes
-// are:
-//
-//	keyId         S  partition key: a key id; "misses#" or "reserve#" and a minute;
-//	                 "refused#" and an hour; "source#" and the hash of a source address;
-//	                 or "certificate#last", which [Certificates] writes
-//	jwk           S  the key, if the service returned one
-//	fetchedAt     N  Unix milliseconds: when the request was sent to the service
-//	unknownSince  N  Unix milliseconds: when the service first reported a known key
-//	                 as unknown
-//	unknownAt     N  Unix milliseconds: when it last did
-//	misses        N  the number of calls in that minute, or of requests that
-//	                 package refused stored in that hour
-//	seenAt        N  Unix milliseconds: when an authentic webhook came from the source
-//	expiresAt     N  Unix seconds: when DynamoDB can delete the item
-//
-// An item with fetchedAt and without jwk means that the id was unknown at that time.
-// If it has unknownSince, the key was known before and was removed.
+// Table is the DynamoDB table through which all functions share keys. It is safe for
+// concurrent use. Besides the items of keys, [item], the table has items that count calls
+// and requests, with the attribute misses, sources of authentic webhooks, [sourceItem], and
+// the client certificate that was accepted last, [certificateItem].
 type Table struct {
 	client API
 	name   string
@@ -47,58 +31,6 @@ type Table struct {
 
 // NewTable returns a Table with that name.
 func NewTable(client API, name string) *Table { return &Table{client, name} }
-
-const (
-	attrJWK          = "jwk"
-	attrFetchedAt    = "fetchedAt"
-	attrUnknownSince = "unknownSince"
-	attrUnknownAt    = "unknownAt"
-	attrMisses       = "misses"
-	attrSeenAt       = "seenAt"
-)
-
-// record is the content of the table for a key id.
-type record struct {
-	jwk          []byte // nil: the id was unknown, or its key was removed
-	fetchedAt    time.Time
-	unknownSince time.Time // zero: never
-	unknownAt    time.Time // zero: never
-	expires      time.Time
-}
-
-// recordOf returns the record in an item, or nil if it contains none.
-func recordOf(item map[string]types.AttributeValue) *record {
-	r := &record{
-		fetchedAt:    milliseconds(item[attrFetchedAt]),
-		unknownSince: milliseconds(item[attrUnknownSince]),
-		unknownAt:    milliseconds(item[attrUnknownAt]),
-	}
-	if r.fetchedAt.IsZero() {
-		return nil
-	}
-	if n, ok := item[names.KeysTTL].(*types.AttributeValueMemberN); ok {
-		if seconds, err := strconv.ParseInt(n.Value, 10, 64); err == nil {
-			r.expires = time.Unix(seconds, 0)
-		}
-	}
-	if text, ok := item[attrJWK].(*types.AttributeValueMemberS); ok {
-		r.jwk = []byte(text.Value)
-	}
-	return r
-}
-
-// milliseconds returns the time of an attribute, or the zero time if there is none.
-func milliseconds(v types.AttributeValue) time.Time {
-	n, ok := v.(*types.AttributeValueMemberN)
-	if !ok {
-		return time.Time{}
-	}
-	ms, err := strconv.ParseInt(n.Value, 10, 64)
-	if err != nil {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
-}
 
 // get returns the record of id, or nil if there is none.
 func (t *Table) get(ctx context.Context, id string) (*record, error) {
@@ -111,18 +43,9 @@ func (t *Table) get(ctx context.Context, id string) (*record, error) {
 
 // put stores r unless the table contains a record that was fetched later.
 func (t *Table) put(ctx context.Context, id string, r record) error {
-	item := itemKey(id)
-	item[attrFetchedAt] = number(r.fetchedAt.UnixMilli())
-	item[names.KeysTTL] = number(r.expires.Unix())
-	if r.jwk != nil {
-		item[attrJWK] = &types.AttributeValueMemberS{Value: string(r.jwk)}
-	}
-	if !r.unknownSince.IsZero() {
-		item[attrUnknownSince] = number(r.unknownSince.UnixMilli())
-	}
 	_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                 &t.name,
-		Item:                      item,
+		Item:                      newItem(id, r),
 		ConditionExpression:       aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{":at": number(r.fetchedAt.UnixMilli())},
 	})
@@ -236,19 +159,16 @@ func (t *Table) take(ctx context.Context, id string, expires time.Time, budget i
 // the time that is then in the table, which is an earlier one if that is less than
 // recordEvery ago.
 func (t *Table) recordSource(ctx context.Context, name string, now time.Time) (time.Time, error) {
-	item := itemKey(name)
-	item[attrSeenAt] = number(now.UnixMilli())
-	item[names.KeysTTL] = number(now.Add(knownFor).Unix())
 	oldest := number(now.Add(-recordEvery).UnixMilli())
 	_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           &t.name,
-		Item:                                item,
+		Item:                                newSourceItem(name, now),
 		ConditionExpression:                 aws.String("attribute_not_exists(seenAt) OR seenAt <= :oldest"),
 		ExpressionAttributeValues:           map[string]types.AttributeValue{":oldest": oldest},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
 	if item, failed := conditionFailed(err); failed {
-		return milliseconds(item[attrSeenAt]), nil
+		return seenAt(item), nil
 	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("keys: table: record source: %w", err)
@@ -263,7 +183,7 @@ func (t *Table) sourceSeen(ctx context.Context, name string) (time.Time, error) 
 	if err != nil {
 		return time.Time{}, fmt.Errorf("keys: table: source: %w", err)
 	}
-	return milliseconds(out.Item[attrSeenAt]), nil
+	return seenAt(out.Item), nil
 }
 
 // conditionFailed reports whether the condition of a write failed, and returns the
@@ -274,12 +194,4 @@ func conditionFailed(err error) (map[string]types.AttributeValue, bool) {
 		return nil, false
 	}
 	return failed.Item, true
-}
-
-func itemKey(id string) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{names.KeysKey: &types.AttributeValueMemberS{Value: id}}
-}
-
-func number(n int64) *types.AttributeValueMemberN {
-	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }

@@ -29,6 +29,7 @@ const (
 	busFile          = "shared/bus/bus.go"
 	checkFile        = "shared/bus/check.go"
 	keysFile         = "shared/keys/keys.go"
+	keysItemFile     = "shared/keys/item.go"
 	keysTableFile    = "shared/keys/table.go"
 	budgetFile       = "shared/keys/budget.go"
 	sourcesFile      = "shared/keys/sources.go"
@@ -861,12 +862,10 @@ var mutants = []mutant{
 		`	since := c.opts.Now().Truncate(time.Millisecond)
 `, `	since := asked
 `, inKeys},
-	{"each instance counts the grace period of a key by itself", keysTableFile,
-		`		unknownSince: milliseconds(item[attrUnknownSince]),
-`, ``, inKeys},
-	{"each instance fetches a key in its grace period by itself", keysTableFile,
-		`		unknownAt:    milliseconds(item[attrUnknownAt]),
-`, ``, inKeys},
+	{"each instance counts the grace period of a key by itself", keysItemFile,
+		`, unknownSince: i.UnknownSince.time()`, ``, inKeys},
+	{"each instance fetches a key in its grace period by itself", keysItemFile,
+		`, unknownAt: i.UnknownAt.time()`, ``, inKeys},
 	{"a late 404 overrides a newer answer", keysTableFile,
 		`aws.String("attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at")`,
 		`aws.String("attribute_exists(jwk) AND expiresAt > :now AND (fetchedAt <= :at OR fetchedAt > :at)")`, inKeys},
