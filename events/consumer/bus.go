@@ -24,19 +24,17 @@ func newBusConsumer(scope constructs.Construct, id, bus string, pattern map[stri
 		&awsevents.CfnRule_TargetProperty{Arn: jsii.String(target), RoleArn: role.RoleArn()})
 }
 
-// receiverBus is the name of the bus in the other account.
-const receiverBus = "payhook-receiver"
-
 // newReceiver creates the stack for the other account: a bus that takes events from the
 // account source, and a queue with all of them. The emulator has no policies of buses.
 //
 // EventBridge does not send an event that came from another account on to a third one.
-func newReceiver(scope constructs.Construct, source string, local bool) (awscdk.Stack, awssqs.Queue) {
+func newReceiver(scope constructs.Construct, name, busName, source string, local bool) (awscdk.Stack, awssqs.Queue) {
 	stack := awscdk.NewStack(scope, jsii.String("PayhookReceiver"), &awscdk.StackProps{
+		StackName:   jsii.String(name),
 		Description: jsii.String("A bus for the payment events of account " + source),
 	})
 	bus := awsevents.NewEventBus(stack, jsii.String("Bus"),
-		&awsevents.EventBusProps{EventBusName: jsii.String(receiverBus)})
+		&awsevents.EventBusProps{EventBusName: jsii.String(busName)})
 	if !local {
 		awsevents.NewCfnEventBusPolicy(stack, jsii.String("BusPolicy"), &awsevents.CfnEventBusPolicyProps{
 			EventBusName: bus.EventBusName(),

@@ -21,6 +21,7 @@ import (
 // returns an error three times, or Lambda cannot run it for 6 hours, Lambda sends it to the
 // queue failed. See https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html
 type functionConsumer struct {
+	name   *string // of the function
 	logs   awslogs.LogGroup
 	table  awsdynamodb.TableV2
 	failed awssqs.Queue
@@ -74,6 +75,7 @@ func newFunctionConsumer(scope constructs.Construct, id, bus string, pattern map
 		MaxEventAge:   awscdk.Duration_Hours(jsii.Number(6)),
 		OnFailure:     awslambdadestinations.NewSqsDestination(c.failed), // allows sqs:SendMessage
 	})
+	c.name = function.FunctionName()
 	rule := newRule(scope, bus, pattern, newQueue(scope, "Undelivered"),
 		&awsevents.CfnRule_TargetProperty{Arn: function.FunctionArn()})
 	awslambda.NewCfnPermission(scope, jsii.String("Permission"), &awslambda.CfnPermissionProps{

@@ -10,11 +10,12 @@
 // names of the patterns in events/rules that get a queue, separated by commas, all by default;
 // targetBus, the ARN of a bus in another account that gets the events that need attention;
 // sourceAccount, the account of Payhook, which adds the stack PayhookReceiver for the other
-// account; local, for an emulator.
+// account; receiverStackName, PayhookReceiver by default, and receiverBus, payhook-receiver by
+// default, of that stack; local, for an emulator.
 //
 // Outputs: Queues, a JSON object with the URL of each rule's queue by the rule's name; each URL
-// in its own output, such as EuroQueueUrl for the rule euro; and the table, the log group and the
-// queue of failed events of the function.
+// in its own output, such as EuroQueueUrl for the rule euro; and the name, the table, the log
+// group and the queue of failed events of the function.
 package main
 
 import (
@@ -68,8 +69,9 @@ func build(app awscdk.App, folder string, compile func(arch string) (string, err
 		targetBus: contextOr(app, "targetBus", ""), local: local,
 	})
 	if source := contextOr(app, "sourceAccount", ""); source != "" {
-		receiver, _ := newReceiver(app, source, local)
-		if local { // both are in one account
+		receiver, _ := newReceiver(app, contextOr(app, "receiverStackName", "PayhookReceiver"),
+			contextOr(app, "receiverBus", "payhook-receiver"), source, local)
+		if strings.Contains(contextOr(app, "targetBus", ""), ":"+source+":") { // both are in one account
 			stack.AddDependency(receiver, nil)
 		}
 	}
@@ -202,6 +204,7 @@ func newStack(scope constructs.Construct, name string, c consumers) awscdk.Stack
 		Description: jsii.String("the output ClaimBucket of Payhook's stack")})
 	function := newFunctionConsumer(stack, "HighValuePayments", c.bus, c.highValue, c.code, claims.ValueAsString(),
 		c.local)
+	output("FunctionName", "the function", function.name)
 	output("FunctionLogs", "the log of the function", function.logs.LogGroupName())
 	output("ProcessedTable", "the payments that the function has processed", function.table.TableName())
 	output("FailedQueueUrl", "the events that the function could not process", function.failed.QueueUrl())

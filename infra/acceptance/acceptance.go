@@ -40,11 +40,14 @@ var runID = regexp.MustCompile(`^[a-z0-9]{8}$`)
 func newRunID() string { return strings.ToLower(rand.Text()[:8]) }
 
 // stacks are the stacks of a run, in the order in which they are deleted.
-type stacks struct{ consumer, payhook, service string }
+type stacks struct{ consumer, receiver, payhook, service string }
 
 func stacksOf(id string) stacks {
-	return stacks{prefix + id + "-Consumer", prefix + id, prefix + id + "-Service"}
+	return stacks{prefix + id + "-Consumer", prefix + id + "-Receiver", prefix + id, prefix + id + "-Service"}
 }
+
+// receiverBus is the name of the bus that the consumer sends events to.
+func receiverBus(id string) string { return strings.ToLower(prefix) + id + "-receiver" }
 
 // Target is where a run deploys.
 type Target struct {
@@ -98,7 +101,7 @@ func (r *Run) Do(ctx context.Context) (report Report, err error) {
 	}
 	defer func() {
 		if !r.opts.Keep {
-			report.Left, err = r.remove(context.WithoutCancel(ctx), err)
+			report.Removal, err = r.remove(context.WithoutCancel(ctx), err)
 		}
 		report.finish()
 	}()
@@ -110,20 +113,20 @@ func (r *Run) Do(ctx context.Context) (report Report, err error) {
 }
 
 // remove removes everything of the run, and adds what went wrong to the run's error.
-func (r *Run) remove(ctx context.Context, err error) ([]string, error) {
+func (r *Run) remove(ctx context.Context, err error) (Removal, error) {
 	r.say("removing everything of the run")
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
-	left, failed := Cleanup(ctx, r.target, r.ID, r.say)
-	if failed == nil && len(left) > 0 {
-		failed = fmt.Errorf("these resources are left: %s", strings.Join(left, ", "))
+	after, failed := Cleanup(ctx, r.target, r.ID, r.say)
+	if failed == nil && len(after.Left) > 0 {
+		failed = fmt.Errorf("these resources are left: %s", strings.Join(after.Left, ", "))
 	}
 	if failed != nil {
-		return left, errors.Join(err, fmt.Errorf("not everything is removed; run payhook acceptance --cleanup: %w",
+		return after, errors.Join(err, fmt.Errorf("not everything is removed; run payhook acceptance --cleanup: %w",
 			failed))
 	}
 	r.say("everything of the run is removed")
-	return left, err
+	return after, err
 }
 
 // removeTimeout is how long the removal of everything may take.

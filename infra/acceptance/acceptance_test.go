@@ -3,14 +3,20 @@ package acceptance
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"payhook.example/infra/local"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/settings"
 )
 
 func TestOnlyNamesOfTheRunAreOfTheRun(t *testing.T) {
@@ -191,13 +197,68 @@ func TestValuesAreComparedExactly(t *testing.T) {
 func TestSettingsThatARunChoosesAreRejected(t *testing.T) {
 	f := flags{settings: map[string]string{}}
 	for _, text := range []string{"baseUrl=https://x.example", "stackName=Mine", "local=true", "nonsense=1", "x",
-		"authentication=mtls", "authentication=both"} {
+		"truststore=x.pem", "clientCertPins=00"} {
 		if err := f.addSetting(text); err == nil {
 			t.Errorf("%s is accepted", text)
 		}
 	}
 	if err := f.addSetting("webhookMemory=640"); err != nil || f.settings["webhookMemory"] != "640" {
 		t.Errorf("the settings are %v, %v", f.settings, err)
+	}
+}
+
+func TestAnEndpointNeedsWhatItTakesToReachIt(t *testing.T) {
+	for _, c := range []struct {
+		settings string
+		emulated bool
+		right    bool
+	}{
+		{"", false, true}, {"", true, true},
+		{"authentication=both", false, false},
+		{"authentication=both domainName=x.example", false, false},
+		{"authentication=both domainName=x.example hostedZoneId=Z1", false, true},
+		{"authentication=mtls domainName=x.example hostedZoneId=Z1", true, false},
+		{"domainName=x.example", false, false}, {"domainName=x.example hostedZoneId=Z1", false, true},
+		{"domainName=x.example hostedZoneId=Z1", true, false},
+	} {
+		f := flags{settings: map[string]string{}}
+		for text := range strings.FieldsSeq(c.settings) {
+			if err := f.addSetting(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := f.checkEndpoint(c.emulated); (err == nil) != c.right {
+			t.Errorf("%q, emulated %t: %v", c.settings, c.emulated, err)
+		}
+	}
+}
+
+// The settings that a run chooses for client certificates are ones that cdk synth accepts.
+func TestTheSettingsForClientCertificatesAreValid(t *testing.T) {
+	r := New(Target{}, Options{State: t.TempDir(), Settings: map[string]string{"authentication": "both",
+		"domainName": "hook.bank.example", "hostedZoneId": "Z0123456789ABCDEFGHIJ"}})
+	conf := r.settings()
+	identity, certificates, err := r.newIdentity(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf["baseUrl"], conf["authUrl"] = "https://x.example", "https://x.example"
+	parsed, err := settings.ParseDeployment(func(key string) (string, bool) {
+		text, ok := conf[key]
+		return text, ok
+	}, slices.Collect(maps.Keys(conf)))
+	if err != nil || !parsed.Webhook.UsesMTLS() {
+		t.Errorf("%+v, %v", parsed.Endpoint, err)
+	}
+	for _, c := range []tls.Certificate{identity.Certificate(), certificates.Next, certificates.Expiring,
+		certificates.Renewed, certificates.Revoked} {
+		if pin := clientcert.PinOf(c.Leaf); !strings.Contains(conf["clientCertPins"], hex.EncodeToString(pin[:])) {
+			t.Errorf("a certificate of the table is not pinned in %s", conf["clientCertPins"])
+		}
+	}
+	if pin := clientcert.PinOf(certificates.Unpinned.Leaf); strings.Contains(conf["clientCertPins"],
+		hex.EncodeToString(pin[:])) {
+		t.Error("the certificate that must not be pinned is")
 	}
 }
 

@@ -2,22 +2,26 @@ package acceptance
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
-	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	logtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/infra/local"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/token"
 )
@@ -71,112 +75,6 @@ func (d *deployed) tokenCheck() check {
 				failed == 0 && len(tokens) > 1, nil
 		},
 	}
-}
-
-// provocation raises an alarm and ends its cause.
-type provocation struct {
-	alarm      string
-	raise, end func(context.Context) error // end may be nil
-}
-
-func (d *deployed) provocations() []provocation {
-	fault := func(e paymenttest.Endpoint, name paymenttest.FaultName) func(context.Context) error {
-		return func(ctx context.Context) error { return d.service.Misbehave(ctx, e, paymenttest.Fault{Name: name}) }
-	}
-	send := func(ctx context.Context, w paymenttest.Webhook) error {
-		_, err := d.send(ctx, w)
-		return err
-	}
-	return []provocation{
-		{"unauthenticated", func(ctx context.Context) error {
-			for range 12 {
-				if err := send(ctx, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()),
-					Flaw: paymenttest.SignatureChanged}); err != nil {
-					return err
-				}
-			}
-			return nil
-		}, nil},
-		{"parked", func(ctx context.Context) error {
-			return send(ctx, paymenttest.Webhook{Payload: paymenttest.RawDelivery(uuid.New().String(), []byte(`{}`))})
-		}, nil},
-		{"conflicts", func(ctx context.Context) error {
-			event := paymenttest.Event()
-			first := paymenttest.Delivery(event)
-			event.EventData.Amount = "9250.00"
-			return errors.Join(send(ctx, paymenttest.Webhook{Payload: first}),
-				send(ctx, paymenttest.Webhook{Payload: paymenttest.Delivery(event)}))
-		}, nil},
-		{"key-unavailable", func(ctx context.Context) error {
-			// The new key cannot be fetched.
-			if err := errors.Join(fault(paymenttest.Keys, paymenttest.Down)(ctx), d.service.Rotate(ctx)); err != nil {
-				return err
-			}
-			return send(ctx, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})
-		}, fault(paymenttest.Keys, "")},
-		{"token-failed", func(ctx context.Context) error {
-			// So that each run has to refresh.
-			return errors.Join(fault(paymenttest.Token, paymenttest.Down)(ctx),
-				d.service.SetTokenLifetime(ctx, time.Minute))
-		}, func(ctx context.Context) error {
-			return errors.Join(fault(paymenttest.Token, "")(ctx),
-				d.service.SetTokenLifetime(ctx, paymenttest.DefaultTokenLifetime))
-		}},
-	}
-}
-
-// alarmChecks raise alarms on purpose and wait until each is OK again.
-func (d *deployed) alarmChecks() []check {
-	client := cloudwatch.NewFromConfig(d.AWS)
-	state := func(ctx context.Context, alarm string) (cwtypes.StateValue, error) {
-		pages := cloudwatch.NewDescribeAlarmsPaginator(client, &cloudwatch.DescribeAlarmsInput{
-			AlarmNamePrefix: aws.String(d.Stack + "-" + alarm)})
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
-			if err != nil {
-				return "", err
-			}
-			for _, a := range page.MetricAlarms {
-				if aws.ToString(a.AlarmName) == d.Stack+"-"+alarm {
-					return a.StateValue, nil
-				}
-			}
-		}
-		return "", fmt.Errorf("the stack has no alarm %s", alarm)
-	}
-	await := func(ctx context.Context, alarm string, want cwtypes.StateValue, timeout time.Duration) error {
-		for deadline := time.Now().Add(timeout); ; {
-			now, err := state(ctx, alarm)
-			if err != nil || now == want {
-				return err
-			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("it is %s, not %s, after %s", now, want, timeout)
-			}
-			if err := pause(ctx, 10*time.Second); err != nil {
-				return err
-			}
-		}
-	}
-	var checks []check
-	for _, p := range d.provocations() {
-		checks = append(checks, check{
-			what: "the alarm " + p.alarm, expected: "raised, and OK again", needs: []local.Need{Metrics},
-			do: func(ctx context.Context) (string, bool, error) {
-				err := p.raise(ctx)
-				if err == nil {
-					err = await(ctx, p.alarm, cwtypes.StateValueAlarm, 20*time.Minute)
-				}
-				if p.end != nil {
-					err = errors.Join(err, p.end(context.WithoutCancel(ctx)))
-				}
-				if err != nil {
-					return "", false, err
-				}
-				return "raised, and OK again", true, await(ctx, p.alarm, cwtypes.StateValueOk, time.Hour)
-			}})
-	}
-	return checks
 }
 
 // metricChecks state what CloudWatch has measured.
@@ -262,10 +160,27 @@ func (d *deployed) durations(ctx context.Context, function string) (string, erro
 	}
 }
 
-// certificateChecks states why client certificates are not shown.
+// certificateChecks look at the client certificate that the function got from API Gateway. The
+// table has the others.
 func (d *deployed) certificateChecks() []check {
-	return []check{{what: "valid and invalid client certificates", expected: "accepted and rejected",
-		needs: []local.Need{MTLS}, do: func(context.Context) (string, bool, error) {
-			return "", false, errors.New("not done")
+	return []check{{what: "client certificates: the table above has the valid and the invalid ones; the one that the " +
+		"function accepted last", expected: "one that was presented", needs: []local.Need{MTLS},
+		do: func(ctx context.Context) (string, bool, error) {
+			if err := d.authentic(ctx); err != nil {
+				return "", false, err
+			}
+			// A process of the function writes each certificate once a day.
+			presented := []tls.Certificate{d.Identity.Certificate(), d.Certificates.Next, d.Certificates.Expiring,
+				d.Certificates.Renewed}
+			last, err := keys.LastCertificate(ctx, dynamodb.NewFromConfig(d.AWS), d.KeysTable)
+			if err != nil {
+				return "", false, err
+			}
+			if last == nil {
+				return "none", false, nil
+			}
+			return "fingerprint " + last.Fingerprint, slices.ContainsFunc(presented, func(c tls.Certificate) bool {
+				return clientcert.Fingerprint(c.Leaf) == last.Fingerprint
+			}), nil
 		}}}
 }

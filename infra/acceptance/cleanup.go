@@ -19,6 +19,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	"github.com/aws/aws-sdk-go-v2/service/kms"
 	"github.com/aws/aws-sdk-go-v2/service/resourcegroupstaggingapi"
 	tagtypes "github.com/aws/aws-sdk-go-v2/service/resourcegroupstaggingapi/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -46,43 +48,105 @@ func Runs(ctx context.Context, t Target) ([]string, error) {
 		return nil, err
 	}
 	for _, one := range left {
-		found[one.run] = true
+		if one.deletedAt.IsZero() {
+			found[one.run] = true
+		}
 	}
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// Cleanup removes everything of a run: its stacks, and what these retain. It returns the
-// ARNs of what it could not remove. It can be repeated.
+// Removal is what remains after a cleanup.
+type Removal struct {
+	// Left are the ARNs of what could not be removed.
+	Left []string `json:"left"`
+	// Scheduled are the keys of KMS that AWS deletes on a later day, each as ARN and day.
+	Scheduled []string `json:"scheduled"`
+}
+
+// Cleanup removes everything of a run: its stacks, and what these retain. It can be
+// repeated. Keys of KMS are scheduled for deletion, because AWS deletes no key at once.
 //
 // What it removes has the tag of the run, and a name or a stack of the run. Nobody can give
 // a resource the tag with the name of its stack, which CloudFormation adds (AWS, "Resource
 // tag": https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-resource-tags.html).
-func Cleanup(ctx context.Context, t Target, id string, say func(string, ...any)) (left []string, err error) {
+func Cleanup(ctx context.Context, t Target, id string, say func(string, ...any)) (after Removal, err error) {
 	if !runID.MatchString(id) {
-		return nil, fmt.Errorf("%q is not the id of a run", id)
+		return after, fmt.Errorf("%q is not the id of a run", id)
 	}
 	names := stacksOf(id)
-	for _, name := range []string{names.consumer, names.payhook, names.service} {
+	for _, name := range []string{names.consumer, names.receiver, names.payhook, names.service} {
 		if err := deleteStack(ctx, t, id, name, say); err != nil {
-			return nil, fmt.Errorf("stack %s: %w", name, err)
+			return after, fmt.Errorf("stack %s: %w", name, err)
 		}
 	}
 	retained, err := tagged(ctx, t, id)
 	if err != nil {
-		return nil, err
+		return after, err
 	}
+	// Keys last: what they encrypt is removed before.
+	slices.SortStableFunc(retained, func(a, b resource) int { return isKey(a.arn) - isKey(b.arn) })
 	for _, one := range retained {
+		if isKey(one.arn) == 1 {
+			if one.deletedAt.IsZero() {
+				if one.deletedAt, err = scheduleDeletion(ctx, t, one.arn); err != nil {
+					return after, fmt.Errorf("%s: %w", one.arn, err)
+				}
+			}
+			after.Scheduled = append(after.Scheduled, one.arn+", deleted on "+one.deletedAt.Format(time.DateOnly))
+			say("AWS deletes %s on %s", one.arn, one.deletedAt.Format(time.DateOnly))
+			continue
+		}
 		gone, err := remove(ctx, t, one.arn)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", one.arn, err)
+			return after, fmt.Errorf("%s: %w", one.arn, err)
 		}
 		if !gone {
-			left = append(left, one.arn)
+			after.Left = append(after.Left, one.arn)
 			continue
 		}
 		say("removed %s", one.arn)
 	}
-	return left, nil
+	return after, nil
+}
+
+// keyWindow is the shortest time in days after which AWS deletes a key. A key that is pending
+// deletion is not billed (Trend Micro, "Disabled KMS keys", which refers to AWS's prices:
+// https://trendmicro.com/cloudoneconformity/knowledge-base/aws/KMS/disabled-kms-keys.html).
+// See https://docs.aws.amazon.com/kms/latest/cryptographic-details/key-deletion.html
+const keyWindow = 7
+
+// isKey is 1 for the ARN of a key of KMS, otherwise 0.
+func isKey(text string) int {
+	if parsed, err := arn.Parse(text); err == nil && parsed.Service == "kms" &&
+		strings.HasPrefix(parsed.Resource, "key/") {
+		return 1
+	}
+	return 0
+}
+
+// scheduleDeletion lets AWS delete a key after keyWindow, and returns the time.
+func scheduleDeletion(ctx context.Context, t Target, key string) (time.Time, error) {
+	out, err := kms.NewFromConfig(t.AWS).ScheduleKeyDeletion(ctx,
+		&kms.ScheduleKeyDeletionInput{KeyId: &key, PendingWindowInDays: aws.Int32(keyWindow)})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return aws.ToTime(out.DeletionDate), nil
+}
+
+// keyOfRun reports whether a key with the tag of a run was created by the stack of that run,
+// and when AWS deletes it; the zero time if that is not scheduled. The description of the key
+// has the name of the stack, and does not change with tags.
+func keyOfRun(ctx context.Context, t Target, key, run string) (own bool, deletedAt time.Time, err error) {
+	out, err := kms.NewFromConfig(t.AWS).DescribeKey(ctx, &kms.DescribeKeyInput{KeyId: &key})
+	if missing(err) {
+		return false, deletedAt, nil
+	}
+	if err != nil {
+		return false, deletedAt, err
+	}
+	stack, _, _ := strings.Cut(strings.TrimPrefix(aws.ToString(out.KeyMetadata.Description), "Payhook: "), ",")
+	return isOfRun(stack, run), aws.ToTime(out.KeyMetadata.DeletionDate), nil
 }
 
 func tagOf(tags []cftypes.Tag) string {
@@ -151,6 +215,9 @@ func deleteStack(ctx context.Context, t Target, id, name string, say func(string
 			say("table %s has no tag and may be left: %v", table, err)
 		}
 	}
+	if err := removeDenials(ctx, t, stacks, name); err != nil {
+		return err
+	}
 	for _, bucket := range buckets {
 		if err := emptyBucket(ctx, objects(t.AWS), bucket); err != nil {
 			return fmt.Errorf("bucket %s: %w", bucket, err)
@@ -171,6 +238,22 @@ func deleteStack(ctx context.Context, t Target, id, name string, say func(string
 	}
 	return cloudformation.NewStackDeleteCompleteWaiter(stacks, quickly).Wait(ctx,
 		&cloudformation.DescribeStacksInput{StackName: found.StackId}, removeTimeout)
+}
+
+// removeDenials removes the policies with which a run that was killed denied something to roles
+// of its stack. CloudFormation cannot delete a role with a policy that it does not know (AWS,
+// "DeleteRole": https://docs.aws.amazon.com/IAM/latest/APIReference/API_DeleteRole.html).
+func removeDenials(ctx context.Context, t Target, stacks *cloudformation.Client, stack string) error {
+	roles, err := resourcesOf(ctx, stacks, stack, "AWS::IAM::Role")
+	if err != nil {
+		return err
+	}
+	for _, role := range roles {
+		if err := allow(ctx, iam.NewFromConfig(t.AWS), role); err != nil {
+			return fmt.Errorf("role %s: %w", role, err)
+		}
+	}
+	return nil
 }
 
 // settle waits until CloudFormation has ended what an interrupted deployment had started:
@@ -226,7 +309,10 @@ func resourcesOf(ctx context.Context, stacks *cloudformation.Client, stack, kind
 const stackTag = "aws:cloudformation:stack-name"
 
 // resource is something with the tag of a run.
-type resource struct{ arn, run string }
+type resource struct {
+	arn, run  string
+	deletedAt time.Time // when AWS deletes it; zero if that is not scheduled
+}
 
 // tagged returns what has the tag of the run with that id, or of any run if id is empty.
 // What is being deleted can be listed for a while.
@@ -248,9 +334,15 @@ func tagged(ctx context.Context, t Target, id string) ([]resource, error) {
 			for _, tag := range m.Tags {
 				tags[aws.ToString(tag.Key)] = aws.ToString(tag.Value)
 			}
-			name := nameOf(aws.ToString(m.ResourceARN))
-			if run := tags[RunTag]; isOfRun(tags[stackTag], run) || isOfRun(name, run) {
-				found = append(found, resource{aws.ToString(m.ResourceARN), run})
+			one := resource{arn: aws.ToString(m.ResourceARN), run: tags[RunTag]}
+			own := isOfRun(tags[stackTag], one.run) || isOfRun(nameOf(one.arn), one.run)
+			if isKey(one.arn) == 1 {
+				if own, one.deletedAt, err = keyOfRun(ctx, t, one.arn, one.run); err != nil {
+					return nil, fmt.Errorf("%s: %w", one.arn, err)
+				}
+			}
+			if own {
+				found = append(found, one)
 			}
 		}
 	}
@@ -287,7 +379,7 @@ func secrets(ctx context.Context, t Target, id string) ([]resource, error) {
 			}
 			if run := tags[RunTag]; (id == "" || run == id) &&
 				(isOfRun(aws.ToString(s.Name), run) || isOfRun(tags[stackTag], run)) {
-				found = append(found, resource{aws.ToString(s.ARN), run})
+				found = append(found, resource{arn: aws.ToString(s.ARN), run: run})
 			}
 		}
 	}
@@ -315,7 +407,7 @@ func logGroups(ctx context.Context, t Target, id string) ([]resource, error) {
 				return nil, err
 			}
 			if run := tags.Tags[RunTag]; isOfRun(aws.ToString(g.LogGroupName), run) && (id == "" || run == id) {
-				found = append(found, resource{name, run})
+				found = append(found, resource{arn: name, run: run})
 			}
 		}
 	}
@@ -456,11 +548,20 @@ func emptyBucket(ctx context.Context, buckets *s3.Client, name string) error {
 // missing reports whether an error says that a resource does not exist.
 func missing(err error) bool {
 	if api, ok := errors.AsType[smithy.APIError](err); ok &&
-		slices.Contains([]string{"ResourceNotFoundException", "NoSuchBucket"}, api.ErrorCode()) {
+		slices.Contains([]string{"ResourceNotFoundException", "NoSuchBucket", "NotFoundException"}, api.ErrorCode()) {
 		return true
 	}
+	status, ok := httpStatus(err)
+	return ok && status == http.StatusNotFound
+}
+
+// httpStatus returns the status of the answer that an error is about.
+func httpStatus(err error) (status int, ok bool) {
 	response, ok := errors.AsType[*awshttp.ResponseError](err)
-	return ok && response.HTTPStatusCode() == http.StatusNotFound
+	if !ok {
+		return 0, false
+	}
+	return response.HTTPStatusCode(), true
 }
 
 func pause(ctx context.Context, d time.Duration) error {

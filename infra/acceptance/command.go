@@ -42,7 +42,7 @@ The report is written as report.md and report.json to --report, a folder.
 Status 1: a row is wrong, or the run failed.
 
 With --json, the content of report.json; with --cleanup, one document: removed (the ids
-of runs) and left (ARNs).`
+of runs), left (ARNs), and scheduled (keys, with the day of their deletion).`
 
 type flags struct {
 	keep, cleanup, yes bool
@@ -79,7 +79,8 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 
 // chosen are the settings that a run chooses itself.
 var chosen = []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.Local, settings.StackName,
-	settings.EventBusName, settings.Tags}
+	settings.EventBusName, settings.Tags, settings.Truststore, settings.ClientCertPins, settings.ClientCertSubjects,
+	settings.RevokedSerials}
 
 func (f *flags) addSetting(text string) error {
 	key, value, ok := strings.Cut(text, "=")
@@ -87,9 +88,6 @@ func (f *flags) addSetting(text string) error {
 		return errors.New("must be KEY=VALUE")
 	}
 	named := func(s *settings.Setting) bool { return s.Key == key }
-	if named(settings.Authentication) && value != settings.BySignature {
-		return fmt.Errorf("%s=%s: a run has no client certificates; make run shows them on the emulator", key, value)
-	}
 	if slices.ContainsFunc(chosen, named) {
 		return fmt.Errorf("%s is chosen by the run", key)
 	}
@@ -100,6 +98,26 @@ func (f *flags) addSetting(text string) error {
 	return nil
 }
 
+// checkEndpoint returns an error if the endpoint that the settings ask for cannot be deployed.
+func (f *flags) checkEndpoint(emulated bool) error {
+	domain, mtls := f.settings[settings.DomainName.Key] != "", usesMTLS(f.settings)
+	switch {
+	case emulated && (domain || mtls):
+		return errors.New("domainName and client certificates are for an account: the emulator serves no domain names, " +
+			"and make run shows client certificates")
+	case mtls && !domain:
+		return errors.New("client certificates need domainName and hostedZoneId")
+	case domain && f.settings[settings.HostedZoneID.Key] == "":
+		return errors.New("domainName needs hostedZoneId, so that the name can be resolved")
+	}
+	return nil
+}
+
+// usesMTLS reports whether webhooks need a client certificate.
+func usesMTLS(conf map[string]string) bool {
+	return settingOr(conf, settings.Authentication) != settings.BySignature
+}
+
 func (f *flags) run(ctx context.Context, p *cli.Program, t target.Target) error {
 	top, err := local.ProjectTop()
 	if err != nil {
@@ -107,6 +125,9 @@ func (f *flags) run(ctx context.Context, p *cli.Program, t target.Target) error 
 	}
 	state := filepath.Join(top, ".local", "acceptance")
 	if t.Local {
+		if err := f.checkEndpoint(true); err != nil {
+			return cli.Usage("%w", err)
+		}
 		return f.runLocal(ctx, p, top, state)
 	}
 	to, err := account(ctx, t)
@@ -115,6 +136,12 @@ func (f *flags) run(ctx context.Context, p *cli.Program, t target.Target) error 
 	}
 	if f.cleanup {
 		return cli.Unreachable(f.removeAll(ctx, p, to))
+	}
+	if err := f.checkEndpoint(to.emulated()); err != nil {
+		return cli.Usage("%w", err)
+	}
+	if !usesMTLS(f.settings) && !to.emulated() {
+		to.Lacks[MTLS] = "it needs -c authentication=both -c domainName=NAME -c hostedZoneId=ID"
 	}
 	if !f.yes {
 		if err := p.Confirm(ctx, fmt.Sprintf("Payhook is deployed to %s under new names, and removed again. "+
@@ -215,7 +242,7 @@ func (r Report) print(p *cli.Program) {
 
 type removed struct {
 	Removed []string `json:"removed"`
-	Left    []string `json:"left"`
+	Removal
 }
 
 // removeAll is the command with --cleanup.
@@ -233,13 +260,14 @@ func (f *flags) removeAll(ctx context.Context, p *cli.Program, to Target) error 
 	done := removed{}
 	start := time.Now()
 	for _, id := range runs {
-		left, err := Cleanup(ctx, to, id, func(format string, args ...any) {
+		after, err := Cleanup(ctx, to, id, func(format string, args ...any) {
 			fmt.Fprintf(p.Err, "[%6.1fs] %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 		})
 		if err != nil {
 			return err
 		}
-		done.Removed, done.Left = append(done.Removed, id), append(done.Left, left...)
+		done.Removed = append(done.Removed, id)
+		done.Left, done.Scheduled = append(done.Left, after.Left...), append(done.Scheduled, after.Scheduled...)
 	}
 	return printRemoved(p, done)
 }
@@ -253,6 +281,9 @@ func printRemoved(p *cli.Program, done removed) error {
 		fmt.Fprintln(p.Out, "Nothing of a run was left.")
 	} else {
 		fmt.Fprintf(p.Out, "Removed: the runs %s.\n", strings.Join(done.Removed, ", "))
+	}
+	if len(done.Scheduled) > 0 && !p.JSON {
+		fmt.Fprintf(p.Out, "AWS deletes later:\n%s\n", strings.Join(done.Scheduled, "\n"))
 	}
 	if len(done.Left) > 0 {
 		fmt.Fprintf(p.Err, "left, remove by hand:\n%s\n", strings.Join(done.Left, "\n"))
@@ -274,7 +305,7 @@ func account(ctx context.Context, t target.Target) (Target, error) {
 	to := Target{
 		AWS: cfg, Account: aws.ToString(caller.Account),
 		Environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region),
-		Lacks:       map[local.Need]string{MTLS: "a run has no client certificates"},
+		Lacks:       map[local.Need]string{},
 		Client:      &http.Client{Timeout: time.Minute},
 	}
 	to.Name = "account " + to.Account + ", " + cfg.Region

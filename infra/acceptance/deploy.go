@@ -37,13 +37,25 @@ type deployed struct {
 func (r *Run) deploy(ctx context.Context, report *Report) (*deployed, error) {
 	names := stacksOf(r.ID)
 	conf := r.settings()
+	var identity *paymenttest.Identity
+	var certificates local.Certificates
+	if usesMTLS(conf) {
+		var err error
+		if identity, certificates, err = r.newIdentity(conf); err != nil {
+			return nil, err
+		}
+	}
 	consumerOut, serviceOut := filepath.Join(r.opts.State, "consumer.out"), filepath.Join(r.opts.State, "service.out")
 	var outputs map[string]string
 	group, together := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return r.step("synthesizing the consumer", func() error {
 			values := map[string]string{"eventBusName": settings.DefaultBusName(names.payhook),
-				"stackName": names.consumer, "rules": strings.Join(local.Rules(), ",")}
+				"stackName": names.consumer, "rules": strings.Join(local.Rules(), ","),
+				// The other account's bus, in the same account.
+				"sourceAccount": r.target.Account, "receiverStackName": names.receiver,
+				"receiverBus": receiverBus(r.ID), "targetBus": fmt.Sprintf("arn:%s:events:%s:%s:event-bus/%s",
+					partition(r.target.AWS.Region), r.target.AWS.Region, r.target.Account, receiverBus(r.ID))}
 			if r.target.emulated() {
 				values["local"] = "true"
 			}
@@ -60,7 +72,8 @@ func (r *Run) deploy(ctx context.Context, report *Report) (*deployed, error) {
 			if err := r.synth(together, "service", folder, serviceOut, values); err != nil {
 				return err
 			}
-			outputs, err = r.deployStack(together, "service", serviceOut, names.service)
+			stacks, err := r.deployStacks(together, "service", serviceOut, []string{names.service})
+			outputs = stacks[names.service]
 			return err
 		})
 	})
@@ -72,40 +85,78 @@ func (r *Run) deploy(ctx context.Context, report *Report) (*deployed, error) {
 	if d.service, err = r.startService(ctx, outputs, conf); err != nil {
 		return nil, err
 	}
+	d.service.sender.Identity = identity
 	conf[settings.BaseURL.Key], conf[settings.AuthURL.Key] = d.service.url, d.service.url
 	d.Deployment = local.Deployment{
 		Endpoint: r.target.Endpoint, Region: r.target.AWS.Region, Stack: names.payhook, Settings: conf,
 		PaymentService: d.service.url,
 		AWS:            r.target.AWS, Service: d.service, Client: r.target.Client, Out: r.opts.Out,
-		Lacks: r.target.Lacks,
+		Lacks: r.target.Lacks, Identity: identity, Certificates: certificates,
 	}
 	payhookOut := filepath.Join(r.opts.State, "payhook.out")
-	var queues map[string]string
 	if err := r.step("deploying Payhook", func() (err error) {
 		if err := r.synth(ctx, "payhook", r.opts.Top, payhookOut, conf); err != nil {
 			return err
 		}
-		d.outputs, err = r.deployStack(ctx, "payhook", payhookOut, names.payhook)
+		stacks, err := r.deployStacks(ctx, "payhook", payhookOut, []string{names.payhook})
+		d.outputs = stacks[names.payhook]
 		return err
 	}); err != nil {
 		return nil, err
 	}
-	if err := r.step("deploying the consumer", func() (err error) {
-		queues, err = r.deployStack(ctx, "consumer", consumerOut, names.consumer, "--parameters",
-			"ClaimBucket="+d.outputs[output.ClaimBucketOutput])
-		return err
+	if err := r.step("deploying the consumer", func() error {
+		stacks, err := r.deployStacks(ctx, "consumer", consumerOut, []string{names.receiver, names.consumer},
+			"--parameters", names.consumer+":ClaimBucket="+d.outputs[output.ClaimBucketOutput])
+		if err != nil {
+			return err
+		}
+		return d.ReadNames(d.outputs, stacks[names.consumer], stacks[names.receiver])
 	}); err != nil {
-		return nil, err
-	}
-	if err := d.ReadNames(d.outputs, queues); err != nil {
 		return nil, err
 	}
 	replace := strings.NewReplacer("${AWS::AccountId}", r.target.Account, "${AWS::Region}", r.target.AWS.Region,
-		"${AWS::Partition}", "aws")
+		"${AWS::Partition}", partition(r.target.AWS.Region))
 	for _, asset := range assets(consumerOut, serviceOut, payhookOut) {
 		report.Assets = append(report.Assets, replace.Replace(asset))
 	}
+	if settingOr(conf, settings.DomainName) != "" {
+		if err := r.step("waiting for "+d.WebhookURL, func() error { return d.awaitEndpoint(ctx) }); err != nil {
+			return nil, err
+		}
+	}
 	return d, d.storeCredentials(ctx)
+}
+
+// newIdentity makes the client certificates of the service, and the settings that know them.
+// The private keys stay in this process.
+func (r *Run) newIdentity(conf map[string]string) (*paymenttest.Identity, local.Certificates, error) {
+	identity := paymenttest.NewIdentity()
+	certificates := local.NewCertificates(identity)
+	truststore, err := local.TruststoreOf(identity)
+	if err != nil {
+		return nil, certificates, err
+	}
+	file := filepath.Join(r.opts.State, "truststore.pem")
+	maps.Copy(conf, certificates.Settings(identity))
+	conf[settings.Truststore.Key] = file
+	return identity, certificates, os.WriteFile(file, truststore, 0o600)
+}
+
+// awaitEndpoint waits until the function answers at the domain name: DNS and API Gateway take a
+// while.
+func (d *deployed) awaitEndpoint(ctx context.Context) error {
+	for deadline := time.Now().Add(15 * time.Minute); ; {
+		answer, err := d.send(ctx, paymenttest.Webhook{}) // without a body, it has no effect
+		if err == nil && strings.HasPrefix(answer.Header.Get("Content-Type"), "application/problem+json") {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("it does not answer in time: %d %s %w", answer.Status, answer.Body, err)
+		}
+		if err := pause(ctx, 5*time.Second); err != nil {
+			return err
+		}
+	}
 }
 
 // settings are the settings of Payhook's stack, without the URLs of the service.
@@ -140,10 +191,10 @@ func (r *Run) synth(ctx context.Context, name, folder, out string, values map[st
 	return local.CDK(ctx, r.opts.Top, r.log("synth-"+name), folder, r.target.Environment, args...)
 }
 
-// deployStack deploys the one stack of an assembly, and returns its outputs. CloudFormation
-// gives the tags of a stack to its resources.
-func (r *Run) deployStack(ctx context.Context, name, assembly, stack string,
-	more ...string) (map[string]string, error) {
+// deployStacks deploys the stacks of an assembly, and returns the outputs of each.
+// CloudFormation gives the tags of a stack to its resources.
+func (r *Run) deployStacks(ctx context.Context, name, assembly string, stacks []string,
+	more ...string) (map[string]map[string]string, error) {
 	file := filepath.Join(r.opts.State, name+".outputs.json")
 	args := append([]string{"deploy", "--all", "--app", assembly, "--require-approval", "never", "--progress", "events",
 		"--outputs-file", file, "--tags", RunTag + "=" + r.ID}, more...)
@@ -159,10 +210,24 @@ func (r *Run) deployStack(ctx context.Context, name, assembly, stack string,
 	if err := json.Unmarshal(text, &outputs); err != nil {
 		return nil, err
 	}
-	if outputs[stack] == nil {
-		return nil, fmt.Errorf("stack %s has no outputs", stack)
+	for _, stack := range stacks {
+		if outputs[stack] == nil {
+			return nil, fmt.Errorf("stack %s has no outputs", stack)
+		}
 	}
-	return outputs[stack], nil
+	return outputs, nil
+}
+
+// partition returns the partition of a region, as it is in ARNs (AWS, "Amazon Resource Names":
+// https://docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html).
+func partition(region string) string {
+	switch {
+	case strings.HasPrefix(region, "cn-"):
+		return "aws-cn"
+	case strings.HasPrefix(region, "us-gov-"):
+		return "aws-us-gov"
+	}
+	return "aws"
 }
 
 // startService writes the first state of the service.
@@ -244,6 +309,6 @@ func (d *deployed) redeploy(ctx context.Context, changes map[string]string) erro
 	if err := d.run.synth(ctx, "again", d.run.opts.Top, out, conf); err != nil {
 		return err
 	}
-	_, err := d.run.deployStack(ctx, "again", out, d.Stack)
+	_, err := d.run.deployStacks(ctx, "again", out, []string{d.Stack})
 	return err
 }

@@ -21,6 +21,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	ebtypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
+	"github.com/aws/aws-sdk-go-v2/service/kms"
+	kmstypes "github.com/aws/aws-sdk-go-v2/service/kms/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
@@ -82,6 +84,7 @@ func permitted(t *testing.T) Target {
 		t.Fatal(err)
 	}
 	bus := `"arn:aws:events:<Region>:<Account>:event-bus/payhookacceptance-*"`
+	logs := `"arn:aws:logs:<Region>:<Account>:log-group:PayhookAcceptance-*"`
 	text := strings.NewReplacer(
 		// The emulator has an action of its own for batches. On AWS, sqs:DeleteMessage is for
 		// DeleteMessageBatch as well (AWS, "Amazon SQS API permissions": https://docs.aws.amazon.com/
@@ -89,6 +92,8 @@ func permitted(t *testing.T) Target {
 		`"sqs:DeleteMessage"`, `"sqs:DeleteMessage", "sqs:DeleteMessageBatch"`,
 		// It takes the name of a bus that is created or deleted for that of a rule.
 		bus, `[`+bus+`, "arn:aws:events:<Region>:<Account>:rule/default/payhookacceptance-*"]`,
+		// Its CloudFormation gives log groups other names.
+		logs, `[`+logs+`, "arn:aws:logs:<Region>:<Account>:log-group:/aws/cloudformation/PayhookAcceptance-*"]`,
 	).Replace(string(policy))
 	text = strings.NewReplacer("<Account>", to.Account, "<Region>", to.AWS.Region).Replace(text)
 	users, name := iam.NewFromConfig(to.AWS), "tester-"+newRunID()
@@ -190,21 +195,22 @@ func TestCleanupRemovesWhatAKilledRunLeftAndNothingElse(t *testing.T) {
 	retained := []string{
 		makeTable(t, root, own+"Ledger", r.ID), makeBucket(t, root, strings.ToLower(own)+"parking", r.ID),
 		makeSecret(t, root, own+"Credentials", r.ID), makeLogGroup(t, root, own+"Logs", r.ID),
-		makeBus(t, root, strings.ToLower(own)+"limits", r.ID),
+		makeBus(t, root, strings.ToLower(own)+"limits", r.ID), makeKey(t, root, prefix+r.ID, r.ID),
 	}
 	strangers := []string{
 		makeTable(t, root, "Ledger", r.ID), makeTable(t, root, own+"Other", ""),
 		makeBucket(t, root, "another-bucket", r.ID), makeSecret(t, root, "another", r.ID),
 		makeLogGroup(t, root, own+"Untagged", ""), makeBus(t, root, "another-bus", r.ID),
+		makeKey(t, root, "Payhook", r.ID), makeKey(t, root, prefix+r.ID, ""),
 	}
 	for _, one := range retained {
 		if !exists(t, root, one) {
 			t.Fatalf("%s was not created", one)
 		}
 	}
-	left, err := Cleanup(t.Context(), r.target, r.ID, r.say)
-	if err != nil || len(left) > 0 {
-		t.Errorf("left are %q, %v", left, err)
+	after, err := Cleanup(t.Context(), r.target, r.ID, r.say)
+	if err != nil || len(after.Left) > 0 || len(after.Scheduled) != 1 {
+		t.Errorf("what remains is %+v, %v", after, err)
 	}
 	for _, one := range retained {
 		if exists(t, root, one) {
@@ -217,8 +223,9 @@ func TestCleanupRemovesWhatAKilledRunLeftAndNothingElse(t *testing.T) {
 		}
 	}
 	nothingLeft(t, r.target)
-	if _, err := Cleanup(t.Context(), r.target, r.ID, r.say); err != nil {
-		t.Errorf("a second cleanup: %v", err)
+	again, err := Cleanup(t.Context(), r.target, r.ID, r.say)
+	if err != nil || !slices.Equal(again.Scheduled, after.Scheduled) {
+		t.Errorf("a second cleanup: %+v, %v", again, err)
 	}
 }
 
@@ -297,6 +304,20 @@ func makeBus(t *testing.T, cfg aws.Config, name, run string) string {
 	return "bus/" + name
 }
 
+// makeKey makes a key as a stack of that name does.
+func makeKey(t *testing.T, cfg aws.Config, stack, run string) string {
+	t.Helper()
+	in := &kms.CreateKeyInput{Description: aws.String("Payhook: " + stack + ", all stored data")}
+	if run != "" {
+		in.Tags = []kmstypes.Tag{{TagKey: aws.String(RunTag), TagValue: &run}}
+	}
+	made, err := kms.NewFromConfig(cfg).CreateKey(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "key/" + *made.KeyMetadata.KeyId
+}
+
 func exists(t *testing.T, cfg aws.Config, what string) bool {
 	t.Helper()
 	kind, name, _ := strings.Cut(what, "/")
@@ -312,6 +333,11 @@ func exists(t *testing.T, cfg aws.Config, what string) bool {
 	case "bus":
 		_, err = eventbridge.NewFromConfig(cfg).DescribeEventBus(t.Context(),
 			&eventbridge.DescribeEventBusInput{Name: &name})
+	case "key":
+		var out *kms.DescribeKeyOutput
+		if out, err = kms.NewFromConfig(cfg).DescribeKey(t.Context(), &kms.DescribeKeyInput{KeyId: &name}); err == nil {
+			return out.KeyMetadata.KeyState != kmstypes.KeyStatePendingDeletion
+		}
 	case "logs":
 		out, err := cloudwatchlogs.NewFromConfig(cfg).DescribeLogGroups(t.Context(),
 			&cloudwatchlogs.DescribeLogGroupsInput{LogGroupNamePrefix: &name})

@@ -60,10 +60,10 @@ type Report struct {
 	// Failure is the error that ended the run early.
 	Failure string `json:"failure,omitempty"`
 	// Assets are the objects, as bucket/key, that remain in the bucket of the CDK's
-	// bootstrap stack. Left are the ARNs of what else could not be removed.
+	// bootstrap stack.
 	Assets []string `json:"assets"`
-	Left   []string `json:"left"`
-	Kept   bool     `json:"kept"`
+	Removal
+	Kept bool `json:"kept"`
 }
 
 func (r *Run) newReport() Report {
@@ -72,8 +72,8 @@ func (r *Run) newReport() Report {
 		Started:  r.start.UTC().Truncate(time.Second),
 		Versions: versions(r.opts.Top, r.opts.Version),
 		Settings: r.opts.Settings, Sections: []Section{}, Counts: map[Status]int{}, Assets: []string{},
-		Left: []string{},
-		Kept: r.opts.Keep,
+		Removal: Removal{[]string{}, []string{}},
+		Kept:    r.opts.Keep,
 	}
 }
 
@@ -239,6 +239,13 @@ func (r Report) Markdown(to io.Writer) error {
 			"it.\n")
 	default:
 		fmt.Fprintf(&out, "The stacks and everything with the tag `%s=%s` were removed.\n", RunTag, r.Run)
+	}
+	if len(r.Scheduled) > 0 {
+		fmt.Fprintf(&out, "\nAWS deletes these keys later, because it deletes no key at once. A key that is pending "+
+			"deletion cannot be used and is not billed.\n\n")
+		for _, one := range r.Scheduled {
+			fmt.Fprintf(&out, "- `%s`\n", one)
+		}
 	}
 	if len(r.Assets) > 0 {
 		fmt.Fprintf(&out, "\nThe CDK keeps the uploaded code and templates in the bucket of its bootstrap stack:\n\n")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,8 +38,6 @@ const (
 	BusPolicies local.Need = "policies of buses"
 	// Long means that rows that take many minutes are shown.
 	Long local.Need = "many minutes"
-	// Metrics means that CloudWatch has the metrics of all services and evaluates alarms.
-	Metrics local.Need = "CloudWatch"
 	// MTLS means that the endpoint has a domain name and requires client certificates.
 	MTLS local.Need = "a domain name with client certificates"
 )
@@ -84,11 +83,13 @@ func (d *deployed) sections() []section {
 		}},
 		d.checks("What EventBridge does to the bytes of an event", func() []check { return d.detailChecks(in) }),
 		d.checks("Numeric patterns of EventBridge", d.patternChecks),
-		d.checks("The largest event and the largest webhook", func() []check { return d.sizeChecks(in) }),
 		d.checks("Who can publish", func() []check { return []check{d.foreignCheck(), d.deniedCheck(in)} }),
 		d.checks("A deployment under load", func() []check { return []check{d.deploymentCheck(in)} }),
+		d.checks("An event that redrive gave up on", func() []check { return []check{d.givenUpCheck(in)} }),
+		// Before others raise the alarms with an hour of data.
+		{"Alarms", d.showAlarms},
+		d.checks("The largest event and the largest webhook", func() []check { return d.sizeChecks(in) }),
 		d.checks("A short-lived token", func() []check { return []check{d.tokenCheck()} }),
-		d.checks("Alarms", d.alarmChecks),
 		d.checks("Times and calls", d.metricChecks),
 		d.checks("Client certificates", func() []check {
 			defer in.Stop() // the last one
@@ -395,10 +396,41 @@ func search(ctx context.Context, low, high int, accepts func(context.Context, in
 	return low, nil
 }
 
-// denyPolicy is the name of the inline policy that denies the bus.
+// denyPolicy is the name of the inline policies of deny.
 const denyPolicy = "payhook-acceptance-deny"
 
-const denied = `{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":"events:PutEvents","Resource":"*"}]}`
+// deny denies actions to roles, by a policy of each. If that fails, it has denied nothing.
+func (d *deployed) deny(ctx context.Context, actions []string, roles ...string) error {
+	document, err := json.Marshal(map[string]any{"Version": "2012-10-17",
+		"Statement": []any{map[string]any{"Effect": "Deny", "Action": actions, "Resource": "*"}}})
+	if err != nil {
+		return err
+	}
+	for _, role := range roles {
+		if _, err := iam.NewFromConfig(d.AWS).PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &role,
+			PolicyName: aws.String(denyPolicy), PolicyDocument: aws.String(string(document))}); err != nil {
+			return errors.Join(err, d.allow(ctx, roles...))
+		}
+	}
+	return nil
+}
+
+// allow ends what deny has denied to roles, also after the end of ctx.
+func (d *deployed) allow(ctx context.Context, roles ...string) (err error) {
+	for _, role := range roles {
+		err = errors.Join(err, allow(context.WithoutCancel(ctx), iam.NewFromConfig(d.AWS), role))
+	}
+	return err
+}
+
+func allow(ctx context.Context, identities *iam.Client, role string) error {
+	_, err := identities.DeleteRolePolicy(ctx,
+		&iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: aws.String(denyPolicy)})
+	if noSuchEntity(err) {
+		return nil
+	}
+	return err
+}
 
 // foreignCheck publishes to Payhook's bus as somebody else, who has the permission.
 func (d *deployed) foreignCheck() check {
@@ -436,26 +468,12 @@ func (d *deployed) deniedCheck(in *local.Arrivals) check {
 			if err != nil {
 				return "", false, err
 			}
-			identities := iam.NewFromConfig(d.AWS)
-			allow := func(ctx context.Context) (err error) {
-				for _, role := range roles {
-					_, failed := identities.DeleteRolePolicy(ctx,
-						&iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: aws.String(denyPolicy)})
-					if !noSuchEntity(failed) {
-						err = errors.Join(err, failed)
-					}
-				}
-				return err
-			}
-			for _, role := range roles {
-				if _, err := identities.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &role,
-					PolicyName: aws.String(denyPolicy), PolicyDocument: aws.String(denied)}); err != nil {
-					return "", false, errors.Join(err, allow(context.WithoutCancel(ctx)))
-				}
+			if err := d.deny(ctx, []string{"events:PutEvents"}, roles...); err != nil {
+				return "", false, err
 			}
 			sent := d.load(ctx, duration, 200*time.Millisecond)
 			pending, errPending := d.pending(ctx)
-			if err := errors.Join(errPending, allow(context.WithoutCancel(ctx)), ctx.Err()); err != nil {
+			if err := errors.Join(errPending, d.allow(ctx, roles...), ctx.Err()); err != nil {
 				return "", false, err
 			}
 			once, err := d.arriveOnce(ctx, in, sent.accepted, d.run.target.emulated())
@@ -582,10 +600,18 @@ func (d *deployed) arriveOnce(ctx context.Context, in *local.Arrivals, ids []str
 	return text, err
 }
 
+// afterRedeployment are the settings that the second deployment changes. With these, redrive
+// gives up on an event after one attempt, and a key is fetched again after a minute: what
+// follows would take hours otherwise.
+var afterRedeployment = map[string]string{
+	settings.WebhookMemory.Key: "640", settings.RedriveAttempts.Key: "1", settings.KeyFreshness.Key: "1m",
+}
+
 // deploymentCheck deploys Payhook again while webhooks arrive.
 func (d *deployed) deploymentCheck(in *local.Arrivals) check {
 	return check{
-		what:     "Payhook is deployed again with webhookMemory=640, while webhooks arrive",
+		what: "Payhook is deployed again with webhookMemory=640, redriveAttempts=1 and keyFreshness=1m, while webhooks " +
+			"arrive",
 		expected: "every webhook is accepted, every event arrives",
 		do: func(ctx context.Context) (string, bool, error) {
 			done, stop := context.WithCancel(ctx)
@@ -599,7 +625,7 @@ func (d *deployed) deploymentCheck(in *local.Arrivals) check {
 					d.sendOne(ctx, &sent)
 				}
 			})
-			err := d.redeploy(ctx, map[string]string{settings.WebhookMemory.Key: "640"})
+			err := d.redeploy(ctx, afterRedeployment)
 			stop()
 			sending.Wait()
 			if err != nil {
@@ -609,5 +635,107 @@ func (d *deployed) deploymentCheck(in *local.Arrivals) check {
 			return strings.TrimSpace(fmt.Sprintf("%d accepted, %d not; %s %s", len(sent.accepted), sent.rejected, once,
 				sent.problem)), sent.rejected == 0 && len(sent.accepted) > 0, err
 		},
+	}
+}
+
+// givenUpCheck denies PutEvents until redrive parks an event, allows it again, and replays the
+// event. It needs the settings of [afterRedeployment].
+func (d *deployed) givenUpCheck(in *local.Arrivals) check {
+	return check{
+		what:     "PutEvents is denied until redrive parks an accepted event; it is replayed after that",
+		expected: "parked: unpublishable; replayed: accepted; arrives",
+		do: func(ctx context.Context) (actual string, right bool, err error) {
+			roles, err := d.publishers(ctx)
+			if err != nil {
+				return "", false, err
+			}
+			if err := d.deny(ctx, []string{"events:PutEvents"}, roles...); err != nil {
+				return "", false, err
+			}
+			allowed := false
+			defer func() {
+				if !allowed {
+					err = errors.Join(err, d.allow(ctx, roles...))
+				}
+			}()
+			id, err := d.sendUntil(ctx, func(pending bool) bool { return pending })
+			if err != nil {
+				return "", false, err
+			}
+			name, reason, err := d.awaitParked(ctx, id)
+			if err != nil {
+				return "", false, err
+			}
+			allowed = true
+			if err := d.allow(ctx, roles...); err != nil {
+				return "", false, err
+			}
+			if _, err := d.sendUntil(ctx, func(pending bool) bool { return !pending }); err != nil {
+				return "", false, err
+			}
+			if !d.run.target.emulated() {
+				// The two roles do not change at the same moment.
+				if err := pause(ctx, time.Minute); err != nil {
+					return "", false, err
+				}
+			}
+			outcome, err := d.Replay(ctx, name)
+			if err != nil {
+				return "", false, err
+			}
+			actual = fmt.Sprintf("parked: %s; replayed: %s", reason, outcome)
+			if _, err := in.Await(ctx, 5*time.Minute, func(all []local.Arrived) bool {
+				return slices.ContainsFunc(all, func(a local.Arrived) bool { return a.EventID == id })
+			}); err != nil {
+				return actual, false, err
+			}
+			return actual + "; arrives", reason == "unpublishable" && outcome == "accepted", nil
+		},
+	}
+}
+
+// sendUntil sends new events until one that is accepted is pending, or is not, as enough says,
+// and returns its id. A change of a policy takes a while to take effect.
+func (d *deployed) sendUntil(ctx context.Context, enough func(pending bool) bool) (eventID string, err error) {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
+		event := paymenttest.Event()
+		answer, err := d.send(ctx, paymenttest.Webhook{Payload: paymenttest.Delivery(event)})
+		if err != nil {
+			return "", err
+		}
+		if answer.Status/100 != 2 {
+			return "", fmt.Errorf("answered %d %s", answer.Status, answer.Body)
+		}
+		pending, err := ledger.NewInspector(dynamodb.NewFromConfig(d.AWS), d.LedgerTable).Backlog(ctx, func(int) {})
+		if err != nil {
+			return "", err
+		}
+		if enough(slices.ContainsFunc(pending, func(p ledger.Pending) bool { return p.EventID == event.EventID })) {
+			return event.EventID, nil
+		}
+		if time.Now().After(deadline) {
+			return "", errTooLate
+		}
+		if err := pause(ctx, 2*time.Second); err != nil {
+			return "", err
+		}
+	}
+}
+
+// awaitParked waits until redrive has parked an event, and returns its name and reason.
+func (d *deployed) awaitParked(ctx context.Context, eventID string) (name, reason string, err error) {
+	for deadline := time.Now().Add(10 * time.Minute); ; {
+		if d.run.target.emulated() { // no schedule runs redrive
+			if err := d.invoke(ctx, "redrive", "{}"); err != nil {
+				return "", "", err
+			}
+		}
+		name, reason, err = d.ParkedEvent(ctx, eventID)
+		if err == nil || time.Now().After(deadline) {
+			return name, reason, err
+		}
+		if err := pause(ctx, time.Second); err != nil {
+			return "", "", err
+		}
 	}
 }

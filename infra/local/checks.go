@@ -360,6 +360,32 @@ func (s *stack) replay(ctx context.Context, name string, version intake.Version)
 	return result.Outcome, s.invoke(ctx, "redrive", "{}", &struct{}{})
 }
 
+// settle has the redrive function record that what is parked needs no replay, and returns its
+// state after that.
+func (s *stack) settle(ctx context.Context, name string) (parking.State, error) {
+	event, err := json.Marshal(map[string]any{"settle": []string{name}, "reason": "shown in the table",
+		"by": "payhook"})
+	if err != nil {
+		return "", err
+	}
+	var report struct {
+		Settled []struct{ Name, Cause string }
+	}
+	if err := s.invoke(ctx, "redrive", string(event), &report); err != nil {
+		return "", err
+	}
+	if len(report.Settled) != 1 || report.Settled[0].Cause != "" {
+		return "", fmt.Errorf("it is not settled: %+v", report.Settled)
+	}
+	return s.decision(ctx, name)
+}
+
+// decision returns what was decided about something that is parked.
+func (s *stack) decision(ctx context.Context, name string) (parking.State, error) {
+	state, _, err := s.store().Decision(ctx, name)
+	return state, err
+}
+
 // awaitArrival waits for an event out of a delivery behind the rule for
 // released payments.
 func (a *arrivals) awaitArrival(ctx context.Context, timeout time.Duration, eventID,
@@ -379,7 +405,7 @@ func (a *arrivals) awaitArrival(ctx context.Context, timeout time.Duration, even
 // keptChecks returns what is to be seen of deliveries that are kept aside, and
 // of events that the bus does not carry.
 func (s *stack) keptChecks(in *arrivals) []*check {
-	const arrivalTimeout = 10 * time.Second
+	arrivalTimeout := s.within(10 * time.Second)
 	send := func(ctx context.Context, payload []byte) (int, error) {
 		got, err := s.shown.Sender().Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: payload})
 		return got.Status, err
@@ -405,18 +431,42 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 	altered := event
 	altered.EventData.Amount = "9250.00"
 	conflicting := uuid.New().String()
-	var conflict string // its name in the parking lot
+	other, second := paymenttest.Event(), uuid.New().String()
+	var conflict, invalid, refused string // names of what is parked
 
 	return checksOf(ofParked, []*check{
 		{what: "an invalid delivery, looked up where it is parked", must: "invalid, its bytes",
 			do: func(ctx context.Context) (string, bool, error) {
-				invalid := paymenttest.Event()
-				invalid.EventName = "RELEASED"
+				event := paymenttest.Event()
+				event.EventName = "RELEASED"
 				id := uuid.New().String()
-				_, got, right, err := parked(ctx, id, paymenttest.RawDelivery(id, paymenttest.Encode(invalid)),
+				name, got, right, err := parked(ctx, id, paymenttest.RawDelivery(id, paymenttest.Encode(event)),
 					parking.Invalid)
+				invalid = name
 				return got, right, err
 			}},
+		{what: "it is replayed, and stays invalid", must: "invalid, open",
+			do: func(ctx context.Context) (string, bool, error) {
+				outcome, err := s.replay(ctx, invalid, intake.NoVersion)
+				if err != nil {
+					return outcome, false, err
+				}
+				state, err := s.decision(ctx, invalid)
+				return outcome + ", " + string(state), outcome == string(intake.Invalid) && state == parking.Open, err
+			}},
+		{what: "it is settled", must: "settled", do: func(ctx context.Context) (string, bool, error) {
+			state, err := s.settle(ctx, invalid)
+			return string(state), state == parking.Settled, err
+		}},
+		{what: "an event that EventBridge rejects, with an integer of 70 bits", must: "200, unpublishable",
+			do: func(ctx context.Context) (got string, right bool, err error) {
+				refused, got, right, err = s.rejectedByTheBus(ctx, send)
+				return got, right, err
+			}},
+		{what: "it is settled", must: "settled", do: func(ctx context.Context) (string, bool, error) {
+			state, err := s.settle(ctx, refused)
+			return string(state), state == parking.Settled, err
+		}},
 		{what: "a conflicting one", must: "conflict, its bytes",
 			do: func(ctx context.Context) (got string, right bool, err error) {
 				if _, err := send(ctx, paymenttest.Delivery(event)); err != nil {
@@ -446,6 +496,25 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 				err = json.Unmarshal(arrived.detail, &detail)
 				return outcome + ", arrived", detail.EventData.Amount == 9250, err
 			}},
+		{what: "another conflict is replayed in the first version", must: "accepted, settled",
+			do: func(ctx context.Context) (string, bool, error) {
+				if _, err := send(ctx, paymenttest.Delivery(other)); err != nil {
+					return "", false, err
+				}
+				other.EventData.Amount = "9250.00"
+				name, got, right, err := parked(ctx, second,
+					paymenttest.RawDelivery(second, paymenttest.Encode(other)), parking.Conflict)
+				if err != nil || !right {
+					return got, false, err
+				}
+				outcome, err := s.replay(ctx, name, intake.FirstVersion)
+				if err != nil {
+					return outcome, false, err
+				}
+				state, err := s.decision(ctx, name)
+				return fmt.Sprintf("%s, %s", outcome, state),
+					outcome == string(intake.Accepted) && state == parking.Settled, err
+			}},
 		{what: "an event too large for the bus, fetched by its reference", must: "the bytes that were signed",
 			do: func(ctx context.Context) (string, bool, error) {
 				large, id := s.oversize(), uuid.New().String()
@@ -472,6 +541,38 @@ func (s *stack) keptChecks(in *arrivals) []*check {
 					same == "the same" && len(arrived.detail) < len(large), nil
 			}},
 	})
+}
+
+// parkedEvent returns the one thing that is parked for an eventId.
+func (s *stack) parkedEvent(ctx context.Context, id string) (name string, p parking.Parked, err error) {
+	list, err := s.store().FindEvent(ctx, id)
+	if err != nil {
+		return "", p, err
+	}
+	if len(list) != 1 {
+		return "", p, fmt.Errorf("event %s is parked %d times", id, len(list))
+	}
+	p, err = s.store().Get(ctx, list[0])
+	return list[0], p, err
+}
+
+// rejectedByTheBus sends an event that is valid for Payhook, and that EventBridge is known to
+// reject, and looks for it where it must be parked.
+func (s *stack) rejectedByTheBus(ctx context.Context, send func(context.Context, []byte) (int, error)) (name, got string,
+	right bool, err error) {
+	event := paymenttest.Event()
+	text := paymenttest.Encode(event)
+	text = fmt.Appendf(text[:len(text)-1], `,"note":1000000000000000000000}`)
+	status, err := send(ctx, paymenttest.RawDelivery(uuid.New().String(), text))
+	if err != nil {
+		return "", "", false, err
+	}
+	name, p, err := s.parkedEvent(ctx, event.EventID)
+	if err != nil {
+		return "", fmt.Sprint(status), false, err
+	}
+	return name, fmt.Sprintf("%d, %s", status, p.Reason),
+		status == s.successStatus() && p.Reason == parking.Unpublishable && bytes.Equal(p.Event, text), nil
 }
 
 // oversize returns an event that the bus does not carry whole.

@@ -6,14 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	ebtypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"payhook.example/shared/claimcheck"
@@ -28,8 +30,8 @@ const otherBusARN = "arn:aws:events:" + region + ":" + account + ":event-bus/pay
 // receiverStack is the stack for another account.
 const receiverStack = "PayhookReceiver"
 
-// consumerOutputs are outputs of the consumer's stack, about its function.
-type consumerOutputs struct{ logs, table, failed string }
+// Consumer has the names of the consumer's function and of what belongs to it.
+type Consumer struct{ Function, Logs, Table, Failed string }
 
 // deployConsumer deploys the stacks of events/consumer.
 func (s *stack) deployConsumer(ctx context.Context, assembly, claimBucket string) error {
@@ -38,27 +40,42 @@ func (s *stack) deployConsumer(ctx context.Context, assembly, claimBucket string
 	if err != nil {
 		return err
 	}
-	outputs := stacks[consumerStack]
+	return s.readConsumer(stacks[consumerStack], stacks[receiverStack])
+}
+
+// readConsumer reads where things are from the outputs of the consumer's stack, and of the
+// stack with the other bus.
+func (s *stack) readConsumer(outputs, receiver map[string]string) error {
 	if err := json.Unmarshal([]byte(outputs["Queues"]), &s.Queues); err != nil {
 		return fmt.Errorf("the consumer's output Queues: %w", err)
 	}
-	s.Queues[otherBus] = stacks[receiverStack]["QueueUrl"]
-	s.consumer = consumerOutputs{outputs["FunctionLogs"], outputs["ProcessedTable"], outputs["FailedQueueUrl"]}
-	if s.Queues[otherBus] == "" || s.consumer.logs == "" || s.consumer.table == "" || s.consumer.failed == "" {
+	s.Queues[otherBus] = receiver["QueueUrl"]
+	s.consumer = Consumer{outputs["FunctionName"], outputs["FunctionLogs"], outputs["ProcessedTable"],
+		outputs["FailedQueueUrl"]}
+	if s.Queues[otherBus] == "" || s.consumer.Function == "" || s.consumer.Logs == "" || s.consumer.Table == "" ||
+		s.consumer.Failed == "" {
 		return errors.New("an output of the consumer's stacks is missing")
 	}
 	return nil
 }
 
-// consumerTimeout is how long the consumer's function may take to get an event.
-const consumerTimeout = 20 * time.Second
+// within returns how long to wait for what takes the emulator at most d. In an account, cold
+// starts, EventBridge and the log take longer, and Lambda tries a failed event again after one
+// minute and after two more (AWS, "How Lambda handles errors and retries with asynchronous
+// invocation": https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html).
+func (s *stack) within(d time.Duration) time.Duration {
+	if s.Endpoint == "" {
+		return 20 * d
+	}
+	return d
+}
 
 // consumerChecks returns what is to be seen of the consumer's function.
 func (s *stack) consumerChecks() []*check {
 	high := paymenttest.Event()
 	high.EventData.Amount = "5000000000.01"
 	send := func(ctx context.Context, payload []byte) error {
-		_, err := s.service.Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: payload})
+		_, err := s.shown.Sender().Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: payload})
 		return err
 	}
 	return checksOf(ofConsumer, []*check{
@@ -83,9 +100,9 @@ func (s *stack) consumerChecks() []*check {
 				amount, err := s.processedAmount(ctx, high.EventID)
 				return got + ", " + amount + " is stored", right && amount == "5000000000.01", err
 			}},
-		{what: "EventBridge delivers it a second time", must: "processed, then duplicate",
+		{what: "it is invoked with the same event again, as by EventBridge", must: "processed, then duplicate",
 			do: func(ctx context.Context) (string, bool, error) {
-				if err := s.put(ctx, paymenttest.Encode(high)); err != nil {
+				if err := s.invokeConsumer(ctx, paymenttest.Encode(high)); err != nil {
 					return "", false, err
 				}
 				return s.awaitOutcomes(ctx, high.EventID, "processed, then duplicate")
@@ -107,21 +124,25 @@ func (s *stack) consumerChecks() []*check {
 				amount, err := s.processedAmount(ctx, event.EventID)
 				return got + ", " + amount + " is stored", right && amount == "2000000.00", err
 			}},
-		{what: "it gets a reference to an event that is gone", must: "in the queue of failed events",
+		{what: "it is invoked with a reference to an event that is gone", must: "in the queue of failed events",
 			do: s.failedEvent},
 	})
 }
 
-// put puts an event on the bus, as EventBridge does when it delivers one again.
-func (s *stack) put(ctx context.Context, detail []byte) error {
-	out, err := eventbridge.NewFromConfig(s.aws).PutEvents(ctx, &eventbridge.PutEventsInput{
-		Entries: []ebtypes.PutEventsRequestEntry{{
-			EventBusName: &s.Bus, Source: aws.String("payhook"), DetailType: aws.String("PAYMENT_STATUS.RELEASED"),
-			Detail: aws.String(string(detail)), Resources: []string{"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"},
-		}}})
-	if err == nil && out.FailedEntryCount > 0 {
-		err = errors.New(aws.ToString(out.Entries[0].ErrorMessage))
+// invokeConsumer invokes the consumer's function as EventBridge does: asynchronously, with the
+// detail in an envelope. It does not publish, because Payhook's bus accepts events of Payhook's
+// functions only.
+func (s *stack) invokeConsumer(ctx context.Context, detail []byte) error {
+	event, err := json.Marshal(map[string]any{
+		"version": "0", "id": uuid.New().String(), "source": "payhook", "detail-type": "PAYMENT_STATUS.RELEASED",
+		"account": account, "region": s.Region, "time": time.Now().UTC().Format(time.RFC3339),
+		"resources": []string{uuid.New().String()}, "detail": json.RawMessage(detail),
+	})
+	if err != nil {
+		return err
 	}
+	_, err = lambda.NewFromConfig(s.aws).Invoke(ctx, &lambda.InvokeInput{FunctionName: &s.consumer.Function,
+		InvocationType: lambdatypes.InvocationTypeEvent, Payload: event})
 	return err
 }
 
@@ -129,22 +150,25 @@ func (s *stack) put(ctx context.Context, detail []byte) error {
 // and returns what it logged.
 func (s *stack) awaitOutcomes(ctx context.Context, eventID, want string) (got string, right bool, err error) {
 	client := cloudwatchlogs.NewFromConfig(s.aws)
-	err = poll(ctx, func() (bool, error) {
-		out, err := client.FilterLogEvents(ctx, &cloudwatchlogs.FilterLogEventsInput{LogGroupName: &s.consumer.logs})
-		if err != nil {
-			return false, err
-		}
-		got = ""
-		for _, line := range out.Events {
-			var entry struct{ EventID, Outcome string }
-			if json.Unmarshal([]byte(*line.Message), &entry) != nil || entry.EventID != eventID {
-				continue
+	err = s.poll(ctx, func() (bool, error) {
+		var outcomes []string
+		// A page can be empty although others follow (AWS, "FilterLogEvents":
+		// https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html).
+		pages := cloudwatchlogs.NewFilterLogEventsPaginator(client,
+			&cloudwatchlogs.FilterLogEventsInput{LogGroupName: &s.consumer.Logs})
+		for pages.HasMorePages() {
+			page, err := pages.NextPage(ctx)
+			if err != nil {
+				return false, err
 			}
-			if got != "" {
-				got += ", then "
+			for _, line := range page.Events {
+				var entry struct{ EventID, Outcome string }
+				if json.Unmarshal([]byte(*line.Message), &entry) == nil && entry.EventID == eventID {
+					outcomes = append(outcomes, entry.Outcome)
+				}
 			}
-			got += entry.Outcome
 		}
+		got = strings.Join(outcomes, ", then ")
 		return len(got) >= len(want), nil
 	})
 	return got, got == want, err
@@ -152,7 +176,7 @@ func (s *stack) awaitOutcomes(ctx context.Context, eventID, want string) (got st
 
 // processedAmount returns the amount that the function has stored for an event.
 func (s *stack) processedAmount(ctx context.Context, eventID string) (string, error) {
-	out, err := dynamodb.NewFromConfig(s.aws).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.consumer.table,
+	out, err := dynamodb.NewFromConfig(s.aws).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.consumer.Table,
 		ConsistentRead: aws.Bool(true),
 		Key:            map[string]types.AttributeValue{"eventId": &types.AttributeValueMemberS{Value: eventID}}})
 	if err != nil {
@@ -165,8 +189,8 @@ func (s *stack) processedAmount(ctx context.Context, eventID string) (string, er
 	return amount.Value, nil
 }
 
-// failedEvent puts a reference on the bus whose object does not exist, and looks for it in the queue
-// of failed events, where Lambda sends it after three invocations.
+// failedEvent invokes the function with a reference whose object does not exist, and looks for it in
+// the queue of failed events, where Lambda sends it after three invocations.
 func (s *stack) failedEvent(ctx context.Context) (string, bool, error) {
 	event := paymenttest.Event()
 	raw, err := payment.DecodeRawEvent(paymenttest.Encode(event))
@@ -179,14 +203,14 @@ func (s *stack) failedEvent(ctx context.Context) (string, bool, error) {
 	if err != nil {
 		return "", false, err
 	}
-	if err := s.put(ctx, detail); err != nil {
+	if err := s.invokeConsumer(ctx, detail); err != nil {
 		return "", false, err
 	}
 	client := sqs.NewFromConfig(s.aws)
 	got := ""
-	err = poll(ctx, func() (bool, error) {
+	err = s.poll(ctx, func() (bool, error) {
 		out, err := client.ReceiveMessage(ctx,
-			&sqs.ReceiveMessageInput{QueueUrl: &s.consumer.failed, WaitTimeSeconds: 5})
+			&sqs.ReceiveMessageInput{QueueUrl: &s.consumer.Failed, WaitTimeSeconds: 5})
 		if err != nil {
 			return false, err
 		}
@@ -210,15 +234,16 @@ func (s *stack) failedEvent(ctx context.Context) (string, bool, error) {
 	return "in the queue of failed events: " + got, got == claimcheck.ErrGone.Error(), nil
 }
 
-// poll calls enough every 50 ms until it returns true, for at most consumerTimeout.
-func poll(ctx context.Context, enough func() (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, consumerTimeout, errors.New("it did not arrive in time"))
+// poll calls enough until it returns true: on the emulator every 50 ms for at most 20 s, in an
+// account every second. CloudWatch Logs has a quota of calls a second.
+func (s *stack) poll(ctx context.Context, enough func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.within(20*time.Second), errors.New("it did not arrive in time"))
 	defer cancel()
 	for {
 		if done, err := enough(); done || err != nil {
 			return err
 		}
-		if err := waitUntil(ctx, time.Now().Add(50*time.Millisecond)); err != nil {
+		if err := waitUntil(ctx, time.Now().Add(s.within(50*time.Millisecond))); err != nil {
 			return context.Cause(ctx)
 		}
 	}

@@ -105,7 +105,7 @@ func (s *stack) writeTLSFiles(mtls bool) error {
 		}
 		contents[files.clientKey] = key
 		contents[files.clientCert] = paymenttest.EncodeCertificate(certificate.Leaf)
-		if contents[files.truststore], err = truststoreOf(s.identity); err != nil {
+		if contents[files.truststore], err = TruststoreOf(s.identity); err != nil {
 			return err
 		}
 	}
@@ -117,10 +117,10 @@ func (s *stack) writeTLSFiles(mtls bool) error {
 	return nil
 }
 
-// truststoreOf returns the CA of the payment service, and of the CAs below it that
+// TruststoreOf returns the CA of the payment service, and of the CAs below it that
 // issue flawed certificates those that a truststore may hold. Without them, these
 // certificates would be rejected for another reason than their flaw.
-func truststoreOf(identity *paymenttest.Identity) ([]byte, error) {
+func TruststoreOf(identity *paymenttest.Identity) ([]byte, error) {
 	text := identity.CA.PEM()
 	above, err := identity.Above()
 	if err != nil {
@@ -172,7 +172,8 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 }
 
 // certificateFlaws are flaws that the table shows, and what becomes of each: the
-// endpoint answers 403, the function 401. 0 is for a connection that fails.
+// endpoint answers 403, the function 401. 0 is for a connection that fails; AWS does not document
+// whether API Gateway answers 403 instead.
 var certificateFlaws = []struct {
 	flaw   paymenttest.CertificateFlaw
 	sent   string
@@ -188,17 +189,17 @@ var certificateFlaws = []struct {
 
 // certificateRows are what is wrong with a client certificate, or new about it.
 func (s *stack) certificateRows() []*row {
-	next := s.special.next
+	next := s.special.Next
 	if next.Leaf == nil {
 		next = s.identity.Next()
 	}
 	renewed := s.accepted("one with the service's next client certificate", deliver(paymenttest.Event()))
 	renewed.certificate = &next
 	rows := []*row{renewed}
-	if s.special.revoked.Leaf != nil {
+	if s.special.Revoked.Leaf != nil {
 		revoked, unpinned := rejected("client certificate revoked", deliver(paymenttest.Event())),
 			rejected("client certificate not pinned", deliver(paymenttest.Event()))
-		revoked.certificate, unpinned.certificate = &s.special.revoked, &s.special.unpinned
+		revoked.certificate, unpinned.certificate = &s.special.Revoked, &s.special.Unpinned
 		rows = append(rows, revoked, unpinned)
 	}
 	for _, f := range certificateFlaws {

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -35,26 +37,41 @@ var mechanisms = []struct{ authentication, stack, domain string }{
 	{settings.ByBoth, "PayhookBoth", "both.payhook.test"},
 }
 
-// certificates are client certificates of the payment service that the further
-// stacks know of.
-type certificates struct {
-	next     tls.Certificate // the next one, which is pinned already
-	revoked  tls.Certificate
-	unpinned tls.Certificate
+// Certificates are further client certificates of the payment service, which a stack knows.
+type Certificates struct {
+	Next     tls.Certificate // the next one, which is pinned already
+	Expiring tls.Certificate // pinned, and valid for 10 days
+	Renewed  tls.Certificate // pinned, the one after Expiring
+	Revoked  tls.Certificate
+	Unpinned tls.Certificate
+}
+
+// NewCertificates issues certificates by the CA of an identity.
+func NewCertificates(identity *paymenttest.Identity) Certificates {
+	return Certificates{
+		Next: identity.Next(), Renewed: identity.Next(), Revoked: identity.Next(), Unpinned: identity.Next(),
+		Expiring: identity.CA.Client(func(c *x509.Certificate) { c.NotAfter = time.Now().Add(10 * 24 * time.Hour) }),
+	}
+}
+
+// Settings are the settings of a stack that knows the certificates and the current one of the
+// identity.
+func (c Certificates) Settings(identity *paymenttest.Identity) map[string]string {
+	return map[string]string{
+		settings.ClientCertPins.Key: strings.Join([]string{pinOf(identity.Certificate()), pinOf(c.Next),
+			pinOf(c.Expiring), pinOf(c.Renewed), pinOf(c.Revoked)}, ";"),
+		settings.RevokedSerials.Key: clientcert.SerialOf(c.Revoked.Leaf).Number + "@" + clientcert.Issuer(c.Revoked.Leaf),
+	}
 }
 
 // addFurther adds a stack for each mechanism with client certificates.
 func (s *stack) addFurther() error {
-	s.special = certificates{next: s.identity.Next(), revoked: s.identity.Next(), unpinned: s.identity.Next()}
+	s.special = NewCertificates(s.identity)
 	for _, m := range mechanisms {
-		added := s.with(map[string]string{
-			settings.StackName.Key: m.stack, settings.EventBusName.Key: settings.DefaultBusName(m.stack),
-			settings.Authentication.Key: m.authentication, settings.DomainName.Key: m.domain,
-			settings.ClientCertPins.Key: strings.Join([]string{pinOf(s.identity.Certificate()), pinOf(s.special.next),
-				pinOf(s.special.revoked)}, ";"),
-			settings.RevokedSerials.Key: clientcert.SerialOf(s.special.revoked.Leaf).Number + "@" +
-				clientcert.Issuer(s.special.revoked.Leaf),
-		})
+		conf := s.special.Settings(s.identity)
+		conf[settings.StackName.Key], conf[settings.EventBusName.Key] = m.stack, settings.DefaultBusName(m.stack)
+		conf[settings.Authentication.Key], conf[settings.DomainName.Key] = m.authentication, m.domain
+		added := s.with(conf)
 		var err error
 		if added.opts.settings, err = added.completeSettings(added.opts.settings); err != nil {
 			return err

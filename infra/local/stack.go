@@ -68,7 +68,7 @@ type stack struct {
 	emulator *emulator
 	opts     options
 	lock     *lock
-	consumer consumerOutputs
+	consumer Consumer
 
 	claimBucket string
 
@@ -77,7 +77,7 @@ type stack struct {
 	identity *paymenttest.Identity
 	serverCA *paymenttest.CA
 	endpoint *apigateway.Endpoint
-	special  certificates
+	special  Certificates
 
 	further []*stack // as options.further says
 }

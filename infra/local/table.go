@@ -57,7 +57,7 @@ type row struct {
 	answer   string         // a part of the body, for those who know it
 	header   string         // one that must be there
 	byAWS    bool           // AWS answers, before the function runs
-	noAnswer bool           // the connection must fail
+	noAnswer bool           // the connection must fail, or AWS answers 403
 	arrivals map[string]int // how many events must arrive, by the rule behind which
 
 	// What came of it.
@@ -257,7 +257,7 @@ func (s *stack) show(ctx context.Context) (report, error) {
 					return err
 				}
 				own.checks = s.keptChecks(in)
-				if s.consumer.table != "" {
+				if s.consumer.Table != "" {
 					own.checks = append(own.checks, s.consumerChecks()...)
 				}
 				return runChecks(ctx, own.checks)
@@ -321,7 +321,7 @@ func (s *stack) send(ctx context.Context, in *arrivals, rows []*row) ([]*row, er
 		paymenttest.Webhook{URL: s.WebhookURL, Payload: paymenttest.Delivery(last)}); err != nil {
 		return nil, err
 	}
-	all, err := in.await(ctx, 20*time.Second, func(all []arrival) bool {
+	all, err := in.await(ctx, s.within(20*time.Second), func(all []arrival) bool {
 		attribute(rows, all)
 		ends := 0
 		for _, a := range all {
@@ -406,7 +406,7 @@ func (r *row) missing() []string {
 // right reports whether everything about the row is as it must be.
 func (r *row) right() bool {
 	if r.noAnswer {
-		return r.err != nil && len(r.arrived) == 0
+		return (r.err != nil || r.got.Status == http.StatusForbidden) && len(r.arrived) == 0
 	}
 	return r.err == nil && r.got.Status == r.status &&
 		strings.Contains(compact(r.got.Body), r.answer) &&

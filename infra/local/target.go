@@ -2,8 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -15,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 
 	"payhook.example/infra/local/up"
+	"payhook.example/shared/intake"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 )
@@ -60,34 +59,50 @@ type Deployment struct {
 	AWS      aws.Config
 	Service  Service
 	Identity *paymenttest.Identity // the service's client certificates; nil if it needs none
-	Client   *http.Client          // calls the protected API
-	Out      io.Writer             // for the progress
-	Lacks    map[Need]string       // what it is not on, each with the reason
+	// Certificates are its further ones, which the settings know.
+	Certificates Certificates
+	Client       *http.Client    // calls the protected API
+	Out          io.Writer       // for the progress
+	Consumer     Consumer        // the consumer's function
+	Claims       string          // the name of the bucket with large events
+	Lacks        map[Need]string // what it is not on, each with the reason
 }
 
-// Show sends what the table of a local run has, and returns the results. It does not look
-// at the consumer's function and other bus.
+// Show sends what the table of a local run has, and returns the results.
 func (d *Deployment) Show(ctx context.Context) ([]Part, error) {
-	s := &stack{File: d.File, aws: d.AWS, shown: d.Service, identity: d.Identity, lacks: d.Lacks, client: d.Client,
+	s := &stack{File: d.File, aws: d.AWS, shown: d.Service, identity: d.Identity, special: d.Certificates, lacks: d.Lacks, client: d.Client,
+		consumer: d.Consumer, claimBucket: d.Claims,
 		opts: options{settings: d.Settings, authURL: d.Service.BaseURL(), progress: newProgress(d.Out)}}
 	report, err := s.show(ctx)
 	return report.Parts, err
 }
 
-// ReadNames reads where things are from the outputs of Payhook's stack and of the
-// consumer's.
-func (d *Deployment) ReadNames(payhook, consumer map[string]string) error {
+// ReadNames reads where things are from the outputs of Payhook's stack, of the consumer's and
+// of the one with the other bus.
+func (d *Deployment) ReadNames(payhook, consumer, receiver map[string]string) error {
 	s := &stack{File: d.File, opts: options{settings: d.Settings}}
 	s.readNames(payhook)
-	d.File = s.File
-	if err := json.Unmarshal([]byte(consumer["Queues"]), &d.Queues); err != nil {
-		return fmt.Errorf("the consumer's output Queues: %w", err)
+	if err := s.readConsumer(consumer, receiver); err != nil {
+		return err
 	}
+	d.File, d.Consumer, d.Claims = s.File, s.consumer, s.claimBucket
 	d.WebhookURL = payhook[names.WebhookURLOutput]
 	if d.Endpoint != "" {
 		d.WebhookURL = FunctionURL(d.Endpoint, d.WebhookURL)
 	}
 	return nil
+}
+
+// ParkedEvent returns the name of the one thing that is parked for an eventId, and its reason.
+func (d *Deployment) ParkedEvent(ctx context.Context, eventID string) (name, reason string, err error) {
+	name, p, err := (&stack{File: d.File, aws: d.AWS}).parkedEvent(ctx, eventID)
+	return name, string(p.Reason), err
+}
+
+// Replay has the redrive function replay one thing that is parked and is no conflict, and
+// publish it. It returns the outcome of the replay.
+func (d *Deployment) Replay(ctx context.Context, name string) (outcome string, err error) {
+	return (&stack{File: d.File, aws: d.AWS}).replay(ctx, name, intake.NoVersion)
 }
 
 // Arrived is an event that arrived behind a rule.

@@ -17,7 +17,7 @@ const NoCertificate CertificateFlaw = "none"
 type Identity struct {
 	CA *CA
 
-	servers *x509.CertPool
+	servers *x509.CertPool // nil: those of the system
 	flawed  func() (map[CertificateFlaw]flawedCertificate, error)
 
 	mu      sync.Mutex
@@ -30,10 +30,13 @@ type flawedCertificate struct {
 	above []*x509.Certificate
 }
 
-// NewIdentity returns an identity with a new CA. servers are the CAs of the servers
-// that it trusts.
+// NewIdentity returns an identity with a new CA. servers are the CAs of the servers that it
+// trusts; without any, it trusts those of the system.
 func NewIdentity(servers ...*x509.Certificate) *Identity {
-	i := &Identity{CA: NewCA("Operator CA"), servers: x509.NewCertPool(), clients: map[CertificateFlaw]*http.Client{}}
+	i := &Identity{CA: NewCA("Operator CA"), clients: map[CertificateFlaw]*http.Client{}}
+	if len(servers) > 0 {
+		i.servers = x509.NewCertPool()
+	}
 	for _, c := range servers {
 		i.servers.AddCert(c)
 	}
