@@ -75,6 +75,8 @@ type Options struct {
 	Keep     bool              // remove nothing at the end
 	Version  string            // of Payhook, for the report
 	Out      io.Writer         // for the progress
+
+	bench *bench // nil: nothing to compare with
 }
 
 // Run is one run.

@@ -46,7 +46,7 @@ of runs), left (ARNs), and scheduled (keys, with the day of their deletion).`
 
 type flags struct {
 	keep, cleanup, yes bool
-	folder             string
+	folder, bench      string
 	settings           map[string]string
 }
 
@@ -71,6 +71,7 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 	flags.BoolVar(&f.cleanup, "cleanup", false, "remove what runs have left, and do nothing else")
 	flags.BoolVar(&f.yes, "yes", false, "do not ask")
 	flags.StringVar(&f.folder, "report", "", "`folder` for the report (default .local/acceptance/ID)")
+	flags.StringVar(&f.bench, "bench", "", "`file` with the output of go run ./infra/bench -json, to compare with")
 	cli.FuncVar(flags, "setting", "KEY=VALUE", "a setting of Payhook other than its default; may be repeated",
 		func(text string) error { return f.addSetting(text) })
 	flags.Lookup("setting").Shorthand = "c"
@@ -188,8 +189,13 @@ var quick = map[string]string{
 }
 
 // show does a run and writes its report.
-func (f *flags) show(ctx context.Context, p *cli.Program, top, state string, to Target) error {
+func (f *flags) show(ctx context.Context, p *cli.Program, top, state string, to Target) (err error) {
 	r := New(to, Options{Top: top, Settings: maps.Clone(f.settings), Keep: f.keep, Version: version(), Out: p.Err})
+	if f.bench != "" {
+		if r.opts.bench, err = readBench(f.bench); err != nil {
+			return cli.Usage("%w", err)
+		}
+	}
 	r.opts.State = filepath.Join(state, r.ID)
 	r.say("run %s in %s", r.ID, to.Name)
 	report, runErr := r.Do(ctx)

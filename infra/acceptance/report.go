@@ -35,6 +35,8 @@ type Row struct {
 	Actual   string `json:"actual"`
 	Status   Status `json:"status"`
 	Reason   string `json:"reason,omitempty"` // why it is not shown
+	// Bench is what infra/bench measured of the same, on the machine that ran it.
+	Bench string `json:"bench,omitempty"`
 }
 
 // Section is a part of the report.
@@ -212,7 +214,12 @@ func (r Report) Markdown(to io.Writer) error {
 		line("settings", "the defaults")
 	}
 	for _, s := range r.Sections {
-		fmt.Fprintf(&out, "\n## %s\n\n| result | what | expected | actual |\n|---|---|---|---|\n", s.Title)
+		title, line := "| result | what | expected | actual |", "|---|---|---|---|"
+		compared := slices.ContainsFunc(s.Rows, func(row Row) bool { return row.Bench != "" })
+		if compared {
+			title, line = title+" make bench |", line+"---|"
+		}
+		fmt.Fprintf(&out, "\n## %s\n\n%s\n%s\n", s.Title, title, line)
 		for _, row := range s.Rows {
 			actual := row.Actual
 			if row.Status == NotShown {
@@ -222,7 +229,11 @@ func (r Report) Markdown(to io.Writer) error {
 			if row.Status == Wrong {
 				status = "**wrong**"
 			}
-			fmt.Fprintf(&out, "| %s | %s | %s | %s |\n", status, cell(row.What), cell(row.Expected), cell(actual))
+			fmt.Fprintf(&out, "| %s | %s | %s | %s |", status, cell(row.What), cell(row.Expected), cell(actual))
+			if compared {
+				fmt.Fprintf(&out, " %s |", cell(row.Bench))
+			}
+			out.WriteByte('\n')
 		}
 	}
 	fmt.Fprintf(&out, "\n## What remains\n\n")

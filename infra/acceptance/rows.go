@@ -57,6 +57,7 @@ type check struct {
 	needs          []local.Need
 	// measured means that there is no expected value.
 	measured bool
+	bench    string // what infra/bench measured of the same; "" for nothing
 	do       func(context.Context) (actual string, right bool, err error)
 }
 
@@ -90,7 +91,8 @@ func (d *deployed) sections() []section {
 		{"Alarms", d.showAlarms},
 		d.checks("The largest event and the largest webhook", func() []check { return d.sizeChecks(in) }),
 		d.checks("A short-lived token", func() []check { return []check{d.tokenCheck()} }),
-		d.checks("Times and calls", d.metricChecks),
+		d.checks("Times, requests and write units", d.timeChecks),
+		{"Dashboard", d.showDashboard},
 		d.checks("Client certificates", func() []check {
 			defer in.Stop() // the last one
 			return d.certificateChecks()
@@ -114,7 +116,7 @@ func (d *deployed) checks(title string, all func() []check) section {
 
 // show returns the row, with what came of it.
 func (c check) show(ctx context.Context, lacks map[local.Need]string) Row {
-	row := Row{What: c.what, Expected: c.expected, Status: NotShown}
+	row := Row{What: c.what, Expected: c.expected, Status: NotShown, Bench: c.bench}
 	for _, need := range c.needs {
 		if row.Reason = lacks[need]; row.Reason != "" {
 			row.Actual = "not shown"
