@@ -261,31 +261,3 @@ func TestTheSettingsForClientCertificatesAreValid(t *testing.T) {
 		t.Error("the certificate that must not be pinned is")
 	}
 }
-
-// Every permission of the policy is limited to the names or the tag of runs, except what
-// only lists and reads metrics, which AWS does not limit.
-func TestThePolicyIsForRunsOnly(t *testing.T) {
-	text, err := os.ReadFile("policy.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var policy struct {
-		Statement []struct {
-			Sid              string
-			Action, Resource any
-			Condition        map[string]any
-		}
-	}
-	if err := json.Unmarshal(text, &policy); err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range policy.Statement {
-		resources, _ := json.Marshal(s.Resource)
-		switch {
-		case s.Sid == "Deploy", s.Sid == "FindWhatIsLeft", s.Sid == "ReadMetrics", s.Condition != nil:
-		case strings.Contains(strings.ToLower(string(resources)), "payhookacceptance-"):
-		default:
-			t.Errorf("%s is for %s", s.Sid, resources)
-		}
-	}
-}

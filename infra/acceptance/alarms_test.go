@@ -13,11 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
-	"payhook.example/infra/local"
 	"payhook.example/shared/settings"
 )
 
@@ -50,10 +48,11 @@ func (a *alarmsInMemory) DescribeAlarms(_ context.Context, in *cloudwatch.Descri
 		case strings.HasSuffix(name, "-"+unhealthy):
 			// AWS returns composite alarms only if they are asked for.
 			if slices.Contains(in.AlarmTypes, cwtypes.AlarmTypeCompositeAlarm) {
-				out.CompositeAlarms = append(out.CompositeAlarms, cwtypes.CompositeAlarm{AlarmName: &name, StateValue: state})
+				out.CompositeAlarms = append(out.CompositeAlarms,
+					cwtypes.CompositeAlarm{AlarmName: &name, StateValue: state})
 			}
 		default:
-			out.MetricAlarms = append(out.MetricAlarms, cwtypes.MetricAlarm{AlarmName: aws.String(name), StateValue: state})
+			out.MetricAlarms = append(out.MetricAlarms, cwtypes.MetricAlarm{AlarmName: &name, StateValue: state})
 		}
 	}
 	return out, a.denied
@@ -65,11 +64,13 @@ const (
 )
 
 // raising returns the rows of causes, by the alarms' names, and what was done, in order.
-func raising(t *testing.T, states map[string]cwtypes.StateValue, causes func(*alarmsInMemory) [][]cause) map[string]Row {
+func raising(t *testing.T, states map[string]cwtypes.StateValue,
+	causes func(*alarmsInMemory) [][]cause) map[string]Row {
 	t.Helper()
 	rows := map[string]Row{}
 	synctest.Test(t, func(t *testing.T) {
-		alarms := &alarmsInMemory{states: map[string]cwtypes.StateValue{"Stack-" + unhealthy: isAlarm, "Other-a": isAlarm}}
+		alarms := &alarmsInMemory{states: map[string]cwtypes.StateValue{"Stack-" + unhealthy: isAlarm,
+			"Other-a": isAlarm}}
 		for alarm, state := range states {
 			alarms.states["Stack-"+alarm] = state
 		}
@@ -78,7 +79,8 @@ func raising(t *testing.T, states map[string]cwtypes.StateValue, causes func(*al
 			say: func(string, ...any) {}}
 		for _, row := range r.raise(t.Context(), causes(alarms), nil) {
 			for name := range alarms.states {
-				if short := strings.TrimPrefix(name, "Stack-"); strings.HasPrefix(row.What+":", "the alarm "+short+":") ||
+				short := strings.TrimPrefix(name, "Stack-")
+				if strings.HasPrefix(row.What+":", "the alarm "+short+":") ||
 					strings.HasPrefix(row.What, "the alarm "+short+",") {
 					rows[short] = row
 				}
@@ -175,7 +177,7 @@ func TestACauseOfLimitedTimeEndsBeforeItsAlarm(t *testing.T) {
 }
 
 func TestWithoutCloudWatchNoAlarmIsPassed(t *testing.T) {
-	d := &deployed{run: &Run{}, Deployment: local.Deployment{Lacks: emulatorLacks}}
+	d := &deployed{run: &Run{}, Lacks: emulatorLacks}
 	rows, err := d.showAlarms(t.Context())
 	if err != nil || len(rows) < 25 {
 		t.Errorf("%d rows, %v", len(rows), err)

@@ -35,7 +35,8 @@ func (d *deployed) causes() (lanes [][]cause, last []cause) {
 	}
 	for _, name := range []string{"webhook", "redrive", "token"} {
 		lanes = append(lanes, []cause{{
-			what: "the function is invoked three times with an event that it cannot read", alarms: []string{name + "-errors"},
+			what:   "the function is invoked three times with an event that it cannot read",
+			alarms: []string{name + "-errors"},
 			start: func(ctx context.Context) error {
 				for range 3 {
 					if err := d.invokeWrongly(ctx, name); err != nil {
@@ -69,7 +70,8 @@ func (d *deployed) certificateCauses() (rejected, expires cause) {
 					}
 				}
 				return nil
-			}}, cause{what: "webhooks with a client certificate that is valid for 10 days", alarms: []string{"trust-expires"},
+			}}, cause{what: "webhooks with a client certificate that is valid for 10 days",
+			alarms:   []string{"trust-expires"},
 			interval: time.Minute,
 			again:    func(ctx context.Context) error { return as(ctx, d.Certificates.Expiring) },
 			end:      func(ctx context.Context) error { return as(ctx, d.Certificates.Renewed) }}
@@ -187,7 +189,8 @@ func (d *deployed) tokenCauses() []cause {
 				}
 				return refresh(ctx)
 			},
-			end: func(ctx context.Context) error { return errors.Join(normal(ctx), refresh(ctx)) }, raised: 100 * time.Minute},
+			end:    func(ctx context.Context) error { return errors.Join(normal(ctx), refresh(ctx)) },
+			raised: 100 * time.Minute},
 		{what: "the token endpoint answers 503, and the stored token lives a minute",
 			alarms: []string{"token-failed", "token-life"},
 			start: func(ctx context.Context) error {
@@ -216,7 +219,7 @@ func (d *deployed) denialCauses() []cause {
 		c.end = func(ctx context.Context) error { return d.allow(ctx, roles...) }
 		return c
 	}
-	schedules := denied(cause{what: "the schedules have no permission to invoke the functions, and redrive does not run",
+	schedules := denied(cause{what: "the schedules may not invoke the functions, and redrive does not run",
 		alarms: []string{"oldest-pending", "redrive-schedule", "token-schedule"}},
 		[]string{"lambda:InvokeFunction"}, "RedriveScheduleRole", "TokenScheduleRole")
 	allowSchedules := schedules.end

@@ -104,8 +104,8 @@ func (f *flags) checkEndpoint(emulated bool) error {
 	domain, mtls := f.settings[settings.DomainName.Key] != "", usesMTLS(f.settings)
 	switch {
 	case emulated && (domain || mtls):
-		return errors.New("domainName and client certificates are for an account: the emulator serves no domain names, " +
-			"and make run shows client certificates")
+		return errors.New("domainName and client certificates are for an account: the emulator serves no domain " +
+			"names, and make run shows client certificates")
 	case mtls && !domain:
 		return errors.New("client certificates need domainName and hostedZoneId")
 	case domain && f.settings[settings.HostedZoneID.Key] == "":

@@ -88,8 +88,8 @@ func (w widget) allSeries() ([]series, error) {
 		for pair := range slices.Chunk(texts[2:], 2) {
 			metric.Dimensions = append(metric.Dimensions, cwtypes.Dimension{Name: &pair[0], Value: &pair[1]})
 		}
-		one := series{label: texts[1], MetricStat: cwtypes.MetricStat{Metric: metric, Period: &w.Properties.Period,
-			Stat: aws.String("Average")}}
+		one := series{label: texts[1], Metric: metric, Period: &w.Properties.Period,
+			Stat: aws.String("Average")}
 		if stat, ok := options["stat"].(string); ok {
 			one.Stat = &stat
 		}
@@ -185,7 +185,8 @@ func (w widget) showQuery(ctx context.Context, client queryAPI, start, end time.
 }
 
 // query runs a query of CloudWatch Logs Insights, and returns the fields of each line.
-func query(ctx context.Context, client queryAPI, group, text string, start, end time.Time) ([]map[string]string, error) {
+func query(ctx context.Context, client queryAPI, group, text string,
+	start, end time.Time) ([]map[string]string, error) {
 	started, err := client.StartQuery(ctx, &cloudwatchlogs.StartQueryInput{LogGroupName: &group, QueryString: &text,
 		StartTime: aws.Int64(start.Unix()), EndTime: aws.Int64(end.Unix())})
 	if err != nil {
@@ -243,14 +244,15 @@ func (d *deployed) showDashboard(ctx context.Context) ([]Row, error) {
 	client := cloudwatch.NewFromConfig(d.AWS)
 	name := d.outputs[output.DashboardOutput]
 	var widgets []widget
-	read := check{what: "the dashboard", expected: "it can be read", do: func(ctx context.Context) (string, bool, error) {
-		out, err := client.GetDashboard(ctx, &cloudwatch.GetDashboardInput{DashboardName: &name})
-		if err != nil {
-			return "", false, err
-		}
-		widgets, err = parseDashboard(aws.ToString(out.DashboardBody))
-		return fmt.Sprintf("%d widgets with data", len(widgets)), err == nil, err
-	}}
+	read := check{what: "the dashboard", expected: "it can be read",
+		do: func(ctx context.Context) (string, bool, error) {
+			out, err := client.GetDashboard(ctx, &cloudwatch.GetDashboardInput{DashboardName: &name})
+			if err != nil {
+				return "", false, err
+			}
+			widgets, err = parseDashboard(aws.ToString(out.DashboardBody))
+			return fmt.Sprintf("%d charts", len(widgets)), err == nil, err
+		}}
 	rows := []Row{read.show(ctx, d.Lacks)}
 	// Metrics are a few minutes late, and end now.
 	start, end := d.run.start, time.Now()

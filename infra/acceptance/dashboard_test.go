@@ -66,9 +66,10 @@ func TestAChartIsRightOnlyIfEachMetricHasDataOrAReason(t *testing.T) {
 		right  bool
 		text   string
 	}{
-		{"Open", map[string][]float64{"Payhook Parked FunctionName=f Sum": {1}, "Payhook Open FunctionName=f Maximum": {0}},
-			true, "data: Parked, Open (L)"},
-		{"Open", map[string][]float64{"Payhook Parked FunctionName=f Sum": {1}}, false, "no data: Open (L): unexpected"},
+		{"Open", map[string][]float64{"Payhook Parked FunctionName=f Sum": {1},
+			"Payhook Open FunctionName=f Maximum": {0}}, true, "data: Parked, Open (L)"},
+		{"Open", map[string][]float64{"Payhook Parked FunctionName=f Sum": {1}}, false,
+			"no data: Open (L): unexpected"},
 		{"Open", map[string][]float64{"Payhook Parked FunctionName=f Sum": {1}, "Payhook Open FunctionName=f Sum": {1}},
 			false, "no data: Open (L)"},
 		{"Open", nil, false, "no data: Parked: unexpected"},
@@ -85,7 +86,8 @@ func TestAChartIsRightOnlyIfEachMetricHasDataOrAReason(t *testing.T) {
 	}
 	bare := strings.Replace(fmt.Sprintf(chart, output.KeyTableFailedMetric), `,"label":"L"`, "", 1)
 	text, right, err := parse(t, bare)[0].showMetrics(t.Context(),
-		&metricsInMemory{values: map[string][]float64{"Payhook Parked FunctionName=f Sum": {1}}}, start, start.Add(time.Hour))
+		&metricsInMemory{values: map[string][]float64{"Payhook Parked FunctionName=f Sum": {1}}}, start,
+		start.Add(time.Hour))
 	if err != nil || !right || !strings.Contains(text, mayBeEmpty[output.KeyTableFailedMetric]) {
 		t.Errorf("%q, %t, %v", text, right, err)
 	}
@@ -100,8 +102,9 @@ func TestAnAlarmChartHasEveryAlarmOfTheStack(t *testing.T) {
 	w := parse(t, `{"widgets":[{"type":"alarm","properties":{"alarms":["arn:aws:cloudwatch:us-east-1:1:alarm:Stack-a",
 		"arn:aws:cloudwatch:us-east-1:1:alarm:Stack-unhealthy"]}}]}`)[0]
 	for want, states := range map[string]map[string]cwtypes.StateValue{
-		"2 alarms, and the stack has 2":                               {"Stack-a": isOK, "Stack-unhealthy": isOK},
-		"2 alarms, and the stack has 3":                               {"Stack-a": isOK, "Stack-unhealthy": isOK, "Stack-b": isOK},
+		"2 alarms, and the stack has 2": {"Stack-a": isOK, "Stack-unhealthy": isOK},
+		"2 alarms, and the stack has 3": {"Stack-a": isOK, "Stack-unhealthy": isOK,
+			"Stack-b": isOK},
 		"no such alarm: arn:aws:cloudwatch:us-east-1:1:alarm:Stack-a": {"Stack-unhealthy": isOK, "Stack-b": isOK},
 	} {
 		text, right, err := w.showStates(t.Context(), &raiser{client: &alarmsInMemory{states: states}, stack: "Stack"})
@@ -150,7 +153,8 @@ func fields(pairs ...string) (line []logtypes.ResultField) {
 }
 
 func TestAQueryIsRightOnlyIfItReturnsLines(t *testing.T) {
-	w := parse(t, `{"widgets":[{"type":"log","properties":{"query":"SOURCE 'group' | filter a = \"b\"\n| stats count(*)"}}]}`)[0]
+	const text = `filter a = \"b\"\n| stats count(*)`
+	w := parse(t, `{"widgets":[{"type":"log","properties":{"query":"SOURCE 'group' | `+text+`"}}]}`)[0]
 	for _, c := range []struct {
 		status logtypes.QueryStatus
 		lines  [][]logtypes.ResultField
@@ -163,8 +167,8 @@ func TestAQueryIsRightOnlyIfItReturnsLines(t *testing.T) {
 		{logtypes.QueryStatusTimeout, [][]logtypes.ResultField{fields("count", "1")}, false, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			logs := &queriesInMemory{t: t, group: "group", query: "filter a = \"b\"\n| stats count(*)", status: c.status,
-				lines: c.lines}
+			logs := &queriesInMemory{t: t, group: "group", query: "filter a = \"b\"\n| stats count(*)",
+				status: c.status, lines: c.lines}
 			_, right, err := w.showQuery(t.Context(), logs, time.Now().Add(-time.Hour), time.Now())
 			if right != c.right || (err != nil) != c.failed {
 				t.Errorf("%s, %d lines: %t, %v", c.status, len(c.lines), right, err)
@@ -197,7 +201,8 @@ func TestWriteUnitsAreThoseOfTheTableAndItsIndex(t *testing.T) {
 		metrics := &metricsInMemory{values: map[string][]float64{table + " Sum": {30, 10},
 			table + " GlobalSecondaryIndexName=pending Sum": {40}}}
 		w := window{time.Now(), time.Now().Add(time.Minute), 20}
-		if text, err := d.units(t.Context(), metrics, w); err != nil || text != "4.0: 2.0 of the table, 2.0 of its index" {
+		text, err := d.units(t.Context(), metrics, w)
+		if err != nil || text != "4.0: 2.0 of the table, 2.0 of its index" {
 			t.Errorf("%q, %v", text, err)
 		}
 		if text, err := d.units(t.Context(), &metricsInMemory{}, w); err == nil {

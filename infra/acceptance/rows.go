@@ -612,8 +612,8 @@ var afterRedeployment = map[string]string{
 // deploymentCheck deploys Payhook again while webhooks arrive.
 func (d *deployed) deploymentCheck(in *local.Arrivals) check {
 	return check{
-		what: "Payhook is deployed again with webhookMemory=640, redriveAttempts=1 and keyFreshness=1m, while webhooks " +
-			"arrive",
+		what: "Payhook is deployed again with webhookMemory=640, redriveAttempts=1 and keyFreshness=1m, while " +
+			"webhooks arrive",
 		expected: "every webhook is accepted, every event arrives",
 		do: func(ctx context.Context) (string, bool, error) {
 			done, stop := context.WithCancel(ctx)

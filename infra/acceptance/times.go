@@ -168,7 +168,8 @@ func millisecondsOf(line map[string]string, field string) string {
 // total returns the sum of a metric in a time; known is false if there is no data.
 func total(ctx context.Context, client metricsAPI, stat string, metric cwtypes.Metric, start,
 	end time.Time) (sum float64, known bool, err error) {
-	pages := cloudwatch.NewGetMetricDataPaginator(client, &cloudwatch.GetMetricDataInput{StartTime: &start, EndTime: &end,
+	pages := cloudwatch.NewGetMetricDataPaginator(client, &cloudwatch.GetMetricDataInput{
+		StartTime: &start, EndTime: &end,
 		MetricDataQueries: []cwtypes.MetricDataQuery{{Id: aws.String("m"), MetricStat: &cwtypes.MetricStat{
 			Metric: &metric, Period: aws.Int32(60), Stat: &stat}}}})
 	for pages.HasMorePages() {
@@ -295,16 +296,16 @@ func (d *deployed) timeChecks() []check {
 		if name == "webhook" {
 			bench = d.run.opts.bench.times(benchFirst)
 		}
-		checks = append(checks, measured("the first runs of processes of the "+name+" function, in the whole run", bench,
+		checks = append(checks, measured("the first runs of processes of the "+name+" function, in all", bench,
 			func(ctx context.Context) (string, error) {
 				lines, err := query(ctx, logs, group, coldQuery, d.run.start, time.Now())
 				if err != nil || len(lines) != 1 {
 					return fmt.Sprintf("%d lines", len(lines)), err
 				}
 				l := lines[0]
-				return fmt.Sprintf("%s processes; start p50 %s ms, p99 %s ms; first run p50 %s ms, p99 %s ms; at most %s MiB",
-					l["runs"], millisecondsOf(l, "initP50"), millisecondsOf(l, "initP99"), millisecondsOf(l, "p50"),
-					millisecondsOf(l, "p99"), millisecondsOf(l, "maxMiB")), nil
+				return fmt.Sprintf("%s processes; start p50 %s ms, p99 %s ms; first run p50 %s ms, p99 %s ms; "+
+					"at most %s MiB", l["runs"], millisecondsOf(l, "initP50"), millisecondsOf(l, "initP99"),
+					millisecondsOf(l, "p50"), millisecondsOf(l, "p99"), millisecondsOf(l, "maxMiB")), nil
 			}))
 	}
 	return checks

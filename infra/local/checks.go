@@ -558,8 +558,8 @@ func (s *stack) parkedEvent(ctx context.Context, id string) (name string, p park
 
 // rejectedByTheBus sends an event that is valid for Payhook, and that EventBridge is known to
 // reject, and looks for it where it must be parked.
-func (s *stack) rejectedByTheBus(ctx context.Context, send func(context.Context, []byte) (int, error)) (name, got string,
-	right bool, err error) {
+func (s *stack) rejectedByTheBus(ctx context.Context,
+	send func(context.Context, []byte) (int, error)) (name, got string, right bool, err error) {
 	event := paymenttest.Event()
 	text := paymenttest.Encode(event)
 	text = fmt.Appendf(text[:len(text)-1], `,"note":1000000000000000000000}`)

@@ -60,7 +60,8 @@ func (c Certificates) Settings(identity *paymenttest.Identity) map[string]string
 	return map[string]string{
 		settings.ClientCertPins.Key: strings.Join([]string{pinOf(identity.Certificate()), pinOf(c.Next),
 			pinOf(c.Expiring), pinOf(c.Renewed), pinOf(c.Revoked)}, ";"),
-		settings.RevokedSerials.Key: clientcert.SerialOf(c.Revoked.Leaf).Number + "@" + clientcert.Issuer(c.Revoked.Leaf),
+		settings.RevokedSerials.Key: clientcert.SerialOf(c.Revoked.Leaf).Number + "@" +
+			clientcert.Issuer(c.Revoked.Leaf),
 	}
 }
 

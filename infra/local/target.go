@@ -70,7 +70,8 @@ type Deployment struct {
 
 // Show sends what the table of a local run has, and returns the results.
 func (d *Deployment) Show(ctx context.Context) ([]Part, error) {
-	s := &stack{File: d.File, aws: d.AWS, shown: d.Service, identity: d.Identity, special: d.Certificates, lacks: d.Lacks, client: d.Client,
+	s := &stack{File: d.File, aws: d.AWS, shown: d.Service, identity: d.Identity, special: d.Certificates,
+		lacks: d.Lacks, client: d.Client,
 		consumer: d.Consumer, claimBucket: d.Claims,
 		opts: options{settings: d.Settings, authURL: d.Service.BaseURL(), progress: newProgress(d.Out)}}
 	report, err := s.show(ctx)
