@@ -28,14 +28,17 @@ const long = `Deploys Payhook, a simulated payment service and a consumer under 
 and what arrives with what must, writes a report, and removes everything again, also
 after Ctrl-C. --cleanup finds and removes, by its tag, what a run left that was killed.
 
-In an account of AWS, it takes about two hours: alarms are raised and must return to OK.
-By AWS's prices, it costs less than one US dollar; this was not measured. The account
+In an account of AWS, it takes about three hours: alarms are raised and must return to
+OK. By AWS's prices, it costs less than one US dollar; neither was measured. The account
 and region must be bootstrapped for the CDK. infra/acceptance/policy.json has the
 permissions that are needed. The simulated payment service has a public URL; the private
 keys that sign webhooks do not leave this machine.
 
 With --local, it starts an emulator of its own and deploys into that. What the emulator
 cannot show is reported as not shown.
+
+For client certificates, give a domain name and the hosted zone of it. --bench FILE puts
+the times that go run ./infra/bench -json measured on a machine beside those of the run.
 
 The report is written as report.md and report.json to --report, a folder.
 
@@ -57,6 +60,7 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 		Use: "acceptance", Short: "Show in your account, or on an emulator, that Payhook does what it promises",
 		Long: long,
 		Example: "  payhook acceptance --local\n  payhook acceptance --profile NAME --region eu-central-1\n" +
+			"  payhook acceptance -c authentication=both -c domainName=hook.bank.example -c hostedZoneId=ID\n" +
 			"  payhook acceptance --cleanup",
 		Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -146,7 +150,7 @@ func (f *flags) run(ctx context.Context, p *cli.Program, t target.Target) error 
 	}
 	if !f.yes {
 		if err := p.Confirm(ctx, fmt.Sprintf("Payhook is deployed to %s under new names, and removed again. "+
-			"It takes about two hours and, by AWS's prices, less than one US dollar. The identity needs the "+
+			"It takes about three hours and, by AWS's prices, less than one US dollar. The identity needs the "+
 			"permissions of infra/acceptance/policy.json. Go on?", to.Name)); err != nil {
 			return err
 		}

@@ -244,7 +244,7 @@ func (d *deployed) showDashboard(ctx context.Context) ([]Row, error) {
 	client := cloudwatch.NewFromConfig(d.AWS)
 	name := d.outputs[output.DashboardOutput]
 	var widgets []widget
-	read := check{what: "the dashboard", expected: "it can be read",
+	read := check{what: "the dashboard", expected: "it can be read", needs: []local.Need{Metrics},
 		do: func(ctx context.Context) (string, bool, error) {
 			out, err := client.GetDashboard(ctx, &cloudwatch.GetDashboardInput{DashboardName: &name})
 			if err != nil {

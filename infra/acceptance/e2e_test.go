@@ -3,6 +3,7 @@ package acceptance
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -148,6 +149,70 @@ func TestARunOnTheEmulatorIsRightAndLeavesNothing(t *testing.T) {
 		}
 	}
 	nothingLeft(t, r.target)
+	dashboardIsUnderstood(t, filepath.Join(r.opts.State, "payhook.out"))
+}
+
+// dashboardIsUnderstood fails the test if the dashboard of a template has a chart that a run in an
+// account could not read.
+func dashboardIsUnderstood(t *testing.T, assembly string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(assembly, "*.template.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the templates are %q, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var template struct {
+		Resources map[string]struct {
+			Type       string
+			Properties struct{ DashboardBody any }
+		}
+	}
+	if err := json.Unmarshal(text, &template); err != nil {
+		t.Fatal(err)
+	}
+	var charts []widget
+	for _, r := range template.Resources {
+		if r.Type != "AWS::CloudWatch::Dashboard" {
+			continue
+		}
+		if charts, err = parseDashboard(flatten(r.Properties.DashboardBody)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(charts) < 15 {
+		t.Errorf("the dashboard has %d charts", len(charts))
+	}
+	for _, w := range charts {
+		all, err := w.allSeries()
+		read := map[string]bool{"metric": len(all) > 0, "log": sourceOf.MatchString(w.Properties.Query),
+			"alarm": len(w.Properties.Alarms) > 20}
+		if err != nil || !read[w.Type] {
+			t.Errorf("%s: %d metrics, %d alarms, query %q, %v", w.Properties.Title, len(all), len(w.Properties.Alarms),
+				w.Properties.Query, err)
+		}
+	}
+}
+
+// flatten returns a text of a template, with X for each reference.
+func flatten(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case []any:
+		var out strings.Builder
+		for _, one := range v {
+			out.WriteString(flatten(one))
+		}
+		return out.String()
+	case map[string]any:
+		if join, ok := v["Fn::Join"].([]any); ok {
+			return flatten(join[1])
+		}
+	}
+	return "X"
 }
 
 // nothingLeft fails the test if something of a run is in the target.

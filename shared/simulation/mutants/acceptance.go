@@ -15,6 +15,39 @@ var acceptanceMutants = []mutant{
 		`	case err != nil:
 		row.Actual`, `	case false:
 		row.Actual`, inAcceptance},
+	{"a cleanup deletes a key with the tag that no run created", "infra/acceptance/cleanup.go",
+		`	return isOfRun(stack, run), aws.ToTime`, `	return isOfRun(stack, run) || run != "", aws.ToTime`, inAcceptance},
+	{"a cleanup deletes a stack without the tag of the run", "infra/acceptance/cleanup.go",
+		`	if tagOf(found.Tags) != id {`, `	if false {`, inAcceptance},
+	{"a cleanup leaves what a killed run denied", "infra/acceptance/cleanup.go",
+		`	if err := removeDenials(ctx, t, stacks, name); err != nil {`,
+		`	if err := error(nil); err != nil {`, inAcceptance},
+	{"an alarm that was raised before is passed", "infra/acceptance/alarms.go",
+		`return now[a] == cwtypes.StateValueAlarm })`, `return false })`, inAcceptance},
+	{"an alarm that is not OK again is passed", "infra/acceptance/alarms.go",
+		`					return now[alarm] == cwtypes.StateValueOk`, `					return now[alarm] != ""`, inAcceptance},
+	{"an alarm is passed although its cause failed", "infra/acceptance/alarms.go",
+		`	if c.start != nil {
+		err = c.start(ctx)
+	}`, `	if c.start != nil {
+		c.start(ctx)
+		times[c.alarms[0]] = time.Since(start)
+	}`, inAcceptance},
+	{"an alarm that nothing raises is left out", "infra/acceptance/alarms.go",
+		`		r.rows[alarm] = row
+	}
+	var rows []Row`, `		_ = row
+	}
+	var rows []Row`, inAcceptance},
+	{"a cause does not end", "infra/acceptance/alarms.go",
+		`	if c.end != nil {`, `	if c.end != nil && err == nil {`, inAcceptance},
+	{"a metric without data is right", "infra/acceptance/dashboard.go",
+		`			right = false
+			reason`, `			reason`, inAcceptance},
+	{"a chart without a result is right", "infra/acceptance/dashboard.go",
+		`len(lines) > 0, err
+}`, `true, err
+}`, inAcceptance},
 	{"a run that shows nothing is right", "infra/acceptance/report.go",
 		` && r.Counts[Passed] > 0`, ``, inAcceptance},
 	{"a run that failed is right", "infra/acceptance/report.go",
