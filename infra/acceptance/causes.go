@@ -61,20 +61,20 @@ func (d *deployed) certificateCauses() (rejected, expires cause) {
 		return d.authentic(ctx)
 	}
 	return cause{what: "client certificates of an unknown CA", alarms: []string{"certificate-forbidden"},
-			undocumented: "raised, if API Gateway logs what it rejects, which AWS does not document",
-			start: func(ctx context.Context) error {
-				for range d.many() {
-					if _, err := d.send(ctx, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()),
-						Certificate: paymenttest.UnknownCA}); err != nil {
-						return err
-					}
+		undocumented: "raised, if API Gateway logs what it rejects, which AWS does not document",
+		start: func(ctx context.Context) error {
+			for range d.many() {
+				if _, err := d.send(ctx, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()),
+					Certificate: paymenttest.UnknownCA}); err != nil {
+					return err
 				}
-				return nil
-			}}, cause{what: "webhooks with a client certificate that is valid for 10 days",
-			alarms:   []string{"trust-expires"},
-			interval: time.Minute,
-			again:    func(ctx context.Context) error { return as(ctx, d.Certificates.Expiring) },
-			end:      func(ctx context.Context) error { return as(ctx, d.Certificates.Renewed) }}
+			}
+			return nil
+		}}, cause{what: "webhooks with a client certificate that is valid for 10 days",
+		alarms:   []string{"trust-expires"},
+		interval: time.Minute,
+		again:    func(ctx context.Context) error { return as(ctx, d.Certificates.Expiring) },
+		end:      func(ctx context.Context) error { return as(ctx, d.Certificates.Renewed) }}
 }
 
 // authentic sends a webhook with a new event, whatever is answered.

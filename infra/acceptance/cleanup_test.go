@@ -118,8 +118,9 @@ func (a *awsOverHTTP) query(w io.Writer, form url.Values) {
 			"</StackStatus><Tags><member><Key>%s</Key><Value>%s</Value></member></Tags></member></Stacks>", a.stack,
 			status, RunTag, a.tag))
 	case "ListStackResources":
-		answer("<StackResourceSummaries><member><ResourceType>AWS::IAM::Role</ResourceType><PhysicalResourceId>the-role" +
-			"</PhysicalResourceId><ResourceStatus>CREATE_COMPLETE</ResourceStatus></member></StackResourceSummaries>")
+		answer("<StackResourceSummaries><member><ResourceType>AWS::IAM::Role</ResourceType>" +
+			"<PhysicalResourceId>the-role</PhysicalResourceId><ResourceStatus>CREATE_COMPLETE</ResourceStatus>" +
+			"</member></StackResourceSummaries>")
 	case "DeleteRolePolicy":
 		a.calls = append(a.calls, "DeleteRolePolicy "+form.Get("RoleName")+" "+form.Get("PolicyName"))
 		answer("")

@@ -16,7 +16,8 @@ var acceptanceMutants = []mutant{
 		row.Actual`, `	case false:
 		row.Actual`, inAcceptance},
 	{"a cleanup deletes a key with the tag that no run created", "infra/acceptance/cleanup.go",
-		`	return isOfRun(stack, run), aws.ToTime`, `	return isOfRun(stack, run) || run != "", aws.ToTime`, inAcceptance},
+		`	return isOfRun(stack, run), aws.ToTime`, `	return isOfRun(stack, run) || run != "", aws.ToTime`,
+		inAcceptance},
 	{"a cleanup deletes a stack without the tag of the run", "infra/acceptance/cleanup.go",
 		`	if tagOf(found.Tags) != id {`, `	if false {`, inAcceptance},
 	{"a cleanup leaves what a killed run denied", "infra/acceptance/cleanup.go",
@@ -25,7 +26,8 @@ var acceptanceMutants = []mutant{
 	{"an alarm that was raised before is passed", "infra/acceptance/alarms.go",
 		`return now[a] == cwtypes.StateValueAlarm })`, `return false })`, inAcceptance},
 	{"an alarm that is not OK again is passed", "infra/acceptance/alarms.go",
-		`					return now[alarm] == cwtypes.StateValueOk`, `					return now[alarm] != ""`, inAcceptance},
+		`					return now[alarm] == cwtypes.StateValueOk`, `					return now[alarm] != ""`,
+		inAcceptance},
 	{"an alarm is passed although its cause failed", "infra/acceptance/alarms.go",
 		`	if c.start != nil {
 		err = c.start(ctx)
