@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
@@ -19,7 +20,7 @@ import (
 // A statement is billed like the single write that it stands for.
 const MaxBatch = 25
 
-// maxBatchBytes is the largest sum of events in a batch, unless it has one event. AWS
+// maxBatchBytes is the largest sum of events in a batch. No event is as large. AWS
 // documents no limit for BatchExecuteStatement; BatchWriteItem takes 16 MB.
 const maxBatchBytes = 1 << 20
 
@@ -37,9 +38,9 @@ const (
 // time, with the elements from begin to before end.
 func (l *Ledger) inBatches(n int, size func(i int) int, do func(begin, end int)) {
 	var ends []int
-	begin, bytes := 0, 0
+	var begin, bytes int
 	for i := range n {
-		if i > begin && (i-begin == l.batch || bytes+size(i) > maxBatchBytes) {
+		if i-begin == l.batch || bytes+size(i) > maxBatchBytes {
 			ends = append(ends, i)
 			begin, bytes = i, 0
 		}
@@ -98,12 +99,8 @@ var transient = []types.BatchStatementErrorCodeEnum{
 // statementError is the error of one statement of a batch that was run (AWS,
 // https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementError.html).
 func statementError(e *types.BatchStatementError) error {
-	message := ""
-	if e.Message != nil {
-		message = *e.Message
-	}
 	return &smithy.OperationError{ServiceID: dynamodb.ServiceID, OperationName: "BatchExecuteStatement",
-		Err: &smithy.GenericAPIError{Code: string(e.Code), Message: message}}
+		Err: &smithy.GenericAPIError{Code: string(e.Code), Message: aws.ToString(e.Message)}}
 }
 
 func isStatementError(err error, codes ...types.BatchStatementErrorCodeEnum) bool {

@@ -32,6 +32,8 @@ type faulty struct {
 	statement func(id string) (code string, effect bool)
 	// call, if set, decides about a call of n statements before it takes effect.
 	call func(n int) error
+	// message is that of the error of a statement.
+	message string
 
 	mu    sync.Mutex
 	sizes []int // of all batches
@@ -75,7 +77,7 @@ func (f *faulty) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchEx
 		}
 		if code != "" {
 			r = types.BatchStatementResponse{Error: &types.BatchStatementError{
-				Code: types.BatchStatementErrorCodeEnum(code)}}
+				Code: types.BatchStatementErrorCodeEnum(code), Message: &f.message}}
 		}
 		out.Responses = append(out.Responses, r)
 	}
@@ -153,6 +155,9 @@ func TestABatchWritesWhatSingleWritesWrite(t *testing.T) {
 	if diff := cmp.Diff(singles, batches, exported); diff != "" {
 		t.Error(diff)
 	}
+	if _, ok := batches[0][entries[1].EventID]["deliveryId"]; ok {
+		t.Error("an entry without a delivery has its id")
+	}
 	if diff := cmp.Diff(leased[1], leased[0]); diff != "" || !leased[0][0].Held || !leased[0][1].Held {
 		t.Error(leased[0], diff)
 	}
@@ -196,6 +201,144 @@ func TestABatchHasAMegabyteOfEventsAtMost(t *testing.T) {
 	if !slices.Equal(f.sizes, []int{3, 3}) || b.db.Calls("PutItem") != 1 {
 		t.Errorf("batches of %v", f.sizes)
 	}
+	const quarter = 1 << 18
+	for name, test := range map[string]struct {
+		sizes   []int
+		batches []int // with more than one event
+	}{
+		"exactly":     {[]int{quarter, quarter, quarter, quarter, 1000}, []int{4}},
+		"a byte more": {[]int{quarter, quarter, quarter, quarter + 1, 1000}, []int{3, 2}},
+		"exactly in the second": {[]int{quarter, quarter, quarter, quarter, quarter, quarter, quarter, quarter, 1000},
+			[]int{4, 4}},
+		"none": {nil, nil},
+	} {
+		b, f := newFaulty(t)
+		entries := b.entries(t, len(test.sizes))
+		for i := range entries {
+			e := &entries[i]
+			e.Detail = append(e.Detail, bytes.Repeat([]byte(" "), test.sizes[i]-len(e.Detail))...)
+		}
+		b.recordAll(t, entries)
+		alone := len(entries)
+		for _, n := range test.batches {
+			alone -= n
+		}
+		if !slices.Equal(f.sizes, test.batches) || b.db.Calls("PutItem") != alone {
+			t.Errorf("%s: batches of %v, %d alone", name, f.sizes, b.db.Calls("PutItem"))
+		}
+	}
+}
+
+func TestOptionsOfALedger(t *testing.T) {
+	db := awstest.NewDynamoDB()
+	if n := ledger.New(db, "ledger", ledger.Options{}).AtOnce(); n != 1000 {
+		t.Errorf("%d entries at once by default", n)
+	}
+	b, f := newFaulty(t)
+	b.Ledger = ledger.New(f, "ledger", ledger.Options{Batch: 4, Parallel: 1, Window: 48 * time.Hour,
+		Now: func() time.Time { return b.now }})
+	if n := b.AtOnce(); n != 4 {
+		t.Errorf("%d entries at once", n)
+	}
+	entries := b.entries(t, 10)
+	b.recordAll(t, entries)
+	if !slices.Equal(f.sizes, []int{4, 4, 2}) {
+		t.Errorf("batches of %v", f.sizes)
+	}
+	if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries)...); err != nil {
+		t.Fatal(err)
+	}
+	b.now = b.now.Add(48 * time.Hour)
+	b.recordAll(t, entries) // their window is over
+}
+
+// A throttled statement is tried again after a pause, also by default.
+func TestTheDefaultPauseIsRandom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, f := newFaulty(t)
+		b.Ledger = ledger.New(f, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+		failures := 5
+		f.statement = func(string) (string, bool) {
+			if failures--; failures >= 0 {
+				return "ThrottlingError", false
+			}
+			return "", true
+		}
+		start := time.Now()
+		b.recordAll(t, b.entries(t, 2))
+		if took := time.Since(start); took == 0 || took > 200*time.Millisecond {
+			t.Errorf("after %s", took)
+		}
+	})
+}
+
+// The error of a statement names the operation, as that of a call does, and has the
+// message of DynamoDB.
+func TestTheErrorOfAStatementIsThatOfItsOperation(t *testing.T) {
+	b, f := newFaulty(t)
+	f.message = "the message"
+	f.statement = func(string) (string, bool) { return "AccessDenied", false }
+	err := b.Ledger.Record(t.Context(), b.entries(t, 2), ledger.NewHolder(), b.now)[0].Err
+	operation, ok := errors.AsType[*smithy.OperationError](err)
+	if !ok || operation.Service() != "DynamoDB" || operation.Operation() != "BatchExecuteStatement" ||
+		!strings.HasSuffix(err.Error(), "api error AccessDenied: the message") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Nothing is tried after the time of the caller, and what the table has is read for at most
+// half of it.
+func TestTheTimeOfTheCallerEndsTheAttempts(t *testing.T) {
+	b, f := newFaulty(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	entries := b.entries(t, 3)
+	for name, results := range map[string][]ledger.Recording{
+		"record":          b.Ledger.Record(ctx, entries, ledger.NewHolder(), b.now),
+		"record one":      b.Ledger.Record(ctx, entries[:1], ledger.NewHolder(), b.now),
+		"restore":         b.Ledger.Restore(ctx, entries, b.now),
+		"replace":         b.Ledger.Replace(ctx, entries, b.now),
+		"record no entry": b.Ledger.Record(ctx, nil, ledger.NewHolder(), b.now),
+	} {
+		for i, r := range results {
+			if !errors.Is(r.Err, context.Canceled) || r.Outcome != 0 {
+				t.Errorf("%s %d: %+v", name, i, r)
+			}
+		}
+	}
+	if n := b.db.Calls("PutItem") + len(f.sizes); n != 0 {
+		t.Errorf("%d writes without time", n)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b, f := newFaulty(t)
+		entries := b.entries(t, 3)
+		b.recordAll(t, entries)
+		b.db.Unprocessed = func(string) bool { return true }
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		start := time.Now()
+		for i, r := range b.Ledger.Record(ctx, entries, ledger.NewHolder(), b.now) {
+			if r.Outcome != ledger.Duplicate || r.Err != nil {
+				t.Errorf("%d: %+v", i, r)
+			}
+		}
+		if took := time.Since(start); took != 1500*time.Millisecond {
+			t.Errorf("after %s", took)
+		}
+		// A statement that is throttled until then is not tried after it.
+		f.sizes, f.statement = nil, func(string) (string, bool) { return "ThrottlingError", false }
+		ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		for i, err := range b.Ledger.MarkPublished(ctx, entries) {
+			if err == nil {
+				t.Errorf("%d is marked", i)
+			}
+		}
+		// At 0, 25, 75 and 175 ms, and a call that fails at the end.
+		if len(f.sizes) > 5 {
+			t.Errorf("%d calls", len(f.sizes))
+		}
+	})
 }
 
 // An id that the ledger has is new, a duplicate or a conflict in a batch as in a single
@@ -342,9 +485,11 @@ func TestAStatementThatFailsAgainAndAgainIsAnError(t *testing.T) {
 					t.Errorf("%s: mark %d", code, i)
 				}
 			}
-			for i, l := range b.Ledger.Lease(t.Context(), b.due(t), ledger.NewHolder(), b.now) {
-				if l.Held || l.Err == nil {
-					t.Errorf("%s: lease %d", code, i)
+			pending := b.due(t)
+			for i, l := range b.Ledger.Lease(t.Context(), pending, ledger.NewHolder(), b.now) {
+				prefix := "ledger: lease " + pending[i].EventID + ": "
+				if l.Held || l.Err == nil || !strings.HasPrefix(l.Err.Error(), prefix) {
+					t.Errorf("%s: lease %d: %v", code, i, l.Err)
 				}
 			}
 		})

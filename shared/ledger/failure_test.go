@@ -1,8 +1,10 @@
 package ledger_test
 
 import (
+	"context"
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 	"uuid"
@@ -141,8 +143,14 @@ func TestItemsThatCannotBeDecodedAreErrors(t *testing.T) {
 	if _, err := i.Backlog(t.Context(), func(int) {}); err == nil {
 		t.Error("the backlog is read")
 	}
-	if _, _, err := i.Find(t.Context(), e.EventID); err == nil {
-		t.Error("the event is found")
+	if _, _, err := i.Find(t.Context(), e.EventID); err == nil ||
+		!strings.HasPrefix(err.Error(), "ledger: find "+e.EventID+": ") {
+		t.Errorf("find: %v", err)
+	}
+	b.put(t, e.EventID, awstest.Item{names.LedgerTTL: &types.AttributeValueMemberS{Value: "x"}})
+	if known, err := b.Known(t.Context(), []string{e.EventID}); err == nil || len(known) != 0 ||
+		!strings.HasPrefix(err.Error(), "ledger: read 1 items: ") {
+		t.Errorf("known: %v, %v", known, err)
 	}
 }
 
@@ -159,5 +167,52 @@ func TestAnItemThatCannotBeDecodedIsNoOutcome(t *testing.T) {
 		if r.Err == nil || r.Outcome != 0 {
 			t.Errorf("%s: %+v", name, r)
 		}
+	}
+}
+
+// withoutID is a DynamoDB that answers without the keys of items.
+type withoutID struct{ *awstest.DynamoDB }
+
+func (db withoutID) Query(ctx context.Context, in *dynamodb.QueryInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	out, err := db.DynamoDB.Query(ctx, in, opts...)
+	if err == nil {
+		for i, item := range out.Items {
+			out.Items[i] = maps.Clone(item)
+			delete(out.Items[i], names.LedgerKey)
+		}
+	}
+	return out, err
+}
+
+func (db withoutID) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	out, err := db.DynamoDB.UpdateItem(ctx, in, opts...)
+	if err == nil {
+		out.Attributes = maps.Clone(out.Attributes)
+		delete(out.Attributes, names.LedgerKey)
+	}
+	return out, err
+}
+
+// An item of the index must have an id. That of a leased item is known.
+func TestAnItemWithoutItsIDIsNotAnEvent(t *testing.T) {
+	b := newFixture(t)
+	e := b.entry(t, uuid.New().String(), "")
+	b.recordDue(t, e)
+	l := ledger.New(withoutID{b.db}, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+	failed := 0
+	for shard := range ledger.Shards {
+		if page, _, err := l.Due(t.Context(), shard, b.now, nil, 10); err != nil && len(page) == 0 &&
+			strings.HasSuffix(err.Error(), ": an item without eventId") {
+			failed++
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d shards cannot be read", failed)
+	}
+	got := l.Lease(t.Context(), []ledger.Pending{{EventID: e.EventID, Due: b.now}}, ledger.NewHolder(), b.now)[0]
+	if !got.Held || got.Err != nil || got.Entry.EventID != e.EventID {
+		t.Errorf("%+v", got)
 	}
 }

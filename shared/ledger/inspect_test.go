@@ -6,7 +6,9 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"uuid"
 
@@ -114,7 +116,7 @@ func TestTheBacklogIsAllThatIsPendingDueOrNot(t *testing.T) {
 	var want []ledger.Pending
 	for i := range 300 {
 		e := b.entry(t, uuid.New().String(), "")
-		due := b.now.Add(time.Duration(i-150) * time.Second)
+		due := b.now.Add(time.Duration(i/10-15) * time.Second) // ten have the same time
 		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), due); err != nil {
 			t.Fatal(err)
 		}
@@ -157,6 +159,40 @@ func TestTheBacklogIsReadToItsLastPage(t *testing.T) {
 	if err != nil || len(got) != 200 {
 		t.Errorf("%d, %v", len(got), err)
 	}
+}
+
+// gate is an index that answers no query before it is open.
+type gate struct {
+	ledger.InspectAPI
+	open    chan struct{}
+	waiting atomic.Int64
+}
+
+func (g *gate) Query(ctx context.Context, in *dynamodb.QueryInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	g.waiting.Add(1)
+	<-g.open
+	return g.InspectAPI.Query(ctx, in, opts...)
+}
+
+func TestTheBacklogIsReadWith16QueriesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFixture(t)
+		g := &gate{InspectAPI: b.db, open: make(chan struct{})}
+		done := make(chan error)
+		go func() {
+			_, err := ledger.NewInspector(g, "ledger").Backlog(t.Context(), func(int) {})
+			done <- err
+		}()
+		synctest.Wait()
+		if n := g.waiting.Load(); n != 16 {
+			t.Errorf("%d queries at once", n)
+		}
+		close(g.open)
+		if err := <-done; err != nil || g.waiting.Load() != ledger.Shards {
+			t.Errorf("%d queries, %v", g.waiting.Load(), err)
+		}
+	})
 }
 
 func TestALedgerThatCannotBeReadIsNoEmptyLedger(t *testing.T) {

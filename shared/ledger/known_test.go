@@ -10,6 +10,10 @@ import (
 	"time"
 	"uuid"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 )
 
@@ -122,4 +126,28 @@ func TestItemsThatDynamoDBDoesNotReadAreNotAskedForWithoutPause(t *testing.T) {
 			t.Errorf("%d items after %s, %v", len(got), time.Since(start), err)
 		}
 	})
+}
+
+// consistent remembers whether the reads of a DynamoDB are consistent.
+type consistent struct {
+	*awstest.DynamoDB
+	reads []bool
+}
+
+func (c *consistent) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	for _, keys := range in.RequestItems {
+		c.reads = append(c.reads, aws.ToBool(keys.ConsistentRead))
+	}
+	return c.DynamoDB.BatchGetItem(ctx, in, opts...)
+}
+
+// What was written a moment ago is known.
+func TestWhatIsKnownIsReadConsistently(t *testing.T) {
+	b := newFixture(t)
+	c := &consistent{DynamoDB: b.db}
+	if _, err := ledger.New(c, "ledger", ledger.Options{}).Known(t.Context(), []string{"a"}); err != nil ||
+		!slices.Equal(c.reads, []bool{true}) {
+		t.Errorf("%v, %v", c.reads, err)
+	}
 }

@@ -393,7 +393,7 @@ func TestShardsAreEven(t *testing.T) {
 			t.Errorf("shard %s has %d of 6400", shard, n)
 		}
 	}
-	if len(count) != ledger.Shards {
+	if len(count) != 64 || ledger.Shards != 64 {
 		t.Errorf("%d shards are in use", len(count))
 	}
 }
@@ -414,6 +414,8 @@ func TestLayoutDoesNotChangeADigest(t *testing.T) {
 func FuzzDigestOf(f *testing.F) {
 	f.Add([]byte(`{"a":"x \" y\\ "}`))
 	f.Add([]byte(" [ 1 , \"\\\\\" , \"\\\"\" ] "))
+	f.Add([]byte(`"a`))
+	f.Add([]byte(`"a\`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if v := jsontext.Value(bytes.Clone(raw)); v.IsValid() {
 			if err := v.Compact(); err != nil {
@@ -451,5 +453,169 @@ func TestOnlyItsHolderPostponesAnItem(t *testing.T) {
 	}
 	if err := b.Postpone(t.Context(), e, second, b.now); err != nil || len(b.due(t)) != 0 {
 		t.Errorf("what is published is pending again: %v", err)
+	}
+}
+
+// The longest due come first, those that are due last come first of the others, and both
+// page by page.
+func TestAShardIsReadInOrder(t *testing.T) {
+	b := newFixture(t)
+	inShard := map[int][]ledger.Pending{}
+	for i := range 300 {
+		e := b.entry(t, uuid.New().String(), "")
+		due := b.now.Add(time.Duration(i) * time.Second)
+		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), due); err != nil {
+			t.Fatal(err)
+		}
+		number := b.db.Items("ledger")[e.EventID][names.LedgerPendingShard].(*types.AttributeValueMemberN)
+		shard, err := strconv.Atoi(number.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inShard[shard] = append(inShard[shard], ledger.Pending{EventID: e.EventID, Due: due, RecordedAt: e.RecordedAt})
+	}
+	for shard, want := range inShard {
+		var got []ledger.Pending
+		for after, pages := ledger.Cursor(nil), 0; pages <= len(want); pages++ {
+			page, next, err := b.Due(t.Context(), shard, b.now.Add(time.Hour), after, 2)
+			if err != nil || len(page) > 2 {
+				t.Fatalf("%d items, %v", len(page), err)
+			}
+			got = append(got, page...)
+			if after = next; after == nil {
+				break
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("shard %d: %s", shard, diff)
+		}
+		last, err := b.Waiting(t.Context(), shard, b.now.Add(-time.Second), 1)
+		if diff := cmp.Diff(want[len(want)-1:], last); diff != "" || err != nil {
+			t.Errorf("shard %d: %v %s", shard, err, diff)
+		}
+	}
+}
+
+// The clock of the function that recorded an event may be ahead of the one that marks it.
+func TestTheWindowBeginsWithTheLaterOfBothClocks(t *testing.T) {
+	for ahead, want := range map[time.Duration]time.Duration{time.Hour: time.Hour, -time.Hour: 0} {
+		b := newFixture(t)
+		e := b.entry(t, uuid.New().String(), "")
+		e.RecordedAt = b.now.Add(ahead)
+		b.record(t, e, ledger.Recorded)
+		if err := b.MarkPublished(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		item, _, err := ledger.NewInspector(b.db, "ledger").Find(t.Context(), e.EventID)
+		if err != nil || !item.ExpiresAt.Equal(b.now.Add(want+ledger.DefaultWindow)) || !item.PublishedAt.Equal(b.now) {
+			t.Errorf("%s ahead: %+v, %v", ahead, item, err)
+		}
+	}
+}
+
+// A holder does not take an item for its own that it leased until another time.
+func TestALeaseUntilAnotherTimeIsAnotherLease(t *testing.T) {
+	b := newFixture(t)
+	e := b.entry(t, uuid.New().String(), "")
+	b.recordDue(t, e)
+	p, holder := ledger.Pending{EventID: e.EventID, Due: b.now}, ledger.NewHolder()
+	for _, test := range []struct {
+		until time.Duration
+		held  bool
+	}{{time.Minute, true}, {time.Minute, true}, {2 * time.Minute, false}} {
+		if _, held, err := b.Lease(t.Context(), p, holder, b.now.Add(test.until)); held != test.held || err != nil {
+			t.Errorf("%s: %v, %v", test.until, held, err)
+		}
+	}
+}
+
+func TestAClaimIsTheSameEventWithAnotherDetail(t *testing.T) {
+	b := newFixture(t)
+	e := b.entry(t, uuid.New().String(), "")
+	want := e
+	want.Detail, want.Claimed = []byte("{}"), true
+	if diff := cmp.Diff(want, e.AsClaim([]byte("{}"))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What is parked is written again as pending, and what is pending is never replaced.
+func TestOutcomesOfRestoreAndReplace(t *testing.T) {
+	b := newFixture(t)
+	for _, outcome := range []ledger.Outcome{ledger.Recorded, ledger.Duplicate, ledger.Conflict} {
+		if outcome == (ledger.Recording{}).Outcome {
+			t.Errorf("%d stands for a failed attempt", outcome)
+		}
+	}
+	for _, test := range []struct {
+		state            string // of what the ledger has
+		other            bool   // it has other content
+		restore, replace ledger.Outcome
+	}{
+		{"none", false, ledger.Recorded, ledger.Recorded},
+		{"pending", false, ledger.Duplicate, ledger.Duplicate},
+		{"pending", true, ledger.Conflict, ledger.Conflict},
+		{"published", false, ledger.Duplicate, ledger.Duplicate},
+		{"published", true, ledger.Conflict, ledger.Recorded},
+		{"parked", false, ledger.Recorded, ledger.Recorded},
+		{"parked", true, ledger.Conflict, ledger.Recorded},
+	} {
+		for name, do := range map[string]func(context.Context, []ledger.Entry, time.Time) []ledger.Recording{
+			"restore": b.Ledger.Restore, "replace": b.Ledger.Replace,
+		} {
+			first := b.entry(t, uuid.New().String(), "")
+			e := first
+			if test.other {
+				e = b.entry(t, first.EventID, "1")
+			}
+			if test.state != "none" {
+				b.record(t, first, ledger.Recorded)
+			}
+			mark := map[string]func(context.Context, ledger.Entry) error{"published": b.MarkPublished,
+				"parked": b.MarkParked}[test.state]
+			if mark != nil {
+				if err := mark(t.Context(), first); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := map[string]ledger.Outcome{"restore": test.restore, "replace": test.replace}[name]
+			if r := do(t.Context(), []ledger.Entry{e}, b.now)[0]; r.Outcome != want || r.Err != nil {
+				t.Errorf("%s what is %s, other %v: %+v, want %d", name, test.state, test.other, r, want)
+			}
+		}
+	}
+}
+
+// The time of an event is kept if it has that time on the bus.
+func TestTheTimeOnTheBusIsKept(t *testing.T) {
+	for text, want := range map[string]time.Time{
+		"2026-01-31T12:00:00.123456789Z": time.UnixMilli(1769860800123),
+		"1970-01-01T00:00:00.001Z":       time.UnixMilli(1),
+		"1970-01-01T00:00:00Z":           {}, // 0 stands for none
+		"2300-01-01T00:00:00Z":           {}, // after what UnixNano can tell
+	} {
+		b := newFixture(t)
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries := b.entries(t, 3)
+		for i := range entries {
+			entries[i].EventTimestamp = at
+		}
+		b.recordAll(t, entries)
+		for _, errs := range [][]error{b.Ledger.MarkPublished(t.Context(), entries[:1]),
+			b.Ledger.MarkPublished(t.Context(), entries[1:])} {
+			if err := errors.Join(errs...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, e := range entries {
+			item, _, err := ledger.NewInspector(b.db, "ledger").Find(t.Context(), e.EventID)
+			_, ok := b.db.Items("ledger")[e.EventID]["eventTimestamp"]
+			if err != nil || !item.EventTimestamp.Equal(want) || ok == want.IsZero() || item.PublishedAt.IsZero() {
+				t.Errorf("%s, %d: %+v, %v", text, i, item, err)
+			}
+		}
 	}
 }

@@ -88,7 +88,11 @@ func (l *Ledger) markTimes(e Entry) (now, expires types.AttributeValue) {
 	at := l.now()
 	// From now on, not from recordedAt: an event may be published long after it was
 	// recorded. The clock of the receiver that recorded it may be ahead.
-	return number(at.UnixMilli()), number(later(at, e.RecordedAt).Add(l.window).Unix())
+	begin := at
+	if e.RecordedAt.After(begin) {
+		begin = e.RecordedAt
+	}
+	return number(at.UnixMilli()), number(begin.Add(l.window).Unix())
 }
 
 func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
@@ -144,11 +148,4 @@ func unlessConditional(err error) error {
 		return nil
 	}
 	return err
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

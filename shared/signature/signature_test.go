@@ -273,10 +273,18 @@ func TestWindowRejectsOldAndFutureTimestamps(t *testing.T) {
 		"seconds for RFC 3339":       {&Window{FormatRFC3339, time.Hour}, at(0, FormatSeconds), ErrMalformed},
 		"RFC 3339 for seconds":       {&Window{FormatSeconds, time.Hour}, at(0, FormatRFC3339), ErrMalformed},
 		"milliseconds as configured": {&Window{FormatMilliseconds, time.Hour}, at(0, FormatMilliseconds), nil},
-		"seconds as configured":      {&Window{FormatSeconds, time.Hour}, at(0, FormatSeconds), nil},
-		"milliseconds for seconds":   {&Window{FormatSeconds, time.Hour}, at(0, FormatMilliseconds), ErrOutsideWindow},
-		"switched off, old":          {nil, "1", nil},
-		"switched off, not a time":   {nil, "whatever", nil},
+		"seconds for milliseconds": {&Window{FormatMilliseconds, time.Hour}, at(0, FormatSeconds),
+			ErrOutsideWindow},
+		"RFC 3339 for milliseconds": {&Window{FormatMilliseconds, time.Hour}, at(0, FormatRFC3339), ErrMalformed},
+		"16 digits":                 {five, "1769860800000000", ErrMalformed},
+		"16 digits as configured":   {&Window{FormatMilliseconds, time.Hour}, "1769860800000000", ErrMalformed},
+		"empty as configured":       {&Window{FormatSeconds, time.Hour}, "", ErrMalformed},
+		"a sign as configured":      {&Window{FormatSeconds, time.Hour}, "+1769860800", ErrMalformed},
+		"negative as configured":    {&Window{FormatSeconds, 100 * 365 * 24 * time.Hour}, "-1", ErrMalformed},
+		"seconds as configured":     {&Window{FormatSeconds, time.Hour}, at(0, FormatSeconds), nil},
+		"milliseconds for seconds":  {&Window{FormatSeconds, time.Hour}, at(0, FormatMilliseconds), ErrOutsideWindow},
+		"switched off, old":         {nil, "1", nil},
+		"switched off, not a time":  {nil, "whatever", nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -284,6 +292,83 @@ func TestWindowRejectsOldAndFutureTimestamps(t *testing.T) {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
 		})
+	}
+}
+
+// The number of digits decides between seconds and milliseconds.
+func TestTimeOfReadsEveryFormat(t *testing.T) {
+	for text, want := range map[string]time.Time{
+		"0":                    time.Unix(0, 0),
+		"1769860800":           time.Unix(1769860800, 0),
+		"99999999999":          time.Unix(99999999999, 0),
+		"100000000000":         time.UnixMilli(100000000000),
+		"1769860800123":        time.UnixMilli(1769860800123),
+		"999999999999999":      time.UnixMilli(999999999999999),
+		"2026-01-31T12:00:00Z": time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC),
+	} {
+		if got, ok := TimeOf(text); !ok || !got.Equal(want) {
+			t.Errorf("%s: %s, %v", text, got, ok)
+		}
+	}
+	for _, text := range []string{"", "9999999999999999", "now", "-1"} {
+		if got, ok := TimeOf(text); ok {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}
+
+func TestParseFormat(t *testing.T) {
+	for name, want := range map[string]Format{
+		"auto": FormatAuto, "rfc3339": FormatRFC3339, "unix-seconds": FormatSeconds,
+		"unix-milliseconds": FormatMilliseconds,
+	} {
+		if got, err := ParseFormat(name); err != nil || got != want {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	for _, name := range []string{"", "Auto", "unix"} {
+		if got, err := ParseFormat(name); err == nil || got != "" {
+			t.Errorf("%q: %q, %v", name, got, err)
+		}
+	}
+}
+
+// A text has the form of a signature if it is the canonical text of a number of bytes that
+// is allowed, with or without padding.
+func TestCheckForm(t *testing.T) {
+	for size := range 12 {
+		size += 250
+		bytes := make([]byte, size)
+		_, _ = rand.Read(bytes)
+		unpadded, padded := base64.RawURLEncoding.EncodeToString(bytes), base64.URLEncoding.EncodeToString(bytes)
+		for _, text := range []string{unpadded, padded} {
+			for limits, want := range map[[2]int]error{
+				{size, size}: nil, {1, 1000}: nil, {1, size}: nil, {size, 1000}: nil,
+				{1, size - 1}: ErrMalformed, {size + 1, 1000}: ErrMalformed,
+			} {
+				if err := CheckForm(text, limits[0], limits[1]); !errors.Is(err, want) {
+					t.Errorf("%d bytes, %d allowed: %v", size, limits, err)
+				}
+			}
+		}
+		for _, text := range []string{padded + "=", unpadded + "===", unpadded + "====", "=" + unpadded,
+			unpadded[1:] + "!", unpadded[1:] + "\n"} {
+			if err := CheckForm(text, 1, 1000); !errors.Is(err, ErrMalformed) {
+				t.Errorf("%d bytes, %q: %v", size, text, err)
+			}
+		}
+	}
+	const want = ": not 256 to 512 bytes in base64url"
+	if err := CheckForm("AAAA", 256, 512); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestSignReturnsTheErrorOfTheKey(t *testing.T) {
+	small := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: big.NewInt(3233), E: 17}, D: big.NewInt(413),
+		Primes: []*big.Int{big.NewInt(61), big.NewInt(53)}}
+	if text, err := Sign(small, nil, "1", keyID); err == nil || text != "" {
+		t.Errorf("signed %q, %v", text, err)
 	}
 }
 
@@ -378,6 +463,10 @@ func TestParseCarrier(t *testing.T) {
 		if _, err := ParseKeyIDCarrier(text); (err == nil) != ok {
 			t.Errorf("ParseKeyIDCarrier(%q): %v", text, err)
 		}
+	}
+	const want = "must be header:NAME or query:NAME, or static:UUID"
+	if c, err := ParseKeyIDCarrier("cookie:a"); err == nil || err.Error() != want || c != (Carrier{}) {
+		t.Errorf("%s, %v, want %s", c, err, want)
 	}
 }
 

@@ -102,9 +102,9 @@ func (f Format) parse(text string) (time.Time, bool) {
 	}
 }
 
-func digitsOnly(text string) bool {
-	return text != "" && strings.Trim(text, "0123456789") == ""
-}
+// digitsOnly reports whether text has no other characters than digits. The empty text has
+// none, and is no number.
+func digitsOnly(text string) bool { return strings.Trim(text, "0123456789") == "" }
 
 func fromMilliseconds(ms, _ int64) time.Time { return time.UnixMilli(ms) }
 

@@ -3,10 +3,20 @@ package main
 // outside is the reason of mutants that use a number without its error.
 const outside = "a text that is not a number is parsed as 0 or the largest number, and both are outside the limits"
 
+// anyOrder is the reason of mutants that change the order of a list.
+const anyOrder = "the order has no meaning"
+
 // equivalent are the random mutants that no test can or should find, by name,
 // each with the reason. They are not counted.
 var equivalent = map[string]string{
 	"shared/claimcheck/claimcheck.go Resolve: constant: 1": "of an object that is too long, any byte more shows it",
+
+	"shared/ledger/batch.go ofNoSize: constant: 0": "25 elements of one byte are no batch of a megabyte",
+
+	"shared/ledger/batch.go undecided: swapped arguments: " +
+		"types.BatchStatementErrorCodeEnumDuplicateItem, ...": anyOrder,
+
+	"shared/ledger/record.go package level: constant: 1": "the numbers of the outcomes have no meaning, except 0",
 
 	"shared/parking/parking.go Decision: swapped arguments: err, ErrNotParked": "get returns ErrNotParked itself",
 
