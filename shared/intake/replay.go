@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -155,12 +154,13 @@ func (r *Replayer) inConflict(parked parking.Parked, delivery payment.Delivery,
 // checkFirst checks whether the contents that events are in conflict with are on the
 // bus, or will be.
 func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
-	result := Result{Outcome: Accepted, Events: len(events)}
-	ids := map[string]bool{}
+	result := Result{Events: len(events)}
+	var ids []string
 	for _, e := range events {
-		ids[e.entry.EventID] = true
+		ids = append(ids, e.entry.EventID)
 	}
-	known, err := r.pipeline.ledger.Known(ctx, slices.Sorted(maps.Keys(ids)))
+	slices.Sort(ids)
+	known, err := r.pipeline.ledger.Known(ctx, slices.Compact(ids))
 	if err != nil {
 		result.Err = unrecorded(ctx, err)
 		result.Outcome, result.Unrecorded = OutcomeOf(result.Err), len(events)
@@ -168,11 +168,11 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 	}
 	for _, e := range events {
 		// What the ledger does not have any more was published or parked a window ago.
-		switch first, ok := known[e.entry.EventID]; {
-		case ok && first.Parked:
+		switch first := known[e.entry.EventID]; {
+		case first.Parked:
 			result.Err = fmt.Errorf("%w: the first version of %s was not published: it is parked as well",
 				errVersionUnfit, e.entry.EventID)
-		case ok && first.Digest == e.entry.Digest:
+		case first.Digest == e.entry.Digest:
 			result.Err = fmt.Errorf("%w: the parked version of %s was published in place of the first", errVersionUnfit,
 				e.entry.EventID)
 		}

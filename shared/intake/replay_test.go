@@ -34,6 +34,7 @@ var serviceKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewK
 type parkedWorld struct {
 	*stack
 	t          *testing.T
+	api        ledger.API // nil: db
 	opts       intake.Options
 	mechanisms intake.Mechanisms
 	exponents  []int
@@ -66,11 +67,23 @@ func newParkedWorld(t *testing.T) *parkedWorld {
 // deliver receives a delivery and returns what became of it.
 func (w *parkedWorld) deliver(payload []byte) intake.Result {
 	w.t.Helper()
-	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms)
+	return intake.NewReceiver(w.pipeline(w.client(), w.opts), w.mechanisms).Receive(w.ctx(), w.signed(payload))
+}
+
+func (w *parkedWorld) client() ledger.API {
+	if w.api != nil {
+		return w.api
+	}
+	return w.db
+}
+
+// signed returns a delivery that is signed now.
+func (w *parkedWorld) signed(payload []byte) intake.Delivery {
+	w.t.Helper()
 	timestamp := signature.FormatRFC3339.Text(w.now)
-	return r.Receive(w.ctx(), intake.Delivery{Payload: payload, Headers: map[string]string{
+	return intake.Delivery{Payload: payload, Headers: map[string]string{
 		"x-svc-signature": w.sign(payload, timestamp), "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID,
-	}})
+	}}
 }
 
 func (w *parkedWorld) sign(payload []byte, timestamp string) string {
@@ -111,7 +124,7 @@ func (w *parkedWorld) replay(p parking.Parked, version intake.Version) intake.Re
 }
 
 func (w *parkedWorld) replayIn(ctx context.Context, p parking.Parked, version intake.Version) intake.Result {
-	return intake.NewReplayer(w.pipeline(w.db, w.opts), w.exponents, w.truststore).Replay(ctx, p, version)
+	return intake.NewReplayer(w.pipeline(w.client(), w.opts), w.exponents, w.truststore).Replay(ctx, p, version)
 }
 
 // redrive makes one run of redrive.

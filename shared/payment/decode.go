@@ -62,7 +62,7 @@ const MaxEventNameLength = 128
 //   - an eventTimestamp that is not RFC 3339 in UTC. A leap second is parsed as the
 //     following second ([rfc3339.Parse]).
 func DecodeDelivery(payload []byte) (Delivery, error) {
-	w := newWalker(payload)
+	w := newWalker(payload, false)
 	defer w.free()
 	if err := w.decode(deliverySchema); err != nil {
 		return Delivery{}, err
@@ -78,9 +78,8 @@ func DecodeRawEvent(raw []byte) (RawEvent, error) {
 }
 
 func decodeEvent(raw []byte, reference bool) (RawEvent, error) {
-	w := newWalker(raw)
+	w := newWalker(raw, reference)
 	defer w.free()
-	w.reference = reference
 	if err := w.decode(eventSchema, step{name: "event"}); err != nil {
 		return RawEvent{}, err
 	}
@@ -94,12 +93,12 @@ const maxPeeked = 1000
 // they can be read, and at most 1000 eventIds. They serve only to find the payload
 // later.
 func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
-	peek(payload, func(depth int, name, value string) bool {
+	peek(payload, func(ofEvent bool, name, value string) bool {
 		switch {
 		case !rfc9562.Valid(value):
-		case depth == 1 && name == "deliveryId":
+		case !ofEvent && name == "deliveryId":
 			deliveryID = value
-		case depth == 3 && name == "eventId":
+		case ofEvent && name == "eventId":
 			eventIDs = append(eventIDs, value)
 		}
 		return len(eventIDs) < maxPeeked
@@ -110,8 +109,8 @@ func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
 // PeekTime returns the latest eventTimestamp in a payload, or the zero time if none
 // can be read. The payload need not be valid.
 func PeekTime(payload []byte) (latest time.Time) {
-	peek(payload, func(depth int, name, value string) bool {
-		if depth == 3 && name == "eventTimestamp" {
+	peek(payload, func(ofEvent bool, name, value string) bool {
+		if ofEvent && name == "eventTimestamp" {
 			if at, err := rfc3339.Parse(value); err == nil && at.After(latest) {
 				latest = at
 			}
@@ -121,9 +120,10 @@ func PeekTime(payload []byte) (latest time.Time) {
 	return latest
 }
 
-// peek calls found for every member of the payload and of its events whose value is
-// a string. It stops when found returns false or at the first error.
-func peek(payload []byte, found func(depth int, name, value string) bool) {
+// peek calls found for every member of the payload and of its events, with the text of its
+// value, or of the beginning of an object or array. It stops when found returns false or at
+// the first error.
+func peek(payload []byte, found func(ofEvent bool, name, value string) bool) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(payload), jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))
 	inEvents := false
@@ -133,20 +133,18 @@ func peek(payload []byte, found func(depth int, name, value string) bool) {
 			return
 		}
 		depth := dec.StackDepth()
-		if kind, length := dec.StackIndex(depth); kind != '{' || length%2 == 0 || token.Kind() != '"' {
+		if kind, length := dec.StackIndex(depth); kind != '{' || length%2 == 0 {
 			continue // not the name of a member
 		}
 		name := token.String()
 		if depth == 1 {
 			inEvents = name == "events"
 		}
-		if depth != 1 && !(depth == 3 && inEvents) || dec.PeekKind() != '"' {
+		if depth != 1 && !(depth == 3 && inEvents) {
 			continue
 		}
-		if token, err = dec.ReadToken(); err != nil {
-			return
-		}
-		if !found(depth, name, token.String()) {
+		value, _ := dec.ReadToken() // after an error, the next call fails as well
+		if !found(depth == 3, name, value.String()) {
 			return
 		}
 	}
@@ -227,9 +225,9 @@ type walker struct {
 // names.
 var walkers = sync.Pool{New: func() any { return new(walker) }}
 
-func newWalker(payload []byte) *walker {
+func newWalker(payload []byte, reference bool) *walker {
 	w := walkers.Get().(*walker)
-	w.payload = payload
+	w.payload, w.reference = payload, reference
 	// A bytes.Buffer is decoded in place, without a copy.
 	w.buffer = *bytes.NewBuffer(payload)
 	w.dec.Reset(&w.buffer)
@@ -238,7 +236,6 @@ func newWalker(payload []byte) *walker {
 
 func (w *walker) free() {
 	w.payload, w.path, w.delivery, w.current = nil, w.path[:0], Delivery{}, RawEvent{}
-	w.reference = false
 	w.buffer = bytes.Buffer{}
 	w.dec.Reset(&w.buffer) // releases the payload
 	walkers.Put(w)
@@ -313,10 +310,11 @@ var nameOf = map[jsontext.Kind]string{
 	'"': "a string", '0': "a number", 't': "true or false", '{': "an object", '[': "an array",
 }
 
+// token reads the beginning or the end of an object or array, which PeekKind has seen.
+func (w *walker) token() { _, _ = w.dec.ReadToken() }
+
 func (w *walker) object(s *schema) error {
-	if _, err := w.dec.ReadToken(); err != nil {
-		return w.malformed(err)
-	}
+	w.token()
 	start := w.dec.InputOffset() - 1
 	var seen uint32 // a bit for each of s.members
 	for w.dec.PeekKind() != '}' {
@@ -339,9 +337,7 @@ func (w *walker) object(s *schema) error {
 			}
 		}
 	}
-	if _, err := w.dec.ReadToken(); err != nil {
-		return w.malformed(err)
-	}
+	w.token()
 	for i := range s.members {
 		if m := &s.members[i]; m.required && seen&(1<<i) == 0 {
 			w.enter(step{name: m.name})
@@ -385,9 +381,7 @@ func (w *walker) member(m *member) error {
 }
 
 func (w *walker) array(s *schema) error {
-	if _, err := w.dec.ReadToken(); err != nil {
-		return w.malformed(err)
-	}
+	w.token()
 	elements := 0
 	for ; w.dec.PeekKind() != ']'; elements++ {
 		w.enter(step{index: elements})
@@ -396,9 +390,7 @@ func (w *walker) array(s *schema) error {
 		}
 		w.leave()
 	}
-	if _, err := w.dec.ReadToken(); err != nil {
-		return w.malformed(err)
-	}
+	w.token()
 	if s.elements == eventSchema && elements == 0 {
 		return w.problem("must hold at least one event")
 	}
@@ -505,8 +497,7 @@ func (w *walker) eventTimestamp(text string) string {
 
 func (w *walker) event(raw []byte) error {
 	w.current.Bytes = raw
-	w.delivery.Events = append(w.delivery.Events, w.current)
-	w.current = RawEvent{}
+	w.delivery.Events = append(w.delivery.Events, w.current) // an event has all its members
 	return nil
 }
 

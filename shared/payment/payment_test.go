@@ -117,6 +117,7 @@ func TestDecodeEventAcceptsTheTimesOfADelivery(t *testing.T) {
 		_, err := payment.DecodeEvent([]byte(strings.Replace(event, "2026-01-31T11:59:59.000Z", text, 1)))
 		field, ok := errors.AsType[*payment.FieldError](err)
 		if !ok || field.Field != "event.eventData.paymentStatus.statusTime" ||
+			field.Problem != "is not an RFC 3339 timestamp" ||
 			strings.Contains(err.Error(), "CANARY") {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -144,6 +145,8 @@ var deliveryTests = []deliveryTest{
 	{"unknown fields", `"amountType"`, `"amountKind":{"a":[null]},"amountType"`, ""},
 	{"upper-case UUID", id, strings.ToUpper(id[10:])[:0] + `"eventId":"6F1C8F0E-6A50-4C6C-9C55-0D3A2B1E4F60"`, ""},
 	{"escaped name", `"eventId"`, `"event\u0049d"`, ""},
+	{"escaped first letter of a name", `"eventId"`, `"\u0065ventId"`, ""},
+	{"escaped first letter of a value", `"0b7e4c1e`, `"\u0030b7e4c1e`, ""},
 	{"no event data", event[strings.Index(event, `,"eventData"`):], "}", ""},
 	{"amount of 1000 digits", "1234567890.10", strings.Repeat("9", 1000), ""},
 	{"timestamp without fraction", "00:00.123Z", "00:00Z", ""},
@@ -294,6 +297,18 @@ func TestPeekIDsReadsRejectedPayloads(t *testing.T) {
 		`{"deliveryId":"` + a + `","events":[{"eventId":"` + b + `"},` +
 			"\xff": {a, []string{b}},
 		"hello": {}, "": {}, `["` + a + `"]`: {},
+		// Only the ids of the delivery and of its events count.
+		`{"other":"` + b + `","eventId":"` + b + `","deliveryId":"` + a + `","events":[{"deliveryId":"` + b +
+			`","other":"` + b + `","eventId":"` + a + `","x":{"deliveryId":"` + b + `","eventId":"` + b + `"}}]}`: {a,
+			[]string{a}},
+		`{"events":{"deliveryId":"` + b + `","eventId":"` + b + `"}}`: {},
+		`[[{"deliveryId":"` + b + `","eventId":"` + b + `"}]]`:        {},
+		`["deliveryId","` + b + `"]`:                                  {},
+		`{"x":"deliveryId","` + b + `":1}`:                            {},
+		// The last of two counts, and invalid UTF-8 elsewhere does not.
+		`{"deliveryId":"` + a + `","deliveryId":"` + b + `","x":"` + "\xff" +
+			`","events":[{"eventId":"` + a + `"}]}`: {b, []string{a}},
+		`{"deliveryId":"` + a + `","events":[{"eventId":`: {a, nil},
 	} {
 		d, e := payment.PeekIDs([]byte(payload))
 		if diff := cmp.Diff(want, ids{d, e}); diff != "" {
@@ -442,5 +457,31 @@ func TestClaimCheckIsAReservedName(t *testing.T) {
 	}
 	if raw, err := payment.DecodeRawEvent([]byte(event)); err != nil || raw.EventName != "A.B" {
 		t.Errorf("DecodeRawEvent: %+v, %v", raw, err)
+	}
+	for range 10 {
+		if _, err := payment.DecodeDelivery([]byte(delivery)); err == nil {
+			t.Error("a delivery has a reference after a detail was decoded")
+		}
+	}
+}
+
+// An error names the value that is wrong, and no other text follows the problem.
+func TestErrorsNameTheValue(t *testing.T) {
+	const reference = `{"claimCheck":{"a":[1]},"eventName":"A.B","eventId":"x","eventTimestamp":"2026-01-31T12:00:00Z"}`
+	for raw, want := range map[string]string{
+		reference: "event.eventId: must be a UUID",
+		strings.Replace(reference, `[1]`, `[1`, 1): "event.claimCheck: is not well-formed JSON in UTF-8, at byte 21",
+		`{"claimCheck":`: "event.claimCheck: is not well-formed JSON in UTF-8, at byte 14",
+		`{"eventData":{"paymentStatus":{"status":"A"},"amount":""}}`: "event.eventData.amount: must be a number",
+		`{"eventData":{"identifiers":{"svcPostingIds":["a"]},"amount":""}}`: "event.eventData.amount: " +
+			"must be a number",
+	} {
+		if _, err := payment.DecodeRawEvent([]byte(raw)); err == nil || err.Error() != "payment: "+want {
+			t.Errorf("%s: %v, want %s", raw, err, want)
+		}
+	}
+	const problem = "event.claimCheck: is the name of a reference to an event: resolve it first (package claimcheck)"
+	if _, err := payment.DecodeEvent([]byte(reference)); err == nil || err.Error() != "payment: "+problem {
+		t.Errorf("%v, want %s", err, problem)
 	}
 }

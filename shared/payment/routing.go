@@ -32,54 +32,37 @@ var routedData = routed{
 // concurrent use.
 func (e RawEvent) RoutingData() jsontext.Value {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(e.Bytes))
-	if _, err := dec.ReadToken(); err != nil {
-		return nil
-	}
+	_, _ = dec.ReadToken()
 	for dec.PeekKind() == '"' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return nil
+		if name, _ := dec.ReadToken(); name.String() == "eventData" {
+			return copyRouted(dec, routedData)
 		}
-		if name.String() != "eventData" || dec.PeekKind() != '{' {
-			if dec.SkipValue() != nil {
-				return nil
-			}
-			continue
-		}
-		return copyRouted(dec, routedData)
+		_ = dec.SkipValue()
 	}
 	return nil
 }
 
 // copyRouted reads an object and returns an object with the members that fields
-// names, or nil if it has none of them.
+// names, or nil if it has none of them. Decoding has checked that the object is valid and
+// that these members have their types.
 func copyRouted(dec *jsontext.Decoder, fields routed) jsontext.Value {
-	if _, err := dec.ReadToken(); err != nil {
-		return nil
-	}
+	_, _ = dec.ReadToken()
 	var out []byte
 	for dec.PeekKind() == '"' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			return nil
-		}
+		name, _ := dec.ReadToken()
 		field := name.String()
 		inner, known := fields[field]
 		var value jsontext.Value
 		switch {
-		case known && inner != nil && dec.PeekKind() == '{':
+		case inner != nil:
 			value = copyRouted(dec, inner)
-		case known && inner == nil && dec.PeekKind() != '{' && dec.PeekKind() != '[':
-			if value, err = dec.ReadValue(); err != nil {
-				return nil
-			}
+		case known:
+			value, _ = dec.ReadValue()
 			if len(value) > maxRoutingToken || value.Kind() == '0' && !publishable(value) {
 				value = nil
 			}
 		default:
-			if dec.SkipValue() != nil {
-				return nil
-			}
+			_ = dec.SkipValue()
 		}
 		if value == nil {
 			continue
@@ -88,7 +71,8 @@ func copyRouted(dec *jsontext.Decoder, fields routed) jsontext.Value {
 		out, _ = jsontext.AppendQuote(out, field)
 		out = append(append(out, ':'), value...)
 	}
-	if _, err := dec.ReadToken(); err != nil || out == nil {
+	_, _ = dec.ReadToken()
+	if out == nil {
 		return nil
 	}
 	out[0] = '{'

@@ -338,9 +338,9 @@ func TestParseFormat(t *testing.T) {
 func TestCheckForm(t *testing.T) {
 	for size := range 12 {
 		size += 250
-		bytes := make([]byte, size)
-		_, _ = rand.Read(bytes)
-		unpadded, padded := base64.RawURLEncoding.EncodeToString(bytes), base64.URLEncoding.EncodeToString(bytes)
+		raw := make([]byte, size)
+		_, _ = rand.Read(raw)
+		unpadded, padded := base64.RawURLEncoding.EncodeToString(raw), base64.URLEncoding.EncodeToString(raw)
 		for _, text := range []string{unpadded, padded} {
 			for limits, want := range map[[2]int]error{
 				{size, size}: nil, {1, 1000}: nil, {1, size}: nil, {size, 1000}: nil,
@@ -365,7 +365,7 @@ func TestCheckForm(t *testing.T) {
 }
 
 func TestSignReturnsTheErrorOfTheKey(t *testing.T) {
-	small := &rsa.PrivateKey{PublicKey: rsa.PublicKey{N: big.NewInt(3233), E: 17}, D: big.NewInt(413),
+	small := &rsa.PrivateKey{N: big.NewInt(3233), E: 17, D: big.NewInt(413),
 		Primes: []*big.Int{big.NewInt(61), big.NewInt(53)}}
 	if text, err := Sign(small, nil, "1", keyID); err == nil || text != "" {
 		t.Errorf("signed %q, %v", text, err)

@@ -6,10 +6,17 @@ const outside = "a text that is not a number is parsed as 0 or the largest numbe
 // anyOrder is the reason of mutants that change the order of a list.
 const anyOrder = "the order has no meaning"
 
+// memory is the reason of mutants that use more memory.
+const memory = "it only saves memory"
+
 // equivalent are the random mutants that no test can or should find, by name,
 // each with the reason. They are not counted.
 var equivalent = map[string]string{
 	"shared/claimcheck/claimcheck.go Resolve: constant: 1": "of an object that is too long, any byte more shows it",
+
+	"shared/intake/redrive.go pauseAfter: constant: 10": "a pause of 2,048 minutes is limited to an hour as well",
+
+	"shared/intake/redrive.go publishDue: swapped arguments: a.EventID, b.EventID": anyOrder,
 
 	"shared/ledger/batch.go ofNoSize: constant: 0": "25 elements of one byte are no batch of a megabyte",
 
@@ -19,6 +26,11 @@ var equivalent = map[string]string{
 	"shared/ledger/record.go package level: constant: 1": "the numbers of the outcomes have no meaning, except 0",
 
 	"shared/parking/parking.go Decision: swapped arguments: err, ErrNotParked": "get returns ErrNotParked itself",
+
+	"shared/payment/decode.go peek: swapped arguments: jsontext.AllowDuplicateNames(true), ...": anyOrder,
+	"shared/payment/decode.go free: removed: w.buffer = bytes.Buffer{}":                         memory,
+	"shared/payment/decode.go free: removed: w.dec.Reset(&w.buffer)":                            memory,
+	"shared/payment/decode.go free: removed: walkers.Put(w)":                                    memory,
 
 	"shared/settings/settings.go duration: right side alone: err != nil || d < least":                 outside,
 	"shared/settings/settings.go entryBytes: right side alone: err != nil || n < minEntryBytes":       outside,

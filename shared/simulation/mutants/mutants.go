@@ -663,7 +663,7 @@ var mutants = []mutant{
 		`version != FirstVersion && version != ParkedVersion:`,
 		`version != FirstVersion && version != ParkedVersion && version != NoVersion:`, inIntake},
 	{"--version first is accepted although the first version was not published", replayFile,
-		`		case ok && first.Parked:`, `		case ok && first.Parked && first.Pending:`, inIntake},
+		`		case first.Parked:`, `		case first.Parked && first.Pending:`, inIntake},
 	{"one of several parked contents is replayed", replayFile,
 		`		if id := e.entry.EventID; ids[id] {`,
 		`		if id := e.entry.EventID; ids[id] && len(events) > 2 {`, inIntake},

@@ -1,0 +1,547 @@
+package intake_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"uuid"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+)
+
+// What the service is told, what alarms count and at which level it is logged depends on
+// the outcome alone.
+func TestEveryOutcomeHasItsAnswer(t *testing.T) {
+	unauthentic := intake.Answer{Status: 401, Detail: "The webhook is not authentic.", Metric: "Unauthenticated",
+		Level: slog.LevelWarn}
+	badCertificate := unauthentic
+	badCertificate.Alarm = "CertificateRejected"
+	rejected := func(status int, detail string) intake.Answer {
+		return intake.Answer{Status: status, Detail: detail, Metric: "Rejected", Level: slog.LevelWarn}
+	}
+	unavailable := func(detail string, retryAfter int, alarm string) intake.Answer {
+		return intake.Answer{Status: 503, Detail: detail, RetryAfter: retryAfter, Metric: "Unavailable", Alarm: alarm,
+			Level: slog.LevelError}
+	}
+	want := map[intake.Outcome]intake.Answer{
+		intake.Accepted:           {Metric: "Accepted"},
+		intake.Conflict:           {Metric: "Accepted", Level: slog.LevelError},
+		intake.MethodNotAllowed:   rejected(405, "The method is not the one of webhooks."),
+		intake.PayloadEmpty:       rejected(400, "The request has no body."),
+		intake.PayloadEncoding:    rejected(400, "The body can't be decoded."),
+		intake.PayloadTooLarge:    rejected(413, "The body is too large."),
+		intake.SignatureMissing:   unauthentic,
+		intake.SignatureRepeated:  unauthentic,
+		intake.SignatureMalformed: unauthentic,
+		intake.TimestampOutside:   unauthentic,
+		intake.KeyUnknown:         unauthentic,
+		intake.KeyRefused:         unauthentic,
+		intake.SignatureMismatch:  unauthentic,
+		intake.Invalid:            {Status: 422, Metric: "Invalid", Level: slog.LevelWarn},
+		intake.KeyOutOfBudget:     unavailable("The signature can't be checked now.", 60, "KeyOutOfBudget"),
+		intake.KeyUnavailable:     unavailable("The signature can't be checked now.", 5, "KeyUnavailable"),
+		intake.OutOfTime:          unavailable("Not every event could be recorded in time.", 5, "NotStored"),
+		intake.LedgerUnavailable:  unavailable("Not every event could be recorded.", 5, "NotStored"),
+		intake.ParkingFailed:      unavailable("The delivery could not be stored.", 5, "NotStored"),
+	}
+	for _, reason := range clientcert.Reasons() {
+		want[intake.Outcome(reason)] = badCertificate
+	}
+	if diff := cmp.Diff(want, intake.Answers()); diff != "" {
+		t.Error(diff)
+	}
+	for outcome, answer := range want {
+		if diff := cmp.Diff(answer, intake.AnswerTo(outcome)); diff != "" {
+			t.Errorf("%s: %s", outcome, diff)
+		}
+		// Whoever sent it has proven nothing.
+		before := answer.Status == 400 || answer.Status == 401 || answer.Status == 405 || answer.Status == 413 ||
+			outcome == intake.KeyOutOfBudget || outcome == intake.KeyUnavailable
+		if intake.BeforeProof(outcome) != before {
+			t.Errorf("%s before a proof: %v", outcome, !before)
+		}
+	}
+	for _, ofReplay := range []intake.Outcome{intake.VersionMissing, intake.VersionUnfit, intake.Altered, "other"} {
+		if diff := cmp.Diff(intake.Answer{}, intake.AnswerTo(ofReplay)); diff != "" || intake.BeforeProof(ofReplay) {
+			t.Errorf("%s: %s", ofReplay, diff)
+		}
+	}
+}
+
+// onTheirOwn are the fields of a result that are compared on their own.
+var onTheirOwn = cmpopts.IgnoreFields(intake.Result{}, "Steps", "Err", "PublishErr", "Authentication")
+
+func idsOf(t *testing.T, events ...[]byte) (ids []string) {
+	t.Helper()
+	for _, raw := range events {
+		event, err := payment.DecodeRawEvent(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, ledger.Key(event.EventID))
+	}
+	return ids
+}
+
+// failing is a DynamoDB that fails as it is told.
+type failing struct {
+	*awstest.DynamoDB
+	put    string // the event of this id is not written
+	marks  bool   // no mark is written
+	leases bool   // nothing is leased
+	query  string // queries whose condition has this text fail
+	known  bool   // nothing is read
+}
+
+var errDown = errors.New("it is down")
+
+func (f failing) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	if id, ok := in.Item[names.LedgerKey].(*types.AttributeValueMemberS); ok && id.Value == f.put {
+		return nil, errDown
+	}
+	return f.DynamoDB.PutItem(ctx, in, opts...)
+}
+
+// BatchExecuteStatement leaves everything to single writes.
+func (f failing) BatchExecuteStatement(_ context.Context, in *dynamodb.BatchExecuteStatementInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+	out := &dynamodb.BatchExecuteStatementOutput{}
+	for range in.Statements {
+		out.Responses = append(out.Responses, types.BatchStatementResponse{Error: &types.BatchStatementError{
+			Code: types.BatchStatementErrorCodeEnumValidationError}})
+	}
+	return out, nil
+}
+
+func (f failing) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	if f.marks && strings.HasPrefix(*in.UpdateExpression, "SET #at = :now") || f.leases && in.ReturnValues != "" {
+		return nil, errDown
+	}
+	return f.DynamoDB.UpdateItem(ctx, in, opts...)
+}
+
+func (f failing) Query(ctx context.Context, in *dynamodb.QueryInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	if f.query != "" && strings.Contains(*in.KeyConditionExpression, f.query) {
+		return nil, fmt.Errorf("%w: %s", errDown, f.query)
+	}
+	return f.DynamoDB.Query(ctx, in, opts...)
+}
+
+func (f failing) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	if f.known {
+		return nil, errDown
+	}
+	return f.DynamoDB.BatchGetItem(ctx, in, opts...)
+}
+
+// A result says what became of every event.
+func TestTheResultOfADelivery(t *testing.T) {
+	id := uuid.New().String()
+	event := paymenttest.Event()
+	known := paymenttest.Encode(event)
+	event.EventData.Amount = "0.01"
+	other := paymenttest.Encode(event)
+	one, two := paymenttest.Encode(paymenttest.Event()), paymenttest.Encode(paymenttest.Event())
+	event = paymenttest.Event()
+	event.EventData.AmountType = strings.Repeat("x", 3000)
+	large := paymenttest.Encode(event)
+	wrong := amount(0, "99999999999999999999")(0, paymenttest.Encode(paymenttest.Event()))
+	down := func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) { return nil, errDown }
+	for name, test := range map[string]struct {
+		events  [][]byte
+		api     failing
+		bus     func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error)
+		buckets string // keys with this prefix can't be written
+		want    intake.Result
+		err     string
+	}{
+		"new": {events: [][]byte{one, two}, want: intake.Result{Outcome: intake.Accepted,
+			Counts:   intake.Counts{Events: 2, Recorded: 2, Published: 2},
+			EventIDs: intake.EventIDs{intake.Published: idsOf(t, one, two)}}},
+		"one of each": {events: [][]byte{one, one, known, large, wrong}, want: intake.Result{Outcome: intake.Accepted,
+			Counts: intake.Counts{Events: 5, Recorded: 3, Duplicates: 2, Claimed: 1, Published: 2, Unpublishable: 1},
+			EventIDs: intake.EventIDs{intake.Published: idsOf(t, one, large), intake.Duplicate: idsOf(t, one, known),
+				intake.Unpublishable: idsOf(t, wrong)}}},
+		"a conflict": {events: [][]byte{one, other}, want: intake.Result{Outcome: intake.Conflict,
+			Counts:   intake.Counts{Events: 2, Recorded: 1, Conflicts: 1, Published: 1},
+			EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Conflicting: idsOf(t, other)},
+			ParkedAs: intake.ParkedAs{Parked: "-conflict-"}},
+			err: "intake: an eventId was seen before with other content"},
+		"a conflict that can't be parked": {events: [][]byte{one, other}, buckets: "parked/",
+			want: intake.Result{Outcome: intake.ParkingFailed,
+				Counts:   intake.Counts{Events: 2, Recorded: 1, Conflicts: 1, Published: 1},
+				EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Conflicting: idsOf(t, other)}},
+			err: "intake: not parked: parking: put: it is down"},
+		"a rejected event that can't be parked": {events: [][]byte{one, wrong}, buckets: "parked/",
+			want: intake.Result{Outcome: intake.Accepted,
+				Counts:   intake.Counts{Events: 2, Recorded: 2, Published: 1, Pending: 1},
+				EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Pending: idsOf(t, wrong)}}},
+		"the bus is down": {events: [][]byte{one, two}, bus: down, want: intake.Result{Outcome: intake.Accepted,
+			Counts:   intake.Counts{Events: 2, Recorded: 2, Pending: 2},
+			EventIDs: intake.EventIDs{intake.Pending: idsOf(t, one, two)}}},
+		"no mark": {events: [][]byte{one, two}, api: failing{marks: true}, want: intake.Result{Outcome: intake.Accepted,
+			Counts:   intake.Counts{Events: 2, Recorded: 2, Unmarked: 2},
+			EventIDs: intake.EventIDs{intake.Published: idsOf(t, one, two)}}},
+		"one is not recorded": {events: [][]byte{one, two}, api: failing{put: idsOf(t, two)[0]},
+			want: intake.Result{Outcome: intake.LedgerUnavailable,
+				Counts:   intake.Counts{Events: 2, Recorded: 1, Unrecorded: 1, Published: 1},
+				EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Unrecorded: idsOf(t, two)}},
+			err: "intake: not every event could be recorded: ledger: record " + idsOf(t, two)[0] + ": it is down"},
+		"one is not recorded, another in conflict": {events: [][]byte{other, two}, api: failing{put: idsOf(t, two)[0]},
+			want: intake.Result{Outcome: intake.LedgerUnavailable,
+				Counts:   intake.Counts{Events: 2, Unrecorded: 1, Conflicts: 1},
+				EventIDs: intake.EventIDs{intake.Conflicting: idsOf(t, other), intake.Unrecorded: idsOf(t, two)},
+				ParkedAs: intake.ParkedAs{Parked: "-conflict-"}},
+			err: "intake: not every event could be recorded: ledger: record " + idsOf(t, two)[0] + ": it is down"},
+		"a large one is not stored": {events: [][]byte{one, large}, buckets: "events/",
+			want: intake.Result{Outcome: intake.LedgerUnavailable,
+				Counts:   intake.Counts{Events: 2, Recorded: 1, Unrecorded: 1, Published: 1},
+				EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Unrecorded: idsOf(t, large)}},
+			err: "intake: not every event could be recorded: claimcheck: put "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newParkedWorld(t)
+			if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), known)); r.Published != 1 {
+				t.Fatalf("%+v", r)
+			}
+			w.bus.Answer = test.bus
+			w.buckets.Fails = func(_, key string) error {
+				if test.buckets != "" && strings.HasPrefix(key, test.buckets) {
+					return errDown
+				}
+				return nil
+			}
+			test.api.DynamoDB = w.db
+			w.api = test.api
+			got := w.deliver(paymenttest.RawDelivery(id, test.events...))
+			if (got.Err == nil) != (test.err == "") || got.Err != nil && !strings.HasPrefix(got.Err.Error(), test.err) {
+				t.Errorf("the error is %v", got.Err)
+			}
+			if got.KeyID != serviceKey().ID || got.Key.Key == nil {
+				t.Errorf("authenticated by %+v", got.Authentication)
+			}
+			if _, ok := errors.AsType[*bus.DetailError](got.PublishErr); ok != (got.Unpublishable > 0 ||
+				test.buckets == "parked/" && got.Pending > 0) {
+				t.Errorf("not published because of %v", got.PublishErr)
+			}
+			test.want.DeliveryID = id
+			if strings.Contains(got.Parked, test.want.Parked) == (got.Parked != "") {
+				got.Parked = test.want.Parked
+			}
+			if diff := cmp.Diff(test.want, got, onTheirOwn); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A log line has ten eventIds of each fate.
+func TestAResultHasSomeOfManyEventIDs(t *testing.T) {
+	for n, want := range map[int]int{9: 9, 10: 10, 11: 10, 25: 10} {
+		var events [][]byte
+		for range n {
+			events = append(events, paymenttest.Encode(paymenttest.Event()))
+		}
+		w := newParkedWorld(t)
+		for _, fate := range []intake.Fate{intake.Published, intake.Duplicate} {
+			got := w.deliver(paymenttest.RawDelivery(uuid.New().String(), events...))
+			if diff := cmp.Diff(intake.EventIDs{fate: idsOf(t, events[:want]...)}, got.EventIDs); diff != "" {
+				t.Errorf("%d %s: %s", n, fate, diff)
+			}
+			if got.EventIDs.Len() != want {
+				t.Errorf("%d %s: %d eventIds", n, fate, got.EventIDs.Len())
+			}
+		}
+		if n := (intake.EventIDs{intake.Pending: {"a", "b"}, intake.Published: {"c"}}).Len(); n != 3 {
+			t.Errorf("%d eventIds", n)
+		}
+	}
+}
+
+// An invalid delivery is parked with what could be read of it.
+func TestTheResultOfAnInvalidDelivery(t *testing.T) {
+	w := newParkedWorld(t)
+	id, eventID := uuid.New().String(), uuid.New().String()
+	payload := []byte(`{"deliveryId":"` + id + `","events":[{"eventId":"` + eventID + `"}]}`)
+	got := w.deliver(payload)
+	if _, ok := errors.AsType[*payment.FieldError](got.Err); !ok {
+		t.Errorf("the error is %v", got.Err)
+	}
+	if diff := cmp.Diff(intake.Result{Outcome: intake.Invalid, DeliveryID: id,
+		Parked: got.Parked}, got, onTheirOwn); diff != "" || got.Parked == "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	p := w.parked(got.Parked)
+	if p.Reason != parking.Invalid || p.Cause != got.Err.Error() || p.DeliveryID != id ||
+		string(p.Payload) != string(payload) || len(p.EventIDs) != 1 || p.EventIDs[0] != eventID ||
+		!p.ParkedAt.Equal(w.now) || !p.SentAt.IsZero() || p.KeyID != serviceKey().ID {
+		t.Errorf("parked %+v", p)
+	}
+	if again := w.deliver(payload); !again.ParkedBefore || again.Parked != got.Parked {
+		t.Errorf("again: %+v", again.ParkedAs)
+	}
+	w.buckets.Fails = func(string, string) error { return errDown }
+	got = w.deliver(payload)
+	if diff := cmp.Diff(intake.Result{Outcome: intake.ParkingFailed, DeliveryID: id}, got, onTheirOwn); diff != "" ||
+		!errors.Is(got.Err, errDown) || !strings.HasPrefix(got.Err.Error(), "intake: not parked: ") {
+		t.Errorf("%v (-want +got):\n%s", got.Err, diff)
+	}
+}
+
+// A conflict is parked with its delivery, and an event that EventBridge rejects with its own.
+func TestWhatIsParkedNamesItsDelivery(t *testing.T) {
+	w := newParkedWorld(t)
+	_, other, _, p := w.conflict()
+	if p.DeliveryID == "" || len(p.EventIDs) != 1 || p.EventIDs[0] != idsOf(t, other)[0] {
+		t.Errorf("parked %+v", p)
+	}
+	longest := strings.Repeat("n", 256-len("/eventData/"))
+	for name, pointer := range map[string]string{"n": ", at /eventData/n", longest: ", at /eventData/" + longest,
+		longest + "n": ""} {
+		raw := []byte(strings.Replace(string(paymenttest.Encode(paymenttest.Event())), `"eventData":{`,
+			`"eventData":{"`+name+`":99999999999999999999,`, 1))
+		id := uuid.New().String()
+		if r := w.deliver(paymenttest.RawDelivery(id, raw)); r.Unpublishable != 1 {
+			t.Fatalf("%+v", r)
+		}
+		found, err := w.parking.FindEvent(t.Context(), idsOf(t, raw)[0])
+		if err != nil || len(found) != 1 {
+			t.Fatal(found, err)
+		}
+		p := w.parked(found[0])
+		want := "event.eventData.*: is an integer outside 64 bits" + pointer
+		if p.Cause != want || p.DeliveryID != id || string(p.Event) != string(raw) || !p.RecordedAt.Equal(w.now) {
+			t.Errorf("parked %+v, want %s", p, want)
+		}
+	}
+}
+
+// timed is a stack whose calls take time, in the clock of the pipeline.
+type timed struct {
+	*awstest.DynamoDB
+	w *parkedWorld
+}
+
+func (c timed) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	c.w.now = c.w.now.Add(2 * time.Second)
+	return c.DynamoDB.PutItem(ctx, in, opts...)
+}
+
+func (c timed) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	c.w.now = c.w.now.Add(4 * time.Second)
+	return c.DynamoDB.UpdateItem(ctx, in, opts...)
+}
+
+type slowKey struct {
+	oneKey
+	w *parkedWorld
+}
+
+func (k slowKey) Lookup(ctx context.Context, id string, from netip.Addr) (keys.Found, error) {
+	k.w.now = k.w.now.Add(time.Second)
+	return k.oneKey.Lookup(ctx, id, from)
+}
+
+func TestTheTimeOfEachStep(t *testing.T) {
+	w := newParkedWorld(t)
+	w.api = timed{w.db, w}
+	w.mechanisms.Signature.Keys = slowKey{w: w}
+	w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
+		w.now = w.now.Add(3 * time.Second)
+		return nil, nil
+	}
+	payload := paymenttest.Delivery(paymenttest.Event())
+	want := intake.Steps{Authenticate: time.Second, Record: 2 * time.Second, Publish: 3 * time.Second,
+		Mark: 4 * time.Second}
+	if diff := cmp.Diff(want, w.deliver(payload).Steps); diff != "" {
+		t.Error(diff)
+	}
+	w.mechanisms.Signature.Keys = unknownKey{slowKey{w: w}}
+	r := w.deliver(payload)
+	if diff := cmp.Diff(intake.Steps{Authenticate: time.Second}, r.Steps); diff != "" || r.Err == nil {
+		t.Errorf("%v %s", r.Err, diff)
+	}
+}
+
+type unknownKey struct{ slowKey }
+
+func (k unknownKey) Lookup(ctx context.Context, _ string, from netip.Addr) (keys.Found, error) {
+	return k.slowKey.Lookup(ctx, "", from)
+}
+
+// deadlines remembers the time that calls had.
+type deadlines struct {
+	*awstest.DynamoDB
+	*awstest.EventBridge
+	ledger, bus time.Duration
+}
+
+func (d *deadlines) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	end, _ := ctx.Deadline()
+	d.ledger = time.Until(end)
+	return d.DynamoDB.PutItem(ctx, in, opts...)
+}
+
+func (d *deadlines) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
+	opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
+	end, _ := ctx.Deadline()
+	d.bus = time.Until(end)
+	return nil, errDown
+}
+
+// The options of a pipeline have the documented defaults and effects.
+func TestTheTimesOfAnInvocation(t *testing.T) {
+	serviceKey()
+	for name, test := range map[string]struct {
+		opts     intake.Options
+		deadline time.Duration // of the invocation; 0 for none
+		ledger   time.Duration // what is left for a call of the ledger
+		bus      time.Duration // for all calls of the bus
+		held     time.Duration // until another invocation may publish the event
+		redrive  time.Duration // for the calls of the bus of a run of redrive
+	}{
+		"defaults": {ledger: 29 * time.Second, bus: 3750 * time.Millisecond, held: time.Minute,
+			redrive: 3750 * time.Millisecond},
+		"chosen": {opts: intake.Options{Timeout: 20 * time.Second, Margin: 2 * time.Second, Grace: 5 * time.Second,
+			PublishTimeout: 4 * time.Second}, ledger: 18 * time.Second, bus: 3 * time.Second, held: 25 * time.Second,
+			redrive: 3 * time.Second},
+		"a deadline": {deadline: 10 * time.Second, ledger: 9 * time.Second, bus: 3750 * time.Millisecond,
+			held: 40 * time.Second, redrive: 2250 * time.Millisecond},
+		"a near deadline": {deadline: 2 * time.Second, ledger: 1500 * time.Millisecond, bus: 1125 * time.Millisecond,
+			held: 32 * time.Second, redrive: 375 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newParkedWorld(t)
+			w.now = time.Now()
+			d := &deadlines{DynamoDB: w.db, EventBridge: w.bus}
+			p := intake.NewPipeline(w.ledger(d), bus.New(d, "bus", "source", bus.Options{Attempts: 1}),
+				claimcheck.NewStore(w.buckets, "claims"), w.parking, test.opts)
+			ctx := t.Context()
+			if test.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, test.deadline)
+				defer cancel()
+			}
+			raw := paymenttest.Encode(paymenttest.Event())
+			delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), raw))
+			if r := intake.NewReceiver(p, w.mechanisms).Receive(ctx, delivery); r.Pending != 1 {
+				t.Fatalf("%s: %+v", name, r)
+			}
+			item, _ := w.known(raw)
+			if held := item.Due.Sub(w.now.Truncate(time.Millisecond)); d.ledger != test.ledger || d.bus != test.bus ||
+				held != test.held {
+				t.Errorf("%s: %s for the ledger, %s for the bus, held for %s", name, d.ledger, d.bus, held)
+			}
+			time.Sleep(time.Hour)
+			w.now = time.Now()
+			if test.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(t.Context(), test.deadline)
+				defer cancel()
+			}
+			if r := intake.NewRedriver(p, 20).Run(ctx); r.Failed != 1 || d.bus != test.redrive {
+				t.Errorf("%s: %s for the bus of redrive: %+v", name, d.bus, r)
+			}
+		})
+	}
+}
+
+// gate is a bucket that stores no event before it is open.
+type gate struct {
+	*awstest.S3
+	open    chan struct{}
+	waiting atomic.Int64
+}
+
+func (g *gate) PutObject(ctx context.Context, in *s3.PutObjectInput,
+	opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	g.waiting.Add(1)
+	<-g.open
+	return g.S3.PutObject(ctx, in, opts...)
+}
+
+func TestLargeEventsAreStoredAtTheSameTimeUpToALimit(t *testing.T) {
+	serviceKey()
+	for limit, parallel := range map[int64]int{128: 0, 3: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newParkedWorld(t)
+			w.opts.Parallel = parallel
+			g := &gate{S3: w.buckets, open: make(chan struct{})}
+			p := intake.NewPipeline(w.ledger(w.db), w.eventBus(), claimcheck.NewStore(g, "claims"), w.parking, w.opts)
+			delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), large(150)...))
+			done := make(chan intake.Result)
+			go func() { done <- intake.NewReceiver(p, w.mechanisms).Receive(t.Context(), delivery) }()
+			synctest.Wait()
+			if n := g.waiting.Load(); n != limit {
+				t.Errorf("%d at the same time, want %d", n, limit)
+			}
+			close(g.open)
+			if r := <-done; r.Claimed != 150 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// An event becomes a claim check if it has more bytes than the limit, or does not fit on
+// the bus.
+func TestEventsAboveTheLimitAreClaimChecks(t *testing.T) {
+	for name, test := range map[string]struct {
+		more, maxBytes int
+		claimed        int
+	}{
+		"at the limit": {0, 0, 0}, "above it": {1, 0, 1}, "not for the bus": {0, 1500, 1},
+	} {
+		w := newParkedWorld(t)
+		raw := string(paymenttest.Encode(paymenttest.Event()))
+		raw = raw[:len(raw)-1] + strings.Repeat(" ", w.opts.ClaimBytes-len(raw)+test.more) + "}"
+		b := bus.New(w.bus, "bus", "source", bus.Options{MaxBytes: test.maxBytes})
+		p := intake.NewPipeline(w.ledger(w.db), b, claimcheck.NewStore(w.buckets, "claims"), w.parking, w.opts)
+		delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), []byte(raw)))
+		if r := intake.NewReceiver(p, w.mechanisms).Receive(w.ctx(), delivery); r.Recorded != 1 ||
+			r.Claimed != test.claimed {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+func TestAReceiverNeedsAMechanism(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a receiver without authentication")
+		}
+	}()
+	intake.NewReceiver(nil, intake.Mechanisms{})
+}

@@ -1,0 +1,332 @@
+package intake_test
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+	"uuid"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/intake"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+)
+
+// runWith makes one run of redrive that has a time.
+func (s *stack) runWith(t *testing.T, api ledger.API, timeout time.Duration) intake.Redriven {
+	t.Helper()
+	return s.redriver(api).Run(deadlined{t.Context(), s.now.Add(timeout)})
+}
+
+// itemOf returns the item of an event.
+func (s *stack) itemOf(t *testing.T, id string) ledger.Item {
+	t.Helper()
+	item, ok, err := ledger.NewInspector(s.db, "ledger").Find(t.Context(), id)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	return item
+}
+
+// An event that fails waits for a minute, and twice as long each time, up to an hour. It is
+// not due before its lease ends.
+func TestPausesOfAnEventThatFails(t *testing.T) {
+	down := func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) { return nil, errDown }
+	s := newStack()
+	id := s.pend(t, 1)[0]
+	s.bus.Answer = down
+	for attempt, minutes := range []int{1, 2, 4, 8, 16, 32, 60, 60, 60} {
+		if r := s.runWith(t, s.db, 10*time.Second); r.Failed != 1 || r.Err != nil {
+			t.Fatalf("%+v", r)
+		}
+		item := s.itemOf(t, id)
+		if got := item.Due.Sub(s.now); got != time.Duration(minutes)*time.Minute || item.Attempts != attempt+1 {
+			t.Errorf("after %d attempts (%d): %s, want %d minutes", attempt+1, item.Attempts, got, minutes)
+		}
+		s.now = item.Due
+	}
+	s = newStack()
+	id = s.pend(t, 1)[0]
+	s.bus.Answer = down
+	if r := s.runWith(t, s.db, 10*time.Minute); r.Failed != 1 || r.Err != nil {
+		t.Fatalf("%+v", r)
+	}
+	if got := s.itemOf(t, id).Due.Sub(s.now); got != 10*time.Minute+30*time.Second {
+		t.Errorf("within the lease: %s", got)
+	}
+}
+
+// Each error counts, and the first one is reported.
+func TestTheErrorsOfARun(t *testing.T) {
+	for name, test := range map[string]struct {
+		api    failing
+		leased int
+		errors int
+		err    string
+	}{
+		"what waits can't be read":  {failing{query: "#due > :at"}, 1, ledger.Shards, "#due > :at"},
+		"what is due can't be read": {failing{query: "#due <= :at"}, 0, ledger.Shards, "#due <= :at"},
+		"neither can be read":       {failing{query: "#due"}, 0, 2 * ledger.Shards, "pending in shard"},
+		"nothing can be leased":     {failing{leases: true}, 0, 1, "ledger: lease "},
+	} {
+		s := newStack()
+		s.pend(t, 1)
+		test.api.DynamoDB = s.db
+		r := s.runWith(t, test.api, time.Minute)
+		if r.Errors != test.errors || r.Leased != test.leased || r.Published != test.leased || r.Failed != 0 ||
+			!errors.Is(r.Err, errDown) || !strings.Contains(r.Err.Error(), test.err) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	s := newStack()
+	s.pend(t, 1)
+	noShard := &firstOnly{DynamoDB: s.db}
+	if r := s.runWith(t, noShard, time.Minute); r.Err == nil || !strings.HasSuffix(r.Err.Error(), ": the first") {
+		t.Errorf("reported %v", r.Err)
+	}
+}
+
+// firstOnly is a DynamoDB whose first queries fail otherwise than its last.
+type firstOnly struct{ *awstest.DynamoDB }
+
+func (f *firstOnly) Query(_ context.Context, in *dynamodb.QueryInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	if strings.Contains(*in.KeyConditionExpression, "#due > :at") {
+		return nil, errors.New("the first")
+	}
+	return nil, errors.New("the last")
+}
+
+// A run without time reads what waits, for the metric, and no more.
+func TestARunWithoutTimeReadsNothingThatIsDue(t *testing.T) {
+	s := newStack()
+	s.pend(t, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := s.redriver(s.db).Run(ctx)
+	if !r.Left || r.Errors != ledger.Shards || r.Found+r.Leased != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// replaced writes the item of an event with other attributes; nil removes one.
+func (s *stack) replaced(t *testing.T, id string, change awstest.Item) {
+	t.Helper()
+	item := maps.Clone(s.db.Items("ledger")[id])
+	for name, value := range change {
+		if item[name] = value; value == nil {
+			delete(item, name)
+		}
+	}
+	if _, err := s.db.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String("ledger"),
+		Item: item}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An item that is not what was recorded never reaches the bus, and takes no other with it.
+func TestACorruptItemIsNotPublished(t *testing.T) {
+	s := newStack()
+	ids := s.pend(t, 3)
+	other := paymenttest.Encode(paymenttest.Event())
+	s.replaced(t, ids[1], awstest.Item{"event": &types.AttributeValueMemberB{Value: other}})
+	r := s.runWith(t, s.db, time.Minute)
+	if r.Found != 3 || r.Leased != 3 || r.Published != 2 || r.Failed != 1 || r.Errors != 1 ||
+		!errors.Is(r.Err, ledger.ErrCorrupt) {
+		t.Errorf("%+v", r)
+	}
+	if diff := cmp.Diff(map[string]int{ids[0]: 1, ids[2]: 1}, s.published()); diff != "" {
+		t.Error(diff)
+	}
+	// It is parked like one that fails again and again.
+	s.now = s.now.Add(time.Hour)
+	r = intake.NewRedriver(s.pipeline(s.db, intake.Options{Now: s.clock}), 2).Run(deadlined{t.Context(),
+		s.now.Add(time.Minute)})
+	if r.Parked != 1 || r.Failed != 1 || len(s.bus.Entries()) != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// stale is an index that shows each item as due earlier than it is.
+type stale struct{ *awstest.DynamoDB }
+
+func (s stale) Query(ctx context.Context, in *dynamodb.QueryInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
+	out, err := s.DynamoDB.Query(ctx, in, opts...)
+	if err == nil {
+		for i, item := range out.Items {
+			out.Items[i] = maps.Clone(item)
+			out.Items[i][names.LedgerPendingDue] = &types.AttributeValueMemberN{Value: "1"}
+		}
+	}
+	return out, err
+}
+
+// What another invocation has taken since the index was read is left to it.
+func TestWhatIsNotHeldIsNotPublished(t *testing.T) {
+	s := newStack()
+	s.pend(t, 3)
+	r := s.runWith(t, stale{s.db}, time.Minute)
+	if r.Found != 3 || r.Leased+r.Published+r.Failed+r.Errors != 0 || r.Err != nil || s.bus.Calls() != 0 {
+		t.Errorf("%+v, %d requests", r, s.bus.Calls())
+	}
+}
+
+// An item without the time at which it was recorded has no age.
+func TestAnItemWithoutItsTimeHasNoAge(t *testing.T) {
+	s := newStack()
+	ids := s.pend(t, 2)
+	s.replaced(t, ids[1], awstest.Item{names.LedgerRecordedAt: nil})
+	if r := s.runWith(t, s.db, time.Minute); r.Oldest != s.now.Sub(s.now.Add(-time.Minute-time.Millisecond)) {
+		t.Errorf("the oldest is %s old", r.Oldest)
+	}
+}
+
+// A shard that has more pages than the others is read to its end.
+func TestAFullShardIsReadToItsEnd(t *testing.T) {
+	s := newStack()
+	s.change = func(_ int, raw []byte) []byte {
+		event, err := payment.DecodeRawEvent(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			id := uuid.New().String()
+			h := fnv.New32a()
+			_, _ = h.Write([]byte(id))
+			if h.Sum32()%ledger.Shards == 7 {
+				return []byte(strings.Replace(string(raw), event.EventID, id, 1))
+			}
+		}
+	}
+	s.pend(t, 80)
+	if r := s.runWith(t, s.db, time.Minute); r.Found != 80 || r.Published != 80 || r.Left {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A replay says what became of every event.
+func TestTheResultOfAReplay(t *testing.T) {
+	w := newParkedWorld(t)
+	first, other, _, conflict := w.conflict()
+	w.redrive()
+	event := w.unpublishable(paymenttest.Encode(paymenttest.Event()))
+	large := paymenttest.Event()
+	large.EventData.AmountType = strings.Repeat("x", 3000)
+	claimed := w.unpublishable(paymenttest.Encode(large))
+	_ = first
+	expect := func(name string, got, want intake.Result, err string) {
+		t.Helper()
+		if (got.Err == nil) != (err == "") || got.Err != nil && !strings.HasPrefix(got.Err.Error(), err) {
+			t.Errorf("%s: the error is %v", name, got.Err)
+		}
+		if diff := cmp.Diff(want, got, onTheirOwn); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	id := conflict.DeliveryID
+	expect("no version", w.replay(conflict, intake.NoVersion), intake.Result{Outcome: intake.VersionMissing}, "")
+	expect("the first stays", w.replay(conflict, intake.FirstVersion), intake.Result{Outcome: intake.Accepted,
+		DeliveryID: id, Events: 1}, "")
+	w.api = failing{DynamoDB: w.db, known: true, put: idsOf(t, other)[0]}
+	expect("the first can't be read", w.replay(conflict, intake.FirstVersion), intake.Result{
+		Outcome: intake.LedgerUnavailable, DeliveryID: id, Events: 1, Unrecorded: 1},
+		"intake: not every event could be recorded: ledger: ")
+	expect("the parked one can't be written", w.replay(conflict, intake.ParkedVersion), intake.Result{
+		Outcome: intake.LedgerUnavailable, DeliveryID: id, Events: 1, Unrecorded: 1},
+		"intake: not every event could be recorded: ledger: ")
+	w.api = nil
+	expect("the parked one", w.replay(conflict, intake.ParkedVersion), intake.Result{Outcome: intake.Accepted,
+		DeliveryID: id, Events: 1, Recorded: 1, Pending: 1}, "")
+	expect("the first is replaced", w.replay(conflict, intake.FirstVersion), intake.Result{
+		Outcome: intake.VersionUnfit, DeliveryID: id, Events: 1},
+		"intake: that version is not available: the parked version of "+idsOf(t, other)[0])
+
+	altered := conflict
+	altered.EventDigests = nil
+	expect("altered", w.replay(altered, intake.FirstVersion), intake.Result{Outcome: intake.Altered, DeliveryID: id},
+		"intake: what is stored is not what was parked: it is not stored which events are in conflict")
+	altered = conflict
+	altered.JWK = []byte("{}")
+	expect("another key", w.replay(altered, intake.FirstVersion), intake.Result{Outcome: intake.KeyRefused},
+		"intake: what is stored is not what was parked: keys: ")
+
+	for name, p := range map[string]parking.Parked{"an event": event, "a claim check": claimed} {
+		want := intake.Result{Outcome: intake.Altered, DeliveryID: p.DeliveryID, Events: 1}
+		altered := p
+		altered.Event = []byte("x")
+		expect(name+" that is altered", w.replay(altered, intake.NoVersion), want,
+			"intake: what is stored is not what was parked: the stored event is not")
+		altered = p
+		altered.Digest = nil
+		expect(name+" without its digest", w.replay(altered, intake.NoVersion), want,
+			"intake: what is stored is not what was parked: the stored event is not")
+		want = intake.Result{Outcome: intake.Accepted, DeliveryID: p.DeliveryID,
+			Events: 1, Recorded: 1, Pending: 1}
+		expect(name, w.replay(p, intake.NoVersion), want, "")
+		if item := w.itemOf(t, p.EventIDs[0]); !item.Pending || item.Claimed != p.Claimed {
+			t.Errorf("%s: %+v", name, item)
+		}
+	}
+}
+
+// Of an event that could not be written and one in conflict, the first decides: the replay
+// must be repeated.
+func TestAReplayThatFailedInPartIsRepeated(t *testing.T) {
+	w := newParkedWorld(t)
+	a, b := paymenttest.Event(), paymenttest.Event()
+	first := [][]byte{paymenttest.Encode(a), paymenttest.Encode(b)}
+	a.EventData.Amount, b.EventData.Amount = "0.01", "0.01"
+	other := [][]byte{paymenttest.Encode(a), paymenttest.Encode(b)}
+	w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) { return nil, errDown }
+	if r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), first...)); r.Pending != 2 {
+		t.Fatalf("%+v", r)
+	}
+	r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), other...))
+	if r.Conflicts != 2 {
+		t.Fatalf("%+v", r)
+	}
+	w.api = failing{DynamoDB: w.db, put: idsOf(t, other...)[0]}
+	got := w.replay(w.parked(r.Parked), intake.ParkedVersion)
+	if got.Outcome != intake.LedgerUnavailable || got.Conflicts != 1 || got.Unrecorded != 1 ||
+		!errors.Is(got.Err, errDown) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A large event in conflict is stored before it is written, and its claim check is published.
+func TestALargeEventIsReplayedByItsClaimCheck(t *testing.T) {
+	w := newParkedWorld(t)
+	event := paymenttest.Event()
+	w.deliver(paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(event)))
+	event.EventData.AmountType = strings.Repeat("x", 3000)
+	p := w.parked(w.deliver(paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(event))).Parked)
+	w.buckets.Fails = func(string, string) error { return errDown }
+	got := w.replay(p, intake.ParkedVersion)
+	if diff := cmp.Diff(intake.Result{Outcome: intake.LedgerUnavailable, DeliveryID: p.DeliveryID,
+		Events: 1, Unrecorded: 1}, got, onTheirOwn); diff != "" || !errors.Is(got.Err, errDown) ||
+		!strings.HasPrefix(got.Err.Error(), "intake: not every event could be recorded: ") {
+		t.Errorf("%v %s", got.Err, diff)
+	}
+	w.buckets.Fails = nil
+	before := len(w.buckets.Objects("claims"))
+	if got := w.replay(p, intake.ParkedVersion); got.Recorded != 1 || len(w.buckets.Objects("claims")) != before+1 {
+		t.Errorf("%+v, %d objects", got, len(w.buckets.Objects("claims")))
+	}
+	if item := w.itemOf(t, p.EventIDs[0]); !item.Claimed {
+		t.Errorf("%+v", item)
+	}
+}
