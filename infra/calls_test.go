@@ -67,8 +67,16 @@ var resources = map[string]map[string][]string{
 		"session.take":           {"temporary queues"},
 		// AWS, "Actions, resources, and condition keys for Amazon EventBridge" in the
 		// Service Authorization Reference: these two have no resource.
-		"listRules":   {"*"},
+		"ListRules":   {"*"},
 		"testPattern": {"*"},
+	},
+	// The same page: ListReplays has no resource, and StartReplay needs all three.
+	"replay": {
+		"program.start":   {"the archive", "Bus.Arn", "replays"},
+		"deployment.plan": {"the archive"},
+		"deployment.find": {"replays"},
+		"program.cancel":  {"replays"},
+		"program.list":    {"*"},
 	},
 	"operate": {"": {"Redrive/Alias"}},
 	// GetMetricData has no resource, and DescribeAlarms returns composite alarms only with
@@ -118,7 +126,8 @@ var load = sync.OnceValues(func() (map[string]*ssa.Package, error) {
 			gopackages.NeedTypes | gopackages.NeedTypesSizes | gopackages.NeedSyntax | gopackages.NeedTypesInfo,
 		Dir: "..",
 	}, "./functions/...", "./shared/...", "./infra/payhook/operate", "./infra/payhook/logs", "./infra/payhook/listen",
-		"./infra/payhook/status", "./infra/payhook/target", "./infra/payhook/cli", "./infra/local/up")
+		"./infra/payhook/replay", "./infra/payhook/status", "./infra/payhook/target", "./infra/payhook/cli",
+		"./infra/local/up")
 	if err != nil {
 		return nil, err
 	}
@@ -440,7 +449,7 @@ func needs(t *testing.T, function string) map[string][]string {
 func TestEveryResourceOfTheCallTableIsUsed(t *testing.T) {
 	used := map[string]bool{}
 	programs := map[string][]string{operatePackage: {"Commands"}, logsPackage: {"Command"},
-		listenPackage: {"Command"}, statusPackage: {"Command"}}
+		listenPackage: {"Command"}, statusPackage: {"Command"}, replayPackage: {"Command"}}
 	for _, name := range []string{"webhook", "redrive", "token"} {
 		programs["payhook.example/functions/"+name] = nil
 	}
@@ -463,6 +472,7 @@ const (
 	operatePackage = "payhook.example/infra/payhook/operate"
 	logsPackage    = "payhook.example/infra/payhook/logs"
 	listenPackage  = "payhook.example/infra/payhook/listen"
+	replayPackage  = "payhook.example/infra/payhook/replay"
 	statusPackage  = "payhook.example/infra/payhook/status"
 )
 
@@ -477,6 +487,7 @@ var documented = map[string]struct {
 	"infra/payhook/operate/policy.json": {"infra/payhook/README.md", operatePackage, []string{"Commands"}, nil},
 	"infra/payhook/logs/policy.json":    {"infra/payhook/README.md", logsPackage, []string{"Command"}, nil},
 	"infra/payhook/status/policy.json":  {"infra/payhook/README.md", statusPackage, []string{"Command"}, nil},
+	"infra/payhook/replay/policy.json":  {"infra/payhook/README.md", replayPackage, []string{"Command"}, nil},
 	"infra/payhook/listen/policy.json": {"infra/payhook/README.md", listenPackage, []string{"Command"},
 		[]string{"Redrive/Logs", "Token/Logs"}},
 	"events/consumer/policy.json": {"events/README.md", "payhook.example/shared/claimcheck", []string{"Resolve"},
@@ -499,6 +510,9 @@ var placeholders = strings.NewReplacer(
 	"arn:aws:logs:<Region>:<Account>:log-group:<TokenLogs>:*", "Token/Logs",
 	"arn:aws:events:<Region>:<Account>:rule/<EventBusName>/payhook-listen-*", "temporary rules",
 	"arn:aws:sqs:<Region>:<Account>:payhook-listen-*", "temporary queues",
+	"arn:aws:events:<Region>:<Account>:archive/<EventArchive>", "the archive",
+	"arn:aws:events:<Region>:<Account>:event-bus/<EventBusName>", "Bus.Arn",
+	"arn:aws:events:<Region>:<Account>:replay/<EventArchive>-????????T??????", "replays",
 	"<TokenSecret>", "Token/Secret.Id",
 )
 

@@ -146,7 +146,8 @@ func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.Policy
 		})
 	}
 	fromHere := map[string]any{"aws:SourceAccount": account}
-	return []awsiam.PolicyStatement{
+	bus := arn("events", "event-bus", conf.Webhook.EventBusName, awscdk.ArnFormat_SLASH_RESOURCE_NAME)
+	statements := []awsiam.PolicyStatement{
 		// AWS, "Encrypt log data in CloudWatch Logs using AWS Key Management Service"
 		// in the CloudWatch Logs User Guide. CloudFormation chooses the names of the log
 		// groups, which begin with that of the stack.
@@ -163,19 +164,35 @@ func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.Policy
 		statement("BusOfThisStack", "events.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey"},
 			map[string]any{"StringEquals": map[string]any{
 				"aws:SourceAccount": account,
-				"kms:EncryptionContext:aws:events:event-bus:arn": arn("events", "event-bus", conf.Webhook.EventBusName,
-					awscdk.ArnFormat_SLASH_RESOURCE_NAME),
+				eventBridgeContext:  bus,
 			}}),
 		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon
 		// SNS topic?".
 		statement("AlarmsOfThisAccount", "cloudwatch.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey*"},
 			map[string]any{"StringEquals": fromHere}),
 	}
+	if conf.ArchiveRetention > 0 {
+		// AWS documents these actions, and no other condition than on the context. For
+		// the value of the context, the text says the ARN of the archive, and the example
+		// has the ARN of the bus
+		// (https://docs.aws.amazon.com/eventbridge/latest/userguide/encryption-archives.html).
+		// Both name the account, so no other account can use the key.
+		statements = append(statements, statement("ArchiveOfThisStack", "events.amazonaws.com",
+			[]string{"kms:Decrypt", "kms:GenerateDataKey", "kms:ReEncrypt*"},
+			map[string]any{"StringEquals": map[string]any{eventBridgeContext: []*string{
+				bus, arn("events", "archive", archiveName(conf), awscdk.ArnFormat_SLASH_RESOURCE_NAME),
+			}}}))
+	}
+	return statements
 }
+
+// eventBridgeContext is the condition on the encryption context of EventBridge.
+const eventBridgeContext = "kms:EncryptionContext:aws:events:event-bus:arn"
 
 // keyProperties are the paths of the properties that name a key, by resource type.
 var keyProperties = map[string]string{
 	"AWS::DynamoDB::GlobalTable": "Replicas.0.SSESpecification.KMSMasterKeyId",
+	"AWS::Events::Archive":       "KmsKeyIdentifier",
 	"AWS::Events::EventBus":      "KmsKeyIdentifier",
 	"AWS::Logs::LogGroup":        "KmsKeyId",
 	"AWS::S3::Bucket": "BucketEncryption.ServerSideEncryptionConfiguration.0." +

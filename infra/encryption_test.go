@@ -72,7 +72,7 @@ func TestAllStoredDataIsEncryptedWithTheKey(t *testing.T) {
 				}
 			case "AWS::SNS::Topic":
 				key = r.Properties["KmsMasterKeyId"]
-			case "AWS::Events::EventBus":
+			case "AWS::Events::EventBus", "AWS::Events::Archive":
 				key = r.Properties["KmsKeyIdentifier"]
 			case "AWS::Logs::LogGroup", "AWS::SecretsManager::Secret":
 				key = r.Properties["KmsKeyId"]
@@ -195,6 +195,10 @@ func TestThreeServicesCanUseTheKey(t *testing.T) {
 	want := []string{
 		`AlarmsOfThisAccount cloudwatch.amazonaws.com [kms:Decrypt kms:GenerateDataKey*] ` +
 			`{"StringEquals":{"aws:SourceAccount":"AWS::AccountId"}}`,
+		`ArchiveOfThisStack events.amazonaws.com [kms:Decrypt kms:GenerateDataKey kms:ReEncrypt*] ` +
+			`{"StringEquals":{"kms:EncryptionContext:aws:events:event-bus:arn":` +
+			`"arn:AWS::Partition:events:AWS::Region:AWS::AccountId:event-bus/payhook or ` +
+			`arn:AWS::Partition:events:AWS::Region:AWS::AccountId:archive/payhook"}}`,
 		`BusOfThisStack events.amazonaws.com [kms:Decrypt kms:GenerateDataKey] ` +
 			`{"StringEquals":{"aws:SourceAccount":"AWS::AccountId",` +
 			`"kms:EncryptionContext:aws:events:event-bus:arn":` +
@@ -216,7 +220,11 @@ func TestThreeServicesCanUseTheKey(t *testing.T) {
 			for operator, keys := range at(s, "Condition").(map[string]any) {
 				conditions[operator] = map[string]string{}
 				for key, value := range keys.(map[string]any) {
-					conditions[operator][key] = tm.render(value)
+					var values []string
+					for _, one := range list(value) {
+						values = append(values, tm.render(one))
+					}
+					conditions[operator][key] = strings.Join(values, " or ")
 				}
 			}
 			text, err := json.Marshal(conditions)

@@ -22,6 +22,8 @@ var limits = map[string]int{
 	"AWS::CloudWatch::Alarm.AlarmDescription": 1024, // the same page
 	"AWS::CloudWatch::Alarm.MetricName":       255,
 	"AWS::CloudWatch::Alarm.Namespace":        255,
+	"AWS::Events::Archive.ArchiveName":        48, // AWS, "CreateArchive" in the EventBridge API reference
+	"AWS::Events::Archive.Description":        512,
 	"AWS::Events::EventBus.Name":              256, // AWS, "CreateEventBus" in the EventBridge API reference
 	"AWS::Events::EventBus.Description":       512,
 	"AWS::EventSchemas::Registry.Description": 256, // AWS, "CreateRegistry" in the EventBridge Schemas API reference

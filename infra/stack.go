@@ -29,6 +29,7 @@ func newStack(scope constructs.Construct, conf settings.Deployment,
 	keys := newKeys(stack)
 	bus := newBus(stack, conf)
 	newSchemas(stack, conf)
+	newArchive(stack, conf, bus)
 	buckets := newBuckets(stack, conf)
 	token := newToken(stack, conf, code("token"))
 	webhook := newWebhook(stack, conf, code("webhook"), newEndpoint(stack, conf), ledger, keys, bus, buckets, token)

@@ -19,6 +19,7 @@ import (
 	"payhook.example/infra/payhook/listen"
 	"payhook.example/infra/payhook/logs"
 	"payhook.example/infra/payhook/operate"
+	"payhook.example/infra/payhook/replay"
 	"payhook.example/infra/payhook/send"
 	"payhook.example/infra/payhook/status"
 	"payhook.example/infra/payhook/target"
@@ -53,7 +54,7 @@ func commands(p *cli.Program) *cobra.Command {
 	}
 	add("Try it", local.Command(p), send.Command(p, t), invoke.Command(p, t), listen.Command(p, t), logs.Command(p, t))
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
-		operate.Commands(p, t)...)...)
+		append(operate.Commands(p, t), replay.Command(p, t))...)...)
 	add("Deploy it", acceptance.Command(p, t), prepareDeploy(p))
 	return root
 }

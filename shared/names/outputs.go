@@ -6,6 +6,7 @@ const (
 	EventBusNameOutput        = "EventBusName"
 	EventBusARNOutput         = "EventBusArn"
 	SchemaRegistryOutput      = "SchemaRegistry"
+	ArchiveOutput             = "EventArchive"
 	LedgerTableOutput         = "LedgerTable"
 	KeysTableOutput           = "KeysTable"
 	ClaimBucketOutput         = "ClaimBucket"

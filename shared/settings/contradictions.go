@@ -42,15 +42,15 @@ func (r *reader) contradictions(d Deployment) {
 	}
 
 	// An event must exist for longer than its reference: redrive can publish the
-	// reference until its last attempt, and a consumer's queue retains it for up to 14
-	// days.
-	if d.ClaimRetention > 0 && r.valid(ClaimRetention, RedriveAttempts) {
+	// reference until its last attempt, the archive can deliver it again until it expires
+	// there, and a consumer's queue retains it for up to 14 days.
+	if d.ClaimRetention > 0 && r.valid(ClaimRetention, RedriveAttempts, ArchiveRetention) {
 		const day = 24 * time.Hour
-		least := int((redriveTime(d.RedriveAttempts) + queueRetention + day - 1) / day)
+		least := int((redriveTime(d.RedriveAttempts)+queueRetention+day-1)/day) + d.ArchiveRetention
 		if d.ClaimRetention < least {
 			r.wrong(ClaimRetention, fmt.Sprintf("must be at least %dd: redrive can publish a reference for as long "+
-				"as %s allows, and a queue retains it for 14 days",
-				least, RedriveAttempts.Key))
+				"as %s allows, the archive can deliver it again for as long as %s says, and a queue retains it for 14 "+
+				"days", least, RedriveAttempts.Key, ArchiveRetention.Key))
 		}
 	}
 

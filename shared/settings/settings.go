@@ -129,6 +129,9 @@ var (
 		Description: "how long parked deliveries and events are kept in S3, in whole days, or never to keep them " +
 			"without end; they were accepted but not published, so a person should decide about them; expired or " +
 			"deleted ones can be restored for 30 days"}
+	ArchiveRetention = &Setting{Key: "archiveRetention", Default: "30d", Example: "90d",
+		Description: "how long an archive of EventBridge keeps each published event, in whole days, so that payhook " +
+			"replay can deliver it again; off for no archive"}
 	RedriveAttempts = &Setting{Key: "redriveAttempts", Default: "20", Example: "50",
 		Description: "how often redrive tries to publish an event, with pauses that grow from a minute to an hour, " +
 			"before it is parked"}
@@ -205,7 +208,7 @@ func All() []*Setting {
 		KeyTimeout, KeysAuth,
 		Scopes, CredentialEncoding, TokenRefreshPercent, TokenEndpointTimeout, TokenTimeout,
 		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, ClaimRetention,
-		ParkedRetention,
+		ParkedRetention, ArchiveRetention,
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
 		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, RunbookURL, StackName, DeploymentStrategy,
 		LedgerTable, ClaimBucket, ParkingBucket, Local,
@@ -366,6 +369,7 @@ type Deployment struct {
 	LedgerTable, ClaimBucket, ParkingBucket string
 
 	ClaimRetention, ParkedRetention int // days; 0: no expiry
+	ArchiveRetention                int // days; 0: no archive
 
 	Protection
 
@@ -441,6 +445,7 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		LogRetention:         r.oneOf(LogRetentionDays, logRetentionDays),
 		ClaimRetention:       r.retention(ClaimRetention),
 		ParkedRetention:      r.retention(ParkedRetention),
+		ArchiveRetention:     r.archive(),
 		AlarmEmail:           r.email(AlarmEmail),
 		AlarmUnauthenticated: r.integer(AlarmUnauthenticated, 1, 1000000),
 		RunbookURL: r.unlessEmpty(RunbookURL, runbookURL,
@@ -709,15 +714,21 @@ const Never = "never"
 const minRetention, maxRetention = 15, 36500
 
 // retention reads whole days; 0 means no expiry.
-func (r *reader) retention(s *Setting) int {
+func (r *reader) retention(s *Setting) int { return r.days(s, Never, minRetention) }
+
+// archive reads archiveRetention; 0 means no archive.
+func (r *reader) archive() int { return r.days(ArchiveRetention, Off, 1) }
+
+// days reads whole days, at least least and at most maxRetention, or none, which is 0.
+func (r *reader) days(s *Setting, none string, least int) int {
 	v := r.text(s)
-	if v == Never {
+	if v == none {
 		return 0
 	}
 	d, err := ParseDuration(v)
 	days := int(d / (24 * time.Hour))
-	if err != nil || d%(24*time.Hour) != 0 || days < minRetention || days > maxRetention {
-		r.wrong(s, fmt.Sprintf("must be %s, or whole days from %dd to %dd", Never, minRetention, maxRetention))
+	if err != nil || d%(24*time.Hour) != 0 || days < least || days > maxRetention {
+		r.wrong(s, fmt.Sprintf("must be %s, or whole days from %dd to %dd", none, least, maxRetention))
 	}
 	return days
 }
@@ -768,8 +779,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
-// Off is the value of timestampTolerance that disables the check, and of captureRefused
-// that disables the capture.
+// Off is the value of timestampTolerance that disables the check, of captureRefused that
+// disables the capture, and of archiveRetention for no archive.
 const Off = "off"
 
 func (r *reader) window() *signature.Window {

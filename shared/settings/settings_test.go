@@ -102,7 +102,8 @@ func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
 		"keyTimeout":          "1h",
 		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b", "maxEntryBytes": "10",
 		"claimCheckBytes": "1", "redriveAttempts": "0", "claimRetention": "36h", "parkedRetention": "14d",
-		"webhookTimeout": "1500ms", "redriveTimeout": "1h", "redriveGrace": "0s", "webhookMemory": "64",
+		"archiveRetention": "36h",
+		"webhookTimeout":   "1500ms", "redriveTimeout": "1h", "redriveGrace": "0s", "webhookMemory": "64",
 		"webhookConcurrency": "0",
 		"logRetentionDays":   "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0",
 		"runbookUrl": "https://wiki.example/a b",
@@ -222,15 +223,20 @@ func TestRejectsContradictorySettings(t *testing.T) {
 		"the default bus": {map[string]string{"eventBusName": "default"},
 			[]string{"eventBusName: must not be default"}},
 		"another bus": {map[string]string{"eventBusName": "default-payments"}, nil},
-		"references outlive events": {map[string]string{"redriveAttempts": "500", "claimRetention": "34d"},
-			[]string{"claimRetention: must be at least 35d", "redriveAttempts"}},
-		"references live as long": {map[string]string{"redriveAttempts": "500", "claimRetention": "35d"}, nil},
-		"a whole number of days":  {map[string]string{"redriveAttempts": "24", "claimRetention": "15d"}, nil},
-		"an hour more": {map[string]string{"redriveAttempts": "25", "claimRetention": "15d"},
+		"references outlive events": {map[string]string{"redriveAttempts": "500", "claimRetention": "34d",
+			"archiveRetention": "off"}, []string{"claimRetention: must be at least 35d", "redriveAttempts"}},
+		"references live as long": {map[string]string{"redriveAttempts": "500", "claimRetention": "35d",
+			"archiveRetention": "off"}, nil},
+		"a whole number of days": {map[string]string{"redriveAttempts": "24", "claimRetention": "15d",
+			"archiveRetention": "off"}, nil},
+		"an hour more": {map[string]string{"redriveAttempts": "25", "claimRetention": "15d", "archiveRetention": "off"},
 			[]string{"claimRetention: must be at least 16d"}},
-		"the shortest retention": {map[string]string{"claimRetention": "15d"}, nil},
-		"events are kept without end": {map[string]string{"redriveAttempts": "1000", "claimRetention": "never"},
-			nil},
+		"the shortest retention": {map[string]string{"claimRetention": "15d", "archiveRetention": "off"}, nil},
+		"archived references outlive events": {map[string]string{"redriveAttempts": "24", "claimRetention": "44d"},
+			[]string{"claimRetention: must be at least 45d", "archiveRetention"}},
+		"archived references live as long": {map[string]string{"redriveAttempts": "24", "claimRetention": "45d"}, nil},
+		"events are kept without end": {map[string]string{"redriveAttempts": "1000", "claimRetention": "never",
+			"archiveRetention": "36500d"}, nil},
 		"one header for two things": {map[string]string{"timestampCarrier": "header:X-Proof",
 			"keyIdCarrier": "header:x-proof"},
 			[]string{"keyIdCarrier: must differ from timestampCarrier"}},
@@ -424,9 +430,28 @@ func TestDefaultBusNameDiffersPerStack(t *testing.T) {
 	}
 }
 
+func TestAnArchiveIsKeptForWholeDaysOrThereIsNone(t *testing.T) {
+	for text, want := range map[string]int{"off": 0, "1d": 1, "30d": 30, "48h": 2} {
+		d, err := deployment(map[string]string{"archiveRetention": text})
+		if err != nil || d.ArchiveRetention != want {
+			t.Errorf("%s: %d days, %v", text, d.ArchiveRetention, err)
+		}
+	}
+	// For EventBridge, 0 days is without end.
+	for _, text := range []string{"", "0", "0d", "never", "36h", "-1d"} {
+		if _, err := deployment(map[string]string{"archiveRetention": text}); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+	if d, err := deployment(nil); err != nil || d.ArchiveRetention != 30 {
+		t.Errorf("by default %d days, %v", d.ArchiveRetention, err)
+	}
+}
+
 func TestRetentionIsWholeDaysOrNever(t *testing.T) {
 	for text, want := range map[string]int{"never": 0, "15d": 15, "365d": 365, "3653d": 3653, "48000h": 2000} {
-		d, err := deployment(map[string]string{"claimRetention": text, "parkedRetention": text})
+		d, err := deployment(map[string]string{"claimRetention": text, "parkedRetention": text,
+			"archiveRetention": "off"})
 		if err != nil || d.ClaimRetention != want || d.ParkedRetention != want {
 			t.Errorf("%s: %d and %d days, %v", text, d.ClaimRetention, d.ParkedRetention, err)
 		}

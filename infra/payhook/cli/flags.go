@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"payhook.example/shared/rfc3339"
 	"payhook.example/shared/settings"
 )
 
@@ -48,6 +49,19 @@ func ParseDuration(text string) (time.Duration, error) {
 		d = -d
 	}
 	return d, nil
+}
+
+// Time reads a time of RFC 3339, or how long ago it was.
+func (p *Program) Time(text string) (time.Time, error) {
+	if at, err := rfc3339.Parse(text); err == nil {
+		return at, nil
+	}
+	before, err := ParseDuration(strings.TrimSuffix(strings.TrimSpace(text), " ago"))
+	if err != nil || before < 0 {
+		return time.Time{}, errors.New("must be a time such as 2026-01-31T12:00:00Z, or how long ago it was, such as " +
+			"24h")
+	}
+	return p.Now().Add(-before), nil
 }
 
 // FuncVar adds a flag whose value is read by set.

@@ -262,9 +262,9 @@ func TestWhatACrashLeftBehindIsRemoved(t *testing.T) {
 		os.Remove(l.lock.Name())
 	}
 	c.rules[expired.name].tags[expiresTag] = noon.Add(-time.Second).Format(time.RFC3339)
-	c.addRule(prefix+"of-somebody", everything, map[string]string{expiresTag: "2020-01-01T00:00:00Z"})
+	c.addRule(Prefix+"of-somebody", everything, map[string]string{expiresTag: "2020-01-01T00:00:00Z"})
 	// It crashed after the rule was made, and before the queue was.
-	c.addRule(prefix+"half", everything, map[string]string{programTag: program, ownerTag: "me",
+	c.addRule(Prefix+"half", everything, map[string]string{programTag: program, ownerTag: "me",
 		expiresTag: "2020-01-01T00:00:00Z"})
 
 	var said strings.Builder
@@ -273,7 +273,7 @@ func TestWhatACrashLeftBehindIsRemoved(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{elsewhere.name, prefix + "of-somebody", running.name}
+	want := []string{elsewhere.name, Prefix + "of-somebody", running.name}
 	slices.Sort(want)
 	if got := slices.Sorted(maps.Keys(c.rules)); !slices.Equal(got, want) {
 		t.Errorf("there are the rules %q, want %q", got, want)

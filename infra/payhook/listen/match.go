@@ -72,7 +72,7 @@ func (m *matcher) refresh(ctx context.Context, age time.Duration) error {
 	if !m.read.IsZero() && now.Sub(m.read) < age {
 		return nil
 	}
-	rules, err := listRules(ctx, m.api, m.bus, "")
+	rules, err := ListRules(ctx, m.api, m.bus, "")
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (m *matcher) match(ctx context.Context, event string) ([]string, error) {
 	for _, r := range m.rules {
 		name, pattern := aws.ToString(r.Name), aws.ToString(r.EventPattern)
 		if pattern != "" && r.State == eventbridgetypes.RuleStateEnabled && r.ManagedBy == nil &&
-			!strings.HasPrefix(name, prefix) {
+			!strings.HasPrefix(name, Prefix) {
 			byPattern[pattern] = append(byPattern[pattern], name)
 		}
 	}

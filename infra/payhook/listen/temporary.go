@@ -20,9 +20,9 @@ import (
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// prefix begins the names of all temporary rules and queues. The policy of whoever
+// Prefix begins the names of all temporary rules and queues. The policy of whoever
 // listens is limited to it.
-const prefix = "payhook-listen-"
+const Prefix = "payhook-listen-"
 
 // The tags of a temporary rule and of its queue.
 const (
@@ -44,8 +44,7 @@ const (
 
 // eventsAPI is what of EventBridge is used.
 type eventsAPI interface {
-	ListRules(context.Context, *eventbridge.ListRulesInput,
-		...func(*eventbridge.Options)) (*eventbridge.ListRulesOutput, error)
+	RulesAPI
 	ListTagsForResource(context.Context, *eventbridge.ListTagsForResourceInput,
 		...func(*eventbridge.Options)) (*eventbridge.ListTagsForResourceOutput, error)
 	PutRule(context.Context, *eventbridge.PutRuleInput,
@@ -92,7 +91,7 @@ type listener struct {
 // create makes a rule and a queue, or neither. The rule is made first and removed last,
 // so whoever finds the rule finds everything.
 func (t *temporary) create(ctx context.Context) (_ *listener, err error) {
-	l := &listener{name: prefix + strings.ReplaceAll(uuid.New().String(), "-", "")[:12], made: t.now()}
+	l := &listener{name: Prefix + strings.ReplaceAll(uuid.New().String(), "-", "")[:12], made: t.now()}
 	if l.lock, err = t.takeLock(l.name); err != nil {
 		return nil, err
 	}
@@ -240,7 +239,7 @@ func isGone(err error) bool {
 // removeLeftovers removes what earlier programs left behind: those of this computer that
 // do not run any more, and those that have expired. It tells say whose they were.
 func (t *temporary) removeLeftovers(ctx context.Context, say func(format string, args ...any)) error {
-	rules, err := listRules(ctx, t.events, t.bus, prefix)
+	rules, err := ListRules(ctx, t.events, t.bus, Prefix)
 	if err != nil {
 		return err
 	}
@@ -281,8 +280,14 @@ func (t *temporary) readTags(ctx context.Context, rule eventbridgetypes.Rule) (m
 	return tags, nil
 }
 
-// listRules returns the rules of a bus whose names begin with a prefix.
-func listRules(ctx context.Context, api eventsAPI, bus, prefix string) ([]eventbridgetypes.Rule, error) {
+// RulesAPI is what of EventBridge [ListRules] needs.
+type RulesAPI interface {
+	ListRules(context.Context, *eventbridge.ListRulesInput,
+		...func(*eventbridge.Options)) (*eventbridge.ListRulesOutput, error)
+}
+
+// ListRules returns the rules of a bus whose names begin with a prefix.
+func ListRules(ctx context.Context, api RulesAPI, bus, prefix string) ([]eventbridgetypes.Rule, error) {
 	input := &eventbridge.ListRulesInput{EventBusName: &bus}
 	if prefix != "" {
 		input.NamePrefix = &prefix

@@ -17,7 +17,6 @@ import (
 
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/shared/parking"
-	"payhook.example/shared/rfc3339"
 	"payhook.example/shared/rfc9562"
 )
 
@@ -87,9 +86,9 @@ const anyState = "any"
 func (p *program) filterFlags(cmd *cobra.Command, to *filter) {
 	f := cmd.Flags()
 	cli.FuncVar(f, "from", "time", "of this time or later: RFC 3339, or how long ago, such as 90m, 24h or 7d",
-		func(text string) (err error) { to.from, err = p.timeOf(text); return err })
+		func(text string) (err error) { to.from, err = p.Time(text); return err })
 	cli.FuncVar(f, "until", "time", "of before this time",
-		func(text string) (err error) { to.until, err = p.timeOf(text); return err })
+		func(text string) (err error) { to.until, err = p.Time(text); return err })
 	cli.ChoiceVar(cmd, &to.reason, "reason", "reason", "invalid, conflict or unpublishable",
 		string(parking.Invalid), string(parking.Conflict), string(parking.Unpublishable))
 	cli.FuncVar(f, "event", "id", "about this eventId", func(text string) error { to.event = text; return isID(text) })
@@ -102,19 +101,6 @@ func isID(text string) error {
 		return errors.New("must be a UUID")
 	}
 	return nil
-}
-
-// timeOf reads a time, or how long ago it was.
-func (p *program) timeOf(text string) (time.Time, error) {
-	if at, err := rfc3339.Parse(text); err == nil {
-		return at, nil
-	}
-	before, err := cli.ParseDuration(strings.TrimSuffix(strings.TrimSpace(text), " ago"))
-	if err != nil || before < 0 {
-		return time.Time{}, errors.New("must be a time such as 2026-01-31T12:00:00Z, or how long ago it was, such as " +
-			"24h")
-	}
-	return p.Now().Add(-before), nil
 }
 
 // listed is one thing that is parked, as a listing has it.
