@@ -36,5 +36,5 @@ var equivalent = map[string]string{
 	"shared/settings/settings.go entryBytes: right side alone: err != nil || n < minEntryBytes":       outside,
 	"shared/settings/settings.go integer: right side alone: err != nil || n < least":                  outside,
 	"shared/settings/settings.go oneOf: right side alone: err != nil || !slices.Contains(allowed, n)": outside,
-	"shared/settings/settings.go retention: right side alone: err != nil || d%(24*time.Hour) != 0":    outside,
+	"shared/settings/settings.go days: right side alone: err != nil || d%(24*time.Hour) != 0":         outside,
 }
