@@ -18,7 +18,6 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -27,10 +26,7 @@ import (
 
 func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 	db, eb, log := awstest.NewDynamoDB(), &awstest.EventBridge{}, &bytes.Buffer{}
-	db.CreateTable("ledger", names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	db.CreateLedger("ledger")
 	table := ledger.New(db, "ledger", ledger.Options{})
 	for range 3 {
 		raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))

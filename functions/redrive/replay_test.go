@@ -39,10 +39,7 @@ func newDeployment(t *testing.T) *deployment {
 	t.Helper()
 	d := &deployment{t: t, db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(),
 		log: &bytes.Buffer{}, key: paymenttest.NewKey(2048)}
-	d.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	d.db.CreateLedger("ledger")
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")
 	env := map[string]string{names.LedgerTableEnv: "ledger", names.ClaimBucketEnv: "claims",

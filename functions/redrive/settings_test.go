@@ -43,10 +43,7 @@ func deploy(t *testing.T, s *settings.Setting, value string) *deployed {
 func deployWith(t *testing.T, change map[string]string) *deployed {
 	t.Helper()
 	d := &deployed{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3()}
-	d.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	d.db.CreateLedger("ledger")
 	d.db.CreateTable("keys", names.KeysKey)
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")

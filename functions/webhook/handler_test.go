@@ -128,10 +128,7 @@ func newEndpoint(t *testing.T, change map[string]string) *endpoint {
 	e.buckets.MakeBucket("claims")
 	e.buckets.MakeBucket("parking")
 	t.Cleanup(e.service.Close)
-	e.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	e.db.CreateLedger("ledger")
 	e.db.CreateTable("keys", names.KeysKey)
 	e.broken = &brokenDynamoDB{DynamoDB: e.db}
 	e.handler = newHandler(conf(t, e.service.URL, change), clients{e.broken, e.bus, e.buckets, &http.Client{}},
@@ -804,7 +801,7 @@ func TestTheTokenIsSentToTheKeyEndpoint(t *testing.T) {
 	})
 	send := func() (events.LambdaFunctionURLResponse, string) {
 		db, log := awstest.NewDynamoDB(), &bytes.Buffer{}
-		db.CreateTable("ledger", names.LedgerKey)
+		db.CreateLedger("ledger")
 		db.CreateTable("keys", names.KeysKey)
 		h := newHandler(s, clients{db, &awstest.EventBridge{}, awstest.NewS3(), withToken(s, kept)},
 			telemetry.New(log, "webhook"))
@@ -971,7 +968,7 @@ func FuzzFunctionURLEvent(f *testing.F) {
 	service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 	f.Cleanup(service.Close)
 	db := awstest.NewDynamoDB()
-	db.CreateTable("ledger", names.LedgerKey)
+	db.CreateLedger("ledger")
 	db.CreateTable("keys", names.KeysKey)
 	bus, buckets := &awstest.EventBridge{}, awstest.NewS3()
 	buckets.MakeBucket("parking")

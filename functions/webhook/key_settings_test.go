@@ -77,7 +77,7 @@ func inBubble(t *testing.T, change map[*settings.Setting]string, test func(b *bu
 		b := &bubble{t: t, service: &keyServiceInMemory{}, log: &bytes.Buffer{}}
 		b.service.knows()
 		db := awstest.NewDynamoDB()
-		db.CreateTable("ledger", names.LedgerKey)
+		db.CreateLedger("ledger")
 		db.CreateTable("keys", names.KeysKey)
 		b.handler = newHandler(conf(t, "https://service.example", env),
 			clients{db, &awstest.EventBridge{}, awstest.NewS3(), &http.Client{Transport: b.service}},

@@ -84,10 +84,7 @@ func startServices(delay time.Duration, tls bool, key *rsa.PublicKey, folder str
 // reset empties all tables.
 func (s *services) reset() {
 	db := awstest.NewDynamoDB()
-	db.CreateTable(ledgerTable, names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	db.CreateLedger(ledgerTable)
 	db.CreateTable(keysTable, names.KeysKey)
 	s.mu.Lock()
 	defer s.mu.Unlock()

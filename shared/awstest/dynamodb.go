@@ -20,6 +20,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook.example/shared/names"
 )
 
 // Item is an item of a table.
@@ -63,6 +65,14 @@ type index struct {
 // NewDynamoDB returns a DynamoDB without tables.
 func NewDynamoDB() *DynamoDB {
 	return &DynamoDB{tables: map[string]*table{}, calls: map[string]int{}}
+}
+
+// CreateLedger creates a table with the keys of the ledger: those of the deployed table.
+func (db *DynamoDB) CreateLedger(name string) {
+	db.CreateTable(name, names.LedgerKey, Index{
+		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
+		Include: []string{names.LedgerRecordedAt},
+	})
 }
 
 // CreateTable creates a table with a string partition key.
@@ -244,13 +254,13 @@ func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemI
 }
 
 // projection returns the attributes that an expression names; nil means all.
-func projection(expression *string, names map[string]string) ([]string, error) {
+func projection(expression *string, aliases map[string]string) ([]string, error) {
 	if expression == nil {
 		return nil, nil
 	}
 	var attributes []string
 	for part := range strings.SplitSeq(*expression, ",") {
-		p := newParser(strings.TrimSpace(part), names, nil, nil)
+		p := newParser(strings.TrimSpace(part), aliases, nil, nil)
 		attributes = append(attributes, p.name(p.next()))
 		if p.err != nil {
 			return nil, p.err
@@ -448,12 +458,12 @@ func itemSize(item Item) (size int) {
 	return size
 }
 
-func check(expression *string, names map[string]string, values Item, old Item,
+func check(expression *string, aliases map[string]string, values Item, old Item,
 	want types.ReturnValuesOnConditionCheckFailure) error {
 	if expression == nil {
 		return nil
 	}
-	holds, err := evaluate(*expression, names, values, old)
+	holds, err := evaluate(*expression, aliases, values, old)
 	if err != nil || holds {
 		return err
 	}

@@ -44,10 +44,7 @@ func newStack() *stack {
 	s.buckets.MakeBucket("parking")
 	s.buckets.MakeBucket("claims")
 	s.parking = parking.NewStore(s.buckets, "parking")
-	s.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	s.db.CreateLedger("ledger")
 	return s
 }
 

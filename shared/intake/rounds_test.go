@@ -20,7 +20,6 @@ import (
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
@@ -93,10 +92,7 @@ func (u upload) PutObject(ctx context.Context, in *s3.PutObjectInput,
 
 func newDistant() *distant {
 	d := &distant{DynamoDB: awstest.NewDynamoDB(), buckets: awstest.NewS3(), takes: 60 * time.Millisecond}
-	d.CreateTable("ledger", names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	d.CreateLedger("ledger")
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")
 	return d

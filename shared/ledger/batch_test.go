@@ -21,7 +21,6 @@ import (
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 )
 
 // faulty is a DynamoDB whose statements fail.
@@ -120,8 +119,7 @@ func TestABatchWritesWhatSingleWritesWrite(t *testing.T) {
 	entries[0].Claimed, entries[1].DeliveryID = true, ""
 	holder, due := ledger.NewHolder(), b.now.Add(time.Minute)
 	states := func(record func(), then ...func()) (all []map[string]awstest.Item) {
-		b.db.CreateTable("ledger", names.LedgerKey, awstest.Index{Name: names.LedgerPendingIndex,
-			PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue})
+		b.db.CreateLedger("ledger")
 		for _, step := range append([]func(){record}, then...) {
 			step()
 			all = append(all, b.db.Items("ledger"))
@@ -667,8 +665,7 @@ func (shortAnswers) BatchExecuteStatement(context.Context, *dynamodb.BatchExecut
 func TestStatementsAreShort(t *testing.T) {
 	b, _ := newFaulty(t)
 	longest := &longestStatement{DynamoDB: b.db}
-	b.db.CreateTable(strings.Repeat("t", 255), names.LedgerKey, awstest.Index{Name: names.LedgerPendingIndex,
-		PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue})
+	b.db.CreateLedger(strings.Repeat("t", 255))
 	l := ledger.New(longest, strings.Repeat("t", 255), ledger.Options{})
 	entries := b.entries(t, 2)
 	entries[0].Claimed = true

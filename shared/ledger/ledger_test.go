@@ -47,10 +47,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	b := &fixture{db: awstest.NewDynamoDB(), now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
-	b.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	b.db.CreateLedger("ledger")
 	b.one = one{ledger.New(b.db, "ledger", ledger.Options{Now: func() time.Time { return b.now }})}
 	return b
 }

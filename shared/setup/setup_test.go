@@ -14,7 +14,6 @@ import (
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -57,10 +56,7 @@ func TestOnlyTheSDKsRetriesOfPutEventsAreOff(t *testing.T) {
 
 func TestAPipelineUsesWhatItsSettingsName(t *testing.T) {
 	db, events, buckets := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3()
-	db.CreateTable("the-table", names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	db.CreateLedger("the-table")
 	p := setup.Pipeline(db, events, buckets, settings.Publishing{
 		LedgerTable: "the-table", ClaimBucket: "claims", ParkingBucket: "parking", EventBusName: "the-bus",
 		EventSource:   "the-source",

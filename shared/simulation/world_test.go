@@ -122,10 +122,7 @@ func newWorld(s setup, d decider) *world {
 		db: awstest.NewDynamoDB(), s3: awstest.NewS3(), bus: &awstest.EventBridge{},
 		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
-	w.db.CreateTable(ledgerTable, names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	w.db.CreateLedger(ledgerTable)
 	w.db.CreateTable(keysTable, names.KeysKey)
 	w.s3.MakeBucket(claimBucket)
 	w.s3.MakeBucket(parkedBucket)

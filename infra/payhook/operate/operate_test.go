@@ -62,10 +62,7 @@ func newWorld(t *testing.T) *world {
 			names.ParkingBucketOutput: "parking", names.RedriveFunctionOutput: "redrive"},
 	}
 	w.clock = func() time.Time { return w.now }
-	w.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	w.db.CreateLedger("ledger")
 	w.db.CreateTable("keys", names.KeysKey)
 	w.s3.MakeBucket("parking")
 	w.book = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return w.now }})

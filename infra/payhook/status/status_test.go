@@ -51,10 +51,7 @@ func newWorld(t *testing.T) *world {
 			"webhook Unauthenticated": 3},
 		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
 			"Payhook-unhealthy": types.StateValueOk}}
-	w.db.CreateTable("ledger", names.LedgerKey, awstest.Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
-	})
+	w.db.CreateLedger("ledger")
 	w.cloudWatch = w
 	w.s3.MakeBucket("parking")
 	w.secrets.Create("token")
