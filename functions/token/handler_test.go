@@ -316,7 +316,7 @@ func TestNoSecretIsLoggedOrReturned(t *testing.T) {
 		})
 	}
 	t.Run("quoting everything", func(t *testing.T) { try(t, leaky.URL, "10s", good) })
-	t.Run("credentials that are no JSON", func(t *testing.T) { try(t, service.URL, "10s", canary) })
+	t.Run("credentials that are not JSON", func(t *testing.T) { try(t, service.URL, "10s", canary) })
 	t.Run("credentials with a line break", func(t *testing.T) {
 		try(t, service.URL, "10s", fmt.Sprintf(`{"client_id":"client-1","client_secret":%q}`, canary+"\n"))
 	})

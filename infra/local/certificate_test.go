@@ -158,7 +158,7 @@ type certificateCase struct {
 	reason clientcert.Reason
 }
 
-// byTheFunction are the flaws that API Gateway does not look for.
+// byTheFunction are the defects that API Gateway does not check.
 var byTheFunction = map[paymenttest.CertificateFlaw]clientcert.Reason{
 	paymenttest.ServerUsage:  clientcert.WrongUsage,
 	paymenttest.RSAExponent3: clientcert.Weak,
@@ -166,8 +166,8 @@ var byTheFunction = map[paymenttest.CertificateFlaw]clientcert.Reason{
 	paymenttest.LongSerial:   clientcert.Malformed,
 }
 
-// reasons are why the function rejects the certificates that the endpoint would not
-// have let through.
+// reasons are the causes with which the function rejects the certificates that the
+// endpoint rejects as well.
 var reasons = map[paymenttest.CertificateFlaw]clientcert.Reason{
 	paymenttest.CertificateExpired: clientcert.Expired, paymenttest.CertificateNotYetValid: clientcert.NotYetValid,
 	paymenttest.SHA1: clientcert.Weak, paymenttest.MD5: clientcert.Weak, paymenttest.RSA1024: clientcert.Weak,
@@ -210,8 +210,8 @@ func (f *fixture) rejectsCertificates(t *testing.T, revoked, unpinned tls.Certif
 		}
 	}
 
-	// Past the endpoint, with an event that only somebody who may invoke the function
-	// can make.
+	// Without the endpoint, with an event that only a principal with the permission to
+	// invoke the function can send.
 	if status, outcome := f.invokeWith(t, func(*events.APIGatewayV2HTTPRequest) {}); status != http.StatusOK {
 		t.Fatalf("the event of a valid webhook is answered %d, %s", status, outcome)
 	}

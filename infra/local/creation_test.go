@@ -56,7 +56,7 @@ func TestACreationThatFailedIsRepeated(t *testing.T) {
 		}
 	}
 	write("manifest.json", protectedStack)
-	// Nobody signals, so that the creation fails after a second.
+	// There is no signal, so the creation fails after a second.
 	write("Protected.template.json", `{"Resources":{"Topic":{"Type":"AWS::SNS::Topic"},
 		"Handle":{"Type":"AWS::CloudFormation::WaitConditionHandle"},
 		"Fails":{"Type":"AWS::CloudFormation::WaitCondition","DependsOn":"Topic",

@@ -64,7 +64,7 @@ func installDynamoDBLocal(t *testing.T, top string) string {
 }
 
 // The tables in memory are compared with AWS's own engine for tests as well.
-func TestTheTablesInMemoryDoWhatDynamoDBLocalDoes(t *testing.T) {
+func TestTheTablesInMemoryBehaveLikeDynamoDBLocal(t *testing.T) {
 	if os.Getenv("PAYHOOK_E2E") == "" {
 		t.Skip("an end-to-end test, which needs Java and Maven: make test-e2e, or PAYHOOK_E2E=ministack")
 	}

@@ -38,11 +38,11 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// waitTimeout is how long a test waits for something that must come. Nothing takes
-// that long unless it is broken.
+// waitTimeout is how long a test waits for something that must happen. It fails after
+// that.
 const waitTimeout = time.Minute
 
-// everything is what the end-to-end tests share; nil if they were not asked for.
+// everything is what the end-to-end tests share; nil if they do not run.
 var everything *fixture
 
 type fixture struct {
@@ -113,7 +113,7 @@ func testMain(m *testing.M) int {
 }
 
 // deployed returns what is deployed, with the service behaving and the proxy
-// passing everything on. It skips the test where nothing is.
+// forwarding everything. It skips the test if nothing is deployed.
 func deployed(t *testing.T) *fixture {
 	t.Helper()
 	if everything == nil {
@@ -147,7 +147,7 @@ func processesOf(folder string) []string {
 	return lines
 }
 
-// answer is what the webhook function says, of either kind.
+// answer is the body of an answer of the webhook function, with every field that one can have.
 type answer struct {
 	status                          int
 	header                          http.Header
@@ -181,8 +181,8 @@ func (a answer) want(t *testing.T, status, recorded, duplicates int) {
 	}
 }
 
-// arriveOnce fails the test unless every event arrives behind the rule for
-// released payments, and none twice.
+// arriveOnce fails the test unless the queue behind the rule for released payments
+// receives each event exactly once.
 func (f *fixture) arriveOnce(t *testing.T, events ...payment.Event) {
 	t.Helper()
 	count := func(all []arrival) map[string]int {
@@ -326,7 +326,7 @@ func allRight(t *testing.T, sections ...section) {
 	}
 }
 
-func TestEveryKindOfWebhookIsAnsweredAsPromised(t *testing.T) {
+func TestEveryKindOfWebhookHasTheExpectedAnswer(t *testing.T) {
 	f := deployed(t)
 	rows, err := f.stack.send(t.Context(), f.arrivals, f.rows())
 	if err != nil {
@@ -335,7 +335,7 @@ func TestEveryKindOfWebhookIsAnsweredAsPromised(t *testing.T) {
 	allRight(t, section{rows: rows})
 }
 
-func TestEveryMechanismWithClientCertificatesWorksAsPromised(t *testing.T) {
+func TestClientCertificatesHaveTheExpectedResults(t *testing.T) {
 	f := deployed(t)
 	t.Cleanup(func() { f.destroyFurther(context.WithoutCancel(t.Context()), t) })
 	sections, err := f.showFurther(t.Context())
@@ -434,7 +434,7 @@ func TestAnEventReachesTheBusByteForByte(t *testing.T) {
 	}
 }
 
-func TestADuplicateCostsOneFailedWriteAndNothingElse(t *testing.T) {
+func TestADuplicateCostsOneFailedWriteOnly(t *testing.T) {
 	f := deployed(t)
 	event := paymenttest.Event()
 	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
@@ -451,7 +451,7 @@ func TestADuplicateCostsOneFailedWriteAndNothingElse(t *testing.T) {
 	f.arriveOnce(t, event)
 }
 
-func TestFiftyDeliveriesAtOnceHalfOfThemTwice(t *testing.T) {
+func TestFiftyConcurrentDeliveriesHalfOfThemTwice(t *testing.T) {
 	f := deployed(t)
 	const different, each = 25, 3
 	var events []payment.Event
@@ -483,7 +483,7 @@ func TestFiftyDeliveriesAtOnceHalfOfThemTwice(t *testing.T) {
 	f.arriveOnce(t, events...)
 }
 
-func TestANewKeyIsTakenAtOnceAndTheOldOneStays(t *testing.T) {
+func TestANewKeyIsUsedAtOnceAndTheOldOneStaysValid(t *testing.T) {
 	f := deployed(t)
 	before := f.service.Sender()
 	f.sendBy(t, before, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
@@ -497,7 +497,7 @@ func TestANewKeyIsTakenAtOnceAndTheOldOneStays(t *testing.T) {
 	f.sendBy(t, before, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
 }
 
-func TestAnUnknownKeyIsAskedForOnce(t *testing.T) {
+func TestAnUnknownKeyIsRequestedOnce(t *testing.T) {
 	f := deployed(t)
 	stranger := paymenttest.Sender{Key: paymenttest.NewKey(2048)}
 	for range 3 {
@@ -508,7 +508,7 @@ func TestAnUnknownKeyIsAskedForOnce(t *testing.T) {
 	}
 }
 
-func TestAKeyServiceThatIsDownHoldsUpNewKeysOnly(t *testing.T) {
+func TestAnOutageOfTheKeyServiceAffectsNewKeysOnly(t *testing.T) {
 	f := deployed(t)
 	f.send(t, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
 	known := f.service.Sender()
@@ -535,7 +535,7 @@ func TestAKeyServiceThatIsDownHoldsUpNewKeysOnly(t *testing.T) {
 	f.send(t, delivery).want(t, http.StatusOK, 1, 0)
 }
 
-func TestABusThatIsDownDelaysAndLosesNothing(t *testing.T) {
+func TestAnOutageOfTheBusDelaysEventsAndLosesNone(t *testing.T) {
 	f := deployed(t)
 	events := paymenttest.Events(12)
 	delivery := paymenttest.Delivery(events...)
@@ -555,7 +555,7 @@ func TestABusThatIsDownDelaysAndLosesNothing(t *testing.T) {
 	f.arriveOnce(t, events...)
 }
 
-func TestAFunctionKilledBetweenRecordAndPublishLosesNothing(t *testing.T) {
+func TestAFunctionKilledBetweenRecordAndPublishLosesNoEvent(t *testing.T) {
 	f := deployed(t)
 	events := paymenttest.Events(3)
 	publishing, release := make(chan struct{}), make(chan struct{})
@@ -591,7 +591,7 @@ func TestAFunctionKilledBetweenRecordAndPublishLosesNothing(t *testing.T) {
 	f.arriveOnce(t, events...)
 }
 
-func TestALedgerThatFailsIsNotAnsweredAsTaken(t *testing.T) {
+func TestADeliveryIsNotAcceptedIfTheLedgerFails(t *testing.T) {
 	f := deployed(t)
 	events := paymenttest.Events(10)
 	delivery := paymenttest.Delivery(events...)
@@ -632,7 +632,7 @@ func TestOutOfTimeIsAnsweredInTime(t *testing.T) {
 	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
 }
 
-func TestConflictsArePublishedNeverAndHoldUpNothing(t *testing.T) {
+func TestConflictsAreNotPublishedAndDelayNothing(t *testing.T) {
 	f := deployed(t)
 	original, fresh := paymenttest.Event(), paymenttest.Event()
 	f.send(t, paymenttest.Delivery(original)).want(t, http.StatusOK, 1, 0)

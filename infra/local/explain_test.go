@@ -18,7 +18,7 @@ func TestTheFirstWebhookIsExplained(t *testing.T) {
 	const name = "PayhookFirst"
 	wrong := map[string]string{settings.CaptureRefused.Key: "1h", settings.TimestampCarrier.Key: "header:X-Other-Time",
 		settings.KeyIDCarrier.Key: "query:key"}
-	f := deployed(t).beside(t, name, wrong)
+	f := deployed(t).deploySecond(t, name, wrong)
 	payhook := f.program(t)
 	// The simulated service follows the settings, and a real one does not.
 	service := f.service.Sender()

@@ -22,7 +22,7 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// faults decides by chance what becomes of the calls of the functions.
+// faults chooses at random how the calls of the functions are handled.
 type faults struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -137,7 +137,7 @@ func (p *proxy) effects(t *testing.T) map[string][]effect {
 // throttled, half taken or late, and functions are killed: what was accepted
 // arrives, unaltered, and twice only if a function died or lost the answer
 // between the bus and the mark.
-func TestFaultsAndKillsUnderLoadLoseNothing(t *testing.T) {
+func TestFaultsAndKillsUnderLoadLoseNoEvent(t *testing.T) {
 	f := deployed(t)
 	const deliveries, each, senders = 500, 5, 12
 	seed := uint64(time.Now().UnixNano())
@@ -171,7 +171,7 @@ func TestFaultsAndKillsUnderLoadLoseNothing(t *testing.T) {
 					sent[e.EventID] = string(paymenttest.Encode(e))
 				}
 				mu.Unlock()
-				// Every second sender never sends again.
+				// Every second sender does not retry.
 				for range 1 + 2*(sender%2) {
 					got, err := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: payload})
 					answered[got.Status/100].Add(1)
@@ -239,7 +239,7 @@ func TestFaultsAndKillsUnderLoadLoseNothing(t *testing.T) {
 			case effect.detail != sent[e.EventID]:
 				unexpected++
 			default:
-				// Put again: explained as long as the ledger did not say that it was on
+				// Published again. That is explained as long as the ledger did not say that it was on
 				// the bus.
 				onBus = true
 			}
@@ -299,14 +299,14 @@ func (f *fixture) drain(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d are still pending; redrive says %s", pending.Count, strings.TrimSpace(string(out.Payload)))
 		}
-		// An item becomes due when nobody can be working on it any more.
+		// An item becomes due when no receiver can be working on it any more.
 		time.Sleep(200 * time.Millisecond)
 	}
 }
 
-// The services in memory, on which the histories are played, are held to what
-// real clients see of the emulator.
-func TestTheServicesInMemoryDoWhatRealClientsSee(t *testing.T) {
+// The services in memory, which the simulation uses, are compared with what real clients
+// see of the emulator.
+func TestTheServicesInMemoryBehaveLikeTheEmulator(t *testing.T) {
 	config := emulated(t)
 	top, err := projectTop()
 	if err != nil {

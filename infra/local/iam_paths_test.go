@@ -71,7 +71,7 @@ func large() []byte {
 		uuid.New().String(), bytes.Repeat([]byte("x"), 260_000))
 }
 
-// webhookPaths are the ways through the webhook function.
+// webhookPaths are the paths of the webhook function.
 func (f *fixture) webhookPaths() []path {
 	parked := func(ctx context.Context, deliveryID string) error {
 		names, err := f.store().FindDelivery(ctx, deliveryID)
@@ -238,7 +238,7 @@ func (f *fixture) parkConflict(ctx context.Context) (string, error) {
 	return names[0], nil
 }
 
-// noName is a name under which nothing is parked.
+// noName is the name of no parked object.
 const noName = "2026/01/31/12/20260131T120000.000Z-invalid-none.json"
 
 // runRedrive runs the redrive function until an item is as it must be. A run of
@@ -297,7 +297,7 @@ func (f *fixture) inState(ctx context.Context, name string, want parking.State) 
 	return err
 }
 
-// redrivePaths are the ways through the redrive function.
+// redrivePaths are the paths of the redrive function.
 func (f *fixture) redrivePaths() []path {
 	return []path{
 		{"what is pending is published", func(ctx context.Context) error {
@@ -401,7 +401,7 @@ func (f *fixture) redrivePaths() []path {
 	}
 }
 
-// tokenPaths are the ways through the token function.
+// tokenPaths are the paths of the token function.
 func (f *fixture) tokenPaths() []path {
 	run := func(event string, want ...token.Outcome) func(context.Context) error {
 		return func(ctx context.Context) error {

@@ -38,7 +38,7 @@ var unproven = map[string]string{
 }
 
 // The roles of the schedules are not here: the emulator's scheduler neither
-// assumes them nor checks what they allow. The tests of infra hold them to what
+// assumes them nor checks what they allow. The tests of infra compare them with what
 // their schedules start and where these report failures.
 
 // TestEveryPermissionIsNeededAndNoneIsMissing runs every path of every function,
@@ -46,7 +46,7 @@ var unproven = map[string]string{
 // permissions that the stack grants or the documents name. Then it takes away
 // one permission at a time, and a path must fail for it.
 func TestEveryPermissionIsNeededAndNoneIsMissing(t *testing.T) {
-	f := deployed(t).beside(t, "PayhookIam", map[string]string{
+	f := deployed(t).deploySecond(t, "PayhookIam", map[string]string{
 		settings.KeysAuth.Key: "bearer", settings.RedriveAttempts.Key: "2", settings.CaptureRefused.Key: "1h",
 	})
 	// The webhook function needs a token to look up its first key.
@@ -119,8 +119,8 @@ func (w path) recover(t *testing.T, p *proxy) {
 	}
 }
 
-// path is one way through a program. It fails if the program does not do what it
-// promises, or if a call of AWS is denied.
+// path is one path of a program. It fails if the program does not have the expected
+// result, or if a call of AWS is denied.
 type path struct {
 	name string
 	run  func(context.Context) error
@@ -356,9 +356,9 @@ func (f *fixture) allow(t *testing.T, function string, actions []string, resourc
 	})
 }
 
-// beside deploys a second stack of Payhook into the emulator, with a simulated
+// deploySecond deploys a second stack of Payhook into the emulator, with a simulated
 // payment service and a bus of its own. Settings go before those of f.
-func (f *fixture) beside(t *testing.T, name string, conf map[string]string) *fixture {
+func (f *fixture) deploySecond(t *testing.T, name string, conf map[string]string) *fixture {
 	t.Helper()
 	all := maps.Clone(f.opts.settings)
 	maps.Copy(all, conf)
@@ -401,5 +401,5 @@ func (f *fixture) as(who aws.CredentialsProvider) aws.Config {
 	return cfg
 }
 
-// wrong says what came of a path that did not do what it promises.
+// wrong returns the error of a path that did not have the expected result.
 func wrong(what string, got any) error { return fmt.Errorf("%s: %+v", what, got) }

@@ -32,11 +32,11 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// brood starts a group of a process with a child that both ignore SIGTERM, and
-// returns it once both are there.
-func brood(t *testing.T, folder string) *group {
+// startParentAndChild starts a process with a child, both of which ignore SIGTERM, and
+// returns their group when both run.
+func startParentAndChild(t *testing.T, folder string) *group {
 	t.Helper()
-	script := filepath.Join(folder, "brood.sh")
+	script := filepath.Join(folder, "children.sh")
 	text := "#!/bin/sh\ntrap '' TERM\n(trap '' TERM; echo child; while :; do sleep 1; done) &\necho parent\nwait\n"
 	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func brood(t *testing.T, folder string) *group {
 
 func TestStoppingAGroupEndsEveryProcessOfIt(t *testing.T) {
 	for _, grace := range []time.Duration{0, 10 * time.Millisecond} {
-		g := brood(t, t.TempDir())
+		g := startParentAndChild(t, t.TempDir())
 		g.stop(grace)
 		if runs(g.pid) {
 			t.Errorf("grace %s: a process is left", grace)
@@ -100,7 +100,7 @@ func TestAFailedCommandShowsWhatItSaid(t *testing.T) {
 	}
 }
 
-func TestOneProcessAtATimeRunsThingsInAFolder(t *testing.T) {
+func TestOneProcessAtATimeUsesAFolder(t *testing.T) {
 	folder := t.TempDir()
 	first, err := lockFolder(folder)
 	if err != nil {
@@ -119,12 +119,12 @@ func TestOneProcessAtATimeRunsThingsInAFolder(t *testing.T) {
 	second.release()
 }
 
-func TestWhatAKilledRunLeftBehindIsEnded(t *testing.T) {
+func TestProcessesOfAKilledRunAreEnded(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "run")
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	ours := brood(t, folder)
+	ours := startParentAndChild(t, folder)
 	if err := remember(folder, ours.pid); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestWhatAKilledRunLeftBehindIsEnded(t *testing.T) {
 	}
 
 	// The number is another process' by now.
-	others := brood(t, t.TempDir())
+	others := startParentAndChild(t, t.TempDir())
 	if err := remember(folder, others.pid); err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func programs(t *testing.T, versions map[string]string) {
 	}
 }
 
-func TestWhatIsMissingIsSaidClearly(t *testing.T) {
+func TestMissingProgramsAreNamed(t *testing.T) {
 	programs(t, map[string]string{"node": "v1.2.3"})
 	_, err := findTools()
 	if err == nil {
@@ -247,7 +247,7 @@ func project(t *testing.T) string {
 	return folder
 }
 
-func TestDownSaysWhatItEnded(t *testing.T) {
+func TestDownPrintsWhatItEnded(t *testing.T) {
 	folder := project(t)
 	if out, stderr, status := command(t, "down"); status != 0 || out != "Nothing was running.\n" {
 		t.Errorf("%d, %s%s", status, out, stderr)
@@ -289,7 +289,7 @@ func TestDownSaysWhatItEnded(t *testing.T) {
 	<-ended
 }
 
-// TestHoldTheLock is the process that TestDownSaysWhatItEnded ends.
+// TestHoldTheLock is the process that TestDownPrintsWhatItEnded ends.
 func TestHoldTheLock(t *testing.T) {
 	state := os.Getenv("PAYHOOK_TEST_HOLDS")
 	if state == "" {
@@ -489,7 +489,7 @@ func TestSettingsAreCheckedByName(t *testing.T) {
 	}
 }
 
-func TestEveryArrivalIsAttributedToTheRowThatCausedIt(t *testing.T) {
+func TestEachEventIsAttributedToTheRowThatCausedIt(t *testing.T) {
 	events := paymenttest.Events(3)
 	first, second, forged := &row{webhook: deliver(events...)}, &row{webhook: deliver(events...)},
 		&row{webhook: raw([]byte("{"))}
@@ -512,7 +512,7 @@ func TestEveryArrivalIsAttributedToTheRowThatCausedIt(t *testing.T) {
 	}
 }
 
-func TestARowIsRightInEveryRespectOrWrong(t *testing.T) {
+func TestARowIsRightOnlyIfEveryPartIs(t *testing.T) {
 	newRow := func() *row {
 		return &row{
 			sent: "one", status: 200, answer: `"recorded":1`, header: "Allow", arrivals: map[string]int{released: 1},
@@ -546,7 +546,7 @@ func TestARowIsRightInEveryRespectOrWrong(t *testing.T) {
 	}
 }
 
-func TestRefusalsThatDifferAreWrong(t *testing.T) {
+func TestRejectionsThatDifferAreWrong(t *testing.T) {
 	refused := func(body string) *row {
 		return &row{status: 401, arrived: map[string]int{}, got: paymenttest.Answer{
 			Status: 401, Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: []byte(body)}}
@@ -557,7 +557,7 @@ func TestRefusalsThatDifferAreWrong(t *testing.T) {
 	}
 }
 
-func TestWhereThingsAreIsReadAsItWasWritten(t *testing.T) {
+func TestTheFileOfTheLocalRunIsReadAsWritten(t *testing.T) {
 	top := t.TempDir()
 	if _, err := up.Read(top); err == nil {
 		t.Error("nothing is up, and it was read")

@@ -360,9 +360,9 @@ func TestAnAnswerThatIsTooLargeIsAnError(t *testing.T) {
 	}
 }
 
-// TestAFunctionURLRejectsWhatMakesTooLargeAnEvent finds out how large an event
+// TestAFunctionURLRejectsARequestWhoseEventIsTooLarge finds out how large an event
 // is beside its body, and sends the largest body that fits and one that does not.
-func TestAFunctionURLRejectsWhatMakesTooLargeAnEvent(t *testing.T) {
+func TestAFunctionURLRejectsARequestWhoseEventIsTooLarge(t *testing.T) {
 	config := emulated(t)
 	function, folder := newRecorder(t, config, nil)
 	out, err := lambda.NewFromConfig(config).CreateFunctionUrlConfig(t.Context(), &lambda.CreateFunctionUrlConfigInput{
@@ -539,7 +539,7 @@ func is[E error](err error) bool {
 	return ok
 }
 
-func TestBatchGetItemReturnsAPartOfWhatIsMuch(t *testing.T) {
+func TestBatchGetItemReturnsAPartOfALargeResult(t *testing.T) {
 	client := dynamodb.NewFromConfig(emulated(t))
 	table := func(items, size int) (name string, keys []map[string]dynamodbtypes.AttributeValue) {
 		t.Helper()

@@ -9,7 +9,7 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-func TestTheTableOfWhatIsKeptAsideIsAsPromised(t *testing.T) {
+func TestParkedDeliveriesHaveTheExpectedResults(t *testing.T) {
 	f := deployed(t)
 	f.wantRight(t, f.keptChecks(f.arrivals))
 }

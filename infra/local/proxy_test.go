@@ -22,8 +22,8 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 )
 
-// proxy stands between the functions and the emulator: it sees every call of the
-// AWS APIs as the functions send it, and lets a test decide what becomes of it.
+// proxy stands between the functions and the emulator: it receives every call of
+// the AWS APIs as the functions send it, and a test decides how it is handled.
 type proxy struct {
 	*httptest.Server
 	emulator string
@@ -50,7 +50,7 @@ type call struct {
 // notAuthorized is how AWS says that IAM denies a call.
 var notAuthorized = regexp.MustCompile(`not authorized to perform: ([a-z0-9-]+:[A-Za-z]+)`)
 
-// verdict is what becomes of a call. The zero verdict passes it on.
+// verdict says how a call is handled. The zero verdict forwards it.
 type verdict struct {
 	fail     bool            // answer 500 instead
 	throttle bool            // answer that there are too many calls instead

@@ -126,7 +126,7 @@ func (f *fixture) withEnvironment(t *testing.T, function string, variables map[s
 	set(changed)
 }
 
-func TestTheFirstTokenComesOnceTheCredentialsAreThere(t *testing.T) {
+func TestTheFirstTokenIsFetchedWhenTheCredentialsExist(t *testing.T) {
 	f := withToken(t)
 	tokens, credentials := f.newSecret(t), f.newSecret(t)
 	f.allow(t, "token", []string{"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"}, tokens, credentials)
@@ -156,7 +156,7 @@ func TestTheFirstTokenComesOnceTheCredentialsAreThere(t *testing.T) {
 	}
 }
 
-func TestTheTableOfTheTokenIsAsPromised(t *testing.T) {
+func TestTheTokenHasTheExpectedResults(t *testing.T) {
 	f := withToken(t)
 	f.wantRight(t, append([]*check{f.firstToken()}, f.tokenChecks()...))
 }
@@ -169,7 +169,7 @@ func (f *fixture) wantRight(t *testing.T, checks []*check) {
 	allRight(t, section{checks: checks})
 }
 
-func TestNoConsumerNoticesAnOutageShorterThanATokensLife(t *testing.T) {
+func TestAnOutageShorterThanTheTokenLifetimeAffectsNoConsumer(t *testing.T) {
 	f := withToken(t)
 	f.service.SetTokenLifetime(8 * time.Second)
 	f.refresh(t, refreshNow).want(t, token.Refreshed)

@@ -191,7 +191,7 @@ func TestRedriversAtOnceNeverPublishTheSameItem(t *testing.T) {
 	}
 }
 
-func TestAnItemThatCannotBePublishedHoldsUpNobody(t *testing.T) {
+func TestAnItemThatCannotBePublishedDoesNotDelayOthers(t *testing.T) {
 	s := newStack()
 	ids := s.pend(t, 100)
 	s.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
@@ -375,7 +375,7 @@ func TestRedriveParksAtOnceWhatEventBridgeIsKnownToReject(t *testing.T) {
 }
 
 // EventBridge may reject a request for a reason that is not documented.
-func TestAnItemThatMakesRequestsFailHoldsUpNobody(t *testing.T) {
+func TestAnItemThatMakesRequestsFailDoesNotDelayOthers(t *testing.T) {
 	s := newStack()
 	ids := s.pend(t, 30)
 	s.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {

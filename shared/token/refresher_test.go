@@ -178,7 +178,7 @@ func TestRetriesOnlyTemporaryErrors(t *testing.T) {
 		"500, 502, 503, then well": {[]http.HandlerFunc{answers(500, ""), answers(502, ""), answers(503, ""), good},
 			token.Refreshed, 4,
 			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}},
-		"500 for good": {[]http.HandlerFunc{answers(500, "")}, token.Failed, 5,
+		"500 each time": {[]http.HandlerFunc{answers(500, "")}, token.Failed, 5,
 			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}},
 		"429 with seconds": {[]http.HandlerFunc{answers(429, "", "Retry-After", "7"), good},
 			token.Refreshed, 2, []time.Duration{7 * time.Second}},

@@ -31,14 +31,14 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
 // world is a deployment in memory, and somebody who operates it.
 type world struct {
-	t     *testing.T
-	now   time.Time
-	clock func() time.Time
-	db    *awstest.DynamoDB
-	s3    *awstest.S3
-	book  *ledger.Ledger
-	store *parking.Store
-	outs  map[string]string
+	t      *testing.T
+	now    time.Time
+	clock  func() time.Time
+	db     *awstest.DynamoDB
+	s3     *awstest.S3
+	ledger *ledger.Ledger
+	store  *parking.Store
+	outs   map[string]string
 
 	invoked [][]string
 	version string // of the last replay
@@ -65,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	w.db.CreateLedger("ledger")
 	w.db.CreateTable("keys", names.KeysKey)
 	w.s3.MakeBucket("parking")
-	w.book = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return w.now }})
+	w.ledger = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return w.now }})
 	w.store = parking.NewStore(w.s3, "parking")
 	return w
 }
@@ -203,7 +203,7 @@ func (w *world) record(age time.Duration) ledger.Entry {
 		w.t.Fatal(err)
 	}
 	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
-	if r := w.book.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
+	if r := w.ledger.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
 		e.RecordedAt.Add(time.Minute))[0]; r.Outcome != ledger.Recorded {
 		w.t.Fatalf("%+v", r)
 	}
@@ -217,7 +217,7 @@ func (w *world) try(e ledger.Entry, until time.Time) {
 	if err != nil || !ok {
 		w.t.Fatal(ok, err)
 	}
-	if r := w.book.Lease(w.t.Context(), []ledger.Pending{{EventID: e.EventID, Due: item.Due}}, ledger.NewHolder(),
+	if r := w.ledger.Lease(w.t.Context(), []ledger.Pending{{EventID: e.EventID, Due: item.Due}}, ledger.NewHolder(),
 		until)[0]; r.Err != nil || !r.Held {
 		w.t.Fatal(ok, err)
 	}

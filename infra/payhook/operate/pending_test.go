@@ -22,7 +22,7 @@ func TestNothingPendingIsFine(t *testing.T) {
 		t.Error(diff)
 	}
 	published := w.record(time.Hour)
-	if err := w.book.MarkPublished(t.Context(), []ledger.Entry{published})[0]; err != nil {
+	if err := w.ledger.MarkPublished(t.Context(), []ledger.Entry{published})[0]; err != nil {
 		t.Fatal(err)
 	}
 	w.expect(0, "pending")
@@ -86,7 +86,7 @@ func TestWhatIsPublishedByNowIsNotPending(t *testing.T) {
 	w := newWorld(t)
 	e, taken := w.record(time.Hour), w.record(time.Hour)
 	w.db.HoldIndexes()
-	if err := w.book.MarkPublished(t.Context(), []ledger.Entry{e})[0]; err != nil {
+	if err := w.ledger.MarkPublished(t.Context(), []ledger.Entry{e})[0]; err != nil {
 		t.Fatal(err)
 	}
 	w.try(taken, w.now.Add(time.Minute))
@@ -95,7 +95,7 @@ func TestWhatIsPublishedByNowIsNotPending(t *testing.T) {
 		b.Events[0].EventID != taken.EventID {
 		t.Errorf("%s", out)
 	}
-	if err := w.book.MarkPublished(t.Context(), []ledger.Entry{taken})[0]; err != nil {
+	if err := w.ledger.MarkPublished(t.Context(), []ledger.Entry{taken})[0]; err != nil {
 		t.Fatal(err)
 	}
 	if out, _ := w.expect(0, "pending"); out != "nothing is pending\n" {
@@ -136,7 +136,7 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	w.contains(out, "pending", e.DeliveryID, "2026-01-31T11:58:00.000Z (2m ago)", "(in 1m)", "1 by redrive")
 
 	w.now = w.now.Add(time.Second)
-	if err := w.book.MarkPublished(t.Context(), []ledger.Entry{e})[0]; err != nil {
+	if err := w.ledger.MarkPublished(t.Context(), []ledger.Entry{e})[0]; err != nil {
 		t.Fatal(err)
 	}
 	out, _ = w.expect(0, "event", e.EventID)
@@ -166,7 +166,7 @@ func TestAnEventThatWasGivenUpNeedsAPerson(t *testing.T) {
 	w := newWorld(t)
 	e := w.record(time.Hour)
 	name, _ := w.park(0, "unpublishable", asEvent(e))
-	if err := w.book.MarkParked(t.Context(), []ledger.Entry{e})[0]; err != nil {
+	if err := w.ledger.MarkParked(t.Context(), []ledger.Entry{e})[0]; err != nil {
 		t.Fatal(err)
 	}
 	out, _ := w.expect(cli.StatusFailed, "event", e.EventID)

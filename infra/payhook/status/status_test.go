@@ -261,8 +261,8 @@ func (w *world) record(age time.Duration) {
 		w.t.Fatal(err)
 	}
 	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
-	book := ledger.New(w.db, "ledger", ledger.Options{})
-	if r := book.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
+	table := ledger.New(w.db, "ledger", ledger.Options{})
+	if r := table.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
 		e.RecordedAt.Add(time.Minute))[0]; r.Err != nil {
 		w.t.Fatal(r.Err)
 	}

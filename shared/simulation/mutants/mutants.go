@@ -447,7 +447,7 @@ var mutants = []mutant{
 		`			undecided = append(undecided, i)
 `, `			results[i].Outcome = Recorded
 `, inHistories},
-	{"a failed mark of a batch is swallowed", markFile,
+	{"a failed mark of a batch is ignored", markFile,
 		`		case r.err != nil && r.met():
 `, `		case r.err != nil && r.met() && len(results) == 1:
 `, inLedger},
@@ -462,7 +462,7 @@ var mutants = []mutant{
 		`quote(names.LedgerPendingShard) + " IS NOT MISSING"`, `quote(names.LedgerKey) + " IS NOT MISSING"`, inLedger},
 	{"the lease of a batch without its item is dropped", pendingFile,
 		`r.undecided() || r.err == nil && r.item == nil:`, `r.undecided():`, inLedger},
-	{"a lease of a batch is known again by nobody", pendingFile,
+	{"the holder does not recognize its lease of a batch", pendingFile,
 		`			results[i] = ownLease(pending[i], r.item, holder, until)
 `, `			results[i] = Leased{}
 `, inLedger},
