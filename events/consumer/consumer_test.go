@@ -251,6 +251,15 @@ func TestEventsAreSentToAnotherAccount(t *testing.T) {
 		`{"account":["111122223333"]}` {
 		t.Errorf("the pattern is %s", got)
 	}
+	const same = "arn:aws:events:us-east-1:111122223333:event-bus/mine"
+	named := synthesize(t, map[string]any{"rules": "euro", "targetBus": same, "sourceAccount": "111122223333",
+		"receiverStackName": "Mine", "receiverBus": "mine"})
+	if got := named["PayhookReceiver"].get(t, "AWS::Events::EventBus", "Bus")["Name"]; got != "mine" {
+		t.Errorf("the bus with a name of its own is called %v", got)
+	}
+	if _, ok := named["PayhookConsumer"].Outputs["FunctionName"]; !ok {
+		t.Error("the function's name is no output")
+	}
 	if _, ok := synthesize(t, map[string]any{"rules": "euro"})["PayhookReceiver"]; ok {
 		t.Error("there is a receiver without sourceAccount")
 	}

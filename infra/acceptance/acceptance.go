@@ -142,7 +142,7 @@ func (r *Run) show(ctx context.Context, d *deployed, report *Report) error {
 			rows, err = s.show(ctx)
 			return err
 		})
-		report.add(s.title, rows)
+		report.add(s.title, abouts[s.title], rows)
 		if err != nil {
 			return err
 		}

@@ -118,7 +118,7 @@ func TestAReportIsRightOnlyIfSomethingWasShownAndNothingIsWrong(t *testing.T) {
 	} {
 		report := (&Run{ID: "abcd2345"}).newReport()
 		for _, s := range c.statuses {
-			report.add("Section", []Row{{What: "row", Status: s}})
+			report.add("Section", "", []Row{{What: "row", Status: s}})
 		}
 		report.finish()
 		if report.Conclude(c.err); report.Right != c.right {
@@ -129,8 +129,10 @@ func TestAReportIsRightOnlyIfSomethingWasShownAndNothingIsWrong(t *testing.T) {
 
 func TestTheReportIsWrittenForPeopleAndForPrograms(t *testing.T) {
 	report := (&Run{ID: "abcd2345"}).newReport()
-	report.add("Webhooks", []Row{{What: "a | b", Expected: "200", Actual: "500\n<x>", Status: Wrong},
-		{What: "c", Status: NotShown, Reason: "no alarms"}})
+	report.add("Webhooks", "About webhooks.", []Row{{What: "a | b", Expected: "200", Actual: "500\n<x>", Status: Wrong},
+		{What: "c", Topic: "Topic two", Status: NotShown, Reason: "no alarms"}})
+	report.add("Alarms", "", []Row{{What: "the alarm a", Status: NotShown, Reason: "no alarms"},
+		{What: "the alarm b", Status: NotShown, Reason: "no alarms"}})
 	report.Assets, report.Left = []string{"bucket/key"}, []string{"arn:aws:s3:::left"}
 	report.finish()
 	report.Conclude(nil)
@@ -143,7 +145,8 @@ func TestTheReportIsWrittenForPeopleAndForPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"Result: not as expected", "1 wrong", `| **wrong** | a \| b | 200 | 500 &lt;x> |`,
-		"not shown: no alarms", "`bucket/key`", "`arn:aws:s3:::left`"} {
+		"not shown: no alarms", "About webhooks.", "| Webhooks | 0 | 1 | 0 | 1 |", "**Not shown**: no alarms.",
+		"- not shown: the alarm a", "### Topic two", "`bucket/key`", "`arn:aws:s3:::left`"} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("the report does not have %q:\n%s", want, text)
 		}
@@ -155,6 +158,20 @@ func TestTheReportIsWrittenForPeopleAndForPrograms(t *testing.T) {
 	if err := json.Unmarshal(text, &read); err != nil || read.Right || read.Counts[Wrong] != 1 ||
 		read.Sections[0].Rows[1].Reason != "no alarms" {
 		t.Errorf("the report is %+v, %v", read, err)
+	}
+}
+
+// A reader learns what each section is about.
+func TestEverySectionIsExplained(t *testing.T) {
+	d := &deployed{run: &Run{}}
+	all := d.sections()
+	for _, s := range all {
+		if abouts[s.title] == "" {
+			t.Errorf("%s is not explained", s.title)
+		}
+	}
+	if len(all) != len(abouts) {
+		t.Errorf("%d sections and %d explanations", len(all), len(abouts))
 	}
 }
 

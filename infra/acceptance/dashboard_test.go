@@ -235,7 +235,7 @@ func TestTheBenchIsComparedByItsRows(t *testing.T) {
 		}
 	}
 	report := (&Run{ID: "abcd2345"}).newReport()
-	report.add("Times", []Row{{What: "a", Status: Measured, Bench: want}, {What: "b", Status: Measured}})
+	report.add("Times", "", []Row{{What: "a", Status: Measured, Bench: want}, {What: "b", Status: Measured}})
 	var out strings.Builder
 	if err := report.Markdown(&out); err != nil || !strings.Contains(out.String(), "| "+want+" |\n") ||
 		!strings.Contains(out.String(), "| make bench |\n|---|---|---|---|---|") {

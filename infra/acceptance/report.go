@@ -30,6 +30,7 @@ const (
 
 // Row is one row of the report.
 type Row struct {
+	Topic    string `json:"topic,omitempty"` // the part of the section
 	What     string `json:"what"`
 	Expected string `json:"expected"`
 	Actual   string `json:"actual"`
@@ -42,7 +43,28 @@ type Row struct {
 // Section is a part of the report.
 type Section struct {
 	Title string `json:"title"`
+	About string `json:"about"` // what it shows, for people
 	Rows  []Row  `json:"rows"`
+}
+
+// count returns how many rows have a status.
+func (s Section) count(status Status) (n int) {
+	for _, row := range s.Rows {
+		if row.Status == status {
+			n++
+		}
+	}
+	return n
+}
+
+// sameReason returns the reason why no row is shown, if it is one reason for all.
+func (s Section) sameReason() string {
+	for _, row := range s.Rows {
+		if row.Status != NotShown || row.Reason != s.Rows[0].Reason {
+			return ""
+		}
+	}
+	return s.Rows[0].Reason
 }
 
 // Report is the report of a run.
@@ -90,9 +112,9 @@ func versions(top, payhook string) map[string]string {
 	return all
 }
 
-func (r *Report) add(title string, rows []Row) {
+func (r *Report) add(title, about string, rows []Row) {
 	if len(rows) > 0 {
-		r.Sections = append(r.Sections, Section{title, rows})
+		r.Sections = append(r.Sections, Section{title, about, rows})
 	}
 }
 
@@ -100,8 +122,10 @@ func (r *Report) add(title string, rows []Row) {
 func (r *Report) finish() {
 	r.Ended = time.Now().UTC().Truncate(time.Second)
 	for _, s := range r.Sections {
-		for _, row := range s.Rows {
-			r.Counts[row.Status]++
+		for _, status := range []Status{Passed, Wrong, Measured, NotShown} {
+			if n := s.count(status); n > 0 {
+				r.Counts[status] += n
+			}
 		}
 	}
 }
@@ -118,7 +142,7 @@ func (r *Report) Conclude(err error) {
 func rowsOf(results []local.Result) []Row {
 	var rows []Row
 	for _, one := range results {
-		row := Row{What: one.What, Expected: one.Expected, Actual: one.Got, Status: Wrong}
+		row := Row{Topic: one.Topic, What: one.What, Expected: one.Expected, Actual: one.Got, Status: Wrong}
 		if one.Arrived != nil || one.ExpectedArrived != nil {
 			row.Expected += "; behind rules: " + counts(one.ExpectedArrived)
 			row.Actual += "; behind rules: " + counts(one.Arrived)
@@ -168,15 +192,57 @@ func (r Report) WriteFiles(folder string) error {
 const introduction = `Payhook receives the webhooks of a payment service, verifies that they are authentic, and
 publishes each payment event once to an event bus (Amazon EventBridge). This report shows what one deployment of
 Payhook did. A program deployed Payhook, a simulated payment service and a consumer of events, sent authentic and
-forged webhooks, and compared each result with the expected one. "Behind rules" is how many events arrived in the
-queue of each rule of the consumer; an event matches a rule if it fits the rule's pattern.
+forged webhooks, and compared each result with the expected one.
 
 - **passed**: the actual result is the expected one.
 - **wrong**: it is not.
 - **measured**: a value without an expectation.
 - **not shown**: this target cannot show it. It was not tested, and nothing is claimed. The reason is stated.
 
+## Words
+
+- **webhook, delivery**: an HTTP request of the payment service with one or more payment events, signed with its key.
+- **accepted**: answered with 2xx. "200 1 new, 0 known" means that one event was new, and none was received before.
+- **behind rules**: how many events arrived in the queue of each rule of the consumer. An event matches a rule if it
+  fits its pattern: "released" payments, "euro", "needs-attention". "other-bus" is a second bus, which gets the last.
+- **pending, redrive**: an event is pending while it is recorded and not published. Redrive is the function that
+  publishes pending events, every minute.
+- **parked, replay, settle**: what cannot be published is parked, which means stored until a person decides. A replay
+  publishes it. To settle it records that it needs no replay.
+- **conflict**: two events with the same id and different content.
+- **alarm**: an alarm of Amazon CloudWatch, which notifies people. OK means that it is not raised.
+- **p50, p99**: the time that half, or 99 of 100, do not exceed.
+
 `
+
+// abouts are what the sections show, for people who have never seen Payhook.
+var abouts = map[string]string{
+	"Webhooks, events and tokens": `What is answered to webhooks, what arrives at the consumer, what is parked, and
+how the access token for the service's API is renewed. Only authentic webhooks may be accepted, and each event may
+arrive once.`,
+	"What EventBridge does to the bytes of an event": `Payhook publishes an event byte for byte. EventBridge reads it,
+and can write values in another way before a consumer gets it. A value must stay the same; its form may change.`,
+	"Numeric patterns of EventBridge": `Whether rules that compare amounts decide as documented, at the limits of
+their precision.`,
+	"Who can publish": `Only Payhook's functions may publish on its bus. If they cannot publish for a while, no event
+may be lost.`,
+	"A deployment under load": `A new version is deployed while webhooks arrive. None may fail. What follows uses the
+settings of this deployment.`,
+	"An event that redrive gave up on": `An event that could not be published often enough is parked. A replay must
+publish it.`,
+	"Alarms": `Each alarm is raised by what it watches, and must be OK again after its cause has ended. Before its
+cause, it must not be raised.`,
+	"The largest event and the largest webhook": `The limits of size of EventBridge and Lambda, as they are.`,
+	"A short-lived token": `A schedule must renew the access token before it expires, without a failed call of a
+client.`,
+	"Times, requests and write units": `How long a webhook takes, by Lambda's and Payhook's own log lines, and what it
+uses of the table of events (the ledger). If the run was given a result of make bench, it is beside: times of the same
+function on the machine that measured them, where each call of AWS takes a fixed time.`,
+	"Dashboard": `The charts of the dashboard, as it is deployed. Each metric must have data from this run, or a
+reason to have none.`,
+	"The client certificate behind API Gateway": `With client certificates, API Gateway passes on the certificate of
+the sender, and Payhook verifies it again.`,
+}
 
 // Markdown writes the report for people.
 func (r Report) Markdown(to io.Writer) error {
@@ -196,7 +262,12 @@ func (r Report) Markdown(to io.Writer) error {
 		fmt.Fprintf(&out, "The run ended early or is incomplete:\n\n```\n%s\n```\n\n", r.Failure)
 	}
 	out.WriteString(introduction)
-	fmt.Fprintf(&out, "| | |\n|---|---|\n")
+	fmt.Fprintf(&out, "## Summary\n\n| part | passed | wrong | measured | not shown |\n|---|---|---|---|---|\n")
+	for _, s := range r.Sections {
+		fmt.Fprintf(&out, "| %s | %d | %d | %d | %d |\n", cell(s.Title), s.count(Passed), s.count(Wrong),
+			s.count(Measured), s.count(NotShown))
+	}
+	fmt.Fprintf(&out, "\n## What was deployed\n\n| | |\n|---|---|\n")
 	line := func(name, value string) { fmt.Fprintf(&out, "| %s | %s |\n", cell(name), cell(value)) }
 	line("run", r.Run)
 	line("target", r.Target)
@@ -214,27 +285,7 @@ func (r Report) Markdown(to io.Writer) error {
 		line("settings", "the defaults")
 	}
 	for _, s := range r.Sections {
-		title, line := "| result | what | expected | actual |", "|---|---|---|---|"
-		compared := slices.ContainsFunc(s.Rows, func(row Row) bool { return row.Bench != "" })
-		if compared {
-			title, line = title+" make bench |", line+"---|"
-		}
-		fmt.Fprintf(&out, "\n## %s\n\n%s\n%s\n", s.Title, title, line)
-		for _, row := range s.Rows {
-			actual := row.Actual
-			if row.Status == NotShown {
-				actual = "not shown: " + row.Reason
-			}
-			status := string(row.Status)
-			if row.Status == Wrong {
-				status = "**wrong**"
-			}
-			fmt.Fprintf(&out, "| %s | %s | %s | %s |", status, cell(row.What), cell(row.Expected), cell(actual))
-			if compared {
-				fmt.Fprintf(&out, " %s |", cell(row.Bench))
-			}
-			out.WriteByte('\n')
-		}
+		s.markdown(&out)
 	}
 	fmt.Fprintf(&out, "\n## What remains\n\n")
 	switch {
@@ -266,6 +317,48 @@ func (r Report) Markdown(to io.Writer) error {
 	}
 	_, err := io.WriteString(to, out.String())
 	return err
+}
+
+// markdown writes the section: a table for each topic, or a list if no row is shown for one
+// reason.
+func (s Section) markdown(out *strings.Builder) {
+	fmt.Fprintf(out, "\n## %s\n\n", s.Title)
+	if s.About != "" {
+		fmt.Fprintf(out, "%s\n", s.About)
+	}
+	if reason := s.sameReason(); reason != "" {
+		fmt.Fprintf(out, "\n**Not shown**: %s.\n\n", cell(reason))
+		for _, row := range s.Rows {
+			fmt.Fprintf(out, "- not shown: %s\n", cell(row.What))
+		}
+		return
+	}
+	compared := slices.ContainsFunc(s.Rows, func(row Row) bool { return row.Bench != "" })
+	for i, row := range s.Rows {
+		if i == 0 || row.Topic != s.Rows[i-1].Topic {
+			if row.Topic != "" {
+				fmt.Fprintf(out, "\n### %s\n", row.Topic)
+			}
+			title, line := "| result | what | expected | actual |", "|---|---|---|---|"
+			if compared {
+				title, line = title+" make bench |", line+"---|"
+			}
+			fmt.Fprintf(out, "\n%s\n%s\n", title, line)
+		}
+		actual := row.Actual
+		if row.Status == NotShown {
+			actual = "not shown: " + row.Reason
+		}
+		status := string(row.Status)
+		if row.Status == Wrong {
+			status = "**wrong**"
+		}
+		fmt.Fprintf(out, "| %s | %s | %s | %s |", status, cell(row.What), cell(row.Expected), cell(actual))
+		if compared {
+			fmt.Fprintf(out, " %s |", cell(row.Bench))
+		}
+		out.WriteByte('\n')
+	}
 }
 
 // cell returns text for a cell of a table.

@@ -93,7 +93,7 @@ func (d *deployed) sections() []section {
 		d.checks("A short-lived token", func() []check { return []check{d.tokenCheck()} }),
 		d.checks("Times, requests and write units", d.timeChecks),
 		{"Dashboard", d.showDashboard},
-		d.checks("Client certificates", func() []check {
+		d.checks("The client certificate behind API Gateway", func() []check {
 			defer in.Stop() // the last one
 			return d.certificateChecks()
 		}),
