@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Reason is the reason why a certificate is rejected. Its text is stable and appears in logs.
@@ -157,13 +158,12 @@ func (v *Verifier) VerifyCertificate(c *x509.Certificate, now time.Time) (chain 
 		CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
-			switch invalid.Reason {
-			case x509.IncompatibleUsage:
-				return nil, reject(WrongUsage, "it is not allowed for client authentication")
-			case x509.Expired:
-				return nil, reject(Expired, "a CA of its chain: %s", plain(err))
-			}
+		invalid, _ := errors.AsType[x509.CertificateInvalidError](err)
+		switch invalid.Reason {
+		case x509.IncompatibleUsage:
+			return nil, reject(WrongUsage, "it is not allowed for client authentication")
+		case x509.Expired:
+			return nil, reject(Expired, "a CA of its chain: %s", plain(err))
 		}
 		return nil, reject(Untrusted, "%s", plain(err))
 	}
@@ -220,13 +220,14 @@ func (v *Verifier) pinned(c *x509.Certificate) error {
 func Parse(text string) (*x509.Certificate, error) {
 	block, rest := pem.Decode([]byte(text))
 	switch {
-	case block == nil || block.Type != "CERTIFICATE" || len(block.Headers) > 0:
+	case block == nil || len(block.Headers) > 0:
 		return nil, reject(Malformed, "it is not a certificate in PEM")
-	case strings.Count(text, "-----BEGIN") != 1 || strings.Count(text, "-----END") != 1:
+	case strings.Count(text, "-----BEGIN") != 1:
 		// pem.Decode skips blocks that it cannot parse.
 		return nil, reject(Malformed, "there is more than one PEM block")
 	case !strings.HasPrefix(text, "-----BEGIN CERTIFICATE-----\n"):
-		return nil, reject(Malformed, "there is text before it, or its line ends are not line feeds")
+		return nil, reject(Malformed, "there is text before it, it is not a certificate, or its line ends are not "+
+			"line feeds")
 	case strings.ContainsRune(text, '\r'):
 		return nil, reject(Malformed, "its lines end with a carriage return")
 	case len(bytes.TrimSpace(rest)) > 0:
@@ -282,26 +283,24 @@ func contradiction(c *x509.Certificate, p Presented) error {
 func wordsOf(rawName []byte) (words []string) {
 	for _, set := range sequence(rawName) {
 		for _, attribute := range set {
-			t := attribute.Type
-			if text, ok := attribute.Value.(string); ok && len(t) == 4 && t[0] == 2 && t[1] == 5 && t[2] == 4 &&
-				slices.Contains([]int{3, 6, 7, 8, 10, 11}, t[3]) {
-				words = append(words, strings.FieldsFunc(text,
-					func(r rune) bool { return r > 'z' || !isAlphanumeric(byte(r)) })...)
+			text, _ := attribute.Value.(string) // other values have no words
+			if slices.Contains(commonAttributes, attribute.Type.String()) {
+				words = append(words, strings.FieldsFunc(text, separates)...)
 			}
 		}
 	}
 	return words
 }
 
-func isAlphanumeric(b byte) bool {
-	return '0' <= b && b <= '9' || 'A' <= b && b <= 'Z' || 'a' <= b && b <= 'z'
+// commonAttributes are the types CN, C, L, ST, O and OU.
+var commonAttributes = []string{"2.5.4.3", "2.5.4.6", "2.5.4.7", "2.5.4.8", "2.5.4.10", "2.5.4.11"}
+
+func separates(r rune) bool {
+	return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r)
 }
 
-func sequence(rawName []byte) pkix.RDNSequence {
-	var s pkix.RDNSequence
-	if _, err := asn1.Unmarshal(rawName, &s); err != nil {
-		return nil // cannot happen: crypto/x509 has parsed it
-	}
+func sequence(rawName []byte) (s pkix.RDNSequence) {
+	_, _ = asn1.Unmarshal(rawName, &s) // crypto/x509 has parsed it
 	return s
 }
 

@@ -2,6 +2,10 @@ package clientcert_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -9,6 +13,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +52,9 @@ func rejected(t *testing.T, err error, want clientcert.Reason) {
 	}
 	if strings.Contains(err.Error(), "BEGIN") {
 		t.Errorf("the error contains the PEM: %v", err)
+	}
+	if strings.Contains(err.Error(), "%") || strings.Contains(err.Error(), ": x509:") {
+		t.Errorf("the error is not readable: %v", err)
 	}
 }
 
@@ -146,15 +154,20 @@ func TestParseAcceptsExactlyOneCertificate(t *testing.T) {
 		t.Errorf("without the last line feed: %v", err)
 	}
 	for name, text := range map[string]string{
-		"two certificates":  good + good,
-		"text before":       "Bag Attributes\n" + good,
-		"text after":        good + "text",
-		"CR in a line":      good[:60] + "\r" + good[60:],
-		"CRLF":              strings.ReplaceAll(good, "\n", "\r\n"),
-		"headers":           strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
-		"another type":      strings.ReplaceAll(good, "CERTIFICATE", "X509 CRL"),
-		"not PEM":           "MIIB",
-		"not a certificate": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{0x30, 0}})),
+		"two certificates":                  good + good,
+		"text before":                       "Bag Attributes\n" + good,
+		"text after":                        good + "text",
+		"a letter after":                    good + "x",
+		"two beginnings":                    "-----BEGIN CERTIFICATE-----\n" + good,
+		"a block that can't be read before": "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n" + good,
+		"another end":                       good + "-----END CERTIFICATE-----\n",
+		"CR in a line":                      good[:60] + "\r" + good[60:],
+		"CRLF":                              strings.ReplaceAll(good, "\n", "\r\n"),
+		"headers":                           strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
+		"another type":                      strings.ReplaceAll(good, "CERTIFICATE", "X509 CRL"),
+		"not PEM":                           "MIIB",
+		"not a certificate": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+			Bytes: []byte{0x30, 0}})),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := verifier.Verify(clientcert.Presented{PEM: text}, time.Now())
@@ -225,6 +238,18 @@ func TestRejectsFieldsThatContradictThePEM(t *testing.T) {
 	}
 	if _, err := verifier.Verify(right, time.Now()); err != nil {
 		t.Fatal(err)
+	}
+	right.SerialNumber = client.Leaf.SerialNumber.String()
+	if _, err := verifier.Verify(right, time.Now()); err != nil {
+		t.Errorf("a decimal serial number: %v", err)
+	}
+	for name, wrong := range map[string]clientcert.Presented{
+		"notAfter alone": {NotAfter: "May 28 12:30:02 2019 GMT"}, "issuer alone": {IssuerDN: "CN=admin"},
+	} {
+		wrong.PEM = right.PEM
+		_, err := verifier.Verify(wrong, time.Now())
+		t.Log(name)
+		rejected(t, err, clientcert.Contradicts)
 	}
 	for name, change := range map[string]func(*clientcert.Presented){
 		"subject": func(p *clientcert.Presented) { p.SubjectDN = "CN=admin" },
@@ -303,7 +328,7 @@ func TestExpiredErrorContainsTheTime(t *testing.T) {
 	}
 	_, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, end.Add(time.Millisecond))
 	rejected(t, err, clientcert.Expired)
-	if !strings.Contains(err.Error(), end.Format(time.RFC3339)) {
+	if !strings.HasSuffix(err.Error(), "at "+end.Format(time.RFC3339)) {
 		t.Errorf("the error does not contain the time of expiry: %v", err)
 	}
 }
@@ -315,7 +340,7 @@ func TestParsePinAndParseSerial(t *testing.T) {
 		t.Errorf("%x, %v", got, err)
 	}
 	for _, wrong := range []string{"", "00", strings.Repeat("0", 63), strings.Repeat("0", 66),
-		strings.Repeat("g", 64)} {
+		strings.Repeat("g", 64), strings.Repeat("0", 64) + "g", strings.Repeat("0", 64) + "0g"} {
 		if _, err := clientcert.ParsePin(wrong); err == nil {
 			t.Errorf("%q is accepted", wrong)
 		}
@@ -324,6 +349,9 @@ func TestParsePinAndParseSerial(t *testing.T) {
 	if got, err := clientcert.ParseSerial("00:" + colons(c.SerialNumber.Bytes()) + "@" + serial.Issuer); err != nil ||
 		got != serial {
 		t.Errorf("%v, %v, want %v", got, err, serial)
+	}
+	if got, err := clientcert.ParseSerial("00@CN=a"); err != nil || got.Number != "0" {
+		t.Errorf("zero is %v, %v", got, err)
 	}
 	for _, wrong := range []string{"", "0a", "@CN=a", "xy@CN=a", "0a@"} {
 		if _, err := clientcert.ParseSerial(wrong); err == nil {
@@ -354,11 +382,18 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 		long = long.NewIntermediate("CA "+strings.Repeat("I", len(long.PEM())/600), nil)
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"nothing":       {"", "there is no certificate"},
-		"a private key": {text + string(key), "private key"},
-		"other content": {text + "hello\n", "after certificate 1"},
-		"text before":   {"hello\n" + text, "before certificate 1"},
-		"PEM headers":   {strings.Replace(text, "-----\n", "-----\nA: b\n\n", 1), "certificate 1 has PEM headers"},
+		"nothing":         {"", "there is no certificate"},
+		"a private key":   {text + string(key), "private key"},
+		"other content":   {text + "hello\n", "after certificate 1"},
+		"a letter":        {text + "x", "after certificate 1"},
+		"text before":     {"hello\n" + text, "before certificate 1"},
+		"a letter before": {"x\n" + text, "before certificate 1"},
+		"an old key": {text + string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: []byte{1}})),
+			"private key"},
+		"another key under the name of the issuer": {string(paymenttest.NewCA("Operator CA").PEM()) + at(nil),
+			"is missing: it issued CN=Other CA"},
+		"SHA-1, not of a CA": {text + flawed(paymenttest.SHA1), "is not the certificate of a CA"},
+		"PEM headers":        {strings.Replace(text, "-----\n", "-----\nA: b\n\n", 1), "certificate 1 has PEM headers"},
 		"another PEM block": {text + string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte{1}})),
 			"PEM block 2 is a X509 CRL"},
 		"not a certificate": {string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}})),
@@ -391,8 +426,8 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 			if err != nil && strings.Contains(err.Error(), none) && c.want != none {
 				t.Errorf("a certificate that is not valid is reported as none: %v", err)
 			}
-			if err != nil && strings.Contains(err.Error(), "BEGIN") {
-				t.Errorf("the error contains PEM: %v", err)
+			if err != nil && (strings.Contains(err.Error(), "BEGIN") || strings.Contains(err.Error(), "%")) {
+				t.Errorf("the error contains PEM, or is not readable: %v", err)
 			}
 		})
 	}
@@ -425,8 +460,9 @@ func TestAFunctionDoesNotReadWhatIsNoTruststore(t *testing.T) {
 	}
 	for _, wrong := range []string{"", "hello", string(text[:100]),
 		string(text) + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}}))} {
-		if s, err := clientcert.ReadTruststore([]byte(wrong)); err == nil || s != nil {
-			t.Errorf("%q is read as %v", wrong, s)
+		if s, err := clientcert.ReadTruststore([]byte(wrong)); err == nil || s != nil ||
+			!strings.HasPrefix(err.Error(), "clientcert: truststore: ") || strings.Contains(err.Error(), "%") {
+			t.Errorf("%q is read as %v, %v", wrong, s, err)
 		}
 	}
 }
@@ -452,5 +488,208 @@ func TestATruststoreExpiresWithItsFirstCertificate(t *testing.T) {
 		if got := s.Expires(); !got.Equal(end) {
 			t.Errorf("%d certificates: %s, want %s", len(s.Certificates()), got, end)
 		}
+	}
+}
+
+// issue returns a certificate of a CA for any public key.
+func issue(t *testing.T, ca *paymenttest.CA, public any, change func(*x509.Certificate)) *x509.Certificate {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: big.NewInt(7), Subject: paymenttest.ClientSubject,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	if change != nil {
+		change(template)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.Certificate, public, ca.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// API Gateway accepts RSA keys of at least 2048 bits, and ECDSA keys on three curves.
+func TestKeysThatAreStrongEnough(t *testing.T) {
+	modulus := func(bits uint) *big.Int { return new(big.Int).SetBit(big.NewInt(1), int(bits)-1, 1) }
+	curve := func(c elliptic.Curve) any {
+		key, err := ecdsa.GenerateKey(c, rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key.Public()
+	}
+	ca := paymenttest.NewCA("Operator CA")
+	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	for name, test := range map[string]struct {
+		key  any
+		want string
+	}{
+		"2047 bits":       {&rsa.PublicKey{N: modulus(2047), E: 65537}, "an RSA key of 2047 bits, fewer than 2048"},
+		"2048 bits":       {&rsa.PublicKey{N: modulus(2048), E: 65537}, ""},
+		"4096 bits":       {&rsa.PublicKey{N: modulus(4096), E: 65537}, ""},
+		"an even modulus": {&rsa.PublicKey{N: new(big.Int).Lsh(modulus(2047), 1), E: 65537}, "an even modulus"},
+		"exponent 65535":  {&rsa.PublicKey{N: modulus(2048), E: 65535}, "the exponent 65535"},
+		"exponent 65538":  {&rsa.PublicKey{N: modulus(2048), E: 65538}, "the exponent 65538"},
+		"exponent 65539":  {&rsa.PublicKey{N: modulus(2048), E: 65539}, ""},
+		"P-256":           {curve(elliptic.P256()), ""},
+		"P-384":           {curve(elliptic.P384()), ""},
+		"P-521":           {curve(elliptic.P521()), ""},
+	} {
+		_, err := verifier.VerifyCertificate(issue(t, ca, test.key, nil), time.Now())
+		if test.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		rejected(t, err, clientcert.Weak)
+		if !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A serial number has at most 20 octets (RFC 5280, section 4.1.2.2).
+func TestTheLargestSerialNumber(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	largest := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 159), big.NewInt(1))
+	c := issue(t, ca, ca.Key.Public(), func(c *x509.Certificate) { c.SerialNumber = largest })
+	if _, err := verifier.VerifyCertificate(c, time.Now()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each CA of a chain must be as strong as a client certificate, and the chain as short as
+// API Gateway accepts.
+func TestEveryCAOfAChainIsChecked(t *testing.T) {
+	weak := paymenttest.NewCA("Weak CA")
+	key, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := issue(t, &paymenttest.CA{Certificate: weak.Certificate, Key: weak.Key}, key.Public(),
+		func(c *x509.Certificate) {
+			c.Subject = pkix.Name{CommonName: "Issuing CA"}
+			c.BasicConstraintsValid, c.IsCA, c.KeyUsage, c.ExtKeyUsage = true, true, x509.KeyUsageCertSign, nil
+		})
+	client := issue(t, &paymenttest.CA{Certificate: c, Key: key}, weak.Key.Public(), nil)
+	_, err = clientcert.NewVerifier(clientcert.TruststoreOf(c, weak.Certificate),
+		clientcert.Policy{}).VerifyCertificate(client, time.Now())
+	rejected(t, err, clientcert.Weak)
+	if !strings.HasSuffix(err.Error(), "CN=Issuing CA has an RSA key of 1024 bits, fewer than 2048") {
+		t.Errorf("%v", err)
+	}
+
+	long := paymenttest.NewCA("Root CA")
+	all := []*x509.Certificate{long.Certificate}
+	for n := range clientcert.MaxChain {
+		long = long.NewIntermediate(fmt.Sprintf("CA %d", n), nil)
+		all = append(all, long.Certificate)
+	}
+	_, err = clientcert.NewVerifier(clientcert.TruststoreOf(all...),
+		clientcert.Policy{}).VerifyCertificate(long.Client(nil).Leaf, time.Now())
+	rejected(t, err, clientcert.Untrusted)
+	if !strings.HasSuffix(err.Error(), "its chain has 5 CAs, more than 4") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Each character of a name is a part of a word that must be in the field, or may be escaped.
+func TestTheWordsOfAName(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	characters := []rune{'é', '€', 'ſ', '٣'}
+	for c := rune(' '); c <= '~'; c++ {
+		characters = append(characters, c)
+	}
+	for _, r := range characters {
+		c := issue(t, ca, ca.Key.Public(), func(c *x509.Certificate) {
+			c.Subject = pkix.Name{CommonName: "x" + string(r) + "y"}
+		})
+		_, err := verifier.Verify(clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(c)),
+			SubjectDN: `CN=x\2Cy`}, time.Now())
+		if strings.ContainsRune("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", r) {
+			rejected(t, err, clientcert.Contradicts)
+		} else if err != nil {
+			t.Errorf("%q: %v", r, err)
+		}
+	}
+}
+
+// All problems of a truststore are named, each once.
+func TestParseTruststoreNamesAllProblemsAtOnce(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	text := string(ca.PEM())
+	_, err := clientcert.ParseTruststore([]byte(
+		string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: []byte{1}}))+
+			strings.Replace(text, "-----\n", "-----\nA: b\n\n", 1)+
+			string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}}))+text+text+text), time.Now())
+	want := []string{"PEM block 1 is a X509 CRL, not a certificate", "certificate 2 has PEM headers",
+		"certificate 3 can't be read: ",
+		"certificate 5 (CN=Operator CA,O=Payment Service) has the subject of an earlier certificate",
+		"certificate 6 (CN=Operator CA,O=Payment Service) has the subject of an earlier certificate"}
+	if err == nil {
+		t.Fatal("no error")
+	}
+	got := strings.Split(err.Error(), "\n")
+	if len(got) != len(want) {
+		t.Fatalf("got %d problems: %v", len(got), err)
+	}
+	for i := range want {
+		if !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("%s, want %s", got[i], want[i])
+		}
+	}
+}
+
+// Two CAs that issued each other have no root.
+func TestACycleOfCAsEnds(t *testing.T) {
+	a, b := paymenttest.NewCA("A"), paymenttest.NewCA("B")
+	cross := func(of, by *paymenttest.CA) *x509.Certificate {
+		return issue(t, by, of.Key.Public(), func(c *x509.Certificate) {
+			c.Subject = of.Certificate.Subject
+			c.BasicConstraintsValid, c.IsCA, c.KeyUsage, c.ExtKeyUsage = true, true, x509.KeyUsageCertSign, nil
+		})
+	}
+	text := append(paymenttest.EncodeCertificate(cross(a, b)), paymenttest.EncodeCertificate(cross(b, a))...)
+	store, err := clientcert.ParseTruststore(text, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = clientcert.NewVerifier(store, clientcert.Policy{}).VerifyCertificate(a.Client(nil).Leaf, time.Now())
+	rejected(t, err, clientcert.Untrusted)
+}
+
+// The extensions of CAs and clients are optional (RFC 5280, sections 4.2.1.3 and 4.2.1.12).
+func TestOptionalExtensions(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	c := ca.SelfSigned(func(c *x509.Certificate) { c.KeyUsage = 0 })
+	if _, err := clientcert.ParseTruststore(paymenttest.EncodeCertificate(c), time.Now()); err != nil {
+		t.Errorf("a CA without key usages: %v", err)
+	}
+	c = ca.SelfSigned(func(c *x509.Certificate) {
+		c.IsCA, c.KeyUsage, c.UnknownExtKeyUsage = false, x509.KeyUsageDigitalSignature,
+			[]asn1.ObjectIdentifier{{1, 2, 3, 4}}
+	})
+	if _, err := clientcert.ParseTruststore(paymenttest.EncodeCertificate(c), time.Now()); err == nil ||
+		!strings.Contains(err.Error(), "neither the certificate of a CA nor that of a client") {
+		t.Errorf("a certificate for another purpose: %v", err)
+	}
+}
+
+// A function verifies with the intermediates of its truststore.
+func TestAFunctionReadsIntermediates(t *testing.T) {
+	ca := paymenttest.NewCA("Root CA").NewIntermediate("Issuing CA", nil)
+	store, err := clientcert.ReadTruststore(ca.PEM())
+	if err != nil || len(store.Certificates()) != 2 {
+		t.Fatal(store, err)
+	}
+	if _, err := clientcert.NewVerifier(store, clientcert.Policy{}).VerifyCertificate(ca.Client(nil).Leaf,
+		time.Now()); err != nil {
+		t.Error(err)
 	}
 }

@@ -211,7 +211,7 @@ func selfSigned(c *x509.Certificate) bool {
 // isCA reports whether a certificate is allowed to sign others (RFC 5280, sections
 // 4.2.1.3 and 4.2.1.9).
 func isCA(c *x509.Certificate) bool {
-	return c.BasicConstraintsValid && c.IsCA && (c.KeyUsage == 0 || c.KeyUsage&x509.KeyUsageCertSign != 0)
+	return c.IsCA && (c.KeyUsage == 0 || c.KeyUsage&x509.KeyUsageCertSign != 0)
 }
 
 // allowsClients reports whether a certificate is allowed for client authentication

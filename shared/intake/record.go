@@ -67,7 +67,7 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at tim
 		case r.Outcome == ledger.Duplicate:
 			rec.eventIDs.add(Duplicate, id)
 			rec.duplicates++
-		default:
+		case r.Outcome == ledger.Conflict:
 			rec.conflicts = append(rec.conflicts, events[i])
 		}
 	}
@@ -156,9 +156,7 @@ func (w *writer) write(ctx context.Context) {
 	repeated := len(unknown) < len(large)
 
 	var wg sync.WaitGroup
-	if len(unknown) > 0 {
-		wg.Go(func() { w.recordLarge(ctx, unknown) })
-	}
+	wg.Go(func() { w.recordLarge(ctx, unknown) })
 	first := small[:min(len(small), w.pipeline.ledger.AtOnce())]
 	w.recordSmall(ctx, first)
 	for _, i := range first {
@@ -212,15 +210,10 @@ func (w *writer) record(ctx context.Context, positions []int, entries []ledger.E
 // window, and returns the positions of the others. It takes at most half of the time
 // that is left. What can't be read counts as unknown: the write decides.
 func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int) {
-	if len(positions) == 0 {
-		return nil
-	}
 	p := w.pipeline
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, deadline.Sub(p.opts.Now())/2)
-		defer cancel()
-	}
+	deadline, _ := ctx.Deadline() // begin has set it
+	ctx, cancel := context.WithTimeout(ctx, deadline.Sub(p.opts.Now())/2)
+	defer cancel()
 	ids := make([]string, len(positions))
 	for n, i := range positions {
 		ids[n] = w.events[i].entry.EventID
@@ -228,8 +221,8 @@ func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int)
 	found, _ := p.ledger.Known(ctx, ids)
 	for _, i := range positions {
 		entry := w.events[i].entry
-		switch known, ok := found[entry.EventID]; {
-		case !ok || !known.Current:
+		switch known := found[entry.EventID]; {
+		case !known.Current:
 			unknown = append(unknown, i)
 		case known.Digest == entry.Digest:
 			w.results[i].Outcome = ledger.Duplicate

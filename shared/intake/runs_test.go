@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"uuid"
 
@@ -143,6 +144,14 @@ func TestACorruptItemIsNotPublished(t *testing.T) {
 	ids := s.pend(t, 3)
 	other := paymenttest.Encode(paymenttest.Event())
 	s.replaced(t, ids[1], awstest.Item{"event": &types.AttributeValueMemberB{Value: other}})
+	s.bus.Answer = func(entries []eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
+		for _, e := range entries {
+			if *e.Detail == string(other) {
+				t.Error("the corrupt item is sent")
+			}
+		}
+		return nil, nil
+	}
 	r := s.runWith(t, s.db, time.Minute)
 	if r.Found != 3 || r.Leased != 3 || r.Published != 2 || r.Failed != 1 || r.Errors != 1 ||
 		!errors.Is(r.Err, ledger.ErrCorrupt) {
@@ -251,6 +260,9 @@ func TestTheResultOfAReplay(t *testing.T) {
 	w.api = nil
 	expect("the parked one", w.replay(conflict, intake.ParkedVersion), intake.Result{Outcome: intake.Accepted,
 		DeliveryID: id, Events: 1, Recorded: 1, Pending: 1}, "")
+	if item := w.itemOf(t, idsOf(t, other)[0]); item.Claimed {
+		t.Errorf("a small event is a claim check: %+v", item)
+	}
 	expect("the first is replaced", w.replay(conflict, intake.FirstVersion), intake.Result{
 		Outcome: intake.VersionUnfit, DeliveryID: id, Events: 1},
 		"intake: that version is not available: the parked version of "+idsOf(t, other)[0])
@@ -281,6 +293,40 @@ func TestTheResultOfAReplay(t *testing.T) {
 			t.Errorf("%s: %+v", name, item)
 		}
 	}
+}
+
+// Of several contents of an event, none is chosen.
+func TestTheResultOfAReplayOfSeveralContents(t *testing.T) {
+	w := newParkedWorld(t)
+	event := paymenttest.Event()
+	var contents [][]byte
+	for _, text := range []string{"1.00", "2.00", "3.00"} {
+		event.EventData.Amount = payment.Amount(text)
+		contents = append(contents, paymenttest.Encode(event))
+	}
+	r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), contents...))
+	got := w.replay(w.parked(r.Parked), intake.ParkedVersion)
+	if diff := cmp.Diff(intake.Result{Outcome: intake.VersionUnfit, DeliveryID: r.DeliveryID, Events: 2}, got,
+		onTheirOwn); diff != "" || got.Err == nil || !strings.Contains(got.Err.Error(), idsOf(t, contents[0])[0]) {
+		t.Errorf("%v %s", got.Err, diff)
+	}
+}
+
+// What the ledger has of large events is read for at most half of the time that is left.
+func TestReadingTheLedgerTakesHalfOfTheTime(t *testing.T) {
+	serviceKey()
+	synctest.Test(t, func(t *testing.T) {
+		w := newParkedWorld(t)
+		w.now = time.Now()
+		w.opts.Now = time.Now
+		w.db.Unprocessed = func(string) bool { return true }
+		delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), large(2)...))
+		start := time.Now()
+		r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms).Receive(t.Context(), delivery)
+		if took := time.Since(start); took != 14500*time.Millisecond || r.Recorded != 2 {
+			t.Errorf("after %s: %+v", took, r)
+		}
+	})
 }
 
 // Of an event that could not be written and one in conflict, the first decides: the replay

@@ -14,6 +14,9 @@ const memory = "it only saves memory"
 var equivalent = map[string]string{
 	"shared/claimcheck/claimcheck.go Resolve: constant: 1": "of an object that is too long, any byte more shows it",
 
+	"shared/intake/record.go distinct: removed: events = make([]event, 0, len(delivery.Events))":  memory,
+	"shared/intake/record.go record: removed: rec.entries = make([]ledger.Entry, 0, len(events))": memory,
+
 	"shared/intake/redrive.go pauseAfter: constant: 10": "a pause of 2,048 minutes is limited to an hour as well",
 
 	"shared/intake/redrive.go publishDue: swapped arguments: a.EventID, b.EventID": anyOrder,
