@@ -2,6 +2,8 @@ package keys_test
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"testing"
 	"time"
@@ -48,6 +50,7 @@ func TestRecordWritesACertificateOnceADay(t *testing.T) {
 		last, err := keys.LastCertificate(t.Context(), db, "keys")
 		if err != nil || last.Fingerprint != clientcert.Fingerprint(want) || !last.NotAfter.Equal(want.NotAfter) ||
 			last.Subject != clientcert.Subject(want) ||
+			last.Pin != pinOf(want) ||
 			last.Issuer != clientcert.Issuer(want) || last.SerialNumber != clientcert.SerialOf(want).Number {
 			t.Errorf("step %d: %+v, %v", i, last, err)
 		}
@@ -59,6 +62,25 @@ func TestRecordWritesACertificateOnceADay(t *testing.T) {
 	if last, err := keys.LastCertificate(t.Context(), db, "keys"); err != nil ||
 		last.Fingerprint != clientcert.Fingerprint(old) || !last.AcceptedAt.Equal(start.Add(25*time.Hour)) {
 		t.Errorf("%+v, %v", last, err)
+	}
+}
+
+func pinOf(c *x509.Certificate) string {
+	pin := clientcert.PinOf(c)
+	return hex.EncodeToString(pin[:])
+}
+
+func TestRecordWritesAgainAfterExactlyADay(t *testing.T) {
+	db := awstest.NewDynamoDB()
+	db.CreateTable("keys", names.KeysKey)
+	c := paymenttest.NewCA("Operator CA").Certificate
+	certificates := keys.NewCertificates(db, "keys")
+	start := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for after, writes := range []int{1, 1, 2} {
+		at := start.Add([]time.Duration{0, 24*time.Hour - 1, 24 * time.Hour}[after])
+		if err := certificates.Record(t.Context(), c, at); err != nil || db.Calls("PutItem") != writes {
+			t.Errorf("at %s: %d writes, %v", at, db.Calls("PutItem"), err)
+		}
 	}
 }
 

@@ -102,6 +102,11 @@ func TestParseJWKRejectsWhatTheInterfaceDoesNotAllow(t *testing.T) {
 		{"key_ops empty", set("key_ops", []string{}), []Violation{WrongKeyOps}},
 		{"private exponent", set("d", "AQAB"), []Violation{Private}},
 		{"private prime", set("p", "AQAB"), []Violation{Private}},
+		{"second prime", set("q", "AQAB"), []Violation{Private}},
+		{"first factor's exponent", set("dp", "AQAB"), []Violation{Private}},
+		{"second factor's exponent", set("dq", "AQAB"), []Violation{Private}},
+		{"coefficient", set("qi", "AQAB"), []Violation{Private}},
+		{"other primes", set("oth", []string{}), []Violation{Private}},
 		{"private, null", set("qi", nil), []Violation{Private}},
 		{"symmetric", set("k", "AQAB"), []Violation{Private}},
 

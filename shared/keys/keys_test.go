@@ -555,6 +555,83 @@ func TestMemoryOfKeysIsLimited(t *testing.T) {
 	}
 }
 
+// Memory has 4096 entries of each kind, and begins again when it is full.
+func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	source := func(i int) netip.Prefix {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32)
+	}
+	for i := range 4097 {
+		name := fmt.Sprint(i)
+		c.forget("unknown "+name, f.now, false)
+		c.remember("key "+name, &entry{})
+		c.know(source(i), sighting{})
+		_, _ = c.knows(t.Context(), netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32), false)
+		want := i + 1
+		if i == 4096 {
+			want = 1
+		}
+		if len(c.unknown) != want || len(c.keys) != want || len(c.sources.known) != want ||
+			len(c.sources.unknown) != want {
+			t.Fatalf("%d: %d unknown, %d keys, %d known and %d unknown sources", i, len(c.unknown), len(c.keys),
+				len(c.sources.known), len(c.sources.unknown))
+		}
+	}
+	// What becomes known is no longer unknown, and the other way round.
+	c.remember("unknown 4096", &entry{})
+	c.forget("key 4096", f.now, false)
+	if c.keys["key 4096"] != nil || len(c.unknown) != 1 {
+		t.Errorf("%v, %v", c.keys, c.unknown)
+	}
+	c.know(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 16, 0}), 32), sighting{})
+	if len(c.sources.unknown) != 0 {
+		t.Errorf("%v", c.sources.unknown)
+	}
+}
+
+// A record from a clock that is a little ahead is used.
+func TestLookupUsesRecordsOfClocksThatAreAhead(t *testing.T) {
+	for ahead, source := range map[time.Duration]Source{
+		5 * time.Minute: SharedTable, 5*time.Minute + time.Second: Service,
+	} {
+		f := newFleet(t)
+		if err := NewTable(f.db, "keys").put(t.Context(), id,
+			record{jwk: text(t, members(generated(0).N, 65537)), fetchedAt: f.now.Add(ahead),
+				expires: f.now.Add(48 * time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		fetches := int32(0)
+		if source == Service {
+			fetches = 1
+		}
+		f.expect(f.cache(), nil, source, fetches)
+	}
+}
+
+func TestTheAllowedExponentsAreThoseOfTheOptions(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache(func(o *Options) { o.Exponents = []int{3} })
+	if _, err := c.Lookup(t.Context(), id, netip.Addr{}); violations(err) == nil {
+		t.Errorf("a key with the exponent 65537: %v", err)
+	}
+}
+
+// Wait keeps what is known to have failed, and does not wait twice.
+func TestWaitReportsAFailedWrite(t *testing.T) {
+	done := make(chan struct{})
+	close(done)
+	for _, found := range []bool{false, true} {
+		for _, written := range []*writing{nil, {done: done}, {done: done, failed: true}} {
+			f := Found{TableFailed: found, writing: written}
+			want := found || written != nil && written.failed
+			if f.Wait(); f.TableFailed != want || f.writing != nil {
+				t.Errorf("%v, %+v: %+v", found, written, f)
+			}
+		}
+	}
+}
+
 func TestErrorsContainNoDataOfTheAnswer(t *testing.T) {
 	f := newFleet(t)
 	f.answers(func(w http.ResponseWriter, _ string) {

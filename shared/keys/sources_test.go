@@ -255,6 +255,37 @@ func (db *heldDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
 	return out, err
 }
 
+// The table is asked about a source once, if it can be asked.
+func TestWhatIsKnownOfASource(t *testing.T) {
+	f := newFleet(t)
+	recorded, other := network(sender), network(stranger)
+	f.cache().RecordSource(t.Context(), sender)
+	c := f.cache()
+	for _, test := range []struct {
+		name          string
+		source        netip.Prefix
+		tableFailed   bool
+		broken        bool
+		known, failed bool
+		calls         int
+	}{
+		{"no source", netip.Prefix{}, false, false, false, false, 0},
+		{"the table failed before", recorded, true, false, false, false, 0},
+		{"the table fails", recorded, false, true, false, true, 0},
+		{"recorded", recorded, false, false, true, false, 1},
+		{"in memory", recorded, false, true, true, false, 0},
+		{"not recorded", other, false, false, false, false, 1},
+		{"not asked again", other, false, true, false, false, 0},
+	} {
+		f.db.broken.Store(test.broken)
+		before := f.db.Calls("GetItem")
+		known, failed := c.knows(t.Context(), test.source, test.tableFailed)
+		if known != test.known || failed != test.failed || f.db.Calls("GetItem")-before != test.calls {
+			t.Errorf("%s: %v, %v, %d calls", test.name, known, failed, f.db.Calls("GetItem")-before)
+		}
+	}
+}
+
 func TestMemoryOfSourcesIsLimited(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.MissBudget = 1 })

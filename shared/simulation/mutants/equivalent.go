@@ -6,13 +6,16 @@ const outside = "a text that is not a number is parsed as 0 or the largest numbe
 // anyOrder is the reason of mutants that change the order of a list.
 const anyOrder = "the order has no meaning"
 
+// tooLong is the reason of mutants that read more of what is too long.
+const tooLong = "any byte more shows that it is too long"
+
 // memory is the reason of mutants that use more memory.
 const memory = "it only saves memory"
 
 // equivalent are the random mutants that no test can or should find, by name,
 // each with the reason. They are not counted.
 var equivalent = map[string]string{
-	"shared/claimcheck/claimcheck.go Resolve: constant: 1": "of an object that is too long, any byte more shows it",
+	"shared/claimcheck/claimcheck.go Resolve: constant: 1": tooLong,
 
 	"shared/intake/record.go distinct: removed: events = make([]event, 0, len(delivery.Events))":  memory,
 	"shared/intake/record.go record: removed: rec.entries = make([]ledger.Entry, 0, len(events))": memory,
@@ -20,6 +23,16 @@ var equivalent = map[string]string{
 	"shared/intake/redrive.go pauseAfter: constant: 10": "a pause of 2,048 minutes is limited to an hour as well",
 
 	"shared/intake/redrive.go publishDue: swapped arguments: a.EventID, b.EventID": anyOrder,
+
+	"shared/keys/certificate.go due: never true: now.Sub(at) >= certificateEvery": memory,
+	"shared/keys/certificate.go due: >= is >: now.Sub(at) >= certificateEvery":    memory,
+	"shared/keys/certificate.go due: removed: delete(c.written, other)":           memory,
+
+	"shared/keys/jwk.go package level: constant: 2048":                "the division by 8 drops it",
+	"shared/keys/jwk.go package level: constant: 4096":                "the division by 8 drops it",
+	"shared/keys/jwk.go ParseJWK: swapped arguments: err, errTooLong": "canonical returns errTooLong itself",
+	"shared/keys/jwk.go exponent: constant: 4":                        "a number of five bytes is too large as well",
+	"shared/keys/origin.go Fetch: constant: 1":                        tooLong,
 
 	"shared/ledger/batch.go ofNoSize: constant: 0": "25 elements of one byte are no batch of a megabyte",
 
