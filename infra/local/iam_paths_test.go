@@ -558,6 +558,12 @@ func (f *fixture) logsPaths(t *testing.T, who aws.CredentialsProvider) []path {
 	return paths
 }
 
+// statusPaths are the documented calls of payhook status.
+func (f *fixture) statusPaths(t *testing.T, who aws.CredentialsProvider) []path {
+	call := f.caller(t, who)
+	return []path{{"status", func(ctx context.Context) error { return call(ctx, []int{0, 1}, "status") }}}
+}
+
 // operatePaths are the documented calls of payhook, run as a
 // person does.
 func (f *fixture) operatePaths(t *testing.T, who aws.CredentialsProvider) []path {

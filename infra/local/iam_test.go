@@ -220,16 +220,17 @@ func (f *fixture) principals(t *testing.T) []*principal {
 	listen := f.user(t, "listen", "infra/payhook/listen/policy.json")
 	listen.whole = true
 	logs := f.user(t, "logs", "infra/payhook/logs/policy.json")
+	status := f.user(t, "status", "infra/payhook/status/policy.json")
 	consumer := f.user(t, "consumer", "events/consumer/policy.json")
 	client := f.user(t, "client", "events/client/policy.json")
 	all := []*principal{
 		f.role(t, "webhook"), f.role(t, "redrive"), f.role(t, "token"),
-		operate.principal, listen.principal, logs.principal, consumer.principal, client.principal,
+		operate.principal, listen.principal, logs.principal, status.principal, consumer.principal, client.principal,
 	}
 	for i, paths := range [][]path{
 		f.webhookPaths(), f.redrivePaths(), f.tokenPaths(),
 		f.operatePaths(t, operate.credentials), f.listenPaths(t, listen.credentials),
-		f.logsPaths(t, logs.credentials),
+		f.logsPaths(t, logs.credentials), f.statusPaths(t, status.credentials),
 		f.consumerPaths(consumer.credentials), f.clientPaths(client.credentials),
 	} {
 		all[i].paths = paths

@@ -22,6 +22,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	cloudformationtypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+	cloudwatchtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	cloudwatchlogstypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -36,6 +38,7 @@ import (
 	secretsmanagertypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go"
+	"github.com/google/go-cmp/cmp"
 )
 
 // The tests of this file show what the patches in the folder ministack do. They
@@ -718,6 +721,121 @@ func TestAPageOfALogIsLimitedAndTheRestCanBeRead(t *testing.T) {
 	}
 	if pages != 2 || len(ids) != batches*each {
 		t.Errorf("%d events with an id of their own in %d pages, want %d in 2", len(ids), pages, batches*each)
+	}
+}
+
+func TestALogLineBecomesAMetricAndRaisesAlarms(t *testing.T) {
+	config := emulated(t)
+	logs, metrics := cloudwatchlogs.NewFromConfig(config), cloudwatch.NewFromConfig(config)
+	group, stream := "group-"+uuid.New().String(), "stream"
+	if _, err := logs.CreateLogGroup(t.Context(),
+		&cloudwatchlogs.CreateLogGroupInput{LogGroupName: &group}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := logs.CreateLogStream(t.Context(),
+		&cloudwatchlogs.CreateLogStreamInput{LogGroupName: &group, LogStreamName: &stream}); err != nil {
+		t.Fatal(err)
+	}
+	// write writes a line with a metric of a function.
+	write := func(function string, age time.Duration, value string) {
+		t.Helper()
+		at := time.Now().Add(-age).UnixMilli()
+		line := fmt.Sprintf(`{"_aws":{"Timestamp":%d,"CloudWatchMetrics":[{"Namespace":"Test",`+
+			`"Dimensions":[["FunctionName"]],"Metrics":[{"Name":"Failed","Unit":"Count"},{"Name":"Absent"}]}]},`+
+			`"FunctionName":%q,"Failed":%s}`, at, function, value)
+		if _, err := logs.PutLogEvents(t.Context(), &cloudwatchlogs.PutLogEventsInput{LogGroupName: &group,
+			LogStreamName: &stream, LogEvents: []cloudwatchlogstypes.InputLogEvent{
+				{Timestamp: &at, Message: &line}, {Timestamp: &at, Message: aws.String(`{"_aws":1}`)},
+				{Timestamp: &at, Message: aws.String(`text with "_aws"`)}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dimension := func(function string) []cloudwatchtypes.Dimension {
+		return []cloudwatchtypes.Dimension{{Name: aws.String("FunctionName"), Value: &function}}
+	}
+	for name, missing := range map[string]string{"silent": "notBreaching", "must-run": "breaching",
+		"unknown": "missing", "one": "notBreaching", "two-of-three": "notBreaching"} {
+		in := &cloudwatch.PutMetricAlarmInput{AlarmName: &name, Namespace: aws.String("Test"),
+			MetricName: aws.String("Failed"), Dimensions: dimension(name), Period: aws.Int32(60),
+			Statistic: cloudwatchtypes.StatisticSum, Threshold: aws.Float64(2), EvaluationPeriods: aws.Int32(1),
+			ComparisonOperator: cloudwatchtypes.ComparisonOperatorGreaterThanOrEqualToThreshold,
+			TreatMissingData:   &missing}
+		if name == "two-of-three" {
+			in.EvaluationPeriods, in.DatapointsToAlarm = aws.Int32(3), aws.Int32(2)
+		}
+		if _, err := metrics.PutMetricAlarm(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	states := func() map[string]cloudwatchtypes.StateValue {
+		t.Helper()
+		out, err := metrics.DescribeAlarms(t.Context(), &cloudwatch.DescribeAlarmsInput{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]cloudwatchtypes.StateValue{}
+		for _, a := range out.MetricAlarms {
+			found[aws.ToString(a.AlarmName)] = a.StateValue
+		}
+		return found
+	}
+	const ok, raised = cloudwatchtypes.StateValueOk, cloudwatchtypes.StateValueAlarm
+	if diff := cmp.Diff(map[string]cloudwatchtypes.StateValue{"silent": ok, "must-run": raised,
+		"unknown": cloudwatchtypes.StateValueInsufficientData, "one": ok, "two-of-three": ok}, states()); diff != "" {
+		t.Errorf("without data:\n%s", diff)
+	}
+	write("one", time.Second, "1")
+	write("one", time.Second, "1")
+	write("must-run", time.Second, "0")
+	write("unknown", time.Second, "[1,0.5]")
+	write("two-of-three", time.Second, "2")
+	write("two-of-three", 90*time.Second, "0")
+	if diff := cmp.Diff(map[string]cloudwatchtypes.StateValue{"silent": ok, "must-run": ok, "unknown": ok,
+		"one": raised, "two-of-three": ok}, states()); diff != "" {
+		t.Errorf("after one period:\n%s", diff)
+	}
+	write("two-of-three", 150*time.Second, "3")
+	if got := states()["two-of-three"]; got != raised {
+		t.Errorf("two of three periods breach: the alarm is %s", got)
+	}
+
+	queries := []cloudwatchtypes.MetricDataQuery{}
+	for id, function := range map[string]string{"one": "one", "unknown": "unknown", "other": "other"} {
+		queries = append(queries, cloudwatchtypes.MetricDataQuery{Id: &id, MetricStat: &cloudwatchtypes.MetricStat{
+			Metric: &cloudwatchtypes.Metric{Namespace: aws.String("Test"), MetricName: aws.String("Failed"),
+				Dimensions: dimension(function)},
+			Period: aws.Int32(300), Stat: aws.String("Sum"),
+		}})
+	}
+	out, err := metrics.GetMetricData(t.Context(), &cloudwatch.GetMetricDataInput{MetricDataQueries: queries,
+		StartTime: aws.Time(time.Now().Add(-10 * time.Minute)), EndTime: aws.Time(time.Now().Add(time.Minute))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]float64{}
+	for _, r := range out.MetricDataResults {
+		for _, value := range r.Values {
+			sums[aws.ToString(r.Id)] += value
+		}
+	}
+	if diff := cmp.Diff(map[string]float64{"one": 2, "unknown": 1.5}, sums); diff != "" {
+		t.Error(diff)
+	}
+
+	user := "user-" + uuid.New().String()
+	users := iam.NewFromConfig(config)
+	if _, err := users.CreateUser(t.Context(), &iam.CreateUserInput{UserName: &user}); err != nil {
+		t.Fatal(err)
+	}
+	made, err := users.CreateAccessKey(t.Context(), &iam.CreateAccessKeyInput{UserName: &user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Credentials = credentials.NewStaticCredentialsProvider(*made.AccessKey.AccessKeyId,
+		*made.AccessKey.SecretAccessKey, "")
+	_, err = cloudwatch.NewFromConfig(config).DescribeAlarms(t.Context(), &cloudwatch.DescribeAlarmsInput{})
+	if err == nil || !strings.Contains(err.Error(), "is not authorized to perform: cloudwatch:DescribeAlarms") {
+		t.Errorf("alarms without a permission: error = %v, want that it is denied", err)
 	}
 }
 

@@ -5,21 +5,31 @@ managing access permissions to your CloudWatch Logs resources" in the CloudWatch
 User Guide). PutTargets, RemoveTargets and the tags of a rule are authorized for the rule
 (AWS, "Actions, resources, and condition keys for Amazon EventBridge" in the Service
 Authorization Reference). A batch of SQS is authorized as a single request (AWS, "Amazon
-SQS API permissions: Actions and resource reference" in the SQS Developer Guide).
+SQS API permissions: Actions and resource reference" in the SQS Developer Guide). A
+request in Smithy RPC v2 CBOR names its operation in the path
+(https://smithy.io/2.0/additional-specs/protocols/smithy-rpc-v2.html).
 
 MiniStack checks for a log group without :*, for targets that the bus is allowed, for
 tags of EventBridge that any resource is allowed, and for a batch an action of its own.
+It does not read requests in CBOR, and allows them to everybody.
 """
 
 import json
+import re
 
+import cbor2
 from ministack.core import iam_actions
 from patching import replace
+
+OPERATION = re.compile(r"/service/\w+/operation/(\w+)")
 
 
 @replace(iam_actions, "extract_resource_arn")
 def _(original):
     def extract_resource_arn(service, method, path, headers, body, query_params, region, account_id):
+        if service == "monitoring" and OPERATION.fullmatch(path):
+            name = cbor2.loads(body).get("AlarmName") if body else None
+            return f"arn:aws:cloudwatch:{region}:{account_id}:alarm:{name}" if name else "*"
         arn = original(service, method, path, headers, body, query_params, region, account_id)
         action = headers.get("x-amz-target", "").rsplit(".", 1)[-1]
         tags = action in ("TagResource", "UntagResource", "ListTagsForResource")
@@ -42,6 +52,9 @@ def _(original):
         action = original(service, method, path, headers, body, query_params)
         if service == "sqs" and action:
             return action.removesuffix("Batch")
+        if service == "monitoring" and not action:
+            operation = OPERATION.fullmatch(path)
+            return f"cloudwatch:{operation[1]}" if operation else None
         return action
 
     return extract_iam_action

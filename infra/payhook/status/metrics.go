@@ -64,13 +64,6 @@ type point struct {
 
 // fromMetrics makes the checks of metrics.
 func fromMetrics(ctx context.Context, d *deployment, now time.Time) ([]check, error) {
-	if d.metrics == nil {
-		var all []check
-		for _, name := range []string{"webhooks", "redrive", "token runs", "certificates"} {
-			all = append(all, check{name, notMeasured, "not measured locally"})
-		}
-		return all, nil
-	}
 	sums, last, err := read(ctx, d, now)
 	if err != nil {
 		return nil, err
@@ -179,9 +172,6 @@ func certificates(last map[string]point, redrive state) check {
 
 // alarms lists the alarms of the stack that are raised.
 func alarms(ctx context.Context, d *deployment, _ time.Time) ([]check, error) {
-	if d.metrics == nil {
-		return []check{{"alarms", notMeasured, "not measured locally"}}, nil
-	}
 	prefix := d.stack + "-"
 	pages := cloudwatch.NewDescribeAlarmsPaginator(d.metrics, &cloudwatch.DescribeAlarmsInput{
 		AlarmNamePrefix: &prefix,

@@ -34,8 +34,7 @@ runs, how long certificates are valid, and which alarms are raised.
 Each line is ok, attention, or not measured. Payhook is healthy only if every line is ok.
 The command reads the index of pending events, the parking bucket, the secret of the
 access token (its expiry is shown, the token is not), metrics and alarms. Metrics are
-about a minute late. The emulator has neither: with --local, they are not measured.
---watch repeats it until Ctrl-C.
+about a minute late. --watch repeats it until Ctrl-C.
 
 Status 0: healthy. Status 1: something needs attention, or was not measured.
 
@@ -76,7 +75,7 @@ type deployment struct {
 	db      ledger.InspectAPI
 	buckets parking.API
 	secrets token.Getter
-	metrics metricsAPI // nil: the emulator
+	metrics metricsAPI
 }
 
 func connect(ctx context.Context, t target.Target) (*deployment, error) {
@@ -84,20 +83,15 @@ func connect(ctx context.Context, t target.Target) (*deployment, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &deployment{
+	return &deployment{
 		name: d.Name, stack: d.Stack, outputs: d.Outputs(),
 		db:      dynamodb.NewFromConfig(d.Config),
 		secrets: secretsmanager.NewFromConfig(d.Config),
 		// The host name of another endpoint rarely resolves with a bucket's name in
 		// front.
 		buckets: s3.NewFromConfig(d.Config, func(o *s3.Options) { o.UsePathStyle = d.Config.BaseEndpoint != nil }),
-	}
-	// The emulator has no metrics of log lines, and does not answer CloudWatch's protocol
-	// (Smithy RPC v2 CBOR).
-	if d.Local == nil {
-		found.metrics = cloudwatch.NewFromConfig(d.Config)
-	}
-	return found, nil
+		metrics: cloudwatch.NewFromConfig(d.Config),
+	}, nil
 }
 
 // state is the result of a check.
@@ -237,7 +231,7 @@ func accessToken(ctx context.Context, d *deployment, now time.Time) ([]check, er
 	case errors.Is(err, token.ErrNone), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
 		return []check{{"token", attention, err.Error()}}, nil
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("secretsmanager:GetSecretValue: %w", err) // it does not name the service
 	}
 	left := t.Expiry.Sub(now)
 	text := fmt.Sprintf("valid for %s, until %s", cli.Readable(left), t.Expiry.UTC().Format(time.RFC3339))

@@ -38,8 +38,6 @@ type world struct {
 	alarms  map[string]types.StateValue
 	denied  error  // of GetMetricData
 	secret  string // the name of the secret of the token
-	// cloudWatch is the world itself; nil on the emulator.
-	cloudWatch metricsAPI
 }
 
 func newWorld(t *testing.T) *world {
@@ -52,7 +50,6 @@ func newWorld(t *testing.T) *world {
 		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
 			"Payhook-unhealthy": types.StateValueOk}}
 	w.db.CreateLedger("ledger")
-	w.cloudWatch = w
 	w.s3.MakeBucket("parking")
 	w.secrets.Create("token")
 	w.storeToken(time.Hour)
@@ -111,7 +108,7 @@ func (w *world) status(ctx context.Context, change ...func(*command)) (string, e
 				outputs: map[string]string{names.LedgerTableOutput: "ledger", names.ParkingBucketOutput: "parking",
 					names.TokenSecretOutput: w.secret, names.WebhookFunctionOutput: "webhook:live",
 					names.RedriveFunctionOutput: "redrive:live", names.TokenFunctionOutput: "token:live"},
-				db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w.cloudWatch,
+				db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w,
 			}, nil
 		},
 	}
@@ -191,16 +188,6 @@ func TestWhatIsNotMeasuredIsNotHealthy(t *testing.T) {
 			!strings.Contains(out, "NOT HEALTHY: 0 need attention") {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
-	}
-}
-
-func TestTheEmulatorMeasuresNoMetrics(t *testing.T) {
-	w := newWorld(t)
-	w.cloudWatch = nil
-	out, err := w.status(t.Context())
-	if !errors.Is(err, cli.ErrAttention) || strings.Count(out, "not measured locally") != 5 ||
-		!strings.Contains(out, "NOT HEALTHY: 0 need attention, 5 not measured") {
-		t.Errorf("%v\n%s", err, out)
 	}
 }
 

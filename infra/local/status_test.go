@@ -1,0 +1,157 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+	"uuid"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"payhook.example/infra/payhook/cli"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/token"
+)
+
+// TestTheStatusShowsWhatNeedsAttention runs payhook status on a stack of its own: healthy
+// after a delivery, then with each problem that it is for.
+func TestTheStatusShowsWhatNeedsAttention(t *testing.T) {
+	f := deployed(t).deploySecond(t, "PayhookStatus", nil)
+	run := f.program(t)
+	type line struct{ Name, State, Text string }
+	// status returns the lines that are not ok, by their names.
+	status := func(want int) map[string]line {
+		t.Helper()
+		var shown struct {
+			Healthy bool
+			Checks  []line
+		}
+		if err := json.Unmarshal([]byte(run(want, "status", "--local", "--json")), &shown); err != nil {
+			t.Fatal(err)
+		}
+		bad := map[string]line{}
+		for _, l := range shown.Checks {
+			if l.State != "ok" {
+				bad[l.Name] = l
+			}
+		}
+		if len(shown.Checks) != 8 || shown.Healthy != (len(bad) == 0) || shown.Healthy != (want == 0) {
+			t.Errorf("%+v", shown)
+		}
+		return bad
+	}
+	// needs fails the test unless exactly these lines need attention.
+	needs := func(what string, names ...string) {
+		t.Helper()
+		bad := status(cli.StatusFailed)
+		if got := slices.Sorted(maps.Keys(bad)); !slices.Equal(got, names) {
+			t.Errorf("%s: %+v, want that %q need attention", what, bad, names)
+		}
+	}
+	runs := func() {
+		t.Helper()
+		if _, err := f.runToken(t.Context(), refreshNow); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.invoke(t.Context(), "redrive", "{}", &struct{}{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	runs()
+	f.send(t, paymenttest.Delivery(paymenttest.Events(3)...)).want(t, http.StatusOK, 3, 0)
+	got, err := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL,
+		Payload: paymenttest.Delivery(paymenttest.Event()), Flaw: paymenttest.SignatureChanged})
+	if err != nil || got.Status != http.StatusUnauthorized {
+		t.Fatalf("answered %d, %v", got.Status, err)
+	}
+	if bad := status(0); len(bad) > 0 {
+		t.Errorf("after a delivery and a forged one: %+v", bad)
+	}
+
+	// A run of the schedule may publish it meanwhile.
+	for deadline := time.Now().Add(waitTimeout); ; {
+		if _, err := f.pendingEvent(t.Context(), time.Now().Add(-5*time.Minute), false); err != nil {
+			t.Fatal(err)
+		}
+		if bad := status(cli.StatusFailed); bad["pending"].State == "attention" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("an overdue event needs no attention")
+		}
+	}
+	if err := f.runRedriveAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if bad := status(0); len(bad) > 0 {
+		t.Errorf("after redrive has published it: %+v", bad)
+	}
+
+	f.service.SetTokenLifetime(2 * time.Minute)
+	runs()
+	needs("a token of two minutes", "token")
+	if err := f.service.Misbehave(paymenttest.Token, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
+		t.Fatal(err)
+	}
+	if run, err := f.runToken(t.Context(), refreshNow); err != nil || run.Outcome != token.Failed {
+		t.Fatalf("the token function says %+v, %v", run, err)
+	}
+	needs("the token endpoint is down", "token")
+	if err := f.service.Misbehave(paymenttest.Token, paymenttest.Fault{}); err != nil {
+		t.Fatal(err)
+	}
+	f.service.SetTokenLifetime(paymenttest.DefaultTokenLifetime)
+	runs()
+	if bad := status(0); len(bad) > 0 {
+		t.Errorf("with a new token: %+v", bad)
+	}
+
+	invalid, id := paymenttest.Event(), uuid.New().String()
+	invalid.EventName = "RELEASED"
+	if a := f.send(t, paymenttest.RawDelivery(id, paymenttest.Encode(invalid))); a.status !=
+		http.StatusUnprocessableEntity {
+		t.Fatalf("answered %d", a.status)
+	}
+	needs("a parked delivery", "alarms", "parked")
+	name, _, err := f.parkedDelivery(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(0, "parked", "settle", name, "--reason", "a test", "--local")
+	needs("it is settled", "alarms") // for five minutes
+
+	if err := f.service.Misbehave(paymenttest.Keys, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
+		t.Fatal(err)
+	}
+	f.service.Rotate()
+	if a := f.send(t, paymenttest.Delivery(paymenttest.Event())); a.status != http.StatusServiceUnavailable {
+		t.Fatalf("answered %d", a.status)
+	}
+	needs("an answer of 503", "alarms", "webhooks")
+}
+
+// runRedriveAll runs the redrive function until nothing is pending.
+func (f *fixture) runRedriveAll(ctx context.Context) error {
+	for deadline := time.Now().Add(waitTimeout); ; {
+		if err := f.invoke(ctx, "redrive", "{}", &struct{}{}); err != nil {
+			return err
+		}
+		index, err := ledger.NewInspector(dynamodb.NewFromConfig(f.aws), f.LedgerTable).Backlog(ctx, func(int) {})
+		if err != nil || len(index) == 0 {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return errors.New("something is still pending")
+		}
+		if err := waitUntil(ctx, time.Now().Add(100*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+}
