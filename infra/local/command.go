@@ -22,15 +22,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/payhook/cli"
+	"payhook.example/infra/payhook/target"
 	"payhook.example/shared/settings"
 )
 
 // Command returns the command local, with the commands that start and end the local
-// run below it.
-func Command(p *cli.Program) *cobra.Command {
-	return cli.Group("local", "Run Payhook on this machine",
-		runCommand(p), upCommand(p), serveCommand(p), downCommand(p), statusCommand(p), checkCommand(p),
-		toolsCommand(p))
+// run below it, and further ones that use it.
+func Command(p *cli.Program, further ...*cobra.Command) *cobra.Command {
+	return cli.Group("local", "Run Payhook on this machine", slices.Concat([]*cobra.Command{runCommand(p), upCommand(p),
+		serveCommand(p), downCommand(p), statusCommand(p)}, further,
+		[]*cobra.Command{checkCommand(p), toolsCommand(p)})...)
 }
 
 const settingsHelp = `
@@ -217,10 +218,8 @@ func (o *options) args() []string {
 // and never for AWS.
 func local(p *cli.Program, o *options, do func(context.Context) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		for _, name := range []string{"local", "stack", "region", "profile"} {
-			if f := cmd.Flag(name); f != nil && f.Changed {
-				return cli.Usage("%s is always for this machine: it takes no --%s", cmd.CommandPath(), name)
-			}
+		if err := target.NotChosen(cmd); err != nil {
+			return err
 		}
 		top, err := projectTop()
 		if err != nil {

@@ -76,6 +76,7 @@ func hints(run up.File) string {
 `
 	}
 	return send + `  make payhook ARGS="listen --local"                show live what arrives
+  make payhook ARGS="local console"                 serve a page that sends and shows webhooks
   make payhook ARGS="pending --local"               show what is not published yet
   make payhook ARGS=--help                          list all commands
   cat .local/up.json                                show where everything is

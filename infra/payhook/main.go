@@ -13,6 +13,7 @@ import (
 	"payhook.example/infra/acceptance"
 	"payhook.example/infra/local"
 	"payhook.example/infra/payhook/cli"
+	"payhook.example/infra/payhook/console"
 	"payhook.example/infra/payhook/creation"
 	"payhook.example/infra/payhook/explain"
 	"payhook.example/infra/payhook/invoke"
@@ -52,7 +53,8 @@ func commands(p *cli.Program) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add("Try it", local.Command(p), send.Command(p, t), invoke.Command(p, t), listen.Command(p, t), logs.Command(p, t))
+	add("Try it", local.Command(p, console.Command(p)), send.Command(p, t), invoke.Command(p, t), listen.Command(p, t),
+		logs.Command(p, t))
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
 		append(operate.Commands(p, t), replay.Command(p, t))...)...)
 	add("Deploy it", acceptance.Command(p, t), prepareDeploy(p))

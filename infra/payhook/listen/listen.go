@@ -111,36 +111,74 @@ func (o *options) run(ctx context.Context, t target.Target) error {
 	if err != nil {
 		return err
 	}
-	group, err := d.Output(names.WebhookLogsOutput)
+	say := func(format string, args ...any) { fmt.Fprintf(o.Err, format+"\n", args...) }
+	shown := &screen{out: o.Out, json: o.json, width: o.Width(), filtered: o.pattern != ""}
+	s, err := newSession(ctx, d, sessionOptions{since: o.since, file: o.pattern, pattern: pattern, forward: forward,
+		now: o.Now, say: say}, shown)
 	if err != nil {
 		return err
+	}
+	return s.run(ctx)
+}
+
+// FollowOptions are the options of [Follow].
+type FollowOptions struct {
+	Since time.Duration // begin with the webhooks of this time before
+	Now   func() time.Time
+	// Say tells a person what is made and removed, and what is missing. It is called from
+	// several goroutines.
+	Say func(format string, args ...any)
+}
+
+// Follow gives what arrives at a deployment to a sink, as the command does, until ctx ends,
+// which is no error. It makes a temporary rule and queue, and removes them when it ends.
+func Follow(ctx context.Context, d *target.Deployment, o FollowOptions, to Sink) error {
+	s, err := newSession(ctx, d, sessionOptions{since: o.Since, pattern: everything, now: o.Now, say: o.Say},
+		through{to})
+	if err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+type sessionOptions struct {
+	since         time.Duration
+	file, pattern string // file is where the pattern is from; "" for everything
+	forward       *forwarder
+	now           func() time.Time
+	say           func(format string, args ...any)
+}
+
+// newSession prepares a session. It removes what an earlier one left behind.
+func newSession(ctx context.Context, d *target.Deployment, o sessionOptions, shown display) (*session, error) {
+	group, err := d.Output(names.WebhookLogsOutput)
+	if err != nil {
+		return nil, err
 	}
 	bus, err := d.Output(names.EventBusNameOutput)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	say := func(format string, args ...any) { fmt.Fprintf(o.Err, format+"\n", args...) }
 	events := eventbridge.NewFromConfig(d.Config)
-	if o.pattern != "" {
-		if err := checkPattern(ctx, events, o.pattern, pattern); err != nil {
-			return err
+	if o.file != "" {
+		if err := checkPattern(ctx, events, o.file, o.pattern); err != nil {
+			return nil, err
 		}
 	}
-	made := &temporary{events: events, queues: sqs.NewFromConfig(d.Config), bus: bus, pattern: pattern,
-		owner: owner(ctx, sts.NewFromConfig(d.Config)), now: o.Now, locks: lockFolder()}
-	if err := made.removeLeftovers(ctx, say); err != nil {
-		return fmt.Errorf("what an earlier payhook listen left behind: %w", err)
+	made := &temporary{events: events, queues: sqs.NewFromConfig(d.Config), bus: bus, pattern: o.pattern,
+		owner: owner(ctx, sts.NewFromConfig(d.Config)), now: o.now, locks: lockFolder()}
+	if err := made.removeLeftovers(ctx, o.say); err != nil {
+		return nil, fmt.Errorf("what an earlier payhook listen left behind: %w", err)
 	}
-	say("listening to %s; Ctrl-C ends it", d.Name)
+	o.say("listening to %s; Ctrl-C ends it", d.Name)
 	tail := logs.NewTail(cloudwatchlogs.NewFromConfig(d.Config), "webhook", group, `{ $.msg = "webhook" }`,
-		o.Now().Add(-o.since))
-	s := &session{
-		follower: logs.NewFollower(o.Program, logs.Interval(d), tail),
-		screen:   &screen{out: o.Out, json: o.json, width: o.Width(), filtered: o.pattern != ""},
-		made:     made, matcher: newMatcher(events, bus, o.Now), forward: forward,
-		now: o.Now, wait: logs.Wait, say: say, long: 20, ids: map[string]bool{},
-	}
-	return s.run(ctx)
+		o.now().Add(-o.since))
+	return &session{
+		follower: &logs.Follower{Tails: []*logs.Tail{tail}, Every: logs.Interval(d), Now: o.now, Wait: logs.Wait,
+			Say: o.say},
+		display: shown, made: made, matcher: newMatcher(events, bus, o.now), forward: o.forward,
+		now: o.now, wait: logs.Wait, say: o.say, long: 20, ids: map[string]bool{},
+	}, nil
 }
 
 // readPattern returns the pattern of the temporary rule, without white space: AWS takes

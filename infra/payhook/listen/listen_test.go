@@ -301,7 +301,7 @@ func TestAQueueThatSomebodyRemovedIsReplaced(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c.whenReady(func() { c.publish(envelope("1", "d1", "e1")) })
-	if err := s.receive(ctx, &l, func(arrived) error {
+	if err := s.receive(ctx, &l, func(Event) error {
 		cancel()
 		return nil
 	}); err != nil {
@@ -461,7 +461,7 @@ func TestItIsSaidIfTheRulesAreNotKnown(t *testing.T) {
 	if got, err := m.match(t.Context(), "{}"); err == nil || got != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
-	a := arrived{Unknown: errTooFast.Error()}
+	a := Event{Unknown: errTooFast.Error()}
 	if text := strings.Join(a.words(), " "); !strings.Contains(text, "rules not known: more than 20") {
 		t.Errorf("got %s", text)
 	}

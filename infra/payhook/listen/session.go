@@ -18,7 +18,7 @@ import (
 // session is one run of the command.
 type session struct {
 	follower *logs.Follower // of the webhook function
-	screen   *screen
+	display  display
 	made     *temporary
 	matcher  *matcher
 	forward  *forwarder // nil: events are not forwarded
@@ -46,7 +46,7 @@ func (s *session) run(ctx context.Context) error {
 		}
 		s.say("removed the rule and the queue %s", l.name)
 	}()
-	s.screen.begin = l.made
+	s.display.begins(l.made)
 	s.say("ready: the rule and the queue %s show events; a new rule takes effect after a short time", l.name)
 
 	show := make(chan func() error)
@@ -63,7 +63,7 @@ func (s *session) run(ctx context.Context) error {
 		return s.follower.Follow(running, func(entries []logs.Entry) error {
 			for _, e := range entries {
 				if w, ok := readWebhook(e); ok {
-					if err := in(running, func() error { return s.screen.addWebhook(w, s.now()) }); err != nil {
+					if err := in(running, func() error { return s.display.addWebhook(w, s.now()) }); err != nil {
 						return err
 					}
 				}
@@ -72,8 +72,8 @@ func (s *session) run(ctx context.Context) error {
 		})
 	})
 	group.Go(func() error {
-		return s.receive(running, &l, func(a arrived) error {
-			return in(running, func() error { return s.screen.addEvent(a, s.now()) })
+		return s.receive(running, &l, func(a Event) error {
+			return in(running, func() error { return s.display.addEvent(a, s.now()) })
 		})
 	})
 	group.Go(func() error {
@@ -85,9 +85,9 @@ func (s *session) run(ctx context.Context) error {
 			case do := <-show:
 				err = do()
 			case <-tick.C:
-				err = s.screen.showDue(s.now())
+				err = s.display.showDue(s.now())
 			case <-running.Done():
-				return s.screen.showAll()
+				return s.display.showAll()
 			}
 			if err != nil {
 				return err
@@ -108,7 +108,7 @@ const (
 )
 
 // receive takes events out of the queue. It replaces rule and queue if they are gone.
-func (s *session) receive(ctx context.Context, l **listener, show func(arrived) error) error {
+func (s *session) receive(ctx context.Context, l **listener, show func(Event) error) error {
 	now := func() time.Time { return s.now().Round(0) }
 	last, said := now(), time.Time{}
 	for ctx.Err() == nil {
@@ -197,7 +197,7 @@ func (s *session) poll(ctx context.Context, l *listener) ([]types.Message, error
 }
 
 // take forwards and shows events, and then takes them out of the queue.
-func (s *session) take(ctx context.Context, l *listener, messages []types.Message, show func(arrived) error) error {
+func (s *session) take(ctx context.Context, l *listener, messages []types.Message, show func(Event) error) error {
 	var done []types.DeleteMessageBatchRequestEntry
 	for i, m := range messages {
 		a, id, err := readEvent(aws.ToString(m.Body), s.now())

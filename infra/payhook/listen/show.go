@@ -16,8 +16,8 @@ import (
 	"payhook.example/shared/intake"
 )
 
-// webhook is one webhook, as its outcome line has it.
-type webhook struct {
+// Webhook is one webhook, as its outcome line has it.
+type Webhook struct {
 	Type       string              `json:"type"` // "webhook"
 	Time       string              `json:"time"`
 	Status     int                 `json:"status"`
@@ -34,16 +34,16 @@ type webhook struct {
 }
 
 // readWebhook reads an outcome line of the webhook function. Other lines are none.
-func readWebhook(e logs.Entry) (w webhook, ok bool) {
+func readWebhook(e logs.Entry) (w Webhook, ok bool) {
 	var line struct {
 		Msg string `json:"msg"`
-		webhook
+		Webhook
 	}
 	// Unlike version 1, it distinguishes parked from the metric Parked.
 	if jsonv2.Unmarshal([]byte(e.Text), &line) != nil || line.Msg != "webhook" {
 		return w, false
 	}
-	w = line.webhook
+	w = line.Webhook
 	w.Type, w.Time, w.at = "webhook", cli.Stamp(e.Time), e.Time
 	if w.Events == 0 { // the ids are complete
 		for _, ids := range w.IDs {
@@ -53,8 +53,8 @@ func readWebhook(e logs.Entry) (w webhook, ok bool) {
 	return w, true
 }
 
-// arrived is one event that came over the bus.
-type arrived struct {
+// Event is one event that came over the bus.
+type Event struct {
 	Type       string `json:"type"` // "event"
 	Time       string `json:"time"` // when it was received
 	EventID    string `json:"eventId"`
@@ -64,11 +64,11 @@ type arrived struct {
 	Rules   []string        `json:"rules"`
 	Unknown string          `json:"rulesUnknown,omitempty"` // why
 	Forward *forwarded      `json:"forward,omitempty"`
-	Event   json.RawMessage `json:"event"` // in the envelope of EventBridge
+	Event   json.RawMessage `json:"event"` // in EventBridge's envelope
 }
 
 // readEvent reads an event in the envelope of EventBridge. id is EventBridge's.
-func readEvent(body string, at time.Time) (a arrived, id string, err error) {
+func readEvent(body string, at time.Time) (a Event, id string, err error) {
 	var envelope struct {
 		ID         string
 		DetailType string `json:"detail-type"`
@@ -78,7 +78,7 @@ func readEvent(body string, at time.Time) (a arrived, id string, err error) {
 	if err := json.Unmarshal([]byte(body), &envelope); err != nil {
 		return a, "", fmt.Errorf("an event cannot be read: %w", err)
 	}
-	a = arrived{Type: "event", Time: cli.Stamp(at), EventID: envelope.Detail.EventID, Name: envelope.DetailType,
+	a = Event{Type: "event", Time: cli.Stamp(at), EventID: envelope.Detail.EventID, Name: envelope.DetailType,
 		Event: json.RawMessage(body)}
 	if len(envelope.Resources) > 0 {
 		a.DeliveryID = envelope.Resources[0]
@@ -93,6 +93,33 @@ const (
 	// maxShown is how many events of a delivery a person is shown.
 	maxShown = 20
 )
+
+// display takes what arrives. Its methods are called one after another.
+type display interface {
+	// begins says when the first event can have arrived.
+	begins(time.Time)
+	addWebhook(w Webhook, now time.Time) error
+	addEvent(a Event, now time.Time) error
+	// showDue is called again and again, and showAll at the end.
+	showDue(now time.Time) error
+	showAll() error
+}
+
+// Sink takes what arrives. Its methods are called one after another; an error of one ends
+// [Follow].
+type Sink interface {
+	Webhook(w Webhook) error
+	Event(e Event) error
+}
+
+// through is a display that gives everything to a sink at once.
+type through struct{ Sink }
+
+func (t through) begins(time.Time)                        {}
+func (t through) addWebhook(w Webhook, _ time.Time) error { return t.Webhook(w) }
+func (t through) addEvent(a Event, _ time.Time) error     { return t.Event(a) }
+func (t through) showDue(time.Time) error                 { return nil }
+func (t through) showAll() error                          { return nil }
 
 // screen shows webhooks, and below each its events. It is not safe for concurrent use.
 type screen struct {
@@ -110,10 +137,12 @@ type screen struct {
 // block is what is known of one delivery and not shown yet.
 type block struct {
 	deliveryID string
-	webhook    *webhook
-	events     []arrived
+	webhook    *Webhook
+	events     []Event
 	until      time.Time
 }
+
+func (s *screen) begins(at time.Time) { s.begin = at }
 
 func (s *screen) find(deliveryID string) *block {
 	for _, b := range s.waiting {
@@ -125,7 +154,7 @@ func (s *screen) find(deliveryID string) *block {
 }
 
 // addWebhook shows a webhook, at once if it has no events to wait for.
-func (s *screen) addWebhook(w webhook, now time.Time) error {
+func (s *screen) addWebhook(w Webhook, now time.Time) error {
 	if s.json {
 		return s.print(w)
 	}
@@ -148,7 +177,7 @@ func (s *screen) addWebhook(w webhook, now time.Time) error {
 }
 
 // addEvent shows an event, below its webhook if that comes in time.
-func (s *screen) addEvent(a arrived, now time.Time) error {
+func (s *screen) addEvent(a Event, now time.Time) error {
 	if s.json {
 		return s.print(a)
 	}
@@ -171,7 +200,7 @@ func (s *screen) showComplete(b *block) error {
 		return nil // how many come is not known
 	}
 	for _, id := range published {
-		if !slices.ContainsFunc(b.events, func(a arrived) bool { return a.EventID == id }) {
+		if !slices.ContainsFunc(b.events, func(a Event) bool { return a.EventID == id }) {
 			return nil
 		}
 	}
@@ -253,6 +282,15 @@ var fates = []struct {
 	{intake.Duplicate, "duplicate, not published again"},
 }
 
+// Fates returns how a person is told what became of an event, by its name in the log.
+func Fates() map[string]string {
+	all := map[string]string{string(intake.Published): "published"}
+	for _, f := range fates {
+		all[string(f.fate)] = f.text
+	}
+	return all
+}
+
 // showEvents shows the events of a webhook: those that are not on the bus, those that
 // arrived, and those that are on the bus and did not arrive here.
 func (b *block) showEvents(line func(indent int, words ...string), indent int) {
@@ -279,7 +317,7 @@ func (b *block) showEvents(line func(indent int, words ...string), indent int) {
 }
 
 // words is an event that arrived, as a person is told.
-func (a arrived) words() []string {
+func (a Event) words() []string {
 	rules := []string{"matches no rule"}
 	switch {
 	case a.Rules == nil:
@@ -308,7 +346,7 @@ func (a arrived) words() []string {
 var steps = []string{"authenticate", "decode", "record", "publish", "mark"}
 
 // times is how long the steps took that took a millisecond.
-func (w webhook) times() string {
+func (w Webhook) times() string {
 	var parts []string
 	total := 0.0
 	for _, step := range steps {

@@ -44,6 +44,17 @@ func (t *Target) Register(root *cobra.Command) {
 	}
 }
 
+// NotChosen returns an error of usage if a flag chooses the target of a command that is
+// always for this machine.
+func NotChosen(cmd *cobra.Command) error {
+	for _, name := range []string{"local", "stack", "region", "profile"} {
+		if f := cmd.Flag(name); f != nil && f.Changed {
+			return cli.Usage("%s is always for this machine: it takes no --%s", cmd.CommandPath(), name)
+		}
+	}
+	return nil
+}
+
 // check returns an error of usage if the flags contradict each other.
 func (t Target) check() error {
 	if t.Local && (t.Region != "" || t.Profile != "") {

@@ -100,6 +100,8 @@ var (
 	inLogs      = []string{"./infra/payhook/logs"}
 	inOperate   = []string{"./infra/payhook/operate"}
 	inStatus    = []string{"./infra/payhook/status"}
+	inConsole   = []string{"./infra/payhook/console -skip TestThePage|TestHostile"}
+	inLocal     = []string{"./infra/local -run TheTable|ACell"}
 	inCreation  = []string{"./infra/payhook/creation"}
 	inProgram   = []string{"./infra/payhook/cli"}
 	inTarget    = []string{"./infra/payhook/target"}
@@ -714,6 +716,36 @@ var mutants = []mutant{
 		`h.Healthy && check.State == ok`, `h.Healthy && check.State != attention`, inStatus},
 	{"an answer of 503 needs no attention", "infra/payhook/status/metrics.go",
 		`failed > 0 || sums["unavailable"] > 0`, `failed > 0`, inStatus},
+
+	// The console.
+	{"a name that resolves to 127.0.0.1 reaches the console", "infra/payhook/console/server.go",
+		`		if !s.serves(r.Host) {`, `		if false {`, inConsole},
+	{"another site reads the stream of the console", "infra/payhook/console/server.go",
+		`site == "cross-site" || site == "same-site"`, `site == "same-site" && false`, inConsole},
+	{"an origin without fetch metadata uses the console", "infra/payhook/console/server.go",
+		`err := crossOrigin.Check(r); err != nil`, `err := crossOrigin.Check(r); err != nil && false`, inConsole},
+	{"the console works without its token", "infra/payhook/console/server.go",
+		`[]byte(s.token)) != 1 {`, `[]byte(s.token)) > 1 {`, inConsole},
+	{"a form has effects in the console", "infra/payhook/console/server.go",
+		`err != nil || kind != "application/json"`, `err != nil && kind != "application/json"`, inConsole},
+	{"the name of what is parked is a flag", "infra/payhook/console/actions.go",
+		`append(args, "--", asked.Name)`, `append(args, asked.Name)`, inConsole},
+	{"what the console stopped stays stopped", "infra/payhook/console/actions.go",
+		`		if !a.isStopped(service) {`, `		if true {`, inConsole},
+	{"the console shows payment data", "infra/payhook/console/feed.go",
+		`	e.Event = nil`, `	_ = e.Event`, inConsole},
+	{"a page that connects again misses a message", "infra/payhook/console/feed.go",
+		`min(max(number+1-first, 0), len(f.messages))`, `min(max(number+2-first, 0), len(f.messages))`, inConsole},
+	{"a page gets messages after a number of another run", "infra/payhook/console/feed.go",
+		`run != f.run || err != nil`, `run == "" || err != nil`, inConsole},
+
+	// What make run prints.
+	{"a cell that does not fit is cut", "infra/local/report.go",
+		`			lines = append(lines, string(word[:width]))`, `			lines = append(lines, "")`, inLocal},
+	{"a line is wider than the terminal", "infra/local/report.go",
+		`for ; total > width; total-- {`, `for ; total > width+9; total-- {`, inLocal},
+	{"a wrong result is not shown again", "infra/local/report.go",
+		`			if result.wrong() {`, `			if false {`, inLocal},
 	{"what is settled is counted as open", parkingFile,
 		`		if _, ok := decided[name]; !ok {`,
 		`		if _, ok := decided[name]; !ok || decided[name] == Settled {`, inRedrive},

@@ -1,0 +1,94 @@
+// Package browser runs headless Chromium for tests of the console.
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// New returns a context of headless Chromium, which ends with the test and after two minutes.
+// It skips the test where there is no Chromium.
+func New(t *testing.T) context.Context {
+	t.Helper()
+	found := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			found = path
+			break
+		}
+	}
+	if found == "" {
+		t.Skip("there is no Chromium: install the package chromium to test the page in a browser")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(found))
+	if os.Getuid() == 0 {
+		options = append(options, chromedp.NoSandbox) // Chromium requires it of root
+	}
+	allocated, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(allocated)
+	t.Cleanup(cancel)
+	// The browser ends with the context that it is started with, so that has no deadline.
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel = context.WithTimeout(ctx, 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Do runs actions of the browser.
+func Do(ctx context.Context, t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
+	t.Helper()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		text, _ := chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
+		t.Fatalf("%v\n%s", err, text)
+	}
+}
+
+// Evaluate returns the value of a JavaScript expression.
+func Evaluate[T any](ctx context.Context, t *testing.T, expression string) T {
+	t.Helper()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// Until waits until a JavaScript expression is true. Its policy does not let the page
+// evaluate text, as chromedp.Poll would.
+func Until(expression string) chromedp.Action[chromedp.Void] {
+	return chromedp.Evaluate[chromedp.Void](`new Promise((resolve) => {
+		const look = () => (`+expression+`) ? resolve(true) : setTimeout(look, 20);
+		look();
+	})`, chromedp.EvalAwaitPromise)
+}
+
+// Shows waits until the page shows a text.
+func Shows(text string) chromedp.Action[chromedp.Void] {
+	return Until(fmt.Sprintf("document.body.innerText.includes(%q)", text))
+}
+
+// Screenshot keeps a picture of the page in the folder PAYHOOK_SCREENSHOTS, if that is set.
+func Screenshot(ctx context.Context, t *testing.T, name string) {
+	t.Helper()
+	folder := os.Getenv("PAYHOOK_SCREENSHOTS")
+	if folder == "" {
+		return
+	}
+	picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
