@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"payhook.example/shared/settings"
 )
@@ -54,6 +55,7 @@ func TestSettingsHaveLimits(t *testing.T) {
 		{"redriveConcurrency", "0", "1", "100000", "100001", nil},
 		{"tokenConcurrency", "0", "1", "100000", "100001", nil},
 		{"alarmUnauthenticated", "0", "1", "1000000", "1000001", nil},
+		{"captureRefused", "59s", "1m", "168h", "168h1s", nil},
 		{"logRetentionDays", "0", "1", "3653", "3654", nil},
 		{"tokenRefreshPercent", "9", "10", "90", "91", nil},
 		{"tokenEndpointTimeout", "99ms", "100ms", "59s", "61s", map[string]string{"tokenTimeout": "1m"}},
@@ -76,6 +78,86 @@ func TestSettingsHaveLimits(t *testing.T) {
 			if got := problemsOf(test.key, change); len(got) < want || valid && len(got) > 0 {
 				t.Errorf("%s=%q: %q", test.key, value, got)
 			}
+		}
+	}
+}
+
+// A problem names what is allowed, what the setting is for, and an example.
+func TestProblemsNameWhatIsAllowed(t *testing.T) {
+	for key, want := range map[string]string{
+		"successStatus":       "must be a whole number from 200 to 299",
+		"keyFreshness":        "must be a duration from 1m0s to 720h0m0s",
+		"captureRefused":      "must be a duration from 1m0s to 168h0m0s",
+		"claimRetention":      "must be never, or whole days from 15d to 36500d",
+		"maxEntryBytes":       "must be auto, or a whole number from 2048 to 1048576",
+		"accessLogs":          "must be true or false",
+		"deduplicationWindow": "must be a duration from 1m0s to 87600h0m0s",
+		"logRetentionDays": "must be one of 1 3 5 7 14 30 60 90 120 150 180 365 400 545 731 1096 1827 2192 2557 2922 " +
+			"3288 3653",
+	} {
+		got := problemsOf(key, map[string]string{key: "1x"})
+		if len(got) != 1 || !strings.HasPrefix(got[0], key+": "+want+" (") {
+			t.Errorf("%q, want %s", got, want)
+		}
+	}
+	got := problemsOf("successStatus", map[string]string{"successStatus": "1"})
+	s := settings.SuccessStatus
+	if want := s.Key + ": must be a whole number from 200 to 299 (" + s.Description + "; example: " + s.Example +
+		")"; len(got) != 1 || got[0] != want {
+		t.Errorf("%q, want %s", got, want)
+	}
+	got = problemsOf("deduplicationWindow", map[string]string{"deduplicationWindow": "1m"})
+	const sum = "which is twice timestampTolerance plus webhookTimeout and a second"
+	if len(got) != 1 || !strings.Contains(got[0], sum) {
+		t.Errorf("%q", got)
+	}
+}
+
+// Each wrong part of a list is one problem of the list.
+func TestAListIsReportedOnce(t *testing.T) {
+	for key, value := range map[string]string{"keyExponents": "2,4,x", "scopes": "é ü"} {
+		if got := problemsOf(key, map[string]string{key: value}); len(got) != 1 {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
+func TestCapturingHasAnEffectWithSignaturesAlone(t *testing.T) {
+	for value, want := range map[string]time.Duration{settings.Off: 0, "48h": 48 * time.Hour} {
+		if d, err := deployment(map[string]string{"captureRefused": value}); err != nil || d.CaptureRefused != want {
+			t.Errorf("%s: %s, %v", value, d.CaptureRefused, err)
+		}
+	}
+	for authentication, problems := range map[string]int{"signature": 0, "mtls": 1, "both": 0} {
+		for value, count := range map[string]int{settings.Off: 0, "48h": problems} {
+			if got := problemsOf("captureRefused", map[string]string{"captureRefused": value,
+				"authentication": authentication}); len(got) != count {
+				t.Errorf("%s, %s: %q", authentication, value, got)
+			}
+		}
+	}
+}
+
+func TestSwitchesAreTrueOrFalse(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "false": false} {
+		d, err := deployment(map[string]string{"protectBus": value, "accessLogs": value, "tracing": value})
+		if err != nil || d.AccessLogs != want || d.Tracing != want || d.ProtectBus != want {
+			t.Errorf("%s: %+v, %v", value, d, err)
+		}
+	}
+}
+
+func TestParseDurationReadsDays(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"0d": 0, "30d": 720 * time.Hour, "65535d": 65535 * 24 * time.Hour, "36h": 36 * time.Hour,
+	} {
+		if got, err := settings.ParseDuration(text); err != nil || got != want {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "d", "-1d", "1.5d", "65536d", "1h1d", "1"} {
+		if got, err := settings.ParseDuration(text); err == nil {
+			t.Errorf("%q: %s", text, got)
 		}
 	}
 }
