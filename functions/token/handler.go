@@ -89,7 +89,7 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 // warning describes a run that wrote too often.
 func warning(r token.Report) string {
 	text := "the secret has more than 90 versions a day, and AWS takes 100"
-	if r.Outcome == token.Refreshed && r.FullAfter > 0 {
+	if r.FullAfter > 0 {
 		text = fmt.Sprintf("at this pace the secret has 100 versions after %s, and AWS accepts no more until one is "+
 			"24 hours old", r.FullAfter)
 	}

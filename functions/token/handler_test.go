@@ -337,3 +337,16 @@ func TestTheSampleEventsAreDecoded(t *testing.T) {
 		}
 	}
 }
+
+// A secret that will be full says when; one that just holds too many versions does not.
+func TestTheWarningSaysWhenTheSecretIsFull(t *testing.T) {
+	for after, want := range map[time.Duration]string{
+		0:         "(10m0s): the secret has more than 90 versions a day, and AWS takes 100; ask",
+		time.Hour: "(10m0s): at this pace the secret has 100 versions after 1h0m0s, and AWS accepts no more until",
+	} {
+		if got := warning(token.Report{Outcome: token.Refreshed, Lifetime: 10 * time.Minute,
+			FullAfter: after}); !strings.Contains(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

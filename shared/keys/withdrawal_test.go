@@ -375,3 +375,33 @@ func TestIDIsUnavailableIfTheTableCannotBeRead(t *testing.T) {
 	f.db.failNext(true, false, true) // the read fails, the removal is rejected, the report fails
 	f.expect(c, ErrUnavailable, Service, 1)
 }
+
+// A key that must not be used and was never in use is looked up again after as long as one
+// that the service does not know, also without the table.
+func TestRejectedKeyIsNotFetchedAgainAtOnce(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		f := newFleet(t)
+		f.db.broken.Store(broken)
+		f.answers(func(w http.ResponseWriter, _ string) {
+			m := members(generated(0).N, 65537)
+			m["alg"] = "RS512"
+			w.Header().Set("Content-Type", "application/json")
+			w.Write(text(t, m))
+		})
+		c := f.cache()
+		if _, err := c.Lookup(t.Context(), id, netip.Addr{}); violations(err) == nil {
+			t.Fatal(err)
+		}
+		if !broken && !f.stored().expires.Equal(f.now.Add(time.Minute)) {
+			t.Errorf("stored until %s", f.stored().expires)
+		}
+		f.pass(59 * time.Second)
+		if _, err := c.Lookup(t.Context(), id, netip.Addr{}); !errors.Is(err, ErrUnknown) || f.fetches.Load() != 1 {
+			t.Errorf("after 59 s: %v, %d fetches", err, f.fetches.Load())
+		}
+		f.pass(time.Second)
+		if _, err := c.Lookup(t.Context(), id, netip.Addr{}); violations(err) == nil || f.fetches.Load() != 2 {
+			t.Errorf("after a minute: %v, %d fetches", err, f.fetches.Load())
+		}
+	}
+}

@@ -396,3 +396,12 @@ func TestFetchRejectsCredentialsInvalidForBasic(t *testing.T) {
 		})
 	}
 }
+
+// A URL that no request can be made to is an error that a retry can't change.
+func TestFetchReportsAnInvalidURL(t *testing.T) {
+	e := token.NewEndpoint(&url.URL{Scheme: "https", Host: "a b"}, "manager-1", token.EndpointOptions{})
+	_, err := e.Fetch(t.Context(), testCredentials)
+	if err == nil || err.Error() != "token: endpoint: no answer: its URL is invalid" {
+		t.Errorf("got %v", err)
+	}
+}
