@@ -671,6 +671,10 @@ func TestOptionalExtensions(t *testing.T) {
 	if _, err := clientcert.ParseTruststore(paymenttest.EncodeCertificate(c), time.Now()); err != nil {
 		t.Errorf("a CA without key usages: %v", err)
 	}
+	issuing := ca.NewIntermediate("Issuing CA", func(c *x509.Certificate) { c.KeyUsage = 0 })
+	if _, err := clientcert.ParseTruststore(issuing.PEM(), time.Now()); err != nil {
+		t.Errorf("an intermediate without key usages: %v", err)
+	}
 	c = ca.SelfSigned(func(c *x509.Certificate) {
 		c.IsCA, c.KeyUsage, c.UnknownExtKeyUsage = false, x509.KeyUsageDigitalSignature,
 			[]asn1.ObjectIdentifier{{1, 2, 3, 4}}
