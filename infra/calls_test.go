@@ -41,7 +41,7 @@ var resources = map[string]map[string][]string{
 		"Store.MarkReplayed": {"Parking.Arn/replayed/*"},
 		"Store.Settle":       {"Parking.Arn/settled/*"},
 		"Store.Decision":     {"Parking.Arn/replayed/*", "Parking.Arn/settled/*"},
-		"Store.list":         {"Parking.Arn"},
+		"Store.listAfter":    {"Parking.Arn"},
 	},
 	"refused": {
 		"Store.Put":  {"Parking.Arn/refused/*"},

@@ -472,6 +472,7 @@ func TestOutputs(t *testing.T) {
 		"CredentialsSecret": "Token/Credentials.Id",
 		"AlarmTopic":        "Alarms/Topic",
 		"Dashboard":         "Payhook-AWS::Region",
+		"EventArchive":      "Archive",
 	}
 	got := map[string]string{}
 	for name, output := range tm.Outputs {
