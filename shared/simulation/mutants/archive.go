@@ -37,7 +37,7 @@ var archiveMutants = []mutant{
 		`			statement, parameters = timed, append(parameters, now)
 			_ = onBus`, inLedger},
 	{"a mark keeps a time that is not on the bus", "shared/ledger/mark.go",
-		` || !t.Equal(time.Unix(0, t.UnixNano()))`, ``, inLedger},
+		`!t.Equal(time.Unix(0, t.UnixNano()))`, `t.Equal(time.Time{}.Add(1))`, inLedger},
 
 	{"a replay starts without confirmation", replayRunFile, `if !o.yes {`, `if !o.yes && p.Terminal {`, inReplay},
 	{"a replay delivers to all rules", replayPlanFile, `Arn: &d.busARN, FilterArns: arns}`,
@@ -47,7 +47,8 @@ var archiveMutants = []mutant{
 	{"a replay delivers to a disabled rule", replayPlanFile, `		case !isEnabled(delivers[i]):`,
 		`		case !isEnabled(delivers[i]) && name == "":`, inReplay},
 	{"a replay of all rules delivers to the rule of payhook listen", replayPlanFile,
-		`!isEnabled(r) || strings.HasPrefix(aws.ToString(r.Name), listen.Prefix)`, `!isEnabled(r)`, inReplay},
+		`strings.HasPrefix(aws.ToString(r.Name), listen.Prefix)`,
+		`strings.HasPrefix(aws.ToString(r.Name), listen.Prefix+".")`, inReplay},
 	{"a replay delivers to the rule that fills the archive", replayPlanFile,
 		`return r.ManagedBy != nil || aws`, `return aws`, inReplay},
 	{"a replay leaves out what is not in the archive yet", replayPlanFile, `	case o.to.After(latest):`,
