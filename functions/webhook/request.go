@@ -166,9 +166,6 @@ func (d *decoder) skip() { d.value() }
 // object calls member with the name of each member of an object, which must read the
 // value.
 func (d *decoder) object(member func(name string)) {
-	if d.err != nil {
-		return
-	}
 	if kind := d.dec.PeekKind(); kind != '{' {
 		if d.value(); kind != 'n' {
 			d.fail("a member that must be an object is not")

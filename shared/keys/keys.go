@@ -565,9 +565,7 @@ func (c *Cache) parse(r *record, id string) *entry {
 		if e.key, err = ParseJWK(r.jwk, id, c.opts.Exponents); err != nil {
 			return nil
 		}
-		if !r.unknownAt.IsZero() {
-			e.retryAt = r.unknownAt.Add(c.opts.RetryPause)
-		}
+		e.retryAt = r.unknownAt.Add(c.opts.RetryPause) // long past if it was never reported as unknown
 	}
 	return e
 }
