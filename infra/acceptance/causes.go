@@ -60,7 +60,9 @@ func (d *deployed) certificateCauses() (rejected, expires cause) {
 		defer d.Identity.Use(own)
 		return d.authentic(ctx)
 	}
-	return cause{what: "client certificates of an unknown CA", alarms: []string{"certificate-forbidden"},
+	unknown := cause{
+		what:         "client certificates of an unknown CA",
+		alarms:       []string{"certificate-forbidden"},
 		undocumented: "raised, if API Gateway logs what it rejects, which AWS does not document",
 		start: func(ctx context.Context) error {
 			for range d.many() {
@@ -70,11 +72,16 @@ func (d *deployed) certificateCauses() (rejected, expires cause) {
 				}
 			}
 			return nil
-		}}, cause{what: "webhooks with a client certificate that is valid for 10 days",
+		},
+	}
+	expiring := cause{
+		what:     "webhooks with a client certificate that is valid for 10 days",
 		alarms:   []string{"trust-expires"},
 		interval: time.Minute,
 		again:    func(ctx context.Context) error { return as(ctx, d.Certificates.Expiring) },
-		end:      func(ctx context.Context) error { return as(ctx, d.Certificates.Renewed) }}
+		end:      func(ctx context.Context) error { return as(ctx, d.Certificates.Renewed) },
+	}
+	return unknown, expiring
 }
 
 // authentic sends a webhook with a new event, whatever is answered.
