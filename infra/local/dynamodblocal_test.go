@@ -76,6 +76,25 @@ func TestTheTablesInMemoryBehaveLikeDynamoDBLocal(t *testing.T) {
 	server := exec.CommandContext(t.Context(), "java", "-cp", filepath.Join(folder, "*"),
 		filepath.Join(top, "infra", "local", "dynamodblocal", "Loopback.java"))
 	server.Dir = t.TempDir()
+	port := startEngine(t, "DynamoDB Local", server)
+	suite := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "./shared/awstest")
+	suite.Dir = top
+	suite.Env = append(os.Environ(), fmt.Sprintf("PAYHOOK_DYNAMODB_ENDPOINT=http://127.0.0.1:%d", port))
+	text, err := suite.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	cases := strings.Count(string(text), "/tables (")
+	if cases == 0 {
+		t.Errorf("no case was run:\n%s", text)
+	}
+	t.Logf("%d cases passed", cases)
+}
+
+// startEngine starts a server that prints "port" and the number of its port, and returns
+// the number. The server is ended with the test.
+func startEngine(t *testing.T, name string, server *exec.Cmd) int {
+	t.Helper()
 	if _, err := server.StdinPipe(); err != nil { // it ends when the pipe is closed
 		t.Fatal(err)
 	}
@@ -96,20 +115,9 @@ func TestTheTablesInMemoryBehaveLikeDynamoDBLocal(t *testing.T) {
 	for lines := bufio.NewScanner(out); port == 0; {
 		if !lines.Scan() {
 			_ = server.Wait() // its output says more than its status
-			t.Fatalf("DynamoDB Local has ended: %s", &problems)
+			t.Fatalf("%s has ended: %s", name, &problems)
 		}
 		_, _ = fmt.Sscanf(lines.Text(), "port %d", &port) // other lines have none
 	}
-	suite := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "./shared/awstest")
-	suite.Dir = top
-	suite.Env = append(os.Environ(), fmt.Sprintf("PAYHOOK_DYNAMODB_ENDPOINT=http://127.0.0.1:%d", port))
-	text, err := suite.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v:\n%s", err, text)
-	}
-	cases := strings.Count(string(text), "/tables (")
-	if cases == 0 {
-		t.Errorf("no case was run:\n%s", text)
-	}
-	t.Logf("%d cases passed", cases)
+	return port
 }

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -100,30 +99,7 @@ func startMoto(t *testing.T) *archived {
 	server := exec.CommandContext(t.Context(), installMoto(t, top),
 		filepath.Join(top, "infra", "local", "moto", "start.py"))
 	server.Dir = t.TempDir()
-	if _, err := server.StdinPipe(); err != nil { // it ends when the pipe is closed
-		t.Fatal(err)
-	}
-	out, err := server.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var problems strings.Builder
-	server.Stderr = &problems
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Kill() // it may have ended
-		_ = server.Wait()         // it was killed
-	})
-	port := 0
-	for lines := bufio.NewScanner(out); port == 0; {
-		if !lines.Scan() {
-			_ = server.Wait() // its output says more than its status
-			t.Fatalf("moto has ended: %s", &problems)
-		}
-		_, _ = fmt.Sscanf(lines.Text(), "port %d", &port) // other lines have none
-	}
+	port := startEngine(t, "moto", server)
 	moto := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", port)})
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The rest of the query protocol is not used.
