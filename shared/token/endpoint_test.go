@@ -145,7 +145,7 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 			problem: typed},
 		"JSON with the type of HTML":  {body: expires("3600"), contentType: "text/html; charset=utf-8", problem: typed},
 		"no Content-Type that parses": {body: expires("3600"), contentType: ";", problem: typed},
-		"too long": {body: expires("3600") + strings.Repeat(" ", 64<<10),
+		"too long": {body: expires("3600") + strings.Repeat(" ", 64<<10+1-len(expires("3600"))),
 			problem: "the answer is longer than 64 KiB"},
 
 		"no access_token": {body: `{"token_type":"Bearer","expires_in":3600}`,
@@ -176,20 +176,20 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 		"token_type null":      {body: access + `"token_type":null,"expires_in":3600}`, problem: bearer},
 		"token_type with more": {body: access + `"token_type":"Bearer ","expires_in":3600}`, problem: bearer},
 
-		"no expires_in":           {body: access + `"token_type":"Bearer"}`, problem: "expires_in is missing"},
-		"expires_in null":         {body: expires("null"), problem: number},
-		"expires_in a text":       {body: expires(`"3600"`), problem: number},
-		"expires_in 0":            {body: expires("0"), problem: positive},
-		"expires_in -0":           {body: expires("-0"), problem: positive},
-		"expires_in -1":           {body: expires("-1"), problem: positive},
-		"expires_in 0.0":          {body: expires("0.0"), problem: whole},
-		"expires_in 59.5":         {body: expires("59.5"), problem: whole},
-		"expires_in 3600.0":       {body: expires("3600.0"), problem: whole},
-		"expires_in 36e2":         {body: expires("36e2"), problem: whole},
-		"expires_in milliseconds": {body: expires("3600000000"), problem: long},
-		"expires_in Unix time":    {body: expires("1893456000"), problem: long},
-		"expires_in 367 days":     {body: expires("31708800"), problem: long},
-		"expires_in endless":      {body: expires("99999999999999999999999999"), problem: long},
+		"no expires_in":                    {body: access + `"token_type":"Bearer"}`, problem: "expires_in is missing"},
+		"expires_in null":                  {body: expires("null"), problem: number},
+		"expires_in a text":                {body: expires(`"3600"`), problem: number},
+		"expires_in 0":                     {body: expires("0"), problem: positive},
+		"expires_in -0":                    {body: expires("-0"), problem: positive},
+		"expires_in -1":                    {body: expires("-1"), problem: positive},
+		"expires_in 0.0":                   {body: expires("0.0"), problem: whole},
+		"expires_in 59.5":                  {body: expires("59.5"), problem: whole},
+		"expires_in 3600.0":                {body: expires("3600.0"), problem: whole},
+		"expires_in 36e2":                  {body: expires("36e2"), problem: whole},
+		"expires_in milliseconds":          {body: expires("3600000000"), problem: long},
+		"expires_in Unix time":             {body: expires("1893456000"), problem: long},
+		"expires_in 366 days and 1 second": {body: expires("31622401"), problem: long},
+		"expires_in endless":               {body: expires("99999999999999999999999999"), problem: long},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -201,6 +201,25 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
 				testCredentials)
 			expectEndpointError(t, err, http.StatusOK, "", test.problem)
+		})
+	}
+}
+
+func TestFetchAcceptsTheLargestValues(t *testing.T) {
+	const longest = 366 * 24 * 60 * 60
+	full := fmt.Sprintf(`{"access_token":"%s","token_type":"Bearer","expires_in":%d}`, strings.Repeat("a", 32<<10),
+		longest)
+	for name, body := range map[string]string{
+		"64 KiB, with a token of 32 KiB for 366 days": full + strings.Repeat(" ", 64<<10-len(full)),
+		"a token of one character for one second":     `{"access_token":"t","token_type":"Bearer","expires_in":1}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newEndpoint(t, answers(http.StatusOK, body))
+			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
+				testCredentials)
+			if err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
@@ -272,7 +291,7 @@ func expectNoCanary(t *testing.T, text string) {
 }
 
 func TestFetchDoesNotFollowRedirects(t *testing.T) {
-	for _, status := range []int{301, 302, 303, 307, 308} {
+	for _, status := range []int{300, 301, 302, 303, 307, 308, 399} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			other := newEndpoint(t, returns(canaryToken, time.Hour))
 			server := newEndpoint(t, answers(status, "", "Location", other.URL+"/as/token.oauth2"))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/token"
@@ -439,6 +441,30 @@ func TestReportsMissingCredentialsAndRegion(t *testing.T) {
 		if err == nil || !strings.HasSuffix(err.Error(),
 			": no request was sent: AWS credentials or the region are missing") {
 			t.Errorf("no %s: %v", name, err)
+		}
+	}
+}
+
+// failingGetter is a client of Secrets Manager whose every call fails with the same error.
+type failingGetter struct{ err error }
+
+func (f failingGetter) GetSecretValue(context.Context, *secretsmanager.GetSecretValueInput,
+	...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
+	return nil, f.err
+}
+
+func TestSecretErrorSaysWhetherARequestWasSent(t *testing.T) {
+	cause := errors.New("cause")
+	for want, err := range map[string]error{
+		"no answer: not a valid HTTP answer":                             &smithyhttp.RequestSendError{Err: cause},
+		"no answer: the connection was closed":                           &smithyhttp.ResponseError{Err: io.ErrUnexpectedEOF},
+		"no answer: canceled":                                            fmt.Errorf("wrapped: %w", context.Canceled),
+		"no answer: timed out":                                           fmt.Errorf("wrapped: %w", context.DeadlineExceeded),
+		"no request was sent: AWS credentials or the region are missing": cause,
+	} {
+		_, err := token.NewReader(failingGetter{err}, tokenSecret, token.ReaderOptions{}).TokenContext(t.Context())
+		if err == nil || err.Error() != "token: the secret with the token: GetSecretValue: "+want {
+			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 )
 
@@ -175,12 +176,8 @@ func legal(text string) bool {
 	if len(text) > maxTokenLength {
 		return false
 	}
-	end := len(text)
-	for end > 0 && text[end-1] == '=' {
-		end--
-	}
-	for i := range end {
-		c := text[i]
+	text = strings.TrimRight(text, "=")
+	for _, c := range []byte(text) {
 		switch {
 		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z':
 		case c == '-', c == '.', c == '_', c == '~', c == '+', c == '/':
@@ -188,5 +185,5 @@ func legal(text string) bool {
 			return false
 		}
 	}
-	return end > 0
+	return text != ""
 }
