@@ -111,6 +111,9 @@ func TestTheLineOfAPlainDeliveryIsShort(t *testing.T) {
 	if n := log.Len(); n > limit {
 		t.Errorf("%d bytes, and the limit is %d: %s", n, limit, log.String())
 	}
+	if want := `"ms":{"record":10,"publish":10,"mark":10}`; !strings.Contains(log.String(), want) {
+		t.Errorf("%s\nwithout %s: steps of 1 ms or more", log.String(), want)
+	}
 }
 
 // Lambda also counts a request that AWS rejects before the function as 4xx. An alarm is

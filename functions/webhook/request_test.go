@@ -125,9 +125,17 @@ func TestThePayloadIsLimitedAfterItIsDecoded(t *testing.T) {
 }
 
 func TestTheErrorOfAnEventQuotesNothing(t *testing.T) {
-	for _, text := range []string{`{"CANARY`, `{"headers":{"CANARY":1}}`, `{"body":"x"}CANARY`} {
-		if _, err := decodeRequest([]byte(text)); err == nil || strings.Contains(err.Error(), "CANARY") {
-			t.Errorf("%v", err)
+	for text, problem := range map[string]string{
+		`{"CANARY`:                     "it is not JSON",
+		`{"body":CANARY}`:              "it is not JSON",
+		`{"body":"CANARY",}`:           "it is not JSON",
+		`{"headers":{"CANARY":1}}`:     "a member that must be a string is not",
+		`{"headers":["CANARY"]}`:       "a member that must be an object is not",
+		`{"body":"x"}CANARY`:           "the event is not one JSON object",
+		`{"isBase64Encoded":"CANARY"}`: "a member that must be true or false is not",
+	} {
+		if _, err := decodeRequest([]byte(text)); err == nil || err.Error() != "webhook: decode the event: "+problem {
+			t.Errorf("%s: %v, want %s", text, err, problem)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package keys
 
 import (
 	"context"
-	"net/netip"
 	"time"
 )
 
@@ -18,54 +17,44 @@ type budget struct {
 }
 
 // spend takes one request from the budget of misses. If this is used up and the
-// webhook came from a known source, it takes one from the reserve. ok reports
-// whether one was left, failed whether the table failed. While the table fails,
-// every process has its own budgets.
-func (c *Cache) spend(ctx context.Context, source netip.Prefix, tableFailed bool) (ok, failed bool) {
-	if ok, failed = c.take(ctx, &c.misses, tableFailed); ok {
-		return true, failed
-	}
-	known, knowFailed := c.knows(ctx, source, tableFailed || failed)
-	failed = failed || knowFailed
-	if !known {
-		return false, failed
-	}
-	ok, takeFailed := c.take(ctx, &c.reserve, tableFailed || failed)
-	return ok, failed || takeFailed
+// webhook came from a known source, it takes one from the reserve. It reports whether
+// one was left. While the table fails, every process has its own budgets.
+func (l *lookup) spend(ctx context.Context) bool {
+	return l.take(ctx, &l.misses) || l.knows(ctx) && l.take(ctx, &l.reserve)
 }
 
-func (c *Cache) take(ctx context.Context, b *budget, tableFailed bool) (ok, failed bool) {
-	now := c.opts.Now()
+func (l *lookup) take(ctx context.Context, b *budget) bool {
+	now := l.opts.Now()
 	minute := now.Truncate(time.Minute)
-	c.mu.Lock()
+	l.mu.Lock()
 	spent := b.spent.Equal(minute)
-	c.mu.Unlock()
+	l.mu.Unlock()
 	if spent {
-		return false, false
+		return false
 	}
-	if !tableFailed {
+	if !l.tableFailed {
 		var left bool
-		err := c.withTable(ctx, func(ctx context.Context) (err error) {
-			left, err = c.table.spend(ctx, b.name, now, b.limit)
+		err := l.withTable(ctx, func(ctx context.Context) (err error) {
+			left, err = l.table.spend(ctx, b.name, now, b.limit)
 			return err
 		})
 		if err == nil {
 			if !left {
-				c.mu.Lock()
+				l.mu.Lock()
 				b.spent = minute
-				c.mu.Unlock()
+				l.mu.Unlock()
 			}
-			return left, false
+			return left
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if !b.local.Equal(minute) {
 		b.local, b.used = minute, 0
 	}
 	if b.used >= b.limit {
-		return false, true
+		return false
 	}
 	b.used++
-	return true, true
+	return true
 }

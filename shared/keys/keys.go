@@ -252,8 +252,7 @@ func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, 
 	}
 	source := network(from)
 	// The lookup of an unknown source must not determine the result of a known one.
-	return c.once(ctx, id+" "+source.String(),
-		func(ctx context.Context) (Found, error) { return c.find(ctx, id, source) })
+	return c.once(ctx, id+" "+source.String(), (&lookup{Cache: c, id: id, source: source}).find)
 }
 
 // Refetch fetches a key again after a signature did not verify with it, because the
@@ -270,8 +269,9 @@ func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip
 		return Found{}, nil
 	}
 	source := network(from)
+	l := &lookup{Cache: c, id: id, source: source}
 	found, err := c.once(ctx, "refetch "+id+" "+source.String(), func(ctx context.Context) (Found, error) {
-		return c.refetch(ctx, id, failed, source)
+		return l.refetch(ctx, failed)
 	})
 	if err != nil || found.Key == nil || found.Key.Equal(failed.Key) {
 		found.Key = nil
@@ -325,51 +325,65 @@ func (c *Cache) remembered(id string) (Found, error, bool) {
 	return Found{}, nil, false
 }
 
+// lookup is one search for a key in the table and at the service. It is not safe for
+// concurrent use.
+type lookup struct {
+	*Cache
+	id          string
+	source      netip.Prefix
+	tableFailed bool // a call of the table failed
+}
+
+// withTable makes a call of the table, and records in l if it fails.
+func (l *lookup) withTable(ctx context.Context, call func(context.Context) error) error {
+	err := l.Cache.withTable(ctx, call)
+	if err != nil {
+		l.tableFailed = true
+	}
+	return err
+}
+
 // find looks in the table and then calls the service.
-func (c *Cache) find(ctx context.Context, id string, source netip.Prefix) (Found, error) {
+func (l *lookup) find(ctx context.Context) (Found, error) {
 	// Another call can have ended since the caller looked in memory.
-	if found, err, ok := c.remembered(id); ok {
+	if found, err, ok := l.remembered(l.id); ok {
 		return found, err
 	}
-	shared, tableFailed := c.read(ctx, id)
-	cached := c.usable(id, shared)
-	now := c.opts.Now()
+	shared := l.read(ctx)
+	cached := l.usable(l.id, shared)
+	now := l.opts.Now()
 	switch {
-	case cached == nil && shared != nil && shared.key == nil && now.Sub(shared.fetchedAt) < c.opts.UnknownTTL:
-		c.forget(id, shared.fetchedAt, shared.withdrawn())
+	case cached == nil && shared != nil && shared.key == nil && now.Sub(shared.fetchedAt) < l.opts.UnknownTTL:
+		l.forget(l.id, shared.fetchedAt, shared.withdrawn())
 		return Found{Source: SharedTable, Withdrawn: shared.withdrawn()}, fmt.Errorf("%w (cached)", ErrUnknown)
 	case cached == nil:
-		ok, failed := c.spend(ctx, source, tableFailed)
-		tableFailed = tableFailed || failed
-		if !ok {
-			return Found{TableFailed: tableFailed}, fmt.Errorf("keys: %w", ErrOutOfBudget)
+		if !l.spend(ctx) {
+			return Found{TableFailed: l.tableFailed}, fmt.Errorf("keys: %w", ErrOutOfBudget)
 		}
-	case c.fresh(cached, now):
-		c.remember(id, cached)
+	case l.fresh(cached, now):
+		l.remember(l.id, cached)
 		return cached.found(SharedTable), nil
 	case now.Before(cached.retryAt): // another function has just called the service
-		c.remember(id, cached)
+		l.remember(l.id, cached)
 		return cached.found(Stale), nil
 	}
 	// A cached key is not a miss, so a flood of invented ids cannot prevent its refresh.
-	return c.fetch(ctx, id, cached, shared, tableFailed)
+	return l.fetch(ctx, cached, shared)
 }
 
-func (c *Cache) refetch(ctx context.Context, id string, failed Found, source netip.Prefix) (Found, error) {
-	shared, tableFailed := c.read(ctx, id)
-	cached := c.usable(id, shared)
+func (l *lookup) refetch(ctx context.Context, failed Found) (Found, error) {
+	shared := l.read(ctx)
+	cached := l.usable(l.id, shared)
 	// Another function can have fetched it already.
 	if cached != nil && cached.fetchedAt.After(failed.FetchedAt) &&
-		c.opts.Now().Sub(cached.fetchedAt) < c.opts.RefetchAge {
-		c.remember(id, cached)
+		l.opts.Now().Sub(cached.fetchedAt) < l.opts.RefetchAge {
+		l.remember(l.id, cached)
 		return cached.found(SharedTable), nil
 	}
-	ok, spendFailed := c.spend(ctx, source, tableFailed)
-	tableFailed = tableFailed || spendFailed
-	if !ok {
-		return Found{TableFailed: tableFailed}, fmt.Errorf("keys: %w", ErrOutOfBudget)
+	if !l.spend(ctx) {
+		return Found{TableFailed: l.tableFailed}, fmt.Errorf("keys: %w", ErrOutOfBudget)
 	}
-	return c.fetch(ctx, id, cached, shared, tableFailed)
+	return l.fetch(ctx, cached, shared)
 }
 
 // usable returns the usable key that is cached for id in memory or in the table, or
@@ -413,120 +427,119 @@ func (c *Cache) newest(own, shared *entry) *entry {
 // fetch calls the service and stores its answer in memory and in the table. cached is
 // the key to use if the service does not return one; nil for none. shared is the
 // table's record.
-func (c *Cache) fetch(ctx context.Context, id string, cached, shared *entry, tableFailed bool) (Found, error) {
+func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error) {
 	// The age starts before the request, because the answer can be that old. It is in
 	// milliseconds, as in the table.
-	asked := c.opts.Now().Truncate(time.Millisecond)
-	found := Found{Source: Service, FetchedAt: asked, TableFailed: tableFailed}
-	text, err := c.origin.Fetch(ctx, id)
+	asked := l.opts.Now().Truncate(time.Millisecond)
+	found := Found{Source: Service, FetchedAt: asked, TableFailed: l.tableFailed}
+	text, err := l.origin.Fetch(ctx, l.id)
 	var key *rsa.PublicKey
 	if err == nil {
-		if key, err = ParseJWK(text, id, c.opts.Exponents); errors.Is(err, errNotAJWK) {
+		if key, err = ParseJWK(text, l.id, l.opts.Exponents); errors.Is(err, errNotAJWK) {
 			err = unavailable("answer", err)
 		}
 	}
 	switch {
 	case errors.Is(err, ErrUnknown):
-		return c.notKnown(ctx, id, asked, cached, shared, tableFailed)
+		return l.notKnown(ctx, asked, cached, shared)
 	case errors.Is(err, ErrUnavailable) && cached != nil:
-		stale := *cached
-		stale.retryAt = c.opts.Now().Add(c.opts.RetryPause)
-		c.remember(id, &stale)
-		found = stale.found(Stale)
-		found.TableFailed = tableFailed
-		return found, nil
+		return l.stale(*cached), nil
 	case errors.Is(err, ErrUnavailable):
 		return found, err
 	}
-	r := record{fetchedAt: asked, expires: asked.Add(c.opts.MaxAge)}
+	r := record{fetchedAt: asked, expires: asked.Add(l.opts.MaxAge)}
 	if key == nil { // rejected
 		found.Withdrawn = cached != nil
-		c.forget(id, asked, found.Withdrawn)
+		l.forget(l.id, asked, found.Withdrawn)
 		if found.Withdrawn {
 			r.unknownSince = asked
 		} else {
-			r.expires = asked.Add(c.opts.UnknownTTL)
+			r.expires = asked.Add(l.opts.UnknownTTL)
 		}
 	} else {
 		found.Key = key
-		c.remember(id, &entry{key: key, fetchedAt: asked})
-		r.jwk = FormatJWK(id, key)
+		l.remember(l.id, &entry{key: key, fetchedAt: asked})
+		r.jwk = FormatJWK(l.id, key)
 	}
-	if !tableFailed {
+	if !l.tableFailed {
 		w := &writing{done: make(chan struct{})}
 		found.writing = w
 		go func() {
 			defer close(w.done)
-			w.failed = c.withTable(ctx, func(ctx context.Context) error { return c.table.put(ctx, id, r) }) != nil
+			put := func(ctx context.Context) error { return l.table.put(ctx, l.id, r) }
+			w.failed = l.Cache.withTable(ctx, put) != nil
 		}()
 	}
 	return found, err
 }
 
-// notKnown handles the answer that the service does not know id. It decides whether
+// stale returns a cached key that the service did not return, and delays its next fetch.
+func (l *lookup) stale(cached entry) Found {
+	cached.retryAt = l.opts.Now().Add(l.opts.RetryPause)
+	l.remember(l.id, &cached)
+	found := cached.found(Stale)
+	found.TableFailed = l.tableFailed
+	return found
+}
+
+// notKnown handles the answer that the service does not know the id. It decides whether
 // the cached key is removed.
-func (c *Cache) notKnown(ctx context.Context, id string, asked time.Time, cached, shared *entry,
-	tableFailed bool) (Found, error) {
+func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *entry) (Found, error) {
 	// The pause starts at the answer: Lambda can freeze the process during the call.
-	since := c.opts.Now().Truncate(time.Millisecond)
+	since := l.opts.Now().Truncate(time.Millisecond)
 	if cached != nil && cached.withdrawn() {
 		since = cached.unknownSince
 	}
-	remove := cached == nil || asked.Sub(since) >= c.opts.UnknownGrace
+	remove := cached == nil || asked.Sub(since) >= l.opts.UnknownGrace
 	// Without its own copy, this process tries the table again even if that has just
 	// failed, because the table can contain the key.
-	skipTable := tableFailed && cached != nil
+	skipTable := l.tableFailed && cached != nil
 	if remove && !skipTable {
-		r := record{fetchedAt: asked, expires: asked.Add(c.opts.UnknownTTL)}
+		r := record{fetchedAt: asked, expires: asked.Add(l.opts.UnknownTTL)}
 		if cached != nil {
 			r.unknownSince = since
-			r.expires = later(r.expires, cached.fetchedAt.Add(c.opts.MaxAge)) // as long as a copy can be used
+			r.expires = later(r.expires, cached.fetchedAt.Add(l.opts.MaxAge)) // as long as a copy can be used
 		}
 		if shared != nil {
 			r.expires = later(r.expires, shared.expires)
 		}
-		skipTable = c.withTable(ctx, func(ctx context.Context) (err error) {
+		err := l.withTable(ctx, func(ctx context.Context) (err error) {
 			// The table rejects this if it contains a key that must not be removed yet.
-			remove, err = c.table.remove(ctx, id, r, asked.Add(-c.opts.UnknownGrace))
+			remove, err = l.table.remove(ctx, l.id, r, asked.Add(-l.opts.UnknownGrace))
 			return err
-		}) != nil
-		if skipTable {
+		})
+		if err != nil {
 			remove = true // each process decides on its own
 		}
 	}
 	if !remove && !skipTable {
-		skipTable = c.withTable(ctx, func(ctx context.Context) error {
-			r, err := c.table.reportUnknown(ctx, id, asked, since)
-			cached = c.newest(cached, c.parse(r, id))
+		err := l.withTable(ctx, func(ctx context.Context) error {
+			r, err := l.table.reportUnknown(ctx, l.id, asked, since)
+			cached = l.newest(cached, l.parse(r, l.id))
 			return err
-		}) != nil
-		if cached == nil && skipTable {
+		})
+		if cached == nil && err != nil {
 			return Found{Source: Service, FetchedAt: asked, TableFailed: true},
 				unavailable("the table contains a key that could not be read", nil)
 		}
 	}
-	tableFailed = tableFailed || skipTable
 	switch {
 	case remove || cached == nil:
 		withdrawn := cached != nil || shared != nil && shared.withdrawn()
-		c.forget(id, asked, withdrawn)
-		return Found{Source: Service, FetchedAt: asked, Withdrawn: withdrawn, TableFailed: tableFailed},
+		l.forget(l.id, asked, withdrawn)
+		return Found{Source: Service, FetchedAt: asked, Withdrawn: withdrawn, TableFailed: l.tableFailed},
 			fmt.Errorf("%w to the service", ErrUnknown)
 	case cached.fetchedAt.After(asked): // another function has just fetched the key
-		c.remember(id, cached)
+		l.remember(l.id, cached)
 		found := cached.found(SharedTable)
-		found.TableFailed = tableFailed
+		found.TableFailed = l.tableFailed
 		return found, nil
 	}
-	stale := *cached
-	if !stale.withdrawn() {
-		stale.unknownSince = since
+	last := *cached
+	if !last.withdrawn() {
+		last.unknownSince = since
 	}
-	stale.retryAt = c.opts.Now().Add(c.opts.RetryPause)
-	c.remember(id, &stale)
-	found := stale.found(Stale)
-	found.TableFailed = tableFailed
-	return found, nil
+	return l.stale(last), nil
 }
 
 func later(a, b time.Time) time.Time {
@@ -543,14 +556,14 @@ func (c *Cache) withTable(ctx context.Context, call func(context.Context) error)
 	return call(ctx)
 }
 
-// read returns the table's record of id; nil for none that can be used.
-func (c *Cache) read(ctx context.Context, id string) (shared *entry, failed bool) {
-	err := c.withTable(ctx, func(ctx context.Context) error {
-		r, err := c.table.get(ctx, id)
-		shared = c.parse(r, id)
+// read returns the table's record of the id; nil for none that can be used.
+func (l *lookup) read(ctx context.Context) (shared *entry) {
+	_ = l.withTable(ctx, func(ctx context.Context) error {
+		r, err := l.table.get(ctx, l.id)
+		shared = l.parse(r, l.id)
 		return err
 	})
-	return shared, err != nil
+	return shared
 }
 
 // parse returns the entry of a record, with a nil key if the id is unknown. It returns

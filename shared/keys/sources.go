@@ -94,39 +94,39 @@ func (c *Cache) know(source netip.Prefix, s sighting) {
 	c.sources.known[source] = s
 }
 
-// knows reports whether an authentic webhook came from a source within a week.
-func (c *Cache) knows(ctx context.Context, source netip.Prefix, tableFailed bool) (known, failed bool) {
-	if !source.IsValid() {
-		return false, false
+// knows reports whether an authentic webhook came from the source within a week.
+func (l *lookup) knows(ctx context.Context) bool {
+	if !l.source.IsValid() {
+		return false
 	}
-	now := c.opts.Now()
-	c.mu.Lock()
-	last, ok := c.sources.known[source]
-	paused := now.Before(c.sources.unknown[source])
-	c.mu.Unlock()
+	now := l.opts.Now()
+	l.mu.Lock()
+	last, ok := l.sources.known[l.source]
+	paused := now.Before(l.sources.unknown[l.source])
+	l.mu.Unlock()
 	switch {
 	case ok && now.Sub(last.at) < knownFor:
-		return true, false
-	case paused || tableFailed:
-		return false, false
+		return true
+	case paused || l.tableFailed:
+		return false
 	}
 	var at time.Time
-	err := c.withTable(ctx, func(ctx context.Context) (err error) {
-		at, err = c.table.sourceSeen(ctx, sourceName(source))
+	err := l.withTable(ctx, func(ctx context.Context) (err error) {
+		at, err = l.table.sourceSeen(ctx, sourceName(l.source))
 		return err
 	})
 	if err != nil {
-		return false, true
+		return false
 	}
 	if now.Sub(at) < knownFor {
-		c.know(source, sighting{at, at.Add(recordEvery)})
-		return true, false
+		l.know(l.source, sighting{at, at.Add(recordEvery)})
+		return true
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.sources.unknown) >= maxRemembered {
-		clear(c.sources.unknown)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.sources.unknown) >= maxRemembered {
+		clear(l.sources.unknown)
 	}
-	c.sources.unknown[source] = now.Add(sourcePause)
-	return false, false
+	l.sources.unknown[l.source] = now.Add(sourcePause)
+	return false
 }

@@ -270,7 +270,7 @@ func TestWhatIsKnownOfASource(t *testing.T) {
 		calls         int
 	}{
 		{"no source", netip.Prefix{}, false, false, false, false, 0},
-		{"the table failed before", recorded, true, false, false, false, 0},
+		{"the table failed before", recorded, true, false, false, true, 0},
 		{"the table fails", recorded, false, true, false, true, 0},
 		{"recorded", recorded, false, false, true, false, 1},
 		{"in memory", recorded, false, true, true, false, 0},
@@ -279,7 +279,9 @@ func TestWhatIsKnownOfASource(t *testing.T) {
 	} {
 		f.db.broken.Store(test.broken)
 		before := f.db.Calls("GetItem")
-		known, failed := c.knows(t.Context(), test.source, test.tableFailed)
+		l := &lookup{Cache: c, source: test.source, tableFailed: test.tableFailed}
+		known := l.knows(t.Context())
+		failed := l.tableFailed
 		if known != test.known || failed != test.failed || f.db.Calls("GetItem")-before != test.calls {
 			t.Errorf("%s: %v, %v, %d calls", test.name, known, failed, f.db.Calls("GetItem")-before)
 		}
@@ -294,7 +296,7 @@ func TestMemoryOfSourcesIsLimited(t *testing.T) {
 	for range maxRemembered + 10 {
 		a = a.Next()
 		c.know(network(a), sighting{})
-		if known, _ := c.knows(t.Context(), network(a.Next()), false); known {
+		if (&lookup{Cache: c, source: network(a.Next())}).knows(t.Context()) {
 			t.Fatal("an unknown source is known")
 		}
 	}

@@ -203,7 +203,7 @@ func TestFunctionWithoutTheKeyDoesNotRemoveIt(t *testing.T) {
 	f.expectInUse(c, Service, 1)
 	f.gateway404()
 	f.pass(time.Minute)
-	found, err := c.notKnown(t.Context(), id, f.now, nil, nil, false)
+	found, err := (&lookup{Cache: c, id: id}).notKnown(t.Context(), f.now, nil, nil)
 	if err != nil || found.Source != Stale || !found.Withdrawn || !generated(0).PublicKey.Equal(found.Key) {
 		t.Errorf("%+v, %v", found, err)
 	}
@@ -238,7 +238,7 @@ func TestLateUnknownAnswerChangesNothing(t *testing.T) {
 	f.serve(0)
 	f.pass(time.Second)
 	f.expectInUse(other, Service, 1)
-	found, err := c.notKnown(t.Context(), id, asked, cached, nil, false)
+	found, err := (&lookup{Cache: c, id: id}).notKnown(t.Context(), asked, cached, nil)
 	if err != nil || found.Withdrawn || found.Key == nil {
 		t.Errorf("%+v, %v", found, err)
 	}

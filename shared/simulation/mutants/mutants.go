@@ -875,25 +875,25 @@ var mutants = []mutant{
 		`		case age < c.opts.MaxAge && now.Before(e.retryAt):`,
 		`		case age >= 0 && now.Before(e.retryAt):`, inKeys},
 	{"a key in the table never becomes stale", keysFile,
-		`	case c.fresh(cached, now):
-		c.remember`,
+		`	case l.fresh(cached, now):
+		l.remember`,
 		`	case !cached.withdrawn():
-		c.remember`, inKeys},
+		l.remember`, inKeys},
 	{"an unknown key id is not cached", keysFile,
 		`	c.unknown[id] = unknown{at.Add(c.opts.UnknownTTL), withdrawn}
 `, ``, inKeys},
 	{"one 404 removes a key at once", keysFile,
-		`	remove := cached == nil || asked.Sub(since) >= c.opts.UnknownGrace`,
+		`	remove := cached == nil || asked.Sub(since) >= l.opts.UnknownGrace`,
 		`	remove := true`, inKeys},
 	{"one 404 removes a key at once, also from the table", keysTableFile,
 		`"OR (fetchedAt <= :at AND unknownSince <= :oldest)"`,
 		`"OR fetchedAt <= :at OR unknownSince <= :oldest"`, inKeys},
 	{"a 404 counts although the table could not be read", keysFile,
-		`	skipTable := tableFailed && cached != nil
-`, `	skipTable := tableFailed
+		`	skipTable := l.tableFailed && cached != nil
+`, `	skipTable := l.tableFailed
 `, inKeys},
 	{"the grace period of a key starts with the request", keysFile,
-		`	since := c.opts.Now().Truncate(time.Millisecond)
+		`	since := l.opts.Now().Truncate(time.Millisecond)
 `, `	since := asked
 `, inKeys},
 	{"each instance counts the grace period of a key by itself", keysItemFile,
@@ -909,21 +909,9 @@ var mutants = []mutant{
 	{"a key in its grace period is not reported as withdrawn", keysFile,
 		`Source: from, Withdrawn: e.withdrawn()}`, `Source: from}`, inKeys},
 	{"a known source has no reserved budget", budgetFile,
-		`	if !known {
-		return false, failed
-	}
-`, `	if !known || known {
-		return false, failed
-	}
-`, inKeys},
+		`l.knows(ctx) && l.take(ctx, &l.reserve)`, `l.knows(ctx) && false`, inKeys},
 	{"an unknown source can use the reserved budget", budgetFile,
-		`	if !known {
-		return false, failed
-	}
-`, `	if !known && ok {
-		return false, failed
-	}
-`, inKeys},
+		`l.knows(ctx) && l.take(ctx, &l.reserve)`, `l.take(ctx, &l.reserve)`, inKeys},
 	{"a source is written for every webhook", sourcesFile,
 		`	if ok && now.Before(last.recordAt) {
 		return
