@@ -148,7 +148,8 @@ func (d *decoder) fail(problem string) {
 	}
 }
 
-// value returns the next value, which is valid until the next one is read.
+// value returns the next value, which is valid until the next one is read. After an
+// error it returns nil, which has no kind.
 func (d *decoder) value() jsontext.Value {
 	if d.err != nil {
 		return nil
@@ -196,7 +197,7 @@ func (d *decoder) token() {
 func (d *decoder) string() jsontext.Value {
 	v := d.value()
 	switch {
-	case v == nil || v.Kind() == 'n':
+	case v.Kind() == 'n':
 		return nil
 	case v.Kind() != '"':
 		d.fail("a member that must be a string is not")
@@ -214,7 +215,7 @@ func (d *decoder) text(s *string) {
 func (d *decoder) bool() bool {
 	v := d.value()
 	switch {
-	case v == nil || v.Kind() == 'n':
+	case v.Kind() == 'n':
 		return false
 	case v.Kind() != 't' && v.Kind() != 'f':
 		d.fail("a member that must be true or false is not")

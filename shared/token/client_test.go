@@ -13,6 +13,7 @@ import (
 
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/token"
+	"payhook.example/shared/token/secretstest"
 )
 
 // service starts a payment service on the rig's clock, with a refresher that
@@ -289,6 +290,31 @@ func TestTransportSendsTheWholeBodyAgain(t *testing.T) {
 	}
 	if answer.times != 1 {
 		t.Errorf("the first answer was closed %d times", answer.times)
+	}
+}
+
+func TestTransportReturnsTheAnswerIfNoOtherTokenCanBeRead(t *testing.T) {
+	r := newRig(t, hangsUp)
+	r.store("t-1", time.Hour)
+	reader := r.reader()
+	expectToken(t, reader, "t-1")
+	r.secrets.Before = func(secretstest.Call) (int, string) { return http.StatusBadRequest, "AccessDeniedException" }
+	requests := 0
+	transport := token.NewTransport(reader, parse(t, "https://api.payments.example"),
+		roundTripper(func(r *http.Request) (*http.Response, error) {
+			requests++
+			return &http.Response{StatusCode: http.StatusUnauthorized, Body: http.NoBody, Request: r}, nil
+		}))
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.payments.example", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.Body.Close(); response.StatusCode != http.StatusUnauthorized || requests != 1 {
+		t.Errorf("status %d after %d requests", response.StatusCode, requests)
 	}
 }
 

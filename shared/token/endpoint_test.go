@@ -362,6 +362,14 @@ func speak(w http.ResponseWriter, text string) {
 	_ = connection.Close()
 }
 
+func TestTheDefaultTransportHasTheTimeoutsOfGo(t *testing.T) {
+	got, want := token.NewTransportOf(), http.DefaultTransport.(*http.Transport)
+	if got.TLSHandshakeTimeout != want.TLSHandshakeTimeout || got.IdleConnTimeout != want.IdleConnTimeout ||
+		got.ExpectContinueTimeout != want.ExpectContinueTimeout || got.ForceAttemptHTTP2 != want.ForceAttemptHTTP2 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestFetchRequiresTrustedTLS12(t *testing.T) {
 	tests := map[string]struct {
 		max     uint16

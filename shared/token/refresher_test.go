@@ -177,6 +177,9 @@ func TestRetriesOnlyTemporaryErrors(t *testing.T) {
 	}{
 		"hanging up, then well": {[]http.HandlerFunc{hangsUp, good}, token.Refreshed, 2,
 			[]time.Duration{500 * time.Millisecond}},
+		"an incomplete answer, then well": {[]http.HandlerFunc{func(w http.ResponseWriter, _ *http.Request) {
+			speak(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{")
+		}, good}, token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
 		"500, 502, 503, then well": {[]http.HandlerFunc{answers(500, ""), answers(502, ""), answers(503, ""), good},
 			token.Refreshed, 4,
 			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}},

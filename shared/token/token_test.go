@@ -3,6 +3,7 @@ package token_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -15,6 +16,14 @@ import (
 )
 
 var silent = log.New(io.Discard, "", 0)
+
+// A secret whose value cannot be read again is not written.
+func TestATokenThatIsNotTextIsNotWritten(t *testing.T) {
+	text, err := token.TextOf(token.Bearer{AccessToken: token.NewSecret("canary\xff")})
+	if text != "" || !errors.Is(err, token.ErrUnreadable) || strings.Contains(err.Error(), "canary") {
+		t.Errorf("%q, %v", text, err)
+	}
+}
 
 func TestSecretIsRedactedInEveryOutput(t *testing.T) {
 	secret := token.NewSecret(clientSecret)

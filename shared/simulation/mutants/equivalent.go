@@ -50,6 +50,8 @@ var equivalent = map[string]string{
 	"shared/payment/decode.go free: removed: w.dec.Reset(&w.buffer)":                            memory,
 	"shared/payment/decode.go free: removed: walkers.Put(w)":                                    memory,
 
+	"shared/token/reader.go bearer: removed: return held, err": "the second recall returns the same, after a wait",
+
 	"shared/settings/settings.go duration: right side alone: err != nil || d < least":                 outside,
 	"shared/settings/settings.go entryBytes: right side alone: err != nil || n < minEntryBytes":       outside,
 	"shared/settings/settings.go integer: right side alone: err != nil || n < least":                  outside,
