@@ -43,12 +43,11 @@ func credentials(ctx context.Context, secrets Getter, id string) (Credentials, e
 	if json.Unmarshal([]byte(text), &v) != nil {
 		return Credentials{}, &CredentialsError{"is not one JSON object without duplicate names"}
 	}
-	clientID, ok := stringOf(v.ClientID)
-	if !ok || clientID == "" {
+	clientID, clientSecret := stringOf(v.ClientID), stringOf(v.ClientSecret)
+	if clientID == "" {
 		return Credentials{}, &CredentialsError{"has no client_id that is a string"}
 	}
-	clientSecret, ok := stringOf(v.ClientSecret)
-	if !ok || clientSecret == "" {
+	if clientSecret == "" {
 		return Credentials{}, &CredentialsError{"has no client_secret that is a string"}
 	}
 	return Credentials{clientID, NewSecret(clientSecret)}, nil

@@ -192,11 +192,11 @@ func accept(header http.Header, body []byte, sent time.Time) (b Bearer, problem 
 	if json.Unmarshal(body, &v) != nil || jsontext.Value(body).Kind() != '{' {
 		return b, "the answer is not one JSON object without duplicate names"
 	}
-	access, ok := stringOf(v.AccessToken)
+	access := stringOf(v.AccessToken)
 	switch {
 	case v.AccessToken == nil:
 		return b, "access_token is missing"
-	case !ok:
+	case v.AccessToken.Kind() != '"':
 		return b, "access_token is not a string"
 	case access == "":
 		return b, "access_token is empty"
@@ -205,7 +205,7 @@ func accept(header http.Header, body []byte, sent time.Time) (b Bearer, problem 
 	case !legal(access):
 		return b, "access_token has invalid characters"
 	}
-	if kind, ok := stringOf(v.TokenType); !ok || !strings.EqualFold(kind, bearerType) {
+	if !strings.EqualFold(stringOf(v.TokenType), bearerType) {
 		return b, "token_type is not Bearer"
 	}
 	lifetime, problem := lifetimeOf(v.ExpiresIn)
@@ -226,11 +226,12 @@ func lifetimeOf(v jsontext.Value) (lifetime time.Duration, problem string) {
 	case strings.Trim(string(v), "0123456789") != "":
 		return 0, "expires_in is not a whole number"
 	}
-	seconds, err := strconv.ParseUint(string(v), 10, 31)
-	if err != nil || time.Duration(seconds)*time.Second > maxLifetime {
+	seconds, _ := strconv.ParseUint(string(v), 10, 31) // the largest number if it is larger than that
+	lifetime = time.Duration(seconds) * time.Second
+	if lifetime > maxLifetime {
 		return 0, "expires_in is longer than 366 days"
 	}
-	return time.Duration(seconds) * time.Second, ""
+	return lifetime, ""
 }
 
 // errorCode returns the OAuth error code of an answer's body if the RFCs register it for
@@ -242,7 +243,7 @@ func errorCode(body []byte) string {
 	if len(body) > maxAnswer || json.Unmarshal(body, &v) != nil {
 		return ""
 	}
-	switch code, _ := stringOf(v.Error); code {
+	switch code := stringOf(v.Error); code {
 	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type",
 		"invalid_scope",                                            // RFC 6749, section 5.2
 		"access_denied", "server_error", "temporarily_unavailable", // RFC 6749, section 4.1.2.1

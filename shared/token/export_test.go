@@ -8,6 +8,9 @@ import (
 // NewTransportOf is newTransport.
 var NewTransportOf = newTransport
 
+// Legal is legal.
+var Legal = legal
+
 // TextOf is the value of the secret with b.
 func TextOf(b Bearer) (string, error) { return b.text() }
 

@@ -140,34 +140,27 @@ func parseBearer(text string) (Bearer, error) {
 	if json.Unmarshal([]byte(text), &v) != nil {
 		return Bearer{}, ErrUnreadable
 	}
-	access, ok1 := stringOf(v.AccessToken)
-	kind, ok2 := stringOf(v.TokenType)
-	issued, ok3 := timeOf(v.IssuedAt)
-	expires, ok4 := timeOf(v.ExpiresAt)
-	b := Bearer{NewSecret(access), issued, expires}
-	switch {
-	case !ok1 || !ok2 || !ok3 || !ok4, kind != bearerType, !legal(access):
-	case b.Lifetime() <= 0 || b.Lifetime() > maxLifetime:
-	default:
-		return b, nil
+	access := stringOf(v.AccessToken)
+	b := Bearer{NewSecret(access), timeOf(v.IssuedAt), timeOf(v.ExpiresAt)}
+	if stringOf(v.TokenType) != bearerType || !legal(access) || b.Lifetime() <= 0 || b.Lifetime() > maxLifetime {
+		return Bearer{}, ErrUnreadable
 	}
-	return Bearer{}, ErrUnreadable
+	return b, nil
 }
 
-// stringOf returns the text of a JSON string. ok is false for every other kind of value
-// and for a missing one.
-func stringOf(v jsontext.Value) (text string, ok bool) {
-	if v.Kind() != '"' || json.Unmarshal(v, &text) != nil {
-		return "", false
-	}
-	return text, true
+// stringOf returns the text of a JSON string; "" for every other kind of value and for a
+// missing one.
+func stringOf(v jsontext.Value) (text string) {
+	_ = json.Unmarshal(v, &text)
+	return text
 }
 
-func timeOf(v jsontext.Value) (t time.Time, ok bool) {
-	text, ok := stringOf(v)
-	// UnmarshalText follows the RFC strictly; time.Parse does not.
-	ok = ok && t.UnmarshalText([]byte(text)) == nil
-	return t, ok
+// timeOf returns the time in a JSON string; the zero time for every other value. No
+// valid lifetime begins or ends at the zero time.
+func timeOf(v jsontext.Value) (t time.Time) {
+	// UnmarshalText follows RFC 3339 strictly; time.Parse does not.
+	_ = t.UnmarshalText([]byte(stringOf(v)))
+	return t
 }
 
 // legal reports whether a text is a valid access token: b64token of RFC 6750, section

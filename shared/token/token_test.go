@@ -17,6 +17,17 @@ import (
 
 var silent = log.New(io.Discard, "", 0)
 
+// The characters of b64token in RFC 6750, section 2.1.
+func TestTheCharactersOfAToken(t *testing.T) {
+	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/"
+	for c := range 256 {
+		text := string([]byte{byte(c)})
+		if got, want := token.Legal("a"+text+"a"), strings.Contains(allowed, text); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}
+
 // A secret whose value cannot be read again is not written.
 func TestATokenThatIsNotTextIsNotWritten(t *testing.T) {
 	text, err := token.TextOf(token.Bearer{AccessToken: token.NewSecret("canary\xff")})
