@@ -111,6 +111,9 @@ func TestTheLineOfAPlainDeliveryIsShort(t *testing.T) {
 	if n := log.Len(); n > limit {
 		t.Errorf("%d bytes, and the limit is %d: %s", n, limit, log.String())
 	}
+	if strings.Contains(log.String(), "keySource") {
+		t.Errorf("the source of a key in memory is logged: %s", log.String())
+	}
 	if want := `"ms":{"record":10,"publish":10,"mark":10}`; !strings.Contains(log.String(), want) {
 		t.Errorf("%s\nwithout %s: steps of 1 ms or more", log.String(), want)
 	}
@@ -122,7 +125,7 @@ func TestEveryAnswerFrom400To499IsCounted(t *testing.T) {
 	for status, want := range map[int]float64{200: 0, 202: 0, 399: 0, 400: 1, 401: 1, 405: 1, 409: 1, 413: 1, 422: 1,
 		499: 1, 500: 0, 503: 0} {
 		var log bytes.Buffer
-		h := &handler{log: telemetry.New(&log, "webhook")}
+		h := &handler{authentication: settings.BySignature, log: telemetry.New(&log, "webhook")}
 		h.write(t.Context(), intake.Result{}, intake.Answer{Status: status})
 		var line map[string]any
 		if err := json.Unmarshal(log.Bytes(), &line); err != nil {
@@ -130,6 +133,12 @@ func TestEveryAnswerFrom400To499IsCounted(t *testing.T) {
 		}
 		if line[names.ClientErrorsMetric] != want {
 			t.Errorf("%d: %v", status, line[names.ClientErrorsMetric])
+		}
+		for _, absent := range []string{"authentication", "certificate", "cause", "keyId", "keySource", "deliveryId",
+			"unrecorded", "unmarked", "unpublishable", "ids", "events", "idsLeftOut", "parked", "ms"} {
+			if v, ok := line[absent]; ok {
+				t.Errorf("%d: the line contains %s, which is not known: %v", status, absent, v)
+			}
 		}
 	}
 }

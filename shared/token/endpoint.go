@@ -269,8 +269,8 @@ func retryAfter(text string, now time.Time) time.Duration {
 // connectionProblem returns the reason why there was no answer. The text contains no
 // data from the server.
 func connectionProblem(err error) string {
-	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() ||
-		errors.Is(err, context.DeadlineExceeded) {
+	// context.DeadlineExceeded is such an error too.
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return "timed out"
 	}
 	if errors.Is(err, context.Canceled) {

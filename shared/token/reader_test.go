@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"golang.org/x/oauth2"
 
 	"payhook.example/shared/token"
@@ -343,5 +344,25 @@ func TestReaderWorksWithTheOAuth2Client(t *testing.T) {
 	defer func() { _ = response.Body.Close() }()
 	if got := server.calls()[0].Header.Get("Authorization"); got != "Bearer t-1" {
 		t.Errorf("Authorization: %s", got)
+	}
+}
+
+// deadlineGetter is a client of Secrets Manager that records the deadline of a call.
+type deadlineGetter struct{ deadline time.Time }
+
+func (g *deadlineGetter) GetSecretValue(ctx context.Context, _ *secretsmanager.GetSecretValueInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
+	g.deadline, _ = ctx.Deadline()
+	return nil, errors.New("no answer")
+}
+
+func TestAReadHasItsTimeout(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{0: 5 * time.Second, time.Hour: time.Hour} {
+		var secrets deadlineGetter
+		before := time.Now()
+		_, _ = token.NewReader(&secrets, tokenSecret, token.ReaderOptions{Timeout: timeout}).Token()
+		if secrets.deadline.Before(before.Add(want)) || secrets.deadline.After(time.Now().Add(want)) {
+			t.Errorf("%s: the deadline is after %s, want %s", timeout, secrets.deadline.Sub(before), want)
+		}
 	}
 }

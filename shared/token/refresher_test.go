@@ -101,24 +101,25 @@ func TestInvalidSecretIsReplaced(t *testing.T) {
 	now := newClock().Now()
 	good := value("t-1", now, now.Add(time.Hour))
 	tests := map[string]string{
-		"an empty text":          "",
-		"what the CDK generates": `x7"(K~w;Ym2`,
-		"another object":         `{"password":"x"}`,
-		"an array":               `[` + good + `]`,
-		"something behind it":    good + "x",
-		"a name twice":           strings.Replace(good, `{`, `{"token_type":"Bearer",`, 1),
-		"no access_token":        strings.Replace(good, `"access_token"`, `"access"`, 1),
-		"an illegal token":       strings.Replace(good, `t-1`, `t 1`, 1),
-		"an empty token":         strings.Replace(good, `t-1`, ``, 1),
-		"a token too long":       strings.Replace(good, `t-1`, strings.Repeat("a", 32<<10+1), 1),
-		"another type":           strings.Replace(good, `Bearer`, `mac`, 1),
-		"no expiry":              strings.Replace(good, `expires_at`, `expires`, 1),
-		"an expiry of no RFC":    strings.Replace(good, `T13:`, ` 13:`, 1),
-		"an expiry in numbers":   `{"access_token":"t-1","token_type":"Bearer","issued_at":1,"expires_at":4102444800}`,
-		"no life":                value("t-1", now, now),
-		"a life of centuries":    value("t-1", now, now.AddDate(300, 0, 0)),
-		"an issue in the future": value("t-1", now.Add(time.Hour), now.Add(3*time.Hour)),
-		"an expired one":         value("t-1", now.Add(-2*time.Hour), now.Add(-time.Hour)),
+		"an empty text":               "",
+		"what the CDK generates":      `x7"(K~w;Ym2`,
+		"another object":              `{"password":"x"}`,
+		"an array":                    `[` + good + `]`,
+		"something behind it":         good + "x",
+		"a name twice":                strings.Replace(good, `{`, `{"token_type":"Bearer",`, 1),
+		"no access_token":             strings.Replace(good, `"access_token"`, `"access"`, 1),
+		"an illegal token":            strings.Replace(good, `t-1`, `t 1`, 1),
+		"an empty token":              strings.Replace(good, `t-1`, ``, 1),
+		"a token too long":            strings.Replace(good, `t-1`, strings.Repeat("a", 32<<10+1), 1),
+		"another type":                strings.Replace(good, `Bearer`, `mac`, 1),
+		"no expiry":                   strings.Replace(good, `expires_at`, `expires`, 1),
+		"an expiry of no RFC":         strings.Replace(good, `T13:`, ` 13:`, 1),
+		"an expiry in numbers":        `{"access_token":"t-1","token_type":"Bearer","issued_at":1,"expires_at":4102444800}`,
+		"no life":                     value("t-1", now, now),
+		"a life of centuries":         value("t-1", now, now.AddDate(300, 0, 0)),
+		"a life of 366 days and 1 ms": value("t-1", now, now.Add(366*24*time.Hour+time.Millisecond)),
+		"an issue in the future":      value("t-1", now.Add(time.Hour), now.Add(3*time.Hour)),
+		"an expired one":              value("t-1", now.Add(-2*time.Hour), now.Add(-time.Hour)),
 	}
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -128,6 +129,11 @@ func TestInvalidSecretIsReplaced(t *testing.T) {
 			r.run(t, token.Fresh)
 		})
 	}
+	t.Run("one with the longest life is kept", func(t *testing.T) {
+		r := newRig(t, returns("t-2", time.Hour))
+		r.secrets.Put(tokenSecret, value("t-1", now, now.Add(366*24*time.Hour)))
+		r.run(t, token.Fresh)
+	})
 	t.Run("a valid one is kept", func(t *testing.T) {
 		r := newRig(t, returns("t-2", time.Hour))
 		r.secrets.Put(tokenSecret, good)
@@ -636,6 +642,29 @@ func TestUnsavedTokenIsStoredByALaterRun(t *testing.T) {
 		}
 	})
 
+	t.Run("not if it was stored before", func(t *testing.T) {
+		r := newRig(t, returns("t-2", time.Hour))
+		r.store("t-1", time.Minute)
+		r.Advance(50 * time.Second)
+		lost := true
+		r.secrets.Before = func(c secretstest.Call) (int, string) {
+			if lost && c.Operation == "PutSecretValue" {
+				return http.StatusBadRequest, "AccessDeniedException"
+			}
+			return 0, ""
+		}
+		r.run(t, token.Failed)
+		lost = false
+		r.run(t, token.Refreshed)
+		// A person puts a token with a shorter life in its place.
+		r.store("t-3", time.Minute)
+		r.Advance(50 * time.Second)
+		r.endpoint.then(returns("t-4", time.Hour))
+		if report := r.run(t, token.Refreshed); report.Calls == 0 {
+			t.Errorf("%+v, want a call of the endpoint", report)
+		}
+	})
+
 	t.Run("not if another refresher stored a newer one", func(t *testing.T) {
 		r.Advance(30 * time.Minute)
 		r.endpoint.then(returns("t-5", 40*time.Minute))
@@ -753,5 +782,20 @@ func TestEveryWriteStoresANewToken(t *testing.T) {
 	if len(values) < 10 || len(slices.Compact(slices.Clone(values))) != len(values) ||
 		len(r.secrets.Calls("PutSecretValue")) != len(values) {
 		t.Errorf("%d values, %d puts", len(values), len(r.secrets.Calls("PutSecretValue")))
+	}
+}
+
+// With a refresh every 864 seconds, the oldest of 100 versions is a day old when the next
+// one is written.
+func TestASecretIsNotFullWith100VersionsADay(t *testing.T) {
+	for age, want := range map[time.Duration]time.Duration{864 * time.Second: 0,
+		828 * time.Second: 99 * 828 * time.Second} {
+		r := newRig(t)
+		r.options.Interval = 36 * time.Second
+		r.refresher = r.another(t)
+		r.endpoint.then(returns("t-1", age+4*r.options.Interval))
+		if report := r.run(t, token.Refreshed); !report.WritesTooOften || report.FullAfter != want {
+			t.Errorf("%s: %+v, want full after %s", age, report, want)
+		}
 	}
 }
