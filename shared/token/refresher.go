@@ -259,7 +259,7 @@ func (r *Refresher) pace(stored, fresh Bearer) (tooOften bool, fullAfter time.Du
 func (r *Refresher) unsavedAfter(stored Bearer) Bearer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.unsaved == (Bearer{}) || !r.unsaved.ExpiresAt.After(stored.ExpiresAt) || r.due(r.unsaved) {
+	if !r.unsaved.ExpiresAt.After(stored.ExpiresAt) || r.due(r.unsaved) {
 		return Bearer{}
 	}
 	return r.unsaved
