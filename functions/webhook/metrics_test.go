@@ -175,6 +175,10 @@ func TestTheSafePayloadAlwaysFitsIntoAnInvocation(t *testing.T) {
 			}
 		}
 	}
+	// The limit is not lower than it has to be.
+	if got := size(bytes.Repeat([]byte{'"'}, settings.SafePayloadBytes+32<<10), false); got < limit {
+		t.Errorf("32 KiB more are %d bytes", got)
+	}
 	// functions/README.md states this of larger ones.
 	one := paymenttest.Encode(paymenttest.Event())
 	fits := func(megabytes float64, asBase64 bool) bool {

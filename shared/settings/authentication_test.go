@@ -119,6 +119,10 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 			map[string]string{"truststore": truststoreFile(t,
 				append(ca.PEM(), paymenttest.EncodeCertificate(ca.Client(nil).Leaf)...))},
 			[]string{"certificate 2 (CN=webhooks.payments.example,O=Payment Service) is not the certificate of a CA"}},
+		"two clients' certificates": {mtls,
+			map[string]string{"truststore": truststoreFile(t, slices.Concat(
+				paymenttest.EncodeCertificate(ca.Client(nil).Leaf), paymenttest.EncodeCertificate(ca.Client(nil).Leaf)))},
+			[]string{"is not the certificate of a CA; certificate 2 (CN="}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conf := maps.Clone(c.base)
