@@ -242,11 +242,7 @@ func (r request) payload(maxBytes int) ([]byte, error) {
 		if bytes.IndexByte(text, '\\') >= 0 {
 			text = unquote(r.body)
 		}
-		size := base64.StdEncoding.DecodedLen(len(text))
-		if size-2 > maxBytes { // at most two bytes are padding
-			return nil, intake.ErrPayloadTooLarge
-		}
-		payload = make([]byte, size)
+		payload = make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 		n, err := base64.StdEncoding.Decode(payload, text)
 		if err != nil {
 			return nil, intake.ErrPayloadEncoding

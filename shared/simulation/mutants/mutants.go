@@ -967,7 +967,7 @@ var mutants = []mutant{
 	return text`, `	text, _ := jsontext.AppendUnquote(v[:0:len(v)], v)
 	return text`, inWebhook},
 	{"a payload in base64 is limited by its text", requestFile,
-		`		if size-2 > maxBytes {`, `		if size > maxBytes {`, inWebhook},
+		`	case len(payload) > maxBytes:`, `	case len(r.body) > maxBytes:`, inWebhook},
 	{"a source address is read from a header", handlerFile,
 		`	addr, err := netip.ParseAddr(r.sourceIP)`,
 		`	addr, err := netip.ParseAddr(r.headers["x-forwarded-for"])`, inWebhook},
