@@ -109,10 +109,9 @@ func Cleanup(ctx context.Context, t Target, id string, say func(string, ...any))
 	return after, nil
 }
 
-// keyWindow is the shortest time in days after which AWS deletes a key. A key that is pending
-// deletion is not billed (Trend Micro, "Disabled KMS keys", which refers to AWS's prices:
-// https://trendmicro.com/cloudoneconformity/knowledge-base/aws/KMS/disabled-kms-keys.html).
-// See https://docs.aws.amazon.com/kms/latest/cryptographic-details/key-deletion.html
+// keyWindow is the shortest time in days after which AWS deletes a key
+// (https://docs.aws.amazon.com/kms/latest/cryptographic-details/key-deletion.html). There is no
+// charge for a key that is scheduled for deletion (https://aws.amazon.com/kms/pricing/).
 const keyWindow = 7
 
 // isKey is 1 for the ARN of a key of KMS, otherwise 0.
