@@ -84,7 +84,7 @@ func permitted(t *testing.T) Target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bus := `"arn:aws:events:<Region>:<Account>:event-bus/payhookacceptance-*"`
+	bus := `"Resource": "arn:aws:events:<Region>:<Account>:event-bus/payhookacceptance-*"`
 	logs := `"arn:aws:logs:<Region>:<Account>:log-group:PayhookAcceptance-*"`
 	text := strings.NewReplacer(
 		// The emulator has an action of its own for batches. On AWS, sqs:DeleteMessage is for
@@ -92,7 +92,8 @@ func permitted(t *testing.T) Target {
 		// AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-api-permissions-reference.html).
 		`"sqs:DeleteMessage"`, `"sqs:DeleteMessage", "sqs:DeleteMessageBatch"`,
 		// It takes the name of a bus that is created or deleted for that of a rule.
-		bus, `[`+bus+`, "arn:aws:events:<Region>:<Account>:rule/default/payhookacceptance-*"]`,
+		bus, strings.Replace(bus, `"arn`, `["arn`, 1)+`,
+			"arn:aws:events:<Region>:<Account>:rule/default/payhookacceptance-*"]`,
 		// Its CloudFormation gives log groups other names.
 		logs, `[`+logs+`, "arn:aws:logs:<Region>:<Account>:log-group:/aws/cloudformation/PayhookAcceptance-*"]`,
 	).Replace(string(policy))

@@ -20,6 +20,8 @@ type arrival struct {
 	deliveryID string
 	eventID    string
 	detail     []byte // as it arrived
+	id         string // of the envelope
+	replayName string // "" if it is not replayed
 }
 
 // arrivals takes what arrives behind every rule out of its queue. It is safe for
@@ -86,8 +88,10 @@ func (a *arrivals) receiveFrom(ctx context.Context, client *sqs.Client, rule, qu
 // parseArrival reads an event as EventBridge hands it on.
 func parseArrival(rule, body string) (arrival, error) {
 	var event struct {
-		Resources []string
-		Detail    json.RawMessage
+		ID         string
+		ReplayName string `json:"replay-name"`
+		Resources  []string
+		Detail     json.RawMessage
 	}
 	var detail struct {
 		EventID string `json:"eventId"`
@@ -101,7 +105,8 @@ func parseArrival(rule, body string) (arrival, error) {
 	if len(event.Resources) != 1 || detail.EventID == "" {
 		return arrival{}, errors.New("an event came without the delivery's id in its resources, or without eventId")
 	}
-	return arrival{rule, event.Resources[0], detail.EventID, event.Detail}, nil
+	return arrival{rule: rule, deliveryID: event.Resources[0], eventID: detail.EventID, detail: event.Detail,
+		id: event.ID, replayName: event.ReplayName}, nil
 }
 
 func (a *arrivals) change(do func()) {
@@ -112,10 +117,13 @@ func (a *arrivals) change(do func()) {
 	a.changed = make(chan struct{})
 }
 
+// ErrNotArrived is returned for events that did not arrive in time.
+var ErrNotArrived = errors.New("not everything arrived in time")
+
 // await waits until enough says yes to all that has arrived so far, and returns
 // that. At the deadline it returns what there is, with an error.
 func (a *arrivals) await(ctx context.Context, timeout time.Duration, enough func([]arrival) bool) ([]arrival, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errors.New("not everything arrived in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrNotArrived)
 	defer cancel()
 	for {
 		a.mu.Lock()

@@ -106,10 +106,15 @@ func (d *Deployment) Replay(ctx context.Context, name string) (outcome string, e
 	return (&stack{File: d.File, aws: d.AWS}).replay(ctx, name, intake.NoVersion)
 }
 
+// OtherBus is what [Deployment.Queues] and [Arrived] have as the rule behind the second bus.
+const OtherBus = otherBus
+
 // Arrived is an event that arrived behind a rule.
 type Arrived struct {
 	Rule, DeliveryID, EventID string
 	Detail                    []byte // as it arrived
+	ID                        string // of the envelope
+	ReplayName                string // "" if it is not replayed
 }
 
 // Arrivals takes events out of the queues behind rules.
@@ -127,7 +132,7 @@ func (a *Arrivals) Await(ctx context.Context, timeout time.Duration, enough func
 	converted := func(all []arrival) []Arrived {
 		list := make([]Arrived, len(all))
 		for i, one := range all {
-			list[i] = Arrived{one.rule, one.deliveryID, one.eventID, one.detail}
+			list[i] = Arrived{one.rule, one.deliveryID, one.eventID, one.detail, one.id, one.replayName}
 		}
 		return list
 	}

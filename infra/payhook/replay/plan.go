@@ -25,9 +25,9 @@ type options struct {
 	yes      bool
 }
 
-// archiveDelay is how long AWS may take to put an event into the archive
+// ArchiveDelay is how long AWS may take to put an event into the archive
 // (https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-archive.html).
-const archiveDelay = 10 * time.Minute
+const ArchiveDelay = 10 * time.Minute
 
 // check returns an error of usage if the flags contradict each other. It makes the times
 // whole seconds, which EventBridge has, so that no event in between is left out.
@@ -46,13 +46,13 @@ func (o *options) check(now time.Time) error {
 	}
 	o.from = o.from.UTC().Truncate(time.Second)
 	o.to = o.to.Add(time.Second - 1).UTC().Truncate(time.Second)
-	latest := now.Add(-archiveDelay).UTC().Truncate(time.Second)
+	latest := now.Add(-ArchiveDelay).UTC().Truncate(time.Second)
 	switch {
 	case !o.from.Before(o.to):
 		return cli.Usage("--from must be before --to")
 	case o.to.After(latest):
 		return cli.Usage("--to must not be after %s, which is %s ago: AWS takes up to that long to put an event into "+
-			"the archive, and a replay leaves out what is not there", cli.Stamp(latest), cli.Readable(archiveDelay))
+			"the archive, and a replay leaves out what is not there", cli.Stamp(latest), cli.Readable(ArchiveDelay))
 	}
 	return nil
 }
@@ -124,10 +124,10 @@ func (d *deployment) timeOf(ctx context.Context, eventID string, now time.Time) 
 	case item.PublishedAt.IsZero():
 		return time.Time{}, cli.Usage("the event %s was not published yet: payhook event %s shows its state", eventID,
 			eventID)
-	case now.Before(item.PublishedAt.Add(archiveDelay)):
+	case now.Before(item.PublishedAt.Add(ArchiveDelay)):
 		return time.Time{}, cli.Usage("the event %s was published %s ago: AWS takes up to %s to put it into the "+
 			"archive. Replay it after %s", eventID, cli.Readable(now.Sub(item.PublishedAt)),
-			cli.Readable(archiveDelay), cli.Stamp(item.PublishedAt.Add(archiveDelay)))
+			cli.Readable(ArchiveDelay), cli.Stamp(item.PublishedAt.Add(ArchiveDelay)))
 	case item.EventTimestamp.IsZero():
 		return time.Time{}, cli.Usage("the ledger does not know the time of the event %s: it was published by an "+
 			"older version. If you know its eventTimestamp, use --from and --to", eventID)

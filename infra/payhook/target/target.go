@@ -25,6 +25,9 @@ type Target struct {
 	Local           bool   // the local run, and no AWS account
 	Stack           string // "": that of the local run, or the default name
 	Region, Profile string // "": those of the AWS variables
+	// AWS is the account and region of a program that knows them; nil: those of the AWS
+	// variables.
+	AWS *aws.Config
 }
 
 // Register adds the flags that choose the target to all commands below root.
@@ -148,6 +151,9 @@ func configOf(ctx context.Context, t Target) (aws.Config, *up.File, error) {
 			return aws.Config{}, nil, err
 		}
 		return run.AWSConfig(), &run, nil
+	}
+	if t.AWS != nil {
+		return *t.AWS, nil, nil
 	}
 	var options []func(*config.LoadOptions) error
 	if t.Region != "" {

@@ -54,7 +54,7 @@ var archiveMutants = []mutant{
 	{"a replay leaves out what is not in the archive yet", replayPlanFile, `	case o.to.After(latest):`,
 		`	case o.to.After(now):`, inReplay},
 	{"an event is replayed that is not in the archive yet", replayPlanFile,
-		`item.PublishedAt.Add(archiveDelay)):`, `item.PublishedAt):`, inReplay},
+		`item.PublishedAt.Add(ArchiveDelay)):`, `item.PublishedAt):`, inReplay},
 	{"an event is replayed that was not published", replayPlanFile, `	case item.PublishedAt.IsZero():`,
 		`	case item.PublishedAt.IsZero() && item.Pending:`, inReplay},
 	{"a replay leaves out the last second", replayPlanFile, `o.to.Add(time.Second - 1).UTC()`, `o.to.UTC()`, inReplay},
