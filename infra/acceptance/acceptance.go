@@ -24,6 +24,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
+	"payhook.example/infra/bench/result"
 	"payhook.example/infra/local"
 )
 
@@ -76,7 +77,7 @@ type Options struct {
 	Version  string            // of Payhook, for the report
 	Out      io.Writer         // for the progress
 
-	bench *bench // nil: nothing to compare with
+	bench *result.File // nil: nothing to compare with
 }
 
 // Run is one run.

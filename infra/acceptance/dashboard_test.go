@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	logtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 
+	"payhook.example/infra/bench/result"
 	"payhook.example/infra/local"
 	output "payhook.example/shared/names"
 )
@@ -211,50 +212,63 @@ func TestWriteUnitsAreThoseOfTheTableAndItsIndex(t *testing.T) {
 	})
 }
 
+// The file is what the benchmark writes, with its own types.
 func TestTheBenchIsComparedByItsRows(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "bench.json")
-	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	name := filepath.Join(t.TempDir(), "bench.json")
+	write := func(f result.File) {
+		var text strings.Builder
+		if err := f.Write(&text); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(`{"delay":"10ms","lines":[{"row":"1 event","program":"empty","p50":1},
-		{"row":"1 event","program":"webhook","p50":33.21,"p99":40,"calls":3}]}`)
-	b, err := readBench(file)
+	write(result.File{Delay: "10ms", Lines: []result.Line{{Row: "1 event", Program: "empty", P50: 1},
+		{Row: "1 event", Program: "webhook", P50: 33.21, P99: 40, Calls: 3},
+		{Row: "100 events", Program: "webhook", P50: 43.4, P99: 48, Calls: 18},
+		{Row: "first, TLS, key in the table, 1 event", Program: "webhook", P50: 46.2, P99: 49, Calls: 5}}})
+	b, err := readBench(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "p50 33.2 ms, p99 40.0 ms, 3.0 calls; calls answered after 10ms"
-	if got := b.times(benchOne); got != want || b.times(benchHundred) != "" || (*bench)(nil).times(benchOne) != "" {
-		t.Errorf("the times are %q", got)
-	}
-	for _, text := range []string{"p50 33 ms", `{"lines":[]}`} {
-		write(text)
-		if _, err := readBench(file); err == nil {
-			t.Errorf("%s is read", text)
+	d := &deployed{run: &Run{opts: Options{bench: b}}}
+	report := (&Run{ID: "abcd2345"}).newReport()
+	for _, s := range d.sections() {
+		if strings.HasPrefix(s.title, "Times") {
+			d.Lacks = map[local.Need]string{Metrics: "no metrics"}
+			rows, err := s.show(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			// It is beside each row of the report, unless no row is shown.
+			rows[0].Status = Measured
+			report.add(s.title, "", rows)
 		}
 	}
-	report := (&Run{ID: "abcd2345"}).newReport()
-	report.add("Times", "", []Row{{What: "a", Status: Measured, Bench: want}, {What: "b", Status: Measured}})
 	var out strings.Builder
-	if err := report.Markdown(&out); err != nil || !strings.Contains(out.String(), "| "+want+" |\n") ||
+	if err := report.Markdown(&out); err != nil ||
 		!strings.Contains(out.String(), "| make bench |\n|---|---|---|---|---|") {
 		t.Errorf("%v\n%s", err, &out)
 	}
-}
-
-// The rows that are compared are rows of infra/bench.
-func TestTheRowsOfTheBenchExist(t *testing.T) {
-	for text, file := range map[string]string{
-		`get("` + benchOne + `")`: "../bench/report.go", `get("` + benchHundred + `")`: "../bench/report.go",
-		`"first, %s, %s, %d%s"`: "../bench/main.go", `where = "key in the table"`: "../bench/main.go",
-	} {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
+	for _, want := range []string{"p50 33.2 ms, p99 40.0 ms, 3.0 calls; calls answered after 10ms",
+		"p50 43.4 ms, p99 48.0 ms, 18.0 calls; calls answered after 10ms",
+		"p50 46.2 ms, p99 49.0 ms, 5.0 calls; calls answered after 10ms"} {
+		if strings.Count(out.String(), "| "+want+" |\n") != 1 {
+			t.Errorf("%q is not in one row:\n%s", want, &out)
 		}
-		if !strings.Contains(string(source), text) {
-			t.Errorf("%s has no %s", file, text)
-		}
+	}
+	write(result.File{Lines: []result.Line{{Row: "1 event", Program: "empty"}}})
+	if _, err := readBench(name); err == nil {
+		t.Error("a result without the webhook function is read")
+	}
+	if err := os.WriteFile(name, []byte("p50 33 ms"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readBench(name); err == nil {
+		t.Error("the table of the benchmark is read as its JSON")
+	}
+	if got := benchTimes(nil, benchOne); got != "" {
+		t.Errorf("without a result: %q", got)
 	}
 }

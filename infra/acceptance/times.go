@@ -2,9 +2,7 @@ package acceptance
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -14,58 +12,41 @@ import (
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 
+	"payhook.example/infra/bench/result"
 	"payhook.example/infra/local"
 	output "payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 )
 
 // The rows of infra/bench that correspond to rows of a run.
-const (
-	benchOne     = "1 event"
-	benchHundred = "100 events"
-	benchFirst   = "first, TLS, key in the table, 1 event"
+var (
+	benchOne     = result.Events(1)
+	benchHundred = result.Events(100)
+	benchFirst   = result.First(true, true, 1)
 )
 
-// bench is what a run of infra/bench -json printed.
-type bench struct {
-	Delay string `json:"delay"`
-	Lines []struct {
-		Row     string  `json:"row"`
-		Program string  `json:"program"`
-		P50     float64 `json:"p50"`
-		P99     float64 `json:"p99"`
-		Calls   float64 `json:"calls"`
-	} `json:"lines"`
-}
-
 // readBench reads the output of infra/bench -json.
-func readBench(file string) (*bench, error) {
-	text, err := os.ReadFile(file)
+func readBench(file string) (*result.File, error) {
+	b, err := result.Read(file)
 	if err != nil {
 		return nil, err
 	}
-	var b bench
-	if err := json.Unmarshal(text, &b); err != nil {
-		return nil, fmt.Errorf("%s is not the output of go run ./infra/bench -json: %w", file, err)
-	}
-	if b.times(benchOne) == "" {
+	if _, ok := b.Of(benchOne); !ok {
 		return nil, fmt.Errorf("%s has no row %q of the webhook function", file, benchOne)
 	}
 	return &b, nil
 }
 
-// times returns the times and calls of a row of the webhook function; "" if there is none.
-func (b *bench) times(row string) string {
+// benchTimes returns the times and calls of a row of the webhook function; "" if there is none.
+func benchTimes(b *result.File, row string) string {
 	if b == nil {
 		return ""
 	}
-	for _, l := range b.Lines {
-		if l.Row == row && l.Program == "webhook" {
-			return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms, %.1f calls; calls answered after %s", l.P50, l.P99, l.Calls,
-				b.Delay)
-		}
+	l, ok := b.Of(row)
+	if !ok {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("p50 %.1f ms, p99 %.1f ms, %.1f calls; calls answered after %s", l.P50, l.P99, l.Calls, b.Delay)
 }
 
 // window is a time in which webhooks of one kind were sent, and nothing else.
@@ -263,7 +244,7 @@ func (d *deployed) timeChecks() []check {
 	for _, load := range loads {
 		var w window
 		checks = append(checks,
-			measured(load.what+": a run of the webhook function", d.run.opts.bench.times(load.bench),
+			measured(load.what+": a run of the webhook function", benchTimes(d.run.opts.bench, load.bench),
 				func(ctx context.Context) (text string, err error) {
 					if w, err = d.sendWindow(ctx, load.webhooks, load.events); err != nil {
 						return "", err
@@ -294,7 +275,7 @@ func (d *deployed) timeChecks() []check {
 	for _, name := range []string{"webhook", "redrive", "token"} {
 		group, bench := d.outputs[logsOutput[name]], ""
 		if name == "webhook" {
-			bench = d.run.opts.bench.times(benchFirst)
+			bench = benchTimes(d.run.opts.bench, benchFirst)
 		}
 		checks = append(checks, measured("the first runs of processes of the "+name+" function, in all", bench,
 			func(ctx context.Context) (string, error) {

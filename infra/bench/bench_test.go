@@ -3,10 +3,12 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"math"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
+	"payhook.example/infra/bench/result"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 )
@@ -125,6 +128,38 @@ func TestTheServicesAnswerLate(t *testing.T) {
 	}
 	if u := s.usage(); u.calls != 4 || u.connections != 1 {
 		t.Errorf("%+v", u)
+	}
+}
+
+// What -json prints is what payhook acceptance reads.
+func TestTheJSONIsReadAgain(t *testing.T) {
+	r := newReport(options{delay: 10 * time.Millisecond, rounds: 2, env: list{"GOGC=100"}})
+	one := sample{took: 30 * time.Millisecond, cpu: 2 * time.Millisecond, calls: 3, log: 500}
+	rows := []string{accepted(1, 1).name, accepted(100, 1).name, result.First(true, true, 1)}
+	for _, row := range rows {
+		r.add(row, "empty", sample{cpu: time.Millisecond})
+		r.add(row, "webhook", one)
+	}
+	name := filepath.Join(t.TempDir(), "bench.json")
+	file, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.print(file, true), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	read, err := result.Read(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read.Delay != "10ms" || read.Rounds != 2 || read.Env != "GOGC=100" || len(read.Load) != 1 ||
+		!slices.Equal(read.Lines, r.lines()) || !slices.Equal(read.Ratios, r.ratios()) || len(read.Ratios) == 0 {
+		t.Errorf("read %+v", read)
+	}
+	for _, row := range rows {
+		if l, ok := read.Of(row); !ok || l.P50 != 30 || l.Calls != 3 || l.CPUToEmpty != 2 {
+			t.Errorf("%s: %+v", row, l)
+		}
 	}
 }
 

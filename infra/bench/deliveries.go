@@ -15,6 +15,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
+	"payhook.example/infra/bench/result"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -84,18 +85,11 @@ func (s *sender) invocation(w paymenttest.Webhook, keyID string,
 
 // accepted returns deliveries of n new events each.
 func accepted(n, count int) delivery {
-	return delivery{name: fmt.Sprint(n, plural(n)), events: n, status: http.StatusOK, count: count,
+	return delivery{name: result.Events(n), events: n, status: http.StatusOK, count: count,
 		make: func(s *sender) ([]byte, error) {
 			return s.invocation(paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Events(n)...)},
 				s.keyID, nil)
 		}}
-}
-
-func plural(n int) string {
-	if n == 1 {
-		return " event"
-	}
-	return " events"
 }
 
 // flawed returns deliveries of one event with a flaw.

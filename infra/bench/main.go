@@ -24,6 +24,7 @@ import (
 	"time"
 	"uuid"
 
+	"payhook.example/infra/bench/result"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -295,7 +296,7 @@ func (b *bench) cold(ctx context.Context) error {
 
 func (b *bench) coldOne(ctx context.Context, p program, s *services, tls, known bool, events int) error {
 	d := accepted(events, 1)
-	row := coldRow(tls, known, events)
+	row := result.First(tls, known, events)
 	from := *b.sender
 	from.keyID = uuid.New().String()
 	if known { // another process stores the key in the table
@@ -323,29 +324,12 @@ func (b *bench) coldOne(ctx context.Context, p program, s *services, tls, known 
 			if err != nil {
 				return err
 			}
-			b.report.add(warmRow(tls), p.name, sample{took: next.took, cpu: next.cpu, log: next.log,
+			b.report.add(result.Later(tls), p.name, sample{took: next.took, cpu: next.cpu, log: next.log,
 				usage: s.usage().minus(before)})
 		}
 		return nil
 	})
 }
-
-func protocol(tls bool) string {
-	if tls {
-		return "TLS"
-	}
-	return "HTTP"
-}
-
-func coldRow(tls, known bool, events int) string {
-	where := "new key"
-	if known {
-		where = "key in the table"
-	}
-	return fmt.Sprintf("first, %s, %s, %d%s", protocol(tls), where, events, plural(events))
-}
-
-func warmRow(tls bool) string { return "later, " + protocol(tls) + ", 1 event" }
 
 // deliver invokes a function with a delivery, and checks the answer.
 func (b *bench) deliver(p *process, d delivery, from *sender) (invocation, error) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json/v2"
 	"fmt"
 	"io"
 	"math"
@@ -9,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"payhook.example/infra/bench/result"
 )
 
 // sample is one measurement.
@@ -40,28 +41,12 @@ func (r *report) add(row, program string, s sample) {
 	r.samples[row][program] = append(r.samples[row][program], s)
 }
 
-// Line is what was measured of one program in one row. Times are in milliseconds.
-type Line struct {
-	Row         string  `json:"row"`
-	Program     string  `json:"program"`
-	Samples     int     `json:"samples"`
-	P50         float64 `json:"p50"`
-	P99         float64 `json:"p99"`
-	CPU         float64 `json:"cpu"`         // mean
-	CPUToEmpty  float64 `json:"cpuToEmpty"`  // a ratio
-	CPUToBefore float64 `json:"cpuToBefore"` // a ratio; 0 without -before
-	Calls       float64 `json:"calls"`       // mean of the calls of AWS and of the key service
-	Connections float64 `json:"connections"` // mean
-	Log         float64 `json:"logBytes"`    // median
-	RSS         float64 `json:"rssMiB"`      // maximum
-}
-
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // line summarizes the samples of a program in a row.
-func (r *report) line(row, program string) Line {
+func (r *report) line(row, program string) result.Line {
 	list := r.samples[row][program]
-	l := Line{Row: row, Program: program, Samples: len(list)}
+	l := result.Line{Row: row, Program: program, Samples: len(list)}
 	var took, logged []float64
 	for _, s := range list {
 		took, logged = append(took, milliseconds(s.took)), append(logged, float64(s.log))
@@ -85,8 +70,8 @@ func quantile(values []float64, part float64) float64 {
 }
 
 // lines returns all lines, those of one row one after the other.
-func (r *report) lines() []Line {
-	var all []Line
+func (r *report) lines() []result.Line {
+	var all []result.Line
 	for _, row := range r.rows {
 		var programs []string
 		for program := range r.samples[row] {
@@ -108,50 +93,52 @@ func (r *report) lines() []Line {
 // order is that of the programs in the report.
 var order = []string{"empty", "webhook", "before", "redrive", "token"}
 
-// Ratio is one of the ratios that are kept small.
-type Ratio struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-}
-
 // ratios returns the ratios of this run.
-func (r *report) ratios() []Ratio {
-	get := func(row string) Line { return r.line(row, "webhook") }
-	empty := func(row string) Line { return r.line(row, "empty") }
-	one, warm := get("1 event"), get(warmRow(true))
-	list := []Ratio{
+func (r *report) ratios() []result.Ratio {
+	get := func(row string) result.Line { return r.line(row, "webhook") }
+	empty := func(row string) result.Line { return r.line(row, "empty") }
+	one, warm := get(result.Events(1)), get(result.Later(true))
+	type ratio struct {
+		name  string
+		value float64
+	}
+	list := []ratio{
 		{"start / start of the empty function", get("start").P50 / empty("start").P50},
 		{"CPU, 1 event / empty function", one.CPU / empty("1 event").CPU},
 		{"CPU, 5.8 MB / empty function", get("5.8 MB, accepted").CPU / empty("5.8 MB, accepted").CPU},
 		{"CPU, 5.8 MB forged / empty function",
 			get("5.8 MB, signature forged").CPU / empty("5.8 MB, signature forged").CPU},
-		{"p50, 100 events / 1 event", get("100 events").P50 / one.P50},
+		{"p50, 100 events / 1 event", get(result.Events(100)).P50 / one.P50},
 		{"p50, 1000 events / 1 event", get("1000 events").P50 / one.P50},
-		{"AWS calls, 100 events", get("100 events").Calls},
-		{"connections, first invocation of 100 events over TLS", get(coldRow(true, true, 100)).Connections},
-		{"first invocation over TLS, key in the table / later p50", get(coldRow(true, true, 1)).P50 / warm.P50},
-		{"first invocation over TLS, new key / later p50", get(coldRow(true, false, 1)).P50 / warm.P50},
+		{"AWS calls, 100 events", get(result.Events(100)).Calls},
+		{"connections, first invocation of 100 events over TLS", get(result.First(true, true, 100)).Connections},
+		{"first invocation over TLS, key in the table / later p50", get(result.First(true, true, 1)).P50 / warm.P50},
+		{"first invocation over TLS, new key / later p50", get(result.First(true, false, 1)).P50 / warm.P50},
 		{"first invocation over TLS, 100 events / 1 event",
-			get(coldRow(true, true, 100)).P50 / get(coldRow(true, true, 1)).P50},
+			get(result.First(true, true, 100)).P50 / get(result.First(true, true, 1)).P50},
 		{"log bytes of a plain delivery of 1 event", one.Log},
 	}
 	if r.before != "" {
 		before := func(row string) float64 { return get(row).CPU / r.line(row, "before").CPU }
-		list = append(list, Ratio{"CPU, 100 events / before", before("100 events")},
-			Ratio{"CPU, 1 event / before", before("1 event")},
-			Ratio{"CPU, forged signature / before", before("signature forged")},
-			Ratio{"start / before", get("start").P50 / r.line("start", "before").P50})
+		list = append(list, ratio{"CPU, 100 events / before", before("100 events")},
+			ratio{"CPU, 1 event / before", before("1 event")},
+			ratio{"CPU, forged signature / before", before("signature forged")},
+			ratio{"start / before", get("start").P50 / r.line("start", "before").P50})
 	}
-	// Of a step that was not measured there is none.
-	return slices.DeleteFunc(list, func(x Ratio) bool {
-		return math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Value == 0
-	})
+	var all []result.Ratio
+	for _, x := range list {
+		// Of a step that was not measured there is none.
+		if !math.IsNaN(x.value) && !math.IsInf(x.value, 0) && x.value != 0 {
+			all = append(all, result.Ratio{Name: x.name, Value: x.value})
+		}
+	}
+	return all
 }
 
 func (r *report) print(w io.Writer, asJSON bool) error {
 	if asJSON {
-		return json.MarshalWrite(w, map[string]any{"delay": r.delay.String(), "rounds": r.rounds, "env": r.env.String(),
-			"load": r.Load, "lines": r.lines(), "ratios": r.ratios()}, json.Deterministic(true))
+		return result.File{Delay: r.delay.String(), Rounds: r.rounds, Env: r.env.String(), Load: r.Load,
+			Lines: r.lines(), Ratios: r.ratios()}.Write(w)
 	}
 	fmt.Fprintf(w, "AWS answers after %v, %d rounds, load %s, then %s%s\n\n", r.delay, r.rounds,
 		r.Load[0], r.Load[len(r.Load)-1], strings.TrimRight(" "+r.env.String(), " "))
