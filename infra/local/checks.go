@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	smithytime "github.com/aws/smithy-go/time"
 	"golang.org/x/oauth2"
 
 	"payhook.example/shared/claimcheck"
@@ -211,14 +212,7 @@ func (s *stack) awaitReplaced(ctx context.Context, old *oauth2.Token) error {
 }
 
 func waitUntil(ctx context.Context, t time.Time) error {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return smithytime.SleepWithContext(ctx, time.Until(t))
 }
 
 // caller is a client's service: it calls the protected API with the token in

@@ -1,11 +1,14 @@
 package awsenv_test
 
 import (
+	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -94,5 +97,43 @@ func TestAsManyConnectionsAreKeptAsCallsAreMadeAtOnce(t *testing.T) {
 	// few more may be opened. Without the pool it would be about 60.
 	if n := len(connections); n > calls*3/2 {
 		t.Errorf("%d connections for %d calls at once", n, calls)
+	}
+}
+
+// A server that answers at once reveals what a client does with the rest of a request
+// while it reads the answer.
+func TestAFastAnswerLeavesTheConnectionOpen(t *testing.T) {
+	answer := []byte(`{"TableNames":["` + strings.Repeat("x", 64<<10) + `"]}`)
+	for size, calls := range map[int]int{100: 500, 2 << 20: 50} {
+		var connections atomic.Int64
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.ReadFull(r.Body, make([]byte, r.ContentLength)); err != nil {
+				t.Error(err)
+			}
+			w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+			_, _ = w.Write(answer)
+		}))
+		server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				connections.Add(1)
+			}
+		}
+		server.Start()
+		cfg := config(t, 1, map[string]string{"AWS_ENDPOINT_URL": server.URL})
+		client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
+			o.HTTPClient = awsenv.NewConnections(1).Once()
+			o.Retryer = aws.NopRetryer{}
+		})
+		start := strings.Repeat("y", size)
+		for range calls {
+			if _, err := client.ListTables(t.Context(),
+				&dynamodb.ListTablesInput{ExclusiveStartTableName: &start}); err != nil {
+				t.Fatalf("%d bytes: %v", size, err)
+			}
+		}
+		server.Close()
+		if n := connections.Load(); n != 1 {
+			t.Errorf("%d bytes: %d connections for requests one after the other", size, n)
+		}
 	}
 }

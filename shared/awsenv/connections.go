@@ -78,7 +78,7 @@ func NewConnections(idle int) *Connections {
 func (c *Connections) Client() *http.Client { return client(c) }
 
 // Once returns a client of AWS that repeats nothing.
-func (c *Connections) Once() *http.Client { return client(c.transport) }
+func (c *Connections) Once() *http.Client { return client(once{c.transport}) }
 
 func client(transport http.RoundTripper) *http.Client {
 	return &http.Client{Transport: transport, Timeout: CallTimeout,
@@ -160,17 +160,12 @@ func (c *Connections) Open(ctx context.Context, urls ...*url.URL) {
 // RoundTrip sends it again on a new one, unless it is larger than 1 MiB or of unknown
 // size.
 func (c *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.ContentLength < 0 || r.ContentLength > maxRepeated {
-		return c.transport.RoundTrip(r)
+	if !repeatable(r) {
+		return once{c.transport}.RoundTrip(r)
 	}
-	var body []byte
-	if r.Body != nil {
-		body = make([]byte, r.ContentLength)
-		_, err := io.ReadFull(r.Body, body)
-		_ = r.Body.Close()
-		if err != nil {
-			return nil, err
-		}
+	body, err := read(r)
+	if err != nil {
+		return nil, err
 	}
 	old := false
 	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
@@ -182,6 +177,44 @@ func (c *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	c.transport.CloseIdleConnections() // they may be as old
 	return c.transport.RoundTrip(with(r.Context(), r, body))
+}
+
+// once sends each request once.
+//
+// The SDK closes the body of a request when it has the answer. After that, the WriteTo
+// method of the body returns an error, with which [http.Transport] closes the connection
+// if it has not noticed the end of the body before: a fast answer is cut off, or the
+// connection is lost to the next request. So the body is sent without that method, and a
+// small one from memory, which also puts it into the same packet as the headers.
+type once struct{ transport *http.Transport }
+
+func (o once) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !repeatable(r) {
+		r = r.WithContext(r.Context())
+		if r.Body != nil {
+			r.Body = struct{ io.ReadCloser }{r.Body}
+		}
+		return o.transport.RoundTrip(r)
+	}
+	body, err := read(r)
+	if err != nil {
+		return nil, err
+	}
+	return o.transport.RoundTrip(with(r.Context(), r, body))
+}
+
+// repeatable reports whether a copy of a request's body is kept in memory.
+func repeatable(r *http.Request) bool { return 0 <= r.ContentLength && r.ContentLength <= maxRepeated }
+
+// read reads and closes the body of a request, of which the size is known.
+func read(r *http.Request) ([]byte, error) {
+	if r.Body == nil {
+		return nil, nil
+	}
+	body := make([]byte, r.ContentLength)
+	_, err := io.ReadFull(r.Body, body)
+	_ = r.Body.Close()
+	return body, err
 }
 
 // with returns a request like r with a context and a body.

@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/parallel"
 )
@@ -165,7 +166,8 @@ func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results 
 				again++
 			}
 		}
-		if again == 0 || attempt == b.opts.Attempts || !wait(ctx, b.opts.Pause(b.opts.Backoff<<(attempt-1))) {
+		if again == 0 || attempt == b.opts.Attempts ||
+			smithytime.SleepWithContext(ctx, b.opts.Pause(b.opts.Backoff<<(attempt-1))) != nil {
 			return
 		}
 		entries, batch = entries[:again], batch[:again]
@@ -270,16 +272,4 @@ func faultOf(err error) fault {
 		return ofService
 	}
 	return ofEntry
-}
-
-// wait reports false if ctx ended before the time was up.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

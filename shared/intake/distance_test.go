@@ -12,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -32,7 +33,7 @@ type far struct {
 
 func (f *far) pass(ctx context.Context) error {
 	f.calls.Add(1)
-	return wait(ctx, 10*time.Millisecond)
+	return smithytime.SleepWithContext(ctx, 10*time.Millisecond)
 }
 
 func (f *far) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,

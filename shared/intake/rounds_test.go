@@ -15,6 +15,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
@@ -38,27 +39,16 @@ type distant struct {
 func (d *distant) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
 	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
 	d.wrote.Add(1)
-	if err := wait(ctx, d.takes); err != nil {
+	if err := smithytime.SleepWithContext(ctx, d.takes); err != nil {
 		return nil, err
 	}
 	return d.DynamoDB.BatchExecuteStatement(ctx, in, opts...)
 }
 
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 func (d *distant) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	d.wrote.Add(1)
-	if err := wait(ctx, d.takes); err != nil {
+	if err := smithytime.SleepWithContext(ctx, d.takes); err != nil {
 		return nil, err
 	}
 	return d.DynamoDB.PutItem(ctx, in, opts...)
@@ -67,7 +57,7 @@ func (d *distant) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 func (d *distant) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
 	opts ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
 	d.read.Add(1)
-	if err := wait(ctx, d.takes); err != nil {
+	if err := smithytime.SleepWithContext(ctx, d.takes); err != nil {
 		return nil, err
 	}
 	if d.reads != nil {
@@ -84,7 +74,7 @@ type upload struct{ *distant }
 func (u upload) PutObject(ctx context.Context, in *s3.PutObjectInput,
 	opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	u.uploaded.Add(1)
-	if err := wait(ctx, 10*u.takes); err != nil {
+	if err := smithytime.SleepWithContext(ctx, 10*u.takes); err != nil {
 		return nil, err
 	}
 	return u.buckets.PutObject(ctx, in, opts...)

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/names"
 	"payhook.example/shared/parallel"
@@ -151,7 +152,7 @@ func (l *Ledger) execute(ctx context.Context, statements []types.BatchStatementR
 		if left == 0 || attempt == statementAttempts || ctx.Err() != nil {
 			return results
 		}
-		sleep(ctx, l.pause(pause))
+		_ = smithytime.SleepWithContext(ctx, l.pause(pause))
 		pause = min(2*pause, longestPause)
 		statements, at = statements[:left], at[:left]
 	}
@@ -188,13 +189,3 @@ func (l *Ledger) insert(item map[string]types.AttributeValue) types.BatchStateme
 
 // quote returns a name as PartiQL has it: some are its keywords.
 func quote(name string) string { return `"` + name + `"` }
-
-// sleep returns after d, or when ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/names"
 	"payhook.example/shared/parallel"
@@ -94,7 +95,7 @@ func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (map[string]it
 			return found, nil
 		}
 		if len(rest) == len(ask.Keys) {
-			sleep(ctx, pause) // when ctx has ended, the next call fails
+			_ = smithytime.SleepWithContext(ctx, pause) // when ctx has ended, the next call fails
 			pause = min(2*pause, time.Second)
 		}
 		ask.Keys = rest

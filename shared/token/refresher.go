@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	smithytime "github.com/aws/smithy-go/time"
 )
 
 // Refresher replaces the stored token before it expires. It is safe for
@@ -59,7 +60,7 @@ func NewRefresher(secrets Store, tokenSecret, credentialsSecret string, endpoint
 		o.Now = time.Now
 	}
 	if o.Sleep == nil {
-		o.Sleep = sleep
+		o.Sleep = smithytime.SleepWithContext
 	}
 	if o.Random == nil {
 		o.Random = rand.Float64
@@ -395,15 +396,4 @@ func (r *Refresher) fetch(ctx context.Context, c Credentials, calls *int) (Beare
 func (r *Refresher) allows(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return !ok || r.now().Add(d).Before(deadline)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

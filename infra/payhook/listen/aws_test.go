@@ -1,8 +1,10 @@
 package listen
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -83,6 +85,13 @@ func (c *cloud) log(at time.Time, line string) {
 }
 
 func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// An answer before the whole request was read can make the client close the
+	// connection.
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	_, operation, isJSON := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
 	if !isJSON {
 		r.ParseForm()
@@ -124,7 +133,7 @@ func (c *cloud) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Entries                                                             []struct{ ID string }
 		StartTime                                                           int64
 	}
-	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
+	if err := json.Unmarshal(body, &in); err != nil {
 		panic(err)
 	}
 	reject := func(code string) {

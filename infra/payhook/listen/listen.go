@@ -24,6 +24,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
+	smithytime "github.com/aws/smithy-go/time"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/payhook/cli"
@@ -101,7 +102,7 @@ func (o *options) run(ctx context.Context, t target.Target) error {
 	}
 	var forward *forwarder
 	if o.to != "" {
-		if forward, err = newForwarder(o.to, o.anywhere, logs.Wait); err != nil {
+		if forward, err = newForwarder(o.to, o.anywhere, smithytime.SleepWithContext); err != nil {
 			return err
 		}
 	} else if o.anywhere {
@@ -174,10 +175,10 @@ func newSession(ctx context.Context, d *target.Deployment, o sessionOptions, sho
 	tail := logs.NewTail(cloudwatchlogs.NewFromConfig(d.Config), "webhook", group, `{ $.msg = "webhook" }`,
 		o.now().Add(-o.since))
 	return &session{
-		follower: &logs.Follower{Tails: []*logs.Tail{tail}, Every: logs.Interval(d), Now: o.now, Wait: logs.Wait,
-			Say: o.say},
+		follower: &logs.Follower{Tails: []*logs.Tail{tail}, Every: logs.Interval(d), Now: o.now,
+			Wait: smithytime.SleepWithContext, Say: o.say},
 		display: shown, made: made, matcher: newMatcher(events, bus, o.now), forward: o.forward,
-		now: o.now, wait: logs.Wait, say: o.say, long: 20, ids: map[string]bool{},
+		now: o.now, wait: smithytime.SleepWithContext, say: o.say, long: 20, ids: map[string]bool{},
 	}, nil
 }
 

@@ -20,11 +20,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/local/up"
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/infra/payhook/logs"
 	"payhook.example/infra/payhook/target"
+	"payhook.example/shared/awsenv"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -187,7 +189,7 @@ func TestAProgramGetsALineForEachWebhookAndEvent(t *testing.T) {
 // made returns what makes temporary rules in c.
 func (c *cloud) made(now time.Time) *temporary {
 	cfg := aws.Config{Region: "us-east-1", Credentials: aws.AnonymousCredentials{}, BaseEndpoint: &c.URL,
-		RetryMaxAttempts: 1}
+		RetryMaxAttempts: 1, HTTPClient: awsenv.NewConnections(1).Once()}
 	return &temporary{events: eventbridge.NewFromConfig(cfg), queues: sqs.NewFromConfig(cfg), bus: "payhook",
 		pattern: everything, owner: tagValue("me, on a computer"), now: func() time.Time { return now },
 		locks: lockFolder()}
@@ -288,7 +290,7 @@ func TestWhatACrashLeftBehindIsRemoved(t *testing.T) {
 
 func TestAQueueThatSomebodyRemovedIsReplaced(t *testing.T) {
 	c := newCloud(t)
-	s := &session{made: c.made(noon), now: time.Now, wait: logs.Wait, ids: map[string]bool{}}
+	s := &session{made: c.made(noon), now: time.Now, wait: smithytime.SleepWithContext, ids: map[string]bool{}}
 	s.matcher = newMatcher(s.made.events, "payhook", time.Now)
 	var said strings.Builder
 	s.say = func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	"github.com/aws/smithy-go"
+	smithytime "github.com/aws/smithy-go/time"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"payhook.example/infra/payhook/cli"
@@ -109,21 +110,9 @@ type Follower struct {
 
 // NewFollower returns a follower that speaks at Err.
 func NewFollower(p *cli.Program, every time.Duration, tails ...*Tail) *Follower {
-	return &Follower{tails, every, p.Now, Wait, func(format string, args ...any) {
+	return &Follower{tails, every, p.Now, smithytime.SleepWithContext, func(format string, args ...any) {
 		fmt.Fprintf(p.Err, format+"\n", args...)
 	}}
-}
-
-// Wait waits for d.
-func Wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Read returns what is new in all tails, in the order of the timestamps.

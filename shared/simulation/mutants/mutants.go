@@ -429,7 +429,7 @@ var mutants = []mutant{
 	{"what can't succeed is tried again", batchFile,
 		`			if isStatementError(results[i].err, transient...) {`, `			if r.Error != nil {`, inLedger},
 	{"statements are tried again without a pause", batchFile,
-		`		sleep(ctx, l.pause(pause))
+		`		_ = smithytime.SleepWithContext(ctx, l.pause(pause))
 `, ``, inLedger},
 	{"26 statements in a batch", batchFile,
 		`const MaxBatch = 25`, `const MaxBatch = 26`, inLedger},
@@ -942,8 +942,9 @@ var mutants = []mutant{
 `, `	wg.Wait()
 `, inWebhook},
 	{"a request that must not be repeated is", connectionsFile,
-		`func (c *Connections) Once() *http.Client { return client(c.transport) }`,
+		`func (c *Connections) Once() *http.Client { return client(once{c.transport}) }`,
 		`func (c *Connections) Once() *http.Client { return client(c) }`, inAWSEnv},
+	{"a fast answer of AWS is cut off", connectionsFile, `client(once{c.transport})`, `client(c.transport)`, inAWSEnv},
 	{"a setting of Go's runtime in the environment is ignored", runtimeFile,
 		`	if getenv("GOGC") == "" {`, `	if getenv("GOGC") != "x" {`, inAWSEnv},
 	{"a connection that was opened long ago is used", connectionsFile,
