@@ -299,11 +299,12 @@ func TestInvalidCertificatesAreRejectedForTheirReasons(t *testing.T) {
 		t.Fatalf("only %d cases", len(cases))
 	}
 	seen := map[clientcert.Reason]bool{}
-	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
+	for authentication, challenge := range map[string]string{settings.ByMTLS: "ClientCertificate",
+		settings.ByBoth: "Signature"} {
 		plain := newEndpoint(t, withCertificates(t, authentication, ca.Certificate))
 		signed := plain.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})
 		want := plain.handle(t, signed) // without an API
-		if want.StatusCode != 401 || want.Headers["WWW-Authenticate"] == "" ||
+		if want.StatusCode != 401 || want.Headers["WWW-Authenticate"] != challenge ||
 			!strings.Contains(want.Body, "The webhook is not authentic.") {
 			t.Fatalf("%+v", want)
 		}

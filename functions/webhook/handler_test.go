@@ -644,7 +644,7 @@ func TestUnauthenticWebhooksHaveTheSameAnswer(t *testing.T) {
 			}
 			got := e.handle(t, r)
 			if got.StatusCode != 401 || got.Headers["Content-Type"] != "application/problem+json" ||
-				got.Headers["WWW-Authenticate"] == "" {
+				got.Headers["WWW-Authenticate"] != "Signature" {
 				t.Errorf("%d %v", got.StatusCode, got.Headers)
 			}
 			if want == "" {

@@ -136,7 +136,7 @@ func (d *decoder) clientCert(c *clientcert.Presented) {
 	})
 }
 
-// decoder reads values one after the other. After an error, it reads nothing more.
+// decoder reads values one after the other. After an error, object reads nothing more.
 type decoder struct {
 	dec *jsontext.Decoder
 	err error
@@ -148,12 +148,9 @@ func (d *decoder) fail(problem string) {
 	}
 }
 
-// value returns the next value, which is valid until the next one is read. After an
+// value returns the next value, which is valid until the next one is read. With an
 // error it returns nil, which has no kind.
 func (d *decoder) value() jsontext.Value {
-	if d.err != nil {
-		return nil
-	}
 	v, err := d.dec.ReadValue()
 	if err != nil {
 		d.fail("it is not JSON") // the error may quote the event

@@ -304,3 +304,20 @@ func TestMemoryOfSourcesIsLimited(t *testing.T) {
 		t.Errorf("%d known, %d unknown", len(c.sources.known), len(c.sources.unknown))
 	}
 }
+
+func TestTheItemOfAnHourExpiresAnHourAfterIt(t *testing.T) {
+	f := newFleet(t)
+	table := NewTable(f.db, "keys")
+	at := time.Date(2026, 1, 31, 12, 59, 59, 0, time.UTC)
+	for call := range 2 {
+		if ok, err := table.SpendHourly(t.Context(), "hourly", at, 1); ok != (call == 0) || err != nil {
+			t.Fatalf("call %d: %v, %v", call, ok, err)
+		}
+	}
+	for key, item := range f.db.Items("keys") {
+		expires, _ := item[names.KeysTTL].(*types.AttributeValueMemberN)
+		if want := time.Date(2026, 1, 31, 14, 0, 0, 0, time.UTC); expires == nil || *expires != *number(want.Unix()) {
+			t.Errorf("%s: %v", key, item)
+		}
+	}
+}
