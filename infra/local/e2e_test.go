@@ -650,7 +650,21 @@ func TestConflictsAreNotPublishedAndDelayNothing(t *testing.T) {
 // program writes.
 func (f *fixture) program(t *testing.T) func(status int, args ...string) string {
 	t.Helper()
-	folder := t.TempDir()
+	call := f.programIn(t, t.TempDir())
+	return func(status int, args ...string) string {
+		t.Helper()
+		out, stderr, got := call(args...)
+		if got != status {
+			t.Errorf("payhook %v: exit status %d, want %d\n%s%s", args, got, status, out, stderr)
+		}
+		return out
+	}
+}
+
+// programIn builds payhook in a folder as make does, and returns what runs it there, beside
+// the file of this run.
+func (f *fixture) programIn(t *testing.T, folder string) func(args ...string) (out, stderr string, status int) {
+	t.Helper()
 	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(up.Path)), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -658,24 +672,20 @@ func (f *fixture) program(t *testing.T) func(status int, args ...string) string 
 		t.Fatal(err)
 	}
 	f.build(t, filepath.Join(folder, "payhook"))
-	return func(status int, args ...string) string {
+	return func(args ...string) (out, stderr string, status int) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "payhook"), args...)
 		cmd.Dir = folder
 		// Without --local, AWS is this emulator.
 		cmd.Env = append(environmentWithout("AWS_"), "AWS_ENDPOINT_URL="+f.Endpoint, "AWS_REGION="+f.Region,
 			"AWS_ACCESS_KEY_ID="+accessKey, "AWS_SECRET_ACCESS_KEY="+accessKey)
-		out, err := cmd.Output()
-		stderr := ""
+		written, err := cmd.Output()
 		if failure, ok := errors.AsType[*exec.ExitError](err); ok {
 			stderr = string(failure.Stderr)
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if got := cmd.ProcessState.ExitCode(); got != status {
-			t.Errorf("payhook %v: exit status %d, want %d\n%s%s", args, got, status, out, stderr)
-		}
-		return string(out)
+		return string(written), stderr, cmd.ProcessState.ExitCode()
 	}
 }
 

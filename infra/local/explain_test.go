@@ -3,6 +3,9 @@ package local
 import (
 	"encoding/json"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -12,61 +15,133 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// TestTheFirstWebhookIsExplained does what a new user does: the settings do not say
-// where the service carries the timestamp and the key id.
-func TestTheFirstWebhookIsExplained(t *testing.T) {
+// TestTheExerciseOfTheDocumentWorks does what a new user does, with the commands of the
+// document: the service carries the proof elsewhere than the settings say. Each line that
+// the document shows must be written.
+func TestTheExerciseOfTheDocumentWorks(t *testing.T) {
 	const name = "PayhookFirst"
-	wrong := map[string]string{settings.CaptureRefused.Key: "1h", settings.TimestampCarrier.Key: "header:X-Other-Time",
-		settings.KeyIDCarrier.Key: "query:key"}
-	f := deployed(t).deploySecond(t, name, wrong)
-	payhook := f.program(t)
-	// The simulated service follows the settings, and a real one does not.
-	service := f.service.Sender()
-	service.Scheme = paymenttest.DefaultScheme()
+	f := deployed(t).deploySecond(t, name, map[string]string{settings.CaptureRefused.Key: "1h"})
+	folder := t.TempDir()
+	payhook := f.programIn(t, folder)
+	status := func(want int, args ...string) string {
+		t.Helper()
+		out, stderr, got := payhook(args...)
+		if got != want {
+			t.Errorf("payhook %v: exit status %d, want %d\n%s%s", args, got, want, out, stderr)
+		}
+		return out
+	}
+	status(1, "explain", "--last", "--local")
 
-	payhook(1, "explain", "--last", "--stack", name)
-	event := paymenttest.Event()
-	f.sendBy(t, service, paymenttest.Delivery(event)).want(t, http.StatusUnauthorized, 0, 0)
+	deployments, sent, written := 0, 0, ""
+	for _, line := range exercise(t) {
+		command, isCommand := strings.CutPrefix(line, "$ ")
+		_, text, _ := strings.Cut(command, `"`)
+		words := strings.Fields(strings.TrimSuffix(text, `"`))
+		switch {
+		case !isCommand:
+			if !strings.Contains(withoutNumbers(written), withoutNumbers(line)) {
+				t.Errorf("the document shows %q, and this was written:\n%s", line, written)
+			}
+			continue
+		case command == "make up":
+			continue
+		case strings.HasPrefix(command, "make send ARGS="):
+			words = append([]string{"send", "--local"}, words...)
+			sent++
+		case strings.HasPrefix(command, "make payhook ARGS="):
+		case strings.HasPrefix(command, "make down && make up SETTINGS="):
+			conf := map[string]string{settings.CaptureRefused.Key: settings.Off}
+			for _, pair := range words {
+				if err := addSettings(conf, pair); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.checkCaptured(t, status, conf)
+			s := f.with(conf)
+			s.synthesizeAndDeploy(t.Context(), t, name)
+			if err := s.Write(folder); err != nil {
+				t.Fatal(err)
+			}
+			deployments++
+			continue
+		default:
+			t.Fatalf("this test does not know %q", command)
+		}
+		out, stderr, got := payhook(words...)
+		if want := map[bool]int{true: 1}[words[0] == "send" && deployments == 0]; got != want {
+			t.Fatalf("payhook %v: exit status %d, want %d\n%s%s", words, got, want, out, stderr)
+		}
+		written = out + stderr
+	}
+	if deployments != 1 || sent != 2 {
+		t.Fatalf("%d deployments and %d webhooks, want 1 and 2", deployments, sent)
+	}
 
+	// Nothing is captured any more.
+	forged, err := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL,
+		Payload: paymenttest.Delivery(paymenttest.Event()), Flaw: paymenttest.SignatureChanged})
+	if err != nil || forged.Status != http.StatusUnauthorized {
+		t.Fatalf("%d, %v", forged.Status, err)
+	}
+	if out := status(0, "refused", "list", "--local"); strings.Count(out, "\n") != 1 {
+		t.Errorf("captured after the setting was removed: %s", out)
+	}
+}
+
+// checkCaptured fails the test unless one webhook was captured that verifies with these
+// settings, and that is shown without its content.
+func (f *fixture) checkCaptured(t *testing.T, status func(int, ...string) string, conf map[string]string) {
+	t.Helper()
 	var listed struct{ Name, Outcome string }
-	out := payhook(0, "refused", "list", "--stack", name, "--json")
+	out := status(0, "refused", "list", "--stack", f.Stack, "--json")
 	if err := json.Unmarshal([]byte(out), &listed); err != nil || listed.Outcome != "signature-missing" {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if out := payhook(0, "refused", "show", listed.Name, "--stack", name); strings.Contains(out, event.EventID) ||
+	if out := status(0, "refused", "show", listed.Name, "--stack", f.Stack); strings.Contains(out, "eventId") ||
 		!strings.Contains(out, "header x-svc-signature") {
 		t.Errorf("shown as %s", out)
 	}
 	var report struct {
 		Verdict  string
-		Outcome  string
 		Settings []struct{ Setting, Value string }
 	}
-	out = payhook(0, "explain", "--last", "--stack", name, "--json")
+	out = status(0, "explain", "--captured", listed.Name, "--stack", f.Stack, "--json")
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]string{}
+	found := map[string]string{settings.CaptureRefused.Key: settings.Off}
 	for _, s := range report.Settings {
 		found[s.Setting] = s.Value
 	}
-	want := map[string]string{"timestampCarrier": "header:X-Svc-Timestamp", "keyIdCarrier": "header:X-Svc-Key-Id"}
-	if diff := cmp.Diff(want, found); diff != "" || report.Verdict != "settings" ||
-		report.Outcome != "signature-missing" {
+	if diff := cmp.Diff(conf, found); diff != "" || report.Verdict != "settings" {
 		t.Fatalf("%s\n%s", out, diff)
 	}
+}
 
-	found[settings.CaptureRefused.Key] = settings.Off
-	f.with(found).synthesizeAndDeploy(t.Context(), t, name)
-	f.sendBy(t, service, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
+// exercise returns the lines of the exercise in the document of payhook.
+func exercise(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "payhook", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "#### Practise it\n")
+	_, block, _ := strings.Cut(section, "```console\n")
+	block, _, found := strings.Cut(block, "```")
+	if !found {
+		t.Fatal("there is no exercise")
+	}
+	return strings.Split(strings.TrimSpace(block), "\n")
+}
 
-	// Nothing is captured any more.
-	forged, err := service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL,
-		Payload: paymenttest.Delivery(event), Flaw: paymenttest.SignatureChanged})
-	if err != nil || forged.Status != http.StatusUnauthorized {
-		t.Fatalf("%d, %v", forged.Status, err)
-	}
-	if out := payhook(0, "refused", "list", "--stack", name); strings.Count(out, "\n") != 1 {
-		t.Errorf("captured after the setting was removed: %s", out)
-	}
+var (
+	uuids        = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`)
+	milliseconds = regexp.MustCompile(`in [0-9]+ ms`)
+)
+
+// withoutNumbers returns a text without what differs from run to run.
+func withoutNumbers(text string) string {
+	return strings.Join(strings.Fields(milliseconds.ReplaceAllString(uuids.ReplaceAllString(text, "ID"), "in N ms")),
+		" ")
 }

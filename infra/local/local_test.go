@@ -566,7 +566,7 @@ func TestTheFileOfTheLocalRunIsReadAsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := up.File{WebhookURL: "http://127.0.0.1:1/", Queues: map[string]string{released: "http://127.0.0.1:1/q"},
-		Simulated: true}
+		Simulated: true, Given: map[string]string{"eventSource": "a"}}
 	if err := want.Write(top); err != nil {
 		t.Fatal(err)
 	}
@@ -580,6 +580,44 @@ func TestTheFileOfTheLocalRunIsReadAsWritten(t *testing.T) {
 	up.Remove(top)
 	if _, err := up.Read(top); err == nil {
 		t.Error("it was read although it was removed")
+	}
+}
+
+func TestTheLocalRunIsStartedAgainWithItsSettings(t *testing.T) {
+	run := up.File{Simulated: true, Given: map[string]string{"eventSource": "a", "keyIdCarrier": "query:a"},
+		Settings: map[string]string{"eventSource": "a", "keyIdCarrier": "query:a", "captureRefused": "7d"}}
+	const want = `make down && make up SETTINGS="eventSource=a keyIdCarrier=query:b timestampFormat=auto"`
+	if got := run.Restart(map[string]string{"timestampFormat": "auto", "keyIdCarrier": "query:b"}); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if run.Given["keyIdCarrier"] != "query:a" {
+		t.Error("it changed what was given")
+	}
+	if run.Simulated = false; !strings.Contains(run.Restart(nil), "other variables") {
+		t.Errorf("%s, and the payment service has variables", run.Restart(nil))
+	}
+}
+
+func TestUpStoresRejectedWebhooksUnlessTheSettingsSayOtherwise(t *testing.T) {
+	for _, test := range []struct {
+		capture bool
+		conf    map[string]string
+		want    string
+	}{
+		{true, nil, "7d"},
+		{true, map[string]string{"authentication": "both"}, "7d"},
+		{true, map[string]string{"captureRefused": "off"}, "off"},
+		{true, map[string]string{"authentication": "mtls"}, ""}, // it would be rejected
+		{false, nil, ""},
+	} {
+		before := maps.Clone(test.conf)
+		got := withCapture(options{capture: test.capture, settings: test.conf})
+		if got["captureRefused"] != test.want || got["authentication"] != test.conf["authentication"] {
+			t.Errorf("%v became %v", test.conf, got)
+		}
+		if !maps.Equal(before, test.conf) {
+			t.Errorf("%v was changed", before)
+		}
 	}
 }
 

@@ -158,6 +158,7 @@ func serveInBackground(ctx context.Context, p *cli.Program, o options) error {
 	}
 	syscall.CloseOnExec(3)
 	o.progress = newProgress(io.MultiWriter(p.Out, terminal))
+	o.capture = true
 	s, err := start(ctx, o)
 	if err != nil {
 		fmt.Fprintln(terminal, err)

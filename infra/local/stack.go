@@ -51,7 +51,9 @@ type options struct {
 	endpointFor func(string) (string, error)
 	// further says that a stack for each mechanism with client certificates is
 	// synthesized as well, to be deployed later.
-	further  bool
+	further bool
+	// capture says that rejected webhooks are stored unless the settings say otherwise.
+	capture  bool
 	wide     bool // the table may be wider than the terminal
 	progress *progress
 }
@@ -115,6 +117,8 @@ func start(ctx context.Context, o options) (_ *stack, err error) {
 	if _, err := findTools(); err != nil {
 		return nil, err
 	}
+	s.Given = maps.Clone(o.settings)
+	s.opts.settings = withCapture(o)
 	s.newIdentity()
 	if err := s.startService(); err != nil {
 		return nil, err
@@ -131,6 +135,20 @@ func start(ctx context.Context, o options) (_ *stack, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// withCapture returns the settings of o with captureRefused if that is to be on. It cannot
+// be where nothing is signed.
+func withCapture(o options) map[string]string {
+	if _, given := o.settings[settings.CaptureRefused.Key]; given || !o.capture || !usesSignature(o.settings) {
+		return o.settings
+	}
+	conf := maps.Clone(o.settings)
+	if conf == nil {
+		conf = map[string]string{}
+	}
+	conf[settings.CaptureRefused.Key] = "7d" // the longest
+	return conf
 }
 
 // stop ends everything and returns when no process is left.

@@ -21,7 +21,7 @@ func (s *Server) control() http.Handler {
 		command(w, r, func(webhook Webhook) (Answer, error) { return s.Send(r.Context(), webhook) })
 	})
 	mux.HandleFunc("POST /simulator/sign", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(webhook Webhook) (Signed, error) { return s.Sender().Sign(r.Context(), webhook) })
+		command(w, r, func(webhook Webhook) (Signed, error) { return s.senderOf(webhook).Sign(r.Context(), webhook) })
 	})
 	mux.HandleFunc("POST /simulator/rotate", func(w http.ResponseWriter, r *http.Request) {
 		command(w, r, func(struct{}) (string, error) { return s.Rotate().ID, nil })

@@ -81,6 +81,9 @@ func (s *Server) Rekey() Key {
 }
 
 func (s *Server) use(key Key) Key {
+	if id, ok := staticID(s.opts.Scheme.KeyID.String()); ok {
+		key.ID = id
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.key = key

@@ -225,6 +225,116 @@ func TestFlawOfAStaticKeyIDIsAnError(t *testing.T) {
 	}
 }
 
+// carriers are ways to carry a proof that differ from the defaults, each with the scheme
+// that reads it.
+func carriers(keyID string) map[paymenttest.Carriers]signature.Scheme {
+	ways := map[paymenttest.Carriers]signature.Scheme{}
+	for _, c := range []paymenttest.Carriers{
+		{SignatureHeader: "X-Brand-Signature"}, {Timestamp: "header:X-Brand-Time"}, {Timestamp: "query:ts"},
+		{KeyID: "header:X-Brand-Key"}, {KeyID: "query:kid"}, {KeyID: "static:" + keyID},
+		{TimestampFormat: "unix-seconds"}, {TimestampFormat: "unix-milliseconds"},
+		{SignatureHeader: "X-Sig", Timestamp: "query:ts", KeyID: "query:kid", TimestampFormat: "rfc3339"},
+	} {
+		scheme := paymenttest.DefaultScheme()
+		if c.SignatureHeader != "" {
+			scheme.SignatureHeader = c.SignatureHeader
+		}
+		if c.Timestamp != "" {
+			scheme.Timestamp, _ = signature.ParseCarrier(c.Timestamp)
+		}
+		if c.KeyID != "" {
+			scheme.KeyID, _ = signature.ParseKeyIDCarrier(c.KeyID)
+		}
+		ways[c] = scheme
+	}
+	return ways
+}
+
+func TestAWebhookCanHaveCarriersOfItsOwn(t *testing.T) {
+	service := start(t, paymenttest.Options{Control: true})
+	hook, received := receiver(t)
+	static := uuid.New().String()
+	for c, scheme := range carriers(static) {
+		w := paymenttest.Webhook{URL: hook, Payload: paymenttest.Delivery(paymenttest.Event()), Carriers: c}
+		if _, err := (paymenttest.Remote{URL: service.URL}).Send(t.Context(), w); err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		keyID := service.Key().ID
+		if strings.HasPrefix(c.KeyID, "static:") {
+			keyID = static
+		}
+		_, key := publicKey(t, get(t, service.URL+"/v1/keys/"+keyID).body)
+		r := <-received
+		if err := verify(scheme, key, keyID, r); err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+		headers := map[string]string{}
+		for name := range r.Header {
+			headers[name] = r.Header.Get(name)
+		}
+		if _, err := paymenttest.DefaultScheme().Extract(headers, r.Query); err == nil && c.TimestampFormat == "" {
+			t.Errorf("%+v: the proof is also where it is by default", c)
+		}
+		proof, err := scheme.Extract(headers, r.Query)
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+		}
+		window := signature.Window{Format: signature.Format(c.TimestampFormat), Tolerance: time.Minute}
+		if err := window.Check(proof.Timestamp, time.Now()); err != nil {
+			t.Errorf("%+v: the timestamp is %s: %v", c, proof.Timestamp, err)
+		}
+	}
+	// The next webhook is as before.
+	if _, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook}); err != nil {
+		t.Fatal(err)
+	}
+	key := service.Key()
+	if err := verify(paymenttest.DefaultScheme(), &key.Private.PublicKey, key.ID, <-received); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCarriersThatCannotBeAreAnError(t *testing.T) {
+	sender := paymenttest.Sender{Key: paymenttest.NewKey(2048)}
+	for c, want := range map[paymenttest.Carriers]string{
+		{SignatureHeader: "X Y"}:                     "signature header X Y: must be the name of a header",
+		{Timestamp: "json:sentAt"}:                   "timestamp carrier json:sentAt: must be header:NAME or query",
+		{KeyID: "static:5"}:                          "key id carrier static:5: static: must be followed by a UUID",
+		{TimestampFormat: "rfc1123"}:                 "timestamp format rfc1123: must be auto, rfc3339",
+		{Timestamp: "header:x-svc-signature"}:        "the signature and the timestamp cannot both be in header:x-svc-",
+		{Timestamp: "query:a", KeyID: "query:a"}:     "the timestamp and the key id cannot both be in query:a",
+		{SignatureHeader: "X-SVC-Key-Id"}:            "the signature and the key id cannot both be in",
+		{Timestamp: "header:host"}:                   "the timestamp cannot be in header:host",
+		{SignatureHeader: "Content-Type"}:            "the signature cannot be in header:Content-Type",
+		{Timestamp: "body", TimestampFormat: "soon"}: "timestamp format soon",
+	} {
+		_, err := sender.Request(t.Context(), paymenttest.Webhook{URL: "http://127.0.0.1/", Carriers: c})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %s", c, err, want)
+		}
+	}
+}
+
+// A service that does not send the id of its key has a key with the id that its clients
+// know, also after a rotation.
+func TestTheKeyHasTheStaticID(t *testing.T) {
+	scheme := paymenttest.DefaultScheme()
+	id := uuid.New().String()
+	scheme.KeyID, _ = signature.ParseKeyIDCarrier("static:" + id)
+	service := start(t, paymenttest.Options{Scheme: scheme})
+	hook, received := receiver(t)
+	for range 2 {
+		if _, err := service.Send(t.Context(), paymenttest.Webhook{URL: hook, Payload: []byte("{}")}); err != nil {
+			t.Fatal(err)
+		}
+		_, key := publicKey(t, get(t, service.URL+"/v1/keys/"+id).body)
+		if err := verify(scheme, key, id, <-received); err != nil {
+			t.Error(err)
+		}
+		service.Rotate()
+	}
+}
+
 func TestDeliveryKeepsTheDigitsOfAmounts(t *testing.T) {
 	event := paymenttest.Event()
 	event.EventData.Amount = "1234567890.10"

@@ -34,6 +34,8 @@ type Webhook struct {
 	// Certificate is the flaw of the client certificate, for senders with an Identity;
 	// none.
 	Certificate CertificateFlaw `json:"certificate,omitempty"`
+	// Carriers are those of the proof; the sender's.
+	Carriers Carriers `json:"carriers,omitzero"`
 }
 
 // Flaw is a flaw of the proof of a webhook that is otherwise valid.
@@ -94,8 +96,9 @@ type Sender struct {
 
 // Request returns the HTTP request of w.
 func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
-	if s.Scheme == (signature.Scheme{}) {
-		s.Scheme = DefaultScheme()
+	s, err := s.With(w.Carriers)
+	if err != nil {
+		return nil, err
 	}
 	now := time.Now
 	if s.Now != nil {
@@ -111,7 +114,6 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	}
 	at := now().Add(-w.Age)
 	proof := signature.Proof{Timestamp: s.Format.Text(at), KeyID: named}
-	var err error
 	if proof.Signature, err = signature.Sign(key.Private, w.Payload, proof.Timestamp, proof.KeyID); err != nil {
 		return nil, err
 	}
@@ -205,7 +207,18 @@ func (s *Server) Sender() Sender {
 // Send sends w, signed with the current key, and returns the answer. It returns an error
 // if w is invalid or if there was no answer.
 func (s *Server) Send(ctx context.Context, w Webhook) (Answer, error) {
-	return s.Sender().Send(ctx, w)
+	return s.senderOf(w).Send(ctx, w)
+}
+
+// senderOf returns a Sender for w. If the key id is not sent, the current key is published
+// with the id that the receiver is to use.
+func (s *Server) senderOf(w Webhook) Sender {
+	sender := s.Sender()
+	if id, ok := staticID(w.Carriers.KeyID); ok {
+		sender.Key.ID = id
+		s.Publish(id, sender.Key.JWK())
+	}
+	return sender
 }
 
 func newClient() *http.Client {
@@ -267,7 +280,7 @@ func repeat(r *http.Request, carrier string) error {
 var errNotCarried = errors.New("paymenttest: a flaw of the key id needs a key id in the request")
 
 func carried(carrier string) error {
-	if strings.HasPrefix(carrier, "static:") {
+	if _, static := staticID(carrier); static {
 		return errNotCarried
 	}
 	return nil

@@ -9,9 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -51,6 +54,25 @@ type File struct {
 	Simulated      bool   `json:"simulated"`
 	// Settings are those that differ from the defaults, by their keys.
 	Settings map[string]string `json:"settings"`
+	// Given are those of Settings that the user gave.
+	Given map[string]string `json:"given,omitempty"`
+}
+
+// Restart returns the command that starts the local run again with the settings that the
+// user gave, and with these.
+func (f File) Restart(with map[string]string) string {
+	all := map[string]string{}
+	maps.Copy(all, f.Given)
+	maps.Copy(all, with)
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		pairs = append(pairs, key+"="+all[key])
+	}
+	command := `make down && make up SETTINGS="` + strings.Join(pairs, " ") + `"`
+	if !f.Simulated {
+		command += ", with the other variables of before"
+	}
+	return command
 }
 
 // Write writes the file below top.

@@ -23,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/spf13/cobra"
 
+	"payhook.example/infra/local/up"
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/infra/payhook/operate"
 	"payhook.example/infra/payhook/target"
@@ -142,7 +143,7 @@ func (o *options) run(ctx context.Context, args []string) error {
 	if o.p.JSON {
 		err = o.p.PrintJSON(result{report, s.notes})
 	} else {
-		err = o.print(report, s.notes)
+		err = o.print(report, s)
 	}
 	switch {
 	case err != nil:
@@ -289,7 +290,7 @@ var verdicts = map[explain.Verdict]string{
 	explain.NoSignature: "there is no RSA signature in the request",
 }
 
-func (o *options) print(r *explain.Report, notes []string) error {
+func (o *options) print(r *explain.Report, s source) error {
 	t := o.p.Fields()
 	if r.Step == "" {
 		t.Line("rejected", "no: every check of the signature succeeds")
@@ -327,11 +328,32 @@ func (o *options) print(r *explain.Report, notes []string) error {
 	section("Differences:", r.Differences)
 	section("What to do:", r.Advice)
 	section("Signs of a change on the way:", r.Evidence)
-	section("Notes:", notes)
+	if r.Verdict == explain.Settings && o.target.Local && s.settings != nil {
+		command, err := restart(r.Settings)
+		if err != nil {
+			return err
+		}
+		// It is not broken into lines, to be copied.
+		fmt.Fprintf(&out, "\nIn the local run:\n  %s\n", command)
+	}
+	section("Notes:", s.notes)
 	section("Not tried:", r.NotTried)
 	section("Found in the request:", found(r))
 	_, err := io.WriteString(o.p.Out, out.String())
 	return err
+}
+
+// restart returns the command that starts the local run with these settings.
+func restart(changes []explain.Change) (string, error) {
+	run, err := up.Read(".")
+	if err != nil {
+		return "", err
+	}
+	values := map[string]string{}
+	for _, c := range changes {
+		values[c.Setting] = c.Value
+	}
+	return run.Restart(values), nil
 }
 
 // wrapped breaks a line between words so that it has at most that many columns. Further

@@ -17,8 +17,10 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/infra/local/up"
 	"payhook.example/infra/payhook/cli"
 	"payhook.example/infra/payhook/target"
+	"payhook.example/shared/explain"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
 )
@@ -256,6 +258,44 @@ func TestWhatCannotBeExplainedHasAStatus(t *testing.T) {
 }
 
 // With keysAuth=bearer, the token comes from a stack.
+// For a webhook that the local run captured, the command that deploys the settings there
+// is printed in one line.
+func TestTheLocalRunIsStartedAgainWithThePrintedSettings(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir(filepath.Dir(up.Path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := (up.File{Simulated: true, Given: map[string]string{"eventSource": strings.Repeat("a", 90)}}).
+		Write("."); err != nil {
+		t.Fatal(err)
+	}
+	command := `make down && make up SETTINGS="eventSource=` + strings.Repeat("a", 90) +
+		` timestampCarrier=header:X-Brand-Time"`
+	found := []explain.Change{{Setting: "timestampCarrier", Value: "header:X-Brand-Time"}}
+	for _, test := range []struct {
+		local    bool
+		captured map[string]string
+		verdict  explain.Verdict
+		want     bool
+	}{
+		{true, map[string]string{}, explain.Settings, true},
+		{true, map[string]string{}, explain.Unsupported, false},
+		{false, map[string]string{}, explain.Settings, false},
+		{true, nil, explain.Settings, false}, // its settings are those of a file
+	} {
+		var out bytes.Buffer
+		o := options{p: &cli.Program{Out: &out}, target: &target.Target{Local: test.local}}
+		if err := o.print(&explain.Report{Verdict: test.verdict, Settings: found},
+			source{settings: test.captured}); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), "\n  "+command+"\n") != test.want ||
+			strings.Contains(out.String(), "make") != test.want {
+			t.Errorf("%+v: %s", test, &out)
+		}
+	}
+}
+
 func TestABearerNeedsAStack(t *testing.T) {
 	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY_ID"} {
 		t.Setenv(name, "")

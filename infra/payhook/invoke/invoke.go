@@ -158,11 +158,14 @@ func (o *options) proof(ctx context.Context, w paymenttest.Webhook) (paymenttest
 			return paymenttest.Signed{}, cli.Usage("with authentication=mtls, nothing is signed: --corrupt and --age " +
 				"have no effect")
 		}
+		if _, err := o.sign.Simulated(o.local.Settings); err != nil {
+			return paymenttest.Signed{}, err
+		}
 		return paymenttest.Signed{URL: w.URL, Header: http.Header{"Content-Type": {"application/json"}},
 			Body: w.Payload}, nil
 	}
 	if o.sign.KeyGiven() {
-		sender, err := o.sign.Sender()
+		sender, err := o.sign.Sender(o.local.Settings)
 		if err != nil {
 			return paymenttest.Signed{}, err
 		}
@@ -170,6 +173,10 @@ func (o *options) proof(ctx context.Context, w paymenttest.Webhook) (paymenttest
 	}
 	if !o.local.Simulated {
 		return paymenttest.Signed{}, cli.Usage("a key is needed to sign: --key FILE --key-id UUID")
+	}
+	var err error
+	if w.Carriers, err = o.sign.Simulated(o.local.Settings); err != nil {
+		return paymenttest.Signed{}, err
 	}
 	return paymenttest.Remote{URL: o.local.PaymentService}.Sign(ctx, w)
 }

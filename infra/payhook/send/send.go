@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -33,6 +34,10 @@ With --local, the simulated payment service of the local run signs and sends the
 With --key and --key-id, they are signed with your own private key and sent to --url,
 or to the function URL or domain of the stack.
 
+--signature-header, --timestamp-carrier, --key-id-carrier and --timestamp-format send the
+proof in another place or format than the settings say. "payhook explain --last" then
+finds the settings that fit.
+
 Status 1: an answer is not the expected one: 2xx, or what --expect lists.
 Status 3: there was no answer.
 
@@ -47,6 +52,7 @@ const example = `  payhook send --local --events 25                  25 events i
   payhook send --local --conflict                   one eventId with two contents
   payhook send --local --file events/webhook/one-event.json
   payhook send --local --pad 6300000 --expect 413   more than Lambda takes
+  payhook send --local --timestamp-carrier header:X-Brand-Time --key-id-carrier query:kid
   payhook send --local --rotate                     signed with a new key
   payhook send --local --fault keys=down --rotate --expect 503
   payhook send --local --fault keys=                end that fault
@@ -74,6 +80,9 @@ type options struct {
 	deliveryID                string
 	expect                    string
 	sign                      webhook.Flags
+
+	carriers paymenttest.Carriers // of the simulated service; its own if zero
+	why      string               // how to see why a webhook was answered 401; "" if there is no way
 }
 
 // Command returns the command.
@@ -237,7 +246,7 @@ func (o *options) sender(ctx context.Context) (send, *paymenttest.Remote, error)
 	if o.target.Local {
 		return o.local()
 	}
-	sender, err := o.sign.Sender()
+	sender, err := o.sign.Sender(nil)
 	if err != nil || o.url != "" {
 		return sender.Send, nil, err
 	}
@@ -403,7 +412,7 @@ type result struct {
 // and prints every answer.
 func (o *options) sendAll(ctx context.Context, send send, requests []webhook.Request, expect statuses) error {
 	var mu sync.Mutex
-	counts, answered, unexpected := map[string]int{}, 0, 0
+	counts, answered, unexpected, unauthorized := map[string]int{}, 0, 0, 0
 	var noAnswer error
 	start := time.Now()
 	stop := o.p.Every(func() {
@@ -428,6 +437,9 @@ func (o *options) sendAll(ctx context.Context, send send, requests []webhook.Req
 				noAnswer = err
 			} else if !got.Expected {
 				unexpected++
+				if got.Status == http.StatusUnauthorized {
+					unauthorized++
+				}
 			}
 			status := "no answer"
 			if got.Status > 0 {
@@ -456,8 +468,12 @@ func (o *options) sendAll(ctx context.Context, send send, requests []webhook.Req
 	case noAnswer != nil:
 		return cli.Unreachable(fmt.Errorf("no answer: %w", noAnswer))
 	case unexpected > 0:
-		return fmt.Errorf("%s not answered with %s; --expect says what is expected",
+		err := fmt.Errorf("%s not answered with %s; --expect says what is expected",
 			cli.Counted(unexpected, "webhook was", "webhooks were"), o.expect)
+		if unauthorized > 0 && o.why != "" {
+			err = fmt.Errorf("%w\n%s", err, o.why)
+		}
+		return err
 	}
 	return nil
 }
@@ -471,7 +487,7 @@ func (o *options) sendOne(ctx context.Context, send send, r webhook.Request) (re
 	answer, err := send(ctx, paymenttest.Webhook{
 		URL: url, Method: r.Method, Payload: r.Payload, ContentType: r.ContentType,
 		Age: o.sign.Age, Flaw: paymenttest.Flaw(o.sign.Corrupt),
-		Certificate: paymenttest.CertificateFlaw(o.certificate),
+		Certificate: paymenttest.CertificateFlaw(o.certificate), Carriers: o.carriers,
 	})
 	got := result{Milliseconds: time.Since(start).Milliseconds()}
 	if err != nil {

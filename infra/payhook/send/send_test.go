@@ -280,6 +280,100 @@ func TestAnAnswerIsOneLineOfJSON(t *testing.T) {
 	}
 }
 
+// Each flag changes only what it is for.
+func TestTheProofIsCarriedWhereTheFlagsSay(t *testing.T) {
+	for _, withKey := range []bool{false, true} {
+		service, _ := local(t)
+		key := service.Key()
+		var requests []*http.Request
+		var payload []byte
+		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			payload, _ = io.ReadAll(r.Body)
+			requests = append(requests, r)
+		}))
+		t.Cleanup(hook.Close)
+		// What no flag says is as in the settings of the local run.
+		conf := map[string]string{"timestampCarrier": "query:at", "captureRefused": "7d"}
+		if err := (up.File{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true,
+			Settings: conf}).Write("."); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"--local"}
+		if withKey {
+			text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+				Bytes: x509.MarshalPKCS1PrivateKey(key.Private)})
+			if err := os.WriteFile("key.pem", text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, "--key", "key.pem", "--key-id", key.ID)
+		}
+		for flags, want := range map[string]paymenttest.Carriers{
+			"--timestamp-carrier header:X-Brand-Time": {Timestamp: "header:X-Brand-Time"},
+			"--timestamp-carrier query:ts":            {Timestamp: "query:ts"},
+			"--key-id-carrier header:X-Brand-Key":     {KeyID: "header:X-Brand-Key"},
+			"--key-id-carrier query:kid":              {KeyID: "query:kid"},
+			"--key-id-carrier static:" + key.ID:       {KeyID: "static:" + key.ID},
+			"--signature-header X-Brand-Signature":    {SignatureHeader: "X-Brand-Signature"},
+			"--timestamp-format unix-seconds":         {TimestampFormat: "unix-seconds"},
+			"--timestamp-format unix-milliseconds --timestamp-carrier query:ts --key-id-carrier query:kid": {
+				TimestampFormat: "unix-milliseconds", Timestamp: "query:ts", KeyID: "query:kid"},
+		} {
+			requests = nil
+			works(t, append(args, strings.Fields(flags)...)...)
+			if want.Timestamp == "" && withKey {
+				want.Timestamp = "query:at"
+			}
+			as, err := paymenttest.Sender{}.With(want)
+			if err != nil || len(requests) != 1 {
+				t.Fatalf("%s: %d requests, %v", flags, len(requests), err)
+			}
+			headers := map[string]string{}
+			for name := range requests[0].Header {
+				headers[name] = requests[0].Header.Get(name)
+			}
+			proof, err := as.Scheme.Extract(headers, requests[0].URL.RawQuery)
+			if err == nil {
+				err = signature.Verify(&key.Private.PublicKey, payload, proof)
+			}
+			if err == nil {
+				err = (&signature.Window{Format: as.Format, Tolerance: time.Minute}).Check(proof.Timestamp, time.Now())
+			}
+			if err != nil {
+				t.Errorf("%s, with a key %t: %v in %v, %s", flags, withKey, err, headers, requests[0].URL.RawQuery)
+			}
+		}
+	}
+}
+
+func TestARejectedWebhookNamesTheWayToTheReason(t *testing.T) {
+	service, h := local(t)
+	const why = `make payhook ARGS="explain --last --local"`
+	for _, test := range []struct {
+		conf map[string]string
+		args string
+		want string // "" for nothing
+	}{
+		{map[string]string{"captureRefused": "7d"}, "--timestamp-carrier query:ts", why},
+		{map[string]string{"captureRefused": "7d"}, "--corrupt signature", why},
+		{map[string]string{"captureRefused": "7d"}, "--corrupt signature --expect 401", ""},
+		{map[string]string{"captureRefused": "7d"}, "--expect 503", ""},
+		{map[string]string{"captureRefused": "7d"}, "--corrupt signature --url " + h.URL, ""},
+		{map[string]string{"captureRefused": "off"}, "--key-id-carrier query:k",
+			`make down && make up SETTINGS="captureRefused=1h eventSource=a"`},
+		{nil, "--corrupt signature", `make down && make up SETTINGS="captureRefused=1h eventSource=a"`},
+		{map[string]string{"authentication": "mtls"}, "--corrupt signature", ""},
+	} {
+		if err := (up.File{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true, Settings: test.conf,
+			Given: map[string]string{"eventSource": "a"}}).Write("."); err != nil {
+			t.Fatal(err)
+		}
+		_, stderr, _ := run(t, append(strings.Fields(test.args), "--local")...)
+		if test.want == "" && strings.Contains(stderr, "make ") || !strings.Contains(stderr, test.want) {
+			t.Errorf("%v, %s: %s, want %s", test.conf, test.args, stderr, test.want)
+		}
+	}
+}
+
 // notify is a writer that tells when something was written for the first time.
 type notify struct {
 	bytes.Buffer
@@ -382,6 +476,46 @@ func TestAWrongCallSendsNothing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if _, stderr, status := run(t, "--local"); status != cli.StatusUnreachable || !strings.Contains(stderr, "make up") {
 		t.Errorf("nothing is up: %d, %s", status, stderr)
+	}
+}
+
+func TestCarriersThatCannotBeAreNamed(t *testing.T) {
+	service, h := local(t)
+	const id = "5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d"
+	for _, test := range []struct{ setting, value, args, want string }{
+		{"", "", "--timestamp-carrier json:sentAt", "timestamp carrier json:sentAt: must be header:NAME or query:NAME"},
+		{"", "", "--timestamp-carrier header:Host", "an HTTP client sets this header itself"},
+		{"", "", "--signature-header X-Time", "the signature and the timestamp cannot both be in header:X-Time"},
+		{"", "", "--key-id-carrier static:1", "must be followed by a UUID"},
+		{"", "", "--key-id-carrier static:" + id + " --corrupt keyid-missing", "keyid-missing needs a key id"},
+		{"keyIdCarrier", "static:" + id, "--corrupt keyid-repeated", "keyid-repeated needs a key id"},
+		{"", "", "--timestamp-format rfc1123", "timestamp format rfc1123"},
+		{"", "", "--key missing --key-id " + id + " --timestamp-carrier body", "timestamp carrier body"},
+		{"authentication", "mtls", "--key-id-carrier query:k", "with authentication=mtls, nothing is signed"},
+	} {
+		conf := map[string]string{"timestampCarrier": "header:X-Time", test.setting: test.value}
+		if err := (up.File{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true,
+			Settings: conf}).Write("."); err != nil {
+			t.Fatal(err)
+		}
+		if _, stderr, status := run(t, append(strings.Fields(test.args), "--local")...); status != cli.StatusUsage ||
+			!strings.Contains(stderr, test.want) {
+			t.Errorf("%s: %d, %s, want %s", test.args, status, stderr, test.want)
+		}
+	}
+
+	// Payhook would verify the webhook with the id of the carrier.
+	key := paymenttest.NewKey(2048)
+	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key.Private)})
+	if err := os.WriteFile("key.pem", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, status := run(t, "--key", "key.pem", "--key-id", key.ID, "--url", h.URL, "--key-id-carrier",
+		"static:"+id); status != cli.StatusUsage || !strings.Contains(stderr, "must have the UUID of --key-id") {
+		t.Errorf("%d, %s", status, stderr)
+	}
+	if len(h.payloads) > 0 {
+		t.Errorf("sent %q", h.payloads)
 	}
 }
 

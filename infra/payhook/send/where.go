@@ -1,6 +1,7 @@
 package send
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,6 +14,7 @@ import (
 	"payhook.example/infra/payhook/target"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // local returns what signs and sends in the local run: the simulated service,
@@ -25,9 +27,10 @@ func (o *options) local() (send, *paymenttest.Remote, error) {
 	elsewhere := o.url != ""
 	if !elsewhere {
 		o.url = run.WebhookURL
+		o.why = whyLocal(run)
 	}
 	if o.sign.KeyGiven() {
-		sender, err := o.sign.Sender()
+		sender, err := o.sign.Sender(run.Settings)
 		if err == nil && !elsewhere && run.ServerCA != "" {
 			sender.Client, err = tlsClient(run)
 		}
@@ -37,8 +40,24 @@ func (o *options) local() (send, *paymenttest.Remote, error) {
 		return nil, nil, cli.Usage("the local run uses the payment service at %s, not the simulated one, so a key is "+
 			"needed to sign: --key FILE --key-id UUID", run.PaymentService)
 	}
+	if o.carriers, err = o.sign.Simulated(run.Settings); err != nil {
+		return nil, nil, err
+	}
 	remote := paymenttest.Remote{URL: run.PaymentService}
 	return remote.Send, &remote, nil
+}
+
+// whyLocal says how to see why a webhook to the local run was answered 401.
+func whyLocal(run up.File) string {
+	captured := cmp.Or(run.Settings[settings.CaptureRefused.Key], settings.CaptureRefused.Default)
+	switch {
+	case run.Settings[settings.Authentication.Key] == settings.ByMTLS:
+		return "" // nothing is signed
+	case captured == settings.Off:
+		return "The local run stores no rejected webhook. To see why one is answered 401, send it after:\n  " +
+			run.Restart(map[string]string{settings.CaptureRefused.Key: "1h"})
+	}
+	return "To see why it was answered 401:\n  make payhook ARGS=\"explain --last --local\""
 }
 
 // tlsClient returns a client for the endpoint of the local run.
@@ -64,5 +83,7 @@ func (o *options) deployed(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%w\n--url sends to a URL without reading the stack", err)
 	}
+	o.why = "If it was answered 401 and the stack has the setting captureRefused, this says why:\n" +
+		"  payhook explain --last"
 	return d.Output(names.WebhookURLOutput)
 }

@@ -3,10 +3,13 @@
 package webhook
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +18,6 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/rfc9562"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/signature"
 )
 
 // Flags say how webhooks are signed. Without a key, the simulated payment service
@@ -24,9 +26,8 @@ type Flags struct {
 	Corrupt string        // what is wrong with the proof; "" for nothing
 	Age     time.Duration // of the timestamp; negative in the future
 
-	file, keyID                     string
-	header, timestamp, keyIDCarrier string
-	format                          string
+	file, keyID string
+	carriers    paymenttest.Carriers
 }
 
 // Register adds the flags to a command. The defaults are those of a deployment.
@@ -43,21 +44,30 @@ func (s *Flags) Register(cmd *cobra.Command, other ...string) {
 	f.StringVar(&s.file, "key", "",
 		"`file` with an RSA private key in PEM that signs, instead of the simulated payment service")
 	f.StringVar(&s.keyID, "key-id", "", "with --key: the `UUID` under which the public key is published")
-	f.StringVar(&s.header, "signature-header", settings.SignatureHeader.Default, "with --key: header of the signature")
-	f.StringVar(&s.timestamp, "timestamp-carrier", settings.TimestampCarrier.Default,
-		"with --key: where the timestamp is carried")
-	f.StringVar(&s.keyIDCarrier, "key-id-carrier", settings.KeyIDCarrier.Default,
-		"with --key: where the key id is carried")
-	f.StringVar(&s.format, "timestamp-format", settings.TimestampFormat.Default,
-		"with --key: how the timestamp is written")
+	f.StringVar(&s.carriers.SignatureHeader, "signature-header", "",
+		"`NAME` of the header with the signature"+deployedDefault(settings.SignatureHeader))
+	f.StringVar(&s.carriers.Timestamp, "timestamp-carrier", "",
+		"where the timestamp is carried: `header:NAME` or query:NAME"+deployedDefault(settings.TimestampCarrier))
+	f.StringVar(&s.carriers.KeyID, "key-id-carrier", "",
+		"where the key id is carried: `header:NAME` or query:NAME; static:UUID for a service that does not send it"+
+			deployedDefault(settings.KeyIDCarrier))
+	f.StringVar(&s.carriers.TimestampFormat, "timestamp-format", "",
+		"how the timestamp is written: `rfc3339`, unix-seconds or unix-milliseconds"+
+			deployedDefault(settings.TimestampFormat))
+}
+
+// deployedDefault says what replaces a flag for a setting that is not given.
+func deployedDefault(s *settings.Setting) string {
+	return " (default " + s.Default + "; with --local, the setting of the local run)"
 }
 
 // KeyGiven reports whether there is a key that signs.
 func (s *Flags) KeyGiven() bool { return s.file != "" }
 
-// Sender returns what signs with the key. Its error is one of usage and lists every
-// flag that is wrong.
-func (s *Flags) Sender() (paymenttest.Sender, error) {
+// Sender returns what signs with the key. A part of the proof for which there is no flag is
+// carried as conf says, the settings of a deployment by their keys. Its error is one of
+// usage and lists every flag that is wrong.
+func (s *Flags) Sender(conf map[string]string) (paymenttest.Sender, error) {
 	var errID error
 	if !rfc9562.Valid(s.keyID) {
 		errID = errors.New("--key needs --key-id, a UUID")
@@ -67,18 +77,57 @@ func (s *Flags) Sender() (paymenttest.Sender, error) {
 	if errKey == nil {
 		key, errKey = paymenttest.ParseKey(text, s.keyID)
 	}
-	timestamp, errTimestamp := signature.ParseCarrier(s.timestamp)
-	keyID, errCarrier := signature.ParseKeyIDCarrier(s.keyIDCarrier)
-	format, errFormat := signature.ParseFormat(s.format)
-	sender := paymenttest.Sender{
-		Key:    key,
-		Scheme: signature.Scheme{SignatureHeader: s.header, Timestamp: timestamp, KeyID: keyID},
-		Format: format,
+	sender, errCarriers := paymenttest.Sender{Key: key}.With(s.complete(conf))
+	id, static := strings.CutPrefix(s.complete(conf).KeyID, "static:")
+	if static && errID == nil && errCarriers == nil && id != s.keyID {
+		errCarriers = fmt.Errorf("key id carrier static:%s: must have the UUID of --key-id, which is signed", id)
 	}
-	if err := errors.Join(errID, errKey, errTimestamp, errCarrier, errFormat); err != nil {
+	if err := errors.Join(errID, errKey, errCarriers, s.checkCorrupt(conf)); err != nil {
 		return sender, cli.Usage("%w", err)
 	}
 	return sender, nil
+}
+
+// Simulated returns where the simulated payment service is to carry the proof, which
+// otherwise does as conf says, the settings of the local run by their keys. It is the zero
+// value if no flag says so. Its error is one of usage.
+func (s *Flags) Simulated(conf map[string]string) (paymenttest.Carriers, error) {
+	given := s.carriers != (paymenttest.Carriers{})
+	if given && conf[settings.Authentication.Key] == settings.ByMTLS {
+		return s.carriers, cli.Usage("with authentication=mtls, nothing is signed: --signature-header, " +
+			"--timestamp-carrier, --key-id-carrier and --timestamp-format have no effect")
+	}
+	err := s.checkCorrupt(conf)
+	if given {
+		_, wrong := paymenttest.Sender{}.With(s.complete(conf))
+		err = errors.Join(wrong, err)
+	}
+	if err != nil {
+		return s.carriers, cli.Usage("%w", err)
+	}
+	return s.carriers, nil
+}
+
+// checkCorrupt returns an error if the proof has no part that could be corrupted.
+func (s *Flags) checkCorrupt(conf map[string]string) error {
+	carrier := s.complete(conf).KeyID
+	if strings.HasPrefix(s.Corrupt, "keyid") && strings.HasPrefix(carrier, "static:") {
+		return fmt.Errorf("--corrupt %s needs a key id in the request: the key id carrier is %s", s.Corrupt, carrier)
+	}
+	return nil
+}
+
+// complete returns where each part of the proof is carried.
+func (s *Flags) complete(conf map[string]string) paymenttest.Carriers {
+	value := func(flag string, setting *settings.Setting) string {
+		return cmp.Or(flag, conf[setting.Key], setting.Default)
+	}
+	return paymenttest.Carriers{
+		SignatureHeader: value(s.carriers.SignatureHeader, settings.SignatureHeader),
+		Timestamp:       value(s.carriers.Timestamp, settings.TimestampCarrier),
+		KeyID:           value(s.carriers.KeyID, settings.KeyIDCarrier),
+		TimestampFormat: value(s.carriers.TimestampFormat, settings.TimestampFormat),
+	}
 }
 
 // Request is a webhook as a sample event of a function URL has it.

@@ -68,6 +68,9 @@ const (
 	programFile        = "infra/payhook/cli/cli.go"
 	targetFile         = "infra/payhook/target/target.go"
 	sendFile           = "infra/payhook/send/send.go"
+	sendWhereFile      = "infra/payhook/send/where.go"
+	upFile             = "infra/local/up/up.go"
+	carriersFile       = "shared/paymenttest/carriers.go"
 	captureFile        = "functions/webhook/capture.go"
 	refusedFile        = "shared/refused/refused.go"
 	explainFile        = "shared/explain/explain.go"
@@ -102,6 +105,7 @@ var (
 	inStatus    = []string{"./infra/payhook/status"}
 	inConsole   = []string{"./infra/payhook/console -skip TestThePage|TestHostile"}
 	inLocal     = []string{"./infra/local -run TheTable|ACell"}
+	inLocalUp   = []string{"./infra/local -run TestUpStores|TestTheLocalRunIsStarted"}
 	inCreation  = []string{"./infra/payhook/creation"}
 	inProgram   = []string{"./infra/payhook/cli"}
 	inTarget    = []string{"./infra/payhook/target"}
@@ -109,7 +113,8 @@ var (
 	inRefused   = []string{"./shared/refused"}
 	inExplain   = []string{"./shared/explain"}
 
-	inClientCert = []string{"./shared/clientcert"}
+	inPaymenttest = []string{"./shared/paymenttest"}
+	inClientCert  = []string{"./shared/clientcert"}
 
 	inClaimcheck  = []string{"./shared/claimcheck"}
 	inPermissions = []string{"./infra -run TestEachFunctionHas"}
@@ -141,6 +146,47 @@ var mutants = []mutant{
 		`if k.state == rejected && k.exponents == nil {`, `if k.state == "" {`, inExplain},
 	{"the last line feed of a file counts as part of the payload", explainRequestFile,
 		`n < len(body) &&`, `n < 0 &&`, []string{"./infra/payhook/explain"}},
+
+	// Practising a rejected webhook in the local run.
+	{"send ignores the flags that say where the proof is carried", sendFile,
+		`, Carriers: o.carriers,`, `,`, inSend},
+	{"a flag for one part of the proof changes what the local run's settings say of the others",
+		"infra/payhook/webhook/webhook.go",
+		`cmp.Or(flag, conf[setting.Key], setting.Default)`, `cmp.Or(flag, setting.Default)`, inSend},
+	{"a webhook that was answered 401 does not name payhook explain", sendFile,
+		`if unauthorized > 0 && o.why != ""`, `if unauthorized > 1 && o.why != ""`, inSend},
+	{"send names payhook explain for a webhook to another URL", sendWhereFile,
+		`		o.url = run.WebhookURL
+		o.why = whyLocal(run)
+	}
+`, `		o.url = run.WebhookURL
+	}
+	o.why = whyLocal(run)
+`, inSend},
+	{"the simulated service puts two parts of the proof into one place", carriersFile,
+		`if a.at == b.at || isHeader`, `if isHeader`, inPaymenttest},
+	{"a proof is put into a header that an HTTP client replaces", carriersFile,
+		`if isHeader && slices.Contains(`, `if !isHeader && slices.Contains(`, inPaymenttest},
+	{"the key with the id that is not sent is not published", "shared/paymenttest/sender.go",
+		`		s.Publish(id, sender.Key.JWK())
+`, ``, inPaymenttest},
+	{"a service that does not send its key id has a key with another id", "shared/paymenttest/key.go",
+		`		key.ID = id
+`, `		_ = id
+`, inPaymenttest},
+	{"explain says how to start a local run that is not meant", "infra/payhook/explain/explain.go",
+		`r.Verdict == explain.Settings && o.target.Local && s.settings != nil`,
+		`r.Verdict == explain.Settings && s.settings != nil`, []string{"./infra/payhook/explain"}},
+	{"explain breaks the command for the local run into lines", "infra/payhook/explain/explain.go",
+		`\n  %s\n", command)`, `\n  %s\n", wrapped(command, 60))`, []string{"./infra/payhook/explain"}},
+	{"the local run is started again without the settings that it has", upFile,
+		`	maps.Copy(all, f.Given)
+`, ``, inLocalUp},
+	{"make up stores no rejected webhooks", "infra/local/stack.go",
+		`	conf[settings.CaptureRefused.Key] = "7d" // the longest
+`, ``, inLocalUp},
+	{"make up stores rejected webhooks although the settings say off", "infra/local/stack.go",
+		`given || !o.capture ||`, `given && !o.capture ||`, inLocalUp},
 
 	// The capture of rejected webhooks.
 	{"authentic webhooks are captured", captureFile,
