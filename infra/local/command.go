@@ -30,7 +30,7 @@ import (
 // run below it, and further ones that use it.
 func Command(p *cli.Program, further ...*cobra.Command) *cobra.Command {
 	return cli.Group("local", "Run Payhook on this machine", slices.Concat([]*cobra.Command{runCommand(p), upCommand(p),
-		serveCommand(p), downCommand(p), statusCommand(p)}, further,
+		serveCommand(p), downCommand(p), statusCommand(p), envCommand(p)}, further,
 		[]*cobra.Command{checkCommand(p), toolsCommand(p)})...)
 }
 
