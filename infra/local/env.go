@@ -21,10 +21,12 @@ use an AWS SDK call the emulator instead of AWS, and those of the example
 events/client: TOKEN_SECRET and BASE_URL. The credentials are those of the emulator,
 which are not secret.
 
+  eval "$(payhook local env)"
+
 Status 1: nothing is up.
 
 With --json, one document: the variables by their names.`,
-		Example: `  eval "$(payhook local env)"`,
+		Example: "  payhook local env",
 		Args:    cli.Args(),
 		RunE:    local(p, o, func(context.Context) error { return printEnvironment(p, *o) }),
 	}

@@ -401,11 +401,15 @@ func TestAParkedVersionWaitsForAFirstThatIsPending(t *testing.T) {
 }
 
 func TestOfTwoContentsInOneDeliveryTheFirstIsPublished(t *testing.T) {
-	for range 20 {
+	for round := range 20 {
 		w := newParkedWorld(t)
 		event := paymenttest.Event()
+		if round%2 == 1 {
+			// A large event is recorded apart from the small ones.
+			event.EventData.AmountType = strings.Repeat("x", 3000)
+		}
 		first := paymenttest.Encode(event)
-		event.EventData.Amount = "0.01"
+		event.EventData.Amount, event.EventData.AmountType = "0.01", ""
 		second := paymenttest.Encode(event)
 		r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), first, second, first, second))
 		if r.Outcome != intake.Conflict || r.Conflicts != 1 || r.Recorded != 1 || r.Duplicates != 2 {
