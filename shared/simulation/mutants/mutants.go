@@ -476,7 +476,8 @@ var mutants = []mutant{
 		`			if isStatementError(results[i].err, transient...) {`, `			if r.Error != nil {`, inLedger},
 	{"statements are tried again without a pause", batchFile,
 		`		_ = smithytime.SleepWithContext(ctx, l.pause(pause))
-`, ``, inLedger},
+`, `		_ = smithytime.SleepWithContext(ctx, 0)
+`, inLedger},
 	{"26 statements in a batch", batchFile,
 		`const MaxBatch = 25`, `const MaxBatch = 26`, inLedger},
 	{"the bytes of a batch are not limited", batchFile,
