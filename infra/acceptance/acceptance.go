@@ -63,6 +63,8 @@ type Target struct {
 	Lacks map[local.Need]string
 	// Client makes calls to URLs of the target.
 	Client *http.Client
+	// Pass makes time pass for CloudWatch; nil if it does by itself.
+	Pass func(context.Context, time.Duration) error
 }
 
 // emulated reports whether the target is an emulator.

@@ -13,8 +13,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
-
-	"payhook.example/infra/local"
 )
 
 // alarmsAPI is what of CloudWatch is used to watch alarms.
@@ -40,11 +38,31 @@ type cause struct {
 	undocumented string
 }
 
+// clock is the time of CloudWatch.
+type clock interface {
+	Now() time.Time
+	Pause(context.Context, time.Duration) error
+}
+
+// realClock is the time of AWS.
+type realClock struct{}
+
+func (realClock) Now() time.Time { return time.Now() }
+
+func (realClock) Pause(ctx context.Context, d time.Duration) error { return pause(ctx, d) }
+
 // raiser raises alarms and waits until they are OK again.
 type raiser struct {
 	client alarmsAPI
 	stack  string
-	poll   time.Duration
+	clock  clock
+	// oneByOne means that a cause begins when the alarms of the one before are OK again. Then
+	// nothing but this waits on the clock.
+	oneByOne bool
+	// lacks are the alarms that the target cannot show, each with the reason. A cause with
+	// only such alarms is left out.
+	lacks map[string]string
+	poll  time.Duration
 	// quiet is how long an alarm may take to be OK: before its cause begins, because the rest
 	// of a run raises alarms as well, and after its cause ends. An alarm on an hour of data
 	// takes an hour.
@@ -94,7 +112,7 @@ func (r *raiser) states(ctx context.Context) (map[string]cwtypes.StateValue, err
 // called every interval meanwhile.
 func (r *raiser) await(ctx context.Context, timeout, interval time.Duration, again func(context.Context) error,
 	enough func(map[string]cwtypes.StateValue) bool) error {
-	deadline, next := time.Now().Add(timeout), time.Now()
+	deadline, next := r.clock.Now().Add(timeout), r.clock.Now()
 	for {
 		now, err := r.states(ctx)
 		if err != nil {
@@ -103,16 +121,16 @@ func (r *raiser) await(ctx context.Context, timeout, interval time.Duration, aga
 		if enough(now) {
 			return nil
 		}
-		if time.Now().After(deadline) {
+		if r.clock.Now().After(deadline) {
 			return errTooLate
 		}
-		if again != nil && !time.Now().Before(next) {
+		if again != nil && !r.clock.Now().Before(next) {
 			if err := again(ctx); err != nil {
 				return err
 			}
-			next = time.Now().Add(interval)
+			next = r.clock.Now().Add(interval)
 		}
-		if err := pause(ctx, r.poll); err != nil {
+		if err := r.clock.Pause(ctx, r.poll); err != nil {
 			return err
 		}
 	}
@@ -126,14 +144,19 @@ var errTooLate = errors.New("not in time")
 // that.
 func (r *raiser) raise(ctx context.Context, lanes [][]cause, last []cause) []Row {
 	r.rows = map[string]Row{}
+	if r.oneByOne {
+		lanes = [][]cause{slices.Concat(lanes...)}
+	}
 	first := make(chan error, 1)
 	all, stop := context.WithCancel(ctx)
 	defer stop()
-	go func() {
-		first <- r.await(all, 3*time.Hour, 0, nil, func(now map[string]cwtypes.StateValue) bool {
-			return now[unhealthy] == cwtypes.StateValueAlarm
-		})
-	}()
+	if r.lacks[unhealthy] == "" {
+		go func() {
+			first <- r.await(all, 3*time.Hour, 0, nil, func(now map[string]cwtypes.StateValue) bool {
+				return now[unhealthy] == cwtypes.StateValueAlarm
+			})
+		}()
+	}
 	var working, waiting sync.WaitGroup
 	for _, lane := range lanes {
 		working.Go(func() {
@@ -147,17 +170,29 @@ func (r *raiser) raise(ctx context.Context, lanes [][]cause, last []cause) []Row
 		r.cause(ctx, c, &waiting)
 	}
 	waiting.Wait()
-	r.composite(ctx, first)
+	if r.lacks[unhealthy] == "" {
+		r.composite(ctx, first)
+	} else {
+		r.set(unhealthy, r.notShown(unhealthy, compositeWhat))
+	}
 	stop()
 	return r.result(ctx)
 }
 
 // unhealthy is the composite alarm, which is raised while others are.
-const unhealthy = "unhealthy"
+const (
+	unhealthy     = "unhealthy"
+	compositeWhat = "the alarm " + unhealthy + ", of which the others are parts"
+)
+
+// notShown returns the row of an alarm that the target lacks.
+func (r *raiser) notShown(alarm, what string) Row {
+	return Row{What: what, Expected: raisedAndOK, Actual: "not shown", Status: NotShown, Reason: r.lacks[alarm]}
+}
 
 // composite adds the row of the composite alarm; seen tells whether it was raised.
 func (r *raiser) composite(ctx context.Context, seen <-chan error) {
-	row := Row{What: "the alarm " + unhealthy + ", of which the others are parts", Expected: raisedAndOK, Status: Wrong}
+	row := Row{What: compositeWhat, Expected: raisedAndOK, Status: Wrong}
 	select {
 	case err := <-seen:
 		if err != nil {
@@ -186,6 +221,20 @@ func (r *raiser) set(alarm string, row Row) {
 
 // cause raises the alarms of one cause, and lets waiting wait until they are OK.
 func (r *raiser) cause(ctx context.Context, c cause, waiting *sync.WaitGroup) {
+	c.alarms = slices.DeleteFunc(slices.Clone(c.alarms), func(alarm string) bool {
+		if r.lacks[alarm] == "" {
+			return false
+		}
+		r.set(alarm, r.notShown(alarm, "the alarm "+alarm+": "+c.what))
+		return true
+	})
+	if len(c.alarms) == 0 {
+		return
+	}
+	begin := waiting.Go
+	if r.oneByOne {
+		begin = func(wait func()) { wait() }
+	}
 	times, err := r.provoke(ctx, c)
 	for _, alarm := range c.alarms {
 		row := Row{What: "the alarm " + alarm + ": " + c.what, Expected: raisedAndOK, Status: Wrong}
@@ -199,16 +248,16 @@ func (r *raiser) cause(ctx context.Context, c cause, waiting *sync.WaitGroup) {
 				row.Actual += ": " + err.Error()
 			}
 		default:
-			waiting.Go(func() {
+			begin(func() {
 				row.Actual = "raised after " + minutes(took)
-				start := time.Now()
+				start := r.clock.Now()
 				if err := r.await(ctx, r.quiet, 0, nil, func(now map[string]cwtypes.StateValue) bool {
 					return now[alarm] == cwtypes.StateValueOk
 				}); err != nil {
 					row.Actual += ", not OK again: " + err.Error()
 				} else {
 					r.say("the alarm %s is OK again", alarm)
-					row.Actual, row.Status = row.Actual+", OK again after "+minutes(time.Since(start)), Passed
+					row.Actual, row.Status = row.Actual+", OK again after "+minutes(r.clock.Now().Sub(start)), Passed
 				}
 				if err != nil && !errors.Is(err, errTooLate) { // which is about the others
 					row.Actual, row.Status = row.Actual+"; "+err.Error(), Wrong
@@ -231,11 +280,11 @@ func (r *raiser) provoke(ctx context.Context, c cause) (times map[string]time.Du
 		return times, fmt.Errorf("it is raised already, and not OK before the cause: %w", err)
 	}
 	r.say("raising %s: %s", strings.Join(c.alarms, ", "), c.what)
-	start := time.Now()
+	start := r.clock.Now()
 	seen := func(now map[string]cwtypes.StateValue) bool {
 		for _, a := range c.alarms {
 			if _, known := times[a]; !known && now[a] == cwtypes.StateValueAlarm {
-				times[a] = time.Since(start)
+				times[a] = r.clock.Now().Sub(start)
 				r.say("the alarm %s is raised", a)
 			}
 		}
@@ -281,13 +330,18 @@ func (r *raiser) result(ctx context.Context) []Row {
 		}
 		r.rows[alarm] = row
 	}
-	var rows []Row
-	for _, alarm := range slices.Sorted(maps.Keys(r.rows)) {
-		rows = append(rows, r.rows[alarm])
-	}
+	rows := r.sorted()
 	if err != nil {
 		rows = append(rows, Row{What: "all alarms of the stack", Expected: "each has a row", Actual: err.Error(),
 			Status: Wrong})
+	}
+	return rows
+}
+
+// sorted returns the rows in the order of the alarms' names.
+func (r *raiser) sorted() (rows []Row) {
+	for _, alarm := range slices.Sorted(maps.Keys(r.rows)) {
+		rows = append(rows, r.rows[alarm])
 	}
 	return rows
 }
@@ -303,23 +357,22 @@ var notOnPurpose = map[string]string{
 // showAlarms raises every alarm of the stack that can be raised on purpose.
 func (d *deployed) showAlarms(ctx context.Context) ([]Row, error) {
 	lanes, last := d.causes()
+	r := &raiser{client: cloudwatch.NewFromConfig(d.AWS), stack: d.Stack, clock: realClock{}, poll: 10 * time.Second,
+		quiet: defaultQuiet, say: d.run.say}
 	if reason := d.Lacks[Metrics]; reason != "" {
-		var rows []Row
+		r.lacks, r.rows = map[string]string{unhealthy: reason}, map[string]Row{}
 		for _, c := range slices.Concat(append(lanes, last)...) {
 			for _, alarm := range c.alarms {
-				rows = append(rows, Row{What: "the alarm " + alarm + ": " + c.what, Expected: raisedAndOK,
-					Actual: "not shown", Status: NotShown, Reason: reason})
+				r.lacks[alarm] = reason
 			}
+			r.cause(ctx, c, nil)
 		}
-		rows = append(rows, Row{What: "the alarm " + unhealthy + ", of which the others are parts",
-			Expected: raisedAndOK, Actual: "not shown", Status: NotShown, Reason: reason})
-		slices.SortFunc(rows, func(a, b Row) int { return strings.Compare(a.What, b.What) })
-		return rows, nil
+		r.set(unhealthy, r.notShown(unhealthy, compositeWhat))
+		return r.sorted(), nil
 	}
-	r := &raiser{client: cloudwatch.NewFromConfig(d.AWS), stack: d.Stack, poll: 10 * time.Second, quiet: defaultQuiet,
-		say: d.run.say}
+	if d.run.target.Pass != nil {
+		// Causes that are beside each other need time that passes by itself.
+		r.clock, r.oneByOne, r.lacks, r.poll = d.passing(), true, emulatorAlarms, time.Minute
+	}
 	return r.raise(ctx, lanes, last), ctx.Err()
 }
-
-// Metrics means that CloudWatch has the metrics of all services and evaluates alarms.
-const Metrics local.Need = "CloudWatch"

@@ -75,7 +75,7 @@ func raising(t *testing.T, states map[string]cwtypes.StateValue,
 			alarms.states["Stack-"+alarm] = state
 		}
 		alarms.set(isOK, unhealthy)
-		r := &raiser{client: alarms, stack: "Stack", poll: 10 * time.Second, quiet: time.Hour,
+		r := &raiser{client: alarms, stack: "Stack", clock: realClock{}, poll: 10 * time.Second, quiet: time.Hour,
 			say: func(string, ...any) {}}
 		for _, row := range r.raise(t.Context(), causes(alarms), nil) {
 			for name := range alarms.states {
@@ -173,6 +173,86 @@ func TestACauseOfLimitedTimeEndsBeforeItsAlarm(t *testing.T) {
 	want(t, rows, "late", Passed, "raised after 10m")
 	if end.IsZero() {
 		t.Error("the cause has not ended")
+	}
+}
+
+// alarmsOfAClock are alarms on data that a clock makes older: each is raised while its data is
+// younger than five minutes.
+type alarmsOfAClock struct {
+	clock *passing
+	data  map[string]time.Time
+}
+
+func (a *alarmsOfAClock) DescribeAlarms(context.Context, *cloudwatch.DescribeAlarmsInput,
+	...func(*cloudwatch.Options)) (*cloudwatch.DescribeAlarmsOutput, error) {
+	out := &cloudwatch.DescribeAlarmsOutput{}
+	for name, at := range a.data {
+		state := isOK
+		if a.clock.Now().Sub(at) < 5*time.Minute {
+			state = isAlarm
+		}
+		name = "Stack-" + name
+		out.MetricAlarms = append(out.MetricAlarms, cwtypes.MetricAlarm{AlarmName: &name, StateValue: state})
+	}
+	return out, nil
+}
+
+// On an emulator, no time is waited for, and one cause cannot disturb another.
+func TestTimePassesForAnEmulatorWithoutWaiting(t *testing.T) {
+	synctest.Test(t, timePasses)
+}
+
+func timePasses(t *testing.T) {
+	var passed time.Duration
+	minutesRun := 0
+	p := &passing{
+		pass: func(_ context.Context, d time.Duration) error {
+			passed += d
+			return nil
+		},
+		eachMinute: func(context.Context) error {
+			minutesRun++
+			return nil
+		},
+	}
+	begin := time.Now()
+	a := &alarmsOfAClock{clock: p, data: map[string]time.Time{"before": p.Now(), "a": {}, "b": {}, "lacking": {}}}
+	var order []string
+	occurs := func(alarm string) cause {
+		return cause{what: alarm, alarms: []string{alarm}, interval: time.Minute,
+			start: func(context.Context) error { order = append(order, "start "+alarm); return nil },
+			again: func(ctx context.Context) error {
+				a.data[alarm] = p.Now()
+				return pause(ctx, time.Millisecond) // another cause could begin
+			},
+			end: func(context.Context) error { order = append(order, "end "+alarm); return nil }}
+	}
+	both := occurs("b")
+	both.alarms = append(both.alarms, "lacking")
+	r := &raiser{client: a, stack: "Stack", clock: p, oneByOne: true, poll: time.Minute, quiet: time.Hour,
+		lacks: map[string]string{"lacking": "it has none", unhealthy: "it has none"}, say: func(string, ...any) {}}
+	rows := map[string]Row{}
+	for _, row := range r.raise(t.Context(), [][]cause{{occurs("before")}, {occurs("a")}, {both}}, nil) {
+		rows[strings.TrimPrefix(row.What, "the alarm ")] = row
+	}
+	for _, alarm := range []string{"before: before", "a: a", "b: b"} {
+		if row := rows[alarm]; row.Status != Passed ||
+			!strings.Contains(row.Actual, "raised after 1m0s, OK again after 4m") {
+			t.Errorf("%s: %+v", alarm, row)
+		}
+	}
+	for _, alarm := range []string{"lacking: b", unhealthy + ", of which the others are parts"} {
+		if row := rows[alarm]; row.Status != NotShown || row.Reason != "it has none" {
+			t.Errorf("%s: %+v", alarm, row)
+		}
+	}
+	want := []string{"start before", "end before", "start a", "end a", "start b", "end b"}
+	if !slices.Equal(order, want) {
+		t.Errorf("the order is %q", order)
+	}
+	if passed < 15*time.Minute || time.Since(begin) > passed || minutesRun != int(passed/time.Minute) ||
+		p.before(begin).After(begin.Add(-passed)) {
+		t.Errorf("%s passed, and the schedules ran %d times", passed, minutesRun)
 	}
 }
 

@@ -576,7 +576,9 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // Emulated returns an emulator as a target.
 func Emulated(e *local.Emulator) Target {
+	lacks := maps.Clone(emulatorLacks)
+	delete(lacks, Metrics) // time can pass for its CloudWatch
 	return Target{Name: "MiniStack, an emulator of AWS on this machine", AWS: e.AWS, Account: "000000000000",
-		Endpoint: e.Endpoint, Environment: e.Environment(), Lacks: emulatorLacks,
-		Client: e.AWS.HTTPClient.(*http.Client)}
+		Endpoint: e.Endpoint, Environment: e.Environment(), Lacks: lacks,
+		Client: e.AWS.HTTPClient.(*http.Client), Pass: e.Pass}
 }

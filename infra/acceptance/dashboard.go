@@ -101,6 +101,31 @@ func (w widget) allSeries() ([]series, error) {
 	return all, nil
 }
 
+// emulatorLacks returns why the emulator cannot show a widget; "" if it can.
+func (w widget) emulatorLacks() string {
+	switch w.Type {
+	case "log":
+		return "the emulator does not evaluate such a query: it returns every line of the log"
+	case "alarm":
+		return "the chart names the composite alarm and an alarm on metric math, which the emulator does not have"
+	}
+	all, err := w.allSeries()
+	if err != nil {
+		return "" // the row says it
+	}
+	for _, s := range all {
+		switch namespace, name := aws.ToString(s.Metric.Namespace), aws.ToString(s.Metric.MetricName); {
+		case name == output.KeyStaleMetric || name == output.KeyWithdrawnMetric:
+			return noOldKeys
+		case namespace == "AWS/Lambda" && strings.HasPrefix(name, "Url"):
+			return "the emulator has no metrics of function URLs"
+		case namespace == "AWS/SQS":
+			return "the emulator has no metrics of queues"
+		}
+	}
+	return ""
+}
+
 // mayBeEmpty are the metrics of which a run may have no data, each with the reason.
 var mayBeEmpty = map[string]string{
 	output.KeyTableFailedMetric: "it is written only if a key is looked up while its table cannot be read",
@@ -256,12 +281,15 @@ func (d *deployed) showDashboard(ctx context.Context) ([]Row, error) {
 	rows := []Row{read.show(ctx, d.Lacks)}
 	// Metrics are a few minutes late, and end now.
 	start, end := d.run.start, time.Now()
+	metricsStart := d.clock.before(start)
 	for _, w := range widgets {
 		c := check{what: "the chart " + w.Properties.Title, needs: []local.Need{Metrics}}
 		switch w.Type {
 		case "metric":
 			c.expected = "data of each metric, or a reason"
-			c.do = func(ctx context.Context) (string, bool, error) { return w.showMetrics(ctx, client, start, end) }
+			c.do = func(ctx context.Context) (string, bool, error) {
+				return w.showMetrics(ctx, client, metricsStart, end)
+			}
 		case "log":
 			c.expected = "the query returns lines"
 			c.do = func(ctx context.Context) (string, bool, error) {
@@ -277,7 +305,11 @@ func (d *deployed) showDashboard(ctx context.Context) ([]Row, error) {
 				return "", false, fmt.Errorf("a widget of type %s is not known", w.Type)
 			}
 		}
-		rows = append(rows, c.show(ctx, d.Lacks))
+		lacks := d.Lacks
+		if reason := w.emulatorLacks(); d.run.target.emulated() && reason != "" {
+			lacks = map[local.Need]string{Metrics: reason}
+		}
+		rows = append(rows, c.show(ctx, lacks))
 	}
 	return rows, ctx.Err()
 }

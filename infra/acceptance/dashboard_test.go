@@ -99,6 +99,26 @@ func TestAChartIsRightOnlyIfEachMetricHasDataOrAReason(t *testing.T) {
 	}
 }
 
+// A chart that the emulator could show only in part is not shown there.
+func TestTheEmulatorLacksWholeCharts(t *testing.T) {
+	metric := func(namespace, name string) string {
+		return fmt.Sprintf(`{"widgets":[{"type":"metric","properties":{"title":"C","period":300,
+			"metrics":[["Payhook","Parked","FunctionName","f"],[%q,%q,"FunctionName","f"]]}}]}`, namespace, name)
+	}
+	for body, want := range map[string]string{
+		metric("Payhook", "Open"): "", metric("AWS/Lambda", "Errors"): "",
+		metric("AWS/Lambda", "Url4xxCount"):                            "function URLs",
+		metric("AWS/SQS", "ApproximateNumberOfMessagesVisible"):        "queues",
+		metric("Payhook", output.KeyStaleMetric):                       "keyFreshness",
+		`{"widgets":[{"type":"alarm","properties":{"alarms":["a"]}}]}`: "composite",
+		`{"widgets":[{"type":"log","properties":{"query":"q"}}]}`:      "query",
+	} {
+		if got := parse(t, body)[0].emulatorLacks(); (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q", body, got)
+		}
+	}
+}
+
 func TestAnAlarmChartHasEveryAlarmOfTheStack(t *testing.T) {
 	w := parse(t, `{"widgets":[{"type":"alarm","properties":{"alarms":["arn:aws:cloudwatch:us-east-1:1:alarm:Stack-a",
 		"arn:aws:cloudwatch:us-east-1:1:alarm:Stack-unhealthy"]}}]}`)[0]
@@ -236,7 +256,7 @@ func TestTheBenchIsComparedByItsRows(t *testing.T) {
 	report := (&Run{ID: "abcd2345"}).newReport()
 	for _, s := range d.sections() {
 		if strings.HasPrefix(s.title, "Times") {
-			d.Lacks = map[local.Need]string{Metrics: "no metrics"}
+			d.Lacks = map[local.Need]string{Times: "no metrics"}
 			rows, err := s.show(t.Context())
 			if err != nil {
 				t.Fatal(err)

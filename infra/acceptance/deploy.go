@@ -31,6 +31,7 @@ type deployed struct {
 	run     *Run
 	service *remoteService
 	outputs map[string]string // of Payhook's stack
+	clock   *passing          // of an emulator's CloudWatch; nil before it is used
 }
 
 // deploy deploys the three stacks.

@@ -149,6 +149,11 @@ func TestARunOnTheEmulatorIsRightAndLeavesNothing(t *testing.T) {
 			}
 		}
 	}
+	for _, s := range report.Sections {
+		if least, some := map[string]int{"Alarms": 15, "Dashboard": 10}[s.Title]; some && s.count(Passed) < least {
+			t.Errorf("of %s, %d rows are passed", s.Title, s.count(Passed))
+		}
+	}
 	nothingLeft(t, r.target)
 	dashboardIsUnderstood(t, filepath.Join(r.opts.State, "payhook.out"))
 }

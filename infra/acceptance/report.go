@@ -236,7 +236,8 @@ publish it.`,
 replay delivers those of a time again, to the rules that it names and to no others. What AWS does not document is
 measured.`,
 	"Alarms": `Each alarm is raised by what it watches, and must be OK again after its cause has ended. Before its
-cause, it must not be raised.`,
+cause, it must not be raised. On the emulator, the times are those of its CloudWatch, for which the run makes minutes
+pass at once.`,
 	"The largest event and the largest webhook": `The limits of size of EventBridge and Lambda, as they are.`,
 	"A short-lived token": `A schedule must renew the access token before it expires, without a failed call of a
 client.`,

@@ -36,6 +36,10 @@ const (
 	BusLimits local.Need = "EventBridge's limits of size"
 	// BusPolicies means that the policy of a bus is enforced.
 	BusPolicies local.Need = "policies of buses"
+	// Metrics means that CloudWatch has metrics, and evaluates alarms on them in time.
+	Metrics local.Need = "CloudWatch"
+	// Times means that there are Lambda's times and DynamoDB's metrics.
+	Times local.Need = "Lambda's times and DynamoDB's metrics"
 	// Long means that rows that take many minutes are shown.
 	Long local.Need = "many minutes"
 	// MTLS means that the endpoint has a domain name and requires client certificates.
@@ -47,9 +51,11 @@ var emulatorLacks = map[local.Need]string{
 	EventBridge: "the emulator has its own implementation of rules, which writes numbers in its own way",
 	BusPolicies: "the emulator does not enforce policies of buses",
 	Long:        "it takes 15 minutes; the table shows it with a token of 5 seconds, renewed by invocations",
-	Metrics:     "the emulator has no metrics of Lambda and DynamoDB, and does not evaluate all alarms",
-	Archive:     "the emulator has no archives of events; tests show payhook replay on moto, an emulator that has",
-	MTLS:        "the emulator serves no domain names; make run shows client certificates with an endpoint of its own",
+	Metrics:     "time cannot be made to pass for the CloudWatch of this emulator: use --local",
+	Times: "the emulator has no metrics of DynamoDB, and the times of its functions are those of processes on this " +
+		"machine: make bench measures them",
+	Archive: "the emulator has no archives of events; tests show payhook replay on moto, an emulator that has",
+	MTLS:    "the emulator serves no domain names; make run shows client certificates with an endpoint of its own",
 }
 
 // check is one row with what shows it.

@@ -234,7 +234,7 @@ func (d *deployed) timeChecks() []check {
 	metrics, logs := cloudwatch.NewFromConfig(d.AWS), cloudwatchlogs.NewFromConfig(d.AWS)
 	group := d.outputs[output.WebhookLogsOutput]
 	measured := func(what, bench string, do func(context.Context) (string, error)) check {
-		return check{what: what, measured: true, needs: []local.Need{Metrics}, bench: bench,
+		return check{what: what, measured: true, needs: []local.Need{Times}, bench: bench,
 			do: func(ctx context.Context) (string, bool, error) {
 				text, err := do(ctx)
 				return text, true, err

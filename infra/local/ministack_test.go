@@ -799,6 +799,15 @@ func TestALogLineBecomesAMetricAndRaisesAlarms(t *testing.T) {
 		t.Errorf("two of three periods breach: the alarm is %s", got)
 	}
 
+	// A minute passes for the metrics.
+	if err := (&Emulator{AWS: config}).Pass(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]cloudwatchtypes.StateValue{"silent": ok, "must-run": raised,
+		"unknown": cloudwatchtypes.StateValueInsufficientData, "one": ok, "two-of-three": ok}, states()); diff != "" {
+		t.Errorf("a minute later:\n%s", diff)
+	}
+
 	queries := []cloudwatchtypes.MetricDataQuery{}
 	for id, function := range map[string]string{"one": "one", "unknown": "unknown", "other": "other"} {
 		queries = append(queries, cloudwatchtypes.MetricDataQuery{Id: &id, MetricStat: &cloudwatchtypes.MetricStat{

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
 	"payhook.example/infra/local/up"
 	"payhook.example/shared/intake"
@@ -179,6 +181,15 @@ func StartEmulator(ctx context.Context, top, state string, out io.Writer) (_ *Em
 		return nil, err
 	}
 	return &Emulator{awsConfig(s.Endpoint), s.Endpoint, s}, nil
+}
+
+// Pass makes the metrics of the emulator older, as if that time had passed for CloudWatch. Nothing
+// else gets older.
+func (e *Emulator) Pass(ctx context.Context, d time.Duration) error {
+	_, err := cloudwatch.NewFromConfig(e.AWS).PutMetricData(ctx, &cloudwatch.PutMetricDataInput{
+		Namespace: aws.String("Emulator"), MetricData: []cwtypes.MetricDatum{{
+			MetricName: aws.String("SecondsPassed"), Value: aws.Float64(d.Seconds())}}})
+	return err
 }
 
 // Stop ends the emulator with everything that it has started.

@@ -11,6 +11,9 @@ MiniStack stores such lines only, and evaluates an alarm when a metric is put, o
 dimensions, as one period, and not if there is no data. Here the alarms are evaluated
 when they are described. AWS does that at least once a minute, reads more periods than
 these if some have no data, and starts an alarm's actions.
+
+Alarms need minutes to hours. A value of the metric PASSED makes all data older by that
+many seconds, as if that time had passed. AWS has nothing like that.
 """
 
 import json
@@ -20,12 +23,27 @@ import time
 from ministack.services import cloudwatch, cloudwatch_logs
 from patching import replace
 
+PASSED = ("Emulator", "SecondsPassed")
+
 COMPARISONS = {
     "GreaterThanOrEqualToThreshold": operator.ge,
     "GreaterThanThreshold": operator.gt,
     "LessThanThreshold": operator.lt,
     "LessThanOrEqualToThreshold": operator.le,
 }
+
+
+@replace(cloudwatch, "_store_datum")
+def _(original):
+    def _store_datum(namespace, name, dims, ts, unit, value, values, counts, stat_values):
+        if (namespace, name) != PASSED:
+            original(namespace, name, dims, ts, unit, value, values, counts, stat_values)
+            return
+        for points in cloudwatch._metrics.values():
+            for point in points:
+                point["Timestamp"] -= value
+
+    return _store_datum
 
 
 @replace(cloudwatch_logs, "_append_log_events")

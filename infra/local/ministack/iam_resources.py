@@ -4,7 +4,8 @@ AWS: except for tags, policies for a log group have :* after its name (AWS, "Ove
 managing access permissions to your CloudWatch Logs resources" in the CloudWatch Logs
 User Guide). PutTargets, RemoveTargets and the tags of a rule are authorized for the rule
 (AWS, "Actions, resources, and condition keys for Amazon EventBridge" in the Service
-Authorization Reference). A batch of SQS is authorized as a single request (AWS, "Amazon
+Authorization Reference). The ARN of a dashboard has no Region ("... for Amazon
+CloudWatch"). A batch of SQS is authorized as a single request (AWS, "Amazon
 SQS API permissions: Actions and resource reference" in the SQS Developer Guide). A
 request in Smithy RPC v2 CBOR names its operation in the path
 (https://smithy.io/2.0/additional-specs/protocols/smithy-rpc-v2.html).
@@ -28,7 +29,10 @@ OPERATION = re.compile(r"/service/\w+/operation/(\w+)")
 def _(original):
     def extract_resource_arn(service, method, path, headers, body, query_params, region, account_id):
         if service == "monitoring" and OPERATION.fullmatch(path):
-            name = cbor2.loads(body).get("AlarmName") if body else None
+            request = cbor2.loads(body) if body else {}
+            if name := request.get("DashboardName"):
+                return f"arn:aws:cloudwatch::{account_id}:dashboard/{name}"
+            name = request.get("AlarmName")
             return f"arn:aws:cloudwatch:{region}:{account_id}:alarm:{name}" if name else "*"
         arn = original(service, method, path, headers, body, query_params, region, account_id)
         action = headers.get("x-amz-target", "").rsplit(".", 1)[-1]

@@ -38,9 +38,9 @@ var acceptanceMutants = []mutant{
 	{"an alarm that nothing raises is left out", "infra/acceptance/alarms.go",
 		`		r.rows[alarm] = row
 	}
-	var rows []Row`, `		_ = row
+	rows := r.sorted()`, `		_ = row
 	}
-	var rows []Row`, inAcceptance},
+	rows := r.sorted()`, inAcceptance},
 	{"a cause does not end", "infra/acceptance/alarms.go",
 		`	if c.end != nil {`, `	if c.end != nil && err == nil {`, inAcceptance},
 	{"a replay is passed that delivered events that nobody asked for", "infra/acceptance/replays.go",
@@ -51,6 +51,16 @@ var acceptanceMutants = []mutant{
 		`a.ReplayName == e.Name && a.Rule == e.rule && (`, `a.ReplayName == e.Name && (`, inAcceptance},
 	{"the policy of the bus is passed without a replay", "infra/acceptance/replays.go",
 		`denies > 0 && r.window != nil, nil`, `denies > 0, nil`, inAcceptance},
+	{"an alarm that the emulator lacks is passed", "infra/acceptance/alarms.go",
+		`Actual: "not shown", Status: NotShown, Reason: r.lacks[alarm]}`, `Actual: "shown", Status: Passed}`,
+		inAcceptance},
+	{"causes on the emulator disturb each other", "infra/acceptance/alarms.go",
+		`		lanes = [][]cause{slices.Concat(lanes...)}
+	}
+	first`, `	}
+	first`, inAcceptance},
+	{"a chart that the emulator cannot show is wrong", "infra/acceptance/dashboard.go",
+		`			return noOldKeys`, `			return ""`, inAcceptance},
 	{"a metric without data is right", "infra/acceptance/dashboard.go",
 		`			right = false
 			reason`, `			reason`, inAcceptance},
