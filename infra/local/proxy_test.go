@@ -119,9 +119,13 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body, failed = firstHalf(body)
 		c.body = body
 	}
-	// What has reached the proxy takes effect, even if its caller is gone.
-	out, err := http.NewRequestWithContext(context.WithoutCancel(r.Context()), r.Method, p.emulator+r.URL.RequestURI(),
-		bytes.NewReader(body))
+	// What has reached the proxy takes effect, even if its caller is gone. Only waiting for
+	// messages ends with the caller.
+	ctx := context.WithoutCancel(r.Context())
+	if c.is("ReceiveMessage") {
+		ctx = r.Context()
+	}
+	out, err := http.NewRequestWithContext(ctx, r.Method, p.emulator+r.URL.RequestURI(), bytes.NewReader(body))
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
