@@ -606,7 +606,7 @@ var mutants = []mutant{
 		`f.Attempts >= r.maxAttempts || f.unpublishable():`, `f.Attempts >= r.maxAttempts:`, inIntake},
 	{"the receiver does not park a rejected event", pipelineFile,
 		`	unpublishable, cause := p.parkUnpublishable(ctx, pub.failed)
-`, `	unpublishable, cause := 0, error(nil)
+`, `	unpublishable, cause := map[string]bool{}, error(nil)
 `, inWebhook},
 	{"an event that could not be parked counts as parked", parkFile,
 		`		if err == nil {
