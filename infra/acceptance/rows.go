@@ -54,7 +54,7 @@ var emulatorLacks = map[local.Need]string{
 	Metrics:     "time cannot be made to pass for the CloudWatch of this emulator: use --local",
 	Times: "the emulator has no metrics of DynamoDB, and the times of its functions are those of processes on this " +
 		"machine: make bench measures them",
-	Archive: "the emulator has no archives of events; tests show payhook replay on moto, an emulator that has",
+	Archive: "the emulator has no archives of events; a test shows these rows on moto, an emulator that has",
 	MTLS:    "the emulator serves no domain names; make run shows client certificates with an endpoint of its own",
 }
 

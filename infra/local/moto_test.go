@@ -318,3 +318,21 @@ func TestPublishedEventsAreReplayed(t *testing.T) {
 		t.Errorf("the archive has %d events, want %d, as before the replays: %v", archive.EventCount, len(ids), err)
 	}
 }
+
+// The rows of payhook acceptance about replays are right on moto, too, as far as it can show them.
+func TestTheRowsOfReplaysAreShownOnMoto(t *testing.T) {
+	a := startMoto(t)
+	top, err := projectTop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-run", "^TestReplaysOnMoto$",
+		"./infra/acceptance")
+	rows.Dir = top
+	rows.Env = append(os.Environ(), "PAYHOOK_E2E=", "PAYHOOK_MOTO_ENDPOINT="+a.endpoint)
+	text, err := rows.CombinedOutput()
+	if err != nil || !strings.Contains(string(text), "--- PASS: TestReplaysOnMoto") {
+		t.Errorf("%v:\n%s", err, text)
+	}
+	t.Logf("%s", text)
+}
