@@ -10,8 +10,11 @@ package local
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -35,7 +38,7 @@ func Command(p *cli.Program, further ...*cobra.Command) *cobra.Command {
 }
 
 const settingsHelp = `
-Settings are given as "-c KEY=VALUE", as to "cdk deploy". With --auth-url, the client
+Settings are given as "-c KEY=VALUE", as to "cdk deploy", and replace those of cdk.json. With --auth-url, the client
 id and secret are read from the variables CLIENT_ID and CLIENT_SECRET.
 `
 
@@ -187,8 +190,8 @@ func (o *options) register(cmd *cobra.Command) {
 	f.StringVar(&o.truststore, "truststore", "",
 		"PEM `file` with the CAs of client certificates, instead of the simulated service's; with "+
 			"authentication=mtls or both")
-	o.settings = map[string]string{}
-	f.VarP(settingsValue(o.settings), "setting", "c",
+	o.given = map[string]string{}
+	f.VarP(settingsValue(o.given), "setting", "c",
 		"a setting other than its default, KEY=VALUE; may be repeated, or have several, separated by spaces")
 	var keys []string
 	for _, s := range settings.All() {
@@ -211,7 +214,7 @@ func (o *options) args() []string {
 			args = append(args, flag[0], flag[1])
 		}
 	}
-	return append(args, contextFlags(o.settings)...)
+	return append(args, contextFlags(o.given)...)
 }
 
 // local returns what a command of the local run does. It is always for this project
@@ -226,6 +229,10 @@ func local(p *cli.Program, o *options, do func(context.Context) error) func(*cob
 			return cli.Usage("%w", err)
 		}
 		o.top, o.state = top, filepath.Join(top, ".local", "run")
+		if o.settings, err = serviceSettings(top); err != nil {
+			return cli.Usage("%w", err)
+		}
+		maps.Copy(o.settings, o.given)
 		if o.authURL != "" {
 			// Not by flags: every process of this machine can see those.
 			o.clientID, o.clientSecret = os.Getenv("CLIENT_ID"), os.Getenv("CLIENT_SECRET")
@@ -237,6 +244,37 @@ func local(p *cli.Program, o *options, do func(context.Context) error) func(*cob
 		defer signal.Stop(further)
 		return do(cmd.Context())
 	}
+}
+
+// serviceSettings returns the settings of cdk.json that say how the payment service
+// behaves. The CDK app follows them, so the simulated service must, too.
+func serviceSettings(top string) (map[string]string, error) {
+	conf := map[string]string{}
+	text, err := os.ReadFile(filepath.Join(top, "cdk.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return conf, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var file struct{ Context map[string]json.RawMessage }
+	if err := json.Unmarshal(text, &file); err != nil {
+		return nil, fmt.Errorf("cdk.json: %w", err)
+	}
+	for _, s := range []*settings.Setting{settings.SignatureHeader, settings.TimestampCarrier, settings.KeyIDCarrier,
+		settings.TimestampFormat, settings.HTTPMethod, settings.KeysAuth, settings.CredentialEncoding,
+		settings.TokenManagerID, settings.CaptureRefused} {
+		value, ok := file.Context[s.Key]
+		if !ok {
+			continue
+		}
+		var text string
+		if json.Unmarshal(value, &text) != nil {
+			text = string(value) // a number
+		}
+		conf[s.Key] = text
+	}
+	return conf, nil
 }
 
 // fixed are the keys of the settings that a local run chooses itself.

@@ -398,7 +398,7 @@ func TestTheProcessInTheBackgroundGetsTheFlags(t *testing.T) {
 		"redriveGrace=1m keyMissBudget=7", "-c", "eventSource=a"})
 	got := parse(want.args())
 	if got.baseURL != want.baseURL || got.authURL != want.authURL || got.truststore != want.truststore ||
-		!maps.Equal(got.settings, want.settings) || len(got.settings) != 3 {
+		!maps.Equal(got.given, want.given) || len(got.given) != 3 {
 		t.Errorf("%+v became %+v", want, got)
 	}
 }
@@ -595,6 +595,43 @@ func TestTheLocalRunIsStartedAgainWithItsSettings(t *testing.T) {
 	}
 	if run.Simulated = false; !strings.Contains(run.Restart(nil), "other variables") {
 		t.Errorf("%s, and the payment service has variables", run.Restart(nil))
+	}
+}
+
+// The CDK app follows cdk.json, and so does the simulated service.
+func TestTheSettingsOfTheServiceAreAlsoThoseOfCdkJSON(t *testing.T) {
+	top := project(t)
+	given := func(args ...string) map[string]string {
+		t.Helper()
+		o, cmd := &options{}, &cobra.Command{}
+		o.register(cmd)
+		cmd.RunE = local(&cli.Program{}, o, func(context.Context) error { return nil })
+		cmd.SetArgs(append([]string{}, args...)) // nil would be the arguments of the test
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if want := len(args) / 2; len(o.given) != want {
+			t.Errorf("%v were given, want %d", o.given, want)
+		}
+		return o.settings
+	}
+	if got := given(); len(got) > 0 {
+		t.Errorf("without cdk.json: %v", got)
+	}
+	const file = `{"app":"x","context":{"timestampCarrier":"query:ts","keyIdCarrier":"query:kid","captureRefused":7,` +
+		`"baseUrl":"https://a","truststore":"ca.pem","@aws-cdk/x":true}}`
+	if err := os.WriteFile(filepath.Join(top, "cdk.json"), []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"timestampCarrier": "query:ts", "keyIdCarrier": "header:K", "captureRefused": "7"}
+	if diff := cmp.Diff(want, given("-c", "keyIdCarrier=header:K")); diff != "" {
+		t.Error(diff)
+	}
+	if err := os.WriteFile(filepath.Join(top, "cdk.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, status := command(t, "up"); status != cli.StatusUsage || !strings.Contains(stderr, "cdk.json") {
+		t.Errorf("%d, %s", status, stderr)
 	}
 }
 

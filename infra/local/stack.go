@@ -37,6 +37,7 @@ type options struct {
 	top      string            // of the project
 	state    string            // the folder, of one's own, in which everything is written; below .local
 	settings map[string]string // by their keys; the defaults for those that are not there
+	given    map[string]string // those of settings that are not from cdk.json
 	// baseURL and authURL are those of a payment service that runs already, for keys
 	// and for tokens; "" for the simulated one.
 	baseURL, authURL string
@@ -117,7 +118,7 @@ func start(ctx context.Context, o options) (_ *stack, err error) {
 	if _, err := findTools(); err != nil {
 		return nil, err
 	}
-	s.Given = maps.Clone(o.settings)
+	s.Given = o.given
 	s.opts.settings = withCapture(o)
 	s.newIdentity()
 	if err := s.startService(); err != nil {

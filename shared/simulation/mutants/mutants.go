@@ -105,7 +105,7 @@ var (
 	inStatus    = []string{"./infra/payhook/status"}
 	inConsole   = []string{"./infra/payhook/console -skip TestThePage|TestHostile"}
 	inLocal     = []string{"./infra/local -run TheTable|ACell"}
-	inLocalUp   = []string{"./infra/local -run TestUpStores|TestTheLocalRunIsStarted"}
+	inLocalUp   = []string{"./infra/local -run TestUpStores|TestTheLocalRunIsStarted|TestTheSettingsOfTheService"}
 	inCreation  = []string{"./infra/payhook/creation"}
 	inProgram   = []string{"./infra/payhook/cli"}
 	inTarget    = []string{"./infra/payhook/target"}
@@ -182,6 +182,14 @@ var mutants = []mutant{
 	{"the local run is started again without the settings that it has", upFile,
 		`	maps.Copy(all, f.Given)
 `, ``, inLocalUp},
+	{"the simulated service ignores what cdk.json says of it", "infra/local/command.go",
+		`		conf[s.Key] = text
+`, `		_ = text
+`, inLocalUp},
+	{"cdk.json replaces the settings that are given to make up", "infra/local/command.go",
+		`		maps.Copy(o.settings, o.given)
+`, `		_ = maps.Copy[map[string]string, map[string]string]
+`, inLocalUp},
 	{"make up stores no rejected webhooks", "infra/local/stack.go",
 		`	conf[settings.CaptureRefused.Key] = "7d" // the longest
 `, ``, inLocalUp},
