@@ -326,20 +326,20 @@ func (r Report) Markdown(to io.Writer) error {
 }
 
 // markdown writes the section: a table for each topic, or a list if no row is shown for one
-// reason.
+// reason and nothing is compared with it.
 func (s Section) markdown(out *strings.Builder) {
 	fmt.Fprintf(out, "\n## %s\n\n", s.Title)
 	if s.About != "" {
 		fmt.Fprintf(out, "%s\n", s.About)
 	}
-	if reason := s.sameReason(); reason != "" {
+	compared := slices.ContainsFunc(s.Rows, func(row Row) bool { return row.Bench != "" })
+	if reason := s.sameReason(); reason != "" && !compared {
 		fmt.Fprintf(out, "\n**Not shown**: %s.\n\n", cell(reason))
 		for _, row := range s.Rows {
 			fmt.Fprintf(out, "- not shown: %s\n", cell(row.What))
 		}
 		return
 	}
-	compared := slices.ContainsFunc(s.Rows, func(row Row) bool { return row.Bench != "" })
 	for i, row := range s.Rows {
 		if i == 0 || row.Topic != s.Rows[i-1].Topic {
 			if row.Topic != "" {
