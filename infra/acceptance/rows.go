@@ -76,11 +76,10 @@ type section struct {
 
 // sections are all parts, in the order in which they are shown.
 func (d *deployed) sections() []section {
-	in := d.Receive()
+	var in *local.Arrivals
 	return []section{
 		{"Webhooks, events and tokens", func(ctx context.Context) ([]Row, error) {
-			// The table has receivers of its own.
-			in.Stop()
+			// The table has receivers of its own. One that has ended can take an event with it.
 			parts, err := d.Show(ctx)
 			in = d.Receive()
 			var rows []Row
