@@ -56,8 +56,8 @@ type raiser struct {
 	client alarmsAPI
 	stack  string
 	clock  clock
-	// oneByOne means that a cause begins when the alarms of the one before are OK again. Then
-	// nothing but this waits on the clock.
+	// oneByOne means that a cause begins when the one before has ended, and that their alarms
+	// are waited for after all of them. Then nothing else waits on the clock.
 	oneByOne bool
 	// lacks are the alarms that the target cannot show, each with the reason. A cause with
 	// only such alarms is left out.
@@ -69,8 +69,9 @@ type raiser struct {
 	quiet time.Duration
 	say   func(string, ...any)
 
-	mu   sync.Mutex
-	rows map[string]Row
+	mu    sync.Mutex
+	rows  map[string]Row
+	later []func() // with oneByOne, waits until alarms are OK again
 }
 
 const (
@@ -169,6 +170,9 @@ func (r *raiser) raise(ctx context.Context, lanes [][]cause, last []cause) []Row
 	for _, c := range last {
 		r.cause(ctx, c, &waiting)
 	}
+	for _, wait := range r.later {
+		wait()
+	}
 	waiting.Wait()
 	if r.lacks[unhealthy] == "" {
 		r.composite(ctx, first)
@@ -231,9 +235,9 @@ func (r *raiser) cause(ctx context.Context, c cause, waiting *sync.WaitGroup) {
 	if len(c.alarms) == 0 {
 		return
 	}
-	begin := waiting.Go
+	begin, word := waiting.Go, "after"
 	if r.oneByOne {
-		begin = func(wait func()) { wait() }
+		begin, word = func(wait func()) { r.later = append(r.later, wait) }, "within"
 	}
 	times, err := r.provoke(ctx, c)
 	for _, alarm := range c.alarms {
@@ -248,16 +252,16 @@ func (r *raiser) cause(ctx context.Context, c cause, waiting *sync.WaitGroup) {
 				row.Actual += ": " + err.Error()
 			}
 		default:
+			start := r.clock.Now()
 			begin(func() {
 				row.Actual = "raised after " + minutes(took)
-				start := r.clock.Now()
 				if err := r.await(ctx, r.quiet, 0, nil, func(now map[string]cwtypes.StateValue) bool {
 					return now[alarm] == cwtypes.StateValueOk
 				}); err != nil {
 					row.Actual += ", not OK again: " + err.Error()
 				} else {
 					r.say("the alarm %s is OK again", alarm)
-					row.Actual, row.Status = row.Actual+", OK again after "+minutes(r.clock.Now().Sub(start)), Passed
+					row.Actual, row.Status = row.Actual+", OK again "+word+" "+minutes(r.clock.Now().Sub(start)), Passed
 				}
 				if err != nil && !errors.Is(err, errTooLate) { // which is about the others
 					row.Actual, row.Status = row.Actual+"; "+err.Error(), Wrong
