@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/local"
 	"payhook.example/shared/clientcert"
@@ -60,7 +61,7 @@ func (d *deployed) tokenCheck() check {
 						failed++
 					}
 				}
-				if err := pause(ctx, time.Second); err != nil {
+				if err := smithytime.SleepWithContext(ctx, time.Second); err != nil {
 					return "", false, err
 				}
 			}

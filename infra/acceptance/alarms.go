@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+	smithytime "github.com/aws/smithy-go/time"
 )
 
 // alarmsAPI is what of CloudWatch is used to watch alarms.
@@ -49,7 +50,9 @@ type realClock struct{}
 
 func (realClock) Now() time.Time { return time.Now() }
 
-func (realClock) Pause(ctx context.Context, d time.Duration) error { return pause(ctx, d) }
+func (realClock) Pause(ctx context.Context, d time.Duration) error {
+	return smithytime.SleepWithContext(ctx, d)
+}
 
 // raiser raises alarms and waits until they are OK again.
 type raiser struct {

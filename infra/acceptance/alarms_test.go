@@ -15,6 +15,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/settings"
 )
@@ -223,7 +224,7 @@ func timePasses(t *testing.T) {
 			start: func(context.Context) error { order = append(order, "start "+alarm); return nil },
 			again: func(ctx context.Context) error {
 				a.data[alarm] = p.Now()
-				return pause(ctx, time.Millisecond) // another cause could begin
+				return smithytime.SleepWithContext(ctx, time.Millisecond) // another cause could begin
 			},
 			end: func(context.Context) error { order = append(order, "end "+alarm); return nil }}
 	}

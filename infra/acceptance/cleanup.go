@@ -28,6 +28,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	smtypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/aws/smithy-go"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/local"
 )
@@ -267,7 +268,7 @@ func settle(ctx context.Context, stacks *cloudformation.Client, stackID string) 
 		if !strings.HasSuffix(string(status), "_IN_PROGRESS") || status == cftypes.StackStatusReviewInProgress {
 			return status, nil
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := smithytime.SleepWithContext(ctx, time.Second); err != nil {
 			return "", err
 		}
 	}
@@ -505,7 +506,7 @@ func retry(ctx context.Context, timeout time.Duration, do func() error, code str
 		if !ok || api.ErrorCode() != code || time.Now().After(deadline) {
 			return err
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := smithytime.SleepWithContext(ctx, time.Second); err != nil {
 			return err
 		}
 	}
@@ -561,17 +562,6 @@ func httpStatus(err error) (status int, ok bool) {
 		return 0, false
 	}
 	return response.HTTPStatusCode(), true
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Emulated returns an emulator as a target.

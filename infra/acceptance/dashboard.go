@@ -15,6 +15,7 @@ import (
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	logtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/local"
 	output "payhook.example/shared/names"
@@ -237,7 +238,7 @@ func query(ctx context.Context, client queryAPI, group, text string,
 		default:
 			return nil, fmt.Errorf("the query is %s", out.Status)
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := smithytime.SleepWithContext(ctx, time.Second); err != nil {
 			return nil, err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	smithytime "github.com/aws/smithy-go/time"
 	"golang.org/x/sync/errgroup"
 
 	service "payhook.example/infra/acceptance/service/names"
@@ -154,7 +155,7 @@ func (d *deployed) awaitEndpoint(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("it does not answer in time: %d %s %w", answer.Status, answer.Body, err)
 		}
-		if err := pause(ctx, 5*time.Second); err != nil {
+		if err := smithytime.SleepWithContext(ctx, 5*time.Second); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/local"
 	"payhook.example/infra/payhook/cli"
@@ -94,7 +95,7 @@ func (d *deployed) newReplays(in arrivals) *replays {
 			}
 			return err
 		},
-		now: time.Now, pause: pause, say: d.run.say,
+		now: time.Now, pause: smithytime.SleepWithContext, say: d.run.say,
 	}
 }
 

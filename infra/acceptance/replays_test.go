@@ -18,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/local"
 	output "payhook.example/shared/names"
@@ -244,7 +245,7 @@ func (a *archiveOverHTTP) Await(ctx context.Context, timeout time.Duration,
 		if time.Now().After(deadline) {
 			return all, local.ErrNotArrived
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := smithytime.SleepWithContext(ctx, time.Second); err != nil {
 			return all, err
 		}
 	}
@@ -262,7 +263,7 @@ func replayRows(t *testing.T, mistake string) map[string]Row {
 			Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")}
 		r := &replays{aws: cfg, client: eventbridge.NewFromConfig(cfg), stack: "Stack", bus: "bus", archive: "bus",
 			queue: "arn:aws:sqs:us-east-1:1:Released", otherBus: place + "event-bus/other", in: a, send: a.publish,
-			now: time.Now, pause: pause}
+			now: time.Now, pause: smithytime.SleepWithContext}
 		for i, c := range r.checks() {
 			name := []string{"publish", "count", "two minutes", "detail", "id", "policy", "one minute", "late",
 				"forwarded", "cancel", "list", "nothing else"}[i]

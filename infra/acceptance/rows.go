@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/smithy-go"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/local"
 	"payhook.example/shared/ledger"
@@ -533,7 +534,7 @@ func (d *deployed) load(ctx context.Context, duration, interval time.Duration) t
 	var all traffic
 	for end := time.Now().Add(duration); time.Now().Before(end) && ctx.Err() == nil; {
 		d.sendOne(ctx, &all)
-		if pause(ctx, interval) != nil {
+		if smithytime.SleepWithContext(ctx, interval) != nil {
 			break
 		}
 	}
@@ -572,7 +573,7 @@ func (d *deployed) arriveOnce(ctx context.Context, in *local.Arrivals, ids []str
 			if n == 0 || time.Now().After(deadline) {
 				break
 			}
-			if err := pause(ctx, time.Second); err != nil {
+			if err := smithytime.SleepWithContext(ctx, time.Second); err != nil {
 				return "", err
 			}
 		}
@@ -685,7 +686,7 @@ func (d *deployed) givenUpCheck(in *local.Arrivals) check {
 			}
 			if !d.run.target.emulated() {
 				// The two roles do not change at the same moment.
-				if err := pause(ctx, time.Minute); err != nil {
+				if err := smithytime.SleepWithContext(ctx, time.Minute); err != nil {
 					return "", false, err
 				}
 			}
@@ -726,7 +727,7 @@ func (d *deployed) sendUntil(ctx context.Context, enough func(pending bool) bool
 		if time.Now().After(deadline) {
 			return "", errTooLate
 		}
-		if err := pause(ctx, 2*time.Second); err != nil {
+		if err := smithytime.SleepWithContext(ctx, 2*time.Second); err != nil {
 			return "", err
 		}
 	}
@@ -744,7 +745,7 @@ func (d *deployed) awaitParked(ctx context.Context, eventID string) (name, reaso
 		if err == nil || time.Now().After(deadline) {
 			return name, reason, err
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := smithytime.SleepWithContext(ctx, time.Second); err != nil {
 			return "", "", err
 		}
 	}

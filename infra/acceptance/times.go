@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/bench/result"
 	"payhook.example/infra/local"
@@ -68,7 +69,9 @@ var loads = []struct {
 // sendWindow sends webhooks, one after another, in full minutes of their own: CloudWatch adds up
 // metrics by minutes.
 func (d *deployed) sendWindow(ctx context.Context, webhooks, events int) (w window, err error) {
-	next := func() error { return pause(ctx, time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) }
+	next := func() error {
+		return smithytime.SleepWithContext(ctx, time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+	}
 	// The first one starts a process, if there is none.
 	if err := d.authentic(ctx); err != nil {
 		return w, err
@@ -131,7 +134,7 @@ func awaitRuns(ctx context.Context, client queryAPI, group, text string, w windo
 		if time.Now().After(deadline) {
 			return nil, fmt.Errorf("the log does not have %d runs: %v", w.webhooks, lines)
 		}
-		if err := pause(ctx, 10*time.Second); err != nil {
+		if err := smithytime.SleepWithContext(ctx, 10*time.Second); err != nil {
 			return nil, err
 		}
 	}
@@ -194,7 +197,7 @@ func (d *deployed) units(ctx context.Context, client metricsAPI, w window) (stri
 		if time.Now().After(deadline) {
 			return "", fmt.Errorf("CloudWatch has no write units of %s", d.LedgerTable)
 		}
-		if err := pause(ctx, 30*time.Second); err != nil {
+		if err := smithytime.SleepWithContext(ctx, 30*time.Second); err != nil {
 			return "", err
 		}
 	}
