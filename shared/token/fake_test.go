@@ -166,6 +166,16 @@ func (r *rig) run(tb testing.TB, want token.Outcome) token.Report {
 	return report
 }
 
+// denyWrites makes Secrets Manager deny writes while denied is true.
+func (r *rig) denyWrites(denied *bool) {
+	r.secrets.Before = func(c secretstest.Call) (int, string) {
+		if *denied && c.Operation == "PutSecretValue" {
+			return http.StatusBadRequest, "AccessDeniedException"
+		}
+		return 0, ""
+	}
+}
+
 // store stores a token that was issued now.
 func (r *rig) store(access string, lifetime time.Duration) {
 	r.secrets.Put(tokenSecret, value(access, r.Now(), r.Now().Add(lifetime)))

@@ -598,12 +598,7 @@ func TestUnsavedTokenIsStoredByALaterRun(t *testing.T) {
 	r.store("t-1", time.Hour)
 	r.Advance(50 * time.Minute)
 	denied := true
-	r.secrets.Before = func(c secretstest.Call) (int, string) {
-		if denied && c.Operation == "PutSecretValue" {
-			return http.StatusBadRequest, "AccessDeniedException"
-		}
-		return 0, ""
-	}
+	r.denyWrites(&denied)
 	for range 5 {
 		if report := r.run(t, token.Failed); report.Remaining == 0 || report.WritesTooOften {
 			t.Errorf("%+v, want the life of the stored token", report)
@@ -646,15 +641,10 @@ func TestUnsavedTokenIsStoredByALaterRun(t *testing.T) {
 		r := newRig(t, returns("t-2", time.Hour))
 		r.store("t-1", time.Minute)
 		r.Advance(50 * time.Second)
-		lost := true
-		r.secrets.Before = func(c secretstest.Call) (int, string) {
-			if lost && c.Operation == "PutSecretValue" {
-				return http.StatusBadRequest, "AccessDeniedException"
-			}
-			return 0, ""
-		}
+		denied := true
+		r.denyWrites(&denied)
 		r.run(t, token.Failed)
-		lost = false
+		denied = false
 		r.run(t, token.Refreshed)
 		// A person puts a token with a shorter life in its place.
 		r.store("t-3", time.Minute)
