@@ -38,8 +38,9 @@ func Command(p *cli.Program, further ...*cobra.Command) *cobra.Command {
 }
 
 const settingsHelp = `
-Settings are given as "-c KEY=VALUE", as to "cdk deploy", and replace those of cdk.json. With --auth-url, the client
-id and secret are read from the variables CLIENT_ID and CLIENT_SECRET.
+Settings are given as "-c KEY=VALUE", as to "cdk deploy", and replace those of
+cdk.json. With --auth-url, the client id and secret are read from the variables
+CLIENT_ID and CLIENT_SECRET.
 `
 
 func runCommand(p *cli.Program) *cobra.Command {
