@@ -16,12 +16,13 @@ import (
 
 // keyCache has one key, and records its calls.
 type keyCache struct {
-	key     paymenttest.Key
-	failed  [2]bool          // whether the table fails for Lookup and for Refetch
-	next    *paymenttest.Key // the key that Refetch finds; nil: none
-	lookups []netip.Addr
-	refetch []netip.Addr
-	sources []netip.Addr
+	key paymenttest.Key
+	// For Lookup and for Refetch: whether the table fails, and whether the key is withdrawn.
+	failed, withdrawn [2]bool
+	next              *paymenttest.Key // the key that Refetch finds; nil: none
+	lookups           []netip.Addr
+	refetch           []netip.Addr
+	sources           []netip.Addr
 }
 
 func (r *keyCache) Lookup(_ context.Context, id string, from netip.Addr) (keys.Found, error) {
@@ -29,7 +30,7 @@ func (r *keyCache) Lookup(_ context.Context, id string, from netip.Addr) (keys.F
 	if id != r.key.ID {
 		return keys.Found{}, keys.ErrUnknown
 	}
-	return keys.Found{Key: &r.key.Private.PublicKey, TableFailed: r.failed[0]}, nil
+	return keys.Found{Key: &r.key.Private.PublicKey, TableFailed: r.failed[0], Withdrawn: r.withdrawn[0]}, nil
 }
 
 func (r *keyCache) Refetch(_ context.Context, _ string, _ keys.Found, from netip.Addr) (keys.Found, error) {
@@ -37,7 +38,7 @@ func (r *keyCache) Refetch(_ context.Context, _ string, _ keys.Found, from netip
 	if r.next != nil {
 		return keys.Found{Key: &r.next.Private.PublicKey, Source: keys.Service, TableFailed: r.failed[1]}, nil
 	}
-	return keys.Found{Withdrawn: true, TableFailed: r.failed[1]}, nil
+	return keys.Found{Withdrawn: r.withdrawn[1], TableFailed: r.failed[1]}, nil
 }
 
 func (r *keyCache) RecordSource(_ context.Context, from netip.Addr) {
@@ -116,8 +117,8 @@ func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
 	forged := d
 	forged.Payload = paymenttest.Delivery(paymenttest.Event())
 	got := receiver.Receive(t.Context(), forged)
-	if got.Outcome != intake.SignatureMismatch || !got.Key.Withdrawn || len(r.sources) != 0 {
-		t.Errorf("a forgery: %s, withdrawn %t, sources %v", got.Outcome, got.Key.Withdrawn, r.sources)
+	if got.Outcome != intake.SignatureMismatch || len(r.sources) != 0 {
+		t.Errorf("a forgery: %s, sources %v", got.Outcome, r.sources)
 	}
 	if got := receiver.Receive(t.Context(), d); got.Outcome != intake.Accepted || len(r.sources) != 1 ||
 		r.sources[0] != from {
@@ -135,14 +136,17 @@ func TestOnlyTheSourceOfAnAuthenticWebhookBecomesKnown(t *testing.T) {
 	}
 }
 
-func TestAResultSaysThatTheTableOfKeysFailedAtAnyTime(t *testing.T) {
+func TestAResultSaysThatTheTableFailedOrTheKeyIsWithdrawnAtAnyTime(t *testing.T) {
 	r, s, receiver := newSigned(t)
 	forged := r.sent(t, s, paymenttest.Delivery(paymenttest.Event()))
 	forged.Payload = paymenttest.Delivery(paymenttest.Event())
-	for _, failed := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
-		r.failed = failed
-		if got := receiver.Receive(t.Context(), forged); got.Key.TableFailed != (failed[0] || failed[1]) {
-			t.Errorf("%v: %t", failed, got.Key.TableFailed)
+	either := [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}}
+	for _, r.failed = range either {
+		for _, r.withdrawn = range either {
+			got := receiver.Receive(t.Context(), forged).Key
+			if got.TableFailed != (r.failed[0] || r.failed[1]) || got.Withdrawn != (r.withdrawn[0] || r.withdrawn[1]) {
+				t.Errorf("%v, %v: failed %t, withdrawn %t", r.failed, r.withdrawn, got.TableFailed, got.Withdrawn)
+			}
 		}
 	}
 }
