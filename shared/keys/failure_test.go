@@ -128,6 +128,9 @@ func TestTableFailedReportsEveryCall(t *testing.T) {
 				if found.TableFailed != (fails >= 0) {
 					t.Errorf("call %d fails: TableFailed is %t, %v", fails, found.TableFailed, err)
 				}
+				if name == "a new key" && err != nil {
+					t.Errorf("call %d fails: %v, though the service has the key", fails, err)
+				}
 				if n := f.tableCalls() - before; fails < 0 && n != test.calls {
 					t.Errorf("%d calls of the table, want %d", n, test.calls)
 				}
@@ -155,6 +158,35 @@ func TestTableReturnsTheErrorsOfDynamoDB(t *testing.T) {
 		}
 		if got != false && got != (*record)(nil) && got != (time.Time{}) {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// The report that a key is unknown returns a record only if that has a key which was
+// fetched later.
+func TestAReportReturnsOnlyALaterKey(t *testing.T) {
+	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	jwk := FormatJWK(id, &generated(0).PublicKey)
+	for name, test := range map[string]struct {
+		stored  *record
+		returns bool
+	}{
+		"nothing":            {nil, false},
+		"a later key":        {&record{jwk: jwk, fetchedAt: at.Add(time.Second), expires: at.Add(time.Hour)}, true},
+		"an expired key":     {&record{jwk: jwk, fetchedAt: at.Add(-time.Hour), expires: at}, false},
+		"a later unknown":    {&record{fetchedAt: at.Add(time.Second), expires: at.Add(time.Hour)}, false},
+		"an earlier unknown": {&record{fetchedAt: at.Add(-time.Second), expires: at.Add(time.Hour)}, false},
+	} {
+		f := newFleet(t)
+		table := NewTable(f.db, "keys")
+		if test.stored != nil {
+			if err := table.put(t.Context(), id, *test.stored); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := table.reportUnknown(t.Context(), id, at, at)
+		if (got != nil) != test.returns || err != nil {
+			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
 }

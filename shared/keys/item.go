@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
@@ -116,12 +115,9 @@ func seenAt(attributes map[string]types.AttributeValue) time.Time {
 	return i.SeenAt.time()
 }
 
-// marshal returns the attributes of an item of this file, all of which can be marshaled.
+// marshal returns the attributes of an item of this file.
 func marshal(i any) map[string]types.AttributeValue {
-	attributes, err := attributevalue.MarshalMap(i)
-	if err != nil {
-		panic(fmt.Sprintf("keys: %v", err))
-	}
+	attributes, _ := attributevalue.MarshalMap(i) // strings and numbers cannot fail
 	return attributes
 }
 

@@ -54,6 +54,8 @@ func TestSettingsHaveLimits(t *testing.T) {
 		{"webhookConcurrency", "0", "1", "100000", "100001", nil},
 		{"redriveConcurrency", "0", "1", "100000", "100001", nil},
 		{"tokenConcurrency", "0", "1", "100000", "100001", nil},
+		{"throttleRate", "0", "1", "10000", "10001", nil},
+		{"throttleBurst", "0", "1", "5000", "5001", nil},
 		{"alarmUnauthenticated", "0", "1", "1000000", "1000001", nil},
 		{"captureRefused", "59s", "1m", "168h", "168h1s", nil},
 		{"logRetentionDays", "0", "1", "3653", "3654", nil},
