@@ -405,3 +405,13 @@ func TestRejectedKeyIsNotFetchedAgainAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// The table has a key that is too old to be used, though a record of an unknown id would
+// not be.
+func TestAnOldKeyOfTheTableIsNoUnknownID(t *testing.T) {
+	f := newFleet(t)
+	short := func(o *Options) { o.Freshness, o.MaxAge, o.UnknownTTL = time.Minute, time.Minute, time.Hour }
+	f.expect(f.cache(short), nil, Service, 1)
+	f.pass(2 * time.Minute)
+	f.expect(f.cache(short), nil, Service, 1)
+}
