@@ -170,7 +170,7 @@ func (d *decoder) object(member func(name string)) {
 		}
 		return
 	}
-	d.token()
+	_, _ = d.dec.ReadToken() // the beginning, which was seen
 	for d.err == nil && d.dec.PeekKind() != '}' {
 		var name string
 		d.text(&name)
@@ -179,14 +179,7 @@ func (d *decoder) object(member func(name string)) {
 		}
 	}
 	if d.err == nil {
-		d.token()
-	}
-}
-
-// token reads the beginning or the end of an object.
-func (d *decoder) token() {
-	if _, err := d.dec.ReadToken(); err != nil {
-		d.fail("it is not JSON")
+		_, _ = d.dec.ReadToken() // the end, which was seen
 	}
 }
 

@@ -140,3 +140,10 @@ func TestTheErrorOfAnEventQuotesNothing(t *testing.T) {
 		}
 	}
 }
+
+// Lambda answers 502 for an error of the function.
+func TestAnEventThatCannotBeDecodedIsAnError(t *testing.T) {
+	if answer, err := (&handler{}).Invoke(t.Context(), []byte(`{"body":1}`)); err == nil || answer != nil {
+		t.Errorf("%s, %v", answer, err)
+	}
+}

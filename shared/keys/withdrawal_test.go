@@ -415,3 +415,15 @@ func TestAnOldKeyOfTheTableIsNoUnknownID(t *testing.T) {
 	f.pass(2 * time.Minute)
 	f.expect(f.cache(short), nil, Service, 1)
 }
+
+// Between two looks into memory, another caller has fetched the key.
+func TestMemoryIsReadAgainBeforeTheTable(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.expect(c, nil, Service, 1)
+	before := f.tableCalls()
+	found, err := (&lookup{Cache: c, id: id}).find(t.Context())
+	if err != nil || found.Source != Memory || f.tableCalls() != before {
+		t.Errorf("%+v, %v after %d calls of the table", found, err, f.tableCalls()-before)
+	}
+}

@@ -480,3 +480,12 @@ func TestEverySettingIsDocumented(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+func TestTheEndOfTheCaptureIsATime(t *testing.T) {
+	env := environment(t, nil)
+	env[names.CaptureUntilEnv] = "tomorrow"
+	_, err := settings.ParseWebhook(func(name string) string { return env[name] })
+	if err == nil || !strings.Contains(err.Error(), names.CaptureUntilEnv+": must be a time of RFC 3339") {
+		t.Error(err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -432,4 +433,15 @@ func TestFetchReportsAnInvalidURL(t *testing.T) {
 	if err == nil || err.Error() != "token: endpoint: no answer: its URL is invalid" {
 		t.Errorf("got %v", err)
 	}
+}
+
+type failingTransport struct{ err error }
+
+func (f failingTransport) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
+
+func TestAHostThatIsNotFoundIsNamed(t *testing.T) {
+	transport := failingTransport{&net.DNSError{Err: "no such host", Name: "auth.payments.example", IsNotFound: true}}
+	_, err := token.NewEndpoint(parse(t, "https://auth.payments.example"), "manager-1",
+		token.EndpointOptions{Transport: transport}).Fetch(t.Context(), testCredentials)
+	expectEndpointError(t, err, 0, "", "lookup auth.payments.example: no such host")
 }
