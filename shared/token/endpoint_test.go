@@ -146,7 +146,7 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 			problem: typed},
 		"JSON with the type of HTML":  {body: expires("3600"), contentType: "text/html; charset=utf-8", problem: typed},
 		"no Content-Type that parses": {body: expires("3600"), contentType: ";", problem: typed},
-		"no parameter that parses":    {body: expires("3600"), contentType: "application/json; charset", problem: typed},
+		"a parameter without a value": {body: expires("3600"), contentType: "application/json; x", problem: typed},
 		"too long": {body: expires("3600") + strings.Repeat(" ", 64<<10+1-len(expires("3600"))),
 			problem: "the answer is longer than 64 KiB"},
 

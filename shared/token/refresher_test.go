@@ -101,25 +101,25 @@ func TestInvalidSecretIsReplaced(t *testing.T) {
 	now := newClock().Now()
 	good := value("t-1", now, now.Add(time.Hour))
 	tests := map[string]string{
-		"an empty text":               "",
-		"what the CDK generates":      `x7"(K~w;Ym2`,
-		"another object":              `{"password":"x"}`,
-		"an array":                    `[` + good + `]`,
-		"something behind it":         good + "x",
-		"a name twice":                strings.Replace(good, `{`, `{"token_type":"Bearer",`, 1),
-		"no access_token":             strings.Replace(good, `"access_token"`, `"access"`, 1),
-		"an illegal token":            strings.Replace(good, `t-1`, `t 1`, 1),
-		"an empty token":              strings.Replace(good, `t-1`, ``, 1),
-		"a token too long":            strings.Replace(good, `t-1`, strings.Repeat("a", 32<<10+1), 1),
-		"another type":                strings.Replace(good, `Bearer`, `mac`, 1),
-		"no expiry":                   strings.Replace(good, `expires_at`, `expires`, 1),
-		"an expiry of no RFC":         strings.Replace(good, `T13:`, ` 13:`, 1),
-		"an expiry in numbers":        `{"access_token":"t-1","token_type":"Bearer","issued_at":1,"expires_at":4102444800}`,
-		"no life":                     value("t-1", now, now),
-		"a life of centuries":         value("t-1", now, now.AddDate(300, 0, 0)),
-		"a life of 366 days and 1 ms": value("t-1", now, now.Add(366*24*time.Hour+time.Millisecond)),
-		"an issue in the future":      value("t-1", now.Add(time.Hour), now.Add(3*time.Hour)),
-		"an expired one":              value("t-1", now.Add(-2*time.Hour), now.Add(-time.Hour)),
+		"an empty text":           "",
+		"what the CDK generates":  `x7"(K~w;Ym2`,
+		"another object":          `{"password":"x"}`,
+		"an array":                `[` + good + `]`,
+		"something behind it":     good + "x",
+		"a name twice":            strings.Replace(good, `{`, `{"token_type":"Bearer",`, 1),
+		"no access_token":         strings.Replace(good, `"access_token"`, `"access"`, 1),
+		"an illegal token":        strings.Replace(good, `t-1`, `t 1`, 1),
+		"an empty token":          strings.Replace(good, `t-1`, ``, 1),
+		"a token too long":        strings.Replace(good, `t-1`, strings.Repeat("a", 32<<10+1), 1),
+		"another type":            strings.Replace(good, `Bearer`, `mac`, 1),
+		"no expiry":               strings.Replace(good, `expires_at`, `expires`, 1),
+		"an expiry of no RFC":     strings.Replace(good, `T13:`, ` 13:`, 1),
+		"an expiry in numbers":    `{"access_token":"t-1","token_type":"Bearer","issued_at":1,"expires_at":4102444800}`,
+		"no life":                 value("t-1", now, now),
+		"a life of centuries":     value("t-1", now, now.AddDate(300, 0, 0)),
+		"a life of over 366 days": value("t-1", now, now.Add(366*24*time.Hour+time.Millisecond)),
+		"an issue in the future":  value("t-1", now.Add(time.Hour), now.Add(3*time.Hour)),
+		"an expired one":          value("t-1", now.Add(-2*time.Hour), now.Add(-time.Hour)),
 	}
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -464,12 +464,12 @@ func (f failingGetter) GetSecretValue(context.Context, *secretsmanager.GetSecret
 
 func TestSecretErrorSaysWhetherARequestWasSent(t *testing.T) {
 	cause := errors.New("cause")
-	for want, err := range map[string]error{
-		"no answer: not a valid HTTP answer":                             &smithyhttp.RequestSendError{Err: cause},
-		"no answer: the connection was closed":                           &smithyhttp.ResponseError{Err: io.ErrUnexpectedEOF},
-		"no answer: canceled":                                            fmt.Errorf("wrapped: %w", context.Canceled),
-		"no answer: timed out":                                           fmt.Errorf("wrapped: %w", context.DeadlineExceeded),
-		"no request was sent: AWS credentials or the region are missing": cause,
+	for err, want := range map[error]string{
+		&smithyhttp.RequestSendError{Err: cause}:            "no answer: not a valid HTTP answer",
+		&smithyhttp.ResponseError{Err: io.ErrUnexpectedEOF}: "no answer: the connection was closed",
+		fmt.Errorf("wrapped: %w", context.Canceled):         "no answer: canceled",
+		fmt.Errorf("wrapped: %w", context.DeadlineExceeded): "no answer: timed out",
+		cause: "no request was sent: AWS credentials or the region are missing",
 	} {
 		_, err := token.NewReader(failingGetter{err}, tokenSecret, token.ReaderOptions{}).TokenContext(t.Context())
 		if err == nil || err.Error() != "token: the secret with the token: GetSecretValue: "+want {
