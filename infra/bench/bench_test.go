@@ -126,6 +126,12 @@ func TestTheServicesAnswerLate(t *testing.T) {
 			t.Errorf("%v %v", out, err)
 		}
 	}
+	// The key service is not one of AWS.
+	response, err := cfg.HTTPClient.(*http.Client).Get(s.keys.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
 	if u := s.usage(); u.calls != 4 || u.connections != 1 {
 		t.Errorf("%+v", u)
 	}

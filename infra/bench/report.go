@@ -111,7 +111,7 @@ func (r *report) ratios() []result.Ratio {
 		{"p50, 100 events / 1 event", get(result.Events(100)).P50 / one.P50},
 		{"p50, 1000 events / 1 event", get("1000 events").P50 / one.P50},
 		{"AWS calls, 100 events", get(result.Events(100)).Calls},
-		{"connections, first invocation of 100 events over TLS", get(result.First(true, true, 100)).Connections},
+		{"connections to AWS, first invocation of 100 events over TLS", get(result.First(true, true, 100)).Connections},
 		{"first invocation over TLS, key in the table / later p50", get(result.First(true, true, 1)).P50 / warm.P50},
 		{"first invocation over TLS, new key / later p50", get(result.First(true, false, 1)).P50 / warm.P50},
 		{"first invocation over TLS, 100 events / 1 event",

@@ -37,7 +37,7 @@ type services struct {
 	down        bool           // the key service answers 503
 	canned      bool           // the ledger accepts everything and stores nothing
 	calls       map[string]int // by operation
-	connections int
+	connections int            // to AWS, whose services have one host here
 }
 
 // The names of what the functions use.
@@ -54,15 +54,9 @@ const unknownKeys = "00000000"
 func startServices(delay time.Duration, tls bool, key *rsa.PublicKey, folder string) (*services, error) {
 	s := &services{delay: delay, key: key, calls: map[string]int{}}
 	s.reset()
-	start := func(handler http.HandlerFunc) *httptest.Server {
+	start := func(handler http.HandlerFunc, changed func(net.Conn, http.ConnState)) *httptest.Server {
 		server := httptest.NewUnstartedServer(handler)
-		server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-			if state == http.StateNew {
-				s.mu.Lock()
-				s.connections++
-				s.mu.Unlock()
-			}
-		}
+		server.Config.ConnState = changed
 		// A process is ended while its connections are open.
 		server.Config.ErrorLog = log.New(io.Discard, "", 0)
 		if tls {
@@ -72,7 +66,13 @@ func startServices(delay time.Duration, tls bool, key *rsa.PublicKey, folder str
 		}
 		return server
 	}
-	s.aws, s.keys = start(s.serveAWS), start(s.serveKeys)
+	s.aws, s.keys = start(s.serveAWS, func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.mu.Lock()
+			s.connections++
+			s.mu.Unlock()
+		}
+	}), start(s.serveKeys, nil)
 	if !tls {
 		return s, nil
 	}

@@ -33,7 +33,7 @@ type Line struct {
 	CPUToEmpty  float64 `json:"cpuToEmpty"`  // a ratio
 	CPUToBefore float64 `json:"cpuToBefore"` // a ratio; 0 without -before
 	Calls       float64 `json:"calls"`       // mean of the calls of AWS and of the key service
-	Connections float64 `json:"connections"` // mean
+	Connections float64 `json:"connections"` // mean of those to AWS
 	Log         float64 `json:"logBytes"`    // median
 	RSS         float64 `json:"rssMiB"`      // maximum
 }
