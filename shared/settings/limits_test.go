@@ -227,3 +227,10 @@ func TestLogsAreKeptForTheDaysThatCloudWatchKnows(t *testing.T) {
 		}
 	}
 }
+
+func TestNoConcurrencyIsReservedByDefault(t *testing.T) {
+	d, err := deployment(nil)
+	if err != nil || d.Concurrency != 0 || d.RedriveConcurrency != 0 || d.TokenConcurrency != 0 {
+		t.Errorf("%d, %d, %d, %v", d.Concurrency, d.RedriveConcurrency, d.TokenConcurrency, err)
+	}
+}

@@ -392,3 +392,21 @@ func TestTransportSendsNothingWithoutAToken(t *testing.T) {
 		t.Errorf("%d requests, and the body was closed %d times", n, body.times)
 	}
 }
+
+// Only a 401 makes the client read the secret again.
+func TestClientReadsTheSecretOnce(t *testing.T) {
+	r := newRig(t, hangsUp)
+	r.store("t-1", time.Hour)
+	answer := http.StatusOK
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(answer) }))
+	defer s.Close()
+	client := token.NewClient(r.reader(), parse(t, s.URL))
+	for _, answer = range []int{http.StatusOK, http.StatusForbidden, http.StatusServiceUnavailable} {
+		if got := status(t, client, http.MethodGet, s.URL, nil); got != answer {
+			t.Errorf("status %d, want %d", got, answer)
+		}
+	}
+	if n := len(r.secrets.Calls("GetSecretValue")); n != 1 {
+		t.Errorf("%d reads of the secret", n)
+	}
+}
