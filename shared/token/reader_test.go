@@ -366,3 +366,18 @@ func TestAReadHasItsTimeout(t *testing.T) {
 		}
 	}
 }
+
+// A newer token is looked for in the last minute of a token, or in its last quarter.
+func TestWhenANewerTokenIsLookedFor(t *testing.T) {
+	for lifetime, before := range map[time.Duration]time.Duration{time.Hour: time.Minute,
+		2 * time.Minute: 30 * time.Second} {
+		r := newRig(t, hangsUp)
+		r.store("t-1", lifetime)
+		reader := r.reader()
+		for i, step := range []time.Duration{0, lifetime - before - time.Millisecond, time.Millisecond} {
+			r.Advance(step)
+			expectToken(t, reader, "t-1")
+			r.expectReads(t, 1+i/2)
+		}
+	}
+}
