@@ -109,7 +109,9 @@ func newSourceItem(name string, now time.Time) map[string]types.AttributeValue {
 // if the item does not say so.
 func seenAt(attributes map[string]types.AttributeValue) time.Time {
 	var i sourceItem
-	_ = attributevalue.UnmarshalMap(attributes, &i) // another type of value is left out
+	if err := attributevalue.UnmarshalMap(attributes, &i); err != nil {
+		return time.Time{}
+	}
 	return i.SeenAt.time()
 }
 

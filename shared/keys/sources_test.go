@@ -3,6 +3,7 @@ package keys
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -318,6 +319,20 @@ func TestTheItemOfAnHourExpiresAnHourAfterIt(t *testing.T) {
 		expires, _ := item[names.KeysTTL].(*types.AttributeValueMemberN)
 		if want := time.Date(2026, 1, 31, 14, 0, 0, 0, time.UTC); expires == nil || *expires != *number(want.Unix()) {
 			t.Errorf("%s: %v", key, item)
+		}
+	}
+}
+
+func TestASourceOfAnItemWithOtherTypesIsNotKnown(t *testing.T) {
+	good := newSourceItem("source#x", time.Now())
+	if seenAt(good).IsZero() {
+		t.Error("a good item says nothing")
+	}
+	for name := range good {
+		bad := maps.Clone(good)
+		bad[name] = &types.AttributeValueMemberBOOL{Value: true}
+		if at := seenAt(bad); !at.IsZero() {
+			t.Errorf("with another type of %s: %s", name, at)
 		}
 	}
 }
