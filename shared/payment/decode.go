@@ -289,8 +289,8 @@ func (w *walker) value(s *schema) error {
 		kind = 't'
 	}
 	if kind != s.kind {
-		if _, err := w.dec.ReadValue(); err != nil {
-			return w.malformed(err)
+		if err := w.skip(); err != nil {
+			return err
 		}
 		return w.problem("must be %s", nameOf[s.kind])
 	}
@@ -300,7 +300,13 @@ func (w *walker) value(s *schema) error {
 	case '[':
 		return w.array(s)
 	}
-	if err := w.dec.SkipValue(); err != nil {
+	return w.skip()
+}
+
+// skip reads one value of any kind. Decoder.SkipValue reads an object or array token by
+// token, which takes longer.
+func (w *walker) skip() error {
+	if _, err := w.dec.ReadValue(); err != nil {
 		return w.malformed(err)
 	}
 	return nil
@@ -332,8 +338,8 @@ func (w *walker) object(s *schema) error {
 		case i >= 0:
 			return w.problem("has a name that differs from %s only in case", s.members[i].name)
 		default:
-			if err := w.dec.SkipValue(); err != nil {
-				return w.malformed(err)
+			if err := w.skip(); err != nil {
+				return err
 			}
 		}
 	}
@@ -356,8 +362,8 @@ func (w *walker) member(m *member) error {
 		return w.problem("is the name of a reference to an event: resolve it first (package claimcheck)")
 	}
 	if m.reserved {
-		if err := w.dec.SkipValue(); err != nil {
-			return w.malformed(err)
+		if err := w.skip(); err != nil {
+			return err
 		}
 		w.leave()
 		return nil

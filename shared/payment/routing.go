@@ -31,13 +31,15 @@ var routedData = routed{
 // fields. e must come from [DecodeDelivery] or [DecodeRawEvent]. It is safe for
 // concurrent use.
 func (e RawEvent) RoutingData() jsontext.Value {
-	dec := jsontext.NewDecoder(bytes.NewBuffer(e.Bytes))
+	// Decoding has checked both, for all of the event.
+	dec := jsontext.NewDecoder(bytes.NewBuffer(e.Bytes), jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 	_, _ = dec.ReadToken()
 	for dec.PeekKind() == '"' {
 		if name, _ := dec.ReadToken(); name.String() == "eventData" {
 			return copyRouted(dec, routedData)
 		}
-		_ = dec.SkipValue()
+		_, _ = dec.ReadValue() // faster than SkipValue
 	}
 	return nil
 }
@@ -62,7 +64,7 @@ func copyRouted(dec *jsontext.Decoder, fields routed) jsontext.Value {
 				value = nil
 			}
 		default:
-			_ = dec.SkipValue()
+			_, _ = dec.ReadValue()
 		}
 		if value == nil {
 			continue
