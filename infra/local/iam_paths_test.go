@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -651,7 +652,7 @@ func (f *fixture) consumerPaths(who aws.CredentialsProvider) []path {
 			return err
 		}
 		bucket := f.outputs["ClaimBucket"]
-		detail, err := claimcheck.NewStore(f.buckets(), bucket).Put(ctx, event)
+		detail, err := claimcheck.NewStore(f.buckets(), bucket).Put(ctx, event, sha256.Sum256(event.Bytes))
 		if err != nil {
 			return err
 		}

@@ -3,8 +3,12 @@ package claimcheck_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,6 +17,7 @@ import (
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/smithy-go"
 
@@ -28,15 +33,17 @@ var event = payment.RawEvent{
 	EventTimestamp: time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC), Bytes: []byte("{ \"amount\" : 100.00 }"),
 }
 
+var sum = sha256.Sum256(event.Bytes)
+
 func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
 	store := claimcheck.NewStore(bucket, "claims")
-	detail, err := store.Put(t.Context(), event)
+	detail, err := store.Put(t.Context(), event, sum)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Put(t.Context(), event); err != nil || len(bucket.Objects("claims")) != 1 {
+	if _, err := store.Put(t.Context(), event, sum); err != nil || len(bucket.Objects("claims")) != 1 {
 		t.Errorf("the same event twice makes %d objects: %v", len(bucket.Objects("claims")), err)
 	}
 	got, err := claimcheck.Resolve(t.Context(), bucket, detail)
@@ -75,7 +82,7 @@ func TestADetailHasTheFieldsThatRulesMatch(t *testing.T) {
 		}
 		bucket := awstest.NewS3()
 		bucket.MakeBucket("claims")
-		detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), raw)
+		detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), raw, sha256.Sum256(raw.Bytes))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +107,7 @@ func TestResolveRejectsAlteredObjects(t *testing.T) {
 		"longer": string(event.Bytes) + " ", "shorter": "{}", "empty": ""} {
 		bucket := awstest.NewS3()
 		bucket.MakeBucket("claims")
-		detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
+		detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event, sum)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +128,7 @@ func TestResolveRejectsAlteredObjects(t *testing.T) {
 func TestResolveRejectsAlteredReferences(t *testing.T) {
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
-	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
+	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event, sum)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +147,7 @@ func TestPutReturnsNoDetailWithoutTheTime(t *testing.T) {
 	bucket.MakeBucket("claims")
 	late := event
 	late.EventTimestamp = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
-	if detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), late); err == nil || detail != nil {
+	if detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), late, sum); err == nil || detail != nil {
 		t.Errorf("got %s, %v", detail, err)
 	}
 }
@@ -148,7 +155,7 @@ func TestPutReturnsNoDetailWithoutTheTime(t *testing.T) {
 func TestResolveDistinguishesMissingFromDenied(t *testing.T) {
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
-	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
+	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event, sum)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +186,7 @@ func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	detail, err := claimcheck.NewStore(buckets, bucket).Put(t.Context(), event)
+	detail, err := claimcheck.NewStore(buckets, bucket).Put(t.Context(), event, sha256.Sum256(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +208,7 @@ func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
 func FuzzResolve(f *testing.F) {
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
-	detail, err := claimcheck.NewStore(bucket, "claims").Put(f.Context(), event)
+	detail, err := claimcheck.NewStore(bucket, "claims").Put(f.Context(), event, sum)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -218,11 +225,51 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
+// The digest that is known covers the signature as well, over TLS and without.
+func TestTheSignatureOfAnUploadCoversTheEvent(t *testing.T) {
+	for name, newServer := range map[string]func(http.Handler) *httptest.Server{
+		"TLS": httptest.NewTLSServer, "no TLS": httptest.NewServer,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var header http.Header
+			var body []byte
+			server := newServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				header = r.Header
+				body, _ = io.ReadAll(r.Body)
+			}))
+			defer server.Close()
+			client := s3.New(s3.Options{
+				BaseEndpoint: &server.URL, Region: "eu-central-1", UsePathStyle: true, HTTPClient: server.Client(),
+				Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
+			})
+			if _, err := claimcheck.NewStore(client, "claims").Put(t.Context(), event, sum); err != nil {
+				t.Fatal(err)
+			}
+			want := hex.EncodeToString(sum[:])
+			if got := header.Get("X-Amz-Content-Sha256"); got != want || !bytes.Equal(body, event.Bytes) {
+				t.Errorf("the digest of %s is %s, want %s", body, got, want)
+			}
+			if got := header.Get("Authorization"); !strings.Contains(got, "x-amz-content-sha256") {
+				t.Errorf("the digest is not signed: %s", got)
+			}
+		})
+	}
+}
+
+func TestAnEventWithAnotherDigestIsNotStored(t *testing.T) {
+	bucket := awstest.NewS3()
+	bucket.MakeBucket("claims")
+	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event, sha256.Sum256(nil))
+	if err == nil || detail != nil || len(bucket.Objects("claims")) > 0 {
+		t.Errorf("%s, %v", detail, err)
+	}
+}
+
 func TestResolveReturnsWhenCancelled(t *testing.T) {
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
 	store := claimcheck.NewStore(bucket, "claims")
-	detail, err := store.Put(t.Context(), event)
+	detail, err := store.Put(t.Context(), event, sum)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +278,7 @@ func TestResolveReturnsWhenCancelled(t *testing.T) {
 	if _, err := claimcheck.Resolve(ctx, bucket, detail); !errors.Is(err, context.Canceled) {
 		t.Errorf("Resolve: %v", err)
 	}
-	if _, err := store.Put(ctx, event); !errors.Is(err, context.Canceled) {
+	if _, err := store.Put(ctx, event, sum); !errors.Is(err, context.Canceled) {
 		t.Errorf("Put: %v", err)
 	}
 }
@@ -250,7 +297,7 @@ func (f failing) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Opti
 func TestResolveReturnsTheErrorOfS3(t *testing.T) {
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
-	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
+	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event, sum)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package claimcheck_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log"
 
@@ -23,7 +24,7 @@ func ExampleResolve() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	detail, err := claimcheck.NewStore(client, "claims").Put(ctx, event)
+	detail, err := claimcheck.NewStore(client, "claims").Put(ctx, event, sha256.Sum256(event.Bytes))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -19,6 +19,7 @@ package intake
 
 import (
 	"context"
+	"crypto/sha256"
 	"time"
 
 	"payhook.example/shared/bus"
@@ -80,10 +81,11 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Claims stores an event that is too large for the bus and returns its claim check:
-// the detail that is published in its place. [claimcheck.Store] implements it.
+// Claims stores an event that is too large for the bus, with the SHA-256 of its bytes, and
+// returns its claim check: the detail that is published in its place. [claimcheck.Store]
+// implements it.
 type Claims interface {
-	Put(ctx context.Context, event payment.RawEvent) ([]byte, error)
+	Put(ctx context.Context, event payment.RawEvent, sum [sha256.Size]byte) ([]byte, error)
 }
 
 // Parking stores what can't be published. It returns the name, and whether the same

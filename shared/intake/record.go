@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"sync"
 	"time"
@@ -195,7 +196,11 @@ func (w *writer) recordLarge(ctx context.Context, positions []int) {
 
 // claim stores a large event and returns the entry of its claim check.
 func (p *Pipeline) claim(ctx context.Context, e event) (ledger.Entry, error) {
-	detail, err := p.claims.Put(ctx, e.RawEvent)
+	sum := [sha256.Size]byte(e.entry.Digest)
+	if !e.entry.Compact {
+		sum = sha256.Sum256(e.Bytes)
+	}
+	detail, err := p.claims.Put(ctx, e.RawEvent, sum)
 	return e.entry.AsClaim(detail), err
 }
 

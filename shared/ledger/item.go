@@ -125,8 +125,14 @@ func (i item) entry() (Entry, error) {
 		RecordedAt: i.RecordedAt.time(), Attempts: i.Attempts,
 	}
 	event, err := payment.DecodeRawEvent(i.Detail)
-	if err != nil || !i.Claimed && e.Digest != DigestOf(i.Detail) {
+	if err != nil {
 		return e, ErrCorrupt
+	}
+	if !i.Claimed {
+		var found Digest
+		if found, e.Compact = digestOf(i.Detail); found != e.Digest {
+			return e, ErrCorrupt
+		}
 	}
 	e.EventName, e.EventTimestamp = event.EventName, event.EventTimestamp
 	return e, nil

@@ -2,6 +2,7 @@ package payment_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -236,7 +237,7 @@ func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
 			detail := parsed(t, raw.Bytes)
 			valid(detail, files["event.json"])
 			valid(envelope(detail), files["envelope.json"], documents[schema.Event])
-			reference, err := store.Put(t.Context(), raw)
+			reference, err := store.Put(t.Context(), raw, sha256.Sum256(raw.Bytes))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -125,7 +126,7 @@ func TestALargeEventIsResolved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	detail, err := claimcheck.NewStore(f.bucket, "claims").Put(t.Context(), raw)
+	detail, err := claimcheck.NewStore(f.bucket, "claims").Put(t.Context(), raw, sha256.Sum256(raw.Bytes))
 	if err != nil {
 		t.Fatal(err)
 	}
