@@ -533,5 +533,8 @@ func (withExponents) Refetch(context.Context, string, keys.Found, netip.Addr) (k
 	return keys.Found{}, nil
 }
 
+// SourceRecorded implements [intake.Keys]. Nothing is recorded.
+func (withExponents) SourceRecorded(netip.Addr) bool { return true }
+
 // RecordSource implements [intake.Keys]. It does nothing.
 func (withExponents) RecordSource(context.Context, netip.Addr) {}

@@ -33,6 +33,7 @@ type Delivery struct {
 type Keys interface {
 	Lookup(ctx context.Context, id string, from netip.Addr) (keys.Found, error)
 	Refetch(ctx context.Context, id string, failed keys.Found, from netip.Addr) (keys.Found, error)
+	SourceRecorded(from netip.Addr) bool
 	RecordSource(ctx context.Context, from netip.Addr)
 }
 
@@ -91,7 +92,7 @@ func (r *Receiver) Receive(ctx context.Context, d Delivery) Result {
 	}
 	// At the same time as the events, which do not depend on it.
 	var wg sync.WaitGroup
-	if s := r.mechanisms.Signature; s != nil {
+	if s := r.mechanisms.Signature; s != nil && !s.Keys.SourceRecorded(d.SourceIP) {
 		wg.Go(func() { s.Keys.RecordSource(ctx, d.SourceIP) })
 	}
 	if m := r.mechanisms.MTLS; m != nil {

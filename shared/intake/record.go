@@ -157,7 +157,9 @@ func (w *writer) write(ctx context.Context) {
 	repeated := len(unknown) < len(large)
 
 	var wg sync.WaitGroup
-	wg.Go(func() { w.recordLarge(ctx, unknown) })
+	if len(unknown) > 0 {
+		wg.Go(func() { w.recordLarge(ctx, unknown) })
+	}
 	first := small[:min(len(small), w.pipeline.ledger.AtOnce())]
 	w.recordSmall(ctx, first)
 	for _, i := range first {
@@ -215,6 +217,9 @@ func (w *writer) record(ctx context.Context, positions []int, entries []ledger.E
 // window, and returns the positions of the others. It takes at most half of the time
 // that is left. What can't be read counts as unknown: the write decides.
 func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int) {
+	if len(positions) == 0 {
+		return nil
+	}
 	p := w.pipeline
 	deadline, _ := ctx.Deadline() // begin has set it
 	ctx, cancel := context.WithTimeout(ctx, deadline.Sub(p.opts.Now())/2)

@@ -55,6 +55,7 @@ func (oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Fou
 	return keys.Found{}, nil
 }
 
+func (oneKey) SourceRecorded(netip.Addr) bool           { return true }
 func (oneKey) RecordSource(context.Context, netip.Addr) {}
 
 func newParkedWorld(t *testing.T) *parkedWorld {

@@ -61,17 +61,11 @@ func sourceName(source netip.Prefix) string {
 // An attacker who repeats a captured webhook within its time window also becomes a
 // known source. This gives access only to the reserve.
 func (c *Cache) RecordSource(ctx context.Context, from netip.Addr) {
+	if c.SourceRecorded(from) {
+		return
+	}
 	source := network(from)
-	if !source.IsValid() {
-		return
-	}
 	now := c.opts.Now()
-	c.mu.Lock()
-	last, ok := c.sources.known[source]
-	c.mu.Unlock()
-	if ok && now.Before(last.recordAt) {
-		return
-	}
 	recorded := now
 	err := c.withTable(ctx, func(ctx context.Context) (err error) {
 		recorded, err = c.table.recordSource(ctx, sourceName(source), now)
@@ -82,6 +76,18 @@ func (c *Cache) RecordSource(ctx context.Context, from netip.Addr) {
 		return
 	}
 	c.know(source, sighting{recorded, recorded.Add(recordEvery)})
+}
+
+// SourceRecorded reports whether [Cache.RecordSource] has nothing to do for this address.
+func (c *Cache) SourceRecorded(from netip.Addr) bool {
+	source := network(from)
+	if !source.IsValid() {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, ok := c.sources.known[source]
+	return ok && c.opts.Now().Before(last.recordAt)
 }
 
 func (c *Cache) know(source netip.Prefix, s sighting) {

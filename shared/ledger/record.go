@@ -99,6 +99,9 @@ func (l *Ledger) found(ctx context.Context, entries []Entry, attempts []executed
 			ids = append(ids, entries[i].EventID)
 		}
 	}
+	if len(ids) == 0 {
+		return nil
+	}
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
