@@ -376,7 +376,7 @@ func keyCandidates(all []value, configured string, given []string) (found []keyC
 		}
 		return 10 + c.rank
 	}
-	if id, static := strings.CutPrefix(configured, "static:"); static {
+	if id, static := signature.StaticKeyID(configured); static {
 		found = append(found, keyCandidate{value{place: "setting keyIdCarrier", carrier: configured, text: id}, id})
 	}
 	for _, id := range given {

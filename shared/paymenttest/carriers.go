@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"payhook.example/shared/rfc9562"
 	"payhook.example/shared/signature"
 )
 
@@ -89,9 +88,3 @@ func misplaced(scheme signature.Scheme) (wrong []error) {
 // ownHeaders are the headers that net/http writes itself, in lower case, whatever a request
 // says, and the content type, which every webhook has.
 var ownHeaders = []string{"host", "content-length", "transfer-encoding", "trailer", "connection", "content-type"}
-
-// staticID returns the key id of a carrier that says which it is.
-func staticID(carrier string) (string, bool) {
-	id, ok := strings.CutPrefix(carrier, "static:")
-	return id, ok && rfc9562.Valid(id)
-}

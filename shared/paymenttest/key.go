@@ -12,6 +12,8 @@ import (
 	"math/big"
 	"net/http"
 	"uuid"
+
+	"payhook.example/shared/signature"
 )
 
 // Key is a key that signs webhooks.
@@ -81,7 +83,7 @@ func (s *Server) Rekey() Key {
 }
 
 func (s *Server) use(key Key) Key {
-	if id, ok := staticID(s.opts.Scheme.KeyID.String()); ok {
+	if id, ok := signature.StaticKeyID(s.opts.Scheme.KeyID.String()); ok {
 		key.ID = id
 	}
 	s.mu.Lock()

@@ -214,7 +214,7 @@ func (s *Server) Send(ctx context.Context, w Webhook) (Answer, error) {
 // with the id that the receiver is to use.
 func (s *Server) senderOf(w Webhook) Sender {
 	sender := s.Sender()
-	if id, ok := staticID(w.Carriers.KeyID); ok {
+	if id, ok := signature.StaticKeyID(w.Carriers.KeyID); ok {
 		sender.Key.ID = id
 		s.Publish(id, sender.Key.JWK())
 	}
@@ -280,7 +280,7 @@ func repeat(r *http.Request, carrier string) error {
 var errNotCarried = errors.New("paymenttest: a flaw of the key id needs a key id in the request")
 
 func carried(carrier string) error {
-	if _, static := staticID(carrier); static {
+	if _, static := signature.StaticKeyID(carrier); static {
 		return errNotCarried
 	}
 	return nil

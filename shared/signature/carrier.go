@@ -47,18 +47,24 @@ func ParseCarrier(text string) (Carrier, error) {
 // ParseKeyIDCarrier parses a carrier as [ParseCarrier] does. It also accepts
 // "static:UUID", for a service that signs with one key and does not send its id.
 func ParseKeyIDCarrier(text string) (Carrier, error) {
-	id, static := strings.CutPrefix(text, isStatic+":")
-	if !static {
-		c, err := ParseCarrier(text)
-		if err != nil {
-			return c, fmt.Errorf("%w, or static:UUID", err)
-		}
-		return c, nil
+	if id, static := StaticKeyID(text); static {
+		return Carrier{isStatic, id}, nil
 	}
-	if !rfc9562.Valid(id) {
+	if strings.HasPrefix(text, isStatic+":") {
 		return Carrier{}, errors.New("static: must be followed by a UUID")
 	}
-	return Carrier{isStatic, id}, nil
+	c, err := ParseCarrier(text)
+	if err != nil {
+		return c, fmt.Errorf("%w, or static:UUID", err)
+	}
+	return c, nil
+}
+
+// StaticKeyID returns the UUID of a carrier "static:UUID". It reports false for every
+// other carrier.
+func StaticKeyID(carrier string) (id string, ok bool) {
+	id, ok = strings.CutPrefix(carrier, isStatic+":")
+	return id, ok && rfc9562.Valid(id)
 }
 
 // String returns the carrier in the form that [ParseCarrier] parses.

@@ -18,6 +18,7 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/rfc9562"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/signature"
 )
 
 // Flags say how webhooks are signed. Without a key, the simulated payment service
@@ -78,7 +79,7 @@ func (s *Flags) Sender(conf map[string]string) (paymenttest.Sender, error) {
 		key, errKey = paymenttest.ParseKey(text, s.keyID)
 	}
 	sender, errCarriers := paymenttest.Sender{Key: key}.With(s.complete(conf))
-	id, static := strings.CutPrefix(s.complete(conf).KeyID, "static:")
+	id, static := signature.StaticKeyID(s.complete(conf).KeyID)
 	if static && errID == nil && errCarriers == nil && id != s.keyID {
 		errCarriers = fmt.Errorf("key id carrier static:%s: must have the UUID of --key-id, which is signed", id)
 	}
@@ -111,7 +112,7 @@ func (s *Flags) Simulated(conf map[string]string) (paymenttest.Carriers, error) 
 // checkCorrupt returns an error if the proof has no part that could be corrupted.
 func (s *Flags) checkCorrupt(conf map[string]string) error {
 	carrier := s.complete(conf).KeyID
-	if strings.HasPrefix(s.Corrupt, "keyid") && strings.HasPrefix(carrier, "static:") {
+	if _, static := signature.StaticKeyID(carrier); static && strings.HasPrefix(s.Corrupt, "keyid") {
 		return fmt.Errorf("--corrupt %s needs a key id in the request: the key id carrier is %s", s.Corrupt, carrier)
 	}
 	return nil

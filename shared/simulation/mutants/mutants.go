@@ -679,6 +679,10 @@ var mutants = []mutant{
 		`	unknown := w.skipKnown(ctx, large)
 `, `	unknown := large
 `, inIntake},
+	{"a large event with white space is uploaded with the ledger's digest", recordFile,
+		`	if !e.entry.Compact {
+`, `	if false {
+`, inIntake},
 	{"an event whose window has passed is not recorded again", recordFile,
 		`		case !known.Current:`, `		case known == (ledger.Known{}):`, inIntake},
 	{"a conflict found by reading counts as a duplicate", recordFile,
@@ -868,6 +872,8 @@ var mutants = []mutant{
 	{"the digest of a claim check is not compared", claimFile,
 		`len(event) != ref.Size || hex.EncodeToString(sum[:]) != ref.SHA256`,
 		`len(event) != ref.Size || len(sum) != len(ref.SHA256)/2`, inClaimcheck},
+	{"the signature of an upload does not cover the event", claimFile,
+		`v4.SetPayloadHash(ctx, digest)`, `v4.SetPayloadHash(ctx, "")`, inClaimcheck},
 	{"AccessDenied counts as a deleted object", claimFile,
 		`return nil, fmt.Errorf("%w: %w", ErrDenied, err)`, `return nil, ErrGone`, inClaimcheck},
 
@@ -972,12 +978,8 @@ var mutants = []mutant{
 	{"an unknown source can use the reserved budget", budgetFile,
 		`l.knows(ctx) && l.take(ctx, &l.reserve)`, `l.take(ctx, &l.reserve)`, inKeys},
 	{"a source is written for every webhook", sourcesFile,
-		`	if ok && now.Before(last.recordAt) {
-		return
-	}
-`, `	if ok && now.Before(last.recordAt) && now.IsZero() {
-		return
-	}
+		`	return ok && c.opts.Now().Before(last.recordAt)
+`, `	return ok && c.opts.Now().Before(last.recordAt) && last.recordAt.IsZero()
 `, inKeys},
 	{"each IPv6 address of a /64 counts as its own source", sourcesFile,
 		`		bits = 64`, `		bits = 128`, inKeys},
