@@ -369,7 +369,7 @@ func (p path) bubble(t *testing.T, attempts, retries int, injections ...injectio
 }
 
 func TestNoSingleFaultLosesAnEvent(t *testing.T) {
-	groups()
+	prepare(t)
 	if raceEnabled {
 		t.Skip("runs without the race detector; the random histories cover the same code")
 	}
@@ -406,7 +406,7 @@ func TestNoSingleFaultLosesAnEvent(t *testing.T) {
 // A request can arrive after the grace period of its sender: after the deadline, the
 // lease and the next publisher.
 func TestNothingIsLostIfRequestsArriveLate(t *testing.T) {
-	groups()
+	prepare(t)
 	total := 0
 	var sum counts
 	for _, p := range paths() {
@@ -437,7 +437,7 @@ func TestNothingIsLostIfRequestsArriveLate(t *testing.T) {
 }
 
 func TestNoPairOfFaultsLosesAnEvent(t *testing.T) {
-	groups()
+	prepare(t)
 	reachable, played := 0, 0
 	var sum counts
 	for _, p := range paths() {

@@ -282,7 +282,7 @@ func (k keyFaults) fault(w *world, c *call) fault {
 }
 
 func TestARotationOfKeysRejectsNoAuthenticDelivery(t *testing.T) {
-	rotation()
+	prepare(t)
 	n := uint64(300)
 	if raceEnabled {
 		n = 20

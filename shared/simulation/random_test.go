@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime/debug"
 	"strconv"
@@ -14,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/intake"
 )
@@ -247,7 +250,7 @@ func play(t *testing.T, history func() (*world, counts)) (w *world, c counts) {
 }
 
 func TestRandomHistoriesLoseNothing(t *testing.T) {
-	groups()
+	prepare(t)
 	if *seed != 0 {
 		w, c := play(t, func() (*world, counts) { return history(*seed) })
 		t.Logf("seed %d:\n%s%s", *seed, w, c)
@@ -323,13 +326,33 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 }
 
 func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
-	groups()
+	prepare(t)
 	for s := range uint64(200) {
 		first, _ := play(t, func() (*world, counts) { return history(s) })
 		second, _ := play(t, func() (*world, counts) { return history(s) })
 		if a, b := first.String(), second.String(); a != b {
 			t.Fatalf("seed %d:\n%s\nand again:\n%s", s, a, b)
 		}
+	}
+}
+
+// The history of this seed settles and replays what is parked.
+func TestTheSameSeedGivesTheSameHistoryInEveryProcess(t *testing.T) {
+	var histories [2]string
+	for i := range histories {
+		output, err := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRandomHistoriesLoseNothing$",
+			"-test.v", "-seed=500").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, output)
+		}
+		_, history, found := strings.Cut(string(output), "seed 500:\n")
+		histories[i], _, _ = strings.Cut(history, "--- PASS")
+		if !found || !strings.Contains(history, "is to be settled") {
+			t.Fatalf("no such history:\n%s", output)
+		}
+	}
+	if diff := cmp.Diff(histories[0], histories[1]); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -120,7 +120,7 @@ func report(t *testing.T, seed uint64) string {
 // A duplicate after a crash needs few faults: the crash between publishing and marking,
 // and those that make the instance the publisher.
 func TestAFailedHistoryIsReduced(t *testing.T) {
-	groups()
+	prepare(t)
 	duplicated := func(_ *world, c counts) bool { return c.Died > 0 }
 	reduced := 0
 	for seed := uint64(1); seed < 400 && reduced < 3; seed++ {

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"testing"
+	"testing/cryptotest"
 	"time"
 
 	"payhook.example/shared/intake"
@@ -222,9 +224,23 @@ func proofOf(d *delivery, timestamp string) signature.Proof {
 // group is a set of deliveries with common events.
 type group []*delivery
 
+// prepare creates what all histories share, outside of their bubbles. Keys and certificates
+// are the same in every process: the names of parked objects contain digests of proofs, and
+// objects are replayed in the order of their names.
+func prepare(t *testing.T) {
+	t.Helper()
+	t.Run("prepare", func(t *testing.T) {
+		cryptotest.SetGlobalRandom(t, 1)
+		serviceKey()
+		unknownKey()
+		pki()
+		rotation()
+		groups()
+	})
+}
+
 // groups returns the groups that random histories choose from.
 var groups = sync.OnceValue(func() []group {
-	pki() // not in a bubble
 	r := rand.New(rand.NewPCG(1, 2))
 	var all []group
 	for g := range 24 {
