@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/intake"
@@ -37,8 +38,8 @@ func decodeRequest(event []byte) (request, error) {
 	d := decoder{dec: jsontext.NewDecoder(bytes.NewBuffer(event), jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))}
 	var r request
-	d.object(func(name string) {
-		switch name {
+	d.object(func(name []byte) {
+		switch string(name) {
 		case "version":
 			d.text(&r.version)
 		case "rawPath":
@@ -47,10 +48,11 @@ func decodeRequest(event []byte) (request, error) {
 			d.text(&r.rawQuery)
 		case "headers":
 			r.headers = map[string]string{}
-			d.object(func(name string) {
+			d.object(func(name []byte) {
+				header := string(name)
 				var value string
 				d.text(&value)
-				r.headers[name] = value
+				r.headers[header] = value
 			})
 		case "requestContext":
 			d.requestContext(&r)
@@ -77,15 +79,15 @@ func decodeRequest(event []byte) (request, error) {
 }
 
 func (d *decoder) requestContext(r *request) {
-	d.object(func(name string) {
-		switch name {
+	d.object(func(name []byte) {
+		switch string(name) {
 		case "domainName":
 			d.text(&r.domainName)
 		case "apiId":
 			d.text(&r.apiID)
 		case "http":
-			d.object(func(name string) {
-				switch name {
+			d.object(func(name []byte) {
+				switch string(name) {
 				case "method":
 					d.text(&r.method)
 				case "sourceIp":
@@ -95,8 +97,8 @@ func (d *decoder) requestContext(r *request) {
 				}
 			})
 		case "authentication":
-			d.object(func(name string) {
-				if name == "clientCert" {
+			d.object(func(name []byte) {
+				if string(name) == "clientCert" {
 					d.clientCert(&r.certificate)
 				} else {
 					d.skip()
@@ -109,8 +111,8 @@ func (d *decoder) requestContext(r *request) {
 }
 
 func (d *decoder) clientCert(c *clientcert.Presented) {
-	d.object(func(name string) {
-		switch name {
+	d.object(func(name []byte) {
+		switch string(name) {
 		case "clientCertPem":
 			d.text(&c.PEM)
 		case "subjectDN":
@@ -120,8 +122,8 @@ func (d *decoder) clientCert(c *clientcert.Presented) {
 		case "serialNumber":
 			d.text(&c.SerialNumber)
 		case "validity":
-			d.object(func(name string) {
-				switch name {
+			d.object(func(name []byte) {
+				switch string(name) {
 				case "notBefore":
 					d.text(&c.NotBefore)
 				case "notAfter":
@@ -162,8 +164,8 @@ func (d *decoder) value() jsontext.Value {
 func (d *decoder) skip() { d.value() }
 
 // object calls member with the name of each member of an object, which must read the
-// value.
-func (d *decoder) object(member func(name string)) {
+// value. The name is valid until then.
+func (d *decoder) object(member func(name []byte)) {
 	if kind := d.dec.PeekKind(); kind != '{' {
 		if d.value(); kind != 'n' {
 			d.fail("a member that must be an object is not")
@@ -172,10 +174,8 @@ func (d *decoder) object(member func(name string)) {
 	}
 	_, _ = d.dec.ReadToken() // the beginning, which was seen
 	for d.err == nil && d.dec.PeekKind() != '}' {
-		var name string
-		d.text(&name)
-		if d.err == nil {
-			member(name)
+		if name := d.value(); d.err == nil {
+			member(plain(name))
 		}
 	}
 	if d.err == nil {
@@ -198,7 +198,7 @@ func (d *decoder) string() jsontext.Value {
 
 func (d *decoder) text(s *string) {
 	if v := d.string(); v != nil {
-		*s = string(unquote(v))
+		*s = string(plain(v))
 	}
 }
 
@@ -211,6 +211,15 @@ func (d *decoder) bool() bool {
 		d.fail("a member that must be true or false is not")
 	}
 	return v.Kind() == 't'
+}
+
+// plain returns the text of a JSON string as unquote does, in the memory of the string if
+// it is there as it is.
+func plain(v jsontext.Value) []byte {
+	if text := v[1 : len(v)-1]; bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text) {
+		return text
+	}
+	return unquote(v)
 }
 
 // unquote returns the text of a JSON string, in memory of its own: Lambda's library uses

@@ -10,6 +10,12 @@ import (
 // the same time, and returns when all calls have returned. The caller's goroutine
 // makes calls as well, so a single call starts no other goroutine.
 func Each(n, limit int, do func(i int)) {
+	if min(n, limit) <= 1 {
+		for i := range n {
+			do(i)
+		}
+		return
+	}
 	var next atomic.Int64
 	work := func() {
 		for i := int(next.Add(1)); i <= n; i = int(next.Add(1)) {
