@@ -273,7 +273,7 @@ func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip
 	found, err := c.once(ctx, "refetch "+id+" "+source.String(), func(ctx context.Context) (Found, error) {
 		return l.refetch(ctx, failed)
 	})
-	if err != nil || found.Key == nil || found.Key.Equal(failed.Key) {
+	if found.Key != nil && found.Key.Equal(failed.Key) {
 		found.Key = nil
 	}
 	return found, err

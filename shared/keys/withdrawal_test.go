@@ -11,6 +11,9 @@ import (
 	"time"
 	"uuid"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
 	"payhook.example/shared/names"
 )
 
@@ -285,6 +288,27 @@ func TestReportWithoutTheTableCounts(t *testing.T) {
 	f.expectWithdrawn(c, nil, Stale, 1)
 	f.pass(4 * time.Minute)
 	f.expectWithdrawn(f.cache(), ErrUnknown, Service, 1)
+}
+
+// The function that removes the key has the only copy, and no report is in the table.
+func TestARemovedKeyThatTheTableDoesNotHaveIsWithdrawn(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.expectInUse(c, Service, 1)
+	f.gone()
+	f.pass(time.Hour)
+	f.db.broken.Store(true)
+	f.expectWithdrawn(c, nil, Stale, 1)
+	f.db.broken.Store(false)
+	for id := range f.db.Items("keys") {
+		if _, err := f.db.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: aws.String("keys"),
+			Key: itemKey(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.pass(5 * time.Minute)
+	f.expectWithdrawn(c, ErrUnknown, Service, 1)
+	f.expectWithdrawn(f.cache(), ErrUnknown, SharedTable, 0)
 }
 
 func TestRejectedKeyIsWithdrawnAtOnce(t *testing.T) {

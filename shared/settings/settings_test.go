@@ -3,6 +3,7 @@ package settings_test
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -128,6 +129,28 @@ func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
 	}
 	if !strings.Contains(err.Error(), "example: ") {
 		t.Error("no example is given")
+	}
+}
+
+func TestParseProofReadsNoOtherSetting(t *testing.T) {
+	proof := map[string]bool{}
+	for _, s := range settings.ProofSettings() {
+		proof[s.Key] = true
+	}
+	with := func(others string) (settings.Webhook, error) {
+		return settings.ParseProof(func(key string) (string, bool) {
+			if !proof[key] {
+				return others, others != ""
+			}
+			return "https://api.payments.example", key == settings.BaseURL.Key
+		})
+	}
+	want, err := with("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := with("invalid"); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

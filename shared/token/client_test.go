@@ -318,6 +318,33 @@ func TestTransportReturnsTheAnswerIfNoOtherTokenCanBeRead(t *testing.T) {
 	}
 }
 
+func TestTransportSendsARequestWithoutABodyAgain(t *testing.T) {
+	for name, body := range map[string]io.ReadCloser{"nil": nil, "NoBody": http.NoBody} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, hangsUp)
+			r.store("t-1", time.Hour)
+			reader := r.reader()
+			expectToken(t, reader, "t-1")
+			r.store("t-2", time.Hour)
+			requests := 0
+			transport := token.NewTransport(reader, parse(t, "https://api.payments.example"),
+				roundTripper(func(r *http.Request) (*http.Response, error) {
+					requests++
+					return &http.Response{StatusCode: http.StatusUnauthorized, Body: http.NoBody, Request: r}, nil
+				}))
+			request := &http.Request{Method: http.MethodPost, URL: parse(t, "https://api.payments.example"),
+				Header: http.Header{}, Body: body}
+			response, err := transport.RoundTrip(request.WithContext(t.Context()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if response.Body.Close(); requests != 2 {
+				t.Errorf("%d requests", requests)
+			}
+		})
+	}
+}
+
 func TestTransportReturnsTheAnswerIfTheBodyCannotBeReadAgain(t *testing.T) {
 	r := newRig(t, hangsUp)
 	r.store("t-1", time.Hour)

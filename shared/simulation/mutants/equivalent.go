@@ -12,6 +12,9 @@ const tooLong = "any byte more shows that it is too long"
 // memory is the reason of mutants that use more memory.
 const memory = "it only saves memory"
 
+// nothing is the reason of mutants that do for an empty list what changes nothing.
+const nothing = "it only saves time: the list is empty"
+
 // equivalent are the random mutants that no test can or should find, by name,
 // each with the reason. They are not counted.
 var equivalent = map[string]string{
@@ -46,9 +49,17 @@ var equivalent = map[string]string{
 	"shared/parking/parking.go Decision: swapped arguments: err, ErrNotParked": "get returns ErrNotParked itself",
 
 	"shared/payment/decode.go peek: swapped arguments: jsontext.AllowDuplicateNames(true), ...": anyOrder,
-	"shared/payment/decode.go free: removed: w.buffer = bytes.Buffer{}":                         memory,
-	"shared/payment/decode.go free: removed: w.dec.Reset(&w.buffer)":                            memory,
-	"shared/payment/decode.go free: removed: walkers.Put(w)":                                    memory,
+	`shared/payment/decode.go unquote: never true: bytes.IndexByte(text, '\\') < 0`:             memory,
+	"functions/webhook/request.go plain: never true: " +
+		`bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text)`: memory,
+	"shared/intake/record.go skipKnown: never true: len(positions) == 0": nothing,
+	"shared/intake/record.go write: always true: len(unknown) > 0":       nothing,
+	"shared/ledger/record.go found: never true: len(ids) == 0":           nothing,
+	"shared/payment/decode.go free: removed: w.buffer = bytes.Buffer{}":  memory,
+	"shared/payment/decode.go free: removed: w.dec.Reset(&w.buffer)":     memory,
+	"shared/payment/decode.go free: removed: walkers.Put(w)":             memory,
+
+	"shared/token/endpoint.go newTransport: constant: 32": "one more idle connection changes no answer",
 
 	"shared/token/reader.go bearer: removed: return held, err": "the second recall returns the same, after a wait",
 
