@@ -41,7 +41,7 @@ const (
 
 // lambdaMilliseconds are assumed: three round trips of 10 ms, and the CPU time that make
 // bench measures, on the 0.29 of a CPU that 512 MB have.
-var lambdaMilliseconds = map[int]float64{1: 40, 10: 45, 100: 80}
+var lambdaMilliseconds = map[int]float64{1: 37, 10: 40, 100: 65}
 
 // platformLines are the lines that Lambda writes for each invocation.
 const platformLines = "START RequestId: 8476a536-e9f4-11e8-9739-2d7598c3fe81 Version: 12\n" +
