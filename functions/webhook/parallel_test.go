@@ -1,24 +1,28 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"testing"
+	"testing/synctest"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/telemetry"
 )
 
-// lateKeys answers the writes of the table of keys only when an event is on the bus.
+// lateKeys answers the writes of the table of keys only when a channel is closed.
 type lateKeys struct {
 	*awstest.DynamoDB
-	published chan struct{}
-	err       error
+	until chan struct{}
+	err   error
 }
 
 func (l lateKeys) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
@@ -27,7 +31,7 @@ func (l lateKeys) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 		return l.DynamoDB.PutItem(ctx, in, opts...)
 	}
 	select {
-	case <-l.published:
+	case <-l.until:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -69,4 +73,35 @@ func TestAKeyIsStoredWhileTheEventsArePublished(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTheAnswerWaitsUntilTheKeyIsStored(t *testing.T) {
+	signingKey()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bubble{t: t, service: &keyServiceInMemory{}}
+		b.service.knows()
+		db, bus, stored := awstest.NewDynamoDB(), &awstest.EventBridge{}, make(chan struct{})
+		db.CreateLedger("ledger")
+		db.CreateTable("keys", names.KeysKey)
+		b.handler = newHandler(conf(t, "https://service.example", nil),
+			clients{lateKeys{db, stored, nil}, bus, awstest.NewS3(), &http.Client{Transport: b.service}},
+			telemetry.New(io.Discard, "webhook"))
+		event := encode(t, b.request(signingKey().ID, "")) // of no source that could be stored
+		answer := make(chan []byte, 1)
+		go func() {
+			text, err := b.handler.Invoke(t.Context(), event)
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- text
+		}()
+		synctest.Wait()
+		if len(answer) > 0 || len(bus.Entries()) != 1 {
+			t.Errorf("%d answers, and %d events on the bus", len(answer), len(bus.Entries()))
+		}
+		close(stored)
+		if text := <-answer; !bytes.HasPrefix(text, []byte(`{"statusCode":200,`)) {
+			t.Errorf("%s", text)
+		}
+	})
 }
