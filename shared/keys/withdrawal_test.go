@@ -290,6 +290,18 @@ func TestReportWithoutTheTableCounts(t *testing.T) {
 	f.expectWithdrawn(f.cache(), ErrUnknown, Service, 1)
 }
 
+func TestAReportThatTheTableDoesNotTakeLeavesTheKeyInUse(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache()
+	f.expectInUse(c, Service, 1)
+	f.gone()
+	f.pass(time.Hour)
+	f.db.failNext(false, true) // the record is read, and the report fails
+	if found := f.expect(c, nil, Stale, 1); !found.Withdrawn || !found.TableFailed {
+		t.Errorf("%+v", found)
+	}
+}
+
 // The function that removes the key has the only copy, and no report is in the table.
 func TestARemovedKeyThatTheTableDoesNotHaveIsWithdrawn(t *testing.T) {
 	f := newFleet(t)

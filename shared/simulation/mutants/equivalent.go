@@ -50,6 +50,7 @@ var equivalent = map[string]string{
 
 	"shared/payment/decode.go peek: swapped arguments: jsontext.AllowDuplicateNames(true), ...": anyOrder,
 	`shared/payment/decode.go unquote: never true: bytes.IndexByte(text, '\\') < 0`:             memory,
+	"functions/webhook/request.go plain: removed: return text":                                  memory,
 	"functions/webhook/request.go plain: never true: " +
 		`bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text)`: memory,
 	"shared/intake/record.go skipKnown: never true: len(positions) == 0": nothing,
@@ -60,6 +61,7 @@ var equivalent = map[string]string{
 	"shared/payment/decode.go free: removed: walkers.Put(w)":             memory,
 
 	"shared/token/endpoint.go newTransport: constant: 32": "one more idle connection changes no answer",
+	"shared/token/endpoint.go newTransport: constant: 10": "a second more to connect changes no answer",
 
 	"shared/token/reader.go bearer: removed: return held, err": "the second recall returns the same, after a wait",
 
