@@ -293,82 +293,72 @@ func TestTransportSendsTheWholeBodyAgain(t *testing.T) {
 	}
 }
 
+// unauthorized sends a request with the reader's token to a service that answers each with
+// 401, and returns how many it got.
+func unauthorized(t *testing.T, reader *token.Reader, request *http.Request) (requests int) {
+	t.Helper()
+	transport := token.NewTransport(reader, parse(t, "https://api.payments.example"),
+		roundTripper(func(r *http.Request) (*http.Response, error) {
+			requests++
+			return &http.Response{StatusCode: http.StatusUnauthorized, Body: http.NoBody, Request: r}, nil
+		}))
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.Body.Close(); response.StatusCode != http.StatusUnauthorized {
+		t.Errorf("status %d", response.StatusCode)
+	}
+	return requests
+}
+
 func TestTransportReturnsTheAnswerIfNoOtherTokenCanBeRead(t *testing.T) {
 	r := newRig(t, hangsUp)
 	r.store("t-1", time.Hour)
 	reader := r.reader()
 	expectToken(t, reader, "t-1")
 	r.secrets.Before = func(secretstest.Call) (int, string) { return http.StatusBadRequest, "AccessDeniedException" }
-	requests := 0
-	transport := token.NewTransport(reader, parse(t, "https://api.payments.example"),
-		roundTripper(func(r *http.Request) (*http.Response, error) {
-			requests++
-			return &http.Response{StatusCode: http.StatusUnauthorized, Body: http.NoBody, Request: r}, nil
-		}))
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.payments.example", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
+	if n := unauthorized(t, reader, request); n != 1 {
+		t.Errorf("%d requests", n)
 	}
-	if response.Body.Close(); response.StatusCode != http.StatusUnauthorized || requests != 1 {
-		t.Errorf("status %d after %d requests", response.StatusCode, requests)
-	}
+}
+
+// replacedToken returns a reader whose token was replaced after it was read.
+func replacedToken(t *testing.T) *token.Reader {
+	t.Helper()
+	r := newRig(t, hangsUp)
+	r.store("t-1", time.Hour)
+	reader := r.reader()
+	expectToken(t, reader, "t-1")
+	r.store("t-2", time.Hour)
+	return reader
 }
 
 func TestTransportSendsARequestWithoutABodyAgain(t *testing.T) {
 	for name, body := range map[string]io.ReadCloser{"nil": nil, "NoBody": http.NoBody} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, hangsUp)
-			r.store("t-1", time.Hour)
-			reader := r.reader()
-			expectToken(t, reader, "t-1")
-			r.store("t-2", time.Hour)
-			requests := 0
-			transport := token.NewTransport(reader, parse(t, "https://api.payments.example"),
-				roundTripper(func(r *http.Request) (*http.Response, error) {
-					requests++
-					return &http.Response{StatusCode: http.StatusUnauthorized, Body: http.NoBody, Request: r}, nil
-				}))
 			request := &http.Request{Method: http.MethodPost, URL: parse(t, "https://api.payments.example"),
 				Header: http.Header{}, Body: body}
-			response, err := transport.RoundTrip(request.WithContext(t.Context()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if response.Body.Close(); requests != 2 {
-				t.Errorf("%d requests", requests)
+			if n := unauthorized(t, replacedToken(t), request.WithContext(t.Context())); n != 2 {
+				t.Errorf("%d requests", n)
 			}
 		})
 	}
 }
 
 func TestTransportReturnsTheAnswerIfTheBodyCannotBeReadAgain(t *testing.T) {
-	r := newRig(t, hangsUp)
-	r.store("t-1", time.Hour)
-	reader := r.reader()
-	expectToken(t, reader, "t-1")
-	r.store("t-2", time.Hour)
-	requests := 0
-	transport := token.NewTransport(reader, parse(t, "https://api.payments.example"),
-		roundTripper(func(r *http.Request) (*http.Response, error) {
-			requests++
-			return &http.Response{StatusCode: http.StatusUnauthorized, Body: http.NoBody, Request: r}, nil
-		}))
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.payments.example",
 		strings.NewReader("payment"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	request.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if response.Body.Close(); response.StatusCode != http.StatusUnauthorized || requests != 1 {
-		t.Errorf("status %d after %d requests", response.StatusCode, requests)
+	if n := unauthorized(t, replacedToken(t), request); n != 1 {
+		t.Errorf("%d requests", n)
 	}
 }
 

@@ -435,12 +435,10 @@ func TestFetchReportsAnInvalidURL(t *testing.T) {
 	}
 }
 
-type failingTransport struct{ err error }
-
-func (f failingTransport) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
-
 func TestAHostThatIsNotFoundIsNamed(t *testing.T) {
-	transport := failingTransport{&net.DNSError{Err: "no such host", Name: "auth.payments.example", IsNotFound: true}}
+	transport := roundTripper(func(*http.Request) (*http.Response, error) {
+		return nil, &net.DNSError{Err: "no such host", Name: "auth.payments.example", IsNotFound: true}
+	})
 	_, err := token.NewEndpoint(parse(t, "https://auth.payments.example"), "manager-1",
 		token.EndpointOptions{Transport: transport}).Fetch(t.Context(), testCredentials)
 	expectEndpointError(t, err, 0, "", "lookup auth.payments.example: no such host")
