@@ -2,7 +2,7 @@ module payhook.example
 
 go 1.27.0
 
-toolchain go1.27.2
+toolchain go1.27.4
 
 require (
 	github.com/Netflix/bettertls v0.0.0-20250909192348-e1e99e353074

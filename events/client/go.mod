@@ -2,7 +2,7 @@ module payments.example/client
 
 go 1.27.0
 
-toolchain go1.27.2
+toolchain go1.27.4
 
 require (
 	github.com/aws/aws-sdk-go-v2/config v1.33.14
