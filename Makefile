@@ -20,7 +20,7 @@ BUILD := CGO_ENABLED=0 go build -trimpath
 
 # Packages whose tests run with the race detector. The CDK's own library has
 # races, so infra's and the consumer's do without.
-CDK_PACKAGES = payhook.example/infra payhook.example/events/consumer payhook.example/infra/acceptance/service
+CDK_PACKAGES = payhook.example/infra payhook.example/infra/payhook payhook.example/events/consumer payhook.example/infra/acceptance/service
 RACE_PACKAGES = $(filter-out $(CDK_PACKAGES) payhook.example/infra/local,$(shell GOTOOLCHAIN=auto go list ./...))
 # It needs a C compiler, which not every machine has.
 RACE = $(shell command -v "$$(GOTOOLCHAIN=auto go env CC)" >/dev/null 2>&1 && echo -race)
@@ -115,7 +115,7 @@ lint: tools ## gofmt, go vet, go fix, staticcheck, revive; cfn-lint on the templ
 	go fix -diff ./...
 	go tool staticcheck -checks all ./...
 	go run $(REVIVE) -config .revive.toml -set_exit_status -exclude ./infra/node_modules/... ./...
-	PAYHOOK_LINT=1 go test -count=1 -run '^TestTemplatesPassCfnLint$$' ./infra
+	PAYHOOK_LINT=1 go test -count=1 -run '^TestTemplatesPassCfnLint$$' ./infra/payhook
 
 .PHONY: audit
 audit: check ## checkov and cdk-nag on the templates: their findings, and those that the templates explain (installs them first)
@@ -126,7 +126,7 @@ audit: check ## checkov and cdk-nag on the templates: their findings, and those 
 	@if ! cmp -s infra/audit/package-lock.json .local/nag/installed; then \
 		rm -rf .local/nag && mkdir -p .local/nag && cp infra/audit/package.json infra/audit/package-lock.json .local/nag && \
 		npm ci --prefix .local/nag --no-audit --no-fund && cp infra/audit/package-lock.json .local/nag/installed; fi
-	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra
+	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra/payhook
 
 .PHONY: bench
 bench: check-go ## benchmarks: Go code, then whole processes of the functions (ROUNDS=1, DELAY=10ms, BEFORE=folder)
@@ -182,4 +182,4 @@ check-go:
 .PHONY: $(PAYHOOK)
 $(PAYHOOK): check-go
 	@mkdir -p .local/bin
-	@$(BUILD) -o $@ ./infra/payhook
+	@$(BUILD) -o $@ ./infra/cmd/payhook

@@ -16,14 +16,14 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/cloudformation v1.82.4
 	github.com/aws/aws-sdk-go-v2/service/cloudwatch v1.75.5
 	github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs v1.92.0
-	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.68.0 // the last without package schemas: infra/imports_test.go
-	github.com/aws/aws-sdk-go-v2/service/eventbridge v1.48.7 // the last without package schemas: infra/imports_test.go
+	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.68.0 // the last without package schemas: infra/payhook/imports_test.go
+	github.com/aws/aws-sdk-go-v2/service/eventbridge v1.48.7 // the last without package schemas: infra/payhook/imports_test.go
 	github.com/aws/aws-sdk-go-v2/service/iam v1.64.7
 	github.com/aws/aws-sdk-go-v2/service/kms v1.62.4
 	github.com/aws/aws-sdk-go-v2/service/lambda v1.114.1
 	github.com/aws/aws-sdk-go-v2/service/resourcegroupstaggingapi v1.41.10
 	github.com/aws/aws-sdk-go-v2/service/s3 v1.114.7
-	github.com/aws/aws-sdk-go-v2/service/secretsmanager v1.49.0 // the last without package schemas: infra/imports_test.go
+	github.com/aws/aws-sdk-go-v2/service/secretsmanager v1.49.0 // the last without package schemas: infra/payhook/imports_test.go
 	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.9
 	github.com/aws/aws-sdk-go-v2/service/sts v1.51.7
 	github.com/aws/constructs-go/constructs/v10 v10.6.0

@@ -154,7 +154,7 @@ func TestTheTablesOfCostsAreComputed(t *testing.T) {
 			u.logBytes, ms, cost*1e6, cost*1e6/float64(n)))
 	}
 	const runs = 60 * 730 // of each scheduled function in a month
-	alarms := float64(tableNames(t, "../../infra/payhook/RUNBOOK.md", "| alarm | raised when | what to do |"))
+	alarms := float64(tableNames(t, "../../infra/cmd/payhook/RUNBOOK.md", "| alarm | raised when | what to do |"))
 	metrics := float64(tableNames(t, "../README.md", "| metric | counts |"))
 	for _, fixed := range []struct {
 		what string

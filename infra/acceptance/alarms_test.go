@@ -273,7 +273,7 @@ func TestWithoutCloudWatchNoAlarmIsPassed(t *testing.T) {
 // Each alarm of the runbook, which a test compares with the template, is raised by one cause or
 // has a reason why not.
 func TestEveryAlarmIsRaisedOrHasAReason(t *testing.T) {
-	text, err := os.ReadFile("../payhook/RUNBOOK.md")
+	text, err := os.ReadFile("../cmd/payhook/RUNBOOK.md")
 	if err != nil {
 		t.Fatal(err)
 	}

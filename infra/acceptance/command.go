@@ -17,9 +17,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/spf13/cobra"
 
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/target"
 	"payhook.example/infra/local"
-	"payhook.example/infra/payhook/cli"
-	"payhook.example/infra/payhook/target"
 	"payhook.example/shared/settings"
 )
 

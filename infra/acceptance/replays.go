@@ -15,10 +15,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	smithytime "github.com/aws/smithy-go/time"
 
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/replay"
+	"payhook.example/infra/cmd/payhook/target"
 	"payhook.example/infra/local"
-	"payhook.example/infra/payhook/cli"
-	"payhook.example/infra/payhook/replay"
-	"payhook.example/infra/payhook/target"
 	output "payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"

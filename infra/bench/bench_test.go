@@ -26,13 +26,13 @@ import (
 )
 
 func TestTheFunctionsAreBuiltAsForADeployment(t *testing.T) {
-	text, err := os.ReadFile("../build.go")
+	text, err := os.ReadFile("../payhook/build.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	quoted := `"` + strings.Join(buildArguments, `", "`) + `"`
 	if !strings.Contains(string(text), quoted) {
-		t.Errorf("infra/build.go builds with other arguments than %s", quoted)
+		t.Errorf("infra/payhook/build.go builds with other arguments than %s", quoted)
 	}
 }
 

@@ -24,8 +24,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"payhook.example/infra/payhook/cli"
-	"payhook.example/infra/payhook/target"
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/target"
 	"payhook.example/shared/settings"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"payhook.example/infra/cmd/payhook/console/browser"
 	"payhook.example/infra/local/up"
-	"payhook.example/infra/payhook/console/browser"
 )
 
 // TestTheConsoleShowsWhatItsButtonsDo runs payhook local console on what is deployed, and

@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 
-	"payhook.example/infra/payhook/creation"
+	"payhook.example/infra/cmd/payhook/creation"
 )
 
 // protectedStack is a cloud assembly with a stack that has termination protection.

@@ -692,7 +692,7 @@ func (f *fixture) programIn(t *testing.T, folder string) func(args ...string) (o
 // build builds the program payhook.
 func (f *fixture) build(t *testing.T, path string) {
 	t.Helper()
-	build := exec.Command("go", "build", "-o", path, "./infra/payhook")
+	build := exec.Command("go", "build", "-o", path, "./infra/cmd/payhook")
 	build.Dir = f.opts.top
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)

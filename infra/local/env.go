@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/local/up"
-	"payhook.example/infra/payhook/cli"
 )
 
 func envCommand(p *cli.Program) *cobra.Command {

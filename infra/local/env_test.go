@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/local/up"
-	"payhook.example/infra/payhook/cli"
 )
 
 // A shell evaluates what is printed, in place of a profile that is set.

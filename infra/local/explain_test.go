@@ -122,7 +122,7 @@ func (f *fixture) checkCaptured(t *testing.T, status func(int, ...string) string
 // exercise returns the lines of the exercise in the document of payhook.
 func exercise(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "payhook", "README.md"))
+	text, err := os.ReadFile(filepath.Join("..", "cmd", "payhook", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
-	"payhook.example/infra/payhook/cli"
+	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"

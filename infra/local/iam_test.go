@@ -217,10 +217,10 @@ func statementsOf(policy string) ([]statement, error) {
 // is documented for programs outside the stack.
 func (f *fixture) principals(t *testing.T) []*principal {
 	t.Helper()
-	operate := f.user(t, "operate", "infra/payhook/operate/policy.json")
-	listen := f.user(t, "listen", "infra/payhook/listen/policy.json")
-	logs := f.user(t, "logs", "infra/payhook/logs/policy.json")
-	status := f.user(t, "status", "infra/payhook/status/policy.json")
+	operate := f.user(t, "operate", "infra/cmd/payhook/operate/policy.json")
+	listen := f.user(t, "listen", "infra/cmd/payhook/listen/policy.json")
+	logs := f.user(t, "logs", "infra/cmd/payhook/logs/policy.json")
+	status := f.user(t, "status", "infra/cmd/payhook/status/policy.json")
 	consumer := f.user(t, "consumer", "events/consumer/policy.json")
 	client := f.user(t, "client", "events/client/policy.json")
 	all := []*principal{

@@ -25,9 +25,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/target"
 	"payhook.example/infra/local/up"
-	"payhook.example/infra/payhook/cli"
-	"payhook.example/infra/payhook/target"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/paymenttest"
 )

@@ -90,7 +90,7 @@ func startMoto(t *testing.T) *archived {
 		t.Fatal(err)
 	}
 	program := filepath.Join(t.TempDir(), "payhook")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./infra/payhook")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./infra/cmd/payhook")
 	build.Dir = top
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/local/up"
-	"payhook.example/infra/payhook/cli"
 	"payhook.example/shared/settings"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"payhook.example/infra/payhook/cli"
+	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/token"

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"payhook.example/infra/payhook/cli"
+	"payhook.example/infra/cmd/payhook/cli"
 )
 
 // requirement is a program that must be on this machine.

@@ -3,23 +3,23 @@ package main
 // archiveMutants are bugs in the archive of the published events, and in the command that
 // replays them.
 var archiveMutants = []mutant{
-	{"archiveRetention has no effect", "infra/archive.go",
+	{"archiveRetention has no effect", "infra/payhook/archive.go",
 		`jsii.Number(conf.ArchiveRetention)`, `jsii.Number(30)`, inArchive},
-	{"the archive cannot be left out", "infra/archive.go",
+	{"the archive cannot be left out", "infra/payhook/archive.go",
 		`if conf.ArchiveRetention == 0 {`, `if conf.ArchiveRetention < 0 {`, inArchive},
-	{"the archive has events of one detail-type only", "infra/archive.go",
+	{"the archive has events of one detail-type only", "infra/payhook/archive.go",
 		`map[string]any{"source": []string{conf.Webhook.EventSource}}`,
 		`map[string]any{"source": []string{conf.Webhook.EventSource}, "detail-type": []string{"A"}}`, inArchive},
-	{"the archives of two buses have one name", "infra/archive.go",
+	{"the archives of two buses have one name", "infra/payhook/archive.go",
 		`sha256.Sum256([]byte(name))`, `sha256.Sum256([]byte(name[:maxArchiveName]))`, inArchive},
-	{"an output names an archive that the emulator does not have", "infra/archive.go",
+	{"an output names an archive that the emulator does not have", "infra/payhook/archive.go",
 		`if !conf.Local {`, `if conf.StackName != "" {`, inArchive},
-	{"the archive is not encrypted with the customer managed key", "infra/encryption.go",
+	{"the archive is not encrypted with the customer managed key", "infra/payhook/encryption.go",
 		`	"AWS::Events::Archive":       "KmsKeyIdentifier",
 `, ``, inEncryption},
-	{"EventBridge may not use the key for the archive", "infra/encryption.go",
+	{"EventBridge may not use the key for the archive", "infra/payhook/encryption.go",
 		`	if conf.ArchiveRetention > 0 {`, `	if conf.ArchiveRetention < 0 {`, inEncryption},
-	{"any archive of EventBridge may use the key", "infra/encryption.go",
+	{"any archive of EventBridge may use the key", "infra/payhook/encryption.go",
 		`conf), awscdk.ArnFormat_SLASH_RESOURCE_NAME),
 			}}}))`, `conf)+"*", awscdk.ArnFormat_SLASH_RESOURCE_NAME),
 			}}}))`, inEncryption},
@@ -69,14 +69,14 @@ var archiveMutants = []mutant{
 }
 
 const (
-	replayRunFile  = "infra/payhook/replay/run.go"
-	replayPlanFile = "infra/payhook/replay/plan.go"
+	replayRunFile  = "infra/cmd/payhook/replay/run.go"
+	replayPlanFile = "infra/cmd/payhook/replay/plan.go"
 )
 
 var (
-	inReplay     = []string{"./infra/payhook/replay"}
-	inArchive    = []string{"./infra -run Archive"}
-	inEncryption = []string{"./infra -run AllStoredData|ThreeServices"}
+	inReplay     = []string{"./infra/cmd/payhook/replay"}
+	inArchive    = []string{"./infra/payhook -run Archive"}
+	inEncryption = []string{"./infra/payhook -run AllStoredData|ThreeServices"}
 )
 
 func init() { mutants = append(mutants, archiveMutants...) }

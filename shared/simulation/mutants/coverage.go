@@ -49,7 +49,7 @@ var historySteps = []string{
 
 // excluded are the packages whose tests are not run: the end-to-end tests, those of the
 // template, which take minutes, and those of this program.
-var excluded = []string{"./infra", "./infra/local", "./infra/acceptance/service", "./events/consumer",
+var excluded = []string{"./infra", "./infra/payhook", "./infra/local", "./infra/acceptance/service", "./events/consumer",
 	histories + "/mutants"}
 
 // measure runs all tests once, without a mutant, and returns the steps. The go command

@@ -58,17 +58,17 @@ const (
 	lastCertFile       = "shared/keys/certificate.go"
 	authenticationFile = "shared/settings/authentication.go"
 	redriveHandlerFile = "functions/redrive/handler.go"
-	replayCommandFile  = "infra/payhook/operate/replay.go"
-	parkedCommandFile  = "infra/payhook/operate/parked.go"
-	creationFile       = "infra/payhook/creation/creation.go"
-	temporaryFile      = "infra/payhook/listen/temporary.go"
-	listenFile         = "infra/payhook/listen/session.go"
-	forwardFile        = "infra/payhook/listen/forward.go"
-	tailFile           = "infra/payhook/logs/tail.go"
-	programFile        = "infra/payhook/cli/cli.go"
-	targetFile         = "infra/payhook/target/target.go"
-	sendFile           = "infra/payhook/send/send.go"
-	sendWhereFile      = "infra/payhook/send/where.go"
+	replayCommandFile  = "infra/cmd/payhook/operate/replay.go"
+	parkedCommandFile  = "infra/cmd/payhook/operate/parked.go"
+	creationFile       = "infra/cmd/payhook/creation/creation.go"
+	temporaryFile      = "infra/cmd/payhook/listen/temporary.go"
+	listenFile         = "infra/cmd/payhook/listen/session.go"
+	forwardFile        = "infra/cmd/payhook/listen/forward.go"
+	tailFile           = "infra/cmd/payhook/logs/tail.go"
+	programFile        = "infra/cmd/payhook/cli/cli.go"
+	targetFile         = "infra/cmd/payhook/target/target.go"
+	sendFile           = "infra/cmd/payhook/send/send.go"
+	sendWhereFile      = "infra/cmd/payhook/send/where.go"
 	upFile             = "infra/local/up/up.go"
 	carriersFile       = "shared/paymenttest/carriers.go"
 	captureFile        = "functions/webhook/capture.go"
@@ -76,7 +76,7 @@ const (
 	explainFile        = "shared/explain/explain.go"
 	explainKeyFile     = "shared/explain/key.go"
 	explainMessageFile = "shared/explain/message.go"
-	explainRequestFile = "infra/payhook/explain/request.go"
+	explainRequestFile = "infra/cmd/payhook/explain/request.go"
 )
 
 // What goes wrong between a delivery and the bus must be found by the histories
@@ -99,17 +99,17 @@ var (
 	inTokenMain = []string{"./functions/token"}
 	inParking   = []string{"./shared/parking"}
 	inRedrive   = []string{"./functions/redrive"}
-	inListen    = []string{"./infra/payhook/listen"}
-	inLogs      = []string{"./infra/payhook/logs"}
-	inOperate   = []string{"./infra/payhook/operate"}
-	inStatus    = []string{"./infra/payhook/status"}
-	inConsole   = []string{"./infra/payhook/console -skip TestThePage|TestHostile"}
+	inListen    = []string{"./infra/cmd/payhook/listen"}
+	inLogs      = []string{"./infra/cmd/payhook/logs"}
+	inOperate   = []string{"./infra/cmd/payhook/operate"}
+	inStatus    = []string{"./infra/cmd/payhook/status"}
+	inConsole   = []string{"./infra/cmd/payhook/console -skip TestThePage|TestHostile"}
 	inLocal     = []string{"./infra/local -run TheTable|ACell"}
 	inLocalUp   = []string{"./infra/local -run TestUpStores|TestTheLocalRunIsStarted|TestTheSettingsOfTheService"}
-	inCreation  = []string{"./infra/payhook/creation"}
-	inProgram   = []string{"./infra/payhook/cli"}
-	inTarget    = []string{"./infra/payhook/target"}
-	inSend      = []string{"./infra/payhook/send"}
+	inCreation  = []string{"./infra/cmd/payhook/creation"}
+	inProgram   = []string{"./infra/cmd/payhook/cli"}
+	inTarget    = []string{"./infra/cmd/payhook/target"}
+	inSend      = []string{"./infra/cmd/payhook/send"}
 	inRefused   = []string{"./shared/refused"}
 	inExplain   = []string{"./shared/explain"}
 
@@ -117,7 +117,7 @@ var (
 	inClientCert  = []string{"./shared/clientcert"}
 
 	inClaimcheck  = []string{"./shared/claimcheck"}
-	inPermissions = []string{"./infra -run TestEachFunctionHas"}
+	inPermissions = []string{"./infra/payhook -run TestEachFunctionHas"}
 )
 
 var mutants = []mutant{
@@ -145,13 +145,13 @@ var mutants = []mutant{
 	{"explain accepts a key that must not be used", explainFile,
 		`if k.state == rejected && k.exponents == nil {`, `if k.state == "" {`, inExplain},
 	{"the last line feed of a file counts as part of the payload", explainRequestFile,
-		`n < len(body) &&`, `n < 0 &&`, []string{"./infra/payhook/explain"}},
+		`n < len(body) &&`, `n < 0 &&`, []string{"./infra/cmd/payhook/explain"}},
 
 	// Practising a rejected webhook in the local run.
 	{"send ignores the flags that say where the proof is carried", sendFile,
 		`, Carriers: o.carriers,`, `,`, inSend},
 	{"a flag for one part of the proof changes what the local run's settings say of the others",
-		"infra/payhook/webhook/webhook.go",
+		"infra/cmd/payhook/webhook/webhook.go",
 		`cmp.Or(flag, conf[setting.Key], setting.Default)`, `cmp.Or(flag, setting.Default)`, inSend},
 	{"a webhook that was answered 401 does not name payhook explain", sendFile,
 		`if unauthorized > 0 && o.why != ""`, `if unauthorized > 1 && o.why != ""`, inSend},
@@ -174,11 +174,11 @@ var mutants = []mutant{
 		`		key.ID = id
 `, `		_ = id
 `, inPaymenttest},
-	{"explain says how to start a local run that is not meant", "infra/payhook/explain/explain.go",
+	{"explain says how to start a local run that is not meant", "infra/cmd/payhook/explain/explain.go",
 		`r.Verdict == explain.Settings && o.target.Local && s.settings != nil`,
-		`r.Verdict == explain.Settings && s.settings != nil`, []string{"./infra/payhook/explain"}},
-	{"explain breaks the command for the local run into lines", "infra/payhook/explain/explain.go",
-		`\n  %s\n", command)`, `\n  %s\n", wrapped(command, 60))`, []string{"./infra/payhook/explain"}},
+		`r.Verdict == explain.Settings && s.settings != nil`, []string{"./infra/cmd/payhook/explain"}},
+	{"explain breaks the command for the local run into lines", "infra/cmd/payhook/explain/explain.go",
+		`\n  %s\n", command)`, `\n  %s\n", wrapped(command, 60))`, []string{"./infra/cmd/payhook/explain"}},
 	{"the local run is started again without the settings that it has", upFile,
 		`	maps.Copy(all, f.Given)
 `, ``, inLocalUp},
@@ -223,11 +223,11 @@ var mutants = []mutant{
 	{"a command asks without a terminal", programFile,
 		`	if !p.Terminal {`, `	if !p.Terminal && len(question) > 1000 {`, inProgram},
 	{"an answer other than yes counts as yes", programFile,
-		`if text == "y" || text == "yes" {`, `if text != "n" {`, []string{"./infra/payhook/operate"}},
+		`if text == "y" || text == "yes" {`, `if text != "n" {`, []string{"./infra/cmd/payhook/operate"}},
 	{"a denied request ends with the exit code for wrong usage", programFile,
 		`		status = StatusUnreachable`, `		status = StatusUsage`, inProgram},
 	{"--local with --region is accepted", targetFile,
-		`if t.Local && (t.Region != ""`, `if t.Local && (t.Region == "-"`, []string{"./infra/payhook/operate"}},
+		`if t.Local && (t.Region != ""`, `if t.Local && (t.Region == "-"`, []string{"./infra/cmd/payhook/operate"}},
 	{"a local run is used without --local", targetFile,
 		`	if t.Local {
 		run, err := up.Read(".")
@@ -237,9 +237,9 @@ var mutants = []mutant{
 		`	case unexpected > 0:`, `	case unexpected > 1000:`, inSend},
 
 	// Client certificates.
-	{"the redrive function has no truststore", "infra/build.go",
+	{"the redrive function has no truststore", "infra/payhook/build.go",
 		`slices.Contains(trusting, name)`,
-		`slices.Contains(trusting[:1], name)`, []string{"./infra -run TestTruststoreIsIn"}},
+		`slices.Contains(trusting[:1], name)`, []string{"./infra/payhook -run TestTruststoreIsIn"}},
 	{"a server certificate is accepted as a client certificate", clientCertFile,
 		`KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}`,
 		`KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}`, inClientCert},
@@ -534,7 +534,7 @@ var mutants = []mutant{
 	{"SafePayloadBytes is larger than what always fits", settingsFile,
 		`const SafePayloadBytes = (invocationBytes - envelopeBytes) / 2`,
 		`const SafePayloadBytes = (invocationBytes - envelopeBytes) * 3 / 4`, inWebhook},
-	{"the subscription sheet states a payload size that does not always fit", "infra/subscription.go",
+	{"the subscription sheet states a payload size that does not always fit", "infra/payhook/subscription.go",
 		`min(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes)`,
 		`max(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes)`, inInfra},
 	{"a payload that the function rejects counts as rejected by AWS", handlerFile,
@@ -771,31 +771,31 @@ var mutants = []mutant{
 		`	if !answered || !known {
 		return false`, `	if !answered || !known {
 		return true`, inLogs},
-	{"what was not measured is healthy", "infra/payhook/status/status.go",
+	{"what was not measured is healthy", "infra/cmd/payhook/status/status.go",
 		`h.Healthy && check.State == ok`, `h.Healthy && check.State != attention`, inStatus},
-	{"an answer of 503 needs no attention", "infra/payhook/status/metrics.go",
+	{"an answer of 503 needs no attention", "infra/cmd/payhook/status/metrics.go",
 		`failed > 0 || sums["unavailable"] > 0`, `failed > 0`, inStatus},
 
 	// The console.
-	{"a name that resolves to 127.0.0.1 reaches the console", "infra/payhook/console/server.go",
+	{"a name that resolves to 127.0.0.1 reaches the console", "infra/cmd/payhook/console/server.go",
 		`		if !s.serves(r.Host) {`, `		if false {`, inConsole},
-	{"another site reads the stream of the console", "infra/payhook/console/server.go",
+	{"another site reads the stream of the console", "infra/cmd/payhook/console/server.go",
 		`site == "cross-site" || site == "same-site"`, `site == "same-site" && false`, inConsole},
-	{"an origin without fetch metadata uses the console", "infra/payhook/console/server.go",
+	{"an origin without fetch metadata uses the console", "infra/cmd/payhook/console/server.go",
 		`err := crossOrigin.Check(r); err != nil`, `err := crossOrigin.Check(r); err != nil && false`, inConsole},
-	{"the console works without its token", "infra/payhook/console/server.go",
+	{"the console works without its token", "infra/cmd/payhook/console/server.go",
 		`[]byte(s.token)) != 1 {`, `[]byte(s.token)) > 1 {`, inConsole},
-	{"a form has effects in the console", "infra/payhook/console/server.go",
+	{"a form has effects in the console", "infra/cmd/payhook/console/server.go",
 		`err != nil || kind != "application/json"`, `err != nil && kind != "application/json"`, inConsole},
-	{"the name of what is parked is a flag", "infra/payhook/console/actions.go",
+	{"the name of what is parked is a flag", "infra/cmd/payhook/console/actions.go",
 		`append(args, "--", asked.Name)`, `append(args, asked.Name)`, inConsole},
-	{"what the console stopped stays stopped", "infra/payhook/console/actions.go",
+	{"what the console stopped stays stopped", "infra/cmd/payhook/console/actions.go",
 		`		if !a.isStopped(service) {`, `		if true {`, inConsole},
-	{"the console shows payment data", "infra/payhook/console/feed.go",
+	{"the console shows payment data", "infra/cmd/payhook/console/feed.go",
 		`	e.Event = nil`, `	_ = e.Event`, inConsole},
-	{"a page that connects again misses a message", "infra/payhook/console/feed.go",
+	{"a page that connects again misses a message", "infra/cmd/payhook/console/feed.go",
 		`min(max(number+1-first, 0), len(f.messages))`, `min(max(number+2-first, 0), len(f.messages))`, inConsole},
-	{"a page gets messages after a number of another run", "infra/payhook/console/feed.go",
+	{"a page gets messages after a number of another run", "infra/cmd/payhook/console/feed.go",
 		`run != f.run || err != nil`, `run == "" || err != nil`, inConsole},
 
 	// What make run prints.
@@ -878,16 +878,16 @@ var mutants = []mutant{
 		`return nil, fmt.Errorf("%w: %w", ErrDenied, err)`, `return nil, ErrGone`, inClaimcheck},
 
 	// Permissions of the functions.
-	{"the redrive function may not record replayed events", "infra/redrive.go",
+	{"the redrive function may not record replayed events", "infra/payhook/redrive.go",
 		`[]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",`,
 		`[]string{"dynamodb:BatchGetItem", "dynamodb:UpdateItem",`, inPermissions},
-	{"the redrive function may do more than it calls", "infra/redrive.go",
+	{"the redrive function may do more than it calls", "infra/payhook/redrive.go",
 		`[]string{"events:PutEvents"}, bus.EventBusArn()`,
 		`[]string{"events:PutEvents", "events:PutPermission"}, bus.EventBusArn()`, inPermissions},
-	{"the redrive function may not list the bucket", "infra/buckets.go",
+	{"the redrive function may not list the bucket", "infra/payhook/buckets.go",
 		`	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn())
 `, ``, inPermissions},
-	{"a permission names a secret's name instead of its ARN", "infra/token.go",
+	{"a permission names a secret's name instead of its ARN", "infra/payhook/token.go",
 		`"secretsmanager:PutSecretValue"}, secret.AttrId())`,
 		`"secretsmanager:PutSecretValue"}, secret.Ref())`, inPermissions},
 
@@ -1056,8 +1056,8 @@ var mutants = []mutant{
 	{"the schema in the registry differs from the published one", "events/schema/schema.go",
 		`Reference: "claim-check.json"}[name]`, `Reference: "event.json"}[name]`, inPayment},
 
-	{"schemaRegistry has no effect", "infra/schemas.go", `!conf.SchemaRegistry`, `false`,
-		[]string{"./infra -run TestTheSchemaRegistry"}},
+	{"schemaRegistry has no effect", "infra/payhook/schemas.go", `!conf.SchemaRegistry`, `false`,
+		[]string{"./infra/payhook -run TestTheSchemaRegistry"}},
 
 	{"the consumer's function processes an event twice", consumerFile,
 		`attribute_not_exists(eventId)`, `attribute_not_exists(other)`, inConsumer},

@@ -1,0 +1,202 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/operate"
+	"payhook.example/infra/cmd/payhook/send"
+	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/shared/paymenttest"
+)
+
+// action is what a button asks for.
+type action struct {
+	Do      string `json:"do"`
+	Events  int    `json:"events"`  // of send
+	Flaw    string `json:"flaw"`    // of forge
+	Service string `json:"service"` // of stop and start
+	Name    string `json:"name"`    // of replay
+	Version string `json:"version"` // of replay: first, parked, or "" for what is no conflict
+}
+
+// result is a command and what came of it.
+type result struct {
+	Command string `json:"command"`
+	Right   bool   `json:"right"`
+	Output  string `json:"output"`
+	// Replayed is the name of what was parked and is replayed, in Version.
+	Replayed string `json:"replayed,omitempty"`
+	Version  string `json:"version,omitempty"`
+}
+
+// The services that can be stopped.
+const (
+	keyService    = "keys"
+	tokenEndpoint = "token"
+	eventBus      = "bus"
+)
+
+var services = []string{keyService, tokenEndpoint, eventBus}
+
+// maxEvents is how many events one button sends in a delivery.
+const maxEvents = 100
+
+// errAction is an error of what was asked for; nothing was done.
+var errAction = errors.New("the page asked for something that does not exist")
+
+// actor does what the buttons ask for. It is safe for concurrent use; one action is done
+// after the other.
+type actor struct {
+	// call runs a command of payhook.
+	call func(ctx context.Context, args []string) (output string, right bool)
+	// setBus stops or starts the bus.
+	setBus func(ctx context.Context, stopped bool) error
+	feed   *feed
+
+	doing sync.Mutex // held during an action
+
+	mu      sync.Mutex
+	stopped map[string]bool // what this program has stopped
+}
+
+// state returns which services are stopped, in JSON.
+func (a *actor) state() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	text, err := json.Marshal(a.stopped)
+	if err != nil {
+		panic(err) // it is a map of texts
+	}
+	return text
+}
+
+func (a *actor) setStopped(service string, stopped bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopped[service] = stopped
+}
+
+func (a *actor) isStopped(service string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stopped[service]
+}
+
+// do does what is asked for. Pages see the result in the feed.
+func (a *actor) do(ctx context.Context, asked action) error {
+	args, err := asked.args()
+	if err != nil {
+		return err
+	}
+	a.doing.Lock()
+	defer a.doing.Unlock()
+	return a.run(ctx, asked, args)
+}
+
+func (a *actor) run(ctx context.Context, asked action, args []string) error {
+	r := result{Command: "payhook " + strings.Join(args, " ")}
+	if asked.Service == eventBus {
+		r.Command = asked.Do + " the event bus: a policy denies the functions to publish"
+		if asked.Do == "start" {
+			r.Command = asked.Do + " the event bus: the policy is removed"
+		}
+		err := a.setBus(ctx, asked.Do == "stop")
+		if r.Right = err == nil; !r.Right {
+			r.Output = err.Error()
+		}
+	} else {
+		r.Output, r.Right = a.call(ctx, args)
+	}
+	if r.Right && asked.Do == "replay" {
+		r.Replayed, r.Version = asked.Name, asked.Version
+	}
+	if r.Right && asked.Service != "" {
+		a.setStopped(asked.Service, asked.Do == "stop")
+		if err := a.feed.add(someState, json.RawMessage(a.state())); err != nil {
+			return err
+		}
+	}
+	return a.feed.add(aCommand, r)
+}
+
+// args returns the arguments of payhook for what is asked for; none for the bus.
+func (asked action) args() ([]string, error) {
+	switch asked.Do {
+	case "send":
+		if asked.Events < 1 || asked.Events > maxEvents {
+			return nil, fmt.Errorf("%w: the number of events must be from 1 to %d", errAction, maxEvents)
+		}
+		return []string{"send", "--local", "--events", strconv.Itoa(asked.Events)}, nil
+	case "repeat":
+		return []string{"send", "--local", "--duplicates", "1"}, nil
+	case "conflict":
+		return []string{"send", "--local", "--conflict"}, nil
+	case "forge":
+		if !slices.Contains(paymenttest.Flaws(), paymenttest.Flaw(asked.Flaw)) {
+			return nil, fmt.Errorf("%w: there is no flaw %q", errAction, asked.Flaw)
+		}
+		return []string{"send", "--local", "--corrupt", asked.Flaw, "--expect", "401"}, nil
+	case "rotate":
+		return []string{"send", "--local", "--rotate"}, nil
+	case "stop", "start":
+		if !slices.Contains(services, asked.Service) {
+			return nil, fmt.Errorf("%w: there is no service %q", errAction, asked.Service)
+		}
+		fault := ""
+		if asked.Do == "stop" {
+			fault = string(paymenttest.Down)
+		}
+		return []string{"send", "--local", "--count", "0", "--fault", asked.Service + "=" + fault}, nil
+	case "replay":
+		args := []string{"parked", "replay", "--local"}
+		if asked.Version != "" {
+			args = append(args, "--version", asked.Version)
+		}
+		// A name cannot be a flag.
+		return append(args, "--", asked.Name), nil
+	}
+	return nil, fmt.Errorf("%w: %q", errAction, asked.Do)
+}
+
+// startAll starts what was stopped, so that it does not stay stopped unnoticed.
+func (a *actor) startAll(ctx context.Context) error {
+	a.doing.Lock()
+	defer a.doing.Unlock()
+	var failed []error
+	for _, service := range services {
+		if !a.isStopped(service) {
+			continue
+		}
+		asked := action{Do: "start", Service: service}
+		args, err := asked.args()
+		if err == nil {
+			err = a.run(ctx, asked, args)
+		}
+		if err == nil && a.isStopped(service) {
+			err = fmt.Errorf("%s is still stopped", service)
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+// payhook runs a command of this program for the local run.
+func payhook(ctx context.Context, args []string) (output string, right bool) {
+	var text bytes.Buffer
+	p := &cli.Program{In: strings.NewReader(""), Out: &text, Err: &text, Now: time.Now, Interval: time.Hour}
+	root, t := p.Root(""), &target.Target{}
+	t.Register(root)
+	root.AddCommand(append(operate.Commands(p, t), send.Command(p, t))...)
+	status := p.Run(ctx, root, args)
+	return strings.TrimSpace(text.String()), status == 0
+}

@@ -1,0 +1,229 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"payhook.example/infra/cmd/payhook/console/browser"
+	"payhook.example/infra/cmd/payhook/listen"
+)
+
+const (
+	delivery1 = "7b33013b-de5e-407b-9c0f-d542a2fdaae9"
+	delivery2 = "5c0e7f8e-63dd-4c4e-9a5f-5e0a8f3b2c11"
+	event1    = "c268f721-2d16-45e1-9a84-3473ff8b678a"
+	event2    = "e2835100-9619-463b-8f96-2855ccab5242"
+	parkedAs  = "2026/01/31/12/20260131T120000.000Z-conflict-5c0e7f8e.json"
+)
+
+// fill fills the feed with one delivery of each kind.
+func fill(t *testing.T, f *feed) {
+	t.Helper()
+	for _, w := range []listen.Webhook{
+		{Type: "webhook", Time: "2026-01-31T12:00:00.000Z", Status: 200, Outcome: "accepted", DeliveryID: delivery1,
+			Events: 2, IDs: map[string][]string{"published": {event1}, "pending": {event2}},
+			MS: map[string]float64{"record": 4.2, "publish": 7}},
+		{Type: "webhook", Time: "2026-01-31T12:00:01.000Z", Status: 401, Outcome: "signature-mismatch",
+			Cause: "signature: does not verify"},
+		{Type: "webhook", Time: "2026-01-31T12:00:02.000Z", Status: 200, Outcome: "accepted", DeliveryID: delivery2,
+			Events: 1, IDs: map[string][]string{"conflict": {event1}}, Parked: parkedAs,
+			MS: map[string]float64{"record": 3}},
+	} {
+		if err := f.Webhook(w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Event(listen.Event{EventID: event1, DeliveryID: delivery1, Name: "PAYMENT_STATUS.RELEASED",
+		Rules: []string{"PayhookConsumer-ReleasedRule0C25B5A7-0808D71BCB47F", "HighValue"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestThePageShowsWhatArrivesAndWhatItsButtonsDo(t *testing.T) {
+	ctx := browser.New(t)
+	s := newTestServer(t)
+	fill(t, s.feed)
+	browser.Do(ctx, t, chromedp.EmulateViewport(1400, 900), chromedp.Navigate(s.URL), browser.Shows("Connected"),
+		browser.Shows("signature: does not verify"), browser.Shows("pending, left to redrive"),
+		browser.Shows("parked, in conflict with a recorded event"),
+		browser.Shows("matches PayhookConsumer-ReleasedRule0C25B5A7-0808D71BCB47F, HighValue"), browser.Shows("11 ms"),
+		browser.Until(`document.querySelectorAll("#deliveries > li").length === 3`))
+	browser.Screenshot(ctx, t, "wide")
+
+	click := func(text, want string) {
+		t.Helper()
+		s.answer(text+" was done", true)
+		browser.Do(ctx, t, chromedp.Click(chromedp.Search(fmt.Sprintf(`//button[normalize-space()=%q]`, text))),
+			browser.Shows(text+" was done"))
+		if got := s.lastCall(); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+	click("Send one event", "send --local --events 1")
+	browser.Do(ctx, t, chromedp.SetValue(chromedp.CSS("#events"), "7"))
+	click("Send several", "send --local --events 7")
+	click("Send one twice (duplicate)", "send --local --duplicates 1")
+	click("Send one eventId with two contents (conflict)", "send --local --conflict")
+	browser.Do(ctx, t, chromedp.SetValue(chromedp.CSS("#flaw"), "wrong-key"))
+	click("Send a forged webhook", "send --local --corrupt wrong-key --expect 401")
+	click("Rotate the key and send one event", "send --local --rotate")
+	click("Stop key service", "send --local --count 0 --fault keys=down")
+	click("Start key service", "send --local --count 0 --fault keys=")
+	click("Stop token endpoint", "send --local --count 0 --fault token=down")
+	browser.Do(ctx, t, chromedp.Click(chromedp.Search(`//button[normalize-space()="Stop event bus"]`)),
+		browser.Shows("Start event bus"))
+	if !s.busStopped() {
+		t.Error("the bus was not stopped")
+	}
+	click("Replay: publish the parked version", "parked replay --local --version parked -- "+parkedAs)
+	browser.Do(ctx, t, browser.Until(`document.querySelector("button[data-version]") === null &&
+		document.getElementById("deliveries").innerText.includes("replayed")`))
+	s.answer("not accepted", false)
+	browser.Do(ctx, t, chromedp.Click(chromedp.Search(`//button[normalize-space()="Send one event"]`)),
+		browser.Shows("failed, or not as expected"), browser.Shows("not accepted"))
+
+	// What was pending arrives later, below its webhook.
+	if err := s.feed.Event(listen.Event{EventID: event2, DeliveryID: delivery1, Rules: []string{}}); err != nil {
+		t.Fatal(err)
+	}
+	browser.Do(ctx, t, browser.Shows("published later, by redrive"), browser.Shows("matches no rule"),
+		browser.Until(`document.querySelectorAll("#deliveries > li").length === 3`))
+
+	// The keyboard reaches every button and uses it.
+	s.answer("by keyboard", true)
+	browser.Do(ctx, t, chromedp.Focus(chromedp.CSS(`button[data-do="repeat"]`)), chromedp.KeyEvent(kb.Enter),
+		browser.Shows("by keyboard"))
+	if got := s.lastCall(); got != "send --local --duplicates 1" {
+		t.Errorf("the keyboard: %q", got)
+	}
+}
+
+func TestThePageFitsNarrowAndWideScreensInBothSchemes(t *testing.T) {
+	ctx := browser.New(t)
+	s := newTestServer(t)
+	fill(t, s.feed)
+	for _, width := range []int64{360, 768, 1400} {
+		for _, scheme := range []string{"light", "dark"} {
+			browser.Do(ctx, t, chromedp.EmulateViewport(width, 800),
+				chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+					_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+						Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+					return err
+				}),
+				chromedp.Navigate(s.URL), browser.Shows("Connected"), browser.Shows("matches PayhookConsumer"))
+			wide := browser.Evaluate[[]string](ctx, t, `[...document.querySelectorAll("body *")].filter((e) =>
+				!e.matches(".skip") && e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML)`)
+			contrast := browser.Evaluate[[]string](ctx, t, lowContrast)
+			browser.Screenshot(ctx, t, fmt.Sprintf("%d-%s", width, scheme))
+			if len(wide) > 0 {
+				t.Errorf("%d pixels, %s: wider than the screen: %q", width, scheme, wide)
+			}
+			if len(contrast) > 0 {
+				t.Errorf("%d pixels, %s: less contrast than 4.5: %q", width, scheme, contrast)
+			}
+		}
+	}
+	unnamed := browser.Evaluate[[]string](ctx, t, `[...document.querySelectorAll("button, input, select")].filter((e) =>
+		!e.textContent.trim() && e.labels.length === 0 || e.matches("input, select") && e.labels.length === 0)
+		.map((e) => e.outerHTML)`)
+	if len(unnamed) > 0 {
+		t.Errorf("without a label: %q", unnamed)
+	}
+}
+
+// lowContrast lists texts whose contrast is below 4.5, which WCAG requires:
+// https://www.w3.org/TR/WCAG22/#contrast-minimum
+const lowContrast = `(() => {
+	const parse = (color) => color.match(/[\d.]+/g).map(Number);
+	const luminance = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+		.map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+		.reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+	const back = (e) => {
+		for (; e; e = e.parentElement) {
+			const color = parse(getComputedStyle(e).backgroundColor);
+			if (color.length < 4 || color[3] > 0) return color;
+		}
+		return [255, 255, 255];
+	};
+	return [...document.querySelectorAll("body *")].filter((e) => {
+		const ownText = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+		if (!ownText || !e.checkVisibility()) return false;
+		const [a, b] = [luminance(parse(getComputedStyle(e).color)), luminance(back(e))];
+		return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5;
+	}).map((e) => e.outerHTML);
+})()`
+
+func TestHostileDataIsShownAsText(t *testing.T) {
+	ctx := browser.New(t)
+	s := newTestServer(t)
+	const hostile = `<img src=x onerror="window.hacked=1"></script><script>window.hacked=1</script>`
+	if err := s.feed.Webhook(listen.Webhook{Time: "2026-01-31T12:00:00.000Z", Status: 401, Outcome: hostile + "1",
+		Cause: "kid: " + hostile + "2", DeliveryID: hostile + "3", Events: 1, Parked: hostile + "-conflict-4",
+		IDs: map[string][]string{"published": {hostile + "5"}, hostile + "6": {"x"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.feed.Event(listen.Event{EventID: hostile + "5", DeliveryID: hostile + "3", Name: hostile + "7",
+		Rules: []string{hostile + "8"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.feed.Event(listen.Event{EventID: hostile + "9", DeliveryID: hostile + "3",
+		Unknown: hostile + "0"}); err != nil {
+		t.Fatal(err)
+	}
+	s.feed.note(time.Now(), hostile+"n")
+	s.answer(hostile+"o", true)
+	browser.Do(ctx, t, chromedp.Navigate(s.URL), browser.Shows("Connected"),
+		chromedp.Click(chromedp.CSS(`button[data-do="rotate"]`)))
+	for _, mark := range []string{"1", "2", "3", "-conflict-4", "5", "6", "7", "8", "9", "0", "n", "o"} {
+		browser.Do(ctx, t, browser.Shows(hostile+mark))
+	}
+	if browser.Evaluate[bool](ctx, t, `"hacked" in window || document.scripts.length !== 1 ||
+		document.querySelector("body img") !== null`) {
+		t.Error("data became elements of the page")
+	}
+	// The policy of the page does not let a script make elements of text either.
+	if !browser.Evaluate[bool](ctx, t, `(() => {
+		try { document.body.innerHTML = "<p>"; return false } catch { return true }
+	})()`) {
+		t.Error("innerHTML works")
+	}
+}
+
+func TestThePageGoesOnAfterTheConnectionWasLost(t *testing.T) {
+	ctx := browser.New(t)
+	s := newTestServer(t)
+	send := func(id string) {
+		t.Helper()
+		if err := s.feed.Webhook(listen.Webhook{Time: "2026-01-31T12:00:00.000Z", Status: 200, Outcome: "accepted",
+			DeliveryID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send("before")
+	browser.Do(ctx, t, chromedp.Navigate(s.URL), browser.Shows("delivery before"))
+	s.refuse(true)
+	s.CloseClientConnections()
+	browser.Do(ctx, t, browser.Shows("Connection lost; trying again"))
+	send("meanwhile")
+	s.refuse(false)
+	browser.Do(ctx, t, browser.Shows("delivery meanwhile"), browser.Shows("Connected"))
+	// The browser gave up if it was answered with an error: then the page connects again.
+	if ids := s.streamed(); slices.Contains(ids, "") && len(ids) < 2 || strings.Join(ids[1:], "") == "" {
+		t.Errorf("the page connected with the ids %q", ids)
+	}
+	if n := browser.Evaluate[int](ctx, t, `document.querySelectorAll("#deliveries > li").length`); n != 2 {
+		t.Errorf("%d deliveries are shown, want each of 2 once", n)
+	}
+}
+
+// refuse lets the server answer every request with 503.
+func (s *testServer) refuse(refused bool) { s.refused.Store(refused) }

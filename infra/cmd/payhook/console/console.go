@@ -1,0 +1,116 @@
+// Package console has the command that serves a page of this machine, on which webhooks of
+// the local run are sent and seen.
+//
+// It guarantees that the page is served on 127.0.0.1 only, that only its own buttons have
+// effects, whatever other pages a browser has open, and that the services which a button
+// stopped are started when the command ends.
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/listen"
+	"payhook.example/infra/cmd/payhook/target"
+)
+
+const long = `Serves a page on 127.0.0.1 and prints its address; Ctrl-C ends it. It needs a local run:
+make up, or payhook local up.
+
+The page shows each delivery as it arrives: the answer, the outcome, the cause, and its
+events with the rules that they match, as payhook listen does. Its buttons send webhooks,
+several events, duplicates, conflicts and forged webhooks, rotate the signing key, stop
+and start the key service, the token endpoint and the event bus, and replay what is
+parked. What was stopped is started when the command ends.
+
+With --json, one document: url.`
+
+// Command returns the command.
+func Command(p *cli.Program) *cobra.Command {
+	var port uint16
+	var since time.Duration
+	cmd := &cobra.Command{
+		Use: "console", Short: "Serve a page that sends webhooks and shows what becomes of them", Long: long,
+		Example: "  payhook local console\n  payhook local console --port 8090 --since 10m",
+		Args:    cli.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := target.NotChosen(cmd); err != nil {
+				return err
+			}
+			if since < 0 {
+				return cli.Usage("--since must not be negative")
+			}
+			return cli.Unreachable(run(cmd.Context(), p, port, since))
+		},
+	}
+	f := cmd.Flags()
+	f.Uint16Var(&port, "port", 0, "port of 127.0.0.1 (default a free one)")
+	cli.DurationVar(f, &since, "since", 2*time.Minute, "begin with the webhooks of this time before")
+	return cmd
+}
+
+func run(ctx context.Context, p *cli.Program, port uint16, since time.Duration) error {
+	d, err := target.Connect(ctx, target.Target{Local: true})
+	if err != nil {
+		return err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if err != nil {
+		return cli.Usage("--port: %w", err)
+	}
+	messages := newFeed()
+	a := &actor{call: payhook, setBus: newBus(d.Config, d.Local.Functions["webhook"], d.Local.Functions["redrive"]).set,
+		feed: messages, stopped: map[string]bool{}}
+	s := newServer(l, a, d.Name, d.Local.Simulated)
+	address := "http://" + l.Addr().String() + "/"
+	if p.JSON {
+		err = p.PrintJSON(map[string]string{"url": address})
+	} else {
+		_, err = fmt.Fprintf(p.Out, "The console is at %s\nCtrl-C ends it.\n", address)
+	}
+	if err != nil {
+		l.Close()
+		return err
+	}
+	group, running := errgroup.WithContext(ctx)
+	group.Go(func() error { return serve(running, l, s.handler()) })
+	group.Go(func() error {
+		return listen.Follow(running, d, listen.FollowOptions{Since: since, Now: p.Now,
+			Say: func(format string, args ...any) { messages.note(p.Now(), fmt.Sprintf(format, args...)) }}, messages)
+	})
+	err = group.Wait()
+	// What is stopped must be started also after Ctrl-C.
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	return errors.Join(err, a.startAll(ending))
+}
+
+// serve serves until ctx ends, which is no error.
+func serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	// Streams end with ctx, so that the server can.
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := s.Shutdown(ending)
+	if <-ended; err != nil {
+		return s.Close()
+	}
+	return nil
+}

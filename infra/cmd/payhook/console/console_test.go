@@ -1,0 +1,406 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"payhook.example/infra/cmd/payhook/listen"
+	"payhook.example/shared/paymenttest"
+)
+
+// testServer is the console without a local run: its commands are recorded.
+type testServer struct {
+	*httptest.Server
+	*server
+	refused atomic.Bool
+
+	mu     sync.Mutex
+	calls  []string
+	output string
+	right  bool
+	bus    bool     // stopped
+	ids    []string // with which streams began
+}
+
+func newTestServer(t *testing.T) *testServer {
+	t.Helper()
+	s := &testServer{right: true}
+	s.Server = httptest.NewUnstartedServer(s)
+	a := &actor{feed: newFeed(), stopped: map[string]bool{},
+		call: func(_ context.Context, args []string) (string, bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.calls = append(s.calls, strings.Join(args, " "))
+			return s.output, s.right
+		},
+		setBus: func(_ context.Context, stopped bool) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.bus = stopped
+			return nil
+		},
+	}
+	s.server = newServer(s.Listener, a, "stack Payhook (a test)", true)
+	s.Start()
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s
+}
+
+func (s *testServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if s.refused.Load() {
+		http.Error(w, "refused", http.StatusServiceUnavailable)
+		return
+	}
+	if r.URL.Path == "/stream" {
+		s.mu.Lock()
+		s.ids = append(s.ids, r.Header.Get("Last-Event-ID")+r.URL.Query().Get("after"))
+		s.mu.Unlock()
+	}
+	s.handler().ServeHTTP(w, r)
+}
+
+// answer is what the next commands write.
+func (s *testServer) answer(output string, right bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.output, s.right = output, right
+}
+
+func (s *testServer) lastCall() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.calls) == 0 {
+		return ""
+	}
+	return s.calls[len(s.calls)-1]
+}
+
+func (s *testServer) busStopped() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bus
+}
+
+func (s *testServer) streamed() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.ids...)
+}
+
+// request sends a request that the page sends, changed.
+func (s *testServer) request(t *testing.T, method, path, body string, change func(*http.Request)) (int, string) {
+	t.Helper()
+	// A stream that should have been rejected does not end.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, s.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(tokenHeader, s.token)
+	r.Header.Set("Origin", s.URL)
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	if change != nil {
+		change(r)
+	}
+	answer, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+const sendOne = `{"do":"send","events":1}`
+
+func TestOnlyThePageHasEffects(t *testing.T) {
+	s := newTestServer(t)
+	for name, test := range map[string]struct {
+		change func(*http.Request)
+		status int
+	}{
+		"no token":      {func(r *http.Request) { r.Header.Del(tokenHeader) }, 403},
+		"another token": {func(r *http.Request) { r.Header.Set(tokenHeader, "A"+s.token[1:]) }, 403},
+		"a form":        {func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }, 415},
+		"another origin": {func(r *http.Request) {
+			r.Header.Del("Sec-Fetch-Site")
+			r.Header.Set("Origin", "http://a.test")
+		}, 403},
+		"another site":     {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		"another port":     {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") }, 403},
+		"GET":              {func(r *http.Request) { r.Method = http.MethodGet }, 405},
+		"another host":     {func(r *http.Request) { r.Host = "attacker.test" + s.hosts[0][len("127.0.0.1"):] }, 421},
+		"a host's prefix":  {func(r *http.Request) { r.Host = s.hosts[0] + ".attacker.test" }, 421},
+		"no port":          {func(r *http.Request) { r.Host = "127.0.0.1" }, 421},
+		"an empty host":    {func(r *http.Request) { r.Host = "[::]" }, 421},
+		"no fetch headers": {func(r *http.Request) { r.Header.Del("Sec-Fetch-Site"); r.Header.Del("Origin") }, 204},
+	} {
+		before := s.lastCall()
+		status, text := s.request(t, http.MethodPost, "/do", sendOne, test.change)
+		if status != test.status {
+			t.Errorf("%s: answered %d %s, want %d", name, status, text, test.status)
+		}
+		if (s.lastCall() != before) != (test.status == 204) {
+			t.Errorf("%s: the command ran: %q", name, s.lastCall())
+		}
+		s.mu.Lock()
+		s.calls = nil
+		s.mu.Unlock()
+		if strings.Contains(text, s.token) {
+			t.Errorf("%s: the answer has the token", name)
+		}
+	}
+	if status, _ := s.request(t, http.MethodPost, "/do", sendOne, nil); status != 204 ||
+		s.lastCall() != "send --local --events 1" {
+		t.Errorf("the page itself: %d, %q", status, s.lastCall())
+	}
+}
+
+func TestOtherHostsAndSitesReadNothing(t *testing.T) {
+	s := newTestServer(t)
+	for _, path := range []string{"/", "/stream", "/console.js"} {
+		for name, change := range map[string]func(*http.Request){
+			"another host": func(r *http.Request) { r.Host = "attacker.test" },
+			"another site": func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
+		} {
+			status, text := s.request(t, http.MethodGet, path, "", change)
+			if path == "/" && name == "another site" { // somebody follows a link
+				if status != 200 {
+					t.Errorf("%s, %s: answered %d", path, name, status)
+				}
+				continue
+			}
+			if status < 400 || strings.Contains(text, s.token) {
+				t.Errorf("%s, %s: answered %d %s", path, name, status, text)
+			}
+		}
+	}
+	answer, err := s.Client().Get(s.URL + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if got := answer.Header.Get("Content-Security-Policy"); !strings.Contains(got, "default-src 'none'") ||
+		strings.Contains(got, "unsafe") || strings.Contains(got, "http") {
+		t.Errorf("the policy of the page is %q", got)
+	}
+	if got := answer.Header.Get("Access-Control-Allow-Origin"); got != "" {
+		t.Errorf("%q may read", got)
+	}
+}
+
+func TestAnActionThatDoesNotExistDoesNothing(t *testing.T) {
+	s := newTestServer(t)
+	for _, body := range []string{`{}`, `{"do":"exec"}`, `{"do":"send"}`,
+		`{"do":"send","events":101}`, `{"do":"send","events":-1}`,
+		`{"do":"forge","flaw":"list"}`, `{"do":"stop","service":"api"}`, `[]`, `{`,
+		`{"do":"send","flaw":"` + strings.Repeat("x", maxAction) + `"}`} {
+		if status, _ := s.request(t, http.MethodPost, "/do", body, nil); status < 400 || status > 499 {
+			t.Errorf("%.60s: answered %d", body, status)
+		}
+	}
+	if s.lastCall() != "" {
+		t.Errorf("a command ran: %q", s.lastCall())
+	}
+	for _, service := range services {
+		if _, err := (action{Do: "stop", Service: service}).args(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTheCommandsOfTheButtonsExist(t *testing.T) {
+	t.Chdir(t.TempDir())
+	asked := []action{{Do: "send", Events: 3}, {Do: "repeat"}, {Do: "conflict"}, {Do: "rotate"},
+		{Do: "stop", Service: keyService}, {Do: "start", Service: tokenEndpoint}}
+	for _, flaw := range paymenttest.Flaws() {
+		asked = append(asked, action{Do: "forge", Flaw: string(flaw)})
+	}
+	for _, a := range append(asked, action{Do: "replay", Version: "first",
+		Name: "2026/01/31/12/20260131T120000.000Z-conflict-5c0e7f8e-63dd-4c4e-9a5f-5e0a8f3b2c11.json"}) {
+		args, err := a.args()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The flags are right if the command looks for the local run.
+		if output, right := payhook(t.Context(), args); right || !strings.Contains(output, "make up") {
+			t.Errorf("%q: %v, %s", args, right, output)
+		}
+	}
+	// A name is not taken for a flag.
+	args, err := action{Do: "replay", Name: "--all"}.args()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if output, right := payhook(t.Context(), args); right || strings.Contains(output, "make up") {
+		t.Errorf("%q: %v, %s", args, right, output)
+	}
+}
+
+func TestWhatWasStoppedIsStarted(t *testing.T) {
+	s := newTestServer(t)
+	for _, service := range services {
+		if err := s.actor.do(t.Context(), action{Do: "stop", Service: service}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := string(s.actor.state()); got != `{"bus":true,"keys":true,"token":true}` || !s.busStopped() {
+		t.Errorf("stopped: %s", got)
+	}
+	if err := s.actor.do(t.Context(), action{Do: "start", Service: keyService}); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.calls = nil
+	s.mu.Unlock()
+	if err := s.actor.startAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.busStopped() || s.lastCall() != "send --local --count 0 --fault token=" || len(s.calls) != 1 {
+		t.Errorf("started: %q, bus stopped: %v", s.calls, s.busStopped())
+	}
+
+	if err := s.actor.do(t.Context(), action{Do: "stop", Service: tokenEndpoint}); err != nil {
+		t.Fatal(err)
+	}
+	s.answer("no", false)
+	if err := s.actor.startAll(t.Context()); err == nil {
+		t.Error("no error, although a service is still stopped")
+	}
+}
+
+// read reads n messages of a stream, without the state and the beats: their ids and kinds.
+func read(t *testing.T, s *testServer, id string, n int) (ids []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/stream", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id != "" {
+		r.Header.Set("Last-Event-ID", id)
+	}
+	answer, err := s.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	for lines := bufio.NewScanner(answer.Body); len(ids) < n && lines.Scan(); {
+		if text, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+			ids = append(ids, text)
+		}
+	}
+	return ids
+}
+
+func TestAStreamGoesOnAfterTheLastMessage(t *testing.T) {
+	s := newTestServer(t)
+	for range 5 {
+		if err := s.feed.Webhook(listen.Webhook{Status: 200}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := read(t, s, "", 5)
+	if len(all) != 5 {
+		t.Fatalf("got %q", all)
+	}
+	for id, want := range map[string]string{all[2]: all[3], "": all[0], "another-3": all[0], "x": all[0],
+		s.feed.run + "--3": all[0]} {
+		if got := read(t, s, id, 1); len(got) != 1 || got[0] != want {
+			t.Errorf("after %q: %q, want %q", id, got, want)
+		}
+	}
+	// It waits for the next.
+	next := make(chan []string)
+	go func() { next <- read(t, s, all[4], 1) }()
+	if err := s.feed.Webhook(listen.Webhook{Status: 401}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-next; len(got) != 1 || got[0] == all[4] {
+		t.Errorf("then %q", got)
+	}
+}
+
+func TestAStreamShowsThatItIsAlive(t *testing.T) {
+	s := newTestServer(t)
+	s.beat = time.Millisecond
+	answer, err := s.Client().Get(s.URL + "/stream")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		if lines.Text() == "event: beat" {
+			return
+		}
+	}
+	t.Error("it ended")
+}
+
+func TestTheFeedKeepsTheLastMessages(t *testing.T) {
+	f := newFeed()
+	for range kept + 10 {
+		f.note(time.Time{}, "x")
+	}
+	all, _ := f.after(0)
+	if len(all) != kept || all[0].number != 11 || all[kept-1].number != kept+10 {
+		t.Errorf("%d messages from %d to %d", len(all), all[0].number, all[len(all)-1].number)
+	}
+	if rest, _ := f.after(kept + 9); len(rest) != 1 || rest[0].number != kept+10 {
+		t.Errorf("the rest is %v", rest)
+	}
+	if rest, _ := f.after(kept + 500); len(rest) != 0 {
+		t.Errorf("after the end: %v", rest)
+	}
+}
+
+func TestAnEventIsShownWithoutItsContent(t *testing.T) {
+	f := newFeed()
+	if err := f.Event(listen.Event{EventID: "e", Event: json.RawMessage(`{"amount":12345}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if all, _ := f.after(0); strings.Contains(string(all[0].data), "12345") {
+		t.Errorf("%s", all[0].data)
+	}
+}
+
+func TestServingEndsWithItsContext(t *testing.T) {
+	s := newTestServer(t)
+	l := httptest.NewUnstartedServer(nil).Listener
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s.server.hosts = []string{l.Addr().String()}
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, l, s.handler()) }()
+	answer, err := http.Get("http://" + l.Addr().String() + "/stream") // which goes on
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadAll(answer.Body); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,255 @@
+// Package invoke has the command that invokes a deployed function with a sample
+// event, through the Lambda API.
+//
+// An event of a function URL is signed at that moment, so that its timestamp is
+// never too old.
+package invoke
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"uuid"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/cmd/payhook/webhook"
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/names"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/settings"
+)
+
+const long = `Invokes the function webhook, redrive or token with an event from a file, and prints
+what it answers. The events in events/ are samples.
+
+An event of a function URL is signed now: with --local by the simulated payment
+service, otherwise with --key and --key-id, where the payment service publishes the
+public key. In AWS, a stack with authentication=mtls or both answers 401, because the
+event has no client certificate.
+
+Status 1: the function failed. An HTTP status such as 401 is an answer, not a failure.
+
+With --json, the answer as the function returned it.`
+
+const example = `  payhook invoke webhook events/webhook/one-event.json --local
+  payhook invoke redrive events/redrive/scheduled.json --local
+  payhook invoke token events/token/refresh.json --stack Payhook
+  payhook invoke webhook events/webhook/one-event.json --key key.pem --key-id 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d`
+
+// outputs are the outputs of the stack that name the functions.
+var outputs = map[string]string{"webhook": names.WebhookFunctionOutput, "redrive": names.RedriveFunctionOutput,
+	"token": names.TokenFunctionOutput}
+
+type options struct {
+	p     *cli.Program
+	fresh bool
+	sign  webhook.Flags
+	local up.File // of the local run, if the function is there
+}
+
+// Command returns the command.
+func Command(p *cli.Program, t *target.Target) *cobra.Command {
+	o := &options{p: p}
+	functions := slices.Sorted(maps.Keys(outputs))
+	cmd := &cobra.Command{
+		Use: "invoke FUNCTION FILE", Short: "Invoke a function with a sample event", Long: long, Example: example,
+		Args: cli.Args("FUNCTION", "FILE"),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return functions, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := cli.OneOf(args[0], functions...); err != nil {
+				return cli.Usage("function %q: %w", args[0], err)
+			}
+			return o.run(cmd.Context(), *t, args[0], args[1])
+		},
+	}
+	cmd.Flags().BoolVar(&o.fresh, "fresh", false,
+		"replace deliveryId and eventId by new ones, so that the events are not duplicates")
+	o.sign.Register(cmd)
+	return cmd
+}
+
+func (o *options) run(ctx context.Context, t target.Target, function, file string) error {
+	event, err := os.ReadFile(file)
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	d, err := target.Connect(ctx, t)
+	if err != nil {
+		return cli.Unreachable(err)
+	}
+	name, err := d.Output(outputs[function])
+	if err != nil {
+		return cli.Unreachable(err)
+	}
+	if d.Local != nil {
+		o.local = *d.Local
+	}
+	if event, err = o.signed(ctx, event); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	client := lambda.NewFromConfig(d.Config, func(l *lambda.Options) {
+		l.Retryer = aws.NopRetryer{} // the function may have run although there was no answer
+	})
+	result, err := client.Invoke(ctx, &lambda.InvokeInput{FunctionName: &name, Payload: event})
+	if err != nil {
+		return cli.Unreachable(err)
+	}
+	return o.show(result)
+}
+
+// signed fills the proof into an event of a function URL (payload format 2.0), and
+// leaves any other as it is.
+func (o *options) signed(ctx context.Context, event []byte) ([]byte, error) {
+	var request map[string]any
+	if err := json.Unmarshal(event, &request); err != nil {
+		return nil, err
+	}
+	if request["version"] != "2.0" {
+		return event, nil
+	}
+	payload, encoded := []byte(text(request["body"])), request["isBase64Encoded"] == true
+	if encoded {
+		var err error
+		if payload, err = base64.StdEncoding.DecodeString(string(payload)); err != nil {
+			return nil, err
+		}
+	}
+	if o.fresh {
+		payload = freshIDs(payload)
+	}
+	unsigned := paymenttest.Webhook{
+		URL: "https://localhost/?" + text(request["rawQueryString"]), Payload: payload,
+		Age: o.sign.Age, Flaw: paymenttest.Flaw(o.sign.Corrupt),
+	}
+	signed, err := o.proof(ctx, unsigned)
+	if err != nil {
+		return nil, err
+	}
+	put(request, signed, encoded)
+	if err := o.present(request); err != nil {
+		return nil, err
+	}
+	return json.Marshal(request)
+}
+
+func (o *options) proof(ctx context.Context, w paymenttest.Webhook) (paymenttest.Signed, error) {
+	if o.authentication() == settings.ByMTLS {
+		if w.Flaw != "" || w.Age != 0 {
+			return paymenttest.Signed{}, cli.Usage("with authentication=mtls, nothing is signed: --corrupt and --age " +
+				"have no effect")
+		}
+		if _, err := o.sign.Simulated(o.local.Settings); err != nil {
+			return paymenttest.Signed{}, err
+		}
+		return paymenttest.Signed{URL: w.URL, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: w.Payload}, nil
+	}
+	if o.sign.KeyGiven() {
+		sender, err := o.sign.Sender(o.local.Settings)
+		if err != nil {
+			return paymenttest.Signed{}, err
+		}
+		return sender.Sign(ctx, w)
+	}
+	if !o.local.Simulated {
+		return paymenttest.Signed{}, cli.Usage("a key is needed to sign: --key FILE --key-id UUID")
+	}
+	var err error
+	if w.Carriers, err = o.sign.Simulated(o.local.Settings); err != nil {
+		return paymenttest.Signed{}, err
+	}
+	return paymenttest.Remote{URL: o.local.PaymentService}.Sign(ctx, w)
+}
+
+// put writes a signed webhook into an event, as Lambda does: header names in
+// lower case, repeated ones joined by commas.
+func put(request map[string]any, signed paymenttest.Signed, encoded bool) {
+	headers, _ := request["headers"].(map[string]any)
+	if headers == nil {
+		headers = map[string]any{}
+	}
+	for name, values := range signed.Header {
+		if _, given := headers[strings.ToLower(name)]; given && name == "Content-Type" {
+			continue
+		}
+		headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	request["headers"] = headers
+	if at, err := url.Parse(signed.URL); err == nil && at.RawQuery != "" {
+		request["rawQueryString"] = at.RawQuery
+		query := map[string]any{}
+		for name, values := range at.Query() {
+			query[name] = strings.Join(values, ",")
+		}
+		request["queryStringParameters"] = query
+	}
+	request["body"] = string(signed.Body)
+	if encoded {
+		request["body"] = base64.StdEncoding.EncodeToString(signed.Body)
+	}
+}
+
+func text(value any) string {
+	s, _ := value.(string)
+	return s
+}
+
+var idField = regexp.MustCompile(`"(?:deliveryId|eventId)"\s*:\s*"[0-9A-Fa-f-]{36}"`)
+
+// freshIDs replaces every UUID that is a deliveryId or an eventId.
+func freshIDs(payload []byte) []byte {
+	return idField.ReplaceAllFunc(payload, func(field []byte) []byte {
+		return append(field[:len(field)-rfc9562.Length-1:len(field)-rfc9562.Length-1], uuid.New().String()+`"`...)
+	})
+}
+
+// show prints what the function answered. Its error says that the function
+// failed.
+func (o *options) show(result *lambda.InvokeOutput) error {
+	out := o.p.Out
+	if result.FunctionError != nil {
+		return fmt.Errorf("the function failed: %s: %s", *result.FunctionError, result.Payload)
+	}
+	var answer struct {
+		StatusCode      int
+		Headers         map[string]string
+		Body            string
+		IsBase64Encoded bool
+	}
+	if o.p.JSON || json.Unmarshal(result.Payload, &answer) != nil || answer.StatusCode == 0 {
+		fmt.Fprintf(out, "%s\n", result.Payload)
+		return nil
+	}
+	body := answer.Body
+	if answer.IsBase64Encoded {
+		if decoded, err := base64.StdEncoding.DecodeString(body); err == nil {
+			body = string(decoded)
+		}
+	}
+	fmt.Fprintln(out, answer.StatusCode, http.StatusText(answer.StatusCode))
+	for _, name := range slices.Sorted(maps.Keys(answer.Headers)) {
+		fmt.Fprintf(out, "%s: %s\n", name, answer.Headers[name])
+	}
+	fmt.Fprintf(out, "\n%s\n", body)
+	return nil
+}

@@ -1,0 +1,191 @@
+package invoke
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/signature"
+)
+
+// request is an event of a function URL, as the webhook function reads it.
+type request struct {
+	RawQueryString        string
+	Headers               map[string]string
+	QueryStringParameters map[string]string
+	Body                  string
+	IsBase64Encoded       bool
+}
+
+func simulated(t *testing.T, opts paymenttest.Options) (*paymenttest.Server, up.File) {
+	t.Helper()
+	opts.Control = true
+	service := paymenttest.NewServer(opts)
+	t.Cleanup(service.Close)
+	return service, up.File{PaymentService: service.URL, Simulated: true}
+}
+
+func event(t *testing.T, payload []byte, encoded bool) []byte {
+	t.Helper()
+	body := string(payload)
+	if encoded {
+		body = base64.StdEncoding.EncodeToString(payload)
+	}
+	text, err := json.Marshal(map[string]any{
+		"version": "2.0", "rawQueryString": "tenant=7", "body": body, "isBase64Encoded": encoded,
+		"headers": map[string]string{"content-type": "text/json", "x-other": "stays"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestAFunctionURLsEventIsSignedAsItStands(t *testing.T) {
+	inQuery := paymenttest.DefaultScheme()
+	inQuery.Timestamp, _ = signature.ParseCarrier("query:ts")
+	for name, scheme := range map[string]signature.Scheme{"headers": paymenttest.DefaultScheme(), "query": inQuery} {
+		for _, encoded := range []bool{false, true} {
+			service, local := simulated(t, paymenttest.Options{Scheme: scheme})
+			payload := paymenttest.Delivery(paymenttest.Event())
+			o := options{local: local}
+			signed, err := o.signed(t.Context(), event(t, payload, encoded))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r request
+			if err := json.Unmarshal(signed, &r); err != nil {
+				t.Fatal(err)
+			}
+			proof, err := scheme.Extract(r.Headers, r.RawQueryString)
+			if err != nil {
+				t.Fatalf("%s: %v in %s", name, err, signed)
+			}
+			got := []byte(r.Body)
+			if encoded {
+				if got, err = base64.StdEncoding.DecodeString(r.Body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := signature.Verify(&service.Key().Private.PublicKey, got, proof); err != nil ||
+				!bytes.Equal(got, payload) {
+				t.Errorf("%s, base64 %t: %v", name, encoded, err)
+			}
+			if r.Headers["content-type"] != "text/json" || r.Headers["x-other"] != "stays" ||
+				r.QueryStringParameters["tenant"] != "7" || r.IsBase64Encoded != encoded {
+				t.Errorf("%s, base64 %t: what was there is not there any more: %s", name, encoded, signed)
+			}
+		}
+	}
+}
+
+func TestAnyOtherEventStaysAsItIs(t *testing.T) {
+	o := options{}
+	for _, text := range []string{"{}", `{"refresh": true}`} {
+		if got, err := o.signed(t.Context(), []byte(text)); err != nil || string(got) != text {
+			t.Errorf("%s became %s, %v", text, got, err)
+		}
+	}
+}
+
+func TestAnEventHasTheCertificateOfTheLocalRunIfWebhooksNeedOne(t *testing.T) {
+	identity := paymenttest.NewIdentity()
+	file := filepath.Join(t.TempDir(), "client.pem")
+	if err := os.WriteFile(file, paymenttest.EncodeCertificate(identity.Certificate().Leaf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, authentication := range []string{"", settings.BySignature, settings.ByMTLS, settings.ByBoth} {
+		service, local := simulated(t, paymenttest.Options{})
+		local.ClientCert, local.APIID = file, "a1b2c3d4e5"
+		local.Settings = map[string]string{settings.DomainName.Key: "hook.bank.example"}
+		if authentication != "" {
+			local.Settings[settings.Authentication.Key] = authentication
+		}
+		o := options{local: local}
+		text, err := o.signed(t.Context(), event(t, paymenttest.Delivery(paymenttest.Event()), false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got events.APIGatewayV2HTTPRequest
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		certificate, from := got.RequestContext.Authentication.ClientCert.ClientCertPem,
+			got.RequestContext.DomainName+" "+got.RequestContext.APIID
+		wantCertificate, wantFrom := "", " "
+		if authentication == settings.ByMTLS || authentication == settings.ByBoth {
+			wantCertificate, wantFrom = string(paymenttest.EncodeCertificate(identity.Certificate().Leaf)),
+				"hook.bank.example a1b2c3d4e5"
+		}
+		if certificate != wantCertificate || from != wantFrom {
+			t.Errorf("authentication=%s: from %s with the certificate %q", authentication, from, certificate)
+		}
+		proof, err := paymenttest.DefaultScheme().Extract(got.Headers, got.RawQueryString)
+		signed := err == nil && signature.Verify(&service.Key().Private.PublicKey, []byte(got.Body), proof) == nil
+		if signed != (authentication != settings.ByMTLS) {
+			t.Errorf("authentication=%s: signed: %t", authentication, signed)
+		}
+	}
+
+	service, local := simulated(t, paymenttest.Options{})
+	local.Settings = map[string]string{settings.Authentication.Key: settings.ByBoth}
+	o := options{local: local}
+	_, err := o.signed(t.Context(), event(t, paymenttest.Delivery(paymenttest.Event()), false))
+	if err == nil || !strings.Contains(err.Error(), "client certificate") {
+		t.Errorf("with the truststore of somebody else at %s: %v", service.URL, err)
+	}
+}
+
+func TestFreshIDsAreNewAndNothingElseChanges(t *testing.T) {
+	before := paymenttest.Delivery(paymenttest.Events(2)...)
+	after := freshIDs(before)
+	old, errOld := payment.DecodeDelivery(before)
+	fresh, errFresh := payment.DecodeDelivery(after)
+	if errOld != nil || errFresh != nil {
+		t.Fatal(errOld, errFresh)
+	}
+	if old.DeliveryID == fresh.DeliveryID || old.Events[0].EventID == fresh.Events[0].EventID ||
+		fresh.Events[0].EventID == fresh.Events[1].EventID {
+		t.Errorf("the ids are not new: %s", after)
+	}
+	restored := strings.NewReplacer(fresh.DeliveryID, old.DeliveryID, fresh.Events[0].EventID, old.Events[0].EventID,
+		fresh.Events[1].EventID, old.Events[1].EventID).Replace(string(after))
+	if restored != string(before) {
+		t.Errorf("more than the ids changed:\n%s\n%s", before, after)
+	}
+}
+
+func TestWhatTheFunctionAnswersIsShown(t *testing.T) {
+	failed := "Unhandled"
+	for name, test := range map[string]struct {
+		result lambda.InvokeOutput
+		want   string
+		fails  bool
+	}{
+		"HTTP": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":409,` +
+			`"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`)}, "409 Conflict", false},
+		"base64": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":200,"body":"aGVsbG8=","isBase64Encoded":true}`)},
+			"hello", false},
+		"other":  {lambda.InvokeOutput{Payload: []byte(`{"found":0}`)}, `{"found":0}`, false},
+		"failed": {lambda.InvokeOutput{FunctionError: &failed, Payload: []byte(`{"errorMessage":"why"}`)}, "", true},
+	} {
+		var out bytes.Buffer
+		o := options{p: &cli.Program{Out: &out}}
+		err := o.show(&test.result)
+		if (err != nil) != test.fails || !strings.Contains(out.String(), test.want) {
+			t.Errorf("%s: %q, %v", name, &out, err)
+		}
+	}
+}

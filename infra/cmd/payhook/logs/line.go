@@ -1,0 +1,117 @@
+package logs
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/json/jsontext"
+	"slices"
+	"strconv"
+	"strings"
+
+	"payhook.example/infra/cmd/payhook/cli"
+)
+
+// shown is an entry as JSON has it. Line is what the function wrote, if that is a JSON
+// object; otherwise Text has it.
+type shown struct {
+	Time     string          `json:"time"`
+	Function string          `json:"function"`
+	Line     json.RawMessage `json:"line,omitempty"`
+	Text     string          `json:"text,omitempty"`
+}
+
+func (e Entry) json() shown {
+	s := shown{Time: cli.Stamp(e.Time), Function: e.Function}
+	if text := strings.TrimSpace(e.Text); isObject(text) {
+		s.Line = json.RawMessage(text)
+	} else {
+		s.Text = text
+	}
+	return s
+}
+
+func isObject(text string) bool { return strings.HasPrefix(text, "{") && json.Valid([]byte(text)) }
+
+// hidden are the members of a line that a person does not need: they are shown
+// elsewhere, or are for CloudWatch.
+var hidden = []string{"time", "level", "msg", "_aws", "FunctionName", "requestId"}
+
+// text returns the entry for a terminal of that width. Members that are zero are left
+// out.
+func (e Entry) text(width int) string {
+	level, words := "-", []string(nil)
+	if line := strings.TrimSpace(e.Text); isObject(line) {
+		var known struct{ Level, Msg string }
+		_ = json.Unmarshal([]byte(line), &known) // of another type: it is shown as empty
+		level = known.Level
+		words = append([]string{cli.Plain(known.Msg)}, members("", []byte(line))...)
+	} else {
+		for part := range strings.SplitSeq(line, "\t") {
+			words = append(words, cli.Plain(part))
+		}
+	}
+	head := cli.Stamp(e.Time) + "  " + pad(e.Function, 7) + "  " + pad(cli.Plain(level), 5)
+	return cli.Wrap(width, 4, append([]string{head}, words...)...)
+}
+
+func pad(text string, columns int) string {
+	return text + strings.Repeat(" ", max(0, columns-len(text)))
+}
+
+// members returns the members of a JSON object that are not zero, in their order, as
+// name=value. The members of an object within have the names of both.
+func members(prefix string, object []byte) (words []string) {
+	d := jsontext.NewDecoder(bytes.NewReader(object))
+	if _, err := d.ReadToken(); err != nil {
+		return nil
+	}
+	for d.PeekKind() == jsontext.KindString {
+		token, err := d.ReadToken()
+		if err != nil {
+			break
+		}
+		name := token.String()
+		value, err := d.ReadValue()
+		if err != nil {
+			break
+		}
+		if prefix == "" && slices.Contains(hidden, name) {
+			continue
+		}
+		name = cli.Plain(prefix + name)
+		switch value.Kind() {
+		case jsontext.KindBeginObject:
+			words = append(words, members(prefix+name+".", value)...)
+		case jsontext.KindString:
+			var text string
+			if json.Unmarshal(value, &text) == nil && text != "" {
+				words = append(words, name+"="+quoted(text))
+			}
+		default:
+			if text := string(value); !slices.Contains([]string{"0", "false", "null", "[]"}, text) {
+				words = append(words, name+"="+text)
+			}
+		}
+	}
+	return words
+}
+
+// quoted is a value of a string, in quotation marks if it could be misread.
+func quoted(text string) string {
+	if strings.ContainsAny(text, ` "=`) {
+		return strconv.Quote(text)
+	}
+	return cli.Plain(text)
+}
+
+// routine reports whether the entry is one that Lambda writes for every invocation that
+// ends well: https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-view.html
+// REPORT has a status if it does not.
+func (e Entry) routine() bool {
+	for _, begin := range []string{"START RequestId:", "END RequestId:", "INIT_START "} {
+		if strings.HasPrefix(e.Text, begin) {
+			return true
+		}
+	}
+	return strings.HasPrefix(e.Text, "REPORT RequestId:") && !strings.Contains(e.Text, "\tStatus:")
+}

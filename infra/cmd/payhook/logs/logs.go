@@ -1,0 +1,154 @@
+// Package logs has the command that shows the logs of the functions, and the reader of a
+// log group that payhook listen uses, too.
+//
+// It guarantees that each line is shown once and none is left out, also while a computer
+// sleeps or AWS cannot be reached, as long as a line reaches CloudWatch Logs at most two
+// minutes after a line with a later time, and is still kept there.
+//
+// policy.json is the policy for whoever runs the command in AWS. A test derives from
+// this package what it must allow.
+package logs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/shared/names"
+)
+
+const long = `Shows what the functions have logged: all of them, or the one that is named. --follow
+goes on until Ctrl-C. It reads each second (every two in AWS) from where it was, so that
+nothing is left out while the computer sleeps.
+
+At a terminal, members of a line that are zero are left out, and so are the lines that
+Lambda writes for each invocation (START, END, REPORT), unless with --all.
+
+With --json, or if the output is not a terminal, JSON lines with everything: time,
+function, and line (what the function wrote), or text if that is not JSON.
+--json=false prevents it.`
+
+const example = `  payhook logs --local
+  payhook logs webhook --follow
+  payhook logs redrive --since 24h --all`
+
+// groups are the outputs of the stack that name the log groups.
+var groups = []struct{ function, output string }{
+	{"webhook", names.WebhookLogsOutput},
+	{"redrive", names.RedriveLogsOutput},
+	{"token", names.TokenLogsOutput},
+}
+
+type options struct {
+	*cli.Program
+	function    string // "" for all
+	since       time.Duration
+	follow, all bool
+	json        bool
+}
+
+// Command returns the command.
+func Command(p *cli.Program, t *target.Target) *cobra.Command {
+	o := options{Program: p}
+	var functions []string
+	for _, g := range groups {
+		functions = append(functions, g.function)
+	}
+	cmd := &cobra.Command{
+		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log", Long: long, Example: example,
+		Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion,
+			cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return functions, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if err := cli.OneOf(args[0], functions...); err != nil {
+					return cli.Usage("function %q: %w", args[0], err)
+				}
+				o.function = args[0]
+			}
+			if o.since < 0 {
+				return cli.Usage("--since must not be negative")
+			}
+			o.json = p.JSONLines(cmd)
+			return cli.Unreachable(o.run(cmd.Context(), *t))
+		},
+	}
+	f := cmd.Flags()
+	cli.DurationVar(f, &o.since, "since", 10*time.Minute, "how far back to begin")
+	f.BoolVarP(&o.follow, "follow", "f", false, "go on with what comes, until Ctrl-C")
+	f.BoolVar(&o.all, "all", false, "at a terminal: also what Lambda writes for each invocation")
+	return cmd
+}
+
+func (o *options) run(ctx context.Context, t target.Target) error {
+	d, err := target.Connect(ctx, t)
+	if err != nil {
+		return err
+	}
+	client := cloudwatchlogs.NewFromConfig(d.Config)
+	var tails []*Tail
+	for _, g := range groups {
+		if o.function != "" && o.function != g.function {
+			continue
+		}
+		group, err := d.Output(g.output)
+		if err != nil {
+			return err
+		}
+		tails = append(tails, NewTail(client, g.function, group, "", o.Now().Add(-o.since)))
+	}
+	f := NewFollower(o.Program, Interval(d), tails...)
+	if o.follow {
+		return f.Follow(ctx, o.show)
+	}
+	entries, err := f.Read(ctx)
+	if err != nil {
+		return err
+	}
+	if len(o.visible(entries)) == 0 {
+		fmt.Fprintf(o.Err, "nothing was logged in the last %s; --since goes further back\n", cli.Readable(o.since))
+	}
+	return o.show(entries)
+}
+
+// Interval returns the time between two readings of the logs of a deployment.
+func Interval(d *target.Deployment) time.Duration {
+	if d.Local != nil {
+		return time.Second
+	}
+	return 2 * time.Second
+}
+
+// visible returns the entries that are shown.
+func (o *options) visible(entries []Entry) []Entry {
+	if o.json || o.all {
+		return entries
+	}
+	return slices.DeleteFunc(slices.Clone(entries), Entry.routine)
+}
+
+func (o *options) show(entries []Entry) error {
+	for _, e := range o.visible(entries) {
+		var err error
+		if o.json {
+			err = o.PrintJSON(e.json())
+		} else {
+			_, err = fmt.Fprintln(o.Out, e.text(o.Width()))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+// Command payhook runs Payhook on this machine, sends webhooks to it, and operates
+// it, on this machine and in AWS.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/acceptance"
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/console"
+	"payhook.example/infra/cmd/payhook/creation"
+	"payhook.example/infra/cmd/payhook/explain"
+	"payhook.example/infra/cmd/payhook/invoke"
+	"payhook.example/infra/cmd/payhook/listen"
+	"payhook.example/infra/cmd/payhook/logs"
+	"payhook.example/infra/cmd/payhook/operate"
+	"payhook.example/infra/cmd/payhook/replay"
+	"payhook.example/infra/cmd/payhook/send"
+	"payhook.example/infra/cmd/payhook/status"
+	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/local"
+)
+
+const long = `Runs Payhook on this machine, sends webhooks to it, and operates it.
+
+A command works on one stack. --local chooses the local run. Otherwise, it is the stack
+--stack in the account and region of AWS: of the flags --profile and --region, or of the
+usual variables AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; AWS_REGION;
+AWS_ENDPOINT_URL.
+
+Results are written to standard output, everything else to standard error.`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop) // the second Ctrl-C ends it at once, except the local run
+	p := cli.New()
+	os.Exit(p.Run(ctx, commands(p), os.Args[1:]))
+}
+
+// commands returns the command payhook with all commands below it.
+func commands(p *cli.Program) *cobra.Command {
+	root, t := p.Root(long), &target.Target{}
+	t.Register(root)
+	add := func(title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
+		for _, cmd := range commands {
+			cmd.GroupID = title
+		}
+		root.AddCommand(commands...)
+	}
+	add("Try it", local.Command(p, console.Command(p)), send.Command(p, t), invoke.Command(p, t), listen.Command(p, t),
+		logs.Command(p, t))
+	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
+		append(operate.Commands(p, t), replay.Command(p, t))...)...)
+	add("Deploy it", acceptance.Command(p, t), prepareDeploy(p))
+	return root
+}
+
+// prepareDeploy is what make deploy runs before cdk deploy, with the same arguments.
+func prepareDeploy(p *cli.Program) *cobra.Command {
+	return &cobra.Command{
+		Use:   "prepare-deploy [ARGUMENTS OF CDK DEPLOY]",
+		Short: "Before cdk deploy: let it repeat a first creation that failed",
+		Long: `Turns termination protection off for a stack whose first creation failed, and for no
+other, so that "cdk deploy" can delete and create it. "make deploy" runs it first. It
+takes the arguments of "cdk deploy", and no other flag.`,
+		Example:            "  payhook prepare-deploy -c stackName=Payhook --profile NAME",
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
+				return cmd.Help()
+			}
+			return cli.Unreachable(creation.Prepare(cmd.Context(), args, p.Err))
+		},
+	}
+}

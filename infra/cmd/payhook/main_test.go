@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"payhook.example/infra/cmd/payhook/cli"
+)
+
+func run(t *testing.T, args ...string) (out, stderr string, status int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
+	status = p.Run(t.Context(), commands(p), args)
+	return o.String(), e.String(), status
+}
+
+// every calls do with each command of ours, by the arguments that name it.
+func every(do func(args []string, cmd *cobra.Command)) {
+	var walk func(args []string, cmd *cobra.Command)
+	walk = func(args []string, cmd *cobra.Command) {
+		do(args, cmd)
+		for _, below := range cmd.Commands() {
+			if name := below.Name(); name != "help" && name != "completion" && !below.Hidden {
+				walk(append(args[:len(args):len(args)], name), below)
+			}
+		}
+	}
+	walk(nil, commands(cli.New()))
+}
+
+func TestEveryCommandExplainsItself(t *testing.T) {
+	n := 0
+	every(func(args []string, cmd *cobra.Command) {
+		n++
+		out, stderr, status := run(t, append(args, "--help")...)
+		if status != 0 || stderr != "" {
+			t.Errorf("%s: %d, %s", cmd.CommandPath(), status, stderr)
+		}
+		for _, text := range []string{"Usage:\n  " + cmd.CommandPath(), "--json", "--local", "--stack", "Exit status:",
+			"130"} {
+			if !strings.Contains(out, text) {
+				t.Errorf("the help of %s does not contain %q:\n%s", cmd.CommandPath(), text, out)
+			}
+		}
+		if cmd.Short == "" || !cmd.HasSubCommands() && (cmd.Long == "" || cmd.Example == "") {
+			t.Errorf("%s has no description or no example", cmd.CommandPath())
+		}
+		for line := range strings.Lines(cmd.Long) {
+			if len([]rune(line)) > 90 {
+				t.Errorf("the help of %s has a line of %d columns: %s", cmd.CommandPath(), len(line), line)
+			}
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Usage == "" {
+				t.Errorf("%s --%s has no description", cmd.CommandPath(), f.Name)
+			}
+		})
+	})
+	if n < 12 {
+		t.Errorf("only %d commands were looked at", n)
+	}
+}
+
+// The examples of a command are commands that exist, with flags that exist.
+func TestTheExamplesAreCommands(t *testing.T) {
+	every(func(_ []string, cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Example) {
+			line, _, _ = strings.Cut(line, "   ")
+			if line = strings.TrimSpace(line); line != "" {
+				checkCall(t, line)
+			}
+		}
+	})
+}
+
+// checkCall checks the name and the flags of a call such as "payhook send --local".
+func checkCall(t *testing.T, call string) {
+	t.Helper()
+	call = strings.NewReplacer("[", "", "]", "", "…", " ").Replace(call)
+	fields := strings.Fields(call)
+	root := commands(cli.New())
+	root.InitDefaultCompletionCmd(fields...)
+	cmd, rest, err := root.Find(fields[1:])
+	// A command with others below it may take flags itself.
+	if err != nil || !cmd.HasParent() || cmd.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "--") {
+		t.Errorf("%q is not a command", call)
+		return
+	}
+	if cmd.DisableFlagParsing {
+		return
+	}
+	cmd.InheritedFlags() // merges those of the commands above
+	for _, word := range rest {
+		name, isFlag := strings.CutPrefix(word, "--")
+		if name, _, _ = strings.Cut(name, "="); isFlag && name != "help" && cmd.Flag(name) == nil {
+			t.Errorf("%q: there is no flag --%s", call, name)
+		}
+	}
+}
+
+func TestAMisspelledCommandIsSuggested(t *testing.T) {
+	for args, want := range map[string]string{
+		"snd":          `unknown command "snd" for "payhook"; did you mean send?`,
+		"parked lst":   `unknown command "lst" for "payhook parked"; did you mean list?`,
+		"send --evnts": "unknown flag: --evnts; payhook send --help lists the flags",
+		"nonsense":     `unknown command "nonsense" for "payhook"`,
+	} {
+		out, stderr, status := run(t, strings.Fields(args)...)
+		if status != cli.StatusUsage || out != "" || stderr != "payhook: "+want+"\n" {
+			t.Errorf("%s: %d, %q, %q", args, status, out, stderr)
+		}
+	}
+}
+
+func TestShellsCompleteCommandsFlagsAndValues(t *testing.T) {
+	for _, test := range []struct{ args, want string }{
+		{"pa", "parked"},
+		{"parked re", "replay"},
+		{"send --dup", "--duplicates"},
+		{"send --corrupt wr", "wrong-key"},
+		{"parked list --reason c", "conflict"},
+		{"invoke re", "redrive"},
+	} {
+		out, _, status := run(t, append([]string{"__complete"}, strings.Fields(test.args)...)...)
+		if status != 0 || !strings.Contains(out, test.want) {
+			t.Errorf("%s: %d, %q", test.args, status, out)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if out, _, status := run(t, "completion", shell); status != 0 || !strings.Contains(out, "payhook") {
+			t.Errorf("%s: %d", shell, status)
+		}
+	}
+}
+
+const top = "../../.."
+
+// documents are where commands are documented.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md", "*/*/*/*.md", "infra/payhook/alarms.go"} {
+		files, err := filepath.Glob(filepath.Join(top, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.Contains(file, "node_modules") {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts[file] = string(text)
+		}
+	}
+	return texts
+}
+
+var (
+	payhookCall = regexp.MustCompile("(?m)(?:`|^|\\$ |\\.local/bin/)(payhook [a-z][^`#\n|]*)")
+	makeCall    = regexp.MustCompile("(?m)(?:`|^|\\$ )(make [a-z][^`#\n]*)")
+	variable    = regexp.MustCompile(`([A-Z_]+)=("[^"]*"|\S*)`)
+)
+
+func TestTheDocumentsNameCommandsThatExist(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(top, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for file, text := range documents(t) {
+		for _, found := range payhookCall.FindAllStringSubmatch(text, -1) {
+			n++
+			checkCall(t, found[1])
+		}
+		for _, found := range makeCall.FindAllStringSubmatch(text, -1) {
+			n++
+			target := strings.Fields(found[1])[1]
+			if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).Match(makefile) {
+				t.Errorf("%s: %s: there is no such target", file, found[1])
+			}
+			for _, given := range variable.FindAllStringSubmatch(found[1], -1) {
+				name, value := given[1], strings.Trim(given[2], `"`)
+				if !regexp.MustCompile(`(?m)^(VARIABLES_`+target+`|UP_VARIABLES) := .*\b`+name+`\b`).Match(makefile) &&
+					name != "ONCE" {
+					t.Errorf("%s: %s: make %s takes no variable %s", file, found[1], target, name)
+				}
+				switch {
+				case name == "ARGS" && target == "payhook":
+					checkCall(t, "payhook "+value)
+				case name == "ARGS" && (target == "send" || target == "invoke"):
+					checkCall(t, "payhook "+target+" "+value)
+				}
+			}
+		}
+	}
+	if n < 50 {
+		t.Errorf("only %d commands were found", n)
+	}
+}
+
+// dryRun returns what make would do, without building or running anything.
+func dryRun(t *testing.T, args ...string) (stderr string, works bool) {
+	t.Helper()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("make is not installed")
+	}
+	cmd := exec.CommandContext(t.Context(), "make", append([]string{"--dry-run", "-C", top}, args...)...)
+	// As outside of make test.
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "MAKE") && !strings.HasPrefix(variable, "MFLAGS") {
+			cmd.Env = append(cmd.Env, variable)
+		}
+	}
+	out, err := cmd.CombinedOutput()
+	return string(out), err == nil
+}
+
+func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
+	for _, test := range []struct {
+		args    []string
+		message string
+	}{
+		{[]string{"send", "COUNT=3"},
+			`make send takes no variable COUNT: use ARGS="--count 3"; ARGS=--help lists the flags`},
+		{[]string{"send", "NAME=PAYMENT_STATUS.OTHER"}, `use ARGS="--name PAYMENT_STATUS.OTHER"`},
+		{[]string{"send", "ROTATE_CERTIFICATE=1"}, `use ARGS="--rotate-certificate"`},
+		{[]string{"invoke", "FUNCTION=webhook", "EVENT=x", "FRESH=1"}, `takes no variable FRESH: use ARGS="--fresh"`},
+		{[]string{"up", "BASEURL=http://127.0.0.1:1"}, "make up takes no variable BASEURL; it takes: BASE_URL"},
+		{[]string{"down", "ONCE=1"}, "make down takes no variable ONCE; it takes: none"},
+	} {
+		if stderr, works := dryRun(t, test.args...); works || !strings.Contains(stderr, test.message) {
+			t.Errorf("make %s: %s", strings.Join(test.args, " "), stderr)
+		}
+	}
+	for _, test := range []struct {
+		args []string
+		does string
+	}{
+		{[]string{"send", "ARGS=--events 5"}, "send --local --events 5"},
+		{[]string{"invoke", "FUNCTION=webhook", "EVENT=events/webhook/one-event.json", "ARGS=--fresh"},
+			"webhook events/webhook/one-event.json --fresh"},
+		{[]string{"payhook", "ARGS=pending --local"}, ".local/bin/payhook pending --local"},
+		{[]string{"payhook"}, "The program is .local/bin/payhook."},
+		{[]string{"up", "BASE_URL=http://127.0.0.1:1", "AUTH_URL=http://127.0.0.1:2", "TOKEN_MANAGER_ID=m",
+			"CLIENT_ID=id", "CLIENT_SECRET=s", "SETTINGS=a=1 b=2", "TRUSTSTORE=ca.pem"},
+			"local up --base-url 'http://127.0.0.1:1' --auth-url 'http://127.0.0.1:2' --setting 'a=1 b=2' " +
+				"--truststore 'ca.pem' --setting 'tokenManagerId=m'"},
+		{[]string{"run", "ONCE=1"}, "local run --once"},
+		{[]string{"help", "GOFLAGS=-mod=mod", "AWS_PROFILE=x", "CC=cc"}, ""},
+	} {
+		if stderr, works := dryRun(t, test.args...); !works || !strings.Contains(stderr, test.does) {
+			t.Errorf("make %s: %s", strings.Join(test.args, " "), stderr)
+		}
+	}
+}

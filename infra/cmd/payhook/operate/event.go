@@ -1,0 +1,147 @@
+package operate
+
+import (
+	"context"
+	"encoding/hex"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/rfc9562"
+)
+
+func (p *program) eventCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "event ID",
+		Short: "Show the state of one event",
+		Long: `Shows the state of one eventId: when it was recorded and from which delivery,
+whether it is pending, published or parked, and what is parked about it.
+
+Status 1: the event is unknown or parked, or something about it is parked and open.
+
+With --json, one document: eventId, state (pending, published, parked, unknown),
+deliveryId, recordedAt, publishedAt, eventTimestamp, parkedAt, due, attempts, claimed,
+expiresAt, sha256, parked (name, time, reason, state).`,
+		Example: "  payhook event 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --local",
+		Args:    cli.Args("ID"),
+		RunE:    run(func(ctx context.Context, args []string) error { return p.event(ctx, args[0]) }),
+	}
+}
+
+// eventState is what is known of one event.
+type eventState struct {
+	EventID     string    `json:"eventId"`
+	State       string    `json:"state"`
+	DeliveryID  string    `json:"deliveryId,omitempty"`
+	RecordedAt  time.Time `json:"recordedAt,omitzero"`
+	PublishedAt time.Time `json:"publishedAt,omitzero"`
+	// EventTimestamp is the time that a published event has on the bus.
+	EventTimestamp time.Time `json:"eventTimestamp,omitzero"`
+	ParkedAt       time.Time `json:"parkedAt,omitzero"`
+	Due            time.Time `json:"due,omitzero"`
+	Attempts       int       `json:"attempts"`
+	Claimed        bool      `json:"claimed"`
+	ExpiresAt      time.Time `json:"expiresAt,omitzero"`
+	SHA256         string    `json:"sha256,omitempty"`
+	Parked         []listed  `json:"parked"`
+}
+
+func (p *program) event(ctx context.Context, id string) error {
+	if !rfc9562.Valid(id) {
+		return cli.Usage("%q is not an eventId: it must be a UUID", id)
+	}
+	d, err := p.connect(ctx, *p.target)
+	if err != nil {
+		return err
+	}
+	events, err := d.ledger()
+	if err != nil {
+		return err
+	}
+	store, err := d.store()
+	if err != nil {
+		return err
+	}
+	item, known, err := events.Find(ctx, id)
+	if err != nil {
+		return err
+	}
+	s := eventState{EventID: id, State: "unknown", Parked: []listed{}}
+	if known {
+		s = eventState{
+			EventID: item.EventID, DeliveryID: item.DeliveryID,
+			RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt, EventTimestamp: item.EventTimestamp,
+			ParkedAt: item.ParkedAt,
+			Due:      item.Due, Attempts: item.Attempts, Claimed: item.Claimed, ExpiresAt: item.ExpiresAt,
+			SHA256: hex.EncodeToString(item.Digest[:]), Parked: []listed{},
+		}
+		switch {
+		case item.Pending:
+			s.State = "pending"
+		case !item.ParkedAt.IsZero():
+			s.State = "parked"
+		default:
+			s.State = "published"
+		}
+	}
+	attention := s.State == "unknown" || s.State == "parked"
+	err = find(ctx, store, filter{event: id}, func(l listed) error {
+		s.Parked = append(s.Parked, l)
+		attention = attention || l.State == parking.Open
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.printEvent(s); err != nil {
+		return err
+	}
+	if attention {
+		return cli.ErrAttention
+	}
+	return nil
+}
+
+func (p *program) printEvent(s eventState) error {
+	if p.JSON {
+		return p.PrintJSON(s)
+	}
+	now := p.Now()
+	t := p.Fields()
+	t.Line("event", "%s", s.EventID)
+	if s.State == "unknown" {
+		t.Line("state", "unknown: it was never accepted, or its de-duplication window is over")
+	} else {
+		t.Line("state", "%s", s.State)
+		t.Line("recorded", "%s", cli.Ago(s.RecordedAt, now))
+		t.Line("delivery", "%s", cli.Plain(s.DeliveryID))
+	}
+	if !s.PublishedAt.IsZero() {
+		t.Line("published", "%s, %s later", cli.Stamp(s.PublishedAt), cli.Readable(s.PublishedAt.Sub(s.RecordedAt)))
+	}
+	if !s.EventTimestamp.IsZero() {
+		t.Line("its time", "%s, by which payhook replay finds it", cli.Stamp(s.EventTimestamp))
+	}
+	if !s.ParkedAt.IsZero() {
+		t.Line("parked", "%s", cli.Ago(s.ParkedAt, now))
+	}
+	if s.State == "pending" {
+		t.Line("due", "%s; redrive does not publish it before", cli.Ago(s.Due, now))
+		t.Line("attempts", "%d by redrive", s.Attempts)
+		if s.Claimed {
+			t.Line("size", "too large for the bus: it is published as a claim check")
+		}
+	}
+	if !s.ExpiresAt.IsZero() {
+		t.Line("expires", "%s; after that, the same id is new", cli.Ago(s.ExpiresAt, now))
+	}
+	if s.SHA256 != "" {
+		t.Line("sha256", "%s", s.SHA256)
+	}
+	for _, l := range s.Parked {
+		t.Line("about it", "%s  %s, %s", cli.Plain(l.Name), cli.Plain(l.Reason), l.State)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,136 @@
+// Package operate has the commands that show what Payhook holds back and release
+// it: pending, parked, refused, event, key, certificates. They work on a stack in AWS and on
+// the local run alike.
+//
+// It guarantees that it changes nothing except with the commands "parked replay" and
+// "parked settle" and with "key --drop", that it never changes more than one thing
+// without confirmation, and that it shows a payload only with the flag
+// --payload of "parked show" and "refused show".
+//
+// policy.json is the policy for whoever runs these commands in AWS. A test derives
+// from this package what it must allow, so code that needs other permissions belongs
+// in another package.
+package operate
+
+import (
+	"context"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
+	"payhook.example/shared/parking"
+)
+
+// Commands returns the commands, in the order of a help text.
+func Commands(p *cli.Program, t *target.Target) []*cobra.Command {
+	return (&program{p, t, connect}).commands()
+}
+
+// program is one run of a command.
+type program struct {
+	*cli.Program
+	target  *target.Target
+	connect func(context.Context, target.Target) (*deployment, error)
+}
+
+func (p *program) commands() []*cobra.Command {
+	return []*cobra.Command{
+		p.pendingCommand(),
+		cli.Group("parked", "List, show, replay and settle what is parked",
+			p.listCommand(), p.showCommand(), p.replayCommand(), p.settleCommand()),
+		cli.Group("refused", "List and show the rejected webhooks that were captured",
+			p.refusedListCommand(), p.refusedShowCommand()),
+		p.eventCommand(), p.keyCommand(), p.certificatesCommand(),
+	}
+}
+
+// run returns what a command does. An error that is not one of usage comes from
+// AWS.
+func run(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error { return cli.Unreachable(do(cmd.Context(), args)) }
+}
+
+// tables is what of DynamoDB is used.
+type tables interface {
+	ledger.InspectAPI
+	keys.InspectAPI
+}
+
+// functions is what of Lambda is used.
+type functions interface {
+	Invoke(context.Context, *lambda.InvokeInput, ...func(*lambda.Options)) (*lambda.InvokeOutput, error)
+}
+
+// identity is what of STS is used.
+type identity interface {
+	GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput,
+		...func(*sts.Options)) (*sts.GetCallerIdentityOutput, error)
+}
+
+// deployment is one stack with the clients of its services.
+type deployment struct {
+	name    string // for people: which stack, and where
+	stack   string
+	outputs map[string]string
+
+	db      tables
+	buckets parking.API
+	lambda  functions
+	sts     identity
+}
+
+// connect finds the deployment that is meant.
+func connect(ctx context.Context, t target.Target) (*deployment, error) {
+	d, err := target.Connect(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return &deployment{
+		name: d.Name, stack: d.Stack, outputs: d.Outputs(),
+		db:     dynamodb.NewFromConfig(d.Config),
+		lambda: lambda.NewFromConfig(d.Config),
+		sts:    sts.NewFromConfig(d.Config),
+		// The host name of another endpoint rarely resolves with a bucket's name in
+		// front.
+		buckets: s3.NewFromConfig(d.Config, func(o *s3.Options) { o.UsePathStyle = d.Config.BaseEndpoint != nil }),
+	}, nil
+}
+
+// output returns the physical name of a part of the stack.
+func (d *deployment) output(key string) (string, error) {
+	return target.Output(d.stack, d.outputs, key)
+}
+
+// caller returns the ARN of whoever runs this program, or "" if AWS does not say.
+// That needs no permission (AWS, "GetCallerIdentity" in the STS API reference).
+func (d *deployment) caller(ctx context.Context) string {
+	out, err := d.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	if err != nil {
+		return ""
+	}
+	return aws.ToString(out.Arn)
+}
+
+func (d *deployment) ledger() (*ledger.Inspector, error) {
+	table, err := d.output(names.LedgerTableOutput)
+	return ledger.NewInspector(d.db, table), err
+}
+
+func (d *deployment) keys() (*keys.Inspector, error) {
+	table, err := d.output(names.KeysTableOutput)
+	return keys.NewInspector(d.db, table), err
+}
+
+func (d *deployment) store() (*parking.Store, error) {
+	bucket, err := d.output(names.ParkingBucketOutput)
+	return parking.NewStore(d.buckets, bucket), err
+}

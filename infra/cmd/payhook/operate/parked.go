@@ -1,0 +1,444 @@
+package operate
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/rfc9562"
+)
+
+func (p *program) listCommand() *cobra.Command {
+	f, long, state := filter{}, false, string(parking.Open)
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List what is parked",
+		Long: `Lists what is parked and open, the earliest first: authentic deliveries that are
+invalid or in conflict, and events that could not be published, which nobody has
+replayed or settled yet. TIME is when the delivery was signed, or the event recorded.
+
+Status 1: at least one of what is listed is open.
+
+With --json, one document a line: name, time, reason, state; with --long also
+deliveryId, eventIds, cause, payloadBytes.`,
+		Example: "  payhook parked list --from 24h --long\n  payhook parked list --reason conflict --state any",
+		Args:    cli.Args(),
+		RunE: run(func(ctx context.Context, _ []string) error {
+			if f.state = parking.State(state); state == anyState {
+				f.state = ""
+			}
+			return p.parkedList(ctx, f, long)
+		}),
+	}
+	p.filterFlags(cmd, &f)
+	cmd.Flags().BoolVar(&long, "long", false, "read each, and show deliveryId, events and cause as well")
+	cli.ChoiceVar(cmd, &state, "state", "state", "open, replayed, settled or any (default open)",
+		string(parking.Open), string(parking.Replayed), string(parking.Settled), anyState)
+	return cmd
+}
+
+func (p *program) showCommand() *cobra.Command {
+	var payload bool
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show one parked delivery or event, with its proof",
+		Long: `Shows one thing that is parked, with everything that proves it except the payload,
+and what was decided about it. "payhook parked list" has the names.
+
+Status 1: nothing is parked under this name.
+
+With --json, one document: name, time, reason, state, cause, parkedAt, deliveryId,
+eventIds, payloadBytes, payloadSha256, timestamp, keyId, signature, jwk; for one
+event recordedAt, attempts, claimed, digest; once it is replayed or settled
+decision (by, at, reason, version).`,
+		Example: "  payhook parked show NAME\n  payhook parked show NAME --payload > payload.json",
+		Args:    cli.Args("NAME"),
+		RunE:    run(func(ctx context.Context, args []string) error { return p.parkedShow(ctx, args[0], payload) }),
+	}
+	cmd.Flags().BoolVar(&payload, "payload", false,
+		"write only the payload, byte for byte: the signed delivery, or the event that could not be published")
+	return cmd
+}
+
+// filter says which of what is parked is meant. Empty fields say nothing.
+type filter struct {
+	from, until     time.Time
+	reason          string
+	event, delivery string
+	state           parking.State // "": any
+}
+
+// anyState is what --state takes for all states.
+const anyState = "any"
+
+func (p *program) filterFlags(cmd *cobra.Command, to *filter) {
+	f := cmd.Flags()
+	cli.FuncVar(f, "from", "time", "of this time or later: RFC 3339, or how long ago, such as 90m, 24h or 7d",
+		func(text string) (err error) { to.from, err = p.Time(text); return err })
+	cli.FuncVar(f, "until", "time", "of before this time",
+		func(text string) (err error) { to.until, err = p.Time(text); return err })
+	cli.ChoiceVar(cmd, &to.reason, "reason", "reason", "invalid, conflict or unpublishable",
+		string(parking.Invalid), string(parking.Conflict), string(parking.Unpublishable))
+	cli.FuncVar(f, "event", "id", "about this eventId", func(text string) error { to.event = text; return isID(text) })
+	cli.FuncVar(f, "delivery", "id", "of this deliveryId",
+		func(text string) error { to.delivery = text; return isID(text) })
+}
+
+func isID(text string) error {
+	if !rfc9562.Valid(text) {
+		return errors.New("must be a UUID")
+	}
+	return nil
+}
+
+// listed is one thing that is parked, as a listing has it.
+type listed struct {
+	Name   string        `json:"name"`
+	Time   time.Time     `json:"time"` // in its name
+	Reason string        `json:"reason"`
+	State  parking.State `json:"state"`
+}
+
+// detailed is the same once it was read.
+type detailed struct {
+	listed
+	DeliveryID   string   `json:"deliveryId"`
+	EventIDs     []string `json:"eventIds"`
+	Cause        string   `json:"cause"`
+	PayloadBytes int      `json:"payloadBytes"`
+}
+
+// reasonOf returns the reason in a name: TIME-REASON-DIGEST.json.
+func reasonOf(name string) string {
+	base := name[strings.LastIndex(name, "/")+1:]
+	_, rest, _ := strings.Cut(base, "-")
+	return rest[:max(strings.LastIndex(rest, "-"), 0)]
+}
+
+// find calls found with all that is parked and meant by the filter, in the order
+// of the names' times, until found fails.
+func find(ctx context.Context, store *parking.Store, f filter, found func(listed) error) error {
+	states, err := store.States(ctx)
+	if err != nil {
+		return err
+	}
+	var stopped error
+	// one reports whether to go on.
+	one := func(name string) bool {
+		at, err := parking.TimeOf(name)
+		if err != nil {
+			return true // no name of ours
+		}
+		l := listed{Name: name, Time: at, Reason: reasonOf(name), State: cmp.Or(states[name], parking.Open)}
+		if f.reason != "" && f.reason != l.Reason || f.state != "" && f.state != l.State {
+			return true
+		}
+		stopped = found(l)
+		return stopped == nil
+	}
+	if f.event == "" && f.delivery == "" {
+		return cmp.Or(store.List(ctx, f.from, f.until, one), stopped)
+	}
+	list, err := indexed(ctx, store, f)
+	if err != nil {
+		return err
+	}
+	for _, name := range list {
+		at, err := parking.TimeOf(name)
+		if err != nil || at.Before(f.from) || !f.until.IsZero() && !at.Before(f.until) {
+			continue
+		}
+		// The index is written first: what it names may have failed to be parked.
+		parked := false
+		err = store.List(ctx, at, at.Add(time.Millisecond), func(other string) bool {
+			parked = other == name
+			return !parked
+		})
+		if err != nil {
+			return err
+		}
+		if parked && !one(name) {
+			return stopped
+		}
+	}
+	return nil
+}
+
+// indexed returns the names under which the filter's event and delivery are
+// parked, in the order of their times.
+func indexed(ctx context.Context, store *parking.Store, f filter) (list []string, err error) {
+	if f.event != "" {
+		if list, err = store.FindEvent(ctx, f.event); err != nil {
+			return nil, err
+		}
+	}
+	if f.delivery != "" {
+		ofDelivery, err := store.FindDelivery(ctx, f.delivery)
+		if err != nil {
+			return nil, err
+		}
+		if f.event == "" {
+			list = ofDelivery
+		} else {
+			list = slices.DeleteFunc(list, func(name string) bool { return !slices.Contains(ofDelivery, name) })
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+func (p *program) parkedList(ctx context.Context, f filter, long bool) error {
+	d, err := p.connect(ctx, *p.target)
+	if err != nil {
+		return err
+	}
+	store, err := d.store()
+	if err != nil {
+		return err
+	}
+	total, open := 0, 0
+	var batch []detailed // found and not printed yet
+	printBatch := func() error {
+		if long {
+			if err := read(ctx, store, batch); err != nil {
+				return err
+			}
+		}
+		for _, l := range batch {
+			if err := p.printListed(l, long, total == 0); err != nil {
+				return err
+			}
+			total++
+			if l.State == parking.Open {
+				open++
+			}
+		}
+		batch = batch[:0]
+		return nil
+	}
+	err = find(ctx, store, f, func(l listed) error {
+		if batch = append(batch, detailed{listed: l}); long && len(batch) < readAtOnce {
+			return nil
+		}
+		return printBatch()
+	})
+	if err != nil {
+		return err
+	}
+	if err := printBatch(); err != nil {
+		return err
+	}
+	if !p.JSON {
+		if total == 0 {
+			fmt.Fprintln(p.Out, "nothing is parked that matches")
+		} else {
+			fmt.Fprintf(p.Out, "\n%d listed, %d of them open\n", total, open)
+		}
+	}
+	if open > 0 {
+		return cli.ErrAttention
+	}
+	return nil
+}
+
+// readAtOnce bounds the memory that --long takes: a parked delivery is up to
+// 8 MB.
+const readAtOnce = 8
+
+// read reads what is parked, for its details.
+func read(ctx context.Context, store *parking.Store, batch []detailed) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range batch {
+		group.Go(func() error {
+			parked, err := store.Get(ctx, batch[i].Name)
+			batch[i].DeliveryID, batch[i].EventIDs = parked.DeliveryID, append([]string{}, parked.EventIDs...)
+			batch[i].Cause, batch[i].PayloadBytes = parked.Cause, len(payloadOf(parked))
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// payloadOf returns what --payload writes.
+func payloadOf(p parking.Parked) []byte {
+	if p.Payload == nil {
+		return p.Event
+	}
+	return p.Payload
+}
+
+func (p *program) printListed(l detailed, long, first bool) error {
+	switch {
+	case p.JSON && long:
+		return p.PrintJSON(l)
+	case p.JSON:
+		return p.PrintJSON(l.listed)
+	}
+	// As it goes, so the columns are not as wide as what they hold.
+	const columns = "%-24s  %-13s  %-8s  %s\n"
+	if first {
+		fmt.Fprintf(p.Out, columns, "TIME", "REASON", "STATE", "NAME")
+	}
+	_, err := fmt.Fprintf(p.Out, columns, cli.Stamp(l.Time), cli.Plain(l.Reason), l.State, cli.Plain(l.Name))
+	if err != nil || !long {
+		return err
+	}
+	t := p.Fields()
+	t.Line("    delivery", "%s", cmp.Or(cli.Plain(l.DeliveryID), "could not be read"))
+	t.Line("    events", "%s", shortened(l.EventIDs))
+	if l.Cause != "" {
+		t.Line("    cause", "%s", cli.Plain(l.Cause))
+	}
+	return t.Flush()
+}
+
+func shortened(ids []string) string {
+	const most = 3
+	if len(ids) == 0 {
+		return "none could be read"
+	}
+	if len(ids) > most {
+		return fmt.Sprintf("%s and %d more", cli.PlainAll(ids[:most]), len(ids)-most)
+	}
+	return cli.PlainAll(ids)
+}
+
+// nameOf takes a name as it may have been copied.
+func nameOf(text string) (string, error) {
+	name := strings.TrimPrefix(text, "parked/")
+	if _, err := parking.TimeOf(name); err != nil || !strings.Contains(name, "/") {
+		return "", cli.Usage("%q is not a name; payhook parked list has the names, such as "+
+			"2026/01/31/12/20260131T120000.123Z-conflict-0b7e4c1e3d434f269c0d2f1f6a5b7c8d.json", text)
+	}
+	return name, nil
+}
+
+// proof is everything of what is parked but its payload.
+type proof struct {
+	listed
+	DeliveryID string    `json:"deliveryId,omitempty"`
+	EventIDs   []string  `json:"eventIds"`
+	Cause      string    `json:"cause,omitempty"`
+	ParkedAt   time.Time `json:"parkedAt"`
+
+	PayloadBytes  int    `json:"payloadBytes"`
+	PayloadSHA256 string `json:"payloadSha256"`
+
+	Timestamp string          `json:"timestamp,omitempty"`
+	KeyID     string          `json:"keyId,omitempty"`
+	Signature string          `json:"signature,omitempty"`
+	JWK       json.RawMessage `json:"jwk,omitempty"`
+
+	RecordedAt time.Time `json:"recordedAt,omitzero"`
+	Attempts   int       `json:"attempts,omitzero"`
+	Claimed    bool      `json:"claimed,omitzero"`
+	Digest     string    `json:"digest,omitempty"`
+
+	Decision *parking.Note `json:"decision,omitempty"`
+}
+
+func (p *program) parkedShow(ctx context.Context, text string, payloadOnly bool) error {
+	if payloadOnly && p.JSON {
+		return cli.Usage("--payload writes only the payload: it cannot be used with --json")
+	}
+	name, err := nameOf(text)
+	if err != nil {
+		return err
+	}
+	d, err := p.connect(ctx, *p.target)
+	if err != nil {
+		return err
+	}
+	store, err := d.store()
+	if err != nil {
+		return err
+	}
+	parked, err := store.Get(ctx, name)
+	if errors.Is(err, parking.ErrNotParked) {
+		fmt.Fprintf(p.Err, "payhook: nothing is parked under the name %s; payhook parked list has the names\n",
+			cli.Plain(name))
+		return cli.ErrAttention
+	}
+	if err != nil {
+		return err
+	}
+	payload := payloadOf(parked)
+	if payloadOnly {
+		_, err := p.Out.Write(payload)
+		return err
+	}
+	state, note, err := store.Decision(ctx, name)
+	if err != nil {
+		return err
+	}
+	at, _ := parking.TimeOf(name)
+	sum := sha256.Sum256(payload)
+	s := proof{
+		Name: name, Time: at, Reason: string(parked.Reason), State: state,
+		ParkedAt:   parked.ParkedAt.UTC().Truncate(time.Millisecond),
+		DeliveryID: parked.DeliveryID, EventIDs: append([]string{}, parked.EventIDs...), Cause: parked.Cause,
+		PayloadBytes: len(payload), PayloadSHA256: hex.EncodeToString(sum[:]),
+		Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature, JWK: json.RawMessage(parked.JWK),
+		Attempts: parked.Attempts, Claimed: parked.Claimed, Digest: hex.EncodeToString(parked.Digest),
+	}
+	if !parked.RecordedAt.IsZero() {
+		s.RecordedAt = parked.RecordedAt.UTC()
+	}
+	if state != parking.Open {
+		s.Decision = &note
+	}
+	if p.JSON {
+		return p.PrintJSON(s)
+	}
+	return p.printProof(s)
+}
+
+func (p *program) printProof(s proof) error {
+	now := p.Now()
+	t := p.Fields()
+	t.Line("name", "%s", cli.Plain(s.Name))
+	t.Line("reason", "%s", cli.Plain(s.Reason))
+	if s.Cause != "" {
+		t.Line("cause", "%s", cli.Plain(s.Cause))
+	}
+	t.Line("parked", "%s", cli.Ago(s.ParkedAt, now))
+	t.Line("state", "%s", s.State)
+	if d := s.Decision; d != nil {
+		t.Line("decided", "%s", cli.Ago(d.At, now))
+		for _, field := range [][2]string{{"by", d.By}, {"because", d.Reason}, {"version", d.Version}} {
+			if field[1] != "" {
+				t.Line(field[0], "%s", cli.Plain(field[1]))
+			}
+		}
+	}
+	t.Line("delivery", "%s", cmp.Or(cli.Plain(s.DeliveryID), "could not be read"))
+	t.Line("events", "%s", cmp.Or(cli.PlainAll(s.EventIDs), "none could be read"))
+	t.Line("payload", "%d bytes, SHA-256 %s; --payload writes it", s.PayloadBytes, s.PayloadSHA256)
+	if s.KeyID != "" {
+		t.Line("timestamp", "%s", cli.Plain(s.Timestamp))
+		t.Line("key", "%s", cli.Plain(s.KeyID))
+		t.Line("jwk", "%s", cli.Plain(string(s.JWK)))
+		t.Line("signature", "%s", cli.Plain(s.Signature))
+	}
+	if s.Digest != "" {
+		t.Line("recorded", "%s", cli.Ago(s.RecordedAt, now))
+		t.Line("attempts", "%d by redrive", s.Attempts)
+		t.Line("digest", "%s in the ledger", s.Digest)
+		if s.Claimed {
+			t.Line("size", "too large for the bus: the payload is a claim check")
+		}
+	}
+	return t.Flush()
+}

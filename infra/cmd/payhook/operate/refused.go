@@ -1,0 +1,193 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/shared/names"
+	"payhook.example/shared/refused"
+)
+
+func (p *program) refusedListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the rejected webhooks that were captured",
+		Long: `Lists the webhooks that were rejected before they were found authentic and that
+captureRefused stored, the earliest first. Nothing about them is proven: anybody who
+knows the URL can have sent them. S3 removes them from this list one to two days after
+they were stored.
+
+Status 1: there is none.
+
+With --json, one document a line: name, receivedAt, outcome.`,
+		Example: "  payhook refused list\n  payhook refused list --local",
+		Args:    cli.Args(),
+		RunE:    run(func(ctx context.Context, _ []string) error { return p.refusedList(ctx) }),
+	}
+}
+
+func (p *program) refusedShowCommand() *cobra.Command {
+	var payload bool
+	cmd := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show one rejected webhook",
+		Long: `Shows a rejected webhook without its payload. "payhook refused list" has the names, and
+"payhook explain --captured NAME" explains it. The values of Authorization, cookies and
+other credentials were not stored.
+
+Status 1: there is none of this name.
+
+With --json, one document: name, receivedAt, requestId, outcome, cause, method, path,
+rawQuery, headers, sourceIp, payloadBytes, payloadSha256, settings; with --payload also
+payload, in base64.`,
+		Example: "  payhook refused show NAME\n  payhook refused show NAME --payload > body.json",
+		Args:    cli.Args("NAME"),
+		RunE:    run(func(ctx context.Context, args []string) error { return p.refusedShow(ctx, args[0], payload) }),
+	}
+	cmd.Flags().BoolVar(&payload, "payload", false, "write only the payload, byte for byte; with --json, add it")
+	return cmd
+}
+
+// refusedStore returns the store of the deployment.
+func (d *deployment) refusedStore() (*refused.Store, error) {
+	bucket, err := d.output(names.ParkingBucketOutput)
+	return refused.NewStore(d.buckets, bucket), err
+}
+
+func (p *program) refusedStore(ctx context.Context) (*refused.Store, error) {
+	d, err := p.connect(ctx, *p.target)
+	if err != nil {
+		return nil, err
+	}
+	return d.refusedStore()
+}
+
+// listedRefusal is one rejected webhook, as a listing has it.
+type listedRefusal struct {
+	Name       string    `json:"name"`
+	ReceivedAt time.Time `json:"receivedAt,omitzero"`
+	Outcome    string    `json:"outcome,omitempty"`
+}
+
+func (p *program) refusedList(ctx context.Context) error {
+	store, err := p.refusedStore(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := store.List(ctx)
+	if err != nil {
+		return err
+	}
+	table := p.Table()
+	for _, name := range all {
+		at, outcome, _ := refused.Parse(name)
+		if p.JSON {
+			if err := p.PrintJSON(listedRefusal{name, at, outcome}); err != nil {
+				return err
+			}
+			continue
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", cli.Ago(at, p.Now()), outcome, cli.Plain(name))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(p.Err, noneRefused)
+		return cli.ErrAttention
+	}
+	return nil
+}
+
+const noneRefused = "no rejected webhook is stored: captureRefused is off or has ended, none was rejected since, or " +
+	"they were deleted after a day"
+
+// ErrNoneRefused is returned when no rejected webhook is stored.
+var ErrNoneRefused = errors.New(noneRefused)
+
+// Refused returns a rejected webhook of a stack and its name: the one of that name, or
+// the last one if name is empty.
+func Refused(ctx context.Context, t target.Target, name string) (refused.Request, string, error) {
+	return refusedOf(ctx, t, name, connect)
+}
+
+func refusedOf(ctx context.Context, t target.Target, name string,
+	connect func(context.Context, target.Target) (*deployment, error)) (refused.Request, string, error) {
+	d, err := connect(ctx, t)
+	if err != nil {
+		return refused.Request{}, "", err
+	}
+	store, err := d.refusedStore()
+	if err != nil {
+		return refused.Request{}, "", err
+	}
+	if name == "" {
+		all, err := store.List(ctx)
+		if err != nil {
+			return refused.Request{}, "", err
+		}
+		if len(all) == 0 {
+			return refused.Request{}, "", ErrNoneRefused
+		}
+		name = all[len(all)-1]
+	}
+	r, err := store.Get(ctx, name)
+	return r, name, err
+}
+
+// shownRefusal is what is shown of a rejected webhook.
+type shownRefusal struct {
+	Name string `json:"name"`
+	refused.Request
+}
+
+func (p *program) refusedShow(ctx context.Context, name string, payload bool) error {
+	if name == "" {
+		return cli.Usage("NAME is empty")
+	}
+	r, _, err := refusedOf(ctx, *p.target, name, p.connect)
+	if errors.Is(err, refused.ErrNotStored) {
+		fmt.Fprintln(p.Err, "there is no rejected webhook of this name; they are deleted after a day")
+		return cli.ErrAttention
+	}
+	switch {
+	case err != nil:
+		return err
+	case p.JSON:
+		if !payload {
+			r.Payload = nil
+		}
+		return p.PrintJSON(shownRefusal{name, r})
+	case payload && r.Payload == nil && r.PayloadBytes > 0:
+		return fmt.Errorf("the payload was not stored: it has %d bytes, and at most %d are", r.PayloadBytes,
+			refused.MaxPayload)
+	case payload:
+		_, err := p.Out.Write(r.Payload)
+		return err
+	}
+	t := p.Fields()
+	t.Line("received", "%s", cli.Ago(r.ReceivedAt, p.Now()))
+	t.Line("outcome", "%s", cli.Plain(r.Outcome))
+	t.Line("cause", "%s", cli.Plain(r.Cause))
+	requested := r.Path
+	if r.RawQuery != "" {
+		requested += "?" + r.RawQuery
+	}
+	t.Line("request", "%s", cli.Plain(r.Method+" "+requested))
+	t.Line("source", "%s", cli.Plain(r.SourceIP))
+	t.Line("request id", "%s", cli.Plain(r.RequestID))
+	t.Line("payload", "%d bytes, SHA-256 %s", r.PayloadBytes, r.PayloadSHA256)
+	for _, header := range slices.Sorted(maps.Keys(r.Headers)) {
+		t.Line("header "+strings.ToLower(cli.Plain(header)), "%s", cli.Plain(r.Headers[header]))
+	}
+	return t.Flush()
+}

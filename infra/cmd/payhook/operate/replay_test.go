@@ -1,0 +1,301 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/parking"
+)
+
+func (w *world) parkMany(n int) (names []string) {
+	w.t.Helper()
+	for i := range n {
+		name, _ := w.park(time.Duration(n-i)*time.Minute, parking.Invalid)
+		names = append(names, name)
+	}
+	return names
+}
+
+func TestOneIsReplayedWithoutAsking(t *testing.T) {
+	w := newWorld(t)
+	name := w.parkMany(2)[1]
+	out, err := w.expect(0, "parked", "replay", "parked/"+name, name)
+	if want := "accepted      " + name + "  1 event new, 0 known\n"; out != want || err != "" {
+		t.Errorf("%q, %q", out, err)
+	}
+	if diff := cmp.Diff([][]string{{name}}, w.invoked); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestItAsksBeforeItReplaysMoreThanOne(t *testing.T) {
+	for answer, yes := range map[string]bool{"y\n": true, "YES\n": true, " yes ": true, "\n": false, "n\n": false,
+		"": false, "yesterday\n": false} {
+		w := newWorld(t)
+		names := w.parkMany(3)
+		w.terminal, w.answer = true, strings.NewReader(answer)
+		status := cli.StatusUsage
+		if yes {
+			status = 0
+		}
+		out, err := w.expect(status, append([]string{"parked", "replay"}, names...)...)
+		w.contains(err, "Replay 3 in stack Payhook (nowhere)? [y/N]")
+		if (len(w.invoked) == 1) != yes || strings.Contains(err, "nothing was done") == yes ||
+			strings.Count(out, "accepted") != 3 && yes {
+			t.Errorf("%q: %v\n%s%s", answer, w.invoked, out, err)
+		}
+	}
+}
+
+func TestWithoutATerminalItWantsToBeToldSo(t *testing.T) {
+	w := newWorld(t)
+	names := w.parkMany(3)
+	w.answer = strings.NewReader("y\n") // nobody typed that
+	for _, call := range [][]string{append([]string{"parked", "replay"}, names...), {"parked", "replay", "--all"}} {
+		_, err := w.expect(cli.StatusUsage, call...)
+		w.contains(err, "Replay 3", "--yes")
+		if len(w.invoked) > 0 {
+			t.Fatalf("%v", w.invoked)
+		}
+		w.expect(0, append(call, "--yes")...)
+		w.invoked = nil
+	}
+}
+
+func TestAllThatWasNotReplayedIsReplayedInBatches(t *testing.T) {
+	w := newWorld(t)
+	all := w.parkMany(2*batchSize + 5)
+	w.replayed(all[3])
+	conflict, _ := w.park(0, parking.Conflict)
+	out, err := w.expect(0, "parked", "replay", "--all", "--yes")
+	want := slices.Concat(all[:3], all[4:])
+	same(t, "invoked with", slices.Concat(w.invoked...), want)
+	if len(w.invoked) != 3 || strings.Contains(out, conflict) || strings.Count(out, "\n") != len(want) {
+		t.Errorf("%d invocations\n%s", len(w.invoked), out)
+	}
+	w.contains(err, "24 of 24 replayed: 24 accepted, 0 not", "1 conflict is not included")
+
+	w.invoked = nil
+	_, err = w.expect(0, "parked", "replay", "--all", "--from", "1ms", "--reason", "unpublishable")
+	w.contains(err, "nothing was done")
+	if len(w.invoked) > 0 {
+		t.Errorf("%v", w.invoked)
+	}
+}
+
+func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
+	w := newWorld(t)
+	names := w.parkMany(4)
+	w.redrive = func(asked []string) (string, string, error) {
+		return report(asked, func(name string) string {
+			return map[string]string{
+				names[0]: `"outcome":"accepted","recorded":2,"duplicates":1,"conflicts":0`,
+				names[1]: `"outcome":"conflict","recorded":0,"duplicates":0,"conflicts":2`,
+				names[2]: `"outcome":"invalid","cause":"events[3].eventId: must be a UUID",` +
+					`"recorded":0,"duplicates":0,"conflicts":0`,
+				names[3]: `"outcome":"","cause":"` + parking.ErrNotParked.Error() +
+					`","recorded":0,"duplicates":0,"conflicts":0`,
+			}[name]
+		}), "", nil
+	}
+	out, err := w.expect(cli.StatusFailed, append([]string{"parked", "replay", "--yes"}, names...)...)
+	w.contains(out,
+		"accepted      "+names[0]+"  2 events new, 1 known\n",
+		"not accepted  "+names[1]+"  conflict: 2 events are known with other content\n",
+		"not accepted  "+names[2]+"  invalid: events[3].eventId: must be a UUID\n",
+		"not accepted  "+names[3]+"  parking: no parked object has this name\n")
+	w.contains(err, "4 of 4 replayed: 1 accepted, 3 not")
+	if len(w.invoked) != 1 {
+		t.Errorf("tried again what can't change: %v", w.invoked)
+	}
+
+	out, _ = w.expect(cli.StatusFailed, append([]string{"parked", "replay", "--yes", "--json"}, names...)...)
+	want := []replayed{
+		{Name: names[0], Accepted: true, Outcome: "accepted", Recorded: 2, Duplicates: 1},
+		{Name: names[1], Outcome: "conflict", Conflicts: 2},
+		{Name: names[2], Outcome: "invalid", Cause: "events[3].eventId: must be a UUID"},
+		{Name: names[3], Cause: parking.ErrNotParked.Error()},
+	}
+	if diff := cmp.Diff(want, lines[replayed](t, out)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A batch that runs out of time or fails is replayed one by one.
+func TestWhatDidNotComeToItsTurnIsReplayedAlone(t *testing.T) {
+	for name, batch := range map[string]func(asked []string) (string, string, error){
+		"the function fails": func([]string) (string, string, error) {
+			return `{"errorMessage":"Task timed out after 55.00 seconds","errorType":"Sandbox.Timedout"}`, "Unhandled",
+				nil
+		},
+		"it is out of time": func(asked []string) (string, string, error) {
+			return report(asked, func(name string) string {
+				if name == asked[0] {
+					return `"outcome":"accepted"`
+				}
+				return `"outcome":"out-of-time","cause":"intake: out of time"`
+			}), "", nil
+		},
+		"it says nothing of some": func(asked []string) (string, string, error) {
+			return report(asked[:1], func(string) string { return `"outcome":"accepted"` }), "", nil
+		},
+		"it could not mark some": func(asked []string) (string, string, error) {
+			return report(asked, func(string) string {
+				return `"outcome":"accepted","cause":"S3 PutObject: SlowDown"`
+			}), "", nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			names := w.parkMany(4)
+			w.redrive = func(asked []string) (string, string, error) {
+				if len(asked) > 1 {
+					return batch(asked)
+				}
+				return report(asked, func(string) string { return `"outcome":"accepted"` }), "", nil
+			}
+			out, _ := w.expect(0, "parked", "replay", "--all", "--yes", "--json")
+			var accepted []string
+			for _, r := range lines[replayed](t, out) {
+				if r.Accepted {
+					accepted = append(accepted, r.Name)
+				}
+			}
+			same(t, "accepted", accepted, names)
+			if n := len(w.invoked); n > 5 {
+				t.Errorf("%d invocations", n)
+			}
+		})
+	}
+}
+
+func TestAFunctionThatFailsAgainAndAgainIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	w.parkMany(3 * batchSize)
+	w.redrive = func([]string) (string, string, error) {
+		return `{"errorMessage":"redrive: nothing is parked in this deployment","errorType":"errorString"}`,
+			"Unhandled", nil
+	}
+	out, err := w.expect(cli.StatusFailed, "parked", "replay", "--all", "--yes")
+	w.contains(err, "3 of 30 replayed: 0 accepted, 3 not",
+		"stopped, because the redrive function failed: redrive: nothing is parked in this deployment")
+	if len(w.invoked) != 1+maxFailures || strings.Count(out, "not accepted") != 3 {
+		t.Errorf("%d invocations\n%s", len(w.invoked), out)
+	}
+}
+
+func TestAnOlderFunctionIsSaidToBeOne(t *testing.T) {
+	w := newWorld(t)
+	name := w.parkMany(1)[0]
+	w.redrive = func([]string) (string, string, error) {
+		return `{"found":0,"published":0,"failed":0,"left":false}`, "", nil
+	}
+	out, _ := w.expect(cli.StatusFailed, "parked", "replay", name)
+	w.contains(out, "not accepted", "older than this program")
+}
+
+func TestWhatWasDoneIsSaidWhenAWSFailsInTheMiddle(t *testing.T) {
+	w := newWorld(t)
+	w.parkMany(25)
+	w.redrive = func(asked []string) (string, string, error) {
+		if len(w.invoked) == 3 {
+			return "", "", errors.New("AccessDeniedException")
+		}
+		return report(asked, func(string) string { return `"outcome":"accepted"` }), "", nil
+	}
+	_, err := w.expect(cli.StatusUnreachable, "parked", "replay", "--all", "--yes")
+	w.contains(err, "20 of 25 replayed: 20 accepted, 0 not", "AccessDeniedException")
+}
+
+func TestCtrlCSaysWhatWasDone(t *testing.T) {
+	w := newWorld(t)
+	w.parkMany(25)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.ctx = ctx
+	w.redrive = func(asked []string) (string, string, error) {
+		if len(w.invoked) == 2 {
+			cancel()
+			return "", "", ctx.Err()
+		}
+		return report(asked, func(string) string { return `"outcome":"accepted"` }), "", nil
+	}
+	out, err := w.expect(cli.StatusInterrupted, "parked", "replay", "--all", "--yes")
+	w.contains(err, "10 of 25 replayed: 10 accepted, 0 not", "may still be replayed", "interrupted")
+	if n := strings.Count(out, "accepted"); n != 10 {
+		t.Errorf("%d said to be accepted", n)
+	}
+}
+
+func TestCtrlCAtTheQuestionReplaysNothing(t *testing.T) {
+	w := newWorld(t)
+	names := w.parkMany(2)
+	ctx, cancel := context.WithCancel(t.Context())
+	read, write := io.Pipe()
+	defer write.Close()
+	w.ctx, w.terminal = ctx, true
+	w.answer = reader(func(b []byte) (int, error) {
+		cancel() // the operator looks at the question, and thinks better of it
+		return read.Read(b)
+	})
+	_, err := w.expect(cli.StatusInterrupted, append([]string{"parked", "replay"}, names...)...)
+	w.contains(err, "[y/N]", "nothing was done")
+	if len(w.invoked) > 0 {
+		t.Errorf("%v", w.invoked)
+	}
+}
+
+type reader func([]byte) (int, error)
+
+func (r reader) Read(b []byte) (int, error) { return r(b) }
+
+func TestLongReplaysSayHowFarTheyAre(t *testing.T) {
+	w := newWorld(t)
+	w.parkMany(25)
+	w.redrive = func(asked []string) (string, string, error) {
+		w.now = w.now.Add(time.Second)
+		return report(asked, func(string) string { return `"outcome":"accepted"` }), "", nil
+	}
+	_, err := w.expect(0, "parked", "replay", "--all", "--yes")
+	w.contains(err, "20 of 25 replayed, 20 accepted\n")
+	if strings.Contains(err, "10 of 25") {
+		t.Error(fmt.Sprint("too talkative: ", err))
+	}
+}
+
+func TestAConflictIsReplayedByNameInTheVersionThatIsChosen(t *testing.T) {
+	w := newWorld(t)
+	name, _ := w.park(time.Hour, parking.Conflict)
+	for version, message := range map[string]string{
+		"first": "settled       " + name, "parked": "accepted      " + name,
+	} {
+		out, _ := w.expect(0, "parked", "replay", name, "--version", version)
+		w.contains(out, message)
+		if w.version != version {
+			t.Errorf("replayed in version %q, want %q", w.version, version)
+		}
+	}
+	event, _ := w.park(time.Hour, parking.Unpublishable)
+	w.expect(0, "parked", "replay", event, "--version", "parked")
+}
+
+func TestWhatIsNowParkedForItselfIsNamed(t *testing.T) {
+	w := newWorld(t)
+	name := w.parkMany(1)[0]
+	w.redrive = func(asked []string) (string, string, error) {
+		return report(asked, func(string) string {
+			return `"outcome":"conflict","recorded":1,"duplicates":0,"conflicts":1,"parked":"2026/other.json"`
+		}), "", nil
+	}
+	out, _ := w.expect(cli.StatusFailed, "parked", "replay", name)
+	w.contains(out, "not accepted  "+name+
+		"  conflict: 1 event is known with other content, now parked as 2026/other.json\n")
+}

@@ -1,0 +1,609 @@
+package send
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/cmd/payhook/webhook"
+	"payhook.example/infra/local/up"
+	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/signature"
+)
+
+// hook is a client's URL that keeps what it gets, and answers 200 if it is
+// authentic and 401 otherwise.
+type hook struct {
+	*httptest.Server
+	mu       sync.Mutex
+	payloads []string
+	methods  []string
+	before   func() // an answer, if not nil
+}
+
+func newHook(t *testing.T, key func() paymenttest.Key) *hook {
+	h := &hook{}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		payload, _ := io.ReadAll(r.Body)
+		h.mu.Lock()
+		h.payloads, h.methods = append(h.payloads, string(payload)), append(h.methods, r.Method)
+		h.mu.Unlock()
+		if h.before != nil {
+			h.before()
+		}
+		headers := map[string]string{}
+		for name := range r.Header {
+			headers[name] = r.Header.Get(name)
+		}
+		proof, err := paymenttest.DefaultScheme().Extract(headers, r.URL.RawQuery)
+		if err != nil || signature.Verify(&key().Private.PublicKey, payload, proof) != nil {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h
+}
+
+// run calls the command as the program does, and returns what it wrote and its exit
+// status.
+func run(t *testing.T, args ...string) (out, stderr string, status int) {
+	t.Helper()
+	return runWith(t, &cli.Program{In: strings.NewReader("")}, args...)
+}
+
+func runWith(t *testing.T, p *cli.Program, args ...string) (out, stderr string, status int) {
+	t.Helper()
+	var o, e bytes.Buffer
+	p.Out, p.Now = &o, time.Now
+	if p.Err == nil {
+		p.Err = &e
+	}
+	root, meant := p.Root(""), target.Target{}
+	meant.Register(root)
+	root.AddCommand(Command(p, &meant))
+	status = p.Run(t.Context(), root, append([]string{"send"}, args...))
+	return o.String(), e.String(), status
+}
+
+// works is run that fails the test unless the exit status is 0.
+func works(t *testing.T, args ...string) (out string) {
+	t.Helper()
+	out, stderr, status := run(t, args...)
+	if status != 0 {
+		t.Fatalf("send %s: exit status %d\n%s%s", strings.Join(args, " "), status, out, stderr)
+	}
+	return out
+}
+
+// local makes this folder one in which a simulated service and a hook are up.
+func local(t *testing.T) (*paymenttest.Server, *hook) {
+	t.Helper()
+	service := paymenttest.NewServer(paymenttest.Options{Control: true})
+	t.Cleanup(service.Close)
+	h := newHook(t, service.Key)
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(up.Path)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := (up.File{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true}).Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(folder)
+	return service, h
+}
+
+func TestWhatIsSentIsWhatWasAskedFor(t *testing.T) {
+	_, h := local(t)
+	out := works(t, strings.Fields("--local --count 2 --duplicates 1 --events 2 --amount 100.00 --currency EUR "+
+		"--flags returns,cases --name PAYMENT_STATUS.OTHER --pad 2")...)
+	if len(h.payloads) != 3 || h.payloads[2] != h.payloads[0] || h.payloads[1] == h.payloads[0] {
+		t.Fatalf("%d deliveries were sent, want 3, of which the last is the first again", len(h.payloads))
+	}
+	if strings.Count(out, ": 200 in ") != 3 {
+		t.Errorf("output:\n%s", out)
+	}
+	delivery, err := payment.DecodeDelivery([]byte(h.payloads[1]))
+	if err != nil || len(delivery.Events) != 2 {
+		t.Fatalf("%d events, want 2, %v", len(delivery.Events), err)
+	}
+	e, err := payment.DecodeEvent(delivery.Events[1].Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := e.EventData
+	if e.EventName != "PAYMENT_STATUS.OTHER" || d.Amount != "100.00" || d.PaymentCurrency != "EUR" ||
+		!d.Returns.HasReturnDetails || d.Cancelations.HasCancelationDetails || !d.Cases.HasLinkedCases ||
+		!strings.HasSuffix(h.payloads[1], "]}  ") {
+		t.Errorf("sent %s", h.payloads[1])
+	}
+}
+
+func TestDuplicatesAloneRepeatTheOneDelivery(t *testing.T) {
+	_, h := local(t)
+	works(t, "--local", "--duplicates", "2")
+	if len(h.payloads) != 3 || h.payloads[1] != h.payloads[0] || h.payloads[2] != h.payloads[0] {
+		t.Errorf("sent %q", h.payloads)
+	}
+}
+
+func TestAConflictDoesNotDependOnWhatWasSentBefore(t *testing.T) {
+	_, h := local(t)
+	works(t, "--local", "--conflict")
+	if len(h.payloads) != 2 {
+		t.Fatalf("%d deliveries were sent, want 2", len(h.payloads))
+	}
+	var events [2]payment.Event
+	for i, payload := range h.payloads {
+		delivery, err := payment.DecodeDelivery([]byte(payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if events[i], err = payment.DecodeEvent(delivery.Events[0].Bytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if events[0].EventID != events[1].EventID || events[0].EventData.Amount == events[1].EventData.Amount {
+		t.Errorf("sent %+v", events)
+	}
+}
+
+func TestAFileIsSentByteForByte(t *testing.T) {
+	_, h := local(t)
+	const text = " { \"not\": 'JSON' \n"
+	if err := os.WriteFile("payload", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	works(t, "--local", "--file", "payload")
+	fromInput := &cli.Program{In: strings.NewReader(text)}
+	if _, stderr, status := runWith(t, fromInput, "--local", "--file", "-"); status != 0 {
+		t.Errorf("%d, %s", status, stderr)
+	}
+	if len(h.payloads) != 2 || h.payloads[0] != text || h.payloads[1] != text {
+		t.Errorf("sent %q, want %q", h.payloads, text)
+	}
+}
+
+// The samples in events/webhook are events of a function URL.
+func TestASampleEventIsSentAsItsPayload(t *testing.T) {
+	samples, err := filepath.Abs("../../../../events/webhook")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, h := local(t)
+	files, err := filepath.Glob(filepath.Join(samples, "*.json"))
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%d samples, %v", len(files), err)
+	}
+	for _, file := range files {
+		h.payloads, h.methods = nil, nil
+		works(t, "--local", "--file", file)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, isEvent, err := webhook.ParseEvent(text)
+		if err != nil || !isEvent {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if len(h.payloads) != 1 || h.payloads[0] != string(want.Payload) || h.methods[0] != want.Method {
+			t.Errorf("%s: sent %q with %q", filepath.Base(file), h.payloads, h.methods)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(samples, "base64-body.json")); err != nil {
+		t.Fatal(err)
+	} else if r, _, _ := webhook.ParseEvent(text); !bytes.HasPrefix(r.Payload, []byte(`{"deliveryId"`)) {
+		t.Errorf("base64-body.json holds %q", r.Payload)
+	}
+}
+
+func TestACorruptedWebhookIsNotAuthentic(t *testing.T) {
+	_, _ = local(t)
+	for flaw := range strings.FieldsSeq(works(t, "--corrupt", "list")) {
+		out, _, status := run(t, "--local", "--corrupt", flaw)
+		// The hook looks at nothing but the first signature, and does not know what
+		// a key id is.
+		if strings.HasSuffix(flaw, "-repeated") {
+			continue
+		}
+		if !strings.Contains(out, ": 401 in ") || status != cli.StatusFailed {
+			t.Errorf("%s: %d, %s", flaw, status, out)
+		}
+	}
+}
+
+func TestTheListsSendNothing(t *testing.T) {
+	_, h := local(t)
+	for flag, want := range map[string]string{"--corrupt": "wrong-key", "--certificate": "expired",
+		"--fault": "token=expires-in"} {
+		if out := works(t, "--local", flag, "list"); !strings.Contains(out, want+"\n") {
+			t.Errorf("%s lists\n%s", flag, out)
+		}
+	}
+	if len(h.payloads) > 0 {
+		t.Errorf("sent %q", h.payloads)
+	}
+}
+
+func TestTheExitStatusSaysWhetherTheAnswerWasExpected(t *testing.T) {
+	local(t)
+	for _, test := range []struct {
+		args    string
+		status  int
+		message string
+	}{
+		{"", 0, ""},
+		{"--corrupt signature", cli.StatusFailed,
+			"1 webhook was not answered with 2xx; --expect says what is expected"},
+		{"--corrupt signature --count 3", cli.StatusFailed, "3 webhooks were not answered with 2xx"},
+		{"--corrupt signature --expect 401", 0, ""},
+		{"--corrupt signature --expect 503,4xx", 0, ""},
+		{"--expect 401", cli.StatusFailed, "not answered with 401"},
+		{"--url http://127.0.0.1:1", cli.StatusUnreachable, "no answer"},
+		{"--url http://127.0.0.1:1 --expect none", 0, ""},
+		{"--expect none", cli.StatusFailed, "not answered with none"},
+		{"--expect 2xx,4x", cli.StatusUsage, "--expect"},
+		{"--expect 99", cli.StatusUsage, "--expect"},
+	} {
+		out, stderr, status := run(t, append(strings.Fields(test.args), "--local")...)
+		if status != test.status || !strings.Contains(stderr, test.message) {
+			t.Errorf("%s: status %d, want %d\n%s%s", test.args, status, test.status, out, stderr)
+		}
+	}
+}
+
+func TestAnAnswerIsOneLineOfJSON(t *testing.T) {
+	local(t)
+	out, _, status := run(t, "--local", "--json", "--count", "2", "--corrupt", "signature")
+	if status != cli.StatusFailed || strings.Count(out, "\n") != 2 {
+		t.Fatalf("%d, %s", status, out)
+	}
+	var r result
+	if err := json.Unmarshal([]byte(strings.Split(out, "\n")[1]), &r); err != nil || r.Number != 2 || r.Status != 401 ||
+		r.Expected {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// Each flag changes only what it is for.
+func TestTheProofIsCarriedWhereTheFlagsSay(t *testing.T) {
+	for _, withKey := range []bool{false, true} {
+		service, _ := local(t)
+		key := service.Key()
+		var requests []*http.Request
+		var payload []byte
+		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			payload, _ = io.ReadAll(r.Body)
+			requests = append(requests, r)
+		}))
+		t.Cleanup(hook.Close)
+		// What no flag says is as in the settings of the local run.
+		conf := map[string]string{"timestampCarrier": "query:at", "captureRefused": "7d"}
+		if err := (up.File{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true,
+			Settings: conf}).Write("."); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"--local"}
+		if withKey {
+			text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+				Bytes: x509.MarshalPKCS1PrivateKey(key.Private)})
+			if err := os.WriteFile("key.pem", text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, "--key", "key.pem", "--key-id", key.ID)
+		}
+		for flags, want := range map[string]paymenttest.Carriers{
+			"--timestamp-carrier header:X-Brand-Time": {Timestamp: "header:X-Brand-Time"},
+			"--timestamp-carrier query:ts":            {Timestamp: "query:ts"},
+			"--key-id-carrier header:X-Brand-Key":     {KeyID: "header:X-Brand-Key"},
+			"--key-id-carrier query:kid":              {KeyID: "query:kid"},
+			"--key-id-carrier static:" + key.ID:       {KeyID: "static:" + key.ID},
+			"--signature-header X-Brand-Signature":    {SignatureHeader: "X-Brand-Signature"},
+			"--timestamp-format unix-seconds":         {TimestampFormat: "unix-seconds"},
+			"--timestamp-format unix-milliseconds --timestamp-carrier query:ts --key-id-carrier query:kid": {
+				TimestampFormat: "unix-milliseconds", Timestamp: "query:ts", KeyID: "query:kid"},
+		} {
+			requests = nil
+			works(t, append(args, strings.Fields(flags)...)...)
+			if want.Timestamp == "" && withKey {
+				want.Timestamp = "query:at"
+			}
+			as, err := paymenttest.Sender{}.With(want)
+			if err != nil || len(requests) != 1 {
+				t.Fatalf("%s: %d requests, %v", flags, len(requests), err)
+			}
+			headers := map[string]string{}
+			for name := range requests[0].Header {
+				headers[name] = requests[0].Header.Get(name)
+			}
+			proof, err := as.Scheme.Extract(headers, requests[0].URL.RawQuery)
+			if err == nil {
+				err = signature.Verify(&key.Private.PublicKey, payload, proof)
+			}
+			if err == nil {
+				err = (&signature.Window{Format: as.Format, Tolerance: time.Minute}).Check(proof.Timestamp, time.Now())
+			}
+			if err != nil {
+				t.Errorf("%s, with a key %t: %v in %v, %s", flags, withKey, err, headers, requests[0].URL.RawQuery)
+			}
+		}
+	}
+}
+
+func TestARejectedWebhookNamesTheWayToTheReason(t *testing.T) {
+	service, h := local(t)
+	const why = `make payhook ARGS="explain --last --local"`
+	for _, test := range []struct {
+		conf map[string]string
+		args string
+		want string // "" for nothing
+	}{
+		{map[string]string{"captureRefused": "7d"}, "--timestamp-carrier query:ts", why},
+		{map[string]string{"captureRefused": "7d"}, "--corrupt signature", why},
+		{map[string]string{"captureRefused": "7d"}, "--corrupt signature --expect 401", ""},
+		{map[string]string{"captureRefused": "7d"}, "--expect 503", ""},
+		{map[string]string{"captureRefused": "7d"}, "--corrupt signature --url " + h.URL, ""},
+		{map[string]string{"captureRefused": "off"}, "--key-id-carrier query:k",
+			`make down && make up SETTINGS="captureRefused=1h eventSource=a"`},
+		{nil, "--corrupt signature", `make down && make up SETTINGS="captureRefused=1h eventSource=a"`},
+		{map[string]string{"authentication": "mtls"}, "--corrupt signature", ""},
+	} {
+		if err := (up.File{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true, Settings: test.conf,
+			Given: map[string]string{"eventSource": "a"}}).Write("."); err != nil {
+			t.Fatal(err)
+		}
+		_, stderr, _ := run(t, append(strings.Fields(test.args), "--local")...)
+		if test.want == "" && strings.Contains(stderr, "make ") || !strings.Contains(stderr, test.want) {
+			t.Errorf("%v, %s: %s, want %s", test.conf, test.args, stderr, test.want)
+		}
+	}
+}
+
+// notify is a writer that tells when something was written for the first time.
+type notify struct {
+	bytes.Buffer
+	mu      sync.Mutex
+	written chan struct{}
+}
+
+func (n *notify) Write(text []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.Len() == 0 {
+		close(n.written)
+	}
+	return n.Buffer.Write(text)
+}
+
+func TestALongWaitReportsProgress(t *testing.T) {
+	_, h := local(t)
+	stderr := &notify{written: make(chan struct{})}
+	h.before = func() {
+		select {
+		case <-stderr.written:
+		case <-t.Context().Done():
+		}
+	}
+	_, _, status := runWith(t, &cli.Program{Err: stderr, Interval: time.Millisecond}, "--local", "--events", "500")
+	if status != 0 || !strings.HasPrefix(stderr.String(), "0 of 1 answered after ") {
+		t.Errorf("%d, %s", status, stderr)
+	}
+}
+
+func TestTheSimulatedServiceRotatesAndMisbehaves(t *testing.T) {
+	service, _ := local(t)
+	before := service.Key()
+	works(t, "--local", "--rotate", "--fault", "keys=down")
+	if service.Key().ID == before.ID {
+		t.Error("the key is the same")
+	}
+	resp, err := http.Get(service.URL + "/v1/keys/" + before.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("key lookup answers %d, want 503", resp.StatusCode)
+	}
+}
+
+func TestAKeyOfOnesOwnSigns(t *testing.T) {
+	key := paymenttest.NewKey(2048)
+	h := newHook(t, func() paymenttest.Key { return key })
+	t.Chdir(t.TempDir()) // where nothing is up
+	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key.Private)})
+	if err := os.WriteFile("key.pem", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := works(t, "--key", "key.pem", "--key-id", key.ID, "--url", h.URL); !strings.HasPrefix(out, "1: 200 in ") {
+		t.Errorf("output: %s", out)
+	}
+
+	// Without --url, the stack says where.
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName>
+			<CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>
+			<Outputs><member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member></Outputs>
+			</member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, names.WebhookURLOutput, h.URL)
+	}))
+	t.Cleanup(api.Close)
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": api.URL, "AWS_REGION": "eu-north-1",
+		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "NO_PROXY": "127.0.0.1"} {
+		t.Setenv(name, value)
+	}
+	works(t, "--key", "key.pem", "--key-id", key.ID)
+	if len(h.payloads) != 2 {
+		t.Errorf("%d webhooks arrived, want 2", len(h.payloads))
+	}
+}
+
+func TestAWrongCallSendsNothing(t *testing.T) {
+	_, h := local(t)
+	for _, args := range []string{
+		"--count -1", "--count 0 --duplicates 2", "--events -1", "--parallel 0", "--amount ten", "--flags none",
+		"--corrupt nothing", "--file missing",
+		"--fault keys=nonsense", "--fault nothing=down", "--fault down", "--key missing.pem",
+		"--key missing.pem --key-id not-a-uuid", "stray", "--age soon",
+		"--certificate unheard-of", "--conflict --events 0", "--key x --rotate",
+	} {
+		if out, stderr, status := run(t, append(strings.Fields(args), "--local")...); status != cli.StatusUsage ||
+			stderr == "" {
+			t.Errorf("%s: status %d\n%s%s", args, status, out, stderr)
+		}
+	}
+	if _, stderr, status := run(t); status != cli.StatusUsage || !strings.Contains(stderr, "--local") ||
+		!strings.Contains(stderr, "--key") {
+		t.Errorf("without --local: %d, %s", status, stderr)
+	}
+	if len(h.payloads) > 0 {
+		t.Errorf("sent %q", h.payloads)
+	}
+	t.Chdir(t.TempDir())
+	if _, stderr, status := run(t, "--local"); status != cli.StatusUnreachable || !strings.Contains(stderr, "make up") {
+		t.Errorf("nothing is up: %d, %s", status, stderr)
+	}
+}
+
+func TestCarriersThatCannotBeAreNamed(t *testing.T) {
+	service, h := local(t)
+	const id = "5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d"
+	for _, test := range []struct{ setting, value, args, want string }{
+		{"", "", "--timestamp-carrier json:sentAt", "timestamp carrier json:sentAt: must be header:NAME or query:NAME"},
+		{"", "", "--timestamp-carrier header:Host", "an HTTP client sets this header itself"},
+		{"", "", "--signature-header X-Time", "the signature and the timestamp cannot both be in header:X-Time"},
+		{"", "", "--key-id-carrier static:1", "must be followed by a UUID"},
+		{"", "", "--key-id-carrier static:" + id + " --corrupt keyid-missing", "keyid-missing needs a key id"},
+		{"keyIdCarrier", "static:" + id, "--corrupt keyid-repeated", "keyid-repeated needs a key id"},
+		{"", "", "--timestamp-format rfc1123", "timestamp format rfc1123"},
+		{"", "", "--key missing --key-id " + id + " --timestamp-carrier body", "timestamp carrier body"},
+		{"authentication", "mtls", "--key-id-carrier query:k", "with authentication=mtls, nothing is signed"},
+	} {
+		conf := map[string]string{"timestampCarrier": "header:X-Time", test.setting: test.value}
+		if err := (up.File{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true,
+			Settings: conf}).Write("."); err != nil {
+			t.Fatal(err)
+		}
+		if _, stderr, status := run(t, append(strings.Fields(test.args), "--local")...); status != cli.StatusUsage ||
+			!strings.Contains(stderr, test.want) {
+			t.Errorf("%s: %d, %s, want %s", test.args, status, stderr, test.want)
+		}
+	}
+
+	// Payhook would verify the webhook with the id of the carrier.
+	key := paymenttest.NewKey(2048)
+	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key.Private)})
+	if err := os.WriteFile("key.pem", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, status := run(t, "--key", "key.pem", "--key-id", key.ID, "--url", h.URL, "--key-id-carrier",
+		"static:"+id); status != cli.StatusUsage || !strings.Contains(stderr, "must have the UUID of --key-id") {
+		t.Errorf("%d, %s", status, stderr)
+	}
+	if len(h.payloads) > 0 {
+		t.Errorf("sent %q", h.payloads)
+	}
+}
+
+func TestAnotherPaymentServiceNeedsAKey(t *testing.T) {
+	local(t)
+	if err := (up.File{WebhookURL: "http://127.0.0.1:1", PaymentService: "http://127.0.0.1:2"}).Write("."); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr, status := run(t, "--local"); status != cli.StatusUsage ||
+		!strings.Contains(stderr, "--key FILE --key-id UUID") {
+		t.Errorf("%d, %s", status, stderr)
+	}
+}
+
+// tlsHook makes the hook of a local run one that needs client certificates of the
+// simulated service.
+func tlsHook(t *testing.T) (presented func() []*x509.Certificate) {
+	t.Helper()
+	servers := paymenttest.NewCA("Server CA")
+	identity := paymenttest.NewIdentity(servers.Certificate)
+	service := paymenttest.NewServer(paymenttest.Options{Control: true, Identity: identity})
+	t.Cleanup(service.Close)
+	var last []*x509.Certificate
+	hook := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		last = r.TLS.PeerCertificates
+	}))
+	hook.TLS = &tls.Config{Certificates: []tls.Certificate{servers.Server()}, ClientAuth: tls.RequestClientCert}
+	hook.StartTLS()
+	t.Cleanup(hook.Close)
+	folder := t.TempDir()
+	t.Chdir(folder)
+	key, err := paymenttest.EncodePrivateKey(identity.Certificate().PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string][]byte{"ca.pem": servers.PEM(),
+		"cert.pem": paymenttest.EncodeCertificate(identity.Certificate().Leaf), "key.pem": key} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Dir(up.Path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := up.File{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true, ServerCA: "ca.pem",
+		ClientCert: "cert.pem", ClientKey: "key.pem"}
+	if err := file.Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	return func() []*x509.Certificate { return last }
+}
+
+func TestAWebhookIsSentWithTheClientCertificateThatWasAskedFor(t *testing.T) {
+	presented := tlsHook(t)
+	send := func(args ...string) *x509.Certificate {
+		t.Helper()
+		works(t, append(args, "--local")...)
+		if len(presented()) == 0 {
+			return nil
+		}
+		return presented()[0]
+	}
+	first := send()
+	if first == nil || !first.NotAfter.After(time.Now()) {
+		t.Fatal("no valid certificate was presented")
+	}
+	if c := send("--certificate", "none"); c != nil {
+		t.Error("a certificate was presented")
+	}
+	if c := send("--certificate", "expired"); c == nil || c.NotAfter.After(time.Now()) {
+		t.Error("the certificate is not expired")
+	}
+	if c := send("--rotate-certificate"); c == nil || c.Equal(first) {
+		t.Error("the certificate is not a new one")
+	}
+
+	// With a key of one's own, the certificate is that of the file.
+	key := paymenttest.NewKey(2048)
+	text, err := x509.MarshalPKCS8PrivateKey(key.Private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("signing.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c := send("--key", "signing.pem", "--key-id", key.ID); c == nil || !c.Equal(first) {
+		t.Error("the certificate is not that of the file")
+	}
+}

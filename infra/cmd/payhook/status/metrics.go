@@ -1,0 +1,209 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/names"
+)
+
+// metricsAPI is what of CloudWatch is used.
+type metricsAPI interface {
+	GetMetricData(context.Context, *cloudwatch.GetMetricDataInput,
+		...func(*cloudwatch.Options)) (*cloudwatch.GetMetricDataOutput, error)
+	DescribeAlarms(context.Context, *cloudwatch.DescribeAlarmsInput,
+		...func(*cloudwatch.Options)) (*cloudwatch.DescribeAlarmsOutput, error)
+}
+
+// window is the time of which metrics are read. minute is the length of their periods.
+const (
+	window = 15 * time.Minute
+	minute = int32(60)
+	// silence is how long no run of a schedule may be seen: metrics are late, and a run
+	// may take most of a minute.
+	silence = 5 * time.Minute
+	// trustDays is how many days certificates must be valid, as for the alarm.
+	trustDays = 30
+)
+
+// counts are sums over the window.
+var counts = []struct {
+	id, output, namespace, name string
+}{
+	{"accepted", names.WebhookFunctionOutput, names.MetricNamespace, names.AcceptedMetric},
+	{"unauthenticated", names.WebhookFunctionOutput, names.MetricNamespace, names.UnauthenticatedMetric},
+	{"invalid", names.WebhookFunctionOutput, names.MetricNamespace, names.InvalidMetric},
+	{"rejected", names.WebhookFunctionOutput, names.MetricNamespace, names.RejectedMetric},
+	{"unavailable", names.WebhookFunctionOutput, names.MetricNamespace, names.UnavailableMetric},
+	{"errors", names.WebhookFunctionOutput, "AWS/Lambda", "Errors"},
+	{"throttles", names.WebhookFunctionOutput, "AWS/Lambda", "Throttles"},
+}
+
+// gauges are values of single minutes, of which the last is used.
+var gauges = []struct {
+	id, output, name, statistic string
+}{
+	{"oldest", names.RedriveFunctionOutput, names.OldestPendingMetric, "Maximum"},
+	{"token", names.TokenFunctionOutput, names.TokenRefreshedMetric, "Sum"},
+	{"trust", names.RedriveFunctionOutput, names.TrustDaysLeftMetric, "Minimum"},
+}
+
+// point is the last value of a gauge.
+type point struct {
+	value float64
+	at    time.Time // of its minute; zero: none
+}
+
+// fromMetrics makes the checks of metrics.
+func fromMetrics(ctx context.Context, d *deployment, now time.Time) ([]check, error) {
+	sums, last, err := read(ctx, d, now)
+	if err != nil {
+		return nil, err
+	}
+	redrive, tokenRuns := runs("redrive", last["oldest"], now), runs("token runs", last["token"], now)
+	return []check{webhooks(sums, redrive.State), redrive, tokenRuns, certificates(last, redrive.State)}, nil
+}
+
+func read(ctx context.Context, d *deployment, now time.Time) (sums map[string]float64, last map[string]point,
+	err error) {
+	var queries []types.MetricDataQuery
+	query := func(id, output, namespace, name, statistic string) error {
+		function, err := d.output(output)
+		// The metrics have the name of the function, without the alias.
+		function, _, _ = strings.Cut(function, ":")
+		queries = append(queries, types.MetricDataQuery{
+			Id: &id,
+			MetricStat: &types.MetricStat{
+				Stat: &statistic, Period: aws.Int32(minute),
+				Metric: &types.Metric{
+					Namespace: &namespace, MetricName: &name,
+					Dimensions: []types.Dimension{{Name: aws.String(names.MetricDimension), Value: &function}},
+				},
+			},
+		})
+		return err
+	}
+	for _, c := range counts {
+		if err := query(c.id, c.output, c.namespace, c.name, "Sum"); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, g := range gauges {
+		if err := query(g.id, g.output, names.MetricNamespace, g.name, g.statistic); err != nil {
+			return nil, nil, err
+		}
+	}
+	sums, last = map[string]float64{}, map[string]point{}
+	in := &cloudwatch.GetMetricDataInput{
+		MetricDataQueries: queries, StartTime: aws.Time(now.Add(-window)), EndTime: aws.Time(now),
+	}
+	for {
+		out, err := d.metrics.GetMetricData(ctx, in)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, r := range out.MetricDataResults {
+			id := aws.ToString(r.Id)
+			for i := range min(len(r.Values), len(r.Timestamps)) {
+				sums[id] += r.Values[i]
+				if r.Timestamps[i].After(last[id].at) {
+					last[id] = point{r.Values[i], r.Timestamps[i]}
+				}
+			}
+		}
+		if in.NextToken = out.NextToken; in.NextToken == nil {
+			return sums, last, nil
+		}
+	}
+}
+
+// webhooks judges the answers. A webhook writes only counts that are not 0, so that it
+// takes the metrics of redrive to know that metrics arrive at all.
+func webhooks(sums map[string]float64, redrive state) check {
+	text := fmt.Sprintf("%.0f accepted, %.0f 401, %.0f 422, %.0f other 4xx, %.0f 503 in %s", sums["accepted"],
+		sums["unauthenticated"], sums["invalid"], sums["rejected"], sums["unavailable"], cli.Readable(window))
+	failed := sums["errors"] + sums["throttles"]
+	if failed > 0 {
+		text += fmt.Sprintf("; %.0f runs failed or did not start", failed)
+	}
+	switch {
+	case failed > 0 || sums["unavailable"] > 0:
+		return check{"webhooks", attention, text}
+	case redrive == notMeasured:
+		return check{"webhooks", notMeasured, "no function has written metrics in " + cli.Readable(window)}
+	}
+	return check{"webhooks", ok, text}
+}
+
+// runs judges when a scheduled function has written its metrics last.
+func runs(name string, last point, now time.Time) check {
+	if last.at.IsZero() {
+		return check{name, notMeasured, "no run in " + cli.Readable(window) + ", or no metrics yet"}
+	}
+	text := "last run in the minute of " + last.at.UTC().Format("15:04") + " UTC"
+	if now.Sub(last.at) > silence {
+		return check{name, attention, text}
+	}
+	return check{name, ok, text}
+}
+
+// certificates judges how long certificates are valid. Each run of redrive writes it if
+// client certificates are required.
+func certificates(last map[string]point, redrive state) check {
+	trust := last["trust"]
+	switch {
+	case trust.at.IsZero() && redrive == ok:
+		return check{"certificates", ok, "no client certificate is required"}
+	case trust.at.IsZero():
+		return check{"certificates", notMeasured, "redrive does not run"}
+	case trust.value < trustDays:
+		return check{"certificates", attention, fmt.Sprintf("%.0f days left: payhook certificates", trust.value)}
+	}
+	return check{"certificates", ok, fmt.Sprintf("%.0f days left", trust.value)}
+}
+
+// alarms lists the alarms of the stack that are raised.
+func alarms(ctx context.Context, d *deployment, _ time.Time) ([]check, error) {
+	prefix := d.stack + "-"
+	pages := cloudwatch.NewDescribeAlarmsPaginator(d.metrics, &cloudwatch.DescribeAlarmsInput{
+		AlarmNamePrefix: &prefix,
+		AlarmTypes:      []types.AlarmType{types.AlarmTypeMetricAlarm, types.AlarmTypeCompositeAlarm},
+	})
+	total := 0
+	var raised []string
+	add := func(name *string, s types.StateValue) {
+		total++
+		if s == types.StateValueAlarm {
+			raised = append(raised, strings.TrimPrefix(aws.ToString(name), prefix))
+		}
+	}
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range page.MetricAlarms {
+			add(a.AlarmName, a.StateValue)
+		}
+		for _, a := range page.CompositeAlarms {
+			add(a.AlarmName, a.StateValue)
+		}
+	}
+	slices.Sort(raised)
+	switch {
+	case total == 0:
+		return []check{{"alarms", notMeasured, "the stack has no alarms"}}, nil
+	case len(raised) > 0:
+		text := fmt.Sprintf("%d of %d: %s", len(raised), total, cli.PlainAll(raised))
+		return []check{{"alarms", attention, text}}, nil
+	}
+	return []check{{"alarms", ok, fmt.Sprintf("none of %d is raised", total)}}, nil
+}

@@ -1,0 +1,242 @@
+// Package status has the command that shows on one screen whether Payhook is healthy.
+//
+// It guarantees that nothing counts as healthy that was not measured, that it writes
+// nothing, and that it never shows the access token, of which it reads the expiry.
+//
+// policy.json is the policy for whoever runs the command in AWS. A test derives from
+// this package what it must allow.
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/spf13/cobra"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/token"
+)
+
+const long = `Shows on one screen whether Payhook is healthy: what is pending and parked, how long the
+access token lives, what webhooks were answered in the last 15 minutes, whether redrive
+runs, how long certificates are valid, and which alarms are raised.
+
+Each line is ok, attention, or not measured. Payhook is healthy only if every line is ok.
+The command reads the index of pending events, the parking bucket, the secret of the
+access token (its expiry is shown, the token is not), metrics and alarms. Metrics are
+about a minute late. --watch repeats it until Ctrl-C.
+
+Status 0: healthy. Status 1: something needs attention, or was not measured.
+
+With --json, one document for each time: stack, at, healthy, checks (name, state, text).`
+
+// Command returns the command.
+func Command(p *cli.Program, t *target.Target) *cobra.Command {
+	c := command{Program: p, connect: connect}
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show whether Payhook is healthy", Long: long,
+		Example: "  payhook status\n  payhook status --local --watch --every 5s",
+		Args:    cli.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.every < time.Second {
+				return cli.Usage("--every must be at least 1s")
+			}
+			return cli.Unreachable(c.run(cmd.Context(), *t))
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&c.watch, "watch", false, "show it again and again, until Ctrl-C")
+	cli.DurationVar(f, &c.every, "every", 10*time.Second, "with --watch: the pause before the next time")
+	return cmd
+}
+
+type command struct {
+	*cli.Program
+	connect func(context.Context, target.Target) (*deployment, error)
+	watch   bool
+	every   time.Duration
+}
+
+// deployment is one stack with the clients of its services.
+type deployment struct {
+	name, stack string
+	outputs     map[string]string
+
+	db      ledger.InspectAPI
+	buckets parking.API
+	secrets token.Getter
+	metrics metricsAPI
+}
+
+func connect(ctx context.Context, t target.Target) (*deployment, error) {
+	d, err := target.Connect(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return &deployment{
+		name: d.Name, stack: d.Stack, outputs: d.Outputs(),
+		db:      dynamodb.NewFromConfig(d.Config),
+		secrets: secretsmanager.NewFromConfig(d.Config),
+		// The host name of another endpoint rarely resolves with a bucket's name in
+		// front.
+		buckets: s3.NewFromConfig(d.Config, func(o *s3.Options) { o.UsePathStyle = d.Config.BaseEndpoint != nil }),
+		metrics: cloudwatch.NewFromConfig(d.Config),
+	}, nil
+}
+
+// state is the result of a check.
+type state string
+
+const (
+	ok          state = "ok"
+	attention   state = "attention"
+	notMeasured state = "not measured"
+)
+
+// check is one line.
+type check struct {
+	Name  string `json:"name"`
+	State state  `json:"state"`
+	Text  string `json:"text"`
+}
+
+// health is everything that is shown.
+type health struct {
+	Stack   string    `json:"stack"`
+	At      time.Time `json:"at"`
+	Healthy bool      `json:"healthy"`
+	Checks  []check   `json:"checks"`
+}
+
+func (c *command) run(ctx context.Context, t target.Target) error {
+	d, err := c.connect(ctx, t)
+	if err != nil {
+		return err
+	}
+	for {
+		h, err := c.measure(ctx, d)
+		if err != nil {
+			return err
+		}
+		if err := c.show(h, d.name); err != nil {
+			return err
+		}
+		if !c.watch && !h.Healthy {
+			return cli.ErrAttention
+		}
+		if !c.watch {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(c.every):
+		}
+	}
+}
+
+// measure makes every check.
+func (c *command) measure(ctx context.Context, d *deployment) (health, error) {
+	h := health{Stack: d.stack, At: c.Now().UTC(), Healthy: true}
+	for _, group := range []func(context.Context, *deployment, time.Time) ([]check, error){
+		pending, parked, accessToken, fromMetrics, alarms,
+	} {
+		checks, err := group(ctx, d, h.At)
+		if err != nil {
+			return h, err
+		}
+		h.Checks = append(h.Checks, checks...)
+	}
+	for _, check := range h.Checks {
+		h.Healthy = h.Healthy && check.State == ok
+	}
+	return h, nil
+}
+
+func (d *deployment) output(key string) (string, error) {
+	return target.Output(d.stack, d.outputs, key)
+}
+
+// overdue is when an event should have been published: after two runs of redrive.
+const overdue = 2 * time.Minute
+
+// pending counts what is in the index of pending events.
+func pending(ctx context.Context, d *deployment, now time.Time) ([]check, error) {
+	table, err := d.output(names.LedgerTableOutput)
+	if err != nil {
+		return nil, err
+	}
+	index, err := ledger.NewInspector(d.db, table).Backlog(ctx, func(int) {})
+	if err != nil {
+		return nil, err
+	}
+	if len(index) == 0 {
+		return []check{{"pending", ok, "nothing is pending"}}, nil
+	}
+	late, oldest := 0, now
+	for _, p := range index {
+		if now.Sub(p.Due) > overdue {
+			late++
+		}
+		if p.RecordedAt.Before(oldest) {
+			oldest = p.RecordedAt
+		}
+	}
+	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(len(index), "event", "events"),
+		cli.Readable(now.Sub(oldest)))
+	if late > 0 {
+		return []check{{"pending", attention, fmt.Sprintf("%s, %d overdue: payhook pending", text, late)}}, nil
+	}
+	return []check{{"pending", ok, text}}, nil
+}
+
+// parked counts what is parked and open.
+func parked(ctx context.Context, d *deployment, _ time.Time) ([]check, error) {
+	bucket, err := d.output(names.ParkingBucketOutput)
+	if err != nil {
+		return nil, err
+	}
+	open, err := parking.NewStore(d.buckets, bucket).CountOpen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if open > 0 {
+		return []check{{"parked", attention, fmt.Sprintf("%d open: payhook parked list", open)}}, nil
+	}
+	return []check{{"parked", ok, "nothing is open"}}, nil
+}
+
+// tokenNeeds is the lifetime that callers need at most; see names.TokenShortfallMetric.
+const tokenNeeds = 185 * time.Second
+
+// accessToken reads how long the stored token is valid.
+func accessToken(ctx context.Context, d *deployment, now time.Time) ([]check, error) {
+	secret, err := d.output(names.TokenSecretOutput)
+	if err != nil {
+		return nil, err
+	}
+	t, err := token.NewReader(d.secrets, secret, token.ReaderOptions{Now: func() time.Time { return now }}).
+		TokenContext(ctx)
+	switch {
+	case errors.Is(err, token.ErrNone), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
+		return []check{{"token", attention, err.Error()}}, nil
+	case err != nil:
+		return nil, fmt.Errorf("secretsmanager:GetSecretValue: %w", err) // it does not name the service
+	}
+	left := t.Expiry.Sub(now)
+	text := fmt.Sprintf("valid for %s, until %s", cli.Readable(left), t.Expiry.UTC().Format(time.RFC3339))
+	if left < tokenNeeds {
+		return []check{{"token", attention, text}}, nil
+	}
+	return []check{{"token", ok, text}}, nil
+}

@@ -1,0 +1,256 @@
+package status
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"uuid"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/token/secretstest"
+)
+
+// world is a healthy deployment in memory.
+type world struct {
+	t       *testing.T
+	now     time.Time
+	db      *awstest.DynamoDB
+	s3      *awstest.S3
+	secrets *secretstest.Server
+	// metrics are the values of the last minute, by function, a space, and name.
+	metrics map[string]float64
+	age     time.Duration // of these values
+	alarms  map[string]types.StateValue
+	denied  error  // of GetMetricData
+	secret  string // the name of the secret of the token
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, now: time.Now().UTC(), db: awstest.NewDynamoDB(), s3: awstest.NewS3(),
+		secrets: secretstest.New(t),
+		secret:  "token",
+		age:     time.Minute,
+		metrics: map[string]float64{"redrive OldestPending": 0, "token TokenRefreshed": 0, "webhook Accepted": 17,
+			"webhook Unauthenticated": 3},
+		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
+			"Payhook-unhealthy": types.StateValueOk}}
+	w.db.CreateLedger("ledger")
+	w.s3.MakeBucket("parking")
+	w.secrets.Create("token")
+	w.storeToken(time.Hour)
+	return w
+}
+
+const accessToken1 = "CANARY-of-the-token"
+
+func (w *world) storeToken(left time.Duration) {
+	w.secrets.Put("token", fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
+		accessToken1, w.now.Add(-time.Minute).Format(time.RFC3339), w.now.Add(left).Format(time.RFC3339)))
+}
+
+func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInput,
+	_ ...func(*cloudwatch.Options)) (*cloudwatch.GetMetricDataOutput, error) {
+	out := &cloudwatch.GetMetricDataOutput{}
+	for _, q := range in.MetricDataQueries {
+		m := q.MetricStat.Metric
+		r := types.MetricDataResult{Id: q.Id}
+		at := w.now.Add(-w.age)
+		value, ok := w.metrics[aws.ToString(m.Dimensions[0].Value)+" "+aws.ToString(m.MetricName)]
+		if ok && !at.Before(*in.StartTime) {
+			r.Values, r.Timestamps = []float64{value}, []time.Time{at}
+		}
+		out.MetricDataResults = append(out.MetricDataResults, r)
+	}
+	return out, w.denied
+}
+
+func (w *world) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsInput,
+	_ ...func(*cloudwatch.Options)) (*cloudwatch.DescribeAlarmsOutput, error) {
+	if len(in.AlarmTypes) != 2 {
+		w.t.Errorf("only alarms of the types %v", in.AlarmTypes)
+	}
+	out := &cloudwatch.DescribeAlarmsOutput{}
+	for name, s := range w.alarms {
+		switch {
+		case !strings.HasPrefix(name, aws.ToString(in.AlarmNamePrefix)):
+		case strings.HasSuffix(name, "-unhealthy"):
+			out.CompositeAlarms = append(out.CompositeAlarms, types.CompositeAlarm{AlarmName: &name, StateValue: s})
+		default:
+			out.MetricAlarms = append(out.MetricAlarms, types.MetricAlarm{AlarmName: &name, StateValue: s})
+		}
+	}
+	return out, nil
+}
+
+func (w *world) status(ctx context.Context, change ...func(*command)) (string, error) {
+	w.t.Helper()
+	var out bytes.Buffer
+	c := &command{
+		Program: &cli.Program{Out: &out, Err: &out, Now: func() time.Time { return w.now }}, every: time.Nanosecond,
+		connect: func(context.Context, target.Target) (*deployment, error) {
+			return &deployment{
+				name: "stack Payhook (nowhere)", stack: "Payhook",
+				outputs: map[string]string{names.LedgerTableOutput: "ledger", names.ParkingBucketOutput: "parking",
+					names.TokenSecretOutput: w.secret, names.WebhookFunctionOutput: "webhook:live",
+					names.RedriveFunctionOutput: "redrive:live", names.TokenFunctionOutput: "token:live"},
+				db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w,
+			}, nil
+		},
+	}
+	for _, f := range change {
+		f(c)
+	}
+	err := c.run(ctx, target.Target{})
+	if strings.Contains(out.String(), accessToken1) {
+		w.t.Error("the access token is shown")
+	}
+	return out.String(), err
+}
+
+func TestAHealthyDeploymentIsHealthy(t *testing.T) {
+	out, err := newWorld(t).status(t.Context())
+	if err != nil || !strings.Contains(out, "\nhealthy\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for _, text := range []string{"nothing is pending", "nothing is open", "valid for", "17 accepted, 3 401",
+		"no client certificate is required", "none of 2 is raised"} {
+		if !strings.Contains(out, text) {
+			t.Errorf("%q is not in\n%s", text, out)
+		}
+	}
+}
+
+// Each problem alone makes the deployment unhealthy.
+func TestEachProblemNeedsAttention(t *testing.T) {
+	for name, c := range map[string]struct {
+		cause func(*world)
+		want  string
+	}{
+		"overdue": {func(w *world) { w.record(time.Hour) }, "pending       attention     1 event"},
+		"parked": {func(w *world) {
+			if _, _, err := parking.NewStore(w.s3, "parking").Park(w.t.Context(),
+				parking.Parked{Reason: parking.Invalid, ParkedAt: w.now}); err != nil {
+				w.t.Fatal(err)
+			}
+		}, "parked        attention     1 open"},
+		"a token that ends": {func(w *world) { w.storeToken(time.Minute) }, "token         attention     valid for"},
+		"an expired token":  {func(w *world) { w.storeToken(-time.Second) }, "token         attention"},
+		"no token": {func(w *world) { w.secrets.Create("token2"); w.secret = "token2" },
+			"token         attention"},
+		"an answer of 503":    {func(w *world) { w.metrics["webhook Unavailable"] = 1 }, "webhooks      attention"},
+		"a failed run":        {func(w *world) { w.metrics["webhook Errors"] = 1 }, "1 runs failed or did not start"},
+		"a throttled webhook": {func(w *world) { w.metrics["webhook Throttles"] = 1 }, "webhooks      attention"},
+		"redrive stopped":     {func(w *world) { w.age = 6 * time.Minute }, "redrive       attention"},
+		"a certificate": {func(w *world) { w.metrics["redrive TrustDaysLeft"] = 29 },
+			"certificates  attention     29"},
+		"an alarm": {func(w *world) { w.alarms["Payhook-parked"] = types.StateValueAlarm },
+			"alarms        attention     1 of 2: parked"},
+		"the composite alarm": {func(w *world) { w.alarms["Payhook-unhealthy"] = types.StateValueAlarm }, "unhealthy"},
+	} {
+		w := newWorld(t)
+		c.cause(w)
+		out, err := w.status(t.Context())
+		if !errors.Is(err, cli.ErrAttention) || !strings.Contains(out, c.want) ||
+			!strings.Contains(out, "NOT HEALTHY") {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// Nothing is healthy by default.
+func TestWhatIsNotMeasuredIsNotHealthy(t *testing.T) {
+	for name, cause := range map[string]func(*world){
+		"no metrics":              func(w *world) { w.metrics = nil },
+		"no metrics of redrive":   func(w *world) { delete(w.metrics, "redrive OldestPending") },
+		"no metrics of the token": func(w *world) { delete(w.metrics, "token TokenRefreshed") },
+		"no alarms":               func(w *world) { w.alarms = nil },
+		"alarms of another stack": func(w *world) { w.alarms = map[string]types.StateValue{"Other-parked": "OK"} },
+	} {
+		w := newWorld(t)
+		cause(w)
+		out, err := w.status(t.Context())
+		if !errors.Is(err, cli.ErrAttention) || !strings.Contains(out, "not measured") ||
+			!strings.Contains(out, "NOT HEALTHY: 0 need attention") {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+func TestStatusAsJSON(t *testing.T) {
+	w := newWorld(t)
+	w.metrics["webhook Unavailable"] = 2
+	out, err := w.status(t.Context(), func(c *command) { c.JSON = true })
+	var h health
+	if jsonErr := json.Unmarshal([]byte(out), &h); jsonErr != nil || !errors.Is(err, cli.ErrAttention) {
+		t.Fatalf("%v, %v in %s", err, jsonErr, out)
+	}
+	if h.Healthy || h.Stack != "Payhook" || len(h.Checks) != 8 || !h.At.Equal(w.now) {
+		t.Errorf("got %+v", h)
+	}
+}
+
+func TestWatchRepeatsUntilItIsInterrupted(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	n := 0
+	out, err := w.status(ctx, func(c *command) {
+		c.watch, c.Reader = true, true
+		now := c.Now
+		c.Now = func() time.Time {
+			if n++; n == 3 {
+				cancel()
+			}
+			return now()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || strings.Count(out, clearScreen) < 2 {
+		t.Errorf("%v, %d screens\n%q", err, strings.Count(out, clearScreen), out)
+	}
+}
+
+func TestADeniedCallIsAnError(t *testing.T) {
+	w := newWorld(t)
+	w.denied = errors.New("AccessDenied")
+	if out, err := w.status(t.Context()); err == nil || errors.Is(err, cli.ErrAttention) || out != "" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestLinesFitTheScreen(t *testing.T) {
+	for text, want := range map[string]string{"twelve lines": "twelve l…", "nine char": "nine char", "": ""} {
+		if got := fit(text, 9); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// record records an event that was due that long ago, less a minute.
+func (w *world) record(age time.Duration) {
+	w.t.Helper()
+	event, err := payment.DecodeRawEvent([]byte(fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",`+
+		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":1}}`, uuid.New().String())))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
+	table := ledger.New(w.db, "ledger", ledger.Options{})
+	if r := table.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
+		e.RecordedAt.Add(time.Minute))[0]; r.Err != nil {
+		w.t.Fatal(r.Err)
+	}
+}

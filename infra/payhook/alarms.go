@@ -1,0 +1,457 @@
+package payhook
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
+)
+
+// alarm is a CloudWatch alarm for a problem that needs a person. It watches one
+// metric, so that its cause is clear.
+type alarm struct {
+	name        string // without the stack's name
+	description string // the problem and its consequence
+	action      string // the first action to take
+	metric
+	// minus are subtracted from the metric; the alarm is then on metric math. A
+	// period without data counts as 0.
+	minus     []metric
+	statistic string
+	minutes   int // the length of a period
+	// threshold is the value that raises the alarm when it is reached.
+	threshold int
+	// below means that values less than the threshold raise the alarm instead.
+	below bool
+	// The alarm is raised if the threshold is reached in times of the last among
+	// periods. times is 1 if it is 0; among is times if it is 0.
+	times, among int
+	// missingBreaches means that a period without data is treated as breaching.
+	// Otherwise it is treated as not breaching.
+	missingBreaches bool
+	// notifyOK means that the topic is also notified when the alarm returns to OK. It
+	// is false if this does not mean that the problem is solved.
+	notifyOK bool
+}
+
+// metric identifies a metric of CloudWatch.
+type metric struct {
+	namespace, name  string
+	dimension, value *string
+}
+
+// ownMetric returns a metric that the function writes itself.
+func (f function) ownMetric(name string) metric {
+	return metric{names.MetricNamespace, name, jsii.String(names.MetricDimension), f.FunctionName()}
+}
+
+// lambdaMetric returns a metric that Lambda writes for the function. With only the
+// dimension FunctionName, it covers all versions and aliases (AWS, "Viewing metrics
+// for Lambda functions" in the Lambda developer guide).
+func (f function) lambdaMetric(name string) metric {
+	return metric{"AWS/Lambda", name, jsii.String("FunctionName"), f.FunctionName()}
+}
+
+// queueLength returns the metric of the number of messages in a queue.
+func queueLength(queue awssqs.Queue) metric {
+	return metric{"AWS/SQS", "ApproximateNumberOfMessagesVisible", jsii.String("QueueName"), queue.QueueName()}
+}
+
+const (
+	sum     = "Sum"
+	maximum = "Maximum"
+	minimum = "Minimum"
+)
+
+// newAlarms creates every alarm, and the topic that they notify. It returns the
+// alarms by their names without the stack's name.
+//
+// A problem that causes a loss or a delay until a person acts raises its alarm at the
+// first occurrence. A problem that the next run or retry can solve raises its alarm
+// when it persists. A missing count is treated as not breaching, because functions
+// write counts when they run, and the webhook function only those that are not 0. So
+// none of its alarms needs consecutive periods: CloudWatch can look further back when
+// data is missing (AWS, "Configuring how CloudWatch alarms treat missing data",
+// https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarms-and-missing-data.html).
+// Missing data is treated as breaching if it is harmful that a function does not run.
+func newAlarms(stack awscdk.Stack, conf settings.Deployment, webhook webhook, redrive scheduled,
+	token token) (awssns.Topic, map[string]awscloudwatch.CfnAlarm) {
+	scope := constructs.NewConstruct(stack, jsii.String("Alarms"))
+	topic := newAlarmTopic(scope, conf)
+	made := map[string]awscloudwatch.CfnAlarm{}
+	for _, a := range alarms(conf, webhook, redrive, token) {
+		made[a.name] = a.make(scope, conf, topic)
+	}
+	return topic, made
+}
+
+// unhealthy is the name of the composite alarm.
+const unhealthy = "unhealthy"
+
+// ofStrangers are the alarms that anybody who knows the URL can raise without an effect
+// on the webhooks of the service.
+var ofStrangers = []string{"unauthenticated", "certificate-forbidden", "key-budget", "rejected-by-aws",
+	"rejected-by-api"}
+
+// newHealthAlarm creates the composite alarm, which is raised while one of the other
+// alarms is, except those of ofStrangers. It has no action, because the other alarms
+// notify the topic.
+//
+// A rule has up to 100 alarms and 10,240 characters:
+// https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutCompositeAlarm.html
+func newHealthAlarm(scope constructs.Construct, conf settings.Deployment,
+	alarms map[string]awscloudwatch.CfnAlarm) {
+	var rule []string
+	for _, name := range sortedKeys(alarms) {
+		if !slices.Contains(ofStrangers, name) {
+			// Ref is the name of the alarm, and makes CloudFormation create it first.
+			rule = append(rule, `ALARM("`+*alarms[name].Ref()+`")`)
+		}
+	}
+	awscloudwatch.NewCfnCompositeAlarm(scope, jsii.String("Unhealthy"), &awscloudwatch.CfnCompositeAlarmProps{
+		AlarmName: jsii.String(conf.StackName + "-" + unhealthy),
+		AlarmDescription: jsii.String("Payhook is unhealthy: webhooks or events are lost, late or parked, the access " +
+			"token is at risk, or a function does not run." + whatToDo + "Look up which alarms are raised; the " +
+			"description of each has the first action. `payhook status` shows the same on one screen."),
+		AlarmRule: jsii.String(strings.Join(rule, " OR ")),
+	})
+}
+
+// sortedKeys returns the names of alarms in the order in which they are written.
+func sortedKeys(alarms map[string]awscloudwatch.CfnAlarm) []string {
+	return slices.Sorted(maps.Keys(alarms))
+}
+
+func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token token) []alarm {
+	all := []alarm{
+		// Webhooks that are not accepted.
+		{name: "not-stored", metric: webhook.ownMetric(names.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1,
+			notifyOK: true,
+			description: "Authentic webhooks were answered 503, because the ledger or the parking bucket could not " +
+				"be written. Unless the service sends them again, their events are lost.",
+			action: "Look up cause in the webhook function's log (status 503). After it is fixed, ask the " +
+				"service's operator to send each delivery again that has no later line with its deliveryId. " +
+				"`payhook event ID` shows whether an event has arrived since."},
+		{name: "parked", metric: webhook.ownMetric(names.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
+			description: "Authentic webhooks could not be used, or EventBridge is known to reject an event in them. " +
+				"They are parked.",
+			action: "Look up the cause (`payhook parked list --long`). If it is on your side, fix it, deploy, and " +
+				"replay (`payhook parked replay --all`). Otherwise send the service's operator the deliveryId and " +
+				"the cause, and settle what they have sent again correctly (`payhook parked settle`)."},
+		{name: "conflicts", metric: webhook.ownMetric(names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
+			description: "An eventId was received again with different content. Only the first of the two payments " +
+				"was published.",
+			action: "Compare the first version (`payhook event ID`) with the parked one (`payhook parked show NAME " +
+				"--payload`), and ask the service's operator which is right before a payment is made or booked. " +
+				"Then replay it with `--version first` or `--version parked` (`payhook parked replay`)."},
+		rejectedByAWS(webhook),
+		// A percentage would be raised by a single request at night, and would not be
+		// raised for a service that sends few webhooks. A count per time avoids both.
+		{name: "unauthenticated", metric: webhook.ownMetric(names.UnauthenticatedMetric), statistic: sum, minutes: 15,
+			threshold: conf.AlarmUnauthenticated,
+			description: "More webhooks were rejected with 401 than other senders cause: a setting does not match " +
+				"the service, a key changed, or someone sends forged webhooks.",
+			action: "Count outcome in the webhook function's log. If nearly all have one outcome and few are " +
+				"accepted, a setting of that part of the proof or a key has changed: check both with the service's " +
+				"operator. If their key has another thumbprint than `payhook key ID` shows, drop it (`payhook key " +
+				"ID --drop`). If other webhooks are accepted, someone sends forged ones; they have no effect."},
+		{name: "key-unavailable", metric: webhook.ownMetric(names.KeyUnavailableMetric), statistic: sum, minutes: 5,
+			threshold: 1, notifyOK: true,
+			description: "Webhooks were answered 503, because no cache has their key and the service's key endpoint " +
+				"did not answer. Unless the service sends them again, they are lost.",
+			action: "Fetch {baseUrl}/v1/keys/{keyId} for a keyId in the webhook function's log. If that fails, " +
+				"contact the service's operator. If it works, check keysAuth and keyTimeout. Do not drop keys " +
+				"meanwhile."},
+		{name: "key-stale", metric: webhook.ownMetric(names.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1,
+			times: 3, among: 12, notifyOK: true,
+			description: "The service's key endpoint does not answer, and stale keys are used. Webhooks are rejected " +
+				"when these reach keyMaxAge, or if the key changes.",
+			action: "As for key-unavailable. `payhook key ID` shows until when the stale key is used: at most " +
+				"keyMaxAge minus keyFreshness."},
+		// Without notifyOK: the count also becomes 0 when the key is not used any more.
+		{name: "key-withdrawn", metric: webhook.ownMetric(names.KeyWithdrawnMetric), statistic: sum, minutes: 5,
+			threshold: 1,
+			description: "The service no longer returns a key that webhooks still use. They are accepted until the " +
+				"service has reported the key as unknown for keyUnknownGrace, and rejected with 401 after that.",
+			action: "Ask the service's operator at once whether they withdrew the key (`payhook key ID`, with a " +
+				"keyId of the webhook function's log where KeyWithdrawn is 1). If not, their key endpoint must " +
+				"return it again within keyUnknownGrace of the time that the command shows, and rejected webhooks " +
+				"must be sent again. If they did, they must stop signing with it; to end its use earlier, drop it " +
+				"(`payhook key ID --drop`) and deploy the webhook function."},
+		{name: "key-budget", metric: webhook.ownMetric(names.KeyOutOfBudgetMetric), statistic: sum, minutes: 5,
+			threshold: 1,
+			description: "More key ids without a cached key were received than the budget of key requests allows: a " +
+				"flood of invented ids, or budgets that are too small.",
+			action: "Look at keyId in the webhook function's log. Many different ids are a flood: cached keys are " +
+				"not affected, keyMissReserve serves new keys from known source addresses, and webhookConcurrency " +
+				"limits the cost. If they are ids of the service, raise keyMissBudget and keyMissReserve."},
+
+		// Events that are accepted and do not reach the bus.
+		{name: "left-pending", metric: webhook.ownMetric(names.LeftPendingMetric), statistic: sum, minutes: 5,
+			threshold: 1, times: 3, among: 5, notifyOK: true,
+			description: "Again and again the webhook function could not publish every event itself. The events are " +
+				"stored, and redrive publishes them minutes late.",
+			action: "Check whether EventBridge in this region has an outage or throttles PutEvents. If it " +
+				"throttles, ask AWS for a higher quota."},
+		{name: "redrive-failed", metric: redrive.ownMetric(names.RedriveFailedMetric), statistic: sum, minutes: 5,
+			threshold: 1, times: 2, among: 3, notifyOK: true,
+			description: "Redrive cannot publish events. They are stored and retried redriveAttempts times, with " +
+				"growing pauses, before they are parked.",
+			action: "Look up the events and their attempts (`payhook pending`). Check that the bus exists, and " +
+				"EventBridge and the quota of PutEvents in this region."},
+		{name: "redrive-parked", metric: redrive.ownMetric(names.RedriveParkedMetric), statistic: sum, minutes: 5,
+			threshold: 1,
+			description: "Events could not be published in redriveAttempts attempts, or EventBridge is known to " +
+				"reject them. They are parked: they were accepted, but they are not published until they are replayed.",
+			action: "List them (`payhook parked list --reason unpublishable`) and fix the cause. Replay them " +
+				"(`payhook parked replay --all --reason unpublishable`), and wait until `payhook pending` shows " +
+				"nothing."},
+		// An event is pending until its receiver publishes it, or until the run of
+		// redrive after the receiver's deadline and the grace: 2 minutes by default. An
+		// event that is pending for longer belongs to a backlog, or fails and is
+		// postponed. The alarm needs 5 consecutive periods, because a run can start or
+		// write late.
+		{name: "oldest-pending", metric: redrive.ownMetric(names.OldestPendingMetric), statistic: maximum, minutes: 1,
+			threshold: oldestPending(conf), times: 5, among: 5, missingBreaches: true, notifyOK: true,
+			description: "An accepted event is not on the bus after several minutes: redrive does not run or does " +
+				"not keep up, or the event fails and is postponed. The alarm is also raised for a few minutes after " +
+				"the first deployment.",
+			action: "Run `payhook pending`. If events fail, see redrive-failed. If they are overdue without " +
+				"attempts, redrive does not run: see redrive-errors, redrive-throttles and redrive-schedule, and " +
+				"start a run (`payhook invoke redrive events/redrive/scheduled.json`). If runs do not finish " +
+				"(RedriveLeft in the log), raise redriveTimeout."},
+
+		// The access token.
+		{name: "token-life", metric: token.ownMetric(names.TokenShortfallMetric), statistic: maximum, minutes: 1,
+			threshold: 1, times: 3, among: 3, missingBreaches: true, notifyOK: true,
+			description: "The stored access token expires before three more runs could replace it, or has expired, " +
+				"or the token function does not run. Calls of the payment service fail once it has expired. The " +
+				"alarm is also raised until the first token is stored.",
+			action: "Look up cause in the token function's log. Before the first token, store the client credentials."},
+		// Tokens that are stored more often than every 16 minutes are stored in each
+		// period of 20 minutes. Manual refreshes do not happen so often for an hour.
+		{name: "token-quota", metric: token.ownMetric(names.TokenWritesTooOftenMetric), statistic: sum, minutes: 20,
+			threshold: 1, times: 3, among: 3, notifyOK: true,
+			description: "The lifetime of access tokens is less than 20 minutes, so the secret gets more than 90 " +
+				"versions a day. When it has 100 versions of the last 24 hours, AWS rejects every new token, for " +
+				"most of a day.",
+			action: "Read warning in the token function's log, which states when the secret is full. Ask the " +
+				"service's operator for tokens of at least 20 minutes."},
+		{name: "token-failed", metric: token.ownMetric(names.TokenFailedMetric), statistic: sum, minutes: 1,
+			threshold: 1, times: 3, among: 3, notifyOK: true,
+			description: "The access token could not be refreshed three times in a row.",
+			action: "Look up cause, status and oauthError in the token function's log. Check the client " +
+				"credentials with the service's operator."},
+	}
+
+	if conf.Webhook.UsesMTLS() {
+		all = append(all, trustExpires(redrive), certificateForbidden(conf, webhook))
+	}
+
+	// A failed run of the webhook function can lose a webhook, so the first failure
+	// raises the alarm. The next scheduled run does the work of a failed one.
+	for _, f := range []struct {
+		name string
+		function
+		threshold int
+		harm      string
+		remedy    string // for missing concurrency
+	}{
+		{"webhook", webhook.function, 1, "Unless the service sends the webhook again, it is lost.",
+			"Raise webhookConcurrency if it is set, or the account's concurrency quota."},
+		{"redrive", redrive.function, 3, "Pending events wait for a run that succeeds.", concurrencyRemedy},
+		{"token", token.function, 3, "A failed run does not refresh the access token.", concurrencyRemedy},
+	} {
+		all = append(all,
+			alarm{name: f.name + "-errors", metric: f.lambdaMetric("Errors"), statistic: sum, minutes: 5,
+				threshold: f.threshold, notifyOK: true,
+				description: "The " + f.name + " function fails, is killed, or reaches its timeout. " + f.harm,
+				action: "Look up the last lines of the " + f.name +
+					" function's log, and Duration and memory in its REPORT lines."},
+			alarm{name: f.name + "-throttles", metric: f.lambdaMetric("Throttles"), statistic: sum, minutes: 5,
+				threshold: f.threshold, notifyOK: true,
+				description: "Lambda has no concurrency left to run the " + f.name + " function. " + f.harm,
+				action:      f.remedy})
+	}
+	for _, f := range []struct {
+		name string
+		scheduled
+	}{{"redrive", redrive}, {"token", token.scheduled}} {
+		all = append(all, alarm{name: f.name + "-schedule", metric: queueLength(f.failures), statistic: maximum,
+			minutes: 5, threshold: 1, notifyOK: true,
+			description: "EventBridge Scheduler could not start the " + f.name +
+				" function. The reason is in the schedule's dead-letter queue.",
+			action: "Read a message of the queue, in particular its ERROR_MESSAGE attribute. Fix the cause, " +
+				"check that the function runs again, and purge the queue."})
+	}
+	return all
+}
+
+// rejectedByAWS returns the alarm for webhooks that AWS answers before the function
+// runs, so that the function's log and metrics do not contain them.
+func rejectedByAWS(webhook webhook) alarm {
+	if webhook.api != nil {
+		return alarm{name: "rejected-by-api", metric: webhook.requests(notInvokedMetric), statistic: sum, minutes: 5,
+			threshold: 1, notifyOK: true,
+			description: "API Gateway answered webhooks without a run of the function: they were throttled (429) or " +
+				"too large for Lambda (413), or API Gateway has no permission to invoke the function (500). Unless " +
+				"the service sends them again, they are lost.",
+			action: "Look up status, error and lambdaStatus in the access log (log group of Endpoint/AccessLog), " +
+				"where lambdaStatus is not 200 and status is neither 403 nor 404. 429: raise throttleRate and " +
+				"throttleBurst, or webhookConcurrency. 413: agree with the service's operator on the size in the " +
+				"stack's output SubscriptionDetails. 500: check that the policy of the function's alias live names " +
+				"this API. Then ask the operator to send the webhooks again.",
+		}
+	}
+	// CloudWatch receives the function's counts later than those of Lambda, so the
+	// newest period can differ without a cause. With two of twelve periods, the older
+	// one is complete.
+	return alarm{name: "rejected-by-aws", metric: webhook.lambdaMetric("Url4xxCount"),
+		minus:     []metric{webhook.ownMetric(names.ClientErrorsMetric), webhook.lambdaMetric("Throttles")},
+		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, notifyOK: true,
+		description: "AWS answered webhooks with 4xx before the function ran, most likely because they are too large " +
+			"for Lambda (413). There is no log line for them, and unless the service sends them again in smaller " +
+			"deliveries, they are lost.",
+		action: "Ask the service's operator which deliveries were answered 413, agree on the size in the stack's " +
+			"output SubscriptionDetails, and have them sent again. functions/README.md describes the limits (Large " +
+			"deliveries)."}
+}
+
+// trustExpires returns the alarm for the expiry of certificates.
+func trustExpires(redrive scheduled) alarm {
+	return alarm{name: "trust-expires", metric: redrive.ownMetric(names.TrustDaysLeftMetric), statistic: minimum,
+		minutes: 5, threshold: 30, below: true, times: 3, among: 3, missingBreaches: true, notifyOK: true,
+		description: "A CA certificate of the truststore, or the client certificate that was accepted last, expires " +
+			"in less than 30 days. Webhooks are rejected after that.",
+		action: "Look up which one (`payhook certificates`), ask the service's operator for its successor, and " +
+			"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see redrive-errors.",
+	}
+}
+
+// certificateForbidden returns the alarm for certificates that API Gateway rejects.
+func certificateForbidden(conf settings.Deployment, webhook webhook) alarm {
+	return alarm{name: "certificate-forbidden", metric: webhook.requests(forbiddenMetric), statistic: sum, minutes: 15,
+		threshold: conf.AlarmUnauthenticated,
+		description: "API Gateway rejected more requests for their client certificate (403) than other senders " +
+			"cause: the service's certificate expired, or its CA is not in the truststore.",
+		action: "Ask the service's operator which status their webhooks get. If it is 403, compare their " +
+			"certificate with the truststore (`payhook certificates`), and rotate it as described in infra/MTLS.md.",
+	}
+}
+
+// oldestPending returns the age in seconds at which a pending event raises the alarm:
+// the time in which only its receiver can publish it, and four runs of redrive.
+func oldestPending(conf settings.Deployment) int {
+	return int((conf.Webhook.Timeout + conf.Webhook.RedriveGrace + 4*time.Minute).Seconds())
+}
+
+const concurrencyRemedy = "Find the function that uses up the account's concurrency and limit it " +
+	"(webhookConcurrency, if it is the webhook function), or raise the account's quota."
+
+// newAlarmTopic creates the topic that every alarm notifies. It accepts messages only
+// over TLS. It is not encrypted at rest: CloudWatch can publish to an encrypted topic
+// only with a customer managed key, and alarms contain no payment data.
+func newAlarmTopic(scope constructs.Construct, conf settings.Deployment) awssns.Topic {
+	topic := awssns.NewTopic(scope, jsii.String("Topic"), &awssns.TopicProps{
+		// At most 100 characters, like stackName (AWS, "CreateTopic" in the SNS API
+		// reference).
+		DisplayName: jsii.String(conf.StackName),
+		EnforceSSL:  jsii.Bool(true),
+	})
+	// A custom policy replaces the default policy, which lets every service of the
+	// account publish. Without this statement, CloudWatch could not publish alarms.
+	stack := awscdk.Stack_Of(scope)
+	topic.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Sid:        jsii.String("AlarmsOfThisStack"),
+		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("cloudwatch.amazonaws.com"), nil)},
+		Actions:    jsii.Strings("sns:Publish"),
+		Resources:  &[]*string{topic.TopicArn()},
+		Conditions: &map[string]any{
+			"StringEquals": map[string]any{"aws:SourceAccount": stack.Account()},
+			"ArnLike": map[string]any{"aws:SourceArn": stack.FormatArn(&awscdk.ArnComponents{
+				Service: jsii.String("cloudwatch"), Resource: jsii.String("alarm"),
+				ResourceName: jsii.String(conf.StackName + "-*"), ArnFormat: awscdk.ArnFormat_COLON_RESOURCE_NAME,
+			})},
+		},
+	}))
+	if conf.AlarmEmail != "" {
+		awssns.NewSubscription(scope, jsii.String("Email"), &awssns.SubscriptionProps{
+			Topic:    topic,
+			Protocol: awssns.SubscriptionProtocol_EMAIL,
+			Endpoint: jsii.String(conf.AlarmEmail),
+		})
+	}
+	return topic
+}
+
+// whatToDo separates the problem from the first action in an alarm's description.
+const whatToDo = " What to do: "
+
+func (a alarm) make(scope constructs.Construct, conf settings.Deployment, topic awssns.Topic) awscloudwatch.CfnAlarm {
+	times, among := max(a.times, 1), max(a.among, a.times, 1)
+	props := &awscloudwatch.CfnAlarmProps{
+		AlarmName:          jsii.String(conf.StackName + "-" + a.name),
+		AlarmDescription:   jsii.String(a.description + whatToDo + a.action),
+		Namespace:          jsii.String(a.namespace),
+		MetricName:         jsii.String(a.metric.name),
+		Dimensions:         &[]*awscloudwatch.CfnAlarm_DimensionProperty{{Name: a.dimension, Value: a.value}},
+		Statistic:          jsii.String(a.statistic),
+		Period:             jsii.Number(60 * a.minutes),
+		Threshold:          jsii.Number(a.threshold),
+		ComparisonOperator: jsii.String("GreaterThanOrEqualToThreshold"),
+		DatapointsToAlarm:  jsii.Number(times),
+		EvaluationPeriods:  jsii.Number(among),
+		TreatMissingData:   jsii.String("notBreaching"),
+		AlarmActions:       &[]any{topic.TopicArn()},
+	}
+	if a.below {
+		props.ComparisonOperator = jsii.String("LessThanThreshold")
+	}
+	if a.missingBreaches {
+		props.TreatMissingData = jsii.String("breaching")
+	}
+	if a.notifyOK {
+		props.OkActions = &[]any{topic.TopicArn()}
+	}
+	if a.minus != nil {
+		a.subtract(props)
+	}
+	return awscloudwatch.NewCfnAlarm(scope, jsii.String(a.name), props)
+}
+
+// subtract replaces the metric of the alarm by metric math.
+func (a alarm) subtract(props *awscloudwatch.CfnAlarmProps) {
+	var queries []any
+	var terms []string
+	for i, m := range append([]metric{a.metric}, a.minus...) {
+		id := fmt.Sprintf("m%d", i)
+		terms = append(terms, "FILL("+id+",0)")
+		queries = append(queries, &awscloudwatch.CfnAlarm_MetricDataQueryProperty{
+			Id: jsii.String(id), ReturnData: jsii.Bool(false),
+			MetricStat: &awscloudwatch.CfnAlarm_MetricStatProperty{
+				Stat: props.Statistic, Period: props.Period,
+				Metric: &awscloudwatch.CfnAlarm_MetricProperty{
+					Namespace: jsii.String(m.namespace), MetricName: jsii.String(m.name),
+					Dimensions: &[]*awscloudwatch.CfnAlarm_DimensionProperty{{Name: m.dimension, Value: m.value}},
+				},
+			},
+		})
+	}
+	queries = append(queries, &awscloudwatch.CfnAlarm_MetricDataQueryProperty{
+		Id: jsii.String("difference"), ReturnData: jsii.Bool(true), Expression: jsii.String(strings.Join(terms, "-")),
+	})
+	props.Metrics = &queries
+	props.Namespace, props.MetricName, props.Dimensions, props.Statistic, props.Period = nil, nil, nil, nil, nil
+}

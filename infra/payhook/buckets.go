@@ -1,0 +1,149 @@
+package payhook
+
+import (
+	"strings"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
+)
+
+// buckets are the buckets that contain payments: large events that the bus refers to,
+// and parked deliveries and events.
+type buckets struct{ claims, parking awss3.IBucket }
+
+func newBuckets(scope constructs.Construct, conf settings.Deployment) buckets {
+	accessLogs := newAccessLogs(scope, conf)
+	return buckets{
+		claims:  newBucket(scope, "Claims", conf, conf.ClaimBucket, conf.ClaimRetention, accessLogs),
+		parking: newBucket(scope, parkingID, conf, conf.ParkingBucket, conf.ParkedRetention, accessLogs),
+	}
+}
+
+// newAccessLogs creates the bucket into which S3 writes the requests to the other
+// buckets, or returns nil if the setting accessLogs is false. S3 delivers the records
+// on a best-effort basis, most within hours (AWS, "Logging requests with server access
+// logging" in the S3 User Guide).
+//
+// It is always encrypted with keys of S3: S3 does not deliver access logs to a bucket
+// whose default encryption is SSE-KMS (same page).
+func newAccessLogs(scope constructs.Construct, conf settings.Deployment) awss3.IBucket {
+	// The configuration of existing buckets is not changed.
+	if !conf.AccessLogs || conf.ClaimBucket != "" && conf.ParkingBucket != "" {
+		return nil
+	}
+	return newBucket(scope, "AccessLogs", conf, "", conf.LogRetention, nil)
+}
+
+const (
+	// parkingID is the construct of the bucket for parked deliveries and events.
+	parkingID = "Parking"
+	// refusedPrefix is the prefix of the objects of package refused.
+	refusedPrefix = "refused/"
+)
+
+// recoverable is the number of days for which an expired, deleted or overwritten
+// object can be restored from its noncurrent version.
+const recoverable = 30
+
+// newBucket creates a bucket that is encrypted, versioned and private, requires TLS, and
+// is retained when the stack is deleted unless the stack is local. Its objects expire
+// after the given number of days; 0 means never. S3 logs the requests to it in
+// accessLogs, unless that is nil. If existing is the name of a bucket, newBucket returns
+// that bucket unchanged.
+func newBucket(scope constructs.Construct, id string, conf settings.Deployment, existing string, days int,
+	accessLogs awss3.IBucket) awss3.IBucket {
+	if existing != "" {
+		return awss3.Bucket_FromBucketName(scope, jsii.String(id), jsii.String(existing))
+	}
+	rules := []*awss3.LifecycleRule{{
+		Id:                          jsii.String("Recoverable"),
+		NoncurrentVersionExpiration: awscdk.Duration_Days(jsii.Number(recoverable)),
+		// Delete markers of objects without any version.
+		ExpiredObjectDeleteMarker: jsii.Bool(true),
+	}}
+	if days > 0 {
+		rules = append(rules, &awss3.LifecycleRule{
+			Id:         jsii.String("Retention"),
+			Expiration: awscdk.Duration_Days(jsii.Number(days)),
+		})
+	}
+	if id == parkingID {
+		// The rule is there without captureRefused as well, so that what was stored is
+		// deleted after the setting was removed. S3 adds a day to the time of creation and
+		// rounds up to the next midnight UTC. Then the object becomes noncurrent, and is
+		// deleted a day later, rounded in the same way
+		// (https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html).
+		// Of two rules that expire an object, the shorter one is applied
+		// (https://docs.aws.amazon.com/AmazonS3/latest/userguide/lifecycle-conflicts.html).
+		rules = append(rules, &awss3.LifecycleRule{
+			Id:                          jsii.String("Refused"),
+			Prefix:                      jsii.String(refusedPrefix),
+			Expiration:                  awscdk.Duration_Days(jsii.Number(1)),
+			NoncurrentVersionExpiration: awscdk.Duration_Days(jsii.Number(1)),
+		})
+	}
+	props := &awss3.BucketProps{
+		Encryption:        awss3.BucketEncryption_S3_MANAGED,
+		Versioned:         jsii.Bool(true),
+		BlockPublicAccess: awss3.BlockPublicAccess_BLOCK_ALL(),
+		ObjectOwnership:   awss3.ObjectOwnership_BUCKET_OWNER_ENFORCED,
+		EnforceSSL:        jsii.Bool(true),
+		LifecycleRules:    &rules,
+		RemovalPolicy:     keptUnlessLocal(conf),
+	}
+	if accessLogs != nil {
+		props.ServerAccessLogsBucket = accessLogs
+		props.ServerAccessLogsPrefix = jsii.String(strings.ToLower(id) + "/")
+	}
+	bucket := awss3.NewBucket(scope, jsii.String(id), props)
+	// A retained bucket requires TLS also after the stack is deleted.
+	bucket.Policy().ApplyRemovalPolicy(keptUnlessLocal(conf))
+	return bucket
+}
+
+// environment returns the environment variables with the names of the buckets.
+func (b buckets) environment() map[string]*string {
+	return map[string]*string{
+		names.ClaimBucketEnv:   b.claims.BucketName(),
+		names.ParkingBucketEnv: b.parking.BucketName(),
+	}
+}
+
+// allowWrite lets the function write the objects of packages claimcheck and parking, but
+// not read or delete them. The permissions name folders, because the keys of objects
+// depend on their content.
+func (b buckets) allowWrite(f function) {
+	f.allow([]string{"s3:PutObject"},
+		b.claims.ArnForObjects(jsii.String("events/*")),
+		b.parking.ArnForObjects(jsii.String("parked/*")),
+		b.parking.ArnForObjects(jsii.String("event/*")),
+		b.parking.ArnForObjects(jsii.String("delivery/*")))
+}
+
+// allowCapture lets the function write the objects of package refused.
+func (b buckets) allowCapture(f function) {
+	f.allow([]string{"s3:PutObject"}, b.parking.ArnForObjects(jsii.String(refusedPrefix+"*")))
+}
+
+// allowReplay lets the function read parked objects, and record that they were replayed
+// or settled.
+//
+// It includes s3:ListBucket, because S3 answers a GetObject of a missing object with 404
+// only to callers with this permission, and with 403 to all others (AWS, "GetObject" in
+// the S3 API reference). Without it, a name that does not exist looks like a missing
+// permission. The statement has no condition on s3:prefix: that key is part of requests
+// that list a bucket (AWS, "Actions, resources, and condition keys for Amazon S3" in the
+// Service Authorization Reference), and AWS does not document that a GetObject satisfies
+// a condition on it. The function can write to every prefix of the bucket anyway.
+func (b buckets) allowReplay(f function) {
+	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn())
+	f.allow([]string{"s3:GetObject"}, b.parking.ArnForObjects(jsii.String("parked/*")))
+	f.allow([]string{"s3:PutObject"},
+		b.parking.ArnForObjects(jsii.String("replayed/*")),
+		b.parking.ArnForObjects(jsii.String("settled/*")))
+}

@@ -1,0 +1,163 @@
+package payhook
+
+import (
+	"bytes"
+	"debug/elf"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"payhook.example/shared/names"
+)
+
+const thisMachine = runtime.GOARCH
+
+// build builds and packages the functions in a folder.
+func build(top, folder, arch string, truststore []byte) (map[string]string, error) {
+	programs := filepath.Join(folder, "programs")
+	if err := buildFunctions(top, programs, arch); err != nil {
+		return nil, err
+	}
+	return packageFunctions(programs, filepath.Join(folder, "packages"), truststore)
+}
+
+func TestBuildIsReproducible(t *testing.T) {
+	first := t.TempDir()
+	if err := buildFunctions("../..", first, thisMachine); err != nil {
+		t.Fatal(err)
+	}
+	// In another folder, in a copy, with other settings of the Go command.
+	elsewhere := t.TempDir()
+	for _, part := range []string{"go.mod", "go.sum", "functions", "shared"} {
+		copyTree(t, filepath.Join("..", "..", part), filepath.Join(elsewhere, part))
+	}
+	t.Setenv("GOFLAGS", "-gcflags=-N")
+	t.Setenv("CGO_ENABLED", "1")
+	t.Setenv("GOAMD64", "v3")
+	t.Setenv("GOARM64", "v8.2")
+	second := t.TempDir()
+	if err := buildFunctions(elsewhere, second, thisMachine); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range functionNames {
+		a, b := readFile(t, filepath.Join(first, name)), readFile(t, filepath.Join(second, name))
+		if !bytes.Equal(a, b) {
+			t.Errorf("%s: %d bytes here, %d there, or others", name, len(a), len(b))
+		}
+		if here, err := filepath.Abs("../.."); err != nil || bytes.Contains(a, []byte(here)) {
+			t.Errorf("%s knows where it was built (%v)", name, err)
+		}
+	}
+}
+
+func TestFunctionsAreBuiltForTheArchitecture(t *testing.T) {
+	top := t.TempDir()
+	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
+	for _, name := range functionNames {
+		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() {}\n")
+	}
+	for arch, machine := range map[string]elf.Machine{"arm64": elf.EM_AARCH64, "amd64": elf.EM_X86_64} {
+		built, err := build(top, t.TempDir(), arch, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range functionNames {
+			program := filepath.Join(built[name], "bootstrap")
+			f, err := elf.Open(program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if f.Machine != machine {
+				t.Errorf("%s for %s: is for %s", name, arch, f.Machine)
+			}
+			if f.Section(".symtab") != nil || f.Section(".debug_info") != nil {
+				t.Errorf("%s for %s: not stripped", name, arch)
+			}
+			if f.Section(".interp") != nil {
+				t.Errorf("%s for %s: needs libraries of the machine it runs on", name, arch)
+			}
+			if info, err := os.Stat(program); err != nil || info.Mode().Perm()&0o111 != 0o111 {
+				t.Errorf("%s for %s: Lambda may not run it: %v %v", name, arch, info.Mode(), err)
+			}
+		}
+	}
+}
+
+// A package without the truststore rejects every webhook, and one with that of
+// another stack accepts the wrong certificates.
+func TestTruststoreIsInThePackagesThatNeedIt(t *testing.T) {
+	top := t.TempDir()
+	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
+	for _, name := range functionNames {
+		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() {}\n")
+	}
+	for _, truststore := range [][]byte{[]byte("first"), []byte("second"), nil} {
+		built, err := build(top, t.TempDir(), thisMachine, truststore)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, folder := range built {
+			want := truststore
+			if name == "token" {
+				want = nil
+			}
+			file := filepath.Join(folder, names.TruststoreFile)
+			got, err := os.ReadFile(file)
+			if !bytes.Equal(got, want) || (err == nil) != (want != nil) {
+				t.Errorf("%s with %q: %q, %v", name, truststore, got, err)
+			}
+			if info, err := os.Stat(file); err == nil && info.Mode().Perm() != 0o644 {
+				t.Errorf("%s: Lambda may not read it: %v", name, info.Mode())
+			}
+		}
+	}
+}
+
+func TestBuildErrorContainsTheCompilerOutput(t *testing.T) {
+	top := t.TempDir()
+	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
+	for _, name := range functionNames {
+		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() { nonsense() }\n")
+	}
+	err := buildFunctions(top, t.TempDir(), thisMachine)
+	if err == nil || !strings.Contains(err.Error(), "main.go:3:15: undefined: nonsense") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func copyTree(t *testing.T, from, to string) {
+	t.Helper()
+	info, err := os.Stat(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !info.IsDir() {
+		writeFile(t, to, string(readFile(t, from)))
+		return
+	}
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func writeFile(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readFile(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

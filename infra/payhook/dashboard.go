@@ -1,0 +1,436 @@
+package payhook
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
+)
+
+// section is a part of the dashboard with a heading.
+type section struct {
+	title  string
+	charts []chart
+}
+
+// chart is a widget with the sentence that explains it. It shows metrics, the result of
+// a query, or, if it has neither, the state of every alarm.
+type chart struct {
+	title    string
+	sentence string
+	// runbook is the alarm whose section of the runbook the sentence links to; "" for
+	// the runbook itself.
+	runbook string
+
+	series  []series
+	minutes int    // the length of a period
+	view    string // timeSeries, singleValue, table
+	stacked bool
+	query   logQuery
+}
+
+// series is one line of a chart.
+type series struct {
+	metric
+	statistic string
+	label     string // "": the name of the metric
+}
+
+// logQuery is a query of CloudWatch Logs Insights about the outcome lines of a function.
+type logQuery struct {
+	function function
+	text     string
+}
+
+// widget is a widget of a dashboard:
+// https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
+type widget struct {
+	Type       string         `json:"type"`
+	X          int            `json:"x"`
+	Y          int            `json:"y"`
+	Width      int            `json:"width"`
+	Height     int            `json:"height"`
+	Properties map[string]any `json:"properties"`
+}
+
+// The layout: three charts in a row of 24 columns, each below its sentence.
+const (
+	dashboardColumns = 24
+	chartWidth       = 8
+	headingHeight    = 1
+	sentenceHeight   = 2
+	chartHeight      = 6
+)
+
+// newMonitoring creates the composite alarm, the dashboard and the saved queries, and
+// returns the name of the dashboard. Call it after everything else is created.
+func newMonitoring(stack awscdk.Stack, conf settings.Deployment, made parts) *string {
+	scope := constructs.NewConstruct(stack, jsii.String("Monitoring"))
+	newHealthAlarm(scope, conf, made.alarms)
+	newQueries(scope, conf, made)
+	return newDashboard(scope, conf, made)
+}
+
+// newDashboard creates the dashboard and returns its name.
+//
+// The name contains the Region, because the dashboards of an account are not of a Region:
+// https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Dashboards.html
+func newDashboard(scope constructs.Construct, conf settings.Deployment, made parts) *string {
+	stack := awscdk.Stack_Of(scope)
+	name := jsii.String(conf.StackName + "-" + *stack.Region())
+	body := struct {
+		Start   string   `json:"start"`
+		Widgets []widget `json:"widgets"`
+	}{"-PT3H", layOut(stack, conf, sections(conf, made), made.alarms)}
+	awscloudwatch.NewCfnDashboard(scope, jsii.String("Dashboard"), &awscloudwatch.CfnDashboardProps{
+		DashboardName: name,
+		DashboardBody: stack.ToJsonString(plain(body), nil),
+	})
+	return name
+}
+
+// plain returns a value as maps and lists, which jsii can pass on.
+func plain(value any) any {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // it consists of texts and numbers
+	}
+	var out any
+	if err := json.Unmarshal(text, &out); err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// sections returns what the dashboard shows. A test checks that every metric of the
+// functions is here.
+func sections(conf settings.Deployment, made parts) []section {
+	webhook, redrive, token := made.webhook, made.redrive, made.token
+	sums := func(f function, list ...string) (all []series) {
+		for _, name := range list {
+			all = append(all, series{f.ownMetric(name), sum, ""})
+		}
+		return all
+	}
+	return []section{
+		{"Health", append([]chart{
+			{title: "Alarms", sentence: "The state of every alarm; its description says what to do."},
+			{title: "Oldest pending event", runbook: "oldest-pending", minutes: 1,
+				sentence: "Seconds since the oldest accepted event that is not on the bus was recorded; 0 is normal.",
+				series:   []series{{redrive.ownMetric(names.OldestPendingMetric), maximum, "seconds"}}},
+			{title: "Parked and open", runbook: "parked", minutes: 15, view: "singleValue",
+				sentence: "Deliveries and events that wait for a person's decision; counted every 10 minutes.",
+				series:   []series{{redrive.ownMetric(names.ParkedOpenMetric), maximum, "open"}}},
+			{title: "Life of the access token", runbook: "token-life", minutes: 1,
+				sentence: "Seconds until the stored token expires, and by how many it is less than callers need.",
+				series: []series{{token.ownMetric(names.TokenRemainingMetric), minimum, "left"},
+					{token.ownMetric(names.TokenShortfallMetric), maximum, "too short by"}}},
+			{title: "Failed requests", runbook: "webhook-errors", minutes: 5,
+				sentence: "Webhooks that were answered 5xx, and runs of the webhook function that failed or did not " +
+					"start.",
+				series: append(webhook.serverErrors(), series{webhook.lambdaMetric("Errors"), sum, ""},
+					series{webhook.lambdaMetric("Throttles"), sum, ""})},
+		}, certificateCharts(conf, webhook, redrive)...)},
+		{"Traffic", []chart{
+			{title: "Webhooks by answer", runbook: "unauthenticated", minutes: 5, stacked: true,
+				sentence: "Accepted 2xx, Invalid 422 and parked, Rejected 400, 405 or 413, Unauthenticated 401, " +
+					"Unavailable 503.",
+				series: sums(webhook.function, names.AcceptedMetric, names.InvalidMetric, names.RejectedMetric,
+					names.UnauthenticatedMetric, names.UnavailableMetric)},
+			{title: "Events", runbook: "left-pending", minutes: 5,
+				sentence: "Events that are new, known before, left to redrive, or sent as a reference to S3 (Claimed).",
+				series: sums(webhook.function, names.RecordedMetric, names.DuplicatesMetric,
+					names.LeftPendingMetric, names.ClaimedMetric)},
+			{title: "Requests as AWS counts them", runbook: webhook.rejectedAlarm(), minutes: 5,
+				sentence: "Requests that reached the URL, and those that were answered 4xx by AWS or by the function.",
+				series:   append(webhook.requestSeries(conf), sums(webhook.function, names.ClientErrorsMetric)...)},
+		}},
+		{"Latency", []chart{
+			{title: "Webhook", minutes: 5, runbook: "left-pending",
+				sentence: "Milliseconds of a run of the webhook function, as Lambda measures them.",
+				series: []series{{webhook.lambdaMetric("Duration"), "p50", "p50"},
+					{webhook.lambdaMetric("Duration"), "p99", "p99"}}},
+			{title: "Steps, p50", view: "timeSeries", runbook: "left-pending", query: stepQuery(webhook, 50),
+				sentence: "Half of the accepted webhooks spend less than these milliseconds in each step."},
+			{title: "Steps, p99", view: "timeSeries", runbook: "left-pending", query: stepQuery(webhook, 99),
+				sentence: "One accepted webhook in a hundred spends more than these milliseconds in a step."},
+		}},
+		{"Rejections", []chart{
+			{title: "Causes", view: "table", runbook: "unauthenticated", query: logQuery{webhook.function, causesQuery},
+				sentence: "Why webhooks were not answered 2xx, with the number of each outcome."},
+			{title: "Accepted by nobody", runbook: "not-stored", minutes: 5,
+				sentence: "Authentic webhooks that could not be stored or used, and events with two contents.",
+				series:   sums(webhook.function, names.NotStoredMetric, names.ParkedMetric, names.ConflictsMetric)},
+			{title: "Proof", runbook: "unauthenticated", minutes: 5,
+				sentence: "Webhooks that were answered 401, and those of them rejected for their client certificate.",
+				series: sums(webhook.function, append([]string{names.UnauthenticatedMetric},
+					ifMTLS(conf, names.CertificateRejectedMetric)...)...)},
+		}},
+		{"Keys, redrive and token", []chart{
+			{title: "Keys", runbook: "key-unavailable", minutes: 5,
+				sentence: "Webhooks whose key is stale, withdrawn, not available or out of budget, or was looked up " +
+					"without the shared table.",
+				series: sums(webhook.function, names.KeyStaleMetric, names.KeyWithdrawnMetric,
+					names.KeyUnavailableMetric, names.KeyOutOfBudgetMetric, names.KeyTableFailedMetric)},
+			{title: "Redrive", runbook: "redrive-failed", minutes: 5,
+				sentence: "Events that redrive found due, published, failed to publish or parked, and runs that had " +
+					"no time for all (RedriveLeft).",
+				series: sums(redrive.function, names.RedriveFoundMetric, names.RedrivePublishedMetric,
+					names.RedriveFailedMetric, names.RedriveParkedMetric, names.RedriveLeftMetric)},
+			{title: "Token", runbook: "token-failed", minutes: 5,
+				sentence: "Runs that stored a new token, could not, found no client credentials, or store tokens too " +
+					"often for the secret.",
+				series: sums(token.function, names.TokenRefreshedMetric, names.TokenFailedMetric,
+					names.TokenCredentialsMissingMetric, names.TokenWritesTooOftenMetric)},
+			{title: "Failed runs of the schedules", runbook: "redrive-errors", minutes: 5,
+				sentence: "Runs of redrive and of the token function that failed or did not start for lack of " +
+					"concurrency.",
+				series: []series{{redrive.lambdaMetric("Errors"), sum, "redrive errors"},
+					{redrive.lambdaMetric("Throttles"), sum, "redrive throttles"},
+					{token.lambdaMetric("Errors"), sum, "token errors"},
+					{token.lambdaMetric("Throttles"), sum, "token throttles"}}},
+			{title: "Dead-letter queues", runbook: "redrive-schedule", minutes: 5,
+				sentence: "Messages about runs that could not be started, and events that the bus could not encrypt.",
+				series:   deadLetters(made)},
+		}},
+	}
+}
+
+// certificateCharts returns the chart of the days until certificates expire, if there
+// are any that can expire. A function URL has only AWS's certificate.
+func certificateCharts(conf settings.Deployment, webhook webhook, redrive scheduled) []chart {
+	var all []series
+	if conf.Webhook.UsesMTLS() {
+		all = append(all, series{redrive.ownMetric(names.TrustDaysLeftMetric), minimum, "client certificate or CA"})
+	}
+	if webhook.certificate != nil {
+		// ACM writes it twice a day, until the certificate expires:
+		// https://docs.aws.amazon.com/acm/latest/userguide/cloudwatch-metrics.html
+		all = append(all, series{metric{"AWS/CertificateManager", "DaysToExpiry", jsii.String("CertificateArn"),
+			webhook.certificate}, minimum, "server certificate"})
+	}
+	if all == nil {
+		return nil
+	}
+	return []chart{{title: "Days until certificates expire", runbook: "trust-expires", minutes: 24 * 60,
+		view: "singleValue", series: all,
+		sentence: "Days until the first client certificate or CA expires, and until that of the domain name does."}}
+}
+
+func ifMTLS(conf settings.Deployment, name string) []string {
+	if conf.Webhook.UsesMTLS() {
+		return []string{name}
+	}
+	return nil
+}
+
+// deadLetters returns the length of every dead-letter queue.
+func deadLetters(made parts) []series {
+	all := []series{{queueLength(made.redrive.failures), maximum, "redrive schedule"},
+		{queueLength(made.token.failures), maximum, "token schedule"}}
+	if made.busFailures != nil {
+		all = append(all, series{queueLength(made.busFailures), maximum, "bus"})
+	}
+	return all
+}
+
+// serverErrors returns the number of answers 5xx.
+func (w webhook) serverErrors() []series {
+	if w.api != nil {
+		return []series{{w.apiMetric("5xx"), sum, "5xx"}}
+	}
+	return []series{{w.lambdaMetric("Url5xxCount"), sum, "5xx"}}
+}
+
+// requestSeries returns the numbers of requests before the function:
+// https://docs.aws.amazon.com/lambda/latest/dg/urls-monitoring.html
+// https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
+func (w webhook) requestSeries(conf settings.Deployment) []series {
+	if w.api == nil {
+		return []series{{w.lambdaMetric("UrlRequestCount"), sum, "requests"},
+			{w.lambdaMetric("Url4xxCount"), sum, "4xx"}}
+	}
+	all := []series{{w.apiMetric("Count"), sum, "requests"}, {w.apiMetric("4xx"), sum, "4xx"},
+		{w.requests(notInvokedMetric), sum, ""}}
+	for _, name := range ifMTLS(conf, forbiddenMetric) {
+		all = append(all, series{w.requests(name), sum, ""})
+	}
+	return all
+}
+
+// rejectedAlarm returns the name of the alarm of rejectedByAWS.
+func (w webhook) rejectedAlarm() string {
+	if w.api != nil {
+		return "rejected-by-api"
+	}
+	return "rejected-by-aws"
+}
+
+// apiMetric returns a metric that API Gateway writes for the API.
+func (w webhook) apiMetric(name string) metric {
+	return metric{"AWS/ApiGateway", name, jsii.String("ApiId"), w.api.Ref()}
+}
+
+// steps are the members of ms in the outcome line of a webhook. A step of less than half
+// a millisecond has none.
+var steps = []string{"authenticate", "decode", "record", "publish", "mark"}
+
+// stepQuery returns the query for a percentile of each step. The steps are members of
+// the outcome line, not metrics: as metrics, they would cost more than the dashboard,
+// while a query costs only when somebody looks (infra/README.md has the prices).
+func stepQuery(webhook webhook, percentile int) logQuery {
+	var fields, columns []string
+	for _, step := range steps {
+		fields = append(fields, fmt.Sprintf("coalesce(ms.%s, 0) as %sMs", step, step))
+		columns = append(columns, fmt.Sprintf("pct(%sMs, %d) as %s", step, percentile, step))
+	}
+	return logQuery{webhook.function, `filter msg = "webhook" and status < 300` + "\n| fields " +
+		strings.Join(fields, ", ") + "\n| stats " + strings.Join(columns, ", ") + " by bin(5m)"}
+}
+
+// slowestQuery lists webhooks by the sum of their steps.
+func slowestQuery() string {
+	var terms, fields []string
+	for _, step := range steps {
+		terms, fields = append(terms, "coalesce(ms."+step+", 0)"), append(fields, "ms."+step)
+	}
+	return "fields @timestamp, deliveryId, " + strings.Join(fields, ", ") + ", " + strings.Join(terms, " + ") +
+		" as totalMs\n| filter msg = \"webhook\"\n| sort totalMs desc\n| limit 100"
+}
+
+// causesQuery counts the outcomes of webhooks that were not accepted.
+const causesQuery = `filter msg = "webhook" and status >= 400
+| stats count(*) as webhooks by outcome, status
+| sort webhooks desc`
+
+// layOut places the sections below each other.
+func layOut(stack awscdk.Stack, conf settings.Deployment, all []section,
+	alarms map[string]awscloudwatch.CfnAlarm) (widgets []widget) {
+	y := 0
+	text := func(x, width, height int, markdown string) {
+		widgets = append(widgets, widget{"text", x, y, width, height,
+			map[string]any{"markdown": markdown, "background": "transparent"}})
+	}
+	for _, s := range all {
+		text(0, dashboardColumns, headingHeight, "## "+s.title)
+		y += headingHeight
+		for i, c := range s.charts {
+			x := i % (dashboardColumns / chartWidth) * chartWidth
+			if x == 0 && i > 0 {
+				y += sentenceHeight + chartHeight
+			}
+			text(x, chartWidth, sentenceHeight, c.sentence+" "+runbookLink(conf, c.runbook))
+			kind, properties := c.properties(stack, conf, alarms)
+			widgets = append(widgets, widget{kind, x, y + sentenceHeight, chartWidth, chartHeight, properties})
+		}
+		y += sentenceHeight + chartHeight
+	}
+	return widgets
+}
+
+// properties returns the type of the widget and its properties.
+func (c chart) properties(stack awscdk.Stack, conf settings.Deployment,
+	alarms map[string]awscloudwatch.CfnAlarm) (string, map[string]any) {
+	p := map[string]any{"title": c.title, "region": stack.Region()}
+	switch {
+	case c.query.text != "":
+		p["query"] = "SOURCE '" + *c.query.function.logs.LogGroupName() + "' | " + c.query.text
+		p["view"] = c.view
+		return "log", p
+	case c.series == nil:
+		// Names, not references: the emulator does not have every alarm.
+		arns := []string{alarmARN(stack, conf, unhealthy)}
+		for _, name := range sortedKeys(alarms) {
+			arns = append(arns, alarmARN(stack, conf, name))
+		}
+		return "alarm", map[string]any{"title": c.title, "alarms": arns}
+	}
+	var metrics [][]any
+	for _, s := range c.series {
+		options := map[string]any{"stat": s.statistic}
+		if s.label != "" {
+			options["label"] = s.label
+		}
+		metrics = append(metrics, []any{s.namespace, s.name, s.dimension, s.value, options})
+	}
+	p["metrics"], p["period"], p["view"] = metrics, 60*c.minutes, "timeSeries"
+	if c.view != "" {
+		p["view"] = c.view
+	}
+	if p["view"] == "timeSeries" {
+		p["stacked"] = c.stacked
+		p["yAxis"] = map[string]any{"left": map[string]any{"min": 0}}
+	}
+	return "metric", p
+}
+
+// runbookLink returns a link, in Markdown, to the runbook of the setting runbookUrl, or
+// to the alarms in the console, whose descriptions name the first action. The link
+// within the console has the form that AWS documents for links between dashboards:
+// https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/add_remove_text_dashboard.html
+func runbookLink(conf settings.Deployment, alarm string) string {
+	url := conf.RunbookURL
+	switch {
+	case url != "" && alarm == "":
+		return "[Runbook](" + url + ")"
+	case url != "":
+		return "[Runbook: " + alarm + "](" + url + ")"
+	case alarm == "":
+		return "[Alarms](#alarmsV2:?search=" + conf.StackName + "-)"
+	}
+	return "[Alarm: " + alarm + "](#alarmsV2:alarm/" + conf.StackName + "-" + alarm + ")"
+}
+
+func alarmARN(stack awscdk.Stack, conf settings.Deployment, name string) string {
+	return *stack.FormatArn(&awscdk.ArnComponents{
+		Service: jsii.String("cloudwatch"), Resource: jsii.String("alarm"),
+		ResourceName: jsii.String(conf.StackName + "-" + name), ArnFormat: awscdk.ArnFormat_COLON_RESOURCE_NAME,
+	})
+}
+
+// newQueries saves queries of CloudWatch Logs Insights, which cost nothing until
+// somebody runs one. They are in the folder of the stack's name.
+func newQueries(scope constructs.Construct, conf settings.Deployment, made parts) {
+	scope = constructs.NewConstruct(scope, jsii.String("Queries"))
+	for _, q := range []struct {
+		name string
+		logQuery
+	}{
+		{"Webhooks", logQuery{made.webhook.function,
+			`fields @timestamp, outcome, status, deliveryId, cause, keyId
+| filter msg = "webhook"
+| sort @timestamp desc
+| limit 1000`}},
+		{"Rejections by cause", logQuery{made.webhook.function, causesQuery}},
+		{"Webhooks answered 503", logQuery{made.webhook.function,
+			`fields @timestamp, outcome, deliveryId, cause, keyId
+| filter msg = "webhook" and status = 503
+| sort @timestamp desc`}},
+		{"Slowest webhooks", logQuery{made.webhook.function, slowestQuery()}},
+		{"Key ids", logQuery{made.webhook.function, `filter msg = "webhook" and ispresent(keyId)
+| stats count(*) as webhooks, latest(outcome) as lastOutcome by keyId, keySource
+| sort webhooks desc`}},
+		{"Runs of redrive that need attention", logQuery{made.redrive.function,
+			`fields @timestamp, RedriveFound, RedrivePublished, RedriveFailed, RedriveParked, OldestPending, cause
+| filter msg = "redrive" and (level != "INFO" or RedriveFound > 0)
+| sort @timestamp desc`}},
+		{"Runs of the token function that failed", logQuery{made.token.function,
+			`fields @timestamp, outcome, cause, status, oauthError, TokenRemainingSeconds, warning
+| filter msg = "token" and level != "INFO"
+| sort @timestamp desc`}},
+	} {
+		awslogs.NewCfnQueryDefinition(scope, jsii.String(q.name), &awslogs.CfnQueryDefinitionProps{
+			Name:          jsii.String(conf.StackName + "/" + q.name),
+			QueryString:   jsii.String(q.text),
+			LogGroupNames: &[]any{q.function.logs.LogGroupName()},
+		})
+	}
+}

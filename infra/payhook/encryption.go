@@ -1,0 +1,279 @@
+package payhook
+
+import (
+	"maps"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
+)
+
+// customerKey is the customer managed key that encrypts the stored data.
+type customerKey struct{ arn *string }
+
+// encrypt encrypts everything that the stack stores with the key of the setting
+// encryption, which it creates unless the key exists, and gives each role the
+// permissions on the key that its other permissions need. It does nothing if the
+// setting is aws: the services then use keys of AWS. Call it after everything else is
+// created.
+//
+// Three things use keys of AWS in any case: the access logs, which S3 does not deliver
+// to a bucket with SSE-KMS; the dead-letter queue of the bus, which must accept
+// messages while the key cannot be used; and the functions' environments, which
+// contain names and settings but no secrets.
+func encrypt(stack awscdk.Stack, conf settings.Deployment, made *parts) {
+	if conf.Encryption == settings.EncryptionAWS {
+		return
+	}
+	scope := constructs.NewConstruct(stack, jsii.String("Encryption"))
+	statements := keyStatements(stack, conf)
+	var key customerKey
+	if conf.Encryption == settings.EncryptionCMK {
+		k := awskms.NewKey(scope, jsii.String("Key"), &awskms.KeyProps{
+			Description:       jsii.String("Payhook: " + conf.StackName + ", all stored data"),
+			EnableKeyRotation: jsii.Bool(true),
+			// Data that is retained when the stack is deleted cannot be read without it.
+			RemovalPolicy: keptUnlessLocal(conf),
+		})
+		for _, s := range statements {
+			k.AddToResourcePolicy(s, nil)
+		}
+		key.arn = k.KeyArn()
+	} else {
+		key.arn = jsii.String(conf.Encryption)
+		output(stack, names.EncryptionKeyPolicyOutput, "the statements that the policy of the key needs",
+			stack.ToJsonString(
+				awsiam.NewPolicyDocument(&awsiam.PolicyDocumentProps{Statements: &statements}), nil))
+	}
+	output(stack, names.EncryptionKeyOutput, "the key that encrypts the stored data", key.arn)
+
+	key.encryptAll(stack)
+	key.newBusFailures(scope, stack, conf, made)
+
+	key.allow(made.webhook.role, "dynamodb", tables(made.ledger.TableName(), made.keys.TableName()), "kms:Decrypt")
+	key.allow(made.webhook.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()),
+		"kms:GenerateDataKey")
+	if conf.Webhook.KeysBearer {
+		key.allow(made.webhook.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt")
+	}
+	read := []*string{made.ledger.TableName()}
+	if conf.Webhook.UsesMTLS() {
+		read = append(read, made.keys.TableName())
+	}
+	key.allow(made.redrive.role, "dynamodb", tables(read...), "kms:Decrypt")
+	key.allow(made.redrive.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()),
+		"kms:GenerateDataKey")
+	key.allow(made.redrive.role, "s3", s3Buckets(made.buckets.parking.BucketArn()), "kms:Decrypt")
+	key.allow(made.token.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt",
+		"kms:GenerateDataKey")
+	key.allow(made.token.role, "secretsmanager", secrets(made.token.credentials.AttrId()), "kms:Decrypt")
+	for _, s := range []scheduled{made.redrive, made.token.scheduled} {
+		// To send a message to an encrypted queue, a producer needs both (AWS, "Key
+		// management" in the SQS Developer Guide).
+		key.allow(s.scheduleRole, "sqs", nil, "kms:Decrypt", "kms:GenerateDataKey")
+	}
+}
+
+// encryptionContext is a condition on the encryption context with which a service
+// uses the key.
+type encryptionContext map[string]any
+
+// tables returns the encryption context of tables. For a request, DynamoDB decrypts the
+// table's key on behalf of the caller, so a caller needs only kms:Decrypt. A principal
+// that creates the table also needs kms:CreateGrant and others (AWS, "DynamoDB
+// encryption at rest usage notes" in the DynamoDB Developer Guide).
+func tables(list ...*string) encryptionContext {
+	return encryptionContext{"kms:EncryptionContext:aws:dynamodb:tableName": list}
+}
+
+// s3Buckets returns the encryption context of buckets. PutObject needs
+// kms:GenerateDataKey, GetObject needs kms:Decrypt. With an S3 Bucket Key the context
+// is the ARN of the bucket, not of the object (AWS, "Using server-side encryption with
+// AWS KMS keys" and "Reducing the cost of SSE-KMS with Amazon S3 Bucket Keys" in the S3
+// User Guide).
+func s3Buckets(arns ...*string) encryptionContext {
+	return encryptionContext{"kms:EncryptionContext:aws:s3:arn": arns}
+}
+
+// secrets returns the encryption context of secrets. GetSecretValue needs kms:Decrypt,
+// PutSecretValue needs kms:GenerateDataKey and kms:Decrypt (AWS, "Secret encryption and
+// decryption in AWS Secrets Manager" in the Secrets Manager User Guide).
+func secrets(arns ...*string) encryptionContext {
+	return encryptionContext{"kms:EncryptionContext:SecretARN": arns}
+}
+
+// allow lets the role use the key through one service and for one encryption context;
+// nil for any.
+func (k customerKey) allow(role awsiam.Role, service string, context encryptionContext, actions ...string) {
+	conditions := map[string]any{"kms:ViaService": service + "." + *awscdk.Aws_REGION() + ".amazonaws.com"}
+	maps.Copy(conditions, context)
+	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions:    jsii.Strings(actions...),
+		Resources:  &[]*string{k.arn},
+		Conditions: &map[string]any{"StringEquals": conditions},
+	}))
+}
+
+// keyStatements returns the statements of the key policy for the three services that
+// use the key with their own principal. The policy also needs a statement that lets IAM
+// policies of the account give access to the key. A statement refers to no resource of
+// the stack, because these resources need the key first.
+func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.PolicyStatement {
+	account := stack.Account()
+	arn := func(service, resource, name string, format awscdk.ArnFormat) *string {
+		return stack.FormatArn(&awscdk.ArnComponents{
+			Service: jsii.String(service), Resource: jsii.String(resource), ResourceName: jsii.String(name),
+			ArnFormat: format,
+		})
+	}
+	statement := func(sid, service string, actions []string, conditions map[string]any) awsiam.PolicyStatement {
+		return awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+			Sid:        jsii.String(sid),
+			Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String(service), nil)},
+			Actions:    jsii.Strings(actions...),
+			Resources:  jsii.Strings("*"), // the key itself
+			Conditions: &conditions,
+		})
+	}
+	fromHere := map[string]any{"aws:SourceAccount": account}
+	bus := arn("events", "event-bus", conf.Webhook.EventBusName, awscdk.ArnFormat_SLASH_RESOURCE_NAME)
+	statements := []awsiam.PolicyStatement{
+		// AWS, "Encrypt log data in CloudWatch Logs using AWS Key Management Service"
+		// in the CloudWatch Logs User Guide. CloudFormation chooses the names of the log
+		// groups, which begin with that of the stack.
+		statement("LogsOfThisStack", "logs."+*stack.Region()+".amazonaws.com",
+			[]string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
+			map[string]any{"ArnLike": map[string]any{
+				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", conf.StackName+"-*",
+					awscdk.ArnFormat_COLON_RESOURCE_NAME),
+			}}),
+		// AWS, "Encrypting EventBridge event buses with AWS KMS keys" in the
+		// EventBridge User Guide. EventBridge calls DescribeKey without a context.
+		statement("EventBridgeLooksAtTheKey", "events.amazonaws.com", []string{"kms:DescribeKey"},
+			map[string]any{"StringEquals": fromHere}),
+		statement("BusOfThisStack", "events.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey"},
+			map[string]any{"StringEquals": map[string]any{
+				"aws:SourceAccount": account,
+				eventBridgeContext:  bus,
+			}}),
+		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon
+		// SNS topic?".
+		statement("AlarmsOfThisAccount", "cloudwatch.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey*"},
+			map[string]any{"StringEquals": fromHere}),
+	}
+	if conf.ArchiveRetention > 0 {
+		// AWS documents these actions, and no other condition than on the context. For
+		// the value of the context, the text says the ARN of the archive, and the example
+		// has the ARN of the bus
+		// (https://docs.aws.amazon.com/eventbridge/latest/userguide/encryption-archives.html).
+		// Both name the account, so no other account can use the key.
+		statements = append(statements, statement("ArchiveOfThisStack", "events.amazonaws.com",
+			[]string{"kms:Decrypt", "kms:GenerateDataKey", "kms:ReEncrypt*"},
+			map[string]any{"StringEquals": map[string]any{eventBridgeContext: []*string{
+				bus, arn("events", "archive", archiveName(conf), awscdk.ArnFormat_SLASH_RESOURCE_NAME),
+			}}}))
+	}
+	return statements
+}
+
+// eventBridgeContext is the condition on the encryption context of EventBridge.
+const eventBridgeContext = "kms:EncryptionContext:aws:events:event-bus:arn"
+
+// keyProperties are the paths of the properties that name a key, by resource type.
+var keyProperties = map[string]string{
+	"AWS::DynamoDB::GlobalTable": "Replicas.0.SSESpecification.KMSMasterKeyId",
+	"AWS::Events::Archive":       "KmsKeyIdentifier",
+	"AWS::Events::EventBus":      "KmsKeyIdentifier",
+	"AWS::Logs::LogGroup":        "KmsKeyId",
+	"AWS::S3::Bucket": "BucketEncryption.ServerSideEncryptionConfiguration.0." +
+		"ServerSideEncryptionByDefault.KMSMasterKeyID",
+	"AWS::SecretsManager::Secret": "KmsKeyId",
+	"AWS::SNS::Topic":             "KmsMasterKeyId",
+	"AWS::SQS::Queue":             "KmsMasterKeyId",
+}
+
+// encryptAll sets the key of every resource of the stack that stores data, including
+// resources that are added later.
+func (k customerKey) encryptAll(stack awscdk.Stack) {
+	for _, node := range *stack.Node().FindAll(constructs.ConstructOrder_PREORDER) {
+		if !*awscdk.CfnResource_IsCfnResource(node) {
+			continue
+		}
+		resource := node.(awscdk.CfnResource)
+		kind := *resource.CfnResourceType()
+		property, stores := keyProperties[kind]
+		if !stores || *resource.Node().Path() == *stack.Node().Path()+"/AccessLogs/Resource" {
+			continue
+		}
+		resource.AddPropertyOverride(jsii.String(property), k.arn)
+		switch kind {
+		case "AWS::DynamoDB::GlobalTable":
+			resource.AddPropertyOverride(jsii.String("SSESpecification.SSEEnabled"), true)
+			resource.AddPropertyOverride(jsii.String("SSESpecification.SSEType"), "KMS")
+		case "AWS::S3::Bucket":
+			const rule = "BucketEncryption.ServerSideEncryptionConfiguration.0."
+			resource.AddPropertyOverride(jsii.String(rule+"ServerSideEncryptionByDefault.SSEAlgorithm"), "aws:kms")
+			resource.AddPropertyOverride(jsii.String(rule+"BucketKeyEnabled"), true)
+		case "AWS::SQS::Queue":
+			resource.AddPropertyDeletionOverride(jsii.String("SqsManagedSseEnabled"))
+		}
+	}
+}
+
+// newBusFailures creates the dead-letter queue that AWS recommends for a bus with a
+// customer managed key, and the alarm on it. EventBridge accepts an event, and sends it
+// to this queue if the key cannot be used when the event is processed (AWS, "Using
+// dead-letter queues to capture encrypted event errors in EventBridge" in the
+// EventBridge User Guide). The message contains the event encrypted with the key, so
+// the queue itself does not need the key.
+func (k customerKey) newBusFailures(scope constructs.Construct, stack awscdk.Stack, conf settings.Deployment,
+	made *parts) {
+	queue := newFailureQueue(scope, "BusFailures")
+	queue.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Sid:        jsii.String("TheBus"),
+		Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String("events.amazonaws.com"), nil)},
+		Actions:    jsii.Strings("sqs:SendMessage"),
+		Resources:  &[]*string{queue.QueueArn()},
+		// The bus refers to the queue, so the queue cannot refer to the bus.
+		Conditions: &map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": stack.FormatArn(&awscdk.ArnComponents{
+			Service: jsii.String("events"), Resource: jsii.String("event-bus"),
+			ResourceName: jsii.String(conf.Webhook.EventBusName),
+		})}},
+	}))
+	made.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"),
+		queue.QueueArn())
+	output(stack, names.BusFailuresOutput, "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
+	made.busFailures = queue
+	made.alarms["bus-failures"] = alarm{
+		name: "bus-failures", metric: queueLength(queue), statistic: maximum, minutes: 5, threshold: 1,
+		notifyOK: true,
+		description: "The bus accepted events but could not encrypt or decrypt them. They were not delivered, and " +
+			"are in the bus's dead-letter queue for 14 days, encrypted.",
+		action: "Check that the key is enabled and that its policy has the statements for EventBridge. Then " +
+			"decrypt the messages (AWS, \"Decrypting events in EventBridge dead-letter queues\") and put the events " +
+			"on the bus again, with protectBus=false during that time.",
+	}.make(scope, conf, made.alarmTopic)
+}
+
+// parts are the parts of the stack.
+type parts struct {
+	ledger, keys awsdynamodb.ITable
+	bus          awsevents.IEventBus
+	buckets      buckets
+	webhook      webhook
+	redrive      scheduled
+	token        token
+	alarmTopic   awssns.Topic
+	alarms       map[string]awscloudwatch.CfnAlarm // by their names without the stack's name
+	busFailures  awssqs.Queue                      // nil without a customer managed key
+}

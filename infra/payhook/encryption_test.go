@@ -1,0 +1,295 @@
+package payhook
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const someKey = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+
+// encrypted are settings with a customer managed key, and the rendered ARN.
+var encrypted = []struct {
+	settings map[string]any
+	key      string
+}{
+	{map[string]any{"encryption": "cmk", "keysAuth": "bearer"}, "Encryption/Key.Arn"},
+	{map[string]any{"encryption": someKey, "keysAuth": "bearer"}, someKey},
+}
+
+// storesNothing are the resource types that store no data.
+var storesNothing = []string{
+	"AWS::CloudWatch::CompositeAlarm", "AWS::CloudWatch::Dashboard", "AWS::Logs::QueryDefinition",
+	"AWS::CloudWatch::Alarm", "AWS::Events::EventBusPolicy", "AWS::IAM::Policy", "AWS::IAM::Role", "AWS::KMS::Key",
+	"AWS::Lambda::Alias", "AWS::Lambda::EventInvokeConfig", "AWS::Lambda::Permission", "AWS::Lambda::Url",
+	"AWS::Lambda::Version", "AWS::S3::BucketPolicy",
+	"AWS::SNS::TopicPolicy", "AWS::SQS::QueuePolicy",
+	"AWS::Lambda::Function",    // environments hold names and settings and no secret
+	"AWS::Scheduler::Schedule", // schedules have no input
+	// Schemas contain no payment data.
+	"AWS::EventSchemas::Registry", "AWS::EventSchemas::Schema",
+}
+
+func TestAllStoredDataIsEncryptedWithTheKey(t *testing.T) {
+	for _, c := range encrypted {
+		tm := payhook(t, c.settings)
+		for name, r := range tm.Resources {
+			var key any
+			switch r.Type {
+			case "AWS::DynamoDB::GlobalTable":
+				key = at(r.Properties, "Replicas", 0, "SSESpecification", "KMSMasterKeyId")
+				if diff := cmp.Diff(map[string]any{"SSEEnabled": true, "SSEType": "KMS"},
+					r.Properties["SSESpecification"]); diff != "" {
+					t.Errorf("%s (-want +got)\n%s", name, diff)
+				}
+			case "AWS::S3::Bucket":
+				rule := at(r.Properties, "BucketEncryption", "ServerSideEncryptionConfiguration", 0)
+				key = at(rule, "ServerSideEncryptionByDefault", "KMSMasterKeyID")
+				if name == "AccessLogs" { // S3 would deliver none
+					if at(rule, "ServerSideEncryptionByDefault", "SSEAlgorithm") != "AES256" || key != nil {
+						t.Errorf("%s: %v", name, rule)
+					}
+					continue
+				}
+				if at(rule, "ServerSideEncryptionByDefault", "SSEAlgorithm") != "aws:kms" ||
+					at(rule, "BucketKeyEnabled") != true {
+					t.Errorf("%s: %v", name, rule)
+				}
+			case "AWS::SQS::Queue":
+				key = r.Properties["KmsMasterKeyId"]
+				if name == "Encryption/BusFailures" { // it must take messages while the key cannot be used
+					if key != nil || r.Properties["SqsManagedSseEnabled"] != true {
+						t.Errorf("%s: %v", name, r.Properties)
+					}
+					continue
+				}
+				if r.Properties["SqsManagedSseEnabled"] != nil {
+					t.Errorf("%s has two kinds of encryption", name)
+				}
+			case "AWS::SNS::Topic":
+				key = r.Properties["KmsMasterKeyId"]
+			case "AWS::Events::EventBus", "AWS::Events::Archive":
+				key = r.Properties["KmsKeyIdentifier"]
+			case "AWS::Logs::LogGroup", "AWS::SecretsManager::Secret":
+				key = r.Properties["KmsKeyId"]
+			default:
+				if !slices.Contains(storesNothing, r.Type) {
+					t.Errorf("%s: does a %s store anything?", name, r.Type)
+				}
+				continue
+			}
+			if got := tm.render(key); got != c.key {
+				t.Errorf("%s is encrypted with %s, want %s", name, got, c.key)
+			}
+		}
+	}
+}
+
+func TestKeyIsRotatedAndRetained(t *testing.T) {
+	key := payhook(t, encrypted[0].settings).get(t, "Encryption/Key", "AWS::KMS::Key")
+	if key.Properties["EnableKeyRotation"] != true {
+		t.Error("it is not rotated")
+	}
+	if !strings.HasPrefix(key.DeletionPolicy, "Retain") || key.UpdateReplacePolicy != "Retain" {
+		t.Errorf("on deletion %s, on replacement %s", key.DeletionPolicy, key.UpdateReplacePolicy)
+	}
+	for name, r := range payhook(t, encrypted[1].settings).Resources {
+		if r.Type == "AWS::KMS::Key" {
+			t.Errorf("%s is made, though there is one", name)
+		}
+	}
+}
+
+// uses lists the permissions of a role on the key, as SERVICE ACTION CONTEXT.
+func (tm *template) uses(t *testing.T, role, key string) []string {
+	t.Helper()
+	var uses []string
+	for name, policy := range tm.all(t, "AWS::IAM::Policy") {
+		if !slices.ContainsFunc(list(policy.Properties["Roles"]), func(r any) bool { return tm.render(r) == role }) {
+			continue
+		}
+		for _, s := range list(at(policy.Properties, "PolicyDocument", "Statement")) {
+			if !strings.HasPrefix(fmt.Sprint(list(at(s, "Action"))[0]), "kms:") {
+				continue
+			}
+			conditions, _ := at(s, "Condition").(map[string]any)
+			equals, _ := conditions["StringEquals"].(map[string]any)
+			via := tm.render(equals["kms:ViaService"])
+			service, rest, _ := strings.Cut(via, ".")
+			if rest != "AWS::Region.amazonaws.com" || len(conditions) != 1 || tm.render(at(s, "Resource")) != key {
+				t.Errorf("%s: %v", name, s)
+			}
+			contexts := []string{""}
+			for condition, values := range equals {
+				if condition == "kms:ViaService" {
+					continue
+				}
+				contexts = nil
+				for _, v := range list(values) {
+					contexts = append(contexts, " "+strings.TrimPrefix(condition, "kms:EncryptionContext:")+"="+
+						tm.render(v))
+				}
+			}
+			for _, action := range list(at(s, "Action")) {
+				for _, c := range contexts {
+					uses = append(uses, fmt.Sprint(service, " ", action, c))
+				}
+			}
+		}
+	}
+	slices.Sort(uses)
+	return slices.Compact(uses)
+}
+
+// keyNeeds lists the permissions on the key that a role with these permissions needs.
+func keyNeeds(grants map[string][]string) []string {
+	var uses []string
+	for on, actions := range grants {
+		of, _, _ := strings.Cut(on, ".Arn")
+		for _, action := range actions {
+			service, operation, _ := strings.Cut(action, ":")
+			switch service {
+			case "dynamodb":
+				uses = append(uses, "dynamodb kms:Decrypt aws:dynamodb:tableName="+of)
+			case "s3":
+				switch operation {
+				case "PutObject":
+					uses = append(uses, "s3 kms:GenerateDataKey aws:s3:arn="+of+".Arn")
+				case "GetObject":
+					uses = append(uses, "s3 kms:Decrypt aws:s3:arn="+of+".Arn")
+				}
+			case "secretsmanager":
+				uses = append(uses, "secretsmanager kms:Decrypt SecretARN="+on)
+				if operation == "PutSecretValue" {
+					uses = append(uses, "secretsmanager kms:GenerateDataKey SecretARN="+on)
+				}
+			case "sqs":
+				uses = append(uses, "sqs kms:Decrypt", "sqs kms:GenerateDataKey")
+			}
+		}
+	}
+	slices.Sort(uses)
+	return slices.Compact(uses)
+}
+
+func TestRolesCanUseTheKeyOnlyForTheirResources(t *testing.T) {
+	for _, c := range encrypted {
+		tm := payhook(t, c.settings)
+		for role := range tm.all(t, "AWS::IAM::Role") {
+			want := keyNeeds(tm.grants(t, role))
+			if len(want) == 0 {
+				t.Errorf("%s touches nothing that is encrypted", role)
+			}
+			if diff := cmp.Diff(want, tm.uses(t, role, c.key)); diff != "" {
+				t.Errorf("%s (-want +got)\n%s", role, diff)
+			}
+		}
+	}
+}
+
+func TestThreeServicesCanUseTheKey(t *testing.T) {
+	want := []string{
+		`AlarmsOfThisAccount cloudwatch.amazonaws.com [kms:Decrypt kms:GenerateDataKey*] ` +
+			`{"StringEquals":{"aws:SourceAccount":"AWS::AccountId"}}`,
+		`ArchiveOfThisStack events.amazonaws.com [kms:Decrypt kms:GenerateDataKey kms:ReEncrypt*] ` +
+			`{"StringEquals":{"kms:EncryptionContext:aws:events:event-bus:arn":` +
+			`"arn:AWS::Partition:events:AWS::Region:AWS::AccountId:event-bus/payhook or ` +
+			`arn:AWS::Partition:events:AWS::Region:AWS::AccountId:archive/payhook"}}`,
+		`BusOfThisStack events.amazonaws.com [kms:Decrypt kms:GenerateDataKey] ` +
+			`{"StringEquals":{"aws:SourceAccount":"AWS::AccountId",` +
+			`"kms:EncryptionContext:aws:events:event-bus:arn":` +
+			`"arn:AWS::Partition:events:AWS::Region:AWS::AccountId:event-bus/payhook"}}`,
+		`EventBridgeLooksAtTheKey events.amazonaws.com [kms:DescribeKey] ` +
+			`{"StringEquals":{"aws:SourceAccount":"AWS::AccountId"}}`,
+		`LogsOfThisStack logs.AWS::Region.amazonaws.com ` +
+			`[kms:Decrypt kms:DescribeKey kms:Encrypt kms:GenerateDataKey* kms:ReEncrypt*] ` +
+			`{"ArnLike":{"kms:EncryptionContext:aws:logs:arn":` +
+			`"arn:AWS::Partition:logs:AWS::Region:AWS::AccountId:log-group:Payhook-*"}}`,
+	}
+	read := func(tm *template, statements []any) []string {
+		var read []string
+		for _, s := range statements {
+			if at(s, "Effect") != "Allow" || at(s, "Resource") != "*" {
+				t.Errorf("got %v", s)
+			}
+			conditions := map[string]map[string]string{}
+			for operator, keys := range at(s, "Condition").(map[string]any) {
+				conditions[operator] = map[string]string{}
+				for key, value := range keys.(map[string]any) {
+					var values []string
+					for _, one := range list(value) {
+						values = append(values, tm.render(one))
+					}
+					conditions[operator][key] = strings.Join(values, " or ")
+				}
+			}
+			text, err := json.Marshal(conditions)
+			if err != nil {
+				t.Fatal(err)
+			}
+			read = append(read, fmt.Sprintf("%v %s %v %s", at(s, "Sid"), tm.render(at(s, "Principal", "Service")),
+				list(at(s, "Action")), text))
+		}
+		slices.Sort(read)
+		return read
+	}
+
+	tm := payhook(t, encrypted[0].settings)
+	statements := at(tm.get(t, "Encryption/Key", "AWS::KMS::Key").Properties, "KeyPolicy", "Statement").([]any)
+	// The first lets the account's IAM policies give access to the key.
+	if s := statements[0]; at(s, "Action") != "kms:*" ||
+		tm.render(at(s, "Principal", "AWS")) != "arn:AWS::Partition:iam::AWS::AccountId:root" {
+		t.Errorf("got %v", s)
+	}
+	if diff := cmp.Diff(want, read(tm, statements[1:])); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+
+	// For an existing key, an output contains the same statements.
+	tm = payhook(t, encrypted[1].settings)
+	var policy struct{ Statement []any }
+	if err := json.Unmarshal([]byte(tm.render(tm.Outputs["EncryptionKeyPolicy"].Value)), &policy); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, read(tm, policy.Statement)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestUndecryptableEventsAreQueuedAndRaiseAnAlarm(t *testing.T) {
+	tm := payhook(t, encrypted[0].settings)
+	const queue = "Encryption/BusFailures"
+	if got := tm.render(at(tm.get(t, "Bus", "AWS::Events::EventBus").Properties, "DeadLetterConfig",
+		"Arn")); got != queue+".Arn" {
+		t.Errorf("the bus sends them to %s", got)
+	}
+	var allowed []string
+	for _, s := range list(at(tm.get(t, queue+"/Policy", "AWS::SQS::QueuePolicy").Properties, "PolicyDocument",
+		"Statement")) {
+		if at(s, "Effect") == "Allow" {
+			allowed = append(allowed, fmt.Sprint(at(s, "Action"), " ", at(s, "Principal", "Service"), " ",
+				tm.render(at(s, "Condition", "ArnEquals", "aws:SourceArn"))))
+		}
+	}
+	want := []string{"sqs:SendMessage events.amazonaws.com " +
+		"arn:AWS::Partition:events:AWS::Region:AWS::AccountId:event-bus/payhook"}
+	if diff := cmp.Diff(want, allowed); diff != "" {
+		t.Errorf("who may send to the queue (-want +got)\n%s", diff)
+	}
+	alarm := tm.get(t, "Encryption/bus-failures", "AWS::CloudWatch::Alarm").Properties
+	if tm.render(at(alarm, "Dimensions", 0, "Value")) != queue+".QueueName" ||
+		tm.render(at(alarm, "AlarmActions", 0)) != "Alarms/Topic" {
+		t.Errorf("got %v", alarm)
+	}
+}
+
+func TestDefaultEncryptionUsesNoCustomerKey(t *testing.T) {
+	tm := payhook(t, nil)
+	if strings.Contains(tm.text, "kms:") || strings.Contains(tm.text, "AWS::KMS") {
+		t.Error("the template speaks of keys")
+	}
+}

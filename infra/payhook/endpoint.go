@@ -1,0 +1,272 @@
+package payhook
+
+import (
+	"encoding/json"
+	"path/filepath"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsapigatewayv2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscertificatemanager"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsroute53"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3assets"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
+)
+
+// endpoint is the endpoint for webhooks: a function URL, or an HTTP API of API Gateway
+// if there is a domain name.
+type endpoint struct {
+	// These are nil for a function URL.
+	scope  constructs.Construct
+	api    awsapigatewayv2.CfnApi
+	domain awsapigatewayv2.CfnDomainName
+	// certificate is the ARN of the domain name's certificate.
+	certificate *string
+
+	url *string // set by connect
+}
+
+const (
+	// defaultStage is the stage whose name is not part of the URL.
+	defaultStage = "$default"
+	// routePath is the path of the only route.
+	routePath = "/"
+	// apiTimeout is how long the API waits for the function, in milliseconds: the
+	// longest time that an HTTP API can wait (AWS, "Quotas for configuring and running
+	// an HTTP API in API Gateway"). The timeout of the function is not longer.
+	apiTimeout = 30_000
+)
+
+// newEndpoint creates the API and its domain name. They are created before the function,
+// whose environment contains the id of the API.
+func newEndpoint(stack awscdk.Stack, conf settings.Deployment) *endpoint {
+	wanted := conf.Endpoint
+	if wanted.DomainName == "" {
+		return &endpoint{}
+	}
+	scope := constructs.NewConstruct(stack, jsii.String("Endpoint"))
+	api := awsapigatewayv2.NewCfnApi(scope, jsii.String("Api"), &awsapigatewayv2.CfnApiProps{
+		Name:         jsii.String(conf.StackName),
+		Description:  jsii.String("Payhook: " + conf.StackName + ", receives webhooks"),
+		ProtocolType: jsii.String("HTTP"),
+		// Clients could call the API at this endpoint without a certificate (AWS, "How to
+		// turn on mutual TLS authentication for your HTTP APIs in API Gateway").
+		DisableExecuteApiEndpoint: jsii.Bool(true),
+		IpAddressType:             jsii.String("dualstack"),
+	})
+
+	certificate := jsii.String(wanted.CertificateARN)
+	if wanted.CertificateARN == "" {
+		// CloudFormation creates the validation record in the zone (AWS,
+		// "AWS::CertificateManager::Certificate DomainValidationOption" in the
+		// CloudFormation Template Reference).
+		certificate = awscertificatemanager.NewCfnCertificate(scope, jsii.String("Certificate"),
+			&awscertificatemanager.CfnCertificateProps{
+				DomainName:       jsii.String(wanted.DomainName),
+				ValidationMethod: jsii.String("DNS"),
+				DomainValidationOptions: &[]any{&awscertificatemanager.CfnCertificate_DomainValidationOptionProperty{
+					DomainName: jsii.String(wanted.DomainName), HostedZoneId: jsii.String(wanted.HostedZoneID),
+				}},
+			}).Ref()
+	}
+	configuration := &awsapigatewayv2.CfnDomainName_DomainNameConfigurationProperty{
+		CertificateArn: certificate,
+		EndpointType:   jsii.String("REGIONAL"),
+		SecurityPolicy: jsii.String("TLS_1_2"),
+		IpAddressType:  jsii.String("dualstack"),
+	}
+	props := &awsapigatewayv2.CfnDomainNameProps{
+		DomainName:               jsii.String(wanted.DomainName),
+		DomainNameConfigurations: &[]any{configuration},
+	}
+	if conf.Webhook.UsesMTLS() {
+		if wanted.OwnershipCertificateARN != "" {
+			configuration.OwnershipVerificationCertificateArn = jsii.String(wanted.OwnershipCertificateARN)
+		}
+		props.MutualTlsAuthentication = &awsapigatewayv2.CfnDomainName_MutualTlsAuthenticationProperty{
+			TruststoreUri: truststoreURI(scope, conf),
+		}
+	}
+	return &endpoint{scope: scope, api: api, certificate: certificate,
+		domain: awsapigatewayv2.NewCfnDomainName(scope, jsii.String("Domain"), props)}
+}
+
+// truststoreURI adds the truststore as an asset and returns its S3 URI. The CDK names an
+// asset by its content, so a new truststore is a new object: API Gateway does not read an
+// object again when its content changes (AWS, "Updating your truststore" in the API
+// Gateway Developer Guide).
+func truststoreURI(scope constructs.Construct, conf settings.Deployment) *string {
+	path, err := filepath.Abs(conf.Value(settings.Truststore))
+	if err != nil {
+		panic(err) // there is no working directory
+	}
+	return awss3assets.NewAsset(scope, jsii.String("Truststore"), &awss3assets.AssetProps{
+		Path: jsii.String(path),
+	}).S3ObjectUrl()
+}
+
+// connect makes the endpoint invoke the alias of the function.
+func (e *endpoint) connect(stack awscdk.Stack, conf settings.Deployment, f function) {
+	if e.api == nil {
+		e.url = f.alias.AddFunctionUrl(&awslambda.FunctionUrlOptions{
+			// The sender has no AWS identity. The function authenticates each request
+			// before it processes it.
+			AuthType: awslambda.FunctionUrlAuthType_NONE,
+		}).Url()
+		return
+	}
+	e.url = jsii.String("https://" + conf.Endpoint.DomainName + routePath)
+
+	// A deployment that enables mTLS must update the domain name first. A function that
+	// requires certificates before API Gateway requests them rejects everything.
+	f.alias.Node().AddDependency(e.domain)
+
+	integration := awsapigatewayv2.NewCfnIntegration(e.scope, jsii.String("Integration"),
+		&awsapigatewayv2.CfnIntegrationProps{
+			ApiId:                e.api.Ref(),
+			IntegrationType:      jsii.String("AWS_PROXY"),
+			IntegrationUri:       f.alias.FunctionArn(),
+			PayloadFormatVersion: jsii.String("2.0"),
+			TimeoutInMillis:      jsii.Number(apiTimeout),
+		})
+	method := conf.Webhook.HTTPMethod
+	awsapigatewayv2.NewCfnRoute(e.scope, jsii.String("Route"), &awsapigatewayv2.CfnRouteProps{
+		ApiId:             e.api.Ref(),
+		RouteKey:          jsii.String(method + " " + routePath),
+		AuthorizationType: jsii.String("NONE"), // as for the function URL
+		Target:            jsii.String("integrations/" + *integration.Ref()),
+	})
+	f.alias.AddPermission(jsii.String("Api"), &awslambda.Permission{
+		Principal: awsiam.NewServicePrincipal(jsii.String("apigateway.amazonaws.com"), nil),
+		Action:    jsii.String("lambda:InvokeFunction"),
+		SourceArn: stack.FormatArn(&awscdk.ArnComponents{
+			Service: jsii.String("execute-api"), Resource: e.api.Ref(),
+			ResourceName: jsii.String(defaultStage + "/" + method + routePath),
+		}),
+	})
+	stage := e.newStage(conf)
+	awsapigatewayv2.NewCfnApiMapping(e.scope, jsii.String("Mapping"), &awsapigatewayv2.CfnApiMappingProps{
+		ApiId: e.api.Ref(), DomainName: e.domain.Ref(), Stage: stage.Ref(),
+	})
+	e.publishName(stack, conf)
+}
+
+// accessLog returns the fields of the access log. They contain no data of the request
+// except its source, and only the identification of a client certificate. The keys are
+// names of JSON members, the values are variables of API Gateway (AWS, "Customize HTTP
+// API access logs" in the API Gateway Developer Guide).
+func accessLog(conf settings.Deployment) map[string]string {
+	log := map[string]string{
+		"time":              "$context.requestTime",
+		"requestId":         "$context.requestId",
+		"apiId":             "$context.apiId",
+		"routeKey":          "$context.routeKey",
+		"sourceIp":          "$context.identity.sourceIp",
+		"status":            "$context.status",
+		"error":             "$context.error.responseType",
+		"latency":           "$context.responseLatency",
+		"functionRequestId": "$context.integration.requestId",
+		"functionStatus":    "$context.integration.status",
+		// The status of Lambda's answer, not of the function's.
+		"lambdaStatus": "$context.integration.integrationStatus",
+	}
+	if conf.Webhook.UsesMTLS() {
+		log["certificateSerialNumber"] = "$context.identity.clientCert.serialNumber"
+		log["certificateNotAfter"] = "$context.identity.clientCert.validity.notAfter"
+	}
+	return log
+}
+
+// notInvoked is the pattern of the metric filter for requests that API Gateway answered
+// without a run of the function. A run has the Lambda status 200 even if it fails. The
+// service does not send requests for other routes (404). Requests without a valid
+// certificate (403) also come from other senders.
+const notInvoked = `{ $.lambdaStatus != "200" && $.status != "404" && $.status != "403" }`
+
+// forbidden is the pattern of the metric filter for requests that API Gateway rejects
+// because of their client certificate. The function never answers 403.
+const forbidden = `{ $.status = "403" }`
+
+// The metrics of these two patterns. Their dimension is ApiId.
+const (
+	notInvokedMetric = "NotInvoked"
+	forbiddenMetric  = "CertificateForbidden"
+)
+
+// newStage creates the stage, its access log, and the metrics of the requests that do
+// not reach the function.
+func (e *endpoint) newStage(conf settings.Deployment) awsapigatewayv2.CfnStage {
+	logs := awslogs.NewLogGroup(e.scope, jsii.String("AccessLog"), &awslogs.LogGroupProps{
+		RemovalPolicy: keptUnlessLocal(conf),
+	})
+	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(conf.LogRetention))
+	format, err := json.Marshal(accessLog(conf))
+	if err != nil {
+		panic(err) // a map of strings always has a JSON form
+	}
+	e.count(logs, notInvokedMetric, notInvoked)
+	if conf.Webhook.UsesMTLS() {
+		e.count(logs, forbiddenMetric, forbidden)
+	}
+	return awsapigatewayv2.NewCfnStage(e.scope, jsii.String("Stage"), &awsapigatewayv2.CfnStageProps{
+		ApiId:      e.api.Ref(),
+		StageName:  jsii.String(defaultStage),
+		AutoDeploy: jsii.Bool(true),
+		AccessLogSettings: &awsapigatewayv2.CfnStage_AccessLogSettingsProperty{
+			DestinationArn: logs.LogGroupArn(),
+			Format:         jsii.String(string(format)),
+		},
+		DefaultRouteSettings: &awsapigatewayv2.CfnStage_RouteSettingsProperty{
+			ThrottlingRateLimit:  jsii.Number(conf.Endpoint.ThrottleRate),
+			ThrottlingBurstLimit: jsii.Number(conf.Endpoint.ThrottleBurst),
+		},
+	})
+}
+
+// count creates a metric that counts the lines of the access log that match a pattern.
+func (e *endpoint) count(logs awslogs.LogGroup, name, pattern string) {
+	awslogs.NewCfnMetricFilter(e.scope, jsii.String(name), &awslogs.CfnMetricFilterProps{
+		LogGroupName:  logs.LogGroupName(),
+		FilterPattern: jsii.String(pattern),
+		MetricTransformations: &[]any{&awslogs.CfnMetricFilter_MetricTransformationProperty{
+			MetricNamespace: jsii.String(names.MetricNamespace),
+			MetricName:      jsii.String(name),
+			MetricValue:     jsii.String("1"),
+			Unit:            jsii.String("Count"),
+			Dimensions: &[]any{&awslogs.CfnMetricFilter_DimensionProperty{Key: jsii.String("ApiId"),
+				Value: jsii.String("$.apiId")}},
+		}},
+	})
+}
+
+// requests returns a metric that count creates.
+func (e *endpoint) requests(name string) metric {
+	return metric{names.MetricNamespace, name, jsii.String("ApiId"), e.api.Ref()}
+}
+
+// publishName creates the DNS records of the domain name, or an output with the value of
+// the record to create.
+func (e *endpoint) publishName(stack awscdk.Stack, conf settings.Deployment) {
+	if conf.Endpoint.HostedZoneID == "" {
+		output(stack, names.DomainTargetOutput, "the value of the CNAME record to create for domainName",
+			e.domain.AttrRegionalDomainName())
+		return
+	}
+	for _, kind := range []string{"A", "AAAA"} {
+		awsroute53.NewCfnRecordSet(e.scope, jsii.String("Record"+kind), &awsroute53.CfnRecordSetProps{
+			HostedZoneId: jsii.String(conf.Endpoint.HostedZoneID),
+			Name:         jsii.String(conf.Endpoint.DomainName + "."),
+			Type:         jsii.String(kind),
+			AliasTarget: &awsroute53.CfnRecordSet_AliasTargetProperty{
+				DnsName:      e.domain.AttrRegionalDomainName(),
+				HostedZoneId: e.domain.AttrRegionalHostedZoneId(),
+			},
+		})
+	}
+}

@@ -1,0 +1,88 @@
+package payhook
+
+import (
+	"maps"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/shared/settings"
+)
+
+// function is a Lambda function with its own log group and role. The role can only write
+// to that log group and do what allow adds. Callers invoke the function through alias.
+type function struct {
+	awslambda.Function
+	alias awslambda.Alias
+	role  awsiam.Role
+	logs  awslogs.LogGroup
+}
+
+type functionOptions struct {
+	description string
+	code        awslambda.Code
+	memory      int                 // MiB
+	timeout     float64             // seconds
+	concurrency int                 // reserved; 0: none
+	settings    []*settings.Setting // the settings in its environment
+	resources   map[string]*string  // its other environment variables
+}
+
+// newFunction creates a function in scope, which contains nothing else.
+func newFunction(scope constructs.Construct, deployment settings.Deployment, options functionOptions) function {
+	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), &awslogs.LogGroupProps{
+		RemovalPolicy: keptUnlessLocal(deployment),
+	})
+	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(deployment.LogRetention))
+
+	role := awsiam.NewRole(scope, jsii.String("Role"), &awsiam.RoleProps{
+		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
+	})
+	environment := map[string]*string{}
+	maps.Copy(environment, options.resources)
+	for _, setting := range options.settings {
+		environment[setting.Env()] = jsii.String(deployment.Value(setting))
+	}
+	props := &awslambda.FunctionProps{
+		Description:  jsii.String(options.description),
+		Code:         options.code,
+		Handler:      jsii.String("bootstrap"),
+		Runtime:      awslambda.Runtime_PROVIDED_AL2023(),
+		Architecture: awslambda.Architecture_ARM_64(),
+		MemorySize:   jsii.Number(options.memory),
+		Timeout:      awscdk.Duration_Seconds(jsii.Number(options.timeout)),
+		Environment:  &environment,
+		Role:         role,
+		LogGroup:     logs,
+		// The function writes JSON itself. CloudWatch extracts metrics from these lines,
+		// so they must reach the log unchanged.
+		LoggingFormat:         awslambda.LoggingFormat_TEXT,
+		CurrentVersionOptions: versionOptions(),
+	}
+	if architecture(deployment) == "amd64" {
+		props.Architecture = awslambda.Architecture_X86_64()
+	}
+	if options.concurrency > 0 {
+		props.ReservedConcurrentExecutions = jsii.Number(options.concurrency)
+	}
+	if deployment.Tracing {
+		// This also allows the role to write traces.
+		props.Tracing = awslambda.Tracing_ACTIVE
+	}
+	made := awslambda.NewFunction(scope, jsii.String("Function"), props)
+	f := function{made, newAlias(scope, made), role, logs}
+	f.allow([]string{"logs:CreateLogStream", "logs:PutLogEvents"}, logs.LogGroupArn())
+	return f
+}
+
+// allow lets the function perform actions on resources, which are ARNs.
+func (f function) allow(actions []string, resources ...*string) {
+	f.role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions:   jsii.Strings(actions...),
+		Resources: &resources,
+	}))
+}

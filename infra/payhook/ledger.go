@@ -1,0 +1,56 @@
+package payhook
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
+)
+
+// newLedger creates the table of events: one item per eventId, and a sparse index of the
+// events that are not published.
+func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb.ITableV2 {
+	if conf.LedgerTable != "" {
+		return existingLedger(scope, conf.LedgerTable)
+	}
+	table := newTable(scope, "Ledger", &awsdynamodb.TablePropsV2{
+		PartitionKey:        attribute(names.LedgerKey, awsdynamodb.AttributeType_STRING),
+		TimeToLiveAttribute: jsii.String(names.LedgerTTL),
+		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
+			IndexName:    jsii.String(names.LedgerPendingIndex),
+			PartitionKey: attribute(names.LedgerPendingShard, awsdynamodb.AttributeType_NUMBER),
+			SortKey:      attribute(names.LedgerPendingDue, awsdynamodb.AttributeType_NUMBER),
+			// Redrive measures how long events have been pending without reading them.
+			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
+			NonKeyAttributes: jsii.Strings(names.LedgerRecordedAt),
+		}},
+		// A protected table cannot be deleted by any user or process (AWS,
+		// "AWS::DynamoDB::GlobalTable" in the CloudFormation reference), including the
+		// rollback of a failed creation. If the rollback tried to delete it, the rollback
+		// would fail. So the table is retained there as well: an empty table costs nothing,
+		// and its generated name does not block a later attempt.
+		DeletionProtection: jsii.Bool(!conf.Local),
+		RemovalPolicy:      awscdk.RemovalPolicy_RETAIN,
+	})
+	if conf.Local {
+		table.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY)
+	}
+	return table
+}
+
+// newTable creates a table with on-demand billing and point-in-time recovery for 35
+// days.
+func newTable(scope constructs.Construct, id string, props *awsdynamodb.TablePropsV2) awsdynamodb.TableV2 {
+	props.Billing = awsdynamodb.Billing_OnDemand(nil)
+	props.PointInTimeRecoverySpecification = &awsdynamodb.PointInTimeRecoverySpecification{
+		PointInTimeRecoveryEnabled: jsii.Bool(true),
+	}
+	return awsdynamodb.NewTableV2(scope, jsii.String(id), props)
+}
+
+func attribute(name string, kind awsdynamodb.AttributeType) *awsdynamodb.Attribute {
+	return &awsdynamodb.Attribute{Name: jsii.String(name), Type: kind}
+}

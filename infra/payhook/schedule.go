@@ -1,0 +1,84 @@
+package payhook
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsscheduler"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// scheduled is a function that runs every minute.
+type scheduled struct {
+	function
+	// failures contains a message for each run that could not be started.
+	failures awssqs.Queue
+	// scheduleRole is the role with which the schedule invokes the function.
+	scheduleRole awsiam.Role
+}
+
+// runEveryMinute creates a schedule that invokes the function once a minute, with a role
+// that has only this permission.
+//
+// A run contains no data that could be lost: the next run does the work that a failed
+// one did not finish. Every failure is visible nevertheless:
+//
+//   - If EventBridge Scheduler cannot pass a run to Lambda within a minute, it writes a
+//     message with the reason to the dead-letter queue, where it is retained for 14
+//     days, and the alarm on that queue is raised.
+//   - If Lambda accepts a run and cannot start it because there is no concurrency left,
+//     Lambda drops it after a minute and counts a throttle, which an alarm watches.
+//   - If Lambda starts a run and it fails, is killed or reaches its timeout, Lambda
+//     counts an error, which an alarm also watches.
+//
+// In the last two cases Lambda writes no message. A queue for them (OnFailure) would give
+// no more information than the metric, and its alarm would last for 14 days although the
+// run a minute later succeeded. In all cases, the alarm on a metric that every run writes
+// is raised if a function has not run for minutes.
+func runEveryMinute(scope constructs.Construct, f function) scheduled {
+	failed := newFailureQueue(scope, "ScheduleFailures")
+	role := awsiam.NewRole(scope, jsii.String("ScheduleRole"), &awsiam.RoleProps{
+		AssumedBy: awsiam.NewServicePrincipal(jsii.String("scheduler.amazonaws.com"), &awsiam.ServicePrincipalOpts{
+			// Without this condition, a schedule in any account could use this role.
+			Conditions: &map[string]any{
+				"StringEquals": map[string]any{"aws:SourceAccount": awscdk.Stack_Of(scope).Account()},
+			},
+		}),
+	})
+	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions: jsii.Strings("lambda:InvokeFunction"), Resources: &[]*string{f.alias.FunctionArn()},
+	}))
+	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+		Actions: jsii.Strings("sqs:SendMessage"), Resources: &[]*string{failed.QueueArn()},
+	}))
+	schedule := awsscheduler.NewCfnSchedule(scope, jsii.String("Schedule"), &awsscheduler.CfnScheduleProps{
+		ScheduleExpression: jsii.String("rate(1 minute)"),
+		FlexibleTimeWindow: &awsscheduler.CfnSchedule_FlexibleTimeWindowProperty{Mode: jsii.String("OFF")},
+		Target: &awsscheduler.CfnSchedule_TargetProperty{
+			Arn:              f.alias.FunctionArn(),
+			RoleArn:          role.RoleArn(),
+			DeadLetterConfig: &awsscheduler.CfnSchedule_DeadLetterConfigProperty{Arn: failed.QueueArn()},
+			RetryPolicy:      &awsscheduler.CfnSchedule_RetryPolicyProperty{MaximumEventAgeInSeconds: jsii.Number(60)},
+		},
+	})
+	// EventBridge Scheduler checks the role when the schedule is created.
+	schedule.Node().AddDependency(role)
+
+	// By default, Lambda retries a failed invocation twice, in addition to the next run.
+	f.alias.ConfigureAsyncInvoke(&awslambda.EventInvokeConfigOptions{
+		RetryAttempts: jsii.Number(0),
+		MaxEventAge:   awscdk.Duration_Minutes(jsii.Number(1)),
+	})
+	return scheduled{f, failed, role}
+}
+
+// newFailureQueue creates a queue for failures, with the longest retention of SQS.
+func newFailureQueue(scope constructs.Construct, id string) awssqs.Queue {
+	return awssqs.NewQueue(scope, jsii.String(id), &awssqs.QueueProps{
+		Encryption:      awssqs.QueueEncryption_SQS_MANAGED,
+		EnforceSSL:      jsii.Bool(true),
+		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),
+	})
+}

@@ -1,0 +1,211 @@
+package payhook
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"payhook.example/shared/settings"
+)
+
+func TestReportsEveryMissingSetting(t *testing.T) {
+	_, err := parse(t)
+	if err == nil {
+		t.Fatal("no error without any setting")
+	}
+	for _, s := range settings.All() {
+		if reported := strings.Contains(err.Error(), "\n  "+s.Key+": is required"); reported != s.Required {
+			t.Errorf("%s: reported as missing: %t, required: %t", s.Key, reported, s.Required)
+		}
+	}
+	if !strings.Contains(err.Error(), settings.BaseURL.Example) {
+		t.Errorf("no example in %v", err)
+	}
+}
+
+func TestReportsEveryInvalidSetting(t *testing.T) {
+	wrong := map[string]any{
+		"baseUrl":              "http://api.payments.example",
+		"authUrl":              "auth",
+		"tokenManagerId":       " ",
+		"authentication":       "tls",
+		"signatureHeader":      "a b",
+		"timestampCarrier":     "cookie:x",
+		"keyIdCarrier":         "static:x",
+		"timestampFormat":      "julian",
+		"timestampTolerance":   "-1m",
+		"httpMethod":           "post",
+		"successStatus":        500,
+		"maxPayloadBytes":      0,
+		"keyExponents":         "2",
+		"keyFreshness":         "1",
+		"keyMaxAge":            "1s",
+		"unknownKeyTtl":        true,
+		"keyMissBudget":        "many",
+		"keyTimeout":           "1h",
+		"keysAuth":             "basic",
+		"scopes":               `a"b`,
+		"credentialEncoding":   "xml",
+		"tokenRefreshPercent":  100,
+		"deduplicationWindow":  "0d",
+		"eventSource":          "aws.events",
+		"eventBusName":         "a/b",
+		"maxEntryBytes":        1.5,
+		"webhookTimeout":       "1500ms",
+		"redriveTimeout":       "20m",
+		"redriveGrace":         "",
+		"claimRetention":       "1y",
+		"parkedRetention":      "10d",
+		"webhookMemory":        64,
+		"webhookConcurrency":   -1,
+		"logRetentionDays":     2,
+		"alarmEmail":           "ops",
+		"alarmUnauthenticated": 0,
+		"runbookUrl":           "wiki",
+		"stackName":            "1",
+		"local":                "yes",
+		"protectBus":           1,
+		"schemaRegistry":       "on",
+		"encryption":           "alias/payments",
+		"accessLogs":           "on",
+		"tracing":              "on",
+		"redriveConcurrency":   0,
+		"tokenConcurrency":     "many",
+		"tags":                 "team",
+		"permissionsBoundary":  "a b",
+		"bootstrapQualifier":   "a b",
+	}
+	_, err := parse(t, wrong)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for key := range wrong {
+		if !strings.Contains(err.Error(), "\n  "+key+": ") {
+			t.Errorf("%s is not reported", key)
+		}
+	}
+}
+
+func TestReportsUnknownSettings(t *testing.T) {
+	for _, key := range []string{"baseURL", "base-url", "eventbusname", "webhook_memory"} {
+		_, err := parse(t, required, map[string]any{key: "x"})
+		if err == nil || !strings.Contains(err.Error(), key+": no such setting") {
+			t.Errorf("%s: got error %v", key, err)
+		}
+	}
+}
+
+func TestLocalRunCanHaveFurtherStacks(t *testing.T) {
+	stacks, err := readSettings(newApp(t, required, local, map[string]any{
+		"successStatus": 202, furtherStacks: `[{"stackName":"Second","successStatus":"204"},{"stackName":"Third"}]`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range stacks {
+		got = append(got, s.StackName+" "+s.Webhook.EventBusName+" "+s.Value(settings.SuccessStatus))
+	}
+	if want := []string{"Payhook payhook 202", "Second second 204", "Third third 202"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestReportsInvalidFurtherStacks(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"stackName":"Second"}`:    "localStacks: must be a JSON list",
+		`[{"successStatus":204}]`:   "localStacks: must be a JSON list",
+		`[{"stackName":"a b"}]`:     "stackName",
+		`[{"misspelt":"Second"}]`:   "misspelt: no such setting",
+		`[{"stackName":"Payhook"}]`: "localStacks: two stacks are named Payhook",
+	} {
+		if _, err := readSettings(newApp(t, required, local, map[string]any{furtherStacks: text})); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := readSettings(newApp(t, required,
+		map[string]any{furtherStacks: `[{"stackName":"Second"}]`})); err == nil ||
+		!strings.Contains(err.Error(), "localStacks: is for local runs") {
+		t.Errorf("in the cloud: %v", err)
+	}
+}
+
+func TestCDKContextIsNotASetting(t *testing.T) {
+	_, err := parse(t, required, map[string]any{
+		"@aws-cdk/core:something":                          true,
+		"availability-zones:account=1:region=eu-central-1": []any{"a"},
+		"@cdklabs/something":                               true,
+		"aws:cdk:something":                                "x",
+		"acknowledged-issue-numbers":                       []any{34892},
+		"cli-telemetry":                                    false,
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSettingsInCdkJsonNeedNoQuotes(t *testing.T) {
+	d, err := parse(t, required, map[string]any{
+		"maxPayloadBytes": 6000000, "webhookConcurrency": 7, "local": true, "logRetentionDays": nil,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Webhook.MaxPayloadBytes != 6000000 || d.Concurrency != 7 || !d.Local || d.LogRetention != 90 {
+		t.Errorf("got %d bytes, concurrency %d, local %t, %d days",
+			d.Webhook.MaxPayloadBytes, d.Concurrency, d.Local, d.LogRetention)
+	}
+	if got := d.Value(settings.MaxPayloadBytes); got != "6000000" {
+		t.Errorf("the function would get %q", got)
+	}
+}
+
+func TestInvalidSettingsWriteAMessageAndNoTemplate(t *testing.T) {
+	app := filepath.Join(t.TempDir(), "infra")
+	if output, err := exec.Command("go", "build", "-o", app, "..").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	out := t.TempDir()
+	cmd := exec.Command(app)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "CDK_OUTDIR="+out, `CDK_CONTEXT_JSON={"baseUrl":"nowhere","loca":"true"}`)
+	output, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("got exit status %d (%v)", cmd.ProcessState.ExitCode(), err)
+	}
+	for _, want := range []string{"baseUrl: must be an https URL", "authUrl: is required",
+		"tokenManagerId: is required", "loca: no such setting"} {
+		if !strings.Contains(string(output), want) {
+			t.Errorf("no %q in\n%s", want, output)
+		}
+	}
+	if strings.Contains(string(output), "goroutine") || strings.Contains(string(output), "panic") {
+		t.Errorf("a stack trace:\n%s", output)
+	}
+	if written, _ := filepath.Glob(filepath.Join(out, "*.template.json")); written != nil {
+		t.Errorf("written: %q", written)
+	}
+}
+
+func TestDisabledWindowIsAWarning(t *testing.T) {
+	const warning = "timestampTolerance is off"
+	for setting, want := range map[string]bool{"off": true, "5m": false} {
+		_, stack := newPayhook(t, map[string]any{"timestampTolerance": setting, "deduplicationWindow": "9d"})
+		var got bool
+		for _, entry := range *stack.Node().Metadata() {
+			text, _ := entry.Data.(string)
+			if *entry.Type == "aws:cdk:warning" && strings.Contains(text, warning) {
+				got = true
+				if !strings.Contains(text, "ledger detects a repeated webhook, for 9d") {
+					t.Errorf("the warning does not name the ledger: %s", text)
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("timestampTolerance=%s: warned: %t, want %t", setting, got, want)
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package payhook
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/shared/settings"
+)
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	Close()
+	os.RemoveAll(filepath.Dir(truststores()[0]))
+	os.Exit(status)
+}
+
+// required are the settings that have no default.
+var required = map[string]any{
+	"baseUrl":        "https://api.payments.example",
+	"authUrl":        "https://auth.payments.example",
+	"tokenManagerId": "manager-1",
+}
+
+// local are those of a deployment to an emulator.
+var local = map[string]any{"local": true}
+
+// newApp creates an app with the context of cdk.json and of the settings. It
+// writes into a folder that the test removes.
+func newApp(t *testing.T, conf ...map[string]any) awscdk.App {
+	t.Helper()
+	context := map[string]any{"aws:cdk:enable-path-metadata": true}
+	maps.Copy(context, flags(t))
+	for _, s := range conf {
+		maps.Copy(context, s)
+	}
+	return awscdk.NewApp(&awscdk.AppProps{
+		AutoSynth: jsii.Bool(false),
+		Context:   &context,
+		Outdir:    jsii.String(t.TempDir()),
+	})
+}
+
+// newPayhook creates the stack in its own app, with functions that do
+// nothing.
+func newPayhook(t *testing.T, conf ...map[string]any) (awscdk.App, awscdk.Stack) {
+	t.Helper()
+	app := newApp(t, append([]map[string]any{required}, conf...)...)
+	deployments, err := readSettings(app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "bootstrap"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return app, newStack(app, deployments[0], func(string) awslambda.Code {
+		return awslambda.Code_FromAsset(jsii.String(folder), nil)
+	})
+}
+
+// synthesize does what a deployment does, including its error report.
+func synthesize(app awscdk.App) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			var ok bool
+			if err, ok = p.(error); !ok {
+				panic(p)
+			}
+		}
+	}()
+	app.Synth(nil)
+	return nil
+}
+
+// template is a CloudFormation template. Its resources are named by their path in the
+// construct tree, such as Webhook/Function.
+type template struct {
+	text      string
+	Resources map[string]*resource
+	Outputs   map[string]struct{ Value any }
+
+	names map[string]string // by logical id
+}
+
+type resource struct {
+	Type                string
+	Properties          map[string]any
+	DeletionPolicy      string
+	UpdateReplacePolicy string
+	UpdatePolicy        map[string]any
+	DependsOn           []string
+	Metadata            map[string]any
+}
+
+var templates = map[string]*template{}
+
+// payhook returns the template for the required and the given settings.
+func payhook(t *testing.T, conf ...map[string]any) *template {
+	t.Helper()
+	key := fmt.Sprint(conf)
+	if templates[key] == nil {
+		app, stack := newPayhook(t, conf...)
+		if err := synthesize(app); err != nil {
+			t.Fatal(err)
+		}
+		templates[key] = readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
+	}
+	return templates[key]
+}
+
+func readTemplate(t *testing.T, file string) *template {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := &template{text: string(text), names: map[string]string{}}
+	if err := json.Unmarshal(text, read); err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]*resource{}
+	for id, r := range read.Resources {
+		path, _ := r.Metadata["aws:cdk:path"].(string)
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "Payhook/"), "/Resource")
+		if byName[name] != nil {
+			t.Fatalf("two resources at %s", path)
+		}
+		byName[name], read.names[id] = r, name
+	}
+	read.Resources = byName
+	return read
+}
+
+// get returns a resource by its path.
+func (tm *template) get(t *testing.T, name, kind string) *resource {
+	t.Helper()
+	r := tm.Resources[name]
+	if r == nil || r.Type != kind {
+		t.Fatalf("no %s named %s among %q", kind, name, slices.Sorted(maps.Keys(tm.Resources)))
+	}
+	return r
+}
+
+// all returns the resources of a kind by their path.
+func (tm *template) all(t *testing.T, kind string) map[string]*resource {
+	t.Helper()
+	found := map[string]*resource{}
+	for name, r := range tm.Resources {
+		if r.Type == kind {
+			found[name] = r
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("no %s in the template", kind)
+	}
+	return found
+}
+
+// render writes a value as text: Ledger for a reference to the resource Ledger,
+// Ledger.Arn for its attribute, both also within longer texts.
+func (tm *template) render(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case map[string]any:
+		if id, ok := v["Ref"].(string); ok {
+			if name, ok := tm.names[id]; ok {
+				return name
+			}
+			return id
+		}
+		if parts, ok := v["Fn::GetAtt"].([]any); ok {
+			return tm.names[parts[0].(string)] + "." + parts[1].(string)
+		}
+		if text, ok := v["Fn::Sub"].(string); ok {
+			return text
+		}
+		if join, ok := v["Fn::Join"].([]any); ok {
+			var texts []string
+			for _, part := range join[1].([]any) {
+				texts = append(texts, tm.render(part))
+			}
+			return strings.Join(texts, join[0].(string))
+		}
+	}
+	return fmt.Sprint(value)
+}
+
+// at returns the value at a path of member names and element positions,
+// or nil if there is none.
+func at(value any, path ...any) any {
+	for _, step := range path {
+		switch s := step.(type) {
+		case string:
+			m, _ := value.(map[string]any)
+			value = m[s]
+		case int:
+			l, _ := value.([]any)
+			if s >= len(l) {
+				return nil
+			}
+			value = l[s]
+		}
+	}
+	return value
+}
+
+func flags(t *testing.T) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "cdk.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct{ Context map[string]any }
+	if err := json.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	return config.Context
+}
+
+// parse reads settings as the app does.
+func parse(t *testing.T, conf ...map[string]any) (settings.Deployment, error) {
+	t.Helper()
+	deployments, err := readSettings(newApp(t, conf...))
+	if _, ok := errors.AsType[settingsError](err); err != nil && !ok {
+		t.Fatalf("not an error about settings: %v", err)
+	}
+	if err != nil {
+		return settings.Deployment{}, err
+	}
+	return deployments[0], nil
+}
+
+// With Node 20, whose support has ended, the CDK's library writes a banner. The
+// command in cdk.json keeps it away from above the errors.
+func TestNothingIsAboveAnError(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "cdk.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cdk struct{ Build, App string }
+	if err := json.Unmarshal(text, &cdk); err != nil {
+		t.Fatal(err)
+	}
+	app := exec.CommandContext(t.Context(), "sh", "-c", cdk.Build+" && "+cdk.App)
+	app.Dir = "../.."
+	// make sets it, and users may not.
+	app.Env = slices.DeleteFunc(os.Environ(),
+		func(variable string) bool { return strings.HasPrefix(variable, "JSII_") })
+	out, err := app.CombinedOutput()
+	if err == nil || !strings.HasPrefix(string(out), "payhook: nothing was synthesized") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

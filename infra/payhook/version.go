@@ -1,0 +1,71 @@
+package payhook
+
+import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscodedeploy"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+)
+
+// aliasName is the alias through which every function is invoked.
+const aliasName = "live"
+
+// versionOptions returns options that retain a version when the next one replaces it.
+// The alias can send requests to the old version for a short time after an update, and a
+// rollback needs it.
+//
+// The rollback of a failed deployment deletes its version. If it were retained, the next
+// attempt would fail: Lambda does not publish a version if code and configuration are
+// those of the last one (AWS, "PublishVersion" in the Lambda API reference).
+func versionOptions() *awslambda.VersionOptions {
+	return &awslambda.VersionOptions{RemovalPolicy: awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE}
+}
+
+// newAlias creates the alias of the function's current version. The CDK names a version
+// by a hash of the function's code, configuration and environment, so each change of
+// these publishes a version (AWS, "Versions" in the AWS CDK's overview of aws-lambda).
+// The hash contains the logical names of the resources that the environment refers to.
+// If a resource is replaced under the same logical name, the function must also change
+// to publish a version. Of the resources here, this applies only to tables whose keys
+// change.
+//
+// Lambda updates code and configuration of $LATEST in two calls. A version is a copy of
+// both after both calls.
+func newAlias(scope constructs.Construct, f awslambda.Function) awslambda.Alias {
+	return awslambda.NewAlias(scope, jsii.String("Alias"), &awslambda.AliasProps{
+		AliasName:   jsii.String(aliasName),
+		Version:     f.CurrentVersion(),
+		Description: jsii.String("The version in use"),
+	})
+}
+
+// invokedAs returns the qualified name with which callers invoke the function: its name
+// and the alias.
+func (f function) invokedAs() *string { return jsii.String(*f.FunctionName() + ":" + aliasName) }
+
+// lossAlarms are the alarms that roll back a canary deployment. Only authentic webhooks
+// and failures of the function raise them, so other senders cannot block a deployment.
+// (Any sender can raise unauthenticated.)
+var lossAlarms = []string{"webhook-errors", "not-stored", "parked"}
+
+// shiftByCanary makes CodeDeploy shift the alias of the webhook function: a tenth of the
+// webhooks for 5 minutes, then all. If one of the alarms is raised during that time,
+// CodeDeploy shifts back and the deployment of the stack fails.
+//
+// The other two functions have no canary. They run once a minute, which is too few runs
+// for a test, and the next run does the work of a failed one.
+func shiftByCanary(stack awscdk.Stack, alias awslambda.Alias, alarms map[string]awscloudwatch.CfnAlarm) {
+	scope := constructs.NewConstruct(stack, jsii.String("Canary"))
+	var watched []interfacesawscloudwatch.IAlarmRef
+	for _, name := range lossAlarms {
+		watched = append(watched, alarms[name])
+	}
+	awscodedeploy.NewLambdaDeploymentGroup(scope, jsii.String("Group"), &awscodedeploy.LambdaDeploymentGroupProps{
+		Alias:            alias,
+		DeploymentConfig: awscodedeploy.LambdaDeploymentConfig_CANARY_10PERCENT_5MINUTES(),
+		Alarms:           &watched,
+	})
+}

@@ -1,0 +1,210 @@
+package payhook
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/jsii-runtime-go"
+	"github.com/google/go-cmp/cmp"
+)
+
+// versions returns the logical name of each function's version by the function.
+// A version with another logical name is another version.
+func (tm *template) versions(t *testing.T) map[string]string {
+	t.Helper()
+	names := map[string]string{}
+	for id, path := range tm.names {
+		if function, ok := strings.CutSuffix(path, "/Function/CurrentVersion"); ok {
+			names[function] = id
+		}
+	}
+	if len(names) != len(functions) {
+		t.Fatalf("versions of %q", slices.Sorted(maps.Keys(names)))
+	}
+	return names
+}
+
+func TestFunctionsAreInvokedThroughTheirAliases(t *testing.T) {
+	tm := payhook(t, nil)
+	for _, path := range functions {
+		function, _, _ := strings.Cut(path, "/")
+		alias := tm.get(t, function+"/Alias", "AWS::Lambda::Alias")
+		if got := alias.Properties["Name"]; got != aliasName {
+			t.Errorf("%s: the alias is %v", function, got)
+		}
+		if got := tm.render(alias.Properties["FunctionVersion"]); got != path+"/CurrentVersion.Version" {
+			t.Errorf("%s: the alias is of %s", function, got)
+		}
+		version := tm.get(t, path+"/CurrentVersion", "AWS::Lambda::Version")
+		if version.DeletionPolicy != "RetainExceptOnCreate" || version.UpdateReplacePolicy != "Retain" {
+			t.Errorf("%s: a version is deleted (%s, %s)", function, version.DeletionPolicy, version.UpdateReplacePolicy)
+		}
+	}
+	// Only versions, aliases, log lines and metrics use the function's own name.
+	for name, r := range tm.Resources {
+		switch r.Type {
+		case "AWS::Lambda::Permission", "AWS::Scheduler::Schedule", "AWS::IAM::Policy":
+			if text := fmt.Sprint(r.Properties); strings.Contains(text, "FunctionCurrentVersion") ||
+				strings.Contains(text, "WebhookFunction") {
+				t.Errorf("%s goes past the alias: %s", name, text)
+			}
+		}
+	}
+}
+
+// A change that is not in the version's hash would only be deployed to $LATEST.
+func TestEveryChangeOfAFunctionPublishesAVersion(t *testing.T) {
+	before := payhook(t, nil).versions(t)
+	all := []string{"Redrive", "Token", "Webhook"}
+	for setting, c := range map[string]struct {
+		value   any
+		changes []string
+	}{
+		"webhookMemory":      {1024, []string{"Webhook"}},
+		"webhookTimeout":     {"20s", []string{"Webhook"}},
+		"successStatus":      {202, []string{"Webhook"}},
+		"keysAuth":           {"bearer", []string{"Webhook"}},
+		"captureRefused":     {"1h", []string{"Webhook"}},
+		"redriveTimeout":     {"2m", []string{"Redrive"}},
+		"redriveGrace":       {"31s", []string{"Redrive", "Webhook"}},
+		"scopes":             {"payments.read", []string{"Token"}},
+		"eventBusName":       {"payments", []string{"Redrive", "Webhook"}},
+		"ledgerTable":        {"another", []string{"Redrive", "Webhook"}},
+		"claimBucket":        {"another", []string{"Redrive", "Webhook"}},
+		"parkingBucket":      {"another", []string{"Redrive", "Webhook"}},
+		"stackName":          {"PayhookStaging", []string{"Redrive", "Webhook"}}, // the bus
+		"alarmEmail":         {"ops@payments.example", nil},
+		"webhookConcurrency": {7, nil}, // of the function, not of a version
+	} {
+		var changed []string
+		for function, version := range payhook(t, map[string]any{setting: c.value}).versions(t) {
+			if version != before[function] {
+				changed = append(changed, function)
+			}
+		}
+		slices.Sort(changed)
+		if !slices.Equal(changed, c.changes) {
+			t.Errorf("%s: versions of %q are new, want %q", setting, changed, c.changes)
+		}
+	}
+
+	var changed []string
+	for function, version := range withCode(t, "another program").versions(t) {
+		if version != before[function] {
+			changed = append(changed, function)
+		}
+	}
+	slices.Sort(changed)
+	if !slices.Equal(changed, all) {
+		t.Errorf("with other code, versions of %q are new", changed)
+	}
+}
+
+// withCode returns the template for the required settings with another program.
+func withCode(t *testing.T, program string) *template {
+	t.Helper()
+	app := newApp(t, required)
+	settings, err := readSettings(app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "bootstrap"), []byte(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	stack := newStack(app, settings[0],
+		func(string) awslambda.Code { return awslambda.Code_FromAsset(jsii.String(folder), nil) })
+	if err := synthesize(app); err != nil {
+		t.Fatal(err)
+	}
+	return readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
+}
+
+func TestLossAlarmsRollBackACanary(t *testing.T) {
+	tm := payhook(t, map[string]any{"deployment": "canary"})
+	group := tm.get(t, "Canary/Group", "AWS::CodeDeploy::DeploymentGroup").Properties
+	if got := group["DeploymentConfigName"]; got != "CodeDeployDefault.LambdaCanary10Percent5Minutes" {
+		t.Errorf("the alias is shifted by %v", got)
+	}
+	var watched []string
+	for _, alarm := range at(group, "AlarmConfiguration", "Alarms").([]any) {
+		watched = append(watched, tm.render(at(alarm, "Name")))
+	}
+	slices.Sort(watched)
+	if diff := cmp.Diff([]string{"Alarms/not-stored", "Alarms/parked", "Alarms/webhook-errors"}, watched); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if at(group, "AlarmConfiguration", "Enabled") != true ||
+		at(group, "AutoRollbackConfiguration", "Enabled") != true ||
+		!slices.Contains(at(group, "AutoRollbackConfiguration", "Events").([]any), "DEPLOYMENT_STOP_ON_ALARM") {
+		t.Errorf("it is not rolled back: %v", group)
+	}
+	update := at(tm.get(t, "Webhook/Alias", "AWS::Lambda::Alias").UpdatePolicy, "CodeDeployLambdaAliasUpdate")
+	if got := tm.render(at(update, "DeploymentGroupName")); got != "Canary/Group" {
+		t.Errorf("the alias is shifted by %s", got)
+	}
+}
+
+func TestWithoutCanaryTheAliasIsUpdatedAtOnce(t *testing.T) {
+	tm := payhook(t, nil)
+	for name, r := range tm.Resources {
+		if strings.HasPrefix(r.Type, "AWS::CodeDeploy::") || r.UpdatePolicy != nil {
+			t.Errorf("%s is a %s with the update policy %v", name, r.Type, r.UpdatePolicy)
+		}
+	}
+}
+
+// The emulator has no CodeDeploy.
+func TestLocalDeploymentHasNoCanary(t *testing.T) {
+	app, stack := newPayhook(t, map[string]any{"deployment": "canary", "local": true})
+	removeUnsupported(stack, &bytes.Buffer{})
+	if err := synthesize(app); err != nil {
+		t.Fatal(err)
+	}
+	tm := readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
+	if strings.Contains(tm.text, "CodeDeploy::") ||
+		tm.get(t, "Webhook/Alias", "AWS::Lambda::Alias").UpdatePolicy != nil {
+		t.Error("something of it is left")
+	}
+}
+
+func TestExistingTablesAndBucketsAreNotOwned(t *testing.T) {
+	tm := payhook(t, map[string]any{"ledgerTable": "old-ledger", "claimBucket": "old-claims",
+		"parkingBucket": "old-parking"})
+	if diff := cmp.Diff([]string{"Keys"},
+		slices.Sorted(maps.Keys(tm.all(t, "AWS::DynamoDB::GlobalTable")))); diff != "" {
+		t.Errorf("tables (-want +got)\n%s", diff)
+	}
+	for name, r := range tm.Resources {
+		if strings.HasPrefix(r.Type, "AWS::S3::") {
+			t.Errorf("%s is a %s", name, r.Type)
+		}
+	}
+	for output, want := range map[string]string{"LedgerTable": "old-ledger", "ClaimBucket": "old-claims",
+		"ParkingBucket": "old-parking"} {
+		if got := tm.render(tm.Outputs[output].Value); got != want {
+			t.Errorf("the output %s is %s", output, got)
+		}
+	}
+	// The functions have the same permissions as on new ones.
+	const table = "arn:AWS::Partition:dynamodb:AWS::Region:AWS::AccountId:table/old-ledger"
+	existing := strings.NewReplacer(table, "Ledger.Arn",
+		"arn:AWS::Partition:s3:::old-claims", "Claims.Arn", "arn:AWS::Partition:s3:::old-parking", "Parking.Arn")
+	created := payhook(t, nil)
+	for _, role := range []string{"Webhook/Role", "Redrive/Role"} {
+		got := map[string][]string{}
+		for resource, actions := range tm.grants(t, role) {
+			got[existing.Replace(resource)] = actions
+		}
+		if diff := cmp.Diff(created.grants(t, role), got); diff != "" {
+			t.Errorf("%s (-created +existing)\n%s", role, diff)
+		}
+	}
+}
