@@ -454,7 +454,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 		}, want{explain.NoKey, "key-unavailable", nil, []string{"does not return a key: status 500", "Check baseUrl"}}},
 		"a key service that answers something else": {func(c *call) {
 			c.service.jwks[c.key.ID] = []byte(`{"keys":[]}`)
-		}, want{explain.NoKey, keyRefused, nil, []string{"not a JWK"}}},
+		}, want{explain.NoKey, "key-unavailable", nil, []string{"not a JWK"}}},
 		"a key of another environment": {func(c *call) {
 			c.service.jwks[c.key.ID] = bytes.Replace(other().JWK(), []byte(other().ID), []byte(c.key.ID), 1)
 		}, want{explain.OtherKey, mismatch, nil, []string{"None of the keys", "another environment"}}},

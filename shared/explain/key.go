@@ -81,7 +81,7 @@ func (k *keyRing) read(r *keyResult) {
 	if r.key, err = parseJWK(r.jwk, r.id, k.exponents); err == nil {
 		return
 	}
-	r.cause = strings.TrimPrefix(err.Error(), "keys: key rejected: ")
+	r.cause = strings.TrimPrefix(cause(err), "keys: key rejected: ")
 	if r.key = lenientKey(r.jwk); r.key == nil {
 		r.state, r.cause = unavailable, "the answer is not a JWK with n and e"
 		return
@@ -124,7 +124,7 @@ func (k *keyRing) none() bool { return len(k.found()) == 0 }
 func parseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 	key, err := keys.ParseJWK(text, id, exponents)
 	if _, policy := errors.AsType[*keys.PolicyError](err); err != nil && !policy {
-		return nil, fmt.Errorf("%w: the answer is not a JWK", keys.ErrUnavailable)
+		return nil, fmt.Errorf("%w: %s", keys.ErrUnavailable, strings.TrimPrefix(err.Error(), "keys: "))
 	}
 	return key, err
 }

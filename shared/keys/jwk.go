@@ -22,7 +22,6 @@ const (
 	WrongType      Violation = "kty is not RSA"
 	WrongAlgorithm Violation = "alg is not RS256"
 	WrongUse       Violation = "use is not sig"
-	WrongKeyID     Violation = "kid is not the requested key id"
 	WrongKeyOps    Violation = "key_ops does not contain verify"
 	Private        Violation = "private members are present"
 	BadModulus     Violation = "n is not canonical base64url of an odd number"
@@ -45,9 +44,9 @@ func (e *PolicyError) Error() string {
 	return "keys: key rejected: " + strings.Join(texts, "; ")
 }
 
-// errNotAJWK is returned when a response is not JSON or a member has the wrong JSON
-// type. The cause is then the server rather than the key.
-var errNotAJWK = errors.New("keys: not a JWK")
+// ErrNotJWK is returned when a text is not the JWK that was asked for. It says nothing
+// about the key.
+var ErrNotJWK = errors.New("keys: not the requested JWK")
 
 // The allowed sizes of a modulus, and so of a signature.
 const (
@@ -76,16 +75,25 @@ type jwk struct {
 }
 
 // ParseJWK returns the RSA public key of a JWK if the JWK meets section 2.6 of the
-// interface, its kid is id, and its size and form are safe. exponents are the allowed
-// public exponents. Otherwise it returns a [*PolicyError] that lists every violation,
-// or another error if the text is not a JWK.
+// interface, and its size and form are safe. exponents are the allowed public
+// exponents. Otherwise it returns a [*PolicyError] that lists every violation.
+//
+// The text must be a JSON object with kty and with id as its kid. Otherwise the error
+// wraps [ErrNotJWK]: gateways and maintenance pages also answer with status 200 and JSON.
 //
 // It is safe for concurrent use.
 func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 	var k jwk
 	// Duplicate names are rejected, so that all readers see the same key.
 	if err := json.Unmarshal(text, &k); err != nil {
-		return nil, fmt.Errorf("keys: %w", errNotAJWK)
+		return nil, fmt.Errorf("%w: it is not a JSON object with the members of a JWK", ErrNotJWK)
+	}
+	switch {
+	case k.Kty == "":
+		return nil, fmt.Errorf("%w: it has no kty", ErrNotJWK)
+	// Both are UUIDs, which are case-insensitive (RFC 9562, section 4).
+	case len(k.Kid) != len(id) || !strings.EqualFold(k.Kid, id):
+		return nil, fmt.Errorf("%w: its kid is not the requested key id", ErrNotJWK)
 	}
 	var violations []Violation
 	demand := func(holds bool, v Violation) {
@@ -96,8 +104,6 @@ func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 	demand(k.Kty == "RSA", WrongType)
 	demand(k.Alg == "RS256", WrongAlgorithm)
 	demand(k.Use == "sig", WrongUse)
-	// Both are UUIDs, which are case-insensitive (RFC 9562, section 4).
-	demand(len(k.Kid) == len(id) && strings.EqualFold(k.Kid, id), WrongKeyID)
 	demand(k.KeyOps == nil || slices.Contains(*k.KeyOps, "verify"), WrongKeyOps)
 	demand(k.D == nil && k.P == nil && k.Q == nil && k.DP == nil && k.DQ == nil && k.QI == nil && k.Oth == nil &&
 		k.K == nil, Private)

@@ -90,14 +90,11 @@ func TestParseJWKRejectsWhatTheInterfaceDoesNotAllow(t *testing.T) {
 
 		{"kty EC", set("kty", "EC"), []Violation{WrongType}},
 		{"kty rsa", set("kty", "rsa"), []Violation{WrongType}},
-		{"no kty", drop("kty"), []Violation{WrongType}},
 		{"alg PS256", set("alg", "PS256"), []Violation{WrongAlgorithm}},
 		{"alg none", set("alg", "none"), []Violation{WrongAlgorithm}},
 		{"no alg", drop("alg"), []Violation{WrongAlgorithm}},
 		{"use enc", set("use", "enc"), []Violation{WrongUse}},
 		{"no use", drop("use"), []Violation{WrongUse}},
-		{"another kid", set("kid", "1"+id[1:]), []Violation{WrongKeyID}},
-		{"no kid", drop("kid"), []Violation{WrongKeyID}},
 		{"key_ops without verify", set("key_ops", []string{"encrypt"}), []Violation{WrongKeyOps}},
 		{"key_ops empty", set("key_ops", []string{}), []Violation{WrongKeyOps}},
 		{"private exponent", set("d", "AQAB"), []Violation{Private}},
@@ -128,8 +125,8 @@ func TestParseJWKRejectsWhatTheInterfaceDoesNotAllow(t *testing.T) {
 		{"e even", set("e", "AQAA"), []Violation{BadExponent}},
 		{"e with a leading zero", set("e", "AAEAAQ"), []Violation{BadExponent}},
 		{"e huge", set("e", strings.Repeat("B", 600)), []Violation{BadExponent}},
-		{"everything", func(m map[string]any) { clear(m); m["d"] = "x" }, []Violation{
-			WrongType, WrongAlgorithm, WrongUse, WrongKeyID, Private, BadExponent, BadModulus,
+		{"everything", func(m map[string]any) { clear(m); m["kty"], m["kid"], m["d"] = "oct", id, "x" }, []Violation{
+			WrongType, WrongAlgorithm, WrongUse, Private, BadExponent, BadModulus,
 		}},
 	}
 	for _, test := range tests {
@@ -168,15 +165,33 @@ func TestParseJWKAcceptsOnlyConfiguredExponents(t *testing.T) {
 	}
 }
 
-func TestParseJWKDistinguishesOtherTextsFromViolations(t *testing.T) {
+// notJWKs returns answers that are not the JWK with the id, although each has status 200
+// and the content type of JSON.
+func notJWKs(t *testing.T) map[string]string {
 	good := string(text(t, members(generated(0).N, 65537)))
-	for name, text := range map[string]string{
-		"empty": "", "HTML": "<html>", "array": "[]", "string": `"x"`, "cut off": good[:100], "trailing": good + "{}",
+	return map[string]string{
+		"empty": "", "HTML": "<html>", "array": "[" + good + "]", "string": `"x"`, "null": "null", "object": "{}",
+		"cut off": good[:100], "trailing": good + "{}", "a set of keys": `{"keys":[` + good + `]}`,
+		"a gateway":        `{"message":"Service Unavailable"}`,
+		"problem details":  `{"type":"about:blank","title":"Service Unavailable","status":503}`,
+		"no kty":           strings.Replace(good, `"kty"`, `"x"`, 1),
+		"kty empty":        strings.Replace(good, `"RSA"`, `""`, 1),
+		"kty null":         strings.Replace(good, `"RSA"`, `null`, 1),
+		"kty a number":     strings.Replace(good, `"RSA"`, `1`, 1),
+		"KTY":              strings.Replace(good, `"kty"`, `"KTY"`, 1),
+		"no kid":           strings.Replace(good, `"kid"`, `"x"`, 1),
+		"kid null":         strings.Replace(good, `"`+id+`"`, `null`, 1),
+		"another kid":      strings.Replace(good, id, "1"+id[1:], 1),
+		"a URN":            strings.Replace(good, id, "urn:uuid:"+id, 1),
 		"n a number":       strings.Replace(good, `"n":"`, `"n":1,"x":"`, 1),
 		"member twice":     strings.Replace(good, "{", `{"kty":"RSA",`, 1),
 		"key_ops a string": strings.Replace(good, "{", `{"key_ops":"verify",`, 1),
-	} {
-		if _, err := ParseJWK([]byte(text), id, allowed); !errors.Is(err, errNotAJWK) {
+	}
+}
+
+func TestParseJWKDistinguishesOtherTextsFromViolations(t *testing.T) {
+	for name, text := range notJWKs(t) {
+		if _, err := ParseJWK([]byte(text), id, allowed); !errors.Is(err, ErrNotJWK) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -288,7 +303,7 @@ func FuzzParseJWK(f *testing.F) {
 	f.Fuzz(func(t *testing.T, jwk []byte) {
 		key, err := ParseJWK(jwk, id, allowed)
 		if err != nil {
-			if violations(err) == nil && !errors.Is(err, errNotAJWK) {
+			if violations(err) == nil && !errors.Is(err, ErrNotJWK) {
 				t.Fatalf("not an error of this package: %v", err)
 			}
 			return

@@ -24,9 +24,10 @@
 // sent), and only if a webhook needs the key. These calls are not counted against a
 // budget, because the key is known.
 //
-// A JWK that the policy rejects removes the cached key at once: the service itself
-// sent it, as JSON and with status 200, and it describes a key that must not be
-// used.
+// A JWK that the policy rejects removes the cached key at once, because it says that
+// the key with this id must not be used. Any other answer, with any status, means that
+// the service is unavailable ([ErrNotJWK]): anyone can make the functions call the
+// service, so an answer that does not name the key must not remove it.
 //
 // # Budgets
 //
@@ -435,7 +436,7 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 	text, err := l.origin.Fetch(ctx, l.id)
 	var key *rsa.PublicKey
 	if err == nil {
-		if key, err = ParseJWK(text, l.id, l.opts.Exponents); errors.Is(err, errNotAJWK) {
+		if key, err = ParseJWK(text, l.id, l.opts.Exponents); errors.Is(err, ErrNotJWK) {
 			err = unavailable("answer", err)
 		}
 	}

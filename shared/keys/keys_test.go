@@ -495,6 +495,10 @@ func TestLookupHandlesTheAnswersOfTheService(t *testing.T) {
 		"another kid": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", jsonType)
 			io.WriteString(w, strings.Replace(good(t), id, uuid.New().String(), 1))
+		}, ErrUnavailable},
+		"a key that is not allowed": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", jsonType)
+			io.WriteString(w, strings.Replace(good(t), "RS256", "RS512", 1))
 		}, errPolicy},
 	}
 	for name, test := range tests {

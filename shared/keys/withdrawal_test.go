@@ -340,6 +340,38 @@ func TestRejectedKeyIsWithdrawnAtOnce(t *testing.T) {
 	f.expectWithdrawn(other, ErrUnknown, SharedTable, 0)
 }
 
+// Anyone can make a function call the service, with a forged signature that names the id
+// of a real key.
+func TestAnAnswerThatIsNotTheJWKRemovesNoKey(t *testing.T) {
+	for name, body := range notJWKs(t) {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			c, other := f.cache(), f.cache()
+			found := f.expect(c, nil, Service, 1)
+			f.expectInUse(other, SharedTable, 0)
+			f.answers(func(w http.ResponseWriter, _ string) {
+				w.Header().Set("Content-Type", "application/json")
+				io.WriteString(w, body)
+			})
+			f.pass(time.Minute)
+			if again, err := c.Refetch(t.Context(), id, found, netip.Addr{}); err != nil || again.Key != nil ||
+				again.Withdrawn {
+				t.Errorf("after a forged signature: %+v, %v", again, err)
+			}
+			f.expectInUse(c, Memory, 0)
+			f.pass(time.Hour)
+			f.expectInUse(c, Stale, 1)
+			f.expectInUse(other, Stale, 1)
+			f.expectInUse(f.cache(), Stale, 1)
+			f.pass(24 * time.Hour)
+			f.expect(c, ErrUnavailable, Service, 1)
+			f.expect(c, ErrUnavailable, Service, 1) // it is not cached as unknown
+			f.serve(0)
+			f.expectInUse(c, Service, 1)
+		})
+	}
+}
+
 func TestUnknownIDIsNotWithdrawn(t *testing.T) {
 	f := newFleet(t)
 	f.gateway404()

@@ -42,6 +42,7 @@ const (
 // The further faults of the key lookup.
 const (
 	WrongKid FaultName = "wrong-kid" // the key has another kid
+	Problem  FaultName = "problem"   // 200 and problem details (RFC 9457) instead of a key
 )
 
 // The further faults of the token endpoint.
@@ -56,7 +57,7 @@ const (
 var (
 	commonFaults = []FaultName{Slow, Down, HangUp, Status, NotFound, Throttled, Redirect, Garbage, HTML, ContentType,
 		Huge}
-	keyFaults   = []FaultName{WrongKid}
+	keyFaults   = []FaultName{WrongKid, Problem}
 	tokenFaults = []FaultName{InvalidClient, Unauthorized, ExpiresIn, AccessToken, TokenType}
 )
 
@@ -196,6 +197,9 @@ func (f Fault) spoil(s *Server, r *http.Request, right func() answer) answer {
 		a := right()
 		a.body = change(a.body, "kid", json.RawMessage(`"`+uuid.New().String()+`"`))
 		return a
+	case Problem:
+		return answer{status: http.StatusOK, contentType: "application/problem+json",
+			body: []byte(`{"type":"about:blank","title":"Service Unavailable","status":503}`)}
 	case InvalidClient:
 		a := oauthError(http.StatusBadRequest, "invalid_client")
 		id, secret := s.Client()

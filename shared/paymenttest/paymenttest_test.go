@@ -410,6 +410,10 @@ func TestFaultsOfKeyLookup(t *testing.T) {
 			return r.status == 200 &&
 				!strings.Contains(r.body, service.Key().ID)
 		},
+		"problem": func(r reply) bool {
+			return r.status == 200 && strings.HasSuffix(r.header.Get("Content-Type"), "+json") &&
+				!strings.Contains(r.body, "kid")
+		},
 		"redirect": func(r reply) bool {
 			return r.status == 307 &&
 				get(t, r.header.Get("Location")).body == right
@@ -458,7 +462,7 @@ func TestMisbehaveRejectsUnknownFaults(t *testing.T) {
 	service := start(t, paymenttest.Options{})
 	for e, faults := range map[paymenttest.Endpoint][]string{
 		paymenttest.Keys:      {"nonsense", "expires-in:1", "slow:long", "huge:-1", "status:ok"},
-		paymenttest.Token:     {"wrong-kid", "expires-in:{"},
+		paymenttest.Token:     {"wrong-kid", "problem", "expires-in:{"},
 		paymenttest.Elsewhere: {"down"},
 	} {
 		for _, f := range faults {

@@ -929,8 +929,10 @@ var mutants = []mutant{
 
 	// Keys.
 	{"a key with another id is accepted", jwkFile,
-		`demand(len(k.Kid) == len(id) && strings.EqualFold(k.Kid, id), WrongKeyID)`,
-		`demand(len(k.Kid) == len(id), WrongKeyID)`, inKeys},
+		`case len(k.Kid) != len(id) || !strings.EqualFold(k.Kid, id):`,
+		`case len(k.Kid) != len(id):`, inKeys},
+	{"an answer that is not the JWK removes the key", keysFile,
+		`errors.Is(err, ErrNotJWK)`, `errors.Is(err, ErrNotJWK) && false`, inKeys},
 	{"a private key is accepted", jwkFile,
 		`demand(k.D == nil && `, `demand(k.D != nil || `, inKeys},
 	{"a key is used past its maximum age", keysFile,
