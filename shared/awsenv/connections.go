@@ -29,7 +29,8 @@ const (
 // A function can be frozen for minutes between two invocations, and its connections may
 // be closed by then without its knowledge. So a request that fails on a connection which
 // was opened for another request or ahead is repeated once, at once, on a new connection.
-// Requests that must not be repeated use [Connections.Once].
+// Requests that must not be repeated use [Connections.Once]. After such a failure, all
+// idle connections are closed, because they can be dead as well.
 //
 // It is an [http.RoundTripper], and safe for concurrent use.
 type Connections struct {
@@ -77,8 +78,8 @@ func NewConnections(idle int) *Connections {
 // Client returns a client of AWS. Each call takes at most CallTimeout.
 func (c *Connections) Client() *http.Client { return client(c) }
 
-// Once returns a client of AWS that repeats nothing.
-func (c *Connections) Once() *http.Client { return client(once{c.transport}) }
+// Once returns a client of AWS that repeats no POST or PUT of which a byte was written.
+func (c *Connections) Once() *http.Client { return client(once{c}) }
 
 func client(transport http.RoundTripper) *http.Client {
 	return &http.Client{Transport: transport, Timeout: CallTimeout,
@@ -158,49 +159,51 @@ func (c *Connections) Open(ctx context.Context, urls ...*url.URL) {
 
 // RoundTrip sends a request. If it fails on a connection that was not opened for it,
 // RoundTrip sends it again on a new one, unless it is larger than 1 MiB or of unknown
-// size.
+// size. It does not repeat a request with If-None-Match: if the first one took effect, the
+// second one fails, and its caller does not know that there were two.
 func (c *Connections) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !repeatable(r) {
-		return once{c.transport}.RoundTrip(r)
-	}
-	body, err := read(r)
-	if err != nil {
-		return nil, err
-	}
-	old := false
-	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
-		GotConn: func(info httptrace.GotConnInfo) { old = info.Reused || c.wasAhead(info.Conn) },
-	})
-	response, err := c.transport.RoundTrip(with(ctx, r, body))
-	if err == nil || !old || r.Context().Err() != nil {
-		return response, err
-	}
-	c.transport.CloseIdleConnections() // they may be as old
-	return c.transport.RoundTrip(with(r.Context(), r, body))
+	return c.send(r, r.Header.Get("If-None-Match") == "")
 }
 
 // once sends each request once.
+type once struct{ *Connections }
+
+func (o once) RoundTrip(r *http.Request) (*http.Response, error) { return o.send(r, false) }
+
+// send sends a request, and with again a second time if the first one fails on a
+// connection that was not opened for it.
 //
 // The SDK closes the body of a request when it has the answer. After that, the WriteTo
 // method of the body returns an error, with which [http.Transport] closes the connection
 // if it has not noticed the end of the body before: a fast answer is cut off, or the
 // connection is lost to the next request. So the body is sent without that method, and a
 // small one from memory, which also puts it into the same packet as the headers.
-type once struct{ transport *http.Transport }
-
-func (o once) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !repeatable(r) {
-		r = r.WithContext(r.Context())
-		if r.Body != nil {
-			r.Body = struct{ io.ReadCloser }{r.Body}
+func (c *Connections) send(r *http.Request, again bool) (*http.Response, error) {
+	old := false
+	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { old = info.Reused || c.wasAhead(info.Conn) },
+	})
+	kept := repeatable(r)
+	var body []byte
+	first := r.WithContext(ctx)
+	if kept {
+		var err error
+		if body, err = read(r); err != nil {
+			return nil, err
 		}
-		return o.transport.RoundTrip(r)
+		first = with(ctx, r, body)
+	} else if r.Body != nil {
+		first.Body = struct{ io.ReadCloser }{r.Body}
 	}
-	body, err := read(r)
-	if err != nil {
+	response, err := c.transport.RoundTrip(first)
+	if err == nil || !old {
+		return response, err
+	}
+	c.transport.CloseIdleConnections()
+	if !again || !kept || r.Context().Err() != nil {
 		return nil, err
 	}
-	return o.transport.RoundTrip(with(r.Context(), r, body))
+	return c.transport.RoundTrip(with(r.Context(), r, body))
 }
 
 // repeatable reports whether a copy of a request's body is kept in memory.
@@ -217,11 +220,14 @@ func read(r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// with returns a request like r with a context and a body.
+// with returns a request like r with a context and a body. With its GetBody, the transport
+// sends a POST or PUT of which it has written nothing on another connection. It does not
+// repeat one of which it has written a byte.
 func with(ctx context.Context, r *http.Request, body []byte) *http.Request {
 	r = r.WithContext(ctx)
 	if r.Body != nil {
-		r.Body = io.NopCloser(bytes.NewReader(body))
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		r.Body, _ = r.GetBody()
 	}
 	return r
 }

@@ -1,6 +1,7 @@
 package awsenv
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,16 +12,19 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
 // counting starts a server with or without TLS, and connections that trust it. It counts
 // its connections and requests. With hangUp, it ends a connection without an answer when
-// it reads that request of it.
+// it reads that request of it. It answers requests with the body "together" when as many
+// have arrived as together counts.
 type counting struct {
 	*httptest.Server
-	hangUp int
+	hangUp   int
+	together sync.WaitGroup
 
 	mu          sync.Mutex
 	connections int
@@ -53,6 +57,10 @@ func startCounting(t *testing.T, secure bool, hangUp int) (*counting, *Connectio
 		if n == s.hangUp {
 			panic(http.ErrAbortHandler)
 		}
+		if string(body) == "together" {
+			s.together.Done()
+			s.together.Wait()
+		}
 	}))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -84,10 +92,16 @@ func parse(t *testing.T, text string) *url.URL {
 
 func post(t *testing.T, client *http.Client, address, body string) error {
 	t.Helper()
+	return send(t, client, address, body, http.Header{})
+}
+
+func send(t *testing.T, client *http.Client, address, body string, header http.Header) error {
+	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Header = header
 	r.GetBody = nil // as in the SDK's requests
 	response, err := client.Do(r)
 	if err != nil {
@@ -196,17 +210,103 @@ func TestWhatMustNotBeRepeatedIsSentOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		client func(*Connections) *http.Client
 		body   string
+		header http.Header
 	}{
-		"Once":    {(*Connections).Once, "x"},
-		"a large": {(*Connections).Client, strings.Repeat("x", maxRepeated+1)},
+		"Once":          {(*Connections).Once, "x", http.Header{}},
+		"large":         {(*Connections).Client, strings.Repeat("x", maxRepeated+1), http.Header{}},
+		"If-None-Match": {(*Connections).Client, "x", http.Header{"If-None-Match": {"*"}}},
 	} {
 		s, connections := startCounting(t, false, 2)
 		if err := post(t, c.client(connections), s.URL, "first"); err != nil {
 			t.Fatal(err)
 		}
-		err := post(t, c.client(connections), s.URL, c.body)
+		err := send(t, c.client(connections), s.URL, c.body, c.header)
 		if _, requests := s.counts(); err == nil || requests != 2 {
 			t.Errorf("%s: %v after %d requests", name, err, requests)
+		}
+	}
+}
+
+// All connections can be dead, and requests to EventBridge are not repeated.
+func TestAfterOneDeadConnectionNoOtherIsUsed(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		for _, size := range []int{1, maxRepeated + 1} {
+			s, c := startCounting(t, secure, 2)
+			s.together.Add(5)
+			var wg sync.WaitGroup
+			for range 5 {
+				wg.Go(func() {
+					if err := post(t, c.Once(), s.URL, "together"); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			body := strings.Repeat("x", size)
+			if err := post(t, c.Once(), s.URL, body); err == nil {
+				t.Fatalf("TLS %t: a request on a dead connection is answered", secure)
+			}
+			if err := post(t, c.Once(), s.URL, body); err != nil {
+				t.Errorf("TLS %t, %d bytes: the next request: %v", secure, size, err)
+			}
+		}
+	}
+}
+
+// A connection can be found closed before a byte is written.
+func TestARequestOfWhichNothingWasWrittenIsSentOnAnotherConnection(t *testing.T) {
+	for name, client := range map[string]func(*Connections) *http.Client{
+		"Once": (*Connections).Once, "Client": (*Connections).Client,
+	} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		var requests atomic.Int64
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				go func() { // which never closes the connection, so that only a write fails
+					for in := bufio.NewReader(conn); ; {
+						r, err := http.ReadRequest(in)
+						if err != nil {
+							return
+						}
+						_, _ = io.Copy(io.Discard, r.Body)
+						requests.Add(1)
+						_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+					}
+				}()
+			}
+		}()
+		c := NewConnections(1)
+		dial := c.dial
+		var opened []net.Conn
+		c.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			opened = append(opened, conn)
+			return conn, err
+		}
+		address := "http://" + listener.Addr().String()
+		if err := post(t, client(c), address, "first"); err != nil {
+			t.Fatal(err)
+		}
+		if err := opened[0].(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if err := post(t, client(c), address, "second"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := requests.Load(); n != 2 || len(opened) != 2 {
+			t.Errorf("%s: %d requests on %d connections", name, n, len(opened))
+		}
+		c.transport.CloseIdleConnections()
+		for _, conn := range opened {
+			_ = conn.Close()
 		}
 	}
 }

@@ -141,9 +141,10 @@ const maxIndexed = 1000
 // certificate; id, digest and recordedAt of an event.
 //
 // If the same content is parked already, Park writes nothing and returns the same
-// name and true. It returns false if an earlier attempt of the same call can have
-// written the object. It writes the index first, so every parked object can be
-// found.
+// name and true, also if an earlier call wrote it and returned an error. It returns
+// false if an earlier attempt of the same call can have written the object. For this,
+// client must repeat no request with If-None-Match below the SDK (package awsenv). It
+// writes the index first, so every parked object can be found.
 func (s *Store) Park(ctx context.Context, p Parked) (name string, before bool, err error) {
 	name = nameOf(p)
 	text, err := json.Marshal(p)

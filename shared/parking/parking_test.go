@@ -23,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/signature"
@@ -493,7 +494,11 @@ func TestNamesOfDeliveriesWithACertificate(t *testing.T) {
 	}
 }
 
-// storeAnswering returns a Store whose S3 client gets these statuses for its writes.
+// cutOff is an answer that is lost with its connection.
+const cutOff = 0
+
+// storeAnswering returns a Store whose S3 client, that of the functions, gets these
+// statuses for its writes.
 func storeAnswering(t *testing.T, answers ...int) *parking.Store {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -505,6 +510,9 @@ func storeAnswering(t *testing.T, answers ...int) *parking.Store {
 		}
 		status := answers[0]
 		answers = answers[1:]
+		if status == cutOff {
+			panic(http.ErrAbortHandler)
+		}
 		w.WriteHeader(status)
 		if code := map[int]string{409: "ConditionalRequestConflict", 412: "PreconditionFailed", 500: "InternalError",
 			403: "AccessDenied"}[status]; code != "" {
@@ -514,6 +522,7 @@ func storeAnswering(t *testing.T, answers ...int) *parking.Store {
 	t.Cleanup(server.Close)
 	client := s3.New(s3.Options{
 		Region: "eu-west-1", BaseEndpoint: &server.URL, UsePathStyle: true,
+		HTTPClient:  awsenv.NewConnections(1).Client(),
 		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
 		Retryer: retry.NewStandard(func(o *retry.StandardOptions) {
 			o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
@@ -551,6 +560,16 @@ func TestParkHandlesTheResponsesOfS3(t *testing.T) {
 			}
 		})
 	}
+}
+
+// S3 has stored the object, and the connection breaks before its answer. The connection
+// was open before.
+func TestAFirstWriteIsReportedAsFirstWhenItsAnswerIsLost(t *testing.T) {
+	one, other := parked(noon), parked(noon)
+	one.DeliveryID, other.DeliveryID = "", "" // one object each
+	store := storeAnswering(t, 200, cutOff, 412)
+	park(t, store, one)
+	park(t, store, other)
 }
 
 // A bucket lists 1,000 objects at a time.
