@@ -134,16 +134,7 @@ type writer struct {
 	due      time.Time
 }
 
-// write records the events that the ledger is not known to have.
-//
-// A sender repeats a delivery that was not recorded in time. To write first what was
-// recorded then would take all the time again, so that no attempt gets further than
-// the first. So the first round has as many events as are written at once. If the
-// ledger has any of them, the others are looked up before they are written, which
-// takes a quarter of the calls, and no write. A new delivery is not looked up.
-//
-// Large events are looked up in any case, since an upload takes longer than reading
-// an item.
+// write records the events. Large events that the ledger has are not uploaded again.
 func (w *writer) write(ctx context.Context) {
 	var small, large []int
 	for i, e := range w.events {
@@ -153,23 +144,11 @@ func (w *writer) write(ctx context.Context) {
 			small = append(small, i)
 		}
 	}
-	unknown := w.skipKnown(ctx, large)
-	repeated := len(unknown) < len(large)
-
 	var wg sync.WaitGroup
-	if len(unknown) > 0 {
-		wg.Go(func() { w.recordLarge(ctx, unknown) })
+	if len(large) > 0 {
+		wg.Go(func() { w.recordLarge(ctx, w.skipKnown(ctx, large)) })
 	}
-	first := small[:min(len(small), w.pipeline.ledger.AtOnce())]
-	w.recordSmall(ctx, first)
-	for _, i := range first {
-		repeated = repeated || w.results[i].Err == nil && w.results[i].Outcome != ledger.Recorded
-	}
-	rest := small[len(first):]
-	if repeated {
-		rest = w.skipKnown(ctx, rest)
-	}
-	w.recordSmall(ctx, rest)
+	w.recordSmall(ctx, small)
 	wg.Wait()
 }
 
@@ -217,9 +196,6 @@ func (w *writer) record(ctx context.Context, positions []int, entries []ledger.E
 // window, and returns the positions of the others. It takes at most half of the time
 // that is left. What can't be read counts as unknown: the write decides.
 func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int) {
-	if len(positions) == 0 {
-		return nil
-	}
 	p := w.pipeline
 	deadline, _ := ctx.Deadline() // begin has set it
 	ctx, cancel := context.WithTimeout(ctx, deadline.Sub(p.opts.Now())/2)

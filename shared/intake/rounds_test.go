@@ -1,6 +1,7 @@
 package intake_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,9 +30,10 @@ import (
 // distant is a ledger and a bucket, each call of which takes a while.
 type distant struct {
 	*awstest.DynamoDB
-	buckets *awstest.S3
-	takes   time.Duration
-	reads   func(ctx context.Context) error // nil: reads work
+	buckets  *awstest.S3
+	takes    time.Duration
+	parallel int                             // calls of the ledger at once; 0: the default
+	reads    func(ctx context.Context) error // nil: reads work
 
 	read, wrote, uploaded atomic.Int64
 }
@@ -97,7 +99,7 @@ func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 		t.Fatal(err)
 	}
 	s := newStack()
-	p := intake.NewPipeline(ledger.New(d, "ledger", ledger.Options{}), s.eventBus(),
+	p := intake.NewPipeline(ledger.New(d, "ledger", ledger.Options{Parallel: d.parallel}), s.eventBus(),
 		claimcheck.NewStore(upload{d}, "claims"),
 		parking.NewStore(d.buckets, "parking"), intake.Options{ClaimBytes: 1500})
 	r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(),
@@ -146,23 +148,31 @@ func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		before, events [][]byte
-		reorder        bool // the sender, for every attempt
-		most           int  // attempts
+		reorder        bool          // the sender, for every attempt
+		takes          time.Duration // a call; 0: 60 ms
+		parallel       int           // calls at once; 0: the default
+		most           int           // attempts
 		outcome        intake.Outcome
 	}{
-		"6,000 events":                          {nil, small(6000), false, 3, intake.Accepted},
-		"in another order each time":            {nil, small(6000), true, 3, intake.Accepted},
-		"every second one was recorded before":  {everySecond(small(6000)), small(6000), false, 2, intake.Accepted},
-		"a few were recorded before, anywhere":  {shuffled(small(6000))[:100], small(6000), false, 3, intake.Accepted},
-		"all but the last were recorded before": {small(2900), small(2901), false, 1, intake.Accepted},
-		"many are in conflict":                  {changed(small(2900)), small(5000), false, 2, intake.Conflict},
-		"large events among them": {nil, slices.Concat(large(400), small(3000)), true, 5,
+		"6,000 events":                          {nil, small(6000), false, 0, 0, 3, intake.Accepted},
+		"in another order each time":            {nil, small(6000), true, 0, 0, 3, intake.Accepted},
+		"every second one was recorded before":  {everySecond(small(6000)), small(6000), false, 0, 0, 2, intake.Accepted},
+		"a few were recorded before, anywhere":  {shuffled(small(6000))[:100], small(6000), false, 0, 0, 3, intake.Accepted},
+		"all but the last were recorded before": {small(2900), small(2901), false, 0, 0, 1, intake.Accepted},
+		"many are in conflict":                  {changed(small(2900)), small(5000), false, 0, 0, 2, intake.Conflict},
+		"large events among them": {nil, slices.Concat(large(400), small(3000)), true, 0, 0, 5,
 			intake.Accepted},
-		"large events only": {nil, large(1000), false, 4, intake.Accepted},
+		"large events only":        {nil, large(1000), false, 0, 0, 4, intake.Accepted},
+		"a call takes 600 ms":      {nil, small(6000), false, 600 * time.Millisecond, 0, 5, intake.Accepted},
+		"the same, reordered":      {nil, small(6000), true, 600 * time.Millisecond, 0, 4, intake.Accepted},
+		"the same, all recorded":   {small(1000), small(1000), false, 600 * time.Millisecond, 0, 1, intake.Accepted},
+		"a call takes 200 ms":      {nil, small(2000), false, 200 * time.Millisecond, 4, 5, intake.Accepted},
+		"the first round is quick": {nil, small(2000), false, 180 * time.Millisecond, 4, 4, intake.Accepted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDistant()
+				d.takes, d.parallel = cmp.Or(test.takes, d.takes), test.parallel
 				id := uuid.New().String()
 				for some := range slices.Chunk(test.before, 2500) {
 					if r := d.attempt(t, paymenttest.RawDelivery(uuid.New().String(),

@@ -73,6 +73,11 @@ func (e executed) met() bool {
 	return !isStatementError(e.err, types.BatchStatementErrorCodeEnumConditionalCheckFailed)
 }
 
+// exists reports whether INSERT found an item, without saying which.
+func (e executed) exists() bool {
+	return isStatementError(e.err, types.BatchStatementErrorCodeEnumDuplicateItem)
+}
+
 // undecided reports whether the statement had no effect for a reason that a single
 // write can tell more about: INSERT finds an item, without saying which; or
 // DynamoDB rejects what was written in PartiQL.
@@ -80,8 +85,8 @@ func (e executed) undecided() bool {
 	if api, ok := errors.AsType[smithy.APIError](e.err); ok && api.ErrorCode() == "ValidationException" {
 		return true // of the call
 	}
-	return e.err == errAlone || isStatementError(e.err, types.BatchStatementErrorCodeEnumDuplicateItem,
-		types.BatchStatementErrorCodeEnumValidationError)
+	return e.err == errAlone || e.exists() ||
+		isStatementError(e.err, types.BatchStatementErrorCodeEnumValidationError)
 }
 
 // errAlone is the error of a statement that is not run, since it would be the only one of

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
+	smithytime "github.com/aws/smithy-go/time"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -228,16 +229,9 @@ func TestABatchHasAMegabyteOfEventsAtMost(t *testing.T) {
 }
 
 func TestOptionsOfALedger(t *testing.T) {
-	db := awstest.NewDynamoDB()
-	if n := ledger.New(db, "ledger", ledger.Options{}).AtOnce(); n != 1000 {
-		t.Errorf("%d entries at once by default", n)
-	}
 	b, f := newFaulty(t)
 	b.Ledger = ledger.New(f, "ledger", ledger.Options{Batch: 4, Parallel: 1, Window: 48 * time.Hour,
 		Now: func() time.Time { return b.now }})
-	if n := b.AtOnce(); n != 4 {
-		t.Errorf("%d entries at once", n)
-	}
 	entries := b.entries(t, 10)
 	b.recordAll(t, entries)
 	if !slices.Equal(f.sizes, []int{4, 4, 2}) {
@@ -747,5 +741,41 @@ func TestMarksOfABatchLeaveWhatIsNotPending(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, b.db.Items("ledger"), exported); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// hesitant is a DynamoDB whose batches of statements take effect at once, and are answered
+// a while later.
+type hesitant struct {
+	*awstest.DynamoDB
+	takes time.Duration
+}
+
+func (h hesitant) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+	out, err := h.DynamoDB.BatchExecuteStatement(ctx, in, opts...)
+	return out, errors.Join(err, smithytime.SleepWithContext(ctx, h.takes))
+}
+
+// If writes take more than an eighth of the time, the entries are read meanwhile. The
+// caller's own writes are new also then, even if their answers are lost.
+func TestEntriesAreReadWhileWritesAreSlow(t *testing.T) {
+	for takes, reads := range map[time.Duration]int{
+		999 * time.Millisecond: 0, 1001 * time.Millisecond: 1, time.Hour: 1,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b, _ := newFaulty(t)
+			l := ledger.New(hesitant{b.db, takes}, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+			defer cancel()
+			for i, r := range l.Record(ctx, b.entries(t, 50), ledger.NewHolder(), b.now) {
+				if r.Outcome != ledger.Recorded || r.Err != nil {
+					t.Errorf("%s, %d: %+v", takes, i, r)
+				}
+			}
+			if n := b.db.Calls("BatchGetItem"); n != reads {
+				t.Errorf("%s: %d reads", takes, n)
+			}
+		})
 	}
 }

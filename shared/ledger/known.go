@@ -32,6 +32,10 @@ type Known struct {
 // API reference).
 const maxKeys = 100
 
+// readsPerWrite is how many reads are made at the same time for each write: most items of
+// a large delivery that is repeated must be read in one round if calls are slow.
+const readsPerWrite = 3
+
 // Known returns what the ledger has of different eventIds in lower case, by eventId,
 // with consistent reads, a hundred in one call. It does not transfer the events' bytes,
 // but is billed for them. With an error it returns what it could read.
@@ -57,7 +61,7 @@ func (l *Ledger) current(i item) bool { return i.pending() || i.ExpiresAt > l.no
 func (l *Ledger) read(ctx context.Context, eventIDs []string) (map[string]item, error) {
 	parts := slices.Collect(slices.Chunk(eventIDs, maxKeys))
 	found, errs := make([]map[string]item, len(parts)), make([]error, len(parts))
-	parallel.Each(len(parts), l.parallel, func(n int) { found[n], errs[n] = l.readPart(ctx, parts[n]) })
+	parallel.Each(len(parts), readsPerWrite*l.parallel, func(n int) { found[n], errs[n] = l.readPart(ctx, parts[n]) })
 	all := make(map[string]item, len(eventIDs))
 	for _, part := range found {
 		maps.Copy(all, part)

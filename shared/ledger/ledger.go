@@ -57,15 +57,15 @@ type API interface {
 }
 
 // DefaultParallel is how many calls a ledger makes at the same time unless
-// [Options] say otherwise: enough for a thousand entries. A client should keep as many
-// connections.
+// [Options] say otherwise: enough for a thousand entries. It makes three times as many
+// reads. A client should keep as many connections.
 const DefaultParallel = 40
 
 // Options are the options of a [Ledger]. The zero value of each stands for the
 // default that is named.
 type Options struct {
 	Window   time.Duration    // how long an eventId is remembered; DefaultWindow
-	Parallel int              // calls at the same time; DefaultParallel
+	Parallel int              // calls at the same time, of reads three times as many; DefaultParallel
 	Batch    int              // entries in one call; MaxBatch, which is also the most
 	Now      func() time.Time // time.Now
 	// Pause returns how much of the longest pause to wait before a statement is tried
@@ -103,9 +103,6 @@ func New(client API, table string, opts Options) *Ledger {
 	}
 	return &Ledger{client, &table, opts.Window, opts.Parallel, opts.Batch, opts.Now, opts.Pause}
 }
-
-// AtOnce returns how many entries are written at the same time.
-func (l *Ledger) AtOnce() int { return l.parallel * l.batch }
 
 // Digest identifies an event's content.
 type Digest [sha256.Size]byte

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -31,23 +34,105 @@ type Recording struct {
 	Err     error // if not nil, it is not known whether the event was written
 }
 
+// slowAfter is the share of the time until ctx's deadline after which the ledger is slow.
+const slowAfter = 8
+
 // Record writes entries as pending, except those whose eventId was recorded before
 // within the window, and returns the result of each. The eventIds must differ. All
 // entries have the present time as RecordedAt. Until due, only holder may publish
 // the entries that are new. Entries that are not tried before ctx ends have its error.
 //
 // The cost is one write for each entry that is new. An entry whose eventId the table has
-// costs a failed write and, if it came with others, a read; once its window has passed,
-// a second write.
+// costs a read, or a failed write and a read; once its window has passed, a second write.
+//
+// A caller that ran out of time repeats its call. To write first what was written then
+// would take all the time again. So the first round has as many entries as are written at
+// once. If the table has any of them, the others are looked up before they are written.
+// If the first round takes more than an eighth of the time, all entries are looked up
+// while it continues. So every call with a deadline gets further as long as a read and a
+// write, one after the other, take less than the other seven eighths, and the items of all
+// entries can be read in half of these. New entries are not looked up otherwise.
 func (l *Ledger) Record(ctx context.Context, entries []Entry, holder Holder, due time.Time) []Recording {
-	results := make([]Recording, len(entries))
 	attempts := make([]executed, len(entries))
-	l.inBatches(len(entries), func(i int) int { return len(entries[i].Detail) }, func(begin, end int) {
-		l.insertBatch(ctx, entries[begin:end], attempts[begin:end], holder, due)
+	first := min(len(entries), l.parallel*l.batch)
+
+	var known map[string]item
+	lookedUp := make(chan struct{})
+	slow := time.AfterFunc(timeLeft(ctx)/slowAfter, func() {
+		defer close(lookedUp)
+		known = l.lookUp(ctx, entries, nil)
 	})
+	l.insertAll(ctx, entries[:first], attempts[:first], holder, due)
+	left := first // the first entry that is not tried
+	if !slow.Stop() {
+		<-lookedUp
+	} else {
+		if !slices.ContainsFunc(attempts, executed.exists) {
+			l.insertAll(ctx, entries[first:], attempts[first:], holder, due)
+			left = len(entries)
+		}
+		known = l.lookUp(ctx, entries, attempts[:left])
+	}
+	l.insertUnknown(ctx, entries[left:], attempts[left:], known, holder, due)
+	return l.decide(ctx, entries, attempts, known, holder, due)
+}
+
+// timeLeft returns the time until ctx's deadline.
+func timeLeft(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return time.Until(deadline)
+	}
+	return math.MaxInt64
+}
+
+// lookUp returns what the table has of entries within the window. Of those that were
+// tried, it looks up those of which the attempt only says that there is an item. It takes
+// at most half of the time that is left. What it can't read counts as unknown: the
+// condition of the write decides.
+func (l *Ledger) lookUp(ctx context.Context, entries []Entry, tried []executed) map[string]item {
+	var ids []string
+	for i, e := range entries {
+		if i >= len(tried) || tried[i].exists() {
+			ids = append(ids, e.EventID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeLeft(ctx)/2)
+	defer cancel()
+	found, _ := l.read(ctx, ids)
+	maps.DeleteFunc(found, func(_ string, i item) bool { return !l.current(i) })
+	return found
+}
+
+// insertUnknown inserts the entries that are not known.
+func (l *Ledger) insertUnknown(ctx context.Context, entries []Entry, attempts []executed, known map[string]item,
+	holder Holder, due time.Time) {
+	var unknown []Entry
+	var positions []int
+	for i, e := range entries {
+		if _, ok := known[e.EventID]; !ok {
+			unknown, positions = append(unknown, e), append(positions, i)
+		}
+	}
+	results := make([]executed, len(unknown))
+	l.insertAll(ctx, unknown, results, holder, due)
+	for n, i := range positions {
+		attempts[i] = results[n]
+	}
+}
+
+// decide returns the result of each entry. What is not decided yet is written alone.
+func (l *Ledger) decide(ctx context.Context, entries []Entry, attempts []executed, known map[string]item,
+	holder Holder, due time.Time) []Recording {
+	results := make([]Recording, len(entries))
 	var undecided []int
 	for i, a := range attempts {
+		old, ok := known[entries[i].EventID]
 		switch {
+		case ok:
+			results[i].Outcome = outcomeOf(old, entries[i], holder)
 		case a.undecided():
 			undecided = append(undecided, i)
 		case a.err != nil:
@@ -56,16 +141,18 @@ func (l *Ledger) Record(ctx context.Context, entries []Entry, holder Holder, due
 			results[i].Outcome = Recorded
 		}
 	}
-	known := l.found(ctx, entries, attempts)
 	parallel.Each(len(undecided), l.parallel, func(n int) {
 		i := undecided[n]
-		if old, ok := known[entries[i].EventID]; ok && l.current(old) {
-			results[i].Outcome = outcomeOf(old, entries[i], holder)
-		} else {
-			results[i].Outcome, results[i].Err = l.record(ctx, entries[i], holder, due)
-		}
+		results[i].Outcome, results[i].Err = l.record(ctx, entries[i], holder, due)
 	})
 	return results
+}
+
+// insertAll inserts entries, in batches.
+func (l *Ledger) insertAll(ctx context.Context, entries []Entry, results []executed, holder Holder, due time.Time) {
+	l.inBatches(len(entries), func(i int) int { return len(entries[i].Detail) }, func(begin, end int) {
+		l.insertBatch(ctx, entries[begin:end], results[begin:end], holder, due)
+	})
 }
 
 // insertBatch inserts the entries of one batch. A single entry is left to the single
@@ -87,28 +174,6 @@ func (l *Ledger) insertBatch(ctx context.Context, entries []Entry, results []exe
 		statements[i] = l.insert(newItem(e, holder, due))
 	}
 	copy(results, l.execute(ctx, statements))
-}
-
-// found returns the items that an INSERT found, and did not return. It takes at most
-// half of the time that is left. What is read decides as the condition of the single
-// write does, which decides about what can't be read.
-func (l *Ledger) found(ctx context.Context, entries []Entry, attempts []executed) map[string]item {
-	var ids []string
-	for i, a := range attempts {
-		if isStatementError(a.err, types.BatchStatementErrorCodeEnumDuplicateItem) {
-			ids = append(ids, entries[i].EventID)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
-		defer cancel()
-	}
-	found, _ := l.read(ctx, ids)
-	return found
 }
 
 func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Time) (Outcome, error) {

@@ -41,9 +41,6 @@ var equivalent = map[string]string{
 
 	"shared/ledger/batch.go ofNoSize: constant: 0": "25 elements of one byte are no batch of a megabyte",
 
-	"shared/ledger/batch.go undecided: swapped arguments: " +
-		"types.BatchStatementErrorCodeEnumDuplicateItem, ...": anyOrder,
-
 	"shared/ledger/record.go package level: constant: 1": "the numbers of the outcomes have no meaning, except 0",
 
 	"shared/parking/parking.go Decision: swapped arguments: err, ErrNotParked": "get returns ErrNotParked itself",
@@ -53,12 +50,11 @@ var equivalent = map[string]string{
 	"functions/webhook/request.go plain: removed: return text":                                  memory,
 	"functions/webhook/request.go plain: never true: " +
 		`bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text)`: memory,
-	"shared/intake/record.go skipKnown: never true: len(positions) == 0": nothing,
-	"shared/intake/record.go write: always true: len(unknown) > 0":       nothing,
-	"shared/ledger/record.go found: never true: len(ids) == 0":           nothing,
-	"shared/payment/decode.go free: removed: w.buffer = bytes.Buffer{}":  memory,
-	"shared/payment/decode.go free: removed: w.dec.Reset(&w.buffer)":     memory,
-	"shared/payment/decode.go free: removed: walkers.Put(w)":             memory,
+	"shared/intake/record.go write: always true: len(large) > 0":        nothing,
+	"shared/ledger/record.go lookUp: never true: len(ids) == 0":         nothing,
+	"shared/payment/decode.go free: removed: w.buffer = bytes.Buffer{}": memory,
+	"shared/payment/decode.go free: removed: w.dec.Reset(&w.buffer)":    memory,
+	"shared/payment/decode.go free: removed: walkers.Put(w)":            memory,
 
 	"shared/token/endpoint.go newTransport: constant: 32": "one more idle connection changes no answer",
 	"shared/token/endpoint.go newTransport: constant: 10": "a second more to connect changes no answer",

@@ -499,7 +499,7 @@ var mutants = []mutant{
 `, `			results[i].Outcome = Duplicate
 `, inHistories},
 	{"what INSERT finds is a duplicate after the window", ledgerRecordFile,
-		`; ok && l.current(old) {`, `; ok {`, inHistories},
+		`return !l.current(i) })`, `return !l.current(i) && false })`, inHistories},
 	{"what a batch can't decide counts as recorded", ledgerRecordFile,
 		`			undecided = append(undecided, i)
 `, `			results[i].Outcome = Recorded
@@ -667,18 +667,14 @@ var mutants = []mutant{
 		`"#shard = :shard AND #due > :at", true, nil, limit)`, inIntake},
 
 	// Large deliveries.
-	{"an event that the ledger has is written again", recordFile,
-		`	if repeated {
-`, `	if repeated && len(rest) == 0 {
-`, inIntake},
-	{"a new delivery is read from the ledger first", recordFile,
-		`	if repeated {
-`, `	if len(rest) > 0 {
-`, inIntake},
+	{"an event that the ledger has is written again", ledgerRecordFile,
+		`		if !slices.ContainsFunc(attempts, executed.exists) {`, `		if len(attempts) > 0 {`, inIntake},
+	{"a new delivery is read from the ledger first", ledgerRecordFile,
+		`		if !slices.ContainsFunc(attempts, executed.exists) {`, `		if len(attempts) == 0 {`, inIntake},
+	{"nothing is read while slow writes continue", ledgerRecordFile,
+		`timeLeft(ctx)/slowAfter`, `timeLeft(ctx)`, inIntake},
 	{"a known large event is uploaded again", recordFile,
-		`	unknown := w.skipKnown(ctx, large)
-`, `	unknown := large
-`, inIntake},
+		`w.recordLarge(ctx, w.skipKnown(ctx, large))`, `w.recordLarge(ctx, large)`, inIntake},
 	{"a large event with white space is uploaded with the ledger's digest", recordFile,
 		`	if !e.entry.Compact {
 `, `	if false {
