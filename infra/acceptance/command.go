@@ -28,9 +28,8 @@ const long = `Deploys Payhook, a simulated payment service and a consumer under 
 and what arrives with what must, writes a report, and removes everything again, also
 after Ctrl-C. --cleanup finds and removes, by its tag, what a run left that was killed.
 
-In an account of AWS, it takes about three and a half hours: alarms are raised and must
-return to OK, and EventBridge needs minutes for each replay. By AWS's prices, it costs
-less than one US dollar; neither was measured. The account and region must be
+In an account of AWS, it takes about three hours: alarms are raised and must return to
+OK. By AWS's prices, it costs less than one US dollar; neither was measured. The account and region must be
 bootstrapped for the CDK. infra/acceptance/policy.json has the permissions that are
 needed. The simulated payment service has a public URL; the private keys that sign
 webhooks do not leave this machine.
@@ -130,14 +129,8 @@ func lacksOf(conf map[string]string) map[local.Need]string {
 	if !usesMTLS(conf) {
 		lacks[MTLS] = "it needs -c authentication=both -c domainName=NAME -c hostedZoneId=ID"
 	}
-	for _, s := range []struct {
-		*settings.Setting
-		off  string
-		need local.Need
-	}{{settings.ArchiveRetention, "off", Archive}, {settings.ProtectBus, "false", BusPolicies}} {
-		if settingOr(conf, s.Setting) == s.off {
-			lacks[s.need] = "the setting " + s.Key + " is " + s.off
-		}
+	if settingOr(conf, settings.ProtectBus) == "false" {
+		lacks[BusPolicies] = "the setting " + settings.ProtectBus.Key + " is false"
 	}
 	return lacks
 }
@@ -169,7 +162,7 @@ func (f *flags) run(ctx context.Context, p *cli.Program, t target.Target) error 
 	}
 	if !f.yes {
 		if err := p.Confirm(ctx, fmt.Sprintf("Payhook is deployed to %s under new names, and removed again. "+
-			"It takes about three and a half hours and, by AWS's prices, less than one US dollar. The identity needs "+
+			"It takes about three hours and, by AWS's prices, less than one US dollar. The identity needs "+
 			"the permissions of infra/acceptance/policy.json. Go on?", to.Name)); err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ func TestThePolicyIsForRunsOnly(t *testing.T) {
 	for _, s := range statements(t) {
 		resources, _ := json.Marshal(s.Resource)
 		switch {
-		case slices.Contains([]string{"Deploy", "FindWhatIsLeft", "FindRulesAndReplays", "ReadMetrics"}, s.Sid):
+		case slices.Contains([]string{"Deploy", "FindWhatIsLeft", "ReadMetrics"}, s.Sid):
 		case s.Condition != nil:
 			if text, _ := json.Marshal(s.Condition); !strings.Contains(string(text), "aws:ResourceTag/"+RunTag) {
 				t.Errorf("%s has the condition %s", s.Sid, text)
@@ -95,7 +95,6 @@ var further = []string{
 	"kms:GenerateDataKey",           // likewise
 	"sts:AssumeRole",                // of the CDK
 	"dynamodb:Query",                // ledger.Inspector
-	"events:ListRules",              // listen.ListRules, for payhook replay
 	"s3:GetObject",                  // parking.Store, claimcheck.Resolve
 	"s3:ListBucket",                 // parking.Store
 	"secretsmanager:GetSecretValue", // token.Reader
@@ -108,9 +107,8 @@ func TestThePolicyHasTheActionsOfAllCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	files = slices.DeleteFunc(files, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
-	// What a Deployment and payhook replay do.
-	files = append(files, "../local/checks.go", "../local/consumer.go", "../local/queues.go",
-		"../payhook/replay/plan.go", "../payhook/replay/run.go")
+	// What a Deployment does.
+	files = append(files, "../local/checks.go", "../local/consumer.go", "../local/queues.go")
 	needed := map[string]bool{}
 	for _, action := range further {
 		needed[action] = true

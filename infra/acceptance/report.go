@@ -209,8 +209,6 @@ forged webhooks, and compared each result with the expected one.
   publishes pending events, every minute.
 - **parked, replay, settle**: what cannot be published is parked, which means stored until a person decides. A replay
   publishes it. To settle it records that it needs no replay.
-- **archive, replay-name**: EventBridge keeps published events in an archive, and can deliver them again. The envelope
-  of such an event has the name of the replay. This is another replay than that of what is parked.
 - **conflict**: two events with the same id and different content.
 - **alarm**: an alarm of Amazon CloudWatch, which notifies people. OK means that it is not raised.
 - **p50, p99**: the time that half, or 99 of 100, do not exceed.
@@ -232,9 +230,6 @@ may be lost.`,
 settings of this deployment.`,
 	"An event that redrive gave up on": `An event that could not be published often enough is parked. A replay must
 publish it.`,
-	"Published events are delivered again": `EventBridge keeps every published event in an archive. The command payhook
-replay delivers those of a time again, to the rules that it names and to no others. What AWS does not document is
-measured.`,
 	"Alarms": `Each alarm is raised by what it watches, and must be OK again after its cause has ended. Before its
 cause, it must not be raised. On the emulator, the times are those of its CloudWatch, for which the run makes minutes
 pass at once.`,

@@ -55,8 +55,7 @@ var emulatorLacks = map[local.Need]string{
 	Metrics:     "time cannot be made to pass for the CloudWatch of this emulator: use --local",
 	Times: "the emulator has no metrics of DynamoDB, and the times of its functions are those of processes on this " +
 		"machine: make bench measures them",
-	Archive: "the emulator has no archives of events; a test shows these rows on moto, an emulator that has",
-	MTLS:    "the emulator serves no domain names; make run shows client certificates with an endpoint of its own",
+	MTLS: "the emulator serves no domain names; make run shows client certificates with an endpoint of its own",
 }
 
 // check is one row with what shows it.
@@ -94,8 +93,6 @@ func (d *deployed) sections() []section {
 		d.checks("Who can publish", func() []check { return []check{d.foreignCheck(), d.deniedCheck(in)} }),
 		d.checks("A deployment under load", func() []check { return []check{d.deploymentCheck(in)} }),
 		d.checks("An event that redrive gave up on", func() []check { return []check{d.givenUpCheck(in)} }),
-		// Alarms that were raised before are OK after this, which takes half an hour.
-		d.checks("Published events are delivered again", func() []check { return d.newReplays(in).checks() }),
 		// Before others raise the alarms with an hour of data.
 		{"Alarms", d.showAlarms},
 		d.checks("The largest event and the largest webhook", func() []check { return d.sizeChecks(in) }),

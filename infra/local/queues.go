@@ -21,7 +21,6 @@ type arrival struct {
 	eventID    string
 	detail     []byte // as it arrived
 	id         string // of the envelope
-	replayName string // "" if it is not replayed
 }
 
 // arrivals takes what arrives behind every rule out of its queue. It is safe for
@@ -88,10 +87,9 @@ func (a *arrivals) receiveFrom(ctx context.Context, client *sqs.Client, rule, qu
 // parseArrival reads an event as EventBridge hands it on.
 func parseArrival(rule, body string) (arrival, error) {
 	var event struct {
-		ID         string
-		ReplayName string `json:"replay-name"`
-		Resources  []string
-		Detail     json.RawMessage
+		ID        string
+		Resources []string
+		Detail    json.RawMessage
 	}
 	var detail struct {
 		EventID string `json:"eventId"`
@@ -106,7 +104,7 @@ func parseArrival(rule, body string) (arrival, error) {
 		return arrival{}, errors.New("an event came without the delivery's id in its resources, or without eventId")
 	}
 	return arrival{rule: rule, deliveryID: event.Resources[0], eventID: detail.EventID, detail: event.Detail,
-		id: event.ID, replayName: event.ReplayName}, nil
+		id: event.ID}, nil
 }
 
 func (a *arrivals) change(do func()) {

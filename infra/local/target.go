@@ -116,7 +116,6 @@ type Arrived struct {
 	Rule, DeliveryID, EventID string
 	Detail                    []byte // as it arrived
 	ID                        string // of the envelope
-	ReplayName                string // "" if it is not replayed
 }
 
 // Arrivals takes events out of the queues behind rules.
@@ -134,7 +133,7 @@ func (a *Arrivals) Await(ctx context.Context, timeout time.Duration, enough func
 	converted := func(all []arrival) []Arrived {
 		list := make([]Arrived, len(all))
 		for i, one := range all {
-			list[i] = Arrived{one.rule, one.deliveryID, one.eventID, one.detail, one.id, one.replayName}
+			list[i] = Arrived{one.rule, one.deliveryID, one.eventID, one.detail, one.id}
 		}
 		return list
 	}

@@ -12,7 +12,7 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// newArchive creates the archive from which payhook replay delivers published events
+// newArchive creates the archive from which operators replay published events
 // again. It contains every event with the source that Payhook publishes with, whatever
 // its detail-type. It does nothing if the setting archiveRetention is off.
 //
@@ -29,7 +29,7 @@ func newArchive(stack awscdk.Stack, conf settings.Deployment, bus awsevents.Even
 	}
 	archive := awsevents.NewCfnArchive(stack, jsii.String("Archive"), &awsevents.CfnArchiveProps{
 		ArchiveName:   jsii.String(archiveName(conf)),
-		Description:   jsii.String("Payment events that Payhook has published, for payhook replay"),
+		Description:   jsii.String("Payment events that Payhook has published, for replays"),
 		SourceArn:     bus.EventBusArn(),
 		EventPattern:  map[string]any{"source": []string{conf.Webhook.EventSource}},
 		RetentionDays: jsii.Number(conf.ArchiveRetention),

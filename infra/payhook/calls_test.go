@@ -70,14 +70,6 @@ var resources = map[string]map[string][]string{
 		"ListRules":   {"*"},
 		"testPattern": {"*"},
 	},
-	// The same page: ListReplays has no resource, and StartReplay needs all three.
-	"replay": {
-		"program.start":   {"the archive", "Bus.Arn", "replays"},
-		"deployment.plan": {"the archive"},
-		"deployment.find": {"replays"},
-		"program.cancel":  {"replays"},
-		"program.list":    {"*"},
-	},
 	"operate": {"": {"Redrive/Alias"}},
 	// GetMetricData has no resource, and DescribeAlarms returns composite alarms only with
 	// permission for all (AWS, "DescribeAlarms" in the CloudWatch API Reference).
@@ -129,7 +121,7 @@ var load = sync.OnceValues(func() (map[string]*ssa.Package, error) {
 			gopackages.NeedTypes | gopackages.NeedTypesSizes | gopackages.NeedSyntax | gopackages.NeedTypesInfo,
 		Dir: "../..",
 	}, "./functions/...", "./shared/...", programs+"operate", programs+"logs", programs+"listen",
-		programs+"replay", programs+"status", programs+"target", programs+"cli", "./infra/local/up")
+		programs+"status", programs+"target", programs+"cli", "./infra/local/up")
 	if err != nil {
 		return nil, err
 	}
@@ -451,7 +443,7 @@ func needs(t *testing.T, function string) map[string][]string {
 func TestEveryResourceOfTheCallTableIsUsed(t *testing.T) {
 	used := map[string]bool{}
 	programs := map[string][]string{operatePackage: {"Commands"}, logsPackage: {"Command"},
-		listenPackage: {"Command"}, statusPackage: {"Command"}, replayPackage: {"Command"}}
+		listenPackage: {"Command"}, statusPackage: {"Command"}}
 	for _, name := range []string{"webhook", "redrive", "token"} {
 		programs["payhook.example/functions/"+name] = nil
 	}
@@ -474,7 +466,6 @@ const (
 	operatePackage = "payhook.example/infra/cmd/payhook/operate"
 	logsPackage    = "payhook.example/infra/cmd/payhook/logs"
 	listenPackage  = "payhook.example/infra/cmd/payhook/listen"
-	replayPackage  = "payhook.example/infra/cmd/payhook/replay"
 	statusPackage  = "payhook.example/infra/cmd/payhook/status"
 )
 
@@ -489,7 +480,6 @@ var documented = map[string]struct {
 	"infra/cmd/payhook/operate/policy.json": {"infra/cmd/payhook/README.md", operatePackage, []string{"Commands"}, nil},
 	"infra/cmd/payhook/logs/policy.json":    {"infra/cmd/payhook/README.md", logsPackage, []string{"Command"}, nil},
 	"infra/cmd/payhook/status/policy.json":  {"infra/cmd/payhook/README.md", statusPackage, []string{"Command"}, nil},
-	"infra/cmd/payhook/replay/policy.json":  {"infra/cmd/payhook/README.md", replayPackage, []string{"Command"}, nil},
 	"infra/cmd/payhook/listen/policy.json": {"infra/cmd/payhook/README.md", listenPackage, []string{"Command"},
 		[]string{"Redrive/Logs", "Token/Logs"}},
 	"events/consumer/policy.json": {"events/README.md", "payhook.example/shared/claimcheck", []string{"Resolve"},
@@ -512,9 +502,7 @@ var placeholders = strings.NewReplacer(
 	"arn:aws:logs:<Region>:<Account>:log-group:<TokenLogs>:*", "Token/Logs",
 	"arn:aws:events:<Region>:<Account>:rule/<EventBusName>/payhook-listen-*", "temporary rules",
 	"arn:aws:sqs:<Region>:<Account>:payhook-listen-*", "temporary queues",
-	"arn:aws:events:<Region>:<Account>:archive/<EventArchive>", "the archive",
 	"arn:aws:events:<Region>:<Account>:event-bus/<EventBusName>", "Bus.Arn",
-	"arn:aws:events:<Region>:<Account>:replay/<EventArchive>-????????T??????", "replays",
 	"<TokenSecret>", "Token/Secret.Id",
 )
 

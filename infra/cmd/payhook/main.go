@@ -19,7 +19,6 @@ import (
 	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/cmd/payhook/logs"
 	"payhook.example/infra/cmd/payhook/operate"
-	"payhook.example/infra/cmd/payhook/replay"
 	"payhook.example/infra/cmd/payhook/send"
 	"payhook.example/infra/cmd/payhook/status"
 	"payhook.example/infra/cmd/payhook/target"
@@ -56,7 +55,7 @@ func commands(p *cli.Program) *cobra.Command {
 	add("Try it", local.Command(p, console.Command(p)), send.Command(p, t), invoke.Command(p, t), listen.Command(p, t),
 		logs.Command(p, t))
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
-		append(operate.Commands(p, t), replay.Command(p, t))...)...)
+		operate.Commands(p, t)...)...)
 	add("Deploy it", acceptance.Command(p, t), prepareDeploy(p))
 	return root
 }

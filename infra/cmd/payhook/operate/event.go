@@ -122,7 +122,7 @@ func (p *program) printEvent(s eventState) error {
 		t.Line("published", "%s, %s later", cli.Stamp(s.PublishedAt), cli.Readable(s.PublishedAt.Sub(s.RecordedAt)))
 	}
 	if !s.EventTimestamp.IsZero() {
-		t.Line("its time", "%s, by which payhook replay finds it", cli.Stamp(s.EventTimestamp))
+		t.Line("its time", "%s, by which a replay of the archive finds it", cli.Stamp(s.EventTimestamp))
 	}
 	if !s.ParkedAt.IsZero() {
 		t.Line("parked", "%s", cli.Ago(s.ParkedAt, now))
