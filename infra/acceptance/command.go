@@ -29,10 +29,10 @@ and what arrives with what must, writes a report, and removes everything again, 
 after Ctrl-C. --cleanup finds and removes, by its tag, what a run left that was killed.
 
 In an account of AWS, it takes about three hours: alarms are raised and must return to
-OK. By AWS's prices, it costs less than one US dollar; neither was measured. The account and region must be
-bootstrapped for the CDK. infra/acceptance/policy.json has the permissions that are
-needed. The simulated payment service has a public URL; the private keys that sign
-webhooks do not leave this machine.
+OK. By AWS's prices, it costs less than one US dollar; neither was measured. The account
+and region must be bootstrapped for the CDK. infra/acceptance/policy.json has the
+permissions that are needed. The simulated payment service has a public URL; the private
+keys that sign webhooks do not leave this machine.
 
 With --local, it starts an emulator of its own and deploys into that. What the emulator
 cannot show is reported as not shown.
