@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,8 +133,8 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		level = slog.LevelWarn
 	}
 	attrs := []slog.Attr{slog.Int("leased", r.Leased), slog.Int("unmarked", r.Unmarked), slog.Int("errors", r.Errors)}
-	if r.Err != nil {
-		attrs = append(attrs, slog.String("cause", telemetry.Cause(r.Err)))
+	if err := cmp.Or(r.Err, r.PublishErr); err != nil {
+		attrs = append(attrs, slog.String("cause", telemetry.Cause(err)))
 	}
 	leftCount := 0.0
 	if r.Left {

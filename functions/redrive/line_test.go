@@ -84,13 +84,14 @@ func TestTheLineOfEachRun(t *testing.T) {
 		"rejected": {func(d *deployed) {
 			d.bus.Answer = refuse
 			d.record(t, 1)
-		}, map[string]any{"level": "WARN", "leased": 1.0, "RedriveFound": 1.0, "RedriveFailed": 1.0}, ""},
+		}, map[string]any{"level": "WARN", "cause": "bus: entry not taken: InvalidArgument", "leased": 1.0,
+			"RedriveFound": 1.0, "RedriveFailed": 1.0}, ""},
 		"rejected too often": {func(d *deployed) {
 			d.setUp(t, map[string]string{settings.RedriveAttempts.Env(): "1"}, d.db)
 			d.bus.Answer = refuse
 			d.record(t, 2)
-		}, map[string]any{"level": "WARN", "leased": 2.0, "RedriveFound": 2.0, "RedriveFailed": 2.0,
-			"RedriveParked": 2.0, "ParkedOpen": 2.0}, ""},
+		}, map[string]any{"level": "WARN", "cause": "bus: entry not taken: InvalidArgument", "leased": 2.0,
+			"RedriveFound": 2.0, "RedriveFailed": 2.0, "RedriveParked": 2.0, "ParkedOpen": 2.0}, ""},
 		"not marked": {func(d *deployed) {
 			d.setUp(t, nil, marksFail{DynamoDB: d.db})
 			d.record(t, 1)

@@ -890,7 +890,7 @@ func TestAWebhookIsAcceptedDuringAnOutageOfTheBus(t *testing.T) {
 	if pending != 3 {
 		t.Errorf("%d are pending", pending)
 	}
-	if line := e.line(t); line["LeftPending"] != 3.0 || line["level"] != "WARN" {
+	if line := e.line(t); line["LeftPending"] != 3.0 || line["level"] != "WARN" || line["cause"] != "bus is down" {
 		t.Errorf("logged as %v", line)
 	}
 }

@@ -98,6 +98,9 @@ func (b *Bus) Size(e Event) int {
 	return timeSize + len(*b.source) + len(e.DetailType) + len(e.Detail) + len(e.DeliveryID)
 }
 
+// AtOnce returns how many events are sent at the same time, unless they are large.
+func (b *Bus) AtOnce() int { return b.opts.Parallel * MaxEntries }
+
 // Fits reports whether an event is small enough for the bus.
 func (b *Bus) Fits(e Event) bool { return b.Size(e) < b.opts.MaxBytes }
 

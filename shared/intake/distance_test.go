@@ -2,6 +2,7 @@ package intake_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	"github.com/aws/smithy-go"
 	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/awstest"
@@ -22,12 +24,14 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
+	"payhook.example/shared/telemetry"
 )
 
 // far is a table and a bus. Each call takes 10 ms and is counted.
 type far struct {
 	*awstest.DynamoDB
 	bus   *awstest.EventBridge
+	busy  time.Duration // so much longer takes a call of the bus
 	calls atomic.Int64
 }
 
@@ -70,8 +74,8 @@ func (f *far) Query(ctx context.Context, in *dynamodb.QueryInput,
 
 func (f *far) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
 	opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
-	if err := f.pass(ctx); err != nil {
-		return nil, err
+	if err := errors.Join(f.pass(ctx), smithytime.SleepWithContext(ctx, f.busy)); err != nil {
+		return nil, &smithy.OperationError{ServiceID: "EventBridge", OperationName: "PutEvents", Err: err}
 	}
 	return f.bus.PutEvents(ctx, in, opts...)
 }
@@ -131,6 +135,47 @@ func TestTenThousandEventsOfADeliveryTakeLessThanASecondOfCalls(t *testing.T) {
 			}
 		}
 	})
+}
+
+// 500 events are sent at the same time. A delivery tries for 5 seconds for each 500, and not
+// after three quarters of its time.
+func TestADeliveryPublishesAsLongAsItsEventsNeed(t *testing.T) {
+	for name, test := range map[string]struct {
+		events    int
+		busy      time.Duration
+		published int
+		took      time.Duration // without the calls of the ledger
+		cause     string
+	}{
+		"every event":         {2000, 4 * time.Second, 2000, 16040 * time.Millisecond, ""},
+		"a bus that is stuck": {500, time.Hour, 0, 5 * time.Second, "EventBridge PutEvents: out of time"},
+		"too many events": {3000, 4500 * time.Millisecond, 2000, (29*time.Second - 30*time.Millisecond) * 3 / 4,
+			"EventBridge PutEvents: out of time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serviceKey()
+			synctest.Test(t, func(t *testing.T) {
+				f, p := newFar()
+				f.busy = test.busy
+				r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
+					Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}})
+				payload := paymenttest.RawDelivery(uuid.New().String(), small(test.events)...)
+				timestamp := signature.FormatRFC3339.Text(time.Now())
+				text, err := signature.Sign(serviceKey().Private, payload, timestamp, serviceKey().ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := r.Receive(t.Context(), intake.Delivery{Payload: payload, Headers: map[string]string{
+					"x-svc-signature": text, "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID,
+				}})
+				if got.Outcome != intake.Accepted || got.Recorded != test.events || got.Published != test.published ||
+					got.Pending != test.events-test.published || got.Steps.Publish != test.took ||
+					telemetry.Cause(got.PublishErr) != test.cause {
+					t.Errorf("%s of %+v", telemetry.Cause(got.PublishErr), got)
+				}
+			})
+		})
+	}
 }
 
 func TestABacklogOfTenThousandIsPublishedInOneRun(t *testing.T) {

@@ -41,9 +41,6 @@ type Options struct {
 	// invocation touches the events that it holds. It must be longer than two clocks
 	// can differ; 30 seconds.
 	Grace time.Duration
-	// PublishTimeout is the time during which the pipeline tries to reach the bus; 5
-	// seconds. What is not on the bus by then is left to redrive.
-	PublishTimeout time.Duration
 	// Parallel is the number of calls of S3 at the same time; [DefaultParallel].
 	Parallel int
 	// ClaimBytes is the size above which an event is sent as a claim check;
@@ -64,7 +61,6 @@ func (o *Options) setDefaults() {
 		{&o.Timeout, 30 * time.Second},
 		{&o.Margin, time.Second},
 		{&o.Grace, 30 * time.Second},
-		{&o.PublishTimeout, 5 * time.Second},
 	} {
 		if *d.option == 0 {
 			*d.option = d.value
@@ -168,9 +164,12 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 		}
 	}
 
-	pub := p.publish(ctx, rec.entries, min(p.opts.PublishTimeout, inv.workUntil.Sub(p.opts.Now())))
+	pub := p.publish(ctx, rec.entries, p.publishTime(len(rec.entries), inv.workUntil.Sub(p.opts.Now())))
 	steps.Publish, steps.Mark = pub.publishTime, pub.markTime
 	unpublishable, cause := p.parkUnpublishable(ctx, pub.failed)
+	if cause == nil && len(pub.failed) > 0 {
+		cause = pub.failed[0].err
+	}
 	return Result{
 		Outcome: OutcomeOf(err), Err: err, PublishErr: cause, DeliveryID: delivery.DeliveryID,
 		Events: len(delivery.Events), Recorded: len(rec.entries), Duplicates: rec.duplicates,

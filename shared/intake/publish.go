@@ -23,16 +23,29 @@ type failure struct {
 	err error
 }
 
-// publish puts entries on the bus and marks them. The caller holds them in the
-// ledger. It takes at most the given time. A quarter of it is kept for the marks,
-// since an event that is on the bus without a mark is published again.
+// publishTimeout is how long the pipeline tries to reach the bus with as many events as it
+// sends at the same time. The sender waits for the answer, and a bus that does not answer
+// must not use up the functions that record other deliveries. What is not on the bus by
+// then is left to redrive.
+const publishTimeout = 5 * time.Second
+
+// publishTime returns how long a delivery tries to reach the bus with n events, if so much
+// time is left. A quarter of that is kept for the marks, since an event that is on the bus
+// without a mark is published again.
+func (p *Pipeline) publishTime(n int, left time.Duration) time.Duration {
+	rounds := (n + p.bus.AtOnce() - 1) / p.bus.AtOnce()
+	return min(time.Duration(rounds)*publishTimeout, left*3/4)
+}
+
+// publish puts entries on the bus, for at most the given time, and marks them. The caller
+// holds them in the ledger.
 func (p *Pipeline) publish(ctx context.Context, entries []ledger.Entry, timeout time.Duration) (pub publication) {
 	start := p.opts.Now()
 	events := make([]bus.Event, len(entries))
 	for i, e := range entries {
 		events[i] = busEvent(e)
 	}
-	publishing, cancel := context.WithTimeout(ctx, timeout*3/4)
+	publishing, cancel := context.WithTimeout(ctx, timeout)
 	failures := p.bus.Publish(publishing, events)
 	cancel()
 	published := make([]ledger.Entry, 0, len(entries))

@@ -31,7 +31,9 @@ type Redriven struct {
 	Unmarked  int // on the bus and not marked so: a later run publishes them again
 	Failed    int // leased, and not known to be on the bus
 	Parked    int // of these, parked: they failed too often, or EventBridge rejects them
-	Errors    int // calls of the ledger or of parking that failed
+	// PublishErr is why the first of those that failed is not known to be on the bus.
+	PublishErr error
+	Errors     int // calls of the ledger or of parking that failed
 	// Oldest is how long ago the oldest item was recorded that was pending when the
 	// run began: of those that were due, and in each shard of those that are due
 	// last, which have been failing longest.
@@ -59,7 +61,7 @@ func (r *Redriver) Run(ctx context.Context) Redriven {
 	inv, ctx, cancel := r.pipeline.begin(ctx)
 	defer cancel()
 	run := &run{Redriver: r, invocation: inv, holder: ledger.NewHolder()}
-	run.timeout = min(r.pipeline.opts.PublishTimeout, inv.workUntil.Sub(inv.start)/3)
+	run.timeout = min(publishTimeout, inv.workUntil.Sub(inv.start)/3)
 	run.publishDue(ctx)
 	return run.result
 }
@@ -69,7 +71,7 @@ type run struct {
 	*Redriver
 	invocation
 	holder  ledger.Holder
-	timeout time.Duration // to publish a chunk
+	timeout time.Duration // to publish and mark a chunk
 
 	mu     sync.Mutex
 	result Redriven // guarded by mu while calls are made in parallel
@@ -110,8 +112,11 @@ func (r *run) publishDue(ctx context.Context) {
 // publishChunk leases items and publishes those that this run holds.
 func (r *run) publishChunk(ctx context.Context, pending []ledger.Pending) {
 	entries, corrupt := r.lease(ctx, pending)
-	pub := r.pipeline.publish(ctx, entries, r.timeout)
+	pub := r.pipeline.publish(ctx, entries, r.timeout*3/4)
 	failed := append(pub.failed, corrupt...)
+	if len(failed) > 0 {
+		r.result.PublishErr = cmp.Or(r.result.PublishErr, failed[0].err)
+	}
 	r.result.Published += pub.marked
 	r.result.Unmarked += pub.unmarked
 	r.result.Failed += len(failed)

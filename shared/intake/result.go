@@ -14,8 +14,8 @@ type Result struct {
 	// version that fits. It wraps an error of the package that found it, and its text
 	// has nothing of the delivery.
 	Err error
-	// PublishErr is why EventBridge is known to reject an event, the first of those
-	// that are counted as Unpublishable.
+	// PublishErr is why an event is not known to be on the bus: why EventBridge rejects
+	// the first of those that it is known to reject, or else of the first event.
 	PublishErr error
 
 	Authentication

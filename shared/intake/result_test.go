@@ -432,12 +432,10 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 		held     time.Duration // until another invocation may publish the event
 		redrive  time.Duration // for the calls of the bus of a run of redrive
 	}{
-		"defaults": {ledger: 29 * time.Second, bus: 3750 * time.Millisecond, held: time.Minute,
+		"defaults": {ledger: 29 * time.Second, bus: 5 * time.Second, held: time.Minute,
 			redrive: 3750 * time.Millisecond},
-		"chosen": {opts: intake.Options{Timeout: 20 * time.Second, Margin: 2 * time.Second, Grace: 5 * time.Second,
-			PublishTimeout: 4 * time.Second}, ledger: 18 * time.Second, bus: 3 * time.Second, held: 25 * time.Second,
-			redrive: 3 * time.Second},
-		"a deadline": {deadline: 10 * time.Second, ledger: 9 * time.Second, bus: 3750 * time.Millisecond,
+		"chosen": {opts: intake.Options{Timeout: 20 * time.Second, Margin: 2 * time.Second, Grace: 5 * time.Second}, ledger: 18 * time.Second, bus: 5 * time.Second, held: 25 * time.Second, redrive: 3750 * time.Millisecond},
+		"a deadline": {deadline: 10 * time.Second, ledger: 9 * time.Second, bus: 5 * time.Second,
 			held: 40 * time.Second, redrive: 2250 * time.Millisecond},
 		"a near deadline": {deadline: 2 * time.Second, ledger: 1500 * time.Millisecond, bus: 1125 * time.Millisecond,
 			held: 32 * time.Second, redrive: 375 * time.Millisecond},

@@ -273,7 +273,7 @@ func TestTheResultOfAReplay(t *testing.T) {
 		"intake: what is stored is not what was parked: it is not stored which events are in conflict")
 	altered = conflict
 	altered.JWK = []byte("{}")
-	expect("another key", w.replay(altered, intake.FirstVersion), intake.Result{Outcome: intake.KeyRefused},
+	expect("no key", w.replay(altered, intake.FirstVersion), intake.Result{Outcome: intake.Altered},
 		"intake: what is stored is not what was parked: keys: ")
 
 	for name, p := range map[string]parking.Parked{"an event": event, "a claim check": claimed} {
