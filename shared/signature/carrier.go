@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -84,7 +85,8 @@ type Scheme struct {
 // Extract returns an error that wraps [ErrMissing] if a part is absent or empty.
 // None of the three parts can contain a comma. If one does, or if its name occurs
 // twice, the error wraps [ErrRepeated]: with two values, an attacker could choose
-// which one is used. An invalid query string gives [ErrMalformed].
+// which one is used. A control character in a part or an invalid query string gives
+// [ErrMalformed].
 func (s Scheme) Extract(headers map[string]string, rawQuery string) (Proof, error) {
 	var p Proof
 	for _, part := range []struct {
@@ -99,6 +101,9 @@ func (s Scheme) Extract(headers map[string]string, rawQuery string) (Proof, erro
 		value, err := part.carrier.find(headers, rawQuery)
 		if err != nil {
 			return Proof{}, fmt.Errorf("%w: %s", err, part.name)
+		}
+		if strings.ContainsFunc(value, unicode.IsControl) {
+			return Proof{}, fmt.Errorf("%w: %s", ErrMalformed, part.name)
 		}
 		*part.to = value
 	}

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // The errors of a proof. Every error that Extract, Check, CheckForm or Verify
@@ -29,8 +30,8 @@ var (
 	// ErrRepeated is returned when a request has more than one value of a part.
 	ErrRepeated = errors.New("signature: repeated")
 	// ErrMalformed is returned when the signature is not canonical base64url, its
-	// length is not that of the modulus, the timestamp is in no accepted format, or
-	// the query string is invalid.
+	// length is not that of the modulus, the timestamp is in no accepted format, a part
+	// contains a control character, or the query string is invalid.
 	ErrMalformed = errors.New("signature: malformed")
 	// ErrOutsideWindow is returned when the timestamp is too old or too far in the future.
 	ErrOutsideWindow = errors.New("signature: outside the window")
@@ -61,13 +62,17 @@ func Sign(key *rsa.PrivateKey, payload []byte, timestamp, keyID string) (string,
 
 // Verify returns nil if proof contains a signature of payload by the private key
 // of key. It returns an error that wraps [ErrMalformed] if the signature is not
-// canonical base64url of the modulus' length, and one that wraps [ErrMismatch]
-// otherwise. It does not retain or change its arguments. It is safe for
+// canonical base64url of the modulus' length or timestamp or key id contain a control
+// character, and one that wraps [ErrMismatch] otherwise. It does not retain or change its arguments. It is safe for
 // concurrent use.
 //
 // Verify does not check that key is trusted or that it is the key that proof
 // names. Package keys does.
 func Verify(key *rsa.PublicKey, payload []byte, proof Proof) error {
+	// With a line feed in them, the same message could be split at another place.
+	if strings.ContainsFunc(proof.Timestamp+proof.KeyID, unicode.IsControl) {
+		return fmt.Errorf("%w: a control character", ErrMalformed)
+	}
 	return verifyDigest(key, digest(payload, proof.Timestamp, proof.KeyID), proof.Signature)
 }
 

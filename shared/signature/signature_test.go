@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -165,18 +166,20 @@ func TestVerifyRejectsEveryChangedBit(t *testing.T) {
 	t.Logf("%d bits", flips)
 }
 
-func TestMessageDoesNotMarkItsParts(t *testing.T) {
+// The message of section 5.4 does not mark its parts. Verify accepts only one split, also
+// if the timestamp is not checked against a window.
+func TestAMessageHasOnePayload(t *testing.T) {
 	proof := sign(t, "a\nb", "c")
-	proof.Timestamp = "b\nc"
-	// This is the same message, split at another place. It is the reason why the
-	// receiver checks that the key id is a UUID and the timestamp has a valid format.
-	if err := Verify(&testKey().PublicKey, []byte("a"), proof); err != nil {
-		t.Fatalf("the message of section 5.4 does not mark its parts, but Verify returned %v", err)
+	split := Proof{Timestamp: "b\nc", KeyID: keyID, Signature: proof.Signature}
+	if digest([]byte("a"), split.Timestamp, keyID) != digest([]byte("a\nb"), "c", keyID) {
+		t.Fatal("it is not the same message")
 	}
-	for _, format := range []Format{FormatAuto, FormatRFC3339, FormatSeconds, FormatMilliseconds} {
-		if _, ok := format.parse(proof.Timestamp); ok {
-			t.Errorf("%q accepts a timestamp with a line feed", format)
-		}
+	if err := Verify(&testKey().PublicKey, []byte("a"), split); !errors.Is(err, ErrMalformed) {
+		t.Errorf("a timestamp with a line feed: %v", err)
+	}
+	split.Timestamp, split.KeyID = "b", "c\n"+keyID
+	if err := Verify(&testKey().PublicKey, []byte("a"), split); !errors.Is(err, ErrMalformed) {
+		t.Errorf("a key id with a line feed: %v", err)
 	}
 }
 
@@ -397,6 +400,34 @@ func TestExtractReadsWhatAttachWrote(t *testing.T) {
 		got, err := scheme.Extract(headers, r.URL.RawQuery)
 		if err != nil || got != want {
 			t.Errorf("%v: got %+v, %v", scheme, got, err)
+		}
+	}
+}
+
+func TestExtractRejectsControlCharacters(t *testing.T) {
+	for _, in := range []string{"header", "query"} {
+		scheme := Scheme{"X-SVC-Signature", carrier(t, in+":timestamp"), carrier(t, in+":kid")}
+		extract := func(signature, timestamp, kid string) error {
+			headers, query := map[string]string{"x-svc-signature": signature}, url.Values{}
+			if in == "header" {
+				headers["timestamp"], headers["kid"] = timestamp, kid
+			} else {
+				query.Set("timestamp", timestamp)
+				query.Set("kid", kid)
+			}
+			_, err := scheme.Extract(headers, query.Encode())
+			return err
+		}
+		if err := extract("c2ln", "soon \u00e4", keyID); err != nil {
+			t.Errorf("%s: %v", in, err)
+		}
+		for _, c := range []string{"\n", "\r", "\t", "\x00", "\x1f", "\x7f", "\u0085"} {
+			for _, err := range []error{extract("c2ln"+c, "1", keyID), extract("c2ln", "1"+c+"2", keyID),
+				extract("c2ln", "1", c+keyID)} {
+				if !errors.Is(err, ErrMalformed) {
+					t.Errorf("%s, %q: %v", in, c, err)
+				}
+			}
 		}
 	}
 }
