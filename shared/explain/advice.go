@@ -102,25 +102,29 @@ func (e *explainer) adviseMatch(m match) {
 	}
 }
 
+// adviseAge is for an authentic request whose timestamp is older than the tolerance, or
+// newer if age is negative. The cause cannot be known from one request.
 func (e *explainer) adviseAge(age, tolerance time.Duration) {
-	side := "older"
+	side, causes := "older", "The request was delayed or repeated, or a clock is wrong."
 	if age < 0 {
-		side = "newer"
+		side, causes = "newer", "A clock is wrong."
 	}
-	text := fmt.Sprintf("The timestamp is %s %s than the time of receipt; timestampTolerance is %s. ",
-		readable(age.Abs()), side, readable(tolerance))
-	half := age.Abs().Round(30 * time.Minute)
-	switch {
-	case half > 0 && half <= 14*time.Hour && (age.Abs()-half).Abs() <= tolerance:
-		text += fmt.Sprintf("The difference is almost exactly %s: the sender's local time is written as UTC. Have "+
-			"the operator correct it.", readable(half))
-	case age > 0:
-		text += "The request waited or was repeated, or a clock is wrong. A longer tolerance also gives an attacker " +
-			"more time to repeat a webhook."
-	default:
-		text += "A timestamp in the future means that a clock is wrong. Have the operator correct it."
+	e.say("The timestamp is %s %s than the time of receipt; timestampTolerance is %s. %s Compare both times with the "+
+		"operator. No longer tolerance is proposed, because it gives an attacker more time to repeat a webhook.",
+		readable(age.Abs()), side, readable(tolerance), causes)
+	if zone, ok := zoneOf(-age); ok {
+		e.say("A guess: the sender may write its local time, %s, as UTC.", zone)
 	}
-	e.say("%s", text)
+}
+
+// zoneOf returns the time zone whose local time is ahead of UTC by about that much. The
+// offsets in use are from -12:00 to +14:00, in quarters of an hour.
+func zoneOf(ahead time.Duration) (name string, ok bool) {
+	offset := ahead.Round(15 * time.Minute)
+	if offset == 0 || offset < -12*time.Hour || offset > 14*time.Hour || (ahead-offset).Abs() > time.Minute {
+		return "", false
+	}
+	return time.Time{}.Add(48 * time.Hour).In(time.FixedZone("", int(offset.Seconds()))).Format("UTC-07:00"), true
 }
 
 func readable(d time.Duration) string {
@@ -206,8 +210,7 @@ func (e *explainer) adviseNoKey() {
 	switch {
 	case len(e.keys.order) == 0:
 		e.say("The request contains no UUID that can be a key id. If the service signs with one key and does not " +
-			"send its id, ask the operator for the id and repeat this with --key-id UUID: it proposes " +
-			"keyIdCarrier=static:UUID then.")
+			"send its id, ask the operator for the id and repeat this with --key-id UUID.")
 	case unknowns == 0:
 		e.say("The key service at %s/v1/keys does not return a key: %s. Check baseUrl, and keysAuth if the answer is "+
 			"401 or 403. Fetch a key by hand, and ask the "+
@@ -328,14 +331,6 @@ func (r Request) isJWS(s signatureCandidate, found []*keyResult) bool {
 		}
 	}
 	return false
-}
-
-func joinNumbers(numbers []int) string {
-	texts := make([]string, len(numbers))
-	for i, n := range numbers {
-		texts[i] = strconv.Itoa(n)
-	}
-	return strings.Join(texts, ",")
 }
 
 // quoted is a short text of a request for a report.

@@ -2,7 +2,9 @@
 //
 // It guarantees that settings which it proposes were tried: [Explain] reports the
 // verdict [Settings] only if the request passes, with these settings, the checks that
-// the webhook function makes ([intake.Signature.Check]). The work is limited by
+// the webhook function makes ([intake.Signature.Check]). It proposes no setting that weakens
+// the protection: a longer timestampTolerance, another exponent, or a fixed key id that the
+// caller has not given. The work is limited by
 // [Options], and a report says what was not tried. A [Report] contains places, key ids
 // and timestamps of a request, and neither its payload nor its signature.
 //
@@ -69,6 +71,7 @@ type Verdict string
 const (
 	Authentic   Verdict = "authentic"    // the request verifies with the settings as they are
 	Settings    Verdict = "settings"     // it verifies with other settings
+	Age         Verdict = "age"          // the signature verifies; the timestamp is too old or in the future
 	Unsupported Verdict = "unsupported"  // it verifies only in a way for which there is no setting
 	Changed     Verdict = "changed"      // a key of the service signed a message with another payload
 	OtherKey    Verdict = "other-key"    // no key that was found made the signature
@@ -91,7 +94,7 @@ type Report struct {
 	Outcome string `json:"outcome"`
 	// Step is the check that fails, in words; "" if none fails.
 	Step string `json:"step,omitempty"`
-	// Settings are the changes with which the request verifies. With the verdicts
+	// Settings are the changes with which the request verifies. With the verdicts Age,
 	// Unsupported and Changed, they are necessary and not sufficient.
 	Settings []Change `json:"settings,omitempty"`
 	// Differences are how the signed message or its proof differs from what Payhook
@@ -227,7 +230,7 @@ func (e *explainer) run(ctx context.Context, opts Options) {
 	}
 	e.judge(ctx)
 	r.Evidence = evidence(e.request)
-	if r.Verdict == Settings || r.Verdict == Unsupported {
+	if r.Verdict == Settings || r.Verdict == Age || r.Verdict == Unsupported {
 		r.Evidence = nil
 	}
 }
@@ -353,8 +356,9 @@ func (e *explainer) propose(ctx context.Context, m match) {
 	if err == nil {
 		err = e.check(ctx, conf, m.payload.bytes)
 	}
+	late := errors.Is(err, signature.ErrOutsideWindow)
 	switch {
-	case err != nil && !unsupported:
+	case err != nil && !late && !unsupported:
 		r.Differences = append(r.Differences, "With these settings, it would still be rejected: "+
 			stepOf(err, conf))
 		r.Verdict = Unsupported
@@ -362,6 +366,8 @@ func (e *explainer) propose(ctx context.Context, m match) {
 		r.Verdict = Unsupported
 	case m.payload.name != "":
 		r.Verdict = Changed
+	case late:
+		r.Verdict = Age
 	default:
 		r.Verdict = Settings
 	}
@@ -410,10 +416,7 @@ func (e *explainer) proposeTimestamp(m match, set func(*settings.Setting, string
 	}
 	at, known := signature.TimeOf(c.text)
 	if !known {
-		set(settings.TimestampTolerance, settings.Off)
-		e.say("Payhook cannot read the timestamp's format (%s), so its age can only be left unchecked. With "+
-			"timestampTolerance off, only the ledger recognizes a repeated webhook. Ask the service's operator for "+
-			"RFC 3339 or Unix time.", c.format)
+		e.differs("Payhook cannot read the timestamp's format (%s).", c.format)
 		return
 	}
 	if errors.Is(w.Check(c.text, at), signature.ErrMalformed) {
@@ -425,24 +428,14 @@ func (e *explainer) proposeTimestamp(m match, set func(*settings.Setting, string
 	if e.request.ReceivedAt.IsZero() {
 		return
 	}
-	age := e.request.ReceivedAt.Sub(at)
-	if age.Abs() <= w.Tolerance {
-		return
-	}
-	e.adviseAge(age, w.Tolerance)
-	if needed := age.Abs().Truncate(time.Minute) + time.Minute; needed <= 24*time.Hour {
-		set(settings.TimestampTolerance, readable(needed))
-	} else {
-		set(settings.TimestampTolerance, settings.Off)
+	if age := e.request.ReceivedAt.Sub(at); age.Abs() > w.Tolerance {
+		e.adviseAge(age, w.Tolerance)
 	}
 }
 
 func (e *explainer) proposeKey(m match, set func(*settings.Setting, string)) {
 	k := m.made.opened.key
-	if k.exponents != nil {
-		set(settings.KeyExponents, joinNumbers(k.exponents))
-	}
-	if k.state == rejected && k.exponents == nil {
+	if k.state == rejected {
 		e.differs("The key %s must not be used: %s.", k.id, k.cause)
 		e.say("Ask the service's operator for a key of section 2.6 of the interface: RSA with 2048 to 4096 bits, " +
 			"RS256, for signatures.")
@@ -460,13 +453,9 @@ func (e *explainer) proposeKey(m match, set func(*settings.Setting, string)) {
 		if !sameCarrier(c.carrier, e.conf.Scheme.KeyID.String()) {
 			set(settings.KeyIDCarrier, c.carrier)
 		}
-	case c.text == c.id:
+	case c.place == fromOptions:
 		set(settings.KeyIDCarrier, "static:"+c.id)
-		if c.place != fromOptions {
-			e.say("The key id is carried in the %s, which Payhook does not read. keyIdCarrier is a fixed id "+
-				"therefore: "+
-				"it works as long as the service signs with this key. Ask the operator for a header.", c.place)
-		}
+		e.say("keyIdCarrier is a fixed id: every webhook is rejected as soon as the service signs with another key.")
 	default:
 		e.differs("The key id is carried in the %s as %s. Payhook reads a UUID from a header or query parameter of "+
 			"its own.", c.place, quoted(c.text))

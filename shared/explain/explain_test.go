@@ -208,17 +208,17 @@ func TestEachVariantIsExplained(t *testing.T) {
 		"key id in the query": {func(c *call) { c.request.RawQuery = "a=b&kid=" + c.drop("X-SVC-Key-Id") },
 			want{explain.Settings, missing, set("keyIdCarrier", "query:kid"), nil}},
 		"key id in the path": {func(c *call) { c.request.Path = "/hooks/" + c.drop("X-SVC-Key-Id") },
-			want{explain.Settings, missing, set("keyIdCarrier", "static:"+key().ID), []string{"carried in the path"}}},
+			want{explain.Unsupported, missing, nil, []string{"carried in the path"}}},
 		"key id in the body": {func(c *call) {
 			c.drop("X-SVC-Key-Id")
 			c.request.Payload = []byte(`{"keyId":"` + c.key.ID + `","a":1}`)
 			c.sign(string(c.request.Payload) + "\n" + at + "\n" + c.key.ID)
-		}, want{explain.Settings, missing, set("keyIdCarrier", "static:"+key().ID),
-			[]string{"carried in the JSON field keyId", "works as long as the service signs with this key"}}},
+		}, want{explain.Unsupported, missing, nil, []string{"carried in the JSON field keyId"}}},
 		"key id that is not sent": {func(c *call) {
 			c.drop("X-SVC-Key-Id")
 			c.opts.KeyIDs = []string{c.key.ID}
-		}, want{explain.Settings, missing, set("keyIdCarrier", "static:"+key().ID), nil}},
+		}, want{explain.Settings, missing, set("keyIdCarrier", "static:"+key().ID),
+			[]string{"as soon as the service signs with another key"}}},
 		"key id without hyphens": {func(c *call) {
 			id := strings.ReplaceAll(c.key.ID, "-", "")
 			c.set("X-SVC-Key-Id", id)
@@ -245,7 +245,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 		"all parts in one header": {func(c *call) {
 			c.set("Signature", fmt.Sprintf(`keyId="%s",created="%s",signature="%s"`, c.drop("X-SVC-Key-Id"),
 				c.drop("X-SVC-Timestamp"), c.drop("X-SVC-Signature")))
-		}, want{explain.Unsupported, missing, set("keyIdCarrier", "static:"+key().ID),
+		}, want{explain.Unsupported, missing, nil,
 			[]string{"part created of header Signature", "part signature of header Signature"}}},
 		"signature twice": {func(c *call) {
 			text := c.drop("X-SVC-Signature")
@@ -287,30 +287,43 @@ func TestEachVariantIsExplained(t *testing.T) {
 			date := "Sat, 31 Jan 2026 12:00:00 GMT"
 			c.set("Date", date)
 			c.sign(message(date, c.key.ID))
-		}, want{explain.Unsupported, missing, set("timestampTolerance", "off"), []string{"header Date"}}},
+		}, want{explain.Unsupported, missing, nil, []string{"header Date"}}},
 		"RFC 1123 in the query": {func(c *call) {
 			c.drop("X-SVC-Timestamp")
 			c.request.RawQuery = "date=Sat,+31+Jan+2026+12:00:00+GMT"
 			c.sign(message("Sat, 31 Jan 2026 12:00:00 GMT", c.key.ID))
-		}, want{explain.Settings, missing, set("timestampCarrier", "query:date", "timestampTolerance", "off"),
-			[]string{"RFC 1123", "only the ledger"}}},
+		}, want{explain.Unsupported, missing, set("timestampCarrier", "query:date"), []string{"RFC 1123"}}},
 		"Unix microseconds": {func(c *call) {
 			c.set("X-SVC-Timestamp", "1769860800123456")
 			c.sign(message("1769860800123456", c.key.ID))
-		}, want{explain.Settings, malformed, set("timestampTolerance", "off"), []string{"Unix microseconds"}}},
+		}, want{explain.Unsupported, malformed, nil, []string{"Unix microseconds"}}},
 		"a format that is not known": {func(c *call) {
 			c.set("X-SVC-Timestamp", "yesterday")
 			c.sign(message("yesterday", c.key.ID))
-		}, want{explain.Settings, malformed, set("timestampTolerance", "off"), nil}},
+		}, want{explain.Unsupported, malformed, nil, []string{"a format that is not known"}}},
+		"an unknown format, with the check of the age turned off": {func(c *call) {
+			c.values["timestampTolerance"] = "off"
+			c.move("X-SVC-Timestamp", "When")
+			c.set("X-SVC-Timestamp", "yesterday")
+			c.sign(message("yesterday", c.key.ID))
+		}, want{explain.Authentic, "accepted", nil, nil}},
 		"another text of the same time is signed": {func(c *call) {
 			c.sign(message("1769860800", c.key.ID))
 		}, want{explain.Unsupported, mismatch, nil, []string{`The signed timestamp is written as "1769860800"`}}},
-		"a clock that is wrong": {func(c *call) { c.request.ReceivedAt = received.Add(7 * time.Minute) },
-			want{explain.Settings, outside, set("timestampTolerance", "8m"), []string{"7m1s older"}}},
-		"local time as UTC": {func(c *call) { c.request.ReceivedAt = received.Add(-2 * time.Hour) },
-			want{explain.Settings, outside, set("timestampTolerance", "2h"), []string{"almost exactly 2h"}}},
-		"days old": {func(c *call) { c.request.ReceivedAt = received.Add(72 * time.Hour) },
-			want{explain.Settings, outside, set("timestampTolerance", "off"), nil}},
+		"an old timestamp": {func(c *call) { c.request.ReceivedAt = received.Add(7 * time.Minute) },
+			want{explain.Age, outside, nil, []string{"7m1s older", "No longer tolerance is proposed"}}},
+		"an old timestamp, with the tolerance that was asked for": {func(c *call) {
+			c.request.ReceivedAt = received.Add(7 * time.Minute)
+			c.values["timestampTolerance"] = "8m"
+		}, want{explain.Authentic, "accepted", nil, nil}},
+		"an old timestamp in another header": {func(c *call) {
+			c.move("X-SVC-Timestamp", "X-Brand-Time")
+			c.request.ReceivedAt = received.Add(72 * time.Hour)
+		}, want{explain.Age, missing, set("timestampCarrier", "header:X-Brand-Time"), []string{"72h0m1s older"}}},
+		"an old timestamp and a changed body": {func(c *call) {
+			c.request.ReceivedAt = received.Add(time.Hour)
+			c.request.Payload = append(c.request.Payload, '\n')
+		}, want{explain.Changed, outside, nil, []string{"without its last line feed"}}},
 		"an unknown age": {func(c *call) { c.request.ReceivedAt = time.Time{} },
 			want{explain.Authentic, "accepted", nil, []string{"The age of the timestamp was not checked"}}},
 
@@ -506,6 +519,23 @@ func TestEachVariantIsExplained(t *testing.T) {
 	}
 }
 
+// A time zone is a guess, and only one that exists is named.
+func TestATimeZoneIsAGuess(t *testing.T) {
+	for ahead, zone := range map[time.Duration]string{
+		2 * time.Hour: "UTC+02:00", -3*time.Hour - 30*time.Minute: "UTC-03:30", 5*time.Hour + 45*time.Minute: "UTC+05:45",
+		14 * time.Hour: "UTC+14:00", -12 * time.Hour: "UTC-12:00",
+		14*time.Hour + 15*time.Minute: "", -13 * time.Hour: "", 2*time.Hour + 7*time.Minute: "", 6 * time.Minute: "",
+	} {
+		c := sent(t)
+		c.request.ReceivedAt = received.Add(-ahead)
+		advice := strings.Join(c.explain().Advice, "\n")
+		if want := "A guess: the sender may write its local time, " + zone + ", as UTC."; zone != "" &&
+			!strings.Contains(advice, want) || zone == "" && strings.Contains(advice, "UTC") {
+			t.Errorf("%s: %s", ahead, advice)
+		}
+	}
+}
+
 // The requests to the key service are limited, and the likely ids come first.
 func TestFewKeysAreLookedUp(t *testing.T) {
 	c := sent(t)
@@ -572,8 +602,7 @@ func TestWrongSettingsAreReported(t *testing.T) {
 	}
 }
 
-// A key that the policy rejects is named with the reason. If only its exponent is
-// another, a setting allows it.
+// A key that the policy rejects is named with the reason.
 func TestAKeyThatIsRefusedIsNamed(t *testing.T) {
 	three := withExponent(t, 3)
 	c := sent(t)
@@ -581,7 +610,9 @@ func TestAKeyThatIsRefusedIsNamed(t *testing.T) {
 	c.set("X-SVC-Key-Id", three.ID)
 	c.service.jwks[three.ID] = three.JWK()
 	c.sign(message(at, three.ID))
-	want{explain.Settings, "key-refused", map[string]string{"keyExponents": "65537,3"}, nil}.check(t, c.explain())
+	want{explain.Unsupported, "key-refused", nil, []string{"must not be used: e is not "}}.check(t, c.explain())
+	c.values["keyExponents"] = "65537,3"
+	want{explain.Authentic, "accepted", nil, nil}.check(t, c.explain())
 
 	small := paymenttest.NewKey(1024)
 	c = sent(t)

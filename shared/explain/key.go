@@ -40,9 +40,6 @@ type keyResult struct {
 	err   error
 	jwk   []byte
 	key   *rsa.PublicKey // also if it is refused; nil if there is none
-	// exponents are those with which the key is allowed, if nothing else is wrong with
-	// it; nil if no other exponents are necessary.
-	exponents []int
 }
 
 // get returns the answer for an id, or nil if the limit of requests is reached.
@@ -87,13 +84,6 @@ func (k *keyRing) read(r *keyResult) {
 		return
 	}
 	r.state = rejected
-	policy, _ := errors.AsType[*keys.PolicyError](err)
-	if policy != nil && slices.Equal(policy.Violations, []keys.Violation{keys.BadExponent}) {
-		wider := append(slices.Clone(k.exponents), r.key.E)
-		if _, err := parseJWK(r.jwk, r.id, wider); err == nil {
-			r.exponents = wider
-		}
-	}
 }
 
 // text returns the JWK of an id as the service answers it.

@@ -42,7 +42,9 @@ It looks for the signature, timestamps and key ids in all headers, query paramet
 and JSON fields, fetches the keys from {baseUrl}/v1/keys/{keyId}, and tries other
 carriers, formats and usual mistakes in the signed message. Settings are printed for
 cdk.json only if the webhook passes all checks of the signature with them. If none are
-found, it says what this means, for example that the body was changed on the way.
+found, it says what this means, for example that the body was changed on the way. No
+setting is proposed that weakens the protection: a longer timestampTolerance, another of
+keyExponents, a fixed keyIdCarrier. -c tries one, and --key-id a fixed key id.
 
 With --last, it explains the last rejected webhook that the setting captureRefused
 stored, and with --captured NAME another one ("payhook refused list" has the names),
@@ -61,8 +63,8 @@ Status 0: it verifies with the settings as they are, or with those that are prin
 Status 1: it verifies with no settings.
 Status 3: the key service could not be reached.
 
-With --json, one document: verdict (authentic, settings, unsupported, changed,
-other-key, no-key, no-signature), outcome, step, settings (setting, value, was),
+With --json, one document: verdict (authentic, settings, age, unsupported,
+changed, other-key, no-key, no-signature), outcome, step, settings (setting, value, was),
 differences, advice, evidence, signatures (place, encoding, bytes, madeBy), timestamps
 (place, text, format, time), keys (keyId, place, state, cause), notTried, notes.`
 
@@ -283,6 +285,7 @@ func (o *options) keyService(ctx context.Context, conf settings.Webhook) (*keySe
 var verdicts = map[explain.Verdict]string{
 	explain.Authentic:   "it verifies with the settings as they are",
 	explain.Settings:    "it verifies with the settings below",
+	explain.Age:         "the signature verifies, but the timestamp is too old or in the future",
 	explain.Unsupported: "it verifies, but only in a way that Payhook does not support",
 	explain.Changed:     "the signature is not one of the body that arrived",
 	explain.OtherKey:    "the signature was made with none of the keys that were found",
