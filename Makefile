@@ -77,8 +77,8 @@ send: $(PAYHOOK) ## send signed webhooks to the local run; ARGS="--events 5", AR
 	@exec $(PAYHOOK) send --local $(ARGS)
 
 .PHONY: invoke
-invoke: $(PAYHOOK) ## invoke a function; FUNCTION=webhook EVENT=events/webhook/one-event.json; without a local run, in AWS
-	@exec $(PAYHOOK) invoke $(if $(wildcard .local/up.json),--local) $(FUNCTION) $(EVENT) $(ARGS)
+invoke: $(PAYHOOK) ## invoke a function of the local run; FUNCTION=webhook EVENT=events/webhook/one-event.json; ARGS=--aws: in AWS
+	@exec $(PAYHOOK) invoke $(if $(filter --aws,$(ARGS)),,--local) $(FUNCTION) $(EVENT) $(ARGS)
 
 .PHONY: payhook
 payhook: $(PAYHOOK) ## build and run the program; ARGS="pending --local", ARGS=--help

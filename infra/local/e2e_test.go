@@ -741,8 +741,8 @@ func TestSendAndInvokeWork(t *testing.T) {
 	contains(payhook(0, "send", "--key", file, "--key-id", key.ID, "--url", f.WebhookURL), "1: 200")
 	sample := func(name string) string { return filepath.Join(f.opts.top, "events", name+".json") }
 	one := sample("webhook/one-event")
-	contains(payhook(0, "invoke", "--stack", f.Stack, "webhook", "--fresh", one, "--key", file, "--key-id", key.ID),
-		"200 OK", `"recorded":1`)
+	contains(payhook(0, "invoke", "--aws", "--stack", f.Stack, "webhook", "--fresh", one, "--key", file, "--key-id",
+		key.ID), "200 OK", `"recorded":1`)
 
 	samples := map[string]string{
 		"one-event": "200", "several-events": "200", "base64-body": "200", "conflict": "200", "not-json": "422",

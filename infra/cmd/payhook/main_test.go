@@ -251,7 +251,9 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 	}{
 		{[]string{"send", "ARGS=--events 5"}, "send --local --events 5"},
 		{[]string{"invoke", "FUNCTION=webhook", "EVENT=events/webhook/one-event.json", "ARGS=--fresh"},
-			"webhook events/webhook/one-event.json --fresh"},
+			"invoke --local webhook events/webhook/one-event.json --fresh"},
+		{[]string{"invoke", "FUNCTION=token", "EVENT=events/token/refresh.json", "ARGS=--aws"},
+			"invoke  token events/token/refresh.json --aws"},
 		{[]string{"payhook", "ARGS=pending --local"}, ".local/bin/payhook pending --local"},
 		{[]string{"payhook"}, "The program is .local/bin/payhook."},
 		{[]string{"up", "BASE_URL=http://127.0.0.1:1", "AUTH_URL=http://127.0.0.1:2", "TOKEN_MANAGER_ID=m",

@@ -34,7 +34,8 @@ import (
 )
 
 const long = `Invokes the function webhook, redrive or token with an event from a file, and prints
-what it answers. The events in events/ are samples.
+what it answers. The events in events/ are samples. Without --local, --aws is required.
+Then account, region and stack are written to standard error before the call.
 
 An event of a function URL is signed now: with --local by the simulated payment
 service, otherwise with --key and --key-id, where the payment service publishes the
@@ -47,8 +48,8 @@ With --json, the answer as the function returned it.`
 
 const example = `  payhook invoke webhook events/webhook/one-event.json --local
   payhook invoke redrive events/redrive/scheduled.json --local
-  payhook invoke token events/token/refresh.json --stack Payhook
-  payhook invoke webhook events/webhook/one-event.json --key key.pem --key-id 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d`
+  payhook invoke token events/token/refresh.json --aws --stack Payhook
+  payhook invoke webhook events/webhook/one-event.json --aws --key key.pem --key-id 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d`
 
 // outputs are the outputs of the stack that name the functions.
 var outputs = map[string]string{"webhook": names.WebhookFunctionOutput, "redrive": names.RedriveFunctionOutput,
@@ -57,6 +58,7 @@ var outputs = map[string]string{"webhook": names.WebhookFunctionOutput, "redrive
 type options struct {
 	p     *cli.Program
 	fresh bool
+	aws   bool
 	sign  webhook.Flags
 	local up.File // of the local run, if the function is there
 }
@@ -79,9 +81,13 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 			if err := cli.OneOf(args[0], functions...); err != nil {
 				return cli.Usage("function %q: %w", args[0], err)
 			}
+			if o.aws == t.Local {
+				return cli.Usage("either --local, for the local run that make up starts, or --aws, for a stack in AWS")
+			}
 			return o.run(cmd.Context(), *t, args[0], args[1])
 		},
 	}
+	cmd.Flags().BoolVar(&o.aws, "aws", false, "invoke the function of a stack in AWS")
 	cmd.Flags().BoolVar(&o.fresh, "fresh", false,
 		"replace deliveryId and eventId by new ones, so that the events are not duplicates")
 	o.sign.Register(cmd)
@@ -103,6 +109,8 @@ func (o *options) run(ctx context.Context, t target.Target, function, file strin
 	}
 	if d.Local != nil {
 		o.local = *d.Local
+	} else {
+		fmt.Fprintf(o.p.Err, "invoking %s of %s\n", function, d.Name)
 	}
 	if event, err = o.signed(ctx, event); err != nil {
 		return fmt.Errorf("%s: %w", file, err)

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +16,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/target"
 	"payhook.example/infra/local/up"
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -51,6 +56,43 @@ func event(t *testing.T, payload []byte, encoded bool) []byte {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// Nothing is invoked in AWS unless the caller asked for it, and saw where.
+func TestAWSIsInvokedOnlyWithTheFlag(t *testing.T) {
+	var out, stderr bytes.Buffer
+	var calls []string
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if calls = append(calls, r.URL.Path); r.URL.Path == "/" {
+			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member>
+				<StackId>arn:aws:cloudformation:eu-central-1:123456789012:stack/Payhook/1</StackId><Outputs><member>
+				<OutputKey>%s</OutputKey><OutputValue>token:live</OutputValue></member></Outputs></member></Stacks>
+				</DescribeStacksResult></DescribeStacksResponse>`, names.TokenFunctionOutput)
+			return
+		}
+		if !strings.Contains(stderr.String(), "stack Payhook (account 123456789012, eu-central-1") {
+			t.Errorf("it is invoked before this is written: %q", &stderr)
+		}
+		fmt.Fprint(w, `{"outcome":"fresh"}`)
+	}))
+	defer service.Close()
+	file := filepath.Join(t.TempDir(), "event.json")
+	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := up.File{Region: "eu-central-1", Endpoint: service.URL}.AWSConfig()
+	for _, test := range []struct {
+		args   []string
+		status int
+		calls  int
+	}{{nil, cli.StatusUsage, 0}, {[]string{"--aws"}, 0, 2}} {
+		p := &cli.Program{Out: &out, Err: &stderr}
+		cmd := Command(p, &target.Target{AWS: &cfg})
+		if status := p.Run(t.Context(), cmd, append(test.args, "token", file)); status != test.status ||
+			len(calls) != test.calls {
+			t.Errorf("%v: status %d, calls %q\n%s", test.args, status, calls, &stderr)
+		}
+	}
 }
 
 func TestAFunctionURLsEventIsSignedAsItStands(t *testing.T) {
