@@ -2,6 +2,7 @@ package local
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,6 +171,10 @@ func serveInBackground(ctx context.Context, p *cli.Program, o options) error {
 		fmt.Fprintln(terminal, err)
 		return err
 	}
+	if err := s.firstRuns(ctx); err != nil {
+		fmt.Fprintln(terminal, err)
+		return err
+	}
 	o.progress.say("everything is up")
 	fmt.Fprintln(terminal, readyLine)
 	terminal.Close()
@@ -181,6 +186,49 @@ func serveInBackground(ctx context.Context, p *cli.Program, o options) error {
 	case <-s.emulator.exited:
 		return fmt.Errorf("MiniStack ended: %w", s.emulator.err)
 	}
+}
+
+// firstRunTimeout is how long the first run of a function may take. A token endpoint that
+// does not answer keeps its function busy for longer.
+const firstRunTimeout = 15 * time.Second
+
+// firstRuns runs the token function and redrive once, so that a token is stored and both
+// have written metrics. Without a token, the local run is still of use: firstRuns says what
+// is missing, and returns only the error of ctx.
+func (s *stack) firstRuns(ctx context.Context) error {
+	p := s.opts.progress
+	return p.step("running token and redrive once", func() error {
+		within, cancel := context.WithTimeout(ctx, firstRunTimeout)
+		defer cancel()
+		return errors.Join(atOnce(within,
+			func(ctx context.Context) error {
+				run, err := s.runToken(ctx, asScheduled)
+				if err == nil {
+					// The schedule may have been quicker.
+					_, err = s.tokenReader().TokenContext(ctx)
+				}
+				if err != nil {
+					p.say("no access token is stored: %s", cmp.Or(run.Cause, err.Error()))
+					p.say("%s", s.tokenHint())
+				}
+				return nil
+			},
+			func(ctx context.Context) error {
+				if err := s.invoke(ctx, "redrive", asScheduled, &struct{}{}); err != nil {
+					p.say("redrive did not run: %v", err)
+				}
+				return nil
+			},
+		), ctx.Err())
+	})
+}
+
+// tokenHint says what to do if there is no token.
+func (s *stack) tokenHint() string {
+	if s.opts.clientID == "" || s.opts.clientSecret == "" {
+		return "CLIENT_ID and CLIENT_SECRET are missing: run make down, then make up with both"
+	}
+	return "its schedule runs the token function again; its log: make payhook ARGS=\"logs token --local\""
 }
 
 // down ends what run or up has started.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	"uuid"
@@ -64,7 +65,18 @@ func TestTheStatusShowsWhatNeedsAttention(t *testing.T) {
 		}
 	}
 
-	runs()
+	misbehave := func(fault paymenttest.FaultName) {
+		t.Helper()
+		if err := f.service.Misbehave(paymenttest.Token, paymenttest.Fault{Name: fault}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.firstRuns(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if bad := status(0); len(bad) > 0 {
+		t.Errorf("when it is up: %+v", bad)
+	}
 	f.send(t, paymenttest.Delivery(paymenttest.Events(3)...)).want(t, http.StatusOK, 3, 0)
 	got, err := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL,
 		Payload: paymenttest.Delivery(paymenttest.Event()), Flaw: paymenttest.SignatureChanged})
@@ -97,16 +109,20 @@ func TestTheStatusShowsWhatNeedsAttention(t *testing.T) {
 	f.service.SetTokenLifetime(2 * time.Minute)
 	runs()
 	needs("a token of two minutes", "token")
-	if err := f.service.Misbehave(paymenttest.Token, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
-		t.Fatal(err)
-	}
+	misbehave(paymenttest.Down)
 	if run, err := f.runToken(t.Context(), refreshNow); err != nil || run.Outcome != token.Failed {
 		t.Fatalf("the token function says %+v, %v", run, err)
 	}
 	needs("the token endpoint is down", "token")
-	if err := f.service.Misbehave(paymenttest.Token, paymenttest.Fault{}); err != nil {
-		t.Fatal(err)
+	// The local run is of use without a token: it goes on, and says why there is none.
+	var said strings.Builder
+	without := *f.stack
+	without.TokenSecret, without.opts.progress = f.newSecret(t), newProgress(&said)
+	if err := without.firstRuns(t.Context()); err != nil ||
+		!strings.Contains(said.String(), "no access token is stored: ") {
+		t.Errorf("%v: %s", err, &said)
 	}
+	misbehave("")
 	f.service.SetTokenLifetime(paymenttest.DefaultTokenLifetime)
 	runs()
 	if bad := status(0); len(bad) > 0 {

@@ -71,9 +71,8 @@ var resources = map[string]map[string][]string{
 		"testPattern": {"*"},
 	},
 	"operate": {"": {"Redrive/Alias"}},
-	// GetMetricData has no resource, and DescribeAlarms returns composite alarms only with
-	// permission for all (AWS, "DescribeAlarms" in the CloudWatch API Reference).
-	"status": {"": {"*"}},
+	// GetMetricData has no resource. The names of alarms are not known before the call.
+	"status": {"": {"*"}, "alarmNames": {"the stack"}},
 }
 
 // services are the IAM prefixes of the SDK's packages.

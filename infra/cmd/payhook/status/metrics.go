@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
@@ -21,6 +22,12 @@ type metricsAPI interface {
 		...func(*cloudwatch.Options)) (*cloudwatch.GetMetricDataOutput, error)
 	DescribeAlarms(context.Context, *cloudwatch.DescribeAlarmsInput,
 		...func(*cloudwatch.Options)) (*cloudwatch.DescribeAlarmsOutput, error)
+}
+
+// stacksAPI is what of CloudFormation is used.
+type stacksAPI interface {
+	ListStackResources(context.Context, *cloudformation.ListStackResourcesInput,
+		...func(*cloudformation.Options)) (*cloudformation.ListStackResourcesOutput, error)
 }
 
 // window is the time of which metrics are read. minute is the length of their periods.
@@ -170,40 +177,80 @@ func certificates(last map[string]point, redrive state) check {
 	return check{"certificates", ok, fmt.Sprintf("%.0f days left", trust.value)}
 }
 
-// alarms lists the alarms of the stack that are raised.
+// describedAlarms is how many names DescribeAlarms takes, and alarms it returns:
+// https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarms.html
+const describedAlarms = 100
+
+// alarms lists the alarms of the stack that are raised, and those that are not measured:
+// they have no data, or do not exist any more. The composite alarm is left out, because it
+// is raised only while one of these is.
 func alarms(ctx context.Context, d *deployment, _ time.Time) ([]check, error) {
-	prefix := d.stack + "-"
-	pages := cloudwatch.NewDescribeAlarmsPaginator(d.metrics, &cloudwatch.DescribeAlarmsInput{
-		AlarmNamePrefix: &prefix,
-		AlarmTypes:      []types.AlarmType{types.AlarmTypeMetricAlarm, types.AlarmTypeCompositeAlarm},
-	})
-	total := 0
-	var raised []string
-	add := func(name *string, s types.StateValue) {
-		total++
-		if s == types.StateValueAlarm {
-			raised = append(raised, strings.TrimPrefix(aws.ToString(name), prefix))
+	all, err := alarmNames(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	states := map[string]types.StateValue{}
+	for some := range slices.Chunk(all, describedAlarms) {
+		out, err := d.metrics.DescribeAlarms(ctx, &cloudwatch.DescribeAlarmsInput{
+			AlarmNames: some, MaxRecords: aws.Int32(describedAlarms),
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range out.MetricAlarms {
+			states[aws.ToString(a.AlarmName)] = a.StateValue
 		}
 	}
+	var raised, without []string
+	for _, name := range all {
+		short := strings.TrimPrefix(name, d.stack+"-")
+		switch states[name] {
+		case types.StateValueAlarm:
+			raised = append(raised, short)
+		case types.StateValueOk:
+		default:
+			without = append(without, short)
+		}
+	}
+	var texts []string
+	if len(raised) > 0 {
+		texts = append(texts, fmt.Sprintf("%d of %d: %s", len(raised), len(all), cli.PlainAll(raised)))
+	}
+	if len(without) > 0 {
+		texts = append(texts, fmt.Sprintf("%d of %d have no data: %s", len(without), len(all), cli.PlainAll(without)))
+	}
+	text := strings.Join(texts, "; ")
+	switch {
+	case len(all) == 0:
+		return []check{{"alarms", notMeasured, "the stack has no alarms"}}, nil
+	case len(raised) > 0:
+		return []check{{"alarms", attention, text}}, nil
+	case len(without) > 0:
+		return []check{{"alarms", notMeasured, text}}, nil
+	}
+	return []check{{"alarms", ok, fmt.Sprintf("none of %d is raised", len(all))}}, nil
+}
+
+// alarmNames returns the names of the stack's alarms, sorted. DescribeStackResources would
+// return only 100 resources of all types:
+// https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_DescribeStackResources.html
+func alarmNames(ctx context.Context, d *deployment) ([]string, error) {
+	var all []string
+	pages := cloudformation.NewListStackResourcesPaginator(d.stacks,
+		&cloudformation.ListStackResourcesInput{StackName: &d.stack})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
 			return nil, err
 		}
-		for _, a := range page.MetricAlarms {
-			add(a.AlarmName, a.StateValue)
-		}
-		for _, a := range page.CompositeAlarms {
-			add(a.AlarmName, a.StateValue)
+		for _, r := range page.StackResourceSummaries {
+			// A resource that could not be created has no name.
+			name := aws.ToString(r.PhysicalResourceId)
+			if aws.ToString(r.ResourceType) == "AWS::CloudWatch::Alarm" && name != "" {
+				all = append(all, name)
+			}
 		}
 	}
-	slices.Sort(raised)
-	switch {
-	case total == 0:
-		return []check{{"alarms", notMeasured, "the stack has no alarms"}}, nil
-	case len(raised) > 0:
-		text := fmt.Sprintf("%d of %d: %s", len(raised), total, cli.PlainAll(raised))
-		return []check{{"alarms", attention, text}}, nil
-	}
-	return []check{{"alarms", ok, fmt.Sprintf("none of %d is raised", total)}}, nil
+	slices.Sort(all)
+	return all, nil
 }

@@ -20,13 +20,16 @@ func (c *command) show(h health, name string) error {
 	if c.watch && c.Reader {
 		b.WriteString(clearScreen)
 	}
+	n := map[state]int{}
+	for _, check := range h.Checks {
+		n[check.State]++
+	}
 	verdict := "healthy"
-	if !h.Healthy {
-		n := map[state]int{}
-		for _, check := range h.Checks {
-			n[check.State]++
-		}
+	switch {
+	case n[attention] > 0:
 		verdict = fmt.Sprintf("NOT HEALTHY: %d need attention, %d not measured", n[attention], n[notMeasured])
+	case n[notMeasured] > 0:
+		verdict = fmt.Sprintf("UNKNOWN: %d not measured", n[notMeasured])
 	}
 	line := func(text string) { fmt.Fprintln(&b, fit(text, c.Width())) }
 	line(name + ", " + h.At.Format(time.RFC3339))

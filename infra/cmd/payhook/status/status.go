@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -31,12 +32,16 @@ const long = `Shows on one screen whether Payhook is healthy: what is pending an
 access token lives, what webhooks were answered in the last 15 minutes, whether redrive
 runs, how long certificates are valid, and which alarms are raised.
 
-Each line is ok, attention, or not measured. Payhook is healthy only if every line is ok.
+Each line is ok, attention, or not measured. Payhook is healthy if every line is ok, NOT
+HEALTHY if one needs attention, and otherwise UNKNOWN: something was not measured. An
+alarm that CloudWatch has no data for (INSUFFICIENT_DATA) is not measured.
+
 The command reads the index of pending events, the parking bucket, the secret of the
 access token (its expiry is shown, the token is not), metrics and alarms. Metrics are
 about a minute late. --watch repeats it until Ctrl-C.
 
-Status 0: healthy. Status 1: something needs attention, or was not measured.
+Status 0: healthy. Status 1: something needs attention, or was not measured: --json tells
+them apart.
 
 With --json, one document for each time: stack, at, healthy, checks (name, state, text).`
 
@@ -76,6 +81,7 @@ type deployment struct {
 	buckets parking.API
 	secrets token.Getter
 	metrics metricsAPI
+	stacks  stacksAPI
 }
 
 func connect(ctx context.Context, t target.Target) (*deployment, error) {
@@ -91,6 +97,7 @@ func connect(ctx context.Context, t target.Target) (*deployment, error) {
 		// front.
 		buckets: s3.NewFromConfig(d.Config, func(o *s3.Options) { o.UsePathStyle = d.Config.BaseEndpoint != nil }),
 		metrics: cloudwatch.NewFromConfig(d.Config),
+		stacks:  cloudformation.NewFromConfig(d.Config),
 	}, nil
 }
 

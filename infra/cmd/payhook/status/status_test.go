@@ -6,12 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	cftypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
@@ -34,10 +39,11 @@ type world struct {
 	secrets *secretstest.Server
 	// metrics are the values of the last minute, by function, a space, and name.
 	metrics map[string]float64
-	age     time.Duration // of these values
-	alarms  map[string]types.StateValue
-	denied  error  // of GetMetricData
-	secret  string // the name of the secret of the token
+	age     time.Duration               // of these values
+	alarms  map[string]types.StateValue // of all stacks
+	named   []string                    // the alarms of the stack; nil: all
+	denied  error                       // of GetMetricData
+	secret  string                      // the name of the secret of the token
 }
 
 func newWorld(t *testing.T) *world {
@@ -48,7 +54,7 @@ func newWorld(t *testing.T) *world {
 		metrics: map[string]float64{"redrive OldestPending": 0, "token TokenRefreshed": 0, "webhook Accepted": 17,
 			"webhook Unauthenticated": 3},
 		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
-			"Payhook-unhealthy": types.StateValueOk}}
+			"Payhook-token-failed": types.StateValueOk}}
 	w.db.CreateLedger("ledger")
 	w.s3.MakeBucket("parking")
 	w.secrets.Create("token")
@@ -81,18 +87,34 @@ func (w *world) GetMetricData(_ context.Context, in *cloudwatch.GetMetricDataInp
 
 func (w *world) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsInput,
 	_ ...func(*cloudwatch.Options)) (*cloudwatch.DescribeAlarmsOutput, error) {
-	if len(in.AlarmTypes) != 2 {
-		w.t.Errorf("only alarms of the types %v", in.AlarmTypes)
+	if len(in.AlarmNames) > 100 || aws.ToInt32(in.MaxRecords) < int32(len(in.AlarmNames)) {
+		return nil, fmt.Errorf("ValidationError: %d names for %d records", len(in.AlarmNames),
+			aws.ToInt32(in.MaxRecords))
 	}
 	out := &cloudwatch.DescribeAlarmsOutput{}
-	for name, s := range w.alarms {
-		switch {
-		case !strings.HasPrefix(name, aws.ToString(in.AlarmNamePrefix)):
-		case strings.HasSuffix(name, "-unhealthy"):
-			out.CompositeAlarms = append(out.CompositeAlarms, types.CompositeAlarm{AlarmName: &name, StateValue: s})
-		default:
+	for _, name := range in.AlarmNames {
+		if s, ok := w.alarms[name]; ok {
 			out.MetricAlarms = append(out.MetricAlarms, types.MetricAlarm{AlarmName: &name, StateValue: s})
 		}
+	}
+	return out, nil
+}
+
+// ListStackResources returns pages with one alarm and one other resource.
+func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListStackResourcesInput,
+	_ ...func(*cloudformation.Options)) (*cloudformation.ListStackResourcesOutput, error) {
+	if w.named == nil {
+		w.named = slices.Sorted(maps.Keys(w.alarms))
+	}
+	out, at := &cloudformation.ListStackResourcesOutput{}, 0
+	if in.NextToken != nil {
+		at, _ = strconv.Atoi(*in.NextToken)
+	}
+	if at < len(w.named) {
+		out.NextToken = aws.String(strconv.Itoa(at + 1))
+		out.StackResourceSummaries = []cftypes.StackResourceSummary{
+			{ResourceType: aws.String("AWS::CloudWatch::Alarm"), PhysicalResourceId: &w.named[at]},
+			{ResourceType: aws.String("AWS::SQS::Queue"), PhysicalResourceId: aws.String("queue")}}
 	}
 	return out, nil
 }
@@ -108,7 +130,7 @@ func (w *world) status(ctx context.Context, change ...func(*command)) (string, e
 				outputs: map[string]string{names.LedgerTableOutput: "ledger", names.ParkingBucketOutput: "parking",
 					names.TokenSecretOutput: w.secret, names.WebhookFunctionOutput: "webhook:live",
 					names.RedriveFunctionOutput: "redrive:live", names.TokenFunctionOutput: "token:live"},
-				db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w,
+				db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w, stacks: w,
 			}, nil
 		},
 	}
@@ -132,6 +154,15 @@ func TestAHealthyDeploymentIsHealthy(t *testing.T) {
 		if !strings.Contains(out, text) {
 			t.Errorf("%q is not in\n%s", text, out)
 		}
+	}
+}
+
+func TestAlarmsOfOtherStacksDoNotCount(t *testing.T) {
+	w := newWorld(t)
+	w.named = slices.Sorted(maps.Keys(w.alarms))
+	w.alarms["Payhook-Staging-parked"] = types.StateValueAlarm
+	if out, err := w.status(t.Context()); err != nil || !strings.Contains(out, "none of 2 is raised") {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
@@ -160,7 +191,15 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			"certificates  attention     29"},
 		"an alarm": {func(w *world) { w.alarms["Payhook-parked"] = types.StateValueAlarm },
 			"alarms        attention     1 of 2: parked"},
-		"the composite alarm": {func(w *world) { w.alarms["Payhook-unhealthy"] = types.StateValueAlarm }, "unhealthy"},
+		"an alarm, another has no data": {func(w *world) {
+			w.alarms["Payhook-parked"], w.alarms["Payhook-token-failed"] = types.StateValueAlarm, "INSUFFICIENT_DATA"
+		}, "1 of 2: parked; 1 of 2 have no data: token-failed"},
+		"the last of 101 alarms": {func(w *world) {
+			for i := range 99 {
+				w.alarms[fmt.Sprintf("Payhook-%02d", i)] = types.StateValueOk
+			}
+			w.alarms["Payhook-token-failed"] = types.StateValueAlarm
+		}, "alarms        attention     1 of 101: token-failed"},
 	} {
 		w := newWorld(t)
 		c.cause(w)
@@ -178,14 +217,15 @@ func TestWhatIsNotMeasuredIsNotHealthy(t *testing.T) {
 		"no metrics":              func(w *world) { w.metrics = nil },
 		"no metrics of redrive":   func(w *world) { delete(w.metrics, "redrive OldestPending") },
 		"no metrics of the token": func(w *world) { delete(w.metrics, "token TokenRefreshed") },
-		"no alarms":               func(w *world) { w.alarms = nil },
-		"alarms of another stack": func(w *world) { w.alarms = map[string]types.StateValue{"Other-parked": "OK"} },
+		"no alarms":               func(w *world) { w.named = []string{} },
+		"an alarm without data":   func(w *world) { w.alarms["Payhook-parked"] = types.StateValueInsufficientData },
+		"an alarm that is gone":   func(w *world) { w.named = append(w.named, "Payhook-gone") },
 	} {
 		w := newWorld(t)
 		cause(w)
 		out, err := w.status(t.Context())
 		if !errors.Is(err, cli.ErrAttention) || !strings.Contains(out, "not measured") ||
-			!strings.Contains(out, "NOT HEALTHY: 0 need attention") {
+			!strings.Contains(out, "\nUNKNOWN: ") {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
