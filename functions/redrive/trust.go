@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"slices"
 	"time"
 
 	"payhook.example/shared/clientcert"
@@ -47,7 +48,10 @@ func (t *trust) report(ctx context.Context, now time.Time) (*trusted, error) {
 	}
 	last, err := keys.LastCertificate(ctx, t.client, t.table)
 	out := &trusted{Authentication: t.authentication, Last: last, DaysLeft: keys.TrustDaysLeft(t.Truststore, last, now),
-		Subjects: t.Policy.Subjects}
+		Subjects: slices.Clone(t.Policy.DNSNames)}
+	for _, name := range t.Policy.Subjects {
+		out.Subjects = append(out.Subjects, string(name))
+	}
 	for _, c := range t.Truststore.Certificates() {
 		out.CAs = append(out.CAs, authority{
 			clientcert.Subject(c), clientcert.Issuer(c), clientcert.SerialOf(c).Number, clientcert.Fingerprint(c),
@@ -58,7 +62,7 @@ func (t *trust) report(ctx context.Context, now time.Time) (*trusted, error) {
 		out.Pins = append(out.Pins, hex.EncodeToString(pin[:]))
 	}
 	for _, serial := range t.Policy.Revoked {
-		out.Revoked = append(out.Revoked, serial.Number+"@"+serial.Issuer)
+		out.Revoked = append(out.Revoked, serial.Number+"@"+string(serial.Issuer))
 	}
 	return out, err
 }

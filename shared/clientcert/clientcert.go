@@ -78,7 +78,7 @@ type Pin [sha256.Size]byte
 // Serial identifies a certificate by its issuer and serial number (RFC 5280, section
 // 4.1.2.2).
 type Serial struct {
-	Issuer string // RFC 4514
+	Issuer Name
 	Number string // hexadecimal, lower case, without leading zeros
 }
 
@@ -86,10 +86,10 @@ type Serial struct {
 type Policy struct {
 	// Pins are the accepted keys; every key if it is empty.
 	Pins []Pin
-	// Subjects are the accepted subjects in the form of RFC 4514, or DNS names of the
-	// certificate; every subject if it is empty. With Pins, a certificate must match
-	// both.
-	Subjects []string
+	// Subjects and DNSNames are the accepted subjects and DNS names. A certificate must
+	// have one of them, unless both are empty. With Pins, it must match both.
+	Subjects []Name
+	DNSNames []string
 	// Revoked are the rejected certificates. If one is a CA, all certificates that it
 	// issued are rejected.
 	Revoked []Serial
@@ -203,14 +203,10 @@ func (v *Verifier) pinned(c *x509.Certificate) error {
 	if pins := v.policy.Pins; len(pins) > 0 && !slices.Contains(pins, PinOf(c)) {
 		return reject(NotPinned, "its key is not in clientCertPins")
 	}
-	subjects := v.policy.Subjects
-	if len(subjects) == 0 || slices.Contains(subjects, Subject(c)) {
+	p := v.policy
+	if len(p.Subjects)+len(p.DNSNames) == 0 || slices.Contains(p.Subjects, SubjectName(c)) ||
+		slices.ContainsFunc(c.DNSNames, func(name string) bool { return slices.Contains(p.DNSNames, name) }) {
 		return nil
-	}
-	for _, name := range c.DNSNames {
-		if slices.Contains(subjects, name) {
-			return nil
-		}
 	}
 	return reject(NotPinned, "its subject is not in clientCertSubjects")
 }
@@ -304,8 +300,7 @@ func sequence(rawName []byte) (s pkix.RDNSequence) {
 	return s
 }
 
-// Subject returns the subject of a certificate in the form of RFC 4514, in the order
-// of the certificate.
+// Subject returns the subject of a certificate in the form of RFC 4514, for people.
 func Subject(c *x509.Certificate) string { return sequence(c.RawSubject).String() }
 
 // Issuer returns the issuer of a certificate in the form of [Subject].
@@ -313,7 +308,7 @@ func Issuer(c *x509.Certificate) string { return sequence(c.RawIssuer).String() 
 
 // SerialOf returns the issuer and the serial number of a certificate.
 func SerialOf(c *x509.Certificate) Serial {
-	return Serial{Issuer(c), canonicalSerial(c.SerialNumber.Text(16))}
+	return Serial{IssuerName(c), canonicalSerial(c.SerialNumber.Text(16))}
 }
 
 // PinOf returns the pin of a certificate's key.
@@ -347,12 +342,13 @@ func ParsePin(text string) (p Pin, err error) {
 }
 
 // ParseSerial parses SERIAL@ISSUER: a serial number in hexadecimal, with or without
-// colons, and the issuer in the form of RFC 4514.
+// colons, and the issuer as [ParseName] accepts it.
 func ParseSerial(text string) (Serial, error) {
 	text, issuer, ok := strings.Cut(strings.TrimSpace(text), "@")
-	number := canonicalSerial(text)
-	if !ok || text == "" || issuer == "" || strings.Trim(number, "0123456789abcdef") != "" {
+	number := canonicalSerial(strings.TrimPrefix(text, "serial=")) // openssl x509 writes it
+	if !ok || text == "" || strings.Trim(number, "0123456789abcdef") != "" {
 		return Serial{}, errors.New("must be SERIAL@ISSUER, as in 0a1b2c@CN=Operator CA,O=Payments")
 	}
-	return Serial{issuer, number}, nil
+	name, err := ParseName(issuer)
+	return Serial{name, number}, err
 }

@@ -183,7 +183,14 @@ func TestPinsAndRevocation(t *testing.T) {
 	intermediate := ca.NewIntermediate("Issuing CA", nil)
 	store := truststore(t, ca.Certificate, intermediate.Certificate)
 	client, other := intermediate.Client(nil), intermediate.Client(nil)
-	subject := "O=Payment Service,CN=webhooks.payments.example"
+	name := func(text string) []clientcert.Name {
+		parsed, err := clientcert.ParseName(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []clientcert.Name{"CN=other", parsed}
+	}
+	subject := clientcert.Subject(client.Leaf)
 	for name, c := range map[string]struct {
 		policy clientcert.Policy
 		want   clientcert.Reason // "" for accepted
@@ -192,17 +199,18 @@ func TestPinsAndRevocation(t *testing.T) {
 			clientcert.PinOf(client.Leaf)}}, ""},
 		"another key": {clientcert.Policy{Pins: []clientcert.Pin{clientcert.PinOf(other.Leaf)}},
 			clientcert.NotPinned},
-		"its subject": {clientcert.Policy{Subjects: []string{"CN=other",
-			clientcert.Subject(client.Leaf)}}, ""},
-		"its subject, in other case": {
-			clientcert.Policy{Subjects: []string{strings.ToUpper(clientcert.Subject(client.Leaf))}},
+		"its subject":                {clientcert.Policy{Subjects: name(subject)}, ""},
+		"its subject, in other case": {clientcert.Policy{Subjects: name(strings.ToUpper(subject))}, clientcert.NotPinned},
+		"its subject, as openssl writes it": {
+			clientcert.Policy{Subjects: name("O = Payment Service, CN = webhooks.payments.example")}, ""},
+		"its subject and another attribute": {clientcert.Policy{Subjects: name("C=DE," + subject)},
 			clientcert.NotPinned},
-		"its subject, in other order": {clientcert.Policy{Subjects: []string{subject}}, clientcert.NotPinned},
-		"its DNS name":                {clientcert.Policy{Subjects: []string{"webhooks.payments.example"}}, ""},
-		"a part of its DNS name": {clientcert.Policy{Subjects: []string{"payments.example"}},
+		"its DNS name, not its subject": {clientcert.Policy{Subjects: name("CN=b"),
+			DNSNames: []string{"webhooks.payments.example"}}, ""},
+		"a part of its DNS name": {clientcert.Policy{DNSNames: []string{"payments.example"}},
 			clientcert.NotPinned},
 		"its key and another subject": {clientcert.Policy{
-			Pins: []clientcert.Pin{clientcert.PinOf(client.Leaf)}, Subjects: []string{"CN=other"}},
+			Pins: []clientcert.Pin{clientcert.PinOf(client.Leaf)}, Subjects: name("CN=b")},
 			clientcert.NotPinned},
 		"revoked": {clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(client.Leaf)}},
 			clientcert.Revoked},
@@ -346,14 +354,14 @@ func TestParsePinAndParseSerial(t *testing.T) {
 		}
 	}
 	serial := clientcert.SerialOf(c)
-	if got, err := clientcert.ParseSerial("00:" + colons(c.SerialNumber.Bytes()) + "@" + serial.Issuer); err != nil ||
-		got != serial {
+	if got, err := clientcert.ParseSerial("serial=00:" + colons(c.SerialNumber.Bytes()) + "@issuer=" +
+		string(serial.Issuer)); err != nil || got != serial {
 		t.Errorf("%v, %v, want %v", got, err, serial)
 	}
 	if got, err := clientcert.ParseSerial("00@CN=a"); err != nil || got.Number != "0" {
 		t.Errorf("zero is %v, %v", got, err)
 	}
-	for _, wrong := range []string{"", "0a", "@CN=a", "xy@CN=a", "0a@"} {
+	for _, wrong := range []string{"", "0a", "@CN=a", "xy@CN=a", "0a@", "0a@a"} {
 		if _, err := clientcert.ParseSerial(wrong); err == nil {
 			t.Errorf("%q is accepted", wrong)
 		}

@@ -50,12 +50,13 @@ var (
 			"public key info in hexadecimal; every key if it is not set"}
 	ClientCertSubjects = &Setting{Key: "clientCertSubjects", Section: "5.3",
 		Example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
-		Description: "the subjects (RFC 4514, exactly as the certificate has them) or DNS names that client " +
+		Description: "the subjects (RFC 4514, or as openssl x509 -subject writes them) or DNS names that client " +
 			"certificates can have, joined by semicolons; every subject if it is not set; with clientCertPins a " +
 			"certificate must match both"}
 	RevokedSerials = &Setting{Key: "revokedSerials", Example: "0a1b2c@CN=Operator CA,O=Payments", Section: "5.3",
 		Description: "certificates that are rejected, joined by semicolons: SERIAL@ISSUER, with the serial number in " +
-			"hexadecimal and the issuer in the form of RFC 4514"}
+			"hexadecimal and the subject of a certificate of the truststore (RFC 4514, or as openssl x509 -issuer " +
+			"writes it)"}
 	ThrottleRate = &Setting{Key: "throttleRate", Default: "100", Example: "1000",
 		Description: "the average number of requests per second that API Gateway forwards; more are answered 429; " +
 			"with domainName only"}
@@ -113,6 +114,7 @@ var (
 	domainName     = lazily(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	certificateARN = lazily(`^arn:[a-z-]+:acm:[a-z0-9-]+:[0-9]{12}:certificate/[A-Za-z0-9-]+$`)
 	hostedZoneID   = lazily(`^Z[A-Z0-9]{1,31}$`)
+	dnsName        = only(lower + upper + digits + ".*_-")
 )
 
 // policy reads the policy for client certificates.
@@ -125,7 +127,18 @@ func (r *reader) policy() (p clientcert.Policy) {
 		}
 		p.Pins = append(p.Pins, pin)
 	}
-	p.Subjects = list(r.text(ClientCertSubjects))
+	for _, text := range list(r.text(ClientCertSubjects)) {
+		if dnsName(text) {
+			p.DNSNames = append(p.DNSNames, text)
+			continue
+		}
+		name, err := clientcert.ParseName(text)
+		if err != nil {
+			r.wrong(ClientCertSubjects, err.Error()+", or a DNS name")
+			break
+		}
+		p.Subjects = append(p.Subjects, name)
+	}
 	for _, text := range list(r.text(RevokedSerials)) {
 		serial, err := clientcert.ParseSerial(text)
 		if err != nil {
@@ -137,20 +150,22 @@ func (r *reader) policy() (p clientcert.Policy) {
 	return p
 }
 
-// list splits text at semicolons. A semicolon after a backslash is part of a name
-// (RFC 4514, section 2.4).
+// list splits text at semicolons. A semicolon that is quoted, or after a backslash, is
+// part of a name.
 func list(text string) (parts []string) {
-	part := ""
-	pieces := strings.Split(text, ";")
-	for i, piece := range pieces {
-		if part += piece; strings.HasSuffix(part, `\`) && i < len(pieces)-1 {
-			part += ";"
-			continue
+	start, quoted, escaped := 0, false, false
+	for i, c := range text + ";" {
+		switch {
+		case i < len(text) && (escaped || c == '\\'):
+			escaped = !escaped
+		case c == '"':
+			quoted = !quoted
+		case i == len(text) || c == ';' && !quoted:
+			if part := strings.TrimSpace(text[start:i]); part != "" {
+				parts = append(parts, part)
+			}
+			start = i + 1
 		}
-		if part = strings.TrimSpace(part); part != "" {
-			parts = append(parts, part)
-		}
-		part = ""
 	}
 	return parts
 }
@@ -168,9 +183,6 @@ func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
 		ThrottleBurst: r.integer(ThrottleBurst, 1, 5000),
 	}
 	mtls := r.valid(Authentication) && w.UsesMTLS()
-	if mtls {
-		r.policy()
-	}
 	switch {
 	case e.DomainName == "" && mtls:
 		r.wrong(DomainName, "is required, as "+r.name(Authentication)+" is "+w.Authentication)
@@ -195,28 +207,52 @@ func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
 		}
 	}
 	if mtls {
-		e.Truststore = r.truststore(now)
+		p := r.policy()
+		var store *clientcert.Truststore
+		if e.Truststore, store = r.truststore(now); store != nil && r.valid(RevokedSerials) {
+			r.issuers(p, store)
+		}
 	}
 	return e
 }
 
-// truststore returns the content of the file that the setting names.
-func (r *reader) truststore(now time.Time) []byte {
+// truststore returns the content of the file that the setting names, and nil if it is
+// not valid.
+func (r *reader) truststore(now time.Time) ([]byte, *clientcert.Truststore) {
 	path := r.text(Truststore)
 	if path == "" {
 		r.wrong(Truststore, "is required, as "+r.name(Authentication)+" is "+r.text(Authentication))
-		return nil
+		return nil, nil
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		r.wrong(Truststore, "can't be read: "+err.Error())
-		return nil
+		return nil, nil
 	}
-	if _, err := clientcert.ParseTruststore(text, now); err != nil {
+	store, err := clientcert.ParseTruststore(text, now)
+	if err != nil {
 		r.wrong(Truststore, path+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
-		return nil
+		return nil, nil
 	}
-	return text
+	return text, store
+}
+
+// issuers reports the revoked certificates that no certificate of the truststore can
+// have issued. Such an entry has no effect, so its certificate would stay valid.
+func (r *reader) issuers(p clientcert.Policy, store *clientcert.Truststore) {
+	var subjects, unknown []string
+	for _, c := range store.Certificates() {
+		subjects = append(subjects, string(clientcert.SubjectName(c)))
+	}
+	for _, revoked := range p.Revoked {
+		if !slices.Contains(subjects, string(revoked.Issuer)) {
+			unknown = append(unknown, revoked.Number+"@"+string(revoked.Issuer))
+		}
+	}
+	if len(unknown) > 0 {
+		r.wrong(RevokedSerials, strings.Join(unknown, "; ")+": the issuer must be the subject of a certificate of "+
+			r.name(Truststore)+": "+strings.Join(subjects, "; "))
+	}
 }
 
 // packageFolder returns the folder of a function's package: that of the variable

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"payhook.example/shared/clientcert"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -57,8 +58,18 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 		"mtls": {mtls, nil, nil},
 		"both": {mtls, map[string]string{"authentication": "both"}, nil},
 		"pins, subjects and revoked": {mtls,
-			map[string]string{"clientCertPins": pin + "; " + pin, "clientCertSubjects": `CN=a\;b,O=c;d.example`,
-				"revokedSerials": "0a:1B@CN=a"}, nil},
+			map[string]string{"clientCertPins": pin + "; " + pin, "clientCertSubjects": `CN=a\;b,O="c;\";";*.d.example`,
+				"revokedSerials": "0a:1B@CN=Operator CA,O=Payment Service;1@O = Payment Service, CN = Operator CA;" +
+					"2@/O=Payment Service/CN=Operator CA"}, nil},
+		"issuers that are not in the truststore": {mtls,
+			map[string]string{"revokedSerials": "1@CN=Other CA; 2@CN=Operator CA,O=Payment Service;3@CN=Operator CA"},
+			[]string{"revokedSerials: 1@CN=Other CA; 3@CN=Operator CA: the issuer must be the subject of a certificate " +
+				"of truststore: CN=Operator CA,O=Payment Service ("}},
+		"an issuer and the truststore": {mtls,
+			map[string]string{"revokedSerials": "1@CN=Other CA", "truststore": ""},
+			[]string{"truststore: is required"}},
+		"a subject that is not a name": {mtls, map[string]string{"clientCertSubjects": "d.example;Payments Ltd"},
+			[]string{"clientCertSubjects: must be a name such as CN=Operator CA,O=Payments: \"Payments Ltd\" is not"}},
 		"a method that a function URL accepts": {nil, map[string]string{"httpMethod": "NOTIFY"}, nil},
 		"a method that no route can have": {mtls, map[string]string{"httpMethod": "NOTIFY"},
 			[]string{"httpMethod: must be DELETE, GET"}},
@@ -189,9 +200,9 @@ func TestRejectsListsTooLargeForTheEnvironment(t *testing.T) {
 	if got := sized(8, strings.Repeat("x", left+1)); len(got) != 1 {
 		t.Errorf("an environment of 4097 bytes: %q", got)
 	}
-	// Quotation marks take two bytes in JSON.
-	if got := sized(8, strings.Repeat(`"`, left/2+1)); len(got) != 1 {
-		t.Errorf("quotation marks: %q", got)
+	// Backslashes take two bytes in JSON.
+	if got := sized(8, "CN="+strings.Repeat(`\\`, left/4+1)); len(got) != 1 {
+		t.Errorf("backslashes: %q", got)
 	}
 }
 
@@ -202,7 +213,7 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 	maps.Copy(env, map[string]string{
 		"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example", "PAYHOOK_API_ID": "a1b2c3",
 		"LAMBDA_TASK_ROOT":         folder,
-		"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b; ;CN=c\`,
+		"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b; ;O=d, CN=c;e.example`,
 		"PAYHOOK_REVOKED_SERIALS": "00:0A@CN=a",
 	})
 	getenv := func(name string) string { return env[name] }
@@ -244,7 +255,8 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 	m := w.MTLS
 	if !w.UsesMTLS() || w.UsesSignature() || m.DomainName != "hook.bank.example" || m.APIID != "a1b2c3" ||
 		len(m.Truststore.Certificates()) != 1 ||
-		len(m.Policy.Pins) != 1 || !slices.Equal(m.Policy.Subjects, []string{`CN=a\;b`, `CN=c\`}) ||
+		len(m.Policy.Pins) != 1 || !slices.Equal(m.Policy.Subjects, []clientcert.Name{`CN=a\;b`, `CN=c,O=d`}) ||
+		!slices.Equal(m.Policy.DNSNames, []string{"e.example"}) ||
 		m.Policy.Revoked[0].Number != "a" || m.Policy.Revoked[0].Issuer != "CN=a" {
 		t.Errorf("got %+v", m)
 	}
