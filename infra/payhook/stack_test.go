@@ -493,8 +493,8 @@ func TestOutputs(t *testing.T) {
 
 // Every payload of the stated size must fit.
 func TestTheSubscriptionDetailsPromisesOnlyWhatAlwaysFits(t *testing.T) {
-	for limit, want := range map[string]string{"6291456": "up to 3112960 bytes each",
-		"3112961": "up to 3112960 bytes each", "3112959": "up to 3112959 bytes each"} {
+	for limit, want := range map[string]string{"6291456": "up to 3112959 bytes each",
+		"3112960": "up to 3112959 bytes each", "3112958": "up to 3112958 bytes each"} {
 		tm := payhook(t, map[string]any{"maxPayloadBytes": limit})
 		if sheet := tm.render(tm.Outputs["SubscriptionDetails"].Value); !strings.Contains(sheet, want) {
 			t.Errorf("maxPayloadBytes=%s: no %q in\n%s", limit, want, sheet)

@@ -86,7 +86,7 @@ var (
 		Description: "the status of the answer to an accepted webhook, 200 to 299"}
 	MaxPayloadBytes = &Setting{Key: "maxPayloadBytes", Default: "6291456", Example: "1048576", Section: "8",
 		Description: "the largest payload that the function accepts, in bytes; AWS answers 413 to a request that " +
-			"does not fit into an invocation of Lambda, and 3112960 bytes of JSON always fit"}
+			"does not fit into an invocation of Lambda, and 3112959 bytes of JSON always fit"}
 
 	CaptureRefused = &Setting{Key: "captureRefused", Default: Off, Example: "1h",
 		Description: "how long after the deployment rejected webhooks are stored, at most 50 an hour, so that " +
@@ -194,7 +194,7 @@ const envelopeBytes = 64 << 10
 // (quotation marks, backslashes, line breaks, tabs; JSON allows no other control
 // character). It encodes other bodies in base64, four bytes for three, which needs
 // less space. A larger payload can fit.
-const SafePayloadBytes = (invocationBytes - envelopeBytes) / 2
+const SafePayloadBytes = (invocationBytes - 1 - envelopeBytes) / 2
 
 // All returns every setting, in the order in which infra/README.md lists them.
 func All() []*Setting {
