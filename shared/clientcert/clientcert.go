@@ -14,7 +14,6 @@
 package clientcert
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -211,9 +210,12 @@ func (v *Verifier) pinned(c *x509.Certificate) error {
 	return reject(NotPinned, "its subject is not in clientCertSubjects")
 }
 
-// Parse parses a text that consists of exactly one certificate in PEM: no other text,
-// no carriage return, no headers. Otherwise the error is an [*Error].
+// Parse parses a text that consists of exactly one certificate in PEM, without headers and
+// other text. Otherwise the error is an [*Error]. Lines can end with CR LF, and white space
+// can surround the text: the example of API Gateway has line feeds, but AWS does not
+// specify them (AWS, "Create AWS Lambda proxy integrations for HTTP APIs in API Gateway").
 func Parse(text string) (*x509.Certificate, error) {
+	text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n"))
 	block, rest := pem.Decode([]byte(text))
 	switch {
 	case block == nil || len(block.Headers) > 0:
@@ -222,11 +224,10 @@ func Parse(text string) (*x509.Certificate, error) {
 		// pem.Decode skips blocks that it cannot parse.
 		return nil, reject(Malformed, "there is more than one PEM block")
 	case !strings.HasPrefix(text, "-----BEGIN CERTIFICATE-----\n"):
-		return nil, reject(Malformed, "there is text before it, it is not a certificate, or its line ends are not "+
-			"line feeds")
+		return nil, reject(Malformed, "there is text before it, or it is not a certificate")
 	case strings.ContainsRune(text, '\r'):
-		return nil, reject(Malformed, "its lines end with a carriage return")
-	case len(bytes.TrimSpace(rest)) > 0:
+		return nil, reject(Malformed, "there is a carriage return within a line")
+	case len(rest) > 0:
 		return nil, reject(Malformed, "there is text after it")
 	}
 	c, err := x509.ParseCertificate(block.Bytes)

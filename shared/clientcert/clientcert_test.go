@@ -150,8 +150,17 @@ func TestParseAcceptsExactlyOneCertificate(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
 	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
 	good := pemOf(ca.Client(nil))
-	if _, err := verifier.Verify(clientcert.Presented{PEM: strings.TrimSuffix(good, "\n")}, time.Now()); err != nil {
-		t.Errorf("without the last line feed: %v", err)
+	crlf := strings.ReplaceAll(good, "\n", "\r\n")
+	for name, text := range map[string]string{
+		"as it is":                          good,
+		"without the last line feed":        strings.TrimSuffix(good, "\n"),
+		"CR LF":                             crlf,
+		"CR LF, without the last line feed": strings.TrimSuffix(crlf, "\n"),
+		"white space around it":             " \n\t" + good + "\n \r\n",
+	} {
+		if _, err := verifier.Verify(clientcert.Presented{PEM: text}, time.Now()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	for name, text := range map[string]string{
 		"two certificates":                  good + good,
@@ -162,7 +171,8 @@ func TestParseAcceptsExactlyOneCertificate(t *testing.T) {
 		"a block that can't be read before": "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n" + good,
 		"another end":                       good + "-----END CERTIFICATE-----\n",
 		"CR in a line":                      good[:60] + "\r" + good[60:],
-		"CRLF":                              strings.ReplaceAll(good, "\n", "\r\n"),
+		"CR at the end of a line":           strings.ReplaceAll(good, "\n", "\r"),
+		"white space only":                  " \n",
 		"headers":                           strings.Replace(good, "-----\n", "-----\nA: b\n\n", 1),
 		"another type":                      strings.ReplaceAll(good, "CERTIFICATE", "X509 CRL"),
 		"not PEM":                           "MIIB",
