@@ -43,6 +43,11 @@ type event struct {
 	// needs Version.
 	Replay  []string       `json:"replay,omitempty"`
 	Version intake.Version `json:"version,omitempty"`
+	// Bus is the bus that they were parked for, if it is not the function's.
+	Bus string `json:"bus,omitempty"`
+	// MoveFrom is another bus, whose pending events are moved to that of the function,
+	// instead of a run.
+	MoveFrom string `json:"moveFrom,omitempty"`
 	// Settle has the names of parked objects to settle, for the given Reason.
 	Settle []string `json:"settle,omitempty"`
 	Reason string   `json:"reason,omitempty"`
@@ -78,8 +83,11 @@ type report struct {
 	Published int `json:"published"`
 	Failed    int `json:"failed"`
 	Parked    int `json:"parked,omitempty"` // failed items that were parked
-	// Left is true if the run ended before it had tried every item.
+	// Left is true if the run ended before it had tried every item, or the move before it
+	// had moved every item that is due.
 	Left bool `json:"left"`
+
+	Moved int `json:"moved,omitempty"`
 
 	Replayed []replayed `json:"replayed,omitempty"`
 	Settled  []settled  `json:"settled,omitempty"`
@@ -107,7 +115,7 @@ type settled struct {
 	Cause string `json:"cause,omitempty"` // why it is not settled
 }
 
-// Handle runs redrive, replays or settles. A run fails if the ledger could not be read
+// Handle runs redrive, moves, replays or settles. A run fails if the ledger could not be read
 // or written, so that Lambda's Errors metric counts it.
 func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	switch {
@@ -117,6 +125,8 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		return h.replay(ctx, e), nil
 	case len(e.Settle) > 0:
 		return h.settle(ctx, e)
+	case e.MoveFrom != "":
+		return h.move(ctx, e.MoveFrom)
 	case e.Certificates:
 		t, err := h.trust.report(ctx, h.time())
 		if err != nil {
@@ -124,6 +134,24 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		}
 		return report{Certificates: t}, nil
 	}
+	return h.run(ctx)
+}
+
+// move moves the pending events of another bus.
+func (h *handler) move(ctx context.Context, from string) (report, error) {
+	moved, left, err := h.redriver.Move(ctx, from)
+	level, attrs := slog.LevelInfo, []slog.Attr{slog.String("from", from), slog.Int("moved", moved), slog.Bool("left", left)}
+	if err != nil {
+		level = slog.LevelError
+		attrs = append(attrs, slog.String("cause", telemetry.Cause(err)))
+		err = fmt.Errorf("redrive: %s", telemetry.Cause(err))
+	}
+	h.log.Logger().LogAttrs(ctx, level, "move", attrs...)
+	return report{Moved: moved, Left: left}, err
+}
+
+// run runs redrive.
+func (h *handler) run(ctx context.Context) (report, error) {
 	r := h.redriver.Run(ctx)
 	level := slog.LevelInfo
 	switch {
@@ -194,7 +222,7 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 		result := replayed{Name: name}
 		p, err := h.parking.Get(ctx, name)
 		if err == nil {
-			r := h.replayer.Replay(ctx, p, e.Version)
+			r := h.replayer.Replay(ctx, p, e.Version, e.Bus)
 			result.Outcome, result.Recorded, result.Duplicates, result.Conflicts = r.Outcome, r.Recorded, r.Duplicates,
 				r.Conflicts
 			result.Parked, result.Unverified, err = r.Parked, r.Unverified, r.Err

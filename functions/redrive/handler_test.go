@@ -27,7 +27,7 @@ import (
 func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 	db, eb, log := awstest.NewDynamoDB(), &awstest.EventBridge{}, &bytes.Buffer{}
 	db.CreateLedger("ledger")
-	table := ledger.New(db, "ledger", ledger.Options{})
+	table := ledger.New(db, "ledger", "bus", ledger.Options{})
 	for range 3 {
 		raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
 		if err != nil {
@@ -161,7 +161,7 @@ func (broken) Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Opt
 
 func TestARunThatCannotReadTheLedgerFails(t *testing.T) {
 	log := &bytes.Buffer{}
-	table := ledger.New(broken{}, "ledger", ledger.Options{})
+	table := ledger.New(broken{}, "ledger", "bus", ledger.Options{})
 	p := intake.NewPipeline(table, bus.New(nil, "bus", "source", bus.Options{}), nil, nil, intake.Options{})
 	h := &handler{redriver: intake.NewRedriver(p, 20), parking: noParking(), log: telemetry.New(log, "redrive")}
 	if _, err := h.Handle(t.Context(), event{}); err == nil {

@@ -44,8 +44,8 @@ func (db marksFail) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput
 
 func (db marksFail) Query(ctx context.Context, in *dynamodb.QueryInput,
 	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	if shard, ok := in.ExpressionAttributeValues[":shard"].(*types.AttributeValueMemberN); db.unread && ok &&
-		shard.Value == "7" {
+	if shard, ok := in.ExpressionAttributeValues[":shard"].(*types.AttributeValueMemberS); db.unread && ok &&
+		shard.Value == "payhook/7" {
 		return nil, errors.New("index is broken")
 	}
 	return db.DynamoDB.Query(ctx, in, opts...)
@@ -98,8 +98,8 @@ func TestTheLineOfEachRun(t *testing.T) {
 		}, map[string]any{"level": "ERROR", "leased": 1.0, "unmarked": 1.0, "RedriveFound": 1.0}, ""},
 		"the ledger can't be read": {func(d *deployed) {
 			d.setUp(t, nil, marksFail{DynamoDB: d.db, unread: true})
-		}, map[string]any{"level": "ERROR", "errors": 2.0, "cause": "ledger: pending in shard 7: index is broken"},
-			"redrive: ledger: pending in shard 7: index is broken"},
+		}, map[string]any{"level": "ERROR", "errors": 2.0, "cause": "ledger: pending in shard payhook/7: index is broken"},
+			"redrive: ledger: pending in shard payhook/7: index is broken"},
 		"with certificates": {func(d *deployed) {
 			ca := paymenttest.NewCA("CA")
 			d.setUp(t, withCertificates(t, settings.ByMTLS, ca), d.db)

@@ -33,12 +33,14 @@ type deployment struct {
 	buckets *awstest.S3
 	log     *bytes.Buffer
 	key     paymenttest.Key
+
+	parkedFor string // the bus of deliveries
 }
 
 func newDeployment(t *testing.T) *deployment {
 	t.Helper()
 	d := &deployment{t: t, db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(),
-		log: &bytes.Buffer{}, key: paymenttest.NewKey(2048)}
+		log: &bytes.Buffer{}, key: paymenttest.NewKey(2048), parkedFor: "bus"}
 	d.db.CreateLedger("ledger")
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")
@@ -62,7 +64,7 @@ func (d *deployment) park(reason parking.Reason, inConflict [][]byte, events ...
 	d.t.Helper()
 	id := uuid.New().String()
 	p := parking.Parked{
-		Reason: reason, ParkedAt: noon, DeliveryID: id, Payload: paymenttest.RawDelivery(id, events...),
+		Reason: reason, ParkedAt: noon, Bus: d.parkedFor, DeliveryID: id, Payload: paymenttest.RawDelivery(id, events...),
 		Timestamp: signature.FormatRFC3339.Text(noon), KeyID: d.key.ID, JWK: d.key.JWK(),
 	}
 	for _, raw := range inConflict {
@@ -211,7 +213,7 @@ func TestAnEventWithOtherContentInTheLedgerStaysOpen(t *testing.T) {
 	d.handle(event{Replay: []string{d.park(parking.Invalid, nil, first)}})
 	digest := ledger.DigestOf(other)
 	name := d.parkIt(parking.Parked{
-		Reason: parking.Unpublishable, ParkedAt: noon, DeliveryID: uuid.New().String(),
+		Reason: parking.Unpublishable, ParkedAt: noon, Bus: "bus", DeliveryID: uuid.New().String(),
 		EventIDs: []string{idOf(t, other)},
 		Event:    other, Digest: digest[:], RecordedAt: noon, Attempts: 20,
 	})
@@ -219,6 +221,73 @@ func TestAnEventWithOtherContentInTheLedgerStaysOpen(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	d.decided(name, parking.Open)
+}
+
+// A bucket that two stacks share has what was parked for both buses.
+func TestAReplayOfAnotherBusNeedsItsName(t *testing.T) {
+	raw := newEvent()
+	digest := ledger.DigestOf(raw)
+	for reason, p := range map[parking.Reason]parking.Parked{
+		parking.Unpublishable: {Event: raw, Digest: digest[:], RecordedAt: noon},
+		parking.Invalid:       {},
+	} {
+		d := newDeployment(t)
+		d.parkedFor = "gone"
+		name := d.park(reason, nil, raw)
+		if p.Event != nil {
+			p.Reason, p.Bus, p.EventIDs = reason, "gone", []string{idOf(t, raw)}
+			name = d.parkIt(p)
+		}
+		for _, bus := range []string{"", "bus", "third"} {
+			r := d.handle(event{Replay: []string{name}, Bus: bus}).Replayed[0]
+			if r.Outcome != intake.OtherBus || !strings.Contains(r.Cause, `"gone"`) || len(d.db.Items("ledger")) != 0 {
+				t.Errorf("%s on %q: %+v", reason, bus, r)
+			}
+			d.decided(name, parking.Open)
+		}
+		if r := d.handle(event{Replay: []string{name}, Bus: "gone"}).Replayed[0]; r.Outcome != intake.Accepted {
+			t.Errorf("%s on its bus: %+v", reason, r)
+		}
+		d.handle(event{}) // an event is published by a run
+		if n := len(d.bus.Entries()); n != 1 || *d.bus.Entries()[0].EventBusName != "bus" {
+			t.Errorf("%s: %d entries are on the bus", reason, n)
+		}
+	}
+}
+
+// Two stacks have one ledger. Redrive of the second publishes nothing of the first before
+// it was moved.
+func TestRedriveMovesTheEventsOfAnotherBus(t *testing.T) {
+	d := newDeployment(t)
+	recordOn := func(bus string) string {
+		e, err := payment.DecodeRawEvent(newEvent())
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry := ledger.NewEntry(e, uuid.New().String(), time.Now())
+		if err := ledger.New(d.db, "ledger", bus, ledger.Options{}).Record(t.Context(), []ledger.Entry{entry},
+			ledger.NewHolder(), time.Now().Add(-time.Second))[0].Err; err != nil {
+			t.Fatal(err)
+		}
+		return entry.EventID
+	}
+	moved := recordOn("gone")
+	recordOn("third")
+	if r := d.handle(event{}); r.Found != 0 || len(d.bus.Entries()) != 0 {
+		t.Errorf("a run publishes events of other buses: %+v", r)
+	}
+	if r := d.handle(event{MoveFrom: "gone"}); r.Moved != 1 || r.Left {
+		t.Errorf("%+v", r)
+	}
+	if r := d.handle(event{}); r.Published != 1 || !strings.Contains(*d.bus.Entries()[0].Detail, moved) {
+		t.Errorf("%+v", r)
+	}
+	if _, err := d.Handle(t.Context(), event{MoveFrom: "bus"}); err == nil {
+		t.Error("events are moved to their own bus")
+	}
+	if !strings.Contains(d.log.String(), `"msg":"move","from":"gone","moved":1`) {
+		t.Errorf("log: %s", d.log)
+	}
 }
 
 func TestWhatCouldNotBeMarkedSaysSo(t *testing.T) {
@@ -280,7 +349,7 @@ func TestARunThatCannotParkFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	entry := ledger.NewEntry(e, uuid.New().String(), time.Now())
-	if err := ledger.New(d.db, "ledger", ledger.Options{}).Record(t.Context(), []ledger.Entry{entry},
+	if err := ledger.New(d.db, "ledger", "bus", ledger.Options{}).Record(t.Context(), []ledger.Entry{entry},
 		ledger.NewHolder(), time.Now().Add(-time.Second))[0].Err; err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,6 @@ func deployWith(t *testing.T, change map[string]string) *deployed {
 	d.db.CreateTable("keys", names.KeysKey)
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")
-	d.ledger = ledger.New(d.db, "ledger", ledger.Options{})
 	d.setUp(t, change, d.db)
 	return d
 }
@@ -64,6 +63,7 @@ func (d *deployed) setUp(t *testing.T, change map[string]string, db dynamoDB) {
 	}
 	env[settings.EventBusName.Env()] = "payhook"
 	maps.Copy(env, change)
+	d.ledger = ledger.New(d.db, "ledger", env[settings.EventBusName.Env()], ledger.Options{})
 	conf, err := settings.ParseRedrive(func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
@@ -242,8 +242,9 @@ func (d *deployed) parkInvalid(t *testing.T) (name string) {
 	e := paymenttest.Event()
 	e.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 1500)
 	p := parking.Parked{
-		Reason: parking.Invalid, ParkedAt: time.Now(), DeliveryID: uuid.New().String(), EventIDs: []string{e.EventID},
-		Payload: paymenttest.Delivery(e), Timestamp: "1769860800", KeyID: key.ID, JWK: key.JWK(),
+		Reason: parking.Invalid, ParkedAt: time.Now(), Bus: "payhook", DeliveryID: uuid.New().String(),
+		EventIDs: []string{e.EventID},
+		Payload:  paymenttest.Delivery(e), Timestamp: "1769860800", KeyID: key.ID, JWK: key.JWK(),
 	}
 	var err error
 	if p.Signature, err = signature.Sign(key.Private, p.Payload, p.Timestamp, p.KeyID); err != nil {

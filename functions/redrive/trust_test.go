@@ -145,7 +145,7 @@ func TestAReplayUsesTheTruststore(t *testing.T) {
 		payload := paymenttest.RawDelivery(id, newEvent())
 		digest := sha256.Sum256(payload)
 		parked, _, err := d.parking.Park(t.Context(), parking.Parked{
-			Reason: parking.Invalid, ParkedAt: time.Now(), DeliveryID: id, Payload: payload,
+			Reason: parking.Invalid, ParkedAt: time.Now(), Bus: "payhook", DeliveryID: id, Payload: payload,
 			Certificate: &parking.Certificate{
 				PayloadDigest: digest[:], Fingerprint: clientcert.Fingerprint(client), AcceptedAt: time.Now(),
 				Chain: []string{string(paymenttest.EncodeCertificate(client)),

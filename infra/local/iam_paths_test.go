@@ -44,7 +44,7 @@ func (f *fixture) buckets() *s3.Client {
 func (f *fixture) store() *parking.Store { return parking.NewStore(f.buckets(), f.ParkingBucket) }
 
 func (f *fixture) ledger() *ledger.Ledger {
-	return ledger.New(dynamodb.NewFromConfig(f.aws), f.LedgerTable, ledger.Options{})
+	return ledger.New(dynamodb.NewFromConfig(f.aws), f.LedgerTable, f.Bus, ledger.Options{})
 }
 
 // item returns what the ledger knows of an event.
@@ -199,7 +199,7 @@ func (f *fixture) park(ctx context.Context, events ...[]byte) (string, error) {
 		return "", err
 	}
 	name, _, err := f.store().Park(ctx, parking.Parked{
-		Reason: parking.Invalid, Cause: "test", ParkedAt: time.Now(), DeliveryID: id,
+		Reason: parking.Invalid, Cause: "test", ParkedAt: time.Now(), Bus: f.Bus, DeliveryID: id,
 		Payload: payload, Timestamp: at, KeyID: key.ID, Signature: proof, JWK: key.JWK(),
 	})
 	return name, err
@@ -212,7 +212,7 @@ func (f *fixture) parkEvent(ctx context.Context) (name, id string, err error) {
 	text := paymenttest.Encode(event)
 	digest := ledger.DigestOf(text)
 	name, _, err = f.store().Park(ctx, parking.Parked{
-		Reason: parking.Unpublishable, ParkedAt: time.Now(), DeliveryID: uuid.New().String(),
+		Reason: parking.Unpublishable, ParkedAt: time.Now(), Bus: f.Bus, DeliveryID: uuid.New().String(),
 		EventIDs: []string{event.EventID},
 		Event:    text, Digest: digest[:], RecordedAt: time.Now(), Attempts: 20,
 	})

@@ -4,16 +4,15 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"payhook.example/shared/names"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -119,71 +118,68 @@ func TestADeploymentLosesNoWebhook(t *testing.T) {
 	f.arriveOnce(t, events...)
 }
 
-// A second environment needs another name only. Its data outlive it: on AWS the
-// stack retains them, which the emulator does not do, so that they are here before
-// the stack is.
-func TestADeletedStackIsDeployedAgainWithItsData(t *testing.T) {
+// Two stacks have one ledger and the same buckets, and each its own bus. Redrive of each
+// publishes what is pending for its bus. What a deleted stack left is moved to the bus of
+// the other, and a stack that is deployed again knows what was published.
+func TestTwoStacksShareALedger(t *testing.T) {
 	f := deployed(t)
-	const table, claims, parking = "second-ledger", "second-claims", "second-parking"
-	hash := []types.KeySchemaElement{{AttributeName: aws.String(names.LedgerKey), KeyType: types.KeyTypeHash}}
-	if _, err := dynamodb.NewFromConfig(f.aws).CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: aws.String(table), BillingMode: types.BillingModePayPerRequest, KeySchema: hash,
-		AttributeDefinitions: []types.AttributeDefinition{
-			{AttributeName: aws.String(names.LedgerKey), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String(names.LedgerPendingShard), AttributeType: types.ScalarAttributeTypeN},
-			{AttributeName: aws.String(names.LedgerPendingDue), AttributeType: types.ScalarAttributeTypeN},
-		},
-		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
-			IndexName:  aws.String(names.LedgerPendingIndex),
-			Projection: &types.Projection{ProjectionType: types.ProjectionTypeKeysOnly},
-			KeySchema: []types.KeySchemaElement{
-				{AttributeName: aws.String(names.LedgerPendingShard), KeyType: types.KeyTypeHash},
-				{AttributeName: aws.String(names.LedgerPendingDue), KeyType: types.KeyTypeRange},
-			},
-		}},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	buckets := s3.NewFromConfig(f.aws, func(o *s3.Options) { o.UsePathStyle = true })
-	for _, name := range []string{claims, parking} {
-		if _, err := buckets.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String(name)}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	second := f.with(map[string]string{
 		settings.StackName.Key: "PayhookSecond",
 		// Left out, since the emulator has no CodeDeploy.
 		settings.DeploymentStrategy.Key: settings.Canary,
-		settings.LedgerTable.Key:        table, settings.ClaimBucket.Key: claims, settings.ParkingBucket.Key: parking,
+		settings.LedgerTable.Key:        f.LedgerTable, settings.ClaimBucket.Key: f.claimBucket,
+		settings.ParkingBucket.Key: f.ParkingBucket,
 	})
 	beside := &fixture{stack: second, proxy: f.proxy, arrivals: f.arrivals}
 	delivery, invalid := paymenttest.Delivery(paymenttest.Event()), []byte(`{"authentic":"and of no use"}`)
 
 	second.synthesizeAndDeploy(t.Context(), t, "second")
-	if second.Bus != "payhooksecond" || second.Bus == f.Bus || second.LedgerTable != table {
+	t.Cleanup(func() { second.destroy(context.WithoutCancel(t.Context()), t, "second") })
+	if second.Bus != "payhooksecond" || second.Bus == f.Bus || second.LedgerTable != f.LedgerTable {
 		t.Fatalf("the bus is %s and the ledger %s", second.Bus, second.LedgerTable)
 	}
 	beside.send(t, delivery).want(t, http.StatusOK, 1, 0)
 	if a := beside.send(t, invalid); a.status != http.StatusUnprocessableEntity {
 		t.Errorf("what is of no use is answered %d", a.status)
 	}
-	// The stack is deleted before redrive gets to this one.
-	late := paymenttest.Event()
-	back := f.proxy.decide(t, func(c call) verdict { return verdict{fail: c.is("PutEvents")} })
-	beside.send(t, paymenttest.Delivery(late)).want(t, http.StatusOK, 1, 0)
-	second.destroy(t.Context(), t, "second")
-	back()
-	if len(beside.pending(t, late)) != 1 {
-		t.Error("the event is not pending")
+
+	// pendingIn leaves an event to redrive, and returns it when it is due.
+	inspector := ledger.NewInspector(dynamodb.NewFromConfig(f.aws), f.LedgerTable)
+	pendingIn := func(stack *fixture) payment.Event {
+		t.Helper()
+		event := paymenttest.Event()
+		back := f.proxy.decide(t, func(c call) verdict { return verdict{fail: c.is("PutEvents")} })
+		stack.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
+		back()
+		item, _, err := inspector.Find(t.Context(), event.EventID)
+		if err != nil || item.Bus != stack.Bus {
+			t.Fatalf("%+v, %v", item, err)
+		}
+		time.Sleep(time.Until(item.Due))
+		return event
 	}
+	ofFirst := pendingIn(f)
+	beside.redrive(t)
+	if len(f.pending(t, ofFirst)) != 1 {
+		t.Error("redrive of the second stack took the event of the first")
+	}
+	f.redrive(t, ofFirst)
+	f.arriveOnce(t, ofFirst)
+
+	ofSecond := pendingIn(beside)
+	second.destroy(t.Context(), t, "second")
+	f.redrive(t)
+	payhook := f.program(t)
+	if out := payhook(0, "pending", "--local", "--json", "--overdue", "1h"); !strings.Contains(out, `"buses":{"payhooksecond":1}`) {
+		t.Errorf("pending: %s", out)
+	}
+	payhook(0, "pending", "move", "--local", "--from", second.Bus, "--yes")
+	f.redrive(t, ofSecond)
+	f.arriveOnce(t, ofFirst, ofSecond)
 
 	second.synthesizeAndDeploy(t.Context(), t, "second")
-	t.Cleanup(func() { second.destroy(context.WithoutCancel(t.Context()), t, "second") })
 	beside.send(t, delivery).want(t, http.StatusOK, 0, 1)
-	beside.redrive(t, late)
-	parked, err := buckets.ListObjectsV2(t.Context(),
-		&s3.ListObjectsV2Input{Bucket: aws.String(parking), Prefix: aws.String("parked/")})
-	if err != nil || len(parked.Contents) == 0 {
-		t.Errorf("what was parked is gone: %v", err)
+	if out := payhook(1, "parked", "list", "--local", "--long"); !strings.Contains(out, "invalid") {
+		t.Errorf("what was parked is gone: %s", out)
 	}
 }

@@ -21,7 +21,7 @@ func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb
 		TimeToLiveAttribute: jsii.String(names.LedgerTTL),
 		GlobalSecondaryIndexes: &[]*awsdynamodb.GlobalSecondaryIndexPropsV2{{
 			IndexName:    jsii.String(names.LedgerPendingIndex),
-			PartitionKey: attribute(names.LedgerPendingShard, awsdynamodb.AttributeType_NUMBER),
+			PartitionKey: attribute(names.LedgerPendingShard, awsdynamodb.AttributeType_STRING),
 			SortKey:      attribute(names.LedgerPendingDue, awsdynamodb.AttributeType_NUMBER),
 			// Redrive measures how long events have been pending without reading them.
 			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,

@@ -209,7 +209,7 @@ func TestTablesHaveTheKeysThatTheFunctionsUse(t *testing.T) {
 	}
 	ttl := func(name string) map[string]any { return map[string]any{"AttributeName": name, "Enabled": true} }
 
-	want := map[string]any{names.LedgerKey: "S", names.LedgerPendingShard: "N", names.LedgerPendingDue: "N"}
+	want := map[string]any{names.LedgerKey: "S", names.LedgerPendingShard: "S", names.LedgerPendingDue: "N"}
 	if diff := cmp.Diff(want, attributes(ledger)); diff != "" {
 		t.Errorf("ledger's attributes (-want +got)\n%s", diff)
 	}

@@ -433,6 +433,39 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput,
 	return out, nil
 }
 
+// Scan returns the projected items of an index in the order of their keys.
+func (db *DynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput,
+	_ ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	t, err := db.open(ctx, "Scan", in.TableName)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(t.indexes, func(x *index) bool { return x.Name == aws.ToString(in.IndexName) })
+	if i < 0 {
+		return nil, invalid("no such index")
+	}
+	index := t.indexes[i]
+	after := text(in.ExclusiveStartKey[t.key])
+	out := &dynamodb.ScanOutput{}
+	bytes := 0
+	for _, id := range slices.Sorted(maps.Keys(index.partition)) {
+		if id <= after {
+			continue
+		}
+		item := index.partitions[index.partition[id]][id]
+		if bytes += itemSize(item); bytes > maxPageBytes {
+			out.LastEvaluatedKey = project(out.Items[len(out.Items)-1],
+				[]string{t.key, index.PartitionKey, index.SortKey})
+			break
+		}
+		out.Items = append(out.Items, maps.Clone(item))
+	}
+	out.Count = int32(len(out.Items))
+	return out, nil
+}
+
 // The limits of items and pages (AWS, "Quotas in Amazon DynamoDB" and "Query" in
 // the DynamoDB Developer Guide and API Reference).
 const (

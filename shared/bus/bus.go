@@ -82,6 +82,9 @@ func New(client API, name, source string, opts Options) *Bus {
 	return &Bus{client, &name, &source, opts}
 }
 
+// Name returns the name of the bus.
+func (b *Bus) Name() string { return *b.name }
+
 // Event is what is put on the bus. Its time is left out if the SDK can't
 // represent it.
 type Event struct {

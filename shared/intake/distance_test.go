@@ -84,7 +84,7 @@ func (f *far) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
 func newFar() (*far, *intake.Pipeline) {
 	s := newStack()
 	f := &far{DynamoDB: s.db, bus: s.bus}
-	return f, intake.NewPipeline(ledger.New(f, "ledger", ledger.Options{}), bus.New(f, "bus", "source", bus.Options{}),
+	return f, intake.NewPipeline(ledger.New(f, "ledger", "bus", ledger.Options{}), bus.New(f, "bus", "source", bus.Options{}),
 		nil, parking.NewStore(s.buckets, "parking"), intake.Options{})
 }
 
@@ -189,7 +189,7 @@ func TestABacklogOfTenThousandIsPublishedInOneRun(t *testing.T) {
 			}
 			entries = append(entries, ledger.NewEntry(event, uuid.New().String(), time.Now()))
 		}
-		for _, r := range ledger.New(f.DynamoDB, "ledger", ledger.Options{}).Record(t.Context(), entries,
+		for _, r := range ledger.New(f.DynamoDB, "ledger", "bus", ledger.Options{}).Record(t.Context(), entries,
 			ledger.NewHolder(), time.Now()) {
 			if r.Err != nil {
 				t.Fatal(r.Err)

@@ -46,6 +46,7 @@ const (
 	ParkingFailed     Outcome = "parking-failed"
 
 	// Of a replay only.
+	OtherBus       Outcome = "other-bus"       // it was parked for another bus than the one that the caller named
 	VersionMissing Outcome = "version-missing" // a conflict is replayed only after a person chose a version
 	VersionUnfit   Outcome = "version-unfit"   // there is no version to choose, or that version is not available
 	Altered        Outcome = "altered"         // what is stored is not what was parked
@@ -66,6 +67,7 @@ var (
 	errLedger         = errors.New("intake: not every event could be recorded")
 	errOutOfTime      = errors.New("intake: out of time")
 	errParking        = errors.New("intake: not parked")
+	errOtherBus       = errors.New("intake: parked for another bus")
 	errVersionMissing = errors.New("intake: a conflict needs a version")
 	errVersionUnfit   = errors.New("intake: that version is not available")
 	errAltered        = errors.New("intake: what is stored is not what was parked")
@@ -155,6 +157,7 @@ var rows = []row{
 	{isType[*payment.FieldError], Invalid,
 		Answer{Status: http.StatusUnprocessableEntity, Metric: names.InvalidMetric, Level: slog.LevelWarn}},
 
+	{match: is(errOtherBus), outcome: OtherBus},
 	{match: is(errVersionMissing), outcome: VersionMissing},
 	{match: is(errVersionUnfit), outcome: VersionUnfit},
 	{match: is(errAltered), outcome: Altered},

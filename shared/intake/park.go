@@ -29,7 +29,7 @@ func conflictOf(delivery payment.Delivery, conflicts []event) parking.Parked {
 // parkDelivery parks a delivery with its proof.
 func (p *Pipeline) parkDelivery(ctx context.Context, parked parking.Parked, payload []byte,
 	proof proof) (ParkedAs, error) {
-	parked.ParkedAt, parked.Payload = p.opts.Now(), payload
+	parked.ParkedAt, parked.Bus, parked.Payload = p.opts.Now(), p.bus.Name(), payload
 	if proof.signed() {
 		parked.JWK = keys.FormatJWK(proof.signature.KeyID, proof.key)
 		parked.Timestamp, parked.KeyID, parked.Signature = proof.signature.Timestamp, proof.signature.KeyID,
@@ -92,9 +92,9 @@ func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure) (par
 // parkEvent parks an event that is pending in the ledger, and marks it so.
 func (p *Pipeline) parkEvent(ctx context.Context, f failure) error {
 	if _, _, err := p.parking.Park(ctx, parking.Parked{
-		Reason: parking.Unpublishable, Cause: f.cause(), ParkedAt: p.opts.Now(), DeliveryID: f.DeliveryID,
-		EventIDs: []string{f.EventID},
-		Event:    f.Detail, Digest: f.Digest[:], Claimed: f.Claimed, RecordedAt: f.RecordedAt, Attempts: f.Attempts,
+		Reason: parking.Unpublishable, Cause: f.cause(), ParkedAt: p.opts.Now(), Bus: p.bus.Name(),
+		DeliveryID: f.DeliveryID, EventIDs: []string{f.EventID},
+		Event: f.Detail, Digest: f.Digest[:], Claimed: f.Claimed, RecordedAt: f.RecordedAt, Attempts: f.Attempts,
 	}); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func newStack() *stack {
 func (s *stack) clock() time.Time { return s.now }
 
 func (s *stack) ledger(api ledger.API) *ledger.Ledger {
-	return ledger.New(api, "ledger", ledger.Options{Now: s.clock})
+	return ledger.New(api, "ledger", "bus", ledger.Options{Now: s.clock})
 }
 
 func (s *stack) eventBus() *bus.Bus {
@@ -231,7 +231,7 @@ func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
 		}
 		ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
 		slow := &slowLedger{DynamoDB: s.db, passes: func() { s.now = s.now.Add(100 * time.Millisecond) }}
-		oneByOne := ledger.New(slow, "ledger", ledger.Options{Parallel: 1, Now: s.clock})
+		oneByOne := ledger.New(slow, "ledger", "bus", ledger.Options{Parallel: 1, Now: s.clock})
 		p := intake.NewPipeline(oneByOne, s.eventBus(), nil, s.parking, intake.Options{Now: s.clock, Parallel: 1})
 		r := intake.NewRedriver(p, maxAttempts).Run(ctx)
 		cancel()

@@ -125,7 +125,7 @@ func (w *parkedWorld) replay(p parking.Parked, version intake.Version) intake.Re
 }
 
 func (w *parkedWorld) replayIn(ctx context.Context, p parking.Parked, version intake.Version) intake.Result {
-	return intake.NewReplayer(w.pipeline(w.client(), w.opts), w.exponents, w.truststore).Replay(ctx, p, version)
+	return intake.NewReplayer(w.pipeline(w.client(), w.opts), w.exponents, w.truststore).Replay(ctx, p, version, "")
 }
 
 // redrive makes one run of redrive.

@@ -99,7 +99,7 @@ func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 		t.Fatal(err)
 	}
 	s := newStack()
-	p := intake.NewPipeline(ledger.New(d, "ledger", ledger.Options{Parallel: d.parallel}), s.eventBus(),
+	p := intake.NewPipeline(ledger.New(d, "ledger", "bus", ledger.Options{Parallel: d.parallel}), s.eventBus(),
 		claimcheck.NewStore(upload{d}, "claims"),
 		parking.NewStore(d.buckets, "parking"), intake.Options{ClaimBytes: 1500})
 	r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(),

@@ -88,7 +88,7 @@ func (f *faulty) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchEx
 func newFaulty(t *testing.T) (*fixture, *faulty) {
 	b := newFixture(t)
 	f := &faulty{DynamoDB: b.db}
-	b.Ledger = ledger.New(f, "ledger", ledger.Options{Now: func() time.Time { return b.now }, Parallel: 1,
+	b.Ledger = ledger.New(f, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }, Parallel: 1,
 		Pause: func(longest time.Duration) time.Duration { return longest }})
 	return b, f
 }
@@ -230,7 +230,7 @@ func TestABatchHasAMegabyteOfEventsAtMost(t *testing.T) {
 
 func TestOptionsOfALedger(t *testing.T) {
 	b, f := newFaulty(t)
-	b.Ledger = ledger.New(f, "ledger", ledger.Options{Batch: 4, Parallel: 1, Window: 48 * time.Hour,
+	b.Ledger = ledger.New(f, "ledger", "bus", ledger.Options{Batch: 4, Parallel: 1, Window: 48 * time.Hour,
 		Now: func() time.Time { return b.now }})
 	entries := b.entries(t, 10)
 	b.recordAll(t, entries)
@@ -248,7 +248,7 @@ func TestOptionsOfALedger(t *testing.T) {
 func TestTheDefaultPauseIsRandom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, f := newFaulty(t)
-		b.Ledger = ledger.New(f, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+		b.Ledger = ledger.New(f, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }})
 		failures := 5
 		f.statement = func(string) (string, bool) {
 			if failures--; failures >= 0 {
@@ -573,7 +573,7 @@ func (f forgetfulBatches) BatchExecuteStatement(ctx context.Context, in *dynamod
 
 func TestABatchThatIsTriedAgainIsKnownAgain(t *testing.T) {
 	b := newFixture(t)
-	b.Ledger = ledger.New(forgetfulBatches{b.db}, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+	b.Ledger = ledger.New(forgetfulBatches{b.db}, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }})
 	entries := b.entries(t, 30)
 	b.recordAll(t, entries)
 	for i, r := range b.Ledger.Record(t.Context(), entries, ledger.NewHolder(), b.now) {
@@ -614,7 +614,7 @@ func TestALeaseWithoutTheItemIsCompleted(t *testing.T) {
 	b := newFixture(t)
 	b.recordAll(t, b.entries(t, 3))
 	b.now = b.now.Add(time.Hour)
-	l := ledger.New(noItems{b.db}, "ledger", ledger.Options{})
+	l := ledger.New(noItems{b.db}, "ledger", "bus", ledger.Options{})
 	for _, l := range l.Lease(t.Context(), b.due(t), ledger.NewHolder(), b.now.Add(time.Minute)) {
 		if !l.Held || l.Err != nil || l.Entry.EventName == "" || l.Entry.Attempts != 1 {
 			t.Errorf("%+v", l)
@@ -639,7 +639,7 @@ func TestALeaseCountsFromNothing(t *testing.T) {
 
 func TestAnAnswerThatIsTooShortIsAnError(t *testing.T) {
 	b := newFixture(t)
-	l := ledger.New(shortAnswers{b.db}, "ledger", ledger.Options{})
+	l := ledger.New(shortAnswers{b.db}, "ledger", "bus", ledger.Options{})
 	for i, r := range l.Record(t.Context(), b.entries(t, 3), ledger.NewHolder(), b.now) {
 		if r.Err == nil {
 			t.Errorf("%d: %+v", i, r)
@@ -660,7 +660,7 @@ func TestStatementsAreShort(t *testing.T) {
 	b, _ := newFaulty(t)
 	longest := &longestStatement{DynamoDB: b.db}
 	b.db.CreateLedger(strings.Repeat("t", 255))
-	l := ledger.New(longest, strings.Repeat("t", 255), ledger.Options{})
+	l := ledger.New(longest, strings.Repeat("t", 255), "bus", ledger.Options{})
 	entries := b.entries(t, 2)
 	entries[0].Claimed = true
 	l.Record(t.Context(), entries, ledger.NewHolder(), b.now)
@@ -765,7 +765,7 @@ func TestEntriesAreReadWhileWritesAreSlow(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b, _ := newFaulty(t)
-			l := ledger.New(hesitant{b.db, takes}, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+			l := ledger.New(hesitant{b.db, takes}, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }})
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 			defer cancel()
 			for i, r := range l.Record(ctx, b.entries(t, 50), ledger.NewHolder(), b.now) {

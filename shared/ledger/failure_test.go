@@ -40,6 +40,7 @@ func operations(t *testing.T, l *ledger.Ledger, i *ledger.Inspector, e ledger.En
 	errs["mark parked"] = l.MarkParked(ctx, entries)[0]
 	_, _, errs["due"] = l.Due(ctx, 0, at, nil, 1)
 	_, errs["waiting"] = l.Waiting(ctx, 0, at, 1)
+	_, errs["move"] = l.Move(ctx, "other")
 	_, errs["known"] = l.Known(ctx, []string{e.EventID})
 	_, _, errs["find"] = i.Find(ctx, e.EventID)
 	_, errs["backlog"] = i.Backlog(ctx, func(int) {})
@@ -48,7 +49,7 @@ func operations(t *testing.T, l *ledger.Ledger, i *ledger.Inspector, e ledger.En
 
 func TestEveryOperationReturnsTheErrorOfDynamoDB(t *testing.T) {
 	b := newFixture(t)
-	for name, err := range operations(t, ledger.New(b.db, "no such table", ledger.Options{}),
+	for name, err := range operations(t, ledger.New(b.db, "no such table", "bus", ledger.Options{}),
 		ledger.NewInspector(b.db, "no such table"), b.entry(t, uuid.New().String(), ""), b.now) {
 		if _, ok := errors.AsType[*types.ResourceNotFoundException](err); !ok {
 			t.Errorf("%s: %v", name, err)
@@ -200,7 +201,7 @@ func TestAnItemWithoutItsIDIsNotAnEvent(t *testing.T) {
 	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
 	b.recordDue(t, e)
-	l := ledger.New(withoutID{b.db}, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+	l := ledger.New(withoutID{b.db}, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }})
 	failed := 0
 	for shard := range ledger.Shards {
 		if page, _, err := l.Due(t.Context(), shard, b.now, nil, 10); err != nil && len(page) == 0 &&

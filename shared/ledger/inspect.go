@@ -5,13 +5,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"golang.org/x/sync/errgroup"
 
 	"payhook.example/shared/names"
 )
@@ -19,7 +16,7 @@ import (
 // InspectAPI is what of DynamoDB an [Inspector] needs: reading alone.
 type InspectAPI interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
-	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
+	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
 }
 
 // Inspector reads a ledger for a person. It guarantees that it writes nothing and
@@ -43,6 +40,7 @@ type Item struct {
 
 	// While it is pending.
 	Pending  bool
+	Bus      string    // that it is published on
 	Due      time.Time // only its holder publishes it before
 	Attempts int       // how often redrive has leased it
 	Claimed  bool      // its bytes are a claim check
@@ -83,7 +81,7 @@ func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error
 	}
 	return Item{
 		EventID: id, DeliveryID: found.DeliveryID, Digest: found.digest(), RecordedAt: found.RecordedAt.time(),
-		Pending: found.pending(), Due: found.Due.time(), Attempts: found.Attempts, Claimed: found.Claimed,
+		Pending: found.pending(), Bus: found.bus(), Due: found.Due.time(), Attempts: found.Attempts, Claimed: found.Claimed,
 		PublishedAt: found.PublishedAt.time(), EventTimestamp: found.EventTimestamp.time(),
 		ParkedAt:  found.ParkedAt.time(),
 		ExpiresAt: (milliseconds(found.ExpiresAt) * 1000).time(),
@@ -99,58 +97,36 @@ var inspectNames = map[string]string{
 	"#parkedAt": attrParkedAt, "#expiresAt": names.LedgerTTL,
 }
 
-// Backlog returns everything that the index of pending items holds, due or not,
-// the longest due first. The index follows the table with a delay, so an item
-// may be missing, or no longer pending. It takes about 100 bytes of memory for
-// each. After every page of the index, seen is called with the number so far; never
-// by two goroutines at the same time. The error is DynamoDB's.
+// Backlog returns everything that the index of pending items holds, of every bus, due or
+// not, the longest due first. The index follows the table with a delay, so an item may be
+// missing, or no longer pending. It takes about 100 bytes of memory for each. After every
+// page of the index, seen is called with the number so far. The error is DynamoDB's.
+//
+// It reads the whole index, about 100 bytes for each item: a megabyte, or 128 read units, has
+// 10,000 of them.
 func (i *Inspector) Backlog(ctx context.Context, seen func(total int)) ([]Pending, error) {
-	var mu sync.Mutex
 	var all []Pending
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(16)
-	for shard := range Shards {
-		group.Go(func() error {
-			for after := Cursor(nil); ; {
-				page, next, err := i.page(ctx, shard, after)
-				if err != nil {
-					return err
-				}
-				mu.Lock()
-				all = append(all, page...)
-				seen(len(all))
-				mu.Unlock()
-				if after = next; after == nil {
-					return nil
-				}
-			}
+	for after := Cursor(nil); ; {
+		out, err := i.client.Scan(ctx, &dynamodb.ScanInput{
+			TableName:         i.table,
+			IndexName:         aws.String(names.LedgerPendingIndex),
+			ExclusiveStartKey: after,
 		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
+		if err != nil {
+			return nil, fmt.Errorf("ledger: pending: %w", err)
+		}
+		page, err := pendingOf(out.Items)
+		if err != nil {
+			return nil, fmt.Errorf("ledger: pending: %w", err)
+		}
+		all = append(all, page...)
+		seen(len(all))
+		if after = out.LastEvaluatedKey; after == nil {
+			break
+		}
 	}
 	slices.SortFunc(all, func(a, b Pending) int {
-		return cmp.Or(a.Due.Compare(b.Due),
-			cmp.Compare(a.EventID, b.EventID))
+		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
 	})
 	return all, nil
-}
-
-func (i *Inspector) page(ctx context.Context, shard int, after Cursor) ([]Pending, Cursor, error) {
-	out, err := i.client.Query(ctx, &dynamodb.QueryInput{
-		TableName:                 i.table,
-		IndexName:                 aws.String(names.LedgerPendingIndex),
-		KeyConditionExpression:    aws.String("#shard = :shard"),
-		ExpressionAttributeNames:  map[string]string{"#shard": names.LedgerPendingShard},
-		ExpressionAttributeValues: map[string]types.AttributeValue{":shard": number(int64(shard))},
-		ExclusiveStartKey:         after,
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("ledger: pending in shard %d: %w", shard, err)
-	}
-	page, err := pendingOf(out.Items)
-	if err != nil {
-		return nil, nil, fmt.Errorf("ledger: pending in shard %d: %w", shard, err)
-	}
-	return page, out.LastEvaluatedKey, nil
 }

@@ -5,10 +5,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 	"uuid"
 
@@ -39,7 +38,7 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 	b.record(t, e, ledger.Recorded)
 	want := ledger.Item{
 		EventID: e.EventID, DeliveryID: e.DeliveryID, Digest: e.Digest, RecordedAt: b.now,
-		Pending: true, Due: b.now.Add(time.Minute),
+		Pending: true, Bus: "bus", Due: b.now.Add(time.Minute),
 	}
 	find(strings.ToUpper(e.EventID), want)
 
@@ -66,7 +65,7 @@ func TestAnEventIsFoundInEveryStateOfItsWay(t *testing.T) {
 	b.record(t, claimed, ledger.Recorded)
 	find(claimed.EventID, ledger.Item{
 		EventID: claimed.EventID, DeliveryID: claimed.DeliveryID, Digest: claimed.Digest, RecordedAt: b.now,
-		Pending: true, Due: b.now.Add(time.Minute), Claimed: true,
+		Pending: true, Bus: "bus", Due: b.now.Add(time.Minute), Claimed: true,
 	})
 	if err := b.MarkParked(t.Context(), claimed); err != nil {
 		t.Fatal(err)
@@ -126,7 +125,7 @@ func TestTheBacklogIsAllThatIsPendingDueOrNot(t *testing.T) {
 			}
 			continue
 		}
-		want = append(want, ledger.Pending{EventID: e.EventID, Due: due, RecordedAt: e.RecordedAt})
+		want = append(want, ledger.Pending{EventID: e.EventID, Bus: "bus", Due: due, RecordedAt: e.RecordedAt})
 	}
 	slices.SortFunc(want, func(x, y ledger.Pending) int {
 		return cmp.Or(x.Due.Compare(y.Due), cmp.Compare(x.EventID, y.EventID))
@@ -141,58 +140,35 @@ func TestTheBacklogIsAllThatIsPendingDueOrNot(t *testing.T) {
 	}
 }
 
-// pages is an index of which a query returns one item at a time.
-type pages struct{ ledger.InspectAPI }
-
-func (p pages) Query(ctx context.Context, in *dynamodb.QueryInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	in.Limit = aws.Int32(1)
-	return p.InspectAPI.Query(ctx, in, opts...)
-}
-
+// The items of all buses take several pages of the index.
 func TestTheBacklogIsReadToItsLastPage(t *testing.T) {
 	b := newFixture(t)
-	for range 200 {
-		b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
+	long := strings.Repeat("b", 255)
+	buses := map[string]*ledger.Ledger{"bus": b.Ledger}
+	for i := range 9 {
+		name := long + strconv.Itoa(i)
+		buses[name] = ledger.New(b.db, "ledger", name, ledger.Options{})
 	}
-	got, err := ledger.NewInspector(pages{b.db}, "ledger").Backlog(t.Context(), func(int) {})
-	if err != nil || len(got) != 200 {
-		t.Errorf("%d, %v", len(got), err)
+	for _, l := range buses {
+		for _, r := range l.Record(t.Context(), b.entries(t, 500), ledger.NewHolder(), b.now) {
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
 	}
-}
-
-// gate is an index that answers no query before it is open.
-type gate struct {
-	ledger.InspectAPI
-	open    chan struct{}
-	waiting atomic.Int64
-}
-
-func (g *gate) Query(ctx context.Context, in *dynamodb.QueryInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	g.waiting.Add(1)
-	<-g.open
-	return g.InspectAPI.Query(ctx, in, opts...)
-}
-
-func TestTheBacklogIsReadWith16QueriesAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newFixture(t)
-		g := &gate{InspectAPI: b.db, open: make(chan struct{})}
-		done := make(chan error)
-		go func() {
-			_, err := ledger.NewInspector(g, "ledger").Backlog(t.Context(), func(int) {})
-			done <- err
-		}()
-		synctest.Wait()
-		if n := g.waiting.Load(); n != 16 {
-			t.Errorf("%d queries at once", n)
+	got, err := ledger.NewInspector(b.db, "ledger").Backlog(t.Context(), func(int) {})
+	found := map[string]int{}
+	for _, p := range got {
+		found[p.Bus]++
+	}
+	for name := range buses {
+		if found[name] != 500 {
+			t.Errorf("%d of %s", found[name], name)
 		}
-		close(g.open)
-		if err := <-done; err != nil || g.waiting.Load() != ledger.Shards {
-			t.Errorf("%d queries, %v", g.waiting.Load(), err)
-		}
-	})
+	}
+	if err != nil || len(got) != 5000 || b.db.Calls("Scan") < 2 {
+		t.Errorf("%d in %d pages, %v", len(got), b.db.Calls("Scan"), err)
+	}
 }
 
 func TestALedgerThatCannotBeReadIsNoEmptyLedger(t *testing.T) {

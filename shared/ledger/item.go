@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue"
@@ -24,7 +25,7 @@ type item struct {
 
 	// While the event is pending.
 	Detail   []byte       `dynamodbav:"event,omitempty"` // what is published
-	Shard    *int         `dynamodbav:"shard,omitempty"` // 0 to 63, from the eventId; the index's partition key
+	Shard    string       `dynamodbav:"shard,omitempty"` // BUS/N, with N from the eventId; the index's partition key
 	Due      milliseconds `dynamodbav:"due,omitempty"`   // until then, only the holder writes; the index's sort key
 	Holder   []byte       `dynamodbav:"holder,omitempty"`
 	Attempts int          `dynamodbav:"attempts,omitempty"` // how often redrive has leased it
@@ -63,13 +64,13 @@ func (m milliseconds) time() time.Time {
 }
 
 // newItem returns the pending item of e.
-func newItem(e Entry, holder Holder, due time.Time) map[string]types.AttributeValue {
+func (l *Ledger) newItem(e Entry, holder Holder, due time.Time) map[string]types.AttributeValue {
 	attributes := map[string]types.AttributeValue{
 		names.LedgerKey:          &types.AttributeValueMemberS{Value: e.EventID},
 		attrDigest:               binary(e.Digest[:]),
 		attrRecordedAt:           number(e.RecordedAt.UnixMilli()),
 		attrEvent:                binary(e.Detail),
-		names.LedgerPendingShard: number(int64(shardOf(e.EventID))),
+		names.LedgerPendingShard: l.shardOf(e.EventID),
 		names.LedgerPendingDue:   number(due.UnixMilli()),
 		attrHolder:               binary(holder[:]),
 		// PartiQL can increment what exists only.
@@ -111,7 +112,7 @@ func (i item) digest() (d Digest) {
 	return d
 }
 
-func (i item) pending() bool { return i.Shard != nil }
+func (i item) pending() bool { return i.Shard != "" }
 
 // ErrCorrupt is returned when the event of an item is not the one that was
 // recorded.
@@ -148,8 +149,19 @@ func number(n int64) *types.AttributeValueMemberN {
 
 func binary(b []byte) *types.AttributeValueMemberB { return &types.AttributeValueMemberB{Value: b} }
 
-func shardOf(eventID string) int {
+// shardOf returns the shard of a pending item of the ledger's bus.
+func (l *Ledger) shardOf(eventID string) *types.AttributeValueMemberS {
 	h := fnv.New32a()
 	h.Write([]byte(eventID))
-	return int(h.Sum32() % Shards)
+	return shardName(l.bus, int(h.Sum32()%Shards))
+}
+
+func shardName(bus string, shard int) *types.AttributeValueMemberS {
+	return &types.AttributeValueMemberS{Value: bus + "/" + strconv.Itoa(shard)}
+}
+
+// bus returns the bus of a pending item.
+func (i item) bus() string {
+	bus, _, _ := strings.Cut(i.Shard, "/")
+	return bus
 }

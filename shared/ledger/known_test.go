@@ -146,7 +146,7 @@ func (c *consistent) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItem
 func TestWhatIsKnownIsReadConsistently(t *testing.T) {
 	b := newFixture(t)
 	c := &consistent{DynamoDB: b.db}
-	if _, err := ledger.New(c, "ledger", ledger.Options{}).Known(t.Context(), []string{"a"}); err != nil ||
+	if _, err := ledger.New(c, "ledger", "bus", ledger.Options{}).Known(t.Context(), []string{"a"}); err != nil ||
 		!slices.Equal(c.reads, []bool{true}) {
 		t.Errorf("%v, %v", c.reads, err)
 	}

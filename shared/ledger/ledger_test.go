@@ -48,7 +48,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	b := &fixture{db: awstest.NewDynamoDB(), now: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 	b.db.CreateLedger("ledger")
-	b.one = one{ledger.New(b.db, "ledger", ledger.Options{Now: func() time.Time { return b.now }})}
+	b.one = one{ledger.New(b.db, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }})}
 	return b
 }
 
@@ -304,7 +304,7 @@ func (f forgetful) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
 
 func TestAWriteWhoseAnswerGotLostIsKnownAgain(t *testing.T) {
 	b := newFixture(t)
-	b.Ledger = ledger.New(forgetful{b.db}, "ledger", ledger.Options{Now: func() time.Time { return b.now }})
+	b.Ledger = ledger.New(forgetful{b.db}, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }})
 	e := b.entry(t, uuid.New().String(), "")
 	b.record(t, e, ledger.Recorded)
 	b.record(t, e, ledger.Duplicate) // another holder
@@ -323,7 +323,7 @@ func TestAWriteWhoseAnswerGotLostIsKnownAgain(t *testing.T) {
 
 func TestAFailureIsNoOutcome(t *testing.T) {
 	b := newFixture(t)
-	broken := one{ledger.New(b.db, "no such table", ledger.Options{})}
+	broken := one{ledger.New(b.db, "no such table", "bus", ledger.Options{})}
 	e := b.entry(t, uuid.New().String(), "")
 	missing := func(err error) bool {
 		_, ok := errors.AsType[*types.ResourceNotFoundException](err)
@@ -383,7 +383,7 @@ func TestShardsAreEven(t *testing.T) {
 		b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
 	}
 	for _, item := range b.db.Items("ledger") {
-		count[item[names.LedgerPendingShard].(*types.AttributeValueMemberN).Value]++
+		count[item[names.LedgerPendingShard].(*types.AttributeValueMemberS).Value]++
 	}
 	for shard, n := range count {
 		if n > 200 {
@@ -464,12 +464,13 @@ func TestAShardIsReadInOrder(t *testing.T) {
 		if _, err := b.Record(t.Context(), e, ledger.NewHolder(), due); err != nil {
 			t.Fatal(err)
 		}
-		number := b.db.Items("ledger")[e.EventID][names.LedgerPendingShard].(*types.AttributeValueMemberN)
-		shard, err := strconv.Atoi(number.Value)
+		text := b.db.Items("ledger")[e.EventID][names.LedgerPendingShard].(*types.AttributeValueMemberS).Value
+		shard, err := strconv.Atoi(strings.TrimPrefix(text, "bus/"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		inShard[shard] = append(inShard[shard], ledger.Pending{EventID: e.EventID, Due: due, RecordedAt: e.RecordedAt})
+		inShard[shard] = append(inShard[shard],
+			ledger.Pending{EventID: e.EventID, Bus: "bus", Due: due, RecordedAt: e.RecordedAt})
 	}
 	for shard, want := range inShard {
 		var got []ledger.Pending

@@ -15,7 +15,8 @@ import (
 )
 
 // MarkPublished marks entries as published and removes their bytes, and returns
-// the error of each. It does nothing for an entry that is not pending any more.
+// the error of each. It does nothing for an entry that is not pending any more, or was
+// moved to another bus.
 // It keeps the time that the event has on the bus, by which an archive of the bus is
 // searched. The item is smaller than before, so this costs no write unit.
 func (l *Ledger) MarkPublished(ctx context.Context, entries []Entry) []error {
@@ -36,7 +37,7 @@ func (l *Ledger) mark(ctx context.Context, entries []Entry, at string) []error {
 	statement := func(more string) *string {
 		return aws.String("UPDATE " + quote(*l.table) + " SET " + quote(at) + " = ? SET " + quote(names.LedgerTTL) +
 			" = ?" + more + markRemoves + " WHERE " + quote(names.LedgerKey) + " = ? AND " + quote(attrDigest) +
-			" = ? AND " + quote(names.LedgerPendingShard) + " IS NOT MISSING")
+			" = ? AND " + quote(names.LedgerPendingShard) + " = ?")
 	}
 	plain, timed := statement(""), statement(" SET "+quote(attrEventTimestamp)+" = ?")
 	l.inBatches(len(entries), ofNoSize, func(begin, end int) {
@@ -70,7 +71,7 @@ func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error
 			statement, parameters = timed, append(parameters, onBus)
 		}
 		statements[i] = types.BatchStatementRequest{Statement: statement, Parameters: append(parameters,
-			&types.AttributeValueMemberS{Value: e.EventID}, binary(e.Digest[:]))}
+			&types.AttributeValueMemberS{Value: e.EventID}, binary(e.Digest[:]), l.shardOf(e.EventID))}
 	}
 	for i, r := range l.execute(ctx, statements) {
 		switch {
@@ -97,7 +98,8 @@ func (l *Ledger) markTimes(e Entry) (now, expires types.AttributeValue) {
 
 func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
 	now, expires := l.markTimes(e)
-	values := map[string]types.AttributeValue{":now": now, ":expires": expires, ":digest": binary(e.Digest[:])}
+	values := map[string]types.AttributeValue{":now": now, ":expires": expires, ":digest": binary(e.Digest[:]),
+		":shard": l.shardOf(e.EventID)}
 	attributes, set := markNames[at], ""
 	if onBus, ok := timeOnBus(e, at); ok {
 		attributes, set = timedNames, ", #eventTimestamp = :eventTimestamp"
@@ -108,7 +110,7 @@ func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
 		Key:       keyOf(e.EventID),
 		UpdateExpression: aws.String("SET #at = :now, #expiresAt = :expires" + set +
 			" REMOVE #event, #claimed, #shard, #due, #holder, #attempts"),
-		ConditionExpression:       aws.String("attribute_exists(#shard) AND #digest = :digest"),
+		ConditionExpression:       aws.String("#shard = :shard AND #digest = :digest"),
 		ExpressionAttributeNames:  attributes,
 		ExpressionAttributeValues: values,
 	})

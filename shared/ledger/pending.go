@@ -17,6 +17,7 @@ import (
 // Pending is an item of the index.
 type Pending struct {
 	EventID    string
+	Bus        string
 	Due        time.Time
 	RecordedAt time.Time
 }
@@ -24,31 +25,34 @@ type Pending struct {
 // Cursor is a position in one shard of the index; nil is before the first item.
 type Cursor map[string]types.AttributeValue
 
-// Due returns up to limit items of a shard that are due at the given time, the
+// Due returns up to limit items of a shard of the ledger's bus that are due at the given time, the
 // longest due first, from the cursor on. It returns a nil cursor once there are no
 // more. The index follows the table with a delay, so an item may be missing, or no
 // longer pending.
 func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after Cursor, limit int) ([]Pending, Cursor, error) {
-	return l.query(ctx, shard, at, "#shard = :shard AND #due <= :at", true, after, limit)
+	return l.query(ctx, shardName(l.bus, shard), at, dueBy, true, after, limit)
 }
 
-// Waiting returns up to limit items of a shard that are due only after the given
+// Waiting returns up to limit items of a shard of the ledger's bus that are due only after the given
 // time, the last due first: those that were postponed most often, then those that
 // are held. The index follows the table with a delay.
 func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int) ([]Pending, error) {
-	waiting, _, err := l.query(ctx, shard, at, "#shard = :shard AND #due > :at", false, nil, limit)
+	waiting, _, err := l.query(ctx, shardName(l.bus, shard), at, "#shard = :shard AND #due > :at", false, nil, limit)
 	return waiting, err
 }
 
-func (l *Ledger) query(ctx context.Context, shard int, at time.Time, condition string, forward bool, after Cursor,
-	limit int) ([]Pending, Cursor, error) {
+// dueBy is the condition of Due.
+const dueBy = "#shard = :shard AND #due <= :at"
+
+func (l *Ledger) query(ctx context.Context, shard *types.AttributeValueMemberS, at time.Time, condition string,
+	forward bool, after Cursor, limit int) ([]Pending, Cursor, error) {
 	out, err := l.client.Query(ctx, &dynamodb.QueryInput{
 		TableName:                l.table,
 		IndexName:                aws.String(names.LedgerPendingIndex),
 		KeyConditionExpression:   &condition,
 		ExpressionAttributeNames: map[string]string{"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
-			":shard": number(int64(shard)),
+			":shard": shard,
 			":at":    number(at.UnixMilli()),
 		},
 		ScanIndexForward:  &forward,
@@ -56,11 +60,11 @@ func (l *Ledger) query(ctx context.Context, shard int, at time.Time, condition s
 		Limit:             aws.Int32(int32(limit)),
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("ledger: pending in shard %d: %w", shard, err)
+		return nil, nil, fmt.Errorf("ledger: pending in shard %s: %w", shard.Value, err)
 	}
 	pending, err := pendingOf(out.Items)
 	if err != nil {
-		return nil, nil, fmt.Errorf("ledger: pending in shard %d: %w", shard, err)
+		return nil, nil, fmt.Errorf("ledger: pending in shard %s: %w", shard.Value, err)
 	}
 	return pending, out.LastEvaluatedKey, nil
 }
@@ -72,7 +76,7 @@ func pendingOf(list []map[string]types.AttributeValue) ([]Pending, error) {
 	}
 	pending := make([]Pending, len(items))
 	for i, item := range items {
-		pending[i] = Pending{item.EventID, item.Due.time(), item.RecordedAt.time()}
+		pending[i] = Pending{item.EventID, item.bus(), item.Due.time(), item.RecordedAt.time()}
 	}
 	return pending, nil
 }
@@ -88,8 +92,8 @@ type Leased struct {
 
 // Lease takes pending items for holder alone until the given time, and returns the
 // result of each. Of two callers that lease the same [Pending] only one holds it.
-// An item that is not held was taken by another caller or is no longer pending,
-// unless there is an error. An item that is not what was recorded is leased all the
+// An item that is not held was taken by another caller, belongs to another bus or is no
+// longer pending, unless there is an error. An item that is not what was recorded is leased all the
 // same; its error wraps [ErrCorrupt].
 func (l *Ledger) Lease(ctx context.Context, pending []Pending, holder Holder, until time.Time) []Leased {
 	results := make([]Leased, len(pending))
@@ -97,7 +101,8 @@ func (l *Ledger) Lease(ctx context.Context, pending []Pending, holder Holder, un
 	// https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementResponse.html).
 	statement := "UPDATE " + quote(*l.table) + " SET " + quote(names.LedgerPendingDue) + " = ? SET " +
 		quote(attrHolder) + " = ? SET " + quote(attrAttempts) + " = " + quote(attrAttempts) + " + ? WHERE " +
-		quote(names.LedgerKey) + " = ? AND " + quote(names.LedgerPendingDue) + " = ? RETURNING ALL NEW *"
+		quote(names.LedgerKey) + " = ? AND " + quote(names.LedgerPendingDue) + " = ? AND " +
+		quote(names.LedgerPendingShard) + " = ? RETURNING ALL NEW *"
 	l.inBatches(len(pending), ofNoSize, func(begin, end int) {
 		l.leaseBatch(ctx, pending[begin:end], results[begin:end], holder, until, statement)
 	})
@@ -117,7 +122,7 @@ func (l *Ledger) leaseBatch(ctx context.Context, pending []Pending, results []Le
 			Statement: &statement,
 			Parameters: []types.AttributeValue{
 				number(until.UnixMilli()), binary(holder[:]), number(1),
-				&types.AttributeValueMemberS{Value: p.EventID}, number(p.Due.UnixMilli()),
+				&types.AttributeValueMemberS{Value: p.EventID}, number(p.Due.UnixMilli()), l.shardOf(p.EventID),
 			},
 			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 		}
@@ -130,7 +135,7 @@ func (l *Ledger) leaseBatch(ctx context.Context, pending []Pending, results []Le
 		case r.err == nil:
 			results[i] = leasedOf(pending[i], r.item)
 		case !r.met():
-			results[i] = ownLease(pending[i], r.item, holder, until)
+			results[i] = l.ownLease(pending[i], r.item, holder, until)
 		default:
 			results[i].Err = fmt.Errorf("ledger: lease %s: %w", pending[i].EventID, r.err)
 		}
@@ -143,13 +148,15 @@ func (l *Ledger) lease(ctx context.Context, p Pending, holder Holder, until time
 		Key:       keyOf(p.EventID),
 		UpdateExpression: aws.String("SET #due = :until, #holder = :holder, #attempts = if_not_exists(#attempts, " +
 			":zero) + :one"),
-		ConditionExpression: aws.String("#due = :seen"),
+		ConditionExpression: aws.String("#due = :seen AND #shard = :shard"),
 		ExpressionAttributeNames: map[string]string{
 			"#due": names.LedgerPendingDue, "#holder": attrHolder, "#attempts": attrAttempts,
+			"#shard": names.LedgerPendingShard,
 		},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":until":  number(until.UnixMilli()),
 			":seen":   number(p.Due.UnixMilli()),
+			":shard":  l.shardOf(p.EventID),
 			":holder": binary(holder[:]),
 			":zero":   number(0),
 			":one":    number(1),
@@ -162,16 +169,16 @@ func (l *Ledger) lease(ctx context.Context, p Pending, holder Holder, until time
 	case err == nil:
 		return leasedOf(p, out.Attributes)
 	case conditional:
-		return ownLease(p, taken.Item, holder, until)
+		return l.ownLease(p, taken.Item, holder, until)
 	}
 	return Leased{Err: fmt.Errorf("ledger: lease %s: %w", p.EventID, err)}
 }
 
 // ownLease returns the result for an item that is not as it was seen: it may be our own
 // lease, whose answer was lost before it was tried again.
-func ownLease(p Pending, attributes map[string]types.AttributeValue, holder Holder, until time.Time) Leased {
+func (l *Ledger) ownLease(p Pending, attributes map[string]types.AttributeValue, holder Holder, until time.Time) Leased {
 	found, _ := decode(attributes)
-	if !bytes.Equal(found.Holder, holder[:]) || found.Due != milliseconds(until.UnixMilli()) {
+	if found.bus() != l.bus || !bytes.Equal(found.Holder, holder[:]) || found.Due != milliseconds(until.UnixMilli()) {
 		return Leased{}
 	}
 	return leasedOf(p, attributes)
@@ -195,12 +202,13 @@ func (l *Ledger) Postpone(ctx context.Context, e Entry, holder Holder, until tim
 		TableName:           l.table,
 		Key:                 keyOf(e.EventID),
 		UpdateExpression:    aws.String("SET #due = :until"),
-		ConditionExpression: aws.String("#holder = :holder AND attribute_exists(#shard)"),
+		ConditionExpression: aws.String("#holder = :holder AND #shard = :shard"),
 		ExpressionAttributeNames: map[string]string{"#due": names.LedgerPendingDue, "#holder": attrHolder,
 			"#shard": names.LedgerPendingShard},
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":until":  number(until.UnixMilli()),
 			":holder": binary(holder[:]),
+			":shard":  l.shardOf(e.EventID),
 		},
 	})
 	if err := unlessConditional(err); err != nil {

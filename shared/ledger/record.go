@@ -171,7 +171,7 @@ func (l *Ledger) insertBatch(ctx context.Context, entries []Entry, results []exe
 	}
 	statements := make([]types.BatchStatementRequest, len(entries))
 	for i, e := range entries {
-		statements[i] = l.insert(newItem(e, holder, due))
+		statements[i] = l.insert(l.newItem(e, holder, due))
 	}
 	copy(results, l.execute(ctx, statements))
 }
@@ -267,7 +267,7 @@ func (l *Ledger) put(ctx context.Context, e Entry, holder Holder, due time.Time,
 	list map[string]string, values map[string]types.AttributeValue) (old *item, err error) {
 	_, err = l.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           l.table,
-		Item:                                newItem(e, holder, due),
+		Item:                                l.newItem(e, holder, due),
 		ConditionExpression:                 aws.String(condition),
 		ExpressionAttributeNames:            list,
 		ExpressionAttributeValues:           values,

@@ -78,7 +78,7 @@ type ObjectAPI interface {
 func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, s settings.Publishing,
 	timeout time.Duration) *intake.Pipeline {
 	return intake.NewPipeline(
-		ledger.New(db, s.LedgerTable, ledger.Options{Window: s.DeduplicationWindow}),
+		ledger.New(db, s.LedgerTable, s.EventBusName, ledger.Options{Window: s.DeduplicationWindow}),
 		bus.New(events, s.EventBusName, s.EventSource, bus.Options{MaxBytes: s.MaxEntryBytes}),
 		claimcheck.NewStore(objects, s.ClaimBucket),
 		parking.NewStore(objects, s.ParkingBucket),

@@ -68,8 +68,8 @@ func TestAPipelineUsesWhatItsSettingsName(t *testing.T) {
 	}
 	at := time.Now().Add(-time.Minute)
 	entry := ledger.NewEntry(raw, "5b1e8f9c-3d43-4f26-9c0d-2f1f6a5b7c8d", at)
-	if r := ledger.New(db, "the-table", ledger.Options{}).Record(t.Context(), []ledger.Entry{entry}, ledger.NewHolder(),
-		at); r[0].Err != nil {
+	if r := ledger.New(db, "the-table", "the-bus", ledger.Options{}).Record(t.Context(), []ledger.Entry{entry},
+		ledger.NewHolder(), at); r[0].Err != nil {
 		t.Fatal(r[0].Err)
 	}
 	if r := intake.NewRedriver(p, 1).Run(t.Context()); r.Published != 1 || r.Err != nil {

@@ -23,7 +23,7 @@ type script struct {
 }
 
 func (s *script) pick(int) int                               { return 0 }
-func (s *script) schedulesEmpty(_ *instance, sh string) bool { return sh == "1" } // one empty shard represents all
+func (s *script) schedulesEmpty(_ *instance, sh string) bool { return sh == "bus/1" } // one empty shard represents all
 func (s *script) fault(_ *world, c *call) fault {
 	if f, ok := s.faults[c.n]; ok {
 		return f

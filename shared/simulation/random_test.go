@@ -60,7 +60,7 @@ func (r *randomDecider) pick(n int) int {
 }
 
 func (r *randomDecider) schedulesEmpty(i *instance, shard string) bool {
-	n, _ := strconv.Atoi(shard)
+	n, _ := strconv.Atoi(strings.TrimPrefix(shard, "bus/"))
 	return (r.seed*31+uint64(i.n)*7+uint64(n))%97 == 0
 }
 

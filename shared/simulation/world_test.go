@@ -184,7 +184,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	w.instances = append(w.instances, i)
 	now := func() time.Time { return time.Now().Add(i.skew) }
 	pause := func(longest time.Duration) time.Duration { return longest*5/8 + 3 }
-	table := ledger.New(i, ledgerTable, ledger.Options{
+	table := ledger.New(i, ledgerTable, "bus", ledger.Options{
 		Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now, Pause: pause,
 	})
 	events := bus.New(i, "bus", "payhook", bus.Options{Pause: pause})
@@ -292,7 +292,7 @@ func (w *world) replay(i *instance, name string, version intake.Version) {
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
 	go func() {
-		inv.result = i.replayer.Replay(ctx, p, version)
+		inv.result = i.replayer.Replay(ctx, p, version, "")
 		if inv.result.Outcome == intake.Accepted {
 			inv.replay.noted = i.parking.MarkReplayed(ctx, name, parking.Note{})
 		}
@@ -638,7 +638,7 @@ func (i *instance) BatchExecuteStatement(ctx context.Context, in *dynamodb.Batch
 func (i *instance) Query(ctx context.Context, in *dynamodb.QueryInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
 	w := i.w
-	shard := in.ExpressionAttributeValues[":shard"].(*dynamodbtypes.AttributeValueMemberN).Value
+	shard := in.ExpressionAttributeValues[":shard"].(*dynamodbtypes.AttributeValueMemberS).Value
 	// Most shards are empty, and a run of redrive queries all 64. The scheduler
 	// handles only some of these queries.
 	// Another 64 queries only measure the age of postponed items.

@@ -41,6 +41,7 @@ type eventState struct {
 	EventTimestamp time.Time `json:"eventTimestamp,omitzero"`
 	ParkedAt       time.Time `json:"parkedAt,omitzero"`
 	Due            time.Time `json:"due,omitzero"`
+	Bus            string    `json:"bus,omitempty"` // while it is pending
 	Attempts       int       `json:"attempts"`
 	Claimed        bool      `json:"claimed"`
 	ExpiresAt      time.Time `json:"expiresAt,omitzero"`
@@ -74,7 +75,7 @@ func (p *program) event(ctx context.Context, id string) error {
 			EventID: item.EventID, DeliveryID: item.DeliveryID,
 			RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt, EventTimestamp: item.EventTimestamp,
 			ParkedAt: item.ParkedAt,
-			Due:      item.Due, Attempts: item.Attempts, Claimed: item.Claimed, ExpiresAt: item.ExpiresAt,
+			Due:      item.Due, Bus: item.Bus, Attempts: item.Attempts, Claimed: item.Claimed, ExpiresAt: item.ExpiresAt,
 			SHA256: hex.EncodeToString(item.Digest[:]), Parked: []listed{},
 		}
 		switch {
@@ -129,6 +130,7 @@ func (p *program) printEvent(s eventState) error {
 	}
 	if s.State == "pending" {
 		t.Line("due", "%s; redrive does not publish it before", cli.Ago(s.Due, now))
+		t.Line("bus", "%s", cli.Plain(s.Bus))
 		t.Line("attempts", "%d by redrive", s.Attempts)
 		if s.Claimed {
 			t.Line("size", "too large for the bus: it is published as a claim check")

@@ -2,8 +2,8 @@
 // it: pending, parked, refused, event, key, certificates. They work on a stack in AWS and on
 // the local run alike.
 //
-// It guarantees that it changes nothing except with the commands "parked replay" and
-// "parked settle" and with "key --drop", that it never changes more than one thing
+// It guarantees that it changes nothing except with the commands "parked replay",
+// "parked settle", "pending move" and "key --drop", that it never changes more than one thing
 // without confirmation, and that it shows a payload only with the flag
 // --payload of "parked show" and "refused show".
 //

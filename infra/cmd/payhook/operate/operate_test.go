@@ -42,6 +42,9 @@ type world struct {
 
 	invoked [][]string
 	version string // of the last replay
+	bus     string
+	moved   []request
+	ofMove  []string // what the function answers to each move
 	settled []request
 	// redrive is the function; nil: it accepts everything.
 	redrive func(list []string) (payload string, functionError string, err error)
@@ -59,13 +62,14 @@ func newWorld(t *testing.T) *world {
 		t: t, now: noon, db: awstest.NewDynamoDB(), s3: awstest.NewS3(), answer: strings.NewReader(""),
 		ctx: t.Context(),
 		outs: map[string]string{names.LedgerTableOutput: "ledger", names.KeysTableOutput: "keys",
-			names.ParkingBucketOutput: "parking", names.RedriveFunctionOutput: "redrive"},
+			names.ParkingBucketOutput: "parking", names.RedriveFunctionOutput: "redrive",
+			names.EventBusNameOutput: "bus"},
 	}
 	w.clock = func() time.Time { return w.now }
 	w.db.CreateLedger("ledger")
 	w.db.CreateTable("keys", names.KeysKey)
 	w.s3.MakeBucket("parking")
-	w.ledger = ledger.New(w.db, "ledger", ledger.Options{Now: func() time.Time { return w.now }})
+	w.ledger = ledger.New(w.db, "ledger", "bus", ledger.Options{Now: func() time.Time { return w.now }})
 	w.store = parking.NewStore(w.s3, "parking")
 	return w
 }
@@ -84,14 +88,18 @@ func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput,
 	}
 	var request request
 	if err := json.Unmarshal(in.Payload, &request); err != nil ||
-		(len(request.Replay) == 0) == (len(request.Settle) == 0) || request.By != callerARN {
+		request.MoveFrom == "" &&
+			((len(request.Replay) == 0) == (len(request.Settle) == 0) || request.By != callerARN) {
 		w.t.Errorf("invoked with %s: %v", in.Payload, err)
+	}
+	if request.MoveFrom != "" {
+		return w.move(request)
 	}
 	if len(request.Settle) > 0 {
 		w.settled = append(w.settled, request)
 		return w.settle(request)
 	}
-	w.invoked, w.version = append(w.invoked, request.Replay), request.Version
+	w.invoked, w.version, w.bus = append(w.invoked, request.Replay), request.Version, request.Bus
 	redrive := w.redrive
 	if redrive == nil {
 		redrive = func(list []string) (string, string, error) {
@@ -193,8 +201,8 @@ func lines[T any](t *testing.T, text string) (all []T) {
 
 const secretAmount = "987654321.10"
 
-// record records an event that was accepted that long ago.
-func (w *world) record(age time.Duration) ledger.Entry {
+// entry returns a new event that was accepted that long ago.
+func (w *world) entry(age time.Duration) ledger.Entry {
 	w.t.Helper()
 	raw := fmt.Sprintf(`{"eventName":"PAYMENT_STATUS.RELEASED","eventId":"%s",`+
 		`"eventTimestamp":"2026-01-31T12:00:00.123Z","eventData":{"amount":%s}}`, uuid.New().String(), secretAmount)
@@ -202,7 +210,13 @@ func (w *world) record(age time.Duration) ledger.Entry {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
+	return ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
+}
+
+// record records an event that was accepted that long ago.
+func (w *world) record(age time.Duration) ledger.Entry {
+	w.t.Helper()
+	e := w.entry(age)
 	if r := w.ledger.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
 		e.RecordedAt.Add(time.Minute))[0]; r.Outcome != ledger.Recorded {
 		w.t.Fatalf("%+v", r)

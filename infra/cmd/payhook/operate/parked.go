@@ -59,7 +59,7 @@ and what was decided about it. "payhook parked list" has the names.
 
 Status 1: nothing is parked under this name.
 
-With --json, one document: name, time, reason, state, cause, parkedAt, deliveryId,
+With --json, one document: name, time, reason, state, cause, parkedAt, bus, deliveryId,
 eventIds, payloadBytes, payloadSha256, timestamp, keyId, signature, jwk; for one
 event recordedAt, attempts, claimed, digest; once it is replayed or settled
 decision (by, at, reason, version).`,
@@ -332,6 +332,7 @@ type proof struct {
 	EventIDs   []string  `json:"eventIds"`
 	Cause      string    `json:"cause,omitempty"`
 	ParkedAt   time.Time `json:"parkedAt"`
+	Bus        string    `json:"bus"`
 
 	PayloadBytes  int    `json:"payloadBytes"`
 	PayloadSHA256 string `json:"payloadSha256"`
@@ -387,7 +388,7 @@ func (p *program) parkedShow(ctx context.Context, text string, payloadOnly bool)
 	sum := sha256.Sum256(payload)
 	s := proof{
 		Name: name, Time: at, Reason: string(parked.Reason), State: state,
-		ParkedAt:   parked.ParkedAt.UTC().Truncate(time.Millisecond),
+		ParkedAt: parked.ParkedAt.UTC().Truncate(time.Millisecond), Bus: parked.Bus,
 		DeliveryID: parked.DeliveryID, EventIDs: append([]string{}, parked.EventIDs...), Cause: parked.Cause,
 		PayloadBytes: len(payload), PayloadSHA256: hex.EncodeToString(sum[:]),
 		Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature, JWK: json.RawMessage(parked.JWK),
@@ -413,7 +414,7 @@ func (p *program) printProof(s proof) error {
 	if s.Cause != "" {
 		t.Line("cause", "%s", cli.Plain(s.Cause))
 	}
-	t.Line("parked", "%s", cli.Ago(s.ParkedAt, now))
+	t.Line("parked", "%s, for the bus %s", cli.Ago(s.ParkedAt, now), cli.Plain(s.Bus))
 	t.Line("state", "%s", s.State)
 	if d := s.Decision; d != nil {
 		t.Line("decided", "%s", cli.Ago(d.At, now))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -28,15 +29,17 @@ func (p *program) pendingCommand() *cobra.Command {
 		Short: "Show what is recorded and not published yet",
 		Long: `Shows what is recorded and not on the bus yet: how many events, since when the
 oldest, and how often redrive has tried. Normally that is nothing, or what is being
-processed.
+processed. Stacks can share a ledger: an event belongs to the bus of the stack that
+recorded it, and redrive of that stack publishes it. "payhook pending move" moves it.
 
   overdue  was due for longer than --overdue: redrive does not run, or is too slow
   failing  redrive has tried twice or more, and will try again
 
 Status 1: something is overdue or failing.
 
-With --json, one document: pending, overdue, failing, examined, mostAttempts, oldest,
-events (eventId, deliveryId, recordedAt, ageSeconds, due, attempts, claimed).`,
+With --json, one document: pending, buses (how many of each), overdue, failing,
+examined, mostAttempts, oldest, events (eventId, bus, deliveryId, recordedAt,
+ageSeconds, due, attempts, claimed).`,
 		Example: "  payhook pending\n  payhook pending --local --oldest 50",
 		Args:    cli.Args(),
 		RunE:    run(func(ctx context.Context, _ []string) error { return p.pending(ctx, o) }),
@@ -47,12 +50,14 @@ events (eventId, deliveryId, recordedAt, ageSeconds, due, attempts, claimed).`,
 		"read this many events that are due longest; oldest, attempts and failing are of these")
 	cli.DurationVar(f, &o.overdue, "overdue", 2*time.Minute,
 		"when an event is overdue; by default, after two runs of redrive")
+	cmd.AddCommand(p.moveCommand())
 	return cmd
 }
 
 // waiting is one event that is pending.
 type waiting struct {
 	EventID    string    `json:"eventId"`
+	Bus        string    `json:"bus"`
 	DeliveryID string    `json:"deliveryId"`
 	RecordedAt time.Time `json:"recordedAt"`
 	AgeSeconds float64   `json:"ageSeconds"`
@@ -63,13 +68,14 @@ type waiting struct {
 
 // backlog is everything that is pending.
 type backlog struct {
-	Pending      int       `json:"pending"`
-	Overdue      int       `json:"overdue"`
-	Failing      int       `json:"failing"`
-	Examined     int       `json:"examined"`
-	MostAttempts int       `json:"mostAttempts"`
-	Oldest       *waiting  `json:"oldest,omitempty"`
-	Events       []waiting `json:"events"`
+	Pending      int            `json:"pending"`
+	Buses        map[string]int `json:"buses"`
+	Overdue      int            `json:"overdue"`
+	Failing      int            `json:"failing"`
+	Examined     int            `json:"examined"`
+	MostAttempts int            `json:"mostAttempts"`
+	Oldest       *waiting       `json:"oldest,omitempty"`
+	Events       []waiting      `json:"events"`
 }
 
 // failingFrom is the number of attempts from which an item is said to fail. One
@@ -94,7 +100,7 @@ func (p *program) pending(ctx context.Context, o pendingOptions) error {
 		return err
 	}
 	now := p.Now()
-	b := backlog{Pending: len(index), Events: []waiting{}}
+	b := backlog{Pending: len(index), Buses: map[string]int{}, Events: []waiting{}}
 	events, err := p.examine(ctx, l, index[:min(len(index), o.examine)])
 	if err != nil {
 		return err
@@ -111,7 +117,7 @@ func (p *program) pending(ctx context.Context, o pendingOptions) error {
 			b.Failing++
 		}
 		b.Events = append(b.Events, waiting{
-			item.EventID, item.DeliveryID, item.RecordedAt, cli.Seconds(now.Sub(item.RecordedAt)), item.Due,
+			item.EventID, item.Bus, item.DeliveryID, item.RecordedAt, cli.Seconds(now.Sub(item.RecordedAt)), item.Due,
 			item.Attempts, item.Claimed,
 		})
 	}
@@ -121,7 +127,11 @@ func (p *program) pending(ctx context.Context, o pendingOptions) error {
 		if seen, ok := events[item.EventID]; ok {
 			due = seen.Due
 		}
-		if !gone[item.EventID] && now.Sub(due) > o.overdue {
+		if gone[item.EventID] {
+			continue
+		}
+		b.Buses[item.Bus]++
+		if now.Sub(due) > o.overdue {
 			b.Overdue++
 		}
 	}
@@ -175,6 +185,9 @@ func (p *program) printBacklog(b backlog, o pendingOptions, now time.Time) error
 	}
 	s := p.Fields()
 	s.Line("pending", "%s", cli.Counted(b.Pending, "event", "events"))
+	for _, bus := range slices.Sorted(maps.Keys(b.Buses)) {
+		s.Line("bus", "%s: %d", cli.Plain(bus), b.Buses[bus])
+	}
 	s.Line("overdue", "%d, due for more than %s", b.Overdue, cli.Readable(o.overdue))
 	s.Line("failing", "%d, tried %d times or more", b.Failing, failingFrom)
 	if b.Oldest != nil {
@@ -189,14 +202,14 @@ func (p *program) printBacklog(b backlog, o pendingOptions, now time.Time) error
 		return err
 	}
 	t := p.Table()
-	fmt.Fprintln(t, "\nRECORDED\tPENDING FOR\tDUE\tATTEMPTS\tEVENT\tDELIVERY")
+	fmt.Fprintln(t, "\nRECORDED\tPENDING FOR\tDUE\tATTEMPTS\tBUS\tEVENT\tDELIVERY")
 	for _, e := range b.Events {
 		due := "in " + cli.Readable(e.Due.Sub(now))
 		if !e.Due.After(now) {
 			due = "since " + cli.Readable(now.Sub(e.Due))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\n", cli.Stamp(e.RecordedAt), cli.Readable(now.Sub(e.RecordedAt)), due,
-			e.Attempts, cli.Plain(e.EventID), cli.Plain(e.DeliveryID))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", cli.Stamp(e.RecordedAt), cli.Readable(now.Sub(e.RecordedAt)), due,
+			e.Attempts, cli.Plain(e.Bus), cli.Plain(e.EventID), cli.Plain(e.DeliveryID))
 	}
 	return t.Flush()
 }

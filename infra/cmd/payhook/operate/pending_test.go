@@ -18,7 +18,7 @@ func TestNothingPendingIsFine(t *testing.T) {
 		t.Errorf("%q, %q", out, err)
 	}
 	out, _ = w.expect(0, "pending", "--json")
-	if diff := cmp.Diff(backlog{Events: []waiting{}}, document[backlog](t, out)); diff != "" {
+	if diff := cmp.Diff(backlog{Buses: map[string]int{}, Events: []waiting{}}, document[backlog](t, out)); diff != "" {
 		t.Error(diff)
 	}
 	published := w.record(time.Hour)
@@ -50,10 +50,10 @@ func TestTheOldestComeFirstWithWhatIsWrongWithThem(t *testing.T) {
 		old.EventID, old.DeliveryID, middle.EventID, young.EventID)
 
 	out, _ = w.expect(cli.StatusFailed, "pending", "--json", "--oldest", "2")
-	first := waiting{old.EventID, old.DeliveryID, old.RecordedAt, 11520, old.RecordedAt.Add(time.Minute), 0, false}
+	first := waiting{old.EventID, "bus", old.DeliveryID, old.RecordedAt, 11520, old.RecordedAt.Add(time.Minute), 0, false}
 	want := backlog{
-		Pending: 3, Overdue: 1, Failing: 1, Examined: 3, MostAttempts: 7, Oldest: &first,
-		Events: []waiting{first, {middle.EventID, middle.DeliveryID, middle.RecordedAt, 3600,
+		Pending: 3, Buses: map[string]int{"bus": 3}, Overdue: 1, Failing: 1, Examined: 3, MostAttempts: 7, Oldest: &first,
+		Events: []waiting{first, {middle.EventID, "bus", middle.DeliveryID, middle.RecordedAt, 3600,
 			w.now.Add(20 * time.Minute), 7, false}},
 	}
 	if diff := cmp.Diff(want, document[backlog](t, out)); diff != "" {

@@ -17,9 +17,9 @@ import (
 
 // replayOptions are the flags of parked replay.
 type replayOptions struct {
-	filter   filter
-	all, yes bool
-	version  string
+	filter       filter
+	all, yes     bool
+	version, bus string
 }
 
 func (p *program) replayCommand() *cobra.Command {
@@ -44,6 +44,9 @@ which is right, name the conflict, and choose:
 An event that could not be published, whose eventId has other content by now, needs
 --version parked as well.
 
+What was parked for another bus is published on the bus of this stack only with --bus,
+which names that other bus. "payhook parked show" shows it.
+
 It asks before it replays more than one.
 
 Status 1: at least one was not accepted.
@@ -59,6 +62,7 @@ duplicates, conflicts, parked, unverified.`,
 	f.BoolVar(&o.all, "all", false, "everything that is parked and open, except conflicts")
 	p.filterFlags(cmd, &o.filter)
 	cli.ChoiceVar(cmd, &o.version, "version", "version", "of a conflict: first or parked", firstVersion, parkedVersion)
+	f.StringVar(&o.bus, "bus", "", "the bus that it was parked for, if that is not the bus of this stack")
 	f.BoolVar(&o.yes, "yes", false, "do not ask; required without a terminal")
 	return cmd
 }
@@ -291,7 +295,7 @@ func again(r replayed) bool {
 // it got to, or why it failed.
 func (r *replayer) invoke(ctx context.Context,
 	chosen []string) (results map[string]replayed, failure string, err error) {
-	report, failure, err := invoke(ctx, r.client, r.function, request{Replay: chosen, Version: r.o.version, By: r.by})
+	report, failure, err := invoke(ctx, r.client, r.function, request{Replay: chosen, Version: r.o.version, Bus: r.o.bus, By: r.by})
 	if err != nil {
 		return nil, "", err
 	}
@@ -310,11 +314,13 @@ func (r *replayer) invoke(ctx context.Context,
 type request struct {
 	Replay  []string `json:"replay,omitempty"`
 	Version string   `json:"version,omitempty"`
+	Bus     string   `json:"bus,omitempty"`
 	Settle  []string `json:"settle,omitempty"`
 	Reason  string   `json:"reason,omitempty"`
 	By      string   `json:"by,omitempty"`
 
-	Certificates bool `json:"certificates,omitempty"`
+	MoveFrom     string `json:"moveFrom,omitempty"`
+	Certificates bool   `json:"certificates,omitempty"`
 }
 
 // answer is what the redrive function says became of it.
@@ -322,6 +328,8 @@ type answer struct {
 	ErrorMessage string     `json:"errorMessage"`
 	Replayed     []replayed `json:"replayed"`
 	Settled      []settled  `json:"settled"`
+	Moved        int        `json:"moved"`
+	Left         bool       `json:"left"`
 
 	Certificates *certificates `json:"certificates"`
 }

@@ -177,21 +177,43 @@ func (d *deployment) output(key string) (string, error) {
 // overdue is when an event should have been published: after two runs of redrive.
 const overdue = 2 * time.Minute
 
-// pending counts what is in the index of pending events.
+// pending counts what is in the index of pending events: those of the own bus, and of others.
 func pending(ctx context.Context, d *deployment, now time.Time) ([]check, error) {
 	table, err := d.output(names.LedgerTableOutput)
 	if err != nil {
 		return nil, err
 	}
-	index, err := ledger.NewInspector(d.db, table).Backlog(ctx, func(int) {})
+	bus, err := d.output(names.EventBusNameOutput)
 	if err != nil {
 		return nil, err
 	}
-	if len(index) == 0 {
-		return []check{{"pending", ok, "nothing is pending"}}, nil
+	all, err := ledger.NewInspector(d.db, table).Backlog(ctx, func(int) {})
+	if err != nil {
+		return nil, err
+	}
+	var own, others []ledger.Pending
+	for _, p := range all {
+		if p.Bus == bus {
+			own = append(own, p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	checks := []check{waiting("pending", own, now, "payhook pending")}
+	if len(others) > 0 {
+		// Another stack has the same ledger, or had it.
+		checks = append(checks, waiting("other buses", others, now, "payhook pending move, if their stack is gone"))
+	}
+	return checks, nil
+}
+
+// waiting returns the check of pending events, with what to do if some are overdue.
+func waiting(name string, pending []ledger.Pending, now time.Time, action string) check {
+	if len(pending) == 0 {
+		return check{name, ok, "nothing is pending"}
 	}
 	late, oldest := 0, now
-	for _, p := range index {
+	for _, p := range pending {
 		if now.Sub(p.Due) > overdue {
 			late++
 		}
@@ -199,12 +221,12 @@ func pending(ctx context.Context, d *deployment, now time.Time) ([]check, error)
 			oldest = p.RecordedAt
 		}
 	}
-	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(len(index), "event", "events"),
+	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(len(pending), "event", "events"),
 		cli.Readable(now.Sub(oldest)))
 	if late > 0 {
-		return []check{{"pending", attention, fmt.Sprintf("%s, %d overdue: payhook pending", text, late)}}, nil
+		return check{name, attention, fmt.Sprintf("%s, %d overdue: %s", text, late, action)}
 	}
-	return []check{{"pending", ok, text}}, nil
+	return check{name, ok, text}
 }
 
 // parked counts what is parked and open.

@@ -44,12 +44,14 @@ type world struct {
 	named   []string                    // the alarms of the stack; nil: all
 	denied  error                       // of GetMetricData
 	secret  string                      // the name of the secret of the token
+	bus     string                      // of the events that are recorded
 }
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: time.Now().UTC(), db: awstest.NewDynamoDB(), s3: awstest.NewS3(),
 		secrets: secretstest.New(t),
 		secret:  "token",
+		bus:     "bus",
 		age:     time.Minute,
 		metrics: map[string]float64{"redrive OldestPending": 0, "token TokenRefreshed": 0, "webhook Accepted": 17,
 			"webhook Unauthenticated": 3},
@@ -128,7 +130,8 @@ func (w *world) status(ctx context.Context, change ...func(*command)) (string, e
 			return &deployment{
 				name: "stack Payhook (nowhere)", stack: "Payhook",
 				outputs: map[string]string{names.LedgerTableOutput: "ledger", names.ParkingBucketOutput: "parking",
-					names.TokenSecretOutput: w.secret, names.WebhookFunctionOutput: "webhook:live",
+					names.EventBusNameOutput: "bus",
+					names.TokenSecretOutput:  w.secret, names.WebhookFunctionOutput: "webhook:live",
 					names.RedriveFunctionOutput: "redrive:live", names.TokenFunctionOutput: "token:live"},
 				db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w, stacks: w,
 			}, nil
@@ -263,6 +266,24 @@ func TestWatchRepeatsUntilItIsInterrupted(t *testing.T) {
 	}
 }
 
+// Another stack has the same ledger. It publishes its events itself, unless it was deleted.
+func TestEventsOfOtherBusesAreShown(t *testing.T) {
+	w := newWorld(t)
+	w.bus = "other"
+	w.record(time.Second)
+	out, err := w.status(t.Context())
+	if err != nil || !strings.Contains(out, "nothing is pending") || !strings.Contains(out, "other buses") ||
+		!strings.Contains(out, "1 event, the oldest for 1s") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	w.record(time.Hour)
+	out, err = w.status(t.Context())
+	if !errors.Is(err, cli.ErrAttention) ||
+		!strings.Contains(out, "2 events, the oldest for 1h, 1 overdue: payhook pending move, if their stack is gone") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestADeniedCallIsAnError(t *testing.T) {
 	w := newWorld(t)
 	w.denied = errors.New("AccessDenied")
@@ -288,7 +309,7 @@ func (w *world) record(age time.Duration) {
 		w.t.Fatal(err)
 	}
 	e := ledger.NewEntry(event, uuid.New().String(), w.now.Add(-age))
-	table := ledger.New(w.db, "ledger", ledger.Options{})
+	table := ledger.New(w.db, "ledger", w.bus, ledger.Options{})
 	if r := table.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(),
 		e.RecordedAt.Add(time.Minute))[0]; r.Err != nil {
 		w.t.Fatal(r.Err)

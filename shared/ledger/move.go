@@ -1,0 +1,87 @@
+package ledger
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/parallel"
+)
+
+// movePage is how many items of a shard are read at a time to be moved.
+const movePage = 100
+
+// Move gives the pending items of another bus to the bus of this ledger, and returns how
+// many. It takes only items that are due, so none that an invocation of the other stack
+// holds or postponed. Of a Move and a Lease of the same item, one has an effect. An item
+// that was moved is due at once, and its attempts begin again. With an error, the number is
+// of those that are known to be moved. A later call moves the rest.
+//
+// An item costs a write in the table and two in the index.
+func (l *Ledger) Move(ctx context.Context, from string) (moved int, err error) {
+	holder := NewHolder()
+	var mu sync.Mutex
+	parallel.Each(Shards, l.parallel, func(shard int) {
+		n, failed := l.moveShard(ctx, shardName(from, shard), holder)
+		mu.Lock()
+		defer mu.Unlock()
+		moved += n
+		if err == nil {
+			err = failed
+		}
+	})
+	return moved, err
+}
+
+func (l *Ledger) moveShard(ctx context.Context, from *types.AttributeValueMemberS, holder Holder) (n int, err error) {
+	for after := Cursor(nil); ; {
+		page, next, err := l.query(ctx, from, l.now(), dueBy, true, after, movePage)
+		if err != nil {
+			return n, err
+		}
+		for _, p := range page {
+			ok, err := l.moveOne(ctx, p, from, holder)
+			if err != nil {
+				return n, fmt.Errorf("ledger: move %s: %w", p.EventID, err)
+			}
+			if ok {
+				n++
+			}
+		}
+		if after = next; after == nil {
+			return n, nil
+		}
+	}
+}
+
+func (l *Ledger) moveOne(ctx context.Context, p Pending, from *types.AttributeValueMemberS,
+	holder Holder) (bool, error) {
+	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName: l.table,
+		Key:       keyOf(p.EventID),
+		// With another holder, nobody who held the item postpones it.
+		UpdateExpression:    aws.String("SET #shard = :to, #holder = :holder, #attempts = :zero"),
+		ConditionExpression: aws.String("#shard = :from AND #due = :seen"),
+		ExpressionAttributeNames: map[string]string{"#shard": names.LedgerPendingShard,
+			"#due": names.LedgerPendingDue, "#holder": attrHolder, "#attempts": attrAttempts},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":from": from, ":to": l.shardOf(p.EventID), ":seen": number(p.Due.UnixMilli()),
+			":holder": binary(holder[:]), ":zero": number(0),
+		},
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	})
+	changed, conditional := errors.AsType[*types.ConditionalCheckFailedException](err)
+	if !conditional {
+		return err == nil, err
+	}
+	// It may be our own move, whose answer was lost before it was tried again.
+	found, _ := decode(changed.Item)
+	return found.bus() == l.bus && bytes.Equal(found.Holder, holder[:]), nil
+}
