@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/deployment"
 	"payhook.example/infra/local"
 	"payhook.example/shared/settings"
 )
@@ -54,7 +54,7 @@ type flags struct {
 }
 
 // Command returns the command acceptance.
-func Command(p *cli.Program, t *target.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	f := flags{settings: map[string]string{}}
 	cmd := &cobra.Command{
 		Use: "acceptance", Short: "Show in your account, or on an emulator, that Payhook does what it promises",
@@ -135,7 +135,7 @@ func lacksOf(conf map[string]string) map[local.Need]string {
 	return lacks
 }
 
-func (f *flags) run(ctx context.Context, p *cli.Program, t target.Target) error {
+func (f *flags) run(ctx context.Context, p *cli.Program, t deployment.Target) error {
 	top, err := local.ProjectTop()
 	if err != nil {
 		return cli.Usage("%w", err)
@@ -315,8 +315,8 @@ func printRemoved(p *cli.Program, done removed) error {
 }
 
 // account returns the account and region of the usual AWS variables.
-func account(ctx context.Context, t target.Target) (Target, error) {
-	cfg, err := target.Config(ctx, t)
+func account(ctx context.Context, t deployment.Target) (Target, error) {
+	cfg, err := deployment.Config(ctx, t)
 	if err != nil {
 		return Target{}, err
 	}

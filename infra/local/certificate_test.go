@@ -330,7 +330,7 @@ func (f *fixture) invokeWith(t *testing.T, change func(*events.APIGatewayV2HTTPR
 		t.Fatal(err)
 	}
 	name := f.Functions["webhook"]
-	out, err := lambda.NewFromConfig(f.aws).Invoke(t.Context(),
+	out, err := lambda.NewFromConfig(f.AWS).Invoke(t.Context(),
 		&lambda.InvokeInput{FunctionName: &name, Payload: text, LogType: lambdatypes.LogTypeTail})
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func (f *fixture) invokeWith(t *testing.T, change func(*events.APIGatewayV2HTTPR
 
 func (f *fixture) parkedObjects(t *testing.T) int {
 	t.Helper()
-	client := s3.NewFromConfig(f.aws, func(o *s3.Options) { o.UsePathStyle = true })
+	client := s3.NewFromConfig(f.AWS, func(o *s3.Options) { o.UsePathStyle = true })
 	out, err := client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: &f.ParkingBucket})
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func checksOf(topic string, checks []*check) []*check {
 // invoke invokes a function, by the name of its folder, and decodes its answer.
 func (s *stack) invoke(ctx context.Context, function, event string, answer any) error {
 	name := s.Functions[function]
-	out, err := lambda.NewFromConfig(s.aws).Invoke(ctx,
+	out, err := lambda.NewFromConfig(s.AWS).Invoke(ctx,
 		&lambda.InvokeInput{FunctionName: &name, Payload: []byte(event)})
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (s *stack) runToken(ctx context.Context, event string) (run tokenRun, err e
 }
 
 func (s *stack) tokenReader() *token.Reader {
-	return token.NewReader(secretsmanager.NewFromConfig(s.aws), s.TokenSecret, token.ReaderOptions{})
+	return token.NewReader(secretsmanager.NewFromConfig(s.AWS), s.TokenSecret, token.ReaderOptions{})
 }
 
 // firstToken sees to it that the token is in the secret.
@@ -303,7 +303,7 @@ func (c *caller) awaitOther(ctx context.Context, old *oauth2.Token) error {
 }
 
 func (s *stack) s3() *s3.Client {
-	return s3.NewFromConfig(s.aws, func(o *s3.Options) { o.UsePathStyle = true })
+	return s3.NewFromConfig(s.AWS, func(o *s3.Options) { o.UsePathStyle = true })
 }
 
 func (s *stack) store() *parking.Store { return parking.NewStore(s.s3(), s.ParkingBucket) }

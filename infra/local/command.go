@@ -25,7 +25,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
 	"payhook.example/shared/settings"
 )
 
@@ -222,7 +221,7 @@ func (o *options) args() []string {
 // and never for AWS.
 func local(p *cli.Program, o *options, do func(context.Context) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		if err := target.NotChosen(cmd); err != nil {
+		if err := cli.NoTargetFlags(cmd); err != nil {
 			return err
 		}
 		top, err := projectTop()

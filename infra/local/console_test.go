@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"payhook.example/infra/cmd/payhook/console/browser"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 )
 
 // TestTheConsoleShowsWhatItsButtonsDo runs payhook local console on what is deployed, and
@@ -24,10 +24,10 @@ func TestTheConsoleShowsWhatItsButtonsDo(t *testing.T) {
 	f := deployed(t)
 	ctx := browser.New(t)
 	folder := t.TempDir()
-	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(up.Path)), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(deployment.Path)), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	file := f.File
+	file := f.Deployment
 	file.Simulated, file.PaymentService = true, f.service.URL
 	if err := file.Write(folder); err != nil {
 		t.Fatal(err)

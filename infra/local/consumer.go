@@ -141,7 +141,7 @@ func (s *stack) invokeConsumer(ctx context.Context, detail []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = lambda.NewFromConfig(s.aws).Invoke(ctx, &lambda.InvokeInput{FunctionName: &s.consumer.Function,
+	_, err = lambda.NewFromConfig(s.AWS).Invoke(ctx, &lambda.InvokeInput{FunctionName: &s.consumer.Function,
 		InvocationType: lambdatypes.InvocationTypeEvent, Payload: event})
 	return err
 }
@@ -149,7 +149,7 @@ func (s *stack) invokeConsumer(ctx context.Context, detail []byte) error {
 // awaitOutcomes waits until the function has logged the outcomes that are wanted for an event,
 // and returns what it logged.
 func (s *stack) awaitOutcomes(ctx context.Context, eventID, want string) (got string, right bool, err error) {
-	client := cloudwatchlogs.NewFromConfig(s.aws)
+	client := cloudwatchlogs.NewFromConfig(s.AWS)
 	err = s.poll(ctx, func() (bool, error) {
 		var outcomes []string
 		// A page can be empty although others follow (AWS, "FilterLogEvents":
@@ -176,7 +176,7 @@ func (s *stack) awaitOutcomes(ctx context.Context, eventID, want string) (got st
 
 // processedAmount returns the amount that the function has stored for an event.
 func (s *stack) processedAmount(ctx context.Context, eventID string) (string, error) {
-	out, err := dynamodb.NewFromConfig(s.aws).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.consumer.Table,
+	out, err := dynamodb.NewFromConfig(s.AWS).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.consumer.Table,
 		ConsistentRead: aws.Bool(true),
 		Key:            map[string]types.AttributeValue{"eventId": &types.AttributeValueMemberS{Value: eventID}}})
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *stack) failedEvent(ctx context.Context) (string, bool, error) {
 	if err := s.invokeConsumer(ctx, detail); err != nil {
 		return "", false, err
 	}
-	client := sqs.NewFromConfig(s.aws)
+	client := sqs.NewFromConfig(s.AWS)
 	got := ""
 	err = s.poll(ctx, func() (bool, error) {
 		out, err := client.ReceiveMessage(ctx,

@@ -31,7 +31,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -85,8 +85,8 @@ func testMain(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	p.credentials = s.aws.Credentials
-	everything = &fixture{stack: s, proxy: p, arrivals: receive(s.aws, s.Queues)}
+	p.credentials = s.AWS.Credentials
+	everything = &fixture{stack: s, proxy: p, arrivals: receive(s.AWS, s.Queues)}
 	var once sync.Once
 	stop := func() {
 		once.Do(func() {
@@ -224,7 +224,7 @@ func (f *fixture) arriveOnce(t *testing.T, events ...payment.Event) {
 // redrive runs the redrive function until nothing of those events is pending.
 func (f *fixture) redrive(t *testing.T, events ...payment.Event) {
 	t.Helper()
-	client := lambda.NewFromConfig(f.aws)
+	client := lambda.NewFromConfig(f.AWS)
 	name := f.Functions["redrive"]
 	for deadline := time.Now().Add(waitTimeout); ; {
 		out, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name})
@@ -249,7 +249,7 @@ func (f *fixture) redrive(t *testing.T, events ...payment.Event) {
 // It fails the test if one is not in the ledger at all.
 func (f *fixture) pending(t *testing.T, events ...payment.Event) []string {
 	t.Helper()
-	client := dynamodb.NewFromConfig(f.aws)
+	client := dynamodb.NewFromConfig(f.AWS)
 	var ids []string
 	for _, e := range events {
 		consistent := true
@@ -275,7 +275,7 @@ func (f *fixture) pending(t *testing.T, events ...payment.Event) []string {
 func (f *fixture) webhookProcesses(t *testing.T) []int {
 	t.Helper()
 	name := f.Functions["webhook"]
-	out, err := lambda.NewFromConfig(f.aws).GetFunction(t.Context(), &lambda.GetFunctionInput{FunctionName: &name})
+	out, err := lambda.NewFromConfig(f.AWS).GetFunction(t.Context(), &lambda.GetFunctionInput{FunctionName: &name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -665,7 +665,7 @@ func (f *fixture) program(t *testing.T) func(status int, args ...string) string 
 // the file of this run.
 func (f *fixture) programIn(t *testing.T, folder string) func(args ...string) (out, stderr string, status int) {
 	t.Helper()
-	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(up.Path)), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(deployment.Path)), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Write(folder); err != nil {

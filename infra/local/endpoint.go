@@ -138,7 +138,7 @@ func TruststoreOf(identity *paymenttest.Identity) ([]byte, error) {
 // startEndpoint starts the endpoint that replaces API Gateway, or tells the one that
 // runs what is deployed now.
 func (s *stack) startEndpoint(ctx context.Context, domain string) error {
-	api, err := apigateway.Read(ctx, s.aws, account, domain)
+	api, err := apigateway.Read(ctx, s.AWS, account, domain)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 		if err != nil {
 			return err
 		}
-		s.endpoint, err = apigateway.Start(api, lambda.NewFromConfig(s.aws), apigateway.Options{
+		s.endpoint, err = apigateway.Start(api, lambda.NewFromConfig(s.AWS), apigateway.Options{
 			Certificate: s.serverCA.Server(domain), Log: slog.New(slog.NewTextHandler(log, nil)), Closer: log,
 		})
 		if err != nil {

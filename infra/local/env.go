@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 )
 
 func envCommand(p *cli.Program) *cobra.Command {
@@ -37,12 +37,12 @@ type variable struct{ name, value string }
 
 // environmentOf returns the variables of programs that use a local run. Those that are
 // empty must not be set: the SDKs prefer them.
-func environmentOf(run up.File) []variable {
+func environmentOf(run *deployment.Deployment) []variable {
 	return []variable{
 		{"AWS_ENDPOINT_URL", run.Endpoint},
 		{"AWS_REGION", run.Region},
-		{"AWS_ACCESS_KEY_ID", up.AccessKey},
-		{"AWS_SECRET_ACCESS_KEY", up.AccessKey},
+		{"AWS_ACCESS_KEY_ID", deployment.AccessKey},
+		{"AWS_SECRET_ACCESS_KEY", deployment.AccessKey},
 		{"AWS_SESSION_TOKEN", ""},
 		{"AWS_PROFILE", ""},
 		{"TOKEN_SECRET", run.TokenSecret},
@@ -51,7 +51,7 @@ func environmentOf(run up.File) []variable {
 }
 
 func printEnvironment(p *cli.Program, o options) error {
-	run, err := up.Read(o.top)
+	run, err := deployment.Read(o.top)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 )
 
 // A shell evaluates what is printed, in place of a profile that is set.
@@ -22,7 +22,7 @@ func TestTheEnvironmentIsForShells(t *testing.T) {
 		t.Fatal(err)
 	}
 	const secret = "arn:aws:secretsmanager:us-east-1:000000000000:secret:it's one; exit 1"
-	if err := (up.File{Endpoint: "http://127.0.0.1:1", Region: "eu-north-1", TokenSecret: secret,
+	if err := (&deployment.Deployment{Endpoint: "http://127.0.0.1:1", Region: "eu-north-1", TokenSecret: secret,
 		PaymentService: "http://127.0.0.1:2"}).Write(folder); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestTheEnvironmentIsForShells(t *testing.T) {
 	}
 	lines := "\n" + string(text)
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_REGION": "eu-north-1",
-		"AWS_ACCESS_KEY_ID": up.AccessKey, "AWS_SECRET_ACCESS_KEY": up.AccessKey, "TOKEN_SECRET": secret,
+		"AWS_ACCESS_KEY_ID": deployment.AccessKey, "AWS_SECRET_ACCESS_KEY": deployment.AccessKey, "TOKEN_SECRET": secret,
 		"BASE_URL": "http://127.0.0.1:2"} {
 		if !strings.Contains(lines, "\n"+name+"="+value+"\n") {
 			t.Errorf("%s is not %s in\n%s", name, value, text)

@@ -282,7 +282,7 @@ func marked(effects []effect) bool {
 // drain runs the redrive function until nothing is pending.
 func (f *fixture) drain(t *testing.T) {
 	t.Helper()
-	client, db := lambda.NewFromConfig(f.aws), dynamodb.NewFromConfig(f.aws)
+	client, db := lambda.NewFromConfig(f.AWS), dynamodb.NewFromConfig(f.AWS)
 	name, index := f.Functions["redrive"], names.LedgerPendingIndex
 	for deadline := time.Now().Add(2 * waitTimeout); ; {
 		out, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name})

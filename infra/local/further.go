@@ -117,7 +117,7 @@ func (s *stack) deployFurther(ctx context.Context) error {
 		return err
 	}
 	for _, f := range s.further {
-		f.File, f.aws, f.emulator = s.File, s.aws, s.emulator
+		f.Deployment, f.emulator = s.Deployment, s.emulator
 		f.Stack = f.setting(settings.StackName)
 		outputs := stacks[f.Stack]
 		queue, err := f.subscribe(ctx, outputs[names.EventBusNameOutput])
@@ -148,7 +148,7 @@ func (s *stack) subscribe(ctx context.Context, bus string) (string, error) {
 		return "", err
 	}
 	name := s.Stack + "-" + released
-	rules, queues := eventbridge.NewFromConfig(s.aws), sqs.NewFromConfig(s.aws)
+	rules, queues := eventbridge.NewFromConfig(s.AWS), sqs.NewFromConfig(s.AWS)
 	rule, err := rules.PutRule(ctx,
 		&eventbridge.PutRuleInput{Name: &name, EventBusName: &bus, EventPattern: aws.String(string(pattern))})
 	if err != nil {
@@ -189,7 +189,7 @@ func (s *stack) showFurther(ctx context.Context) ([]section, error) {
 	for _, f := range s.further {
 		part := section{title: f.Stack}
 		if err := s.opts.progress.step("sending with client certificates to "+f.Stack, func() (err error) {
-			in := receive(f.aws, f.Queues)
+			in := receive(f.AWS, f.Queues)
 			defer in.stop()
 			if part.rows, err = f.send(ctx, in, f.mechanismRows()); err != nil {
 				return err

@@ -38,18 +38,18 @@ import (
 // The tests write into the stack's tables and buckets as root, past the proxy.
 
 func (f *fixture) buckets() *s3.Client {
-	return s3.NewFromConfig(f.aws, func(o *s3.Options) { o.UsePathStyle = true })
+	return s3.NewFromConfig(f.AWS, func(o *s3.Options) { o.UsePathStyle = true })
 }
 
 func (f *fixture) store() *parking.Store { return parking.NewStore(f.buckets(), f.ParkingBucket) }
 
 func (f *fixture) ledger() *ledger.Ledger {
-	return ledger.New(dynamodb.NewFromConfig(f.aws), f.LedgerTable, f.Bus, ledger.Options{})
+	return ledger.New(dynamodb.NewFromConfig(f.AWS), f.LedgerTable, f.Bus, ledger.Options{})
 }
 
 // item returns what the ledger knows of an event.
 func (f *fixture) item(ctx context.Context, eventID string) (ledger.Item, error) {
-	item, _, err := ledger.NewInspector(dynamodb.NewFromConfig(f.aws), f.LedgerTable).Find(ctx, eventID)
+	item, _, err := ledger.NewInspector(dynamodb.NewFromConfig(f.AWS), f.LedgerTable).Find(ctx, eventID)
 	return item, err
 }
 
@@ -470,7 +470,7 @@ func (f *fixture) listenPaths(t *testing.T, who aws.CredentialsProvider) []path 
 	t.Helper()
 	command := f.command(t, who)
 	// Events are compared with the rules of the bus only if it has some.
-	events := eventbridge.NewFromConfig(f.aws)
+	events := eventbridge.NewFromConfig(f.AWS)
 	rule := &eventbridge.PutRuleInput{Name: aws.String("all"), EventBusName: &f.Bus,
 		EventPattern: aws.String(`{"source":["payhook"]}`)}
 	if _, err := events.PutRule(t.Context(), rule); err != nil {

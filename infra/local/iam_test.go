@@ -241,7 +241,7 @@ func (f *fixture) principals(t *testing.T) []*principal {
 // role returns a function's role.
 func (f *fixture) role(t *testing.T, function string) *principal {
 	t.Helper()
-	client := iam.NewFromConfig(f.aws)
+	client := iam.NewFromConfig(f.AWS)
 	role, err := f.roleOf(t.Context(), function)
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ func (f *fixture) user(t *testing.T, name, file string) user {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, client := t.Context(), iam.NewFromConfig(f.aws)
+	ctx, client := t.Context(), iam.NewFromConfig(f.AWS)
 	id := name + "-" + uuid.New().String()
 	if _, err := client.CreateUser(ctx, &iam.CreateUserInput{UserName: &id}); err != nil {
 		t.Fatal(err)
@@ -324,7 +324,7 @@ func (f *fixture) user(t *testing.T, name, file string) user {
 // roleOf returns the name of a function's role.
 func (f *fixture) roleOf(ctx context.Context, function string) (string, error) {
 	name := f.Functions[function]
-	out, err := lambda.NewFromConfig(f.aws).GetFunctionConfiguration(ctx,
+	out, err := lambda.NewFromConfig(f.AWS).GetFunctionConfiguration(ctx,
 		&lambda.GetFunctionConfigurationInput{FunctionName: &name})
 	if err != nil {
 		return "", err
@@ -336,7 +336,7 @@ func (f *fixture) roleOf(ctx context.Context, function string) (string, error) {
 // allow lets a function do more than the stack lets it do, until the test ends.
 func (f *fixture) allow(t *testing.T, function string, actions []string, resources ...string) {
 	t.Helper()
-	client := iam.NewFromConfig(f.aws)
+	client := iam.NewFromConfig(f.AWS)
 	role, err := f.roleOf(t.Context(), function)
 	if err != nil {
 		t.Fatal(err)
@@ -364,10 +364,10 @@ func (f *fixture) deploySecond(t *testing.T, name string, conf map[string]string
 	all := maps.Clone(f.opts.settings)
 	maps.Copy(all, conf)
 	all[settings.StackName.Key], all[settings.EventBusName.Key] = name, strings.ToLower(name)
-	s := &stack{emulator: f.emulator, aws: f.aws, opts: options{
+	s := &stack{emulator: f.emulator, opts: options{
 		top: f.opts.top, state: filepath.Join(f.opts.state, name), settings: all, progress: f.opts.progress,
 	}}
-	s.Endpoint, s.Region = f.Endpoint, f.Region
+	s.AWS, s.Endpoint, s.Region = f.AWS, f.Endpoint, f.Region
 	if err := os.MkdirAll(s.opts.state, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +396,7 @@ func (f *fixture) deploySecond(t *testing.T, name string, conf map[string]string
 // as returns the configuration of a client with these credentials, whose calls
 // the proxy sees.
 func (f *fixture) as(who aws.CredentialsProvider) aws.Config {
-	cfg := f.aws.Copy()
+	cfg := f.AWS.Copy()
 	cfg.Credentials = who
 	cfg.BaseEndpoint = &f.proxy.URL
 	return cfg

@@ -26,8 +26,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/paymenttest"
 )
@@ -193,8 +192,8 @@ func command(t *testing.T, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	var o, e bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
-	root, meant := p.Root(""), target.Target{}
-	meant.Register(root)
+	root, meant := p.Root(""), deployment.Target{}
+	cli.TargetFlags(root, &meant)
 	root.AddCommand(Command(p))
 	status = p.Run(t.Context(), root, append([]string{"local"}, args...))
 	return o.String(), e.String(), status
@@ -326,7 +325,7 @@ func TestTheStatusSaysWhetherEverythingIsUp(t *testing.T) {
 		endpoint, state string
 		status          int
 	}{{healthy.URL, stateUp, 0}, {"http://127.0.0.1:1", stateBroken, cli.StatusFailed}} {
-		if err := (up.File{Endpoint: test.endpoint, Stack: "Payhook",
+		if err := (&deployment.Deployment{Endpoint: test.endpoint, Stack: "Payhook",
 			WebhookURL: "http://127.0.0.1:2/"}).Write(folder); err != nil {
 			t.Fatal(err)
 		}
@@ -347,11 +346,11 @@ func TestTheStatusSaysWhetherEverythingIsUp(t *testing.T) {
 }
 
 func TestTheHintsSayThatAnotherPaymentServiceNeedsAKey(t *testing.T) {
-	if text := hints(up.File{Simulated: true}); !strings.Contains(text, "make send  ") ||
+	if text := hints(&deployment.Deployment{Simulated: true}); !strings.Contains(text, "make send  ") ||
 		strings.Contains(text, "--key") {
 		t.Error(text)
 	}
-	text := hints(up.File{PaymentService: "https://api.payments.example"})
+	text := hints(&deployment.Deployment{PaymentService: "https://api.payments.example"})
 	if !strings.Contains(text, `make send ARGS="--key FILE --key-id UUID"`) ||
 		!strings.Contains(text, "https://api.payments.example") || strings.Contains(text, "make send  ") {
 		t.Error(text)
@@ -554,47 +553,6 @@ func TestRejectionsThatDifferAreWrong(t *testing.T) {
 	if got := rowResults([]*row{refused(`{"a":1}`), refused(`{"a":2}`), refused(`{"a":1}`)}); wrongOf(got) != 1 ||
 		got[1].Right {
 		t.Errorf("%+v, want that the second is wrong", got)
-	}
-}
-
-func TestTheFileOfTheLocalRunIsReadAsWritten(t *testing.T) {
-	top := t.TempDir()
-	if _, err := up.Read(top); err == nil {
-		t.Error("nothing is up, and it was read")
-	}
-	if err := os.Mkdir(filepath.Join(top, ".local"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	want := up.File{WebhookURL: "http://127.0.0.1:1/", Queues: map[string]string{released: "http://127.0.0.1:1/q"},
-		Simulated: true, Given: map[string]string{"eventSource": "a"}}
-	if err := want.Write(top); err != nil {
-		t.Fatal(err)
-	}
-	got, err := up.Read(top)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	up.Remove(top)
-	if _, err := up.Read(top); err == nil {
-		t.Error("it was read although it was removed")
-	}
-}
-
-func TestTheLocalRunIsStartedAgainWithItsSettings(t *testing.T) {
-	run := up.File{Simulated: true, Given: map[string]string{"eventSource": "a", "keyIdCarrier": "query:a"},
-		Settings: map[string]string{"eventSource": "a", "keyIdCarrier": "query:a", "captureRefused": "7d"}}
-	const want = `make down && make up SETTINGS="eventSource=a keyIdCarrier=query:b timestampFormat=auto"`
-	if got := run.Restart(map[string]string{"timestampFormat": "auto", "keyIdCarrier": "query:b"}); got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-	if run.Given["keyIdCarrier"] != "query:a" {
-		t.Error("it changed what was given")
-	}
-	if run.Simulated = false; !strings.Contains(run.Restart(nil), "other variables") {
-		t.Errorf("%s, and the payment service has variables", run.Restart(nil))
 	}
 }
 

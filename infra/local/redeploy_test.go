@@ -144,7 +144,7 @@ func TestTwoStacksShareALedger(t *testing.T) {
 	}
 
 	// pendingIn leaves an event to redrive, and returns it when it is due.
-	inspector := ledger.NewInspector(dynamodb.NewFromConfig(f.aws), f.LedgerTable)
+	inspector := ledger.NewInspector(dynamodb.NewFromConfig(f.AWS), f.LedgerTable)
 	pendingIn := func(stack *fixture) payment.Event {
 		t.Helper()
 		event := paymenttest.Event()

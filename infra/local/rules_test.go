@@ -27,7 +27,7 @@ func TestTheEmulatorMatchesAsTheRuleEngineOfAWS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := eventbridge.NewFromConfig(f.aws)
+	client := eventbridge.NewFromConfig(f.AWS)
 	differ := map[string]bool{}
 	tested := 0
 	matched, pattern := map[string][]string{}, ""

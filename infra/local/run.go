@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/settings"
 )
 
@@ -30,7 +30,7 @@ func foreground(ctx context.Context, p *cli.Program, o options, once bool) error
 	}
 	defer func() {
 		o.progress.say("ending everything")
-		up.Remove(o.top)
+		deployment.Remove(o.top)
 		s.stop()
 		o.progress.say("everything has ended")
 	}()
@@ -50,7 +50,7 @@ func foreground(ctx context.Context, p *cli.Program, o options, once bool) error
 		return err
 	}
 	if !once {
-		fmt.Fprintf(p.Err, "\nEverything stays up until Ctrl-C. In another terminal:\n%s", hints(s.File))
+		fmt.Fprintf(p.Err, "\nEverything stays up until Ctrl-C. In another terminal:\n%s", hints(&s.Deployment))
 		select {
 		case <-ctx.Done():
 			fmt.Fprintln(p.Err)
@@ -65,7 +65,7 @@ func foreground(ctx context.Context, p *cli.Program, o options, once bool) error
 }
 
 // hints are what can be done with a local run.
-func hints(run up.File) string {
+func hints(run *deployment.Deployment) string {
 	send := `  make send                                         send another signed webhook
   make send ARGS="--corrupt signature --expect 401" send a forged one
   make invoke FUNCTION=webhook EVENT=events/webhook/one-event.json
@@ -137,7 +137,7 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 		}
 		return ctx.Err()
 	}
-	run, err := up.Read(o.top)
+	run, err := deployment.Read(o.top)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 		return p.PrintJSON(run)
 	}
 	_, err = fmt.Fprintf(p.Out, "Everything is up; %s says where. To go on:\n%s  make down                           "+
-		"              end it\n", up.Path, hints(run))
+		"              end it\n", deployment.Path, hints(run))
 	return err
 }
 
@@ -166,7 +166,7 @@ func serveInBackground(ctx context.Context, p *cli.Program, o options) error {
 		return err
 	}
 	defer s.stop()
-	defer up.Remove(o.top)
+	defer deployment.Remove(o.top)
 	if err := s.Write(o.top); err != nil {
 		fmt.Fprintln(terminal, err)
 		return err
@@ -258,7 +258,7 @@ func down(ctx context.Context, p *cli.Program, o options) error {
 		}
 		defer l.release()
 		left := endLeftovers(o.state)
-		up.Remove(o.top)
+		deployment.Remove(o.top)
 		switch {
 		case p.JSON:
 			return p.PrintJSON(struct {
@@ -288,7 +288,7 @@ func status(ctx context.Context, p *cli.Program, o options) error {
 	shown := struct {
 		State string `json:"state"`
 		PID   int    `json:"pid,omitzero"`
-		*up.File
+		*deployment.Deployment
 	}{State: stateDown}
 	l, err := lockFolder(o.state)
 	held, running := errors.AsType[errLocked](err)
@@ -300,8 +300,8 @@ func status(ctx context.Context, p *cli.Program, o options) error {
 	}
 	if running {
 		shown.State, shown.PID = stateStarting, held.pid
-		if run, err := up.Read(o.top); err == nil {
-			shown.State, shown.File = stateUp, &run
+		if run, err := deployment.Read(o.top); err == nil {
+			shown.State, shown.Deployment = stateUp, run
 			if !answers(ctx, run.Endpoint) {
 				shown.State = stateBroken
 			}
@@ -315,7 +315,7 @@ func status(ctx context.Context, p *cli.Program, o options) error {
 		if running {
 			t.Line("process", "%d", shown.PID)
 		}
-		if run := shown.File; run != nil {
+		if run := shown.Deployment; run != nil {
 			t.Line("webhooks", "%s", run.WebhookURL)
 			t.Line("payment service", "%s", run.PaymentService)
 			t.Line("AWS endpoint", "%s", run.Endpoint)

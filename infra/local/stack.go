@@ -18,8 +18,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
+	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/apigateway"
-	"payhook.example/infra/local/up"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -62,12 +62,11 @@ type options struct {
 // stack is everything that runs on this machine: the emulator with Payhook and
 // a consumer deployed into it, and the simulated payment service.
 type stack struct {
-	up.File
+	deployment.Deployment
 	service  *paymenttest.Server // nil if it is not the simulated one
 	shown    Service             // the service that the table is shown with
-	aws      aws.Config
-	lacks    map[Need]string // what cannot be shown here, and why
-	client   *http.Client    // calls the protected API; direct if nil
+	lacks    map[Need]string     // what cannot be shown here, and why
+	client   *http.Client        // calls the protected API; direct if nil
 	emulator *emulator
 	opts     options
 	lock     *lock
@@ -87,8 +86,8 @@ type stack struct {
 
 // with returns the stack with other settings, which are not deployed yet.
 func (s *stack) with(conf map[string]string) *stack {
-	changed := &stack{File: s.File, service: s.service, shown: s.shown, aws: s.aws, emulator: s.emulator, opts: s.opts,
-		identity: s.identity, serverCA: s.serverCA, endpoint: s.endpoint, special: s.special}
+	changed := &stack{Deployment: s.Deployment, service: s.service, shown: s.shown, emulator: s.emulator,
+		opts: s.opts, identity: s.identity, serverCA: s.serverCA, endpoint: s.endpoint, special: s.special}
 	changed.opts.settings = maps.Clone(s.opts.settings)
 	maps.Copy(changed.opts.settings, conf)
 	return changed
@@ -292,7 +291,7 @@ func (s *stack) deploy(ctx context.Context) error {
 					return err
 				}
 				s.Endpoint, s.Region = s.emulator.endpoint, region
-				s.aws = awsConfig(s.Endpoint)
+				s.AWS = awsConfig(s.Endpoint)
 				if err := remember(s.opts.state, s.emulator.pid); err != nil {
 					return err
 				}
@@ -347,7 +346,7 @@ func (s *stack) fillCredentials(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = secretsmanager.NewFromConfig(s.aws).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
+	_, err = secretsmanager.NewFromConfig(s.AWS).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
 		SecretId: &s.CredentialsSecret, SecretString: aws.String(string(value)),
 	})
 	return err
@@ -447,26 +446,15 @@ func FunctionURL(endpoint, functionURL string) string {
 
 // readNames reads the names of what the stack has.
 func (s *stack) readNames(outputs map[string]string) {
-	s.Bus = outputs[names.EventBusNameOutput]
-	s.LedgerTable, s.KeysTable = outputs[names.LedgerTableOutput], outputs[names.KeysTableOutput]
-	s.TokenSecret, s.CredentialsSecret = outputs[names.TokenSecretOutput], outputs[names.CredentialsSecretOutput]
-	s.ParkingBucket, s.claimBucket = outputs[names.ParkingBucketOutput], outputs[names.ClaimBucketOutput]
-	s.Functions = map[string]string{}
-	for name, output := range map[string]string{
-		"webhook": names.WebhookFunctionOutput, "redrive": names.RedriveFunctionOutput,
-		"token": names.TokenFunctionOutput,
-	} {
-		if function := outputs[output]; function != "" {
-			s.Functions[name] = function
-		}
-	}
+	s.SetOutputs(outputs)
+	s.claimBucket = outputs[names.ClaimBucketOutput]
 	s.Settings = s.opts.settings
 }
 
-const accessKey = up.AccessKey // the emulator takes any
+const accessKey = deployment.AccessKey // the emulator takes any
 
 func awsConfig(endpoint string) aws.Config {
-	return up.File{Endpoint: endpoint, Region: region}.AWSConfig()
+	return deployment.EmulatorConfig(endpoint, region)
 }
 
 func environmentWithout(prefix string) []string {

@@ -159,7 +159,7 @@ func (f *fixture) runRedriveAll(ctx context.Context) error {
 		if err := f.invoke(ctx, "redrive", "{}", &struct{}{}); err != nil {
 			return err
 		}
-		index, err := ledger.NewInspector(dynamodb.NewFromConfig(f.aws), f.LedgerTable).Backlog(ctx, func(int) {})
+		index, err := ledger.NewInspector(dynamodb.NewFromConfig(f.AWS), f.LedgerTable).Backlog(ctx, func(int) {})
 		if err != nil || len(index) == 0 {
 			return err
 		}

@@ -253,7 +253,7 @@ func (s *stack) show(ctx context.Context) (report, error) {
 			return s.opts.progress.step("sending", func() (err error) {
 				// One for all: what one that is stopped had asked for could still
 				// take a message away from the next.
-				in := receive(s.aws, s.Queues)
+				in := receive(s.AWS, s.Queues)
 				defer in.stop()
 				if own.rows, err = s.send(ctx, in, s.rows()); err != nil {
 					return err

@@ -14,7 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
@@ -57,8 +57,7 @@ func (o ownService) Misbehave(_ context.Context, e paymenttest.Endpoint, f payme
 // Deployment is a Payhook of which the table is shown, with a consumer and a simulated
 // payment service beside it: in an account of AWS, or in an emulator.
 type Deployment struct {
-	up.File
-	AWS      aws.Config
+	deployment.Deployment
 	Service  Service
 	Identity *paymenttest.Identity // the service's client certificates; nil if it needs none
 	// Certificates are its further ones, which the settings know.
@@ -72,7 +71,7 @@ type Deployment struct {
 
 // Show sends what the table of a local run has, and returns the results.
 func (d *Deployment) Show(ctx context.Context) ([]Part, error) {
-	s := &stack{File: d.File, aws: d.AWS, shown: d.Service, identity: d.Identity, special: d.Certificates,
+	s := &stack{Deployment: d.Deployment, shown: d.Service, identity: d.Identity, special: d.Certificates,
 		lacks: d.Lacks, client: d.Client,
 		consumer: d.Consumer, claimBucket: d.Claims,
 		opts: options{settings: d.Settings, authURL: d.Service.BaseURL(), progress: newProgress(d.Out)}}
@@ -83,12 +82,12 @@ func (d *Deployment) Show(ctx context.Context) ([]Part, error) {
 // ReadNames reads where things are from the outputs of Payhook's stack, of the consumer's and
 // of the one with the other bus.
 func (d *Deployment) ReadNames(payhook, consumer, receiver map[string]string) error {
-	s := &stack{File: d.File, opts: options{settings: d.Settings}}
+	s := &stack{Deployment: d.Deployment, opts: options{settings: d.Settings}}
 	s.readNames(payhook)
 	if err := s.readConsumer(consumer, receiver); err != nil {
 		return err
 	}
-	d.File, d.Consumer, d.Claims = s.File, s.consumer, s.claimBucket
+	d.Deployment, d.Consumer, d.Claims = s.Deployment, s.consumer, s.claimBucket
 	d.WebhookURL = payhook[names.WebhookURLOutput]
 	if d.Endpoint != "" {
 		d.WebhookURL = FunctionURL(d.Endpoint, d.WebhookURL)
@@ -98,14 +97,14 @@ func (d *Deployment) ReadNames(payhook, consumer, receiver map[string]string) er
 
 // ParkedEvent returns the name of the one thing that is parked for an eventId, and its reason.
 func (d *Deployment) ParkedEvent(ctx context.Context, eventID string) (name, reason string, err error) {
-	name, p, err := (&stack{File: d.File, aws: d.AWS}).parkedEvent(ctx, eventID)
+	name, p, err := (&stack{Deployment: d.Deployment}).parkedEvent(ctx, eventID)
 	return name, string(p.Reason), err
 }
 
 // Replay has the redrive function replay one thing that is parked and is no conflict, and
 // publish it. It returns the outcome of the replay.
 func (d *Deployment) Replay(ctx context.Context, name string) (outcome string, err error) {
-	return (&stack{File: d.File, aws: d.AWS}).replay(ctx, name, intake.NoVersion)
+	return (&stack{Deployment: d.Deployment}).replay(ctx, name, intake.NoVersion)
 }
 
 // OtherBus is what [Deployment.Queues] and [Arrived] have as the rule behind the second bus.

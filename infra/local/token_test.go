@@ -60,7 +60,7 @@ func (r tokenRun) want(t *testing.T, outcome token.Outcome) {
 // secrets are after the first deployment.
 func (f *fixture) newSecret(t *testing.T) string {
 	t.Helper()
-	client := secretsmanager.NewFromConfig(f.aws)
+	client := secretsmanager.NewFromConfig(f.AWS)
 	out, err := client.CreateSecret(t.Context(),
 		&secretsmanager.CreateSecretInput{Name: aws.String("test-" + uuid.New().String())})
 	if err != nil {
@@ -75,7 +75,7 @@ func (f *fixture) putCredentials(t *testing.T, secretID, id, secret string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := secretsmanager.NewFromConfig(f.aws).PutSecretValue(t.Context(), &secretsmanager.PutSecretValueInput{
+	if _, err := secretsmanager.NewFromConfig(f.AWS).PutSecretValue(t.Context(), &secretsmanager.PutSecretValueInput{
 		SecretId: &secretID, SecretString: aws.String(string(value)),
 	}); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func (f *fixture) putCredentials(t *testing.T, secretID, id, secret string) {
 // test ends.
 func (f *fixture) withEnvironment(t *testing.T, function string, variables map[string]string) {
 	t.Helper()
-	client := lambda.NewFromConfig(f.aws)
+	client := lambda.NewFromConfig(f.AWS)
 	name, alias, _ := strings.Cut(f.Functions[function], ":")
 	before, err := client.GetFunction(t.Context(), &lambda.GetFunctionInput{FunctionName: &name, Qualifier: &alias})
 	if err != nil {
@@ -132,7 +132,7 @@ func TestTheFirstTokenIsFetchedWhenTheCredentialsExist(t *testing.T) {
 	f.allow(t, "token", []string{"secretsmanager:GetSecretValue", "secretsmanager:PutSecretValue"}, tokens, credentials)
 	f.withEnvironment(t, "token",
 		map[string]string{names.TokenSecretEnv: tokens, names.CredentialsSecretEnv: credentials})
-	reader := token.NewReader(secretsmanager.NewFromConfig(f.aws), tokens, token.ReaderOptions{})
+	reader := token.NewReader(secretsmanager.NewFromConfig(f.AWS), tokens, token.ReaderOptions{})
 
 	calls := f.service.Count(paymenttest.Token)
 	run := f.refresh(t, asScheduled)
@@ -150,7 +150,7 @@ func TestTheFirstTokenIsFetchedWhenTheCredentialsExist(t *testing.T) {
 	f.putCredentials(t, credentials, id, secret)
 	f.refresh(t, asScheduled).want(t, token.Refreshed)
 	f.refresh(t, asScheduled).want(t, token.Fresh)
-	reader = token.NewReader(secretsmanager.NewFromConfig(f.aws), tokens, token.ReaderOptions{})
+	reader = token.NewReader(secretsmanager.NewFromConfig(f.AWS), tokens, token.ReaderOptions{})
 	if _, err := reader.Token(); err != nil {
 		t.Error(err)
 	}

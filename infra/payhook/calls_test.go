@@ -53,8 +53,8 @@ var resources = map[string]map[string][]string{
 		"Refresher.store": {"Token/Secret.Id"},
 		"credentials":     {"Token/Credentials.Id"},
 	},
-	"target": {"": {"the stack"}},
-	"logs":   {"": {"Webhook/Logs", "Redrive/Logs", "Token/Logs"}},
+	"deployment": {"": {"the stack"}},
+	"logs":       {"": {"Webhook/Logs", "Redrive/Logs", "Token/Logs"}},
 	"listen": {
 		"temporary.putRule":      {"temporary rules"},
 		"temporary.putTarget":    {"temporary rules"},
@@ -120,7 +120,7 @@ var load = sync.OnceValues(func() (map[string]*ssa.Package, error) {
 			gopackages.NeedTypes | gopackages.NeedTypesSizes | gopackages.NeedSyntax | gopackages.NeedTypesInfo,
 		Dir: "../..",
 	}, "./functions/...", "./shared/...", programs+"operate", programs+"logs", programs+"listen",
-		programs+"status", programs+"target", programs+"cli", "./infra/local/up")
+		programs+"status", programs+"cli", "./infra/deployment")
 	if err != nil {
 		return nil, err
 	}

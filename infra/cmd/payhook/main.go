@@ -21,7 +21,7 @@ import (
 	"payhook.example/infra/cmd/payhook/operate"
 	"payhook.example/infra/cmd/payhook/send"
 	"payhook.example/infra/cmd/payhook/status"
-	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/deployment"
 	"payhook.example/infra/local"
 )
 
@@ -43,8 +43,8 @@ func main() {
 
 // commands returns the command payhook with all commands below it.
 func commands(p *cli.Program) *cobra.Command {
-	root, t := p.Root(long), &target.Target{}
-	t.Register(root)
+	root, t := p.Root(long), &deployment.Target{}
+	cli.TargetFlags(root, t)
 	add := func(title string, commands ...*cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: title, Title: title + ":"})
 		for _, cmd := range commands {

@@ -15,7 +15,7 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/operate"
 	"payhook.example/infra/cmd/payhook/send"
-	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -194,8 +194,8 @@ func (a *actor) startAll(ctx context.Context) error {
 func payhook(ctx context.Context, args []string) (output string, right bool) {
 	var text bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(""), Out: &text, Err: &text, Now: time.Now, Interval: time.Hour}
-	root, t := p.Root(""), &target.Target{}
-	t.Register(root)
+	root, t := p.Root(""), &deployment.Target{}
+	cli.TargetFlags(root, t)
 	root.AddCommand(append(operate.Commands(p, t), send.Command(p, t))...)
 	status := p.Run(ctx, root, args)
 	return strings.TrimSpace(text.String()), status == 0

@@ -20,7 +20,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/listen"
-	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/deployment"
 )
 
 const long = `Serves a page on 127.0.0.1 and prints its address; Ctrl-C ends it. It needs a local run:
@@ -43,7 +43,7 @@ func Command(p *cli.Program) *cobra.Command {
 		Example: "  payhook local console\n  payhook local console --port 8090 --since 10m",
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := target.NotChosen(cmd); err != nil {
+			if err := cli.NoTargetFlags(cmd); err != nil {
 				return err
 			}
 			if since < 0 {
@@ -59,7 +59,7 @@ func Command(p *cli.Program) *cobra.Command {
 }
 
 func run(ctx context.Context, p *cli.Program, port uint16, since time.Duration) error {
-	d, err := target.Connect(ctx, target.Target{Local: true})
+	d, err := deployment.Connect(ctx, deployment.Target{Local: true})
 	if err != nil {
 		return err
 	}
@@ -68,9 +68,9 @@ func run(ctx context.Context, p *cli.Program, port uint16, since time.Duration) 
 		return cli.Usage("--port: %w", err)
 	}
 	messages := newFeed()
-	a := &actor{call: payhook, setBus: newBus(d.Config, d.Local.Functions["webhook"], d.Local.Functions["redrive"]).set,
+	a := &actor{call: payhook, setBus: newBus(d.AWS, d.Functions["webhook"], d.Functions["redrive"]).set,
 		feed: messages, stopped: map[string]bool{}}
-	s := newServer(l, a, d.Name, d.Local.Simulated)
+	s := newServer(l, a, d.Name, d.Simulated)
 	address := "http://" + l.Addr().String() + "/"
 	if p.JSON {
 		err = p.PrintJSON(map[string]string{"url": address})

@@ -25,8 +25,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/operate"
-	"payhook.example/infra/cmd/payhook/target"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/explain"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
@@ -77,7 +76,7 @@ const example = `  payhook explain --last
 // options are the flags.
 type options struct {
 	p      *cli.Program
-	target *target.Target
+	target *deployment.Target
 
 	settings string
 	context  []string
@@ -88,7 +87,7 @@ type options struct {
 }
 
 // Command returns the command.
-func Command(p *cli.Program, t *target.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := &options{p: p, target: t}
 	cmd := &cobra.Command{
 		Use: "explain [FILE]", Short: "Explain why a webhook was rejected",
@@ -267,7 +266,7 @@ func (k *keyService) Fetch(ctx context.Context, id string) ([]byte, error) {
 func (o *options) keyService(ctx context.Context, conf settings.Webhook) (*keyService, error) {
 	client := &http.Client{}
 	if conf.KeysBearer {
-		d, err := target.Connect(ctx, *o.target)
+		d, err := deployment.Connect(ctx, *o.target)
 		if err != nil {
 			return nil, fmt.Errorf("keysAuth is bearer, and the token is in the stack: %w", err)
 		}
@@ -275,7 +274,7 @@ func (o *options) keyService(ctx context.Context, conf settings.Webhook) (*keySe
 		if err != nil {
 			return nil, err
 		}
-		client = token.NewClient(token.NewReader(secretsmanager.NewFromConfig(d.Config), secret, token.ReaderOptions{}),
+		client = token.NewClient(token.NewReader(secretsmanager.NewFromConfig(d.AWS), secret, token.ReaderOptions{}),
 			conf.BaseURL)
 	}
 	return &keyService{Origin: keys.NewOrigin(client, conf.BaseURL, conf.KeyTimeout)}, nil
@@ -348,7 +347,7 @@ func (o *options) print(r *explain.Report, s source) error {
 
 // restart returns the command that starts the local run with these settings.
 func restart(changes []explain.Change) (string, error) {
-	run, err := up.Read(".")
+	run, err := deployment.Read(".")
 	if err != nil {
 		return "", err
 	}

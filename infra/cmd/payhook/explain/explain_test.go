@@ -18,8 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/explain"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
@@ -40,8 +39,8 @@ func run(t *testing.T, context map[string]any, in string, args ...string) (out, 
 	}
 	var o, e bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(in), Out: &o, Err: &e, Now: time.Now}
-	root, where := p.Root("test"), &target.Target{}
-	where.Register(root)
+	root, where := p.Root("test"), &deployment.Target{}
+	cli.TargetFlags(root, where)
 	root.AddCommand(Command(p, where))
 	status = p.Run(t.Context(), root, append([]string{"explain"}, args...))
 	return o.String(), e.String(), status
@@ -262,10 +261,10 @@ func TestWhatCannotBeExplainedHasAStatus(t *testing.T) {
 // is printed in one line.
 func TestTheLocalRunIsStartedAgainWithThePrintedSettings(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir(filepath.Dir(up.Path), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Dir(deployment.Path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := (up.File{Simulated: true, Given: map[string]string{"eventSource": strings.Repeat("a", 90)}}).
+	if err := (&deployment.Deployment{Simulated: true, Given: map[string]string{"eventSource": strings.Repeat("a", 90)}}).
 		Write("."); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +283,7 @@ func TestTheLocalRunIsStartedAgainWithThePrintedSettings(t *testing.T) {
 		{true, nil, explain.Settings, false}, // its settings are those of a file
 	} {
 		var out bytes.Buffer
-		o := options{p: &cli.Program{Out: &out}, target: &target.Target{Local: test.local}}
+		o := options{p: &cli.Program{Out: &out}, target: &deployment.Target{Local: test.local}}
 		if err := o.print(&explain.Report{Verdict: test.verdict, Settings: found},
 			source{settings: test.captured}); err != nil {
 			t.Fatal(err)

@@ -24,9 +24,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
 	"payhook.example/infra/cmd/payhook/webhook"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/rfc9562"
@@ -60,11 +59,11 @@ type options struct {
 	fresh bool
 	aws   bool
 	sign  webhook.Flags
-	local up.File // of the local run, if the function is there
+	local deployment.Deployment // where the function is
 }
 
 // Command returns the command.
-func Command(p *cli.Program, t *target.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := &options{p: p}
 	functions := slices.Sorted(maps.Keys(outputs))
 	cmd := &cobra.Command{
@@ -94,12 +93,12 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 	return cmd
 }
 
-func (o *options) run(ctx context.Context, t target.Target, function, file string) error {
+func (o *options) run(ctx context.Context, t deployment.Target, function, file string) error {
 	event, err := os.ReadFile(file)
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	d, err := target.Connect(ctx, t)
+	d, err := deployment.Connect(ctx, t)
 	if err != nil {
 		return cli.Unreachable(err)
 	}
@@ -107,15 +106,14 @@ func (o *options) run(ctx context.Context, t target.Target, function, file strin
 	if err != nil {
 		return cli.Unreachable(err)
 	}
-	if d.Local != nil {
-		o.local = *d.Local
-	} else {
+	o.local = *d
+	if !d.Local {
 		fmt.Fprintf(o.p.Err, "invoking %s of %s\n", function, d.Name)
 	}
 	if event, err = o.signed(ctx, event); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	client := lambda.NewFromConfig(d.Config, func(l *lambda.Options) {
+	client := lambda.NewFromConfig(d.AWS, func(l *lambda.Options) {
 		l.Retryer = aws.NopRetryer{} // the function may have run although there was no answer
 	})
 	result, err := client.Invoke(ctx, &lambda.InvokeInput{FunctionName: &name, Payload: event})

@@ -16,8 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -34,12 +33,12 @@ type request struct {
 	IsBase64Encoded       bool
 }
 
-func simulated(t *testing.T, opts paymenttest.Options) (*paymenttest.Server, up.File) {
+func simulated(t *testing.T, opts paymenttest.Options) (*paymenttest.Server, deployment.Deployment) {
 	t.Helper()
 	opts.Control = true
 	service := paymenttest.NewServer(opts)
 	t.Cleanup(service.Close)
-	return service, up.File{PaymentService: service.URL, Simulated: true}
+	return service, deployment.Deployment{PaymentService: service.URL, Simulated: true}
 }
 
 func event(t *testing.T, payload []byte, encoded bool) []byte {
@@ -80,14 +79,17 @@ func TestAWSIsInvokedOnlyWithTheFlag(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cfg := up.File{Region: "eu-central-1", Endpoint: service.URL}.AWSConfig()
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": service.URL, "AWS_REGION": "eu-central-1",
+		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_PROFILE": "", "NO_PROXY": "127.0.0.1"} {
+		t.Setenv(name, value)
+	}
 	for _, test := range []struct {
 		args   []string
 		status int
 		calls  int
 	}{{nil, cli.StatusUsage, 0}, {[]string{"--aws"}, 0, 2}} {
 		p := &cli.Program{Out: &out, Err: &stderr}
-		cmd := Command(p, &target.Target{AWS: &cfg})
+		cmd := Command(p, &deployment.Target{})
 		if status := p.Run(t.Context(), cmd, append(test.args, "token", file)); status != test.status ||
 			len(calls) != test.calls {
 			t.Errorf("%v: status %d, calls %q\n%s", test.args, status, calls, &stderr)

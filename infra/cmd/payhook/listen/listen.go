@@ -29,7 +29,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/logs"
-	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/names"
 )
 
@@ -73,7 +73,7 @@ type options struct {
 }
 
 // Command returns the command.
-func Command(p *cli.Program, t *target.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := options{Program: p}
 	cmd := &cobra.Command{
 		Use: "listen", Short: "Show live which webhooks arrive, and what becomes of their events",
@@ -92,7 +92,7 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 	return cmd
 }
 
-func (o *options) run(ctx context.Context, t target.Target) error {
+func (o *options) run(ctx context.Context, t deployment.Target) error {
 	if o.since < 0 {
 		return cli.Usage("--since must not be negative")
 	}
@@ -108,7 +108,7 @@ func (o *options) run(ctx context.Context, t target.Target) error {
 	} else if o.anywhere {
 		return cli.Usage("--forward-anywhere is for --forward")
 	}
-	d, err := target.Connect(ctx, t)
+	d, err := deployment.Connect(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ type FollowOptions struct {
 
 // Follow gives what arrives at a deployment to a sink, as the command does, until ctx ends,
 // which is no error. It makes a temporary rule and queue, and removes them when it ends.
-func Follow(ctx context.Context, d *target.Deployment, o FollowOptions, to Sink) error {
+func Follow(ctx context.Context, d *deployment.Deployment, o FollowOptions, to Sink) error {
 	s, err := newSession(ctx, d, sessionOptions{since: o.Since, pattern: everything, now: o.Now, say: o.Say},
 		through{to})
 	if err != nil {
@@ -151,7 +151,7 @@ type sessionOptions struct {
 }
 
 // newSession prepares a session. It removes what an earlier one left behind.
-func newSession(ctx context.Context, d *target.Deployment, o sessionOptions, shown display) (*session, error) {
+func newSession(ctx context.Context, d *deployment.Deployment, o sessionOptions, shown display) (*session, error) {
 	group, err := d.Output(names.WebhookLogsOutput)
 	if err != nil {
 		return nil, err
@@ -160,19 +160,19 @@ func newSession(ctx context.Context, d *target.Deployment, o sessionOptions, sho
 	if err != nil {
 		return nil, err
 	}
-	events := eventbridge.NewFromConfig(d.Config)
+	events := eventbridge.NewFromConfig(d.AWS)
 	if o.file != "" {
 		if err := checkPattern(ctx, events, o.file, o.pattern); err != nil {
 			return nil, err
 		}
 	}
-	made := &temporary{events: events, queues: sqs.NewFromConfig(d.Config), bus: bus, pattern: o.pattern,
-		owner: owner(ctx, sts.NewFromConfig(d.Config)), now: o.now, locks: lockFolder()}
+	made := &temporary{events: events, queues: sqs.NewFromConfig(d.AWS), bus: bus, pattern: o.pattern,
+		owner: owner(ctx, sts.NewFromConfig(d.AWS)), now: o.now, locks: lockFolder()}
 	if err := made.removeLeftovers(ctx, o.say); err != nil {
 		return nil, fmt.Errorf("what an earlier payhook listen left behind: %w", err)
 	}
 	o.say("listening to %s; Ctrl-C ends it", d.Name)
-	tail := logs.NewTail(cloudwatchlogs.NewFromConfig(d.Config), "webhook", group, `{ $.msg = "webhook" }`,
+	tail := logs.NewTail(cloudwatchlogs.NewFromConfig(d.AWS), "webhook", group, `{ $.msg = "webhook" }`,
 		o.now().Add(-o.since))
 	return &session{
 		follower: &logs.Follower{Tails: []*logs.Tail{tail}, Every: logs.Interval(d), Now: o.now,

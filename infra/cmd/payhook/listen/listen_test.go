@@ -24,8 +24,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/logs"
-	"payhook.example/infra/cmd/payhook/target"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/awsenv"
 )
 
@@ -60,19 +59,19 @@ func (s stream) Write(p []byte) (int, error) {
 func listen(t *testing.T, c *cloud, endAt string, args ...string) (out, said string, status int) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir(filepath.Dir(up.Path), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Dir(deployment.Path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := (up.File{Endpoint: c.URL, Region: "us-east-1", Stack: "Payhook"}).Write("."); err != nil {
+	if err := (&deployment.Deployment{Endpoint: c.URL, Region: "us-east-1", Stack: "Payhook"}).Write("."); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	r := &run{end: cancel, endAt: append(strings.Fields(endAt), "ready")}
 	p := &cli.Program{Out: stream{r, &r.out}, Err: stream{r, &r.said}, Now: time.Now, Reader: true}
-	var meant target.Target
+	var meant deployment.Target
 	root := p.Root("")
-	meant.Register(root)
+	cli.TargetFlags(root, &meant)
 	root.AddCommand(Command(p, &meant))
 	status = p.Run(ctx, root, append([]string{"listen", "--local"}, args...))
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {

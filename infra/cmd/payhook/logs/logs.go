@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/names"
 )
 
@@ -54,7 +54,7 @@ type options struct {
 }
 
 // Command returns the command.
-func Command(p *cli.Program, t *target.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := options{Program: p}
 	var functions []string
 	for _, g := range groups {
@@ -91,12 +91,12 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 	return cmd
 }
 
-func (o *options) run(ctx context.Context, t target.Target) error {
-	d, err := target.Connect(ctx, t)
+func (o *options) run(ctx context.Context, t deployment.Target) error {
+	d, err := deployment.Connect(ctx, t)
 	if err != nil {
 		return err
 	}
-	client := cloudwatchlogs.NewFromConfig(d.Config)
+	client := cloudwatchlogs.NewFromConfig(d.AWS)
 	var tails []*Tail
 	for _, g := range groups {
 		if o.function != "" && o.function != g.function {
@@ -123,8 +123,8 @@ func (o *options) run(ctx context.Context, t target.Target) error {
 }
 
 // Interval returns the time between two readings of the logs of a deployment.
-func Interval(d *target.Deployment) time.Duration {
-	if d.Local != nil {
+func Interval(d *deployment.Deployment) time.Duration {
+	if d.Local {
 		return time.Second
 	}
 	return 2 * time.Second

@@ -20,8 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -284,17 +283,17 @@ const outcome = `{"time":"2026-01-31T12:00:00.1Z","level":"WARN","msg":"webhook"
 func call(t *testing.T, c *cloudWatch, person bool, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir(filepath.Dir(up.Path), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Dir(deployment.Path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := (up.File{Endpoint: c.URL, Region: "us-east-1", Stack: "Payhook"}).Write("."); err != nil {
+	if err := (&deployment.Deployment{Endpoint: c.URL, Region: "us-east-1", Stack: "Payhook"}).Write("."); err != nil {
 		t.Fatal(err)
 	}
 	var o, e bytes.Buffer
 	p := &cli.Program{Out: &o, Err: &e, Now: func() time.Time { return noon.Add(time.Minute) }, Reader: person}
-	var meant target.Target
+	var meant deployment.Target
 	root := p.Root("")
-	meant.Register(root)
+	cli.TargetFlags(root, &meant)
 	root.AddCommand(Command(p, &meant))
 	status = p.Run(t.Context(), root, append([]string{"logs", "--local"}, args...))
 	return o.String(), e.String(), status

@@ -62,7 +62,7 @@ func (p *program) certificates(ctx context.Context, days int) error {
 	if err != nil {
 		return err
 	}
-	function, err := d.output(names.RedriveFunctionOutput)
+	function, err := d.Output(names.RedriveFunctionOutput)
 	if err != nil {
 		return err
 	}

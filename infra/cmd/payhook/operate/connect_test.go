@@ -14,8 +14,7 @@ import (
 	"uuid"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/names"
 )
 
@@ -57,10 +56,11 @@ func wire(t *testing.T, denied string) {
 	}))
 	t.Cleanup(server.Close)
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir(filepath.Dir(up.Path), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Dir(deployment.Path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := (up.File{Endpoint: server.URL, Region: "us-east-1", Stack: "Payhook"}).Write("."); err != nil {
+	if err := (&deployment.Deployment{Endpoint: server.URL, Region: "us-east-1",
+		Stack: "Payhook"}).Write("."); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -69,9 +69,9 @@ func call(t *testing.T, args ...string) (out, stderr string, status int) {
 	t.Helper()
 	var o, e bytes.Buffer
 	p := &cli.Program{In: strings.NewReader(""), Out: &o, Err: &e, Now: time.Now}
-	var meant target.Target
+	var meant deployment.Target
 	root := p.Root("")
-	meant.Register(root)
+	cli.TargetFlags(root, &meant)
 	root.AddCommand(Commands(p, &meant)...)
 	status = p.Run(t.Context(), root, append(args, "--local"))
 	return o.String(), e.String(), status

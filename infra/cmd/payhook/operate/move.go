@@ -53,13 +53,13 @@ func (p *program) move(ctx context.Context, from string, yes bool) error {
 		return err
 	}
 	m := move{From: from}
-	if m.To, err = d.output(names.EventBusNameOutput); err != nil {
+	if m.To, err = d.Output(names.EventBusNameOutput); err != nil {
 		return err
 	}
 	if from == "" || from == m.To {
 		return cli.Usage("--from must name another bus than that of the stack, %s; payhook pending shows them", m.To)
 	}
-	function, err := d.output(names.RedriveFunctionOutput)
+	function, err := d.Output(names.RedriveFunctionOutput)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (p *program) move(ctx context.Context, from string, yes bool) error {
 	}
 	fmt.Fprintf(p.Err, ". Consumers of %s do not get what is moved\n", cli.Plain(from))
 	if !yes && m.NotDue < m.Pending {
-		question := fmt.Sprintf("Move %d that are due to %s in %s?", m.Pending-m.NotDue, m.To, d.name)
+		question := fmt.Sprintf("Move %d that are due to %s in %s?", m.Pending-m.NotDue, m.To, d.Name)
 		if err := p.Confirm(ctx, question); err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -31,15 +31,15 @@ import (
 )
 
 // Commands returns the commands, in the order of a help text.
-func Commands(p *cli.Program, t *target.Target) []*cobra.Command {
+func Commands(p *cli.Program, t *deployment.Target) []*cobra.Command {
 	return (&program{p, t, connect}).commands()
 }
 
 // program is one run of a command.
 type program struct {
 	*cli.Program
-	target  *target.Target
-	connect func(context.Context, target.Target) (*deployment, error)
+	target  *deployment.Target
+	connect func(context.Context, deployment.Target) (*stack, error)
 }
 
 func (p *program) commands() []*cobra.Command {
@@ -76,11 +76,9 @@ type identity interface {
 		...func(*sts.Options)) (*sts.GetCallerIdentityOutput, error)
 }
 
-// deployment is one stack with the clients of its services.
-type deployment struct {
-	name    string // for people: which stack, and where
-	stack   string
-	outputs map[string]string
+// stack is a deployment with the clients of its services.
+type stack struct {
+	*deployment.Deployment
 
 	db      tables
 	buckets parking.API
@@ -89,30 +87,26 @@ type deployment struct {
 }
 
 // connect finds the deployment that is meant.
-func connect(ctx context.Context, t target.Target) (*deployment, error) {
-	d, err := target.Connect(ctx, t)
+func connect(ctx context.Context, t deployment.Target) (*stack, error) {
+	d, err := deployment.Connect(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	return &deployment{
-		name: d.Name, stack: d.Stack, outputs: d.Outputs(),
-		db:     dynamodb.NewFromConfig(d.Config),
-		lambda: lambda.NewFromConfig(d.Config),
-		sts:    sts.NewFromConfig(d.Config),
+	return &stack{
+		Deployment: d,
+
+		db:     dynamodb.NewFromConfig(d.AWS),
+		lambda: lambda.NewFromConfig(d.AWS),
+		sts:    sts.NewFromConfig(d.AWS),
 		// The host name of another endpoint rarely resolves with a bucket's name in
 		// front.
-		buckets: s3.NewFromConfig(d.Config, func(o *s3.Options) { o.UsePathStyle = d.Config.BaseEndpoint != nil }),
+		buckets: s3.NewFromConfig(d.AWS, func(o *s3.Options) { o.UsePathStyle = d.AWS.BaseEndpoint != nil }),
 	}, nil
-}
-
-// output returns the physical name of a part of the stack.
-func (d *deployment) output(key string) (string, error) {
-	return target.Output(d.stack, d.outputs, key)
 }
 
 // caller returns the ARN of whoever runs this program, or "" if AWS does not say.
 // That needs no permission (AWS, "GetCallerIdentity" in the STS API reference).
-func (d *deployment) caller(ctx context.Context) string {
+func (d *stack) caller(ctx context.Context) string {
 	out, err := d.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err != nil {
 		return ""
@@ -120,17 +114,17 @@ func (d *deployment) caller(ctx context.Context) string {
 	return aws.ToString(out.Arn)
 }
 
-func (d *deployment) ledger() (*ledger.Inspector, error) {
-	table, err := d.output(names.LedgerTableOutput)
+func (d *stack) ledger() (*ledger.Inspector, error) {
+	table, err := d.Output(names.LedgerTableOutput)
 	return ledger.NewInspector(d.db, table), err
 }
 
-func (d *deployment) keys() (*keys.Inspector, error) {
-	table, err := d.output(names.KeysTableOutput)
+func (d *stack) keys() (*keys.Inspector, error) {
+	table, err := d.Output(names.KeysTableOutput)
 	return keys.NewInspector(d.db, table), err
 }
 
-func (d *deployment) store() (*parking.Store, error) {
-	bucket, err := d.output(names.ParkingBucketOutput)
+func (d *stack) store() (*parking.Store, error) {
+	bucket, err := d.Output(names.ParkingBucketOutput)
 	return parking.NewStore(d.buckets, bucket), err
 }

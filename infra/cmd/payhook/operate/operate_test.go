@@ -18,7 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -54,7 +54,7 @@ type world struct {
 	answer   io.Reader // what the person types
 	terminal bool
 	ctx      context.Context
-	meant    target.Target
+	meant    deployment.Target
 }
 
 func newWorld(t *testing.T) *world {
@@ -143,14 +143,14 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 	w.t.Helper()
 	var o, e bytes.Buffer
 	c := &cli.Program{In: w.answer, Out: &o, Err: &e, Terminal: w.terminal, Now: w.clock}
-	var meant target.Target
-	p := &program{c, &meant, func(_ context.Context, t target.Target) (*deployment, error) {
+	var meant deployment.Target
+	p := &program{c, &meant, func(_ context.Context, t deployment.Target) (*stack, error) {
 		w.meant = t
-		return &deployment{name: "stack Payhook (nowhere)", stack: "Payhook", outputs: w.outs, db: w.db, buckets: w.s3,
-			lambda: w, sts: w}, nil
+		d := &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Payhook", Outputs: w.outs}
+		return &stack{Deployment: d, db: w.db, buckets: w.s3, lambda: w, sts: w}, nil
 	}}
 	root := c.Root("")
-	meant.Register(root)
+	cli.TargetFlags(root, &meant)
 	root.AddCommand(p.commands()...)
 	status = c.Run(w.ctx, root, args)
 	return o.String(), e.String(), status
@@ -323,7 +323,7 @@ func TestAWrongCallChangesNothingAndSaysWhatIsWrong(t *testing.T) {
 			w := newWorld(t)
 			out, err := w.expect(cli.StatusUsage, strings.Fields(test.call)...)
 			w.contains(err, test.says, "payhook: ")
-			if out != "" || len(w.invoked) > 0 || w.meant != (target.Target{}) {
+			if out != "" || len(w.invoked) > 0 || w.meant != (deployment.Target{}) {
 				t.Errorf("wrote %q, invoked %v, connected to %v", out, w.invoked, w.meant)
 			}
 		})
@@ -343,7 +343,7 @@ func TestFlagsStandWhereverOneLikes(t *testing.T) {
 		if s := document[eventState](t, out); s.EventID != id {
 			t.Errorf("%s: %s", call, out)
 		}
-		if (w.meant != target.Target{Stack: "Other", Local: true}) {
+		if (w.meant != deployment.Target{Stack: "Other", Local: true}) {
 			t.Errorf("%s: %+v", call, w.meant)
 		}
 	}

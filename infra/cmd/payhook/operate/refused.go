@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/names"
 	"payhook.example/shared/refused"
 )
@@ -58,8 +58,8 @@ payload, in base64.`,
 }
 
 // refusedStore returns the store of the deployment.
-func (d *deployment) refusedStore() (*refused.Store, error) {
-	bucket, err := d.output(names.ParkingBucketOutput)
+func (d *stack) refusedStore() (*refused.Store, error) {
+	bucket, err := d.Output(names.ParkingBucketOutput)
 	return refused.NewStore(d.buckets, bucket), err
 }
 
@@ -116,12 +116,12 @@ var ErrNoneRefused = errors.New(noneRefused)
 
 // Refused returns a rejected webhook of a stack and its name: the one of that name, or
 // the last one if name is empty.
-func Refused(ctx context.Context, t target.Target, name string) (refused.Request, string, error) {
+func Refused(ctx context.Context, t deployment.Target, name string) (refused.Request, string, error) {
 	return refusedOf(ctx, t, name, connect)
 }
 
-func refusedOf(ctx context.Context, t target.Target, name string,
-	connect func(context.Context, target.Target) (*deployment, error)) (refused.Request, string, error) {
+func refusedOf(ctx context.Context, t deployment.Target, name string,
+	connect func(context.Context, deployment.Target) (*stack, error)) (refused.Request, string, error) {
 	d, err := connect(ctx, t)
 	if err != nil {
 		return refused.Request{}, "", err

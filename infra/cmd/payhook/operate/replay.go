@@ -108,7 +108,7 @@ func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []str
 	if err != nil {
 		return err
 	}
-	function, err := d.output(names.RedriveFunctionOutput)
+	function, err := d.Output(names.RedriveFunctionOutput)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []str
 		}
 	}
 	if len(chosen) > 1 && !o.yes {
-		if err := p.Confirm(ctx, fmt.Sprintf("Replay %d in %s?", len(chosen), d.name)); err != nil {
+		if err := p.Confirm(ctx, fmt.Sprintf("Replay %d in %s?", len(chosen), d.Name)); err != nil {
 			return err
 		}
 	}

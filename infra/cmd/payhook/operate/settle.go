@@ -57,12 +57,12 @@ func (p *program) parkedSettle(ctx context.Context, list []string, reason string
 	if err != nil {
 		return err
 	}
-	function, err := d.output(names.RedriveFunctionOutput)
+	function, err := d.Output(names.RedriveFunctionOutput)
 	if err != nil {
 		return err
 	}
 	if len(list) > 1 && !yes {
-		if err := p.Confirm(ctx, fmt.Sprintf("Settle %d in %s?", len(list), d.name)); err != nil {
+		if err := p.Confirm(ctx, fmt.Sprintf("Settle %d in %s?", len(list), d.Name)); err != nil {
 			return err
 		}
 	}

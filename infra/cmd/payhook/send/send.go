@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
 	"payhook.example/infra/cmd/payhook/webhook"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
@@ -65,7 +65,7 @@ const list = "list"
 // options are the flags.
 type options struct {
 	p      *cli.Program
-	target *target.Target
+	target *deployment.Target
 
 	url, method, contentType  string
 	file                      string
@@ -86,7 +86,7 @@ type options struct {
 }
 
 // Command returns the command.
-func Command(p *cli.Program, t *target.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := &options{p: p, target: t}
 	cmd := &cobra.Command{
 		Use: "send", Short: "Send signed webhooks", Long: long, Example: example, Args: cli.Args(),

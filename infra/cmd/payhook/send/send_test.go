@@ -18,9 +18,8 @@ import (
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
 	"payhook.example/infra/cmd/payhook/webhook"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -74,8 +73,8 @@ func runWith(t *testing.T, p *cli.Program, args ...string) (out, stderr string, 
 	if p.Err == nil {
 		p.Err = &e
 	}
-	root, meant := p.Root(""), target.Target{}
-	meant.Register(root)
+	root, meant := p.Root(""), deployment.Target{}
+	cli.TargetFlags(root, &meant)
 	root.AddCommand(Command(p, &meant))
 	status = p.Run(t.Context(), root, append([]string{"send"}, args...))
 	return o.String(), e.String(), status
@@ -98,10 +97,11 @@ func local(t *testing.T) (*paymenttest.Server, *hook) {
 	t.Cleanup(service.Close)
 	h := newHook(t, service.Key)
 	folder := t.TempDir()
-	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(up.Path)), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(deployment.Path)), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := (up.File{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true}).Write(folder); err != nil {
+	if err := (&deployment.Deployment{WebhookURL: h.URL, PaymentService: service.URL,
+		Simulated: true}).Write(folder); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(folder)
@@ -294,7 +294,7 @@ func TestTheProofIsCarriedWhereTheFlagsSay(t *testing.T) {
 		t.Cleanup(hook.Close)
 		// What no flag says is as in the settings of the local run.
 		conf := map[string]string{"timestampCarrier": "query:at", "captureRefused": "7d"}
-		if err := (up.File{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true,
+		if err := (&deployment.Deployment{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true,
 			Settings: conf}).Write("."); err != nil {
 			t.Fatal(err)
 		}
@@ -363,8 +363,9 @@ func TestARejectedWebhookNamesTheWayToTheReason(t *testing.T) {
 		{nil, "--corrupt signature", `make down && make up SETTINGS="captureRefused=1h eventSource=a"`},
 		{map[string]string{"authentication": "mtls"}, "--corrupt signature", ""},
 	} {
-		if err := (up.File{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true, Settings: test.conf,
-			Given: map[string]string{"eventSource": "a"}}).Write("."); err != nil {
+		if err := (&deployment.Deployment{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true,
+			Settings: test.conf,
+			Given:    map[string]string{"eventSource": "a"}}).Write("."); err != nil {
 			t.Fatal(err)
 		}
 		_, stderr, _ := run(t, append(strings.Fields(test.args), "--local")...)
@@ -494,7 +495,7 @@ func TestCarriersThatCannotBeAreNamed(t *testing.T) {
 		{"authentication", "mtls", "--key-id-carrier query:k", "with authentication=mtls, nothing is signed"},
 	} {
 		conf := map[string]string{"timestampCarrier": "header:X-Time", test.setting: test.value}
-		if err := (up.File{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true,
+		if err := (&deployment.Deployment{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true,
 			Settings: conf}).Write("."); err != nil {
 			t.Fatal(err)
 		}
@@ -521,7 +522,8 @@ func TestCarriersThatCannotBeAreNamed(t *testing.T) {
 
 func TestAnotherPaymentServiceNeedsAKey(t *testing.T) {
 	local(t)
-	if err := (up.File{WebhookURL: "http://127.0.0.1:1", PaymentService: "http://127.0.0.1:2"}).Write("."); err != nil {
+	if err := (&deployment.Deployment{WebhookURL: "http://127.0.0.1:1", PaymentService: "http://127.0.0.1:2"}).
+		Write("."); err != nil {
 		t.Fatal(err)
 	}
 	if _, stderr, status := run(t, "--local"); status != cli.StatusUsage ||
@@ -558,10 +560,10 @@ func tlsHook(t *testing.T) (presented func() []*x509.Certificate) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Dir(up.Path), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Dir(deployment.Path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	file := up.File{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true, ServerCA: "ca.pem",
+	file := deployment.Deployment{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true, ServerCA: "ca.pem",
 		ClientCert: "cert.pem", ClientKey: "key.pem"}
 	if err := file.Write(folder); err != nil {
 		t.Fatal(err)

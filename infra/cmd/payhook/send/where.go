@@ -10,8 +10,7 @@ import (
 	"os"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
-	"payhook.example/infra/local/up"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -20,7 +19,7 @@ import (
 // local returns what signs and sends in the local run: the simulated service,
 // unless there is a key.
 func (o *options) local() (send, *paymenttest.Remote, error) {
-	run, err := up.Read(".")
+	run, err := deployment.Read(".")
 	if err != nil {
 		return nil, nil, cli.Unreachable(err)
 	}
@@ -48,7 +47,7 @@ func (o *options) local() (send, *paymenttest.Remote, error) {
 }
 
 // whyLocal says how to see why a webhook to the local run was answered 401.
-func whyLocal(run up.File) string {
+func whyLocal(run *deployment.Deployment) string {
 	captured := cmp.Or(run.Settings[settings.CaptureRefused.Key], settings.CaptureRefused.Default)
 	switch {
 	case run.Settings[settings.Authentication.Key] == settings.ByMTLS:
@@ -61,7 +60,7 @@ func whyLocal(run up.File) string {
 }
 
 // tlsClient returns a client for the endpoint of the local run.
-func tlsClient(run up.File) (*http.Client, error) {
+func tlsClient(run *deployment.Deployment) (*http.Client, error) {
 	text, err := os.ReadFile(run.ServerCA)
 	if err != nil {
 		return nil, err
@@ -79,7 +78,7 @@ func tlsClient(run up.File) (*http.Client, error) {
 
 // deployed returns the URL of the stack for webhooks.
 func (o *options) deployed(ctx context.Context) (string, error) {
-	d, err := target.Connect(ctx, *o.target)
+	d, err := deployment.Connect(ctx, *o.target)
 	if err != nil {
 		return "", fmt.Errorf("%w\n--url sends to a URL without reading the stack", err)
 	}

@@ -70,7 +70,7 @@ type point struct {
 }
 
 // fromMetrics makes the checks of metrics.
-func fromMetrics(ctx context.Context, d *deployment, now time.Time) ([]check, error) {
+func fromMetrics(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	sums, last, err := read(ctx, d, now)
 	if err != nil {
 		return nil, err
@@ -79,11 +79,11 @@ func fromMetrics(ctx context.Context, d *deployment, now time.Time) ([]check, er
 	return []check{webhooks(sums, redrive.State), redrive, tokenRuns, certificates(last, redrive.State)}, nil
 }
 
-func read(ctx context.Context, d *deployment, now time.Time) (sums map[string]float64, last map[string]point,
+func read(ctx context.Context, d *stack, now time.Time) (sums map[string]float64, last map[string]point,
 	err error) {
 	var queries []types.MetricDataQuery
 	query := func(id, output, namespace, name, statistic string) error {
-		function, err := d.output(output)
+		function, err := d.Output(output)
 		// The metrics have the name of the function, without the alias.
 		function, _, _ = strings.Cut(function, ":")
 		queries = append(queries, types.MetricDataQuery{
@@ -184,7 +184,7 @@ const describedAlarms = 100
 // alarms lists the alarms of the stack that are raised, and those that are not measured:
 // they have no data, or do not exist any more. The composite alarm is left out, because it
 // is raised only while one of these is.
-func alarms(ctx context.Context, d *deployment, _ time.Time) ([]check, error) {
+func alarms(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 	all, err := alarmNames(ctx, d)
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func alarms(ctx context.Context, d *deployment, _ time.Time) ([]check, error) {
 	}
 	var raised, without []string
 	for _, name := range all {
-		short := strings.TrimPrefix(name, d.stack+"-")
+		short := strings.TrimPrefix(name, d.Stack+"-")
 		switch states[name] {
 		case types.StateValueAlarm:
 			raised = append(raised, short)
@@ -234,10 +234,10 @@ func alarms(ctx context.Context, d *deployment, _ time.Time) ([]check, error) {
 // alarmNames returns the names of the stack's alarms, sorted. DescribeStackResources would
 // return only 100 resources of all types:
 // https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_DescribeStackResources.html
-func alarmNames(ctx context.Context, d *deployment) ([]string, error) {
+func alarmNames(ctx context.Context, d *stack) ([]string, error) {
 	var all []string
 	pages := cloudformation.NewListStackResourcesPaginator(d.stacks,
-		&cloudformation.ListStackResourcesInput{StackName: &d.stack})
+		&cloudformation.ListStackResourcesInput{StackName: &d.Stack})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {

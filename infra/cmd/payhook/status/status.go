@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
@@ -46,7 +46,7 @@ them apart.
 With --json, one document for each time: stack, at, healthy, checks (name, state, text).`
 
 // Command returns the command.
-func Command(p *cli.Program, t *target.Target) *cobra.Command {
+func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	c := command{Program: p, connect: connect}
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show whether Payhook is healthy", Long: long,
@@ -67,15 +67,14 @@ func Command(p *cli.Program, t *target.Target) *cobra.Command {
 
 type command struct {
 	*cli.Program
-	connect func(context.Context, target.Target) (*deployment, error)
+	connect func(context.Context, deployment.Target) (*stack, error)
 	watch   bool
 	every   time.Duration
 }
 
-// deployment is one stack with the clients of its services.
-type deployment struct {
-	name, stack string
-	outputs     map[string]string
+// stack is a deployment with the clients of its services.
+type stack struct {
+	*deployment.Deployment
 
 	db      ledger.InspectAPI
 	buckets parking.API
@@ -84,20 +83,21 @@ type deployment struct {
 	stacks  stacksAPI
 }
 
-func connect(ctx context.Context, t target.Target) (*deployment, error) {
-	d, err := target.Connect(ctx, t)
+func connect(ctx context.Context, t deployment.Target) (*stack, error) {
+	d, err := deployment.Connect(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	return &deployment{
-		name: d.Name, stack: d.Stack, outputs: d.Outputs(),
-		db:      dynamodb.NewFromConfig(d.Config),
-		secrets: secretsmanager.NewFromConfig(d.Config),
+	return &stack{
+		Deployment: d,
+
+		db:      dynamodb.NewFromConfig(d.AWS),
+		secrets: secretsmanager.NewFromConfig(d.AWS),
 		// The host name of another endpoint rarely resolves with a bucket's name in
 		// front.
-		buckets: s3.NewFromConfig(d.Config, func(o *s3.Options) { o.UsePathStyle = d.Config.BaseEndpoint != nil }),
-		metrics: cloudwatch.NewFromConfig(d.Config),
-		stacks:  cloudformation.NewFromConfig(d.Config),
+		buckets: s3.NewFromConfig(d.AWS, func(o *s3.Options) { o.UsePathStyle = d.AWS.BaseEndpoint != nil }),
+		metrics: cloudwatch.NewFromConfig(d.AWS),
+		stacks:  cloudformation.NewFromConfig(d.AWS),
 	}, nil
 }
 
@@ -125,7 +125,7 @@ type health struct {
 	Checks  []check   `json:"checks"`
 }
 
-func (c *command) run(ctx context.Context, t target.Target) error {
+func (c *command) run(ctx context.Context, t deployment.Target) error {
 	d, err := c.connect(ctx, t)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (c *command) run(ctx context.Context, t target.Target) error {
 		if err != nil {
 			return err
 		}
-		if err := c.show(h, d.name); err != nil {
+		if err := c.show(h, d.Name); err != nil {
 			return err
 		}
 		if !c.watch && !h.Healthy {
@@ -153,9 +153,9 @@ func (c *command) run(ctx context.Context, t target.Target) error {
 }
 
 // measure makes every check.
-func (c *command) measure(ctx context.Context, d *deployment) (health, error) {
-	h := health{Stack: d.stack, At: c.Now().UTC(), Healthy: true}
-	for _, group := range []func(context.Context, *deployment, time.Time) ([]check, error){
+func (c *command) measure(ctx context.Context, d *stack) (health, error) {
+	h := health{Stack: d.Stack, At: c.Now().UTC(), Healthy: true}
+	for _, group := range []func(context.Context, *stack, time.Time) ([]check, error){
 		pending, parked, accessToken, fromMetrics, alarms,
 	} {
 		checks, err := group(ctx, d, h.At)
@@ -170,20 +170,16 @@ func (c *command) measure(ctx context.Context, d *deployment) (health, error) {
 	return h, nil
 }
 
-func (d *deployment) output(key string) (string, error) {
-	return target.Output(d.stack, d.outputs, key)
-}
-
 // overdue is when an event should have been published: after two runs of redrive.
 const overdue = 2 * time.Minute
 
 // pending counts what is in the index of pending events: those of the own bus, and of others.
-func pending(ctx context.Context, d *deployment, now time.Time) ([]check, error) {
-	table, err := d.output(names.LedgerTableOutput)
+func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
+	table, err := d.Output(names.LedgerTableOutput)
 	if err != nil {
 		return nil, err
 	}
-	bus, err := d.output(names.EventBusNameOutput)
+	bus, err := d.Output(names.EventBusNameOutput)
 	if err != nil {
 		return nil, err
 	}
@@ -230,8 +226,8 @@ func waiting(name string, pending []ledger.Pending, now time.Time, action string
 }
 
 // parked counts what is parked and open.
-func parked(ctx context.Context, d *deployment, _ time.Time) ([]check, error) {
-	bucket, err := d.output(names.ParkingBucketOutput)
+func parked(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
+	bucket, err := d.Output(names.ParkingBucketOutput)
 	if err != nil {
 		return nil, err
 	}
@@ -249,8 +245,8 @@ func parked(ctx context.Context, d *deployment, _ time.Time) ([]check, error) {
 const tokenNeeds = 185 * time.Second
 
 // accessToken reads how long the stored token is valid.
-func accessToken(ctx context.Context, d *deployment, now time.Time) ([]check, error) {
-	secret, err := d.output(names.TokenSecretOutput)
+func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) {
+	secret, err := d.Output(names.TokenSecretOutput)
 	if err != nil {
 		return nil, err
 	}

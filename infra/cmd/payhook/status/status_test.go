@@ -21,7 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/target"
+	"payhook.example/infra/deployment"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -126,13 +126,13 @@ func (w *world) status(ctx context.Context, change ...func(*command)) (string, e
 	var out bytes.Buffer
 	c := &command{
 		Program: &cli.Program{Out: &out, Err: &out, Now: func() time.Time { return w.now }}, every: time.Nanosecond,
-		connect: func(context.Context, target.Target) (*deployment, error) {
-			return &deployment{
-				name: "stack Payhook (nowhere)", stack: "Payhook",
-				outputs: map[string]string{names.LedgerTableOutput: "ledger", names.ParkingBucketOutput: "parking",
-					names.EventBusNameOutput: "bus",
-					names.TokenSecretOutput:  w.secret, names.WebhookFunctionOutput: "webhook:live",
-					names.RedriveFunctionOutput: "redrive:live", names.TokenFunctionOutput: "token:live"},
+		connect: func(context.Context, deployment.Target) (*stack, error) {
+			return &stack{
+				Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Payhook",
+					Outputs: map[string]string{names.LedgerTableOutput: "ledger", names.ParkingBucketOutput: "parking",
+						names.EventBusNameOutput: "bus", names.TokenSecretOutput: w.secret,
+						names.WebhookFunctionOutput: "webhook:live", names.RedriveFunctionOutput: "redrive:live",
+						names.TokenFunctionOutput: "token:live"}},
 				db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w, stacks: w,
 			}, nil
 		},
@@ -140,7 +140,7 @@ func (w *world) status(ctx context.Context, change ...func(*command)) (string, e
 	for _, f := range change {
 		f(c)
 	}
-	err := c.run(ctx, target.Target{})
+	err := c.run(ctx, deployment.Target{})
 	if strings.Contains(out.String(), accessToken1) {
 		w.t.Error("the access token is shown")
 	}

@@ -1,0 +1,123 @@
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	"github.com/aws/smithy-go"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
+)
+
+// Target says which deployment is meant. The zero value is the stack with the default
+// name, in the account and region of the usual AWS variables.
+type Target struct {
+	Local           bool   // the local run, and no AWS account
+	Stack           string // "": that of the local run, or the default name
+	Region, Profile string // "": those of the AWS variables
+}
+
+// Connect finds the deployment that is meant and reads the outputs of its stack. Errors
+// say what to do.
+func Connect(ctx context.Context, t Target) (*Deployment, error) {
+	d, err := found(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	place := d.Region
+	switch {
+	case d.Local:
+		place = "the local run"
+	case d.Endpoint != "":
+		place += " at " + d.Endpoint
+	}
+	if t.Stack != "" {
+		d.Stack = t.Stack
+	}
+	out, err := cloudformation.NewFromConfig(d.AWS).DescribeStacks(ctx,
+		&cloudformation.DescribeStacksInput{StackName: &d.Stack})
+	if err != nil || len(out.Stacks) == 0 {
+		return nil, noStack(d, place, err)
+	}
+	outputs := map[string]string{}
+	for _, output := range out.Stacks[0].Outputs {
+		outputs[aws.ToString(output.OutputKey)] = aws.ToString(output.OutputValue)
+	}
+	d.SetOutputs(outputs)
+	if !d.Local {
+		d.WebhookURL = outputs[names.WebhookURLOutput]
+		// arn:aws:cloudformation:REGION:ACCOUNT:stack/...
+		if id := strings.Split(aws.ToString(out.Stacks[0].StackId), ":"); len(id) > 5 {
+			place = "account " + id[4] + ", " + place
+		}
+	}
+	d.Name = "stack " + d.Stack + " (" + place + ")"
+	return d, nil
+}
+
+// found returns the local run, or where a stack is to be found in AWS.
+func found(ctx context.Context, t Target) (*Deployment, error) {
+	if t.Local {
+		return Read(".")
+	}
+	cfg, err := Config(ctx, t)
+	return &Deployment{AWS: cfg, Region: cfg.Region, Endpoint: aws.ToString(cfg.BaseEndpoint),
+		Stack: settings.StackName.Default}, err
+}
+
+const credentialsHint = "credentials come from --profile or AWS_PROFILE, or from AWS_ACCESS_KEY_ID and " +
+	"AWS_SECRET_ACCESS_KEY"
+
+// Config returns the configuration of the SDK for the account and region that are meant,
+// also if t.Local is true.
+func Config(ctx context.Context, t Target) (aws.Config, error) {
+	var options []func(*config.LoadOptions) error
+	if t.Region != "" {
+		options = append(options, config.WithRegion(t.Region))
+	}
+	if t.Profile != "" {
+		options = append(options, config.WithSharedConfigProfile(t.Profile))
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return cfg, fmt.Errorf("AWS configuration: %w", err)
+	}
+	if cfg.Region == "" {
+		return cfg, errors.New("no AWS region is set: use --region, AWS_REGION or the region of a profile" +
+			localHint())
+	}
+	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
+		return cfg, fmt.Errorf("no AWS credentials: %w\n%s%s", err, credentialsHint, localHint())
+	}
+	return cfg, nil
+}
+
+// localHint names --local if there is a local run.
+func localHint() string {
+	if _, err := Read("."); err != nil {
+		return ""
+	}
+	return "; a local run is up on this machine: --local uses it"
+}
+
+// noStack says what to do if the stack cannot be read.
+func noStack(d *Deployment, place string, err error) error {
+	api, answered := errors.AsType[smithy.APIError](err)
+	switch {
+	case err == nil, answered && api.ErrorCode() == "ValidationError" &&
+		strings.Contains(api.ErrorMessage(), "does not exist"):
+		return fmt.Errorf("there is no stack %s in %s: choose another with --stack, --region or --profile", d.Stack,
+			place)
+	case d.Local:
+		return fmt.Errorf("the local run does not answer (%w): end it with make down, and start it again with make up",
+			err)
+	}
+	return fmt.Errorf("stack %s cannot be read: %w\n%s, the region from --region or AWS_REGION%s", d.Stack, err,
+		credentialsHint, localHint())
+}

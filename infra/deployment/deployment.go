@@ -1,0 +1,174 @@
+// Package deployment says where the parts of one Payhook are: of a stack in AWS, or of
+// the local run.
+//
+// The local run writes its [Deployment] to a file when everything is up, and removes the
+// file when it ends. A reader gets a whole file or none.
+package deployment
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+
+	"payhook.example/shared/names"
+)
+
+// Path is the path of the file of the local run, below the top of the project.
+const Path = ".local/up.json"
+
+// Deployment has the addresses and names of one Payhook. Its JSON is the file of the local
+// run. Fields that are only for the local run are empty in AWS.
+type Deployment struct {
+	Name string     `json:"-"` // for people: which stack, and where
+	AWS  aws.Config `json:"-"` // for its account and region; [EmulatorConfig] in the local run
+	// Local is true for the local run.
+	Local bool `json:"-"`
+	// Outputs are those of the stack, by their names in package names. [Read] leaves them
+	// empty.
+	Outputs map[string]string `json:"-"`
+
+	WebhookURL string `json:"webhookUrl"` // clients of this machine can post to it
+	// ServerCA, ClientCert and ClientKey are PEM files for the --cacert, --cert and
+	// --key of curl. They are for an https WebhookURL of the local run; the last two, if
+	// it asks for client certificates of the simulated service.
+	ServerCA   string `json:"serverCa,omitempty"`
+	ClientCert string `json:"clientCert,omitempty"`
+	ClientKey  string `json:"clientKey,omitempty"`
+	// APIID is the id of the HTTP API behind an https WebhookURL of the local run.
+	APIID       string `json:"apiId,omitempty"`
+	Endpoint    string `json:"endpoint"` // of the AWS APIs; AWS_ENDPOINT_URL; "" for AWS
+	Region      string `json:"region"`
+	Stack       string `json:"stack"`
+	Bus         string `json:"bus"`
+	LedgerTable string `json:"ledgerTable"`
+	KeysTable   string `json:"keysTable"`
+	TokenSecret string `json:"tokenSecret"` // the id of the secret with the access token
+	// CredentialsSecret is the id of the secret with the client id and secret.
+	CredentialsSecret string            `json:"credentialsSecret"`
+	ParkingBucket     string            `json:"parkingBucket"`
+	Queues            map[string]string `json:"queues"`    // URL by the name of the consumer's rule
+	Functions         map[string]string `json:"functions"` // name in Lambda by the name of the folder
+	// PaymentService is its base URL, and Simulated says that it is the simulated
+	// one, which signs and sends on request.
+	PaymentService string `json:"paymentService"`
+	Simulated      bool   `json:"simulated"`
+	// Settings are those that differ from the defaults, by their keys.
+	Settings map[string]string `json:"settings"`
+	// Given are those of Settings that the user gave.
+	Given map[string]string `json:"given,omitempty"`
+}
+
+// SetOutputs fills in what the outputs of the stack name, except WebhookURL.
+func (d *Deployment) SetOutputs(outputs map[string]string) {
+	d.Outputs = outputs
+	d.Bus = outputs[names.EventBusNameOutput]
+	d.LedgerTable, d.KeysTable = outputs[names.LedgerTableOutput], outputs[names.KeysTableOutput]
+	d.TokenSecret, d.CredentialsSecret = outputs[names.TokenSecretOutput], outputs[names.CredentialsSecretOutput]
+	d.ParkingBucket = outputs[names.ParkingBucketOutput]
+	d.Functions = map[string]string{}
+	for name, output := range map[string]string{"webhook": names.WebhookFunctionOutput,
+		"redrive": names.RedriveFunctionOutput, "token": names.TokenFunctionOutput} {
+		if function := outputs[output]; function != "" {
+			d.Functions[name] = function
+		}
+	}
+}
+
+// Output returns the value of an output of the stack, such as [names.LedgerTableOutput].
+// If it is missing, the error says what to do.
+func (d *Deployment) Output(key string) (string, error) {
+	if value := d.Outputs[key]; value != "" {
+		return value, nil
+	}
+	return "", fmt.Errorf("stack %s has no output %s: it is older than this program, or not a stack of Payhook; "+
+		"deploy it again, or name another stack with --stack", d.Stack, key)
+}
+
+// Restart returns the command that starts the local run again with the settings that the
+// user gave, and with these.
+func (d *Deployment) Restart(with map[string]string) string {
+	all := map[string]string{}
+	maps.Copy(all, d.Given)
+	maps.Copy(all, with)
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		pairs = append(pairs, key+"="+all[key])
+	}
+	command := `make down && make up SETTINGS="` + strings.Join(pairs, " ") + `"`
+	if !d.Simulated {
+		command += ", with the other variables of before"
+	}
+	return command
+}
+
+// Write writes the file of the local run below top.
+func (d *Deployment) Write(top string) error {
+	text, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(top, Path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// Read reads the file of the local run below top. The error says so if nothing is up.
+func Read(top string) (*Deployment, error) {
+	text, err := os.ReadFile(filepath.Join(top, Path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("nothing is up here: start it with make up, or with make run in another terminal")
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := &Deployment{Local: true}
+	if err := json.Unmarshal(text, d); err != nil {
+		return nil, fmt.Errorf("%s: %w", Path, err)
+	}
+	d.AWS = EmulatorConfig(d.Endpoint, d.Region)
+	return d, nil
+}
+
+// Remove removes the file of the local run below top.
+func Remove(top string) { os.Remove(filepath.Join(top, Path)) }
+
+// AccessKey is the id and the secret of the access key that is the root of the
+// emulator's account.
+const AccessKey = "test"
+
+// direct is for servers of this machine, whatever proxy is set.
+var direct = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}
+
+// EmulatorConfig returns the configuration with which the SDK uses the emulator at an
+// endpoint. A request that got no answer is sent again twice, since the emulator closes
+// idle connections, and without a pause, since it is on this machine.
+func EmulatorConfig(endpoint, region string) aws.Config {
+	return aws.Config{
+		Region:       region,
+		Credentials:  credentials.NewStaticCredentialsProvider(AccessKey, AccessKey, ""),
+		BaseEndpoint: &endpoint,
+		HTTPClient:   direct,
+		Retryer: func() aws.Retryer {
+			return retry.NewStandard(func(o *retry.StandardOptions) {
+				o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
+			})
+		},
+	}
+}

@@ -1,0 +1,48 @@
+package deployment
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestFileOfTheLocalRunIsReadAsWritten(t *testing.T) {
+	top := t.TempDir()
+	if _, err := Read(top); err == nil {
+		t.Error("nothing is up, and it was read")
+	}
+	want := &Deployment{Local: true, WebhookURL: "http://127.0.0.1:1/", Stack: "Payhook", Simulated: true,
+		Queues: map[string]string{"released": "http://127.0.0.1:1/q"}, Given: map[string]string{"eventSource": "a"}}
+	if err := want.Write(top); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.AWS = aws.Config{}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	Remove(top)
+	if _, err := Read(top); err == nil {
+		t.Error("it was read although it was removed")
+	}
+}
+
+func TestRestartKeepsTheGivenSettings(t *testing.T) {
+	run := &Deployment{Simulated: true, Given: map[string]string{"eventSource": "a", "keyIdCarrier": "query:a"},
+		Settings: map[string]string{"eventSource": "a", "keyIdCarrier": "query:a", "captureRefused": "7d"}}
+	const want = `make down && make up SETTINGS="eventSource=a keyIdCarrier=query:b timestampFormat=auto"`
+	if got := run.Restart(map[string]string{"timestampFormat": "auto", "keyIdCarrier": "query:b"}); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if run.Given["keyIdCarrier"] != "query:a" {
+		t.Error("it changed what was given")
+	}
+	if run.Simulated = false; !strings.Contains(run.Restart(nil), "other variables") {
+		t.Errorf("%s, and the payment service has variables", run.Restart(nil))
+	}
+}
