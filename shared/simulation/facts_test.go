@@ -36,6 +36,7 @@ type facts struct {
 	unexpected int
 
 	deliveries, refused, parked, replays, settled int
+	readMeanwhile, unpublished                    int
 
 	decisions map[decision]bool // about parked objects; true: stored
 }
@@ -92,6 +93,8 @@ type counts struct {
 	Overtaken                            int // likewise: a request arrived after another publisher's mark
 	Recovered                            int
 	ParkedEvents                         int
+	ReadMeanwhile                        int // reads of the ledger while the first writes continue
+	Unpublished                          int // requests that the time for publishing ended
 	Met                                  faultCounts
 }
 
@@ -119,6 +122,8 @@ func (c *counts) add(d counts) {
 	c.Overtaken += d.Overtaken
 	c.Recovered += d.Recovered
 	c.ParkedEvents += d.ParkedEvents
+	c.ReadMeanwhile += d.ReadMeanwhile
+	c.Unpublished += d.Unpublished
 	for o := range ops {
 		for k := range kinds {
 			c.Met[o][k] += d.Met[o][k]
@@ -140,6 +145,8 @@ func (c *counts) never() (paths []string) {
 		{"an event published twice: the answer was lost", c.AnswerLost},
 		{"an event published twice: the mark failed", c.NotMark},
 		{"an event published twice: another publisher overtook the request", c.Overtaken},
+		{"a slow ledger that is read while it is written", c.ReadMeanwhile},
+		{"a request that the time for publishing ended", c.Unpublished},
 	} {
 		if path.count == 0 {
 			paths = append(paths, path.name)
@@ -607,6 +614,7 @@ func (f *facts) check() counts {
 	w := f.w
 	c := counts{Histories: 1, Faults: w.faults, Met: w.met, Unexpected: f.unexpected, Parked: f.parked}
 	c.Deliveries, c.Refused, c.Replays, c.Settled = f.deliveries, f.refused, f.replays, f.settled
+	c.ReadMeanwhile, c.Unpublished = f.readMeanwhile, f.unpublished
 	for _, g := range f.all {
 		c.Events++
 		var on []*send

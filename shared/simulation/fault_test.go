@@ -70,6 +70,7 @@ const (
 	lag                // takes effect; the index lags
 	redeliver          // the same delivery arrives at another instance
 	redrive            // a run of redrive starts
+	noKey              // the key endpoint answers 200 without a key
 	kinds
 )
 
@@ -78,7 +79,8 @@ var kindNames = [...]string{"", "error before", "error after effect", "throttled
 	"takes effect late", "slow", "slowest", "partial", "partial, then an error", "failing for good",
 	"rejecting", "poisoned", "crash before",
 	"crash after effect",
-	"frozen briefly", "frozen long", "index lags", "delivered again first", "redrive first"}
+	"frozen briefly", "frozen long", "index lags", "delivered again first", "redrive first",
+	"200 without a key"}
 
 // fault is the fault of one call.
 type fault struct {
@@ -137,6 +139,8 @@ func (k kind) applies(o op) bool {
 		return o.writes()
 	case lag:
 		return o == record || o == lease || o == mark || o == markParked || o == postpone || o.ofStatements()
+	case noKey:
+		return o == fetchKey
 	}
 	return true
 }

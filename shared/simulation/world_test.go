@@ -65,7 +65,7 @@ type setup struct {
 	attempts    int           // of the SDK for each call except PutEvents
 	window      time.Duration // de-duplication window; zero: the default
 	maxAttempts int           // of redrive; zero: the default
-	parallel    int           // concurrent calls of the ledger; zero: the default
+	parallel    int           // concurrent calls of the ledger and of the bus; zero: the defaults
 	batch       int           // entries in one call of the ledger; zero: the default
 	keyCache    bool          // look keys up with package keys; otherwise fixedKeys
 	keyService  *keyService   // nil: it always knows the one key
@@ -187,7 +187,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	table := ledger.New(i, ledgerTable, "bus", ledger.Options{
 		Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now, Pause: pause,
 	})
-	events := bus.New(i, "bus", "payhook", bus.Options{Pause: pause})
+	events := bus.New(i, "bus", "payhook", bus.Options{Pause: pause, Parallel: w.parallel})
 	store := parking.NewStore(i, parkedBucket)
 	opts := intake.Options{Timeout: redriveTime, Grace: grace, Now: now, Parallel: w.parallel, ClaimBytes: claimBytes}
 	if kind == "webhook" {
@@ -773,6 +773,9 @@ func (w *world) admit() {
 		if c.failed == 0 {
 			w.moment++
 			c.failed = w.moment
+			if c.op == put && !c.instance.dead {
+				w.facts.unpublished++
+			}
 		}
 		return c.fault.kind != late
 	})
@@ -795,6 +798,11 @@ func (w *world) admitCall(c *call) {
 	w.moment++
 	c.made = time.Now()
 	c.at = c.made
+	if c.op == readKnown && slices.ContainsFunc(w.pending, func(other *call) bool {
+		return other.inv == c.inv && other.op == recordBatch
+	}) {
+		w.facts.readMeanwhile++
+	}
 	w.facts.begin(c)
 	if c.outOfTime {
 		w.moment++
@@ -954,6 +962,10 @@ func (w *world) execute(c *call) {
 	switch f := c.fault; f.kind {
 	case errorBefore, throttled, refused:
 		w.answer(c, nil, errorOf(f.kind, c.op))
+		return
+	case noKey:
+		w.answer(c, &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader(`{"message":"Service Unavailable"}`))}, nil)
 		return
 	case failing:
 		w.failing[broken] = errorOf(f.kind, c.op)
