@@ -1,9 +1,9 @@
-// Bench measures what users pay for: whole processes of the functions, as Lambda runs
-// them, under a Runtime API of its own, with AWS and the key service on this machine. The
-// lower bound is a function that does nothing but answer (package empty).
+// Bench measures whole processes of the functions, as Lambda runs them, with a Runtime API, AWS and
+// the key service on this machine. The lower bound is a function that does nothing but answer
+// (package empty).
 //
-// What is compared is measured in turns in one run, so that the load of the machine is the
-// same for all. Ratios within one run can be compared with those of another; times cannot.
+// Everything that is compared is measured in turns in one run, so that the load of the machine is
+// the same for all. Ratios of two runs can be compared, times cannot.
 //
 // It runs on Linux only, because it reads CPU times from /proc.
 package main
@@ -11,256 +11,146 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
+	"encoding/json/jsontext"
+	"encoding/json/v2"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 	"uuid"
 
-	"payhook.example/infra/bench/result"
+	"github.com/aws/aws-lambda-go/events"
+
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
 
-// functionName is the name of the measured functions in Lambda, as long as one that
-// CloudFormation generates.
+// functionName is the name of the measured functions in Lambda, as long as one that CloudFormation
+// generates.
 const functionName = "Payhook-WebhookFunction8C3FBA4E-aBcDeFgHiJkL"
 
-// minDelay is the shortest time after which AWS answers: the functions must be seen
-// waiting.
+// minDelay is the shortest delay of AWS with which it is visible that functions wait.
 const minDelay = 3 * time.Millisecond
 
-type options struct {
-	delay  time.Duration
-	rounds int
-	before string // folder with a second set of functions
-	env    list   // further variables of the functions
-	json   bool
-	only   string // the step that is measured; "": all
-}
-
-// list is a flag that can be repeated.
-type list []string
-
-func (l *list) String() string { return strings.Join(*l, " ") }
-
-func (l *list) Set(value string) error {
-	if !strings.Contains(value, "=") {
-		return errors.New("want NAME=VALUE")
-	}
-	*l = append(*l, value)
-	return nil
-}
-
 func main() {
-	var o options
-	flag.DurationVar(&o.delay, "delay", 10*time.Millisecond,
-		"the `time` after which AWS and the key service answer; at least 3ms")
-	flag.IntVar(&o.rounds, "rounds", 3, "how `many` times everything is measured")
-	flag.StringVar(&o.before, "before", "",
-		"a `folder` with other builds of webhook, redrive and token, to compare with")
-	flag.Var(&o.env, "env", "`NAME=VALUE`: a further variable of the functions, such as GOGC=200; can be repeated")
-	flag.BoolVar(&o.json, "json", false, "print the report as JSON")
-	flag.StringVar(&o.only, "only", "", "measure one `step`: start, first or deliveries")
-	flag.Usage = func() {
-		fmt.Fprint(flag.CommandLine.Output(), "Bench measures the functions as whole processes.\n\n"+
-			"  go run ./infra/bench -rounds 5 -delay 3ms\n\n"+
-			"Build another commit's functions, and compare with them:\n\n"+
-			"  git worktree add /tmp/before COMMIT && cd /tmp/before\n"+
-			"  CGO_ENABLED=0 go build -tags=lambda.norpc -o /tmp/functions/ ./functions/...\n"+
-			"  go run ./infra/bench -before /tmp/functions\n\nFlags:\n")
-		flag.PrintDefaults()
-	}
+	delay := flag.Duration("delay", 10*time.Millisecond, "the `time` after which AWS answers; at least 3ms")
+	rounds := flag.Int("rounds", 3, "how `many` times everything is measured")
 	flag.Parse()
-	known := slices.Contains([]string{"", "start", "first", "deliveries"}, o.only)
-	if flag.NArg() > 0 || o.rounds < 1 || o.delay < minDelay || !known {
-		fmt.Fprintf(os.Stderr, "bench: -rounds is at least 1, -delay at least %v, -only is start, first or "+
-			"deliveries, and there are no arguments\n", minDelay)
+	if flag.NArg() > 0 || *rounds < 1 || *delay < minDelay {
 		flag.Usage()
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	r, err := measure(ctx, o)
-	interrupted := ctx.Err() != nil
+	err := run(ctx, *delay, *rounds)
 	stop()
-	if err == nil {
-		err = r.print(os.Stdout, o.json)
-	}
-	switch {
-	case interrupted:
-		os.Exit(130)
-	case err != nil:
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// program is a function that is measured.
-type program struct {
-	name string
-	path string
+// run measures everything and prints the report.
+func run(ctx context.Context, delay time.Duration, rounds int) error {
+	folder, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	b, err := newBench(ctx, delay, folder)
+	if err != nil {
+		return err
+	}
+	defer b.http.close()
+	defer b.tls.close()
+	for round := range rounds {
+		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, rounds)
+		for _, measure := range []func(context.Context) error{b.starts, b.firsts, b.deliveries} {
+			if err := measure(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return b.report.print(os.Stdout)
 }
 
-// buildArguments are those that the deployment builds functions with, as far as they
-// change what is measured.
+type bench struct {
+	folder    string // with the built functions
+	http, tls *services
+	sender    paymenttest.Sender
+	report    report
+}
+
+// buildArguments are those with which the deployment builds functions.
 var buildArguments = []string{"build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc", "-ldflags=-s -w -buildid="}
 
-// build builds the functions and the empty one into a folder.
-func build(ctx context.Context, folder string) error {
-	cmd := exec.CommandContext(ctx, "go", append(buildArguments, "-o", folder+string(filepath.Separator),
-		"payhook.example/functions/webhook", "payhook.example/functions/redrive", "payhook.example/functions/token",
+// newBench builds the functions and the empty one into a folder, and starts the services.
+func newBench(ctx context.Context, delay time.Duration, folder string) (*bench, error) {
+	cmd := exec.CommandContext(ctx, "go", append(buildArguments, "-o", folder+"/", "payhook.example/functions/...",
 		"payhook.example/infra/bench/empty")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, bytes.TrimSpace(output))
+		return nil, fmt.Errorf("go build: %w\n%s", err, bytes.TrimSpace(output))
 	}
-	return nil
-}
-
-// bench is one run of the benchmark.
-type bench struct {
-	options
-	report         *report
-	sender         *sender
-	services       map[bool]*services // by whether they have TLS
-	webhooks       []program          // that get deliveries; the first is the empty function
-	starting       []program          // whose start is measured
-	deliveries     []delivery
-	coldDeliveries []int // numbers of events
-}
-
-// measure measures everything, and returns the report.
-func measure(ctx context.Context, o options) (*report, error) {
-	folder, err := os.MkdirTemp("", "bench-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(folder)
-	progress("building the functions")
-	if err := build(ctx, folder); err != nil {
-		return nil, err
-	}
-	b := &bench{options: o, report: newReport(o), services: map[bool]*services{}, coldDeliveries: []int{1, 100}}
-	of := func(name, label, folder string) program { return program{label, filepath.Join(folder, name)} }
-	b.webhooks = []program{of("empty", "empty", folder), of("webhook", "webhook", folder)}
-	b.starting = append(b.webhooks[:2:2], of("redrive", "redrive", folder), of("token", "token", folder))
-	if o.before != "" {
-		b.webhooks = append(b.webhooks, of("webhook", "before", o.before))
-		b.starting = append(b.starting, of("webhook", "before", o.before))
-	}
-	b.deliveries = []delivery{accepted(1, 40), accepted(10, 20), accepted(100, 10), accepted(1000, 3)}
-	b.deliveries = append(append(b.deliveries, rejected()...), large()...)
-
 	key := paymenttest.NewKey(2048)
-	b.sender = &sender{ctx: ctx, Key: key, keyID: key.ID}
-	for _, tls := range []bool{false, true} {
-		s, err := startServices(o.delay, tls, &key.Private.PublicKey, folder)
-		if err != nil {
-			return nil, err
-		}
-		defer s.close()
-		b.services[tls] = s
-	}
-	for round := range o.rounds {
-		for _, step := range []struct {
-			name string
-			do   func(context.Context) error
-		}{{"start", b.start}, {"first", b.cold}, {"deliveries", b.warm}} {
-			if o.only != "" && o.only != step.name {
-				continue
-			}
-			progress("round %d of %d: %s", round+1, o.rounds, step.name)
-			if err := step.do(ctx); err != nil {
-				return nil, errors.Join(ctx.Err(), err)
-			}
-		}
-	}
-	b.report.Load = append(b.report.Load, load())
-	return b.report, nil
-}
-
-func progress(format string, values ...any) { fmt.Fprintf(os.Stderr, format+"\n", values...) }
-
-// load returns the load averages of the machine.
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
+	plain, err := startServices(delay, &key.Private.PublicKey, "")
 	if err != nil {
-		return "unknown"
+		return nil, err
 	}
-	return strings.Join(strings.Fields(string(text))[:3], " ")
+	secure, err := startServices(delay, &key.Private.PublicKey, folder)
+	return &bench{folder: folder, http: plain, tls: secure, sender: paymenttest.Sender{Key: key}, report: report{}}, err
 }
 
-// environment returns the environment that the deployment gives a function, with the
+// The programs. allFolders is the webhook function that reads all folders of CA certificates, as Go
+// does if nothing else is set.
+const empty, webhook, allFolders = "empty", "webhook", "webhook, all folders"
+
+var programs = []string{empty, webhook, allFolders, "redrive", "token"}
+
+// with runs a program while do is called, in the environment that the deployment gives it, with the
 // defaults of all settings.
-func (b *bench) environment(s *services) []string {
-	env := append([]string{
-		"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_SESSION_TOKEN=" +
-			strings.Repeat("t", 900), "AWS_ENDPOINT_URL=" + s.aws.URL,
-		"AWS_LAMBDA_FUNCTION_NAME=" + functionName, "AWS_LAMBDA_FUNCTION_MEMORY_SIZE=512",
-		names.LedgerTableEnv + "=" + ledgerTable, names.KeysTableEnv + "=" + keysTable,
-		names.ClaimBucketEnv + "=" + claimBucket, names.ParkingBucketEnv + "=" + parkingBucket,
-		names.TokenSecretEnv + "=token", names.CredentialsSecretEnv + "=credentials",
-	}, b.env...)
-	if s.bundle != "" {
-		env = append(env, "SSL_CERT_FILE="+s.bundle)
+func (b *bench) with(ctx context.Context, program string, s *services, do func(*process) error) error {
+	var env []string // the last value of a name is used
+	for _, setting := range settings.All() {
+		env = append(env, setting.Env()+"="+setting.Default)
 	}
-	values := map[*settings.Setting]string{
-		settings.BaseURL: s.keys.URL, settings.AuthURL: s.keys.URL, settings.TokenManagerID: "manager-1",
-		settings.EventBusName: "payhook",
-		// The budget must not end in the middle of a run.
-		settings.KeyMissBudget: "1000000",
+	env = append(env, "AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test",
+		"AWS_SESSION_TOKEN="+strings.Repeat("t", 900), "AWS_ENDPOINT_URL="+s.aws.URL,
+		"AWS_LAMBDA_FUNCTION_NAME="+functionName, "AWS_LAMBDA_FUNCTION_MEMORY_SIZE=512",
+		names.LedgerTableEnv+"="+ledgerTable, names.KeysTableEnv+"="+keysTable,
+		names.ClaimBucketEnv+"=claims", names.ParkingBucketEnv+"=parking",
+		names.TokenSecretEnv+"=token", names.CredentialsSecretEnv+"=credentials",
+		"SSL_CERT_FILE="+s.bundle, names.CertificateFoldersEnv+"="+names.NoCertificateFolders,
+		settings.BaseURL.Env()+"="+s.keys.URL, settings.AuthURL.Env()+"="+s.keys.URL,
+		settings.TokenManagerID.Env()+"=manager-1", settings.EventBusName.Env()+"=payhook",
+		settings.KeyMissBudget.Env()+"=1000000") // it must not end in the middle of a run
+	if program == allFolders {
+		program, env = webhook, append(env, names.CertificateFoldersEnv+"="+s.folders)
 	}
-	seen := map[string]bool{}
-	for _, list := range [][]*settings.Setting{settings.WebhookSettings(), settings.RedriveSettings(),
-		settings.TokenSettings()} {
-		for _, setting := range list {
-			if value, ok := values[setting]; !seen[setting.Env()] {
-				if !ok {
-					value = setting.Default
-				}
-				env = append(env, setting.Env()+"="+value)
-				seen[setting.Env()] = true
-			}
-		}
-	}
-	return env
-}
-
-// run runs a program while do is called.
-func (b *bench) run(ctx context.Context, p program, s *services, do func(*process) error) error {
-	started, err := startProcess(ctx, p.path, b.environment(s))
-	if err == nil {
-		err = do(started)
-		started.stop()
-	}
+	p, err := startProcess(ctx, filepath.Join(b.folder, program), env)
 	if err != nil {
-		return fmt.Errorf("%s: %w", p.name, err)
+		return err
 	}
-	return nil
+	defer p.stop()
+	return do(p)
 }
 
-// starts is how often each function is started in a round.
-const starts = 8
-
-func (b *bench) start(ctx context.Context) error {
-	s := b.services[false]
-	for range starts {
-		for _, p := range b.starting {
-			err := b.run(ctx, p, s, func(running *process) error {
-				cpu, err := running.cpu()
-				if err != nil {
-					return err
-				}
-				memory, err := running.memory()
-				b.report.add("start", p.name, sample{took: running.start, cpu: cpu, memory: memory})
+// starts measures eight starts of each function, without TLS and with it.
+func (b *bench) starts(ctx context.Context) error {
+	for i := range 8 * len(programs) {
+		program := programs[i%len(programs)]
+		for row, s := range map[string]*services{"start": b.http, "start, TLS": b.tls} {
+			err := b.with(ctx, program, s, func(p *process) error {
+				one, err := p.sample()
+				one[took] = p.start.Seconds() * 1000
+				b.report.add(row, program, one)
 				return err
 			})
 			if err != nil {
@@ -271,131 +161,120 @@ func (b *bench) start(ctx context.Context) error {
 	return nil
 }
 
-// colds is how often each first invocation is measured in a round.
-const colds = 4
-
-// cold measures the first invocations of processes, and the ones after them.
-func (b *bench) cold(ctx context.Context) error {
-	for range colds {
-		for _, tls := range []bool{false, true} {
-			s := b.services[tls]
-			s.set(true, false)
-			for _, events := range b.coldDeliveries {
-				for _, known := range []bool{true, false} {
-					for _, p := range b.webhooks {
-						if err := b.coldOne(ctx, p, s, tls, known, events); err != nil {
-							return err
-						}
-					}
-				}
+// firsts measures the first invocations of processes over TLS, four times, and the ones after them.
+func (b *bench) firsts(ctx context.Context) error {
+	for i := range 16 {
+		k := kinds[i/2%2*2] // 1 or 100 events
+		// The first process stores the key in the table.
+		row := "first, " + []string{"new key", "key in the table"}[i%2] + ", " + k.row
+		if i%2 == 0 {
+			b.sender.Key.ID = uuid.New().String()
+		}
+		before := b.tls.connections.Load()
+		err := b.with(ctx, webhook, b.tls, func(p *process) error {
+			one, err := b.send(ctx, p, b.tls, k)
+			one[connections] = float64(b.tls.connections.Load() - before) // with those that the start has opened
+			b.report.add(row, webhook, one)
+			for n := 0; n < 5 && k.events == 1 && err == nil; n++ {
+				one, err = b.send(ctx, p, b.tls, k)
+				b.report.add("later, TLS", webhook, one)
 			}
+			return err
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) coldOne(ctx context.Context, p program, s *services, tls, known bool, events int) error {
-	d := accepted(events, 1)
-	row := result.First(tls, known, events)
-	from := *b.sender
-	from.keyID = uuid.New().String()
-	if known { // another process stores the key in the table
-		if err := b.run(ctx, b.webhooks[1], s, func(running *process) error {
-			_, err := b.deliver(running, d, &from)
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	before := s.usage()
-	return b.run(ctx, p, s, func(running *process) error {
-		first, err := b.deliver(running, d, &from)
-		if err != nil {
-			return err
-		}
-		used := s.usage().minus(before)
-		b.report.add(row, p.name, sample{took: first.took, cpu: first.cpu, usage: used, log: first.log})
-		if events != 1 {
-			return nil
-		}
-		for range 5 {
-			before := s.usage()
-			next, err := b.deliver(running, d, &from)
-			if err != nil {
-				return err
-			}
-			b.report.add(result.Later(tls), p.name, sample{took: next.took, cpu: next.cpu, log: next.log,
-				usage: s.usage().minus(before)})
-		}
-		return nil
-	})
-}
-
-// deliver invokes a function with a delivery, and checks the answer.
-func (b *bench) deliver(p *process, d delivery, from *sender) (invocation, error) {
-	payload, err := d.make(from)
-	if err != nil {
-		return invocation{}, err
-	}
-	return p.invoke(payload)
-}
-
-// warm measures every kind of delivery, in processes that have handled others.
-func (b *bench) warm(ctx context.Context) error {
-	s := b.services[false]
-	s.reset()
-	return b.together(ctx, b.webhooks, nil, func(running []*process) error {
-		s.set(true, false)
-		for _, p := range running {
+// deliveries measures every kind of delivery, in processes that have handled others.
+func (b *bench) deliveries(ctx context.Context) error {
+	for i := range 2 * len(kinds) {
+		k, program := kinds[i/2], programs[i%2]
+		err := b.with(ctx, program, b.http, func(p *process) error {
 			for range 5 {
-				if _, err := b.deliver(p, accepted(1, 1), b.sender); err != nil {
+				if _, err := b.send(ctx, p, b.http, kinds[0]); err != nil {
 					return err
 				}
 			}
-		}
-		for _, d := range b.deliveries {
-			for i, p := range running {
-				s.set(!d.stored, d.down)
-				from := *b.sender
-				if d.stored { // the first of these is new
-					if _, err := b.deliver(p, d, &from); err != nil {
-						return err
-					}
+			for range k.count {
+				one, err := b.send(ctx, p, b.http, k)
+				if err != nil {
+					return err
 				}
-				for range d.count {
-					payload, err := d.make(&from)
-					if err != nil {
-						return err
-					}
-					before := s.usage()
-					got, err := p.invoke(payload)
-					if err != nil {
-						return fmt.Errorf("%s: %s: %w", b.webhooks[i].name, d.name, err)
-					}
-					want := fmt.Appendf(nil, `"statusCode":%d`, d.status)
-					if i > 0 && !bytes.Contains(got.body, want) {
-						return fmt.Errorf("%s: %s: %s: %s", b.webhooks[i].name, d.name, got.body, p.log)
-					}
-					memory, err := p.memory()
-					if err != nil {
-						return err
-					}
-					b.report.add(d.name, b.webhooks[i].name, sample{took: got.took, cpu: got.cpu, log: got.log,
-						usage: s.usage().minus(before), memory: memory})
-				}
+				b.report.add(k.row, program, one)
 			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
-// together runs programs at the same time while do is called with all of them.
-func (b *bench) together(ctx context.Context, programs []program, running []*process,
-	do func([]*process) error) error {
-	if len(programs) == 0 {
-		return do(running)
+// kind is a kind of delivery.
+type kind struct {
+	row    string // of the report
+	events int
+	parts  int // that make the invocation nearly as large as Lambda accepts
+	flaw   paymenttest.Flaw
+	count  int // how many are sent to each function in a round
+	status int // of the answer
+}
+
+// part is repeated in large events.
+const part = `{"reference":"0123456789abcdef","amount":1250.00},`
+
+var kinds = []kind{
+	{"1 event", 1, 0, "", 40, 200},
+	{"10 events", 10, 0, "", 20, 200},
+	{"100 events", 100, 0, "", 10, 200},
+	{"1000 events", 1000, 0, "", 3, 200},
+	{"forged", 1, 0, paymenttest.SignatureChanged, 20, 401},
+	{"5.8 MB, accepted", 1, 5_800_000 / (len(part) + 6), "", 3, 200}, // six quotes are escaped
+	{"5.8 MB, forged", 1, 5_800_000 / (len(part) + 6), paymenttest.SignatureChanged, 3, 401},
+}
+
+// send sends a new delivery to a function that uses the services.
+func (b *bench) send(ctx context.Context, p *process, s *services, k kind) (sample, error) {
+	all := paymenttest.Events(k.events)
+	if k.parts > 0 {
+		all[0].EventData.Identifiers.RailReferenceID = jsontext.Value(`{"parts":[` + strings.Repeat(part, k.parts) + `0]}`)
 	}
-	return b.run(ctx, programs[0], b.services[false], func(p *process) error {
-		return b.together(ctx, programs[1:], append(running, p), do)
-	})
+	const id = "abcdefghijklmnopqrstuvwxyz012345"
+	r, err := b.sender.Request(ctx, paymenttest.Webhook{Payload: paymenttest.Delivery(all...), Flaw: k.flaw,
+		URL: "https://" + id + ".lambda-url.eu-central-1.on.aws/"})
+	if err != nil {
+		return sample{}, err
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return sample{}, err
+	}
+	// AWS, "Invoking Lambda function URLs", https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html.
+	headers := map[string]string{"host": r.URL.Host, "content-length": strconv.Itoa(len(body)),
+		"x-amzn-trace-id": "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700", "x-forwarded-for": "198.51.100.7",
+		"x-forwarded-port": "443", "x-forwarded-proto": "https", "user-agent": "payment-service/1.0"}
+	for name, values := range r.Header {
+		headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	invocation, err := json.Marshal(events.LambdaFunctionURLRequest{Version: "2.0", RawPath: "/", Headers: headers,
+		Body: string(body), RequestContext: events.LambdaFunctionURLRequestContext{AccountID: "anonymous",
+			RequestID: uuid.New().String(), APIID: id, DomainName: r.URL.Host, DomainPrefix: id,
+			HTTP: events.LambdaFunctionURLRequestContextHTTPDescription{Method: r.Method, Path: "/",
+				Protocol: "HTTP/1.1", SourceIP: "198.51.100.7", UserAgent: "payment-service/1.0"}}})
+	if err != nil {
+		return sample{}, err
+	}
+	callsBefore, connectionsBefore := s.calls.Load(), s.connections.Load()
+	one, answer, err := p.invoke(invocation)
+	one[calls] = float64(s.calls.Load() - callsBefore)
+	one[connections] = float64(s.connections.Load() - connectionsBefore)
+	want := fmt.Sprintf(`"statusCode":%d`, k.status)
+	if err == nil && !strings.Contains(answer, want) && !strings.HasSuffix(p.cmd.Path, empty) {
+		return one, fmt.Errorf("%s: %s", k.row, answer)
+	}
+	return one, err
 }

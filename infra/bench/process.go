@@ -5,223 +5,151 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
-// processTimeout limits each wait for a process.
-const processTimeout = time.Minute
-
-// process is a running function, and the Runtime API that it runs under (AWS, "Using
-// the Lambda runtime API for custom runtimes" in the Lambda developer guide,
-// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html).
+// process is a running function, and its Runtime API (AWS, "Using the Lambda runtime API for custom
+// runtimes", https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html).
 type process struct {
 	cmd     *exec.Cmd
-	api     *http.Server
-	started time.Time
-	start   time.Duration // from the start to the first request for an invocation
-	log     output
-
-	next      chan time.Time // a request for an invocation was received
-	work      chan []byte
-	responses chan response
-	exited    chan struct{}
-	n         int // invocations
+	api     *httptest.Server
+	log     *os.File      // so that all of it is there when the function answers
+	start   time.Duration // until the first request for an invocation
+	next    chan time.Time
+	work    chan []byte
+	answers chan answer
+	exited  chan struct{}
 }
 
-type response struct {
+type answer struct {
 	at   time.Time
-	ok   bool // it is an answer and not an error
-	body []byte
+	text string
 }
 
-// output is what a process writes. It is a file, so that all of it is there when the
-// process answers.
-type output struct{ *os.File }
-
-func newOutput() (output, error) {
-	file, err := os.CreateTemp("", "bench-output-")
-	if err != nil {
-		return output{}, err
-	}
-	return output{file}, os.Remove(file.Name()) // it exists until it is closed
-}
-
-func (o output) size() int {
-	info, err := o.Stat()
-	if err != nil {
-		return 0
-	}
-	return int(info.Size())
-}
-
-// String returns the end of the output.
-func (o output) String() string {
-	text := make([]byte, 8<<10)
-	n, _ := o.ReadAt(text, max(0, int64(o.size()-len(text))))
-	return string(text[:n])
-}
-
-// startProcess starts a function with that environment alone, and returns when it asks
-// for its first invocation.
+// startProcess starts a function and returns when it asks for its first invocation.
 func startProcess(ctx context.Context, path string, env []string) (*process, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	p := &process{cmd: exec.CommandContext(ctx, path), next: make(chan time.Time, 1), work: make(chan []byte),
+		answers: make(chan answer, 1), exited: make(chan struct{})}
+	log, err := os.CreateTemp(filepath.Dir(path), "log-")
 	if err != nil {
 		return nil, err
 	}
-	log, err := newOutput()
-	if err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
-	p := &process{log: log, next: make(chan time.Time, 1), work: make(chan []byte),
-		responses: make(chan response, 1), exited: make(chan struct{})}
-	p.api = &http.Server{Handler: http.HandlerFunc(p.serve)}
-	go func() { _ = p.api.Serve(listener) }()
-	p.cmd = exec.CommandContext(ctx, path)
-	p.cmd.Env = append([]string{"AWS_LAMBDA_RUNTIME_API=" + listener.Addr().String()}, env...)
-	p.cmd.Stdout, p.cmd.Stderr = p.log.File, p.log.File
-	p.started = time.Now()
+	p.log = log
+	p.api = httptest.NewServer(http.HandlerFunc(p.serve))
+	p.cmd.Env = append(env, "AWS_LAMBDA_RUNTIME_API="+p.api.Listener.Addr().String())
+	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	started := time.Now()
 	if err := p.cmd.Start(); err != nil {
-		return nil, errors.Join(err, p.api.Close(), log.Close())
+		return nil, err
 	}
 	go func() {
 		_ = p.cmd.Wait()
 		close(p.exited)
 	}()
-	ready, err := p.ready()
+	ready, err := receive(p, p.next)
 	if err != nil {
 		p.stop()
-		return nil, err
 	}
-	p.start = ready.Sub(p.started)
-	return p, nil
+	p.start = ready.Sub(started)
+	return p, err
 }
 
-// ready waits until the process asks for an invocation.
-func (p *process) ready() (time.Time, error) {
+// receive returns what a channel receives, or an error if the process ends.
+func receive[T any](p *process, c chan T) (value T, err error) {
 	select {
-	case at := <-p.next:
-		return at, nil
+	case value = <-c:
+		return value, nil
 	case <-p.exited:
-		return time.Time{}, fmt.Errorf("the function ended: %s", p.log)
-	case <-time.After(processTimeout):
-		return time.Time{}, errors.New("the function does not ask for an invocation")
+		text, _ := os.ReadFile(p.log.Name())
+		return value, fmt.Errorf("%s ended: %s", p.cmd.Path, text)
 	}
 }
 
 func (p *process) serve(w http.ResponseWriter, r *http.Request) {
-	const prefix = "/2018-06-01/runtime/"
-	what, ok := strings.CutPrefix(r.URL.Path, prefix)
-	switch {
-	case ok && what == "invocation/next":
-		p.next <- time.Now()
-		select {
-		case payload := <-p.work:
-			h := w.Header()
-			h.Set("Content-Type", "application/json")
-			h.Set("Content-Length", strconv.Itoa(len(payload)))
-			h.Set("Lambda-Runtime-Aws-Request-Id", fmt.Sprintf("8476a536-e9f4-11e8-9739-%012d", p.n))
-			h.Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(time.Now().Add(30*time.Second).UnixMilli(), 10))
-			h.Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:eu-central-1:111122223333:function:"+
-				functionName+":live")
-			h.Set("Lambda-Runtime-Trace-Id",
-				"Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0")
-			w.Write(payload)
-		case <-r.Context().Done():
-		}
-	case ok && strings.HasPrefix(what, "invocation/") && r.Method == http.MethodPost:
-		body, err := io.ReadAll(r.Body)
+	if r.Method == http.MethodPost {
+		text, _ := io.ReadAll(r.Body)
 		w.WriteHeader(http.StatusAccepted)
-		p.responses <- response{time.Now(), err == nil && strings.HasSuffix(what, "/response"), body}
-	default:
-		http.NotFound(w, r)
+		p.answers <- answer{time.Now(), string(text)}
+		return
 	}
-}
-
-// invocation is what one invocation took.
-type invocation struct {
-	took time.Duration // from the invocation to the response
-	cpu  time.Duration // of the process, until it asks for the next invocation
-	log  int           // bytes
-	body []byte        // of the response
+	p.next <- time.Now()
+	select {
+	case payload := <-p.work:
+		h := w.Header()
+		h.Set("Content-Length", strconv.Itoa(len(payload)))
+		h.Set("Lambda-Runtime-Aws-Request-Id", "8476a536-e9f4-11e8-9739-2d7598c3fe81")
+		h.Set("Lambda-Runtime-Deadline-Ms", strconv.FormatInt(time.Now().Add(30*time.Second).UnixMilli(), 10))
+		h.Set("Lambda-Runtime-Invoked-Function-Arn", "arn:aws:lambda:eu-central-1:111122223333:function:"+functionName)
+		h.Set("Lambda-Runtime-Trace-Id", "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700;Parent=9a9197af755a6419;Sampled=0")
+		w.Write(payload)
+	case <-r.Context().Done():
+	}
 }
 
 // invoke invokes the function, and waits until it asks for the next invocation.
-func (p *process) invoke(payload []byte) (invocation, error) {
-	cpu, err := p.cpu()
+func (p *process) invoke(payload []byte) (s sample, text string, err error) {
+	before, err := p.sample()
 	if err != nil {
-		return invocation{}, err
+		return s, "", err
 	}
-	logged := p.log.size()
-	p.n++
 	start := time.Now()
 	p.work <- payload
-	var r response
-	select {
-	case r = <-p.responses:
-	case <-p.exited:
-		return invocation{}, fmt.Errorf("the function ended: %s", p.log)
-	case <-time.After(processTimeout):
-		return invocation{}, errors.New("the function does not answer")
+	got, err := receive(p, p.answers)
+	if err == nil {
+		_, err = receive(p, p.next)
 	}
-	if _, err := p.ready(); err != nil {
-		return invocation{}, err
-	}
-	if !r.ok {
-		return invocation{}, fmt.Errorf("the function failed: %s", r.body)
-	}
-	after, err := p.cpu()
-	return invocation{took: r.at.Sub(start), cpu: after - cpu, log: p.log.size() - logged, body: r.body}, err
-}
-
-// cpu returns the CPU time that the process has used, in all of its threads. A Go
-// program ends its threads only when it ends.
-func (p *process) cpu() (time.Duration, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
-	if err != nil || len(files) == 0 {
-		return 0, errors.New("no CPU times under /proc: whole processes are measured on Linux only")
-	}
-	var total time.Duration
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return 0, err
-		}
-		spent, _, _ := strings.Cut(string(text), " ")
-		n, err := strconv.ParseInt(spent, 10, 64)
-		if err != nil {
-			return 0, err
-		}
-		total += time.Duration(n)
-	}
-	return total, nil
-}
-
-// memory returns the largest resident set of the process so far, in bytes.
-func (p *process) memory() (int, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
-		return 0, err
+		return s, "", err
 	}
-	_, rest, _ := strings.Cut(string(text), "VmHWM:")
-	var kib int
-	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		return 0, err
+	s, err = p.sample()
+	s[took] = got.at.Sub(start).Seconds() * 1000
+	s[cpu] -= before[cpu]
+	s[logged] -= before[logged]
+	return s, got.text, err
+}
+
+// sample returns the CPU time and the memory that the process has used, and the bytes that it has
+// written. A Go program ends its threads only when it ends.
+func (p *process) sample() (s sample, err error) {
+	folder := fmt.Sprintf("/proc/%d", p.cmd.Process.Pid)
+	threads, _ := filepath.Glob(folder + "/task/*/schedstat")
+	for _, name := range threads {
+		var nanoseconds float64
+		text, _ := os.ReadFile(name)
+		if _, err := fmt.Sscan(string(text), &nanoseconds); err != nil {
+			return s, err
+		}
+		s[cpu] += nanoseconds / 1e6
 	}
-	return kib << 10, nil
+	status, err := os.ReadFile(folder + "/status")
+	if err != nil || len(threads) == 0 {
+		return s, errors.New("no CPU times under /proc: whole processes are measured on Linux only")
+	}
+	_, peak, _ := strings.Cut(string(status), "VmHWM:")
+	var kib float64
+	if _, err := fmt.Sscan(peak, &kib); err != nil {
+		return s, err
+	}
+	info, err := p.log.Stat()
+	if err != nil {
+		return s, err
+	}
+	s[memory], s[logged] = kib/1024, float64(info.Size())
+	return s, nil
 }
 
 // stop ends the process and its Runtime API.
 func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGKILL)
+	_ = p.cmd.Process.Kill()
 	<-p.exited
-	_ = p.api.Close()
+	p.api.CloseClientConnections()
+	p.api.Close()
 	_ = p.log.Close()
 }

@@ -3,179 +3,80 @@ package main
 import (
 	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strings"
 	"text/tabwriter"
-	"time"
-
-	"payhook.example/infra/bench/result"
 )
 
-// sample is one measurement.
-type sample struct {
-	took   time.Duration
-	cpu    time.Duration
-	memory int // bytes
-	log    int // bytes
-	usage
+// sample is one measurement: milliseconds until the answer, milliseconds of CPU time, calls of AWS and
+// of the key service, connections to AWS, bytes of log, and the most memory so far in MiB.
+type sample [6]float64
+
+const took, cpu, calls, connections, logged, memory = 0, 1, 2, 3, 4, 5
+
+// report has the samples of each program in each row.
+type report map[[2]string][]sample
+
+func (r report) add(row, program string, s sample) {
+	r[[2]string{row, program}] = append(r[[2]string{row, program}], s)
 }
 
-// report collects the samples of a run.
-type report struct {
-	options
-	Load    []string // load averages at the start and at the end
-	rows    []string
-	samples map[string]map[string][]sample // by row and program
-}
-
-func newReport(o options) *report {
-	return &report{options: o, Load: []string{load()}, samples: map[string]map[string][]sample{}}
-}
-
-func (r *report) add(row, program string, s sample) {
-	if r.samples[row] == nil {
-		r.rows = append(r.rows, row)
-		r.samples[row] = map[string][]sample{}
+// line returns the means of samples, except the median of the times and the most memory.
+func (r report) line(row, program string) (l sample) {
+	list := slices.Clone(r[[2]string{row, program}])
+	if len(list) == 0 {
+		return l
 	}
-	r.samples[row][program] = append(r.samples[row][program], s)
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// line summarizes the samples of a program in a row.
-func (r *report) line(row, program string) result.Line {
-	list := r.samples[row][program]
-	l := result.Line{Row: row, Program: program, Samples: len(list)}
-	var took, logged []float64
+	slices.SortFunc(list, func(a, b sample) int { return int(1000 * (a[took] - b[took])) })
 	for _, s := range list {
-		took, logged = append(took, milliseconds(s.took)), append(logged, float64(s.log))
-		l.CPU += milliseconds(s.cpu) / float64(len(list))
-		l.Calls += float64(s.calls) / float64(len(list))
-		l.Connections += float64(s.connections) / float64(len(list))
-		l.RSS = max(l.RSS, float64(s.memory)/(1<<20))
+		for i := range l {
+			l[i] += s[i]
+		}
 	}
-	l.P50, l.P99, l.Log = quantile(took, 0.5), quantile(took, 0.99), quantile(logged, 0.5)
+	for i := range l {
+		l[i] /= float64(len(list))
+	}
+	l[took] = list[(len(list)-1)/2][took]
+	l[memory] = slices.MaxFunc(list, func(a, b sample) int { return int(1000 * (a[memory] - b[memory])) })[memory]
 	return l
 }
 
-// quantile returns the smallest value that is not less than a part of all values; NaN of
-// none.
-func quantile(values []float64, part float64) float64 {
-	if len(values) == 0 {
-		return math.NaN()
+func (r report) print(w io.Writer) error {
+	rows := []string{"start", "start, TLS", "first, new key, 1 event", "first, key in the table, 1 event",
+		"first, new key, 100 events", "first, key in the table, 100 events", "later, TLS"}
+	for _, k := range kinds {
+		rows = append(rows, k.row)
 	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[max(0, int(math.Ceil(part*float64(len(sorted))))-1)]
-}
-
-// lines returns all lines, those of one row one after the other.
-func (r *report) lines() []result.Line {
-	var all []result.Line
-	for _, row := range r.rows {
-		var programs []string
-		for program := range r.samples[row] {
-			programs = append(programs, program)
-		}
-		slices.SortFunc(programs, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
-		for _, program := range programs {
-			l := r.line(row, program)
-			l.CPUToEmpty = l.CPU / r.line(row, "empty").CPU
-			if before := r.line(row, "before"); before.Samples > 0 {
-				l.CPUToBefore = l.CPU / before.CPU
-			}
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
-// order is that of the programs in the report.
-var order = []string{"empty", "webhook", "before", "redrive", "token"}
-
-// ratios returns the ratios of this run.
-func (r *report) ratios() []result.Ratio {
-	get := func(row string) result.Line { return r.line(row, "webhook") }
-	empty := func(row string) result.Line { return r.line(row, "empty") }
-	one, warm := get(result.Events(1)), get(result.Later(true))
-	type ratio struct {
-		name  string
-		value float64
-	}
-	list := []ratio{
-		{"start / start of the empty function", get("start").P50 / empty("start").P50},
-		{"CPU, 1 event / empty function", one.CPU / empty("1 event").CPU},
-		{"CPU, 5.8 MB / empty function", get("5.8 MB, accepted").CPU / empty("5.8 MB, accepted").CPU},
-		{"CPU, 5.8 MB forged / empty function",
-			get("5.8 MB, signature forged").CPU / empty("5.8 MB, signature forged").CPU},
-		{"p50, 100 events / 1 event", get(result.Events(100)).P50 / one.P50},
-		{"p50, 1000 events / 1 event", get("1000 events").P50 / one.P50},
-		{"AWS calls, 100 events", get(result.Events(100)).Calls},
-		{"connections to AWS, first invocation of 100 events over TLS", get(result.First(true, true, 100)).Connections},
-		{"first invocation over TLS, key in the table / later p50", get(result.First(true, true, 1)).P50 / warm.P50},
-		{"first invocation over TLS, new key / later p50", get(result.First(true, false, 1)).P50 / warm.P50},
-		{"first invocation over TLS, 100 events / 1 event",
-			get(result.First(true, true, 100)).P50 / get(result.First(true, true, 1)).P50},
-		{"log bytes of a plain delivery of 1 event", one.Log},
-	}
-	if r.before != "" {
-		before := func(row string) float64 { return get(row).CPU / r.line(row, "before").CPU }
-		list = append(list, ratio{"CPU, 100 events / before", before("100 events")},
-			ratio{"CPU, 1 event / before", before("1 event")},
-			ratio{"CPU, forged signature / before", before("signature forged")},
-			ratio{"start / before", get("start").P50 / r.line("start", "before").P50})
-	}
-	var all []result.Ratio
-	for _, x := range list {
-		// Of a step that was not measured there is none.
-		if !math.IsNaN(x.value) && !math.IsInf(x.value, 0) && x.value != 0 {
-			all = append(all, result.Ratio{Name: x.name, Value: x.value})
-		}
-	}
-	return all
-}
-
-func (r *report) print(w io.Writer, asJSON bool) error {
-	if asJSON {
-		return result.File{Delay: r.delay.String(), Rounds: r.rounds, Env: r.env.String(), Load: r.Load,
-			Lines: r.lines(), Ratios: r.ratios()}.Write(w)
-	}
-	fmt.Fprintf(w, "AWS answers after %v, %d rounds, load %s, then %s%s\n\n", r.delay, r.rounds,
-		r.Load[0], r.Load[len(r.Load)-1], strings.TrimRight(" "+r.env.String(), " "))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "row\tprogram\tp50 ms\tp99 ms\tCPU ms\t/ empty\t/ before\tCPU ms per event\tcalls\tconnections\t"+
-		"log bytes\tRSS MiB\t")
-	for _, l := range r.lines() {
-		fmt.Fprintf(t, "%s\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t%s\t%.3f\t%.1f\t%.1f\t%.0f\t%.1f\t\n", l.Row, l.Program, l.P50,
-			l.P99, l.CPU, l.CPUToEmpty, orDash(l.CPUToBefore), l.CPU/float64(eventsOf(l.Row)), l.Calls, l.Connections,
-			l.Log, l.RSS)
+	fmt.Fprintln(t, "row\tprogram\tp50 ms\tCPU ms\tcalls\tconnections\tlog bytes\tRSS MiB\t")
+	for _, row := range rows {
+		for _, program := range programs {
+			if l := r.line(row, program); l[took] > 0 {
+				fmt.Fprintf(t, "%s\t%s\t%.1f\t%.2f\t%.1f\t%.1f\t%.0f\t%.1f\t\n", row, program,
+					l[took], l[cpu], l[calls], l[connections], l[logged], l[memory])
+			}
+		}
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
+	_ = t.Flush()
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, ratio := range r.ratios() {
-		fmt.Fprintf(t, "%s\t%.2f\n", ratio.Name, ratio.Value)
+	get := func(row string) sample { return r.line(row, webhook) }
+	ratio := func(name string, column int, row, other, program string) {
+		fmt.Fprintf(t, "%s\t%.2f\n", name, get(row)[column]/r.line(other, program)[column])
 	}
+	const known, known100, later = "first, key in the table, 1 event", "first, key in the table, 100 events", "later, TLS"
+	fmt.Fprintln(t)
+	ratio("start / start of the empty function", took, "start", "start", empty)
+	ratio("start over TLS / start of the empty function", took, "start, TLS", "start, TLS", empty)
+	ratio("start over TLS / the same with all folders", took, "start, TLS", "start, TLS", allFolders)
+	ratio("CPU, 1 event / empty function", cpu, "1 event", "1 event", empty)
+	ratio("CPU, 5.8 MB / empty function", cpu, "5.8 MB, accepted", "5.8 MB, accepted", empty)
+	ratio("CPU, 5.8 MB forged / empty function", cpu, "5.8 MB, forged", "5.8 MB, forged", empty)
+	ratio("p50, 100 events / 1 event", took, "100 events", "1 event", webhook)
+	ratio("p50, 1000 events / 1 event", took, "1000 events", "1 event", webhook)
+	ratio("first invocation over TLS, key in the table / later p50", took, known, later, webhook)
+	ratio("first invocation over TLS, new key / later p50", took, "first, new key, 1 event", later, webhook)
+	ratio("first invocation over TLS, 100 events / 1 event", took, known100, known, webhook)
+	fmt.Fprintf(t, "AWS calls, 100 events\t%.2f\n", get("100 events")[calls])
+	fmt.Fprintf(t, "connections to AWS, first invocation of 100 events over TLS\t%.2f\n", get(known100)[connections])
+	fmt.Fprintf(t, "log bytes of a plain delivery of 1 event\t%.2f\n", get("1 event")[logged])
 	return t.Flush()
-}
-
-func orDash(ratio float64) string {
-	if ratio == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", ratio)
-}
-
-// eventsOf returns the number of events of the deliveries of a row.
-func eventsOf(row string) int {
-	if i := strings.LastIndex(row, ", "); i >= 0 {
-		row = row[i+2:]
-	}
-	var n int
-	if _, err := fmt.Sscanf(row, "%d event", &n); err != nil {
-		return 1
-	}
-	return n
 }

@@ -2,19 +2,18 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"crypto/rsa"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"payhook.example/shared/awstest"
@@ -22,177 +21,93 @@ import (
 	"payhook.example/shared/names"
 )
 
-// services are AWS and the payment service's keys on this machine: one HTTP server each,
-// with or without TLS. A request is answered a while after it was read. (A server that
-// answers before it has read the request makes the client open a new connection.)
+// services are AWS and the payment service's keys on this machine: one HTTP server each. A request
+// is answered a while after it was read. (A server that answers before it has read the request makes
+// the client open a new connection.) Every key id has the same key.
 type services struct {
 	aws, keys *httptest.Server
 	delay     time.Duration
-	bundle    string // file with the certificate of the servers; "" without TLS
+	key       *rsa.PublicKey
+	table     awstest.Handler // of keys
 
-	handler awstest.Handler
-	key     *rsa.PublicKey
+	bundle, folders string // with CA certificates; "" without TLS
 
-	mu          sync.Mutex
-	down        bool           // the key service answers 503
-	canned      bool           // the ledger accepts everything and stores nothing
-	calls       map[string]int // by operation
-	connections int            // to AWS, whose services have one host here
+	calls, connections atomic.Int64 // connections to AWS, whose services have one host here
 }
 
-// The names of what the functions use.
-const (
-	ledgerTable, keysTable     = "ledger", "keys"
-	claimBucket, parkingBucket = "claims", "parking"
-)
+const ledgerTable, keysTable = "ledger", "keys"
 
-// unknownKeys is the prefix of the ids that the key service does not know.
-const unknownKeys = "00000000"
-
-// startServices starts both servers. The key service answers every key id with this key.
-// With TLS, the certificate is written into folder.
-func startServices(delay time.Duration, tls bool, key *rsa.PublicKey, folder string) (*services, error) {
-	s := &services{delay: delay, key: key, calls: map[string]int{}}
-	s.reset()
-	start := func(handler http.HandlerFunc, changed func(net.Conn, http.ConnState)) *httptest.Server {
-		server := httptest.NewUnstartedServer(handler)
-		server.Config.ConnState = changed
-		// A process is ended while its connections are open.
-		server.Config.ErrorLog = log.New(io.Discard, "", 0)
-		if tls {
+// startServices starts both servers, with TLS if there is a folder. Into that, it writes a bundle as
+// large as that of Amazon Linux 2023, and two folders that contain it, all of which Go reads
+// (https://go.dev/issue/79018).
+func startServices(delay time.Duration, key *rsa.PublicKey, folder string) (*services, error) {
+	db := awstest.NewDynamoDB()
+	db.CreateTable(keysTable, names.KeysKey)
+	s := &services{delay: delay, key: key, table: awstest.Handler{DynamoDB: db}}
+	s.aws = httptest.NewUnstartedServer(http.HandlerFunc(s.serveAWS))
+	s.keys = httptest.NewUnstartedServer(http.HandlerFunc(s.serveKeys))
+	s.aws.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.connections.Add(1)
+		}
+	}
+	for _, server := range []*httptest.Server{s.aws, s.keys} {
+		server.Config.ErrorLog = log.New(io.Discard, "", 0) // a process is ended while its connections are open
+		if folder != "" {
 			server.StartTLS()
 		} else {
 			server.Start()
 		}
-		return server
 	}
-	s.aws, s.keys = start(s.serveAWS, func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			s.mu.Lock()
-			s.connections++
-			s.mu.Unlock()
-		}
-	}), start(s.serveKeys, nil)
-	if !tls {
+	if folder == "" {
 		return s, nil
 	}
-	s.bundle = folder + "/ca.pem"
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.aws.Certificate().Raw})
-	return s, os.WriteFile(s.bundle, text, 0o600)
-}
-
-// reset empties all tables.
-func (s *services) reset() {
-	db := awstest.NewDynamoDB()
-	db.CreateLedger(ledgerTable)
-	db.CreateTable(keysTable, names.KeysKey)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.handler = awstest.Handler{DynamoDB: db, EventBridge: &awstest.EventBridge{}}
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.aws.Certificate().Raw})
+	s.bundle, s.folders = folder+"/pki/ca-bundle.crt", folder+"/pki:"+folder+"/ssl"
+	return s, errors.Join(os.Mkdir(folder+"/pki", 0o700), os.WriteFile(s.bundle, bytes.Repeat(certificate, 143), 0o600),
+		os.Mkdir(folder+"/ssl", 0o700), os.Symlink(s.bundle, folder+"/ssl/ca-bundle.crt"))
 }
 
 func (s *services) close() {
-	s.aws.CloseClientConnections()
-	s.keys.CloseClientConnections()
-	s.aws.Close()
-	s.keys.Close()
-}
-
-// usage is what a process has made the services do.
-type usage struct{ calls, connections int }
-
-func (s *services) usage() usage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u := usage{connections: s.connections}
-	for _, n := range s.calls {
-		u.calls += n
+	for _, server := range []*httptest.Server{s.aws, s.keys} {
+		server.CloseClientConnections()
+		server.Close()
 	}
-	return u
-}
-
-func (u usage) minus(v usage) usage { return usage{u.calls - v.calls, u.connections - v.connections} }
-
-// set determines how the services answer from now on.
-func (s *services) set(canned, down bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.canned, s.down = canned, down
-}
-
-func (s *services) count(operation string) (handler awstest.Handler, canned, down bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls[operation]++
-	return s.handler, s.canned, s.down
 }
 
 func (s *services) serveKeys(w http.ResponseWriter, r *http.Request) {
 	id, ok := strings.CutPrefix(r.URL.Path, "/v1/keys/")
 	if !ok {
-		http.NotFound(w, r)
-		return
+		return // it only opens a connection
 	}
-	_, _, down := s.count("GET /v1/keys")
+	s.calls.Add(1)
 	time.Sleep(s.delay)
-	switch {
-	case down:
-		w.WriteHeader(http.StatusServiceUnavailable)
-	case strings.HasPrefix(id, unknownKeys):
-		http.NotFound(w, r)
-	default:
-		w.Header().Set("Content-Type", "application/json")
-		w.Write(keys.FormatJWK(id, s.key))
-	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(keys.FormatJWK(id, s.key))
 }
 
 func (s *services) serveAWS(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return // the process was ended
-	}
 	target := r.Header.Get(awstest.TargetHeader)
+	if err != nil || target == "" && r.Method != http.MethodPut {
+		return // the process was ended, or it only opens a connection
+	}
+	s.calls.Add(1)
+	time.Sleep(s.delay)
+	list := func(before, element, counted string) string {
+		return before + strings.TrimSuffix(strings.Repeat(element+",", bytes.Count(body, []byte(counted))), ",") + `]}`
+	}
+	// Only the table of keys is stored: the services must not use the CPU that the functions need.
 	switch {
-	case target == "" && r.Method == http.MethodPut: // S3
-		s.count("PutObject")
-		time.Sleep(s.delay)
-		return
-	case target == "": // no call: a connection is opened
-		return
-	}
-	handler, canned, _ := s.count(target[strings.LastIndexByte(target, '.')+1:])
-	// The answer is computed in the time of the delay.
-	ready := time.Now().Add(s.delay)
-	answer := httptest.NewRecorder()
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	if text := cannedAnswer(target, body); canned && text != "" {
-		answer.WriteString(text)
-	} else {
-		handler.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context())))
-	}
-	time.Sleep(time.Until(ready))
-	maps.Copy(w.Header(), answer.Header())
-	w.WriteHeader(answer.Code)
-	w.Write(answer.Body.Bytes())
-}
-
-// cannedAnswer returns the answer of a call that succeeds; "" for a call of the table of
-// keys. The services must not use the CPU that the functions need.
-func cannedAnswer(target string, body []byte) string {
-	list := func(before, element string, n int, after string) string {
-		return before + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + after
-	}
-	switch operation, _ := strings.CutPrefix(target, awstest.DynamoDBTarget); {
-	case target == awstest.EventBridgeTarget+"PutEvents":
-		return list(`{"FailedEntryCount":0,"Entries":[`, `{"EventId":"11710aed-b79e-4468-a20b-bb3c0c3b4860"}`,
-			bytes.Count(body, []byte(`"DetailType":`)), `]}`)
 	case bytes.Contains(body, fmt.Appendf(nil, `"TableName":%q`, keysTable)):
-		return ""
-	case operation == "PutItem", operation == "UpdateItem":
-		return "{}"
-	case operation == "BatchExecuteStatement":
-		return list(`{"Responses":[`, fmt.Sprintf(`{"TableName":%q}`, ledgerTable),
-			bytes.Count(body, []byte(`"Statement":`)), `]}`)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		s.table.ServeHTTP(w, r)
+	case target == awstest.EventBridgeTarget+"PutEvents":
+		io.WriteString(w, list(`{"FailedEntryCount":0,"Entries":[`,
+			`{"EventId":"11710aed-b79e-4468-a20b-bb3c0c3b4860"}`, `"DetailType":`))
+	case target == awstest.DynamoDBTarget+"BatchExecuteStatement":
+		io.WriteString(w, list(`{"Responses":[`, fmt.Sprintf(`{"TableName":%q}`, ledgerTable), `"Statement":`))
+	case target != "": // of DynamoDB; the answer of S3 is empty
+		io.WriteString(w, "{}")
 	}
-	return ""
 }

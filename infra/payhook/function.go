@@ -10,6 +10,7 @@ import (
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
+	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -46,6 +47,13 @@ func newFunction(scope constructs.Construct, deployment settings.Deployment, opt
 	maps.Copy(environment, options.resources)
 	for _, setting := range options.settings {
 		environment[setting.Env()] = jsii.String(deployment.Value(setting))
+	}
+	if !deployment.Local {
+		// Otherwise Go reads the bundle of CA certificates, and then every file of two folders
+		// that hold the same certificates again (https://go.dev/issue/79018), in each start. On
+		// a user's machine the bundle may be incomplete, and on macOS the variable replaces the
+		// certificates of the system.
+		environment[names.CertificateFoldersEnv] = jsii.String(names.NoCertificateFolders)
 	}
 	props := &awslambda.FunctionProps{
 		Description:  jsii.String(options.description),

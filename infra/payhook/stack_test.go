@@ -372,6 +372,7 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 	} {
 		got := environment(function)
 		all := maps.Clone(want.resources)
+		all["SSL_CERT_DIR"] = "/nonexistent" // Go reads the bundle of CA certificates once
 		for _, s := range want.settings {
 			all[s.Env()] = deployment.Value(s)
 		}
@@ -381,6 +382,11 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 		if err := want.parse(func(name string) string { return got[name] }); err != nil {
 			t.Errorf("%s would not start: %v", function, err)
 		}
+	}
+	// The certificates of a user's machine are searched as usual.
+	variables := payhook(t, local).get(t, functions["token"], "AWS::Lambda::Function").Properties
+	if got := at(variables, "Environment", "Variables", "SSL_CERT_DIR"); got != nil {
+		t.Errorf("local: SSL_CERT_DIR is %v", got)
 	}
 }
 

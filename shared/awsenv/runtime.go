@@ -21,10 +21,7 @@ const collectAt = 400
 // for the scheduler. The heap of a delivery is a fraction of the memory that is paid for,
 // so it is collected less often than by default, up to three quarters of the memory. For
 // a delivery of 100 events, both together saved more than a third of the CPU time, and
-// for 1 or 1,000 events they cost nothing:
-//
-//	go run ./infra/bench -only deliveries
-//	go run ./infra/bench -only deliveries -env GOMAXPROCS=2 -env GOGC=100
+// for 1 or 1,000 events they cost nothing (infra/bench).
 func Tune(getenv func(string) string) {
 	mib, err := strconv.Atoi(getenv("AWS_LAMBDA_FUNCTION_MEMORY_SIZE"))
 	if err != nil || mib <= 0 {

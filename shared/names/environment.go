@@ -24,3 +24,10 @@ const APIIDEnv = "PAYHOOK_API_ID"
 
 // TruststoreFile is the name of the truststore in the function's package.
 const TruststoreFile = "truststore.pem"
+
+// CertificateFoldersEnv is the environment variable of crypto/x509 with the folders of CA certificates that
+// Go reads in addition to a bundle of them. NoCertificateFolders is a folder that does not exist.
+const (
+	CertificateFoldersEnv = "SSL_CERT_DIR"
+	NoCertificateFolders  = "/nonexistent"
+)
