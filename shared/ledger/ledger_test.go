@@ -250,8 +250,15 @@ func TestNothingIsDueBeforeItsTime(t *testing.T) {
 		t.Errorf("%d due while leased", len(got))
 	}
 	b.now = b.now.Add(time.Minute)
-	if got := b.due(t); len(got) != 1 {
-		t.Errorf("%d due after the lease ran out", len(got))
+	got = b.due(t)
+	if len(got) != 1 {
+		t.Fatalf("%d due after the lease ran out", len(got))
+	}
+	if err := b.MarkPublished(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := b.Lease(t.Context(), got[0], ledger.NewHolder(), b.now.Add(time.Minute)); ok || err != nil {
+		t.Errorf("a published event is leased: %v", err)
 	}
 }
 
