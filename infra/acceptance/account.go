@@ -20,7 +20,7 @@ import (
 	"payhook.example/shared/token"
 )
 
-// These rows need an account. The code calls the real APIs; it has not run on AWS.
+// These rows need an account.
 
 // tokenCheck calls the protected API for 15 minutes, with tokens that live 4 minutes and
 // are renewed by the schedule alone.

@@ -2,7 +2,7 @@
 
 AWS: EventBridge passes the detail on as a part of the event (AWS, "Events in
 Amazon EventBridge" in the EventBridge User Guide). Nothing is documented about
-the digits of numbers, and nothing is verified on AWS.
+the digits of numbers.
 
 MiniStack parses the detail and writes it again for each target: 1234567890.10
 becomes 1234567890.1, and 1E3 becomes 1000.0. The bytes that Payhook sends are
