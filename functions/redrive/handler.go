@@ -43,6 +43,8 @@ type event struct {
 	// needs Version.
 	Replay  []string       `json:"replay,omitempty"`
 	Version intake.Version `json:"version,omitempty"`
+	// Again replays what was replayed or settled before as well.
+	Again bool `json:"again,omitempty"`
 	// Bus is the bus that they were parked for, if it is not the function's.
 	Bus string `json:"bus,omitempty"`
 	// MoveFrom is another bus, whose pending events are moved to that of the function,
@@ -221,6 +223,9 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 	for _, name := range e.Replay {
 		result := replayed{Name: name}
 		p, err := h.parking.Get(ctx, name)
+		if err == nil && !e.Again {
+			result.Outcome, err = h.decided(ctx, name)
+		}
 		if err == nil {
 			r := h.replayer.Replay(ctx, p, e.Version, e.Bus)
 			result.Outcome, result.Recorded, result.Duplicates, result.Conflicts = r.Outcome, r.Recorded, r.Duplicates,
@@ -247,6 +252,26 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 		out.Replayed = append(out.Replayed, result)
 	}
 	return out
+}
+
+// The outcomes of a replay of what a person has decided already.
+const (
+	alreadyReplayed intake.Outcome = "already-replayed"
+	alreadySettled  intake.Outcome = "already-settled"
+)
+
+// decided returns an error if an object was replayed or settled, with the outcome. A second
+// replay of a conflict could publish its other version.
+func (h *handler) decided(ctx context.Context, name string) (intake.Outcome, error) {
+	state, note, err := h.parking.Decision(ctx, name)
+	if err != nil || state == parking.Open {
+		return "", err
+	}
+	outcome := alreadyReplayed
+	if state == parking.Settled {
+		outcome = alreadySettled
+	}
+	return outcome, fmt.Errorf("it was %s at %s", state, note.At.UTC().Format(time.RFC3339))
 }
 
 // decide stores that an object was replayed. A conflict whose first version stays is

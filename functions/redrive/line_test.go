@@ -195,8 +195,8 @@ func TestTheLinesOfReplaysAndDecisions(t *testing.T) {
 	first, other := twoContents()
 	d.handle(event{Replay: []string{d.park(parking.Invalid, nil, first)}})
 	conflict := d.park(parking.Conflict, [][]byte{other}, other)
-	d.buckets.Fails = func(_, key string) error {
-		if strings.HasSuffix(key, strings.ReplaceAll(unmarked, "/", "-")) {
+	d.buckets.Fails = func(operation, key string) error {
+		if operation == "PutObject" && strings.HasSuffix(key, strings.ReplaceAll(unmarked, "/", "-")) {
 			return errors.New("the bucket is down")
 		}
 		return nil

@@ -180,12 +180,22 @@ func TestAConflictIsReplayedInTheVersionThatIsNamed(t *testing.T) {
 	if note := d.decided(conflict, parking.Settled); note.By != "ann" || note.Version != "first" || note.Reason == "" {
 		t.Errorf("noted %+v", note)
 	}
+	// The other version could be a second payment.
 	got = d.handle(event{Replay: []string{conflict}, Version: intake.ParkedVersion, By: "bob"})
+	if r := got.Replayed[0]; r.Outcome != alreadySettled || r.Cause != "it was settled at 2026-01-31T12:00:00Z" ||
+		len(d.bus.Entries()) != 1 {
+		t.Errorf("without again: %+v", r)
+	}
+	got = d.handle(event{Replay: []string{conflict}, Version: intake.ParkedVersion, Again: true, By: "bob"})
 	if r := got.Replayed[0]; r.Outcome != intake.Accepted || r.Recorded != 1 || r.Cause != "" {
 		t.Errorf("%+v", r)
 	}
 	if note := d.decided(conflict, parking.Replayed); note.By != "bob" || note.Version != "parked" {
 		t.Errorf("noted %+v", note)
+	}
+	if r := d.handle(event{Replay: []string{conflict}, Version: intake.ParkedVersion}).Replayed[0]; r.Outcome !=
+		alreadyReplayed {
+		t.Errorf("without again: %+v", r)
 	}
 	d.handle(event{})
 	if entries := d.bus.Entries(); len(entries) != 2 || *entries[1].Detail != string(other) {
@@ -293,8 +303,8 @@ func TestRedriveMovesTheEventsOfAnotherBus(t *testing.T) {
 func TestWhatCouldNotBeMarkedSaysSo(t *testing.T) {
 	d := newDeployment(t)
 	name := d.park(parking.Invalid, nil, newEvent())
-	d.buckets.Fails = func(_, key string) error {
-		if strings.HasPrefix(key, "replayed/") || strings.HasPrefix(key, "settled/") {
+	d.buckets.Fails = func(operation, key string) error {
+		if operation == "PutObject" && (strings.HasPrefix(key, "replayed/") || strings.HasPrefix(key, "settled/")) {
 			return errors.New("the bucket is down")
 		}
 		return nil

@@ -52,7 +52,7 @@ func TestAParkedDeliveryIsReplayed(t *testing.T) {
 		Outcome  string
 		Recorded int
 	}
-	payhook(0, &replayed, "parked", "replay", listed.Name, "--version", "parked")
+	payhook(0, &replayed, "parked", "replay", listed.Name, "--version", "parked", "--yes")
 	if !replayed.Accepted || replayed.Recorded != 1 {
 		t.Errorf("replayed in the parked version: %+v", replayed)
 	}

@@ -142,7 +142,10 @@ func (b buckets) allowCapture(f function) {
 // a condition on it. The function can write to every prefix of the bucket anyway.
 func (b buckets) allowReplay(f function) {
 	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn())
-	f.allow([]string{"s3:GetObject"}, b.parking.ArnForObjects(jsii.String("parked/*")))
+	f.allow([]string{"s3:GetObject"},
+		b.parking.ArnForObjects(jsii.String("parked/*")),
+		b.parking.ArnForObjects(jsii.String("replayed/*")),
+		b.parking.ArnForObjects(jsii.String("settled/*")))
 	f.allow([]string{"s3:PutObject"},
 		b.parking.ArnForObjects(jsii.String("replayed/*")),
 		b.parking.ArnForObjects(jsii.String("settled/*")))

@@ -25,7 +25,7 @@ type action struct {
 	Events  int    `json:"events"`  // of send
 	Flaw    string `json:"flaw"`    // of forge
 	Service string `json:"service"` // of stop and start
-	Name    string `json:"name"`    // of replay
+	Name    string `json:"name"`    // of compare and replay
 	Version string `json:"version"` // of replay: first, parked, or "" for what is no conflict
 }
 
@@ -34,6 +34,8 @@ type result struct {
 	Command string `json:"command"`
 	Right   bool   `json:"right"`
 	Output  string `json:"output"`
+	// Compared is the name of the conflict whose versions Output shows, or why not.
+	Compared string `json:"compared,omitempty"`
 	// Replayed is the name of what was parked and is replayed, in Version.
 	Replayed string `json:"replayed,omitempty"`
 	Version  string `json:"version,omitempty"`
@@ -117,6 +119,9 @@ func (a *actor) run(ctx context.Context, asked action, args []string) error {
 	} else {
 		r.Output, r.Right = a.call(ctx, args)
 	}
+	if asked.Do == "compare" {
+		r.Compared = asked.Name
+	}
 	if r.Right && asked.Do == "replay" {
 		r.Replayed, r.Version = asked.Name, asked.Version
 	}
@@ -157,12 +162,15 @@ func (asked action) args() ([]string, error) {
 			fault = string(paymenttest.Down)
 		}
 		return []string{"send", "--local", "--count", "0", "--fault", asked.Service + "=" + fault}, nil
+	case "compare":
+		// A name cannot be a flag.
+		return []string{"parked", "show", "--local", "--", asked.Name}, nil
 	case "replay":
 		args := []string{"parked", "replay", "--local"}
 		if asked.Version != "" {
-			args = append(args, "--version", asked.Version)
+			// The dialog has shown both versions and asked.
+			args = append(args, "--version", asked.Version, "--yes")
 		}
-		// A name cannot be a flag.
 		return append(args, "--", asked.Name), nil
 	}
 	return nil, fmt.Errorf("%w: %q", errAction, asked.Do)

@@ -84,9 +84,27 @@ func TestThePageShowsWhatArrivesAndWhatItsButtonsDo(t *testing.T) {
 	if !s.busStopped() {
 		t.Error("the bus was not stopped")
 	}
-	click("Replay: publish the parked version", "parked replay --local --version parked -- "+parkedAs)
-	browser.Do(ctx, t, browser.Until(`document.querySelector("button[data-version]") === null &&
+	// A conflict is decided in a dialog, which shows both versions. To publish the second takes
+	// one more step.
+	s.answer("name x\njwk y\n\nevent 1\n  FIRST VERSION  PARKED VERSION\namount  not available  9250.00\n", true)
+	browser.Do(ctx, t, chromedp.Click(chromedp.Search(`//button[normalize-space()="Compare and decide …"]`)),
+		browser.Shows("not available  9250.00"))
+	if got := s.lastCall(); got != "parked show --local -- "+parkedAs {
+		t.Errorf("%q", got)
+	}
+	browser.Do(ctx, t, browser.Until(`!document.body.innerText.includes("jwk y") && document.getElementById("conflict").open &&
+		document.activeElement.textContent === "Decide later" &&
+		document.getElementById("conflict-parked").disabled`))
+	browser.Screenshot(ctx, t, "conflict")
+	browser.Do(ctx, t, chromedp.Click(chromedp.CSS("#conflict-sure")))
+	s.answer("the parked version was published", true)
+	browser.Do(ctx, t, chromedp.Click(chromedp.CSS("#conflict-parked")),
+		browser.Until(`document.querySelector("button[data-replay]") === null &&
+		!document.getElementById("conflict").open &&
 		document.getElementById("deliveries").innerText.includes("replayed")`))
+	if got, want := s.lastCall(), "parked replay --local --version parked --yes -- "+parkedAs; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 	s.answer("not accepted", false)
 	browser.Do(ctx, t, chromedp.Click(chromedp.Search(`//button[normalize-space()="Send one event"]`)),
 		browser.Shows("failed, or not as expected"), browser.Shows("not accepted"))

@@ -234,8 +234,9 @@ func TestTheCommandsOfTheButtonsExist(t *testing.T) {
 	for _, flaw := range paymenttest.Flaws() {
 		asked = append(asked, action{Do: "forge", Flaw: string(flaw)})
 	}
-	for _, a := range append(asked, action{Do: "replay", Version: "first",
-		Name: "2026/01/31/12/20260131T120000.000Z-conflict-5c0e7f8e-63dd-4c4e-9a5f-5e0a8f3b2c11.json"}) {
+	for _, a := range append(asked, action{Do: "compare", Name: "2026/01/31/12/20260131T120000.000Z-conflict-5c.json"},
+		action{Do: "replay", Version: "parked",
+			Name: "2026/01/31/12/20260131T120000.000Z-conflict-5c0e7f8e-63dd-4c4e-9a5f-5e0a8f3b2c11.json"}) {
 		args, err := a.args()
 		if err != nil {
 			t.Fatal(err)

@@ -5,7 +5,8 @@
 // It guarantees that it changes nothing except with the commands "parked replay",
 // "parked settle", "pending move" and "key --drop", that it never changes more than one thing
 // without confirmation, and that it shows a payload only with the flag
-// --payload of "parked show" and "refused show".
+// --payload of "parked show" and "refused show". Of both versions of a conflict, it shows
+// amount, currency and status.
 //
 // policy.json is the policy for whoever runs these commands in AWS. A test derives
 // from this package what it must allow, so code that needs other permissions belongs

@@ -43,6 +43,7 @@ type world struct {
 	invoked [][]string
 	version string // of the last replay
 	bus     string
+	again   bool
 	moved   []request
 	ofMove  []string // what the function answers to each move
 	settled []request
@@ -99,7 +100,8 @@ func (w *world) Invoke(ctx context.Context, in *lambda.InvokeInput,
 		w.settled = append(w.settled, request)
 		return w.settle(request)
 	}
-	w.invoked, w.version, w.bus = append(w.invoked, request.Replay), request.Version, request.Bus
+	w.invoked, w.version, w.bus, w.again = append(w.invoked, request.Replay), request.Version,
+		request.Bus, request.Again
 	redrive := w.redrive
 	if redrive == nil {
 		redrive = func(list []string) (string, string, error) {

@@ -55,14 +55,16 @@ func (p *program) showCommand() *cobra.Command {
 		Use:   "show NAME",
 		Short: "Show one parked delivery or event, with its proof",
 		Long: `Shows one thing that is parked, with everything that proves it except the payload,
-and what was decided about it. "payhook parked list" has the names.
+and what was decided about it; of a conflict, amount, currency and status of both
+versions, as far as they are stored. "payhook parked list" has the names.
 
 Status 1: nothing is parked under this name.
 
 With --json, one document: name, time, reason, state, cause, parkedAt, bus, deliveryId,
 eventIds, payloadBytes, payloadSha256, timestamp, keyId, signature, jwk; for one
 event recordedAt, attempts, claimed, digest; once it is replayed or settled
-decision (by, at, reason, version).`,
+decision (by, at, reason, version); of a conflict versions (eventId, first and parked,
+each with state, at, deliveryId, sha256, found, amount, currency, status).`,
 		Example: "  payhook parked show NAME\n  payhook parked show NAME --payload > payload.json",
 		Args:    cli.Args("NAME"),
 		RunE:    run(func(ctx context.Context, args []string) error { return p.parkedShow(ctx, args[0], payload) }),
@@ -348,6 +350,7 @@ type proof struct {
 	Digest     string    `json:"digest,omitempty"`
 
 	Decision *parking.Note `json:"decision,omitempty"`
+	Versions []versions    `json:"versions,omitempty"`
 }
 
 func (p *program) parkedShow(ctx context.Context, text string, payloadOnly bool) error {
@@ -400,10 +403,18 @@ func (p *program) parkedShow(ctx context.Context, text string, payloadOnly bool)
 	if state != parking.Open {
 		s.Decision = &note
 	}
+	if parked.Reason == parking.Conflict {
+		if s.Versions, err = d.compare(ctx, parked); err != nil {
+			return err
+		}
+	}
 	if p.JSON {
 		return p.PrintJSON(s)
 	}
-	return p.printProof(s)
+	if err := p.printProof(s); err != nil {
+		return err
+	}
+	return printVersions(p.Out, s.Versions, p.Now())
 }
 
 func (p *program) printProof(s proof) error {

@@ -17,9 +17,9 @@ import (
 
 // replayOptions are the flags of parked replay.
 type replayOptions struct {
-	filter       filter
-	all, yes     bool
-	version, bus string
+	filter          filter
+	all, yes, again bool
+	version, bus    string
 }
 
 func (p *program) replayCommand() *cobra.Command {
@@ -30,7 +30,7 @@ func (p *program) replayCommand() *cobra.Command {
 		Long: `Publishes what is parked, with the redrive function. A delivery is verified again
 from the proof that is stored with it; an event becomes pending again, and redrive
 publishes it. Nothing else is published. What is replayed stays parked, and is marked
-as replayed. To replay twice is safe: what is already known counts as a duplicate.
+as replayed. What was replayed or settled before is rejected, unless --again is given.
 
 A conflict is two contents of one eventId, of which the first was published. Decide
 which is right, name the conflict, and choose:
@@ -39,7 +39,7 @@ which is right, name the conflict, and choose:
                     published
   --version parked  the parked content is published as well. From then on the first is
                     the one in conflict. Consumers that use eventId as an idempotency
-                    key ignore it: tell them first
+                    key ignore it, others process a second payment: tell them first
 
 An event that could not be published, whose eventId has other content by now, needs
 --version parked as well.
@@ -47,7 +47,8 @@ An event that could not be published, whose eventId has other content by now, ne
 What was parked for another bus is published on the bus of this stack only with --bus,
 which names that other bus. "payhook parked show" shows it.
 
-It asks before it replays more than one.
+It asks before it replays more than one, and always before it publishes a parked version:
+then it shows both versions with amount, currency and status.
 
 Status 1: at least one was not accepted.
 
@@ -62,6 +63,7 @@ duplicates, conflicts, parked, unverified.`,
 	f.BoolVar(&o.all, "all", false, "everything that is parked and open, except conflicts")
 	p.filterFlags(cmd, &o.filter)
 	cli.ChoiceVar(cmd, &o.version, "version", "version", "of a conflict: first or parked", firstVersion, parkedVersion)
+	f.BoolVar(&o.again, "again", false, "also what was replayed or settled before")
 	f.StringVar(&o.bus, "bus", "", "the bus that it was parked for, if that is not the bus of this stack")
 	f.BoolVar(&o.yes, "yes", false, "do not ask; required without a terminal")
 	return cmd
@@ -140,8 +142,8 @@ func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []str
 			return nil
 		}
 	}
-	if len(chosen) > 1 && !o.yes {
-		if err := p.Confirm(ctx, fmt.Sprintf("Replay %d in %s?", len(chosen), d.Name)); err != nil {
+	if !o.yes {
+		if err := p.confirmReplay(ctx, d, o, chosen); err != nil {
 			return err
 		}
 	}
@@ -149,6 +151,40 @@ func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []str
 		progress: p.Progress()}
 	err = r.run(ctx, chosen)
 	return r.summary(ctx, err)
+}
+
+// confirmReplay asks before more than one is replayed, and always before a parked version is
+// published in addition to the first. Then it shows both.
+func (p *program) confirmReplay(ctx context.Context, d *stack, o *replayOptions, chosen []string) error {
+	if o.version != parkedVersion {
+		if len(chosen) == 1 {
+			return nil
+		}
+		return p.Confirm(ctx, fmt.Sprintf("Replay %d in %s?", len(chosen), d.Name))
+	}
+	store, err := d.store()
+	if err != nil {
+		return err
+	}
+	for _, name := range chosen {
+		parked, err := store.Get(ctx, name)
+		if errors.Is(err, parking.ErrNotParked) {
+			continue // the function says so
+		}
+		if err != nil {
+			return err
+		}
+		both, err := d.compare(ctx, parked)
+		if err == nil {
+			err = printVersions(p.Err, both, p.Now())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(p.Err)
+	return p.Confirm(ctx, fmt.Sprintf("Consumers may process a second payment. Publish the parked version of %s in %s?",
+		cli.Counted(len(chosen), "parked object", "parked objects"), d.Name))
 }
 
 func namesToReplay(o *replayOptions, given []string) (checked []string, err error) {
@@ -254,6 +290,9 @@ func (r *replayer) batch(ctx context.Context, chosen []string) (results []replay
 	}
 	for _, name := range rest {
 		result, err := r.alone(ctx, name)
+		if result.Outcome == "already-replayed" || r.o.version == firstVersion && result.Outcome == "already-settled" {
+			result.Accepted, result.Cause = true, "" // by the invocation before
+		}
 		if err != nil {
 			return results, err
 		}
@@ -295,7 +334,8 @@ func again(r replayed) bool {
 // it got to, or why it failed.
 func (r *replayer) invoke(ctx context.Context,
 	chosen []string) (results map[string]replayed, failure string, err error) {
-	report, failure, err := invoke(ctx, r.client, r.function, request{Replay: chosen, Version: r.o.version, Bus: r.o.bus, By: r.by})
+	report, failure, err := invoke(ctx, r.client, r.function, request{Replay: chosen, Version: r.o.version, Again: r.o.again,
+		Bus: r.o.bus, By: r.by})
 	if err != nil {
 		return nil, "", err
 	}
@@ -314,6 +354,7 @@ func (r *replayer) invoke(ctx context.Context,
 type request struct {
 	Replay  []string `json:"replay,omitempty"`
 	Version string   `json:"version,omitempty"`
+	Again   bool     `json:"again,omitempty"`
 	Bus     string   `json:"bus,omitempty"`
 	Settle  []string `json:"settle,omitempty"`
 	Reason  string   `json:"reason,omitempty"`

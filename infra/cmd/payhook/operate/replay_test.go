@@ -9,11 +9,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"uuid"
 
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
 )
 
 func (w *world) parkMany(n int) (names []string) {
@@ -277,14 +281,135 @@ func TestAConflictIsReplayedByNameInTheVersionThatIsChosen(t *testing.T) {
 	for version, message := range map[string]string{
 		"first": "settled       " + name, "parked": "accepted      " + name,
 	} {
-		out, _ := w.expect(0, "parked", "replay", name, "--version", version)
+		out, _ := w.expect(0, "parked", "replay", name, "--version", version, "--yes")
 		w.contains(out, message)
 		if w.version != version {
 			t.Errorf("replayed in version %q, want %q", w.version, version)
 		}
 	}
 	event, _ := w.park(time.Hour, parking.Unpublishable)
-	w.expect(0, "parked", "replay", event, "--version", "parked")
+	w.expect(0, "parked", "replay", event, "--version", "parked", "--yes")
+}
+
+// paymentOf returns an event with an amount.
+func paymentOf(id, amount string) []byte {
+	return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":%q,"eventTimestamp":`+
+		`"2026-01-31T12:00:00Z","eventData":{"amount":%s,"paymentCurrency":"EUR","paymentStatus":{"status":"RELEASED"}}}`,
+		id, amount)
+}
+
+// conflict publishes an event of 100.00, and parks a delivery in which it is 9250.00. With
+// both, the delivery has the first content as well.
+func (w *world) conflict(both bool) (name, id string) {
+	w.t.Helper()
+	id = uuid.New().String()
+	first, other := paymentOf(id, "100.00"), paymentOf(id, "9250.00")
+	raw, err := payment.DecodeRawEvent(first)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	e := ledger.NewEntry(raw, uuid.New().String(), w.now.Add(-time.Hour))
+	w.ledger.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(), w.now)
+	if err := w.ledger.MarkPublished(w.t.Context(), []ledger.Entry{e})[0]; err != nil {
+		w.t.Fatal(err)
+	}
+	events := [][]byte{other}
+	if both {
+		events = [][]byte{first, other}
+	}
+	name, _ = w.park(time.Minute, parking.Conflict, func(p *parking.Parked) {
+		digest := ledger.DigestOf(other)
+		p.EventIDs, p.EventDigests = []string{id}, [][]byte{digest[:]}
+		p.Payload = paymenttest.RawDelivery(p.DeliveryID, events...)
+	})
+	return name, id
+}
+
+// Of what is published, the ledger keeps only the digest.
+func TestAParkedVersionIsPublishedOnlyAfterBothWereShown(t *testing.T) {
+	w := newWorld(t)
+	name, id := w.conflict(false)
+	_, err := w.expect(cli.StatusUsage, "parked", "replay", name, "--version", "parked")
+	w.contains(err, "event "+id, "FIRST VERSION", "PARKED VERSION", "published 2026-01-31T12:00:00.000Z", "9250.00", "EUR",
+		"RELEASED", "The content of the first version is not available: of what is published, the ledger keeps only the",
+		"Consumers may process a second payment. Publish the parked version", "--yes")
+	if strings.Count(err, "not available  ") != 3 || len(w.invoked) > 0 {
+		t.Fatalf("%v\n%s", w.invoked, err)
+	}
+	w.terminal, w.answer = true, strings.NewReader("n\n")
+	w.expect(cli.StatusUsage, "parked", "replay", name, "--version", "parked")
+	w.answer = strings.NewReader("y\n")
+	w.expect(0, "parked", "replay", name, "--version", "parked", "--again")
+	if len(w.invoked) != 1 || !w.again {
+		t.Errorf("%v, again %v", w.invoked, w.again)
+	}
+}
+
+// The first version is shown if it is parked as well: in the same delivery, or in another.
+func TestTheFirstVersionIsFoundInWhatIsParked(t *testing.T) {
+	w := newWorld(t)
+	same, _ := w.conflict(true)
+	other, id := w.conflict(false)
+	first := paymentOf(id, "100.00")
+	w.park(time.Minute, parking.Unpublishable, func(p *parking.Parked) {
+		digest := ledger.DigestOf(first)
+		*p = parking.Parked{Reason: p.Reason, ParkedAt: p.ParkedAt, EventIDs: []string{id}, Event: first, Digest: digest[:]}
+	})
+	for _, name := range []string{same, other} {
+		out, _ := w.expect(0, "parked", "show", name)
+		w.contains(out, "amount    100.00", "9250.00")
+		if strings.Contains(out, "not available") {
+			t.Errorf("%s", out)
+		}
+		out, _ = w.expect(0, "parked", "show", name, "--json")
+		v := document[proof](t, out).Versions[0]
+		if v.First.State != "published" || v.First.Amount != "100.00" || v.Parked.Amount != "9250.00" ||
+			v.First.Currency != "EUR" || v.Parked.Status != "RELEASED" {
+			t.Errorf("%+v", v)
+		}
+	}
+}
+
+// What the ledger does not have is not invented.
+func TestWhatIsNotKnownOfTheFirstVersionIsSaid(t *testing.T) {
+	for state, change := range map[string]func(w *world, p *parking.Parked){
+		"de-duplication window is over": func(w *world, p *parking.Parked) {
+			p.EventIDs, p.EventDigests = []string{uuid.New().String()}, [][]byte{{1}}
+		},
+		"it is pending, and is published soon": func(w *world, p *parking.Parked) {
+			p.EventIDs, p.EventDigests = []string{w.record(time.Second).EventID}, [][]byte{{1}}
+		},
+		"The ledger has the parked version": func(w *world, p *parking.Parked) {
+			e := w.record(time.Second)
+			p.EventIDs, p.EventDigests = []string{e.EventID}, [][]byte{e.Digest[:]}
+		},
+	} {
+		w := newWorld(t)
+		name, _ := w.park(time.Minute, parking.Conflict, func(p *parking.Parked) { change(w, p) })
+		out, _ := w.expect(0, "parked", "show", name)
+		w.contains(out, state, "not available")
+	}
+}
+
+// The redrive function is the one that rejects it.
+func TestWhatWasDecidedIsNotReplayedAgain(t *testing.T) {
+	w := newWorld(t)
+	names := w.parkMany(2)
+	w.redrive = func(asked []string) (string, string, error) {
+		if len(asked) > 1 {
+			return `{"errorMessage":"Task timed out"}`, "Unhandled", nil
+		}
+		return report(asked, func(string) string {
+			return `"outcome":"already-replayed","cause":"it was replayed at 2026-01-31T12:00:00Z"`
+		}), "", nil
+	}
+	out, _ := w.expect(cli.StatusFailed, "parked", "replay", names[0])
+	w.contains(out, "not accepted  "+names[0]+"  already-replayed: it was replayed at 2026-01-31T12:00:00Z\n")
+	// The invocation that failed replayed them.
+	out, _ = w.expect(0, "parked", "replay", names[0], names[1], "--yes")
+	if strings.Count(out, "accepted      ") != 2 {
+		t.Errorf("%s", out)
+	}
 }
 
 func TestWhatIsNowParkedForItselfIsNamed(t *testing.T) {

@@ -84,10 +84,10 @@ class Delivery {
     if (this.events.size > 0) parts.push(this.drawEvents());
     if (this.decision) parts.push(element("div", this.decision, "good"));
     else if (w && w.parked) parts.push(this.replay(w.parked));
-    const focused = this.node.contains(document.activeElement) ? document.activeElement.dataset.version : undefined;
+    const focused = this.node.contains(document.activeElement) && document.activeElement.dataset.replay;
     this.node.className = this.state();
     this.node.replaceChildren(...parts);
-    if (focused !== undefined) this.node.querySelector(`button[data-version="${focused}"]`)?.focus();
+    if (focused) this.node.querySelector("button[data-replay]")?.focus();
   }
 
   drawEvents() {
@@ -118,16 +118,12 @@ class Delivery {
 
   replay(name) {
     const row = element("div", undefined, "replay");
-    const versions = name.includes("-conflict-")
-      ? [["first", "Replay: the first version stays"], ["parked", "Replay: publish the parked version"]]
-      : [["", "Replay"]];
-    for (const [version, text] of versions) {
-      const button = element("button", text);
-      button.type = "button";
-      button.dataset.version = version;
-      button.addEventListener("click", () => act(button, { do: "replay", name, version }));
-      row.append(button);
-    }
+    const conflict = name.includes("-conflict-");
+    const button = element("button", conflict ? "Compare and decide …" : "Replay");
+    button.type = "button";
+    button.dataset.replay = name;
+    button.addEventListener("click", () => conflict ? compare(button, name) : act(button, { do: "replay", name }));
+    row.append(button);
     return row;
   }
 }
@@ -165,7 +161,35 @@ function onNote(n) {
   list.prepend(item);
 }
 
+// The dialog about a conflict. It shows both versions before one is chosen. Its first button,
+// and the Escape key, decide nothing.
+const dialog = document.getElementById("conflict");
+const sure = document.getElementById("conflict-sure");
+const publishParked = document.getElementById("conflict-parked");
+
+function compare(button, name) {
+  dialog.dataset.name = name;
+  document.getElementById("conflict-versions").textContent = "Loading …";
+  sure.checked = false;
+  publishParked.disabled = true;
+  dialog.showModal();
+  act(button, { do: "compare", name });
+}
+
+sure.addEventListener("change", () => { publishParked.disabled = !sure.checked; });
+for (const button of dialog.querySelectorAll("button[data-version]")) {
+  button.addEventListener("click", async () => {
+    await act(button, { do: "replay", name: dialog.dataset.name, version: button.dataset.version });
+    dialog.close();
+  });
+}
+
 function onCommand(c) {
+  if (c.compared) {
+    const versions = c.output.slice(Math.max(c.output.indexOf("\nevent "), 0)).trim(); // without the proof
+    if (c.compared === dialog.dataset.name) document.getElementById("conflict-versions").textContent = versions;
+    return;
+  }
   const line = element("p");
   line.append(element("span", c.command, "id"),
     element("strong", c.right ? "done" : "failed, or not as expected", c.right ? "good" : "bad"));
