@@ -56,19 +56,15 @@ var resources = map[string]map[string][]string{
 	"deployment": {"": {"the stack"}},
 	"logs":       {"": {"Webhook/Logs", "Redrive/Logs", "Token/Logs"}},
 	"listen": {
-		"temporary.putRule":      {"temporary rules"},
-		"temporary.putTarget":    {"temporary rules"},
-		"temporary.removeTarget": {"temporary rules"},
-		"temporary.remove":       {"temporary rules"},
-		"temporary.readTags":     {"temporary rules"},
-		"temporary.createQueue":  {"temporary queues"},
-		"temporary.removeQueue":  {"temporary queues"},
-		"session.poll":           {"temporary queues"},
-		"session.take":           {"temporary queues"},
+		"temporary.create":      {"temporary rules"},
+		"temporary.createQueue": {"temporary queues"},
+		"temporary.receive":     {"temporary queues"},
+		"temporary.delete":      {"temporary queues"},
+		"temporary.remove":      {"temporary rules"},
+		"temporary.removeQueue": {"temporary queues"},
 		// AWS, "Actions, resources, and condition keys for Amazon EventBridge" in the
-		// Service Authorization Reference: these two have no resource.
-		"ListRules":   {"*"},
-		"testPattern": {"*"},
+		// Service Authorization Reference: ListRules has no resource.
+		"temporary.removeExpired": {"*"},
 	},
 	"operate": {"": {"Redrive/Alias"}},
 	// GetMetricData has no resource. The names of alarms are not known before the call.
@@ -81,10 +77,6 @@ var services = map[string]string{
 	"lambda": "lambda", "cloudformation": "cloudformation", "sts": "sts",
 	"cloudwatchlogs": "logs", "cloudwatch": "cloudwatch", "sqs": "sqs",
 }
-
-// dependent are the actions that a call needs as well. These calls set tags (AWS,
-// "PutRule" in the EventBridge API Reference, "CreateQueue" in the SQS API Reference).
-var dependent = map[string]string{"events:PutRule": "events:TagResource", "sqs:CreateQueue": "sqs:TagQueue"}
 
 // unrestricted are the actions that need no permission (AWS, "GetCallerIdentity" in
 // the STS API reference), or whose permissions are those of their statements.
@@ -307,9 +299,6 @@ func (r *reach) look(caller *ssa.Function, called *types.Signature) {
 		}
 		if !unrestricted[action] {
 			r.act(caller, action)
-		}
-		if also, ok := dependent[action]; ok {
-			r.act(caller, also)
 		}
 	}
 }

@@ -84,8 +84,7 @@ func run(ctx context.Context, p *cli.Program, port uint16, since time.Duration) 
 	group, running := errgroup.WithContext(ctx)
 	group.Go(func() error { return serve(running, l, s.handler()) })
 	group.Go(func() error {
-		return listen.Follow(running, d, listen.FollowOptions{Since: since, Now: p.Now,
-			Say: func(format string, args ...any) { messages.note(p.Now(), fmt.Sprintf(format, args...)) }}, messages)
+		return listen.Follow(running, d, since, func(text string) { messages.note(p.Now(), text) }, messages)
 	})
 	err = group.Wait()
 	// What is stopped must be started also after Ctrl-C.

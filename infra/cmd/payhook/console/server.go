@@ -131,7 +131,7 @@ func (s *server) serves(host string) bool {
 
 // index serves the page.
 func (s *server) index(w http.ResponseWriter, _ *http.Request) {
-	fates, err := json.Marshal(listen.Fates())
+	fates, err := json.Marshal(listen.Fates)
 	if err != nil {
 		http.Error(w, "the page cannot be made", http.StatusInternalServerError)
 		return

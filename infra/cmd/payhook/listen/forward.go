@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"syscall"
 	"time"
+
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/cmd/payhook/cli"
 )
@@ -23,56 +23,44 @@ var pauses = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
 type forwarder struct {
 	url    string
 	client *http.Client
-	wait   func(context.Context, time.Duration) error
 }
 
-// forwarded is what a program answered. Status is 0 if it did not.
+// forwarded is the last answer of a program. Status is 0 if there was none.
 type forwarded struct {
 	Status   int    `json:"status,omitzero"`
 	Error    string `json:"error,omitempty"`
 	Attempts int    `json:"attempts"`
 }
 
-func (f forwarded) ok() bool { return f.Status >= 200 && f.Status <= 299 }
-
-var errNotLoopback = errors.New("it is not on this computer; --forward-anywhere allows it: payment data then leaves " +
-	"the computer")
-
-// newForwarder returns a forwarder to a URL. Unless anywhere is set, the program must be
-// on this computer, whatever its name resolves to.
-func newForwarder(to string, anywhere bool, wait func(context.Context, time.Duration) error) (*forwarder, error) {
+// newForwarder returns a forwarder to a URL. Unless anywhere is set, its host must be
+// localhost or a loopback address.
+func newForwarder(to string, anywhere bool) (*forwarder, error) {
 	u, err := url.Parse(to)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, cli.Usage("--forward %q: must be a URL such as http://127.0.0.1:8080/events", to)
 	}
-	dialer := &net.Dialer{Timeout: 5 * time.Second}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
 	if !anywhere {
-		if addr, err := netip.ParseAddr(u.Hostname()); err == nil && !addr.IsLoopback() ||
-			err != nil && u.Hostname() != "localhost" {
-			return nil, cli.Usage("--forward %s: %w", to, errNotLoopback)
+		if addr, err := netip.ParseAddr(u.Hostname()); u.Hostname() != "localhost" &&
+			(err != nil || !addr.IsLoopback()) {
+			return nil, cli.Usage("--forward %s: it is not on this computer; --forward-anywhere allows it: payment "+
+				"data then leaves the computer", to)
 		}
 		transport.Proxy = nil
-		dialer.Control = func(_, address string, _ syscall.RawConn) error {
-			if at, err := netip.ParseAddrPort(address); err != nil || !at.Addr().IsLoopback() {
-				return errNotLoopback
-			}
-			return nil
-		}
 	}
-	transport.DialContext = dialer.DialContext
 	return &forwarder{to, &http.Client{Transport: transport, Timeout: 10 * time.Second,
 		// A redirect could lead anywhere.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, wait}, nil
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
 }
 
 // post posts an event, and again if it is not answered with 2xx.
-func (f *forwarder) post(ctx context.Context, event []byte) (last forwarded) {
+func (f *forwarder) post(ctx context.Context, event []byte) *forwarded {
 	for attempt := 1; ; attempt++ {
-		last = f.try(ctx, event)
+		last := f.try(ctx, event)
 		last.Attempts = attempt
-		if last.ok() || attempt > len(pauses) || f.wait(ctx, pauses[attempt-1]) != nil {
-			return last
+		if last.Status/100 == 2 || attempt > len(pauses) ||
+			smithytime.SleepWithContext(ctx, pauses[attempt-1]) != nil {
+			return &last
 		}
 	}
 }
@@ -88,9 +76,6 @@ func (f *forwarder) try(ctx context.Context, event []byte) forwarded {
 		if inner, ok := errors.AsType[*url.Error](err); ok {
 			err = inner.Err // without the URL
 		}
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			err = errors.New("no program listens there")
-		}
 		return forwarded{Error: err.Error()}
 	}
 	defer answer.Body.Close()
@@ -98,8 +83,8 @@ func (f *forwarder) try(ctx context.Context, event []byte) forwarded {
 	return forwarded{Status: answer.StatusCode}
 }
 
-// text returns what a person is told.
-func (f forwarded) text() string {
+// String returns the text for a person.
+func (f *forwarded) String() string {
 	text := fmt.Sprintf("forwarded %d", f.Status)
 	if f.Status == 0 {
 		text = "not forwarded: " + cli.Plain(f.Error)

@@ -1,31 +1,30 @@
-// Package listen has the command that shows live which webhooks arrive and what becomes
-// of their events.
+// Package listen has the command that shows live which webhooks arrive and what happens to
+// their events.
 //
 // Webhooks come from the log of the webhook function, events from a temporary queue behind
 // a temporary rule of the bus. The package guarantees that both are removed when the
-// command ends, or at its next start on the same computer, or at a start of anybody's a
-// week later; that it makes nothing whose name does not begin with payhook-listen-; and
-// that no event leaves the computer unless a flag allows it.
+// command ends, or at anybody's start a week after a crash; that it makes nothing whose
+// name does not begin with payhook-listen-; and that no event leaves the computer unless a
+// flag allows it.
 //
 // policy.json is the policy for whoever runs the command in AWS. A test derives from
 // this package what it must allow.
 package listen
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
-	"strings"
+	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	"github.com/aws/aws-sdk-go-v2/service/sts"
-	smithytime "github.com/aws/smithy-go/time"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/logs"
@@ -34,29 +33,26 @@ import (
 )
 
 const long = `Shows each webhook as it arrives: the answer, the outcome and its cause, the delivery,
-and milliseconds for each step. Below it each event: published or not, and the rules of
-the bus whose patterns it matches. Ctrl-C ends it.
+milliseconds for each step, and the events that are not published. Shows each event of
+the bus as it arrives. Ctrl-C ends it.
 
-Webhooks come from the function's log. Nothing is left out while the computer sleeps.
---since begins in the past; of those webhooks, the log has the events' ids.
+Webhooks come from the function's log. Nothing is left out after the computer slept.
+--since begins in the past, for webhooks only.
 
 Events come from a temporary rule and queue, payhook-listen-…, which the command removes
-when it ends. After a crash, the next start on this computer does. While the computer
-sleeps, the queue keeps events for 24 hours. A duplicate is not published again, so it
-arrives in the log only.
+when it ends. After a crash, the first start after a week does. While the computer
+sleeps, the queue keeps events for 24 hours. A duplicate is not published again, so it is
+in the log only.
 
   --pattern  shows and forwards only events that match a pattern of EventBridge
   --forward  posts each event, in EventBridge's envelope, to a program on this computer.
              What is not answered with 2xx is sent four times in all. A large event is
              the reference that is on the bus.
 
-Which rules match is asked of EventBridge for each event, up to 20 times a second. That a
-rule matches does not say that its target received the event.
-
 With --json, or if the output is not a terminal, JSON lines. A webhook: type, time,
 status, outcome, cause, deliveryId, events, ids, idsLeftOut, parked, ms. An event: type,
-time, eventId, name, deliveryId, rules, rulesUnknown, forward, event. They contain
-payment data. --json=false prevents it.`
+time, eventId, name, deliveryId, forward, event. They contain payment data. --json=false
+prevents it.`
 
 const example = `  payhook listen --local
   payhook listen --since 1h
@@ -76,7 +72,7 @@ type options struct {
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := options{Program: p}
 	cmd := &cobra.Command{
-		Use: "listen", Short: "Show live which webhooks arrive, and what becomes of their events",
+		Use: "listen", Short: "Show live which webhooks and events arrive",
 		Long: long, Example: example, Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.json = p.JSONLines(cmd)
@@ -102,7 +98,7 @@ func (o *options) run(ctx context.Context, t deployment.Target) error {
 	}
 	var forward *forwarder
 	if o.to != "" {
-		if forward, err = newForwarder(o.to, o.anywhere, smithytime.SleepWithContext); err != nil {
+		if forward, err = newForwarder(o.to, o.anywhere); err != nil {
 			return err
 		}
 	} else if o.anywhere {
@@ -112,75 +108,16 @@ func (o *options) run(ctx context.Context, t deployment.Target) error {
 	if err != nil {
 		return err
 	}
-	say := func(format string, args ...any) { fmt.Fprintf(o.Err, format+"\n", args...) }
-	shown := &screen{out: o.Out, json: o.json, width: o.Width(), filtered: o.pattern != ""}
-	s, err := newSession(ctx, d, sessionOptions{since: o.since, file: o.pattern, pattern: pattern, forward: forward,
-		now: o.Now, say: say}, shown)
-	if err != nil {
-		return err
+	err = follow(ctx, d, o.since, pattern, forward, func(text string) { fmt.Fprintln(o.Err, text) },
+		&screen{o.Program, o.json})
+	if invalid, ok := errors.AsType[*types.InvalidEventPatternException](err); ok {
+		return cli.Usage("%s is not an event pattern: %s", o.pattern, invalid.ErrorMessage())
 	}
-	return s.run(ctx)
+	return err
 }
 
-// FollowOptions are the options of [Follow].
-type FollowOptions struct {
-	Since time.Duration // begin with the webhooks of this time before
-	Now   func() time.Time
-	// Say tells a person what is made and removed, and what is missing. It is called from
-	// several goroutines.
-	Say func(format string, args ...any)
-}
-
-// Follow gives what arrives at a deployment to a sink, as the command does, until ctx ends,
-// which is no error. It makes a temporary rule and queue, and removes them when it ends.
-func Follow(ctx context.Context, d *deployment.Deployment, o FollowOptions, to Sink) error {
-	s, err := newSession(ctx, d, sessionOptions{since: o.Since, pattern: everything, now: o.Now, say: o.Say},
-		through{to})
-	if err != nil {
-		return err
-	}
-	return s.run(ctx)
-}
-
-type sessionOptions struct {
-	since         time.Duration
-	file, pattern string // file is where the pattern is from; "" for everything
-	forward       *forwarder
-	now           func() time.Time
-	say           func(format string, args ...any)
-}
-
-// newSession prepares a session. It removes what an earlier one left behind.
-func newSession(ctx context.Context, d *deployment.Deployment, o sessionOptions, shown display) (*session, error) {
-	group, err := d.Output(names.WebhookLogsOutput)
-	if err != nil {
-		return nil, err
-	}
-	bus, err := d.Output(names.EventBusNameOutput)
-	if err != nil {
-		return nil, err
-	}
-	events := eventbridge.NewFromConfig(d.AWS)
-	if o.file != "" {
-		if err := checkPattern(ctx, events, o.file, o.pattern); err != nil {
-			return nil, err
-		}
-	}
-	made := &temporary{events: events, queues: sqs.NewFromConfig(d.AWS), bus: bus, pattern: o.pattern,
-		owner: owner(ctx, sts.NewFromConfig(d.AWS)), now: o.now, locks: lockFolder()}
-	if err := made.removeLeftovers(ctx, o.say); err != nil {
-		return nil, fmt.Errorf("what an earlier payhook listen left behind: %w", err)
-	}
-	o.say("listening to %s; Ctrl-C ends it", d.Name)
-	tail := logs.NewTail(cloudwatchlogs.NewFromConfig(d.AWS), "webhook", group, `{ $.msg = "webhook" }`,
-		o.now().Add(-o.since))
-	return &session{
-		follower: &logs.Follower{Tails: []*logs.Tail{tail}, Every: logs.Interval(d), Now: o.now,
-			Wait: smithytime.SleepWithContext, Say: o.say},
-		display: shown, made: made, matcher: newMatcher(events, bus, o.now), forward: o.forward,
-		now: o.now, wait: smithytime.SleepWithContext, say: o.say, long: 20, ids: map[string]bool{},
-	}, nil
-}
+// everything matches every event of the bus.
+const everything = `{"source":[{"prefix":""}]}`
 
 // readPattern returns the pattern of the temporary rule, without white space: AWS takes
 // up to 4,096 characters.
@@ -192,30 +129,100 @@ func (o *options) readPattern() (string, error) {
 	if err != nil {
 		return "", cli.Usage("--pattern: %w", err)
 	}
-	var compact strings.Builder
-	var value json.RawMessage
-	if err := json.Unmarshal(text, &value); err != nil {
-		return "", cli.Usage("%s is no event pattern: %w", o.pattern, err)
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil {
+		return "", cli.Usage("%s is not an event pattern: %w", o.pattern, err)
 	}
-	e := json.NewEncoder(&compact)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
-		return "", err
-	}
-	return strings.TrimSpace(compact.String()), nil
+	return compact.String(), nil
 }
 
-// owner returns whose rule it is, for people: the caller's ARN and this computer. The
-// call needs no permission:
-// https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html
-func owner(ctx context.Context, client *sts.Client) string {
-	who := "somebody"
-	if out, err := client.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{}); err == nil {
-		who = aws.ToString(out.Arn)
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "a computer"
-	}
-	return tagValue(who + " on " + host)
+// Sink takes what arrives. Its methods are called one after another; an error of one ends
+// [Follow].
+type Sink interface {
+	Webhook(w Webhook) error
+	Event(e Event) error
 }
+
+// Follow gives what arrives at a deployment to a sink until ctx ends, which is no error. It
+// begins with the webhooks of the time since before. It makes a temporary rule and queue,
+// and removes them when it ends. It tells say what it made and removed, and what is
+// missing; say is called from several goroutines.
+func Follow(ctx context.Context, d *deployment.Deployment, since time.Duration, say func(string), to Sink) error {
+	return follow(ctx, d, since, everything, nil, say, to)
+}
+
+// follow is Follow for events that match a pattern, which are also forwarded unless
+// forward is nil.
+func follow(ctx context.Context, d *deployment.Deployment, since time.Duration, pattern string, forward *forwarder,
+	say func(string), to Sink) error {
+	group, err := d.Output(names.WebhookLogsOutput)
+	if err != nil {
+		return err
+	}
+	bus, err := d.Output(names.EventBusNameOutput)
+	if err != nil {
+		return err
+	}
+	from := time.Now().Add(-since)
+	made := newTemporary(d.AWS, bus)
+	if err := made.removeExpired(ctx, say); err != nil {
+		return err
+	}
+	if err := made.create(ctx, pattern); err != nil {
+		return err
+	}
+	defer func() {
+		if err := made.removeAnyway(ctx); err != nil {
+			say(fmt.Sprintf("the rule and the queue %s are left behind: %v", made.name, err))
+			return
+		}
+		say("removed the rule and the queue " + made.name)
+	}()
+	say("ready: the rule and the queue " + made.name + " show events of " + d.Name +
+		"; a new rule takes effect after a short time. Ctrl-C ends it")
+
+	var mu sync.Mutex // of to
+	running, ctx := errgroup.WithContext(ctx)
+	running.Go(func() error {
+		tail := logs.NewTail(cloudwatchlogs.NewFromConfig(d.AWS), "webhook", group, `{ $.msg = "webhook" }`, from)
+		return logs.Follow(ctx, logs.Interval(d), say, func(entries []logs.Entry) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, e := range entries {
+				if w, ok := readWebhook(e); ok {
+					if err := to.Webhook(w); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}, tail)
+	})
+	running.Go(func() error {
+		known := map[string]bool{} // EventBridge and SQS may deliver an event more than once
+		return made.receive(ctx, say, func(body string) error {
+			e, id, err := readEvent(body)
+			if err != nil {
+				say(err.Error())
+				return nil
+			}
+			if known[id] {
+				return nil
+			}
+			if len(known) == maxKnown {
+				clear(known)
+			}
+			known[id] = true
+			if forward != nil {
+				e.Forward = forward.post(ctx, e.Event)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			return to.Event(e)
+		})
+	})
+	return running.Wait()
+}
+
+// maxKnown is how many events are remembered.
+const maxKnown = 100_000

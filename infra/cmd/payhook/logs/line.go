@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/json/jsontext"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,23 +12,21 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 )
 
-// shown is an entry as JSON has it. Line is what the function wrote, if that is a JSON
-// object; otherwise Text has it.
-type shown struct {
-	Time     string          `json:"time"`
-	Function string          `json:"function"`
-	Line     json.RawMessage `json:"line,omitempty"`
-	Text     string          `json:"text,omitempty"`
-}
-
-func (e Entry) json() shown {
-	s := shown{Time: cli.Stamp(e.Time), Function: e.Function}
+// json returns the entry for a program. What the function wrote is in line if it is a JSON
+// object, otherwise in text.
+func (e Entry) json() any {
+	document := struct {
+		Time     string          `json:"time"`
+		Function string          `json:"function"`
+		Line     json.RawMessage `json:"line,omitempty"`
+		Text     string          `json:"text,omitempty"`
+	}{Time: cli.Stamp(e.Time), Function: e.Function}
 	if text := strings.TrimSpace(e.Text); isObject(text) {
-		s.Line = json.RawMessage(text)
+		document.Line = json.RawMessage(text)
 	} else {
-		s.Text = text
+		document.Text = text
 	}
-	return s
+	return document
 }
 
 func isObject(text string) bool { return strings.HasPrefix(text, "{") && json.Valid([]byte(text)) }
@@ -50,12 +49,8 @@ func (e Entry) text(width int) string {
 			words = append(words, cli.Plain(part))
 		}
 	}
-	head := cli.Stamp(e.Time) + "  " + pad(e.Function, 7) + "  " + pad(cli.Plain(level), 5)
+	head := fmt.Sprintf("%s  %-7s  %-5s", cli.Stamp(e.Time), e.Function, cli.Plain(level))
 	return cli.Wrap(width, 4, append([]string{head}, words...)...)
-}
-
-func pad(text string, columns int) string {
-	return text + strings.Repeat(" ", max(0, columns-len(text)))
 }
 
 // members returns the members of a JSON object that are not zero, in their order, as

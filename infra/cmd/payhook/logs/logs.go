@@ -1,9 +1,9 @@
 // Package logs has the command that shows the logs of the functions, and the reader of a
-// log group that payhook listen uses, too.
+// log group, which payhook listen also uses.
 //
-// It guarantees that each line is shown once and none is left out, also while a computer
-// sleeps or AWS cannot be reached, as long as a line reaches CloudWatch Logs at most two
-// minutes after a line with a later time, and is still kept there.
+// It guarantees that each line is shown once and none is left out, even if the computer
+// sleeps or AWS cannot be reached for a time, as long as a line reaches CloudWatch Logs at
+// most two minutes after a line with a later time, and is still kept there.
 //
 // policy.json is the policy for whoever runs the command in AWS. A test derives from
 // this package what it must allow.
@@ -25,7 +25,7 @@ import (
 
 const long = `Shows what the functions have logged: all of them, or the one that is named. --follow
 goes on until Ctrl-C. It reads each second (every two in AWS) from where it was, so that
-nothing is left out while the computer sleeps.
+nothing is left out after the computer slept.
 
 At a terminal, members of a line that are zero are left out, and so are the lines that
 Lambda writes for each invocation (START, END, REPORT), unless with --all.
@@ -62,14 +62,8 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log", Long: long, Example: example,
-		Args: cobra.MaximumNArgs(1),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion,
-			cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return functions, cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: cobra.FixedCompletions(functions, cobra.ShellCompDirectiveNoFileComp),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				if err := cli.OneOf(args[0], functions...); err != nil {
@@ -108,11 +102,10 @@ func (o *options) run(ctx context.Context, t deployment.Target) error {
 		}
 		tails = append(tails, NewTail(client, g.function, group, "", o.Now().Add(-o.since)))
 	}
-	f := NewFollower(o.Program, Interval(d), tails...)
 	if o.follow {
-		return f.Follow(ctx, o.show)
+		return Follow(ctx, Interval(d), func(text string) { fmt.Fprintln(o.Err, text) }, o.show, tails...)
 	}
-	entries, err := f.Read(ctx)
+	entries, err := Read(ctx, tails...)
 	if err != nil {
 		return err
 	}

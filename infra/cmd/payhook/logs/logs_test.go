@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -25,12 +23,9 @@ import (
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// cloudWatch is a log group of CloudWatch Logs, and the outputs of a stack, over a real
-// connection. A page has two events, and each third page is empty.
+// cloudWatch is a log group of CloudWatch Logs, and the outputs of a stack. A page has two
+// events, and each third page is empty. It is not safe for concurrent use.
 type cloudWatch struct {
-	*httptest.Server
-
-	mu     sync.Mutex
 	events []event
 	pages  int
 	starts []int64 // of the readings
@@ -44,25 +39,14 @@ type event struct {
 	Message   string `json:"message"`
 }
 
-func newCloudWatch(t *testing.T) *cloudWatch {
-	c := &cloudWatch{}
-	c.Server = httptest.NewServer(c)
-	t.Cleanup(c.Close)
-	return c
-}
-
 // add adds a log event, at so many seconds after noon.
 func (c *cloudWatch) add(seconds int, message string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	at := noon.Add(time.Duration(seconds) * time.Second).UnixMilli()
 	c.events = append(c.events, event{strconv.Itoa(len(c.events)), at, message})
 	slices.SortStableFunc(c.events, func(a, b event) int { return int(a.Timestamp - b.Timestamp) })
 }
 
 func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".FilterLogEvents") {
 		var outputs strings.Builder
 		for _, g := range groups {
@@ -75,7 +59,6 @@ func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			`</member></Stacks></DescribeStacksResult></DescribeStacksResponse>`)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
 	var in struct {
 		LogGroupName, NextToken string
 		StartTime               int64
@@ -111,10 +94,17 @@ func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(out)
 }
 
-func (c *cloudWatch) tail(from time.Time) *Tail {
+// Do implements [aws.HTTPClient], for tests in a bubble.
+func (c *cloudWatch) Do(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	c.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+func (c *cloudWatch) tail() *Tail {
 	client := cloudwatchlogs.NewFromConfig(aws.Config{Region: "us-east-1", Credentials: aws.AnonymousCredentials{},
-		BaseEndpoint: &c.URL, RetryMaxAttempts: 1})
-	return NewTail(client, "webhook", "/webhook", "", from)
+		HTTPClient: c, Retryer: func() aws.Retryer { return aws.NopRetryer{} }})
+	return NewTail(client, "webhook", "/webhook", "", noon)
 }
 
 func texts(entries []Entry) string {
@@ -126,8 +116,8 @@ func texts(entries []Entry) string {
 }
 
 func TestEachLogEventIsReturnedOnce(t *testing.T) {
-	c := newCloudWatch(t)
-	tail := c.tail(noon)
+	c := &cloudWatch{}
+	tail := c.tail()
 	c.add(-1, "before")
 	for _, step := range []struct {
 		seconds int
@@ -145,7 +135,7 @@ func TestEachLogEventIsReturnedOnce(t *testing.T) {
 		for _, text := range step.add {
 			c.add(step.seconds, text)
 		}
-		got, err := tail.Next(t.Context())
+		got, err := Read(t.Context(), tail)
 		if err != nil || texts(got) != step.want {
 			t.Errorf("got %q, %v, want %q", texts(got), err, step.want)
 		}
@@ -159,110 +149,56 @@ func TestEachLogEventIsReturnedOnce(t *testing.T) {
 	}
 }
 
-func TestAReadingThatFailsGoesOnWhereItWas(t *testing.T) {
-	c := newCloudWatch(t)
-	tail := c.tail(noon)
-	for _, text := range []string{"a", "b", "c", "d"} {
-		c.add(0, text)
-	}
-	c.fail = func(w http.ResponseWriter, page int) bool {
-		if page == 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-		return page == 1
-	}
-	got, err := tail.Next(t.Context())
-	if err == nil || texts(got) != "a b" {
-		t.Errorf("got %q, %v, want an error after a and b", texts(got), err)
-	}
-	if got, err = tail.Next(t.Context()); err != nil || texts(got) != "c d" {
-		t.Errorf("got %q, %v, want c and d", texts(got), err)
-	}
-}
-
-// follow reads until the log has been read so many times. do is called before each
-// reading except the first, in place of waiting.
-func follow(t *testing.T, c *cloudWatch, times int, do func(reading int, clock *time.Time)) (shown, stderr string,
-	err error) {
+// follow reads every second until the time is over, and calls do before each reading. It
+// returns what is shown and said.
+func follow(t *testing.T, c *cloudWatch, seconds int, do func(second int)) (shown, said string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	clock, reading := noon, 0
-	var all []Entry
-	var notes strings.Builder
-	f := &Follower{Tails: []*Tail{c.tail(noon)}, Every: time.Second, Now: func() time.Time { return clock },
-		Wait: func(ctx context.Context, d time.Duration) error {
-			if reading++; reading == times {
-				cancel()
-				return ctx.Err()
-			}
-			clock = clock.Add(d)
-			do(reading, &clock)
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(seconds)*time.Second+time.Millisecond)
+		defer cancel()
+		second := 0
+		var all []Entry
+		err = Follow(ctx, time.Second, func(text string) { said += text + "\n" }, func(entries []Entry) error {
+			all = append(all, entries...)
+			second++
+			do(second)
 			return nil
-		},
-		Say: func(format string, args ...any) { fmt.Fprintf(&notes, format+"\n", args...) },
-	}
-	err = f.Follow(ctx, func(entries []Entry) error {
-		all = append(all, entries...)
-		return nil
+		}, c.tail())
+		shown = texts(all)
 	})
-	return texts(all), notes.String(), err
+	return shown, said, err
 }
 
-func TestNothingIsMissedWhileTheComputerSleeps(t *testing.T) {
-	c := newCloudWatch(t)
+func TestNothingIsMissedAfterAnOutage(t *testing.T) {
+	c := &cloudWatch{}
 	c.add(0, "a")
-	shown, stderr, err := follow(t, c, 4, func(reading int, clock *time.Time) {
-		switch reading {
-		case 1:
-			c.add(1, "b")
-		case 2:
-			for i := range 9 {
-				c.add(3600*(i+1), strconv.Itoa(i))
-			}
-			*clock = clock.Add(9 * time.Hour)
-		case 3:
-			c.add(9*3600+10, "c")
+	c.add(0, "b")
+	c.add(0, "c")
+	c.fail = func(w http.ResponseWriter, page int) bool {
+		if page > 0 && page < 50 { // the second page of the first reading fails first
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}
+		return false
+	}
+	shown, said, err := follow(t, c, 60, func(second int) {
+		if second%10 == 0 {
+			c.add(3600*second, strconv.Itoa(second))
 		}
 	})
-	if err != nil || shown != "a b 0 1 2 3 4 5 6 7 8 c" {
+	if err != nil || shown != "a b c 10 20 30 40 50 60" {
 		t.Errorf("shown %q, %v", shown, err)
 	}
-	if strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "the log was not read for 9h") {
-		t.Errorf("said %q", stderr)
+	if strings.Count(said, "trying again") != 1 {
+		t.Errorf("said %q", said)
 	}
 }
 
-func TestNothingIsMissedWhileAWSCannotBeReached(t *testing.T) {
-	c := newCloudWatch(t)
-	c.add(0, "a")
-	shown, stderr, err := follow(t, c, 60, func(reading int, _ *time.Time) {
-		c.mu.Lock()
-		c.fail = nil
-		if reading < 50 {
-			c.fail = func(http.ResponseWriter, int) bool { panic(http.ErrAbortHandler) }
-		}
-		c.mu.Unlock()
-		if reading%10 == 0 {
-			c.add(reading, strconv.Itoa(reading))
-		}
-	})
-	if err != nil || shown != "a 10 20 30 40 50" {
-		t.Errorf("shown %q, %v", shown, err)
-	}
-	if strings.Count(stderr, "trying again") != 1 || strings.Count(stderr, "the log was not read for 50s") != 1 {
-		t.Errorf("said %q", stderr)
-	}
-}
-
-func TestACallThatAWSRejectsEndsTheReading(t *testing.T) {
+func TestRejectedCallEndsTheReading(t *testing.T) {
 	for code, rejects := range map[string]bool{"AccessDeniedException": true, "ResourceNotFoundException": true,
 		"ThrottlingException": false} {
-		c := newCloudWatch(t)
-		c.add(0, "a")
-		_, _, err := follow(t, c, 3, func(int, *time.Time) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
+		c := &cloudWatch{}
+		_, _, err := follow(t, c, 3, func(int) {
 			c.fail = func(w http.ResponseWriter, _ int) bool {
 				w.WriteHeader(http.StatusBadRequest)
 				fmt.Fprintf(w, `{"__type":%q,"message":"no"}`, code)
@@ -282,11 +218,11 @@ const outcome = `{"time":"2026-01-31T12:00:00.1Z","level":"WARN","msg":"webhook"
 // call runs payhook logs against c.
 func call(t *testing.T, c *cloudWatch, person bool, args ...string) (out, stderr string, status int) {
 	t.Helper()
+	server := httptest.NewServer(c)
+	defer server.Close()
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir(filepath.Dir(deployment.Path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := (&deployment.Deployment{Endpoint: c.URL, Region: "us-east-1", Stack: "Payhook"}).Write("."); err != nil {
+	d := &deployment.Deployment{Endpoint: server.URL, Region: "us-east-1", Stack: "Payhook"}
+	if err := d.Write("."); err != nil {
 		t.Fatal(err)
 	}
 	var o, e bytes.Buffer
@@ -299,8 +235,8 @@ func call(t *testing.T, c *cloudWatch, person bool, args ...string) (out, stderr
 	return o.String(), e.String(), status
 }
 
-func TestAPersonSeesWhatMatters(t *testing.T) {
-	c := newCloudWatch(t)
+func TestPersonSeesNoRoutineLines(t *testing.T) {
+	c := &cloudWatch{}
 	c.add(0, "START RequestId: 1 Version: 1\n")
 	c.add(0, outcome+"\n")
 	c.add(0, "panic: \x1b[1m\n")
@@ -326,8 +262,8 @@ func TestAPersonSeesWhatMatters(t *testing.T) {
 	}
 }
 
-func TestAProgramSeesEverythingAsJSON(t *testing.T) {
-	c := newCloudWatch(t)
+func TestProgramGetsEveryLineAsJSON(t *testing.T) {
+	c := &cloudWatch{}
 	c.add(0, outcome+"\n")
 	c.add(1, "START RequestId: 1 Version: 1\n")
 	want := `{"time":"2026-01-31T12:00:00.000Z","function":"webhook","line":` + outcome + "}\n" +
@@ -343,8 +279,8 @@ func TestAProgramSeesEverythingAsJSON(t *testing.T) {
 	}
 }
 
-func TestWrongUsage(t *testing.T) {
-	c := newCloudWatch(t)
+func TestWrongUsageIsNamed(t *testing.T) {
+	c := &cloudWatch{}
 	for args, want := range map[string]string{
 		"wehook":      `function "wehook": must be one of webhook, redrive, token`,
 		"--since=-1m": "--since must not be negative",

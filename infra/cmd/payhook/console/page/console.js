@@ -27,7 +27,7 @@ class Delivery {
   constructor(deliveryId) {
     this.deliveryId = deliveryId;
     this.webhook = null;
-    this.events = new Map(); // by id: {fate, name, rules, unknown}
+    this.events = new Map(); // by id: {fate, arrived, late, name}
     this.node = element("li");
     list.prepend(this.node);
     while (list.children.length > maxDeliveries) list.lastChild.remove();
@@ -50,7 +50,7 @@ class Delivery {
   addEvent(a) {
     const e = this.events.get(a.eventId) || {};
     e.late = e.fate === "pending" || e.late;
-    Object.assign(e, { fate: "published", arrived: true, name: a.name, rules: a.rules, unknown: a.rulesUnknown });
+    Object.assign(e, { fate: "published", arrived: true, name: a.name });
     this.events.set(a.eventId, e);
     this.draw();
   }
@@ -104,12 +104,6 @@ class Delivery {
       const item = element("li");
       item.append(element("span", id, "id"), element("span", text + (e.late ? " later, by redrive" : ""), kind));
       if (e.name) item.append(element("span", e.name));
-      if (e.arrived) {
-        let rules = "matches no rule";
-        if (!e.rules) rules = "rules not known: " + (e.unknown || "");
-        else if (e.rules.length > 0) rules = "matches " + e.rules.join(", ");
-        item.append(element("span", rules, "rules"));
-      }
       events.append(item);
     }
     if (left > 0) events.append(element("li", "and " + left + " more"));
