@@ -1,7 +1,8 @@
 package payhook
 
 import (
-	"maps"
+	"encoding/json"
+	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
@@ -23,21 +24,26 @@ type customerKey struct{ arn *string }
 
 // encrypt encrypts everything that the stack stores with the key of the setting
 // encryption, which it creates unless the key exists, and gives each role the
-// permissions on the key that its other permissions need. It does nothing if the
-// setting is aws: the services then use keys of AWS. Call it after everything else is
-// created.
+// permissions on the key that its other permissions need. If the setting is aws, the
+// services use keys of AWS. The functions can use the keys of the setting
+// furtherEncryptionKeys in the same way: for resources that the stack did not create, for
+// objects that keep an old key, and for a key that the next deployment gives to tables
+// and buckets, which CloudFormation changes before the permissions. Call it after
+// everything else is created.
 //
 // Three things use keys of AWS in any case: the access logs, which S3 does not deliver
 // to a bucket with SSE-KMS; the dead-letter queue of the bus, which must accept
 // messages while the key cannot be used; and the functions' environments, which
 // contain names and settings but no secrets.
 func encrypt(stack awscdk.Stack, conf settings.Deployment, made *parts) {
+	for _, arn := range conf.FurtherEncryptionKeys {
+		customerKey{jsii.String(arn)}.allowFunctions(conf, made)
+	}
 	if conf.Encryption == settings.EncryptionAWS {
 		return
 	}
 	scope := constructs.NewConstruct(stack, jsii.String("Encryption"))
-	statements := keyStatements(stack, conf)
-	var key customerKey
+	key := customerKey{jsii.String(conf.Encryption)}
 	if conf.Encryption == settings.EncryptionCMK {
 		k := awskms.NewKey(scope, jsii.String("Key"), &awskms.KeyProps{
 			Description:       jsii.String("Payhook: " + conf.StackName + ", all stored data"),
@@ -45,93 +51,130 @@ func encrypt(stack awscdk.Stack, conf settings.Deployment, made *parts) {
 			// Data that is retained when the stack is deleted cannot be read without it.
 			RemovalPolicy: keptUnlessLocal(conf),
 		})
-		for _, s := range statements {
+		for _, s := range keyStatements(stack, conf) {
 			k.AddToResourcePolicy(s, nil)
 		}
 		key.arn = k.KeyArn()
-	} else {
-		key.arn = jsii.String(conf.Encryption)
-		output(stack, names.EncryptionKeyPolicyOutput, "the statements that the policy of the key needs",
-			stack.ToJsonString(
-				awsiam.NewPolicyDocument(&awsiam.PolicyDocumentProps{Statements: &statements}), nil))
 	}
 	output(stack, names.EncryptionKeyOutput, "the key that encrypts the stored data", key.arn)
 
 	key.encryptAll(stack)
 	key.newBusFailures(scope, stack, conf, made)
-
-	key.allow(made.webhook.role, "dynamodb", tables(made.ledger.TableName(), made.keys.TableName()), "kms:Decrypt")
-	key.allow(made.webhook.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()),
-		"kms:GenerateDataKey")
-	if conf.Webhook.KeysBearer {
-		key.allow(made.webhook.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt")
-	}
-	read := []*string{made.ledger.TableName()}
-	if conf.Webhook.UsesMTLS() {
-		read = append(read, made.keys.TableName())
-	}
-	key.allow(made.redrive.role, "dynamodb", tables(read...), "kms:Decrypt")
-	key.allow(made.redrive.role, "s3", s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn()),
-		"kms:GenerateDataKey")
-	key.allow(made.redrive.role, "s3", s3Buckets(made.buckets.parking.BucketArn()), "kms:Decrypt")
-	key.allow(made.token.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt",
-		"kms:GenerateDataKey")
-	key.allow(made.token.role, "secretsmanager", secrets(made.token.credentials.AttrId()), "kms:Decrypt")
+	key.allowFunctions(conf, made)
 	for _, s := range []scheduled{made.redrive, made.token.scheduled} {
 		// To send a message to an encrypted queue, a producer needs both (AWS, "Key
 		// management" in the SQS Developer Guide).
-		key.allow(s.scheduleRole, "sqs", nil, "kms:Decrypt", "kms:GenerateDataKey")
+		key.allow(s.scheduleRole, "sqs", encryptionContext{}, "kms:Decrypt", "kms:GenerateDataKey")
 	}
 }
 
+// allowFunctions gives the functions' roles the permissions on the key that their other
+// permissions need.
+func (k customerKey) allowFunctions(conf settings.Deployment, made *parts) {
+	ledger, keys := made.ledger.TableName(), made.keys.TableName()
+	both := s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn())
+	k.allow(made.webhook.role, "dynamodb", tables(ledger, keys), "kms:Decrypt")
+	k.allow(made.webhook.role, "s3", both, "kms:GenerateDataKey")
+	if conf.Webhook.KeysBearer {
+		k.allow(made.webhook.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt")
+	}
+	read := []*string{ledger}
+	if conf.Webhook.UsesMTLS() {
+		read = append(read, keys)
+	}
+	k.allow(made.redrive.role, "dynamodb", tables(read...), "kms:Decrypt")
+	k.allow(made.redrive.role, "s3", both, "kms:GenerateDataKey")
+	k.allow(made.redrive.role, "s3", s3Buckets(made.buckets.parking.BucketArn()), "kms:Decrypt")
+	k.allow(made.token.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt", "kms:GenerateDataKey")
+	k.allow(made.token.role, "secretsmanager", secrets(made.token.credentials.AttrId()), "kms:Decrypt")
+}
+
+// keyPolicy returns the statements, as JSON, that the policy of the key of the setting
+// encryption needs before the deployment, or "" unless the setting is the ARN of a key.
+func keyPolicy(stack awscdk.Stack, conf settings.Deployment) string {
+	if conf.Encryption == settings.EncryptionAWS || conf.Encryption == settings.EncryptionCMK {
+		return ""
+	}
+	statements := keyStatements(stack, conf)
+	document := awsiam.NewPolicyDocument(&awsiam.PolicyDocumentProps{Statements: &statements})
+	text, err := json.MarshalIndent(stack.Resolve(document), "", "  ")
+	if err != nil {
+		panic(err) // the CDK returns only values that JSON has
+	}
+	return string(text)
+}
+
 // encryptionContext is a condition on the encryption context with which a service
-// uses the key.
-type encryptionContext map[string]any
+// uses the key: the values of one key, with wildcards.
+type encryptionContext struct {
+	key    string
+	values []*string
+}
 
 // tables returns the encryption context of tables. For a request, DynamoDB decrypts the
 // table's key on behalf of the caller, so a caller needs only kms:Decrypt. A principal
 // that creates the table also needs kms:CreateGrant and others (AWS, "DynamoDB
 // encryption at rest usage notes" in the DynamoDB Developer Guide).
 func tables(list ...*string) encryptionContext {
-	return encryptionContext{"kms:EncryptionContext:aws:dynamodb:tableName": list}
+	return encryptionContext{"aws:dynamodb:tableName", list}
 }
 
 // s3Buckets returns the encryption context of buckets. PutObject needs
-// kms:GenerateDataKey, GetObject needs kms:Decrypt. With an S3 Bucket Key the context
-// is the ARN of the bucket, not of the object (AWS, "Using server-side encryption with
-// AWS KMS keys" and "Reducing the cost of SSE-KMS with Amazon S3 Bucket Keys" in the S3
-// User Guide).
+// kms:GenerateDataKey on the key of the bucket, GetObject needs kms:Decrypt on the key
+// of the object, which keeps it when the bucket gets another key. With an S3 Bucket Key
+// the context is the ARN of the bucket, and otherwise that of the object (AWS, "Using
+// server-side encryption with AWS KMS keys" and "Reducing the cost of SSE-KMS with
+// Amazon S3 Bucket Keys" in the S3 User Guide). A bucket that the stack did not create
+// may have no Bucket Key.
 func s3Buckets(arns ...*string) encryptionContext {
-	return encryptionContext{"kms:EncryptionContext:aws:s3:arn": arns}
+	context := encryptionContext{key: "aws:s3:arn"}
+	for _, arn := range arns {
+		context.values = append(context.values, arn, jsii.String(*arn+"/*"))
+	}
+	return context
 }
 
 // secrets returns the encryption context of secrets. GetSecretValue needs kms:Decrypt,
 // PutSecretValue needs kms:GenerateDataKey and kms:Decrypt (AWS, "Secret encryption and
-// decryption in AWS Secrets Manager" in the Secrets Manager User Guide).
+// decryption in AWS Secrets Manager" in the Secrets Manager User Guide). After a change
+// of the key, a version can still have the old one (AWS, "Change the encryption key for
+// an AWS Secrets Manager secret", same guide).
 func secrets(arns ...*string) encryptionContext {
-	return encryptionContext{"kms:EncryptionContext:SecretARN": arns}
+	return encryptionContext{"SecretARN", arns}
 }
 
 // allow lets the role use the key through one service and for one encryption context;
-// nil for any.
+// the zero value for any. The name of a service has the same suffix in all partitions,
+// including China (AWS, "kms:ViaService" in
+// https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html).
 func (k customerKey) allow(role awsiam.Role, service string, context encryptionContext, actions ...string) {
-	conditions := map[string]any{"kms:ViaService": service + "." + *awscdk.Aws_REGION() + ".amazonaws.com"}
-	maps.Copy(conditions, context)
+	conditions := map[string]any{"StringEquals": map[string]any{
+		"kms:ViaService": service + "." + *awscdk.Aws_REGION() + ".amazonaws.com",
+	}}
+	if context.key != "" {
+		conditions["StringLike"] = map[string]any{"kms:EncryptionContext:" + context.key: context.values}
+	}
 	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Actions:    jsii.Strings(actions...),
 		Resources:  &[]*string{k.arn},
-		Conditions: &map[string]any{"StringEquals": conditions},
+		Conditions: &conditions,
 	}))
 }
 
 // keyStatements returns the statements of the key policy for the three services that
 // use the key with their own principal. The policy also needs a statement that lets IAM
 // policies of the account give access to the key. A statement refers to no resource of
-// the stack, because these resources need the key first.
+// the stack, because these resources need the key first. For an existing key, they do not
+// even refer to the stack's account and Region, so that a person can add them to the
+// policy before the deployment.
 func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.PolicyStatement {
-	account := stack.Account()
+	partition, region, account := stack.Partition(), stack.Region(), stack.Account()
+	if parts := strings.Split(conf.Encryption, ":"); len(parts) > 1 { // the ARN of a key of this account and Region
+		partition, region, account = &parts[1], &parts[3], &parts[4]
+	}
 	arn := func(service, resource, name string, format awscdk.ArnFormat) *string {
 		return stack.FormatArn(&awscdk.ArnComponents{
+			Partition: partition, Region: region, Account: account,
 			Service: jsii.String(service), Resource: jsii.String(resource), ResourceName: jsii.String(name),
 			ArnFormat: format,
 		})
@@ -151,7 +194,7 @@ func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.Policy
 		// AWS, "Encrypt log data in CloudWatch Logs using AWS Key Management Service"
 		// in the CloudWatch Logs User Guide. CloudFormation chooses the names of the log
 		// groups, which begin with that of the stack.
-		statement("LogsOfThisStack", "logs."+*stack.Region()+".amazonaws.com",
+		statement("LogsOfThisStack", "logs."+*region+".amazonaws.com",
 			[]string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
 			map[string]any{"ArnLike": map[string]any{
 				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", conf.StackName+"-*",

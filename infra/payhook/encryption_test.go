@@ -3,6 +3,7 @@ package payhook
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,7 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const someKey = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+const (
+	someKey    = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+	furtherKey = "arn:aws:kms:eu-central-1:123456789012:key/aaaaaaaa-12ab-34cd-56ef-1234567890ab"
+)
 
 // encrypted are settings with a customer managed key, and the rendered ARN.
 var encrypted = []struct {
@@ -116,18 +120,18 @@ func (tm *template) uses(t *testing.T, role, key string) []string {
 			if !strings.HasPrefix(fmt.Sprint(list(at(s, "Action"))[0]), "kms:") {
 				continue
 			}
+			if !slices.ContainsFunc(list(at(s, "Resource")), func(r any) bool { return tm.render(r) == key }) {
+				continue
+			}
 			conditions, _ := at(s, "Condition").(map[string]any)
-			equals, _ := conditions["StringEquals"].(map[string]any)
-			via := tm.render(equals["kms:ViaService"])
+			via := tm.render(at(conditions, "StringEquals", "kms:ViaService"))
 			service, rest, _ := strings.Cut(via, ".")
-			if rest != "AWS::Region.amazonaws.com" || len(conditions) != 1 || tm.render(at(s, "Resource")) != key {
+			context, _ := conditions["StringLike"].(map[string]any)
+			if rest != "AWS::Region.amazonaws.com" || len(conditions) > 2 || len(context) > 1 {
 				t.Errorf("%s: %v", name, s)
 			}
 			contexts := []string{""}
-			for condition, values := range equals {
-				if condition == "kms:ViaService" {
-					continue
-				}
+			for condition, values := range context {
 				contexts = nil
 				for _, v := range list(values) {
 					contexts = append(contexts, " "+strings.TrimPrefix(condition, "kms:EncryptionContext:")+"="+
@@ -158,9 +162,10 @@ func keyNeeds(grants map[string][]string) []string {
 			case "s3":
 				switch operation {
 				case "PutObject":
-					uses = append(uses, "s3 kms:GenerateDataKey aws:s3:arn="+of+".Arn")
+					uses = append(uses, "s3 kms:GenerateDataKey aws:s3:arn="+of+".Arn",
+						"s3 kms:GenerateDataKey aws:s3:arn="+of+".Arn/*")
 				case "GetObject":
-					uses = append(uses, "s3 kms:Decrypt aws:s3:arn="+of+".Arn")
+					uses = append(uses, "s3 kms:Decrypt aws:s3:arn="+of+".Arn", "s3 kms:Decrypt aws:s3:arn="+of+".Arn/*")
 				}
 			case "secretsmanager":
 				uses = append(uses, "secretsmanager kms:Decrypt SecretARN="+on)
@@ -186,6 +191,40 @@ func TestRolesCanUseTheKeyOnlyForTheirResources(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, tm.uses(t, role, c.key)); diff != "" {
 				t.Errorf("%s (-want +got)\n%s", role, diff)
+			}
+		}
+	}
+}
+
+// With an existing resource that has another key, or around a change of encryption, the
+// functions need the same of further keys as of the key of encryption.
+func TestFunctionsCanUseFurtherKeys(t *testing.T) {
+	objects := func(action, bucket string) []string {
+		return []string{"s3 kms:" + action + " aws:s3:arn=" + bucket, "s3 kms:" + action + " aws:s3:arn=" + bucket + "/*"}
+	}
+	existing := map[string]any{"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking"}
+	for encryption, exists := range map[string]bool{"aws": true, "cmk": true, someKey: false} {
+		conf := map[string]any{"encryption": encryption, "furtherEncryptionKeys": furtherKey, "keysAuth": "bearer"}
+		ledger, claims, parking := "Ledger", "Claims.Arn", "Parking.Arn"
+		if exists {
+			maps.Copy(conf, existing)
+			ledger, claims, parking = "old-ledger", "arn:AWS::Partition:s3:::old-claims",
+				"arn:AWS::Partition:s3:::old-parking"
+		}
+		tm := payhook(t, conf)
+		const table, secret = "dynamodb kms:Decrypt aws:dynamodb:tableName=", "secretsmanager kms:"
+		written := append(objects("GenerateDataKey", claims), objects("GenerateDataKey", parking)...)
+		for role, want := range map[string][]string{
+			"Webhook/Role": append([]string{table + "Keys", table + ledger, secret + "Decrypt SecretARN=Token/Secret.Id"},
+				written...),
+			"Redrive/Role": append(append([]string{table + ledger}, objects("Decrypt", parking)...), written...),
+			"Token/Role": {secret + "Decrypt SecretARN=Token/Credentials.Id", secret + "Decrypt SecretARN=Token/Secret.Id",
+				secret + "GenerateDataKey SecretARN=Token/Secret.Id"},
+			"Redrive/ScheduleRole": nil,
+		} {
+			slices.Sort(want)
+			if diff := cmp.Diff(want, tm.uses(t, role, furtherKey)); diff != "" {
+				t.Errorf("%s: %s (-want +got)\n%s", encryption, role, diff)
 			}
 		}
 	}
@@ -249,14 +288,33 @@ func TestThreeServicesCanUseTheKey(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 
-	// For an existing key, an output contains the same statements.
-	tm = payhook(t, encrypted[1].settings)
+	// For an existing key, cdk synth prints the same statements, without variables.
+	printed := func(settings map[string]any) (texts []string) {
+		_, stack := newPayhook(t, settings)
+		for _, entry := range *stack.Node().Metadata() {
+			if *entry.Type == "aws:cdk:info" {
+				texts = append(texts, fmt.Sprint(entry.Data))
+			}
+		}
+		return texts
+	}
+	texts := printed(encrypted[1].settings)
+	if len(texts) != 1 || !strings.Contains(texts[0], "the policy of "+someKey+" needs these statements:\n{") {
+		t.Fatalf("printed: %q", texts)
+	}
 	var policy struct{ Statement []any }
-	if err := json.Unmarshal([]byte(tm.render(tm.Outputs["EncryptionKeyPolicy"].Value)), &policy); err != nil {
+	if err := json.NewDecoder(strings.NewReader(texts[0][strings.Index(texts[0], "{"):])).Decode(&policy); err != nil {
 		t.Fatal(err)
+	}
+	for i := range want {
+		want[i] = strings.NewReplacer("AWS::Partition", "aws", "AWS::Region", "eu-central-1",
+			"AWS::AccountId", "123456789012").Replace(want[i])
 	}
 	if diff := cmp.Diff(want, read(tm, policy.Statement)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if texts := printed(encrypted[0].settings); len(texts) > 0 {
+		t.Errorf("for a key of the stack: %q", texts)
 	}
 }
 

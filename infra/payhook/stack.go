@@ -80,6 +80,10 @@ func newStack(scope constructs.Construct, conf settings.Deployment,
 			"alarmEmail is not set: this stack has no subscriber for its alarms. Add a subscription to "+
 				"the topic of the output AlarmTopic, or set alarmEmail.")
 	}
+	if policy := keyPolicy(stack, conf); policy != "" {
+		awscdk.Annotations_Of(stack).AddInfoV2(jsii.String("payhook:"+settings.Encryption.Key), jsii.String(
+			"Before the deployment, the policy of "+conf.Encryption+" needs these statements:\n"+policy))
+	}
 	if name := conf.Webhook.EventBusName; name != settings.DefaultBusName(conf.StackName) && !conf.Local {
 		warn(stack, settings.EventBusName,
 			"eventBusName is "+name+": do not change it later. If this stack has a bus with "+

@@ -24,6 +24,5 @@ const (
 	SubscriptionDetailsOutput = "SubscriptionDetails"
 	DomainTargetOutput        = "DomainTarget"
 	EncryptionKeyOutput       = "EncryptionKey"
-	EncryptionKeyPolicyOutput = "EncryptionKeyPolicy"
 	BusFailuresOutput         = "BusFailures"
 )

@@ -54,7 +54,34 @@ func (r *reader) contradictions(d Deployment) {
 		}
 	}
 
+	r.encryptionKeys(d)
 	r.carriersDiffer(w)
+}
+
+// encryptionKeys reports existing resources that no permission can reach, and keys that
+// cannot be those of the stack's resources: a service uses a key of its own Region.
+func (r *reader) encryptionKeys(d Deployment) {
+	var existing []string
+	for _, s := range []*Setting{LedgerTable, ClaimBucket, ParkingBucket} {
+		if r.text(s) != "" {
+			existing = append(existing, s.Key)
+		}
+	}
+	if d.Encryption == EncryptionCMK && len(existing) > 0 && r.text(FurtherEncryptionKeys) == "" {
+		r.wrong(FurtherEncryptionKeys, "must name the keys of "+strings.Join(existing, ", ")+", or be aws if they have "+
+			"none: the key that encryption=cmk creates is another one")
+	}
+	region := ""
+	for _, key := range append([]string{d.Encryption}, d.FurtherEncryptionKeys...) {
+		parts := strings.Split(key, ":")
+		if len(parts) < 6 || !r.valid(FurtherEncryptionKeys) {
+			continue
+		}
+		if region != "" && parts[3] != region {
+			r.wrong(FurtherEncryptionKeys, "must name keys of one Region, that of the stack; "+key+" is not in "+region)
+		}
+		region = parts[3]
+	}
 }
 
 // carriersDiffer reports parts of the proof that have one carrier.

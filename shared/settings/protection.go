@@ -2,6 +2,7 @@ package settings
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -16,6 +17,11 @@ var (
 	Encryption = &Setting{Key: "encryption", Default: EncryptionAWS, Example: EncryptionCMK,
 		Description: "the keys that encrypt the stored data: aws for keys of AWS, cmk for a key that the stack " +
 			"creates, or the ARN of a key"}
+	FurtherEncryptionKeys = &Setting{Key: "furtherEncryptionKeys",
+		Example: "arn:aws:kms:eu-central-1:111122223333:key/11111111-2222-3333-4444-555555555555",
+		Description: "the ARNs of further KMS keys that the functions can use, joined by semicolons: the keys of " +
+			"ledgerTable, claimBucket and parkingBucket, and those before and after a change of encryption; aws says " +
+			"that there is none"}
 	AccessLogs = &Setting{Key: "accessLogs", Default: "true", Example: "false",
 		Description: "whether S3 writes the requests to the buckets into a bucket of access logs, which are kept for " +
 			"logRetentionDays"}
@@ -37,7 +43,7 @@ var (
 		Description: "the qualifier of the CDK bootstrap stack to deploy with, where it is not the CDK's default"}
 )
 
-// The values of encryption other than the ARN of a key.
+// The values of encryption and furtherEncryptionKeys other than the ARN of a key.
 const (
 	EncryptionAWS = "aws" // keys of AWS
 	EncryptionCMK = "cmk" // a customer managed key that the stack creates
@@ -49,8 +55,10 @@ type Protection struct {
 	ProtectBus     bool
 	SchemaRegistry bool
 	Encryption     string // EncryptionAWS, EncryptionCMK, or the ARN of a key
-	AccessLogs     bool
-	Tracing        bool
+	// FurtherEncryptionKeys are the ARNs of other keys that the functions can use.
+	FurtherEncryptionKeys []string
+	AccessLogs            bool
+	Tracing               bool
 
 	RedriveConcurrency, TokenConcurrency int // 0: not reserved
 
@@ -60,10 +68,10 @@ type Protection struct {
 }
 
 func (r *reader) protection() Protection {
-	return Protection{
+	p := Protection{
 		ProtectBus:          r.boolean(ProtectBus),
 		SchemaRegistry:      r.boolean(SchemaRegistry),
-		Encryption:          r.matching(Encryption, encryption, "aws, cmk, or the ARN of a key (not of an alias)"),
+		Encryption:          r.text(Encryption),
 		AccessLogs:          r.boolean(AccessLogs),
 		Tracing:             r.boolean(Tracing),
 		RedriveConcurrency:  r.concurrency(RedriveConcurrency),
@@ -72,12 +80,29 @@ func (r *reader) protection() Protection {
 		PermissionsBoundary: r.unlessEmpty(PermissionsBoundary, boundary, "the name or the ARN of a managed policy"),
 		BootstrapQualifier:  r.unlessEmpty(BootstrapQualifier, qualifier, "1 to 10 letters, digits and hyphens"),
 	}
+	if p.Encryption != EncryptionAWS && p.Encryption != EncryptionCMK && !keyARN(p.Encryption) {
+		r.wrong(Encryption, "must be aws, cmk, or the ARN of a key (not of an alias)")
+	}
+	if text := r.text(FurtherEncryptionKeys); text != EncryptionAWS {
+		p.FurtherEncryptionKeys = list(text)
+	}
+	for i, key := range p.FurtherEncryptionKeys {
+		switch {
+		case !keyARN(key):
+			r.wrong(FurtherEncryptionKeys, "must be the ARNs of keys (not of aliases), joined by semicolons, or aws")
+			return p
+		case key == p.Encryption || slices.Contains(p.FurtherEncryptionKeys[:i], key):
+			r.wrong(FurtherEncryptionKeys, "must not have "+key+" again")
+			return p
+		}
+	}
+	return p
 }
 
 var (
 	// AWS, "Key identifiers (KeyId)" in the KMS Developer Guide. Aliases are not
 	// accepted, because an alias can be moved to another key, and permissions name keys.
-	encryption = lazily(`^(aws|cmk|arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+)$`)
+	keyARN = lazily(`^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$`)
 	// AWS, "CreatePolicy" in the IAM API reference: a name has up to 128 letters,
 	// digits and +=,.@_-. A path can precede it, here without colons.
 	boundary = lazily(`^(arn:aws[a-z-]*:iam::(aws|\d{12}):policy/)?([\x21-\x39\x3B-\x7E]+/)?[A-Za-z0-9+=,.@_-]{1,128}$`)

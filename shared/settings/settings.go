@@ -212,8 +212,8 @@ func All() []*Setting {
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
 		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, RunbookURL, StackName, DeploymentStrategy,
 		LedgerTable, ClaimBucket, ParkingBucket, Local,
-		ProtectBus, SchemaRegistry, Encryption, AccessLogs, Tracing, RedriveConcurrency, TokenConcurrency, Tags,
-		PermissionsBoundary, BootstrapQualifier,
+		ProtectBus, SchemaRegistry, Encryption, FurtherEncryptionKeys, AccessLogs, Tracing, RedriveConcurrency,
+		TokenConcurrency, Tags, PermissionsBoundary, BootstrapQualifier,
 	}
 }
 
