@@ -16,8 +16,10 @@ import (
 	"encoding/asn1"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"math/big"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -52,8 +54,11 @@ func (a *CA) NewIntermediate(name string, change func(*x509.Certificate)) *CA {
 		change(template)
 	}
 	c := sign(template, a.Certificate, key.Public(), a.Key)
-	return &CA{Certificate: c, Key: key, chain: append([]*x509.Certificate{a.Certificate}, a.chain...)}
+	return &CA{Certificate: c, Key: key, chain: a.all()}
 }
+
+// all returns the certificates of the CA and of its issuers up to the root.
+func (a *CA) all() []*x509.Certificate { return append([]*x509.Certificate{a.Certificate}, a.chain...) }
 
 // SelfSigned returns a certificate for a's key that is signed with this key, after change
 // has changed it: a client or server that is its own CA.
@@ -67,7 +72,7 @@ func (a *CA) SelfSigned(change func(*x509.Certificate)) *x509.Certificate {
 // truststore.
 func (a *CA) PEM() []byte {
 	var out bytes.Buffer
-	for _, c := range append([]*x509.Certificate{a.Certificate}, a.chain...) {
+	for _, c := range a.all() {
 		out.Write(EncodeCertificate(c))
 	}
 	return out.Bytes()
@@ -99,7 +104,7 @@ func (a *CA) Server(names ...string) tls.Certificate {
 // sends. It omits the root (RFC 8446, section 4.4.2).
 func (a *CA) bundle(c *x509.Certificate, key crypto.Signer) tls.Certificate {
 	bundle := tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
-	for _, above := range append([]*x509.Certificate{a.Certificate}, a.chain...) {
+	for _, above := range a.all() {
 		if !bytes.Equal(above.RawIssuer, above.RawSubject) {
 			bundle.Certificate = append(bundle.Certificate, above.Raw)
 		}
@@ -154,135 +159,137 @@ const (
 
 // CertificateFlaws returns all flaws. A receiver must reject a certificate with
 // any of them.
-func CertificateFlaws() []CertificateFlaw {
-	return []CertificateFlaw{
-		CertificateExpired, CertificateNotYetValid, UnknownCA, SameSubjectOtherCA, SelfSignedAsCA, LeafAsCA,
-		ChainTooLong,
-		NoBasicConstraints, PathTooLong, NameConstraints, ServerUsage, SHA1, MD5, RSA1024, RSAExponent3, RSAEvenModulus,
-		P224, Ed25519, DuplicateExtension, UnknownCriticalExtension, NegativeSerial, ZeroSerial, LongSerial,
-		ForgedSignature,
-	}
+func CertificateFlaws() []CertificateFlaw { return slices.Sorted(maps.Keys(flawed)) }
+
+// issue is a certificate that is about to be issued.
+type issue struct {
+	by       *CA
+	template *x509.Certificate
+	key      crypto.Signer
+	edit     func(*tbsCertificate) // changes what crypto/x509 does not; nil: nothing
+	signer   crypto.Signer         // signs what edit has changed; nil: the key of by
+	hash     crypto.Hash
 }
 
-// Flawed issues a certificate with a flaw. above contains the further CAs of its chain,
-// which a truststore with a must also contain. It is empty for most flaws.
-func (a *CA) Flawed(flaw CertificateFlaw) (certificate tls.Certificate, above []*x509.Certificate, err error) {
-	template := clientTemplate()
-	var key crypto.Signer = newECDSAKey(elliptic.P256())
-	issuer := a
-	var edit func(*tbsCertificate)
-	switch flaw {
-	case CertificateExpired:
-		template.NotBefore, template.NotAfter = time.Now().Add(-48*time.Hour), time.Now().Add(-24*time.Hour)
-	case CertificateNotYetValid:
-		template.NotBefore = time.Now().Add(24 * time.Hour)
-	case UnknownCA:
-		issuer = NewCA("Somebody Else")
-	case SameSubjectOtherCA:
-		issuer = NewCA(a.Certificate.Subject.CommonName)
-	case SelfSignedAsCA:
-		template.Subject = a.Certificate.Subject
-		return a.alone(sign(template, template, key.Public(), key), key), nil, nil
-	case LeafAsCA:
-		leaf := a.Client(nil)
-		issuer = &CA{Certificate: leaf.Leaf, Key: leaf.PrivateKey.(crypto.Signer),
-			chain: append([]*x509.Certificate{a.Certificate}, a.chain...)}
-	case ChainTooLong:
-		for n := len(a.chain) + 1; n < 5; n++ {
-			issuer = issuer.NewIntermediate(fmt.Sprintf("Intermediate CA %d", n), nil)
+// flawed has the change that makes a valid certificate flawed.
+var flawed = map[CertificateFlaw]func(*issue){
+	CertificateExpired: func(i *issue) {
+		i.template.NotBefore, i.template.NotAfter = time.Now().Add(-48*time.Hour), time.Now().Add(-24*time.Hour)
+	},
+	CertificateNotYetValid: func(i *issue) { i.template.NotBefore = time.Now().Add(24 * time.Hour) },
+	UnknownCA:              func(i *issue) { i.by = NewCA("Somebody Else") },
+	SameSubjectOtherCA:     func(i *issue) { i.by = NewCA(i.by.Certificate.Subject.CommonName) },
+	SelfSignedAsCA: func(i *issue) {
+		i.template.Subject = i.by.Certificate.Subject
+		i.by = &CA{Certificate: i.template, Key: i.key}
+	},
+	LeafAsCA: func(i *issue) {
+		leaf := i.by.Client(nil)
+		i.by = &CA{Certificate: leaf.Leaf, Key: leaf.PrivateKey.(crypto.Signer), chain: i.by.all()}
+	},
+	ChainTooLong: func(i *issue) {
+		for n := len(i.by.chain) + 1; n < 5; n++ {
+			i.by = i.by.NewIntermediate(fmt.Sprintf("Intermediate CA %d", n), nil)
 		}
-	case NoBasicConstraints:
-		issuer = a.NewIntermediate("CA Without Constraints",
+	},
+	NoBasicConstraints: func(i *issue) {
+		i.by = i.by.NewIntermediate("CA Without Constraints",
 			func(c *x509.Certificate) { c.BasicConstraintsValid, c.IsCA = false, false })
-	case PathTooLong:
-		issuer = a.NewIntermediate("Last CA",
-			func(c *x509.Certificate) { c.MaxPathLen, c.MaxPathLenZero = 0, true }).NewIntermediate("One CA Too Many",
-			nil)
-	case NameConstraints:
-		issuer = a.NewIntermediate("CA For Other Names", func(c *x509.Certificate) {
+	},
+	PathTooLong: func(i *issue) {
+		last := i.by.NewIntermediate("Last CA",
+			func(c *x509.Certificate) { c.MaxPathLen, c.MaxPathLenZero = 0, true })
+		i.by = last.NewIntermediate("One CA Too Many", nil)
+	},
+	NameConstraints: func(i *issue) {
+		i.by = i.by.NewIntermediate("CA For Other Names", func(c *x509.Certificate) {
 			c.PermittedDNSDomainsCritical, c.PermittedDNSDomains = true, []string{"other.example"}
 		})
-	case ServerUsage:
-		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	case SHA1, MD5:
-		return a.weaklySigned(template, flaw)
-	case RSA1024:
-		key, err = rsa.GenerateKey(rand.Reader, 1024)
-	case RSAExponent3:
-		key = rsaKeys().small
-	case RSAEvenModulus:
-		key = rsaKeys().normal
-		edit = func(t *tbsCertificate) {
+	},
+	ServerUsage: func(i *issue) { i.template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} },
+	SHA1:        func(i *issue) { i.signWith(crypto.SHA1, 5) },
+	MD5:         func(i *issue) { i.signWith(crypto.MD5, 4) },
+	RSA1024: func(i *issue) {
+		key, err := rsa.GenerateKey(rand.Reader, 1024)
+		if err != nil {
+			panic(err) // crypto/rsa rejects the size
+		}
+		i.key = key
+	},
+	RSAExponent3: func(i *issue) { i.key = rsaKeys().small },
+	RSAEvenModulus: func(i *issue) {
+		i.key = rsaKeys().normal
+		i.edit = func(t *tbsCertificate) {
 			n := new(big.Int).Sub(rsaKeys().normal.N, big.NewInt(1))
 			t.PublicKey.PublicKey = bitString(struct {
 				N *big.Int
 				E int
 			}{n, 65537})
 		}
-	case P224:
-		key = newECDSAKey(elliptic.P224())
-	case Ed25519:
-		_, key, err = ed25519.GenerateKey(rand.Reader)
-	case DuplicateExtension:
-		edit = func(t *tbsCertificate) { t.Extensions = append(t.Extensions, t.Extensions[0]) }
-	case UnknownCriticalExtension:
-		template.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 55555, 1},
+	},
+	P224: func(i *issue) { i.key = newECDSAKey(elliptic.P224()) },
+	Ed25519: func(i *issue) {
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			panic(err) // the random number generator failed
+		}
+		i.key = key
+	},
+	DuplicateExtension: func(i *issue) {
+		i.edit = func(t *tbsCertificate) { t.Extensions = append(t.Extensions, t.Extensions[0]) }
+	},
+	UnknownCriticalExtension: func(i *issue) {
+		i.template.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 55555, 1},
 			Critical: true, Value: []byte{5, 0}}}
-	case NegativeSerial:
-		edit = func(t *tbsCertificate) { t.SerialNumber = big.NewInt(-5) }
-	case ZeroSerial:
-		edit = func(t *tbsCertificate) { t.SerialNumber = big.NewInt(0) }
-	case LongSerial:
-		edit = func(t *tbsCertificate) { t.SerialNumber = new(big.Int).Lsh(big.NewInt(1), 8*20) }
-	case ForgedSignature:
-		good := a.Client(nil)
-		raw := bytes.Clone(good.Leaf.Raw)
-		raw[len(raw)-1] ^= 1
-		good.Certificate[0], good.Leaf = raw, nil
-		return good, nil, nil
-	default:
-		err = fmt.Errorf("paymenttest: unknown certificate flaw %q", flaw)
+	},
+	NegativeSerial: func(i *issue) { i.edit = func(t *tbsCertificate) { t.SerialNumber = big.NewInt(-5) } },
+	ZeroSerial:     func(i *issue) { i.edit = func(t *tbsCertificate) { t.SerialNumber = big.NewInt(0) } },
+	LongSerial: func(i *issue) {
+		i.edit = func(t *tbsCertificate) { t.SerialNumber = new(big.Int).Lsh(big.NewInt(1), 8*20) }
+	},
+	ForgedSignature: func(i *issue) { i.edit, i.signer = func(*tbsCertificate) {}, newECDSAKey(elliptic.P256()) },
+}
+
+// signWith has the certificate signed with a broken digest and RSA. crypto/x509 has no such
+// algorithm for ECDSA, so an intermediate CA with an RSA key issues it. algorithm is the last
+// number of its identifier (RFC 8017, appendix C).
+func (i *issue) signWith(hash crypto.Hash, algorithm int) {
+	key := rsaKeys().normal
+	i.by = &CA{Certificate: sign(caTemplate("RSA CA"), i.by.Certificate, key.Public(), i.by.Key), Key: key,
+		chain: i.by.all()}
+	i.hash = hash
+	i.edit = func(t *tbsCertificate) {
+		t.SignatureAlgorithm.Algorithm = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, algorithm}
 	}
-	if err != nil {
-		return tls.Certificate{}, nil, err
+}
+
+// Flawed issues a certificate with a flaw. above contains the further CAs of its chain,
+// which a truststore with a must also contain. It is empty for most flaws.
+func (a *CA) Flawed(flaw CertificateFlaw) (certificate tls.Certificate, above []*x509.Certificate, err error) {
+	change := flawed[flaw]
+	if change == nil {
+		return tls.Certificate{}, nil, fmt.Errorf("paymenttest: unknown certificate flaw %q", flaw)
 	}
-	var raw []byte
-	if edit != nil {
-		raw = editAndSign(sign(template, issuer.Certificate, key.Public(), issuer.Key).Raw, issuer.Key, edit)
-	} else {
-		raw = sign(template, issuer.Certificate, key.Public(), issuer.Key).Raw
+	i := &issue{by: a, template: clientTemplate(), key: newECDSAKey(elliptic.P256()), hash: crypto.SHA256}
+	change(i)
+	raw := create(i.template, i.by.Certificate, i.key.Public(), i.by.Key)
+	if i.signer == nil {
+		i.signer = i.by.Key
 	}
-	certificate = tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}
-	if issuer != a {
-		for _, c := range append([]*x509.Certificate{issuer.Certificate}, issuer.chain...) {
-			if !c.Equal(a.Certificate) && !bytes.Equal(c.RawIssuer, c.RawSubject) {
-				certificate.Certificate = append(certificate.Certificate, c.Raw)
-				above = append(above, c)
-			}
+	if i.edit != nil {
+		raw = editAndSign(raw, i.signer, i.hash, i.edit)
+	}
+	certificate = tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: i.key}
+	if i.by == a {
+		return certificate, nil, nil
+	}
+	for _, c := range i.by.all() {
+		if !c.Equal(a.Certificate) && !bytes.Equal(c.RawIssuer, c.RawSubject) {
+			certificate.Certificate = append(certificate.Certificate, c.Raw)
+			above = append(above, c)
 		}
 	}
 	return certificate, above, nil
-}
-
-func (a *CA) alone(c *x509.Certificate, key crypto.Signer) tls.Certificate {
-	return tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key}
-}
-
-// weaklySigned issues a certificate that is signed with a broken digest. crypto/x509 has
-// no such algorithm for ECDSA, so an intermediate CA of a with an RSA key issues it.
-func (a *CA) weaklySigned(template *x509.Certificate,
-	flaw CertificateFlaw) (tls.Certificate, []*x509.Certificate, error) {
-	caKey := rsaKeys().normal
-	ca := sign(caTemplate("RSA CA"), a.Certificate, caKey.Public(), a.Key)
-	key := newECDSAKey(elliptic.P256())
-	good := sign(template, ca, key.Public(), caKey)
-	algorithm, hash := asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 5}, crypto.SHA1
-	if flaw == MD5 {
-		algorithm, hash = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 4}, crypto.MD5
-	}
-	raw := editAndSignWith(good.Raw, caKey, hash,
-		func(t *tbsCertificate) { t.SignatureAlgorithm.Algorithm = algorithm })
-	return tls.Certificate{Certificate: [][]byte{raw, ca.Raw}, PrivateKey: key}, []*x509.Certificate{ca}, nil
 }
 
 // rsaKeys returns RSA keys. It generates them once, because this takes long.
@@ -359,15 +366,19 @@ func clientTemplate() *x509.Certificate {
 
 // sign signs template with the issuer's key.
 func sign(template, issuer *x509.Certificate, public crypto.PublicKey, key crypto.Signer) *x509.Certificate {
-	der, err := x509.CreateCertificate(rand.Reader, template, issuer, public, key)
-	if err != nil {
-		panic(err) // crypto/x509 rejects a template of this package
-	}
-	c, err := x509.ParseCertificate(der)
+	c, err := x509.ParseCertificate(create(template, issuer, public, key))
 	if err != nil {
 		panic(err)
 	}
 	return c
+}
+
+func create(template, issuer *x509.Certificate, public crypto.PublicKey, key crypto.Signer) []byte {
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer, public, key)
+	if err != nil {
+		panic(err) // crypto/x509 rejects a template of this package
+	}
+	return der
 }
 
 // rawCertificate is the ASN.1 structure of a certificate (RFC 5280, section 4.1), for
@@ -400,12 +411,8 @@ func bitString(value any) asn1.BitString {
 	return asn1.BitString{Bytes: der, BitLength: 8 * len(der)}
 }
 
-func editAndSign(certificate []byte, key crypto.Signer, edit func(*tbsCertificate)) []byte {
-	return editAndSignWith(certificate, key, crypto.SHA256, edit)
-}
-
-// editAndSignWith changes a certificate and signs it again.
-func editAndSignWith(certificate []byte, key crypto.Signer, hash crypto.Hash, edit func(*tbsCertificate)) []byte {
+// editAndSign changes a certificate and signs it again.
+func editAndSign(certificate []byte, key crypto.Signer, hash crypto.Hash, edit func(*tbsCertificate)) []byte {
 	var raw rawCertificate
 	var tbs tbsCertificate
 	if _, err := asn1.Unmarshal(certificate, &raw); err != nil {

@@ -2,6 +2,7 @@ package paymenttest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -59,6 +60,24 @@ var (
 		Huge}
 	keyFaults   = []FaultName{WrongKid, Problem}
 	tokenFaults = []FaultName{InvalidClient, Unauthorized, ExpiresIn, AccessToken, TokenType}
+
+	// defaults are the meanings of "" as a value.
+	defaults = map[FaultName]string{Slow: "10s", Status: "500", Throttled: "1", ContentType: "text/plain",
+		Huge: "65537", AccessToken: `""`}
+	// fixed are the answers that do not depend on the request or a value.
+	fixed = map[FaultName]answer{
+		Down:     {status: http.StatusServiceUnavailable, body: []byte(`{"error":"unavailable"}`)},
+		NotFound: {status: http.StatusNotFound, body: []byte(`{}`)},
+		Garbage:  {status: http.StatusOK, body: []byte(`{"kty":"RSA","access_token":`)},
+		HTML: {status: http.StatusOK, contentType: "text/html; charset=utf-8",
+			body: []byte("<!doctype html><title>Maintenance</title>")},
+		Problem: {status: http.StatusOK, contentType: "application/problem+json",
+			body: []byte(`{"type":"about:blank","title":"Service Unavailable","status":503}`)},
+		Unauthorized: oauthError(http.StatusUnauthorized, "invalid_client"),
+	}
+	// members are the members of the right answer that have the fault's value instead.
+	members = map[FaultName]string{WrongKid: "kid", ExpiresIn: "expires_in", AccessToken: "access_token",
+		TokenType: "token_type"}
 )
 
 // Faults returns the faults of an endpoint.
@@ -96,39 +115,24 @@ func (s *Server) Misbehave(e Endpoint, f Fault) error {
 	return nil
 }
 
-func (f *Fault) check() error {
-	var err error
+// check sets the default of the value and checks it.
+func (f *Fault) check() (err error) {
+	f.Value = cmp.Or(f.Value, defaults[f.Name])
 	switch f.Name {
 	case Slow:
-		f.Value = or(f.Value, "10s")
 		_, err = time.ParseDuration(f.Value)
 	case Status:
-		f.Value = or(f.Value, "500")
 		_, err = strconv.ParseUint(f.Value, 10, 9)
-	case Throttled:
-		f.Value = or(f.Value, "1")
-	case ContentType:
-		f.Value = or(f.Value, "text/plain")
 	case Huge:
-		f.Value = or(f.Value, "65537")
 		_, err = strconv.ParseUint(f.Value, 10, 30)
-	case AccessToken:
-		f.Value = or(f.Value, `""`)
-	}
-	switch f.Name {
 	case AccessToken, ExpiresIn, TokenType:
 		if f.Value != "" && !json.Valid([]byte(f.Value)) {
 			err = fmt.Errorf("%q is not JSON", f.Value)
 		}
+	case WrongKid:
+		f.Value = `"` + uuid.New().String() + `"`
 	}
 	return err
-}
-
-func or(value, otherwise string) string {
-	if value == "" {
-		return otherwise
-	}
-	return value
 }
 
 // nextFault returns the fault for the next request.
@@ -166,40 +170,24 @@ func (s *Server) wait(r *http.Request, f Fault) bool {
 
 // spoil returns the answer with fault f; right returns the correct answer.
 func (f Fault) spoil(s *Server, r *http.Request, right func() answer) answer {
+	if a, ok := fixed[f.Name]; ok {
+		return a
+	}
+	if name, ok := members[f.Name]; ok {
+		a := right()
+		a.body = change(a.body, name, json.RawMessage(f.Value))
+		return a
+	}
 	switch f.Name {
-	case Down:
-		return answer{status: http.StatusServiceUnavailable, body: []byte(`{"error":"unavailable"}`)}
 	case Status:
 		status, _ := strconv.Atoi(f.Value)
 		return answer{status: status, body: []byte(`{}`)}
-	case NotFound:
-		return answer{status: http.StatusNotFound, body: []byte(`{}`)}
 	case Throttled:
 		return answer{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {f.Value}},
 			body: []byte(`{}`)}
 	case Redirect:
 		return answer{status: http.StatusTemporaryRedirect,
 			header: http.Header{"Location": {s.ElsewhereURL + r.URL.RequestURI()}}}
-	case Garbage:
-		return answer{status: http.StatusOK, body: []byte(`{"kty":"RSA","access_token":`)}
-	case HTML:
-		return answer{status: http.StatusOK, contentType: "text/html; charset=utf-8",
-			body: []byte("<!doctype html><title>Maintenance</title>")}
-	case ContentType:
-		a := right()
-		a.contentType = f.Value
-		return a
-	case Huge:
-		a := right()
-		a.body = inflate(a.body, f.Value)
-		return a
-	case WrongKid:
-		a := right()
-		a.body = change(a.body, "kid", json.RawMessage(`"`+uuid.New().String()+`"`))
-		return a
-	case Problem:
-		return answer{status: http.StatusOK, contentType: "application/problem+json",
-			body: []byte(`{"type":"about:blank","title":"Service Unavailable","status":503}`)}
 	case InvalidClient:
 		a := oauthError(http.StatusBadRequest, "invalid_client")
 		id, secret := s.Client()
@@ -207,22 +195,15 @@ func (f Fault) spoil(s *Server, r *http.Request, right func() answer) answer {
 			r.Header.Get("Authorization"))
 		a.body = change(a.body, "error_description", description)
 		return a
-	case Unauthorized:
-		return oauthError(http.StatusUnauthorized, "invalid_client")
-	case ExpiresIn:
-		a := right()
-		a.body = change(a.body, "expires_in", json.RawMessage(f.Value))
-		return a
-	case AccessToken:
-		a := right()
-		a.body = change(a.body, "access_token", json.RawMessage(f.Value))
-		return a
-	case TokenType:
-		a := right()
-		a.body = change(a.body, "token_type", json.RawMessage(f.Value))
-		return a
 	}
-	return right()
+	a := right()
+	switch f.Name {
+	case ContentType:
+		a.contentType = f.Value
+	case Huge:
+		a.body = inflate(a.body, f.Value)
+	}
+	return a
 }
 
 // change sets one member of a JSON object, or removes it if value is empty. It returns

@@ -2,12 +2,14 @@ package paymenttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -100,25 +102,59 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The part of the proof that a flaw is about, and where it is.
+	part, kind, _ := strings.Cut(string(w.Flaw), "-")
+	at := map[string]string{"signature": "header:" + s.Scheme.SignatureHeader, "timestamp": s.Scheme.Timestamp.String(),
+		"keyid": s.Scheme.KeyID.String()}[part]
+	switch _, static := signature.StaticKeyID(at); {
+	case w.Flaw != "" && !slices.Contains(Flaws(), w.Flaw):
+		return nil, fmt.Errorf("paymenttest: unknown flaw %q", w.Flaw)
+	case static:
+		return nil, errors.New("paymenttest: a flaw of the key id needs a key id in the request")
+	}
+	payload, proof, err := s.prove(w)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, cmp.Or(w.Method, s.Method, http.MethodPost), w.URL,
+		bytes.NewReader(payload))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range w.Header {
+		r.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	r.Header.Set("Content-Type", cmp.Or(w.ContentType, "application/json"))
+	s.Scheme.Attach(r, proof)
+	switch kind {
+	case "missing":
+		edit(r, at, func(values url.Values, name string) { values.Del(name) })
+	case "repeated":
+		edit(r, at, func(values url.Values, name string) { values.Add(name, values.Get(name)) })
+	}
+	return r, nil
+}
+
+// prove returns the payload of w and its proof, with the flaws of their content.
+func (s Sender) prove(w Webhook) (payload []byte, proof signature.Proof, err error) {
 	now := time.Now
 	if s.Now != nil {
 		now = s.Now
 	}
-	key, named := s.Key, s.Key.ID
-	switch w.Flaw {
-	case WrongKey:
-		key = unknownKey()
-	case UnknownKey:
-		key = unknownKey()
-		named = key.ID
-	}
 	at := now().Add(-w.Age)
-	proof := signature.Proof{Timestamp: s.Format.Text(at), KeyID: named}
-	if proof.Signature, err = signature.Sign(key.Private, w.Payload, proof.Timestamp, proof.KeyID); err != nil {
-		return nil, err
+	key := s.Key
+	if w.Flaw == WrongKey || w.Flaw == UnknownKey {
+		key = unknownKey()
 	}
-
-	payload := w.Payload
+	proof = signature.Proof{Timestamp: s.Format.Text(at), KeyID: key.ID}
+	if w.Flaw == WrongKey {
+		proof.KeyID = s.Key.ID
+	}
+	proof.Signature, err = signature.Sign(key.Private, w.Payload, proof.Timestamp, proof.KeyID)
+	if err != nil {
+		return nil, proof, err
+	}
+	payload = w.Payload
 	switch w.Flaw {
 	case SignatureChanged:
 		proof.Signature = changeSignature(proof.Signature)
@@ -135,38 +171,7 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 	case KeyIDMalformed:
 		proof.KeyID = "../" + proof.KeyID
 	}
-
-	r, err := http.NewRequestWithContext(ctx, or(w.Method, or(s.Method, http.MethodPost)), w.URL,
-		bytes.NewReader(payload))
-	if err != nil {
-		return nil, err
-	}
-	for name, values := range w.Header {
-		r.Header[http.CanonicalHeaderKey(name)] = values
-	}
-	r.Header.Set("Content-Type", or(w.ContentType, "application/json"))
-	s.Scheme.Attach(r, proof)
-	signatureCarrier := "header:" + s.Scheme.SignatureHeader
-	switch w.Flaw {
-	case SignatureMissing:
-		return r, drop(r, signatureCarrier)
-	case SignatureRepeated:
-		return r, repeat(r, signatureCarrier)
-	case TimestampMissing:
-		return r, drop(r, s.Scheme.Timestamp.String())
-	case TimestampRepeated:
-		return r, repeat(r, s.Scheme.Timestamp.String())
-	case KeyIDMissing:
-		return r, drop(r, s.Scheme.KeyID.String())
-	case KeyIDRepeated:
-		return r, repeat(r, s.Scheme.KeyID.String())
-	case KeyIDChanged, KeyIDMalformed:
-		return r, carried(s.Scheme.KeyID.String())
-	}
-	if w.Flaw != "" && !slices.Contains(Flaws(), w.Flaw) {
-		return nil, fmt.Errorf("paymenttest: unknown flaw %q", w.Flaw)
-	}
-	return r, nil
+	return payload, proof, nil
 }
 
 // Send sends w and returns the answer. It returns an error if w is invalid or if there
@@ -251,37 +256,14 @@ func changePayload(payload []byte) []byte {
 	return changed
 }
 
-func drop(r *http.Request, carrier string) error {
-	kind, name, _ := strings.Cut(carrier, ":")
-	switch kind {
-	case "header":
-		r.Header.Del(name)
-	case "query":
-		query := r.URL.Query()
-		query.Del(name)
-		r.URL.RawQuery = query.Encode()
+// edit changes a value of a request, which is at header:NAME or query:NAME.
+func edit(r *http.Request, at string, change func(values url.Values, name string)) {
+	kind, name, _ := strings.Cut(at, ":")
+	if kind == "header" {
+		change(url.Values(r.Header), http.CanonicalHeaderKey(name))
+		return
 	}
-	return carried(carrier)
-}
-
-func repeat(r *http.Request, carrier string) error {
-	kind, name, _ := strings.Cut(carrier, ":")
-	switch kind {
-	case "header":
-		r.Header.Add(name, r.Header.Get(name))
-	case "query":
-		query := r.URL.Query()
-		query.Add(name, query.Get(name))
-		r.URL.RawQuery = query.Encode()
-	}
-	return carried(carrier)
-}
-
-var errNotCarried = errors.New("paymenttest: a flaw of the key id needs a key id in the request")
-
-func carried(carrier string) error {
-	if _, static := signature.StaticKeyID(carrier); static {
-		return errNotCarried
-	}
-	return nil
+	query := r.URL.Query()
+	change(query, name)
+	r.URL.RawQuery = query.Encode()
 }

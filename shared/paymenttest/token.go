@@ -5,6 +5,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 	"uuid"
@@ -60,22 +61,14 @@ func (s *Server) answerToken(r *http.Request, body []byte) answer {
 		return answer{status: http.StatusMethodNotAllowed, header: http.Header{"Allow": {http.MethodPost}}}
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
-	if ids := query["access_token_manager_id"]; err != nil || len(ids) != 1 || ids[0] != s.opts.TokenManagerID {
+	if err != nil || !slices.Equal(query["access_token_manager_id"], []string{s.opts.TokenManagerID}) {
 		return oauthError(http.StatusBadRequest, "invalid_request")
 	}
 	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || contentType != "application/x-www-form-urlencoded" {
 		return oauthError(http.StatusBadRequest, "invalid_request")
 	}
-	id, secret, ok := r.BasicAuth()
-	if s.opts.FormEncoded && ok {
-		var badID, badSecret error
-		id, badID = url.QueryUnescape(id)
-		secret, badSecret = url.QueryUnescape(secret)
-		ok = badID == nil && badSecret == nil
-	}
-	wantID, wantSecret := s.Client()
-	if !ok || len(r.Header.Values("Authorization")) != 1 || id != wantID || secret != wantSecret {
+	if !s.isClient(r) {
 		a := oauthError(http.StatusUnauthorized, "invalid_client")
 		a.header = http.Header{"Www-Authenticate": {`Basic realm="token"`}}
 		return a
@@ -88,6 +81,19 @@ func (s *Server) answerToken(r *http.Request, body []byte) answer {
 		return oauthError(http.StatusBadRequest, "unsupported_grant_type")
 	}
 	return s.newToken()
+}
+
+// isClient reports whether r has the client's id and secret, once.
+func (s *Server) isClient(r *http.Request) bool {
+	id, secret, ok := r.BasicAuth()
+	if s.opts.FormEncoded && ok {
+		var badID, badSecret error
+		id, badID = url.QueryUnescape(id)
+		secret, badSecret = url.QueryUnescape(secret)
+		ok = badID == nil && badSecret == nil
+	}
+	wantID, wantSecret := s.Client()
+	return ok && len(r.Header.Values("Authorization")) == 1 && id == wantID && secret == wantSecret
 }
 
 func (s *Server) newToken() answer {
