@@ -58,13 +58,3 @@ func TestSendPresentsTheRequestedCertificate(t *testing.T) {
 		t.Error("a flaw that does not exist was taken")
 	}
 }
-
-func TestCertificateFlawNeedsAnIdentity(t *testing.T) {
-	service := paymenttest.NewServer(paymenttest.Options{})
-	defer service.Close()
-	_, err := service.Send(t.Context(),
-		paymenttest.Webhook{URL: service.URL, Payload: []byte("{}"), Certificate: paymenttest.NoCertificate})
-	if err == nil {
-		t.Error("it was sent")
-	}
-}

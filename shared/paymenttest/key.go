@@ -72,12 +72,12 @@ func (s *Server) Key() Key {
 
 // Rotate replaces the signing key by a new key with a new id, and returns it. The
 // previous keys stay published.
-func (s *Server) Rotate() Key { return s.use(NewKey(s.opts.KeyBits)) }
+func (s *Server) Rotate() Key { return s.use(NewKey(2048)) }
 
 // Rekey replaces the signing key by a new key with the same id, and returns it. The
 // previous key is no longer published.
 func (s *Server) Rekey() Key {
-	key := NewKey(s.opts.KeyBits)
+	key := NewKey(2048)
 	key.ID = s.Key().ID
 	return s.use(key)
 }

@@ -39,7 +39,6 @@ type Options struct {
 	// 127.0.0.1.
 	Address string
 	Key     Key // the first signing key; a generated one
-	KeyBits int // size of generated keys; 2048
 
 	// Scheme defines the carriers of the proof of a webhook; DefaultScheme.
 	Scheme          signature.Scheme
@@ -171,7 +170,7 @@ func Start(opts Options) (*Server, error) {
 	s.URL = "http://" + listener.Addr().String()
 	s.ElsewhereURL = "http://" + elsewhere.Addr().String()
 	if opts.Key.Private == nil {
-		opts.Key = NewKey(opts.KeyBits)
+		opts.Key = NewKey(2048)
 	}
 	s.use(opts.Key)
 
@@ -205,9 +204,6 @@ func newServer(opts Options) *Server {
 func (o *Options) setDefaults() {
 	if o.Address == "" {
 		o.Address = "127.0.0.1:0"
-	}
-	if o.KeyBits == 0 {
-		o.KeyBits = 2048
 	}
 	if o.Scheme == (signature.Scheme{}) {
 		o.Scheme = DefaultScheme()

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"payhook.example/shared/paymenttest"
 )
@@ -216,12 +215,5 @@ func TestARequestAsksForAFaultWithTheSecret(t *testing.T) {
 	down := func(r *http.Request) { r.Header.Set(paymenttest.FaultHeader, "down") }
 	if status, _ := s.tokenFrom(t, 0, down); status != http.StatusForbidden {
 		t.Errorf("without any secret, a fault is answered %d", status)
-	}
-}
-
-func TestTokensOfAStatelessServiceLiveAsLongAsTheySay(t *testing.T) {
-	state := paymenttest.NewState(paymenttest.Options{TokenLifetime: time.Hour})
-	if state.TokenSeconds != 3600 {
-		t.Errorf("tokens live %d s", state.TokenSeconds)
 	}
 }
