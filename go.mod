@@ -42,7 +42,6 @@ require (
 	golang.org/x/term v0.47.0
 	golang.org/x/time v0.16.0
 	golang.org/x/tools v0.51.0
-	mvdan.cc/sh/v3 v3.14.1
 )
 
 require (

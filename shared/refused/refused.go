@@ -1,5 +1,5 @@
 // Package refused stores webhooks that were rejected before they were found authentic,
-// so that a person can find out why (package explain).
+// so that a person can find out why (payhook explain).
 //
 // It guarantees that a [Capturer] stores at most [PerHour] requests an hour over all
 // functions together and at most [MaxPayload] bytes of each body, that it takes at most

@@ -1,0 +1,412 @@
+package explain
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/keys"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/refused"
+)
+
+var (
+	key   = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
+	other = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
+)
+
+// received is the time at which the requests of these tests are received.
+var received = time.Date(2026, 1, 31, 12, 0, 1, 0, time.UTC)
+
+const (
+	at   = "2026-01-31T12:00:00.000Z"
+	body = `{"deliveryId":"b3f9c1de-6a0e-4c5b-8f7d-2e1a9c4b5d60","note":"Köln & <Bonn>/x","events":[{"eventId":` +
+		`"c1f9c1de-6a0e-4c5b-8f7d-2e1a9c4b5d61","amount":1250.00,"eventTimestamp":"2026-01-31T11:59:58.000Z"}]}`
+)
+
+// call is a webhook and the deployment that rejects it. A test changes one thing.
+type call struct {
+	t       *testing.T
+	request refused.Request
+	given   []string
+	key     paymenttest.Key // that signs
+
+	jwks   map[string][]byte // of the key service, by the id
+	status int               // of the key service; 0: it answers
+	asked  []string          // ids
+}
+
+// sent returns a webhook that verifies.
+func sent(t *testing.T) *call {
+	c := &call{t: t, key: key(), jwks: map[string][]byte{key().ID: key().JWK()}}
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := path.Base(r.URL.Path)
+		c.asked = append(c.asked, id)
+		w.Header().Set("Content-Type", "application/json")
+		switch jwk, ok := c.jwks[id]; {
+		case c.status != 0:
+			w.WriteHeader(c.status)
+		case !ok:
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			_, _ = w.Write(jwk)
+		}
+	}))
+	t.Cleanup(service.Close)
+	c.request = refused.Request{Method: "POST", Payload: []byte(body), ReceivedAt: received,
+		Settings: map[string]string{"baseUrl": service.URL},
+		Headers: map[string]string{"content-type": "application/json", "host": "abc.example",
+			"x-amzn-trace-id": "Root=1-5759e988-bd862e3fe1be46a994272793", "x-forwarded-for": "192.0.2.1"}}
+	c.set("X-SVC-Timestamp", at)
+	c.set("X-SVC-Key-Id", c.key.ID)
+	c.sign(message(at, c.key.ID))
+	return c
+}
+
+// message is the message of section 5.4.
+func message(timestamp, id string) string { return body + "\n" + timestamp + "\n" + id }
+
+func (c *call) set(name, text string) { c.request.Headers[strings.ToLower(name)] = text }
+func (c *call) move(from, to string)  { c.set(to, c.drop(from)) }
+func (c *call) drop(name string) string {
+	text := c.request.Headers[strings.ToLower(name)]
+	delete(c.request.Headers, strings.ToLower(name))
+	return text
+}
+
+// signed returns the signature of a message.
+func (c *call) signed(message string) []byte {
+	sum := sha256.Sum256([]byte(message))
+	s, err := rsa.SignPKCS1v15(nil, c.key.Private, crypto.SHA256, sum[:])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return s
+}
+
+func (c *call) sign(message string) {
+	c.set("X-SVC-Signature", base64.RawURLEncoding.EncodeToString(c.signed(message)))
+}
+
+// timestamp replaces the timestamp.
+func (c *call) timestamp(header, text string) {
+	c.drop("X-SVC-Timestamp")
+	c.set(header, text)
+	c.sign(message(text, c.key.ID))
+}
+
+func (c *call) explain() *report {
+	c.t.Helper()
+	conf, err := parse(c.request.Settings)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.BaseURL, conf.KeyTimeout),
+		exponents: conf.KeyExponents}
+	r, err := explain(c.t.Context(), c.request, conf, service, c.given)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+// want is what a report must say: settings as "name=value name=value", and a text of a
+// difference, of the advice or of the step.
+type want struct {
+	verdict  verdict
+	outcome  string
+	settings string
+	said     string
+}
+
+func (w want) check(t *testing.T, r *report) {
+	t.Helper()
+	var set []string
+	for _, c := range r.Settings {
+		set = append(set, c.Setting+"="+c.Value)
+	}
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := want{r.Verdict, r.Outcome, strings.Join(set, " "), w.said}
+	if diff := cmp.Diff(w, got, cmp.AllowUnexported(want{})); diff != "" {
+		t.Errorf("%s%s", diff, text)
+	}
+	all := strings.Join(append(append(r.Differences, r.Advice...), r.Step), "\n")
+	if !strings.Contains(all, w.said) || (r.Step == "") != (r.Outcome == "accepted") {
+		t.Errorf("it does not say %q, or names no step: %s", w.said, text)
+	}
+	if bytes.Contains(text, []byte("Bonn")) {
+		t.Errorf("it contains the payload: %s", text)
+	}
+}
+
+// In every case one thing of a webhook that verifies is changed.
+func TestEachVariantIsExplained(t *testing.T) {
+	const missing, malformed, mismatch = "signature-missing", "signature-malformed", "signature-mismatch"
+	for name, test := range map[string]struct {
+		change func(c *call)
+		want   want
+	}{
+		"nothing": {func(*call) {}, want{authentic, "accepted", "", ""}},
+
+		// Carriers.
+		"timestamp in another header": {func(c *call) { c.move("X-SVC-Timestamp", "X-Brand-Time") },
+			want{otherSettings, missing, "timestampCarrier=header:X-Brand-Time",
+				"the timestamp (timestampCarrier is header:X-SVC-Timestamp)"}},
+		"timestamp in the query": {func(c *call) { c.request.RawQuery = "ts=" + c.drop("X-SVC-Timestamp") },
+			want{otherSettings, missing, "timestampCarrier=query:ts", ""}},
+		"timestamp in the body": {func(c *call) {
+			c.drop("X-SVC-Timestamp")
+			c.sign(message("2026-01-31T11:59:58.000Z", c.key.ID))
+		}, want{unsupported, missing, "", "The timestamp is carried in the JSON field events.0.eventTimestamp"}},
+		"key id in another header": {func(c *call) { c.move("X-SVC-Key-Id", "Key-Reference") },
+			want{otherSettings, missing, "keyIdCarrier=header:Key-Reference", ""}},
+		"key id in the query": {func(c *call) { c.request.RawQuery = "a=b&kid=" + c.drop("X-SVC-Key-Id") },
+			want{otherSettings, missing, "keyIdCarrier=query:kid", ""}},
+		"key id in the body": {func(c *call) {
+			c.drop("X-SVC-Key-Id")
+			c.request.Payload = []byte(`{"keyId":"` + c.key.ID + `","a":1}`)
+			c.sign(string(c.request.Payload) + "\n" + at + "\n" + c.key.ID)
+		}, want{unsupported, missing, "", "carried in the JSON field keyId"}},
+		"key id that is not sent, but given": {func(c *call) {
+			c.drop("X-SVC-Key-Id")
+			c.given = []string{c.key.ID}
+		}, want{otherSettings, missing, "keyIdCarrier=static:" + key().ID, "as soon as the service signs with another key"}},
+		"key id that is sent and given": {func(c *call) {
+			c.move("X-SVC-Key-Id", "Key-Reference")
+			c.given = []string{c.key.ID}
+		}, want{otherSettings, missing, "keyIdCarrier=header:Key-Reference", ""}},
+		"key id that is fixed, in another header": {func(c *call) {
+			c.drop("X-SVC-Key-Id")
+			c.request.Settings["keyIdCarrier"] = "static:" + c.key.ID
+			c.move("X-SVC-Signature", "X-Sign")
+		}, want{otherSettings, missing, "signatureHeader=X-Sign", ""}},
+		"signature in the query": {func(c *call) { c.request.RawQuery = "sig=" + c.drop("X-SVC-Signature") },
+			want{unsupported, missing, "", "The signature is carried in the query parameter sig"}},
+		"everything in other headers": {func(c *call) {
+			c.move("X-SVC-Timestamp", "A-Time")
+			c.move("X-SVC-Key-Id", "A-Key")
+			c.move("X-SVC-Signature", "A-Sig")
+		}, want{otherSettings, missing, "signatureHeader=A-Sig timestampCarrier=header:A-Time keyIdCarrier=header:A-Key",
+			"signatureHeader is X-SVC-Signature"}},
+		"parts of one header": {func(c *call) {
+			c.set("Signature", fmt.Sprintf(`t=%s,v1="%s"`, c.drop("X-SVC-Timestamp"), c.drop("X-SVC-Signature")))
+		}, want{unsupported, missing, "", "part t of header Signature"}},
+		"another method": {func(c *call) { c.request.Method = "PUT" },
+			want{otherSettings, "method-not-allowed", "httpMethod=PUT", ""}},
+		"a payload that is too large": {func(c *call) { c.request.Settings["maxPayloadBytes"] = "10" },
+			want{otherSettings, "payload-too-large", "maxPayloadBytes=" + strconv.Itoa(len(body)), ""}},
+
+		// Formats of the timestamp.
+		"Unix seconds": {func(c *call) {
+			c.request.Settings["timestampFormat"] = "rfc3339"
+			c.timestamp("X-SVC-Timestamp", "1769860800")
+		}, want{otherSettings, malformed, "timestampFormat=unix-seconds", ""}},
+		"Unix milliseconds in another header": {func(c *call) { c.timestamp("T", "1769860800123") },
+			want{otherSettings, missing, "timestampCarrier=header:T", ""}},
+		"RFC 3339 with an offset": {func(c *call) {
+			c.request.Settings["timestampFormat"] = "unix-seconds"
+			c.timestamp("X-SVC-Timestamp", "2026-01-31T13:00:00+01:00")
+		}, want{otherSettings, malformed, "timestampFormat=rfc3339", ""}},
+		"RFC 1123": {func(c *call) { c.timestamp("Date", "Sat, 31 Jan 2026 12:00:00 GMT") },
+			want{unsupported, missing, "", "cannot read the format of the timestamp"}},
+		"a format that is not known": {func(c *call) { c.timestamp("X-SVC-Timestamp", "yesterday") },
+			want{unsupported, malformed, "", `cannot read the format of the timestamp "yesterday"`}},
+
+		// The age of the timestamp.
+		"an old timestamp": {func(c *call) { c.request.ReceivedAt = received.Add(7 * time.Minute) },
+			want{wrongAge, "timestamp-outside-window", "", "7m1s older"}},
+		"an old timestamp, with the tolerance that was asked for": {func(c *call) {
+			c.request.ReceivedAt = received.Add(7 * time.Minute)
+			c.request.Settings["timestampTolerance"] = "8m"
+		}, want{authentic, "accepted", "", ""}},
+		"an old timestamp in another header": {func(c *call) {
+			c.move("X-SVC-Timestamp", "X-Brand-Time")
+			c.request.ReceivedAt = received.Add(72 * time.Hour)
+		}, want{wrongAge, missing, "timestampCarrier=header:X-Brand-Time", "No longer tolerance is proposed"}},
+		"an old timestamp and a changed body": {func(c *call) {
+			c.request.ReceivedAt = received.Add(time.Hour)
+			c.request.Payload = append(c.request.Payload, '\n')
+		}, want{changed, "timestamp-outside-window", "", "without its last line break"}},
+
+		// Encodings of the signature.
+		"standard base64": {func(c *call) {
+			for i := 0; !strings.Contains(c.request.Headers["x-svc-signature"], "+"); i++ {
+				c.set("X-SVC-Timestamp", strconv.Itoa(1769860800+i))
+				c.set("X-SVC-Signature",
+					base64.StdEncoding.EncodeToString(c.signed(message(strconv.Itoa(1769860800+i), c.key.ID))))
+			}
+		}, want{unsupported, malformed, "", "standard base64"}},
+		"hexadecimal": {func(c *call) {
+			c.set("X-SVC-Signature", hex.EncodeToString(c.signed(message(at, c.key.ID))))
+		}, want{unsupported, malformed, "", "hexadecimal"}},
+
+		// Messages.
+		"CR LF": {func(c *call) { c.sign(body + "\r\n" + at + "\r\n" + c.key.ID) },
+			want{unsupported, mismatch, "", "there is CR LF instead"}},
+		"another order": {func(c *call) { c.sign(at + "\n" + c.key.ID + "\n" + body) },
+			want{unsupported, mismatch, "", "timestamp, key id, payload, in this order"}},
+		"a dot": {func(c *call) { c.sign(at + "." + body) },
+			want{unsupported, mismatch, "", "there is a dot"}},
+		"the payload alone": {func(c *call) { c.drop("X-SVC-Timestamp"); c.sign(body) },
+			want{unsupported, missing, "", "consists of payload, in this order"}},
+
+		// Changes on the way.
+		"a line feed was removed": {func(c *call) { c.sign(body + "\n\n" + at + "\n" + c.key.ID) },
+			want{changed, mismatch, "", "with a line feed at its end"}},
+		"line breaks were changed": {func(c *call) {
+			c.request.Payload = []byte("{\r\n\"a\":1\r\n}")
+			c.sign("{\n\"a\":1\n}\n" + at + "\n" + c.key.ID)
+		}, want{changed, mismatch, "", "line feeds instead of CR LF"}},
+		"written again with spaces": {func(c *call) {
+			c.request.Payload = []byte(strings.NewReplacer(`":`, `": `, `,"`, `, "`).Replace(body))
+		}, want{changed, mismatch, "", "as compact JSON"}},
+		"white space was added, and another carrier": {func(c *call) {
+			c.move("X-SVC-Timestamp", "X-Time")
+			c.request.Payload = []byte(" " + body)
+		}, want{changed, missing, "timestampCarrier=header:X-Time", "without white space around it"}},
+		"an amount was changed": {func(c *call) {
+			c.set("Content-Length", strconv.Itoa(len(body)))
+			c.request.Payload = []byte(strings.Replace(body, "1250.00", "999999", 1))
+		}, want{changed, mismatch, "", "The signature is genuine"}},
+		"a body that was not captured": {func(c *call) { c.request.Payload, c.request.PayloadBytes = nil, 200_000 },
+			want{changed, mismatch, "", "it had 200000 bytes"}},
+
+		// Keys.
+		"a key that the service does not know": {func(c *call) { c.jwks = nil },
+			want{noKey, "key-unknown", "", "the key service does not know it"}},
+		"a key service that does not answer": {func(c *call) { c.status = 500 },
+			want{noKey, "key-unavailable", "", "does not return it: "}},
+		"a key service that answers something else": {func(c *call) { c.jwks[c.key.ID] = []byte(`{"keys":[]}`) },
+			want{noKey, "key-unavailable", "", "not the requested JWK"}},
+		"a key that must not be used": {func(c *call) {
+			c.jwks[c.key.ID] = bytes.Replace(c.key.JWK(), []byte(`"sig"`), []byte(`"enc"`), 1)
+		}, want{noKey, "key-refused", "", "it must not be used: use is not sig"}},
+		"a key of another environment": {func(c *call) {
+			c.jwks[c.key.ID] = bytes.Replace(other().JWK(), []byte(other().ID), []byte(c.key.ID), 1)
+		}, want{otherKey, mismatch, "", "None of the keys"}},
+		"no key id": {func(c *call) {
+			c.drop("X-SVC-Key-Id")
+			c.request.Payload = []byte(`{}`)
+		}, want{noKey, missing, "", "no UUID"}},
+
+		// No signature.
+		"no signature": {func(c *call) { c.drop("X-SVC-Signature") }, want{noSignature, missing, "", "scanners"}},
+		"a signature that was shortened": {func(c *call) { c.set("X-SVC-Signature", c.drop("X-SVC-Signature")[:120]) },
+			want{noSignature, malformed, "", "it has 90 bytes"}},
+		"a header that was redacted": {func(c *call) {
+			c.drop("X-SVC-Signature")
+			c.set("Authorization", refused.Redacted)
+		}, want{noSignature, missing, "", "header Authorization was redacted"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := sent(t)
+			test.change(c)
+			test.want.check(t, c.explain())
+		})
+	}
+}
+
+// An exponent that is not allowed is not proposed.
+func TestAnExponentMustBeAskedFor(t *testing.T) {
+	c := sent(t)
+	c.key = withExponent(t, 3)
+	c.set("X-SVC-Key-Id", c.key.ID)
+	c.jwks[c.key.ID] = c.key.JWK()
+	c.sign(message(at, c.key.ID))
+	want{noKey, "key-refused", "", "it must not be used: e is not "}.check(t, c.explain())
+	c.request.Settings["keyExponents"] = "65537,3"
+	want{authentic, "accepted", "", ""}.check(t, c.explain())
+}
+
+// withExponent returns a key with another public exponent.
+func withExponent(t *testing.T, e int64) paymenttest.Key {
+	t.Helper()
+	one, exponent := big.NewInt(1), big.NewInt(e)
+	prime := func() *big.Int {
+		for {
+			p, err := rand.Prime(rand.Reader, 1024)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if new(big.Int).GCD(nil, nil, exponent, new(big.Int).Sub(p, one)).Cmp(one) == 0 {
+				return p
+			}
+		}
+	}
+	p, q := prime(), prime()
+	phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
+	k := &rsa.PrivateKey{N: new(big.Int).Mul(p, q), E: int(e),
+		D: new(big.Int).ModInverse(exponent, phi), Primes: []*big.Int{p, q}}
+	k.Precompute()
+	return paymenttest.Key{ID: other().ID, Private: k}
+}
+
+// A time zone is a guess, and only one that exists is named.
+func TestATimeZoneIsAGuess(t *testing.T) {
+	for ahead, zone := range map[time.Duration]string{
+		2 * time.Hour: "UTC+02:00", -3*time.Hour - 30*time.Minute: "UTC-03:30", 5*time.Hour + 45*time.Minute: "UTC+05:45",
+		14 * time.Hour: "UTC+14:00", -12 * time.Hour: "UTC-12:00",
+		14*time.Hour + 15*time.Minute: "", -13 * time.Hour: "", 2*time.Hour + 7*time.Minute: "", 6 * time.Minute: "",
+	} {
+		c := sent(t)
+		c.request.ReceivedAt = received.Add(-ahead)
+		advice := strings.Join(c.explain().Advice, "\n")
+		if want := "A guess: the sender may write its local time, " + zone + ", as UTC."; zone != "" &&
+			!strings.Contains(advice, want) || zone == "" && strings.Contains(advice, "UTC") {
+			t.Errorf("%s: %s", ahead, advice)
+		}
+	}
+}
+
+// The requests to the key service are limited, and the likely ids come first.
+func TestFewKeysAreLookedUp(t *testing.T) {
+	c := sent(t)
+	var events []string
+	for range 100 {
+		events = append(events, `{"eventId":"`+paymenttest.Event().EventID+`"}`)
+	}
+	c.request.Payload = []byte(`{"events":[` + strings.Join(events, ",") + `]}`)
+	if r := c.explain(); r.Verdict != changed || len(c.asked) != maxKeys || c.asked[0] != c.key.ID {
+		t.Errorf("%s; asked for %q", r.Verdict, c.asked)
+	}
+	c.asked, c.status = nil, 500
+	if c.explain(); len(c.asked) != 2 {
+		t.Errorf("a service that does not answer was asked for %q", c.asked)
+	}
+}
+
+func TestItEndsWithItsContext(t *testing.T) {
+	c := sent(t)
+	conf, err := parse(c.request.Settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.BaseURL, conf.KeyTimeout)}
+	if _, err := explain(ctx, c.request, conf, service, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
