@@ -85,9 +85,8 @@ payhook: $(PAYHOOK) ## build and run the program; ARGS="pending --local", ARGS=-
 	@$(if $(ARGS),exec $(PAYHOOK) $(ARGS),echo "The program is $(PAYHOOK)."; exec $(PAYHOOK) --help)
 
 .PHONY: deploy
-deploy: check $(PAYHOOK) ## deploy to AWS with cdk deploy: ARGS="-c baseUrl=... -c authUrl=... -c tokenManagerId=..."
+deploy: check ## deploy to AWS with cdk deploy: ARGS="-c baseUrl=... -c authUrl=... -c tokenManagerId=..."
 	npm ci --prefix infra --no-audit --no-fund
-	@$(PAYHOOK) prepare-deploy $(ARGS)
 	npx --prefix infra cdk deploy $(ARGS)
 
 .PHONY: test

@@ -230,7 +230,7 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 				"the first deployment.",
 			action: "Run `payhook pending`. If events fail, see redrive-failed. If they are overdue without " +
 				"attempts, redrive does not run: see redrive-errors, redrive-throttles and redrive-schedule, and " +
-				"start a run (`payhook invoke redrive events/redrive/scheduled.json`). If runs do not finish " +
+				"start a run (`payhook invoke --aws redrive events/redrive/scheduled.json`). If runs do not finish " +
 				"(RedriveLeft in the log), raise redriveTimeout."},
 
 		// The access token.

@@ -13,7 +13,6 @@ import (
 	"payhook.example/infra/acceptance"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/console"
-	"payhook.example/infra/cmd/payhook/creation"
 	"payhook.example/infra/cmd/payhook/explain"
 	"payhook.example/infra/cmd/payhook/invoke"
 	"payhook.example/infra/cmd/payhook/listen"
@@ -56,25 +55,6 @@ func commands(p *cli.Program) *cobra.Command {
 		logs.Command(p, t))
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
 		operate.Commands(p, t)...)...)
-	add("Deploy it", acceptance.Command(p, t), prepareDeploy(p))
+	add("Deploy it", acceptance.Command(p, t))
 	return root
-}
-
-// prepareDeploy is what make deploy runs before cdk deploy, with the same arguments.
-func prepareDeploy(p *cli.Program) *cobra.Command {
-	return &cobra.Command{
-		Use:   "prepare-deploy [ARGUMENTS OF CDK DEPLOY]",
-		Short: "Before cdk deploy: let it repeat a first creation that failed",
-		Long: `Turns termination protection off for a stack whose first creation failed, and for no
-other, so that "cdk deploy" can delete and create it. "make deploy" runs it first. It
-takes the arguments of "cdk deploy", and no other flag.`,
-		Example:            "  payhook prepare-deploy -c stackName=Payhook --profile NAME",
-		DisableFlagParsing: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
-				return cmd.Help()
-			}
-			return cli.Unreachable(creation.Prepare(cmd.Context(), args, p.Err))
-		},
-	}
 }

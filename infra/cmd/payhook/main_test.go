@@ -96,9 +96,6 @@ func checkCall(t *testing.T, call string) {
 		t.Errorf("%q is not a command", call)
 		return
 	}
-	if cmd.DisableFlagParsing {
-		return
-	}
 	cmd.InheritedFlags() // merges those of the commands above
 	for _, word := range rest {
 		name, isFlag := strings.CutPrefix(word, "--")
