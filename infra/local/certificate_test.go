@@ -287,7 +287,6 @@ func (f *fixture) certificateCases(t *testing.T, revoked, unpinned tls.Certifica
 		certificateCase{"two certificates", only(good + good), clientcert.Malformed},
 		certificateCase{"text before it", only("Bag Attributes\n" + good), clientcert.Malformed},
 		certificateCase{"text after it", only(good + "text"), clientcert.Malformed},
-		certificateCase{"CRLF", only(strings.ReplaceAll(good, "\n", "\r\n")), clientcert.Malformed},
 		certificateCase{"another serial number",
 			func(e *events.APIGatewayV2HTTPRequest) { certificate(e).SerialNumber = "a1:a1" }, clientcert.Contradicts},
 		certificateCase{"another subject",
