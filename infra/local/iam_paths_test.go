@@ -204,16 +204,25 @@ func (f *fixture) park(ctx context.Context, events ...[]byte) (string, error) {
 	return name, err
 }
 
-// parkEvent parks an event as one that could not be published, and returns its
-// name and its id.
-func (f *fixture) parkEvent(ctx context.Context) (name, id string, err error) {
+// parkEvent parks an event as one that could not be published, as a claim check if large, and
+// returns its name and its id.
+func (f *fixture) parkEvent(ctx context.Context, large bool) (name, id string, err error) {
 	event := paymenttest.Event()
 	text := paymenttest.Encode(event)
 	digest := ledger.DigestOf(text)
+	if large {
+		raw, err := payment.DecodeRawEvent(text)
+		if err != nil {
+			return "", "", err
+		}
+		if text, err = claimcheck.NewStore(f.buckets(), f.claimBucket).Put(ctx, raw, digest); err != nil {
+			return "", "", err
+		}
+	}
 	name, _, err = f.store().Park(ctx, parking.Parked{
 		Reason: parking.Unpublishable, ParkedAt: time.Now(), Bus: f.Bus, DeliveryID: uuid.New().String(),
 		EventIDs: []string{event.EventID},
-		Event:    text, Digest: digest[:], RecordedAt: time.Now(), Attempts: 20,
+		Event:    text, Digest: digest[:], Claimed: large, RecordedAt: time.Now(), Attempts: 20,
 	})
 	return name, event.EventID, err
 }
@@ -376,7 +385,7 @@ func (f *fixture) redrivePaths() []path {
 			return f.replayed(ctx, name, intake.ParkedVersion, parking.Replayed)
 		}},
 		{"what is parked is settled", func(ctx context.Context) error {
-			name, _, err := f.parkEvent(ctx)
+			name, _, err := f.parkEvent(ctx, false)
 			if err != nil {
 				return err
 			}
@@ -387,7 +396,14 @@ func (f *fixture) redrivePaths() []path {
 			return f.inState(ctx, name, parking.Settled)
 		}},
 		{"an event is replayed", func(ctx context.Context) error {
-			name, _, err := f.parkEvent(ctx)
+			name, _, err := f.parkEvent(ctx, false)
+			if err != nil {
+				return err
+			}
+			return f.replayed(ctx, name, intake.NoVersion, parking.Replayed)
+		}},
+		{"a large event is replayed", func(ctx context.Context) error {
+			name, _, err := f.parkEvent(ctx, true)
 			if err != nil {
 				return err
 			}
@@ -571,7 +587,7 @@ func (f *fixture) operatePaths(t *testing.T, who aws.CredentialsProvider) []path
 		}},
 		{"parked list", func(ctx context.Context) error { return call(ctx, looked, "parked", "list") }},
 		{"parked list --long, show and replay", func(ctx context.Context) error {
-			name, id, err := f.parkEvent(ctx)
+			name, id, err := f.parkEvent(ctx, false)
 			if err != nil {
 				return err
 			}
@@ -584,7 +600,7 @@ func (f *fixture) operatePaths(t *testing.T, who aws.CredentialsProvider) []path
 			return call(ctx, done, "parked", "replay", name, "--yes")
 		}},
 		{"parked settle", func(ctx context.Context) error {
-			name, _, err := f.parkEvent(ctx)
+			name, _, err := f.parkEvent(ctx, false)
 			if err != nil {
 				return err
 			}

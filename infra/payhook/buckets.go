@@ -140,8 +140,11 @@ func (b buckets) allowCapture(f function) {
 // that list a bucket (AWS, "Actions, resources, and condition keys for Amazon S3" in the
 // Service Authorization Reference), and AWS does not document that a GetObject satisfies
 // a condition on it. The function can write to every prefix of the bucket anyway.
+//
+// It may list the bucket of large events as well, to find out whether one still exists, but
+// not read them.
 func (b buckets) allowReplay(f function) {
-	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn())
+	f.allow([]string{"s3:ListBucket"}, b.parking.BucketArn(), b.claims.BucketArn())
 	f.allow([]string{"s3:GetObject"},
 		b.parking.ArnForObjects(jsii.String("parked/*")),
 		b.parking.ArnForObjects(jsii.String("replayed/*")),

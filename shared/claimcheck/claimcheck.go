@@ -52,9 +52,10 @@ type Detail struct {
 	ClaimCheck     Reference      `json:"claimCheck"`
 }
 
-// PutAPI is the part of the S3 client that a [Store] uses.
-type PutAPI interface {
+// StoreAPI is the part of the S3 client that a [Store] uses.
+type StoreAPI interface {
 	PutObject(context.Context, *s3.PutObjectInput, ...func(*s3.Options)) (*s3.PutObjectOutput, error)
+	ListObjectsV2(context.Context, *s3.ListObjectsV2Input, ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
 }
 
 // GetAPI is the part of the S3 client that [Resolve] uses.
@@ -64,12 +65,12 @@ type GetAPI interface {
 
 // Store stores events in a bucket. It is safe for concurrent use.
 type Store struct {
-	client PutAPI
+	client StoreAPI
 	bucket string
 }
 
 // NewStore returns a Store that uses the bucket of that name.
-func NewStore(client PutAPI, bucket string) *Store { return &Store{client, bucket} }
+func NewStore(client StoreAPI, bucket string) *Store { return &Store{client, bucket} }
 
 // Put stores an event and returns the detail that refers to it. sum is the SHA-256 of
 // the event's bytes. S3 rejects an upload whose content has another one (AWS, "Checking
@@ -97,6 +98,28 @@ func (s *Store) Put(ctx context.Context, event payment.RawEvent, sum [sha256.Siz
 		return nil, fmt.Errorf("claimcheck: %w", err)
 	}
 	return detail, nil
+}
+
+// Exists returns nil if the event that detail refers to is still stored, and [ErrGone] if it
+// is not. It lists the key instead of requesting the object, so s3:ListBucket is enough:
+// without it, S3 answers 403 to a HEAD of an object that does not exist (AWS, "HeadObject" in
+// the S3 API reference), and with s3:GetObject the caller could read the event.
+func (s *Store) Exists(ctx context.Context, detail []byte) error {
+	var claim Detail
+	if err := json.Unmarshal(detail, &claim); err != nil {
+		return fmt.Errorf("claimcheck: detail: %w", err)
+	}
+	ref := claim.ClaimCheck
+	// The key itself is the first of the keys that begin with it.
+	out, err := s.client.ListObjectsV2(ctx,
+		&s3.ListObjectsV2Input{Bucket: &ref.Bucket, Prefix: &ref.Key, MaxKeys: aws.Int32(1)})
+	if err != nil {
+		return fmt.Errorf("claimcheck: list: %w", err)
+	}
+	if len(out.Contents) == 0 || aws.ToString(out.Contents[0].Key) != ref.Key {
+		return ErrGone
+	}
+	return nil
 }
 
 // signedPayload makes the signature of a request cover its body, whose SHA-256 is known.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
@@ -46,6 +47,7 @@ const (
 	ParkingFailed     Outcome = "parking-failed"
 
 	// Of a replay only.
+	Gone           Outcome = "gone"            // the large event of a claim check is not stored any more
 	OtherBus       Outcome = "other-bus"       // it was parked for another bus than the one that the caller named
 	VersionMissing Outcome = "version-missing" // a conflict is replayed only after a person chose a version
 	VersionUnfit   Outcome = "version-unfit"   // there is no version to choose, or that version is not available
@@ -157,6 +159,7 @@ var rows = []row{
 	{isType[*payment.FieldError], Invalid,
 		Answer{Status: http.StatusUnprocessableEntity, Metric: names.InvalidMetric, Level: slog.LevelWarn}},
 
+	{match: is(claimcheck.ErrGone), outcome: Gone},
 	{match: is(errOtherBus), outcome: OtherBus},
 	{match: is(errVersionMissing), outcome: VersionMissing},
 	{match: is(errVersionUnfit), outcome: VersionUnfit},

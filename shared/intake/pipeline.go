@@ -78,10 +78,12 @@ func (o *Options) setDefaults() {
 }
 
 // Claims stores an event that is too large for the bus, with the SHA-256 of its bytes, and
-// returns its claim check: the detail that is published in its place. [claimcheck.Store]
-// implements it.
+// returns its claim check: the detail that is published in its place. Exists returns
+// [claimcheck.ErrGone] if the event of a claim check is not stored any more.
+// [claimcheck.Store] implements it.
 type Claims interface {
 	Put(ctx context.Context, event payment.RawEvent, sum [sha256.Size]byte) ([]byte, error)
+	Exists(ctx context.Context, detail []byte) error
 }
 
 // Parking stores what can't be published. It returns the name, and whether the same

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
@@ -65,7 +66,8 @@ func NewReplayer(p *Pipeline, exponents []int, truststore *clientcert.Truststore
 // ParkedVersion, the parked content replaces what the ledger has, once that is not
 // pending any more; the other content is in conflict from then on.
 //
-// An event that could not be published becomes pending again. If the ledger has
+// An event that could not be published becomes pending again, unless it is a claim check
+// whose large event is not stored any more: then the outcome is Gone. If the ledger has
 // other content by then, the outcome is Conflict unless the version is ParkedVersion.
 // An event has no proof: the ledger had accepted it. Package parking says who must be
 // trusted.
@@ -230,6 +232,14 @@ func (r *Replayer) replayEvent(ctx context.Context, parked parking.Parked, versi
 		!parked.Claimed && entry.Digest != signed {
 		err = fmt.Errorf("%w: %w", errAltered, ledger.ErrCorrupt)
 		return Result{Outcome: OutcomeOf(err), Err: err, DeliveryID: parked.DeliveryID, Events: 1}
+	}
+	if parked.Claimed {
+		if err := r.pipeline.claims.Exists(ctx, parked.Event); err != nil {
+			if !errors.Is(err, claimcheck.ErrGone) {
+				err = unrecorded(ctx, err)
+			}
+			return Result{Outcome: OutcomeOf(err), Err: err, DeliveryID: parked.DeliveryID, Events: 1}
+		}
 	}
 	write := r.pipeline.ledger.Restore
 	if version == ParkedVersion {

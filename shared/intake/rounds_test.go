@@ -71,7 +71,10 @@ func (d *distant) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInp
 }
 
 // upload is the bucket of claims.
-type upload struct{ *distant }
+type upload struct {
+	*awstest.S3
+	*distant
+}
 
 func (u upload) PutObject(ctx context.Context, in *s3.PutObjectInput,
 	opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
@@ -100,7 +103,7 @@ func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 	}
 	s := newStack()
 	p := intake.NewPipeline(ledger.New(d, "ledger", "bus", ledger.Options{Parallel: d.parallel}), s.eventBus(),
-		claimcheck.NewStore(upload{d}, "claims"),
+		claimcheck.NewStore(upload{d.buckets, d}, "claims"),
 		parking.NewStore(d.buckets, "parking"), intake.Options{ClaimBytes: 1500})
 	r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(),
 		Keys: oneKey{}}})

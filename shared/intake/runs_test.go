@@ -1,6 +1,7 @@
 package intake_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"hash/fnv"
@@ -282,6 +283,17 @@ func TestTheResultOfAReplay(t *testing.T) {
 		altered.Event = []byte("x")
 		expect(name+" that is altered", w.replay(altered, intake.NoVersion), want,
 			"intake: what is stored is not what was parked: the stored event is not")
+		if p.Claimed {
+			w.buckets.Fails = func(string, string) error { return errors.New("S3 is down") }
+			expect(name+" that can't be looked up", w.replay(p, intake.NoVersion), intake.Result{
+				Outcome: intake.LedgerUnavailable, DeliveryID: p.DeliveryID, Events: 1},
+				"intake: not every event could be recorded: claimcheck: list: S3 is down")
+			w.buckets.Fails = nil
+			expired := p
+			expired.Event = bytes.Replace(p.Event, []byte(`"key":"events/`), []byte(`"key":"event`), 1)
+			expect(name+" that is gone", w.replay(expired, intake.NoVersion), intake.Result{Outcome: intake.Gone,
+				DeliveryID: p.DeliveryID, Events: 1}, "claimcheck: the event is not in the bucket")
+		}
 		altered = p
 		altered.Digest = nil
 		expect(name+" without its digest", w.replay(altered, intake.NoVersion), want,

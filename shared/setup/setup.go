@@ -69,7 +69,7 @@ func (c Clients) Connect(others ...*url.URL) {
 
 // ObjectAPI is what of S3 the pipeline needs.
 type ObjectAPI interface {
-	claimcheck.PutAPI
+	claimcheck.StoreAPI
 	parking.API
 }
 
