@@ -19,12 +19,13 @@ import (
 	"github.com/aws/smithy-go/middleware"
 )
 
-// Handler answers the calls of DynamoDB and EventBridge over HTTP as AWS does, with the
-// services in memory: AWS JSON 1.0 for DynamoDB and 1.1 for EventBridge. It reads a
-// request completely before it answers. It does not check signatures.
+// Handler answers the calls of its services over HTTP as AWS does, with the services in
+// memory: AWS JSON 1.0 for DynamoDB and 1.1 for the others. It reads a request completely
+// before it answers. It does not check signatures.
 type Handler struct {
-	DynamoDB    *DynamoDB
-	EventBridge *EventBridge
+	DynamoDB       *DynamoDB
+	EventBridge    *EventBridge
+	SecretsManager *SecretsManager
 }
 
 // The operation of a request, such as DynamoDB_20120810.PutItem, and the prefixes of its
@@ -33,6 +34,8 @@ const (
 	TargetHeader      = "X-Amz-Target"
 	DynamoDBTarget    = "DynamoDB_20120810."
 	EventBridgeTarget = "AWSEvents."
+
+	secretsManagerTarget = "secretsmanager."
 )
 
 func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -41,11 +44,16 @@ func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // the client has gone
 	}
 	target := r.Header.Get(TargetHeader)
-	service, version := any(h.DynamoDB), "1.0"
-	operation, ok := strings.CutPrefix(target, DynamoDBTarget)
-	if !ok {
-		service, version = h.EventBridge, "1.1"
-		operation, ok = strings.CutPrefix(target, EventBridgeTarget)
+	version, operation, ok := "1.1", "", false
+	var service any
+	for prefix, s := range map[string]any{DynamoDBTarget: h.DynamoDB, EventBridgeTarget: h.EventBridge,
+		secretsManagerTarget: h.SecretsManager} {
+		if name, found := strings.CutPrefix(target, prefix); found {
+			service, operation, ok = s, name, true
+		}
+	}
+	if service == any(h.DynamoDB) {
+		version = "1.0"
 	}
 	w.Header().Set("Content-Type", "application/x-amz-json-"+version)
 	var answer []byte

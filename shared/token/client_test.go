@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"payhook.example/shared/awstest"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/token"
-	"payhook.example/shared/token/secretstest"
 )
 
 // service starts a payment service on the rig's clock, with a refresher that
@@ -317,7 +317,7 @@ func TestTransportReturnsTheAnswerIfNoOtherTokenCanBeRead(t *testing.T) {
 	r.store("t-1", time.Hour)
 	reader := r.reader()
 	expectToken(t, reader, "t-1")
-	r.secrets.Before = func(secretstest.Call) (int, string) { return http.StatusBadRequest, "AccessDeniedException" }
+	r.secrets.Before = func(awstest.SecretCall) (string, bool) { return "AccessDeniedException", false }
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.payments.example", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"payhook.example/shared/awstest"
 	"payhook.example/shared/token"
-	"payhook.example/shared/token/secretstest"
 )
 
 // clock is a clock that only moves on request. It starts so far in the future that a
@@ -117,7 +117,7 @@ func parse(tb testing.TB, text string) *url.URL {
 // rig is a refresher with its secrets, endpoint and clock.
 type rig struct {
 	*clock
-	secrets   *secretstest.Server
+	secrets   *awstest.SecretsManager
 	endpoint  *endpoint
 	refresher *token.Refresher
 	options   token.RefresherOptions // of the next refresher; the rig sets its clock
@@ -125,7 +125,7 @@ type rig struct {
 }
 
 func newRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
-	r := &rig{clock: newClock(), secrets: secretstest.New(tb), endpoint: newEndpoint(tb, answers...)}
+	r := &rig{clock: newClock(), secrets: awstest.NewSecretsManager(tb), endpoint: newEndpoint(tb, answers...)}
 	r.secrets.Now = r.Now
 	r.secrets.Create(tokenSecret)
 	r.fill(clientID, clientSecret)
@@ -168,11 +168,11 @@ func (r *rig) run(tb testing.TB, want token.Outcome) token.Report {
 
 // denyWrites makes Secrets Manager deny writes while denied is true.
 func (r *rig) denyWrites(denied *bool) {
-	r.secrets.Before = func(c secretstest.Call) (int, string) {
+	r.secrets.Before = func(c awstest.SecretCall) (string, bool) {
 		if *denied && c.Operation == "PutSecretValue" {
-			return http.StatusBadRequest, "AccessDeniedException"
+			return "AccessDeniedException", false
 		}
-		return 0, ""
+		return "", false
 	}
 }
 

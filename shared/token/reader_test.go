@@ -13,8 +13,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"golang.org/x/oauth2"
 
+	"payhook.example/shared/awstest"
 	"payhook.example/shared/token"
-	"payhook.example/shared/token/secretstest"
 )
 
 var _ oauth2.TokenSource = (*token.Reader)(nil)
@@ -148,7 +148,7 @@ func TestTokenReportsWhyThereIsNone(t *testing.T) {
 		"expired": {func(r *rig) { r.store(canaryToken, time.Minute); r.Advance(time.Minute) }, token.ErrExpired,
 			"token: the stored token has expired"},
 		"denied": {func(r *rig) {
-			r.secrets.Before = func(secretstest.Call) (int, string) { return 400, "AccessDeniedException" }
+			r.secrets.Before = func(awstest.SecretCall) (string, bool) { return "AccessDeniedException", false }
 		}, nil, "token: the secret with the token: GetSecretValue: AccessDeniedException"},
 	}
 	for name, test := range tests {
@@ -188,11 +188,11 @@ func TestConcurrentCallersShareOneRead(t *testing.T) {
 		reader := r.reader()
 		const callers = 50
 		arrived := make(chan struct{}, callers)
-		r.secrets.Before = func(secretstest.Call) (int, string) {
+		r.secrets.Before = func(awstest.SecretCall) (string, bool) {
 			for range callers {
 				<-arrived
 			}
-			return 0, ""
+			return "", false
 		}
 		var group sync.WaitGroup
 		for range callers {
@@ -214,9 +214,9 @@ func TestConcurrentCallersShareOneRead(t *testing.T) {
 func whileReading(r *rig, reader *token.Reader, ctx context.Context, do func()) (got *oauth2.Token, err error) {
 	reading, proceed := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	r.secrets.Before = func(secretstest.Call) (int, string) {
+	r.secrets.Before = func(awstest.SecretCall) (string, bool) {
 		once.Do(func() { close(reading); <-proceed })
-		return 0, ""
+		return "", false
 	}
 	done := make(chan struct{})
 	go func() {

@@ -21,8 +21,8 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awstest"
 	"payhook.example/shared/token"
-	"payhook.example/shared/token/secretstest"
 )
 
 func TestFirstRunStoresATokenAndLaterRunsOnlyRead(t *testing.T) {
@@ -406,12 +406,12 @@ func TestManyConcurrentRefreshers(t *testing.T) {
 func TestWriteWithALostResponseIsNotMadeTwice(t *testing.T) {
 	r := newRig(t, returns("t-1", time.Hour))
 	lost := false
-	r.secrets.Before = func(c secretstest.Call) (int, string) {
+	r.secrets.Before = func(c awstest.SecretCall) (string, bool) {
 		if c.Operation == "PutSecretValue" && !lost {
 			lost = true
-			return http.StatusOK, "InternalServiceError"
+			return "InternalServiceError", true
 		}
-		return 0, ""
+		return "", false
 	}
 	r.run(t, token.Refreshed)
 	puts := r.secrets.Calls("PutSecretValue")
@@ -494,11 +494,11 @@ func TestReportsFailuresOfSecretsManager(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, returns("t-1", time.Hour))
-			r.secrets.Before = func(c secretstest.Call) (int, string) {
+			r.secrets.Before = func(c awstest.SecretCall) (string, bool) {
 				if c.Operation == test.operation && c.SecretID == test.secret {
-					return http.StatusBadRequest, "AccessDeniedException"
+					return "AccessDeniedException", false
 				}
-				return 0, ""
+				return "", false
 			}
 			report, err := r.refresher.Run(t.Context())
 			if _, ok := errors.AsType[*token.SecretError](err); !ok || err.Error() != test.text {

@@ -27,7 +27,6 @@ import (
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/token/secretstest"
 )
 
 // world is a healthy deployment in memory.
@@ -36,7 +35,7 @@ type world struct {
 	now     time.Time
 	db      *awstest.DynamoDB
 	s3      *awstest.S3
-	secrets *secretstest.Server
+	secrets *awstest.SecretsManager
 	// metrics are the values of the last minute, by function, a space, and name.
 	metrics map[string]float64
 	age     time.Duration               // of these values
@@ -49,7 +48,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: time.Now().UTC(), db: awstest.NewDynamoDB(), s3: awstest.NewS3(),
-		secrets: secretstest.New(t),
+		secrets: awstest.NewSecretsManager(t),
 		secret:  "token",
 		bus:     "bus",
 		age:     time.Minute,

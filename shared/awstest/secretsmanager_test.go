@@ -1,4 +1,4 @@
-package secretstest
+package awstest
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 
 func TestFullSecretAcceptsAVersionAfterADay(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	s := New(t)
+	s := NewSecretsManager(t)
 	s.Now = func() time.Time { return now }
 	s.Create("s")
 	written := 0
@@ -42,7 +42,7 @@ func TestFullSecretAcceptsAVersionAfterADay(t *testing.T) {
 	isFull()
 
 	// The first version is a nanosecond less than a day old.
-	now = now.Add(MinAge - MaxVersions*time.Minute - 1)
+	now = now.Add(MinVersionAge - MaxVersions*time.Minute - 1)
 	isFull()
 	got, err := s.SDK().GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: new("s")})
 	if err != nil || *got.SecretString != "99" {
