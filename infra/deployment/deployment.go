@@ -23,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // Path is the path of the file of the local run, below the top of the project.
@@ -70,6 +71,10 @@ type Deployment struct {
 	Given map[string]string `json:"given,omitempty"`
 }
 
+// functionOutputs are the outputs with the names in Lambda, by the names of the folders.
+var functionOutputs = map[string]string{"webhook": names.WebhookFunctionOutput,
+	"redrive": names.RedriveFunctionOutput, "token": names.TokenFunctionOutput}
+
 // SetOutputs fills in what the outputs of the stack name, except WebhookURL.
 func (d *Deployment) SetOutputs(outputs map[string]string) {
 	d.Outputs = outputs
@@ -78,8 +83,7 @@ func (d *Deployment) SetOutputs(outputs map[string]string) {
 	d.TokenSecret, d.CredentialsSecret = outputs[names.TokenSecretOutput], outputs[names.CredentialsSecretOutput]
 	d.ParkingBucket = outputs[names.ParkingBucketOutput]
 	d.Functions = map[string]string{}
-	for name, output := range map[string]string{"webhook": names.WebhookFunctionOutput,
-		"redrive": names.RedriveFunctionOutput, "token": names.TokenFunctionOutput} {
+	for name, output := range functionOutputs {
 		if function := outputs[output]; function != "" {
 			d.Functions[name] = function
 		}
@@ -94,6 +98,19 @@ func (d *Deployment) Output(key string) (string, error) {
 	}
 	return "", fmt.Errorf("stack %s has no output %s: it is older than this program, or not a stack of Payhook; "+
 		"deploy it again, or name another stack with --stack", d.Stack, key)
+}
+
+// Function returns the name in Lambda of the function webhook, redrive or token. If it is
+// missing, the error says what to do.
+func (d *Deployment) Function(name string) (string, error) { return d.Output(functionOutputs[name]) }
+
+// Setting returns the text of a setting in the local run, and its default for another
+// deployment.
+func (d *Deployment) Setting(s *settings.Setting) string {
+	if text, ok := d.Settings[s.Key]; ok {
+		return text
+	}
+	return s.Default
 }
 
 // Restart returns the command that starts the local run again with the settings that the

@@ -26,9 +26,6 @@ func (s *Server) control() http.Handler {
 	mux.HandleFunc("POST /simulator/rotate", func(w http.ResponseWriter, r *http.Request) {
 		command(w, r, func(struct{}) (string, error) { return s.Rotate().ID, nil })
 	})
-	mux.HandleFunc("POST /simulator/rekey", func(w http.ResponseWriter, r *http.Request) {
-		command(w, r, func(struct{}) (string, error) { return s.Rekey().ID, nil })
-	})
 	mux.HandleFunc("POST /simulator/rotate-certificate", func(w http.ResponseWriter, r *http.Request) {
 		command(w, r, func(struct{}) (string, error) { return s.rotateCertificate() })
 	})
@@ -113,11 +110,6 @@ func (r Remote) Sign(ctx context.Context, w Webhook) (signed Signed, err error) 
 // Rotate does what [Server.Rotate] does, and returns the new key's id.
 func (r Remote) Rotate(ctx context.Context) (id string, err error) {
 	return id, r.call(ctx, http.MethodPost, "rotate", struct{}{}, &id)
-}
-
-// Rekey does what [Server.Rekey] does, and returns the key's id.
-func (r Remote) Rekey(ctx context.Context) (id string, err error) {
-	return id, r.call(ctx, http.MethodPost, "rekey", struct{}{}, &id)
 }
 
 // RotateCertificate makes the service present a new client certificate of its CA

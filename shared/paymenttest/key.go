@@ -74,14 +74,6 @@ func (s *Server) Key() Key {
 // previous keys stay published.
 func (s *Server) Rotate() Key { return s.use(NewKey(2048)) }
 
-// Rekey replaces the signing key by a new key with the same id, and returns it. The
-// previous key is no longer published.
-func (s *Server) Rekey() Key {
-	key := NewKey(2048)
-	key.ID = s.Key().ID
-	return s.use(key)
-}
-
 func (s *Server) use(key Key) Key {
 	if id, ok := signature.StaticKeyID(s.opts.Scheme.KeyID.String()); ok {
 		key.ID = id

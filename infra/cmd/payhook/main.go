@@ -14,7 +14,6 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/console"
 	"payhook.example/infra/cmd/payhook/explain"
-	"payhook.example/infra/cmd/payhook/invoke"
 	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/cmd/payhook/logs"
 	"payhook.example/infra/cmd/payhook/operate"
@@ -51,7 +50,7 @@ func commands(p *cli.Program) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add("Try it", local.Command(p, console.Command(p)), send.Command(p, t), invoke.Command(p, t), listen.Command(p, t),
+	add("Try it", local.Command(p, console.Command(p)), send.Command(p, t), send.InvokeCommand(p, t), listen.Command(p, t),
 		logs.Command(p, t))
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
 		operate.Commands(p, t)...)...)

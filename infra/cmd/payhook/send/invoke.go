@@ -1,14 +1,12 @@
-// Package invoke has the command that invokes a deployed function with a sample
-// event, through the Lambda API.
-//
-// An event of a function URL is signed at that moment, so that its timestamp is
-// never too old.
-package invoke
+package send
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -24,15 +22,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/webhook"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/names"
+	"payhook.example/infra/local/apigateway"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/rfc9562"
 	"payhook.example/shared/settings"
 )
 
-const long = `Invokes the function webhook, redrive or token with an event from a file, and prints
+const invokeLong = `Invokes the function webhook, redrive or token with an event from a file, and prints
 what it answers. The events in events/ are samples. Without --local, --aws is required.
 Then account, region and stack are written to standard error before the call.
 
@@ -45,29 +42,26 @@ Status 1: the function failed. An HTTP status such as 401 is an answer, not a fa
 
 With --json, the answer as the function returned it.`
 
-const example = `  payhook invoke webhook events/webhook/one-event.json --local
+const invokeExample = `  payhook invoke webhook events/webhook/one-event.json --local
   payhook invoke redrive events/redrive/scheduled.json --local
   payhook invoke token events/token/refresh.json --aws --stack Payhook
-  payhook invoke webhook events/webhook/one-event.json --aws --key key.pem --key-id 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d`
+  payhook invoke webhook events/webhook/one-event.json --aws --key key.pem --key-id UUID`
 
-// outputs are the outputs of the stack that name the functions.
-var outputs = map[string]string{"webhook": names.WebhookFunctionOutput, "redrive": names.RedriveFunctionOutput,
-	"token": names.TokenFunctionOutput}
-
-type options struct {
+type invocation struct {
 	p     *cli.Program
 	fresh bool
 	aws   bool
-	sign  webhook.Flags
-	local deployment.Deployment // where the function is
+	sign  signing
+	at    deployment.Deployment // of the function
 }
 
-// Command returns the command.
-func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
-	o := &options{p: p}
-	functions := slices.Sorted(maps.Keys(outputs))
+// InvokeCommand returns the command invoke, which invokes a deployed function with a sample
+// event. It signs an event of a function URL, so that its timestamp is never too old.
+func InvokeCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
+	o := &invocation{p: p}
+	functions := []string{"webhook", "redrive", "token"}
 	cmd := &cobra.Command{
-		Use: "invoke FUNCTION FILE", Short: "Invoke a function with a sample event", Long: long, Example: example,
+		Use: "invoke FUNCTION FILE", Short: "Invoke a function with a sample event", Long: invokeLong, Example: invokeExample,
 		Args: cli.Args("FUNCTION", "FILE"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion,
 			cobra.ShellCompDirective) {
@@ -89,11 +83,11 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	cmd.Flags().BoolVar(&o.aws, "aws", false, "invoke the function of a stack in AWS")
 	cmd.Flags().BoolVar(&o.fresh, "fresh", false,
 		"replace deliveryId and eventId by new ones, so that the events are not duplicates")
-	o.sign.Register(cmd)
+	o.sign.register(cmd)
 	return cmd
 }
 
-func (o *options) run(ctx context.Context, t deployment.Target, function, file string) error {
+func (o *invocation) run(ctx context.Context, t deployment.Target, function, file string) error {
 	event, err := os.ReadFile(file)
 	if err != nil {
 		return cli.Usage("%w", err)
@@ -102,11 +96,11 @@ func (o *options) run(ctx context.Context, t deployment.Target, function, file s
 	if err != nil {
 		return cli.Unreachable(err)
 	}
-	name, err := d.Output(outputs[function])
+	name, err := d.Function(function)
 	if err != nil {
 		return cli.Unreachable(err)
 	}
-	o.local = *d
+	o.at = *d
 	if !d.Local {
 		fmt.Fprintf(o.p.Err, "invoking %s of %s\n", function, d.Name)
 	}
@@ -125,7 +119,7 @@ func (o *options) run(ctx context.Context, t deployment.Target, function, file s
 
 // signed fills the proof into an event of a function URL (payload format 2.0), and
 // leaves any other as it is.
-func (o *options) signed(ctx context.Context, event []byte) ([]byte, error) {
+func (o *invocation) signed(ctx context.Context, event []byte) ([]byte, error) {
 	var request map[string]any
 	if err := json.Unmarshal(event, &request); err != nil {
 		return nil, err
@@ -145,7 +139,7 @@ func (o *options) signed(ctx context.Context, event []byte) ([]byte, error) {
 	}
 	unsigned := paymenttest.Webhook{
 		URL: "https://localhost/?" + text(request["rawQueryString"]), Payload: payload,
-		Age: o.sign.Age, Flaw: paymenttest.Flaw(o.sign.Corrupt),
+		Age: o.sign.age, Flaw: paymenttest.Flaw(o.sign.corrupt), Carriers: o.sign.carriers,
 	}
 	signed, err := o.proof(ctx, unsigned)
 	if err != nil {
@@ -158,33 +152,22 @@ func (o *options) signed(ctx context.Context, event []byte) ([]byte, error) {
 	return json.Marshal(request)
 }
 
-func (o *options) proof(ctx context.Context, w paymenttest.Webhook) (paymenttest.Signed, error) {
-	if o.authentication() == settings.ByMTLS {
-		if w.Flaw != "" || w.Age != 0 {
-			return paymenttest.Signed{}, cli.Usage("with authentication=mtls, nothing is signed: --corrupt and --age " +
-				"have no effect")
-		}
-		if _, err := o.sign.Simulated(o.local.Settings); err != nil {
-			return paymenttest.Signed{}, err
-		}
+// proof signs a webhook, unless webhooks need only a client certificate.
+func (o *invocation) proof(ctx context.Context, w paymenttest.Webhook) (paymenttest.Signed, error) {
+	onlyCertificate := o.at.Setting(settings.Authentication) == settings.ByMTLS
+	if onlyCertificate && (w.Flaw != "" || w.Age != 0) {
+		return paymenttest.Signed{}, cli.Usage("with authentication=mtls, nothing is signed: --corrupt and --age " +
+			"have no effect")
+	}
+	from, err := o.sign.service(&o.at)
+	if err != nil {
+		return paymenttest.Signed{}, err
+	}
+	if onlyCertificate {
 		return paymenttest.Signed{URL: w.URL, Header: http.Header{"Content-Type": {"application/json"}},
 			Body: w.Payload}, nil
 	}
-	if o.sign.KeyGiven() {
-		sender, err := o.sign.Sender(o.local.Settings)
-		if err != nil {
-			return paymenttest.Signed{}, err
-		}
-		return sender.Sign(ctx, w)
-	}
-	if !o.local.Simulated {
-		return paymenttest.Signed{}, cli.Usage("a key is needed to sign: --key FILE --key-id UUID")
-	}
-	var err error
-	if w.Carriers, err = o.sign.Simulated(o.local.Settings); err != nil {
-		return paymenttest.Signed{}, err
-	}
-	return paymenttest.Remote{URL: o.local.PaymentService}.Sign(ctx, w)
+	return from.Sign(ctx, w)
 }
 
 // put writes a signed webhook into an event, as Lambda does: header names in
@@ -231,7 +214,7 @@ func freshIDs(payload []byte) []byte {
 
 // show prints what the function answered. Its error says that the function
 // failed.
-func (o *options) show(result *lambda.InvokeOutput) error {
+func (o *invocation) show(result *lambda.InvokeOutput) error {
 	out := o.p.Out
 	if result.FunctionError != nil {
 		return fmt.Errorf("the function failed: %s: %s", *result.FunctionError, result.Payload)
@@ -257,5 +240,40 @@ func (o *options) show(result *lambda.InvokeOutput) error {
 		fmt.Fprintf(out, "%s: %s\n", name, answer.Headers[name])
 	}
 	fmt.Fprintf(out, "\n%s\n", body)
+	return nil
+}
+
+// present makes an event one of the HTTP API of the local run, with the client
+// certificate of the simulated service, if webhooks need one there. Otherwise it
+// leaves the event as it is.
+func (o *invocation) present(request map[string]any) error {
+	if o.at.Setting(settings.Authentication) == settings.BySignature {
+		return nil
+	}
+	if o.at.ClientCert == "" {
+		return errors.New("the event needs a client certificate of a CA in the truststore, and the simulated service " +
+			"has none: send the webhook to the URL in .local/up.json with a certificate of yours")
+	}
+	text, err := os.ReadFile(o.at.ClientCert)
+	if err != nil {
+		return err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return fmt.Errorf("%s holds no certificate", o.at.ClientCert)
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.at.ClientCert, err)
+	}
+	context, _ := request["requestContext"].(map[string]any)
+	if context == nil {
+		context = map[string]any{}
+	}
+	domain := o.at.Setting(settings.DomainName)
+	context["domainName"], context["apiId"] = domain, o.at.APIID
+	context["domainPrefix"], _, _ = strings.Cut(domain, ".")
+	context["authentication"] = map[string]any{"clientCert": apigateway.Describe(certificate)}
+	request["requestContext"] = context
 	return nil
 }

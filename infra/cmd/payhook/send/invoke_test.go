@@ -1,4 +1,4 @@
-package invoke
+package send
 
 import (
 	"bytes"
@@ -89,7 +89,7 @@ func TestAWSIsInvokedOnlyWithTheFlag(t *testing.T) {
 		calls  int
 	}{{nil, cli.StatusUsage, 0}, {[]string{"--aws"}, 0, 2}} {
 		p := &cli.Program{Out: &out, Err: &stderr}
-		cmd := Command(p, &deployment.Target{})
+		cmd := InvokeCommand(p, &deployment.Target{})
 		if status := p.Run(t.Context(), cmd, append(test.args, "token", file)); status != test.status ||
 			len(calls) != test.calls {
 			t.Errorf("%v: status %d, calls %q\n%s", test.args, status, calls, &stderr)
@@ -97,14 +97,14 @@ func TestAWSIsInvokedOnlyWithTheFlag(t *testing.T) {
 	}
 }
 
-func TestAFunctionURLsEventIsSignedAsItStands(t *testing.T) {
+func TestFunctionURLEventIsSigned(t *testing.T) {
 	inQuery := paymenttest.DefaultScheme()
 	inQuery.Timestamp, _ = signature.ParseCarrier("query:ts")
 	for name, scheme := range map[string]signature.Scheme{"headers": paymenttest.DefaultScheme(), "query": inQuery} {
 		for _, encoded := range []bool{false, true} {
 			service, local := simulated(t, paymenttest.Options{Scheme: scheme})
 			payload := paymenttest.Delivery(paymenttest.Event())
-			o := options{local: local}
+			o := invocation{at: local}
 			signed, err := o.signed(t.Context(), event(t, payload, encoded))
 			if err != nil {
 				t.Fatal(err)
@@ -135,8 +135,8 @@ func TestAFunctionURLsEventIsSignedAsItStands(t *testing.T) {
 	}
 }
 
-func TestAnyOtherEventStaysAsItIs(t *testing.T) {
-	o := options{}
+func TestOtherEventIsNotChanged(t *testing.T) {
+	o := invocation{}
 	for _, text := range []string{"{}", `{"refresh": true}`} {
 		if got, err := o.signed(t.Context(), []byte(text)); err != nil || string(got) != text {
 			t.Errorf("%s became %s, %v", text, got, err)
@@ -144,7 +144,7 @@ func TestAnyOtherEventStaysAsItIs(t *testing.T) {
 	}
 }
 
-func TestAnEventHasTheCertificateOfTheLocalRunIfWebhooksNeedOne(t *testing.T) {
+func TestEventHasTheCertificateOfTheLocalRun(t *testing.T) {
 	identity := paymenttest.NewIdentity()
 	file := filepath.Join(t.TempDir(), "client.pem")
 	if err := os.WriteFile(file, paymenttest.EncodeCertificate(identity.Certificate().Leaf), 0o600); err != nil {
@@ -157,7 +157,7 @@ func TestAnEventHasTheCertificateOfTheLocalRunIfWebhooksNeedOne(t *testing.T) {
 		if authentication != "" {
 			local.Settings[settings.Authentication.Key] = authentication
 		}
-		o := options{local: local}
+		o := invocation{at: local}
 		text, err := o.signed(t.Context(), event(t, paymenttest.Delivery(paymenttest.Event()), false))
 		if err != nil {
 			t.Fatal(err)
@@ -185,14 +185,14 @@ func TestAnEventHasTheCertificateOfTheLocalRunIfWebhooksNeedOne(t *testing.T) {
 
 	service, local := simulated(t, paymenttest.Options{})
 	local.Settings = map[string]string{settings.Authentication.Key: settings.ByBoth}
-	o := options{local: local}
+	o := invocation{at: local}
 	_, err := o.signed(t.Context(), event(t, paymenttest.Delivery(paymenttest.Event()), false))
 	if err == nil || !strings.Contains(err.Error(), "client certificate") {
 		t.Errorf("with the truststore of somebody else at %s: %v", service.URL, err)
 	}
 }
 
-func TestFreshIDsAreNewAndNothingElseChanges(t *testing.T) {
+func TestFreshIDsChangeNothingElse(t *testing.T) {
 	before := paymenttest.Delivery(paymenttest.Events(2)...)
 	after := freshIDs(before)
 	old, errOld := payment.DecodeDelivery(before)
@@ -211,7 +211,7 @@ func TestFreshIDsAreNewAndNothingElseChanges(t *testing.T) {
 	}
 }
 
-func TestWhatTheFunctionAnswersIsShown(t *testing.T) {
+func TestAnswerOfTheFunctionIsShown(t *testing.T) {
 	failed := "Unhandled"
 	for name, test := range map[string]struct {
 		result lambda.InvokeOutput
@@ -226,7 +226,7 @@ func TestWhatTheFunctionAnswersIsShown(t *testing.T) {
 		"failed": {lambda.InvokeOutput{FunctionError: &failed, Payload: []byte(`{"errorMessage":"why"}`)}, "", true},
 	} {
 		var out bytes.Buffer
-		o := options{p: &cli.Program{Out: &out}}
+		o := invocation{p: &cli.Program{Out: &out}}
 		err := o.show(&test.result)
 		if (err != nil) != test.fails || !strings.Contains(out.String(), test.want) {
 			t.Errorf("%s: %q, %v", name, &out, err)

@@ -1,28 +1,27 @@
-// Package send has the command that sends signed webhooks: through the simulated
-// payment service of the local run, or, with a private key, as a payment service
-// would, to any URL.
+// Package send has the commands that make signed webhooks: send, which sends them to a URL,
+// and invoke, which invokes a function with a sample event. The simulated payment service
+// of the local run signs, or a private key.
 package send
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"uuid"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/infra/cmd/payhook/webhook"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -48,7 +47,7 @@ const example = `  payhook send --local --events 25                  25 events i
   payhook send --local --count 10 --duplicates 5    10 deliveries, then 5 of them again
   payhook send --local --corrupt signature --expect 401
   payhook send --local --age 10m --expect 401       an old timestamp; -10m is in the future
-  payhook send --local --amount 2500000.00 --currency EUR --flags cases
+  payhook send --local --amount 2500000.00
   payhook send --local --conflict                   one eventId with two contents
   payhook send --local --file events/webhook/one-event.json
   payhook send --local --pad 6300000 --expect 413   more than Lambda takes
@@ -59,30 +58,20 @@ const example = `  payhook send --local --events 25                  25 events i
   payhook send --local --certificate expired --expect 403
   payhook send --key key.pem --key-id 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --url https://example.com/`
 
-// list is the value of a flag that lists what it takes.
-const list = "list"
-
 // options are the flags.
 type options struct {
 	p      *cli.Program
 	target *deployment.Target
 
-	url, method, contentType  string
-	file                      string
-	count, duplicates, events int
-	parallel, pad             int
-	name, eventID, amount     string
-	currency, flags           string
-	rotate, rekey, conflict   bool
-	certificate               string
-	rotateCertificate         bool
-	fault                     string
-	deliveryID                string
-	expect                    string
-	sign                      webhook.Flags
+	url, file                      string
+	count, duplicates, events, pad int
+	name, eventID, amount          string
+	conflict                       bool
+	rotate, rotateCertificate      bool
+	certificate, fault, expect     string
+	sign                           signing
 
-	carriers paymenttest.Carriers // of the simulated service; its own if zero
-	why      string               // how to see why a webhook was answered 401; "" if there is no way
+	why string // how to see why a webhook was answered 401; "" if nothing says it
 }
 
 // Command returns the command.
@@ -96,95 +85,79 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	f.IntVar(&o.count, "count", 1, "number of new deliveries")
 	f.IntVar(&o.duplicates, "duplicates", 0, "number of these deliveries to send again afterwards")
 	f.IntVar(&o.events, "events", 1, "events in each delivery")
-	f.IntVar(&o.parallel, "parallel", 1, "deliveries to send at once")
 	f.StringVar(&o.expect, "expect", "2xx", "expected statuses, such as 401, 4xx or 401,503; none for no answer")
 	f.StringVar(&o.file, "file", "",
 		"`file` with a payload, sent byte for byte, or with a sample event of a function URL, whose payload is sent; "+
 			"- is standard input")
 	f.StringVar(&o.amount, "amount", "", "amount, as digits (default 1250.00)")
-	f.StringVar(&o.currency, "currency", "", "paymentCurrency (default USD)")
-	f.StringVar(&o.flags, "flags", "", "the flags that are true, joined by commas: returns, cancelations, cases")
 	f.StringVar(&o.name, "name", "", "eventName (default PAYMENT_STATUS.RELEASED)")
 	f.StringVar(&o.eventID, "event-id", "", "eventId of the first event (default a new one)")
-	f.StringVar(&o.deliveryID, "delivery-id", "", "deliveryId of the first delivery (default a new one)")
 	f.BoolVar(&o.conflict, "conflict", false, "send the first event again with another amount, which is a conflict")
 	f.IntVar(&o.pad, "pad", 0, "bytes of white space to add to each payload")
 	f.StringVar(&o.url, "url", "", "where to send to (default the webhook URL of the local run or of the stack)")
-	f.StringVar(&o.method, "method", "", "HTTP method (default the service's)")
-	f.StringVar(&o.contentType, "content-type", "", "content type of the payload (default application/json)")
-	o.sign.Register(cmd, list)
+	o.sign.register(cmd)
 	f.BoolVar(&o.rotate, "rotate", false, "from now on, the simulated service signs with a new key")
-	f.BoolVar(&o.rekey, "rekey", false, "from now on, the simulated service signs with a new key under the same key id")
 	f.StringVar(&o.fault, "fault", "",
-		"from now on, an endpoint of the simulated service fails: ENDPOINT=FAULT, such as keys=down, keys=slow:3s or "+
-			"token=expires-in:-1; ENDPOINT= ends it; list lists them")
-	flaws := []string{list}
-	for _, flaw := range append(paymenttest.CertificateFlaws(), paymenttest.NoCertificate) {
-		flaws = append(flaws, string(flaw))
-	}
-	cli.ChoiceVar(cmd, &o.certificate, "certificate", "flaw",
-		"what is wrong with the client certificate, such as expired or none; list lists them", flaws...)
+		"from now on, an endpoint of the simulated service fails: `ENDPOINT=FAULT`, of "+strings.Join(faults(), ", ")+
+			"; some take a value, such as keys=slow:3s; ENDPOINT= ends it")
+	choice(cmd, &o.certificate, "certificate", "what is wrong with the client certificate",
+		append(paymenttest.CertificateFlaws(), paymenttest.NoCertificate))
 	f.BoolVar(&o.rotateCertificate, "rotate-certificate", false,
 		"from now on, the simulated service presents a new client certificate")
 	return cmd
 }
 
 func (o *options) run(ctx context.Context) error {
-	if words := o.lists(); words != nil {
-		for _, word := range words {
-			fmt.Fprintln(o.p.Out, word)
+	if o.count < 0 || o.events < 0 || o.duplicates < 0 || o.pad < 0 {
+		return cli.Usage("no number may be negative")
+	}
+	for expected := range strings.SplitSeq(o.expect, ",") {
+		if !expectation.MatchString(expected) {
+			return cli.Usage("--expect %s: must be statuses such as 401, 4xx or none, joined by commas", o.expect)
 		}
-		return nil
-	}
-	if o.count < 0 || o.events < 0 || o.duplicates < 0 || o.parallel < 1 || o.pad < 0 {
-		return cli.Usage("--parallel must be at least 1, and no number may be negative")
-	}
-	expect, err := parseStatuses(o.expect)
-	if err != nil {
-		return err
 	}
 	endpoint, fault, err := parseFault(o.fault)
 	if err != nil {
 		return err
 	}
-	requests, err := o.requests()
+	webhooks, err := o.webhooks()
 	if err != nil {
 		return err
 	}
-	send, simulated, err := o.sender(ctx)
+	if o.sign.file != "" && (o.rotate || o.fault != "" || o.certificate != "" || o.rotateCertificate) {
+		return cli.Usage("--rotate, --fault, --certificate and --rotate-certificate are for the simulated payment " +
+			"service, not with --key")
+	}
+	d, err := o.connect(ctx)
 	if err != nil {
 		return err
 	}
-	if simulated != nil {
-		if err := o.change(ctx, *simulated, endpoint, fault); err != nil {
+	from, err := o.sign.service(d)
+	if err != nil {
+		return err
+	}
+	if remote, ok := from.(paymenttest.Remote); ok {
+		if err := o.change(ctx, remote, endpoint, fault); err != nil {
 			return cli.Unreachable(err)
 		}
 	}
-	return o.sendAll(ctx, send, requests, expect)
+	for i := range webhooks {
+		webhooks[i].URL = d.WebhookURL + webhooks[i].URL
+	}
+	return o.sendAll(ctx, from, webhooks)
 }
 
-// lists returns the words that a flag takes if its value asks for them.
-func (o *options) lists() (words []string) {
-	switch list {
-	case o.sign.Corrupt:
-		for _, flaw := range paymenttest.Flaws() {
-			words = append(words, string(flaw))
-		}
-	case o.certificate:
-		for _, flaw := range append(paymenttest.CertificateFlaws(), paymenttest.NoCertificate) {
-			words = append(words, string(flaw))
-		}
-	case o.fault:
-		for _, endpoint := range endpoints {
-			for _, name := range paymenttest.Faults(endpoint) {
-				words = append(words, string(endpoint)+"="+string(name))
-			}
+var endpoints = []paymenttest.Endpoint{paymenttest.Keys, paymenttest.Token, paymenttest.API}
+
+// faults returns what --fault takes, without values.
+func faults() (words []string) {
+	for _, endpoint := range endpoints {
+		for _, name := range paymenttest.Faults(endpoint) {
+			words = append(words, string(endpoint)+"="+string(name))
 		}
 	}
 	return words
 }
-
-var endpoints = []paymenttest.Endpoint{paymenttest.Keys, paymenttest.Token, paymenttest.API}
 
 // parseFault reads ENDPOINT=FAULT. It returns "" for "".
 func parseFault(text string) (paymenttest.Endpoint, paymenttest.Fault, error) {
@@ -195,63 +168,22 @@ func parseFault(text string) (paymenttest.Endpoint, paymenttest.Fault, error) {
 	endpoint, fault := paymenttest.Endpoint(name), paymenttest.ParseFault(value)
 	if !given || !slices.Contains(endpoints, endpoint) ||
 		fault.Name != "" && !slices.Contains(paymenttest.Faults(endpoint), fault.Name) {
-		return "", fault, cli.Usage("--fault %s: there is no such endpoint or fault; --fault list lists them", text)
+		return "", fault, cli.Usage("--fault %s: must be one of %s", text, strings.Join(faults(), ", "))
 	}
 	return endpoint, fault, nil
 }
 
-// statuses are the expected answers. 0 is no answer; N00 with any is NXX.
-type statuses struct {
-	exact   []int
-	classes []int
-}
+// expectation is one of --expect.
+var expectation = regexp.MustCompile(`^([1-5]\d\d|[1-5]xx|none)$`)
 
-func parseStatuses(text string) (s statuses, err error) {
-	for part := range strings.SplitSeq(text, ",") {
-		class, isClass := strings.CutSuffix(strings.ToLower(strings.TrimSpace(part)), "xx")
-		number, err := strconv.Atoi(class)
-		switch {
-		case class == "none":
-			s.exact = append(s.exact, 0)
-		case err == nil && isClass && number >= 1 && number <= 5:
-			s.classes = append(s.classes, number)
-		case err == nil && !isClass && number >= 100 && number <= 599:
-			s.exact = append(s.exact, number)
-		default:
-			return s, cli.Usage("--expect %s: must be statuses such as 401, 4xx or none, joined by commas", text)
+// expected reports whether --expect has a status; 0 is no answer.
+func (o *options) expected(status int) bool {
+	return slices.ContainsFunc(strings.Split(o.expect, ","), func(text string) bool {
+		if status == 0 {
+			return text == "none"
 		}
-	}
-	return s, nil
-}
-
-func (s statuses) has(status int) bool {
-	return slices.Contains(s.exact, status) || status > 0 && slices.Contains(s.classes, status/100)
-}
-
-// send signs and sends one webhook.
-type send func(context.Context, paymenttest.Webhook) (paymenttest.Answer, error)
-
-// sender returns what signs and sends, with the simulated service if that is what
-// does it, and sets the URL.
-func (o *options) sender(ctx context.Context) (send, *paymenttest.Remote, error) {
-	simulatedOnly := o.rotate || o.rekey || o.fault != "" || o.certificate != "" || o.rotateCertificate
-	switch {
-	case o.sign.KeyGiven() && simulatedOnly:
-		return nil, nil, cli.Usage("--rotate, --rekey, --fault, --certificate and --rotate-certificate are for the " +
-			"simulated payment service, not with --key")
-	case !o.sign.KeyGiven() && !o.target.Local:
-		return nil, nil, cli.Usage("nothing to sign with: use --key FILE --key-id UUID, or --local for the simulated " +
-			"payment service of the local run")
-	}
-	if o.target.Local {
-		return o.local()
-	}
-	sender, err := o.sign.Sender(nil)
-	if err != nil || o.url != "" {
-		return sender.Send, nil, err
-	}
-	o.url, err = o.deployed(ctx)
-	return sender.Send, nil, cli.Unreachable(err)
+		return text == strconv.Itoa(status) || text == strconv.Itoa(status/100)+"xx"
+	})
 }
 
 // change changes how the simulated service behaves.
@@ -272,90 +204,100 @@ func (o *options) change(ctx context.Context, remote paymenttest.Remote, endpoin
 			return err
 		}
 	}
-	if o.rekey {
-		if _, err := remote.Rekey(ctx); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
-// requests returns what is sent, in this order.
-func (o *options) requests() ([]webhook.Request, error) {
-	var requests []webhook.Request
+// webhooks returns what is sent, in this order. Their URLs have at most a query.
+func (o *options) webhooks() ([]paymenttest.Webhook, error) {
+	if o.count == 0 && (o.duplicates > 0 || o.conflict) {
+		return nil, cli.Usage("--duplicates and --conflict need a delivery to repeat: --count must be at least 1")
+	}
+	var all []paymenttest.Webhook
 	for i := range o.count {
-		r, err := o.request(i == 0)
+		w, err := o.webhook(i == 0)
 		if err != nil {
 			return nil, err
 		}
-		r.Payload = append(r.Payload, strings.Repeat(" ", o.pad)...)
-		requests = append(requests, r)
+		w.Payload = append(w.Payload, strings.Repeat(" ", o.pad)...)
+		w.Age, w.Flaw, w.Carriers = o.sign.age, paymenttest.Flaw(o.sign.corrupt), o.sign.carriers
+		w.Certificate = paymenttest.CertificateFlaw(o.certificate)
+		all = append(all, w)
 	}
 	for i := range o.duplicates {
-		if o.count == 0 {
-			return nil, cli.Usage("--duplicates needs a delivery to repeat: --count must be at least 1")
-		}
-		requests = append(requests, requests[i%o.count])
+		all = append(all, all[i%o.count])
 	}
-	if o.conflict {
-		return o.withConflict(requests)
+	if !o.conflict {
+		return all, nil
 	}
-	return requests, nil
+	again, err := conflicting(all[0])
+	return append(all, again), err
 }
 
-// withConflict adds a delivery with the first event again and another amount.
-func (o *options) withConflict(requests []webhook.Request) ([]webhook.Request, error) {
-	if len(requests) == 0 {
-		return nil, cli.Usage("--conflict needs a delivery: --count must be at least 1")
-	}
-	delivery, err := payment.DecodeDelivery(requests[0].Payload)
+// conflicting returns a delivery with the first event of another and another amount.
+func conflicting(w paymenttest.Webhook) (paymenttest.Webhook, error) {
+	delivery, err := payment.DecodeDelivery(w.Payload)
 	if err != nil || len(delivery.Events) == 0 {
-		return nil, cli.Usage("--conflict needs a delivery with an event")
+		return w, cli.Usage("--conflict needs a delivery with an event")
 	}
 	e, err := payment.DecodeEvent(delivery.Events[0].Bytes)
 	if err != nil {
-		return nil, cli.Usage("--conflict: %w", err)
+		return w, cli.Usage("--conflict: %w", err)
 	}
-	if e.EventData.Amount = "9250.00"; o.amount == "9250.00" {
+	if e.EventData.Amount == "9250.00" {
 		e.EventData.Amount = "9250.01"
+	} else {
+		e.EventData.Amount = "9250.00"
 	}
-	again := requests[0]
-	again.Payload = paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(e))
-	return append(requests, again), nil
+	w.Payload = paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(e))
+	return w, nil
 }
 
-func (o *options) request(first bool) (webhook.Request, error) {
-	r := webhook.Request{Method: o.method, ContentType: o.contentType}
-	if o.file == "" {
-		var err error
-		r.Payload, err = o.payload(first)
-		return r, err
-	}
-	var text []byte
-	var err error
-	if o.file == "-" {
-		text, err = io.ReadAll(o.p.In)
-	} else {
-		text, err = os.ReadFile(o.file)
+// webhook returns one webhook, without what is wrong with it.
+func (o *options) webhook(first bool) (w paymenttest.Webhook, err error) {
+	switch o.file {
+	case "":
+		w.Payload, err = o.payload(first)
+		return w, err
+	case "-":
+		w.Payload, err = io.ReadAll(o.p.In)
+	default:
+		w.Payload, err = os.ReadFile(o.file)
 	}
 	if err != nil {
-		return r, cli.Usage("%w", err)
+		return w, cli.Usage("%w", err)
 	}
-	sample, isEvent, err := webhook.ParseEvent(text)
-	switch {
-	case err != nil:
-		return r, cli.Usage("%s: %w", o.file, err)
-	case !isEvent:
-		r.Payload = text
-		return r, nil
+	if sample, ok := parseSample(w.Payload); ok {
+		return sample, nil
 	}
-	if o.method != "" {
-		sample.Method = o.method
+	return w, nil
+}
+
+// parseSample reads an event of a function URL in payload format 2.0 (AWS, "Invoking Lambda
+// function URLs" in the Lambda developer guide). It returns false if text is something else.
+func parseSample(text []byte) (paymenttest.Webhook, bool) {
+	var event struct {
+		Version         string
+		RawQueryString  string
+		Headers         map[string]string
+		Body            string
+		IsBase64Encoded bool
+		RequestContext  *struct{ HTTP struct{ Method string } }
 	}
-	if o.contentType != "" {
-		sample.ContentType = o.contentType
+	if json.Unmarshal(text, &event) != nil || event.Version != "2.0" || event.RequestContext == nil {
+		return paymenttest.Webhook{}, false
 	}
-	return sample, nil
+	w := paymenttest.Webhook{Payload: []byte(event.Body), ContentType: event.Headers["content-type"],
+		Method: event.RequestContext.HTTP.Method}
+	if event.RawQueryString != "" {
+		w.URL = "?" + event.RawQueryString
+	}
+	if event.IsBase64Encoded {
+		var err error
+		if w.Payload, err = base64.StdEncoding.DecodeString(event.Body); err != nil {
+			return w, false
+		}
+	}
+	return w, true
 }
 
 func (o *options) payload(first bool) ([]byte, error) {
@@ -374,29 +316,9 @@ func (o *options) payload(first bool) ([]byte, error) {
 				return nil, cli.Usage("--amount %s: is not a JSON number", o.amount)
 			}
 		}
-		if o.currency != "" {
-			e.EventData.PaymentCurrency = o.currency
-		}
-		for flag := range strings.SplitSeq(o.flags, ",") {
-			switch flag {
-			case "":
-			case "returns":
-				e.EventData.Returns.HasReturnDetails = true
-			case "cancelations":
-				e.EventData.Cancelations.HasCancelationDetails = true
-			case "cases":
-				e.EventData.Cases.HasLinkedCases = true
-			default:
-				return nil, cli.Usage("--flags %s: must be returns, cancelations or cases, joined by commas", o.flags)
-			}
-		}
 		events[i] = paymenttest.Encode(e)
 	}
-	id := o.deliveryID
-	if id == "" || !first {
-		id = uuid.New().String()
-	}
-	return paymenttest.RawDelivery(id, events...), nil
+	return paymenttest.RawDelivery(uuid.New().String(), events...), nil
 }
 
 // result is one answer.
@@ -408,98 +330,68 @@ type result struct {
 	Answer       any   `json:"answer,omitempty"` // JSON, or text
 }
 
-// sendAll sends the requests, in their order as far as they are not sent at once,
-// and prints every answer.
-func (o *options) sendAll(ctx context.Context, send send, requests []webhook.Request, expect statuses) error {
-	var mu sync.Mutex
-	counts, answered, unexpected, unauthorized := map[string]int{}, 0, 0, 0
+// sendAll sends webhooks one after another and prints every answer.
+func (o *options) sendAll(ctx context.Context, from service, webhooks []paymenttest.Webhook) error {
+	counts, unexpected, unauthorized := map[string]int{}, 0, false
 	var noAnswer error
 	start := time.Now()
-	stop := o.p.Every(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintf(o.p.Err, "%d of %d answered after %s\n", answered, len(requests), cli.Readable(time.Since(start)))
-	})
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(o.parallel)
-	for i, r := range requests {
+	for i, w := range webhooks {
+		got, err := o.sendOne(ctx, from, w)
 		if ctx.Err() != nil {
-			break
+			return ctx.Err()
 		}
-		group.Go(func() error {
-			got, err := o.sendOne(ctx, send, r)
-			got.Number = i + 1
-			got.Expected = expect.has(got.Status)
-			mu.Lock()
-			defer mu.Unlock()
-			answered++
-			if err != nil && !got.Expected {
-				noAnswer = err
-			} else if !got.Expected {
-				unexpected++
-				if got.Status == http.StatusUnauthorized {
-					unauthorized++
-				}
-			}
-			status := "no answer"
-			if got.Status > 0 {
-				status = strconv.Itoa(got.Status)
-			}
-			counts[status]++
-			return o.print(got)
-		})
+		got.Number, got.Expected = i+1, o.expected(got.Status)
+		switch {
+		case got.Expected:
+		case err != nil:
+			noAnswer = err
+		default:
+			unexpected++
+			unauthorized = unauthorized || got.Status == http.StatusUnauthorized
+		}
+		status := "no answer"
+		if got.Status > 0 {
+			status = strconv.Itoa(got.Status)
+		}
+		counts[status]++
+		if err := o.print(got); err != nil {
+			return err
+		}
 	}
-	err := group.Wait()
-	stop()
-	if err != nil {
-		return err
-	}
-	if len(requests) > 1 {
+	if len(webhooks) > 1 {
 		var parts []string
 		for _, status := range slices.Sorted(maps.Keys(counts)) {
 			parts = append(parts, fmt.Sprintf("%s: %d", status, counts[status]))
 		}
-		fmt.Fprintf(o.p.Err, "%d of %d answered in %s (%s)\n", answered, len(requests), cli.Readable(time.Since(start)),
+		fmt.Fprintf(o.p.Err, "%d answered in %s (%s)\n", len(webhooks), cli.Readable(time.Since(start)),
 			strings.Join(parts, ", "))
 	}
-	switch {
-	case ctx.Err() != nil && answered < len(requests):
-		return ctx.Err()
-	case noAnswer != nil:
+	if noAnswer != nil {
 		return cli.Unreachable(fmt.Errorf("no answer: %w", noAnswer))
-	case unexpected > 0:
-		err := fmt.Errorf("%s not answered with %s; --expect says what is expected",
-			cli.Counted(unexpected, "webhook was", "webhooks were"), o.expect)
-		if unauthorized > 0 && o.why != "" {
-			err = fmt.Errorf("%w\n%s", err, o.why)
-		}
-		return err
 	}
-	return nil
+	if unexpected == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%s not answered with %s; --expect says what is expected",
+		cli.Counted(unexpected, "webhook was", "webhooks were"), o.expect)
+	if unauthorized && o.why != "" {
+		err = fmt.Errorf("%w\n%s", err, o.why)
+	}
+	return err
 }
 
-func (o *options) sendOne(ctx context.Context, send send, r webhook.Request) (result, error) {
-	url := o.url
-	if r.Query != "" {
-		url += "?" + r.Query
-	}
+func (o *options) sendOne(ctx context.Context, from service, w paymenttest.Webhook) (result, error) {
 	start := time.Now()
-	answer, err := send(ctx, paymenttest.Webhook{
-		URL: url, Method: r.Method, Payload: r.Payload, ContentType: r.ContentType,
-		Age: o.sign.Age, Flaw: paymenttest.Flaw(o.sign.Corrupt),
-		Certificate: paymenttest.CertificateFlaw(o.certificate), Carriers: o.carriers,
-	})
+	answer, err := from.Send(ctx, w)
 	got := result{Milliseconds: time.Since(start).Milliseconds()}
 	if err != nil {
 		return got, err
 	}
 	got.Status = answer.Status
-	if len(answer.Body) > 0 {
-		if json.Unmarshal(answer.Body, &got.Answer) != nil {
-			got.Answer = string(answer.Body)
-		} else {
-			got.Answer = json.RawMessage(answer.Body)
-		}
+	if json.Valid(answer.Body) {
+		got.Answer = json.RawMessage(answer.Body)
+	} else if len(answer.Body) > 0 {
+		got.Answer = string(answer.Body)
 	}
 	return got, nil
 }
@@ -511,14 +403,9 @@ func (o *options) print(r result) error {
 	case r.Status == 0:
 		_, err := fmt.Fprintf(o.p.Out, "%d: no answer\n", r.Number)
 		return err
+	case r.Answer == nil:
+		r.Answer = ""
 	}
-	text := ""
-	switch answer := r.Answer.(type) {
-	case string:
-		text = answer
-	case json.RawMessage:
-		text = string(answer)
-	}
-	_, err := fmt.Fprintf(o.p.Out, "%d: %d in %d ms: %s\n", r.Number, r.Status, r.Milliseconds, text)
+	_, err := fmt.Fprintf(o.p.Out, "%d: %d in %d ms: %s\n", r.Number, r.Status, r.Milliseconds, r.Answer)
 	return err
 }
