@@ -17,12 +17,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
+	"payhook.example/shared/token/secretstest"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 // rig is the function with its services.
 type rig struct {
 	handler *handler
-	secrets *awstest.SecretsManager
+	secrets *secretstest.Server
 	out     *bytes.Buffer // what it writes to standard output
 }
 
@@ -62,7 +62,7 @@ func newRig(t *testing.T, authURL, timeout string) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{secrets: awstest.NewSecretsManager(t), out: &bytes.Buffer{}}
+	r := &rig{secrets: secretstest.New(t), out: &bytes.Buffer{}}
 	r.secrets.Create(tokenSecret)
 	r.secrets.Create(credentialsSecret)
 	r.handler = newHandler(conf, r.secrets.SDK(), telemetry.New(r.out, "token-function"),
@@ -184,11 +184,11 @@ func TestARunWritesOneLine(t *testing.T) {
 	})
 
 	t.Run("the secret is full", func(t *testing.T) {
-		r.secrets.Before = func(c awstest.SecretCall) (string, bool) {
+		r.secrets.Before = func(c secretstest.Call) (int, string) {
 			if c.Operation == "PutSecretValue" {
-				return "LimitExceededException", false
+				return http.StatusBadRequest, "LimitExceededException"
 			}
-			return "", false
+			return 0, ""
 		}
 		defer func() { r.secrets.Before = nil }()
 		got, line := r.invoke(t, event{Refresh: true})
@@ -224,8 +224,9 @@ func TestARunWritesOneLine(t *testing.T) {
 	})
 
 	t.Run("the secret can't be read", func(t *testing.T) {
-		r.secrets.Before = func(awstest.SecretCall) (string, bool) {
-			return "AccessDeniedException", false
+		r.secrets.Before = func(secretstest.Call) (int, string) {
+			return http.StatusBadRequest,
+				"AccessDeniedException"
 		}
 		_, line := r.invoke(t, event{})
 		expect(t, line, map[string]any{"outcome": "failed",
@@ -266,11 +267,11 @@ func TestNoSecretIsLoggedOrReturned(t *testing.T) {
 				r := newRig(t, authURL, timeout)
 				r.secrets.Put(credentialsSecret, credentials)
 				r.secrets.Put(tokenSecret, `{"access_token":"`+canary+`","issued_at":7}`)
-				r.secrets.Before = func(c awstest.SecretCall) (string, bool) {
+				r.secrets.Before = func(c secretstest.Call) (int, string) {
 					if code != "" && c.Operation == operation {
-						return code, false
+						return http.StatusBadRequest, code
 					}
-					return "", false
+					return 0, ""
 				}
 				got, line := r.invoke(t, event{})
 				if timeout == slowTimeout && code == "" && line["calls"] != 5.0 {

@@ -14,18 +14,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
+	"payhook.example/shared/token/secretstest"
 )
 
 // deployed is the function with its own set-up, Secrets Manager, and a token
 // endpoint that issues tokens of an hour.
 type deployed struct {
 	*handler
-	secrets *awstest.SecretsManager
+	secrets *secretstest.Server
 	silent  bool // the endpoint does not answer
 
 	mu       sync.Mutex
@@ -70,7 +70,7 @@ func environment(authURL string, s *settings.Setting, value string) map[string]s
 
 func deploy(t *testing.T, s *settings.Setting, value string) *deployed {
 	t.Helper()
-	d := &deployed{secrets: awstest.NewSecretsManager(t)}
+	d := &deployed{secrets: secretstest.New(t)}
 	d.secrets.Create(tokenSecret)
 	d.secrets.Put(credentialsSecret, `{"client_id":"client 1","client_secret":"a/b c"}`)
 	endpoint := httptest.NewServer(http.HandlerFunc(d.serve))

@@ -109,18 +109,19 @@ func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
 }
 
 func newKeys(s settings.Webhook, c clients) *keys.Cache {
-	return keys.New(
-		keys.NewOrigin(c.keyService, s.BaseURL, s.KeyTimeout),
-		keys.NewTable(c.dynamoDB, s.KeysTable),
-		keys.Options{
-			Exponents:    s.KeyExponents,
-			Freshness:    s.KeyFreshness,
-			MaxAge:       s.KeyMaxAge,
-			UnknownGrace: s.KeyUnknownGrace,
-			UnknownTTL:   s.UnknownKeyTTL,
-			MissBudget:   s.KeyMissBudget,
-			MissReserve:  s.KeyMissReserve,
-			WaitLater:    true,
-		},
-	)
+	return keys.New(keys.NewOrigin(c.keyService, s.BaseURL, s.KeyTimeout), keys.NewTable(c.dynamoDB, s.KeysTable),
+		keyOptions(s))
+}
+
+func keyOptions(s settings.Webhook) keys.Options {
+	return keys.Options{
+		Exponents:    s.KeyExponents,
+		Freshness:    s.KeyFreshness,
+		MaxAge:       s.KeyMaxAge,
+		UnknownGrace: s.KeyUnknownGrace,
+		UnknownTTL:   s.UnknownKeyTTL,
+		MissBudget:   s.KeyMissBudget,
+		MissReserve:  s.KeyMissReserve,
+		WaitLater:    true,
+	}
 }

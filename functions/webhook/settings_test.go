@@ -1,211 +1,206 @@
 package main
 
 import (
+	"crypto/x509"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/telemetry"
 )
 
-// effects has for every setting a test that the function's set-up passes it on: two
-// values have different effects. The settings of keys are in keyEffects.
+// answered tests that a webhook with a change has this status with a value of a setting.
+// With the default value it has another.
+func answered(s *settings.Setting, value string, status int,
+	change func(r *events.APIGatewayV2HTTPRequest)) func(*testing.T) {
+	return func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{s.Env(): value})
+		r := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()), Age: 4 * time.Minute})
+		if change != nil {
+			change(&r)
+		}
+		if got := e.handle(t, r).StatusCode; got != status {
+			t.Errorf("answered %d, want %d", got, status)
+		}
+	}
+}
+
+// rejected tests that a webhook with a client certificate, which is accepted with the
+// default, is rejected with a value of a setting.
+func rejected(s *settings.Setting, value func(client *x509.Certificate) string) func(*testing.T) {
+	return func(t *testing.T) {
+		ca := paymenttest.NewCA("Operator CA")
+		client := ca.Client(nil)
+		change := withCertificates(t, settings.ByMTLS, ca.Certificate)
+		r := throughAPI(unsigned(paymenttest.Delivery(paymenttest.Event())), client)
+		accepted := newEndpoint(t, change).handle(t, r).StatusCode
+		change[s.Env()] = value(client.Leaf)
+		if got := newEndpoint(t, change).handle(t, r).StatusCode; accepted != 200 || got != 401 {
+			t.Errorf("answered %d with the default, and %d", accepted, got)
+		}
+	}
+}
+
+// passed tests that the cache of keys has an option with the value of a setting.
+func passed(s *settings.Setting, value string, change func(o *keys.Options)) func(*testing.T) {
+	return func(t *testing.T) {
+		want := keyOptions(conf(t, "https://service.example", nil))
+		change(&want)
+		got := keyOptions(conf(t, "https://service.example", map[string]string{s.Env(): value}))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// move moves a header.
+func move(from, to string) func(r *events.APIGatewayV2HTTPRequest) {
+	return func(r *events.APIGatewayV2HTTPRequest) {
+		if name, ok := strings.CutPrefix(to, "?"); ok {
+			r.RawQueryString = name + "=" + r.Headers[from]
+		} else {
+			r.Headers[to] = r.Headers[from]
+		}
+		delete(r.Headers, from)
+	}
+}
+
+// effects has for every setting a test that the function's set-up passes it on.
 var effects = map[*settings.Setting]func(t *testing.T){
-	settings.BaseURL: func(t *testing.T) {
-		e := newEndpoint(t, nil)
-		other := newEndpoint(t, map[string]string{settings.BaseURL.Env(): e.service.URL})
-		// Only e's service has the key.
-		if got := other.handle(t, e.request(t,
-			paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})).StatusCode; got != http.StatusOK {
-			t.Errorf("the key was not found at baseUrl: %d", got)
-		}
-	},
-	settings.SignatureHeader: func(t *testing.T) {
-		carried(t, settings.SignatureHeader, "X-Other-Signature", func(r *events.APIGatewayV2HTTPRequest) {
-			r.Headers["x-other-signature"] = r.Headers["x-svc-signature"]
-			delete(r.Headers, "x-svc-signature")
-		})
-	},
-	settings.TimestampCarrier: func(t *testing.T) {
-		carried(t, settings.TimestampCarrier, "query:at", func(r *events.APIGatewayV2HTTPRequest) {
-			r.RawQueryString = "at=" + r.Headers["x-svc-timestamp"]
-			delete(r.Headers, "x-svc-timestamp")
-		})
-	},
-	settings.KeyIDCarrier: func(t *testing.T) {
-		carried(t, settings.KeyIDCarrier, "query:key", func(r *events.APIGatewayV2HTTPRequest) {
-			r.RawQueryString = "key=" + r.Headers["x-svc-key-id"]
-			delete(r.Headers, "x-svc-key-id")
-		})
-	},
-	settings.TimestampFormat: func(t *testing.T) {
-		// The sender writes RFC 3339.
-		for value, want := range map[string]int{"rfc3339": http.StatusOK, "unix-seconds": http.StatusUnauthorized} {
-			e := newEndpoint(t, map[string]string{settings.TimestampFormat.Env(): value})
-			if got := e.send(t, paymenttest.Event()).StatusCode; got != want {
-				t.Errorf("%s: a webhook is answered %d, want %d", value, got, want)
+	settings.SignatureHeader: answered(settings.SignatureHeader, "X-Other", 200, move("x-svc-signature", "x-other")),
+	settings.TimestampCarrier: answered(settings.TimestampCarrier, "query:at", 200,
+		move("x-svc-timestamp", "?at")),
+	settings.KeyIDCarrier:       answered(settings.KeyIDCarrier, "query:key", 200, move("x-svc-key-id", "?key")),
+	settings.TimestampFormat:    answered(settings.TimestampFormat, "unix-seconds", 401, nil),
+	settings.TimestampTolerance: answered(settings.TimestampTolerance, "3m", 401, nil),
+	settings.HTTPMethod:         answered(settings.HTTPMethod, "PUT", 405, nil),
+	settings.SuccessStatus:      answered(settings.SuccessStatus, "202", 202, nil),
+	settings.MaxPayloadBytes:    answered(settings.MaxPayloadBytes, "100", 413, nil),
+
+	settings.DomainName: rejected(settings.DomainName, func(*x509.Certificate) string { return "other.bank.example" }),
+	settings.ClientCertPins: rejected(settings.ClientCertPins,
+		func(*x509.Certificate) string { return strings.Repeat("ab", 32) }),
+	settings.ClientCertSubjects: rejected(settings.ClientCertSubjects,
+		func(*x509.Certificate) string { return "CN=other" }),
+	settings.RevokedSerials: rejected(settings.RevokedSerials, func(c *x509.Certificate) string {
+		return clientcert.SerialOf(c).Number + "@" + clientcert.Issuer(c)
+	}),
+	settings.Authentication: func(t *testing.T) {
+		ca := paymenttest.NewCA("Operator CA")
+		for authentication, want := range map[string][3]int{ // signed; with a certificate; both
+			settings.BySignature: {200, 401, 200}, settings.ByMTLS: {401, 200, 200}, settings.ByBoth: {401, 401, 200},
+		} {
+			e := newEndpoint(t, withCertificates(t, authentication, ca.Certificate))
+			signed := e.signed(t, paymenttest.Event())
+			got := [3]int{
+				e.handle(t, signed).StatusCode,
+				e.handle(t, throughAPI(unsigned([]byte(signed.Body)), ca.Client(nil))).StatusCode,
+				e.handle(t, throughAPI(signed, ca.Client(nil))).StatusCode,
+			}
+			if got != want {
+				t.Errorf("%s: answered %v, want %v", authentication, got, want)
 			}
 		}
 	},
-	settings.TimestampTolerance: func(t *testing.T) {
-		for value, want := range map[string]int{"5m": http.StatusUnauthorized, "30m": http.StatusOK,
-			settings.Off: http.StatusOK} {
-			e := newEndpoint(t, map[string]string{settings.TimestampTolerance.Env(): value})
-			old := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event()),
-				Age: 10 * time.Minute})
-			if got := e.handle(t, old).StatusCode; got != want {
-				t.Errorf("%s: a webhook of 10 minutes ago is answered %d, want %d", value, got, want)
-			}
+
+	settings.BaseURL: keyIsFetched, settings.KeyTimeout: keyIsFetched,
+	settings.KeysAuth: func(t *testing.T) {
+		secrets := awstest.NewSecretsManager(t)
+		secrets.Put("token", fmt.Sprintf(`{"access_token":"the-token","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
+			time.Now().Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339)))
+		service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
+		defer service.Close()
+		s := conf(t, service.URL, map[string]string{settings.KeysAuth.Env(): "bearer", names.TokenSecretEnv: "token"})
+		e := newServices()
+		e.service = service
+		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets, withToken(s, secrets.SDK())},
+			telemetry.New(e.log, "webhook"))
+		if r := e.send(t, paymenttest.Event()); !s.KeysBearer || r.StatusCode != 200 {
+			t.Errorf("%d %s", r.StatusCode, r.Body)
+		}
+		if got := service.Requests(paymenttest.Keys); len(got) != 1 ||
+			got[0].Header.Get("Authorization") != "Bearer the-token" || strings.Contains(e.log.String(), "the-token") {
+			t.Errorf("the key endpoint received %v; logged %s", got, e.log)
 		}
 	},
-	settings.HTTPMethod: func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{settings.HTTPMethod.Env(): "PUT"})
-		r := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})
-		r.RequestContext.HTTP.Method = http.MethodPost
-		if got := e.handle(t, r); got.StatusCode != http.StatusMethodNotAllowed || got.Headers["Allow"] != "PUT" {
-			t.Errorf("POST is answered %d, Allow %q", got.StatusCode, got.Headers["Allow"])
-		}
-		r.RequestContext.HTTP.Method = http.MethodPut
-		if got := e.handle(t, r).StatusCode; got != http.StatusOK {
-			t.Errorf("PUT is answered %d", got)
-		}
-	},
-	settings.SuccessStatus: func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{settings.SuccessStatus.Env(): "202"})
-		if got := e.send(t, paymenttest.Event()).StatusCode; got != http.StatusAccepted {
-			t.Errorf("answered %d", got)
-		}
-	},
-	settings.MaxPayloadBytes: func(t *testing.T) {
-		payload := paymenttest.Delivery(paymenttest.Event())
-		for limit, want := range map[int]int{len(payload): http.StatusOK,
-			len(payload) - 1: http.StatusRequestEntityTooLarge} {
-			e := newEndpoint(t, map[string]string{settings.MaxPayloadBytes.Env(): strconv.Itoa(limit)})
-			if got := e.handle(t, e.request(t, paymenttest.Webhook{Payload: payload})).StatusCode; got != want {
-				t.Errorf("%d bytes with a limit of %d are answered %d, want %d", len(payload), limit, got, want)
-			}
-		}
-	},
-	settings.EventBusName: func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{settings.EventBusName.Env(): "other-bus"})
-		e.send(t, paymenttest.Event())
-		if got := *e.bus.Entries()[0].EventBusName; got != "other-bus" {
-			t.Errorf("published on %s", got)
-		}
-	},
-	settings.EventSource: func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{settings.EventSource.Env(): "payments.example"})
-		e.send(t, paymenttest.Event())
-		if got := *e.bus.Entries()[0].Source; got != "payments.example" {
-			t.Errorf("the source is %s", got)
-		}
-	},
-	settings.MaxEntryBytes: func(t *testing.T) {
-		two := paymenttest.Events(2)
-		for i := range two {
-			two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 1500)
-		}
-		one := len(paymenttest.Encode(two[0]))
-		for limit, want := range map[int]int{3 * one: 1, one * 3 / 2: 2} {
-			e := newEndpoint(t, map[string]string{settings.MaxEntryBytes.Env(): strconv.Itoa(limit)})
-			e.send(t, two...)
-			if got := e.bus.Calls(); got != want {
-				t.Errorf("two events of %d bytes with a limit of %d took %d requests, want %d", one, limit, got, want)
-			}
-		}
-	},
-	settings.ClaimCheckBytes: func(t *testing.T) {
-		event := paymenttest.Event()
-		event.EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 1500)
-		for limit, want := range map[string]int{"1024": 1, "3000": 0} {
-			e := newEndpoint(t, map[string]string{
-				settings.ClaimCheckBytes.Env(): limit, names.ClaimBucketEnv: "claims",
-				names.ParkingBucketEnv: "parking",
-			})
-			e.send(t, event)
-			if got := len(e.buckets.Objects("claims")); got != want {
-				t.Errorf("claimCheckBytes=%s: %d objects, want %d", limit, got, want)
-			}
-		}
-	},
-	settings.DeduplicationWindow: func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{settings.DeduplicationWindow.Env(): "48h"})
-		start := time.Now()
+	settings.KeyExponents: passed(settings.KeyExponents, "3,65537",
+		func(o *keys.Options) { o.Exponents = []int{3, 65537} }),
+	settings.KeyFreshness: passed(settings.KeyFreshness, "16m", func(o *keys.Options) { o.Freshness = 16 * time.Minute }),
+	settings.KeyMaxAge:    passed(settings.KeyMaxAge, "2h", func(o *keys.Options) { o.MaxAge = 2 * time.Hour }),
+	settings.KeyUnknownGrace: passed(settings.KeyUnknownGrace, "20m",
+		func(o *keys.Options) { o.UnknownGrace = 20 * time.Minute }),
+	settings.UnknownKeyTTL: passed(settings.UnknownKeyTTL, "10m",
+		func(o *keys.Options) { o.UnknownTTL = 10 * time.Minute }),
+	settings.KeyMissBudget:  passed(settings.KeyMissBudget, "3", func(o *keys.Options) { o.MissBudget = 3 }),
+	settings.KeyMissReserve: passed(settings.KeyMissReserve, "2", func(o *keys.Options) { o.MissReserve = 2 }),
+
+	// Package setup tests what a pipeline does with its settings.
+	settings.EventBusName: published, settings.EventSource: published, settings.MaxEntryBytes: published,
+	settings.ClaimCheckBytes: published, settings.DeduplicationWindow: published, settings.RedriveGrace: published,
+	settings.WebhookTimeout: func(t *testing.T) {
+		e := newEndpoint(t, map[string]string{settings.WebhookTimeout.Env(): "600s"})
+		e.bus.Answer = outage
 		e.send(t, paymenttest.Event())
 		for _, item := range e.db.Items("ledger") {
-			expires, err := strconv.ParseInt(item[names.LedgerTTL].(*dynamodbtypes.AttributeValueMemberN).Value, 10, 64)
-			if got := time.Unix(expires, 0).Sub(start).Round(time.Hour); err != nil || got != 48*time.Hour {
-				t.Errorf("an eventId is remembered for %s: %v", got, err)
+			due := item[names.LedgerPendingDue].(*dynamodbtypes.AttributeValueMemberN).Value
+			// With the default, it would be due a minute from now.
+			if ms, err := strconv.ParseInt(due, 10, 64); err != nil || time.Until(time.UnixMilli(ms)) < 9*time.Minute {
+				t.Errorf("with a timeout of 10 minutes, an event is held until %s, %v", due, err)
 			}
 		}
 	},
-	settings.RedriveGrace: func(t *testing.T) {
-		if got := untouched(t, settings.RedriveGrace, "1h") - untouched(t, settings.RedriveGrace,
-			"1s"); got.Round(time.Minute) != time.Hour {
-			t.Errorf("with a grace of an hour, not a second, redrive does not lease an event for %s longer", got)
-		}
-	},
-	settings.WebhookTimeout: func(t *testing.T) {
-		if got := untouched(t, settings.WebhookTimeout, "600s") - untouched(t, settings.WebhookTimeout,
-			"5s"); got.Round(time.Minute) != 10*time.Minute {
-			t.Errorf("with a timeout of 10 minutes, not 5 seconds, redrive does not lease an event for %s longer", got)
-		}
-	},
 }
 
-// carried sends the proof in the headers that a value of a setting names. The function
-// must find it there, and not with the default.
-func carried(t *testing.T, s *settings.Setting, value string, move func(*events.APIGatewayV2HTTPRequest)) {
-	t.Helper()
-	for value, want := range map[string]int{value: http.StatusOK, s.Default: http.StatusUnauthorized} {
-		e := newEndpoint(t, map[string]string{s.Env(): value})
-		r := e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(paymenttest.Event())})
-		move(&r)
-		if got := e.handle(t, r).StatusCode; got != want {
-			t.Errorf("%s=%s: answered %d, want %d", s.Key, value, got, want)
-		}
-	}
-}
-
-// untouched returns for how long redrive does not lease an event that could not be
-// published, with a value of a setting.
-func untouched(t *testing.T, s *settings.Setting, value string) time.Duration {
-	t.Helper()
-	e := newEndpoint(t, map[string]string{s.Env(): value})
-	e.bus.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) {
-		return map[int]string{0: "InvalidArgument"}, nil
-	}
-	start := time.Now()
+// published tests that the function publishes with its settings.
+func published(t *testing.T) {
+	e := newEndpoint(t, map[string]string{settings.EventBusName.Env(): "other-bus"})
 	e.send(t, paymenttest.Event())
-	for _, item := range e.db.Items("ledger") {
-		due, ok := item[names.LedgerPendingDue].(*dynamodbtypes.AttributeValueMemberN)
-		if !ok {
-			break
-		}
-		ms, err := strconv.ParseInt(due.Value, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return time.UnixMilli(ms).Sub(start)
+	if got := *e.bus.Entries()[0].EventBusName; got != "other-bus" {
+		t.Errorf("published on %s", got)
 	}
-	t.Fatal("nothing is pending")
-	return 0
+}
+
+// keyServiceFunc is the key service, without a network.
+type keyServiceFunc func(r *http.Request) (*http.Response, error)
+
+func (f keyServiceFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func keyIsFetched(t *testing.T) {
+	signed := newEndpoint(t, nil).signed(t, paymenttest.Event())
+	synctest.Test(t, func(t *testing.T) {
+		e := newServices()
+		e.start(t, "https://other.example/base", &http.Client{Transport: keyServiceFunc(
+			func(r *http.Request) (*http.Response, error) {
+				if got := r.URL.String(); got != "https://other.example/base/v1/keys/"+signingKey().ID {
+					t.Errorf("asked for %s", got)
+				}
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})}, map[string]string{settings.KeyTimeout.Env(): "7s", settings.TimestampTolerance.Env(): settings.Off})
+		start := time.Now()
+		if r := e.handle(t, signed); r.StatusCode != 503 || time.Since(start) != 7*time.Second {
+			t.Errorf("answered %d after %v", r.StatusCode, time.Since(start))
+		}
+	})
 }
 
 func TestEverySettingHasItsEffect(t *testing.T) {
 	for _, s := range settings.WebhookSettings() {
 		effect := effects[s]
-		if effect == nil {
-			effect = keyEffects[s]
-		}
 		if effect == nil {
 			t.Errorf("no test covers the effect of %s", s.Key)
 			continue

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json/v2"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+
+	"payhook.example/shared/awstest"
+	"payhook.example/shared/names"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/telemetry"
+)
+
+// endpoint is the function, set up as in main, with AWS services in memory and a
+// payment service on this machine.
+type endpoint struct {
+	*handler
+	service *paymenttest.Server
+	db      *awstest.DynamoDB
+	bus     *awstest.EventBridge
+	buckets *awstest.S3
+	log     *bytes.Buffer
+}
+
+// conf returns the default settings with some changes.
+func conf(t testing.TB, baseURL string, change map[string]string) settings.Webhook {
+	t.Helper()
+	env := map[string]string{
+		names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys",
+		names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
+	}
+	for _, s := range settings.WebhookSettings() {
+		env[s.Env()] = s.Default
+	}
+	env[settings.BaseURL.Env()], env[settings.EventBusName.Env()] = baseURL, "payhook"
+	maps.Copy(env, change)
+	s, err := settings.ParseWebhook(func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// signingKey is the service's key in all tests. Generating one takes longer than most
+// tests.
+var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewKey(2048) })
+
+// newServices returns AWS services in memory with the resources of the function.
+func newServices() *endpoint {
+	e := &endpoint{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(),
+		log: &bytes.Buffer{}}
+	e.buckets.MakeBucket("claims")
+	e.buckets.MakeBucket("parking")
+	e.db.CreateLedger("ledger")
+	e.db.CreateTable("keys", names.KeysKey)
+	return e
+}
+
+// start sets the function up. change are environment variables.
+func (e *endpoint) start(t testing.TB, baseURL string, keyService *http.Client, change map[string]string) {
+	t.Helper()
+	e.handler = newHandler(conf(t, baseURL, change), clients{e.db, e.bus, e.buckets, keyService},
+		telemetry.New(e.log, "webhook"))
+}
+
+func newEndpoint(t testing.TB, change map[string]string) *endpoint {
+	t.Helper()
+	e := newServices()
+	e.service = paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
+	t.Cleanup(e.service.Close)
+	e.start(t, e.service.URL, &http.Client{}, change)
+	return e
+}
+
+// request signs a webhook and returns the event of the function URL.
+func (e *endpoint) request(t testing.TB, w paymenttest.Webhook) events.APIGatewayV2HTTPRequest {
+	t.Helper()
+	w.URL = "https://hook.example/"
+	signed, err := e.service.Sender().Sign(t.Context(), w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return urlRequest(t, signed)
+}
+
+// signed returns the event of an authentic webhook with these events.
+func (e *endpoint) signed(t testing.TB, list ...payment.Event) events.APIGatewayV2HTTPRequest {
+	t.Helper()
+	return e.request(t, paymenttest.Webhook{Payload: paymenttest.Delivery(list...)})
+}
+
+func urlRequest(t testing.TB, signed paymenttest.Signed) events.APIGatewayV2HTTPRequest {
+	t.Helper()
+	u, err := url.Parse(signed.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := unsigned(signed.Body)
+	r.RawQueryString = u.RawQuery
+	for name, values := range signed.Header {
+		r.Headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	return r
+}
+
+// unsigned returns a webhook without any proof.
+func unsigned(payload []byte) events.APIGatewayV2HTTPRequest {
+	r := events.APIGatewayV2HTTPRequest{Version: "2.0", RawPath: "/", Headers: map[string]string{},
+		Body: string(payload)}
+	r.RequestContext.HTTP.Method = http.MethodPost
+	return r
+}
+
+// encode returns the event of a request as AWS encodes it.
+func encode(t testing.TB, r events.APIGatewayV2HTTPRequest) []byte {
+	t.Helper()
+	if !utf8.ValidString(r.Body) {
+		r.Body, r.IsBase64Encoded = base64.StdEncoding.EncodeToString([]byte(r.Body)), true
+	}
+	event, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return event
+}
+
+// invoke invokes the function as Lambda does, and decodes its response as AWS does.
+func (e *endpoint) invoke(ctx context.Context, t testing.TB,
+	r events.APIGatewayV2HTTPRequest) (response events.LambdaFunctionURLResponse) {
+	t.Helper()
+	text, err := e.Invoke(ctx, encode(t, r))
+	if err == nil {
+		err = json.Unmarshal(text, &response)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response
+}
+
+func (e *endpoint) handle(t testing.TB, r events.APIGatewayV2HTTPRequest) events.LambdaFunctionURLResponse {
+	t.Helper()
+	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "request-1"})
+	return e.invoke(ctx, t, r)
+}
+
+// send sends an authentic webhook with these events.
+func (e *endpoint) send(t testing.TB, list ...payment.Event) events.LambdaFunctionURLResponse {
+	t.Helper()
+	return e.handle(t, e.signed(t, list...))
+}
+
+// nothingHappened fails the test if anything was recorded, published, stored or parked.
+func (e *endpoint) nothingHappened(t testing.TB) {
+	t.Helper()
+	if n := len(e.db.Items("ledger")) + len(e.bus.Entries()) + len(e.buckets.Objects("claims")) +
+		len(e.buckets.Objects("parking")); n != 0 {
+		t.Errorf("%d items, entries or objects were written", n)
+	}
+}
+
+// line is the outcome line of the last webhook.
+func (e *endpoint) line(t testing.TB) map[string]any {
+	t.Helper()
+	lines := bytes.Split(bytes.TrimSpace(e.log.Bytes()), []byte("\n"))
+	return decoded(t, lines[len(lines)-1])
+}
+
+func body(t testing.TB, r events.LambdaFunctionURLResponse) map[string]any {
+	t.Helper()
+	return decoded(t, []byte(r.Body))
+}
+
+func decoded(t testing.TB, text []byte) (object map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal(text, &object); err != nil {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return object
+}
+
+// outage is the answer of a bus that is down.
+func outage([]types.PutEventsRequestEntry) (map[int]string, error) {
+	return nil, errors.New("bus is down")
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/intake"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/settings"
+	"payhook.example/shared/telemetry"
+)
+
+// written returns the outcome line of a result.
+func written(t *testing.T, authentication string, r intake.Result, a intake.Answer) map[string]any {
+	t.Helper()
+	var log bytes.Buffer
+	h := &handler{authentication: authentication, log: telemetry.New(&log, "webhook")}
+	h.write(t.Context(), r, a)
+	return decoded(t, log.Bytes())
+}
+
+// Of zeros, only those of ClientErrors are written, which an alarm needs.
+func TestTheMetricsOfALine(t *testing.T) {
+	for name, c := range map[string]struct {
+		result intake.Result
+		answer intake.Answer
+		want   map[string]any
+	}{
+		"nothing": {intake.Result{}, intake.Answer{Status: 399, Metric: "A"}, map[string]any{"A": 1.0, "ClientErrors": 0.0}},
+		"everything": {intake.Result{Counts: intake.Counts{Recorded: 2, Duplicates: 3, Conflicts: 4, Pending: 5,
+			Claimed: 6, Unpublishable: 7}, Authentication: intake.Authentication{
+			Key: keys.Found{TableFailed: true, Source: keys.Stale, Withdrawn: true}}},
+			intake.Answer{Status: 400, Metric: "A", Alarm: "B"},
+			map[string]any{"A": 1.0, "B": 1.0, "ClientErrors": 1.0, "Recorded": 2.0, "Duplicates": 3.0, "Conflicts": 4.0,
+				"LeftPending": 5.0, "Claimed": 6.0, "Parked": 7.0, "KeyTableFailed": 1.0, "KeyStale": 1.0,
+				"KeyWithdrawn": 1.0}},
+		"parked": {intake.Result{ParkedAs: intake.ParkedAs{Parked: "x"}}, intake.Answer{Status: 499, Metric: "A"},
+			map[string]any{"A": 1.0, "ClientErrors": 1.0, "Parked": 1.0}},
+		"parked before": {intake.Result{ParkedAs: intake.ParkedAs{Parked: "x", ParkedBefore: true}},
+			intake.Answer{Status: 500, Metric: "A"}, map[string]any{"A": 1.0, "ClientErrors": 0.0}},
+	} {
+		line, got := written(t, settings.BySignature, c.result, c.answer), map[string]any{}
+		directive := line["_aws"].(map[string]any)["CloudWatchMetrics"].([]any)[0].(map[string]any)
+		for _, m := range directive["Metrics"].([]any) {
+			name := m.(map[string]any)["Name"].(string)
+			got[name] = line[name]
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// The level of a line is that of its answer, or higher if an event needs attention.
+func TestTheLevelOfALine(t *testing.T) {
+	for name, c := range map[string]struct {
+		result intake.Result
+		level  slog.Level // of the answer
+		want   any
+	}{
+		"accepted":        {intake.Result{}, slog.LevelInfo, nil},
+		"rejected":        {intake.Result{}, slog.LevelWarn, "WARN"},
+		"a conflict":      {intake.Result{Counts: intake.Counts{Conflicts: 1}}, slog.LevelInfo, "ERROR"},
+		"not marked":      {intake.Result{Counts: intake.Counts{Unmarked: 1}}, slog.LevelInfo, "ERROR"},
+		"unpublishable":   {intake.Result{Counts: intake.Counts{Unpublishable: 1}}, slog.LevelInfo, "ERROR"},
+		"left to redrive": {intake.Result{Counts: intake.Counts{Pending: 1}}, slog.LevelInfo, "WARN"},
+		"no shared table": {intake.Result{Authentication: intake.Authentication{Key: keys.Found{TableFailed: true}}},
+			slog.LevelInfo, "WARN"},
+		"a withdrawn key": {intake.Result{Authentication: intake.Authentication{Key: keys.Found{Withdrawn: true}}},
+			slog.LevelInfo, "WARN"},
+		"an error and more": {intake.Result{Counts: intake.Counts{Pending: 1}}, slog.LevelError, "ERROR"},
+	} {
+		line := written(t, settings.BySignature, c.result, intake.Answer{Level: c.level, Metric: "A"})
+		if line["level"] != c.want {
+			t.Errorf("%s: %v, want %v", name, line["level"], c.want)
+		}
+	}
+}
+
+func TestTheFieldsOfALine(t *testing.T) {
+	ids := intake.EventIDs{intake.Published: {"a", "b"}, intake.Duplicate: {"c"}}
+	full := intake.Result{Outcome: "o", Err: errors.New("first"), PublishErr: errors.New("second"), DeliveryID: "d",
+		Counts:   intake.Counts{Events: 5, Unrecorded: 1, Unmarked: 2, Unpublishable: 3},
+		EventIDs: ids, ParkedAs: intake.ParkedAs{Parked: "p"},
+		Authentication: intake.Authentication{KeyID: "k", Key: keys.Found{Source: keys.Service}},
+		Steps: intake.Steps{Authenticate: 1499 * time.Microsecond, Decode: 499 * time.Microsecond,
+			Record: 2 * time.Millisecond, Publish: 3 * time.Millisecond, Mark: 4 * time.Millisecond}}
+	named := map[string]any{"published": []any{"a", "b"}, "duplicate": []any{"c"}}
+	for name, c := range map[string]struct {
+		authentication string
+		result         intake.Result
+		want           map[string]any
+	}{
+		"nothing is known": {settings.BySignature, intake.Result{Outcome: "o"},
+			map[string]any{"outcome": "o", "status": 1.0}},
+		"everything": {settings.ByBoth, full, map[string]any{"outcome": "o", "status": 1.0, "authentication": "both",
+			"cause": "first", "keyId": "k", "keySource": string(keys.Service), "deliveryId": "d", "unrecorded": 1.0,
+			"unmarked": 2.0, "unpublishable": 3.0, "ids": named, "events": 5.0, "idsLeftOut": 2.0, "parked": "p",
+			"ms": map[string]any{"authenticate": 1.0, "record": 2.0, "publish": 3.0, "mark": 4.0}}},
+		"an outage of the bus": {settings.BySignature, intake.Result{Outcome: "o", PublishErr: errors.New("second"),
+			Counts: intake.Counts{Events: 3}, EventIDs: ids}, map[string]any{"outcome": "o", "status": 1.0,
+			"cause": "second", "ids": named}},
+	} {
+		line := written(t, c.authentication, c.result, intake.Answer{Status: 1, Metric: "A"})
+		for field := range line {
+			if field == "level" || field == "msg" || field == "_aws" || 'A' <= field[0] && field[0] <= 'Z' {
+				delete(line, field)
+			}
+		}
+		if diff := cmp.Diff(c.want, line); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
