@@ -373,33 +373,13 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	t, err := db.open(ctx, "Query", in.TableName)
+	t, index, err := db.openIndex(ctx, "Query", in.TableName, in.IndexName)
 	if err != nil {
 		return nil, err
 	}
-	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.KeyConditionExpression); err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(t.indexes, func(x *index) bool { return x.Name == aws.ToString(in.IndexName) })
-	if i < 0 {
-		return nil, invalid("no such index")
-	}
-	index := t.indexes[i]
-	partition, err := partitionOf(aws.ToString(in.KeyConditionExpression), in.ExpressionAttributeNames,
-		in.ExpressionAttributeValues, index.PartitionKey)
+	found, err := index.matching(in)
 	if err != nil {
 		return nil, err
-	}
-	var found []Item
-	for _, item := range index.partitions[text(partition)] {
-		holds, err := evaluate(aws.ToString(in.KeyConditionExpression), in.ExpressionAttributeNames,
-			in.ExpressionAttributeValues, item)
-		if err != nil {
-			return nil, err
-		}
-		if holds {
-			found = append(found, maps.Clone(item))
-		}
 	}
 	order := func(a, b Item) int {
 		by := cmp.Or(compare(a[index.SortKey], b[index.SortKey]), cmp.Compare(text(a[t.key]), text(b[t.key])))
@@ -412,25 +392,61 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput,
 	if in.ExclusiveStartKey != nil {
 		found = slices.DeleteFunc(found, func(x Item) bool { return order(x, in.ExclusiveStartKey) <= 0 })
 	}
-	out := &dynamodb.QueryOutput{}
-	limit := int(aws.ToInt32(in.Limit))
+	items, next := index.page(t, found, int(aws.ToInt32(in.Limit)))
+	return &dynamodb.QueryOutput{Items: items, Count: int32(len(items)), LastEvaluatedKey: next}, nil
+}
+
+// openIndex counts a call and returns its table and index. The caller holds the lock.
+func (db *DynamoDB) openIndex(ctx context.Context, operation string, name, indexName *string) (*table, *index, error) {
+	t, err := db.open(ctx, operation, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	i := slices.IndexFunc(t.indexes, func(x *index) bool { return x.Name == aws.ToString(indexName) })
+	if i < 0 {
+		return nil, nil, invalid("no such index")
+	}
+	return t, t.indexes[i], nil
+}
+
+// matching returns copies of the items that meet the key condition of a query.
+func (x *index) matching(in *dynamodb.QueryInput) (found []Item, err error) {
+	aliases, values, condition := in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.KeyConditionExpression
+	if err := used(aliases, values, condition); err != nil {
+		return nil, err
+	}
+	partition, err := partitionOf(aws.ToString(condition), aliases, values, x.PartitionKey)
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range x.partitions[text(partition)] {
+		holds, err := evaluate(aws.ToString(condition), aliases, values, item)
+		if err != nil {
+			return nil, err
+		}
+		if holds {
+			found = append(found, maps.Clone(item))
+		}
+	}
+	return found, nil
+}
+
+// page returns the first of items, as many as fit into a page and the limit, if that is not
+// 0, and the key from which the next page continues, nil for none. A full page has one even
+// if no item follows.
+func (x *index) page(t *table, items []Item, limit int) (page []Item, next Item) {
 	bytes := 0
-	for i, item := range found {
-		full := i > 0 && bytes+itemSize(item) > maxPageBytes
-		if limit > 0 && i == limit || full {
-			found = found[:i]
-			out.LastEvaluatedKey = found[i-1]
+	for i, item := range items {
+		if bytes += itemSize(item); i > 0 && bytes > maxPageBytes || limit > 0 && i == limit {
+			items = items[:i]
+			limit = i
 			break
 		}
-		bytes += itemSize(item)
 	}
-	if limit > 0 && len(found) == limit {
-		// A full page has a LastEvaluatedKey, even if no item follows.
-		out.LastEvaluatedKey = project(found[limit-1], []string{t.key, index.PartitionKey, index.SortKey})
+	if limit > 0 && len(items) == limit {
+		next = project(items[limit-1], []string{t.key, x.PartitionKey, x.SortKey})
 	}
-	out.Items = found
-	out.Count = int32(len(found))
-	return out, nil
+	return items, next
 }
 
 // Scan returns the projected items of an index in the order of their keys.
@@ -438,32 +454,19 @@ func (db *DynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	t, err := db.open(ctx, "Scan", in.TableName)
+	t, index, err := db.openIndex(ctx, "Scan", in.TableName, in.IndexName)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(t.indexes, func(x *index) bool { return x.Name == aws.ToString(in.IndexName) })
-	if i < 0 {
-		return nil, invalid("no such index")
-	}
-	index := t.indexes[i]
 	after := text(in.ExclusiveStartKey[t.key])
-	out := &dynamodb.ScanOutput{}
-	bytes := 0
+	var items []Item
 	for _, id := range slices.Sorted(maps.Keys(index.partition)) {
-		if id <= after {
-			continue
+		if id > after {
+			items = append(items, maps.Clone(index.partitions[index.partition[id]][id]))
 		}
-		item := index.partitions[index.partition[id]][id]
-		if bytes += itemSize(item); bytes > maxPageBytes {
-			out.LastEvaluatedKey = project(out.Items[len(out.Items)-1],
-				[]string{t.key, index.PartitionKey, index.SortKey})
-			break
-		}
-		out.Items = append(out.Items, maps.Clone(item))
 	}
-	out.Count = int32(len(out.Items))
-	return out, nil
+	items, next := index.page(t, items, 0)
+	return &dynamodb.ScanOutput{Items: items, Count: int32(len(items)), LastEvaluatedKey: next}, nil
 }
 
 // The limits of items and pages (AWS, "Quotas in Amazon DynamoDB" and "Query" in

@@ -39,61 +39,14 @@ func Main(t *testing.T, main func(), list []*settings.Setting, resources []strin
 		os.Exit(exited)
 	}
 
-	opened := make(chan net.Conn, 100)
-	aws := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-		w.WriteHeader(http.StatusBadRequest)
-		_, _ = io.WriteString(w, `{"__type":"AccessDeniedException"}`)
-	}))
-	aws.Config.ConnState = func(conn net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			opened <- conn
-		}
-	}
-	aws.Start()
-	t.Cleanup(aws.Close)
-	// Lambda's runtime API (AWS, "Using the Lambda runtime API for custom runtimes",
-	// https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html).
-	answers, asked := make(chan string, 1), make(chan bool, 1)
-	lambda := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			select {
-			case asked <- true:
-			default: // the second invocation does not come
-				<-r.Context().Done()
-				return
-			}
-			w.Header().Set("Lambda-Runtime-Aws-Request-Id", "id")
-			w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(30*time.Second).UnixMilli()))
-			_, _ = io.WriteString(w, invocation)
-			return
-		}
-		body, _ := io.ReadAll(r.Body)
-		w.WriteHeader(http.StatusAccepted)
-		answers <- r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] + " " + string(body)
-	}))
-	t.Cleanup(lambda.Close)
-
+	awsURL, opened := denyingAWS(t)
+	api, answers := runtimeAPI(t, invocation)
 	env := []string{
-		inChild + "=1", "AWS_REGION=us-east-1", "AWS_ENDPOINT_URL=" + aws.URL, "AWS_ACCESS_KEY_ID=id",
+		inChild + "=1", "AWS_REGION=us-east-1", "AWS_ENDPOINT_URL=" + awsURL, "AWS_ACCESS_KEY_ID=id",
 		"AWS_SECRET_ACCESS_KEY=secret", "AWS_LAMBDA_FUNCTION_NAME=function",
-		"AWS_LAMBDA_RUNTIME_API=" + strings.TrimPrefix(lambda.URL, "http://"), "AWS_LAMBDA_FUNCTION_MEMORY_SIZE=512",
+		"AWS_LAMBDA_RUNTIME_API=" + api, "AWS_LAMBDA_FUNCTION_MEMORY_SIZE=512",
 	}
-	start := func() (c *exec.Cmd, stop io.Closer, out *bytes.Buffer) {
-		c = exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
-		out = &bytes.Buffer{}
-		c.Env, c.Stdout, c.Stderr = env, out, out
-		stop, err := c.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		return c, stop, out
-	}
-
-	c, _, out := start()
+	c, _, out := startChild(t, env)
 	if err := c.Wait(); c.ProcessState.ExitCode() != 1 {
 		t.Errorf("without settings: %v\n%s", err, out)
 	}
@@ -103,7 +56,6 @@ func Main(t *testing.T, main func(), list []*settings.Setting, resources []strin
 		}
 		env = append(env, name+"=x")
 	}
-
 	for _, s := range list {
 		value := s.Default
 		if s.Required || s == settings.EventBusName {
@@ -111,7 +63,7 @@ func Main(t *testing.T, main func(), list []*settings.Setting, resources []strin
 		}
 		env = append(env, s.Env()+"="+value)
 	}
-	c, stop, out := start()
+	c, stop, out := startChild(t, env)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Wait() }()
 	select {
@@ -132,4 +84,62 @@ func Main(t *testing.T, main func(), list []*settings.Setting, resources []strin
 		t.Errorf("the runtime is not fitted to the memory: %s\n%s", c.ProcessState, out)
 	}
 	return answer
+}
+
+// denyingAWS starts AWS, which denies every call and sends each new connection.
+func denyingAWS(t *testing.T) (url string, opened <-chan net.Conn) {
+	connections := make(chan net.Conn, 100)
+	aws := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"__type":"AccessDeniedException"}`)
+	}))
+	aws.Config.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections <- conn
+		}
+	}
+	aws.Start()
+	t.Cleanup(aws.Close)
+	return aws.URL, connections
+}
+
+// runtimeAPI starts Lambda's runtime API with one invocation (AWS, "Using the Lambda runtime
+// API for custom runtimes", https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html).
+func runtimeAPI(t *testing.T, invocation string) (address string, answers <-chan string) {
+	received, asked := make(chan string, 1), make(chan bool, 1)
+	lambda := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			select {
+			case asked <- true:
+			default: // the second invocation does not come
+				<-r.Context().Done()
+				return
+			}
+			w.Header().Set("Lambda-Runtime-Aws-Request-Id", "id")
+			w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(30*time.Second).UnixMilli()))
+			_, _ = io.WriteString(w, invocation)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		w.WriteHeader(http.StatusAccepted)
+		received <- r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] + " " + string(body)
+	}))
+	t.Cleanup(lambda.Close)
+	return lambda.Listener.Addr().String(), received
+}
+
+// startChild starts a process that runs main, until stop is closed.
+func startChild(t *testing.T, env []string) (c *exec.Cmd, stop io.Closer, out *bytes.Buffer) {
+	c = exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	out = &bytes.Buffer{}
+	c.Env, c.Stdout, c.Stderr = env, out, out
+	stop, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return c, stop, out
 }
