@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	"payhook.example/shared/awstest"
@@ -49,26 +48,6 @@ const platformLines = "START RequestId: 8476a536-e9f4-11e8-9739-2d7598c3fe81 Ver
 	"REPORT RequestId: 8476a536-e9f4-11e8-9739-2d7598c3fe81\tDuration: 40.12 ms\tBilled Duration: 41 ms\t" +
 	"Memory Size: 512 MB\tMax Memory Used: 32 MB\t\n"
 
-// itemBytes returns the size of an item (AWS, "DynamoDB item sizes and formats",
-// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html).
-func itemBytes(t *testing.T, item awstest.Item) (size int) {
-	t.Helper()
-	for name, value := range item {
-		size += len(name)
-		switch v := value.(type) {
-		case *dynamodbtypes.AttributeValueMemberS:
-			size += len(v.Value)
-		case *dynamodbtypes.AttributeValueMemberB:
-			size += len(v.Value)
-		case *dynamodbtypes.AttributeValueMemberN:
-			size += 1 + (len(v.Value)+1)/2
-		default:
-			t.Fatalf("an attribute of type %T", value)
-		}
-	}
-	return size
-}
-
 // used is what a delivery uses.
 type used struct{ units, events, logBytes int }
 
@@ -100,7 +79,7 @@ func use(t *testing.T, n int) (u used) {
 		// Record and mark write the item. In the index they write and delete an entry.
 		// A write is charged by the larger of the item before and after it.
 		const inIndex = 1
-		u.units += 2 * ((itemBytes(t, item)+1023)/1024 + inIndex)
+		u.units += 2 * ((awstest.ItemSize(item)+1023)/1024 + inIndex)
 	}
 	if found != n {
 		t.Fatalf("%d items are pending", found)

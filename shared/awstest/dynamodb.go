@@ -237,7 +237,7 @@ func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemI
 			seen[id] = true
 			item := t.items[id]
 			// The size is that of the whole item, even with a projection.
-			if bytes += itemSize(item); bytes > maxBatchBytes || db.Unprocessed != nil && db.Unprocessed(id) {
+			if bytes += ItemSize(item); bytes > maxBatchBytes || db.Unprocessed != nil && db.Unprocessed(id) {
 				rest.Keys = append(rest.Keys, key)
 			} else if item != nil {
 				out.Responses[name] = append(out.Responses[name], project(item, attributes))
@@ -301,7 +301,7 @@ func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 		in.ReturnValuesOnConditionCheckFailure); err != nil {
 		return nil, err
 	}
-	if itemSize(in.Item) > maxItemBytes {
+	if ItemSize(in.Item) > maxItemBytes {
 		return nil, invalid("Item size has exceeded the maximum allowed size")
 	}
 	db.set(t, id, maps.Clone(in.Item))
@@ -335,7 +335,7 @@ func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput
 		item); err != nil {
 		return nil, err
 	}
-	if itemSize(item) > maxItemBytes {
+	if ItemSize(item) > maxItemBytes {
 		return nil, invalid("Item size to update has exceeded the maximum allowed size")
 	}
 	db.set(t, id, item)
@@ -437,7 +437,7 @@ func (x *index) matching(in *dynamodb.QueryInput) (found []Item, err error) {
 func (x *index) page(t *table, items []Item, limit int) (page []Item, next Item) {
 	bytes := 0
 	for i, item := range items {
-		if bytes += itemSize(item); i > 0 && bytes > maxPageBytes || limit > 0 && i == limit {
+		if bytes += ItemSize(item); i > 0 && bytes > maxPageBytes || limit > 0 && i == limit {
 			items = items[:i]
 			limit = i
 			break
@@ -476,10 +476,10 @@ const (
 	maxPageBytes = 1 << 20
 )
 
-// itemSize returns the size of an item in bytes: that of the names and values of its
+// ItemSize returns the size of an item in bytes: that of the names and values of its
 // attributes (AWS, "DynamoDB item sizes and formats" in the DynamoDB Developer Guide). A
 // number has one byte plus one for every two digits.
-func itemSize(item Item) (size int) {
+func ItemSize(item Item) (size int) {
 	for name, value := range item {
 		size += len(name)
 		switch value := value.(type) {

@@ -83,7 +83,7 @@ func (db *DynamoDB) insert(t *table, s *statement, request types.BatchStatementR
 	case t.items[id] != nil:
 		// Without the item, whatever the statement asks for.
 		return named(s, failed(types.BatchStatementErrorCodeEnumDuplicateItem, "Duplicate primary key exists in table"))
-	case itemSize(item) > maxItemBytes:
+	case ItemSize(item) > maxItemBytes:
 		return failed(types.BatchStatementErrorCodeEnumValidationError,
 			"Item size has exceeded the maximum allowed size")
 	}
@@ -127,7 +127,7 @@ func (db *DynamoDB) updateBy(t *table, s *statement, request types.BatchStatemen
 	for _, name := range s.remove {
 		delete(item, name)
 	}
-	if itemSize(item) > maxItemBytes {
+	if ItemSize(item) > maxItemBytes {
 		return failed(types.BatchStatementErrorCodeEnumValidationError,
 			"Item size to update has exceeded the maximum allowed size")
 	}
