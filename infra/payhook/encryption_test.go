@@ -34,8 +34,6 @@ var storesNothing = []string{
 	"AWS::SNS::TopicPolicy", "AWS::SQS::QueuePolicy",
 	"AWS::Lambda::Function",    // environments hold names and settings and no secret
 	"AWS::Scheduler::Schedule", // schedules have no input
-	// Schemas contain no payment data.
-	"AWS::EventSchemas::Registry", "AWS::EventSchemas::Schema",
 }
 
 func TestAllStoredDataIsEncryptedWithTheKey(t *testing.T) {

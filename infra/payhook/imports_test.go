@@ -77,12 +77,11 @@ func TestEveryFunctionIsDeployed(t *testing.T) {
 	}
 }
 
-// The deployment shares only names and settings with the functions. It registers the schemas
-// for consumers.
+// The deployment shares only names and settings with the functions.
 func TestDeploymentImportsOnlySettingsAndNames(t *testing.T) {
 	for _, p := range packages(t, "-f", `{{join .Imports "\n"}}`, "./infra/payhook") {
 		if strings.HasPrefix(p, "payhook.example/") && p != "payhook.example/shared/settings" &&
-			p != "payhook.example/shared/names" && p != "payhook.example/events/schema" {
+			p != "payhook.example/shared/names" {
 			t.Errorf("infra imports %s", p)
 		}
 	}

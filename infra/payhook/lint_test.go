@@ -22,8 +22,7 @@ var linted = map[string]map[string]any{
 	"both":                        mtls("both"),
 	"mTLS":                        mtls("mtls"),
 	"existing tables and buckets": {"ledgerTable": "Ledger", "claimBucket": "claims", "parkingBucket": "parking"},
-	"without": {"protectBus": false, "schemaRegistry": false, "accessLogs": false,
-		"timestampTolerance": "off"},
+	"without":                     {"protectBus": false, "accessLogs": false, "timestampTolerance": "off"},
 }
 
 // lintedTemplates writes the templates of all linted settings into a folder and

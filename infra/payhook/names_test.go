@@ -26,8 +26,6 @@ var limits = map[string]int{
 	"AWS::Events::Archive.Description":        512,
 	"AWS::Events::EventBus.Name":              256, // AWS, "CreateEventBus" in the EventBridge API reference
 	"AWS::Events::EventBus.Description":       512,
-	"AWS::EventSchemas::Registry.Description": 256, // AWS, "CreateRegistry" in the EventBridge Schemas API reference
-	"AWS::EventSchemas::Schema.SchemaName":    64,  // AWS documents no limit; these names are constants
 	"AWS::Events::EventBusPolicy.StatementId": 64,  // AWS, "PutPermission" in the EventBridge API reference
 	"AWS::IAM::Policy.PolicyName":             128, // AWS, "PutRolePolicy" in the IAM API reference
 	"AWS::IAM::Role.RoleName":                 64,  // AWS, "CreateRole" in the IAM API reference

@@ -68,7 +68,6 @@ func TestReportsEveryInvalidSetting(t *testing.T) {
 		"stackName":            "1",
 		"local":                "yes",
 		"protectBus":           1,
-		"schemaRegistry":       "on",
 		"encryption":           "alias/payments",
 		"accessLogs":           "on",
 		"tracing":              "on",

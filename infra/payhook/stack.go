@@ -28,7 +28,6 @@ func newStack(scope constructs.Construct, conf settings.Deployment,
 	ledger := newLedger(stack, conf)
 	keys := newKeys(stack)
 	bus := newBus(stack, conf)
-	newSchemas(stack, conf)
 	newArchive(stack, conf, bus)
 	buckets := newBuckets(stack, conf)
 	token := newToken(stack, conf, code("token"))

@@ -463,7 +463,6 @@ func TestOutputs(t *testing.T) {
 		"WebhookUrl":        "Webhook/Alias/FunctionUrl.FunctionUrl",
 		"EventBusName":      "Bus",
 		"EventBusArn":       "Bus.Arn",
-		"SchemaRegistry":    "Schemas/Registry.RegistryName",
 		"LedgerTable":       "Ledger",
 		"KeysTable":         "Keys",
 		"ClaimBucket":       "Claims",

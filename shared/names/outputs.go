@@ -5,7 +5,6 @@ const (
 	WebhookURLOutput          = "WebhookUrl"
 	EventBusNameOutput        = "EventBusName"
 	EventBusARNOutput         = "EventBusArn"
-	SchemaRegistryOutput      = "SchemaRegistry"
 	ArchiveOutput             = "EventArchive"
 	LedgerTableOutput         = "LedgerTable"
 	KeysTableOutput           = "KeysTable"

@@ -5,65 +5,37 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
-	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"payhook.example/events/schema"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
 
+// schemaFiles are the names of the schemas.
+var schemaFiles = []string{"delivery.json", "event.json", "claim-check.json", "envelope.json"}
+
 // schemas returns the compiled schemas by the names of their files.
 func schemas(t *testing.T) map[string]*jsonschema.Schema {
 	t.Helper()
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
-	names, err := fs.Glob(schema.Files, "*.json")
-	if err != nil || len(names) != 4 {
-		t.Fatal(names, err)
-	}
 	const base = "https://payhook.example/schema/"
-	for _, name := range names {
+	for _, name := range schemaFiles {
 		if err := compiler.AddResource(base+name, parsed(t, read(t, name))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	compiled := map[string]*jsonschema.Schema{}
-	for _, name := range names {
-		if compiled[name], err = compiler.Compile(base + name); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return compiled
-}
-
-// registered returns the compiled components of the documents for the schema registry:
-// the delivery, and the two kinds of events of EventBridge.
-func registered(t *testing.T) map[string]*jsonschema.Schema {
-	t.Helper()
-	compiled := map[string]*jsonschema.Schema{}
-	for _, name := range schema.Names() {
-		compiler := jsonschema.NewCompiler()
-		compiler.DefaultDraft(jsonschema.Draft4) // OpenAPI 3.0 is based on its successor, Draft 5
-		compiler.AssertFormat()
-		if err := compiler.AddResource(name, parsed(t, []byte(schema.OpenAPI(name, "payhook")))); err != nil {
-			t.Fatal(err)
-		}
-		component := "AWSEvent"
-		if name == schema.Delivery {
-			component = name
-		}
+	for _, name := range schemaFiles {
 		var err error
-		if compiled[name], err = compiler.Compile(name + "#/components/schemas/" + component); err != nil {
+		if compiled[name], err = compiler.Compile(base + name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,7 +44,7 @@ func registered(t *testing.T) map[string]*jsonschema.Schema {
 
 func read(t *testing.T, name string) []byte {
 	t.Helper()
-	text, err := schema.Files.ReadFile(name)
+	text, err := os.ReadFile(filepath.Join("..", "..", "events", "schema", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +76,7 @@ var notInSchema = map[string]string{
 
 // The schema gives the verdict of the decoder, except for notInSchema.
 func TestSchemaRejectsWhatTheDecoderRejects(t *testing.T) {
-	files, documents, exceptions := schemas(t), registered(t), 0
+	files, exceptions := schemas(t), 0
 	for _, test := range deliveryTests {
 		value, err := jsonschema.UnmarshalJSON(strings.NewReader(test.payload()))
 		if err != nil {
@@ -121,12 +93,8 @@ func TestSchemaRejectsWhatTheDecoderRejects(t *testing.T) {
 			accepted = true
 			exceptions++
 		}
-		for name, s := range map[string]*jsonschema.Schema{
-			"delivery.json": files["delivery.json"], "the registry's": documents[schema.Delivery],
-		} {
-			if err := s.Validate(value); (err == nil) != accepted {
-				t.Errorf("%s: %s accepts it: %t, want %t (%v)", test.name, name, err == nil, accepted, err)
-			}
+		if err := files["delivery.json"].Validate(value); (err == nil) != accepted {
+			t.Errorf("%s: it is accepted: %t, want %t (%v)", test.name, err == nil, accepted, err)
 		}
 	}
 	if exceptions != len(notInSchema) {
@@ -137,7 +105,7 @@ func TestSchemaRejectsWhatTheDecoderRejects(t *testing.T) {
 // Every value of a valid event is replaced by values of every JSON type and removed, and
 // all schemas give the verdict of DecodeEvent.
 func TestSchemaHasTheTypesOfTheDecoder(t *testing.T) {
-	files, documents := schemas(t), registered(t)
+	files := schemas(t)
 	tested := 0
 	for changed := range changes(t, event) {
 		tested++
@@ -145,9 +113,8 @@ func TestSchemaHasTheTypesOfTheDecoder(t *testing.T) {
 		want := err == nil
 		value := parsed(t, []byte(changed))
 		got := map[string]error{
-			"event.json":     files["event.json"].Validate(value),
-			"envelope.json":  files["envelope.json"].Validate(envelope(value)),
-			"the registry's": documents[schema.Event].Validate(envelope(value)),
+			"event.json":    files["event.json"].Validate(value),
+			"envelope.json": files["envelope.json"].Validate(envelope(value)),
 			"delivery.json": files["delivery.json"].Validate(map[string]any{
 				"deliveryId": "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d", "events": []any{value}}),
 		}
@@ -213,7 +180,7 @@ func envelope(detail any) any {
 // Deliveries as the simulated payment service sends them, their events and the references
 // to them are valid.
 func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
-	files, documents := schemas(t), registered(t)
+	files := schemas(t)
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
 	store := claimcheck.NewStore(bucket, "claims")
@@ -224,26 +191,24 @@ func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		valid := func(value any, schemas ...*jsonschema.Schema) {
+		valid := func(value any, s *jsonschema.Schema) {
 			t.Helper()
-			for _, s := range schemas {
-				if err := s.Validate(value); err != nil {
-					t.Fatalf("%v: %v", value, err)
-				}
+			if err := s.Validate(value); err != nil {
+				t.Fatalf("%v: %v", value, err)
 			}
 		}
-		valid(parsed(t, payload), files["delivery.json"], documents[schema.Delivery])
+		valid(parsed(t, payload), files["delivery.json"])
 		for _, raw := range decoded.Events {
 			detail := parsed(t, raw.Bytes)
 			valid(detail, files["event.json"])
-			valid(envelope(detail), files["envelope.json"], documents[schema.Event])
+			valid(envelope(detail), files["envelope.json"])
 			reference, err := store.Put(t.Context(), raw, sha256.Sum256(raw.Bytes))
 			if err != nil {
 				t.Fatal(err)
 			}
 			detail = parsed(t, reference)
 			valid(detail, files["claim-check.json"])
-			valid(envelope(detail), files["envelope.json"], documents[schema.Reference])
+			valid(envelope(detail), files["envelope.json"])
 			if files["event.json"].Validate(detail) == nil {
 				t.Errorf("a reference is valid as an event: %s", reference)
 			}
@@ -253,8 +218,7 @@ func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
 					t.Fatal(err)
 				}
 				delete(changed, missing)
-				if files["claim-check.json"].Validate(changed) == nil ||
-					documents[schema.Reference].Validate(envelope(changed)) == nil {
+				if files["claim-check.json"].Validate(changed) == nil {
 					t.Errorf("a reference without %s is valid", missing)
 				}
 			}
@@ -264,7 +228,7 @@ func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
 
 // Of the sample invocations, the schema accepts what the decoder accepts.
 func TestSampleInvocationsHaveTheVerdictOfTheDecoder(t *testing.T) {
-	files, documents, accepted, rejected := schemas(t), registered(t), 0, 0
+	files, accepted, rejected := schemas(t), 0, 0
 	samples, err := filepath.Glob(filepath.Join("..", "..", "events", "webhook", "*.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -297,46 +261,11 @@ func TestSampleInvocationsHaveTheVerdictOfTheDecoder(t *testing.T) {
 		} else {
 			rejected++
 		}
-		for _, s := range []*jsonschema.Schema{files["delivery.json"], documents[schema.Delivery]} {
-			if err := s.Validate(value); (err == nil) != (decodeErr == nil) {
-				t.Errorf("%s: schema %v, decoder %v", file, err, decodeErr)
-			}
+		if err := files["delivery.json"].Validate(value); (err == nil) != (decodeErr == nil) {
+			t.Errorf("%s: schema %v, decoder %v", file, err, decodeErr)
 		}
 	}
 	if accepted < 4 || rejected < 2 {
 		t.Errorf("only %d valid and %d invalid samples", accepted, rejected)
-	}
-}
-
-// The registry accepts up to 100,000 characters (AWS, "CreateSchema" in the EventBridge Schema Registry API reference):
-// https://docs.aws.amazon.com/eventbridge/latest/schema-reference/
-//
-// OpenAPI 3.0 ignores siblings of $ref.
-func TestDocumentsFitTheSchemaRegistry(t *testing.T) {
-	for _, name := range schema.Names() {
-		text := schema.OpenAPI(name, "payhook")
-		if len(text) > 100_000/4 {
-			t.Errorf("%s has %d bytes", name, len(text))
-		}
-		var visit func(where string, value any)
-		visit = func(where string, value any) {
-			switch v := value.(type) {
-			case map[string]any:
-				if _, ok := v["$ref"].(string); ok && len(v) > 1 {
-					t.Errorf("%s: %s has a $ref and siblings", name, where)
-				}
-				for key, member := range v {
-					if strings.HasPrefix(key, "$") && key != "$ref" {
-						t.Errorf("%s: %s has %s", name, where, key)
-					}
-					visit(path.Join(where, key), member)
-				}
-			case []any:
-				for i, element := range v {
-					visit(path.Join(where, fmt.Sprint(i)), element)
-				}
-			}
-		}
-		visit("", parsed(t, []byte(text)))
 	}
 }

@@ -11,9 +11,6 @@ var (
 	ProtectBus = &Setting{Key: "protectBus", Default: "true", Example: "false",
 		Description: "whether a policy of the bus denies PutEvents to everyone but the webhook and the redrive " +
 			"function; false lets any principal of the account with events:PutEvents publish"}
-	SchemaRegistry = &Setting{Key: "schemaRegistry", Default: "true", Example: "false",
-		Description: "whether the stack has an EventBridge schema registry with the schemas of the events, from " +
-			"which consumers download code bindings"}
 	Encryption = &Setting{Key: "encryption", Default: EncryptionAWS, Example: EncryptionCMK,
 		Description: "the keys that encrypt the stored data: aws for keys of AWS, cmk for a key that the stack " +
 			"creates, or the ARN of a key"}
@@ -52,9 +49,8 @@ const (
 // Protection is the configuration of the deployment's protection and of the account
 // that it is for.
 type Protection struct {
-	ProtectBus     bool
-	SchemaRegistry bool
-	Encryption     string // EncryptionAWS, EncryptionCMK, or the ARN of a key
+	ProtectBus bool
+	Encryption string // EncryptionAWS, EncryptionCMK, or the ARN of a key
 	// FurtherEncryptionKeys are the ARNs of other keys that the functions can use.
 	FurtherEncryptionKeys []string
 	AccessLogs            bool
@@ -70,7 +66,6 @@ type Protection struct {
 func (r *reader) protection() Protection {
 	p := Protection{
 		ProtectBus:          r.boolean(ProtectBus),
-		SchemaRegistry:      r.boolean(SchemaRegistry),
 		Encryption:          r.text(Encryption),
 		AccessLogs:          r.boolean(AccessLogs),
 		Tracing:             r.boolean(Tracing),

@@ -212,7 +212,7 @@ func All() []*Setting {
 		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
 		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, RunbookURL, StackName, DeploymentStrategy,
 		LedgerTable, ClaimBucket, ParkingBucket, Local,
-		ProtectBus, SchemaRegistry, Encryption, FurtherEncryptionKeys, AccessLogs, Tracing, RedriveConcurrency,
+		ProtectBus, Encryption, FurtherEncryptionKeys, AccessLogs, Tracing, RedriveConcurrency,
 		TokenConcurrency, Tags, PermissionsBoundary, BootstrapQualifier,
 	}
 }
