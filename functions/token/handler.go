@@ -50,7 +50,12 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		run = h.refresher.Refresh
 	}
 	r, err := run(ctx)
+	return h.write(ctx, r, err), nil
+}
 
+// write writes the line of a run and returns its report. The errors of package token
+// contain no secret.
+func (h *handler) write(ctx context.Context, r token.Report, err error) report {
 	level := slog.LevelInfo
 	attrs := []slog.Attr{
 		slog.String("outcome", string(r.Outcome)),
@@ -76,14 +81,14 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	out := report{Outcome: r.Outcome, RemainingSeconds: int(r.Remaining.Seconds())}
 	if err != nil {
 		level = slog.LevelError
-		out.Cause = err.Error() // package token's errors contain no secret
+		out.Cause = err.Error()
 		attrs = append(attrs, slog.String("cause", out.Cause))
 		if answer, ok := errors.AsType[*token.EndpointError](err); ok {
 			attrs = append(attrs, slog.Int("status", answer.Status), slog.String("oauthError", answer.Code))
 		}
 	}
 	h.log.Outcome(ctx, level, "token", values, attrs...)
-	return out, nil
+	return out
 }
 
 // warning describes a run that wrote too often.

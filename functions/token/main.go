@@ -36,21 +36,15 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newHandler(conf, secretsmanager.NewFromConfig(cfg),
-		telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME")), token.RefresherOptions{}), nil
+	refresher := token.NewRefresher(secretsmanager.NewFromConfig(cfg), conf.TokenSecret, conf.CredentialsSecret,
+		token.NewEndpoint(conf.AuthURL, conf.TokenManagerID, endpointOptions(conf)), refresherOptions(conf))
+	return &handler{refresher, telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME"))}, nil
 }
 
-// newHandler creates the handler from its client and settings. Settings override
-// options.
-func newHandler(s settings.Token, secrets token.Store, log *telemetry.Log, options token.RefresherOptions) *handler {
-	endpoint := token.NewEndpoint(s.AuthURL, s.TokenManagerID, token.EndpointOptions{
-		Scopes:      s.Scopes,
-		FormEncoded: s.FormEncoded,
-		Timeout:     s.EndpointTimeout,
-	})
-	options.RefreshPercent, options.Interval = s.RefreshPercent, settings.TokenInterval
-	return &handler{
-		refresher: token.NewRefresher(secrets, s.TokenSecret, s.CredentialsSecret, endpoint, options),
-		log:       log,
-	}
+func endpointOptions(s settings.Token) token.EndpointOptions {
+	return token.EndpointOptions{Scopes: s.Scopes, FormEncoded: s.FormEncoded, Timeout: s.EndpointTimeout}
+}
+
+func refresherOptions(s settings.Token) token.RefresherOptions {
+	return token.RefresherOptions{RefreshPercent: s.RefreshPercent, Interval: settings.TokenInterval}
 }
