@@ -521,166 +521,88 @@ func TestConditionOfBudgets(t *testing.T) {
 	})
 }
 
-func TestConditionOfStoringAKey(t *testing.T) {
-	onTables(t, func(t *testing.T, s services) {
-		for i, at := range []int{100, 99, 1000} {
-			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
-				TableName: &s.table, Item: awstest.Item{"id": text("key"), "fetchedAt": number(at)},
-				ConditionExpression:       aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at"),
-				ExpressionAttributeValues: awstest.Item{":at": number(at)},
-			})
-			if refused := i == 1; refused != (code(err) == "ConditionalCheckFailedException") ||
-				err != nil && !refused {
-				t.Errorf("%d: got %v", at, err)
-			}
-		}
-		same(t, s.item(t, "key"), awstest.Item{"id": text("key"), "fetchedAt": number(1000)})
-	})
-}
-
-// This is the condition with which package keys marks a key as unknown.
-func TestConditionOfMarkingAKeyUnknown(t *testing.T) {
+// These are the updates and conditions of package keys.
+func TestConditionsOfKeys(t *testing.T) {
+	type change struct{ old, want awstest.Item } // without a wanted item, the condition fails
 	tests := map[string]struct {
-		old  awstest.Item
-		want awstest.Item // after the update; nil: refused
+		update, condition string
+		values            awstest.Item
+		changes           map[string]change
 	}{
-		"known": {
-			awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(101)},
-			awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(101),
-				"unknownSince": number(50), "unknownAt": number(100000)},
-		},
-		"known and marked": {
-			awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000), "expiresAt": number(101),
-				"unknownSince": number(7), "unknownAt": number(8)},
-			awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000), "expiresAt": number(101),
-				"unknownSince": number(7), "unknownAt": number(100000)},
-		},
-		"fetched later": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100001), "expiresAt": number(101)}, nil},
-		"expired":       {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(100)}, nil},
-		"removed": {awstest.Item{"fetchedAt": number(9), "expiresAt": number(101), "unknownSince": number(7)},
-			nil},
-		"not there": {nil, nil},
+		"store": {"SET fetchedAt = :at", "attribute_not_exists(fetchedAt) OR fetchedAt <= :at",
+			awstest.Item{":at": number(100)}, map[string]change{
+				"new":             {nil, awstest.Item{"fetchedAt": number(100)}},
+				"again":           {awstest.Item{"fetchedAt": number(100)}, awstest.Item{"fetchedAt": number(100)}},
+				"by fewer digits": {awstest.Item{"fetchedAt": number(99)}, awstest.Item{"fetchedAt": number(100)}},
+				"fetched later":   {awstest.Item{"fetchedAt": number(1000)}, nil},
+			}},
+		"mark as unknown": {"SET unknownSince = if_not_exists(unknownSince, :since), unknownAt = :at",
+			"attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at",
+			awstest.Item{":at": number(1000), ":now": number(100), ":since": number(50)}, map[string]change{
+				"known": {
+					awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(101)},
+					awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(101),
+						"unknownSince": number(50), "unknownAt": number(1000)}},
+				"marked before": {
+					awstest.Item{"jwk": text("{}"), "fetchedAt": number(1000), "expiresAt": number(101),
+						"unknownSince": number(7), "unknownAt": number(8)},
+					awstest.Item{"jwk": text("{}"), "fetchedAt": number(1000), "expiresAt": number(101),
+						"unknownSince": number(7), "unknownAt": number(1000)}},
+				"fetched later": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(1001), "expiresAt": number(101)}, nil},
+				"expired":       {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(100)}, nil},
+				"removed":       {awstest.Item{"fetchedAt": number(9), "expiresAt": number(101)}, nil},
+				"not there":     {nil, nil},
+			}},
+		"remove": {"SET fetchedAt = :at REMOVE jwk, unknownAt",
+			"attribute_not_exists(jwk) OR expiresAt <= :now OR (fetchedAt <= :at AND unknownSince <= :oldest)",
+			awstest.Item{":at": number(1000), ":now": number(100), ":oldest": number(50)}, map[string]change{
+				"not there": {nil, awstest.Item{"fetchedAt": number(1000)}},
+				"expired": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(100)},
+					awstest.Item{"fetchedAt": number(1000), "expiresAt": number(100)}},
+				"unknown for long enough": {
+					awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999),
+						"unknownSince": number(50), "unknownAt": number(60)},
+					awstest.Item{"fetchedAt": number(1000), "expiresAt": number(999), "unknownSince": number(50)}},
+				"not for long enough": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999),
+					"unknownSince": number(51)}, nil},
+				"fetched later": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(1001), "expiresAt": number(999),
+					"unknownSince": number(50)}, nil},
+				"never unknown": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999)}, nil},
+			}},
+		"record a source": {"SET seenAt = :at", "attribute_not_exists(seenAt) OR seenAt <= :oldest",
+			awstest.Item{":at": number(200), ":oldest": number(100)}, map[string]change{
+				"new":                  {nil, awstest.Item{"seenAt": number(200)}},
+				"seen long ago":        {awstest.Item{"seenAt": number(100)}, awstest.Item{"seenAt": number(200)}},
+				"seen not so long ago": {awstest.Item{"seenAt": number(101)}, nil},
+			}},
 	}
 	onTables(t, func(t *testing.T, s services) {
 		for name, test := range tests {
-			t.Run(name, func(t *testing.T) {
-				id := "mark " + name
-				if test.old != nil {
-					test.old["id"] = text(id)
-					s.put(t, test.old)
+			for which, c := range test.changes {
+				id := name + ", " + which
+				if c.old != nil {
+					c.old["id"] = text(id)
+					s.put(t, c.old)
 				}
 				out, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
-					TableName: &s.table, Key: awstest.Item{"id": text(id)},
-					UpdateExpression: aws.String("SET unknownSince = if_not_exists(unknownSince, " +
-						":since), unknownAt = :at"),
-					ConditionExpression: aws.String("attribute_exists(jwk) AND expiresAt > :now AND fetchedAt <= :at"),
-					ExpressionAttributeValues: awstest.Item{":at": number(100000), ":now": number(100),
-						":since": number(50)},
+					TableName: &s.table, Key: awstest.Item{"id": text(id)}, UpdateExpression: &test.update,
+					ConditionExpression: &test.condition, ExpressionAttributeValues: test.values,
 					ReturnValues:                        types.ReturnValueAllNew,
 					ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 				})
-				if test.want != nil {
-					if err != nil {
-						t.Fatal(err)
-					}
-					test.want["id"] = text(id)
-					same(t, out.Attributes, test.want)
-					same(t, s.item(t, id), test.want)
-					return
-				}
 				failed, ok := conditionFailed(err)
-				if !ok {
-					t.Fatalf("got %v", err)
+				switch {
+				case c.want == nil && !ok, c.want != nil && err != nil:
+					t.Errorf("%s: %v", id, err)
+				case c.want == nil:
+					same(t, failed.Item, c.old)
+					same(t, s.item(t, id), c.old)
+				default:
+					c.want["id"] = text(id)
+					same(t, out.Attributes, c.want)
+					same(t, s.item(t, id), c.want)
 				}
-				same(t, failed.Item, test.old)
-				same(t, s.item(t, id), test.old)
-			})
-		}
-	})
-}
-
-// This is the condition with which package keys removes a key.
-func TestConditionOfRemovingAKey(t *testing.T) {
-	tests := map[string]struct {
-		old   awstest.Item
-		holds bool
-	}{
-		"not there": {nil, true},
-		"removed before": {awstest.Item{"fetchedAt": number(200000), "expiresAt": number(999),
-			"unknownSince": number(60)}, true},
-		"expired": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(100)},
-			true},
-		"unknown for long enough": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999),
-			"unknownSince": number(50), "unknownAt": number(60)}, true},
-		"not for long enough": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999),
-			"unknownSince": number(51)}, false},
-		"fetched later": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100001),
-			"expiresAt": number(999), "unknownSince": number(50)}, false},
-		"never unknown": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(9), "expiresAt": number(999)},
-			false},
-		"of a function without it": {awstest.Item{"jwk": text("{}"), "fetchedAt": number(100000),
-			"expiresAt": number(101)}, false},
-	}
-	onTables(t, func(t *testing.T, s services) {
-		for name, test := range tests {
-			for _, since := range []string{"", ", unknownSince = :since"} {
-				t.Run(name+since, func(t *testing.T) {
-					id := "remove " + name + since
-					want := awstest.Item{"id": text(id), "fetchedAt": number(100000), "expiresAt": number(160)}
-					if test.old != nil {
-						test.old["id"] = text(id)
-						s.put(t, test.old)
-						if v := test.old["unknownSince"]; v != nil {
-							want["unknownSince"] = v
-						}
-					}
-					values := awstest.Item{":at": number(100000), ":now": number(100), ":oldest": number(50),
-						":expires": number(160)}
-					if since != "" {
-						values[":since"], want["unknownSince"] = number(40), number(40)
-					}
-					_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
-						TableName: &s.table, Key: awstest.Item{"id": text(id)},
-						UpdateExpression: aws.String("SET fetchedAt = :at, expiresAt = :expires" + since +
-							" REMOVE jwk, unknownAt"),
-						ConditionExpression: aws.String("attribute_not_exists(jwk) OR expiresAt <= :now OR " +
-							"(fetchedAt <= :at AND unknownSince <= :oldest)"),
-						ExpressionAttributeValues: values,
-					})
-					_, ok := conditionFailed(err)
-					switch {
-					case test.holds && err != nil, !test.holds && !ok:
-						t.Fatalf("got %v", err)
-					case test.holds:
-						same(t, s.item(t, id), want)
-					default:
-						same(t, s.item(t, id), test.old)
-					}
-				})
 			}
-		}
-	})
-}
-
-// This is the condition with which package keys records the source of a webhook.
-func TestConditionOfRecordingASource(t *testing.T) {
-	onTables(t, func(t *testing.T, s services) {
-		for _, step := range []struct{ at, oldest, want int }{{100, 0, 100}, {150, 99, 100}, {200, 100, 200}} {
-			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
-				TableName: &s.table, Item: awstest.Item{"id": text("source"), "seenAt": number(step.at)},
-				ConditionExpression:                 aws.String("attribute_not_exists(seenAt) OR seenAt <= :oldest"),
-				ExpressionAttributeValues:           awstest.Item{":oldest": number(step.oldest)},
-				ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-			})
-			want := awstest.Item{"id": text("source"), "seenAt": number(step.want)}
-			failed, ok := conditionFailed(err)
-			switch {
-			case step.at == step.want && err != nil, step.at != step.want && !ok:
-				t.Fatalf("at %d: got %v", step.at, err)
-			case step.at != step.want:
-				same(t, failed.Item, want)
-			}
-			same(t, s.item(t, "source"), want)
 		}
 	})
 }
