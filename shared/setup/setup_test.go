@@ -1,20 +1,26 @@
 package setup_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/intake"
-	"payhook.example/shared/ledger"
-	"payhook.example/shared/payment"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
@@ -54,28 +60,110 @@ func TestOnlyTheSDKsRetriesOfPutEventsAreOff(t *testing.T) {
 	}
 }
 
-func TestAPipelineUsesWhatItsSettingsName(t *testing.T) {
-	db, events, buckets := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3()
-	db.CreateLedger("the-table")
-	p := setup.Pipeline(db, events, buckets, settings.Publishing{
-		LedgerTable: "the-table", ClaimBucket: "claims", ParkingBucket: "parking", EventBusName: "the-bus",
-		EventSource:   "the-source",
-		MaxEntryBytes: 1 << 20, ClaimCheckBytes: 1 << 10, DeduplicationWindow: time.Hour, RedriveGrace: time.Second,
-	}, time.Minute)
-	raw, err := payment.DecodeRawEvent(paymenttest.Encode(paymenttest.Event()))
+// oneKey knows the key of the service.
+type oneKey struct{ key paymenttest.Key }
+
+func (k oneKey) Lookup(context.Context, string, netip.Addr) (keys.Found, error) {
+	return keys.Found{Key: &k.key.Private.PublicKey}, nil
+}
+
+func (k oneKey) Refetch(context.Context, string, keys.Found, netip.Addr) (keys.Found, error) {
+	return keys.Found{}, nil
+}
+
+func (oneKey) SourceRecorded(netip.Addr) bool           { return true }
+func (oneKey) RecordSource(context.Context, netip.Addr) {}
+
+// delivered is what became of two events of 2 KB in a pipeline.
+type delivered struct {
+	Bus, Source      string
+	Requests, Claims int
+	Window, Held     time.Duration
+}
+
+func TestAPipelineUsesItsSettings(t *testing.T) {
+	key := paymenttest.NewKey(2048)
+	standard := settings.Publishing{LedgerTable: "the-table", ClaimBucket: "claims", ParkingBucket: "parking",
+		EventBusName: "the-bus", EventSource: "the-source", MaxEntryBytes: 1 << 20, ClaimCheckBytes: 1 << 16,
+		DeduplicationWindow: time.Hour, RedriveGrace: time.Minute}
+	for name, c := range map[string]struct {
+		change func(s *settings.Publishing, timeout *time.Duration)
+		want   func(d *delivered)
+	}{
+		"as it is": {func(*settings.Publishing, *time.Duration) {}, func(*delivered) {}},
+		"bus": {func(s *settings.Publishing, _ *time.Duration) { s.EventBusName = "other" },
+			func(d *delivered) { d.Bus = "other" }},
+		"source": {func(s *settings.Publishing, _ *time.Duration) { s.EventSource = "other" },
+			func(d *delivered) { d.Source = "other" }},
+		"small requests": {func(s *settings.Publishing, _ *time.Duration) { s.MaxEntryBytes = 4000 },
+			func(d *delivered) { d.Requests = 2 }},
+		"claim checks": {func(s *settings.Publishing, _ *time.Duration) { s.ClaimCheckBytes = 1 << 10 },
+			func(d *delivered) { d.Claims = 2 }},
+		"window": {func(s *settings.Publishing, _ *time.Duration) { s.DeduplicationWindow = 48 * time.Hour },
+			func(d *delivered) { d.Window = 48 * time.Hour }},
+		"grace": {func(s *settings.Publishing, _ *time.Duration) { s.RedriveGrace = time.Hour },
+			func(d *delivered) { d.Held = time.Hour + time.Minute }},
+		"timeout": {func(_ *settings.Publishing, timeout *time.Duration) { *timeout = time.Hour },
+			func(d *delivered) { d.Held = time.Hour + time.Minute }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, events, buckets := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3()
+			db.CreateLedger("the-table")
+			buckets.MakeBucket("claims")
+			s, timeout := standard, time.Minute
+			c.change(&s, &timeout)
+			want := delivered{Bus: "the-bus", Source: "the-source", Requests: 1, Window: time.Hour, Held: 2 * time.Minute}
+			c.want(&want)
+			two := paymenttest.Events(2)
+			for i := range two {
+				two[i].EventData.Identifiers.PaymentRequestID = strings.Repeat("x", 2000)
+			}
+			signed, err := paymenttest.Sender{Key: key}.Sign(t.Context(),
+				paymenttest.Webhook{URL: "https://hook.example/", Payload: paymenttest.Delivery(two...)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			headers := map[string]string{}
+			for name := range signed.Header {
+				headers[name] = signed.Header.Get(name)
+			}
+			receive := func() {
+				p := setup.Pipeline(db, events, buckets, s, timeout)
+				r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
+					Scheme: paymenttest.DefaultScheme(), Keys: oneKey{key}}}).Receive(t.Context(),
+					intake.Delivery{Payload: signed.Body, Headers: headers})
+				if r.Outcome != intake.Accepted {
+					t.Fatalf("%+v", r)
+				}
+			}
+			receive()
+			first := events.Entries()[0]
+			got := delivered{Bus: *first.EventBusName, Source: *first.Source, Requests: events.Calls(),
+				Claims: len(buckets.Objects("claims"))}
+			for _, item := range db.Items("the-table") {
+				got.Window = time.Until(time.Unix(number(t, item, names.LedgerTTL), 0)).Round(time.Minute)
+			}
+			// Of a bus that is down, the events are held.
+			db.CreateLedger("the-table")
+			events.Answer = func([]types.PutEventsRequestEntry) (map[int]string, error) {
+				return map[int]string{0: "InvalidArgument", 1: "InvalidArgument"}, nil
+			}
+			receive()
+			for _, item := range db.Items("the-table") {
+				got.Held = time.Until(time.UnixMilli(number(t, item, names.LedgerPendingDue))).Round(time.Minute)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func number(t *testing.T, item awstest.Item, attribute string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(item[attribute].(*dynamodbtypes.AttributeValueMemberN).Value, 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := time.Now().Add(-time.Minute)
-	entry := ledger.NewEntry(raw, "5b1e8f9c-3d43-4f26-9c0d-2f1f6a5b7c8d", at)
-	if r := ledger.New(db, "the-table", "the-bus", ledger.Options{}).Record(t.Context(), []ledger.Entry{entry},
-		ledger.NewHolder(), at); r[0].Err != nil {
-		t.Fatal(r[0].Err)
-	}
-	if r := intake.NewRedriver(p, 1).Run(t.Context()); r.Published != 1 || r.Err != nil {
-		t.Fatalf("%+v", r)
-	}
-	if e := events.Entries()[0]; *e.EventBusName != "the-bus" || *e.Source != "the-source" {
-		t.Errorf("the event is on %s, from %s", *e.EventBusName, *e.Source)
-	}
+	return n
 }
