@@ -64,7 +64,7 @@ func TestTheConsoleShowsWhatItsButtonsDo(t *testing.T) {
 	}
 	browser.Do(ctx, t, chromedp.EmulateViewport(1400, 900), chromedp.Navigate(where.URL), browser.Shows("Connected"),
 		browser.Shows("ready: the rule and the queue"),
-		click("Send one event"), count("matches", 1), count("accepted", 1),
+		click("Send one event"), count("published", 1), count("accepted", 1),
 		click("Send several"), count("5 events", 1),
 		click("Send a forged webhook"), count("signature-mismatch", 1),
 		click("Send one twice (duplicate)"), count("duplicate, not published again", 1),

@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,7 +28,7 @@ type action struct {
 	Version string `json:"version"` // of replay: first, parked, or "" for what is no conflict
 }
 
-// result is a command and what came of it.
+// result is a command and its result.
 type result struct {
 	Command string `json:"command"`
 	Right   bool   `json:"right"`
@@ -56,8 +55,8 @@ const maxEvents = 100
 // errAction is an error of what was asked for; nothing was done.
 var errAction = errors.New("the page asked for something that does not exist")
 
-// actor does what the buttons ask for. It is safe for concurrent use; one action is done
-// after the other.
+// actor does what the buttons ask for, one action after another. It is safe for concurrent
+// use.
 type actor struct {
 	// call runs a command of payhook.
 	call func(ctx context.Context, args []string) (output string, right bool)
@@ -65,33 +64,8 @@ type actor struct {
 	setBus func(ctx context.Context, stopped bool) error
 	feed   *feed
 
-	doing sync.Mutex // held during an action
-
-	mu      sync.Mutex
+	mu      sync.Mutex      // held during an action
 	stopped map[string]bool // what this program has stopped
-}
-
-// state returns which services are stopped, in JSON.
-func (a *actor) state() []byte {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	text, err := json.Marshal(a.stopped)
-	if err != nil {
-		panic(err) // it is a map of texts
-	}
-	return text
-}
-
-func (a *actor) setStopped(service string, stopped bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.stopped[service] = stopped
-}
-
-func (a *actor) isStopped(service string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.stopped[service]
 }
 
 // do does what is asked for. Pages see the result in the feed.
@@ -100,8 +74,8 @@ func (a *actor) do(ctx context.Context, asked action) error {
 	if err != nil {
 		return err
 	}
-	a.doing.Lock()
-	defer a.doing.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return a.run(ctx, asked, args)
 }
 
@@ -126,8 +100,8 @@ func (a *actor) run(ctx context.Context, asked action, args []string) error {
 		r.Replayed, r.Version = asked.Name, asked.Version
 	}
 	if r.Right && asked.Service != "" {
-		a.setStopped(asked.Service, asked.Do == "stop")
-		if err := a.feed.add(someState, json.RawMessage(a.state())); err != nil {
+		a.stopped[asked.Service] = asked.Do == "stop"
+		if err := a.feed.add(someState, a.stopped); err != nil {
 			return err
 		}
 	}
@@ -178,11 +152,11 @@ func (asked action) args() ([]string, error) {
 
 // startAll starts what was stopped, so that it does not stay stopped unnoticed.
 func (a *actor) startAll(ctx context.Context) error {
-	a.doing.Lock()
-	defer a.doing.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	var failed []error
 	for _, service := range services {
-		if !a.isStopped(service) {
+		if !a.stopped[service] {
 			continue
 		}
 		asked := action{Do: "start", Service: service}
@@ -190,7 +164,7 @@ func (a *actor) startAll(ctx context.Context) error {
 		if err == nil {
 			err = a.run(ctx, asked, args)
 		}
-		if err == nil && a.isStopped(service) {
+		if err == nil && a.stopped[service] {
 			err = fmt.Errorf("%s is still stopped", service)
 		}
 		failed = append(failed, err)

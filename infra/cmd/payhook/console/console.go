@@ -1,9 +1,9 @@
-// Package console has the command that serves a page of this machine, on which webhooks of
-// the local run are sent and seen.
+// Package console has the command that serves a page on this machine, which sends and shows
+// webhooks of the local run.
 //
-// It guarantees that the page is served on 127.0.0.1 only, that only its own buttons have
-// effects, whatever other pages a browser has open, and that the services which a button
-// stopped are started when the command ends.
+// It guarantees that the page is served on 127.0.0.1 only, that no other page in a browser
+// can use its actions or read its data, and that the services which a button stopped are
+// started when the command ends.
 package console
 
 import (
@@ -27,7 +27,7 @@ const long = `Serves a page on 127.0.0.1 and prints its address; Ctrl-C ends it.
 make up, or payhook local up.
 
 The page shows each delivery as it arrives: the answer, the outcome, the cause, and its
-events with the rules that they match, as payhook listen does. Its buttons send webhooks,
+events. Its buttons send webhooks,
 several events, duplicates, conflicts and forged webhooks, rotate the signing key, stop
 and start the key service, the token endpoint and the event bus, and replay what is
 parked. What was stopped is started when the command ends.
@@ -39,7 +39,7 @@ func Command(p *cli.Program) *cobra.Command {
 	var port uint16
 	var since time.Duration
 	cmd := &cobra.Command{
-		Use: "console", Short: "Serve a page that sends webhooks and shows what becomes of them", Long: long,
+		Use: "console", Short: "Serve a page that sends and shows webhooks", Long: long,
 		Example: "  payhook local console\n  payhook local console --port 8090 --since 10m",
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -70,7 +70,9 @@ func run(ctx context.Context, p *cli.Program, port uint16, since time.Duration) 
 	messages := newFeed()
 	a := &actor{call: payhook, setBus: newBus(d.AWS, d.Functions["webhook"], d.Functions["redrive"]).set,
 		feed: messages, stopped: map[string]bool{}}
-	s := newServer(l, a, d.Name, d.Simulated)
+	// Streams end with ctx.
+	s := &http.Server{Handler: newServer(l, a, d.Name, d.Simulated).handler(), ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
 	address := "http://" + l.Addr().String() + "/"
 	if p.JSON {
 		err = p.PrintJSON(map[string]string{"url": address})
@@ -82,34 +84,20 @@ func run(ctx context.Context, p *cli.Program, port uint16, since time.Duration) 
 		return err
 	}
 	group, running := errgroup.WithContext(ctx)
-	group.Go(func() error { return serve(running, l, s.handler()) })
 	group.Go(func() error {
-		return listen.Follow(running, d, since, func(text string) { messages.note(p.Now(), text) }, messages)
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
 	})
+	group.Go(func() error {
+		<-running.Done()
+		return s.Close()
+	})
+	group.Go(func() error { return listen.Follow(running, d, since, messages.note, messages) })
 	err = group.Wait()
 	// What is stopped must be started also after Ctrl-C.
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
 	return errors.Join(err, a.startAll(ending))
-}
-
-// serve serves until ctx ends, which is no error.
-func serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	// Streams end with ctx, so that the server can.
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx }}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	err := s.Shutdown(ending)
-	if <-ended; err != nil {
-		return s.Close()
-	}
-	return nil
 }

@@ -2,13 +2,9 @@ package console
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 	"time"
-	"uuid"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/listen"
@@ -23,7 +19,7 @@ const (
 	someState = "services" // which of them are stopped
 )
 
-// kept is how many messages a page can be given that connects, or connects again.
+// kept is how many messages a page gets that connects.
 const kept = 5000
 
 // message is one message of the stream.
@@ -33,18 +29,17 @@ type message struct {
 	data   []byte // one line of JSON
 }
 
-// feed keeps the last messages and wakes those who wait for the next. It is safe for
-// concurrent use.
+// feed keeps the last messages, always including the last state, and wakes those who wait
+// for the next. It is safe for concurrent use.
 type feed struct {
-	run string // of this program: numbers of another run mean nothing
-
 	mu       sync.Mutex
-	messages []message
-	last     int // number
+	state    []message // the last one of its kind, or none
+	messages []message // of the other kinds
+	last     int       // number
 	added    chan struct{}
 }
 
-func newFeed() *feed { return &feed{run: uuid.New().String()[:8], added: make(chan struct{})} }
+func newFeed() *feed { return &feed{added: make(chan struct{})} }
 
 // add adds a message.
 func (f *feed) add(kind string, data any) error {
@@ -55,10 +50,12 @@ func (f *feed) add(kind string, data any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last++
-	if len(f.messages) == kept {
-		f.messages = f.messages[1:]
+	m := message{f.last, kind, text}
+	if kind == someState {
+		f.state = []message{m}
+	} else {
+		f.messages = append(f.messages[max(0, len(f.messages)+1-kept):], m)
 	}
-	f.messages = append(f.messages, message{f.last, kind, text})
 	close(f.added)
 	f.added = make(chan struct{})
 	return nil
@@ -73,35 +70,20 @@ func (f *feed) Event(e listen.Event) error {
 	return f.add(anEvent, e)
 }
 
-// note adds a remark of what reads the deliveries.
-func (f *feed) note(at time.Time, text string) {
-	_ = f.add(aNote, map[string]string{"time": cli.Stamp(at), "text": text}) // texts always have a JSON form
+// note adds a remark about the reading.
+func (f *feed) note(text string) {
+	_ = f.add(aNote, map[string]string{"time": cli.Stamp(time.Now()), "text": text}) // texts always have a JSON form
 }
 
-// after returns the messages that are kept after a number, and a channel that is closed
-// when there is another.
-func (f *feed) after(number int) ([]message, <-chan struct{}) {
+// after returns the messages after a number, the state last, the number of the last one,
+// and a channel that is closed when there is another.
+func (f *feed) after(number int) (after []message, last int, added <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	first := f.last - len(f.messages) + 1
-	from := min(max(number+1-first, 0), len(f.messages))
-	return f.messages[from:len(f.messages):len(f.messages)], f.added
-}
-
-// position is the number of the last message that a page has, by its id: 0 if it has none
-// of this run.
-func (f *feed) position(id string) int {
-	run, text, _ := strings.Cut(id, "-")
-	number, err := strconv.Atoi(text)
-	if run != f.run || err != nil || number < 0 {
-		return 0
+	for _, m := range slices.Concat(f.messages, f.state) {
+		if m.number > number {
+			after = append(after, m)
+		}
 	}
-	return number
-}
-
-// write writes a message in the format of server-sent events:
-// https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
-func (f *feed) write(out io.Writer, m message) error {
-	_, err := fmt.Fprintf(out, "id: %s-%d\nevent: %s\ndata: %s\n\n", f.run, m.number, m.kind, m.data)
-	return err
+	return after, f.last, f.added
 }

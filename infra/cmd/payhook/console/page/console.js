@@ -2,12 +2,10 @@
 // comes from outside as text only.
 "use strict";
 
-const token = document.querySelector("meta[name=token]").content;
 const connection = document.getElementById("connection");
 const list = document.getElementById("deliveries");
 const maxDeliveries = 300; // on the page
 const maxEvents = 25; // of one delivery
-const silence = 30000; // milliseconds without a beat after which the connection is made anew
 
 // element makes an element with text.
 function element(name, text, className) {
@@ -215,7 +213,7 @@ async function act(button, action) {
   try {
     const answer = await fetch("/do", {
       method: "POST",
-      headers: { "Content-Type": "application/json", "X-Payhook-Token": token },
+      headers: { "Content-Type": "application/json" },
       body: JSON.stringify(action),
     });
     if (!answer.ok) onCommand({ command: action.do, right: false, output: await answer.text() });
@@ -238,48 +236,19 @@ for (const button of document.querySelectorAll("#actions button")) {
   });
 }
 
-// The stream. The browser connects again by itself after an error, and says which message
-// it has. After a sleep, or if the server refuses, it may not: then this page does.
-let stream = null;
-let lastId = "";
-let lastSign = Date.now();
-
-function alive(event) {
-  lastSign = Date.now();
-  if (event.lastEventId) {
-    // Another run of the console has another token and other numbers.
-    const run = (id) => id.split("-")[0];
-    if (lastId && run(event.lastEventId) !== run(lastId)) location.reload();
-    lastId = event.lastEventId;
-  }
+// The stream. The browser connects again by itself, and then gets everything again.
+const stream = new EventSource("/stream");
+const handlers = { webhook: onWebhook, event: onEvent, note: onNote, command: onCommand, services: onServices };
+for (const [kind, handle] of Object.entries(handlers)) {
+  stream.addEventListener(kind, (event) => handle(JSON.parse(event.data)));
+}
+stream.addEventListener("open", () => {
+  deliveries = [];
+  list.replaceChildren();
   connection.textContent = "Connected";
   connection.className = "up";
-}
-
-function connect() {
-  if (stream) stream.close();
-  lastSign = Date.now();
-  stream = new EventSource("/stream?after=" + encodeURIComponent(lastId));
-  const handlers = { webhook: onWebhook, event: onEvent, note: onNote, command: onCommand, services: onServices };
-  for (const [kind, handle] of Object.entries(handlers)) {
-    stream.addEventListener(kind, (event) => {
-      alive(event);
-      handle(JSON.parse(event.data));
-    });
-  }
-  stream.addEventListener("beat", alive);
-  stream.addEventListener("open", () => alive({}));
-  stream.addEventListener("error", () => {
-    connection.textContent = "Connection lost; trying again";
-    connection.className = "lost";
-  });
-}
-
-setInterval(() => {
-  if (Date.now() - lastSign > silence) {
-    connection.textContent = "Connection lost; trying again";
-    connection.className = "lost";
-    connect();
-  }
-}, 2000);
-connect();
+});
+stream.addEventListener("error", () => {
+  connection.textContent = "Connection lost; trying again";
+  connection.className = "lost";
+});
