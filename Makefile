@@ -100,8 +100,7 @@ test-unit: check ## the quick part: unit and template tests
 
 .PHONY: test-e2e
 test-e2e: check ## the end-to-end tests, on the stack deployed into an emulator
-	PAYHOOK_E2E=1 go test -count=1 -timeout=20m ./infra/local
-	PAYHOOK_E2E=1 go test -count=1 -timeout=20m ./infra/acceptance
+	PAYHOOK_E2E=1 go test -count=1 -p 1 -timeout=20m ./infra/local/... ./infra/acceptance
 
 # It is not a tool of go.mod, to which it would add six modules.
 REVIVE := github.com/mgechev/revive@v1.16.0

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
@@ -20,36 +17,36 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local"
+	"payhook.example/infra/local/emulator"
+	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/settings"
 )
 
 const long = `Deploys Payhook, a simulated payment service and a consumer under names of one run
-(PayhookAcceptance-ID), sends authentic and forged webhooks, compares what is answered
-and what arrives with what must, writes a report, and removes everything again, also
-after Ctrl-C. --cleanup finds and removes, by its tag, what a run left that was killed.
+(PayhookAcceptance-ID), does the checks of "payhook local run" and those that only AWS
+can show, writes a report, and removes everything again, also after Ctrl-C. --cleanup
+removes what killed runs left.
 
-In an account of AWS, it takes about three hours: alarms are raised and must return to
-OK. By AWS's prices, it costs less than one US dollar; neither was measured. The account
-and region must be bootstrapped for the CDK. infra/acceptance/policy.json has the
-permissions that are needed. The simulated payment service has a public URL; the private
+In an account of AWS, it takes about an hour. By AWS's prices, it costs less than one US
+dollar. The account and region must be bootstrapped for the CDK. The permissions are in
+infra/acceptance/policy.json. The simulated payment service has a public URL; the private
 keys that sign webhooks do not leave this machine.
 
-With --local, it starts an emulator of its own and deploys into that. What the emulator
-cannot show is reported as not shown.
+With --local, it starts an emulator and deploys into that. What the emulator cannot show
+is reported as not shown.
 
-For client certificates, give a domain name and the hosted zone of it. --bench FILE puts
-the times that go run ./infra/bench -json measured on a machine beside those of the run.
+For client certificates, give a domain name and its hosted zone.
 
 The report is written as report.md and report.json to --report, a folder.
 
-Status 1: a row is wrong, or the run failed.
+Status 1: a result is wrong, or the run failed.
 
 With --json, the content of report.json; with --cleanup, one document: removed (the ids
-of runs), left (ARNs), and scheduled (keys, with the day of their deletion).`
+of runs).`
 
 type flags struct {
 	keep, cleanup, yes bool
-	folder, bench      string
+	folder             string
 	settings           map[string]string
 }
 
@@ -65,7 +62,10 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if t.Stack != "" {
-				return cli.Usage("acceptance deploys stacks of its own: it takes no --stack")
+				return cli.Usage("acceptance deploys its own stacks: it takes no --stack")
+			}
+			if err := f.check(t.Local); err != nil {
+				return cli.Usage("%w", err)
 			}
 			return f.run(cmd.Context(), p, *t)
 		},
@@ -75,16 +75,15 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	flags.BoolVar(&f.cleanup, "cleanup", false, "remove what runs have left, and do nothing else")
 	flags.BoolVar(&f.yes, "yes", false, "do not ask")
 	flags.StringVar(&f.folder, "report", "", "`folder` for the report (default .local/acceptance/ID)")
-	flags.StringVar(&f.bench, "bench", "", "`file` with the output of go run ./infra/bench -json, to compare with")
 	cli.FuncVar(flags, "setting", "KEY=VALUE", "a setting of Payhook other than its default; may be repeated",
 		func(text string) error { return f.addSetting(text) })
 	flags.Lookup("setting").Shorthand = "c"
 	return cmd
 }
 
-// chosen are the settings that a run chooses itself.
+// chosen are the settings that a run chooses.
 var chosen = []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.Local, settings.StackName,
-	settings.EventBusName, settings.Tags, settings.Truststore, settings.ClientCertPins, settings.ClientCertSubjects,
+	settings.EventBusName, settings.Truststore, settings.ClientCertPins, settings.ClientCertSubjects,
 	settings.RevokedSerials}
 
 func (f *flags) addSetting(text string) error {
@@ -103,13 +102,15 @@ func (f *flags) addSetting(text string) error {
 	return nil
 }
 
-// checkEndpoint returns an error if the endpoint that the settings ask for cannot be deployed.
-func (f *flags) checkEndpoint(emulated bool) error {
-	domain, mtls := f.settings[settings.DomainName.Key] != "", usesMTLS(f.settings)
+// check returns an error if flags contradict each other.
+func (f *flags) check(emulated bool) error {
+	domain, mtls := f.settings[settings.DomainName.Key] != "", scenario.UsesMTLS(f.settings)
 	switch {
 	case emulated && (domain || mtls):
 		return errors.New("domainName and client certificates are for an account: the emulator serves no domain " +
 			"names, and make run shows client certificates")
+	case emulated && f.keep:
+		return errors.New("--keep is for an account: the emulator ends with the run")
 	case mtls && !domain:
 		return errors.New("client certificates need domainName and hostedZoneId")
 	case domain && f.settings[settings.HostedZoneID.Key] == "":
@@ -118,85 +119,52 @@ func (f *flags) checkEndpoint(emulated bool) error {
 	return nil
 }
 
-// usesMTLS reports whether webhooks need a client certificate.
-func usesMTLS(conf map[string]string) bool {
-	return settingOr(conf, settings.Authentication) != settings.BySignature
-}
-
-// lacksOf returns what an account lacks with these settings.
-func lacksOf(conf map[string]string) map[local.Need]string {
-	lacks := map[local.Need]string{}
-	if !usesMTLS(conf) {
-		lacks[MTLS] = "it needs -c authentication=both -c domainName=NAME -c hostedZoneId=ID"
-	}
-	if settingOr(conf, settings.ProtectBus) == "false" {
-		lacks[BusPolicies] = "the setting " + settings.ProtectBus.Key + " is false"
-	}
-	return lacks
-}
-
 func (f *flags) run(ctx context.Context, p *cli.Program, t deployment.Target) error {
 	top, err := local.ProjectTop()
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	state := filepath.Join(top, ".local", "acceptance")
+	state, progress := filepath.Join(top, ".local", "acceptance"), emulator.NewProgress(p.Err)
 	if t.Local {
-		if err := f.checkEndpoint(true); err != nil {
-			return cli.Usage("%w", err)
+		release, err := emulator.Prepare(ctx, top, filepath.Join(state, "emulator"), progress)
+		if err != nil {
+			return err
 		}
-		return f.runLocal(ctx, p, top, state)
+		defer release()
+		if f.cleanup { // a run ends with its emulator, and Prepare has ended one that was left
+			return printRemoved(p, nil)
+		}
+		e, err := emulator.Start(ctx, top, filepath.Join(state, "emulator"), nil)
+		if err != nil {
+			return err
+		}
+		defer e.Stop()
+		return f.show(ctx, p, top, state, Emulated(top, e), progress)
 	}
 	to, err := account(ctx, t)
 	if err != nil {
 		return cli.Unreachable(err)
 	}
 	if f.cleanup {
-		return cli.Unreachable(f.removeAll(ctx, p, to))
-	}
-	if err := f.checkEndpoint(to.emulated()); err != nil {
-		return cli.Usage("%w", err)
-	}
-	if !to.emulated() {
-		to.Lacks = lacksOf(f.settings)
+		return cli.Unreachable(f.removeAll(ctx, p, to, progress))
 	}
 	if !f.yes {
 		if err := p.Confirm(ctx, fmt.Sprintf("Payhook is deployed to %s under new names, and removed again. "+
-			"It takes about three hours and, by AWS's prices, less than one US dollar. The identity needs "+
+			"It takes about an hour and, by AWS's prices, less than one US dollar. The identity needs "+
 			"the permissions of infra/acceptance/policy.json. Go on?", to.Name)); err != nil {
 			return err
 		}
 	}
-	if err := local.InstallTools(ctx, top, state, p.Err); err != nil {
+	if _, err := emulator.FindTools(); err != nil {
 		return err
 	}
-	return f.show(ctx, p, top, state, to)
-}
-
-// runLocal is the command with --local.
-func (f *flags) runLocal(ctx context.Context, p *cli.Program, top, state string) error {
-	folder := filepath.Join(state, "emulator")
-	if f.cleanup {
-		// Everything that a run deploys into its emulator ends with the emulator.
-		if local.EndLeftovers(folder) {
-			fmt.Fprintln(p.Err, "an emulator that a run had left behind has ended")
-		}
-		return printRemoved(p, removed{})
-	}
-	if f.keep {
-		return cli.Usage("--keep is for an account: the emulator ends with the run")
-	}
-	emulator, err := local.StartEmulator(ctx, top, folder, p.Err)
-	if err != nil {
+	if err := os.MkdirAll(state, 0o700); err != nil {
 		return err
 	}
-	defer emulator.Stop()
-	for key, value := range quick {
-		if _, given := f.settings[key]; !given {
-			f.settings[key] = value
-		}
+	if err := emulator.Install(ctx, top, progress, filepath.Join(state, "install.log")); err != nil {
+		return err
 	}
-	return f.show(ctx, p, top, state, Emulated(emulator))
+	return f.show(ctx, p, top, state, to, progress)
 }
 
 // quick are settings with which redrive does not wait long.
@@ -205,70 +173,39 @@ var quick = map[string]string{
 }
 
 // show does a run and writes its report.
-func (f *flags) show(ctx context.Context, p *cli.Program, top, state string, to Target) (err error) {
-	r := New(to, Options{Top: top, Settings: maps.Clone(f.settings), Keep: f.keep, Version: version(), Out: p.Err})
-	if f.bench != "" {
-		if r.opts.bench, err = readBench(f.bench); err != nil {
-			return cli.Usage("%w", err)
+func (f *flags) show(ctx context.Context, p *cli.Program, top, state string, to Target,
+	progress *emulator.Progress) error {
+	r := &Run{ID: newRunID(), Target: to, Values: f.settings, Keep: f.keep, Progress: progress}
+	r.CDK = &emulator.CDK{Top: top, State: filepath.Join(state, r.ID), Environment: to.Environment}
+	for key, value := range quick {
+		if _, given := f.settings[key]; !given && to.Endpoint != "" {
+			f.settings[key] = value
 		}
 	}
-	r.opts.State = filepath.Join(state, r.ID)
-	r.say("run %s in %s", r.ID, to.Name)
+	r.Say("run %s in %s", r.ID, to.Name)
 	report, runErr := r.Do(ctx)
-	report.Conclude(runErr)
 	folder := f.folder
 	if folder == "" {
-		folder = r.opts.State
+		folder = r.CDK.State
 	}
-	if err := report.WriteFiles(folder); err != nil {
+	if err := report.Write(folder); err != nil {
 		return errors.Join(runErr, err)
 	}
+	var err error
 	if p.JSON {
-		if err := p.PrintJSON(report); err != nil {
-			return err
-		}
+		err = p.PrintJSON(report)
 	} else {
-		report.print(p)
+		err = scenario.NewReport(report.Sections...).Print(p.Out, p.Width(), false)
 		fmt.Fprintf(p.Out, "\nThe report is %s and report.json beside it.\n", filepath.Join(folder, "report.md"))
 	}
-	if runErr == nil && !report.Right {
+	if runErr == nil && err == nil && !report.Right {
 		return cli.ErrAttention
 	}
-	return runErr
+	return errors.Join(runErr, err)
 }
 
-// print prints the rows.
-func (r Report) print(p *cli.Program) {
-	for _, s := range r.Sections {
-		fmt.Fprintf(p.Out, "\n%s\n\n", s.Title)
-		out := p.Table()
-		for _, row := range s.Rows {
-			text := row.Actual
-			switch row.Status {
-			case Wrong:
-				text += "; expected: " + row.Expected
-			case NotShown:
-				text = row.Reason
-			}
-			mark := string(row.Status)
-			if row.Status == Wrong {
-				mark = "WRONG"
-			}
-			fmt.Fprintf(out, "%s\t%s\t%s\n", mark, row.What, cli.Plain(text))
-		}
-		out.Flush()
-	}
-	fmt.Fprintf(p.Out, "\n%d passed, %d wrong, %d measured, %d not shown.\n", r.Counts[Passed], r.Counts[Wrong],
-		r.Counts[Measured], r.Counts[NotShown])
-}
-
-type removed struct {
-	Removed []string `json:"removed"`
-	Removal
-}
-
-// removeAll is the command with --cleanup.
-func (f *flags) removeAll(ctx context.Context, p *cli.Program, to Target) error {
+// removeAll is the command with --cleanup for an account.
+func (f *flags) removeAll(ctx context.Context, p *cli.Program, to Target, progress *emulator.Progress) error {
 	runs, err := Runs(ctx, to)
 	if err != nil {
 		return err
@@ -279,39 +216,24 @@ func (f *flags) removeAll(ctx context.Context, p *cli.Program, to Target) error 
 			return err
 		}
 	}
-	done := removed{}
-	start := time.Now()
 	for _, id := range runs {
-		after, err := Cleanup(ctx, to, id, func(format string, args ...any) {
-			fmt.Fprintf(p.Err, "[%6.1fs] %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
-		})
-		if err != nil {
+		if err := Cleanup(ctx, to, id, progress); err != nil {
 			return err
 		}
-		done.Removed = append(done.Removed, id)
-		done.Left, done.Scheduled = append(done.Left, after.Left...), append(done.Scheduled, after.Scheduled...)
 	}
-	return printRemoved(p, done)
+	return printRemoved(p, runs)
 }
 
-func printRemoved(p *cli.Program, done removed) error {
+func printRemoved(p *cli.Program, runs []string) error {
 	if p.JSON {
-		if err := p.PrintJSON(done); err != nil {
-			return err
-		}
-	} else if len(done.Removed) == 0 {
-		fmt.Fprintln(p.Out, "Nothing of a run was left.")
-	} else {
-		fmt.Fprintf(p.Out, "Removed: the runs %s.\n", strings.Join(done.Removed, ", "))
+		return p.PrintJSON(map[string][]string{"removed": runs})
 	}
-	if len(done.Scheduled) > 0 && !p.JSON {
-		fmt.Fprintf(p.Out, "AWS deletes later:\n%s\n", strings.Join(done.Scheduled, "\n"))
+	text := "Nothing of a run was left."
+	if len(runs) > 0 {
+		text = "Removed: the runs " + strings.Join(runs, ", ") + "."
 	}
-	if len(done.Left) > 0 {
-		fmt.Fprintf(p.Err, "left, remove by hand:\n%s\n", strings.Join(done.Left, "\n"))
-		return cli.ErrAttention
-	}
-	return nil
+	_, err := fmt.Fprintln(p.Out, text)
+	return err
 }
 
 // account returns the account and region of the usual AWS variables.
@@ -324,37 +246,35 @@ func account(ctx context.Context, t deployment.Target) (Target, error) {
 	if err != nil {
 		return Target{}, fmt.Errorf("the account is not known: %w", err)
 	}
-	to := Target{
-		AWS: cfg, Account: aws.ToString(caller.Account),
-		Environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region),
-		Lacks:       map[local.Need]string{},
-		Client:      &http.Client{Timeout: time.Minute},
-	}
+	to := Target{AWS: cfg, Account: aws.ToString(caller.Account),
+		Environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region)}
 	to.Name = "account " + to.Account + ", " + cfg.Region
 	if t.Profile != "" {
 		to.Environment = append(to.Environment, "AWS_PROFILE="+t.Profile)
 	}
 	if cfg.BaseEndpoint != nil {
-		to.Endpoint, to.Name, to.Lacks = strings.TrimRight(*cfg.BaseEndpoint, "/"), "an emulator at "+*cfg.BaseEndpoint,
-			emulatorLacks
+		to.Endpoint, to.Name = strings.TrimRight(*cfg.BaseEndpoint, "/"), "an emulator at "+*cfg.BaseEndpoint
+		to.Lacks = emulatorLacks
 	}
 	return to, nil
 }
 
+// Emulated returns an emulator as a target.
+func Emulated(top string, e *emulator.Emulator) Target {
+	return Target{Name: "MiniStack, an emulator of AWS on this machine", AWS: e.AWS, Account: emulator.Account,
+		Endpoint: e.Endpoint, Environment: e.CDK(top).Environment, Lacks: emulatorLacks}
+}
+
 // version is the commit from which this program was built.
 func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
+	info, _ := debug.ReadBuildInfo()
+	if info == nil {
 		return "unknown"
 	}
-	revision, changed := "unknown", ""
 	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			changed = ", with changes"
+		if s.Key == "vcs.revision" {
+			return s.Value
 		}
 	}
-	return revision + changed
+	return "unknown"
 }

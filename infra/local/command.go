@@ -1,11 +1,10 @@
-// Package local runs all of Payhook on this machine: it deploys the real stack
-// with the real CDK into MiniStack, an emulator of AWS, with a consumer's stack
-// and a simulated payment service beside it.
+// Package local runs Payhook on this machine: it deploys the real stack with the real CDK
+// into MiniStack, an emulator of AWS, with the stack of a consumer and a simulated payment
+// service beside it.
 //
-// It guarantees that whatever it started ends with it: with Ctrl-C, SIGTERM or a
-// closed terminal, after a step that failed, and, if it was killed, at the start
-// of the next one. It listens on 127.0.0.1 only, on ports that it finds free, and
-// writes below .local in the project only.
+// Everything that it starts ends with it: after Ctrl-C, SIGTERM, a closed terminal or a
+// failed step, and at the start of the next run if it was killed. It listens on free ports
+// of 127.0.0.1 only, and writes below .local of the project only.
 package local
 
 import (
@@ -25,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/settings"
 )
 
@@ -106,7 +106,7 @@ const serve = "serve"
 func serveCommand(p *cli.Program) *cobra.Command {
 	o := &options{}
 	cmd := &cobra.Command{
-		Use: serve, Short: "What up runs in the background", Hidden: true, Args: cli.Args(),
+		Use: serve, Short: "Run by up in the background", Hidden: true, Args: cli.Args(),
 		RunE: local(p, o, func(ctx context.Context) error { return serveInBackground(ctx, p, *o) }),
 	}
 	o.register(cmd)
@@ -162,6 +162,28 @@ With --json, one document a line: program, version, note.`,
 	}
 }
 
+// printTools prints the programs that are needed.
+func printTools(p *cli.Program) error {
+	found, err := emulator.FindTools()
+	fields := p.Fields()
+	for _, t := range found {
+		if p.JSON {
+			if err := p.PrintJSON(t); err != nil {
+				return err
+			}
+			continue
+		}
+		fields.Line(t.Program, "%s%s", t.Version, strings.TrimSuffix("; "+t.Note, "; "))
+	}
+	if flushed := fields.Flush(); err == nil {
+		err = flushed
+	}
+	if err == nil && !p.JSON {
+		_, err = fmt.Fprintln(p.Out, "Everything that is needed is installed.")
+	}
+	return err
+}
+
 func toolsCommand(p *cli.Program) *cobra.Command {
 	o := &options{}
 	return &cobra.Command{
@@ -174,10 +196,11 @@ Status 1: a program that is needed is missing, or a step failed.`,
 		Example: "  payhook local tools",
 		Args:    cli.Args(),
 		RunE: local(p, o, func(ctx context.Context) error {
-			if _, err := findTools(); err != nil {
+			if _, err := emulator.FindTools(); err != nil {
 				return err
 			}
-			return tools{o.top}.install(ctx, newProgress(p.Err), filepath.Join(o.top, ".local", "install.log"))
+			return emulator.Install(ctx, o.top, emulator.NewProgress(p.Err),
+				filepath.Join(o.top, ".local", "install.log"))
 		}),
 	}
 }
@@ -214,17 +237,16 @@ func (o *options) args() []string {
 			args = append(args, flag[0], flag[1])
 		}
 	}
-	return append(args, contextFlags(o.given)...)
+	return append(args, emulator.ContextFlags(o.given)...)
 }
 
-// local returns what a command of the local run does. It is always for this project
-// and never for AWS.
+// local returns the function of a command. The command is for this project and never for AWS.
 func local(p *cli.Program, o *options, do func(context.Context) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		if err := cli.NoTargetFlags(cmd); err != nil {
 			return err
 		}
-		top, err := projectTop()
+		top, err := ProjectTop()
 		if err != nil {
 			return cli.Usage("%w", err)
 		}
@@ -305,8 +327,8 @@ func addSettings(to map[string]string, text string) error {
 	return nil
 }
 
-// projectTop returns the folder of go.mod.
-func projectTop() (string, error) {
+// ProjectTop returns the folder of go.mod.
+func ProjectTop() (string, error) {
 	folder, err := os.Getwd()
 	if err != nil {
 		return "", err

@@ -16,6 +16,8 @@ import (
 
 	"payhook.example/infra/cmd/payhook/console/browser"
 	"payhook.example/infra/deployment"
+	"payhook.example/infra/local/emulator"
+	"payhook.example/infra/local/scenario"
 )
 
 // TestTheConsoleShowsWhatItsButtonsDo runs payhook local console on what is deployed, and
@@ -27,7 +29,7 @@ func TestTheConsoleShowsWhatItsButtonsDo(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(deployment.Path)), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	file := f.Deployment
+	file := *f.Deployment
 	file.Simulated, file.PaymentService = true, f.service.URL
 	if err := file.Write(folder); err != nil {
 		t.Fatal(err)
@@ -36,7 +38,7 @@ func TestTheConsoleShowsWhatItsButtonsDo(t *testing.T) {
 	f.build(t, program)
 	cmd := exec.CommandContext(t.Context(), program, "local", "console", "--json", "--since", "1s")
 	cmd.Dir = folder
-	cmd.Env = append(environmentWithout("AWS_"), "HOME="+folder, "XDG_CACHE_HOME="+folder)
+	cmd.Env = append(emulator.EnvironmentWithout("AWS_"), "HOME="+folder, "XDG_CACHE_HOME="+folder)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
@@ -111,7 +113,7 @@ func TestTheConsoleShowsWhatItsButtonsDo(t *testing.T) {
 // refreshWorks fails the test unless the token endpoint answers.
 func (f *fixture) refreshWorks(t *testing.T) {
 	t.Helper()
-	if run, err := f.runToken(t.Context(), refreshNow); err != nil || run.Cause != "" {
+	if run, err := f.RunToken(t.Context(), scenario.RefreshNow); err != nil || run.Cause != "" {
 		t.Errorf("the token function says %+v, %v", run, err)
 	}
 }

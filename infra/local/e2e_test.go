@@ -10,17 +10,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -29,9 +26,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/deployment"
+	"payhook.example/infra/local/emulator"
+	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -45,11 +43,14 @@ const waitTimeout = time.Minute
 // everything is what the end-to-end tests share; nil if they do not run.
 var everything *fixture
 
+// fixture is a stack with the proxy between its functions and the emulator.
 type fixture struct {
 	*stack
-	proxy    *proxy
-	arrivals *arrivals
-	outputs  map[string]string // of the stack, by their names; nil for the first one
+	machine    *machine
+	service    *paymenttest.Server
+	mechanisms []*stack
+	proxy      *proxy
+	arrivals   *scenario.Arrivals
 }
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
@@ -60,7 +61,7 @@ func testMain(m *testing.M) int {
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
-	top, err := projectTop()
+	top, err := ProjectTop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -68,30 +69,31 @@ func testMain(m *testing.M) int {
 	p := newProxy()
 	defer p.Close()
 	state := filepath.Join(top, ".local", "test")
-	s, err := start(ctx, options{
+	all, main, mechanisms, err := start(ctx, options{
 		top: top, state: state,
 		settings: map[string]string{
-			// So that nothing waits long for redrive.
+			// With these, nothing waits long for redrive.
 			settings.WebhookTimeout.Key: "4s", settings.RedriveTimeout.Key: "5s", settings.RedriveGrace.Key: "1s",
 		},
 		endpointFor: func(own string) (string, error) {
 			p.emulator = own
 			return p.URL, nil
 		},
-		further:  true,
-		progress: newProgress(os.Stdout),
+		mechanisms: true,
+		progress:   emulator.NewProgress(os.Stdout),
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	p.credentials = s.AWS.Credentials
-	everything = &fixture{stack: s, proxy: p, arrivals: receive(s.AWS, s.Queues)}
+	p.credentials = main.AWS.Credentials
+	everything = &fixture{stack: main, machine: all, service: all.service, mechanisms: mechanisms, proxy: p,
+		arrivals: scenario.Receive(main.AWS, main.Queues)}
 	var once sync.Once
 	stop := func() {
 		once.Do(func() {
-			everything.arrivals.stop()
-			s.stop()
+			everything.arrivals.Stop()
+			all.stop()
 		})
 	}
 	defer stop()
@@ -102,7 +104,7 @@ func testMain(m *testing.M) int {
 	}()
 	status := m.Run()
 	stop()
-	if left := processesOf(state); len(left) > 0 {
+	if left := processes(state); len(left) > 0 {
 		fmt.Fprintf(os.Stderr, "processes were left behind:\n%s\n", strings.Join(left, "\n"))
 		return 1
 	}
@@ -131,8 +133,8 @@ func deployed(t *testing.T) *fixture {
 	return everything
 }
 
-// processesOf returns the lines that ps has of the processes out of a folder.
-func processesOf(folder string) []string {
+// processes returns the lines that ps has of the processes out of a folder.
+func processes(folder string) []string {
 	listing, err := exec.Command("ps", "-A", "-ww", "-o", "pid=", "-o", "stat=", "-o", "command=").Output()
 	if err != nil {
 		return nil
@@ -157,12 +159,7 @@ type answer struct {
 
 func (f *fixture) send(t *testing.T, payload []byte) answer {
 	t.Helper()
-	return f.sendBy(t, f.service.Sender(), payload)
-}
-
-func (f *fixture) sendBy(t *testing.T, sender paymenttest.Sender, payload []byte) answer {
-	t.Helper()
-	got, err := sender.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: payload})
+	got, err := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: payload})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,16 +182,16 @@ func (a answer) want(t *testing.T, status, recorded, duplicates int) {
 // receives each event exactly once.
 func (f *fixture) arriveOnce(t *testing.T, events ...payment.Event) {
 	t.Helper()
-	count := func(all []arrival) map[string]int {
+	count := func(all []scenario.Arrival) map[string]int {
 		seen := map[string]int{}
 		for _, a := range all {
-			if a.rule == released {
-				seen[a.eventID]++
+			if a.Rule == scenario.Released {
+				seen[a.EventID]++
 			}
 		}
 		return seen
 	}
-	if _, err := f.arrivals.await(t.Context(), waitTimeout, func(all []arrival) bool {
+	if _, err := f.arrivals.Await(t.Context(), waitTimeout, func(all []scenario.Arrival) bool {
 		seen := count(all)
 		for _, e := range events {
 			if seen[e.EventID] == 0 {
@@ -208,8 +205,8 @@ func (f *fixture) arriveOnce(t *testing.T, events ...payment.Event) {
 	// What was published before this one has arrived when it has.
 	last := paymenttest.Event()
 	f.send(t, paymenttest.Delivery(last)).want(t, http.StatusOK, 1, 0)
-	all, err := f.arrivals.await(t.Context(), waitTimeout,
-		func(all []arrival) bool { return count(all)[last.EventID] > 0 })
+	all, err := f.arrivals.Await(t.Context(), waitTimeout,
+		func(all []scenario.Arrival) bool { return count(all)[last.EventID] > 0 })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +282,7 @@ func (f *fixture) webhookProcesses(t *testing.T) []int {
 	}
 	// The emulator unpacks a function into a folder that is named by its digest.
 	var pids []int
-	for _, line := range processesOf(f.emulator.folder) {
+	for _, line := range processes(f.machine.emulator.Folder) {
 		if strings.Contains(line, hex.EncodeToString(digest)) {
 			pid, err := strconv.Atoi(strings.Fields(line)[0])
 			if err != nil {
@@ -297,352 +294,20 @@ func (f *fixture) webhookProcesses(t *testing.T) []int {
 	return pids
 }
 
-func (f *fixture) killWebhook(t *testing.T) {
-	t.Helper()
-	pids := f.webhookProcesses(t)
-	if len(pids) == 0 {
-		t.Fatal("no process runs the webhook function")
+// Every row of make run is right.
+func TestScenarioIsRight(t *testing.T) {
+	f := deployed(t)
+	report, err := f.Show(t.Context(), f.arrivals, func(ctx context.Context) ([]scenario.Section, error) {
+		return f.machine.showMechanisms(ctx, f.mechanisms)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for deadline := time.Now().Add(waitTimeout); len(f.webhookProcesses(t)) > 0; {
-		if time.Now().After(deadline) {
-			t.Fatal("a killed process does not end")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// allRight fails the test if a result is wrong.
-func allRight(t *testing.T, sections ...section) {
-	t.Helper()
-	if r := newReport(sections, ""); !r.Right {
+	if len(report.Parts) != 1+len(mechanisms) || !report.Right {
 		var out bytes.Buffer
-		r.print(&out, 0, true)
+		report.Print(&out, 0, true)
 		t.Errorf("%s", &out)
 	}
-}
-
-func TestEveryKindOfWebhookHasTheExpectedAnswer(t *testing.T) {
-	f := deployed(t)
-	rows, err := f.stack.send(t.Context(), f.arrivals, f.rows())
-	if err != nil {
-		t.Fatal(err)
-	}
-	allRight(t, section{rows: rows})
-}
-
-func TestClientCertificatesHaveTheExpectedResults(t *testing.T) {
-	f := deployed(t)
-	t.Cleanup(func() { f.destroyFurther(context.WithoutCancel(t.Context()), t) })
-	sections, err := f.showFurther(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(sections) != len(mechanisms) {
-		t.Errorf("%d mechanisms, want %d", len(sections), len(mechanisms))
-	}
-	allRight(t, sections...)
-}
-
-func TestNothingIsWrittenBeforeAWebhookIsFoundAuthentic(t *testing.T) {
-	f := deployed(t)
-	for _, flaw := range paymenttest.Flaws() {
-		got, err := f.service.Send(t.Context(), paymenttest.Webhook{
-			URL: f.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event()), Flaw: flaw,
-		})
-		if err != nil || got.Status != http.StatusUnauthorized {
-			t.Errorf("%s: answered %d, %v", flaw, got.Status, err)
-		}
-	}
-	for _, c := range f.proxy.to("") {
-		if c.is("PutEvents") || c.on(f.LedgerTable) {
-			t.Errorf("an unauthentic webhook led to %s", c.target)
-		}
-	}
-}
-
-func TestAnEventReachesTheBusByteForByte(t *testing.T) {
-	f := deployed(t)
-	event := func(amount, rest string) []byte {
-		return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED", "eventId":"%s",`+
-			`"eventTimestamp":"2026-01-31T12:00:00.120Z","eventData":{"amount":%s%s}}`, uuid.New().String(), amount,
-			rest)
-	}
-	events := [][]byte{
-		event("1234567890.10", ""),
-		event("100.00", `,"paymentCurrency":"EUR"`),
-		event("1E+2", `,"unknown":{"deep":[1.0,2.50,-0.0,1e-7]}`),
-		event("12345678901234567890.12345678901234567890", `,"text":"\u00fc\/ü\ud83d\ude00<>&"`),
-		event("0.00", ",\n\t\"laid out\" : [ ]  "),
-	}
-	id := uuid.New().String()
-	f.send(t, paymenttest.RawDelivery(id, events...)).want(t, http.StatusOK, len(events), 0)
-
-	type entry struct {
-		Source, DetailType, Detail, EventBusName string
-		Resources                                []string
-		Time                                     float64
-	}
-	var entries []entry
-	for _, c := range f.proxy.to("PutEvents") {
-		var input struct{ Entries []entry }
-		if err := json.Unmarshal(c.body, &input); err != nil {
-			t.Fatal(err)
-		}
-		entries = append(entries, input.Entries...)
-	}
-	if len(entries) != len(events) {
-		t.Fatalf("%d entries were sent, want %d", len(entries), len(events))
-	}
-	for i, e := range entries {
-		if e.Detail != string(events[i]) {
-			t.Errorf("detail is\n%s\nwant\n%s", e.Detail, events[i])
-		}
-		if e.Source != f.setting(settings.EventSource) || e.DetailType != "PAYMENT_STATUS.RELEASED" ||
-			e.EventBusName != f.Bus ||
-			len(e.Resources) != 1 || e.Resources[0] != id || e.Time != 1769860800.12 {
-			t.Errorf("entry is %+v", e)
-		}
-	}
-
-	// The queue behind the rule gets the same bytes.
-	behind := func(all []arrival) (details []string) {
-		for _, a := range all {
-			if a.rule == released && a.deliveryID == id {
-				details = append(details, string(a.detail))
-			}
-		}
-		slices.Sort(details)
-		return details
-	}
-	all, err := f.arrivals.await(t.Context(), waitTimeout,
-		func(all []arrival) bool { return len(behind(all)) >= len(events) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want []string
-	for _, event := range events {
-		want = append(want, string(event))
-	}
-	slices.Sort(want)
-	if diff := cmp.Diff(want, behind(all)); diff != "" {
-		t.Errorf("behind the rule (-signed +arrived):\n%s", diff)
-	}
-}
-
-func TestADuplicateCostsOneFailedWriteOnly(t *testing.T) {
-	f := deployed(t)
-	event := paymenttest.Event()
-	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
-	f.proxy.forget()
-	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 0, 1)
-	calls := f.proxy.to("")
-	if len(calls) != 1 || !calls[0].is("PutItem") || !calls[0].on(f.LedgerTable) ||
-		calls[0].status != http.StatusBadRequest {
-		for _, c := range calls {
-			t.Logf("%s: %d", c.target, c.status)
-		}
-		t.Error("want one PutItem on the ledger that fails its condition")
-	}
-	f.arriveOnce(t, event)
-}
-
-func TestFiftyConcurrentDeliveriesHalfOfThemTwice(t *testing.T) {
-	f := deployed(t)
-	const different, each = 25, 3
-	var events []payment.Event
-	var payloads [][]byte
-	for range different {
-		some := paymenttest.Events(each)
-		payload := paymenttest.Delivery(some...)
-		events = append(events, some...)
-		payloads = append(payloads, payload, payload)
-	}
-	rand.Shuffle(len(payloads), func(i, j int) { payloads[i], payloads[j] = payloads[j], payloads[i] })
-	var recorded, duplicates atomic.Int64
-	var running sync.WaitGroup
-	for _, payload := range payloads {
-		running.Go(func() {
-			got, err := f.service.Send(t.Context(), paymenttest.Webhook{URL: f.WebhookURL, Payload: payload})
-			var a answer
-			if err != nil || got.Status != http.StatusOK || json.Unmarshal(got.Body, &a) != nil {
-				t.Errorf("answered %d %s, %v", got.Status, got.Body, err)
-			}
-			recorded.Add(int64(a.Recorded))
-			duplicates.Add(int64(a.Duplicates))
-		})
-	}
-	running.Wait()
-	if n, d := recorded.Load(), duplicates.Load(); n != different*each || d != different*each {
-		t.Errorf("%d recorded and %d duplicates, want %d of each", n, d, different*each)
-	}
-	f.arriveOnce(t, events...)
-}
-
-func TestANewKeyIsUsedAtOnceAndTheOldOneStaysValid(t *testing.T) {
-	f := deployed(t)
-	before := f.service.Sender()
-	f.sendBy(t, before, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
-	key := f.service.Rotate()
-	for range 3 {
-		f.send(t, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
-	}
-	if n := f.service.KeyFetches(key.ID); n != 1 {
-		t.Errorf("the new key was fetched %d times, want once", n)
-	}
-	f.sendBy(t, before, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
-}
-
-func TestAnUnknownKeyIsRequestedOnce(t *testing.T) {
-	f := deployed(t)
-	stranger := paymenttest.Sender{Key: paymenttest.NewKey(2048)}
-	for range 3 {
-		f.sendBy(t, stranger, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusUnauthorized, 0, 0)
-	}
-	if n := f.service.KeyFetches(stranger.Key.ID); n != 1 {
-		t.Errorf("the unknown key was asked for %d times, want once", n)
-	}
-}
-
-func TestAnOutageOfTheKeyServiceAffectsNewKeysOnly(t *testing.T) {
-	f := deployed(t)
-	f.send(t, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
-	known := f.service.Sender()
-	if err := f.service.Misbehave(paymenttest.Keys, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
-		t.Fatal(err)
-	}
-	f.sendBy(t, known, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
-
-	f.service.Rotate()
-	delivery := paymenttest.Delivery(paymenttest.Event())
-	a := f.send(t, delivery)
-	a.want(t, http.StatusServiceUnavailable, 0, 0)
-	if a.header.Get("Retry-After") == "" {
-		t.Error("503 came without Retry-After")
-	}
-
-	// A function that has just started finds the key that the others know.
-	f.killWebhook(t)
-	f.sendBy(t, known, paymenttest.Delivery(paymenttest.Event())).want(t, http.StatusOK, 1, 0)
-
-	if err := f.service.Misbehave(paymenttest.Keys, paymenttest.Fault{}); err != nil {
-		t.Fatal(err)
-	}
-	f.send(t, delivery).want(t, http.StatusOK, 1, 0)
-}
-
-func TestAnOutageOfTheBusDelaysEventsAndLosesNone(t *testing.T) {
-	f := deployed(t)
-	events := paymenttest.Events(12)
-	delivery := paymenttest.Delivery(events...)
-	back := f.proxy.decide(t, func(c call) verdict { return verdict{fail: c.is("PutEvents")} })
-	f.send(t, delivery).want(t, http.StatusOK, len(events), 0)
-	if n := len(f.pending(t, events...)); n != len(events) {
-		t.Errorf("%d events are pending, want all %d", n, len(events))
-	}
-	// The service may send it again meanwhile.
-	f.send(t, delivery).want(t, http.StatusOK, 0, len(events))
-
-	back()
-	f.redrive(t, events...)
-	f.arriveOnce(t, events...)
-	f.send(t, delivery).want(t, http.StatusOK, 0, len(events))
-	f.redrive(t, events...)
-	f.arriveOnce(t, events...)
-}
-
-func TestAFunctionKilledBetweenRecordAndPublishLosesNoEvent(t *testing.T) {
-	f := deployed(t)
-	events := paymenttest.Events(3)
-	publishing, release := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	back := f.proxy.decide(t, func(c call) verdict {
-		if !c.is("PutEvents") {
-			return verdict{}
-		}
-		once.Do(func() { close(publishing) })
-		return verdict{hold: release}
-	})
-	answered := make(chan paymenttest.Answer, 1)
-	go func() {
-		got, _ := f.service.Send(t.Context(),
-			paymenttest.Webhook{URL: f.WebhookURL, Payload: paymenttest.Delivery(events...)})
-		answered <- got
-	}()
-	select {
-	case <-publishing:
-	case got := <-answered:
-		t.Fatalf("answered %d %s, and nothing was published", got.Status, got.Body)
-	}
-	f.killWebhook(t)
-	if got := <-answered; got.Status < 500 {
-		t.Errorf("a killed function answered %d %s", got.Status, got.Body)
-	}
-	back()
-	close(release)
-	if n := len(f.pending(t, events...)); n != len(events) {
-		t.Errorf("%d events are pending, want all %d", n, len(events))
-	}
-	f.redrive(t, events...)
-	f.arriveOnce(t, events...)
-}
-
-func TestADeliveryIsNotAcceptedIfTheLedgerFails(t *testing.T) {
-	f := deployed(t)
-	events := paymenttest.Events(10)
-	delivery := paymenttest.Delivery(events...)
-	broken := events[9].EventID
-	back := f.proxy.decide(t, func(c call) verdict {
-		match := c.is("BatchExecuteStatement") && bytes.Contains(c.body, []byte(broken))
-		return verdict{some: match && c.statements() > 1, fail: match && c.statements() == 1}
-	})
-	a := f.send(t, delivery)
-	a.want(t, http.StatusServiceUnavailable, len(events)-1, 0)
-	if a.header.Get("Retry-After") == "" {
-		t.Error("503 came without Retry-After")
-	}
-	back()
-	// What was recorded has been published.
-	f.arriveOnce(t, events[:9]...)
-	f.send(t, delivery).want(t, http.StatusOK, 1, len(events)-1)
-	f.arriveOnce(t, events...)
-}
-
-func TestOutOfTimeIsAnsweredInTime(t *testing.T) {
-	f := deployed(t)
-	release := make(chan struct{})
-	defer close(release)
-	back := f.proxy.decide(t, func(c call) verdict {
-		if c.is("PutItem") && c.on(f.LedgerTable) {
-			return verdict{hold: release}
-		}
-		return verdict{}
-	})
-	event := paymenttest.Event()
-	a := f.send(t, paymenttest.Delivery(event))
-	a.want(t, http.StatusServiceUnavailable, 0, 0)
-	if a.header.Get("Retry-After") == "" {
-		t.Error("503 came without Retry-After")
-	}
-	back()
-	f.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
-}
-
-func TestConflictsAreNotPublishedAndDelayNothing(t *testing.T) {
-	f := deployed(t)
-	original, fresh := paymenttest.Event(), paymenttest.Event()
-	f.send(t, paymenttest.Delivery(original)).want(t, http.StatusOK, 1, 0)
-	altered := original
-	altered.EventData.Amount = "9250.00"
-	a := f.send(t, paymenttest.Delivery(altered, fresh))
-	if a.status != http.StatusOK || a.Conflicts != 1 || a.Recorded != 1 {
-		t.Errorf("answered %+v, want 200 with one conflict and one recorded", a)
-	}
-	f.arriveOnce(t, original, fresh)
 }
 
 // program builds payhook as make does, and returns what runs it beside the file of
@@ -677,8 +342,8 @@ func (f *fixture) programIn(t *testing.T, folder string) func(args ...string) (o
 		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "payhook"), args...)
 		cmd.Dir = folder
 		// Without --local, AWS is this emulator.
-		cmd.Env = append(environmentWithout("AWS_"), "AWS_ENDPOINT_URL="+f.Endpoint, "AWS_REGION="+f.Region,
-			"AWS_ACCESS_KEY_ID="+accessKey, "AWS_SECRET_ACCESS_KEY="+accessKey)
+		cmd.Env = append(emulator.EnvironmentWithout("AWS_"), "AWS_ENDPOINT_URL="+f.Endpoint, "AWS_REGION="+f.Region,
+			"AWS_ACCESS_KEY_ID="+deployment.AccessKey, "AWS_SECRET_ACCESS_KEY="+deployment.AccessKey)
 		written, err := cmd.Output()
 		if failure, ok := errors.AsType[*exec.ExitError](err); ok {
 			stderr = string(failure.Stderr)
@@ -693,7 +358,7 @@ func (f *fixture) programIn(t *testing.T, folder string) func(args ...string) (o
 func (f *fixture) build(t *testing.T, path string) {
 	t.Helper()
 	build := exec.Command("go", "build", "-o", path, "./infra/cmd/payhook")
-	build.Dir = f.opts.top
+	build.Dir = f.machine.opts.top
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
@@ -728,7 +393,7 @@ func TestSendAndInvokeWork(t *testing.T) {
 	contains(send(0, "--fault", "keys="), "1: 200")
 	contains(send(0, "--events", "500"), `"recorded":500`)
 
-	// With a key of one's own, and the URL of the stack.
+	// With another key, and the URL of the stack.
 	key := f.service.Key()
 	der, err := x509.MarshalPKCS8PrivateKey(key.Private)
 	if err != nil {
@@ -739,7 +404,7 @@ func TestSendAndInvokeWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	contains(payhook(0, "send", "--key", file, "--key-id", key.ID, "--url", f.WebhookURL), "1: 200")
-	sample := func(name string) string { return filepath.Join(f.opts.top, "events", name+".json") }
+	sample := func(name string) string { return filepath.Join(f.machine.opts.top, "events", name+".json") }
 	one := sample("webhook/one-event")
 	contains(payhook(0, "invoke", "--aws", "--stack", f.Stack, "webhook", "--fresh", one, "--key", file, "--key-id",
 		key.ID), "200 OK", `"recorded":1`)
@@ -748,7 +413,7 @@ func TestSendAndInvokeWork(t *testing.T) {
 		"one-event": "200", "several-events": "200", "base64-body": "200", "conflict": "200", "not-json": "422",
 		"missing-event-id": "422", "no-events": "422", "wrong-method": "405", "empty": "400",
 	}
-	files, err := filepath.Glob(filepath.Join(f.opts.top, "events", "webhook", "*.json"))
+	files, err := filepath.Glob(filepath.Join(f.machine.opts.top, "events", "webhook", "*.json"))
 	if err != nil || len(files) != len(samples) {
 		t.Errorf("%d samples in events/webhook, want %d, %v", len(files), len(samples), err)
 	}

@@ -35,9 +35,9 @@ With --json, one document: the variables by their names.`,
 // variable is an environment variable.
 type variable struct{ name, value string }
 
-// environmentOf returns the variables of programs that use a local run. Those that are
-// empty must not be set: the SDKs prefer them.
-func environmentOf(run *deployment.Deployment) []variable {
+// environment returns the variables of programs that use a local run. Empty ones must not be
+// set, because the SDKs would use them.
+func environment(run *deployment.Deployment) []variable {
 	return []variable{
 		{"AWS_ENDPOINT_URL", run.Endpoint},
 		{"AWS_REGION", run.Region},
@@ -56,7 +56,7 @@ func printEnvironment(p *cli.Program, o options) error {
 		return err
 	}
 	all := map[string]string{}
-	for _, v := range environmentOf(run) {
+	for _, v := range environment(run) {
 		switch {
 		case p.JSON && v.value != "":
 			all[v.name] = v.value

@@ -38,7 +38,8 @@ func TestTheEnvironmentIsForShells(t *testing.T) {
 	}
 	lines := "\n" + string(text)
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_REGION": "eu-north-1",
-		"AWS_ACCESS_KEY_ID": deployment.AccessKey, "AWS_SECRET_ACCESS_KEY": deployment.AccessKey, "TOKEN_SECRET": secret,
+		"AWS_ACCESS_KEY_ID": deployment.AccessKey, "AWS_SECRET_ACCESS_KEY": deployment.AccessKey,
+		"TOKEN_SECRET": secret,
 		"BASE_URL": "http://127.0.0.1:2"} {
 		if !strings.Contains(lines, "\n"+name+"="+value+"\n") {
 			t.Errorf("%s is not %s in\n%s", name, value, text)

@@ -58,8 +58,8 @@ func TestTheExerciseOfTheDocumentWorks(t *testing.T) {
 				}
 			}
 			f.checkCaptured(t, status, conf)
-			s := f.with(conf)
-			s.synthesizeAndDeploy(t.Context(), t, name)
+			s := f.with(t, conf)
+			s.synthesizeAndDeploy(t.Context(), t)
 			if err := s.Write(folder); err != nil {
 				t.Fatal(err)
 			}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
+	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -137,7 +136,7 @@ func (p *proxy) effects(t *testing.T) map[string][]effect {
 // throttled, half taken or late, and functions are killed: what was accepted
 // arrives, unaltered, and twice only if a function died or lost the answer
 // between the bus and the mark.
-func TestFaultsAndKillsUnderLoadLoseNoEvent(t *testing.T) {
+func TestFaultsUnderLoadLoseNoEvent(t *testing.T) {
 	f := deployed(t)
 	const deliveries, each, senders = 500, 5, 12
 	seed := uint64(time.Now().UnixNano())
@@ -197,11 +196,11 @@ func TestFaultsAndKillsUnderLoadLoseNoEvent(t *testing.T) {
 	f.send(t, paymenttest.Delivery(last)).want(t, http.StatusOK, 1, 0)
 	of := f.proxy.effects(t)
 	count := map[string]int{}
-	if _, err := f.arrivals.await(t.Context(), 2*time.Minute, func(all []arrival) bool {
+	if _, err := f.arrivals.Await(t.Context(), 2*time.Minute, func(all []scenario.Arrival) bool {
 		clear(count)
 		for _, a := range all {
-			if a.rule == released {
-				count[a.eventID]++
+			if a.Rule == scenario.Released {
+				count[a.EventID]++
 			}
 		}
 		for id, effects := range of {
@@ -302,22 +301,4 @@ func (f *fixture) drain(t *testing.T) {
 		// An item becomes due when no receiver can be working on it any more.
 		time.Sleep(200 * time.Millisecond)
 	}
-}
-
-// The services in memory, which the simulation uses, are compared with what real clients
-// see of the emulator.
-func TestTheServicesInMemoryBehaveLikeTheEmulator(t *testing.T) {
-	config := emulated(t)
-	top, err := projectTop()
-	if err != nil {
-		t.Fatal(err)
-	}
-	suite := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "./shared/awstest")
-	suite.Dir = top
-	suite.Env = append(os.Environ(), "PAYHOOK_AWS_ENDPOINT="+*config.BaseEndpoint)
-	out, err := suite.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v:\n%s", err, out)
-	}
-	t.Logf("%d cases passed", strings.Count(string(out), "--- PASS"))
 }

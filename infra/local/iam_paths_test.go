@@ -3,26 +3,19 @@ package local
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
-	"testing"
 	"time"
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
-	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
@@ -36,17 +29,13 @@ import (
 
 // The tests write into the stack's tables and buckets as root, past the proxy.
 
-func (f *fixture) buckets() *s3.Client {
-	return s3.NewFromConfig(f.AWS, func(o *s3.Options) { o.UsePathStyle = true })
-}
-
-func (f *fixture) store() *parking.Store { return parking.NewStore(f.buckets(), f.ParkingBucket) }
+func (f *fixture) store() *parking.Store { return parking.NewStore(f.Objects(), f.ParkingBucket) }
 
 func (f *fixture) ledger() *ledger.Ledger {
 	return ledger.New(dynamodb.NewFromConfig(f.AWS), f.LedgerTable, f.Bus, ledger.Options{})
 }
 
-// item returns what the ledger knows of an event.
+// item returns the item of an event in the ledger.
 func (f *fixture) item(ctx context.Context, eventID string) (ledger.Item, error) {
 	item, _, err := ledger.NewInspector(dynamodb.NewFromConfig(f.AWS), f.LedgerTable).Find(ctx, eventID)
 	return item, err
@@ -111,7 +100,7 @@ func (f *fixture) webhookPaths() []path {
 		{"a new key is fetched with a token that is new as well", func(ctx context.Context) error {
 			// The function may still hold the token that is revoked.
 			f.service.RevokeTokens()
-			if run, err := f.runToken(ctx, refreshNow); err != nil || run.Outcome != token.Refreshed {
+			if run, err := f.RunToken(ctx, scenario.RefreshNow); err != nil || run.Outcome != token.Refreshed {
 				return errors.Join(wrong("no new token", run), err)
 			}
 			f.service.Rotate()
@@ -127,8 +116,8 @@ func (f *fixture) webhookPaths() []path {
 			if err != nil {
 				return err
 			}
-			out, err := f.buckets().ListObjectsV2(ctx, &s3.ListObjectsV2Input{
-				Bucket: aws.String(f.outputs["ClaimBucket"]), Prefix: aws.String("events/" + raw.EventID + "/"),
+			out, err := f.Objects().ListObjectsV2(ctx, &s3.ListObjectsV2Input{
+				Bucket: aws.String(f.Outputs["ClaimBucket"]), Prefix: aws.String("events/" + raw.EventID + "/"),
 			})
 			if err == nil && len(out.Contents) != 1 {
 				err = wrong("objects", len(out.Contents))
@@ -149,7 +138,7 @@ func (f *fixture) webhookPaths() []path {
 			return err
 		}},
 		{"a rejected webhook is captured", func(ctx context.Context) error {
-			store := refused.NewStore(f.buckets(), f.ParkingBucket)
+			store := refused.NewStore(f.Objects(), f.ParkingBucket)
 			before, err := store.List(ctx)
 			if err != nil {
 				return err
@@ -215,7 +204,7 @@ func (f *fixture) parkEvent(ctx context.Context, large bool) (name, id string, e
 		if err != nil {
 			return "", "", err
 		}
-		if text, err = claimcheck.NewStore(f.buckets(), f.claimBucket).Put(ctx, raw, digest); err != nil {
+		if text, err = claimcheck.NewStore(f.Objects(), f.Outputs["ClaimBucket"]).Put(ctx, raw, digest); err != nil {
 			return "", "", err
 		}
 	}
@@ -257,7 +246,7 @@ const noName = "2026/01/31/12/20260131T120000.000Z-invalid-none.json"
 func (f *fixture) runRedrive(ctx context.Context, id string, right func(ledger.Item) bool) error {
 	for deadline := time.Now().Add(waitTimeout); ; {
 		var ran any
-		failed := f.invoke(ctx, "redrive", "{}", &ran) // as it does if an item is corrupt
+		failed := f.Invoke(ctx, "redrive", "{}", &ran) // as it does if an item is corrupt
 		item, err := f.item(ctx, id)
 		if err != nil || right(item) {
 			return err
@@ -280,7 +269,7 @@ func (f *fixture) decide(ctx context.Context, name string, request map[string]an
 	if err != nil {
 		return "", "", err
 	}
-	if err := f.invoke(ctx, "redrive", string(text), &out); err != nil {
+	if err := f.Invoke(ctx, "redrive", string(text), &out); err != nil {
 		return "", "", err
 	}
 	all := append(out.Replayed, out.Settled...)
@@ -423,7 +412,7 @@ func (f *fixture) redrivePaths() []path {
 func (f *fixture) tokenPaths() []path {
 	run := func(event string, want ...token.Outcome) func(context.Context) error {
 		return func(ctx context.Context) error {
-			got, err := f.runToken(ctx, event)
+			got, err := f.RunToken(ctx, event)
 			if err == nil && !slices.Contains(want, got.Outcome) {
 				err = wrong("the run came to", got)
 			}
@@ -431,251 +420,7 @@ func (f *fixture) tokenPaths() []path {
 		}
 	}
 	return []path{
-		{"a token is refreshed on request", run(refreshNow, token.Refreshed)},
-		{"a run of the schedule", run(asScheduled, token.Fresh, token.Refreshed)},
+		{"a token is refreshed on request", run(scenario.RefreshNow, token.Refreshed)},
+		{"a run of the schedule", run(scenario.AsScheduled, token.Fresh, token.Refreshed)},
 	}
-}
-
-// command returns a way to make the command of a call of payhook by a person with these
-// credentials.
-func (f *fixture) command(t *testing.T, who aws.CredentialsProvider) func(context.Context, ...string) *exec.Cmd {
-	t.Helper()
-	program := filepath.Join(t.TempDir(), "payhook")
-	f.build(t, program)
-	key, err := who.Retrieve(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache := t.TempDir()
-	return func(ctx context.Context, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, program, append(args, "--stack", f.Stack)...)
-		cmd.Env = append(environmentWithout("AWS_"), "AWS_ENDPOINT_URL="+f.proxy.URL, "AWS_REGION="+f.Region,
-			"AWS_ACCESS_KEY_ID="+key.AccessKeyID, "AWS_SECRET_ACCESS_KEY="+key.SecretAccessKey,
-			"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull, "AWS_EC2_METADATA_DISABLED=true",
-			"XDG_CACHE_HOME="+cache, "HOME="+cache)
-		return cmd
-	}
-}
-
-// caller returns a way to call payhook as a person with these credentials does. A call
-// fails unless the program ends with one of the statuses. If a call of AWS is denied, it
-// must say so and end with 3.
-func (f *fixture) caller(t *testing.T, who aws.CredentialsProvider) func(ctx context.Context, statuses []int,
-	args ...string) error {
-	t.Helper()
-	command := f.command(t, who)
-	return func(ctx context.Context, statuses []int, args ...string) error {
-		cmd := command(ctx, args...)
-		output, err := cmd.CombinedOutput()
-		status := cmd.ProcessState.ExitCode()
-		for _, action := range f.proxy.denied() {
-			if status != 3 || !bytes.Contains(output, []byte(action)) {
-				t.Errorf("payhook %v is denied %s, ends with %d and says:\n%s", args, action, status, output)
-			}
-		}
-		if err != nil && status < 0 || !slices.Contains(statuses, status) {
-			return fmt.Errorf("payhook %v: %v\n%s", args, err, output)
-		}
-		return nil
-	}
-}
-
-// listenPaths are the documented calls of payhook listen.
-func (f *fixture) listenPaths(t *testing.T, who aws.CredentialsProvider) []path {
-	t.Helper()
-	command := f.command(t, who)
-	// listen shows one webhook and its event, ends the program with Ctrl-C, and returns
-	// what it wrote.
-	listen := func(ctx context.Context) (string, error) {
-		file, err := os.Create(filepath.Join(t.TempDir(), "output"))
-		if err != nil {
-			return "", err
-		}
-		defer file.Close()
-		cmd := command(ctx, "listen", "--json")
-		cmd.Stdout, cmd.Stderr = file, file
-		if err := cmd.Start(); err != nil {
-			return "", err
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- cmd.Wait() }()
-		output := func() string {
-			text, err := os.ReadFile(file.Name())
-			return string(text) + fmt.Sprint(err)
-		}
-		// await waits for all words, or for the end of the program.
-		await := func(words ...string) error {
-			for deadline := time.Now().Add(waitTimeout); time.Now().Before(deadline); {
-				text := output()
-				if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
-					return nil
-				}
-				select {
-				case err := <-ended:
-					ended <- err
-					return fmt.Errorf("payhook listen ended: %v\n%s", err, output())
-				case <-time.After(50 * time.Millisecond):
-				}
-			}
-			return fmt.Errorf("payhook listen does not write %q:\n%s", words, output())
-		}
-		err = await("ready: ")
-		if err == nil {
-			_, err = f.post(ctx, paymenttest.Delivery(paymenttest.Event()), http.StatusOK)
-		}
-		if err == nil {
-			err = await(`"type":"webhook"`, `"type":"event"`)
-		}
-		alone := len(ended) > 0
-		if signaled := cmd.Process.Signal(os.Interrupt); err == nil {
-			err = signaled
-		}
-		ended <- <-ended
-		if got := cmd.ProcessState.ExitCode(); err == nil && got != 0 {
-			err = fmt.Errorf("payhook listen ended with %d\n%s", got, output())
-		}
-		for _, action := range f.proxy.denied() {
-			if !strings.Contains(output(), strings.TrimPrefix(action, "sqs:")) ||
-				alone && cmd.ProcessState.ExitCode() != cli.StatusUnreachable {
-				t.Errorf("payhook listen is denied %s, ends with %d and says:\n%s", action, cmd.ProcessState.ExitCode(),
-					output())
-			}
-		}
-		return output(), err
-	}
-	return []path{
-		{"listen", func(ctx context.Context) error {
-			text, err := listen(ctx)
-			if err == nil && !strings.Contains(text, "\nremoved the rule") {
-				err = wrong("left behind", text)
-			}
-			return err
-		}},
-	}
-}
-
-// logsPaths are the documented calls of payhook logs.
-func (f *fixture) logsPaths(t *testing.T, who aws.CredentialsProvider) []path {
-	call := f.caller(t, who)
-	var paths []path
-	for _, function := range []string{"webhook", "redrive", "token"} {
-		paths = append(paths, path{"logs " + function, func(ctx context.Context) error {
-			return call(ctx, []int{0}, "logs", function)
-		}})
-	}
-	return paths
-}
-
-// statusPaths are the documented calls of payhook status.
-func (f *fixture) statusPaths(t *testing.T, who aws.CredentialsProvider) []path {
-	call := f.caller(t, who)
-	return []path{{"status", func(ctx context.Context) error { return call(ctx, []int{0, 1}, "status") }}}
-}
-
-// operatePaths are the documented calls of payhook, run as a
-// person does.
-func (f *fixture) operatePaths(t *testing.T, who aws.CredentialsProvider) []path {
-	t.Helper()
-	call := f.caller(t, who)
-	done, looked := []int{0}, []int{0, 1} // 1: something needs attention
-	return []path{
-		{"pending", func(ctx context.Context) error {
-			if _, err := f.pendingEvent(ctx, time.Now().Add(time.Hour), false); err != nil {
-				return err
-			}
-			return call(ctx, looked, "pending")
-		}},
-		{"parked list", func(ctx context.Context) error { return call(ctx, looked, "parked", "list") }},
-		{"parked list --long, show and replay", func(ctx context.Context) error {
-			name, id, err := f.parkEvent(ctx, false)
-			if err != nil {
-				return err
-			}
-			for _, args := range [][]string{{"parked", "list", "--event", id, "--long"}, {"parked", "show", name},
-				{"parked", "show", name, "--payload"}} {
-				if err := call(ctx, looked, args...); err != nil {
-					return err
-				}
-			}
-			return call(ctx, done, "parked", "replay", name, "--yes")
-		}},
-		{"parked settle", func(ctx context.Context) error {
-			name, _, err := f.parkEvent(ctx, false)
-			if err != nil {
-				return err
-			}
-			return call(ctx, done, "parked", "settle", name, "--reason", "a test")
-		}},
-		{"parked show of what is not parked", func(ctx context.Context) error {
-			return call(ctx, []int{1}, "parked", "show", noName)
-		}},
-		{"refused list and show", func(ctx context.Context) error {
-			name, err := refused.NewStore(f.buckets(), f.ParkingBucket).Put(ctx, refused.Request{ReceivedAt: time.Now(),
-				Outcome: "signature-missing", Method: http.MethodPost, Path: "/", Payload: []byte("{}")})
-			if err != nil {
-				return err
-			}
-			if err := call(ctx, done, "refused", "list"); err != nil {
-				return err
-			}
-			return call(ctx, done, "refused", "show", name)
-		}},
-		{"event", func(ctx context.Context) error { return call(ctx, looked, "event", uuid.New().String()) }},
-		{"key", func(ctx context.Context) error { return call(ctx, looked, "key", f.service.Key().ID) }},
-		{"key --drop", func(ctx context.Context) error {
-			f.service.Rotate()
-			if _, err := f.post(ctx, paymenttest.Delivery(paymenttest.Event()), http.StatusOK); err != nil {
-				return err
-			}
-			return call(ctx, done, "key", f.service.Key().ID, "--drop")
-		}},
-	}
-}
-
-// consumerPaths are what a consumer of large events does.
-func (f *fixture) consumerPaths(who aws.CredentialsProvider) []path {
-	client := s3.NewFromConfig(f.as(who), func(o *s3.Options) { o.UsePathStyle = true })
-	resolve := func(ctx context.Context, gone bool) error {
-		event, err := payment.DecodeRawEvent(large())
-		if err != nil {
-			return err
-		}
-		bucket := f.outputs["ClaimBucket"]
-		detail, err := claimcheck.NewStore(f.buckets(), bucket).Put(ctx, event, sha256.Sum256(event.Bytes))
-		if err != nil {
-			return err
-		}
-		if gone {
-			var d claimcheck.Detail
-			if err := json.Unmarshal(detail, &d); err != nil {
-				return err
-			}
-			if _, err := f.buckets().DeleteObject(ctx,
-				&s3.DeleteObjectInput{Bucket: &bucket, Key: &d.ClaimCheck.Key}); err != nil {
-				return err
-			}
-			if _, err := claimcheck.Resolve(ctx, client, detail); !errors.Is(err, claimcheck.ErrGone) {
-				return wrong("resolved with", err)
-			}
-			return nil
-		}
-		got, err := claimcheck.Resolve(ctx, client, detail)
-		if err == nil && !bytes.Equal(got, event.Bytes) {
-			err = errors.New("it is not the event that was put")
-		}
-		return err
-	}
-	return []path{
-		{"a large event is fetched", func(ctx context.Context) error { return resolve(ctx, false) }},
-		{"a large event is gone", func(ctx context.Context) error { return resolve(ctx, true) }},
-	}
-}
-
-// clientPaths are what a client of the service's APIs does.
-func (f *fixture) clientPaths(who aws.CredentialsProvider) []path {
-	return []path{{"the access token is read", func(ctx context.Context) error {
-		reader := token.NewReader(secretsmanager.NewFromConfig(f.as(who)), f.TokenSecret, token.ReaderOptions{})
-		_, err := reader.TokenContext(ctx)
-		return err
-	}}}
 }

@@ -20,6 +20,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+
+	"payhook.example/infra/local/emulator"
 )
 
 // proxy stands between the functions and the emulator: it receives every call of
@@ -135,7 +137,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	resp, err := direct.Do(out)
+	resp, err := emulator.Direct.Do(out)
 	if err != nil {
 		p.record(c)
 		panic(http.ErrAbortHandler)
@@ -280,30 +282,6 @@ func (p *proxy) denied() (actions []string) {
 }
 
 func (c call) is(operation string) bool { return strings.HasSuffix(c.target, "."+operation) }
-
-// on reports whether the call is on a table, or on no other if it is a batch.
-func (c call) on(table string) bool {
-	var input struct {
-		TableName  string
-		Statements []struct{ Statement string }
-	}
-	if json.Unmarshal(c.body, &input) != nil {
-		return false
-	}
-	for _, s := range input.Statements {
-		if !strings.Contains(s.Statement, ` "`+table+`" `) {
-			return false
-		}
-	}
-	return input.TableName == table || len(input.Statements) > 0
-}
-
-// statements returns how many statements a batch has, 0 for other calls.
-func (c call) statements() int {
-	var input struct{ Statements []json.RawMessage }
-	_ = json.Unmarshal(c.body, &input) // what is no batch has none
-	return len(input.Statements)
-}
 
 // decide lets rule decide over the calls until the test ends, or until the
 // function that is returned is called.

@@ -2,8 +2,8 @@ package local
 
 import (
 	"context"
+	"maps"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,50 +13,42 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
 
-// synthesizeAndDeploy does what cdk deploy does, with the stack's settings.
-func (s *stack) synthesizeAndDeploy(ctx context.Context, t *testing.T, name string) {
+// with returns a stack with other settings that shares everything with f. It is not deployed.
+func (f *fixture) with(t *testing.T, values map[string]string) *fixture {
 	t.Helper()
-	assembly := filepath.Join(s.opts.state, name+".out")
-	args := append([]string{"synth", "--quiet", "--output", assembly}, s.context()...)
-	if err := s.cdk(ctx, "synth-"+name, "", s.opts.top, args...); err != nil {
-		t.Fatal(err)
-	}
-	outputs, err := s.deployStack(ctx, "deploy-"+name, assembly, "Payhook")
+	all := maps.Clone(f.Settings)
+	maps.Copy(all, values)
+	s, err := f.machine.newStack(all)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.readOutputs(ctx, outputs); err != nil {
-		t.Fatal(err)
-	}
+	s.endpoint = f.endpoint
+	return &fixture{stack: s, machine: f.machine, service: f.service, proxy: f.proxy, arrivals: f.arrivals}
 }
 
-func (s *stack) destroy(ctx context.Context, t *testing.T, name string) {
+// synthesizeAndDeploy does what cdk deploy does, with the settings of the stack. It returns the
+// assembly.
+func (f *fixture) synthesizeAndDeploy(ctx context.Context, t *testing.T) string {
 	t.Helper()
-	assembly := filepath.Join(s.opts.state, name+".out")
-	if err := s.cdk(ctx, "destroy-"+name, s.Endpoint, s.opts.state, "destroy", "--all", "--force", "--app",
-		assembly); err != nil {
+	assembly, err := f.machine.cdk.Synth(ctx, f.machine.opts.top, f.Stack+".out", f.machine.context(f.Settings))
+	if err == nil {
+		err = f.deploy(ctx, assembly)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// destroyFurther deletes the further stacks.
-func (s *stack) destroyFurther(ctx context.Context, t *testing.T) {
-	t.Helper()
-	args := append([]string{"destroy"}, furtherPaths()...)
-	if err := s.cdk(ctx, "destroy-further", s.Endpoint, s.opts.state,
-		append(args, "--force", "--app", s.assembly())...); err != nil {
-		t.Error(err)
-	}
+	return assembly
 }
 
 // Two versions are deployed while webhooks arrive, the second as the first was.
 // The status of an answer shows which of them gave it.
-func TestADeploymentLosesNoWebhook(t *testing.T) {
+func TestDeploymentLosesNoWebhook(t *testing.T) {
 	f := deployed(t)
 	var (
 		mu       sync.Mutex
@@ -105,7 +97,7 @@ func TestADeploymentLosesNoWebhook(t *testing.T) {
 			settings.RedriveAttempts.Key: "21"}, http.StatusAccepted},
 		{nil, http.StatusOK},
 	} {
-		f.with(version.settings).synthesizeAndDeploy(t.Context(), t, "again")
+		f.with(t, version.settings).synthesizeAndDeploy(t.Context(), t)
 		if got := send(paymenttest.Event()); got != version.status {
 			t.Errorf("once it is deployed, a webhook is answered %d, want %d", got, version.status)
 		}
@@ -123,20 +115,24 @@ func TestADeploymentLosesNoWebhook(t *testing.T) {
 // the other, and a stack that is deployed again knows what was published.
 func TestTwoStacksShareALedger(t *testing.T) {
 	f := deployed(t)
-	second := f.with(map[string]string{
+	beside := f.with(t, map[string]string{
 		settings.StackName.Key: "PayhookSecond",
 		// Left out, since the emulator has no CodeDeploy.
 		settings.DeploymentStrategy.Key: settings.Canary,
-		settings.LedgerTable.Key:        f.LedgerTable, settings.ClaimBucket.Key: f.claimBucket,
+		settings.LedgerTable.Key:        f.LedgerTable, settings.ClaimBucket.Key: f.Outputs[names.ClaimBucketOutput],
 		settings.ParkingBucket.Key: f.ParkingBucket,
 	})
-	beside := &fixture{stack: second, proxy: f.proxy, arrivals: f.arrivals}
 	delivery, invalid := paymenttest.Delivery(paymenttest.Event()), []byte(`{"authentic":"and of no use"}`)
 
-	second.synthesizeAndDeploy(t.Context(), t, "second")
-	t.Cleanup(func() { second.destroy(context.WithoutCancel(t.Context()), t, "second") })
-	if second.Bus != "payhooksecond" || second.Bus == f.Bus || second.LedgerTable != f.LedgerTable {
-		t.Fatalf("the bus is %s and the ledger %s", second.Bus, second.LedgerTable)
+	assembly := beside.synthesizeAndDeploy(t.Context(), t)
+	destroy := func(ctx context.Context) {
+		if err := f.machine.cdk.Destroy(ctx, assembly, "Payhook"); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() { destroy(context.WithoutCancel(t.Context())) })
+	if beside.Bus != "payhooksecond" || beside.Bus == f.Bus || beside.LedgerTable != f.LedgerTable {
+		t.Fatalf("the bus is %s and the ledger %s", beside.Bus, beside.LedgerTable)
 	}
 	beside.send(t, delivery).want(t, http.StatusOK, 1, 0)
 	if a := beside.send(t, invalid); a.status != http.StatusUnprocessableEntity {
@@ -167,17 +163,18 @@ func TestTwoStacksShareALedger(t *testing.T) {
 	f.arriveOnce(t, ofFirst)
 
 	ofSecond := pendingIn(beside)
-	second.destroy(t.Context(), t, "second")
+	destroy(t.Context())
 	f.redrive(t)
 	payhook := f.program(t)
-	if out := payhook(0, "pending", "--local", "--json", "--overdue", "1h"); !strings.Contains(out, `"buses":{"payhooksecond":1}`) {
+	out := payhook(0, "pending", "--local", "--json", "--overdue", "1h")
+	if !strings.Contains(out, `"buses":{"payhooksecond":1}`) {
 		t.Errorf("pending: %s", out)
 	}
-	payhook(0, "pending", "move", "--local", "--from", second.Bus, "--yes")
+	payhook(0, "pending", "move", "--local", "--from", beside.Bus, "--yes")
 	f.redrive(t, ofSecond)
 	f.arriveOnce(t, ofFirst, ofSecond)
 
-	second.synthesizeAndDeploy(t.Context(), t, "second")
+	beside.synthesizeAndDeploy(t.Context(), t)
 	beside.send(t, delivery).want(t, http.StatusOK, 0, 1)
 	if out := payhook(1, "parked", "list", "--local", "--long"); !strings.Contains(out, "invalid") {
 		t.Errorf("what was parked is gone: %s", out)

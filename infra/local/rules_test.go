@@ -16,7 +16,7 @@ import (
 
 // The emulator matches the events and patterns of events/rules as AWS's rule engine has, except
 // those with numeric matching and an amount of 16 digits or more, or outside of float64.
-func TestTheEmulatorMatchesAsTheRuleEngineOfAWS(t *testing.T) {
+func TestEmulatorMatchesAsTheRuleEngine(t *testing.T) {
 	f := deployed(t)
 	folder := filepath.Join("..", "..", "events", "rules")
 	events, err := os.ReadFile(filepath.Join(folder, "testdata", "events.jsonl"))

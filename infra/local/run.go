@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,46 +15,52 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/infra/local/emulator"
+	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/settings"
 )
 
 // foreground is the command run.
 func foreground(ctx context.Context, p *cli.Program, o options, once bool) error {
-	o.progress = newProgress(p.Err)
-	// Whoever chooses the endpoint sees that one only.
-	o.further = !usesMTLS(o.settings) && settingOr(o.settings, settings.DomainName) == ""
-	s, err := start(ctx, o)
+	o.progress = emulator.NewProgress(p.Err)
+	// A user who chooses the endpoint sees only this one.
+	o.mechanisms = !scenario.UsesMTLS(o.settings) && scenario.Setting(o.settings, settings.DomainName) == ""
+	m, main, mechanisms, err := start(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		o.progress.say("ending everything")
+		o.progress.Say("ending everything")
 		deployment.Remove(o.top)
-		s.stop()
-		o.progress.say("everything has ended")
+		m.stop()
+		o.progress.Say("everything has ended")
 	}()
-	if err := s.Write(o.top); err != nil {
+	if err := main.Write(o.top); err != nil {
 		return err
 	}
-	report, err := s.show(ctx)
+	in := scenario.Receive(main.AWS, main.Queues)
+	report, err := main.Show(ctx, in, func(ctx context.Context) ([]scenario.Section, error) {
+		return m.showMechanisms(ctx, mechanisms)
+	})
+	in.Stop()
 	if err != nil {
 		return err
 	}
 	if p.JSON {
 		err = p.PrintJSON(report)
 	} else {
-		err = report.print(p.Out, p.Width(), o.wide)
+		err = report.Print(p.Out, p.Width(), o.wide)
 	}
 	if err != nil {
 		return err
 	}
 	if !once {
-		fmt.Fprintf(p.Err, "\nEverything stays up until Ctrl-C. In another terminal:\n%s", hints(&s.Deployment))
+		fmt.Fprintf(p.Err, "\nEverything stays up until Ctrl-C. In another terminal:\n%s", hints(main.Deployment))
 		select {
 		case <-ctx.Done():
 			fmt.Fprintln(p.Err)
-		case <-s.emulator.exited:
-			return fmt.Errorf("MiniStack ended: %w", s.emulator.err)
+		case <-m.emulator.Ended():
+			return m.emulator.Err()
 		}
 	}
 	if !report.Right {
@@ -64,7 +69,7 @@ func foreground(ctx context.Context, p *cli.Program, o options, once bool) error
 	return nil
 }
 
-// hints are what can be done with a local run.
+// hints are the commands for a local run.
 func hints(run *deployment.Deployment) string {
 	send := `  make send                                         send another signed webhook
   make send ARGS="--corrupt signature --expect 401" send a forged one
@@ -85,8 +90,8 @@ func hints(run *deployment.Deployment) string {
 `
 }
 
-// background is the command up: it starts a process of its own that goes on, and
-// waits until everything is there.
+// background is the command up: it starts a process that goes on, and waits until everything
+// is up.
 func background(ctx context.Context, p *cli.Program, o options) error {
 	if err := os.MkdirAll(o.state, 0o700); err != nil {
 		return err
@@ -109,7 +114,7 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 	cmd.Dir = o.top
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{write}
-	// In a session of its own, nothing that happens in this terminal reaches it.
+	// In another session, no signal of this terminal reaches it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return err
@@ -124,7 +129,7 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 		case <-ended:
 		}
 	}()
-	// It reports its progress, and last whether it is up.
+	// It reports its progress, and at the end whether it is up.
 	ready := false
 	for lines := bufio.NewScanner(read); lines.Scan(); {
 		if ready = lines.Text() == readyLine; !ready {
@@ -151,40 +156,40 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 
 const readyLine = "ready"
 
-// serveInBackground is what up starts. It ends when it is asked to.
+// serveInBackground is the process that up starts. It ends after SIGTERM.
 func serveInBackground(ctx context.Context, p *cli.Program, o options) error {
 	terminal := os.NewFile(3, "terminal")
 	if _, err := terminal.Stat(); err != nil {
 		return cli.Usage("this command is run by payhook local up")
 	}
 	syscall.CloseOnExec(3)
-	o.progress = newProgress(io.MultiWriter(p.Out, terminal))
+	o.progress = emulator.NewProgress(io.MultiWriter(p.Out, terminal))
 	o.capture = true
-	s, err := start(ctx, o)
+	m, main, _, err := start(ctx, o)
 	if err != nil {
 		fmt.Fprintln(terminal, err)
 		return err
 	}
-	defer s.stop()
+	defer m.stop()
 	defer deployment.Remove(o.top)
-	if err := s.Write(o.top); err != nil {
+	err = main.Write(o.top)
+	if err == nil {
+		err = main.firstRuns(ctx)
+	}
+	if err != nil {
 		fmt.Fprintln(terminal, err)
 		return err
 	}
-	if err := s.firstRuns(ctx); err != nil {
-		fmt.Fprintln(terminal, err)
-		return err
-	}
-	o.progress.say("everything is up")
+	o.progress.Say("everything is up")
 	fmt.Fprintln(terminal, readyLine)
 	terminal.Close()
-	o.progress.out = p.Out
+	o.progress.SetOutput(p.Out)
 	select {
 	case <-ctx.Done():
-		o.progress.say("ended on request")
+		o.progress.Say("ended on request")
 		return nil
-	case <-s.emulator.exited:
-		return fmt.Errorf("MiniStack ended: %w", s.emulator.err)
+	case <-m.emulator.Ended():
+		return m.emulator.Err()
 	}
 }
 
@@ -193,29 +198,29 @@ func serveInBackground(ctx context.Context, p *cli.Program, o options) error {
 const firstRunTimeout = 15 * time.Second
 
 // firstRuns runs the token function and redrive once, so that a token is stored and both
-// have written metrics. Without a token, the local run is still of use: firstRuns says what
+// have written metrics. Without a token, the local run is still useful: firstRuns writes what
 // is missing, and returns only the error of ctx.
 func (s *stack) firstRuns(ctx context.Context) error {
-	p := s.opts.progress
-	return p.step("running token and redrive once", func() error {
+	p := s.Progress
+	return p.Step("running token and redrive once", func() error {
 		within, cancel := context.WithTimeout(ctx, firstRunTimeout)
 		defer cancel()
-		return errors.Join(atOnce(within,
+		return errors.Join(emulator.Together(within,
 			func(ctx context.Context) error {
-				run, err := s.runToken(ctx, asScheduled)
+				run, err := s.RunToken(ctx, scenario.AsScheduled)
 				if err == nil {
 					// The schedule may have been quicker.
-					_, err = s.tokenReader().TokenContext(ctx)
+					_, err = s.TokenReader().TokenContext(ctx)
 				}
 				if err != nil {
-					p.say("no access token is stored: %s", cmp.Or(run.Cause, err.Error()))
-					p.say("%s", s.tokenHint())
+					p.Say("no access token is stored: %s", cmp.Or(run.Cause, err.Error()))
+					p.Say("%s", s.tokenHint())
 				}
 				return nil
 			},
 			func(ctx context.Context) error {
-				if err := s.invoke(ctx, "redrive", asScheduled, &struct{}{}); err != nil {
-					p.say("redrive did not run: %v", err)
+				if err := s.Invoke(ctx, "redrive", scenario.AsScheduled, &struct{}{}); err != nil {
+					p.Say("redrive did not run: %v", err)
 				}
 				return nil
 			},
@@ -225,27 +230,27 @@ func (s *stack) firstRuns(ctx context.Context) error {
 
 // tokenHint says what to do if there is no token.
 func (s *stack) tokenHint() string {
-	if s.opts.clientID == "" || s.opts.clientSecret == "" {
+	if s.machine.opts.clientID == "" || s.machine.opts.clientSecret == "" {
 		return "CLIENT_ID and CLIENT_SECRET are missing: run make down, then make up with both"
 	}
 	return "its schedule runs the token function again; its log: make payhook ARGS=\"logs token --local\""
 }
 
-// down ends what run or up has started.
+// down is the command down.
 func down(ctx context.Context, p *cli.Program, o options) error {
 	ended := 0 // the process
 	for start := time.Now(); ; {
-		l, err := lockFolder(o.state)
-		if held, ok := errors.AsType[errLocked](err); ok {
-			if held.pid < 2 {
+		l, err := emulator.Lock(o.state)
+		if held, ok := errors.AsType[emulator.LockedError](err); ok {
+			if held.PID < 2 {
 				return errors.New("another process uses .local/run, and its number is not known")
 			}
-			ended = held.pid
+			ended = held.PID
 			signal := syscall.SIGTERM
 			if time.Since(start) > 30*time.Second {
 				signal = syscall.SIGKILL
 			}
-			syscall.Kill(held.pid, signal)
+			syscall.Kill(held.PID, signal)
 			select {
 			case <-time.After(200 * time.Millisecond):
 				continue
@@ -256,8 +261,8 @@ func down(ctx context.Context, p *cli.Program, o options) error {
 		if err != nil {
 			return err
 		}
-		defer l.release()
-		left := endLeftovers(o.state)
+		defer l.Close()
+		left := emulator.EndLeftovers(o.state)
 		deployment.Remove(o.top)
 		switch {
 		case p.JSON:
@@ -267,7 +272,7 @@ func down(ctx context.Context, p *cli.Program, o options) error {
 		case ended > 0:
 			_, err = fmt.Fprintf(p.Out, "The local run has ended (process %d); nothing is left running.\n", ended)
 		case left:
-			_, err = fmt.Fprintln(p.Out, "An emulator that an earlier run had left behind has ended.")
+			_, err = fmt.Fprintln(p.Out, "The emulator of a killed run has ended.")
 		default:
 			_, err = fmt.Fprintln(p.Out, "Nothing was running.")
 		}
@@ -290,19 +295,19 @@ func status(ctx context.Context, p *cli.Program, o options) error {
 		PID   int    `json:"pid,omitzero"`
 		*deployment.Deployment
 	}{State: stateDown}
-	l, err := lockFolder(o.state)
-	held, running := errors.AsType[errLocked](err)
+	l, err := emulator.Lock(o.state)
+	held, running := errors.AsType[emulator.LockedError](err)
 	switch {
 	case err == nil:
-		l.release()
+		l.Close()
 	case !running:
 		return err
 	}
 	if running {
-		shown.State, shown.PID = stateStarting, held.pid
+		shown.State, shown.PID = stateStarting, held.PID
 		if run, err := deployment.Read(o.top); err == nil {
 			shown.State, shown.Deployment = stateUp, run
-			if !answers(ctx, run.Endpoint) {
+			if !emulator.Answers(ctx, run.Endpoint) {
 				shown.State = stateBroken
 			}
 		}
@@ -328,20 +333,4 @@ func status(ctx context.Context, p *cli.Program, o options) error {
 		return cli.ErrAttention
 	}
 	return err
-}
-
-// answers reports whether the emulator at an endpoint answers.
-func answers(ctx context.Context, endpoint string) bool {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+healthPath, nil)
-	if err != nil {
-		return false
-	}
-	resp, err := direct.Do(r)
-	if err != nil {
-		return false
-	}
-	resp.Body.Close()
-	return resp.StatusCode == http.StatusOK
 }

@@ -5,344 +5,155 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
+	ebtypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/apigateway"
+	"payhook.example/infra/local/emulator"
+	"payhook.example/infra/local/endpoint"
+	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/signature"
 )
 
 const (
-	region        = "us-east-1"
-	account       = "000000000000"
-	consumerStack = "PayhookConsumer"
+	// localDomain is the domain of the endpoint where none is given. Clients of this machine
+	// use 127.0.0.1, so it is not resolved.
+	localDomain = "webhooks.payhook.test"
+	// localCertificate stands for the server certificate in ACM, which the emulator does not
+	// read.
+	localCertificate = "arn:aws:acm:" + emulator.Region + ":" + emulator.Account +
+		":certificate/11111111-2222-3333-4444-555555555555"
 )
 
-// options say what is to be started.
-type options struct {
-	top      string            // of the project
-	state    string            // the folder, of one's own, in which everything is written; below .local
-	settings map[string]string // by their keys; the defaults for those that are not there
-	given    map[string]string // those of settings that are not from cdk.json
-	// baseURL and authURL are those of a payment service that runs already, for keys
-	// and for tokens; "" for the simulated one.
-	baseURL, authURL string
-	// clientID and clientSecret are for authURL; without them, the secret for them
-	// stays empty.
-	clientID, clientSecret string
-	// truststore is a PEM file with CAs of client certificates, instead of the
-	// simulated payment service's; "" for that one's.
-	truststore string
-	// endpointFor gives the endpoint of the AWS APIs that the functions are told,
-	// from the emulator's; the emulator's own if nil.
-	endpointFor func(string) (string, error)
-	// further says that a stack for each mechanism with client certificates is
-	// synthesized as well, to be deployed later.
-	further bool
-	// capture says that rejected webhooks are stored unless the settings say otherwise.
-	capture  bool
-	wide     bool // the table may be wider than the terminal
-	progress *progress
-}
-
-// stack is everything that runs on this machine: the emulator with Payhook and
-// a consumer deployed into it, and the simulated payment service.
+// stack is one Payhook on this machine, with the endpoint that replaces API Gateway if it has a
+// domain.
 type stack struct {
-	deployment.Deployment
-	service  *paymenttest.Server // nil if it is not the simulated one
-	shown    Service             // the service that the table is shown with
-	lacks    map[Need]string     // what cannot be shown here, and why
-	client   *http.Client        // calls the protected API; direct if nil
-	emulator *emulator
-	opts     options
-	lock     *lock
-	consumer Consumer
-
-	claimBucket string
-
-	// Of mutual TLS: the payment service's certificates, the CA of the endpoint's
-	// certificate, and the endpoint, if there is one.
-	identity *paymenttest.Identity
-	serverCA *paymenttest.CA
-	endpoint *apigateway.Endpoint
-	special  Certificates
-
-	further []*stack // as options.further says
+	scenario.Scenario
+	machine  *machine
+	endpoint *endpoint.Endpoint
+	log      io.Closer // of the endpoint
 }
 
-// with returns the stack with other settings, which are not deployed yet.
-func (s *stack) with(conf map[string]string) *stack {
-	changed := &stack{Deployment: s.Deployment, service: s.service, shown: s.shown, emulator: s.emulator,
-		opts: s.opts, identity: s.identity, serverCA: s.serverCA, endpoint: s.endpoint, special: s.special}
-	changed.opts.settings = maps.Clone(s.opts.settings)
-	maps.Copy(changed.opts.settings, conf)
-	return changed
-}
-
-// start starts everything, or nothing if it fails or ctx ends. The caller must
-// stop what it returns.
-func start(ctx context.Context, o options) (_ *stack, err error) {
-	if err := os.MkdirAll(o.state, 0o700); err != nil {
-		return nil, err
+// newStack returns a stack with settings, which is not deployed yet. Settings of the endpoint
+// that are needed and missing are added.
+func (m *machine) newStack(values map[string]string) (*stack, error) {
+	values = maps.Clone(values)
+	mtls := scenario.UsesMTLS(values)
+	if m.opts.truststore != "" && !mtls {
+		return nil, errors.New("a truststore needs the setting authentication=mtls or authentication=both")
 	}
-	if o.endpointFor == nil {
-		o.endpointFor = func(own string) (string, error) { return own, nil }
+	if mtls && values[settings.DomainName.Key] == "" {
+		values[settings.DomainName.Key] = localDomain
 	}
-	s := &stack{opts: o}
-	if s.lock, err = lockFolder(o.state); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			s.stop()
+	if values[settings.DomainName.Key] != "" {
+		if values[settings.CertificateARN.Key] == "" && values[settings.HostedZoneID.Key] == "" {
+			values[settings.CertificateARN.Key] = localCertificate
 		}
-	}()
-	if endLeftovers(o.state) {
-		o.progress.say("ended what an earlier run had left behind")
-	}
-	if _, err := findTools(); err != nil {
-		return nil, err
-	}
-	s.Given = o.given
-	s.opts.settings = withCapture(o)
-	s.newIdentity()
-	if err := s.startService(); err != nil {
-		return nil, err
-	}
-	if s.opts.settings, err = s.completeSettings(s.opts.settings); err != nil {
-		return nil, err
-	}
-	if o.further {
-		if err := s.addFurther(); err != nil {
+		if err := m.writeTLSFiles(mtls); err != nil {
 			return nil, err
 		}
+		if mtls && values[settings.Truststore.Key] == "" {
+			values[settings.Truststore.Key] = m.tlsFiles().truststore
+			if m.opts.truststore != "" {
+				values[settings.Truststore.Key] = m.opts.truststore
+			}
+		}
 	}
-	if err := s.deploy(ctx); err != nil {
-		return nil, err
+	s := &stack{machine: m,
+		Deployment: &deployment.Deployment{Local: true, Region: emulator.Region,
+			Stack: scenario.Setting(values, settings.StackName), PaymentService: m.opts.baseURL,
+			Settings: values, Given: m.opts.given},
+		Identity: m.identity, Client: emulator.Direct, Progress: m.opts.progress}
+	if m.service != nil {
+		s.Service = scenario.Own{Server: m.service}
+		s.Simulated, s.OtherTokens = m.opts.baseURL == m.service.URL, m.opts.authURL != m.service.URL
+	}
+	s.Event = func(r *http.Request, body []byte) ([]byte, error) {
+		return s.endpoint.Event(r, body, m.identity.Certificate().Leaf)
 	}
 	return s, nil
 }
 
-// withCapture returns the settings of o with captureRefused if that is to be on. It cannot
-// be where nothing is signed.
-func withCapture(o options) map[string]string {
-	if _, given := o.settings[settings.CaptureRefused.Key]; given || !o.capture || !usesSignature(o.settings) {
-		return o.settings
+// tlsFiles are the paths of the PEM files of all endpoints.
+type tlsFiles struct{ serverCA, clientCert, clientKey, truststore string }
+
+func (m *machine) tlsFiles() tlsFiles {
+	folder := filepath.Join(m.opts.state, "tls")
+	return tlsFiles{
+		serverCA: filepath.Join(folder, "server-ca.pem"), clientCert: filepath.Join(folder, "client.pem"),
+		clientKey: filepath.Join(folder, "client-key.pem"), truststore: filepath.Join(folder, "truststore.pem"),
 	}
-	conf := maps.Clone(o.settings)
-	if conf == nil {
-		conf = map[string]string{}
-	}
-	conf[settings.CaptureRefused.Key] = "7d" // the longest
-	return conf
 }
 
-// stop ends everything and returns when no process is left.
-func (s *stack) stop() {
-	for _, with := range append(s.further, s) {
-		if with.endpoint != nil {
-			with.endpoint.Close()
+func (m *machine) writeTLSFiles(mtls bool) error {
+	files := m.tlsFiles()
+	if err := os.MkdirAll(filepath.Dir(files.serverCA), 0o700); err != nil {
+		return err
+	}
+	contents := map[string][]byte{files.serverCA: m.serverCA.PEM()}
+	if mtls {
+		certificate := m.identity.Certificate()
+		key, err := paymenttest.EncodePrivateKey(certificate.PrivateKey)
+		if err != nil {
+			return err
+		}
+		contents[files.clientKey] = key
+		contents[files.clientCert] = paymenttest.EncodeCertificate(certificate.Leaf)
+		if contents[files.truststore], err = scenario.Truststore(m.identity); err != nil {
+			return err
 		}
 	}
-	if s.emulator != nil {
-		s.emulator.stop(0) // it keeps nothing, so it loses nothing
-		forget(s.opts.state)
-	}
-	if s.service != nil {
-		s.service.Close()
-	}
-	s.lock.release()
-}
-
-func (s *stack) log(name string) string { return filepath.Join(s.opts.state, name+".log") }
-
-// setting returns the text of a setting as it is deployed.
-func (s *stack) setting(which *settings.Setting) string { return settingOr(s.opts.settings, which) }
-
-func settingOr(conf map[string]string, which *settings.Setting) string {
-	if v, ok := conf[which.Key]; ok {
-		return v
-	}
-	return which.Default
-}
-
-// schemeOf reads where the proof of a webhook travels from the settings.
-func schemeOf(conf map[string]string) (signature.Scheme, signature.Format, error) {
-	timestamp, errTimestamp := signature.ParseCarrier(settingOr(conf, settings.TimestampCarrier))
-	keyID, errKeyID := signature.ParseKeyIDCarrier(settingOr(conf, settings.KeyIDCarrier))
-	format, errFormat := signature.ParseFormat(settingOr(conf, settings.TimestampFormat))
-	return signature.Scheme{SignatureHeader: settingOr(conf, settings.SignatureHeader), Timestamp: timestamp,
-			KeyID: keyID},
-		format, errors.Join(errTimestamp, errKeyID, errFormat)
-}
-
-func (s *stack) startService() error {
-	s.PaymentService = s.opts.baseURL
-	if s.opts.baseURL != "" && s.opts.authURL != "" {
-		return nil
-	}
-	scheme, format, err := schemeOf(s.opts.settings)
-	if err != nil {
-		return err
-	}
-	s.service, err = paymenttest.Start(paymenttest.Options{
-		Scheme: scheme, TimestampFormat: format, Method: s.setting(settings.HTTPMethod),
-		TokenManagerID: s.tokenManagerID(),
-		FormEncoded:    s.setting(settings.CredentialEncoding) == "form",
-		KeysBearer:     s.setting(settings.KeysAuth) == "bearer",
-		Control:        true,
-		Identity:       s.identity,
-	})
-	if err != nil {
-		return err
-	}
-	s.shown = ownService{s.service}
-	s.opts.progress.say("the simulated payment service is at %s", s.service.URL)
-	if s.opts.baseURL == "" {
-		s.opts.baseURL = s.service.URL
-		s.PaymentService, s.Simulated = s.service.URL, true
-	}
-	if s.opts.authURL == "" {
-		s.opts.authURL = s.service.URL
-		s.opts.clientID, s.opts.clientSecret = s.service.Client()
+	for file, text := range contents {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-func (s *stack) tokenManagerID() string {
-	if id := s.setting(settings.TokenManagerID); id != "" {
-		return id
-	}
-	return settings.TokenManagerID.Example
-}
-
-// context is what is given to the CDK app.
-func (s *stack) context() []string {
-	values := maps.Clone(s.opts.settings)
-	if values == nil {
-		values = map[string]string{}
-	}
-	values[settings.Local.Key] = "true"
-	values[settings.BaseURL.Key] = s.opts.baseURL
-	values[settings.AuthURL.Key] = s.opts.authURL
-	values[settings.TokenManagerID.Key] = s.tokenManagerID()
-	if len(s.further) > 0 {
-		values[furtherStacks] = s.furtherSettings()
-	}
-	return contextFlags(values)
-}
-
-func contextFlags(values map[string]string) []string {
-	var flags []string
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		flags = append(flags, "-c", key+"="+values[key])
-	}
-	return flags
-}
-
-// deploy starts the emulator and deploys both stacks, doing side by side what
-// does not wait for each other.
-func (s *stack) deploy(ctx context.Context) error {
-	p, t := s.opts.progress, tools{s.opts.top}
-	consumer := filepath.Join(s.opts.top, "events", "consumer")
-	bus := s.setting(settings.EventBusName)
-	if bus == "" {
-		bus = settings.DefaultBusName(s.setting(settings.StackName))
-	}
-	payhookOut, consumerOut := s.assembly(), filepath.Join(s.opts.state, "consumer.out")
-
-	err := atOnce(ctx,
-		func(ctx context.Context) error { return t.install(ctx, p, s.log("install")) },
-		func(ctx context.Context) error {
-			// Both apps share the CDK's library, which takes its time to compile for
-			// the first time: once, not twice.
-			return p.step("compiling (minutes the first time, seconds after that)", func() error {
-				build := exec.Command("go", "build", "-o", filepath.Join(s.opts.state, "compiled")+"/", "./infra",
-					"./events/consumer")
-				build.Dir = s.opts.top
-				if err := os.MkdirAll(filepath.Join(s.opts.state, "compiled"), 0o700); err != nil {
-					return err
-				}
-				return logged(ctx, s.log("compile"), build)
-			})
-		},
-	)
+// deploy deploys the stack of an assembly.
+func (s *stack) deploy(ctx context.Context, assembly string) error {
+	stacks, err := s.machine.cdk.Deploy(ctx, assembly, nil, "Payhook")
 	if err != nil {
 		return err
 	}
-	err = atOnce(ctx,
-		func(ctx context.Context) error {
-			return p.step("starting MiniStack", func() (err error) {
-				if s.emulator, err = startEmulator(ctx, t, s.opts.state, s.opts.endpointFor); err != nil {
-					return err
-				}
-				s.Endpoint, s.Region = s.emulator.endpoint, region
-				s.AWS = awsConfig(s.Endpoint)
-				if err := remember(s.opts.state, s.emulator.pid); err != nil {
-					return err
-				}
-				return s.cdk(ctx, "bootstrap", s.Endpoint, s.opts.state, "bootstrap", "aws://"+account+"/"+region)
-			})
-		},
-		func(ctx context.Context) error {
-			return p.step("synthesizing Payhook", func() error {
-				args := append([]string{"synth", "--quiet", "--output", payhookOut}, s.context()...)
-				return s.cdk(ctx, "synth", "", s.opts.top, args...)
-			})
-		},
-		func(ctx context.Context) error {
-			return p.step("synthesizing the consumer", func() error {
-				return s.cdk(ctx, "synth-consumer", "", consumer, "synth", "--quiet", "--output", consumerOut,
-					"-c", "eventBusName="+bus, "-c", "stackName="+consumerStack,
-					"-c", "rules="+strings.Join(deployedRules, ","), "-c", "local=true",
-					// The emulator delivers to buses of the same account only.
-					"-c", "sourceAccount="+account, "-c", "targetBus="+otherBusARN)
-			})
-		},
-	)
-	if err != nil {
-		return err
-	}
-	var outputs map[string]string
-	err = p.step("cdk deploy of Payhook", func() (err error) {
-		outputs, err = s.deployStack(ctx, "deploy", payhookOut, "Payhook")
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	err = p.step("cdk deploy of the consumer", func() (err error) {
-		return s.deployConsumer(ctx, consumerOut, outputs[names.ClaimBucketOutput])
-	})
-	if err != nil {
-		return err
-	}
-	if err := s.readOutputs(ctx, outputs); err != nil {
-		return err
-	}
-	return s.fillCredentials(ctx)
+	return s.ready(ctx, stacks[s.Stack])
 }
 
-// fillCredentials does what a person does after the first deployment.
-func (s *stack) fillCredentials(ctx context.Context) error {
-	if s.CredentialsSecret == "" || s.opts.clientID == "" {
+// ready sets the names and addresses of the deployed stack, starts its endpoint, and stores the
+// client credentials, as a person does after the first deployment.
+func (s *stack) ready(ctx context.Context, outputs map[string]string) error {
+	s.AWS, s.Endpoint = s.machine.emulator.AWS, s.machine.emulator.Endpoint
+	s.SetOutputs(outputs)
+	if domain := s.Setting(settings.DomainName); domain != "" {
+		if err := s.startEndpoint(ctx, domain); err != nil {
+			return err
+		}
+	} else {
+		if outputs[names.WebhookURLOutput] == "" {
+			return errors.New("the stack has no output " + names.WebhookURLOutput)
+		}
+		s.WebhookURL = emulator.FunctionURL(s.Endpoint, outputs[names.WebhookURLOutput])
+		s.ServerCA, s.ClientCert, s.ClientKey, s.APIID = "", "", "", ""
+	}
+	if s.CredentialsSecret == "" || s.machine.opts.clientID == "" {
 		return nil
 	}
-	value, err := json.Marshal(map[string]string{"client_id": s.opts.clientID, "client_secret": s.opts.clientSecret})
+	value, err := json.Marshal(map[string]string{"client_id": s.machine.opts.clientID,
+		"client_secret": s.machine.opts.clientSecret})
 	if err != nil {
 		return err
 	}
@@ -352,111 +163,76 @@ func (s *stack) fillCredentials(ctx context.Context) error {
 	return err
 }
 
-// cdk runs the CDK CLI in a folder, with that endpoint for AWS.
-func (s *stack) cdk(ctx context.Context, log, endpoint, folder string, args ...string) error {
-	environment := emulatorEnvironment(s.opts.top)
-	if endpoint != "" {
-		environment = append(environment, "AWS_ENDPOINT_URL="+endpoint)
-	}
-	return CDK(ctx, s.opts.top, s.log(log), folder, environment, args...)
-}
-
-// emulatorEnvironment is the environment of the CDK CLI for the emulator.
-func emulatorEnvironment(top string) []string {
-	return append(environmentWithout("AWS_"),
-		"AWS_ACCESS_KEY_ID="+accessKey, "AWS_SECRET_ACCESS_KEY="+accessKey, "AWS_REGION="+region,
-		"AWS_DEFAULT_REGION="+region,
-		// Nothing of this machine's AWS configuration may play a part.
-		"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull, "AWS_EC2_METADATA_DISABLED=true",
-		"CDK_DISABLE_VERSION_CHECK=1", "CDK_DISABLE_CLI_TELEMETRY=true",
-		// The CDK's rules for templates are checked by the tests of infra and at
-		// every deployment to AWS. Here they would cost half of the time.
-		"CDK_VALIDATION=false",
-		// Node 22 and newer keep there what they have compiled.
-		"NODE_COMPILE_CACHE="+filepath.Join(top, ".local", "node"),
-		"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost",
-	)
-}
-
-// assembly is the folder with the templates of Payhook's stacks.
-func (s *stack) assembly() string { return filepath.Join(s.opts.state, "payhook.out") }
-
-// deployStack deploys one stack of an assembly, by its path there, and returns its
-// outputs.
-func (s *stack) deployStack(ctx context.Context, log, assembly, path string) (map[string]string, error) {
-	stacks, err := s.deployStacks(ctx, log, assembly, nil, path)
+// startEndpoint starts the endpoint, or lets the one that runs serve what is deployed now.
+func (s *stack) startEndpoint(ctx context.Context, domain string) error {
+	api, err := endpoint.Read(ctx, s.AWS, emulator.Account, domain)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for name, outputs := range stacks {
-		s.Stack = name
-		return outputs, nil
-	}
-	return nil, fmt.Errorf("%s: no stack was deployed", assembly)
-}
-
-// deployStacks deploys stacks of an assembly at once, by their paths there, and
-// returns the outputs of each by its name. Parameters are STACK:NAME=VALUE.
-func (s *stack) deployStacks(ctx context.Context, log, assembly string, parameters []string,
-	paths ...string) (map[string]map[string]string, error) {
-	file := filepath.Join(s.opts.state, log+".outputs.json")
-	args := append([]string{"deploy"}, paths...)
-	for _, parameter := range parameters {
-		args = append(args, "--parameters", parameter)
-	}
-	if err := s.cdk(ctx, log, s.Endpoint, s.opts.state,
-		append(args, "--app", assembly, "--concurrency", strconv.Itoa(len(paths)),
-			"--require-approval", "never", "--progress", "events", "--outputs-file", file)...); err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	var stacks map[string]map[string]string
-	return stacks, json.Unmarshal(text, &stacks)
-}
-
-func (s *stack) readOutputs(ctx context.Context, outputs map[string]string) error {
-	hook, err := url.Parse(outputs[names.WebhookURLOutput])
-	if err != nil || hook.Host == "" {
-		return errors.New("the stack has no output WebhookUrl")
-	}
-	if domain := s.setting(settings.DomainName); domain != "" {
-		if err := s.startEndpoint(ctx, domain); err != nil {
+	files := s.machine.tlsFiles()
+	if s.endpoint != nil {
+		if err := s.endpoint.Deploy(api); err != nil {
 			return err
 		}
 	} else {
-		// The host of the URL does not resolve on every machine; this way to the same
-		// function does.
-		s.WebhookURL = FunctionURL(s.Endpoint, hook.String())
-		s.ServerCA, s.ClientCert, s.ClientKey, s.APIID = "", "", "", ""
+		log, err := os.OpenFile(filepath.Join(s.machine.opts.state, "endpoint.log"),
+			os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			return err
+		}
+		if s.endpoint, err = endpoint.Start(api, lambda.NewFromConfig(s.AWS), s.machine.serverCA.Server(domain),
+			log); err != nil {
+			log.Close()
+			return err
+		}
+		s.log = log
+		s.machine.started = append(s.machine.started, s)
+		// The emulator serves no TLS.
+		s.Progress.Say("in place of API Gateway: %s at %s", domain, s.endpoint.URL)
 	}
-	s.readNames(outputs)
+	s.WebhookURL, s.ServerCA, s.APIID = s.endpoint.URL, files.serverCA, api.ID
+	s.ClientCert, s.ClientKey = "", ""
+	// Another truststore does not have the CA of the simulated service.
+	if len(api.Truststore) > 0 && s.machine.opts.truststore == "" {
+		s.ClientCert, s.ClientKey = files.clientCert, files.clientKey
+	}
 	return nil
 }
 
-// FunctionURL returns the URL at which this machine reaches a function URL of the emulator
-// at an endpoint.
-func FunctionURL(endpoint, functionURL string) string {
-	_, host, _ := strings.Cut(functionURL, "://")
-	id, _, _ := strings.Cut(host, ".")
-	return endpoint + "/_aws/lambda-url/" + id + "/"
+// close ends the endpoint.
+func (s *stack) close() {
+	s.endpoint.Close()
+	s.log.Close()
 }
 
-// readNames reads the names of what the stack has.
-func (s *stack) readNames(outputs map[string]string) {
-	s.SetOutputs(outputs)
-	s.claimBucket = outputs[names.ClaimBucketOutput]
-	s.Settings = s.opts.settings
-}
-
-const accessKey = deployment.AccessKey // the emulator takes any
-
-func awsConfig(endpoint string) aws.Config {
-	return deployment.EmulatorConfig(endpoint, region)
-}
-
-func environmentWithout(prefix string) []string {
-	return slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, prefix) })
+// subscribe creates a queue behind a rule for released payments.
+func (s *stack) subscribe(ctx context.Context) error {
+	pattern, err := os.ReadFile(filepath.Join(s.machine.opts.top, "events", "rules", scenario.Released+".json"))
+	if err != nil {
+		return err
+	}
+	name := s.Stack + "-" + scenario.Released
+	rules := eventbridge.NewFromConfig(s.AWS)
+	rule, err := rules.PutRule(ctx,
+		&eventbridge.PutRuleInput{Name: &name, EventBusName: &s.Bus, EventPattern: aws.String(string(pattern))})
+	if err != nil {
+		return err
+	}
+	arn := fmt.Sprintf("arn:aws:sqs:%s:%s:%s", emulator.Region, emulator.Account, name)
+	queue, err := sqs.NewFromConfig(s.AWS).CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name,
+		Attributes: map[string]string{
+			string(sqstypes.QueueAttributeNamePolicy): fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{`+
+				`"Effect":"Allow","Principal":{"Service":"events.amazonaws.com"},"Action":"sqs:SendMessage",`+
+				`"Resource":%q,"Condition":{"ArnEquals":{"aws:SourceArn":%q}}}]}`, arn, *rule.RuleArn),
+		}})
+	if err != nil {
+		return err
+	}
+	put, err := rules.PutTargets(ctx, &eventbridge.PutTargetsInput{Rule: &name, EventBusName: &s.Bus,
+		Targets: []ebtypes.Target{{Id: aws.String("Queue"), Arn: &arn}}})
+	if err == nil && put.FailedEntryCount > 0 {
+		err = fmt.Errorf("rule %s has no target: %s", name, aws.ToString(put.FailedEntries[0].ErrorMessage))
+	}
+	s.Queues = map[string]string{scenario.Released: aws.ToString(queue.QueueUrl)}
+	return err
 }

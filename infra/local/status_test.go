@@ -12,9 +12,14 @@ import (
 	"time"
 	"uuid"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/local/emulator"
+	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/token"
@@ -57,10 +62,10 @@ func TestTheStatusShowsWhatNeedsAttention(t *testing.T) {
 	}
 	runs := func() {
 		t.Helper()
-		if _, err := f.runToken(t.Context(), refreshNow); err != nil {
+		if _, err := f.RunToken(t.Context(), scenario.RefreshNow); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.invoke(t.Context(), "redrive", "{}", &struct{}{}); err != nil {
+		if err := f.Invoke(t.Context(), "redrive", "{}", &struct{}{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -110,14 +115,20 @@ func TestTheStatusShowsWhatNeedsAttention(t *testing.T) {
 	runs()
 	needs("a token of two minutes", "token")
 	misbehave(paymenttest.Down)
-	if run, err := f.runToken(t.Context(), refreshNow); err != nil || run.Outcome != token.Failed {
+	if run, err := f.RunToken(t.Context(), scenario.RefreshNow); err != nil || run.Outcome != token.Failed {
 		t.Fatalf("the token function says %+v, %v", run, err)
 	}
 	needs("the token endpoint is down", "token")
 	// The local run is of use without a token: it goes on, and says why there is none.
 	var said strings.Builder
-	without := *f.stack
-	without.TokenSecret, without.opts.progress = f.newSecret(t), newProgress(&said)
+	without, own := *f.stack, *f.Deployment
+	without.Deployment, without.Progress = &own, emulator.NewProgress(&said)
+	out, err := secretsmanager.NewFromConfig(f.AWS).CreateSecret(t.Context(),
+		&secretsmanager.CreateSecretInput{Name: aws.String("empty")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.TokenSecret = *out.ARN
 	if err := without.firstRuns(t.Context()); err != nil ||
 		!strings.Contains(said.String(), "no access token is stored: ") {
 		t.Errorf("%v: %s", err, &said)
@@ -136,7 +147,7 @@ func TestTheStatusShowsWhatNeedsAttention(t *testing.T) {
 		t.Fatalf("answered %d", a.status)
 	}
 	needs("a parked delivery", "alarms", "parked")
-	name, _, err := f.parkedDelivery(t.Context(), id)
+	name, _, err := f.ParkedDelivery(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +167,7 @@ func TestTheStatusShowsWhatNeedsAttention(t *testing.T) {
 // runRedriveAll runs the redrive function until nothing is pending.
 func (f *fixture) runRedriveAll(ctx context.Context) error {
 	for deadline := time.Now().Add(waitTimeout); ; {
-		if err := f.invoke(ctx, "redrive", "{}", &struct{}{}); err != nil {
+		if err := f.Invoke(ctx, "redrive", "{}", &struct{}{}); err != nil {
 			return err
 		}
 		index, err := ledger.NewInspector(dynamodb.NewFromConfig(f.AWS), f.LedgerTable).Backlog(ctx, func(int) {})
@@ -166,7 +177,7 @@ func (f *fixture) runRedriveAll(ctx context.Context) error {
 		if time.Now().After(deadline) {
 			return errors.New("something is still pending")
 		}
-		if err := waitUntil(ctx, time.Now().Add(100*time.Millisecond)); err != nil {
+		if err := smithytime.SleepWithContext(ctx, 100*time.Millisecond); err != nil {
 			return err
 		}
 	}

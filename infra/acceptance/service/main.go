@@ -8,7 +8,8 @@
 //
 // The function URL has no authentication of AWS, because Payhook calls it as a payment
 // service. It serves public keys and tokens of the simulation only. The sender of webhooks
-// writes its state to the bucket; the function can only read it.
+// writes its state to the bucket; the function can only read it. A bus beside it is for
+// checks of the limits of EventBridge.
 package main
 
 import (
@@ -17,8 +18,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
@@ -136,6 +139,9 @@ func newStack(scope constructs.Construct, conf settings, code awslambda.Code) aw
 	url := function.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_NONE})
 	for name, value := range map[string]*string{
 		names.ServiceURLOutput: url.Url(), names.StateBucketOutput: bucket.BucketName(),
+		// Payhook's own bus accepts events of its functions only.
+		names.LimitsBusOutput: awsevents.NewEventBus(stack, jsii.String("Limits"), &awsevents.EventBusProps{
+			EventBusName: jsii.String(strings.ToLower(conf.stackName) + "-limits")}).EventBusName(),
 	} {
 		awscdk.NewCfnOutput(stack, jsii.String(name), &awscdk.CfnOutputProps{Value: value})
 	}

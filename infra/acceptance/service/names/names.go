@@ -13,6 +13,7 @@ const (
 const (
 	ServiceURLOutput  = "ServiceUrl"
 	StateBucketOutput = "StateBucket"
+	LimitsBusOutput   = "LimitsBus" // the name of a bus that accepts events of the account
 )
 
 // The keys of the context of the CDK app.

@@ -23,7 +23,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/apigateway"
+	"payhook.example/infra/local/endpoint"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/rfc9562"
 	"payhook.example/shared/settings"
@@ -273,7 +273,7 @@ func (o *invocation) present(request map[string]any) error {
 	domain := o.at.Setting(settings.DomainName)
 	context["domainName"], context["apiId"] = domain, o.at.APIID
 	context["domainPrefix"], _, _ = strings.Cut(domain, ".")
-	context["authentication"] = map[string]any{"clientCert": apigateway.Describe(certificate)}
+	context["authentication"] = map[string]any{"clientCert": endpoint.Describe(certificate)}
 	request["requestContext"] = context
 	return nil
 }

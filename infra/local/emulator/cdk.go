@@ -1,0 +1,100 @@
+package emulator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"payhook.example/infra/deployment"
+)
+
+// CDK runs the CDK CLI of the project.
+type CDK struct {
+	Top         string   // the folder of go.mod
+	State       string   // the folder of logs and outputs
+	Environment []string // of the CLI
+}
+
+// Environment is the environment of the CDK CLI for an emulator, without its endpoint.
+func Environment(top string) []string {
+	return append(EnvironmentWithout("AWS_"),
+		"AWS_ACCESS_KEY_ID="+deployment.AccessKey, "AWS_SECRET_ACCESS_KEY="+deployment.AccessKey, "AWS_REGION="+Region,
+		"AWS_DEFAULT_REGION="+Region,
+		// The CLI must not use the AWS configuration of this machine.
+		"AWS_CONFIG_FILE="+os.DevNull, "AWS_SHARED_CREDENTIALS_FILE="+os.DevNull, "AWS_EC2_METADATA_DISABLED=true",
+		"CDK_DISABLE_VERSION_CHECK=1", "CDK_DISABLE_CLI_TELEMETRY=true",
+		// The tests of infra and every deployment to AWS check the CDK's rules for templates.
+		// Here they would take half of the time.
+		"CDK_VALIDATION=false",
+		// Node 22 and newer cache compiled code there.
+		"NODE_COMPILE_CACHE="+filepath.Join(top, ".local", "node"),
+		"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost",
+	)
+}
+
+// EnvironmentWithout is the environment of this process without variables of a prefix.
+func EnvironmentWithout(prefix string) []string {
+	return slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, prefix) })
+}
+
+// ContextFlags returns values of the CDK's context as flags.
+func ContextFlags(values map[string]string) []string {
+	var flags []string
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		flags = append(flags, "-c", key+"="+values[key])
+	}
+	return flags
+}
+
+// Synth writes the templates of the CDK app in a folder to the folder out of the state, whose
+// path it returns.
+func (c *CDK) Synth(ctx context.Context, folder, out string, values map[string]string) (string, error) {
+	assembly := filepath.Join(c.State, out)
+	return assembly, c.run(ctx, "synth-"+out, folder,
+		append([]string{"synth", "--quiet", "--output", assembly}, ContextFlags(values)...)...)
+}
+
+// Deploy deploys stacks of an assembly at the same time, by their paths there, and returns the
+// outputs of each by its name.
+func (c *CDK) Deploy(ctx context.Context, assembly string, flags []string,
+	paths ...string) (map[string]map[string]string, error) {
+	file := filepath.Join(c.State, "outputs-"+filepath.Base(assembly)+".json")
+	args := slices.Concat([]string{"deploy"}, paths, flags, []string{"--app", assembly, "--concurrency",
+		strconv.Itoa(len(paths)), "--require-approval", "never", "--progress", "events", "--outputs-file", file})
+	if err := c.run(ctx, "deploy-"+filepath.Base(assembly), c.State, args...); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var stacks map[string]map[string]string
+	if err := json.Unmarshal(text, &stacks); err != nil {
+		return nil, err
+	}
+	if len(stacks) < len(paths) {
+		return nil, fmt.Errorf("%s: of %d stacks, %d have outputs", assembly, len(paths), len(stacks))
+	}
+	return stacks, nil
+}
+
+// Destroy deletes stacks of an assembly.
+func (c *CDK) Destroy(ctx context.Context, assembly string, paths ...string) error {
+	return c.run(ctx, "destroy-"+filepath.Base(assembly), c.State,
+		slices.Concat([]string{"destroy"}, paths, []string{"--force", "--app", assembly})...)
+}
+
+// run runs the CDK CLI in a folder, and appends its output to the log of that name.
+func (c *CDK) run(ctx context.Context, log, folder string, args ...string) error {
+	cmd := exec.Command(filepath.Join(c.Top, "infra", "node_modules", ".bin", "cdk"),
+		append(args, "--no-notices", "--no-color", "--ci")...)
+	cmd.Dir, cmd.Env = folder, c.Environment
+	return Run(ctx, filepath.Join(c.State, log+".log"), cmd)
+}

@@ -1,0 +1,119 @@
+package emulator
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// dynamoDBLocalSum is the SHA-256 of the engine's own archive. Maven checks those of what
+// it needs against its repository.
+const dynamoDBLocalSum = "41a32e0a840a1fa375d7b3955e60d4b1db94c423ef9e14a43ee9b4cf9c2fb536"
+
+// installDynamoDBLocal returns the folder with DynamoDB Local, which Maven installs once.
+// It skips the test if that is impossible here.
+func installDynamoDBLocal(t *testing.T, top string) string {
+	t.Helper()
+	for _, r := range []requirement{
+		{"java", []string{"-version"}, 17, 0, 0, "https://adoptium.net"},
+		{"mvn", []string{"--version"}, 3, 6, 0, "https://maven.apache.org"},
+	} {
+		path, err := exec.LookPath(r.program)
+		if err != nil {
+			t.Skipf("DynamoDB Local needs %s: %s", r.program, r.get)
+		}
+		// Java writes its version to standard error.
+		if text, err := exec.CommandContext(t.Context(), path, r.version...).CombinedOutput(); err != nil ||
+			!atLeast(string(text), r.major, r.minor) {
+			t.Skipf("DynamoDB Local needs %s %d.%d or newer: %s", r.program, r.major, r.minor, r.get)
+		}
+	}
+	folder := filepath.Join(top, ".local", "dynamodb-local")
+	pom := filepath.Join("dynamodblocal", "pom.xml")
+	want, err := fingerprint(pom, "", folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !installed(folder, want) {
+		if err := os.RemoveAll(folder); err != nil {
+			t.Fatal(err)
+		}
+		install := exec.CommandContext(t.Context(), "mvn", "-q", "-B", "--strict-checksums", "-f", pom,
+			"dependency:copy-dependencies", "-DoutputDirectory="+folder)
+		if out, err := install.CombinedOutput(); err != nil {
+			t.Skipf("DynamoDB Local can't be installed here: %v\n%s", err, out)
+		}
+	}
+	archive, err := os.ReadFile(filepath.Join(folder, "DynamoDBLocal-3.3.1.jar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != dynamoDBLocalSum {
+		t.Fatalf("the archive of DynamoDB Local has the SHA-256 %x, not %s", sum, dynamoDBLocalSum)
+	}
+	if err := stamp(folder, want); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// The tables in memory are compared with AWS's own engine for tests as well.
+func TestTablesInMemoryBehaveLikeDynamoDBLocal(t *testing.T) {
+	if os.Getenv("PAYHOOK_E2E") == "" {
+		t.Skip("an end-to-end test, which needs Java and Maven: make test-e2e, or PAYHOOK_E2E=ministack")
+	}
+	folder := installDynamoDBLocal(t, top(t))
+	server := exec.CommandContext(t.Context(), "java", "-cp", filepath.Join(folder, "*"),
+		filepath.Join(top(t), "infra", "local", "emulator", "dynamodblocal", "Loopback.java"))
+	server.Dir = t.TempDir()
+	port := startEngine(t, "DynamoDB Local", server)
+	suite := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "./shared/awstest")
+	suite.Dir = top(t)
+	suite.Env = append(os.Environ(), fmt.Sprintf("PAYHOOK_DYNAMODB_ENDPOINT=http://127.0.0.1:%d", port))
+	text, err := suite.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	cases := strings.Count(string(text), "/tables (")
+	if cases == 0 {
+		t.Errorf("no case was run:\n%s", text)
+	}
+	t.Logf("%d cases passed", cases)
+}
+
+// startEngine starts a server that prints "port" and the number of its port, and returns
+// the number. The server is ended with the test.
+func startEngine(t *testing.T, name string, server *exec.Cmd) int {
+	t.Helper()
+	if _, err := server.StdinPipe(); err != nil { // it ends when the pipe is closed
+		t.Fatal(err)
+	}
+	out, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var problems strings.Builder
+	server.Stderr = &problems
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Kill() // it may have ended
+		_ = server.Wait()         // it was killed
+	})
+	port := 0
+	for lines := bufio.NewScanner(out); port == 0; {
+		if !lines.Scan() {
+			_ = server.Wait() // its output says more than its status
+			t.Fatalf("%s has ended: %s", name, &problems)
+		}
+		_, _ = fmt.Sscanf(lines.Text(), "port %d", &port) // other lines have none
+	}
+	return port
+}

@@ -1,0 +1,227 @@
+// Package emulator starts MiniStack, an emulator of AWS, on this machine, installs the
+// pinned tools into the project, and runs the CDK CLI.
+//
+// Every process that it starts ends with its context or with Stop. It listens on 127.0.0.1
+// only, and writes below the state folder and .local of the project only.
+package emulator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"payhook.example/infra/deployment"
+)
+
+// The region and account of every emulator.
+const (
+	Region  = "us-east-1"
+	Account = "000000000000"
+)
+
+// Emulator is a MiniStack: the AWS APIs in one account and region, empty at the start. Its
+// functions are processes of this machine, in its process group.
+type Emulator struct {
+	*group
+	Endpoint string // of the AWS APIs
+	AWS      aws.Config
+	Folder   string // of all its files
+
+	state string
+}
+
+// Prepare locks the folder state, ends an emulator that a killed run left there, and installs
+// the tools. The caller must release the lock after the emulator has ended.
+func Prepare(ctx context.Context, top, state string, p *Progress) (release func(), err error) {
+	lock, err := Lock(state)
+	if err != nil {
+		return nil, err
+	}
+	if EndLeftovers(state) {
+		p.Say("ended the emulator of a killed run")
+	}
+	if _, err = FindTools(); err == nil {
+		err = Install(ctx, top, p, filepath.Join(state, "install.log"))
+	}
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return func() { lock.Close() }, nil
+}
+
+// Start starts an emulator with the patches of the folder ministack, and bootstraps it for the
+// CDK. Its files are in the folder state, for which Prepare was called. The functions are told
+// the endpoint that endpointFor returns for that of the emulator, or the latter if endpointFor
+// is nil. The caller must Stop it.
+func Start(ctx context.Context, top, state string,
+	endpointFor func(string) (string, error)) (*Emulator, error) {
+	if endpointFor == nil {
+		endpointFor = func(own string) (string, error) { return own, nil }
+	}
+	var problems []error
+	// Another program can take the port between the search and the start.
+	for range 3 {
+		e, err := start(ctx, top, state, endpointFor)
+		if err == nil {
+			return e, nil
+		}
+		problems = append(problems, err)
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if ctx.Err() != nil || ok && exit.ExitCode() == patchDoesNotFit {
+			break
+		}
+	}
+	return nil, errors.Join(problems...)
+}
+
+// patchDoesNotFit is the exit status of ministack/start.py if a patch is for another version
+// of MiniStack than the installed one.
+const patchDoesNotFit = 3
+
+func start(ctx context.Context, top, state string,
+	endpointFor func(string) (string, error)) (*Emulator, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	endpoint := "http://127.0.0.1:" + strconv.Itoa(port)
+	e := &Emulator{Endpoint: endpoint, AWS: deployment.EmulatorConfig(endpoint, Region), state: state,
+		Folder: filepath.Join(state, "emulator")}
+	if err := os.RemoveAll(e.Folder); err != nil {
+		return nil, err
+	}
+	environment := []string{
+		"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1",
+		"GATEWAY_PORT=" + strconv.Itoa(port), "BIND_HOST=127.0.0.1",
+		// Requests are allowed or denied as by IAM. The access key test is the root of the
+		// account; each function has a session of its own role.
+		"AUTH=true",
+		// These two would listen on other addresses and on fixed ports.
+		"IOT_MTLS_ENABLED=0", "SFTP_ENABLED=0",
+	}
+	for variable, name := range map[string]string{"HOME": "home", "STATE_DIR": "state", "S3_DATA_DIR": "s3",
+		"TMPDIR": "tmp"} {
+		folder := filepath.Join(e.Folder, name)
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			return nil, err
+		}
+		environment = append(environment, variable+"="+folder)
+	}
+	forFunctions, err := endpointFor(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	logPath := filepath.Join(state, "emulator.log")
+	log, err := os.Create(logPath)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(python(top), launcher(top))
+	cmd.Dir = e.Folder
+	// The functions inherit it, so it has nothing of this process.
+	cmd.Env = append(environment, "AWS_ENDPOINT_URL="+forFunctions)
+	cmd.Stdout, cmd.Stderr = log, log
+	if e.group, err = startGroup(cmd); err != nil {
+		return nil, err
+	}
+	if err := e.awaitReady(ctx); err != nil {
+		e.stop(time.Second)
+		output, _ := os.ReadFile(logPath)
+		return nil, fmt.Errorf("MiniStack: %w\n%s", err, lastLines(string(output), 20))
+	}
+	err = os.WriteFile(pidFile(state), []byte(strconv.Itoa(e.pid)), 0o600)
+	if err == nil {
+		err = e.CDK(top).run(ctx, "bootstrap", state, "bootstrap", "aws://"+Account+"/"+Region)
+	}
+	if err != nil {
+		e.stop(0)
+		return nil, err
+	}
+	return e, nil
+}
+
+// Stop ends the emulator with all its functions. It loses its data.
+func (e *Emulator) Stop() {
+	e.stop(0)
+	os.Remove(pidFile(e.state))
+}
+
+// Ended is closed when the emulator has ended.
+func (e *Emulator) Ended() <-chan struct{} { return e.exited }
+
+// Err is the error of an emulator that has ended.
+func (e *Emulator) Err() error { return fmt.Errorf("MiniStack ended: %w", e.err) }
+
+// CDK runs the CDK CLI of the project for the emulator.
+func (e *Emulator) CDK(top string) *CDK {
+	return &CDK{Top: top, State: e.state,
+		Environment: append(Environment(top), "AWS_ENDPOINT_URL="+e.Endpoint)}
+}
+
+func (e *Emulator) awaitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("it does not answer"))
+	defer cancel()
+	for {
+		if Answers(ctx, e.Endpoint) {
+			return nil
+		}
+		select {
+		case <-e.exited:
+			return fmt.Errorf("it ended: %w", e.err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// HealthPath is the path at which an emulator answers 200 when it has started.
+const HealthPath = "/_ministack/health"
+
+// Answers reports whether an emulator answers at an endpoint.
+func Answers(ctx context.Context, endpoint string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+HealthPath, nil)
+	if err != nil {
+		return false
+	}
+	resp, err := Direct.Do(r)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// Direct is a client for servers of this machine that uses no proxy.
+var Direct = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}
+
+// FunctionURL returns the URL at which this machine reaches a function URL of the emulator
+// at an endpoint. The host of a function URL cannot be resolved on every machine.
+func FunctionURL(endpoint, functionURL string) string {
+	_, host, _ := strings.Cut(functionURL, "://")
+	id, _, _ := strings.Cut(host, ".")
+	return endpoint + "/_aws/lambda-url/" + id + "/"
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,216 @@
+// Package endpoint replaces Amazon API Gateway on this machine: it serves an HTTP API on
+// a custom domain, with or without mutual TLS, in front of a Lambda function. The emulator
+// of the local run stores HTTP APIs, domains and truststores, but does not serve TLS.
+//
+// A request reaches the function only if API Gateway would pass it on, as far as AWS
+// documents that. The event has the payload format 2.0 (AWS, "Create AWS Lambda proxy
+// integrations for HTTP APIs in API Gateway"). Comments say what AWS does not document.
+//
+// With a truststore, a client certificate is verified as AWS describes in "How to turn on
+// mutual TLS authentication for your HTTP APIs in API Gateway": validity, chain to the CAs
+// of the truststore, strength of keys and signatures. Revocation and the extended key usage
+// are not checked. It listens on 127.0.0.1 only.
+package endpoint
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+
+	"payhook.example/shared/clientcert"
+)
+
+// maxPayload is a quota in bytes (AWS, "Quotas for configuring and running an HTTP API in API
+// Gateway").
+const maxPayload = 10 << 20
+
+// API is an HTTP API on its custom domain, as it is deployed.
+type API struct {
+	Domain   string
+	ID       string
+	Account  string
+	Stage    string
+	RouteKey string // of the only route: METHOD /path
+	Function string // the ARN of the function behind it, with its qualifier
+	Timeout  time.Duration
+	// Truststore holds CA certificates in PEM. Without them, clients need no
+	// certificate.
+	Truststore []byte
+}
+
+// Invoker invokes functions. A [lambda.Client] does.
+type Invoker interface {
+	Invoke(context.Context, *lambda.InvokeInput, ...func(*lambda.Options)) (*lambda.InvokeOutput, error)
+}
+
+// Endpoint serves an API. It is safe for concurrent use.
+type Endpoint struct {
+	// URL is https on 127.0.0.1.
+	URL string
+
+	certificate tls.Certificate
+	log         *slog.Logger
+	invoker     Invoker
+	deployed    atomic.Pointer[deployed]
+	server      *http.Server
+}
+
+// deployed is an API with the verifier of its truststore, which is nil without one.
+type deployed struct {
+	API
+	verifier *clientcert.Verifier
+}
+
+// Start starts an endpoint with a server certificate on a free port. The log gets a line
+// for each request. The caller must Close it.
+func Start(api API, invoker Invoker, certificate tls.Certificate, logTo io.Writer) (*Endpoint, error) {
+	e := &Endpoint{certificate: certificate, invoker: invoker, log: slog.New(slog.NewTextHandler(logTo, nil))}
+	if err := e.Deploy(api); err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	e.URL = "https://" + listener.Addr().String() + "/"
+	e.server = &http.Server{Handler: e, ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelInfo),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
+			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return e.tlsConfig(), nil }}}
+	go e.server.ServeTLS(listener, "", "")
+	return e, nil
+}
+
+// Deploy replaces the API, as the next deployment does.
+func (e *Endpoint) Deploy(api API) error {
+	d := &deployed{API: api}
+	if len(api.Truststore) > 0 {
+		truststore, err := clientcert.ReadTruststore(api.Truststore)
+		if err != nil {
+			return err
+		}
+		d.verifier = clientcert.NewVerifier(truststore, clientcert.Policy{})
+	}
+	e.deployed.Store(d)
+	return nil
+}
+
+// Close stops the endpoint, and closes the connections that are still open.
+func (e *Endpoint) Close() { e.server.Close() }
+
+// tlsConfig asks for a client certificate if there is a truststore. AWS does not
+// document how API Gateway answers a client without a certificate. Here the TLS
+// handshake fails, and the client gets no HTTP response.
+func (e *Endpoint) tlsConfig() *tls.Config {
+	c := &tls.Config{Certificates: []tls.Certificate{e.certificate}, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"}, SessionTicketsDisabled: true}
+	if e.deployed.Load().verifier != nil {
+		// It is verified later, because the answer to an untrusted one is an HTTP response.
+		c.ClientAuth = tls.RequireAnyClientCert
+	}
+	return c
+}
+
+func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	status, reason := e.serve(w, r)
+	if reason != nil { // API Gateway answers
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"message":%q}`, http.StatusText(status))
+	}
+	e.log.Info("request", "method", r.Method, "path", r.URL.Path, "status", status, "reason", reason)
+}
+
+// serve passes a request on and writes the answer of the function. If the reason is not nil, it
+// has written nothing, and API Gateway answers with the status.
+func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, reason error) {
+	d := e.deployed.Load()
+	var certificate *x509.Certificate
+	if d.verifier != nil {
+		certificate = r.TLS.PeerCertificates[0]
+		if err := d.verify(certificate); err != nil {
+			return http.StatusForbidden, err
+		}
+	}
+	// Clients of this machine can use its name, as the domain need not be resolved.
+	if host, _, _ := strings.Cut(r.Host, ":"); !strings.EqualFold(host, d.Domain) && host != "127.0.0.1" {
+		return http.StatusForbidden, fmt.Errorf("there is no API on the domain %s", r.Host)
+	}
+	if r.Method+" "+r.URL.EscapedPath() != d.RouteKey {
+		return http.StatusNotFound, errors.New("no route")
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxPayload+1))
+	if err != nil {
+		return http.StatusBadRequest, err
+	}
+	if len(body) > maxPayload {
+		return http.StatusRequestEntityTooLarge, errors.New("the payload is larger than the quota")
+	}
+	event, err := e.Event(r, body, certificate)
+	if err != nil {
+		return http.StatusInternalServerError, err
+	}
+	return e.invoke(w, r, d, event)
+}
+
+// verify returns why API Gateway rejects a certificate. It does not check the extended key
+// usage and the form of serial numbers; the function does.
+func (d *deployed) verify(c *x509.Certificate) error {
+	_, err := d.verifier.VerifyCertificate(c, time.Now())
+	if e, ok := errors.AsType[*clientcert.Error](err); ok &&
+		(e.Reason == clientcert.WrongUsage || e.Reason == clientcert.Malformed) {
+		return nil
+	}
+	return err
+}
+
+// invoke invokes the function and writes its answer. AWS documents the answers to errors of
+// Lambda for REST APIs only. Here they are 413 for an event that is too large for Lambda, 503 for
+// a function that is throttled or late, and 500 otherwise.
+func (e *Endpoint) invoke(w http.ResponseWriter, r *http.Request, d *deployed, event []byte) (int, error) {
+	// The function goes on when the client is gone.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), d.Timeout)
+	defer cancel()
+	out, err := e.invoker.Invoke(ctx, &lambda.InvokeInput{FunctionName: &d.Function, Payload: event})
+	_, tooLarge := errors.AsType[*types.RequestTooLargeException](err)
+	_, throttled := errors.AsType[*types.TooManyRequestsException](err)
+	switch {
+	case tooLarge:
+		return http.StatusRequestEntityTooLarge, err
+	case throttled || err != nil && ctx.Err() != nil:
+		return http.StatusServiceUnavailable, err
+	case err != nil:
+		return http.StatusInternalServerError, err
+	case out.FunctionError != nil:
+		return http.StatusInternalServerError, fmt.Errorf("the function failed: %s", out.Payload)
+	}
+	// Payhook's function always states a status, and its bodies are text.
+	var answer events.APIGatewayV2HTTPResponse
+	if err := json.Unmarshal(out.Payload, &answer); err != nil || answer.StatusCode < 200 || answer.StatusCode > 599 ||
+		answer.IsBase64Encoded {
+		return http.StatusInternalServerError, fmt.Errorf("the function answered %s", out.Payload)
+	}
+	for name, value := range answer.Headers {
+		w.Header().Set(name, value)
+	}
+	w.WriteHeader(answer.StatusCode)
+	io.WriteString(w, answer.Body)
+	return answer.StatusCode, nil
+}
+
+func newRequestID() string { return rand.Text()[:16] }

@@ -1,0 +1,466 @@
+package endpoint
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/big"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/clientcert"
+	"payhook.example/shared/paymenttest"
+)
+
+const domain = "webhooks.bank.example"
+
+// function is a Lambda function that keeps the events it gets.
+type function struct {
+	mu     sync.Mutex
+	events [][]byte
+	answer string
+	err    error
+	failed bool
+	wait   bool // until the invocation is given up
+}
+
+func (f *function) Invoke(ctx context.Context, in *lambda.InvokeInput,
+	_ ...func(*lambda.Options)) (*lambda.InvokeOutput, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, in.Payload)
+	if f.wait {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	out := &lambda.InvokeOutput{Payload: []byte(f.answer)}
+	if f.failed {
+		out.FunctionError = aws.String("Unhandled")
+	}
+	return out, nil
+}
+
+// fixture is an endpoint in front of a function, with the CAs of both sides.
+type fixture struct {
+	*Endpoint
+	function *function
+	ca       *paymenttest.CA // issues client certificates
+	server   *paymenttest.CA
+}
+
+func start(t *testing.T, change func(*API)) *fixture {
+	t.Helper()
+	f := &fixture{
+		function: &function{answer: `{"statusCode":200,"headers":{"content-type":"application/json"},"body":"{}"}`},
+		ca:       paymenttest.NewCA("Operator CA"), server: paymenttest.NewCA("Server CA"),
+	}
+	api := API{Domain: domain, ID: "a1b2c3d4e5", Account: "000000000000", Stage: "$default", RouteKey: "POST /",
+		Function: "arn:aws:lambda:us-east-1:000000000000:function:webhook:live", Timeout: time.Second,
+		Truststore: f.ca.PEM()}
+	if change != nil {
+		change(&api)
+	}
+	var err error
+	if f.Endpoint, err = Start(api, f.function, f.server.Server(domain), io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(f.Close)
+	return f
+}
+
+// client returns a client with that certificate, or none if it has no chain.
+func (f *fixture) client(certificate tls.Certificate) *http.Client {
+	roots := x509.NewCertPool()
+	roots.AddCert(f.server.Certificate)
+	config := &tls.Config{RootCAs: roots}
+	if len(certificate.Certificate) > 0 {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &certificate,
+				nil
+		}
+	}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}}
+}
+
+func (f *fixture) post(t *testing.T, change func(*http.Request)) (*http.Response, string) {
+	t.Helper()
+	return f.postAs(t, f.ca.Client(nil), change)
+}
+
+func (f *fixture) postAs(t *testing.T, certificate tls.Certificate,
+	change func(*http.Request)) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL, strings.NewReader(`{"a":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if change != nil {
+		change(r)
+	}
+	resp, err := f.client(certificate).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+func (f *fixture) event(t *testing.T) (e events.APIGatewayV2HTTPRequest, raw []byte) {
+	t.Helper()
+	if len(f.function.events) == 0 {
+		t.Fatal("the function was not invoked")
+	}
+	raw = f.function.events[len(f.function.events)-1]
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&e); err != nil {
+		t.Fatal(err)
+	}
+	return e, raw
+}
+
+func TestEventHasPayloadFormat2(t *testing.T) {
+	f := start(t, func(a *API) { a.RouteKey = "POST /path/to%20it" })
+	certificate := f.ca.Client(nil)
+	resp, body := f.postAs(t, certificate, func(r *http.Request) {
+		r.URL.Path, r.URL.RawQuery = "/path/to it", "parameter1=value1&parameter1=value%202&parameter2=value"
+		r.Header.Set("User-Agent", "agent")
+		r.Header.Add("Header2", "value1")
+		r.Header.Add("Header2", "value2")
+		r.Header.Set("X-Forwarded-Client-Cert", "Hash=00")
+		r.Header.Set("X-Amzn-Mtls-Clientcert", "imitated")
+	})
+	if resp.StatusCode != http.StatusOK || body != "{}" {
+		t.Fatalf("answered %d %s", resp.StatusCode, body)
+	}
+	e, raw := f.event(t)
+	if e.Version != "2.0" || e.RouteKey != "POST /path/to%20it" || e.RawPath != "/path/to%20it" ||
+		e.Body != `{"a":1}` || e.IsBase64Encoded ||
+		e.RawQueryString != "parameter1=value1&parameter1=value%202&parameter2=value" {
+		t.Errorf("the event is %s", raw)
+	}
+	for name, want := range map[string]string{
+		"header2": "value1,value2", "host": domain, "content-type": "application/json", "content-length": "7",
+		"x-forwarded-proto": "https",
+		"x-forwarded-port":  "443", "x-forwarded-for": "127.0.0.1", "x-forwarded-client-cert": "Hash=00",
+		"x-amzn-mtls-clientcert": "imitated",
+	} {
+		if e.Headers[name] != want {
+			t.Errorf("header %s is %q, want %q", name, e.Headers[name], want)
+		}
+	}
+	for name := range e.Headers {
+		if name != strings.ToLower(name) {
+			t.Errorf("header %s is not in lower case", name)
+		}
+	}
+	c := e.RequestContext
+	if c.AccountID != "000000000000" || c.APIID != "a1b2c3d4e5" || c.DomainName != domain ||
+		c.DomainPrefix != "webhooks" || c.Stage != "$default" ||
+		c.RouteKey != e.RouteKey || c.RequestID == "" || c.HTTP.Method != "POST" ||
+		c.HTTP.Path != e.RawPath ||
+		!strings.HasPrefix(c.HTTP.Protocol, "HTTP/") || c.HTTP.SourceIP != "127.0.0.1" || c.HTTP.UserAgent != "agent" {
+		t.Errorf("the request context is %+v", c)
+	}
+	at, err := time.Parse("02/Jan/2006:15:04:05 -0700", c.Time)
+	if err != nil || at.Unix() != c.TimeEpoch/1000 {
+		t.Errorf("the time is %s and %d", c.Time, c.TimeEpoch)
+	}
+	leaf := certificate.Leaf
+	presented := c.Authentication.ClientCert
+	parsed := x509.NewCertPool()
+	if !parsed.AppendCertsFromPEM([]byte(presented.ClientCertPem)) ||
+		presented.Validity.NotAfter != leaf.NotAfter.UTC().Format("Jan _2 15:04:05 2006 GMT") ||
+		presented.SubjectDN != "O=Payment Service,CN=webhooks.payments.example" ||
+		presented.IssuerDN != "O=Payment Service,CN=Operator CA" {
+		t.Errorf("the client certificate is %+v", presented)
+	}
+}
+
+// The names and values are those of the sample in aws-lambda-go
+// (events/testdata/apigw-v2-request-no-authorizer.json) and on AWS's page "Create AWS
+// Lambda proxy integrations for HTTP APIs in API Gateway".
+func TestCertificateIsDescribedAsInTheSamples(t *testing.T) {
+	subject := pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
+		{Type: []int{2, 5, 4, 6}, Value: "US"}, {Type: []int{2, 5, 4, 8}, Value: "Washington"},
+		{Type: []int{2, 5, 4, 7}, Value: "Seattle"},
+		{Type: []int{2, 5, 4, 10}, Value: "Amazon Web Services"}, {Type: []int{2, 5, 4, 11}, Value: "Security"},
+		{Type: []int{2, 5, 4, 3}, Value: "My Client"},
+	}}
+	describe := func(number *big.Int) events.APIGatewayV2HTTPRequestContextAuthenticationClientCert {
+		return Describe(paymenttest.NewCA("My Private CA").Client(func(c *x509.Certificate) {
+			c.Subject, c.SerialNumber = subject, number
+			c.NotBefore = time.Date(2020, 8, 29, 0, 28, 21, 0, time.UTC)
+			c.NotAfter = time.Date(2120, 8, 5, 0, 28, 21, 0, time.UTC)
+		}).Leaf)
+	}
+	got := describe(big.NewInt(1))
+	if !strings.HasPrefix(got.ClientCertPem, "-----BEGIN CERTIFICATE-----\nMII") {
+		t.Errorf("the PEM is %s", got.ClientCertPem)
+	}
+	got.ClientCertPem = ""
+	want := events.APIGatewayV2HTTPRequestContextAuthenticationClientCert{
+		SubjectDN:    "C=US,ST=Washington,L=Seattle,O=Amazon Web Services,OU=Security,CN=My Client",
+		IssuerDN:     "O=Payment Service,CN=My Private CA",
+		SerialNumber: "1", Validity: events.APIGatewayV2HTTPRequestContextAuthenticationClientCertValidity{
+			NotBefore: "Aug 29 00:28:21 2020 GMT", NotAfter: "Aug  5 00:28:21 2120 GMT"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for number, want := range map[int64]string{0x0102: "01:02", 0xa1a1a1: "a1:a1:a1"} {
+		if got := describe(big.NewInt(number)).SerialNumber; got != want {
+			t.Errorf("the serial number is %s, want %s", got, want)
+		}
+	}
+}
+
+func TestBinaryBodiesAreBase64(t *testing.T) {
+	f := start(t, nil)
+	for contentType, want := range map[string]bool{
+		"application/json": false, "application/json; charset=utf-8": false, "Application/JSON": false,
+		"text/plain": false, "application/xml": false,
+		"application/javascript": false, "application/octet-stream": true, "application/problem+json": true,
+		"application/x-www-form-urlencoded": true, "": true,
+	} {
+		f.post(t, func(r *http.Request) {
+			r.Header.Del("Content-Type")
+			if contentType != "" {
+				r.Header.Set("Content-Type", contentType)
+			}
+		})
+		e, _ := f.event(t)
+		body := `{"a":1}`
+		if want {
+			body = "eyJhIjoxfQ=="
+		}
+		if e.IsBase64Encoded != want || e.Body != body {
+			t.Errorf("%q: the body is %q, base64 %t", contentType, e.Body, e.IsBase64Encoded)
+		}
+	}
+}
+
+// A flaw that the endpoint does not look at must reach the function, which does.
+func TestCertificatesAreVerifiedAsDocumented(t *testing.T) {
+	passed := []paymenttest.CertificateFlaw{paymenttest.ServerUsage, paymenttest.ZeroSerial, paymenttest.LongSerial}
+	for _, flaw := range paymenttest.CertificateFlaws() {
+		t.Run(string(flaw), func(t *testing.T) {
+			ca := paymenttest.NewCA("Operator CA")
+			certificate, above, err := ca.Flawed(flaw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			truststore := ca.PEM()
+			for _, c := range above {
+				truststore = append(truststore, paymenttest.EncodeCertificate(c)...)
+			}
+			f := start(t, func(a *API) { a.Truststore = truststore })
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.URL, strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			status, body := 0, ""
+			// A certificate that Go cannot read ends the handshake.
+			if resp, err := f.client(certificate).Do(r); err == nil {
+				text, _ := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				status, body = resp.StatusCode, string(text)
+			}
+			if slices.Contains(passed, flaw) {
+				if status != http.StatusOK || len(f.function.events) != 1 {
+					t.Errorf("answered %d %s, want that the function decides", status, body)
+				}
+				return
+			}
+			if len(f.function.events) > 0 ||
+				status != 0 && (status != http.StatusForbidden || body != `{"message":"Forbidden"}`) {
+				t.Errorf("answered %d %s, and the function was invoked %d times", status, body, len(f.function.events))
+			}
+		})
+	}
+}
+
+func TestFifthCAIsTooMany(t *testing.T) {
+	ca := paymenttest.NewCA("Root")
+	for n := range clientcert.MaxChain {
+		f := start(t, func(a *API) { a.Truststore = ca.PEM() })
+		if resp, _ := f.postAs(t, ca.Client(nil), nil); resp.StatusCode != http.StatusOK {
+			t.Errorf("%d CAs: answered %d", n+1, resp.StatusCode)
+		}
+		ca = ca.NewIntermediate("Intermediate", nil)
+	}
+	f := start(t, func(a *API) { a.Truststore = ca.PEM() })
+	if resp, _ := f.postAs(t, ca.Client(nil), nil); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("%d CAs: answered %d", clientcert.MaxChain+1, resp.StatusCode)
+	}
+}
+
+func TestIssuerMustBeInTheTruststore(t *testing.T) {
+	root := paymenttest.NewCA("Root")
+	// The client sends the intermediate CA's certificate with its own.
+	certificate := root.NewIntermediate("Intermediate", nil).Client(nil)
+	f := start(t, func(a *API) { a.Truststore = root.PEM() })
+	if resp, body := f.postAs(t, certificate, nil); resp.StatusCode != http.StatusForbidden ||
+		body != `{"message":"Forbidden"}` {
+		t.Errorf("answered %d %s", resp.StatusCode, body)
+	}
+}
+
+func TestNoConnectionWithoutCertificateOrWithOldTLS(t *testing.T) {
+	f := start(t, nil)
+	// The client of TLS 1.3 is done with the handshake before the server has read
+	// its certificate, and learns from its first read that the server refuses it.
+	try := func(change func(*tls.Config)) error {
+		config := f.client(tls.Certificate{}).Transport.(*http.Transport).TLSClientConfig.Clone()
+		change(config)
+		conn, err := tls.Dial("tcp", strings.Trim(strings.TrimPrefix(f.URL, "https:"), "/"), config)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.Read(make([]byte, 1))
+		return err
+	}
+	if err := try(func(*tls.Config) {}); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("without a certificate: %v", err)
+	}
+	certificate := f.ca.Client(nil)
+	if err := try(func(c *tls.Config) {
+		c.Certificates = []tls.Certificate{certificate}
+		c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
+	}); err == nil || !strings.Contains(err.Error(), "protocol version") {
+		t.Errorf("with TLS 1.1: %v", err)
+	}
+	if len(f.function.events) > 0 {
+		t.Error("the function was invoked")
+	}
+}
+
+func TestNoTruststoreNeedsNoCertificate(t *testing.T) {
+	f := start(t, func(a *API) { a.Truststore = nil })
+	resp, _ := f.postAs(t, tls.Certificate{}, nil)
+	e, raw := f.event(t)
+	if resp.StatusCode != http.StatusOK || e.RequestContext.Authentication.ClientCert.ClientCertPem != "" {
+		t.Errorf("answered %d, the event is %s", resp.StatusCode, raw)
+	}
+}
+
+func TestNewTruststoreHoldsAtOnce(t *testing.T) {
+	f := start(t, nil)
+	other := paymenttest.NewCA("Next CA")
+	old, next := f.ca.Client(nil), other.Client(nil)
+	for _, step := range []struct {
+		truststore []byte
+		old, next  int
+	}{
+		{f.ca.PEM(), http.StatusOK, http.StatusForbidden},
+		{slices.Concat(f.ca.PEM(), other.PEM()), http.StatusOK, http.StatusOK},
+		{other.PEM(), http.StatusForbidden, http.StatusOK},
+	} {
+		api := f.deployed.Load().API
+		api.Truststore = step.truststore
+		if err := f.Deploy(api); err != nil {
+			t.Fatal(err)
+		}
+		for certificate, want := range map[*tls.Certificate]int{&old: step.old, &next: step.next} {
+			if resp, _ := f.postAs(t, *certificate, nil); resp.StatusCode != want {
+				t.Errorf("answered %d, want %d", resp.StatusCode, want)
+			}
+		}
+	}
+}
+
+func TestRequestsThatAPIGatewayAnswersItself(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*http.Request)
+		status int
+	}{
+		{"another path", func(r *http.Request) { r.URL.Path = "/other" }, 404},
+		{"another method", func(r *http.Request) { r.Method = http.MethodPut }, 404},
+		{"another domain", func(r *http.Request) { r.Host = "other.example" }, 403},
+		{"more than 10 MB", func(r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(make([]byte, 10<<20+1))), 10<<20+1
+		}, 413},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := start(t, nil)
+			resp, body := f.post(t, test.change)
+			if want := `{"message":"` + http.StatusText(test.status) + `"}`; resp.StatusCode != test.status ||
+				body != want || resp.Header.Get("Content-Type") != "application/json" {
+				t.Errorf("answered %d %s, want %d %s", resp.StatusCode, body, test.status, want)
+			}
+			if len(f.function.events) > 0 {
+				t.Error("the function was invoked")
+			}
+		})
+	}
+}
+
+func TestAnswerOfTheFunctionIsTranslated(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		function *function
+		status   int
+		kind     string
+		body     string
+	}{
+		{"a response", &function{answer: `{"statusCode":202,` +
+			`"headers":{"Content-Type":"application/problem+json","X-A":"1"},"body":"text"}`},
+			202, "application/problem+json", "text"},
+		{"an impossible status", &function{answer: `{"statusCode":42}`}, 500, "application/json",
+			`{"message":"Internal Server Error"}`},
+		{"not JSON", &function{answer: `}`}, 500, "application/json", `{"message":"Internal Server Error"}`},
+		{"it failed", &function{answer: `{"errorMessage":"x"}`, failed: true}, 500, "application/json",
+			`{"message":"Internal Server Error"}`},
+		{"not reached", &function{err: errors.New("x")}, 500, "application/json",
+			`{"message":"Internal Server Error"}`},
+		{"throttled", &function{err: &types.TooManyRequestsException{}}, 503, "application/json",
+			`{"message":"Service Unavailable"}`},
+		{"too large for Lambda", &function{err: &types.RequestTooLargeException{}}, 413, "application/json",
+			`{"message":"Request Entity Too Large"}`},
+		{"late", &function{wait: true}, 503, "application/json", `{"message":"Service Unavailable"}`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f := start(t, func(a *API) {
+				if test.function.wait {
+					a.Timeout = time.Millisecond
+				}
+			})
+			f.function.answer, f.function.err, f.function.failed, f.function.wait =
+				test.function.answer, test.function.err, test.function.failed, test.function.wait
+			resp, body := f.post(t, nil)
+			if resp.StatusCode != test.status || body != test.body || resp.Header.Get("Content-Type") != test.kind {
+				t.Errorf("answered %d %s %q, want %d %s %q", resp.StatusCode, resp.Header.Get("Content-Type"), body,
+					test.status, test.kind, test.body)
+			}
+			if test.name == "a response" &&
+				resp.Header.Get("X-A") != "1" {
+				t.Errorf("the header is %v", resp.Header)
+			}
+		})
+	}
+}
