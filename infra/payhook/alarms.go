@@ -153,9 +153,9 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 		{name: "conflicts", metric: webhook.ownMetric(names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
 			description: "An eventId was received again with different content. Only the first of the two payments " +
 				"was published.",
-			action: "Compare the first version (`payhook event ID`) with the parked one (`payhook parked show NAME " +
-				"--payload`), and ask the service's operator which is right before a payment is made or booked. " +
-				"Then replay it with `--version first` or `--version parked` (`payhook parked replay`)."},
+			action: "Compare both versions (`payhook parked show NAME`; consumers have the first one), and ask the " +
+				"service's operator which is right before a payment is made or booked. Then replay it with " +
+				"`--version first` or `--version parked` (`payhook parked replay`)."},
 		rejectedByAWS(webhook),
 		// A percentage would be raised by a single request at night, and would not be
 		// raised for a service that sends few webhooks. A count per time avoids both.
