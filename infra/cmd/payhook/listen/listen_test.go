@@ -251,7 +251,7 @@ func TestProgramGetsOneLineOfJSONEach(t *testing.T) {
 		c := newCloud()
 		c.log(delivered) // before the start
 		l := c.start(t, true, nil)
-		time.Sleep(time.Second)
+		time.Sleep(1500 * time.Millisecond) // between two polls
 		c.publish(envelope("1", "d1", "e1"))
 		time.Sleep(2 * time.Second)
 		if err := l.end(); err != nil {
