@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -80,14 +81,16 @@ type services struct {
 	reader objects
 }
 
-// on runs a test case with the services in memory, called directly and over HTTP with
-// the real SDK clients, and with the endpoint if there is one.
-func on(t *testing.T, try func(t *testing.T, s services)) {
+var pendingIndex = awstest.Index{Name: "pending", PartitionKey: "shard", PartitionType: types.ScalarAttributeTypeN,
+	SortKey: "due", SortType: types.ScalarAttributeTypeN, Include: []string{"kept"}}
+
+// inMemory runs a test case with the services in memory, called directly and over HTTP
+// with the real SDK clients.
+func inMemory(t *testing.T, try func(t *testing.T, s services)) {
 	t.Helper()
 	t.Run("in memory", func(t *testing.T) {
 		db, buckets, reader := awstest.NewDynamoDB(), awstest.NewS3(), awstest.NewS3()
-		db.CreateTable("table", "id",
-			awstest.Index{Name: "pending", PartitionKey: "shard", SortKey: "due", Include: []string{"kept"}})
+		db.CreateTable("table", "id", pendingIndex)
 		buckets.MakeBucket("bucket")
 		reader.MakeBucket("bucket")
 		reader.DenyList = true
@@ -95,8 +98,7 @@ func on(t *testing.T, try func(t *testing.T, s services)) {
 	})
 	t.Run("in memory over HTTP", func(t *testing.T) {
 		db, bus, buckets, reader := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3(), awstest.NewS3()
-		db.CreateTable("table", "id",
-			awstest.Index{Name: "pending", PartitionKey: "shard", SortKey: "due", Include: []string{"kept"}})
+		db.CreateTable("table", "id", pendingIndex)
 		buckets.MakeBucket("bucket")
 		reader.MakeBucket("bucket")
 		reader.DenyList = true
@@ -107,6 +109,12 @@ func on(t *testing.T, try func(t *testing.T, s services)) {
 		try(t, services{dynamodb.NewFromConfig(cfg), eventbridge.NewFromConfig(cfg), buckets, "table", "bus", "bucket",
 			reader})
 	})
+}
+
+// on runs a test case in memory, and with the endpoint if there is one.
+func on(t *testing.T, try func(t *testing.T, s services)) {
+	t.Helper()
+	inMemory(t, try)
 	endpoint := os.Getenv(endpointVariable)
 	if endpoint == "" {
 		return
@@ -121,6 +129,18 @@ func on(t *testing.T, try func(t *testing.T, s services)) {
 func onTables(t *testing.T, try func(t *testing.T, s services)) {
 	t.Helper()
 	on(t, try)
+	onEngine(t, try)
+}
+
+// onStrictTables is onTables without the endpoint, for requests that the emulator accepts.
+func onStrictTables(t *testing.T, try func(t *testing.T, s services)) {
+	t.Helper()
+	inMemory(t, try)
+	onEngine(t, try)
+}
+
+func onEngine(t *testing.T, try func(t *testing.T, s services)) {
+	t.Helper()
 	endpoint := os.Getenv(tablesVariable)
 	if endpoint == "" {
 		return
@@ -760,6 +780,109 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 		}
 		if got := s.item(t, "refused"); len(got) != 0 {
 			t.Errorf("written all the same: %v", got)
+		}
+	})
+}
+
+// The names and types of keys are those of the table and its index.
+func TestKeysAreChecked(t *testing.T) {
+	onStrictTables(t, func(t *testing.T, s services) {
+		s.put(t, awstest.Item{"id": text("a"), "shard": number(1), "due": number(1), "kept": number(1)})
+		null := &types.AttributeValueMemberNULL{Value: true}
+		rejected := func(name string, err error) {
+			t.Helper()
+			if code(err) != "ValidationException" {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		for name, key := range map[string]awstest.Item{
+			"a number": {"id": number(1)}, "bytes": {"id": binary("a")}, "null": {"id": null}, "empty": {"id": text("")},
+			"another name": {"x": text("a")}, "none": {}, "two names": {"id": text("a"), "x": text("a")},
+			"too long": {"id": text(strings.Repeat("a", 2049))},
+		} {
+			_, err := s.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &s.table, Key: key})
+			rejected("GetItem with "+name, err)
+			_, err = s.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &s.table, Key: key})
+			rejected("DeleteItem with "+name, err)
+			_, err = s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{TableName: &s.table, Key: key,
+				UpdateExpression: aws.String("REMOVE x")})
+			rejected("UpdateItem with "+name, err)
+			_, err = s.BatchGetItem(t.Context(), &dynamodb.BatchGetItemInput{
+				RequestItems: map[string]types.KeysAndAttributes{s.table: {Keys: []map[string]types.AttributeValue{key}}}})
+			rejected("BatchGetItem with "+name, err)
+			if name != "two names" {
+				_, err = s.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: key})
+				rejected("PutItem with "+name, err)
+			}
+		}
+		for name, other := range map[string]awstest.Item{
+			"a partition": {"shard": text("1"), "due": number(1)}, "a sort key": {"shard": number(1), "due": text("1")},
+			"a partition alone": {"shard": text("1")}, "null": {"shard": null},
+		} {
+			item := awstest.Item{"id": text("b")}
+			maps.Copy(item, other)
+			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: item})
+			rejected("PutItem with "+name+" of another type", err)
+		}
+		for name, expression := range map[string]string{
+			"the key": "SET id = :v", "a sort key of another type": "SET due = :v",
+		} {
+			_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{TableName: &s.table,
+				Key: awstest.Item{"id": text("a")}, UpdateExpression: &expression,
+				ExpressionAttributeValues: awstest.Item{":v": text("a")}})
+			rejected("UpdateItem of "+name, err)
+		}
+		if got := s.item(t, "b"); len(got) != 0 {
+			t.Errorf("written despite the error: %v", got)
+		}
+	})
+}
+
+// A key condition compares each key of the index once, with a value of its type.
+func TestKeyConditionsAreChecked(t *testing.T) {
+	onStrictTables(t, func(t *testing.T, s services) {
+		query := func(condition string, due types.AttributeValue, start awstest.Item) error {
+			in := &dynamodb.QueryInput{TableName: &s.table, IndexName: aws.String("pending"),
+				KeyConditionExpression: &condition, ExclusiveStartKey: start,
+				ExpressionAttributeNames:  map[string]string{"#shard": "shard"},
+				ExpressionAttributeValues: awstest.Item{":shard": number(1)}}
+			if due != nil {
+				in.ExpressionAttributeValues[":due"] = due
+			}
+			_, err := s.Query(t.Context(), in)
+			return err
+		}
+		const both = "#shard = :shard AND due <= :due"
+		key := awstest.Item{"id": text("a"), "shard": number(1), "due": number(1)}
+		change := func(name string, value types.AttributeValue) awstest.Item {
+			changed := maps.Clone(key)
+			if changed[name] = value; value == nil {
+				delete(changed, name)
+			}
+			return changed
+		}
+		for name, err := range map[string]error{
+			"both keys": query(both, number(1), nil), "the partition": query("#shard = :shard", nil, nil),
+			"after a key": query(both, number(1), key),
+		} {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for name, err := range map[string]error{
+			"a string":             query(both, text("1"), nil),
+			"another attribute":    query("#shard = :shard AND kept = :due", number(1), nil),
+			"no equality":          query("#shard <= :shard", nil, nil),
+			"one key twice":        query(both+" AND due >= :due", number(1), nil),
+			"no partition":         query("due <= :due AND due >= :shard AND kept = #shard", number(1), nil),
+			"after half a key":     query(both, number(1), change("due", nil)),
+			"after more":           query(both, number(1), change("kept", number(1))),
+			"after another type":   query(both, number(1), change("due", text("1"))),
+			"after another string": query(both, number(1), change("id", number(1))),
+		} {
+			if code(err) != "ValidationException" {
+				t.Errorf("%s: got %v", name, err)
+			}
 		}
 	})
 }

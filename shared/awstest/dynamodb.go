@@ -27,13 +27,14 @@ import (
 // Item is an item of a table.
 type Item = map[string]types.AttributeValue
 
-// Index is a global secondary index whose keys are strings or numbers. It is sparse:
-// items without both keys are not in it.
+// Index is a global secondary index. It is sparse: items without both keys are not in it.
 type Index struct {
-	Name         string
-	PartitionKey string
-	SortKey      string
-	Include      []string // projected attributes besides the keys
+	Name          string
+	PartitionKey  string
+	PartitionType types.ScalarAttributeType
+	SortKey       string
+	SortType      types.ScalarAttributeType
+	Include       []string // projected attributes besides the keys
 }
 
 // DynamoDB is a DynamoDB in memory. It is safe for concurrent use; each operation is
@@ -70,8 +71,9 @@ func NewDynamoDB() *DynamoDB {
 // CreateLedger creates a table with the keys of the ledger: those of the deployed table.
 func (db *DynamoDB) CreateLedger(name string) {
 	db.CreateTable(name, names.LedgerKey, Index{
-		Name: names.LedgerPendingIndex, PartitionKey: names.LedgerPendingShard, SortKey: names.LedgerPendingDue,
-		Include: []string{names.LedgerRecordedAt},
+		Name: names.LedgerPendingIndex, Include: []string{names.LedgerRecordedAt},
+		PartitionKey: names.LedgerPendingShard, PartitionType: types.ScalarAttributeTypeS,
+		SortKey: names.LedgerPendingDue, SortType: types.ScalarAttributeTypeN,
 	})
 }
 
@@ -139,8 +141,99 @@ func (t *table) project(id string) {
 			x.partitions[p] = map[string]Item{}
 		}
 		x.partition[id] = p
-		x.partitions[p][id] = project(item, append([]string{t.key, x.PartitionKey, x.SortKey}, x.Include...))
+		x.partitions[p][id] = project(item, append(x.keys(t), x.Include...))
 	}
+}
+
+// keys returns the names of the keys of an index and of its table.
+func (x *index) keys(t *table) []string { return []string{t.key, x.PartitionKey, x.SortKey} }
+
+// keyOf returns the key of an item, if it is the key alone.
+func (t *table) keyOf(key Item) (string, error) {
+	if len(key) != 1 {
+		return "", invalid("The number of conditions on the keys is invalid")
+	}
+	return t.checkItem(key)
+}
+
+// distinct returns the keys of items, if each occurs once.
+func (t *table) distinct(keys []map[string]types.AttributeValue) (ids []string, err error) {
+	seen := map[string]bool{}
+	for _, key := range keys {
+		id, err := t.keyOf(key)
+		if err != nil {
+			return nil, err
+		}
+		if seen[id] {
+			return nil, invalid("Provided list of item keys contains duplicates")
+		}
+		seen[id] = true
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// checkItem returns the key of an item, if its keys in the table and the indexes have the
+// right types.
+func (t *table) checkItem(item Item) (string, error) {
+	if item[t.key] == nil {
+		return "", invalid("One of the required keys was not given a value")
+	}
+	if err := checkKey(item[t.key], types.ScalarAttributeTypeS, maxPartitionKey); err != nil {
+		return "", err
+	}
+	for _, x := range t.indexes {
+		if err := x.check(item); err != nil {
+			return "", err
+		}
+	}
+	return text(item[t.key]), nil
+}
+
+// check returns an error if an item has a key of the index, and its type is another one.
+func (x *index) check(item Item) error {
+	if v := item[x.PartitionKey]; v != nil {
+		if err := checkKey(v, x.PartitionType, maxPartitionKey); err != nil {
+			return err
+		}
+	}
+	if v := item[x.SortKey]; v != nil {
+		return checkKey(v, x.SortType, maxSortKey)
+	}
+	return nil
+}
+
+// The maximum sizes of keys in bytes (AWS, "Quotas in Amazon DynamoDB" in the DynamoDB
+// Developer Guide).
+const (
+	maxPartitionKey = 2048
+	maxSortKey      = 1024
+)
+
+func checkKey(v types.AttributeValue, want types.ScalarAttributeType, size int) error {
+	switch n := len(text(v)); {
+	case typeOf(v) != want:
+		return invalid("One or more parameter values were invalid: Type mismatch for key")
+	case n == 0:
+		return invalid("The AttributeValue for a key attribute cannot contain an empty string value")
+	case n > size:
+		return invalid("Hash primary key values must be under 2048 bytes, and range primary key values must be under " +
+			"1024 bytes")
+	}
+	return nil
+}
+
+// typeOf returns the type of a value that can be a key; "" for another one.
+func typeOf(v types.AttributeValue) types.ScalarAttributeType {
+	switch v.(type) {
+	case *types.AttributeValueMemberS:
+		return types.ScalarAttributeTypeS
+	case *types.AttributeValueMemberN:
+		return types.ScalarAttributeTypeN
+	case *types.AttributeValueMemberB:
+		return types.ScalarAttributeTypeB
+	}
+	return ""
 }
 
 // Items returns a copy of a table's items, by their keys.
@@ -191,7 +284,11 @@ func (db *DynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
 	if err != nil {
 		return nil, err
 	}
-	return &dynamodb.GetItemOutput{Item: maps.Clone(t.items[text(in.Key[t.key])])}, nil
+	id, err := t.keyOf(in.Key)
+	if err != nil {
+		return nil, err
+	}
+	return &dynamodb.GetItemOutput{Item: maps.Clone(t.items[id])}, nil
 }
 
 // maxBatchKeys and maxBatchBytes are the limits of BatchGetItem (AWS,
@@ -226,15 +323,14 @@ func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemI
 		if keys += len(ask.Keys); keys > maxBatchKeys || len(ask.Keys) == 0 {
 			return nil, invalid("Too many items requested for the BatchGetItem call")
 		}
-		seen := map[string]bool{}
+		ids, err := t.distinct(ask.Keys)
+		if err != nil {
+			return nil, err
+		}
 		rest := ask
 		rest.Keys = nil
-		for _, key := range ask.Keys {
-			id := text(key[t.key])
-			if seen[id] {
-				return nil, invalid("Provided list of item keys contains duplicates")
-			}
-			seen[id] = true
+		for i, key := range ask.Keys {
+			id := ids[i]
 			item := t.items[id]
 			// The size is that of the whole item, even with a projection.
 			if bytes += ItemSize(item); bytes > maxBatchBytes || db.Unprocessed != nil && db.Unprocessed(id) {
@@ -295,7 +391,10 @@ func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.ConditionExpression); err != nil {
 		return nil, err
 	}
-	id := text(in.Item[t.key])
+	id, err := t.checkItem(in.Item)
+	if err != nil {
+		return nil, err
+	}
 	old := t.items[id]
 	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old,
 		in.ReturnValuesOnConditionCheckFailure); err != nil {
@@ -321,7 +420,10 @@ func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput
 		in.ConditionExpression); err != nil {
 		return nil, err
 	}
-	id := text(in.Key[t.key])
+	id, err := t.keyOf(in.Key)
+	if err != nil {
+		return nil, err
+	}
 	old := t.items[id]
 	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old,
 		in.ReturnValuesOnConditionCheckFailure); err != nil {
@@ -332,7 +434,10 @@ func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput
 		item = maps.Clone(in.Key)
 	}
 	if err := update(aws.ToString(in.UpdateExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, old,
-		item); err != nil {
+		item, t.key); err != nil {
+		return nil, err
+	}
+	if _, err := t.checkItem(item); err != nil {
 		return nil, err
 	}
 	if ItemSize(item) > maxItemBytes {
@@ -358,7 +463,10 @@ func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput
 	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.ConditionExpression); err != nil {
 		return nil, err
 	}
-	id := text(in.Key[t.key])
+	id, err := t.keyOf(in.Key)
+	if err != nil {
+		return nil, err
+	}
 	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, t.items[id],
 		in.ReturnValuesOnConditionCheckFailure); err != nil {
 		return nil, err
@@ -373,7 +481,7 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	t, index, err := db.openIndex(ctx, "Query", in.TableName, in.IndexName)
+	t, index, err := db.openIndex(ctx, "Query", in.TableName, in.IndexName, in.ExclusiveStartKey)
 	if err != nil {
 		return nil, err
 	}
@@ -396,8 +504,10 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput,
 	return &dynamodb.QueryOutput{Items: items, Count: int32(len(items)), LastEvaluatedKey: next}, nil
 }
 
-// openIndex counts a call and returns its table and index. The caller holds the lock.
-func (db *DynamoDB) openIndex(ctx context.Context, operation string, name, indexName *string) (*table, *index, error) {
+// openIndex counts a call and returns its table and index, if the call can start after that
+// key; nil starts at the beginning. The caller holds the lock.
+func (db *DynamoDB) openIndex(ctx context.Context, operation string, name, indexName *string,
+	after Item) (*table, *index, error) {
 	t, err := db.open(ctx, operation, name)
 	if err != nil {
 		return nil, nil, err
@@ -406,7 +516,15 @@ func (db *DynamoDB) openIndex(ctx context.Context, operation string, name, index
 	if i < 0 {
 		return nil, nil, invalid("no such index")
 	}
-	return t, t.indexes[i], nil
+	x := t.indexes[i]
+	if after == nil {
+		return t, x, nil
+	}
+	if len(after) != 3 || after[t.key] == nil || after[x.PartitionKey] == nil || after[x.SortKey] == nil {
+		return nil, nil, invalid("The provided starting key is invalid")
+	}
+	_, err = t.checkItem(after)
+	return t, x, err
 }
 
 // matching returns copies of the items that meet the key condition of a query.
@@ -415,7 +533,7 @@ func (x *index) matching(in *dynamodb.QueryInput) (found []Item, err error) {
 	if err := used(aliases, values, condition); err != nil {
 		return nil, err
 	}
-	partition, err := partitionOf(aws.ToString(condition), aliases, values, x.PartitionKey)
+	partition, err := partitionOf(aws.ToString(condition), aliases, values, x.Index)
 	if err != nil {
 		return nil, err
 	}
@@ -444,7 +562,7 @@ func (x *index) page(t *table, items []Item, limit int) (page []Item, next Item)
 		}
 	}
 	if limit > 0 && len(items) == limit {
-		next = project(items[limit-1], []string{t.key, x.PartitionKey, x.SortKey})
+		next = project(items[limit-1], x.keys(t))
 	}
 	return items, next
 }
@@ -454,7 +572,7 @@ func (db *DynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	t, index, err := db.openIndex(ctx, "Scan", in.TableName, in.IndexName)
+	t, index, err := db.openIndex(ctx, "Scan", in.TableName, in.IndexName, in.ExclusiveStartKey)
 	if err != nil {
 		return nil, err
 	}

@@ -99,17 +99,28 @@ func evaluate(expression string, names map[string]string, values, item Item) (bo
 	return holds, p.err
 }
 
-// partitionOf returns the value of the partition key in a key condition, which must begin
-// with name = value.
-func partitionOf(expression string, names map[string]string, values Item, key string) (types.AttributeValue, error) {
+// partitionOf returns the value of the partition key in the key condition of a query. The
+// condition must compare keys of the index with values of their types, each key once.
+func partitionOf(expression string, names map[string]string, values Item, x Index) (types.AttributeValue, error) {
 	p := newParser(expression, names, values, nil)
-	name := p.name(p.next())
-	p.expect("=")
-	value := p.operand()
-	if p.err == nil && name != key {
-		p.fail("the key condition does not begin with the partition key")
+	want := map[string]types.ScalarAttributeType{x.PartitionKey: x.PartitionType, x.SortKey: x.SortType}
+	var partition types.AttributeValue
+	for again := true; again && p.err == nil; again = p.accept("AND") {
+		name, operator, value := p.name(p.next()), p.next(), p.operand()
+		switch {
+		case want[name] == "":
+			p.fail("a condition on " + name + ", which is no key or has one")
+		case typeOf(value) != want[name]:
+			p.fail("Condition parameter type does not match schema type")
+		case name == x.PartitionKey && operator == "=":
+			partition = value
+		}
+		delete(want, name)
 	}
-	return value, p.err
+	if partition == nil {
+		p.fail("Query condition missed key schema element")
+	}
+	return partition, p.err
 }
 
 func (p *parser) fail(message string) {
@@ -236,14 +247,22 @@ func (p *parser) name(t string) string {
 	return name
 }
 
-// update applies an update expression to item; operands refer to old.
-func update(expression string, names map[string]string, values, old, item Item) error {
+// update applies an update expression to item; operands refer to old. The expression must
+// not name the key.
+func update(expression string, names map[string]string, values, old, item Item, key string) error {
 	p := newParser(expression, names, values, old)
+	target := func() string {
+		name := p.name(p.next())
+		if name == key {
+			p.fail("Cannot update attribute " + key + ". This attribute is part of the key")
+		}
+		return name
+	}
 	for p.err == nil && p.peek() != "" {
 		switch {
 		case p.accept("SET"):
 			for again := true; again && p.err == nil; again = p.accept(",") {
-				name := p.name(p.next())
+				name := target()
 				p.expect("=")
 				if v := p.sum(); v != nil {
 					item[name] = v
@@ -253,7 +272,7 @@ func update(expression string, names map[string]string, values, old, item Item) 
 			}
 		case p.accept("REMOVE"):
 			for again := true; again && p.err == nil; again = p.accept(",") {
-				delete(item, p.name(p.next()))
+				delete(item, target())
 			}
 		default:
 			p.fail("unexpected " + p.peek())

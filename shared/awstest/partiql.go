@@ -25,6 +25,7 @@ const maxStatementBytes = 8192
 // BatchExecuteStatement runs INSERT and UPDATE statements, each for itself. A statement
 // that fails has an error in its response, and the call succeeds (AWS,
 // https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementError.html).
+// If two statements have the same key, the call fails, as with DynamoDB Local.
 func (db *DynamoDB) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
 	db.mu.Lock()
@@ -41,6 +42,9 @@ func (db *DynamoDB) BatchExecuteStatement(ctx context.Context, in *dynamodb.Batc
 			return nil, invalid(fmt.Sprintf("a statement of %d characters", n))
 		}
 	}
+	if db.duplicates(in.Statements) {
+		return nil, invalid("Provided list of item keys contains duplicates")
+	}
 	out := &dynamodb.BatchExecuteStatementOutput{}
 	for _, s := range in.Statements {
 		out.Responses = append(out.Responses, db.execute(s))
@@ -48,20 +52,56 @@ func (db *DynamoDB) BatchExecuteStatement(ctx context.Context, in *dynamodb.Batc
 	return out, nil
 }
 
-// execute runs one statement. The caller holds the lock.
-func (db *DynamoDB) execute(request types.BatchStatementRequest) types.BatchStatementResponse {
+// duplicates reports whether two statements have the same key. It ignores statements that
+// fail before they reach an item. The caller holds the lock.
+func (db *DynamoDB) duplicates(requests []types.BatchStatementRequest) bool {
+	seen := map[[2]string]bool{}
+	for _, r := range requests {
+		s, t, failure := db.prepare(r)
+		if failure != nil {
+			continue
+		}
+		key := s.key(t, r.Parameters)
+		if key == nil || checkKey(key, types.ScalarAttributeTypeS, maxPartitionKey) != nil {
+			continue
+		}
+		at := [2]string{s.table, text(key)}
+		if seen[at] {
+			return true
+		}
+		seen[at] = true
+	}
+	return false
+}
+
+// prepare returns the statement of a request and its table, or why it fails. The caller
+// holds the lock.
+func (db *DynamoDB) prepare(request types.BatchStatementRequest) (*statement, *table, *types.BatchStatementResponse) {
+	fail := func(code types.BatchStatementErrorCodeEnum, message string) *types.BatchStatementResponse {
+		r := failed(code, message)
+		return &r
+	}
 	s, err := statementOf(aws.ToString(request.Statement))
 	if err == "" && s.parameters != len(request.Parameters) {
 		err = "the number of parameters does not match the statement"
 	}
 	if err != "" {
-		return failed(types.BatchStatementErrorCodeEnumValidationError, err)
+		return nil, nil, fail(types.BatchStatementErrorCodeEnumValidationError, err)
 	}
 	t := db.tables[s.table]
 	if t == nil {
-		return failed(types.BatchStatementErrorCodeEnumResourceNotFound, "no such table")
+		return nil, nil, fail(types.BatchStatementErrorCodeEnumResourceNotFound, "no such table")
 	}
-	if s.insert {
+	return s, t, nil
+}
+
+// execute runs one statement. The caller holds the lock.
+func (db *DynamoDB) execute(request types.BatchStatementRequest) types.BatchStatementResponse {
+	s, t, failure := db.prepare(request)
+	switch {
+	case failure != nil:
+		return *failure
+	case s.insert:
 		return db.insert(t, s, request)
 	}
 	return db.updateBy(t, s, request)
@@ -76,10 +116,10 @@ func (db *DynamoDB) insert(t *table, s *statement, request types.BatchStatementR
 	for _, a := range s.set {
 		item[a.name] = request.Parameters[a.parameter]
 	}
-	id := text(item[t.key])
+	id, err := t.checkItem(item)
 	switch {
-	case id == "":
-		return failed(types.BatchStatementErrorCodeEnumValidationError, "the key is missing")
+	case err != nil:
+		return failed(types.BatchStatementErrorCodeEnumValidationError, err.Error())
 	case t.items[id] != nil:
 		// Without the item, whatever the statement asks for.
 		return named(s, failed(types.BatchStatementErrorCodeEnumDuplicateItem, "Duplicate primary key exists in table"))
@@ -92,12 +132,19 @@ func (db *DynamoDB) insert(t *table, s *statement, request types.BatchStatementR
 }
 
 func (db *DynamoDB) updateBy(t *table, s *statement, request types.BatchStatementRequest) types.BatchStatementResponse {
-	i := slices.IndexFunc(s.where, func(c condition) bool { return c.name == t.key && c.parameter >= 0 })
-	if i < 0 {
+	key := s.key(t, request.Parameters)
+	if key == nil {
 		return failed(types.BatchStatementErrorCodeEnumValidationError,
 			"Where clause does not contain a mandatory equality on all key attributes")
 	}
-	id := text(request.Parameters[s.where[i].parameter])
+	if slices.Contains(s.remove, t.key) ||
+		slices.ContainsFunc(s.set, func(a assignment) bool { return a.name == t.key }) {
+		return failed(types.BatchStatementErrorCodeEnumValidationError, "Cannot update attribute "+t.key)
+	}
+	id, err := t.keyOf(Item{t.key: key})
+	if err != nil {
+		return failed(types.BatchStatementErrorCodeEnumValidationError, err.Error())
+	}
 	old := t.items[id]
 	for _, c := range s.where {
 		if c.holds(old, request.Parameters) {
@@ -110,22 +157,13 @@ func (db *DynamoDB) updateBy(t *table, s *statement, request types.BatchStatemen
 		}
 		return named(s, response)
 	}
-	item := maps.Clone(old)
-	for _, a := range s.set {
-		value := request.Parameters[a.parameter]
-		if a.plus != "" {
-			x, okX := old[a.plus].(*types.AttributeValueMemberN)
-			y, okY := value.(*types.AttributeValueMemberN)
-			if !okX || !okY {
-				return failed(types.BatchStatementErrorCodeEnumValidationError,
-					"The provided expression refers to an attribute that does not exist in the item")
-			}
-			value = sumOf(x, y)
-		}
-		item[a.name] = value
+	item, ok := s.apply(old, request.Parameters)
+	if !ok {
+		return failed(types.BatchStatementErrorCodeEnumValidationError,
+			"The provided expression refers to an attribute that does not exist in the item")
 	}
-	for _, name := range s.remove {
-		delete(item, name)
+	if _, err := t.checkItem(item); err != nil {
+		return failed(types.BatchStatementErrorCodeEnumValidationError, err.Error())
 	}
 	if ItemSize(item) > maxItemBytes {
 		return failed(types.BatchStatementErrorCodeEnumValidationError,
@@ -137,6 +175,28 @@ func (db *DynamoDB) updateBy(t *table, s *statement, request types.BatchStatemen
 		response.Item = maps.Clone(item)
 	}
 	return response
+}
+
+// apply returns an item after an UPDATE. It reports false if an operand of a sum is not a
+// number.
+func (s *statement) apply(old Item, parameters []types.AttributeValue) (Item, bool) {
+	item := maps.Clone(old)
+	for _, a := range s.set {
+		value := parameters[a.parameter]
+		if a.plus != "" {
+			x, okX := old[a.plus].(*types.AttributeValueMemberN)
+			y, okY := value.(*types.AttributeValueMemberN)
+			if !okX || !okY {
+				return nil, false
+			}
+			value = sumOf(x, y)
+		}
+		item[a.name] = value
+	}
+	for _, name := range s.remove {
+		delete(item, name)
+	}
+	return item, true
 }
 
 func named(s *statement, r types.BatchStatementResponse) types.BatchStatementResponse {
@@ -156,6 +216,24 @@ type statement struct {
 	where      []condition
 	returning  bool // ALL NEW *
 	parameters int
+}
+
+// key returns the value of the table's key in a statement, or nil.
+func (s *statement) key(t *table, parameters []types.AttributeValue) types.AttributeValue {
+	if s.insert {
+		for _, a := range s.set {
+			if a.name == t.key {
+				return parameters[a.parameter]
+			}
+		}
+		return nil
+	}
+	for _, c := range s.where {
+		if c.name == t.key && c.parameter >= 0 {
+			return parameters[c.parameter]
+		}
+	}
+	return nil
 }
 
 // assignment sets an attribute to a parameter, or to the sum of the attribute plus and

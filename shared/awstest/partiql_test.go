@@ -177,6 +177,54 @@ func TestAWrongStatementFailsAlone(t *testing.T) {
 	})
 }
 
+func TestAStatementWithAWrongKeyFailsAlone(t *testing.T) {
+	onStrictTables(t, func(t *testing.T, s services) {
+		s.put(t, awstest.Item{"id": text("old")})
+		for name, wrong := range map[string]types.BatchStatementRequest{
+			"key a number":   statement(`INSERT INTO "TABLE" VALUE {'id': ?}`, number(1)),
+			"key empty":      statement(`INSERT INTO "TABLE" VALUE {'id': ?}`, text("")),
+			"where a number": statement(`UPDATE "TABLE" SET "n" = ? WHERE "id" = ?`, number(1), number(1)),
+			"set the key":    statement(`UPDATE "TABLE" SET "id" = ? WHERE "id" = ?`, text("b"), text("old")),
+			"remove the key": statement(`UPDATE "TABLE" REMOVE "id" WHERE "id" = ?`, text("old")),
+			"insert a wrong index key": statement(`INSERT INTO "TABLE" VALUE {'id': ?, 'shard': ?}`, text("b"),
+				text("1")),
+			"set a wrong index key": statement(`UPDATE "TABLE" SET "due" = ? WHERE "id" = ?`, text("1"), text("old")),
+		} {
+			got := s.batch(t, wrong, insertOf("beside "+name, "{}"))
+			t.Log(name)
+			codes(t, got, types.BatchStatementErrorCodeEnumValidationError, "")
+		}
+	})
+}
+
+// A batch with two statements for one item is rejected. DynamoDB Local has run the
+// statements nevertheless, so this does not test whether they were.
+func TestABatchWithTheSameKeyTwiceIsRejected(t *testing.T) {
+	onStrictTables(t, func(t *testing.T, s services) {
+		update := func(id string) types.BatchStatementRequest {
+			return statement(`UPDATE "TABLE" SET "n" = ? WHERE "id" = ?`, number(1), text(id))
+		}
+		s.put(t, awstest.Item{"id": text("old")})
+		for name, twice := range map[string][]types.BatchStatementRequest{
+			"insert": {insertOf("a", "1"), insertOf("a", "2")}, "update": {update("old"), update("old")},
+			"both": {insertOf("a", "1"), update("a")},
+		} {
+			for i := range twice {
+				twice[i].Statement = aws.String(strings.Replace(*twice[i].Statement, "TABLE", s.table, 1))
+			}
+			_, err := s.BatchExecuteStatement(t.Context(), &dynamodb.BatchExecuteStatementInput{Statements: twice})
+			if code(err) != "ValidationException" {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
+		// A statement that reaches no item has no key.
+		wrong := statement(`INSERT INTO "TABLE" VALUE {'id': ?}`, number(1))
+		again := wrong
+		const invalid = types.BatchStatementErrorCodeEnumValidationError
+		codes(t, s.batch(t, wrong, again, insertOf("b", "{}")), invalid, invalid, "")
+	})
+}
+
 func TestABatchHas25StatementsAtMost(t *testing.T) {
 	onTables(t, func(t *testing.T, s services) {
 		var list []types.BatchStatementRequest
