@@ -144,12 +144,14 @@ func secrets(arns ...*string) encryptionContext {
 }
 
 // allow lets the role use the key through one service and for one encryption context;
-// the zero value for any. The name of a service has the same suffix in all partitions,
-// including China (AWS, "kms:ViaService" in
-// https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html).
+// the zero value for any. AWS lists the names of services with the suffix amazonaws.com
+// (https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html). For the
+// Regions of China, there are policies with amazonaws.com.cn
+// (https://github.com/kubernetes/kops/pull/18363), so both are allowed.
 func (k customerKey) allow(role awsiam.Role, service string, context encryptionContext, actions ...string) {
+	name := service + "." + *awscdk.Aws_REGION() + "."
 	conditions := map[string]any{"StringEquals": map[string]any{
-		"kms:ViaService": service + "." + *awscdk.Aws_REGION() + ".amazonaws.com",
+		"kms:ViaService": []string{name + "amazonaws.com", name + *awscdk.Aws_URL_SUFFIX()},
 	}}
 	if context.key != "" {
 		conditions["StringLike"] = map[string]any{"kms:EncryptionContext:" + context.key: context.values}

@@ -122,10 +122,12 @@ func (tm *template) uses(t *testing.T, role, key string) []string {
 				continue
 			}
 			conditions, _ := at(s, "Condition").(map[string]any)
-			via := tm.render(at(conditions, "StringEquals", "kms:ViaService"))
-			service, rest, _ := strings.Cut(via, ".")
+			via := list(at(conditions, "StringEquals", "kms:ViaService"))
+			service, _, _ := strings.Cut(tm.render(via[0]), ".")
 			context, _ := conditions["StringLike"].(map[string]any)
-			if rest != "AWS::Region.amazonaws.com" || len(conditions) > 2 || len(context) > 1 {
+			// In the Regions of China, AWS::URLSuffix is amazonaws.com.cn.
+			if len(via) != 2 || tm.render(via[0]) != service+".AWS::Region.amazonaws.com" ||
+				tm.render(via[1]) != service+".AWS::Region.AWS::URLSuffix" || len(conditions) > 2 || len(context) > 1 {
 				t.Errorf("%s: %v", name, s)
 			}
 			contexts := []string{""}
