@@ -121,8 +121,8 @@ func (e *explainer) adviseNoKey() {
 	for _, k := range e.keys.results {
 		e.say("The key %s: %s.", k.id, causeOf(k.err))
 	}
-	e.say("Either baseUrl (%s) is that of another environment (test or production), or keysAuth is wrong (401 or 403), "+
-		"or the request does not contain the key id. Ask the operator. -c baseUrl=URL tries another URL, and --key-id "+
+	e.say("Either baseUrl (%s) is that of another environment (test or production), or keysAuth is wrong (401 or "+
+		"403), or the request does not contain the key id. Ask the operator. -c baseUrl=URL tries another URL, and --key-id "+
 		"UUID another id.", e.conf.BaseURL)
 }
 
@@ -131,13 +131,13 @@ func (e *explainer) adviseNoKey() {
 func (e *explainer) adviseChanged(m *match) {
 	if m != nil {
 		e.say("The signature is genuine: the owner of the key %s made it. But it is not a signature of what "+
-			"arrived here, in any form that was tried. If the body arrived unchanged, the service composes the message "+
-			"in another way than section 5.4 of the interface, or signs a timestamp or key id that it does not send. "+
-			"Ask the operator for the exact bytes of a signed message.", m.key.id)
+			"arrived here, in any form that was tried. If the body arrived unchanged, the service composes the "+
+			"message in another way than section 5.4 of the interface, or signs a timestamp or key id that it does "+
+			"not send. Ask the operator for the exact bytes of a signed message.", m.key.id)
 	}
 	sum := sha256.Sum256(e.request.Payload)
-	e.say("Most likely, something on the way changes the body: a proxy, a gateway, a firewall or a test tool. Payhook "+
-		"verifies the bytes as they arrive. Let the service send directly to the URL of the stack, and compare the "+
+	e.say("Most likely, something on the way changes the body: a proxy, a gateway, a firewall or a test tool. "+
+		"Payhook verifies the bytes as they arrive. Let the service send directly to the URL of the stack, and compare the "+
 		"body that the operator sent with the one that arrived: %d bytes, SHA-256 %x.", len(e.request.Payload), sum)
 	if n, err := strconv.Atoi(e.request.Headers["content-length"]); err == nil && n != len(e.request.Payload) {
 		e.say("Content-Length is %d: the body was changed after that header was written.", n)

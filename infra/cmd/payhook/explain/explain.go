@@ -108,7 +108,8 @@ func (o *options) run(ctx context.Context) error {
 func (o *options) explain(ctx context.Context, r refused.Request) error {
 	for _, pair := range o.context {
 		key, value, ok := strings.Cut(pair, "=")
-		if !ok || !slices.ContainsFunc(settings.ProofSettings(), func(s *settings.Setting) bool { return s.Key == key }) {
+		decides := func(s *settings.Setting) bool { return s.Key == key }
+		if !ok || !slices.ContainsFunc(settings.ProofSettings(), decides) {
 			return cli.Usage("-c %s: must be NAME=VALUE with a setting that decides whether a signature verifies", pair)
 		}
 		r.Settings[key] = value

@@ -20,7 +20,8 @@ func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(deployment.Path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&deployment.Deployment{Simulated: true, Given: map[string]string{"eventSource": "a"}}).Write("."); err != nil {
+	run := deployment.Deployment{Simulated: true, Given: map[string]string{"eventSource": "a"}}
+	if err := run.Write("."); err != nil {
 		t.Fatal(err)
 	}
 	const command = "\nIn the local run:\n  make down && make up SETTINGS=\"eventSource=a " +
