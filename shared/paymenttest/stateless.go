@@ -5,10 +5,8 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -31,16 +29,7 @@ type State struct {
 	TokenKey []byte `json:"tokenKey"`
 	// Faults are the faults of all requests. Fault.Times must be 0: nothing counts.
 	Faults map[Endpoint]Fault `json:"faults,omitempty"`
-	// FaultSecret lets a request ask for a fault of its own; see [FaultHeader].
-	FaultSecret string `json:"faultSecret"`
 }
-
-// A request with both headers, the second with State.FaultSecret, is answered with the
-// fault of the first, as [ParseFault] parses it.
-const (
-	FaultHeader       = "X-Simulator-Fault"
-	FaultSecretHeader = "X-Simulator-Secret"
-)
 
 // NewState returns the state of a service with the options, without a key. Address,
 // Client, Identity, Control and Now do not matter.
@@ -50,7 +39,7 @@ func NewState(opts Options) State {
 		Keys: map[string]json.RawMessage{}, TokenManagerID: opts.TokenManagerID,
 		ClientID: opts.ClientID, ClientSecret: opts.ClientSecret, FormEncoded: opts.FormEncoded,
 		KeysBearer: opts.KeysBearer, TokenSeconds: int(opts.TokenLifetime / time.Second),
-		TokenKey: []byte(rand.Text()), Faults: map[Endpoint]Fault{}, FaultSecret: rand.Text(),
+		TokenKey: []byte(rand.Text()), Faults: map[Endpoint]Fault{},
 	}
 }
 
@@ -91,17 +80,17 @@ func Stateless(read func(context.Context) (State, error)) http.Handler {
 			http.Error(w, `{"error":"the state cannot be read"}`, http.StatusServiceUnavailable)
 			return
 		}
-		server, err := state.server(r.Header)
+		server, err := state.server()
 		if err != nil {
-			http.Error(w, `{"error":"no such fault, or not the secret"}`, http.StatusForbidden)
+			http.Error(w, `{"error":"the state has an unknown fault"}`, http.StatusServiceUnavailable)
 			return
 		}
 		server.handler().ServeHTTP(w, r)
 	})
 }
 
-// server returns a service for one request with that header.
-func (s State) server(header http.Header) (*Server, error) {
+// server returns a service for one request.
+func (s State) server() (*Server, error) {
 	server := newServer(Options{TokenManagerID: s.TokenManagerID, FormEncoded: s.FormEncoded, Now: time.Now})
 	server.clientID, server.secret, server.keysToken = s.ClientID, s.ClientSecret, s.KeysBearer
 	server.lifetime, server.tokenKey = time.Duration(s.TokenSeconds)*time.Second, s.TokenKey
@@ -112,25 +101,6 @@ func (s State) server(header http.Header) (*Server, error) {
 		if err := server.Misbehave(e, f); err != nil {
 			return nil, err
 		}
-	}
-	text := header.Get(FaultHeader)
-	if text == "" {
-		return server, nil
-	}
-	if s.FaultSecret == "" ||
-		subtle.ConstantTimeCompare([]byte(header.Get(FaultSecretHeader)), []byte(s.FaultSecret)) != 1 {
-		return nil, errors.New("paymenttest: not the secret")
-	}
-	// Endpoints without this fault keep theirs. The request is for one endpoint only.
-	known := false
-	for _, e := range []Endpoint{Keys, Token, API} {
-		f := ParseFault(text)
-		if f.Name != Redirect && server.Misbehave(e, f) == nil {
-			known = true
-		}
-	}
-	if !known {
-		return nil, errors.New("paymenttest: no such fault")
 	}
 	return server, nil
 }

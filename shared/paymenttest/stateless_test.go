@@ -187,33 +187,3 @@ func TestFaultsOfAStatelessService(t *testing.T) {
 		}
 	}
 }
-
-func TestARequestAsksForAFaultWithTheSecret(t *testing.T) {
-	s := startSandboxes(t)
-	for name, c := range map[string]struct {
-		fault, secret string
-		status        int
-	}{
-		"the fault":      {"status:418", s.state.FaultSecret, http.StatusTeapot},
-		"another secret": {"status:418", "x", http.StatusForbidden},
-		"no secret":      {"status:418", "", http.StatusForbidden},
-		"no such fault":  {"x", s.state.FaultSecret, http.StatusForbidden},
-		"redirect":       {"redirect", s.state.FaultSecret, http.StatusForbidden},
-	} {
-		status, _ := s.tokenFrom(t, 0, func(r *http.Request) {
-			r.Header.Set(paymenttest.FaultHeader, c.fault)
-			r.Header.Set(paymenttest.FaultSecretHeader, c.secret)
-		})
-		if status != c.status {
-			t.Errorf("%s: answered %d, not %d", name, status, c.status)
-		}
-	}
-	if status, _ := s.tokenFrom(t, 0, nil); status != http.StatusOK {
-		t.Errorf("the next request is answered %d", status)
-	}
-	s.state.FaultSecret = ""
-	down := func(r *http.Request) { r.Header.Set(paymenttest.FaultHeader, "down") }
-	if status, _ := s.tokenFrom(t, 0, down); status != http.StatusForbidden {
-		t.Errorf("without any secret, a fault is answered %d", status)
-	}
-}
