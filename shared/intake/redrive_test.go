@@ -24,7 +24,6 @@ import (
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/rfc9562"
 )
 
 // stack is a ledger with events in it, a bus, and buckets.
@@ -163,7 +162,7 @@ func TestTheDeliveryAndTimeOfARedrivenEventAreItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !rfc9562.Valid(entry.Resources[0]) || !entry.Time.Equal(event.EventTimestamp) ||
+	if !payment.IsUUID(entry.Resources[0]) || !entry.Time.Equal(event.EventTimestamp) ||
 		*entry.DetailType != event.EventName || *entry.Source != "source" {
 		t.Errorf("got %+v", entry)
 	}

@@ -56,7 +56,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
-	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/payment"
 )
 
 // The errors of a lookup. Every error that a [Cache] returns wraps one of them or
@@ -245,7 +245,7 @@ func New(origin *Origin, table *Table, opts Options) *Cache {
 // The error wraps [ErrMalformedID], [ErrUnknown], [ErrUnavailable],
 // [ErrOutOfBudget] or ctx's, or is a [*PolicyError].
 func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, error) {
-	if !rfc9562.Valid(id) {
+	if !payment.IsUUID(id) {
 		return Found{}, fmt.Errorf("keys: %w", ErrMalformedID)
 	}
 	if found, err, ok := c.remembered(id); ok {

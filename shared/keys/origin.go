@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/payment"
 )
 
 // maxAnswer is the maximum size of an answer of the key service, in bytes.
@@ -38,7 +38,7 @@ func NewOrigin(client *http.Client, baseURL *url.URL, timeout time.Duration) *Or
 // it does not answer or answers anything else, and [ErrMalformedID] if id is not a
 // UUID. It is safe for concurrent use.
 func (o *Origin) Fetch(ctx context.Context, id string) ([]byte, error) {
-	if !rfc9562.Valid(id) {
+	if !payment.IsUUID(id) {
 		return nil, fmt.Errorf("keys: %w", ErrMalformedID)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)

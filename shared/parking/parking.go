@@ -44,7 +44,7 @@ import (
 	"github.com/aws/smithy-go"
 	"golang.org/x/sync/errgroup"
 
-	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/signature"
 )
 
@@ -153,11 +153,11 @@ func (s *Store) Park(ctx context.Context, p Parked) (name string, before bool, e
 		return "", false, fmt.Errorf("parking: %w", err)
 	}
 	index := []string{}
-	if rfc9562.Valid(p.DeliveryID) {
+	if payment.IsUUID(p.DeliveryID) {
 		index = append(index, "delivery/"+strings.ToLower(p.DeliveryID)+"/"+flat(name))
 	}
 	for _, id := range p.EventIDs {
-		if rfc9562.Valid(id) && len(index) < maxIndexed {
+		if payment.IsUUID(id) && len(index) < maxIndexed {
 			index = append(index, "event/"+strings.ToLower(id)+"/"+flat(name))
 		}
 	}

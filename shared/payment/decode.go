@@ -10,9 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"payhook.example/shared/rfc3339"
-	"payhook.example/shared/rfc9562"
 )
 
 // Delivery is the content of one webhook (section 2.2).
@@ -60,7 +57,7 @@ const MaxEventNameLength = 128
 //   - an id that is not a UUID;
 //   - an event name that is not GROUP.STATUS;
 //   - an eventTimestamp that is not RFC 3339 in UTC. A leap second is parsed as the
-//     following second ([rfc3339.Parse]).
+//     following second ([ParseTime]).
 func DecodeDelivery(payload []byte) (Delivery, error) {
 	w := newWalker(payload, false)
 	defer w.free()
@@ -95,7 +92,7 @@ const maxPeeked = 1000
 func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
 	peek(payload, func(ofEvent bool, name, value string) bool {
 		switch {
-		case !rfc9562.Valid(value):
+		case !IsUUID(value):
 		case !ofEvent && name == "deliveryId":
 			deliveryID = value
 		case ofEvent && name == "eventId":
@@ -111,7 +108,7 @@ func PeekIDs(payload []byte) (deliveryID string, eventIDs []string) {
 func PeekTime(payload []byte) (latest time.Time) {
 	peek(payload, func(ofEvent bool, name, value string) bool {
 		if ofEvent && name == "eventTimestamp" {
-			if at, err := rfc3339.Parse(value); err == nil && at.After(latest) {
+			if at, err := ParseTime(value); err == nil && at.After(latest) {
 				latest = at
 			}
 		}
@@ -457,7 +454,7 @@ func (w *walker) eventID(text string) string {
 }
 
 func wrongID(text string) string {
-	if !rfc9562.Valid(text) {
+	if !IsUUID(text) {
 		return "must be a UUID"
 	}
 	return ""
@@ -493,7 +490,7 @@ func ValidEventName(name string) bool {
 }
 
 func (w *walker) eventTimestamp(text string) string {
-	t, err := rfc3339.Parse(text)
+	t, err := ParseTime(text)
 	w.current.EventTimestamp = t
 	if _, offset := t.Zone(); err != nil || offset != 0 {
 		return "must be a UTC timestamp, as in 2026-01-31T12:00:00.000Z"

@@ -22,8 +22,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"payhook.example/shared/rfc3339"
 )
 
 // Event is one element of a delivery (section 2.3) and the detail of one event on
@@ -151,7 +149,7 @@ func DecodeEvent(raw []byte) (Event, error) {
 // function that publishes them starts without it.
 var strictTimes = sync.OnceValue(func() json.Options {
 	return json.WithUnmarshalers(json.UnmarshalFunc(func(raw []byte, t *time.Time) (err error) {
-		*t, err = rfc3339.Parse(unquote(raw))
+		*t, err = ParseTime(unquote(raw))
 		return err
 	}))
 })

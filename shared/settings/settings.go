@@ -23,7 +23,6 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"payhook.example/shared/names"
-	"payhook.example/shared/rfc3339"
 	"payhook.example/shared/signature"
 )
 
@@ -314,7 +313,7 @@ func ParseWebhook(getenv func(string) string) (w Webhook, err error) {
 		w.TokenSecret = r.resource(names.TokenSecretEnv)
 	}
 	if text := getenv(names.CaptureUntilEnv); text != "" {
-		if w.CaptureUntil, err = rfc3339.Parse(text); err != nil {
+		if w.CaptureUntil, err = time.Parse(time.RFC3339, text); err != nil {
 			r.problems = append(r.problems, fmt.Errorf("%s: must be a time of RFC 3339", names.CaptureUntilEnv))
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/payment"
 )
 
 // Carrier is the part of a request that carries a value. The interface does not
@@ -65,7 +65,7 @@ func ParseKeyIDCarrier(text string) (Carrier, error) {
 // other carrier.
 func StaticKeyID(carrier string) (id string, ok bool) {
 	id, ok = strings.CutPrefix(carrier, isStatic+":")
-	return id, ok && rfc9562.Valid(id)
+	return id, ok && payment.IsUUID(id)
 }
 
 // String returns the carrier in the form that [ParseCarrier] parses.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"payhook.example/shared/rfc3339"
+	"payhook.example/shared/payment"
 )
 
 // Format is the format of a timestamp. The interface does not specify it, so it
@@ -18,7 +18,7 @@ type Format string
 // The formats of a timestamp.
 const (
 	FormatAuto         Format = ""                  // any of the three below
-	FormatRFC3339      Format = "rfc3339"           // 2026-01-31T12:00:00.000Z, as package rfc3339 parses it
+	FormatRFC3339      Format = "rfc3339"           // 2026-01-31T12:00:00.000Z, as [payment.ParseTime] parses it
 	FormatSeconds      Format = "unix-seconds"      // 10 digits today
 	FormatMilliseconds Format = "unix-milliseconds" // 13 digits today
 )
@@ -118,6 +118,6 @@ func parseUnix(text string, digits bool, at func(n, _ int64) time.Time) (time.Ti
 }
 
 func parseRFC3339(text string) (time.Time, bool) {
-	t, err := rfc3339.Parse(text)
+	t, err := payment.ParseTime(text)
 	return t, err == nil
 }

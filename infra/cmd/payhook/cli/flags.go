@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"payhook.example/shared/rfc3339"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/settings"
 )
 
@@ -53,7 +53,7 @@ func ParseDuration(text string) (time.Duration, error) {
 
 // Time reads a time of RFC 3339, or how long ago it was.
 func (p *Program) Time(text string) (time.Time, error) {
-	if at, err := rfc3339.Parse(text); err == nil {
+	if at, err := payment.ParseTime(text); err == nil {
 		return at, nil
 	}
 	before, err := ParseDuration(strings.TrimSuffix(strings.TrimSpace(text), " ago"))

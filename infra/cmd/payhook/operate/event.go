@@ -9,7 +9,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/parking"
-	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/payment"
 )
 
 func (p *program) eventCommand() *cobra.Command {
@@ -50,7 +50,7 @@ type eventState struct {
 }
 
 func (p *program) event(ctx context.Context, id string) error {
-	if !rfc9562.Valid(id) {
+	if !payment.IsUUID(id) {
 		return cli.Usage("%q is not an eventId: it must be a UUID", id)
 	}
 	d, err := p.connect(ctx, *p.target)

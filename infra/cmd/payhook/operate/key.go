@@ -11,7 +11,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/settings"
 )
 
@@ -68,7 +68,7 @@ type cachedKey struct {
 }
 
 func (p *program) key(ctx context.Context, keyID string, drop bool) error {
-	if !rfc9562.Valid(keyID) {
+	if !payment.IsUUID(keyID) {
 		return cli.Usage("%q is not a key id: it must be a UUID", keyID)
 	}
 	d, err := p.connect(ctx, *p.target)

@@ -17,7 +17,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/parking"
-	"payhook.example/shared/rfc9562"
+	"payhook.example/shared/payment"
 )
 
 func (p *program) listCommand() *cobra.Command {
@@ -99,7 +99,7 @@ func (p *program) filterFlags(cmd *cobra.Command, to *filter) {
 }
 
 func isID(text string) error {
-	if !rfc9562.Valid(text) {
+	if !payment.IsUUID(text) {
 		return errors.New("must be a UUID")
 	}
 	return nil

@@ -24,8 +24,8 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/endpoint"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/rfc9562"
 	"payhook.example/shared/settings"
 )
 
@@ -208,7 +208,7 @@ var idField = regexp.MustCompile(`"(?:deliveryId|eventId)"\s*:\s*"[0-9A-Fa-f-]{3
 // freshIDs replaces every UUID that is a deliveryId or an eventId.
 func freshIDs(payload []byte) []byte {
 	return idField.ReplaceAllFunc(payload, func(field []byte) []byte {
-		return append(field[:len(field)-rfc9562.Length-1:len(field)-rfc9562.Length-1], uuid.New().String()+`"`...)
+		return append(field[:len(field)-payment.UUIDLength-1:len(field)-payment.UUIDLength-1], uuid.New().String()+`"`...)
 	})
 }
 

@@ -13,8 +13,8 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/rfc9562"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
@@ -94,7 +94,7 @@ func (s *signing) service(d *deployment.Deployment) (service, error) {
 		}
 		return paymenttest.Remote{URL: d.PaymentService}, nil
 	}
-	if !rfc9562.Valid(s.keyID) {
+	if !payment.IsUUID(s.keyID) {
 		wrong = append(wrong, errors.New("--key needs --key-id, a UUID"))
 	} else if static && err == nil && id != s.keyID {
 		wrong = append(wrong, fmt.Errorf("key id carrier static:%s: must have the UUID of --key-id, which is signed", id))

@@ -1,27 +1,40 @@
-package rfc3339_test
+package payment_test
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"payhook.example/shared/rfc3339"
+	"payhook.example/shared/payment"
 )
 
-func ExampleParse() {
-	t, err := rfc3339.Parse("2026-01-31t12:00:00.123z")
-	fmt.Println(t, err)
-	_, err = rfc3339.Parse("2026-01-31T2:00:00Z")
-	fmt.Println(err)
-	// Output:
-	// 2026-01-31 12:00:00.123 +0000 UTC <nil>
-	// rfc3339: not a timestamp
+func TestIsUUIDAcceptsOnlyTheCanonicalText(t *testing.T) {
+	const good = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"
+	for text, want := range map[string]bool{
+		good:                                    true,
+		strings.ToUpper(good):                   true,
+		"00000000-0000-0000-0000-000000000000":  true,
+		"":                                      false,
+		good[:35]:                               false,
+		good + "0":                              false,
+		" " + good[1:]:                          false,
+		"{" + good[1:35] + "}":                  false,
+		"urn:uuid:" + good:                      false,
+		strings.ReplaceAll(good, "-", ""):       false,
+		"0b7e4c1e03d43-4f26-9c0d-2f1f6a5b7c8d":  false,
+		"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8g":  false,
+		"../../../../v1/keys/aaaa-aaaa-aaaaaa":  false,
+		"0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8\n": false,
+	} {
+		if got := payment.IsUUID(text); got != want {
+			t.Errorf("%q: %t, want %t", text, got, want)
+		}
+	}
 }
 
-func TestParseAcceptsExactlyRFC3339(t *testing.T) {
+func TestParseTimeAcceptsExactlyRFC3339(t *testing.T) {
 	utc := func(year int, month time.Month, day, hour, minute, second, nanosecond int) time.Time {
 		return time.Date(year, month, day, hour, minute, second, nanosecond, time.UTC)
 	}
@@ -52,7 +65,7 @@ func TestParseAcceptsExactlyRFC3339(t *testing.T) {
 		"2026-07-01T01:59:60+02:00":                              utc(2026, 7, 1, 0, 0, 0, 0),
 		"2024-02-29T23:59:60Z":                                   utc(2024, 3, 1, 0, 0, 0, 0),
 	} {
-		got, err := rfc3339.Parse(text)
+		got, err := payment.ParseTime(text)
 		if err != nil || !got.Equal(want) {
 			t.Errorf("%s is %v, %v", text, got, err)
 		}
@@ -64,7 +77,7 @@ func TestParseAcceptsExactlyRFC3339(t *testing.T) {
 		"", "Z", "2026", "2026-01-31", "2026-01-31T12:00:00", "2026-01-31T12:00Z", "12:00:00Z", "20260131T120000Z",
 		"2026-01-31 12:00:00Z", "2026-01-31_12:00:00Z", " 2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z ",
 		"2026-01-31T12:00:00ZZ",
-		"2026-01-31T2:00:00Z", "2026-1-31T12:00:00Z", "2026-01-1T12:00:00Z", "26-01-31T12:00:00Z",
+		"2026-01-31T2:00:00Z", "2026-01-31T2:00:00.5Z", "2026-01-31T2:00:00+02:00", "2026-1-31T12:00:00Z", "2026-01-1T12:00:00Z", "26-01-31T12:00:00Z",
 		"+2026-01-31T12:00:00Z", "12026-01-31T12:00:00Z", "-001-01-31T12:00:00Z",
 		"2026-00-31T12:00:00Z", "2026-13-31T12:00:00Z", "2026-01-00T12:00:00Z", "2026-01-32T12:00:00Z",
 		"2026-04-31T12:00:00Z",
@@ -83,7 +96,7 @@ func TestParseAcceptsExactlyRFC3339(t *testing.T) {
 		"0000-01-01T00:00:00+00:01", "9999-12-31T23:59:59-00:01", "9999-12-31T23:59:60Z",
 		"２026-01-31T12:00:00Z",
 	} {
-		if got, err := rfc3339.Parse(text); !errors.Is(err, rfc3339.ErrSyntax) || !got.IsZero() {
+		if got, err := payment.ParseTime(text); !errors.Is(err, payment.ErrTime) || !got.IsZero() {
 			t.Errorf("%q is %v, %v", text, got, err)
 		}
 	}
@@ -93,8 +106,8 @@ func TestParseAcceptsExactlyRFC3339(t *testing.T) {
 var grammar = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]` +
 	`([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
-// FuzzParse checks Parse against the grammar and the standard library.
-func FuzzParse(f *testing.F) {
+// FuzzParseTime checks ParseTime against the grammar and the standard library.
+func FuzzParseTime(f *testing.F) {
 	for _, text := range []string{
 		"2026-01-31T12:00:00.123Z", "2026-01-31t12:00:00z", "1996-12-19T16:39:57-08:00", "2026-06-30T23:59:60Z",
 		"2026-01-31T2:00:00Z",
@@ -103,7 +116,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := rfc3339.Parse(text)
+		got, err := payment.ParseTime(text)
 		if len(text) > 18 && text[17:19] == "60" {
 			return // the standard library has no leap seconds
 		}
@@ -118,10 +131,10 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func BenchmarkParse(b *testing.B) {
+func BenchmarkParseTime(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := rfc3339.Parse("2026-01-31T12:00:00.123Z"); err != nil {
+		if _, err := payment.ParseTime("2026-01-31T12:00:00.123Z"); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,0 +1,72 @@
+package payment
+
+import (
+	"errors"
+	"time"
+	"uuid"
+)
+
+// UUIDLength is the number of characters of a UUID's canonical text.
+const UUIDLength = 36
+
+// IsUUID reports whether s is a UUID in its canonical text form (RFC 9562, section 4): 32
+// hexadecimal digits of either case in groups of 8, 4, 4, 4 and 12, separated by hyphens.
+// Version and variant are not checked: the interface specifies the text form only.
+//
+// The ids of deliveries, events and keys are UUIDs. Each becomes part of a URL, a table key
+// or a log line only after IsUUID accepted it.
+func IsUUID(s string) bool {
+	if len(s) != UUIDLength {
+		return false
+	}
+	// Of the forms that Parse accepts, only the canonical one has this length.
+	_, err := uuid.Parse(s)
+	return err == nil
+}
+
+// ErrTime is returned for a text that is not a date-time of RFC 3339.
+var ErrTime = errors.New("payment: not a timestamp")
+
+// ParseTime parses a date-time exactly as the grammar of RFC 3339, section 5.6, allows, as in
+// 2026-01-31T12:00:00.123Z. Digits of a fraction after the ninth are dropped. The result is
+// in UTC if the offset is zero, -00:00 included. Its year in UTC is 0 to 9999.
+//
+// Second 60 is accepted where a leap second can occur: at 23:59:60 UTC on the last day of a
+// month. It is parsed as the following second, because a [time.Time] has no leap seconds.
+// Whether a leap second was announced for that day is not checked.
+func ParseTime(text string) (time.Time, error) {
+	// The characters after date and hour, and the first ones of second and fraction.
+	const date, hour, second, fraction = 10, 13, 17, 19
+	b := []byte(text)
+	last := len(b) - 1
+	if last < fraction || b[hour] != ':' || b[fraction] == ',' ||
+		b[last] != 'Z' && b[last] != 'z' && (string(b[last-4:last-2]) > "23" || string(b[last-1:]) > "59") {
+		return time.Time{}, ErrTime // time.Time accepts some of these (https://go.dev/issue/54580)
+	}
+	// It accepts no lower-case letters and no leap seconds.
+	if b[date] == 't' {
+		b[date] = 'T'
+	}
+	if b[last] == 'z' {
+		b[last] = 'Z'
+	}
+	leap := string(b[second:second+2]) == "60"
+	if leap {
+		copy(b[second:], "59")
+	}
+	var t time.Time
+	if err := t.UnmarshalText(b); err != nil {
+		return time.Time{}, ErrTime
+	}
+	if _, offset := t.Zone(); offset == 0 {
+		t = t.UTC()
+	}
+	if leap {
+		t = t.Add(time.Second)
+	}
+	utc := t.UTC()
+	if y := utc.Year(); y < 0 || y > 9999 || leap && (utc.Day() != 1 || utc.Hour() != 0 || utc.Minute() != 0) {
+		return time.Time{}, ErrTime
+	}
+	return t, nil
+}
