@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
@@ -111,6 +112,12 @@ func (d *Deployment) Setting(s *settings.Setting) string {
 		return text
 	}
 	return s.Default
+}
+
+// S3 returns a client. The host name of an endpoint other than AWS rarely resolves with the
+// name of a bucket in front.
+func (d *Deployment) S3() *s3.Client {
+	return s3.NewFromConfig(d.AWS, func(o *s3.Options) { o.UsePathStyle = d.AWS.BaseEndpoint != nil })
 }
 
 // Restart returns the command that starts the local run again with the settings that the

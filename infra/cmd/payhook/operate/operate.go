@@ -19,7 +19,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/spf13/cobra"
 
@@ -96,12 +95,10 @@ func connect(ctx context.Context, t deployment.Target) (*stack, error) {
 	return &stack{
 		Deployment: d,
 
-		db:     dynamodb.NewFromConfig(d.AWS),
-		lambda: lambda.NewFromConfig(d.AWS),
-		sts:    sts.NewFromConfig(d.AWS),
-		// The host name of another endpoint rarely resolves with a bucket's name in
-		// front.
-		buckets: s3.NewFromConfig(d.AWS, func(o *s3.Options) { o.UsePathStyle = d.AWS.BaseEndpoint != nil }),
+		db:      dynamodb.NewFromConfig(d.AWS),
+		lambda:  lambda.NewFromConfig(d.AWS),
+		sts:     sts.NewFromConfig(d.AWS),
+		buckets: d.S3(),
 	}, nil
 }
 

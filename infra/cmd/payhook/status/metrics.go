@@ -16,20 +16,6 @@ import (
 	"payhook.example/shared/names"
 )
 
-// metricsAPI is what of CloudWatch is used.
-type metricsAPI interface {
-	GetMetricData(context.Context, *cloudwatch.GetMetricDataInput,
-		...func(*cloudwatch.Options)) (*cloudwatch.GetMetricDataOutput, error)
-	DescribeAlarms(context.Context, *cloudwatch.DescribeAlarmsInput,
-		...func(*cloudwatch.Options)) (*cloudwatch.DescribeAlarmsOutput, error)
-}
-
-// stacksAPI is what of CloudFormation is used.
-type stacksAPI interface {
-	ListStackResources(context.Context, *cloudformation.ListStackResourcesInput,
-		...func(*cloudformation.Options)) (*cloudformation.ListStackResourcesOutput, error)
-}
-
 // window is the time of which metrics are read. minute is the length of their periods.
 const (
 	window = 15 * time.Minute
@@ -109,11 +95,11 @@ func read(ctx context.Context, d *stack, now time.Time) (sums map[string]float64
 		}
 	}
 	sums, last = map[string]float64{}, map[string]point{}
-	in := &cloudwatch.GetMetricDataInput{
+	pages := cloudwatch.NewGetMetricDataPaginator(d.metrics, &cloudwatch.GetMetricDataInput{
 		MetricDataQueries: queries, StartTime: aws.Time(now.Add(-window)), EndTime: aws.Time(now),
-	}
-	for {
-		out, err := d.metrics.GetMetricData(ctx, in)
+	})
+	for pages.HasMorePages() {
+		out, err := pages.NextPage(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -126,10 +112,8 @@ func read(ctx context.Context, d *stack, now time.Time) (sums map[string]float64
 				}
 			}
 		}
-		if in.NextToken = out.NextToken; in.NextToken == nil {
-			return sums, last, nil
-		}
 	}
+	return sums, last, nil
 }
 
 // webhooks judges the answers. A webhook writes only counts that are not 0, so that it
@@ -212,23 +196,22 @@ func alarms(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 			without = append(without, short)
 		}
 	}
-	var texts []string
-	if len(raised) > 0 {
-		texts = append(texts, fmt.Sprintf("%d of %d: %s", len(raised), len(all), cli.PlainAll(raised)))
+	c := check{"alarms", ok, fmt.Sprintf("none of %d is raised", len(all))}
+	if len(all) == 0 {
+		c.State, c.Text = notMeasured, "the stack has no alarms"
 	}
 	if len(without) > 0 {
-		texts = append(texts, fmt.Sprintf("%d of %d have no data: %s", len(without), len(all), cli.PlainAll(without)))
+		c.State, c.Text = notMeasured, fmt.Sprintf("%d of %d have no data: %s", len(without), len(all),
+			cli.PlainAll(without))
 	}
-	text := strings.Join(texts, "; ")
-	switch {
-	case len(all) == 0:
-		return []check{{"alarms", notMeasured, "the stack has no alarms"}}, nil
-	case len(raised) > 0:
-		return []check{{"alarms", attention, text}}, nil
-	case len(without) > 0:
-		return []check{{"alarms", notMeasured, text}}, nil
+	if len(raised) > 0 {
+		text := fmt.Sprintf("%d of %d: %s", len(raised), len(all), cli.PlainAll(raised))
+		if len(without) > 0 {
+			text += "; " + c.Text
+		}
+		c.State, c.Text = attention, text
 	}
-	return []check{{"alarms", ok, fmt.Sprintf("none of %d is raised", len(all))}}, nil
+	return []check{c}, nil
 }
 
 // alarmNames returns the names of the stack's alarms, sorted. DescribeStackResources would

@@ -16,7 +16,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/spf13/cobra"
 
@@ -38,38 +37,23 @@ alarm that CloudWatch has no data for (INSUFFICIENT_DATA) is not measured.
 
 The command reads the index of pending events, the parking bucket, the secret of the
 access token (its expiry is shown, the token is not), metrics and alarms. Metrics are
-about a minute late. --watch repeats it until Ctrl-C.
+about a minute late.
 
 Status 0: healthy. Status 1: something needs attention, or was not measured: --json tells
 them apart.
 
-With --json, one document for each time: stack, at, healthy, checks (name, state, text).`
+With --json, one document: stack, at, healthy, checks (name, state, text).`
 
 // Command returns the command.
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
-	c := command{Program: p, connect: connect}
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use: "status", Short: "Show whether Payhook is healthy", Long: long,
-		Example: "  payhook status\n  payhook status --local --watch --every 5s",
+		Example: "  payhook status\n  payhook status --local",
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if c.every < time.Second {
-				return cli.Usage("--every must be at least 1s")
-			}
-			return cli.Unreachable(c.run(cmd.Context(), *t))
+			return cli.Unreachable(run(cmd.Context(), p, *t))
 		},
 	}
-	f := cmd.Flags()
-	f.BoolVar(&c.watch, "watch", false, "show it again and again, until Ctrl-C")
-	cli.DurationVar(f, &c.every, "every", 10*time.Second, "with --watch: the pause before the next time")
-	return cmd
-}
-
-type command struct {
-	*cli.Program
-	connect func(context.Context, deployment.Target) (*stack, error)
-	watch   bool
-	every   time.Duration
 }
 
 // stack is a deployment with the clients of its services.
@@ -79,26 +63,23 @@ type stack struct {
 	db      ledger.InspectAPI
 	buckets parking.API
 	secrets token.Getter
-	metrics metricsAPI
-	stacks  stacksAPI
+	metrics interface {
+		cloudwatch.GetMetricDataAPIClient
+		cloudwatch.DescribeAlarmsAPIClient
+	}
+	stacks interface {
+		ListStackResources(context.Context, *cloudformation.ListStackResourcesInput,
+			...func(*cloudformation.Options)) (*cloudformation.ListStackResourcesOutput, error)
+	}
 }
 
-func connect(ctx context.Context, t deployment.Target) (*stack, error) {
+func run(ctx context.Context, p *cli.Program, t deployment.Target) error {
 	d, err := deployment.Connect(ctx, t)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &stack{
-		Deployment: d,
-
-		db:      dynamodb.NewFromConfig(d.AWS),
-		secrets: secretsmanager.NewFromConfig(d.AWS),
-		// The host name of another endpoint rarely resolves with a bucket's name in
-		// front.
-		buckets: s3.NewFromConfig(d.AWS, func(o *s3.Options) { o.UsePathStyle = d.AWS.BaseEndpoint != nil }),
-		metrics: cloudwatch.NewFromConfig(d.AWS),
-		stacks:  cloudformation.NewFromConfig(d.AWS),
-	}, nil
+	return (&stack{d, dynamodb.NewFromConfig(d.AWS), d.S3(), secretsmanager.NewFromConfig(d.AWS),
+		cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS)}).status(ctx, p)
 }
 
 // state is the result of a check.
@@ -125,49 +106,50 @@ type health struct {
 	Checks  []check   `json:"checks"`
 }
 
-func (c *command) run(ctx context.Context, t deployment.Target) error {
-	d, err := c.connect(ctx, t)
-	if err != nil {
-		return err
-	}
-	for {
-		h, err := c.measure(ctx, d)
-		if err != nil {
-			return err
-		}
-		if err := c.show(h, d.Name); err != nil {
-			return err
-		}
-		if !c.watch && !h.Healthy {
-			return cli.ErrAttention
-		}
-		if !c.watch {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(c.every):
-		}
-	}
-}
-
-// measure makes every check.
-func (c *command) measure(ctx context.Context, d *stack) (health, error) {
-	h := health{Stack: d.Stack, At: c.Now().UTC(), Healthy: true}
+// status makes every check and prints the results.
+func (d *stack) status(ctx context.Context, p *cli.Program) error {
+	h := health{Stack: d.Stack, At: p.Now().UTC()}
 	for _, group := range []func(context.Context, *stack, time.Time) ([]check, error){
 		pending, parked, accessToken, fromMetrics, alarms,
 	} {
 		checks, err := group(ctx, d, h.At)
 		if err != nil {
-			return h, err
+			return err
 		}
 		h.Checks = append(h.Checks, checks...)
 	}
+	n := map[state]int{}
 	for _, check := range h.Checks {
-		h.Healthy = h.Healthy && check.State == ok
+		n[check.State]++
 	}
-	return h, nil
+	h.Healthy = n[ok] == len(h.Checks)
+	if err := d.show(p, h, n); err != nil {
+		return err
+	}
+	if !h.Healthy {
+		return cli.ErrAttention
+	}
+	return nil
+}
+
+// show prints one screen, or one document. n has the number of checks in each state.
+func (d *stack) show(p *cli.Program, h health, n map[state]int) error {
+	if p.JSON {
+		return p.PrintJSON(h)
+	}
+	verdict := "healthy"
+	switch {
+	case n[attention] > 0:
+		verdict = fmt.Sprintf("NOT HEALTHY: %d need attention, %d not measured", n[attention], n[notMeasured])
+	case n[notMeasured] > 0:
+		verdict = fmt.Sprintf("UNKNOWN: %d not measured", n[notMeasured])
+	}
+	text := fmt.Sprintf("%s, %s\n%s\n", d.Name, h.At.Format(time.RFC3339), verdict)
+	for _, check := range h.Checks {
+		text += fmt.Sprintf("  %-13s %-13s %s\n", check.Name, check.State, cli.Plain(check.Text))
+	}
+	_, err := fmt.Fprint(p.Out, text)
+	return err
 }
 
 // overdue is when an event should have been published: after two runs of redrive.

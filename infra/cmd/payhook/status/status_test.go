@@ -120,34 +120,27 @@ func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListSta
 	return out, nil
 }
 
-func (w *world) status(ctx context.Context, change ...func(*command)) (string, error) {
+func (w *world) status(json bool) (string, error) {
 	w.t.Helper()
 	var out bytes.Buffer
-	c := &command{
-		Program: &cli.Program{Out: &out, Err: &out, Now: func() time.Time { return w.now }}, every: time.Nanosecond,
-		connect: func(context.Context, deployment.Target) (*stack, error) {
-			return &stack{
-				Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Payhook",
-					Outputs: map[string]string{names.LedgerTableOutput: "ledger", names.ParkingBucketOutput: "parking",
-						names.EventBusNameOutput: "bus", names.TokenSecretOutput: w.secret,
-						names.WebhookFunctionOutput: "webhook:live", names.RedriveFunctionOutput: "redrive:live",
-						names.TokenFunctionOutput: "token:live"}},
-				db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w, stacks: w,
-			}, nil
-		},
+	p := &cli.Program{Out: &out, Err: &out, Now: func() time.Time { return w.now }, JSON: json}
+	d := &stack{
+		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Payhook",
+			Outputs: map[string]string{names.LedgerTableOutput: "ledger", names.ParkingBucketOutput: "parking",
+				names.EventBusNameOutput: "bus", names.TokenSecretOutput: w.secret,
+				names.WebhookFunctionOutput: "webhook:live", names.RedriveFunctionOutput: "redrive:live",
+				names.TokenFunctionOutput: "token:live"}},
+		db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w, stacks: w,
 	}
-	for _, f := range change {
-		f(c)
-	}
-	err := c.run(ctx, deployment.Target{})
+	err := d.status(w.t.Context(), p)
 	if strings.Contains(out.String(), accessToken1) {
 		w.t.Error("the access token is shown")
 	}
 	return out.String(), err
 }
 
-func TestAHealthyDeploymentIsHealthy(t *testing.T) {
-	out, err := newWorld(t).status(t.Context())
+func TestHealthyDeploymentIsHealthy(t *testing.T) {
+	out, err := newWorld(t).status(false)
 	if err != nil || !strings.Contains(out, "\nhealthy\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -163,7 +156,7 @@ func TestAlarmsOfOtherStacksDoNotCount(t *testing.T) {
 	w := newWorld(t)
 	w.named = slices.Sorted(maps.Keys(w.alarms))
 	w.alarms["Payhook-Staging-parked"] = types.StateValueAlarm
-	if out, err := w.status(t.Context()); err != nil || !strings.Contains(out, "none of 2 is raised") {
+	if out, err := w.status(false); err != nil || !strings.Contains(out, "none of 2 is raised") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -205,7 +198,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 	} {
 		w := newWorld(t)
 		c.cause(w)
-		out, err := w.status(t.Context())
+		out, err := w.status(false)
 		if !errors.Is(err, cli.ErrAttention) || !strings.Contains(out, c.want) ||
 			!strings.Contains(out, "NOT HEALTHY") {
 			t.Errorf("%s: %v\n%s", name, err, out)
@@ -214,7 +207,7 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 }
 
 // Nothing is healthy by default.
-func TestWhatIsNotMeasuredIsNotHealthy(t *testing.T) {
+func TestNothingUnmeasuredIsHealthy(t *testing.T) {
 	for name, cause := range map[string]func(*world){
 		"no metrics":              func(w *world) { w.metrics = nil },
 		"no metrics of redrive":   func(w *world) { delete(w.metrics, "redrive OldestPending") },
@@ -225,7 +218,7 @@ func TestWhatIsNotMeasuredIsNotHealthy(t *testing.T) {
 	} {
 		w := newWorld(t)
 		cause(w)
-		out, err := w.status(t.Context())
+		out, err := w.status(false)
 		if !errors.Is(err, cli.ErrAttention) || !strings.Contains(out, "not measured") ||
 			!strings.Contains(out, "\nUNKNOWN: ") {
 			t.Errorf("%s: %v\n%s", name, err, out)
@@ -236,7 +229,7 @@ func TestWhatIsNotMeasuredIsNotHealthy(t *testing.T) {
 func TestStatusAsJSON(t *testing.T) {
 	w := newWorld(t)
 	w.metrics["webhook Unavailable"] = 2
-	out, err := w.status(t.Context(), func(c *command) { c.JSON = true })
+	out, err := w.status(true)
 	var h health
 	if jsonErr := json.Unmarshal([]byte(out), &h); jsonErr != nil || !errors.Is(err, cli.ErrAttention) {
 		t.Fatalf("%v, %v in %s", err, jsonErr, out)
@@ -246,56 +239,29 @@ func TestStatusAsJSON(t *testing.T) {
 	}
 }
 
-func TestWatchRepeatsUntilItIsInterrupted(t *testing.T) {
-	w := newWorld(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	n := 0
-	out, err := w.status(ctx, func(c *command) {
-		c.watch, c.Reader = true, true
-		now := c.Now
-		c.Now = func() time.Time {
-			if n++; n == 3 {
-				cancel()
-			}
-			return now()
-		}
-	})
-	if !errors.Is(err, context.Canceled) || strings.Count(out, clearScreen) < 2 {
-		t.Errorf("%v, %d screens\n%q", err, strings.Count(out, clearScreen), out)
-	}
-}
-
 // Another stack has the same ledger. It publishes its events itself, unless it was deleted.
 func TestEventsOfOtherBusesAreShown(t *testing.T) {
 	w := newWorld(t)
 	w.bus = "other"
 	w.record(time.Second)
-	out, err := w.status(t.Context())
+	out, err := w.status(false)
 	if err != nil || !strings.Contains(out, "nothing is pending") || !strings.Contains(out, "other buses") ||
 		!strings.Contains(out, "1 event, the oldest for 1s") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	w.record(time.Hour)
-	out, err = w.status(t.Context())
+	out, err = w.status(false)
 	if !errors.Is(err, cli.ErrAttention) ||
 		!strings.Contains(out, "2 events, the oldest for 1h, 1 overdue: payhook pending move, if their stack is gone") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-func TestADeniedCallIsAnError(t *testing.T) {
+func TestDeniedCallIsAnError(t *testing.T) {
 	w := newWorld(t)
 	w.denied = errors.New("AccessDenied")
-	if out, err := w.status(t.Context()); err == nil || errors.Is(err, cli.ErrAttention) || out != "" {
+	if out, err := w.status(false); err == nil || errors.Is(err, cli.ErrAttention) || out != "" {
 		t.Errorf("%v\n%s", err, out)
-	}
-}
-
-func TestLinesFitTheScreen(t *testing.T) {
-	for text, want := range map[string]string{"twelve lines": "twelve l…", "nine char": "nine char", "": ""} {
-		if got := fit(text, 9); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }
 
