@@ -142,7 +142,8 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 // move moves the pending events of another bus.
 func (h *handler) move(ctx context.Context, from string) (report, error) {
 	moved, left, err := h.redriver.Move(ctx, from)
-	level, attrs := slog.LevelInfo, []slog.Attr{slog.String("from", from), slog.Int("moved", moved), slog.Bool("left", left)}
+	level := slog.LevelInfo
+	attrs := []slog.Attr{slog.String("from", from), slog.Int("moved", moved), slog.Bool("left", left)}
 	if err != nil {
 		level = slog.LevelError
 		attrs = append(attrs, slog.String("cause", telemetry.Cause(err)))

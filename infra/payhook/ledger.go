@@ -23,9 +23,10 @@ func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb
 			IndexName:    jsii.String(names.LedgerPendingIndex),
 			PartitionKey: attribute(names.LedgerPendingShard, awsdynamodb.AttributeType_STRING),
 			SortKey:      attribute(names.LedgerPendingDue, awsdynamodb.AttributeType_NUMBER),
-			// Redrive measures how long events have been pending without reading them.
+			// Redrive measures how long events have been pending, and leases as many as fit into
+			// its memory, without reading them.
 			ProjectionType:   awsdynamodb.ProjectionType_INCLUDE,
-			NonKeyAttributes: jsii.Strings(names.LedgerRecordedAt),
+			NonKeyAttributes: jsii.Strings(names.LedgerRecordedAt, names.LedgerSize),
 		}},
 		// A protected table cannot be deleted by any user or process (AWS,
 		// "AWS::DynamoDB::GlobalTable" in the CloudFormation reference), including the

@@ -232,7 +232,7 @@ func TestTablesHaveTheKeysThatTheFunctionsUse(t *testing.T) {
 		"IndexName": names.LedgerPendingIndex,
 		"KeySchema": append(key(names.LedgerPendingShard),
 			map[string]any{"AttributeName": names.LedgerPendingDue, "KeyType": "RANGE"}),
-		"Projection": map[string]any{"ProjectionType": "INCLUDE", "NonKeyAttributes": []any{"recordedAt"}},
+		"Projection": map[string]any{"ProjectionType": "INCLUDE", "NonKeyAttributes": []any{"recordedAt", "size"}},
 	}}
 	if diff := cmp.Diff(index, ledger["GlobalSecondaryIndexes"]); diff != "" {
 		t.Errorf("ledger's index (-want +got)\n%s", diff)

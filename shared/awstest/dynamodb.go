@@ -71,7 +71,7 @@ func NewDynamoDB() *DynamoDB {
 // CreateLedger creates a table with the keys of the ledger: those of the deployed table.
 func (db *DynamoDB) CreateLedger(name string) {
 	db.CreateTable(name, names.LedgerKey, Index{
-		Name: names.LedgerPendingIndex, Include: []string{names.LedgerRecordedAt},
+		Name: names.LedgerPendingIndex, Include: []string{names.LedgerRecordedAt, names.LedgerSize},
 		PartitionKey: names.LedgerPendingShard, PartitionType: types.ScalarAttributeTypeS,
 		SortKey: names.LedgerPendingDue, SortType: types.ScalarAttributeTypeN,
 	})

@@ -84,7 +84,8 @@ func (f *far) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
 func newFar() (*far, *intake.Pipeline) {
 	s := newStack()
 	f := &far{DynamoDB: s.db, bus: s.bus}
-	return f, intake.NewPipeline(ledger.New(f, "ledger", "bus", ledger.Options{}), bus.New(f, "bus", "source", bus.Options{}),
+	return f, intake.NewPipeline(ledger.New(f, "ledger", "bus", ledger.Options{}),
+		bus.New(f, "bus", "source", bus.Options{}),
 		nil, parking.NewStore(s.buckets, "parking"), intake.Options{})
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -49,6 +50,10 @@ const (
 	// chunkSize is how many items are leased and published at a time. A run that
 	// stops leaves at most so many leased.
 	chunkSize = 200
+	// chunkBytes is how many bytes of events a chunk has at most. The function has 512 MiB. A run
+	// that published 800 events of 200 to 408 KB took 201 MiB (VmHWM); with 16 MiB it took
+	// 338 MiB, and without the limit 398 MiB.
+	chunkBytes = 8 << 20
 	// pageSize is how many items of a shard are read at a time.
 	pageSize = 25
 	// queries is how many shards are read at the same time.
@@ -117,7 +122,7 @@ func (r *run) publishDue(ctx context.Context) {
 			return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
 		})
 		r.result.Found += len(pending)
-		for chunk := range slices.Chunk(pending, chunkSize) {
+		for chunk := range chunks(pending) {
 			// A chunk that may not end in time is not begun: its items would
 			// have to wait until their leases end.
 			if r.pipeline.opts.Now().Add(r.timeout).After(r.workUntil) {
@@ -125,6 +130,25 @@ func (r *run) publishDue(ctx context.Context) {
 				return
 			}
 			r.publishChunk(ctx, chunk)
+		}
+	}
+}
+
+// chunks returns the items in order, as many at a time as may be leased together.
+func chunks(pending []ledger.Pending) iter.Seq[[]ledger.Pending] {
+	return func(yield func([]ledger.Pending) bool) {
+		begin, size := 0, 0
+		for i, p := range pending {
+			if i > begin && (i-begin == chunkSize || size+p.Size > chunkBytes) {
+				if !yield(pending[begin:i]) {
+					return
+				}
+				begin, size = i, 0
+			}
+			size += p.Size
+		}
+		if begin < len(pending) {
+			yield(pending[begin:])
 		}
 	}
 }

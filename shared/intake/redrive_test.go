@@ -1,6 +1,7 @@
 package intake_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
 
@@ -492,5 +494,45 @@ func TestWhatReceiversHoldDoesNotHideWhatIsPostponed(t *testing.T) {
 	s.now = now
 	if r := s.run(t); r.Oldest < 3*time.Hour {
 		t.Errorf("the oldest is said to be %s old", r.Oldest)
+	}
+}
+
+// leases counts the bytes of events that are leased and not marked yet.
+type leases struct {
+	*awstest.DynamoDB
+	mu         sync.Mutex
+	held, most int
+}
+
+func (l *leases) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
+	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+	out, err := l.DynamoDB.BatchExecuteStatement(ctx, in, opts...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if strings.Contains(*in.Statements[0].Statement, "publishedAt") {
+		l.held = 0
+		return out, err
+	}
+	for _, r := range out.Responses {
+		l.held += len(r.Item["event"].(*dynamodbtypes.AttributeValueMemberB).Value)
+	}
+	l.most = max(l.most, l.held)
+	return out, err
+}
+
+// The events of a chunk are in memory together.
+func TestRedriveLeasesEightMiBAtATime(t *testing.T) {
+	s := newStack()
+	s.change = func(_ int, raw []byte) []byte {
+		return bytes.Replace(raw, []byte(`"amountType":"`), append([]byte(`"amountType":"`),
+			bytes.Repeat([]byte("x"), 250_000)...), 1)
+	}
+	s.pend(t, 100)
+	db := &leases{DynamoDB: s.db}
+	if r := s.runWith(t, db, time.Minute); r.Published != 100 || r.Err != nil {
+		t.Errorf("%+v", r)
+	}
+	if db.most > 8<<20 || db.most < 7<<20 {
+		t.Errorf("%d bytes are leased together", db.most)
 	}
 }

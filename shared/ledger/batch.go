@@ -21,7 +21,8 @@ import (
 // A statement is billed like the single write that it stands for.
 const MaxBatch = 25
 
-// maxBatchBytes is the largest sum of events in a batch. No event is as large. AWS
+// maxBatchBytes is the largest sum of events in a batch of requests or, if it leases them,
+// of answers. No event is as large. AWS
 // documents no limit for BatchExecuteStatement; BatchWriteItem takes 16 MB.
 const maxBatchBytes = 1 << 20
 
@@ -165,8 +166,8 @@ func (l *Ledger) execute(ctx context.Context, statements []types.BatchStatementR
 
 // The attributes of a pending item, in the order in which they are inserted.
 var pendingAttributes = []string{
-	names.LedgerKey, attrDigest, attrDeliveryID, attrRecordedAt, attrEvent, names.LedgerPendingShard,
-	names.LedgerPendingDue, attrHolder, attrAttempts, attrClaimed,
+	names.LedgerKey, attrDigest, attrDeliveryID, attrRecordedAt, attrEvent, names.LedgerSize,
+	names.LedgerPendingShard, names.LedgerPendingDue, attrHolder, attrAttempts, attrClaimed,
 }
 
 // insert returns the statement that writes a pending item unless there is an item of

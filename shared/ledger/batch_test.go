@@ -200,6 +200,12 @@ func TestABatchHasAMegabyteOfEventsAtMost(t *testing.T) {
 	if !slices.Equal(f.sizes, []int{3, 3}) || b.db.Calls("PutItem") != 1 {
 		t.Errorf("batches of %v", f.sizes)
 	}
+	// A lease answers with the events.
+	b.now, f.sizes = b.now.Add(time.Hour), nil
+	b.Ledger.Lease(t.Context(), b.due(t), ledger.NewHolder(), b.now)
+	if !slices.Equal(f.sizes, []int{3, 3}) || b.db.Calls("UpdateItem") != 1 {
+		t.Errorf("leased in batches of %v", f.sizes)
+	}
 	const quarter = 1 << 18
 	for name, test := range map[string]struct {
 		sizes   []int

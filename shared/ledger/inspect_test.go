@@ -125,7 +125,8 @@ func TestTheBacklogIsAllThatIsPendingDueOrNot(t *testing.T) {
 			}
 			continue
 		}
-		want = append(want, ledger.Pending{EventID: e.EventID, Bus: "bus", Due: due, RecordedAt: e.RecordedAt})
+		want = append(want, ledger.Pending{EventID: e.EventID, Bus: "bus", Due: due,
+			RecordedAt: e.RecordedAt, Size: len(e.Detail)})
 	}
 	slices.SortFunc(want, func(x, y ledger.Pending) int {
 		return cmp.Or(x.Due.Compare(y.Due), cmp.Compare(x.EventID, y.EventID))

@@ -25,6 +25,7 @@ type item struct {
 
 	// While the event is pending.
 	Detail   []byte       `dynamodbav:"event,omitempty"` // what is published
+	Size     int          `dynamodbav:"size,omitempty"`  // bytes of Detail
 	Shard    string       `dynamodbav:"shard,omitempty"` // BUS/N, with N from the eventId; the index's partition key
 	Due      milliseconds `dynamodbav:"due,omitempty"`   // until then, only the holder writes; the index's sort key
 	Holder   []byte       `dynamodbav:"holder,omitempty"`
@@ -70,6 +71,7 @@ func (l *Ledger) newItem(e Entry, holder Holder, due time.Time) map[string]types
 		attrDigest:               binary(e.Digest[:]),
 		attrRecordedAt:           number(e.RecordedAt.UnixMilli()),
 		attrEvent:                binary(e.Detail),
+		names.LedgerSize:         number(int64(len(e.Detail))),
 		names.LedgerPendingShard: l.shardOf(e.EventID),
 		names.LedgerPendingDue:   number(due.UnixMilli()),
 		attrHolder:               binary(holder[:]),

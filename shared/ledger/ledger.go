@@ -12,15 +12,15 @@
 // # Layout
 //
 // One DynamoDB table, one item for each event: the type item documents the
-// attributes. The index "pending" has the keys and recordedAt. It is sparse: what
+// attributes. The index "pending" has the keys, recordedAt and size. It is sparse: what
 // is published has no shard and is not in it. A shard belongs to one bus. An event arrives in one write to the
 // table and one to the index, and is published by one more of each. At 10,000
 // events a second that is about 310 index writes a second for each of 64 shards,
 // under a third of what one partition takes (AWS, "Best practices for designing
 // and using partition keys").
 //
-// All but the event takes about 195 bytes and the name of the bus. So with the bus payhook,
-// an event of up to 820 bytes costs one write unit (1 KiB) for each write; the
+// All but the event takes about 200 bytes and the name of the bus. So with the bus payhook,
+// an event of up to 810 bytes costs one write unit (1 KiB) for each write; the
 // representative event of section 2 of the interface has about 720.
 package ledger
 

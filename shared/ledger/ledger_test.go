@@ -477,7 +477,8 @@ func TestAShardIsReadInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		inShard[shard] = append(inShard[shard],
-			ledger.Pending{EventID: e.EventID, Bus: "bus", Due: due, RecordedAt: e.RecordedAt})
+			ledger.Pending{EventID: e.EventID, Bus: "bus", Due: due, RecordedAt: e.RecordedAt,
+				Size: len(e.Detail)})
 	}
 	for shard, want := range inShard {
 		var got []ledger.Pending

@@ -109,7 +109,7 @@ func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
 		TableName: l.table,
 		Key:       keyOf(e.EventID),
 		UpdateExpression: aws.String("SET #at = :now, #expiresAt = :expires" + set +
-			" REMOVE #event, #claimed, #shard, #due, #holder, #attempts"),
+			" REMOVE #event, #size, #claimed, #shard, #due, #holder, #attempts"),
 		ConditionExpression:       aws.String("#shard = :shard AND #digest = :digest"),
 		ExpressionAttributeNames:  attributes,
 		ExpressionAttributeValues: values,
@@ -121,7 +121,8 @@ func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
 }
 
 // markRemoves are the attributes of a pending item alone.
-const markRemoves = ` REMOVE "` + attrEvent + `" REMOVE "` + attrClaimed + `" REMOVE "` + names.LedgerPendingShard +
+const markRemoves = ` REMOVE "` + attrEvent + `" REMOVE "` + names.LedgerSize + `" REMOVE "` +
+	attrClaimed + `" REMOVE "` + names.LedgerPendingShard +
 	`" REMOVE "` + names.LedgerPendingDue + `" REMOVE "` + attrHolder + `" REMOVE "` + attrAttempts + `"`
 
 // markNames are the names of a mark, by the attribute that has its time.
@@ -129,7 +130,8 @@ var markNames = func() map[string]map[string]string {
 	list := map[string]map[string]string{}
 	for _, at := range []string{attrPublishedAt, attrParkedAt} {
 		list[at] = map[string]string{
-			"#at": at, "#expiresAt": names.LedgerTTL, "#event": attrEvent, "#claimed": attrClaimed,
+			"#at": at, "#expiresAt": names.LedgerTTL, "#event": attrEvent,
+			"#size": names.LedgerSize, "#claimed": attrClaimed,
 			"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue,
 			"#holder": attrHolder, "#attempts": attrAttempts, "#digest": attrDigest,
 		}

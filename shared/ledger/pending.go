@@ -20,6 +20,7 @@ type Pending struct {
 	Bus        string
 	Due        time.Time
 	RecordedAt time.Time
+	Size       int // bytes of the event
 }
 
 // Cursor is a position in one shard of the index; nil is before the first item.
@@ -76,7 +77,7 @@ func pendingOf(list []map[string]types.AttributeValue) ([]Pending, error) {
 	}
 	pending := make([]Pending, len(items))
 	for i, item := range items {
-		pending[i] = Pending{item.EventID, item.bus(), item.Due.time(), item.RecordedAt.time()}
+		pending[i] = Pending{item.EventID, item.bus(), item.Due.time(), item.RecordedAt.time(), item.Size}
 	}
 	return pending, nil
 }
@@ -103,7 +104,7 @@ func (l *Ledger) Lease(ctx context.Context, pending []Pending, holder Holder, un
 		quote(attrHolder) + " = ? SET " + quote(attrAttempts) + " = " + quote(attrAttempts) + " + ? WHERE " +
 		quote(names.LedgerKey) + " = ? AND " + quote(names.LedgerPendingDue) + " = ? AND " +
 		quote(names.LedgerPendingShard) + " = ? RETURNING ALL NEW *"
-	l.inBatches(len(pending), ofNoSize, func(begin, end int) {
+	l.inBatches(len(pending), func(i int) int { return pending[i].Size }, func(begin, end int) {
 		l.leaseBatch(ctx, pending[begin:end], results[begin:end], holder, until, statement)
 	})
 	return results
@@ -176,7 +177,8 @@ func (l *Ledger) lease(ctx context.Context, p Pending, holder Holder, until time
 
 // ownLease returns the result for an item that is not as it was seen: it may be our own
 // lease, whose answer was lost before it was tried again.
-func (l *Ledger) ownLease(p Pending, attributes map[string]types.AttributeValue, holder Holder, until time.Time) Leased {
+func (l *Ledger) ownLease(p Pending, attributes map[string]types.AttributeValue, holder Holder,
+	until time.Time) Leased {
 	found, _ := decode(attributes)
 	if found.bus() != l.bus || !bytes.Equal(found.Holder, holder[:]) || found.Due != milliseconds(until.UnixMilli()) {
 		return Leased{}

@@ -10,6 +10,7 @@ const (
 	LedgerPendingDue   = "due"       // its sort key, a number: Unix milliseconds
 
 	LedgerRecordedAt = "recordedAt" // Unix milliseconds; also in the index
+	LedgerSize       = "size"       // bytes of the event, while it is pending; also in the index
 
 	KeysKey = "keyId"     // partition key, a string
 	KeysTTL = "expiresAt" // Unix seconds

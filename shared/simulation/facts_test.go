@@ -709,7 +709,8 @@ func causeOf(g *generation, s *send, by int) func(*counts) *int {
 // checkLedger checks the items of the ledger.
 func (f *facts) checkLedger() {
 	for id, item := range f.w.db.Items(ledgerTable) {
-		for _, name := range []string{names.LedgerPendingShard, names.LedgerPendingDue, "event", "holder", "claimed",
+		for _, name := range []string{names.LedgerPendingShard, names.LedgerPendingDue, names.LedgerSize, "event",
+			"holder", "claimed",
 			"attempts"} {
 			if item[name] != nil {
 				f.violated("%s has %s, but is not pending", short(id), name)

@@ -40,7 +40,8 @@ func TestPendingShowsTheBusOfEachEvent(t *testing.T) {
 	w := newWorld(t)
 	own, other := w.record(time.Hour), w.recordOn("gone", w.now.Add(-time.Hour))
 	out, _ := w.expect(cli.StatusFailed, "pending")
-	w.contains(out, "2 events", "bus       bus: 1\nbus       gone: 1\n", "overdue   2,", "  bus   "+own.EventID, "  gone  "+other)
+	w.contains(out, "2 events", "bus       bus: 1\nbus       gone: 1\n", "overdue   2,",
+		"  bus   "+own.EventID, "  gone  "+other)
 	out, _ = w.expect(cli.StatusFailed, "pending", "--json")
 	if diff := cmp.Diff(map[string]int{"bus": 1, "gone": 1}, document[backlog](t, out).Buses); diff != "" {
 		t.Error(diff)

@@ -334,8 +334,8 @@ func again(r replayed) bool {
 // it got to, or why it failed.
 func (r *replayer) invoke(ctx context.Context,
 	chosen []string) (results map[string]replayed, failure string, err error) {
-	report, failure, err := invoke(ctx, r.client, r.function, request{Replay: chosen, Version: r.o.version, Again: r.o.again,
-		Bus: r.o.bus, By: r.by})
+	report, failure, err := invoke(ctx, r.client, r.function, request{Replay: chosen, Version: r.o.version,
+		Again: r.o.again, Bus: r.o.bus, By: r.by})
 	if err != nil {
 		return nil, "", err
 	}
