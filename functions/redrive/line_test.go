@@ -194,7 +194,7 @@ func TestTheLinesOfReplaysAndDecisions(t *testing.T) {
 	fine, unmarked := d.park(parking.Invalid, nil, newEvent()), d.park(parking.Invalid, nil, newEvent())
 	first, other := twoContents()
 	d.handle(event{Replay: []string{d.park(parking.Invalid, nil, first)}})
-	conflict := d.park(parking.Conflict, [][]byte{other}, other)
+	conflict, settled := d.park(parking.Conflict, [][]byte{other}, other), d.park(parking.Invalid, nil, other)
 	d.buckets.Fails = func(operation, key string) error {
 		if operation == "PutObject" && strings.HasSuffix(key, strings.ReplaceAll(unmarked, "/", "-")) {
 			return errors.New("the bucket is down")
@@ -214,7 +214,7 @@ func TestTheLinesOfReplaysAndDecisions(t *testing.T) {
 			"name": conflict, "reason": "conflict", "outcome": "version-missing", "cause": "", "recorded": 0.0}},
 		"not parked": {event{Replay: []string{"x"}}, map[string]any{"level": "WARN", "msg": "replay", "name": "x",
 			"reason": "", "outcome": "", "cause": parking.ErrNotParked.Error(), "recorded": 0.0}},
-		"settled": {event{Settle: []string{conflict}, Reason: "why"}, map[string]any{"msg": "settle", "name": conflict,
+		"settled": {event{Settle: []string{settled}, Reason: "why"}, map[string]any{"msg": "settle", "name": settled,
 			"cause": ""}},
 		"not settled": {event{Settle: []string{"x"}, Reason: "why"}, map[string]any{"level": "WARN", "msg": "settle",
 			"name": "x", "cause": parking.ErrNotParked.Error()}},
