@@ -33,11 +33,11 @@ func wrongOrigin(problem string) error {
 // case (RFC 9110, section 4.2.3).
 func (o origin) check(r request) error {
 	switch {
-	case r.version != "2.0":
+	case r.Version != "2.0":
 		return errFormat
-	case !strings.EqualFold(r.domainName, o.domainName):
+	case !strings.EqualFold(r.RequestContext.DomainName, o.domainName):
 		return errDomain
-	case r.apiID != o.apiID:
+	case r.RequestContext.APIID != o.apiID:
 		return errAPI
 	}
 	return nil

@@ -105,10 +105,10 @@ func (h *handler) receive(ctx context.Context, r request) intake.Result {
 	}
 	return h.receiver.Receive(ctx, intake.Delivery{
 		Payload:     payload,
-		Headers:     r.headers,
-		RawQuery:    r.rawQuery,
+		Headers:     r.Headers,
+		RawQuery:    r.RawQueryString,
 		SourceIP:    sourceIP(r),
-		Certificate: r.certificate,
+		Certificate: r.certificate(),
 	})
 }
 
@@ -119,7 +119,7 @@ func (h *handler) accept(r request) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if r.method != h.method {
+	if r.RequestContext.HTTP.Method != h.method {
 		return nil, intake.ErrMethod
 	}
 	return r.payload(h.maxPayloadBytes)
@@ -130,7 +130,7 @@ func (h *handler) accept(r request) ([]byte, error) {
 // Gateway's payload format 2.0). X-Forwarded-For and other headers are not read:
 // any client can set them.
 func sourceIP(r request) netip.Addr {
-	addr, err := netip.ParseAddr(r.sourceIP)
+	addr, err := netip.ParseAddr(r.RequestContext.HTTP.SourceIP)
 	if err != nil {
 		return netip.Addr{}
 	}
