@@ -33,7 +33,6 @@ const (
 	Status      FaultName = "status"       // status Value with an empty object; "" is 500
 	NotFound    FaultName = "not-found"    // 404
 	Throttled   FaultName = "throttled"    // 429 with Retry-After Value; "" is 1
-	Redirect    FaultName = "redirect"     // 307 to the same path of the other host, where the request succeeds
 	Garbage     FaultName = "garbage"      // 200 with the content type of JSON, but an invalid body
 	HTML        FaultName = "html"         // 200 and an HTML page
 	ContentType FaultName = "content-type" // the correct answer with content type Value; "" is text/plain
@@ -56,7 +55,7 @@ const (
 )
 
 var (
-	commonFaults = []FaultName{Slow, Down, HangUp, Status, NotFound, Throttled, Redirect, Garbage, HTML, ContentType,
+	commonFaults = []FaultName{Slow, Down, HangUp, Status, NotFound, Throttled, Garbage, HTML, ContentType,
 		Huge}
 	keyFaults   = []FaultName{WrongKid, Problem}
 	tokenFaults = []FaultName{InvalidClient, Unauthorized, ExpiresIn, AccessToken, TokenType}
@@ -185,9 +184,6 @@ func (f Fault) spoil(s *Server, r *http.Request, right func() answer) answer {
 	case Throttled:
 		return answer{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {f.Value}},
 			body: []byte(`{}`)}
-	case Redirect:
-		return answer{status: http.StatusTemporaryRedirect,
-			header: http.Header{"Location": {s.ElsewhereURL + r.URL.RequestURI()}}}
 	case InvalidClient:
 		a := oauthError(http.StatusBadRequest, "invalid_client")
 		id, secret := s.Client()

@@ -101,7 +101,7 @@ func (s *Server) answerKey(r *http.Request, _ []byte) answer {
 	if r.Method != http.MethodGet {
 		return answer{status: http.StatusMethodNotAllowed, header: http.Header{"Allow": {http.MethodGet}}}
 	}
-	if s.keysBearer() && !s.bearer(r) {
+	if s.opts.KeysBearer && !s.bearer(r) {
 		return unauthorized()
 	}
 	s.mu.Lock()

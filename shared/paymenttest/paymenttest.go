@@ -18,7 +18,6 @@
 package paymenttest
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -35,10 +34,7 @@ import (
 // Options are the options of a [Server]. The comment of each field ends with its default,
 // which replaces the zero value.
 type Options struct {
-	// Address to listen on, which must have a loopback address as its host; a free port of
-	// 127.0.0.1.
-	Address string
-	Key     Key // the first signing key; a generated one
+	Key Key // the first signing key; a generated one
 
 	// Scheme defines the carriers of the proof of a webhook; DefaultScheme.
 	Scheme          signature.Scheme
@@ -80,12 +76,11 @@ func DefaultScheme() signature.Scheme {
 // Endpoint is an endpoint of the service.
 type Endpoint string
 
-// The endpoints. Each except Elsewhere can have its own fault.
+// The endpoints. Each can have its own fault.
 const (
-	Keys      Endpoint = "keys"      // GET /v1/keys/{keyId}
-	Token     Endpoint = "token"     // POST /as/token.oauth2
-	API       Endpoint = "api"       // everything under ProtectedPath
-	Elsewhere Endpoint = "elsewhere" // the other host, which is the target of redirects
+	Keys  Endpoint = "keys"  // GET /v1/keys/{keyId}
+	Token Endpoint = "token" // POST /as/token.oauth2
+	API   Endpoint = "api"   // everything under ProtectedPath
 )
 
 // ProtectedPath is the path of the protected API, which requires a valid token and
@@ -111,13 +106,10 @@ type Request struct {
 type Server struct {
 	// URL is the base URL of keys, tokens and the API: baseUrl and authUrl.
 	URL string
-	// ElsewhereURL is the URL of the other host, which is the target of redirects.
-	ElsewhereURL string
 
 	opts   Options
 	sender Sender
 	server *http.Server
-	other  *http.Server
 	closed chan struct{}
 
 	tokenKey []byte // signs tokens; nil means that they are kept in tokens
@@ -128,12 +120,8 @@ type Server struct {
 	faults    map[Endpoint]*Fault
 	counts    map[Endpoint]map[int]int // by status
 	latest    map[Endpoint][]Request
-	fetches   map[string]int // by key id
-	clientID  string
-	secret    string
 	lifetime  time.Duration
 	tokens    map[string]time.Time // the expiry of each token
-	keysToken bool                 // key lookup needs a valid token
 }
 
 // NewServer starts a payment service. It panics if it cannot listen, like
@@ -146,38 +134,21 @@ func NewServer(opts Options) *Server {
 	return s
 }
 
-// Start starts a payment service. It returns an error if it cannot listen on the address
-// or if that is not a loopback address. The caller must close it.
+// Start starts a payment service on a free port of 127.0.0.1. The caller must close it.
 func Start(opts Options) (*Server, error) {
 	opts.setDefaults()
 	s := newServer(opts)
-	host, _, err := net.SplitHostPort(opts.Address)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("paymenttest: %w", err)
-	}
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
-		return nil, errors.New("paymenttest: the address must be a loopback address")
-	}
-	listener, err := net.Listen("tcp", opts.Address)
-	if err != nil {
-		return nil, fmt.Errorf("paymenttest: %w", err)
-	}
-	elsewhere, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		listener.Close()
 		return nil, fmt.Errorf("paymenttest: %w", err)
 	}
 	s.URL = "http://" + listener.Addr().String()
-	s.ElsewhereURL = "http://" + elsewhere.Addr().String()
 	if opts.Key.Private == nil {
 		opts.Key = NewKey(2048)
 	}
 	s.use(opts.Key)
-
 	s.server = &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
-	s.other = &http.Server{Handler: s.elsewhere(), ReadHeaderTimeout: 10 * time.Second}
 	go s.server.Serve(listener)
-	go s.other.Serve(elsewhere)
 	return s, nil
 }
 
@@ -192,19 +163,12 @@ func newServer(opts Options) *Server {
 		faults:    map[Endpoint]*Fault{},
 		counts:    map[Endpoint]map[int]int{},
 		latest:    map[Endpoint][]Request{},
-		fetches:   map[string]int{},
-		clientID:  opts.ClientID,
-		secret:    opts.ClientSecret,
 		lifetime:  opts.TokenLifetime,
 		tokens:    map[string]time.Time{},
-		keysToken: opts.KeysBearer,
 	}
 }
 
 func (o *Options) setDefaults() {
-	if o.Address == "" {
-		o.Address = "127.0.0.1:0"
-	}
 	if o.Scheme == (signature.Scheme{}) {
 		o.Scheme = DefaultScheme()
 	}
@@ -232,7 +196,6 @@ func (o *Options) setDefaults() {
 func (s *Server) Close() {
 	close(s.closed)
 	s.server.Close()
-	s.other.Close()
 }
 
 // Count returns the number of requests that an endpoint answered with one of the
@@ -247,13 +210,6 @@ func (s *Server) Count(e Endpoint, statuses ...int) int {
 		}
 	}
 	return total
-}
-
-// KeyFetches returns the number of requests for the key with that id, with any answer.
-func (s *Server) KeyFetches(id string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.fetches[id]
 }
 
 // Requests returns the latest 100 requests to an endpoint, oldest first.
@@ -271,17 +227,6 @@ func (s *Server) handler() http.Handler {
 	if s.opts.Control {
 		mux.Handle(controlPath, s.control())
 	}
-	return mux
-}
-
-// elsewhere answers like the service: a client that follows a redirect succeeds, and the
-// data that it sent is recorded.
-func (s *Server) elsewhere() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc(keysPath, s.endpoint(Elsewhere, s.answerKey))
-	mux.HandleFunc(tokenPath, s.endpoint(Elsewhere, func(*http.Request, []byte) answer { return s.newToken() }))
-	mux.HandleFunc("/", s.endpoint(Elsewhere,
-		func(*http.Request, []byte) answer { return answer{status: http.StatusOK} }))
 	return mux
 }
 
@@ -329,7 +274,4 @@ func (s *Server) record(e Endpoint, r *http.Request, body []byte, status int) {
 	s.counts[e][status]++
 	latest := append(s.latest[e], Request{r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Clone(), body, status})
 	s.latest[e] = latest[max(0, len(latest)-kept):]
-	if e == Keys {
-		s.fetches[r.URL.Path[len(keysPath):]]++
-	}
 }

@@ -159,9 +159,6 @@ func TestWebhooksVerifyWithThePublishedKey(t *testing.T) {
 			if string(r.Body) != string(payload) || r.Method != http.MethodPost {
 				t.Errorf("received %s of %d bytes, want POST of %d", r.Method, len(r.Body), len(payload))
 			}
-			if n := service.KeyFetches(keyID); n != 1 {
-				t.Errorf("KeyFetches = %d, want 1", n)
-			}
 		})
 	}
 }
@@ -344,10 +341,6 @@ func TestFaultsOfKeyLookup(t *testing.T) {
 			return r.status == 200 && strings.HasSuffix(r.header.Get("Content-Type"), "+json") &&
 				!strings.Contains(r.body, "kid")
 		},
-		"redirect": func(r reply) bool {
-			return r.status == 307 &&
-				get(t, r.header.Get("Location")).body == right
-		},
 		"":                 func(r reply) bool { return r.body == right },
 		"content-type:a/b": func(r reply) bool { return r.header.Get("Content-Type") == "a/b" },
 	}
@@ -359,9 +352,6 @@ func TestFaultsOfKeyLookup(t *testing.T) {
 		if r := get(t, keyURL); !want(r) {
 			t.Errorf("%s: answered %d %v %.200q", text, r.status, r.header, r.body)
 		}
-	}
-	if n := service.Count(paymenttest.Elsewhere); n != 1 {
-		t.Errorf("the other host got %d requests, want 1", n)
 	}
 	if n := service.Count(paymenttest.Keys, 503, 404); n != 2 {
 		t.Errorf("Count of 503 and 404 = %d, want 2", n)
@@ -391,9 +381,9 @@ func TestFaultEndsAfterItsTimes(t *testing.T) {
 func TestMisbehaveRejectsUnknownFaults(t *testing.T) {
 	service := start(t, paymenttest.Options{})
 	for e, faults := range map[paymenttest.Endpoint][]string{
-		paymenttest.Keys:      {"nonsense", "expires-in:1", "slow:long", "huge:-1", "status:ok"},
-		paymenttest.Token:     {"wrong-kid", "problem", "expires-in:{"},
-		paymenttest.Elsewhere: {"down"},
+		paymenttest.Keys:  {"nonsense", "expires-in:1", "slow:long", "huge:-1", "status:ok"},
+		paymenttest.Token: {"wrong-kid", "problem", "expires-in:{"},
+		"elsewhere":       {"down"},
 	} {
 		for _, f := range faults {
 			if err := service.Misbehave(e, paymenttest.ParseFault(f)); err == nil {
@@ -495,7 +485,7 @@ func TestAPIAcceptsATokenUntilItExpires(t *testing.T) {
 }
 
 func TestTokenEndpointChecksTheRequest(t *testing.T) {
-	service := start(t, paymenttest.Options{ClientID: "cl:ent", ClientSecret: "s3cret+%41"})
+	service := start(t, paymenttest.Options{ClientID: "client", ClientSecret: "s3cret+%41"})
 	form := func(values url.Values) func(*http.Request) {
 		return func(r *http.Request) {
 			body := values.Encode()
@@ -516,20 +506,15 @@ func TestTokenEndpointChecksTheRequest(t *testing.T) {
 		"JSON": {func(r *http.Request) { r.Header.Set("Content-Type", "application/json") }, 400,
 			"invalid_request"},
 		"no credentials": {func(r *http.Request) { r.Header.Del("Authorization") }, 401, "invalid_client"},
-		"wrong secret":   {func(r *http.Request) { r.SetBasicAuth("cl:ent", "guess") }, 401, "invalid_client"},
+		"wrong secret":   {func(r *http.Request) { r.SetBasicAuth("client", "guess") }, 401, "invalid_client"},
 		"no grant":       {form(nil), 400, "invalid_request"},
 		"other grant":    {form(url.Values{"grant_type": {"password"}}), 400, "unsupported_grant_type"},
 		"two grants": {form(url.Values{"grant_type": {"client_credentials", "client_credentials"}}), 400,
 			"invalid_request"},
-		"id without colon": {func(r *http.Request) { r.SetBasicAuth("cl", "ent:s3cret+%41") }, 401, "invalid_client"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			service.SetClient("client", "s3cret+%41")
 			r := tokenRequest(t, service)
-			if strings.Contains(name, "colon") {
-				service.SetClient("cl:ent", "s3cret+%41")
-			}
 			test.change(r)
 			got := do(t, r)
 			if got.status != test.status || !strings.Contains(got.body, test.code) {
@@ -563,10 +548,6 @@ func TestFaultsOfTheTokenEndpoint(t *testing.T) {
 		"access-token":        func(r reply) bool { return member(r, "access_token") == `""` },
 		`access-token:"a\nb"`: func(r reply) bool { return member(r, "access_token") == `"a\nb"` },
 		`token-type:"mac"`:    func(r reply) bool { return member(r, "token_type") == `"mac"` },
-		"redirect": func(r reply) bool {
-			return r.status == 307 && strings.HasPrefix(r.header.Get("Location"),
-				service.ElsewhereURL+"/as/token.oauth2?")
-		},
 	}
 	for text, want := range tests {
 		if err := service.Misbehave(paymenttest.Token, paymenttest.ParseFault(text)); err != nil {
@@ -589,10 +570,6 @@ func TestKeyLookupCanRequireAToken(t *testing.T) {
 	r.Header.Set("Authorization", "Bearer "+fetchToken(t, service).AccessToken)
 	if got := do(t, r); got.status != http.StatusOK {
 		t.Errorf("with a token: %d, want 200", got.status)
-	}
-	service.SetKeysBearer(false)
-	if r := get(t, keyURL); r.status != http.StatusOK {
-		t.Errorf("without a token, once none is needed: %d, want 200", r.status)
 	}
 }
 
@@ -646,15 +623,6 @@ func TestControlAPIIsOptionalAndRequiresJSON(t *testing.T) {
 	r.Header.Set("Content-Type", "text/plain")
 	if got := do(t, r); got.status != http.StatusUnsupportedMediaType {
 		t.Errorf("text/plain: %d, want 415", got.status)
-	}
-}
-
-func TestStartRequiresALoopbackAddress(t *testing.T) {
-	for _, address := range []string{"0.0.0.0:0", ":0", "192.0.2.1:0", "nonsense"} {
-		if service, err := paymenttest.Start(paymenttest.Options{Address: address}); err == nil {
-			service.Close()
-			t.Errorf("it listens on %s", address)
-		}
 	}
 }
 

@@ -31,7 +31,7 @@ type State struct {
 	Faults map[Endpoint]Fault `json:"faults,omitempty"`
 }
 
-// NewState returns the state of a service with the options, without a key. Address,
+// NewState returns the state of a service with the options, without a key.
 // Client, Identity, Control and Now do not matter.
 func NewState(opts Options) State {
 	opts.setDefaults()
@@ -47,14 +47,13 @@ func NewState(opts Options) State {
 func (s State) Publish(k Key) { s.Keys[k.ID] = k.JWK() }
 
 // Misbehave sets the fault of an endpoint; the zero Fault removes it. It returns an error
-// for faults that a service without memory does not have: those with Times, and
-// Redirect, which needs a second host.
+// for faults with Times, which a service without memory does not have.
 func (s State) Misbehave(e Endpoint, f Fault) error {
 	if f.Name == "" {
 		delete(s.Faults, e)
 		return nil
 	}
-	if f.Times != 0 || f.Name == Redirect {
+	if f.Times != 0 {
 		return fmt.Errorf("paymenttest: a service without memory has no fault %q of %d requests", f.Name, f.Times)
 	}
 	// It checks the fault.
@@ -91,8 +90,8 @@ func Stateless(read func(context.Context) (State, error)) http.Handler {
 
 // server returns a service for one request.
 func (s State) server() (*Server, error) {
-	server := newServer(Options{TokenManagerID: s.TokenManagerID, FormEncoded: s.FormEncoded, Now: time.Now})
-	server.clientID, server.secret, server.keysToken = s.ClientID, s.ClientSecret, s.KeysBearer
+	server := newServer(Options{TokenManagerID: s.TokenManagerID, FormEncoded: s.FormEncoded, Now: time.Now,
+		KeysBearer: s.KeysBearer, ClientID: s.ClientID, ClientSecret: s.ClientSecret})
 	server.lifetime, server.tokenKey = time.Duration(s.TokenSeconds)*time.Second, s.TokenKey
 	for id, jwk := range s.Keys {
 		server.published[id] = jwk

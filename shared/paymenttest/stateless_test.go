@@ -180,7 +180,7 @@ func TestFaultsOfAStatelessService(t *testing.T) {
 	if status, _ := s.tokenFrom(t, 0, nil); status != http.StatusOK {
 		t.Errorf("without the fault, the token endpoint answers %d", status)
 	}
-	for _, f := range []paymenttest.Fault{{Name: paymenttest.Redirect}, {Name: paymenttest.Down, Times: 1},
+	for _, f := range []paymenttest.Fault{{Name: paymenttest.Down, Times: 1},
 		{Name: "x"}} {
 		if err := s.state.Misbehave(paymenttest.Token, f); err == nil {
 			t.Errorf("the fault %v is accepted", f)

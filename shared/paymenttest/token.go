@@ -11,20 +11,8 @@ import (
 	"uuid"
 )
 
-// SetClient changes the client id and secret that the token endpoint accepts. Issued
-// tokens stay valid.
-func (s *Server) SetClient(id, secret string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.clientID, s.secret = id, secret
-}
-
 // Client returns the client id and secret that the token endpoint accepts.
-func (s *Server) Client() (id, secret string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.clientID, s.secret
-}
+func (s *Server) Client() (id, secret string) { return s.opts.ClientID, s.opts.ClientSecret }
 
 // SetTokenLifetime changes the lifetime of tokens that are issued from now on, in whole
 // seconds.
@@ -39,19 +27,6 @@ func (s *Server) RevokeTokens() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.tokens)
-}
-
-// SetKeysBearer changes whether key lookup needs a valid token.
-func (s *Server) SetKeysBearer(needed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keysToken = needed
-}
-
-func (s *Server) keysBearer() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.keysToken
 }
 
 // answerToken answers a token request (section 4.1). It issues a token only if the
