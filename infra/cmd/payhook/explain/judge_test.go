@@ -192,7 +192,8 @@ func TestEachVariantIsExplained(t *testing.T) {
 		"key id that is not sent, but given": {func(c *call) {
 			c.drop("X-SVC-Key-Id")
 			c.given = []string{c.key.ID}
-		}, want{otherSettings, missing, "keyIdCarrier=static:" + key().ID, "as soon as the service signs with another key"}},
+		}, want{otherSettings, missing, "keyIdCarrier=static:" + key().ID,
+			"as soon as the service signs with another key"}},
 		"key id that is sent and given": {func(c *call) {
 			c.move("X-SVC-Key-Id", "Key-Reference")
 			c.given = []string{c.key.ID}
@@ -366,8 +367,9 @@ func withExponent(t *testing.T, e int64) paymenttest.Key {
 // A time zone is a guess, and only one that exists is named.
 func TestATimeZoneIsAGuess(t *testing.T) {
 	for ahead, zone := range map[time.Duration]string{
-		2 * time.Hour: "UTC+02:00", -3*time.Hour - 30*time.Minute: "UTC-03:30", 5*time.Hour + 45*time.Minute: "UTC+05:45",
-		14 * time.Hour: "UTC+14:00", -12 * time.Hour: "UTC-12:00",
+		2 * time.Hour: "UTC+02:00", -3*time.Hour - 30*time.Minute: "UTC-03:30",
+		5*time.Hour + 45*time.Minute: "UTC+05:45",
+		14 * time.Hour:               "UTC+14:00", -12 * time.Hour: "UTC-12:00",
 		14*time.Hour + 15*time.Minute: "", -13 * time.Hour: "", 2*time.Hour + 7*time.Minute: "", 6 * time.Minute: "",
 	} {
 		c := sent(t)
