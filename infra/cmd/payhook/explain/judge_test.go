@@ -209,7 +209,8 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.move("X-SVC-Timestamp", "A-Time")
 			c.move("X-SVC-Key-Id", "A-Key")
 			c.move("X-SVC-Signature", "A-Sig")
-		}, want{otherSettings, missing, "signatureHeader=A-Sig timestampCarrier=header:A-Time keyIdCarrier=header:A-Key",
+		}, want{otherSettings, missing,
+			"signatureHeader=A-Sig timestampCarrier=header:A-Time keyIdCarrier=header:A-Key",
 			"signatureHeader is X-SVC-Signature"}},
 		"parts of one header": {func(c *call) {
 			c.set("Signature", fmt.Sprintf(`t=%s,v1="%s"`, c.drop("X-SVC-Timestamp"), c.drop("X-SVC-Signature")))
