@@ -50,11 +50,7 @@ type Program struct {
 
 	JSON bool // the flag --json
 
-	columns int // of the terminal; 0 if there is none
-
-	// Interval is how often long work reports its progress; 0 is 2 seconds.
-	Interval time.Duration
-
+	columns int  // of the terminal; 0 if there is none
 	started bool // a command has started to work
 }
 

@@ -27,7 +27,7 @@ func run(t *testing.T, ctx context.Context, f func(*Program) error, args ...stri
 	return o.String(), e.String(), status
 }
 
-func TestTheExitStatusSaysWhatKindOfErrorItIs(t *testing.T) {
+func TestExitStatusTellsTheKindOfError(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	failed := errors.New("it failed")
@@ -58,7 +58,7 @@ func TestTheExitStatusSaysWhatKindOfErrorItIs(t *testing.T) {
 	}
 }
 
-func TestAWrongCallDoesNotStartTheCommand(t *testing.T) {
+func TestWrongCallDoesNotStartTheCommand(t *testing.T) {
 	for args, message := range map[string]string{
 		"stray":          `payhook do takes no argument, but "stray" was given`,
 		"--nothing":      "unknown flag: --nothing; payhook do --help lists the flags",
@@ -89,7 +89,7 @@ func TestDurationsHaveDays(t *testing.T) {
 }
 
 // Without a terminal, nobody has typed what is read.
-func TestNobodyIsAskedWithoutATerminal(t *testing.T) {
+func TestNobodyIsAskedWithoutTerminal(t *testing.T) {
 	for terminal, want := range map[bool]int{true: 0, false: StatusUsage} {
 		_, stderr, status := run(t, t.Context(), func(p *Program) error {
 			p.Terminal = terminal

@@ -84,11 +84,6 @@ func ChoiceVar(cmd *cobra.Command, to *string, name, kind, usage string, words .
 		*to = text
 		return OneOf(text, words...)
 	})
-	Complete(cmd, name, words...)
-}
-
-// Complete lets a shell complete the words as values of a flag.
-func Complete(cmd *cobra.Command, name string, words ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(name,
 		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // there is no such flag

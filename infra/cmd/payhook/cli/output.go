@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,26 +52,24 @@ func Readable(d time.Duration) string {
 		return "-" + Readable(-d)
 	}
 	const day = 24 * time.Hour
+	text := ""
 	switch {
 	case d < time.Second:
-		return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
+		return fmt.Sprintf("%dms", d.Milliseconds())
 	case d < time.Minute:
-		return units(d, time.Second, "s", 0, "")
+		return fmt.Sprintf("%ds", d/time.Second)
 	case d < time.Hour:
-		return units(d, time.Minute, "m", time.Second, "s")
+		text = fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
 	case d < day:
-		return units(d, time.Hour, "h", time.Minute, "m")
+		text = fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	default:
+		text = fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 	}
-	return units(d, day, "d", time.Hour, "h")
+	return zero.ReplaceAllString(text, "$1")
 }
 
-func units(d, big time.Duration, bigName string, small time.Duration, smallName string) string {
-	text := strconv.FormatInt(int64(d/big), 10) + bigName
-	if small > 0 && d%big >= small {
-		text += strconv.FormatInt(int64(d%big/small), 10) + smallName
-	}
-	return text
-}
+// zero matches a smaller unit that is zero.
+var zero = regexp.MustCompile(`^(\d+[mhd])0[smh]$`)
 
 // Seconds is a duration as JSON has it.
 func Seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
@@ -127,12 +126,7 @@ func Counted(n int, one, many string) string {
 }
 
 // interval is how often long work reports its progress.
-func (p *Program) interval() time.Duration {
-	if p.Interval == 0 {
-		return 2 * time.Second
-	}
-	return p.Interval
-}
+const interval = 2 * time.Second
 
 // Progress reports on long work how far it is, at most once in an interval. It is
 // safe for concurrent use.
@@ -149,31 +143,8 @@ func (p *Program) Progress() *Progress { return &Progress{p: p, last: p.Now()} }
 func (g *Progress) Say(format string, args ...any) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if now := g.p.Now(); now.Sub(g.last) >= g.p.interval() {
+	if now := g.p.Now(); now.Sub(g.last) >= interval {
 		g.last = now
 		fmt.Fprintf(g.p.Err, format+"\n", args...)
-	}
-}
-
-// Every calls report after each interval, from another goroutine, until stop is
-// called. When stop returns, report is not running any more.
-func (p *Program) Every(report func()) (stop func()) {
-	ticker := time.NewTicker(p.interval())
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-ticker.C:
-				report()
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() {
-		ticker.Stop()
-		close(done)
-		<-ended
 	}
 }

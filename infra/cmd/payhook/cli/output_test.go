@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestADurationIsReadable(t *testing.T) {
+func TestDurationsAreReadable(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"0ms": 0, "120ms": 120 * time.Millisecond, "12s": 12*time.Second + 900*time.Millisecond,
 		"3m12s": 192 * time.Second,

@@ -175,7 +175,7 @@ func (a *actor) startAll(ctx context.Context) error {
 // payhook runs a command of this program for the local run.
 func payhook(ctx context.Context, args []string) (output string, right bool) {
 	var text bytes.Buffer
-	p := &cli.Program{In: strings.NewReader(""), Out: &text, Err: &text, Now: time.Now, Interval: time.Hour}
+	p := &cli.Program{In: strings.NewReader(""), Out: &text, Err: &text, Now: time.Now}
 	root, t := p.Root(""), &deployment.Target{}
 	cli.TargetFlags(root, t)
 	root.AddCommand(append(operate.Commands(p, t), send.Command(p, t))...)

@@ -62,8 +62,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log", Long: long, Example: example,
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: cobra.FixedCompletions(functions, cobra.ShellCompDirectiveNoFileComp),
+		ValidArgs: functions, Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				if err := cli.OneOf(args[0], functions...); err != nil {
