@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/names"
 )
 
 func (p *program) certificatesCommand() *cobra.Command {
@@ -62,18 +61,12 @@ func (p *program) certificates(ctx context.Context, days int) error {
 	if err != nil {
 		return err
 	}
-	function, err := d.Output(names.RedriveFunctionOutput)
+	a, err := d.redrive(ctx, request{Certificates: true})
 	if err != nil {
 		return err
 	}
-	a, failure, err := invoke(ctx, d.lambda, function, request{Certificates: true})
-	switch {
-	case err != nil:
-		return err
-	case failure != "":
-		return errors.New(failure)
-	case a.Certificates == nil:
-		return errors.New(olderFunction)
+	if a.Certificates == nil {
+		return errors.New("the redrive function did not report certificates")
 	}
 	c := *a.Certificates
 	required := len(c.CAs) > 0

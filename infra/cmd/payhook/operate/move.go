@@ -59,10 +59,6 @@ func (p *program) move(ctx context.Context, from string, yes bool) error {
 	if from == "" || from == m.To {
 		return cli.Usage("--from must name another bus than that of the stack, %s; payhook pending shows them", m.To)
 	}
-	function, err := d.Output(names.RedriveFunctionOutput)
-	if err != nil {
-		return err
-	}
 	l, err := d.ledger()
 	if err != nil {
 		return err
@@ -87,16 +83,12 @@ func (p *program) move(ctx context.Context, from string, yes bool) error {
 		}
 	}
 	for left := m.NotDue < m.Pending; left; {
-		report, failure, err := invoke(ctx, d.lambda, function, request{MoveFrom: from})
+		a, err := d.redrive(ctx, request{MoveFrom: from})
 		if err != nil {
+			fmt.Fprintf(p.Err, "%s moved\n", cli.Counted(m.Moved, "event is", "events are"))
 			return err
 		}
-		m.Moved += report.Moved
-		left = report.Left
-		if failure != "" {
-			fmt.Fprintf(p.Err, "%s moved; %s\n", cli.Counted(m.Moved, "event is", "events are"), cli.Plain(failure))
-			return cli.ErrAttention
-		}
+		m.Moved, left = m.Moved+a.Moved, a.Left
 	}
 	return p.printMove(m)
 }

@@ -85,8 +85,8 @@ func TestWhatIsNotDueIsNotMoved(t *testing.T) {
 		t.Error(diff)
 	}
 	w.ofMove = []string{`{"errorMessage":"no time"}`}
-	_, err = w.expect(cli.StatusFailed, "pending", "move", "--from", "gone", "--yes")
-	w.contains(err, "0 events are moved; the redrive function failed: no time")
+	_, err = w.expect(cli.StatusUnreachable, "pending", "move", "--from", "gone", "--yes")
+	w.contains(err, "0 events are moved", "the redrive function failed: no time")
 }
 
 func TestNothingIsMovedWithoutAnotherBus(t *testing.T) {

@@ -355,7 +355,7 @@ func TestAnOutputThatIsNotThereSaysWhatToDo(t *testing.T) {
 	for verb, output := range map[string]string{
 		"pending": names.LedgerTableOutput, "parked list": names.ParkingBucketOutput,
 		"key " + uuid.New().String():   names.KeysTableOutput,
-		"event " + uuid.New().String(): names.ParkingBucketOutput, "parked replay --all": names.RedriveFunctionOutput,
+		"event " + uuid.New().String(): names.ParkingBucketOutput, "certificates": names.RedriveFunctionOutput,
 	} {
 		w := newWorld(t)
 		delete(w.outs, output)

@@ -1,17 +1,15 @@
 package operate
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 )
 
@@ -75,19 +73,10 @@ const (
 	parkedVersion = "parked"
 )
 
-// batchSize is how many are replayed by one invocation: few enough for the time
-// that it has.
-const batchSize = 10
-
-// maxFailures is how many single replays may fail in a row, because the function
-// fails, before the rest is not tried.
-const maxFailures = 3
-
 // accepted is the one outcome of a replay after which nothing is left to do.
 const accepted = "accepted"
 
-// replayed is what became of one thing that was parked, as the redrive function
-// reports it.
+// replayed is the result of one replay, as the redrive function reports it.
 type replayed struct {
 	Name       string `json:"name"`
 	Accepted   bool   `json:"accepted"`
@@ -107,10 +96,6 @@ func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []str
 		return err
 	}
 	d, err := p.connect(ctx, *p.target)
-	if err != nil {
-		return err
-	}
-	function, err := d.Output(names.RedriveFunctionOutput)
 	if err != nil {
 		return err
 	}
@@ -147,10 +132,19 @@ func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []str
 			return err
 		}
 	}
-	r := &replayer{p: p, o: o, client: d.lambda, function: function, by: d.caller(ctx), total: len(chosen),
-		progress: p.Progress()}
-	err = r.run(ctx, chosen)
-	return r.summary(ctx, err)
+	by := d.caller(ctx)
+	return p.decide(ctx, chosen, "accepted", func(ctx context.Context, name string) (bool, error) {
+		a, err := d.redrive(ctx, request{Replay: []string{name}, Version: o.version, Again: o.again, Bus: o.bus, By: by})
+		result := replayed{Name: name}
+		if len(a.Replayed) == 1 {
+			result = a.Replayed[0]
+		}
+		if err != nil {
+			result.Cause = err.Error()
+		}
+		result.Accepted = result.Outcome == accepted && result.Cause == ""
+		return result.Accepted, cmp.Or(p.printReplayed(result, o.version), err)
+	})
 }
 
 // confirmReplay asks before more than one is replayed, and always before a parked version is
@@ -229,180 +223,12 @@ func namesOf(texts []string) (checked []string, err error) {
 	return checked, nil
 }
 
-// replayer replays what is parked, batch by batch.
-type replayer struct {
-	p        *program
-	o        *replayOptions
-	client   functions
-	function string
-	by       string // who replays
-	progress *cli.Progress
-
-	total, done, accepted int
-	failures              int    // of the function, in a row
-	last                  string // of these
-}
-
-func (r *replayer) run(ctx context.Context, chosen []string) error {
-	for batch := range slices.Chunk(chosen, batchSize) {
-		results, err := r.batch(ctx, batch)
-		for _, result := range results {
-			r.done++
-			if result.Accepted {
-				r.accepted++
-			}
-			if err := r.print(result); err != nil {
-				return err
-			}
-		}
-		if err != nil {
-			return err
-		}
-		r.progress.Say("%d of %d replayed, %d accepted", r.done, r.total, r.accepted)
+func (p *program) printReplayed(result replayed, version string) error {
+	if p.JSON {
+		return p.PrintJSON(result)
 	}
-	return nil
-}
-
-// errStopped: the function failed too often in a row.
-var errStopped = errors.New("the redrive function failed")
-
-// batch replays what one invocation may, and then one by one what failed in it
-// for want of time or of a part of AWS. With an error it returns what it knows.
-func (r *replayer) batch(ctx context.Context, chosen []string) (results []replayed, err error) {
-	if len(chosen) == 1 {
-		result, err := r.alone(ctx, chosen[0])
-		if err != nil {
-			return nil, err
-		}
-		return []replayed{result}, nil
-	}
-	found, _, err := r.invoke(ctx, chosen)
-	if err != nil {
-		return nil, err
-	}
-	var rest []string
-	for _, name := range chosen {
-		if result, ok := found[name]; ok && !again(result) {
-			results = append(results, result)
-		} else {
-			rest = append(rest, name)
-		}
-	}
-	for _, name := range rest {
-		result, err := r.alone(ctx, name)
-		if result.Outcome == "already-replayed" || r.o.version == firstVersion && result.Outcome == "already-settled" {
-			result.Accepted, result.Cause = true, "" // by the invocation before
-		}
-		if err != nil {
-			return results, err
-		}
-		if results = append(results, result); r.failures >= maxFailures {
-			return results, errStopped
-		}
-	}
-	return results, nil
-}
-
-// alone replays one.
-func (r *replayer) alone(ctx context.Context, name string) (replayed, error) {
-	found, failure, err := r.invoke(ctx, []string{name})
-	if err != nil {
-		return replayed{}, err
-	}
-	if result, ok := found[name]; ok {
-		r.failures = 0
-		return result, nil
-	}
-	r.failures++
-	r.last = failure
-	return replayed{Name: name, Cause: failure}, nil
-}
-
-// again reports whether an outcome may be another one if the invocation has all
-// its time for it.
-func again(r replayed) bool {
-	switch r.Outcome {
-	case "out-of-time", "ledger-unavailable":
-		return true
-	case "", accepted: // it could not be read, or not be marked as replayed
-		return r.Cause != "" && r.Cause != parking.ErrNotParked.Error()
-	}
-	return false
-}
-
-// invoke replays names with one invocation and returns what became of each that
-// it got to, or why it failed.
-func (r *replayer) invoke(ctx context.Context,
-	chosen []string) (results map[string]replayed, failure string, err error) {
-	report, failure, err := invoke(ctx, r.client, r.function, request{Replay: chosen, Version: r.o.version,
-		Again: r.o.again, Bus: r.o.bus, By: r.by})
-	if err != nil {
-		return nil, "", err
-	}
-	if failure == "" && len(report.Replayed) == 0 {
-		failure = olderFunction
-	}
-	results = map[string]replayed{}
-	for _, result := range report.Replayed {
-		result.Accepted = result.Outcome == accepted && result.Cause == ""
-		results[result.Name] = result
-	}
-	return results, failure, nil
-}
-
-// request is what the redrive function is asked for.
-type request struct {
-	Replay  []string `json:"replay,omitempty"`
-	Version string   `json:"version,omitempty"`
-	Again   bool     `json:"again,omitempty"`
-	Bus     string   `json:"bus,omitempty"`
-	Settle  []string `json:"settle,omitempty"`
-	Reason  string   `json:"reason,omitempty"`
-	By      string   `json:"by,omitempty"`
-
-	MoveFrom     string `json:"moveFrom,omitempty"`
-	Certificates bool   `json:"certificates,omitempty"`
-}
-
-// answer is what the redrive function says became of it.
-type answer struct {
-	ErrorMessage string     `json:"errorMessage"`
-	Replayed     []replayed `json:"replayed"`
-	Settled      []settled  `json:"settled"`
-	Moved        int        `json:"moved"`
-	Left         bool       `json:"left"`
-
-	Certificates *certificates `json:"certificates"`
-}
-
-const olderFunction = "the redrive function did not report a result: it is older than this program; deploy it again"
-
-// invoke asks the redrive function, and returns its answer, or why it failed.
-func invoke(ctx context.Context, client functions, function string, r request) (a answer, failure string, err error) {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return a, "", err
-	}
-	out, err := client.Invoke(ctx, &lambda.InvokeInput{FunctionName: &function, Payload: text})
-	if err != nil {
-		return a, "", err
-	}
-	broken := json.Unmarshal(out.Payload, &a)
-	switch {
-	case out.FunctionError != nil:
-		failure = "the redrive function failed: " + a.ErrorMessage
-	case broken != nil:
-		failure = olderFunction
-	}
-	return a, failure, nil
-}
-
-func (r *replayer) print(result replayed) error {
-	if r.p.JSON {
-		return r.p.PrintJSON(result)
-	}
-	if result.Accepted && r.o.version == firstVersion {
-		_, err := fmt.Fprintf(r.p.Out, "settled       %s  the first version stays\n", cli.Plain(result.Name))
+	if result.Accepted && version == firstVersion {
+		_, err := fmt.Fprintf(p.Out, "settled       %s  the first version stays\n", cli.Plain(result.Name))
 		return err
 	}
 	if result.Accepted {
@@ -410,7 +236,7 @@ func (r *replayer) print(result replayed) error {
 		if result.Unverified != "" {
 			note = "; not verified: " + cli.Plain(result.Unverified)
 		}
-		_, err := fmt.Fprintf(r.p.Out, "accepted      %s  %s new, %d known%s\n", cli.Plain(result.Name),
+		_, err := fmt.Fprintf(p.Out, "accepted      %s  %s new, %d known%s\n", cli.Plain(result.Name),
 			cli.Counted(result.Recorded, "event", "events"), result.Duplicates, note)
 		return err
 	}
@@ -426,26 +252,6 @@ func (r *replayer) print(result replayed) error {
 			why += ", now parked as " + result.Parked
 		}
 	}
-	_, err := fmt.Fprintf(r.p.Out, "not accepted  %s  %s\n", cli.Plain(result.Name), cli.Plain(why))
+	_, err := fmt.Fprintf(p.Out, "not accepted  %s  %s\n", cli.Plain(result.Name), cli.Plain(why))
 	return err
-}
-
-// summary says what was done, and turns how it ended into how the program ends.
-func (r *replayer) summary(ctx context.Context, err error) error {
-	if r.total > 1 || err != nil {
-		fmt.Fprintf(r.p.Err, "%d of %d replayed: %d accepted, %d not\n", r.done, r.total, r.accepted, r.done-r.accepted)
-	}
-	switch {
-	case errors.Is(err, errStopped):
-		fmt.Fprintf(r.p.Err, "stopped, because %s\n", cli.Plain(r.last))
-		return cli.ErrAttention
-	case err != nil:
-		if ctx.Err() != nil {
-			fmt.Fprintln(r.p.Err, "what had started may still be replayed; payhook parked list has what is left")
-		}
-		return err
-	case r.accepted < r.done:
-		return cli.ErrAttention
-	}
-	return nil
 }

@@ -53,7 +53,7 @@ func TestItAsksBeforeItReplaysMoreThanOne(t *testing.T) {
 		}
 		out, err := w.expect(status, append([]string{"parked", "replay"}, names...)...)
 		w.contains(err, "Replay 3 in stack Payhook (nowhere)? [y/N]")
-		if (len(w.invoked) == 1) != yes || strings.Contains(err, "nothing was done") == yes ||
+		if (len(w.invoked) == 3) != yes || strings.Contains(err, "nothing was done") == yes ||
 			strings.Count(out, "accepted") != 3 && yes {
 			t.Errorf("%q: %v\n%s%s", answer, w.invoked, out, err)
 		}
@@ -75,18 +75,18 @@ func TestWithoutATerminalItWantsToBeToldSo(t *testing.T) {
 	}
 }
 
-func TestAllThatWasNotReplayedIsReplayedInBatches(t *testing.T) {
+func TestAllThatIsOpenIsReplayed(t *testing.T) {
 	w := newWorld(t)
-	all := w.parkMany(2*batchSize + 5)
+	all := w.parkMany(5)
 	w.replayed(all[3])
 	conflict, _ := w.park(0, parking.Conflict)
 	out, err := w.expect(0, "parked", "replay", "--all", "--yes")
 	want := slices.Concat(all[:3], all[4:])
 	same(t, "invoked with", slices.Concat(w.invoked...), want)
-	if len(w.invoked) != 3 || strings.Contains(out, conflict) || strings.Count(out, "\n") != len(want) {
+	if len(w.invoked) != len(want) || strings.Contains(out, conflict) || strings.Count(out, "\n") != len(want) {
 		t.Errorf("%d invocations\n%s", len(w.invoked), out)
 	}
-	w.contains(err, "24 of 24 replayed: 24 accepted, 0 not", "1 conflict is not included")
+	w.contains(err, "4 of 4 tried: 4 accepted, 0 not", "1 conflict is not included")
 
 	w.invoked = nil
 	_, err = w.expect(0, "parked", "replay", "--all", "--from", "1ms", "--reason", "unpublishable")
@@ -117,10 +117,7 @@ func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 		"not accepted  "+names[1]+"  conflict: 2 events are known with other content\n",
 		"not accepted  "+names[2]+"  invalid: events[3].eventId: must be a UUID\n",
 		"not accepted  "+names[3]+"  parking: no parked object has this name\n")
-	w.contains(err, "4 of 4 replayed: 1 accepted, 3 not")
-	if len(w.invoked) != 1 {
-		t.Errorf("tried again what can't change: %v", w.invoked)
-	}
+	w.contains(err, "4 of 4 tried: 1 accepted, 3 not")
 
 	out, _ = w.expect(cli.StatusFailed, append([]string{"parked", "replay", "--yes", "--json"}, names...)...)
 	want := []replayed{
@@ -134,82 +131,24 @@ func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 	}
 }
 
-// A batch that runs out of time or fails is replayed one by one.
-func TestWhatDidNotComeToItsTurnIsReplayedAlone(t *testing.T) {
-	for name, batch := range map[string]func(asked []string) (string, string, error){
-		"the function fails": func([]string) (string, string, error) {
-			return `{"errorMessage":"Task timed out after 55.00 seconds","errorType":"Sandbox.Timedout"}`, "Unhandled",
-				nil
-		},
-		"it is out of time": func(asked []string) (string, string, error) {
-			return report(asked, func(name string) string {
-				if name == asked[0] {
-					return `"outcome":"accepted"`
-				}
-				return `"outcome":"out-of-time","cause":"intake: out of time"`
-			}), "", nil
-		},
-		"it says nothing of some": func(asked []string) (string, string, error) {
-			return report(asked[:1], func(string) string { return `"outcome":"accepted"` }), "", nil
-		},
-		"it could not mark some": func(asked []string) (string, string, error) {
-			return report(asked, func(string) string {
-				return `"outcome":"accepted","cause":"S3 PutObject: SlowDown"`
-			}), "", nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			names := w.parkMany(4)
-			w.redrive = func(asked []string) (string, string, error) {
-				if len(asked) > 1 {
-					return batch(asked)
-				}
-				return report(asked, func(string) string { return `"outcome":"accepted"` }), "", nil
-			}
-			out, _ := w.expect(0, "parked", "replay", "--all", "--yes", "--json")
-			var accepted []string
-			for _, r := range lines[replayed](t, out) {
-				if r.Accepted {
-					accepted = append(accepted, r.Name)
-				}
-			}
-			same(t, "accepted", accepted, names)
-			if n := len(w.invoked); n > 5 {
-				t.Errorf("%d invocations", n)
-			}
-		})
-	}
-}
-
 func TestAFunctionThatFailsAgainAndAgainIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
-	w.parkMany(3 * batchSize)
+	w.parkMany(5)
 	w.redrive = func([]string) (string, string, error) {
 		return `{"errorMessage":"redrive: nothing is parked in this deployment","errorType":"errorString"}`,
 			"Unhandled", nil
 	}
 	out, err := w.expect(cli.StatusFailed, "parked", "replay", "--all", "--yes")
-	w.contains(err, "3 of 30 replayed: 0 accepted, 3 not",
-		"stopped, because the redrive function failed: redrive: nothing is parked in this deployment")
-	if len(w.invoked) != 1+maxFailures || strings.Count(out, "not accepted") != 3 {
+	w.contains(err, "3 of 5 tried: 0 accepted, 3 not",
+		"stopped: the redrive function failed: redrive: nothing is parked in this deployment")
+	if len(w.invoked) != maxFailures || strings.Count(out, "not accepted") != 3 {
 		t.Errorf("%d invocations\n%s", len(w.invoked), out)
 	}
 }
 
-func TestAnOlderFunctionIsSaidToBeOne(t *testing.T) {
-	w := newWorld(t)
-	name := w.parkMany(1)[0]
-	w.redrive = func([]string) (string, string, error) {
-		return `{"found":0,"published":0,"failed":0,"left":false}`, "", nil
-	}
-	out, _ := w.expect(cli.StatusFailed, "parked", "replay", name)
-	w.contains(out, "not accepted", "older than this program")
-}
-
 func TestWhatWasDoneIsSaidWhenAWSFailsInTheMiddle(t *testing.T) {
 	w := newWorld(t)
-	w.parkMany(25)
+	w.parkMany(5)
 	w.redrive = func(asked []string) (string, string, error) {
 		if len(w.invoked) == 3 {
 			return "", "", errors.New("AccessDeniedException")
@@ -217,12 +156,12 @@ func TestWhatWasDoneIsSaidWhenAWSFailsInTheMiddle(t *testing.T) {
 		return report(asked, func(string) string { return `"outcome":"accepted"` }), "", nil
 	}
 	_, err := w.expect(cli.StatusUnreachable, "parked", "replay", "--all", "--yes")
-	w.contains(err, "20 of 25 replayed: 20 accepted, 0 not", "AccessDeniedException")
+	w.contains(err, "2 of 5 tried: 2 accepted, 0 not", "AccessDeniedException")
 }
 
 func TestCtrlCSaysWhatWasDone(t *testing.T) {
 	w := newWorld(t)
-	w.parkMany(25)
+	w.parkMany(5)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.ctx = ctx
 	w.redrive = func(asked []string) (string, string, error) {
@@ -233,8 +172,8 @@ func TestCtrlCSaysWhatWasDone(t *testing.T) {
 		return report(asked, func(string) string { return `"outcome":"accepted"` }), "", nil
 	}
 	out, err := w.expect(cli.StatusInterrupted, "parked", "replay", "--all", "--yes")
-	w.contains(err, "10 of 25 replayed: 10 accepted, 0 not", "may still be replayed", "interrupted")
-	if n := strings.Count(out, "accepted"); n != 10 {
+	w.contains(err, "1 of 5 tried: 1 accepted, 0 not", "may still be accepted", "interrupted")
+	if n := strings.Count(out, "accepted"); n != 2 { // and one that is not
 		t.Errorf("%d said to be accepted", n)
 	}
 }
@@ -260,20 +199,6 @@ func TestCtrlCAtTheQuestionReplaysNothing(t *testing.T) {
 type reader func([]byte) (int, error)
 
 func (r reader) Read(b []byte) (int, error) { return r(b) }
-
-func TestLongReplaysSayHowFarTheyAre(t *testing.T) {
-	w := newWorld(t)
-	w.parkMany(25)
-	w.redrive = func(asked []string) (string, string, error) {
-		w.now = w.now.Add(time.Second)
-		return report(asked, func(string) string { return `"outcome":"accepted"` }), "", nil
-	}
-	_, err := w.expect(0, "parked", "replay", "--all", "--yes")
-	w.contains(err, "20 of 25 replayed, 20 accepted\n")
-	if strings.Contains(err, "10 of 25") {
-		t.Error(fmt.Sprint("too talkative: ", err))
-	}
-}
 
 func TestAConflictIsReplayedByNameInTheVersionThatIsChosen(t *testing.T) {
 	w := newWorld(t)
@@ -394,22 +319,14 @@ func TestWhatIsNotKnownOfTheFirstVersionIsSaid(t *testing.T) {
 // The redrive function is the one that rejects it.
 func TestWhatWasDecidedIsNotReplayedAgain(t *testing.T) {
 	w := newWorld(t)
-	names := w.parkMany(2)
+	name := w.parkMany(1)[0]
 	w.redrive = func(asked []string) (string, string, error) {
-		if len(asked) > 1 {
-			return `{"errorMessage":"Task timed out"}`, "Unhandled", nil
-		}
 		return report(asked, func(string) string {
 			return `"outcome":"already-replayed","cause":"it was replayed at 2026-01-31T12:00:00Z"`
 		}), "", nil
 	}
-	out, _ := w.expect(cli.StatusFailed, "parked", "replay", names[0])
-	w.contains(out, "not accepted  "+names[0]+"  already-replayed: it was replayed at 2026-01-31T12:00:00Z\n")
-	// The invocation that failed replayed them.
-	out, _ = w.expect(0, "parked", "replay", names[0], names[1], "--yes")
-	if strings.Count(out, "accepted      ") != 2 {
-		t.Errorf("%s", out)
-	}
+	out, _ := w.expect(cli.StatusFailed, "parked", "replay", name)
+	w.contains(out, "not accepted  "+name+"  already-replayed: it was replayed at 2026-01-31T12:00:00Z\n")
 }
 
 func TestWhatIsNowParkedForItselfIsNamed(t *testing.T) {

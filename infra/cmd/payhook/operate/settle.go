@@ -1,15 +1,14 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/names"
 )
 
 func (p *program) settleCommand() *cobra.Command {
@@ -57,39 +56,24 @@ func (p *program) parkedSettle(ctx context.Context, list []string, reason string
 	if err != nil {
 		return err
 	}
-	function, err := d.Output(names.RedriveFunctionOutput)
-	if err != nil {
-		return err
-	}
 	if len(list) > 1 && !yes {
 		if err := p.Confirm(ctx, fmt.Sprintf("Settle %d in %s?", len(list), d.Name)); err != nil {
 			return err
 		}
 	}
-	by, attention := d.caller(ctx), false
-	for batch := range slices.Chunk(list, batchSize) {
-		report, failure, err := invoke(ctx, d.lambda, function, request{Settle: batch, Reason: reason, By: by})
+	by := d.caller(ctx)
+	return p.decide(ctx, list, "settled", func(ctx context.Context, name string) (bool, error) {
+		a, err := d.redrive(ctx, request{Settle: []string{name}, Reason: reason, By: by})
+		result := settled{Name: name}
+		if len(a.Settled) == 1 {
+			result = a.Settled[0]
+		}
 		if err != nil {
-			return err
+			result.Cause = err.Error()
 		}
-		for _, name := range batch {
-			result := settled{Name: name, Cause: failure}
-			if i := slices.IndexFunc(report.Settled, func(s settled) bool { return s.Name == name }); i >= 0 {
-				result.Cause = report.Settled[i].Cause
-				result.Settled = result.Cause == ""
-			} else if failure == "" {
-				result.Cause = olderFunction
-			}
-			attention = attention || !result.Settled
-			if err := p.printSettled(result); err != nil {
-				return err
-			}
-		}
-	}
-	if attention {
-		return cli.ErrAttention
-	}
-	return nil
+		result.Settled = err == nil && result.Cause == ""
+		return result.Settled, cmp.Or(p.printSettled(result), err)
+	})
 }
 
 func (p *program) printSettled(s settled) error {
