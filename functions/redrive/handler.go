@@ -24,18 +24,7 @@ type handler struct {
 	log      *telemetry.Log
 	now      func() time.Time // zero: time.Now
 	trust    *trust           // nil: no client certificate is required
-
-	// parkedCounted is when a run last counted the open parked objects. Lambda runs one
-	// invocation at a time in a sandbox.
-	parkedCounted time.Time
 }
-
-// How often, and for how long, a run counts the open parked objects. S3 bills a request
-// for each 1,000 objects of three folders.
-const (
-	countParkedEvery = 10 * time.Minute
-	countParkedFor   = 5 * time.Second
-)
 
 // event is the event of an invocation. That of the schedule is empty and starts a run.
 type event struct {
@@ -58,26 +47,6 @@ type event struct {
 	// By is who decided, as the caller states.
 	By string `json:"by,omitempty"`
 }
-
-// The metrics of a run.
-var (
-	// items due
-	found = telemetry.Metric{Name: names.RedriveFoundMetric}
-	// items now on the bus
-	published = telemetry.Metric{Name: names.RedrivePublishedMetric}
-	// items that may not be on the bus
-	failed = telemetry.Metric{Name: names.RedriveFailedMetric}
-	// items that failed too often
-	parked = telemetry.Metric{Name: names.RedriveParkedMetric}
-	// 1: the run ended at its deadline, with work left
-	left = telemetry.Metric{Name: names.RedriveLeftMetric}
-	// age of the oldest pending item
-	oldest = telemetry.Metric{Name: names.OldestPendingMetric, Unit: telemetry.Seconds}
-	// parked objects that are neither replayed nor settled
-	parkedOpen = telemetry.Metric{Name: names.ParkedOpenMetric}
-	// days until a CA or the client certificate expires
-	trustLeft = telemetry.Metric{Name: names.TrustDaysLeftMetric}
-)
 
 // report is what an invocation returns.
 type report struct {
@@ -163,28 +132,19 @@ func (h *handler) run(ctx context.Context) (report, error) {
 	case r.Failed > 0 || r.Left:
 		level = slog.LevelWarn
 	}
-	attrs := []slog.Attr{slog.Int("leased", r.Leased), slog.Int("unmarked", r.Unmarked), slog.Int("errors", r.Errors)}
+	attrs := []slog.Attr{slog.Int("found", r.Found), slog.Int("leased", r.Leased), slog.Int("published", r.Published),
+		slog.Int("failed", r.Failed), slog.Int("unmarked", r.Unmarked), slog.Int("errors", r.Errors),
+		slog.Bool("left", r.Left)}
 	if err := cmp.Or(r.Err, r.PublishErr); err != nil {
 		attrs = append(attrs, slog.String("cause", telemetry.Cause(err)))
 	}
-	leftCount := 0.0
-	if r.Left {
-		leftCount = 1
+	var values []telemetry.Value
+	if !r.Unread {
+		values = append(values, telemetry.Value{Metric: names.OldestPendingMetric, Value: r.Oldest.Seconds()})
 	}
-	values := []telemetry.Value{
-		{Metric: found, Value: float64(r.Found)},
-		{Metric: published, Value: float64(r.Published)},
-		{Metric: failed, Value: float64(r.Failed)},
-		{Metric: parked, Value: float64(r.Parked)},
-		{Metric: left, Value: leftCount},
-		{Metric: oldest, Value: r.Oldest.Seconds()},
+	if r.Parked > 0 {
+		values = append(values, telemetry.Value{Metric: names.ParkedMetric, Value: float64(r.Parked)})
 	}
-	counted, err := h.countParked(ctx, r)
-	if err != nil {
-		attrs = append(attrs, slog.String("parkedCause", telemetry.Cause(err)))
-		level = max(level, slog.LevelWarn)
-	}
-	values = append(values, counted...)
 	if h.trust != nil {
 		// Without the certificate that was accepted last, only the CAs count. Another run
 		// raises the alarm for the certificate.
@@ -193,7 +153,7 @@ func (h *handler) run(ctx context.Context) (report, error) {
 			attrs = append(attrs, slog.String("certificateCause", telemetry.Cause(err)))
 			level = max(level, slog.LevelWarn)
 		}
-		values = append(values, telemetry.Value{Metric: trustLeft, Value: t.DaysLeft})
+		values = append(values, telemetry.Value{Metric: names.TrustDaysLeftMetric, Value: t.DaysLeft})
 	}
 	h.log.Outcome(ctx, level, "redrive", values, attrs...)
 	out := report{Found: r.Found, Published: r.Published, Failed: r.Failed, Parked: r.Parked, Left: r.Left}
@@ -201,22 +161,6 @@ func (h *handler) run(ctx context.Context) (report, error) {
 		return out, fmt.Errorf("redrive: %s", telemetry.Cause(r.Err))
 	}
 	return out, nil
-}
-
-// countParked returns the metric of the open parked objects, if it is time to count them. A
-// run that had too little time for its own work does not count.
-func (h *handler) countParked(ctx context.Context, r intake.Redriven) ([]telemetry.Value, error) {
-	if r.Left || h.time().Sub(h.parkedCounted) < countParkedEvery {
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, countParkedFor)
-	defer cancel()
-	open, err := h.parking.CountOpen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	h.parkedCounted = h.time()
-	return []telemetry.Value{{Metric: parkedOpen, Value: float64(open)}}, nil
 }
 
 // replay replays parked objects, one after another.

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -40,7 +38,7 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 		}
 	}
 	p := intake.NewPipeline(table, bus.New(eb, "bus", "source", bus.Options{}), nil, nil, intake.Options{})
-	h := &handler{redriver: intake.NewRedriver(p, 20), parking: noParking(), log: telemetry.New(log, "redrive")}
+	h := &handler{redriver: intake.NewRedriver(p, 20), parking: noParking(), log: telemetry.New(log, "Payhook")}
 	got, err := h.Handle(t.Context(), event{})
 	if err != nil || got.Found != 3 || got.Published != 3 || got.Failed != 0 || got.Left {
 		t.Errorf("got %+v, %v", got, err)
@@ -49,7 +47,7 @@ func TestARunIsReportedInTheAnswerTheLogAndTheMetrics(t *testing.T) {
 	if err := json.Unmarshal(log.Bytes(), &line); err != nil {
 		t.Fatal(err)
 	}
-	if line["RedriveFound"] != 3.0 || line["RedrivePublished"] != 3.0 || line["OldestPending"].(float64) < 60 ||
+	if line["found"] != 3.0 || line["published"] != 3.0 || line["OldestPending"].(float64) < 60 ||
 		line["level"] != nil || !strings.Contains(log.String(), `{"Name":"OldestPending","Unit":"Seconds"}`) {
 		t.Errorf("got %v", line)
 	}
@@ -62,73 +60,6 @@ func noParking() *parking.Store {
 	return parking.NewStore(buckets, "parking")
 }
 
-// open returns the count of what is parked and open in the line of the next run, or nil.
-func (d *deployment) open() any {
-	d.t.Helper()
-	d.log.Reset()
-	if _, err := d.Handle(d.t.Context(), event{}); err != nil {
-		d.t.Fatal(err)
-	}
-	var line map[string]any
-	if err := json.Unmarshal(d.log.Bytes(), &line); err != nil {
-		d.t.Fatal(err)
-	}
-	return line["ParkedOpen"]
-}
-
-func TestARunCountsWhatIsParkedAndOpenEveryTenMinutes(t *testing.T) {
-	d := newDeployment(t)
-	now := noon
-	d.now = func() time.Time { return now }
-	settled := d.park(parking.Invalid, nil, newEvent())
-	d.park(parking.Invalid, nil, newEvent())
-	if got := d.open(); got != 2.0 {
-		t.Errorf("the first run counts %v, want 2", got)
-	}
-	d.handle(event{Settle: []string{settled}, Reason: "a test"})
-	now = now.Add(10*time.Minute - time.Second)
-	if got := d.open(); got != nil {
-		t.Errorf("a run within ten minutes counts %v", got)
-	}
-	now = now.Add(time.Second)
-	if got := d.open(); got != 1.0 {
-		t.Errorf("the run after ten minutes counts %v, want 1", got)
-	}
-}
-
-func TestARunThatCannotCountWhatIsParkedSucceedsAndCountsNextTime(t *testing.T) {
-	d := newDeployment(t)
-	d.buckets.Fails = func(_, _ string) error { return errors.New("S3 does not answer") }
-	if got := d.open(); got != nil || !bytes.Contains(d.log.Bytes(), []byte(`"parkedCause"`)) {
-		t.Errorf("counted %v: %s", got, d.log)
-	}
-	d.buckets.Fails = nil
-	if got := d.open(); got != 0.0 {
-		t.Errorf("counted %v, want 0", got)
-	}
-}
-
-// silent is an S3 that does not answer.
-type silent struct{ *awstest.S3 }
-
-func (silent) ListObjectsV2(ctx context.Context, _ *s3.ListObjectsV2Input,
-	_ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
-func TestARunCountsWhatIsParkedForFiveSeconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := deployWith(t, nil)
-		d.parking = parking.NewStore(silent{d.buckets}, "parking")
-		start := time.Now()
-		d.run(t)
-		if took := time.Since(start); took != 5*time.Second || !strings.Contains(d.log.String(), `"level":"WARN"`) {
-			t.Errorf("after %s: %s", took, &d.log)
-		}
-	})
-}
-
 func TestARunThatHasNoTimeLeavesTheRest(t *testing.T) {
 	d := deployWith(t, nil)
 	d.record(t, 3)
@@ -139,8 +70,7 @@ func TestARunThatHasNoTimeLeavesTheRest(t *testing.T) {
 	if err := json.Unmarshal(d.log.Bytes(), &line); err != nil {
 		t.Fatal(err)
 	}
-	if !r.Left || line["RedriveLeft"] != 1.0 || line["ParkedOpen"] != nil || line["parkedCause"] != nil ||
-		d.buckets.Calls("ListObjectsV2") != 0 {
+	if !r.Left || line["left"] != true || line["OldestPending"] != nil {
 		t.Errorf("%+v, %v", r, line)
 	}
 	d.log.Reset()
@@ -148,7 +78,7 @@ func TestARunThatHasNoTimeLeavesTheRest(t *testing.T) {
 	if err := json.Unmarshal(d.log.Bytes(), &line); err != nil {
 		t.Fatal(err)
 	}
-	if r.Left || line["RedriveLeft"] != 0.0 {
+	if r.Left || line["left"] != false || line["OldestPending"] == nil {
 		t.Errorf("%+v, %v", r, line)
 	}
 }
@@ -163,11 +93,12 @@ func TestARunThatCannotReadTheLedgerFails(t *testing.T) {
 	log := &bytes.Buffer{}
 	table := ledger.New(broken{}, "ledger", "bus", ledger.Options{})
 	p := intake.NewPipeline(table, bus.New(nil, "bus", "source", bus.Options{}), nil, nil, intake.Options{})
-	h := &handler{redriver: intake.NewRedriver(p, 20), parking: noParking(), log: telemetry.New(log, "redrive")}
+	h := &handler{redriver: intake.NewRedriver(p, 20), parking: noParking(), log: telemetry.New(log, "Payhook")}
 	if _, err := h.Handle(t.Context(), event{}); err == nil {
 		t.Error("no error")
 	}
-	if !strings.Contains(log.String(), `"level":"ERROR"`) || !strings.Contains(log.String(), "index is broken") {
+	if !strings.Contains(log.String(), `"level":"ERROR"`) || !strings.Contains(log.String(), "index is broken") ||
+		strings.Contains(log.String(), "OldestPending") {
 		t.Errorf("logged %s", log)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
@@ -42,7 +43,7 @@ func newFunction(getenv func(string) string) (*handler, error) {
 		return nil, err
 	}
 	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3},
-		telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME"))), nil
+		telemetry.New(os.Stdout, getenv(names.StackEnv))), nil
 }
 
 // clients are the AWS services that the function calls.

@@ -54,7 +54,7 @@ func newDeployment(t *testing.T) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.handler = newHandler(conf, clients{d.db, d.bus, d.buckets}, telemetry.New(d.log, "redrive"))
+	d.handler = newHandler(conf, clients{d.db, d.bus, d.buckets}, telemetry.New(d.log, "Payhook"))
 	d.now = func() time.Time { return noon }
 	return d
 }

@@ -68,7 +68,7 @@ func (d *deployed) setUp(t *testing.T, change map[string]string, db dynamoDB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.handler = newHandler(conf, clients{db, d.bus, d.buckets}, telemetry.New(&d.log, "redrive"))
+	d.handler = newHandler(conf, clients{db, d.bus, d.buckets}, telemetry.New(&d.log, "Payhook"))
 }
 
 // record writes n events that are due.

@@ -47,7 +47,7 @@ func (d *deployed) daysLeft(t *testing.T) float64 {
 	if err := json.Unmarshal(bytes.TrimSpace(d.log.Bytes()), &line); err != nil {
 		t.Fatal(err)
 	}
-	days, ok := line[names.TrustDaysLeftMetric].(float64)
+	days, ok := line[names.TrustDaysLeftMetric.Name].(float64)
 	if ok != strings.Contains(d.log.String(), `{"Name":"TrustDaysLeft"}`) {
 		t.Errorf("the metric is not declared: %s", d.log.String())
 	}

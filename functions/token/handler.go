@@ -18,16 +18,6 @@ type handler struct {
 	log       *telemetry.Log
 }
 
-// The metrics of a run; package names documents each.
-var (
-	remaining          = telemetry.Metric{Name: names.TokenRemainingMetric, Unit: telemetry.Seconds}
-	shortfall          = telemetry.Metric{Name: names.TokenShortfallMetric, Unit: telemetry.Seconds}
-	refreshed          = telemetry.Metric{Name: names.TokenRefreshedMetric}
-	failed             = telemetry.Metric{Name: names.TokenFailedMetric}
-	credentialsMissing = telemetry.Metric{Name: names.TokenCredentialsMissingMetric}
-	writesTooOften     = telemetry.Metric{Name: names.TokenWritesTooOftenMetric}
-)
-
 // event is the event of an invocation. That of the schedule is empty.
 type event struct {
 	// Refresh replaces the token even if it is not due, for an operator who has changed
@@ -62,19 +52,16 @@ func (h *handler) write(ctx context.Context, r token.Report, err error) report {
 		slog.Float64("lifetimeSeconds", r.Lifetime.Seconds()),
 		slog.Int("calls", r.Calls),
 	}
-	_, unusable := errors.AsType[*token.CredentialsError](err)
-	values := []telemetry.Value{
-		{Metric: refreshed, Value: count(r.Outcome == token.Refreshed)},
-		{Metric: failed, Value: count(err != nil)},
-		{Metric: credentialsMissing, Value: count(unusable)},
-		{Metric: writesTooOften, Value: count(r.WritesTooOften)},
-	}
+	var values []telemetry.Value
 	if r.Known {
-		values = append(values,
-			telemetry.Value{Metric: remaining, Value: r.Remaining.Seconds()},
-			telemetry.Value{Metric: shortfall, Value: r.Shortfall.Seconds()})
+		attrs = append(attrs, slog.Float64("remainingSeconds", r.Remaining.Seconds()))
+		values = append(values, telemetry.Value{Metric: names.TokenShortfallMetric, Value: r.Shortfall.Seconds()})
+	}
+	if err != nil {
+		values = append(values, telemetry.Value{Metric: names.TokenFailedMetric, Value: 1})
 	}
 	if r.WritesTooOften {
+		values = append(values, telemetry.Value{Metric: names.TokenWritesTooOftenMetric, Value: 1})
 		level = slog.LevelWarn
 		attrs = append(attrs, slog.String("warning", warning(r)))
 	}
@@ -100,11 +87,4 @@ func warning(r token.Report) string {
 	}
 	return fmt.Sprintf("the lifetime of the tokens is too short (%s): %s; ask the service's operator for tokens of "+
 		"at least 20 minutes", r.Lifetime, text)
-}
-
-func count(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/shared/awsenv"
+	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
@@ -38,7 +39,7 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	}
 	refresher := token.NewRefresher(secretsmanager.NewFromConfig(cfg), conf.TokenSecret, conf.CredentialsSecret,
 		token.NewEndpoint(conf.AuthURL, conf.TokenManagerID, endpointOptions(conf)), refresherOptions(conf))
-	return &handler{refresher, telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME"))}, nil
+	return &handler{refresher, telemetry.New(os.Stdout, getenv(names.StackEnv))}, nil
 }
 
 func endpointOptions(s settings.Token) token.EndpointOptions {

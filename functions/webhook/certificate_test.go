@@ -141,7 +141,7 @@ func TestUnacceptedCertificatesHaveTheSameAnswer(t *testing.T) {
 					t.Errorf("%d differs from other rejections (-other +this)\n%s", want.StatusCode, diff)
 				}
 				line := e.line(t)
-				if line["outcome"] != string(c.reason) || line["CertificateRejected"] != 1.0 ||
+				if line["outcome"] != string(c.reason) || line["Unauthenticated"] != 1.0 ||
 					strings.Contains(e.log.String(), "MII") {
 					t.Errorf("logged as %v, want %s", line, c.reason)
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,8 +30,7 @@ const (
 	perGBSecond = 0.0000133334
 	// https://aws.amazon.com/cloudwatch/pricing/
 	perLogByte   = 0.50 / (1 << 30)
-	perAlarm     = 0.10
-	perComposite = 0.50
+	perAlarm     = 0.10 // for each metric that it watches
 	perMetric    = 0.30
 	perDashboard = 3.00
 	// https://aws.amazon.com/secrets-manager/pricing/
@@ -88,34 +88,47 @@ func use(t *testing.T, n int) (u used) {
 	for _, entry := range e.bus.Entries()[1:] {
 		u.events += (len(*entry.Detail) + 64<<10) / (64 << 10) // each 64 KB is an event
 	}
-	// With names and steps as they are on Lambda.
+	// With the stack's name, steps and request id as they are on Lambda.
 	line := regexp.MustCompile(`"ms":{[^}]*},`).ReplaceAllString(e.log.String(), "")
-	line = strings.Replace(line, `"FunctionName":"webhook"`,
-		`"ms":{"record":10,"publish":10,"mark":10},"FunctionName":"Payhook-WebhookFunction8C3FBA4E-aBcDeFgHiJkL"`, 1)
+	line = strings.Replace(line, `"StackName":"webhook"`,
+		`"ms":{"record":10,"publish":10,"mark":10},"StackName":"Payhook"`, 1)
 	line = strings.Replace(line, `request-1`, `8476a536-e9f4-11e8-9739-2d7598c3fe81`, 1)
 	u.logBytes = len(line) + len(platformLines)
 	return u
 }
 
-// tableNames counts the names in the first column of a table of a document.
-func tableNames(t *testing.T, file, header string) (n int) {
+// alarms counts the alarms of the runbook's table that a stack has with the default
+// settings, and the metrics that they watch.
+func alarms(t *testing.T) (alarms, watched int) {
 	t.Helper()
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile("../../infra/cmd/payhook/RUNBOOK.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, ok := strings.Cut(string(text), header+"\n|---|")
-	if !ok {
-		t.Fatalf("%s has no table %q", file, header)
+	_, table, begun := strings.Cut(string(text), "<!-- alarms -->")
+	table, _, ended := strings.Cut(table, "<!-- /alarms -->")
+	if !begun || !ended {
+		t.Fatal("the runbook has no table of alarms")
 	}
-	table, _, _ = strings.Cut(table, "\n\n")
 	for line := range strings.Lines(table) {
-		first, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " |")
-		if strings.HasPrefix(first, "`") {
-			n += strings.Count(first, "`") / 2
+		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "` | ")
+		if !ok || slices.Contains(notByDefault, name) {
+			continue
 		}
+		_, rest, _ = strings.Cut(rest, "<br>")
+		condition, _, _ := strings.Cut(rest, " | ")
+		alarms++
+		watched += 1 + strings.Count(condition, " less `")
 	}
-	return n
+	return alarms, watched
+}
+
+// notByDefault are the alarms of domain names, client certificates and keys of KMS.
+var notByDefault = []string{"rejected-by-api", "certificate-forbidden", "trust-expires", "bus-failures"}
+
+// alwaysWritten are the metrics that are written in an hour in which nothing goes wrong.
+var alwaysWritten = []names.Metric{
+	names.AcceptedMetric, names.ClientErrorsMetric, names.OldestPendingMetric, names.TokenShortfallMetric,
 }
 
 // The tables of costs in functions/COST.md are computed from what is counted.
@@ -130,22 +143,27 @@ func TestTheTablesOfCostsAreComputed(t *testing.T) {
 			u.logBytes, ms, cost*1e6, cost*1e6/float64(n)))
 	}
 	const runs = 60 * 730 // of each scheduled function in a month
-	alarms := float64(tableNames(t, "../../infra/cmd/payhook/RUNBOOK.md", "| alarm | raised when | what to do |"))
-	metrics := float64(tableNames(t, "../README.md", "| metric | counts |"))
+	alarms, watched := alarms(t)
+	total := 0.0
 	for _, fixed := range []struct {
 		what string
 		cost float64
 	}{
-		{fmt.Sprintf("%.0f alarms, at most, and the composite alarm", alarms), alarms*perAlarm + perComposite},
-		{fmt.Sprintf("%.0f metrics, at most", metrics), metrics * perMetric},
+		{fmt.Sprintf("%d alarms on %d metrics", alarms, watched), float64(watched) * perAlarm},
+		{fmt.Sprintf("%d metrics", len(alwaysWritten)), float64(len(alwaysWritten)) * perMetric},
 		{"the dashboard", perDashboard},
-		{"2 secrets, and 2 reads of the token function a run", 2*perSecret + 2*runs*perSecretCall},
+		{"2 secrets, and a read of the token function a run", 2*perSecret + runs*perSecretCall},
 		{"2 schedules, every minute", 2 * runs * perSchedule},
 		{"their runs in Lambda, of 100 ms with 512 MB", 2 * runs * (perRequest + 0.1*0.5*perGBSecond)},
 		{"their lines in the log, of 1,000 bytes", 2 * runs * 1000 * perLogByte},
 		{fmt.Sprintf("the queries of redrive, of %d shards", ledger.Shards), runs * ledger.Shards * perReadUnit / 2},
 	} {
 		rows = append(rows, fmt.Sprintf("| %s | %.2f $ |", fixed.what, fixed.cost))
+		total += fixed.cost
+	}
+	rows = append(rows, fmt.Sprintf("| **together** | **%.2f $** |", total))
+	if total > 8 {
+		t.Errorf("the fixed cost is %.2f $ a month", total)
 	}
 	text, err := os.ReadFile("../COST.md")
 	if err != nil {

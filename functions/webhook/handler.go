@@ -35,30 +35,6 @@ type handler struct {
 	proof           map[string]string // the settings that are stored with them
 }
 
-// The metrics of a webhook, in addition to those of its answer.
-var (
-	// events, new
-	recorded = telemetry.Metric{Name: names.RecordedMetric}
-	// events, seen before
-	duplicates = telemetry.Metric{Name: names.DuplicatesMetric}
-	// events, seen before with other content
-	conflicts = telemetry.Metric{Name: names.ConflictsMetric}
-	// events, left to redrive
-	leftPending = telemetry.Metric{Name: names.LeftPendingMetric}
-	// webhooks, parked for the first time, and events that EventBridge rejects
-	parked = telemetry.Metric{Name: names.ParkedMetric}
-	// events, new and sent as claim checks
-	claimed = telemetry.Metric{Name: names.ClaimedMetric}
-	// lookups without the shared table
-	keyTableFailed = telemetry.Metric{Name: names.KeyTableFailedMetric}
-	// lookups served with a key that is due to be fetched again
-	keyStale = telemetry.Metric{Name: names.KeyStaleMetric}
-	// webhooks that name a key which the service does not give any more
-	keyWithdrawn = telemetry.Metric{Name: names.KeyWithdrawnMetric}
-	// webhooks: 400 to 499
-	clientErrors = telemetry.Metric{Name: names.ClientErrorsMetric}
-)
-
 // taken is the body of the answer to an accepted delivery.
 type taken struct {
 	DeliveryID string `json:"deliveryId"`
@@ -219,6 +195,9 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		if r.Key.Source != keys.Memory {
 			attrs = append(attrs, slog.String("keySource", string(r.Key.Source)))
 		}
+		if r.Key.TableFailed {
+			attrs = append(attrs, slog.Bool("keyTableFailed", true))
+		}
 	}
 	if r.DeliveryID != "" {
 		attrs = append(attrs, slog.String("deliveryId", r.DeliveryID))
@@ -226,7 +205,10 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"unrecorded", r.Unrecorded}, {"unmarked", r.Unmarked}, {"unpublishable", r.Unpublishable}} {
+	}{
+		{"recorded", r.Recorded}, {"duplicates", r.Duplicates}, {"claimed", r.Claimed}, {"pending", r.Pending},
+		{"unrecorded", r.Unrecorded}, {"unmarked", r.Unmarked}, {"unpublishable", r.Unpublishable},
+	} {
 		if n.value > 0 {
 			attrs = append(attrs, slog.Int(n.name, n.value))
 		}
@@ -259,28 +241,22 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 	h.log.Outcome(ctx, level, "webhook", h.metrics(r, answer), attrs...)
 }
 
-// metrics returns the metrics of a webhook: those that are not 0, and ClientErrors. Its
-// zeros are needed by the alarm that subtracts it from another metric: AWS does not
-// document what FILL returns for a metric without any data.
+// metrics returns the metrics of a webhook: those that are not 0, and ClientErrors. The
+// alarm that needs ClientErrors exists only with a function URL, so not with client
+// certificates. It subtracts ClientErrors from another metric and needs its zeros: AWS
+// does not document what FILL returns for a metric without any data.
 func (h *handler) metrics(r intake.Result, answer intake.Answer) []telemetry.Value {
-	values := make([]telemetry.Value, 0, 8)
-	values = append(values,
-		telemetry.Value{Metric: telemetry.Metric{Name: answer.Metric}, Value: 1},
-		telemetry.Value{Metric: clientErrors, Value: count(answer.Status >= 400 && answer.Status <= 499)},
-	)
-	if answer.Alarm != "" {
-		values = append(values, telemetry.Value{Metric: telemetry.Metric{Name: answer.Alarm}, Value: 1})
+	values := make([]telemetry.Value, 0, 7)
+	if h.origin == nil {
+		values = append(values, telemetry.Value{Metric: names.ClientErrorsMetric,
+			Value: count(answer.Status >= 400 && answer.Status <= 499)})
 	}
 	for _, v := range []telemetry.Value{
-		{Metric: recorded, Value: float64(r.Recorded)},
-		{Metric: duplicates, Value: float64(r.Duplicates)},
-		{Metric: conflicts, Value: float64(r.Conflicts)},
-		{Metric: leftPending, Value: float64(r.Pending)},
-		{Metric: parked, Value: count(r.Parked != "" && !r.ParkedBefore) + float64(r.Unpublishable)},
-		{Metric: claimed, Value: float64(r.Claimed)},
-		{Metric: keyTableFailed, Value: count(r.Key.TableFailed)},
-		{Metric: keyStale, Value: count(r.Key.Source == keys.Stale)},
-		{Metric: keyWithdrawn, Value: count(r.Key.Withdrawn)},
+		{Metric: answer.Metric, Value: count(answer.Metric.Name != "")},
+		{Metric: names.ConflictsMetric, Value: float64(r.Conflicts)},
+		{Metric: names.ParkedMetric, Value: count(r.Parked != "" && !r.ParkedBefore) + float64(r.Unpublishable)},
+		{Metric: names.KeyStaleMetric, Value: count(r.Key.Source == keys.Stale)},
+		{Metric: names.KeyWithdrawnMetric, Value: count(r.Key.Withdrawn)},
 	} {
 		if v.Value != 0 {
 			values = append(values, v)

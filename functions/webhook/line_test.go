@@ -11,6 +11,7 @@ import (
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
+	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 )
@@ -24,25 +25,25 @@ func written(t *testing.T, authentication string, r intake.Result, a intake.Answ
 	return decoded(t, log.Bytes())
 }
 
-// Of zeros, only those of ClientErrors are written, which an alarm needs.
+// A metric costs only in the hours in which it is written. Of zeros, only those of
+// ClientErrors are written, which an alarm of function URLs needs.
 func TestTheMetricsOfALine(t *testing.T) {
 	for name, c := range map[string]struct {
 		result intake.Result
 		answer intake.Answer
 		want   map[string]any
 	}{
-		"nothing": {intake.Result{}, intake.Answer{Status: 399, Metric: "A"}, map[string]any{"A": 1.0, "ClientErrors": 0.0}},
+		"nothing": {intake.Result{}, intake.Answer{Status: 399}, map[string]any{"ClientErrors": 0.0}},
 		"everything": {intake.Result{Counts: intake.Counts{Recorded: 2, Duplicates: 3, Conflicts: 4, Pending: 5,
 			Claimed: 6, Unpublishable: 7}, Authentication: intake.Authentication{
 			Key: keys.Found{TableFailed: true, Source: keys.Stale, Withdrawn: true}}},
-			intake.Answer{Status: 400, Metric: "A", Alarm: "B"},
-			map[string]any{"A": 1.0, "B": 1.0, "ClientErrors": 1.0, "Recorded": 2.0, "Duplicates": 3.0, "Conflicts": 4.0,
-				"LeftPending": 5.0, "Claimed": 6.0, "Parked": 7.0, "KeyTableFailed": 1.0, "KeyStale": 1.0,
+			intake.Answer{Status: 400, Metric: names.Metric{Name: "A"}},
+			map[string]any{"A": 1.0, "ClientErrors": 1.0, "Conflicts": 4.0, "Parked": 7.0, "KeyStale": 1.0,
 				"KeyWithdrawn": 1.0}},
-		"parked": {intake.Result{ParkedAs: intake.ParkedAs{Parked: "x"}}, intake.Answer{Status: 499, Metric: "A"},
-			map[string]any{"A": 1.0, "ClientErrors": 1.0, "Parked": 1.0}},
+		"parked": {intake.Result{ParkedAs: intake.ParkedAs{Parked: "x"}}, intake.Answer{Status: 499},
+			map[string]any{"ClientErrors": 1.0, "Parked": 1.0}},
 		"parked before": {intake.Result{ParkedAs: intake.ParkedAs{Parked: "x", ParkedBefore: true}},
-			intake.Answer{Status: 500, Metric: "A"}, map[string]any{"A": 1.0, "ClientErrors": 0.0}},
+			intake.Answer{Status: 500}, map[string]any{"ClientErrors": 0.0}},
 	} {
 		line, got := written(t, settings.BySignature, c.result, c.answer), map[string]any{}
 		directive := line["_aws"].(map[string]any)["CloudWatchMetrics"].([]any)[0].(map[string]any)
@@ -52,6 +53,13 @@ func TestTheMetricsOfALine(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		behindAPI := &handler{origin: &origin{}}
+		for _, v := range behindAPI.metrics(c.result, c.answer) {
+			delete(c.want, v.Metric.Name)
+		}
+		if len(c.want) != 1 || c.want["ClientErrors"] == nil {
+			t.Errorf("%s: with client certificates, not all but ClientErrors are written: %v", name, c.want)
 		}
 	}
 }
@@ -75,7 +83,7 @@ func TestTheLevelOfALine(t *testing.T) {
 			slog.LevelInfo, "WARN"},
 		"an error and more": {intake.Result{Counts: intake.Counts{Pending: 1}}, slog.LevelError, "ERROR"},
 	} {
-		line := written(t, settings.BySignature, c.result, intake.Answer{Level: c.level, Metric: "A"})
+		line := written(t, settings.BySignature, c.result, intake.Answer{Level: c.level})
 		if line["level"] != c.want {
 			t.Errorf("%s: %v, want %v", name, line["level"], c.want)
 		}
@@ -85,9 +93,9 @@ func TestTheLevelOfALine(t *testing.T) {
 func TestTheFieldsOfALine(t *testing.T) {
 	ids := intake.EventIDs{intake.Published: {"a", "b"}, intake.Duplicate: {"c"}}
 	full := intake.Result{Outcome: "o", Err: errors.New("first"), PublishErr: errors.New("second"), DeliveryID: "d",
-		Counts:   intake.Counts{Events: 5, Unrecorded: 1, Unmarked: 2, Unpublishable: 3},
+		Counts:   intake.Counts{Events: 5, Recorded: 6, Duplicates: 7, Claimed: 8, Pending: 9, Unrecorded: 1, Unmarked: 2, Unpublishable: 3},
 		EventIDs: ids, ParkedAs: intake.ParkedAs{Parked: "p"},
-		Authentication: intake.Authentication{KeyID: "k", Key: keys.Found{Source: keys.Service}},
+		Authentication: intake.Authentication{KeyID: "k", Key: keys.Found{Source: keys.Service, TableFailed: true}},
 		Steps: intake.Steps{Authenticate: 1499 * time.Microsecond, Decode: 499 * time.Microsecond,
 			Record: 2 * time.Millisecond, Publish: 3 * time.Millisecond, Mark: 4 * time.Millisecond}}
 	named := map[string]any{"published": []any{"a", "b"}, "duplicate": []any{"c"}}
@@ -99,14 +107,15 @@ func TestTheFieldsOfALine(t *testing.T) {
 		"nothing is known": {settings.BySignature, intake.Result{Outcome: "o"},
 			map[string]any{"outcome": "o", "status": 1.0}},
 		"everything": {settings.ByBoth, full, map[string]any{"outcome": "o", "status": 1.0, "authentication": "both",
-			"cause": "first", "keyId": "k", "keySource": string(keys.Service), "deliveryId": "d", "unrecorded": 1.0,
+			"cause": "first", "keyId": "k", "keySource": string(keys.Service), "deliveryId": "d", "recorded": 6.0,
+			"duplicates": 7.0, "claimed": 8.0, "pending": 9.0, "keyTableFailed": true, "unrecorded": 1.0,
 			"unmarked": 2.0, "unpublishable": 3.0, "ids": named, "events": 5.0, "idsLeftOut": 2.0, "parked": "p",
 			"ms": map[string]any{"authenticate": 1.0, "record": 2.0, "publish": 3.0, "mark": 4.0}}},
 		"an outage of the bus": {settings.BySignature, intake.Result{Outcome: "o", PublishErr: errors.New("second"),
 			Counts: intake.Counts{Events: 3}, EventIDs: ids}, map[string]any{"outcome": "o", "status": 1.0,
 			"cause": "second", "ids": named}},
 	} {
-		line := written(t, c.authentication, c.result, intake.Answer{Status: 1, Metric: "A"})
+		line := written(t, c.authentication, c.result, intake.Answer{Status: 1})
 		for field := range line {
 			if field == "level" || field == "msg" || field == "_aws" || 'A' <= field[0] && field[0] <= 'Z' {
 				delete(line, field)

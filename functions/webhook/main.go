@@ -18,6 +18,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
+	"payhook.example/shared/names"
 	"payhook.example/shared/refused"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
@@ -57,7 +58,7 @@ func newFunction(getenv func(string) string) (h *handler, connect func(), err er
 		others = []*url.URL{conf.BaseURL}
 	}
 	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3, keyService},
-		telemetry.New(os.Stdout, getenv("AWS_LAMBDA_FUNCTION_NAME"))), func() { c.Connect(others...) }, nil
+		telemetry.New(os.Stdout, getenv(names.StackEnv))), func() { c.Connect(others...) }, nil
 }
 
 // clients are the services that the function calls.

@@ -52,9 +52,9 @@ type metric struct {
 	dimension, value *string
 }
 
-// ownMetric returns a metric that the function writes itself.
-func (f function) ownMetric(name string) metric {
-	return metric{names.MetricNamespace, name, jsii.String(names.MetricDimension), f.FunctionName()}
+// ownMetric returns a metric that the functions write.
+func ownMetric(conf settings.Deployment, m names.Metric) metric {
+	return metric{names.MetricNamespace, m.Name, jsii.String(names.MetricDimension), jsii.String(conf.StackName)}
 }
 
 // lambdaMetric returns a metric that Lambda writes for the function. With only the
@@ -81,11 +81,15 @@ const (
 // A problem that causes a loss or a delay until a person acts raises its alarm at the
 // first occurrence. A problem that the next run or retry can solve raises its alarm
 // when it persists. A missing count is treated as not breaching, because functions
-// write counts when they run, and the webhook function only those that are not 0. So
-// none of its alarms needs consecutive periods: CloudWatch can look further back when
-// data is missing (AWS, "Configuring how CloudWatch alarms treat missing data",
+// write counts that are not 0. So no alarm on a count needs consecutive periods:
+// CloudWatch can look further back when data is missing (AWS, "Configuring how CloudWatch
+// alarms treat missing data",
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarms-and-missing-data.html).
-// Missing data is treated as breaching if it is harmful that a function does not run.
+//
+// The two alarms on metrics that every run of a schedule writes treat missing data as
+// breaching: oldest-pending and token-life. So they are raised if a run is not started, is
+// throttled, fails, or cannot read its data, as soon as no older data is in the range that
+// CloudWatch evaluates.
 func newAlarms(stack awscdk.Stack, conf settings.Deployment, webhook webhook, redrive scheduled,
 	token token) (awssns.Topic, map[string]awscloudwatch.CfnAlarm) {
 	scope := constructs.NewConstruct(stack, jsii.String("Alarms"))
@@ -97,38 +101,6 @@ func newAlarms(stack awscdk.Stack, conf settings.Deployment, webhook webhook, re
 	return topic, made
 }
 
-// unhealthy is the name of the composite alarm.
-const unhealthy = "unhealthy"
-
-// ofStrangers are the alarms that anybody who knows the URL can raise without an effect
-// on the webhooks of the service.
-var ofStrangers = []string{"unauthenticated", "certificate-forbidden", "key-budget", "rejected-by-aws",
-	"rejected-by-api"}
-
-// newHealthAlarm creates the composite alarm, which is raised while one of the other
-// alarms is, except those of ofStrangers. It has no action, because the other alarms
-// notify the topic.
-//
-// A rule has up to 100 alarms and 10,240 characters:
-// https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutCompositeAlarm.html
-func newHealthAlarm(scope constructs.Construct, conf settings.Deployment,
-	alarms map[string]awscloudwatch.CfnAlarm) {
-	var rule []string
-	for _, name := range sortedKeys(alarms) {
-		if !slices.Contains(ofStrangers, name) {
-			// Ref is the name of the alarm, and makes CloudFormation create it first.
-			rule = append(rule, `ALARM("`+*alarms[name].Ref()+`")`)
-		}
-	}
-	awscloudwatch.NewCfnCompositeAlarm(scope, jsii.String("Unhealthy"), &awscloudwatch.CfnCompositeAlarmProps{
-		AlarmName: jsii.String(conf.StackName + "-" + unhealthy),
-		AlarmDescription: jsii.String("Payhook is unhealthy: webhooks or events are lost, late or parked, the access " +
-			"token is at risk, or a function does not run." + whatToDo + "Look up which alarms are raised; the " +
-			"description of each has the first action. `payhook status` shows the same on one screen."),
-		AlarmRule: jsii.String(strings.Join(rule, " OR ")),
-	})
-}
-
 // sortedKeys returns the names of alarms in the order in which they are written.
 func sortedKeys(alarms map[string]awscloudwatch.CfnAlarm) []string {
 	return slices.Sorted(maps.Keys(alarms))
@@ -137,29 +109,31 @@ func sortedKeys(alarms map[string]awscloudwatch.CfnAlarm) []string {
 func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token token) []alarm {
 	all := []alarm{
 		// Webhooks that are not accepted.
-		{name: "not-stored", metric: webhook.ownMetric(names.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1,
+		{name: "not-stored", metric: ownMetric(conf, names.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1,
 			notifyOK: true,
 			description: "Authentic webhooks were answered 503, because the ledger or the parking bucket could not " +
 				"be written. Unless the service sends them again, their events are lost.",
 			action: "Look up cause in the webhook function's log (status 503). After it is fixed, ask the " +
 				"service's operator to send each delivery again that has no later line with its deliveryId. " +
 				"`payhook event ID` shows whether an event has arrived since."},
-		{name: "parked", metric: webhook.ownMetric(names.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
-			description: "Authentic webhooks could not be used, or EventBridge is known to reject an event in them. " +
-				"They are parked.",
+		{name: "parked", metric: ownMetric(conf, names.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
+			description: "Accepted webhooks or events are parked: they could not be used, EventBridge is known to " +
+				"reject them, or redrive could not publish them in 20 attempts. They are not published until they are " +
+				"replayed.",
 			action: "Look up the cause (`payhook parked list --long`). If it is on your side, fix it, deploy, and " +
 				"replay (`payhook parked replay --all`). Otherwise send the service's operator the deliveryId and " +
-				"the cause, and settle what they have sent again correctly (`payhook parked settle`)."},
-		{name: "conflicts", metric: webhook.ownMetric(names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
+				"the cause, and settle what they have sent again correctly (`payhook parked settle`). Until then, " +
+				"`payhook status` shows what is open."},
+		{name: "conflicts", metric: ownMetric(conf, names.ConflictsMetric), statistic: sum, minutes: 5, threshold: 1,
 			description: "An eventId was received again with different content. Only the first of the two payments " +
 				"was published.",
 			action: "Compare both versions (`payhook parked show NAME`; consumers have the first one), and ask the " +
 				"service's operator which is right before a payment is made or booked. Then replay it with " +
 				"`--version first` or `--version parked` (`payhook parked replay`)."},
-		rejectedByAWS(webhook),
+		rejectedByAWS(conf, webhook),
 		// A percentage would be raised by a single request at night, and would not be
 		// raised for a service that sends few webhooks. A count per time avoids both.
-		{name: "unauthenticated", metric: webhook.ownMetric(names.UnauthenticatedMetric), statistic: sum, minutes: 15,
+		{name: "unauthenticated", metric: ownMetric(conf, names.UnauthenticatedMetric), statistic: sum, minutes: 15,
 			threshold: conf.AlarmUnauthenticated,
 			description: "More webhooks were rejected with 401 than other senders cause: a setting does not match " +
 				"the service, a key changed, or someone sends forged webhooks.",
@@ -167,21 +141,23 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 				"accepted, a setting of that part of the proof or a key has changed: check both with the service's " +
 				"operator. If their key has another thumbprint than `payhook key ID` shows, drop it (`payhook key " +
 				"ID --drop`). If other webhooks are accepted, someone sends forged ones; they have no effect."},
-		{name: "key-unavailable", metric: webhook.ownMetric(names.KeyUnavailableMetric), statistic: sum, minutes: 5,
+		{name: "key-unavailable", metric: ownMetric(conf, names.KeyUnavailableMetric), statistic: sum, minutes: 5,
 			threshold: 1, notifyOK: true,
-			description: "Webhooks were answered 503, because no cache has their key and the service's key endpoint " +
-				"did not answer. Unless the service sends them again, they are lost.",
-			action: "Fetch {baseUrl}/v1/keys/{keyId} for a keyId in the webhook function's log. If that fails, " +
-				"contact the service's operator. If it works, check keysAuth and keyTimeout. Do not drop keys " +
-				"meanwhile."},
-		{name: "key-stale", metric: webhook.ownMetric(names.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1,
+			description: "Webhooks were answered 503, because no cache has their key and it could not be fetched: the " +
+				"service's key endpoint does not answer, or more unknown key ids arrived than keyMissBudget allows. " +
+				"Unless the service sends them again, they are lost.",
+			action: "Look up outcome and keyId in the webhook function's log. key-unavailable: fetch " +
+				"{baseUrl}/v1/keys/{keyId}; if that fails, contact the service's operator, otherwise check keysAuth. Do " +
+				"not drop keys meanwhile. key-out-of-budget: many different ids are a flood, which cannot affect cached " +
+				"keys, and webhookConcurrency limits its cost; if they are ids of the service, raise keyMissBudget."},
+		{name: "key-stale", metric: ownMetric(conf, names.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1,
 			times: 3, among: 12, notifyOK: true,
 			description: "The service's key endpoint does not answer, and stale keys are used. Webhooks are rejected " +
 				"when these reach keyMaxAge, or if the key changes.",
 			action: "As for key-unavailable. `payhook key ID` shows until when the stale key is used: at most " +
 				"keyMaxAge minus keyFreshness."},
 		// Without notifyOK: the count also becomes 0 when the key is not used any more.
-		{name: "key-withdrawn", metric: webhook.ownMetric(names.KeyWithdrawnMetric), statistic: sum, minutes: 5,
+		{name: "key-withdrawn", metric: ownMetric(conf, names.KeyWithdrawnMetric), statistic: sum, minutes: 5,
 			threshold: 1,
 			description: "The service no longer returns a key that webhooks still use. They are accepted until the " +
 				"service has reported the key as unknown for keyUnknownGrace, and rejected with 401 after that.",
@@ -190,118 +166,74 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 				"return it again within keyUnknownGrace of the time that the command shows, and rejected webhooks " +
 				"must be sent again. If they did, they must stop signing with it; to end its use earlier, drop it " +
 				"(`payhook key ID --drop`) and deploy the webhook function."},
-		{name: "key-budget", metric: webhook.ownMetric(names.KeyOutOfBudgetMetric), statistic: sum, minutes: 5,
-			threshold: 1,
-			description: "More key ids without a cached key were received than the budget of key requests allows: a " +
-				"flood of invented ids, or budgets that are too small.",
-			action: "Look at keyId in the webhook function's log. Many different ids are a flood: cached keys are " +
-				"not affected, keyMissReserve serves new keys from known source addresses, and webhookConcurrency " +
-				"limits the cost. If they are ids of the service, raise keyMissBudget and keyMissReserve."},
-
 		// Events that are accepted and do not reach the bus.
-		{name: "left-pending", metric: webhook.ownMetric(names.LeftPendingMetric), statistic: sum, minutes: 5,
-			threshold: 1, times: 3, among: 5, notifyOK: true,
-			description: "Again and again the webhook function could not publish every event itself. The events are " +
-				"stored, and redrive publishes them minutes late.",
-			action: "Check whether EventBridge in this region has an outage or throttles PutEvents. If it " +
-				"throttles, ask AWS for a higher quota."},
-		{name: "redrive-failed", metric: redrive.ownMetric(names.RedriveFailedMetric), statistic: sum, minutes: 5,
-			threshold: 1, times: 2, among: 3, notifyOK: true,
-			description: "Redrive cannot publish events. They are stored and retried redriveAttempts times, with " +
-				"growing pauses, before they are parked.",
-			action: "Look up the events and their attempts (`payhook pending`). Check that the bus exists, and " +
-				"EventBridge and the quota of PutEvents in this region."},
-		{name: "redrive-parked", metric: redrive.ownMetric(names.RedriveParkedMetric), statistic: sum, minutes: 5,
-			threshold: 1,
-			description: "Events could not be published in redriveAttempts attempts, or EventBridge is known to " +
-				"reject them. They are parked: they were accepted, but they are not published until they are replayed.",
-			action: "List them (`payhook parked list --reason unpublishable`) and fix the cause. Replay them " +
-				"(`payhook parked replay --all --reason unpublishable`), and wait until `payhook pending` shows " +
-				"nothing."},
 		// An event is pending until its receiver publishes it, or until the run of
 		// redrive after the receiver's deadline and the grace: 2 minutes by default. An
 		// event that is pending for longer belongs to a backlog, or fails and is
 		// postponed. The alarm needs 5 consecutive periods, because a run can start or
 		// write late.
-		{name: "oldest-pending", metric: redrive.ownMetric(names.OldestPendingMetric), statistic: maximum, minutes: 1,
+		{name: "oldest-pending", metric: ownMetric(conf, names.OldestPendingMetric), statistic: maximum, minutes: 1,
 			threshold: oldestPending(conf), times: 5, among: 5, missingBreaches: true, notifyOK: true,
 			description: "An accepted event is not on the bus after several minutes: redrive does not run or does " +
 				"not keep up, or the event fails and is postponed. The alarm is also raised for a few minutes after " +
 				"the first deployment.",
-			action: "Run `payhook pending`. If events fail, see redrive-failed. If they are overdue without " +
-				"attempts, redrive does not run: see redrive-errors, redrive-throttles and redrive-schedule, and " +
-				"start a run (`payhook invoke --aws redrive events/redrive/scheduled.json`). If runs do not finish " +
-				"(RedriveLeft in the log), raise redriveTimeout."},
+			action: "Run `payhook pending`. If events fail, check that the bus exists, and EventBridge and the quota of " +
+				"PutEvents in this region. Otherwise redrive does not run or cannot read the ledger: " + stopped("redrive") +
+				" Then start a run (`payhook invoke --aws redrive events/redrive/scheduled.json`)."},
 
 		// The access token.
-		{name: "token-life", metric: token.ownMetric(names.TokenShortfallMetric), statistic: maximum, minutes: 1,
+		{name: "token-life", metric: ownMetric(conf, names.TokenShortfallMetric), statistic: maximum, minutes: 1,
 			threshold: 1, times: 3, among: 3, missingBreaches: true, notifyOK: true,
 			description: "The stored access token expires before three more runs could replace it, or has expired, " +
 				"or the token function does not run. Calls of the payment service fail once it has expired. The " +
 				"alarm is also raised until the first token is stored.",
-			action: "Look up cause in the token function's log. Before the first token, store the client credentials."},
-		// Tokens that are stored more often than every 16 minutes are stored in each
-		// period of 20 minutes. Manual refreshes do not happen so often for an hour.
-		{name: "token-quota", metric: token.ownMetric(names.TokenWritesTooOftenMetric), statistic: sum, minutes: 20,
-			threshold: 1, times: 3, among: 3, notifyOK: true,
+			action: "Before the first token, store the client credentials. Otherwise: " + stopped("token")},
+		// Tokens that are stored more often than every 16 minutes are stored three times in
+		// an hour. Manual refreshes are not.
+		{name: "token-quota", metric: ownMetric(conf, names.TokenWritesTooOftenMetric), statistic: sum, minutes: 60,
+			threshold: 3, notifyOK: true,
 			description: "The lifetime of access tokens is less than 20 minutes, so the secret gets more than 90 " +
 				"versions a day. When it has 100 versions of the last 24 hours, AWS rejects every new token, for " +
 				"most of a day.",
 			action: "Read warning in the token function's log, which states when the secret is full. Ask the " +
 				"service's operator for tokens of at least 20 minutes."},
-		{name: "token-failed", metric: token.ownMetric(names.TokenFailedMetric), statistic: sum, minutes: 1,
-			threshold: 1, times: 3, among: 3, notifyOK: true,
-			description: "The access token could not be refreshed three times in a row.",
+		{name: "token-failed", metric: ownMetric(conf, names.TokenFailedMetric), statistic: sum, minutes: 5,
+			threshold: 3, notifyOK: true,
+			description: "The access token could not be refreshed three times in 5 minutes. The stored token is used " +
+				"until it expires.",
 			action: "Look up cause, status and oauthError in the token function's log. Check the client " +
 				"credentials with the service's operator."},
 	}
 
 	if conf.Webhook.UsesMTLS() {
-		all = append(all, trustExpires(redrive), certificateForbidden(conf, webhook))
+		all = append(all, trustExpires(conf), certificateForbidden(conf, webhook))
 	}
 
 	// A failed run of the webhook function can lose a webhook, so the first failure
 	// raises the alarm. The next scheduled run does the work of a failed one.
-	for _, f := range []struct {
-		name string
-		function
-		threshold int
-		harm      string
-		remedy    string // for missing concurrency
-	}{
-		{"webhook", webhook.function, 1, "Unless the service sends the webhook again, it is lost.",
-			"Raise webhookConcurrency if it is set, or the account's concurrency quota."},
-		{"redrive", redrive.function, 3, "Pending events wait for a run that succeeds.", concurrencyRemedy},
-		{"token", token.function, 3, "A failed run does not refresh the access token.", concurrencyRemedy},
-	} {
-		all = append(all,
-			alarm{name: f.name + "-errors", metric: f.lambdaMetric("Errors"), statistic: sum, minutes: 5,
-				threshold: f.threshold, notifyOK: true,
-				description: "The " + f.name + " function fails, is killed, or reaches its timeout. " + f.harm,
-				action: "Look up the last lines of the " + f.name +
-					" function's log, and Duration and memory in its REPORT lines."},
-			alarm{name: f.name + "-throttles", metric: f.lambdaMetric("Throttles"), statistic: sum, minutes: 5,
-				threshold: f.threshold, notifyOK: true,
-				description: "Lambda has no concurrency left to run the " + f.name + " function. " + f.harm,
-				action:      f.remedy})
-	}
-	for _, f := range []struct {
-		name string
-		scheduled
-	}{{"redrive", redrive}, {"token", token.scheduled}} {
-		all = append(all, alarm{name: f.name + "-schedule", metric: queueLength(f.failures), statistic: maximum,
-			minutes: 5, threshold: 1, notifyOK: true,
-			description: "EventBridge Scheduler could not start the " + f.name +
-				" function. The reason is in the schedule's dead-letter queue.",
-			action: "Read a message of the queue, in particular its ERROR_MESSAGE attribute. Fix the cause, " +
-				"check that the function runs again, and purge the queue."})
-	}
-	return all
+	return append(all,
+		alarm{name: "webhook-errors", metric: webhook.lambdaMetric("Errors"), statistic: sum, minutes: 5, threshold: 1,
+			notifyOK: true,
+			description: "The webhook function fails, is killed, or reaches its timeout. Unless the service sends the " +
+				"webhook again, it is lost.",
+			action: "Look up the last lines of the webhook function's log, and Duration and memory in its REPORT lines."},
+		alarm{name: "webhook-throttles", metric: webhook.lambdaMetric("Throttles"), statistic: sum, minutes: 5,
+			threshold: 1, notifyOK: true,
+			description: "Lambda has no concurrency left to run the webhook function. Unless the service sends the " +
+				"webhook again, it is lost.",
+			action: "Raise webhookConcurrency if it is set, or the account's concurrency quota."})
+}
+
+// stopped returns the steps to find out why a scheduled function does not work.
+func stopped(function string) string {
+	return "Look up cause in the last lines of the " + function + " function's log. If there are none, read " +
+		"ERROR_MESSAGE of a message in its schedule's dead-letter queue, and look at the function's Throttles: another " +
+		"function may use up the account's concurrency."
 }
 
 // rejectedByAWS returns the alarm for webhooks that AWS answers before the function
 // runs, so that the function's log and metrics do not contain them.
-func rejectedByAWS(webhook webhook) alarm {
+func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 	if webhook.api != nil {
 		return alarm{name: "rejected-by-api", metric: webhook.requests(notInvokedMetric), statistic: sum, minutes: 5,
 			threshold: 1, notifyOK: true,
@@ -309,8 +241,8 @@ func rejectedByAWS(webhook webhook) alarm {
 				"too large for Lambda (413), or API Gateway has no permission to invoke the function (500). Unless " +
 				"the service sends them again, they are lost.",
 			action: "Look up status, error and lambdaStatus in the access log (log group of Endpoint/AccessLog), " +
-				"where lambdaStatus is not 200 and status is neither 403 nor 404. 429: raise throttleRate and " +
-				"throttleBurst, or webhookConcurrency. 413: agree with the service's operator on the size in the " +
+				"where lambdaStatus is not 200 and status is neither 403 nor 404. 429: raise throttleRate or " +
+				"webhookConcurrency. 413: agree with the service's operator on the size in the " +
 				"stack's output SubscriptionDetails. 500: check that the policy of the function's alias live names " +
 				"this API. Then ask the operator to send the webhooks again.",
 		}
@@ -319,7 +251,7 @@ func rejectedByAWS(webhook webhook) alarm {
 	// newest period can differ without a cause. With two of twelve periods, the older
 	// one is complete.
 	return alarm{name: "rejected-by-aws", metric: webhook.lambdaMetric("Url4xxCount"),
-		minus:     []metric{webhook.ownMetric(names.ClientErrorsMetric), webhook.lambdaMetric("Throttles")},
+		minus:     []metric{ownMetric(conf, names.ClientErrorsMetric), webhook.lambdaMetric("Throttles")},
 		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, notifyOK: true,
 		description: "AWS answered webhooks with 4xx before the function ran, most likely because they are too large " +
 			"for Lambda (413). There is no log line for them, and unless the service sends them again in smaller " +
@@ -330,13 +262,13 @@ func rejectedByAWS(webhook webhook) alarm {
 }
 
 // trustExpires returns the alarm for the expiry of certificates.
-func trustExpires(redrive scheduled) alarm {
-	return alarm{name: "trust-expires", metric: redrive.ownMetric(names.TrustDaysLeftMetric), statistic: minimum,
+func trustExpires(conf settings.Deployment) alarm {
+	return alarm{name: "trust-expires", metric: ownMetric(conf, names.TrustDaysLeftMetric), statistic: minimum,
 		minutes: 5, threshold: 30, below: true, times: 3, among: 3, missingBreaches: true, notifyOK: true,
 		description: "A CA certificate of the truststore, or the client certificate that was accepted last, expires " +
 			"in less than 30 days. Webhooks are rejected after that.",
 		action: "Look up which one (`payhook certificates`), ask the service's operator for its successor, and " +
-			"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see redrive-errors.",
+			"rotate it as described in infra/MTLS.md. If there is no data, redrive does not run: see oldest-pending.",
 	}
 }
 
@@ -356,9 +288,6 @@ func certificateForbidden(conf settings.Deployment, webhook webhook) alarm {
 func oldestPending(conf settings.Deployment) int {
 	return int((conf.Webhook.Timeout + conf.Webhook.RedriveGrace + 4*time.Minute).Seconds())
 }
-
-const concurrencyRemedy = "Find the function that uses up the account's concurrency and limit it " +
-	"(webhookConcurrency, if it is the webhook function), or raise the account's quota."
 
 // newAlarmTopic creates the topic that every alarm notifies. It accepts messages only
 // over TLS. It is not encrypted at rest: CloudWatch can publish to an encrypted topic

@@ -53,23 +53,16 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 	watched := tm.watched(alarm)
 	alarm = maps.Clone(alarm)
 	maps.Copy(alarm, watched[0])
-	of := tm.render(at(alarm, "Dimensions", 0, "Value"))
-	part, _, _ := strings.Cut(of, "/")
-	of = "the " + strings.ToLower(part) + " function"
-	switch {
-	case part == "Encryption":
-		of = "the dead-letter queue of the bus"
-	case alarm["Namespace"] == "AWS/SQS":
-		of = "the dead-letter queue of the " + strings.ToLower(part) + " schedule"
-	case at(alarm, "Dimensions", 0, "Name") == "ApiId":
-		of = "the HTTP API"
-	}
+	of := map[any]string{
+		names.MetricDimension: "", "ApiId": " of the HTTP API", "QueueName": " of the dead-letter queue of the bus",
+		"FunctionName": " of the webhook function",
+	}[at(alarm, "Dimensions", 0, "Name")]
 	sign := map[any]string{"GreaterThanOrEqualToThreshold": "≥", "LessThanThreshold": "<"}[alarm["ComparisonOperator"]]
 	figure := fmt.Sprintf("`%s`", alarm["MetricName"])
 	for _, subtracted := range watched[1:] {
 		figure += fmt.Sprintf(" less `%s`", subtracted["MetricName"])
 	}
-	condition := fmt.Sprintf("%s of %s of %s %s %v in %v min",
+	condition := fmt.Sprintf("%s of %s%s %s %v in %v min",
 		strings.ToLower(alarm["Statistic"].(string)), figure, of, sign, alarm["Threshold"],
 		alarm["Period"].(float64)/60)
 	switch m, n := alarm["DatapointsToAlarm"], alarm["EvaluationPeriods"]; {
@@ -119,36 +112,22 @@ func TestRunbookListsEveryAlarm(t *testing.T) {
 	}
 }
 
-// At least one alarm must report each problem.
-func TestEveryProblemHasAnAlarm(t *testing.T) {
-	tm := payhook(t, nil)
-	var got []string
-	for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
-		metric := tm.watched(alarm.Properties)[0]
-		of := tm.render(at(metric, "Dimensions", 0, "Value"))
-		got = append(got, fmt.Sprintf("%s %s %s", of, metric["Namespace"], metric["MetricName"]))
-	}
-	var want []string
-	for function, metrics := range map[string][]string{
-		"Webhook": {
-			names.NotStoredMetric, names.ParkedMetric, names.ConflictsMetric, names.UnauthenticatedMetric,
-			names.KeyUnavailableMetric, names.KeyStaleMetric, names.KeyWithdrawnMetric, names.KeyOutOfBudgetMetric,
-			names.LeftPendingMetric,
-		},
-		"Redrive": {names.OldestPendingMetric, names.RedriveFailedMetric, names.RedriveParkedMetric},
-		"Token":   {names.TokenShortfallMetric, names.TokenFailedMetric, names.TokenWritesTooOftenMetric},
-	} {
-		for _, metric := range metrics {
-			want = append(want, function+"/Function Payhook "+metric)
+// At least one alarm must report each problem, and no metric is written for nothing.
+func TestEveryMetricHasAnAlarm(t *testing.T) {
+	got := map[string]bool{}
+	for _, conf := range []map[string]any{nil, mtls("both")} {
+		for _, alarm := range payhook(t, conf).all(t, "AWS::CloudWatch::Alarm") {
+			for _, metric := range payhook(t, conf).watched(alarm.Properties) {
+				got[fmt.Sprintf("%s %s", metric["Namespace"], metric["MetricName"])] = true
+			}
 		}
-		want = append(want, function+"/Function AWS/Lambda Errors", function+"/Function AWS/Lambda Throttles")
 	}
-	want = append(want, "Webhook/Function AWS/Lambda Url4xxCount")
-	for name := range tm.all(t, "AWS::SQS::Queue") {
-		want = append(want, name+".QueueName AWS/SQS ApproximateNumberOfMessagesVisible")
+	want := map[string]bool{"AWS/Lambda Errors": true, "AWS/Lambda Throttles": true, "AWS/Lambda Url4xxCount": true,
+		"Payhook " + notInvokedMetric: true, "Payhook " + forbiddenMetric: true}
+	for _, m := range names.Metrics() {
+		want["Payhook "+m.Name] = m != names.AcceptedMetric // for the main chart
 	}
-	slices.Sort(got)
-	slices.Sort(want)
+	delete(want, "Payhook Accepted")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -196,21 +175,29 @@ func TestOKIsNotifiedOnlyIfTheProblemIsSolved(t *testing.T) {
 		}
 	}
 	slices.Sort(silent)
-	if diff := cmp.Diff([]string{"conflicts", "key-budget", "key-withdrawn", "parked", "redrive-parked",
-		"unauthenticated"}, silent); diff != "" {
+	if diff := cmp.Diff([]string{"conflicts", "key-withdrawn", "parked", "unauthenticated"}, silent); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
+// A run that is not started, is throttled, is killed or cannot read its data writes none of
+// these two metrics. TestTheLineOfEachRun and TestARunWritesOneLine show the last case.
 func TestMissingRunsOfAScheduleRaiseAlarms(t *testing.T) {
-	tm := payhook(t, nil)
+	tm := payhook(t, mtls("both"))
 	for name, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 		want := "notBreaching"
-		if name == "Alarms/oldest-pending" || name == "Alarms/token-life" {
+		if name == "Alarms/oldest-pending" || name == "Alarms/token-life" || name == "Alarms/trust-expires" {
 			want = "breaching"
 		}
-		if got := alarm.Properties["TreatMissingData"]; got != want {
+		p := alarm.Properties
+		if got := p["TreatMissingData"]; got != want {
 			t.Errorf("%s: missing data are %v", name, got)
+		}
+		// With consecutive periods of a metric that is not always written, CloudWatch would look
+		// at older data.
+		if p["TreatMissingData"] == "notBreaching" && p["DatapointsToAlarm"] == p["EvaluationPeriods"] &&
+			p["EvaluationPeriods"] != 1.0 {
+			t.Errorf("%s needs consecutive periods", name)
 		}
 	}
 }
@@ -234,15 +221,15 @@ func TestAlarmsFollowTheSettings(t *testing.T) {
 
 func TestAlarmsWatchMetricsThatTheFunctionsWrite(t *testing.T) {
 	var line bytes.Buffer
-	telemetry.New(&line, "token-1").Outcome(context.Background(), slog.LevelInfo, "token",
-		[]telemetry.Value{{Metric: telemetry.Metric{Name: names.TokenFailedMetric}, Value: 1}})
+	telemetry.New(&line, "Payhook").Outcome(context.Background(), slog.LevelInfo, "token",
+		[]telemetry.Value{{Metric: names.TokenFailedMetric, Value: 1}})
 	var written map[string]any
 	if err := json.Unmarshal(line.Bytes(), &written); err != nil {
 		t.Fatal(err)
 	}
 	metrics := at(written, "_aws", "CloudWatchMetrics", 0)
 	dimension, _ := at(metrics, "Dimensions", 0, 0).(string)
-	if written[dimension] != "token-1" {
+	if written[dimension] != "Payhook" {
 		t.Errorf("the dimension is %v", written[dimension])
 	}
 
@@ -258,7 +245,7 @@ func TestAlarmsWatchMetricsThatTheFunctionsWrite(t *testing.T) {
 			if got := metric["Namespace"]; got != at(metrics, "Namespace") {
 				t.Errorf("%s watches namespace %v, written is %v", name, got, at(metrics, "Namespace"))
 			}
-			if got := at(metric, "Dimensions", 0, "Name"); got != dimension {
+			if got := at(metric, "Dimensions", 0); at(got, "Name") != dimension || at(got, "Value") != "Payhook" {
 				t.Errorf("%s watches dimension %v, written is %s", name, got, dimension)
 			}
 		}
@@ -278,7 +265,7 @@ func TestRequestsRejectedByAWSRaiseAnAlarm(t *testing.T) {
 	}
 	want := []string{
 		"AWS/Lambda Url4xxCount of FunctionName Webhook/Function: Sum in 300",
-		"Payhook ClientErrors of FunctionName Webhook/Function: Sum in 300",
+		"Payhook ClientErrors of StackName Payhook: Sum in 300",
 		"AWS/Lambda Throttles of FunctionName Webhook/Function: Sum in 300",
 	}
 	if diff := cmp.Diff(want, watched); diff != "" {

@@ -2,7 +2,6 @@ package payhook
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
@@ -70,11 +69,9 @@ const (
 	chartHeight      = 6
 )
 
-// newMonitoring creates the composite alarm, the dashboard and the saved queries, and
-// returns the name of the dashboard. Call it after everything else is created.
+// newMonitoring creates the dashboard and the saved queries, and returns the name of the dashboard. Call it after everything else is created.
 func newMonitoring(stack awscdk.Stack, conf settings.Deployment, made parts) *string {
 	scope := constructs.NewConstruct(stack, jsii.String("Monitoring"))
-	newHealthAlarm(scope, conf, made.alarms)
 	newQueries(scope, conf, made)
 	return newDashboard(scope, conf, made)
 }
@@ -114,9 +111,9 @@ func plain(value any) any {
 // functions is here.
 func sections(conf settings.Deployment, made parts) []section {
 	webhook, redrive, token := made.webhook, made.redrive, made.token
-	sums := func(f function, list ...string) (all []series) {
-		for _, name := range list {
-			all = append(all, series{f.ownMetric(name), sum, ""})
+	sums := func(list ...names.Metric) (all []series) {
+		for _, m := range list {
+			all = append(all, series{ownMetric(conf, m), sum, ""})
 		}
 		return all
 	}
@@ -125,79 +122,47 @@ func sections(conf settings.Deployment, made parts) []section {
 			{title: "Alarms", sentence: "The state of every alarm; its description says what to do."},
 			{title: "Oldest pending event", runbook: "oldest-pending", minutes: 1,
 				sentence: "Seconds since the oldest accepted event that is not on the bus was recorded; 0 is normal.",
-				series:   []series{{redrive.ownMetric(names.OldestPendingMetric), maximum, "seconds"}}},
-			{title: "Parked and open", runbook: "parked", minutes: 15, view: "singleValue",
-				sentence: "Deliveries and events that wait for a person's decision; counted every 10 minutes.",
-				series:   []series{{redrive.ownMetric(names.ParkedOpenMetric), maximum, "open"}}},
-			{title: "Life of the access token", runbook: "token-life", minutes: 1,
-				sentence: "Seconds until the stored token expires, and by how many it is less than callers need.",
-				series: []series{{token.ownMetric(names.TokenRemainingMetric), minimum, "left"},
-					{token.ownMetric(names.TokenShortfallMetric), maximum, "too short by"}}},
-			{title: "Failed requests", runbook: "webhook-errors", minutes: 5,
-				sentence: "Webhooks that were answered 5xx, and runs of the webhook function that failed or did not " +
-					"start.",
-				series: append(webhook.serverErrors(), series{webhook.lambdaMetric("Errors"), sum, ""},
-					series{webhook.lambdaMetric("Throttles"), sum, ""})},
-		}, certificateCharts(conf, webhook, redrive)...)},
+				series:   []series{{ownMetric(conf, names.OldestPendingMetric), maximum, "seconds"}}},
+			{title: "Access token", runbook: "token-life", minutes: 1,
+				sentence: "Seconds by which the stored token's life is less than callers need; 0 is normal.",
+				series:   []series{{ownMetric(conf, names.TokenShortfallMetric), maximum, "too short by"}}},
+		}, certificateCharts(conf, webhook)...)},
 		{"Traffic", []chart{
 			{title: "Webhooks by answer", runbook: "unauthenticated", minutes: 5, stacked: true,
-				sentence: "Accepted 2xx, Invalid 422 and parked, Rejected 400, 405 or 413, Unauthenticated 401, " +
-					"Unavailable 503.",
-				series: sums(webhook.function, names.AcceptedMetric, names.InvalidMetric, names.RejectedMetric,
-					names.UnauthenticatedMetric, names.UnavailableMetric)},
-			{title: "Events", runbook: "left-pending", minutes: 5,
-				sentence: "Events that are new, known before, left to redrive, or sent as a reference to S3 (Claimed).",
-				series: sums(webhook.function, names.RecordedMetric, names.DuplicatesMetric,
-					names.LeftPendingMetric, names.ClaimedMetric)},
+				sentence: "Accepted 2xx, Unauthenticated 401, KeyUnavailable and NotStored 503.",
+				series: sums(names.AcceptedMetric, names.UnauthenticatedMetric, names.KeyUnavailableMetric,
+					names.NotStoredMetric)},
 			{title: "Requests as AWS counts them", runbook: webhook.rejectedAlarm(), minutes: 5,
-				sentence: "Requests that reached the URL, and those that were answered 4xx by AWS or by the function.",
-				series:   append(webhook.requestSeries(conf), sums(webhook.function, names.ClientErrorsMetric)...)},
-		}},
-		{"Latency", []chart{
-			{title: "Webhook", minutes: 5, runbook: "left-pending",
+				sentence: "Requests that reached the URL, and those that were answered 4xx or 5xx by AWS or the function.",
+				series:   webhook.requestSeries(conf)},
+			{title: "Latency", minutes: 5, runbook: "webhook-errors",
 				sentence: "Milliseconds of a run of the webhook function, as Lambda measures them.",
 				series: []series{{webhook.lambdaMetric("Duration"), "p50", "p50"},
 					{webhook.lambdaMetric("Duration"), "p99", "p99"}}},
-			{title: "Steps, p50", view: "timeSeries", runbook: "left-pending", query: stepQuery(webhook, 50),
-				sentence: "Half of the accepted webhooks spend less than these milliseconds in each step."},
-			{title: "Steps, p99", view: "timeSeries", runbook: "left-pending", query: stepQuery(webhook, 99),
-				sentence: "One accepted webhook in a hundred spends more than these milliseconds in a step."},
 		}},
 		{"Rejections", []chart{
 			{title: "Causes", view: "table", runbook: "unauthenticated", query: logQuery{webhook.function, causesQuery},
 				sentence: "Why webhooks were not answered 2xx, with the number of each outcome."},
-			{title: "Accepted by nobody", runbook: "not-stored", minutes: 5,
-				sentence: "Authentic webhooks that could not be stored or used, and events with two contents.",
-				series:   sums(webhook.function, names.NotStoredMetric, names.ParkedMetric, names.ConflictsMetric)},
-			{title: "Proof", runbook: "unauthenticated", minutes: 5,
-				sentence: "Webhooks that were answered 401, and those of them rejected for their client certificate.",
-				series: sums(webhook.function, append([]string{names.UnauthenticatedMetric},
-					ifMTLS(conf, names.CertificateRejectedMetric)...)...)},
-		}},
-		{"Keys, redrive and token", []chart{
+			{title: "Authentic, not published", runbook: "parked", minutes: 5,
+				sentence: "Authentic webhooks that could not be stored, what is parked, and events with two contents.",
+				series:   sums(names.NotStoredMetric, names.ParkedMetric, names.ConflictsMetric)},
 			{title: "Keys", runbook: "key-unavailable", minutes: 5,
-				sentence: "Webhooks whose key is stale, withdrawn, not available or out of budget, or was looked up " +
-					"without the shared table.",
-				series: sums(webhook.function, names.KeyStaleMetric, names.KeyWithdrawnMetric,
-					names.KeyUnavailableMetric, names.KeyOutOfBudgetMetric, names.KeyTableFailedMetric)},
-			{title: "Redrive", runbook: "redrive-failed", minutes: 5,
-				sentence: "Events that redrive found due, published, failed to publish or parked, and runs that had " +
-					"no time for all (RedriveLeft).",
-				series: sums(redrive.function, names.RedriveFoundMetric, names.RedrivePublishedMetric,
-					names.RedriveFailedMetric, names.RedriveParkedMetric, names.RedriveLeftMetric)},
-			{title: "Token", runbook: "token-failed", minutes: 5,
-				sentence: "Runs that stored a new token, could not, found no client credentials, or store tokens too " +
-					"often for the secret.",
-				series: sums(token.function, names.TokenRefreshedMetric, names.TokenFailedMetric,
-					names.TokenCredentialsMissingMetric, names.TokenWritesTooOftenMetric)},
-			{title: "Failed runs of the schedules", runbook: "redrive-errors", minutes: 5,
-				sentence: "Runs of redrive and of the token function that failed or did not start for lack of " +
-					"concurrency.",
-				series: []series{{redrive.lambdaMetric("Errors"), sum, "redrive errors"},
+				sentence: "Webhooks whose key is stale, withdrawn, or not available.",
+				series:   sums(names.KeyStaleMetric, names.KeyWithdrawnMetric, names.KeyUnavailableMetric)},
+		}},
+		{"Runs", []chart{
+			{title: "Failed runs", runbook: "webhook-errors", minutes: 5,
+				sentence: "Runs of the functions that failed, or did not start for lack of concurrency.",
+				series: []series{{webhook.lambdaMetric("Errors"), sum, "webhook errors"},
+					{webhook.lambdaMetric("Throttles"), sum, "webhook throttles"},
+					{redrive.lambdaMetric("Errors"), sum, "redrive errors"},
 					{redrive.lambdaMetric("Throttles"), sum, "redrive throttles"},
 					{token.lambdaMetric("Errors"), sum, "token errors"},
 					{token.lambdaMetric("Throttles"), sum, "token throttles"}}},
-			{title: "Dead-letter queues", runbook: "redrive-schedule", minutes: 5,
+			{title: "Token", runbook: "token-failed", minutes: 5,
+				sentence: "Runs that could not store a new token, or store tokens too often for the secret.",
+				series:   sums(names.TokenFailedMetric, names.TokenWritesTooOftenMetric)},
+			{title: "Dead-letter queues", runbook: "oldest-pending", minutes: 5,
 				sentence: "Messages about runs that could not be started, and events that the bus could not encrypt.",
 				series:   deadLetters(made)},
 		}},
@@ -206,10 +171,10 @@ func sections(conf settings.Deployment, made parts) []section {
 
 // certificateCharts returns the chart of the days until certificates expire, if there
 // are any that can expire. A function URL has only AWS's certificate.
-func certificateCharts(conf settings.Deployment, webhook webhook, redrive scheduled) []chart {
+func certificateCharts(conf settings.Deployment, webhook webhook) []chart {
 	var all []series
 	if conf.Webhook.UsesMTLS() {
-		all = append(all, series{redrive.ownMetric(names.TrustDaysLeftMetric), minimum, "client certificate or CA"})
+		all = append(all, series{ownMetric(conf, names.TrustDaysLeftMetric), minimum, "client certificate or CA"})
 	}
 	if webhook.certificate != nil {
 		// ACM writes it twice a day, until the certificate expires:
@@ -225,13 +190,6 @@ func certificateCharts(conf settings.Deployment, webhook webhook, redrive schedu
 		sentence: "Days until the first client certificate or CA expires, and until that of the domain name does."}}
 }
 
-func ifMTLS(conf settings.Deployment, name string) []string {
-	if conf.Webhook.UsesMTLS() {
-		return []string{name}
-	}
-	return nil
-}
-
 // deadLetters returns the length of every dead-letter queue.
 func deadLetters(made parts) []series {
 	all := []series{{queueLength(made.redrive.failures), maximum, "redrive schedule"},
@@ -242,26 +200,19 @@ func deadLetters(made parts) []series {
 	return all
 }
 
-// serverErrors returns the number of answers 5xx.
-func (w webhook) serverErrors() []series {
-	if w.api != nil {
-		return []series{{w.apiMetric("5xx"), sum, "5xx"}}
-	}
-	return []series{{w.lambdaMetric("Url5xxCount"), sum, "5xx"}}
-}
-
 // requestSeries returns the numbers of requests before the function:
 // https://docs.aws.amazon.com/lambda/latest/dg/urls-monitoring.html
 // https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-metrics.html
 func (w webhook) requestSeries(conf settings.Deployment) []series {
 	if w.api == nil {
 		return []series{{w.lambdaMetric("UrlRequestCount"), sum, "requests"},
-			{w.lambdaMetric("Url4xxCount"), sum, "4xx"}}
+			{w.lambdaMetric("Url4xxCount"), sum, "4xx"}, {w.lambdaMetric("Url5xxCount"), sum, "5xx"},
+			{ownMetric(conf, names.ClientErrorsMetric), sum, "4xx of the function"}}
 	}
 	all := []series{{w.apiMetric("Count"), sum, "requests"}, {w.apiMetric("4xx"), sum, "4xx"},
-		{w.requests(notInvokedMetric), sum, ""}}
-	for _, name := range ifMTLS(conf, forbiddenMetric) {
-		all = append(all, series{w.requests(name), sum, ""})
+		{w.apiMetric("5xx"), sum, "5xx"}, {w.requests(notInvokedMetric), sum, ""}}
+	if conf.Webhook.UsesMTLS() {
+		all = append(all, series{w.requests(forbiddenMetric), sum, ""})
 	}
 	return all
 }
@@ -282,19 +233,6 @@ func (w webhook) apiMetric(name string) metric {
 // steps are the members of ms in the outcome line of a webhook. A step of less than half
 // a millisecond has none.
 var steps = []string{"authenticate", "decode", "record", "publish", "mark"}
-
-// stepQuery returns the query for a percentile of each step. The steps are members of
-// the outcome line, not metrics: as metrics, they would cost more than the dashboard,
-// while a query costs only when somebody looks (infra/README.md has the prices).
-func stepQuery(webhook webhook, percentile int) logQuery {
-	var fields, columns []string
-	for _, step := range steps {
-		fields = append(fields, fmt.Sprintf("coalesce(ms.%s, 0) as %sMs", step, step))
-		columns = append(columns, fmt.Sprintf("pct(%sMs, %d) as %s", step, percentile, step))
-	}
-	return logQuery{webhook.function, `filter msg = "webhook" and status < 300` + "\n| fields " +
-		strings.Join(fields, ", ") + "\n| stats " + strings.Join(columns, ", ") + " by bin(5m)"}
-}
 
 // slowestQuery lists webhooks by the sum of their steps.
 func slowestQuery() string {
@@ -347,7 +285,7 @@ func (c chart) properties(stack awscdk.Stack, conf settings.Deployment,
 		return "log", p
 	case c.series == nil:
 		// Names, not references: the emulator does not have every alarm.
-		arns := []string{alarmARN(stack, conf, unhealthy)}
+		var arns []string
 		for _, name := range sortedKeys(alarms) {
 			arns = append(arns, alarmARN(stack, conf, name))
 		}
@@ -414,17 +352,22 @@ func newQueries(scope constructs.Construct, conf settings.Deployment, made parts
 			`fields @timestamp, outcome, deliveryId, cause, keyId
 | filter msg = "webhook" and status = 503
 | sort @timestamp desc`}},
+		{"Events", logQuery{made.webhook.function, `filter msg = "webhook"
+| stats sum(recorded) as new, sum(duplicates) as again, sum(Conflicts) as conflicts, sum(pending) as leftToRedrive,
+    sum(claimed) as references by bin(5m)`}},
+		{"Keys without the shared table", logQuery{made.webhook.function, `filter msg = "webhook" and keyTableFailed
+| stats count(*) as webhooks by bin(5m)`}},
 		{"Slowest webhooks", logQuery{made.webhook.function, slowestQuery()}},
 		{"Key ids", logQuery{made.webhook.function, `filter msg = "webhook" and ispresent(keyId)
 | stats count(*) as webhooks, latest(outcome) as lastOutcome by keyId, keySource
 | sort webhooks desc`}},
 		{"Runs of redrive that need attention", logQuery{made.redrive.function,
-			`fields @timestamp, RedriveFound, RedrivePublished, RedriveFailed, RedriveParked, OldestPending, cause
-| filter msg = "redrive" and (level != "INFO" or RedriveFound > 0)
+			`fields @timestamp, found, published, failed, Parked, left, OldestPending, cause
+| filter msg = "redrive" and (ispresent(level) or found > 0)
 | sort @timestamp desc`}},
 		{"Runs of the token function that failed", logQuery{made.token.function,
-			`fields @timestamp, outcome, cause, status, oauthError, TokenRemainingSeconds, warning
-| filter msg = "token" and level != "INFO"
+			`fields @timestamp, outcome, cause, status, oauthError, remainingSeconds, warning
+| filter msg = "token" and ispresent(level)
 | sort @timestamp desc`}},
 	} {
 		awslogs.NewCfnQueryDefinition(scope, jsii.String(q.name), &awslogs.CfnQueryDefinitionProps{

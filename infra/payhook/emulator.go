@@ -18,7 +18,6 @@ var unsupported = []string{
 	"AWS::CodeDeploy::Application",
 	"AWS::CodeDeploy::DeploymentConfig",
 	"AWS::CodeDeploy::DeploymentGroup",
-	"AWS::CloudWatch::CompositeAlarm",
 	"AWS::Events::Archive",
 	"AWS::Events::EventBusPolicy",
 	"AWS::Logs::QueryDefinition",

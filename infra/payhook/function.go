@@ -43,7 +43,7 @@ func newFunction(scope constructs.Construct, deployment settings.Deployment, opt
 	role := awsiam.NewRole(scope, jsii.String("Role"), &awsiam.RoleProps{
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
 	})
-	environment := map[string]*string{}
+	environment := map[string]*string{names.StackEnv: jsii.String(deployment.StackName)}
 	maps.Copy(environment, options.resources)
 	for _, setting := range options.settings {
 		environment[setting.Env()] = jsii.String(deployment.Value(setting))

@@ -23,20 +23,11 @@ type scheduled struct {
 // that has only this permission.
 //
 // A run contains no data that could be lost: the next run does the work that a failed
-// one did not finish. Every failure is visible nevertheless:
-//
-//   - If EventBridge Scheduler cannot pass a run to Lambda within a minute, it writes a
-//     message with the reason to the dead-letter queue, where it is retained for 14
-//     days, and the alarm on that queue is raised.
-//   - If Lambda accepts a run and cannot start it because there is no concurrency left,
-//     Lambda drops it after a minute and counts a throttle, which an alarm watches.
-//   - If Lambda starts a run and it fails, is killed or reaches its timeout, Lambda
-//     counts an error, which an alarm also watches.
-//
-// In the last two cases Lambda writes no message. A queue for them (OnFailure) would give
-// no more information than the metric, and its alarm would last for 14 days although the
-// run a minute later succeeded. In all cases, the alarm on a metric that every run writes
-// is raised if a function has not run for minutes.
+// one did not finish. The alarm on a metric that every run writes is raised if the function
+// has not run for minutes, or has failed in each run. It does not matter whether EventBridge
+// Scheduler could not pass the runs to Lambda, Lambda had no concurrency left, or the runs
+// failed. In the first case, the dead-letter queue has a message with the reason for 14 days.
+// In the others, Lambda counts throttles and errors.
 func runEveryMinute(scope constructs.Construct, f function) scheduled {
 	failed := newFailureQueue(scope, "ScheduleFailures")
 	role := awsiam.NewRole(scope, jsii.String("ScheduleRole"), &awsiam.RoleProps{

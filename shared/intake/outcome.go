@@ -77,11 +77,10 @@ var (
 
 // Answer is how a webhook with an outcome is answered, counted and logged.
 type Answer struct {
-	Status     int    // of HTTP; 0 stands for the setting successStatus
-	Detail     string // for the sender; the outcome Invalid has that of its error
-	RetryAfter int    // seconds; 0 for none
-	Metric     string // counts the webhook by its answer
-	Alarm      string // another metric that counts it, which an alarm watches; "" for none
+	Status     int          // of HTTP; 0 stands for the setting successStatus
+	Detail     string       // for the sender; the outcome Invalid has that of its error
+	RetryAfter int          // seconds; 0 for none
+	Metric     names.Metric // counts the webhook; zero: none does
 	Level      slog.Level
 }
 
@@ -91,21 +90,14 @@ var unauthentic = Answer{
 	Level: slog.LevelWarn,
 }
 
-// badCertificate is unauthentic, and counted for itself.
-var badCertificate = func() Answer {
-	a := unauthentic
-	a.Alarm = names.CertificateRejectedMetric
-	return a
-}()
-
 func rejected(status int, detail string) Answer {
-	return Answer{Status: status, Detail: detail, Metric: names.RejectedMetric, Level: slog.LevelWarn}
+	return Answer{Status: status, Detail: detail, Level: slog.LevelWarn}
 }
 
-func unavailable(detail string, retryAfter int, alarm string) Answer {
+func unavailable(detail string, retryAfter int, metric names.Metric) Answer {
 	return Answer{
 		Status: http.StatusServiceUnavailable, Detail: detail, RetryAfter: retryAfter,
-		Metric: names.UnavailableMetric, Alarm: alarm, Level: slog.LevelError,
+		Metric: metric, Level: slog.LevelError,
 	}
 }
 
@@ -135,20 +127,20 @@ var rows = []row{
 	{is(keys.ErrUnknown), KeyUnknown, unauthentic},
 	{isType[*keys.PolicyError], KeyRefused, unauthentic},
 
-	{reason(clientcert.Missing), Outcome(clientcert.Missing), badCertificate},
-	{reason(clientcert.WrongOrigin), Outcome(clientcert.WrongOrigin), badCertificate},
-	{reason(clientcert.Malformed), Outcome(clientcert.Malformed), badCertificate},
-	{reason(clientcert.Expired), Outcome(clientcert.Expired), badCertificate},
-	{reason(clientcert.NotYetValid), Outcome(clientcert.NotYetValid), badCertificate},
-	{reason(clientcert.Weak), Outcome(clientcert.Weak), badCertificate},
-	{reason(clientcert.WrongUsage), Outcome(clientcert.WrongUsage), badCertificate},
-	{reason(clientcert.Untrusted), Outcome(clientcert.Untrusted), badCertificate},
-	{reason(clientcert.Revoked), Outcome(clientcert.Revoked), badCertificate},
-	{reason(clientcert.NotPinned), Outcome(clientcert.NotPinned), badCertificate},
-	{reason(clientcert.Contradicts), Outcome(clientcert.Contradicts), badCertificate},
+	{reason(clientcert.Missing), Outcome(clientcert.Missing), unauthentic},
+	{reason(clientcert.WrongOrigin), Outcome(clientcert.WrongOrigin), unauthentic},
+	{reason(clientcert.Malformed), Outcome(clientcert.Malformed), unauthentic},
+	{reason(clientcert.Expired), Outcome(clientcert.Expired), unauthentic},
+	{reason(clientcert.NotYetValid), Outcome(clientcert.NotYetValid), unauthentic},
+	{reason(clientcert.Weak), Outcome(clientcert.Weak), unauthentic},
+	{reason(clientcert.WrongUsage), Outcome(clientcert.WrongUsage), unauthentic},
+	{reason(clientcert.Untrusted), Outcome(clientcert.Untrusted), unauthentic},
+	{reason(clientcert.Revoked), Outcome(clientcert.Revoked), unauthentic},
+	{reason(clientcert.NotPinned), Outcome(clientcert.NotPinned), unauthentic},
+	{reason(clientcert.Contradicts), Outcome(clientcert.Contradicts), unauthentic},
 
 	{is(keys.ErrOutOfBudget), KeyOutOfBudget,
-		unavailable("The signature can't be checked now.", 60, names.KeyOutOfBudgetMetric)},
+		unavailable("The signature can't be checked now.", 60, names.KeyUnavailableMetric)},
 	{is(errKeyUnavailable), KeyUnavailable,
 		unavailable("The signature can't be checked now.", 5, names.KeyUnavailableMetric)},
 	{is(errOutOfTime), OutOfTime, unavailable("Not every event could be recorded in time.", 5, names.NotStoredMetric)},
@@ -157,7 +149,7 @@ var rows = []row{
 
 	{is(errConflict), Conflict, Answer{Metric: names.AcceptedMetric, Level: slog.LevelError}},
 	{isType[*payment.FieldError], Invalid,
-		Answer{Status: http.StatusUnprocessableEntity, Metric: names.InvalidMetric, Level: slog.LevelWarn}},
+		Answer{Status: http.StatusUnprocessableEntity, Level: slog.LevelWarn}},
 
 	{match: is(claimcheck.ErrGone), outcome: Gone},
 	{match: is(errOtherBus), outcome: OtherBus},

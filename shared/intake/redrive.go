@@ -40,6 +40,8 @@ type Redriven struct {
 	// run began: of those that were due, and in each shard of those that are due
 	// last, which have been failing longest.
 	Oldest time.Duration
+	// Unread reports that not every shard was read, so that Oldest is not known.
+	Unread bool
 	// Left reports that the time was up before every item that was due was tried.
 	Left bool
 	// Err is the first error.
@@ -100,10 +102,12 @@ type run struct {
 
 	mu     sync.Mutex
 	result Redriven // guarded by mu while calls are made in parallel
+	unread bool     // a query failed; guarded by mu
 }
 
 // publishDue publishes what is due, page by page of all shards.
 func (r *run) publishDue(ctx context.Context) {
+	r.result.Unread = true // until the first page of every shard is read
 	r.measureWaiting(ctx)
 	cursors := make([]ledger.Cursor, ledger.Shards)
 	open := make([]int, ledger.Shards) // the shards that have more pages
@@ -117,6 +121,7 @@ func (r *run) publishDue(ctx context.Context) {
 		}
 		var pending []ledger.Pending
 		pending, open = r.nextPages(ctx, open, cursors)
+		r.result.Unread = r.unread
 		slices.SortFunc(pending, func(a,
 			b ledger.Pending) int {
 			return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
@@ -177,6 +182,7 @@ func (r *run) measureWaiting(ctx context.Context) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.note(err)
+		r.unread = r.unread || err != nil
 		r.age(waiting)
 	})
 }
@@ -190,6 +196,7 @@ func (r *run) nextPages(ctx context.Context, open []int,
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.note(err)
+		r.unread = r.unread || err != nil
 		r.age(page)
 		pending = append(pending, page...)
 		if cursors[shard] = cursor; cursor != nil {

@@ -37,20 +37,17 @@ import (
 // What the service is told, what alarms count and at which level it is logged depends on
 // the outcome alone.
 func TestEveryOutcomeHasItsAnswer(t *testing.T) {
-	unauthentic := intake.Answer{Status: 401, Detail: "The webhook is not authentic.", Metric: "Unauthenticated",
+	unauthentic := intake.Answer{Status: 401, Detail: "The webhook is not authentic.", Metric: names.UnauthenticatedMetric,
 		Level: slog.LevelWarn}
-	badCertificate := unauthentic
-	badCertificate.Alarm = "CertificateRejected"
 	rejected := func(status int, detail string) intake.Answer {
-		return intake.Answer{Status: status, Detail: detail, Metric: "Rejected", Level: slog.LevelWarn}
+		return intake.Answer{Status: status, Detail: detail, Level: slog.LevelWarn}
 	}
-	unavailable := func(detail string, retryAfter int, alarm string) intake.Answer {
-		return intake.Answer{Status: 503, Detail: detail, RetryAfter: retryAfter, Metric: "Unavailable", Alarm: alarm,
-			Level: slog.LevelError}
+	unavailable := func(detail string, retryAfter int, metric names.Metric) intake.Answer {
+		return intake.Answer{Status: 503, Detail: detail, RetryAfter: retryAfter, Metric: metric, Level: slog.LevelError}
 	}
 	want := map[intake.Outcome]intake.Answer{
-		intake.Accepted:           {Metric: "Accepted"},
-		intake.Conflict:           {Metric: "Accepted", Level: slog.LevelError},
+		intake.Accepted:           {Metric: names.AcceptedMetric},
+		intake.Conflict:           {Metric: names.AcceptedMetric, Level: slog.LevelError},
 		intake.MethodNotAllowed:   rejected(405, "The method is not the one of webhooks."),
 		intake.PayloadEmpty:       rejected(400, "The request has no body."),
 		intake.PayloadEncoding:    rejected(400, "The body can't be decoded."),
@@ -62,15 +59,15 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 		intake.KeyUnknown:         unauthentic,
 		intake.KeyRefused:         unauthentic,
 		intake.SignatureMismatch:  unauthentic,
-		intake.Invalid:            {Status: 422, Metric: "Invalid", Level: slog.LevelWarn},
-		intake.KeyOutOfBudget:     unavailable("The signature can't be checked now.", 60, "KeyOutOfBudget"),
-		intake.KeyUnavailable:     unavailable("The signature can't be checked now.", 5, "KeyUnavailable"),
-		intake.OutOfTime:          unavailable("Not every event could be recorded in time.", 5, "NotStored"),
-		intake.LedgerUnavailable:  unavailable("Not every event could be recorded.", 5, "NotStored"),
-		intake.ParkingFailed:      unavailable("The delivery could not be stored.", 5, "NotStored"),
+		intake.Invalid:            {Status: 422, Level: slog.LevelWarn},
+		intake.KeyOutOfBudget:     unavailable("The signature can't be checked now.", 60, names.KeyUnavailableMetric),
+		intake.KeyUnavailable:     unavailable("The signature can't be checked now.", 5, names.KeyUnavailableMetric),
+		intake.OutOfTime:          unavailable("Not every event could be recorded in time.", 5, names.NotStoredMetric),
+		intake.LedgerUnavailable:  unavailable("Not every event could be recorded.", 5, names.NotStoredMetric),
+		intake.ParkingFailed:      unavailable("The delivery could not be stored.", 5, names.NotStoredMetric),
 	}
 	for _, reason := range clientcert.Reasons() {
-		want[intake.Outcome(reason)] = badCertificate
+		want[intake.Outcome(reason)] = unauthentic
 	}
 	if diff := cmp.Diff(want, intake.Answers()); diff != "" {
 		t.Error(diff)

@@ -1,136 +1,97 @@
 package names
 
-// MetricNamespace is the CloudWatch namespace of every metric that a function
-// writes. MetricDimension is the only dimension of these metrics: the name of the
-// Lambda function.
+// MetricNamespace is the CloudWatch namespace of every metric that a function writes.
+// MetricDimension is the only dimension of these metrics: the name of the stack. So two
+// functions can write one metric, and a metric continues if a function is replaced.
 const (
 	MetricNamespace = "Payhook"
-	MetricDimension = "FunctionName"
+	MetricDimension = "StackName"
 )
 
-// The constants below are the metrics that the functions write. Each is on the
-// dashboard, and some have an alarm. A webhook writes its counts that are not 0, and ClientErrors in any
-// case. Each run of another function writes its counts, also if they are 0.
+// StackEnv is the environment variable with the name of the stack.
+const StackEnv = "PAYHOOK_STACK"
 
-// The metrics of the webhook function.
-const (
-	// RecordedMetric counts events that are new, DuplicatesMetric those that were
-	// recorded before with the same content, and ClaimedMetric those that are new and too
-	// large for the bus, which carries a reference.
-	RecordedMetric   = "Recorded"
-	DuplicatesMetric = "Duplicates"
-	ClaimedMetric    = "Claimed"
+// Metric is a metric of a function's log line. As JSON, it is a MetricDefinition of the
+// embedded metric format.
+type Metric struct {
+	Name    string
+	Unit    Unit   `json:",omitempty"`
+	Meaning string `json:"-"` // for the table in functions/README.md
+}
 
-	// AcceptedMetric counts webhooks that are answered 2xx, InvalidMetric those that are
-	// authentic and answered 422, RejectedMetric those that are no deliveries (400, 405,
-	// 413), UnavailableMetric those that are answered 503. A webhook writes the one of
-	// its answer, or Unauthenticated, and none of the others.
-	AcceptedMetric    = "Accepted"
-	InvalidMetric     = "Invalid"
-	RejectedMetric    = "Rejected"
-	UnavailableMetric = "Unavailable"
+// Unit is the unit of a metric (AWS, MetricDatum). A count has none, so that its line is
+// shorter.
+type Unit string
 
-	// UnauthenticatedMetric counts webhooks that are answered 401, because they have
-	// no proof or their proof does not verify.
-	UnauthenticatedMetric = "Unauthenticated"
-	// ClientErrorsMetric counts webhooks that are answered 400 to 499. Lambda's
-	// Url4xxCount contains these, and the requests that AWS itself rejects as too
-	// large or throttled.
-	ClientErrorsMetric = "ClientErrors"
-	// CertificateRejectedMetric counts webhooks that are answered 401 because of
-	// their client certificate. It is written if a client certificate is required.
-	CertificateRejectedMetric = "CertificateRejected"
-	// KeyUnavailableMetric counts webhooks that are answered 503 because no cache has
-	// the key and the service's key endpoint does not answer. It is not known whether
-	// these webhooks are authentic.
-	KeyUnavailableMetric = "KeyUnavailable"
-	// KeyOutOfBudgetMetric counts webhooks that are answered 503 because no cache has
-	// the key and all sandboxes together have made as many key requests as are
-	// allowed in a minute (KeyMissBudget).
-	KeyOutOfBudgetMetric = "KeyOutOfBudget"
-	// KeyStaleMetric counts webhooks that are verified with a stale key: it is due to
-	// be fetched again, and the service's key endpoint does not answer or reports it
-	// as unknown. A stale key is used until KeyMaxAge or KeyUnknownGrace ends.
-	KeyStaleMetric = "KeyStale"
-	// KeyWithdrawnMetric counts webhooks that name a key that the service returned
-	// earlier and now reports as unknown or returns in a form that must not be used.
-	// They are counted while the key is still used (KeyUnknownGrace), and after its
-	// removal for as long as a copy of it could have been used (KeyMaxAge).
-	KeyWithdrawnMetric = "KeyWithdrawn"
-	// KeyTableFailedMetric counts webhooks whose key was looked up without the shared
-	// table, because the table did not answer.
-	KeyTableFailedMetric = "KeyTableFailed"
-	// NotStoredMetric counts authentic webhooks that are answered 503, because an
-	// event could not be recorded or an unusable delivery could not be parked.
-	NotStoredMetric = "NotStored"
-	// ParkedMetric counts authentic webhooks that are parked because they cannot be
-	// used, and single events that are parked because EventBridge is known to reject
-	// them.
-	ParkedMetric = "Parked"
-	// ConflictsMetric counts events whose eventId was recorded before with different
-	// content.
-	ConflictsMetric = "Conflicts"
-	// LeftPendingMetric counts events that are recorded but not yet on the bus when
-	// the webhook is answered. Redrive publishes them.
-	LeftPendingMetric = "LeftPending"
+// Seconds is the unit of a time.
+const Seconds Unit = "Seconds"
+
+// The metrics of the webhook function. Each counts webhooks, unless it says events. A
+// webhook writes those that are not 0, and the zeros of ClientErrorsMetric.
+var (
+	AcceptedMetric = Metric{Name: "Accepted", Meaning: "webhooks answered 2xx"}
+	// UnauthenticatedMetric counts webhooks that have no proof or whose proof does not
+	// verify.
+	UnauthenticatedMetric = Metric{Name: "Unauthenticated", Meaning: "webhooks answered 401"}
+	// ClientErrorsMetric is part of Lambda's Url4xxCount, which also contains the requests
+	// that AWS itself rejects as too large or throttled.
+	ClientErrorsMetric = Metric{Name: "ClientErrors", Meaning: "webhooks answered 400 to 499; also written if it " +
+		"is 0, and not with `mtls` and `both`"}
+	NotStoredMetric = Metric{Name: "NotStored", Meaning: "authentic webhooks answered 503, because an event could " +
+		"not be recorded or an unusable delivery could not be parked"}
+	// KeyUnavailableMetric counts webhooks of which it is not known whether they are
+	// authentic.
+	KeyUnavailableMetric = Metric{Name: "KeyUnavailable", Meaning: "webhooks answered 503, because no cache has their " +
+		"key and it could not be fetched: the key endpoint does not answer, or `keyMissBudget` is used up"}
+	// KeyStaleMetric counts webhooks whose key is due to be fetched again, while the
+	// service's key endpoint does not answer or reports it as unknown.
+	KeyStaleMetric = Metric{Name: "KeyStale", Meaning: "webhooks verified with a key that is due to be fetched again"}
+	// KeyWithdrawnMetric counts webhooks while the key is still used (keyUnknownGrace), and
+	// after its removal for as long as a copy of it could have been used (keyMaxAge).
+	KeyWithdrawnMetric = Metric{Name: "KeyWithdrawn", Meaning: "webhooks that name a key which the service returned " +
+		"earlier, and now reports as unknown or returns in a form that must not be used"}
+	ConflictsMetric = Metric{Name: "Conflicts", Meaning: "events whose eventId was recorded before with other content"}
+	// ParkedMetric is written by the webhook function and by redrive.
+	ParkedMetric = Metric{Name: "Parked", Meaning: "authentic webhooks parked for the first time, and single events " +
+		"parked by a webhook or by redrive"}
 )
 
-// The metrics of the redrive function. Every run that completes writes them.
-const (
-	// OldestPendingMetric is the number of seconds since the oldest item that the run
-	// claimed was recorded; 0 if it claimed none. A run claims an item when no other
-	// function can be working on it, about a minute after it was recorded, and again
-	// after each failed attempt.
-	OldestPendingMetric = "OldestPending"
-	// RedriveFoundMetric counts events that were due, RedrivePublishedMetric those that
-	// the run published.
-	RedriveFoundMetric     = "RedriveFound"
-	RedrivePublishedMetric = "RedrivePublished"
-	// RedriveLeftMetric is 1 for a run whose time was up before every event that was due
-	// had its turn, or 0.
-	RedriveLeftMetric = "RedriveLeft"
-	// RedriveFailedMetric counts events that the run could not publish. A later run
-	// tries again.
-	RedriveFailedMetric = "RedriveFailed"
-	// RedriveParkedMetric counts events that are parked because they failed
-	// RedriveAttempts times or because EventBridge is known to reject them.
-	RedriveParkedMetric = "RedriveParked"
-	// ParkedOpenMetric is the number of parked deliveries and events that are neither
-	// replayed nor settled. About one run in ten minutes writes it.
-	ParkedOpenMetric = "ParkedOpen"
-	// TrustDaysLeftMetric is the number of days until a CA of the truststore or the
-	// last accepted client certificate expires, whichever is first; 0 if one has
-	// expired. It is written if a client certificate is required, also when no
-	// webhooks arrive.
-	TrustDaysLeftMetric = "TrustDaysLeft"
+// The metrics of the redrive function.
+var (
+	// OldestPendingMetric is written by every run that could read the whole ledger. It is
+	// 0 if nothing is pending. An event is also pending while its receiver publishes it.
+	OldestPendingMetric = Metric{Name: "OldestPending", Unit: Seconds, Meaning: "seconds since the oldest pending event " +
+		"was recorded, postponed ones included; each run of redrive that could read the ledger writes it"}
+	// TrustDaysLeftMetric is written by every run if a client certificate is required, so
+	// also when no webhooks arrive.
+	TrustDaysLeftMetric = Metric{Name: "TrustDaysLeft", Meaning: "days until a CA of the truststore or the last " +
+		"accepted client certificate expires, 0 if one has; with `mtls` and `both`"}
 )
 
-// The metrics of the token function. Every run writes the first two, unless it
-// could not read the secret. An alarm on them treats missing data as breaching, and
-// so detects a function that does not run at all.
-const (
-	// TokenRemainingMetric is the remaining lifetime of the stored token after the
-	// run, in seconds; 0 if it has expired or there is none.
-	TokenRemainingMetric = "TokenRemainingSeconds"
-	// TokenShortfallMetric is the number of seconds by which the remaining lifetime
-	// is less than callers need; 0 if it is enough. Callers need the remaining
-	// lifetime at which the token is refreshed, but at most 185 s (three runs and the
-	// last 5 s, in which the token is not used) and at least 65 s (one run and these
-	// 5 s). If the endpoint has just returned the stored token again, there is no
-	// newer one, and a token that has not expired is enough.
-	TokenShortfallMetric = "TokenShortfallSeconds"
-
-	// TokenRefreshedMetric is 1 for a run that stored a new token, or 0.
-	TokenRefreshedMetric = "TokenRefreshed"
-	// TokenFailedMetric is 1 for a run that had to store a new token and could not,
-	// or 0.
-	TokenFailedMetric = "TokenFailed"
-	// TokenCredentialsMissingMetric is 1 if the client credentials are missing or
-	// unusable, or 0. TokenFailed is then 1 as well.
-	TokenCredentialsMissingMetric = "TokenCredentialsMissing"
-	// TokenWritesTooOftenMetric is 1 for a run that stored a token less than 16
-	// minutes after the previous one and whose lifetime is under 20 minutes, or that
-	// could not store one because the secret has 100 versions of the last 24 hours;
-	// or 0.
-	TokenWritesTooOftenMetric = "TokenWritesTooOften"
+// The metrics of the token function.
+var (
+	// TokenShortfallMetric is 0 if the remaining lifetime is enough. Callers need the
+	// remaining lifetime at which the token is refreshed, but at most 185 s (three runs and
+	// the last 5 s, in which the token is not used) and at least 65 s (one run and these
+	// 5 s). If the endpoint has just returned the stored token again, there is no newer one,
+	// and a token that has not expired is enough. Every run that could read the secret
+	// writes it.
+	TokenShortfallMetric = Metric{Name: "TokenShortfallSeconds", Unit: Seconds, Meaning: "by how many seconds the " +
+		"lifetime of the stored token is less than callers need (at most 185 s, at least 65 s); absent if the secret " +
+		"could not be read"}
+	TokenFailedMetric = Metric{Name: "TokenFailed", Meaning: "runs that had to store a new token and could not"}
+	// TokenWritesTooOftenMetric counts runs that stored a token less than 16 minutes after
+	// the previous one and whose lifetime is under 20 minutes, or that could not store one
+	// because the secret has 100 versions of the last 24 hours.
+	TokenWritesTooOftenMetric = Metric{Name: "TokenWritesTooOften", Meaning: "runs that store tokens too often for the " +
+		"quota of the secret's versions"}
 )
+
+// Metrics returns every metric that the functions write.
+func Metrics() []Metric {
+	return []Metric{
+		AcceptedMetric, UnauthenticatedMetric, ClientErrorsMetric, NotStoredMetric, KeyUnavailableMetric, KeyStaleMetric,
+		KeyWithdrawnMetric, ConflictsMetric, ParkedMetric, OldestPendingMetric, TrustDaysLeftMetric,
+		TokenShortfallMetric, TokenFailedMetric, TokenWritesTooOftenMetric,
+	}
+}

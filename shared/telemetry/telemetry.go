@@ -19,39 +19,22 @@ import (
 	"payhook.example/shared/names"
 )
 
-// Unit is the unit of a metric (AWS, MetricDatum).
-type Unit string
-
-// The units in use. A count has none, so that its line is shorter.
-const (
-	Milliseconds Unit = "Milliseconds"
-	Seconds      Unit = "Seconds"
-)
-
-// Metric is a metric of an outcome line, a MetricDefinition of the embedded
-// metric format.
-type Metric struct {
-	Name string
-	Unit Unit `json:",omitempty"`
-}
-
 // Value is the value of a metric in one outcome line.
 type Value struct {
-	Metric Metric
+	Metric names.Metric
 	Value  float64
 }
 
 // Log writes JSON lines. It is safe for concurrent use.
 type Log struct {
-	logger   *slog.Logger
-	function string
+	logger *slog.Logger
+	stack  string
 }
 
-// New returns a log that writes to w. function is the name of the Lambda
-// function, which is the dimension of its metrics.
-func New(w io.Writer, function string) *Log {
-	return &Log{slog.New(withRequestID{slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: withoutInfo})}),
-		function}
+// New returns a log that writes to w. stack is the name of the stack, which is the
+// dimension of its metrics.
+func New(w io.Writer, stack string) *Log {
+	return &Log{slog.New(withRequestID{slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: withoutInfo})}), stack}
 }
 
 // withoutInfo removes the level INFO, which almost all lines have: CloudWatch charges
@@ -67,26 +50,28 @@ func withoutInfo(groups []string, a slog.Attr) slog.Attr {
 func (l *Log) Logger() *slog.Logger { return l.logger }
 
 // Outcome writes one line with attrs and the values of metrics, which CloudWatch
-// extracts from the line (AWS, "Specification: Embedded metric format"). Every line has
-// the Lambda request id. Its only time is that of the metrics: CloudWatch stores the
+// extracts from the line (AWS, "Specification: Embedded metric format"); a line without
+// values has none. Every line has the Lambda request id. Its only time is that of the metrics: CloudWatch stores the
 // time of each line.
 func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, values []Value, attrs ...slog.Attr) {
 	now := time.Now()
 	r := slog.NewRecord(time.Time{}, level, msg, 0)
 	r.AddAttrs(attrs...)
-	metrics := make([]Metric, len(values))
+	metrics := make([]names.Metric, len(values))
 	for i, v := range values {
 		r.AddAttrs(slog.Float64(v.Metric.Name, v.Value))
 		metrics[i] = v.Metric
 	}
-	r.AddAttrs(slog.String(names.MetricDimension, l.function), slog.Any("_aws", metadata{
-		Timestamp: now.UnixMilli(),
-		Directives: [1]directive{{
-			Namespace:  names.MetricNamespace,
-			Dimensions: [1][1]string{{names.MetricDimension}},
-			Metrics:    metrics,
-		}},
-	}))
+	if len(values) > 0 {
+		r.AddAttrs(slog.String(names.MetricDimension, l.stack), slog.Any("_aws", metadata{
+			Timestamp: now.UnixMilli(),
+			Directives: [1]directive{{
+				Namespace:  names.MetricNamespace,
+				Dimensions: [1][1]string{{names.MetricDimension}},
+				Metrics:    metrics,
+			}},
+		}))
+	}
 	_ = l.logger.Handler().Handle(ctx, r) // there is no other place to report it
 }
 
@@ -101,7 +86,7 @@ type metadata struct {
 type directive struct {
 	Namespace  string
 	Dimensions [1][1]string
-	Metrics    []Metric
+	Metrics    []names.Metric
 }
 
 // Cause returns the text to log for an error: the operation and code of an error of

@@ -14,25 +14,26 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/smithy-go"
 
+	"payhook.example/shared/names"
 	"payhook.example/shared/telemetry"
 )
 
 func TestALineHasItsAttributesAndMetrics(t *testing.T) {
 	var out bytes.Buffer
-	log := telemetry.New(&out, "my-function")
+	log := telemetry.New(&out, "my-stack")
 	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "request-1"})
 	log.Outcome(ctx, slog.LevelWarn, "webhook", []telemetry.Value{
-		{Metric: telemetry.Metric{Name: "Recorded"}, Value: 3},
-		{Metric: telemetry.Metric{Name: "Duration", Unit: telemetry.Milliseconds}, Value: 1.5},
+		{Metric: names.Metric{Name: "Recorded", Meaning: "of no line"}, Value: 3},
+		{Metric: names.Metric{Name: "Age", Unit: names.Seconds}, Value: 1.5},
 	}, slog.String("outcome", "accepted \"\n"), slog.Group("ms", slog.Float64("record", 0.25)))
 	if strings.Count(out.String(), "\n") != 1 {
 		t.Fatalf("not one line: %q", out.String())
 	}
 	var line struct {
-		Level, Msg, Outcome, RequestID, FunctionName string
-		Recorded, Duration                           float64
-		Ms                                           struct{ Record float64 }
-		AWS                                          struct {
+		Level, Msg, Outcome, RequestID, StackName string
+		Recorded, Age                             float64
+		Ms                                        struct{ Record float64 }
+		AWS                                       struct {
 			Timestamp         int64
 			CloudWatchMetrics []struct {
 				Namespace  string
@@ -46,13 +47,16 @@ func TestALineHasItsAttributesAndMetrics(t *testing.T) {
 	}
 	if line.Level != "WARN" || line.Msg != "webhook" || line.Outcome != "accepted \"\n" ||
 		line.RequestID != "request-1" ||
-		line.FunctionName != "my-function" || line.Recorded != 3 || line.Duration != 1.5 || line.Ms.Record != 0.25 {
+		line.StackName != "my-stack" || line.Recorded != 3 || line.Age != 1.5 || line.Ms.Record != 0.25 {
 		t.Errorf("got %+v", line)
 	}
 	d := line.AWS.CloudWatchMetrics[0]
-	if d.Namespace != "Payhook" || fmt.Sprint(d.Dimensions) != "[[FunctionName]]" ||
-		fmt.Sprint(d.Metrics) != "[{Recorded } {Duration Milliseconds}]" {
+	if d.Namespace != "Payhook" || fmt.Sprint(d.Dimensions) != "[[StackName]]" ||
+		fmt.Sprint(d.Metrics) != "[{Recorded } {Age Seconds}]" {
 		t.Errorf("got %+v", d)
+	}
+	if strings.Contains(out.String(), "of no line") {
+		t.Errorf("the meaning of a metric is written: %s", out.String())
 	}
 	if age := time.Since(time.UnixMilli(line.AWS.Timestamp)); age < 0 || age > time.Hour {
 		t.Errorf("the timestamp is %s old", age)

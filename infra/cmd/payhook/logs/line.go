@@ -33,7 +33,7 @@ func isObject(text string) bool { return strings.HasPrefix(text, "{") && json.Va
 
 // hidden are the members of a line that a person does not need: they are shown
 // elsewhere, or are for CloudWatch.
-var hidden = []string{"time", "level", "msg", "_aws", "FunctionName", "requestId"}
+var hidden = []string{"time", "level", "msg", "_aws", "StackName", "requestId"}
 
 // text returns the entry for a terminal of that width. Members that are zero are left
 // out.

@@ -213,7 +213,7 @@ func TestRejectedCallEndsTheReading(t *testing.T) {
 
 const outcome = `{"time":"2026-01-31T12:00:00.1Z","level":"WARN","msg":"webhook","outcome":"signature-mismatch",` +
 	`"status":401,"cause":"signature: does not verify","keyId":"","ms":{"authenticate":0.5,"record":0},` +
-	`"Recorded":0,"ok":false,"list":[],"FunctionName":"f","_aws":{"Timestamp":1},"requestId":"r","x":"a\u001b[1m"}`
+	`"Recorded":0,"ok":false,"list":[],"StackName":"f","_aws":{"Timestamp":1},"requestId":"r","x":"a\u001b[1m"}`
 
 // call runs payhook logs against c.
 func call(t *testing.T, c *cloudWatch, person bool, args ...string) (out, stderr string, status int) {

@@ -27,26 +27,20 @@ const (
 	trustDays = 30
 )
 
-// counts are sums over the window.
-var counts = []struct {
-	id, output, namespace, name string
+// own are the metrics of the functions: of the statistic Sum, those over the window are
+// used, of the others the last.
+var own = []struct {
+	id        string
+	metric    names.Metric
+	statistic string
 }{
-	{"accepted", names.WebhookFunctionOutput, names.MetricNamespace, names.AcceptedMetric},
-	{"unauthenticated", names.WebhookFunctionOutput, names.MetricNamespace, names.UnauthenticatedMetric},
-	{"invalid", names.WebhookFunctionOutput, names.MetricNamespace, names.InvalidMetric},
-	{"rejected", names.WebhookFunctionOutput, names.MetricNamespace, names.RejectedMetric},
-	{"unavailable", names.WebhookFunctionOutput, names.MetricNamespace, names.UnavailableMetric},
-	{"errors", names.WebhookFunctionOutput, "AWS/Lambda", "Errors"},
-	{"throttles", names.WebhookFunctionOutput, "AWS/Lambda", "Throttles"},
-}
-
-// gauges are values of single minutes, of which the last is used.
-var gauges = []struct {
-	id, output, name, statistic string
-}{
-	{"oldest", names.RedriveFunctionOutput, names.OldestPendingMetric, "Maximum"},
-	{"token", names.TokenFunctionOutput, names.TokenRefreshedMetric, "Sum"},
-	{"trust", names.RedriveFunctionOutput, names.TrustDaysLeftMetric, "Minimum"},
+	{"accepted", names.AcceptedMetric, "Sum"},
+	{"unauthenticated", names.UnauthenticatedMetric, "Sum"},
+	{"notStored", names.NotStoredMetric, "Sum"},
+	{"keyUnavailable", names.KeyUnavailableMetric, "Sum"},
+	{"oldest", names.OldestPendingMetric, "Maximum"},
+	{"token", names.TokenShortfallMetric, "Maximum"},
+	{"trust", names.TrustDaysLeftMetric, "Minimum"},
 }
 
 // point is the last value of a gauge.
@@ -68,32 +62,28 @@ func fromMetrics(ctx context.Context, d *stack, now time.Time) ([]check, error) 
 func read(ctx context.Context, d *stack, now time.Time) (sums map[string]float64, last map[string]point,
 	err error) {
 	var queries []types.MetricDataQuery
-	query := func(id, output, namespace, name, statistic string) error {
-		function, err := d.Output(output)
-		// The metrics have the name of the function, without the alias.
-		function, _, _ = strings.Cut(function, ":")
+	query := func(id, namespace, name, statistic, dimension, value string) {
 		queries = append(queries, types.MetricDataQuery{
 			Id: &id,
 			MetricStat: &types.MetricStat{
 				Stat: &statistic, Period: aws.Int32(minute),
 				Metric: &types.Metric{
 					Namespace: &namespace, MetricName: &name,
-					Dimensions: []types.Dimension{{Name: aws.String(names.MetricDimension), Value: &function}},
+					Dimensions: []types.Dimension{{Name: &dimension, Value: &value}},
 				},
 			},
 		})
-		return err
 	}
-	for _, c := range counts {
-		if err := query(c.id, c.output, c.namespace, c.name, "Sum"); err != nil {
-			return nil, nil, err
-		}
+	for _, m := range own {
+		query(m.id, names.MetricNamespace, m.metric.Name, m.statistic, names.MetricDimension, d.Stack)
 	}
-	for _, g := range gauges {
-		if err := query(g.id, g.output, names.MetricNamespace, g.name, g.statistic); err != nil {
-			return nil, nil, err
-		}
+	function, err := d.Output(names.WebhookFunctionOutput)
+	if err != nil {
+		return nil, nil, err
 	}
+	function, _, _ = strings.Cut(function, ":") // without the alias
+	query("errors", "AWS/Lambda", "Errors", "Sum", "FunctionName", function)
+	query("throttles", "AWS/Lambda", "Throttles", "Sum", "FunctionName", function)
 	sums, last = map[string]float64{}, map[string]point{}
 	pages := cloudwatch.NewGetMetricDataPaginator(d.metrics, &cloudwatch.GetMetricDataInput{
 		MetricDataQueries: queries, StartTime: aws.Time(now.Add(-window)), EndTime: aws.Time(now),
@@ -119,14 +109,15 @@ func read(ctx context.Context, d *stack, now time.Time) (sums map[string]float64
 // webhooks judges the answers. A webhook writes only counts that are not 0, so that it
 // takes the metrics of redrive to know that metrics arrive at all.
 func webhooks(sums map[string]float64, redrive state) check {
-	text := fmt.Sprintf("%.0f accepted, %.0f 401, %.0f 422, %.0f other 4xx, %.0f 503 in %s", sums["accepted"],
-		sums["unauthenticated"], sums["invalid"], sums["rejected"], sums["unavailable"], cli.Readable(window))
+	unavailable := sums["notStored"] + sums["keyUnavailable"]
+	text := fmt.Sprintf("%.0f accepted, %.0f 401, %.0f 503 in %s", sums["accepted"], sums["unauthenticated"], unavailable,
+		cli.Readable(window))
 	failed := sums["errors"] + sums["throttles"]
 	if failed > 0 {
 		text += fmt.Sprintf("; %.0f runs failed or did not start", failed)
 	}
 	switch {
-	case failed > 0 || sums["unavailable"] > 0:
+	case failed > 0 || unavailable > 0:
 		return check{"webhooks", attention, text}
 	case redrive == notMeasured:
 		return check{"webhooks", notMeasured, "no function has written metrics in " + cli.Readable(window)}
@@ -166,8 +157,7 @@ func certificates(last map[string]point, redrive state) check {
 const describedAlarms = 100
 
 // alarms lists the alarms of the stack that are raised, and those that are not measured:
-// they have no data, or do not exist any more. The composite alarm is left out, because it
-// is raised only while one of these is.
+// they have no data, or do not exist any more.
 func alarms(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 	all, err := alarmNames(ctx, d)
 	if err != nil {

@@ -36,7 +36,7 @@ type world struct {
 	db      *awstest.DynamoDB
 	s3      *awstest.S3
 	secrets *awstest.SecretsManager
-	// metrics are the values of the last minute, by function, a space, and name.
+	// metrics are the values of the last minute, by dimension, a space, and name.
 	metrics map[string]float64
 	age     time.Duration               // of these values
 	alarms  map[string]types.StateValue // of all stacks
@@ -52,8 +52,8 @@ func newWorld(t *testing.T) *world {
 		secret:  "token",
 		bus:     "bus",
 		age:     time.Minute,
-		metrics: map[string]float64{"redrive OldestPending": 0, "token TokenRefreshed": 0, "webhook Accepted": 17,
-			"webhook Unauthenticated": 3},
+		metrics: map[string]float64{"Payhook OldestPending": 0, "Payhook TokenShortfallSeconds": 0,
+			"Payhook Accepted": 17, "Payhook Unauthenticated": 3},
 		alarms: map[string]types.StateValue{"Payhook-parked": types.StateValueOk,
 			"Payhook-token-failed": types.StateValueOk}}
 	w.db.CreateLedger("ledger")
@@ -178,11 +178,12 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"an expired token":  {func(w *world) { w.storeToken(-time.Second) }, "token         attention"},
 		"no token": {func(w *world) { w.secrets.Create("token2"); w.secret = "token2" },
 			"token         attention"},
-		"an answer of 503":    {func(w *world) { w.metrics["webhook Unavailable"] = 1 }, "webhooks      attention"},
+		"an answer of 503":    {func(w *world) { w.metrics["Payhook NotStored"] = 1 }, "3 401, 1 503"},
+		"no key":              {func(w *world) { w.metrics["Payhook KeyUnavailable"] = 1 }, "3 401, 1 503"},
 		"a failed run":        {func(w *world) { w.metrics["webhook Errors"] = 1 }, "1 runs failed or did not start"},
 		"a throttled webhook": {func(w *world) { w.metrics["webhook Throttles"] = 1 }, "webhooks      attention"},
 		"redrive stopped":     {func(w *world) { w.age = 6 * time.Minute }, "redrive       attention"},
-		"a certificate": {func(w *world) { w.metrics["redrive TrustDaysLeft"] = 29 },
+		"a certificate": {func(w *world) { w.metrics["Payhook TrustDaysLeft"] = 29 },
 			"certificates  attention     29"},
 		"an alarm": {func(w *world) { w.alarms["Payhook-parked"] = types.StateValueAlarm },
 			"alarms        attention     1 of 2: parked"},
@@ -210,8 +211,8 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 func TestNothingUnmeasuredIsHealthy(t *testing.T) {
 	for name, cause := range map[string]func(*world){
 		"no metrics":              func(w *world) { w.metrics = nil },
-		"no metrics of redrive":   func(w *world) { delete(w.metrics, "redrive OldestPending") },
-		"no metrics of the token": func(w *world) { delete(w.metrics, "token TokenRefreshed") },
+		"no metrics of redrive":   func(w *world) { delete(w.metrics, "Payhook OldestPending") },
+		"no metrics of the token": func(w *world) { delete(w.metrics, "Payhook TokenShortfallSeconds") },
 		"no alarms":               func(w *world) { w.named = []string{} },
 		"an alarm without data":   func(w *world) { w.alarms["Payhook-parked"] = types.StateValueInsufficientData },
 		"an alarm that is gone":   func(w *world) { w.named = append(w.named, "Payhook-gone") },
@@ -228,7 +229,7 @@ func TestNothingUnmeasuredIsHealthy(t *testing.T) {
 
 func TestStatusAsJSON(t *testing.T) {
 	w := newWorld(t)
-	w.metrics["webhook Unavailable"] = 2
+	w.metrics["Payhook NotStored"] = 2
 	out, err := w.status(true)
 	var h health
 	if jsonErr := json.Unmarshal([]byte(out), &h); jsonErr != nil || !errors.Is(err, cli.ErrAttention) {
