@@ -372,6 +372,7 @@ func TestEnvironmentsContainExactlyTheSettings(t *testing.T) {
 	} {
 		got := environment(function)
 		all := maps.Clone(want.resources)
+		all[names.StackEnv] = "Payhook"
 		all["SSL_CERT_DIR"] = "/nonexistent" // Go reads the bundle of CA certificates once
 		for _, s := range want.settings {
 			all[s.Env()] = deployment.Value(s)
