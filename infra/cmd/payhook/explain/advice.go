@@ -122,8 +122,8 @@ func (e *explainer) adviseNoKey() {
 		e.say("The key %s: %s.", k.id, causeOf(k.err))
 	}
 	e.say("Either baseUrl (%s) is that of another environment (test or production), or keysAuth is wrong (401 or "+
-		"403), or the request does not contain the key id. Ask the operator. -c baseUrl=URL tries another URL, and --key-id "+
-		"UUID another id.", e.conf.BaseURL)
+		"403), or the request does not contain the key id. Ask the operator. -c baseUrl=URL tries another URL, and "+
+		"--key-id UUID another id.", e.conf.BaseURL)
 }
 
 // adviseChanged is for a signature that a key of the service made of other bytes. m is nil
@@ -137,8 +137,9 @@ func (e *explainer) adviseChanged(m *match) {
 	}
 	sum := sha256.Sum256(e.request.Payload)
 	e.say("Most likely, something on the way changes the body: a proxy, a gateway, a firewall or a test tool. "+
-		"Payhook verifies the bytes as they arrive. Let the service send directly to the URL of the stack, and compare the "+
-		"body that the operator sent with the one that arrived: %d bytes, SHA-256 %x.", len(e.request.Payload), sum)
+		"Payhook verifies the bytes as they arrive. Let the service send directly to the URL of the stack, and "+
+		"compare the body that the operator sent with the one that arrived: %d bytes, SHA-256 %x.",
+		len(e.request.Payload), sum)
 	if n, err := strconv.Atoi(e.request.Headers["content-length"]); err == nil && n != len(e.request.Payload) {
 		e.say("Content-Length is %d: the body was changed after that header was written.", n)
 	}

@@ -160,10 +160,10 @@ func (e *explainer) judge(ctx context.Context, err error) {
 		return
 	}
 	e.Verdict = otherKey
-	e.say("None of the keys that the service returns made this signature. Either the request is forged, or the service "+
-		"signed with a key of another environment than that of baseUrl (%s), or the signature was changed on the way "+
-		"or is of another kind (RSASSA-PSS, another hash). Ask the operator which key signed, and compare its "+
-		"thumbprint (payhook key ID).", e.conf.BaseURL)
+	e.say("None of the keys that the service returns made this signature. Either the request is forged, or the "+
+		"service signed with a key of another environment than that of baseUrl (%s), or the signature was changed on "+
+		"the way or is of another kind. Ask the operator which key signed, and compare its thumbprint (payhook key ID).",
+		e.conf.BaseURL)
 }
 
 // propose reports how the request with the message m verifies.
@@ -261,7 +261,8 @@ func (e *explainer) proposeKeyID(id string) {
 	}
 	e.set(settings.KeyIDCarrier, v.carrier)
 	if strings.HasPrefix(v.carrier, static) {
-		e.say("This keyIdCarrier is a fixed id: every webhook is rejected as soon as the service signs with another key.")
+		e.say("This keyIdCarrier is a fixed id: every webhook is rejected as soon as the service signs with another " +
+			"key.")
 	}
 }
 
