@@ -2,33 +2,28 @@ package local
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
-	"payhook.example/infra/cmd/payhook/console/browser"
-	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
 )
 
-// TestTheConsoleShowsWhatItsButtonsDo runs payhook local console on what is deployed, and
-// uses its page in a browser.
-func TestTheConsoleShowsWhatItsButtonsDo(t *testing.T) {
+// TestConsoleShowsWhatItsButtonsDo runs payhook local console on what is deployed, and does
+// what its page does.
+func TestConsoleShowsWhatItsButtonsDo(t *testing.T) {
 	f := deployed(t)
-	ctx := browser.New(t)
 	folder := t.TempDir()
-	if err := os.Mkdir(filepath.Join(folder, filepath.Dir(deployment.Path)), 0o700); err != nil {
-		t.Fatal(err)
-	}
 	file := *f.Deployment
 	file.Simulated, file.PaymentService = true, f.service.URL
 	if err := file.Write(folder); err != nil {
@@ -56,43 +51,93 @@ func TestTheConsoleShowsWhatItsButtonsDo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %q\n%s", err, line, &stderr)
 	}
-	// count waits for so many deliveries with a text.
-	count := func(text string, n int) chromedp.Action[chromedp.Void] {
-		return browser.Until(fmt.Sprintf(`[...document.querySelectorAll("#deliveries > li")].filter(
-			(e) => e.innerText.includes(%q)).length >= %d`, text, n))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*waitTimeout)
+	defer cancel()
+	call := func(method, path, body string) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(ctx, method, where.URL+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
 	}
-	click := func(text string) chromedp.Action[chromedp.Void] {
-		return chromedp.Click(chromedp.Search(fmt.Sprintf(`//button[normalize-space()=%q]`, text)))
+	stream := call(http.MethodGet, "stream", "")
+	defer stream.Body.Close()
+	lines := bufio.NewScanner(stream.Body)
+	lines.Buffer(nil, 1<<20)
+	var messages []string // since the last action
+	// await returns the first message since the last action that has all words.
+	await := func(words ...string) string {
+		t.Helper()
+		for i := 0; ; i++ {
+			for i == len(messages) {
+				if !lines.Scan() {
+					t.Fatalf("%q is not among %q: %v\n%s", words, messages, lines.Err(), &stderr)
+				}
+				if text, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+					messages = append(messages, text)
+				}
+			}
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(messages[i], word) }) {
+				return messages[i]
+			}
+		}
 	}
-	browser.Do(ctx, t, chromedp.EmulateViewport(1400, 900), chromedp.Navigate(where.URL), browser.Shows("Connected"),
-		browser.Shows("ready: the rule and the queue"),
-		click("Send one event"), count("published", 1), count("accepted", 1),
-		click("Send several"), count("5 events", 1),
-		click("Send a forged webhook"), count("signature-mismatch", 1),
-		click("Send one twice (duplicate)"), count("duplicate, not published again", 1),
-		click("Rotate the key and send one event"), browser.Shows("send --local --rotate"))
+	// do does what a button does, and waits for the result.
+	do := func(action string, right bool) {
+		t.Helper()
+		messages = nil
+		answer := call(http.MethodPost, "do", action)
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusNoContent {
+			t.Fatalf("%s: answered %d", action, answer.StatusCode)
+		}
+		if result := await(`"command":`); strings.Contains(result, `"right":true`) != right {
+			t.Fatalf("%s: %s", action, result)
+		}
+	}
+	await("ready: the rule and the queue")
+	do(`{"do":"send","events":1}`, true)
+	await(`"type":"webhook"`, `"outcome":"accepted"`)
+	await(`"type":"event"`)
+	do(`{"do":"send","events":5}`, true)
+	await(`"events":5`)
+	do(`{"do":"forge","flaw":"signature"}`, true)
+	await("signature-mismatch")
+	do(`{"do":"repeat"}`, true)
+	await(`"duplicate":[`)
 
 	// A stopped key service: a new key cannot be fetched.
-	browser.Do(ctx, t, click("Stop key service"), browser.Shows("Start key service"),
-		click("Rotate the key and send one event"), count("503", 1),
-		click("Start key service"), browser.Shows("Stop key service"))
+	do(`{"do":"stop","service":"keys"}`, true)
+	do(`{"do":"rotate"}`, false)
+	await(`"status":503`)
+	do(`{"do":"start","service":"keys"}`, true)
 	// A stopped bus: the event is left to redrive, and arrives once the bus is there.
-	browser.Do(ctx, t, click("Stop event bus"), browser.Shows("Start event bus"),
-		click("Send one event"), count("pending, left to redrive", 1),
-		click("Start event bus"), browser.Shows("Stop event bus"))
+	do(`{"do":"stop","service":"bus"}`, true)
+	do(`{"do":"send","events":1}`, true)
+	await(`"pending":[`)
+	do(`{"do":"start","service":"bus"}`, true)
 	if err := f.runRedriveAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	f.proxy.forget() // of the calls that were denied
-	browser.Do(ctx, t, count("published later, by redrive", 1))
+	await(`"type":"event"`)
 	// A conflict is parked, and the page replays it.
-	browser.Do(ctx, t, click("Send one eventId with two contents (conflict)"),
-		count("parked, in conflict with a recorded event", 1), click("Replay: publish the parked version"),
-		browser.Shows("accepted"), browser.Shows("--version parked"))
-	browser.Screenshot(ctx, t, "real")
+	do(`{"do":"conflict"}`, true)
+	var w struct{ Parked string }
+	if err := json.Unmarshal([]byte(await(`"conflict":[`)), &w); err != nil {
+		t.Fatal(err)
+	}
+	do(fmt.Sprintf(`{"do":"replay","name":%q,"version":"parked"}`, w.Parked), true)
+	await(`"type":"event"`)
 
 	// Ctrl-C starts what is stopped, and ends everything.
-	browser.Do(ctx, t, click("Stop token endpoint"), browser.Shows("Start token endpoint"))
+	do(`{"do":"stop","service":"token"}`, true)
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

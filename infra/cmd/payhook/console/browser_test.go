@@ -10,7 +10,6 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"payhook.example/infra/cmd/payhook/console/browser"
 	"payhook.example/infra/cmd/payhook/listen"
 )
 
@@ -45,99 +44,99 @@ func fill(t *testing.T, f *feed) {
 }
 
 func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
-	ctx := browser.New(t)
+	ctx := newBrowser(t)
 	s := newTestServer(t)
 	fill(t, s.actor.feed)
-	browser.Do(ctx, t, chromedp.EmulateViewport(1400, 900), chromedp.Navigate(s.URL), browser.Shows("Connected"),
-		browser.Shows("signature: does not verify"), browser.Shows("pending, left to redrive"),
-		browser.Shows("parked, in conflict with a recorded event"),
-		browser.Shows("PAYMENT_STATUS.RELEASED"), browser.Shows("11 ms"),
-		browser.Until(`document.querySelectorAll("#deliveries > li").length === 3`))
-	browser.Screenshot(ctx, t, "wide")
+	browse(ctx, t, chromedp.EmulateViewport(1400, 900), chromedp.Navigate(s.URL), shows("Connected"),
+		shows("signature: does not verify"), shows("pending, left to redrive"),
+		shows("parked, in conflict with a recorded event"),
+		shows("PAYMENT_STATUS.RELEASED"), shows("11 ms"),
+		until(`document.querySelectorAll("#deliveries > li").length === 3`))
+	screenshot(ctx, t, "wide")
 
 	click := func(text, want string) {
 		t.Helper()
 		s.answer(text+" was done", true)
-		browser.Do(ctx, t, chromedp.Click(chromedp.Search(fmt.Sprintf(`//button[normalize-space()=%q]`, text))),
-			browser.Shows(text+" was done"))
+		browse(ctx, t, chromedp.Click(chromedp.Search(fmt.Sprintf(`//button[normalize-space()=%q]`, text))),
+			shows(text+" was done"))
 		if got := s.lastCall(); got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
 	click("Send one event", "send --local --events 1")
-	browser.Do(ctx, t, chromedp.SetValue(chromedp.CSS("#events"), "7"))
+	browse(ctx, t, chromedp.SetValue(chromedp.CSS("#events"), "7"))
 	click("Send several", "send --local --events 7")
 	click("Send one twice (duplicate)", "send --local --duplicates 1")
 	click("Send one eventId with two contents (conflict)", "send --local --conflict")
-	browser.Do(ctx, t, chromedp.SetValue(chromedp.CSS("#flaw"), "wrong-key"))
+	browse(ctx, t, chromedp.SetValue(chromedp.CSS("#flaw"), "wrong-key"))
 	click("Send a forged webhook", "send --local --corrupt wrong-key --expect 401")
 	click("Rotate the key and send one event", "send --local --rotate")
 	click("Stop key service", "send --local --count 0 --fault keys=down")
 	click("Start key service", "send --local --count 0 --fault keys=")
 	click("Stop token endpoint", "send --local --count 0 --fault token=down")
-	browser.Do(ctx, t, chromedp.Click(chromedp.Search(`//button[normalize-space()="Stop event bus"]`)),
-		browser.Shows("Start event bus"))
+	browse(ctx, t, chromedp.Click(chromedp.Search(`//button[normalize-space()="Stop event bus"]`)),
+		shows("Start event bus"))
 	if !s.busStopped() {
 		t.Error("the bus was not stopped")
 	}
 	// A conflict is decided in a dialog, which shows both versions. To publish the second takes
 	// one more step.
 	s.answer("name x\njwk y\n\nevent 1\n  FIRST VERSION  PARKED VERSION\namount  not available  9250.00\n", true)
-	browser.Do(ctx, t, chromedp.Click(chromedp.Search(`//button[normalize-space()="Compare and decide …"]`)),
-		browser.Shows("not available  9250.00"))
+	browse(ctx, t, chromedp.Click(chromedp.Search(`//button[normalize-space()="Compare and decide …"]`)),
+		shows("not available  9250.00"))
 	if got := s.lastCall(); got != "parked show --local -- "+parkedAs {
 		t.Errorf("%q", got)
 	}
-	browser.Do(ctx, t, browser.Until(`!document.body.innerText.includes("jwk y") && document.getElementById("conflict").open &&
+	browse(ctx, t, until(`!document.body.innerText.includes("jwk y") && document.getElementById("conflict").open &&
 		document.activeElement.textContent === "Decide later" &&
 		document.getElementById("conflict-parked").disabled`))
-	browser.Screenshot(ctx, t, "conflict")
-	browser.Do(ctx, t, chromedp.Click(chromedp.CSS("#conflict-sure")))
+	screenshot(ctx, t, "conflict")
+	browse(ctx, t, chromedp.Click(chromedp.CSS("#conflict-sure")))
 	s.answer("the parked version was published", true)
-	browser.Do(ctx, t, chromedp.Click(chromedp.CSS("#conflict-parked")),
-		browser.Until(`document.querySelector("button[data-replay]") === null &&
+	browse(ctx, t, chromedp.Click(chromedp.CSS("#conflict-parked")),
+		until(`document.querySelector("button[data-replay]") === null &&
 		!document.getElementById("conflict").open &&
 		document.getElementById("deliveries").innerText.includes("replayed")`))
 	if got, want := s.lastCall(), "parked replay --local --version parked --yes -- "+parkedAs; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	s.answer("not accepted", false)
-	browser.Do(ctx, t, chromedp.Click(chromedp.Search(`//button[normalize-space()="Send one event"]`)),
-		browser.Shows("failed, or not as expected"), browser.Shows("not accepted"))
+	browse(ctx, t, chromedp.Click(chromedp.Search(`//button[normalize-space()="Send one event"]`)),
+		shows("failed, or not as expected"), shows("not accepted"))
 
 	// What was pending arrives later, below its webhook.
 	if err := s.actor.feed.Event(listen.Event{EventID: event2, DeliveryID: delivery1}); err != nil {
 		t.Fatal(err)
 	}
-	browser.Do(ctx, t, browser.Shows("published later, by redrive"),
-		browser.Until(`document.querySelectorAll("#deliveries > li").length === 3`))
+	browse(ctx, t, shows("published later, by redrive"),
+		until(`document.querySelectorAll("#deliveries > li").length === 3`))
 
 	// The keyboard reaches every button and uses it.
 	s.answer("by keyboard", true)
-	browser.Do(ctx, t, chromedp.Focus(chromedp.CSS(`button[data-do="repeat"]`)), chromedp.KeyEvent(kb.Enter),
-		browser.Shows("by keyboard"))
+	browse(ctx, t, chromedp.Focus(chromedp.CSS(`button[data-do="repeat"]`)), chromedp.KeyEvent(kb.Enter),
+		shows("by keyboard"))
 	if got := s.lastCall(); got != "send --local --duplicates 1" {
 		t.Errorf("the keyboard: %q", got)
 	}
 }
 
 func TestPageFitsNarrowAndWideScreens(t *testing.T) {
-	ctx := browser.New(t)
+	ctx := newBrowser(t)
 	s := newTestServer(t)
 	fill(t, s.actor.feed)
 	for _, width := range []int64{360, 768, 1400} {
 		for _, scheme := range []string{"light", "dark"} {
-			browser.Do(ctx, t, chromedp.EmulateViewport(width, 800),
+			browse(ctx, t, chromedp.EmulateViewport(width, 800),
 				chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 					_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 						Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 					return err
 				}),
-				chromedp.Navigate(s.URL), browser.Shows("Connected"), browser.Shows("PAYMENT_STATUS.RELEASED"))
-			wide := browser.Evaluate[[]string](ctx, t, `[...document.querySelectorAll("body *")].filter((e) =>
+				chromedp.Navigate(s.URL), shows("Connected"), shows("PAYMENT_STATUS.RELEASED"))
+			wide := evaluate[[]string](ctx, t, `[...document.querySelectorAll("body *")].filter((e) =>
 				!e.matches(".skip") && e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML)`)
-			contrast := browser.Evaluate[[]string](ctx, t, lowContrast)
-			browser.Screenshot(ctx, t, fmt.Sprintf("%d-%s", width, scheme))
+			contrast := evaluate[[]string](ctx, t, lowContrast)
+			screenshot(ctx, t, fmt.Sprintf("%d-%s", width, scheme))
 			if len(wide) > 0 {
 				t.Errorf("%d pixels, %s: wider than the screen: %q", width, scheme, wide)
 			}
@@ -146,7 +145,7 @@ func TestPageFitsNarrowAndWideScreens(t *testing.T) {
 			}
 		}
 	}
-	unnamed := browser.Evaluate[[]string](ctx, t, `[...document.querySelectorAll("button, input, select")].filter((e) =>
+	unnamed := evaluate[[]string](ctx, t, `[...document.querySelectorAll("button, input, select")].filter((e) =>
 		!e.textContent.trim() && e.labels.length === 0 || e.matches("input, select") && e.labels.length === 0)
 		.map((e) => e.outerHTML)`)
 	if len(unnamed) > 0 {
@@ -177,7 +176,7 @@ const lowContrast = `(() => {
 })()`
 
 func TestHostileDataIsShownAsText(t *testing.T) {
-	ctx := browser.New(t)
+	ctx := newBrowser(t)
 	s := newTestServer(t)
 	const hostile = `<img src=x onerror="window.hacked=1"></script><script>window.hacked=1</script>`
 	if err := s.actor.feed.Webhook(listen.Webhook{Time: "2026-01-31T12:00:00.000Z", Status: 401, Outcome: hostile + "1",
@@ -194,17 +193,17 @@ func TestHostileDataIsShownAsText(t *testing.T) {
 	}
 	s.actor.feed.note(hostile + "n")
 	s.answer(hostile+"o", true)
-	browser.Do(ctx, t, chromedp.Navigate(s.URL), browser.Shows("Connected"),
+	browse(ctx, t, chromedp.Navigate(s.URL), shows("Connected"),
 		chromedp.Click(chromedp.CSS(`button[data-do="rotate"]`)))
 	for _, mark := range []string{"1", "2", "3", "-conflict-4", "5", "6", "7", "9", "n", "o"} {
-		browser.Do(ctx, t, browser.Shows(hostile+mark))
+		browse(ctx, t, shows(hostile+mark))
 	}
-	if browser.Evaluate[bool](ctx, t, `"hacked" in window || document.scripts.length !== 1 ||
+	if evaluate[bool](ctx, t, `"hacked" in window || document.scripts.length !== 1 ||
 		document.querySelector("body img") !== null`) {
 		t.Error("data became elements of the page")
 	}
 	// The policy of the page does not let a script make elements of text either.
-	if !browser.Evaluate[bool](ctx, t, `(() => {
+	if !evaluate[bool](ctx, t, `(() => {
 		try { document.body.innerHTML = "<p>"; return false } catch { return true }
 	})()`) {
 		t.Error("innerHTML works")
@@ -212,7 +211,7 @@ func TestHostileDataIsShownAsText(t *testing.T) {
 }
 
 func TestPageShowsEverythingOnceAfterALostConnection(t *testing.T) {
-	ctx := browser.New(t)
+	ctx := newBrowser(t)
 	s := newTestServer(t)
 	send := func(id string) {
 		t.Helper()
@@ -222,11 +221,11 @@ func TestPageShowsEverythingOnceAfterALostConnection(t *testing.T) {
 		}
 	}
 	send("before")
-	browser.Do(ctx, t, chromedp.Navigate(s.URL), browser.Shows("delivery before"))
+	browse(ctx, t, chromedp.Navigate(s.URL), shows("delivery before"))
 	s.CloseClientConnections()
 	send("meanwhile")
-	browser.Do(ctx, t, browser.Shows("delivery meanwhile"), browser.Shows("Connected"))
-	if n := browser.Evaluate[int](ctx, t, `document.querySelectorAll("#deliveries > li").length`); n != 2 {
+	browse(ctx, t, shows("delivery meanwhile"), shows("Connected"))
+	if n := evaluate[int](ctx, t, `document.querySelectorAll("#deliveries > li").length`); n != 2 {
 		t.Errorf("%d deliveries are shown, want each of 2 once", n)
 	}
 }

@@ -1,5 +1,4 @@
-// Package browser runs headless Chromium for tests of the console.
-package browser
+package console
 
 import (
 	"context"
@@ -13,9 +12,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// New returns a context of headless Chromium, which ends with the test and after two minutes.
+// newBrowser returns a context of headless Chromium, which ends with the test and after two minutes.
 // It skips the test where there is no Chromium.
-func New(t *testing.T) context.Context {
+func newBrowser(t *testing.T) context.Context {
 	t.Helper()
 	found := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
@@ -44,8 +43,8 @@ func New(t *testing.T) context.Context {
 	return ctx
 }
 
-// Do runs actions of the browser.
-func Do(ctx context.Context, t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
+// browse runs actions of the browser.
+func browse(ctx context.Context, t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		text, _ := chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
@@ -53,8 +52,8 @@ func Do(ctx context.Context, t *testing.T, actions ...chromedp.Action[chromedp.V
 	}
 }
 
-// Evaluate returns the value of a JavaScript expression.
-func Evaluate[T any](ctx context.Context, t *testing.T, expression string) T {
+// evaluate returns the value of a JavaScript expression.
+func evaluate[T any](ctx context.Context, t *testing.T, expression string) T {
 	t.Helper()
 	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
 	if err != nil {
@@ -63,22 +62,22 @@ func Evaluate[T any](ctx context.Context, t *testing.T, expression string) T {
 	return value
 }
 
-// Until waits until a JavaScript expression is true. Its policy does not let the page
+// until waits until a JavaScript expression is true. Its policy does not let the page
 // evaluate text, as chromedp.Poll would.
-func Until(expression string) chromedp.Action[chromedp.Void] {
+func until(expression string) chromedp.Action[chromedp.Void] {
 	return chromedp.Evaluate[chromedp.Void](`new Promise((resolve) => {
 		const look = () => (`+expression+`) ? resolve(true) : setTimeout(look, 20);
 		look();
 	})`, chromedp.EvalAwaitPromise)
 }
 
-// Shows waits until the page shows a text.
-func Shows(text string) chromedp.Action[chromedp.Void] {
-	return Until(fmt.Sprintf("document.body.innerText.includes(%q)", text))
+// shows waits until the page shows a text.
+func shows(text string) chromedp.Action[chromedp.Void] {
+	return until(fmt.Sprintf("document.body.innerText.includes(%q)", text))
 }
 
-// Screenshot keeps a picture of the page in the folder PAYHOOK_SCREENSHOTS, if that is set.
-func Screenshot(ctx context.Context, t *testing.T, name string) {
+// screenshot keeps a picture of the page in the folder PAYHOOK_SCREENSHOTS, if that is set.
+func screenshot(ctx context.Context, t *testing.T, name string) {
 	t.Helper()
 	folder := os.Getenv("PAYHOOK_SCREENSHOTS")
 	if folder == "" {
