@@ -39,16 +39,13 @@ func newForwarder(to string, anywhere bool) (*forwarder, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, cli.Usage("--forward %q: must be a URL such as http://127.0.0.1:8080/events", to)
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
-	if !anywhere {
-		if addr, err := netip.ParseAddr(u.Hostname()); u.Hostname() != "localhost" &&
-			(err != nil || !addr.IsLoopback()) {
-			return nil, cli.Usage("--forward %s: it is not on this computer; --forward-anywhere allows it: payment "+
-				"data then leaves the computer", to)
-		}
-		transport.Proxy = nil
+	if addr, err := netip.ParseAddr(u.Hostname()); !anywhere && u.Hostname() != "localhost" &&
+		(err != nil || !addr.IsLoopback()) {
+		return nil, cli.Usage("--forward %s: it is not on this computer; --forward-anywhere allows it: payment data "+
+			"then leaves the computer", to)
 	}
-	return &forwarder{to, &http.Client{Transport: transport, Timeout: 10 * time.Second,
+	// The default transport uses no proxy for this computer.
+	return &forwarder{to, &http.Client{Timeout: 10 * time.Second,
 		// A redirect could lead anywhere.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
 }
