@@ -162,8 +162,7 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	e.Verdict = otherKey
 	e.say("None of the keys that the service returns made this signature. Either the request is forged, or the "+
 		"service signed with a key of another environment than that of baseUrl (%s), or the signature was changed on "+
-		"the way or is of another kind. Ask the operator which key signed, and compare its thumbprint (payhook key ID).",
-		e.conf.BaseURL)
+		"the way or is of another kind. Ask the operator which key signed.", e.conf.BaseURL)
 }
 
 // propose reports how the request with the message m verifies.
