@@ -123,8 +123,10 @@ func (h *handler) move(ctx context.Context, from string) (report, error) {
 }
 
 // run runs redrive.
-func (h *handler) run(ctx context.Context) (report, error) {
-	r := h.redriver.Run(ctx)
+func (h *handler) run(ctx context.Context) (report, error) { return h.write(ctx, h.redriver.Run(ctx)) }
+
+// write writes the line of a run and returns its report, with an error if the run failed.
+func (h *handler) write(ctx context.Context, r intake.Redriven) (report, error) {
 	level := slog.LevelInfo
 	switch {
 	case r.Err != nil || r.Unmarked > 0:
@@ -176,9 +178,7 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 			result.Outcome, result.Recorded, result.Duplicates, result.Conflicts = r.Outcome, r.Recorded, r.Duplicates,
 				r.Conflicts
 			result.Parked, result.Unverified, err = r.Parked, r.Unverified, r.Err
-			// Its events in conflict are parked as a new object, which needs its own
-			// decision.
-			if r.Outcome == intake.Accepted || r.Outcome == intake.Conflict && r.Parked != "" {
+			if done(r) {
 				err = h.decide(ctx, name, e)
 			}
 		}
@@ -197,6 +197,12 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 		out.Replayed = append(out.Replayed, result)
 	}
 	return out
+}
+
+// done reports whether a replay leaves nothing to decide. Events in conflict are parked as a
+// new object, which needs its own decision.
+func done(r intake.Result) bool {
+	return r.Outcome == intake.Accepted || r.Outcome == intake.Conflict && r.Parked != ""
 }
 
 // The outcomes of a replay of what a person has decided already.

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/intake"
+	"payhook.example/shared/names"
+)
+
+// The line of a run is what an operator reads, and what alarms and the dashboard count.
+func TestTheLineAndTheReportOfARun(t *testing.T) {
+	counts := intake.Redriven{Found: 7, Leased: 6, Published: 3, Failed: 2, Parked: 1, Oldest: time.Minute}
+	for name, test := range map[string]struct {
+		run    intake.Redriven
+		want   map[string]any // what differs from a run that finds nothing
+		report report
+		err    string
+	}{
+		"nothing is due": {intake.Redriven{}, nil, report{}, ""},
+		"some": {counts, map[string]any{"level": "WARN", "leased": 6.0, "found": 7.0, "published": 3.0,
+			"failed": 2.0, "Parked": 1.0, "OldestPending": 60.0},
+			report{Found: 7, Published: 3, Failed: 2, Parked: 1}, ""},
+		"no time": {intake.Redriven{Left: true}, map[string]any{"level": "WARN", "left": true},
+			report{Left: true}, ""},
+		"not marked": {intake.Redriven{Unmarked: 1}, map[string]any{"level": "ERROR", "unmarked": 1.0}, report{}, ""},
+		"not published": {intake.Redriven{Failed: 1, PublishErr: errors.New("no")},
+			map[string]any{"level": "WARN", "cause": "no", "failed": 1.0}, report{Failed: 1}, ""},
+		"the ledger can't be read": {intake.Redriven{Errors: 2, Unread: true, Err: errors.New("index"), PublishErr: errors.New("no")},
+			map[string]any{"level": "ERROR", "errors": 2.0, "cause": "index", "OldestPending": nil}, report{}, "redrive: index"},
+	} {
+		d := deploy(t, nil)
+		got, err := d.write(t.Context(), test.run)
+		if diff := cmp.Diff(test.report, got); diff != "" || (err == nil) != (test.err == "") ||
+			err != nil && err.Error() != test.err {
+			t.Errorf("%s: the error %v, the report (-want +got):\n%s", name, err, diff)
+		}
+		want := map[string]any{
+			"msg": "redrive", "found": 0.0, "leased": 0.0, "published": 0.0, "failed": 0.0, "unmarked": 0.0,
+			"errors": 0.0, "left": false, "OldestPending": 0.0,
+		}
+		maps.Copy(want, test.want)
+		maps.DeleteFunc(want, func(_ string, v any) bool { return v == nil })
+		line := d.line()
+		if embedded, ok := line["_aws"].(map[string]any); ok {
+			directive := embedded["CloudWatchMetrics"].([]any)[0].(map[string]any)
+			for _, m := range directive["Metrics"].([]any) {
+				if line[m.(map[string]any)["Name"].(string)] == nil || line[names.MetricDimension] != "Payhook" {
+					t.Errorf("%s: the metric %v has no value or dimension", name, m)
+				}
+			}
+		}
+		delete(line, names.MetricDimension)
+		delete(line, "_aws")
+		if diff := cmp.Diff(want, line); diff != "" {
+			t.Errorf("%s: the line (-want +got):\n%s", name, diff)
+		}
+	}
+}
