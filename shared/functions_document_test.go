@@ -4,12 +4,10 @@ import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -101,55 +99,5 @@ func TestTheDocumentListsEveryOutcome(t *testing.T) {
 	}
 	for outcome, answer := range want {
 		t.Errorf("the document does not list %s (%d %s)", outcome, answer.Status, http.StatusText(answer.Status))
-	}
-}
-
-// The metrics are the names in the code: of package names, and of the filters of the
-// access log.
-func TestTheDocumentListsEveryMetric(t *testing.T) {
-	code := map[string]bool{}
-	for pattern, name := range map[string]*regexp.Regexp{
-		"shared/names/*.go":         regexp.MustCompile(`Metric += "(\w+)"`),
-		"infra/payhook/endpoint.go": regexp.MustCompile(`(?:notInvoked|forbidden)Metric += "(\w+)"`),
-	} {
-		files, err := filepath.Glob(filepath.Join(checkout(t), filepath.FromSlash(pattern)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := 0
-		for _, file := range files {
-			if strings.HasSuffix(file, "_test.go") {
-				continue
-			}
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, match := range name.FindAllStringSubmatch(string(source), -1) {
-				code[match[1]] = true
-				found++
-			}
-		}
-		if found < 2 {
-			t.Errorf("%s: found %d metrics", pattern, found)
-		}
-	}
-	documented := map[string]bool{}
-	for _, row := range rows(t, "| metric | counts |") {
-		for _, name := range row[0] {
-			if documented[name] {
-				t.Errorf("%s is listed twice", name)
-			}
-			documented[name] = true
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(code)) {
-		if !documented[name] {
-			t.Errorf("the document does not list %s", name)
-		}
-		delete(documented, name)
-	}
-	for name := range documented {
-		t.Errorf("%s is listed and not in the code", name)
 	}
 }
