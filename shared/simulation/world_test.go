@@ -102,6 +102,7 @@ type world struct {
 	faults        int
 	met           faultCounts
 	interfered    int
+	second        bool // a second stack has the same ledger
 	// sourceKnown is when the table first had the sender's address.
 	sourceKnown time.Time
 
@@ -184,10 +185,14 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	w.instances = append(w.instances, i)
 	now := func() time.Time { return time.Now().Add(i.skew) }
 	pause := func(longest time.Duration) time.Duration { return longest*5/8 + 3 }
-	table := ledger.New(i, ledgerTable, "bus", ledger.Options{
+	name := "bus"
+	if kind == "second" {
+		name, w.second = kind, true
+	}
+	table := ledger.New(i, ledgerTable, name, ledger.Options{
 		Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now, Pause: pause,
 	})
-	events := bus.New(i, "bus", "payhook", bus.Options{Pause: pause, Parallel: w.parallel})
+	events := bus.New(i, name, "payhook", bus.Options{Pause: pause, Parallel: w.parallel})
 	store := parking.NewStore(i, parkedBucket)
 	opts := intake.Options{Timeout: redriveTime, Grace: grace, Now: now, Parallel: w.parallel, ClaimBytes: claimBytes}
 	if kind == "webhook" {
@@ -195,7 +200,7 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	}
 	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(i, claimBucket), store, opts)
 	switch kind {
-	case "redrive":
+	case "redrive", "second":
 		i.redriver = intake.NewRedriver(pipeline, cmp.Or(w.maxAttempts, 20))
 	case "replay":
 		var truststore *clientcert.Truststore
@@ -256,15 +261,25 @@ func (w *world) deliver(i *instance, s *sent) {
 	}()
 }
 
+// move invokes redrive of a second stack, which has the same ledger and another bus, to move
+// what is pending for the first bus to its own.
+func (w *world) move() {
+	w.runRedrive(w.free("second"), "moves", func(ctx context.Context, r *intake.Redriver) { _, _, _ = r.Move(ctx, "bus") })
+}
+
 // redrive invokes an instance for a run of redrive.
 func (w *world) redrive(i *instance) *invocation {
+	return w.runRedrive(i, "starts a run", func(ctx context.Context, r *intake.Redriver) { r.Run(ctx) })
+}
+
+func (w *world) runRedrive(i *instance, what string, do func(context.Context, *intake.Redriver)) *invocation {
 	inv := w.begin(i, redriveTime)
-	w.log(i, "", "", fault{}, "starts a run")
+	w.log(i, "", "", fault{}, what)
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
 	go func() {
 		time.Sleep(i.idle)
-		i.redriver.Run(ctx)
+		do(ctx, i.redriver)
 		cancel()
 		w.end(inv)
 	}()
@@ -292,7 +307,7 @@ func (w *world) replay(i *instance, name string, version intake.Version) {
 	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
 	inv.cancel = cancel
 	go func() {
-		inv.result = i.replayer.Replay(ctx, p, version, "")
+		inv.result = i.replayer.Replay(ctx, p, version, p.Bus)
 		if inv.result.Outcome == intake.Accepted {
 			inv.replay.noted = i.parking.MarkReplayed(ctx, name, parking.Note{})
 		}
@@ -596,6 +611,8 @@ func (i *instance) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
 		switch {
 		case in.ReturnValues == dynamodbtypes.ReturnValueAllNew:
 			what = lease
+		case strings.HasPrefix(text, "SET #shard"):
+			what = move
 		case !strings.Contains(text, "REMOVE"):
 			what = postpone
 		case in.ExpressionAttributeNames["#at"] == "parkedAt":
@@ -1130,6 +1147,9 @@ func (w *world) settle() {
 	w.db.CatchUp()
 	for runs := 0; w.facts.pending() && runs < 5; runs++ {
 		w.after(2*time.Hour, func() { w.redrive(w.free("redrive")) })
+		if w.second {
+			w.after(2*time.Hour, func() { w.redrive(w.free("second")) })
+		}
 		w.run()
 	}
 }
