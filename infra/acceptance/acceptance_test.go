@@ -11,7 +11,7 @@ import (
 	"payhook.example/infra/local/scenario"
 )
 
-func TestOnlyNameAndTagMakeAStackOfARun(t *testing.T) {
+func TestStackOfARunHasItsNameAndTag(t *testing.T) {
 	const id = "abcd2345"
 	for _, test := range []struct{ name, tag, value, run string }{
 		{prefix + id, RunTag, id, id},
@@ -22,7 +22,7 @@ func TestOnlyNameAndTagMakeAStackOfARun(t *testing.T) {
 		{"Payhook", RunTag, "", ""},
 		{prefix + id, "other", id, ""},
 	} {
-		if got := runOf(types.Stack{StackName: &test.name,
+		if got := runID(types.Stack{StackName: &test.name,
 			Tags: []types.Tag{{Key: &test.tag, Value: aws.String(test.value)}}}); got != test.run {
 			t.Errorf("%+v is of the run %q", test, got)
 		}

@@ -31,7 +31,7 @@ func Runs(ctx context.Context, t Target) ([]string, error) {
 	var ids []string
 	all, err := stacksOfRuns(ctx, t)
 	for _, s := range all {
-		ids = append(ids, runOf(s))
+		ids = append(ids, runID(s))
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), err
@@ -48,7 +48,7 @@ func stacksOfRuns(ctx context.Context, t Target) ([]types.Stack, error) {
 			return nil, err
 		}
 		for _, s := range page.Stacks {
-			if runOf(s) != "" && s.StackStatus != types.StackStatusDeleteComplete {
+			if runID(s) != "" && s.StackStatus != types.StackStatusDeleteComplete {
 				all = append(all, s)
 			}
 		}
@@ -56,8 +56,8 @@ func stacksOfRuns(ctx context.Context, t Target) ([]types.Stack, error) {
 	return all, nil
 }
 
-// runOf returns the id of the run that deployed a stack, or "" if no run did.
-func runOf(s types.Stack) string {
+// runID returns the id of the run that deployed a stack, or "" if no run did.
+func runID(s types.Stack) string {
 	for _, tag := range s.Tags {
 		id, own := aws.ToString(tag.Value), prefix+aws.ToString(tag.Value)
 		if name := aws.ToString(s.StackName); aws.ToString(tag.Key) == RunTag && id != "" &&
@@ -81,7 +81,7 @@ func Cleanup(ctx context.Context, t Target, id string, p *emulator.Progress) err
 	consumer, receiver, payhook, service := r.stacks()
 	for _, name := range []string{consumer, receiver, payhook, service} {
 		for _, s := range all {
-			if runOf(s) != id || aws.ToString(s.StackName) != name {
+			if runID(s) != id || aws.ToString(s.StackName) != name {
 				continue
 			}
 			if err := p.Step("deleting stack "+name, func() error {
@@ -98,22 +98,8 @@ func Cleanup(ctx context.Context, t Target, id string, p *emulator.Progress) err
 // would make the deletion fail.
 func deleteStack(ctx context.Context, t Target, id string, p *emulator.Progress) error {
 	stacks := cloudformation.NewFromConfig(t.AWS)
-	// CloudFormation does not delete a stack that it changes, as after an interrupted deployment.
-	for {
-		out, err := stacks.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &id})
-		if err != nil {
-			return err
-		}
-		status := out.Stacks[0].StackStatus
-		if status == types.StackStatusDeleteComplete {
-			return nil
-		}
-		if !strings.HasSuffix(string(status), "_IN_PROGRESS") || status == types.StackStatusReviewInProgress {
-			break
-		}
-		if err := smithytime.SleepWithContext(ctx, time.Second); err != nil {
-			return err
-		}
+	if status, err := awaitSettled(ctx, stacks, id); err != nil || status == types.StackStatusDeleteComplete {
+		return err
 	}
 	pages := cloudformation.NewListStackResourcesPaginator(stacks,
 		&cloudformation.ListStackResourcesInput{StackName: &id})
@@ -145,6 +131,24 @@ func deleteStack(ctx context.Context, t Target, id string, p *emulator.Progress)
 	}
 	return cloudformation.NewStackDeleteCompleteWaiter(stacks, quickly).Wait(ctx,
 		&cloudformation.DescribeStacksInput{StackName: &id}, removeTimeout)
+}
+
+// awaitSettled waits until CloudFormation does not change a stack, as after an interrupted
+// deployment: it does not delete a stack that it changes.
+func awaitSettled(ctx context.Context, stacks *cloudformation.Client, id string) (types.StackStatus, error) {
+	for {
+		out, err := stacks.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &id})
+		if err != nil {
+			return "", err
+		}
+		status := out.Stacks[0].StackStatus
+		if !strings.HasSuffix(string(status), "_IN_PROGRESS") || status == types.StackStatusReviewInProgress {
+			return status, nil
+		}
+		if err := smithytime.SleepWithContext(ctx, time.Second); err != nil {
+			return "", err
+		}
+	}
 }
 
 // remove deletes a resource of a type that a stack retains, and what prevents the deletion of

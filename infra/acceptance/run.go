@@ -103,7 +103,7 @@ func (r *Run) Do(ctx context.Context) (report Report, err error) {
 // removeTimeout is how long the removal of everything may take.
 const removeTimeout = 45 * time.Minute
 
-// deployed is what a run has deployed.
+// deployed is the deployment of a run.
 type deployed struct {
 	scenario.Scenario
 	run       *Run

@@ -24,13 +24,12 @@ import (
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
-	"payhook.example/shared/names"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -105,7 +104,7 @@ func testMain(m *testing.M) int {
 	status := m.Run()
 	stop()
 	if left := processes(state); len(left) > 0 {
-		fmt.Fprintf(os.Stderr, "processes were left behind:\n%s\n", strings.Join(left, "\n"))
+		fmt.Fprintf(os.Stderr, "these processes still run:\n%s\n", strings.Join(left, "\n"))
 		return 1
 	}
 	if ctx.Err() != nil {
@@ -221,24 +220,16 @@ func (f *fixture) arriveOnce(t *testing.T, events ...payment.Event) {
 // redrive runs the redrive function until nothing of those events is pending.
 func (f *fixture) redrive(t *testing.T, events ...payment.Event) {
 	t.Helper()
-	client := lambda.NewFromConfig(f.AWS)
-	name := f.Functions["redrive"]
-	for deadline := time.Now().Add(waitTimeout); ; {
-		out, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name})
-		if err != nil {
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(200 * time.Millisecond) {
+		if err := f.Invoke(t.Context(), "redrive", scenario.AsScheduled, &struct{}{}); err != nil {
 			t.Fatal(err)
-		}
-		if out.FunctionError != nil {
-			t.Fatalf("redrive failed: %s", out.Payload)
 		}
 		if len(f.pending(t, events...)) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("redrive did not publish everything; it says %s", out.Payload)
+			t.Fatal("redrive did not publish everything")
 		}
-		// An item becomes due when no receiver can be working on it any more.
-		time.Sleep(200 * time.Millisecond)
 	}
 }
 
@@ -246,21 +237,14 @@ func (f *fixture) redrive(t *testing.T, events ...payment.Event) {
 // It fails the test if one is not in the ledger at all.
 func (f *fixture) pending(t *testing.T, events ...payment.Event) []string {
 	t.Helper()
-	client := dynamodb.NewFromConfig(f.AWS)
+	inspector := ledger.NewInspector(dynamodb.NewFromConfig(f.AWS), f.LedgerTable)
 	var ids []string
 	for _, e := range events {
-		consistent := true
-		out, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{
-			TableName: &f.LedgerTable, ConsistentRead: &consistent,
-			Key: map[string]types.AttributeValue{names.LedgerKey: &types.AttributeValueMemberS{Value: e.EventID}},
-		})
-		if err != nil {
-			t.Fatal(err)
+		item, found, err := inspector.Find(t.Context(), e.EventID)
+		if err != nil || !found {
+			t.Fatalf("event %s is not in the ledger: %v", e.EventID, err)
 		}
-		if len(out.Item) == 0 {
-			t.Fatalf("event %s is not in the ledger", e.EventID)
-		}
-		if _, ok := out.Item[names.LedgerPendingShard]; ok {
+		if item.Pending {
 			ids = append(ids, e.EventID)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // A shell evaluates what is printed, in place of a profile that is set.
-func TestTheEnvironmentIsForShells(t *testing.T) {
+func TestEnvironmentIsForShells(t *testing.T) {
 	folder := project(t)
 	if _, message, status := command(t, "env"); status != cli.StatusFailed || !strings.Contains(message, "make up") {
 		t.Errorf("%d, %s", status, message)
@@ -40,7 +40,7 @@ func TestTheEnvironmentIsForShells(t *testing.T) {
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_REGION": "eu-north-1",
 		"AWS_ACCESS_KEY_ID": deployment.AccessKey, "AWS_SECRET_ACCESS_KEY": deployment.AccessKey,
 		"TOKEN_SECRET": secret,
-		"BASE_URL": "http://127.0.0.1:2"} {
+		"BASE_URL":     "http://127.0.0.1:2"} {
 		if !strings.Contains(lines, "\n"+name+"="+value+"\n") {
 			t.Errorf("%s is not %s in\n%s", name, value, text)
 		}

@@ -15,10 +15,10 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// TestTheExerciseOfTheDocumentWorks does what a new user does, with the commands of the
+// TestExerciseOfTheDocumentWorks does what a new user does, with the commands of the
 // document: the service carries the proof elsewhere than the settings say. Each line that
 // the document shows must be written.
-func TestTheExerciseOfTheDocumentWorks(t *testing.T) {
+func TestExerciseOfTheDocumentWorks(t *testing.T) {
 	const name = "PayhookFirst"
 	f := deployed(t).deploySecond(t, name, map[string]string{settings.CaptureRefused.Key: "1h"})
 	folder := t.TempDir()

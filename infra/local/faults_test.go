@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"payhook.example/infra/local/scenario"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -278,27 +278,22 @@ func marked(effects []effect) bool {
 	return false
 }
 
-// drain runs the redrive function until nothing is pending.
+// drain runs the redrive function until nothing is pending. An item becomes due when no receiver
+// can work on it any more.
 func (f *fixture) drain(t *testing.T) {
 	t.Helper()
-	client, db := lambda.NewFromConfig(f.AWS), dynamodb.NewFromConfig(f.AWS)
-	name, index := f.Functions["redrive"], names.LedgerPendingIndex
-	for deadline := time.Now().Add(2 * waitTimeout); ; {
-		out, err := client.Invoke(t.Context(), &lambda.InvokeInput{FunctionName: &name})
+	inspector := ledger.NewInspector(dynamodb.NewFromConfig(f.AWS), f.LedgerTable)
+	for deadline := time.Now().Add(2 * waitTimeout); ; time.Sleep(200 * time.Millisecond) {
+		failed := f.Invoke(t.Context(), "redrive", scenario.AsScheduled, &struct{}{})
+		pending, err := inspector.Backlog(t.Context(), func(int) {})
 		if err != nil {
 			t.Fatal(err)
 		}
-		pending, err := db.Scan(t.Context(), &dynamodb.ScanInput{TableName: &f.LedgerTable, IndexName: &index})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if pending.Count == 0 {
+		if len(pending) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d are still pending; redrive says %s", pending.Count, strings.TrimSpace(string(out.Payload)))
+			t.Fatalf("%d events are still pending: %v", len(pending), failed)
 		}
-		// An item becomes due when no receiver can be working on it any more.
-		time.Sleep(200 * time.Millisecond)
 	}
 }

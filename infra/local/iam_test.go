@@ -52,8 +52,8 @@ func TestEveryPermissionIsNeededAndNoneIsMissing(t *testing.T) {
 	}
 }
 
-// deploySecond deploys another stack of Payhook into the emulator, with a simulated payment
-// service and a bus of its own.
+// deploySecond deploys another stack of Payhook into the emulator, with another simulated payment
+// service and bus.
 func (f *fixture) deploySecond(t *testing.T, name string, values map[string]string) *fixture {
 	t.Helper()
 	m := *f.machine

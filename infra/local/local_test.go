@@ -58,7 +58,7 @@ func programs(t *testing.T, versions map[string]string) {
 	}
 }
 
-func TestTheCheckShowsWhatItFound(t *testing.T) {
+func TestCheckShowsVersions(t *testing.T) {
 	programs(t, map[string]string{"node": "v20.11.1", "npm": "10.2.4", "python3": "Python 3.11.7"})
 	out, stderr, status := command(t, "check")
 	for _, want := range []string{"node     20.11.1; it works, but is no longer supported by its makers: 22 or newer " +
@@ -89,7 +89,7 @@ func project(t *testing.T) string {
 	return folder
 }
 
-func TestDownPrintsWhatItEnded(t *testing.T) {
+func TestDownEndsTheRun(t *testing.T) {
 	folder := project(t)
 	if out, stderr, status := command(t, "down"); status != 0 || out != "Nothing was running.\n" {
 		t.Errorf("%d, %s%s", status, out, stderr)
@@ -131,7 +131,7 @@ func TestDownPrintsWhatItEnded(t *testing.T) {
 	<-ended
 }
 
-// TestHoldTheLock is the process that TestDownPrintsWhatItEnded ends.
+// TestHoldTheLock is the process that TestDownEndsTheRun ends.
 func TestHoldTheLock(t *testing.T) {
 	state := os.Getenv("PAYHOOK_TEST_HOLDS")
 	if state == "" {
@@ -148,7 +148,7 @@ func TestHoldTheLock(t *testing.T) {
 	l.Close()
 }
 
-func TestTheStatusSaysWhetherEverythingIsUp(t *testing.T) {
+func TestStatusShowsTheState(t *testing.T) {
 	folder := project(t)
 	if out, _, status := command(t, "status"); status != cli.StatusFailed || out != "state  down\n" {
 		t.Errorf("%d, %q", status, out)
@@ -188,7 +188,7 @@ func TestTheStatusSaysWhetherEverythingIsUp(t *testing.T) {
 	}
 }
 
-func TestTheHintsSayThatAnotherPaymentServiceNeedsAKey(t *testing.T) {
+func TestHintsForAnotherPaymentServiceNameTheKey(t *testing.T) {
 	if text := hints(&deployment.Deployment{Simulated: true}); !strings.Contains(text, "make send  ") ||
 		strings.Contains(text, "--key") {
 		t.Error(text)
@@ -200,7 +200,7 @@ func TestTheHintsSayThatAnotherPaymentServiceNeedsAKey(t *testing.T) {
 	}
 }
 
-func TestAWrongCallStartsNothing(t *testing.T) {
+func TestWrongCallStartsNothing(t *testing.T) {
 	project(t)
 	for args, message := range map[string]string{
 		"":                               "needs a command",
@@ -225,8 +225,8 @@ func TestAWrongCallStartsNothing(t *testing.T) {
 	}
 }
 
-// What up passes on to its process in the background is what it was given.
-func TestTheProcessInTheBackgroundGetsTheFlags(t *testing.T) {
+// up passes its flags on to its process in the background.
+func TestBackgroundProcessGetsTheFlags(t *testing.T) {
 	parse := func(args []string) *options {
 		o := &options{}
 		cmd := &cobra.Command{}
@@ -262,7 +262,7 @@ func TestSettingsAreCheckedByName(t *testing.T) {
 }
 
 // The CDK app follows cdk.json, and so does the simulated service.
-func TestTheSettingsOfTheServiceAreAlsoThoseOfCdkJSON(t *testing.T) {
+func TestServiceFollowsCdkJSON(t *testing.T) {
 	top := project(t)
 	given := func(args ...string) map[string]string {
 		t.Helper()
@@ -298,7 +298,7 @@ func TestTheSettingsOfTheServiceAreAlsoThoseOfCdkJSON(t *testing.T) {
 	}
 }
 
-func TestUpStoresRejectedWebhooksUnlessTheSettingsSayOtherwise(t *testing.T) {
+func TestUpCapturesRejectedWebhooks(t *testing.T) {
 	for _, test := range []struct {
 		capture bool
 		conf    map[string]string
@@ -323,7 +323,7 @@ func TestUpStoresRejectedWebhooksUnlessTheSettingsSayOtherwise(t *testing.T) {
 
 // TestMiniStackDoesNotStartWithAPatchThatDoesNotFit runs the launcher on
 // packages that are named like MiniStack and differ from it.
-func TestTheSettingsOfTheEndpointAreFilledIn(t *testing.T) {
+func TestMissingSettingsOfTheEndpointAreAdded(t *testing.T) {
 	m := &machine{opts: options{state: t.TempDir()}, serverCA: paymenttest.NewCA("Local Server CA")}
 	m.identity = paymenttest.NewIdentity(m.serverCA.Certificate)
 	files := m.tlsFiles()

@@ -44,7 +44,7 @@ type options struct {
 	progress *emulator.Progress
 }
 
-// machine is what all stacks on this machine share: the emulator and the payment service.
+// machine has what all stacks on this machine share: the emulator and the payment service.
 type machine struct {
 	opts     options
 	cdk      *emulator.CDK

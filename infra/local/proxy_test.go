@@ -54,11 +54,10 @@ var notAuthorized = regexp.MustCompile(`not authorized to perform: ([a-z0-9-]+:[
 
 // verdict says how a call is handled. The zero verdict forwards it.
 type verdict struct {
-	fail     bool            // answer 500 instead
-	throttle bool            // answer that there are too many calls instead
-	hold     <-chan struct{} // cut the connection, once the channel is closed or the caller is gone
-	cut      bool            // cut the connection before passing it on
-	lose     bool            // pass it on, and cut the connection instead of answering
+	fail     bool // answer 500 instead
+	throttle bool // answer that there are too many calls instead
+	cut      bool // cut the connection before passing it on
+	lose     bool // pass it on, and cut the connection instead of answering
 	// some passes on the first half of the entries or statements, and answers that the rest
 	// failed.
 	some  bool
@@ -88,13 +87,6 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v = rule(c)
 	}
 	switch {
-	case v.hold != nil:
-		select {
-		case <-v.hold:
-		case <-r.Context().Done():
-		}
-		p.record(c)
-		panic(http.ErrAbortHandler)
 	case v.cut:
 		p.record(c)
 		panic(http.ErrAbortHandler)

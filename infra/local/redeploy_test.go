@@ -28,7 +28,6 @@ func (f *fixture) with(t *testing.T, values map[string]string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.endpoint = f.endpoint
 	return &fixture{stack: s, machine: f.machine, service: f.service, proxy: f.proxy, arrivals: f.arrivals}
 }
 

@@ -147,7 +147,6 @@ func (s *stack) ready(ctx context.Context, outputs map[string]string) error {
 			return errors.New("the stack has no output " + names.WebhookURLOutput)
 		}
 		s.WebhookURL = emulator.FunctionURL(s.Endpoint, outputs[names.WebhookURLOutput])
-		s.ServerCA, s.ClientCert, s.ClientKey, s.APIID = "", "", "", ""
 	}
 	if s.CredentialsSecret == "" || s.machine.opts.clientID == "" {
 		return nil
@@ -163,35 +162,28 @@ func (s *stack) ready(ctx context.Context, outputs map[string]string) error {
 	return err
 }
 
-// startEndpoint starts the endpoint, or lets the one that runs serve what is deployed now.
+// startEndpoint starts the endpoint.
 func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 	api, err := endpoint.Read(ctx, s.AWS, emulator.Account, domain)
 	if err != nil {
 		return err
 	}
 	files := s.machine.tlsFiles()
-	if s.endpoint != nil {
-		if err := s.endpoint.Deploy(api); err != nil {
-			return err
-		}
-	} else {
-		log, err := os.OpenFile(filepath.Join(s.machine.opts.state, "endpoint.log"),
-			os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-		if err != nil {
-			return err
-		}
-		if s.endpoint, err = endpoint.Start(api, lambda.NewFromConfig(s.AWS), s.machine.serverCA.Server(domain),
-			log); err != nil {
-			log.Close()
-			return err
-		}
-		s.log = log
-		s.machine.started = append(s.machine.started, s)
-		// The emulator serves no TLS.
-		s.Progress.Say("in place of API Gateway: %s at %s", domain, s.endpoint.URL)
+	log, err := os.OpenFile(filepath.Join(s.machine.opts.state, "endpoint.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND,
+		0o600)
+	if err != nil {
+		return err
 	}
+	if s.endpoint, err = endpoint.Start(api, lambda.NewFromConfig(s.AWS), s.machine.serverCA.Server(domain),
+		log); err != nil {
+		log.Close()
+		return err
+	}
+	s.log = log
+	s.machine.started = append(s.machine.started, s)
+	// The emulator serves no TLS.
+	s.Progress.Say("in place of API Gateway: %s at %s", domain, s.endpoint.URL)
 	s.WebhookURL, s.ServerCA, s.APIID = s.endpoint.URL, files.serverCA, api.ID
-	s.ClientCert, s.ClientKey = "", ""
 	// Another truststore does not have the CA of the simulated service.
 	if len(api.Truststore) > 0 && s.machine.opts.truststore == "" {
 		s.ClientCert, s.ClientKey = files.clientCert, files.clientKey

@@ -56,7 +56,7 @@ func synthesize(t *testing.T) map[string]resource {
 	return template.Resources
 }
 
-func TestTheFunctionCanOnlyReadItsStateAndWriteItsLog(t *testing.T) {
+func TestFunctionOnlyReadsStateAndWritesLogs(t *testing.T) {
 	var actions []string
 	for _, r := range synthesize(t) {
 		if r.Type != "AWS::IAM::Policy" {
@@ -94,7 +94,7 @@ func TestTheFunctionCanOnlyReadItsStateAndWriteItsLog(t *testing.T) {
 	}
 }
 
-func TestNothingOfTheServiceIsRetained(t *testing.T) {
+func TestNothingIsRetained(t *testing.T) {
 	for id, r := range synthesize(t) {
 		if r.DeletionPolicy == "Retain" {
 			t.Errorf("%s (%s) is retained", id, r.Type)

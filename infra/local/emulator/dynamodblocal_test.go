@@ -40,15 +40,14 @@ func installDynamoDBLocal(t *testing.T, top string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !installed(folder, want) {
+	if err := once(folder, want, NewProgress(os.Stdout), "installing DynamoDB Local", func() error {
 		if err := os.RemoveAll(folder); err != nil {
-			t.Fatal(err)
+			return err
 		}
-		install := exec.CommandContext(t.Context(), "mvn", "-q", "-B", "--strict-checksums", "-f", pom,
-			"dependency:copy-dependencies", "-DoutputDirectory="+folder)
-		if out, err := install.CombinedOutput(); err != nil {
-			t.Skipf("DynamoDB Local can't be installed here: %v\n%s", err, out)
-		}
+		return Run(t.Context(), filepath.Join(t.TempDir(), "log"), exec.Command("mvn", "-q", "-B", "--strict-checksums",
+			"-f", pom, "dependency:copy-dependencies", "-DoutputDirectory="+folder))
+	}); err != nil {
+		t.Skipf("DynamoDB Local can't be installed here: %v", err)
 	}
 	archive, err := os.ReadFile(filepath.Join(folder, "DynamoDBLocal-3.3.1.jar"))
 	if err != nil {
@@ -56,9 +55,6 @@ func installDynamoDBLocal(t *testing.T, top string) string {
 	}
 	if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != dynamoDBLocalSum {
 		t.Fatalf("the archive of DynamoDB Local has the SHA-256 %x, not %s", sum, dynamoDBLocalSum)
-	}
-	if err := stamp(folder, want); err != nil {
-		t.Fatal(err)
 	}
 	return folder
 }

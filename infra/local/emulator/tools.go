@@ -134,10 +134,7 @@ func installPython(ctx context.Context, top string, p *Progress, log string) err
 	if err != nil {
 		return err
 	}
-	if installed(venv, want) {
-		return nil
-	}
-	return p.Step("installing MiniStack and cfn-lint into .local/venv", func() error {
+	return once(venv, want, p, "installing MiniStack and cfn-lint into .local/venv", func() error {
 		if err := os.RemoveAll(venv); err != nil {
 			return err
 		}
@@ -147,10 +144,7 @@ func installPython(ctx context.Context, top string, p *Progress, log string) err
 		}
 		pip := exec.Command(python(top), "-m", "pip", "install", "--disable-pip-version-check", "--no-input",
 			"--require-virtualenv", "--no-deps", "--require-hashes", "-r", requirements)
-		if err := Run(ctx, log, pip); err != nil {
-			return err
-		}
-		return stamp(venv, want)
+		return Run(ctx, log, pip)
 	})
 }
 
@@ -168,16 +162,10 @@ func installCDK(ctx context.Context, top string, p *Progress, log string) error 
 			return err
 		}
 	}
-	if installed(modules, want) {
-		return nil
-	}
-	return p.Step("installing the CDK CLI into infra/node_modules", func() error {
+	return once(modules, want, p, "installing the CDK CLI into infra/node_modules", func() error {
 		npm := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--no-update-notifier")
 		npm.Dir = infra
-		if err := Run(ctx, log, npm); err != nil {
-			return err
-		}
-		return stamp(modules, want)
+		return Run(ctx, log, npm)
 	})
 }
 
@@ -191,13 +179,16 @@ func fingerprint(file string, others ...string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-const stampName = ".installed"
-
-func installed(folder, want string) bool {
-	got, err := os.ReadFile(filepath.Join(folder, stampName))
-	return err == nil && string(got) == want
-}
-
-func stamp(folder, fingerprint string) error {
-	return os.WriteFile(filepath.Join(folder, stampName), []byte(fingerprint), 0o644)
+// once runs an installation into a folder, unless one with this fingerprint has succeeded.
+func once(folder, fingerprint string, p *Progress, what string, install func() error) error {
+	stamp := filepath.Join(folder, ".installed")
+	if got, err := os.ReadFile(stamp); err == nil && string(got) == fingerprint {
+		return nil
+	}
+	return p.Step(what, func() error {
+		if err := install(); err != nil {
+			return err
+		}
+		return os.WriteFile(stamp, []byte(fingerprint), 0o644)
+	})
 }

@@ -25,7 +25,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -63,68 +62,43 @@ type Endpoint struct {
 	// URL is https on 127.0.0.1.
 	URL string
 
-	certificate tls.Certificate
-	log         *slog.Logger
-	invoker     Invoker
-	deployed    atomic.Pointer[deployed]
-	server      *http.Server
-}
-
-// deployed is an API with the verifier of its truststore, which is nil without one.
-type deployed struct {
-	API
-	verifier *clientcert.Verifier
+	api      API
+	verifier *clientcert.Verifier // of the truststore; nil without one
+	log      *slog.Logger
+	invoker  Invoker
+	server   *http.Server
 }
 
 // Start starts an endpoint with a server certificate on a free port. The log gets a line
 // for each request. The caller must Close it.
 func Start(api API, invoker Invoker, certificate tls.Certificate, logTo io.Writer) (*Endpoint, error) {
-	e := &Endpoint{certificate: certificate, invoker: invoker, log: slog.New(slog.NewTextHandler(logTo, nil))}
-	if err := e.Deploy(api); err != nil {
-		return nil, err
+	e := &Endpoint{api: api, invoker: invoker, log: slog.New(slog.NewTextHandler(logTo, nil))}
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"}, SessionTicketsDisabled: true}
+	if len(api.Truststore) > 0 {
+		truststore, err := clientcert.ReadTruststore(api.Truststore)
+		if err != nil {
+			return nil, err
+		}
+		e.verifier = clientcert.NewVerifier(truststore, clientcert.Policy{})
+		// It is verified later, because the answer to an untrusted certificate is an HTTP response.
+		// AWS does not document how API Gateway answers a client without a certificate. Here the TLS
+		// handshake fails, and the client gets no HTTP response.
+		config.ClientAuth = tls.RequireAnyClientCert
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	e.URL = "https://" + listener.Addr().String() + "/"
-	e.server = &http.Server{Handler: e, ReadHeaderTimeout: 10 * time.Second,
-		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelInfo),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
-			GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return e.tlsConfig(), nil }}}
+	e.server = &http.Server{Handler: e, ReadHeaderTimeout: 10 * time.Second, TLSConfig: config,
+		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelInfo)}
 	go e.server.ServeTLS(listener, "", "")
 	return e, nil
 }
 
-// Deploy replaces the API, as the next deployment does.
-func (e *Endpoint) Deploy(api API) error {
-	d := &deployed{API: api}
-	if len(api.Truststore) > 0 {
-		truststore, err := clientcert.ReadTruststore(api.Truststore)
-		if err != nil {
-			return err
-		}
-		d.verifier = clientcert.NewVerifier(truststore, clientcert.Policy{})
-	}
-	e.deployed.Store(d)
-	return nil
-}
-
 // Close stops the endpoint, and closes the connections that are still open.
 func (e *Endpoint) Close() { e.server.Close() }
-
-// tlsConfig asks for a client certificate if there is a truststore. AWS does not
-// document how API Gateway answers a client without a certificate. Here the TLS
-// handshake fails, and the client gets no HTTP response.
-func (e *Endpoint) tlsConfig() *tls.Config {
-	c := &tls.Config{Certificates: []tls.Certificate{e.certificate}, MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"h2", "http/1.1"}, SessionTicketsDisabled: true}
-	if e.deployed.Load().verifier != nil {
-		// It is verified later, because the answer to an untrusted one is an HTTP response.
-		c.ClientAuth = tls.RequireAnyClientCert
-	}
-	return c
-}
 
 func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	status, reason := e.serve(w, r)
@@ -139,19 +113,18 @@ func (e *Endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve passes a request on and writes the answer of the function. If the reason is not nil, it
 // has written nothing, and API Gateway answers with the status.
 func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, reason error) {
-	d := e.deployed.Load()
 	var certificate *x509.Certificate
-	if d.verifier != nil {
+	if e.verifier != nil {
 		certificate = r.TLS.PeerCertificates[0]
-		if err := d.verify(certificate); err != nil {
+		if err := e.verify(certificate); err != nil {
 			return http.StatusForbidden, err
 		}
 	}
 	// Clients of this machine can use its name, as the domain need not be resolved.
-	if host, _, _ := strings.Cut(r.Host, ":"); !strings.EqualFold(host, d.Domain) && host != "127.0.0.1" {
+	if host, _, _ := strings.Cut(r.Host, ":"); !strings.EqualFold(host, e.api.Domain) && host != "127.0.0.1" {
 		return http.StatusForbidden, fmt.Errorf("there is no API on the domain %s", r.Host)
 	}
-	if r.Method+" "+r.URL.EscapedPath() != d.RouteKey {
+	if r.Method+" "+r.URL.EscapedPath() != e.api.RouteKey {
 		return http.StatusNotFound, errors.New("no route")
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxPayload+1))
@@ -165,15 +138,15 @@ func (e *Endpoint) serve(w http.ResponseWriter, r *http.Request) (status int, re
 	if err != nil {
 		return http.StatusInternalServerError, err
 	}
-	return e.invoke(w, r, d, event)
+	return e.invoke(w, r, event)
 }
 
 // verify returns why API Gateway rejects a certificate. It does not check the extended key
 // usage and the form of serial numbers; the function does.
-func (d *deployed) verify(c *x509.Certificate) error {
-	_, err := d.verifier.VerifyCertificate(c, time.Now())
-	if e, ok := errors.AsType[*clientcert.Error](err); ok &&
-		(e.Reason == clientcert.WrongUsage || e.Reason == clientcert.Malformed) {
+func (e *Endpoint) verify(c *x509.Certificate) error {
+	_, err := e.verifier.VerifyCertificate(c, time.Now())
+	if rejected, ok := errors.AsType[*clientcert.Error](err); ok &&
+		(rejected.Reason == clientcert.WrongUsage || rejected.Reason == clientcert.Malformed) {
 		return nil
 	}
 	return err
@@ -182,11 +155,11 @@ func (d *deployed) verify(c *x509.Certificate) error {
 // invoke invokes the function and writes its answer. AWS documents the answers to errors of
 // Lambda for REST APIs only. Here they are 413 for an event that is too large for Lambda, 503 for
 // a function that is throttled or late, and 500 otherwise.
-func (e *Endpoint) invoke(w http.ResponseWriter, r *http.Request, d *deployed, event []byte) (int, error) {
+func (e *Endpoint) invoke(w http.ResponseWriter, r *http.Request, event []byte) (int, error) {
 	// The function goes on when the client is gone.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), d.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), e.api.Timeout)
 	defer cancel()
-	out, err := e.invoker.Invoke(ctx, &lambda.InvokeInput{FunctionName: &d.Function, Payload: event})
+	out, err := e.invoker.Invoke(ctx, &lambda.InvokeInput{FunctionName: &e.api.Function, Payload: event})
 	_, tooLarge := errors.AsType[*types.RequestTooLargeException](err)
 	_, throttled := errors.AsType[*types.TooManyRequestsException](err)
 	switch {

@@ -368,31 +368,6 @@ func TestNoTruststoreNeedsNoCertificate(t *testing.T) {
 	}
 }
 
-func TestNewTruststoreHoldsAtOnce(t *testing.T) {
-	f := start(t, nil)
-	other := paymenttest.NewCA("Next CA")
-	old, next := f.ca.Client(nil), other.Client(nil)
-	for _, step := range []struct {
-		truststore []byte
-		old, next  int
-	}{
-		{f.ca.PEM(), http.StatusOK, http.StatusForbidden},
-		{slices.Concat(f.ca.PEM(), other.PEM()), http.StatusOK, http.StatusOK},
-		{other.PEM(), http.StatusForbidden, http.StatusOK},
-	} {
-		api := f.deployed.Load().API
-		api.Truststore = step.truststore
-		if err := f.Deploy(api); err != nil {
-			t.Fatal(err)
-		}
-		for certificate, want := range map[*tls.Certificate]int{&old: step.old, &next: step.next} {
-			if resp, _ := f.postAs(t, *certificate, nil); resp.StatusCode != want {
-				t.Errorf("answered %d, want %d", resp.StatusCode, want)
-			}
-		}
-	}
-}
-
 func TestRequestsThatAPIGatewayAnswersItself(t *testing.T) {
 	for _, test := range []struct {
 		name   string

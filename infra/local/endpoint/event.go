@@ -22,27 +22,27 @@ import (
 // Event returns the event that the endpoint makes of a request with a client certificate, which is
 // nil without mutual TLS. It has no cookies, query parameters and trace id.
 func (e *Endpoint) Event(r *http.Request, body []byte, certificate *x509.Certificate) ([]byte, error) {
-	d, now := e.deployed.Load(), time.Now()
+	api, now := e.api, time.Now()
 	source, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		source = r.RemoteAddr
 	}
-	prefix, _, _ := strings.Cut(d.Domain, ".")
+	prefix, _, _ := strings.Cut(api.Domain, ".")
 	event := events.APIGatewayV2HTTPRequest{
-		Version: "2.0", RouteKey: d.RouteKey, RawPath: r.URL.EscapedPath(), RawQueryString: r.URL.RawQuery,
+		Version: "2.0", RouteKey: api.RouteKey, RawPath: r.URL.EscapedPath(), RawQueryString: r.URL.RawQuery,
 		Headers: map[string]string{},
 		RequestContext: events.APIGatewayV2HTTPRequestContext{
-			AccountID: d.Account, APIID: d.ID, DomainName: d.Domain, DomainPrefix: prefix,
+			AccountID: api.Account, APIID: api.ID, DomainName: api.Domain, DomainPrefix: prefix,
 			HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{Method: r.Method, Path: r.URL.EscapedPath(),
 				Protocol: r.Proto, SourceIP: source, UserAgent: r.UserAgent()},
-			RequestID: newRequestID(), RouteKey: d.RouteKey, Stage: d.Stage,
+			RequestID: newRequestID(), RouteKey: api.RouteKey, Stage: api.Stage,
 			Time: now.UTC().Format("02/Jan/2006:15:04:05 +0000"), TimeEpoch: now.UnixMilli(),
 		},
 	}
 	for name, values := range r.Header {
 		event.Headers[strings.ToLower(name)] = strings.Join(values, ",")
 	}
-	event.Headers["host"] = d.Domain
+	event.Headers["host"] = api.Domain
 	if r.ContentLength >= 0 {
 		event.Headers["content-length"] = fmt.Sprint(len(body))
 	}

@@ -60,30 +60,16 @@ func newFunction(getenv func(string) string) (*function, error) {
 	})}, nil
 }
 
-// errHangUp makes Lambda answer 502 (AWS, "Creating and managing Lambda function URLs":
-// https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html). A function cannot
-// cut the connection.
-var errHangUp = errors.New("a fault was requested: hang-up")
-
 // handle answers a request of a function URL.
 func (f *function) handle(ctx context.Context, in events.LambdaFunctionURLRequest) (
-	out events.LambdaFunctionURLResponse, err error) {
+	events.LambdaFunctionURLResponse, error) {
 	r, err := request(ctx, in)
 	if err != nil {
 		return events.LambdaFunctionURLResponse{StatusCode: http.StatusBadRequest}, nil
 	}
-	defer func() {
-		switch p := recover(); p {
-		case nil:
-		case paymenttest.ErrHangUp:
-			err = errHangUp
-		default:
-			panic(p)
-		}
-	}()
 	w := httptest.NewRecorder()
 	f.service.ServeHTTP(w, r)
-	out = events.LambdaFunctionURLResponse{StatusCode: w.Code, Body: w.Body.String(), Headers: map[string]string{}}
+	out := events.LambdaFunctionURLResponse{StatusCode: w.Code, Body: w.Body.String(), Headers: map[string]string{}}
 	for name, values := range w.Header() {
 		out.Headers[name] = strings.Join(values, ", ")
 	}

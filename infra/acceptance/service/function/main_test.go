@@ -51,7 +51,7 @@ func encode(t *testing.T, state paymenttest.State) string {
 	return string(text)
 }
 
-func TestTheFunctionServesItsState(t *testing.T) {
+func TestFunctionServesItsState(t *testing.T) {
 	state, key := paymenttest.NewState(paymenttest.Options{}), paymenttest.NewKey(2048)
 	text := encode(t, state)
 	f := deploy(t, &text)
@@ -84,18 +84,7 @@ func TestTheFunctionServesItsState(t *testing.T) {
 	}
 }
 
-func TestAHangUpIsAnErrorOfTheFunction(t *testing.T) {
-	state := paymenttest.NewState(paymenttest.Options{})
-	if err := state.Misbehave(paymenttest.Keys, paymenttest.Fault{Name: paymenttest.HangUp}); err != nil {
-		t.Fatal(err)
-	}
-	text := encode(t, state)
-	if _, err := deploy(t, &text).handle(t.Context(), get("/v1/keys/x")); err != errHangUp {
-		t.Errorf("the error is %v", err)
-	}
-}
-
-func TestTheFunctionNeedsItsBucket(t *testing.T) {
+func TestFunctionNeedsItsBucket(t *testing.T) {
 	if _, err := newFunction(func(string) string { return "" }); err == nil ||
 		!strings.Contains(err.Error(), names.StateBucketEnv) {
 		t.Errorf("the error is %v", err)

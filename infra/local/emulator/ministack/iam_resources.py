@@ -11,7 +11,7 @@ request in Smithy RPC v2 CBOR names its operation in the path
 (https://smithy.io/2.0/additional-specs/protocols/smithy-rpc-v2.html).
 
 MiniStack checks for a log group without :*, for targets that the bus is allowed, for
-tags of EventBridge that any resource is allowed, and for a batch an action of its own.
+tags of EventBridge that any resource is allowed, and for a batch another action.
 It does not read requests in CBOR, and allows them to everybody.
 """
 

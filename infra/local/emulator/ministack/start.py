@@ -2,7 +2,7 @@
 
 MiniStack accepts requests that AWS rejects, and changes data that AWS delivers
 unchanged. Each other file of this folder corrects one such difference, so that
-a local run fails where AWS would fail. patching.py is what they share.
+a local run fails where AWS would fail. patching.py has what they share.
 
 A patch that no longer fits MiniStack stops the start: see patching.replace.
 """
