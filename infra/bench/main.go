@@ -241,7 +241,8 @@ var kinds = []kind{
 func (b *bench) send(ctx context.Context, p *process, s *services, k kind) (sample, error) {
 	all := paymenttest.Events(k.events)
 	if k.parts > 0 {
-		all[0].EventData.Identifiers.RailReferenceID = jsontext.Value(`{"parts":[` + strings.Repeat(part, k.parts) + `0]}`)
+		all[0].EventData.Identifiers.RailReferenceID = jsontext.Value(`{"parts":[` +
+			strings.Repeat(part, k.parts) + `0]}`)
 	}
 	const id = "abcdefghijklmnopqrstuvwxyz012345"
 	r, err := b.sender.Request(ctx, paymenttest.Webhook{Payload: paymenttest.Delivery(all...), Flaw: k.flaw,

@@ -62,7 +62,8 @@ func (r report) print(w io.Writer) error {
 	ratio := func(name string, column int, row, other, program string) {
 		fmt.Fprintf(t, "%s\t%.2f\n", name, get(row)[column]/r.line(other, program)[column])
 	}
-	const known, known100, later = "first, key in the table, 1 event", "first, key in the table, 100 events", "later, TLS"
+	const known, known100 = "first, key in the table, 1 event", "first, key in the table, 100 events"
+	const later = "later, TLS"
 	fmt.Fprintln(t)
 	ratio("start / start of the empty function", took, "start", "start", empty)
 	ratio("start over TLS / start of the empty function", took, "start, TLS", "start, TLS", empty)
