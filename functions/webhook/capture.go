@@ -9,7 +9,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"payhook.example/shared/intake"
-	"payhook.example/shared/refused"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/telemetry"
 )
 
@@ -17,7 +17,7 @@ import (
 // what is logged about it. Requests without a body are not stored: scanners send them,
 // and they are no webhooks. A failure changes nothing else.
 func (h *handler) capture(ctx context.Context, r request, result intake.Result, received time.Time) []slog.Attr {
-	if h.refused == nil || !intake.BeforeProof(result.Outcome) {
+	if h.capturer == nil || !intake.BeforeProof(result.Outcome) {
 		return nil
 	}
 	// Lambda accepts no event of this size, so no payload is too large to be read.
@@ -29,14 +29,14 @@ func (h *handler) capture(ctx context.Context, r request, result intake.Result, 
 	case err != nil:
 		payload = unquote(r.body)
 	}
-	stored := refused.Request{
+	stored := parking.Captured{
 		ReceivedAt: received,
 		Outcome:    string(result.Outcome),
 		Cause:      telemetry.Cause(result.Err),
 		Method:     r.RequestContext.HTTP.Method,
 		Path:       r.RawPath,
 		RawQuery:   r.RawQueryString,
-		Headers:    refused.WithoutCredentials(r.Headers),
+		Headers:    parking.WithoutCredentials(r.Headers),
 		SourceIP:   r.RequestContext.HTTP.SourceIP,
 		Payload:    payload,
 		Settings:   h.proof,
@@ -44,7 +44,7 @@ func (h *handler) capture(ctx context.Context, r request, result intake.Result, 
 	if lambda, ok := lambdacontext.FromContext(ctx); ok {
 		stored.RequestID = lambda.AwsRequestID
 	}
-	name, err := h.refused.Capture(ctx, stored)
+	name, err := h.capturer.Capture(ctx, stored)
 	switch {
 	case err != nil:
 		return []slog.Attr{slog.String("captureFailed", telemetry.Cause(err))}

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/names"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/refused"
 	"payhook.example/shared/settings"
 )
 
@@ -44,16 +44,16 @@ func TestARejectedWebhookIsStored(t *testing.T) {
 				t.Errorf("stored after the end: %v", got)
 			}
 			stored, _ := e.line(t)["captured"].(string)
-			got, err := refused.NewStore(e.buckets, "parking").Get(t.Context(), stored)
+			got, err := parking.NewStore(e.buckets, "parking").Captured(t.Context(), stored)
 			if err != nil || time.Since(got.ReceivedAt) > time.Hour || got.Cause == "" ||
 				strings.Contains(e.log.String(), "paymentRequestId") {
 				t.Errorf("%+v, %v; logged %s", got, err, e.log)
 			}
-			want := refused.Request{ReceivedAt: got.ReceivedAt, RequestID: "request-1", Outcome: name, Cause: got.Cause,
+			want := parking.Captured{ReceivedAt: got.ReceivedAt, RequestID: "request-1", Outcome: name, Cause: got.Cause,
 				Method: r.RequestContext.HTTP.Method, Path: "/hook", RawQuery: "a=b", Headers: maps.Clone(r.Headers),
 				SourceIP: "192.0.2.1", Payload: []byte(r.Body), PayloadBytes: got.PayloadBytes,
 				PayloadSHA256: got.PayloadSHA256, Settings: e.proof}
-			want.Headers["authorization"] = refused.Redacted
+			want.Headers["authorization"] = parking.Redacted
 			if diff := cmp.Diff(want, got); diff != "" || got.Settings["baseUrl"] != e.service.URL {
 				t.Errorf("stored (-want +got):\n%s", diff)
 			}

@@ -14,8 +14,8 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/refused"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/telemetry"
 )
@@ -31,7 +31,7 @@ type handler struct {
 	method          string
 	successStatus   int
 	maxPayloadBytes int
-	refused         *refused.Capturer // nil: rejected requests are not stored
+	capturer        *parking.Capturer // nil: rejected requests are not stored
 	proof           map[string]string // the settings that are stored with them
 }
 

@@ -19,7 +19,7 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
-	"payhook.example/shared/refused"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
 	"payhook.example/shared/telemetry"
@@ -101,8 +101,8 @@ func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
 	}
 	if !s.CaptureUntil.IsZero() {
 		h.proof = s.Proof
-		h.refused = refused.NewCapturer(refused.NewStore(c.s3, s.ParkingBucket), keys.NewTable(c.dynamoDB, s.KeysTable),
-			s.CaptureUntil, nil)
+		h.capturer = parking.NewCapturer(parking.NewStore(c.s3, s.ParkingBucket), keys.NewTable(c.dynamoDB, s.KeysTable),
+			s.CaptureUntil)
 	}
 	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, s.Publishing, s.Timeout),
 		mechanisms)

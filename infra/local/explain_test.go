@@ -84,7 +84,7 @@ func TestExerciseOfTheDocumentWorks(t *testing.T) {
 	if err != nil || forged.Status != http.StatusUnauthorized {
 		t.Fatalf("%d, %v", forged.Status, err)
 	}
-	if out := status(0, "refused", "list", "--local"); strings.Count(out, "\n") != 1 {
+	if out := status(0, "captured", "list", "--local"); strings.Count(out, "\n") != 1 {
 		t.Errorf("captured after the setting was removed: %s", out)
 	}
 }
@@ -94,11 +94,11 @@ func TestExerciseOfTheDocumentWorks(t *testing.T) {
 func (f *fixture) checkCaptured(t *testing.T, status func(int, ...string) string, conf map[string]string) {
 	t.Helper()
 	var listed struct{ Name, Outcome string }
-	out := status(0, "refused", "list", "--stack", f.Stack, "--json")
+	out := status(0, "captured", "list", "--stack", f.Stack, "--json")
 	if err := json.Unmarshal([]byte(out), &listed); err != nil || listed.Outcome != "signature-missing" {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if out := status(0, "refused", "show", listed.Name, "--stack", f.Stack); strings.Contains(out, "eventId") ||
+	if out := status(0, "captured", "show", listed.Name, "--stack", f.Stack); strings.Contains(out, "eventId") ||
 		!strings.Contains(out, "header x-svc-signature") {
 		t.Errorf("shown as %s", out)
 	}

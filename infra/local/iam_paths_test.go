@@ -22,7 +22,6 @@ import (
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/refused"
 	"payhook.example/shared/signature"
 	"payhook.example/shared/token"
 )
@@ -128,8 +127,7 @@ func (f *fixture) webhookPaths() []path {
 			return err
 		}},
 		{"a rejected webhook is captured", func(ctx context.Context) error {
-			store := refused.NewStore(f.Objects(), f.ParkingBucket)
-			before, err := store.List(ctx)
+			before, err := f.store().ListCaptured(ctx)
 			if err != nil {
 				return err
 			}
@@ -138,7 +136,7 @@ func (f *fixture) webhookPaths() []path {
 			if err != nil || got.Status != http.StatusUnauthorized {
 				return errors.Join(wrong("not rejected", got.Status), err)
 			}
-			after, err := store.List(ctx)
+			after, err := f.store().ListCaptured(ctx)
 			if err == nil && len(after) != len(before)+1 {
 				err = wrong("captured", len(after)-len(before))
 			}

@@ -42,8 +42,8 @@ func newAccessLogs(scope constructs.Construct, conf settings.Deployment) awss3.I
 const (
 	// parkingID is the construct of the bucket for parked deliveries and events.
 	parkingID = "Parking"
-	// refusedPrefix is the prefix of the objects of package refused.
-	refusedPrefix = "refused/"
+	// capturedPrefix is the prefix of the rejected webhooks that were captured.
+	capturedPrefix = "captured/"
 )
 
 // recoverable is the number of days for which an expired, deleted or overwritten
@@ -81,8 +81,8 @@ func newBucket(scope constructs.Construct, id string, conf settings.Deployment, 
 		// Of two rules that expire an object, the shorter one is applied
 		// (https://docs.aws.amazon.com/AmazonS3/latest/userguide/lifecycle-conflicts.html).
 		rules = append(rules, &awss3.LifecycleRule{
-			Id:                          jsii.String("Refused"),
-			Prefix:                      jsii.String(refusedPrefix),
+			Id:                          jsii.String("Captured"),
+			Prefix:                      jsii.String(capturedPrefix),
 			Expiration:                  awscdk.Duration_Days(jsii.Number(1)),
 			NoncurrentVersionExpiration: awscdk.Duration_Days(jsii.Number(1)),
 		})
@@ -125,9 +125,9 @@ func (b buckets) allowWrite(f function) {
 		b.parking.ArnForObjects(jsii.String("delivery/*")))
 }
 
-// allowCapture lets the function write the objects of package refused.
+// allowCapture lets the function write rejected webhooks.
 func (b buckets) allowCapture(f function) {
-	f.allow([]string{"s3:PutObject"}, b.parking.ArnForObjects(jsii.String(refusedPrefix+"*")))
+	f.allow([]string{"s3:PutObject"}, b.parking.ArnForObjects(jsii.String(capturedPrefix+"*")))
 }
 
 // allowReplay lets the function read parked objects, and record that they were replayed

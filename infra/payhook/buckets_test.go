@@ -75,7 +75,7 @@ func TestObjectsExpireAsConfigured(t *testing.T) {
 			for _, rule := range at(tm.get(t, name, "AWS::S3::Bucket").Properties, "LifecycleConfiguration",
 				"Rules").([]any) {
 				// Rejected requests end after a day, with every setting.
-				if name == "Parking" && at(rule, "Prefix") == "refused/" && at(rule, "Status") == "Enabled" &&
+				if name == "Parking" && at(rule, "Prefix") == "captured/" && at(rule, "Status") == "Enabled" &&
 					at(rule, "ExpirationInDays") == 1.0 &&
 					at(rule, "NoncurrentVersionExpiration", "NoncurrentDays") == 1.0 {
 					short = true

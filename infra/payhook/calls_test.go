@@ -41,12 +41,9 @@ var resources = map[string]map[string][]string{
 		"Store.MarkReplayed": {"Parking.Arn/replayed/*"},
 		"Store.Settle":       {"Parking.Arn/settled/*"},
 		"Store.Decision":     {"Parking.Arn/replayed/*", "Parking.Arn/settled/*"},
-		"Store.listAfter":    {"Parking.Arn"},
-	},
-	"refused": {
-		"Store.Put":  {"Parking.Arn/refused/*"},
-		"Store.Get":  {"Parking.Arn/refused/*"},
-		"Store.List": {"Parking.Arn"},
+		"Store.list":         {"Parking.Arn"},
+		"Store.Capture":      {"Parking.Arn/captured/*"},
+		"Store.Captured":     {"Parking.Arn/captured/*"},
 	},
 	"token": {
 		"bearer":          {"Token/Secret.Id"},

@@ -77,7 +77,7 @@ func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 					delete(want, "Token/Secret.Id")
 				}
 				if folder == "webhook" && conf["captureRefused"] == nil {
-					delete(want, "Parking.Arn/refused/*")
+					delete(want, "Parking.Arn/captured/*")
 				}
 				if folder == "redrive" {
 					// Its program can read the last client certificate, and does so only with
@@ -106,7 +106,7 @@ func TestPoliciesHaveWildcardsOnlyForObjectsOfAFolder(t *testing.T) {
 	tm := payhook(t, map[string]any{"keysAuth": "bearer", "captureRefused": "1h"})
 	folders := []string{
 		"Claims.Arn/events/*", "Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*",
-		"Parking.Arn/replayed/*", "Parking.Arn/settled/*", "Parking.Arn/refused/*",
+		"Parking.Arn/replayed/*", "Parking.Arn/settled/*", "Parking.Arn/captured/*",
 	}
 	for name, policy := range tm.all(t, "AWS::IAM::Policy") {
 		for _, s := range at(policy.Properties, "PolicyDocument", "Statement").([]any) {

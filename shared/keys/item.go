@@ -11,7 +11,7 @@ import (
 )
 
 // item is the item of a key id. The partition keys of the other items have a '#', which
-// no key id has: "misses#" or "reserve#" and a minute, "refused#" and an hour, "source#"
+// no key id has: "misses#" or "reserve#" and a minute, "captured#" and an hour, "source#"
 // and the hash of a source address, and "certificate#last".
 //
 // An item with FetchedAt and without JWK means that the id was unknown at that time. If it

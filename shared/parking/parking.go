@@ -1,6 +1,7 @@
 // Package parking stores deliveries and events that are authentic but cannot be
 // published, together with their proof. A person inspects them later and replays
-// or settles them. What is stored this way is called parked.
+// or settles them. What is stored this way is called parked. A [Capturer] stores
+// webhooks that were not found authentic.
 //
 // It guarantees that the signature of a parked delivery can be verified later
 // without the service: payload, timestamp, key id, signature and key are stored
@@ -31,7 +32,6 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -120,6 +120,7 @@ type API interface {
 //	event/EVENTID/…                                                  empty, for each eventId
 //	replayed/…                                                       a note, after it was replayed
 //	settled/…                                                        a note, after it was settled
+//	captured/20260131T120000.123Z-signature-missing-RANDOM.json      a [Captured], with its outcome
 //
 // where … is the key of the first without its prefix and with dashes for slashes.
 // The time in a name is that of the signed timestamp of a delivery, or that at which
@@ -152,27 +153,27 @@ func (s *Store) Park(ctx context.Context, p Parked) (name string, before bool, e
 	if err != nil {
 		return "", false, fmt.Errorf("parking: %w", err)
 	}
-	index := []string{}
-	if payment.IsUUID(p.DeliveryID) {
-		index = append(index, "delivery/"+strings.ToLower(p.DeliveryID)+"/"+flat(name))
-	}
-	for _, id := range p.EventIDs {
-		if payment.IsUUID(id) && len(index) < maxIndexed {
-			index = append(index, "event/"+strings.ToLower(id)+"/"+flat(name))
-		}
-	}
 	g, indexing := errgroup.WithContext(ctx)
 	g.SetLimit(64)
-	for _, key := range index {
+	indexed := 0
+	index := func(kind, id string) {
+		if !payment.IsUUID(id) || indexed == maxIndexed {
+			return
+		}
+		indexed++
 		g.Go(func() error {
-			_, err := s.create(indexing, key, nil)
+			_, err := s.create(indexing, kind+strings.ToLower(id)+"/"+flat(name), nil)
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return "", false, err
+	index("delivery/", p.DeliveryID)
+	for _, id := range p.EventIDs {
+		index("event/", id)
 	}
-	if before, err = s.create(ctx, "parked/"+name, text); err != nil {
+	if err = g.Wait(); err == nil {
+		before, err = s.create(ctx, "parked/"+name, text)
+	}
+	if err != nil {
 		return "", false, err
 	}
 	return name, before, nil
@@ -264,30 +265,24 @@ var ErrNotParked = errors.New("parking: no parked object has this name")
 
 // Get returns the parked delivery or event of that name, or [ErrNotParked].
 func (s *Store) Get(ctx context.Context, name string) (p Parked, err error) {
-	text, err := s.get(ctx, "parked/"+name)
-	if err != nil {
-		return p, err
-	}
-	if err := json.Unmarshal(text, &p); err != nil {
-		return Parked{}, fmt.Errorf("parking: %s: %w", name, err)
-	}
-	return p, nil
+	err = s.read(ctx, "parked/"+name, &p, ErrNotParked)
+	return p, err
 }
 
-func (s *Store) get(ctx context.Context, key string) ([]byte, error) {
+// read decodes an object into a value; if there is none, it returns missing.
+func (s *Store) read(ctx context.Context, key string, into any, missing error) error {
 	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.bucket, Key: &key})
 	if _, ok := errors.AsType[*types.NoSuchKey](err); ok {
-		return nil, ErrNotParked
+		return missing
 	}
 	if err != nil {
-		return nil, fmt.Errorf("parking: get: %w", err)
+		return fmt.Errorf("parking: get: %w", err)
 	}
 	defer out.Body.Close()
-	text, err := io.ReadAll(out.Body)
-	if err != nil {
-		return nil, fmt.Errorf("parking: get: %w", err)
+	if err := json.UnmarshalRead(out.Body, into); err != nil {
+		return fmt.Errorf("parking: %s: %w", key, err)
 	}
-	return text, nil
+	return nil
 }
 
 // State is the decision of a person about a parked delivery or event.
@@ -334,7 +329,7 @@ func (s *Store) note(ctx context.Context, state State, name string, n Note) erro
 func (s *Store) States(ctx context.Context) (map[string]State, error) {
 	states := map[string]State{}
 	for _, state := range []State{Settled, Replayed} {
-		err := s.list(ctx, string(state)+"/", func(name string) bool {
+		err := s.list(ctx, string(state)+"/", "", func(name string) bool {
 			states[unflat(name)] = state
 			return true
 		})
@@ -354,7 +349,7 @@ func (s *Store) CountOpen(ctx context.Context) (int, error) {
 	}
 	open := 0
 	// What the retention has deleted is not open, although its note remains.
-	err = s.list(ctx, "parked/", func(name string) bool {
+	err = s.list(ctx, "parked/", "", func(name string) bool {
 		if _, ok := decided[name]; !ok {
 			open++
 		}
@@ -365,29 +360,23 @@ func (s *Store) CountOpen(ctx context.Context) (int, error) {
 
 // Decision returns the state of a name, and its note unless the state is open.
 func (s *Store) Decision(ctx context.Context, name string) (State, Note, error) {
-	var n Note
 	for _, state := range []State{Replayed, Settled} {
-		text, err := s.get(ctx, string(state)+"/"+flat(name))
-		if errors.Is(err, ErrNotParked) {
-			continue
+		var n Note
+		switch err := s.read(ctx, string(state)+"/"+flat(name), &n, ErrNotParked); {
+		case err == nil:
+			return state, n, nil
+		case !errors.Is(err, ErrNotParked):
+			return "", Note{}, err
 		}
-		if err == nil {
-			err = json.Unmarshal(text, &n)
-		}
-		if err != nil {
-			return "", n, err
-		}
-		return state, n, nil
 	}
-	return Open, n, nil
+	return Open, Note{}, nil
 }
 
 // List calls found with each name whose time is not before from and before until,
 // in the order of these times. It stops when found returns false. A zero until
 // means no end.
 func (s *Store) List(ctx context.Context, from, until time.Time, found func(name string) bool) error {
-	after := "parked/" + from.UTC().Format("2006/01/02/15/"+timeFormat)
-	return s.listAfter(ctx, "parked/", after, func(name string) bool {
+	return s.list(ctx, "parked/", from.UTC().Format("2006/01/02/15/"+timeFormat), func(name string) bool {
 		at, err := TimeOf(name)
 		if err == nil && !until.IsZero() && !at.Before(until) {
 			return false
@@ -407,24 +396,21 @@ func (s *Store) FindEvent(ctx context.Context, id string) ([]string, error) {
 }
 
 func (s *Store) find(ctx context.Context, prefix string) (names []string, err error) {
-	err = s.list(ctx, prefix, func(name string) bool {
+	err = s.list(ctx, prefix, "", func(name string) bool {
 		names = append(names, unflat(name))
 		return true
 	})
 	return names, err
 }
 
-// list calls found with the rest of each key that starts with a prefix, until found
-// returns false.
-func (s *Store) list(ctx context.Context, prefix string, found func(name string) bool) error {
-	return s.listAfter(ctx, prefix, prefix, found) // no key is the prefix itself
-}
-
-// listAfter is like list, for the keys after the one given.
-func (s *Store) listAfter(ctx context.Context, prefix, after string, found func(name string) bool) error {
-	in := &s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: &prefix, StartAfter: &after}
-	for {
-		out, err := s.client.ListObjectsV2(ctx, in)
+// list calls found with the rest of each key that starts with a prefix, for the rests
+// after the one given, until found returns false.
+func (s *Store) list(ctx context.Context, prefix, after string, found func(name string) bool) error {
+	// Without after, this is the prefix itself, which is no key.
+	pages := s3.NewListObjectsV2Paginator(s.client,
+		&s3.ListObjectsV2Input{Bucket: &s.bucket, Prefix: &prefix, StartAfter: aws.String(prefix + after)})
+	for pages.HasMorePages() {
+		out, err := pages.NextPage(ctx)
 		if err != nil {
 			return fmt.Errorf("parking: list: %w", err)
 		}
@@ -433,11 +419,8 @@ func (s *Store) listAfter(ctx context.Context, prefix, after string, found func(
 				return nil
 			}
 		}
-		if !aws.ToBool(out.IsTruncated) {
-			return nil
-		}
-		in.ContinuationToken = out.NextContinuationToken
 	}
+	return nil
 }
 
 // TimeOf returns the time in a name. [Store] describes it.

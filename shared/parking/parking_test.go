@@ -180,7 +180,11 @@ type gate struct {
 func (g *gate) PutObject(ctx context.Context, in *s3.PutObjectInput,
 	opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
 	g.waiting.Add(1)
-	<-g.open
+	select {
+	case <-g.open:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	return g.S3.PutObject(ctx, in, opts...)
 }
 
@@ -268,7 +272,7 @@ func TestAnObjectThatCannotBeReadIsAnError(t *testing.T) {
 	}
 	store := parking.NewStore(bucket, "parking")
 	p, err := store.Get(t.Context(), "x")
-	if err == nil || !strings.HasPrefix(err.Error(), "parking: x: ") || p.Reason != "" {
+	if err == nil || !strings.HasPrefix(err.Error(), "parking: parked/x: ") {
 		t.Errorf("got %+v, %v", p, err)
 	}
 	if state, _, err := store.Decision(t.Context(), "x"); err == nil || state != "" {

@@ -10,7 +10,7 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/refused"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
@@ -96,7 +96,7 @@ func zoneOf(ahead time.Duration) (name string, ok bool) {
 func (e *explainer) adviseNoSignature() {
 	for _, v := range e.all {
 		switch b, _ := decode(v.text); {
-		case v.text == refused.Redacted:
+		case v.text == parking.Redacted:
 			e.say("The %s was redacted when the request was captured. Ask the operator whether the signature is "+
 				"carried there.", v.place)
 		case v.rank > inQuery || !signatureName.MatchString(v.name):

@@ -32,7 +32,7 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
-	"payhook.example/shared/refused"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
@@ -47,7 +47,7 @@ the protection: a longer timestampTolerance, another of keyExponents, a fixed
 keyIdCarrier. -c tries one, and --key-id a fixed key id.
 
 The webhook is the last one that the setting captureRefused stored, or another one
-("payhook refused list" has the names). Its settings are those that rejected it; -c
+("payhook captured list" has the names). Its settings are those that rejected it; -c
 replaces some. With keysAuth=bearer, the token is read from the secret of the stack.
 
 Status 0: it verifies with the settings as they are, or with those that are printed.
@@ -93,9 +93,9 @@ func (o *options) run(ctx context.Context) error {
 	if o.last == (o.captured != "") {
 		return cli.Usage("payhook explain takes either --last or --captured NAME")
 	}
-	r, name, err := operate.Refused(ctx, *o.target, o.captured)
+	r, name, err := operate.Captured(ctx, *o.target, o.captured)
 	switch {
-	case errors.Is(err, operate.ErrNoneRefused), errors.Is(err, refused.ErrNotStored):
+	case errors.Is(err, operate.ErrNoneCaptured), errors.Is(err, parking.ErrNotCaptured):
 		return err
 	case err != nil:
 		return cli.Unreachable(err)
@@ -105,7 +105,7 @@ func (o *options) run(ctx context.Context) error {
 }
 
 // explain explains a captured webhook, with the settings of -c.
-func (o *options) explain(ctx context.Context, r refused.Request) error {
+func (o *options) explain(ctx context.Context, r parking.Captured) error {
 	for _, pair := range o.context {
 		key, value, ok := strings.Cut(pair, "=")
 		decides := func(s *settings.Setting) bool { return s.Key == key }

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"payhook.example/shared/refused"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/signature"
 )
 
@@ -34,7 +34,7 @@ const (
 )
 
 // valuesOf returns all texts of a request.
-func valuesOf(r refused.Request) (all []value) {
+func valuesOf(r parking.Captured) (all []value) {
 	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
 		shown := textproto.CanonicalMIMEHeaderKey(name)
 		v := value{"header " + shown, "header:" + shown, name, r.Headers[name], inHeader}

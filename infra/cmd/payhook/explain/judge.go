@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"payhook.example/shared/intake"
-	"payhook.example/shared/refused"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
@@ -52,7 +52,7 @@ type report struct {
 // explainer is one explanation.
 type explainer struct {
 	report
-	request refused.Request
+	request parking.Captured
 	values  map[string]string // of the settings, with those that are proposed
 	conf    settings.Webhook  // with the settings as they are
 	keys    *keyRing
@@ -66,7 +66,7 @@ type explainer struct {
 // explain explains why the signature of a request does not verify with its settings, of
 // which conf are those that decide about it. given are further key ids to try. The error
 // wraps ctx's.
-func explain(ctx context.Context, r refused.Request, conf settings.Webhook, service *keyRing,
+func explain(ctx context.Context, r parking.Captured, conf settings.Webhook, service *keyRing,
 	given []string) (*report, error) {
 	all := valuesOf(r)
 	e := &explainer{request: r, values: maps.Clone(r.Settings), conf: conf, keys: service, all: all,

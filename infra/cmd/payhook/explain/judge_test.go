@@ -25,8 +25,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/keys"
+	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/refused"
 )
 
 var (
@@ -46,7 +46,7 @@ const (
 // call is a webhook and the deployment that rejects it. A test changes one thing.
 type call struct {
 	t       *testing.T
-	request refused.Request
+	request parking.Captured
 	given   []string
 	key     paymenttest.Key // that signs
 
@@ -72,7 +72,7 @@ func sent(t *testing.T) *call {
 		}
 	}))
 	t.Cleanup(service.Close)
-	c.request = refused.Request{Method: "POST", Payload: []byte(body), ReceivedAt: received,
+	c.request = parking.Captured{Method: "POST", Payload: []byte(body), ReceivedAt: received,
 		Settings: map[string]string{"baseUrl": service.URL},
 		Headers: map[string]string{"content-type": "application/json", "host": "abc.example",
 			"x-amzn-trace-id": "Root=1-5759e988-bd862e3fe1be46a994272793", "x-forwarded-for": "192.0.2.1"}}
@@ -319,7 +319,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 			want{noSignature, malformed, "", "it has 90 bytes"}},
 		"a header that was redacted": {func(c *call) {
 			c.drop("X-SVC-Signature")
-			c.set("Authorization", refused.Redacted)
+			c.set("Authorization", parking.Redacted)
 		}, want{noSignature, missing, "", "header Authorization was redacted"}},
 	} {
 		t.Run(name, func(t *testing.T) {

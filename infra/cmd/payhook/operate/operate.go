@@ -1,11 +1,11 @@
 // Package operate has the commands that show what Payhook holds back and release
-// it: pending, parked, refused, event, key, certificates. They work on a stack in AWS and on
+// it: pending, parked, captured, event, key, certificates. They work on a stack in AWS and on
 // the local run alike.
 //
 // It guarantees that it changes nothing except with the commands "parked replay",
 // "parked settle", "pending move" and "key --drop", that it never changes more than one thing
 // without confirmation, and that it shows a payload only with the flag
-// --payload of "parked show" and "refused show". Of both versions of a conflict, it shows
+// --payload of "parked show" and "captured show". Of both versions of a conflict, it shows
 // amount, currency and status.
 //
 // policy.json is the policy for whoever runs these commands in AWS. A test derives
@@ -47,8 +47,8 @@ func (p *program) commands() []*cobra.Command {
 		p.pendingCommand(),
 		cli.Group("parked", "List, show, replay and settle what is parked",
 			p.listCommand(), p.showCommand(), p.replayCommand(), p.settleCommand()),
-		cli.Group("refused", "List and show the rejected webhooks that were captured",
-			p.refusedListCommand(), p.refusedShowCommand()),
+		cli.Group("captured", "List and show the rejected webhooks that were captured",
+			p.capturedListCommand(), p.capturedShowCommand()),
 		p.eventCommand(), p.keyCommand(), p.certificatesCommand(),
 	}
 }

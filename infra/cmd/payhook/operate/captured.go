@@ -13,11 +13,10 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/names"
-	"payhook.example/shared/refused"
+	"payhook.example/shared/parking"
 )
 
-func (p *program) refusedListCommand() *cobra.Command {
+func (p *program) capturedListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the rejected webhooks that were captured",
@@ -29,18 +28,18 @@ they were stored.
 Status 1: there is none.
 
 With --json, one document a line: name, receivedAt, outcome.`,
-		Example: "  payhook refused list\n  payhook refused list --local",
+		Example: "  payhook captured list\n  payhook captured list --local",
 		Args:    cli.Args(),
-		RunE:    run(func(ctx context.Context, _ []string) error { return p.refusedList(ctx) }),
+		RunE:    run(func(ctx context.Context, _ []string) error { return p.capturedList(ctx) }),
 	}
 }
 
-func (p *program) refusedShowCommand() *cobra.Command {
+func (p *program) capturedShowCommand() *cobra.Command {
 	var payload bool
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show one rejected webhook",
-		Long: `Shows a rejected webhook without its payload. "payhook refused list" has the names, and
+		Long: `Shows a rejected webhook without its payload. "payhook captured list" has the names, and
 "payhook explain --captured NAME" explains it. The values of Authorization, cookies and
 other credentials were not stored.
 
@@ -49,49 +48,40 @@ Status 1: there is none of this name.
 With --json, one document: name, receivedAt, requestId, outcome, cause, method, path,
 rawQuery, headers, sourceIp, payloadBytes, payloadSha256, settings; with --payload also
 payload, in base64.`,
-		Example: "  payhook refused show NAME\n  payhook refused show NAME --payload > body.json",
+		Example: "  payhook captured show NAME\n  payhook captured show NAME --payload > body.json",
 		Args:    cli.Args("NAME"),
-		RunE:    run(func(ctx context.Context, args []string) error { return p.refusedShow(ctx, args[0], payload) }),
+		RunE:    run(func(ctx context.Context, args []string) error { return p.capturedShow(ctx, args[0], payload) }),
 	}
 	cmd.Flags().BoolVar(&payload, "payload", false, "write only the payload, byte for byte; with --json, add it")
 	return cmd
 }
 
-// refusedStore returns the store of the deployment.
-func (d *stack) refusedStore() (*refused.Store, error) {
-	bucket, err := d.Output(names.ParkingBucketOutput)
-	return refused.NewStore(d.buckets, bucket), err
-}
-
-func (p *program) refusedStore(ctx context.Context) (*refused.Store, error) {
-	d, err := p.connect(ctx, *p.target)
-	if err != nil {
-		return nil, err
-	}
-	return d.refusedStore()
-}
-
-// listedRefusal is one rejected webhook, as a listing has it.
-type listedRefusal struct {
+// listedCapture is one rejected webhook, as a listing has it.
+type listedCapture struct {
 	Name       string    `json:"name"`
 	ReceivedAt time.Time `json:"receivedAt,omitzero"`
 	Outcome    string    `json:"outcome,omitempty"`
 }
 
-func (p *program) refusedList(ctx context.Context) error {
-	store, err := p.refusedStore(ctx)
+func (p *program) capturedList(ctx context.Context) error {
+	d, err := p.connect(ctx, *p.target)
 	if err != nil {
 		return err
 	}
-	all, err := store.List(ctx)
+	store, err := d.store()
+	if err != nil {
+		return err
+	}
+	all, err := store.ListCaptured(ctx)
 	if err != nil {
 		return err
 	}
 	table := p.Table()
 	for _, name := range all {
-		at, outcome, _ := refused.Parse(name)
+		at, _ := parking.TimeOf(name)
+		outcome := parking.OutcomeOf(name)
 		if p.JSON {
-			if err := p.PrintJSON(listedRefusal{name, at, outcome}); err != nil {
+			if err := p.PrintJSON(listedCapture{name, at, outcome}); err != nil {
 				return err
 			}
 			continue
@@ -102,60 +92,60 @@ func (p *program) refusedList(ctx context.Context) error {
 		return err
 	}
 	if len(all) == 0 {
-		fmt.Fprintln(p.Err, noneRefused)
+		fmt.Fprintln(p.Err, noneCaptured)
 		return cli.ErrAttention
 	}
 	return nil
 }
 
-const noneRefused = "no rejected webhook is stored: captureRefused is off or has ended, none was rejected since, or " +
+const noneCaptured = "no rejected webhook is stored: captureRefused is off or has ended, none was rejected since, or " +
 	"they were deleted after a day"
 
-// ErrNoneRefused is returned when no rejected webhook is stored.
-var ErrNoneRefused = errors.New(noneRefused)
+// ErrNoneCaptured is returned when no rejected webhook is stored.
+var ErrNoneCaptured = errors.New(noneCaptured)
 
-// Refused returns a rejected webhook of a stack and its name: the one of that name, or
+// Captured returns a rejected webhook of a stack and its name: the one of that name, or
 // the last one if name is empty.
-func Refused(ctx context.Context, t deployment.Target, name string) (refused.Request, string, error) {
-	return refusedOf(ctx, t, name, connect)
+func Captured(ctx context.Context, t deployment.Target, name string) (parking.Captured, string, error) {
+	return capturedOf(ctx, t, name, connect)
 }
 
-func refusedOf(ctx context.Context, t deployment.Target, name string,
-	connect func(context.Context, deployment.Target) (*stack, error)) (refused.Request, string, error) {
+func capturedOf(ctx context.Context, t deployment.Target, name string,
+	connect func(context.Context, deployment.Target) (*stack, error)) (parking.Captured, string, error) {
 	d, err := connect(ctx, t)
 	if err != nil {
-		return refused.Request{}, "", err
+		return parking.Captured{}, "", err
 	}
-	store, err := d.refusedStore()
+	store, err := d.store()
 	if err != nil {
-		return refused.Request{}, "", err
+		return parking.Captured{}, "", err
 	}
 	if name == "" {
-		all, err := store.List(ctx)
+		all, err := store.ListCaptured(ctx)
 		if err != nil {
-			return refused.Request{}, "", err
+			return parking.Captured{}, "", err
 		}
 		if len(all) == 0 {
-			return refused.Request{}, "", ErrNoneRefused
+			return parking.Captured{}, "", ErrNoneCaptured
 		}
 		name = all[len(all)-1]
 	}
-	r, err := store.Get(ctx, name)
+	r, err := store.Captured(ctx, name)
 	return r, name, err
 }
 
-// shownRefusal is what is shown of a rejected webhook.
-type shownRefusal struct {
+// shownCapture is what is shown of a rejected webhook.
+type shownCapture struct {
 	Name string `json:"name"`
-	refused.Request
+	parking.Captured
 }
 
-func (p *program) refusedShow(ctx context.Context, name string, payload bool) error {
+func (p *program) capturedShow(ctx context.Context, name string, payload bool) error {
 	if name == "" {
 		return cli.Usage("NAME is empty")
 	}
-	r, _, err := refusedOf(ctx, *p.target, name, p.connect)
-	if errors.Is(err, refused.ErrNotStored) {
+	r, _, err := capturedOf(ctx, *p.target, name, p.connect)
+	if errors.Is(err, parking.ErrNotCaptured) {
 		fmt.Fprintln(p.Err, "there is no rejected webhook of this name; they are deleted after a day")
 		return cli.ErrAttention
 	}
@@ -166,10 +156,10 @@ func (p *program) refusedShow(ctx context.Context, name string, payload bool) er
 		if !payload {
 			r.Payload = nil
 		}
-		return p.PrintJSON(shownRefusal{name, r})
+		return p.PrintJSON(shownCapture{name, r})
 	case payload && r.Payload == nil && r.PayloadBytes > 0:
 		return fmt.Errorf("the payload was not stored: it has %d bytes, and at most %d are", r.PayloadBytes,
-			refused.MaxPayload)
+			parking.MaxCapturedPayload)
 	case payload:
 		_, err := p.Out.Write(r.Payload)
 		return err
