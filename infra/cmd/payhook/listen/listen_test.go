@@ -125,29 +125,15 @@ func (c *cloud) answer(ctx context.Context, operation string, in input) (out any
 		operation) {
 		return nil, "com.amazonaws.sqs#QueueDoesNotExist"
 	}
-	switch operation {
-	case "FilterLogEvents":
+	if operation == "FilterLogEvents" {
 		return map[string]any{"events": slices.DeleteFunc(slices.Clone(c.lines), func(e logEvent) bool {
 			return e.Timestamp < in.StartTime
 		})}, ""
-	case "ListRules":
-		return map[string]any{"Rules": slices.Collect(maps.Values(c.rules))}, ""
-	case "PutRule":
-		c.addRule(in.Name, in.Description)
-		c.rules[in.Name].EventPattern = in.EventPattern
-		return map[string]string{"RuleArn": c.rules[in.Name].Arn}, ""
-	case "PutTargets":
-		c.rules[in.Rule].target = in.Targets[0].Arn
-	case "RemoveTargets":
-		if c.rules[in.Rule] == nil {
-			return nil, "ResourceNotFoundException"
-		}
-		c.rules[in.Rule].target = ""
-	case "DeleteRule":
-		if r := c.rules[in.Name]; r != nil && r.target != "" {
-			return nil, "ValidationException" // a rule with targets cannot be deleted
-		}
-		delete(c.rules, in.Name)
+	}
+	if strings.Contains(operation, "Rule") || strings.Contains(operation, "Targets") {
+		return c.answerOfRules(operation, in)
+	}
+	switch operation {
 	case "CreateQueue", "GetQueueUrl":
 		if q == nil {
 			c.queues[name] = &queue{attributes: in.Attributes}
@@ -170,6 +156,32 @@ func (c *cloud) answer(ctx context.Context, operation string, in input) (out any
 		q.deleted += len(in.Entries)
 	case "DeleteQueue":
 		delete(c.queues, name)
+	default:
+		panic(operation)
+	}
+	return struct{}{}, ""
+}
+
+func (c *cloud) answerOfRules(operation string, in input) (out any, code string) {
+	switch operation {
+	case "ListRules":
+		return map[string]any{"Rules": slices.Collect(maps.Values(c.rules))}, ""
+	case "PutRule":
+		c.addRule(in.Name, in.Description)
+		c.rules[in.Name].EventPattern = in.EventPattern
+		return map[string]string{"RuleArn": c.rules[in.Name].Arn}, ""
+	case "PutTargets":
+		c.rules[in.Rule].target = in.Targets[0].Arn
+	case "RemoveTargets":
+		if c.rules[in.Rule] == nil {
+			return nil, "ResourceNotFoundException"
+		}
+		c.rules[in.Rule].target = ""
+	case "DeleteRule":
+		if r := c.rules[in.Name]; r != nil && r.target != "" {
+			return nil, "ValidationException" // a rule with targets cannot be deleted
+		}
+		delete(c.rules, in.Name)
 	default:
 		panic(operation)
 	}

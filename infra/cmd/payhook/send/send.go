@@ -108,13 +108,8 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 }
 
 func (o *options) run(ctx context.Context) error {
-	if o.count < 0 || o.events < 0 || o.duplicates < 0 || o.pad < 0 {
-		return cli.Usage("no number may be negative")
-	}
-	for expected := range strings.SplitSeq(o.expect, ",") {
-		if !expectation.MatchString(expected) {
-			return cli.Usage("--expect %s: must be statuses such as 401, 4xx or none, joined by commas", o.expect)
-		}
+	if err := o.check(); err != nil {
+		return err
 	}
 	endpoint, fault, err := parseFault(o.fault)
 	if err != nil {
@@ -123,10 +118,6 @@ func (o *options) run(ctx context.Context) error {
 	webhooks, err := o.webhooks()
 	if err != nil {
 		return err
-	}
-	if o.sign.file != "" && (o.rotate || o.fault != "" || o.certificate != "" || o.rotateCertificate) {
-		return cli.Usage("--rotate, --fault, --certificate and --rotate-certificate are for the simulated payment " +
-			"service, not with --key")
 	}
 	d, err := o.connect(ctx)
 	if err != nil {
@@ -145,6 +136,23 @@ func (o *options) run(ctx context.Context) error {
 		webhooks[i].URL = d.WebhookURL + webhooks[i].URL
 	}
 	return o.sendAll(ctx, from, webhooks)
+}
+
+// check returns an error of usage if a flag is wrong or contradicts another.
+func (o *options) check() error {
+	if o.count < 0 || o.events < 0 || o.duplicates < 0 || o.pad < 0 {
+		return cli.Usage("no number may be negative")
+	}
+	for expected := range strings.SplitSeq(o.expect, ",") {
+		if !expectation.MatchString(expected) {
+			return cli.Usage("--expect %s: must be statuses such as 401, 4xx or none, joined by commas", o.expect)
+		}
+	}
+	if o.sign.file != "" && (o.rotate || o.fault != "" || o.certificate != "" || o.rotateCertificate) {
+		return cli.Usage("--rotate, --fault, --certificate and --rotate-certificate are for the simulated payment " +
+			"service, not with --key")
+	}
+	return nil
 }
 
 var endpoints = []paymenttest.Endpoint{paymenttest.Keys, paymenttest.Token, paymenttest.API}

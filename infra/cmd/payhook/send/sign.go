@@ -94,15 +94,10 @@ func (s *signing) service(d *deployment.Deployment) (service, error) {
 		}
 		return paymenttest.Remote{URL: d.PaymentService}, nil
 	}
-	if !payment.IsUUID(s.keyID) {
-		wrong = append(wrong, errors.New("--key needs --key-id, a UUID"))
-	} else if static && err == nil && id != s.keyID {
+	if static && err == nil && id != s.keyID {
 		wrong = append(wrong, fmt.Errorf("key id carrier static:%s: must have the UUID of --key-id, which is signed", id))
 	}
-	text, err := os.ReadFile(s.file)
-	if err == nil {
-		sender.Key, err = paymenttest.ParseKey(text, s.keyID)
-	}
+	sender.Key, err = s.key()
 	if wrong = append(wrong, err); d.ServerCA != "" {
 		sender.Client, err = tlsClient(d)
 		wrong = append(wrong, err)
@@ -111,6 +106,18 @@ func (s *signing) service(d *deployment.Deployment) (service, error) {
 		return nil, cli.Usage("%w", err)
 	}
 	return sender, nil
+}
+
+// key reads the private key.
+func (s *signing) key() (paymenttest.Key, error) {
+	if !payment.IsUUID(s.keyID) {
+		return paymenttest.Key{}, errors.New("--key needs --key-id, a UUID")
+	}
+	text, err := os.ReadFile(s.file)
+	if err != nil {
+		return paymenttest.Key{}, err
+	}
+	return paymenttest.ParseKey(text, s.keyID)
 }
 
 // complete returns where each part of the proof is carried.
