@@ -798,8 +798,8 @@ func TestKeysAreChecked(t *testing.T) {
 			}
 		}
 		for name, key := range map[string]awstest.Item{
-			"a number": {"id": number(1)}, "bytes": {"id": binary("a")}, "null": {"id": null}, "empty": {"id": text("")},
-			"another name": {"x": text("a")}, "none": {}, "two names": {"id": text("a"), "x": text("a")},
+			"a number": {"id": number(1)}, "bytes": {"id": binary("a")}, "null": {"id": null},
+			"empty": {"id": text("")}, "another name": {"x": text("a")}, "none": {}, "two names": {"id": text("a"), "x": text("a")},
 			"too long": {"id": text(strings.Repeat("a", 2049))},
 		} {
 			_, err := s.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &s.table, Key: key})
@@ -809,8 +809,9 @@ func TestKeysAreChecked(t *testing.T) {
 			_, err = s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{TableName: &s.table, Key: key,
 				UpdateExpression: aws.String("REMOVE x")})
 			rejected("UpdateItem with "+name, err)
-			_, err = s.BatchGetItem(t.Context(), &dynamodb.BatchGetItemInput{
-				RequestItems: map[string]types.KeysAndAttributes{s.table: {Keys: []map[string]types.AttributeValue{key}}}})
+			keys := types.KeysAndAttributes{Keys: []map[string]types.AttributeValue{key}}
+			_, err = s.BatchGetItem(t.Context(),
+				&dynamodb.BatchGetItemInput{RequestItems: map[string]types.KeysAndAttributes{s.table: keys}})
 			rejected("BatchGetItem with "+name, err)
 			if name != "two names" {
 				_, err = s.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &s.table, Item: key})
