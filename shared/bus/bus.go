@@ -45,14 +45,17 @@ const DefaultMaxBytes = 1 << 20
 // Options are the options of a [Bus]. The zero value of each stands for the
 // default that is named.
 type Options struct {
-	MaxBytes int           // the size that a request stays under; DefaultMaxBytes
-	Attempts int           // how often an entry is tried in total; 4
-	Backoff  time.Duration // the longest first pause, doubled for every further one; 50 ms
-	Parallel int           // how many requests are made at the same time; 50
+	MaxBytes int // the size that a request stays under; DefaultMaxBytes
+	Parallel int // how many requests are made at the same time; 50
 	// Pause returns how much of the longest pause to wait; a random part, so that
 	// functions that fail together do not retry together.
 	Pause func(longest time.Duration) time.Duration
 }
+
+const (
+	attempts = 4                     // how often an entry is tried in total
+	backoff  = 50 * time.Millisecond // the longest first pause, doubled for every further one
+)
 
 // Bus is an EventBridge event bus. It is safe for concurrent use.
 type Bus struct {
@@ -66,12 +69,6 @@ type Bus struct {
 func New(client API, name, source string, opts Options) *Bus {
 	if opts.MaxBytes == 0 {
 		opts.MaxBytes = DefaultMaxBytes
-	}
-	if opts.Attempts == 0 {
-		opts.Attempts = 4
-	}
-	if opts.Backoff == 0 {
-		opts.Backoff = 50 * time.Millisecond
 	}
 	if opts.Parallel == 0 {
 		opts.Parallel = 50
@@ -147,7 +144,7 @@ func (b *Bus) batches(events []Event, wrong []error) [][]int {
 
 // publish puts the events at the positions of one batch on the bus. It makes
 // at most 2n-1 requests for n events to find those that EventBridge rejects,
-// and tries what is left of each at most Attempts times.
+// and tries what is left of each at most attempts times.
 func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results []error) {
 	entries := make([]types.PutEventsRequestEntry, len(batch))
 	for i, position := range batch {
@@ -172,8 +169,8 @@ func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results 
 				again++
 			}
 		}
-		if again == 0 || attempt == b.opts.Attempts ||
-			smithytime.SleepWithContext(ctx, b.opts.Pause(b.opts.Backoff<<(attempt-1))) != nil {
+		if again == 0 || attempt == attempts ||
+			smithytime.SleepWithContext(ctx, b.opts.Pause(backoff<<(attempt-1))) != nil {
 			return
 		}
 		entries, batch = entries[:again], batch[:again]

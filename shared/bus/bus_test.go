@@ -40,8 +40,10 @@ func many(n int) []bus.Event {
 }
 
 func newBus(eb *awstest.EventBridge) *bus.Bus {
-	return bus.New(eb, "payments", "payhook", bus.Options{Backoff: time.Nanosecond})
+	return bus.New(eb, "payments", "payhook", bus.Options{Pause: noPause})
 }
+
+func noPause(time.Duration) time.Duration { return 0 }
 
 func failures(errs []error) (n int) {
 	for _, err := range errs {
@@ -171,36 +173,6 @@ func TestWhatFailsIsReportedWhereItStands(t *testing.T) {
 	}
 }
 
-func TestARequestThatFailsIsTriedAgainIfThatMayHelp(t *testing.T) {
-	tests := map[string]struct {
-		err   error
-		calls int
-	}{
-		"no answer":     {errors.New("connection reset"), 4},
-		"server fault":  {&smithy.GenericAPIError{Code: "InternalFailure", Fault: smithy.FaultServer}, 4},
-		"throttled":     {&smithy.GenericAPIError{Code: "ThrottlingException", Fault: smithy.FaultClient}, 4},
-		"not permitted": {&smithy.GenericAPIError{Code: "AccessDeniedException", Fault: smithy.FaultClient}, 1},
-		"no such bus":   {&smithy.GenericAPIError{Code: "ResourceNotFoundException", Fault: smithy.FaultClient}, 1},
-		// Each of the three events is tried alone: 1 and 2, and 2 as 1 and 1.
-		"all rejected": {&smithy.GenericAPIError{Code: "ValidationException", Fault: smithy.FaultClient}, 5},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
-				return nil,
-					test.err
-			}}
-			errs := newBus(eb).Publish(t.Context(), many(3))
-			if failures(errs) != 3 || !errors.Is(errs[2], test.err) {
-				t.Errorf("got %v", errs)
-			}
-			if n := eb.Calls(); n != test.calls {
-				t.Errorf("%d requests, want %d", n, test.calls)
-			}
-		})
-	}
-}
-
 // An error that does not depend on the entries (AWS, "Common Error Types" in the
 // EventBridge API reference) is not a reason to send each entry alone.
 func TestAnErrorOfTheCallerIsTheSameForEveryEntry(t *testing.T) {
@@ -227,37 +199,24 @@ func TestPublishStopsWhenTheTimeIsUp(t *testing.T) {
 		cancel()
 		return nil, errors.New("connection reset")
 	}}
-	b := bus.New(eb, "b", "s", bus.Options{Backoff: time.Hour})
+	b := bus.New(eb, "b", "s", bus.Options{Pause: func(time.Duration) time.Duration { return time.Hour }})
 	if errs := b.Publish(ctx, many(2)); failures(errs) != 2 || eb.Calls() != 1 {
 		t.Errorf("%d requests, %v", eb.Calls(), errs)
 	}
 }
 
-// What an Options holds has an effect, and its zero value stands for what is documented.
-func TestDefaultsAndOptionsOfRepeatedRequests(t *testing.T) {
-	for name, test := range map[string]struct {
-		opts   bus.Options
-		pauses []time.Duration
-	}{
-		"defaults": {bus.Options{},
-			[]time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond}},
-		"chosen": {bus.Options{Attempts: 3, Backoff: time.Second}, []time.Duration{time.Second, 2 * time.Second}},
-		"once":   {bus.Options{Attempts: 1}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
-				return nil, errors.New("connection reset")
-			}}
-			var pauses []time.Duration
-			test.opts.Pause = func(longest time.Duration) time.Duration {
-				pauses = append(pauses, longest)
-				return 0
-			}
-			bus.New(eb, "b", "s", test.opts).Publish(t.Context(), many(1))
-			if diff := cmp.Diff(test.pauses, pauses); diff != "" || eb.Calls() != len(test.pauses)+1 {
-				t.Errorf("%d requests %s", eb.Calls(), diff)
-			}
-		})
+func TestPausesDouble(t *testing.T) {
+	eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
+		return nil, errors.New("connection reset")
+	}}
+	var pauses []time.Duration
+	bus.New(eb, "b", "s", bus.Options{Pause: func(longest time.Duration) time.Duration {
+		pauses = append(pauses, longest)
+		return 0
+	}}).Publish(t.Context(), many(1))
+	if diff := cmp.Diff([]time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond},
+		pauses); diff != "" || eb.Calls() != 4 {
+		t.Errorf("%d requests %s", eb.Calls(), diff)
 	}
 }
 
@@ -265,11 +224,11 @@ func TestRequestsAreMadeAtTheSameTimeUpToALimit(t *testing.T) {
 	for limit, opts := range map[int]bus.Options{50: {}, 3: {Parallel: 3}} {
 		synctest.Test(t, func(t *testing.T) {
 			gate := &gate{open: make(chan struct{})}
-			done := make(chan []error)
-			go func() { done <- bus.New(gate, "b", "s", opts).Publish(t.Context(), many(60*bus.MaxEntries)) }()
+			b, done := bus.New(gate, "b", "s", opts), make(chan []error)
+			go func() { done <- b.Publish(t.Context(), many(60*bus.MaxEntries)) }()
 			synctest.Wait()
-			if n := gate.waiting.Load(); n != int64(limit) {
-				t.Errorf("%d requests at the same time, want %d", n, limit)
+			if n := int(gate.waiting.Load()); n != limit || b.AtOnce() != 10*limit {
+				t.Errorf("%d requests at the same time, want %d; %d events", n, limit, b.AtOnce())
 			}
 			close(gate.open)
 			if errs := <-done; failures(errs) > 0 || gate.waiting.Load() != 60 {
@@ -296,34 +255,11 @@ func (g *gate) PutEvents(_ context.Context, in *eventbridge.PutEventsInput,
 	return out, nil
 }
 
-func TestPausesDoubleAndCanBeChosen(t *testing.T) {
-	var longest []time.Duration
-	eb := &awstest.EventBridge{Answer: func([]types.PutEventsRequestEntry) (map[int]string, error) {
-		return nil, errors.New("connection reset")
-	}}
-	b := bus.New(eb, "b", "s", bus.Options{Backoff: time.Hour, Pause: func(d time.Duration) time.Duration {
-		longest = append(longest, d)
-		return 0
-	}})
-	b.Publish(t.Context(), many(1))
-	if diff := cmp.Diff([]time.Duration{time.Hour, 2 * time.Hour, 4 * time.Hour}, longest); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestAnAnswerThatIsTooShortCountsAsAFailure(t *testing.T) {
-	eb := &short{EventBridge: &awstest.EventBridge{}}
-	errs := bus.New(eb, "b", "s", bus.Options{Attempts: 1}).Publish(t.Context(), many(3))
-	if failures(errs) != 1 || errs[2] == nil {
-		t.Errorf("got %v", errs)
-	}
-}
-
 func TestWhatAnAnswerLeavesOutIsTriedAgain(t *testing.T) {
 	eb := &short{EventBridge: &awstest.EventBridge{}}
-	errs := bus.New(eb, "b", "s", bus.Options{Attempts: 2, Backoff: time.Nanosecond}).Publish(t.Context(), many(3))
-	// Both answers leave out the last entry, and the second request has no other.
-	if failures(errs) != 1 || errs[2] == nil || eb.Calls() != 2 {
+	errs := bus.New(eb, "b", "s", bus.Options{Pause: noPause}).Publish(t.Context(), many(3))
+	// Every answer leaves out the last entry, and the requests after the first have no other.
+	if failures(errs) != 1 || errs[2] == nil || eb.Calls() != 4 {
 		t.Errorf("%d requests, %v", eb.Calls(), errs)
 	}
 }
@@ -343,7 +279,7 @@ func TestAnEntryIsTakenOnlyWithAnIDAndWithoutAnError(t *testing.T) {
 			&bus.EntryError{Code: "Other"}},
 	} {
 		api := answering{&eventbridge.PutEventsOutput{Entries: []types.PutEventsResultEntry{test.entry}}}
-		errs := bus.New(api, "b", "s", bus.Options{Attempts: 1}).Publish(t.Context(), many(1))
+		errs := bus.New(api, "b", "s", bus.Options{Pause: noPause}).Publish(t.Context(), many(1))
 		if diff := cmp.Diff([]error{test.want}, errs); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

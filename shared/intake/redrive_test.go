@@ -56,8 +56,10 @@ func (s *stack) ledger(api ledger.API) *ledger.Ledger {
 }
 
 func (s *stack) eventBus() *bus.Bus {
-	return bus.New(s.bus, "bus", "source", bus.Options{Backoff: time.Nanosecond})
+	return bus.New(s.bus, "bus", "source", bus.Options{Pause: noPause})
 }
+
+func noPause(time.Duration) time.Duration { return 0 }
 
 // pipeline is one with the ledger that api has, and with the buckets.
 func (s *stack) pipeline(api ledger.API, opts intake.Options) *intake.Pipeline {

@@ -441,7 +441,7 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 			w := newParkedWorld(t)
 			w.now = time.Now()
 			d := &deadlines{DynamoDB: w.db, EventBridge: w.bus}
-			p := intake.NewPipeline(w.ledger(d), bus.New(d, "bus", "source", bus.Options{Attempts: 1}),
+			p := intake.NewPipeline(w.ledger(d), bus.New(d, "bus", "source", bus.Options{Pause: noPause}),
 				claimcheck.NewStore(w.buckets, "claims"), w.parking, test.opts)
 			ctx := t.Context()
 			if test.deadline > 0 {
