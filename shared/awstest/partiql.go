@@ -229,7 +229,7 @@ func (s *statement) key(t *table, parameters []types.AttributeValue) types.Attri
 		return nil
 	}
 	for _, c := range s.where {
-		if c.name == t.key && c.parameter >= 0 {
+		if c.name == t.key {
 			return parameters[c.parameter]
 		}
 	}
@@ -243,18 +243,14 @@ type assignment struct {
 	parameter  int
 }
 
-// condition compares an attribute with a parameter; or, if parameter is -1, requires
-// that the attribute is missing or not.
+// condition compares an attribute with a parameter. It does not hold if the attribute is
+// missing.
 type condition struct {
 	name      string
 	parameter int
-	missing   bool
 }
 
 func (c condition) holds(item Item, parameters []types.AttributeValue) bool {
-	if c.parameter < 0 {
-		return (item[c.name] == nil) == c.missing
-	}
 	return item[c.name] != nil && compare(item[c.name], parameters[c.parameter]) == 0
 }
 
@@ -324,14 +320,9 @@ func (p *parser) update(s *statement) {
 		s.set = append(s.set, a)
 	}
 	for again := true; again && p.err == nil; again = p.accept("AND") {
-		c := condition{name: p.quoted('"'), parameter: -1}
-		if p.accept("IS") {
-			c.missing = !p.accept("NOT")
-			p.expect("MISSING")
-		} else {
-			p.expect("=")
-			c.parameter = p.parameter(s)
-		}
+		c := condition{name: p.quoted('"')}
+		p.expect("=")
+		c.parameter = p.parameter(s)
 		s.where = append(s.where, c)
 	}
 	if p.accept("RETURNING") {

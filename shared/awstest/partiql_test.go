@@ -55,9 +55,9 @@ const (
 	markStatement   = `UPDATE "TABLE" SET "publishedAt" = ? SET "expiresAt" = ? SET "eventTimestamp" = ? ` +
 		`REMOVE "event" REMOVE "claimed" ` +
 		`REMOVE "shard" REMOVE "due" REMOVE "holder" REMOVE "attempts" ` +
-		`WHERE "id" = ? AND "digest" = ? AND "shard" IS NOT MISSING`
+		`WHERE "id" = ? AND "digest" = ? AND "shard" = ?`
 	leaseStatement = `UPDATE "TABLE" SET "due" = ? SET "holder" = ? SET "attempts" = "attempts" + ? ` +
-		`WHERE "id" = ? AND "due" = ? RETURNING ALL NEW *`
+		`WHERE "id" = ? AND "due" = ? AND "shard" = ? RETURNING ALL NEW *`
 )
 
 func insertOf(id, event string) types.BatchStatementRequest {
@@ -97,7 +97,7 @@ func TestMarksOfABatchAreIndependent(t *testing.T) {
 		published := awstest.Item{"id": text("published"), "digest": binary("d"), "publishedAt": number(1)}
 		s.put(t, published)
 		mark := func(id, digest string) types.BatchStatementRequest {
-			return statement(markStatement, number(5), number(6), number(7), text(id), binary(digest))
+			return statement(markStatement, number(5), number(6), number(7), text(id), binary(digest), number(1))
 		}
 		const unmet = types.BatchStatementErrorCodeEnumConditionalCheckFailed
 		got := s.batch(t, mark("a", "d"), mark("other content", "e"), mark("published", "d"), mark("absent", "d"),
@@ -123,6 +123,10 @@ func TestMarksOfABatchAreIndependent(t *testing.T) {
 		if ids, _ := s.query(t, 1, 10, 25); len(ids) != 1 {
 			t.Errorf("in the index: %q", ids)
 		}
+		scanned, err := s.Scan(t.Context(), &dynamodb.ScanInput{TableName: &s.table, IndexName: aws.String("pending")})
+		if err != nil || len(scanned.Items) != 1 {
+			t.Errorf("a scan of the index: %v, %v", scanned, err)
+		}
 	})
 }
 
@@ -135,10 +139,10 @@ func TestLeasesOfABatchReturnTheNewItems(t *testing.T) {
 		s.put(t, item("a", 10, 0, "first"))
 		s.put(t, item("b", 10, 7, "first"))
 		s.put(t, item("taken", 15, 1, "first"))
-		incomplete := awstest.Item{"id": text("incomplete"), "due": number(10)}
+		incomplete := awstest.Item{"id": text("incomplete"), "due": number(10), "shard": number(1)}
 		s.put(t, incomplete)
 		lease := func(id string) types.BatchStatementRequest {
-			return statement(leaseStatement, number(20), binary("second"), number(1), text(id), number(10))
+			return statement(leaseStatement, number(20), binary("second"), number(1), text(id), number(10), number(1))
 		}
 		const unmet = types.BatchStatementErrorCodeEnumConditionalCheckFailed
 		got := s.batch(t, lease("a"), lease("taken"), lease("b"), lease("absent"), lease("incomplete"))

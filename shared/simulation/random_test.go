@@ -346,7 +346,7 @@ func TestTheSameSeedGivesTheSameHistory(t *testing.T) {
 	}
 }
 
-// The history of this seed settles and replays what is parked.
+// The history of this seed settles what is parked, and moves events.
 func TestTheSameSeedGivesTheSameHistoryInEveryProcess(t *testing.T) {
 	var histories [2]string
 	for i := range histories {
