@@ -449,10 +449,6 @@ func TestParseTruststoreNamesEveryProblem(t *testing.T) {
 			}
 		})
 	}
-	store := truststore(t, ca.Certificate)
-	if got := store.Expires(); !got.Equal(ca.Certificate.NotAfter) {
-		t.Errorf("expires %s", got)
-	}
 }
 
 // RFC 5280, section 4.2.1.12: a certificate without the extension is good for every
@@ -471,10 +467,16 @@ func TestATruststoreMayHoldASelfSignedClient(t *testing.T) {
 	}
 }
 
-func TestAFunctionDoesNotReadWhatIsNoTruststore(t *testing.T) {
-	text := paymenttest.NewCA("Operator CA").PEM()
-	if s, err := clientcert.ReadTruststore(text); err != nil || len(s.Certificates()) != 1 {
-		t.Errorf("%v, %v", s, err)
+func TestReadTruststoreReadsOnlyATruststore(t *testing.T) {
+	ca := paymenttest.NewCA("Root CA").NewIntermediate("Issuing CA", nil)
+	text := ca.PEM()
+	store, err := clientcert.ReadTruststore(text)
+	if err != nil || len(store.Certificates()) != 2 {
+		t.Fatal(store, err)
+	}
+	if _, err := clientcert.NewVerifier(store, clientcert.Policy{}).VerifyCertificate(ca.Client(nil).Leaf,
+		time.Now()); err != nil {
+		t.Error(err)
 	}
 	for _, wrong := range []string{"", "hello", string(text[:100]),
 		string(text) + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}}))} {
@@ -664,16 +666,32 @@ func TestParseTruststoreNamesAllProblemsAtOnce(t *testing.T) {
 	}
 }
 
+// A CA that two others have certified has two chains.
+func TestOneRevokedChainLeavesTheOther(t *testing.T) {
+	a, b, issuing := paymenttest.NewCA("A"), paymenttest.NewCA("B"), paymenttest.NewCA("Issuing CA")
+	byA, byB := certify(t, issuing, a), certify(t, issuing, b)
+	for revoked, want := range map[*x509.Certificate]*x509.Certificate{byA: b.Certificate, byB: a.Certificate} {
+		chain, err := clientcert.NewVerifier(clientcert.TruststoreOf(byA, byB, a.Certificate, b.Certificate),
+			clientcert.Policy{Revoked: []clientcert.Serial{clientcert.SerialOf(revoked)}}).VerifyCertificate(
+			issuing.Client(nil).Leaf, time.Now())
+		if err != nil || len(chain) != 3 || !chain[2].Equal(want) {
+			t.Errorf("%v, a chain of %d", err, len(chain))
+		}
+	}
+}
+
+// certify returns a certificate by which one CA certifies another.
+func certify(t *testing.T, of, by *paymenttest.CA) *x509.Certificate {
+	return issue(t, by, of.Key.Public(), func(c *x509.Certificate) {
+		c.Subject = of.Certificate.Subject
+		c.BasicConstraintsValid, c.IsCA, c.KeyUsage, c.ExtKeyUsage = true, true, x509.KeyUsageCertSign, nil
+	})
+}
+
 // Two CAs that issued each other have no root.
 func TestACycleOfCAsEnds(t *testing.T) {
 	a, b := paymenttest.NewCA("A"), paymenttest.NewCA("B")
-	cross := func(of, by *paymenttest.CA) *x509.Certificate {
-		return issue(t, by, of.Key.Public(), func(c *x509.Certificate) {
-			c.Subject = of.Certificate.Subject
-			c.BasicConstraintsValid, c.IsCA, c.KeyUsage, c.ExtKeyUsage = true, true, x509.KeyUsageCertSign, nil
-		})
-	}
-	text := append(paymenttest.EncodeCertificate(cross(a, b)), paymenttest.EncodeCertificate(cross(b, a))...)
+	text := append(paymenttest.EncodeCertificate(certify(t, a, b)), paymenttest.EncodeCertificate(certify(t, b, a))...)
 	store, err := clientcert.ParseTruststore(text, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -700,18 +718,5 @@ func TestOptionalExtensions(t *testing.T) {
 	if _, err := clientcert.ParseTruststore(paymenttest.EncodeCertificate(c), time.Now()); err == nil ||
 		!strings.Contains(err.Error(), "neither the certificate of a CA nor that of a client") {
 		t.Errorf("a certificate for another purpose: %v", err)
-	}
-}
-
-// A function verifies with the intermediates of its truststore.
-func TestAFunctionReadsIntermediates(t *testing.T) {
-	ca := paymenttest.NewCA("Root CA").NewIntermediate("Issuing CA", nil)
-	store, err := clientcert.ReadTruststore(ca.PEM())
-	if err != nil || len(store.Certificates()) != 2 {
-		t.Fatal(store, err)
-	}
-	if _, err := clientcert.NewVerifier(store, clientcert.Policy{}).VerifyCertificate(ca.Client(nil).Leaf,
-		time.Now()); err != nil {
-		t.Error(err)
 	}
 }

@@ -1,7 +1,6 @@
 package clientcert
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -21,22 +20,16 @@ import (
 // do. Its text is close to RFC 4514, and [ParseName] accepts it.
 type Name string
 
-// attributeTypes are the object identifiers of attributes, each with the names that
-// openssl, RFC 4514, Go and Windows use, in lower case. openssl writes other types as
-// object identifiers.
-var attributeTypes = [...]struct{ id, names string }{
-	{"2.5.4.3", "cn commonname"}, {"2.5.4.4", "sn surname"}, {"2.5.4.5", "serialnumber"},
-	{"2.5.4.6", "c countryname"}, {"2.5.4.7", "l localityname"}, {"2.5.4.8", "st s stateorprovincename"},
-	{"2.5.4.9", "street streetaddress"}, {"2.5.4.10", "o organizationname"},
-	{"2.5.4.11", "ou organizationalunitname"}, {"2.5.4.12", "title"}, {"2.5.4.13", "description"},
-	{"2.5.4.15", "businesscategory"}, {"2.5.4.17", "postalcode"}, {"2.5.4.41", "name"},
-	{"2.5.4.42", "gn givenname"}, {"2.5.4.43", "initials"}, {"2.5.4.44", "generationqualifier"},
-	{"2.5.4.46", "dnqualifier"}, {"2.5.4.65", "pseudonym"}, {"2.5.4.97", "organizationidentifier"},
-	{"0.9.2342.19200300.100.1.1", "uid userid"}, {"0.9.2342.19200300.100.1.25", "dc domaincomponent"},
-	{"1.2.840.113549.1.9.1", "emailaddress e"},
-	{"1.3.6.1.4.1.311.60.2.1.1", "jurisdictionl jurisdictionlocalityname"},
-	{"1.3.6.1.4.1.311.60.2.1.2", "jurisdictionst jurisdictionstateorprovincename"},
-	{"1.3.6.1.4.1.311.60.2.1.3", "jurisdictionc jurisdictioncountryname"},
+// attributeTypes are the object identifiers of attributes by the names that RFC 4514 and
+// openssl write, in lower case. For other types, openssl writes the object identifier.
+var attributeTypes = map[string]string{
+	"cn": "2.5.4.3", "sn": "2.5.4.4", "serialnumber": "2.5.4.5", "c": "2.5.4.6", "l": "2.5.4.7", "st": "2.5.4.8",
+	"street": "2.5.4.9", "o": "2.5.4.10", "ou": "2.5.4.11", "title": "2.5.4.12", "description": "2.5.4.13",
+	"businesscategory": "2.5.4.15", "postalcode": "2.5.4.17", "name": "2.5.4.41", "gn": "2.5.4.42",
+	"initials": "2.5.4.43", "generationqualifier": "2.5.4.44", "dnqualifier": "2.5.4.46", "pseudonym": "2.5.4.65",
+	"organizationidentifier": "2.5.4.97", "uid": "0.9.2342.19200300.100.1.1", "dc": "0.9.2342.19200300.100.1.25",
+	"emailaddress": "1.2.840.113549.1.9.1", "jurisdictionl": "1.3.6.1.4.1.311.60.2.1.1",
+	"jurisdictionst": "1.3.6.1.4.1.311.60.2.1.2", "jurisdictionc": "1.3.6.1.4.1.311.60.2.1.3",
 }
 
 // SubjectName returns the subject of a certificate.
@@ -66,11 +59,11 @@ func nameOf(names pkix.RDNSequence) Name {
 
 // ParseName parses a name in one of these forms, in any order of its attributes:
 //
-//   - RFC 4514, and what openssl writes with escaped or quoted values, also with spaces:
-//     CN=X,O=Y or C = DE, O = "Y, Z", CN = X
+//   - RFC 4514: CN=X,O=Y
+//   - what openssl writes by default, with or without spaces: C = DE, O = "Y, Z", CN = X
 //   - what openssl writes with -nameopt compat: /C=DE/O=Y/CN=X
 //
-// The types are short names, long names or object identifiers, in any case.
+// The types are short names, in any case, or object identifiers.
 func ParseName(text string) (Name, error) {
 	for _, prefix := range []string{"issuer=", "subject="} { // openssl x509 writes it
 		text = strings.TrimPrefix(strings.TrimSpace(text), prefix)
@@ -110,31 +103,18 @@ func (p *nameParser) attribute() (a pkix.AttributeTypeAndValue, end byte, err er
 			"escape a separator in a value with a backslash", kind)
 	}
 	p.rest = rest
-	if p.separator == '/' {
-		a.Value, end, err = p.compatValue()
-		return a, end, err
-	}
-	p.rest = strings.TrimLeft(p.rest, " ")
 	var value []byte
-	switch {
-	case strings.HasPrefix(p.rest, `"`):
-		p.rest = p.rest[1:]
-		if value, end, err = p.until(`"`); err == nil && end == 0 {
-			err = errors.New("a quotation mark is missing")
-		}
-		if err == nil {
-			var more []byte
-			if more, end, err = p.until(",+"); err == nil && len(bytes.TrimSpace(more)) > 0 {
-				err = fmt.Errorf("there is %q after a quotation mark", more)
+	if p.separator == '/' {
+		value, end, err = p.until("/+")
+	} else {
+		p.rest = strings.TrimLeft(p.rest, " ")
+		if strings.HasPrefix(p.rest, "#") {
+			if value, end, err = p.until(",+"); err == nil {
+				a.Value, err = encoded(string(value[1:]))
 			}
+			return a, end, err
 		}
-	case strings.HasPrefix(p.rest, "#"):
-		if value, end, err = p.until(",+"); err == nil {
-			a.Value, err = encoded(string(value[1:]))
-		}
-		return a, end, err
-	default:
-		value, end, err = p.until(",+")
+		value, end, err = p.value()
 	}
 	a.Value = string(value)
 	if err == nil && !utf8.Valid(value) {
@@ -143,65 +123,73 @@ func (p *nameParser) attribute() (a pkix.AttributeTypeAndValue, end byte, err er
 	return a, end, err
 }
 
-// until reads up to one of the characters of ends and resolves escapes (RFC 4514,
-// section 3). It omits spaces at the end that are not escaped, unless the value is
-// quoted.
-func (p *nameParser) until(ends string) (value []byte, end byte, err error) {
-	kept := 0 // the length without spaces at the end
-	for i := 0; i < len(p.rest); i++ {
-		switch c := p.rest[i]; {
-		case strings.IndexByte(ends, c) >= 0:
-			p.rest = p.rest[i+1:]
-			if c != '"' {
-				value = value[:kept]
-			}
-			return value, c, nil
-		case c != '\\':
-			if value = append(value, c); c != ' ' {
-				kept = len(value)
-			}
-		case i+1 < len(p.rest) && strings.IndexByte(` "#+,;<=>\`, p.rest[i+1]) >= 0:
-			i++
-			value = append(value, p.rest[i])
-			kept = len(value)
-		default:
-			octet, err := strconv.ParseUint(p.rest[i+1:min(i+3, len(p.rest))], 16, 8)
-			if err != nil || i+3 > len(p.rest) {
-				return nil, 0, errors.New("a backslash must be before a special character or two hexadecimal digits")
-			}
-			value = append(value, byte(octet))
-			kept = len(value)
-			i += 2
-		}
+// value reads a value that can be quoted.
+func (p *nameParser) value() (value []byte, end byte, err error) {
+	if !strings.HasPrefix(p.rest, `"`) {
+		return p.until(",+")
 	}
-	p.rest = ""
-	return value[:kept], 0, nil
+	p.rest = p.rest[1:]
+	if value, end, err = p.until(`"`); err == nil && end == 0 {
+		err = errors.New("a quotation mark is missing")
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	more, end, err := p.until(",+")
+	if err == nil && len(more) > 0 {
+		err = fmt.Errorf("there is %q after a quotation mark", more)
+	}
+	return value, end, err
 }
 
-// compatValue reads a value that openssl wrote with -nameopt compat. It escapes only
-// separators, with a backslash (since version 3), and bytes that are not printable
-// ASCII, as in \xC3.
-func (p *nameParser) compatValue() (value string, end byte, err error) {
-	var b []byte
-	for i := 0; i < len(p.rest); i++ {
-		c := p.rest[i]
-		switch {
-		case c == '/' || c == '+':
-			p.rest = p.rest[i+1:]
-			return string(b), c, nil
-		case c == '\\' && i+1 < len(p.rest) && (p.rest[i+1] == '/' || p.rest[i+1] == '+'):
-			i++
-			c = p.rest[i]
-		case c == '\\' && i+4 <= len(p.rest) && p.rest[i+1] == 'x':
-			if octet, err := strconv.ParseUint(p.rest[i+2:i+4], 16, 8); err == nil {
-				c = byte(octet)
-				i += 3
+// until reads up to one of the characters of ends and resolves escapes. It omits spaces at
+// the end that are not escaped, if the value is neither quoted nor between slashes.
+func (p *nameParser) until(ends string) (value []byte, end byte, err error) {
+	kept := 0 // the length without spaces at the end
+	for p.rest != "" {
+		c := p.rest[0]
+		p.rest = p.rest[1:]
+		if strings.IndexByte(ends, c) >= 0 {
+			end = c
+			break
+		}
+		keep := c != ' ' || ends != ",+"
+		if c == '\\' {
+			octet, length := unescape(p.rest, p.separator)
+			if length > 0 {
+				c, p.rest, keep = octet, p.rest[length:], true
+			} else if p.separator == ',' {
+				return nil, 0, errors.New("a backslash must be before a special character or two hexadecimal digits")
 			}
 		}
-		b = append(b, c)
+		if value = append(value, c); keep {
+			kept = len(value)
+		}
 	}
-	p.rest = ""
-	return string(b), 0, nil
+	return value[:kept], end, nil
+}
+
+// unescape returns what the text after a backslash stands for and its length, which is 0 if
+// it is no escape. Between commas, escapes are those of RFC 4514, section 3. Between
+// slashes, openssl escapes separators (since version 3), and bytes that are not printable
+// ASCII, as in \xC3.
+func unescape(text string, separator byte) (octet byte, length int) {
+	special, prefix := ` "#+,;<=>\`, ""
+	if separator == '/' {
+		special, prefix = "/+", "x"
+	}
+	if text != "" && strings.IndexByte(special, text[0]) >= 0 {
+		return text[0], 1
+	}
+	digits, ok := strings.CutPrefix(text, prefix)
+	if !ok || len(digits) < 2 {
+		return 0, 0
+	}
+	n, err := strconv.ParseUint(digits[:2], 16, 8)
+	if err != nil {
+		return 0, 0
+	}
+	return byte(n), len(prefix) + 2
 }
 
 // encoded returns a text that is written as the hexadecimal digits of its encoding.
@@ -219,13 +207,10 @@ func encoded(digits string) (text string, err error) {
 
 // attributeType returns the object identifier of a type, or nil if it is unknown.
 func attributeType(name string) (id asn1.ObjectIdentifier) {
-	name = strings.ToLower(name)
-	for _, known := range attributeTypes {
-		if slices.Contains(strings.Fields(known.names), name) {
-			name = known.id
-		}
+	if known, ok := attributeTypes[strings.ToLower(name)]; ok {
+		name = known
 	}
-	for part := range strings.SplitSeq(strings.TrimPrefix(name, "oid."), ".") {
+	for part := range strings.SplitSeq(name, ".") {
 		n, err := strconv.ParseUint(part, 10, 31)
 		if err != nil {
 			return nil

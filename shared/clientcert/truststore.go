@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -32,7 +33,7 @@ type Truststore struct {
 // is not a CA or a self-signed client certificate, or whose chain is incomplete or too
 // long.
 func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
-	t := &Truststore{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
+	t := TruststoreOf()
 	var problems []error
 	rest := text
 	for n := 1; ; n++ {
@@ -85,12 +86,8 @@ func ParseTruststore(text []byte, now time.Time) (*Truststore, error) {
 // ReadTruststore parses a text that [ParseTruststore] accepted earlier. It does not
 // check validity, because certificates can have expired since.
 func ReadTruststore(text []byte) (*Truststore, error) {
-	t := &Truststore{roots: x509.NewCertPool(), intermediates: x509.NewCertPool()}
-	for rest := text; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
+	t := TruststoreOf()
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			return nil, fmt.Errorf("clientcert: truststore: %s", plain(err))
@@ -128,13 +125,9 @@ func (t *Truststore) Certificates() []*x509.Certificate { return t.certificates 
 
 // Expires returns the earliest time at which one of the certificates expires.
 func (t *Truststore) Expires() time.Time {
-	first := t.certificates[0].NotAfter
-	for _, c := range t.certificates[1:] {
-		if c.NotAfter.Before(first) {
-			first = c.NotAfter
-		}
-	}
-	return first
+	return slices.MinFunc(t.certificates, func(a, b *x509.Certificate) int {
+		return a.NotAfter.Compare(b.NotAfter)
+	}).NotAfter
 }
 
 // problemsOf returns the problems of one certificate.
@@ -155,11 +148,9 @@ func (t *Truststore) problemsOf(c *x509.Certificate, now time.Time) (problems []
 	case !allowsClients(c):
 		problems = append(problems, "is neither the certificate of a CA nor that of a client")
 	}
-	for _, other := range t.certificates {
-		if bytes.Equal(other.RawSubject, c.RawSubject) {
-			problems = append(problems, "has the subject of an earlier certificate")
-			break
-		}
+	same := func(other *x509.Certificate) bool { return bytes.Equal(other.RawSubject, c.RawSubject) }
+	if slices.ContainsFunc(t.certificates, same) {
+		problems = append(problems, "has the subject of an earlier certificate")
 	}
 	return problems
 }
@@ -217,15 +208,8 @@ func isCA(c *x509.Certificate) bool {
 // allowsClients reports whether a certificate is allowed for client authentication
 // (RFC 5280, section 4.2.1.12: without the extension it is valid for every purpose).
 func allowsClients(c *x509.Certificate) bool {
-	if len(c.ExtKeyUsage) == 0 && len(c.UnknownExtKeyUsage) == 0 {
-		return true
-	}
-	for _, usage := range c.ExtKeyUsage {
-		if usage == x509.ExtKeyUsageClientAuth || usage == x509.ExtKeyUsageAny {
-			return true
-		}
-	}
-	return false
+	return len(c.ExtKeyUsage) == 0 && len(c.UnknownExtKeyUsage) == 0 ||
+		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageClientAuth) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
 // checkStrength returns an error if a certificate's signature or key is too weak or not
