@@ -169,16 +169,21 @@ func newResponse(status int, headers map[string]string, body any) response {
 	return response{status, headers, string(text)}
 }
 
+// levelOf returns the level of a webhook's line: that of its answer, or a higher one if an
+// event needs attention.
+func levelOf(r intake.Result, answer intake.Answer) slog.Level {
+	switch {
+	case r.Conflicts > 0 || r.Unmarked > 0 || r.Unpublishable > 0:
+		return slog.LevelError
+	case r.Pending > 0 || r.Key.TableFailed || r.Key.Withdrawn:
+		return max(answer.Level, slog.LevelWarn)
+	}
+	return answer.Level
+}
+
 // write writes the outcome line of a webhook. CloudWatch charges for each byte, so it
 // leaves out numbers that are 0 and steps that took no time.
 func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answer, further ...slog.Attr) {
-	level := answer.Level
-	switch {
-	case r.Conflicts > 0 || r.Unmarked > 0 || r.Unpublishable > 0:
-		level = slog.LevelError
-	case r.Pending > 0 || r.Key.TableFailed || r.Key.Withdrawn:
-		level = max(level, slog.LevelWarn)
-	}
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs, slog.String("outcome", string(r.Outcome)), slog.Int("status", answer.Status))
 	if h.authentication != settings.BySignature {
@@ -223,22 +228,27 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		attrs = append(attrs, slog.String("parked", r.Parked))
 	}
 	attrs = append(attrs, further...)
-	steps := make([]any, 0, 5)
+	if steps := stepAttrs(r.Steps); len(steps) > 0 {
+		attrs = append(attrs, slog.Group("ms", steps...))
+	}
+	h.log.Outcome(ctx, levelOf(r, answer), "webhook", h.metrics(r, answer), attrs...)
+}
+
+// stepAttrs returns the milliseconds of each step that took some.
+func stepAttrs(s intake.Steps) (steps []any) {
+	steps = make([]any, 0, 5)
 	for _, step := range []struct {
 		name string
 		took time.Duration
 	}{
-		{"authenticate", r.Steps.Authenticate}, {"decode", r.Steps.Decode}, {"record", r.Steps.Record},
-		{"publish", r.Steps.Publish}, {"mark", r.Steps.Mark},
+		{"authenticate", s.Authenticate}, {"decode", s.Decode}, {"record", s.Record},
+		{"publish", s.Publish}, {"mark", s.Mark},
 	} {
 		if ms := step.took.Round(time.Millisecond).Milliseconds(); ms > 0 {
 			steps = append(steps, slog.Int64(step.name, ms))
 		}
 	}
-	if len(steps) > 0 {
-		attrs = append(attrs, slog.Group("ms", steps...))
-	}
-	h.log.Outcome(ctx, level, "webhook", h.metrics(r, answer), attrs...)
+	return steps
 }
 
 // metrics returns the metrics of a webhook: those that are not 0, and ClientErrors. The

@@ -35,15 +35,13 @@ var ErrTime = errors.New("payment: not a timestamp")
 // month. It is parsed as the following second, because a [time.Time] has no leap seconds.
 // Whether a leap second was announced for that day is not checked.
 func ParseTime(text string) (time.Time, error) {
-	// The characters after date and hour, and the first ones of second and fraction.
-	const date, hour, second, fraction = 10, 13, 17, 19
+	const date, second = len("2006-01-02"), len("2006-01-02T15:04:")
 	b := []byte(text)
-	last := len(b) - 1
-	if last < fraction || b[hour] != ':' || b[fraction] == ',' ||
-		b[last] != 'Z' && b[last] != 'z' && (string(b[last-4:last-2]) > "23" || string(b[last-1:]) > "59") {
-		return time.Time{}, ErrTime // time.Time accepts some of these (https://go.dev/issue/54580)
+	if tooLoose(b) {
+		return time.Time{}, ErrTime
 	}
-	// It accepts no lower-case letters and no leap seconds.
+	last := len(b) - 1
+	// UnmarshalText accepts no lower-case letters and no leap seconds.
 	if b[date] == 't' {
 		b[date] = 'T'
 	}
@@ -69,4 +67,16 @@ func ParseTime(text string) (time.Time, error) {
 		return time.Time{}, ErrTime
 	}
 	return t, nil
+}
+
+// tooLoose reports whether a text is too short, or one that time.Time accepts and RFC 3339
+// does not (https://go.dev/issue/54580): an hour of one digit, a comma before the fraction,
+// and an offset such as +24:00 or +00:60.
+func tooLoose(b []byte) bool {
+	const hour, fraction = len("2006-01-02T15"), len("2006-01-02T15:04:05")
+	last := len(b) - 1
+	if last < fraction || b[hour] != ':' || b[fraction] == ',' {
+		return true
+	}
+	return b[last] != 'Z' && b[last] != 'z' && (string(b[last-4:last-2]) > "23" || string(b[last-1:]) > "59")
 }
