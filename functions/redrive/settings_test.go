@@ -69,7 +69,7 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		}
 	},
 	// Package setup tests what a pipeline does with its settings.
-	settings.EventBusName: onItsBus, settings.EventSource: onItsBus, settings.MaxEntryBytes: onItsBus,
+	settings.EventBusName: onItsBus, settings.EventSource: onItsBus,
 	settings.ClaimCheckBytes: onItsBus, settings.DeduplicationWindow: onItsBus, settings.RedriveGrace: onItsBus,
 
 	settings.Authentication: func(t *testing.T) {

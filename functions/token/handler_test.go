@@ -91,32 +91,21 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 // effects has a test for each setting of what its values change.
 var effects = map[*settings.Setting]func(*testing.T){
 	settings.AuthURL: TestATokenIsStored, settings.TokenManagerID: TestATokenIsStored,
-	settings.Scopes: passed(settings.Scopes, "a b", func(e *token.EndpointOptions, _ *token.RefresherOptions) {
+	settings.Scopes: passed(settings.Scopes, "a b", func(e *token.EndpointOptions) {
 		e.Scopes = []string{"a", "b"}
 	}),
 	settings.CredentialEncoding: passed(settings.CredentialEncoding, "form",
-		func(e *token.EndpointOptions, _ *token.RefresherOptions) { e.FormEncoded = true }),
-	settings.TokenEndpointTimeout: passed(settings.TokenEndpointTimeout, "7s",
-		func(e *token.EndpointOptions, _ *token.RefresherOptions) { e.Timeout = 7 * time.Second }),
-	settings.TokenRefreshPercent: passed(settings.TokenRefreshPercent, "50",
-		func(_ *token.EndpointOptions, r *token.RefresherOptions) { r.RefreshPercent = 50 }),
-	// Lambda ends a run at tokenTimeout. The function only checks other settings against it.
-	settings.TokenTimeout: func(t *testing.T) {
-		if got := conf(t, settings.TokenTimeout, "11s").Timeout; got != 11*time.Second {
-			t.Errorf("the timeout is %s", got)
-		}
-	},
+		func(e *token.EndpointOptions) { e.FormEncoded = true }),
 }
 
 // passed tests that options have the value of a setting.
 func passed(s *settings.Setting, value string,
-	change func(*token.EndpointOptions, *token.RefresherOptions)) func(*testing.T) {
+	change func(*token.EndpointOptions)) func(*testing.T) {
 	return func(t *testing.T) {
 		standard, other := conf(t, nil, ""), conf(t, s, value)
-		endpoint, refresher := endpointOptions(standard), refresherOptions(standard)
-		change(&endpoint, &refresher)
-		if diff := cmp.Diff(endpoint, endpointOptions(other)) +
-			cmp.Diff(refresher, refresherOptions(other)); diff != "" {
+		want := endpointOptions(standard)
+		change(&want)
+		if diff := cmp.Diff(want, endpointOptions(other)); diff != "" {
 			t.Error(diff)
 		}
 	}

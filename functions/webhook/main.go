@@ -110,7 +110,7 @@ func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
 }
 
 func newKeys(s settings.Webhook, c clients) *keys.Cache {
-	return keys.New(keys.NewOrigin(c.keyService, s.BaseURL, s.KeyTimeout), keys.NewTable(c.dynamoDB, s.KeysTable),
+	return keys.New(keys.NewOrigin(c.keyService, s.BaseURL, settings.KeyTimeout), keys.NewTable(c.dynamoDB, s.KeysTable),
 		keyOptions(s))
 }
 
@@ -122,7 +122,7 @@ func keyOptions(s settings.Webhook) keys.Options {
 		UnknownGrace: s.KeyUnknownGrace,
 		UnknownTTL:   s.UnknownKeyTTL,
 		MissBudget:   s.KeyMissBudget,
-		MissReserve:  s.KeyMissReserve,
+		MissReserve:  s.KeyMissBudget,
 		WaitLater:    true,
 	}
 }

@@ -117,7 +117,7 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		}
 	},
 
-	settings.BaseURL: keyIsFetched, settings.KeyTimeout: keyIsFetched,
+	settings.BaseURL: keyIsFetched,
 	settings.KeysAuth: func(t *testing.T) {
 		secrets := awstest.NewSecretsManager(t)
 		secrets.Put("token", fmt.Sprintf(`{"access_token":"the-token","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
@@ -145,11 +145,10 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		func(o *keys.Options) { o.UnknownGrace = 20 * time.Minute }),
 	settings.UnknownKeyTTL: passed(settings.UnknownKeyTTL, "10m",
 		func(o *keys.Options) { o.UnknownTTL = 10 * time.Minute }),
-	settings.KeyMissBudget:  passed(settings.KeyMissBudget, "3", func(o *keys.Options) { o.MissBudget = 3 }),
-	settings.KeyMissReserve: passed(settings.KeyMissReserve, "2", func(o *keys.Options) { o.MissReserve = 2 }),
+	settings.KeyMissBudget: passed(settings.KeyMissBudget, "3", func(o *keys.Options) { o.MissBudget, o.MissReserve = 3, 3 }),
 
 	// Package setup tests what a pipeline does with its settings.
-	settings.EventBusName: published, settings.EventSource: published, settings.MaxEntryBytes: published,
+	settings.EventBusName: published, settings.EventSource: published,
 	settings.ClaimCheckBytes: published, settings.DeduplicationWindow: published, settings.RedriveGrace: published,
 	settings.WebhookTimeout: func(t *testing.T) {
 		e := newEndpoint(t, map[string]string{settings.WebhookTimeout.Env(): "600s"})
@@ -190,9 +189,9 @@ func keyIsFetched(t *testing.T) {
 				}
 				<-r.Context().Done()
 				return nil, r.Context().Err()
-			})}, map[string]string{settings.KeyTimeout.Env(): "7s", settings.TimestampTolerance.Env(): settings.Off})
+			})}, map[string]string{settings.TimestampTolerance.Env(): settings.Off})
 		start := time.Now()
-		if r := e.handle(t, signed); r.StatusCode != 503 || time.Since(start) != 7*time.Second {
+		if r := e.handle(t, signed); r.StatusCode != 503 || time.Since(start) != settings.KeyTimeout {
 			t.Errorf("answered %d after %v", r.StatusCode, time.Since(start))
 		}
 	})

@@ -127,10 +127,7 @@ func TestThePeakOfMemoryIsBelowTheLimit(t *testing.T) {
 		}
 		return mebibytes >> 10
 	}
-	var memory int
-	if _, err := fmt.Sscan(settings.WebhookMemory.Default, &memory); err != nil {
-		t.Fatal(err)
-	}
+	const memory = settings.WebhookMemory
 	// The test process also creates and signs the payload and has AWS services in memory.
 	base := peak("a small payload")
 	for _, name := range []string{"six million opened", "millions of empty events", "millions of unknown names",

@@ -82,7 +82,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 }
 
 // chosen are the settings that a run chooses.
-var chosen = []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.Local, settings.StackName,
+var chosen = []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.StackName,
 	settings.EventBusName, settings.Truststore, settings.ClientCertPins, settings.ClientCertSubjects,
 	settings.RevokedSerials}
 

@@ -34,7 +34,7 @@ func TestFileOfTheLocalRunIsReadAsWritten(t *testing.T) {
 
 func TestRestartKeepsTheGivenSettings(t *testing.T) {
 	run := &Deployment{Simulated: true, Given: map[string]string{"eventSource": "a", "keyIdCarrier": "query:a"},
-		Settings: map[string]string{"eventSource": "a", "keyIdCarrier": "query:a", "captureRefused": "7d"}}
+		Settings: map[string]string{"eventSource": "a", "keyIdCarrier": "query:a", "captureRejected": "7d"}}
 	const want = `make down && make up SETTINGS="eventSource=a keyIdCarrier=query:b timestampFormat=auto"`
 	if got := run.Restart(map[string]string{"timestampFormat": "auto", "keyIdCarrier": "query:b"}); got != want {
 		t.Errorf("%s, want %s", got, want)

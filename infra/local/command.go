@@ -285,7 +285,7 @@ func serviceSettings(top string) (map[string]string, error) {
 	}
 	for _, s := range []*settings.Setting{settings.SignatureHeader, settings.TimestampCarrier, settings.KeyIDCarrier,
 		settings.TimestampFormat, settings.HTTPMethod, settings.KeysAuth, settings.CredentialEncoding,
-		settings.TokenManagerID, settings.CaptureRefused} {
+		settings.TokenManagerID, settings.CaptureRejected} {
 		value, ok := file.Context[s.Key]
 		if !ok {
 			continue
@@ -319,7 +319,7 @@ func addSettings(to map[string]string, text string) error {
 		if slices.Contains(fixed, key) {
 			return fmt.Errorf("%s is not a setting of local runs", key)
 		}
-		if !slices.ContainsFunc(settings.All(), func(s *settings.Setting) bool { return s.Key == key }) {
+		if !slices.ContainsFunc(slices.Concat(settings.All(), settings.LocalSettings()), func(s *settings.Setting) bool { return s.Key == key }) {
 			return fmt.Errorf("%s: there is no such setting", key)
 		}
 		to[key] = value

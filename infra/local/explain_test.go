@@ -20,7 +20,7 @@ import (
 // the document shows must be written.
 func TestExerciseOfTheDocumentWorks(t *testing.T) {
 	const name = "PayhookFirst"
-	f := deployed(t).deploySecond(t, name, map[string]string{settings.CaptureRefused.Key: "1h"})
+	f := deployed(t).deploySecond(t, name, map[string]string{settings.CaptureRejected.Key: "1h"})
 	folder := t.TempDir()
 	payhook := f.programIn(t, folder)
 	status := func(want int, args ...string) string {
@@ -51,7 +51,7 @@ func TestExerciseOfTheDocumentWorks(t *testing.T) {
 			sent++
 		case strings.HasPrefix(command, "make payhook ARGS="):
 		case strings.HasPrefix(command, "make down && make up SETTINGS="):
-			conf := map[string]string{settings.CaptureRefused.Key: settings.Off}
+			conf := map[string]string{settings.CaptureRejected.Key: settings.Off}
 			for _, pair := range words {
 				if err := addSettings(conf, pair); err != nil {
 					t.Fatal(err)
@@ -110,7 +110,7 @@ func (f *fixture) checkCaptured(t *testing.T, status func(int, ...string) string
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]string{settings.CaptureRefused.Key: settings.Off}
+	found := map[string]string{settings.CaptureRejected.Key: settings.Off}
 	for _, s := range report.Settings {
 		found[s.Setting] = s.Value
 	}

@@ -37,7 +37,7 @@ var unproven = map[string]string{
 // them, a path fails.
 func TestEveryPermissionIsNeededAndNoneIsMissing(t *testing.T) {
 	f := deployed(t).deploySecond(t, "PayhookIam", map[string]string{
-		settings.KeysAuth.Key: "bearer", settings.RedriveAttempts.Key: "2", settings.CaptureRefused.Key: "1h",
+		settings.KeysAuth.Key: "bearer", settings.RedriveAttempts.Key: "2", settings.CaptureRejected.Key: "1h",
 	})
 	// The webhook function needs a token to look up its first key.
 	if run, err := f.RunToken(t.Context(), scenario.RefreshNow); err != nil || run.Outcome != token.Refreshed {

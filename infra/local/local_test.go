@@ -281,12 +281,12 @@ func TestServiceFollowsCdkJSON(t *testing.T) {
 	if got := given(); len(got) > 0 {
 		t.Errorf("without cdk.json: %v", got)
 	}
-	const file = `{"app":"x","context":{"timestampCarrier":"query:ts","keyIdCarrier":"query:kid","captureRefused":7,` +
+	const file = `{"app":"x","context":{"timestampCarrier":"query:ts","keyIdCarrier":"query:kid","captureRejected":7,` +
 		`"baseUrl":"https://a","truststore":"ca.pem","@aws-cdk/x":true}}`
 	if err := os.WriteFile(filepath.Join(top, "cdk.json"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"timestampCarrier": "query:ts", "keyIdCarrier": "header:K", "captureRefused": "7"}
+	want := map[string]string{"timestampCarrier": "query:ts", "keyIdCarrier": "header:K", "captureRejected": "7"}
 	if diff := cmp.Diff(want, given("-c", "keyIdCarrier=header:K")); diff != "" {
 		t.Error(diff)
 	}
@@ -306,13 +306,13 @@ func TestUpCapturesRejectedWebhooks(t *testing.T) {
 	}{
 		{true, nil, "7d"},
 		{true, map[string]string{"authentication": "both"}, "7d"},
-		{true, map[string]string{"captureRefused": "off"}, "off"},
+		{true, map[string]string{"captureRejected": "off"}, "off"},
 		{true, map[string]string{"authentication": "mtls"}, ""}, // it would be rejected
 		{false, nil, ""},
 	} {
 		before := maps.Clone(test.conf)
 		got := withCapture(options{capture: test.capture, settings: test.conf})
-		if got["captureRefused"] != test.want || got["authentication"] != test.conf["authentication"] {
+		if got["captureRejected"] != test.want || got["authentication"] != test.conf["authentication"] {
 			t.Errorf("%v became %v", test.conf, got)
 		}
 		if !maps.Equal(before, test.conf) {

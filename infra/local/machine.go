@@ -198,15 +198,15 @@ func (m *machine) stop() {
 	m.release()
 }
 
-// withCapture returns the settings of o with captureRefused if o asks for it. The setting needs
+// withCapture returns the settings of o with captureRejected if o asks for it. The setting needs
 // signatures.
 func withCapture(o options) map[string]string {
 	values := maps.Clone(o.settings)
 	if values == nil {
 		values = map[string]string{}
 	}
-	if _, given := values[settings.CaptureRefused.Key]; !given && o.capture && scenario.UsesSignature(values) {
-		values[settings.CaptureRefused.Key] = "7d" // the longest
+	if _, given := values[settings.CaptureRejected.Key]; !given && o.capture && scenario.UsesSignature(values) {
+		values[settings.CaptureRejected.Key] = "7d" // the longest
 	}
 	return values
 }

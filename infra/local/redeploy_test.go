@@ -92,7 +92,7 @@ func TestDeploymentLosesNoWebhook(t *testing.T) {
 		settings map[string]string
 		status   int
 	}{
-		{map[string]string{settings.SuccessStatus.Key: "202", settings.WebhookMemory.Key: "640",
+		{map[string]string{settings.SuccessStatus.Key: "202", settings.KeyMissBudget.Key: "61",
 			settings.RedriveAttempts.Key: "21"}, http.StatusAccepted},
 		{nil, http.StatusOK},
 	} {

@@ -1,7 +1,6 @@
 package payhook
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,18 +10,17 @@ import (
 )
 
 func TestEveryRoleHasThePermissionsBoundary(t *testing.T) {
+	// The CDK reads its own context keys.
+	const boundary = "@aws-cdk/core:permissionsBoundary"
 	const arn = "arn:aws:iam::123456789012:policy/teams/payments-boundary"
 	for name, c := range map[string]struct {
 		settings map[string]any
 		want     string
 	}{
-		"the setting, a name": {map[string]any{"permissionsBoundary": "payments-boundary"},
+		"a name": {
+			map[string]any{boundary: map[string]any{"name": "payments-boundary"}},
 			"policy/payments-boundary"},
-		"the setting, an ARN": {map[string]any{"permissionsBoundary": arn}, arn},
-		"the CDK's own context": {
-			map[string]any{"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"}},
-			"policy/payments-boundary"},
-		"with all that is added": {map[string]any{"permissionsBoundary": arn, "tracing": true, "keysAuth": "bearer"},
+		"with all that is added": {map[string]any{boundary: map[string]any{"arn": arn}, "tracing": true, "keysAuth": "bearer"},
 			arn},
 	} {
 		tm := payhook(t, c.settings)
@@ -41,7 +39,6 @@ func TestEveryRoleHasThePermissionsBoundary(t *testing.T) {
 
 func TestBootstrapQualifierIsUsed(t *testing.T) {
 	for name, settings := range map[string]map[string]any{
-		"the setting":           {"bootstrapQualifier": "payments"},
 		"the CDK's own context": {"@aws-cdk/core:bootstrapQualifier": "payments"},
 	} {
 		app, stack := newPayhook(t, settings)
@@ -66,33 +63,6 @@ func TestBootstrapQualifierIsUsed(t *testing.T) {
 		}
 		if strings.Contains(written, "hnb659fds") {
 			t.Errorf("%s: the default bootstrap stack is used, too", name)
-		}
-	}
-}
-
-// CloudFormation tags the resources with the tags of the stack.
-func TestStackHasTheConfiguredTags(t *testing.T) {
-	for setting, want := range map[string]map[string]string{
-		"": nil, "team=payments,cost-center=42": {"team": "payments", "cost-center": "42"},
-	} {
-		app, stack := newPayhook(t, map[string]any{"tags": setting})
-		if err := synthesize(app); err != nil {
-			t.Fatal(err)
-		}
-		text, err := os.ReadFile(filepath.Join(*app.Outdir(), "manifest.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var manifest struct {
-			Artifacts map[string]struct {
-				Properties struct{ Tags map[string]string }
-			}
-		}
-		if err := json.Unmarshal(text, &manifest); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, manifest.Artifacts[*stack.ArtifactId()].Properties.Tags); diff != "" {
-			t.Errorf("%q (-want +got)\n%s", setting, diff)
 		}
 	}
 }

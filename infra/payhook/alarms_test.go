@@ -211,7 +211,7 @@ func TestAlarmsFollowTheSettings(t *testing.T) {
 		{"unauthenticated", nil, 10},
 		{"unauthenticated", map[string]any{"alarmUnauthenticated": 250}, 250},
 		{"oldest-pending", nil, 300},
-		{"oldest-pending", map[string]any{"webhookTimeout": "2m", "redriveGrace": "45s"}, 405},
+		{"oldest-pending", map[string]any{"webhookTimeout": "2m"}, 390},
 	} {
 		if got := payhook(t, c.settings).alarmNamed(t, c.alarm)["Threshold"]; got != c.want {
 			t.Errorf("%s with %v: %v, want %v", c.alarm, c.settings, got, c.want)

@@ -25,7 +25,7 @@ func newBuckets(scope constructs.Construct, conf settings.Deployment) buckets {
 }
 
 // newAccessLogs creates the bucket into which S3 writes the requests to the other
-// buckets, or returns nil if the setting accessLogs is false. S3 delivers the records
+// buckets. S3 delivers the records
 // on a best-effort basis, most within hours (AWS, "Logging requests with server access
 // logging" in the S3 User Guide).
 //
@@ -33,7 +33,7 @@ func newBuckets(scope constructs.Construct, conf settings.Deployment) buckets {
 // whose default encryption is SSE-KMS (same page).
 func newAccessLogs(scope constructs.Construct, conf settings.Deployment) awss3.IBucket {
 	// The configuration of existing buckets is not changed.
-	if !conf.AccessLogs || conf.ClaimBucket != "" && conf.ParkingBucket != "" {
+	if conf.ClaimBucket != "" && conf.ParkingBucket != "" {
 		return nil
 	}
 	return newBucket(scope, "AccessLogs", conf, "", conf.LogRetention, nil)
@@ -73,7 +73,7 @@ func newBucket(scope constructs.Construct, id string, conf settings.Deployment, 
 		})
 	}
 	if id == parkingID {
-		// The rule is there without captureRefused as well, so that what was stored is
+		// The rule is there without captureRejected as well, so that what was stored is
 		// deleted after the setting was removed. S3 adds a day to the time of creation and
 		// rounds up to the next midnight UTC. Then the object becomes noncurrent, and is
 		// deleted a day later, rounded in the same way

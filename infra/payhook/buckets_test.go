@@ -151,11 +151,3 @@ func TestEveryRequestToABucketIsLogged(t *testing.T) {
 		t.Errorf("access logs end after %v days", days)
 	}
 }
-
-func TestAccessLogsCanBeDisabled(t *testing.T) {
-	for name, bucket := range payhook(t, map[string]any{"accessLogs": false}).all(t, "AWS::S3::Bucket") {
-		if name == "AccessLogs" || bucket.Properties["LoggingConfiguration"] != nil {
-			t.Errorf("%s: %v", name, bucket.Properties)
-		}
-	}
-}

@@ -25,9 +25,7 @@ type section struct {
 type chart struct {
 	title    string
 	sentence string
-	// runbook is the alarm whose section of the runbook the sentence links to; "" for
-	// the runbook itself.
-	runbook string
+	alarm    string // that the sentence links to; "": all
 
 	series  []series
 	minutes int    // the length of a period
@@ -120,38 +118,38 @@ func sections(conf settings.Deployment, made parts) []section {
 	return []section{
 		{"Health", append([]chart{
 			{title: "Alarms", sentence: "The state of every alarm; its description says what to do."},
-			{title: "Oldest pending event", runbook: "oldest-pending", minutes: 1,
+			{title: "Oldest pending event", alarm: "oldest-pending", minutes: 1,
 				sentence: "Seconds since the oldest accepted event that is not on the bus was recorded; 0 is normal.",
 				series:   []series{{ownMetric(conf, names.OldestPendingMetric), maximum, "seconds"}}},
-			{title: "Access token", runbook: "token-life", minutes: 1,
+			{title: "Access token", alarm: "token-life", minutes: 1,
 				sentence: "Seconds by which the stored token's life is less than callers need; 0 is normal.",
 				series:   []series{{ownMetric(conf, names.TokenShortfallMetric), maximum, "too short by"}}},
 		}, certificateCharts(conf, webhook)...)},
 		{"Traffic", []chart{
-			{title: "Webhooks by answer", runbook: "unauthenticated", minutes: 5, stacked: true,
+			{title: "Webhooks by answer", alarm: "unauthenticated", minutes: 5, stacked: true,
 				sentence: "Accepted 2xx, Unauthenticated 401, KeyUnavailable and NotStored 503.",
 				series: sums(names.AcceptedMetric, names.UnauthenticatedMetric, names.KeyUnavailableMetric,
 					names.NotStoredMetric)},
-			{title: "Requests as AWS counts them", runbook: webhook.rejectedAlarm(), minutes: 5,
+			{title: "Requests as AWS counts them", alarm: webhook.rejectedAlarm(), minutes: 5,
 				sentence: "Requests that reached the URL, and those that were answered 4xx or 5xx by AWS or the function.",
 				series:   webhook.requestSeries(conf)},
-			{title: "Latency", minutes: 5, runbook: "webhook-errors",
+			{title: "Latency", minutes: 5, alarm: "webhook-errors",
 				sentence: "Milliseconds of a run of the webhook function, as Lambda measures them.",
 				series: []series{{webhook.lambdaMetric("Duration"), "p50", "p50"},
 					{webhook.lambdaMetric("Duration"), "p99", "p99"}}},
 		}},
 		{"Rejections", []chart{
-			{title: "Causes", view: "table", runbook: "unauthenticated", query: logQuery{webhook.function, causesQuery},
+			{title: "Causes", view: "table", alarm: "unauthenticated", query: logQuery{webhook.function, causesQuery},
 				sentence: "Why webhooks were not answered 2xx, with the number of each outcome."},
-			{title: "Authentic, not published", runbook: "parked", minutes: 5,
+			{title: "Authentic, not published", alarm: "parked", minutes: 5,
 				sentence: "Authentic webhooks that could not be stored, what is parked, and events with two contents.",
 				series:   sums(names.NotStoredMetric, names.ParkedMetric, names.ConflictsMetric)},
-			{title: "Keys", runbook: "key-unavailable", minutes: 5,
+			{title: "Keys", alarm: "key-unavailable", minutes: 5,
 				sentence: "Webhooks whose key is stale, withdrawn, or not available.",
 				series:   sums(names.KeyStaleMetric, names.KeyWithdrawnMetric, names.KeyUnavailableMetric)},
 		}},
 		{"Runs", []chart{
-			{title: "Failed runs", runbook: "webhook-errors", minutes: 5,
+			{title: "Failed runs", alarm: "webhook-errors", minutes: 5,
 				sentence: "Runs of the functions that failed, or did not start for lack of concurrency.",
 				series: []series{{webhook.lambdaMetric("Errors"), sum, "webhook errors"},
 					{webhook.lambdaMetric("Throttles"), sum, "webhook throttles"},
@@ -159,10 +157,10 @@ func sections(conf settings.Deployment, made parts) []section {
 					{redrive.lambdaMetric("Throttles"), sum, "redrive throttles"},
 					{token.lambdaMetric("Errors"), sum, "token errors"},
 					{token.lambdaMetric("Throttles"), sum, "token throttles"}}},
-			{title: "Token", runbook: "token-failed", minutes: 5,
+			{title: "Token", alarm: "token-failed", minutes: 5,
 				sentence: "Runs that could not store a new token, or store tokens too often for the secret.",
 				series:   sums(names.TokenFailedMetric, names.TokenWritesTooOftenMetric)},
-			{title: "Dead-letter queues", runbook: "oldest-pending", minutes: 5,
+			{title: "Dead-letter queues", alarm: "oldest-pending", minutes: 5,
 				sentence: "Messages about runs that could not be started, and events that the bus could not encrypt.",
 				series:   deadLetters(made)},
 		}},
@@ -185,7 +183,7 @@ func certificateCharts(conf settings.Deployment, webhook webhook) []chart {
 	if all == nil {
 		return nil
 	}
-	return []chart{{title: "Days until certificates expire", runbook: "trust-expires", minutes: 24 * 60,
+	return []chart{{title: "Days until certificates expire", alarm: "trust-expires", minutes: 24 * 60,
 		view: "singleValue", series: all,
 		sentence: "Days until the first client certificate or CA expires, and until that of the domain name does."}}
 }
@@ -265,7 +263,7 @@ func layOut(stack awscdk.Stack, conf settings.Deployment, all []section,
 			if x == 0 && i > 0 {
 				y += sentenceHeight + chartHeight
 			}
-			text(x, chartWidth, sentenceHeight, c.sentence+" "+runbookLink(conf, c.runbook))
+			text(x, chartWidth, sentenceHeight, c.sentence+" "+alarmLink(conf, c.alarm))
 			kind, properties := c.properties(stack, conf, alarms)
 			widgets = append(widgets, widget{kind, x, y + sentenceHeight, chartWidth, chartHeight, properties})
 		}
@@ -310,18 +308,12 @@ func (c chart) properties(stack awscdk.Stack, conf settings.Deployment,
 	return "metric", p
 }
 
-// runbookLink returns a link, in Markdown, to the runbook of the setting runbookUrl, or
-// to the alarms in the console, whose descriptions name the first action. The link
-// within the console has the form that AWS documents for links between dashboards:
+// alarmLink returns a link, in Markdown, to an alarm in the console, whose description names
+// the first action, or to all alarms. It has the form that AWS documents for links between
+// dashboards:
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/add_remove_text_dashboard.html
-func runbookLink(conf settings.Deployment, alarm string) string {
-	url := conf.RunbookURL
-	switch {
-	case url != "" && alarm == "":
-		return "[Runbook](" + url + ")"
-	case url != "":
-		return "[Runbook: " + alarm + "](" + url + ")"
-	case alarm == "":
+func alarmLink(conf settings.Deployment, alarm string) string {
+	if alarm == "" {
 		return "[Alarms](#alarmsV2:?search=" + conf.StackName + "-)"
 	}
 	return "[Alarm: " + alarm + "](#alarmsV2:alarm/" + conf.StackName + "-" + alarm + ")"

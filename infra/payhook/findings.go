@@ -51,11 +51,9 @@ func findings(conf settings.Deployment, kind, path string) []finding {
 	ownKeys := conf.Encryption == settings.EncryptionAWS
 	switch kind {
 	case "AWS::Lambda::Function":
-		reserved := map[string]int{"Webhook": conf.Concurrency, "Redrive": conf.RedriveConcurrency,
-			"Token": conf.TokenConcurrency}
-		if part, _, _ := strings.Cut(path, "/"); reserved[part] == 0 {
-			add("CKV_AWS_115", "Reserved concurrency is a setting of each function: the figure depends on the "+
-				"account's quota and on the load.")
+		if conf.Concurrency == 0 || path != "Webhook/Function" {
+			add("CKV_AWS_115", "Reserved concurrency is a setting of the webhook function: the figure depends on the "+
+				"account's quota and on the load. It also keeps concurrency for the other two.")
 		}
 		add("CKV_AWS_116", "No invocation holds the only copy of anything. A webhook is invoked synchronously and "+
 			"its sender gets the answer; what a scheduled run leaves undone the next one does. Errors, throttles and "+
@@ -109,9 +107,6 @@ func findings(conf settings.Deployment, kind, path string) []finding {
 		if path == "AccessLogs" {
 			add("CKV_AWS_18", "It holds the access logs of the other buckets. A bucket that logs its own requests "+
 				"writes a log for every log.")
-		} else if !conf.AccessLogs {
-			add("CKV_AWS_18", "The setting accessLogs is false.")
-			add("AwsSolutions-S1", "The setting accessLogs is false.")
 		}
 	case "AWS::IAM::Policy":
 		if part, _, _ := strings.Cut(path, "/"); conf.Tracing || part != "Token" {

@@ -12,9 +12,10 @@ var linted = map[string]map[string]any{
 	"default": nil,
 	"everything": {
 		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "parkedRetention": "3653d",
-		"tracing": true, "webhookConcurrency": 100, "redriveConcurrency": 2, "tokenConcurrency": 2,
-		"encryption": "cmk", "deployment": "canary", "tags": "team=payments",
-		"permissionsBoundary": "payments-boundary", "bootstrapQualifier": "payments",
+		"tracing": true, "webhookConcurrency": 100,
+		"encryption": "cmk", "deployment": "canary",
+		"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"},
+		"@aws-cdk/core:bootstrapQualifier":  "payments",
 	},
 	"a key that exists":           {"encryption": someKey},
 	"a domain name":               with(map[string]any{"encryption": "cmk", "deployment": "canary"}),
@@ -22,7 +23,7 @@ var linted = map[string]map[string]any{
 	"both":                        mtls("both"),
 	"mTLS":                        mtls("mtls"),
 	"existing tables and buckets": {"ledgerTable": "Ledger", "claimBucket": "claims", "parkingBucket": "parking"},
-	"without":                     {"protectBus": false, "accessLogs": false, "timestampTolerance": "off"},
+	"without":                     {"protectBus": false, "timestampTolerance": "off"},
 }
 
 // lintedTemplates writes the templates of all linted settings into a folder and

@@ -27,7 +27,6 @@ func newRedrive(scope constructs.Construct, conf settings.Deployment, code awsla
 		code:        code,
 		memory:      512,
 		timeout:     conf.RedriveTimeout.Seconds(),
-		concurrency: conf.RedriveConcurrency,
 		settings:    settings.RedriveSettings(),
 		resources:   resources,
 	})

@@ -17,11 +17,6 @@ func newStack(scope constructs.Construct, conf settings.Deployment,
 	stack := awscdk.NewStack(scope, jsii.String("Payhook"), &awscdk.StackProps{
 		StackName:   jsii.String(conf.StackName),
 		Description: jsii.String("Payhook: publishes authenticated payment webhooks as events on a bus"),
-		Tags:        tagsOf(conf),
-		// Without these two settings, the CDK reads its own context keys
-		// @aws-cdk/core:permissionsBoundary and @aws-cdk/core:bootstrapQualifier.
-		PermissionsBoundary: boundaryOf(conf),
-		Synthesizer:         synthesizerOf(conf),
 		// Termination protection prevents an accidental deletion of the stack and its URL.
 		TerminationProtection: jsii.Bool(!conf.Local),
 	})

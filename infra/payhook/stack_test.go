@@ -68,7 +68,7 @@ func list(value any) []any {
 // permission without a call can be deployed.
 func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 	for folder, path := range functions {
-		for _, conf := range []map[string]any{nil, {"keysAuth": "bearer"}, {"captureRefused": "1h"}} {
+		for _, conf := range []map[string]any{nil, {"keysAuth": "bearer"}, {"captureRejected": "1h"}} {
 			t.Run(fmt.Sprint(folder, conf), func(t *testing.T) {
 				want := needs(t, folder)
 				// Its program can read the token, and store rejected requests, and does so only if
@@ -76,7 +76,7 @@ func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 				if folder == "webhook" && conf["keysAuth"] == nil {
 					delete(want, "Token/Secret.Id")
 				}
-				if folder == "webhook" && conf["captureRefused"] == nil {
+				if folder == "webhook" && conf["captureRejected"] == nil {
 					delete(want, "Parking.Arn/captured/*")
 				}
 				if folder == "redrive" {
@@ -103,7 +103,7 @@ func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 // The keys of objects are not known in advance: the folders of objects that are
 // written or read end in an asterisk. Other resources must not.
 func TestPoliciesHaveWildcardsOnlyForObjectsOfAFolder(t *testing.T) {
-	tm := payhook(t, map[string]any{"keysAuth": "bearer", "captureRefused": "1h"})
+	tm := payhook(t, map[string]any{"keysAuth": "bearer", "captureRejected": "1h"})
 	folders := []string{
 		"Claims.Arn/events/*", "Parking.Arn/parked/*", "Parking.Arn/event/*", "Parking.Arn/delivery/*",
 		"Parking.Arn/replayed/*", "Parking.Arn/settled/*", "Parking.Arn/captured/*",
@@ -401,14 +401,12 @@ func TestWebhookKnowsTheTokenOnlyForBearer(t *testing.T) {
 
 func TestFunctionLimitsAreConfigurable(t *testing.T) {
 	tm := payhook(t, map[string]any{
-		"webhookMemory": 1024, "webhookTimeout": "12s", "webhookConcurrency": 50, "redriveTimeout": "3m",
-		"tokenTimeout":       "40s",
-		"redriveConcurrency": 3, "tokenConcurrency": 2,
+		"webhookTimeout": "12s", "webhookConcurrency": 50,
 	})
 	want := map[string]map[string]any{
-		"webhook": {"MemorySize": 1024.0, "Timeout": 12.0, "ReservedConcurrentExecutions": 50.0},
-		"redrive": {"MemorySize": 512.0, "Timeout": 180.0, "ReservedConcurrentExecutions": 3.0},
-		"token":   {"MemorySize": 256.0, "Timeout": 40.0, "ReservedConcurrentExecutions": 2.0},
+		"webhook": {"MemorySize": 512.0, "Timeout": 12.0, "ReservedConcurrentExecutions": 50.0},
+		"redrive": {"MemorySize": 512.0, "Timeout": 55.0},
+		"token":   {"MemorySize": 256.0, "Timeout": 55.0},
 	}
 	for function, limits := range want {
 		p := tm.get(t, functions[function], "AWS::Lambda::Function").Properties

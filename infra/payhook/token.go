@@ -33,8 +33,7 @@ func newToken(scope constructs.Construct, conf settings.Deployment, code awslamb
 		description: "Keeps a valid access token in Secrets Manager",
 		code:        code,
 		memory:      256,
-		timeout:     conf.Token.Timeout.Seconds(),
-		concurrency: conf.TokenConcurrency,
+		timeout:     settings.TokenTimeout.Seconds(),
 		settings:    settings.TokenSettings(),
 		resources: map[string]*string{
 			names.TokenSecretEnv:       secret.AttrId(),

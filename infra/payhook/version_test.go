@@ -67,13 +67,10 @@ func TestEveryChangeOfAFunctionPublishesAVersion(t *testing.T) {
 		value   any
 		changes []string
 	}{
-		"webhookMemory":      {1024, []string{"Webhook"}},
 		"webhookTimeout":     {"20s", []string{"Webhook"}},
 		"successStatus":      {202, []string{"Webhook"}},
 		"keysAuth":           {"bearer", []string{"Webhook"}},
-		"captureRefused":     {"1h", []string{"Webhook"}},
-		"redriveTimeout":     {"2m", []string{"Redrive"}},
-		"redriveGrace":       {"31s", []string{"Redrive", "Webhook"}},
+		"captureRejected":    {"1h", []string{"Webhook"}},
 		"scopes":             {"payments.read", []string{"Token"}},
 		"eventBusName":       {"payments", []string{"Redrive", "Webhook"}},
 		"ledgerTable":        {"another", []string{"Redrive", "Webhook"}},

@@ -33,16 +33,16 @@ func newWebhook(stack awscdk.Stack, conf settings.Deployment, code awslambda.Cod
 	if conf.Webhook.UsesMTLS() {
 		resources[names.APIIDEnv] = endpoint.api.Ref()
 	}
-	if conf.CaptureRefused > 0 {
+	if conf.CaptureRejected > 0 {
 		// The time is absolute, so that the capture ends by itself: a new process of the
 		// function does not extend it. A new deployment does.
-		until := time.Now().Add(conf.CaptureRefused).UTC().Format(time.RFC3339)
+		until := time.Now().Add(conf.CaptureRejected).UTC().Format(time.RFC3339)
 		resources[names.CaptureUntilEnv] = jsii.String(until)
 	}
 	f := newFunction(scope, conf, functionOptions{
 		description: "Authenticates payment webhooks, records their events and publishes them",
 		code:        code,
-		memory:      conf.Memory,
+		memory:      settings.WebhookMemory,
 		timeout:     conf.Webhook.Timeout.Seconds(),
 		concurrency: conf.Concurrency,
 		settings:    settings.WebhookSettings(),
@@ -53,7 +53,7 @@ func newWebhook(stack awscdk.Stack, conf settings.Deployment, code awslambda.Cod
 	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, keys.TableArn())
 	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
 	buckets.allowWrite(f)
-	if conf.CaptureRefused > 0 {
+	if conf.CaptureRejected > 0 {
 		buckets.allowCapture(f)
 	}
 	if conf.Webhook.KeysBearer {

@@ -15,8 +15,8 @@ const (
 )
 
 // CaptureUntilEnv is the environment variable with the time in RFC 3339 until which the
-// webhook function stores rejected requests. It is absent unless captureRefused is set.
-const CaptureUntilEnv = "PAYHOOK_CAPTURE_REFUSED_UNTIL"
+// webhook function stores rejected requests. It is absent unless captureRejected is set.
+const CaptureUntilEnv = "PAYHOOK_CAPTURE_REJECTED_UNTIL"
 
 // APIIDEnv is the environment variable with the id of the HTTP API. The
 // deployment sets it.

@@ -60,8 +60,6 @@ var (
 	ThrottleRate = &Setting{Key: "throttleRate", Default: "100", Example: "1000",
 		Description: "the average number of requests per second that API Gateway forwards; more are answered 429; " +
 			"with domainName only"}
-	ThrottleBurst = &Setting{Key: "throttleBurst", Default: "200", Example: "2000",
-		Description: "the number of requests that API Gateway forwards in a burst; with domainName only"}
 )
 
 // maxAPITimeout is the longest time that an HTTP API waits for an integration
@@ -170,18 +168,21 @@ func list(text string) (parts []string) {
 	return parts
 }
 
+// maxThrottleBurst is the burst of an account (AWS, "Amazon API Gateway quotas").
+const maxThrottleBurst = 5000
+
 // endpoint reads the configuration of the endpoint. The truststore's certificates
 // must be valid at the time now.
 func (r *reader) endpoint(w Webhook, now time.Time) Endpoint {
 	e := Endpoint{
-		DomainName:     r.unlessEmpty(DomainName, domainName, "a domain name in lower case"),
-		CertificateARN: r.unlessEmpty(CertificateARN, certificateARN, "the ARN of a certificate in ACM"),
-		OwnershipCertificateARN: r.unlessEmpty(OwnershipCertificateARN, certificateARN,
+		DomainName:     r.optional(DomainName, domainName, "a domain name in lower case"),
+		CertificateARN: r.optional(CertificateARN, certificateARN, "the ARN of a certificate in ACM"),
+		OwnershipCertificateARN: r.optional(OwnershipCertificateARN, certificateARN,
 			"the ARN of a certificate in ACM"),
-		HostedZoneID:  r.unlessEmpty(HostedZoneID, hostedZoneID, "the id of a hosted zone"),
-		ThrottleRate:  r.integer(ThrottleRate, 1, 10000),
-		ThrottleBurst: r.integer(ThrottleBurst, 1, 5000),
+		HostedZoneID: r.optional(HostedZoneID, hostedZoneID, "the id of a hosted zone"),
+		ThrottleRate: r.integer(ThrottleRate, 1, 10000),
 	}
+	e.ThrottleBurst = min(2*e.ThrottleRate, maxThrottleBurst)
 	mtls := r.valid(Authentication) && w.UsesMTLS()
 	switch {
 	case e.DomainName == "" && mtls:

@@ -23,15 +23,8 @@ func (r *reader) contradictions(d Deployment) {
 				least, TimestampTolerance.Key, WebhookTimeout.Key))
 		}
 	}
-	if r.valid(KeyTimeout, WebhookTimeout) && w.KeyTimeout >= w.Timeout {
-		r.wrong(KeyTimeout, "must be shorter than "+WebhookTimeout.Key+", or no time is left to record the events")
-	}
-	if r.valid(MaxEntryBytes, ClaimCheckBytes) && w.ClaimCheckBytes >= w.MaxEntryBytes {
-		r.wrong(ClaimCheckBytes, "must be less than "+MaxEntryBytes.Key)
-	}
-
-	if d.CaptureRefused > 0 && !w.UsesSignature() {
-		r.wrong(CaptureRefused, "must be off with authentication=mtls: there is no signature to explain, and the log "+
+	if d.CaptureRejected > 0 && !w.UsesSignature() {
+		r.wrong(CaptureRejected, "must be off with authentication=mtls: there is no signature to explain, and the log "+
 			"names what is wrong with a certificate")
 	}
 

@@ -36,32 +36,18 @@ func TestSettingsHaveLimits(t *testing.T) {
 		{"keyUnknownGrace", "999ms", "1s", "24h", "24h1s", nil},
 		{"unknownKeyTtl", "999ms", "1s", "1h", "1h1s", nil},
 		{"keyMissBudget", "0", "1", "1000000", "1000001", nil},
-		{"keyMissReserve", "0", "1", "1000000", "1000001", nil},
-		{"keyTimeout", "99ms", "100ms", "1m", "61s", map[string]string{"webhookTimeout": "15m"}},
-		{"webhookTimeout", "1s", "2s", "15m", "901s", map[string]string{"keyTimeout": "1s"}},
+		{"webhookTimeout", "3s", "4s", "15m", "901s", nil},
 		{"claimCheckBytes", "1023", "1024", "408576", "408577", nil},
-		{"maxEntryBytes", "2047", "2048", "1048576", "1048577", map[string]string{"claimCheckBytes": "1024"}},
 		{"deduplicationWindow", "59s", "1m", "3650d", "87600h1s", map[string]string{"timestampTolerance": "1s"}},
 		{"timestampTolerance", "999ms", "1s", "24h", "24h1s", nil},
-		{"redriveGrace", "999ms", "1s", "1h", "1h1s", nil},
-		{"redriveAttempts", "0", "1", "1000", "1001", map[string]string{"claimRetention": "never"}},
-		{"redriveTimeout", "4s", "5s", "15m", "901s", nil},
-		{"claimRetention", "14d", "15d", "36500d", "36501d",
-			map[string]string{"redriveAttempts": "1", "archiveRetention": "off"}},
+		{"claimRetention", "14d", "15d", "36500d", "36501d", map[string]string{"archiveRetention": "off"}},
 		{"archiveRetention", "0d", "1d", "36500d", "36501d", map[string]string{"claimRetention": "never"}},
 		{"parkedRetention", "14d", "15d", "36500d", "36501d", nil},
-		{"webhookMemory", "127", "128", "10240", "10241", nil},
 		{"webhookConcurrency", "0", "1", "100000", "100001", nil},
-		{"redriveConcurrency", "0", "1", "100000", "100001", nil},
-		{"tokenConcurrency", "0", "1", "100000", "100001", nil},
 		{"throttleRate", "0", "1", "10000", "10001", nil},
-		{"throttleBurst", "0", "1", "5000", "5001", nil},
 		{"alarmUnauthenticated", "0", "1", "1000000", "1000001", nil},
-		{"captureRefused", "59s", "1m", "168h", "168h1s", nil},
+		{"captureRejected", "59s", "1m", "168h", "168h1s", nil},
 		{"logRetentionDays", "0", "1", "3653", "3654", nil},
-		{"tokenRefreshPercent", "9", "10", "90", "91", nil},
-		{"tokenEndpointTimeout", "99ms", "100ms", "59s", "61s", map[string]string{"tokenTimeout": "1m"}},
-		{"tokenTimeout", "9s", "10s", "1m", "61s", map[string]string{"tokenEndpointTimeout": "1s"}},
 	} {
 		for value, valid := range map[string]bool{
 			test.below: false, test.least: true, test.most: true, test.above: false, "x": false, "": false,
@@ -89,10 +75,9 @@ func TestProblemsNameWhatIsAllowed(t *testing.T) {
 	for key, want := range map[string]string{
 		"successStatus":       "must be a whole number from 200 to 299",
 		"keyFreshness":        "must be a duration from 1m0s to 720h0m0s",
-		"captureRefused":      "must be a duration from 1m0s to 168h0m0s",
+		"captureRejected":     "must be a duration from 1m0s to 168h0m0s",
 		"claimRetention":      "must be never, or whole days from 15d to 36500d",
-		"maxEntryBytes":       "must be auto, or a whole number from 2048 to 1048576",
-		"accessLogs":          "must be true or false",
+		"tracing":             "must be true or false",
 		"deduplicationWindow": "must be a duration from 1m0s to 87600h0m0s",
 		"logRetentionDays": "must be one of 1 3 5 7 14 30 60 90 120 150 180 365 400 545 731 1096 1827 2192 2557 2922 " +
 			"3288 3653",
@@ -126,13 +111,13 @@ func TestAListIsReportedOnce(t *testing.T) {
 
 func TestCapturingHasAnEffectWithSignaturesAlone(t *testing.T) {
 	for value, want := range map[string]time.Duration{settings.Off: 0, "48h": 48 * time.Hour} {
-		if d, err := deployment(map[string]string{"captureRefused": value}); err != nil || d.CaptureRefused != want {
-			t.Errorf("%s: %s, %v", value, d.CaptureRefused, err)
+		if d, err := deployment(map[string]string{"captureRejected": value}); err != nil || d.CaptureRejected != want {
+			t.Errorf("%s: %s, %v", value, d.CaptureRejected, err)
 		}
 	}
 	for authentication, problems := range map[string]int{"signature": 0, "mtls": 1, "both": 0} {
 		for value, count := range map[string]int{settings.Off: 0, "48h": problems} {
-			if got := problemsOf("captureRefused", map[string]string{"captureRefused": value,
+			if got := problemsOf("captureRejected", map[string]string{"captureRejected": value,
 				"authentication": authentication}); len(got) != count {
 				t.Errorf("%s, %s: %q", authentication, value, got)
 			}
@@ -142,8 +127,8 @@ func TestCapturingHasAnEffectWithSignaturesAlone(t *testing.T) {
 
 func TestSwitchesAreTrueOrFalse(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false} {
-		d, err := deployment(map[string]string{"protectBus": value, "accessLogs": value, "tracing": value})
-		if err != nil || d.AccessLogs != want || d.Tracing != want || d.ProtectBus != want {
+		d, err := deployment(map[string]string{"protectBus": value, "tracing": value})
+		if err != nil || d.Tracing != want || d.ProtectBus != want {
 			t.Errorf("%s: %+v, %v", value, d, err)
 		}
 	}
@@ -197,25 +182,6 @@ func TestCanaryIsAChoice(t *testing.T) {
 	}
 }
 
-// A tag that is not valid is reported once, and no tag is used.
-func TestTagsAreReportedOnce(t *testing.T) {
-	for text, want := range map[string]string{
-		"team":                          "must be NAME=VALUE",
-		"a=1,b":                         "must be NAME=VALUE",
-		"aws:a=1":                       "must not have a name that starts with aws:",
-		"AWS:a=1,b=2":                   "must not have a name that starts with aws:",
-		"a=1,a=2":                       "must not have a twice",
-		strings.Repeat("x", 129):        "must be NAME=VALUE",
-		"a=" + strings.Repeat("1", 257): "must be NAME=VALUE",
-	} {
-		d, err := deployment(map[string]string{"tags": text})
-		got := problemsOf("tags", map[string]string{"tags": text})
-		if err == nil || len(got) != 1 || !strings.HasPrefix(got[0], "tags: "+want) || d.Tags != nil {
-			t.Errorf("%s: %q, %v", text, got, d.Tags)
-		}
-	}
-}
-
 // AWS, PutRetentionPolicy in the CloudWatch Logs API reference: the number of days.
 func TestLogsAreKeptForTheDaysThatCloudWatchKnows(t *testing.T) {
 	known := []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922,
@@ -230,7 +196,7 @@ func TestLogsAreKeptForTheDaysThatCloudWatchKnows(t *testing.T) {
 
 func TestNoConcurrencyIsReservedByDefault(t *testing.T) {
 	d, err := deployment(nil)
-	if err != nil || d.Concurrency != 0 || d.RedriveConcurrency != 0 || d.TokenConcurrency != 0 {
-		t.Errorf("%d, %d, %d, %v", d.Concurrency, d.RedriveConcurrency, d.TokenConcurrency, err)
+	if err != nil || d.Concurrency != 0 {
+		t.Errorf("%d, %v", d.Concurrency, err)
 	}
 }

@@ -87,7 +87,7 @@ var (
 		Description: "the largest payload that the function accepts, in bytes; AWS answers 413 to a request that " +
 			"does not fit into an invocation of Lambda, and 3112959 bytes of JSON always fit"}
 
-	CaptureRefused = &Setting{Key: "captureRefused", Default: Off, Example: "1h",
+	CaptureRejected = &Setting{Key: "captureRejected", Default: Off, Example: "1h",
 		Description: "how long after the deployment rejected webhooks are stored, at most 50 an hour, so that " +
 			"payhook explain --last can name the reason; at most 7d, or off"}
 
@@ -104,12 +104,8 @@ var (
 		Description: "how long a key id that the service does not know is cached as unknown"}
 	KeyMissBudget = &Setting{Key: "keyMissBudget", Default: "60", Example: "600", Section: "8",
 		Description: "the maximum number of requests per minute for keys that are not cached, over all functions " +
-			"together"}
-	KeyMissReserve = &Setting{Key: "keyMissReserve", Default: "60", Example: "600", Section: "8",
-		Description: "the number of further requests per minute when keyMissBudget is used up, for source addresses " +
-			"that have sent an authentic webhook within a week"}
-	KeyTimeout = &Setting{Key: "keyTimeout", Default: "3s", Example: "5s", Section: "4.2",
-		Description: "the timeout of one fetch of a key"}
+			"together; when it is used up, as many again for source addresses that have sent an authentic webhook " +
+			"within a week"}
 
 	DeduplicationWindow = &Setting{Key: "deduplicationWindow", Default: "30d", Example: "7d", Section: "6",
 		Description: "how long an eventId is remembered"}
@@ -134,9 +130,6 @@ var (
 	RedriveAttempts = &Setting{Key: "redriveAttempts", Default: "20", Example: "50",
 		Description: "how often redrive tries to publish an event, with pauses that grow from a minute to an hour, " +
 			"before it is parked"}
-	MaxEntryBytes = &Setting{Key: "maxEntryBytes", Default: "auto", Example: "262144",
-		Description: "the size limit of a PutEvents request, in bytes as EventBridge counts them; auto for " +
-			"1048576, or 262144 in the Regions of China"}
 
 	WebhookTimeout = &Setting{Key: "webhookTimeout", Default: "30s", Example: "10s",
 		Description: "the timeout of the webhook function, in whole seconds"}
@@ -145,8 +138,6 @@ var (
 	RedriveGrace = &Setting{Key: "redriveGrace", Default: "30s", Example: "1m",
 		Description: "how long redrive waits after the deadline of the function that processes an event; " +
 			"more than the clocks of two functions can differ"}
-	WebhookMemory = &Setting{Key: "webhookMemory", Default: "512", Example: "1024",
-		Description: "memory of the webhook function in MiB; Lambda allocates CPU in proportion"}
 	WebhookConcurrency = &Setting{Key: "webhookConcurrency", Example: "100",
 		Description: "reserved concurrency of the webhook function; none if it is not set"}
 	LogRetentionDays = &Setting{Key: "logRetentionDays", Default: "90", Example: "365",
@@ -157,9 +148,6 @@ var (
 	AlarmUnauthenticated = &Setting{Key: "alarmUnauthenticated", Default: "10", Example: "100",
 		Description: "the number of webhooks answered 401 within 15 minutes that raises an alarm: more than other " +
 			"senders cause, and no more than the service sends in that time"}
-	RunbookURL = &Setting{Key: "runbookUrl", Example: "https://wiki.payments.example/payhook/RUNBOOK.md",
-		Description: "the address of your copy of the runbook, which the dashboard links to; without it, the " +
-			"dashboard links to the alarms"}
 	StackName = &Setting{Key: "stackName", Default: "Payhook", Example: "PayhookStaging",
 		Description: "the name of the CloudFormation stack; one for each environment in an account and region"}
 	DeploymentStrategy = &Setting{Key: "deployment", Default: AllAtOnce, Example: Canary,
@@ -199,22 +187,24 @@ const SafePayloadBytes = (invocationBytes - 1 - envelopeBytes) / 2
 func All() []*Setting {
 	return []*Setting{
 		BaseURL, AuthURL, TokenManagerID, Authentication,
-		DomainName, CertificateARN, OwnershipCertificateARN, HostedZoneID, ThrottleRate, ThrottleBurst,
+		DomainName, CertificateARN, OwnershipCertificateARN, HostedZoneID, ThrottleRate,
 		Truststore, ClientCertPins, ClientCertSubjects, RevokedSerials,
 		SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
-		HTTPMethod, SuccessStatus, MaxPayloadBytes, CaptureRefused,
-		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeyMissReserve,
-		KeyTimeout, KeysAuth,
-		Scopes, CredentialEncoding, TokenRefreshPercent, TokenEndpointTimeout, TokenTimeout,
-		DeduplicationWindow, EventSource, EventBusName, MaxEntryBytes, ClaimCheckBytes, RedriveAttempts, ClaimRetention,
+		HTTPMethod, SuccessStatus, MaxPayloadBytes, CaptureRejected,
+		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeysAuth,
+		Scopes, CredentialEncoding,
+		DeduplicationWindow, EventSource, EventBusName, ClaimCheckBytes, ClaimRetention,
 		ParkedRetention, ArchiveRetention,
-		WebhookTimeout, RedriveTimeout, RedriveGrace, WebhookMemory, WebhookConcurrency,
-		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, RunbookURL, StackName, DeploymentStrategy,
-		LedgerTable, ClaimBucket, ParkingBucket, Local,
-		ProtectBus, Encryption, FurtherEncryptionKeys, AccessLogs, Tracing, RedriveConcurrency,
-		TokenConcurrency, Tags, PermissionsBoundary, BootstrapQualifier,
+		WebhookTimeout, WebhookConcurrency,
+		LogRetentionDays, AlarmEmail, AlarmUnauthenticated, StackName, DeploymentStrategy,
+		LedgerTable, ClaimBucket, ParkingBucket,
+		ProtectBus, Encryption, FurtherEncryptionKeys, Tracing,
 	}
 }
+
+// LocalSettings returns the settings of a local run, which make it faster. They are not for
+// users: a stack without local=true rejects them.
+func LocalSettings() []*Setting { return []*Setting{RedriveTimeout, RedriveGrace, RedriveAttempts} }
 
 // The values of the setting deployment.
 const (
@@ -245,8 +235,6 @@ type Webhook struct {
 	KeyUnknownGrace time.Duration
 	UnknownKeyTTL   time.Duration
 	KeyMissBudget   int
-	KeyMissReserve  int
-	KeyTimeout      time.Duration
 	KeysBearer      bool   // fetching a key needs the access token
 	TokenSecret     string // name or ARN of the secret of the token; "" unless KeysBearer
 
@@ -284,8 +272,7 @@ func WebhookSettings() []*Setting {
 	return append(append([]*Setting{
 		BaseURL, SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
-		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeyMissReserve,
-		KeyTimeout, KeysAuth, WebhookTimeout,
+		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeysAuth, WebhookTimeout,
 		DomainName,
 	}, trustSettings()...), publishingSettings()...)
 }
@@ -298,7 +285,7 @@ func RedriveSettings() []*Setting {
 }
 
 func publishingSettings() []*Setting {
-	return []*Setting{EventBusName, EventSource, MaxEntryBytes, ClaimCheckBytes, DeduplicationWindow, RedriveGrace}
+	return []*Setting{EventBusName, EventSource, ClaimCheckBytes, DeduplicationWindow, RedriveGrace}
 }
 
 // ParseWebhook parses the environment of the webhook function.
@@ -348,18 +335,16 @@ type Deployment struct {
 	RedriveTimeout time.Duration
 	// RedriveAttempts is how often an event is tried before it is parked.
 	RedriveAttempts int
-	// CaptureRefused is how long after the deployment rejected webhooks are stored; 0:
+	// CaptureRejected is how long after the deployment rejected webhooks are stored; 0:
 	// none are.
-	CaptureRefused time.Duration
-	Token          Token
-	Memory         int    // MiB
-	Concurrency    int    // 0: not reserved
-	LogRetention   int    // days
-	AlarmEmail     string // "": no subscription
+	CaptureRejected time.Duration
+	Token           Token
+	Concurrency     int    // 0: not reserved
+	LogRetention    int    // days
+	AlarmEmail      string // "": no subscription
 	// AlarmUnauthenticated is the number of webhooks answered 401 within 15 minutes
 	// that raises an alarm.
 	AlarmUnauthenticated int
-	RunbookURL           string // "": none
 	StackName            string
 	Canary               bool // CodeDeploy shifts the webhook function's alias
 
@@ -403,7 +388,7 @@ func textOf(context func(key string) (string, bool)) func(*Setting) string {
 func ProofSettings() []*Setting {
 	return []*Setting{
 		BaseURL, Authentication, SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
-		HTTPMethod, MaxPayloadBytes, KeyExponents, KeyTimeout, KeysAuth,
+		HTTPMethod, MaxPayloadBytes, KeyExponents, KeysAuth,
 	}
 }
 
@@ -431,7 +416,17 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		name: func(s *Setting) string { return s.Key },
 		text: textOf(context),
 	}
-	for _, s := range All() {
+	known := slices.Concat(All(), []*Setting{Local})
+	if r.text(Local) == "true" {
+		known = slices.Concat(known, LocalSettings())
+	}
+	r.text = func(s *Setting) string {
+		if !slices.Contains(known, s) {
+			return s.Default
+		}
+		return textOf(context)(s)
+	}
+	for _, s := range slices.Concat(All(), LocalSettings()) {
 		values[s.Key] = r.text(s)
 	}
 	d := Deployment{
@@ -439,22 +434,19 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 		Webhook:              r.webhook(),
 		RedriveTimeout:       r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
 		RedriveAttempts:      r.integer(RedriveAttempts, 1, 1000),
-		CaptureRefused:       r.capture(),
-		Memory:               r.integer(WebhookMemory, 128, 10240),
+		CaptureRejected:      r.capture(),
 		LogRetention:         r.oneOf(LogRetentionDays, logRetentionDays),
 		ClaimRetention:       r.retention(ClaimRetention),
 		ParkedRetention:      r.retention(ParkedRetention),
 		ArchiveRetention:     r.archive(),
 		AlarmEmail:           r.email(AlarmEmail),
 		AlarmUnauthenticated: r.integer(AlarmUnauthenticated, 1, 1000000),
-		RunbookURL: r.unlessEmpty(RunbookURL, runbookURL,
-			"an https URL of at most 500 characters without a fragment, spaces and brackets"),
 		StackName: r.matching(StackName, stackName,
 			"letters, digits and hyphens, starting with a letter, at most 100"),
 		Canary:        r.choice(DeploymentStrategy, AllAtOnce, Canary) == Canary,
-		LedgerTable:   r.existing(LedgerTable, tableName, "the name of a DynamoDB table"),
-		ClaimBucket:   r.existing(ClaimBucket, bucketName, "the name of an S3 bucket"),
-		ParkingBucket: r.existing(ParkingBucket, bucketName, "the name of an S3 bucket"),
+		LedgerTable:   r.optional(LedgerTable, tableName, "the name of a DynamoDB table"),
+		ClaimBucket:   r.optional(ClaimBucket, bucketName, "the name of an S3 bucket"),
+		ParkingBucket: r.optional(ParkingBucket, bucketName, "the name of an S3 bucket"),
 		Local:         r.boolean(Local),
 		Concurrency:   r.concurrency(WebhookConcurrency),
 		Protection:    r.protection(),
@@ -464,7 +456,7 @@ func ParseDeployment(context func(key string) (string, bool), given []string) (D
 	r.contradictions(d)
 	r.environmentSize()
 	for _, key := range given {
-		if !slices.ContainsFunc(All(), func(s *Setting) bool { return s.Key == key }) {
+		if !slices.ContainsFunc(known, func(s *Setting) bool { return s.Key == key }) {
 			r.problems = append(r.problems, fmt.Errorf("%s: no such setting", key))
 		}
 	}
@@ -475,8 +467,6 @@ var (
 	// CloudFormation accepts 128 characters (AWS, "CreateStack" in the CloudFormation
 	// API reference); the display name of a topic has at most 100.
 	stackName = lazily(`^[A-Za-z][A-Za-z0-9-]{0,99}$`)
-	// It is the target of links in Markdown.
-	runbookURL = upTo(500, lazily(`^https://[^\s()<>\[\]"#]+$`))
 	// AWS, "CreateTable" in the DynamoDB API reference.
 	tableName = lazily(`^[A-Za-z0-9_.-]{3,255}$`)
 	// AWS, "General purpose bucket naming rules" in the S3 User Guide.
@@ -591,11 +581,9 @@ func (r *reader) webhook() Webhook {
 		KeyUnknownGrace: r.duration(KeyUnknownGrace, time.Second, 24*time.Hour),
 		UnknownKeyTTL:   r.duration(UnknownKeyTTL, time.Second, time.Hour),
 		KeyMissBudget:   r.integer(KeyMissBudget, 1, 1000000),
-		KeyMissReserve:  r.integer(KeyMissReserve, 1, 1000000),
-		KeyTimeout:      r.duration(KeyTimeout, 100*time.Millisecond, time.Minute),
 		KeysBearer:      r.keysBearer(),
 		Publishing:      r.publishing(),
-		Timeout:         r.wholeSeconds(WebhookTimeout, 2*time.Second, 15*time.Minute),
+		Timeout:         r.wholeSeconds(WebhookTimeout, KeyTimeout+time.Second, 15*time.Minute),
 	}
 	if !httpguts.ValidHeaderFieldName(w.Scheme.SignatureHeader) {
 		r.wrong(SignatureHeader, "must be the name of a header")
@@ -625,35 +613,28 @@ func (r *reader) publishing() Publishing {
 	return p
 }
 
-// Auto is the value of maxEntryBytes that means the limit of EventBridge.
-const Auto = "auto"
+// KeyTimeout is the timeout of one fetch of a key. It leaves time to record the events.
+const KeyTimeout = 3 * time.Second
+
+// WebhookMemory is the memory of the webhook function in MiB. Lambda allocates CPU in
+// proportion.
+const WebhookMemory = 512
 
 // The limits of PutEvents: the total size of a request must be less (AWS,
 // "PutEvents" in the EventBridge API reference, and in the reference for China).
 const (
-	autoEntryBytes      = 1 << 20
-	autoEntryBytesChina = 256 << 10
+	maxEntryBytes      = 1 << 20
+	maxEntryBytesChina = 256 << 10
 )
 
-// minEntryBytes is enough for the largest claim check with its source, detail-type
-// and delivery id.
-const minEntryBytes = 2048
-
+// entryBytes returns the limit of the Region. Lambda sets AWS_REGION (AWS, "Working with
+// Lambda environment variables"). A template does not know its Region, so the function
+// decides.
 func (r *reader) entryBytes() int {
-	switch {
-	case r.text(MaxEntryBytes) != Auto:
-		n, err := strconv.Atoi(r.text(MaxEntryBytes))
-		if err != nil || n < minEntryBytes || n > autoEntryBytes {
-			r.wrong(MaxEntryBytes, fmt.Sprintf("must be %s, or a whole number from %d to %d", Auto, minEntryBytes,
-				autoEntryBytes))
-		}
-		return n
-	// Lambda sets AWS_REGION (AWS, "Working with Lambda environment variables").
-	// A template does not know its Region, so the function decides.
-	case r.getenv != nil && strings.HasPrefix(r.getenv("AWS_REGION"), "cn-"):
-		return autoEntryBytesChina
+	if r.getenv != nil && strings.HasPrefix(r.getenv("AWS_REGION"), "cn-") {
+		return maxEntryBytesChina
 	}
-	return autoEntryBytes
+	return maxEntryBytes
 }
 
 func read[T any](r *reader, s *Setting, parse func(string) (T, error)) T {
@@ -680,8 +661,8 @@ func (r *reader) matching(s *Setting, matches pattern, of string) string {
 	return v
 }
 
-// existing reads the name of an existing resource, "" for none.
-func (r *reader) existing(s *Setting, matches pattern, of string) string {
+// optional reads a text that may be empty.
+func (r *reader) optional(s *Setting, matches pattern, of string) string {
 	if r.text(s) == "" {
 		return ""
 	}
@@ -778,7 +759,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
-// Off is the value of timestampTolerance that disables the check, of captureRefused that
+// Off is the value of timestampTolerance that disables the check, of captureRejected that
 // disables the capture, and of archiveRetention for no archive.
 const Off = "off"
 
@@ -790,15 +771,15 @@ func (r *reader) window() *signature.Window {
 	return &signature.Window{Format: format, Tolerance: r.duration(TimestampTolerance, time.Second, 24*time.Hour)}
 }
 
-// maxCapture is the longest value of captureRefused.
+// maxCapture is the longest value of captureRejected.
 const maxCapture = 7 * 24 * time.Hour
 
-// capture reads captureRefused; 0 means off.
+// capture reads captureRejected; 0 means off.
 func (r *reader) capture() time.Duration {
-	if r.text(CaptureRefused) == Off {
+	if r.text(CaptureRejected) == Off {
 		return 0
 	}
-	return r.duration(CaptureRefused, time.Minute, maxCapture)
+	return r.duration(CaptureRejected, time.Minute, maxCapture)
 }
 
 func (r *reader) exponents() []int {

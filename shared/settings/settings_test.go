@@ -100,22 +100,18 @@ func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
 		"timestampTolerance": "-1s",
 		"httpMethod":         "post", "successStatus": "301", "maxPayloadBytes": "7000000",
 		"keyExponents": "4", "keyFreshness": "1", "keyMaxAge": "x", "unknownKeyTtl": "0s", "keyMissBudget": "0",
-		"keyTimeout":          "1h",
-		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b", "maxEntryBytes": "10",
-		"claimCheckBytes": "1", "redriveAttempts": "0", "claimRetention": "36h", "parkedRetention": "14d",
-		"archiveRetention": "36h",
-		"webhookTimeout":   "1500ms", "redriveTimeout": "1h", "redriveGrace": "0s", "webhookMemory": "64",
+		"deduplicationWindow": "1.5d", "eventSource": "aws.payments", "eventBusName": "a/b",
+		"claimCheckBytes": "1", "claimRetention": "36h", "parkedRetention": "14d",
+		"archiveRetention":   "36h",
+		"webhookTimeout":     "1500ms",
 		"webhookConcurrency": "0",
 		"logRetentionDays":   "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0",
-		"runbookUrl": "https://wiki.example/a b",
-		"stackName":  "1", "deployment": "blue-green", "ledgerTable": "a/b", "claimBucket": "Claims",
+		"stackName": "1", "deployment": "blue-green", "ledgerTable": "a/b", "claimBucket": "Claims",
 		"parkingBucket": "p",
 		"local":         "yes",
-		"protectBus":    "no", "encryption": "kms", "accessLogs": "all", "tracing": "Active",
-		"redriveConcurrency": "0",
-		"tokenConcurrency":   "x",
-		"tags":               "team", "permissionsBoundary": "a b", "bootstrapQualifier": "more than ten",
-		"baseURL": "a key that does not exist",
+		"protectBus":    "no", "encryption": "kms", "tracing": "Active",
+		"baseURL":         "a key that does not exist",
+		"redriveAttempts": "1", "redriveGrace": "1s", "redriveTimeout": "5s", // without local=true
 	}
 	_, err := deployment(wrong)
 	if err == nil {
@@ -209,7 +205,7 @@ func TestKeyMaxAgeIsNotLessThanKeyFreshness(t *testing.T) {
 }
 
 func TestFunctionTimeoutsAreWholeSeconds(t *testing.T) {
-	for _, setting := range []string{"webhookTimeout", "redriveTimeout", "tokenTimeout"} {
+	for _, setting := range []string{"webhookTimeout"} {
 		for text, ok := range map[string]bool{"12s": true, "12000ms": true, "12500ms": false, "12s1ns": false} {
 			_, err := deployment(map[string]string{setting: text})
 			if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), setting+": must be whole seconds") {
@@ -235,29 +231,22 @@ func TestRejectsContradictorySettings(t *testing.T) {
 			[]string{"deduplicationWindow: must be at least 12m1s", "webhookTimeout"}},
 		"no tolerance": {map[string]string{"timestampTolerance": "off", "deduplicationWindow": "1m"},
 			nil},
-		"a key fetch takes all the time": {map[string]string{"keyTimeout": "10s", "webhookTimeout": "10s"},
-			[]string{"keyTimeout: must be shorter than webhookTimeout"}},
-		"a key fetch leaves a second": {map[string]string{"keyTimeout": "9s", "webhookTimeout": "10s"}, nil},
-		"events of the size of a request": {map[string]string{"maxEntryBytes": "100000", "claimCheckBytes": "100000"},
-			[]string{"claimCheckBytes: must be less than maxEntryBytes"}},
-		"events that fit": {map[string]string{"maxEntryBytes": "100001", "claimCheckBytes": "100000"},
-			nil},
 		"the default bus": {map[string]string{"eventBusName": "default"},
 			[]string{"eventBusName: must not be default"}},
 		"another bus": {map[string]string{"eventBusName": "default-payments"}, nil},
-		"references outlive events": {map[string]string{"redriveAttempts": "500", "claimRetention": "34d",
+		"references outlive events": {map[string]string{"local": "true", "redriveAttempts": "500", "claimRetention": "34d",
 			"archiveRetention": "off"}, []string{"claimRetention: must be at least 35d", "redriveAttempts"}},
-		"references live as long": {map[string]string{"redriveAttempts": "500", "claimRetention": "35d",
+		"references live as long": {map[string]string{"local": "true", "redriveAttempts": "500", "claimRetention": "35d",
 			"archiveRetention": "off"}, nil},
-		"a whole number of days": {map[string]string{"redriveAttempts": "24", "claimRetention": "15d",
+		"a whole number of days": {map[string]string{"local": "true", "redriveAttempts": "24", "claimRetention": "15d",
 			"archiveRetention": "off"}, nil},
-		"an hour more": {map[string]string{"redriveAttempts": "25", "claimRetention": "15d", "archiveRetention": "off"},
+		"an hour more": {map[string]string{"local": "true", "redriveAttempts": "25", "claimRetention": "15d", "archiveRetention": "off"},
 			[]string{"claimRetention: must be at least 16d"}},
 		"the shortest retention": {map[string]string{"claimRetention": "15d", "archiveRetention": "off"}, nil},
-		"archived references outlive events": {map[string]string{"redriveAttempts": "24", "claimRetention": "44d"},
+		"archived references outlive events": {map[string]string{"local": "true", "redriveAttempts": "24", "claimRetention": "44d"},
 			[]string{"claimRetention: must be at least 45d", "archiveRetention"}},
-		"archived references live as long": {map[string]string{"redriveAttempts": "24", "claimRetention": "45d"}, nil},
-		"events are kept without end": {map[string]string{"redriveAttempts": "1000", "claimRetention": "never",
+		"archived references live as long": {map[string]string{"local": "true", "redriveAttempts": "24", "claimRetention": "45d"}, nil},
+		"events are kept without end": {map[string]string{"local": "true", "redriveAttempts": "1000", "claimRetention": "never",
 			"archiveRetention": "36500d"}, nil},
 		"one header for two things": {map[string]string{"timestampCarrier": "header:X-Proof",
 			"keyIdCarrier": "header:x-proof"},
@@ -286,9 +275,9 @@ func TestRejectsContradictorySettings(t *testing.T) {
 }
 
 func TestReportsContradictionsWithOtherProblems(t *testing.T) {
-	_, err := deployment(map[string]string{"keyTimeout": "10s", "webhookTimeout": "10s", "successStatus": "301",
+	_, err := deployment(map[string]string{"keyFreshness": "2h", "keyMaxAge": "1h", "successStatus": "301",
 		"timestampTolerance": "x", "deduplicationWindow": "1m"})
-	for _, text := range []string{"successStatus: ", "keyTimeout: must be shorter than webhookTimeout",
+	for _, text := range []string{"successStatus: ", "keyMaxAge: must not be shorter than keyFreshness",
 		"timestampTolerance: "} {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("%q is not in: %v", text, err)
@@ -302,8 +291,7 @@ func TestReportsContradictionsWithOtherProblems(t *testing.T) {
 func TestReportsNoContradictionWithAnInvalidSetting(t *testing.T) {
 	for _, invalid := range []map[string]string{
 		{"webhookTimeout": "x", "deduplicationWindow": "1m"},
-		{"maxEntryBytes": "x"},
-		{"redriveAttempts": "9000"},
+		{"local": "true", "redriveAttempts": "9000"},
 		{"timestampCarrier": "cookie:x", "keyIdCarrier": "cookie:x"},
 		{"timestampTolerance": "48h", "deduplicationWindow": "1m"},
 	} {
@@ -320,7 +308,7 @@ func TestReportsNoContradictionWithAnInvalidSetting(t *testing.T) {
 // A function must start with the environment of an older template.
 func TestFunctionsAcceptContradictorySettings(t *testing.T) {
 	env := environment(t, nil)
-	env[settings.DeduplicationWindow.Env()], env[settings.KeyTimeout.Env()] = "1m", "1m"
+	env[settings.DeduplicationWindow.Env()] = "1m"
 	if _, err := settings.ParseWebhook(func(name string) string { return env[name] }); err != nil {
 		t.Error(err)
 	}
@@ -328,26 +316,19 @@ func TestFunctionsAcceptContradictorySettings(t *testing.T) {
 
 func TestMaxEntryBytesDependsOnTheRegion(t *testing.T) {
 	for _, test := range []struct {
-		setting, region string
-		want            int
+		region string
+		want   int
 	}{
-		{"auto", "eu-central-1", 1048576}, {"auto", "us-gov-west-1", 1048576}, {"auto", "", 1048576},
-		{"auto", "cn-north-1", 262144}, {"auto", "cn-northwest-1", 262144},
-		{"65536", "eu-central-1", 65536}, {"65536", "cn-north-1", 65536},
+		{"eu-central-1", 1048576}, {"us-gov-west-1", 1048576}, {"", 1048576}, {"cn-north-1", 262144},
+		{"cn-northwest-1", 262144},
 	} {
-		env := environment(t, map[string]string{"maxEntryBytes": test.setting, "claimCheckBytes": "60000"})
+		env := environment(t, nil)
 		env["AWS_REGION"] = test.region
 		getenv := func(name string) string { return env[name] }
 		w, err := settings.ParseWebhook(getenv)
 		r, redriveErr := settings.ParseRedrive(getenv)
 		if err != nil || redriveErr != nil || w.MaxEntryBytes != test.want || r.MaxEntryBytes != test.want {
 			t.Errorf("%v: %d and %d, %v, %v", test, w.MaxEntryBytes, r.MaxEntryBytes, err, redriveErr)
-		}
-	}
-	for _, text := range []string{"", "Auto", "2047", "1048577", "1e5"} {
-		if _, err := deployment(map[string]string{"maxEntryBytes": text}); err == nil ||
-			!strings.Contains(err.Error(), "maxEntryBytes: must be auto, or") {
-			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -19,20 +19,19 @@ var (
 	CredentialEncoding = &Setting{Key: "credentialEncoding", Default: "literal", Example: "form", Section: "4.1",
 		Description: "how client id and secret are encoded in HTTP Basic: literal (RFC 7617), or form for " +
 			"form-encoded first (RFC 6749, section 2.3.1)"}
-	TokenRefreshPercent = &Setting{Key: "tokenRefreshPercent", Default: "66", Example: "50", Section: "8",
-		Description: "when a token is refreshed, as the percentage of its lifetime that is left; later, down to 4 " +
-			"minutes before expiry, where tokens would be stored more often than every 16 minutes"}
-	TokenEndpointTimeout = &Setting{Key: "tokenEndpointTimeout", Default: "10s", Example: "5s", Section: "4.1",
-		Description: "the timeout of one call of the token endpoint"}
-	TokenTimeout = &Setting{Key: "tokenTimeout", Default: "55s", Example: "30s",
-		Description: "how long one run of the token function may take, in whole seconds; less than the minute " +
-			"between two runs"}
+)
+
+// The timeouts of one call of the token endpoint, and of one run of the token function. A run
+// must be shorter than the minute between two runs.
+const (
+	TokenEndpointTimeout = 10 * time.Second
+	TokenTimeout         = 55 * time.Second
 )
 
 // TokenInterval is the time between two scheduled runs of the token function.
 //
 // A refresh leaves at least three runs before the token expires, from a lifetime
-// of 5 minutes on and with the default of [TokenRefreshPercent]: 66 % of 300 s are
+// of 5 minutes on and with a refresh when 66 % of the lifetime is left: 66 % of 300 s are
 // 198 s, and 198/60 = 3.3. From 6 minutes on, it leaves at least 4 minutes.
 //
 // Each new token creates a version of the secret, and a secret can have 100 versions
@@ -51,10 +50,6 @@ type Token struct {
 	TokenManagerID string
 	Scopes         []string // none: the parameter is not sent
 	FormEncoded    bool     // client id and secret are form-encoded for HTTP Basic
-
-	RefreshPercent  int
-	EndpointTimeout time.Duration
-	Timeout         time.Duration
 }
 
 // TokenSettings returns the settings that the token function reads from its
@@ -62,7 +57,6 @@ type Token struct {
 func TokenSettings() []*Setting {
 	return []*Setting{
 		AuthURL, TokenManagerID, Scopes, CredentialEncoding,
-		TokenRefreshPercent, TokenEndpointTimeout, TokenTimeout,
 	}
 }
 
@@ -76,19 +70,12 @@ func ParseToken(getenv func(string) string) (Token, error) {
 }
 
 func (r *reader) token() Token {
-	t := Token{
-		AuthURL:         r.url(AuthURL),
-		TokenManagerID:  r.some(TokenManagerID),
-		Scopes:          r.scopes(),
-		FormEncoded:     r.choice(CredentialEncoding, "literal", "form") == "form",
-		RefreshPercent:  r.integer(TokenRefreshPercent, 10, 90),
-		EndpointTimeout: r.duration(TokenEndpointTimeout, 100*time.Millisecond, time.Minute),
-		Timeout:         r.wholeSeconds(TokenTimeout, 10*time.Second, TokenInterval),
+	return Token{
+		AuthURL:        r.url(AuthURL),
+		TokenManagerID: r.some(TokenManagerID),
+		Scopes:         r.scopes(),
+		FormEncoded:    r.choice(CredentialEncoding, "literal", "form") == "form",
 	}
-	if t.EndpointTimeout >= t.Timeout {
-		r.wrong(TokenEndpointTimeout, "must be shorter than "+r.name(TokenTimeout))
-	}
-	return t
 }
 
 // keysBearer reports whether fetching a key needs the access token.

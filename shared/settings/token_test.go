@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -37,9 +36,6 @@ func TestParseToken(t *testing.T) {
 		CredentialsSecret: "payhook/credentials",
 		AuthURL:           &url.URL{Scheme: "https", Host: "auth.payments.example"},
 		TokenManagerID:    "manager-1",
-		RefreshPercent:    66,
-		EndpointTimeout:   10 * time.Second,
-		Timeout:           55 * time.Second,
 	}
 	tests := map[string]struct {
 		changes map[string]string
@@ -50,10 +46,6 @@ func TestParseToken(t *testing.T) {
 			func(s *settings.Token) { s.Scopes = []string{"payments.read", "payments.write"} }},
 		"encoding": {map[string]string{"PAYHOOK_CREDENTIAL_ENCODING": "form"},
 			func(s *settings.Token) { s.FormEncoded = true }},
-		"share": {map[string]string{"PAYHOOK_TOKEN_REFRESH_PERCENT": "50"},
-			func(s *settings.Token) { s.RefreshPercent = 50 }},
-		"timeouts": {map[string]string{"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "2500ms", "PAYHOOK_TOKEN_TIMEOUT": "20s"},
-			func(s *settings.Token) { s.EndpointTimeout, s.Timeout = 2500*time.Millisecond, 20*time.Second }},
 		"a loopback": {map[string]string{"PAYHOOK_AUTH_URL": "http://127.0.0.1:8080/"},
 			func(s *settings.Token) { s.AuthURL = &url.URL{Scheme: "http", Host: "127.0.0.1:8080"} }},
 	}
@@ -71,15 +63,12 @@ func TestParseToken(t *testing.T) {
 
 func TestParseTokenReportsEveryInvalidSetting(t *testing.T) {
 	_, err := settings.ParseToken(tokenEnvironment(map[string]string{
-		names.TokenSecretEnv:             "",
-		names.CredentialsSecretEnv:       "",
-		"PAYHOOK_AUTH_URL":               "http://auth.payments.example",
-		"PAYHOOK_TOKEN_MANAGER_ID":       "",
-		"PAYHOOK_SCOPES":                 `a "b"`,
-		"PAYHOOK_CREDENTIAL_ENCODING":    "plain",
-		"PAYHOOK_TOKEN_REFRESH_PERCENT":  "100",
-		"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "1ms",
-		"PAYHOOK_TOKEN_TIMEOUT":          "61s",
+		names.TokenSecretEnv:          "",
+		names.CredentialsSecretEnv:    "",
+		"PAYHOOK_AUTH_URL":            "http://auth.payments.example",
+		"PAYHOOK_TOKEN_MANAGER_ID":    "",
+		"PAYHOOK_SCOPES":              `a "b"`,
+		"PAYHOOK_CREDENTIAL_ENCODING": "plain",
 	}))
 	if err == nil {
 		t.Fatal("no error")
@@ -87,21 +76,11 @@ func TestParseTokenReportsEveryInvalidSetting(t *testing.T) {
 	for _, name := range []string{
 		names.TokenSecretEnv, names.CredentialsSecretEnv, "PAYHOOK_AUTH_URL", "PAYHOOK_TOKEN_MANAGER_ID",
 		"PAYHOOK_SCOPES",
-		"PAYHOOK_CREDENTIAL_ENCODING", "PAYHOOK_TOKEN_REFRESH_PERCENT", "PAYHOOK_TOKEN_ENDPOINT_TIMEOUT",
-		"PAYHOOK_TOKEN_TIMEOUT",
+		"PAYHOOK_CREDENTIAL_ENCODING",
 	} {
 		if n := strings.Count(err.Error(), name+": "); n != 1 {
 			t.Errorf("%s is named %d times in:\n%v", name, n, err)
 		}
-	}
-}
-
-func TestTokenEndpointTimeoutIsShorterThanARun(t *testing.T) {
-	_, err := settings.ParseToken(tokenEnvironment(map[string]string{
-		"PAYHOOK_TOKEN_ENDPOINT_TIMEOUT": "20s", "PAYHOOK_TOKEN_TIMEOUT": "20s",
-	}))
-	if err == nil || !strings.Contains(err.Error(), "must be shorter than PAYHOOK_TOKEN_TIMEOUT") {
-		t.Errorf("%v", err)
 	}
 }
 

@@ -46,7 +46,7 @@ webhook passes all checks of the signature with them. No setting is proposed tha
 the protection: a longer timestampTolerance, another of keyExponents, a fixed
 keyIdCarrier. -c tries one, and --key-id a fixed key id.
 
-The webhook is the last one that the setting captureRefused stored, or another one
+The webhook is the last one that the setting captureRejected stored, or another one
 ("payhook captured list" has the names). Its settings are those that rejected it; -c
 replaces some. With keysAuth=bearer, the token is read from the secret of the stack.
 
@@ -159,7 +159,7 @@ func (o *options) keyService(ctx context.Context, conf settings.Webhook) (*keyRi
 		client = token.NewClient(token.NewReader(secretsmanager.NewFromConfig(d.AWS), secret, token.ReaderOptions{}),
 			conf.BaseURL)
 	}
-	origin := keys.NewOrigin(client, conf.BaseURL, conf.KeyTimeout)
+	origin := keys.NewOrigin(client, conf.BaseURL, settings.KeyTimeout)
 	return &keyRing{origin: origin, exponents: conf.KeyExponents}, nil
 }
 

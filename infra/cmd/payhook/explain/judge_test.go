@@ -27,6 +27,7 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 var (
@@ -120,7 +121,7 @@ func (c *call) explain() *report {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.BaseURL, conf.KeyTimeout),
+	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.BaseURL, settings.KeyTimeout),
 		exponents: conf.KeyExponents}
 	r, err := explain(c.t.Context(), c.request, conf, service, c.given)
 	if err != nil {
@@ -408,7 +409,7 @@ func TestItEndsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.BaseURL, conf.KeyTimeout)}
+	service := &keyRing{origin: keys.NewOrigin(http.DefaultClient, conf.BaseURL, settings.KeyTimeout)}
 	if _, err := explain(ctx, c.request, conf, service, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}

@@ -21,7 +21,7 @@ func (p *program) capturedListCommand() *cobra.Command {
 		Use:   "list",
 		Short: "List the rejected webhooks that were captured",
 		Long: `Lists the webhooks that were rejected before they were found authentic and that
-captureRefused stored, the earliest first. Nothing about them is proven: anybody who
+captureRejected stored, the earliest first. Nothing about them is proven: anybody who
 knows the URL can have sent them. S3 removes them from this list one to two days after
 they were stored.
 
@@ -98,7 +98,7 @@ func (p *program) capturedList(ctx context.Context) error {
 	return nil
 }
 
-const noneCaptured = "no rejected webhook is stored: captureRefused is off or has ended, none was rejected since, or " +
+const noneCaptured = "no rejected webhook is stored: captureRejected is off or has ended, none was rejected since, or " +
 	"they were deleted after a day"
 
 // ErrNoneCaptured is returned when no rejected webhook is stored.

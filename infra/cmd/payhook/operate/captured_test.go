@@ -13,7 +13,7 @@ import (
 func TestARejectedWebhookIsListedAndShown(t *testing.T) {
 	w := newWorld(t)
 	if out, said, status := w.operate("captured", "list"); status != cli.StatusFailed || out != "" ||
-		!strings.Contains(said, "captureRefused is off or has ended") {
+		!strings.Contains(said, "captureRejected is off or has ended") {
 		t.Errorf("none: %d, %q, %q", status, out, said)
 	}
 	store := parking.NewStore(w.s3, "parking")

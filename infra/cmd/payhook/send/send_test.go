@@ -267,7 +267,7 @@ func TestProofIsCarriedWhereTheFlagsSay(t *testing.T) {
 		}))
 		t.Cleanup(hook.Close)
 		// What no flag says is as in the settings of the local run.
-		conf := map[string]string{"timestampCarrier": "query:at", "captureRefused": "7d"}
+		conf := map[string]string{"timestampCarrier": "query:at", "captureRejected": "7d"}
 		if err := (&deployment.Deployment{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true,
 			Settings: conf}).Write("."); err != nil {
 			t.Fatal(err)
@@ -327,14 +327,14 @@ func TestRejectedWebhookNamesTheWayToTheReason(t *testing.T) {
 		args string
 		want string // "" for nothing
 	}{
-		{map[string]string{"captureRefused": "7d"}, "--timestamp-carrier query:ts", why},
-		{map[string]string{"captureRefused": "7d"}, "--corrupt signature", why},
-		{map[string]string{"captureRefused": "7d"}, "--corrupt signature --expect 401", ""},
-		{map[string]string{"captureRefused": "7d"}, "--expect 503", ""},
-		{map[string]string{"captureRefused": "7d"}, "--corrupt signature --url " + h.URL, ""},
-		{map[string]string{"captureRefused": "off"}, "--key-id-carrier query:k",
-			`make down && make up SETTINGS="captureRefused=1h eventSource=a"`},
-		{nil, "--corrupt signature", `make down && make up SETTINGS="captureRefused=1h eventSource=a"`},
+		{map[string]string{"captureRejected": "7d"}, "--timestamp-carrier query:ts", why},
+		{map[string]string{"captureRejected": "7d"}, "--corrupt signature", why},
+		{map[string]string{"captureRejected": "7d"}, "--corrupt signature --expect 401", ""},
+		{map[string]string{"captureRejected": "7d"}, "--expect 503", ""},
+		{map[string]string{"captureRejected": "7d"}, "--corrupt signature --url " + h.URL, ""},
+		{map[string]string{"captureRejected": "off"}, "--key-id-carrier query:k",
+			`make down && make up SETTINGS="captureRejected=1h eventSource=a"`},
+		{nil, "--corrupt signature", `make down && make up SETTINGS="captureRejected=1h eventSource=a"`},
 		{map[string]string{"authentication": "mtls"}, "--corrupt signature", ""},
 	} {
 		if err := (&deployment.Deployment{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true,

@@ -44,13 +44,13 @@ func (o *options) connect(ctx context.Context) (d *deployment.Deployment, err er
 func why(d *deployment.Deployment) string {
 	switch {
 	case !d.Local:
-		return "If it was answered 401 and the stack has the setting captureRefused, this says why:\n" +
+		return "If it was answered 401 and the stack has the setting captureRejected, this says why:\n" +
 			"  payhook explain --last"
 	case d.Setting(settings.Authentication) == settings.ByMTLS:
 		return "" // nothing is signed
-	case d.Setting(settings.CaptureRefused) == settings.Off:
+	case d.Setting(settings.CaptureRejected) == settings.Off:
 		return "The local run stores no rejected webhook. To see why one is answered 401, send it after:\n  " +
-			d.Restart(map[string]string{settings.CaptureRefused.Key: "1h"})
+			d.Restart(map[string]string{settings.CaptureRejected.Key: "1h"})
 	}
 	return "To see why it was answered 401:\n  make payhook ARGS=\"explain --last --local\""
 }
