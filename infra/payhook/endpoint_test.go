@@ -481,7 +481,7 @@ func TestSwitchingTheMechanismReplacesNothing(t *testing.T) {
 		// client certificate that was accepted last.
 		want := []string{
 			"+Alarms/certificate-forbidden", "+Alarms/trust-expires", "+Endpoint/CertificateForbidden",
-			"Endpoint/Domain", "Endpoint/Stage", "Monitoring/Dashboard", "Monitoring/Unhealthy",
+			"Endpoint/Domain", "Endpoint/Stage", "Monitoring/Dashboard",
 			"Redrive/Alias", "Redrive/Function", "Redrive/Role/DefaultPolicy", "Webhook/Alias", "Webhook/Function",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {

@@ -76,7 +76,7 @@ func TestEveryChangeOfAFunctionPublishesAVersion(t *testing.T) {
 		"ledgerTable":        {"another", []string{"Redrive", "Webhook"}},
 		"claimBucket":        {"another", []string{"Redrive", "Webhook"}},
 		"parkingBucket":      {"another", []string{"Redrive", "Webhook"}},
-		"stackName":          {"PayhookStaging", []string{"Redrive", "Webhook"}}, // the bus
+		"stackName":          {"PayhookStaging", all}, // the dimension of metrics
 		"alarmEmail":         {"ops@payments.example", nil},
 		"webhookConcurrency": {7, nil}, // of the function, not of a version
 	} {
