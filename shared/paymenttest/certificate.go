@@ -6,10 +6,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
-	_ "crypto/md5" // for certificates that must be rejected
 	"crypto/rand"
 	"crypto/rsa"
-	_ "crypto/sha1" // for certificates that must be rejected
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -20,7 +18,6 @@ import (
 	"math/big"
 	"net"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -143,7 +140,6 @@ const (
 	NameConstraints          CertificateFlaw = "name-constraints"      // its CA may issue only for other names
 	ServerUsage              CertificateFlaw = "server-usage"          // it is allowed only for server authentication
 	SHA1                     CertificateFlaw = "sha1"
-	MD5                      CertificateFlaw = "md5"
 	RSA1024                  CertificateFlaw = "rsa-1024"
 	RSAExponent3             CertificateFlaw = "rsa-exponent-3"
 	RSAEvenModulus           CertificateFlaw = "rsa-even-modulus"
@@ -151,7 +147,6 @@ const (
 	Ed25519                  CertificateFlaw = "ed25519"
 	DuplicateExtension       CertificateFlaw = "duplicate-extension"
 	UnknownCriticalExtension CertificateFlaw = "unknown-critical-extension"
-	NegativeSerial           CertificateFlaw = "negative-serial"
 	ZeroSerial               CertificateFlaw = "zero-serial"
 	LongSerial               CertificateFlaw = "long-serial" // 21 octets
 	ForgedSignature          CertificateFlaw = "forged-signature"
@@ -166,9 +161,8 @@ type issue struct {
 	by       *CA
 	template *x509.Certificate
 	key      crypto.Signer
-	edit     func(*tbsCertificate) // changes what crypto/x509 does not; nil: nothing
-	signer   crypto.Signer         // signs what edit has changed; nil: the key of by
-	hash     crypto.Hash
+	public   crypto.PublicKey // in the certificate; nil: that of key
+	forged   bool             // the signature is changed
 }
 
 // flawed has the change that makes a valid certificate flawed.
@@ -206,26 +200,12 @@ var flawed = map[CertificateFlaw]func(*issue){
 			c.PermittedDNSDomainsCritical, c.PermittedDNSDomains = true, []string{"other.example"}
 		})
 	},
-	ServerUsage: func(i *issue) { i.template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} },
-	SHA1:        func(i *issue) { i.signWith(crypto.SHA1, 5) },
-	MD5:         func(i *issue) { i.signWith(crypto.MD5, 4) },
-	RSA1024: func(i *issue) {
-		key, err := rsa.GenerateKey(rand.Reader, 1024)
-		if err != nil {
-			panic(err) // crypto/rsa rejects the size
-		}
-		i.key = key
-	},
-	RSAExponent3: func(i *issue) { i.key = rsaKeys().small },
+	ServerUsage:  func(i *issue) { i.template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} },
+	SHA1:         func(i *issue) { i.template.SignatureAlgorithm = x509.ECDSAWithSHA1 },
+	RSA1024:      func(i *issue) { i.key = newRSAKey(1024) },
+	RSAExponent3: func(i *issue) { i.public = &rsa.PublicKey{N: newRSAKey(2048).N, E: 3} },
 	RSAEvenModulus: func(i *issue) {
-		i.key = rsaKeys().normal
-		i.edit = func(t *tbsCertificate) {
-			n := new(big.Int).Sub(rsaKeys().normal.N, big.NewInt(1))
-			t.PublicKey.PublicKey = bitString(struct {
-				N *big.Int
-				E int
-			}{n, 65537})
-		}
+		i.public = &rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), 2047), E: 65537}
 	},
 	P224: func(i *issue) { i.key = newECDSAKey(elliptic.P224()) },
 	Ed25519: func(i *issue) {
@@ -236,32 +216,18 @@ var flawed = map[CertificateFlaw]func(*issue){
 		i.key = key
 	},
 	DuplicateExtension: func(i *issue) {
-		i.edit = func(t *tbsCertificate) { t.Extensions = append(t.Extensions, t.Extensions[0]) }
+		extension := pkix.Extension{Id: unknownExtension, Value: []byte{5, 0}}
+		i.template.ExtraExtensions = []pkix.Extension{extension, extension}
 	},
 	UnknownCriticalExtension: func(i *issue) {
-		i.template.ExtraExtensions = []pkix.Extension{{Id: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 55555, 1},
-			Critical: true, Value: []byte{5, 0}}}
+		i.template.ExtraExtensions = []pkix.Extension{{Id: unknownExtension, Critical: true, Value: []byte{5, 0}}}
 	},
-	NegativeSerial: func(i *issue) { i.edit = func(t *tbsCertificate) { t.SerialNumber = big.NewInt(-5) } },
-	ZeroSerial:     func(i *issue) { i.edit = func(t *tbsCertificate) { t.SerialNumber = big.NewInt(0) } },
-	LongSerial: func(i *issue) {
-		i.edit = func(t *tbsCertificate) { t.SerialNumber = new(big.Int).Lsh(big.NewInt(1), 8*20) }
-	},
-	ForgedSignature: func(i *issue) { i.edit, i.signer = func(*tbsCertificate) {}, newECDSAKey(elliptic.P256()) },
+	ZeroSerial:      func(i *issue) { i.template.SerialNumber = new(big.Int) },
+	LongSerial:      func(i *issue) { i.template.SerialNumber = new(big.Int).Lsh(big.NewInt(1), 8*20) },
+	ForgedSignature: func(i *issue) { i.forged = true },
 }
 
-// signWith has the certificate signed with a broken digest and RSA. crypto/x509 has no such
-// algorithm for ECDSA, so an intermediate CA with an RSA key issues it. algorithm is the last
-// number of its identifier (RFC 8017, appendix C).
-func (i *issue) signWith(hash crypto.Hash, algorithm int) {
-	key := rsaKeys().normal
-	i.by = &CA{Certificate: sign(caTemplate("RSA CA"), i.by.Certificate, key.Public(), i.by.Key), Key: key,
-		chain: i.by.all()}
-	i.hash = hash
-	i.edit = func(t *tbsCertificate) {
-		t.SignatureAlgorithm.Algorithm = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, algorithm}
-	}
-}
+var unknownExtension = asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 55555, 1}
 
 // Flawed issues a certificate with a flaw. above contains the further CAs of its chain,
 // which a truststore with a must also contain. It is empty for most flaws.
@@ -270,14 +236,14 @@ func (a *CA) Flawed(flaw CertificateFlaw) (certificate tls.Certificate, above []
 	if change == nil {
 		return tls.Certificate{}, nil, fmt.Errorf("paymenttest: unknown certificate flaw %q", flaw)
 	}
-	i := &issue{by: a, template: clientTemplate(), key: newECDSAKey(elliptic.P256()), hash: crypto.SHA256}
+	i := &issue{by: a, template: clientTemplate(), key: newECDSAKey(elliptic.P256())}
 	change(i)
-	raw := create(i.template, i.by.Certificate, i.key.Public(), i.by.Key)
-	if i.signer == nil {
-		i.signer = i.by.Key
+	if i.public == nil {
+		i.public = i.key.Public()
 	}
-	if i.edit != nil {
-		raw = editAndSign(raw, i.signer, i.hash, i.edit)
+	raw := create(i.template, i.by.Certificate, i.public, i.by.Key)
+	if i.forged {
+		raw[len(raw)-1] ^= 1
 	}
 	certificate = tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: i.key}
 	if i.by == a {
@@ -292,49 +258,18 @@ func (a *CA) Flawed(flaw CertificateFlaw) (certificate tls.Certificate, above []
 	return certificate, above, nil
 }
 
-// rsaKeys returns RSA keys. It generates them once, because this takes long.
-var rsaKeys = sync.OnceValue(func() (keys struct{ normal, small *rsa.PrivateKey }) {
-	var err error
-	if keys.normal, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
-		panic(err)
-	}
-	keys.small = withExponent3()
-	return keys
-})
-
-// withExponent3 returns a key with the public exponent 3, which crypto/rsa does
-// not generate.
-func withExponent3() *rsa.PrivateKey {
-	e, one := big.NewInt(3), big.NewInt(1)
-	prime := func() *big.Int {
-		for {
-			p, err := rand.Prime(rand.Reader, 1024)
-			if err != nil {
-				panic(err)
-			}
-			if new(big.Int).GCD(nil, nil, e, new(big.Int).Sub(p, one)).Cmp(one) == 0 {
-				return p
-			}
-		}
-	}
-	for {
-		p, q := prime(), prime()
-		n := new(big.Int).Mul(p, q)
-		if p.Cmp(q) == 0 || n.BitLen() != 2048 {
-			continue
-		}
-		phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
-		key := &rsa.PrivateKey{N: n, E: 3, D: new(big.Int).ModInverse(e, phi),
-			Primes: []*big.Int{p, q}}
-		key.Precompute()
-		return key
-	}
-}
-
 func newECDSAKey(curve elliptic.Curve) *ecdsa.PrivateKey {
 	key, err := ecdsa.GenerateKey(curve, rand.Reader)
 	if err != nil {
 		panic(err) // the random number generator failed
+	}
+	return key
+}
+
+func newRSAKey(bits int) *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, bits)
+	if err != nil {
+		panic(err) // crypto/rsa rejects the size
 	}
 	return key
 }
@@ -377,67 +312,6 @@ func create(template, issuer *x509.Certificate, public crypto.PublicKey, key cry
 	der, err := x509.CreateCertificate(rand.Reader, template, issuer, public, key)
 	if err != nil {
 		panic(err) // crypto/x509 rejects a template of this package
-	}
-	return der
-}
-
-// rawCertificate is the ASN.1 structure of a certificate (RFC 5280, section 4.1), for
-// certificates that crypto/x509 cannot create.
-type rawCertificate struct {
-	TBS                asn1.RawValue
-	SignatureAlgorithm pkix.AlgorithmIdentifier
-	Signature          asn1.BitString
-}
-
-type tbsCertificate struct {
-	Version            int `asn1:"optional,explicit,default:0,tag:0"`
-	SerialNumber       *big.Int
-	SignatureAlgorithm pkix.AlgorithmIdentifier
-	Issuer             asn1.RawValue
-	Validity           asn1.RawValue
-	Subject            asn1.RawValue
-	PublicKey          struct {
-		Algorithm pkix.AlgorithmIdentifier
-		PublicKey asn1.BitString
-	}
-	Extensions []pkix.Extension `asn1:"omitempty,optional,explicit,tag:3"`
-}
-
-func bitString(value any) asn1.BitString {
-	der, err := asn1.Marshal(value)
-	if err != nil {
-		panic(err)
-	}
-	return asn1.BitString{Bytes: der, BitLength: 8 * len(der)}
-}
-
-// editAndSign changes a certificate and signs it again.
-func editAndSign(certificate []byte, key crypto.Signer, hash crypto.Hash, edit func(*tbsCertificate)) []byte {
-	var raw rawCertificate
-	var tbs tbsCertificate
-	if _, err := asn1.Unmarshal(certificate, &raw); err != nil {
-		panic(err)
-	}
-	if _, err := asn1.Unmarshal(raw.TBS.FullBytes, &tbs); err != nil {
-		panic(err)
-	}
-	edit(&tbs)
-	der, err := asn1.Marshal(tbs)
-	if err != nil {
-		panic(err)
-	}
-	h := hash.New()
-	h.Write(der)
-	signature, err := key.Sign(rand.Reader, h.Sum(nil), hash)
-	if err != nil {
-		panic(err)
-	}
-	der, err = asn1.Marshal(rawCertificate{
-		TBS: asn1.RawValue{FullBytes: der}, SignatureAlgorithm: tbs.SignatureAlgorithm,
-		Signature: asn1.BitString{Bytes: signature, BitLength: 8 * len(signature)},
-	})
-	if err != nil {
-		panic(err)
 	}
 	return der
 }

@@ -1,7 +1,6 @@
 package paymenttest
 
 import (
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/base64"
@@ -23,13 +22,7 @@ type Key struct {
 }
 
 // NewKey generates a key of that many bits with a new id.
-func NewKey(bits int) Key {
-	private, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		panic(err) // crypto/rsa rejects the size
-	}
-	return Key{uuid.New().String(), private}
-}
+func NewKey(bits int) Key { return Key{uuid.New().String(), newRSAKey(bits)} }
 
 // ParseKey parses an RSA private key in PEM, PKCS #8 or PKCS #1, and returns it with that
 // id.
