@@ -93,52 +93,47 @@ func (s Sender) Sign(ctx context.Context, w Webhook) (Signed, error) {
 // Remote is a payment service of this package in another process. It is safe
 // for concurrent use.
 type Remote struct {
-	URL    string       // of a Server with Options.Control
-	Client *http.Client // one with a timeout of a minute
+	URL string // of a Server with Options.Control
 }
 
 // Send does what [Server.Send] does.
 func (r Remote) Send(ctx context.Context, w Webhook) (answer Answer, err error) {
-	return answer, r.call(ctx, http.MethodPost, "send", w, &answer)
+	return answer, r.call(ctx, "send", w, &answer)
 }
 
 // Sign does what [Sender.Sign] does, with the current key.
 func (r Remote) Sign(ctx context.Context, w Webhook) (signed Signed, err error) {
-	return signed, r.call(ctx, http.MethodPost, "sign", w, &signed)
+	return signed, r.call(ctx, "sign", w, &signed)
 }
 
 // Rotate does what [Server.Rotate] does, and returns the new key's id.
 func (r Remote) Rotate(ctx context.Context) (id string, err error) {
-	return id, r.call(ctx, http.MethodPost, "rotate", struct{}{}, &id)
+	return id, r.call(ctx, "rotate", struct{}{}, &id)
 }
 
 // RotateCertificate makes the service present a new client certificate of its CA
 // starting with the next webhook, and returns it in PEM.
 func (r Remote) RotateCertificate(ctx context.Context) (pem string, err error) {
-	return pem, r.call(ctx, http.MethodPost, "rotate-certificate", struct{}{}, &pem)
+	return pem, r.call(ctx, "rotate-certificate", struct{}{}, &pem)
 }
 
 // Misbehave does what [Server.Misbehave] does.
 func (r Remote) Misbehave(ctx context.Context, e Endpoint, f Fault) error {
-	return r.call(ctx, http.MethodPost, "misbehave/"+string(e), f, &struct{}{})
+	return r.call(ctx, "misbehave/"+string(e), f, &struct{}{})
 }
 
-func (r Remote) call(ctx context.Context, method, name string, in, out any) error {
+func (r Remote) call(ctx context.Context, name string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(r.URL, "/")+controlPath+name,
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(r.URL, "/")+controlPath+name,
 		bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	client := r.Client
-	if client == nil {
-		client = remoteClient
-	}
-	resp, err := client.Do(req)
+	resp, err := sharedClient.Do(req)
 	if err != nil {
 		return fmt.Errorf("paymenttest: %w", err)
 	}
@@ -149,5 +144,3 @@ func (r Remote) call(ctx context.Context, method, name string, in, out any) erro
 	}
 	return json.NewDecoder(resp.Body).Decode(out)
 }
-
-var remoteClient = newClient()

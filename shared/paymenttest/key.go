@@ -74,7 +74,7 @@ func (s *Server) use(key Key) Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.key = key
-	s.published[key.ID] = key.JWK()
+	s.state.Publish(key)
 	return key
 }
 
@@ -83,23 +83,21 @@ func (s *Server) Publish(id string, jwk []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if jwk == nil {
-		delete(s.published, id)
+		delete(s.state.Keys, id)
 		return
 	}
-	s.published[id] = jwk
+	s.state.Keys[id] = jwk
 }
 
 // answerKey answers a key lookup (section 4.2).
-func (s *Server) answerKey(r *http.Request, _ []byte) answer {
+func (s *Server) answerKey(state State, r *http.Request, _ []byte) answer {
 	if r.Method != http.MethodGet {
 		return answer{status: http.StatusMethodNotAllowed, header: http.Header{"Allow": {http.MethodGet}}}
 	}
-	if s.opts.KeysBearer && !s.bearer(r) {
+	if state.KeysBearer && !s.bearer(state, r) {
 		return unauthorized()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	jwk, ok := s.published[r.URL.Path[len(keysPath):]]
+	jwk, ok := state.Keys[r.URL.Path[len(keysPath):]]
 	if !ok {
 		return answer{status: http.StatusNotFound, body: []byte(`{"error":"no such key"}`)}
 	}

@@ -26,7 +26,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"uuid"
 
 	"payhook.example/shared/signature"
 )
@@ -40,9 +39,6 @@ type Options struct {
 	Scheme          signature.Scheme
 	TimestampFormat signature.Format // RFC 3339 with milliseconds
 	Method          string           // of webhooks; POST
-	// Client sends the webhooks; a client with a timeout of a minute that does not follow
-	// redirects.
-	Client *http.Client
 	// Identity has the client certificates for webhooks to https URLs; none.
 	Identity *Identity
 
@@ -112,16 +108,10 @@ type Server struct {
 	server *http.Server
 	closed chan struct{}
 
-	tokenKey []byte // signs tokens; nil means that they are kept in tokens
-
-	mu        sync.Mutex
-	key       Key               // the signing key
-	published map[string][]byte // JWK by key id
-	faults    map[Endpoint]*Fault
-	counts    map[Endpoint]map[int]int // by status
-	latest    map[Endpoint][]Request
-	lifetime  time.Duration
-	tokens    map[string]time.Time // the expiry of each token
+	mu     sync.Mutex
+	key    Key // the signing key
+	state  State
+	latest map[Endpoint][]Request
 }
 
 // NewServer starts a payment service. It panics if it cannot listen, like
@@ -136,8 +126,7 @@ func NewServer(opts Options) *Server {
 
 // Start starts a payment service on a free port of 127.0.0.1. The caller must close it.
 func Start(opts Options) (*Server, error) {
-	opts.setDefaults()
-	s := newServer(opts)
+	s := newServer(opts, NewState(opts))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("paymenttest: %w", err)
@@ -152,43 +141,18 @@ func Start(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// newServer returns a service that does not listen and has no key.
-func newServer(opts Options) *Server {
+// newServer returns a service that does not listen and has no signing key.
+func newServer(opts Options, state State) *Server {
+	if opts.Scheme == (signature.Scheme{}) {
+		opts.Scheme = DefaultScheme()
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
 	return &Server{
-		opts: opts,
-		sender: Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Method: opts.Method, Client: opts.Client,
+		opts: opts, state: state, closed: make(chan struct{}), latest: map[Endpoint][]Request{},
+		sender: Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Method: opts.Method, Client: sharedClient,
 			Identity: opts.Identity, Now: opts.Now},
-		closed:    make(chan struct{}),
-		published: map[string][]byte{},
-		faults:    map[Endpoint]*Fault{},
-		counts:    map[Endpoint]map[int]int{},
-		latest:    map[Endpoint][]Request{},
-		lifetime:  opts.TokenLifetime,
-		tokens:    map[string]time.Time{},
-	}
-}
-
-func (o *Options) setDefaults() {
-	if o.Scheme == (signature.Scheme{}) {
-		o.Scheme = DefaultScheme()
-	}
-	if o.Client == nil {
-		o.Client = newClient()
-	}
-	if o.TokenManagerID == "" {
-		o.TokenManagerID = "manager-1"
-	}
-	if o.ClientID == "" {
-		o.ClientID = "client-" + uuid.New().String()
-	}
-	if o.ClientSecret == "" {
-		o.ClientSecret = "secret-" + uuid.New().String()
-	}
-	if o.TokenLifetime == 0 {
-		o.TokenLifetime = DefaultTokenLifetime
-	}
-	if o.Now == nil {
-		o.Now = time.Now
 	}
 }
 
@@ -198,21 +162,18 @@ func (s *Server) Close() {
 	s.server.Close()
 }
 
-// Count returns the number of requests that an endpoint answered with one of the
+// Count returns how many of the latest 1,000 requests an endpoint answered with one of the
 // statuses, or with any status if none is given. Status 0 counts cut connections.
-func (s *Server) Count(e Endpoint, statuses ...int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	total := 0
-	for status, n := range s.counts[e] {
-		if len(statuses) == 0 || slices.Contains(statuses, status) {
-			total += n
+func (s *Server) Count(e Endpoint, statuses ...int) (n int) {
+	for _, r := range s.Requests(e) {
+		if len(statuses) == 0 || slices.Contains(statuses, r.Status) {
+			n++
 		}
 	}
-	return total
+	return n
 }
 
-// Requests returns the latest 100 requests to an endpoint, oldest first.
+// Requests returns the latest 1,000 requests to an endpoint, oldest first.
 func (s *Server) Requests(e Endpoint) []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,48 +191,37 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// answer is an answer of the service. The zero contentType means JSON.
+// answer is an answer of the service, in JSON.
 type answer struct {
-	status      int
-	contentType string
-	header      http.Header
-	body        []byte
+	status int
+	header http.Header
+	body   []byte
 }
 
 // endpoint serves one endpoint. It records every request and applies the fault, if one is
 // set.
-func (s *Server) endpoint(e Endpoint, right func(*http.Request, []byte) answer) http.HandlerFunc {
+func (s *Server) endpoint(e Endpoint, right func(State, *http.Request, []byte) answer) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))
-		fault := s.nextFault(e)
-		if fault.Name == Slow && !s.wait(r, fault) {
+		state := s.snapshot()
+		fault := state.Faults[e]
+		if fault.Name == HangUp || fault.Name == Slow && !s.wait(r, fault) {
 			s.record(e, r, body, 0)
 			panic(http.ErrAbortHandler)
 		}
-		if fault.Name == HangUp {
-			s.record(e, r, body, 0)
-			panic(http.ErrAbortHandler)
-		}
-		a := fault.spoil(s, r, func() answer { return right(r, body) })
+		a := fault.answer(func() answer { return right(state, r, body) })
 		s.record(e, r, body, a.status)
 		maps.Copy(w.Header(), a.header)
-		if a.contentType == "" {
-			a.contentType = "application/json"
-		}
-		w.Header().Set("Content-Type", a.contentType)
+		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(a.status)
 		w.Write(a.body)
 	}
 }
 
 func (s *Server) record(e Endpoint, r *http.Request, body []byte, status int) {
-	const kept = 100
+	const kept = 1000
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.counts[e] == nil {
-		s.counts[e] = map[int]int{}
-	}
-	s.counts[e][status]++
 	latest := append(s.latest[e], Request{r.Method, r.URL.Path, r.URL.RawQuery, r.Header.Clone(), body, status})
 	s.latest[e] = latest[max(0, len(latest)-kept):]
 }

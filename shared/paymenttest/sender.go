@@ -181,10 +181,7 @@ func (s Sender) Send(ctx context.Context, w Webhook) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	client := s.Client
-	if client == nil {
-		client = newClient()
-	}
+	client := cmp.Or(s.Client, sharedClient)
 	switch {
 	case s.Identity != nil && r.URL.Scheme == "https":
 		if client, err = s.Identity.client(w.Certificate); err != nil {
@@ -236,6 +233,9 @@ func newClient() *http.Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
+
+// sharedClient is the client of callers that set none.
+var sharedClient = newClient()
 
 // unknownKey is a key that no service has published.
 var unknownKey = sync.OnceValue(func() Key { return NewKey(2048) })

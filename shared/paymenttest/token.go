@@ -1,49 +1,53 @@
 package paymenttest
 
 import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"mime"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
-	"uuid"
 )
 
 // Client returns the client id and secret that the token endpoint accepts.
-func (s *Server) Client() (id, secret string) { return s.opts.ClientID, s.opts.ClientSecret }
+func (s *Server) Client() (id, secret string) { return s.state.ClientID, s.state.ClientSecret }
 
 // SetTokenLifetime changes the lifetime of tokens that are issued from now on, in whole
 // seconds.
 func (s *Server) SetTokenLifetime(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lifetime = d
+	s.state.TokenSeconds = int(d / time.Second)
 }
 
 // RevokeTokens revokes every issued token.
 func (s *Server) RevokeTokens() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.tokens)
+	s.state.TokenKey = []byte(rand.Text())
 }
 
 // answerToken answers a token request (section 4.1). It issues a token only if the
 // request meets that section in every respect.
-func (s *Server) answerToken(r *http.Request, body []byte) answer {
+func (s *Server) answerToken(state State, r *http.Request, body []byte) answer {
 	if r.Method != http.MethodPost {
 		return answer{status: http.StatusMethodNotAllowed, header: http.Header{"Allow": {http.MethodPost}}}
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil || !slices.Equal(query["access_token_manager_id"], []string{s.opts.TokenManagerID}) {
+	if err != nil || !slices.Equal(query["access_token_manager_id"], []string{state.TokenManagerID}) {
 		return oauthError(http.StatusBadRequest, "invalid_request")
 	}
 	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || contentType != "application/x-www-form-urlencoded" {
 		return oauthError(http.StatusBadRequest, "invalid_request")
 	}
-	if !s.isClient(r) {
+	if !state.isClient(r) {
 		a := oauthError(http.StatusUnauthorized, "invalid_client")
 		a.header = http.Header{"Www-Authenticate": {`Basic realm="token"`}}
 		return a
@@ -55,47 +59,53 @@ func (s *Server) answerToken(r *http.Request, body []byte) answer {
 	case grants[0] != "client_credentials":
 		return oauthError(http.StatusBadRequest, "unsupported_grant_type")
 	}
-	return s.newToken()
+	expiry := s.opts.Now().Add(time.Duration(state.TokenSeconds) * time.Second)
+	fields, _ := json.Marshal(map[string]any{"access_token": state.newToken(expiry), "token_type": "Bearer",
+		"expires_in": state.TokenSeconds})
+	return answer{status: http.StatusOK, header: http.Header{"Cache-Control": {"no-store"}}, body: fields}
 }
 
 // isClient reports whether r has the client's id and secret, once.
-func (s *Server) isClient(r *http.Request) bool {
+func (s State) isClient(r *http.Request) bool {
 	id, secret, ok := r.BasicAuth()
-	if s.opts.FormEncoded && ok {
+	if s.FormEncoded && ok {
 		var badID, badSecret error
 		id, badID = url.QueryUnescape(id)
 		secret, badSecret = url.QueryUnescape(secret)
 		ok = badID == nil && badSecret == nil
 	}
-	wantID, wantSecret := s.Client()
-	return ok && len(r.Header.Values("Authorization")) == 1 && id == wantID && secret == wantSecret
+	return ok && len(r.Header.Values("Authorization")) == 1 && id == s.ClientID && secret == s.ClientSecret
 }
 
-func (s *Server) newToken() answer {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.opts.Now()
-	for token, expiry := range s.tokens {
-		if !now.Before(expiry) {
-			delete(s.tokens, token)
-		}
-	}
-	token := "token-" + uuid.New().String()
-	if s.tokenKey != nil {
-		token = signToken(s.tokenKey, now.Add(s.lifetime))
-	} else {
-		s.tokens[token] = now.Add(s.lifetime)
-	}
-	return tokenAnswer(map[string]any{
-		"access_token": token,
-		"token_type":   "Bearer",
-		"expires_in":   int64(s.lifetime / time.Second),
-	})
+// tokenPrefix starts every token.
+const tokenPrefix = "token-"
+
+// newToken returns a token that expires at that time: the time, a random text and the HMAC
+// of both.
+func (s State) newToken(expiry time.Time) string {
+	text := tokenPrefix + strconv.FormatInt(expiry.UnixMilli(), 10) + "-" + rand.Text()
+	return text + "." + s.mac(text)
 }
 
-func tokenAnswer(fields map[string]any) answer {
-	body, _ := json.Marshal(fields)
-	return answer{status: http.StatusOK, header: http.Header{"Cache-Control": {"no-store"}}, body: body}
+// expiry returns when a token of newToken expires, or the zero time if the token is not of
+// this service.
+func (s State) expiry(token string) time.Time {
+	text, mac, _ := strings.Cut(token, ".")
+	if !hmac.Equal([]byte(mac), []byte(s.mac(text))) {
+		return time.Time{}
+	}
+	digits, _, _ := strings.Cut(strings.TrimPrefix(text, tokenPrefix), "-")
+	milliseconds, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(milliseconds)
+}
+
+func (s State) mac(text string) string {
+	mac := hmac.New(sha256.New, s.TokenKey)
+	mac.Write([]byte(text))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
 // oauthError returns an error of RFC 6749, section 5.2.
@@ -104,19 +114,13 @@ func oauthError(status int, code string) answer {
 }
 
 // bearer reports whether r has exactly one token, and it is valid.
-func (s *Server) bearer(r *http.Request) bool {
+func (s *Server) bearer(state State, r *http.Request) bool {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
 		return false
 	}
 	token, ok := strings.CutPrefix(values[0], "Bearer ")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	expiry := s.tokens[token]
-	if s.tokenKey != nil {
-		expiry = tokenExpiry(s.tokenKey, token)
-	}
-	return ok && s.opts.Now().Before(expiry)
+	return ok && s.opts.Now().Before(state.expiry(token))
 }
 
 func unauthorized() answer {
@@ -128,8 +132,8 @@ func unauthorized() answer {
 }
 
 // answerAPI answers a request to the protected API (section 4.4).
-func (s *Server) answerAPI(r *http.Request, _ []byte) answer {
-	if !s.bearer(r) {
+func (s *Server) answerAPI(state State, r *http.Request, _ []byte) answer {
+	if !s.bearer(state, r) {
 		return unauthorized()
 	}
 	if values := r.Header.Values("Content-Type"); len(values) != 1 || values[0] != "application/json" {

@@ -160,7 +160,7 @@ var endpoints = []paymenttest.Endpoint{paymenttest.Keys, paymenttest.Token, paym
 // faults returns what --fault takes, without values.
 func faults() (words []string) {
 	for _, endpoint := range endpoints {
-		for _, name := range paymenttest.Faults(endpoint) {
+		for _, name := range paymenttest.Faults() {
 			words = append(words, string(endpoint)+"="+string(name))
 		}
 	}
@@ -175,7 +175,7 @@ func parseFault(text string) (paymenttest.Endpoint, paymenttest.Fault, error) {
 	name, value, given := strings.Cut(text, "=")
 	endpoint, fault := paymenttest.Endpoint(name), paymenttest.ParseFault(value)
 	if !given || !slices.Contains(endpoints, endpoint) ||
-		fault.Name != "" && !slices.Contains(paymenttest.Faults(endpoint), fault.Name) {
+		fault.Name != "" && !slices.Contains(paymenttest.Faults(), fault.Name) {
 		return "", fault, cli.Usage("--fault %s: must be one of %s", text, strings.Join(faults(), ", "))
 	}
 	return endpoint, fault, nil

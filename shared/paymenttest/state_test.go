@@ -1,0 +1,74 @@
+package paymenttest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"payhook.example/shared/paymenttest"
+)
+
+func TestStatelessCopiesAgree(t *testing.T) {
+	state := paymenttest.NewState(paymenttest.Options{})
+	var failed error
+	var copies [2]*paymenttest.Server
+	for i := range copies {
+		server := httptest.NewServer(paymenttest.Stateless(func(context.Context) (read paymenttest.State, err error) {
+			// As it is stored.
+			text, err := json.Marshal(state)
+			if private := testKey().Private.D.String(); strings.Contains(string(text), private) {
+				t.Error("the state contains the private key")
+			}
+			return read, errors.Join(failed, err, json.Unmarshal(text, &read))
+		}))
+		t.Cleanup(server.Close)
+		copies[i] = &paymenttest.Server{URL: server.URL}
+	}
+	token := func(i int) (int, string) {
+		r := tokenRequest(t, copies[i])
+		r.SetBasicAuth(state.ClientID, state.ClientSecret)
+		answer := do(t, r)
+		var fields struct {
+			AccessToken string `json:"access_token"`
+		}
+		json.Unmarshal([]byte(answer.body), &fields)
+		return answer.status, fields.AccessToken
+	}
+	_, first := token(0)
+	if status := call(t, copies[1], first, "application/json"); status != http.StatusOK {
+		t.Errorf("the token of another copy is answered %d", status)
+	}
+	if _, second := token(0); second == first {
+		t.Error("two tokens are the same")
+	}
+	state.TokenKey = []byte("another")
+	if status := call(t, copies[1], first, "application/json"); status != http.StatusUnauthorized {
+		t.Errorf("a revoked token is answered %d", status)
+	}
+	keyPath := "/v1/keys/" + testKey().ID
+	if r := get(t, copies[0].URL+keyPath); r.status != http.StatusNotFound {
+		t.Errorf("an unknown key is answered %d", r.status)
+	}
+	state.Publish(testKey())
+	for i, c := range copies {
+		if r := get(t, c.URL+keyPath); r.body != string(testKey().JWK()) {
+			t.Errorf("copy %d: the key is %d %s", i, r.status, r.body)
+		}
+	}
+	for fault, want := range map[paymenttest.FaultName]int{paymenttest.Down: 503, "": 200} {
+		if err := state.Misbehave(paymenttest.Token, paymenttest.Fault{Name: fault}); err != nil {
+			t.Fatal(err)
+		}
+		if status, _ := token(1); status != want {
+			t.Errorf("with the fault %q, the token endpoint answers %d, want %d", fault, status, want)
+		}
+	}
+	failed = errors.New("no state")
+	if r := get(t, copies[0].URL+keyPath); r.status != http.StatusServiceUnavailable {
+		t.Errorf("without its state, the service answers %d", r.status)
+	}
+}
