@@ -123,6 +123,5 @@ func keyOptions(s settings.Webhook) keys.Options {
 		UnknownTTL:   s.UnknownKeyTTL,
 		MissBudget:   s.KeyMissBudget,
 		MissReserve:  s.KeyMissBudget,
-		WaitLater:    true,
 	}
 }

@@ -25,7 +25,7 @@ func TestOptionsHaveDefaults(t *testing.T) {
 	want := Options{
 		Exponents: []int{65537}, Freshness: time.Hour, MaxAge: 24 * time.Hour, UnknownGrace: 5 * time.Minute,
 		UnknownTTL: time.Minute,
-		MissBudget: 60, MissReserve: 60, TableTimeout: 500 * time.Millisecond, RetryPause: 10 * time.Second,
+		MissBudget: 60, MissReserve: 60, RetryPause: 10 * time.Second,
 		RefetchAge: time.Minute,
 	}
 	if diff := cmp.Diff(want, opts, cmpopts.IgnoreFields(Options{}, "Now")); diff != "" {
@@ -121,9 +121,9 @@ func TestTableFailedReportsEveryCall(t *testing.T) {
 				var found Found
 				var err error
 				if failed == nil {
-					found, err = c.Lookup(t.Context(), id, sender)
+					found, err = f.lookup(c, id, sender)
 				} else {
-					found, err = c.Refetch(t.Context(), id, *failed, sender)
+					found, err = f.refetch(c, id, *failed, sender)
 				}
 				if found.TableFailed != (fails >= 0) {
 					t.Errorf("call %d fails: TableFailed is %t, %v", fails, found.TableFailed, err)
@@ -258,7 +258,7 @@ func TestRefetchWithoutTableAndServiceKeepsTheKey(t *testing.T) {
 	f.pass(time.Minute)
 	for i, fetches := range []int32{1, 0} {
 		before := f.fetches.Load()
-		found, err := c.Refetch(t.Context(), id, failed, netip.Addr{})
+		found, err := f.refetch(c, id, failed, netip.Addr{})
 		if err != nil || found.Key != nil || f.fetches.Load()-before != fetches {
 			t.Errorf("%d: %+v, %v after %d calls", i, found, err, f.fetches.Load()-before)
 		}
@@ -269,12 +269,12 @@ func TestRefetchWithoutTableAndServiceKeepsTheKey(t *testing.T) {
 func TestUnavailableNamesTheCauseAndNotTheURL(t *testing.T) {
 	f := newFleet(t)
 	f.down()
-	_, err := f.cache().Lookup(t.Context(), id, netip.Addr{})
+	_, err := f.lookup(f.cache(), id, netip.Addr{})
 	if !errors.Is(err, ErrUnavailable) || !strings.HasSuffix(err.Error(), ": status 503") {
 		t.Errorf("got %v", err)
 	}
 	f.server.Close()
-	_, err = f.cache().Lookup(t.Context(), id, netip.Addr{})
+	_, err = f.lookup(f.cache(), id, netip.Addr{})
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "connection refused") ||
 		strings.Contains(err.Error(), "/v1/keys") {
 		t.Errorf("got %v", err)

@@ -87,17 +87,12 @@ type Options struct {
 	UnknownTTL   time.Duration // how long an id that is not cached stays unknown; 1 minute
 	MissBudget   int           // calls a minute for ids that are not cached; 60
 	MissReserve  int           // further calls a minute for known source addresses; 60
-	// TableTimeout is the timeout of each call of the table; 500 ms.
-	TableTimeout time.Duration
 	// RetryPause is the minimum time between two calls for a cached key after the
 	// service has not returned it; 10 seconds.
 	RetryPause time.Duration
 	// RefetchAge is the age at which [Cache.Refetch] fetches a key again; 1 minute.
 	RefetchAge time.Duration
-	// WaitLater means that Lookup and Refetch return before a key that was fetched is in
-	// the table, and that their callers call [Found.Wait]. If it is false, they wait.
-	WaitLater bool
-	Now       func() time.Time // time.Now
+	Now        func() time.Time // time.Now
 }
 
 func (o *Options) setDefaults() {
@@ -112,7 +107,6 @@ func (o *Options) setDefaults() {
 		{&o.MaxAge, 24 * time.Hour},
 		{&o.UnknownGrace, 5 * time.Minute},
 		{&o.UnknownTTL, time.Minute},
-		{&o.TableTimeout, 500 * time.Millisecond},
 		{&o.RetryPause, 10 * time.Second},
 		{&o.RefetchAge, time.Minute},
 	} {
@@ -163,9 +157,9 @@ type writing struct {
 	failed bool // once done is closed
 }
 
-// Wait waits until the shared table has the key, for callers with Options.WaitLater. They
-// use a key that was fetched while it is written to the table. A Lambda function must not
-// answer before the write has ended, because it can be frozen then.
+// Wait waits until a key that was fetched is in the shared table. The key can be used
+// before. A Lambda function must not answer before the write has ended, because it can be
+// frozen then.
 func (f *Found) Wait() {
 	if f.writing != nil {
 		<-f.writing.done
@@ -173,6 +167,9 @@ func (f *Found) Wait() {
 		f.writing = nil
 	}
 }
+
+// tableTimeout is the timeout of each call of the table.
+const tableTimeout = 500 * time.Millisecond
 
 // maxRemembered limits the memory that invented ids and unknown sources can occupy.
 const maxRemembered = 4096
@@ -239,7 +236,7 @@ func New(origin *Origin, table *Table, opts Options) *Cache {
 
 // Lookup returns the key with that id, from memory if it is fresh there. from is the
 // source address of the webhook; the zero Addr is an unknown source. Concurrent
-// lookups of one id make one fetch. The fetch continues when ctx ends, until the
+// lookups of one id make one fetch; every caller must call [Found.Wait]. The fetch continues when ctx ends, until the
 // timeouts of table and origin, so that other callers get its result.
 //
 // The error wraps [ErrMalformedID], [ErrUnknown], [ErrUnavailable],
@@ -285,11 +282,7 @@ func (c *Cache) once(ctx context.Context, name string, work func(context.Context
 	result := c.flight.DoChan(name, func() (any, error) { return work(context.WithoutCancel(ctx)) })
 	select {
 	case r := <-result:
-		found := r.Val.(Found)
-		if !c.opts.WaitLater {
-			found.Wait()
-		}
-		return found, r.Err
+		return r.Val.(Found), r.Err
 	case <-ctx.Done():
 		return Found{}, fmt.Errorf("keys: %w: %w", ErrUnavailable, context.Cause(ctx))
 	}
@@ -552,7 +545,7 @@ func later(a, b time.Time) time.Time {
 
 // withTable runs a call of the table with its timeout.
 func (c *Cache) withTable(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.TableTimeout)
+	ctx, cancel := context.WithTimeout(ctx, tableTimeout)
 	defer cancel()
 	return call(ctx)
 }

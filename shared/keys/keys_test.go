@@ -142,11 +142,24 @@ func (f *fleet) cache(change ...func(*Options)) *Cache {
 
 func (f *fleet) pass(d time.Duration) { f.now = f.now.Add(d) }
 
+// lookup looks a key up, and waits until it is in the table.
+func (f *fleet) lookup(c *Cache, id string, from netip.Addr) (Found, error) {
+	found, err := c.Lookup(f.t.Context(), id, from)
+	found.Wait()
+	return found, err
+}
+
+func (f *fleet) refetch(c *Cache, id string, failed Found, from netip.Addr) (Found, error) {
+	found, err := c.Refetch(f.t.Context(), id, failed, from)
+	found.Wait()
+	return found, err
+}
+
 // expect looks id up and checks the result.
 func (f *fleet) expect(c *Cache, want error, source Source, fetches int32) Found {
 	f.t.Helper()
 	before := f.fetches.Load()
-	found, err := c.Lookup(f.t.Context(), id, netip.Addr{})
+	found, err := f.lookup(c, id, netip.Addr{})
 	if !errors.Is(err, want) || want == nil && found.Key == nil {
 		f.t.Fatalf("got %v, want %v", err, want)
 	}
@@ -213,7 +226,7 @@ func TestBudgetLimitsInventedIDsOverAllFunctions(t *testing.T) {
 	flood := func() (asked int32, outOfBudget int) {
 		before := f.fetches.Load()
 		for i := range 300 {
-			_, err := fleet[i%len(fleet)].Lookup(t.Context(), uuid.New().String(), netip.Addr{})
+			_, err := f.lookup(fleet[i%len(fleet)], uuid.New().String(), netip.Addr{})
 			switch {
 			case errors.Is(err, ErrOutOfBudget):
 				outOfBudget++
@@ -250,7 +263,7 @@ func TestLookupWorksWithoutTheTable(t *testing.T) {
 	// Each function then has its own budget.
 	var out int
 	for range 20 {
-		if _, err := c.Lookup(t.Context(), uuid.New().String(), netip.Addr{}); errors.Is(err, ErrOutOfBudget) {
+		if _, err := f.lookup(c, uuid.New().String(), netip.Addr{}); errors.Is(err, ErrOutOfBudget) {
 			out++
 		}
 	}
@@ -274,7 +287,7 @@ func (slowDynamoDB) GetItem(ctx context.Context, _ *dynamodb.GetItemInput,
 
 func TestLookupWorksWithASlowTable(t *testing.T) {
 	f := newFleet(t)
-	c := f.cache(func(o *Options) { o.TableTimeout = time.Millisecond })
+	c := f.cache()
 	c.table = NewTable(slowDynamoDB{}, "keys")
 	if found := f.expect(c, nil, Service, 1); !found.TableFailed {
 		t.Error("TableFailed is false")
@@ -296,7 +309,7 @@ func TestConcurrentLookupsMakeOneFetch(t *testing.T) {
 	for range callers {
 		wg.Go(func() {
 			arrived <- struct{}{}
-			if _, err := c.Lookup(t.Context(), id, netip.Addr{}); err != nil {
+			if _, err := f.lookup(c, id, netip.Addr{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -334,7 +347,7 @@ func TestCancelledLookupDoesNotStopTheFetch(t *testing.T) {
 	}
 	patient := make(chan error)
 	go func() {
-		_, err := c.Lookup(t.Context(), id, netip.Addr{})
+		_, err := f.lookup(c, id, netip.Addr{})
 		patient <- err
 	}()
 	close(release)
@@ -358,7 +371,7 @@ func TestRefetchFindsAKeyRotatedUnderTheSameID(t *testing.T) {
 	refetch := func(c *Cache, failed Found, fetches int32, want int) {
 		t.Helper()
 		before := f.fetches.Load()
-		found, _ := c.Refetch(t.Context(), id, failed, netip.Addr{})
+		found, _ := f.refetch(c, id, failed, netip.Addr{})
 		if n := f.fetches.Load() - before; n != fetches {
 			t.Errorf("%d fetches, want %d", n, fetches)
 		}
@@ -395,35 +408,37 @@ func TestRefetchIsCountedAgainstTheBudget(t *testing.T) {
 	old := f.expect(c, nil, Service, 1)
 	f.serve(1)
 	f.pass(time.Minute)
-	if _, err := c.Lookup(t.Context(), uuid.New().String(), netip.Addr{}); !errors.Is(err, ErrUnknown) {
+	if _, err := f.lookup(c, uuid.New().String(), netip.Addr{}); !errors.Is(err, ErrUnknown) {
 		t.Fatal(err)
 	}
 	before := f.fetches.Load()
-	if found, err := c.Refetch(t.Context(), id, old, netip.Addr{}); found.Key != nil ||
+	if found, err := f.refetch(c, id, old, netip.Addr{}); found.Key != nil ||
 		!errors.Is(err, ErrOutOfBudget) || f.fetches.Load() != before {
 		t.Errorf("got %v, %v", found.Key, err)
 	}
 	f.expect(c, nil, Memory, 0)
 }
 
-func TestLookupIgnoresRecordsThatThePolicyRejects(t *testing.T) {
-	f := newFleet(t)
-	weak := members(odd(1024), 65537)
-	if err := NewTable(f.db, "keys").put(t.Context(), id,
-		record{jwk: text(t, weak), fetchedAt: f.now, expires: f.now.Add(time.Hour)}); err != nil {
-		t.Fatal(err)
+func TestLookupIgnoresRecordsThatItMustNotUse(t *testing.T) {
+	good := text(t, members(generated(0).N, 65537))
+	for name, test := range map[string]struct {
+		jwk   []byte
+		ahead time.Duration
+		want  Source
+	}{
+		"a key that the policy rejects": {text(t, members(odd(1024), 65537)), 0, Service},
+		"a clock that is a bit ahead":   {good, 5 * time.Minute, SharedTable},
+		"a clock that is too far ahead": {good, 5*time.Minute + time.Second, Service},
+	} {
+		f := newFleet(t)
+		if err := NewTable(f.db, "keys").put(t.Context(), id, record{jwk: test.jwk, fetchedAt: f.now.Add(test.ahead),
+			expires: f.now.Add(48 * time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		if found, err := f.lookup(f.cache(), id, netip.Addr{}); found.Source != test.want || err != nil {
+			t.Errorf("%s: found in %q, %v", name, found.Source, err)
+		}
 	}
-	f.expect(f.cache(), nil, Service, 1)
-}
-
-func TestLookupIgnoresRecordsFromTheFuture(t *testing.T) {
-	f := newFleet(t)
-	if err := NewTable(f.db, "keys").put(t.Context(), id,
-		record{jwk: text(t, members(generated(1).N, 65537)), fetchedAt: f.now.Add(time.Hour),
-			expires: f.now.Add(time.Hour)}); err != nil {
-		t.Fatal(err)
-	}
-	f.expect(f.cache(), nil, Service, 1)
 }
 
 func TestPutDoesNotReplaceANewerKey(t *testing.T) {
@@ -505,7 +520,7 @@ func TestLookupHandlesTheAnswersOfTheService(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t)
 			f.answers(func(w http.ResponseWriter, _ string) { test.answer(w) })
-			_, err := f.cache().Lookup(t.Context(), id, netip.Addr{})
+			_, err := f.lookup(f.cache(), id, netip.Addr{})
 			if test.want == errPolicy {
 				if violations(err) == nil {
 					t.Errorf("got %v, want a PolicyError", err)
@@ -524,7 +539,7 @@ func TestLookupMakesNoCallForAMalformedID(t *testing.T) {
 	c := f.cache()
 	for _, bad := range []string{"", "..", "../../admin", id + "/x", id[:35] + "/", "misses#1", id + "?a=b",
 		strings.Repeat("a", 36)} {
-		if _, err := c.Lookup(t.Context(), bad, netip.Addr{}); !errors.Is(err, ErrMalformedID) {
+		if _, err := f.lookup(c, bad, netip.Addr{}); !errors.Is(err, ErrMalformedID) {
 			t.Errorf("%q: got %v", bad, err)
 		}
 	}
@@ -542,20 +557,8 @@ func TestLookupSendsTheIDAsReceived(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Write(text(t, members(generated(0).N, 65537)))
 	})
-	if _, err := f.cache().Lookup(t.Context(), upper, netip.Addr{}); err != nil || asked != upper {
+	if _, err := f.lookup(f.cache(), upper, netip.Addr{}); err != nil || asked != upper {
 		t.Errorf("requested %q: %v", asked, err)
-	}
-}
-
-func TestMemoryOfKeysIsLimited(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache(func(o *Options) { o.MissBudget = 1 << 30 })
-	for range maxRemembered + 10 {
-		c.forget(uuid.New().String(), f.now, false)
-		c.remember(uuid.New().String(), &entry{})
-	}
-	if len(c.unknown) > maxRemembered || len(c.keys) > maxRemembered {
-		t.Errorf("%d unknown, %d keys", len(c.unknown), len(c.keys))
 	}
 }
 
@@ -595,29 +598,10 @@ func TestMemoryIsEmptiedWhenItIsFull(t *testing.T) {
 	}
 }
 
-// A record from a clock that is a little ahead is used.
-func TestLookupUsesRecordsOfClocksThatAreAhead(t *testing.T) {
-	for ahead, source := range map[time.Duration]Source{
-		5 * time.Minute: SharedTable, 5*time.Minute + time.Second: Service,
-	} {
-		f := newFleet(t)
-		if err := NewTable(f.db, "keys").put(t.Context(), id,
-			record{jwk: text(t, members(generated(0).N, 65537)), fetchedAt: f.now.Add(ahead),
-				expires: f.now.Add(48 * time.Hour)}); err != nil {
-			t.Fatal(err)
-		}
-		fetches := int32(0)
-		if source == Service {
-			fetches = 1
-		}
-		f.expect(f.cache(), nil, source, fetches)
-	}
-}
-
 func TestTheAllowedExponentsAreThoseOfTheOptions(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.Exponents = []int{3} })
-	if _, err := c.Lookup(t.Context(), id, netip.Addr{}); violations(err) == nil {
+	if _, err := f.lookup(c, id, netip.Addr{}); violations(err) == nil {
 		t.Errorf("a key with the exponent 65537: %v", err)
 	}
 }
@@ -643,7 +627,7 @@ func TestErrorsContainNoDataOfTheAnswer(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"CANARY": CANARY`)
 	})
-	if _, err := f.cache().Lookup(t.Context(), id, netip.Addr{}); err == nil ||
+	if _, err := f.lookup(f.cache(), id, netip.Addr{}); err == nil ||
 		strings.Contains(err.Error(), "CANARY") {
 		t.Errorf("got %v", err)
 	}

@@ -29,7 +29,7 @@ func (f *fleet) flood(c *Cache, from netip.Addr, n int) int32 {
 	f.t.Helper()
 	before := f.fetches.Load()
 	for range n {
-		if _, err := c.Lookup(f.t.Context(), uuid.New().String(), from); !errors.Is(err, ErrUnknown) &&
+		if _, err := f.lookup(c, uuid.New().String(), from); !errors.Is(err, ErrUnknown) &&
 			!errors.Is(err, ErrOutOfBudget) {
 			f.t.Fatal(err)
 		}
@@ -38,7 +38,7 @@ func (f *fleet) flood(c *Cache, from netip.Addr, n int) int32 {
 }
 
 func (f *fleet) find(c *Cache, from netip.Addr) error {
-	_, err := c.Lookup(f.t.Context(), id, from)
+	_, err := f.lookup(c, id, from)
 	return err
 }
 
@@ -85,7 +85,7 @@ func TestSourceIsKnownForAWeek(t *testing.T) {
 		f.pass(step.pass)
 		for _, c := range []*Cache{c, f.cache(func(o *Options) { o.MissBudget = 1 })} {
 			f.flood(c, stranger, 2)
-			if _, err := c.Lookup(t.Context(), uuid.New().String(), sender); errors.Is(err,
+			if _, err := f.lookup(c, uuid.New().String(), sender); errors.Is(err,
 				ErrOutOfBudget) != (step.want != nil) {
 				t.Errorf("%v after it was seen: %v", step.pass, err)
 			}
@@ -222,7 +222,7 @@ func TestSourceIsKnownAtOnceAfterARecord(t *testing.T) {
 // A known source must get its own result while an unknown source looks up the same id.
 func TestKnownSourceDoesNotShareTheLookupOfAnUnknownOne(t *testing.T) {
 	f := newFleet(t)
-	c := f.cache(func(o *Options) { o.MissBudget, o.TableTimeout = 1, time.Minute })
+	c := f.cache(func(o *Options) { o.MissBudget = 1 })
 	c.RecordSource(t.Context(), sender)
 	f.flood(c, stranger, 1)
 	held := &heldDynamoDB{brokenDynamoDB: f.db, asked: make(chan struct{}), release: make(chan struct{})}
@@ -286,23 +286,6 @@ func TestWhatIsKnownOfASource(t *testing.T) {
 		if known != test.known || failed != test.failed || f.db.Calls("GetItem")-before != test.calls {
 			t.Errorf("%s: %v, %v, %d calls", test.name, known, failed, f.db.Calls("GetItem")-before)
 		}
-	}
-}
-
-func TestMemoryOfSourcesIsLimited(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache(func(o *Options) { o.MissBudget = 1 })
-	f.flood(c, stranger, 1)
-	a := netip.MustParseAddr("10.0.0.0")
-	for range maxRemembered + 10 {
-		a = a.Next()
-		c.know(network(a), sighting{})
-		if (&lookup{Cache: c, source: network(a.Next())}).knows(t.Context()) {
-			t.Fatal("an unknown source is known")
-		}
-	}
-	if len(c.sources.known) > maxRemembered || len(c.sources.unknown) > maxRemembered {
-		t.Errorf("%d known, %d unknown", len(c.sources.known), len(c.sources.unknown))
 	}
 }
 

@@ -82,7 +82,7 @@ func TestOne404AfterAForgedSignatureRemovesNoKey(t *testing.T) {
 	found := f.expect(c, nil, Service, 1)
 	f.pass(time.Minute)
 	f.gateway404()
-	again, err := c.Refetch(t.Context(), id, found, netip.Addr{})
+	again, err := f.refetch(c, id, found, netip.Addr{})
 	if err != nil || again.Key != nil || !again.Withdrawn {
 		t.Fatalf("%+v, %v", again, err)
 	}
@@ -180,14 +180,14 @@ func TestCallsDuringTheGraceUseNoBudget(t *testing.T) {
 	f.gone()
 	f.pass(time.Hour)
 	for range 60 { // the budget of this minute
-		if _, err := fleet[1].Lookup(t.Context(), uuid.New().String(), netip.Addr{}); !errors.Is(err, ErrUnknown) {
+		if _, err := f.lookup(fleet[1], uuid.New().String(), netip.Addr{}); !errors.Is(err, ErrUnknown) {
 			t.Fatal(err)
 		}
 	}
 	before := f.fetches.Load()
 	for range 60 {
 		for _, c := range fleet {
-			if _, err := c.Lookup(t.Context(), id, netip.Addr{}); err != nil {
+			if _, err := f.lookup(c, id, netip.Addr{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -333,7 +333,7 @@ func TestRejectedKeyIsWithdrawnAtOnce(t *testing.T) {
 		io.WriteString(w, strings.Replace(string(text(t, members(generated(0).N, 65537))), "RS256", "RS512", 1))
 	})
 	f.pass(time.Hour)
-	found, err := c.Lookup(t.Context(), id, netip.Addr{})
+	found, err := f.lookup(c, id, netip.Addr{})
 	if violations(err) == nil || found.Key != nil || !found.Withdrawn {
 		t.Errorf("%+v, %v", found, err)
 	}
@@ -354,7 +354,7 @@ func TestAnAnswerThatIsNotTheJWKRemovesNoKey(t *testing.T) {
 				io.WriteString(w, body)
 			})
 			f.pass(time.Minute)
-			if again, err := c.Refetch(t.Context(), id, found, netip.Addr{}); err != nil || again.Key != nil ||
+			if again, err := f.refetch(c, id, found, netip.Addr{}); err != nil || again.Key != nil ||
 				again.Withdrawn {
 				t.Errorf("after a forged signature: %+v, %v", again, err)
 			}
@@ -377,13 +377,13 @@ func TestUnknownIDIsNotWithdrawn(t *testing.T) {
 	f.gateway404()
 	c := f.cache()
 	for _, source := range []Source{Service, Memory} {
-		if found, err := c.Lookup(t.Context(), id, netip.Addr{}); !errors.Is(err, ErrUnknown) || found.Withdrawn ||
+		if found, err := f.lookup(c, id, netip.Addr{}); !errors.Is(err, ErrUnknown) || found.Withdrawn ||
 			found.Source != source {
 			t.Errorf("%+v, %v", found, err)
 		}
 	}
 	f.pass(time.Minute)
-	if found, err := f.cache().Lookup(t.Context(), id, netip.Addr{}); !errors.Is(err, ErrUnknown) || found.Withdrawn {
+	if found, err := f.lookup(f.cache(), id, netip.Addr{}); !errors.Is(err, ErrUnknown) || found.Withdrawn {
 		t.Errorf("%+v, %v", found, err)
 	}
 	if r := f.stored(); r.jwk != nil || !r.unknownSince.IsZero() || !r.expires.Equal(f.now.Add(time.Minute)) {
@@ -426,14 +426,6 @@ func TestFunctionKeepsAKeyThatTheTableNeverHad(t *testing.T) {
 	f.expectWithdrawn(c, nil, Stale, 1)
 }
 
-func TestLookupReportsThatItsKeyIsNotShared(t *testing.T) {
-	f := newFleet(t)
-	f.db.failNext(false, false, true) // the read and the budget work, the write fails
-	if found := f.expect(f.cache(), nil, Service, 1); !found.TableFailed {
-		t.Error("TableFailed is false")
-	}
-}
-
 // Unknown would be answered 401, but the table can contain the key.
 func TestIDIsUnavailableIfTheTableCannotBeRead(t *testing.T) {
 	f := newFleet(t)
@@ -457,18 +449,18 @@ func TestRejectedKeyIsNotFetchedAgainAtOnce(t *testing.T) {
 			w.Write(text(t, m))
 		})
 		c := f.cache()
-		if _, err := c.Lookup(t.Context(), id, netip.Addr{}); violations(err) == nil {
+		if _, err := f.lookup(c, id, netip.Addr{}); violations(err) == nil {
 			t.Fatal(err)
 		}
 		if !broken && !f.stored().expires.Equal(f.now.Add(time.Minute)) {
 			t.Errorf("stored until %s", f.stored().expires)
 		}
 		f.pass(59 * time.Second)
-		if _, err := c.Lookup(t.Context(), id, netip.Addr{}); !errors.Is(err, ErrUnknown) || f.fetches.Load() != 1 {
+		if _, err := f.lookup(c, id, netip.Addr{}); !errors.Is(err, ErrUnknown) || f.fetches.Load() != 1 {
 			t.Errorf("after 59 s: %v, %d fetches", err, f.fetches.Load())
 		}
 		f.pass(time.Second)
-		if _, err := c.Lookup(t.Context(), id, netip.Addr{}); violations(err) == nil || f.fetches.Load() != 2 {
+		if _, err := f.lookup(c, id, netip.Addr{}); violations(err) == nil || f.fetches.Load() != 2 {
 			t.Errorf("after a minute: %v, %d fetches", err, f.fetches.Load())
 		}
 	}

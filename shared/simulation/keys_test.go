@@ -62,12 +62,11 @@ type flap struct {
 // otherwise the defaults.
 func (s *keyService) options(now func() time.Time) keys.Options {
 	if s == nil {
-		return keys.Options{Now: now, WaitLater: true}
+		return keys.Options{Now: now}
 	}
 	return keys.Options{
 		Freshness: keyFreshness, MaxAge: keyMaxAge, UnknownGrace: keyGrace, UnknownTTL: keyTTL, RetryPause: keyPause,
 		RefetchAge: 10 * time.Second, MissBudget: keyBudget, MissReserve: keyBudget, Now: now,
-		WaitLater: true,
 	}
 }
 
