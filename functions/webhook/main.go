@@ -122,6 +122,5 @@ func keyOptions(s settings.Webhook) keys.Options {
 		UnknownGrace: s.KeyUnknownGrace,
 		UnknownTTL:   s.UnknownKeyTTL,
 		MissBudget:   s.KeyMissBudget,
-		MissReserve:  s.KeyMissBudget,
 	}
 }

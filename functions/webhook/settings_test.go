@@ -145,7 +145,7 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		func(o *keys.Options) { o.UnknownGrace = 20 * time.Minute }),
 	settings.UnknownKeyTTL: passed(settings.UnknownKeyTTL, "10m",
 		func(o *keys.Options) { o.UnknownTTL = 10 * time.Minute }),
-	settings.KeyMissBudget: passed(settings.KeyMissBudget, "3", func(o *keys.Options) { o.MissBudget, o.MissReserve = 3, 3 }),
+	settings.KeyMissBudget: passed(settings.KeyMissBudget, "3", func(o *keys.Options) { o.MissBudget = 3 }),
 
 	// Package setup tests what a pipeline does with its settings.
 	settings.EventBusName: published, settings.EventSource: published,

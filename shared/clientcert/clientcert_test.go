@@ -215,6 +215,8 @@ func TestPinsAndRevocation(t *testing.T) {
 			clientcert.NotPinned},
 		"its DNS name, not its subject": {clientcert.Policy{Subjects: name("CN=b"),
 			DNSNames: []string{"webhooks.payments.example"}}, ""},
+		"neither of one subject and one DNS name": {clientcert.Policy{Subjects: []clientcert.Name{"CN=b"},
+			DNSNames: []string{"b.example"}}, clientcert.NotPinned},
 		"a part of its DNS name": {clientcert.Policy{DNSNames: []string{"payments.example"}},
 			clientcert.NotPinned},
 		"its key and another subject": {clientcert.Policy{

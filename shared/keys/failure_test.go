@@ -25,7 +25,7 @@ func TestOptionsHaveDefaults(t *testing.T) {
 	want := Options{
 		Exponents: []int{65537}, Freshness: time.Hour, MaxAge: 24 * time.Hour, UnknownGrace: 5 * time.Minute,
 		UnknownTTL: time.Minute,
-		MissBudget: 60, MissReserve: 60, RetryPause: 10 * time.Second,
+		MissBudget: 60, RetryPause: 10 * time.Second,
 		RefetchAge: time.Minute,
 	}
 	if diff := cmp.Diff(want, opts, cmpopts.IgnoreFields(Options{}, "Now")); diff != "" {
@@ -194,11 +194,11 @@ func TestAReportReturnsOnlyALaterKey(t *testing.T) {
 // When the budgets of a minute are spent, invented ids cost one read each.
 func TestSpentBudgetCostsNoWrite(t *testing.T) {
 	f := newFleet(t)
-	c := f.cache(func(o *Options) { o.MissBudget, o.MissReserve = 5, 7 })
+	c := f.cache(func(o *Options) { o.MissBudget = 5 })
 	c.RecordSource(t.Context(), sender)
-	f.flood(c, sender, 12)
+	f.flood(c, sender, 10)
 	minute := strconv.FormatInt(f.now.Truncate(time.Minute).Unix()/60, 10)
-	for key, want := range map[string]int64{"misses#" + minute: 5, "reserve#" + minute: 7} {
+	for key, want := range map[string]int64{"misses#" + minute: 5, "reserve#" + minute: 5} {
 		item := f.db.Items("keys")[key]
 		n, _ := item["misses"].(*types.AttributeValueMemberN)
 		expires, _ := item[names.KeysTTL].(*types.AttributeValueMemberN)

@@ -33,11 +33,11 @@
 //
 // Every key id has its own URL, so invented ids could cause any number of calls of
 // the service. Two budgets limit these, over all functions together:
-// Options.MissBudget calls a minute for all callers, and when these are used up,
-// Options.MissReserve calls a minute for source addresses that have sent an
-// authentic webhook within a week ([Cache.RecordSource]). So invented ids from
-// unknown sources cannot block the ids of new real keys. The service is called at
-// most MissBudget + MissReserve times a minute for ids that are not cached.
+// Options.MissBudget calls a minute for all callers, and when these are used up, as
+// many calls a minute for source addresses that have sent an authentic webhook within
+// a week ([Cache.RecordSource]). So invented ids from unknown sources cannot block the
+// ids of new real keys. The service is called at most 2 * MissBudget times a minute for
+// ids that are not cached.
 //
 // The cost in DynamoDB is one conditional write for each function process, source
 // address and day, after a webhook was verified; it changes the item once a day.
@@ -85,8 +85,7 @@ type Options struct {
 	// the key is removed; 5 minutes.
 	UnknownGrace time.Duration
 	UnknownTTL   time.Duration // how long an id that is not cached stays unknown; 1 minute
-	MissBudget   int           // calls a minute for ids that are not cached; 60
-	MissReserve  int           // further calls a minute for known source addresses; 60
+	MissBudget   int           // calls a minute for ids that are not cached, in each of the two budgets; 60
 	// RetryPause is the minimum time between two calls for a cached key after the
 	// service has not returned it; 10 seconds.
 	RetryPause time.Duration
@@ -114,10 +113,8 @@ func (o *Options) setDefaults() {
 			*d.option = d.value
 		}
 	}
-	for _, n := range []*int{&o.MissBudget, &o.MissReserve} {
-		if *n == 0 {
-			*n = 60
-		}
+	if o.MissBudget == 0 {
+		o.MissBudget = 60
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -229,7 +226,7 @@ func New(origin *Origin, table *Table, opts Options) *Cache {
 		keys:    map[string]*entry{},
 		unknown: map[string]unknown{},
 		misses:  budget{name: "misses", limit: opts.MissBudget},
-		reserve: budget{name: "reserve", limit: opts.MissReserve},
+		reserve: budget{name: "reserve", limit: opts.MissBudget},
 		sources: sources{known: map[netip.Prefix]sighting{}, unknown: map[netip.Prefix]time.Time{}},
 	}
 }

@@ -62,29 +62,29 @@ func TestReserveServesKnownSourcesDuringAFlood(t *testing.T) {
 
 func TestReserveIsLimitedOverAllFunctions(t *testing.T) {
 	f := newFleet(t)
-	change := func(o *Options) { o.MissBudget, o.MissReserve = 5, 7 }
+	change := func(o *Options) { o.MissBudget = 5 }
 	fleet := []*Cache{f.cache(change), f.cache(change)}
 	fleet[0].RecordSource(t.Context(), sender)
-	if n := f.flood(fleet[0], sender, 20) + f.flood(fleet[1], sender, 20); n != 12 {
-		t.Errorf("%d calls of the service, want 12", n)
+	if n := f.flood(fleet[0], sender, 20) + f.flood(fleet[1], sender, 20); n != 10 {
+		t.Errorf("%d calls of the service, want 10", n)
 	}
 	f.pass(time.Minute)
-	if n := f.flood(fleet[1], sender, 20); n != 12 {
-		t.Errorf("%d calls in the next minute, want 12", n)
+	if n := f.flood(fleet[1], sender, 20); n != 10 {
+		t.Errorf("%d calls in the next minute, want 10", n)
 	}
 }
 
 func TestSourceIsKnownForAWeek(t *testing.T) {
 	f := newFleet(t)
-	c := f.cache(func(o *Options) { o.MissBudget = 1 })
+	c := f.cache(func(o *Options) { o.MissBudget = 2 })
 	c.RecordSource(t.Context(), sender)
 	for _, step := range []struct {
 		pass time.Duration
 		want error
 	}{{7*24*time.Hour - time.Minute, nil}, {time.Minute, ErrOutOfBudget}} {
 		f.pass(step.pass)
-		for _, c := range []*Cache{c, f.cache(func(o *Options) { o.MissBudget = 1 })} {
-			f.flood(c, stranger, 2)
+		for _, c := range []*Cache{c, f.cache(func(o *Options) { o.MissBudget = 2 })} {
+			f.flood(c, stranger, 3)
 			if _, err := f.lookup(c, uuid.New().String(), sender); errors.Is(err,
 				ErrOutOfBudget) != (step.want != nil) {
 				t.Errorf("%v after it was seen: %v", step.pass, err)
@@ -174,14 +174,14 @@ func TestRecordSourceIgnoresTheZeroAddr(t *testing.T) {
 func TestKnownSourcesWithoutTheTable(t *testing.T) {
 	f := newFleet(t)
 	f.db.broken.Store(true)
-	change := func(o *Options) { o.MissBudget, o.MissReserve = 2, 3 }
+	change := func(o *Options) { o.MissBudget = 2 }
 	c, other := f.cache(change), f.cache(change)
 	c.RecordSource(t.Context(), sender)
 	if n := f.flood(c, stranger, 10); n != 2 {
 		t.Errorf("an unknown source caused %d calls, want 2", n)
 	}
-	if n := f.flood(c, sender, 10); n != 3 {
-		t.Errorf("a known source caused %d calls, want 3", n)
+	if n := f.flood(c, sender, 10); n != 2 {
+		t.Errorf("a known source caused %d calls, want 2", n)
 	}
 	if n := f.flood(other, sender, 10); n != 2 {
 		t.Errorf("a source that this process does not know caused %d calls, want 2", n)

@@ -66,7 +66,7 @@ func (s *keyService) options(now func() time.Time) keys.Options {
 	}
 	return keys.Options{
 		Freshness: keyFreshness, MaxAge: keyMaxAge, UnknownGrace: keyGrace, UnknownTTL: keyTTL, RetryPause: keyPause,
-		RefetchAge: 10 * time.Second, MissBudget: keyBudget, MissReserve: keyBudget, Now: now,
+		RefetchAge: 10 * time.Second, MissBudget: keyBudget, Now: now,
 	}
 }
 
