@@ -80,9 +80,13 @@ func TestMoveTakesWhatIsDueOfAnotherBus(t *testing.T) {
 		t.Fatal(held, err)
 	}
 
-	if n, err := second.Move(t.Context(), "bus"); n != 299 || err != nil {
-		t.Errorf("%d moved, %v", n, err)
+	moves := func(want int) {
+		t.Helper()
+		if n, err := second.Move(t.Context(), "bus"); n != want || err != nil {
+			t.Errorf("%d moved, %v, want %d", n, err, want)
+		}
 	}
+	moves(299)
 	if n := len(b.due(t)); n != 0 {
 		t.Errorf("%d are left", n)
 	}
@@ -98,13 +102,9 @@ func TestMoveTakesWhatIsDueOfAnotherBus(t *testing.T) {
 			t.Fatalf("%d: %+v", i, l)
 		}
 	}
-	if n, err := second.Move(t.Context(), "bus"); n != 0 || err != nil {
-		t.Errorf("%d moved again, %v", n, err)
-	}
+	moves(0)
 	b.now = b.now.Add(time.Minute)
-	if n, err := second.Move(t.Context(), "bus"); n != 1 || err != nil {
-		t.Errorf("%d moved when it is due, %v", n, err)
-	}
+	moves(1)
 }
 
 // racing leases each item of the first bus before it is moved.
