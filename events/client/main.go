@@ -63,7 +63,7 @@ func run(args []string) error {
 
 	// Create the reader once, in main or in the init phase of a Lambda function: it caches
 	// the token and reads a new one before the token expires.
-	reader := token.NewReader(secretsmanager.NewFromConfig(cfg), os.Getenv("TOKEN_SECRET"), token.ReaderOptions{})
+	reader := token.NewReader(secretsmanager.NewFromConfig(cfg), os.Getenv("TOKEN_SECRET"))
 	client := token.NewClient(reader, baseURL)
 
 	// The client is a standard http.Client.

@@ -76,7 +76,7 @@ type dynamoDB interface {
 
 // withToken returns a client that sends the access token to the key service.
 func withToken(s settings.Webhook, secrets token.Getter) *http.Client {
-	return token.NewClient(token.NewReader(secrets, s.TokenSecret, token.ReaderOptions{}), s.BaseURL)
+	return token.NewClient(token.NewReader(secrets, s.TokenSecret), s.BaseURL)
 }
 
 // newHandler creates the handler from its clients and settings.

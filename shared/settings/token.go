@@ -21,12 +21,9 @@ var (
 			"form-encoded first (RFC 6749, section 2.3.1)"}
 )
 
-// The timeouts of one call of the token endpoint, and of one run of the token function. A run
-// must be shorter than the minute between two runs.
-const (
-	TokenEndpointTimeout = 10 * time.Second
-	TokenTimeout         = 55 * time.Second
-)
+// TokenTimeout is the timeout of one run of the token function: shorter than the minute
+// between two runs.
+const TokenTimeout = 55 * time.Second
 
 // TokenInterval is the time between two scheduled runs of the token function.
 //

@@ -10,7 +10,7 @@ import (
 // NewClient returns a client of the service's protected APIs. It adds the headers that
 // section 4.4 of the interface requires.
 //
-//	reader := token.NewReader(secretsmanager.NewFromConfig(cfg), secretID, token.ReaderOptions{})
+//	reader := token.NewReader(secretsmanager.NewFromConfig(cfg), secretID)
 //	client := token.NewClient(reader, baseURL)
 //
 // It has no timeout. Use a context with a deadline for each request, or set the
@@ -57,7 +57,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil || response.StatusCode != http.StatusUnauthorized {
 		return response, err
 	}
-	t.reader.drop(used.AccessToken)
+	t.reader.Drop(used.AccessToken.Reveal())
 	other, err := t.reader.bearer(request.Context())
 	if err != nil || other.AccessToken.Equal(used.AccessToken) {
 		return response, nil

@@ -2,7 +2,6 @@ package token
 
 import (
 	"context"
-	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"net/url"
 	"strings"
@@ -37,20 +36,13 @@ func credentials(ctx context.Context, secrets Getter, id string) (Credentials, e
 		return Credentials{}, &CredentialsError{"has no value yet"}
 	}
 	var v struct {
-		ClientID     jsontext.Value `json:"client_id"`
-		ClientSecret jsontext.Value `json:"client_secret"`
+		ClientID     string `json:"client_id"`
+		ClientSecret string `json:"client_secret"`
 	}
-	if json.Unmarshal([]byte(text), &v) != nil {
-		return Credentials{}, &CredentialsError{"is not one JSON object without duplicate names"}
+	if json.Unmarshal([]byte(text), &v) != nil || v.ClientID == "" || v.ClientSecret == "" {
+		return Credentials{}, &CredentialsError{"is not a JSON object with two strings that are not empty"}
 	}
-	clientID, clientSecret := stringOf(v.ClientID), stringOf(v.ClientSecret)
-	if clientID == "" {
-		return Credentials{}, &CredentialsError{"has no client_id that is a string"}
-	}
-	if clientSecret == "" {
-		return Credentials{}, &CredentialsError{"has no client_secret that is a string"}
-	}
-	return Credentials{clientID, NewSecret(clientSecret)}, nil
+	return Credentials{v.ClientID, NewSecret(v.ClientSecret)}, nil
 }
 
 // basic returns user and password for HTTP Basic: unchanged (RFC 7617), or form-encoded

@@ -26,8 +26,6 @@ type Endpoint struct {
 	url         string
 	form        string
 	formEncoded bool
-	timeout     time.Duration
-	now         func() time.Time
 	client      *http.Client
 }
 
@@ -37,9 +35,6 @@ type EndpointOptions struct {
 	// FormEncoded means that client id and secret are form-encoded for HTTP Basic (RFC
 	// 6749, section 2.3.1). Otherwise they are sent unchanged (RFC 7617).
 	FormEncoded bool
-	Timeout     time.Duration     // of one call; zero: 10 s
-	Now         func() time.Time  // nil: time.Now
-	Transport   http.RoundTripper // nil: its own, which uses TLS 1.2 or newer
 }
 
 // NewEndpoint returns the token endpoint {authURL}/as/token.oauth2 for the
@@ -51,46 +46,32 @@ func NewEndpoint(authURL *url.URL, managerID string, o EndpointOptions) *Endpoin
 	if len(o.Scopes) > 0 {
 		form.Set("scope", strings.Join(o.Scopes, " "))
 	}
-	if o.Timeout == 0 {
-		o.Timeout = 10 * time.Second
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Transport == nil {
-		t := newTransport()
-		// Calls are minutes apart, so the server has usually closed an idle connection.
-		t.DisableKeepAlives = true
-		t.MaxResponseHeaderBytes = maxAnswer
-		o.Transport = t
-	}
+	transport := newTransport()
+	// Calls are minutes apart, so the server has usually closed an idle connection.
+	transport.DisableKeepAlives = true
+	transport.MaxResponseHeaderBytes = maxAnswer
 	return &Endpoint{
 		url:         target.String(),
 		form:        form.Encode(),
 		formEncoded: o.FormEncoded,
-		timeout:     o.Timeout,
-		now:         o.Now,
 		client: &http.Client{
-			Transport:     o.Transport,
+			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 }
 
-// newTransport returns a transport like Go's default, but with TLS 1.2 or newer and more
-// idle connections.
+// newTransport returns Go's default transport, but with TLS 1.2 or newer and more idle
+// connections.
 func newTransport() *http.Transport {
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConnsPerHost:   32,
-		IdleConnTimeout:       90 * time.Second,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ExpectContinueTimeout: time.Second,
-		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12},
-	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost = 32
+	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	return t
 }
+
+// callTimeout is the timeout of one call.
+const callTimeout = 10 * time.Second
 
 // maxAnswer is the maximum size of an answer, in bytes.
 const maxAnswer = 64 << 10
@@ -133,7 +114,7 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	if err != nil {
 		return Bearer{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, strings.NewReader(e.form))
 	if err != nil {
@@ -143,7 +124,7 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	request.Header.Set("Accept", "application/json")
 
-	sent := e.now()
+	sent := time.Now()
 	response, err := e.client.Do(request)
 	if err != nil {
 		return Bearer{}, &EndpointError{Problem: connectionProblem(err), retry: !untrusted(err)}
@@ -170,7 +151,7 @@ func (e *Endpoint) Fetch(ctx context.Context, c Credentials) (Bearer, error) {
 		Code:       errorCode(body),
 		Problem:    "no registered OAuth error code",
 		retry:      status == http.StatusTooManyRequests || status >= 500,
-		retryAfter: retryAfter(response.Header.Get("Retry-After"), e.now()),
+		retryAfter: retryAfter(response.Header.Get("Retry-After")),
 	}
 }
 
@@ -184,84 +165,56 @@ func accept(header http.Header, body []byte, sent time.Time) (b Bearer, problem 
 		return b, "the Content-Type of the answer is not JSON"
 	}
 	var v struct {
-		AccessToken jsontext.Value `json:"access_token"`
-		TokenType   jsontext.Value `json:"token_type"`
-		ExpiresIn   jsontext.Value `json:"expires_in"`
+		AccessToken string `json:"access_token"`
+		TokenType   string `json:"token_type"`
+		ExpiresIn   int64  `json:"expires_in"`
 	}
-	// The decoder's errors can contain data of the answer.
-	if json.Unmarshal(body, &v) != nil || jsontext.Value(body).Kind() != '{' {
+	err := json.Unmarshal(body, &v)
+	// The decoder's error can contain data of the answer, but not the name of a member
+	// that has the wrong type.
+	wrong, typed := errors.AsType[*json.SemanticError](err)
+	switch {
+	case err != nil && (!typed || wrong.JSONPointer == "") || jsontext.Value(body).Kind() != '{':
 		return b, "the answer is not one JSON object without duplicate names"
-	}
-	access := stringOf(v.AccessToken)
-	switch {
-	case v.AccessToken == nil:
-		return b, "access_token is missing"
-	case v.AccessToken.Kind() != '"':
-		return b, "access_token is not a string"
-	case access == "":
-		return b, "access_token is empty"
-	case len(access) > maxTokenLength:
-		return b, "access_token is longer than 32 KiB"
-	case !legal(access):
-		return b, "access_token has invalid characters"
-	}
-	if !strings.EqualFold(stringOf(v.TokenType), bearerType) {
+	case typed && wrong.JSONPointer == "/access_token", !legal(v.AccessToken):
+		return b, "access_token is missing or not a valid token of at most 32 KiB"
+	case typed && wrong.JSONPointer == "/token_type", !strings.EqualFold(v.TokenType, bearerType):
 		return b, "token_type is not Bearer"
+	case typed, v.ExpiresIn <= 0, v.ExpiresIn > int64(maxLifetime/time.Second):
+		return b, "expires_in is not a whole number of seconds, greater than 0 and at most 366 days"
 	}
-	lifetime, problem := lifetimeOf(v.ExpiresIn)
-	if problem != "" {
-		return b, problem
-	}
-	return Bearer{AccessToken: NewSecret(access), IssuedAt: sent, ExpiresAt: sent.Add(lifetime)}, ""
-}
-
-func lifetimeOf(v jsontext.Value) (lifetime time.Duration, problem string) {
-	switch {
-	case v == nil:
-		return 0, "expires_in is missing"
-	case v.Kind() != '0':
-		return 0, "expires_in is not a number"
-	case strings.HasPrefix(string(v), "-") || string(v) == "0":
-		return 0, "expires_in is not greater than 0"
-	case strings.Trim(string(v), "0123456789") != "":
-		return 0, "expires_in is not a whole number"
-	}
-	seconds, _ := strconv.ParseUint(string(v), 10, 31) // the largest number if it is larger than that
-	lifetime = time.Duration(seconds) * time.Second
-	if lifetime > maxLifetime {
-		return 0, "expires_in is longer than 366 days"
-	}
-	return lifetime, ""
+	expires := sent.Add(time.Duration(v.ExpiresIn) * time.Second)
+	return Bearer{AccessToken: NewSecret(v.AccessToken), IssuedAt: sent, ExpiresAt: expires}, ""
 }
 
 // errorCode returns the OAuth error code of an answer's body if the RFCs register it for
 // a token endpoint or for any endpoint. Any other text could contain a secret.
 func errorCode(body []byte) string {
 	var v struct {
-		Error jsontext.Value `json:"error"`
+		Error string `json:"error"`
 	}
 	if len(body) > maxAnswer || json.Unmarshal(body, &v) != nil {
 		return ""
 	}
-	switch code := stringOf(v.Error); code {
+	switch v.Error {
 	case "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type",
 		"invalid_scope",                                            // RFC 6749, section 5.2
 		"access_denied", "server_error", "temporarily_unavailable", // RFC 6749, section 4.1.2.1
 		"slow_down",      // RFC 8628, section 3.5
 		"invalid_target": // RFC 8707, section 2
-		return code
+		return v.Error
 	}
 	return ""
 }
 
 // retryAfter parses a Retry-After header (RFC 9110, section 10.2.3). It returns 0 for an
 // invalid one.
-func retryAfter(text string, now time.Time) time.Duration {
+func retryAfter(text string) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second
 	}
 	if at, err := http.ParseTime(text); err == nil {
-		return max(0, at.Sub(now))
+		return max(0, time.Until(at))
 	}
 	return 0
 }

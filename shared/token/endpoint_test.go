@@ -1,6 +1,7 @@
 package token_test
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,63 +21,49 @@ import (
 
 var testCredentials = token.Credentials{ClientID: clientID, ClientSecret: token.NewSecret(clientSecret)}
 
+// fetch calls an endpoint with that answer over a network.
+func fetch(t *testing.T, answer http.HandlerFunc) (token.Bearer, error) {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	defer server.Close()
+	return token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).
+		Fetch(t.Context(), testCredentials)
+}
+
 func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
-	tests := map[string]struct {
-		credentials token.Credentials
-		options     token.EndpointOptions
-		authURL     string // below the server's
-		user        string
-		password    string
-		form        url.Values
-		path        string
+	odd := token.Credentials{ClientID: "client 1/ü", ClientSecret: token.NewSecret("p:+%ß 1")}
+	for name, test := range map[string]struct {
+		credentials    token.Credentials
+		options        token.EndpointOptions
+		path           string // below the server's
+		user, password string
+		scope          []string
 	}{
-		"client id and secret enter HTTP Basic literally": {
-			credentials: token.Credentials{ClientID: "client 1/ü", ClientSecret: token.NewSecret("p:+%ß 1")},
-			user:        "client 1/ü", password: "p:+%ß 1",
-			form: url.Values{"grant_type": {"client_credentials"}},
-			path: "/as/token.oauth2",
-		},
-		"client id and secret are form-encoded first": {
-			credentials: token.Credentials{ClientID: "client:1/ü", ClientSecret: token.NewSecret("p:+%ß 1")},
-			options:     token.EndpointOptions{FormEncoded: true},
-			user:        "client%3A1%2F%C3%BC", password: "p%3A%2B%25%C3%9F+1",
-			form: url.Values{"grant_type": {"client_credentials"}},
-			path: "/as/token.oauth2",
-		},
-		"scopes are sent": {
-			credentials: testCredentials,
-			options:     token.EndpointOptions{Scopes: []string{"payments.read", "payments.write"}},
-			user:        clientID, password: clientSecret,
-			form: url.Values{"grant_type": {"client_credentials"}, "scope": {"payments.read payments.write"}},
-			path: "/as/token.oauth2",
-		},
-		"the auth URL has a path": {
-			credentials: testCredentials,
-			authURL:     "/tenant-1",
-			user:        clientID, password: clientSecret,
-			form: url.Values{"grant_type": {"client_credentials"}},
-			path: "/tenant-1/as/token.oauth2",
-		},
-	}
-	for name, test := range tests {
+		"literal":      {odd, token.EndpointOptions{}, "", "client 1/ü", "p:+%ß 1", nil},
+		"form-encoded": {odd, token.EndpointOptions{FormEncoded: true}, "", "client+1%2F%C3%BC", "p%3A%2B%25%C3%9F+1", nil},
+		"a colon, form-encoded": {token.Credentials{ClientID: "a:b", ClientSecret: token.NewSecret("c")},
+			token.EndpointOptions{FormEncoded: true}, "", "a%3Ab", "c", nil},
+		"scopes": {testCredentials, token.EndpointOptions{Scopes: []string{"payments.read", "payments.write"}}, "",
+			clientID, clientSecret, []string{"payments.read payments.write"}},
+		"an auth URL with a path": {testCredentials, token.EndpointOptions{}, "/tenant-1", clientID, clientSecret, nil},
+	} {
 		t.Run(name, func(t *testing.T) {
-			server := newEndpoint(t, returns(canaryToken, time.Hour))
-			e := token.NewEndpoint(parse(t, server.URL+test.authURL), "manager 1&x", test.options)
-			if _, err := e.Fetch(t.Context(), test.credentials); err != nil {
+			server := &endpoint{answers: []http.HandlerFunc{returns(canaryToken, time.Hour)}}
+			e := token.NewEndpoint(parse(t, "https://auth.example"+test.path), "manager 1&x", test.options)
+			if _, err := token.Direct(e, direct{server}).Fetch(t.Context(), test.credentials); err != nil {
 				t.Fatal(err)
 			}
 			r := server.calls()[0]
-			if r.Method != http.MethodPost || r.URL.Path != test.path {
-				t.Errorf("%s %s, want POST %s", r.Method, r.URL.Path, test.path)
+			if r.Method != http.MethodPost || r.URL.Path != test.path+"/as/token.oauth2" {
+				t.Errorf("%s %s", r.Method, r.URL.Path)
 			}
-			if diff := cmp.Diff(url.Values{"access_token_manager_id": {"manager 1&x"}}, r.URL.Query()); diff != "" {
-				t.Errorf("query (-want +got):\n%s", diff)
+			form := url.Values{"grant_type": {"client_credentials"}}
+			if test.scope != nil {
+				form["scope"] = test.scope
 			}
-			if diff := cmp.Diff(test.form, r.PostForm); diff != "" {
-				t.Errorf("form (-want +got):\n%s", diff)
-			}
-			if got := r.Header.Get("Content-Type"); got != "application/x-www-form-urlencoded" {
-				t.Errorf("Content-Type %q", got)
+			if diff := cmp.Diff(url.Values{"access_token_manager_id": {"manager 1&x"}}, r.URL.Query()) +
+				cmp.Diff(form, r.PostForm); diff != "" {
+				t.Errorf("query and form (-want +got):\n%s", diff)
 			}
 			user, password, _ := r.BasicAuth()
 			if user != test.user || password != test.password {
@@ -86,28 +74,30 @@ func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 }
 
 func TestFetchReturnsTheToken(t *testing.T) {
-	tests := map[string]string{
-		"plain":  `{"access_token":"t-._~+/9==","token_type":"Bearer","expires_in":3600}`,
-		"bearer": `{"access_token":"t-._~+/9==","token_type":"bearer","expires_in":3600}`,
-		"BEARER": `{"access_token":"t-._~+/9==","token_type":"BEARER","expires_in":3600}`,
-		"further members": `{"access_token":"t-._~+/9==","token_type":"Bearer","expires_in":3600,` +
-			`"scope":"a","x":{"y":[1.5]}}`,
-		"in another order": ` { "expires_in" : 3600 , "token_type" : "Bearer" , "access_token" : "t-._~+/9==" } `,
-	}
-	for name, body := range tests {
-		t.Run(name, func(t *testing.T) {
-			clock := newClock()
-			sent := clock.Now()
-			server := newEndpoint(t, func(w http.ResponseWriter, r *http.Request) {
-				clock.Advance(20 * time.Second)
-				answers(http.StatusOK, body)(w, r)
-			})
-			b, err := token.NewEndpoint(parse(t, server.URL), "manager-1",
-				token.EndpointOptions{Now: clock.Now}).Fetch(t.Context(), testCredentials)
-			want := token.Bearer{AccessToken: token.NewSecret("t-._~+/9=="), IssuedAt: sent,
-				ExpiresAt: sent.Add(time.Hour)}
-			if diff := cmp.Diff(want, b); err != nil || diff != "" {
-				t.Errorf("Fetch: %v (-want +got, counted from before it was sent):\n%s", err, diff)
+	const longest = 366 * 24 * time.Hour
+	full := fmt.Sprintf(`{"access_token":"%s","token_type":"Bearer","expires_in":%d}`, strings.Repeat("a", 32<<10),
+		longest/time.Second)
+	for name, test := range map[string]struct {
+		body     string
+		access   string
+		lifetime time.Duration
+	}{
+		"plain":  {`{"access_token":"t-._~+/9==","token_type":"Bearer","expires_in":3600}`, "t-._~+/9==", time.Hour},
+		"BEARER": {`{"access_token":"t","token_type":"BEARER","expires_in":1}`, "t", time.Second},
+		"further members": {`{"access_token":"t","token_type":"bearer","expires_in":3600,"x":{"y":[1.5]}}`, "t",
+			time.Hour},
+		"the largest values": {full + strings.Repeat(" ", 64<<10-len(full)), strings.Repeat("a", 32<<10), longest},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			sent := time.Now()
+			e := token.NewEndpoint(parse(t, "https://auth.example"), "manager-1", token.EndpointOptions{})
+			b, err := token.Direct(e, direct{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(9 * time.Second)
+				answers(http.StatusOK, test.body)(w, r)
+			})}).Fetch(t.Context(), testCredentials)
+			if err != nil || b.AccessToken.Reveal() != test.access || !b.IssuedAt.Equal(sent) ||
+				!b.ExpiresAt.Equal(sent.Add(test.lifetime)) {
+				t.Errorf("from %s to %s, %v; want a life counted from before it was sent", b.IssuedAt, b.ExpiresAt, err)
 			}
 		})
 	}
@@ -115,158 +105,99 @@ func TestFetchReturnsTheToken(t *testing.T) {
 
 func TestFetchRejectsMalformedAnswers(t *testing.T) {
 	const (
-		noObject = "the answer is not one JSON object without duplicate names"
-		chars    = "access_token has invalid characters"
-		whole    = "expires_in is not a whole number"
-		positive = "expires_in is not greater than 0"
-		number   = "expires_in is not a number"
-		long     = "expires_in is longer than 366 days"
-		bearer   = "token_type is not Bearer"
-		typed    = "the Content-Type of the answer is not JSON"
+		object  = "the answer is not one JSON object without duplicate names"
+		access  = "access_token is missing or not a valid token of at most 32 KiB"
+		bearer  = "token_type is not Bearer"
+		expires = "expires_in is not a whole number of seconds, greater than 0 and at most 366 days"
+		typed   = "the Content-Type of the answer is not JSON"
 	)
-	access := `{"access_token":` + `"` + canaryToken + `",`
-	expires := func(v string) string { return access + `"token_type":"Bearer","expires_in":` + v + `}` }
-	tests := map[string]struct {
-		body        string
-		contentType string // "": JSON
-		problem     string
-	}{
-		"empty":               {body: "", problem: noObject},
-		"no JSON":             {body: "access_token=" + canaryToken, problem: noObject},
-		"an array":            {body: "[" + expires("3600") + "]", problem: noObject},
-		"null":                {body: "null", problem: noObject},
-		"something behind it": {body: expires("3600") + "{}", problem: noObject},
-		"a name twice": {body: access + access[1:] + `"token_type":"Bearer","expires_in":3600}`,
-			problem: noObject},
-		"an unknown name twice": {body: access + `"x":1,"x":1,"token_type":"Bearer","expires_in":3600}`,
-			problem: noObject},
-		"broken UTF-8": {body: "{\"access_token\":\"\xff\",\"token_type\":\"Bearer\",\"expires_in\":3600}",
-			problem: noObject},
-		"HTML": {body: "<html>" + canaryToken + "</html>", contentType: "text/html",
-			problem: typed},
-		"JSON with the type of HTML":  {body: expires("3600"), contentType: "text/html; charset=utf-8", problem: typed},
-		"no Content-Type that parses": {body: expires("3600"), contentType: ";", problem: typed},
-		"a parameter without a value": {body: expires("3600"), contentType: "application/json; x", problem: typed},
-		"too long": {body: expires("3600") + strings.Repeat(" ", 64<<10+1-len(expires("3600"))),
-			problem: "the answer is longer than 64 KiB"},
-
-		"no access_token": {body: `{"token_type":"Bearer","expires_in":3600}`,
-			problem: "access_token is missing"},
-		"access_token otherwise": {body: `{"Access_Token":"` + canaryToken +
-			`","token_type":"Bearer","expires_in":3600}`, problem: "access_token is missing"},
-		"access_token empty": {body: `{"access_token":"","token_type":"Bearer","expires_in":3600}`,
-			problem: "access_token is empty"},
-		"access_token null": {body: `{"access_token":null,"token_type":"Bearer","expires_in":3600}`,
-			problem: "access_token is not a string"},
-		"access_token a number": {body: `{"access_token":12,"token_type":"Bearer","expires_in":3600}`,
-			problem: "access_token is not a string"},
-		"access_token too long": {body: `{"access_token":"` + strings.Repeat("a", 32<<10+1) +
-			`","token_type":"Bearer","expires_in":3600}`, problem: "access_token is longer than 32 KiB"},
-		"access_token with space": {body: `{"access_token":"a b","token_type":"Bearer","expires_in":3600}`,
-			problem: chars},
-		"access_token with break": {body: `{"access_token":"a\r\nX-Evil: 1","token_type":"Bearer","expires_in":3600}`,
-			problem: chars},
-		"access_token with umlaut": {body: `{"access_token":"ü","token_type":"Bearer","expires_in":3600}`,
-			problem: chars},
-		"access_token only =": {body: `{"access_token":"==","token_type":"Bearer","expires_in":3600}`,
-			problem: chars},
-		"access_token = inside": {body: `{"access_token":"a=b","token_type":"Bearer","expires_in":3600}`,
-			problem: chars},
-
-		"no token_type":        {body: access + `"expires_in":3600}`, problem: bearer},
-		"token_type mac":       {body: access + `"token_type":"mac","expires_in":3600}`, problem: bearer},
-		"token_type null":      {body: access + `"token_type":null,"expires_in":3600}`, problem: bearer},
-		"token_type with more": {body: access + `"token_type":"Bearer ","expires_in":3600}`, problem: bearer},
-
-		"no expires_in":                    {body: access + `"token_type":"Bearer"}`, problem: "expires_in is missing"},
-		"expires_in null":                  {body: expires("null"), problem: number},
-		"expires_in a text":                {body: expires(`"3600"`), problem: number},
-		"expires_in 0":                     {body: expires("0"), problem: positive},
-		"expires_in -0":                    {body: expires("-0"), problem: positive},
-		"expires_in -1":                    {body: expires("-1"), problem: positive},
-		"expires_in 0.0":                   {body: expires("0.0"), problem: whole},
-		"expires_in 59.5":                  {body: expires("59.5"), problem: whole},
-		"expires_in 3600.0":                {body: expires("3600.0"), problem: whole},
-		"expires_in 36e2":                  {body: expires("36e2"), problem: whole},
-		"expires_in milliseconds":          {body: expires("3600000000"), problem: long},
-		"expires_in Unix time":             {body: expires("1893456000"), problem: long},
-		"expires_in 366 days and 1 second": {body: expires("31622401"), problem: long},
-		"expires_in endless":               {body: expires("99999999999999999999999999"), problem: long},
+	good := `{"access_token":"` + canaryToken + `","token_type":"Bearer","expires_in":3600}`
+	with := func(old, by string) string { return strings.Replace(good, old, by, 1) }
+	type test struct{ body, contentType, problem string }
+	tests := map[string]test{
+		"HTML":                        {"<html>" + canaryToken + "</html>", "text/html", typed},
+		"JSON with the type of HTML":  {good, "text/html; charset=utf-8", typed},
+		"no Content-Type that parses": {good, ";", typed},
+		"a parameter without a value": {good, "application/json; x", typed},
+		"too long": {good + strings.Repeat(" ", 64<<10+1-len(good)), "",
+			"the answer is longer than 64 KiB"},
+	}
+	for problem, bodies := range map[string][]string{
+		object: {"", "access_token=" + canaryToken, "[" + good + "]", "null", good + "{}", `"` + canaryToken + `"`,
+			with("{", `{"access_token":"x",`), with("{", `{"x":1,"x":1,`), with(canaryToken, "\xff")},
+		access: {with("access_token", "x"), with("access_token", "Access_Token"), with(canaryToken, ""),
+			with(`"`+canaryToken+`"`, "null"), with(`"`+canaryToken+`"`, "12"),
+			with(canaryToken, strings.Repeat("a", 32<<10+1)),
+			with(canaryToken, "a b"), with(canaryToken, `a\r\nX-Evil: 1`), with(canaryToken, "ü"), with(canaryToken, "=="),
+			with(canaryToken, "a=b")},
+		bearer: {with("token_type", "x"), with("Bearer", "mac"), with(`"Bearer"`, "null"), with(`"Bearer"`, "7"),
+			with("Bearer", "Bearer ")},
+		expires: {with("expires_in", "x")},
+	} {
+		for _, body := range bodies {
+			tests[problem+body] = test{body, "", problem}
+		}
+	}
+	for _, text := range []string{"null", `"3600"`, `{}`, "0", "-0", "-1", "0.0", "59.5", "3600.0", "36e2",
+		"31622401", "1893456000", "99999999999999999999999999"} {
+		tests["expires_in "+text] = test{with("3600", text), "", expires}
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			contentType := test.contentType
-			if contentType == "" {
-				contentType = "application/json"
+		t.Run(name[:min(len(name), 90)], func(t *testing.T) {
+			if test.contentType == "" {
+				test.contentType = "application/json"
 			}
-			server := newEndpoint(t, answers(http.StatusOK, test.body, "Content-Type", contentType))
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
-				testCredentials)
+			e := token.NewEndpoint(parse(t, "https://auth.example"), "manager-1", token.EndpointOptions{})
+			_, err := token.Direct(e, direct{answers(http.StatusOK, test.body, "Content-Type", test.contentType)}).
+				Fetch(t.Context(), testCredentials)
 			expectEndpointError(t, err, http.StatusOK, "", test.problem)
 		})
 	}
 }
 
-func TestFetchAcceptsTheLargestValues(t *testing.T) {
-	const longest = 366 * 24 * 60 * 60
-	full := fmt.Sprintf(`{"access_token":"%s","token_type":"Bearer","expires_in":%d}`, strings.Repeat("a", 32<<10),
-		longest)
-	for name, body := range map[string]string{
-		"64 KiB, with a token of 32 KiB for 366 days": full + strings.Repeat(" ", 64<<10-len(full)),
-		"a token of one character for one second":     `{"access_token":"t","token_type":"Bearer","expires_in":1}`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			server := newEndpoint(t, answers(http.StatusOK, body))
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
-				testCredentials)
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
 func TestFetchReadsAtMost64KiB(t *testing.T) {
-	server := newEndpoint(t, func(w http.ResponseWriter, request *http.Request) {
+	_, err := fetch(t, func(w http.ResponseWriter, request *http.Request) {
+		_ = request.ParseForm() // a server notices the end of a connection only after the body
 		answers(http.StatusOK, strings.Repeat(" ", 64<<10+1))(w, request)
 		_ = http.NewResponseController(w).Flush()
 		<-request.Context().Done() // until the caller has gone
 	})
-	_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
-		testCredentials)
 	expectEndpointError(t, err, http.StatusOK, "", "the answer is longer than 64 KiB")
 }
 
-func TestEndpointErrorContainsOnlyStatusAndRegisteredCode(t *testing.T) {
+func TestErrorContainsOnlyStatusAndRegisteredCode(t *testing.T) {
 	body := func(code string) string {
-		return `{"error":"` + code + `","error_description":"` + clientSecret + `","access_token":"` + canaryToken +
-			`"}`
+		return `{"error":"` + code + `","error_description":"` + clientSecret + `","access_token":"` + canaryToken + `"}`
 	}
-	tests := map[string]struct {
-		status int
-		body   string
-		code   string
+	const none = "no registered OAuth error code"
+	for _, test := range []struct {
+		status        int
+		body          string
+		code, problem string
 	}{
-		"400 invalid_client":          {400, body("invalid_client"), "invalid_client"},
-		"400 invalid_scope":           {400, body("invalid_scope"), "invalid_scope"},
-		"401 invalid_client":          {401, body("invalid_client"), "invalid_client"},
-		"503 temporarily_unavailable": {503, body("temporarily_unavailable"), "temporarily_unavailable"},
-		"a code that is the secret":   {400, body(clientSecret), ""},
-		"a code that is not a string": {400, `{"error":["invalid_client"]}`, ""},
-		"a body that is not JSON":     {401, clientSecret, ""},
-		"a body that is too long":     {400, body("invalid_client") + strings.Repeat(" ", 64<<10), ""},
-		"a name twice":                {400, `{"error":"invalid_client","error":"invalid_client"}`, ""},
-		"no body":                     {500, "", ""},
-		"201 with what would be right": {201,
-			`{"access_token":"` + canaryToken + `","token_type":"Bearer","expires_in":3600}`, ""},
-		"403": {403, body("x"), ""},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			server := newEndpoint(t, answers(test.status, test.body))
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
-				testCredentials)
-			expectEndpointError(t, err, test.status, test.code, "no registered OAuth error code")
+		{400, body("invalid_client"), "invalid_client", none},
+		{400, body("invalid_scope"), "invalid_scope", none},
+		{503, body("temporarily_unavailable"), "temporarily_unavailable", none},
+		{400, body(clientSecret), "", none},
+		{400, `{"error":["invalid_client"]}`, "", none},
+		{401, clientSecret, "", none},
+		{400, body("invalid_client") + strings.Repeat(" ", 64<<10), "", none},
+		{400, `{"error":"invalid_client","error":"invalid_client"}`, "", none},
+		{201, `{"access_token":"` + canaryToken + `","token_type":"Bearer","expires_in":3600}`, "", none},
+		{300, "", "", "redirects are not followed"},
+		{307, "", "", "redirects are not followed"},
+		{399, "", "", "redirects are not followed"},
+	} {
+		t.Run(fmt.Sprint(test.status, " ", test.code), func(t *testing.T) {
+			requests := 0
+			_, err := fetch(t, func(w http.ResponseWriter, r *http.Request) {
+				requests++
+				answers(test.status, test.body, "Location", "/other")(w, r)
+			})
+			expectEndpointError(t, err, test.status, test.code, test.problem)
+			if requests != 1 {
+				t.Errorf("%d requests", requests)
+			}
 		})
 	}
 }
@@ -292,98 +223,89 @@ func expectNoCanary(t *testing.T, text string) {
 	}
 }
 
-func TestFetchDoesNotFollowRedirects(t *testing.T) {
-	for _, status := range []int{300, 301, 302, 303, 307, 308, 399} {
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			other := newEndpoint(t, returns(canaryToken, time.Hour))
-			server := newEndpoint(t, answers(status, "", "Location", other.URL+"/as/token.oauth2"))
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
-				testCredentials)
-			expectEndpointError(t, err, status, "", "redirects are not followed")
-			if n := len(other.calls()); n != 0 {
-				t.Errorf("the other host got %d requests", n)
-			}
-		})
-	}
-}
-
-func TestFetchReportsWhyThereIsNoAnswer(t *testing.T) {
-	release := make(chan struct{})
-	tests := map[string]struct {
-		answer  http.HandlerFunc
-		timeout time.Duration // zero: the default
-		problem string
-	}{
-		"slow": {func(http.ResponseWriter, *http.Request) { <-release }, 100 * time.Millisecond,
-			"timed out"},
-		"hanging up": {hangsUp, 0, "the connection was closed"},
-		"speaking another way": {func(w http.ResponseWriter,
-			_ *http.Request) {
-			speak(w, "SSH-2.0 "+canaryToken+"\r\n")
-		}, 0, "not a valid HTTP answer"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			server := newEndpoint(t, test.answer)
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1",
-				token.EndpointOptions{Timeout: test.timeout}).Fetch(t.Context(), testCredentials)
-			expectEndpointError(t, err, 0, "", test.problem)
-			if name == "slow" {
-				close(release) // or the server would not close
-			}
-		})
-	}
-	t.Run("breaking off", func(t *testing.T) {
-		server := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
-			speak(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "+
-				"500\r\n\r\n{\"access_token\":\""+canaryToken)
-		})
-		_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
-			testCredentials)
-		expectEndpointError(t, err, 200, "", "the answer is incomplete: the connection was closed")
-	})
-	t.Run("not there", func(t *testing.T) {
-		server := newEndpoint(t, hangsUp)
-		server.Close()
-		_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).Fetch(t.Context(),
-			testCredentials)
-		if failure, ok := errors.AsType[*token.EndpointError](err); !ok || failure.Status != 0 ||
-			!strings.Contains(failure.Problem, "connection refused") {
-			t.Errorf("%v, want that the connection was refused", err)
+func TestACallHasItsTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		e := token.NewEndpoint(parse(t, "https://auth.example"), "manager-1", token.EndpointOptions{})
+		_, err := token.Direct(e, direct{http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+		})}).Fetch(t.Context(), testCredentials)
+		expectEndpointError(t, err, 0, "", "timed out")
+		if time.Since(start) != 10*time.Second {
+			t.Errorf("after %s", time.Since(start))
 		}
 	})
 }
 
-// speak writes bytes to the connection and closes it.
-func speak(w http.ResponseWriter, text string) {
-	connection, _, err := w.(http.Hijacker).Hijack()
-	if err != nil {
-		panic(err)
+func TestFetchReportsWhyThereIsNoAnswer(t *testing.T) {
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, test := range map[string]struct {
+		ctx     context.Context
+		answer  http.HandlerFunc
+		status  int
+		problem string
+	}{
+		"hanging up":   {t.Context(), hangsUp, 0, "the connection was closed"},
+		"canceled":     {canceled, hangsUp, 0, "canceled"},
+		"not HTTP":     {t.Context(), speaks("SSH-2.0 " + canaryToken + "\r\n"), 0, "not a valid HTTP answer"},
+		"long headers": {t.Context(), answers(200, "", "X", strings.Repeat("x", 80<<10)), 0, "not a valid HTTP answer"},
+		"an early end": {t.Context(), speaks("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " +
+			"500\r\n\r\n{\"access_token\":\"" + canaryToken), 200, "the answer is incomplete: the connection was closed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(test.answer)
+			defer server.Close()
+			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).
+				Fetch(test.ctx, testCredentials)
+			expectEndpointError(t, err, test.status, "", test.problem)
+		})
 	}
-	_, _ = connection.Write([]byte(text))
-	_ = connection.Close()
 }
 
-func TestTheDefaultTransportHasTheTimeoutsOfGo(t *testing.T) {
-	got, want := token.NewTransportOf(), http.DefaultTransport.(*http.Transport)
-	if got.TLSHandshakeTimeout != want.TLSHandshakeTimeout || got.IdleConnTimeout != want.IdleConnTimeout ||
-		got.ExpectContinueTimeout != want.ExpectContinueTimeout || got.ForceAttemptHTTP2 != want.ForceAttemptHTTP2 {
-		t.Errorf("%+v", got)
+func TestFetchReportsWhyThereIsNoConnection(t *testing.T) {
+	server := httptest.NewServer(nil)
+	server.Close()
+	_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).
+		Fetch(t.Context(), testCredentials)
+	if failure, ok := errors.AsType[*token.EndpointError](err); !ok || failure.Status != 0 ||
+		!strings.Contains(failure.Problem, "connection refused") {
+		t.Errorf("%v, want that the connection was refused", err)
+	}
+
+	_, err = token.Direct(token.NewEndpoint(parse(t, "https://auth.example"), "manager-1", token.EndpointOptions{}),
+		roundTripper(func(*http.Request) (*http.Response, error) {
+			return nil, &net.DNSError{Err: "no such host", Name: "auth.example", IsNotFound: true}
+		})).Fetch(t.Context(), testCredentials)
+	expectEndpointError(t, err, 0, "", "lookup auth.example: no such host")
+
+	_, err = token.NewEndpoint(&url.URL{Scheme: "https", Host: "a b"}, "manager-1", token.EndpointOptions{}).
+		Fetch(t.Context(), testCredentials)
+	expectEndpointError(t, err, 0, "", "its URL is invalid")
+}
+
+// speaks answers with these bytes and closes the connection.
+func speaks(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		connection, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		_, _ = connection.Write([]byte(text))
+		_ = connection.Close()
 	}
 }
 
 func TestFetchRequiresTrustedTLS12(t *testing.T) {
-	tests := map[string]struct {
-		max     uint16
-		trusted bool
-		ok      bool
+	for name, test := range map[string]struct {
+		max         uint16
+		trusted, ok bool
 	}{
-		"TLS 1.3":                   {tls.VersionTLS13, true, true},
-		"TLS 1.2":                   {tls.VersionTLS12, true, true},
-		"TLS 1.1":                   {tls.VersionTLS11, true, false},
-		"a certificate of no one's": {tls.VersionTLS13, false, false},
-	}
-	for name, test := range tests {
+		"TLS 1.3":             {tls.VersionTLS13, true, true},
+		"TLS 1.2":             {tls.VersionTLS12, true, true},
+		"TLS 1.1":             {tls.VersionTLS11, true, false},
+		"an untrusted issuer": {tls.VersionTLS13, false, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			reached := false
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -402,44 +324,28 @@ func TestFetchRequiresTrustedTLS12(t *testing.T) {
 			if (err == nil) != test.ok || reached != test.ok {
 				t.Errorf("%v, and the endpoint was reached: %t; want %t", err, reached, test.ok)
 			}
+			if !test.trusted {
+				expectEndpointError(t, err, 0, "", "its TLS certificate is not valid")
+			}
 		})
 	}
 }
 
 func TestFetchRejectsCredentialsInvalidForBasic(t *testing.T) {
-	tests := map[string]struct{ id, secret string }{
+	for name, test := range map[string]struct{ id, secret string }{
 		"a colon in the id":          {"client:1", clientSecret},
 		"a line break in the id":     {"client\n", clientSecret},
 		"a line break in the secret": {clientID, clientSecret + "\n"},
 		"a DEL in the secret":        {clientID, clientSecret + "\x7f"},
-	}
-	for name, test := range tests {
+	} {
 		t.Run(name, func(t *testing.T) {
-			server := newEndpoint(t, returns(canaryToken, time.Hour))
-			_, err := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{}).
+			e := token.NewEndpoint(parse(t, "https://auth.example"), "manager-1", token.EndpointOptions{})
+			_, err := token.Direct(e, direct{returns(canaryToken, time.Hour)}).
 				Fetch(t.Context(), token.Credentials{ClientID: test.id, ClientSecret: token.NewSecret(test.secret)})
-			if _, ok := errors.AsType[*token.CredentialsError](err); !ok || len(server.calls()) > 0 {
-				t.Errorf("%v after %d calls, want a CredentialsError after none", err, len(server.calls()))
+			if _, ok := errors.AsType[*token.CredentialsError](err); !ok {
+				t.Errorf("%v, want a CredentialsError", err)
 			}
 			expectNoCanary(t, fmt.Sprint(err))
 		})
 	}
-}
-
-// A URL that no request can be made to is an error that a retry can't change.
-func TestFetchReportsAnInvalidURL(t *testing.T) {
-	e := token.NewEndpoint(&url.URL{Scheme: "https", Host: "a b"}, "manager-1", token.EndpointOptions{})
-	_, err := e.Fetch(t.Context(), testCredentials)
-	if err == nil || err.Error() != "token: endpoint: no answer: its URL is invalid" {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestAHostThatIsNotFoundIsNamed(t *testing.T) {
-	transport := roundTripper(func(*http.Request) (*http.Response, error) {
-		return nil, &net.DNSError{Err: "no such host", Name: "auth.payments.example", IsNotFound: true}
-	})
-	_, err := token.NewEndpoint(parse(t, "https://auth.payments.example"), "manager-1",
-		token.EndpointOptions{Transport: transport}).Fetch(t.Context(), testCredentials)
-	expectEndpointError(t, err, 0, "", "lookup auth.payments.example: no such host")
 }

@@ -38,7 +38,7 @@ func ExampleNewClient() {
 	}
 
 	// Once per program: the reader caches the token.
-	reader := token.NewReader(storedToken{}, "Payhook/token", token.ReaderOptions{})
+	reader := token.NewReader(storedToken{}, "Payhook/token")
 	client := token.NewClient(reader, baseURL)
 
 	response, err := client.Get(baseURL.JoinPath("/v1/protected/payments").String())

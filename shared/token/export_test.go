@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// NewTransportOf is newTransport.
-var NewTransportOf = newTransport
+// Interval is interval.
+const Interval = interval
 
 // Legal is legal.
 var Legal = legal
@@ -14,7 +14,13 @@ var Legal = legal
 // TextOf is the value of the secret with b.
 func TextOf(b Bearer) (string, error) { return b.text() }
 
-// Trust makes an endpoint with the default transport trust the server of a test.
+// Direct makes an endpoint use a transport.
+func Direct(e *Endpoint, transport http.RoundTripper) *Endpoint {
+	e.client.Transport = transport
+	return e
+}
+
+// Trust makes an endpoint trust the server of a test.
 func Trust(e *Endpoint, certificate *x509.Certificate) {
 	pool := x509.NewCertPool()
 	pool.AddCert(certificate)

@@ -1,41 +1,21 @@
 package token_test
 
 import (
-	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/token"
 )
-
-// clock is a clock that only moves on request. It starts so far in the future that a
-// context's deadline, which uses the real clock, never passes.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func newClock() *clock {
-	return &clock{now: time.Date(2099, 3, 1, 12, 0, 0, 0, time.UTC)}
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
 
 // The names of the two secrets, and the canaries that must not appear in any output.
 const (
@@ -47,31 +27,30 @@ const (
 	canaryToken  = "canary-access-token-9b3e"
 )
 
+// bubble runs a subtest in a bubble, which has its own clock.
+func bubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
 // endpoint is a token endpoint with a list of answers. It repeats the last one.
 type endpoint struct {
-	*httptest.Server
 	mu       sync.Mutex
 	answers  []http.HandlerFunc
 	requests []*http.Request
 }
 
-func newEndpoint(tb testing.TB, answers ...http.HandlerFunc) *endpoint {
-	e := &endpoint{answers: answers}
-	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := r.ParseForm(); err != nil {
-			tb.Errorf("the form does not parse: %v", err)
-		}
-		e.mu.Lock()
-		e.requests = append(e.requests, r)
-		answer := e.answers[0]
-		if len(e.answers) > 1 {
-			e.answers = e.answers[1:]
-		}
-		e.mu.Unlock()
-		answer(w, r)
-	}))
-	tb.Cleanup(e.Close)
-	return e
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil {
+		panic(err)
+	}
+	e.mu.Lock()
+	e.requests = append(e.requests, r)
+	answer := e.answers[0]
+	if len(e.answers) > 1 {
+		e.answers = e.answers[1:]
+	}
+	e.mu.Unlock()
+	answer(w, r)
 }
 
 func (e *endpoint) calls() []*http.Request {
@@ -105,6 +84,23 @@ func answers(status int, body string, header ...string) http.HandlerFunc {
 
 func hangsUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
+// direct is a transport that calls a handler. A network would stop the clock of a bubble.
+type direct struct{ http.Handler }
+
+func (d direct) RoundTrip(request *http.Request) (response *http.Response, err error) {
+	defer func() {
+		if recover() != nil { // the handler hangs up
+			err = io.ErrUnexpectedEOF
+		}
+	}()
+	recorder := httptest.NewRecorder()
+	d.ServeHTTP(recorder, request)
+	if err := request.Context().Err(); err != nil {
+		return nil, err
+	}
+	return recorder.Result(), nil
+}
+
 func parse(tb testing.TB, text string) *url.URL {
 	tb.Helper()
 	u, err := url.Parse(text)
@@ -114,47 +110,46 @@ func parse(tb testing.TB, text string) *url.URL {
 	return u
 }
 
-// rig is a refresher with its secrets, endpoint and clock.
+// rig is a refresher with its secrets and endpoint, in a bubble.
 type rig struct {
-	*clock
 	secrets   *awstest.SecretsManager
+	down      bool // Secrets Manager does not answer
 	endpoint  *endpoint
 	refresher *token.Refresher
-	options   token.RefresherOptions // of the next refresher; the rig sets its clock
-	slept     []time.Duration
 }
 
 func newRig(tb testing.TB, answers ...http.HandlerFunc) *rig {
-	r := &rig{clock: newClock(), secrets: awstest.NewSecretsManager(tb), endpoint: newEndpoint(tb, answers...)}
-	r.secrets.Now = r.Now
+	r := &rig{secrets: awstest.NewSecretsManager(tb), endpoint: &endpoint{answers: answers}}
+	r.secrets.Close() // only its handler is used
 	r.secrets.Create(tokenSecret)
 	r.fill(clientID, clientSecret)
 	r.refresher = r.another(tb)
 	return r
 }
 
+// sdk returns the client of the secrets.
+func (r *rig) sdk() *secretsmanager.Client {
+	return secretsmanager.New(r.secrets.SDK().Options(), func(o *secretsmanager.Options) {
+		o.HTTPClient = &http.Client{Transport: direct{http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if r.down {
+				hangsUp(w, q)
+			}
+			r.secrets.Config.Handler.ServeHTTP(w, q)
+		})}}
+	})
+}
+
 // another returns another refresher of the same secrets.
 func (r *rig) another(tb testing.TB) *token.Refresher {
-	e := token.NewEndpoint(parse(tb, r.endpoint.URL), "manager-1", token.EndpointOptions{Now: r.Now})
-	o := r.options
-	o.Now = r.Now
-	o.Sleep = func(_ context.Context, d time.Duration) error {
-		r.slept = append(r.slept, d)
-		r.Advance(d)
-		return nil
-	}
-	o.Random = func() float64 { return 1 }
-	return token.NewRefresher(r.secrets.SDK(), tokenSecret, credentialsSecret, e, o)
+	e := token.NewEndpoint(parse(tb, "https://auth.payments.example"), "manager-1", token.EndpointOptions{})
+	return token.NewRefresher(r.sdk(), tokenSecret, credentialsSecret, token.Direct(e, direct{r.endpoint}))
 }
 
 func (r *rig) fill(id, secret string) {
 	r.secrets.Put(credentialsSecret, fmt.Sprintf(`{"client_id":%q,"client_secret":%q}`, id, secret))
 }
 
-// reader returns a reader of the token, on the rig's clock.
-func (r *rig) reader() *token.Reader {
-	return token.NewReader(r.secrets.SDK(), tokenSecret, token.ReaderOptions{Now: r.Now})
-}
+func (r *rig) reader() *token.Reader { return token.NewReader(r.sdk(), tokenSecret) }
 
 // run runs the refresher and expects an outcome.
 func (r *rig) run(tb testing.TB, want token.Outcome) token.Report {
@@ -178,10 +173,10 @@ func (r *rig) denyWrites(denied *bool) {
 
 // store stores a token that was issued now.
 func (r *rig) store(access string, lifetime time.Duration) {
-	r.secrets.Put(tokenSecret, value(access, r.Now(), r.Now().Add(lifetime)))
+	r.secrets.Put(tokenSecret, value(access, time.Now(), time.Now().Add(lifetime)))
 }
 
 func value(access string, issued, expires time.Time) string {
 	return fmt.Sprintf(`{"access_token":%q,"token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
-		access, issued.Format(time.RFC3339Nano), expires.Format(time.RFC3339Nano))
+		access, issued.UTC().Format(time.RFC3339Nano), expires.UTC().Format(time.RFC3339Nano))
 }

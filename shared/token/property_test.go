@@ -2,18 +2,20 @@ package token_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
 	"payhook.example/shared/token"
@@ -106,9 +108,10 @@ type world struct {
 	start     time.Time
 	readers   []*token.Reader
 	outages   []outage
-	refresh   func() time.Time // the refresher's clock
+	ahead     time.Duration // the refresher's clock
 	sandboxes int
 
+	mu       sync.Mutex           // of the following
 	current  string               // the last token that was issued
 	issuedAt map[string]time.Time // by the service's clock
 	expiry   map[string]time.Time // by the service's clock
@@ -134,19 +137,16 @@ func newWorld(t *testing.T, seed uint64, lifetime time.Duration, g grants) *worl
 		rig: newRig(t), promise: promised(shortest, g), t: t, random: rand.New(rand.NewPCG(seed, uint64(lifetime))),
 		lifetime: lifetime, grants: g, issuedAt: map[string]time.Time{}, expiry: map[string]time.Time{},
 	}
-	w.start = w.Now()
+	time.Sleep(500 * time.Microsecond) // the secret has milliseconds
+	w.start = time.Now()
 	// Half of the bound in either direction: then no two differ by more.
 	bound := min(maxMargin, shortest/10)
-	skewed := func() func() time.Time {
-		d := time.Duration(w.random.Int64N(int64(bound))) - bound/2
-		return func() time.Time { return w.Now().Add(d) }
-	}
-	w.refresh = skewed()
+	skew := func() time.Duration { return time.Duration(w.random.Int64N(int64(bound))) - bound/2 }
+	w.ahead = skew()
 	w.endpoint.then(w.answer)
 	w.newSandbox()
 	for range 2 {
-		w.readers = append(w.readers,
-			token.NewReader(w.directSecrets(), tokenSecret, token.ReaderOptions{Now: skewed()}))
+		w.readers = append(w.readers, token.NewReader(skewed{w.sdk(), skew()}, tokenSecret))
 	}
 	return w
 }
@@ -154,39 +154,43 @@ func newWorld(t *testing.T, seed uint64, lifetime time.Duration, g grants) *worl
 // newSandbox replaces the refresher by one without memory.
 func (w *world) newSandbox() {
 	w.sandboxes++
-	e := token.NewEndpoint(parse(w.t, w.endpoint.URL), "manager-1",
-		token.EndpointOptions{Now: w.refresh, Transport: direct{w.endpoint.Config.Handler}})
-	w.refresher = token.NewRefresher(w.directSecrets(), tokenSecret, credentialsSecret, e, token.RefresherOptions{
-		RefreshPercent: percent,
-		Now:            w.refresh,
-		Sleep: func(_ context.Context, d time.Duration) error {
-			w.pass(d)
-			return nil
-		},
-		Random: w.random.Float64,
-	})
+	e := token.NewEndpoint(parse(w.t, "https://auth.payments.example"), "manager-1", token.EndpointOptions{})
+	w.refresher = token.NewRefresher(skewed{w.sdk(), w.ahead}, tokenSecret, credentialsSecret,
+		token.Direct(e, direct{w.endpoint}))
 }
 
-// directSecrets returns the SDK's client, without a network in between.
-func (w *world) directSecrets() *secretsmanager.Client {
-	return secretsmanager.New(w.secrets.SDK().Options(), func(o *secretsmanager.Options) {
-		o.HTTPClient = &http.Client{Transport: direct{w.secrets.Config.Handler}}
-	})
+// skewed is the Secrets Manager for a program whose clock is ahead of the service's: the
+// program sees the times of a token earlier by that, and stores them later.
+type skewed struct {
+	token.Store
+	ahead time.Duration
 }
 
-// direct is a transport that calls the server's handler: days of virtual time
-// are too many requests for a network.
-type direct struct{ handler http.Handler }
+func (s skewed) GetSecretValue(ctx context.Context, in *secretsmanager.GetSecretValueInput,
+	opts ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
+	out, err := s.Store.GetSecretValue(ctx, in, opts...)
+	if err == nil && *in.SecretId == tokenSecret {
+		out.SecretString = shifted(out.SecretString, -s.ahead)
+	}
+	return out, err
+}
 
-func (d direct) RoundTrip(request *http.Request) (response *http.Response, err error) {
-	defer func() {
-		if recover() != nil { // the handler hangs up
-			err = io.ErrUnexpectedEOF
-		}
-	}()
-	recorder := httptest.NewRecorder()
-	d.handler.ServeHTTP(recorder, request)
-	return recorder.Result(), nil
+func (s skewed) PutSecretValue(ctx context.Context, in *secretsmanager.PutSecretValueInput,
+	opts ...func(*secretsmanager.Options)) (*secretsmanager.PutSecretValueOutput, error) {
+	in.SecretString = shifted(in.SecretString, s.ahead)
+	return s.Store.PutSecretValue(ctx, in, opts...)
+}
+
+func shifted(text *string, d time.Duration) *string {
+	var v struct {
+		AccessToken string    `json:"access_token"`
+		IssuedAt    time.Time `json:"issued_at"`
+		ExpiresAt   time.Time `json:"expires_at"`
+	}
+	if err := json.Unmarshal([]byte(*text), &v); err != nil {
+		panic(err)
+	}
+	return aws.String(value(v.AccessToken, v.IssuedAt.Add(d), v.ExpiresAt.Add(d)))
 }
 
 func (w *world) upTo(d time.Duration) time.Duration {
@@ -213,7 +217,7 @@ func (w *world) breakDown(end time.Time) {
 
 // down returns the longest outage of which a part was in the last d.
 func (w *world) down(d time.Duration) (longest time.Duration) {
-	now := w.Now()
+	now := time.Now()
 	for _, o := range w.outages {
 		if !o.from.After(now) && o.to.After(now.Add(-d)) {
 			longest = max(longest, o.to.Sub(o.from))
@@ -224,8 +228,8 @@ func (w *world) down(d time.Duration) (longest time.Duration) {
 
 // answer is the token endpoint.
 func (w *world) answer(out http.ResponseWriter, request *http.Request) {
-	w.pass(w.upTo(answerTime / 2))
-	defer func() { w.pass(w.upTo(answerTime / 2)) }()
+	time.Sleep(w.upTo(answerTime / 2))
+	defer func() { time.Sleep(w.upTo(answerTime / 2)) }()
 	if w.down(0) > 0 {
 		switch w.random.IntN(5) {
 		case 0:
@@ -242,7 +246,9 @@ func (w *world) answer(out http.ResponseWriter, request *http.Request) {
 		return
 	}
 	w.calls++
-	now := w.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
 	left := w.expiry[w.current].Sub(now)
 	switch {
 	case w.grants == sameToken && left >= time.Second, w.grants == early && left >= w.lifetime/earlyPart:
@@ -257,17 +263,21 @@ func (w *world) answer(out http.ResponseWriter, request *http.Request) {
 	returns(w.current, left)(out, request)
 }
 
-// pass lets time pass in small, uneven steps. After each, everybody wants a token.
-func (w *world) pass(d time.Duration) {
-	for end := w.Now().Add(d); w.Now().Before(end); {
+// call makes all readers ask for a token in small, uneven steps until ctx ends.
+func (w *world) call(ctx context.Context, random *rand.Rand) {
+	upToAMinute := func() time.Duration { return time.Duration(random.Int64N(int64(minute))) }
+	for ctx.Err() == nil {
+		w.mu.Lock()
+		left := time.Until(w.expiry[w.current])
+		w.mu.Unlock()
 		step := time.Second
-		switch left := w.expiry[w.current].Sub(w.Now()); {
+		switch {
 		case left > 40*time.Second:
-			step += min(w.upTo(minute), left-40*time.Second)
+			step += min(upToAMinute(), left-40*time.Second)
 		case left < -minute:
-			step += w.upTo(minute)
+			step += upToAMinute()
 		}
-		w.Advance(min(end.Sub(w.Now()), step))
+		time.Sleep(step)
 		for _, reader := range w.readers {
 			w.read(reader)
 		}
@@ -276,7 +286,9 @@ func (w *world) pass(d time.Duration) {
 
 func (w *world) read(reader *token.Reader) {
 	got, err := reader.Token()
-	now := w.Now()
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err == nil {
 		w.returned++
 		w.lastHanded = now
@@ -305,32 +317,40 @@ func (w *world) read(reader *token.Reader) {
 
 func (w *world) fail(format string, args ...any) {
 	if w.failure == "" {
-		w.failure = fmt.Sprintf("%s after the start: ", w.Now().Sub(w.start)) + fmt.Sprintf(format, args...)
+		w.failure = fmt.Sprintf("%s after the start: ", time.Now().Sub(w.start)) + fmt.Sprintf(format, args...)
 	}
 }
 
 // run runs the refresher on its schedule for d.
 func (w *world) run(d time.Duration) {
+	ctx, stop := context.WithCancel(w.t.Context())
+	var callers sync.WaitGroup
+	callers.Go(func() { w.call(ctx, rand.New(rand.NewPCG(w.random.Uint64(), 0))) })
+	defer callers.Wait()
+	defer stop()
 	nextSandbox := w.start.Add(w.upTo(6 * time.Hour))
 	for i := range int(d / minute) {
 		due := w.start.Add(time.Duration(i) * minute).Add(w.upTo(w.lateness))
-		w.pass(due.Sub(w.Now()))
-		if w.Now().After(nextSandbox) {
+		time.Sleep(time.Until(due))
+		if time.Now().After(nextSandbox) {
 			w.newSandbox()
-			nextSandbox = w.Now().Add(w.upTo(6 * time.Hour))
+			nextSandbox = time.Now().Add(w.upTo(6 * time.Hour))
 		}
-		ctx, cancel := context.WithDeadline(w.t.Context(), w.Now().Add(55*time.Second))
+		ctx, cancel := context.WithDeadline(w.t.Context(), time.Now().Add(55*time.Second))
 		report, err := w.refresher.Run(ctx)
 		cancel()
 		if report.Outcome == token.Refreshed {
-			w.writes = append(w.writes, w.Now())
+			w.writes = append(w.writes, time.Now())
 		}
 		if full, ok := errors.AsType[*token.SecretError](err); ok && full.Code == "LimitExceededException" &&
 			w.rejected.IsZero() {
-			w.rejected = w.Now()
+			w.rejected = time.Now()
 		}
-		if w.failure != "" {
-			w.t.Fatalf("%s of %s: %s", w.grants, w.lifetime, w.failure)
+		w.mu.Lock()
+		failure := w.failure
+		w.mu.Unlock()
+		if failure != "" {
+			w.t.Fatalf("%s of %s: %s", w.grants, w.lifetime, failure)
 		}
 	}
 }
@@ -348,7 +368,15 @@ func (w *world) busiestDay() (most int) {
 	return most
 }
 
-func TestOverDaysCallersHaveATokenAndTheSecretTakesEveryOne(t *testing.T) {
+// parallelBubble runs a subtest in a bubble, at the same time as others.
+func parallelBubble(t *testing.T, name string, test func(*testing.T)) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, test)
+	})
+}
+
+func TestOverDaysCallersHaveATokenAndEachIsStored(t *testing.T) {
 	worlds := []struct {
 		lifetime time.Duration
 		grants   []grants
@@ -366,8 +394,7 @@ func TestOverDaysCallersHaveATokenAndTheSecretTakesEveryOne(t *testing.T) {
 	for i, each := range worlds {
 		lifetime := each.lifetime
 		for j, g := range each.grants {
-			t.Run(fmt.Sprintf("%s of %s", g, lifetime), func(t *testing.T) {
-				t.Parallel()
+			parallelBubble(t, fmt.Sprintf("%s of %s", g, lifetime), func(t *testing.T) {
 				shortest := lifetime
 				if g == shorter {
 					shortest /= 2
@@ -406,16 +433,6 @@ func TestOverDaysCallersHaveATokenAndTheSecretTakesEveryOne(t *testing.T) {
 	}
 }
 
-// The numbers in events/README.md of runs that may fail.
-func TestTheRunsThatTheDocumentPromises(t *testing.T) {
-	for lifetime, want := range map[time.Duration]time.Duration{5 * minute: 3, 6 * minute: 3, 7 * minute: 3,
-		20 * minute: 3, time.Hour: 38} {
-		if got := promised(lifetime, newToken).runs; got != want {
-			t.Errorf("%s: %d runs, want %d", lifetime, got, want)
-		}
-	}
-}
-
 // mostCalls returns how many calls of the endpoint are necessary at most.
 func (w *world) mostCalls() int {
 	tokens := len(w.expiry)
@@ -450,67 +467,51 @@ func TestHowLongTokensOfAShortLifetimeAreKept(t *testing.T) {
 		{20*minute - 15*time.Second, false, 0, ""}, // a token of 20 minutes, answered late
 		{20 * minute, false, 0, "| 20 min and more | never, with up to 90 versions a day |"},
 	} {
-		t.Run(test.lifetime.String(), func(t *testing.T) {
-			t.Parallel()
+		parallelBubble(t, test.lifetime.String(), func(t *testing.T) {
 			if !strings.Contains(string(document), test.row) {
 				t.Errorf("events/README.md has no row %q", test.row)
 			}
 			w := newWorld(t, 1, test.lifetime, newToken)
-			w.readers = nil
-			var first, every time.Duration // the first write, and the time between two
+			// When the secret is full, no token is left, and a token is stored again.
 			var full, without, back time.Duration
-			runs := 0
-			for ; runs < 26*60; runs++ {
-				w.pass(w.start.Add(time.Duration(runs) * minute).Sub(w.Now()))
-				began := w.Now().Sub(w.start)
+			writes := 0
+			for run := range 26 * 60 {
+				began := time.Duration(run) * minute
+				time.Sleep(time.Until(w.start.Add(began)))
 				report, err := w.refresher.Run(t.Context())
-				switch n := len(w.writes); {
+				failure, _ := errors.AsType[*token.SecretError](err)
+				switch {
 				case report.Outcome == token.Refreshed:
-					w.writes = append(w.writes, w.Now())
-					switch n + 1 {
-					case 1:
-						first = began
-					case 2:
-						every = began - first
-					case 100:
+					if writes++; writes == 100 {
 						full = began
-					case 101:
+					} else if writes == 101 {
 						back = began
 					}
-					if n < 100 && (report.WritesTooOften != test.tooOften || report.FullAfter != test.full) {
-						t.Fatalf("write %d: %+v, want %+v", n+1, report, test)
+					if writes < 100 && (report.WritesTooOften != test.tooOften || report.FullAfter != test.full) {
+						t.Fatalf("write %d: %+v, want %+v", writes, report, test)
 					}
-				case err != nil:
-					const text = "token: the secret with the token: PutSecretValue: LimitExceededException: the " +
-						"secret has 100 versions of the last 24 hours and accepts no more until one is older"
-					if err.Error() != text || !report.WritesTooOften || n < 100 {
-						t.Fatalf("after %d writes: %+v, %v", n, report, err)
-					}
-				}
-				if report.Remaining == 0 && without == 0 {
+				case err != nil && (failure == nil || failure.Code != "LimitExceededException" ||
+					!strings.HasSuffix(err.Error(), "accepts no more until one is older") ||
+					!report.WritesTooOften || writes < 100):
+					t.Fatalf("after %d writes: %+v, %v", writes, report, err)
+				case report.Remaining == 0 && without == 0:
 					without = began
 				}
 			}
-			t.Logf("a write every %s, full after %s, no token from %s to %s; %d calls of the endpoint", every, full,
-				without, back, w.calls)
 			if test.full == 0 {
-				if without != 0 || w.secrets.Versions(tokenSecret) > 100 {
+				if without != 0 {
 					t.Errorf("no token after %s", without)
 				}
 				return
 			}
-			if full != test.full {
-				t.Errorf("the secret was full after %s, want %s", full, test.full)
-			}
 			// The last token is used to its end; the first version makes room.
-			if without < full+test.lifetime || without > full+test.lifetime+minute {
-				t.Errorf("no token from %s", without)
+			if full != test.full || without < full+test.lifetime || without > full+test.lifetime+minute ||
+				back < 24*time.Hour || back > 24*time.Hour+minute {
+				t.Errorf("full after %s, no token from %s to %s", full, without, back)
 			}
-			if back < 24*time.Hour || back > 24*time.Hour+minute {
-				t.Errorf("the next token was stored after %s, want as soon as the first version is a day old", back)
-			}
-			if most := runs/int(every/minute) + 1; w.calls > most {
-				t.Errorf("%d calls of the endpoint, want no more than before the secret was full: %d", w.calls, most)
+			// A full secret causes no more calls than before.
+			if most := 26*60*99/int(full/minute) + 1; w.calls > most {
+				t.Errorf("%d calls of the endpoint, want at most %d", w.calls, most)
 			}
 		})
 	}

@@ -25,8 +25,6 @@ import (
 type Reader struct {
 	secrets Getter
 	id      string
-	now     func() time.Time
-	timeout time.Duration
 
 	reading chan struct{} // contains one element while the secret is being read
 
@@ -39,29 +37,14 @@ type Reader struct {
 	refusedUntil time.Time
 }
 
-// ReaderOptions are the optional parameters of a [Reader].
-type ReaderOptions struct {
-	Timeout time.Duration    // of one read of the secret, the SDK's own retries included; zero: 5 s
-	Now     func() time.Time // nil: time.Now
-}
-
 // NewReader returns a Reader of the secret with that name or ARN. The only permission
 // that it needs is secretsmanager:GetSecretValue on that secret.
-func NewReader(secrets Getter, secretID string, o ReaderOptions) *Reader {
-	if o.Timeout == 0 {
-		o.Timeout = 5 * time.Second
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return &Reader{
-		secrets: secrets,
-		id:      secretID,
-		now:     o.Now,
-		timeout: o.Timeout,
-		reading: make(chan struct{}, 1),
-	}
+func NewReader(secrets Getter, secretID string) *Reader {
+	return &Reader{secrets: secrets, id: secretID, reading: make(chan struct{}, 1)}
 }
+
+// readTimeout is the timeout of one read of the secret, the SDK's own retries included.
+const readTimeout = 5 * time.Second
 
 // remember is how long the result of a read is used if it is an error or a token that
 // expires soon.
@@ -98,12 +81,11 @@ func (r *Reader) TokenContext(ctx context.Context) (*oauth2.Token, error) {
 // reads the secret again. It does nothing if memory contains another token, or if the
 // same token was dropped within the last second, because another read of the secret
 // would return the same token.
-func (r *Reader) Drop(accessToken string) { r.drop(NewSecret(accessToken)) }
-
-func (r *Reader) drop(access Secret) {
+func (r *Reader) Drop(accessToken string) {
+	access := NewSecret(accessToken)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.now()
+	now := time.Now()
 	if r.held == nil || !r.held.AccessToken.Equal(access) || r.dropped.Equal(access) && now.Before(r.refusedUntil) {
 		return
 	}
@@ -143,7 +125,7 @@ func (r *Reader) bearer(ctx context.Context) (Bearer, error) {
 func (r *Reader) recall() (b Bearer, err error, settled bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.now()
+	now := time.Now()
 	if r.held != nil && now.Before(r.held.notAfter()) {
 		return *r.held, nil, now.Before(r.next)
 	}
@@ -155,13 +137,13 @@ func (r *Reader) recall() (b Bearer, err error, settled bool) {
 
 // read reads the secret for all waiting callers.
 func (r *Reader) read(ctx context.Context) (Bearer, error) {
-	limited, cancel := context.WithTimeout(ctx, r.timeout)
+	limited, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	b, err := bearer(limited, r.secrets, r.id)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.now()
+	now := time.Now()
 	if err == nil && !now.Before(b.notAfter()) {
 		err = ErrExpired
 	}

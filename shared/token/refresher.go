@@ -18,11 +18,6 @@ type Refresher struct {
 	tokenSecret       string
 	credentialsSecret string
 	endpoint          *Endpoint
-	percent           float64 // as a fraction
-	interval          time.Duration
-	now               func() time.Time
-	sleep             func(context.Context, time.Duration) error
-	random            func() float64
 
 	// The results of earlier runs of this Refresher. They only reduce the calls of the
 	// token endpoint.
@@ -32,50 +27,18 @@ type Refresher struct {
 	askAt    time.Time // when the endpoint is called again for a token newer than repeated
 }
 
-// RefresherOptions are the optional parameters of a [Refresher].
-type RefresherOptions struct {
-	// RefreshPercent is the preferred time of a refresh: when less than this
-	// percentage of the token's lifetime is left. Zero: 66. See [Refresher.Run]
-	// for when the refresh is later.
-	RefreshPercent int
-	// Interval is the time between two runs. Zero: a minute.
-	Interval time.Duration
+// refreshPercent is the preferred time of a refresh: when less than this percentage of the
+// token's lifetime is left. See [Refresher.Run] for when the refresh is later.
+const refreshPercent = 66
 
-	Now    func() time.Time                           // nil: time.Now
-	Sleep  func(context.Context, time.Duration) error // nil: a real sleep, which ends with the context
-	Random func() float64                             // from 0 up to 1, for jitter; nil: math/rand/v2
-}
+// interval is the time between two runs: settings.TokenInterval.
+const interval = time.Minute
 
 // NewRefresher returns a Refresher that stores the token in one secret and reads
 // the client credentials from another; both are names or ARNs.
-func NewRefresher(secrets Store, tokenSecret, credentialsSecret string, endpoint *Endpoint,
-	o RefresherOptions) *Refresher {
-	if o.RefreshPercent == 0 {
-		o.RefreshPercent = 66
-	}
-	if o.Interval == 0 {
-		o.Interval = time.Minute
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Sleep == nil {
-		o.Sleep = smithytime.SleepWithContext
-	}
-	if o.Random == nil {
-		o.Random = rand.Float64
-	}
-	return &Refresher{
-		secrets:           secrets,
-		tokenSecret:       tokenSecret,
-		credentialsSecret: credentialsSecret,
-		endpoint:          endpoint,
-		percent:           float64(o.RefreshPercent) / 100,
-		interval:          o.Interval,
-		now:               o.Now,
-		sleep:             o.Sleep,
-		random:            o.Random,
-	}
+func NewRefresher(secrets Store, tokenSecret, credentialsSecret string, endpoint *Endpoint) *Refresher {
+	return &Refresher{secrets: secrets, tokenSecret: tokenSecret, credentialsSecret: credentialsSecret,
+		endpoint: endpoint}
 }
 
 // Outcome is the result of a run.
@@ -138,23 +101,22 @@ const (
 	lifetimeTolerance = 15 * time.Second
 )
 
-// reserve returns the time before expiry that is reserved for attempts, if the lifetime
-// and RefreshPercent allow it. Three runs start in it. The fourth interval is for a late
+// reserve is the time before expiry that is reserved for attempts, if the lifetime and
+// refreshPercent allow it. Three runs start in it. The fourth interval is for a late
 // start (EventBridge Scheduler has a precision of 60 seconds; AWS, "Schedule types in
 // EventBridge Scheduler"), the call and the margin of a Reader.
-func (r *Refresher) reserve() time.Duration { return 4 * r.interval }
+const reserve = 4 * interval
 
 // refreshAt returns the remaining life at which a token of that lifetime is
 // refreshed.
-func (r *Refresher) refreshAt(lifetime time.Duration) time.Duration {
-	preferred := time.Duration(r.percent * float64(lifetime))
-	return min(preferred, max(r.reserve(), lifetime-writeInterval))
+func refreshAt(lifetime time.Duration) time.Duration {
+	return min(lifetime/100*refreshPercent, max(reserve, lifetime-writeInterval))
 }
 
 // Run refreshes the stored token if it is due, cannot be read, or was issued in the
 // future.
 //
-// A token is due when less than RefreshPercent of its lifetime is left and it is 16
+// A token is due when less than 66 % of its lifetime is left and it is 16
 // minutes old. The age limits the secret to 90 versions a day. If this would leave
 // fewer than three runs before expiry (a lifetime under 20 minutes), the token is due
 // three runs before expiry whatever its age. Then [Report.WritesTooOften] is set, and
@@ -192,25 +154,25 @@ func (r *Refresher) run(ctx context.Context, always bool) (Report, error) {
 	}
 	if !always {
 		switch unsaved := r.unsavedAfter(stored); {
-		case !r.due(stored):
-			return r.report(Fresh, stored, 0), nil
+		case !due(stored):
+			return reportOf(Fresh, stored, 0), nil
 		case unsaved != (Bearer{}):
 			return r.save(ctx, stored, unsaved, 0)
 		case r.repeatedUntilNow(stored):
-			return r.report(Unchanged, stored, 0), nil
+			return reportOf(Unchanged, stored, 0), nil
 		}
 	}
 	c, err := credentials(ctx, r.secrets, r.credentialsSecret)
 	if err != nil {
-		return r.report(Failed, stored, 0), err
+		return reportOf(Failed, stored, 0), err
 	}
 	fresh, calls, err := r.replacement(ctx, c, stored)
 	if err != nil {
-		return r.report(Failed, stored, calls), err
+		return reportOf(Failed, stored, calls), err
 	}
 	if fresh.same(stored) {
 		r.rememberRepeated(stored)
-		return r.report(Unchanged, stored, calls), nil
+		return reportOf(Unchanged, stored, calls), nil
 	}
 	return r.save(ctx, stored, fresh, calls)
 }
@@ -222,18 +184,18 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 	// fails, the token is stored nevertheless.
 	if now, err := r.stored(ctx); err == nil && !now.AccessToken.Equal(stored.AccessToken) &&
 		!now.ExpiresAt.Before(fresh.ExpiresAt) {
-		return r.report(Superseded, now, calls), nil
+		return reportOf(Superseded, now, calls), nil
 	}
 	if err := r.store(ctx, fresh); err != nil {
 		r.rememberUnsaved(fresh)
-		report := r.report(Failed, stored, calls)
+		report := reportOf(Failed, stored, calls)
 		failure, ok := errors.AsType[*SecretError](err)
 		report.WritesTooOften = ok && failure.Code == limitExceeded
 		return report, err
 	}
 	r.rememberUnsaved(Bearer{})
-	report := r.report(Refreshed, fresh, calls)
-	report.WritesTooOften, report.FullAfter = r.pace(stored, fresh)
+	report := reportOf(Refreshed, fresh, calls)
+	report.WritesTooOften, report.FullAfter = pace(stored, fresh)
 	return report, nil
 }
 
@@ -241,14 +203,14 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 // which time the secret is then full. A token with a short remaining life is not too
 // frequent if the previous one was stored long enough ago: such an endpoint returns a
 // token more than once, and its lifetime is longer than reported.
-func (r *Refresher) pace(stored, fresh Bearer) (tooOften bool, fullAfter time.Duration) {
-	age := fresh.Lifetime() - r.refreshAt(fresh.Lifetime()) // at the refresh
+func pace(stored, fresh Bearer) (tooOften bool, fullAfter time.Duration) {
+	age := fresh.Lifetime() - refreshAt(fresh.Lifetime()) // at the refresh
 	if age+lifetimeTolerance >= writeInterval ||
 		!stored.IssuedAt.IsZero() && fresh.IssuedAt.Sub(stored.IssuedAt)+lifetimeTolerance >= writeInterval {
 		return false, 0
 	}
 	// The refresh is in the first run at that age or later.
-	age = (age + r.interval - 1).Truncate(r.interval)
+	age = (age + interval - 1).Truncate(interval)
 	if versionQuota*age >= versionMinAge {
 		return true, 0
 	}
@@ -260,7 +222,7 @@ func (r *Refresher) pace(stored, fresh Bearer) (tooOften bool, fullAfter time.Du
 func (r *Refresher) unsavedAfter(stored Bearer) Bearer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.unsaved.ExpiresAt.After(stored.ExpiresAt) || r.due(r.unsaved) {
+	if !r.unsaved.ExpiresAt.After(stored.ExpiresAt) || due(r.unsaved) {
 		return Bearer{}
 	}
 	return r.unsaved
@@ -277,14 +239,14 @@ func (r *Refresher) rememberUnsaved(b Bearer) {
 func (r *Refresher) repeatedUntilNow(stored Bearer) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.repeated.Equal(stored.AccessToken) && r.now().Before(r.askAt)
+	return r.repeated.Equal(stored.AccessToken) && time.Now().Before(r.askAt)
 }
 
 func (r *Refresher) rememberRepeated(stored Bearer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	left := stored.ExpiresAt.Sub(r.now())
-	r.repeated, r.askAt = stored.AccessToken, stored.ExpiresAt.Add(-max(left/2, r.reserve()))
+	left := time.Until(stored.ExpiresAt)
+	r.repeated, r.askAt = stored.AccessToken, stored.ExpiresAt.Add(-max(left/2, reserve))
 }
 
 // stored returns the token in the secret, or the zero Bearer, which has expired, if
@@ -301,29 +263,29 @@ func (r *Refresher) stored(ctx context.Context) (Bearer, error) {
 // clocks differ. The expiry of a token with a later issue time is not reliable.
 const maxAhead = 5 * time.Minute
 
-func (r *Refresher) due(b Bearer) bool {
-	now := r.now()
-	return b.ExpiresAt.Sub(now) < r.refreshAt(b.Lifetime()) || b.IssuedAt.After(now.Add(maxAhead))
+func due(b Bearer) bool {
+	now := time.Now()
+	return b.ExpiresAt.Sub(now) < refreshAt(b.Lifetime()) || b.IssuedAt.After(now.Add(maxAhead))
 }
 
-func (r *Refresher) report(o Outcome, b Bearer, calls int) Report {
-	remaining := max(0, b.ExpiresAt.Sub(r.now()))
+func reportOf(o Outcome, b Bearer, calls int) Report {
+	remaining := max(0, time.Until(b.ExpiresAt))
 	return Report{
 		Outcome:   o,
 		Known:     true,
 		Remaining: remaining,
 		Lifetime:  b.Lifetime(),
-		Shortfall: r.shortfall(o, b, remaining),
+		Shortfall: shortfall(o, b, remaining),
 		Calls:     calls,
 	}
 }
 
-func (r *Refresher) shortfall(o Outcome, b Bearer, remaining time.Duration) time.Duration {
+func shortfall(o Outcome, b Bearer, remaining time.Duration) time.Duration {
 	if o == Unchanged && remaining > 0 {
 		return 0
 	}
-	oneRun := r.interval + b.margin()
-	need := max(oneRun, min(r.refreshAt(b.Lifetime()), oneRun+2*r.interval))
+	oneRun := interval + b.margin()
+	need := max(oneRun, min(refreshAt(b.Lifetime()), oneRun+2*interval))
 	return max(0, need-remaining)
 }
 
@@ -365,11 +327,11 @@ func (r *Refresher) replacement(ctx context.Context, c Credentials,
 			return fresh, calls, err
 		}
 		// One second more, because the endpoint can count in whole seconds.
-		left := stored.ExpiresAt.Sub(r.now()) + time.Second
-		if left > r.interval || calls >= maxCalls || !r.allows(ctx, left) {
+		left := time.Until(stored.ExpiresAt) + time.Second
+		if left > interval || calls >= maxCalls || !r.allows(ctx, left) {
 			return fresh, calls, nil
 		}
-		if r.sleep(ctx, max(left, baseBackoff)) != nil {
+		if smithytime.SleepWithContext(ctx, max(left, baseBackoff)) != nil {
 			return fresh, calls, nil
 		}
 	}
@@ -385,8 +347,8 @@ func (r *Refresher) fetch(ctx context.Context, c Credentials, calls *int) (Beare
 		if err == nil || !ok || !failure.retry || *calls >= maxCalls || ctx.Err() != nil {
 			return b, err
 		}
-		wait := max(failure.retryAfter, time.Duration(r.random()*float64(backoff)))
-		if !r.allows(ctx, wait) || r.sleep(ctx, wait) != nil {
+		wait := max(failure.retryAfter, rand.N(backoff))
+		if !r.allows(ctx, wait) || smithytime.SleepWithContext(ctx, wait) != nil {
 			return Bearer{}, err
 		}
 	}
@@ -395,5 +357,5 @@ func (r *Refresher) fetch(ctx context.Context, c Credentials, calls *int) (Beare
 // allows reports whether more time than d is left before the deadline of ctx.
 func (r *Refresher) allows(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
-	return !ok || r.now().Add(d).Before(deadline)
+	return !ok || time.Now().Add(d).Before(deadline)
 }

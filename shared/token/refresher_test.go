@@ -8,10 +8,10 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -22,252 +22,206 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
 )
 
 func TestFirstRunStoresATokenAndLaterRunsOnlyRead(t *testing.T) {
-	r := newRig(t, returns("t-1", time.Hour))
-	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
-		r.Advance(1500 * time.Millisecond) // the time that the answer takes is not part of the token's life
-		returns("t-1", time.Hour)(w, request)
-	})
-	issued := r.Now()
-	report := r.run(t, token.Refreshed)
-	if report.Remaining != time.Hour-1500*time.Millisecond || report.Lifetime != time.Hour || !report.Known ||
-		report.Calls != 1 {
-		t.Errorf("%+v", report)
-	}
-	var got map[string]string
-	if err := json.Unmarshal([]byte(r.secrets.Values(tokenSecret)[0]), &got); err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]string{
-		"access_token": "t-1", "token_type": "Bearer",
-		"issued_at":  issued.Format(time.RFC3339Nano)[:19] + ".000Z",
-		"expires_at": issued.Add(time.Hour).Format(time.RFC3339Nano)[:19] + ".000Z",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the secret (-want +got):\n%s", diff)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+			time.Sleep(1500 * time.Millisecond) // this is not part of the token's life
+			returns("t-1", time.Hour)(w, request)
+		})
+		time.Sleep(1234567 * time.Nanosecond)
+		issued := time.Now().UTC().Truncate(time.Millisecond)
+		report := r.run(t, token.Refreshed)
+		if report.Remaining != time.Hour-1500*time.Millisecond || report.Lifetime != time.Hour || !report.Known ||
+			report.Calls != 1 {
+			t.Errorf("%+v", report)
+		}
+		var got map[string]string
+		if err := json.Unmarshal([]byte(r.secrets.Values(tokenSecret)[0]), &got); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{
+			"access_token": "t-1", "token_type": "Bearer", "issued_at": issued.Format(time.RFC3339Nano),
+			"expires_at": issued.Add(time.Hour).Format(time.RFC3339Nano),
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the secret (-want +got):\n%s", diff)
+		}
 
-	reads := len(r.secrets.Calls("GetSecretValue"))
-	r.Advance(time.Minute)
-	report = r.run(t, token.Fresh)
-	if report.Remaining != 59*time.Minute-1500*time.Millisecond || report.Calls != 0 {
-		t.Errorf("%+v", report)
-	}
-	if n := len(r.secrets.Calls("GetSecretValue")) - reads; n != 1 {
-		t.Errorf("a run without a refresh made %d reads, want 1", n)
-	}
-	if writes := len(r.secrets.Calls("PutSecretValue")); writes != 1 {
-		t.Errorf("%d writes, want 1", writes)
-	}
+		reads := len(r.secrets.Calls("GetSecretValue"))
+		if report = r.run(t, token.Fresh); report.Calls != 0 {
+			t.Errorf("%+v", report)
+		}
+		if n := len(r.secrets.Calls("GetSecretValue")) - reads; n != 1 || len(r.secrets.Calls("PutSecretValue")) != 1 {
+			t.Errorf("a run without a refresh made %d reads, want 1", n)
+		}
+	})
 }
 
-func TestTokenIsReplacedAtRefreshPercent(t *testing.T) {
-	for _, lifetime := range []time.Duration{5 * time.Second, 90 * time.Second, 5 * time.Minute, time.Hour,
-		24 * time.Hour} {
-		t.Run(lifetime.String(), func(t *testing.T) {
+func TestTokenIsReplacedWhenItIsDue(t *testing.T) {
+	for lifetime, age := range map[time.Duration]time.Duration{
+		// The percentage decides.
+		5 * time.Second:                1700 * time.Millisecond,
+		5 * time.Minute:                102 * time.Second,
+		time.Hour:                      20*time.Minute + 24*time.Second,
+		24 * time.Hour:                 8*time.Hour + 576*time.Second,
+		47*time.Minute + 4*time.Second: 15*time.Minute + 60160*time.Millisecond,
+		// The quota of versions decides: at most one every 16 minutes.
+		20 * time.Minute: 16 * time.Minute,
+		30 * time.Minute: 16 * time.Minute,
+		// Three runs count more than the number of versions.
+		19 * time.Minute: 15 * time.Minute,
+		10 * time.Minute: 6 * time.Minute,
+	} {
+		bubble(t, lifetime.String(), func(t *testing.T) {
 			r := newRig(t, returns("t-2", lifetime))
 			r.store("t-1", lifetime)
-			r.Advance(lifetime * 34 / 100)
+			time.Sleep(age)
 			r.run(t, token.Fresh)
-			r.Advance(time.Millisecond)
+			time.Sleep(time.Millisecond)
 			r.run(t, token.Refreshed)
 		})
 	}
 }
 
-// This is the calculation in the comment of settings.TokenInterval: whatever the offset
-// of the runs, three of them start between the refresh and the expiry of a token of 5
-// minutes.
-func TestTokenOfFiveMinutesLeavesThreeRuns(t *testing.T) {
-	for offset := time.Duration(0); offset < time.Minute; offset += 500 * time.Millisecond {
-		r := newRig(t, answers(400, `{"error":"invalid_request"}`))
-		r.store("t-1", 5*time.Minute)
-		r.Advance(offset)
-		for range 5 {
-			_, _ = r.refresher.Run(t.Context())
-			r.Advance(time.Minute)
-		}
-		if n := len(r.endpoint.calls()); n < 3 {
-			t.Fatalf("with an offset of %s, %d runs called the endpoint before the token expired, want at least 3",
-				offset, n)
-		}
-	}
-}
-
-func TestInvalidSecretIsReplaced(t *testing.T) {
-	now := newClock().Now()
-	good := value("t-1", now, now.Add(time.Hour))
+func TestOnlyAnInvalidSecretIsReplaced(t *testing.T) {
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of a bubble
+	good := value("t-1", now, now.Add(13*time.Hour))
+	replaced := func(old, by string) string { return strings.Replace(good, old, by, 1) }
 	tests := map[string]string{
-		"an empty text":           "",
-		"what the CDK generates":  `x7"(K~w;Ym2`,
-		"another object":          `{"password":"x"}`,
-		"an array":                `[` + good + `]`,
-		"something behind it":     good + "x",
-		"a name twice":            strings.Replace(good, `{`, `{"token_type":"Bearer",`, 1),
-		"no access_token":         strings.Replace(good, `"access_token"`, `"access"`, 1),
-		"an illegal token":        strings.Replace(good, `t-1`, `t 1`, 1),
-		"an empty token":          strings.Replace(good, `t-1`, ``, 1),
-		"a token too long":        strings.Replace(good, `t-1`, strings.Repeat("a", 32<<10+1), 1),
-		"another type":            strings.Replace(good, `Bearer`, `mac`, 1),
-		"no expiry":               strings.Replace(good, `expires_at`, `expires`, 1),
-		"an expiry of no RFC":     strings.Replace(good, `T13:`, ` 13:`, 1),
-		"an expiry in numbers":    `{"access_token":"t-1","token_type":"Bearer","issued_at":1,"expires_at":4102444800}`,
-		"no life":                 value("t-1", now, now),
-		"a life of centuries":     value("t-1", now, now.AddDate(300, 0, 0)),
-		"a life of over 366 days": value("t-1", now, now.Add(366*24*time.Hour+time.Millisecond)),
-		"an issue in the future":  value("t-1", now.Add(time.Hour), now.Add(3*time.Hour)),
-		"an expired one":          value("t-1", now.Add(-2*time.Hour), now.Add(-time.Hour)),
+		"an empty text":          "",
+		"what the CDK generates": `x7"(K~w;Ym2`,
+		"another object":         `{"password":"x"}`,
+		"an array":               `[` + good + `]`,
+		"something behind it":    good + "x",
+		"a name twice":           replaced(`{`, `{"token_type":"Bearer",`),
+		"no access_token":        replaced(`"access_token"`, `"access"`),
+		"an illegal token":       replaced(`t-1`, `t 1`),
+		"an empty token":         replaced(`t-1`, ``),
+		"a token too long":       replaced(`t-1`, strings.Repeat("a", 32<<10+1)),
+		"another type":           replaced(`Bearer`, `mac`),
+		"no expiry":              replaced(`expires_at`, `expires`),
+		"no RFC 3339":            replaced(`T13:`, ` 13:`),
+		"a comma in the expiry":  replaced(`T13:00:00Z`, `T13:00:00,5Z`),
+		"one digit for the hour": replaced(`T13:`, `T3:`),
+		"an expiry in numbers":   `{"access_token":"t-1","token_type":"Bearer","issued_at":1,"expires_at":4102444800}`,
+		"no life":                value("t-1", now, now),
+		"a life of centuries":    value("t-1", now, now.AddDate(300, 0, 0)),
+		"more than 366 days":     value("t-1", now, now.Add(366*24*time.Hour+time.Millisecond)),
+		"an issue in the future": value("t-1", now.Add(time.Hour), now.Add(3*time.Hour)),
+		"an expired one":         value("t-1", now.Add(-2*time.Hour), now.Add(-time.Hour)),
+		"kept: 366 days":         value("t-1", now, now.Add(366*24*time.Hour)),
+		"kept: a valid one":      good,
 	}
 	for name, text := range tests {
-		t.Run(name, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, returns("t-2", time.Hour))
 			r.secrets.Put(tokenSecret, text)
-			r.run(t, token.Refreshed)
+			if !strings.HasPrefix(name, "kept: ") {
+				r.run(t, token.Refreshed)
+			}
 			r.run(t, token.Fresh)
 		})
 	}
-	t.Run("one with the longest life is kept", func(t *testing.T) {
-		r := newRig(t, returns("t-2", time.Hour))
-		r.secrets.Put(tokenSecret, value("t-1", now, now.Add(366*24*time.Hour)))
-		r.run(t, token.Fresh)
-	})
-	t.Run("a valid one is kept", func(t *testing.T) {
-		r := newRig(t, returns("t-2", time.Hour))
-		r.secrets.Put(tokenSecret, good)
-		r.run(t, token.Fresh)
-	})
 }
 
-func TestFailureDoesNotChangeTheStoredToken(t *testing.T) {
-	for name, answer := range map[string]http.HandlerFunc{
-		"400":       answers(400, `{"error":"invalid_client"}`),
-		"401":       answers(401, `{"error":"invalid_client"}`),
-		"429":       answers(429, ""),
-		"500":       answers(500, ""),
-		"307":       answers(307, "", "Location", "/elsewhere"),
-		"hangs up":  hangsUp,
-		"no expiry": answers(200, `{"access_token":"t-2","token_type":"Bearer"}`),
-		"HTML":      answers(200, "<html>", "Content-Type", "text/html"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t, answer)
-			r.store("t-1", time.Hour)
-			stored := r.secrets.Values(tokenSecret)
-			r.Advance(30 * time.Minute)
-			report := r.run(t, token.Failed)
-			if !report.Known || report.Remaining <= 0 {
-				t.Errorf("%+v, want the life that the stored token has left", report)
-			}
-			if diff := cmp.Diff(stored, r.secrets.Values(tokenSecret)); diff != "" ||
-				len(r.secrets.Calls("PutSecretValue")) > 0 {
-				t.Errorf("the secret was written (-want +got):\n%s", diff)
-			}
-			got, err := r.reader().Token()
-			if err != nil || got.AccessToken != "t-1" {
-				t.Errorf("a reader gets %v, %v, want the stored token", got, err)
-			}
-		})
-	}
-}
-
+// A failure never changes the stored token. The pauses have full jitter, so only their
+// maximum is known.
 func TestRetriesOnlyTemporaryErrors(t *testing.T) {
-	good := returns("t-1", time.Hour)
+	good := returns("t-2", time.Hour)
+	list := func(answers ...http.HandlerFunc) []http.HandlerFunc { return answers }
 	tests := map[string]struct {
-		answers []http.HandlerFunc
-		outcome token.Outcome
-		calls   int
-		slept   []time.Duration // with jitter at its greatest
+		answers  []http.HandlerFunc
+		outcome  token.Outcome
+		calls    int
+		min, max time.Duration // of all pauses
 	}{
-		"hanging up, then well": {[]http.HandlerFunc{hangsUp, good}, token.Refreshed, 2,
-			[]time.Duration{500 * time.Millisecond}},
-		"an incomplete answer, then well": {[]http.HandlerFunc{func(w http.ResponseWriter, _ *http.Request) {
-			speak(w, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{")
-		}, good}, token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
-		"500, 502, 503, then well": {[]http.HandlerFunc{answers(500, ""), answers(502, ""), answers(503, ""), good},
-			token.Refreshed, 4,
-			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}},
-		"500 each time": {[]http.HandlerFunc{answers(500, "")}, token.Failed, 5,
-			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}},
-		"429 with seconds": {[]http.HandlerFunc{answers(429, "", "Retry-After", "7"), good},
-			token.Refreshed, 2, []time.Duration{7 * time.Second}},
-		"429 with a date": {[]http.HandlerFunc{answers(429, "", "Retry-After",
-			"Sun, 01 Mar 2099 12:00:09 GMT"), good}, token.Refreshed, 2, []time.Duration{9 * time.Second}},
-		"429 with a date that is past": {[]http.HandlerFunc{answers(429, "", "Retry-After",
-			"Sun, 01 Mar 2020 12:00:09 GMT"), good}, token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
-		"429 with nonsense": {[]http.HandlerFunc{answers(429, "", "Retry-After", "-5"), good},
-			token.Refreshed, 2, []time.Duration{500 * time.Millisecond}},
-		"429 with more than the run has": {[]http.HandlerFunc{answers(429, "", "Retry-After", "51"), good},
-			token.Failed, 1, nil},
-		"503 with seconds": {[]http.HandlerFunc{answers(503, "", "Retry-After", "3"), good},
-			token.Refreshed, 2, []time.Duration{3 * time.Second}},
-		"400": {[]http.HandlerFunc{answers(400, `{"error":"invalid_client"}`), good},
-			token.Failed, 1, nil},
-		"401": {[]http.HandlerFunc{answers(401, "", "Retry-After", "1"), good},
-			token.Failed, 1, nil},
-		"403": {[]http.HandlerFunc{answers(403, ""), good}, token.Failed, 1, nil},
-		"404": {[]http.HandlerFunc{answers(404, ""), good}, token.Failed, 1, nil},
-		"307": {[]http.HandlerFunc{answers(307, "", "Location", "/"), good},
-			token.Failed, 1, nil},
-		"an answer that will not get better": {[]http.HandlerFunc{answers(200, `{}`), good}, token.Failed, 1, nil},
+		"hanging up": {list(hangsUp, good), token.Refreshed, 2, 0, 500 * time.Millisecond},
+		"500, 502, 503": {list(answers(500, ""), answers(502, ""), answers(503, ""), good), token.Refreshed, 4, 0,
+			3500 * time.Millisecond},
+		"500 each time": {list(answers(500, "")), token.Failed, 5, 0, 7500 * time.Millisecond},
+		"429 each time": {list(answers(429, "")), token.Failed, 5, 0, 7500 * time.Millisecond},
+		"429 with seconds": {list(answers(429, "", "Retry-After", "7"), good), token.Refreshed, 2, 7 * time.Second,
+			7 * time.Second},
+		"429 with a date": {list(answers(429, "", "Retry-After", "Sat, 01 Jan 2000 00:45:09 GMT"), good),
+			token.Refreshed, 2, 9 * time.Second, 9 * time.Second},
+		"429 with a past date": {list(answers(429, "", "Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"), good),
+			token.Refreshed, 2, 0, 500 * time.Millisecond},
+		"429 with nonsense": {list(answers(429, "", "Retry-After", "-5"), good), token.Refreshed, 2, 0,
+			500 * time.Millisecond},
+		"429 with too much": {list(answers(429, "", "Retry-After", "51"), good), token.Failed, 1, 0, 0},
+		"503 with seconds": {list(answers(503, "", "Retry-After", "3"), good), token.Refreshed, 2, 3 * time.Second,
+			3 * time.Second},
+		"400":       {list(answers(400, `{"error":"invalid_client"}`), good), token.Failed, 1, 0, 0},
+		"401":       {list(answers(401, "", "Retry-After", "1"), good), token.Failed, 1, 0, 0},
+		"404":       {list(answers(404, ""), good), token.Failed, 1, 0, 0},
+		"307":       {list(answers(307, "", "Location", "/"), good), token.Failed, 1, 0, 0},
+		"no token":  {list(answers(200, `{}`), good), token.Failed, 1, 0, 0},
+		"no expiry": {list(answers(200, `{"access_token":"t-2","token_type":"Bearer"}`)), token.Failed, 1, 0, 0},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, test.answers...)
-			ctx, cancel := context.WithDeadline(t.Context(), r.Now().Add(55*time.Second))
+			r.store("t-1", time.Hour)
+			stored := r.secrets.Values(tokenSecret)
+			time.Sleep(45 * time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
 			defer cancel()
+			start := time.Now()
 			report, err := r.refresher.Run(ctx)
 			if report.Outcome != test.outcome || report.Calls != test.calls || len(r.endpoint.calls()) != test.calls {
-				t.Errorf("%+v, %v after %d calls, want %s after %d", report, err, len(r.endpoint.calls()), test.outcome,
-					test.calls)
+				t.Errorf("%+v, %v after %d calls", report, err, len(r.endpoint.calls()))
 			}
-			if diff := cmp.Diff(test.slept, r.slept); diff != "" {
-				t.Errorf("slept (-want +got):\n%s", diff)
+			if slept := time.Since(start); slept < test.min || slept > test.max {
+				t.Errorf("slept %s, want %s to %s", slept, test.min, test.max)
+			}
+			if test.outcome == token.Failed {
+				if diff := cmp.Diff(stored, r.secrets.Values(tokenSecret)); diff != "" || report.Remaining <= 0 {
+					t.Errorf("%+v; the secret was written (-want +got):\n%s", report, diff)
+				}
+				expectToken(t, r.reader(), "t-1")
 			}
 		})
 	}
 }
 
 func TestRunLeavesTimeToStoreTheToken(t *testing.T) {
-	r := newRig(t)
-	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
-		r.Advance(8 * time.Second)
-		answers(500, "")(w, request)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+			time.Sleep(8 * time.Second)
+			answers(500, "", "Retry-After", "1")(w, request)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 32*time.Second)
+		defer cancel()
+		start := time.Now()
+		// The calls start at 0 s, 9 s and 18 s. A fourth would start at 27 s, in the last 5 s.
+		if report, _ := r.refresher.Run(ctx); report.Outcome != token.Failed || report.Calls != 3 ||
+			time.Since(start) != 26*time.Second {
+			t.Errorf("%+v after %s, want a failure after 3 calls", report, time.Since(start))
+		}
 	})
-	deadline := r.Now().Add(30 * time.Second)
-	ctx, cancel := context.WithDeadline(t.Context(), deadline)
-	defer cancel()
-	if report, _ := r.refresher.Run(ctx); report.Outcome != token.Failed || report.Calls != 3 {
-		t.Errorf("%+v, want a failure after 3 calls", report)
-	}
-	// Calls that start at 0 s, 8.5 s and 17.5 s; a fourth would start at 27.5 s,
-	// within the last 5 s.
-	if left := deadline.Sub(r.Now()); left != 4500*time.Millisecond {
-		t.Errorf("gave up %s before the deadline", left)
-	}
 }
 
 func TestReportsInvalidCredentials(t *testing.T) {
-	tests := map[string]string{ // value of the secret -> problem
+	const wrong = "is not a JSON object with two strings that are not empty"
+	for text, problem := range map[string]string{ // by the value of the secret
 		"-":                        "has no value yet",
 		" \n":                      "has no value yet",
-		`x7"(K~w;Ym2`:              "is not one JSON object without duplicate names",
-		`["` + clientSecret + `"]`: "is not one JSON object without duplicate names",
-		`{}`:                       "has no client_id that is a string",
-		`{"client_id":"","client_secret":"` + clientSecret + `"}`: "has no client_id that is a string",
-		`{"client_id":7,"client_secret":"` + clientSecret + `"}`:  "has no client_id that is a string",
-		`{"client_id":"client-1"}`:                                "has no client_secret that is a string",
-		`{"client_id":"client-1","client_secret":null}`:           "has no client_secret that is a string",
-		`{"client_id":"client-1","client_secret":""}`:             "has no client_secret that is a string",
-		`{"client_id":"client-1","client_secret":"a","client_secret":"b"}`: "is not one JSON object without " +
-			"duplicate names",
-		`{"client_id":"client-1","client_secret":"` + clientSecret +
-			`\n"}`: "has a client_secret with a control character, such as a line break at its end",
-	}
-	for text, problem := range tests {
-		t.Run(problem, func(t *testing.T) {
+		`x7"(K~w;Ym2`:              wrong,
+		`["` + clientSecret + `"]`: wrong,
+		`{}`:                       wrong,
+		`{"client_id":"","client_secret":"` + clientSecret + `"}`:         wrong,
+		`{"client_id":7,"client_secret":"` + clientSecret + `"}`:          wrong,
+		`{"client_id":"client-1"}`:                                        wrong,
+		`{"client_id":"client-1","client_secret":null}`:                   wrong,
+		`{"client_id":"client-1","client_secret":"a","client_secret":""}`: wrong,
+		`{"client_id":"client-1","client_secret":"` + clientSecret + `\n"}`: "has a client_secret with a control " +
+			"character, such as a line break at its end",
+	} {
+		bubble(t, text, func(t *testing.T) {
 			r := newRig(t, returns("t-1", time.Hour))
 			r.secrets.Create(credentialsSecret)
 			if text != "-" {
@@ -275,11 +229,8 @@ func TestReportsInvalidCredentials(t *testing.T) {
 			}
 			_, err := r.refresher.Run(t.Context())
 			missing, ok := errors.AsType[*token.CredentialsError](err)
-			if !ok || missing.Problem != problem {
+			if !ok || missing.Problem != problem || len(r.endpoint.calls()) > 0 {
 				t.Fatalf("%v, want a CredentialsError that it %s", err, problem)
-			}
-			if n := len(r.endpoint.calls()); n > 0 {
-				t.Errorf("%d calls of the endpoint", n)
 			}
 			expectNoCanary(t, err.Error())
 
@@ -290,137 +241,131 @@ func TestReportsInvalidCredentials(t *testing.T) {
 }
 
 func TestNextRefreshUsesChangedCredentials(t *testing.T) {
-	r := newRig(t, returns("t-1", time.Hour), returns("t-2", time.Hour), returns("t-3", time.Hour))
-	r.run(t, token.Refreshed)
-	r.fill("client-2", "another secret")
-	r.run(t, token.Fresh)
-	r.Advance(30 * time.Minute)
-	r.run(t, token.Refreshed)
-
-	r.fill("client-3", "a third")
-	if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed || err != nil {
-		t.Errorf("Refresh = %+v, %v", report, err)
-	}
-	var users []string
-	for _, request := range r.endpoint.calls() {
-		user, _, _ := request.BasicAuth()
-		users = append(users, user)
-	}
-	if diff := cmp.Diff([]string{clientID, "client-2", "client-3"}, users); diff != "" {
-		t.Errorf("users (-want +got):\n%s", diff)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, returns("t-1", time.Hour), returns("t-2", time.Hour), returns("t-3", time.Hour))
+		r.run(t, token.Refreshed)
+		r.fill("client-2", "another secret")
+		r.run(t, token.Fresh)
+		time.Sleep(30 * time.Minute)
+		r.run(t, token.Refreshed)
+		r.fill("client-3", "a third")
+		if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed || err != nil {
+			t.Errorf("Refresh = %+v, %v", report, err)
+		}
+		var users []string
+		for _, request := range r.endpoint.calls() {
+			user, _, _ := request.BasicAuth()
+			users = append(users, user)
+		}
+		if diff := cmp.Diff([]string{clientID, "client-2", "client-3"}, users); diff != "" {
+			t.Errorf("users (-want +got):\n%s", diff)
+		}
+	})
 }
 
 func TestStoredTokenIsNotWrittenAgain(t *testing.T) {
-	r := newRig(t, returns("t-1", time.Hour))
-	r.run(t, token.Refreshed)
-	r.Advance(30 * time.Minute)
-	r.endpoint.then(returns("t-1", 30*time.Minute-time.Second)) // "remaining lifetime" (section 2.1)
-	report := r.run(t, token.Unchanged)
-	if report.Remaining != 30*time.Minute || len(r.secrets.Calls("PutSecretValue")) != 1 {
-		t.Errorf("%+v after %d writes, want 1", report, len(r.secrets.Calls("PutSecretValue")))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, returns("t-1", time.Hour))
+		r.run(t, token.Refreshed)
+		time.Sleep(30 * time.Minute)
+		r.endpoint.then(returns("t-1", 30*time.Minute-time.Second)) // "remaining lifetime" (section 2.1)
+		if report := r.run(t, token.Unchanged); report.Remaining != 30*time.Minute ||
+			len(r.secrets.Calls("PutSecretValue")) != 1 {
+			t.Errorf("%+v after %d writes, want 1", report, len(r.secrets.Calls("PutSecretValue")))
+		}
 
-	// With another expiry it is written.
-	r.Advance(15 * time.Minute)
-	r.endpoint.then(returns("t-1", time.Hour))
-	r.run(t, token.Refreshed)
-	r.Advance(30 * time.Minute)
-	r.endpoint.then(returns("t-1", time.Minute))
-	r.run(t, token.Refreshed)
+		// With another expiry it is written.
+		time.Sleep(15 * time.Minute)
+		r.endpoint.then(returns("t-1", time.Hour))
+		r.run(t, token.Refreshed)
+		time.Sleep(30 * time.Minute)
+		r.endpoint.then(returns("t-1", time.Minute))
+		r.run(t, token.Refreshed)
+	})
 }
 
 func TestRunWaitsForTheExpiryOfARepeatedToken(t *testing.T) {
-	r := newRig(t)
-	born, n := r.Now(), 1
-	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
-		if left := born.Add(time.Hour).Sub(r.Now()); left > 0 {
+	synctest.Test(t, func(t *testing.T) {
+		born, n := time.Now(), 1
+		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+			left := time.Until(born.Add(time.Hour))
+			if left <= 0 {
+				born, n, left = time.Now(), n+1, time.Hour
+			}
 			returns(fmt.Sprint("t-", n), left)(w, request)
-			return
+		})
+		r.run(t, token.Refreshed)
+		ctx, cancel := context.WithDeadline(t.Context(), born.Add(time.Hour+15*time.Second))
+		defer cancel()
+		for _, test := range []struct {
+			wait    time.Duration
+			outcome token.Outcome
+			slept   time.Duration
+		}{{58 * time.Minute, token.Unchanged, 0}, {80 * time.Second, token.Refreshed, 41 * time.Second}} {
+			time.Sleep(test.wait)
+			start := time.Now()
+			if report, err := r.refresher.Run(ctx); report.Outcome != test.outcome || err != nil ||
+				time.Since(start) != test.slept {
+				t.Fatalf("Run = %+v, %v after %s", report, err, time.Since(start))
+			}
 		}
-		born, n = r.Now(), n+1
-		returns(fmt.Sprint("t-", n), time.Hour)(w, request)
 	})
-	r.run(t, token.Refreshed)
-	ctx, cancel := context.WithDeadline(t.Context(), born.Add(time.Hour+15*time.Second))
-	defer cancel()
-	r.Advance(58 * time.Minute)
-	if report, err := r.refresher.Run(ctx); report.Outcome != token.Unchanged || err != nil || len(r.slept) > 0 {
-		t.Fatalf("Run = %+v, %v", report, err)
-	}
-	r.Advance(80 * time.Second)
-	if report, err := r.refresher.Run(ctx); report.Outcome != token.Refreshed || err != nil {
-		t.Fatalf("Run = %+v, %v", report, err)
-	}
-	if diff := cmp.Diff([]time.Duration{41 * time.Second}, r.slept); diff != "" {
-		t.Errorf("slept (-want +got):\n%s", diff)
-	}
 }
 
 func TestConcurrentRefreshersKeepTheLaterToken(t *testing.T) {
-	r := newRig(t)
-	second := r.another(t)
-	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
-		// While the first waits for its answer, a second one runs to its end.
-		r.endpoint.then(returns("t-later", 2*time.Hour))
-		if report, err := second.Run(request.Context()); report.Outcome != token.Refreshed {
-			t.Errorf("the second: %+v, %v", report, err)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		second := r.another(t)
+		r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
+			// While the first waits for its answer, a second one runs to its end.
+			r.endpoint.then(returns("t-later", 2*time.Hour))
+			if report, err := second.Run(request.Context()); report.Outcome != token.Refreshed {
+				t.Errorf("the second: %+v, %v", report, err)
+			}
+			returns("t-earlier", time.Hour)(w, request)
+		})
+		report := r.run(t, token.Superseded)
+		if report.Remaining != 2*time.Hour || len(r.secrets.Calls("PutSecretValue")) != 1 {
+			t.Errorf("%+v after %d writes", report, len(r.secrets.Calls("PutSecretValue")))
 		}
-		returns("t-earlier", time.Hour)(w, request)
+		expectToken(t, r.reader(), "t-later")
 	})
-	report := r.run(t, token.Superseded)
-	if report.Remaining != 2*time.Hour || len(r.secrets.Calls("PutSecretValue")) != 1 {
-		t.Errorf("%+v after %d writes", report, len(r.secrets.Calls("PutSecretValue")))
-	}
-	if got, err := r.reader().Token(); err != nil || got.AccessToken != "t-later" {
-		t.Errorf("a reader gets %v, %v, want the later one", got, err)
-	}
 }
 
-func TestManyConcurrentRefreshers(t *testing.T) {
-	r := newRig(t)
-	var mu sync.Mutex
-	n := 0
-	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
-		mu.Lock()
-		n++
-		access := fmt.Sprint("t-", n)
-		mu.Unlock()
-		returns(access, time.Hour)(w, request)
+func TestRefresherIsSafeForConcurrentUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, returns("t-1", time.Hour))
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				if report, err := r.refresher.Run(t.Context()); err != nil {
+					t.Errorf("Run = %+v, %v", report, err)
+				}
+			})
+		}
+		group.Wait()
+		expectToken(t, r.reader(), "t-1")
 	})
-	var group sync.WaitGroup
-	for range 8 {
-		refresher := r.another(t)
-		group.Go(func() {
-			if report, err := refresher.Run(t.Context()); err != nil {
-				t.Errorf("Run = %+v, %v", report, err)
-			}
-		})
-	}
-	group.Wait()
-	if got, err := r.reader().Token(); err != nil || !strings.HasPrefix(got.AccessToken, "t-") {
-		t.Errorf("a reader gets %v, %v", got, err)
-	}
 }
 
 func TestWriteWithALostResponseIsNotMadeTwice(t *testing.T) {
-	r := newRig(t, returns("t-1", time.Hour))
-	lost := false
-	r.secrets.Before = func(c awstest.SecretCall) (string, bool) {
-		if c.Operation == "PutSecretValue" && !lost {
-			lost = true
-			return "InternalServiceError", true
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, returns("t-1", time.Hour))
+		lost := false
+		r.secrets.Before = func(c awstest.SecretCall) (string, bool) {
+			if c.Operation == "PutSecretValue" && !lost {
+				lost = true
+				return "InternalServiceError", true
+			}
+			return "", false
 		}
-		return "", false
-	}
-	r.run(t, token.Refreshed)
-	puts := r.secrets.Calls("PutSecretValue")
-	if len(puts) != 2 || puts[0].ClientRequestToken != puts[1].ClientRequestToken {
-		t.Errorf("puts: %+v, want two with one ClientRequestToken", puts)
-	}
-	if versions := r.secrets.Values(tokenSecret); len(versions) != 1 {
-		t.Errorf("%d versions, want 1", len(versions))
-	}
+		r.run(t, token.Refreshed)
+		puts := r.secrets.Calls("PutSecretValue")
+		if len(puts) != 2 || puts[0].ClientRequestToken != puts[1].ClientRequestToken ||
+			len(r.secrets.Values(tokenSecret)) != 1 {
+			t.Errorf("puts: %+v, want two with one ClientRequestToken", puts)
+		}
+	})
 }
 
 // The SDK sends no request without credentials or a region.
@@ -436,8 +381,7 @@ func TestReportsMissingCredentialsAndRegion(t *testing.T) {
 	for name, change := range map[string]func(*aws.Config){
 		"credentials": func(cfg *aws.Config) { cfg.Region = "eu-north-1" },
 		"region": func(cfg *aws.Config) {
-			cfg.Credentials = credentials.NewStaticCredentialsProvider("id",
-				"secret", "")
+			cfg.Credentials = credentials.NewStaticCredentialsProvider("id", "secret", "")
 		},
 	} {
 		cfg, err := config.LoadDefaultConfig(t.Context())
@@ -445,8 +389,7 @@ func TestReportsMissingCredentialsAndRegion(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(&cfg)
-		_, err = token.NewReader(secretsmanager.NewFromConfig(cfg), tokenSecret,
-			token.ReaderOptions{}).TokenContext(t.Context())
+		_, err = token.NewReader(secretsmanager.NewFromConfig(cfg), tokenSecret).Token()
 		if err == nil || !strings.HasSuffix(err.Error(),
 			": no request was sent: AWS credentials or the region are missing") {
 			t.Errorf("no %s: %v", name, err)
@@ -454,12 +397,12 @@ func TestReportsMissingCredentialsAndRegion(t *testing.T) {
 	}
 }
 
-// failingGetter is a client of Secrets Manager whose every call fails with the same error.
-type failingGetter struct{ err error }
+// getter is a client of Secrets Manager whose every call fails.
+type getter func(context.Context) error
 
-func (f failingGetter) GetSecretValue(context.Context, *secretsmanager.GetSecretValueInput,
-	...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
-	return nil, f.err
+func (g getter) GetSecretValue(ctx context.Context, _ *secretsmanager.GetSecretValueInput,
+	_ ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error) {
+	return nil, g(ctx)
 }
 
 func TestSecretErrorSaysWhetherARequestWasSent(t *testing.T) {
@@ -471,7 +414,7 @@ func TestSecretErrorSaysWhetherARequestWasSent(t *testing.T) {
 		fmt.Errorf("wrapped: %w", context.DeadlineExceeded): "no answer: timed out",
 		cause: "no request was sent: AWS credentials or the region are missing",
 	} {
-		_, err := token.NewReader(failingGetter{err}, tokenSecret, token.ReaderOptions{}).TokenContext(t.Context())
+		_, err := token.NewReader(getter(func(context.Context) error { return err }), tokenSecret).Token()
 		if err == nil || err.Error() != "token: the secret with the token: GetSecretValue: "+want {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -479,20 +422,15 @@ func TestSecretErrorSaysWhetherARequestWasSent(t *testing.T) {
 }
 
 func TestReportsFailuresOfSecretsManager(t *testing.T) {
-	tests := map[string]struct {
-		operation, secret string
-		text              string
-		known             bool
+	for _, test := range []struct {
+		operation, secret, description string
+		known                          bool
 	}{
-		"reading the token": {"GetSecretValue", tokenSecret,
-			"token: the secret with the token: GetSecretValue: AccessDeniedException", false},
-		"reading the credentials": {"GetSecretValue", credentialsSecret,
-			"token: the secret with the client credentials: GetSecretValue: AccessDeniedException", true},
-		"writing the token": {"PutSecretValue", tokenSecret,
-			"token: the secret with the token: PutSecretValue: AccessDeniedException", true},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
+		{"GetSecretValue", tokenSecret, "the secret with the token", false},
+		{"GetSecretValue", credentialsSecret, "the secret with the client credentials", true},
+		{"PutSecretValue", tokenSecret, "the secret with the token", true},
+	} {
+		bubble(t, test.operation+test.secret, func(t *testing.T) {
 			r := newRig(t, returns("t-1", time.Hour))
 			r.secrets.Before = func(c awstest.SecretCall) (string, bool) {
 				if c.Operation == test.operation && c.SecretID == test.secret {
@@ -500,147 +438,122 @@ func TestReportsFailuresOfSecretsManager(t *testing.T) {
 				}
 				return "", false
 			}
-			report, err := r.refresher.Run(t.Context())
-			if _, ok := errors.AsType[*token.SecretError](err); !ok || err.Error() != test.text {
-				t.Errorf("%v, want %s", err, test.text)
-			}
-			if report.Outcome != token.Failed || report.Known != test.known {
-				t.Errorf("%+v", report)
+			report := r.run(t, token.Failed)
+			_, err := r.refresher.Run(t.Context())
+			if _, ok := errors.AsType[*token.SecretError](err); !ok || report.Known != test.known ||
+				err.Error() != "token: "+test.description+": "+test.operation+": AccessDeniedException" {
+				t.Errorf("%+v, %v", report, err)
 			}
 			expectNoCanary(t, fmt.Sprintf("%v %+v", err, err))
-		})
-	}
-	t.Run("not there", func(t *testing.T) {
-		r := newRig(t, returns("t-1", time.Hour))
-		r.secrets.Close()
-		_, err := r.refresher.Run(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "no answer") {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
-func TestTokensAreReplacedEverySixteenMinutesAtMost(t *testing.T) {
-	for _, test := range []struct {
-		lifetime, age time.Duration
-		percent       int
-	}{
-		// The lifetime leaves three runs, and no more.
-		{20 * time.Minute, 16 * time.Minute, 66},
-		{20 * time.Minute, 16 * time.Minute, 90},
-		{30 * time.Minute, 16 * time.Minute, 66},
-		{40 * time.Minute, 16 * time.Minute, 90},
-		// The percentage is later than that.
-		{47*time.Minute + 4*time.Second, 15*time.Minute + 60160*time.Millisecond, 66},
-		{time.Hour, 20*time.Minute + 24*time.Second, 66},
-		{20 * time.Minute, 18 * time.Minute, 10},
-		// Three runs count more than the number of versions.
-		{19 * time.Minute, 15 * time.Minute, 66},
-		{10 * time.Minute, 6 * time.Minute, 66},
-		{10 * time.Minute, 6 * time.Minute, 90},
-		{5 * time.Minute, 102 * time.Second, 66},
-	} {
-		t.Run(fmt.Sprintf("%s with %d", test.lifetime, test.percent), func(t *testing.T) {
-			r := newRig(t, returns("t-2", test.lifetime))
-			r.options.RefreshPercent = test.percent
-			r.refresher = r.another(t)
-			r.store("t-1", test.lifetime)
-			r.Advance(test.age)
-			r.run(t, token.Fresh)
-			r.Advance(time.Millisecond)
-			r.run(t, token.Refreshed)
 		})
 	}
 }
 
 func TestReportsLifetimesWithTooManyWrites(t *testing.T) {
-	for lifetime, want := range map[time.Duration]bool{
-		5 * time.Minute:                 true,
-		19*time.Minute + 44*time.Second: true,
-		19*time.Minute + 45*time.Second: false,
-		20 * time.Minute:                false,
-		30 * time.Minute:                false,
-		time.Hour:                       false,
+	for lifetime, want := range map[time.Duration]struct {
+		tooOften bool
+		full     time.Duration
+	}{
+		5 * time.Minute:                 {true, 99 * 2 * time.Minute},
+		18 * time.Minute:                {true, 99 * 14 * time.Minute},
+		18*time.Minute + time.Second:    {true, 0},
+		19*time.Minute + 44*time.Second: {true, 0},
+		19*time.Minute + 45*time.Second: {false, 0},
+		time.Hour:                       {false, 0},
 	} {
-		r := newRig(t, returns("t-1", lifetime))
-		if report := r.run(t, token.Refreshed); report.WritesTooOften != want {
-			t.Errorf("%s: %t, want %t", lifetime, report.WritesTooOften, want)
-		}
-		if report := r.run(t, token.Fresh); report.WritesTooOften {
-			t.Errorf("%s: a run that wrote nothing reports it", lifetime)
-		}
+		bubble(t, lifetime.String(), func(t *testing.T) {
+			r := newRig(t, returns("t-1", lifetime))
+			if report := r.run(t, token.Refreshed); report.WritesTooOften != want.tooOften ||
+				report.FullAfter != want.full {
+				t.Errorf("%+v, want %+v", report, want)
+			}
+			if report := r.run(t, token.Fresh); report.WritesTooOften {
+				t.Error("a run that wrote nothing reports it")
+			}
+		})
 	}
 }
 
 // An endpoint that returns a token with its remaining lifetime causes one short
 // lifetime, and a manual refresh of a long-lived token causes one short interval.
 func TestDoesNotReportSingleShortIntervals(t *testing.T) {
-	r := newRig(t, returns("t-1", time.Hour))
-	r.run(t, token.Refreshed)
-	r.endpoint.then(returns("t-2", time.Hour))
-	if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed || report.WritesTooOften {
-		t.Errorf("a manual refresh: %+v, %v", report, err)
-	}
-	r.Advance(16 * time.Minute)
-	r.endpoint.then(returns("t-3", 3*time.Minute))
-	if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed || report.WritesTooOften {
-		t.Errorf("a short remaining lifetime: %+v, %v", report, err)
-	}
-	r.Advance(2 * time.Minute)
-	r.endpoint.then(returns("t-4", 3*time.Minute))
-	if report := r.run(t, token.Refreshed); !report.WritesTooOften {
-		t.Errorf("a second one: %+v", report)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, returns("t-1", time.Hour))
+		r.run(t, token.Refreshed)
+		for _, test := range []struct {
+			wait     time.Duration
+			access   string
+			lifetime time.Duration
+			tooOften bool
+		}{
+			{0, "t-2", time.Hour, false},
+			{16*time.Minute - 15*time.Second, "t-3", 3 * time.Minute, false},
+			{16*time.Minute - 16*time.Second, "t-4", 3 * time.Minute, true},
+		} {
+			time.Sleep(test.wait)
+			r.endpoint.then(returns(test.access, test.lifetime))
+			if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed ||
+				report.WritesTooOften != test.tooOften {
+				t.Errorf("%s: %+v, %v", test.access, report, err)
+			}
+		}
+	})
 }
 
 func TestUnsavedTokenIsStoredByALaterRun(t *testing.T) {
-	r := newRig(t, returns("t-2", time.Hour))
-	r.store("t-1", time.Hour)
-	r.Advance(50 * time.Minute)
-	denied := true
-	r.denyWrites(&denied)
-	for range 5 {
-		if report := r.run(t, token.Failed); report.Remaining == 0 || report.WritesTooOften {
-			t.Errorf("%+v, want the life of the stored token", report)
-		}
-		r.Advance(time.Minute)
-	}
-	if n := len(r.endpoint.calls()); n != 1 {
-		t.Errorf("%d calls of the endpoint in 5 runs, want 1", n)
-	}
-
-	t.Run("not after a manual refresh", func(t *testing.T) {
-		if report, err := r.refresher.Refresh(t.Context()); err == nil || report.Calls != 1 {
-			t.Errorf("%+v, %v", report, err)
-		}
-	})
-
-	denied = false
-	report := r.run(t, token.Refreshed)
-	if report.Calls != 0 || report.Lifetime != time.Hour || report.Remaining != time.Hour {
-		t.Errorf("%+v, want the token of the last call", report)
-	}
-	r.run(t, token.Fresh)
-	if got, err := r.reader().Token(); err != nil || got.AccessToken != "t-2" {
-		t.Errorf("a reader gets %v, %v", got, err)
-	}
-
-	t.Run("not if it is due itself", func(t *testing.T) {
-		r.Advance(30 * time.Minute)
-		r.endpoint.then(returns("t-3", time.Hour), returns("t-4", time.Hour))
-		denied = true
-		r.run(t, token.Failed)
-		r.Advance(21 * time.Minute)
-		denied = false
-		if report := r.run(t, token.Refreshed); report.Calls != 1 {
-			t.Errorf("%+v, want a new token", report)
-		}
-	})
-
-	t.Run("not if it was stored before", func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, returns("t-2", time.Hour))
-		r.store("t-1", time.Minute)
-		r.Advance(50 * time.Second)
+		r.store("t-1", time.Hour)
+		time.Sleep(50 * time.Minute)
+		denied := true
+		r.denyWrites(&denied)
+		for range 5 {
+			if report := r.run(t, token.Failed); report.Remaining == 0 || report.WritesTooOften {
+				t.Errorf("%+v, want the life of the stored token", report)
+			}
+			time.Sleep(time.Minute)
+		}
+		if n := len(r.endpoint.calls()); n != 1 {
+			t.Errorf("%d calls of the endpoint in 5 runs, want 1", n)
+		}
+		if report, err := r.refresher.Refresh(t.Context()); err == nil || report.Calls != 1 {
+			t.Errorf("a manual refresh: %+v, %v", report, err)
+		}
+		denied = false
+		if report := r.run(t, token.Refreshed); report.Calls != 0 || report.Remaining != time.Hour {
+			t.Errorf("%+v, want the token of the last call", report)
+		}
+		expectToken(t, r.reader(), "t-2")
+	})
+}
+
+func TestUnsavedTokenIsDiscardedWhenUseless(t *testing.T) {
+	for name, test := range map[string]struct {
+		lifetime time.Duration // of the unsaved token
+		then     func(r *rig)
+		want     token.Outcome
+		calls    int
+	}{
+		"it is due itself":       {time.Hour, func(*rig) { time.Sleep(21 * time.Minute) }, token.Refreshed, 1},
+		"a newer one was stored": {40 * time.Minute, func(r *rig) { r.store("t-3", 2*time.Hour) }, token.Fresh, 0},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			r := newRig(t, returns("t-2", test.lifetime))
+			r.store("t-1", time.Hour)
+			time.Sleep(30 * time.Minute)
+			denied := true
+			r.denyWrites(&denied)
+			r.run(t, token.Failed)
+			denied = false
+			r.endpoint.then(returns("t-4", time.Hour))
+			test.then(r)
+			if report := r.run(t, test.want); report.Calls != test.calls {
+				t.Errorf("%+v", report)
+			}
+		})
+	}
+	bubble(t, "it was stored before", func(t *testing.T) {
+		r := newRig(t, returns("t-2", time.Hour))
 		denied := true
 		r.denyWrites(&denied)
 		r.run(t, token.Failed)
@@ -648,144 +561,99 @@ func TestUnsavedTokenIsStoredByALaterRun(t *testing.T) {
 		r.run(t, token.Refreshed)
 		// A person puts a token with a shorter life in its place.
 		r.store("t-3", time.Minute)
-		r.Advance(50 * time.Second)
+		time.Sleep(50 * time.Second)
 		r.endpoint.then(returns("t-4", time.Hour))
 		if report := r.run(t, token.Refreshed); report.Calls == 0 {
 			t.Errorf("%+v, want a call of the endpoint", report)
 		}
 	})
+}
 
-	t.Run("not if another refresher stored a newer one", func(t *testing.T) {
-		r.Advance(30 * time.Minute)
-		r.endpoint.then(returns("t-5", 40*time.Minute))
-		denied = true
-		r.run(t, token.Failed)
-		denied = false
-		r.store("t-6", 2*time.Hour)
-		r.run(t, token.Fresh)
+func TestEndpointIsCalledLessOftenWhileItRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		expiry := time.Now().Add(24 * time.Hour)
+		r := newRig(t, func(w http.ResponseWriter, request *http.Request) {
+			returns("t-1", time.Until(expiry))(w, request)
+		})
+		r.run(t, token.Refreshed)
+		var asked []time.Duration // the remaining life at each call
+		for calls := len(r.endpoint.calls()); time.Until(expiry) > time.Minute; {
+			time.Sleep(time.Minute)
+			report, err := r.refresher.Run(t.Context())
+			if err != nil || report.Shortfall != 0 || report.Outcome == token.Refreshed {
+				t.Fatalf("%+v, %v", report, err)
+			}
+			if n := len(r.endpoint.calls()); n != calls {
+				calls = n
+				asked = append(asked, report.Remaining/time.Minute)
+			}
+		}
+		if diff := cmp.Diff([]time.Duration{950, 475, 237, 118, 59, 29, 14, 7, 4, 3, 2, 1}, asked); diff != "" {
+			t.Errorf("calls, by remaining minutes (-want +got):\n%s", diff)
+		}
 	})
 }
 
-func TestEndpointIsCalledLessOftenWhileItRepeatsTheToken(t *testing.T) {
-	r := newRig(t)
-	expiry := r.Now().Add(24 * time.Hour)
-	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
-		returns("t-1", expiry.Sub(r.Now()))(w, request)
+func TestOnlyTheSameTokenDelaysACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, returns("t-1", 30*time.Minute))
+		r.store("t-1", time.Hour)
+		time.Sleep(30 * time.Minute)
+		for i, want := range []int{1, 0} {
+			if report := r.run(t, token.Unchanged); report.Calls != want {
+				t.Errorf("run %d: %+v", i, report)
+			}
+		}
+		r.refresher = r.another(t) // without memory
+		if report := r.run(t, token.Unchanged); report.Calls != 1 {
+			t.Errorf("%+v, want a call", report)
+		}
+		r.secrets.Put(tokenSecret, value("t-0", time.Now().Add(-time.Hour), time.Now().Add(10*time.Minute)))
+		if report := r.run(t, token.Refreshed); report.Calls != 1 {
+			t.Errorf("%+v, want a call", report)
+		}
 	})
-	r.run(t, token.Refreshed)
-	var asked []time.Duration // the remaining life at each call
-	for calls := len(r.endpoint.calls()); r.Now().Before(expiry.Add(-time.Minute)); {
-		r.Advance(time.Minute)
-		report, err := r.refresher.Run(t.Context())
-		if err != nil || report.Shortfall != 0 || report.Outcome == token.Refreshed {
-			t.Fatalf("%+v, %v", report, err)
-		}
-		if n := len(r.endpoint.calls()); n != calls {
-			calls = n
-			asked = append(asked, report.Remaining)
-		}
-	}
-	want := []time.Duration{950, 475, 237, 118, 59, 29, 14, 7, 4, 3, 2, 1}
-	for i := range want {
-		want[i] *= time.Minute
-	}
-	if diff := cmp.Diff(want, asked); diff != "" {
-		t.Errorf("calls, by remaining life (-want +got):\n%s", diff)
-	}
+}
 
-	// A new Refresher calls at once; so does a run with another stored token.
-	r = newRig(t, returns("t-1", time.Hour))
-	r.store("t-1", time.Hour)
-	r.Advance(30 * time.Minute)
-	r.endpoint.then(returns("t-1", 30*time.Minute))
-	r.run(t, token.Unchanged)
-	if report := r.run(t, token.Unchanged); report.Calls != 0 {
-		t.Errorf("%+v, want no call", report)
-	}
-	r.refresher = r.another(t)
-	if report := r.run(t, token.Unchanged); report.Calls != 1 {
-		t.Errorf("%+v, want a call", report)
-	}
-	r.secrets.Put(tokenSecret, value("t-0", r.Now().Add(-time.Hour), r.Now().Add(10*time.Minute)))
-	if report := r.run(t, token.Refreshed); report.Calls != 1 {
-		t.Errorf("%+v, want a call", report)
+func TestRunsAreScheduledAtTheInterval(t *testing.T) {
+	if token.Interval != settings.TokenInterval {
+		t.Errorf("%s, want %s", token.Interval, settings.TokenInterval)
 	}
 }
 
 // Alarms watch the shortfall.
 func TestShortfall(t *testing.T) {
-	for _, test := range []struct {
-		name          string
-		lifetime, age time.Duration
+	for name, test := range map[string]struct {
+		lifetime, age time.Duration // zero: no token is stored
 		answer        http.HandlerFunc
 		outcome       token.Outcome
 		shortfall     time.Duration
 	}{
-		{"nothing is due", time.Hour, time.Minute, hangsUp, token.Fresh, 0},
-		{"a failure with time for three runs", time.Hour, 56*time.Minute + 55*time.Second, answers(400, ""),
+		"nothing is due": {time.Hour, time.Minute, hangsUp, token.Fresh, 0},
+		"a failure with time for three runs": {time.Hour, 56*time.Minute + 55*time.Second, answers(400, ""),
 			token.Failed, 0},
-		{"a failure with less", time.Hour, 56*time.Minute + 56*time.Second, answers(400, ""), token.Failed,
+		"a failure with less": {time.Hour, 56*time.Minute + 56*time.Second, answers(400, ""), token.Failed,
 			time.Second},
-		{"a short-lived token that is not due", 2 * time.Minute, 40 * time.Second, hangsUp, token.Fresh, 0},
-		{"a failure with such a token", 2 * time.Minute, 42 * time.Second, answers(400, ""), token.Failed,
+		"a short-lived token that is not due": {2 * time.Minute, 40 * time.Second, hangsUp, token.Fresh, 0},
+		"a failure with such a token": {2 * time.Minute, 42 * time.Second, answers(400, ""), token.Failed,
 			1200 * time.Millisecond},
-		{"an expired token", time.Hour, time.Hour, answers(400, ""), token.Failed, 185 * time.Second},
-		{"a new token", time.Hour, time.Hour, returns("t-2", time.Hour), token.Refreshed, 0},
-		{"a new token that ends before the next run", time.Hour, time.Hour, returns("t-2", 30*time.Second),
+		"an expired token": {time.Hour, time.Hour, answers(400, ""), token.Failed, 185 * time.Second},
+		"a new token":      {time.Hour, time.Hour, returns("t-2", time.Hour), token.Refreshed, 0},
+		"a new token that ends before the next run": {time.Hour, time.Hour, returns("t-2", 30*time.Second),
 			token.Refreshed, 33 * time.Second},
-		{"no newer token according to the endpoint", time.Hour, 58 * time.Minute, returns("t-1", 2*time.Minute),
+		"no newer token according to the endpoint": {time.Hour, 58 * time.Minute, returns("t-1", 2*time.Minute),
 			token.Unchanged, 0},
+		"no token yet": {0, 0, answers(400, ""), token.Failed, time.Minute},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			r := newRig(t, test.answer)
-			r.store("t-1", test.lifetime)
-			r.Advance(test.age)
+			if test.lifetime > 0 {
+				r.store("t-1", test.lifetime)
+			}
+			time.Sleep(test.age)
 			if report := r.run(t, test.outcome); report.Shortfall != test.shortfall {
 				t.Errorf("%+v, want a shortfall of %s", report, test.shortfall)
 			}
 		})
-	}
-	t.Run("no token yet", func(t *testing.T) {
-		if report := newRig(t, answers(400, "")).run(t, token.Failed); report.Shortfall != time.Minute {
-			t.Errorf("%+v", report)
-		}
-	})
-}
-
-func TestEveryWriteStoresANewToken(t *testing.T) {
-	r := newRig(t)
-	n := 0
-	r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
-		n++
-		switch {
-		case n%3 == 0:
-			answers(400, "")(w, request)
-		default:
-			returns(fmt.Sprint("t-", n/5), time.Hour)(w, request)
-		}
-	})
-	for range 600 {
-		_, _ = r.refresher.Run(t.Context())
-		r.Advance(time.Minute)
-	}
-	values := r.secrets.Values(tokenSecret)
-	if len(values) < 10 || len(slices.Compact(slices.Clone(values))) != len(values) ||
-		len(r.secrets.Calls("PutSecretValue")) != len(values) {
-		t.Errorf("%d values, %d puts", len(values), len(r.secrets.Calls("PutSecretValue")))
-	}
-}
-
-// With a refresh every 864 seconds, the oldest of 100 versions is a day old when the next
-// one is written.
-func TestASecretIsNotFullWith100VersionsADay(t *testing.T) {
-	for age, want := range map[time.Duration]time.Duration{864 * time.Second: 0,
-		828 * time.Second: 99 * 828 * time.Second} {
-		r := newRig(t)
-		r.options.Interval = 36 * time.Second
-		r.refresher = r.another(t)
-		r.endpoint.then(returns("t-1", age+4*r.options.Interval))
-		if report := r.run(t, token.Refreshed); !report.WritesTooOften || report.FullAfter != want {
-			t.Errorf("%s: %+v, want full after %s", age, report, want)
-		}
 	}
 }

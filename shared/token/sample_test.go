@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"payhook.example/shared/awstest"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/token"
 )
@@ -23,42 +25,30 @@ func TestSampleCallsAProtectedAPI(t *testing.T) {
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-
-	r := newRig(t, hangsUp)
-	s := paymenttest.NewServer(paymenttest.Options{})
-	t.Cleanup(s.Close)
-	r.fill(s.Client())
-	// The sample uses the real clock.
-	refresher := token.NewRefresher(r.secrets.SDK(), tokenSecret, credentialsSecret,
-		token.NewEndpoint(parse(t, s.URL), "manager-1", token.EndpointOptions{}), token.RefresherOptions{})
-	sample := func(args ...string) (string, string, error) {
-		var out, stderr bytes.Buffer
-		cmd := exec.CommandContext(t.Context(), program, args...)
-		cmd.Env = append(os.Environ(), "BASE_URL="+s.URL, "TOKEN_SECRET="+tokenSecret,
-			"AWS_ENDPOINT_URL="+r.secrets.URL, "AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=id",
-			"AWS_SECRET_ACCESS_KEY=secret")
-		cmd.Stdout, cmd.Stderr = &out, &stderr
-		err := cmd.Run()
-		return out.String(), stderr.String(), err
-	}
-
-	if _, stderr, err := sample("GET", paymenttest.ProtectedPath); err == nil ||
-		!strings.Contains(stderr, token.ErrNone.Error()) {
-		t.Errorf("without a token: %v, %s", err, stderr)
-	}
-	if report, err := refresher.Run(t.Context()); err != nil {
-		t.Fatalf("%+v, %v", report, err)
-	}
-	for _, args := range [][]string{
-		{"GET", paymenttest.ProtectedPath},
-		{"POST", paymenttest.ProtectedPath + "payments", `{"amount":1}`},
+	secrets, s := awstest.NewSecretsManager(t), paymenttest.NewServer(paymenttest.Options{})
+	defer s.Close()
+	for i, want := range []struct{ out, stderr string }{
+		{"", token.ErrNone.Error()}, {`{"ok":true}`, "200 OK\n"}, {"", "401 "},
 	} {
-		if out, stderr, err := sample(args...); err != nil || out != `{"ok":true}` || stderr != "200 OK\n" {
-			t.Errorf("%v: %v, %s%s", args, err, out, stderr)
+		if i == 1 {
+			id, secret := s.Client()
+			b, err := token.NewEndpoint(parse(t, s.URL), "manager-1", token.EndpointOptions{}).
+				Fetch(t.Context(), token.Credentials{ClientID: id, ClientSecret: token.NewSecret(secret)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			secrets.Put(tokenSecret, value(b.AccessToken.Reveal(), time.Now(), b.ExpiresAt))
+		} else if i == 2 {
+			s.RevokeTokens()
 		}
-	}
-	s.RevokeTokens()
-	if out, stderr, err := sample("GET", paymenttest.ProtectedPath); err == nil || !strings.HasPrefix(stderr, "401 ") {
-		t.Errorf("with a token that was revoked: %v, %s%s", err, out, stderr)
+		var out, stderr bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), program, "POST", paymenttest.ProtectedPath+"payments", `{"amount":1}`)
+		cmd.Env = append(os.Environ(), "BASE_URL="+s.URL, "TOKEN_SECRET="+tokenSecret, "AWS_ENDPOINT_URL="+secrets.URL,
+			"AWS_REGION=eu-central-1", "AWS_ACCESS_KEY_ID=id", "AWS_SECRET_ACCESS_KEY=secret")
+		cmd.Stdout, cmd.Stderr = &out, &stderr
+		if err := cmd.Run(); (err == nil) != (i == 1) || !strings.Contains(out.String(), want.out) ||
+			!strings.Contains(stderr.String(), want.stderr) {
+			t.Errorf("%d: %v, %s%s", i, err, &out, &stderr)
+		}
 	}
 }

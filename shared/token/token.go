@@ -22,7 +22,6 @@ package token
 
 import (
 	"crypto/subtle"
-	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
@@ -109,18 +108,19 @@ const maxTokenLength = 32 << 10
 // bearerType is the value of token_type, as it is stored and sent.
 const bearerType = "Bearer"
 
-// timeFormat is RFC 3339 with milliseconds. Formatting truncates, so that a stored
-// expiry is never later than the true one.
-const timeFormat = "2006-01-02T15:04:05.000Z07:00"
+// storedBearer is the secret's value. Its times are UTC in RFC 3339.
+type storedBearer struct {
+	AccessToken string    `json:"access_token"`
+	TokenType   string    `json:"token_type"`
+	IssuedAt    time.Time `json:"issued_at"`
+	ExpiresAt   time.Time `json:"expires_at"`
+}
 
-// text returns the secret's value.
+// text returns the secret's value. Its times are truncated to milliseconds, so that a
+// stored expiry is never later than the true one.
 func (b Bearer) text() (string, error) {
-	text, err := json.Marshal(struct {
-		AccessToken string `json:"access_token"`
-		TokenType   string `json:"token_type"`
-		IssuedAt    string `json:"issued_at"`
-		ExpiresAt   string `json:"expires_at"`
-	}{b.AccessToken.Reveal(), bearerType, b.IssuedAt.UTC().Format(timeFormat), b.ExpiresAt.UTC().Format(timeFormat)})
+	text, err := json.Marshal(storedBearer{b.AccessToken.Reveal(), bearerType,
+		b.IssuedAt.UTC().Truncate(time.Millisecond), b.ExpiresAt.UTC().Truncate(time.Millisecond)})
 	if err != nil {
 		return "", ErrUnreadable // the cause could contain the token
 	}
@@ -131,36 +131,15 @@ func (b Bearer) text() (string, error) {
 // because a value that a person edited can contain a secret anywhere. Unknown members
 // are ignored.
 func parseBearer(text string) (Bearer, error) {
-	var v struct {
-		AccessToken jsontext.Value `json:"access_token"`
-		TokenType   jsontext.Value `json:"token_type"`
-		IssuedAt    jsontext.Value `json:"issued_at"`
-		ExpiresAt   jsontext.Value `json:"expires_at"`
-	}
+	var v storedBearer
 	if json.Unmarshal([]byte(text), &v) != nil {
 		return Bearer{}, ErrUnreadable
 	}
-	access := stringOf(v.AccessToken)
-	b := Bearer{NewSecret(access), timeOf(v.IssuedAt), timeOf(v.ExpiresAt)}
-	if stringOf(v.TokenType) != bearerType || !legal(access) || b.Lifetime() <= 0 || b.Lifetime() > maxLifetime {
+	b := Bearer{NewSecret(v.AccessToken), v.IssuedAt, v.ExpiresAt}
+	if v.TokenType != bearerType || !legal(v.AccessToken) || b.Lifetime() <= 0 || b.Lifetime() > maxLifetime {
 		return Bearer{}, ErrUnreadable
 	}
 	return b, nil
-}
-
-// stringOf returns the text of a JSON string; "" for every other kind of value and for a
-// missing one.
-func stringOf(v jsontext.Value) (text string) {
-	_ = json.Unmarshal(v, &text)
-	return text
-}
-
-// timeOf returns the time in a JSON string; the zero time for every other value. No
-// valid lifetime begins or ends at the zero time.
-func timeOf(v jsontext.Value) (t time.Time) {
-	// UnmarshalText follows RFC 3339 strictly; time.Parse does not.
-	_ = t.UnmarshalText([]byte(stringOf(v)))
-	return t
 }
 
 // legal reports whether a text is a valid access token: b64token of RFC 6750, section

@@ -38,7 +38,7 @@ func (s *Scenario) RunToken(ctx context.Context, event string) (run TokenRun, er
 
 // TokenReader returns a reader that has read nothing yet.
 func (s *Scenario) TokenReader() *token.Reader {
-	return token.NewReader(secretsmanager.NewFromConfig(s.AWS), s.TokenSecret, token.ReaderOptions{})
+	return token.NewReader(secretsmanager.NewFromConfig(s.AWS), s.TokenSecret)
 }
 
 // FirstToken returns the check that stores a token.

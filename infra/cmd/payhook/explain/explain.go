@@ -156,7 +156,7 @@ func (o *options) keyService(ctx context.Context, conf settings.Webhook) (*keyRi
 		if err != nil {
 			return nil, err
 		}
-		client = token.NewClient(token.NewReader(secretsmanager.NewFromConfig(d.AWS), secret, token.ReaderOptions{}),
+		client = token.NewClient(token.NewReader(secretsmanager.NewFromConfig(d.AWS), secret),
 			conf.BaseURL)
 	}
 	origin := keys.NewOrigin(client, conf.BaseURL, settings.KeyTimeout)

@@ -232,8 +232,7 @@ func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) 
 	if err != nil {
 		return nil, err
 	}
-	t, err := token.NewReader(d.secrets, secret, token.ReaderOptions{Now: func() time.Time { return now }}).
-		TokenContext(ctx)
+	t, err := token.NewReader(d.secrets, secret).TokenContext(ctx)
 	switch {
 	case errors.Is(err, token.ErrNone), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
 		return []check{{"token", attention, err.Error()}}, nil
