@@ -136,11 +136,17 @@ func TestACaptureTakesALimitedTime(t *testing.T) {
 			t.Errorf("%q after %s: %v", name, time.Since(start), err)
 		}
 		close(slow.open)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*parking.CaptureTimeout-1)
-		defer cancel()
-		if _, err := c.Capture(ctx, captured("x")); !errors.Is(err, context.DeadlineExceeded) ||
-			len(bucket.Objects("parking")) != 0 {
-			t.Errorf("with little time left: %v", err)
+		for left, stored := range map[time.Duration]bool{
+			2*parking.CaptureTimeout - 1: false, 2 * parking.CaptureTimeout: true} {
+			ctx, cancel := context.WithTimeout(t.Context(), left)
+			name, err := c.Capture(ctx, captured("x"))
+			cancel()
+			if (name != "") != stored || errors.Is(err, context.DeadlineExceeded) == stored {
+				t.Errorf("with %s left: %q, %v", left, name, err)
+			}
+		}
+		if n := len(bucket.Objects("parking")); n != 1 {
+			t.Errorf("%d are stored", n)
 		}
 	})
 }
