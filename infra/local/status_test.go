@@ -101,30 +101,6 @@ func TestStatusShowsWhatNeedsAttention(t *testing.T) {
 		t.Errorf("after redrive has published it: %+v", bad)
 	}
 
-	f.service.SetTokenLifetime(2 * time.Minute)
-	runs()
-	needs("a token of two minutes", "token")
-	misbehave(paymenttest.Down)
-	if run, err := f.RunToken(t.Context(), scenario.RefreshNow); err != nil || run.Outcome != token.Failed {
-		t.Fatalf("the token function says %+v, %v", run, err)
-	}
-	needs("the token endpoint is down", "token")
-	// The local run is of use without a token: it goes on, and says why there is none.
-	var said strings.Builder
-	without, own := *f.stack, *f.Deployment
-	without.Deployment, without.Progress = &own, emulator.NewProgress(&said)
-	own.TokenSecret = "missing"
-	if err := without.firstRuns(t.Context()); err != nil ||
-		!strings.Contains(said.String(), "no access token is stored: ") {
-		t.Errorf("%v: %s", err, &said)
-	}
-	misbehave("")
-	f.service.SetTokenLifetime(paymenttest.DefaultTokenLifetime)
-	runs()
-	if bad := status(0); len(bad) > 0 {
-		t.Errorf("with a new token: %+v", bad)
-	}
-
 	invalid, id := paymenttest.Event(), uuid.New().String()
 	invalid.EventName = "RELEASED"
 	if a := f.send(t, paymenttest.RawDelivery(id, paymenttest.Encode(invalid))); a.status !=
@@ -147,4 +123,36 @@ func TestStatusShowsWhatNeedsAttention(t *testing.T) {
 		t.Fatalf("answered %d", a.status)
 	}
 	needs("an answer of 503", "alarms", "webhooks")
+	if err := f.service.Misbehave(paymenttest.Keys, paymenttest.Fault{}); err != nil {
+		t.Fatal(err)
+	}
+
+	// Last: several short tokens raise an alarm for an hour.
+	f.service.SetTokenLifetime(2 * time.Minute)
+	runs()
+	tokenNeeds := func(what string, attention bool) {
+		t.Helper()
+		if bad := status(cli.StatusFailed); (bad["token"].State == "attention") != attention {
+			t.Errorf("%s: %+v", what, bad["token"])
+		}
+	}
+	tokenNeeds("a token of two minutes", true)
+	misbehave(paymenttest.Down)
+	if run, err := f.RunToken(t.Context(), scenario.RefreshNow); err != nil || run.Outcome != token.Failed {
+		t.Fatalf("the token function says %+v, %v", run, err)
+	}
+	tokenNeeds("the token endpoint is down", true)
+	// The local run is of use without a token: it goes on, and says why there is none.
+	var said strings.Builder
+	without, own := *f.stack, *f.Deployment
+	without.Deployment, without.Progress = &own, emulator.NewProgress(&said)
+	own.TokenSecret = "missing"
+	if err := without.firstRuns(t.Context()); err != nil ||
+		!strings.Contains(said.String(), "no access token is stored: ") {
+		t.Errorf("%v: %s", err, &said)
+	}
+	misbehave("")
+	f.service.SetTokenLifetime(paymenttest.DefaultTokenLifetime)
+	runs()
+	tokenNeeds("a new token", false)
 }
