@@ -25,7 +25,6 @@ import (
 
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -412,20 +411,20 @@ func (d *deployed) timeChecks() []*scenario.Check {
 						return "", fmt.Errorf("answered %d %s, %w", answer.Status, answer.Body, err)
 					}
 				}
-				return d.times(ctx, names.WebhookLogsOutput, warmQuery, start, load.webhooks*9/10)
+				return d.times(ctx, "webhook", warmQuery, start, load.webhooks*9/10)
 			})
 	}
-	for _, logs := range []string{names.WebhookLogsOutput, names.RedriveLogsOutput, names.TokenLogsOutput} {
-		add("start and first run of a process, "+logs, func(ctx context.Context) (string, error) {
-			return d.times(ctx, logs, coldQuery, time.Now().Add(-24*time.Hour), 1)
+	for _, function := range []string{"webhook", "redrive", "token"} {
+		add("start and first run of a process, "+function, func(ctx context.Context) (string, error) {
+			return d.times(ctx, function, coldQuery, time.Now().Add(-24*time.Hour), 1)
 		})
 	}
 	return checks
 }
 
 // times queries a log group until it has enough runs since start, because logs are late.
-func (d *deployed) times(ctx context.Context, logs, text string, start time.Time, enough int) (string, error) {
-	client, group := cloudwatchlogs.NewFromConfig(d.AWS), d.Outputs[logs]
+func (d *deployed) times(ctx context.Context, function, text string, start time.Time, enough int) (string, error) {
+	client, group := cloudwatchlogs.NewFromConfig(d.AWS), d.Logs[function]
 	for deadline := time.Now().Add(10 * time.Minute); ; {
 		query, err := client.StartQuery(ctx, &cloudwatchlogs.StartQueryInput{LogGroupName: &group, QueryString: &text,
 			StartTime: aws.Int64(start.Unix()), EndTime: aws.Int64(time.Now().Unix())})

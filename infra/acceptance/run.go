@@ -155,9 +155,11 @@ func (r *Run) deploy(ctx context.Context) (*deployed, error) {
 	}
 	if err := r.Step("deploying Payhook", func() error {
 		outputs, err := r.deployApp(ctx, "", "payhook.out", values)
-		d.SetOutputs(outputs[payhook])
-		d.WebhookURL = d.Outputs[names.WebhookURLOutput]
-		return err
+		if err != nil {
+			return err
+		}
+		d.WebhookURL = outputs[payhook][names.WebhookURLOutput]
+		return d.SetOutputs(outputs[payhook])
 	}); err != nil {
 		return nil, err
 	}
@@ -171,7 +173,7 @@ func (r *Run) deploy(ctx context.Context) (*deployed, error) {
 				r.Target.Account, bus)}
 		maps.Copy(own, inEmulator)
 		outputs, err := r.deployApp(ctx, filepath.Join("events", "consumer"), "consumer.out", own, "--parameters",
-			consumer+":ClaimBucket="+d.Outputs[names.ClaimBucketOutput])
+			consumer+":ClaimBucket="+d.ClaimBucket)
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,9 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 	for _, output := range out.Stacks[0].Outputs {
 		outputs[aws.ToString(output.OutputKey)] = aws.ToString(output.OutputValue)
 	}
-	d.SetOutputs(outputs)
+	if err := d.SetOutputs(outputs); err != nil {
+		return nil, err
+	}
 	if !d.Local {
 		d.WebhookURL = outputs[names.WebhookURLOutput]
 		// arn:aws:cloudformation:REGION:ACCOUNT:stack/...

@@ -2,6 +2,7 @@ package deployment
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -9,8 +10,37 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"payhook.example/shared/names"
 )
+
+// outputs are those of the stack.
+var outputs = map[string]string{
+	names.WebhookURLOutput: "https://hook.example/", names.EventBusNameOutput: "bus-1",
+	names.LedgerTableOutput: "ledger-1", names.KeysTableOutput: "keys-1",
+	names.ParkingBucketOutput: "parking-1", names.ClaimBucketOutput: "claims-1",
+	names.TokenSecretOutput: "token-secret-1", names.CredentialsSecretOutput: "credentials-1",
+	names.WebhookFunctionOutput: "webhook-1", names.RedriveFunctionOutput: "redrive-1",
+	names.TokenFunctionOutput: "token-1", names.WebhookLogsOutput: "webhook-logs",
+	names.RedriveLogsOutput: "redrive-logs", names.TokenLogsOutput: "token-logs",
+}
+
+func TestMissingOutputSaysWhatToDo(t *testing.T) {
+	for key := range outputs {
+		if key == names.WebhookURLOutput {
+			continue // the local run has another URL
+		}
+		without := maps.Clone(outputs)
+		delete(without, key)
+		err := (&Deployment{Stack: "Payhook"}).SetOutputs(without)
+		if err == nil || !strings.Contains(err.Error(), "stack Payhook has no output "+key+":") ||
+			!strings.Contains(err.Error(), "deploy it again") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
 
 // cloud answers as AWS does, over the real wire, with the outputs of one stack.
 func cloud(t *testing.T) *httptest.Server {
@@ -22,18 +52,15 @@ func cloud(t *testing.T) *httptest.Server {
 			fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>ValidationError</Code>
 				<Message>Stack with id %s does not exist</Message></Error></ErrorResponse>`, r.Form.Get("StackName"))
 		case r.Form.Get("Action") == "DescribeStacks":
-			var outputs strings.Builder
-			for key, value := range map[string]string{names.LedgerTableOutput: "ledger-1",
-				names.KeysTableOutput: "keys-1", names.ParkingBucketOutput: "parking-1",
-				names.RedriveFunctionOutput: "redrive-1",
-				names.WebhookURLOutput:      "https://hook.example/"} {
-				fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, key,
+			var list strings.Builder
+			for key, value := range outputs {
+				fmt.Fprintf(&list, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, key,
 					value)
 			}
 			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName>
 				<StackId>arn:aws:cloudformation:eu-north-1:123456789012:stack/Payhook/1</StackId>
 				<CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>
-				<Outputs>%s</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, &outputs)
+				<Outputs>%s</Outputs></member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, &list)
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -80,18 +107,14 @@ func TestStackIsFoundWithUsualVariables(t *testing.T) {
 	if !strings.HasPrefix(d.Name, "stack Payhook (account 123456789012, eu-north-1 at http://127.0.0.1:") {
 		t.Errorf("a person would be asked about %s", d.Name)
 	}
-	for key, want := range map[string]string{names.LedgerTableOutput: "ledger-1", names.KeysTableOutput: "keys-1",
-		names.ParkingBucketOutput: "parking-1", names.RedriveFunctionOutput: "redrive-1"} {
-		if got, err := d.Output(key); got != want || err != nil {
-			t.Errorf("%s: %q, %v", key, got, err)
-		}
-	}
-	if d.LedgerTable != "ledger-1" || d.Functions["redrive"] != "redrive-1" || d.WebhookURL != "https://hook.example/" {
-		t.Errorf("%+v", d)
-	}
-	if _, err := d.Output(names.TokenSecretOutput); err == nil ||
-		!strings.Contains(err.Error(), "no output TokenSecret") {
-		t.Error(err)
+	want := *d
+	want.WebhookURL, want.Bus, want.ClaimBucket = "https://hook.example/", "bus-1", "claims-1"
+	want.LedgerTable, want.KeysTable, want.ParkingBucket = "ledger-1", "keys-1", "parking-1"
+	want.TokenSecret, want.CredentialsSecret = "token-secret-1", "credentials-1"
+	want.Functions = map[string]string{"webhook": "webhook-1", "redrive": "redrive-1", "token": "token-1"}
+	want.Logs = map[string]string{"webhook": "webhook-logs", "redrive": "redrive-logs", "token": "token-logs"}
+	if diff := cmp.Diff(want, *d, cmpopts.IgnoreFields(Deployment{}, "AWS")); diff != "" {
+		t.Error(diff)
 	}
 }
 

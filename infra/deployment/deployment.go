@@ -37,9 +37,6 @@ type Deployment struct {
 	AWS  aws.Config `json:"-"` // for its account and region; [EmulatorConfig] in the local run
 	// Local is true for the local run.
 	Local bool `json:"-"`
-	// Outputs are those of the stack, by their names in package names. [Read] leaves them
-	// empty.
-	Outputs map[string]string `json:"-"`
 
 	WebhookURL string `json:"webhookUrl"` // clients of this machine can post to it
 	// ServerCA, ClientCert and ClientKey are PEM files for the --cacert, --cert and
@@ -60,8 +57,10 @@ type Deployment struct {
 	// CredentialsSecret is the id of the secret with the client id and secret.
 	CredentialsSecret string            `json:"credentialsSecret"`
 	ParkingBucket     string            `json:"parkingBucket"`
+	ClaimBucket       string            `json:"claimBucket"`
 	Queues            map[string]string `json:"queues"`    // URL by the name of the consumer's rule
 	Functions         map[string]string `json:"functions"` // name in Lambda by the name of the folder
+	Logs              map[string]string `json:"logs"`      // log group by the name of the function's folder
 	// PaymentService is its base URL, and Simulated says that it is the simulated
 	// one, which signs and sends on request.
 	PaymentService string `json:"paymentService"`
@@ -72,38 +71,30 @@ type Deployment struct {
 	Given map[string]string `json:"given,omitempty"`
 }
 
-// functionOutputs are the outputs with the names in Lambda, by the names of the folders.
-var functionOutputs = map[string]string{"webhook": names.WebhookFunctionOutput,
-	"redrive": names.RedriveFunctionOutput, "token": names.TokenFunctionOutput}
-
-// SetOutputs fills in what the outputs of the stack name, except WebhookURL.
-func (d *Deployment) SetOutputs(outputs map[string]string) {
-	d.Outputs = outputs
-	d.Bus = outputs[names.EventBusNameOutput]
-	d.LedgerTable, d.KeysTable = outputs[names.LedgerTableOutput], outputs[names.KeysTableOutput]
-	d.TokenSecret, d.CredentialsSecret = outputs[names.TokenSecretOutput], outputs[names.CredentialsSecretOutput]
-	d.ParkingBucket = outputs[names.ParkingBucketOutput]
-	d.Functions = map[string]string{}
-	for name, output := range functionOutputs {
-		if function := outputs[output]; function != "" {
-			d.Functions[name] = function
-		}
-	}
-}
-
-// Output returns the value of an output of the stack, such as [names.LedgerTableOutput].
-// If it is missing, the error says what to do.
-func (d *Deployment) Output(key string) (string, error) {
-	if value := d.Outputs[key]; value != "" {
-		return value, nil
-	}
-	return "", fmt.Errorf("stack %s has no output %s: it is older than this program, or not a stack of Payhook; "+
-		"deploy it again, or name another stack with --stack", d.Stack, key)
-}
-
-// Function returns the name in Lambda of the function webhook, redrive or token. If it is
+// SetOutputs fills in what the outputs of the stack name, except WebhookURL. If one is
 // missing, the error says what to do.
-func (d *Deployment) Function(name string) (string, error) { return d.Output(functionOutputs[name]) }
+func (d *Deployment) SetOutputs(outputs map[string]string) error {
+	var missing []string
+	output := func(key string) string {
+		if outputs[key] == "" {
+			missing = append(missing, key)
+		}
+		return outputs[key]
+	}
+	d.Bus = output(names.EventBusNameOutput)
+	d.LedgerTable, d.KeysTable = output(names.LedgerTableOutput), output(names.KeysTableOutput)
+	d.TokenSecret, d.CredentialsSecret = output(names.TokenSecretOutput), output(names.CredentialsSecretOutput)
+	d.ParkingBucket, d.ClaimBucket = output(names.ParkingBucketOutput), output(names.ClaimBucketOutput)
+	d.Functions = map[string]string{"webhook": output(names.WebhookFunctionOutput),
+		"redrive": output(names.RedriveFunctionOutput), "token": output(names.TokenFunctionOutput)}
+	d.Logs = map[string]string{"webhook": output(names.WebhookLogsOutput),
+		"redrive": output(names.RedriveLogsOutput), "token": output(names.TokenLogsOutput)}
+	if len(missing) > 0 {
+		return fmt.Errorf("stack %s has no output %s: it is older than this program, or not a stack of Payhook; "+
+			"deploy it again, or name another stack with --stack", d.Stack, strings.Join(missing, ", "))
+	}
+	return nil
+}
 
 // Setting returns the text of a setting in the local run, and its default for another
 // deployment.

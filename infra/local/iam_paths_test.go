@@ -109,7 +109,7 @@ func (f *fixture) webhookPaths() []path {
 				return err
 			}
 			out, err := f.Objects().ListObjectsV2(ctx, &s3.ListObjectsV2Input{
-				Bucket: aws.String(f.Outputs["ClaimBucket"]), Prefix: aws.String("events/" + raw.EventID + "/"),
+				Bucket: aws.String(f.ClaimBucket), Prefix: aws.String("events/" + raw.EventID + "/"),
 			})
 			if err == nil && len(out.Contents) != 1 {
 				err = wrong("objects", len(out.Contents))
@@ -189,7 +189,7 @@ func (f *fixture) parkLarge(ctx context.Context) (string, error) {
 		return "", err
 	}
 	digest := ledger.DigestOf(raw.Bytes)
-	text, err := claimcheck.NewStore(f.Objects(), f.Outputs["ClaimBucket"]).Put(ctx, raw, digest)
+	text, err := claimcheck.NewStore(f.Objects(), f.ClaimBucket).Put(ctx, raw, digest)
 	if err != nil {
 		return "", err
 	}

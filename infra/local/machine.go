@@ -12,7 +12,6 @@ import (
 
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
@@ -101,7 +100,7 @@ func start(ctx context.Context, o options) (_ *machine, main *stack, mechanisms 
 	}
 	return m, main, mechanisms, o.progress.Step("cdk deploy of the consumer", func() error {
 		stacks, err := m.cdk.Deploy(ctx, consumer, []string{"--parameters",
-			consumerStack + ":ClaimBucket=" + main.Outputs[names.ClaimBucketOutput]}, receiverStack, consumerStack)
+			consumerStack + ":ClaimBucket=" + main.ClaimBucket}, receiverStack, consumerStack)
 		if err != nil {
 			return err
 		}

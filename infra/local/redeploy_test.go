@@ -13,7 +13,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
@@ -118,7 +117,7 @@ func TestTwoStacksShareALedger(t *testing.T) {
 		settings.StackName.Key: "PayhookSecond",
 		// Left out, since the emulator has no CodeDeploy.
 		settings.DeploymentStrategy.Key: settings.Canary,
-		settings.LedgerTable.Key:        f.LedgerTable, settings.ClaimBucket.Key: f.Outputs[names.ClaimBucketOutput],
+		settings.LedgerTable.Key:        f.LedgerTable, settings.ClaimBucket.Key: f.ClaimBucket,
 		settings.ParkingBucket.Key: f.ParkingBucket,
 	})
 	delivery, invalid := paymenttest.Delivery(paymenttest.Event()), []byte(`{"authentic":"and of no use"}`)
@@ -175,7 +174,7 @@ func TestTwoStacksShareALedger(t *testing.T) {
 
 	beside.synthesizeAndDeploy(t.Context(), t)
 	beside.send(t, delivery).want(t, http.StatusOK, 0, 1)
-	if out := payhook(1, "parked", "list", "--local", "--long"); !strings.Contains(out, "invalid") {
+	if out := payhook(1, "parked", "list", "--local"); !strings.Contains(out, "invalid") {
 		t.Errorf("what was parked is gone: %s", out)
 	}
 }

@@ -137,7 +137,9 @@ func (s *stack) deploy(ctx context.Context, assembly string) error {
 // client credentials, as a person does after the first deployment.
 func (s *stack) ready(ctx context.Context, outputs map[string]string) error {
 	s.AWS, s.Endpoint = s.machine.emulator.AWS, s.machine.emulator.Endpoint
-	s.SetOutputs(outputs)
+	if err := s.SetOutputs(outputs); err != nil {
+		return err
+	}
 	if domain := s.Setting(settings.DomainName); domain != "" {
 		if err := s.startEndpoint(ctx, domain); err != nil {
 			return err

@@ -120,7 +120,7 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 			description: "Accepted webhooks or events are parked: they could not be used, EventBridge is known to " +
 				"reject them, or redrive could not publish them in 20 attempts. They are not published until they are " +
 				"replayed.",
-			action: "Look up the cause (`payhook parked list --long`). If it is on your side, fix it, deploy, and " +
+			action: "Look up the cause (`payhook parked show NAME`). If it is on your side, fix it, deploy, and " +
 				"replay (`payhook parked replay --all`). Otherwise send the service's operator the deliveryId and " +
 				"the cause, and settle what they have sent again correctly (`payhook parked settle`). Until then, " +
 				"`payhook status` shows what is open."},

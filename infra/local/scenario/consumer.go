@@ -18,7 +18,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"payhook.example/shared/claimcheck"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
@@ -158,7 +157,7 @@ func (s *Scenario) failedEvent(ctx context.Context) (string, error) {
 	}
 	detail, err := json.Marshal(claimcheck.Detail{EventName: event.EventName, EventID: event.EventID,
 		EventTimestamp: event.EventTimestamp, EventData: raw.RoutingData(),
-		ClaimCheck: claimcheck.Reference{Bucket: s.Outputs[names.ClaimBucketOutput], Key: "events/gone.json", Size: 1,
+		ClaimCheck: claimcheck.Reference{Bucket: s.ClaimBucket, Key: "events/gone.json", Size: 1,
 			SHA256: "00"}})
 	if err != nil {
 		return "", err

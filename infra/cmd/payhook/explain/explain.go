@@ -31,7 +31,6 @@ import (
 	"payhook.example/infra/cmd/payhook/operate"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/token"
@@ -152,11 +151,7 @@ func (o *options) keyService(ctx context.Context, conf settings.Webhook) (*keyRi
 		if err != nil {
 			return nil, fmt.Errorf("keysAuth is bearer, and the token is in the stack: %w", err)
 		}
-		secret, err := d.Output(names.TokenSecretOutput)
-		if err != nil {
-			return nil, err
-		}
-		client = token.NewClient(token.NewReader(secretsmanager.NewFromConfig(d.AWS), secret),
+		client = token.NewClient(token.NewReader(secretsmanager.NewFromConfig(d.AWS), d.TokenSecret),
 			conf.BaseURL)
 	}
 	origin := keys.NewOrigin(client, conf.BaseURL, settings.KeyTimeout)

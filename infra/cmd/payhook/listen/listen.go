@@ -29,7 +29,6 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/logs"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/names"
 )
 
 const long = `Shows each webhook as it arrives: the answer, the outcome and its cause, the delivery,
@@ -155,16 +154,8 @@ func Follow(ctx context.Context, d *deployment.Deployment, since time.Duration, 
 // forward is nil.
 func follow(ctx context.Context, d *deployment.Deployment, since time.Duration, pattern string, forward *forwarder,
 	say func(string), to Sink) error {
-	group, err := d.Output(names.WebhookLogsOutput)
-	if err != nil {
-		return err
-	}
-	bus, err := d.Output(names.EventBusNameOutput)
-	if err != nil {
-		return err
-	}
 	from := time.Now().Add(-since)
-	made := newTemporary(d.AWS, bus)
+	made := newTemporary(d.AWS, d.Bus)
 	if err := made.removeExpired(ctx, say); err != nil {
 		return err
 	}
@@ -184,7 +175,7 @@ func follow(ctx context.Context, d *deployment.Deployment, since time.Duration, 
 	var mu sync.Mutex // of to
 	running, ctx := errgroup.WithContext(ctx)
 	running.Go(func() error {
-		tail := logs.NewTail(cloudwatchlogs.NewFromConfig(d.AWS), "webhook", group, `{ $.msg = "webhook" }`, from)
+		tail := logs.NewTail(cloudwatchlogs.NewFromConfig(d.AWS), "webhook", d.Logs["webhook"], `{ $.msg = "webhook" }`, from)
 		return logs.Follow(ctx, logs.Interval(d), say, func(entries []logs.Entry) error {
 			mu.Lock()
 			defer mu.Unlock()

@@ -24,7 +24,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/names"
 )
 
 // cloud is a bus with rules, queues, and the log of the webhook function, in memory. It is
@@ -55,8 +54,8 @@ type logEvent struct {
 func newCloud() *cloud { return &cloud{rules: map[string]*rule{}, queues: map[string]*queue{}} }
 
 func (c *cloud) deployment() *deployment.Deployment {
-	return &deployment.Deployment{Name: "stack Payhook (a test)", Outputs: map[string]string{
-		names.WebhookLogsOutput: "/webhook", names.EventBusNameOutput: "payhook"},
+	return &deployment.Deployment{Name: "stack Payhook (a test)", Bus: "payhook",
+		Logs: map[string]string{"webhook": "/webhook"},
 		AWS: aws.Config{Region: "us-east-1", Credentials: aws.AnonymousCredentials{}, HTTPClient: c,
 			Retryer: func() aws.Retryer { return aws.NopRetryer{} }}}
 }

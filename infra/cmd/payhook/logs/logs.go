@@ -20,7 +20,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/names"
 )
 
 const long = `Shows what the functions have logged: all of them, or the one that is named. --follow
@@ -38,12 +37,7 @@ const example = `  payhook logs --local
   payhook logs webhook --follow
   payhook logs redrive --since 24h --all`
 
-// groups are the outputs of the stack that name the log groups.
-var groups = []struct{ function, output string }{
-	{"webhook", names.WebhookLogsOutput},
-	{"redrive", names.RedriveLogsOutput},
-	{"token", names.TokenLogsOutput},
-}
+var functions = []string{"webhook", "redrive", "token"}
 
 type options struct {
 	*cli.Program
@@ -56,10 +50,6 @@ type options struct {
 // Command returns the command.
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := options{Program: p}
-	var functions []string
-	for _, g := range groups {
-		functions = append(functions, g.function)
-	}
 	cmd := &cobra.Command{
 		Use: "logs [webhook|redrive|token]", Short: "Show what the functions log", Long: long, Example: example,
 		ValidArgs: functions, Args: cobra.MaximumNArgs(1),
@@ -91,15 +81,11 @@ func (o *options) run(ctx context.Context, t deployment.Target) error {
 	}
 	client := cloudwatchlogs.NewFromConfig(d.AWS)
 	var tails []*Tail
-	for _, g := range groups {
-		if o.function != "" && o.function != g.function {
+	for _, function := range functions {
+		if o.function != "" && o.function != function {
 			continue
 		}
-		group, err := d.Output(g.output)
-		if err != nil {
-			return err
-		}
-		tails = append(tails, NewTail(client, g.function, group, "", o.Now().Add(-o.since)))
+		tails = append(tails, NewTail(client, function, d.Logs[function], "", o.Now().Add(-o.since)))
 	}
 	if o.follow {
 		return Follow(ctx, Interval(d), func(text string) { fmt.Fprintln(o.Err, text) }, o.show, tails...)

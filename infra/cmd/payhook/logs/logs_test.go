@@ -19,6 +19,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/names"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -49,9 +50,12 @@ func (c *cloudWatch) add(seconds int, message string) {
 func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".FilterLogEvents") {
 		var outputs strings.Builder
-		for _, g := range groups {
-			fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, g.output,
-				"/"+g.function)
+		for _, name := range []string{names.EventBusNameOutput, names.LedgerTableOutput, names.KeysTableOutput,
+			names.ClaimBucketOutput, names.ParkingBucketOutput, names.TokenSecretOutput, names.CredentialsSecretOutput,
+			names.WebhookFunctionOutput, names.RedriveFunctionOutput, names.TokenFunctionOutput,
+			names.WebhookLogsOutput, names.RedriveLogsOutput, names.TokenLogsOutput} {
+			fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member>`, name,
+				"/"+strings.ToLower(strings.TrimSuffix(name, "Logs")))
 		}
 		fmt.Fprint(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member>`+
 			`<StackName>Payhook</StackName><CreationTime>2026-01-31T12:00:00Z</CreationTime>`+

@@ -30,7 +30,7 @@ Status 1: there is none.
 With --json, one document a line: name, receivedAt, outcome.`,
 		Example: "  payhook captured list\n  payhook captured list --local",
 		Args:    cli.Args(),
-		RunE:    run(func(ctx context.Context, _ []string) error { return p.capturedList(ctx) }),
+		RunE:    p.on(p.capturedList),
 	}
 }
 
@@ -50,7 +50,9 @@ rawQuery, headers, sourceIp, payloadBytes, payloadSha256, settings; with --paylo
 payload, in base64.`,
 		Example: "  payhook captured show NAME\n  payhook captured show NAME --payload > body.json",
 		Args:    cli.Args("NAME"),
-		RunE:    run(func(ctx context.Context, args []string) error { return p.capturedShow(ctx, args[0], payload) }),
+		RunE: p.on(func(ctx context.Context, s *stack, args []string) error {
+			return p.capturedShow(ctx, s, args[0], payload)
+		}),
 	}
 	cmd.Flags().BoolVar(&payload, "payload", false, "write only the payload, byte for byte; with --json, add it")
 	return cmd
@@ -63,65 +65,40 @@ type listedCapture struct {
 	Outcome    string    `json:"outcome,omitempty"`
 }
 
-func (p *program) capturedList(ctx context.Context) error {
-	d, err := p.connect(ctx, *p.target)
+func (p *program) capturedList(ctx context.Context, d *stack, _ []string) error {
+	all, err := d.store.ListCaptured(ctx)
 	if err != nil {
 		return err
 	}
-	store, err := d.store()
-	if err != nil {
-		return err
-	}
-	all, err := store.ListCaptured(ctx)
-	if err != nil {
-		return err
-	}
-	table := p.Table()
 	for _, name := range all {
 		at, _ := parking.TimeOf(name)
-		outcome := parking.OutcomeOf(name)
-		if p.JSON {
-			if err := p.PrintJSON(listedCapture{name, at, outcome}); err != nil {
-				return err
-			}
-			continue
+		l := listedCapture{name, at, parking.OutcomeOf(name)}
+		err := p.print(l, func(t cli.Fields) {
+			fmt.Fprintf(t, "%s  %s  %s\n", cli.Ago(at, p.Now()), l.Outcome, cli.Plain(name))
+		})
+		if err != nil {
+			return err
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", cli.Ago(at, p.Now()), outcome, cli.Plain(name))
-	}
-	if err := table.Flush(); err != nil {
-		return err
 	}
 	if len(all) == 0 {
-		fmt.Fprintln(p.Err, noneCaptured)
-		return cli.ErrAttention
+		fmt.Fprintln(p.Err, ErrNoneCaptured)
 	}
-	return nil
+	return attention(nil, len(all) == 0)
 }
 
-const noneCaptured = "no rejected webhook is stored: captureRejected is off or has ended, none was rejected since, or " +
-	"they were deleted after a day"
-
 // ErrNoneCaptured is returned when no rejected webhook is stored.
-var ErrNoneCaptured = errors.New(noneCaptured)
+var ErrNoneCaptured = errors.New("no rejected webhook is stored: captureRejected is off or has ended, none was " +
+	"rejected since, or they were deleted after a day")
 
 // Captured returns a rejected webhook of a stack and its name: the one of that name, or
 // the last one if name is empty.
 func Captured(ctx context.Context, t deployment.Target, name string) (parking.Captured, string, error) {
-	return capturedOf(ctx, t, name, connect)
-}
-
-func capturedOf(ctx context.Context, t deployment.Target, name string,
-	connect func(context.Context, deployment.Target) (*stack, error)) (parking.Captured, string, error) {
 	d, err := connect(ctx, t)
 	if err != nil {
 		return parking.Captured{}, "", err
 	}
-	store, err := d.store()
-	if err != nil {
-		return parking.Captured{}, "", err
-	}
 	if name == "" {
-		all, err := store.ListCaptured(ctx)
+		all, err := d.store.ListCaptured(ctx)
 		if err != nil {
 			return parking.Captured{}, "", err
 		}
@@ -130,7 +107,7 @@ func capturedOf(ctx context.Context, t deployment.Target, name string,
 		}
 		name = all[len(all)-1]
 	}
-	r, err := store.Captured(ctx, name)
+	r, err := d.store.Captured(ctx, name)
 	return r, name, err
 }
 
@@ -140,44 +117,36 @@ type shownCapture struct {
 	parking.Captured
 }
 
-func (p *program) capturedShow(ctx context.Context, name string, payload bool) error {
-	if name == "" {
-		return cli.Usage("NAME is empty")
-	}
-	r, _, err := capturedOf(ctx, *p.target, name, p.connect)
+func (p *program) capturedShow(ctx context.Context, d *stack, name string, payload bool) error {
+	r, err := d.store.Captured(ctx, name)
 	if errors.Is(err, parking.ErrNotCaptured) {
 		fmt.Fprintln(p.Err, "there is no rejected webhook of this name; they are deleted after a day")
 		return cli.ErrAttention
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case p.JSON:
-		if !payload {
-			r.Payload = nil
+	}
+	if payload && !p.JSON {
+		if r.Payload == nil && r.PayloadBytes > 0 {
+			return fmt.Errorf("the payload was not stored: it has %d bytes, and at most %d are", r.PayloadBytes,
+				parking.MaxCapturedPayload)
 		}
-		return p.PrintJSON(shownCapture{name, r})
-	case payload && r.Payload == nil && r.PayloadBytes > 0:
-		return fmt.Errorf("the payload was not stored: it has %d bytes, and at most %d are", r.PayloadBytes,
-			parking.MaxCapturedPayload)
-	case payload:
 		_, err := p.Out.Write(r.Payload)
 		return err
 	}
-	t := p.Fields()
-	t.Line("received", "%s", cli.Ago(r.ReceivedAt, p.Now()))
-	t.Line("outcome", "%s", cli.Plain(r.Outcome))
-	t.Line("cause", "%s", cli.Plain(r.Cause))
-	requested := r.Path
-	if r.RawQuery != "" {
-		requested += "?" + r.RawQuery
+	if !payload {
+		r.Payload = nil
 	}
-	t.Line("request", "%s", cli.Plain(r.Method+" "+requested))
-	t.Line("source", "%s", cli.Plain(r.SourceIP))
-	t.Line("request id", "%s", cli.Plain(r.RequestID))
-	t.Line("payload", "%d bytes, SHA-256 %s", r.PayloadBytes, r.PayloadSHA256)
-	for _, header := range slices.Sorted(maps.Keys(r.Headers)) {
-		t.Line("header "+strings.ToLower(cli.Plain(header)), "%s", cli.Plain(r.Headers[header]))
-	}
-	return t.Flush()
+	return p.print(shownCapture{name, r}, func(t cli.Fields) {
+		t.Line("received", "%s", cli.Ago(r.ReceivedAt, p.Now()))
+		t.Line("outcome", "%s", cli.Plain(r.Outcome))
+		t.Line("cause", "%s", cli.Plain(r.Cause))
+		t.Line("request", "%s", cli.Plain(strings.TrimSuffix(r.Method+" "+r.Path+"?"+r.RawQuery, "?")))
+		t.Line("source", "%s", cli.Plain(r.SourceIP))
+		t.Line("request id", "%s", cli.Plain(r.RequestID))
+		t.Line("payload", "%d bytes, SHA-256 %s", r.PayloadBytes, r.PayloadSHA256)
+		for _, header := range slices.Sorted(maps.Keys(r.Headers)) {
+			t.Line("header "+strings.ToLower(cli.Plain(header)), "%s", cli.Plain(r.Headers[header]))
+		}
+	})
 }

@@ -28,7 +28,7 @@ serialNumber, fingerprint, notAfter), pins, subjects, revoked, last (as cas, wit
 pin and acceptedAt).`,
 		Example: "  payhook certificates\n  payhook certificates --local --days 60",
 		Args:    cli.Args(),
-		RunE:    run(func(ctx context.Context, _ []string) error { return p.certificates(ctx, days) }),
+		RunE:    p.on(func(ctx context.Context, s *stack, _ []string) error { return p.certificates(ctx, s, days) }),
 	}
 	cmd.Flags().IntVar(&days, "days", 30, "how many days must be left")
 	return cmd
@@ -56,11 +56,7 @@ type certificates struct {
 	Last           *certificate  `json:"last"`
 }
 
-func (p *program) certificates(ctx context.Context, days int) error {
-	d, err := p.connect(ctx, *p.target)
-	if err != nil {
-		return err
-	}
+func (p *program) certificates(ctx context.Context, d *stack, days int) error {
 	a, err := d.redrive(ctx, request{Certificates: true})
 	if err != nil {
 		return err
@@ -69,30 +65,20 @@ func (p *program) certificates(ctx context.Context, days int) error {
 		return errors.New("the redrive function did not report certificates")
 	}
 	c := *a.Certificates
-	required := len(c.CAs) > 0
-	if p.JSON {
-		err = p.PrintJSON(c)
-	} else {
-		err = p.printCertificates(c, required)
-	}
-	if err == nil && required && c.DaysLeft < float64(days) {
-		return cli.ErrAttention
-	}
-	return err
+	err = p.print(c, func(t cli.Fields) { c.write(t, p.Now()) })
+	return attention(err, len(c.CAs) > 0 && c.DaysLeft < float64(days))
 }
 
-func (p *program) printCertificates(c certificates, required bool) error {
-	if !required {
-		_, err := fmt.Fprintf(p.Out, "authentication is %s: no client certificate is required\n",
-			cli.Plain(c.Authentication))
-		return err
+func (c certificates) write(w cli.Fields, now time.Time) {
+	if len(c.CAs) == 0 {
+		fmt.Fprintf(w, "authentication is %s: no client certificate is required\n", cli.Plain(c.Authentication))
+		return
 	}
-	fmt.Fprintf(p.Out, "authentication is %s; %.1f days are left\n", cli.Plain(c.Authentication), c.DaysLeft)
-	w := p.Table()
+	fmt.Fprintf(w, "authentication is %s; %.1f days are left\n", cli.Plain(c.Authentication), c.DaysLeft)
 	row := func(kind string, one certificate) {
 		fmt.Fprintf(w, "%s\t%s\tuntil %s, %.0f days\tserial %s, issuer %s, SHA-256 %s\n", kind, cli.Plain(one.Subject),
 			one.NotAfter.UTC().Format(time.RFC3339),
-			one.NotAfter.Sub(p.Now()).Hours()/24, cli.Plain(one.SerialNumber), cli.Plain(one.Issuer),
+			one.NotAfter.Sub(now).Hours()/24, cli.Plain(one.SerialNumber), cli.Plain(one.Issuer),
 			cli.Plain(one.Fingerprint))
 	}
 	for _, ca := range c.CAs {
@@ -112,5 +98,4 @@ func (p *program) printCertificates(c certificates, required bool) error {
 		row("last accepted", *c.Last)
 		fmt.Fprintf(w, "\tat %s, pin %s\t\t\n", c.Last.AcceptedAt.UTC().Format(time.RFC3339), cli.Plain(c.Last.Pin))
 	}
-	return w.Flush()
 }

@@ -36,7 +36,7 @@ func TestCertificates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.certificates = c.answer
+			w.redrive = func(request) (string, error) { return c.answer, nil }
 			out, errText, status := w.operate(append([]string{"certificates"}, c.args...)...)
 			if status != c.status {
 				t.Errorf("status %d, want %d: %s%s", status, c.status, out, errText)
@@ -49,7 +49,7 @@ func TestCertificates(t *testing.T) {
 		})
 	}
 	w := newWorld(t)
-	w.certificates = reportedCertificates
+	w.redrive = func(request) (string, error) { return reportedCertificates, nil }
 	out, _, status := w.operate("certificates", "--json")
 	var got certificates
 	if err := json.Unmarshal([]byte(out), &got); err != nil || status != 1 || got.Last == nil ||

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/names"
 )
 
 // request is the event of an invocation of the redrive function.
@@ -44,15 +44,11 @@ func (e errFunction) Error() string { return "the redrive function failed: " + s
 
 // redrive invokes the redrive function. The error is an errFunction, or comes from AWS.
 func (d *stack) redrive(ctx context.Context, r request) (a answer, err error) {
-	function, err := d.Output(names.RedriveFunctionOutput)
-	if err != nil {
-		return a, err
-	}
 	event, err := json.Marshal(r)
 	if err != nil {
 		return a, err
 	}
-	out, err := d.lambda.Invoke(ctx, &lambda.InvokeInput{FunctionName: &function, Payload: event})
+	out, err := d.lambda.Invoke(ctx, &lambda.InvokeInput{FunctionName: aws.String(d.Functions["redrive"]), Payload: event})
 	if err != nil {
 		return a, err
 	}

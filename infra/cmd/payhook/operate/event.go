@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
-	"payhook.example/shared/payment"
 )
 
 func (p *program) eventCommand() *cobra.Command {
@@ -25,8 +25,8 @@ With --json, one document: eventId, state (pending, published, parked, unknown),
 deliveryId, recordedAt, publishedAt, eventTimestamp, parkedAt, due, attempts, claimed,
 expiresAt, sha256, parked (name, time, reason, state).`,
 		Example: "  payhook event 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --local",
-		Args:    cli.Args("ID"),
-		RunE:    run(func(ctx context.Context, args []string) error { return p.event(ctx, args[0]) }),
+		Args:    oneUUID,
+		RunE:    p.on(p.event),
 	}
 }
 
@@ -49,27 +49,23 @@ type eventState struct {
 	Parked         []listed  `json:"parked"`
 }
 
-func (p *program) event(ctx context.Context, id string) error {
-	if !payment.IsUUID(id) {
-		return cli.Usage("%q is not an eventId: it must be a UUID", id)
+// stateOf returns the state of an event that the ledger has, and since when it has it.
+func stateOf(item ledger.Item) (string, time.Time) {
+	switch {
+	case item.Pending:
+		return "pending", item.RecordedAt
+	case !item.ParkedAt.IsZero():
+		return "parked", item.ParkedAt
 	}
-	d, err := p.connect(ctx, *p.target)
+	return "published", item.PublishedAt
+}
+
+func (p *program) event(ctx context.Context, d *stack, args []string) error {
+	item, known, err := d.ledger.Find(ctx, args[0])
 	if err != nil {
 		return err
 	}
-	events, err := d.ledger()
-	if err != nil {
-		return err
-	}
-	store, err := d.store()
-	if err != nil {
-		return err
-	}
-	item, known, err := events.Find(ctx, id)
-	if err != nil {
-		return err
-	}
-	s := eventState{EventID: id, State: "unknown", Parked: []listed{}}
+	s := eventState{EventID: args[0], State: "unknown", Parked: []listed{}}
 	if known {
 		s = eventState{
 			EventID: item.EventID, DeliveryID: item.DeliveryID,
@@ -78,39 +74,21 @@ func (p *program) event(ctx context.Context, id string) error {
 			Due:      item.Due, Bus: item.Bus, Attempts: item.Attempts, Claimed: item.Claimed, ExpiresAt: item.ExpiresAt,
 			SHA256: hex.EncodeToString(item.Digest[:]), Parked: []listed{},
 		}
-		switch {
-		case item.Pending:
-			s.State = "pending"
-		case !item.ParkedAt.IsZero():
-			s.State = "parked"
-		default:
-			s.State = "published"
-		}
+		s.State, _ = stateOf(item)
 	}
-	attention := s.State == "unknown" || s.State == "parked"
-	err = find(ctx, store, filter{event: id}, func(l listed) error {
+	wrong := s.State == "unknown" || s.State == "parked"
+	err = find(ctx, d.store, filter{event: args[0]}, func(l listed) error {
 		s.Parked = append(s.Parked, l)
-		attention = attention || l.State == parking.Open
+		wrong = wrong || l.State == parking.Open
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := p.printEvent(s); err != nil {
-		return err
-	}
-	if attention {
-		return cli.ErrAttention
-	}
-	return nil
+	return attention(p.print(s, func(t cli.Fields) { s.write(t, p.Now()) }), wrong)
 }
 
-func (p *program) printEvent(s eventState) error {
-	if p.JSON {
-		return p.PrintJSON(s)
-	}
-	now := p.Now()
-	t := p.Fields()
+func (s eventState) write(t cli.Fields, now time.Time) {
 	t.Line("event", "%s", s.EventID)
 	if s.State == "unknown" {
 		t.Line("state", "unknown: it was never accepted, or its de-duplication window is over")
@@ -145,5 +123,4 @@ func (p *program) printEvent(s eventState) error {
 	for _, l := range s.Parked {
 		t.Line("about it", "%s  %s, %s", cli.Plain(l.Name), cli.Plain(l.Reason), l.State)
 	}
-	return t.Flush()
 }

@@ -11,7 +11,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/keys"
-	"payhook.example/shared/payment"
 	"payhook.example/shared/settings"
 )
 
@@ -35,8 +34,8 @@ refused, expired, absent), stale, cause, bits, exponent, thumbprint, fetchedAt,
 ageSeconds, unknownSince, expiresAt, dropped.`,
 		Example: "  payhook key 5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d\n  payhook key " +
 			"5f0c1b7e-3d43-4f26-9c0d-2f1f6a5b7c8d --drop",
-		Args: cli.Args("ID"),
-		RunE: run(func(ctx context.Context, args []string) error { return p.key(ctx, args[0], drop) }),
+		Args: oneUUID,
+		RunE: p.on(func(ctx context.Context, s *stack, args []string) error { return p.key(ctx, s, args[0], drop) }),
 	}
 	cmd.Flags().BoolVar(&drop, "drop", false, "delete the key from the table")
 	return cmd
@@ -67,28 +66,15 @@ type cachedKey struct {
 	Dropped      bool      `json:"dropped"`
 }
 
-func (p *program) key(ctx context.Context, keyID string, drop bool) error {
-	if !payment.IsUUID(keyID) {
-		return cli.Usage("%q is not a key id: it must be a UUID", keyID)
-	}
-	d, err := p.connect(ctx, *p.target)
-	if err != nil {
-		return err
-	}
-	table, err := d.keys()
-	if err != nil {
-		return err
-	}
-	// A key is cached under its id as the webhooks write it.
-	ids := []string{keyID}
-	for _, id := range []string{strings.ToLower(keyID), strings.ToUpper(keyID)} {
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
+func (p *program) key(ctx context.Context, d *stack, keyID string, drop bool) error {
 	shown := cachedKey{KeyID: keyID, State: "absent"}
-	for _, id := range ids {
-		cached, ok, err := table.Find(ctx, id)
+	// A key is cached under its id as the webhooks write it.
+	ids := []string{keyID, strings.ToLower(keyID), strings.ToUpper(keyID)}
+	for i, id := range ids {
+		if slices.Contains(ids[:i], id) {
+			continue
+		}
+		cached, ok, err := d.keys.Find(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -99,19 +85,22 @@ func (p *program) key(ctx context.Context, keyID string, drop bool) error {
 			shown = p.shown(id, cached)
 		}
 		if drop {
-			if err := table.Drop(ctx, id); err != nil {
+			if err := d.keys.Drop(ctx, id); err != nil {
 				return err
 			}
 			shown.Dropped = true
 		}
 	}
-	if err := p.printKey(shown, drop); err != nil {
-		return err
-	}
-	if shown.State != "cached" && !drop {
-		return cli.ErrAttention
-	}
-	return nil
+	err := p.print(shown, func(t cli.Fields) {
+		shown.write(t, p.Now())
+		switch {
+		case shown.Dropped:
+			fmt.Fprintf(t, "\ndropped. %s\n", ownCopies)
+		case drop:
+			fmt.Fprintln(t, "\nnothing was cached, so nothing was dropped")
+		}
+	})
+	return attention(err, shown.State != "cached" && !drop)
 }
 
 func (p *program) shown(id string, cached keys.Cached) cachedKey {
@@ -162,12 +151,7 @@ var stateTexts = map[string]string{
 	"absent":  "not cached: the functions ask the service",
 }
 
-func (p *program) printKey(k cachedKey, drop bool) error {
-	if p.JSON {
-		return p.PrintJSON(k)
-	}
-	now := p.Now()
-	t := p.Fields()
+func (k cachedKey) write(t cli.Fields, now time.Time) {
 	t.Line("key", "%s", k.KeyID)
 	t.Line("state", "%s", stateTexts[k.State])
 	if k.Cause != "" {
@@ -193,13 +177,4 @@ func (p *program) printKey(k cachedKey, drop bool) error {
 		t.Line("fetched", "%s%s", cli.Ago(k.FetchedAt, now), stale)
 		t.Line("used until", "%s, if it cannot be fetched again", cli.Ago(k.ExpiresAt, now))
 	}
-	if err := t.Flush(); err != nil || !drop {
-		return err
-	}
-	if !k.Dropped {
-		_, err := fmt.Fprintln(p.Out, "\nnothing was cached, so nothing was dropped")
-		return err
-	}
-	_, err := fmt.Fprintf(p.Out, "\ndropped. %s\n", ownCopies)
-	return err
 }

@@ -9,7 +9,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 )
 
 func (p *program) moveCommand() *cobra.Command {
@@ -30,7 +29,7 @@ Status 1: some are not due yet; repeat the command when they are.
 With --json, one document: from, to, pending, moved, notDue, until.`,
 		Example: "  payhook pending move --from payhook --stack PayhookNew",
 		Args:    cli.Args(),
-		RunE:    run(func(ctx context.Context, _ []string) error { return p.move(ctx, from, yes) }),
+		RunE:    p.on(func(ctx context.Context, s *stack, _ []string) error { return p.move(ctx, s, from, yes) }),
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the bus that the events belong to, as payhook pending shows it (required)")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; required without a terminal")
@@ -47,23 +46,12 @@ type move struct {
 	Until   time.Time `json:"until,omitzero"` // when the last of these is due
 }
 
-func (p *program) move(ctx context.Context, from string, yes bool) error {
-	d, err := p.connect(ctx, *p.target)
-	if err != nil {
-		return err
-	}
-	m := move{From: from}
-	if m.To, err = d.Output(names.EventBusNameOutput); err != nil {
-		return err
-	}
+func (p *program) move(ctx context.Context, d *stack, from string, yes bool) error {
+	m := move{From: from, To: d.Bus}
 	if from == "" || from == m.To {
 		return cli.Usage("--from must name another bus than that of the stack, %s; payhook pending shows them", m.To)
 	}
-	l, err := d.ledger()
-	if err != nil {
-		return err
-	}
-	index, err := l.Backlog(ctx, func(int) {})
+	index, err := d.ledger.Backlog(ctx, func(int) {})
 	if err != nil {
 		return err
 	}
@@ -107,19 +95,13 @@ func (m *move) count(index []ledger.Pending, now time.Time) {
 }
 
 func (p *program) printMove(m move) error {
-	switch {
-	case p.JSON:
-		if err := p.PrintJSON(m); err != nil {
-			return err
+	err := p.print(m, func(t cli.Fields) {
+		if m.Pending == 0 {
+			fmt.Fprintf(t, "nothing is pending for the bus %s\n", cli.Plain(m.From))
+			return
 		}
-	case m.Pending == 0:
-		fmt.Fprintf(p.Out, "nothing is pending for the bus %s\n", cli.Plain(m.From))
-	default:
-		fmt.Fprintf(p.Out, "%s moved to %s; redrive publishes what is moved in its next run\n",
+		fmt.Fprintf(t, "%s moved to %s; redrive publishes what is moved in its next run\n",
 			cli.Counted(m.Moved, "event is", "events are"), m.To)
-	}
-	if m.Moved < m.Pending {
-		return cli.ErrAttention
-	}
-	return nil
+	})
+	return attention(err, m.Moved < m.Pending)
 }

@@ -5,24 +5,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/ledger"
 )
 
-// move is the redrive function, which moves what is pending.
-func (w *world) move(r request) (*lambda.InvokeOutput, error) {
-	w.moved = append(w.moved, r)
-	answer := w.ofMove[0]
-	w.ofMove = w.ofMove[1:]
-	out := &lambda.InvokeOutput{StatusCode: 200, Payload: []byte(answer)}
-	if strings.Contains(answer, "errorMessage") {
-		out.FunctionError = aws.String("Unhandled")
+// moves lets the redrive function answer one move after another.
+func (w *world) moves(answers ...string) {
+	w.redrive = func(r request) (string, error) {
+		answer := answers[0]
+		answers = answers[1:]
+		return answer, nil
 	}
-	return out, nil
 }
 
 // recordOn records an event on another bus that is due at that time.
@@ -57,14 +52,14 @@ func TestTheEventsOfAnotherBusAreMoved(t *testing.T) {
 		w.recordOn("gone", w.now.Add(-time.Minute))
 	}
 	w.terminal, w.answer = true, strings.NewReader("y\n")
-	w.ofMove = []string{`{"moved":2,"left":true}`, `{"moved":1,"left":false}`}
+	w.moves(`{"moved":2,"left":true}`, `{"moved":1,"left":false}`)
 	out, err := w.expect(0, "pending", "move", "--from", "gone")
 	w.contains(err, "3 events are pending for the bus gone. Consumers of gone do not get what is moved\n",
 		"Move 3 that are due to bus in stack Payhook (nowhere)? [y/N]")
 	if want := "3 events are moved to bus; redrive publishes what is moved in its next run\n"; out != want {
 		t.Errorf("%q", out)
 	}
-	if diff := cmp.Diff([]request{{MoveFrom: "gone"}, {MoveFrom: "gone"}}, w.moved); diff != "" {
+	if diff := cmp.Diff([]request{{MoveFrom: "gone"}, {MoveFrom: "gone"}}, w.requests); diff != "" {
 		t.Error(diff)
 	}
 	w.terminal = false
@@ -78,13 +73,13 @@ func TestWhatIsNotDueIsNotMoved(t *testing.T) {
 	_, err := w.expect(cli.StatusFailed, "pending", "move", "--from", "gone")
 	w.contains(err, "1 event is pending for the bus gone; not due yet: 1, the last until 2026-01-31T12:01:00.000Z")
 	w.recordOn("gone", w.now)
-	w.ofMove = []string{`{"moved":1}`}
+	w.moves(`{"moved":1}`)
 	out, _ := w.expect(cli.StatusFailed, "pending", "move", "--from", "gone", "--yes", "--json")
 	want := move{From: "gone", To: "bus", Pending: 2, Moved: 1, NotDue: 1, Until: until}
 	if diff := cmp.Diff(want, document[move](t, out)); diff != "" {
 		t.Error(diff)
 	}
-	w.ofMove = []string{`{"errorMessage":"no time"}`}
+	w.moves(`{"errorMessage":"no time"}`)
 	_, err = w.expect(cli.StatusUnreachable, "pending", "move", "--from", "gone", "--yes")
 	w.contains(err, "0 events are moved", "the redrive function failed: no time")
 }
@@ -95,7 +90,7 @@ func TestNothingIsMovedWithoutAnotherBus(t *testing.T) {
 		w.expect(cli.StatusUsage, append([]string{"pending", "move"}, args...)...)
 	}
 	out, _ := w.expect(0, "pending", "move", "--from", "gone")
-	if out != "nothing is pending for the bus gone\n" || len(w.moved) > 0 {
+	if out != "nothing is pending for the bus gone\n" || len(w.requests) > 0 {
 		t.Errorf("%q", out)
 	}
 }
@@ -104,7 +99,7 @@ func TestAReplayOfAnotherBusNamesIt(t *testing.T) {
 	w := newWorld(t)
 	name := w.parkMany(1)[0]
 	w.expect(0, "parked", "replay", name, "--bus", "gone")
-	if w.bus != "gone" {
-		t.Errorf("replayed for the bus %q", w.bus)
+	if w.requests[0].Bus != "gone" {
+		t.Errorf("%+v", w.requests)
 	}
 }

@@ -14,7 +14,9 @@
 package operate
 
 import (
+	"cmp"
 	"context"
+	"errors"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -26,8 +28,8 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
 )
 
 // Commands returns the commands, in the order of a help text.
@@ -53,37 +55,45 @@ func (p *program) commands() []*cobra.Command {
 	}
 }
 
-// run returns what a command does. An error that is not one of usage comes from
-// AWS.
-func run(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error { return cli.Unreachable(do(cmd.Context(), args)) }
+// on connects to the deployment that is meant, and returns what a command does with it. An
+// error that is not one of usage comes from AWS.
+func (p *program) on(do func(ctx context.Context, s *stack, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		s, err := p.connect(cmd.Context(), *p.target)
+		if err == nil {
+			err = do(cmd.Context(), s, args)
+		}
+		return cli.Unreachable(err)
+	}
 }
 
-// tables is what of DynamoDB is used.
-type tables interface {
-	ledger.InspectAPI
-	keys.InspectAPI
+// print writes a document with --json, and otherwise what lines writes.
+func (p *program) print(document any, lines func(t cli.Fields)) error {
+	if p.JSON {
+		return p.PrintJSON(document)
+	}
+	t := p.Fields()
+	lines(t)
+	return t.Flush()
 }
 
-// functions is what of Lambda is used.
-type functions interface {
-	Invoke(context.Context, *lambda.InvokeInput, ...func(*lambda.Options)) (*lambda.InvokeOutput, error)
-}
-
-// identity is what of STS is used.
-type identity interface {
-	GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput,
-		...func(*sts.Options)) (*sts.GetCallerIdentityOutput, error)
+// attention returns err or, if it is nil and something is wrong, [cli.ErrAttention].
+func attention(err error, wrong bool) error {
+	if wrong {
+		return cmp.Or(err, cli.ErrAttention)
+	}
+	return err
 }
 
 // stack is a deployment with the clients of its services.
 type stack struct {
 	*deployment.Deployment
 
-	db      tables
-	buckets parking.API
-	lambda  functions
-	sts     identity
+	ledger *ledger.Inspector
+	keys   *keys.Inspector
+	store  *parking.Store
+	lambda *lambda.Client
+	sts    *sts.Client
 }
 
 // connect finds the deployment that is meant.
@@ -92,14 +102,20 @@ func connect(ctx context.Context, t deployment.Target) (*stack, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newStack(d, d.S3()), nil
+}
+
+func newStack(d *deployment.Deployment, objects parking.API) *stack {
+	db := dynamodb.NewFromConfig(d.AWS)
 	return &stack{
 		Deployment: d,
 
-		db:      dynamodb.NewFromConfig(d.AWS),
-		lambda:  lambda.NewFromConfig(d.AWS),
-		sts:     sts.NewFromConfig(d.AWS),
-		buckets: d.S3(),
-	}, nil
+		ledger: ledger.NewInspector(db, d.LedgerTable),
+		keys:   keys.NewInspector(db, d.KeysTable),
+		store:  parking.NewStore(objects, d.ParkingBucket),
+		lambda: lambda.NewFromConfig(d.AWS),
+		sts:    sts.NewFromConfig(d.AWS),
+	}
 }
 
 // caller returns the ARN of whoever runs this program, or "" if AWS does not say.
@@ -112,17 +128,17 @@ func (d *stack) caller(ctx context.Context) string {
 	return aws.ToString(out.Arn)
 }
 
-func (d *stack) ledger() (*ledger.Inspector, error) {
-	table, err := d.Output(names.LedgerTableOutput)
-	return ledger.NewInspector(d.db, table), err
+// oneUUID checks that a command has one argument, which is a UUID.
+func oneUUID(cmd *cobra.Command, args []string) error {
+	if err := cli.Args("ID")(cmd, args); err != nil {
+		return err
+	}
+	return isID(args[0])
 }
 
-func (d *stack) keys() (*keys.Inspector, error) {
-	table, err := d.Output(names.KeysTableOutput)
-	return keys.NewInspector(d.db, table), err
-}
-
-func (d *stack) store() (*parking.Store, error) {
-	bucket, err := d.Output(names.ParkingBucketOutput)
-	return parking.NewStore(d.buckets, bucket), err
+func isID(text string) error {
+	if !payment.IsUUID(text) {
+		return errors.New("the id must be a UUID")
+	}
+	return nil
 }

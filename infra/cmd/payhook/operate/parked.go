@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,15 +12,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/parking"
-	"payhook.example/shared/payment"
 )
 
 func (p *program) listCommand() *cobra.Command {
-	f, long, state := filter{}, false, string(parking.Open)
+	f, state := filter{}, string(parking.Open)
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List what is parked",
@@ -31,25 +28,24 @@ replayed or settled yet. TIME is when the delivery was signed, or the event reco
 
 Status 1: at least one of what is listed is open.
 
-With --json, one document a line: name, time, reason, state; with --long also
-deliveryId, eventIds, cause, payloadBytes.`,
-		Example: "  payhook parked list --from 24h --long\n  payhook parked list --reason conflict --state any",
+With --json, one document a line: name, time, reason, state.`,
+		Example: "  payhook parked list --from 24h\n  payhook parked list --reason conflict --state any",
 		Args:    cli.Args(),
-		RunE: run(func(ctx context.Context, _ []string) error {
+		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
 			if f.state = parking.State(state); state == anyState {
 				f.state = ""
 			}
-			return p.parkedList(ctx, f, long)
+			return p.parkedList(ctx, s, f)
 		}),
 	}
 	p.filterFlags(cmd, &f)
-	cmd.Flags().BoolVar(&long, "long", false, "read each, and show deliveryId, events and cause as well")
 	cli.ChoiceVar(cmd, &state, "state", "state", "open, replayed, settled or any (default open)",
 		string(parking.Open), string(parking.Replayed), string(parking.Settled), anyState)
 	return cmd
 }
 
 func (p *program) showCommand() *cobra.Command {
+	var name string
 	var payload bool
 	cmd := &cobra.Command{
 		Use:   "show NAME",
@@ -61,13 +57,22 @@ versions, as far as they are stored. "payhook parked list" has the names.
 Status 1: nothing is parked under this name.
 
 With --json, one document: name, time, reason, state, cause, parkedAt, bus, deliveryId,
-eventIds, payloadBytes, payloadSha256, timestamp, keyId, signature, jwk; for one
-event recordedAt, attempts, claimed, digest; once it is replayed or settled
-decision (by, at, reason, version); of a conflict versions (eventId, first and parked,
-each with state, at, deliveryId, sha256, found, amount, currency, status).`,
+eventIds, eventDigests, payloadBytes, payloadSha256, timestamp, keyId, signature, jwk,
+certificate; for one event recordedAt, attempts, claimed, digest; once it is replayed or
+settled decision (by, at, reason, version); of a conflict versions (eventId, first and
+parked, each with state, at, deliveryId, sha256, found, amount, currency, status).`,
 		Example: "  payhook parked show NAME\n  payhook parked show NAME --payload > payload.json",
-		Args:    cli.Args("NAME"),
-		RunE:    run(func(ctx context.Context, args []string) error { return p.parkedShow(ctx, args[0], payload) }),
+		Args: func(cmd *cobra.Command, args []string) (err error) {
+			if payload && p.JSON {
+				return errors.New("--payload writes only the payload: it cannot be used with --json")
+			}
+			if err := cli.Args("NAME")(cmd, args); err != nil {
+				return err
+			}
+			name, err = nameOf(args[0])
+			return err
+		},
+		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error { return p.parkedShow(ctx, s, name, payload) }),
 	}
 	cmd.Flags().BoolVar(&payload, "payload", false,
 		"write only the payload, byte for byte: the signed delivery, or the event that could not be published")
@@ -98,28 +103,12 @@ func (p *program) filterFlags(cmd *cobra.Command, to *filter) {
 		func(text string) error { to.delivery = text; return isID(text) })
 }
 
-func isID(text string) error {
-	if !payment.IsUUID(text) {
-		return errors.New("must be a UUID")
-	}
-	return nil
-}
-
 // listed is one thing that is parked, as a listing has it.
 type listed struct {
 	Name   string        `json:"name"`
 	Time   time.Time     `json:"time"` // in its name
 	Reason string        `json:"reason"`
 	State  parking.State `json:"state"`
-}
-
-// detailed is the same once it was read.
-type detailed struct {
-	listed
-	DeliveryID   string   `json:"deliveryId"`
-	EventIDs     []string `json:"eventIds"`
-	Cause        string   `json:"cause"`
-	PayloadBytes int      `json:"payloadBytes"`
 }
 
 // reasonOf returns the reason in a name: TIME-REASON-DIGEST.json.
@@ -201,76 +190,32 @@ func indexed(ctx context.Context, store *parking.Store, f filter) (list []string
 	return slices.Compact(list), nil
 }
 
-func (p *program) parkedList(ctx context.Context, f filter, long bool) error {
-	d, err := p.connect(ctx, *p.target)
-	if err != nil {
-		return err
-	}
-	store, err := d.store()
-	if err != nil {
-		return err
-	}
+func (p *program) parkedList(ctx context.Context, d *stack, f filter) error {
+	// As it goes, so the columns are not as wide as what they hold.
+	const columns = "%-24s  %-13s  %-8s  %s\n"
 	total, open := 0, 0
-	var batch []detailed // found and not printed yet
-	printBatch := func() error {
-		if long {
-			if err := read(ctx, store, batch); err != nil {
-				return err
+	err := find(ctx, d.store, f, func(l listed) error {
+		total++
+		if l.State == parking.Open {
+			open++
+		}
+		return p.print(l, func(t cli.Fields) {
+			if total == 1 {
+				fmt.Fprintf(t, columns, "TIME", "REASON", "STATE", "NAME")
 			}
-		}
-		for _, l := range batch {
-			if err := p.printListed(l, long, total == 0); err != nil {
-				return err
-			}
-			total++
-			if l.State == parking.Open {
-				open++
-			}
-		}
-		batch = batch[:0]
-		return nil
-	}
-	err = find(ctx, store, f, func(l listed) error {
-		if batch = append(batch, detailed{listed: l}); long && len(batch) < readAtOnce {
-			return nil
-		}
-		return printBatch()
-	})
-	if err != nil {
-		return err
-	}
-	if err := printBatch(); err != nil {
-		return err
-	}
-	if !p.JSON {
-		if total == 0 {
-			fmt.Fprintln(p.Out, "nothing is parked that matches")
-		} else {
-			fmt.Fprintf(p.Out, "\n%d listed, %d of them open\n", total, open)
-		}
-	}
-	if open > 0 {
-		return cli.ErrAttention
-	}
-	return nil
-}
-
-// readAtOnce bounds the memory that --long takes: a parked delivery is up to
-// 8 MB.
-const readAtOnce = 8
-
-// read reads what is parked, for its details.
-func read(ctx context.Context, store *parking.Store, batch []detailed) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for i := range batch {
-		group.Go(func() error {
-			parked, err := store.Get(ctx, batch[i].Name)
-			batch[i].DeliveryID, batch[i].EventIDs = parked.DeliveryID, append([]string{}, parked.EventIDs...)
-			batch[i].Cause, batch[i].PayloadBytes = parked.Cause, len(payloadOf(parked))
-			return err
+			fmt.Fprintf(t, columns, cli.Stamp(l.Time), cli.Plain(l.Reason), l.State, cli.Plain(l.Name))
 		})
+	})
+	switch {
+	case err != nil:
+		return err
+	case p.JSON:
+	case total == 0:
+		fmt.Fprintln(p.Out, "nothing is parked that matches")
+	default:
+		fmt.Fprintf(p.Out, "\n%d listed, %d of them open\n", total, open)
 	}
-	return group.Wait()
+	return attention(nil, open > 0)
 }
 
 // payloadOf returns what --payload writes.
@@ -281,95 +226,34 @@ func payloadOf(p parking.Parked) []byte {
 	return p.Payload
 }
 
-func (p *program) printListed(l detailed, long, first bool) error {
-	switch {
-	case p.JSON && long:
-		return p.PrintJSON(l)
-	case p.JSON:
-		return p.PrintJSON(l.listed)
-	}
-	// As it goes, so the columns are not as wide as what they hold.
-	const columns = "%-24s  %-13s  %-8s  %s\n"
-	if first {
-		fmt.Fprintf(p.Out, columns, "TIME", "REASON", "STATE", "NAME")
-	}
-	_, err := fmt.Fprintf(p.Out, columns, cli.Stamp(l.Time), cli.Plain(l.Reason), l.State, cli.Plain(l.Name))
-	if err != nil || !long {
-		return err
-	}
-	t := p.Fields()
-	t.Line("    delivery", "%s", cmp.Or(cli.Plain(l.DeliveryID), "could not be read"))
-	t.Line("    events", "%s", shortened(l.EventIDs))
-	if l.Cause != "" {
-		t.Line("    cause", "%s", cli.Plain(l.Cause))
-	}
-	return t.Flush()
-}
-
-func shortened(ids []string) string {
-	const most = 3
-	if len(ids) == 0 {
-		return "none could be read"
-	}
-	if len(ids) > most {
-		return fmt.Sprintf("%s and %d more", cli.PlainAll(ids[:most]), len(ids)-most)
-	}
-	return cli.PlainAll(ids)
-}
-
 // nameOf takes a name as it may have been copied.
 func nameOf(text string) (string, error) {
 	name := strings.TrimPrefix(text, "parked/")
 	if _, err := parking.TimeOf(name); err != nil || !strings.Contains(name, "/") {
-		return "", cli.Usage("%q is not a name; payhook parked list has the names, such as "+
+		return "", fmt.Errorf("%q is not a name; payhook parked list has the names, such as "+
 			"2026/01/31/12/20260131T120000.123Z-conflict-0b7e4c1e3d434f269c0d2f1f6a5b7c8d.json", text)
 	}
 	return name, nil
 }
 
-// proof is everything of what is parked but its payload.
+// proof is everything of what is parked but its payload, and what was decided about it.
 type proof struct {
-	listed
-	DeliveryID string    `json:"deliveryId,omitempty"`
-	EventIDs   []string  `json:"eventIds"`
-	Cause      string    `json:"cause,omitempty"`
-	ParkedAt   time.Time `json:"parkedAt"`
-	Bus        string    `json:"bus"`
+	Name  string        `json:"name"`
+	Time  time.Time     `json:"time"` // in its name
+	State parking.State `json:"state"`
+
+	parking.Parked        // without Payload and Event
+	Digest         string `json:"digest,omitempty"` // in hexadecimal
 
 	PayloadBytes  int    `json:"payloadBytes"`
 	PayloadSHA256 string `json:"payloadSha256"`
-
-	Timestamp string          `json:"timestamp,omitempty"`
-	KeyID     string          `json:"keyId,omitempty"`
-	Signature string          `json:"signature,omitempty"`
-	JWK       json.RawMessage `json:"jwk,omitempty"`
-
-	RecordedAt time.Time `json:"recordedAt,omitzero"`
-	Attempts   int       `json:"attempts,omitzero"`
-	Claimed    bool      `json:"claimed,omitzero"`
-	Digest     string    `json:"digest,omitempty"`
 
 	Decision *parking.Note `json:"decision,omitempty"`
 	Versions []versions    `json:"versions,omitempty"`
 }
 
-func (p *program) parkedShow(ctx context.Context, text string, payloadOnly bool) error {
-	if payloadOnly && p.JSON {
-		return cli.Usage("--payload writes only the payload: it cannot be used with --json")
-	}
-	name, err := nameOf(text)
-	if err != nil {
-		return err
-	}
-	d, err := p.connect(ctx, *p.target)
-	if err != nil {
-		return err
-	}
-	store, err := d.store()
-	if err != nil {
-		return err
-	}
-	parked, err := store.Get(ctx, name)
+func (p *program) parkedShow(ctx context.Context, d *stack, name string, payloadOnly bool) error {
+	parked, err := d.store.Get(ctx, name)
 	if errors.Is(err, parking.ErrNotParked) {
 		fmt.Fprintf(p.Err, "payhook: nothing is parked under the name %s; payhook parked list has the names\n",
 			cli.Plain(name))
@@ -383,23 +267,15 @@ func (p *program) parkedShow(ctx context.Context, text string, payloadOnly bool)
 		_, err := p.Out.Write(payload)
 		return err
 	}
-	state, note, err := store.Decision(ctx, name)
+	state, note, err := d.store.Decision(ctx, name)
 	if err != nil {
 		return err
 	}
 	at, _ := parking.TimeOf(name)
 	sum := sha256.Sum256(payload)
-	s := proof{
-		Name: name, Time: at, Reason: string(parked.Reason), State: state,
-		ParkedAt: parked.ParkedAt.UTC().Truncate(time.Millisecond), Bus: parked.Bus,
-		DeliveryID: parked.DeliveryID, EventIDs: append([]string{}, parked.EventIDs...), Cause: parked.Cause,
-		PayloadBytes: len(payload), PayloadSHA256: hex.EncodeToString(sum[:]),
-		Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature, JWK: json.RawMessage(parked.JWK),
-		Attempts: parked.Attempts, Claimed: parked.Claimed, Digest: hex.EncodeToString(parked.Digest),
-	}
-	if !parked.RecordedAt.IsZero() {
-		s.RecordedAt = parked.RecordedAt.UTC()
-	}
+	s := proof{Name: name, Time: at, State: state, Parked: parked, Digest: hex.EncodeToString(parked.Digest),
+		PayloadBytes: len(payload), PayloadSHA256: hex.EncodeToString(sum[:])}
+	s.Payload, s.Event = nil, nil
 	if state != parking.Open {
 		s.Decision = &note
 	}
@@ -408,20 +284,15 @@ func (p *program) parkedShow(ctx context.Context, text string, payloadOnly bool)
 			return err
 		}
 	}
-	if p.JSON {
-		return p.PrintJSON(s)
-	}
-	if err := p.printProof(s); err != nil {
-		return err
-	}
-	return printVersions(p.Out, s.Versions, p.Now())
+	return p.print(s, func(t cli.Fields) {
+		s.write(t, p.Now())
+		writeVersions(t, s.Versions, p.Now())
+	})
 }
 
-func (p *program) printProof(s proof) error {
-	now := p.Now()
-	t := p.Fields()
+func (s proof) write(t cli.Fields, now time.Time) {
 	t.Line("name", "%s", cli.Plain(s.Name))
-	t.Line("reason", "%s", cli.Plain(s.Reason))
+	t.Line("reason", "%s", cli.Plain(string(s.Reason)))
 	if s.Cause != "" {
 		t.Line("cause", "%s", cli.Plain(s.Cause))
 	}
@@ -452,5 +323,4 @@ func (p *program) printProof(s proof) error {
 			t.Line("size", "too large for the bus: the payload is a claim check")
 		}
 	}
-	return t.Flush()
 }

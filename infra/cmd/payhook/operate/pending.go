@@ -16,14 +16,18 @@ import (
 	"payhook.example/shared/ledger"
 )
 
-// pendingOptions are the flags of pending.
-type pendingOptions struct {
-	oldest, examine int
-	overdue         time.Duration
-}
+const (
+	// mostExamined is how many events are read, those first that are due longest: an index
+	// can hold millions.
+	mostExamined = 1000
+	mostListed   = 10
+	// failingFrom is the number of attempts from which an item is said to fail. One is
+	// normal for what its receiver did not come to publish.
+	failingFrom = 2
+)
 
 func (p *program) pendingCommand() *cobra.Command {
-	var o pendingOptions
+	var overdue time.Duration
 	cmd := &cobra.Command{
 		Use:   "pending",
 		Short: "Show what is recorded and not published yet",
@@ -40,15 +44,11 @@ Status 1: something is overdue or failing.
 With --json, one document: pending, buses (how many of each), overdue, failing,
 examined, mostAttempts, oldest, events (eventId, bus, deliveryId, recordedAt,
 ageSeconds, due, attempts, claimed).`,
-		Example: "  payhook pending\n  payhook pending --local --oldest 50",
+		Example: "  payhook pending\n  payhook pending --local --overdue 10m",
 		Args:    cli.Args(),
-		RunE:    run(func(ctx context.Context, _ []string) error { return p.pending(ctx, o) }),
+		RunE:    p.on(func(ctx context.Context, s *stack, _ []string) error { return p.pending(ctx, s, overdue) }),
 	}
-	f := cmd.Flags()
-	f.IntVar(&o.oldest, "oldest", 10, "list this many of the oldest")
-	f.IntVar(&o.examine, "examine", 1000,
-		"read this many events that are due longest; oldest, attempts and failing are of these")
-	cli.DurationVar(f, &o.overdue, "overdue", 2*time.Minute,
+	cli.DurationVar(cmd.Flags(), &overdue, "overdue", 2*time.Minute,
 		"when an event is overdue; by default, after two runs of redrive")
 	cmd.AddCommand(p.moveCommand())
 	return cmd
@@ -78,77 +78,56 @@ type backlog struct {
 	Events       []waiting      `json:"events"`
 }
 
-// failingFrom is the number of attempts from which an item is said to fail. One
-// is normal for what its receiver did not come to publish.
-const failingFrom = 2
-
-func (p *program) pending(ctx context.Context, o pendingOptions) error {
-	if o.oldest < 0 || o.examine < 1 || o.overdue < 0 {
-		return cli.Usage("--oldest and --overdue must not be negative, and --examine at least 1")
-	}
-	d, err := p.connect(ctx, *p.target)
-	if err != nil {
-		return err
-	}
-	l, err := d.ledger()
-	if err != nil {
-		return err
-	}
+func (p *program) pending(ctx context.Context, d *stack, overdue time.Duration) error {
 	reading := p.Progress()
-	index, err := l.Backlog(ctx, func(total int) { reading.Say("%s so far", cli.Counted(total, "event", "events")) })
+	index, err := d.ledger.Backlog(ctx, func(total int) {
+		reading.Say("%s so far", cli.Counted(total, "event", "events"))
+	})
 	if err != nil {
 		return err
 	}
-	now := p.Now()
-	b := backlog{Pending: len(index), Buses: map[string]int{}, Events: []waiting{}}
-	events, err := p.examine(ctx, l, index[:min(len(index), o.examine)])
+	items, err := p.examine(ctx, d.ledger, index[:min(len(index), mostExamined)])
 	if err != nil {
 		return err
 	}
-	gone := map[string]bool{} // the index follows the table with a delay
-	for id, item := range events {
-		if !item.Pending {
-			gone[id] = true
+	b := newBacklog(index, items, p.Now(), overdue)
+	return attention(p.print(b, func(t cli.Fields) { b.write(t, p.Now(), overdue) }), b.Overdue > 0 || b.Failing > 0)
+}
+
+// newBacklog returns what the index holds, of which items have been read. The index follows
+// the table with a delay, so an item may be no longer pending.
+func newBacklog(index []ledger.Pending, items map[string]ledger.Item, now time.Time, overdue time.Duration) backlog {
+	b := backlog{Buses: map[string]int{}, Events: []waiting{}}
+	for _, pending := range index {
+		item, read := items[pending.EventID]
+		if read && !item.Pending {
 			continue
 		}
-		b.Examined++
-		b.MostAttempts = max(b.MostAttempts, item.Attempts)
-		if item.Attempts >= failingFrom {
-			b.Failing++
+		due := pending.Due
+		if read {
+			due = item.Due
+			b.Examined++
+			b.MostAttempts = max(b.MostAttempts, item.Attempts)
+			if item.Attempts >= failingFrom {
+				b.Failing++
+			}
+			b.Events = append(b.Events, waiting{item.EventID, item.Bus, item.DeliveryID, item.RecordedAt,
+				cli.Seconds(now.Sub(item.RecordedAt)), item.Due, item.Attempts, item.Claimed})
 		}
-		b.Events = append(b.Events, waiting{
-			item.EventID, item.Bus, item.DeliveryID, item.RecordedAt, cli.Seconds(now.Sub(item.RecordedAt)), item.Due,
-			item.Attempts, item.Claimed,
-		})
-	}
-	b.Pending -= len(gone)
-	for _, item := range index {
-		due := item.Due
-		if seen, ok := events[item.EventID]; ok {
-			due = seen.Due
-		}
-		if gone[item.EventID] {
-			continue
-		}
-		b.Buses[item.Bus]++
-		if now.Sub(due) > o.overdue {
+		b.Pending++
+		b.Buses[pending.Bus]++
+		if now.Sub(due) > overdue {
 			b.Overdue++
 		}
 	}
 	slices.SortFunc(b.Events, func(x, y waiting) int {
 		return cmp.Or(x.RecordedAt.Compare(y.RecordedAt), cmp.Compare(x.EventID, y.EventID))
 	})
+	b.Events = b.Events[:min(len(b.Events), mostListed)]
 	if len(b.Events) > 0 {
 		b.Oldest = &b.Events[0]
 	}
-	b.Events = b.Events[:min(len(b.Events), o.oldest)]
-	if err := p.printBacklog(b, o, now); err != nil {
-		return err
-	}
-	if b.Overdue > 0 || b.Failing > 0 {
-		return cli.ErrAttention
-	}
-	return nil
+	return b
 }
 
 // examine reads items of the index whole.
@@ -175,34 +154,28 @@ func (p *program) examine(ctx context.Context, l *ledger.Inspector,
 	return items, group.Wait()
 }
 
-func (p *program) printBacklog(b backlog, o pendingOptions, now time.Time) error {
-	if p.JSON {
-		return p.PrintJSON(b)
-	}
+func (b backlog) write(t cli.Fields, now time.Time, overdue time.Duration) {
 	if b.Pending == 0 {
-		_, err := fmt.Fprintln(p.Out, "nothing is pending")
-		return err
+		fmt.Fprintln(t, "nothing is pending")
+		return
 	}
-	s := p.Fields()
-	s.Line("pending", "%s", cli.Counted(b.Pending, "event", "events"))
+	t.Line("pending", "%s", cli.Counted(b.Pending, "event", "events"))
 	for _, bus := range slices.Sorted(maps.Keys(b.Buses)) {
-		s.Line("bus", "%s: %d", cli.Plain(bus), b.Buses[bus])
+		t.Line("bus", "%s: %d", cli.Plain(bus), b.Buses[bus])
 	}
-	s.Line("overdue", "%d, due for more than %s", b.Overdue, cli.Readable(o.overdue))
-	s.Line("failing", "%d, tried %d times or more", b.Failing, failingFrom)
+	t.Line("overdue", "%d, due for more than %s", b.Overdue, cli.Readable(overdue))
+	t.Line("failing", "%d, tried %d times or more", b.Failing, failingFrom)
 	if b.Oldest != nil {
-		s.Line("oldest", "pending for %s, since %s", cli.Readable(now.Sub(b.Oldest.RecordedAt)),
+		t.Line("oldest", "pending for %s, since %s", cli.Readable(now.Sub(b.Oldest.RecordedAt)),
 			cli.Stamp(b.Oldest.RecordedAt))
-		s.Line("attempts", "%d at most", b.MostAttempts)
+		t.Line("attempts", "%d at most", b.MostAttempts)
 	}
 	if b.Examined < b.Pending {
-		s.Line("examined", "the %d that are due longest; failing, oldest and attempts are of these", b.Examined)
+		t.Line("examined", "the %d that are due longest; failing, oldest and attempts are of these", b.Examined)
 	}
-	if err := s.Flush(); err != nil || len(b.Events) == 0 {
-		return err
+	if len(b.Events) > 0 {
+		fmt.Fprintln(t, "\nRECORDED\tPENDING FOR\tDUE\tATTEMPTS\tBUS\tEVENT\tDELIVERY")
 	}
-	t := p.Table()
-	fmt.Fprintln(t, "\nRECORDED\tPENDING FOR\tDUE\tATTEMPTS\tBUS\tEVENT\tDELIVERY")
 	for _, e := range b.Events {
 		due := "in " + cli.Readable(e.Due.Sub(now))
 		if !e.Due.After(now) {
@@ -211,5 +184,4 @@ func (p *program) printBacklog(b backlog, o pendingOptions, now time.Time) error
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", cli.Stamp(e.RecordedAt), cli.Readable(now.Sub(e.RecordedAt)), due,
 			e.Attempts, cli.Plain(e.Bus), cli.Plain(e.EventID), cli.Plain(e.DeliveryID))
 	}
-	return t.Flush()
 }

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"strings"
 	"testing"
 	"time"
 	"uuid"
@@ -49,35 +50,38 @@ func TestTheOldestComeFirstWithWhatIsWrongWithThem(t *testing.T) {
 		"7 at most",
 		old.EventID, old.DeliveryID, middle.EventID, young.EventID)
 
-	out, _ = w.expect(cli.StatusFailed, "pending", "--json", "--oldest", "2")
+	out, _ = w.expect(cli.StatusFailed, "pending", "--json")
 	first := waiting{old.EventID, "bus", old.DeliveryID, old.RecordedAt, 11520, old.RecordedAt.Add(time.Minute), 0, false}
 	want := backlog{
 		Pending: 3, Buses: map[string]int{"bus": 3}, Overdue: 1, Failing: 1, Examined: 3, MostAttempts: 7, Oldest: &first,
 		Events: []waiting{first, {middle.EventID, "bus", middle.DeliveryID, middle.RecordedAt, 3600,
-			w.now.Add(20 * time.Minute), 7, false}},
+			w.now.Add(20 * time.Minute), 7, false}, {young.EventID, "bus", young.DeliveryID, young.RecordedAt, 1,
+			young.RecordedAt.Add(time.Minute), 0, false}},
 	}
 	if diff := cmp.Diff(want, document[backlog](t, out)); diff != "" {
 		t.Error(diff)
 	}
 
-	out, _ = w.expect(0, "pending", "--json", "--overdue", "4h", "--oldest", "0", "--examine", "1")
-	if b := document[backlog](t, out); b.Overdue != 0 || b.Failing != 0 || len(b.Events) != 0 || b.Oldest == nil ||
-		b.Examined != 1 || b.Pending != 3 {
+	out, _ = w.expect(cli.StatusFailed, "pending", "--json", "--overdue", "4h")
+	if b := document[backlog](t, out); b.Overdue != 0 || b.Failing != 1 {
 		t.Errorf("%s", out)
 	}
 }
 
-func TestAllAreCountedAndTheLongestDueAreLookedAt(t *testing.T) {
+func TestLongestDueEventsAreExamined(t *testing.T) {
 	w := newWorld(t)
 	old := w.record(25 * time.Hour)
-	for range 200 {
+	for range mostExamined {
 		w.record(time.Hour)
 	}
-	out, _ := w.expect(cli.StatusFailed, "pending", "--examine", "5", "--oldest", "1")
-	w.contains(out, "201 events", "overdue   201", "examined  the 5 that are due longest", "pending for 1d1h",
+	out, _ := w.expect(cli.StatusFailed, "pending")
+	w.contains(out, "1001 events", "overdue   1001", "examined  the 1000 that are due longest", "pending for 1d1h",
 		old.EventID)
-	if reads := w.db.Calls("GetItem"); reads != 5 {
+	if reads := w.db.Calls("GetItem"); reads != mostExamined {
 		t.Errorf("%d reads", reads)
+	}
+	if n := strings.Count(out, "since 59m"); n != mostListed-1 {
+		t.Errorf("%d are listed:\n%s", n+1, out)
 	}
 }
 
@@ -110,13 +114,13 @@ func TestLongWorkSaysHowFarItIs(t *testing.T) {
 	w.record(time.Second)
 	// Every look at the clock takes three seconds.
 	w.clock = func() time.Time { w.now = w.now.Add(3 * time.Second); return w.now }
-	_, err, _ := w.operate("pending", "--examine", "2")
+	_, err, _ := w.operate("pending")
 	w.contains(err, "1 event so far", "looked at 1 of 1")
 
 	w.record(time.Second)
 	w.record(time.Second)
-	_, err, _ = w.operate("pending", "--examine", "2")
-	w.contains(err, "looked at 2 of 2")
+	_, err, _ = w.operate("pending")
+	w.contains(err, "looked at 3 of 3")
 }
 
 func TestAnEventIsFollowedOnItsWay(t *testing.T) {

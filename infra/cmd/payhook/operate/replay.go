@@ -18,6 +18,7 @@ type replayOptions struct {
 	filter          filter
 	all, yes, again bool
 	version, bus    string
+	chosen          []string // the names that are given
 }
 
 func (p *program) replayCommand() *cobra.Command {
@@ -55,7 +56,11 @@ duplicates, conflicts, parked, unverified.`,
 		Example: `  payhook parked replay NAME
   payhook parked replay NAME --version first
   payhook parked replay --all --reason invalid --from 24h --yes`,
-		RunE: run(func(ctx context.Context, args []string) error { return p.parkedReplay(ctx, &o, args) }),
+		Args: func(_ *cobra.Command, args []string) (err error) {
+			o.chosen, err = namesToReplay(&o, args)
+			return err
+		},
+		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error { return p.parkedReplay(ctx, s, &o) }),
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "everything that is parked and open, except conflicts")
@@ -90,37 +95,12 @@ type replayed struct {
 	Unverified string `json:"unverified,omitempty"`
 }
 
-func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []string) error {
-	chosen, err := namesToReplay(o, list)
-	if err != nil {
-		return err
-	}
-	d, err := p.connect(ctx, *p.target)
-	if err != nil {
-		return err
-	}
+func (p *program) parkedReplay(ctx context.Context, d *stack, o *replayOptions) error {
+	chosen := o.chosen
 	if o.all {
-		store, err := d.store()
-		if err != nil {
+		var err error
+		if chosen, err = p.open(ctx, d, o.filter); err != nil {
 			return err
-		}
-		o.filter.state = parking.Open
-		looking, conflicts := p.Progress(), 0
-		err = find(ctx, store, o.filter, func(l listed) error {
-			if l.Reason == string(parking.Conflict) {
-				conflicts++
-				return nil
-			}
-			chosen = append(chosen, l.Name)
-			looking.Say("%d found so far", len(chosen))
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if conflicts > 0 {
-			fmt.Fprintf(p.Err, "%s not included: each is replayed by its name, with --version\n",
-				cli.Counted(conflicts, "conflict is", "conflicts are"))
 		}
 		if len(chosen) == 0 {
 			fmt.Fprintln(p.Err, "nothing is parked that matches; nothing was done")
@@ -143,8 +123,29 @@ func (p *program) parkedReplay(ctx context.Context, o *replayOptions, list []str
 			result.Cause = err.Error()
 		}
 		result.Accepted = result.Outcome == accepted && result.Cause == ""
-		return result.Accepted, cmp.Or(p.printReplayed(result, o.version), err)
+		return result.Accepted, cmp.Or(
+			p.print(result, func(t cli.Fields) { result.write(t, o.version) }), err)
 	})
+}
+
+// open returns the names of what is open and meant by the filter, except conflicts.
+func (p *program) open(ctx context.Context, d *stack, f filter) (chosen []string, err error) {
+	f.state = parking.Open
+	looking, conflicts := p.Progress(), 0
+	err = find(ctx, d.store, f, func(l listed) error {
+		if l.Reason == string(parking.Conflict) {
+			conflicts++
+			return nil
+		}
+		chosen = append(chosen, l.Name)
+		looking.Say("%d found so far", len(chosen))
+		return nil
+	})
+	if conflicts > 0 {
+		fmt.Fprintf(p.Err, "%s not included: each is replayed by its name, with --version\n",
+			cli.Counted(conflicts, "conflict is", "conflicts are"))
+	}
+	return chosen, err
 }
 
 // confirmReplay asks before more than one is replayed, and always before a parked version is
@@ -156,12 +157,8 @@ func (p *program) confirmReplay(ctx context.Context, d *stack, o *replayOptions,
 		}
 		return p.Confirm(ctx, fmt.Sprintf("Replay %d in %s?", len(chosen), d.Name))
 	}
-	store, err := d.store()
-	if err != nil {
-		return err
-	}
 	for _, name := range chosen {
-		parked, err := store.Get(ctx, name)
+		parked, err := d.store.Get(ctx, name)
 		if errors.Is(err, parking.ErrNotParked) {
 			continue // the function says so
 		}
@@ -170,7 +167,7 @@ func (p *program) confirmReplay(ctx context.Context, d *stack, o *replayOptions,
 		}
 		both, err := d.compare(ctx, parked)
 		if err == nil {
-			err = printVersions(p.Err, both, p.Now())
+			err = writeVersions(p.Err, both, p.Now())
 		}
 		if err != nil {
 			return err
@@ -184,16 +181,13 @@ func (p *program) confirmReplay(ctx context.Context, d *stack, o *replayOptions,
 func namesToReplay(o *replayOptions, given []string) (checked []string, err error) {
 	switch {
 	case o.all && len(given) > 0:
-		return nil, cli.Usage("--all cannot be used with names")
+		return nil, fmt.Errorf("--all cannot be used with names")
 	case o.all && (o.version != "" || o.filter.reason == string(parking.Conflict)):
-		return nil, cli.Usage("--all does not include conflicts: each is replayed by its name, with --version")
+		return nil, fmt.Errorf("--all does not include conflicts: each is replayed by its name, with --version")
 	case o.all:
 		return nil, nil
-	case len(given) == 0:
-		return nil, cli.Usage("names are missing: payhook parked list has them, and --all takes everything that is " +
-			"open except conflicts")
 	case o.filter != filter{}:
-		return nil, cli.Usage("filters are used with --all, not with names")
+		return nil, fmt.Errorf("filters are used with --all, not with names")
 	}
 	if checked, err = namesOf(given); err != nil {
 		return nil, err
@@ -201,9 +195,9 @@ func namesToReplay(o *replayOptions, given []string) (checked []string, err erro
 	for _, name := range checked {
 		switch reason := parking.Reason(reasonOf(name)); {
 		case reason == parking.Conflict && o.version == "":
-			return nil, cli.Usage("%s is a conflict: choose with --version first or --version parked", name)
+			return nil, fmt.Errorf("%s is a conflict: choose with --version first or --version parked", name)
 		case reason == parking.Invalid && o.version != "", reason == parking.Unpublishable && o.version == firstVersion:
-			return nil, cli.Usage("%s is not a conflict: it has no version %s", name, o.version)
+			return nil, fmt.Errorf("%s is not a conflict: it has no version %s", name, o.version)
 		}
 	}
 	return checked, nil
@@ -211,6 +205,9 @@ func namesToReplay(o *replayOptions, given []string) (checked []string, err erro
 
 // namesOf takes names as they may have been copied, each once.
 func namesOf(texts []string) (checked []string, err error) {
+	if len(texts) == 0 {
+		return nil, errors.New("names are missing: payhook parked list has them")
+	}
 	for _, text := range texts {
 		name, err := nameOf(text)
 		if err != nil {
@@ -223,35 +220,32 @@ func namesOf(texts []string) (checked []string, err error) {
 	return checked, nil
 }
 
-func (p *program) printReplayed(result replayed, version string) error {
-	if p.JSON {
-		return p.PrintJSON(result)
-	}
-	if result.Accepted && version == firstVersion {
-		_, err := fmt.Fprintf(p.Out, "settled       %s  the first version stays\n", cli.Plain(result.Name))
-		return err
-	}
-	if result.Accepted {
+func (r replayed) write(t cli.Fields, version string) {
+	name := cli.Plain(r.Name)
+	switch {
+	case r.Accepted && version == firstVersion:
+		fmt.Fprintf(t, "settled       %s  the first version stays\n", name)
+		return
+	case r.Accepted:
 		note := ""
-		if result.Unverified != "" {
-			note = "; not verified: " + cli.Plain(result.Unverified)
+		if r.Unverified != "" {
+			note = "; not verified: " + cli.Plain(r.Unverified)
 		}
-		_, err := fmt.Fprintf(p.Out, "accepted      %s  %s new, %d known%s\n", cli.Plain(result.Name),
-			cli.Counted(result.Recorded, "event", "events"), result.Duplicates, note)
-		return err
+		fmt.Fprintf(t, "accepted      %s  %s new, %d known%s\n", name, cli.Counted(r.Recorded, "event", "events"),
+			r.Duplicates, note)
+		return
 	}
-	why := result.Outcome
+	why := r.Outcome
 	switch {
 	case why == "":
-		why = result.Cause
-	case result.Cause != "":
-		why += ": " + result.Cause
-	case result.Conflicts > 0:
-		why += ": " + cli.Counted(result.Conflicts, "event is", "events are") + " known with other content"
-		if result.Parked != "" {
-			why += ", now parked as " + result.Parked
+		why = r.Cause
+	case r.Cause != "":
+		why += ": " + r.Cause
+	case r.Conflicts > 0:
+		why += ": " + cli.Counted(r.Conflicts, "event is", "events are") + " known with other content"
+		if r.Parked != "" {
+			why += ", now parked as " + r.Parked
 		}
 	}
-	_, err := fmt.Fprintf(p.Out, "not accepted  %s  %s\n", cli.Plain(result.Name), cli.Plain(why))
-	return err
+	fmt.Fprintf(t, "not accepted  %s  %s\n", name, cli.Plain(why))
 }

@@ -36,7 +36,7 @@ func TestOneIsReplayedWithoutAsking(t *testing.T) {
 	if want := "accepted      " + name + "  1 event new, 0 known\n"; out != want || err != "" {
 		t.Errorf("%q, %q", out, err)
 	}
-	if diff := cmp.Diff([][]string{{name}}, w.invoked); diff != "" {
+	if diff := cmp.Diff([]request{{Replay: []string{name}, By: callerARN}}, w.requests); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -53,9 +53,9 @@ func TestItAsksBeforeItReplaysMoreThanOne(t *testing.T) {
 		}
 		out, err := w.expect(status, append([]string{"parked", "replay"}, names...)...)
 		w.contains(err, "Replay 3 in stack Payhook (nowhere)? [y/N]")
-		if (len(w.invoked) == 3) != yes || strings.Contains(err, "nothing was done") == yes ||
+		if (len(w.requests) == 3) != yes || strings.Contains(err, "nothing was done") == yes ||
 			strings.Count(out, "accepted") != 3 && yes {
-			t.Errorf("%q: %v\n%s%s", answer, w.invoked, out, err)
+			t.Errorf("%q: %v\n%s%s", answer, w.requests, out, err)
 		}
 	}
 }
@@ -67,11 +67,11 @@ func TestWithoutATerminalItWantsToBeToldSo(t *testing.T) {
 	for _, call := range [][]string{append([]string{"parked", "replay"}, names...), {"parked", "replay", "--all"}} {
 		_, err := w.expect(cli.StatusUsage, call...)
 		w.contains(err, "Replay 3", "--yes")
-		if len(w.invoked) > 0 {
-			t.Fatalf("%v", w.invoked)
+		if len(w.requests) > 0 {
+			t.Fatalf("%v", w.requests)
 		}
 		w.expect(0, append(call, "--yes")...)
-		w.invoked = nil
+		w.requests = nil
 	}
 }
 
@@ -82,25 +82,25 @@ func TestAllThatIsOpenIsReplayed(t *testing.T) {
 	conflict, _ := w.park(0, parking.Conflict)
 	out, err := w.expect(0, "parked", "replay", "--all", "--yes")
 	want := slices.Concat(all[:3], all[4:])
-	same(t, "invoked with", slices.Concat(w.invoked...), want)
-	if len(w.invoked) != len(want) || strings.Contains(out, conflict) || strings.Count(out, "\n") != len(want) {
-		t.Errorf("%d invocations\n%s", len(w.invoked), out)
+	same(t, "invoked with", w.replays(), want)
+	if len(w.requests) != len(want) || strings.Contains(out, conflict) || strings.Count(out, "\n") != len(want) {
+		t.Errorf("%d invocations\n%s", len(w.requests), out)
 	}
 	w.contains(err, "4 of 4 tried: 4 accepted, 0 not", "1 conflict is not included")
 
-	w.invoked = nil
+	w.requests = nil
 	_, err = w.expect(0, "parked", "replay", "--all", "--from", "1ms", "--reason", "unpublishable")
 	w.contains(err, "nothing was done")
-	if len(w.invoked) > 0 {
-		t.Errorf("%v", w.invoked)
+	if len(w.requests) > 0 {
+		t.Errorf("%v", w.requests)
 	}
 }
 
 func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 	w := newWorld(t)
 	names := w.parkMany(4)
-	w.redrive = func(asked []string) (string, string, error) {
-		return report(asked, func(name string) string {
+	w.redrive = func(r request) (string, error) {
+		return report(r.Replay, func(name string) string {
 			return map[string]string{
 				names[0]: `"outcome":"accepted","recorded":2,"duplicates":1,"conflicts":0`,
 				names[1]: `"outcome":"conflict","recorded":0,"duplicates":0,"conflicts":2`,
@@ -109,7 +109,7 @@ func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 				names[3]: `"outcome":"","cause":"` + parking.ErrNotParked.Error() +
 					`","recorded":0,"duplicates":0,"conflicts":0`,
 			}[name]
-		}), "", nil
+		}), nil
 	}
 	out, err := w.expect(cli.StatusFailed, append([]string{"parked", "replay", "--yes"}, names...)...)
 	w.contains(out,
@@ -134,26 +134,25 @@ func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 func TestAFunctionThatFailsAgainAndAgainIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.parkMany(5)
-	w.redrive = func([]string) (string, string, error) {
-		return `{"errorMessage":"redrive: nothing is parked in this deployment","errorType":"errorString"}`,
-			"Unhandled", nil
+	w.redrive = func(request) (string, error) {
+		return `{"errorMessage":"redrive: nothing is parked in this deployment","errorType":"errorString"}`, nil
 	}
 	out, err := w.expect(cli.StatusFailed, "parked", "replay", "--all", "--yes")
 	w.contains(err, "3 of 5 tried: 0 accepted, 3 not",
 		"stopped: the redrive function failed: redrive: nothing is parked in this deployment")
-	if len(w.invoked) != maxFailures || strings.Count(out, "not accepted") != 3 {
-		t.Errorf("%d invocations\n%s", len(w.invoked), out)
+	if len(w.requests) != maxFailures || strings.Count(out, "not accepted") != 3 {
+		t.Errorf("%d invocations\n%s", len(w.requests), out)
 	}
 }
 
 func TestWhatWasDoneIsSaidWhenAWSFailsInTheMiddle(t *testing.T) {
 	w := newWorld(t)
 	w.parkMany(5)
-	w.redrive = func(asked []string) (string, string, error) {
-		if len(w.invoked) == 3 {
-			return "", "", errors.New("AccessDeniedException")
+	w.redrive = func(r request) (string, error) {
+		if len(w.requests) == 3 {
+			return "", errors.New("AccessDeniedException")
 		}
-		return report(asked, func(string) string { return `"outcome":"accepted"` }), "", nil
+		return report(r.Replay, func(string) string { return `"outcome":"accepted"` }), nil
 	}
 	_, err := w.expect(cli.StatusUnreachable, "parked", "replay", "--all", "--yes")
 	w.contains(err, "2 of 5 tried: 2 accepted, 0 not", "AccessDeniedException")
@@ -164,12 +163,12 @@ func TestCtrlCSaysWhatWasDone(t *testing.T) {
 	w.parkMany(5)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.ctx = ctx
-	w.redrive = func(asked []string) (string, string, error) {
-		if len(w.invoked) == 2 {
+	w.redrive = func(r request) (string, error) {
+		if len(w.requests) == 2 {
 			cancel()
-			return "", "", ctx.Err()
+			return "", ctx.Err()
 		}
-		return report(asked, func(string) string { return `"outcome":"accepted"` }), "", nil
+		return report(r.Replay, func(string) string { return `"outcome":"accepted"` }), nil
 	}
 	out, err := w.expect(cli.StatusInterrupted, "parked", "replay", "--all", "--yes")
 	w.contains(err, "1 of 5 tried: 1 accepted, 0 not", "may still be accepted", "interrupted")
@@ -191,8 +190,8 @@ func TestCtrlCAtTheQuestionReplaysNothing(t *testing.T) {
 	})
 	_, err := w.expect(cli.StatusInterrupted, append([]string{"parked", "replay"}, names...)...)
 	w.contains(err, "[y/N]", "nothing was done")
-	if len(w.invoked) > 0 {
-		t.Errorf("%v", w.invoked)
+	if len(w.requests) > 0 {
+		t.Errorf("%v", w.requests)
 	}
 }
 
@@ -208,8 +207,8 @@ func TestAConflictIsReplayedByNameInTheVersionThatIsChosen(t *testing.T) {
 	} {
 		out, _ := w.expect(0, "parked", "replay", name, "--version", version, "--yes")
 		w.contains(out, message)
-		if w.version != version {
-			t.Errorf("replayed in version %q, want %q", w.version, version)
+		if got := w.requests[len(w.requests)-1].Version; got != version {
+			t.Errorf("replayed in version %q, want %q", got, version)
 		}
 	}
 	event, _ := w.park(time.Hour, parking.Unpublishable)
@@ -258,15 +257,15 @@ func TestAParkedVersionIsPublishedOnlyAfterBothWereShown(t *testing.T) {
 	w.contains(err, "event "+id, "FIRST VERSION", "PARKED VERSION", "published 2026-01-31T12:00:00.000Z", "9250.00", "EUR",
 		"RELEASED", "The content of the first version is not available: of what is published, the ledger keeps only the",
 		"Consumers may process a second payment. Publish the parked version", "--yes")
-	if strings.Count(err, "not available  ") != 3 || len(w.invoked) > 0 {
-		t.Fatalf("%v\n%s", w.invoked, err)
+	if strings.Count(err, "not available  ") != 3 || len(w.requests) > 0 {
+		t.Fatalf("%v\n%s", w.requests, err)
 	}
 	w.terminal, w.answer = true, strings.NewReader("n\n")
 	w.expect(cli.StatusUsage, "parked", "replay", name, "--version", "parked")
 	w.answer = strings.NewReader("y\n")
 	w.expect(0, "parked", "replay", name, "--version", "parked", "--again")
-	if len(w.invoked) != 1 || !w.again {
-		t.Errorf("%v, again %v", w.invoked, w.again)
+	if len(w.requests) != 1 || !w.requests[0].Again {
+		t.Errorf("%+v", w.requests)
 	}
 }
 
@@ -320,10 +319,10 @@ func TestWhatIsNotKnownOfTheFirstVersionIsSaid(t *testing.T) {
 func TestWhatWasDecidedIsNotReplayedAgain(t *testing.T) {
 	w := newWorld(t)
 	name := w.parkMany(1)[0]
-	w.redrive = func(asked []string) (string, string, error) {
-		return report(asked, func(string) string {
+	w.redrive = func(r request) (string, error) {
+		return report(r.Replay, func(string) string {
 			return `"outcome":"already-replayed","cause":"it was replayed at 2026-01-31T12:00:00Z"`
-		}), "", nil
+		}), nil
 	}
 	out, _ := w.expect(cli.StatusFailed, "parked", "replay", name)
 	w.contains(out, "not accepted  "+name+"  already-replayed: it was replayed at 2026-01-31T12:00:00Z\n")
@@ -332,10 +331,10 @@ func TestWhatWasDecidedIsNotReplayedAgain(t *testing.T) {
 func TestWhatIsNowParkedForItselfIsNamed(t *testing.T) {
 	w := newWorld(t)
 	name := w.parkMany(1)[0]
-	w.redrive = func(asked []string) (string, string, error) {
-		return report(asked, func(string) string {
+	w.redrive = func(r request) (string, error) {
+		return report(r.Replay, func(string) string {
 			return `"outcome":"conflict","recorded":1,"duplicates":0,"conflicts":1,"parked":"2026/other.json"`
-		}), "", nil
+		}), nil
 	}
 	out, _ := w.expect(cli.StatusFailed, "parked", "replay", name)
 	w.contains(out, "not accepted  "+name+

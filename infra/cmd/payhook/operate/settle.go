@@ -3,6 +3,7 @@ package operate
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 )
 
 func (p *program) settleCommand() *cobra.Command {
+	var chosen []string
 	var reason string
 	var yes bool
 	cmd := &cobra.Command{
@@ -27,7 +29,15 @@ Status 1: at least one was not settled.
 
 With --json, one document a line: name, settled, cause.`,
 		Example: "  payhook parked settle NAME --reason 'sent again by the service, delivery ...'",
-		RunE:    run(func(ctx context.Context, args []string) error { return p.parkedSettle(ctx, args, reason, yes) }),
+		Args: func(_ *cobra.Command, args []string) (err error) {
+			if chosen, err = namesOf(args); err == nil && strings.TrimSpace(reason) == "" {
+				err = errors.New("--reason is missing: say why no replay is needed")
+			}
+			return err
+		},
+		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
+			return p.parkedSettle(ctx, s, chosen, reason, yes)
+		}),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why no replay is needed (required)")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; required without a terminal")
@@ -41,21 +51,7 @@ type settled struct {
 	Cause   string `json:"cause,omitempty"`
 }
 
-func (p *program) parkedSettle(ctx context.Context, list []string, reason string, yes bool) error {
-	switch {
-	case len(list) == 0:
-		return cli.Usage("names are missing: payhook parked list has them")
-	case strings.TrimSpace(reason) == "":
-		return cli.Usage("--reason is missing: say why no replay is needed")
-	}
-	list, err := namesOf(list)
-	if err != nil {
-		return err
-	}
-	d, err := p.connect(ctx, *p.target)
-	if err != nil {
-		return err
-	}
+func (p *program) parkedSettle(ctx context.Context, d *stack, list []string, reason string, yes bool) error {
 	if len(list) > 1 && !yes {
 		if err := p.Confirm(ctx, fmt.Sprintf("Settle %d in %s?", len(list), d.Name)); err != nil {
 			return err
@@ -72,18 +68,14 @@ func (p *program) parkedSettle(ctx context.Context, list []string, reason string
 			result.Cause = err.Error()
 		}
 		result.Settled = err == nil && result.Cause == ""
-		return result.Settled, cmp.Or(p.printSettled(result), err)
+		return result.Settled, cmp.Or(p.print(result, result.write), err)
 	})
 }
 
-func (p *program) printSettled(s settled) error {
-	if p.JSON {
-		return p.PrintJSON(s)
-	}
+func (s settled) write(t cli.Fields) {
 	if s.Settled {
-		_, err := fmt.Fprintf(p.Out, "settled       %s\n", cli.Plain(s.Name))
-		return err
+		fmt.Fprintf(t, "settled       %s\n", cli.Plain(s.Name))
+	} else {
+		fmt.Fprintf(t, "not settled   %s  %s\n", cli.Plain(s.Name), cli.Plain(s.Cause))
 	}
-	_, err := fmt.Fprintf(p.Out, "not settled   %s  %s\n", cli.Plain(s.Name), cli.Plain(s.Cause))
-	return err
 }

@@ -100,26 +100,18 @@ func (d *stack) compare(ctx context.Context, parked parking.Parked) ([]versions,
 	if parked.Reason == parking.Unpublishable {
 		digests = [][]byte{parked.Digest}
 	}
-	l, err := d.ledger()
-	if err != nil {
-		return nil, err
-	}
-	store, err := d.store()
-	if err != nil {
-		return nil, err
-	}
 	var all []versions
+	own := contentsOf(parked)
 	for i, id := range parked.EventIDs[:min(len(parked.EventIDs), len(digests))] {
 		v := versions{EventID: id, Parked: version{State: "parked", At: parked.ParkedAt.UTC(),
 			DeliveryID: parked.DeliveryID, SHA256: hex.EncodeToString(digests[i])}}
-		own := contentsOf(parked)
 		readFrom(&v.Parked, own, id, digests[i])
-		item, known, err := l.Find(ctx, id)
+		item, known, err := d.ledger.Find(ctx, id)
 		if err != nil {
 			return nil, err
 		}
 		if v.First = firstOf(item, known, digests[i]); v.First.SHA256 != "" {
-			if err := findFirst(ctx, store, &v.First, own, id, item.Digest[:]); err != nil {
+			if err := d.findFirst(ctx, &v.First, own, id, item.Digest[:]); err != nil {
 				return nil, err
 			}
 		}
@@ -137,14 +129,7 @@ func firstOf(item ledger.Item, known bool, parked []byte) version {
 		return version{State: "replaced"}
 	}
 	v := version{DeliveryID: item.DeliveryID, SHA256: hex.EncodeToString(item.Digest[:])}
-	switch {
-	case item.Pending:
-		v.State, v.At = "pending", item.RecordedAt
-	case !item.ParkedAt.IsZero():
-		v.State, v.At = "parked", item.ParkedAt
-	default:
-		v.State, v.At = "published", item.PublishedAt
-	}
+	v.State, v.At = stateOf(item)
 	return v
 }
 
@@ -160,17 +145,16 @@ func readFrom(v *version, among []content, id string, digest []byte) {
 // findFirst looks for the content of a first version in everything that is parked about the
 // event: the delivery of the conflict, an event that could not be published, an earlier
 // conflict.
-func findFirst(ctx context.Context, store *parking.Store, first *version, own []content, id string,
-	digest []byte) error {
+func (d *stack) findFirst(ctx context.Context, first *version, own []content, id string, digest []byte) error {
 	if readFrom(first, own, id, digest); first.Found {
 		return nil
 	}
-	names, err := store.FindEvent(ctx, id)
+	names, err := d.store.FindEvent(ctx, id)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		other, err := store.Get(ctx, name)
+		other, err := d.store.Get(ctx, name)
 		if errors.Is(err, parking.ErrNotParked) {
 			continue // the index is written first
 		}
@@ -184,8 +168,8 @@ func findFirst(ctx context.Context, store *parking.Store, first *version, own []
 	return nil
 }
 
-// printVersions writes both versions of each event side by side.
-func printVersions(w io.Writer, all []versions, now time.Time) error {
+// writeVersions writes both versions of each event side by side.
+func writeVersions(w io.Writer, all []versions, now time.Time) error {
 	for _, v := range all {
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprintf(w, "\nevent %s\n", cli.Plain(v.EventID))

@@ -96,10 +96,7 @@ func (o *invocation) run(ctx context.Context, t deployment.Target, function, fil
 	if err != nil {
 		return cli.Unreachable(err)
 	}
-	name, err := d.Function(function)
-	if err != nil {
-		return cli.Unreachable(err)
-	}
+	name := d.Functions[function]
 	o.at = *d
 	if !d.Local {
 		fmt.Fprintf(o.p.Err, "invoking %s of %s\n", function, d.Name)

@@ -57,16 +57,29 @@ func event(t *testing.T, payload []byte, encoded bool) []byte {
 	return text
 }
 
+// describeStack answers DescribeStacks with the outputs of a stack.
+func describeStack(w http.ResponseWriter, webhookURL string) {
+	var outputs strings.Builder
+	for _, name := range []string{names.EventBusNameOutput, names.LedgerTableOutput, names.KeysTableOutput,
+		names.ClaimBucketOutput, names.ParkingBucketOutput, names.TokenSecretOutput, names.CredentialsSecretOutput,
+		names.WebhookFunctionOutput, names.RedriveFunctionOutput, names.TokenFunctionOutput,
+		names.WebhookLogsOutput, names.RedriveLogsOutput, names.TokenLogsOutput} {
+		fmt.Fprintf(&outputs, `<member><OutputKey>%s</OutputKey><OutputValue>%s:live</OutputValue></member>`, name,
+			strings.ToLower(strings.TrimSuffix(name, "Function")))
+	}
+	fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member>
+		<StackId>arn:aws:cloudformation:eu-central-1:123456789012:stack/Payhook/1</StackId><Outputs>%s<member>
+		<OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member></Outputs></member></Stacks>
+		</DescribeStacksResult></DescribeStacksResponse>`, &outputs, names.WebhookURLOutput, webhookURL)
+}
+
 // Nothing is invoked in AWS unless the caller asked for it, and saw where.
 func TestAWSIsInvokedOnlyWithTheFlag(t *testing.T) {
 	var out, stderr bytes.Buffer
 	var calls []string
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if calls = append(calls, r.URL.Path); r.URL.Path == "/" {
-			fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member>
-				<StackId>arn:aws:cloudformation:eu-central-1:123456789012:stack/Payhook/1</StackId><Outputs><member>
-				<OutputKey>%s</OutputKey><OutputValue>token:live</OutputValue></member></Outputs></member></Stacks>
-				</DescribeStacksResult></DescribeStacksResponse>`, names.TokenFunctionOutput)
+			describeStack(w, "https://hook.example/")
 			return
 		}
 		if !strings.Contains(stderr.String(), "stack Payhook (account 123456789012, eu-central-1") {

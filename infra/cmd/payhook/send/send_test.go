@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -19,7 +18,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/signature"
@@ -380,10 +378,7 @@ func TestPrivateKeySigns(t *testing.T) {
 
 	// Without --url, the stack says where.
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, `<DescribeStacksResponse><DescribeStacksResult><Stacks><member><StackName>Payhook</StackName>
-			<CreationTime>2026-01-31T12:00:00Z</CreationTime><StackStatus>CREATE_COMPLETE</StackStatus>
-			<Outputs><member><OutputKey>%s</OutputKey><OutputValue>%s</OutputValue></member></Outputs>
-			</member></Stacks></DescribeStacksResult></DescribeStacksResponse>`, names.WebhookURLOutput, h.URL)
+		describeStack(w, h.URL)
 	}))
 	t.Cleanup(api.Close)
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL": api.URL, "AWS_REGION": "eu-north-1",

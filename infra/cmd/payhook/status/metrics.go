@@ -77,11 +77,7 @@ func read(ctx context.Context, d *stack, now time.Time) (sums map[string]float64
 	for _, m := range own {
 		query(m.id, names.MetricNamespace, m.metric.Name, m.statistic, names.MetricDimension, d.Stack)
 	}
-	function, err := d.Output(names.WebhookFunctionOutput)
-	if err != nil {
-		return nil, nil, err
-	}
-	function, _, _ = strings.Cut(function, ":") // without the alias
+	function, _, _ := strings.Cut(d.Functions["webhook"], ":") // without the alias
 	query("errors", "AWS/Lambda", "Errors", "Sum", "FunctionName", function)
 	query("throttles", "AWS/Lambda", "Throttles", "Sum", "FunctionName", function)
 	sums, last = map[string]float64{}, map[string]point{}

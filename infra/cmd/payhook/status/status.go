@@ -22,7 +22,6 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/token"
 )
@@ -157,21 +156,13 @@ const overdue = 2 * time.Minute
 
 // pending counts what is in the index of pending events: those of the own bus, and of others.
 func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	table, err := d.Output(names.LedgerTableOutput)
-	if err != nil {
-		return nil, err
-	}
-	bus, err := d.Output(names.EventBusNameOutput)
-	if err != nil {
-		return nil, err
-	}
-	all, err := ledger.NewInspector(d.db, table).Backlog(ctx, func(int) {})
+	all, err := ledger.NewInspector(d.db, d.LedgerTable).Backlog(ctx, func(int) {})
 	if err != nil {
 		return nil, err
 	}
 	var own, others []ledger.Pending
 	for _, p := range all {
-		if p.Bus == bus {
+		if p.Bus == d.Bus {
 			own = append(own, p)
 		} else {
 			others = append(others, p)
@@ -209,11 +200,7 @@ func waiting(name string, pending []ledger.Pending, now time.Time, action string
 
 // parked counts what is parked and open.
 func parked(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
-	bucket, err := d.Output(names.ParkingBucketOutput)
-	if err != nil {
-		return nil, err
-	}
-	open, err := parking.NewStore(d.buckets, bucket).CountOpen(ctx)
+	open, err := parking.NewStore(d.buckets, d.ParkingBucket).CountOpen(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -228,11 +215,7 @@ const tokenNeeds = 185 * time.Second
 
 // accessToken reads how long the stored token is valid.
 func accessToken(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	secret, err := d.Output(names.TokenSecretOutput)
-	if err != nil {
-		return nil, err
-	}
-	t, err := token.NewReader(d.secrets, secret).TokenContext(ctx)
+	t, err := token.NewReader(d.secrets, d.TokenSecret).TokenContext(ctx)
 	switch {
 	case errors.Is(err, token.ErrNone), errors.Is(err, token.ErrExpired), errors.Is(err, token.ErrUnreadable):
 		return []check{{"token", attention, err.Error()}}, nil

@@ -24,7 +24,6 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 )
@@ -126,10 +125,8 @@ func (w *world) status(json bool) (string, error) {
 	p := &cli.Program{Out: &out, Err: &out, Now: func() time.Time { return w.now }, JSON: json}
 	d := &stack{
 		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Payhook",
-			Outputs: map[string]string{names.LedgerTableOutput: "ledger", names.ParkingBucketOutput: "parking",
-				names.EventBusNameOutput: "bus", names.TokenSecretOutput: w.secret,
-				names.WebhookFunctionOutput: "webhook:live", names.RedriveFunctionOutput: "redrive:live",
-				names.TokenFunctionOutput: "token:live"}},
+			LedgerTable: "ledger", ParkingBucket: "parking", Bus: "bus", TokenSecret: w.secret,
+			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"}},
 		db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w, stacks: w,
 	}
 	err := d.status(w.t.Context(), p)
