@@ -95,7 +95,31 @@ func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 	case len(k.Kid) != len(id) || !strings.EqualFold(k.Kid, id):
 		return nil, fmt.Errorf("%w: its kid is not the requested key id", ErrNotJWK)
 	}
-	var violations []Violation
+	violations := k.violations()
+	key := &rsa.PublicKey{}
+	e, ok := exponent(k.E)
+	if key.E = e; !ok || !slices.Contains(exponents, e) {
+		violations = append(violations, BadExponent)
+	}
+
+	// The size follows from the text, so no huge number is computed.
+	if n, err := canonical(k.N, MaxModulusBytes); errors.Is(err, errTooLong) {
+		violations = append(violations, WrongSize)
+	} else if err != nil || n[len(n)-1]&1 == 0 {
+		violations = append(violations, BadModulus)
+	} else if len(n)*8-bits.LeadingZeros8(n[0]) < MinModulusBytes*8 {
+		violations = append(violations, WrongSize)
+	} else if key.N = new(big.Int).SetBytes(n); hasROCAFingerprint(key.N) {
+		violations = append(violations, ROCA)
+	}
+	if violations != nil {
+		return nil, &PolicyError{violations}
+	}
+	return key, nil
+}
+
+// violations returns the requirements that the members other than n and e do not meet.
+func (k *jwk) violations() (violations []Violation) {
 	demand := func(holds bool, v Violation) {
 		if !holds {
 			violations = append(violations, v)
@@ -107,27 +131,7 @@ func ParseJWK(text []byte, id string, exponents []int) (*rsa.PublicKey, error) {
 	demand(k.KeyOps == nil || slices.Contains(*k.KeyOps, "verify"), WrongKeyOps)
 	demand(k.D == nil && k.P == nil && k.Q == nil && k.DP == nil && k.DQ == nil && k.QI == nil && k.Oth == nil &&
 		k.K == nil, Private)
-
-	key := &rsa.PublicKey{}
-	e, ok := exponent(k.E)
-	demand(ok && slices.Contains(exponents, e), BadExponent)
-	key.E = e
-
-	// The size follows from the text, so no huge number is computed.
-	if n, err := canonical(k.N, MaxModulusBytes); errors.Is(err, errTooLong) {
-		demand(false, WrongSize)
-	} else if err != nil || n[len(n)-1]&1 == 0 {
-		demand(false, BadModulus)
-	} else if len(n)*8-bits.LeadingZeros8(n[0]) < MinModulusBytes*8 {
-		demand(false, WrongSize)
-	} else {
-		key.N = new(big.Int).SetBytes(n)
-		demand(!hasROCAFingerprint(key.N), ROCA)
-	}
-	if violations != nil {
-		return nil, &PolicyError{violations}
-	}
-	return key, nil
+	return violations
 }
 
 // FormatJWK returns a JWK of a key with the members that [ParseJWK] requires and no

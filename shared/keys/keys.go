@@ -486,22 +486,7 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 	// failed, because the table can contain the key.
 	skipTable := l.tableFailed && cached != nil
 	if remove && !skipTable {
-		r := record{fetchedAt: asked, expires: asked.Add(l.opts.UnknownTTL)}
-		if cached != nil {
-			r.unknownSince = since
-			r.expires = later(r.expires, cached.fetchedAt.Add(l.opts.MaxAge)) // as long as a copy can be used
-		}
-		if shared != nil {
-			r.expires = later(r.expires, shared.expires)
-		}
-		err := l.withTable(ctx, func(ctx context.Context) (err error) {
-			// The table rejects this if it contains a key that must not be removed yet.
-			remove, err = l.table.remove(ctx, l.id, r, asked.Add(-l.opts.UnknownGrace))
-			return err
-		})
-		if err != nil {
-			remove = true // each process decides on its own
-		}
+		remove = l.remove(ctx, asked, since, cached, shared)
 	}
 	if !remove && !skipTable {
 		err := l.withTable(ctx, func(ctx context.Context) error {
@@ -531,6 +516,24 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 		last.unknownSince = since
 	}
 	return l.stale(last), nil
+}
+
+// remove records in the table that the id is unknown. It reports whether the cached key is
+// removed: the table rejects this if it contains a key that must not be removed yet.
+func (l *lookup) remove(ctx context.Context, asked, since time.Time, cached, shared *entry) (removed bool) {
+	r := record{fetchedAt: asked, expires: asked.Add(l.opts.UnknownTTL)}
+	if cached != nil {
+		r.unknownSince = since
+		r.expires = later(r.expires, cached.fetchedAt.Add(l.opts.MaxAge)) // as long as a copy can be used
+	}
+	if shared != nil {
+		r.expires = later(r.expires, shared.expires)
+	}
+	err := l.withTable(ctx, func(ctx context.Context) (err error) {
+		removed, err = l.table.remove(ctx, l.id, r, asked.Add(-l.opts.UnknownGrace))
+		return err
+	})
+	return removed || err != nil // without the table, each process decides on its own
 }
 
 func later(a, b time.Time) time.Time {
