@@ -379,6 +379,14 @@ func project(item Item, attributes []string) Item {
 	return part
 }
 
+// expressions are the expressions of a write; nil for none.
+type expressions struct {
+	update, condition *string
+	names             map[string]string
+	values            Item
+	want              types.ReturnValuesOnConditionCheckFailure
+}
+
 // PutItem replaces an item if its condition holds.
 func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
@@ -388,23 +396,27 @@ func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 	if err != nil {
 		return nil, err
 	}
-	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.ConditionExpression); err != nil {
-		return nil, err
+	return &dynamodb.PutItemOutput{}, db.put(t, in.Item, expressions{nil, in.ConditionExpression,
+		in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.ReturnValuesOnConditionCheckFailure})
+}
+
+// put replaces an item if the condition holds. The caller holds the lock.
+func (db *DynamoDB) put(t *table, item Item, e expressions) error {
+	if err := e.used(); err != nil {
+		return err
 	}
-	id, err := t.checkItem(in.Item)
+	id, err := t.checkItem(item)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	old := t.items[id]
-	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old,
-		in.ReturnValuesOnConditionCheckFailure); err != nil {
-		return nil, err
+	if err := e.check(t.items[id]); err != nil {
+		return err
 	}
-	if ItemSize(in.Item) > maxItemBytes {
-		return nil, invalid("Item size has exceeded the maximum allowed size")
+	if ItemSize(item) > maxItemBytes {
+		return invalid("Item size has exceeded the maximum allowed size")
 	}
-	db.set(t, id, maps.Clone(in.Item))
-	return &dynamodb.PutItemOutput{}, nil
+	db.set(t, id, maps.Clone(item))
+	return nil
 }
 
 // UpdateItem changes or creates an item if its condition holds.
@@ -416,25 +428,27 @@ func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput
 	if err != nil {
 		return nil, err
 	}
-	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.UpdateExpression,
-		in.ConditionExpression); err != nil {
-		return nil, err
+	item, err := db.update(t, in.Key, expressions{in.UpdateExpression, in.ConditionExpression,
+		in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.ReturnValuesOnConditionCheckFailure})
+	if err != nil || in.ReturnValues != types.ReturnValueAllNew {
+		return &dynamodb.UpdateItemOutput{}, err
 	}
-	id, err := t.keyOf(in.Key)
+	return &dynamodb.UpdateItemOutput{Attributes: item}, nil
+}
+
+// update changes or creates the item with a key if the condition holds, and returns a copy
+// of it. The caller holds the lock.
+func (db *DynamoDB) update(t *table, key Item, e expressions) (Item, error) {
+	id, err := db.writable(t, key, e)
 	if err != nil {
 		return nil, err
 	}
 	old := t.items[id]
-	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, old,
-		in.ReturnValuesOnConditionCheckFailure); err != nil {
-		return nil, err
-	}
 	item := maps.Clone(old)
 	if item == nil {
-		item = maps.Clone(in.Key)
+		item = maps.Clone(key)
 	}
-	if err := update(aws.ToString(in.UpdateExpression), in.ExpressionAttributeNames, in.ExpressionAttributeValues, old,
-		item, t.key); err != nil {
+	if err := update(aws.ToString(e.update), e.names, e.values, old, item, t.key); err != nil {
 		return nil, err
 	}
 	if _, err := t.checkItem(item); err != nil {
@@ -444,11 +458,19 @@ func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput
 		return nil, invalid("Item size to update has exceeded the maximum allowed size")
 	}
 	db.set(t, id, item)
-	out := &dynamodb.UpdateItemOutput{}
-	if in.ReturnValues == types.ReturnValueAllNew {
-		out.Attributes = maps.Clone(item)
+	return maps.Clone(item), nil
+}
+
+// writable returns the key of an item, if its condition holds.
+func (db *DynamoDB) writable(t *table, key Item, e expressions) (string, error) {
+	if err := e.used(); err != nil {
+		return "", err
 	}
-	return out, nil
+	id, err := t.keyOf(key)
+	if err != nil {
+		return "", err
+	}
+	return id, e.check(t.items[id])
 }
 
 // DeleteItem deletes an item if it exists.
@@ -460,15 +482,9 @@ func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput
 	if err != nil {
 		return nil, err
 	}
-	if err := used(in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.ConditionExpression); err != nil {
-		return nil, err
-	}
-	id, err := t.keyOf(in.Key)
+	id, err := db.writable(t, in.Key, expressions{nil, in.ConditionExpression, in.ExpressionAttributeNames,
+		in.ExpressionAttributeValues, in.ReturnValuesOnConditionCheckFailure})
 	if err != nil {
-		return nil, err
-	}
-	if err := check(in.ConditionExpression, in.ExpressionAttributeNames, in.ExpressionAttributeValues, t.items[id],
-		in.ReturnValuesOnConditionCheckFailure); err != nil {
 		return nil, err
 	}
 	db.set(t, id, nil)
@@ -612,17 +628,20 @@ func ItemSize(item Item) (size int) {
 	return size
 }
 
-func check(expression *string, aliases map[string]string, values Item, old Item,
-	want types.ReturnValuesOnConditionCheckFailure) error {
-	if expression == nil {
+// used returns an error if no expression uses a name or a value.
+func (e expressions) used() error { return used(e.names, e.values, e.update, e.condition) }
+
+// check returns an error if the condition does not hold for an item, nil for none.
+func (e expressions) check(old Item) error {
+	if e.condition == nil {
 		return nil
 	}
-	holds, err := evaluate(*expression, aliases, values, old)
+	holds, err := evaluate(*e.condition, e.names, e.values, old)
 	if err != nil || holds {
 		return err
 	}
 	failed := &types.ConditionalCheckFailedException{Message: aws.String("The conditional request failed")}
-	if want == types.ReturnValuesOnConditionCheckFailureAllOld {
+	if e.want == types.ReturnValuesOnConditionCheckFailureAllOld {
 		failed.Item = maps.Clone(old)
 	}
 	return failed

@@ -2,10 +2,10 @@ package awstest
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -37,171 +37,108 @@ func (db *DynamoDB) BatchExecuteStatement(ctx context.Context, in *dynamodb.Batc
 	if n := len(in.Statements); n == 0 || n > maxStatements {
 		return nil, invalid(fmt.Sprintf("%d statements", n))
 	}
-	for _, s := range in.Statements {
+	writes, seen := make([]write, len(in.Statements)), map[[2]string]bool{}
+	for i, s := range in.Statements {
 		if n := len(aws.ToString(s.Statement)); n == 0 || n > maxStatementBytes {
 			return nil, invalid(fmt.Sprintf("a statement of %d characters", n))
 		}
-	}
-	if db.duplicates(in.Statements) {
-		return nil, invalid("Provided list of item keys contains duplicates")
+		w := db.prepare(s)
+		if w.err == nil {
+			at := [2]string{w.table, text(w.key)}
+			if seen[at] {
+				return nil, invalid("Provided list of item keys contains duplicates")
+			}
+			seen[at] = true
+		}
+		writes[i] = w
 	}
 	out := &dynamodb.BatchExecuteStatementOutput{}
-	for _, s := range in.Statements {
-		out.Responses = append(out.Responses, db.execute(s))
+	for i, w := range writes {
+		out.Responses = append(out.Responses, db.execute(w, in.Statements[i].ReturnValuesOnConditionCheckFailure))
 	}
 	return out, nil
 }
 
-// duplicates reports whether two statements have the same key. It ignores statements that
-// fail before they reach an item. The caller holds the lock.
-func (db *DynamoDB) duplicates(requests []types.BatchStatementRequest) bool {
-	seen := map[[2]string]bool{}
-	for _, r := range requests {
-		s, t, failure := db.prepare(r)
-		if failure != nil {
-			continue
-		}
-		key := s.key(t, r.Parameters)
-		if key == nil || checkKey(key, types.ScalarAttributeTypeS, maxPartitionKey) != nil {
-			continue
-		}
-		at := [2]string{s.table, text(key)}
-		if seen[at] {
-			return true
-		}
-		seen[at] = true
-	}
-	return false
+// write is a statement with its parameters, or the reason why it reaches no item.
+type write struct {
+	*statement
+	on     *table
+	key    types.AttributeValue
+	values Item // of the expressions
+	err    error
 }
 
-// prepare returns the statement of a request and its table, or why it fails. The caller
-// holds the lock.
-func (db *DynamoDB) prepare(request types.BatchStatementRequest) (*statement, *table, *types.BatchStatementResponse) {
-	fail := func(code types.BatchStatementErrorCodeEnum, message string) *types.BatchStatementResponse {
-		r := failed(code, message)
-		return &r
+// prepare returns the write of a request. The caller holds the lock.
+func (db *DynamoDB) prepare(request types.BatchStatementRequest) (w write) {
+	if w.statement, w.err = statementOf(aws.ToString(request.Statement)); w.err != nil {
+		return w
 	}
-	s, err := statementOf(aws.ToString(request.Statement))
-	if err == "" && s.parameters != len(request.Parameters) {
-		err = "the number of parameters does not match the statement"
+	if w.parameters != len(request.Parameters) {
+		w.err = invalid("the number of parameters does not match the statement")
+		return w
 	}
-	if err != "" {
-		return nil, nil, fail(types.BatchStatementErrorCodeEnumValidationError, err)
+	if w.on = db.tables[w.table]; w.on == nil {
+		w.err = &types.ResourceNotFoundException{Message: aws.String("no such table")}
+		return w
 	}
-	t := db.tables[s.table]
-	if t == nil {
-		return nil, nil, fail(types.BatchStatementErrorCodeEnumResourceNotFound, "no such table")
+	i, ok := w.equal[w.on.key]
+	if !ok {
+		w.err = invalid("Where clause does not contain a mandatory equality on all key attributes")
+		return w
 	}
-	return s, t, nil
+	w.key, w.values = request.Parameters[i], Item{}
+	for i, value := range request.Parameters {
+		w.values[":"+strconv.Itoa(i)] = value
+	}
+	w.err = checkKey(w.key, types.ScalarAttributeTypeS, maxPartitionKey)
+	return w
 }
 
 // execute runs one statement. The caller holds the lock.
-func (db *DynamoDB) execute(request types.BatchStatementRequest) types.BatchStatementResponse {
-	s, t, failure := db.prepare(request)
-	switch {
-	case failure != nil:
-		return *failure
-	case s.insert:
-		return db.insert(t, s, request)
+func (db *DynamoDB) execute(w write, want types.ReturnValuesOnConditionCheckFailure) types.BatchStatementResponse {
+	if w.err != nil {
+		return failed(nil, w.err)
 	}
-	return db.updateBy(t, s, request)
-}
-
-func failed(code types.BatchStatementErrorCodeEnum, message string) types.BatchStatementResponse {
-	return types.BatchStatementResponse{Error: &types.BatchStatementError{Code: code, Message: &message}}
-}
-
-func (db *DynamoDB) insert(t *table, s *statement, request types.BatchStatementRequest) types.BatchStatementResponse {
-	item := Item{}
-	for _, a := range s.set {
-		item[a.name] = request.Parameters[a.parameter]
-	}
-	id, err := t.checkItem(item)
-	switch {
-	case err != nil:
-		return failed(types.BatchStatementErrorCodeEnumValidationError, err.Error())
-	case t.items[id] != nil:
-		// Without the item, whatever the statement asks for.
-		return named(s, failed(types.BatchStatementErrorCodeEnumDuplicateItem, "Duplicate primary key exists in table"))
-	case ItemSize(item) > maxItemBytes:
-		return failed(types.BatchStatementErrorCodeEnumValidationError,
-			"Item size has exceeded the maximum allowed size")
-	}
-	db.set(t, id, item)
-	return types.BatchStatementResponse{TableName: &s.table}
-}
-
-func (db *DynamoDB) updateBy(t *table, s *statement, request types.BatchStatementRequest) types.BatchStatementResponse {
-	key := s.key(t, request.Parameters)
-	if key == nil {
-		return failed(types.BatchStatementErrorCodeEnumValidationError,
-			"Where clause does not contain a mandatory equality on all key attributes")
-	}
-	if slices.Contains(s.remove, t.key) ||
-		slices.ContainsFunc(s.set, func(a assignment) bool { return a.name == t.key }) {
-		return failed(types.BatchStatementErrorCodeEnumValidationError, "Cannot update attribute "+t.key)
-	}
-	id, err := t.keyOf(Item{t.key: key})
-	if err != nil {
-		return failed(types.BatchStatementErrorCodeEnumValidationError, err.Error())
-	}
-	old := t.items[id]
-	for _, c := range s.where {
-		if c.holds(old, request.Parameters) {
-			continue
+	if w.insert {
+		item := Item{}
+		for name, i := range w.equal {
+			item[name] = w.values[":"+strconv.Itoa(i)]
 		}
-		response := failed(types.BatchStatementErrorCodeEnumConditionalCheckFailed, "The conditional request failed")
-		if request.ReturnValuesOnConditionCheckFailure == types.ReturnValuesOnConditionCheckFailureAllOld &&
-			old != nil {
-			response.Error.Item = maps.Clone(old)
+		err := db.put(w.on, item, expressions{condition: aws.String("attribute_not_exists(#key)"),
+			names: map[string]string{"#key": w.on.key}})
+		if _, exists := errors.AsType[*types.ConditionalCheckFailedException](err); exists {
+			// Without the item, whatever the statement asks for.
+			err = &types.DuplicateItemException{Message: aws.String("Duplicate primary key exists in table")}
 		}
-		return named(s, response)
+		return failed(&w.table, err)
 	}
-	item, ok := s.apply(old, request.Parameters)
-	if !ok {
-		return failed(types.BatchStatementErrorCodeEnumValidationError,
-			"The provided expression refers to an attribute that does not exist in the item")
-	}
-	if _, err := t.checkItem(item); err != nil {
-		return failed(types.BatchStatementErrorCodeEnumValidationError, err.Error())
-	}
-	if ItemSize(item) > maxItemBytes {
-		return failed(types.BatchStatementErrorCodeEnumValidationError,
-			"Item size to update has exceeded the maximum allowed size")
-	}
-	db.set(t, id, item)
-	response := types.BatchStatementResponse{TableName: &s.table}
-	if s.returning {
-		response.Item = maps.Clone(item)
+	item, err := db.update(w.on, Item{w.on.key: w.key},
+		expressions{&w.update, &w.condition, w.names, w.values, want})
+	response := failed(&w.table, err)
+	if err == nil && w.returning {
+		response.Item = item
 	}
 	return response
 }
 
-// apply returns an item after an UPDATE. It reports false if an operand of a sum is not a
-// number.
-func (s *statement) apply(old Item, parameters []types.AttributeValue) (Item, bool) {
-	item := maps.Clone(old)
-	for _, a := range s.set {
-		value := parameters[a.parameter]
-		if a.plus != "" {
-			x, okX := old[a.plus].(*types.AttributeValueMemberN)
-			y, okY := value.(*types.AttributeValueMemberN)
-			if !okX || !okY {
-				return nil, false
-			}
-			value = sumOf(x, y)
-		}
-		item[a.name] = value
+// failed returns the response to a statement with that error; nil means success.
+func failed(table *string, err error) types.BatchStatementResponse {
+	response := types.BatchStatementResponse{TableName: table}
+	if err == nil {
+		return response
 	}
-	for _, name := range s.remove {
-		delete(item, name)
+	problem := &types.BatchStatementError{Code: types.BatchStatementErrorCodeEnumValidationError,
+		Message: aws.String(err.Error())}
+	switch err := err.(type) {
+	case *types.ConditionalCheckFailedException:
+		problem.Code, problem.Item = types.BatchStatementErrorCodeEnumConditionalCheckFailed, err.Item
+	case *types.DuplicateItemException:
+		problem.Code = types.BatchStatementErrorCodeEnumDuplicateItem
+	case *types.ResourceNotFoundException:
+		problem.Code = types.BatchStatementErrorCodeEnumResourceNotFound
 	}
-	return item, true
-}
-
-func named(s *statement, r types.BatchStatementResponse) types.BatchStatementResponse {
-	r.TableName = &s.table
-	return r
+	response.Error = problem
+	return response
 }
 
 // statement is an INSERT or an UPDATE of PartiQL, as far as Payhook uses it (AWS,
@@ -209,49 +146,16 @@ func named(s *statement, r types.BatchStatementResponse) types.BatchStatementRes
 // https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html). All values
 // are parameters.
 type statement struct {
-	insert     bool
-	table      string
-	set        []assignment
-	remove     []string
-	where      []condition
-	returning  bool // ALL NEW *
-	parameters int
-}
-
-// key returns the value of the table's key in a statement, or nil.
-func (s *statement) key(t *table, parameters []types.AttributeValue) types.AttributeValue {
-	if s.insert {
-		for _, a := range s.set {
-			if a.name == t.key {
-				return parameters[a.parameter]
-			}
-		}
-		return nil
-	}
-	for _, c := range s.where {
-		if c.name == t.key {
-			return parameters[c.parameter]
-		}
-	}
-	return nil
-}
-
-// assignment sets an attribute to a parameter, or to the sum of the attribute plus and
-// the parameter.
-type assignment struct {
-	name, plus string
-	parameter  int
-}
-
-// condition compares an attribute with a parameter. It does not hold if the attribute is
-// missing.
-type condition struct {
-	name      string
-	parameter int
-}
-
-func (c condition) holds(item Item, parameters []types.AttributeValue) bool {
-	return item[c.name] != nil && compare(item[c.name], parameters[c.parameter]) == 0
+	insert bool
+	table  string
+	// equal has the attributes that an INSERT sets, or that WHERE compares, with their
+	// parameters.
+	equal map[string]int
+	// The expressions of an UPDATE, in which :N is the parameter N.
+	update, condition string
+	names             map[string]string
+	returning         bool // ALL NEW *
+	parameters        int
 }
 
 var (
@@ -259,19 +163,20 @@ var (
 	knownStatements sync.Map // text -> *statement
 )
 
-// statementOf parses a statement, or returns what is wrong with it.
-func statementOf(text string) (*statement, string) {
+// statementOf parses a statement.
+func statementOf(text string) (*statement, error) {
 	if known, ok := knownStatements.Load(text); ok {
-		return known.(*statement), ""
+		return known.(*statement), nil
 	}
 	tokens := statementToken.FindAllString(text, -1)
 	if strings.Join(tokens, "") != strings.Join(strings.Fields(text), "") {
-		return nil, "Statement wasn't well formed"
+		return nil, invalid("Statement wasn't well formed")
 	}
 	p := &parser{tokens: tokens}
-	s := &statement{}
+	s := &statement{equal: map[string]int{}, names: map[string]string{}}
 	switch {
 	case p.accept("INSERT"):
+		s.insert = true
 		p.insert(s)
 	case p.accept("UPDATE"):
 		p.update(s)
@@ -282,14 +187,13 @@ func statementOf(text string) (*statement, string) {
 		p.fail("unexpected " + p.peek())
 	}
 	if p.err != nil {
-		return nil, "Statement wasn't well formed: " + p.err.Error()
+		return nil, p.err
 	}
 	knownStatements.Store(text, s)
-	return s, ""
+	return s, nil
 }
 
 func (p *parser) insert(s *statement) {
-	s.insert = true
 	p.expect("INTO")
 	s.table = p.quoted('"')
 	p.expect("VALUE")
@@ -297,39 +201,57 @@ func (p *parser) insert(s *statement) {
 	for again := true; again && p.err == nil; again = p.accept(",") {
 		name := p.quoted('\'')
 		p.expect(":")
-		s.set = append(s.set, assignment{name: name, parameter: p.parameter(s)})
+		s.equal[name] = s.parameters
+		p.parameter(s)
 	}
 	p.expect("}")
 }
 
+// update translates the clauses of an UPDATE to an update expression and a condition.
 func (p *parser) update(s *statement) {
 	s.table = p.quoted('"')
+	var set, remove, conditions []string
 	for p.err == nil && !p.accept("WHERE") {
 		if p.accept("REMOVE") {
-			s.remove = append(s.remove, p.quoted('"'))
+			remove = append(remove, p.attributeName(s))
 			continue
 		}
 		p.expect("SET")
-		a := assignment{name: p.quoted('"')}
+		assignment := p.attributeName(s) + " = "
 		p.expect("=")
 		if p.peek() != "?" {
-			a.plus = p.quoted('"')
+			assignment += p.attributeName(s) + " + "
 			p.expect("+")
 		}
-		a.parameter = p.parameter(s)
-		s.set = append(s.set, a)
+		set = append(set, assignment+p.parameter(s))
 	}
 	for again := true; again && p.err == nil; again = p.accept("AND") {
-		c := condition{name: p.quoted('"')}
-		p.expect("=")
-		c.parameter = p.parameter(s)
-		s.where = append(s.where, c)
+		name := p.attributeName(s)
+		function := "attribute_not_exists("
+		switch {
+		case !p.accept("IS"):
+			p.expect("=")
+			s.equal[s.names[name]] = s.parameters
+			conditions = append(conditions, name+" = "+p.parameter(s))
+			continue
+		case p.accept("NOT"):
+			function = "attribute_exists("
+		}
+		p.expect("MISSING")
+		conditions = append(conditions, function+name+")")
 	}
 	if p.accept("RETURNING") {
 		for _, word := range []string{"ALL", "NEW", "*"} {
 			p.expect(word)
 		}
 		s.returning = true
+	}
+	s.condition = strings.Join(conditions, " AND ")
+	if len(set) > 0 {
+		s.update = "SET " + strings.Join(set, ", ")
+	}
+	if len(remove) > 0 {
+		s.update += " REMOVE " + strings.Join(remove, ", ")
 	}
 }
 
@@ -343,9 +265,16 @@ func (p *parser) quoted(quote byte) string {
 	return t[1 : len(t)-1]
 }
 
-// parameter returns the position of the next parameter.
-func (p *parser) parameter(s *statement) int {
+// attributeName returns the name of the next attribute in expressions.
+func (p *parser) attributeName(s *statement) string {
+	name := "#" + strconv.Itoa(len(s.names))
+	s.names[name] = p.quoted('"')
+	return name
+}
+
+// parameter returns the name of the next parameter in expressions.
+func (p *parser) parameter(s *statement) string {
 	p.expect("?")
 	s.parameters++
-	return s.parameters - 1
+	return ":" + strconv.Itoa(s.parameters-1)
 }
