@@ -227,18 +227,9 @@ func (p *parser) update(s *statement) {
 	}
 	for again := true; again && p.err == nil; again = p.accept("AND") {
 		name := p.attributeName(s)
-		function := "attribute_not_exists("
-		switch {
-		case !p.accept("IS"):
-			p.expect("=")
-			s.equal[s.names[name]] = s.parameters
-			conditions = append(conditions, name+" = "+p.parameter(s))
-			continue
-		case p.accept("NOT"):
-			function = "attribute_exists("
-		}
-		p.expect("MISSING")
-		conditions = append(conditions, function+name+")")
+		p.expect("=")
+		s.equal[s.names[name]] = s.parameters
+		conditions = append(conditions, name+" = "+p.parameter(s))
 	}
 	if p.accept("RETURNING") {
 		for _, word := range []string{"ALL", "NEW", "*"} {
