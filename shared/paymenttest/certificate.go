@@ -128,28 +128,25 @@ type CertificateFlaw string
 
 // The flaws of certificates.
 const (
-	CertificateExpired       CertificateFlaw = "expired"
-	CertificateNotYetValid   CertificateFlaw = "not-yet-valid"
-	UnknownCA                CertificateFlaw = "unknown-ca"
-	SameSubjectOtherCA       CertificateFlaw = "same-subject-other-ca" // by another CA of the same subject
-	SelfSignedAsCA           CertificateFlaw = "self-signed-as-ca"     // signed with its own key, as the CA
-	LeafAsCA                 CertificateFlaw = "leaf-as-ca"            // issued with the key of a client certificate
-	ChainTooLong             CertificateFlaw = "chain-too-long"        // its chain has five CAs
-	NoBasicConstraints       CertificateFlaw = "no-basic-constraints"  // its CA's certificate does not have the CA flag
-	PathTooLong              CertificateFlaw = "path-too-long"         // its chain violates the path length of a CA
-	NameConstraints          CertificateFlaw = "name-constraints"      // its CA may issue only for other names
-	ServerUsage              CertificateFlaw = "server-usage"          // it is allowed only for server authentication
-	SHA1                     CertificateFlaw = "sha1"
-	RSA1024                  CertificateFlaw = "rsa-1024"
-	RSAExponent3             CertificateFlaw = "rsa-exponent-3"
-	RSAEvenModulus           CertificateFlaw = "rsa-even-modulus"
-	P224                     CertificateFlaw = "p-224"
-	Ed25519                  CertificateFlaw = "ed25519"
-	DuplicateExtension       CertificateFlaw = "duplicate-extension"
-	UnknownCriticalExtension CertificateFlaw = "unknown-critical-extension"
-	ZeroSerial               CertificateFlaw = "zero-serial"
-	LongSerial               CertificateFlaw = "long-serial" // 21 octets
-	ForgedSignature          CertificateFlaw = "forged-signature"
+	CertificateExpired     CertificateFlaw = "expired"
+	CertificateNotYetValid CertificateFlaw = "not-yet-valid"
+	UnknownCA              CertificateFlaw = "unknown-ca"
+	SameSubjectOtherCA     CertificateFlaw = "same-subject-other-ca" // by another CA of the same subject
+	SelfSignedAsCA         CertificateFlaw = "self-signed-as-ca"     // signed with its own key, as the CA
+	LeafAsCA               CertificateFlaw = "leaf-as-ca"            // issued with the key of a client certificate
+	ChainTooLong           CertificateFlaw = "chain-too-long"        // its chain has five CAs
+	NoBasicConstraints     CertificateFlaw = "no-basic-constraints"  // its CA's certificate does not have the CA flag
+	ServerUsage            CertificateFlaw = "server-usage"          // it is allowed only for server authentication
+	SHA1                   CertificateFlaw = "sha1"
+	RSA1024                CertificateFlaw = "rsa-1024"
+	RSAExponent3           CertificateFlaw = "rsa-exponent-3"
+	RSAEvenModulus         CertificateFlaw = "rsa-even-modulus"
+	P224                   CertificateFlaw = "p-224"
+	Ed25519                CertificateFlaw = "ed25519"
+	DuplicateExtension     CertificateFlaw = "duplicate-extension"
+	ZeroSerial             CertificateFlaw = "zero-serial"
+	LongSerial             CertificateFlaw = "long-serial" // 21 octets
+	ForgedSignature        CertificateFlaw = "forged-signature"
 )
 
 // CertificateFlaws returns all flaws. A receiver must reject a certificate with
@@ -190,16 +187,6 @@ var flawed = map[CertificateFlaw]func(*issue){
 		i.by = i.by.NewIntermediate("CA Without Constraints",
 			func(c *x509.Certificate) { c.BasicConstraintsValid, c.IsCA = false, false })
 	},
-	PathTooLong: func(i *issue) {
-		last := i.by.NewIntermediate("Last CA",
-			func(c *x509.Certificate) { c.MaxPathLen, c.MaxPathLenZero = 0, true })
-		i.by = last.NewIntermediate("One CA Too Many", nil)
-	},
-	NameConstraints: func(i *issue) {
-		i.by = i.by.NewIntermediate("CA For Other Names", func(c *x509.Certificate) {
-			c.PermittedDNSDomainsCritical, c.PermittedDNSDomains = true, []string{"other.example"}
-		})
-	},
 	ServerUsage:  func(i *issue) { i.template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} },
 	SHA1:         func(i *issue) { i.template.SignatureAlgorithm = x509.ECDSAWithSHA1 },
 	RSA1024:      func(i *issue) { i.key = newRSAKey(1024) },
@@ -218,9 +205,6 @@ var flawed = map[CertificateFlaw]func(*issue){
 	DuplicateExtension: func(i *issue) {
 		extension := pkix.Extension{Id: unknownExtension, Value: []byte{5, 0}}
 		i.template.ExtraExtensions = []pkix.Extension{extension, extension}
-	},
-	UnknownCriticalExtension: func(i *issue) {
-		i.template.ExtraExtensions = []pkix.Extension{{Id: unknownExtension, Critical: true, Value: []byte{5, 0}}}
 	},
 	ZeroSerial:      func(i *issue) { i.template.SerialNumber = new(big.Int) },
 	LongSerial:      func(i *issue) { i.template.SerialNumber = new(big.Int).Lsh(big.NewInt(1), 8*20) },
