@@ -443,7 +443,7 @@ func TestStatementsThatFailForAMomentAreTriedAgain(t *testing.T) {
 	}
 }
 
-// The time of the caller and the number of attempts end the attempts.
+// The number of attempts is limited.
 func TestAStatementThatFailsAgainAndAgainIsAnError(t *testing.T) {
 	for _, code := range append(slices.Clone(transientCodes), "AccessDenied", "ResourceNotFound",
 		"ItemCollectionSizeLimitExceeded", "SomethingNew") {
@@ -474,9 +474,17 @@ func TestAStatementThatFailsAgainAndAgainIsAnError(t *testing.T) {
 			if len(f.sizes) != calls || time.Since(start) != took || len(b.db.Items("ledger")) != 2 {
 				t.Errorf("%s: batches of %v in %v", code, f.sizes, time.Since(start))
 			}
+		})
+	}
+}
+
+func TestFailedMarksAndLeasesAreErrors(t *testing.T) {
+	for _, code := range append(slices.Clone(transientCodes), "AccessDenied", "SomethingNew") {
+		synctest.Test(t, func(t *testing.T) {
+			b, f := newFaulty(t)
+			entries := b.entries(t, 3)
+			b.recordAll(t, entries)
 			b.now = b.now.Add(time.Hour)
-			f.statement = nil
-			b.recordAll(t, entries[1:2])
 			f.statement = func(string) (string, bool) { return code, false }
 			for i, err := range b.Ledger.MarkPublished(t.Context(), entries) {
 				if err == nil {
@@ -492,6 +500,9 @@ func TestAStatementThatFailsAgainAndAgainIsAnError(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAttemptsOfStatementsEndWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, f := newFaulty(t)
 		f.statement = func(string) (string, bool) { return "ThrottlingError", false }

@@ -472,32 +472,7 @@ func TestHowLongTokensOfAShortLifetimeAreKept(t *testing.T) {
 				t.Errorf("events/README.md has no row %q", test.row)
 			}
 			w := newWorld(t, 1, test.lifetime, newToken)
-			// When the secret is full, no token is left, and a token is stored again.
-			var full, without, back time.Duration
-			writes := 0
-			for run := range 26 * 60 {
-				began := time.Duration(run) * minute
-				time.Sleep(time.Until(w.start.Add(began)))
-				report, err := w.refresher.Run(t.Context())
-				failure, _ := errors.AsType[*token.SecretError](err)
-				switch {
-				case report.Outcome == token.Refreshed:
-					if writes++; writes == 100 {
-						full = began
-					} else if writes == 101 {
-						back = began
-					}
-					if writes < 100 && (report.WritesTooOften != test.tooOften || report.FullAfter != test.full) {
-						t.Fatalf("write %d: %+v, want %+v", writes, report, test)
-					}
-				case err != nil && (failure == nil || failure.Code != "LimitExceededException" ||
-					!strings.HasSuffix(err.Error(), "accepts no more until one is older") ||
-					!report.WritesTooOften || writes < 100):
-					t.Fatalf("after %d writes: %+v, %v", writes, report, err)
-				case report.Remaining == 0 && without == 0:
-					without = began
-				}
-			}
+			full, without, back := w.fill(test.tooOften, test.full)
 			if test.full == 0 {
 				if without != 0 {
 					t.Errorf("no token after %s", without)
@@ -515,4 +490,32 @@ func TestHowLongTokensOfAShortLifetimeAreKept(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fill runs the refresher for more than a day, and checks the reports. It returns when
+// the secret was full, when no token was left, and when one was stored again.
+func (w *world) fill(tooOften bool, fullAfter time.Duration) (full, without, back time.Duration) {
+	writes := 0
+	for run := range 26 * 60 {
+		began := time.Duration(run) * minute
+		time.Sleep(time.Until(w.start.Add(began)))
+		report, err := w.refresher.Run(w.t.Context())
+		switch {
+		case report.Outcome == token.Refreshed:
+			if writes++; writes == 100 {
+				full = began
+			} else if writes == 101 {
+				back = began
+			}
+			if writes < 100 && (report.WritesTooOften != tooOften || report.FullAfter != fullAfter) {
+				w.t.Fatalf("write %d: %+v", writes, report)
+			}
+		case err != nil && (!strings.HasSuffix(err.Error(), "LimitExceededException: the secret has 100 versions of "+
+			"the last 24 hours and accepts no more until one is older") || !report.WritesTooOften || writes < 100):
+			w.t.Fatalf("after %d writes: %+v, %v", writes, report, err)
+		case report.Remaining == 0 && without == 0:
+			without = began
+		}
+	}
+	return full, without, back
 }
