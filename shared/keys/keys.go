@@ -210,7 +210,7 @@ type unknown struct {
 	withdrawn bool
 }
 
-func (e *entry) withdrawn() bool { return !e.unknownSince.IsZero() }
+func (e *entry) withdrawn() bool { return e != nil && !e.unknownSince.IsZero() }
 
 func (e *entry) found(from Source) Found {
 	return Found{Key: e.key, FetchedAt: e.fetchedAt, Source: from, Withdrawn: e.withdrawn()}
@@ -478,7 +478,7 @@ func (l *lookup) stale(cached entry) Found {
 func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *entry) (Found, error) {
 	// The pause starts at the answer: Lambda can freeze the process during the call.
 	since := l.opts.Now().Truncate(time.Millisecond)
-	if cached != nil && cached.withdrawn() {
+	if cached.withdrawn() {
 		since = cached.unknownSince
 	}
 	remove := cached == nil || asked.Sub(since) >= l.opts.UnknownGrace
@@ -501,7 +501,7 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 	}
 	switch {
 	case remove || cached == nil:
-		withdrawn := cached != nil || shared != nil && shared.withdrawn()
+		withdrawn := cached != nil || shared.withdrawn()
 		l.forget(l.id, asked, withdrawn)
 		return Found{Source: Service, FetchedAt: asked, Withdrawn: withdrawn, TableFailed: l.tableFailed},
 			fmt.Errorf("%w to the service", ErrUnknown)
