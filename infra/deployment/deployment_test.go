@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestFileOfTheLocalRunIsReadAsWritten(t *testing.T) {
+func TestLocalFileIsReadAsWritten(t *testing.T) {
 	top := t.TempDir()
 	if _, err := Read(top); err == nil {
 		t.Error("nothing is up, and it was read")

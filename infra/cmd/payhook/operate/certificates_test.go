@@ -13,7 +13,7 @@ const reportedCertificates = `{"certificates":{"authentication":"both","daysLeft
 	"last":{"subject":"CN=hooks","issuer":"CN=Operator CA","serialNumber":"b2","fingerprint":"f2",
 		"pin":"e3b0","notAfter":"2026-03-02T00:00:00Z","acceptedAt":"2026-01-30T10:00:00Z"}}}`
 
-func TestCertificates(t *testing.T) {
+func TestCertificatesAreShownWithDaysLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer string
 		args   []string

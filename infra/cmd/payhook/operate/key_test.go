@@ -88,7 +88,7 @@ func (w *world) mark(id string, ago time.Duration) {
 	}
 }
 
-func TestAKeyThatTheServiceCallsUnknownSaysSinceWhen(t *testing.T) {
+func TestWithdrawnKeyShowsSinceWhen(t *testing.T) {
 	w := newWorld(t)
 	id := uuid.New().String()
 	w.cache(id, textOf(t, id), 2*time.Hour, 24*time.Hour)
@@ -149,7 +149,7 @@ func TestAKeyThatIsNotUsedSaysWhy(t *testing.T) {
 	}
 }
 
-func TestADroppedKeyIsGoneAndItIsSaidWhoStillHasIt(t *testing.T) {
+func TestDroppedKeyIsDeleted(t *testing.T) {
 	w := newWorld(t)
 	id, other := uuid.New().String(), uuid.New().String()
 	w.cache(id, textOf(t, id), time.Minute, 24*time.Hour)

@@ -260,7 +260,7 @@ func (w *world) replayed(name string) {
 	}
 }
 
-func TestAWrongCallChangesNothingAndSaysWhatIsWrong(t *testing.T) {
+func TestWrongCallSaysWhatIsWrong(t *testing.T) {
 	name := "2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json"
 	conflict := strings.ReplaceAll(name, "invalid", "conflict")
 	for _, test := range []struct {
@@ -322,26 +322,16 @@ func TestAWrongCallChangesNothingAndSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestFlagsStandWhereverOneLikes(t *testing.T) {
-	for _, call := range []string{
-		"--stack Other --local --json event %s",
-		"event --stack Other --local --json %s",
-		"event %s --json --local --stack=Other",
-		"--local event %s --stack Other --json",
-	} {
-		w := newWorld(t)
-		id := uuid.New().String()
-		out, _ := w.expect(cli.StatusFailed, strings.Fields(fmt.Sprintf(call, id))...)
-		if s := document[eventState](t, out); s.EventID != id {
-			t.Errorf("%s: %s", call, out)
-		}
-		if (w.meant != deployment.Target{Stack: "Other", Local: true}) {
-			t.Errorf("%s: %+v", call, w.meant)
-		}
+func TestTargetFlagsChooseTheDeployment(t *testing.T) {
+	w := newWorld(t)
+	id := uuid.New().String()
+	out, _ := w.expect(cli.StatusFailed, "--local", "event", id, "--stack", "Other", "--json")
+	if s := document[eventState](t, out); s.EventID != id || w.meant != (deployment.Target{Stack: "Other", Local: true}) {
+		t.Errorf("%s, %+v", out, w.meant)
 	}
 }
 
-func TestWhatAWSRefusesIsNoEmptyAnswer(t *testing.T) {
+func TestErrorOfAWSIsNotAnEmptyAnswer(t *testing.T) {
 	for _, call := range []string{
 		"pending", "parked list", "parked list --event " + uuid.New().String(),
 		"parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json",
@@ -410,7 +400,7 @@ func asEvent(e ledger.Entry) func(*parking.Parked) {
 	}
 }
 
-func TestWhatATerminalWouldObeyIsQuoted(t *testing.T) {
+func TestControlCharactersAreQuoted(t *testing.T) {
 	w := newWorld(t)
 	name, _ := w.park(time.Minute, parking.Invalid, func(p *parking.Parked) {
 		p.DeliveryID, p.Cause, p.Timestamp, p.EventIDs = "\x1b[2J", "a\nb", "\x07", []string{"\x1b]0;x\x07"}

@@ -147,47 +147,49 @@ func find(ctx context.Context, store *parking.Store, f filter, found func(listed
 		return err
 	}
 	for _, name := range list {
+		if !one(name) {
+			break
+		}
+	}
+	return stopped
+}
+
+// indexed returns the names under which the filter's event and delivery are parked within
+// its times, in the order of their times.
+func indexed(ctx context.Context, store *parking.Store, f filter) (parked []string, err error) {
+	find, id := store.FindEvent, f.event
+	if f.event == "" {
+		find, id = store.FindDelivery, f.delivery
+	}
+	list, err := find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if f.event != "" && f.delivery != "" {
+		ofDelivery, err := store.FindDelivery(ctx, f.delivery)
+		if err != nil {
+			return nil, err
+		}
+		list = slices.DeleteFunc(list, func(name string) bool { return !slices.Contains(ofDelivery, name) })
+	}
+	slices.Sort(list)
+	for _, name := range list {
 		at, err := parking.TimeOf(name)
 		if err != nil || at.Before(f.from) || !f.until.IsZero() && !at.Before(f.until) {
 			continue
 		}
 		// The index is written first: what it names may have failed to be parked.
-		parked := false
 		err = store.List(ctx, at, at.Add(time.Millisecond), func(other string) bool {
-			parked = other == name
-			return !parked
+			if other == name {
+				parked = append(parked, name)
+			}
+			return other != name
 		})
 		if err != nil {
-			return err
-		}
-		if parked && !one(name) {
-			return stopped
-		}
-	}
-	return nil
-}
-
-// indexed returns the names under which the filter's event and delivery are
-// parked, in the order of their times.
-func indexed(ctx context.Context, store *parking.Store, f filter) (list []string, err error) {
-	if f.event != "" {
-		if list, err = store.FindEvent(ctx, f.event); err != nil {
 			return nil, err
 		}
 	}
-	if f.delivery != "" {
-		ofDelivery, err := store.FindDelivery(ctx, f.delivery)
-		if err != nil {
-			return nil, err
-		}
-		if f.event == "" {
-			list = ofDelivery
-		} else {
-			list = slices.DeleteFunc(list, func(name string) bool { return !slices.Contains(ofDelivery, name) })
-		}
-	}
-	slices.Sort(list)
-	return slices.Compact(list), nil
+	return parked, nil
 }
 
 func (p *program) parkedList(ctx context.Context, d *stack, f filter) error {

@@ -30,7 +30,7 @@ func TestNothingParkedIsFine(t *testing.T) {
 	}
 }
 
-func TestAListingIsByTimeAndSaysWhatWasDecided(t *testing.T) {
+func TestListIsByTimeWithStates(t *testing.T) {
 	w := newWorld(t)
 	last, _ := w.park(time.Minute, parking.Unpublishable)
 	first, _ := w.park(48*time.Hour, parking.Conflict)
@@ -70,7 +70,7 @@ func TestAListingIsByTimeAndSaysWhatWasDecided(t *testing.T) {
 	w.expect(0, "parked", "list", "--state", "any")
 }
 
-func TestAFilterFindsWhatItNamesAndNothingElse(t *testing.T) {
+func TestFiltersFindExactlyWhatTheyName(t *testing.T) {
 	w := newWorld(t)
 	event, other := uuid.New().String(), uuid.New().String()
 	old, oldOnes := w.park(48*time.Hour, parking.Conflict, about(event, other))

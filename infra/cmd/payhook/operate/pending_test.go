@@ -37,7 +37,7 @@ func TestWhatIsUnderWayNeedsNobody(t *testing.T) {
 	w.contains(out, "2 events", "overdue   0, due for more than 2m", "2m59s", "in 30s", "since 1m59s")
 }
 
-func TestTheOldestComeFirstWithWhatIsWrongWithThem(t *testing.T) {
+func TestOldestEventsAreListedFirst(t *testing.T) {
 	w := newWorld(t)
 	young := w.record(time.Second)
 	old := w.record(3*time.Hour + 12*time.Minute)
@@ -166,7 +166,7 @@ func TestAnEventIsFollowedOnItsWay(t *testing.T) {
 	}
 }
 
-func TestAnEventThatWasGivenUpNeedsAPerson(t *testing.T) {
+func TestParkedEventNeedsAttention(t *testing.T) {
 	w := newWorld(t)
 	e := w.record(time.Hour)
 	name, _ := w.park(0, "unpublishable", asEvent(e))

@@ -60,7 +60,7 @@ func TestItAsksBeforeItReplaysMoreThanOne(t *testing.T) {
 	}
 }
 
-func TestWithoutATerminalItWantsToBeToldSo(t *testing.T) {
+func TestWithoutTerminalManyNeedTheFlag(t *testing.T) {
 	w := newWorld(t)
 	names := w.parkMany(3)
 	w.answer = strings.NewReader("y\n") // nobody typed that
@@ -96,9 +96,9 @@ func TestAllThatIsOpenIsReplayed(t *testing.T) {
 	}
 }
 
-func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
+func TestRejectedReplaysAreShownWithReason(t *testing.T) {
 	w := newWorld(t)
-	names := w.parkMany(4)
+	names := w.parkMany(6)
 	w.redrive = func(r request) (string, error) {
 		return report(r.Replay, func(name string) string {
 			return map[string]string{
@@ -108,6 +108,8 @@ func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 					`"recorded":0,"duplicates":0,"conflicts":0`,
 				names[3]: `"outcome":"","cause":"` + parking.ErrNotParked.Error() +
 					`","recorded":0,"duplicates":0,"conflicts":0`,
+				names[4]: `"outcome":"already-replayed","cause":"it was replayed at 2026-01-31T12:00:00Z"`,
+				names[5]: `"outcome":"conflict","conflicts":1,"parked":"2026/other.json"`,
 			}[name]
 		}), nil
 	}
@@ -116,8 +118,10 @@ func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 		"accepted      "+names[0]+"  2 events new, 1 known\n",
 		"not accepted  "+names[1]+"  conflict: 2 events are known with other content\n",
 		"not accepted  "+names[2]+"  invalid: events[3].eventId: must be a UUID\n",
-		"not accepted  "+names[3]+"  parking: no parked object has this name\n")
-	w.contains(err, "4 of 4 tried: 1 accepted, 3 not")
+		"not accepted  "+names[3]+"  parking: no parked object has this name\n",
+		"not accepted  "+names[4]+"  already-replayed: it was replayed at 2026-01-31T12:00:00Z\n",
+		"not accepted  "+names[5]+"  conflict: 1 event is known with other content, now parked as 2026/other.json\n")
+	w.contains(err, "6 of 6 tried: 1 accepted, 5 not")
 
 	out, _ = w.expect(cli.StatusFailed, append([]string{"parked", "replay", "--yes", "--json"}, names...)...)
 	want := []replayed{
@@ -125,13 +129,15 @@ func TestWhatWasNotAcceptedIsToldWithItsReason(t *testing.T) {
 		{Name: names[1], Outcome: "conflict", Conflicts: 2},
 		{Name: names[2], Outcome: "invalid", Cause: "events[3].eventId: must be a UUID"},
 		{Name: names[3], Cause: parking.ErrNotParked.Error()},
+		{Name: names[4], Outcome: "already-replayed", Cause: "it was replayed at 2026-01-31T12:00:00Z"},
+		{Name: names[5], Outcome: "conflict", Conflicts: 1, Parked: "2026/other.json"},
 	}
 	if diff := cmp.Diff(want, lines[replayed](t, out)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestAFunctionThatFailsAgainAndAgainIsLeftAlone(t *testing.T) {
+func TestReplayStopsAfterThreeFailedInvocations(t *testing.T) {
 	w := newWorld(t)
 	w.parkMany(5)
 	w.redrive = func(request) (string, error) {
@@ -145,7 +151,7 @@ func TestAFunctionThatFailsAgainAndAgainIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestWhatWasDoneIsSaidWhenAWSFailsInTheMiddle(t *testing.T) {
+func TestErrorOfAWSShowsWhatWasDone(t *testing.T) {
 	w := newWorld(t)
 	w.parkMany(5)
 	w.redrive = func(r request) (string, error) {
@@ -177,7 +183,7 @@ func TestCtrlCSaysWhatWasDone(t *testing.T) {
 	}
 }
 
-func TestCtrlCAtTheQuestionReplaysNothing(t *testing.T) {
+func TestCtrlCAtTheQuestionChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	names := w.parkMany(2)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -199,7 +205,7 @@ type reader func([]byte) (int, error)
 
 func (r reader) Read(b []byte) (int, error) { return r(b) }
 
-func TestAConflictIsReplayedByNameInTheVersionThatIsChosen(t *testing.T) {
+func TestConflictIsReplayedInTheChosenVersion(t *testing.T) {
 	w := newWorld(t)
 	name, _ := w.park(time.Hour, parking.Conflict)
 	for version, message := range map[string]string{
@@ -250,7 +256,7 @@ func (w *world) conflict(both bool) (name, id string) {
 }
 
 // Of what is published, the ledger keeps only the digest.
-func TestAParkedVersionIsPublishedOnlyAfterBothWereShown(t *testing.T) {
+func TestParkedVersionNeedsConfirmationOfBothVersions(t *testing.T) {
 	w := newWorld(t)
 	name, id := w.conflict(false)
 	_, err := w.expect(cli.StatusUsage, "parked", "replay", name, "--version", "parked")
@@ -270,7 +276,7 @@ func TestAParkedVersionIsPublishedOnlyAfterBothWereShown(t *testing.T) {
 }
 
 // The first version is shown if it is parked as well: in the same delivery, or in another.
-func TestTheFirstVersionIsFoundInWhatIsParked(t *testing.T) {
+func TestFirstVersionIsFoundInParkedObjects(t *testing.T) {
 	w := newWorld(t)
 	same, _ := w.conflict(true)
 	other, id := w.conflict(false)
@@ -295,7 +301,7 @@ func TestTheFirstVersionIsFoundInWhatIsParked(t *testing.T) {
 }
 
 // What the ledger does not have is not invented.
-func TestWhatIsNotKnownOfTheFirstVersionIsSaid(t *testing.T) {
+func TestUnknownFirstVersionIsExplained(t *testing.T) {
 	for state, change := range map[string]func(w *world, p *parking.Parked){
 		"de-duplication window is over": func(w *world, p *parking.Parked) {
 			p.EventIDs, p.EventDigests = []string{uuid.New().String()}, [][]byte{{1}}
@@ -313,30 +319,4 @@ func TestWhatIsNotKnownOfTheFirstVersionIsSaid(t *testing.T) {
 		out, _ := w.expect(0, "parked", "show", name)
 		w.contains(out, state, "not available")
 	}
-}
-
-// The redrive function is the one that rejects it.
-func TestWhatWasDecidedIsNotReplayedAgain(t *testing.T) {
-	w := newWorld(t)
-	name := w.parkMany(1)[0]
-	w.redrive = func(r request) (string, error) {
-		return report(r.Replay, func(string) string {
-			return `"outcome":"already-replayed","cause":"it was replayed at 2026-01-31T12:00:00Z"`
-		}), nil
-	}
-	out, _ := w.expect(cli.StatusFailed, "parked", "replay", name)
-	w.contains(out, "not accepted  "+name+"  already-replayed: it was replayed at 2026-01-31T12:00:00Z\n")
-}
-
-func TestWhatIsNowParkedForItselfIsNamed(t *testing.T) {
-	w := newWorld(t)
-	name := w.parkMany(1)[0]
-	w.redrive = func(r request) (string, error) {
-		return report(r.Replay, func(string) string {
-			return `"outcome":"conflict","recorded":1,"duplicates":0,"conflicts":1,"parked":"2026/other.json"`
-		}), nil
-	}
-	out, _ := w.expect(cli.StatusFailed, "parked", "replay", name)
-	w.contains(out, "not accepted  "+name+
-		"  conflict: 1 event is known with other content, now parked as 2026/other.json\n")
 }

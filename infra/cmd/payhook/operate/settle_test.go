@@ -10,7 +10,7 @@ import (
 	"payhook.example/infra/cmd/payhook/cli"
 )
 
-func TestWhatNeedsNoReplayIsSettledWithAReason(t *testing.T) {
+func TestSettlingRecordsTheReason(t *testing.T) {
 	w := newWorld(t)
 	names := w.parkMany(2)
 	out, err := w.expect(0, "parked", "settle", "parked/"+names[0], names[0], "--reason", "sent again by hand")
