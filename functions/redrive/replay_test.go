@@ -148,7 +148,7 @@ func TestAReplayIsDoneWithNothingToDecide(t *testing.T) {
 		want    bool
 	}{{intake.Accepted, "", true}, {intake.Conflict, "x", true}, {intake.Conflict, "", false},
 		{intake.LedgerUnavailable, "x", false}, {intake.Invalid, "", false}} {
-		r := intake.Result{Outcome: test.outcome, ParkedAs: intake.ParkedAs{Parked: test.parked}}
+		r := intake.Result{Outcome: test.outcome, Parked: test.parked}
 		if done(r) != test.want {
 			t.Errorf("%s, parked as %q: %t", test.outcome, test.parked, !test.want)
 		}

@@ -10,6 +10,7 @@ import (
 	"encoding/json/v2"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -120,9 +121,7 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 		if c.status > 299 {
 			want.Headers["Content-Type"] = "application/problem+json"
 		}
-		for name, value := range c.headers {
-			want.Headers[name] = value
-		}
+		maps.Copy(want.Headers, c.headers)
 		if diff := cmp.Diff(want, h.respond(c.result, answer)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

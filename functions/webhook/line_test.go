@@ -34,15 +34,15 @@ func TestTheMetricsOfALine(t *testing.T) {
 		want   map[string]any
 	}{
 		"nothing": {intake.Result{}, intake.Answer{Status: 399}, map[string]any{"ClientErrors": 0.0}},
-		"everything": {intake.Result{Counts: intake.Counts{Recorded: 2, Duplicates: 3, Conflicts: 4, Pending: 5,
-			Claimed: 6, Unpublishable: 7}, Authentication: intake.Authentication{
-			Key: keys.Found{TableFailed: true, Source: keys.Stale, Withdrawn: true}}},
+		"everything": {intake.Result{Recorded: 2, Duplicates: 3, Conflicts: 4, Pending: 5,
+			Claimed: 6, Unpublishable: 7,
+			Key: keys.Found{TableFailed: true, Source: keys.Stale, Withdrawn: true}},
 			intake.Answer{Status: 400, Metric: names.Metric{Name: "A"}},
 			map[string]any{"A": 1.0, "ClientErrors": 1.0, "Conflicts": 4.0, "Parked": 7.0, "KeyStale": 1.0,
 				"KeyWithdrawn": 1.0}},
-		"parked": {intake.Result{ParkedAs: intake.ParkedAs{Parked: "x"}}, intake.Answer{Status: 499},
+		"parked": {intake.Result{Parked: "x"}, intake.Answer{Status: 499},
 			map[string]any{"ClientErrors": 1.0, "Parked": 1.0}},
-		"parked before": {intake.Result{ParkedAs: intake.ParkedAs{Parked: "x", ParkedBefore: true}},
+		"parked before": {intake.Result{Parked: "x", ParkedBefore: true},
 			intake.Answer{Status: 500}, map[string]any{"ClientErrors": 0.0}},
 	} {
 		line, got := written(t, settings.BySignature, c.result, c.answer), map[string]any{}
@@ -73,15 +73,15 @@ func TestTheLevelOfALine(t *testing.T) {
 	}{
 		"accepted":        {intake.Result{}, slog.LevelInfo, nil},
 		"rejected":        {intake.Result{}, slog.LevelWarn, "WARN"},
-		"a conflict":      {intake.Result{Counts: intake.Counts{Conflicts: 1}}, slog.LevelInfo, "ERROR"},
-		"not marked":      {intake.Result{Counts: intake.Counts{Unmarked: 1}}, slog.LevelInfo, "ERROR"},
-		"unpublishable":   {intake.Result{Counts: intake.Counts{Unpublishable: 1}}, slog.LevelInfo, "ERROR"},
-		"left to redrive": {intake.Result{Counts: intake.Counts{Pending: 1}}, slog.LevelInfo, "WARN"},
-		"no shared table": {intake.Result{Authentication: intake.Authentication{Key: keys.Found{TableFailed: true}}},
+		"a conflict":      {intake.Result{Conflicts: 1}, slog.LevelInfo, "ERROR"},
+		"not marked":      {intake.Result{Unmarked: 1}, slog.LevelInfo, "ERROR"},
+		"unpublishable":   {intake.Result{Unpublishable: 1}, slog.LevelInfo, "ERROR"},
+		"left to redrive": {intake.Result{Pending: 1}, slog.LevelInfo, "WARN"},
+		"no shared table": {intake.Result{Key: keys.Found{TableFailed: true}},
 			slog.LevelInfo, "WARN"},
-		"a withdrawn key": {intake.Result{Authentication: intake.Authentication{Key: keys.Found{Withdrawn: true}}},
+		"a withdrawn key": {intake.Result{Key: keys.Found{Withdrawn: true}},
 			slog.LevelInfo, "WARN"},
-		"an error and more": {intake.Result{Counts: intake.Counts{Pending: 1}}, slog.LevelError, "ERROR"},
+		"an error and more": {intake.Result{Pending: 1}, slog.LevelError, "ERROR"},
 	} {
 		line := written(t, settings.BySignature, c.result, intake.Answer{Level: c.level})
 		if line["level"] != c.want {
@@ -93,9 +93,9 @@ func TestTheLevelOfALine(t *testing.T) {
 func TestTheFieldsOfALine(t *testing.T) {
 	ids := intake.EventIDs{intake.Published: {"a", "b"}, intake.Duplicate: {"c"}}
 	full := intake.Result{Outcome: "o", Err: errors.New("first"), PublishErr: errors.New("second"), DeliveryID: "d",
-		Counts:   intake.Counts{Events: 5, Recorded: 6, Duplicates: 7, Claimed: 8, Pending: 9, Unrecorded: 1, Unmarked: 2, Unpublishable: 3},
-		EventIDs: ids, ParkedAs: intake.ParkedAs{Parked: "p"},
-		Authentication: intake.Authentication{KeyID: "k", Key: keys.Found{Source: keys.Service, TableFailed: true}},
+		Events: 5, Recorded: 6, Duplicates: 7, Claimed: 8, Pending: 9, Unrecorded: 1, Unmarked: 2, Unpublishable: 3,
+		EventIDs: ids, Parked: "p",
+		KeyID: "k", Key: keys.Found{Source: keys.Service, TableFailed: true},
 		Steps: intake.Steps{Authenticate: 1499 * time.Microsecond, Decode: 499 * time.Microsecond,
 			Record: 2 * time.Millisecond, Publish: 3 * time.Millisecond, Mark: 4 * time.Millisecond}}
 	named := map[string]any{"published": []any{"a", "b"}, "duplicate": []any{"c"}}
@@ -112,7 +112,7 @@ func TestTheFieldsOfALine(t *testing.T) {
 			"unmarked": 2.0, "unpublishable": 3.0, "ids": named, "events": 5.0, "idsLeftOut": 2.0, "parked": "p",
 			"ms": map[string]any{"authenticate": 1.0, "record": 2.0, "publish": 3.0, "mark": 4.0}}},
 		"an outage of the bus": {settings.BySignature, intake.Result{Outcome: "o", PublishErr: errors.New("second"),
-			Counts: intake.Counts{Events: 3}, EventIDs: ids}, map[string]any{"outcome": "o", "status": 1.0,
+			Events: 3, EventIDs: ids}, map[string]any{"outcome": "o", "status": 1.0,
 			"cause": "second", "ids": named}},
 	} {
 		line := written(t, c.authentication, c.result, intake.Answer{Status: 1})

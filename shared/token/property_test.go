@@ -317,7 +317,7 @@ func (w *world) read(reader *token.Reader) {
 
 func (w *world) fail(format string, args ...any) {
 	if w.failure == "" {
-		w.failure = fmt.Sprintf("%s after the start: ", time.Now().Sub(w.start)) + fmt.Sprintf(format, args...)
+		w.failure = fmt.Sprintf("%s after the start: ", time.Since(w.start)) + fmt.Sprintf(format, args...)
 	}
 }
 

@@ -103,18 +103,19 @@ func (s *screen) Webhook(w Webhook) error {
 	if w.Parked != "" {
 		words = append(words, "parked as "+cli.Plain(w.Parked))
 	}
-	text := cli.Wrap(s.Width(), 4, append(words, w.times())...) + "\n"
+	var text strings.Builder
+	text.WriteString(cli.Wrap(s.Width(), 4, append(words, w.times())...) + "\n")
 	for _, fate := range slices.Sorted(maps.Keys(w.IDs)) {
 		for _, id := range w.IDs[fate] {
 			if fate != string(intake.Published) {
-				text += "    " + cli.Plain(id) + "  " + cli.Plain(cmp.Or(Fates[fate], fate)) + "\n"
+				text.WriteString("    " + cli.Plain(id) + "  " + cli.Plain(cmp.Or(Fates[fate], fate)) + "\n")
 			}
 		}
 	}
 	if w.IDsLeftOut > 0 {
-		text += fmt.Sprintf("    and %d more events, whose ids are not logged\n", w.IDsLeftOut)
+		text.WriteString(fmt.Sprintf("    and %d more events, whose ids are not logged\n", w.IDsLeftOut))
 	}
-	_, err := fmt.Fprint(s.Out, text)
+	_, err := fmt.Fprint(s.Out, text.String())
 	return err
 }
 

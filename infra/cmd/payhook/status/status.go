@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
@@ -143,11 +144,12 @@ func (d *stack) show(p *cli.Program, h health, n map[state]int) error {
 	case n[notMeasured] > 0:
 		verdict = fmt.Sprintf("UNKNOWN: %d not measured", n[notMeasured])
 	}
-	text := fmt.Sprintf("%s, %s\n%s\n", d.Name, h.At.Format(time.RFC3339), verdict)
+	var text strings.Builder
+	text.WriteString(fmt.Sprintf("%s, %s\n%s\n", d.Name, h.At.Format(time.RFC3339), verdict))
 	for _, check := range h.Checks {
-		text += fmt.Sprintf("  %-13s %-13s %s\n", check.Name, check.State, cli.Plain(check.Text))
+		text.WriteString(fmt.Sprintf("  %-13s %-13s %s\n", check.Name, check.State, cli.Plain(check.Text)))
 	}
-	_, err := fmt.Fprint(p.Out, text)
+	_, err := fmt.Fprint(p.Out, text.String())
 	return err
 }
 
