@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// MaxVersions is the quota of versions per secret.
-	MaxVersions = 100
-	// MinVersionAge is the age up to which a version is never removed.
-	MinVersionAge = 24 * time.Hour
+	// maxVersions is the quota of versions per secret.
+	maxVersions = 100
+	// minVersionAge is the age up to which a version is never removed.
+	minVersionAge = 24 * time.Hour
 )
 
 // SecretsManager is a server with the protocol of Secrets Manager. It is safe for
@@ -29,8 +29,8 @@ const (
 // nothing if the value is the same, and fails if it is not. Error texts contain ARNs, like
 // the real ones.
 //
-// A secret has at most [MaxVersions] versions. A put beyond that removes the oldest version
-// that has no label and is at least [MinVersionAge] old, and fails with
+// A secret has at most 100 versions. A put beyond that removes the oldest version
+// that has no label and is at least a day old, and fails with
 // LimitExceededException if there is none (AWS, "AWS Secrets Manager quotas" in the Secrets
 // Manager User Guide).
 type SecretsManager struct {
@@ -39,10 +39,8 @@ type SecretsManager struct {
 	// AccessDeniedException, the call fails. If it also returns true, the call is processed
 	// and its answer is lost.
 	Before func(SecretCall) (code string, lost bool)
-	// Now is the clock for the times of versions; time.Now if nil. It must be set before
-	// the first version.
-	Now func() time.Time
 
+	now     func() time.Time
 	mu      sync.Mutex
 	secrets map[string]*secret
 	calls   []SecretCall
@@ -68,8 +66,8 @@ type version struct {
 // add makes a version AWSCURRENT. It reports false if the quota does not allow it.
 func (s *secret) add(v version) bool {
 	versions := append(slices.Clone(s.versions), v)
-	if len(versions) > MaxVersions {
-		if versions[0].created.After(v.created.Add(-MinVersionAge)) {
+	if len(versions) > maxVersions {
+		if versions[0].created.After(v.created.Add(-minVersionAge)) {
 			return false
 		}
 		versions = versions[1:]
@@ -80,7 +78,7 @@ func (s *secret) add(v version) bool {
 
 // NewSecretsManager starts a SecretsManager without secrets. It stops when the test ends.
 func NewSecretsManager(tb interface{ Cleanup(func()) }) *SecretsManager {
-	s := &SecretsManager{secrets: map[string]*secret{}, Now: time.Now}
+	s := &SecretsManager{secrets: map[string]*secret{}, now: time.Now}
 	s.Server = httptest.NewServer(Handler{SecretsManager: s})
 	tb.Cleanup(s.Close)
 	return s
@@ -123,7 +121,7 @@ func (s *SecretsManager) Put(name, value string) {
 		s.secrets[name] = &secret{}
 	}
 	secret := s.secrets[name]
-	if !secret.add(version{fmt.Sprint("console-", len(secret.values)), value, s.Now()}) {
+	if !secret.add(version{fmt.Sprint("console-", len(secret.values)), value, s.now()}) {
 		panic("awstest: the secret " + name + " has too many versions")
 	}
 }
@@ -133,13 +131,6 @@ func (s *SecretsManager) Values(name string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.secrets[name].values)
-}
-
-// Versions returns the current number of versions of a secret.
-func (s *SecretsManager) Versions(name string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.secrets[name].versions)
 }
 
 // Calls returns the calls of an operation, including failed ones.
@@ -177,7 +168,7 @@ func (s *SecretsManager) PutSecretValue(_ context.Context, in *secretsmanager.Pu
 		switch i := slices.IndexFunc(secret.versions, func(v version) bool { return v.id == id }); {
 		case i >= 0 && secret.versions[i].value != value:
 			return "ResourceExistsException"
-		case i < 0 && !secret.add(version{id, value, s.Now()}):
+		case i < 0 && !secret.add(version{id, value, s.now()}):
 			return "LimitExceededException"
 		}
 		return ""

@@ -13,7 +13,7 @@ import (
 func TestFullSecretAcceptsAVersionAfterADay(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	s := NewSecretsManager(t)
-	s.Now = func() time.Time { return now }
+	s.now = func() time.Time { return now }
 	s.Create("s")
 	written := 0
 	put := func() error {
@@ -33,7 +33,7 @@ func TestFullSecretAcceptsAVersionAfterADay(t *testing.T) {
 		}
 	}
 	// One version a minute.
-	for range MaxVersions {
+	for range maxVersions {
 		if err := put(); err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestFullSecretAcceptsAVersionAfterADay(t *testing.T) {
 	isFull()
 
 	// The first version is a nanosecond less than a day old.
-	now = now.Add(MinVersionAge - MaxVersions*time.Minute - 1)
+	now = now.Add(minVersionAge - maxVersions*time.Minute - 1)
 	isFull()
 	got, err := s.SDK().GetSecretValue(t.Context(), &secretsmanager.GetSecretValueInput{SecretId: new("s")})
 	if err != nil || *got.SecretString != "99" {
@@ -54,8 +54,8 @@ func TestFullSecretAcceptsAVersionAfterADay(t *testing.T) {
 		t.Fatalf("with a version that is a day old: %v", err)
 	}
 	isFull()
-	if s.Versions("s") != MaxVersions || len(s.Values("s")) != MaxVersions+1 {
-		t.Errorf("%d versions and %d values, want %d and one more", s.Versions("s"), len(s.Values("s")), MaxVersions)
+	if n, values := len(s.secrets["s"].versions), len(s.Values("s")); n != maxVersions || values != maxVersions+1 {
+		t.Errorf("%d versions and %d values, want %d and one more", n, values, maxVersions)
 	}
 
 	// Putting an existing version again is allowed in a full secret.
