@@ -128,6 +128,10 @@ func TestWhatFailedToBeParkedIsNotListed(t *testing.T) {
 		t.Fatal("parked")
 	}
 	w.s3.Fails = nil
+	// Another one has the same time.
+	if _, _, err := w.store.Park(t.Context(), parking.Parked{Reason: parking.Invalid, ParkedAt: w.now}); err != nil {
+		t.Fatal(err)
+	}
 	out, _ := w.expect(0, "parked", "list", "--event", event)
 	w.contains(out, "nothing is parked")
 }

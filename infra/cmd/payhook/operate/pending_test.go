@@ -174,5 +174,9 @@ func TestParkedEventNeedsAttention(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _ := w.expect(cli.StatusFailed, "event", e.EventID)
-	w.contains(out, "parked", name)
+	w.contains(out, name)
+	out, _ = w.expect(cli.StatusFailed, "event", e.EventID, "--json")
+	if got := document[eventState](t, out); got.State != "parked" {
+		t.Errorf("%s", out)
+	}
 }
