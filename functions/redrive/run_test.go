@@ -30,8 +30,10 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 		"not marked": {intake.Redriven{Unmarked: 1}, map[string]any{"level": "ERROR", "unmarked": 1.0}, report{}, ""},
 		"not published": {intake.Redriven{Failed: 1, PublishErr: errors.New("no")},
 			map[string]any{"level": "WARN", "cause": "no", "failed": 1.0}, report{Failed: 1}, ""},
-		"the ledger can't be read": {intake.Redriven{Errors: 2, Unread: true, Err: errors.New("index"), PublishErr: errors.New("no")},
-			map[string]any{"level": "ERROR", "errors": 2.0, "cause": "index", "OldestPending": nil}, report{}, "redrive: index"},
+		"the ledger can't be read": {intake.Redriven{Errors: 2, Unread: true, Err: errors.New("index"),
+			PublishErr: errors.New("no")},
+			map[string]any{"level": "ERROR", "errors": 2.0, "cause": "index",
+				"OldestPending": nil}, report{}, "redrive: index"},
 	} {
 		d := deploy(t, nil)
 		got, err := d.write(t.Context(), test.run)

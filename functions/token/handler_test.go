@@ -24,8 +24,8 @@ import (
 )
 
 func TestTheLineAndTheReportOfARun(t *testing.T) {
-	const tooOften = "the lifetime of the tokens is too short (10m0s): %s; ask the service's operator for tokens of at " +
-		"least 20 minutes"
+	const tooOften = "the lifetime of the tokens is too short (10m0s): %s; ask the service's operator for tokens of " +
+		"at least 20 minutes"
 	for name, c := range map[string]struct {
 		run    token.Report
 		err    error
@@ -41,17 +41,22 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 		"an answer of the endpoint": {token.Report{Outcome: token.Failed, Known: true, Remaining: time.Minute},
 			fmt.Errorf("run: %w", &token.EndpointError{Status: 400, Code: "invalid_client"}),
 			report{token.Failed, 60, "run: token: endpoint answered 400 invalid_client"},
-			map[string]any{"level": "ERROR", "outcome": "failed", "cause": "run: token: endpoint answered 400 invalid_client",
+			map[string]any{"level": "ERROR", "outcome": "failed",
+				"cause":  "run: token: endpoint answered 400 invalid_client",
 				"status": 400.0, "oauthError": "invalid_client", "TokenFailed": 1.0, "remainingSeconds": 60.0,
 				"TokenShortfallSeconds": 0.0, "StackName": "Payhook"}},
 		"unusable credentials": {token.Report{Outcome: token.Failed}, &token.CredentialsError{Problem: "p"},
 			report{token.Failed, 0, (&token.CredentialsError{Problem: "p"}).Error()},
-			map[string]any{"level": "ERROR", "outcome": "failed", "cause": (&token.CredentialsError{Problem: "p"}).Error(),
+			map[string]any{"level": "ERROR", "outcome": "failed",
+				"cause":       (&token.CredentialsError{Problem: "p"}).Error(),
 				"TokenFailed": 1.0, "StackName": "Payhook"}},
-		"a secret that will be full": {token.Report{Outcome: token.Fresh, Lifetime: 10 * time.Minute, WritesTooOften: true,
-			FullAfter: time.Hour}, nil, report{Outcome: token.Fresh}, map[string]any{"level": "WARN",
-			"StackName": "Payhook", "lifetimeSeconds": 600.0, "TokenWritesTooOften": 1.0, "warning": fmt.Sprintf(tooOften, "at this pace the "+
-				"secret has 100 versions after 1h0m0s, and AWS accepts no more until one is 24 hours old")}},
+		"a secret that will be full": {token.Report{Outcome: token.Fresh, Lifetime: 10 * time.Minute,
+			WritesTooOften: true,
+			FullAfter:      time.Hour}, nil, report{Outcome: token.Fresh}, map[string]any{"level": "WARN",
+			"StackName": "Payhook", "lifetimeSeconds": 600.0, "TokenWritesTooOften": 1.0,
+			"warning": fmt.Sprintf(tooOften,
+				"at this pace the "+
+					"secret has 100 versions after 1h0m0s, and AWS accepts no more until one is 24 hours old")}},
 		"a full secret": {token.Report{Outcome: token.Failed, Lifetime: 10 * time.Minute, WritesTooOften: true},
 			errors.New("full"), report{token.Failed, 0, "full"}, map[string]any{"level": "ERROR", "outcome": "failed",
 				"cause": "full", "lifetimeSeconds": 600.0, "TokenFailed": 1.0, "TokenWritesTooOften": 1.0,

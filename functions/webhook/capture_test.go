@@ -49,10 +49,21 @@ func TestARejectedWebhookIsStored(t *testing.T) {
 				strings.Contains(e.log.String(), "paymentRequestId") {
 				t.Errorf("%+v, %v; logged %s", got, err, e.log)
 			}
-			want := parking.Captured{ReceivedAt: got.ReceivedAt, RequestID: "request-1", Outcome: name, Cause: got.Cause,
-				Method: r.RequestContext.HTTP.Method, Path: "/hook", RawQuery: "a=b", Headers: maps.Clone(r.Headers),
-				SourceIP: "192.0.2.1", Payload: []byte(r.Body), PayloadBytes: got.PayloadBytes,
-				PayloadSHA256: got.PayloadSHA256, Settings: e.proof}
+			want := parking.Captured{
+				ReceivedAt:    got.ReceivedAt,
+				RequestID:     "request-1",
+				Outcome:       name,
+				Cause:         got.Cause,
+				Method:        r.RequestContext.HTTP.Method,
+				Path:          "/hook",
+				RawQuery:      "a=b",
+				Headers:       maps.Clone(r.Headers),
+				SourceIP:      "192.0.2.1",
+				Payload:       []byte(r.Body),
+				PayloadBytes:  got.PayloadBytes,
+				PayloadSHA256: got.PayloadSHA256,
+				Settings:      e.proof,
+			}
 			want.Headers["authorization"] = parking.Redacted
 			if diff := cmp.Diff(want, got); diff != "" || got.Settings["baseUrl"] != e.service.URL {
 				t.Errorf("stored (-want +got):\n%s", diff)

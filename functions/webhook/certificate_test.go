@@ -120,11 +120,14 @@ func TestUnacceptedCertificatesHaveTheSameAnswer(t *testing.T) {
 		"from a function URL": {clientcert.WrongOrigin, func(r *request) {
 			r.RequestContext.DomainName, r.RequestContext.APIID = "abcdefg.lambda-url.eu-central-1.on.aws", "abcdefg"
 		}},
-		"from Invoke":         {clientcert.WrongOrigin, func(r *request) { r.RequestContext.DomainName = "" }},
-		"from another domain": {clientcert.WrongOrigin, func(r *request) { r.RequestContext.DomainName = "other.example" }},
-		"from another API":    {clientcert.WrongOrigin, func(r *request) { r.RequestContext.APIID = "b2c3d4e5f6" }},
-		"format 1.0":          {clientcert.WrongOrigin, func(r *request) { r.Version = "1.0" }},
-		"no format":           {clientcert.WrongOrigin, func(r *request) { r.Version = "" }},
+		"from Invoke": {clientcert.WrongOrigin, func(r *request) { r.RequestContext.DomainName = "" }},
+		"from another domain": {
+			clientcert.WrongOrigin,
+			func(r *request) { r.RequestContext.DomainName = "other.example" },
+		},
+		"from another API": {clientcert.WrongOrigin, func(r *request) { r.RequestContext.APIID = "b2c3d4e5f6" }},
+		"format 1.0":       {clientcert.WrongOrigin, func(r *request) { r.Version = "1.0" }},
+		"no format":        {clientcert.WrongOrigin, func(r *request) { r.Version = "" }},
 	}
 	for _, authentication := range []string{settings.ByMTLS, settings.ByBoth} {
 		e := newEndpoint(t, withCertificates(t, authentication, ca.Certificate))

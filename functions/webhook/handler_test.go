@@ -84,7 +84,8 @@ func TestEveryAnswerHasItsBodyAndHeaders(t *testing.T) {
 		headers        map[string]string
 		body           string
 	}{
-		"accepted": {settings.BySignature, intake.Result{Outcome: intake.Accepted, DeliveryID: "d", Counts: counts}, 200,
+		"accepted": {settings.BySignature, intake.Result{Outcome: intake.Accepted, DeliveryID: "d", Counts: counts},
+			200,
 			nil, `{"deliveryId":"d","recorded":1,"duplicates":2,"conflicts":3}`},
 		"no body": {settings.BySignature, intake.Result{Outcome: intake.Accepted}, 204, nil, ``},
 		"reset":   {settings.BySignature, intake.Result{Outcome: intake.Accepted}, 205, nil, ``},

@@ -101,8 +101,11 @@ func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
 	}
 	if !s.CaptureUntil.IsZero() {
 		h.proof = s.Proof
-		h.capturer = parking.NewCapturer(parking.NewStore(c.s3, s.ParkingBucket), keys.NewTable(c.dynamoDB, s.KeysTable),
-			s.CaptureUntil)
+		h.capturer = parking.NewCapturer(
+			parking.NewStore(c.s3, s.ParkingBucket),
+			keys.NewTable(c.dynamoDB, s.KeysTable),
+			s.CaptureUntil,
+		)
 	}
 	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, s.Publishing, s.Timeout),
 		mechanisms)
@@ -110,8 +113,11 @@ func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
 }
 
 func newKeys(s settings.Webhook, c clients) *keys.Cache {
-	return keys.New(keys.NewOrigin(c.keyService, s.BaseURL, settings.KeyTimeout), keys.NewTable(c.dynamoDB, s.KeysTable),
-		keyOptions(s))
+	return keys.New(
+		keys.NewOrigin(c.keyService, s.BaseURL, settings.KeyTimeout),
+		keys.NewTable(c.dynamoDB, s.KeysTable),
+		keyOptions(s),
+	)
 }
 
 func keyOptions(s settings.Webhook) keys.Options {

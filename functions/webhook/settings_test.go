@@ -120,8 +120,11 @@ var effects = map[*settings.Setting]func(t *testing.T){
 	settings.BaseURL: keyIsFetched,
 	settings.KeysAuth: func(t *testing.T) {
 		secrets := awstest.NewSecretsManager(t)
-		secrets.Put("token", fmt.Sprintf(`{"access_token":"the-token","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
-			time.Now().Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339)))
+		secrets.Put(
+			"token",
+			fmt.Sprintf(`{"access_token":"the-token","token_type":"Bearer","issued_at":%q,"expires_at":%q}`,
+				time.Now().Format(time.RFC3339), time.Now().Add(time.Hour).Format(time.RFC3339)),
+		)
 		service := paymenttest.NewServer(paymenttest.Options{Key: signingKey()})
 		defer service.Close()
 		s := conf(t, service.URL, map[string]string{settings.KeysAuth.Env(): "bearer", names.TokenSecretEnv: "token"})
@@ -139,8 +142,12 @@ var effects = map[*settings.Setting]func(t *testing.T){
 	},
 	settings.KeyExponents: passed(settings.KeyExponents, "3,65537",
 		func(o *keys.Options) { o.Exponents = []int{3, 65537} }),
-	settings.KeyFreshness: passed(settings.KeyFreshness, "16m", func(o *keys.Options) { o.Freshness = 16 * time.Minute }),
-	settings.KeyMaxAge:    passed(settings.KeyMaxAge, "2h", func(o *keys.Options) { o.MaxAge = 2 * time.Hour }),
+	settings.KeyFreshness: passed(
+		settings.KeyFreshness,
+		"16m",
+		func(o *keys.Options) { o.Freshness = 16 * time.Minute },
+	),
+	settings.KeyMaxAge: passed(settings.KeyMaxAge, "2h", func(o *keys.Options) { o.MaxAge = 2 * time.Hour }),
 	settings.KeyUnknownGrace: passed(settings.KeyUnknownGrace, "20m",
 		func(o *keys.Options) { o.UnknownGrace = 20 * time.Minute }),
 	settings.UnknownKeyTTL: passed(settings.UnknownKeyTTL, "10m",

@@ -124,7 +124,8 @@ func TestRegionAndProfileCanBeChosen(t *testing.T) {
 	if d, err := Connect(t.Context(), Target{Region: "eu-west-3"}); err != nil || d.AWS.Region != "eu-west-3" {
 		t.Error(err)
 	}
-	if _, err := Connect(t.Context(), Target{Profile: "nobody"}); err == nil || !strings.Contains(err.Error(), "nobody") {
+	if _, err := Connect(t.Context(), Target{Profile: "nobody"}); err == nil ||
+		!strings.Contains(err.Error(), "nobody") {
 		t.Error(err)
 	}
 }

@@ -319,7 +319,10 @@ func addSettings(to map[string]string, text string) error {
 		if slices.Contains(fixed, key) {
 			return fmt.Errorf("%s is not a setting of local runs", key)
 		}
-		if !slices.ContainsFunc(slices.Concat(settings.All(), settings.LocalSettings()), func(s *settings.Setting) bool { return s.Key == key }) {
+		if !slices.ContainsFunc(
+			slices.Concat(settings.All(), settings.LocalSettings()),
+			func(s *settings.Setting) bool { return s.Key == key },
+		) {
 			return fmt.Errorf("%s: there is no such setting", key)
 		}
 		to[key] = value

@@ -20,7 +20,8 @@ func TestEveryRoleHasThePermissionsBoundary(t *testing.T) {
 		"a name": {
 			map[string]any{boundary: map[string]any{"name": "payments-boundary"}},
 			"policy/payments-boundary"},
-		"with all that is added": {map[string]any{boundary: map[string]any{"arn": arn}, "tracing": true, "keysAuth": "bearer"},
+		"with all that is added": {map[string]any{boundary: map[string]any{"arn": arn}, "tracing": true,
+			"keysAuth": "bearer"},
 			arn},
 	} {
 		tm := payhook(t, c.settings)

@@ -118,8 +118,8 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 				"`payhook event ID` shows whether an event has arrived since."},
 		{name: "parked", metric: ownMetric(conf, names.ParkedMetric), statistic: sum, minutes: 5, threshold: 1,
 			description: "Accepted webhooks or events are parked: they could not be used, EventBridge is known to " +
-				"reject them, or redrive could not publish them in 20 attempts. They are not published until they are " +
-				"replayed.",
+				"reject them, or redrive could not publish them in 20 attempts. They are not published until they " +
+				"are replayed.",
 			action: "Look up the cause (`payhook parked show NAME`). If it is on your side, fix it, deploy, and " +
 				"replay (`payhook parked replay --all`). Otherwise send the service's operator the deliveryId and " +
 				"the cause, and settle what they have sent again correctly (`payhook parked settle`). Until then, " +
@@ -143,13 +143,14 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 				"ID --drop`). If other webhooks are accepted, someone sends forged ones; they have no effect."},
 		{name: "key-unavailable", metric: ownMetric(conf, names.KeyUnavailableMetric), statistic: sum, minutes: 5,
 			threshold: 1, notifyOK: true,
-			description: "Webhooks were answered 503, because no cache has their key and it could not be fetched: the " +
-				"service's key endpoint does not answer, or more unknown key ids arrived than keyMissBudget allows. " +
-				"Unless the service sends them again, they are lost.",
+			description: "Webhooks were answered 503, because no cache has their key and it could not be fetched: " +
+				"the service's key endpoint does not answer, or more unknown key ids arrived than keyMissBudget " +
+				"allows. Unless the service sends them again, they are lost.",
 			action: "Look up outcome and keyId in the webhook function's log. key-unavailable: fetch " +
-				"{baseUrl}/v1/keys/{keyId}; if that fails, contact the service's operator, otherwise check keysAuth. Do " +
-				"not drop keys meanwhile. key-out-of-budget: many different ids are a flood, which cannot affect cached " +
-				"keys, and webhookConcurrency limits its cost; if they are ids of the service, raise keyMissBudget."},
+				"{baseUrl}/v1/keys/{keyId}; if that fails, contact the service's operator, otherwise check keysAuth. " +
+				"Do not drop keys meanwhile. key-out-of-budget: many different ids are a flood, which cannot affect " +
+				"cached keys, and webhookConcurrency limits its cost; if they are ids of the service, raise " +
+				"keyMissBudget."},
 		{name: "key-stale", metric: ownMetric(conf, names.KeyStaleMetric), statistic: sum, minutes: 5, threshold: 1,
 			times: 3, among: 12, notifyOK: true,
 			description: "The service's key endpoint does not answer, and stale keys are used. Webhooks are rejected " +
@@ -177,8 +178,9 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 			description: "An accepted event is not on the bus after several minutes: redrive does not run or does " +
 				"not keep up, or the event fails and is postponed. The alarm is also raised for a few minutes after " +
 				"the first deployment.",
-			action: "Run `payhook pending`. If events fail, check that the bus exists, and EventBridge and the quota of " +
-				"PutEvents in this region. Otherwise redrive does not run or cannot read the ledger: " + stopped("redrive") +
+			action: "Run `payhook pending`. If events fail, check that the bus exists, and EventBridge and the quota " +
+				"of PutEvents in this region. Otherwise redrive does not run or cannot read the ledger: " +
+				stopped("redrive") +
 				" Then start a run (`payhook invoke --aws redrive events/redrive/scheduled.json`)."},
 
 		// The access token.
@@ -214,9 +216,10 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 	return append(all,
 		alarm{name: "webhook-errors", metric: webhook.lambdaMetric("Errors"), statistic: sum, minutes: 5, threshold: 1,
 			notifyOK: true,
-			description: "The webhook function fails, is killed, or reaches its timeout. Unless the service sends the " +
-				"webhook again, it is lost.",
-			action: "Look up the last lines of the webhook function's log, and Duration and memory in its REPORT lines."},
+			description: "The webhook function fails, is killed, or reaches its timeout. Unless the service sends " +
+				"the webhook again, it is lost.",
+			action: "Look up the last lines of the webhook function's log, and Duration and memory in its REPORT " +
+				"lines."},
 		alarm{name: "webhook-throttles", metric: webhook.lambdaMetric("Throttles"), statistic: sum, minutes: 5,
 			threshold: 1, notifyOK: true,
 			description: "Lambda has no concurrency left to run the webhook function. Unless the service sends the " +
@@ -227,8 +230,8 @@ func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token 
 // stopped returns the steps to find out why a scheduled function does not work.
 func stopped(function string) string {
 	return "Look up cause in the last lines of the " + function + " function's log. If there are none, read " +
-		"ERROR_MESSAGE of a message in its schedule's dead-letter queue, and look at the function's Throttles: another " +
-		"function may use up the account's concurrency."
+		"ERROR_MESSAGE of a message in its schedule's dead-letter queue, and look at the function's Throttles: " +
+		"another function may use up the account's concurrency."
 }
 
 // rejectedByAWS returns the alarm for webhooks that AWS answers before the function

@@ -103,12 +103,19 @@ func TestRunbookListsEveryAlarm(t *testing.T) {
 	_, rest, begun := strings.Cut(string(text), begin)
 	got, _, ended := strings.Cut(rest, end)
 	if !begun || !ended {
-		t.Fatalf("infra/cmd/payhook/RUNBOOK.md has no table of alarms between the lines %s and %s; it is\n\n%s", begin, end,
-			want)
+		t.Fatalf(
+			"infra/cmd/payhook/RUNBOOK.md has no table of alarms between the lines %s and %s; it is\n\n%s",
+			begin,
+			end,
+			want,
+		)
 	}
 	if got = strings.TrimSpace(got); got != want {
-		t.Errorf("infra/cmd/payhook/RUNBOOK.md's table of alarms (-the template's +the document's)\n%s\nIt must be\n\n%s",
-			cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")), want)
+		t.Errorf(
+			"infra/cmd/payhook/RUNBOOK.md's table of alarms (-the template's +the document's)\n%s\nIt must be\n\n%s",
+			cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")),
+			want,
+		)
 	}
 }
 

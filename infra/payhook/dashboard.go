@@ -67,7 +67,8 @@ const (
 	chartHeight      = 6
 )
 
-// newMonitoring creates the dashboard and the saved queries, and returns the name of the dashboard. Call it after everything else is created.
+// newMonitoring creates the dashboard and the saved queries, and returns the name of the dashboard. Call it after
+// everything else is created.
 func newMonitoring(stack awscdk.Stack, conf settings.Deployment, made parts) *string {
 	scope := constructs.NewConstruct(stack, jsii.String("Monitoring"))
 	newQueries(scope, conf, made)
@@ -131,8 +132,9 @@ func sections(conf settings.Deployment, made parts) []section {
 				series: sums(names.AcceptedMetric, names.UnauthenticatedMetric, names.KeyUnavailableMetric,
 					names.NotStoredMetric)},
 			{title: "Requests as AWS counts them", alarm: webhook.rejectedAlarm(), minutes: 5,
-				sentence: "Requests that reached the URL, and those that were answered 4xx or 5xx by AWS or the function.",
-				series:   webhook.requestSeries(conf)},
+				sentence: "Requests that reached the URL, and those that were answered 4xx or 5xx by AWS or the " +
+					"function.",
+				series: webhook.requestSeries(conf)},
 			{title: "Latency", minutes: 5, alarm: "webhook-errors",
 				sentence: "Milliseconds of a run of the webhook function, as Lambda measures them.",
 				series: []series{{webhook.lambdaMetric("Duration"), "p50", "p50"},

@@ -85,7 +85,13 @@ func (k customerKey) allowFunctions(conf settings.Deployment, made *parts) {
 	k.allow(made.redrive.role, "dynamodb", tables(read...), "kms:Decrypt")
 	k.allow(made.redrive.role, "s3", both, "kms:GenerateDataKey")
 	k.allow(made.redrive.role, "s3", s3Buckets(made.buckets.parking.BucketArn()), "kms:Decrypt")
-	k.allow(made.token.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt", "kms:GenerateDataKey")
+	k.allow(
+		made.token.role,
+		"secretsmanager",
+		secrets(made.token.secret.AttrId()),
+		"kms:Decrypt",
+		"kms:GenerateDataKey",
+	)
 	k.allow(made.token.role, "secretsmanager", secrets(made.token.credentials.AttrId()), "kms:Decrypt")
 }
 

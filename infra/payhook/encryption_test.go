@@ -165,7 +165,11 @@ func keyNeeds(grants map[string][]string) []string {
 					uses = append(uses, "s3 kms:GenerateDataKey aws:s3:arn="+of+".Arn",
 						"s3 kms:GenerateDataKey aws:s3:arn="+of+".Arn/*")
 				case "GetObject":
-					uses = append(uses, "s3 kms:Decrypt aws:s3:arn="+of+".Arn", "s3 kms:Decrypt aws:s3:arn="+of+".Arn/*")
+					uses = append(
+						uses,
+						"s3 kms:Decrypt aws:s3:arn="+of+".Arn",
+						"s3 kms:Decrypt aws:s3:arn="+of+".Arn/*",
+					)
 				}
 			case "secretsmanager":
 				uses = append(uses, "secretsmanager kms:Decrypt SecretARN="+on)
@@ -200,7 +204,10 @@ func TestRolesCanUseTheKeyOnlyForTheirResources(t *testing.T) {
 // functions need the same of further keys as of the key of encryption.
 func TestFunctionsCanUseFurtherKeys(t *testing.T) {
 	objects := func(action, bucket string) []string {
-		return []string{"s3 kms:" + action + " aws:s3:arn=" + bucket, "s3 kms:" + action + " aws:s3:arn=" + bucket + "/*"}
+		return []string{
+			"s3 kms:" + action + " aws:s3:arn=" + bucket,
+			"s3 kms:" + action + " aws:s3:arn=" + bucket + "/*",
+		}
 	}
 	existing := map[string]any{"ledgerTable": "old-ledger", "claimBucket": "old-claims", "parkingBucket": "old-parking"}
 	for encryption, exists := range map[string]bool{"aws": true, "cmk": true, someKey: false} {
@@ -215,10 +222,12 @@ func TestFunctionsCanUseFurtherKeys(t *testing.T) {
 		const table, secret = "dynamodb kms:Decrypt aws:dynamodb:tableName=", "secretsmanager kms:"
 		written := append(objects("GenerateDataKey", claims), objects("GenerateDataKey", parking)...)
 		for role, want := range map[string][]string{
-			"Webhook/Role": append([]string{table + "Keys", table + ledger, secret + "Decrypt SecretARN=Token/Secret.Id"},
+			"Webhook/Role": append([]string{table + "Keys", table + ledger, secret +
+				"Decrypt SecretARN=Token/Secret.Id"},
 				written...),
 			"Redrive/Role": append(append([]string{table + ledger}, objects("Decrypt", parking)...), written...),
-			"Token/Role": {secret + "Decrypt SecretARN=Token/Credentials.Id", secret + "Decrypt SecretARN=Token/Secret.Id",
+			"Token/Role": {secret + "Decrypt SecretARN=Token/Credentials.Id", secret +
+				"Decrypt SecretARN=Token/Secret.Id",
 				secret + "GenerateDataKey SecretARN=Token/Secret.Id"},
 			"Redrive/ScheduleRole": nil,
 		} {

@@ -190,7 +190,8 @@ func TestAPIIsThrottled(t *testing.T) {
 	for _, c := range []struct {
 		changes     map[string]any
 		rate, burst float64
-	}{{nil, 100, 200}, {map[string]any{"throttleRate": 7}, 7, 14}, {map[string]any{"throttleRate": 10000}, 10000, 5000}} {
+	}{{nil, 100, 200}, {map[string]any{"throttleRate": 7}, 7, 14}, {map[string]any{"throttleRate": 10000}, 10000,
+		5000}} {
 		stage := payhook(t, with(c.changes)).get(t, "Endpoint/Stage", "AWS::ApiGatewayV2::Stage").Properties
 		limits := stage["DefaultRouteSettings"]
 		if at(limits, "ThrottlingRateLimit") != c.rate || at(limits, "ThrottlingBurstLimit") != c.burst ||

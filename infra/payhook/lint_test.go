@@ -49,7 +49,9 @@ func TestTemplatesPassCfnLint(t *testing.T) {
 	}
 	args := append([]string{"--config-file", "cfnlint.yaml", "--include-checks", "I", "--non-zero-exit-code",
 		"informational", "--"}, lintedTemplates(t)...)
-	output, err := exec.Command(filepath.Join("..", "..", ".local", "venv", "bin", "cfn-lint"), args...).CombinedOutput()
+	output, err := exec.Command(
+		filepath.Join("..", "..", ".local", "venv", "bin", "cfn-lint"),
+		args...).CombinedOutput()
 	if err != nil || len(output) > 0 {
 		t.Errorf("cfn-lint: %v\n%s", err, output)
 	}

@@ -705,7 +705,8 @@ func TestKeysAreChecked(t *testing.T) {
 		}
 		for name, key := range map[string]awstest.Item{
 			"a number": {"id": number(1)}, "bytes": {"id": binary("a")}, "null": {"id": null},
-			"empty": {"id": text("")}, "another name": {"x": text("a")}, "none": {}, "two names": {"id": text("a"), "x": text("a")},
+			"empty": {"id": text("")}, "another name": {"x": text("a")}, "none": {}, "two names": {"id": text("a"),
+				"x": text("a")},
 			"too long": {"id": text(strings.Repeat("a", 2049))},
 		} {
 			_, err := s.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &s.table, Key: key})

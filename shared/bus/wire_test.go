@@ -92,7 +92,8 @@ func TestRejectedRequestsAreSplitOnTheWire(t *testing.T) {
 				takeAll(w, entries)
 			})
 			errs := b.Publish(t.Context(), many(10))
-			if failures(errs) != test.failed || errs[6] == nil || calls > test.calls || test.failed == 10 && calls != test.calls {
+			if failures(errs) != test.failed || errs[6] == nil || calls > test.calls ||
+				test.failed == 10 && calls != test.calls {
 				t.Errorf("%d failed with %d requests: %v", failures(errs), calls, errs[6])
 			}
 		})

@@ -204,8 +204,9 @@ func TestPinsAndRevocation(t *testing.T) {
 			clientcert.PinOf(client.Leaf)}}, ""},
 		"another key": {clientcert.Policy{Pins: []clientcert.Pin{clientcert.PinOf(other.Leaf)}},
 			clientcert.NotPinned},
-		"its subject":                {clientcert.Policy{Subjects: name(subject)}, ""},
-		"its subject, in other case": {clientcert.Policy{Subjects: name(strings.ToUpper(subject))}, clientcert.NotPinned},
+		"its subject": {clientcert.Policy{Subjects: name(subject)}, ""},
+		"its subject, in other case": {clientcert.Policy{Subjects: name(strings.ToUpper(subject))},
+			clientcert.NotPinned},
 		"its subject, as openssl writes it": {
 			clientcert.Policy{Subjects: name("O = Payment Service, CN = webhooks.payments.example")}, ""},
 		"its subject and another attribute": {clientcert.Policy{Subjects: name("C=DE," + subject)},

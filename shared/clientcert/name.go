@@ -99,8 +99,11 @@ func (p *nameParser) attribute() (a pkix.AttributeTypeAndValue, end byte, err er
 	kind, rest, ok := strings.Cut(p.rest, "=")
 	kind = strings.TrimSpace(kind)
 	if a.Type = attributeType(kind); !ok || a.Type == nil {
-		return a, 0, fmt.Errorf("must be a name such as CN=Operator CA,O=Payments: %q is not the type of an attribute; "+
-			"escape a separator in a value with a backslash", kind)
+		return a, 0, fmt.Errorf(
+			"must be a name such as CN=Operator CA,O=Payments: %q is not the type of an attribute; "+
+				"escape a separator in a value with a backslash",
+			kind,
+		)
 	}
 	p.rest = rest
 	var value []byte

@@ -37,13 +37,23 @@ import (
 // What the service is told, what alarms count and at which level it is logged depends on
 // the outcome alone.
 func TestEveryOutcomeHasItsAnswer(t *testing.T) {
-	unauthentic := intake.Answer{Status: 401, Detail: "The webhook is not authentic.", Metric: names.UnauthenticatedMetric,
-		Level: slog.LevelWarn}
+	unauthentic := intake.Answer{
+		Status: 401,
+		Detail: "The webhook is not authentic.",
+		Metric: names.UnauthenticatedMetric,
+		Level:  slog.LevelWarn,
+	}
 	rejected := func(status int, detail string) intake.Answer {
 		return intake.Answer{Status: status, Detail: detail, Level: slog.LevelWarn}
 	}
 	unavailable := func(detail string, retryAfter int, metric names.Metric) intake.Answer {
-		return intake.Answer{Status: 503, Detail: detail, RetryAfter: retryAfter, Metric: metric, Level: slog.LevelError}
+		return intake.Answer{
+			Status:     503,
+			Detail:     detail,
+			RetryAfter: retryAfter,
+			Metric:     metric,
+			Level:      slog.LevelError,
+		}
 	}
 	want := map[intake.Outcome]intake.Answer{
 		intake.Accepted:           {Metric: names.AcceptedMetric},
@@ -431,7 +441,8 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 	}{
 		"defaults": {ledger: 29 * time.Second, bus: 5 * time.Second, held: time.Minute,
 			redrive: 3750 * time.Millisecond},
-		"chosen": {opts: intake.Options{Timeout: 20 * time.Second, Margin: 2 * time.Second, Grace: 5 * time.Second}, ledger: 18 * time.Second, bus: 5 * time.Second, held: 25 * time.Second, redrive: 3750 * time.Millisecond},
+		"chosen": {opts: intake.Options{Timeout: 20 * time.Second, Margin: 2 * time.Second, Grace: 5 * time.Second},
+			ledger: 18 * time.Second, bus: 5 * time.Second, held: 25 * time.Second, redrive: 3750 * time.Millisecond},
 		"a deadline": {deadline: 10 * time.Second, ledger: 9 * time.Second, bus: 5 * time.Second,
 			held: 40 * time.Second, redrive: 2250 * time.Millisecond},
 		"a near deadline": {deadline: 2 * time.Second, ledger: 1500 * time.Millisecond, bus: 1125 * time.Millisecond,

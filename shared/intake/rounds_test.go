@@ -157,10 +157,12 @@ func TestEveryAttemptOfALargeDeliveryMakesProgress(t *testing.T) {
 		most           int           // attempts
 		outcome        intake.Outcome
 	}{
-		"6,000 events":                          {nil, small(6000), false, 0, 0, 3, intake.Accepted},
-		"in another order each time":            {nil, small(6000), true, 0, 0, 3, intake.Accepted},
-		"every second one was recorded before":  {everySecond(small(6000)), small(6000), false, 0, 0, 2, intake.Accepted},
-		"a few were recorded before, anywhere":  {shuffled(small(6000))[:100], small(6000), false, 0, 0, 3, intake.Accepted},
+		"6,000 events":               {nil, small(6000), false, 0, 0, 3, intake.Accepted},
+		"in another order each time": {nil, small(6000), true, 0, 0, 3, intake.Accepted},
+		"every second one was recorded before": {everySecond(small(6000)), small(6000), false, 0, 0, 2,
+			intake.Accepted},
+		"a few were recorded before, anywhere": {shuffled(small(6000))[:100], small(6000), false, 0, 0, 3,
+			intake.Accepted},
 		"all but the last were recorded before": {small(2900), small(2901), false, 0, 0, 1, intake.Accepted},
 		"many are in conflict":                  {changed(small(2900)), small(5000), false, 0, 0, 2, intake.Conflict},
 		"large events among them": {nil, slices.Concat(large(400), small(3000)), true, 0, 0, 5,

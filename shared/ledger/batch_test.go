@@ -590,7 +590,12 @@ func (f forgetfulBatches) BatchExecuteStatement(ctx context.Context, in *dynamod
 
 func TestABatchThatIsTriedAgainIsKnownAgain(t *testing.T) {
 	b := newFixture(t)
-	b.Ledger = ledger.New(forgetfulBatches{b.db}, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }})
+	b.Ledger = ledger.New(
+		forgetfulBatches{b.db},
+		"ledger",
+		"bus",
+		ledger.Options{Now: func() time.Time { return b.now }},
+	)
 	entries := b.entries(t, 30)
 	b.recordAll(t, entries)
 	for i, r := range b.Ledger.Record(t.Context(), entries, ledger.NewHolder(), b.now) {
@@ -782,7 +787,12 @@ func TestEntriesAreReadWhileWritesAreSlow(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b, _ := newFaulty(t)
-			l := ledger.New(hesitant{b.db, takes}, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }})
+			l := ledger.New(
+				hesitant{b.db, takes},
+				"ledger",
+				"bus",
+				ledger.Options{Now: func() time.Time { return b.now }},
+			)
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 			defer cancel()
 			for i, r := range l.Record(ctx, b.entries(t, 50), ledger.NewHolder(), b.now) {

@@ -81,7 +81,8 @@ func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error
 	}
 	return Item{
 		EventID: id, DeliveryID: found.DeliveryID, Digest: found.digest(), RecordedAt: found.RecordedAt.time(),
-		Pending: found.pending(), Bus: found.bus(), Due: found.Due.time(), Attempts: found.Attempts, Claimed: found.Claimed,
+		Pending: found.pending(), Bus: found.bus(), Due: found.Due.time(), Attempts: found.Attempts,
+		Claimed:     found.Claimed,
 		PublishedAt: found.PublishedAt.time(), EventTimestamp: found.EventTimestamp.time(),
 		ParkedAt:  found.ParkedAt.time(),
 		ExpiresAt: (milliseconds(found.ExpiresAt) * 1000).time(),

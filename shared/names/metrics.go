@@ -41,8 +41,11 @@ var (
 		"not be recorded or an unusable delivery could not be parked"}
 	// KeyUnavailableMetric counts webhooks of which it is not known whether they are
 	// authentic.
-	KeyUnavailableMetric = Metric{Name: "KeyUnavailable", Meaning: "webhooks answered 503, because no cache has their " +
-		"key and it could not be fetched: the key endpoint does not answer, or `keyMissBudget` is used up"}
+	KeyUnavailableMetric = Metric{
+		Name: "KeyUnavailable",
+		Meaning: "webhooks answered 503, because no cache has their " +
+			"key and it could not be fetched: the key endpoint does not answer, or `keyMissBudget` is used up",
+	}
 	// KeyStaleMetric counts webhooks whose key is due to be fetched again, while the
 	// service's key endpoint does not answer or reports it as unknown.
 	KeyStaleMetric = Metric{Name: "KeyStale", Meaning: "webhooks verified with a key that is due to be fetched again"}
@@ -60,8 +63,12 @@ var (
 var (
 	// OldestPendingMetric is written by every run that could read the whole ledger. It is
 	// 0 if nothing is pending. An event is also pending while its receiver publishes it.
-	OldestPendingMetric = Metric{Name: "OldestPending", Unit: Seconds, Meaning: "seconds since the oldest pending event " +
-		"was recorded, postponed ones included; each run of redrive that could read the ledger writes it"}
+	OldestPendingMetric = Metric{
+		Name: "OldestPending",
+		Unit: Seconds,
+		Meaning: "seconds since the oldest pending event " +
+			"was recorded, postponed ones included; each run of redrive that could read the ledger writes it",
+	}
 	// TrustDaysLeftMetric is written by every run if a client certificate is required, so
 	// also when no webhooks arrive.
 	TrustDaysLeftMetric = Metric{Name: "TrustDaysLeft", Meaning: "days until a CA of the truststore or the last " +
@@ -83,14 +90,18 @@ var (
 	// TokenWritesTooOftenMetric counts runs that stored a token less than 16 minutes after
 	// the previous one and whose lifetime is under 20 minutes, or that could not store one
 	// because the secret has 100 versions of the last 24 hours.
-	TokenWritesTooOftenMetric = Metric{Name: "TokenWritesTooOften", Meaning: "runs that store tokens too often for the " +
-		"quota of the secret's versions"}
+	TokenWritesTooOftenMetric = Metric{
+		Name: "TokenWritesTooOften",
+		Meaning: "runs that store tokens too often for the " +
+			"quota of the secret's versions",
+	}
 )
 
 // Metrics returns every metric that the functions write.
 func Metrics() []Metric {
 	return []Metric{
-		AcceptedMetric, UnauthenticatedMetric, ClientErrorsMetric, NotStoredMetric, KeyUnavailableMetric, KeyStaleMetric,
+		AcceptedMetric, UnauthenticatedMetric, ClientErrorsMetric, NotStoredMetric, KeyUnavailableMetric,
+		KeyStaleMetric,
 		KeyWithdrawnMetric, ConflictsMetric, ParkedMetric, OldestPendingMetric, TrustDaysLeftMetric,
 		TokenShortfallMetric, TokenFailedMetric, TokenWritesTooOftenMetric,
 	}

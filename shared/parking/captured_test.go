@@ -131,7 +131,8 @@ func TestACaptureTakesALimitedTime(t *testing.T) {
 		slow := &gate{S3: bucket, open: make(chan struct{})}
 		c := parking.NewCapturer(parking.NewStore(slow, "parking"), shared, time.Now().Add(time.Hour))
 		start := time.Now()
-		if name, err := c.Capture(t.Context(), captured("x")); !errors.Is(err, context.DeadlineExceeded) || name != "" ||
+		if name, err := c.Capture(t.Context(), captured("x")); !errors.Is(err, context.DeadlineExceeded) ||
+			name != "" ||
 			time.Since(start) != parking.CaptureTimeout {
 			t.Errorf("%q after %s: %v", name, time.Since(start), err)
 		}

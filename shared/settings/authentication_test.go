@@ -63,8 +63,8 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 					"2@/O=Payment Service/CN=Operator CA"}, nil},
 		"issuers that are not in the truststore": {mtls,
 			map[string]string{"revokedSerials": "1@CN=Other CA; 2@CN=Operator CA,O=Payment Service;3@CN=Operator CA"},
-			[]string{"revokedSerials: 1@CN=Other CA; 3@CN=Operator CA: the issuer must be the subject of a certificate " +
-				"of truststore: CN=Operator CA,O=Payment Service ("}},
+			[]string{"revokedSerials: 1@CN=Other CA; 3@CN=Operator CA: the issuer must be the subject of a " +
+				"certificate of truststore: CN=Operator CA,O=Payment Service ("}},
 		"an issuer and the truststore": {mtls,
 			map[string]string{"revokedSerials": "1@CN=Other CA", "truststore": ""},
 			[]string{"truststore: is required"}},
@@ -76,7 +76,8 @@ func TestAuthenticationAndEndpoint(t *testing.T) {
 		"a method that is none": {mtls, map[string]string{"httpMethod": "post it"},
 			[]string{"httpMethod: must be an HTTP method"}},
 		"every setting of the endpoint": {mtls,
-			map[string]string{"ownershipCertificateArn": certificate, "hostedZoneId": "Z1ABC", "throttleRate": "10000"}, nil},
+			map[string]string{"ownershipCertificateArn": certificate, "hostedZoneId": "Z1ABC",
+				"throttleRate": "10000"}, nil},
 		"another mechanism": {nil, map[string]string{"authentication": "tls"},
 			[]string{"authentication: must be signature or mtls or both"}},
 		"another mechanism, with a truststore": {mtls, map[string]string{"authentication": "TLS"},

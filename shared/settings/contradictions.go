@@ -61,8 +61,11 @@ func (r *reader) encryptionKeys(d Deployment) {
 		}
 	}
 	if d.Encryption == EncryptionCMK && len(existing) > 0 && r.text(FurtherEncryptionKeys) == "" {
-		r.wrong(FurtherEncryptionKeys, "must name the keys of "+strings.Join(existing, ", ")+", or be aws if they have "+
-			"none: the key that encryption=cmk creates is another one")
+		r.wrong(
+			FurtherEncryptionKeys,
+			"must name the keys of "+strings.Join(existing, ", ")+", or be aws if they have "+
+				"none: the key that encryption=cmk creates is another one",
+		)
 	}
 	region := ""
 	for _, key := range append([]string{d.Encryption}, d.FurtherEncryptionKeys...) {

@@ -21,10 +21,15 @@ func TestEncryptionKeys(t *testing.T) {
 		{"cmk", "cmk", "", "furtherEncryptionKeys: must be the ARNs of keys"},
 		{a, b + ";" + a, "", "furtherEncryptionKeys: must not have " + a + " again"},
 		{"aws", a + ";" + a, "", "furtherEncryptionKeys: must not have " + a + " again"},
-		{a, other, "", "furtherEncryptionKeys: must name keys of one Region, that of the stack; " + other + " is not in eu"},
+		{a, other, "", "furtherEncryptionKeys: must name keys of one Region, that of the stack; " + other +
+			" is not in eu"},
 		{"aws", a + ";" + other, "", "furtherEncryptionKeys: must name keys of one Region"},
 	} {
-		conf := map[string]string{"encryption": c.encryption, "furtherEncryptionKeys": c.further, "ledgerTable": c.ledger}
+		conf := map[string]string{
+			"encryption":            c.encryption,
+			"furtherEncryptionKeys": c.further,
+			"ledgerTable":           c.ledger,
+		}
 		if c.ledger != "" {
 			conf["parkingBucket"] = "parking"
 		}

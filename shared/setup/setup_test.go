@@ -112,7 +112,13 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 			buckets.MakeBucket("claims")
 			s, timeout := standard, time.Minute
 			c.change(&s, &timeout)
-			want := delivered{Bus: "the-bus", Source: "the-source", Requests: 1, Window: time.Hour, Held: 2 * time.Minute}
+			want := delivered{
+				Bus:      "the-bus",
+				Source:   "the-source",
+				Requests: 1,
+				Window:   time.Hour,
+				Held:     2 * time.Minute,
+			}
 			c.want(&want)
 			two := paymenttest.Events(2)
 			for i := range two {

@@ -139,7 +139,8 @@ func (k kind) applies(o op) bool {
 	case errorAfter, timeoutAfter, late:
 		return o.writes()
 	case lag:
-		return o == record || o == lease || o == mark || o == markParked || o == postpone || o == move || o.ofStatements()
+		return o == record || o == lease || o == mark || o == markParked || o == postpone || o == move ||
+			o.ofStatements()
 	case noKey:
 		return o == fetchKey
 	}

@@ -200,7 +200,8 @@ var unknownAddress = netip.MustParseAddr("198.51.100.20")
 // rotationHistory plays a rotation of the service's key: the old key is published,
 // then also the new one, which signs from then on, then the old one is withdrawn.
 // Meanwhile the service has an outage, in which a gateway sometimes answers 200, a
-// gateway answers 404 for each key for some time, other senders use invented key ids, and calls other than those of the table
+// gateway answers 404 for each key for some time, other senders use invented key ids, and calls other than those of
+// the table
 // have faults.
 func rotationHistory(seed uint64) (*world, counts) {
 	r := &randomDecider{Rand: rand.New(rand.NewPCG(seed, 20261121)), seed: seed}
@@ -315,8 +316,14 @@ func TestARotationOfKeysRejectsNoAuthenticDelivery(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("%v; %d wrong 404s, %d wrong 200s, %d deliveries accepted with a withdrawn key, %d histories used the reserve",
-		c.total, flapped, maintained, old, reserve)
+	t.Logf(
+		"%v; %d wrong 404s, %d wrong 200s, %d deliveries accepted with a withdrawn key, %d histories used the reserve",
+		c.total,
+		flapped,
+		maintained,
+		old,
+		reserve,
+	)
 	if *seed == 0 && (flapped == 0 || maintained == 0 || old == 0 || reserve == 0) {
 		t.Error("a case did not occur")
 	}

@@ -264,7 +264,11 @@ func (w *world) deliver(i *instance, s *sent) {
 // move invokes redrive of a second stack, which has the same ledger and another bus, to move
 // what is pending for the first bus to its own.
 func (w *world) move() {
-	w.runRedrive(w.free("second"), "moves", func(ctx context.Context, r *intake.Redriver) { _, _, _ = r.Move(ctx, "bus") })
+	w.runRedrive(
+		w.free("second"),
+		"moves",
+		func(ctx context.Context, r *intake.Redriver) { _, _, _ = r.Move(ctx, "bus") },
+	)
 }
 
 // redrive invokes an instance for a run of redrive.

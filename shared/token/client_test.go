@@ -179,10 +179,19 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 						return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 					}
 					rejections = append(rejections, &closed{Reader: strings.NewReader("rejected")})
-					return &http.Response{StatusCode: http.StatusUnauthorized, Body: rejections[len(rejections)-1], Request: r}, nil
+					return &http.Response{
+						StatusCode: http.StatusUnauthorized,
+						Body:       rejections[len(rejections)-1],
+						Request:    r,
+					}, nil
 				}))
-			request := &http.Request{Method: http.MethodPost, URL: parse(t, "https://api.example"), Header: http.Header{},
-				Body: test.body, GetBody: test.getBody}
+			request := &http.Request{
+				Method:  http.MethodPost,
+				URL:     parse(t, "https://api.example"),
+				Header:  http.Header{},
+				Body:    test.body,
+				GetBody: test.getBody,
+			}
 			response, err := transport.RoundTrip(request.WithContext(t.Context()))
 			if err != nil {
 				t.Fatal(err)
@@ -190,7 +199,8 @@ func TestTransportRetriesOnceWithANewToken(t *testing.T) {
 			if got := strings.Join(sent, " "); response.StatusCode != test.status || got != test.sent {
 				t.Errorf("status %d with %q, want %d with %q", response.StatusCode, got, test.status, test.sent)
 			}
-			if text, err := io.ReadAll(response.Body); test.status == 401 && (err != nil || string(text) != "rejected") {
+			if text, err := io.ReadAll(response.Body); test.status == 401 &&
+				(err != nil || string(text) != "rejected") {
 				t.Errorf("the answer is %q, %v", text, err)
 			}
 			_ = response.Body.Close()

@@ -39,8 +39,9 @@ func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 		user, password string
 		scope          []string
 	}{
-		"literal":      {odd, token.EndpointOptions{}, "", "client 1/ü", "p:+%ß 1", nil},
-		"form-encoded": {odd, token.EndpointOptions{FormEncoded: true}, "", "client+1%2F%C3%BC", "p%3A%2B%25%C3%9F+1", nil},
+		"literal": {odd, token.EndpointOptions{}, "", "client 1/ü", "p:+%ß 1", nil},
+		"form-encoded": {odd, token.EndpointOptions{FormEncoded: true}, "", "client+1%2F%C3%BC", "p%3A%2B%25%C3%9F+1",
+			nil},
 		"a colon, form-encoded": {token.Credentials{ClientID: "a:b", ClientSecret: token.NewSecret("c")},
 			token.EndpointOptions{FormEncoded: true}, "", "a%3Ab", "c", nil},
 		"scopes": {testCredentials, token.EndpointOptions{Scopes: []string{"payments.read", "payments.write"}}, "",
@@ -128,7 +129,8 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 		access: {with("access_token", "x"), with("access_token", "Access_Token"), with(canaryToken, ""),
 			with(`"`+canaryToken+`"`, "null"), with(`"`+canaryToken+`"`, "12"),
 			with(canaryToken, strings.Repeat("a", 32<<10+1)),
-			with(canaryToken, "a b"), with(canaryToken, `a\r\nX-Evil: 1`), with(canaryToken, "ü"), with(canaryToken, "=="),
+			with(canaryToken, "a b"), with(canaryToken, `a\r\nX-Evil: 1`), with(canaryToken, "ü"), with(canaryToken,
+				"=="),
 			with(canaryToken, "a=b")},
 		bearer: {with("token_type", "x"), with("Bearer", "mac"), with(`"Bearer"`, "null"), with(`"Bearer"`, "7"),
 			with("Bearer", "Bearer ")},
@@ -167,7 +169,8 @@ func TestFetchReadsAtMost64KiB(t *testing.T) {
 
 func TestErrorContainsOnlyStatusAndRegisteredCode(t *testing.T) {
 	body := func(code string) string {
-		return `{"error":"` + code + `","error_description":"` + clientSecret + `","access_token":"` + canaryToken + `"}`
+		return `{"error":"` + code + `","error_description":"` + clientSecret + `","access_token":"` + canaryToken +
+			`"}`
 	}
 	const none = "no registered OAuth error code"
 	for _, test := range []struct {
@@ -251,7 +254,8 @@ func TestFetchReportsWhyThereIsNoAnswer(t *testing.T) {
 		"not HTTP":     {t.Context(), speaks("SSH-2.0 " + canaryToken + "\r\n"), 0, "not a valid HTTP answer"},
 		"long headers": {t.Context(), answers(200, "", "X", strings.Repeat("x", 80<<10)), 0, "not a valid HTTP answer"},
 		"an early end": {t.Context(), speaks("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " +
-			"500\r\n\r\n{\"access_token\":\"" + canaryToken), 200, "the answer is incomplete: the connection was closed"},
+			"500\r\n\r\n{\"access_token\":\"" +
+			canaryToken), 200, "the answer is incomplete: the connection was closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(test.answer)

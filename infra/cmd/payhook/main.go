@@ -50,8 +50,14 @@ func commands(p *cli.Program) *cobra.Command {
 		}
 		root.AddCommand(commands...)
 	}
-	add("Try it", local.Command(p, console.Command(p)), send.Command(p, t), send.InvokeCommand(p, t), listen.Command(p, t),
-		logs.Command(p, t))
+	add(
+		"Try it",
+		local.Command(p, console.Command(p)),
+		send.Command(p, t),
+		send.InvokeCommand(p, t),
+		listen.Command(p, t),
+		logs.Command(p, t),
+	)
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
 		operate.Commands(p, t)...)...)
 	add("Deploy it", acceptance.Command(p, t))

@@ -38,7 +38,8 @@ func fill(t *testing.T, f *feed) {
 			t.Fatal(err)
 		}
 	}
-	if err := f.Event(listen.Event{EventID: event1, DeliveryID: delivery1, Name: "PAYMENT_STATUS.RELEASED"}); err != nil {
+	if err := f.Event(listen.Event{EventID: event1, DeliveryID: delivery1,
+		Name: "PAYMENT_STATUS.RELEASED"}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -215,7 +216,8 @@ func TestPageShowsEverythingOnceAfterALostConnection(t *testing.T) {
 	s := newTestServer(t)
 	send := func(id string) {
 		t.Helper()
-		if err := s.actor.feed.Webhook(listen.Webhook{Time: "2026-01-31T12:00:00.000Z", Status: 200, Outcome: "accepted",
+		if err := s.actor.feed.Webhook(listen.Webhook{Time: "2026-01-31T12:00:00.000Z", Status: 200,
+			Outcome:    "accepted",
 			DeliveryID: id}); err != nil {
 			t.Fatal(err)
 		}

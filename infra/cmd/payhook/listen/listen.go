@@ -175,7 +175,13 @@ func follow(ctx context.Context, d *deployment.Deployment, since time.Duration, 
 	var mu sync.Mutex // of to
 	running, ctx := errgroup.WithContext(ctx)
 	running.Go(func() error {
-		tail := logs.NewTail(cloudwatchlogs.NewFromConfig(d.AWS), "webhook", d.Logs["webhook"], `{ $.msg = "webhook" }`, from)
+		tail := logs.NewTail(
+			cloudwatchlogs.NewFromConfig(d.AWS),
+			"webhook",
+			d.Logs["webhook"],
+			`{ $.msg = "webhook" }`,
+			from,
+		)
 		return logs.Follow(ctx, logs.Interval(d), say, func(entries []logs.Entry) error {
 			mu.Lock()
 			defer mu.Unlock()

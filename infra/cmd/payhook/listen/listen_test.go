@@ -201,7 +201,7 @@ type listening struct {
 }
 
 // start starts follow and returns when it waits.
-func (c *cloud) start(t *testing.T, json bool, forward *forwarder) *listening {
+func (c *cloud) start(t *testing.T, asJSON bool, forward *forwarder) *listening {
 	t.Helper()
 	l := &listening{}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -209,7 +209,7 @@ func (c *cloud) start(t *testing.T, json bool, forward *forwarder) *listening {
 	p := &cli.Program{Out: &l.out}
 	go func() {
 		ended <- follow(ctx, c.deployment(), time.Minute, everything, forward,
-			func(text string) { fmt.Fprintln(&l.said, text) }, &screen{p, json})
+			func(text string) { fmt.Fprintln(&l.said, text) }, &screen{p, asJSON})
 	}()
 	l.end = func() error {
 		cancel()
@@ -268,10 +268,15 @@ func TestProgramGetsOneLineOfJSONEach(t *testing.T) {
 		if err := l.end(); err != nil {
 			t.Fatal(err)
 		}
-		want := `{"type":"webhook","time":"2000-01-01T00:00:00.000Z","status":200,"outcome":"accepted","deliveryId":"d1",` +
+		want := `{"type":"webhook","time":"2000-01-01T00:00:00.000Z","status":200,"outcome":"accepted",` +
+			`"deliveryId":"d1",` +
 			`"events":3,"ids":{"duplicate":["e3"],"published":["e1","e2"]},"ms":{"publish":4,"record":12}}` + "\n" +
 			`{"type":"event","time":"2000-01-01T00:00:02.000Z","eventId":"e1","name":"PAYMENT_STATUS.RELEASED",` +
-			`"deliveryId":"d1","event":` + envelope("1", "d1", "e1") + "}\n"
+			`"deliveryId":"d1","event":` + envelope(
+			"1",
+			"d1",
+			"e1",
+		) + "}\n"
 		if got := l.out.String(); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
@@ -350,7 +355,8 @@ func TestRemovedQueueEndsTheCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud()
 		c.fail = func(operation string) string { // a new queue is not known everywhere at once
-			if operation == "ReceiveMessage" && time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) < 5*time.Second {
+			if operation == "ReceiveMessage" &&
+				time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) < 5*time.Second {
 				return "com.amazonaws.sqs#QueueDoesNotExist"
 			}
 			return ""

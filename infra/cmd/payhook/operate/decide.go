@@ -48,7 +48,10 @@ func (d *stack) redrive(ctx context.Context, r request) (a answer, err error) {
 	if err != nil {
 		return a, err
 	}
-	out, err := d.lambda.Invoke(ctx, &lambda.InvokeInput{FunctionName: aws.String(d.Functions["redrive"]), Payload: event})
+	out, err := d.lambda.Invoke(
+		ctx,
+		&lambda.InvokeInput{FunctionName: aws.String(d.Functions["redrive"]), Payload: event},
+	)
 	if err != nil {
 		return a, err
 	}

@@ -71,8 +71,9 @@ func (p *program) event(ctx context.Context, d *stack, args []string) error {
 			EventID: item.EventID, DeliveryID: item.DeliveryID,
 			RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt, EventTimestamp: item.EventTimestamp,
 			ParkedAt: item.ParkedAt,
-			Due:      item.Due, Bus: item.Bus, Attempts: item.Attempts, Claimed: item.Claimed, ExpiresAt: item.ExpiresAt,
-			SHA256: hex.EncodeToString(item.Digest[:]), Parked: []listed{},
+			Due:      item.Due, Bus: item.Bus, Attempts: item.Attempts, Claimed: item.Claimed,
+			ExpiresAt: item.ExpiresAt,
+			SHA256:    hex.EncodeToString(item.Digest[:]), Parked: []listed{},
 		}
 		s.State, _ = stateOf(item)
 	}

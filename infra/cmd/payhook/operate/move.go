@@ -31,7 +31,12 @@ With --json, one document: from, to, pending, moved, notDue, until.`,
 		Args:    cli.Args(),
 		RunE:    p.on(func(ctx context.Context, s *stack, _ []string) error { return p.move(ctx, s, from, yes) }),
 	}
-	cmd.Flags().StringVar(&from, "from", "", "the bus that the events belong to, as payhook pending shows it (required)")
+	cmd.Flags().StringVar(
+		&from,
+		"from",
+		"",
+		"the bus that the events belong to, as payhook pending shows it (required)",
+	)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; required without a terminal")
 	return cmd
 }

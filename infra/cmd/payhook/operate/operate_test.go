@@ -326,7 +326,8 @@ func TestTargetFlagsChooseTheDeployment(t *testing.T) {
 	w := newWorld(t)
 	id := uuid.New().String()
 	out, _ := w.expect(cli.StatusFailed, "--local", "event", id, "--stack", "Other", "--json")
-	if s := document[eventState](t, out); s.EventID != id || w.meant != (deployment.Target{Stack: "Other", Local: true}) {
+	if s := document[eventState](t, out); s.EventID != id ||
+		w.meant != (deployment.Target{Stack: "Other", Local: true}) {
 		t.Errorf("%s, %+v", out, w.meant)
 	}
 }

@@ -72,7 +72,9 @@ parked, each with state, at, deliveryId, sha256, found, amount, currency, status
 			name, err = nameOf(args[0])
 			return err
 		},
-		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error { return p.parkedShow(ctx, s, name, payload) }),
+		RunE: p.on(
+			func(ctx context.Context, s *stack, _ []string) error { return p.parkedShow(ctx, s, name, payload) },
+		),
 	}
 	cmd.Flags().BoolVar(&payload, "payload", false,
 		"write only the payload, byte for byte: the signed delivery, or the event that could not be published")

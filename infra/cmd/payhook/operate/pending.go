@@ -181,7 +181,16 @@ func (b backlog) write(t cli.Fields, now time.Time, overdue time.Duration) {
 		if !e.Due.After(now) {
 			due = "since " + cli.Readable(now.Sub(e.Due))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", cli.Stamp(e.RecordedAt), cli.Readable(now.Sub(e.RecordedAt)), due,
-			e.Attempts, cli.Plain(e.Bus), cli.Plain(e.EventID), cli.Plain(e.DeliveryID))
+		fmt.Fprintf(
+			t,
+			"%s\t%s\t%s\t%d\t%s\t%s\t%s\n",
+			cli.Stamp(e.RecordedAt),
+			cli.Readable(now.Sub(e.RecordedAt)),
+			due,
+			e.Attempts,
+			cli.Plain(e.Bus),
+			cli.Plain(e.EventID),
+			cli.Plain(e.DeliveryID),
+		)
 	}
 }

@@ -51,9 +51,19 @@ func TestOldestEventsAreListedFirst(t *testing.T) {
 		old.EventID, old.DeliveryID, middle.EventID, young.EventID)
 
 	out, _ = w.expect(cli.StatusFailed, "pending", "--json")
-	first := waiting{old.EventID, "bus", old.DeliveryID, old.RecordedAt, 11520, old.RecordedAt.Add(time.Minute), 0, false}
+	first := waiting{
+		old.EventID,
+		"bus",
+		old.DeliveryID,
+		old.RecordedAt,
+		11520,
+		old.RecordedAt.Add(time.Minute),
+		0,
+		false,
+	}
 	want := backlog{
-		Pending: 3, Buses: map[string]int{"bus": 3}, Overdue: 1, Failing: 1, Examined: 3, MostAttempts: 7, Oldest: &first,
+		Pending: 3, Buses: map[string]int{"bus": 3}, Overdue: 1, Failing: 1, Examined: 3, MostAttempts: 7,
+		Oldest: &first,
 		Events: []waiting{first, {middle.EventID, "bus", middle.DeliveryID, middle.RecordedAt, 3600,
 			w.now.Add(20 * time.Minute), 7, false}, {young.EventID, "bus", young.DeliveryID, young.RecordedAt, 1,
 			young.RecordedAt.Add(time.Minute), 0, false}},

@@ -114,7 +114,10 @@ func (p *program) parkedReplay(ctx context.Context, d *stack, o *replayOptions) 
 	}
 	by := d.caller(ctx)
 	return p.decide(ctx, chosen, "accepted", func(ctx context.Context, name string) (bool, error) {
-		a, err := d.redrive(ctx, request{Replay: []string{name}, Version: o.version, Again: o.again, Bus: o.bus, By: by})
+		a, err := d.redrive(
+			ctx,
+			request{Replay: []string{name}, Version: o.version, Again: o.again, Bus: o.bus, By: by},
+		)
 		result := replayed{Name: name}
 		if len(a.Replayed) == 1 {
 			result = a.Replayed[0]

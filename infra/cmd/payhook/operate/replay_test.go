@@ -224,7 +224,8 @@ func TestConflictIsReplayedInTheChosenVersion(t *testing.T) {
 // paymentOf returns an event with an amount.
 func paymentOf(id, amount string) []byte {
 	return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":%q,"eventTimestamp":`+
-		`"2026-01-31T12:00:00Z","eventData":{"amount":%s,"paymentCurrency":"EUR","paymentStatus":{"status":"RELEASED"}}}`,
+		`"2026-01-31T12:00:00Z","eventData":{"amount":%s,"paymentCurrency":"EUR",`+
+		`"paymentStatus":{"status":"RELEASED"}}}`,
 		id, amount)
 }
 
@@ -260,9 +261,19 @@ func TestParkedVersionNeedsConfirmationOfBothVersions(t *testing.T) {
 	w := newWorld(t)
 	name, id := w.conflict(false)
 	_, err := w.expect(cli.StatusUsage, "parked", "replay", name, "--version", "parked")
-	w.contains(err, "event "+id, "FIRST VERSION", "PARKED VERSION", "published 2026-01-31T12:00:00.000Z", "9250.00", "EUR",
-		"RELEASED", "The content of the first version is not available: of what is published, the ledger keeps only the",
-		"Consumers may process a second payment. Publish the parked version", "--yes")
+	w.contains(
+		err,
+		"event "+id,
+		"FIRST VERSION",
+		"PARKED VERSION",
+		"published 2026-01-31T12:00:00.000Z",
+		"9250.00",
+		"EUR",
+		"RELEASED",
+		"The content of the first version is not available: of what is published, the ledger keeps only the",
+		"Consumers may process a second payment. Publish the parked version",
+		"--yes",
+	)
 	if strings.Count(err, "not available  ") != 3 || len(w.requests) > 0 {
 		t.Fatalf("%v\n%s", w.requests, err)
 	}
@@ -283,7 +294,13 @@ func TestFirstVersionIsFoundInParkedObjects(t *testing.T) {
 	first := paymentOf(id, "100.00")
 	w.park(time.Minute, parking.Unpublishable, func(p *parking.Parked) {
 		digest := ledger.DigestOf(first)
-		*p = parking.Parked{Reason: p.Reason, ParkedAt: p.ParkedAt, EventIDs: []string{id}, Event: first, Digest: digest[:]}
+		*p = parking.Parked{
+			Reason:   p.Reason,
+			ParkedAt: p.ParkedAt,
+			EventIDs: []string{id},
+			Event:    first,
+			Digest:   digest[:],
+		}
 	})
 	for _, name := range []string{same, other} {
 		out, _ := w.expect(0, "parked", "show", name)

@@ -196,8 +196,8 @@ func writeVersions(w io.Writer, all []versions, now time.Time) error {
 
 // missing says why the content of a first version is not shown, by its state.
 var missing = map[string]string{
-	"published": "The content of the first version is not available: of what is published, the ledger keeps only the\n" +
-		"digest. The consumers have it, and the archive of the bus for as long as it keeps events.",
+	"published": "The content of the first version is not available: of what is published, the ledger keeps only " +
+		"the\ndigest. The consumers have it, and the archive of the bus for as long as it keeps events.",
 	"pending":  "The content of the first version is not shown: it is pending, and is published soon.",
 	"parked":   "The content of the first version is not available: the event that is parked was not found.",
 	"unknown":  "The ledger does not have the first version any more: its de-duplication window is over.",

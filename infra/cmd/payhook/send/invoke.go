@@ -61,7 +61,8 @@ func InvokeCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := &invocation{p: p}
 	functions := []string{"webhook", "redrive", "token"}
 	cmd := &cobra.Command{
-		Use: "invoke FUNCTION FILE", Short: "Invoke a function with a sample event", Long: invokeLong, Example: invokeExample,
+		Use: "invoke FUNCTION FILE", Short: "Invoke a function with a sample " +
+			"event", Long: invokeLong, Example: invokeExample,
 		Args: cli.Args("FUNCTION", "FILE"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion,
 			cobra.ShellCompDirective) {
@@ -205,7 +206,9 @@ var idField = regexp.MustCompile(`"(?:deliveryId|eventId)"\s*:\s*"[0-9A-Fa-f-]{3
 // freshIDs replaces every UUID that is a deliveryId or an eventId.
 func freshIDs(payload []byte) []byte {
 	return idField.ReplaceAllFunc(payload, func(field []byte) []byte {
-		return append(field[:len(field)-payment.UUIDLength-1:len(field)-payment.UUIDLength-1], uuid.New().String()+`"`...)
+		return append(
+			field[:len(field)-payment.UUIDLength-1:len(field)-payment.UUIDLength-1],
+			uuid.New().String()+`"`...)
 	})
 }
 
@@ -263,14 +266,14 @@ func (o *invocation) present(request map[string]any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.at.ClientCert, err)
 	}
-	context, _ := request["requestContext"].(map[string]any)
-	if context == nil {
-		context = map[string]any{}
+	origin, _ := request["requestContext"].(map[string]any)
+	if origin == nil {
+		origin = map[string]any{}
 	}
 	domain := o.at.Setting(settings.DomainName)
-	context["domainName"], context["apiId"] = domain, o.at.APIID
-	context["domainPrefix"], _, _ = strings.Cut(domain, ".")
-	context["authentication"] = map[string]any{"clientCert": endpoint.Describe(certificate)}
-	request["requestContext"] = context
+	origin["domainName"], origin["apiId"] = domain, o.at.APIID
+	origin["domainPrefix"], _, _ = strings.Cut(domain, ".")
+	origin["authentication"] = map[string]any{"clientCert": endpoint.Describe(certificate)}
+	request["requestContext"] = origin
 	return nil
 }

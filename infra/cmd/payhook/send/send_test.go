@@ -498,8 +498,14 @@ func tlsHook(t *testing.T) (presented func() []*x509.Certificate) {
 			t.Fatal(err)
 		}
 	}
-	file := deployment.Deployment{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true, ServerCA: "ca.pem",
-		ClientCert: "cert.pem", ClientKey: "key.pem"}
+	file := deployment.Deployment{
+		WebhookURL:     hook.URL,
+		PaymentService: service.URL,
+		Simulated:      true,
+		ServerCA:       "ca.pem",
+		ClientCert:     "cert.pem",
+		ClientKey:      "key.pem",
+	}
 	if err := file.Write(folder); err != nil {
 		t.Fatal(err)
 	}

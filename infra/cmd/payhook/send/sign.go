@@ -95,7 +95,10 @@ func (s *signing) service(d *deployment.Deployment) (service, error) {
 		return paymenttest.Remote{URL: d.PaymentService}, nil
 	}
 	if static && err == nil && id != s.keyID {
-		wrong = append(wrong, fmt.Errorf("key id carrier static:%s: must have the UUID of --key-id, which is signed", id))
+		wrong = append(
+			wrong,
+			fmt.Errorf("key id carrier static:%s: must have the UUID of --key-id, which is signed", id),
+		)
 	}
 	sender.Key, err = s.key()
 	if wrong = append(wrong, err); d.ServerCA != "" {

@@ -106,8 +106,13 @@ func read(ctx context.Context, d *stack, now time.Time) (sums map[string]float64
 // takes the metrics of redrive to know that metrics arrive at all.
 func webhooks(sums map[string]float64, redrive state) check {
 	unavailable := sums["notStored"] + sums["keyUnavailable"]
-	text := fmt.Sprintf("%.0f accepted, %.0f 401, %.0f 503 in %s", sums["accepted"], sums["unauthenticated"], unavailable,
-		cli.Readable(window))
+	text := fmt.Sprintf(
+		"%.0f accepted, %.0f 401, %.0f 503 in %s",
+		sums["accepted"],
+		sums["unauthenticated"],
+		unavailable,
+		cli.Readable(window),
+	)
 	failed := sums["errors"] + sums["throttles"]
 	if failed > 0 {
 		text += fmt.Sprintf("; %.0f runs failed or did not start", failed)

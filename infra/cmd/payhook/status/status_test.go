@@ -119,10 +119,10 @@ func (w *world) ListStackResources(_ context.Context, in *cloudformation.ListSta
 	return out, nil
 }
 
-func (w *world) status(json bool) (string, error) {
+func (w *world) status(asJSON bool) (string, error) {
 	w.t.Helper()
 	var out bytes.Buffer
-	p := &cli.Program{Out: &out, Err: &out, Now: func() time.Time { return w.now }, JSON: json}
+	p := &cli.Program{Out: &out, Err: &out, Now: func() time.Time { return w.now }, JSON: asJSON}
 	d := &stack{
 		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Payhook",
 			LedgerTable: "ledger", ParkingBucket: "parking", Bus: "bus", TokenSecret: w.secret,
