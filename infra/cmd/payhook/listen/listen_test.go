@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,7 @@ import (
 // cloud is a bus with rules, queues, and the log of the webhook function, in memory. It is
 // for tests in a bubble.
 type cloud struct {
+	mu     sync.Mutex
 	rules  map[string]*rule
 	queues map[string]*queue
 	lines  []logEvent
@@ -62,12 +64,16 @@ func (c *cloud) deployment() *deployment.Deployment {
 
 // publish puts an event into all queues.
 func (c *cloud) publish(body string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, q := range c.queues {
 		q.messages = append(q.messages, body)
 	}
 }
 
 func (c *cloud) log(line string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.lines = append(c.lines, logEvent{strconv.Itoa(len(c.lines)), time.Now().UnixMilli(), line})
 }
 
@@ -79,7 +85,6 @@ func (c *cloud) addRule(name, text string) {
 // Do implements [aws.HTTPClient].
 func (c *cloud) Do(r *http.Request) (*http.Response, error) {
 	_, operation, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
-	c.calls = append(c.calls, operation)
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
@@ -88,6 +93,9 @@ func (c *cloud) Do(r *http.Request) (*http.Response, error) {
 	if err := json.Unmarshal(body, &in); err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls = append(c.calls, operation)
 	var out any
 	code := ""
 	if c.fail != nil {
@@ -140,10 +148,12 @@ func (c *cloud) answer(ctx context.Context, operation string, in input) (out any
 		return map[string]string{"QueueUrl": "https://sqs.us-east-1.amazonaws.com/123456789012/" + name}, ""
 	case "ReceiveMessage":
 		if len(q.messages) == 0 {
+			c.mu.Unlock()
 			select {
 			case <-time.After(time.Second):
 			case <-ctx.Done():
 			}
+			c.mu.Lock()
 		}
 		var messages []map[string]string
 		for _, body := range q.messages {
@@ -365,7 +375,9 @@ func TestRemovedQueueEndsTheCommand(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		c.publish(envelope("1", "d", "e1"))
 		time.Sleep(2 * time.Second)
+		c.mu.Lock()
 		clear(c.queues)
+		c.mu.Unlock()
 		time.Sleep(10 * time.Second)
 		if err := l.end(); err == nil || !strings.Contains(err.Error(), "somebody removed") ||
 			!strings.Contains(l.out.String(), "event e1") {
