@@ -41,9 +41,9 @@ func (r *reader) contradictions(d Deployment) {
 		const day = 24 * time.Hour
 		least := int((redriveTime(d.RedriveAttempts)+queueRetention+day-1)/day) + d.ArchiveRetention
 		if d.ClaimRetention < least {
-			r.wrong(ClaimRetention, fmt.Sprintf("must be at least %dd: redrive can publish a reference for as long "+
-				"as %s allows, the archive can deliver it again for as long as %s says, and a queue retains it for 14 "+
-				"days", least, RedriveAttempts.Key, ArchiveRetention.Key))
+			r.wrong(ClaimRetention, fmt.Sprintf("must be at least %dd: redrive can publish a reference until its "+
+				"last attempt, the archive can deliver it again for as long as %s says, and a queue retains it for 14 "+
+				"days", least, ArchiveRetention.Key))
 		}
 	}
 

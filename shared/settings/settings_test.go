@@ -236,7 +236,7 @@ func TestRejectsContradictorySettings(t *testing.T) {
 		"another bus": {map[string]string{"eventBusName": "default-payments"}, nil},
 		"references outlive events": {map[string]string{"local": "true", "redriveAttempts": "500",
 			"claimRetention":   "34d",
-			"archiveRetention": "off"}, []string{"claimRetention: must be at least 35d", "redriveAttempts"}},
+			"archiveRetention": "off"}, []string{"claimRetention: must be at least 35d"}},
 		"references live as long": {map[string]string{"local": "true", "redriveAttempts": "500",
 			"claimRetention":   "35d",
 			"archiveRetention": "off"}, nil},

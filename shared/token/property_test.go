@@ -325,7 +325,8 @@ func (w *world) fail(format string, args ...any) {
 func (w *world) run(d time.Duration) {
 	ctx, stop := context.WithCancel(w.t.Context())
 	var callers sync.WaitGroup
-	callers.Go(func() { w.call(ctx, rand.New(rand.NewPCG(w.random.Uint64(), 0))) })
+	random := rand.New(rand.NewPCG(w.random.Uint64(), 0)) // of the callers, which run at the same time
+	callers.Go(func() { w.call(ctx, random) })
 	defer callers.Wait()
 	defer stop()
 	nextSandbox := w.start.Add(w.upTo(6 * time.Hour))
