@@ -202,7 +202,7 @@ func TestQueriesNameTheStepsOfTheOutcomeLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	written := map[string]bool{}
-	step := regexp.MustCompile(`\{"(\w+)", r\.Steps\.`)
+	step := regexp.MustCompile(`\{"(\w+)", s\.`)
 	for _, found := range step.FindAllStringSubmatch(string(source), -1) {
 		written["ms."+found[1]] = true
 	}
