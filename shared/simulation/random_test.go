@@ -74,8 +74,10 @@ func (r *randomDecider) fault(w *world, c *call) (f fault) {
 	switch {
 	case r.rejects && c.op == put && r.IntN(2) == 0:
 		f.kind = rejecting
-	case r.rejects && (c.op == postpone || c.op == markParked) && r.IntN(2) == 0:
-		f.kind = 1 + kind(r.IntN(int(kinds)-1))
+	case r.rejects && (c.op == postpone && r.IntN(4) > 0 || c.op == markParked && r.IntN(2) == 0):
+		for !f.kind.applies(c.op) || f.kind == none { // there are few such calls
+			f.kind = 1 + kind(r.IntN(int(kinds)-1))
+		}
 	case r.Float64() >= r.rate:
 		return fault{}
 	default:
