@@ -105,7 +105,7 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 		}
 		return report{Certificates: t}, nil
 	}
-	return h.run(ctx)
+	return h.write(ctx, h.redriver.Run(ctx))
 }
 
 // move moves the pending events of another bus.
@@ -121,9 +121,6 @@ func (h *handler) move(ctx context.Context, from string) (report, error) {
 	h.log.Logger().LogAttrs(ctx, level, "move", attrs...)
 	return report{Moved: moved, Left: left}, err
 }
-
-// run runs redrive.
-func (h *handler) run(ctx context.Context) (report, error) { return h.write(ctx, h.redriver.Run(ctx)) }
 
 // write writes the line of a run and returns its report, with an error if the run failed.
 func (h *handler) write(ctx context.Context, r intake.Redriven) (report, error) {
