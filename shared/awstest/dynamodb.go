@@ -37,13 +37,19 @@ type Index struct {
 	Include       []string // projected attributes besides the keys
 }
 
-// DynamoDB is a DynamoDB in memory. It is safe for concurrent use; each operation is
-// atomic.
+// DynamoDB is a client of a DynamoDB in memory. It is safe for concurrent use; each
+// operation is atomic.
 type DynamoDB struct {
+	// Hook, if set, handles every call.
+	Hook Hook
 	// Unprocessed, if set, is called for every key of BatchGetItem. It reports whether the
 	// key is left unprocessed.
 	Unprocessed func(id string) bool
 
+	*database
+}
+
+type database struct {
 	mu     sync.Mutex
 	tables map[string]*table
 	calls  map[string]int
@@ -65,8 +71,11 @@ type index struct {
 
 // NewDynamoDB returns a DynamoDB without tables.
 func NewDynamoDB() *DynamoDB {
-	return &DynamoDB{tables: map[string]*table{}, calls: map[string]int{}}
+	return &DynamoDB{database: &database{tables: map[string]*table{}, calls: map[string]int{}}}
 }
+
+// With returns another client of the same DynamoDB, whose calls the hook handles.
+func (db *DynamoDB) With(hook Hook) *DynamoDB { return &DynamoDB{Hook: hook, database: db.database} }
 
 // CreateLedger creates a table with the keys of the ledger: those of the deployed table.
 func (db *DynamoDB) CreateLedger(name string) {
@@ -255,19 +264,31 @@ func (db *DynamoDB) Indexed(table, index, partition string) int {
 	return 0
 }
 
-// Calls returns the number of calls of an operation, including failed ones.
+// Calls returns the number of calls of an operation that were processed, including those
+// that failed. It does not count calls that a hook answers without [Next].
 func (db *DynamoDB) Calls(operation string) int {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	return db.calls[operation]
 }
 
-// open counts a call and returns its table. The caller holds the lock.
-func (db *DynamoDB) open(ctx context.Context, operation string, name *string) (*table, error) {
-	db.calls[operation]++
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+// processed makes a call through the hook of a client. Processing counts it and holds the
+// lock.
+func processed[In, Out any](ctx context.Context, db *DynamoDB, in *In,
+	process func(*In) (*Out, error)) (*Out, error) {
+	return hooked(ctx, db.Hook, in, func(ctx context.Context, in *In) (*Out, error) {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		db.calls[strings.TrimSuffix(reflect.TypeFor[In]().Name(), "Input")]++
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return process(in)
+	})
+}
+
+// open returns a table. The caller holds the lock.
+func (db *DynamoDB) open(name *string) (*table, error) {
 	t := db.tables[aws.ToString(name)]
 	if t == nil {
 		return nil, &types.ResourceNotFoundException{Message: aws.String("no such table")}
@@ -278,9 +299,11 @@ func (db *DynamoDB) open(ctx context.Context, operation string, name *string) (*
 // GetItem returns an item by its key.
 func (db *DynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	t, err := db.open(ctx, "GetItem", in.TableName)
+	return processed(ctx, db, in, db.getItem)
+}
+
+func (db *DynamoDB) getItem(in *dynamodb.GetItemInput) (*dynamodb.GetItemOutput, error) {
+	t, err := db.open(in.TableName)
 	if err != nil {
 		return nil, err
 	}
@@ -303,13 +326,15 @@ const (
 // those for which Unprocessed returns true.
 func (db *DynamoDB) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
+	return processed(ctx, db, in, db.batchGetItem)
+}
+
+func (db *DynamoDB) batchGetItem(in *dynamodb.BatchGetItemInput) (*dynamodb.BatchGetItemOutput, error) {
 	out := &dynamodb.BatchGetItemOutput{Responses: map[string][]Item{},
 		UnprocessedKeys: map[string]types.KeysAndAttributes{}}
 	keys, bytes := 0, 0
 	for name, ask := range in.RequestItems {
-		t, err := db.open(ctx, "BatchGetItem", &name)
+		t, err := db.open(&name)
 		if err != nil {
 			return nil, err
 		}
@@ -390,9 +415,11 @@ type expressions struct {
 // PutItem replaces an item if its condition holds.
 func (db *DynamoDB) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	t, err := db.open(ctx, "PutItem", in.TableName)
+	return processed(ctx, db, in, db.putItem)
+}
+
+func (db *DynamoDB) putItem(in *dynamodb.PutItemInput) (*dynamodb.PutItemOutput, error) {
+	t, err := db.open(in.TableName)
 	if err != nil {
 		return nil, err
 	}
@@ -422,9 +449,11 @@ func (db *DynamoDB) put(t *table, item Item, e expressions) error {
 // UpdateItem changes or creates an item if its condition holds.
 func (db *DynamoDB) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	t, err := db.open(ctx, "UpdateItem", in.TableName)
+	return processed(ctx, db, in, db.updateItem)
+}
+
+func (db *DynamoDB) updateItem(in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
+	t, err := db.open(in.TableName)
 	if err != nil {
 		return nil, err
 	}
@@ -476,9 +505,11 @@ func (db *DynamoDB) writable(t *table, key Item, e expressions) (string, error) 
 // DeleteItem deletes an item if it exists.
 func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	t, err := db.open(ctx, "DeleteItem", in.TableName)
+	return processed(ctx, db, in, db.deleteItem)
+}
+
+func (db *DynamoDB) deleteItem(in *dynamodb.DeleteItemInput) (*dynamodb.DeleteItemOutput, error) {
+	t, err := db.open(in.TableName)
 	if err != nil {
 		return nil, err
 	}
@@ -495,9 +526,11 @@ func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput
 // ascending or descending order of the sort key.
 func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	t, index, err := db.openIndex(ctx, "Query", in.TableName, in.IndexName, in.ExclusiveStartKey)
+	return processed(ctx, db, in, db.query)
+}
+
+func (db *DynamoDB) query(in *dynamodb.QueryInput) (*dynamodb.QueryOutput, error) {
+	t, index, err := db.openIndex(in.TableName, in.IndexName, in.ExclusiveStartKey)
 	if err != nil {
 		return nil, err
 	}
@@ -520,11 +553,10 @@ func (db *DynamoDB) Query(ctx context.Context, in *dynamodb.QueryInput,
 	return &dynamodb.QueryOutput{Items: items, Count: int32(len(items)), LastEvaluatedKey: next}, nil
 }
 
-// openIndex counts a call and returns its table and index, if the call can start after that
-// key; nil starts at the beginning. The caller holds the lock.
-func (db *DynamoDB) openIndex(ctx context.Context, operation string, name, indexName *string,
-	after Item) (*table, *index, error) {
-	t, err := db.open(ctx, operation, name)
+// openIndex returns a table and its index, if a call can start after that key; nil starts at
+// the beginning. The caller holds the lock.
+func (db *DynamoDB) openIndex(name, indexName *string, after Item) (*table, *index, error) {
+	t, err := db.open(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -586,9 +618,11 @@ func (x *index) page(t *table, items []Item, limit int) (page []Item, next Item)
 // Scan returns the projected items of an index in the order of their keys.
 func (db *DynamoDB) Scan(ctx context.Context, in *dynamodb.ScanInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	t, index, err := db.openIndex(ctx, "Scan", in.TableName, in.IndexName, in.ExclusiveStartKey)
+	return processed(ctx, db, in, db.scan)
+}
+
+func (db *DynamoDB) scan(in *dynamodb.ScanInput) (*dynamodb.ScanOutput, error) {
+	t, index, err := db.openIndex(in.TableName, in.IndexName, in.ExclusiveStartKey)
 	if err != nil {
 		return nil, err
 	}

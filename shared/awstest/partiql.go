@@ -28,12 +28,11 @@ const maxStatementBytes = 8192
 // If two statements have the same key, the call fails, as with DynamoDB Local.
 func (db *DynamoDB) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	db.calls["BatchExecuteStatement"]++
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
+	return processed(ctx, db, in, db.batchExecuteStatement)
+}
+
+func (db *DynamoDB) batchExecuteStatement(in *dynamodb.BatchExecuteStatementInput) (
+	*dynamodb.BatchExecuteStatementOutput, error) {
 	if n := len(in.Statements); n == 0 || n > maxStatements {
 		return nil, invalid(fmt.Sprintf("%d statements", n))
 	}
