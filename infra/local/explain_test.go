@@ -2,6 +2,7 @@ package local
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -104,16 +105,14 @@ func (f *fixture) checkCaptured(t *testing.T, status func(int, ...string) string
 	}
 	var report struct {
 		Verdict  string
-		Settings []struct{ Setting, Value string }
+		Settings map[string]string
 	}
 	out = status(0, "explain", "--captured", listed.Name, "--stack", f.Stack, "--json")
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]string{settings.CaptureRejected.Key: settings.Off}
-	for _, s := range report.Settings {
-		found[s.Setting] = s.Value
-	}
+	maps.Copy(found, report.Settings)
 	if diff := cmp.Diff(conf, found); diff != "" || report.Verdict != "settings" {
 		t.Fatalf("%s\n%s", out, diff)
 	}

@@ -17,6 +17,7 @@ package explain
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,7 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/signature"
 	"payhook.example/shared/token"
 )
 
@@ -54,8 +56,8 @@ Status 1: it verifies with no settings.
 Status 3: the key service could not be reached.
 
 With --json, one document: verdict (authentic, settings, age, unsupported, changed,
-other-key, no-key, no-signature), outcome, step, settings (setting, value),
-differences, advice.`
+other-key, no-key, no-signature), outcome, cause, settings, differences,
+advice.`
 
 const example = `  payhook explain --last
   payhook explain --last -c baseUrl=https://api.test.payments.example
@@ -131,7 +133,7 @@ func (o *options) explain(ctx context.Context, r parking.Captured) error {
 	if o.p.JSON {
 		err = o.p.PrintJSON(found)
 	} else {
-		err = o.print(found)
+		err = o.print(found, conf.Scheme)
 	}
 	switch {
 	case err != nil:
@@ -170,13 +172,15 @@ var verdicts = map[verdict]string{
 	noSignature:   "there is no RSA signature in the request",
 }
 
-func (o *options) print(r *report) error {
+// print writes a report about a request whose proof was read as the settings say.
+func (o *options) print(r *report, proof signature.Scheme) error {
 	t := o.p.Fields()
-	if r.Step == "" {
+	if r.Cause == "" {
 		t.Line("rejected", "no: every check of the signature succeeds")
 	} else {
 		t.Line("rejected", "%s", r.Outcome)
-		t.Line("step", "%s", cli.Plain(r.Step))
+		t.Line("cause", "%s", cli.Plain(r.Cause))
+		t.Line("read from", "header:%s, %s, %s", proof.SignatureHeader, proof.Timestamp, proof.KeyID)
 	}
 	t.Line("verdict", "%s", verdicts[r.Verdict])
 	if err := t.Flush(); err != nil {
@@ -196,16 +200,13 @@ func (o *options) print(r *report) error {
 	if r.Verdict != otherSettings {
 		title = `Settings for cdk.json, under "context". They are necessary, but not sufficient:`
 	}
-	var lines []string
-	values := map[string]string{}
-	for i, c := range r.Settings {
-		values[c.Setting] = c.Value
-		lines = append(lines, fmt.Sprintf("%q: %q", c.Setting, c.Value))
-		if i < len(r.Settings)-1 {
-			lines[i] += ","
+	if len(r.Settings) > 0 {
+		text, err := json.MarshalIndent(r.Settings, "", "")
+		if err != nil {
+			return err
 		}
+		section(title, strings.Split(strings.Trim(string(text), "{}\n"), "\n"))
 	}
-	section(title, lines)
 	section("Differences:", r.Differences)
 	section("What to do:", r.Advice)
 	if r.Verdict == otherSettings && o.target.Local {
@@ -213,7 +214,7 @@ func (o *options) print(r *report) error {
 		if err != nil {
 			return err
 		}
-		section("In the local run:", []string{run.Restart(values)})
+		section("In the local run:", []string{run.Restart(r.Settings)})
 	}
 	_, err := io.WriteString(o.p.Out, out.String())
 	return err

@@ -3,12 +3,14 @@ package explain
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
+	"strconv"
 	"strings"
 
+	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
@@ -29,21 +31,15 @@ const (
 	noSignature   verdict = "no-signature" // the request contains no signature of section 5.4
 )
 
-// change is a setting that must be changed.
-type change struct {
-	Setting string `json:"setting"` // the key in cdk.json
-	Value   string `json:"value"`
-}
-
 // report is an explanation. It contains places, key ids and timestamps of a request, and
 // neither its payload nor its signature.
 type report struct {
 	Verdict verdict `json:"verdict"`
-	Outcome string  `json:"outcome"`        // what the webhook function would log
-	Step    string  `json:"step,omitempty"` // the check that fails, in words; "" if none fails
-	// Settings are the changes with which the request verifies. With the verdicts wrongAge,
-	// unsupported and changed, they are necessary and not sufficient.
-	Settings []change `json:"settings,omitempty"`
+	Outcome string  `json:"outcome"`         // what the webhook function would log
+	Cause   string  `json:"cause,omitempty"` // what it would log; "" if no check fails
+	// Settings are the changes, by their keys, with which the request verifies. With the verdicts
+	// wrongAge, unsupported and changed, they are necessary and not sufficient.
+	Settings map[string]string `json:"settings,omitempty"`
 	// Differences are how the signed message or its proof differs from what Payhook accepts.
 	Differences []string `json:"differences,omitempty"`
 	Advice      []string `json:"advice,omitempty"` // what to do
@@ -52,15 +48,11 @@ type report struct {
 // explainer is one explanation.
 type explainer struct {
 	report
-	request parking.Captured
-	values  map[string]string // of the settings, with those that are proposed
-	conf    settings.Webhook  // with the settings as they are
-	keys    *keyRing
-
-	all        []value
-	signatures []signed
-	timestamps []value
-	keyIDs     []value
+	request  parking.Captured
+	settings map[string]string // with those that are proposed
+	conf     settings.Webhook  // with the settings as they are
+	keys     *keyRing
+	values   []value
 }
 
 // explain explains why the signature of a request does not verify with its settings, of
@@ -68,22 +60,18 @@ type explainer struct {
 // wraps ctx's.
 func explain(ctx context.Context, r parking.Captured, conf settings.Webhook, service *keyRing,
 	given []string) (*report, error) {
-	all := valuesOf(r)
-	e := &explainer{request: r, values: maps.Clone(r.Settings), conf: conf, keys: service, all: all,
-		signatures: signaturesIn(all, conf.Scheme.SignatureHeader),
-		timestamps: timestampsIn(all, conf.Scheme.Timestamp.String()),
-		keyIDs:     keyIDsIn(all, conf.Scheme.KeyID.String(), given),
+	keyID := conf.Scheme.KeyID.String()
+	if id, ok := signature.StaticKeyID(keyID); ok {
+		given = append([]string{id}, given...)
 	}
-	// First as the function does it, so that the step is the one that it would log.
+	configured := []string{"header:" + conf.Scheme.SignatureHeader, conf.Scheme.Timestamp.String(), keyID}
+	e := &explainer{report: report{Settings: map[string]string{}}, request: r, settings: maps.Clone(r.Settings),
+		conf: conf, keys: service, values: valuesOf(r, configured, given)}
+	// First as the function does it, so that the cause is the one that it would log.
 	err := e.check(ctx, conf, r.Payload)
 	e.Outcome = string(intake.OutcomeOf(err))
 	if err != nil {
-		e.Step = stepOf(err, conf)
-	}
-	if len(e.signatures) > 0 {
-		for _, id := range e.keyIDs {
-			e.keys.get(ctx, id.text)
-		}
+		e.Cause = err.Error()
 	}
 	e.judge(ctx, err)
 	if err := ctx.Err(); err != nil {
@@ -120,13 +108,14 @@ func (e *explainer) check(ctx context.Context, conf settings.Webhook, payload []
 
 // judge decides the verdict of a request that the checks rejected with err.
 func (e *explainer) judge(ctx context.Context, err error) {
+	signatures := signaturesIn(e.values)
 	switch {
 	case err == nil:
 		e.Verdict = authentic
 		e.say("If it was rejected, the reason was temporary, is corrected, or is the client certificate " +
 			"(authentication=both): look up outcome and cause in the webhook function's log.")
 		return
-	case len(e.signatures) == 0:
+	case len(signatures) == 0:
 		e.Verdict = noSignature
 		e.adviseNoSignature()
 		return
@@ -134,134 +123,171 @@ func (e *explainer) judge(ctx context.Context, err error) {
 		e.Verdict = changed
 		e.say("The body is not available: it had %d bytes, more than is captured.", e.request.PayloadBytes)
 		return
-	case len(e.keys.usable) == 0:
-		e.Verdict = noKey
-		e.adviseNoKey()
-		return
 	}
-	var genuine *match
-	for _, s := range e.signatures {
-		for _, k := range e.keys.usable {
-			d, ok := digestIn(k.key, s.bytes)
+	e.Verdict = noKey
+	for _, id := range keyIDsIn(e.values) {
+		k := e.keys.get(ctx, id.text)
+		if k.key == nil {
+			continue
+		}
+		if e.Verdict == noKey {
+			e.Verdict = otherKey
+		}
+		for _, s := range signatures {
+			digest, ok := digestIn(k.key, s.bytes)
 			if !ok {
 				continue
 			}
-			m := match{signature: s, key: k, digest: d}
-			if found, ok := e.search(ctx, m); ok {
-				e.propose(ctx, found)
+			if m, ok := e.search(ctx, digest, k.id); ok {
+				e.propose(ctx, s, m, id)
 				return
 			}
-			genuine = &m
+			e.Verdict = changed
 		}
 	}
-	if genuine != nil {
-		e.Verdict = changed
-		e.adviseChanged(genuine)
-		return
+	switch e.Verdict {
+	case changed:
+		e.say("The signature is genuine: the owner of a key of the service made it. But it is not a signature of what " +
+			"arrived here, in any form that was tried. If the body arrived unchanged, the service composes the " +
+			"message in another way than section 5.4 of the interface, or signs a timestamp or key id that it does " +
+			"not send. Ask the operator for the exact bytes of a signed message.")
+		e.adviseChanged()
+	case otherKey:
+		e.say("None of the keys that the service returns made this signature. Either the request is forged, or the "+
+			"service signed with a key of another environment than that of baseUrl (%s), or the signature was changed "+
+			"on the way or is of another kind. Ask the operator which key signed.", e.conf.BaseURL)
+	default:
+		e.adviseNoKey()
 	}
-	e.Verdict = otherKey
-	e.say("None of the keys that the service returns made this signature. Either the request is forged, or the "+
-		"service signed with a key of another environment than that of baseUrl (%s), or the signature was changed on "+
-		"the way or is of another kind. Ask the operator which key signed.", e.conf.BaseURL)
 }
 
-// propose reports how the request with the message m verifies.
-func (e *explainer) propose(ctx context.Context, m match) {
-	e.proposeSignature(m.signature)
-	if strings.Contains(m.form.order, "T") {
+// propose reports how the request with the signature s of the message m verifies.
+func (e *explainer) propose(ctx context.Context, s signed, m message, id value) {
+	e.proposeCarrier("signature", settings.SignatureHeader, s.value)
+	if s.encoding != base64URL {
+		e.differs("The signature is encoded as %s. Section 5.4 of the interface says base64url.", s.encoding)
+	}
+	if m.has("T") {
 		e.proposeTimestamp(m.time)
 	}
-	if strings.Contains(m.form.order, "K") {
-		e.proposeKeyID(m.key.id)
+	if m.has("K") {
+		e.proposeCarrier("key id", settings.KeyIDCarrier, id)
+		if strings.HasPrefix(id.carrier, static) {
+			e.say("With a fixed key id as keyIdCarrier, every webhook is rejected as soon as the service signs with " +
+				"another key.")
+		}
 	}
 	e.set(settings.HTTPMethod, e.request.Method)
 	if n := len(e.request.Payload); n > e.conf.MaxPayloadBytes {
 		e.set(settings.MaxPayloadBytes, fmt.Sprint(n))
 	}
-	e.Differences = append(e.Differences, m.form.differences()...)
-	conf, err := parse(e.values)
+	e.Differences = append(e.Differences, m.differences()...)
+	conf, err := parse(e.settings)
 	if err == nil {
-		err = e.check(ctx, conf, m.payload.bytes)
+		err = e.check(ctx, conf, m.payload)
 	}
 	late := errors.Is(err, signature.ErrOutsideWindow)
 	if err != nil && !late && len(e.Differences) == 0 {
-		e.differs("With these settings, it would still be rejected: %s", stepOf(err, conf))
+		e.differs("With these settings, it would still be rejected: %v", err)
 	}
 	switch {
 	case len(e.Differences) > 0:
 		e.Verdict = unsupported
 		e.say("Payhook has no setting for this. Send the differences to the service's operator and ask what their " +
 			"specification says.")
-	case m.payload.name != "":
+	case m.change != "":
 		e.Verdict = changed
-		e.differs("The signature is one of the payload %s, not of the bytes that were received.", m.payload.name)
-		e.adviseChanged(nil)
+		e.differs("The signature is one of the payload %s, not of the bytes that were received.", m.change)
+		e.adviseChanged()
 	case late:
 		e.Verdict = wrongAge
 		at, _ := signature.TimeOf(m.time.text)
-		e.adviseAge(e.request.ReceivedAt.Sub(at), conf.Window.Tolerance)
+		e.say("At receipt, the timestamp was %s old (below 0: in the future); timestampTolerance is %s. The request was "+
+			"delayed or repeated, or a clock or its time zone is wrong. Compare both times with the operator. No longer "+
+			"tolerance is proposed, because it gives an attacker more time to repeat a webhook.",
+			cli.Readable(e.request.ReceivedAt.Sub(at)), cli.Readable(conf.Window.Tolerance))
 	default:
 		e.Verdict = otherSettings
 		e.say("Set this in cdk.json and deploy. The request verifies then; this was tried.")
 	}
 }
 
-// set proposes the value of a setting.
-func (e *explainer) set(s *settings.Setting, value string) {
-	if cmp.Or(e.values[s.Key], s.Default) != value {
-		e.Settings = append(e.Settings, change{s.Key, value})
-		e.values[s.Key] = value
-	}
-}
-
-func (e *explainer) proposeSignature(s signed) {
-	if name, ok := strings.CutPrefix(s.carrier, "header:"); !ok {
-		e.differs("The signature is carried in the %s. Payhook reads it from a header of its own.", s.place)
-	} else if !strings.EqualFold(name, e.conf.Scheme.SignatureHeader) {
-		e.set(settings.SignatureHeader, name)
-	}
-	if s.encoding != base64URL {
-		e.differs("The signature is encoded as %s. Section 5.4 of the interface says base64url.", s.encoding)
-	}
-}
-
 func (e *explainer) proposeTimestamp(t value) {
-	if t.carrier == "" {
-		e.differs("The timestamp is carried in the %s. Payhook reads it from a header or query parameter of its own.",
-			t.place)
-	} else if !sameCarrier(t.carrier, e.conf.Scheme.Timestamp.String()) {
-		e.set(settings.TimestampCarrier, t.carrier)
-	}
-	if e.conf.Window == nil {
-		return
-	}
-	at, known := signature.TimeOf(t.text)
-	if !known {
+	e.proposeCarrier("timestamp", settings.TimestampCarrier, t)
+	switch at, known := signature.TimeOf(t.text); {
+	case e.conf.Window == nil: // it is not read
+	case !known:
 		e.differs("Payhook cannot read the format of the timestamp %.80q.", t.text)
+	case errors.Is(e.conf.Window.Check(t.text, at), signature.ErrMalformed):
+		e.set(settings.TimestampFormat, settings.TimestampFormat.Default) // any of those that it can read
 	}
-	for _, format := range []signature.Format{signature.FormatRFC3339, signature.FormatSeconds,
-		signature.FormatMilliseconds} {
-		is := (&signature.Window{Format: format}).Check(t.text, at) == nil
-		if is && errors.Is(e.conf.Window.Check(t.text, at), signature.ErrMalformed) {
-			e.set(settings.TimestampFormat, string(format))
+}
+
+// proposeCarrier proposes the setting for the place of a part of the proof.
+func (e *explainer) proposeCarrier(part string, s *settings.Setting, v value) {
+	carrier := v.carrier
+	if s == settings.SignatureHeader {
+		kind, name, _ := strings.Cut(carrier, ":")
+		if carrier = name; kind != "header" {
+			carrier = ""
 		}
 	}
-}
-
-func (e *explainer) proposeKeyID(id string) {
-	v := e.keyIDs[slices.IndexFunc(e.keyIDs, func(v value) bool { return v.text == id })]
-	switch {
-	case sameCarrier(v.carrier, e.conf.Scheme.KeyID.String()):
-		return
-	case v.carrier == "":
-		e.differs("The key id is carried in the %s. Payhook reads it from a header or query parameter of its own.",
-			v.place)
+	if carrier == "" {
+		e.differs("The %s is carried in the %s. Payhook has no setting for this place.", part, v.place)
 		return
 	}
-	e.set(settings.KeyIDCarrier, v.carrier)
-	if strings.HasPrefix(v.carrier, static) {
-		e.say("This keyIdCarrier is a fixed id: every webhook is rejected as soon as the service signs with another " +
-			"key.")
+	e.set(s, carrier)
+}
+
+// set proposes the value of a setting.
+func (e *explainer) set(s *settings.Setting, value string) {
+	if cmp.Or(e.settings[s.Key], s.Default) != value {
+		e.Settings[s.Key], e.settings[s.Key] = value, value
+	}
+}
+
+// adviseNoSignature says what is in the request instead of a signature.
+func (e *explainer) adviseNoSignature() {
+	for _, v := range e.values {
+		switch {
+		case v.text == parking.Redacted:
+			e.say("The %s was redacted when the request was captured. Ask the operator whether the signature is "+
+				"carried there.", v.place)
+		case v.carrier == "header:"+e.conf.Scheme.SignatureHeader:
+			e.say("The %s has %d characters, and is no RSA signature: 256 to 512 bytes in base64 or hexadecimal. It was "+
+				"shortened, or it is an HMAC, a JSON Web Signature or something else.", v.place, len(v.text))
+		}
+	}
+	if len(e.Advice) == 0 {
+		e.say("Either this request is not a webhook of the service (scanners call every public URL), or the " +
+			"subscription does not ask for a signature (section 5.2 of the interface), or a proxy on the way removes " +
+			"headers that it does not know.")
+	}
+}
+
+func (e *explainer) adviseNoKey() {
+	if len(e.keys.results) == 0 {
+		e.say("The request contains no UUID that can be a key id. If the service signs with one key and does not " +
+			"send its id, ask the operator for the id and repeat this with --key-id UUID.")
+		return
+	}
+	for _, k := range e.keys.results {
+		e.say("The key %s: %v.", k.id, k.err)
+	}
+	e.say("Either baseUrl (%s) is that of another environment (test or production), or keysAuth is wrong (401 or "+
+		"403), or the request does not contain the key id. Ask the operator. -c baseUrl=URL tries another URL, and "+
+		"--key-id UUID another id.", e.conf.BaseURL)
+}
+
+// adviseChanged is for a signature that a key of the service made of other bytes.
+func (e *explainer) adviseChanged() {
+	sum := sha256.Sum256(e.request.Payload)
+	e.say("Most likely, something on the way changes the body: a proxy, a gateway, a firewall or a test tool. "+
+		"Payhook verifies the bytes as they arrive. Let the service send directly to the URL of the stack, and "+
+		"compare the body that the operator sent with the one that arrived: %d bytes, SHA-256 %x.",
+		len(e.request.Payload), sum)
+	if n, err := strconv.Atoi(e.request.Headers["content-length"]); err == nil && n != len(e.request.Payload) {
+		e.say("Content-Length is %d: the body was changed after that header was written.", n)
 	}
 }
 

@@ -4,18 +4,17 @@ import (
 	"bytes"
 	"context"
 	"crypto"
-	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"math/big"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,12 +78,12 @@ func sent(t *testing.T) *call {
 			"x-amzn-trace-id": "Root=1-5759e988-bd862e3fe1be46a994272793", "x-forwarded-for": "192.0.2.1"}}
 	c.set("X-SVC-Timestamp", at)
 	c.set("X-SVC-Key-Id", c.key.ID)
-	c.sign(message(at, c.key.ID))
+	c.sign(specified(at, c.key.ID))
 	return c
 }
 
-// message is the message of section 5.4.
-func message(timestamp, id string) string { return body + "\n" + timestamp + "\n" + id }
+// specified is the message of section 5.4.
+func specified(timestamp, id string) string { return body + "\n" + timestamp + "\n" + id }
 
 func (c *call) set(name, text string) { c.request.Headers[strings.ToLower(name)] = text }
 func (c *call) move(from, to string)  { c.set(to, c.drop(from)) }
@@ -112,7 +111,7 @@ func (c *call) sign(message string) {
 func (c *call) timestamp(header, text string) {
 	c.drop("X-SVC-Timestamp")
 	c.set(header, text)
-	c.sign(message(text, c.key.ID))
+	c.sign(specified(text, c.key.ID))
 }
 
 func (c *call) explain() *report {
@@ -131,7 +130,7 @@ func (c *call) explain() *report {
 }
 
 // want is what a report must say: settings as "name=value name=value", and a text of a
-// difference, of the advice or of the step.
+// difference, of the advice or of the cause.
 type want struct {
 	verdict  verdict
 	outcome  string
@@ -142,8 +141,8 @@ type want struct {
 func (w want) check(t *testing.T, r *report) {
 	t.Helper()
 	var set []string
-	for _, c := range r.Settings {
-		set = append(set, c.Setting+"="+c.Value)
+	for _, key := range slices.Sorted(maps.Keys(r.Settings)) {
+		set = append(set, key+"="+r.Settings[key])
 	}
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
@@ -153,9 +152,9 @@ func (w want) check(t *testing.T, r *report) {
 	if diff := cmp.Diff(w, got, cmp.AllowUnexported(want{})); diff != "" {
 		t.Errorf("%s%s", diff, text)
 	}
-	all := strings.Join(append(append(r.Differences, r.Advice...), r.Step), "\n")
-	if !strings.Contains(all, w.said) || (r.Step == "") != (r.Outcome == "accepted") {
-		t.Errorf("it does not say %q, or names no step: %s", w.said, text)
+	all := strings.Join(append(append(r.Differences, r.Advice...), r.Cause), "\n")
+	if !strings.Contains(all, w.said) || (r.Cause == "") != (r.Outcome == "accepted") {
+		t.Errorf("it does not say %q, or names no cause: %s", w.said, text)
 	}
 	if bytes.Contains(text, []byte("Bonn")) {
 		t.Errorf("it contains the payload: %s", text)
@@ -172,19 +171,12 @@ func TestEachVariantIsExplained(t *testing.T) {
 		"nothing": {func(*call) {}, want{authentic, "accepted", "", ""}},
 
 		// Carriers.
-		"timestamp in another header": {func(c *call) { c.move("X-SVC-Timestamp", "X-Brand-Time") },
-			want{otherSettings, missing, "timestampCarrier=header:X-Brand-Time",
-				"the timestamp (timestampCarrier is header:X-SVC-Timestamp)"}},
 		"timestamp in the query": {func(c *call) { c.request.RawQuery = "ts=" + c.drop("X-SVC-Timestamp") },
 			want{otherSettings, missing, "timestampCarrier=query:ts", ""}},
 		"timestamp in the body": {func(c *call) {
 			c.drop("X-SVC-Timestamp")
-			c.sign(message("2026-01-31T11:59:58.000Z", c.key.ID))
+			c.sign(specified("2026-01-31T11:59:58.000Z", c.key.ID))
 		}, want{unsupported, missing, "", "The timestamp is carried in the JSON field events.0.eventTimestamp"}},
-		"key id in another header": {func(c *call) { c.move("X-SVC-Key-Id", "Key-Reference") },
-			want{otherSettings, missing, "keyIdCarrier=header:Key-Reference", ""}},
-		"key id in the query": {func(c *call) { c.request.RawQuery = "a=b&kid=" + c.drop("X-SVC-Key-Id") },
-			want{otherSettings, missing, "keyIdCarrier=query:kid", ""}},
 		"key id in the body": {func(c *call) {
 			c.drop("X-SVC-Key-Id")
 			c.request.Payload = []byte(`{"keyId":"` + c.key.ID + `","a":1}`)
@@ -211,11 +203,8 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.move("X-SVC-Key-Id", "A-Key")
 			c.move("X-SVC-Signature", "A-Sig")
 		}, want{otherSettings, missing,
-			"signatureHeader=A-Sig timestampCarrier=header:A-Time keyIdCarrier=header:A-Key",
-			"signatureHeader is X-SVC-Signature"}},
-		"parts of one header": {func(c *call) {
-			c.set("Signature", fmt.Sprintf(`t=%s,v1="%s"`, c.drop("X-SVC-Timestamp"), c.drop("X-SVC-Signature")))
-		}, want{unsupported, missing, "", "part t of header Signature"}},
+			"keyIdCarrier=header:A-Key signatureHeader=A-Sig timestampCarrier=header:A-Time",
+			"signature: missing: "}},
 		"another method": {func(c *call) { c.request.Method = "PUT" },
 			want{otherSettings, "method-not-allowed", "httpMethod=PUT", ""}},
 		"a payload that is too large": {func(c *call) { c.request.Settings["maxPayloadBytes"] = "10" },
@@ -225,25 +214,17 @@ func TestEachVariantIsExplained(t *testing.T) {
 		"Unix seconds": {func(c *call) {
 			c.request.Settings["timestampFormat"] = "rfc3339"
 			c.timestamp("X-SVC-Timestamp", "1769860800")
-		}, want{otherSettings, malformed, "timestampFormat=unix-seconds", ""}},
+		}, want{otherSettings, malformed, "timestampFormat=auto", ""}},
 		"Unix milliseconds in another header": {func(c *call) { c.timestamp("T", "1769860800123") },
 			want{otherSettings, missing, "timestampCarrier=header:T", ""}},
-		"RFC 3339 with an offset": {func(c *call) {
-			c.request.Settings["timestampFormat"] = "unix-seconds"
-			c.timestamp("X-SVC-Timestamp", "2026-01-31T13:00:00+01:00")
-		}, want{otherSettings, malformed, "timestampFormat=rfc3339", ""}},
 		"RFC 1123": {func(c *call) { c.timestamp("Date", "Sat, 31 Jan 2026 12:00:00 GMT") },
-			want{unsupported, missing, "", "cannot read the format of the timestamp"}},
+			want{unsupported, missing, "timestampCarrier=header:Date", "cannot read the format of the timestamp"}},
 		"a format that is not known": {func(c *call) { c.timestamp("X-SVC-Timestamp", "yesterday") },
 			want{unsupported, malformed, "", `cannot read the format of the timestamp "yesterday"`}},
 
 		// The age of the timestamp.
 		"an old timestamp": {func(c *call) { c.request.ReceivedAt = received.Add(7 * time.Minute) },
-			want{wrongAge, "timestamp-outside-window", "", "7m1s older"}},
-		"an old timestamp, with the tolerance that was asked for": {func(c *call) {
-			c.request.ReceivedAt = received.Add(7 * time.Minute)
-			c.request.Settings["timestampTolerance"] = "8m"
-		}, want{authentic, "accepted", "", ""}},
+			want{wrongAge, "timestamp-outside-window", "", "the timestamp was 7m1s old"}},
 		"an old timestamp in another header": {func(c *call) {
 			c.move("X-SVC-Timestamp", "X-Brand-Time")
 			c.request.ReceivedAt = received.Add(72 * time.Hour)
@@ -258,11 +239,11 @@ func TestEachVariantIsExplained(t *testing.T) {
 			for i := 0; !strings.Contains(c.request.Headers["x-svc-signature"], "+"); i++ {
 				c.set("X-SVC-Timestamp", strconv.Itoa(1769860800+i))
 				c.set("X-SVC-Signature",
-					base64.StdEncoding.EncodeToString(c.signed(message(strconv.Itoa(1769860800+i), c.key.ID))))
+					base64.StdEncoding.EncodeToString(c.signed(specified(strconv.Itoa(1769860800+i), c.key.ID))))
 			}
 		}, want{unsupported, malformed, "", "standard base64"}},
 		"hexadecimal": {func(c *call) {
-			c.set("X-SVC-Signature", hex.EncodeToString(c.signed(message(at, c.key.ID))))
+			c.set("X-SVC-Signature", hex.EncodeToString(c.signed(specified(at, c.key.ID))))
 		}, want{unsupported, malformed, "", "hexadecimal"}},
 
 		// Messages.
@@ -298,14 +279,17 @@ func TestEachVariantIsExplained(t *testing.T) {
 
 		// Keys.
 		"a key that the service does not know": {func(c *call) { c.jwks = nil },
-			want{noKey, "key-unknown", "", "the key service does not know it"}},
+			want{noKey, "key-unknown", "", "unknown key"}},
 		"a key service that does not answer": {func(c *call) { c.status = 500 },
-			want{noKey, "key-unavailable", "", "does not return it: "}},
+			want{noKey, "key-unavailable", "", "key service unavailable: status 500"}},
 		"a key service that answers something else": {func(c *call) { c.jwks[c.key.ID] = []byte(`{"keys":[]}`) },
 			want{noKey, "key-unavailable", "", "not the requested JWK"}},
 		"a key that must not be used": {func(c *call) {
 			c.jwks[c.key.ID] = bytes.Replace(c.key.JWK(), []byte(`"sig"`), []byte(`"enc"`), 1)
-		}, want{noKey, "key-refused", "", "it must not be used: use is not sig"}},
+		}, want{noKey, "key-refused", "", "key rejected: use is not sig"}},
+		"an exponent that is not allowed": {func(c *call) {
+			c.jwks[c.key.ID] = bytes.Replace(c.key.JWK(), []byte(`"AQAB"`), []byte(`"Aw"`), 1)
+		}, want{noKey, "key-refused", "", "key rejected: e is not "}},
 		"a key of another environment": {func(c *call) {
 			c.jwks[c.key.ID] = bytes.Replace(other().JWK(), []byte(other().ID), []byte(c.key.ID), 1)
 		}, want{otherKey, mismatch, "", "None of the keys"}},
@@ -317,7 +301,7 @@ func TestEachVariantIsExplained(t *testing.T) {
 		// No signature.
 		"no signature": {func(c *call) { c.drop("X-SVC-Signature") }, want{noSignature, missing, "", "scanners"}},
 		"a signature that was shortened": {func(c *call) { c.set("X-SVC-Signature", c.drop("X-SVC-Signature")[:120]) },
-			want{noSignature, malformed, "", "it has 90 bytes"}},
+			want{noSignature, malformed, "", "has 120 characters"}},
 		"a header that was redacted": {func(c *call) {
 			c.drop("X-SVC-Signature")
 			c.set("Authorization", parking.Redacted)
@@ -331,73 +315,24 @@ func TestEachVariantIsExplained(t *testing.T) {
 	}
 }
 
-// An exponent that is not allowed is not proposed.
-func TestAnExponentMustBeAskedFor(t *testing.T) {
-	c := sent(t)
-	c.key = withExponent(t, 3)
-	c.set("X-SVC-Key-Id", c.key.ID)
-	c.jwks[c.key.ID] = c.key.JWK()
-	c.sign(message(at, c.key.ID))
-	want{noKey, "key-refused", "", "it must not be used: e is not "}.check(t, c.explain())
-	c.request.Settings["keyExponents"] = "65537,3"
-	want{authentic, "accepted", "", ""}.check(t, c.explain())
-}
-
-// withExponent returns a key with another public exponent.
-func withExponent(t *testing.T, e int64) paymenttest.Key {
-	t.Helper()
-	one, exponent := big.NewInt(1), big.NewInt(e)
-	prime := func() *big.Int {
-		for {
-			p, err := rand.Prime(rand.Reader, 1024)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if new(big.Int).GCD(nil, nil, exponent, new(big.Int).Sub(p, one)).Cmp(one) == 0 {
-				return p
-			}
-		}
-	}
-	p, q := prime(), prime()
-	phi := new(big.Int).Mul(new(big.Int).Sub(p, one), new(big.Int).Sub(q, one))
-	k := &rsa.PrivateKey{N: new(big.Int).Mul(p, q), E: int(e),
-		D: new(big.Int).ModInverse(exponent, phi), Primes: []*big.Int{p, q}}
-	k.Precompute()
-	return paymenttest.Key{ID: other().ID, Private: k}
-}
-
-// A time zone is a guess, and only one that exists is named.
-func TestATimeZoneIsAGuess(t *testing.T) {
-	for ahead, zone := range map[time.Duration]string{
-		2 * time.Hour: "UTC+02:00", -3*time.Hour - 30*time.Minute: "UTC-03:30",
-		5*time.Hour + 45*time.Minute: "UTC+05:45",
-		14 * time.Hour:               "UTC+14:00", -12 * time.Hour: "UTC-12:00",
-		14*time.Hour + 15*time.Minute: "", -13 * time.Hour: "", 2*time.Hour + 7*time.Minute: "", 6 * time.Minute: "",
-	} {
-		c := sent(t)
-		c.request.ReceivedAt = received.Add(-ahead)
-		advice := strings.Join(c.explain().Advice, "\n")
-		if want := "A guess: the sender may write its local time, " + zone + ", as UTC."; zone != "" &&
-			!strings.Contains(advice, want) || zone == "" && strings.Contains(advice, "UTC") {
-			t.Errorf("%s: %s", ahead, advice)
-		}
-	}
-}
-
-// The requests to the key service are limited, and the likely ids come first.
+// The requests to the key service are limited, and no ids of events are sent to it.
 func TestFewKeysAreLookedUp(t *testing.T) {
 	c := sent(t)
-	var events []string
-	for range 100 {
-		events = append(events, `{"eventId":"`+paymenttest.Event().EventID+`"}`)
+	for i := range 2 * maxKeys {
+		c.set("X-"+strconv.Itoa(i), paymenttest.Event().EventID)
 	}
-	c.request.Payload = []byte(`{"events":[` + strings.Join(events, ",") + `]}`)
+	c.request.Payload = []byte(`{}`)
 	if r := c.explain(); r.Verdict != changed || len(c.asked) != maxKeys || c.asked[0] != c.key.ID {
 		t.Errorf("%s; asked for %q", r.Verdict, c.asked)
 	}
 	c.asked, c.status = nil, 500
 	if c.explain(); len(c.asked) != 2 {
 		t.Errorf("a service that does not answer was asked for %q", c.asked)
+	}
+	c = sent(t)
+	c.sign("another message")
+	if c.explain(); len(c.asked) != 2 || c.asked[1] != "b3f9c1de-6a0e-4c5b-8f7d-2e1a9c4b5d60" {
+		t.Errorf("asked for %q", c.asked)
 	}
 }
 

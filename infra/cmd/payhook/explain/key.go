@@ -23,7 +23,6 @@ type keyRing struct {
 	exponents []int // that are allowed
 	failed    int   // requests in a row without an answer
 	results   []*keyResult
-	usable    []*keyResult // those with a key
 }
 
 // keyResult is the answer of the key service for one id.
@@ -57,9 +56,6 @@ func (k *keyRing) get(ctx context.Context, id string) *keyResult {
 	}
 	r.err = err
 	k.results = append(k.results, r)
-	if r.key != nil {
-		k.usable = append(k.usable, r)
-	}
 	return r
 }
 
