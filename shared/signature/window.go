@@ -3,7 +3,6 @@ package signature
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,28 +11,21 @@ import (
 )
 
 // Format is the format of a timestamp. The interface does not specify it, so it
-// is a setting. The zero value is [FormatAuto].
+// is a setting. The zero value is like [FormatAuto].
 type Format string
 
 // The formats of a timestamp.
 const (
-	FormatAuto         Format = ""                  // any of the three below
+	FormatAuto         Format = "auto"              // any of the three below
 	FormatRFC3339      Format = "rfc3339"           // 2026-01-31T12:00:00.000Z, as [payment.ParseTime] parses it
 	FormatSeconds      Format = "unix-seconds"      // 10 digits today
 	FormatMilliseconds Format = "unix-milliseconds" // 13 digits today
 )
 
-// autoName is the name of FormatAuto in a setting.
-const autoName = "auto"
-
-// ParseFormat parses the name of a format: auto, rfc3339, unix-seconds or
-// unix-milliseconds.
+// ParseFormat parses the name of a format.
 func ParseFormat(name string) (Format, error) {
-	if name == autoName {
-		return FormatAuto, nil
-	}
-	formats := []Format{FormatRFC3339, FormatSeconds, FormatMilliseconds}
-	if f := Format(name); slices.Contains(formats, f) {
+	switch f := Format(name); f {
+	case FormatAuto, FormatRFC3339, FormatSeconds, FormatMilliseconds:
 		return f, nil
 	}
 	return "", errors.New("must be auto, rfc3339, unix-seconds or unix-milliseconds")
@@ -83,41 +75,24 @@ func (f Format) Text(t time.Time) string {
 func TimeOf(text string) (time.Time, bool) { return FormatAuto.parse(text) }
 
 func (f Format) parse(text string) (time.Time, bool) {
-	digits := digitsOnly(text)
-	switch f {
-	case FormatRFC3339:
-		return parseRFC3339(text)
-	case FormatSeconds:
-		return parseUnix(text, digits, time.Unix)
-	case FormatMilliseconds:
-		return parseUnix(text, digits, fromMilliseconds)
+	digits := strings.Trim(text, "0123456789") == ""
+	if f != FormatSeconds && f != FormatMilliseconds {
+		if f == FormatRFC3339 || !digits {
+			t, err := payment.ParseTime(text)
+			return t, err == nil
+		}
+		f = FormatMilliseconds
+		if len(text) <= 11 { // seconds until the year 5138, milliseconds until 1973
+			f = FormatSeconds
+		}
 	}
-	switch {
-	case !digits:
-		return parseRFC3339(text)
-	case len(text) <= 11: // seconds until the year 5138, milliseconds until 1973
-		return parseUnix(text, digits, time.Unix)
-	default:
-		return parseUnix(text, digits, fromMilliseconds)
-	}
-}
-
-// digitsOnly reports whether text has no other characters than digits. The empty text has
-// none, and is no number.
-func digitsOnly(text string) bool { return strings.Trim(text, "0123456789") == "" }
-
-func fromMilliseconds(ms, _ int64) time.Time { return time.UnixMilli(ms) }
-
-// parseUnix limits the number of digits so that no value can overflow.
-func parseUnix(text string, digits bool, at func(n, _ int64) time.Time) (time.Time, bool) {
-	if !digits || len(text) > 15 {
+	// With at most 15 digits, no value can overflow.
+	n, err := strconv.ParseInt(text, 10, 64)
+	if !digits || len(text) > 15 || err != nil {
 		return time.Time{}, false
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	return at(n, 0), err == nil
-}
-
-func parseRFC3339(text string) (time.Time, bool) {
-	t, err := payment.ParseTime(text)
-	return t, err == nil
+	if f == FormatSeconds {
+		return time.Unix(n, 0), true
+	}
+	return time.UnixMilli(n), true
 }
