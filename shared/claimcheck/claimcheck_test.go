@@ -177,7 +177,7 @@ func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
 	buckets := awstest.NewS3()
 	bucket := strings.Repeat("b", 63) // AWS, "General purpose bucket naming rules"
 	buckets.MakeBucket(bucket)
-	name := strings.Repeat("A", payment.MaxEventNameLength-2) + ".B"
+	name := strings.Repeat("A", 126) + ".B" // the longest
 	id := uuid.New().String()
 	raw := []byte(`{"eventName":"` + name + `","eventId":"` + id +
 		`","eventTimestamp":"2026-01-31T12:00:00.123456789Z","x":"` + strings.Repeat("x", 6<<20) + `"}`)

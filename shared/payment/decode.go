@@ -37,11 +37,6 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// MaxEventNameLength is the maximum length of an eventName, in bytes. The name
-// becomes the detail-type of an EventBridge event, which has this limit (AWS,
-// PutEventsRequestEntry).
-const MaxEventNameLength = 128
-
 // DecodeDelivery decodes and checks the payload of a webhook. The bytes of the
 // events are parts of payload, which must not change while they are in use.
 // Every error wraps a [*FieldError]. It is safe for concurrent use.
@@ -353,34 +348,28 @@ func (w *walker) object(s *schema) error {
 	return nil
 }
 
-func (w *walker) member(m *member) error {
+func (w *walker) member(m *member) (err error) {
 	w.enter(step{name: m.name})
-	if m.reserved && !w.reference {
+	switch {
+	case m.reserved && !w.reference:
 		return w.problem("is the name of a reference to an event: resolve it first (package claimcheck)")
-	}
-	if m.reserved {
-		if err := w.skip(); err != nil {
-			return err
+	case m.reserved:
+		err = w.skip()
+	case m.text == nil || w.dec.PeekKind() != '"':
+		err = w.value(m.value)
+	default:
+		raw, err := w.dec.ReadValue()
+		if err != nil {
+			return w.malformed(err)
 		}
-		w.leave()
-		return nil
-	}
-	if m.text == nil || w.dec.PeekKind() != '"' {
-		if err := w.value(m.value); err != nil {
-			return err
+		if problem := m.text(w, unquote(raw)); problem != "" {
+			return w.problem("%s", problem)
 		}
+	}
+	if err == nil {
 		w.leave()
-		return nil
 	}
-	raw, err := w.dec.ReadValue()
-	if err != nil {
-		return w.malformed(err)
-	}
-	if problem := m.text(w, unquote(raw)); problem != "" {
-		return w.problem("%s", problem)
-	}
-	w.leave()
-	return nil
+	return err
 }
 
 func (w *walker) array(s *schema) error {
@@ -460,33 +449,22 @@ func wrongID(text string) string {
 	return ""
 }
 
+// nameCharacters are the characters of the parts of an event name.
+const nameCharacters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz-"
+
+// eventName accepts the form GROUP.STATUS of section 2.3: two or more parts, joined by
+// dots. Its maximum length is that of the detail-type of an EventBridge event, which the
+// name becomes (AWS, PutEventsRequestEntry).
 func (w *walker) eventName(text string) string {
 	w.current.EventName = text
-	if !ValidEventName(text) {
+	valid := len(text) <= 128 && strings.Contains(text, ".")
+	for part := range strings.SplitSeq(text, ".") {
+		valid = valid && part != "" && strings.Trim(part, nameCharacters) == ""
+	}
+	if !valid {
 		return "must be GROUP.STATUS, in letters, digits, '_', '-' and '.', at most 128 bytes"
 	}
 	return ""
-}
-
-// ValidEventName reports whether name has the form GROUP.STATUS of section 2.3:
-// two or more parts of letters, digits, '_' and '-', joined by dots, at most
-// [MaxEventNameLength] bytes.
-func ValidEventName(name string) bool {
-	if len(name) > MaxEventNameLength || !strings.Contains(name, ".") {
-		return false
-	}
-	for part := range strings.SplitSeq(name, ".") {
-		if part == "" {
-			return false
-		}
-		for i := range len(part) {
-			c := part[i]
-			if !('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || c == '-') {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 func (w *walker) eventTimestamp(text string) string {

@@ -6,7 +6,6 @@ import (
 	"encoding/json/jsontext"
 	jsonv2 "encoding/json/v2"
 	"errors"
-	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -176,8 +175,6 @@ var deliveryTests = []deliveryTest{
 
 	{"event id missing", id + ",", "", "events[0].eventId: is missing"},
 	{"event id empty", id, `"eventId":""`, "events[0].eventId: must be a UUID"},
-	{"event id too short", id, id[:len(id)-2] + `"`, "events[0].eventId: must be a UUID"},
-	{"event id too long", id, id[:len(id)-1] + `0"`, "events[0].eventId: must be a UUID"},
 	{"event id null", id, `"eventId":null`, "events[0].eventId: must be a string"},
 	{"event id twice", id, id + "," + id, "events[0]: has a name twice"},
 	{"event id twice, once escaped", id, id + `,"\u0065ventId":"x"`, "events[0]: has a name twice"},
@@ -186,33 +183,16 @@ var deliveryTests = []deliveryTest{
 	{"event name missing", `"eventName":"PAYMENT_STATUS.RELEASED",`, "", "events[0].eventName: is missing"},
 	{"event name without a dot", "PAYMENT_STATUS.RELEASED", "RELEASED",
 		"events[0].eventName: must be GROUP.STATUS"},
-	{"event name with a space", "PAYMENT_STATUS.RELEASED", "PAYMENT STATUS.RELEASED",
-		"events[0].eventName: must be GROUP.STATUS"},
-	{"event name too long", "PAYMENT_STATUS.RELEASED", strings.Repeat("A", 127) + ".A",
-		"events[0].eventName: must be GROUP.STATUS"},
 	{"timestamp in lower case", "31T12:00:00.123Z", "31t12:00:00.123z", ""},
-	{"timestamp with a long fraction", "00:00.123Z", "00:00.123" + strings.Repeat("0", 100) + "Z", ""},
 	{"timestamp of a leap second", "2026-01-31T12:00:00.123Z", "2026-06-30T23:59:60.123Z", ""},
-	{"timestamp of an impossible leap second", "12:00:00.123Z", "12:00:60.123Z",
-		"events[0].eventTimestamp: must be a UTC timestamp"},
-	{"timestamp with an hour of one digit", "T12:00:00.123Z", "T2:00:00.123Z",
-		"events[0].eventTimestamp: must be a UTC timestamp"},
-	{"timestamp with an offset of a day", "00:00.123Z", "00:00.123+24:00",
-		"events[0].eventTimestamp: must be a UTC timestamp"},
-	{"timestamp with an offset of 60 minutes", "00:00.123Z", "00:00.123+00:60",
-		"events[0].eventTimestamp: must be a UTC timestamp"},
 	{"timestamp missing", `"eventTimestamp":"2026-01-31T12:00:00.123Z",`, "",
 		"events[0].eventTimestamp: is missing"},
 	{"timestamp not ISO 8601", "2026-01-31T12:00:00.123Z", "31.1.2026",
 		"events[0].eventTimestamp: must be a UTC timestamp"},
-	{"timestamp of a day that does not exist", "2026-01-31T12", "2026-02-30T12",
-		"events[0].eventTimestamp: must be a UTC timestamp"},
-	{"timestamp with a comma", "00:00.123Z", "00:00,123Z", "events[0].eventTimestamp: must be a UTC timestamp"},
 	{"timestamp not UTC", "00:00.123Z", "00:00.123+02:00", "events[0].eventTimestamp: must be a UTC timestamp"},
 
 	{"event data null", event[strings.Index(event, `{"identifiers"`) : len(event)-1], "null",
 		"events[0].eventData: must be an object"},
-	{"amount a string", "1234567890.10", `"1234567890.10"`, "events[0].eventData.amount: must be a number"},
 	{"amount null", "1234567890.10", "null", "events[0].eventData.amount: must be a number"},
 	{"amount twice", `"amount":`, `"amount":1,"amount":`, "events[0].eventData: has a name twice"},
 	{"amount in another case", `"amount":`, `"Amount":`,
@@ -220,12 +200,7 @@ var deliveryTests = []deliveryTest{
 	{"amount with a plus", "1234567890.10", "+1", "not well-formed"},
 	{"amount NaN", "1234567890.10", "NaN", "not well-formed"},
 	{"amount with a leading zero", "1234567890.10", "01", "not well-formed"},
-	{"currency a number", `"EUR"`, "978", "events[0].eventData.paymentCurrency: must be a string"},
-	{"flag a string", `"hasReturnDetails":false`, `"hasReturnDetails":"false"`,
-		"events[0].eventData.returns.hasReturnDetails: must be true or false"},
 	{"posting id a number", `"P-2"`, "2", "events[0].eventData.identifiers.svcPostingIds[1]: must be a string"},
-	{"rail reference a string", `"railReferenceId":{}`, `"railReferenceId":""`,
-		"events[0].eventData.identifiers.railReferenceId: must be an object"},
 	{"name twice in an unknown field", `"railReferenceId":{}`, `"railReferenceId":{"a":1,"a":1}`,
 		"has a name twice"},
 	{"invalid UTF-8", "REQ-1", "REQ-\xff", "not well-formed"},
@@ -332,25 +307,6 @@ func TestErrorsContainNoDataOfThePayload(t *testing.T) {
 		_, err := payment.DecodeDelivery([]byte(canary))
 		if err == nil || strings.Contains(err.Error(), "CANARY") || strings.Contains(err.Error(), "'C'") {
 			t.Errorf("got %v", err)
-		}
-	}
-}
-
-func TestRatIsExact(t *testing.T) {
-	for text, want := range map[payment.Amount]*big.Rat{
-		"1234567890.10": big.NewRat(123456789010, 100),
-		"100.00":        big.NewRat(100, 1),
-		"0.1":           big.NewRat(1, 10),
-		"-1e-2":         big.NewRat(-1, 100),
-	} {
-		if got, ok := text.Rat(); !ok || got.Cmp(want) != 0 {
-			t.Errorf("%s is %v", text, got)
-		}
-	}
-	for _, text := range []payment.Amount{"", "1/2", "0x10", "1_0", "Inf", " 1", "1e999999999", "1e1001", "1e-1001",
-		payment.Amount(strings.Repeat("9", 2000))} {
-		if got, ok := text.Rat(); ok {
-			t.Errorf("%q is %v, want none", text, got)
 		}
 	}
 }

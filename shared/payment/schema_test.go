@@ -3,7 +3,6 @@ package payment_test
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -105,10 +104,8 @@ func TestSchemaRejectsWhatTheDecoderRejects(t *testing.T) {
 // Every value of a valid event is replaced by values of every JSON type and removed, and
 // all schemas give the verdict of DecodeEvent.
 func TestSchemaHasTheTypesOfTheDecoder(t *testing.T) {
-	files := schemas(t)
-	tested := 0
-	for changed := range changes(t, event) {
-		tested++
+	files, all := schemas(t), changes(t, event)
+	for _, changed := range all {
 		_, err := payment.DecodeEvent([]byte(changed))
 		want := err == nil
 		value := parsed(t, []byte(changed))
@@ -124,50 +121,36 @@ func TestSchemaHasTheTypesOfTheDecoder(t *testing.T) {
 			}
 		}
 	}
-	if tested < 150 {
-		t.Errorf("only %d events", tested)
+	if len(all) < 150 {
+		t.Errorf("only %d events", len(all))
 	}
 }
 
-// changes yields a document in which one value is changed, for every value.
-func changes(t *testing.T, text string) func(func(string) bool) {
+// changes returns the document in which one value is changed, for every value.
+func changes(t *testing.T, text string) (all []string) {
 	t.Helper()
-	others := []string{"null", "true", "1", "1.5", `"x"`, `""`, "[]", "{}", `["x"]`, "[1]", `{"x":1}`}
-	return func(yield func(string) bool) {
-		root := parsed(t, []byte(text))
-		show := func() bool {
-			out, err := json.Marshal(root)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return yield(string(out))
+	root := parsed(t, []byte(text))
+	var visit func(value any)
+	visit = func(value any) {
+		out, err := json.Marshal(root)
+		if err != nil {
+			t.Fatal(err)
 		}
-		var visit func(value any) bool
-		visit = func(value any) bool {
-			object, ok := value.(map[string]any)
-			if !ok {
-				return true
+		all = append(all, string(out))
+		object, _ := value.(map[string]any)
+		for name, was := range object {
+			for _, other := range []string{"null", "true", "1", "1.5", `"x"`, `""`, "[]", "{}", `["x"]`, "[1]", `{"x":1}`} {
+				object[name] = parsed(t, []byte(other))
+				visit(nil)
 			}
-			for name, was := range object {
-				for _, other := range others {
-					object[name] = parsed(t, []byte(other))
-					if !show() {
-						return false
-					}
-				}
-				delete(object, name)
-				if !show() {
-					return false
-				}
-				object[name] = was
-				if !visit(was) {
-					return false
-				}
-			}
-			return true
+			delete(object, name)
+			visit(nil)
+			object[name] = was
+			visit(was)
 		}
-		_ = show() && visit(root)
 	}
+	visit(root)
+	return all
 }
 
 // envelope returns the event of EventBridge with a detail.
@@ -223,49 +206,5 @@ func TestSamplesAndGeneratedEventsAreValid(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// Of the sample invocations, the schema accepts what the decoder accepts.
-func TestSampleInvocationsHaveTheVerdictOfTheDecoder(t *testing.T) {
-	files, accepted, rejected := schemas(t), 0, 0
-	samples, err := filepath.Glob(filepath.Join("..", "..", "events", "webhook", "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range samples {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var invocation struct {
-			Body            string
-			IsBase64Encoded bool
-		}
-		if err := json.Unmarshal(text, &invocation); err != nil {
-			t.Fatal(err)
-		}
-		body := []byte(invocation.Body)
-		if invocation.IsBase64Encoded {
-			if body, err = base64.StdEncoding.DecodeString(invocation.Body); err != nil {
-				t.Fatal(err)
-			}
-		}
-		value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
-		if err != nil {
-			continue // not JSON
-		}
-		_, decodeErr := payment.DecodeDelivery(body)
-		if decodeErr == nil {
-			accepted++
-		} else {
-			rejected++
-		}
-		if err := files["delivery.json"].Validate(value); (err == nil) != (decodeErr == nil) {
-			t.Errorf("%s: schema %v, decoder %v", file, err, decodeErr)
-		}
-	}
-	if accepted < 4 || rejected < 2 {
-		t.Errorf("only %d valid and %d invalid samples", accepted, rejected)
 	}
 }

@@ -131,12 +131,3 @@ func FuzzParseTime(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkParseTime(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := payment.ParseTime("2026-01-31T12:00:00.123Z"); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
