@@ -91,11 +91,10 @@ func TestFetchReturnsTheToken(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			sent := time.Now()
-			e := token.NewEndpoint(parse(t, "https://auth.example"), "manager-1", token.EndpointOptions{})
-			b, err := token.Direct(e, direct{http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b, err := newEndpoint(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				time.Sleep(9 * time.Second)
 				answers(http.StatusOK, test.body)(w, r)
-			})}).Fetch(t.Context(), testCredentials)
+			})).Fetch(t.Context(), testCredentials)
 			if err != nil || b.AccessToken.Reveal() != test.access || !b.IssuedAt.Equal(sent) ||
 				!b.ExpiresAt.Equal(sent.Add(test.lifetime)) {
 				t.Errorf("from %s to %s, %v; want a life counted from before it was sent", b.IssuedAt, b.ExpiresAt, err)
@@ -149,8 +148,7 @@ func TestFetchRejectsMalformedAnswers(t *testing.T) {
 			if test.contentType == "" {
 				test.contentType = "application/json"
 			}
-			e := token.NewEndpoint(parse(t, "https://auth.example"), "manager-1", token.EndpointOptions{})
-			_, err := token.Direct(e, direct{answers(http.StatusOK, test.body, "Content-Type", test.contentType)}).
+			_, err := newEndpoint(t, answers(http.StatusOK, test.body, "Content-Type", test.contentType)).
 				Fetch(t.Context(), testCredentials)
 			expectEndpointError(t, err, http.StatusOK, "", test.problem)
 		})
@@ -229,10 +227,9 @@ func expectNoCanary(t *testing.T, text string) {
 func TestACallHasItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		e := token.NewEndpoint(parse(t, "https://auth.example"), "manager-1", token.EndpointOptions{})
-		_, err := token.Direct(e, direct{http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, err := newEndpoint(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
-		})}).Fetch(t.Context(), testCredentials)
+		})).Fetch(t.Context(), testCredentials)
 		expectEndpointError(t, err, 0, "", "timed out")
 		if time.Since(start) != 10*time.Second {
 			t.Errorf("after %s", time.Since(start))
@@ -331,25 +328,6 @@ func TestFetchRequiresTrustedTLS12(t *testing.T) {
 			if !test.trusted {
 				expectEndpointError(t, err, 0, "", "its TLS certificate is not valid")
 			}
-		})
-	}
-}
-
-func TestFetchRejectsCredentialsInvalidForBasic(t *testing.T) {
-	for name, test := range map[string]struct{ id, secret string }{
-		"a colon in the id":          {"client:1", clientSecret},
-		"a line break in the id":     {"client\n", clientSecret},
-		"a line break in the secret": {clientID, clientSecret + "\n"},
-		"a DEL in the secret":        {clientID, clientSecret + "\x7f"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := token.NewEndpoint(parse(t, "https://auth.example"), "manager-1", token.EndpointOptions{})
-			_, err := token.Direct(e, direct{returns(canaryToken, time.Hour)}).
-				Fetch(t.Context(), token.Credentials{ClientID: test.id, ClientSecret: token.NewSecret(test.secret)})
-			if _, ok := errors.AsType[*token.CredentialsError](err); !ok {
-				t.Errorf("%v, want a CredentialsError", err)
-			}
-			expectNoCanary(t, fmt.Sprint(err))
 		})
 	}
 }

@@ -141,8 +141,13 @@ func (r *rig) sdk() *secretsmanager.Client {
 
 // another returns another refresher of the same secrets.
 func (r *rig) another(tb testing.TB) *token.Refresher {
-	e := token.NewEndpoint(parse(tb, "https://auth.payments.example"), "manager-1", token.EndpointOptions{})
-	return token.NewRefresher(r.sdk(), tokenSecret, credentialsSecret, token.Direct(e, direct{r.endpoint}))
+	return token.NewRefresher(r.sdk(), tokenSecret, credentialsSecret, newEndpoint(tb, r.endpoint))
+}
+
+// newEndpoint returns an endpoint that a handler answers.
+func newEndpoint(tb testing.TB, answer http.Handler) *token.Endpoint {
+	return token.Direct(token.NewEndpoint(parse(tb, "https://auth.example"), "manager-1", token.EndpointOptions{}),
+		direct{answer})
 }
 
 func (r *rig) fill(id, secret string) {

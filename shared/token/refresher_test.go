@@ -207,19 +207,25 @@ func TestRunLeavesTimeToStoreTheToken(t *testing.T) {
 
 func TestReportsInvalidCredentials(t *testing.T) {
 	const wrong = "is not a JSON object with two strings that are not empty"
+	control := func(name string) string {
+		return "has a " + name + " with a control character, such as a line break at its end"
+	}
 	for text, problem := range map[string]string{ // by the value of the secret
 		"-":                        "has no value yet",
 		" \n":                      "has no value yet",
 		`x7"(K~w;Ym2`:              wrong,
 		`["` + clientSecret + `"]`: wrong,
 		`{}`:                       wrong,
-		`{"client_id":"","client_secret":"` + clientSecret + `"}`:         wrong,
-		`{"client_id":7,"client_secret":"` + clientSecret + `"}`:          wrong,
-		`{"client_id":"client-1"}`:                                        wrong,
-		`{"client_id":"client-1","client_secret":null}`:                   wrong,
-		`{"client_id":"client-1","client_secret":"a","client_secret":""}`: wrong,
-		`{"client_id":"client-1","client_secret":"` + clientSecret + `\n"}`: "has a client_secret with a control " +
-			"character, such as a line break at its end",
+		`{"client_id":"","client_secret":"` + clientSecret + `"}`:               wrong,
+		`{"client_id":7,"client_secret":"` + clientSecret + `"}`:                wrong,
+		`{"client_id":"client-1"}`:                                              wrong,
+		`{"client_id":"client-1","client_secret":null}`:                         wrong,
+		`{"client_id":"client-1","client_secret":"a","client_secret":""}`:       wrong,
+		`{"client_id":"client-1","client_secret":"` + clientSecret + `\n"}`:     control("client_secret"),
+		`{"client_id":"client-1","client_secret":"` + clientSecret + `\u007f"}`: control("client_secret"),
+		`{"client_id":"client\n","client_secret":"` + clientSecret + `"}`:       control("client_id"),
+		`{"client_id":"client:1","client_secret":"` + clientSecret + `"}`: "has a client_id with a colon, which HTTP " +
+			"Basic does not allow without form-encoding",
 	} {
 		bubble(t, text, func(t *testing.T) {
 			r := newRig(t, returns("t-1", time.Hour))
@@ -449,17 +455,28 @@ func TestReportsFailuresOfSecretsManager(t *testing.T) {
 	}
 }
 
+// The table in events/README.md states how long tokens of a short lifetime work.
 func TestReportsLifetimesWithTooManyWrites(t *testing.T) {
+	document, err := os.ReadFile("../../events/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for lifetime, want := range map[time.Duration]struct {
 		tooOften bool
 		full     time.Duration
+		row      string // of the document
 	}{
-		5 * time.Minute:                 {true, 99 * 2 * time.Minute},
-		18 * time.Minute:                {true, 99 * 14 * time.Minute},
-		18*time.Minute + time.Second:    {true, 0},
-		19*time.Minute + 44*time.Second: {true, 0},
-		19*time.Minute + 45*time.Second: {false, 0},
-		time.Hour:                       {false, 0},
+		2 * time.Minute:                 {true, 99 * time.Minute, "| 2 min | 1 h 39 min |"},
+		5 * time.Minute:                 {true, 99 * 2 * time.Minute, "| 5 min | 3 h 18 min |"},
+		10 * time.Minute:                {true, 99 * 6 * time.Minute, "| 10 min | 9 h 54 min |"},
+		15 * time.Minute:                {true, 99 * 11 * time.Minute, "| 15 min | 18 h 9 min |"},
+		18 * time.Minute:                {true, 99 * 14 * time.Minute, "| 18 min | 23 h 6 min |"},
+		18*time.Minute + time.Second:    {true, 0, ""},
+		19 * time.Minute:                {true, 0, "| 19 min | never, with up to 96 versions a day |"},
+		19*time.Minute + 44*time.Second: {true, 0, ""},
+		19*time.Minute + 45*time.Second: {false, 0, ""}, // a token of 20 minutes, answered late
+		20 * time.Minute:                {false, 0, "| 20 min and more | never, with up to 90 versions a day |"},
+		time.Hour:                       {false, 0, ""},
 	} {
 		bubble(t, lifetime.String(), func(t *testing.T) {
 			r := newRig(t, returns("t-1", lifetime))
@@ -469,6 +486,9 @@ func TestReportsLifetimesWithTooManyWrites(t *testing.T) {
 			}
 			if report := r.run(t, token.Fresh); report.WritesTooOften {
 				t.Error("a run that wrote nothing reports it")
+			}
+			if !strings.Contains(string(document), want.row) {
+				t.Errorf("events/README.md has no row %q", want.row)
 			}
 		})
 	}
