@@ -2,21 +2,20 @@ package send
 
 import (
 	"context"
-	"crypto/x509"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"uuid"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/spf13/cobra"
@@ -25,7 +24,6 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/endpoint"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
 
@@ -52,7 +50,6 @@ type invocation struct {
 	fresh bool
 	aws   bool
 	sign  signing
-	at    deployment.Deployment // of the function
 }
 
 // InvokeCommand returns the command invoke, which invokes a deployed function with a sample
@@ -98,12 +95,13 @@ func (o *invocation) run(ctx context.Context, t deployment.Target, function, fil
 		return cli.Unreachable(err)
 	}
 	name := d.Functions[function]
-	o.at = *d
 	if !d.Local {
 		fmt.Fprintf(o.p.Err, "invoking %s of %s\n", function, d.Name)
 	}
-	if event, err = o.signed(ctx, event); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+	if sample, ok := parseSample(event); ok {
+		if event, err = o.signed(ctx, d, sample); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
 	}
 	client := lambda.NewFromConfig(d.AWS, func(l *lambda.Options) {
 		l.Retryer = aws.NopRetryer{} // the function may have run although there was no answer
@@ -115,90 +113,54 @@ func (o *invocation) run(ctx context.Context, t deployment.Target, function, fil
 	return o.show(result)
 }
 
-// signed fills the proof into an event of a function URL (payload format 2.0), and
-// leaves any other as it is.
-func (o *invocation) signed(ctx context.Context, event []byte) ([]byte, error) {
-	var request map[string]any
-	if err := json.Unmarshal(event, &request); err != nil {
+// signed returns the event of a sample with a proof that is valid now.
+func (o *invocation) signed(ctx context.Context, d *deployment.Deployment, event sample) ([]byte, error) {
+	w := event.webhook("https://localhost/")
+	o.sign.apply(&w)
+	if o.fresh {
+		w.Payload = freshIDs(w.Payload)
+	}
+	from, err := o.sign.service(d)
+	if err != nil {
 		return nil, err
 	}
-	if request["version"] != "2.0" {
-		return event, nil
+	signed, err := from.Sign(ctx, w)
+	if err != nil {
+		return nil, err
 	}
-	payload, encoded := []byte(text(request["body"])), request["isBase64Encoded"] == true
-	if encoded {
-		var err error
-		if payload, err = base64.StdEncoding.DecodeString(string(payload)); err != nil {
+	// As Lambda does it: names in lower case, repeated headers joined by commas.
+	for name, values := range signed.Header {
+		event.Headers[strings.ToLower(name)] = strings.Join(values, ",")
+	}
+	_, event.RawQueryString, _ = strings.Cut(signed.URL, "?")
+	event.Body = string(signed.Body)
+	if event.IsBase64Encoded {
+		event.Body = base64.StdEncoding.EncodeToString(signed.Body)
+	}
+	if d.Setting(settings.Authentication) != settings.BySignature {
+		if err := present(&event, d); err != nil {
 			return nil, err
 		}
 	}
-	if o.fresh {
-		payload = freshIDs(payload)
+	return json.Marshal(event.APIGatewayV2HTTPRequest)
+}
+
+// present makes an event one of the HTTP API of the local run, with the client certificate
+// of the simulated service.
+func present(event *sample, d *deployment.Deployment) error {
+	if d.ClientCert == "" {
+		return errors.New("the event needs a client certificate of a CA in the truststore, and the simulated service " +
+			"has none: send the webhook to the URL in .local/up.json with a certificate of yours")
 	}
-	unsigned := paymenttest.Webhook{
-		URL: "https://localhost/?" + text(request["rawQueryString"]), Payload: payload,
-		Age: o.sign.age, Flaw: paymenttest.Flaw(o.sign.corrupt), Carriers: o.sign.carriers,
-	}
-	signed, err := o.proof(ctx, unsigned)
+	certificate, err := tls.LoadX509KeyPair(d.ClientCert, d.ClientKey)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	put(request, signed, encoded)
-	if err := o.present(request); err != nil {
-		return nil, err
-	}
-	return json.Marshal(request)
-}
-
-// proof signs a webhook, unless webhooks need only a client certificate.
-func (o *invocation) proof(ctx context.Context, w paymenttest.Webhook) (paymenttest.Signed, error) {
-	onlyCertificate := o.at.Setting(settings.Authentication) == settings.ByMTLS
-	if onlyCertificate && (w.Flaw != "" || w.Age != 0) {
-		return paymenttest.Signed{}, cli.Usage("with authentication=mtls, nothing is signed: --corrupt and --age " +
-			"have no effect")
-	}
-	from, err := o.sign.service(&o.at)
-	if err != nil {
-		return paymenttest.Signed{}, err
-	}
-	if onlyCertificate {
-		return paymenttest.Signed{URL: w.URL, Header: http.Header{"Content-Type": {"application/json"}},
-			Body: w.Payload}, nil
-	}
-	return from.Sign(ctx, w)
-}
-
-// put writes a signed webhook into an event, as Lambda does: header names in
-// lower case, repeated ones joined by commas.
-func put(request map[string]any, signed paymenttest.Signed, encoded bool) {
-	headers, _ := request["headers"].(map[string]any)
-	if headers == nil {
-		headers = map[string]any{}
-	}
-	for name, values := range signed.Header {
-		if _, given := headers[strings.ToLower(name)]; given && name == "Content-Type" {
-			continue
-		}
-		headers[strings.ToLower(name)] = strings.Join(values, ",")
-	}
-	request["headers"] = headers
-	if at, err := url.Parse(signed.URL); err == nil && at.RawQuery != "" {
-		request["rawQueryString"] = at.RawQuery
-		query := map[string]any{}
-		for name, values := range at.Query() {
-			query[name] = strings.Join(values, ",")
-		}
-		request["queryStringParameters"] = query
-	}
-	request["body"] = string(signed.Body)
-	if encoded {
-		request["body"] = base64.StdEncoding.EncodeToString(signed.Body)
-	}
-}
-
-func text(value any) string {
-	s, _ := value.(string)
-	return s
+	origin := &event.RequestContext
+	origin.APIID, origin.DomainName = d.APIID, d.Setting(settings.DomainName)
+	origin.DomainPrefix, _, _ = strings.Cut(origin.DomainName, ".")
+	origin.Authentication.ClientCert = endpoint.Describe(certificate.Leaf)
+	return nil
 }
 
 var idField = regexp.MustCompile(`"(?:deliveryId|eventId)"\s*:\s*"[0-9A-Fa-f-]{36}"`)
@@ -219,61 +181,15 @@ func (o *invocation) show(result *lambda.InvokeOutput) error {
 	if result.FunctionError != nil {
 		return fmt.Errorf("the function failed: %s: %s", *result.FunctionError, result.Payload)
 	}
-	var answer struct {
-		StatusCode      int
-		Headers         map[string]string
-		Body            string
-		IsBase64Encoded bool
-	}
+	var answer events.LambdaFunctionURLResponse
 	if o.p.JSON || json.Unmarshal(result.Payload, &answer) != nil || answer.StatusCode == 0 {
 		fmt.Fprintf(out, "%s\n", result.Payload)
 		return nil
-	}
-	body := answer.Body
-	if answer.IsBase64Encoded {
-		if decoded, err := base64.StdEncoding.DecodeString(body); err == nil {
-			body = string(decoded)
-		}
 	}
 	fmt.Fprintln(out, answer.StatusCode, http.StatusText(answer.StatusCode))
 	for _, name := range slices.Sorted(maps.Keys(answer.Headers)) {
 		fmt.Fprintf(out, "%s: %s\n", name, answer.Headers[name])
 	}
-	fmt.Fprintf(out, "\n%s\n", body)
-	return nil
-}
-
-// present makes an event one of the HTTP API of the local run, with the client
-// certificate of the simulated service, if webhooks need one there. Otherwise it
-// leaves the event as it is.
-func (o *invocation) present(request map[string]any) error {
-	if o.at.Setting(settings.Authentication) == settings.BySignature {
-		return nil
-	}
-	if o.at.ClientCert == "" {
-		return errors.New("the event needs a client certificate of a CA in the truststore, and the simulated service " +
-			"has none: send the webhook to the URL in .local/up.json with a certificate of yours")
-	}
-	text, err := os.ReadFile(o.at.ClientCert)
-	if err != nil {
-		return err
-	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return fmt.Errorf("%s holds no certificate", o.at.ClientCert)
-	}
-	certificate, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return fmt.Errorf("%s: %w", o.at.ClientCert, err)
-	}
-	origin, _ := request["requestContext"].(map[string]any)
-	if origin == nil {
-		origin = map[string]any{}
-	}
-	domain := o.at.Setting(settings.DomainName)
-	origin["domainName"], origin["apiId"] = domain, o.at.APIID
-	origin["domainPrefix"], _, _ = strings.Cut(domain, ".")
-	origin["authentication"] = map[string]any{"clientCert": endpoint.Describe(certificate)}
-	request["requestContext"] = origin
+	fmt.Fprintf(out, "\n%s\n", answer.Body)
 	return nil
 }

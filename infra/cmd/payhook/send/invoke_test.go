@@ -3,7 +3,6 @@ package send
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -23,39 +21,6 @@ import (
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
-
-// request is an event of a function URL, as the webhook function reads it.
-type request struct {
-	RawQueryString        string
-	Headers               map[string]string
-	QueryStringParameters map[string]string
-	Body                  string
-	IsBase64Encoded       bool
-}
-
-func simulated(t *testing.T, opts paymenttest.Options) (*paymenttest.Server, deployment.Deployment) {
-	t.Helper()
-	opts.Control = true
-	service := paymenttest.NewServer(opts)
-	t.Cleanup(service.Close)
-	return service, deployment.Deployment{PaymentService: service.URL, Simulated: true}
-}
-
-func event(t *testing.T, payload []byte, encoded bool) []byte {
-	t.Helper()
-	body := string(payload)
-	if encoded {
-		body = base64.StdEncoding.EncodeToString(payload)
-	}
-	text, err := json.Marshal(map[string]any{
-		"version": "2.0", "rawQueryString": "tenant=7", "body": body, "isBase64Encoded": encoded,
-		"headers": map[string]string{"content-type": "text/json", "x-other": "stays"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
 
 // describeStack answers DescribeStacks with the outputs of a stack.
 func describeStack(w http.ResponseWriter, webhookURL string) {
@@ -88,10 +53,7 @@ func TestAWSIsInvokedOnlyWithTheFlag(t *testing.T) {
 		fmt.Fprint(w, `{"outcome":"fresh"}`)
 	}))
 	defer service.Close()
-	file := filepath.Join(t.TempDir(), "event.json")
-	if err := os.WriteFile(file, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := writeFile(t, []byte("{}"))
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL": service.URL, "AWS_REGION": "eu-central-1",
 		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_PROFILE": "", "NO_PROXY": "127.0.0.1"} {
 		t.Setenv(name, value)
@@ -110,98 +72,92 @@ func TestAWSIsInvokedOnlyWithTheFlag(t *testing.T) {
 	}
 }
 
-func TestFunctionURLEventIsSigned(t *testing.T) {
-	inQuery := paymenttest.DefaultScheme()
-	inQuery.Timestamp, _ = signature.ParseCarrier("query:ts")
-	for name, scheme := range map[string]signature.Scheme{"headers": paymenttest.DefaultScheme(), "query": inQuery} {
-		for _, encoded := range []bool{false, true} {
-			service, local := simulated(t, paymenttest.Options{Scheme: scheme})
-			payload := paymenttest.Delivery(paymenttest.Event())
-			o := invocation{at: local}
-			signed, err := o.signed(t.Context(), event(t, payload, encoded))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var r request
-			if err := json.Unmarshal(signed, &r); err != nil {
-				t.Fatal(err)
-			}
-			proof, err := scheme.Extract(r.Headers, r.RawQueryString)
-			if err != nil {
-				t.Fatalf("%s: %v in %s", name, err, signed)
-			}
-			got := []byte(r.Body)
-			if encoded {
-				if got, err = base64.StdEncoding.DecodeString(r.Body); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := signature.Verify(&service.Key().Private.PublicKey, got, proof); err != nil ||
-				!bytes.Equal(got, payload) {
-				t.Errorf("%s, base64 %t: %v", name, encoded, err)
-			}
-			if r.Headers["content-type"] != "text/json" || r.Headers["x-other"] != "stays" ||
-				r.QueryStringParameters["tenant"] != "7" || r.IsBase64Encoded != encoded {
-				t.Errorf("%s, base64 %t: what was there is not there any more: %s", name, encoded, signed)
-			}
-		}
-	}
-}
-
-func TestOtherEventIsNotChanged(t *testing.T) {
-	o := invocation{}
-	for _, text := range []string{"{}", `{"refresh": true}`} {
-		if got, err := o.signed(t.Context(), []byte(text)); err != nil || string(got) != text {
-			t.Errorf("%s became %s, %v", text, got, err)
-		}
-	}
-}
-
-func TestEventHasTheCertificateOfTheLocalRun(t *testing.T) {
-	identity := paymenttest.NewIdentity()
-	file := filepath.Join(t.TempDir(), "client.pem")
-	if err := os.WriteFile(file, paymenttest.EncodeCertificate(identity.Certificate().Leaf), 0o600); err != nil {
+// writeIdentity writes the client certificate of an identity, and its key.
+func writeIdentity(t *testing.T, identity *paymenttest.Identity) (certificate, key string) {
+	t.Helper()
+	text, err := paymenttest.EncodePrivateKey(identity.Certificate().PrivateKey)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, authentication := range []string{"", settings.BySignature, settings.ByMTLS, settings.ByBoth} {
-		service, local := simulated(t, paymenttest.Options{})
-		local.ClientCert, local.APIID = file, "a1b2c3d4e5"
-		local.Settings = map[string]string{settings.DomainName.Key: "hook.bank.example"}
-		if authentication != "" {
-			local.Settings[settings.Authentication.Key] = authentication
+	return writeFile(t, paymenttest.EncodeCertificate(identity.Certificate().Leaf)), writeFile(t, text)
+}
+
+// writeFile writes a file in a folder of its own, and returns its path.
+func writeFile(t *testing.T, text []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// What is not the proof stays as it is in the file.
+func TestEventIsSignedForTheDeployment(t *testing.T) {
+	identity := paymenttest.NewIdentity()
+	d := deployment.Deployment{Simulated: true, APIID: "a1b2c3d4e5"}
+	d.ClientCert, d.ClientKey = writeIdentity(t, identity)
+	inQuery := paymenttest.DefaultScheme()
+	inQuery.Timestamp, _ = signature.ParseCarrier("query:ts")
+	var before sample
+	for _, test := range []struct {
+		authentication string
+		scheme         signature.Scheme
+		encoded        bool
+		presented      string // domain, API, and certificate
+	}{
+		{settings.BySignature, paymenttest.DefaultScheme(), false, "id.on.aws  "},
+		{settings.BySignature, inQuery, true, "id.on.aws  "},
+		{settings.ByBoth, paymenttest.DefaultScheme(), false, "hook.bank.example a1b2c3d4e5 " +
+			string(paymenttest.EncodeCertificate(identity.Certificate().Leaf))},
+	} {
+		service := paymenttest.NewServer(paymenttest.Options{Control: true, Scheme: test.scheme})
+		t.Cleanup(service.Close)
+		d.PaymentService = service.URL
+		d.Settings = map[string]string{settings.DomainName.Key: "hook.bank.example",
+			settings.Authentication.Key: test.authentication}
+		payload := paymenttest.Delivery(paymenttest.Event())
+		body := string(payload)
+		if test.encoded {
+			body = base64.StdEncoding.EncodeToString(payload)
 		}
-		o := invocation{at: local}
-		text, err := o.signed(t.Context(), event(t, paymenttest.Delivery(paymenttest.Event()), false))
+		var ok bool
+		before, ok = parseSample(fmt.Appendf(nil, `{"version":"2.0","rawQueryString":"tenant=7","body":%q,
+			"isBase64Encoded":%t,"headers":{"content-type":"text/json","x-other":"stays"},
+			"requestContext":{"domainName":"id.on.aws","http":{"method":"PUT"}}}`, body, test.encoded))
+		if !ok || before.webhook("u").Method != "PUT" {
+			t.Fatal("the sample is not read")
+		}
+		text, err := (&invocation{}).signed(t.Context(), &d, before)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got events.APIGatewayV2HTTPRequest
-		if err := json.Unmarshal(text, &got); err != nil {
-			t.Fatal(err)
+		got, ok := parseSample(text)
+		proof, err := test.scheme.Extract(got.Headers, got.RawQueryString)
+		if err == nil {
+			err = signature.Verify(&service.Key().Private.PublicKey, got.payload, proof)
 		}
-		certificate, from := got.RequestContext.Authentication.ClientCert.ClientCertPem,
-			got.RequestContext.DomainName+" "+got.RequestContext.APIID
-		wantCertificate, wantFrom := "", " "
-		if authentication == settings.ByMTLS || authentication == settings.ByBoth {
-			wantCertificate, wantFrom = string(paymenttest.EncodeCertificate(identity.Certificate().Leaf)),
-				"hook.bank.example a1b2c3d4e5"
+		if err != nil || !ok || !bytes.Equal(got.payload, payload) {
+			t.Errorf("%+v: %v", test, err)
 		}
-		if certificate != wantCertificate || from != wantFrom {
-			t.Errorf("authentication=%s: from %s with the certificate %q", authentication, from, certificate)
+		at := got.RequestContext
+		if presented := at.DomainName + " " + at.APIID + " " + at.Authentication.ClientCert.ClientCertPem; presented !=
+			test.presented {
+			t.Errorf("presented %q, want %q", presented, test.presented)
 		}
-		proof, err := paymenttest.DefaultScheme().Extract(got.Headers, got.RawQueryString)
-		signed := err == nil && signature.Verify(&service.Key().Private.PublicKey, []byte(got.Body), proof) == nil
-		if signed != (authentication != settings.ByMTLS) {
-			t.Errorf("authentication=%s: signed: %t", authentication, signed)
+		if got.Headers["content-type"] != "text/json" || got.Headers["x-other"] != "stays" ||
+			!strings.Contains(got.RawQueryString, "tenant=7") || got.IsBase64Encoded != test.encoded {
+			t.Errorf("what was there is not there any more: %s", text)
 		}
 	}
-
-	service, local := simulated(t, paymenttest.Options{})
-	local.Settings = map[string]string{settings.Authentication.Key: settings.ByBoth}
-	o := invocation{at: local}
-	_, err := o.signed(t.Context(), event(t, paymenttest.Delivery(paymenttest.Event()), false))
-	if err == nil || !strings.Contains(err.Error(), "client certificate") {
-		t.Errorf("with the truststore of somebody else at %s: %v", service.URL, err)
+	d.ClientCert = ""
+	if _, err := (&invocation{}).signed(t.Context(), &d, before); err == nil {
+		t.Error("it was signed without the certificate that it needs")
+	}
+	for _, text := range []string{"{}", `{"refresh": true}`, string(paymenttest.Delivery(paymenttest.Event()))} {
+		if _, ok := parseSample([]byte(text)); ok {
+			t.Errorf("%s is taken for a webhook", text)
+		}
 	}
 }
 
@@ -232,9 +188,7 @@ func TestAnswerOfTheFunctionIsShown(t *testing.T) {
 		fails  bool
 	}{
 		"HTTP": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":409,` +
-			`"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`)}, "409 Conflict", false},
-		"base64": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":200,"body":"aGVsbG8=","isBase64Encoded":true}`)},
-			"hello", false},
+			`"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`)}, "409 Conflict\nContent-Type: ", false},
 		"other":  {lambda.InvokeOutput{Payload: []byte(`{"found":0}`)}, `{"found":0}`, false},
 		"failed": {lambda.InvokeOutput{FunctionError: &failed, Payload: []byte(`{"errorMessage":"why"}`)}, "", true},
 	} {

@@ -5,7 +5,6 @@ package send
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -70,8 +69,6 @@ type options struct {
 	rotate, rotateCertificate      bool
 	certificate, fault, expect     string
 	sign                           signing
-
-	why string // how to see why a webhook was answered 401; "" if nothing says it
 }
 
 // Command returns the command.
@@ -97,9 +94,13 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	f.StringVar(&o.url, "url", "", "where to send to (default the webhook URL of the local run or of the stack)")
 	o.sign.register(cmd)
 	f.BoolVar(&o.rotate, "rotate", false, "from now on, the simulated service signs with a new key")
-	f.StringVar(&o.fault, "fault", "",
-		"from now on, an endpoint of the simulated service fails: `ENDPOINT=FAULT`, of "+strings.Join(faults(), ", ")+
-			"; some take a value, such as keys=slow:3s; ENDPOINT= ends it")
+	cli.FuncVar(f, "fault", "ENDPOINT=FAULT", "from now on, an endpoint of the simulated service fails, of "+
+		strings.Join(faults(), ", ")+"; some take a value, such as keys=slow:3s; ENDPOINT= ends it",
+		func(text string) error {
+			o.fault = text
+			name, _, _ := strings.Cut(text, ":")
+			return cli.OneOf(name, faults()...)
+		})
 	choice(cmd, &o.certificate, "certificate", "what is wrong with the client certificate",
 		append(paymenttest.CertificateFlaws(), paymenttest.NoCertificate))
 	f.BoolVar(&o.rotateCertificate, "rotate-certificate", false,
@@ -109,10 +110,6 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 
 func (o *options) run(ctx context.Context) error {
 	if err := o.check(); err != nil {
-		return err
-	}
-	endpoint, fault, err := parseFault(o.fault)
-	if err != nil {
 		return err
 	}
 	webhooks, err := o.webhooks()
@@ -128,7 +125,7 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	if remote, ok := from.(paymenttest.Remote); ok {
-		if err := o.change(ctx, remote, endpoint, fault); err != nil {
+		if err := o.change(ctx, remote); err != nil {
 			return cli.Unreachable(err)
 		}
 	}
@@ -136,6 +133,30 @@ func (o *options) run(ctx context.Context) error {
 		webhooks[i].URL = d.WebhookURL + webhooks[i].URL
 	}
 	return o.sendAll(ctx, from, webhooks)
+}
+
+// connect returns the deployment that webhooks are sent to. With --url, it has that URL.
+func (o *options) connect(ctx context.Context) (d *deployment.Deployment, err error) {
+	switch {
+	case o.target.Local:
+		d, err = deployment.Read(".")
+	case o.sign.file == "":
+		return nil, cli.Usage("nothing to sign with: use --key FILE --key-id UUID, or --local for the simulated " +
+			"payment service of the local run")
+	case o.url != "":
+		d = &deployment.Deployment{}
+	default:
+		if d, err = deployment.Connect(ctx, *o.target); err != nil {
+			err = fmt.Errorf("%w\n--url sends to a URL without reading the stack", err)
+		}
+	}
+	if err != nil {
+		return nil, cli.Unreachable(err)
+	}
+	if o.url != "" {
+		d.WebhookURL, d.ServerCA = o.url, ""
+	}
+	return d, nil
 }
 
 // check returns an error of usage if a flag is wrong or contradicts another.
@@ -155,30 +176,14 @@ func (o *options) check() error {
 	return nil
 }
 
-var endpoints = []paymenttest.Endpoint{paymenttest.Keys, paymenttest.Token, paymenttest.API}
-
 // faults returns what --fault takes, without values.
 func faults() (words []string) {
-	for _, endpoint := range endpoints {
-		for _, name := range paymenttest.Faults() {
+	for _, endpoint := range []paymenttest.Endpoint{paymenttest.Keys, paymenttest.Token, paymenttest.API} {
+		for _, name := range append(paymenttest.Faults(), "") {
 			words = append(words, string(endpoint)+"="+string(name))
 		}
 	}
 	return words
-}
-
-// parseFault reads ENDPOINT=FAULT. It returns "" for "".
-func parseFault(text string) (paymenttest.Endpoint, paymenttest.Fault, error) {
-	if text == "" {
-		return "", paymenttest.Fault{}, nil
-	}
-	name, value, given := strings.Cut(text, "=")
-	endpoint, fault := paymenttest.Endpoint(name), paymenttest.ParseFault(value)
-	if !given || !slices.Contains(endpoints, endpoint) ||
-		fault.Name != "" && !slices.Contains(paymenttest.Faults(), fault.Name) {
-		return "", fault, cli.Usage("--fault %s: must be one of %s", text, strings.Join(faults(), ", "))
-	}
-	return endpoint, fault, nil
 }
 
 // expectation is one of --expect.
@@ -195,10 +200,9 @@ func (o *options) expected(status int) bool {
 }
 
 // change changes how the simulated service behaves.
-func (o *options) change(ctx context.Context, remote paymenttest.Remote, endpoint paymenttest.Endpoint,
-	fault paymenttest.Fault) error {
-	if endpoint != "" {
-		if err := remote.Misbehave(ctx, endpoint, fault); err != nil {
+func (o *options) change(ctx context.Context, remote paymenttest.Remote) error {
+	if endpoint, fault, ok := strings.Cut(o.fault, "="); ok {
+		if err := remote.Misbehave(ctx, paymenttest.Endpoint(endpoint), paymenttest.ParseFault(fault)); err != nil {
 			return err
 		}
 	}
@@ -220,14 +224,20 @@ func (o *options) webhooks() ([]paymenttest.Webhook, error) {
 	if o.count == 0 && (o.duplicates > 0 || o.conflict) {
 		return nil, cli.Usage("--duplicates and --conflict need a delivery to repeat: --count must be at least 1")
 	}
+	given, err := o.given()
+	if err != nil {
+		return nil, err
+	}
 	var all []paymenttest.Webhook
 	for i := range o.count {
-		w, err := o.webhook(i == 0)
-		if err != nil {
-			return nil, err
+		w := given
+		if o.file == "" {
+			if w.Payload, err = o.payload(i == 0); err != nil {
+				return nil, err
+			}
 		}
 		w.Payload = append(w.Payload, strings.Repeat(" ", o.pad)...)
-		w.Age, w.Flaw, w.Carriers = o.sign.age, paymenttest.Flaw(o.sign.corrupt), o.sign.carriers
+		o.sign.apply(&w)
 		w.Certificate = paymenttest.CertificateFlaw(o.certificate)
 		all = append(all, w)
 	}
@@ -251,21 +261,16 @@ func conflicting(w paymenttest.Webhook) (paymenttest.Webhook, error) {
 	if err != nil {
 		return w, cli.Usage("--conflict: %w", err)
 	}
-	if e.EventData.Amount == "9250.00" {
-		e.EventData.Amount = "9250.01"
-	} else {
-		e.EventData.Amount = "9250.00"
-	}
+	e.EventData.Amount = "1" + payment.Amount(strings.TrimPrefix(string(e.EventData.Amount), "-"))
 	w.Payload = paymenttest.RawDelivery(uuid.New().String(), paymenttest.Encode(e))
 	return w, nil
 }
 
-// webhook returns one webhook, without what is wrong with it.
-func (o *options) webhook(first bool) (w paymenttest.Webhook, err error) {
+// given returns the webhook of --file; the zero webhook without the flag.
+func (o *options) given() (w paymenttest.Webhook, err error) {
 	switch o.file {
 	case "":
-		w.Payload, err = o.payload(first)
-		return w, err
+		return w, nil
 	case "-":
 		w.Payload, err = io.ReadAll(o.p.In)
 	default:
@@ -275,37 +280,9 @@ func (o *options) webhook(first bool) (w paymenttest.Webhook, err error) {
 		return w, cli.Usage("%w", err)
 	}
 	if sample, ok := parseSample(w.Payload); ok {
-		return sample, nil
+		return sample.webhook(""), nil
 	}
 	return w, nil
-}
-
-// parseSample reads an event of a function URL in payload format 2.0 (AWS, "Invoking Lambda
-// function URLs" in the Lambda developer guide). It returns false if text is something else.
-func parseSample(text []byte) (paymenttest.Webhook, bool) {
-	var event struct {
-		Version         string
-		RawQueryString  string
-		Headers         map[string]string
-		Body            string
-		IsBase64Encoded bool
-		RequestContext  *struct{ HTTP struct{ Method string } }
-	}
-	if json.Unmarshal(text, &event) != nil || event.Version != "2.0" || event.RequestContext == nil {
-		return paymenttest.Webhook{}, false
-	}
-	w := paymenttest.Webhook{Payload: []byte(event.Body), ContentType: event.Headers["content-type"],
-		Method: event.RequestContext.HTTP.Method}
-	if event.RawQueryString != "" {
-		w.URL = "?" + event.RawQueryString
-	}
-	if event.IsBase64Encoded {
-		var err error
-		if w.Payload, err = base64.StdEncoding.DecodeString(event.Body); err != nil {
-			return w, false
-		}
-	}
-	return w, true
 }
 
 func (o *options) payload(first bool) ([]byte, error) {
@@ -382,10 +359,14 @@ func (o *options) sendAll(ctx context.Context, from service, webhooks []paymentt
 	}
 	err := fmt.Errorf("%s not answered with %s; --expect says what is expected",
 		cli.Counted(unexpected, "webhook was", "webhooks were"), o.expect)
-	if unauthorized && o.why != "" {
-		err = fmt.Errorf("%w\n%s", err, o.why)
+	switch {
+	case !unauthorized || o.url != "":
+		return err
+	case o.target.Local:
+		return fmt.Errorf("%w\nIf captureRejected is on, as after make up, this says why:\n"+
+			"  make payhook ARGS=\"explain --last --local\"", err)
 	}
-	return err
+	return fmt.Errorf("%w\nIf captureRejected is on, this says why:\n  payhook explain --last", err)
 }
 
 func (o *options) sendOne(ctx context.Context, from service, w paymenttest.Webhook) (result, error) {

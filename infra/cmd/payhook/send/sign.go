@@ -1,14 +1,18 @@
 package send
 
 import (
-	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
-	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -16,7 +20,6 @@ import (
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/signature"
 )
 
 // signing has the flags about the proof of a webhook. Without a key, the simulated payment
@@ -36,21 +39,17 @@ func (s *signing) register(cmd *cobra.Command) {
 	f.StringVar(&s.file, "key", "",
 		"`file` with an RSA private key in PEM that signs, instead of the simulated payment service")
 	f.StringVar(&s.keyID, "key-id", "", "with --key: the `UUID` under which the public key is published")
-	f.StringVar(&s.carriers.SignatureHeader, "signature-header", "",
-		"`NAME` of the header with the signature"+deployedDefault(settings.SignatureHeader))
-	f.StringVar(&s.carriers.Timestamp, "timestamp-carrier", "",
-		"where the timestamp is carried: `header:NAME` or query:NAME"+deployedDefault(settings.TimestampCarrier))
-	f.StringVar(&s.carriers.KeyID, "key-id-carrier", "",
-		"where the key id is carried: `header:NAME` or query:NAME; static:UUID for a service that does not send it"+
-			deployedDefault(settings.KeyIDCarrier))
-	f.StringVar(&s.carriers.TimestampFormat, "timestamp-format", "",
-		"how the timestamp is written: `rfc3339`, unix-seconds or unix-milliseconds"+
-			deployedDefault(settings.TimestampFormat))
-}
-
-// deployedDefault says what replaces a flag for a setting that is not given.
-func deployedDefault(s *settings.Setting) string {
-	return " (default " + s.Default + "; with --local, the setting of the local run)"
+	carrier := func(to *string, s *settings.Setting, name, usage string) {
+		f.StringVar(to, name, "", usage+" (default "+s.Default+"; with --local, the setting of the local run)")
+	}
+	carrier(&s.carriers.SignatureHeader, settings.SignatureHeader, "signature-header",
+		"`NAME` of the header with the signature")
+	carrier(&s.carriers.Timestamp, settings.TimestampCarrier, "timestamp-carrier",
+		"where the timestamp is carried: `header:NAME` or query:NAME")
+	carrier(&s.carriers.KeyID, settings.KeyIDCarrier, "key-id-carrier",
+		"where the key id is carried: `header:NAME` or query:NAME; static:UUID for a service that does not send it")
+	carrier(&s.carriers.TimestampFormat, settings.TimestampFormat, "timestamp-format",
+		"how the timestamp is written: `rfc3339`, unix-seconds or unix-milliseconds")
 }
 
 // choice adds a flag for one of some flaws, which its help lists.
@@ -62,6 +61,11 @@ func choice[F ~string](cmd *cobra.Command, to *string, name, usage string, flaws
 	cli.ChoiceVar(cmd, to, name, "flaw", usage+": "+strings.Join(words, ", "), words...)
 }
 
+// apply gives a webhook the proof that the flags describe.
+func (s *signing) apply(w *paymenttest.Webhook) {
+	w.Age, w.Flaw, w.Carriers = s.age, paymenttest.Flaw(s.corrupt), s.carriers
+}
+
 // service signs and sends webhooks: the simulated payment service, or a private key.
 type service interface {
 	Sign(context.Context, paymenttest.Webhook) (paymenttest.Signed, error)
@@ -69,43 +73,29 @@ type service interface {
 }
 
 // service returns what signs webhooks for a deployment. A part of the proof for which there
-// is no flag is carried as the deployment's settings say. Its error is one of usage and
-// lists every flag that is wrong.
+// is no flag is carried as the deployment's settings say. Its error is one of usage.
 func (s *signing) service(d *deployment.Deployment) (service, error) {
 	if s.file == "" && !d.Simulated {
 		return nil, cli.Usage("the payment service at %s is not the simulated one, so a key is needed to sign: "+
 			"--key FILE --key-id UUID", d.PaymentService)
 	}
-	if s.carriers != (paymenttest.Carriers{}) && d.Setting(settings.Authentication) == settings.ByMTLS {
-		return nil, cli.Usage("with authentication=mtls, nothing is signed: --signature-header, --timestamp-carrier, " +
-			"--key-id-carrier and --timestamp-format have no effect")
+	sender, err := paymenttest.Sender{}.With(paymenttest.Carriers{
+		SignatureHeader: d.Setting(settings.SignatureHeader), Timestamp: d.Setting(settings.TimestampCarrier),
+		KeyID: d.Setting(settings.KeyIDCarrier), TimestampFormat: d.Setting(settings.TimestampFormat),
+	})
+	if err == nil {
+		sender, err = sender.With(s.carriers)
 	}
-	all := s.complete(d)
-	id, static := signature.StaticKeyID(all.KeyID)
-	var wrong []error
-	if static && strings.HasPrefix(s.corrupt, "keyid") {
-		wrong = append(wrong, fmt.Errorf("--corrupt %s needs a key id in the request: the key id carrier is %s",
-			s.corrupt, all.KeyID))
-	}
-	sender, err := paymenttest.Sender{}.With(all)
-	if wrong = append(wrong, err); s.file == "" {
-		if err := errors.Join(wrong...); err != nil {
-			return nil, cli.Usage("%w", err)
-		}
+	if err == nil && s.file == "" {
 		return paymenttest.Remote{URL: d.PaymentService}, nil
 	}
-	if static && err == nil && id != s.keyID {
-		wrong = append(
-			wrong,
-			fmt.Errorf("key id carrier static:%s: must have the UUID of --key-id, which is signed", id),
-		)
+	if err == nil {
+		sender.Key, err = s.key()
 	}
-	sender.Key, err = s.key()
-	if wrong = append(wrong, err); d.ServerCA != "" {
+	if err == nil && d.ServerCA != "" {
 		sender.Client, err = tlsClient(d)
-		wrong = append(wrong, err)
 	}
-	if err := errors.Join(wrong...); err != nil {
+	if err != nil {
 		return nil, cli.Usage("%w", err)
 	}
 	return sender, nil
@@ -123,12 +113,52 @@ func (s *signing) key() (paymenttest.Key, error) {
 	return paymenttest.ParseKey(text, s.keyID)
 }
 
-// complete returns where each part of the proof is carried.
-func (s *signing) complete(d *deployment.Deployment) paymenttest.Carriers {
-	return paymenttest.Carriers{
-		SignatureHeader: cmp.Or(s.carriers.SignatureHeader, d.Setting(settings.SignatureHeader)),
-		Timestamp:       cmp.Or(s.carriers.Timestamp, d.Setting(settings.TimestampCarrier)),
-		KeyID:           cmp.Or(s.carriers.KeyID, d.Setting(settings.KeyIDCarrier)),
-		TimestampFormat: cmp.Or(s.carriers.TimestampFormat, d.Setting(settings.TimestampFormat)),
+// tlsClient returns a client for the endpoint of the local run.
+func tlsClient(d *deployment.Deployment) (*http.Client, error) {
+	text, err := os.ReadFile(d.ServerCA)
+	if err != nil {
+		return nil, err
 	}
+	servers := x509.NewCertPool()
+	servers.AppendCertsFromPEM(text)
+	var certificate tls.Certificate
+	if d.ClientCert != "" {
+		certificate, err = tls.LoadX509KeyPair(d.ClientCert, d.ClientKey)
+	}
+	return paymenttest.NewTLSClient(servers, certificate), err
+}
+
+// sample is an event of a function URL or an HTTP API in payload format 2.0 (AWS, "Invoking
+// Lambda function URLs" in the Lambda developer guide).
+type sample struct {
+	events.APIGatewayV2HTTPRequest
+	payload []byte
+}
+
+// parseSample reads a sample event. It returns false if text is something else.
+func parseSample(text []byte) (s sample, ok bool) {
+	r := &s.APIGatewayV2HTTPRequest
+	if json.Unmarshal(text, r) != nil || r.Version != "2.0" || r.RequestContext.HTTP.Method == "" {
+		return s, false
+	}
+	if r.Headers == nil {
+		r.Headers = map[string]string{}
+	}
+	s.payload = []byte(r.Body)
+	if !r.IsBase64Encoded {
+		return s, true
+	}
+	var err error
+	s.payload, err = base64.StdEncoding.DecodeString(r.Body)
+	return s, err == nil
+}
+
+// webhook returns the webhook of which the event is one, to send to a URL.
+func (s sample) webhook(to string) paymenttest.Webhook {
+	w := paymenttest.Webhook{URL: to, Method: s.RequestContext.HTTP.Method, Payload: s.payload,
+		ContentType: s.Headers["content-type"]}
+	if s.RawQueryString != "" {
+		w.URL += "?" + s.RawQueryString
+	}
+	return w
 }
