@@ -219,13 +219,9 @@ func partition(region string) string {
 func (d *deployed) newIdentity(values map[string]string) error {
 	d.Identity = paymenttest.NewIdentity()
 	d.Certificates = scenario.NewCertificates(d.Identity)
-	truststore, err := scenario.Truststore(d.Identity)
-	if err != nil {
-		return err
-	}
 	maps.Copy(values, d.Certificates.Settings(d.Identity))
 	values[settings.Truststore.Key] = filepath.Join(d.run.CDK.State, "truststore.pem")
-	return os.WriteFile(values[settings.Truststore.Key], truststore, 0o600)
+	return os.WriteFile(values[settings.Truststore.Key], d.Identity.CA.PEM(), 0o600)
 }
 
 // awaitEndpoint waits until the function answers at the domain name: DNS and API Gateway need

@@ -125,7 +125,7 @@ func deployed(t *testing.T) *fixture {
 		if denied := everything.proxy.denied(); len(denied) > 0 {
 			t.Errorf("IAM denied %q", denied)
 		}
-		if err := everything.service.Misbehave(paymenttest.Keys, paymenttest.Fault{}); err != nil {
+		if err := everything.service.Misbehave(paymenttest.Keys, ""); err != nil {
 			t.Error(err)
 		}
 	})

@@ -221,7 +221,7 @@ func (m *machine) startService() error {
 	if err != nil {
 		return err
 	}
-	m.service, err = paymenttest.Start(paymenttest.Options{
+	m.service = paymenttest.NewServer(paymenttest.Options{
 		Scheme: scheme, TimestampFormat: format, Method: scenario.Setting(o.settings, settings.HTTPMethod),
 		TokenManagerID: m.tokenManagerID(o.settings),
 		FormEncoded:    scenario.Setting(o.settings, settings.CredentialEncoding) == "form",
@@ -229,9 +229,6 @@ func (m *machine) startService() error {
 		Control:        true,
 		Identity:       m.identity,
 	})
-	if err != nil {
-		return err
-	}
 	o.progress.Say("the simulated payment service is at %s", m.service.URL)
 	if o.baseURL == "" {
 		o.baseURL = m.service.URL

@@ -112,9 +112,7 @@ func (m *machine) writeTLSFiles(mtls bool) error {
 		}
 		contents[files.clientKey] = key
 		contents[files.clientCert] = paymenttest.EncodeCertificate(certificate.Leaf)
-		if contents[files.truststore], err = scenario.Truststore(m.identity); err != nil {
-			return err
-		}
+		contents[files.truststore] = m.identity.CA.PEM()
 	}
 	for file, text := range contents {
 		if err := os.WriteFile(file, text, 0o600); err != nil {

@@ -62,9 +62,9 @@ func TestStatusShowsWhatNeedsAttention(t *testing.T) {
 		}
 	}
 
-	misbehave := func(fault paymenttest.FaultName) {
+	misbehave := func(fault paymenttest.Fault) {
 		t.Helper()
-		if err := f.service.Misbehave(paymenttest.Token, paymenttest.Fault{Name: fault}); err != nil {
+		if err := f.service.Misbehave(paymenttest.Token, fault); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestStatusShowsWhatNeedsAttention(t *testing.T) {
 	run(0, "parked", "settle", name, "--reason", "a test", "--local")
 	needs("it is settled", "alarms") // for five minutes
 
-	if err := f.service.Misbehave(paymenttest.Keys, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
+	if err := f.service.Misbehave(paymenttest.Keys, paymenttest.Down); err != nil {
 		t.Fatal(err)
 	}
 	f.service.Rotate()
@@ -123,7 +123,7 @@ func TestStatusShowsWhatNeedsAttention(t *testing.T) {
 		t.Fatalf("answered %d", a.status)
 	}
 	needs("an answer of 503", "alarms", "webhooks")
-	if err := f.service.Misbehave(paymenttest.Keys, paymenttest.Fault{}); err != nil {
+	if err := f.service.Misbehave(paymenttest.Keys, ""); err != nil {
 		t.Fatal(err)
 	}
 

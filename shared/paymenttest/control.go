@@ -60,10 +60,6 @@ func command[In, Out any](w http.ResponseWriter, r *http.Request, do func(In) (O
 		return
 	}
 	out, err := do(in)
-	reply(w, out, err)
-}
-
-func reply(w http.ResponseWriter, out any, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -47,18 +47,16 @@ type Options struct {
 	ClientSecret   string // a random one
 	// FormEncoded means that client id and secret are form-encoded for HTTP Basic (RFC
 	// 6749, section 2.3.1); false means that they are sent unchanged.
-	FormEncoded   bool
-	TokenLifetime time.Duration // in whole seconds; DefaultTokenLifetime
+	FormEncoded bool
 	// KeysBearer means that key lookup needs a valid token. The interface does not specify
 	// this.
 	KeysBearer bool
 
 	// Control serves the control API under /simulator/, for a [Remote].
 	Control bool
-	Now     func() time.Time // time.Now
 }
 
-// DefaultTokenLifetime is the default lifetime of tokens.
+// DefaultTokenLifetime is the lifetime of tokens, unless SetTokenLifetime changes it.
 const DefaultTokenLifetime = 5 * time.Minute
 
 // DefaultScheme returns the default scheme of webhooks: the headers X-SVC-Signature,
@@ -114,22 +112,13 @@ type Server struct {
 	latest map[Endpoint][]Request
 }
 
-// NewServer starts a payment service. It panics if it cannot listen, like
-// httptest.NewServer. The caller must close it.
+// NewServer starts a payment service on a free port of 127.0.0.1. It panics if it cannot
+// listen, like httptest.NewServer. The caller must close it.
 func NewServer(opts Options) *Server {
-	s, err := Start(opts)
-	if err != nil {
-		panic(err)
-	}
-	return s
-}
-
-// Start starts a payment service on a free port of 127.0.0.1. The caller must close it.
-func Start(opts Options) (*Server, error) {
 	s := newServer(opts, NewState(opts))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("paymenttest: %w", err)
+		panic(fmt.Sprintf("paymenttest: %v", err))
 	}
 	s.URL = "http://" + listener.Addr().String()
 	if opts.Key.Private == nil {
@@ -138,7 +127,7 @@ func Start(opts Options) (*Server, error) {
 	s.use(opts.Key)
 	s.server = &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
 	go s.server.Serve(listener)
-	return s, nil
+	return s
 }
 
 // newServer returns a service that does not listen and has no signing key.
@@ -146,13 +135,10 @@ func newServer(opts Options, state State) *Server {
 	if opts.Scheme == (signature.Scheme{}) {
 		opts.Scheme = DefaultScheme()
 	}
-	if opts.Now == nil {
-		opts.Now = time.Now
-	}
 	return &Server{
 		opts: opts, state: state, closed: make(chan struct{}), latest: map[Endpoint][]Request{},
 		sender: Sender{Scheme: opts.Scheme, Format: opts.TimestampFormat, Method: opts.Method, Client: sharedClient,
-			Identity: opts.Identity, Now: opts.Now},
+			Identity: opts.Identity},
 	}
 }
 
@@ -204,12 +190,22 @@ func (s *Server) endpoint(e Endpoint, right func(State, *http.Request, []byte) a
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(io.LimitReader(r.Body, 64<<10))
 		state := s.snapshot()
-		fault := state.Faults[e]
-		if fault.Name == HangUp || fault.Name == Slow && !s.wait(r, fault) {
+		fault, delay, status, _ := state.Faults[e].parse()
+		if fault == HangUp || fault == Slow && !s.wait(r, delay) {
 			s.record(e, r, body, 0)
 			panic(http.ErrAbortHandler)
 		}
-		a := fault.answer(func() answer { return right(state, r, body) })
+		var a answer
+		switch fault {
+		case Down:
+			a = answer{status: http.StatusServiceUnavailable, body: []byte(`{"error":"unavailable"}`)}
+		case Status:
+			a = answer{status: status, body: []byte(`{}`)}
+		case Garbage:
+			a = answer{status: http.StatusOK, body: []byte(`{"kty":"RSA","access_token":`)}
+		default:
+			a = right(state, r, body)
+		}
 		s.record(e, r, body, a.status)
 		maps.Copy(w.Header(), a.header)
 		w.Header().Set("Content-Type", "application/json")

@@ -93,7 +93,51 @@ type Sender struct {
 	// Identity has the client certificates for https URLs. If it is set, Client is not
 	// used for them; none.
 	Identity *Identity
-	Now      func() time.Time // time.Now
+}
+
+// Carriers say where and how a request carries the proof of a webhook, in the texts of
+// Payhook's settings. An empty text leaves a part as it is.
+type Carriers struct {
+	SignatureHeader string `json:"signatureHeader,omitempty"`  // NAME
+	Timestamp       string `json:"timestampCarrier,omitempty"` // header:NAME or query:NAME
+	// KeyID is header:NAME, query:NAME, or static:UUID: the id is not sent, and the receiver
+	// knows it.
+	KeyID           string `json:"keyIdCarrier,omitempty"`
+	TimestampFormat string `json:"timestampFormat,omitempty"` // as [signature.ParseFormat] takes it
+}
+
+// With returns s with other carriers. Its error names each part that is wrong.
+func (s Sender) With(c Carriers) (Sender, error) {
+	if s.Scheme == (signature.Scheme{}) {
+		s.Scheme = DefaultScheme()
+	}
+	var wrong []error
+	set := func(part, text string, parse func() error) {
+		if text == "" {
+			return
+		}
+		if err := parse(); err != nil {
+			wrong = append(wrong, fmt.Errorf("%s %s: %w", part, text, err))
+		}
+	}
+	set("signature header", c.SignatureHeader, func() error {
+		s.Scheme.SignatureHeader = c.SignatureHeader
+		_, err := signature.ParseCarrier("header:" + c.SignatureHeader)
+		return err
+	})
+	set("timestamp carrier", c.Timestamp, func() (err error) {
+		s.Scheme.Timestamp, err = signature.ParseCarrier(c.Timestamp)
+		return err
+	})
+	set("key id carrier", c.KeyID, func() (err error) {
+		s.Scheme.KeyID, err = signature.ParseKeyIDCarrier(c.KeyID)
+		return err
+	})
+	set("timestamp format", c.TimestampFormat, func() (err error) {
+		s.Format, err = signature.ParseFormat(c.TimestampFormat)
+		return err
+	})
+	return s, errors.Join(wrong...)
 }
 
 // Request returns the HTTP request of w.
@@ -137,11 +181,7 @@ func (s Sender) Request(ctx context.Context, w Webhook) (*http.Request, error) {
 
 // prove returns the payload of w and its proof, with the flaws of their content.
 func (s Sender) prove(w Webhook) (payload []byte, proof signature.Proof, err error) {
-	now := time.Now
-	if s.Now != nil {
-		now = s.Now
-	}
-	at := now().Add(-w.Age)
+	at := time.Now().Add(-w.Age)
 	key := s.Key
 	if w.Flaw == WrongKey || w.Flaw == UnknownKey {
 		key = unknownKey()
@@ -184,7 +224,7 @@ func (s Sender) Send(ctx context.Context, w Webhook) (Answer, error) {
 	client := cmp.Or(s.Client, sharedClient)
 	switch {
 	case s.Identity != nil && r.URL.Scheme == "https":
-		if client, err = s.Identity.client(w.Certificate); err != nil {
+		if client, err = s.Identity.clientWith(w.Certificate); err != nil {
 			return Answer{}, err
 		}
 	case w.Certificate != "":

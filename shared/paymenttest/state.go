@@ -36,7 +36,7 @@ func NewState(opts Options) State {
 		ClientID:       cmp.Or(opts.ClientID, "client-"+uuid.New().String()),
 		ClientSecret:   cmp.Or(opts.ClientSecret, "secret-"+uuid.New().String()),
 		FormEncoded:    opts.FormEncoded, KeysBearer: opts.KeysBearer,
-		TokenSeconds: int(cmp.Or(opts.TokenLifetime, DefaultTokenLifetime) / time.Second),
+		TokenSeconds: int(DefaultTokenLifetime / time.Second),
 		TokenKey:     []byte(rand.Text()),
 	}
 }

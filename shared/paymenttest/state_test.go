@@ -59,8 +59,8 @@ func TestStatelessCopiesAgree(t *testing.T) {
 			t.Errorf("copy %d: the key is %d %s", i, r.status, r.body)
 		}
 	}
-	for fault, want := range map[paymenttest.FaultName]int{paymenttest.Down: 503, "": 200} {
-		if err := state.Misbehave(paymenttest.Token, paymenttest.Fault{Name: fault}); err != nil {
+	for fault, want := range map[paymenttest.Fault]int{paymenttest.Down: 503, "": 200} {
+		if err := state.Misbehave(paymenttest.Token, fault); err != nil {
 			t.Fatal(err)
 		}
 		if status, _ := token(1); status != want {

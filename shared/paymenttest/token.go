@@ -59,7 +59,7 @@ func (s *Server) answerToken(state State, r *http.Request, body []byte) answer {
 	case grants[0] != "client_credentials":
 		return oauthError(http.StatusBadRequest, "unsupported_grant_type")
 	}
-	expiry := s.opts.Now().Add(time.Duration(state.TokenSeconds) * time.Second)
+	expiry := time.Now().Add(time.Duration(state.TokenSeconds) * time.Second)
 	fields, _ := json.Marshal(map[string]any{"access_token": state.newToken(expiry), "token_type": "Bearer",
 		"expires_in": state.TokenSeconds})
 	return answer{status: http.StatusOK, header: http.Header{"Cache-Control": {"no-store"}}, body: fields}
@@ -120,7 +120,7 @@ func (s *Server) bearer(state State, r *http.Request) bool {
 		return false
 	}
 	token, ok := strings.CutPrefix(values[0], "Bearer ")
-	return ok && s.opts.Now().Before(state.expiry(token))
+	return ok && time.Now().Before(state.expiry(token))
 }
 
 func unauthorized() answer {

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/hex"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 
@@ -52,24 +50,6 @@ func Pin(c tls.Certificate) string {
 // RevokedSerial returns a certificate for the setting revokedSerials.
 func RevokedSerial(c tls.Certificate) string {
 	return clientcert.SerialOf(c.Leaf).Number + "@" + clientcert.Issuer(c.Leaf)
-}
-
-// Truststore returns the CA of the payment service. It also has those of the CAs below it that
-// issue flawed certificates and that a truststore can have: otherwise, these certificates would
-// be rejected for another reason than their flaw.
-func Truststore(identity *paymenttest.Identity) ([]byte, error) {
-	text := identity.CA.PEM()
-	above, err := identity.Above()
-	if err != nil {
-		return nil, err
-	}
-	for _, c := range above {
-		longer := bytes.Join([][]byte{text, paymenttest.EncodeCertificate(c)}, nil)
-		if _, err := clientcert.ParseTruststore(longer, time.Now()); err == nil {
-			text = longer
-		}
-	}
-	return text, nil
 }
 
 // certificateFlaws are flaws of client certificates with the expected status: the endpoint

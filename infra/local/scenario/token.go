@@ -119,7 +119,7 @@ func (s *Scenario) outage(ctx context.Context) (string, bool, error) {
 	if err != nil {
 		return "", false, err
 	}
-	if err := s.Service.Misbehave(ctx, paymenttest.Token, paymenttest.Fault{Name: paymenttest.Down}); err != nil {
+	if err := s.Service.Misbehave(ctx, paymenttest.Token, paymenttest.Down); err != nil {
 		return "", false, err
 	}
 	var run TokenRun
@@ -127,7 +127,7 @@ func (s *Scenario) outage(ctx context.Context) (string, bool, error) {
 		run, err = s.RunToken(ctx, RefreshNow)
 		return err
 	})
-	err = errors.Join(err, s.Service.Misbehave(ctx, paymenttest.Token, paymenttest.Fault{}))
+	err = errors.Join(err, s.Service.Misbehave(ctx, paymenttest.Token, ""))
 	return fmt.Sprintf("the refresh %s, %d of %d calls failed", run.Outcome, failed, n),
 		run.Outcome == token.Failed && run.RemainingSeconds > 0 && failed == 0 && n > 0, err
 }

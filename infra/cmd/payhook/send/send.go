@@ -202,7 +202,7 @@ func (o *options) expected(status int) bool {
 // change changes how the simulated service behaves.
 func (o *options) change(ctx context.Context, remote paymenttest.Remote) error {
 	if endpoint, fault, ok := strings.Cut(o.fault, "="); ok {
-		if err := remote.Misbehave(ctx, paymenttest.Endpoint(endpoint), paymenttest.ParseFault(fault)); err != nil {
+		if err := remote.Misbehave(ctx, paymenttest.Endpoint(endpoint), paymenttest.Fault(fault)); err != nil {
 			return err
 		}
 	}
