@@ -93,8 +93,6 @@ var actions = map[string]string{
 	"s3:ListObjectsV2": "s3:ListBucket",
 	"s3:HeadObject":    "s3:GetObject",
 	"lambda:Invoke":    "lambda:InvokeFunction",
-
-	"sqs:DeleteMessageBatch": "sqs:DeleteMessage",
 }
 
 const sdk = "github.com/aws/aws-sdk-go-v2/service/"

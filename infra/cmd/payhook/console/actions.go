@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,8 @@ type result struct {
 	Command string `json:"command"`
 	Right   bool   `json:"right"`
 	Output  string `json:"output"`
+	// Stopped are the services that are stopped now.
+	Stopped map[string]bool `json:"stopped"`
 	// Compared is the name of the conflict whose versions Output shows, or why not.
 	Compared string `json:"compared,omitempty"`
 	// Replayed is the name of what was parked and is replayed, in Version.
@@ -82,10 +85,7 @@ func (a *actor) do(ctx context.Context, asked action) error {
 func (a *actor) run(ctx context.Context, asked action, args []string) error {
 	r := result{Command: "payhook " + strings.Join(args, " ")}
 	if asked.Service == eventBus {
-		r.Command = asked.Do + " the event bus: a policy denies the functions to publish"
-		if asked.Do == "start" {
-			r.Command = asked.Do + " the event bus: the policy is removed"
-		}
+		r.Command = asked.Do + " the event bus"
 		err := a.setBus(ctx, asked.Do == "stop")
 		if r.Right = err == nil; !r.Right {
 			r.Output = err.Error()
@@ -101,10 +101,8 @@ func (a *actor) run(ctx context.Context, asked action, args []string) error {
 	}
 	if r.Right && asked.Service != "" {
 		a.stopped[asked.Service] = asked.Do == "stop"
-		if err := a.feed.add(someState, a.stopped); err != nil {
-			return err
-		}
 	}
+	r.Stopped = a.stopped
 	return a.feed.add(aCommand, r)
 }
 
@@ -148,6 +146,13 @@ func (asked action) args() ([]string, error) {
 		return append(args, "--", asked.Name), nil
 	}
 	return nil, fmt.Errorf("%w: %q", errAction, asked.Do)
+}
+
+// state returns the services that are stopped.
+func (a *actor) state() map[string]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.stopped)
 }
 
 // startAll starts what was stopped, so that it does not stay stopped unnoticed.

@@ -9,40 +9,33 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/smithy-go"
+
+	"payhook.example/infra/deployment"
 )
 
-// bus stops and starts the event bus for the functions: a policy of their roles denies
-// them to publish. The emulator enforces it at once.
-type bus struct {
-	functions  *lambda.Client
-	identities *iam.Client
-	names      []string // of the functions that publish
-}
+// denied is the policy that denies to publish, and deny is its name.
+const (
+	deny   = "payhook-console-stops-the-bus"
+	denied = `{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":"events:PutEvents","Resource":"*"}]}`
+)
 
-// deny is the name of the policy.
-const deny = "payhook-console-stops-the-bus"
-
-const denied = `{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":"events:PutEvents","Resource":"*"}]}`
-
-func newBus(config aws.Config, names ...string) *bus {
-	return &bus{lambda.NewFromConfig(config), iam.NewFromConfig(config), names}
-}
-
-// set stops or starts the bus. To do so twice is no error.
-func (b *bus) set(ctx context.Context, stopped bool) error {
-	for _, name := range b.names {
-		out, err := b.functions.GetFunctionConfiguration(ctx,
-			&lambda.GetFunctionConfigurationInput{FunctionName: &name})
+// setBus stops or starts the event bus for the functions that publish: a policy of their
+// roles denies it. The emulator enforces it at once. To do so twice is no error.
+func setBus(ctx context.Context, d *deployment.Deployment, stopped bool) error {
+	functions, identities := lambda.NewFromConfig(d.AWS), iam.NewFromConfig(d.AWS)
+	for _, function := range []string{"webhook", "redrive"} {
+		out, err := functions.GetFunctionConfiguration(ctx,
+			&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions[function])})
 		if err != nil {
 			return err
 		}
 		role := aws.ToString(out.Role)
 		role = role[strings.LastIndex(role, "/")+1:]
 		if stopped {
-			_, err = b.identities.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &role,
+			_, err = identities.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &role,
 				PolicyName: aws.String(deny), PolicyDocument: aws.String(denied)})
 		} else {
-			_, err = b.identities.DeleteRolePolicy(ctx,
+			_, err = identities.DeleteRolePolicy(ctx,
 				&iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: aws.String(deny)})
 			api, answered := errors.AsType[smithy.APIError](err)
 			if answered && strings.HasPrefix(api.ErrorCode(), "NoSuchEntity") {

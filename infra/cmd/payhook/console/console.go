@@ -68,8 +68,8 @@ func run(ctx context.Context, p *cli.Program, port uint16, since time.Duration) 
 		return cli.Usage("--port: %w", err)
 	}
 	messages := newFeed()
-	a := &actor{call: payhook, setBus: newBus(d.AWS, d.Functions["webhook"], d.Functions["redrive"]).set,
-		feed: messages, stopped: map[string]bool{}}
+	a := &actor{call: payhook, feed: messages, stopped: map[string]bool{},
+		setBus: func(ctx context.Context, stopped bool) error { return setBus(ctx, d, stopped) }}
 	// Streams end with ctx.
 	s := &http.Server{Handler: newServer(l, a, d.Name, d.Simulated).handler(), ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx }}

@@ -12,11 +12,10 @@ import (
 
 // The kinds of messages, which are the names of the events of the stream.
 const (
-	aWebhook  = "webhook"
-	anEvent   = "event"
-	aNote     = "note"     // about the reading
-	aCommand  = "command"  // that the page ran, with what it wrote
-	someState = "services" // which of them are stopped
+	aWebhook = "webhook"
+	anEvent  = "event"
+	aNote    = "note"    // about the reading
+	aCommand = "command" // that the page ran, with what it wrote
 )
 
 // kept is how many messages a page gets that connects.
@@ -24,18 +23,16 @@ const kept = 5000
 
 // message is one message of the stream.
 type message struct {
-	number int // from 1
-	kind   string
-	data   []byte // one line of JSON
+	kind string
+	data []byte // one line of JSON
 }
 
-// feed keeps the last messages, always including the last state, and wakes those who wait
-// for the next. It is safe for concurrent use.
+// feed keeps the last messages, and wakes those who wait for the next. It is safe for
+// concurrent use.
 type feed struct {
 	mu       sync.Mutex
-	state    []message // the last one of its kind, or none
-	messages []message // of the other kinds
-	last     int       // number
+	messages []message
+	dropped  int // messages before these
 	added    chan struct{}
 }
 
@@ -49,12 +46,9 @@ func (f *feed) add(kind string, data any) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last++
-	m := message{f.last, kind, text}
-	if kind == someState {
-		f.state = []message{m}
-	} else {
-		f.messages = append(f.messages[max(0, len(f.messages)+1-kept):], m)
+	if f.messages = append(f.messages, message{kind, text}); len(f.messages) > kept {
+		f.messages = f.messages[1:]
+		f.dropped++
 	}
 	close(f.added)
 	f.added = make(chan struct{})
@@ -75,15 +69,10 @@ func (f *feed) note(text string) {
 	_ = f.add(aNote, map[string]string{"time": cli.Stamp(time.Now()), "text": text}) // texts always have a JSON form
 }
 
-// after returns the messages after a number, the state last, the number of the last one,
-// and a channel that is closed when there is another.
-func (f *feed) after(number int) (after []message, last int, added <-chan struct{}) {
+// after returns the messages after the first n, how many there are then, and a channel that
+// is closed when there is another.
+func (f *feed) after(n int) (after []message, all int, added <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, m := range slices.Concat(f.messages, f.state) {
-		if m.number > number {
-			after = append(after, m)
-		}
-	}
-	return after, f.last, f.added
+	return slices.Clone(f.messages[max(0, n-f.dropped):]), f.dropped + len(f.messages), f.added
 }

@@ -80,18 +80,18 @@ func (s *server) handler() http.Handler {
 
 // index serves the page.
 func (s *server) index(w http.ResponseWriter, _ *http.Request) {
-	fates, err := json.Marshal(listen.Fates)
+	data, err := json.Marshal(map[string]any{"fates": listen.Fates, "stopped": s.actor.state()})
 	if err != nil {
 		http.Error(w, "the page cannot be made", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_ = page.Execute(w, struct {
-		Name, Fates string
-		Simulated   bool
-		Flaws       []paymenttest.Flaw
-		MaxEvents   int
-	}{s.name, string(fates), s.simulated, paymenttest.Flaws(), maxEvents})
+		Name, Data string
+		Simulated  bool
+		Flaws      []paymenttest.Flaw
+		MaxEvents  int
+	}{s.name, string(data), s.simulated, paymenttest.Flaws(), maxEvents})
 }
 
 // do does what a button asks for. No page of another origin can send JSON without the

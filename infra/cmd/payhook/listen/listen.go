@@ -12,9 +12,8 @@
 package listen
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"encoding/json/jsontext"
 	"errors"
 	"fmt"
 	"os"
@@ -128,11 +127,11 @@ func (o *options) readPattern() (string, error) {
 	if err != nil {
 		return "", cli.Usage("--pattern: %w", err)
 	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, text); err != nil {
+	pattern := jsontext.Value(text)
+	if err := pattern.Compact(); err != nil {
 		return "", cli.Usage("%s is not an event pattern: %w", o.pattern, err)
 	}
-	return compact.String(), nil
+	return string(pattern), nil
 }
 
 // Sink takes what arrives. Its methods are called one after another; an error of one ends
@@ -175,13 +174,8 @@ func follow(ctx context.Context, d *deployment.Deployment, since time.Duration, 
 	var mu sync.Mutex // of to
 	running, ctx := errgroup.WithContext(ctx)
 	running.Go(func() error {
-		tail := logs.NewTail(
-			cloudwatchlogs.NewFromConfig(d.AWS),
-			"webhook",
-			d.Logs["webhook"],
-			`{ $.msg = "webhook" }`,
-			from,
-		)
+		tail := logs.NewTail(cloudwatchlogs.NewFromConfig(d.AWS), "webhook", d.Logs["webhook"],
+			`{ $.msg = "webhook" }`, from)
 		return logs.Follow(ctx, logs.Interval(d), say, func(entries []logs.Entry) error {
 			mu.Lock()
 			defer mu.Unlock()

@@ -43,8 +43,7 @@ type rule struct{ Name, Arn, EventPattern, Description, target string }
 
 type queue struct {
 	attributes map[string]string
-	messages   []string // that are not received
-	deleted    int
+	messages   []string // that are not deleted
 }
 
 type logEvent struct {
@@ -121,14 +120,14 @@ type input struct {
 	QueueURL                                                     string `json:"QueueUrl"`
 	Attributes                                                   map[string]string
 	Targets                                                      []struct{ Arn string }
-	Entries                                                      []struct{ ID string }
+	ReceiptHandle                                                string
 	StartTime                                                    int64
 }
 
 func (c *cloud) answer(ctx context.Context, operation string, in input) (out any, code string) {
 	name := in.QueueName + in.QueueURL[strings.LastIndex(in.QueueURL, "/")+1:]
 	q := c.queues[name]
-	if q == nil && slices.Contains([]string{"GetQueueUrl", "ReceiveMessage", "DeleteMessageBatch", "DeleteQueue"},
+	if q == nil && slices.Contains([]string{"GetQueueUrl", "ReceiveMessage", "DeleteMessage", "DeleteQueue"},
 		operation) {
 		return nil, "com.amazonaws.sqs#QueueDoesNotExist"
 	}
@@ -157,12 +156,11 @@ func (c *cloud) answer(ctx context.Context, operation string, in input) (out any
 		}
 		var messages []map[string]string
 		for _, body := range q.messages {
-			messages = append(messages, map[string]string{"MessageId": "m", "ReceiptHandle": "r", "Body": body})
+			messages = append(messages, map[string]string{"MessageId": "m", "ReceiptHandle": body, "Body": body})
 		}
-		q.messages = nil
 		return map[string]any{"Messages": messages}, ""
-	case "DeleteMessageBatch":
-		q.deleted += len(in.Entries)
+	case "DeleteMessage":
+		q.messages = slices.DeleteFunc(q.messages, func(body string) bool { return body == in.ReceiptHandle })
 	case "DeleteQueue":
 		delete(c.queues, name)
 	default:

@@ -127,8 +127,11 @@ func (t *temporary) receive(ctx context.Context, say func(string), show func(bod
 				if err := show(aws.ToString(m.Body)); err != nil {
 					return err
 				}
+				// One that is not deleted comes again.
+				_, deleted := t.queues.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &t.url,
+					ReceiptHandle: m.ReceiptHandle})
+				err = errors.Join(err, deleted)
 			}
-			err = t.delete(ctx, out.Messages)
 		}
 		gone := isGone(err)
 		switch {
@@ -146,20 +149,6 @@ func (t *temporary) receive(ctx context.Context, say func(string), show func(bod
 		_ = smithytime.SleepWithContext(ctx, 2*time.Second)
 	}
 	return nil
-}
-
-// delete deletes messages. One that is not deleted comes again.
-func (t *temporary) delete(ctx context.Context, messages []sqstypes.Message) error {
-	if len(messages) == 0 {
-		return nil
-	}
-	var entries []sqstypes.DeleteMessageBatchRequestEntry
-	for i, m := range messages {
-		entries = append(entries, sqstypes.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)),
-			ReceiptHandle: m.ReceiptHandle})
-	}
-	_, err := t.queues.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: &t.url, Entries: entries})
-	return err
 }
 
 // remove removes the rule and its queue, as far as they exist.

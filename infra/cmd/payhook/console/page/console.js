@@ -17,7 +17,7 @@ function element(name, text, className) {
 
 // What became of an event: the text by the name in the log of the webhook function. The
 // rest of the names are of events that are not published.
-const fates = JSON.parse(document.querySelector("meta[name=fates]").content);
+const { fates, stopped } = JSON.parse(document.querySelector("meta[name=data]").content);
 const kinds = { published: "good", pending: "wait", duplicate: "wait" };
 
 // Delivery is one entry of the timeline: a webhook, or events whose webhook is not known.
@@ -177,6 +177,7 @@ for (const button of dialog.querySelectorAll("button[data-version]")) {
 }
 
 function onCommand(c) {
+  if (c.stopped) onServices(c.stopped);
   if (c.compared) {
     const versions = c.output.slice(Math.max(c.output.indexOf("\nevent "), 0)).trim(); // without the proof
     if (c.compared === dialog.dataset.name) document.getElementById("conflict-versions").textContent = versions;
@@ -205,6 +206,8 @@ function onServices(stopped) {
     state.className = stopped[service] ? "bad" : "";
   }
 }
+
+onServices(stopped);
 
 // act asks the server for an action. The result comes with the stream.
 async function act(button, action) {
@@ -238,7 +241,7 @@ for (const button of document.querySelectorAll("#actions button")) {
 
 // The stream. The browser connects again by itself, and then gets everything again.
 const stream = new EventSource("/stream");
-const handlers = { webhook: onWebhook, event: onEvent, note: onNote, command: onCommand, services: onServices };
+const handlers = { webhook: onWebhook, event: onEvent, note: onNote, command: onCommand };
 for (const [kind, handle] of Object.entries(handlers)) {
   stream.addEventListener(kind, (event) => handle(JSON.parse(event.data)));
 }
