@@ -42,17 +42,6 @@ func reported(s *settings.Setting, value string, field func(*trusted) []string) 
 
 // effects has for every setting a test that the function's set-up passes it on.
 var effects = map[*settings.Setting]func(t *testing.T){
-	settings.RedriveTimeout: func(t *testing.T) {
-		d := rejecting(t, settings.RedriveTimeout, "900s")
-		d.handle(event{})
-		for _, item := range d.db.Items("ledger") {
-			due := item[names.LedgerPendingDue].(*types.AttributeValueMemberN).Value
-			// With the default, it would be leased for two minutes.
-			if ms, err := strconv.ParseInt(due, 10, 64); err != nil || time.Until(time.UnixMilli(ms)) < 14*time.Minute {
-				t.Errorf("with a timeout of 15 minutes, an event is leased until %s, %v", due, err)
-			}
-		}
-	},
 	settings.RedriveAttempts: func(t *testing.T) {
 		for value, want := range map[string]int{"1": 1, "2": 0} {
 			if got := rejecting(t, settings.RedriveAttempts, value).handle(event{}).Parked; got != want {

@@ -107,7 +107,7 @@ func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
 			s.CaptureUntil,
 		)
 	}
-	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, s.Publishing, s.Timeout),
+	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, s.Publishing),
 		mechanisms)
 	return h
 }

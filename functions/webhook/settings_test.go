@@ -157,18 +157,6 @@ var effects = map[*settings.Setting]func(t *testing.T){
 	// Package setup tests what a pipeline does with its settings.
 	settings.EventBusName: published, settings.EventSource: published,
 	settings.ClaimCheckBytes: published, settings.DeduplicationWindow: published, settings.RedriveGrace: published,
-	settings.WebhookTimeout: func(t *testing.T) {
-		e := newEndpoint(t, map[string]string{settings.WebhookTimeout.Env(): "600s"})
-		e.bus.Answer = outage
-		e.send(t, paymenttest.Event())
-		for _, item := range e.db.Items("ledger") {
-			due := item[names.LedgerPendingDue].(*dynamodbtypes.AttributeValueMemberN).Value
-			// With the default, it would be due a minute from now.
-			if ms, err := strconv.ParseInt(due, 10, 64); err != nil || time.Until(time.UnixMilli(ms)) < 9*time.Minute {
-				t.Errorf("with a timeout of 10 minutes, an event is held until %s, %v", due, err)
-			}
-		}
-	},
 }
 
 // published tests that the function publishes with its settings.

@@ -10,7 +10,6 @@ package bus
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -20,7 +19,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/smithy-go"
-	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/parallel"
 )
@@ -32,51 +30,29 @@ type API interface {
 		...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error)
 }
 
-// MaxEntries is how many entries one PutEvents request takes (AWS, PutEvents).
-const MaxEntries = 10
-
-// DefaultMaxBytes is what the total size of the entries of one PutEvents request
-// must be less than, counted as by [Bus.Size]: 1 MB since January 2026 (AWS,
-// "PutEvents" in the EventBridge API reference). In the Regions of China it is
-// 256 KB. If EventBridge counted in decimal units, it would reject a request
-// between both values, and Publish would split it.
-const DefaultMaxBytes = 1 << 20
-
-// Options are the options of a [Bus]. The zero value of each stands for the
-// default that is named.
-type Options struct {
-	MaxBytes int // the size that a request stays under; DefaultMaxBytes
-	Parallel int // how many requests are made at the same time; 50
-	// Pause returns how much of the longest pause to wait; a random part, so that
-	// functions that fail together do not retry together.
-	Pause func(longest time.Duration) time.Duration
-}
+// AtOnce is how many events are sent at the same time, unless they are large.
+const AtOnce = requests * maxEntries
 
 const (
-	attempts = 4                     // how often an entry is tried in total
-	backoff  = 50 * time.Millisecond // the longest first pause, doubled for every further one
+	maxEntries = 10                    // of one PutEvents request (AWS, PutEvents)
+	requests   = 50                    // how many are made at the same time
+	attempts   = 4                     // how often an entry is tried in total
+	backoff    = 50 * time.Millisecond // the longest first pause, doubled for every further one
 )
 
 // Bus is an EventBridge event bus. It is safe for concurrent use.
 type Bus struct {
-	client API
-	name   *string
-	source *string
-	opts   Options
+	client   API
+	name     *string
+	source   *string
+	maxBytes int
 }
 
-// New returns the bus of that name, to which every event is sent with that source.
-func New(client API, name, source string, opts Options) *Bus {
-	if opts.MaxBytes == 0 {
-		opts.MaxBytes = DefaultMaxBytes
-	}
-	if opts.Parallel == 0 {
-		opts.Parallel = 50
-	}
-	if opts.Pause == nil {
-		opts.Pause = rand.N[time.Duration]
-	}
-	return &Bus{client, &name, &source, opts}
+// New returns the bus of that name, to which every event is sent with that source. The
+// total size of the entries of a request, counted as by [Bus.Size], stays under maxBytes. If
+// EventBridge has a smaller limit, it rejects the request, and Publish splits it.
+func New(client API, name, source string, maxBytes int) *Bus {
+	return &Bus{client, &name, &source, maxBytes}
 }
 
 // Name returns the name of the bus.
@@ -98,11 +74,8 @@ func (b *Bus) Size(e Event) int {
 	return timeSize + len(*b.source) + len(e.DetailType) + len(e.Detail) + len(e.DeliveryID)
 }
 
-// AtOnce returns how many events are sent at the same time, unless they are large.
-func (b *Bus) AtOnce() int { return b.opts.Parallel * MaxEntries }
-
 // Fits reports whether an event is small enough for the bus.
-func (b *Bus) Fits(e Event) bool { return b.Size(e) < b.opts.MaxBytes }
+func (b *Bus) Fits(e Event) bool { return b.Size(e) < b.maxBytes }
 
 // Publish puts events on the bus, in as few requests as they fit in, several
 // at once, and returns for each nil if it is on the bus, and otherwise why it
@@ -114,7 +87,7 @@ func (b *Bus) Publish(ctx context.Context, events []Event) []error {
 		results[i] = Check(e.Detail)
 	}
 	batches := b.batches(events, results)
-	parallel.Each(len(batches), b.opts.Parallel, func(i int) { b.publish(ctx, events, batches[i], results) })
+	parallel.Each(len(batches), requests, func(i int) { b.publish(ctx, events, batches[i], results) })
 	return results
 }
 
@@ -129,7 +102,7 @@ func (b *Bus) batches(events []Event, wrong []error) [][]int {
 			continue
 		}
 		size := b.Size(e)
-		if len(batch) == MaxEntries || len(batch) > 0 && bytes+size >= b.opts.MaxBytes {
+		if len(batch) == maxEntries || len(batch) > 0 && bytes+size >= b.maxBytes {
 			batches = append(batches, batch)
 			batch, bytes = nil, 0
 		}
@@ -169,8 +142,7 @@ func (b *Bus) publish(ctx context.Context, events []Event, batch []int, results 
 				again++
 			}
 		}
-		if again == 0 || attempt == attempts ||
-			smithytime.SleepWithContext(ctx, b.opts.Pause(backoff<<(attempt-1))) != nil {
+		if again == 0 || attempt == attempts || parallel.Pause(ctx, backoff<<(attempt-1)) != nil {
 			return
 		}
 		entries, batch = entries[:again], batch[:again]

@@ -20,6 +20,7 @@ import (
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
+	"payhook.example/shared/parallel"
 )
 
 var at = time.Date(2026, 1, 31, 12, 0, 0, 123e6, time.UTC)
@@ -40,10 +41,12 @@ func many(n int) []bus.Event {
 }
 
 func newBus(eb *awstest.EventBridge) *bus.Bus {
-	return bus.New(eb, "payments", "payhook", bus.Options{Pause: noPause})
+	return bus.New(eb, "payments", "payhook", maxBytes)
 }
 
-func noPause(time.Duration) time.Duration { return 0 }
+const maxBytes = 1 << 20
+
+func init() { parallel.PauseOf = func(time.Duration) time.Duration { return 0 } }
 
 func failures(errs []error) (n int) {
 	for _, err := range errs {
@@ -96,7 +99,7 @@ func TestBatchesHoldWhatEventBridgeTakes(t *testing.T) {
 				requests = append(requests, len(entries))
 				return nil, nil
 			}
-			b := bus.New(eb, "b", "src-7by", bus.Options{MaxBytes: 1000})
+			b := bus.New(eb, "b", "src-7by", 1000)
 			if overhead := b.Size(event("")); overhead != 14+7+23+36 {
 				t.Fatalf("an empty event counts %d bytes", overhead)
 			}
@@ -199,8 +202,7 @@ func TestPublishStopsWhenTheTimeIsUp(t *testing.T) {
 		cancel()
 		return nil, errors.New("connection reset")
 	}}
-	b := bus.New(eb, "b", "s", bus.Options{Pause: func(time.Duration) time.Duration { return time.Hour }})
-	if errs := b.Publish(ctx, many(2)); failures(errs) != 2 || eb.Calls() != 1 {
+	if errs := newBus(eb).Publish(ctx, many(2)); failures(errs) != 2 || eb.Calls() != 1 {
 		t.Errorf("%d requests, %v", eb.Calls(), errs)
 	}
 }
@@ -210,10 +212,13 @@ func TestPausesDouble(t *testing.T) {
 		return nil, errors.New("connection reset")
 	}}
 	var pauses []time.Duration
-	bus.New(eb, "b", "s", bus.Options{Pause: func(longest time.Duration) time.Duration {
+	none := parallel.PauseOf
+	defer func() { parallel.PauseOf = none }()
+	parallel.PauseOf = func(longest time.Duration) time.Duration {
 		pauses = append(pauses, longest)
 		return 0
-	}}).Publish(t.Context(), many(1))
+	}
+	newBus(eb).Publish(t.Context(), many(1))
 	if diff := cmp.Diff([]time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond},
 		pauses); diff != "" || eb.Calls() != 4 {
 		t.Errorf("%d requests %s", eb.Calls(), diff)
@@ -221,21 +226,19 @@ func TestPausesDouble(t *testing.T) {
 }
 
 func TestRequestsAreMadeAtTheSameTimeUpToALimit(t *testing.T) {
-	for limit, opts := range map[int]bus.Options{50: {}, 3: {Parallel: 3}} {
-		synctest.Test(t, func(t *testing.T) {
-			gate := &gate{open: make(chan struct{})}
-			b, done := bus.New(gate, "b", "s", opts), make(chan []error)
-			go func() { done <- b.Publish(t.Context(), many(60*bus.MaxEntries)) }()
-			synctest.Wait()
-			if n := int(gate.waiting.Load()); n != limit || b.AtOnce() != 10*limit {
-				t.Errorf("%d requests at the same time, want %d; %d events", n, limit, b.AtOnce())
-			}
-			close(gate.open)
-			if errs := <-done; failures(errs) > 0 || gate.waiting.Load() != 60 {
-				t.Errorf("%d requests, %v", gate.waiting.Load(), errs)
-			}
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		gate := &gate{open: make(chan struct{})}
+		b, done := bus.New(gate, "b", "s", maxBytes), make(chan []error)
+		go func() { done <- b.Publish(t.Context(), many(600)) }()
+		synctest.Wait()
+		if n := int(gate.waiting.Load()); n != 50 || bus.AtOnce != 500 {
+			t.Errorf("%d requests at the same time; %d events", n, bus.AtOnce)
+		}
+		close(gate.open)
+		if errs := <-done; failures(errs) > 0 || gate.waiting.Load() != 60 {
+			t.Errorf("%d requests, %v", gate.waiting.Load(), errs)
+		}
+	})
 }
 
 // gate is an EventBridge that answers no request before it is open.
@@ -257,7 +260,7 @@ func (g *gate) PutEvents(_ context.Context, in *eventbridge.PutEventsInput,
 
 func TestWhatAnAnswerLeavesOutIsTriedAgain(t *testing.T) {
 	eb := &short{EventBridge: &awstest.EventBridge{}}
-	errs := bus.New(eb, "b", "s", bus.Options{Pause: noPause}).Publish(t.Context(), many(3))
+	errs := bus.New(eb, "b", "s", maxBytes).Publish(t.Context(), many(3))
 	// Every answer leaves out the last entry, and the requests after the first have no other.
 	if failures(errs) != 1 || errs[2] == nil || eb.Calls() != 4 {
 		t.Errorf("%d requests, %v", eb.Calls(), errs)
@@ -279,7 +282,7 @@ func TestAnEntryIsTakenOnlyWithAnIDAndWithoutAnError(t *testing.T) {
 			&bus.EntryError{Code: "Other"}},
 	} {
 		api := answering{&eventbridge.PutEventsOutput{Entries: []types.PutEventsResultEntry{test.entry}}}
-		errs := bus.New(api, "b", "s", bus.Options{Pause: noPause}).Publish(t.Context(), many(1))
+		errs := bus.New(api, "b", "s", maxBytes).Publish(t.Context(), many(1))
 		if diff := cmp.Diff([]error{test.want}, errs); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -296,13 +299,10 @@ func (a answering) PutEvents(context.Context, *eventbridge.PutEventsInput,
 
 // EventBridge takes less than the limit, not as much.
 func TestFits(t *testing.T) {
-	for limit, opts := range map[int]bus.Options{1 << 20: {}, 256 << 10: {MaxBytes: 256 << 10},
-		1000: {MaxBytes: 1000}} {
-		b := bus.New(nil, "b", "s", opts)
-		room := limit - b.Size(event(""))
-		if !b.Fits(event(strings.Repeat("x", room-1))) || b.Fits(event(strings.Repeat("x", room))) {
-			t.Errorf("%d: the limit is another", limit)
-		}
+	b := bus.New(nil, "b", "s", 1000)
+	room := 1000 - b.Size(event(""))
+	if !b.Fits(event(strings.Repeat("x", room-1))) || b.Fits(event(strings.Repeat("x", room))) {
+		t.Error("the limit is another")
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// MaxDepth is how many levels of nested JSON PutEvents processes (AWS,
+// maxDepth is how many levels of nested JSON PutEvents processes (AWS,
 // "PutEvents" in the EventBridge API reference).
-const MaxDepth = 1000
+const maxDepth = 1000
 
 // DetailError is the part of an event's detail that EventBridge documents to
 // reject.
@@ -30,7 +30,7 @@ func (e *DetailError) Error() string {
 
 // Check returns a [*DetailError] if EventBridge documents that it rejects an
 // event with this detail, whatever else is in the request: an integer outside
-// 64 bits, or more than [MaxDepth] levels (AWS, "PutEvents" in the EventBridge
+// 64 bits, or more than 1000 levels (AWS, "PutEvents" in the EventBridge
 // API reference). A number with a fraction or an exponent is not an integer;
 // the reference states no limit for it. detail must be a valid JSON object.
 // Check is safe for concurrent use.
@@ -45,8 +45,8 @@ func Check(detail []byte) error {
 			return nil // the end
 		}
 		switch kind := token.Kind(); {
-		case dec.StackDepth() > MaxDepth:
-			return &DetailError{dec.StackPointer(), fmt.Sprintf("is nested deeper than %d levels", MaxDepth)}
+		case dec.StackDepth() > maxDepth:
+			return &DetailError{dec.StackPointer(), fmt.Sprintf("is nested deeper than %d levels", maxDepth)}
 		case kind == '0' && isInteger(token.String()):
 			if _, err := strconv.ParseInt(token.String(), 10, 64); err != nil {
 				return &DetailError{dec.StackPointer(), "is an integer outside 64 bits"}
@@ -77,7 +77,7 @@ func suspicious(detail []byte) bool {
 				}
 			}
 		case '{', '[':
-			if depth++; depth > MaxDepth {
+			if depth++; depth > maxDepth {
 				return true
 			}
 		case '}', ']':

@@ -42,7 +42,7 @@ func onTheWire(t *testing.T, answer func(w http.ResponseWriter, entries []sentEn
 		Region: "eu-central-1", BaseEndpoint: &server.URL, Retryer: aws.NopRetryer{},
 		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
 	})
-	return bus.New(client, "payments", "payhook", bus.Options{Pause: noPause})
+	return bus.New(client, "payments", "payhook", maxBytes)
 }
 
 func takeAll(w http.ResponseWriter, entries []sentEntry) {

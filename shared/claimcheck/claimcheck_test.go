@@ -190,7 +190,7 @@ func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	const least = 2048
-	b := bus.New(nil, "bus", strings.Repeat("s", 256), bus.Options{MaxBytes: least})
+	b := bus.New(nil, "bus", strings.Repeat("s", 256), least)
 	if e := (bus.Event{DetailType: event.EventName, Detail: detail, DeliveryID: id}); !b.Fits(e) {
 		t.Errorf("it has %d bytes", b.Size(e))
 	}

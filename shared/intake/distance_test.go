@@ -85,7 +85,7 @@ func newFar() (*far, *intake.Pipeline) {
 	s := newStack()
 	f := &far{DynamoDB: s.db, bus: s.bus}
 	return f, intake.NewPipeline(ledger.New(f, "ledger", "bus", ledger.Options{}),
-		bus.New(f, "bus", "source", bus.Options{}),
+		bus.New(f, "bus", "source", 1<<20),
 		nil, parking.NewStore(s.buckets, "parking"), intake.Options{})
 }
 

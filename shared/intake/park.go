@@ -79,7 +79,7 @@ func (p *Pipeline) parkUnpublishable(ctx context.Context, failed []failure) (par
 		return nil, nil
 	}
 	results := make([]error, len(found))
-	parallel.Each(len(found), p.opts.Parallel, func(i int) { results[i] = p.parkEvent(ctx, found[i]) })
+	parallel.Each(len(found), Parallel, func(i int) { results[i] = p.parkEvent(ctx, found[i]) })
 	parked = make(map[string]bool, len(found))
 	for i, err := range results {
 		if err == nil {

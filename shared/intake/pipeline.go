@@ -18,11 +18,12 @@
 package intake
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"time"
 
 	"payhook.example/shared/bus"
+	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
@@ -31,80 +32,48 @@ import (
 // Options are the options of a [Pipeline]. The zero value of each stands for the
 // default that is named.
 type Options struct {
-	// Timeout is the time that an invocation has if its context has no deadline; 30
-	// seconds.
-	Timeout time.Duration
-	// Margin is the time before the deadline that is kept for the answer; 1 second,
-	// and at most a quarter of the time that the invocation has.
-	Margin time.Duration
 	// Grace is the time after the deadline of an invocation during which no other
 	// invocation touches the events that it holds. It must be longer than two clocks
 	// can differ; 30 seconds.
 	Grace time.Duration
-	// Parallel is the number of calls of S3 at the same time; [DefaultParallel].
-	Parallel int
 	// ClaimBytes is the size above which an event is sent as a claim check;
 	// [ledger.MaxEventBytes]. So is an event that does not fit on the bus.
 	ClaimBytes int
 	Now        func() time.Time // time.Now
 }
 
-// DefaultParallel is how many calls of S3 a pipeline makes at the same time unless
-// [Options] say otherwise. A client should keep as many connections.
-const DefaultParallel = 128
+// Parallel is how many calls of S3 a pipeline makes at the same time. A client should keep
+// as many connections.
+const Parallel = 128
 
-func (o *Options) setDefaults() {
-	for _, d := range []struct {
-		option *time.Duration
-		value  time.Duration
-	}{
-		{&o.Timeout, 30 * time.Second},
-		{&o.Margin, time.Second},
-		{&o.Grace, 30 * time.Second},
-	} {
-		if *d.option == 0 {
-			*d.option = d.value
-		}
-	}
-	if o.Parallel == 0 {
-		o.Parallel = DefaultParallel
-	}
-	if o.ClaimBytes == 0 {
-		o.ClaimBytes = ledger.MaxEventBytes
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-}
-
-// Claims stores an event that is too large for the bus, with the SHA-256 of its bytes, and
-// returns its claim check: the detail that is published in its place. Exists returns
-// [claimcheck.ErrGone] if the event of a claim check is not stored any more.
-// [claimcheck.Store] implements it.
-type Claims interface {
-	Put(ctx context.Context, event payment.RawEvent, sum [sha256.Size]byte) ([]byte, error)
-	Exists(ctx context.Context, detail []byte) error
-}
-
-// Parking stores what can't be published. It returns the name, and whether the same
-// was parked before. Package parking implements it.
-type Parking interface {
-	Park(ctx context.Context, p parking.Parked) (name string, before bool, err error)
-}
+const (
+	// timeout is the time that an invocation has if its context has no deadline. On Lambda
+	// it has one.
+	timeout = 30 * time.Second
+	// margin is the time before the deadline that is kept for the answer, if that is at
+	// most a quarter of the time that the invocation has.
+	margin = time.Second
+)
 
 // Pipeline decodes, records, publishes and marks. It is safe for concurrent use.
 type Pipeline struct {
 	ledger  *ledger.Ledger
 	bus     *bus.Bus
-	claims  Claims
-	parking Parking
+	claims  *claimcheck.Store
+	parking *parking.Store
 	opts    Options
 }
 
-// NewPipeline returns a pipeline from the ledger to the bus.
-func NewPipeline(l *ledger.Ledger, b *bus.Bus, claims Claims, objects Parking, opts Options) *Pipeline {
-	opts.setDefaults()
-	return &Pipeline{l, b, claims, objects, opts}
+// NewPipeline returns a pipeline from the ledger to the bus. It stores in claims what is
+// too large for the bus, and in parked what can't be published.
+func NewPipeline(l *ledger.Ledger, b *bus.Bus, claims *claimcheck.Store, parked *parking.Store,
+	opts Options) *Pipeline {
+	opts.Grace = cmp.Or(opts.Grace, 30*time.Second)
+	opts.ClaimBytes = cmp.Or(opts.ClaimBytes, ledger.MaxEventBytes)
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	return &Pipeline{l, b, claims, parked, opts}
 }
 
 // invocation has the times of one invocation of a function.
@@ -120,11 +89,11 @@ func (p *Pipeline) begin(ctx context.Context) (invocation, context.Context, cont
 	start := p.opts.Now()
 	deadline, ok := ctx.Deadline()
 	if !ok {
-		deadline = start.Add(p.opts.Timeout)
+		deadline = start.Add(timeout)
 	}
 	inv := invocation{
 		start:     start,
-		workUntil: deadline.Add(-min(p.opts.Margin, deadline.Sub(start)/4)),
+		workUntil: deadline.Add(-min(margin, deadline.Sub(start)/4)),
 		heldUntil: deadline.Add(p.opts.Grace),
 	}
 	ctx, cancel := context.WithDeadline(ctx, inv.workUntil)

@@ -33,7 +33,7 @@ const publishTimeout = 5 * time.Second
 // time is left. A quarter of that is kept for the marks, since an event that is on the bus
 // without a mark is published again.
 func (p *Pipeline) publishTime(n int, left time.Duration) time.Duration {
-	rounds := (n + p.bus.AtOnce() - 1) / p.bus.AtOnce()
+	rounds := (n + bus.AtOnce - 1) / bus.AtOnce
 	return min(time.Duration(rounds)*publishTimeout, left*3/4)
 }
 

@@ -164,7 +164,7 @@ func (w *writer) recordSmall(ctx context.Context, positions []int) {
 // recordLarge stores the events at these positions and records their claim checks,
 // each after its event is stored.
 func (w *writer) recordLarge(ctx context.Context, positions []int) {
-	parallel.Each(len(positions), w.pipeline.opts.Parallel, func(n int) {
+	parallel.Each(len(positions), Parallel, func(n int) {
 		i := positions[n]
 		entry, err := w.pipeline.claim(ctx, w.events[i])
 		if err != nil {

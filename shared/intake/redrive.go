@@ -232,7 +232,7 @@ func pauseAfter(attempts int) time.Duration {
 // reject, and postpones the others, for longer each time, so that they
 // take no time from those that can be published.
 func (r *run) postpone(ctx context.Context, failed []failure) {
-	parallel.Each(len(failed), r.pipeline.opts.Parallel, func(i int) {
+	parallel.Each(len(failed), Parallel, func(i int) {
 		f := failed[i]
 		var err error
 		parked := false

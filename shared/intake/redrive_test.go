@@ -23,6 +23,7 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
+	"payhook.example/shared/parallel"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
@@ -56,10 +57,10 @@ func (s *stack) ledger(api ledger.API) *ledger.Ledger {
 }
 
 func (s *stack) eventBus() *bus.Bus {
-	return bus.New(s.bus, "bus", "source", bus.Options{Pause: noPause})
+	return bus.New(s.bus, "bus", "source", 1<<20)
 }
 
-func noPause(time.Duration) time.Duration { return 0 }
+func init() { parallel.PauseOf = func(time.Duration) time.Duration { return 0 } }
 
 // pipeline is one with the ledger that api has, and with the buckets.
 func (s *stack) pipeline(api ledger.API, opts intake.Options) *intake.Pipeline {
@@ -235,7 +236,7 @@ func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
 		ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
 		slow := &slowLedger{DynamoDB: s.db, passes: func() { s.now = s.now.Add(100 * time.Millisecond) }}
 		oneByOne := ledger.New(slow, "ledger", "bus", ledger.Options{Parallel: 1, Now: s.clock})
-		p := intake.NewPipeline(oneByOne, s.eventBus(), nil, s.parking, intake.Options{Now: s.clock, Parallel: 1})
+		p := intake.NewPipeline(oneByOne, s.eventBus(), nil, s.parking, intake.Options{Now: s.clock})
 		r := intake.NewRedriver(p, maxAttempts).Run(ctx)
 		cancel()
 		if r.Err != nil {

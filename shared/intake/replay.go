@@ -206,7 +206,7 @@ func (r *Replayer) replace(ctx context.Context, events []event) Result {
 	}
 	entries := make([]ledger.Entry, len(events))
 	errs := make([]error, len(events))
-	parallel.Each(len(events), r.pipeline.opts.Parallel, func(i int) {
+	parallel.Each(len(events), Parallel, func(i int) {
 		entries[i] = events[i].entry
 		if events[i].large {
 			entries[i], errs[i] = r.pipeline.claim(ctx, events[i])

@@ -441,8 +441,8 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 	}{
 		"defaults": {ledger: 29 * time.Second, bus: 5 * time.Second, held: time.Minute,
 			redrive: 3750 * time.Millisecond},
-		"chosen": {opts: intake.Options{Timeout: 20 * time.Second, Margin: 2 * time.Second, Grace: 5 * time.Second},
-			ledger: 18 * time.Second, bus: 5 * time.Second, held: 25 * time.Second, redrive: 3750 * time.Millisecond},
+		"another grace": {opts: intake.Options{Grace: 5 * time.Second}, ledger: 29 * time.Second,
+			bus: 5 * time.Second, held: 35 * time.Second, redrive: 3750 * time.Millisecond},
 		"a deadline": {deadline: 10 * time.Second, ledger: 9 * time.Second, bus: 5 * time.Second,
 			held: 40 * time.Second, redrive: 2250 * time.Millisecond},
 		"a near deadline": {deadline: 2 * time.Second, ledger: 1500 * time.Millisecond, bus: 1125 * time.Millisecond,
@@ -452,7 +452,7 @@ func TestTheTimesOfAnInvocation(t *testing.T) {
 			w := newParkedWorld(t)
 			w.now = time.Now()
 			d := &deadlines{DynamoDB: w.db, EventBridge: w.bus}
-			p := intake.NewPipeline(w.ledger(d), bus.New(d, "bus", "source", bus.Options{Pause: noPause}),
+			p := intake.NewPipeline(w.ledger(d), bus.New(d, "bus", "source", 1<<20),
 				claimcheck.NewStore(w.buckets, "claims"), w.parking, test.opts)
 			ctx := t.Context()
 			if test.deadline > 0 {
@@ -500,25 +500,22 @@ func (g *gate) PutObject(ctx context.Context, in *s3.PutObjectInput,
 
 func TestLargeEventsAreStoredAtTheSameTimeUpToALimit(t *testing.T) {
 	serviceKey()
-	for limit, parallel := range map[int64]int{128: 0, 3: 3} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newParkedWorld(t)
-			w.opts.Parallel = parallel
-			g := &gate{S3: w.buckets, open: make(chan struct{})}
-			p := intake.NewPipeline(w.ledger(w.db), w.eventBus(), claimcheck.NewStore(g, "claims"), w.parking, w.opts)
-			delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), large(150)...))
-			done := make(chan intake.Result)
-			go func() { done <- intake.NewReceiver(p, w.mechanisms).Receive(t.Context(), delivery) }()
-			synctest.Wait()
-			if n := g.waiting.Load(); n != limit {
-				t.Errorf("%d at the same time, want %d", n, limit)
-			}
-			close(g.open)
-			if r := <-done; r.Claimed != 150 {
-				t.Errorf("%+v", r)
-			}
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newParkedWorld(t)
+		g := &gate{S3: w.buckets, open: make(chan struct{})}
+		p := intake.NewPipeline(w.ledger(w.db), w.eventBus(), claimcheck.NewStore(g, "claims"), w.parking, w.opts)
+		delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), large(150)...))
+		done := make(chan intake.Result)
+		go func() { done <- intake.NewReceiver(p, w.mechanisms).Receive(t.Context(), delivery) }()
+		synctest.Wait()
+		if n := g.waiting.Load(); n != intake.Parallel {
+			t.Errorf("%d at the same time", n)
+		}
+		close(g.open)
+		if r := <-done; r.Claimed != 150 {
+			t.Errorf("%+v", r)
+		}
+	})
 }
 
 // An event becomes a claim check if it has more bytes than the limit, or does not fit on
@@ -528,12 +525,12 @@ func TestEventsAboveTheLimitAreClaimChecks(t *testing.T) {
 		more, maxBytes int
 		claimed        int
 	}{
-		"at the limit": {0, 0, 0}, "above it": {1, 0, 1}, "not for the bus": {0, 1500, 1},
+		"at the limit": {0, 1 << 20, 0}, "above it": {1, 1 << 20, 1}, "not for the bus": {0, 1500, 1},
 	} {
 		w := newParkedWorld(t)
 		raw := string(paymenttest.Encode(paymenttest.Event()))
 		raw = raw[:len(raw)-1] + strings.Repeat(" ", w.opts.ClaimBytes-len(raw)+test.more) + "}"
-		b := bus.New(w.bus, "bus", "source", bus.Options{MaxBytes: test.maxBytes})
+		b := bus.New(w.bus, "bus", "source", test.maxBytes)
 		p := intake.NewPipeline(w.ledger(w.db), b, claimcheck.NewStore(w.buckets, "claims"), w.parking, w.opts)
 		delivery := w.signed(paymenttest.RawDelivery(uuid.New().String(), []byte(raw)))
 		if r := intake.NewReceiver(p, w.mechanisms).Receive(w.ctx(), delivery); r.Recorded != 1 ||

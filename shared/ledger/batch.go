@@ -10,16 +10,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
-	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/shared/names"
 	"payhook.example/shared/parallel"
 )
 
-// MaxBatch is how many statements one BatchExecuteStatement takes (AWS,
+// maxBatch is how many statements one BatchExecuteStatement takes (AWS,
 // https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchExecuteStatement.html).
 // A statement is billed like the single write that it stands for.
-const MaxBatch = 25
+const maxBatch = 25
 
 // maxBatchBytes is the largest sum of events in a batch of requests or, if it leases them,
 // of answers. No event is as large. AWS
@@ -42,7 +41,7 @@ func (l *Ledger) inBatches(n int, size func(i int) int, do func(begin, end int))
 	var ends []int
 	var begin, bytes int
 	for i := range n {
-		if i-begin == l.batch || bytes+size(i) > maxBatchBytes {
+		if i-begin == l.opts.Batch || bytes+size(i) > maxBatchBytes {
 			ends = append(ends, i)
 			begin, bytes = i, 0
 		}
@@ -51,7 +50,7 @@ func (l *Ledger) inBatches(n int, size func(i int) int, do func(begin, end int))
 	if n > 0 {
 		ends = append(ends, n)
 	}
-	parallel.Each(len(ends), l.parallel, func(n int) {
+	parallel.Each(len(ends), l.opts.Parallel, func(n int) {
 		begin := 0
 		if n > 0 {
 			begin = ends[n-1]
@@ -158,7 +157,7 @@ func (l *Ledger) execute(ctx context.Context, statements []types.BatchStatementR
 		if left == 0 || attempt == statementAttempts || ctx.Err() != nil {
 			return results
 		}
-		_ = smithytime.SleepWithContext(ctx, l.pause(pause))
+		_ = parallel.Pause(ctx, pause)
 		pause = min(2*pause, longestPause)
 		statements, at = statements[:left], at[:left]
 	}

@@ -88,8 +88,7 @@ func (f *faulty) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchEx
 func newFaulty(t *testing.T) (*fixture, *faulty) {
 	b := newFixture(t)
 	f := &faulty{DynamoDB: b.db}
-	b.Ledger = ledger.New(f, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }, Parallel: 1,
-		Pause: func(longest time.Duration) time.Duration { return longest }})
+	b.Ledger = ledger.New(f, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }, Parallel: 1})
 	return b, f
 }
 
@@ -248,26 +247,6 @@ func TestOptionsOfALedger(t *testing.T) {
 	}
 	b.now = b.now.Add(48 * time.Hour)
 	b.recordAll(t, entries) // their window is over
-}
-
-// A throttled statement is tried again after a pause, also by default.
-func TestTheDefaultPauseIsRandom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, f := newFaulty(t)
-		b.Ledger = ledger.New(f, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }})
-		failures := 5
-		f.statement = func(string) (string, bool) {
-			if failures--; failures >= 0 {
-				return "ThrottlingError", false
-			}
-			return "", true
-		}
-		start := time.Now()
-		b.recordAll(t, b.entries(t, 2))
-		if took := time.Since(start); took == 0 || took > 200*time.Millisecond {
-			t.Errorf("after %s", took)
-		}
-	})
 }
 
 // The error of a statement names the operation, as that of a call does, and has the

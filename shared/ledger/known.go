@@ -55,13 +55,13 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Known
 }
 
 // current reports whether the window of an item has not passed.
-func (l *Ledger) current(i item) bool { return i.pending() || i.ExpiresAt > l.now().Unix() }
+func (l *Ledger) current(i item) bool { return i.pending() || i.ExpiresAt > l.opts.Now().Unix() }
 
 // read returns items without their events. With an error it returns what it could read.
 func (l *Ledger) read(ctx context.Context, eventIDs []string) (map[string]item, error) {
 	parts := slices.Collect(slices.Chunk(eventIDs, maxKeys))
 	found, errs := make([]map[string]item, len(parts)), make([]error, len(parts))
-	parallel.Each(len(parts), readsPerWrite*l.parallel, func(n int) { found[n], errs[n] = l.readPart(ctx, parts[n]) })
+	parallel.Each(len(parts), readsPerWrite*l.opts.Parallel, func(n int) { found[n], errs[n] = l.readPart(ctx, parts[n]) })
 	all := make(map[string]item, len(eventIDs))
 	for _, part := range found {
 		maps.Copy(all, part)

@@ -25,10 +25,10 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	randv2 "math/rand/v2"
 	"strings"
 	"time"
 
@@ -60,54 +60,37 @@ type API interface {
 		...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error)
 }
 
-// DefaultParallel is how many calls a ledger makes at the same time unless
-// [Options] say otherwise: enough for a thousand entries. It makes three times as many
-// reads. A client should keep as many connections.
-const DefaultParallel = 40
+// defaultParallel is how many calls a ledger makes at the same time: enough for a thousand
+// entries. It makes three times as many reads. A client should keep as many connections.
+const defaultParallel = 40
 
 // Options are the options of a [Ledger]. The zero value of each stands for the
 // default that is named.
 type Options struct {
 	Window   time.Duration    // how long an eventId is remembered; DefaultWindow
-	Parallel int              // calls at the same time, of reads three times as many; DefaultParallel
-	Batch    int              // entries in one call; MaxBatch, which is also the most
+	Parallel int              // calls at the same time, of reads three times as many; 40
+	Batch    int              // entries in one call; 25, which is also the most
 	Now      func() time.Time // time.Now
-	// Pause returns how much of the longest pause to wait before a statement is tried
-	// again; a random part, so that functions that fail together do not try together.
-	Pause func(longest time.Duration) time.Duration
 }
 
 // Ledger is the table. It is safe for concurrent use.
 type Ledger struct {
-	client   API
-	table    *string
-	bus      string
-	window   time.Duration
-	parallel int
-	batch    int
-	now      func() time.Time
-	pause    func(longest time.Duration) time.Duration
+	client API
+	table  *string
+	bus    string
+	opts   Options
 }
 
 // New returns the ledger in the table of that name, for the events of that bus. The name of
 // a bus has no slash.
 func New(client API, table, bus string, opts Options) *Ledger {
-	if opts.Window == 0 {
-		opts.Window = DefaultWindow
-	}
-	if opts.Parallel == 0 {
-		opts.Parallel = DefaultParallel
-	}
-	if opts.Batch == 0 {
-		opts.Batch = MaxBatch
-	}
+	opts.Window = cmp.Or(opts.Window, DefaultWindow)
+	opts.Parallel = cmp.Or(opts.Parallel, defaultParallel)
+	opts.Batch = cmp.Or(opts.Batch, maxBatch)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	if opts.Pause == nil {
-		opts.Pause = randv2.N[time.Duration]
-	}
-	return &Ledger{client, &table, bus, opts.Window, opts.Parallel, opts.Batch, opts.Now, opts.Pause}
+	return &Ledger{client, &table, bus, opts}
 }
 
 // Digest identifies an event's content.

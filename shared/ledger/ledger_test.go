@@ -22,8 +22,11 @@ import (
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
+	"payhook.example/shared/parallel"
 	"payhook.example/shared/payment"
 )
+
+func init() { parallel.PauseOf = func(longest time.Duration) time.Duration { return longest } }
 
 // representative is the event of section 2 of the interface, with ids of the
 // usual lengths.

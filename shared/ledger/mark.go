@@ -86,14 +86,14 @@ func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error
 // markTimes returns the values of a mark that is written now: the time, and the end of
 // the window.
 func (l *Ledger) markTimes(e Entry) (now, expires types.AttributeValue) {
-	at := l.now()
+	at := l.opts.Now()
 	// From now on, not from recordedAt: an event may be published long after it was
 	// recorded. The clock of the receiver that recorded it may be ahead.
 	begin := at
 	if e.RecordedAt.After(begin) {
 		begin = e.RecordedAt
 	}
-	return number(at.UnixMilli()), number(begin.Add(l.window).Unix())
+	return number(at.UnixMilli()), number(begin.Add(l.opts.Window).Unix())
 }
 
 func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {

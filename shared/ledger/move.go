@@ -28,7 +28,7 @@ const movePage = 100
 func (l *Ledger) Move(ctx context.Context, from string) (moved int, err error) {
 	holder := NewHolder()
 	var mu sync.Mutex
-	parallel.Each(Shards, l.parallel, func(shard int) {
+	parallel.Each(Shards, l.opts.Parallel, func(shard int) {
 		n, failed := l.moveShard(ctx, shardName(from, shard), holder)
 		mu.Lock()
 		defer mu.Unlock()
@@ -42,7 +42,7 @@ func (l *Ledger) Move(ctx context.Context, from string) (moved int, err error) {
 
 func (l *Ledger) moveShard(ctx context.Context, from *types.AttributeValueMemberS, holder Holder) (n int, err error) {
 	for after := Cursor(nil); ; {
-		page, next, err := l.query(ctx, from, l.now(), dueBy, true, after, movePage)
+		page, next, err := l.query(ctx, from, l.opts.Now(), dueBy, true, after, movePage)
 		if err != nil {
 			return n, err
 		}

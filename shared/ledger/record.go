@@ -54,7 +54,7 @@ const slowAfter = 8
 // entries can be read in half of these. New entries are not looked up otherwise.
 func (l *Ledger) Record(ctx context.Context, entries []Entry, holder Holder, due time.Time) []Recording {
 	attempts := make([]executed, len(entries))
-	first := min(len(entries), l.parallel*l.batch)
+	first := min(len(entries), l.opts.Parallel*l.opts.Batch)
 
 	var known map[string]item
 	lookedUp := make(chan struct{})
@@ -141,7 +141,7 @@ func (l *Ledger) decide(ctx context.Context, entries []Entry, attempts []execute
 			results[i].Outcome = Recorded
 		}
 	}
-	parallel.Each(len(undecided), l.parallel, func(n int) {
+	parallel.Each(len(undecided), l.opts.Parallel, func(n int) {
 		i := undecided[n]
 		results[i].Outcome, results[i].Err = l.record(ctx, entries[i], holder, due)
 	})
@@ -186,7 +186,7 @@ func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Ti
 		"attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)",
 		map[string]string{"#eventId": names.LedgerKey, "#shard": names.LedgerPendingShard,
 			"#expiresAt": names.LedgerTTL},
-		map[string]types.AttributeValue{":now": number(l.now().Unix())})
+		map[string]types.AttributeValue{":now": number(l.opts.Now().Unix())})
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("ledger: record %s: %w", e.EventID, err)
@@ -236,7 +236,7 @@ func (l *Ledger) Replace(ctx context.Context, entries []Entry, due time.Time) []
 func (l *Ledger) restore(ctx context.Context, entries []Entry, due time.Time, condition string,
 	list map[string]string) []Recording {
 	results := make([]Recording, len(entries))
-	parallel.Each(len(entries), l.parallel, func(i int) {
+	parallel.Each(len(entries), l.opts.Parallel, func(i int) {
 		if err := ctx.Err(); err != nil {
 			results[i].Err = fmt.Errorf("ledger: %w", err)
 			return

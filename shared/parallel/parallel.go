@@ -1,10 +1,26 @@
-// Package parallel makes calls at the same time, up to a limit.
+// Package parallel makes calls at the same time, up to a limit, and pauses between
+// attempts.
 package parallel
 
 import (
+	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	smithytime "github.com/aws/smithy-go/time"
 )
+
+// PauseOf returns how much of the longest pause to wait. A test that needs the same
+// pauses in every run sets it before it makes any call.
+var PauseOf = rand.N[time.Duration]
+
+// Pause waits for a random part of the longest pause, so that functions that fail together
+// do not try again together. It returns the error of ctx if ctx ends before.
+func Pause(ctx context.Context, longest time.Duration) error {
+	return smithytime.SleepWithContext(ctx, PauseOf(longest))
+}
 
 // Each calls do once for each number from 0 to n-1, with at most limit calls at
 // the same time, and returns when all calls have returned. The caller's goroutine

@@ -1,10 +1,12 @@
 package parallel_test
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"payhook.example/shared/parallel"
 )
@@ -45,4 +47,29 @@ func TestEachNumberOnceAndNoMoreThanTheLimitAtOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Functions that fail together do not try again together.
+func TestAPauseIsARandomPartOfTheLongest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		different := map[time.Duration]bool{}
+		for range 100 {
+			start := time.Now()
+			if err := parallel.Pause(t.Context(), time.Second); err != nil {
+				t.Fatal(err)
+			}
+			took := time.Since(start)
+			if different[took] = true; took > time.Second {
+				t.Errorf("a pause of %s", took)
+			}
+		}
+		if len(different) < 90 {
+			t.Errorf("%d different pauses", len(different))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+		defer cancel()
+		if err := parallel.Pause(ctx, time.Hour); err == nil {
+			t.Error("the end of the context is no error")
+		}
+	})
 }

@@ -239,7 +239,7 @@ type Webhook struct {
 	TokenSecret     string // name or ARN of the secret of the token; "" unless KeysBearer
 
 	Publishing
-	Timeout time.Duration
+	Timeout time.Duration // of the function in the template; in its environment it is the default
 }
 
 // Publishing is the configuration of both functions that publish.
@@ -263,7 +263,6 @@ type Redrive struct {
 	KeyExponents   []int  // allowed for the key of a parked delivery
 	Attempts       int    // how often an event is tried before it is parked
 	Publishing
-	Timeout time.Duration
 }
 
 // WebhookSettings returns the settings that the webhook function reads from its
@@ -272,7 +271,7 @@ func WebhookSettings() []*Setting {
 	return append(append([]*Setting{
 		BaseURL, SignatureHeader, TimestampCarrier, KeyIDCarrier, TimestampFormat, TimestampTolerance,
 		HTTPMethod, SuccessStatus, MaxPayloadBytes,
-		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeysAuth, WebhookTimeout,
+		KeyExponents, KeyFreshness, KeyMaxAge, KeyUnknownGrace, UnknownKeyTTL, KeyMissBudget, KeysAuth,
 		DomainName,
 	}, trustSettings()...), publishingSettings()...)
 }
@@ -280,7 +279,7 @@ func WebhookSettings() []*Setting {
 // RedriveSettings returns the settings that the redrive function reads from its
 // environment.
 func RedriveSettings() []*Setting {
-	return append(append([]*Setting{RedriveTimeout, RedriveAttempts, KeyExponents}, trustSettings()...),
+	return append(append([]*Setting{RedriveAttempts, KeyExponents}, trustSettings()...),
 		publishingSettings()...)
 }
 
@@ -318,7 +317,6 @@ func ParseRedrive(getenv func(string) string) (Redrive, error) {
 		KeyExponents: r.exponents(),
 		Attempts:     r.integer(RedriveAttempts, 1, 1000),
 		Publishing:   r.publishing(),
-		Timeout:      r.wholeSeconds(RedriveTimeout, 5*time.Second, 15*time.Minute),
 	}
 	if s.Authentication = r.authentication(); s.Authentication == ByMTLS || s.Authentication == ByBoth {
 		s.Trust = r.trust(packageFolder(getenv))

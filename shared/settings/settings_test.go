@@ -88,7 +88,7 @@ func TestFunctionsParseSettingsAsTheDeploymentDoes(t *testing.T) {
 		t.Errorf("got %+v", w)
 	}
 	r, err := settings.ParseRedrive(getenv)
-	if err != nil || r.Publishing != w.Publishing || r.Timeout != 55*time.Second {
+	if err != nil || r.Publishing != w.Publishing {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }

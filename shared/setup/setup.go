@@ -33,7 +33,7 @@ type Clients struct {
 // NewClients returns the clients of a function with that environment. They make no
 // call yet.
 func NewClients(getenv func(string) string) (Clients, error) {
-	connections := awsenv.NewConnections(intake.DefaultParallel)
+	connections := awsenv.NewConnections(intake.Parallel)
 	cfg, err := awsenv.Config(getenv, connections)
 	if err != nil {
 		return Clients{}, err
@@ -73,15 +73,13 @@ type ObjectAPI interface {
 	parking.API
 }
 
-// Pipeline returns the pipeline that a function with these settings and that timeout
-// publishes with.
-func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, s settings.Publishing,
-	timeout time.Duration) *intake.Pipeline {
+// Pipeline returns the pipeline that a function with these settings publishes with.
+func Pipeline(db ledger.API, events bus.API, objects ObjectAPI, s settings.Publishing) *intake.Pipeline {
 	return intake.NewPipeline(
 		ledger.New(db, s.LedgerTable, s.EventBusName, ledger.Options{Window: s.DeduplicationWindow}),
-		bus.New(events, s.EventBusName, s.EventSource, bus.Options{MaxBytes: s.MaxEntryBytes}),
+		bus.New(events, s.EventBusName, s.EventSource, s.MaxEntryBytes),
 		claimcheck.NewStore(objects, s.ClaimBucket),
 		parking.NewStore(objects, s.ParkingBucket),
-		intake.Options{Timeout: timeout, Grace: s.RedriveGrace, ClaimBytes: s.ClaimCheckBytes},
+		intake.Options{Grace: s.RedriveGrace, ClaimBytes: s.ClaimCheckBytes},
 	)
 }

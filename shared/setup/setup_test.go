@@ -87,37 +87,35 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 		EventBusName: "the-bus", EventSource: "the-source", MaxEntryBytes: 1 << 20, ClaimCheckBytes: 1 << 16,
 		DeduplicationWindow: time.Hour, RedriveGrace: time.Minute}
 	for name, c := range map[string]struct {
-		change func(s *settings.Publishing, timeout *time.Duration)
+		change func(s *settings.Publishing)
 		want   func(d *delivered)
 	}{
-		"as it is": {func(*settings.Publishing, *time.Duration) {}, func(*delivered) {}},
-		"bus": {func(s *settings.Publishing, _ *time.Duration) { s.EventBusName = "other" },
+		"as it is": {func(*settings.Publishing) {}, func(*delivered) {}},
+		"bus": {func(s *settings.Publishing) { s.EventBusName = "other" },
 			func(d *delivered) { d.Bus = "other" }},
-		"source": {func(s *settings.Publishing, _ *time.Duration) { s.EventSource = "other" },
+		"source": {func(s *settings.Publishing) { s.EventSource = "other" },
 			func(d *delivered) { d.Source = "other" }},
-		"small requests": {func(s *settings.Publishing, _ *time.Duration) { s.MaxEntryBytes = 4000 },
+		"small requests": {func(s *settings.Publishing) { s.MaxEntryBytes = 4000 },
 			func(d *delivered) { d.Requests = 2 }},
-		"claim checks": {func(s *settings.Publishing, _ *time.Duration) { s.ClaimCheckBytes = 1 << 10 },
+		"claim checks": {func(s *settings.Publishing) { s.ClaimCheckBytes = 1 << 10 },
 			func(d *delivered) { d.Claims = 2 }},
-		"window": {func(s *settings.Publishing, _ *time.Duration) { s.DeduplicationWindow = 48 * time.Hour },
+		"window": {func(s *settings.Publishing) { s.DeduplicationWindow = 48 * time.Hour },
 			func(d *delivered) { d.Window = 48 * time.Hour }},
-		"grace": {func(s *settings.Publishing, _ *time.Duration) { s.RedriveGrace = time.Hour },
-			func(d *delivered) { d.Held = time.Hour + time.Minute }},
-		"timeout": {func(_ *settings.Publishing, timeout *time.Duration) { *timeout = time.Hour },
-			func(d *delivered) { d.Held = time.Hour + time.Minute }},
+		"grace": {func(s *settings.Publishing) { s.RedriveGrace = time.Hour },
+			func(d *delivered) { d.Held = time.Hour }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, events, buckets := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3()
 			db.CreateLedger("the-table")
 			buckets.MakeBucket("claims")
-			s, timeout := standard, time.Minute
-			c.change(&s, &timeout)
+			s := standard
+			c.change(&s)
 			want := delivered{
 				Bus:      "the-bus",
 				Source:   "the-source",
 				Requests: 1,
 				Window:   time.Hour,
-				Held:     2 * time.Minute,
+				Held:     time.Minute, // and the time of the invocation, under half a minute
 			}
 			c.want(&want)
 			two := paymenttest.Events(2)
@@ -134,7 +132,7 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 				headers[name] = signed.Header.Get(name)
 			}
 			receive := func() {
-				p := setup.Pipeline(db, events, buckets, s, timeout)
+				p := setup.Pipeline(db, events, buckets, s)
 				r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
 					Scheme: paymenttest.DefaultScheme(), Keys: oneKey{key}}}).Receive(t.Context(),
 					intake.Delivery{Payload: signed.Body, Headers: headers})

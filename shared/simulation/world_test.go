@@ -29,6 +29,7 @@ import (
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
+	"payhook.example/shared/parallel"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/signature"
 )
@@ -48,6 +49,11 @@ const (
 	claimBytes = 600
 )
 
+// A history depends only on its seed.
+func init() {
+	parallel.PauseOf = func(longest time.Duration) time.Duration { return longest*5/8 + 3 }
+}
+
 // decider makes the random decisions of a history.
 type decider interface {
 	// fault returns the fault of a call.
@@ -65,7 +71,7 @@ type setup struct {
 	attempts    int           // of the SDK for each call except PutEvents
 	window      time.Duration // de-duplication window; zero: the default
 	maxAttempts int           // of redrive; zero: the default
-	parallel    int           // concurrent calls of the ledger and of the bus; zero: the defaults
+	parallel    int           // concurrent calls of the ledger; zero: the default
 	batch       int           // entries in one call of the ledger; zero: the default
 	keyCache    bool          // look keys up with package keys; otherwise fixedKeys
 	keyService  *keyService   // nil: it always knows the one key
@@ -184,21 +190,17 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	i.name = kind + " " + strconv.Itoa(i.n)
 	w.instances = append(w.instances, i)
 	now := func() time.Time { return time.Now().Add(i.skew) }
-	pause := func(longest time.Duration) time.Duration { return longest*5/8 + 3 }
 	name := "bus"
 	if kind == "second" {
 		name, w.second = kind, true
 	}
 	table := ledger.New(i, ledgerTable, name, ledger.Options{
-		Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now, Pause: pause,
+		Window: w.window, Parallel: w.parallel, Batch: w.batch, Now: now,
 	})
-	events := bus.New(i, name, "payhook", bus.Options{Pause: pause, Parallel: w.parallel})
+	events := bus.New(i, name, "payhook", 1<<20)
 	store := parking.NewStore(i, parkedBucket)
-	opts := intake.Options{Timeout: redriveTime, Grace: grace, Now: now, Parallel: w.parallel, ClaimBytes: claimBytes}
-	if kind == "webhook" {
-		opts.Timeout = webhookTime
-	}
-	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(i, claimBucket), store, opts)
+	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(i, claimBucket), store,
+		intake.Options{Grace: grace, ClaimBytes: claimBytes, Now: now})
 	switch kind {
 	case "redrive", "second":
 		i.redriver = intake.NewRedriver(pipeline, cmp.Or(w.maxAttempts, 20))
