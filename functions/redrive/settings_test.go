@@ -2,16 +2,12 @@ package main
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	"payhook.example/shared/intake"
-	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"

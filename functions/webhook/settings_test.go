@@ -4,14 +4,12 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
-	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awstest"

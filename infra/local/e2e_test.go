@@ -244,7 +244,7 @@ func (f *fixture) pending(t *testing.T, events ...payment.Event) []string {
 		if err != nil || !found {
 			t.Fatalf("event %s is not in the ledger: %v", e.EventID, err)
 		}
-		if item.Pending {
+		if item.Pending() {
 			ids = append(ids, e.EventID)
 		}
 	}

@@ -303,7 +303,7 @@ func (f *fixture) redrivePaths() []path {
 				return err
 			}
 			// The first of two attempts.
-			if err := f.ledger().Lease(ctx, []ledger.Pending{{EventID: id, Due: due}}, ledger.NewHolder(),
+			if err := f.ledger().Lease(ctx, []ledger.Item{{EventID: id, Due: due}}, ledger.NewHolder(),
 				due.Add(time.Second))[0].Err; !errors.Is(err, ledger.ErrCorrupt) {
 				return errors.Join(errors.New("it is not corrupt"), err)
 			}

@@ -146,7 +146,7 @@ func TestTwoStacksShareALedger(t *testing.T) {
 		stack.send(t, paymenttest.Delivery(event)).want(t, http.StatusOK, 1, 0)
 		back()
 		item, _, err := inspector.Find(t.Context(), event.EventID)
-		if err != nil || item.Bus != stack.Bus {
+		if err != nil || item.Bus() != stack.Bus {
 			t.Fatalf("%+v, %v", item, err)
 		}
 		time.Sleep(time.Until(item.Due))

@@ -208,7 +208,7 @@ func (w *writer) skipKnown(ctx context.Context, positions []int) (unknown []int)
 	for _, i := range positions {
 		entry := w.events[i].entry
 		switch known := found[entry.EventID]; {
-		case !known.Current:
+		case !known.Current(p.opts.Now()):
 			unknown = append(unknown, i)
 		case known.Digest == entry.Digest:
 			w.results[i].Outcome = ledger.Duplicate

@@ -119,11 +119,11 @@ func (r *run) publishDue(ctx context.Context) {
 			r.result.Left = true
 			return
 		}
-		var pending []ledger.Pending
+		var pending []ledger.Item
 		pending, open = r.nextPages(ctx, open, cursors)
 		r.result.Unread = r.unread
 		slices.SortFunc(pending, func(a,
-			b ledger.Pending) int {
+			b ledger.Item) int {
 			return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
 		})
 		r.result.Found += len(pending)
@@ -140,8 +140,8 @@ func (r *run) publishDue(ctx context.Context) {
 }
 
 // chunks returns the items in order, as many at a time as may be leased together.
-func chunks(pending []ledger.Pending) iter.Seq[[]ledger.Pending] {
-	return func(yield func([]ledger.Pending) bool) {
+func chunks(pending []ledger.Item) iter.Seq[[]ledger.Item] {
+	return func(yield func([]ledger.Item) bool) {
 		begin, size := 0, 0
 		for i, p := range pending {
 			if i > begin && (i-begin == chunkSize || size+p.Size > chunkBytes) {
@@ -159,7 +159,7 @@ func chunks(pending []ledger.Pending) iter.Seq[[]ledger.Pending] {
 }
 
 // publishChunk leases items and publishes those that this run holds.
-func (r *run) publishChunk(ctx context.Context, pending []ledger.Pending) {
+func (r *run) publishChunk(ctx context.Context, pending []ledger.Item) {
 	entries, corrupt := r.lease(ctx, pending)
 	pub := r.pipeline.publish(ctx, entries, r.timeout*3/4)
 	failed := append(pub.failed, corrupt...)
@@ -189,7 +189,7 @@ func (r *run) measureWaiting(ctx context.Context) {
 
 // nextPages returns the next page of every open shard, and which shards stay open.
 func (r *run) nextPages(ctx context.Context, open []int,
-	cursors []ledger.Cursor) (pending []ledger.Pending, still []int) {
+	cursors []ledger.Cursor) (pending []ledger.Item, still []int) {
 	parallel.Each(len(open), queries, func(i int) {
 		shard := open[i]
 		page, cursor, err := r.pipeline.ledger.Due(ctx, shard, r.start, cursors[shard], pageSize)
@@ -208,7 +208,7 @@ func (r *run) nextPages(ctx context.Context, open []int,
 
 // lease returns those of the items that only this run holds now, and those of
 // them that are not what was recorded.
-func (r *run) lease(ctx context.Context, pending []ledger.Pending) (entries []ledger.Entry, corrupt []failure) {
+func (r *run) lease(ctx context.Context, pending []ledger.Item) (entries []ledger.Entry, corrupt []failure) {
 	for _, l := range r.pipeline.ledger.Lease(ctx, pending, r.holder, r.heldUntil) {
 		r.note(l.Err)
 		switch {
@@ -264,7 +264,7 @@ func (r *run) note(err error) {
 }
 
 // age takes the age of items into account.
-func (r *run) age(pending []ledger.Pending) {
+func (r *run) age(pending []ledger.Item) {
 	for _, p := range pending {
 		if !p.RecordedAt.IsZero() {
 			r.result.Oldest = max(r.result.Oldest, r.start.Sub(p.RecordedAt))

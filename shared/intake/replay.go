@@ -179,7 +179,7 @@ func (r *Replayer) checkFirst(ctx context.Context, events []event) Result {
 	for _, e := range events {
 		// What the ledger does not have any more was published or parked a window ago.
 		switch first := known[e.entry.EventID]; {
-		case first.Parked:
+		case !first.ParkedAt.IsZero():
 			result.Err = fmt.Errorf("%w: the first version of %s was not published: it is parked as well",
 				errVersionUnfit, e.entry.EventID)
 		case first.Digest == e.entry.Digest:

@@ -301,7 +301,7 @@ func TestTheResultOfAReplay(t *testing.T) {
 		want = intake.Result{Outcome: intake.Accepted, DeliveryID: p.DeliveryID,
 			Events: 1, Recorded: 1, Pending: 1}
 		expect(name, w.replay(p, intake.NoVersion), want, "")
-		if item := w.itemOf(t, p.EventIDs[0]); !item.Pending || item.Claimed != p.Claimed {
+		if item := w.itemOf(t, p.EventIDs[0]); !item.Pending() || item.Claimed != p.Claimed {
 			t.Errorf("%s: %+v", name, item)
 		}
 	}

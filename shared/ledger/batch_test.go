@@ -126,7 +126,7 @@ func TestABatchWritesWhatSingleWritesWrite(t *testing.T) {
 		}
 		return all
 	}
-	pending := []ledger.Pending{{EventID: entries[0].EventID, Due: due}, {EventID: entries[1].EventID, Due: due}}
+	pending := []ledger.Item{{EventID: entries[0].EventID, Due: due}, {EventID: entries[1].EventID, Due: due}}
 	until := due.Add(time.Minute)
 	var leased [2][]ledger.Leased
 	batches := states(func() { b.Ledger.Record(t.Context(), entries, holder, due) },
@@ -665,7 +665,7 @@ func TestStatementsAreShort(t *testing.T) {
 	entries := b.entries(t, 2)
 	entries[0].Claimed = true
 	l.Record(t.Context(), entries, ledger.NewHolder(), b.now)
-	l.Lease(t.Context(), []ledger.Pending{{EventID: entries[0].EventID, Due: b.now}, {EventID: "x"}},
+	l.Lease(t.Context(), []ledger.Item{{EventID: entries[0].EventID, Due: b.now}, {EventID: "x"}},
 		ledger.NewHolder(), b.now)
 	if err := errors.Join(l.MarkPublished(t.Context(), entries)...); err != nil || longest.n > 1024 || longest.n < 400 {
 		t.Error(fmt.Sprint(longest.n, " characters"), err)

@@ -31,7 +31,7 @@ func operations(t *testing.T, l *ledger.Ledger, i *ledger.Inspector, e ledger.En
 			t.Errorf("%s: outcome %d with an error", name, r.Outcome)
 		}
 	}
-	leased := l.Lease(ctx, []ledger.Pending{{EventID: e.EventID}}, holder, at)[0]
+	leased := l.Lease(ctx, []ledger.Item{{EventID: e.EventID}}, holder, at)[0]
 	if errs["lease"] = leased.Err; leased.Held {
 		t.Error("lease: held with an error")
 	}
@@ -100,8 +100,8 @@ func TestLeaseReportsACorruptItem(t *testing.T) {
 			e := b.entry(t, uuid.New().String(), "")
 			b.recordDue(t, e)
 			b.put(t, e.EventID, change)
-			pending := ledger.Pending{EventID: e.EventID, Due: b.now}
-			got := b.Ledger.Lease(t.Context(), []ledger.Pending{pending}, ledger.NewHolder(), b.now.Add(time.Minute))[0]
+			pending := ledger.Item{EventID: e.EventID, Due: b.now}
+			got := b.Ledger.Lease(t.Context(), []ledger.Item{pending}, ledger.NewHolder(), b.now.Add(time.Minute))[0]
 			if !got.Held || !errors.Is(got.Err, ledger.ErrCorrupt) || got.Entry.EventID != e.EventID {
 				t.Errorf("%+v", got)
 			}
@@ -116,7 +116,7 @@ func TestLeaseReturnsAClaimCheck(t *testing.T) {
 	e := b.entry(t, uuid.New().String(), "")
 	e.Claimed, e.Digest = true, ledger.Digest{1}
 	b.recordDue(t, e)
-	got, ok, err := b.Lease(t.Context(), ledger.Pending{EventID: e.EventID, Due: b.now}, ledger.NewHolder(),
+	got, ok, err := b.Lease(t.Context(), ledger.Item{EventID: e.EventID, Due: b.now}, ledger.NewHolder(),
 		b.now.Add(time.Minute))
 	if !ok || err != nil || !got.Claimed || got.Digest != e.Digest || got.EventName != e.EventName ||
 		got.Attempts != 1 {
@@ -212,7 +212,7 @@ func TestAnItemWithoutItsIDIsNotAnEvent(t *testing.T) {
 	if failed != 1 {
 		t.Errorf("%d shards cannot be read", failed)
 	}
-	got := l.Lease(t.Context(), []ledger.Pending{{EventID: e.EventID, Due: b.now}}, ledger.NewHolder(), b.now)[0]
+	got := l.Lease(t.Context(), []ledger.Item{{EventID: e.EventID, Due: b.now}}, ledger.NewHolder(), b.now)[0]
 	if !got.Held || got.Err != nil || got.Entry.EventID != e.EventID {
 		t.Errorf("%+v", got)
 	}

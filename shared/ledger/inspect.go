@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -30,32 +29,6 @@ type Inspector struct {
 // NewInspector returns an inspector of the table of that name.
 func NewInspector(client InspectAPI, table string) *Inspector { return &Inspector{client, &table} }
 
-// Item is what the ledger has of one event, without the event itself. All its
-// times are UTC; those that do not apply are zero.
-type Item struct {
-	EventID    string // in lower case
-	DeliveryID string // of the delivery that brought it first
-	Digest     Digest
-	RecordedAt time.Time
-
-	// While it is pending.
-	Pending  bool
-	Bus      string    // that it is published on
-	Due      time.Time // only its holder publishes it before
-	Attempts int       // how often redrive has leased it
-	Claimed  bool      // its bytes are a claim check
-
-	PublishedAt time.Time
-	// EventTimestamp is the time that the event has on the bus once it is published. It is
-	// zero for an event that was published before the ledger kept it, or whose time can't
-	// be represented there.
-	EventTimestamp time.Time
-	ParkedAt       time.Time
-	// ExpiresAt is the end of the window; zero while it is pending. DynamoDB may
-	// take days more to delete the item.
-	ExpiresAt time.Time
-}
-
 // Find returns what the ledger has of an event at this moment, and false if it has
 // nothing: the event was never accepted, or its window is over. The error
 // is DynamoDB's.
@@ -79,14 +52,7 @@ func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error
 	if err != nil {
 		return Item{}, false, fmt.Errorf("ledger: find %s: %w", id, err)
 	}
-	return Item{
-		EventID: id, DeliveryID: found.DeliveryID, Digest: found.digest(), RecordedAt: found.RecordedAt.time(),
-		Pending: found.pending(), Bus: found.bus(), Due: found.Due.time(), Attempts: found.Attempts,
-		Claimed:     found.Claimed,
-		PublishedAt: found.PublishedAt.time(), EventTimestamp: found.EventTimestamp.time(),
-		ParkedAt:  found.ParkedAt.time(),
-		ExpiresAt: (milliseconds(found.ExpiresAt) * 1000).time(),
-	}, true, nil
+	return found, true, nil
 }
 
 // All names of attributes, since some are words of DynamoDB's.
@@ -105,8 +71,8 @@ var inspectNames = map[string]string{
 //
 // It reads the whole index, about 100 bytes for each item: a megabyte, or 128 read units, has
 // 10,000 of them.
-func (i *Inspector) Backlog(ctx context.Context, seen func(total int)) ([]Pending, error) {
-	var all []Pending
+func (i *Inspector) Backlog(ctx context.Context, seen func(total int)) ([]Item, error) {
+	var all []Item
 	for after := Cursor(nil); ; {
 		out, err := i.client.Scan(ctx, &dynamodb.ScanInput{
 			TableName:         i.table,
@@ -116,7 +82,7 @@ func (i *Inspector) Backlog(ctx context.Context, seen func(total int)) ([]Pendin
 		if err != nil {
 			return nil, fmt.Errorf("ledger: pending: %w", err)
 		}
-		page, err := pendingOf(out.Items)
+		page, err := decodeAll(out.Items)
 		if err != nil {
 			return nil, fmt.Errorf("ledger: pending: %w", err)
 		}
@@ -126,7 +92,7 @@ func (i *Inspector) Backlog(ctx context.Context, seen func(total int)) ([]Pendin
 			break
 		}
 	}
-	slices.SortFunc(all, func(a, b Pending) int {
+	slices.SortFunc(all, func(a, b Item) int {
 		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.EventID, b.EventID))
 	})
 	return all, nil

@@ -15,29 +15,47 @@ import (
 	"payhook.example/shared/payment"
 )
 
-// item is an item of the table, in DynamoDB's types. Attributes that do not apply
-// are absent.
-type item struct {
-	EventID    string       `dynamodbav:"eventId"` // partition key; a UUID in lower case
-	Digest     []byte       `dynamodbav:"digest,omitempty"`
-	DeliveryID string       `dynamodbav:"deliveryId,omitempty"` // of the delivery that brought the event first
-	RecordedAt milliseconds `dynamodbav:"recordedAt,omitempty"`
+// Item is an item of the table, or what the index of pending items has of it. Its times are
+// in UTC. What does not apply, or was not read, is zero.
+type Item struct {
+	EventID    string    `dynamodbav:"eventId"` // partition key; a UUID in lower case
+	Digest     Digest    `dynamodbav:"digest"`
+	DeliveryID string    `dynamodbav:"deliveryId"` // of the delivery that brought the event first
+	RecordedAt time.Time `dynamodbav:"recordedAt"`
 
 	// While the event is pending.
-	Detail   []byte       `dynamodbav:"event,omitempty"` // what is published
-	Size     int          `dynamodbav:"size,omitempty"`  // bytes of Detail
-	Shard    string       `dynamodbav:"shard,omitempty"` // BUS/N, with N from the eventId; the index's partition key
-	Due      milliseconds `dynamodbav:"due,omitempty"`   // until then, only the holder writes; the index's sort key
-	Holder   []byte       `dynamodbav:"holder,omitempty"`
-	Attempts int          `dynamodbav:"attempts,omitempty"` // how often redrive has leased it
-	Claimed  bool         `dynamodbav:"claimed,omitempty"`  // Detail is a claim check
+	Detail   []byte    `dynamodbav:"event"` // what is published
+	Size     int       `dynamodbav:"size"`  // bytes of Detail
+	Shard    string    `dynamodbav:"shard"` // BUS/N, with N from the eventId; the index's partition key
+	Due      time.Time `dynamodbav:"due"`   // until then, only the holder writes; the index's sort key
+	Holder   []byte    `dynamodbav:"holder"`
+	Attempts int       `dynamodbav:"attempts"` // how often redrive has leased it
+	Claimed  bool      `dynamodbav:"claimed"`  // Detail is a claim check
 
 	// Once it is published or parked.
-	PublishedAt    milliseconds `dynamodbav:"publishedAt,omitempty"`
-	EventTimestamp milliseconds `dynamodbav:"eventTimestamp,omitempty"` // the time that it has on the bus
-	ParkedAt       milliseconds `dynamodbav:"parkedAt,omitempty"`
-	ExpiresAt      int64        `dynamodbav:"expiresAt,omitempty"` // Unix seconds: the end of the window, the TTL
+	PublishedAt time.Time `dynamodbav:"publishedAt"`
+	// EventTimestamp is the time that the event has on the bus. It is zero for an event that
+	// was published before the ledger kept it, or whose time can't be represented there.
+	EventTimestamp time.Time `dynamodbav:"eventTimestamp"`
+	ParkedAt       time.Time `dynamodbav:"parkedAt"`
+	// ExpiresAt is the end of the window, the TTL in Unix seconds. DynamoDB may take days
+	// more to delete the item. The other times are in Unix milliseconds.
+	ExpiresAt time.Time `dynamodbav:"expiresAt,unixtime"`
 }
+
+// Pending reports whether the event is neither published nor parked.
+func (i Item) Pending() bool { return i.Shard != "" }
+
+// Bus returns the bus of a pending item.
+func (i Item) Bus() string {
+	bus, _, _ := strings.Cut(i.Shard, "/")
+	return bus
+}
+
+// Current reports whether the window of an item has not passed. A pending item is current,
+// however old it is. An item that is not current may be deleted at any time, and its eventId
+// can be recorded again.
+func (i Item) Current(now time.Time) bool { return i.Pending() || i.ExpiresAt.After(now) }
 
 // The attributes that expressions name. Package names has those that the template
 // names as well.
@@ -53,16 +71,6 @@ const (
 	attrParkedAt       = "parkedAt"
 	attrClaimed        = "claimed"
 )
-
-// milliseconds is a time in Unix milliseconds; 0 stands for none.
-type milliseconds int64
-
-func (m milliseconds) time() time.Time {
-	if m == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(int64(m)).UTC()
-}
 
 // newItem returns the pending item of e.
 func (l *Ledger) newItem(e Entry, holder Holder, due time.Time) map[string]types.AttributeValue {
@@ -87,16 +95,32 @@ func (l *Ledger) newItem(e Entry, holder Holder, due time.Time) map[string]types
 	return attributes
 }
 
+// UnmarshalDynamoDBAttributeValue reads a digest.
+func (d *Digest) UnmarshalDynamoDBAttributeValue(value types.AttributeValue) error {
+	b, ok := value.(*types.AttributeValueMemberB)
+	if !ok {
+		return errors.New("a digest that is not binary")
+	}
+	copy(d[:], b.Value)
+	return nil
+}
+
 // decode returns an item that was read. With an error, some of its attributes may
 // be missing.
-func decode(attributes map[string]types.AttributeValue) (i item, err error) {
-	err = attributevalue.UnmarshalMap(attributes, &i)
+func decode(attributes map[string]types.AttributeValue) (i Item, err error) {
+	err = attributevalue.UnmarshalMapWithOptions(attributes, &i, func(o *attributevalue.DecoderOptions) {
+		o.DecodeTime.N = func(text string) (time.Time, error) {
+			ms, err := strconv.ParseInt(text, 10, 64)
+			return time.UnixMilli(ms).UTC(), err
+		}
+	})
+	i.ExpiresAt = i.ExpiresAt.UTC()
 	return i, err
 }
 
 // decodeAll returns the items that were read, each of which must have an eventId.
-func decodeAll(list []map[string]types.AttributeValue) ([]item, error) {
-	items := make([]item, len(list))
+func decodeAll(list []map[string]types.AttributeValue) ([]Item, error) {
+	items := make([]Item, len(list))
 	for i, attributes := range list {
 		var err error
 		if items[i], err = decode(attributes); err != nil {
@@ -109,23 +133,16 @@ func decodeAll(list []map[string]types.AttributeValue) ([]item, error) {
 	return items, nil
 }
 
-func (i item) digest() (d Digest) {
-	copy(d[:], i.Digest)
-	return d
-}
-
-func (i item) pending() bool { return i.Shard != "" }
-
 // ErrCorrupt is returned when the event of an item is not the one that was
 // recorded.
 var ErrCorrupt = errors.New("the stored event is not the one that was recorded")
 
 // entry returns the entry of a pending item. With ErrCorrupt, it is the entry as
 // far as it can be read.
-func (i item) entry() (Entry, error) {
+func (i Item) entry() (Entry, error) {
 	e := Entry{
-		EventID: i.EventID, DeliveryID: i.DeliveryID, Digest: i.digest(), Detail: i.Detail, Claimed: i.Claimed,
-		RecordedAt: i.RecordedAt.time(), Attempts: i.Attempts,
+		EventID: i.EventID, DeliveryID: i.DeliveryID, Digest: i.Digest, Detail: i.Detail, Claimed: i.Claimed,
+		RecordedAt: i.RecordedAt, Attempts: i.Attempts,
 	}
 	event, err := payment.DecodeRawEvent(i.Detail)
 	if err != nil {
@@ -160,10 +177,4 @@ func (l *Ledger) shardOf(eventID string) *types.AttributeValueMemberS {
 
 func shardName(bus string, shard int) *types.AttributeValueMemberS {
 	return &types.AttributeValueMemberS{Value: bus + "/" + strconv.Itoa(shard)}
-}
-
-// bus returns the bus of a pending item.
-func (i item) bus() string {
-	bus, _, _ := strings.Cut(i.Shard, "/")
-	return bus
 }

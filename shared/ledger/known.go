@@ -17,17 +17,6 @@ import (
 	"payhook.example/shared/parallel"
 )
 
-// Known is what the ledger has of an eventId, without the event itself.
-type Known struct {
-	Digest  Digest
-	Pending bool
-	Parked  bool // it was not published
-	// Current reports whether the window has not passed. A pending item is current,
-	// however old it is. An item that is not current may be deleted at any time, and
-	// its eventId can be recorded again.
-	Current bool
-}
-
 // maxKeys is how many items one BatchGetItem reads (AWS, "BatchGetItem" in the DynamoDB
 // API reference).
 const maxKeys = 100
@@ -37,41 +26,29 @@ const maxKeys = 100
 const readsPerWrite = 3
 
 // Known returns what the ledger has of different eventIds in lower case, by eventId,
-// with consistent reads, a hundred in one call. It does not transfer the events' bytes,
-// but is billed for them. With an error it returns what it could read.
+// with consistent reads, a hundred in one call: EventID, Digest, Shard, Holder, ParkedAt and
+// ExpiresAt of each. It does not transfer the events' bytes, but is billed for them. With an
+// error it returns what it could read.
 //
 // DynamoDB answers a part of the keys if the items are larger than 16 MB in sum,
 // or if it is busy (AWS, "BatchGetItem" in the DynamoDB API reference). The rest is
 // asked for again until ctx ends.
-func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Known, error) {
-	found, err := l.read(ctx, eventIDs)
-	known := make(map[string]Known, len(found))
-	for id, i := range found {
-		known[id] = Known{
-			Digest: i.digest(), Pending: i.pending(), Parked: i.ParkedAt != 0, Current: l.current(i),
-		}
-	}
-	return known, err
-}
-
-// current reports whether the window of an item has not passed.
-func (l *Ledger) current(i item) bool { return i.pending() || i.ExpiresAt > l.opts.Now().Unix() }
-
-// read returns items without their events. With an error it returns what it could read.
-func (l *Ledger) read(ctx context.Context, eventIDs []string) (map[string]item, error) {
+func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item, error) {
 	parts := slices.Collect(slices.Chunk(eventIDs, maxKeys))
-	found, errs := make([]map[string]item, len(parts)), make([]error, len(parts))
-	parallel.Each(len(parts), readsPerWrite*l.opts.Parallel, func(n int) { found[n], errs[n] = l.readPart(ctx, parts[n]) })
-	all := make(map[string]item, len(eventIDs))
+	found, errs := make([]map[string]Item, len(parts)), make([]error, len(parts))
+	parallel.Each(len(parts), readsPerWrite*l.opts.Parallel, func(n int) {
+		found[n], errs[n] = l.readPart(ctx, parts[n])
+	})
+	all := make(map[string]Item, len(eventIDs))
 	for _, part := range found {
 		maps.Copy(all, part)
 	}
 	return all, errors.Join(errs...)
 }
 
-// readPart is one call of read, and those for what DynamoDB leaves of it.
-func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (map[string]item, error) {
-	found := make(map[string]item, len(eventIDs))
+// readPart is one call of Known, and those for what DynamoDB leaves of it.
+func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (map[string]Item, error) {
+	found := make(map[string]Item, len(eventIDs))
 	ask := types.KeysAndAttributes{
 		ConsistentRead:           aws.Bool(true),
 		ProjectionExpression:     aws.String("#eventId, #digest, #shard, #holder, #parkedAt, #expiresAt"),

@@ -40,14 +40,13 @@ func TestWhatIsKnownIsReadWithoutTheEvents(t *testing.T) {
 	if err != nil || len(got) != 4 {
 		t.Fatal(got, err)
 	}
-	for e, want := range map[*ledger.Entry]ledger.Known{
-		&pending:   {Digest: pending.Digest, Pending: true, Current: true},
-		&published: {Digest: published.Digest, Current: true},
-		&parked:    {Digest: parked.Digest, Parked: true, Current: true},
-		&old:       {Digest: old.Digest},
+	for e, want := range map[*ledger.Entry][3]bool{ // pending, parked, current
+		&pending: {true, false, true}, &published: {false, false, true}, &parked: {false, true, true}, &old: {},
 	} {
-		if got[e.EventID] != want {
-			t.Errorf("got %+v, want %+v", got[e.EventID], want)
+		i := got[e.EventID]
+		if i.Digest != e.Digest || i.Detail != nil ||
+			[3]bool{i.Pending(), !i.ParkedAt.IsZero(), i.Current(b.now)} != want {
+			t.Errorf("got %+v, want %v", i, want)
 		}
 	}
 	if got, err := b.Known(t.Context(), nil); err != nil || len(got) != 0 {

@@ -50,7 +50,7 @@ func (l *Ledger) mark(ctx context.Context, entries []Entry, at string) []error {
 // false if it has that of the PutEvents request, because the SDK can't represent its own.
 func timeOnBus(e Entry, at string) (types.AttributeValue, bool) {
 	t := e.EventTimestamp
-	if at != attrPublishedAt || t.UnixMilli() == 0 || !t.Equal(time.Unix(0, t.UnixNano())) {
+	if at != attrPublishedAt || !t.Equal(time.Unix(0, t.UnixNano())) {
 		return nil, false
 	}
 	return number(t.UnixMilli()), true

@@ -61,7 +61,7 @@ func (l *Ledger) moveShard(ctx context.Context, from *types.AttributeValueMember
 	}
 }
 
-func (l *Ledger) moveOne(ctx context.Context, p Pending, from *types.AttributeValueMemberS,
+func (l *Ledger) moveOne(ctx context.Context, p Item, from *types.AttributeValueMemberS,
 	holder Holder) (bool, error) {
 	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: l.table,
@@ -83,5 +83,5 @@ func (l *Ledger) moveOne(ctx context.Context, p Pending, from *types.AttributeVa
 	}
 	// It may be our own move, whose answer was lost before it was tried again.
 	found, _ := decode(changed.Item)
-	return found.bus() == l.bus && bytes.Equal(found.Holder, holder[:]), nil
+	return found.Bus() == l.bus && bytes.Equal(found.Holder, holder[:]), nil
 }

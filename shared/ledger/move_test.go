@@ -31,13 +31,13 @@ func TestAPendingItemBelongsToOneBus(t *testing.T) {
 		if due := (&fixture{second, b.db, b.now}).due(t); len(due) != 0 {
 			t.Errorf("%d: redrive of the second bus finds %v", n, due)
 		}
-		if waiting := b.due(t); len(waiting) != n || waiting[0].Bus != "bus" {
+		if waiting := b.due(t); len(waiting) != n || waiting[0].Bus() != "bus" {
 			t.Errorf("%d: redrive of the first bus finds %v", n, waiting)
 		}
 		before := b.db.Items("ledger")
-		var pending []ledger.Pending
+		var pending []ledger.Item
 		for _, e := range entries {
-			pending = append(pending, ledger.Pending{EventID: e.EventID, Bus: "bus", Due: b.now})
+			pending = append(pending, ledger.Item{EventID: e.EventID, Due: b.now})
 		}
 		for _, l := range second.Ledger.Lease(t.Context(), pending, holder, b.now) {
 			if l.Held || l.Err != nil {
@@ -77,7 +77,7 @@ func TestMoveTakesWhatIsDueOfAnotherBus(t *testing.T) {
 	b.Ledger.Record(t.Context(), entries[299:], holder, b.now.Add(time.Minute))
 	other := b.entry(t, uuid.New().String(), "")
 	b.of("third").Ledger.Record(t.Context(), []ledger.Entry{other}, holder, b.now)
-	tried := ledger.Pending{EventID: entries[0].EventID, Due: b.now}
+	tried := ledger.Item{EventID: entries[0].EventID, Due: b.now}
 	if _, held, err := b.Lease(t.Context(), tried, holder, b.now); !held || err != nil {
 		t.Fatal(held, err)
 	}
@@ -128,7 +128,7 @@ func TestMoveAndLeaseExcludeEachOther(t *testing.T) {
 	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
 	b.recordDue(t, e)
-	seen := ledger.Pending{EventID: e.EventID, Due: b.now}
+	seen := ledger.Item{EventID: e.EventID, Due: b.now}
 	holder := ledger.NewHolder()
 	lease := func(want bool) {
 		t.Helper()

@@ -23,8 +23,8 @@ func (o one) MarkParked(ctx context.Context, e ledger.Entry) error {
 	return o.Ledger.MarkParked(ctx, []ledger.Entry{e})[0]
 }
 
-func (o one) Lease(ctx context.Context, p ledger.Pending, holder ledger.Holder,
+func (o one) Lease(ctx context.Context, p ledger.Item, holder ledger.Holder,
 	until time.Time) (ledger.Entry, bool, error) {
-	r := o.Ledger.Lease(ctx, []ledger.Pending{p}, holder, until)[0]
+	r := o.Ledger.Lease(ctx, []ledger.Item{p}, holder, until)[0]
 	return r.Entry, r.Held, r.Err
 }

@@ -14,15 +14,6 @@ import (
 	"payhook.example/shared/names"
 )
 
-// Pending is an item of the index.
-type Pending struct {
-	EventID    string
-	Bus        string
-	Due        time.Time
-	RecordedAt time.Time
-	Size       int // bytes of the event
-}
-
 // Cursor is a position in one shard of the index; nil is before the first item.
 type Cursor map[string]types.AttributeValue
 
@@ -30,14 +21,14 @@ type Cursor map[string]types.AttributeValue
 // longest due first, from the cursor on. It returns a nil cursor once there are no
 // more. The index follows the table with a delay, so an item may be missing, or no
 // longer pending.
-func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after Cursor, limit int) ([]Pending, Cursor, error) {
+func (l *Ledger) Due(ctx context.Context, shard int, at time.Time, after Cursor, limit int) ([]Item, Cursor, error) {
 	return l.query(ctx, shardName(l.bus, shard), at, dueBy, true, after, limit)
 }
 
 // Waiting returns up to limit items of a shard of the ledger's bus that are due only after the given
 // time, the last due first: those that were postponed most often, then those that
 // are held. The index follows the table with a delay.
-func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int) ([]Pending, error) {
+func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int) ([]Item, error) {
 	waiting, _, err := l.query(ctx, shardName(l.bus, shard), at, "#shard = :shard AND #due > :at", false, nil, limit)
 	return waiting, err
 }
@@ -46,7 +37,7 @@ func (l *Ledger) Waiting(ctx context.Context, shard int, at time.Time, limit int
 const dueBy = "#shard = :shard AND #due <= :at"
 
 func (l *Ledger) query(ctx context.Context, shard *types.AttributeValueMemberS, at time.Time, condition string,
-	forward bool, after Cursor, limit int) ([]Pending, Cursor, error) {
+	forward bool, after Cursor, limit int) ([]Item, Cursor, error) {
 	out, err := l.client.Query(ctx, &dynamodb.QueryInput{
 		TableName:                l.table,
 		IndexName:                aws.String(names.LedgerPendingIndex),
@@ -63,23 +54,11 @@ func (l *Ledger) query(ctx context.Context, shard *types.AttributeValueMemberS, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("ledger: pending in shard %s: %w", shard.Value, err)
 	}
-	pending, err := pendingOf(out.Items)
+	pending, err := decodeAll(out.Items)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ledger: pending in shard %s: %w", shard.Value, err)
 	}
 	return pending, out.LastEvaluatedKey, nil
-}
-
-func pendingOf(list []map[string]types.AttributeValue) ([]Pending, error) {
-	items, err := decodeAll(list)
-	if err != nil {
-		return nil, err
-	}
-	pending := make([]Pending, len(items))
-	for i, item := range items {
-		pending[i] = Pending{item.EventID, item.bus(), item.Due.time(), item.RecordedAt.time(), item.Size}
-	}
-	return pending, nil
 }
 
 // Leased is the result of an attempt to lease one item.
@@ -92,11 +71,11 @@ type Leased struct {
 }
 
 // Lease takes pending items for holder alone until the given time, and returns the
-// result of each. Of two callers that lease the same [Pending] only one holds it.
+// result of each. Of two callers that lease the same [Item] only one holds it.
 // An item that is not held was taken by another caller, belongs to another bus or is no
 // longer pending, unless there is an error. An item that is not what was recorded is leased all the
 // same; its error wraps [ErrCorrupt].
-func (l *Ledger) Lease(ctx context.Context, pending []Pending, holder Holder, until time.Time) []Leased {
+func (l *Ledger) Lease(ctx context.Context, pending []Item, holder Holder, until time.Time) []Leased {
 	results := make([]Leased, len(pending))
 	// A batch may return the new items (AWS,
 	// https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementResponse.html).
@@ -111,7 +90,7 @@ func (l *Ledger) Lease(ctx context.Context, pending []Pending, holder Holder, un
 }
 
 // leaseBatch leases the items of one batch.
-func (l *Ledger) leaseBatch(ctx context.Context, pending []Pending, results []Leased, holder Holder,
+func (l *Ledger) leaseBatch(ctx context.Context, pending []Item, results []Leased, holder Holder,
 	until time.Time, statement string) {
 	if len(pending) == 1 {
 		results[0] = l.lease(ctx, pending[0], holder, until)
@@ -143,7 +122,7 @@ func (l *Ledger) leaseBatch(ctx context.Context, pending []Pending, results []Le
 	}
 }
 
-func (l *Ledger) lease(ctx context.Context, p Pending, holder Holder, until time.Time) Leased {
+func (l *Ledger) lease(ctx context.Context, p Item, holder Holder, until time.Time) Leased {
 	out, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: l.table,
 		Key:       keyOf(p.EventID),
@@ -177,17 +156,17 @@ func (l *Ledger) lease(ctx context.Context, p Pending, holder Holder, until time
 
 // ownLease returns the result for an item that is not as it was seen: it may be our own
 // lease, whose answer was lost before it was tried again.
-func (l *Ledger) ownLease(p Pending, attributes map[string]types.AttributeValue, holder Holder,
+func (l *Ledger) ownLease(p Item, attributes map[string]types.AttributeValue, holder Holder,
 	until time.Time) Leased {
 	found, _ := decode(attributes)
-	if found.bus() != l.bus || !bytes.Equal(found.Holder, holder[:]) || found.Due != milliseconds(until.UnixMilli()) {
+	if found.Bus() != l.bus || !bytes.Equal(found.Holder, holder[:]) || found.Due.UnixMilli() != until.UnixMilli() {
 		return Leased{}
 	}
 	return leasedOf(p, attributes)
 }
 
 // leasedOf returns the result for an item that the caller holds.
-func leasedOf(p Pending, attributes map[string]types.AttributeValue) Leased {
+func leasedOf(p Item, attributes map[string]types.AttributeValue) Leased {
 	leased, err := decode(attributes)
 	leased.EventID = p.EventID
 	e, corrupt := leased.entry()

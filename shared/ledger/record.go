@@ -56,7 +56,7 @@ func (l *Ledger) Record(ctx context.Context, entries []Entry, holder Holder, due
 	attempts := make([]executed, len(entries))
 	first := min(len(entries), l.opts.Parallel*l.opts.Batch)
 
-	var known map[string]item
+	var known map[string]Item
 	lookedUp := make(chan struct{})
 	slow := time.AfterFunc(timeLeft(ctx)/slowAfter, func() {
 		defer close(lookedUp)
@@ -89,7 +89,7 @@ func timeLeft(ctx context.Context) time.Duration {
 // tried, it looks up those of which the attempt only says that there is an item. It takes
 // at most half of the time that is left. What it can't read counts as unknown: the
 // condition of the write decides.
-func (l *Ledger) lookUp(ctx context.Context, entries []Entry, tried []executed) map[string]item {
+func (l *Ledger) lookUp(ctx context.Context, entries []Entry, tried []executed) map[string]Item {
 	var ids []string
 	for i, e := range entries {
 		if i >= len(tried) || tried[i].exists() {
@@ -101,13 +101,13 @@ func (l *Ledger) lookUp(ctx context.Context, entries []Entry, tried []executed) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeLeft(ctx)/2)
 	defer cancel()
-	found, _ := l.read(ctx, ids)
-	maps.DeleteFunc(found, func(_ string, i item) bool { return !l.current(i) })
+	found, _ := l.Known(ctx, ids)
+	maps.DeleteFunc(found, func(_ string, i Item) bool { return !i.Current(l.opts.Now()) })
 	return found
 }
 
 // insertUnknown inserts the entries that are not known.
-func (l *Ledger) insertUnknown(ctx context.Context, entries []Entry, attempts []executed, known map[string]item,
+func (l *Ledger) insertUnknown(ctx context.Context, entries []Entry, attempts []executed, known map[string]Item,
 	holder Holder, due time.Time) {
 	var unknown []Entry
 	var positions []int
@@ -124,7 +124,7 @@ func (l *Ledger) insertUnknown(ctx context.Context, entries []Entry, attempts []
 }
 
 // decide returns the result of each entry. What is not decided yet is written alone.
-func (l *Ledger) decide(ctx context.Context, entries []Entry, attempts []executed, known map[string]item,
+func (l *Ledger) decide(ctx context.Context, entries []Entry, attempts []executed, known map[string]Item,
 	holder Holder, due time.Time) []Recording {
 	results := make([]Recording, len(entries))
 	var undecided []int
@@ -198,9 +198,9 @@ func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Ti
 
 // outcomeOf returns the outcome of an entry whose eventId the ledger has within the
 // window.
-func outcomeOf(old item, e Entry, holder Holder) Outcome {
+func outcomeOf(old Item, e Entry, holder Holder) Outcome {
 	switch {
-	case old.digest() != e.Digest:
+	case old.Digest != e.Digest:
 		return Conflict
 	case bytes.Equal(old.Holder, holder[:]):
 		// Our own write, whose answer was lost before it was tried again.
@@ -255,7 +255,7 @@ func (l *Ledger) restoreOne(ctx context.Context, e Entry, due time.Time, conditi
 		return 0, fmt.Errorf("ledger: restore %s: %w", e.EventID, err)
 	case old == nil:
 		return Recorded, nil
-	case old.digest() != e.Digest:
+	case old.Digest != e.Digest:
 		return Conflict, nil
 	}
 	return Duplicate, nil
@@ -264,7 +264,7 @@ func (l *Ledger) restoreOne(ctx context.Context, e Entry, due time.Time, conditi
 // put writes the pending item of e if condition holds. Otherwise it returns the
 // item that the ledger has.
 func (l *Ledger) put(ctx context.Context, e Entry, holder Holder, due time.Time, condition string,
-	list map[string]string, values map[string]types.AttributeValue) (old *item, err error) {
+	list map[string]string, values map[string]types.AttributeValue) (old *Item, err error) {
 	_, err = l.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           l.table,
 		Item:                                l.newItem(e, holder, due),

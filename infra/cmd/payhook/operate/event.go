@@ -52,7 +52,7 @@ type eventState struct {
 // stateOf returns the state of an event that the ledger has, and since when it has it.
 func stateOf(item ledger.Item) (string, time.Time) {
 	switch {
-	case item.Pending:
+	case item.Pending():
 		return "pending", item.RecordedAt
 	case !item.ParkedAt.IsZero():
 		return "parked", item.ParkedAt
@@ -71,7 +71,7 @@ func (p *program) event(ctx context.Context, d *stack, args []string) error {
 			EventID: item.EventID, DeliveryID: item.DeliveryID,
 			RecordedAt: item.RecordedAt, PublishedAt: item.PublishedAt, EventTimestamp: item.EventTimestamp,
 			ParkedAt: item.ParkedAt,
-			Due:      item.Due, Bus: item.Bus, Attempts: item.Attempts, Claimed: item.Claimed,
+			Due:      item.Due, Bus: item.Bus(), Attempts: item.Attempts, Claimed: item.Claimed,
 			ExpiresAt: item.ExpiresAt,
 			SHA256:    hex.EncodeToString(item.Digest[:]), Parked: []listed{},
 		}

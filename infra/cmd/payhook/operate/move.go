@@ -87,9 +87,9 @@ func (p *program) move(ctx context.Context, d *stack, from string, yes bool) err
 }
 
 // count counts what is pending for the bus.
-func (m *move) count(index []ledger.Pending, now time.Time) {
+func (m *move) count(index []ledger.Item, now time.Time) {
 	for _, item := range index {
-		if item.Bus != m.From {
+		if item.Bus() != m.From {
 			continue
 		}
 		m.Pending++

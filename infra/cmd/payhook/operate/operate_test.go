@@ -225,7 +225,7 @@ func (w *world) try(e ledger.Entry, until time.Time) {
 	if err != nil || !ok {
 		w.t.Fatal(ok, err)
 	}
-	if r := w.ledger.Lease(w.t.Context(), []ledger.Pending{{EventID: e.EventID, Due: item.Due}}, ledger.NewHolder(),
+	if r := w.ledger.Lease(w.t.Context(), []ledger.Item{{EventID: e.EventID, Due: item.Due}}, ledger.NewHolder(),
 		until)[0]; r.Err != nil || !r.Held {
 		w.t.Fatal(ok, err)
 	}

@@ -96,11 +96,11 @@ func (p *program) pending(ctx context.Context, d *stack, overdue time.Duration) 
 
 // newBacklog returns what the index holds, of which items have been read. The index follows
 // the table with a delay, so an item may be no longer pending.
-func newBacklog(index []ledger.Pending, items map[string]ledger.Item, now time.Time, overdue time.Duration) backlog {
+func newBacklog(index []ledger.Item, items map[string]ledger.Item, now time.Time, overdue time.Duration) backlog {
 	b := backlog{Buses: map[string]int{}, Events: []waiting{}}
 	for _, pending := range index {
 		item, read := items[pending.EventID]
-		if read && !item.Pending {
+		if read && !item.Pending() {
 			continue
 		}
 		due := pending.Due
@@ -111,11 +111,11 @@ func newBacklog(index []ledger.Pending, items map[string]ledger.Item, now time.T
 			if item.Attempts >= failingFrom {
 				b.Failing++
 			}
-			b.Events = append(b.Events, waiting{item.EventID, item.Bus, item.DeliveryID, item.RecordedAt,
+			b.Events = append(b.Events, waiting{item.EventID, item.Bus(), item.DeliveryID, item.RecordedAt,
 				cli.Seconds(now.Sub(item.RecordedAt)), item.Due, item.Attempts, item.Claimed})
 		}
 		b.Pending++
-		b.Buses[pending.Bus]++
+		b.Buses[pending.Bus()]++
 		if now.Sub(due) > overdue {
 			b.Overdue++
 		}
@@ -132,7 +132,7 @@ func newBacklog(index []ledger.Pending, items map[string]ledger.Item, now time.T
 
 // examine reads items of the index whole.
 func (p *program) examine(ctx context.Context, l *ledger.Inspector,
-	index []ledger.Pending) (map[string]ledger.Item, error) {
+	index []ledger.Item) (map[string]ledger.Item, error) {
 	reading := p.Progress()
 	var mu sync.Mutex
 	items := make(map[string]ledger.Item, len(index))

@@ -162,9 +162,9 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
-	var own, others []ledger.Pending
+	var own, others []ledger.Item
 	for _, p := range all {
-		if p.Bus == d.Bus {
+		if p.Bus() == d.Bus {
 			own = append(own, p)
 		} else {
 			others = append(others, p)
@@ -179,7 +179,7 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 }
 
 // waiting returns the check of pending events, with what to do if some are overdue.
-func waiting(name string, pending []ledger.Pending, now time.Time, action string) check {
+func waiting(name string, pending []ledger.Item, now time.Time, action string) check {
 	if len(pending) == 0 {
 		return check{name, ok, "nothing is pending"}
 	}
