@@ -295,7 +295,7 @@ func TestARotationOfKeysRejectsNoAuthenticDelivery(t *testing.T) {
 	var c pool
 	var mu sync.Mutex
 	var old, flapped, reserve, maintained int
-	c.all(t, func(hand func(func(*testing.T) (*world, counts))) {
+	c.all(t, func(hand func(job)) {
 		for i := range n {
 			number := i + 1
 			if *seed != 0 {

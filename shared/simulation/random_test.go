@@ -10,8 +10,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,7 +131,7 @@ func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 			o.fault = errorBefore
 		}
 	}
-	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), attempts: 1 + 2*r.IntN(2), keyCache: r.IntN(4) == 0,
+	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), seed: seed, attempts: 1 + 2*r.IntN(2), keyCache: r.IntN(4) == 0,
 		mechanism: mechanismOf(seed)}, around(r))
 	if r.rejects = r.IntN(16) == 0; r.rejects || r.IntN(8) == 0 {
 		w.maxAttempts = 2
@@ -267,7 +265,7 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 		w, c := play(t, func() (*world, counts) { return history(*seed) })
 		t.Logf("seed %d:\n%s%s", *seed, w, c)
 		if len(w.facts.violations) > 0 {
-			t.Error(report(t, *seed))
+			t.Error(w.report(t))
 		}
 		return
 	}
@@ -280,55 +278,27 @@ func TestRandomHistoriesLoseNothing(t *testing.T) {
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt)
 	defer signal.Stop(interrupted)
-
-	var next atomic.Uint64
-	next.Store(*from - 1)
-	var mu sync.Mutex
-	var total counts
-	failed := 0
+	var c pool
 	start, printed := time.Now(), time.Now()
-	t.Run("", func(t *testing.T) {
-		for worker := range 2 {
-			t.Run(fmt.Sprint(worker), func(t *testing.T) {
-				t.Parallel()
-				for {
-					s := next.Add(1)
-					if s >= *from+uint64(n) {
-						return
-					}
-					w, c := play(t, func() (*world, counts) { return history(s) })
-					mu.Lock()
-					total.add(c)
-					if len(w.facts.violations) > 0 {
-						if failed++; failed <= 3 {
-							t.Error(report(t, s))
-						} else {
-							t.Fail()
-						}
-					}
-					if took := time.Since(start); *seeds > 0 && time.Since(printed) > 10*time.Second {
-						printed = time.Now()
-						rate := float64(total.Histories) / took.Seconds()
-						fmt.Fprintf(os.Stderr, "%7.0fs  %3.0f%%  %.0f/s, %v left; %d failed; %v\n",
-							took.Seconds(), 100*float64(total.Histories)/float64(n), rate,
-							time.Duration(float64(n-total.Histories)/rate*float64(time.Second)).Round(time.Second),
-							failed, total)
-					}
-					mu.Unlock()
-					if len(interrupted) > 0 || failed > 20 {
-						return
-					}
-				}
-			})
+	c.all(t, func(hand func(job)) {
+		for s := *from; s < *from+uint64(n) && len(interrupted) == 0 && !c.enough(); s++ {
+			hand(func(t *testing.T) (*world, counts) { return play(t, func() (*world, counts) { return history(s) }) })
+			if *seeds > 0 && time.Since(printed) > 10*time.Second {
+				printed = time.Now()
+				c.mu.Lock()
+				fmt.Fprintf(os.Stderr, "%3.0f%%, %.0f per second, %d failed; %v\n", 100*float64(s-*from)/float64(n),
+					float64(c.total.Histories)/time.Since(start).Seconds(), c.failed, c.total)
+				c.mu.Unlock()
+			}
 		}
 	})
-	took := time.Since(start)
-	t.Logf("%v; %d failed; %.0f histories per second", total, failed, float64(total.Histories)/took.Seconds())
-	if len(interrupted) > 0 {
-		t.Errorf("interrupted after %d of %d histories", total.Histories, n)
+	t.Logf("%v; %d failed; %.0f histories per second", c.total, c.failed,
+		float64(c.total.Histories)/time.Since(start).Seconds())
+	if c.total.Histories < n {
+		t.Errorf("ended after %d of %d histories", c.total.Histories, n)
 		return
 	}
-	if never := total.never(); n >= longRun {
+	if never := c.total.never(); n >= longRun {
 		for _, what := range never {
 			t.Errorf("no history has: %s", what)
 		}

@@ -105,9 +105,13 @@ func reduce(t *testing.T, seed uint64, fails func(*world, counts) bool) (*world,
 	}
 }
 
-// report describes a failed history with a minimal set of faults.
-func report(t *testing.T, seed uint64) string {
+// report describes a failed history. One of a seed has a minimal set of faults.
+func (w *world) report(t *testing.T) string {
 	t.Helper()
+	seed := w.seed
+	if seed == 0 {
+		return w.name + "\n" + w.String()
+	}
 	w, faults := reduce(t, seed, func(w *world, _ counts) bool { return len(w.facts.violations) > 0 })
 	if w == nil {
 		return fmt.Sprintf("seed %d failed once and does not fail again", seed)

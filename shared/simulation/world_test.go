@@ -68,6 +68,7 @@ type decider interface {
 // setup has the options of a world.
 type setup struct {
 	name        string        // how to play it again
+	seed        uint64        // of a random history; otherwise 0
 	attempts    int           // of the SDK for each call except PutEvents
 	window      time.Duration // de-duplication window; zero: the default
 	maxAttempts int           // of redrive; zero: the default
