@@ -134,7 +134,8 @@ bench: check-go ## benchmarks: Go code, then whole processes of the functions (R
 SEEDS ?= 1000000
 
 .PHONY: soak
-soak: check-go ## random histories, in which every effect may fail (SEEDS=1000000; SEED=N plays one and prints it)
+soak: check-go ## all histories with one fault, a sample of those with two, and random ones (SEEDS=1000000; SEED=N plays one and prints it)
+	$(if $(SEED),,go test ./shared/simulation -count=1 -run '^TestNo')
 	go test ./shared/simulation -count=1 -run TestRandomHistories -v -timeout=0 $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
 
 # It is not a tool of go.mod, to which it would add fifteen modules.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +15,6 @@ import (
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
-	"payhook.example/shared/awstest"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
@@ -33,11 +33,8 @@ type facts struct {
 	authentic  map[string]bool // bytes of the events of authentic deliveries
 	bases      map[string]bool // ids of these deliveries
 	violations []string
-	unexpected int
 
-	deliveries, refused, parked, replays, settled int
-	readMeanwhile, unpublished                    int
-
+	counts
 	decisions map[decision]bool // about parked objects; true: stored
 }
 
@@ -102,28 +99,12 @@ type counts struct {
 type faultCounts [ops][kinds]int
 
 func (c *counts) add(d counts) {
-	c.Histories += d.Histories
-	c.Faults += d.Faults
-	c.Deliveries += d.Deliveries
-	c.Refused += d.Refused
-	c.Parked += d.Parked
-	c.Replays += d.Replays
-	c.Settled += d.Settled
-	c.Events += d.Events
-	c.Accepted += d.Accepted
-	c.Lost += d.Lost
-	c.Unexpected += d.Unexpected
-	c.Duplicated += d.Duplicated
-	c.Unexplained += d.Unexplained
-	c.Died += d.Died
-	c.Suspended += d.Suspended
-	c.AnswerLost += d.AnswerLost
-	c.NotMark += d.NotMark
-	c.Overtaken += d.Overtaken
-	c.Recovered += d.Recovered
-	c.ParkedEvents += d.ParkedEvents
-	c.ReadMeanwhile += d.ReadMeanwhile
-	c.Unpublished += d.Unpublished
+	sum, more := reflect.ValueOf(c).Elem(), reflect.ValueOf(d)
+	for n := range sum.NumField() {
+		if field := sum.Field(n); field.CanInt() {
+			field.SetInt(field.Int() + more.Field(n).Int())
+		}
+	}
 	for o := range ops {
 		for k := range kinds {
 			c.Met[o][k] += d.Met[o][k]
@@ -205,7 +186,7 @@ func (f *facts) delivered(s *sent) {
 	if f.latest == nil {
 		f.latest, f.authentic, f.bases = map[string]*generation{}, map[string]bool{}, map[string]bool{}
 	}
-	f.deliveries++
+	f.Deliveries++
 	if s.genuine() {
 		f.bases[s.id] = true
 		for _, e := range s.events {
@@ -258,15 +239,6 @@ func (f *facts) out(c *call) {
 		}
 		g.sends = append(g.sends, s)
 	}
-}
-
-// record handles the write of a new item.
-func (f *facts) record(i *instance, id string, in *dynamodb.PutItemInput) (*dynamodb.PutItemOutput, error) {
-	out, err := f.w.db.PutItem(context.Background(), in)
-	if err == nil {
-		f.recorded(i, id)
-	}
-	return out, err
 }
 
 // batch is a batch of statements, some of which fail if the fault says so.
@@ -328,12 +300,8 @@ func (f *facts) recorded(i *instance, id string) {
 		f.violated("%s records %s again within the window", i.name, short(id))
 	}
 	g := &generation{id: id, owner: f.executing.inv, at: f.executing.made, since: f.w.moment, before: old}
-	in, err := f.w.db.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: &[]string{ledgerTable}[0],
-		Key: awstest.Item{names.LedgerKey: &dynamodbtypes.AttributeValueMemberS{Value: id}}})
-	if err != nil {
-		panic(err) // the engine in memory does not fail
-	}
-	if b, ok := in.Item["event"].(*dynamodbtypes.AttributeValueMemberB); ok {
+	item := f.w.db.Items(ledgerTable)[id]
+	if b, ok := item["event"].(*dynamodbtypes.AttributeValueMemberB); ok {
 		g.event = f.eventOf(string(b.Value))
 	}
 	if g.event == nil || !f.authentic[g.event.raw] {
@@ -408,7 +376,7 @@ func (f *facts) checkDecisions() {
 // replayed records the result of a replay.
 func (f *facts) replayed(inv *invocation) {
 	r, p := inv.result, inv.replay
-	f.replays++
+	f.Replays++
 	if r.Outcome == intake.Accepted && p.noted == nil {
 		f.decided(parking.Replayed, p.name)
 	}
@@ -436,16 +404,6 @@ func (f *facts) replayed(inv *invocation) {
 				short(id))
 		}
 	}
-}
-
-// update handles every other write of the ledger, and the key budget.
-func (f *facts) update(i *instance, what op, id string,
-	in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
-	out, err := f.w.db.UpdateItem(context.Background(), in)
-	if err == nil && what != spendKey {
-		f.updated(i, what, id)
-	}
-	return out, err
 }
 
 // updated handles that an item of the ledger was changed.
@@ -492,12 +450,12 @@ func (f *facts) effect(c *call, out any, err error) {
 		entries = entries[1:]
 		e := f.eventOf(*got.Detail)
 		if e == nil || !f.authentic[e.raw] {
-			f.unexpected++
+			f.Unexpected++
 			f.violated("%s puts on the bus what is in no authentic delivery: %s", c.instance.name, *got.Detail)
 			continue
 		}
 		if g := c.sends[n].of; g != nil && g.event != e {
-			f.unexpected++
+			f.Unexpected++
 			f.violated("%s puts %s on the bus, which is not the recorded version", c.instance.name, e)
 		}
 		if (*got.Detail != e.raw) != e.claimed() {
@@ -516,13 +474,13 @@ func (f *facts) answer(inv *invocation) int {
 	name := inv.name
 	if !s.genuine() {
 		if f.w.mechanism != bySignature && rejectsCertificate(r.Outcome) {
-			f.refused++
+			f.Refused++
 			return 401
 		}
 		switch r.Outcome {
 		case intake.SignatureMissing, intake.SignatureRepeated, intake.SignatureMalformed, intake.TimestampOutside,
 			intake.KeyUnknown, intake.KeyRefused, intake.SignatureMismatch:
-			f.refused++
+			f.Refused++
 			return 401
 		case intake.KeyUnavailable, intake.KeyOutOfBudget:
 			return 503
@@ -531,7 +489,7 @@ func (f *facts) answer(inv *invocation) int {
 		return 200
 	}
 	if r.Parked != "" {
-		f.parked++
+		f.Parked++
 		if _, ok := f.w.s3.Objects(parkedBucket)["parked/"+r.Parked]; !ok {
 			f.violated("%s reports that %s is parked, but it is not", name, s.name)
 		}
@@ -613,10 +571,8 @@ func (f *facts) pending() bool {
 
 // check counts the events at the end of a history and checks the stored state.
 func (f *facts) check() counts {
-	w := f.w
-	c := counts{Histories: 1, Faults: w.faults, Met: w.met, Unexpected: f.unexpected, Parked: f.parked}
-	c.Deliveries, c.Refused, c.Replays, c.Settled = f.deliveries, f.refused, f.replays, f.settled
-	c.ReadMeanwhile, c.Unpublished = f.readMeanwhile, f.unpublished
+	c := f.counts
+	c.Histories = 1
 	for _, g := range f.all {
 		c.Events++
 		var on []*send

@@ -129,7 +129,7 @@ func TestAFailedHistoryIsReduced(t *testing.T) {
 	reduced := 0
 	for seed := uint64(1); seed < 400 && reduced < 3; seed++ {
 		before, c := play(t, func() (*world, counts) { return history(seed) })
-		if !duplicated(before, c) || before.faults < 6 {
+		if !duplicated(before, c) || before.facts.Faults < 6 {
 			continue
 		}
 		w, faults := reduce(t, seed, duplicated)
@@ -137,8 +137,8 @@ func TestAFailedHistoryIsReduced(t *testing.T) {
 			t.Fatalf("seed %d: the same seed gives another history", seed)
 		}
 		reduced++
-		if len(faults) > 4 || len(faults) >= before.faults {
-			t.Errorf("seed %d is reduced from %d faults to %d: %v", seed, before.faults, len(faults), faults)
+		if len(faults) > 4 || len(faults) >= before.facts.Faults {
+			t.Errorf("seed %d is reduced from %d faults to %d: %v", seed, before.facts.Faults, len(faults), faults)
 		}
 	}
 	if reduced == 0 {

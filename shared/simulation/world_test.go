@@ -106,8 +106,6 @@ type world struct {
 	failing       map[string]error // calls that fail permanently, by instance and op
 	rejected      map[string]string
 	poison        map[string]bool // events that make every request with them fail
-	faults        int
-	met           faultCounts
 	interfered    int
 	second        bool // a second stack has the same ledger
 	// sourceKnown is when the table first had the sender's address.
@@ -141,6 +139,7 @@ func newWorld(s setup, d decider) *world {
 // instance is an instance of a function: its code, its clock and its clients. It
 // handles one invocation at a time.
 type instance struct {
+	*awstest.DynamoDB
 	w    *world
 	n    int
 	name string
@@ -188,6 +187,7 @@ type sent struct {
 
 func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	i := &instance{w: w, n: len(w.instances), skew: skew}
+	i.DynamoDB = w.db.With(i.hook)
 	i.name = kind + " " + strconv.Itoa(i.n)
 	w.instances = append(w.instances, i)
 	now := func() time.Time { return time.Now().Add(i.skew) }
@@ -249,48 +249,27 @@ func (w *world) free(kind string) *instance {
 
 // deliver invokes an instance with a delivery.
 func (w *world) deliver(i *instance, s *sent) {
-	inv := w.begin(i, webhookTime)
-	inv.sent = s
 	w.facts.delivered(s)
-	w.log(i, "", s.name, fault{}, "is delivered")
-	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
-	inv.cancel = cancel
-	d := s.proved(s.at, w.mechanism)
-	go func() {
-		time.Sleep(i.idle)
+	inv, d := &invocation{instance: i, sent: s}, s.proved(s.at, w.mechanism)
+	w.invoke(inv, webhookTime, s.name, "is delivered", func(ctx context.Context) {
 		inv.result = i.receiver.Receive(ctx, d)
-		cancel()
-		w.end(inv)
-	}()
+	})
 }
 
 // move invokes redrive of a second stack, which has the same ledger and another bus, to move
 // what is pending for the first bus to its own.
 func (w *world) move() {
-	w.runRedrive(
-		w.free("second"),
-		"moves",
-		func(ctx context.Context, r *intake.Redriver) { _, _, _ = r.Move(ctx, "bus") },
-	)
+	i := w.free("second")
+	w.invoke(&invocation{instance: i}, redriveTime, "", "moves", func(ctx context.Context) {
+		_, _, _ = i.redriver.Move(ctx, "bus")
+	})
 }
 
 // redrive invokes an instance for a run of redrive.
-func (w *world) redrive(i *instance) *invocation {
-	return w.runRedrive(i, "starts a run", func(ctx context.Context, r *intake.Redriver) { r.Run(ctx) })
-}
-
-func (w *world) runRedrive(i *instance, what string, do func(context.Context, *intake.Redriver)) *invocation {
-	inv := w.begin(i, redriveTime)
-	w.log(i, "", "", fault{}, what)
-	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
-	inv.cancel = cancel
-	go func() {
-		time.Sleep(i.idle)
-		do(ctx, i.redriver)
-		cancel()
-		w.end(inv)
-	}()
-	return inv
+func (w *world) redrive(i *instance) {
+	w.invoke(&invocation{instance: i}, redriveTime, "", "starts a run", func(ctx context.Context) {
+		i.redriver.Run(ctx)
+	})
 }
 
 // replayed is a request for a replay, and its result.
@@ -307,20 +286,14 @@ func (w *world) replay(i *instance, name string, version intake.Version) {
 	if err != nil {
 		return // parking failed
 	}
-	inv := w.begin(i, redriveTime)
-	inv.replay = &replayed{name: name, parked: p, version: version}
+	inv := &invocation{instance: i, replay: &replayed{name: name, parked: p, version: version}}
 	w.facts.decide(parking.Replayed, name)
-	w.log(i, "", name, fault{}, "is replayed")
-	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
-	inv.cancel = cancel
-	go func() {
+	w.invoke(inv, redriveTime, name, "is replayed", func(ctx context.Context) {
 		inv.result = i.replayer.Replay(ctx, p, version, p.Bus)
 		if inv.result.Outcome == intake.Accepted {
 			inv.replay.noted = i.parking.MarkReplayed(ctx, name, parking.Note{})
 		}
-		cancel()
-		w.end(inv)
-	}()
+	})
 }
 
 // replayAll replays every parked object, conflicts in the version that version
@@ -348,17 +321,11 @@ type settled struct {
 
 // settleParked invokes an instance to settle a parked object.
 func (w *world) settleParked(i *instance, name string) {
-	inv := w.begin(i, redriveTime)
-	inv.settle = &settled{name: name}
+	inv := &invocation{instance: i, settle: &settled{name: name}}
 	w.facts.decide(parking.Settled, name)
-	w.log(i, "", name, fault{}, "is to be settled")
-	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
-	inv.cancel = cancel
-	go func() {
+	w.invoke(inv, redriveTime, name, "is to be settled", func(ctx context.Context) {
 		inv.settle.err = i.parking.Settle(ctx, name, parking.Note{Reason: "no replay is needed"})
-		cancel()
-		w.end(inv)
-	}()
+	})
 }
 
 // eachParked calls decide for each parked object.
@@ -382,26 +349,32 @@ func (w *world) redeploy() {
 	}
 }
 
-func (w *world) begin(i *instance, timeout time.Duration) *invocation {
+// invoke starts an invocation. do is the code of the function.
+func (w *world) invoke(inv *invocation, timeout time.Duration, name, what string, do func(context.Context)) {
+	i := inv.instance
 	w.moment++
-	inv := &invocation{instance: i, deadline: time.Now().Add(timeout), begun: w.moment}
+	inv.begun, inv.deadline = w.moment, time.Now().Add(timeout)
 	i.current = inv
 	w.underway++
 	w.begun = true
+	w.log(i, "", name, fault{}, what)
 	// Lambda ends an invocation at its deadline.
 	w.after(timeout, func() {
 		if !inv.done && !i.zombie {
 			w.kill(i, "timeout")
 		}
 	})
-	return inv
-}
-
-func (w *world) end(inv *invocation) {
-	w.mu.Lock()
-	w.ended = append(w.ended, inv)
-	w.mu.Unlock()
-	w.signal()
+	ctx, cancel := context.WithDeadline(context.Background(), inv.deadline)
+	inv.cancel = cancel
+	go func() {
+		time.Sleep(i.idle)
+		do(ctx)
+		cancel()
+		w.mu.Lock()
+		w.ended = append(w.ended, inv)
+		w.mu.Unlock()
+		w.signal()
+	}()
 }
 
 func (w *world) signal() {
@@ -586,59 +559,73 @@ func idOf(item awstest.Item) string {
 	return ""
 }
 
-// The clients of an instance.
-
-func (i *instance) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	return do(i, ctx, readKey, idOf(in.Key), nil, func() (*dynamodb.GetItemOutput, error) {
-		return i.w.db.GetItem(context.Background(), in)
-	})
-}
-
-func (i *instance) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	id := idOf(in.Item)
-	if *in.TableName == keysTable {
-		return do(i, ctx, writeKey, id, nil, func() (*dynamodb.PutItemOutput, error) {
-			return i.w.db.PutItem(context.Background(), in)
-		})
-	}
-	return do(i, ctx, record, id, []string{id}, func() (*dynamodb.PutItemOutput, error) {
-		return i.w.facts.record(i, id, in)
-	})
-}
-
-func (i *instance) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	id := idOf(in.Key)
-	what, ids := spendKey, []string(nil)
-	if *in.TableName == ledgerTable {
-		ids = []string{id}
-		text := *in.UpdateExpression
-		switch {
-		case in.ReturnValues == dynamodbtypes.ReturnValueAllNew:
-			what = lease
-		case strings.HasPrefix(text, "SET #shard"):
-			what = move
-		case !strings.Contains(text, "REMOVE"):
-			what = postpone
-		case in.ExpressionAttributeNames["#at"] == "parkedAt":
-			what = markParked
-		default:
-			what = mark
+// hook handles the calls of an instance to DynamoDB.
+func (i *instance) hook(ctx context.Context, in any, next awstest.Next) (any, error) {
+	work := func() (any, error) { return next(context.Background(), in) }
+	// writes is work that changes an item of the ledger.
+	writes := func(changed func()) func() (any, error) {
+		return func() (any, error) {
+			out, err := work()
+			if err == nil {
+				changed()
+			}
+			return out, err
 		}
 	}
-	return do(i, ctx, what, id, ids, func() (*dynamodb.UpdateItemOutput, error) {
-		return i.w.facts.update(i, what, id, in)
-	})
+	switch in := in.(type) {
+	case *dynamodb.GetItemInput:
+		return do(i, ctx, readKey, idOf(in.Key), nil, work)
+	case *dynamodb.BatchGetItemInput:
+		return do(i, ctx, readKnown, idOf(in.RequestItems[ledgerTable].Keys[0]), nil, work)
+	case *dynamodb.PutItemInput:
+		id := idOf(in.Item)
+		if *in.TableName == keysTable {
+			return do(i, ctx, writeKey, id, nil, work)
+		}
+		return do(i, ctx, record, id, []string{id}, writes(func() { i.w.facts.recorded(i, id) }))
+	case *dynamodb.UpdateItemInput:
+		id := idOf(in.Key)
+		if *in.TableName == keysTable {
+			return do(i, ctx, spendKey, id, nil, work)
+		}
+		what := updateOf(in)
+		return do(i, ctx, what, id, []string{id}, writes(func() { i.w.facts.updated(i, what, id) }))
+	case *dynamodb.BatchExecuteStatementInput:
+		// The caller reuses the slice.
+		statements := slices.Clone(in.Statements)
+		what, ids := statementsOf(statements)
+		return do(i, ctx, what, ids[0], ids, func() (any, error) {
+			return i.w.facts.batch(i, what, ids, statements), nil
+		})
+	case *dynamodb.QueryInput:
+		shard := in.ExpressionAttributeValues[":shard"].(*dynamodbtypes.AttributeValueMemberS).Value
+		if i.queriesOutOfOrder(ctx, in, shard) {
+			return &dynamodb.QueryOutput{}, nil
+		}
+		return do(i, ctx, query, "shard "+shard, nil, work)
+	}
+	panic(fmt.Sprintf("a call that the simulation does not know: %T", in))
 }
 
-func (i *instance) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	// The caller reuses the slice.
-	statements := slices.Clone(in.Statements)
-	ids := make([]string, len(statements))
-	what := markBatch
+// updateOf returns the kind of an update of the ledger.
+func updateOf(in *dynamodb.UpdateItemInput) op {
+	text := *in.UpdateExpression
+	switch {
+	case in.ReturnValues == dynamodbtypes.ReturnValueAllNew:
+		return lease
+	case strings.HasPrefix(text, "SET #shard"):
+		return move
+	case !strings.Contains(text, "REMOVE"):
+		return postpone
+	case in.ExpressionAttributeNames["#at"] == "parkedAt":
+		return markParked
+	}
+	return mark
+}
+
+// statementsOf returns the kind of a batch, and the ids of its events.
+func statementsOf(statements []dynamodbtypes.BatchStatementRequest) (what op, ids []string) {
+	what, ids = markBatch, make([]string, len(statements))
 	for n, s := range statements {
 		switch {
 		case strings.HasPrefix(*s.Statement, "INSERT"):
@@ -654,28 +641,19 @@ func (i *instance) BatchExecuteStatement(ctx context.Context, in *dynamodb.Batch
 			}
 		}
 	}
-	return do(i, ctx, what, ids[0], ids, func() (*dynamodb.BatchExecuteStatementOutput, error) {
-		return i.w.facts.batch(i, what, ids, statements), nil
-	})
+	return what, ids
 }
 
-func (i *instance) Query(ctx context.Context, in *dynamodb.QueryInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	w := i.w
-	shard := in.ExpressionAttributeValues[":shard"].(*dynamodbtypes.AttributeValueMemberS).Value
-	// Most shards are empty, and a run of redrive queries all 64. The scheduler
-	// handles only some of these queries.
-	// Another 64 queries only measure the age of postponed items.
-	w.mu.Lock()
+// queriesOutOfOrder reports whether a query is of an empty shard and not handled by the
+// scheduler. Most shards are empty, and a run of redrive queries all 64, so the scheduler
+// handles only some of these queries. Another 64 queries only measure the age of postponed
+// items.
+func (i *instance) queriesOutOfOrder(ctx context.Context, in *dynamodb.QueryInput, shard string) bool {
 	looks := in.ScanIndexForward != nil && !*in.ScanIndexForward
-	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (looks || !w.decide.schedulesEmpty(i, shard))
-	w.mu.Unlock()
-	if plain && w.db.Indexed(ledgerTable, names.LedgerPendingIndex, shard) == 0 {
-		return &dynamodb.QueryOutput{}, nil
-	}
-	return do(i, ctx, query, "shard "+shard, nil, func() (*dynamodb.QueryOutput, error) {
-		return w.db.Query(context.Background(), in)
-	})
+	i.w.mu.Lock()
+	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (looks || !i.w.decide.schedulesEmpty(i, shard))
+	i.w.mu.Unlock()
+	return plain && i.w.db.Indexed(ledgerTable, names.LedgerPendingIndex, shard) == 0
 }
 
 func (i *instance) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
@@ -720,17 +698,6 @@ func (i *instance) GetObject(ctx context.Context, in *s3.GetObjectInput,
 func (i *instance) ListObjectsV2(ctx context.Context, in *s3.ListObjectsV2Input,
 	_ ...func(*s3.Options)) (*s3.ListObjectsV2Output, error) {
 	return i.w.s3.ListObjectsV2(ctx, in)
-}
-
-func (i *instance) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	key := "nothing"
-	for _, ask := range in.RequestItems {
-		key = idOf(ask.Keys[0])
-	}
-	return do(i, ctx, readKnown, key, nil, func() (*dynamodb.BatchGetItemOutput, error) {
-		return i.w.db.BatchGetItem(context.Background(), in)
-	})
 }
 
 // RoundTrip answers for the key endpoint.
@@ -798,7 +765,7 @@ func (w *world) admit() {
 			w.moment++
 			c.failed = w.moment
 			if c.op == put && !c.instance.dead {
-				w.facts.unpublished++
+				w.facts.Unpublished++
 			}
 		}
 		return c.fault.kind != late
@@ -825,7 +792,7 @@ func (w *world) admitCall(c *call) {
 	if c.op == readKnown && slices.ContainsFunc(w.pending, func(other *call) bool {
 		return other.inv == c.inv && other.op == recordBatch
 	}) {
-		w.facts.readMeanwhile++
+		w.facts.ReadMeanwhile++
 	}
 	w.facts.begin(c)
 	if c.outOfTime {
@@ -851,8 +818,8 @@ func (w *world) admitCall(c *call) {
 		c.fault = w.decide.fault(w, c)
 	}
 	if c.fault.kind != none {
-		w.faults++
-		w.met[c.op][c.fault.kind]++
+		w.facts.Faults++
+		w.facts.Met[c.op][c.fault.kind]++
 	}
 	switch c.fault.kind {
 	case slow, slowest, late, timeoutBefore:
@@ -1126,7 +1093,7 @@ func (w *world) finish(inv *invocation) {
 	if s := inv.settle; s != nil {
 		w.log(inv.instance, "", s.name, fault{}, fmt.Sprintf("settled: %t", s.err == nil))
 		if s.err == nil {
-			w.facts.settled++
+			w.facts.Settled++
 			w.facts.decided(parking.Settled, s.name)
 		}
 		return
@@ -1136,7 +1103,7 @@ func (w *world) finish(inv *invocation) {
 		return
 	}
 	// Without other faults, only rejected events are pending.
-	if r := inv.result; w.faults == 1 && len(w.poison) > 0 && r.Outcome == intake.Accepted &&
+	if r := inv.result; w.facts.Faults == 1 && len(w.poison) > 0 && r.Outcome == intake.Accepted &&
 		r.Pending > len(w.poison) {
 		w.facts.violated("EventBridge rejects %d events, and %d are pending", len(w.poison), r.Pending)
 	}
