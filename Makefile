@@ -35,7 +35,7 @@ VARIABLES_send := ARGS
 VARIABLES_invoke := FUNCTION EVENT ARGS
 VARIABLES_payhook := ARGS
 VARIABLES_deploy := ARGS
-VARIABLES_bench := ROUNDS DELAY
+VARIABLES_bench := ROUNDS
 VARIABLES_soak := SEEDS SEED
 VARIABLES_mutants := PACKAGE
 VARIABLES_fuzz := FUZZTIME
@@ -127,9 +127,9 @@ audit: check ## checkov and cdk-nag on the templates: their findings, and those 
 	PAYHOOK_AUDIT=1 go test -count=1 -run '^Test(Checkov|CdkNag)' ./infra/payhook
 
 .PHONY: bench
-bench: check-go ## benchmarks: Go code, then whole processes of the functions (ROUNDS=1, DELAY=10ms)
+bench: check-go ## benchmarks: Go code, then whole processes of the functions (ROUNDS=1)
 	go test -run '^$$' -bench . -benchmem ./shared/... ./functions/...
-	go run ./infra/bench -rounds=$(or $(ROUNDS),1) $(if $(DELAY),-delay=$(DELAY))
+	go run ./infra/bench -rounds=$(or $(ROUNDS),1)
 
 SEEDS ?= 1000000
 

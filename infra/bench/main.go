@@ -15,7 +15,6 @@ import (
 	"encoding/json/v2"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -37,19 +36,14 @@ import (
 // generates.
 const functionName = "Payhook-WebhookFunction8C3FBA4E-aBcDeFgHiJkL"
 
-// minDelay is the shortest delay of AWS with which it is visible that functions wait.
-const minDelay = 3 * time.Millisecond
+// delay is the time after which AWS answers.
+const delay = 10 * time.Millisecond
 
 func main() {
-	delay := flag.Duration("delay", 10*time.Millisecond, "the `time` after which AWS answers; at least 3ms")
 	rounds := flag.Int("rounds", 3, "how `many` times everything is measured")
 	flag.Parse()
-	if flag.NArg() > 0 || *rounds < 1 || *delay < minDelay {
-		flag.Usage()
-		os.Exit(2)
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, *delay, *rounds)
+	err := run(ctx, *rounds)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -58,18 +52,17 @@ func main() {
 }
 
 // run measures everything and prints the report.
-func run(ctx context.Context, delay time.Duration, rounds int) error {
+func run(ctx context.Context, rounds int) error {
 	folder, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	b, err := newBench(ctx, delay, folder)
+	b, err := newBench(ctx, folder)
 	if err != nil {
 		return err
 	}
-	defer b.http.close()
-	defer b.tls.close()
+	defer b.close()
 	for round := range rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, rounds)
 		for _, measure := range []func(context.Context) error{b.starts, b.firsts, b.deliveries} {
@@ -88,11 +81,16 @@ type bench struct {
 	report    report
 }
 
+func (b *bench) close() {
+	b.http.close()
+	b.tls.close()
+}
+
 // buildArguments are those with which the deployment builds functions.
 var buildArguments = []string{"build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc", "-ldflags=-s -w -buildid="}
 
 // newBench builds the functions and the empty one into a folder, and starts the services.
-func newBench(ctx context.Context, delay time.Duration, folder string) (*bench, error) {
+func newBench(ctx context.Context, folder string) (*bench, error) {
 	cmd := exec.CommandContext(ctx, "go", append(buildArguments, "-o", folder+"/", "payhook.example/functions/...",
 		"payhook.example/infra/bench/empty")...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -100,12 +98,9 @@ func newBench(ctx context.Context, delay time.Duration, folder string) (*bench, 
 		return nil, fmt.Errorf("go build: %w\n%s", err, bytes.TrimSpace(output))
 	}
 	key := paymenttest.NewKey(2048)
-	plain, err := startServices(delay, &key.Private.PublicKey, "")
-	if err != nil {
-		return nil, err
-	}
-	secure, err := startServices(delay, &key.Private.PublicKey, folder)
-	return &bench{folder: folder, http: plain, tls: secure, sender: paymenttest.Sender{Key: key}, report: report{}}, err
+	b := &bench{folder: folder, sender: paymenttest.Sender{Key: key}, report: report{},
+		http: startServices(&key.Private.PublicKey, false), tls: startServices(&key.Private.PublicKey, true)}
+	return b, b.tls.writeBundle(folder)
 }
 
 // The programs. allFolders is the webhook function that reads all folders of CA certificates, as Go
@@ -147,13 +142,12 @@ func (b *bench) starts(ctx context.Context) error {
 	for i := range 8 * len(programs) {
 		program := programs[i%len(programs)]
 		for row, s := range map[string]*services{"start": b.http, "start, TLS": b.tls} {
-			err := b.with(ctx, program, s, func(p *process) error {
+			if err := b.with(ctx, program, s, func(p *process) error {
 				one, err := p.sample()
 				one[took] = p.start.Seconds() * 1000
 				b.report.add(row, program, one)
 				return err
-			})
-			if err != nil {
+			}); err != nil {
 				return err
 			}
 		}
@@ -171,17 +165,15 @@ func (b *bench) firsts(ctx context.Context) error {
 			b.sender.Key.ID = uuid.New().String()
 		}
 		before := b.tls.connections.Load()
-		err := b.with(ctx, webhook, b.tls, func(p *process) error {
+		if err := b.with(ctx, webhook, b.tls, func(p *process) error {
 			one, err := b.send(ctx, p, b.tls, k)
 			one[connections] = float64(b.tls.connections.Load() - before) // with those that the start has opened
 			b.report.add(row, webhook, one)
-			for n := 0; n < 5 && k.events == 1 && err == nil; n++ {
-				one, err = b.send(ctx, p, b.tls, k)
-				b.report.add("later, TLS", webhook, one)
+			if k.events > 1 || err != nil {
+				return err
 			}
-			return err
-		})
-		if err != nil {
+			return b.sendAll(ctx, p, b.tls, k, 5, "later, TLS", webhook)
+		}); err != nil {
 			return err
 		}
 	}
@@ -192,24 +184,28 @@ func (b *bench) firsts(ctx context.Context) error {
 func (b *bench) deliveries(ctx context.Context) error {
 	for i := range 2 * len(kinds) {
 		k, program := kinds[i/2], programs[i%2]
-		err := b.with(ctx, program, b.http, func(p *process) error {
+		if err := b.with(ctx, program, b.http, func(p *process) error {
 			for range 5 {
 				if _, err := b.send(ctx, p, b.http, kinds[0]); err != nil {
 					return err
 				}
 			}
-			for range k.count {
-				one, err := b.send(ctx, p, b.http, k)
-				if err != nil {
-					return err
-				}
-				b.report.add(k.row, program, one)
-			}
-			return nil
-		})
+			return b.sendAll(ctx, p, b.http, k, k.count, k.row, program)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendAll sends n deliveries, whose samples are those of a program in a row of the report.
+func (b *bench) sendAll(ctx context.Context, p *process, s *services, k kind, n int, row, program string) error {
+	for range n {
+		one, err := b.send(ctx, p, s, k)
 		if err != nil {
 			return err
 		}
+		b.report.add(row, program, one)
 	}
 	return nil
 }
@@ -245,26 +241,23 @@ func (b *bench) send(ctx context.Context, p *process, s *services, k kind) (samp
 			strings.Repeat(part, k.parts) + `0]}`)
 	}
 	const id = "abcdefghijklmnopqrstuvwxyz012345"
-	r, err := b.sender.Request(ctx, paymenttest.Webhook{Payload: paymenttest.Delivery(all...), Flaw: k.flaw,
-		URL: "https://" + id + ".lambda-url.eu-central-1.on.aws/"})
-	if err != nil {
-		return sample{}, err
-	}
-	body, err := io.ReadAll(r.Body)
+	const host = id + ".lambda-url.eu-central-1.on.aws"
+	w, err := b.sender.Sign(ctx, paymenttest.Webhook{Payload: paymenttest.Delivery(all...), Flaw: k.flaw,
+		URL: "https://" + host + "/"})
 	if err != nil {
 		return sample{}, err
 	}
 	// AWS, "Invoking Lambda function URLs", https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html.
-	headers := map[string]string{"host": r.URL.Host, "content-length": strconv.Itoa(len(body)),
+	headers := map[string]string{"host": host, "content-length": strconv.Itoa(len(w.Body)),
 		"x-amzn-trace-id": "Root=1-5bef4de7-ad49b0e87f6ef6c87fc2e700", "x-forwarded-for": "198.51.100.7",
 		"x-forwarded-port": "443", "x-forwarded-proto": "https", "user-agent": "payment-service/1.0"}
-	for name, values := range r.Header {
+	for name, values := range w.Header {
 		headers[strings.ToLower(name)] = strings.Join(values, ",")
 	}
 	invocation, err := json.Marshal(events.LambdaFunctionURLRequest{Version: "2.0", RawPath: "/", Headers: headers,
-		Body: string(body), RequestContext: events.LambdaFunctionURLRequestContext{AccountID: "anonymous",
-			RequestID: uuid.New().String(), APIID: id, DomainName: r.URL.Host, DomainPrefix: id,
-			HTTP: events.LambdaFunctionURLRequestContextHTTPDescription{Method: r.Method, Path: "/",
+		Body: string(w.Body), RequestContext: events.LambdaFunctionURLRequestContext{AccountID: "anonymous",
+			RequestID: uuid.New().String(), APIID: id, DomainName: host, DomainPrefix: id,
+			HTTP: events.LambdaFunctionURLRequestContextHTTPDescription{Method: w.Method, Path: "/",
 				Protocol: "HTTP/1.1", SourceIP: "198.51.100.7", UserAgent: "payment-service/1.0"}}})
 	if err != nil {
 		return sample{}, err

@@ -22,64 +22,63 @@ type process struct {
 	api     *httptest.Server
 	log     *os.File      // so that all of it is there when the function answers
 	start   time.Duration // until the first request for an invocation
-	next    chan time.Time
 	work    chan []byte
-	answers chan answer
-	exited  chan struct{}
+	calls   chan call // of the Runtime API
+	stopped chan struct{}
 }
 
-type answer struct {
+// call is an answer to an invocation, or, without a text, the request for the next one.
+type call struct {
 	at   time.Time
 	text string
 }
 
 // startProcess starts a function and returns when it asks for its first invocation.
 func startProcess(ctx context.Context, path string, env []string) (*process, error) {
-	p := &process{cmd: exec.CommandContext(ctx, path), next: make(chan time.Time, 1), work: make(chan []byte),
-		answers: make(chan answer, 1), exited: make(chan struct{})}
 	log, err := os.CreateTemp(filepath.Dir(path), "log-")
 	if err != nil {
 		return nil, err
 	}
-	p.log = log
-	p.api = httptest.NewServer(http.HandlerFunc(p.serve))
+	p := &process{cmd: exec.CommandContext(ctx, path), log: log, work: make(chan []byte), calls: make(chan call, 1),
+		stopped: make(chan struct{})}
+	p.api = httptest.NewServer(p)
 	p.cmd.Env = append(env, "AWS_LAMBDA_RUNTIME_API="+p.api.Listener.Addr().String())
-	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
+	p.cmd.Stdout, p.cmd.Stderr = log, log
 	started := time.Now()
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() {
 		_ = p.cmd.Wait()
-		close(p.exited)
+		close(p.stopped)
 	}()
-	ready, err := receive(p, p.next)
+	ready, err := p.next()
 	if err != nil {
 		p.stop()
 	}
-	p.start = ready.Sub(started)
+	p.start = ready.at.Sub(started)
 	return p, err
 }
 
-// receive returns what a channel receives, or an error if the process ends.
-func receive[T any](p *process, c chan T) (value T, err error) {
+// next returns the next call of the function, or an error if the process ends.
+func (p *process) next() (call, error) {
 	select {
-	case value = <-c:
-		return value, nil
-	case <-p.exited:
+	case c := <-p.calls:
+		return c, nil
+	case <-p.stopped:
 		text, _ := os.ReadFile(p.log.Name())
-		return value, fmt.Errorf("%s ended: %s", p.cmd.Path, text)
+		return call{}, fmt.Errorf("%s ended: %s", p.cmd.Path, text)
 	}
 }
 
-func (p *process) serve(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP serves the Runtime API.
+func (p *process) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, _ := io.ReadAll(r.Body)
+	p.calls <- call{time.Now(), string(text)}
 	if r.Method == http.MethodPost {
-		text, _ := io.ReadAll(r.Body)
 		w.WriteHeader(http.StatusAccepted)
-		p.answers <- answer{time.Now(), string(text)}
 		return
 	}
-	p.next <- time.Now()
 	select {
 	case payload := <-p.work:
 		h := w.Header()
@@ -94,25 +93,25 @@ func (p *process) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // invoke invokes the function, and waits until it asks for the next invocation.
-func (p *process) invoke(payload []byte) (s sample, text string, err error) {
+func (p *process) invoke(payload []byte) (s sample, answer string, err error) {
 	before, err := p.sample()
 	if err != nil {
 		return s, "", err
 	}
 	start := time.Now()
 	p.work <- payload
-	got, err := receive(p, p.answers)
+	answered, err := p.next()
 	if err == nil {
-		_, err = receive(p, p.next)
+		_, err = p.next()
 	}
 	if err != nil {
 		return s, "", err
 	}
 	s, err = p.sample()
-	s[took] = got.at.Sub(start).Seconds() * 1000
+	s[took] = answered.at.Sub(start).Seconds() * 1000
 	s[cpu] -= before[cpu]
 	s[logged] -= before[logged]
-	return s, got.text, err
+	return s, answered.text, err
 }
 
 // sample returns the CPU time and the memory that the process has used, and the bytes that it has
@@ -148,7 +147,7 @@ func (p *process) sample() (s sample, err error) {
 // stop ends the process and its Runtime API.
 func (p *process) stop() {
 	_ = p.cmd.Process.Kill()
-	<-p.exited
+	<-p.stopped
 	p.api.CloseClientConnections()
 	p.api.Close()
 	_ = p.log.Close()

@@ -26,7 +26,6 @@ import (
 // the client open a new connection.) Every key id has the same key.
 type services struct {
 	aws, keys *httptest.Server
-	delay     time.Duration
 	key       *rsa.PublicKey
 	table     awstest.Handler // of keys
 
@@ -37,13 +36,11 @@ type services struct {
 
 const ledgerTable, keysTable = "ledger", "keys"
 
-// startServices starts both servers, with TLS if there is a folder. Into that, it writes a bundle as
-// large as that of Amazon Linux 2023, and two folders that contain it, all of which Go reads
-// (https://go.dev/issue/79018).
-func startServices(delay time.Duration, key *rsa.PublicKey, folder string) (*services, error) {
+// startServices starts both servers.
+func startServices(key *rsa.PublicKey, tls bool) *services {
 	db := awstest.NewDynamoDB()
 	db.CreateTable(keysTable, names.KeysKey)
-	s := &services{delay: delay, key: key, table: awstest.Handler{DynamoDB: db}}
+	s := &services{key: key, table: awstest.Handler{DynamoDB: db}}
 	s.aws = httptest.NewUnstartedServer(http.HandlerFunc(s.serveAWS))
 	s.keys = httptest.NewUnstartedServer(http.HandlerFunc(s.serveKeys))
 	s.aws.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -53,18 +50,21 @@ func startServices(delay time.Duration, key *rsa.PublicKey, folder string) (*ser
 	}
 	for _, server := range []*httptest.Server{s.aws, s.keys} {
 		server.Config.ErrorLog = log.New(io.Discard, "", 0) // a process is ended while its connections are open
-		if folder != "" {
+		if tls {
 			server.StartTLS()
 		} else {
 			server.Start()
 		}
 	}
-	if folder == "" {
-		return s, nil
-	}
+	return s
+}
+
+// writeBundle writes a bundle of CA certificates as large as that of Amazon Linux 2023 into a folder,
+// and two folders that contain it, all of which Go reads (https://go.dev/issue/79018).
+func (s *services) writeBundle(folder string) error {
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.aws.Certificate().Raw})
 	s.bundle, s.folders = folder+"/pki/ca-bundle.crt", folder+"/pki:"+folder+"/ssl"
-	return s, errors.Join(os.Mkdir(folder+"/pki", 0o700), os.WriteFile(s.bundle, bytes.Repeat(certificate, 143), 0o600),
+	return errors.Join(os.Mkdir(folder+"/pki", 0o700), os.WriteFile(s.bundle, bytes.Repeat(certificate, 143), 0o600),
 		os.Mkdir(folder+"/ssl", 0o700), os.Symlink(s.bundle, folder+"/ssl/ca-bundle.crt"))
 }
 
@@ -81,7 +81,7 @@ func (s *services) serveKeys(w http.ResponseWriter, r *http.Request) {
 		return // it only opens a connection
 	}
 	s.calls.Add(1)
-	time.Sleep(s.delay)
+	time.Sleep(delay)
 	w.Header().Set("Content-Type", "application/json")
 	w.Write(keys.FormatJWK(id, s.key))
 }
@@ -93,7 +93,7 @@ func (s *services) serveAWS(w http.ResponseWriter, r *http.Request) {
 		return // the process was ended, or it only opens a connection
 	}
 	s.calls.Add(1)
-	time.Sleep(s.delay)
+	time.Sleep(delay)
 	list := func(before, element, counted string) string {
 		return before + strings.TrimSuffix(strings.Repeat(element+",", bytes.Count(body, []byte(counted))), ",") + `]}`
 	}
