@@ -75,9 +75,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	flags.BoolVar(&f.cleanup, "cleanup", false, "remove what runs have left, and do nothing else")
 	flags.BoolVar(&f.yes, "yes", false, "do not ask")
 	flags.StringVar(&f.folder, "report", "", "`folder` for the report (default .local/acceptance/ID)")
-	cli.FuncVar(flags, "setting", "KEY=VALUE", "a setting of Payhook other than its default; may be repeated",
-		func(text string) error { return f.addSetting(text) })
-	flags.Lookup("setting").Shorthand = "c"
+	flags.FuncP("setting", "c", "a setting of Payhook other than its default, `KEY=VALUE`; may be repeated", f.addSetting)
 	return cmd
 }
 

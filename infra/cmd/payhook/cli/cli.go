@@ -142,14 +142,15 @@ func (p *Program) Run(ctx context.Context, root *cobra.Command, args []string) i
 		return StatusFailed
 	}
 	status := StatusFailed
+	if known, ok := errors.AsType[*statusError](err); ok {
+		status = known.status
+	}
 	switch {
-	case !p.started || is[*usageError](err):
+	case !p.started:
 		status = StatusUsage
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && status != StatusUsage:
 		fmt.Fprintln(p.Err, "payhook: interrupted")
 		return StatusInterrupted
-	case is[*unreachableError](err):
-		status = StatusUnreachable
 	}
 	fmt.Fprintln(p.Err, "payhook:", err)
 	return status
@@ -159,31 +160,27 @@ func (p *Program) Run(ctx context.Context, root *cobra.Command, args []string) i
 // command has printed what needs attention.
 var ErrAttention = errors.New("something needs attention")
 
-type usageError struct{ error }
+// statusError is an error that ends the program with a status.
+type statusError struct {
+	error
+	status int
+}
 
-func (e *usageError) Unwrap() error { return e.error }
+func (e *statusError) Unwrap() error { return e.error }
 
 // Usage returns an error that ends the program with [StatusUsage]. It may be used
 // only if nothing was done.
-func Usage(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
-
-type unreachableError struct{ error }
-
-func (e *unreachableError) Unwrap() error { return e.error }
-
-// is reports whether err or an error that it wraps is an E.
-func is[E error](err error) bool {
-	_, ok := errors.AsType[E](err)
-	return ok
+func Usage(format string, args ...any) error {
+	return &statusError{fmt.Errorf(format, args...), StatusUsage}
 }
 
 // Unreachable makes err one that ends the program with [StatusUnreachable], unless
 // it is an error of usage or [ErrAttention]. It returns nil for nil.
 func Unreachable(err error) error {
-	if err == nil || errors.Is(err, ErrAttention) || is[*usageError](err) {
+	if _, known := errors.AsType[*statusError](err); known || err == nil || errors.Is(err, ErrAttention) {
 		return err
 	}
-	return &unreachableError{err}
+	return &statusError{err, StatusUnreachable}
 }
 
 // Confirm asks the person at the terminal. It returns an error of usage unless the

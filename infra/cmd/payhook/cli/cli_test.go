@@ -21,7 +21,7 @@ func run(t *testing.T, ctx context.Context, f func(*Program) error, args ...stri
 	var color string
 	cmd := &cobra.Command{Use: "do", Args: Args(), RunE: func(*cobra.Command, []string) error { return f(p) }}
 	DurationVar(cmd.Flags(), &age, "age", 0, "an age")
-	ChoiceVar(cmd, &color, "color", "color", "a color", "red", "green")
+	ChoiceVar(cmd, &color, "color", "a `color`", "red", "green")
 	root.AddCommand(cmd)
 	status = p.Run(ctx, root, append([]string{"do"}, args...))
 	return o.String(), e.String(), status

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"payhook.example/shared/payment"
 	"payhook.example/shared/settings"
 )
 
@@ -51,41 +50,14 @@ func ParseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Time reads a time of RFC 3339, or how long ago it was.
-func (p *Program) Time(text string) (time.Time, error) {
-	if at, err := payment.ParseTime(text); err == nil {
-		return at, nil
-	}
-	before, err := ParseDuration(strings.TrimSuffix(strings.TrimSpace(text), " ago"))
-	if err != nil || before < 0 {
-		return time.Time{}, errors.New("must be a time such as 2026-01-31T12:00:00Z, or how long ago it was, such as " +
-			"24h")
-	}
-	return p.Now().Add(-before), nil
-}
-
-// FuncVar adds a flag whose value is read by set.
-func FuncVar(f *pflag.FlagSet, name, kind, usage string, set func(string) error) {
-	f.Var(function{set, kind}, name, usage)
-}
-
-type function struct {
-	set  func(string) error
-	kind string
-}
-
-func (f function) Set(text string) error { return f.set(text) }
-func (f function) String() string        { return "" }
-func (f function) Type() string          { return f.kind }
-
 // ChoiceVar adds a flag that takes one of some words, and completes them.
-func ChoiceVar(cmd *cobra.Command, to *string, name, kind, usage string, words ...string) {
-	FuncVar(cmd.Flags(), name, kind, usage, func(text string) error {
+func ChoiceVar(cmd *cobra.Command, to *string, name, usage string, words ...string) {
+	cmd.Flags().Func(name, usage, func(text string) error {
 		*to = text
 		return OneOf(text, words...)
 	})
-	if err := cmd.RegisterFlagCompletionFunc(name,
-		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	complete := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+	if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
 		panic(err) // there is no such flag
 	}
 }

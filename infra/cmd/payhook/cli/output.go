@@ -6,14 +6,13 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
 )
 
-// PrintJSON writes one document on a line of its own.
+// PrintJSON writes one document on one line.
 func (p *Program) PrintJSON(document any) error {
 	e := json.NewEncoder(p.Out)
 	e.SetEscapeHTML(false)
@@ -71,9 +70,6 @@ func Readable(d time.Duration) string {
 // zero matches a smaller unit that is zero.
 var zero = regexp.MustCompile(`^(\d+[mhd])0[smh]$`)
 
-// Seconds is a duration as JSON has it.
-func Seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
-
 // Plain is text from outside, quoted if it has control characters, which a terminal
 // would interpret.
 func Plain(text string) string {
@@ -81,15 +77,6 @@ func Plain(text string) string {
 		return strconv.Quote(text)
 	}
 	return text
-}
-
-// PlainAll is all texts as [Plain], joined by commas.
-func PlainAll(texts []string) string {
-	quoted := make([]string, len(texts))
-	for i, text := range texts {
-		quoted[i] = Plain(text)
-	}
-	return strings.Join(quoted, ", ")
 }
 
 // Wrap joins words by two spaces into lines of at most width columns, the lines after
@@ -123,28 +110,4 @@ func Counted(n int, one, many string) string {
 		return "1 " + one
 	}
 	return strconv.Itoa(n) + " " + many
-}
-
-// interval is how often long work reports its progress.
-const interval = 2 * time.Second
-
-// Progress reports on long work how far it is, at most once in an interval. It is
-// safe for concurrent use.
-type Progress struct {
-	p    *Program
-	mu   sync.Mutex
-	last time.Time
-}
-
-// Progress returns a report that begins now.
-func (p *Program) Progress() *Progress { return &Progress{p: p, last: p.Now()} }
-
-// Say writes a line to Err if the interval is over.
-func (g *Progress) Say(format string, args ...any) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if now := g.p.Now(); now.Sub(g.last) >= interval {
-		g.last = now
-		fmt.Fprintf(g.p.Err, format+"\n", args...)
-	}
 }

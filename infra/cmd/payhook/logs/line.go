@@ -1,12 +1,8 @@
 package logs
 
 import (
-	"bytes"
 	"encoding/json"
-	"encoding/json/jsontext"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -43,7 +39,7 @@ func (e Entry) text(width int) string {
 		var known struct{ Level, Msg string }
 		_ = json.Unmarshal([]byte(line), &known) // of another type: it is shown as empty
 		level = known.Level
-		words = append([]string{cli.Plain(known.Msg)}, members("", []byte(line))...)
+		words = append([]string{cli.Plain(known.Msg)}, cli.Words([]byte(line), hidden...)...)
 	} else {
 		for part := range strings.SplitSeq(line, "\t") {
 			words = append(words, cli.Plain(part))
@@ -51,52 +47,6 @@ func (e Entry) text(width int) string {
 	}
 	head := fmt.Sprintf("%s  %-7s  %-5s", cli.Stamp(e.Time), e.Function, cli.Plain(level))
 	return cli.Wrap(width, 4, append([]string{head}, words...)...)
-}
-
-// members returns the members of a JSON object that are not zero, in their order, as
-// name=value. The members of an object within have the names of both.
-func members(prefix string, object []byte) (words []string) {
-	d := jsontext.NewDecoder(bytes.NewReader(object))
-	if _, err := d.ReadToken(); err != nil {
-		return nil
-	}
-	for d.PeekKind() == jsontext.KindString {
-		token, err := d.ReadToken()
-		if err != nil {
-			break
-		}
-		name := token.String()
-		value, err := d.ReadValue()
-		if err != nil {
-			break
-		}
-		if prefix == "" && slices.Contains(hidden, name) {
-			continue
-		}
-		name = cli.Plain(prefix + name)
-		switch value.Kind() {
-		case jsontext.KindBeginObject:
-			words = append(words, members(prefix+name+".", value)...)
-		case jsontext.KindString:
-			var text string
-			if json.Unmarshal(value, &text) == nil && text != "" {
-				words = append(words, name+"="+quoted(text))
-			}
-		default:
-			if text := string(value); !slices.Contains([]string{"0", "false", "null", "[]"}, text) {
-				words = append(words, name+"="+text)
-			}
-		}
-	}
-	return words
-}
-
-// quoted is a value of a string, in quotation marks if it could be misread.
-func quoted(text string) string {
-	if strings.ContainsAny(text, ` "=`) {
-		return strconv.Quote(text)
-	}
-	return cli.Plain(text)
 }
 
 // routine reports whether the entry is one that Lambda writes for every invocation that

@@ -2,112 +2,276 @@ package operate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/parking"
 )
 
-// request is the event of an invocation of the redrive function.
-type request struct {
-	Replay  []string `json:"replay,omitempty"`
-	Version string   `json:"version,omitempty"`
-	Again   bool     `json:"again,omitempty"`
-	Bus     string   `json:"bus,omitempty"`
-	Settle  []string `json:"settle,omitempty"`
-	Reason  string   `json:"reason,omitempty"`
-	By      string   `json:"by,omitempty"`
-
-	MoveFrom     string `json:"moveFrom,omitempty"`
-	Certificates bool   `json:"certificates,omitempty"`
+// replayOptions are the flags of parked replay.
+type replayOptions struct {
+	filter          filter
+	all, yes, again bool
+	version, bus    string
 }
 
-// answer is what the redrive function returns.
-type answer struct {
-	ErrorMessage string     `json:"errorMessage"`
-	Replayed     []replayed `json:"replayed"`
-	Settled      []settled  `json:"settled"`
-	Moved        int        `json:"moved"`
-	Left         bool       `json:"left"`
+func (p *program) replayCommand() *cobra.Command {
+	var o replayOptions
+	var names []string
+	cmd := &cobra.Command{
+		Use:   "replay NAME...",
+		Short: "Publish what is parked",
+		Long: `Publishes what is parked, with the redrive function. A delivery is verified again
+from the proof that is stored with it; an event becomes pending again, and redrive
+publishes it. Nothing else is published. What is replayed stays parked, and is marked
+as replayed. What was replayed or settled before is rejected, unless --again is given.
 
-	Certificates *certificates `json:"certificates"`
+A conflict is two contents of one eventId, of which the first was published. Decide
+which is right, name the conflict, and choose:
+
+  --version first   what was published stays: the conflict is settled, and nothing is
+                    published
+  --version parked  the parked content is published as well. From then on the first is
+                    the one in conflict. Consumers that use eventId as an idempotency
+                    key ignore it, others process a second payment: tell them first
+
+An event that could not be published, whose eventId has other content by now, needs
+--version parked as well.
+
+What was parked for another bus is published on the bus of this stack only with --bus,
+which names that other bus. "payhook parked show" shows it.
+
+It asks before it replays more than one, and always before it publishes a parked version:
+then it shows both versions with amount, currency and status.
+
+Status 1: at least one was not accepted.`,
+		Example: `  payhook parked replay NAME
+  payhook parked replay NAME --version first
+  payhook parked replay --all --reason invalid --from 24h --yes`,
+		Args: func(_ *cobra.Command, args []string) (err error) {
+			names, err = namesToReplay(o, args)
+			return err
+		},
+		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error { return p.replay(ctx, s, o, names) }),
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.all, "all", false, "everything that is parked and open, except conflicts")
+	p.filterFlags(cmd, &o.filter)
+	cli.ChoiceVar(cmd, &o.version, "version", "`version` of a conflict: first or parked", firstVersion, parkedVersion)
+	f.BoolVar(&o.again, "again", false, "also what was replayed or settled before")
+	f.StringVar(&o.bus, "bus", "", "the `bus` that it was parked for, if that is not the bus of this stack")
+	f.BoolVar(&o.yes, "yes", false, "do not ask; required without a terminal")
+	return cmd
 }
 
-// errFunction is returned when the redrive function was invoked and failed.
-type errFunction string
+// The versions of a conflict, as the redrive function knows them.
+const (
+	firstVersion  = "first"
+	parkedVersion = "parked"
+)
 
-func (e errFunction) Error() string { return "the redrive function failed: " + string(e) }
+func (p *program) settleCommand() *cobra.Command {
+	var names []string
+	var reason string
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "settle NAME...",
+		Short: "Record that something parked needs no replay",
+		Long: `Records, with the redrive function, that what is parked needs no replay: it is no
+longer listed as open. It stays parked, and nothing is published. The record says who
+settled it, when, and the reason. To settle twice changes nothing.
 
-// redrive invokes the redrive function. The error is an errFunction, or comes from AWS.
-func (d *stack) redrive(ctx context.Context, r request) (a answer, err error) {
-	event, err := json.Marshal(r)
-	if err != nil {
-		return a, err
+It asks before it settles more than one.
+
+Status 1: at least one was not settled.`,
+		Example: "  payhook parked settle NAME --reason 'sent again by the service, delivery ...'",
+		Args: func(_ *cobra.Command, args []string) (err error) {
+			if names, err = namesOf(args); err == nil && strings.TrimSpace(reason) == "" {
+				err = errors.New("--reason is missing: say why no replay is needed")
+			}
+			return err
+		},
+		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
+			if len(names) > 1 && !yes {
+				if err := p.Confirm(ctx, fmt.Sprintf("Settle %d in %s?", len(names), s.Name)); err != nil {
+					return err
+				}
+			}
+			return p.decide(ctx, s, names, func(name string) request {
+				return request{Settle: []string{name}, Reason: reason}
+			})
+		}),
 	}
-	out, err := d.lambda.Invoke(
-		ctx,
-		&lambda.InvokeInput{FunctionName: aws.String(d.Functions["redrive"]), Payload: event},
-	)
-	if err != nil {
-		return a, err
+	cmd.Flags().StringVar(&reason, "reason", "", "why no replay is needed (required)")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; required without a terminal")
+	return cmd
+}
+
+func (p *program) replay(ctx context.Context, d *stack, o replayOptions, names []string) error {
+	if o.all {
+		var err error
+		if names, err = p.open(ctx, d, o.filter); err != nil {
+			return err
+		}
+		if len(names) == 0 {
+			fmt.Fprintln(p.Err, "nothing is parked that matches; nothing was done")
+			return nil
+		}
 	}
-	err = json.Unmarshal(out.Payload, &a)
-	if out.FunctionError != nil {
-		return a, errFunction(a.ErrorMessage)
+	if !o.yes {
+		if err := p.confirmReplay(ctx, d, o.version, names); err != nil {
+			return err
+		}
 	}
-	return a, err
+	return p.decide(ctx, d, names, func(name string) request {
+		return request{Replay: []string{name}, Version: o.version, Again: o.again, Bus: o.bus}
+	})
+}
+
+// open returns the names of what is open and meant by the filter, except conflicts.
+func (p *program) open(ctx context.Context, d *stack, f filter) (names []string, err error) {
+	f.state = parking.Open
+	list, err := d.find(ctx, f)
+	for _, l := range list {
+		if l.Reason != string(parking.Conflict) {
+			names = append(names, l.Name)
+		}
+	}
+	if conflicts := len(list) - len(names); conflicts > 0 {
+		fmt.Fprintf(p.Err, "%s not included: each is replayed by its name, with --version\n",
+			cli.Counted(conflicts, "conflict is", "conflicts are"))
+	}
+	return names, err
+}
+
+// confirmReplay asks before more than one is replayed, and always before a parked version is
+// published in addition to the first. Then it shows both.
+func (p *program) confirmReplay(ctx context.Context, d *stack, version string, names []string) error {
+	if version != parkedVersion {
+		if len(names) == 1 {
+			return nil
+		}
+		return p.Confirm(ctx, fmt.Sprintf("Replay %d in %s?", len(names), d.Name))
+	}
+	for _, name := range names {
+		parked, err := d.store.Get(ctx, name)
+		if errors.Is(err, parking.ErrNotParked) {
+			continue // the function says so
+		}
+		if err != nil {
+			return err
+		}
+		both, err := d.compare(ctx, parked)
+		if err == nil {
+			err = writeVersions(p.Err, both, p.Now())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(p.Err)
+	return p.Confirm(ctx, fmt.Sprintf("Consumers may process a second payment. Publish the parked version of %s in %s?",
+		cli.Counted(len(names), "parked object", "parked objects"), d.Name))
+}
+
+// namesToReplay checks how the arguments and flags of parked replay go together. The redrive
+// function checks whether what is parked has the version.
+func namesToReplay(o replayOptions, given []string) ([]string, error) {
+	switch {
+	case o.all && len(given) > 0:
+		return nil, errors.New("--all cannot be used with names")
+	case o.all && (o.version != "" || o.filter.reason == string(parking.Conflict)):
+		return nil, errors.New("--all does not include conflicts: each is replayed by its name, with --version")
+	case o.all:
+		return nil, nil
+	case o.filter != filter{}:
+		return nil, errors.New("filters are used with --all, not with names")
+	}
+	names, err := namesOf(given)
+	for _, name := range names {
+		if reasonOf(name) == string(parking.Conflict) && o.version == "" {
+			return nil, fmt.Errorf("%s is a conflict: choose with --version first or --version parked", name)
+		}
+	}
+	return names, err
+}
+
+// namesOf takes names as they may have been copied, each once.
+func namesOf(texts []string) (names []string, err error) {
+	if len(texts) == 0 {
+		return nil, errors.New("names are missing: payhook parked list has them")
+	}
+	for _, text := range texts {
+		name, err := nameOf(text)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// decided is the result for one object that was to be replayed or settled, as the redrive
+// function reports it.
+type decided struct {
+	Done       bool   `json:"done"` // it is accepted or settled: nothing is left to do
+	Name       string `json:"name"`
+	Outcome    string `json:"outcome,omitempty"` // of a replay, as in the function's log
+	Cause      string `json:"cause,omitempty"`
+	Recorded   int    `json:"recorded,omitzero"`
+	Duplicates int    `json:"duplicates,omitzero"`
+	Conflicts  int    `json:"conflicts,omitzero"`
+	Parked     string `json:"parked,omitempty"` // the name of what is in conflict
+	// Unverified says what could not be verified of its proof.
+	Unverified string `json:"unverified,omitempty"`
 }
 
 // maxFailures is how many invocations may fail in a row before the rest is not tried.
 const maxFailures = 3
 
-// decide calls do for each name, one after another, and reports how many were done as the
-// word says. Each has an invocation of its own, so that it has all its time. do returns
-// whether it was done.
-func (p *program) decide(ctx context.Context, list []string, word string,
-	do func(ctx context.Context, name string) (bool, error)) error {
-	progress := p.Progress()
+// decide sends the redrive function a request for each name, one after another, and prints
+// the results. Each has an invocation of its own, so that it has all its time.
+func (p *program) decide(ctx context.Context, d *stack, names []string, ask func(name string) request) error {
+	by := d.caller(ctx)
 	tried, done, failures := 0, 0, 0
 	var err error
-	for _, name := range list {
-		var ok bool
-		ok, err = do(ctx, name)
+	for _, name := range names {
+		r := ask(name)
+		r.By = by
+		var a answer
+		a, err = d.redrive(ctx, r)
+		result := decided{Name: name}
 		if _, failed := errors.AsType[errFunction](err); failed {
-			tried, failures = tried+1, failures+1
-			if failures == maxFailures {
-				break
-			}
-			err = nil
-			continue
-		}
-		if err != nil {
+			failures++
+			result.Cause = err.Error()
+		} else if err != nil {
 			break
+		} else {
+			failures = 0
+			for _, result = range slices.Concat(a.Replayed, a.Settled) {
+				result.Done = result.Cause == "" && (result.Outcome == "accepted" || len(a.Settled) > 0)
+			}
 		}
-		tried, failures = tried+1, 0
-		if ok {
+		tried++
+		if result.Done {
 			done++
 		}
-		progress.Say("%d of %d tried, %d %s", tried, len(list), done, word)
-	}
-	if len(list) > 1 || err != nil {
-		fmt.Fprintf(p.Err, "%d of %d tried: %d %s, %d not\n", tried, len(list), done, word, tried-done)
-	}
-	_, failed := errors.AsType[errFunction](err)
-	switch {
-	case failed:
-		fmt.Fprintf(p.Err, "stopped: %s\n", cli.Plain(err.Error()))
-		return cli.ErrAttention
-	case err != nil:
-		if ctx.Err() != nil {
-			fmt.Fprintln(p.Err, "the last one may still be "+word+"; payhook parked list shows what is open")
+		if err = p.PrintLine(result); err != nil || failures == maxFailures {
+			break
 		}
-		return err
-	case done < tried:
-		return cli.ErrAttention
 	}
-	return nil
+	if len(names) > 1 || err != nil {
+		fmt.Fprintf(p.Err, "%d of %d tried: %d done, %d not\n", tried, len(names), done, tried-done)
+	}
+	if ctx.Err() != nil {
+		fmt.Fprintln(p.Err, "the last one may still be done; payhook parked list shows what is open")
+	}
+	return attention(err, done < len(names))
 }

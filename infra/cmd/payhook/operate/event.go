@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 )
@@ -19,11 +18,14 @@ func (p *program) eventCommand() *cobra.Command {
 		Long: `Shows the state of one eventId: when it was recorded and from which delivery,
 whether it is pending, published or parked, and what is parked about it.
 
-Status 1: the event is unknown or parked, or something about it is parked and open.
+  unknown         it was never accepted, or its de-duplication window is over
+  due             when redrive may publish it, if it is pending
+  attempts        how often redrive has tried
+  claimed         it is too large for the bus, which gets a claim check
+  eventTimestamp  its time on the bus, by which a replay of the archive finds it
+  expiresAt       the end of the window; after that, the same id is new
 
-With --json, one document: eventId, state (pending, published, parked, unknown),
-deliveryId, recordedAt, publishedAt, eventTimestamp, parkedAt, due, attempts, claimed,
-expiresAt, sha256, parked (name, time, reason, state).`,
+Status 1: the event is unknown or parked, or something about it is parked and open.`,
 		Example: "  payhook event 0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d --local",
 		Args:    oneUUID,
 		RunE:    p.on(p.event),
@@ -32,12 +34,11 @@ expiresAt, sha256, parked (name, time, reason, state).`,
 
 // eventState is what is known of one event.
 type eventState struct {
-	EventID     string    `json:"eventId"`
-	State       string    `json:"state"`
-	DeliveryID  string    `json:"deliveryId,omitempty"`
-	RecordedAt  time.Time `json:"recordedAt,omitzero"`
-	PublishedAt time.Time `json:"publishedAt,omitzero"`
-	// EventTimestamp is the time that a published event has on the bus.
+	EventID        string    `json:"eventId"`
+	State          string    `json:"state"`
+	DeliveryID     string    `json:"deliveryId,omitempty"`
+	RecordedAt     time.Time `json:"recordedAt,omitzero"`
+	PublishedAt    time.Time `json:"publishedAt,omitzero"`
 	EventTimestamp time.Time `json:"eventTimestamp,omitzero"`
 	ParkedAt       time.Time `json:"parkedAt,omitzero"`
 	Due            time.Time `json:"due,omitzero"`
@@ -65,7 +66,7 @@ func (p *program) event(ctx context.Context, d *stack, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := eventState{EventID: args[0], State: "unknown", Parked: []listed{}}
+	s := eventState{EventID: args[0], State: "unknown"}
 	if known {
 		s = eventState{
 			EventID: item.EventID, DeliveryID: item.DeliveryID,
@@ -73,55 +74,16 @@ func (p *program) event(ctx context.Context, d *stack, args []string) error {
 			ParkedAt: item.ParkedAt,
 			Due:      item.Due, Bus: item.Bus(), Attempts: item.Attempts, Claimed: item.Claimed,
 			ExpiresAt: item.ExpiresAt,
-			SHA256:    hex.EncodeToString(item.Digest[:]), Parked: []listed{},
+			SHA256:    hex.EncodeToString(item.Digest[:]),
 		}
 		s.State, _ = stateOf(item)
 	}
-	wrong := s.State == "unknown" || s.State == "parked"
-	err = find(ctx, d.store, filter{event: args[0]}, func(l listed) error {
-		s.Parked = append(s.Parked, l)
-		wrong = wrong || l.State == parking.Open
-		return nil
-	})
-	if err != nil {
+	if s.Parked, err = d.find(ctx, filter{event: args[0]}); err != nil {
 		return err
 	}
-	return attention(p.print(s, func(t cli.Fields) { s.write(t, p.Now()) }), wrong)
-}
-
-func (s eventState) write(t cli.Fields, now time.Time) {
-	t.Line("event", "%s", s.EventID)
-	if s.State == "unknown" {
-		t.Line("state", "unknown: it was never accepted, or its de-duplication window is over")
-	} else {
-		t.Line("state", "%s", s.State)
-		t.Line("recorded", "%s", cli.Ago(s.RecordedAt, now))
-		t.Line("delivery", "%s", cli.Plain(s.DeliveryID))
-	}
-	if !s.PublishedAt.IsZero() {
-		t.Line("published", "%s, %s later", cli.Stamp(s.PublishedAt), cli.Readable(s.PublishedAt.Sub(s.RecordedAt)))
-	}
-	if !s.EventTimestamp.IsZero() {
-		t.Line("its time", "%s, by which a replay of the archive finds it", cli.Stamp(s.EventTimestamp))
-	}
-	if !s.ParkedAt.IsZero() {
-		t.Line("parked", "%s", cli.Ago(s.ParkedAt, now))
-	}
-	if s.State == "pending" {
-		t.Line("due", "%s; redrive does not publish it before", cli.Ago(s.Due, now))
-		t.Line("bus", "%s", cli.Plain(s.Bus))
-		t.Line("attempts", "%d by redrive", s.Attempts)
-		if s.Claimed {
-			t.Line("size", "too large for the bus: it is published as a claim check")
-		}
-	}
-	if !s.ExpiresAt.IsZero() {
-		t.Line("expires", "%s; after that, the same id is new", cli.Ago(s.ExpiresAt, now))
-	}
-	if s.SHA256 != "" {
-		t.Line("sha256", "%s", s.SHA256)
-	}
+	wrong := s.State == "unknown" || s.State == "parked"
 	for _, l := range s.Parked {
-		t.Line("about it", "%s  %s, %s", cli.Plain(l.Name), cli.Plain(l.Reason), l.State)
+		wrong = wrong || l.State == parking.Open
 	}
+	return attention(p.Print(s), wrong)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
-	"payhook.example/shared/ledger"
 )
 
 func (p *program) moveCommand() *cobra.Command {
@@ -24,19 +23,13 @@ the events of its own bus. So when a stack is deleted, nobody publishes what it 
 Only events that are due are moved: the others may be in use by the other stack. Redrive
 of this stack publishes them in its next run. It shows what it will do, and asks.
 
-Status 1: some are not due yet; repeat the command when they are.
-
-With --json, one document: from, to, pending, moved, notDue, until.`,
+Status 1: some are not due yet; repeat the command when they are.`,
 		Example: "  payhook pending move --from payhook --stack PayhookNew",
 		Args:    cli.Args(),
 		RunE:    p.on(func(ctx context.Context, s *stack, _ []string) error { return p.move(ctx, s, from, yes) }),
 	}
-	cmd.Flags().StringVar(
-		&from,
-		"from",
-		"",
-		"the bus that the events belong to, as payhook pending shows it (required)",
-	)
+	cmd.Flags().StringVar(&from, "from", "",
+		"the `bus` that the events belong to, as payhook pending shows it (required)")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask; required without a terminal")
 	return cmd
 }
@@ -60,22 +53,24 @@ func (p *program) move(ctx context.Context, d *stack, from string, yes bool) err
 	if err != nil {
 		return err
 	}
-	m.count(index, p.Now())
-	if m.Pending == 0 {
-		return p.printMove(m)
+	for _, item := range index {
+		if item.Bus() != from {
+			continue
+		}
+		m.Pending++
+		if item.Due.After(p.Now()) {
+			m.NotDue, m.Until = m.NotDue+1, item.Due // they are in the order of Due
+		}
 	}
-	fmt.Fprintf(p.Err, "%s pending for the bus %s", cli.Counted(m.Pending, "event is", "events are"), cli.Plain(from))
-	if m.NotDue > 0 {
-		fmt.Fprintf(p.Err, "; not due yet: %d, the last until %s", m.NotDue, cli.Stamp(m.Until))
-	}
-	fmt.Fprintf(p.Err, ". Consumers of %s do not get what is moved\n", cli.Plain(from))
-	if !yes && m.NotDue < m.Pending {
-		question := fmt.Sprintf("Move %d that are due to %s in %s?", m.Pending-m.NotDue, m.To, d.Name)
+	left := m.NotDue < m.Pending
+	if left && !yes {
+		question := fmt.Sprintf("Move %d of the %d that are pending for %s to %s in %s? Consumers of %[3]s do not get them.",
+			m.Pending-m.NotDue, m.Pending, cli.Plain(from), m.To, d.Name)
 		if err := p.Confirm(ctx, question); err != nil {
 			return err
 		}
 	}
-	for left := m.NotDue < m.Pending; left; {
+	for left {
 		a, err := d.redrive(ctx, request{MoveFrom: from})
 		if err != nil {
 			fmt.Fprintf(p.Err, "%s moved\n", cli.Counted(m.Moved, "event is", "events are"))
@@ -83,30 +78,5 @@ func (p *program) move(ctx context.Context, d *stack, from string, yes bool) err
 		}
 		m.Moved, left = m.Moved+a.Moved, a.Left
 	}
-	return p.printMove(m)
-}
-
-// count counts what is pending for the bus.
-func (m *move) count(index []ledger.Item, now time.Time) {
-	for _, item := range index {
-		if item.Bus() != m.From {
-			continue
-		}
-		m.Pending++
-		if item.Due.After(now) {
-			m.NotDue, m.Until = m.NotDue+1, item.Due // they are in the order of Due
-		}
-	}
-}
-
-func (p *program) printMove(m move) error {
-	err := p.print(m, func(t cli.Fields) {
-		if m.Pending == 0 {
-			fmt.Fprintf(t, "nothing is pending for the bus %s\n", cli.Plain(m.From))
-			return
-		}
-		fmt.Fprintf(t, "%s moved to %s; redrive publishes what is moved in its next run\n",
-			cli.Counted(m.Moved, "event is", "events are"), m.To)
-	})
-	return attention(err, m.Moved < m.Pending)
+	return attention(p.Print(m), m.Moved < m.Pending)
 }

@@ -16,6 +16,8 @@ package operate
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"encoding/json/jsontext"
 	"errors"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -67,14 +69,19 @@ func (p *program) on(do func(ctx context.Context, s *stack, args []string) error
 	}
 }
 
-// print writes a document with --json, and otherwise what lines writes.
-func (p *program) print(document any, lines func(t cli.Fields)) error {
-	if p.JSON {
-		return p.PrintJSON(document)
+// show makes a command that shows one object, or writes its payload.
+func (p *program) show(cmd *cobra.Command,
+	do func(ctx context.Context, s *stack, name string, payload bool) error) *cobra.Command {
+	payload := false
+	cmd.Flags().BoolVar(&payload, "payload", false, "write only the payload, byte for byte; not with --json")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if payload && p.JSON {
+			return errors.New("--payload writes only the payload: it cannot be used with --json")
+		}
+		return cli.Args("NAME")(cmd, args)
 	}
-	t := p.Fields()
-	lines(t)
-	return t.Flush()
+	cmd.RunE = p.on(func(ctx context.Context, s *stack, args []string) error { return do(ctx, s, args[0], payload) })
+	return cmd
 }
 
 // attention returns err or, if it is nil and something is wrong, [cli.ErrAttention].
@@ -126,6 +133,54 @@ func (d *stack) caller(ctx context.Context) string {
 		return ""
 	}
 	return aws.ToString(out.Arn)
+}
+
+// request is the event of an invocation of the redrive function.
+type request struct {
+	Replay  []string `json:"replay,omitempty"`
+	Version string   `json:"version,omitempty"`
+	Again   bool     `json:"again,omitempty"`
+	Bus     string   `json:"bus,omitempty"`
+	Settle  []string `json:"settle,omitempty"`
+	Reason  string   `json:"reason,omitempty"`
+	By      string   `json:"by,omitempty"`
+
+	MoveFrom     string `json:"moveFrom,omitempty"`
+	Certificates bool   `json:"certificates,omitempty"`
+}
+
+// answer is what the redrive function returns.
+type answer struct {
+	ErrorMessage string    `json:"errorMessage"`
+	Replayed     []decided `json:"replayed"`
+	Settled      []decided `json:"settled"`
+	Moved        int       `json:"moved"`
+	Left         bool      `json:"left"`
+
+	Certificates jsontext.Value `json:"certificates"`
+}
+
+// errFunction is returned when the redrive function was invoked and failed.
+type errFunction string
+
+func (e errFunction) Error() string { return "the redrive function failed: " + string(e) }
+
+// redrive invokes the redrive function. The error is an errFunction, or comes from AWS.
+func (d *stack) redrive(ctx context.Context, r request) (a answer, err error) {
+	event, err := json.Marshal(r)
+	if err != nil {
+		return a, err
+	}
+	out, err := d.lambda.Invoke(ctx,
+		&lambda.InvokeInput{FunctionName: aws.String(d.Functions["redrive"]), Payload: event})
+	if err != nil {
+		return a, err
+	}
+	err = json.Unmarshal(out.Payload, &a)
+	if out.FunctionError != nil {
+		return a, errFunction(a.ErrorMessage)
+	}
+	return a, err
 }
 
 // oneUUID checks that a command has one argument, which is a UUID.

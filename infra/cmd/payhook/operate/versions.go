@@ -1,7 +1,6 @@
 package operate
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -35,8 +34,8 @@ type version struct {
 	At         time.Time `json:"at,omitzero"` // when it got the state
 	DeliveryID string    `json:"deliveryId,omitempty"`
 	SHA256     string    `json:"sha256,omitempty"`
-	// Found reports whether the content is stored where this program reads: the ledger
-	// keeps only the digest of what is published.
+	// Found reports whether the content is parked, too: the ledger keeps only the digest of
+	// what is published.
 	Found    bool   `json:"found"`
 	Amount   string `json:"amount,omitempty"`
 	Currency string `json:"currency,omitempty"`
@@ -55,43 +54,43 @@ func (v *version) read(event []byte) {
 			} `json:"paymentStatus"`
 		} `json:"eventData"`
 	}
-	if json.Unmarshal(event, &e) != nil {
+	if event == nil || json.Unmarshal(event, &e) != nil {
 		return
 	}
-	text := func(value jsontext.Value) string {
-		if unquoted, err := jsontext.AppendUnquote(nil, value); err == nil && value.Kind() == '"' {
-			return string(unquoted)
-		}
-		return string(value)
-	}
+	text := func(value jsontext.Value) string { return cli.Member{Value: value}.Text() }
 	v.Found, v.Amount = true, text(e.EventData.Amount)
 	v.Currency, v.Status = text(e.EventData.PaymentCurrency), text(e.EventData.PaymentStatus.Status)
 }
 
-// content is an event that is parked.
-type content struct {
-	eventID, deliveryID string
-	digest              []byte
-	bytes               []byte
-}
-
-// contentsOf returns the events of a parked delivery, or the one parked event.
-func contentsOf(p parking.Parked) (all []content) {
-	if p.Event != nil {
-		for _, id := range p.EventIDs {
-			all = append(all, content{id, p.DeliveryID, p.Digest, p.Event})
-		}
-		return all
-	}
-	delivery, err := payment.DecodeDelivery(p.Payload)
+// contents returns every content of an event that is parked, by its digest in hexadecimal:
+// in a delivery in conflict, or as an event that could not be published.
+func (d *stack) contents(ctx context.Context, eventID string) (map[string][]byte, error) {
+	names, err := d.store.FindEvent(ctx, eventID)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	for _, e := range delivery.Events {
-		digest := ledger.DigestOf(e.Bytes)
-		all = append(all, content{ledger.Key(e.EventID), delivery.DeliveryID, digest[:], e.Bytes})
+	found := map[string][]byte{}
+	for _, name := range names {
+		p, err := d.store.Get(ctx, name)
+		if errors.Is(err, parking.ErrNotParked) {
+			continue // the index is written first
+		}
+		if err != nil {
+			return nil, err
+		}
+		if p.Event != nil {
+			found[hex.EncodeToString(p.Digest)] = p.Event
+			continue
+		}
+		delivery, _ := payment.DecodeDelivery(p.Payload) // without events if it is invalid
+		for _, e := range delivery.Events {
+			if ledger.Key(e.EventID) == eventID {
+				digest := ledger.DigestOf(e.Bytes)
+				found[hex.EncodeToString(digest[:])] = e.Bytes
+			}
+		}
 	}
-	return all
+	return found, nil
 }
 
 // compare returns both versions of each event that is in conflict.
@@ -101,126 +100,61 @@ func (d *stack) compare(ctx context.Context, parked parking.Parked) ([]versions,
 		digests = [][]byte{parked.Digest}
 	}
 	var all []versions
-	own := contentsOf(parked)
 	for i, id := range parked.EventIDs[:min(len(parked.EventIDs), len(digests))] {
 		v := versions{EventID: id, Parked: version{State: "parked", At: parked.ParkedAt.UTC(),
 			DeliveryID: parked.DeliveryID, SHA256: hex.EncodeToString(digests[i])}}
-		readFrom(&v.Parked, own, id, digests[i])
 		item, known, err := d.ledger.Find(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		if v.First = firstOf(item, known, digests[i]); v.First.SHA256 != "" {
-			if err := d.findFirst(ctx, &v.First, own, id, item.Digest[:]); err != nil {
-				return nil, err
-			}
+		switch digest := hex.EncodeToString(item.Digest[:]); {
+		case !known:
+			v.First.State = "unknown"
+		case digest == v.Parked.SHA256:
+			v.First.State = "replaced"
+		default:
+			v.First.DeliveryID, v.First.SHA256 = item.DeliveryID, digest
+			v.First.State, v.First.At = stateOf(item)
 		}
+		found, err := d.contents(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		v.First.read(found[v.First.SHA256])
+		v.Parked.read(found[v.Parked.SHA256])
 		all = append(all, v)
 	}
 	return all, nil
 }
 
-// firstOf returns what the ledger has of the first version.
-func firstOf(item ledger.Item, known bool, parked []byte) version {
-	switch {
-	case !known:
-		return version{State: "unknown"}
-	case bytes.Equal(item.Digest[:], parked):
-		return version{State: "replaced"}
-	}
-	v := version{DeliveryID: item.DeliveryID, SHA256: hex.EncodeToString(item.Digest[:])}
-	v.State, v.At = stateOf(item)
-	return v
-}
-
-// readFrom reads a version from the contents, if it is among them.
-func readFrom(v *version, among []content, id string, digest []byte) {
-	for _, c := range among {
-		if c.eventID == id && bytes.Equal(c.digest, digest) && !v.Found {
-			v.read(c.bytes)
-		}
-	}
-}
-
-// findFirst looks for the content of a first version in everything that is parked about the
-// event: the delivery of the conflict, an event that could not be published, an earlier
-// conflict.
-func (d *stack) findFirst(ctx context.Context, first *version, own []content, id string, digest []byte) error {
-	if readFrom(first, own, id, digest); first.Found {
-		return nil
-	}
-	names, err := d.store.FindEvent(ctx, id)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		other, err := d.store.Get(ctx, name)
-		if errors.Is(err, parking.ErrNotParked) {
-			continue // the index is written first
-		}
-		if err != nil {
-			return err
-		}
-		if readFrom(first, contentsOf(other), id, digest); first.Found {
-			break
-		}
-	}
-	return nil
-}
-
 // writeVersions writes both versions of each event side by side.
 func writeVersions(w io.Writer, all []versions, now time.Time) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, v := range all {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintf(w, "\nevent %s\n", cli.Plain(v.EventID))
-		fmt.Fprintln(t, "\tFIRST VERSION\tPARKED VERSION")
-		for _, row := range []struct{ name, first, parked string }{
-			{"state", v.First.state(now), v.Parked.state(now)},
-			{"delivery", cmp.Or(v.First.DeliveryID, "-"), cmp.Or(v.Parked.DeliveryID, "-")},
-			{"amount", v.First.show(v.First.Amount), v.Parked.show(v.Parked.Amount)},
-			{"currency", v.First.show(v.First.Currency), v.Parked.show(v.Parked.Currency)},
-			{"status", v.First.show(v.First.Status), v.Parked.show(v.Parked.Status)},
-			{"sha256", shortDigest(v.First.SHA256), shortDigest(v.Parked.SHA256)},
-		} {
-			fmt.Fprintf(t, "%s\t%s\t%s\n", row.name, cli.Plain(row.first), cli.Plain(row.parked))
-		}
-		if err := t.Flush(); err != nil {
-			return err
+		fmt.Fprintf(t, "\nevent %s\n\tFIRST VERSION\tPARKED VERSION\n", cli.Plain(v.EventID))
+		first, parked := v.First.lines(now), v.Parked.lines(now)
+		for i, name := range []string{"state", "delivery", "sha256", "amount", "currency", "status"} {
+			fmt.Fprintf(t, "%s\t%s\t%s\n", name, cli.Plain(first[i]), cli.Plain(parked[i]))
 		}
 		if !v.First.Found {
-			fmt.Fprintln(w, missing[v.First.State])
+			fmt.Fprintln(t, "The ledger keeps only the digest of what is published: consumers and the archive have it.")
 		}
 	}
-	return nil
+	return t.Flush()
 }
 
-// missing says why the content of a first version is not shown, by its state.
-var missing = map[string]string{
-	"published": "The content of the first version is not available: of what is published, the ledger keeps only " +
-		"the\ndigest. The consumers have it, and the archive of the bus for as long as it keeps events.",
-	"pending":  "The content of the first version is not shown: it is pending, and is published soon.",
-	"parked":   "The content of the first version is not available: the event that is parked was not found.",
-	"unknown":  "The ledger does not have the first version any more: its de-duplication window is over.",
-	"replaced": "The ledger has the parked version: it was published in place of the first, or is pending.",
-}
-
-func (v version) state(now time.Time) string {
-	if v.At.IsZero() {
-		return v.State
+// lines returns the texts for the lines of a comparison.
+func (v version) lines(now time.Time) []string {
+	state := v.State
+	if !v.At.IsZero() {
+		state += " " + cli.Ago(v.At, now)
 	}
-	return v.State + " " + cli.Ago(v.At, now)
-}
-
-func (v version) show(value string) string {
-	if !v.Found {
-		return "not available"
+	content := func(value string) string {
+		if !v.Found {
+			return "not available"
+		}
+		return cmp.Or(value, "none")
 	}
-	return cmp.Or(value, "none")
-}
-
-func shortDigest(text string) string {
-	if len(text) < 16 {
-		return cmp.Or(text, "-")
-	}
-	return text[:16] + "…"
+	return []string{state, cmp.Or(v.DeliveryID, "-"), fmt.Sprintf("%.16s", cmp.Or(v.SHA256, "-")),
+		content(v.Amount), content(v.Currency), content(v.Status)}
 }

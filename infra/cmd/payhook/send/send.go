@@ -94,7 +94,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	f.StringVar(&o.url, "url", "", "where to send to (default the webhook URL of the local run or of the stack)")
 	o.sign.register(cmd)
 	f.BoolVar(&o.rotate, "rotate", false, "from now on, the simulated service signs with a new key")
-	cli.FuncVar(f, "fault", "ENDPOINT=FAULT", "from now on, an endpoint of the simulated service fails, of "+
+	f.Func("fault", "`ENDPOINT=FAULT`: from now on, an endpoint of the simulated service fails, of "+
 		strings.Join(faults(), ", ")+"; some take a value, such as keys=slow:3s; ENDPOINT= ends it",
 		func(text string) error {
 			o.fault = text

@@ -58,7 +58,7 @@ func choice[F ~string](cmd *cobra.Command, to *string, name, usage string, flaws
 	for i, flaw := range flaws {
 		words[i] = string(flaw)
 	}
-	cli.ChoiceVar(cmd, to, name, "flaw", usage+": "+strings.Join(words, ", "), words...)
+	cli.ChoiceVar(cmd, to, name, "`flaw`: "+usage+": "+strings.Join(words, ", "), words...)
 }
 
 // apply gives a webhook the proof that the flags describe.

@@ -27,93 +27,77 @@ const (
 	trustDays = 30
 )
 
-// own are the metrics of the functions: of the statistic Sum, those over the window are
-// used, of the others the last.
-var own = []struct {
-	id        string
-	metric    names.Metric
-	statistic string
-}{
-	{"accepted", names.AcceptedMetric, "Sum"},
-	{"unauthenticated", names.UnauthenticatedMetric, "Sum"},
-	{"notStored", names.NotStoredMetric, "Sum"},
-	{"keyUnavailable", names.KeyUnavailableMetric, "Sum"},
-	{"oldest", names.OldestPendingMetric, "Maximum"},
-	{"token", names.TokenShortfallMetric, "Maximum"},
-	{"trust", names.TrustDaysLeftMetric, "Minimum"},
-}
-
-// point is the last value of a gauge.
-type point struct {
-	value float64
-	at    time.Time // of its minute; zero: none
+// series is what one metric has: of counts the sum over the window, of the others the last.
+type series struct {
+	sum, last float64
+	at        time.Time // of the minute of the last; zero: none
 }
 
 // fromMetrics makes the checks of metrics.
 func fromMetrics(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	sums, last, err := read(ctx, d, now)
+	all, err := read(ctx, d, now)
 	if err != nil {
 		return nil, err
 	}
-	redrive, tokenRuns := runs("redrive", last["oldest"], now), runs("token runs", last["token"], now)
-	return []check{webhooks(sums, redrive.State), redrive, tokenRuns, certificates(last, redrive.State)}, nil
+	redrive, tokenRuns := runs("redrive", all["oldest"], now), runs("token runs", all["token"], now)
+	return []check{webhooks(all, redrive.State), redrive, tokenRuns, certificates(all["trust"], redrive.State)}, nil
 }
 
-func read(ctx context.Context, d *stack, now time.Time) (sums map[string]float64, last map[string]point,
-	err error) {
-	var queries []types.MetricDataQuery
-	query := func(id, namespace, name, statistic, dimension, value string) {
-		queries = append(queries, types.MetricDataQuery{
-			Id: &id,
-			MetricStat: &types.MetricStat{
-				Stat: &statistic, Period: aws.Int32(minute),
-				Metric: &types.Metric{
-					Namespace: &namespace, MetricName: &name,
-					Dimensions: []types.Dimension{{Name: &dimension, Value: &value}},
-				},
-			},
-		})
-	}
-	for _, m := range own {
-		query(m.id, names.MetricNamespace, m.metric.Name, m.statistic, names.MetricDimension, d.Stack)
-	}
+// read returns the metrics of the functions and of Lambda.
+func read(ctx context.Context, d *stack, now time.Time) (map[string]series, error) {
 	function, _, _ := strings.Cut(d.Functions["webhook"], ":") // without the alias
-	query("errors", "AWS/Lambda", "Errors", "Sum", "FunctionName", function)
-	query("throttles", "AWS/Lambda", "Throttles", "Sum", "FunctionName", function)
-	sums, last = map[string]float64{}, map[string]point{}
+	own, lambda := types.Dimension{Name: aws.String(names.MetricDimension), Value: &d.Stack},
+		types.Dimension{Name: aws.String("FunctionName"), Value: &function}
+	var queries []types.MetricDataQuery
+	for _, m := range []struct {
+		id, namespace, name, statistic string
+		dimension                      types.Dimension
+	}{
+		{"accepted", names.MetricNamespace, names.AcceptedMetric.Name, "Sum", own},
+		{"unauthenticated", names.MetricNamespace, names.UnauthenticatedMetric.Name, "Sum", own},
+		{"notStored", names.MetricNamespace, names.NotStoredMetric.Name, "Sum", own},
+		{"keyUnavailable", names.MetricNamespace, names.KeyUnavailableMetric.Name, "Sum", own},
+		{"oldest", names.MetricNamespace, names.OldestPendingMetric.Name, "Maximum", own},
+		{"token", names.MetricNamespace, names.TokenShortfallMetric.Name, "Maximum", own},
+		{"trust", names.MetricNamespace, names.TrustDaysLeftMetric.Name, "Minimum", own},
+		{"errors", "AWS/Lambda", "Errors", "Sum", lambda},
+		{"throttles", "AWS/Lambda", "Throttles", "Sum", lambda},
+	} {
+		queries = append(queries, types.MetricDataQuery{Id: &m.id, MetricStat: &types.MetricStat{
+			Stat: &m.statistic, Period: aws.Int32(minute),
+			Metric: &types.Metric{Namespace: &m.namespace, MetricName: &m.name,
+				Dimensions: []types.Dimension{m.dimension}},
+		}})
+	}
+	all := map[string]series{}
 	pages := cloudwatch.NewGetMetricDataPaginator(d.metrics, &cloudwatch.GetMetricDataInput{
 		MetricDataQueries: queries, StartTime: aws.Time(now.Add(-window)), EndTime: aws.Time(now),
 	})
 	for pages.HasMorePages() {
 		out, err := pages.NextPage(ctx)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for _, r := range out.MetricDataResults {
-			id := aws.ToString(r.Id)
+			s := all[aws.ToString(r.Id)]
 			for i := range min(len(r.Values), len(r.Timestamps)) {
-				sums[id] += r.Values[i]
-				if r.Timestamps[i].After(last[id].at) {
-					last[id] = point{r.Values[i], r.Timestamps[i]}
+				s.sum += r.Values[i]
+				if r.Timestamps[i].After(s.at) {
+					s.last, s.at = r.Values[i], r.Timestamps[i]
 				}
 			}
+			all[aws.ToString(r.Id)] = s
 		}
 	}
-	return sums, last, nil
+	return all, nil
 }
 
 // webhooks judges the answers. A webhook writes only counts that are not 0, so that it
 // takes the metrics of redrive to know that metrics arrive at all.
-func webhooks(sums map[string]float64, redrive state) check {
-	unavailable := sums["notStored"] + sums["keyUnavailable"]
-	text := fmt.Sprintf(
-		"%.0f accepted, %.0f 401, %.0f 503 in %s",
-		sums["accepted"],
-		sums["unauthenticated"],
-		unavailable,
-		cli.Readable(window),
-	)
-	failed := sums["errors"] + sums["throttles"]
+func webhooks(all map[string]series, redrive state) check {
+	unavailable, failed := all["notStored"].sum+all["keyUnavailable"].sum, all["errors"].sum+all["throttles"].sum
+	text := fmt.Sprintf("%.0f accepted, %.0f 401, %.0f 503 in %s", all["accepted"].sum, all["unauthenticated"].sum,
+		unavailable, cli.Readable(window))
 	if failed > 0 {
 		text += fmt.Sprintf("; %.0f runs failed or did not start", failed)
 	}
@@ -127,7 +111,7 @@ func webhooks(sums map[string]float64, redrive state) check {
 }
 
 // runs judges when a scheduled function has written its metrics last.
-func runs(name string, last point, now time.Time) check {
+func runs(name string, last series, now time.Time) check {
 	if last.at.IsZero() {
 		return check{name, notMeasured, "no run in " + cli.Readable(window) + ", or no metrics yet"}
 	}
@@ -140,22 +124,17 @@ func runs(name string, last point, now time.Time) check {
 
 // certificates judges how long certificates are valid. Each run of redrive writes it if
 // client certificates are required.
-func certificates(last map[string]point, redrive state) check {
-	trust := last["trust"]
+func certificates(trust series, redrive state) check {
 	switch {
 	case trust.at.IsZero() && redrive == ok:
 		return check{"certificates", ok, "no client certificate is required"}
 	case trust.at.IsZero():
 		return check{"certificates", notMeasured, "redrive does not run"}
-	case trust.value < trustDays:
-		return check{"certificates", attention, fmt.Sprintf("%.0f days left: payhook certificates", trust.value)}
+	case trust.last < trustDays:
+		return check{"certificates", attention, fmt.Sprintf("%.0f days left: payhook certificates", trust.last)}
 	}
-	return check{"certificates", ok, fmt.Sprintf("%.0f days left", trust.value)}
+	return check{"certificates", ok, fmt.Sprintf("%.0f days left", trust.last)}
 }
-
-// describedAlarms is how many names DescribeAlarms takes, and alarms it returns:
-// https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarms.html
-const describedAlarms = 100
 
 // alarms lists the alarms of the stack that are raised, and those that are not measured:
 // they have no data, or do not exist any more.
@@ -164,17 +143,20 @@ func alarms(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(all) == 0 {
+		return []check{{"alarms", notMeasured, "the stack has no alarms"}}, nil
+	}
+	// A call takes and returns up to 100, more than a stack of ours has:
+	// https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarms.html
+	out, err := d.metrics.DescribeAlarms(ctx, &cloudwatch.DescribeAlarmsInput{
+		AlarmNames: all, MaxRecords: aws.Int32(100),
+	})
+	if err != nil {
+		return nil, err
+	}
 	states := map[string]types.StateValue{}
-	for some := range slices.Chunk(all, describedAlarms) {
-		out, err := d.metrics.DescribeAlarms(ctx, &cloudwatch.DescribeAlarmsInput{
-			AlarmNames: some, MaxRecords: aws.Int32(describedAlarms),
-		})
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range out.MetricAlarms {
-			states[aws.ToString(a.AlarmName)] = a.StateValue
-		}
+	for _, a := range out.MetricAlarms {
+		states[aws.ToString(a.AlarmName)] = a.StateValue
 	}
 	var raised, without []string
 	for _, name := range all {
@@ -188,19 +170,11 @@ func alarms(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 		}
 	}
 	c := check{"alarms", ok, fmt.Sprintf("none of %d is raised", len(all))}
-	if len(all) == 0 {
-		c.State, c.Text = notMeasured, "the stack has no alarms"
-	}
 	if len(without) > 0 {
-		c.State, c.Text = notMeasured, fmt.Sprintf("%d of %d have no data: %s", len(without), len(all),
-			cli.PlainAll(without))
+		c.State, c.Text = notMeasured, "without data: "+strings.Join(without, ", ")
 	}
 	if len(raised) > 0 {
-		text := fmt.Sprintf("%d of %d: %s", len(raised), len(all), cli.PlainAll(raised))
-		if len(without) > 0 {
-			text += "; " + c.Text
-		}
-		c.State, c.Text = attention, text
+		c.State, c.Text = attention, "raised: "+strings.Join(raised, ", ")
 	}
 	return []check{c}, nil
 }

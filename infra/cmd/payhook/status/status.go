@@ -11,7 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
@@ -39,10 +39,7 @@ The command reads the index of pending events, the parking bucket, the secret of
 access token (its expiry is shown, the token is not), metrics and alarms. Metrics are
 about a minute late.
 
-Status 0: healthy. Status 1: something needs attention, or was not measured: --json tells
-them apart.
-
-With --json, one document: stack, at, healthy, checks (name, state, text).`
+Status 0: healthy. Status 1: something needs attention, or was not measured.`
 
 // Command returns the command.
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
@@ -98,17 +95,14 @@ type check struct {
 	Text  string `json:"text"`
 }
 
-// health is everything that is shown.
-type health struct {
-	Stack   string    `json:"stack"`
-	At      time.Time `json:"at"`
-	Healthy bool      `json:"healthy"`
-	Checks  []check   `json:"checks"`
-}
-
 // status makes every check and prints the results.
 func (d *stack) status(ctx context.Context, p *cli.Program) error {
-	h := health{Stack: d.Stack, At: p.Now().UTC()}
+	h := struct {
+		Stack   string    `json:"stack"`
+		At      time.Time `json:"at"`
+		Healthy bool      `json:"healthy"`
+		Checks  []check   `json:"checks"`
+	}{Stack: d.Stack, At: p.Now().UTC()}
 	for _, group := range []func(context.Context, *stack, time.Time) ([]check, error){
 		pending, parked, accessToken, fromMetrics, alarms,
 	} {
@@ -118,38 +112,27 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 		}
 		h.Checks = append(h.Checks, checks...)
 	}
-	n := map[state]int{}
-	for _, check := range h.Checks {
-		n[check.State]++
-	}
-	h.Healthy = n[ok] == len(h.Checks)
-	if err := d.show(p, h, n); err != nil {
-		return err
-	}
-	if !h.Healthy {
-		return cli.ErrAttention
-	}
-	return nil
-}
-
-// show prints one screen, or one document. n has the number of checks in each state.
-func (d *stack) show(p *cli.Program, h health, n map[state]int) error {
-	if p.JSON {
-		return p.PrintJSON(h)
+	in := func(s state) bool {
+		return slices.ContainsFunc(h.Checks, func(c check) bool { return c.State == s })
 	}
 	verdict := "healthy"
 	switch {
-	case n[attention] > 0:
-		verdict = fmt.Sprintf("NOT HEALTHY: %d need attention, %d not measured", n[attention], n[notMeasured])
-	case n[notMeasured] > 0:
-		verdict = fmt.Sprintf("UNKNOWN: %d not measured", n[notMeasured])
+	case in(attention):
+		verdict = "NOT HEALTHY"
+	case in(notMeasured):
+		verdict = "UNKNOWN"
 	}
-	var text strings.Builder
-	text.WriteString(fmt.Sprintf("%s, %s\n%s\n", d.Name, h.At.Format(time.RFC3339), verdict))
-	for _, check := range h.Checks {
-		text.WriteString(fmt.Sprintf("  %-13s %-13s %s\n", check.Name, check.State, cli.Plain(check.Text)))
+	h.Healthy = verdict == "healthy"
+	var err error
+	if p.JSON {
+		err = p.PrintJSON(h)
+	} else {
+		fmt.Fprintf(p.Out, "%s\n%s\n", d.Name, verdict)
+		err = cli.PrintTable(p, h.Checks)
 	}
-	_, err := fmt.Fprint(p.Out, text.String())
+	if err == nil && !h.Healthy {
+		err = cli.ErrAttention
+	}
 	return err
 }
 

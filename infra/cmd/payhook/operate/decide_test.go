@@ -1,0 +1,287 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"uuid"
+
+	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
+	"payhook.example/shared/payment"
+	"payhook.example/shared/paymenttest"
+)
+
+func (w *world) parkMany(n int) (names []string) {
+	w.t.Helper()
+	for i := range n {
+		name, _ := w.park(time.Duration(n-i)*time.Minute, parking.Invalid)
+		names = append(names, name)
+	}
+	return names
+}
+
+// names returns the names that the function was asked to replay or settle.
+func (w *world) names() (all []string) {
+	for _, r := range w.requests {
+		all = append(append(all, r.Replay...), r.Settle...)
+	}
+	return all
+}
+
+func TestRequestSaysWhatIsDecided(t *testing.T) {
+	w := newWorld(t)
+	name := w.parkMany(1)[0]
+	conflict := strings.ReplaceAll(name, "invalid", "conflict")
+	for call, want := range map[string]request{
+		"replay parked/" + name + " " + name:    {Replay: []string{name}},
+		"replay --again --bus gone " + name:     {Replay: []string{name}, Again: true, Bus: "gone"},
+		"replay --version first " + conflict:    {Replay: []string{conflict}, Version: "first"},
+		"replay --yes --version parked " + name: {Replay: []string{name}, Version: "parked"},
+		"settle --reason why " + name:           {Settle: []string{name}, Reason: "why"},
+	} {
+		w.requests = nil
+		out, err := w.expect(0, append([]string{"parked"}, strings.Fields(call)...)...)
+		want.By = callerARN
+		if diff := cmp.Diff([]request{want}, w.requests); diff != "" || err != "" {
+			t.Errorf("%s: %s%s", call, err, diff)
+		}
+		w.contains(out, "done=true")
+	}
+}
+
+func TestItAsksBeforeItDecidesMoreThanOne(t *testing.T) {
+	for answer, yes := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "n\n": false, "yesterday\n": false} {
+		for call, question := range map[string]string{"replay": "Replay 3", "replay --all": "Replay 3",
+			"settle --reason why": "Settle 3"} {
+			w := newWorld(t)
+			args := append([]string{"parked"}, strings.Fields(call)...)
+			if names := w.parkMany(3); call != "replay --all" {
+				args = append(args, names...)
+			}
+			w.answer = strings.NewReader(answer)
+			_, err := w.expect(cli.StatusUsage, args...) // nobody typed that
+			w.contains(err, question, "--yes")
+			w.terminal = true
+			status, asked := cli.StatusUsage, 0
+			if yes {
+				status, asked = 0, 3
+			}
+			_, err = w.expect(status, args...)
+			w.contains(err, question+" in stack Payhook (nowhere)? [y/N]")
+			if len(w.requests) != asked || strings.Contains(err, "nothing was done") == yes {
+				t.Errorf("%q: %v\n%s", answer, w.requests, err)
+			}
+		}
+	}
+}
+
+func TestAllThatIsOpenIsReplayed(t *testing.T) {
+	w := newWorld(t)
+	all := w.parkMany(5)
+	w.replayed(all[3])
+	w.park(0, parking.Conflict)
+	_, err := w.expect(0, "parked", "replay", "--all", "--yes")
+	if want := slices.Concat(all[:3], all[4:]); !slices.Equal(w.names(), want) {
+		t.Errorf("got %q, want %q", w.names(), want)
+	}
+	w.contains(err, "4 of 4 tried: 4 done, 0 not", "1 conflict is not included")
+
+	w.requests = nil
+	_, err = w.expect(0, "parked", "replay", "--all", "--from", "1ms", "--reason", "unpublishable")
+	w.contains(err, "nothing was done")
+	if len(w.requests) > 0 {
+		t.Errorf("%v", w.requests)
+	}
+}
+
+func TestResultsAreShownWithReason(t *testing.T) {
+	w := newWorld(t)
+	names := w.parkMany(4)
+	w.redrive = func(r request) (string, error) {
+		return map[string]string{
+			names[0]: `{"replayed":[{"name":"` + names[0] + `","outcome":"accepted","recorded":2,"duplicates":1}]}`,
+			names[1]: `{"replayed":[{"name":"` + names[1] + `","outcome":"conflict","conflicts":2,"parked":"x"}]}`,
+			names[2]: `{"replayed":[{"name":"` + names[2] + `","outcome":"accepted","cause":"not marked"}]}`,
+			names[3]: `{"errorMessage":"out of memory"}`,
+		}[r.Replay[0]], nil
+	}
+	call := append([]string{"parked", "replay", "--yes"}, names...)
+	out, err := w.expect(cli.StatusFailed, call...)
+	w.contains(out, "done=true  name="+names[0]+"  outcome=accepted  recorded=2  duplicates=1\n",
+		"name="+names[1]+"  outcome=conflict  conflicts=2  parked=x\n", `cause="not marked"`+"\n",
+		"name="+names[3]+`  cause="the redrive function failed: out of memory"`+"\n")
+	w.contains(err, "4 of 4 tried: 1 done, 3 not")
+	out, _ = w.expect(cli.StatusFailed, append(call, "--json")...)
+	want := []decided{
+		{Name: names[0], Done: true, Outcome: "accepted", Recorded: 2, Duplicates: 1},
+		{Name: names[1], Outcome: "conflict", Conflicts: 2, Parked: "x"},
+		{Name: names[2], Outcome: "accepted", Cause: "not marked"},
+		{Name: names[3], Cause: "the redrive function failed: out of memory"},
+	}
+	if diff := cmp.Diff(want, lines[decided](t, out)); diff != "" {
+		t.Error(diff)
+	}
+	w.redrive = func(request) (string, error) { return `{"settled":[{"name":"x","cause":"not parked"}]}`, nil }
+	out, _ = w.expect(cli.StatusFailed, "parked", "settle", names[0], "--reason", "why")
+	w.contains(out, `name=x  cause="not parked"`)
+}
+
+func TestErrorsEndTheReplay(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	for name, test := range map[string]struct {
+		redrive func(calls int) (string, error)
+		status  int
+		says    []string
+	}{
+		"three failed runs": {func(calls int) (string, error) { return `{"errorMessage":"x"}`, nil }, cli.StatusFailed,
+			[]string{"3 of 5 tried: 0 done, 3 not"}},
+		"AWS": {func(calls int) (string, error) {
+			if calls == 3 {
+				return "", errors.New("denied")
+			}
+			return `{"replayed":[{"outcome":"accepted"}]}`, nil
+		}, cli.StatusUnreachable, []string{"2 of 5 tried: 2 done, 0 not", "AccessDeniedException"}},
+		"Ctrl-C": {func(calls int) (string, error) {
+			cancel()
+			return "", ctx.Err()
+		}, cli.StatusInterrupted, []string{"0 of 5 tried", "may still be done", "interrupted"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.parkMany(5)
+			if name == "Ctrl-C" {
+				w.ctx = ctx
+			}
+			w.redrive = func(request) (string, error) { return test.redrive(len(w.requests)) }
+			_, err := w.expect(test.status, "parked", "replay", "--all", "--yes")
+			w.contains(err, test.says...)
+		})
+	}
+}
+
+func TestCtrlCAtTheQuestionChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	names := w.parkMany(2)
+	ctx, cancel := context.WithCancel(t.Context())
+	read, write := io.Pipe()
+	defer write.Close()
+	w.ctx, w.terminal = ctx, true
+	w.answer = reader(func(b []byte) (int, error) {
+		cancel()
+		return read.Read(b)
+	})
+	_, err := w.expect(cli.StatusInterrupted, append([]string{"parked", "replay"}, names...)...)
+	w.contains(err, "[y/N]", "nothing was done")
+	if len(w.requests) > 0 {
+		t.Errorf("%v", w.requests)
+	}
+}
+
+type reader func([]byte) (int, error)
+
+func (r reader) Read(b []byte) (int, error) { return r(b) }
+
+// paymentOf returns an event with an amount.
+func paymentOf(id, amount string) []byte {
+	return fmt.Appendf(nil, `{"eventName":"PAYMENT_STATUS.RELEASED","eventId":%q,"eventTimestamp":`+
+		`"2026-01-31T12:00:00Z","eventData":{"amount":%s,"paymentCurrency":"EUR",`+
+		`"paymentStatus":{"status":"RELEASED"}}}`,
+		id, amount)
+}
+
+// conflict publishes an event of 100.00, and parks a delivery in which it is 9250.00, and
+// others with the same id.
+func (w *world) conflict(others ...string) (name, id string) {
+	w.t.Helper()
+	id = uuid.New().String()
+	raw, err := payment.DecodeRawEvent(paymentOf(id, "100.00"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	e := ledger.NewEntry(raw, uuid.New().String(), w.now.Add(-time.Hour))
+	w.ledger.Record(w.t.Context(), []ledger.Entry{e}, ledger.NewHolder(), w.now)
+	w.publish(e)
+	parked := paymentOf(id, "9250.00")
+	events := [][]byte{parked}
+	for _, amount := range others {
+		events = append(events, paymentOf(id, amount))
+	}
+	name, _ = w.park(time.Minute, parking.Conflict, func(p *parking.Parked) {
+		digest := ledger.DigestOf(parked)
+		p.EventIDs, p.EventDigests = []string{id}, [][]byte{digest[:]}
+		p.Payload = paymenttest.RawDelivery(p.DeliveryID, events...)
+	})
+	return name, id
+}
+
+func TestParkedVersionNeedsConfirmationOfBothVersions(t *testing.T) {
+	w := newWorld(t)
+	name, id := w.conflict()
+	_, err := w.expect(cli.StatusUsage, "parked", "replay", name, "--version", "parked")
+	w.contains(err, "event "+id, "FIRST VERSION", "PARKED VERSION", "published 2026-01-31T12:00:00.000Z", "9250.00",
+		"EUR", "RELEASED", "The ledger keeps only the digest",
+		"Consumers may process a second payment. Publish the parked version", "--yes")
+	if strings.Count(err, "not available  ") != 3 || len(w.requests) > 0 {
+		t.Fatalf("%v\n%s", w.requests, err)
+	}
+	w.terminal, w.answer = true, strings.NewReader("n\n")
+	w.expect(cli.StatusUsage, "parked", "replay", name, "--version", "parked")
+	if len(w.requests) > 0 {
+		t.Errorf("%+v", w.requests)
+	}
+	w.answer = strings.NewReader("y\n")
+	w.expect(0, "parked", "replay", name, "--version", "parked")
+}
+
+// The first version is shown if it is parked as well: in the same delivery, or in another.
+func TestFirstVersionIsFoundInParkedObjects(t *testing.T) {
+	w := newWorld(t)
+	same, _ := w.conflict("100.00")
+	other, id := w.conflict()
+	first := paymentOf(id, "100.00")
+	w.park(time.Minute, parking.Unpublishable, func(p *parking.Parked) {
+		digest := ledger.DigestOf(first)
+		*p = parking.Parked{Reason: p.Reason, ParkedAt: p.ParkedAt, EventIDs: []string{id}, Event: first,
+			Digest: digest[:]}
+	})
+	for _, name := range []string{same, other} {
+		out, _ := w.expect(0, "parked", "show", name)
+		w.contains(out, "amount    100.00", "9250.00")
+		out, _ = w.expect(0, "parked", "show", name, "--json")
+		v := document[proof](t, out).Versions[0]
+		if v.First.State != "published" || v.First.Amount != "100.00" || v.Parked.Amount != "9250.00" ||
+			v.First.Currency != "EUR" || v.Parked.Status != "RELEASED" {
+			t.Errorf("%+v", v)
+		}
+	}
+}
+
+// What the ledger does not have is not invented.
+func TestFirstVersionHasItsState(t *testing.T) {
+	for state, change := range map[string]func(w *world, p *parking.Parked){
+		"unknown": func(w *world, p *parking.Parked) {
+			p.EventIDs, p.EventDigests = []string{uuid.New().String()}, [][]byte{{1}}
+		},
+		"pending": func(w *world, p *parking.Parked) {
+			p.EventIDs, p.EventDigests = []string{w.record(time.Second).EventID}, [][]byte{{1}}
+		},
+		"replaced": func(w *world, p *parking.Parked) {
+			e := w.record(time.Second)
+			p.EventIDs, p.EventDigests = []string{e.EventID}, [][]byte{e.Digest[:]}
+		},
+	} {
+		w := newWorld(t)
+		name, _ := w.park(time.Minute, parking.Conflict, func(p *parking.Parked) { change(w, p) })
+		out, _ := w.expect(0, "parked", "show", name)
+		w.contains(out, "state     "+state, "not available")
+	}
+}
