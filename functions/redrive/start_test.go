@@ -8,15 +8,6 @@ import (
 	"payhook.example/shared/settings/settingstest"
 )
 
-func TestItStartsWithoutSettingsThatHaveDefaults(t *testing.T) {
-	settingstest.Starts(t, settings.RedriveSettings(),
-		[]string{names.LedgerTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
-		func(getenv func(string) string) error {
-			_, err := newFunction(getenv)
-			return err
-		})
-}
-
 func TestItAnswersInvocations(t *testing.T) {
 	answer := settingstest.Main(t, main, settings.RedriveSettings(),
 		[]string{names.LedgerTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},

@@ -8,15 +8,6 @@ import (
 	"payhook.example/shared/settings/settingstest"
 )
 
-func TestItStartsWithoutSettingsThatHaveDefaults(t *testing.T) {
-	settingstest.Starts(t, settings.TokenSettings(),
-		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv},
-		func(getenv func(string) string) error {
-			_, err := newFunction(getenv)
-			return err
-		})
-}
-
 func TestItAnswersInvocations(t *testing.T) {
 	answer := settingstest.Main(t, main, settings.TokenSettings(),
 		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv}, `{}`, 1)

@@ -9,15 +9,6 @@ import (
 	"payhook.example/shared/settings/settingstest"
 )
 
-func TestItStartsWithoutSettingsThatHaveDefaults(t *testing.T) {
-	settingstest.Starts(t, settings.WebhookSettings(),
-		[]string{names.LedgerTableEnv, names.KeysTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
-		func(getenv func(string) string) error {
-			_, _, err := newFunction(getenv)
-			return err
-		})
-}
-
 func TestItAnswersInvocations(t *testing.T) {
 	answer := settingstest.Main(t, main, settings.WebhookSettings(),
 		[]string{names.LedgerTableEnv, names.KeysTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},

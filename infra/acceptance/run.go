@@ -125,9 +125,9 @@ func (r *Run) deploy(ctx context.Context) (*deployed, error) {
 	}
 	inEmulator := map[string]string{}
 	if r.Target.Endpoint != "" {
-		inEmulator[settings.Local.Key] = "true" // the consumer and the service have the same key
+		inEmulator[service.LocalContext] = "true" // the consumer has the same key
+		values[settings.LocalKey] = "true"
 	}
-	maps.Copy(values, inEmulator)
 	if scenario.UsesMTLS(values) {
 		if err := d.newIdentity(values); err != nil {
 			return nil, err

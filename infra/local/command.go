@@ -300,7 +300,7 @@ func serviceSettings(top string) (map[string]string, error) {
 }
 
 // fixed are the keys of the settings that a local run chooses itself.
-var fixed = []string{settings.BaseURL.Key, settings.AuthURL.Key, settings.Local.Key, settings.StackName.Key}
+var fixed = []string{settings.BaseURL.Key, settings.AuthURL.Key, settings.LocalKey, settings.StackName.Key}
 
 // settingsValue is a flag with settings, by their keys.
 type settingsValue map[string]string
@@ -319,10 +319,7 @@ func addSettings(to map[string]string, text string) error {
 		if slices.Contains(fixed, key) {
 			return fmt.Errorf("%s is not a setting of local runs", key)
 		}
-		if !slices.ContainsFunc(
-			slices.Concat(settings.All(), settings.LocalSettings()),
-			func(s *settings.Setting) bool { return s.Key == key },
-		) {
+		if settings.ByKey(key) == nil {
 			return fmt.Errorf("%s: there is no such setting", key)
 		}
 		to[key] = value

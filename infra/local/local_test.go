@@ -237,7 +237,7 @@ func TestBackgroundProcessGetsTheFlags(t *testing.T) {
 		return o
 	}
 	want := parse([]string{"--base-url", "http://a", "--auth-url", "http://b", "--truststore", "ca.pem", "-c",
-		"redriveGrace=1m keyMissBudget=7", "-c", "eventSource=a"})
+		"payhook:redriveGrace=1m keyMissBudget=7", "-c", "eventSource=a"})
 	got := parse(want.args())
 	if got.baseURL != want.baseURL || got.authURL != want.authURL || got.truststore != want.truststore ||
 		!maps.Equal(got.given, want.given) || len(got.given) != 3 {

@@ -148,7 +148,7 @@ func (m *machine) synthesize(ctx context.Context, main *stack, mechanisms []*sta
 		if err != nil {
 			return "", err
 		}
-		values["localStacks"] = string(text) // the key of the CDK app for further stacks
+		values["payhook:localStacks"] = string(text) // the key of the CDK app for further stacks
 	}
 	bus := main.Setting(settings.EventBusName)
 	if bus == "" {
@@ -259,7 +259,7 @@ func (m *machine) tokenManagerID(values map[string]string) string {
 // context returns the context of the CDK app for a stack with settings.
 func (m *machine) context(values map[string]string) map[string]string {
 	values = maps.Clone(values)
-	values[settings.Local.Key] = "true"
+	values[settings.LocalKey] = "true"
 	values[settings.BaseURL.Key] = m.opts.baseURL
 	values[settings.AuthURL.Key] = m.opts.authURL
 	values[settings.TokenManagerID.Key] = m.tokenManagerID(values)

@@ -34,7 +34,7 @@ func TestTheArchiveIsKeptFor30Days(t *testing.T) {
 
 func TestTheArchiveCanBeLeftOut(t *testing.T) {
 	for name, settings := range map[string]map[string]any{
-		"off": {"archiveRetention": "off", "encryption": "cmk"}, "local": {"local": true},
+		"off": {"archiveRetention": "off", "encryption": "cmk"}, "local": local,
 	} {
 		tm := payhook(t, settings)
 		for path, r := range tm.Resources {

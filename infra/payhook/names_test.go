@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"payhook.example/shared/settings"
 )
 
 // limits are the maximum lengths of the names and descriptions
@@ -122,7 +124,7 @@ func TestSynthesisPrintsWarnings(t *testing.T) {
 		{nil, "payhook:alarmEmail"},
 		{map[string]any{"alarmEmail": "ops@payments.example", "eventBusName": "payments"}, "payhook:eventBusName"},
 		{map[string]any{"alarmEmail": "ops@payments.example", "stackName": "Staging", "eventBusName": "staging"}, ""},
-		{map[string]any{"local": true, "eventBusName": "payments"}, ""},
+		{map[string]any{settings.LocalKey: true, "eventBusName": "payments"}, ""},
 	} {
 		_, stack := newPayhook(t, c.settings)
 		var warnings []string

@@ -1,95 +1,258 @@
 package payhook
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/settings"
 )
 
-// furtherStacks is the context key for further stacks of a local run: a JSON list of
-// objects, each with the settings in which a stack differs from the first. One synthesis
-// of three stacks takes much less time than three syntheses.
-const furtherStacks = "localStacks"
-
-// readSettings reads the settings from the app's context: -c on the command line,
-// cdk.json, cdk.context.json. It returns those of the stack, followed by those of the
-// further stacks of a local run. Its error lists every invalid, missing or unknown
-// setting, one per line.
-func readSettings(app awscdk.App) ([]settings.Deployment, error) {
-	context, _ := app.Node().GetAllContext(nil).(map[string]any)
+// PropsFromContext returns the props that the CDK context of scope sets: -c on the command
+// line, cdk.json, cdk.context.json, and the context of the constructs above scope. Fields
+// that the caller sets replace them. [New] checks both, and reports keys that are no setting.
+func PropsFromContext(scope constructs.Construct) *Props {
+	context, _ := scope.Node().GetAllContext(nil).(map[string]any)
 	texts := map[string]string{}
 	for key, value := range context {
 		if value != nil && !belongsToCDK(key) {
 			texts[key] = settingText(value)
 		}
 	}
-	further, err := takeFurtherStacks(texts)
-	if err != nil {
-		return nil, settingsError{err}
+	return &Props{context: texts}
+}
+
+// StackName returns the name of the app's stack in the context of scope, and the default if
+// there is none or it is invalid, which [New] reports with the other problems.
+func StackName(scope constructs.Construct) *string {
+	name := contextText(scope, settings.StackName.Key)
+	if !settings.StackName.Accepts(name) {
+		name = settings.StackName.Default
+	}
+	return jsii.String(name)
+}
+
+// deploymentName returns the name of the deployment in scope, which differs from all others in
+// the account and Region: that of the stack, with the path of the construct in it. Constructs
+// with the id Default are no part of it, as of logical ids.
+func deploymentName(scope constructs.Construct) string {
+	stack := awscdk.Stack_Of(scope)
+	for stack.NestedStackParent() != nil { // the name of a nested stack is a token
+		stack = stack.NestedStackParent()
+	}
+	path := strings.Split(strings.TrimPrefix(*scope.Node().Path(), *stack.Node().Path()), "/")
+	path = slices.DeleteFunc(path, func(id string) bool { return id == "" || id == "Default" })
+	if len(path) == 0 {
+		return *stack.StackName()
+	}
+	return *stack.StackName() + "-" + strings.Join(path, "/")
+}
+
+// resolve checks the props and returns the configuration of the deployment in scope. Its error
+// lists all problems, with the name of the context key if the context sets it, and otherwise
+// of the field.
+func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error) {
+	return p.configuration(scope, deploymentName(scope))
+}
+
+func (p *Props) configuration(scope constructs.Construct, name string) (settings.Deployment, error) {
+	r := &resolver{Given: settings.Given{Deployment: name, Local: contextText(scope, settings.LocalKey) == "true",
+		Texts: map[string]string{}, Unchecked: map[string]bool{}, Names: map[string]string{}}}
+	for _, s := range settings.LocalSettings() {
+		if text := contextText(scope, s.Key); text != "" && r.Local {
+			r.Texts[s.Key] = text
+		}
+	}
+	maps.Copy(r.Texts, p.context)
+	fields := reflect.ValueOf(*p)
+	for _, field := range reflect.VisibleFields(fields.Type()) {
+		key, value := field.Tag.Get("context"), fields.FieldByIndex(field.Index)
+		if key != "" && p.context == nil {
+			r.Names[key] = field.Name
+		}
+		if key != "" && !value.IsZero() && value.Kind() != reflect.Interface {
+			r.set(key, field.Name, value)
+		}
+	}
+	r.setExisting(p)
+	conf, err := settings.ParseDeployment(r.Given)
+	if err = errors.Join(append(r.problems, err)...); err != nil {
+		return settings.Deployment{}, settingsError{err, p.context != nil, *scope.Node().Path()}
+	}
+	return conf, nil
+}
+
+// resolver turns props into texts of settings.
+type resolver struct {
+	settings.Given
+	problems []error
+}
+
+// set adds the text of a field.
+func (r *resolver) set(key, field string, value reflect.Value) {
+	var text string
+	switch v := value.Interface().(type) {
+	case time.Duration:
+		text = durationText(v)
+	case *bool:
+		text = strconv.FormatBool(*v)
+	case awslogs.RetentionDays:
+		text = retentionDays[v]
+	case []string:
+		text = strings.Join(v, settings.ByKey(key).Separator)
+	case []int:
+		text = strings.ReplaceAll(strings.Trim(fmt.Sprint(v), "[]"), " ", settings.ByKey(key).Separator)
+	default:
+		text = fmt.Sprint(v)
+	}
+	r.Names[key], r.Texts[key] = field, text
+	if *awscdk.Token_IsUnresolved(text) {
+		r.Unchecked[key] = true
+		r.problems = append(r.problems, fmt.Errorf("%s: must be a literal, no token of the CDK: it is checked when the "+
+			"template is written", field))
+	}
+}
+
+// setExisting adds the names and ARNs of existing resources. Tokens are not checked.
+func (r *resolver) setExisting(p *Props) {
+	add := func(s *settings.Setting, field string, id *string) {
+		r.Names[s.Key], r.Texts[s.Key] = field, *id
+		r.Unchecked[s.Key] = *awscdk.Token_IsUnresolved(id)
+	}
+	alone := func(s *settings.Setting, field string) {
+		if _, ok := r.Texts[s.Key]; ok {
+			r.problems = append(r.problems, fmt.Errorf("%s: must not be set together with %s", field,
+				cmp.Or(r.Names[s.Key], s.Key)))
+		}
+	}
+	if p.Certificate != nil {
+		add(settings.CertificateARN, "Certificate", p.Certificate.CertificateArn())
+	}
+	if p.OwnershipCertificate != nil {
+		add(settings.OwnershipCertificateARN, "OwnershipCertificate", p.OwnershipCertificate.CertificateArn())
+	}
+	if p.HostedZone != nil {
+		add(settings.HostedZoneID, "HostedZone", p.HostedZone.HostedZoneId())
+	}
+	if p.EncryptionKey != nil {
+		alone(settings.Encryption, "EncryptionKey")
+		add(settings.Encryption, "EncryptionKey", p.EncryptionKey.KeyArn())
+	}
+	if p.Bus != nil {
+		alone(settings.EventBusName, "Bus")
+		add(settings.EventBusName, "Bus", p.Bus.EventBusName())
+		r.Unchecked[settings.EventBusName.Key] = true // also the bus default
+		if _, ok := r.Texts[settings.ProtectBus.Key]; !ok {
+			r.Texts[settings.ProtectBus.Key] = "false"
+		}
+	}
+}
+
+// durationText returns the text of a duration in the context.
+func durationText(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d == Off:
+		return settings.Off
+	case d == Never:
+		return settings.Never
+	case d%day == 0:
+		return fmt.Sprintf("%dd", d/day)
+	}
+	return d.String()
+}
+
+// retentionDays are the days of the retentions of logs. INFINITE is rejected.
+var retentionDays = map[awslogs.RetentionDays]string{
+	awslogs.RetentionDays_ONE_DAY: "1", awslogs.RetentionDays_THREE_DAYS: "3", awslogs.RetentionDays_FIVE_DAYS: "5",
+	awslogs.RetentionDays_ONE_WEEK: "7", awslogs.RetentionDays_TWO_WEEKS: "14",
+	awslogs.RetentionDays_ONE_MONTH: "30", awslogs.RetentionDays_TWO_MONTHS: "60",
+	awslogs.RetentionDays_THREE_MONTHS: "90", awslogs.RetentionDays_FOUR_MONTHS: "120",
+	awslogs.RetentionDays_FIVE_MONTHS: "150", awslogs.RetentionDays_SIX_MONTHS: "180",
+	awslogs.RetentionDays_ONE_YEAR: "365", awslogs.RetentionDays_THIRTEEN_MONTHS: "400",
+	awslogs.RetentionDays_EIGHTEEN_MONTHS: "545", awslogs.RetentionDays_TWO_YEARS: "731",
+	awslogs.RetentionDays_THREE_YEARS: "1096", awslogs.RetentionDays_FIVE_YEARS: "1827",
+	awslogs.RetentionDays_SIX_YEARS: "2192", awslogs.RetentionDays_SEVEN_YEARS: "2557",
+	awslogs.RetentionDays_EIGHT_YEARS: "2922", awslogs.RetentionDays_NINE_YEARS: "3288",
+	awslogs.RetentionDays_TEN_YEARS: "3653",
+}
+
+// furtherStacks is the context key for further stacks of a local run: a JSON list of
+// objects, each with the settings in which a stack differs from the first. One synthesis
+// of three stacks takes much less time than three syntheses.
+const furtherStacks = settings.Prefix + "localStacks"
+
+// readSettings returns the configuration of the app's stack, followed by those of the further
+// stacks of a local run.
+func readSettings(app awscdk.App) ([]settings.Deployment, error) {
+	changes := []map[string]string{nil}
+	if text := contextText(app, furtherStacks); text != "" {
+		var further []map[string]string
+		if err := json.Unmarshal([]byte(text), &further); err != nil {
+			return nil, fmt.Errorf("%s: must be a JSON list of objects with string values: %w", furtherStacks, err)
+		}
+		changes = append(changes, further...)
 	}
 	var stacks []settings.Deployment
-	for _, changes := range append([]map[string]string{nil}, further...) {
-		own := maps.Clone(texts)
-		maps.Copy(own, changes)
-		conf, err := settings.ParseDeployment(func(key string) (string, bool) {
-			text, ok := own[key]
-			return text, ok
-		}, slices.Collect(maps.Keys(own)))
+	for _, change := range changes {
+		p := PropsFromContext(app)
+		maps.Copy(p.context, change)
+		name := cmp.Or(change[settings.StackName.Key], *StackName(app))
+		conf, err := p.configuration(app, name)
 		if err != nil {
-			return nil, settingsError{err}
-		}
-		if slices.ContainsFunc(stacks, func(s settings.Deployment) bool { return s.StackName == conf.StackName }) {
-			return nil, settingsError{fmt.Errorf("%s: two stacks are named %s", furtherStacks, conf.StackName)}
+			return nil, err
 		}
 		stacks = append(stacks, conf)
-	}
-	if len(further) > 0 && !stacks[0].Local {
-		return nil, settingsError{errors.New(furtherStacks + ": is for local runs")}
 	}
 	return stacks, nil
 }
 
-// takeFurtherStacks removes the further stacks from the texts of settings and returns
-// the settings of each that differ from the first stack.
-func takeFurtherStacks(texts map[string]string) (further []map[string]string, err error) {
-	text, ok := texts[furtherStacks]
-	if !ok {
-		return nil, nil
-	}
-	delete(texts, furtherStacks)
-	if err := json.Unmarshal([]byte(text), &further); err != nil {
-		return nil, fmt.Errorf("%s: must be a JSON list of objects with string values: %w", furtherStacks, err)
-	}
-	return further, nil
+// settingsError lists the problems of the settings of a construct, with a hint for first-time
+// users of the app.
+type settingsError struct {
+	problems    error
+	fromContext bool
+	path        string // of the construct
 }
-
-// settingsError lists the problems of the settings, with a hint for first-time users.
-type settingsError struct{ problems error }
 
 func (e settingsError) Unwrap() error { return e.problems }
 
 func (e settingsError) Error() string {
-	lines := strings.Split(e.problems.Error(), "\n")
+	problems := strings.ReplaceAll(e.problems.Error(), "\n", "\n  ")
+	if !e.fromContext {
+		return fmt.Sprintf("payhook: these fields of the Props of %s are wrong:\n\n  %s", e.path, problems)
+	}
 	return fmt.Sprintf("payhook: nothing was synthesized because of these settings:\n\n  %s\n\nSet each with -c "+
-		"NAME=VALUE, or under \"context\" in cdk.json.",
-		strings.Join(lines, "\n  "))
+		"NAME=VALUE, or under \"context\" in cdk.json.", problems)
 }
 
 // belongsToCDK reports whether a context key is one of the CDK: feature flags
 // (@aws-cdk/…), lookups (availability-zones:…), information about the invocation
-// (aws:cdk:…), and two keys that its CLI writes into cdk.context.json. All other keys
-// must be settings.
+// (aws:cdk:…), and two keys that its CLI writes into cdk.context.json. Those of a local run
+// (payhook:local) are not settings for users either. All other keys must be settings.
 func belongsToCDK(key string) bool {
 	return strings.HasPrefix(key, "@") || strings.Contains(key, ":") ||
 		key == "acknowledged-issue-numbers" || key == "cli-telemetry"
+}
+
+// contextText returns the text of a context key, and "" if there is none.
+func contextText(scope constructs.Construct, key string) string {
+	if value := scope.Node().TryGetContext(jsii.String(key)); value != nil {
+		return settingText(value)
+	}
+	return ""
 }
 
 // settingText returns a value as -c would pass it. In cdk.json, numbers and booleans

@@ -59,7 +59,6 @@ func TestReportsEveryInvalidSetting(t *testing.T) {
 		"alarmEmail":           "ops",
 		"alarmUnauthenticated": 0,
 		"stackName":            "1",
-		"local":                "yes",
 		"protectBus":           1,
 		"encryption":           "alias/payments",
 		"tracing":              "on",
@@ -99,26 +98,6 @@ func TestLocalRunCanHaveFurtherStacks(t *testing.T) {
 	}
 }
 
-func TestReportsInvalidFurtherStacks(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"stackName":"Second"}`:    "localStacks: must be a JSON list",
-		`[{"successStatus":204}]`:   "localStacks: must be a JSON list",
-		`[{"stackName":"a b"}]`:     "stackName",
-		`[{"misspelt":"Second"}]`:   "misspelt: no such setting",
-		`[{"stackName":"Payhook"}]`: "localStacks: two stacks are named Payhook",
-	} {
-		if _, err := readSettings(newApp(t, required, local, map[string]any{furtherStacks: text})); err == nil ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
-		}
-	}
-	if _, err := readSettings(newApp(t, required,
-		map[string]any{furtherStacks: `[{"stackName":"Second"}]`})); err == nil ||
-		!strings.Contains(err.Error(), "localStacks: is for local runs") {
-		t.Errorf("in the cloud: %v", err)
-	}
-}
-
 func TestCDKContextIsNotASetting(t *testing.T) {
 	_, err := parse(t, required, map[string]any{
 		"@aws-cdk/core:something":                          true,
@@ -135,7 +114,7 @@ func TestCDKContextIsNotASetting(t *testing.T) {
 
 func TestSettingsInCdkJsonNeedNoQuotes(t *testing.T) {
 	d, err := parse(t, required, map[string]any{
-		"maxPayloadBytes": 6000000, "webhookConcurrency": 7, "local": true, "logRetentionDays": nil,
+		"maxPayloadBytes": 6000000, "webhookConcurrency": 7, settings.LocalKey: true, "logRetentionDays": nil,
 	})
 	if err != nil {
 		t.Fatal(err)

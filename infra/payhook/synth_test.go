@@ -34,7 +34,7 @@ var required = map[string]any{
 }
 
 // local are those of a deployment to an emulator.
-var local = map[string]any{"local": true}
+var local = map[string]any{settings.LocalKey: true}
 
 // newApp creates an app with the context of cdk.json and of the settings. It
 // writes into a folder that the test removes.

@@ -160,7 +160,7 @@ func TestWithoutCanaryTheAliasIsUpdatedAtOnce(t *testing.T) {
 
 // The emulator has no CodeDeploy.
 func TestLocalDeploymentHasNoCanary(t *testing.T) {
-	app, stack := newPayhook(t, map[string]any{"deployment": "canary", "local": true})
+	app, stack := newPayhook(t, map[string]any{"deployment": "canary", "payhook:local": true})
 	removeUnsupported(stack, &bytes.Buffer{})
 	if err := synthesize(app); err != nil {
 		t.Fatal(err)

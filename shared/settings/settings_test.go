@@ -24,10 +24,13 @@ var required = map[string]string{
 func deployment(change map[string]string) (settings.Deployment, error) {
 	context := maps.Clone(required)
 	maps.Copy(context, change)
-	return settings.ParseDeployment(func(key string) (string, bool) {
-		v, ok := context[key]
-		return v, ok
-	}, slices.Collect(maps.Keys(context)))
+	local := context[settings.LocalKey] == "true"
+	delete(context, settings.LocalKey)
+	name := context["stackName"]
+	if name == "" {
+		name = settings.StackName.Default
+	}
+	return settings.ParseDeployment(settings.Given{Texts: context, Local: local, Deployment: name})
 }
 
 func TestDefaultsAreValid(t *testing.T) {
@@ -108,10 +111,9 @@ func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
 		"logRetentionDays":   "2", "alarmEmail": "Ops <ops@payments.example>", "alarmUnauthenticated": "0",
 		"stackName": "1", "deployment": "blue-green", "ledgerTable": "a/b", "claimBucket": "Claims",
 		"parkingBucket": "p",
-		"local":         "yes",
 		"protectBus":    "no", "encryption": "kms", "tracing": "Active",
-		"baseURL":         "a key that does not exist",
-		"redriveAttempts": "1", "redriveGrace": "1s", "redriveTimeout": "5s", // without local=true
+		"baseURL":                 "a key that does not exist",
+		"payhook:redriveAttempts": "1", "payhook:redriveGrace": "1s", "payhook:redriveTimeout": "5s", // without local=true
 	}
 	_, err := deployment(wrong)
 	if err == nil {
@@ -128,23 +130,17 @@ func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
 }
 
 func TestParseProofReadsNoOtherSetting(t *testing.T) {
-	proof := map[string]bool{}
-	for _, s := range settings.ProofSettings() {
-		proof[s.Key] = true
-	}
-	with := func(others string) (settings.Webhook, error) {
-		return settings.ParseProof(func(key string) (string, bool) {
-			if !proof[key] {
-				return others, others != ""
-			}
-			return "https://api.payments.example", key == settings.BaseURL.Key
-		})
-	}
-	want, err := with("")
+	texts := map[string]string{settings.BaseURL.Key: "https://api.payments.example"}
+	want, err := settings.ParseProof(texts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := with("invalid"); err != nil || !reflect.DeepEqual(got, want) {
+	for _, s := range settings.All() {
+		if !slices.Contains(settings.ProofSettings(), s) {
+			texts[s.Key] = "invalid"
+		}
+	}
+	if got, err := settings.ParseProof(texts); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -234,24 +230,24 @@ func TestRejectsContradictorySettings(t *testing.T) {
 		"the default bus": {map[string]string{"eventBusName": "default"},
 			[]string{"eventBusName: must not be default"}},
 		"another bus": {map[string]string{"eventBusName": "default-payments"}, nil},
-		"references outlive events": {map[string]string{"local": "true", "redriveAttempts": "500",
+		"references outlive events": {map[string]string{settings.LocalKey: "true", "payhook:redriveAttempts": "500",
 			"claimRetention":   "34d",
 			"archiveRetention": "off"}, []string{"claimRetention: must be at least 35d"}},
-		"references live as long": {map[string]string{"local": "true", "redriveAttempts": "500",
+		"references live as long": {map[string]string{settings.LocalKey: "true", "payhook:redriveAttempts": "500",
 			"claimRetention":   "35d",
 			"archiveRetention": "off"}, nil},
-		"a whole number of days": {map[string]string{"local": "true", "redriveAttempts": "24", "claimRetention": "15d",
+		"a whole number of days": {map[string]string{settings.LocalKey: "true", "payhook:redriveAttempts": "24", "claimRetention": "15d",
 			"archiveRetention": "off"}, nil},
-		"an hour more": {map[string]string{"local": "true", "redriveAttempts": "25", "claimRetention": "15d",
+		"an hour more": {map[string]string{settings.LocalKey: "true", "payhook:redriveAttempts": "25", "claimRetention": "15d",
 			"archiveRetention": "off"},
 			[]string{"claimRetention: must be at least 16d"}},
 		"the shortest retention": {map[string]string{"claimRetention": "15d", "archiveRetention": "off"}, nil},
-		"archived references outlive events": {map[string]string{"local": "true", "redriveAttempts": "24",
+		"archived references outlive events": {map[string]string{settings.LocalKey: "true", "payhook:redriveAttempts": "24",
 			"claimRetention": "44d"},
 			[]string{"claimRetention: must be at least 45d", "archiveRetention"}},
-		"archived references live as long": {map[string]string{"local": "true", "redriveAttempts": "24",
+		"archived references live as long": {map[string]string{settings.LocalKey: "true", "payhook:redriveAttempts": "24",
 			"claimRetention": "45d"}, nil},
-		"events are kept without end": {map[string]string{"local": "true", "redriveAttempts": "1000",
+		"events are kept without end": {map[string]string{settings.LocalKey: "true", "payhook:redriveAttempts": "1000",
 			"claimRetention":   "never",
 			"archiveRetention": "36500d"}, nil},
 		"one header for two things": {map[string]string{"timestampCarrier": "header:X-Proof",
@@ -297,7 +293,7 @@ func TestReportsContradictionsWithOtherProblems(t *testing.T) {
 func TestReportsNoContradictionWithAnInvalidSetting(t *testing.T) {
 	for _, invalid := range []map[string]string{
 		{"webhookTimeout": "x", "deduplicationWindow": "1m"},
-		{"local": "true", "redriveAttempts": "9000"},
+		{settings.LocalKey: "true", "payhook:redriveAttempts": "9000"},
 		{"timestampCarrier": "cookie:x", "keyIdCarrier": "cookie:x"},
 		{"timestampTolerance": "48h", "deduplicationWindow": "1m"},
 	} {
@@ -480,7 +476,7 @@ func TestRetentionIsWholeDaysOrNever(t *testing.T) {
 func TestEverySettingIsDocumented(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range settings.All() {
-		if seen[s.Key] || s.Description == "" || s.Example == "" || s.Required && s.Default != "" {
+		if seen[s.Key] || s.Example == "" || s.Required && s.Default != "" {
 			t.Errorf("%s: %+v", s.Key, s)
 		}
 		seen[s.Key] = true

@@ -2,51 +2,145 @@
 package settingstest
 
 import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 
 	"payhook.example/shared/settings"
 )
 
-// Starts fails a test unless a function starts without any of the settings that have
-// a default, starts with each of these defaults, and names each of the resources that
-// it does not start without. list are the settings of the function, resources the
-// environment variables that name its resources, and start starts it with an
-// environment.
+// inChild is set in the environment of the process that runs main.
+const inChild = "PAYHOOK_TEST_MAIN"
+
+// exited is the exit code of a process whose main still runs at the end of a test.
+const exited = 7
+
+// Main fails a test unless main, which starts a Lambda function, fits Go's runtime to the
+// memory of the function, opens that many connections to AWS, answers an invocation with
+// its settings, and without settings exits with code 1 and names what is missing. It
+// returns the answer: "response" or "error" and the JSON. Every call of AWS is denied.
 //
-// A new version may start with the environment of the previous template, which
-// lacks any of its settings.
-func Starts(t *testing.T, list []*settings.Setting, resources []string, start func(getenv func(string) string) error) {
+// Main runs main in a process of its own, which runs the same test.
+func Main(t *testing.T, main func(), list []*settings.Setting, resources []string, invocation string,
+	connections int) (answer string) {
 	t.Helper()
-	env := map[string]string{"AWS_REGION": "us-east-1"}
-	getenv := func(name string) string { return env[name] }
+	if os.Getenv(inChild) != "" {
+		go main()
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		fmt.Printf("memory limit %d\n", debug.SetMemoryLimit(-1))
+		os.Exit(exited)
+	}
+
+	awsURL, opened := denyingAWS(t)
+	api, answers := runtimeAPI(t, invocation)
+	env := []string{
+		inChild + "=1", "AWS_REGION=us-east-1", "AWS_ENDPOINT_URL=" + awsURL, "AWS_ACCESS_KEY_ID=id",
+		"AWS_SECRET_ACCESS_KEY=secret", "AWS_LAMBDA_FUNCTION_NAME=function",
+		"AWS_LAMBDA_RUNTIME_API=" + api, "AWS_LAMBDA_FUNCTION_MEMORY_SIZE=512",
+	}
+	c, _, out := startChild(t, env)
+	if err := c.Wait(); c.ProcessState.ExitCode() != 1 {
+		t.Errorf("without settings: %v\n%s", err, out)
+	}
 	for _, name := range resources {
-		env[name] = "x"
+		if !strings.Contains(out.String(), name) {
+			t.Errorf("without %s, the function says: %s", name, out)
+		}
+		env = append(env, name+"=x")
 	}
 	for _, s := range list {
+		value := s.Default
 		if s.Required || s == settings.EventBusName {
-			env[s.Env()] = s.Example
+			value = s.Example
+		}
+		env = append(env, s.Env()+"="+value)
+	}
+	c, stop, out := startChild(t, env)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	select {
+	case answer = <-answers:
+	case err := <-ended:
+		t.Fatalf("the function ends: %v\n%s", err, out)
+	}
+	for range connections {
+		select {
+		case <-opened:
+		case <-time.After(10 * time.Second):
+			t.Errorf("fewer than %d connections are open", connections)
 		}
 	}
-	if err := start(getenv); err != nil {
-		t.Errorf("with what is required alone: %v", err)
+	stop.Close()
+	<-ended
+	if c.ProcessState.ExitCode() != exited || !strings.Contains(out.String(), "memory limit 402653184\n") {
+		t.Errorf("the runtime is not fitted to the memory: %s\n%s", c.ProcessState, out)
 	}
-	for _, s := range list {
-		if s.Default == "" {
-			continue
+	return answer
+}
+
+// denyingAWS starts AWS, which denies every call and sends each new connection.
+func denyingAWS(t *testing.T) (url string, opened <-chan net.Conn) {
+	connections := make(chan net.Conn, 100)
+	aws := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"__type":"AccessDeniedException"}`)
+	}))
+	aws.Config.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections <- conn
 		}
-		env[s.Env()] = s.Default
-		if err := start(getenv); err != nil {
-			t.Errorf("with %s alone: %v", s.Env(), err)
-		}
-		delete(env, s.Env())
 	}
-	for _, name := range append(resources, "AWS_REGION") {
-		value := env[name]
-		delete(env, name)
-		if err := start(getenv); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("without %s: %v", name, err)
+	aws.Start()
+	t.Cleanup(aws.Close)
+	return aws.URL, connections
+}
+
+// runtimeAPI starts Lambda's runtime API with one invocation (AWS, "Using the Lambda runtime
+// API for custom runtimes", https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html).
+func runtimeAPI(t *testing.T, invocation string) (address string, answers <-chan string) {
+	received, asked := make(chan string, 1), make(chan bool, 1)
+	lambda := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			select {
+			case asked <- true:
+			default: // the second invocation does not come
+				<-r.Context().Done()
+				return
+			}
+			w.Header().Set("Lambda-Runtime-Aws-Request-Id", "id")
+			w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(30*time.Second).UnixMilli()))
+			_, _ = io.WriteString(w, invocation)
+			return
 		}
-		env[name] = value
+		body, _ := io.ReadAll(r.Body)
+		w.WriteHeader(http.StatusAccepted)
+		received <- r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] + " " + string(body)
+	}))
+	t.Cleanup(lambda.Close)
+	return lambda.Listener.Addr().String(), received
+}
+
+// startChild starts a process that runs main, until stop is closed.
+func startChild(t *testing.T, env []string) (c *exec.Cmd, stop io.Closer, out *bytes.Buffer) {
+	c = exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	out = &bytes.Buffer{}
+	c.Env, c.Stdout, c.Stderr = env, out, out
+	stop, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return c, stop, out
 }

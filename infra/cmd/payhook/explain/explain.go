@@ -115,7 +115,7 @@ func (o *options) explain(ctx context.Context, r parking.Captured) error {
 		}
 		r.Settings[key] = value
 	}
-	conf, err := parse(r.Settings)
+	conf, err := settings.ParseProof(r.Settings)
 	if err != nil {
 		return cli.Usage("these settings are wrong; set them with -c NAME=VALUE:\n%w", err)
 	}

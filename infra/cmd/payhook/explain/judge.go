@@ -80,13 +80,6 @@ func explain(ctx context.Context, r parking.Captured, conf settings.Webhook, ser
 	return &e.report, nil
 }
 
-func parse(values map[string]string) (settings.Webhook, error) {
-	return settings.ParseProof(func(key string) (string, bool) {
-		text, ok := values[key]
-		return text, ok
-	})
-}
-
 // check makes the checks of the webhook function.
 func (e *explainer) check(ctx context.Context, conf settings.Webhook, payload []byte) error {
 	size := len(payload)
@@ -182,7 +175,7 @@ func (e *explainer) propose(ctx context.Context, s signed, m message, id value) 
 		e.set(settings.MaxPayloadBytes, fmt.Sprint(n))
 	}
 	e.Differences = append(e.Differences, m.differences()...)
-	conf, err := parse(e.settings)
+	conf, err := settings.ParseProof(e.settings)
 	if err == nil {
 		err = e.check(ctx, conf, m.payload)
 	}

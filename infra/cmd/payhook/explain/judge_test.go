@@ -116,7 +116,7 @@ func (c *call) timestamp(header, text string) {
 
 func (c *call) explain() *report {
 	c.t.Helper()
-	conf, err := parse(c.request.Settings)
+	conf, err := settings.ParseProof(c.request.Settings)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestFewKeysAreLookedUp(t *testing.T) {
 
 func TestItEndsWithItsContext(t *testing.T) {
 	c := sent(t)
-	conf, err := parse(c.request.Settings)
+	conf, err := settings.ParseProof(c.request.Settings)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,237 @@
+package settings
+
+import (
+	"cmp"
+	"encoding/json/jsontext"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"payhook.example/shared/clientcert"
+)
+
+// contradictions reports combinations of valid settings that break a guarantee or
+// can never work. Only the deployment calls it: a function must also start with the
+// environment of an older template. Settings that are invalid by themselves are
+// ignored.
+func (r *reader) contradictions(d *Deployment) {
+	w := &d.Webhook
+
+	// A webhook is accepted from timestampTolerance before its timestamp until
+	// timestampTolerance after it, and is recorded up to webhookTimeout later. Items
+	// of the ledger expire at a whole second.
+	if w.Window != nil && r.valid(TimestampTolerance, WebhookTimeout, DeduplicationWindow) {
+		if least := 2*w.Window.Tolerance + w.Timeout + time.Second; w.DeduplicationWindow < least {
+			r.wrong(DeduplicationWindow, fmt.Sprintf("must be at least %s, which is twice %s plus %s and a second: a "+
+				"shorter one lets a webhook be replayed", least, r.name(TimestampTolerance), r.name(WebhookTimeout)))
+		}
+	}
+	if r.valid(KeyMaxAge, KeyFreshness) && w.KeyMaxAge < w.KeyFreshness {
+		r.wrong(KeyMaxAge, "must not be shorter than "+r.name(KeyFreshness))
+	}
+	if d.CaptureRejected > 0 && !w.UsesSignature() {
+		r.wrong(CaptureRejected, "must be off, as "+r.name(Authentication)+" is mtls: there is no signature to "+
+			"explain, and the log names what is wrong with a certificate")
+	}
+
+	// Every account has a bus of this name, and no other bus can use the name (AWS,
+	// "CreateEventBus" in the EventBridge API reference).
+	if w.EventBusName == "default" && !r.unchecked[EventBusName.Key] {
+		r.wrong(EventBusName, "must not be default, which is the account's own bus: the stack creates one")
+	}
+
+	// An event must exist for longer than its reference: redrive can publish the
+	// reference until its last attempt, the archive can deliver it again until it expires
+	// there, and a consumer's queue retains it for up to 14 days.
+	if d.ClaimRetention > 0 && r.valid(ClaimRetention, RedriveAttempts, ArchiveRetention) {
+		// A pause of redrive lasts at most an hour.
+		attempts := (time.Duration(d.RedriveAttempts)*time.Hour + day - 1) / day
+		least := int(attempts) + minRetention - 1 + d.ArchiveRetention
+		if d.ClaimRetention < least {
+			r.wrong(ClaimRetention, fmt.Sprintf("must be at least %dd: redrive can publish a reference until its "+
+				"last attempt, the archive can deliver it again for as long as %s says, and a queue retains it for 14 "+
+				"days", least, r.name(ArchiveRetention)))
+		}
+	}
+	r.encryptionKeys(d)
+	r.carriersDiffer(w)
+}
+
+// encryptionKeys reports existing resources that no permission can reach, and keys that
+// cannot be those of the stack's resources: a service uses a key of its own Region.
+func (r *reader) encryptionKeys(d *Deployment) {
+	if !r.valid(Encryption, FurtherEncryptionKeys) {
+		return
+	}
+	var existing []string
+	for _, s := range []*Setting{LedgerTable, ClaimBucket, ParkingBucket} {
+		if r.text(s) != "" {
+			existing = append(existing, r.name(s))
+		}
+	}
+	if d.Encryption == EncryptionCMK && len(existing) > 0 && r.text(FurtherEncryptionKeys) == "" {
+		r.wrong(FurtherEncryptionKeys, "must name the keys of "+strings.Join(existing, ", ")+
+			", or be aws if they have none: the key that is created, as "+r.name(Encryption)+" is cmk, is another one")
+	}
+	region := ""
+	for _, key := range append([]string{d.Encryption}, d.FurtherEncryptionKeys...) {
+		parts := strings.Split(key, ":")
+		if len(parts) < 6 {
+			continue
+		}
+		if region != "" && parts[3] != region {
+			r.wrong(FurtherEncryptionKeys, "must name keys of one Region, that of the stack; "+key+" is not in "+region)
+		}
+		region = parts[3]
+	}
+}
+
+// carriersDiffer reports parts of the proof that have one carrier.
+func (r *reader) carriersDiffer(w *Webhook) {
+	places := []struct {
+		setting *Setting
+		at      string
+	}{
+		{SignatureHeader, "header:" + w.Scheme.SignatureHeader},
+		{TimestampCarrier, w.Scheme.Timestamp.String()},
+		{KeyIDCarrier, w.Scheme.KeyID.String()},
+	}
+	for i, a := range places {
+		for _, b := range places[:i] {
+			// Header names are case-insensitive.
+			same := a.at == b.at || strings.HasPrefix(a.at, "header:") && strings.EqualFold(a.at, b.at)
+			if same && r.valid(a.setting, b.setting) {
+				r.wrong(a.setting, "must differ from "+r.name(b.setting))
+			}
+		}
+	}
+}
+
+// maxAPITimeout is the longest time that an HTTP API waits for an integration
+// (AWS, "Quotas for configuring and running an HTTP API in API Gateway").
+const maxAPITimeout = 30 * time.Second
+
+// routeMethods are the methods that a route of an HTTP API can have (AWS, "Create
+// routes for HTTP APIs in API Gateway").
+var routeMethods = []string{"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
+
+// endpoint reports combinations of settings of the endpoint that API Gateway rejects or
+// that have no effect.
+func (r *reader) endpoint(d *Deployment) {
+	if !r.valid(DomainName) {
+		return
+	}
+	if d.Endpoint.DomainName == "" {
+		for _, s := range []*Setting{CertificateARN, OwnershipCertificateARN, HostedZoneID} {
+			if r.text(s) != "" {
+				r.wrong(s, "needs "+r.name(DomainName))
+			}
+		}
+		return
+	}
+	if r.text(CertificateARN) == "" && r.text(HostedZoneID) == "" {
+		r.wrong(CertificateARN, "or "+r.name(HostedZoneID)+" is required with "+r.name(DomainName))
+	}
+	if d.Webhook.Timeout > maxAPITimeout {
+		r.wrong(WebhookTimeout, "must be at most 30s with "+r.name(DomainName)+", the timeout of API Gateway")
+	}
+	if r.valid(HTTPMethod) && !slices.Contains(routeMethods, d.Webhook.HTTPMethod) {
+		r.wrong(HTTPMethod, "must be "+strings.Join(routeMethods, ", ")+" with "+r.name(DomainName)+
+			": a route of API Gateway has no other")
+	}
+}
+
+// clientCertificates reports settings of client certificates that are missing or have no
+// effect, and reads the truststore. Its certificates must be valid at the time now.
+func (r *reader) clientCertificates(d *Deployment, now time.Time) {
+	if !r.valid(Authentication) {
+		return
+	}
+	because := ", as " + r.name(Authentication) + " is " + d.Webhook.Authentication
+	if !d.Webhook.UsesMTLS() {
+		for _, s := range []*Setting{Truststore, ClientCertPins, ClientCertSubjects, RevokedSerials} {
+			if r.text(s) != "" {
+				r.wrong(s, "has no effect"+because)
+			}
+		}
+		return
+	}
+	if r.text(DomainName) == "" {
+		r.wrong(DomainName, "is required"+because)
+	}
+	path := r.text(Truststore)
+	if path == "" {
+		r.wrong(Truststore, "is required"+because)
+		return
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		r.wrong(Truststore, "can't be read: "+err.Error())
+		return
+	}
+	store, err := clientcert.ParseTruststore(text, now)
+	if err != nil {
+		r.wrong(Truststore, path+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		return
+	}
+	d.Endpoint.Truststore = text
+	r.issuers(d.policy.Revoked, store)
+}
+
+// issuers reports the revoked certificates that no certificate of the truststore can
+// have issued. Such an entry has no effect, so its certificate would stay valid.
+func (r *reader) issuers(revoked []clientcert.Serial, store *clientcert.Truststore) {
+	var subjects, unknown []string
+	for _, c := range store.Certificates() {
+		subjects = append(subjects, string(clientcert.SubjectName(c)))
+	}
+	for _, serial := range revoked {
+		if !slices.Contains(subjects, string(serial.Issuer)) {
+			unknown = append(unknown, serial.Number+"@"+string(serial.Issuer))
+		}
+	}
+	if len(unknown) > 0 {
+		r.wrong(RevokedSerials, strings.Join(unknown, "; ")+": the issuer must be the subject of a certificate of "+
+			r.name(Truststore)+": "+strings.Join(subjects, "; "))
+	}
+}
+
+// The environment of a function has at most 4 KB (AWS, "Lambda quotas" in the
+// Lambda Developer Guide). Lambda measures it as JSON. resourceBytes is reserved
+// for the variables that name resources.
+const (
+	maxEnvironmentBytes = 4 << 10
+	resourceBytes       = 1 << 10
+)
+
+// environmentSize reports an environment that is too large for Lambda, and its
+// longest settings.
+func (r *reader) environmentSize() {
+	for _, conf := range [][]*Setting{WebhookSettings(), RedriveSettings(), TokenSettings()} {
+		size := resourceBytes
+		for _, s := range conf {
+			size += environmentBytes(s, r.text(s))
+		}
+		if size <= maxEnvironmentBytes {
+			continue
+		}
+		slices.SortStableFunc(conf, func(a, b *Setting) int {
+			return cmp.Compare(environmentBytes(b, r.text(b)), environmentBytes(a, r.text(a)))
+		})
+		longest := make([]string, 3)
+		for i, s := range conf[:len(longest)] {
+			longest[i] = fmt.Sprintf("%s (%d)", r.name(s), environmentBytes(s, r.text(s)))
+		}
+		r.wrong(conf[0], fmt.Sprintf("the environment of a function would have %d bytes, %d more than Lambda allows; "+
+			"shorten %s", size, size-maxEnvironmentBytes, strings.Join(longest, ", ")))
+		return
+	}
+}
+
+// environmentBytes returns the size of a variable in JSON, with its separators.
+func environmentBytes(s *Setting, value string) int {
+	quoted, _ := jsontext.AppendQuote(nil, value) // a value that is not UTF-8 is replaced by one that is
+	return len(s.Env()) + len(quoted) + len(`"":,`)
+}

@@ -1,0 +1,251 @@
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"net/mail"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"payhook.example/shared/clientcert"
+)
+
+var (
+	certificateARN = lazily(`^arn:[a-z-]+:acm:[a-z0-9-]+:[0-9]{12}:certificate/[A-Za-z0-9-]+$`)
+	hostedZoneID   = lazily(`^Z[A-Z0-9]{1,31}$`)
+	// CloudFormation accepts 128 characters (AWS, "CreateStack" in the CloudFormation
+	// API reference); the display name of a topic has at most 100.
+	stackName = lazily(`^[A-Za-z][A-Za-z0-9-]{0,99}$`)
+	// AWS, "CreateTable" in the DynamoDB API reference.
+	tableName = lazily(`^[A-Za-z0-9_.-]{3,255}$`)
+	// AWS, "General purpose bucket naming rules" in the S3 User Guide.
+	bucketName = lazily(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
+	// AWS, "Key identifiers (KeyId)" in the KMS Developer Guide. Aliases are not
+	// accepted, because an alias can be moved to another key, and permissions name keys.
+	keyARN     = lazily(`^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$`)
+	encryption = func(v string) bool { return v == EncryptionAWS || v == EncryptionCMK || keyARN(v) }
+)
+
+const (
+	lower  = "abcdefghijklmnopqrstuvwxyz"
+	upper  = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits = "0123456789"
+
+	// The names of buses have no slash (AWS, "CreateEventBus" in the EventBridge API reference).
+	busCharacters = lower + upper + digits + "._-"
+	maxBusName    = 256
+)
+
+// lazily returns a function that matches a regular expression, which is compiled at its
+// first use: a function starts without those that only the deployment uses.
+func lazily(expression string) func(string) bool {
+	compiled := sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+	return func(text string) bool { return compiled().MatchString(text) }
+}
+
+// upTo returns a function that matches texts of 1 to n of these characters. A function
+// that starts compiles no regular expression.
+func upTo(n int, characters string) func(string) bool {
+	return func(text string) bool { return 0 < len(text) && len(text) <= n && strings.Trim(text, characters) == "" }
+}
+
+// domainName matches the names of RFC 1123, section 2.1, in lower case, with at least one dot.
+func domainName(text string) bool {
+	labels := strings.Split(text, ".")
+	return len(labels) > 1 && !slices.ContainsFunc(labels, func(label string) bool {
+		return !upTo(63, lower+digits+"-")(label) || strings.Trim(label, "-") != label
+	})
+}
+
+func notBlank(text string) bool { return strings.TrimSpace(text) != "" }
+
+// plainAddress matches an e-mail address without name and brackets, in a domain with a dot.
+func plainAddress(text string) bool {
+	address, err := mail.ParseAddress(text)
+	return err == nil && address.Address == text && strings.Contains(text[strings.LastIndex(text, "@"):], ".")
+}
+
+// match stores a text, also if it does not match.
+func match(to *string, text string, matches func(string) bool, of string) error {
+	*to = text
+	if !matches(text) {
+		return errors.New("must be " + of)
+	}
+	return nil
+}
+
+func choose(to *string, text string, options ...string) error {
+	return match(to, text, func(v string) bool { return slices.Contains(options, v) }, strings.Join(options, " or "))
+}
+
+// either stores whether the text is yes and not no.
+func either(to *bool, text, no, yes string) error {
+	*to = text == yes
+	return choose(new(string), text, no, yes)
+}
+
+func whole(to *int, text string, least, most int) (err error) {
+	if *to, err = strconv.Atoi(text); err != nil || *to < least || *to > most {
+		return fmt.Errorf("must be a whole number from %d to %d", least, most)
+	}
+	return nil
+}
+
+// logDays reads a retention of CloudWatch Logs (AWS, PutRetentionPolicy).
+func logDays(to *int, text string) (err error) {
+	allowed := []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557,
+		2922, 3288, 3653}
+	if *to, err = strconv.Atoi(text); err != nil || !slices.Contains(allowed, *to) {
+		return fmt.Errorf("must be one of %s", strings.Trim(fmt.Sprint(allowed), "[]"))
+	}
+	return nil
+}
+
+// minRetention and maxRetention are in days. A consumer's queue retains a reference
+// for up to 14 days (AWS, "Amazon SQS message quotas"), and the event must exist for
+// longer.
+const minRetention, maxRetention = 15, 36500
+
+// wholeDays reads a duration of at least least and at most maxRetention days.
+func wholeDays(to *int, text string, least int) error {
+	d, err := ParseDuration(text)
+	if *to = int(d / day); err != nil || d%day != 0 || *to < least || *to > maxRetention {
+		return fmt.Errorf("must be whole days from %dd to %dd", least, maxRetention)
+	}
+	return nil
+}
+
+func span(to *time.Duration, text string, least, most time.Duration) (err error) {
+	if *to, err = ParseDuration(text); err != nil || *to < least || *to > most {
+		return fmt.Errorf("must be a duration from %s to %s", least, most)
+	}
+	return nil
+}
+
+// wholeSeconds reads a timeout of a function.
+func wholeSeconds(to *time.Duration, text string, least time.Duration) error {
+	err := span(to, text, least, 15*time.Minute)
+	if *to%time.Second != 0 {
+		return errors.New("must be whole seconds")
+	}
+	return err
+}
+
+// ParseDuration parses a duration as [time.ParseDuration] does, and also whole days: 30d.
+func ParseDuration(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * day, err
+	}
+	return time.ParseDuration(text)
+}
+
+// parseURL reads an https URL, or an http URL of a loopback address, without query,
+// fragment or user. It removes a trailing slash.
+func parseURL(to **url.URL, text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Hostname() == "":
+		return errors.New("must be an https URL")
+	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
+		return errors.New("must be an https URL; http is for loopback addresses only")
+	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return errors.New("must have no user, query or fragment")
+	}
+	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
+	*to = u
+	return nil
+}
+
+func isLoopback(host string) bool {
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, _ := netip.ParseAddr(host) // the zero Addr is no loopback address
+	return ip.IsLoopback()
+}
+
+func parseCertificate(to *string, text string) error {
+	return match(to, text, certificateARN, "the ARN of a certificate in ACM")
+}
+
+func parseExponents(to *[]int, text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		e, err := strconv.ParseInt(strings.TrimSpace(part), 10, 32)
+		if err != nil || e < 3 || e%2 == 0 {
+			return errors.New("must be odd numbers from 3 to 2147483647, joined by commas")
+		}
+		*to = append(*to, int(e))
+	}
+	return nil
+}
+
+// parseScopes reads scopes of RFC 6749, section 3.3: visible ASCII characters except
+// quotation mark and backslash.
+func parseScopes(to *[]string, text string) error {
+	*to = strings.Fields(text)
+	if strings.ContainsFunc(strings.Join(*to, ""), func(c rune) bool {
+		return c <= ' ' || c > '~' || c == '"' || c == '\\'
+	}) {
+		return errors.New("must be visible ASCII without quotation marks and backslashes, joined by spaces")
+	}
+	return nil
+}
+
+// parseList reads values that are joined by semicolons.
+func parseList[T any](to *[]T, text string, parse func(string) (T, error)) error {
+	for _, part := range list(text) {
+		value, err := parse(part)
+		if err != nil {
+			return err
+		}
+		*to = append(*to, value)
+	}
+	return nil
+}
+
+// list splits text at semicolons. A semicolon that is quoted, or after a backslash, is
+// part of a name.
+func list(text string) (parts []string) {
+	start, quoted, escaped := 0, false, false
+	for i, c := range text + ";" {
+		switch {
+		case i < len(text) && (escaped || c == '\\'):
+			escaped = !escaped
+		case c == '"':
+			quoted = !quoted
+		case i == len(text) || c == ';' && !quoted:
+			if part := strings.TrimSpace(text[start:i]); part != "" {
+				parts = append(parts, part)
+			}
+			start = i + 1
+		}
+	}
+	return parts
+}
+
+// parseSubjects reads the subjects and DNS names of client certificates.
+func parseSubjects(to *clientcert.Policy, text string) error {
+	for _, part := range list(text) {
+		if strings.Trim(part, lower+upper+digits+".*_-") == "" {
+			to.DNSNames = append(to.DNSNames, part)
+			continue
+		}
+		name, err := clientcert.ParseName(part)
+		if err != nil {
+			return fmt.Errorf("%w, or a DNS name", err)
+		}
+		to.Subjects = append(to.Subjects, name)
+	}
+	return nil
+}
+
+func parseKeyARN(text string) (arn string, err error) {
+	return text, match(&arn, text, keyARN, "the ARNs of keys (not of aliases), joined by semicolons")
+}
