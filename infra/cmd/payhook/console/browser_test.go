@@ -1,12 +1,9 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
-	"github.com/chromedp/cdproto/cdp"
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -53,7 +50,6 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 		shows("parked, in conflict with a recorded event"),
 		shows("PAYMENT_STATUS.RELEASED"), shows("11 ms"),
 		until(`document.querySelectorAll("#deliveries > li").length === 3`))
-	screenshot(ctx, t, "wide")
 
 	click := func(text, want string) {
 		t.Helper()
@@ -67,17 +63,14 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 	click("Send one event", "send --local --events 1")
 	browse(ctx, t, chromedp.SetValue(chromedp.CSS("#events"), "7"))
 	click("Send several", "send --local --events 7")
-	click("Send one twice (duplicate)", "send --local --duplicates 1")
-	click("Send one eventId with two contents (conflict)", "send --local --conflict")
 	browse(ctx, t, chromedp.SetValue(chromedp.CSS("#flaw"), "wrong-key"))
 	click("Send a forged webhook", "send --local --corrupt wrong-key --expect 401")
 	click("Rotate the key and send one event", "send --local --rotate")
 	click("Stop key service", "send --local --count 0 --fault keys=down")
 	click("Start key service", "send --local --count 0 --fault keys=")
-	click("Stop token endpoint", "send --local --count 0 --fault token=down")
 	browse(ctx, t, chromedp.Click(chromedp.Search(`//button[normalize-space()="Stop event bus"]`)),
 		shows("Start event bus"))
-	if !s.busStopped() {
+	if _, stopped := s.done(); !stopped {
 		t.Error("the bus was not stopped")
 	}
 	// A conflict is decided in a dialog, which shows both versions. To publish the second takes
@@ -91,7 +84,6 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 	browse(ctx, t, until(`!document.body.innerText.includes("jwk y") && document.getElementById("conflict").open &&
 		document.activeElement.textContent === "Decide later" &&
 		document.getElementById("conflict-parked").disabled`))
-	screenshot(ctx, t, "conflict")
 	browse(ctx, t, chromedp.Click(chromedp.CSS("#conflict-sure")))
 	s.answer("the parked version was published", true)
 	browse(ctx, t, chromedp.Click(chromedp.CSS("#conflict-parked")),
@@ -126,24 +118,11 @@ func TestPageFitsNarrowAndWideScreens(t *testing.T) {
 	s := newTestServer(t)
 	fill(t, s.actor.feed)
 	for _, width := range []int64{360, 768, 1400} {
-		for _, scheme := range []string{"light", "dark"} {
-			browse(ctx, t, chromedp.EmulateViewport(width, 800),
-				chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
-					_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-						Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
-					return err
-				}),
-				chromedp.Navigate(s.URL), shows("Connected"), shows("PAYMENT_STATUS.RELEASED"))
-			wide := evaluate[[]string](ctx, t, `[...document.querySelectorAll("body *")].filter((e) =>
-				!e.matches(".skip") && e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML)`)
-			contrast := evaluate[[]string](ctx, t, lowContrast)
-			screenshot(ctx, t, fmt.Sprintf("%d-%s", width, scheme))
-			if len(wide) > 0 {
-				t.Errorf("%d pixels, %s: wider than the screen: %q", width, scheme, wide)
-			}
-			if len(contrast) > 0 {
-				t.Errorf("%d pixels, %s: less contrast than 4.5: %q", width, scheme, contrast)
-			}
+		browse(ctx, t, chromedp.EmulateViewport(width, 800), chromedp.Navigate(s.URL), shows("Connected"),
+			shows("PAYMENT_STATUS.RELEASED"))
+		if wide := evaluate[[]string](ctx, t, `[...document.querySelectorAll("body *")].filter((e) =>
+			!e.matches(".skip") && e.getBoundingClientRect().right > innerWidth + 1).map((e) => e.outerHTML)`); len(wide) > 0 {
+			t.Errorf("%d pixels: wider than the screen: %q", width, wide)
 		}
 	}
 	unnamed := evaluate[[]string](ctx, t, `[...document.querySelectorAll("button, input, select")].filter((e) =>
@@ -153,28 +132,6 @@ func TestPageFitsNarrowAndWideScreens(t *testing.T) {
 		t.Errorf("without a label: %q", unnamed)
 	}
 }
-
-// lowContrast lists texts whose contrast is below 4.5, which WCAG requires:
-// https://www.w3.org/TR/WCAG22/#contrast-minimum
-const lowContrast = `(() => {
-	const parse = (color) => color.match(/[\d.]+/g).map(Number);
-	const luminance = ([r, g, b]) => [r, g, b].map((v) => v / 255)
-		.map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
-		.reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-	const back = (e) => {
-		for (; e; e = e.parentElement) {
-			const color = parse(getComputedStyle(e).backgroundColor);
-			if (color.length < 4 || color[3] > 0) return color;
-		}
-		return [255, 255, 255];
-	};
-	return [...document.querySelectorAll("body *")].filter((e) => {
-		const ownText = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-		if (!ownText || !e.checkVisibility()) return false;
-		const [a, b] = [luminance(parse(getComputedStyle(e).color)), luminance(back(e))];
-		return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5;
-	}).map((e) => e.outerHTML);
-})()`
 
 func TestHostileDataIsShownAsText(t *testing.T) {
 	ctx := newBrowser(t)
@@ -214,20 +171,14 @@ func TestHostileDataIsShownAsText(t *testing.T) {
 func TestPageShowsEverythingOnceAfterALostConnection(t *testing.T) {
 	ctx := newBrowser(t)
 	s := newTestServer(t)
-	send := func(id string) {
-		t.Helper()
-		if err := s.actor.feed.Webhook(listen.Webhook{Time: "2026-01-31T12:00:00.000Z", Status: 200,
-			Outcome:    "accepted",
-			DeliveryID: id}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	send("before")
-	browse(ctx, t, chromedp.Navigate(s.URL), shows("delivery before"))
+	fill(t, s.actor.feed)
+	browse(ctx, t, chromedp.Navigate(s.URL), shows("signature-mismatch"))
 	s.CloseClientConnections()
-	send("meanwhile")
+	if err := s.actor.feed.Webhook(listen.Webhook{Status: 200, DeliveryID: "meanwhile"}); err != nil {
+		t.Fatal(err)
+	}
 	browse(ctx, t, shows("delivery meanwhile"), shows("Connected"))
-	if n := evaluate[int](ctx, t, `document.querySelectorAll("#deliveries > li").length`); n != 2 {
-		t.Errorf("%d deliveries are shown, want each of 2 once", n)
+	if n := evaluate[int](ctx, t, `document.querySelectorAll("#deliveries > li").length`); n != 4 {
+		t.Errorf("%d deliveries are shown, want each of 4 once", n)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -74,20 +73,4 @@ func until(expression string) chromedp.Action[chromedp.Void] {
 // shows waits until the page shows a text.
 func shows(text string) chromedp.Action[chromedp.Void] {
 	return until(fmt.Sprintf("document.body.innerText.includes(%q)", text))
-}
-
-// screenshot keeps a picture of the page in the folder PAYHOOK_SCREENSHOTS, if that is set.
-func screenshot(ctx context.Context, t *testing.T, name string) {
-	t.Helper()
-	folder := os.Getenv("PAYHOOK_SCREENSHOTS")
-	if folder == "" {
-		return
-	}
-	picture, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }

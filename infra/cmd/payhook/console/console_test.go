@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,19 +65,18 @@ func (s *testServer) answer(output string, right bool) {
 	s.output, s.right = output, right
 }
 
-func (s *testServer) lastCall() string {
+// done returns the commands that ran since the last call, and whether the bus is stopped.
+func (s *testServer) done() (calls []string, stopped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.calls) == 0 {
-		return ""
-	}
-	return s.calls[len(s.calls)-1]
+	calls, s.calls = s.calls, nil
+	return calls, s.bus
 }
 
-func (s *testServer) busStopped() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.bus
+// lastCall returns the last command since the last call; "" for none.
+func (s *testServer) lastCall() string {
+	calls, _ := s.done()
+	return strings.Join(calls[max(0, len(calls)-1):], "")
 }
 
 // request sends a request that the page sends, changed.
@@ -127,23 +127,16 @@ func TestOnlyThePageHasEffects(t *testing.T) {
 		"a host's prefix":  {func(r *http.Request) { r.Host = s.hosts[0] + ".attacker.test" }, 421},
 		"no port":          {func(r *http.Request) { r.Host = "127.0.0.1" }, 421},
 		"an empty host":    {func(r *http.Request) { r.Host = "[::]" }, 421},
+		"the page itself":  {nil, 204},
 		"no fetch headers": {func(r *http.Request) { r.Header.Del("Sec-Fetch-Site"); r.Header.Del("Origin") }, 204},
 	} {
-		before := s.lastCall()
 		status, text := s.request(t, http.MethodPost, "/do", sendOne, test.change)
 		if status != test.status {
 			t.Errorf("%s: answered %d %s, want %d", name, status, text, test.status)
 		}
-		if (s.lastCall() != before) != (test.status == 204) {
-			t.Errorf("%s: the command ran: %q", name, s.lastCall())
+		if call := s.lastCall(); (call == "send --local --events 1") != (test.status == 204) {
+			t.Errorf("%s: the command ran: %q", name, call)
 		}
-		s.mu.Lock()
-		s.calls = nil
-		s.mu.Unlock()
-	}
-	if status, _ := s.request(t, http.MethodPost, "/do", sendOne, nil); status != 204 ||
-		s.lastCall() != "send --local --events 1" {
-		t.Errorf("the page itself: %d, %q", status, s.lastCall())
 	}
 }
 
@@ -179,13 +172,8 @@ func TestUnknownActionDoesNothing(t *testing.T) {
 			t.Errorf("%.60s: answered %d", body, status)
 		}
 	}
-	if s.lastCall() != "" {
-		t.Errorf("a command ran: %q", s.lastCall())
-	}
-	for _, service := range services {
-		if _, err := (action{Do: "stop", Service: service}).args(); err != nil {
-			t.Error(err)
-		}
+	if calls, _ := s.done(); len(calls) > 0 {
+		t.Errorf("commands ran: %q", calls)
 	}
 }
 
@@ -225,20 +213,17 @@ func TestStoppedServicesAreStarted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := fmt.Sprint(s.actor.stopped); got != "map[bus:true keys:true token:true]" || !s.busStopped() {
-		t.Errorf("stopped: %s", got)
-	}
 	if err := s.actor.do(t.Context(), action{Do: "start", Service: keyService}); err != nil {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	s.calls = nil
-	s.mu.Unlock()
+	if _, stopped := s.done(); !stopped || fmt.Sprint(s.actor.stopped) != "map[bus:true keys:false token:true]" {
+		t.Errorf("stopped: %v", s.actor.stopped)
+	}
 	if err := s.actor.startAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if s.busStopped() || s.lastCall() != "send --local --count 0 --fault token=" || len(s.calls) != 1 {
-		t.Errorf("started: %q, bus stopped: %v", s.calls, s.busStopped())
+	if calls, stopped := s.done(); stopped || !slices.Equal(calls, []string{"send --local --count 0 --fault token="}) {
+		t.Errorf("started: %q, bus stopped: %v", calls, stopped)
 	}
 
 	if err := s.actor.do(t.Context(), action{Do: "stop", Service: tokenEndpoint}); err != nil {
