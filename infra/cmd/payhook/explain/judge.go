@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
+	"slices"
 	"strings"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -241,21 +241,15 @@ func (e *explainer) set(s *settings.Setting, value string) {
 
 // adviseNoSignature says what is in the request instead of a signature.
 func (e *explainer) adviseNoSignature() {
-	for _, v := range e.values {
-		switch {
-		case v.text == parking.Redacted:
-			e.say("The %s was redacted when the request was captured. Ask the operator whether the signature is "+
-				"carried there.", v.place)
-		case v.carrier == "header:"+e.conf.Scheme.SignatureHeader:
-			e.say("The %s has %d characters, and is no RSA signature: 256 to 512 bytes in base64 or hexadecimal. It was "+
-				"shortened, or it is an HMAC, a JSON Web Signature or something else.", v.place, len(v.text))
-		}
+	name := e.conf.Scheme.SignatureHeader
+	if i := slices.IndexFunc(e.values, func(v value) bool { return v.carrier == "header:"+name }); i >= 0 {
+		e.say("The header %s has %d characters, and is no RSA signature: 256 to 512 bytes in base64 or hexadecimal. It "+
+			"was shortened, or it is an HMAC, a JSON Web Signature or something else.", name, len(e.values[i].text))
+		return
 	}
-	if len(e.Advice) == 0 {
-		e.say("Either this request is not a webhook of the service (scanners call every public URL), or the " +
-			"subscription does not ask for a signature (section 5.2 of the interface), or a proxy on the way removes " +
-			"headers that it does not know.")
-	}
+	e.say("Either this request is not a webhook of the service (scanners call every public URL), or the subscription " +
+		"does not ask for a signature (section 5.2 of the interface), or a proxy on the way removes headers that it " +
+		"does not know. Headers with credentials were redacted when the request was captured.")
 }
 
 func (e *explainer) adviseNoKey() {
@@ -279,9 +273,6 @@ func (e *explainer) adviseChanged() {
 		"Payhook verifies the bytes as they arrive. Let the service send directly to the URL of the stack, and "+
 		"compare the body that the operator sent with the one that arrived: %d bytes, SHA-256 %x.",
 		len(e.request.Payload), sum)
-	if n, err := strconv.Atoi(e.request.Headers["content-length"]); err == nil && n != len(e.request.Payload) {
-		e.say("Content-Length is %d: the body was changed after that header was written.", n)
-	}
 }
 
 func (e *explainer) differs(format string, args ...any) {

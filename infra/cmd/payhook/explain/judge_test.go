@@ -271,7 +271,6 @@ func TestEachVariantIsExplained(t *testing.T) {
 			c.request.Payload = []byte(" " + body)
 		}, want{changed, missing, "timestampCarrier=header:X-Time", "without white space around it"}},
 		"an amount was changed": {func(c *call) {
-			c.set("Content-Length", strconv.Itoa(len(body)))
 			c.request.Payload = []byte(strings.Replace(body, "1250.00", "999999", 1))
 		}, want{changed, mismatch, "", "The signature is genuine"}},
 		"a body that was not captured": {func(c *call) { c.request.Payload, c.request.PayloadBytes = nil, 200_000 },
@@ -302,10 +301,6 @@ func TestEachVariantIsExplained(t *testing.T) {
 		"no signature": {func(c *call) { c.drop("X-SVC-Signature") }, want{noSignature, missing, "", "scanners"}},
 		"a signature that was shortened": {func(c *call) { c.set("X-SVC-Signature", c.drop("X-SVC-Signature")[:120]) },
 			want{noSignature, malformed, "", "has 120 characters"}},
-		"a header that was redacted": {func(c *call) {
-			c.drop("X-SVC-Signature")
-			c.set("Authorization", parking.Redacted)
-		}, want{noSignature, missing, "", "header Authorization was redacted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := sent(t)
