@@ -9,7 +9,6 @@ import (
 
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
-	"payhook.example/shared/settings"
 )
 
 // The level of a line says whether a person must look.
@@ -103,28 +102,10 @@ func TestWhatIsDecidedIsReplayedOnlyAgain(t *testing.T) {
 	}
 }
 
-// A bucket that two stacks share has what was parked for both buses.
-func TestAReplayOfAnotherBusNeedsItsName(t *testing.T) {
-	d := deploy(t, map[string]string{settings.EventBusName.Env(): "new"})
-	name := d.park(parking.Invalid, nil, newEvent()) // for the bus "bus"
-	for _, bus := range []string{"", "new", "third"} {
-		if r := d.replay(event{Bus: bus}, name); r.Outcome != intake.OtherBus || len(d.db.Items("ledger")) != 0 {
-			t.Errorf("on %q: %+v", bus, r)
-		}
-		d.decided(name, parking.Open)
-	}
-	if r := d.replay(event{Bus: "bus"}, name); r.Outcome != intake.Accepted {
-		t.Errorf("on its bus: %+v", r)
-	}
-	if n := len(d.bus.Entries()); n != 1 || *d.bus.Entries()[0].EventBusName != "new" {
-		t.Errorf("%d entries are on the bus", n)
-	}
-}
-
-func TestRedriveMovesTheEventsOfAnotherBus(t *testing.T) {
+// A table and a bucket that two stacks share have what is for both buses.
+func TestTheEventsOfAnotherBusAreMovedAndReplayed(t *testing.T) {
 	d := deploy(t, nil)
 	d.record("gone")
-	d.record("third")
 	for _, step := range []struct {
 		event event
 		want  report
@@ -138,6 +119,9 @@ func TestRedriveMovesTheEventsOfAnotherBus(t *testing.T) {
 	}
 	if _, err := d.Handle(t.Context(), event{MoveFrom: "bus"}); err == nil {
 		t.Error("events are moved to their own bus")
+	}
+	if r := d.replay(event{Bus: "third"}, d.park(parking.Invalid, nil, newEvent())); r.Outcome != intake.OtherBus {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -51,16 +51,9 @@ func (r *keyCache) RecordSource(_ context.Context, from netip.Addr) {
 // sent returns an authentic delivery of one event.
 func (r *keyCache) sent(t *testing.T, s *stack, payload []byte) intake.Delivery {
 	t.Helper()
-	at := signature.FormatRFC3339.Text(s.now)
-	text, err := signature.Sign(r.key.Private, payload, at, r.key.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return intake.Delivery{
-		Payload:  payload,
-		Headers:  map[string]string{"x-svc-signature": text, "x-svc-timestamp": at, "x-svc-key-id": r.key.ID},
-		SourceIP: netip.MustParseAddr("192.0.2.10"),
-	}
+	d := signedAt(t, r.key, payload, s.now)
+	d.SourceIP = netip.MustParseAddr("192.0.2.10")
+	return d
 }
 
 func newSigned(t *testing.T) (*keyCache, *stack, *intake.Receiver) {

@@ -13,7 +13,6 @@ import (
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/signature"
 )
 
 // deliverWith receives a delivery with a client certificate, and with a signature
@@ -21,13 +20,11 @@ import (
 func (w *parkedWorld) deliverWith(client tls.Certificate, payload []byte) intake.Result {
 	w.t.Helper()
 	r := intake.NewReceiver(w.pipeline(w.db, w.opts), w.mechanisms)
-	d := intake.Delivery{Payload: payload,
-		Certificate: clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(client.Leaf))}}
+	d := intake.Delivery{Payload: payload}
 	if w.mechanisms.Signature != nil {
-		timestamp := signature.FormatRFC3339.Text(w.now)
-		d.Headers = map[string]string{"x-svc-signature": w.sign(payload, timestamp), "x-svc-timestamp": timestamp,
-			"x-svc-key-id": serviceKey().ID}
+		d = w.signed(payload)
 	}
+	d.Certificate = clientcert.Presented{PEM: string(paymenttest.EncodeCertificate(client.Leaf))}
 	return r.Receive(w.ctx(), d)
 }
 

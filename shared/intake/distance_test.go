@@ -11,7 +11,6 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/smithy-go"
 	smithytime "github.com/aws/smithy-go/time"
@@ -23,7 +22,6 @@ import (
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/signature"
 	"payhook.example/shared/telemetry"
 )
 
@@ -40,38 +38,6 @@ func (f *far) pass(ctx context.Context) error {
 	return smithytime.SleepWithContext(ctx, 10*time.Millisecond)
 }
 
-func (f *far) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	if err := f.pass(ctx); err != nil {
-		return nil, err
-	}
-	return f.DynamoDB.BatchExecuteStatement(ctx, in, opts...)
-}
-
-func (f *far) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	if err := f.pass(ctx); err != nil {
-		return nil, err
-	}
-	return f.DynamoDB.BatchGetItem(ctx, in, opts...)
-}
-
-func (f *far) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	if err := f.pass(ctx); err != nil {
-		return nil, err
-	}
-	return f.DynamoDB.UpdateItem(ctx, in, opts...)
-}
-
-func (f *far) Query(ctx context.Context, in *dynamodb.QueryInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	if err := f.pass(ctx); err != nil {
-		return nil, err
-	}
-	return f.DynamoDB.Query(ctx, in, opts...)
-}
-
 func (f *far) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
 	opts ...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error) {
 	if err := errors.Join(f.pass(ctx), smithytime.SleepWithContext(ctx, f.busy)); err != nil {
@@ -84,7 +50,13 @@ func (f *far) PutEvents(ctx context.Context, in *eventbridge.PutEventsInput,
 func newFar() (*far, *intake.Pipeline) {
 	s := newStack()
 	f := &far{DynamoDB: s.db, bus: s.bus}
-	return f, intake.NewPipeline(ledger.New(f, "ledger", "bus", ledger.Options{}),
+	s.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		if err := f.pass(ctx); err != nil {
+			return nil, err
+		}
+		return next(ctx, in)
+	}
+	return f, intake.NewPipeline(ledger.New(s.db, "ledger", "bus", ledger.Options{}),
 		bus.New(f, "bus", "source", 1<<20),
 		nil, parking.NewStore(s.buckets, "parking"), intake.Options{})
 }
@@ -113,17 +85,10 @@ func TestTenThousandEventsOfADeliveryTakeLessThanASecondOfCalls(t *testing.T) {
 			{400 + 1000 + 400, 420 * time.Millisecond}, // record, publish, mark
 			{40 + 10 + 90, 20 * time.Millisecond},      // insert the first thousand, read all
 		} {
-			timestamp := signature.FormatRFC3339.Text(time.Now())
-			text, err := signature.Sign(serviceKey().Private, payload, timestamp, serviceKey().ID)
-			if err != nil {
-				t.Fatal(err)
-			}
 			f.calls.Store(0)
 			start := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			got := r.Receive(ctx, intake.Delivery{Payload: payload, Headers: map[string]string{
-				"x-svc-signature": text, "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID,
-			}})
+			got := r.Receive(ctx, signedAt(t, serviceKey(), payload, time.Now()))
 			cancel()
 			took := time.Since(start)
 			if got.Outcome != intake.Accepted || got.Recorded+got.Duplicates != 10_000 ||
@@ -161,14 +126,7 @@ func TestADeliveryPublishesAsLongAsItsEventsNeed(t *testing.T) {
 				r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
 					Scheme: paymenttest.DefaultScheme(), Keys: oneKey{}}})
 				payload := paymenttest.RawDelivery(uuid.New().String(), small(test.events)...)
-				timestamp := signature.FormatRFC3339.Text(time.Now())
-				text, err := signature.Sign(serviceKey().Private, payload, timestamp, serviceKey().ID)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got := r.Receive(t.Context(), intake.Delivery{Payload: payload, Headers: map[string]string{
-					"x-svc-signature": text, "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID,
-				}})
+				got := r.Receive(t.Context(), signedAt(t, serviceKey(), payload, time.Now()))
 				if got.Outcome != intake.Accepted || got.Recorded != test.events || got.Published != test.published ||
 					got.Pending != test.events-test.published || got.Steps.Publish != test.took ||
 					telemetry.Cause(got.PublishErr) != test.cause {
@@ -196,6 +154,7 @@ func TestABacklogOfTenThousandIsPublishedInOneRun(t *testing.T) {
 				t.Fatal(r.Err)
 			}
 		}
+		f.calls.Store(0)
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
 		defer cancel()

@@ -3,8 +3,6 @@ package intake_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"testing"
 
 	"payhook.example/shared/clientcert"
@@ -42,26 +40,5 @@ func TestEveryErrorHasItsOutcome(t *testing.T) {
 	}
 	if got := intake.OutcomeOf(nil); got != intake.Accepted {
 		t.Errorf("no error: %s", got)
-	}
-}
-
-// A forger learns nothing: all reasons have one answer.
-func TestAllThatIsNotAuthenticHasOneAnswer(t *testing.T) {
-	outcomes := []intake.Outcome{
-		intake.SignatureMissing, intake.SignatureRepeated, intake.SignatureMalformed, intake.TimestampOutside,
-		intake.KeyUnknown, intake.KeyRefused, intake.SignatureMismatch,
-	}
-	for _, reason := range clientcert.Reasons() {
-		outcomes = append(outcomes, intake.Outcome(reason))
-	}
-	first := intake.AnswerTo(outcomes[0])
-	if first.Status != http.StatusUnauthorized || first.Detail == "" {
-		t.Errorf("%+v", first)
-	}
-	for _, o := range outcomes {
-		if a := intake.AnswerTo(o); a.Status != first.Status || a.Detail != first.Detail || a.RetryAfter != 0 ||
-			a.Metric != first.Metric || a.Level != slog.LevelWarn {
-			t.Errorf("%s is answered %+v, and %s %+v", o, a, outcomes[0], first)
-		}
 	}
 }

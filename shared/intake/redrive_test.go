@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-	"github.com/aws/smithy-go"
 
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
@@ -149,15 +147,6 @@ func TestWhatIsDueReachesTheBusOnce(t *testing.T) {
 	}
 }
 
-func TestNothingIsTakenFromWhoMayStillBeWorkingOnIt(t *testing.T) {
-	s := newStack()
-	s.pend(t, 3)
-	s.now = s.now.Add(-time.Second)
-	if r := s.run(t); r.Found != 0 || len(s.bus.Entries()) != 0 {
-		t.Errorf("got %+v", r)
-	}
-}
-
 func TestTheDeliveryAndTimeOfARedrivenEventAreItsOwn(t *testing.T) {
 	s := newStack()
 	s.pend(t, 1)
@@ -173,53 +162,6 @@ func TestTheDeliveryAndTimeOfARedrivenEventAreItsOwn(t *testing.T) {
 	}
 }
 
-func TestRedriversAtOnceNeverPublishTheSameItem(t *testing.T) {
-	s := newStack()
-	ids := s.pend(t, 500)
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-			defer cancel()
-			if r := s.redriver(s.db).Run(ctx); r.Err != nil {
-				t.Error(r.Err)
-			}
-		})
-	}
-	wg.Wait()
-	count := s.published()
-	for _, id := range ids {
-		if count[id] != 1 {
-			t.Errorf("%s is on the bus %d times", id, count[id])
-		}
-	}
-}
-
-func TestAnItemThatCannotBePublishedDoesNotDelayOthers(t *testing.T) {
-	s := newStack()
-	ids := s.pend(t, 100)
-	s.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
-		codes := map[int]string{}
-		for i, e := range entries {
-			if strings.Contains(*e.Detail, ids[0]) {
-				codes[i] = "InternalFailure"
-			}
-		}
-		return codes, nil
-	}
-	if r := s.run(t); r.Published != 99 || r.Failed != 1 {
-		t.Errorf("got %+v", r)
-	}
-	if r := s.run(t); r.Found != 0 {
-		t.Errorf("it is taken again at once: %+v", r)
-	}
-	s.bus.Answer = nil
-	s.now = s.now.Add(3 * time.Minute)
-	if r := s.run(t); r.Published != 1 || s.pending() != 0 {
-		t.Errorf("got %+v", r)
-	}
-}
-
 func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
 	s := newStack()
 	ids := s.pend(t, 2000)
@@ -227,15 +169,21 @@ func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
 	for i, id := range ids {
 		position[id] = i
 	}
-	// Every run has time for a few chunks only.
+	// Time passes with every lease, so that every run has time for a few chunks only.
+	s.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		if batch, ok := in.(*dynamodb.BatchExecuteStatementInput); ok &&
+			strings.Contains(*batch.Statements[0].Statement, "RETURNING") {
+			s.now = s.now.Add(time.Duration(len(batch.Statements)) * 100 * time.Millisecond)
+		}
+		return next(ctx, in)
+	}
 	runs := 0
 	for ; s.pending() > 0; runs++ {
 		if runs > 20 {
 			t.Fatalf("%d are still pending after %d runs", s.pending(), runs)
 		}
 		ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-		slow := &slowLedger{DynamoDB: s.db, passes: func() { s.now = s.now.Add(100 * time.Millisecond) }}
-		oneByOne := ledger.New(slow, "ledger", "bus", ledger.Options{Parallel: 1, Now: s.clock})
+		oneByOne := ledger.New(s.db, "ledger", "bus", ledger.Options{Parallel: 1, Now: s.clock})
 		p := intake.NewPipeline(oneByOne, s.eventBus(), nil, s.parking, intake.Options{Now: s.clock})
 		r := intake.NewRedriver(p, maxAttempts).Run(ctx)
 		cancel()
@@ -269,83 +217,6 @@ func TestABacklogDrainsOldestFirstOverSeveralRuns(t *testing.T) {
 	t.Logf("%d items in %d runs", len(ids), runs)
 }
 
-// slowLedger lets time pass with every lease.
-type slowLedger struct {
-	*awstest.DynamoDB
-	passes func()
-}
-
-func (l *slowLedger) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	if in.ReturnValues != "" {
-		l.passes()
-	}
-	return l.DynamoDB.UpdateItem(ctx, in, opts...)
-}
-
-func (l *slowLedger) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	for _, s := range in.Statements {
-		if strings.Contains(*s.Statement, "RETURNING") {
-			l.passes()
-		}
-	}
-	return l.DynamoDB.BatchExecuteStatement(ctx, in, opts...)
-}
-
-func TestARunThatHasNoTimeSaysThatItLeftWork(t *testing.T) {
-	s := newStack()
-	s.pend(t, 3)
-	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(-time.Second))
-	defer cancel()
-	if r := s.redriver(s.db).Run(ctx); !r.Left || len(s.bus.Entries()) != 0 {
-		t.Errorf("got %+v", r)
-	}
-}
-
-func TestABrokenLedgerIsReported(t *testing.T) {
-	s := newStack()
-	s.pend(t, 3)
-	broken := &brokenQuery{DynamoDB: s.db}
-	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-	defer cancel()
-	if r := s.redriver(broken).Run(ctx); r.Err == nil || r.Errors == 0 {
-		t.Errorf("got %+v", r)
-	}
-}
-
-type brokenQuery struct{ *awstest.DynamoDB }
-
-func (brokenQuery) Query(context.Context, *dynamodb.QueryInput,
-	...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	return nil, errors.New("index is broken")
-}
-
-func TestAnEventThatIsOnTheBusWithoutAMarkIsPublishedAgain(t *testing.T) {
-	s := newStack()
-	ids := s.pend(t, 1)
-	noMarks := &failingMarks{DynamoDB: s.db}
-	ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-	defer cancel()
-	if r := s.redriver(noMarks).Run(ctx); r.Unmarked != 1 || r.Published != 0 {
-		t.Errorf("got %+v", r)
-	}
-	s.now = s.now.Add(3 * time.Minute)
-	if r := s.run(t); r.Published != 1 || s.published()[ids[0]] != 2 {
-		t.Errorf("the one window in which an event arrives twice: %+v, %d times", r, s.published()[ids[0]])
-	}
-}
-
-type failingMarks struct{ *awstest.DynamoDB }
-
-func (f *failingMarks) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	if in.ReturnValues == "" {
-		return nil, fmt.Errorf("mark failed")
-	}
-	return f.DynamoDB.UpdateItem(ctx, in, opts...)
-}
-
 // amount changes the amount of the event at position i.
 func amount(i int, text string) func(int, []byte) []byte {
 	return func(at int, raw []byte) []byte {
@@ -376,73 +247,6 @@ func TestRedriveParksAtOnceWhatEventBridgeIsKnownToReject(t *testing.T) {
 		p.Cause != "event.eventData.amount: is an integer outside 64 bits, at /eventData/amount" {
 		t.Errorf("%+v, %v", p, err)
 	}
-}
-
-// EventBridge may reject a request for a reason that is not documented.
-func TestAnItemThatMakesRequestsFailDoesNotDelayOthers(t *testing.T) {
-	s := newStack()
-	ids := s.pend(t, 30)
-	s.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
-		for _, e := range entries {
-			if strings.Contains(*e.Detail, ids[7]) || strings.Contains(*e.Detail, ids[8]) {
-				return nil, &smithy.GenericAPIError{Code: "ValidationException", Fault: smithy.FaultClient}
-			}
-		}
-		return nil, nil
-	}
-	if r := s.run(t); r.Published != 28 || r.Failed != 2 || s.pending() != 2 {
-		t.Errorf("got %+v", r)
-	}
-}
-
-func TestAnItemThatFailsAgainAndAgainIsParked(t *testing.T) {
-	s := newStack()
-	ids := s.pend(t, 2)
-	s.bus.Answer = func(entries []types.PutEventsRequestEntry) (map[int]string, error) {
-		codes := map[int]string{}
-		for i, e := range entries {
-			if strings.Contains(*e.Detail, ids[0]) {
-				codes[i] = "InternalFailure"
-			}
-		}
-		return codes, nil
-	}
-	redriver := s.redriver(s.db)
-	run := func() intake.Redriven {
-		ctx, cancel := context.WithDeadline(t.Context(), s.now.Add(time.Minute))
-		defer cancel()
-		return redriver.Run(ctx)
-	}
-	start := s.now
-	tries, parked := 0, 0
-	for parked == 0 {
-		if s.now.Sub(start) > 48*time.Hour {
-			t.Fatal("not parked after two days")
-		}
-		r := run()
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-		tries += r.Failed
-		parked += r.Parked
-		s.now = s.now.Add(time.Minute)
-	}
-	if tries != 20 || s.now.Sub(start) < 12*time.Hour {
-		t.Errorf("parked after %d tries in %s", tries, s.now.Sub(start))
-	}
-	t.Logf("parked after %d tries in %s", tries, s.now.Sub(start))
-	if s.pending() != 0 {
-		t.Error("it is still pending")
-	}
-	list, err := s.parking.FindEvent(t.Context(), ids[0])
-	if err != nil || len(list) != 1 {
-		t.Fatal(list, err)
-	}
-	p, err := s.parking.Get(t.Context(), list[0])
-	if err != nil || p.Reason != parking.Unpublishable || p.Attempts != 20 {
-		t.Fatalf("%+v, %v", p, err)
-	}
-
 }
 
 // What could be neither published nor parked is reported: there is no other report of it.
@@ -500,29 +304,6 @@ func TestWhatReceiversHoldDoesNotHideWhatIsPostponed(t *testing.T) {
 	}
 }
 
-// leases counts the bytes of events that are leased and not marked yet.
-type leases struct {
-	*awstest.DynamoDB
-	mu         sync.Mutex
-	held, most int
-}
-
-func (l *leases) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	out, err := l.DynamoDB.BatchExecuteStatement(ctx, in, opts...)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if strings.Contains(*in.Statements[0].Statement, "publishedAt") {
-		l.held = 0
-		return out, err
-	}
-	for _, r := range out.Responses {
-		l.held += len(r.Item["event"].(*dynamodbtypes.AttributeValueMemberB).Value)
-	}
-	l.most = max(l.most, l.held)
-	return out, err
-}
-
 // The events of a chunk are in memory together.
 func TestRedriveLeasesEightMiBAtATime(t *testing.T) {
 	s := newStack()
@@ -531,11 +312,30 @@ func TestRedriveLeasesEightMiBAtATime(t *testing.T) {
 			bytes.Repeat([]byte("x"), 250_000)...), 1)
 	}
 	s.pend(t, 100)
-	db := &leases{DynamoDB: s.db}
-	if r := s.runWith(t, db, time.Minute); r.Published != 100 || r.Err != nil {
+	var mu sync.Mutex
+	var held, most int // bytes of events that are leased and not marked yet
+	s.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		out, err := next(ctx, in)
+		batch, ok := in.(*dynamodb.BatchExecuteStatementInput)
+		if !ok {
+			return out, err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(*batch.Statements[0].Statement, "publishedAt") {
+			held = 0
+			return out, err
+		}
+		for _, r := range out.(*dynamodb.BatchExecuteStatementOutput).Responses {
+			held += len(r.Item["event"].(*dynamodbtypes.AttributeValueMemberB).Value)
+		}
+		most = max(most, held)
+		return out, err
+	}
+	if r := s.runWith(t, s.db, time.Minute); r.Published != 100 || r.Err != nil {
 		t.Errorf("%+v", r)
 	}
-	if db.most > 8<<20 || db.most < 7<<20 {
-		t.Errorf("%d bytes are leased together", db.most)
+	if most > 8<<20 || most < 7<<20 {
+		t.Errorf("%d bytes are leased together", most)
 	}
 }

@@ -115,9 +115,8 @@ func idsOf(t *testing.T, events ...[]byte) (ids []string) {
 	return ids
 }
 
-// failing is a DynamoDB that fails as it is told.
+// failing says which calls of a DynamoDB fail.
 type failing struct {
-	*awstest.DynamoDB
 	put    string // the event of this id is not written
 	marks  bool   // no mark is written
 	leases bool   // nothing is leased
@@ -127,47 +126,33 @@ type failing struct {
 
 var errDown = errors.New("it is down")
 
-func (f failing) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	if id, ok := in.Item[names.LedgerKey].(*types.AttributeValueMemberS); ok && id.Value == f.put {
+// hook leaves everything to single writes, of which some fail.
+func (f failing) hook(ctx context.Context, in any, next awstest.Next) (any, error) {
+	fails := false
+	switch in := in.(type) {
+	case *dynamodb.BatchExecuteStatementInput:
+		out := &dynamodb.BatchExecuteStatementOutput{}
+		for range in.Statements {
+			out.Responses = append(out.Responses, types.BatchStatementResponse{Error: &types.BatchStatementError{
+				Code: types.BatchStatementErrorCodeEnumValidationError}})
+		}
+		return out, nil
+	case *dynamodb.PutItemInput:
+		id, ok := in.Item[names.LedgerKey].(*types.AttributeValueMemberS)
+		fails = ok && id.Value == f.put
+	case *dynamodb.UpdateItemInput:
+		fails = f.marks && strings.HasPrefix(*in.UpdateExpression, "SET #at = :now") || f.leases && in.ReturnValues != ""
+	case *dynamodb.QueryInput:
+		if f.query != "" && strings.Contains(*in.KeyConditionExpression, f.query) {
+			return nil, fmt.Errorf("%w: %s", errDown, *in.KeyConditionExpression)
+		}
+	case *dynamodb.BatchGetItemInput:
+		fails = f.known
+	}
+	if fails {
 		return nil, errDown
 	}
-	return f.DynamoDB.PutItem(ctx, in, opts...)
-}
-
-// BatchExecuteStatement leaves everything to single writes.
-func (f failing) BatchExecuteStatement(_ context.Context, in *dynamodb.BatchExecuteStatementInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	out := &dynamodb.BatchExecuteStatementOutput{}
-	for range in.Statements {
-		out.Responses = append(out.Responses, types.BatchStatementResponse{Error: &types.BatchStatementError{
-			Code: types.BatchStatementErrorCodeEnumValidationError}})
-	}
-	return out, nil
-}
-
-func (f failing) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	if f.marks && strings.HasPrefix(*in.UpdateExpression, "SET #at = :now") || f.leases && in.ReturnValues != "" {
-		return nil, errDown
-	}
-	return f.DynamoDB.UpdateItem(ctx, in, opts...)
-}
-
-func (f failing) Query(ctx context.Context, in *dynamodb.QueryInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	if f.query != "" && strings.Contains(*in.KeyConditionExpression, f.query) {
-		return nil, fmt.Errorf("%w: %s", errDown, f.query)
-	}
-	return f.DynamoDB.Query(ctx, in, opts...)
-}
-
-func (f failing) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	if f.known {
-		return nil, errDown
-	}
-	return f.DynamoDB.BatchGetItem(ctx, in, opts...)
+	return next(ctx, in)
 }
 
 // A result says what became of every event.
@@ -185,7 +170,7 @@ func TestTheResultOfADelivery(t *testing.T) {
 	down := func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) { return nil, errDown }
 	for name, test := range map[string]struct {
 		events  [][]byte
-		api     failing
+		fail    failing
 		bus     func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error)
 		buckets string // keys with this prefix can't be written
 		want    intake.Result
@@ -215,15 +200,15 @@ func TestTheResultOfADelivery(t *testing.T) {
 		"the bus is down": {events: [][]byte{one, two}, bus: down, want: intake.Result{Outcome: intake.Accepted,
 			Counts:   intake.Counts{Events: 2, Recorded: 2, Pending: 2},
 			EventIDs: intake.EventIDs{intake.Pending: idsOf(t, one, two)}}},
-		"no mark": {events: [][]byte{one, two}, api: failing{marks: true}, want: intake.Result{Outcome: intake.Accepted,
+		"no mark": {events: [][]byte{one, two}, fail: failing{marks: true}, want: intake.Result{Outcome: intake.Accepted,
 			Counts:   intake.Counts{Events: 2, Recorded: 2, Unmarked: 2},
 			EventIDs: intake.EventIDs{intake.Published: idsOf(t, one, two)}}},
-		"one is not recorded": {events: [][]byte{one, two}, api: failing{put: idsOf(t, two)[0]},
+		"one is not recorded": {events: [][]byte{one, two}, fail: failing{put: idsOf(t, two)[0]},
 			want: intake.Result{Outcome: intake.LedgerUnavailable,
 				Counts:   intake.Counts{Events: 2, Recorded: 1, Unrecorded: 1, Published: 1},
 				EventIDs: intake.EventIDs{intake.Published: idsOf(t, one), intake.Unrecorded: idsOf(t, two)}},
 			err: "intake: not every event could be recorded: ledger: record " + idsOf(t, two)[0] + ": it is down"},
-		"one is not recorded, another in conflict": {events: [][]byte{other, two}, api: failing{put: idsOf(t, two)[0]},
+		"one is not recorded, another in conflict": {events: [][]byte{other, two}, fail: failing{put: idsOf(t, two)[0]},
 			want: intake.Result{Outcome: intake.LedgerUnavailable,
 				Counts:   intake.Counts{Events: 2, Unrecorded: 1, Conflicts: 1},
 				EventIDs: intake.EventIDs{intake.Conflicting: idsOf(t, other), intake.Unrecorded: idsOf(t, two)},
@@ -247,8 +232,7 @@ func TestTheResultOfADelivery(t *testing.T) {
 				}
 				return nil
 			}
-			test.api.DynamoDB = w.db
-			w.api = test.api
+			w.db.Hook = test.fail.hook
 			got := w.deliver(paymenttest.RawDelivery(id, test.events...))
 			if (got.Err == nil) != (test.err == "") || got.Err != nil && !strings.HasPrefix(got.Err.Error(), test.err) {
 				t.Errorf("the error is %v", got.Err)
@@ -352,24 +336,6 @@ func TestWhatIsParkedNamesItsDelivery(t *testing.T) {
 	}
 }
 
-// timed is a stack whose calls take time, in the clock of the pipeline.
-type timed struct {
-	*awstest.DynamoDB
-	w *parkedWorld
-}
-
-func (c timed) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	c.w.now = c.w.now.Add(2 * time.Second)
-	return c.DynamoDB.PutItem(ctx, in, opts...)
-}
-
-func (c timed) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	c.w.now = c.w.now.Add(4 * time.Second)
-	return c.DynamoDB.UpdateItem(ctx, in, opts...)
-}
-
 type slowKey struct {
 	oneKey
 	w *parkedWorld
@@ -382,7 +348,15 @@ func (k slowKey) Lookup(ctx context.Context, id string, from netip.Addr) (keys.F
 
 func TestTheTimeOfEachStep(t *testing.T) {
 	w := newParkedWorld(t)
-	w.api = timed{w.db, w}
+	w.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		switch in.(type) {
+		case *dynamodb.PutItemInput:
+			w.now = w.now.Add(2 * time.Second)
+		case *dynamodb.UpdateItemInput:
+			w.now = w.now.Add(4 * time.Second)
+		}
+		return next(ctx, in)
+	}
 	w.mechanisms.Signature.Keys = slowKey{w: w}
 	w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
 		w.now = w.now.Add(3 * time.Second)

@@ -24,7 +24,6 @@ import (
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/signature"
 )
 
 // distant is a ledger and a bucket, each call of which takes a while.
@@ -38,36 +37,22 @@ type distant struct {
 	read, wrote, uploaded atomic.Int64
 }
 
-func (d *distant) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	d.wrote.Add(1)
+func (d *distant) hook(ctx context.Context, in any, next awstest.Next) (any, error) {
+	_, isRead := in.(*dynamodb.BatchGetItemInput)
+	if isRead {
+		d.read.Add(1)
+	} else {
+		d.wrote.Add(1)
+	}
 	if err := smithytime.SleepWithContext(ctx, d.takes); err != nil {
 		return nil, err
 	}
-	return d.DynamoDB.BatchExecuteStatement(ctx, in, opts...)
-}
-
-func (d *distant) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	d.wrote.Add(1)
-	if err := smithytime.SleepWithContext(ctx, d.takes); err != nil {
-		return nil, err
-	}
-	return d.DynamoDB.PutItem(ctx, in, opts...)
-}
-
-func (d *distant) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
-	d.read.Add(1)
-	if err := smithytime.SleepWithContext(ctx, d.takes); err != nil {
-		return nil, err
-	}
-	if d.reads != nil {
+	if isRead && d.reads != nil {
 		if err := d.reads(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return d.DynamoDB.BatchGetItem(ctx, in, opts...)
+	return next(ctx, in)
 }
 
 // upload is the bucket of claims.
@@ -87,6 +72,7 @@ func (u upload) PutObject(ctx context.Context, in *s3.PutObjectInput,
 
 func newDistant() *distant {
 	d := &distant{DynamoDB: awstest.NewDynamoDB(), buckets: awstest.NewS3(), takes: 60 * time.Millisecond}
+	d.Hook = d.hook
 	d.CreateLedger("ledger")
 	d.buckets.MakeBucket("claims")
 	d.buckets.MakeBucket("parking")
@@ -96,22 +82,15 @@ func newDistant() *distant {
 // attempt delivers a payload to a function that has two seconds.
 func (d *distant) attempt(t *testing.T, payload []byte) intake.Result {
 	t.Helper()
-	timestamp := signature.FormatRFC3339.Text(time.Now())
-	text, err := signature.Sign(serviceKey().Private, payload, timestamp, serviceKey().ID)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := newStack()
-	p := intake.NewPipeline(ledger.New(d, "ledger", "bus", ledger.Options{Parallel: d.parallel}), s.eventBus(),
+	p := intake.NewPipeline(ledger.New(d.DynamoDB, "ledger", "bus", ledger.Options{Parallel: d.parallel}), s.eventBus(),
 		claimcheck.NewStore(upload{d.buckets, d}, "claims"),
 		parking.NewStore(d.buckets, "parking"), intake.Options{ClaimBytes: 1500})
 	r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{Scheme: paymenttest.DefaultScheme(),
 		Keys: oneKey{}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	return r.Receive(ctx, intake.Delivery{Payload: payload, Headers: map[string]string{
-		"x-svc-signature": text, "x-svc-timestamp": timestamp, "x-svc-key-id": serviceKey().ID,
-	}})
+	return r.Receive(ctx, signedAt(t, serviceKey(), payload, time.Now()))
 }
 
 // small returns events that take few bytes.

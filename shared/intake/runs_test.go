@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -44,21 +46,41 @@ func (s *stack) itemOf(t *testing.T, id string) ledger.Item {
 }
 
 // An event that fails waits for a minute, and twice as long each time, up to an hour. It is
-// not due before its lease ends.
+// not due before its lease ends. After the last attempt it is parked.
 func TestPausesOfAnEventThatFails(t *testing.T) {
 	down := func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) { return nil, errDown }
 	s := newStack()
 	id := s.pend(t, 1)[0]
 	s.bus.Answer = down
-	for attempt, minutes := range []int{1, 2, 4, 8, 16, 32, 60, 60, 60} {
-		if r := s.runWith(t, s.db, 10*time.Second); r.Failed != 1 || r.Err != nil {
+	minutes := []int{1, 2, 4, 8, 16, 32, 60, 60, 60}
+	run := func() intake.Redriven {
+		r := intake.NewRedriver(s.pipeline(s.db, intake.Options{Now: s.clock}), len(minutes)+1).Run(
+			deadlined{t.Context(), s.now.Add(10 * time.Second)})
+		if r.Failed != 1 || r.Err != nil {
 			t.Fatalf("%+v", r)
+		}
+		return r
+	}
+	for attempt, minutes := range minutes {
+		if r := run(); r.Parked != 0 {
+			t.Errorf("parked after %d attempts", attempt+1)
 		}
 		item := s.itemOf(t, id)
 		if got := item.Due.Sub(s.now); got != time.Duration(minutes)*time.Minute || item.Attempts != attempt+1 {
 			t.Errorf("after %d attempts (%d): %s, want %d minutes", attempt+1, item.Attempts, got, minutes)
 		}
 		s.now = item.Due
+	}
+	if r := run(); r.Parked != 1 || s.pending() != 0 {
+		t.Errorf("it is not parked: %+v", r)
+	}
+	list, err := s.parking.FindEvent(t.Context(), id)
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	if p, err := s.parking.Get(t.Context(), list[0]); err != nil || p.Reason != parking.Unpublishable ||
+		p.Attempts != len(minutes)+1 {
+		t.Errorf("%+v, %v", p, err)
 	}
 	s = newStack()
 	id = s.pend(t, 1)[0]
@@ -74,42 +96,36 @@ func TestPausesOfAnEventThatFails(t *testing.T) {
 // Each error counts, and the first one is reported.
 func TestTheErrorsOfARun(t *testing.T) {
 	for name, test := range map[string]struct {
-		api    failing
+		fail   failing
 		leased int
 		errors int
 		err    string
 	}{
 		"what waits can't be read":  {failing{query: "#due > :at"}, 1, ledger.Shards, "#due > :at"},
 		"what is due can't be read": {failing{query: "#due <= :at"}, 0, ledger.Shards, "#due <= :at"},
-		"neither can be read":       {failing{query: "#due"}, 0, 2 * ledger.Shards, "pending in shard"},
+		"neither can be read":       {failing{query: "#due"}, 0, 2 * ledger.Shards, "#due > :at"},
 		"nothing can be leased":     {failing{leases: true}, 0, 1, "ledger: lease "},
 	} {
 		s := newStack()
 		s.pend(t, 1)
-		test.api.DynamoDB = s.db
-		r := s.runWith(t, test.api, time.Minute)
+		s.db.Hook = test.fail.hook
+		r := s.runWith(t, s.db, time.Minute)
 		if r.Errors != test.errors || r.Leased != test.leased || r.Published != test.leased || r.Failed != 0 ||
 			!errors.Is(r.Err, errDown) || !strings.Contains(r.Err.Error(), test.err) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
+	// What is on the bus without a mark is published again.
 	s := newStack()
-	s.pend(t, 1)
-	noShard := &firstOnly{DynamoDB: s.db}
-	if r := s.runWith(t, noShard, time.Minute); r.Err == nil || !strings.HasSuffix(r.Err.Error(), ": the first") {
-		t.Errorf("reported %v", r.Err)
+	id := s.pend(t, 1)[0]
+	s.db.Hook = failing{marks: true}.hook
+	if r := s.runWith(t, s.db, time.Minute); r.Unmarked != 1 || r.Published+r.Failed+r.Errors != 0 || r.Err != nil {
+		t.Errorf("not marked: %+v", r)
 	}
-}
-
-// firstOnly is a DynamoDB whose first queries fail otherwise than its last.
-type firstOnly struct{ *awstest.DynamoDB }
-
-func (f *firstOnly) Query(_ context.Context, in *dynamodb.QueryInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	if strings.Contains(*in.KeyConditionExpression, "#due > :at") {
-		return nil, errors.New("the first")
+	s.db.Hook, s.now = nil, s.now.Add(3*time.Minute)
+	if r := s.run(t); r.Published != 1 || s.published()[id] != 2 {
+		t.Errorf("published %d times: %+v", s.published()[id], r)
 	}
-	return nil, errors.New("the last")
 }
 
 // A run without time reads what waits, for the metric, and no more.
@@ -170,26 +186,21 @@ func TestACorruptItemIsNotPublished(t *testing.T) {
 	}
 }
 
-// stale is an index that shows each item as due earlier than it is.
-type stale struct{ *awstest.DynamoDB }
-
-func (s stale) Query(ctx context.Context, in *dynamodb.QueryInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error) {
-	out, err := s.DynamoDB.Query(ctx, in, opts...)
-	if err == nil {
-		for i, item := range out.Items {
-			out.Items[i] = maps.Clone(item)
-			out.Items[i][names.LedgerPendingDue] = &types.AttributeValueMemberN{Value: "1"}
-		}
-	}
-	return out, err
-}
-
 // What another invocation has taken since the index was read is left to it.
 func TestWhatIsNotHeldIsNotPublished(t *testing.T) {
 	s := newStack()
 	s.pend(t, 3)
-	r := s.runWith(t, stale{s.db}, time.Minute)
+	s.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		out, err := next(ctx, in)
+		if read, ok := out.(*dynamodb.QueryOutput); ok { // an index that shows each item as due earlier than it is
+			for i, item := range read.Items {
+				read.Items[i] = maps.Clone(item)
+				read.Items[i][names.LedgerPendingDue] = &types.AttributeValueMemberN{Value: "1"}
+			}
+		}
+		return out, err
+	}
+	r := s.runWith(t, s.db, time.Minute)
 	if r.Found != 3 || r.Leased+r.Published+r.Failed+r.Errors != 0 || r.Err != nil || s.bus.Calls() != 0 {
 		t.Errorf("%+v, %d requests", r, s.bus.Calls())
 	}
@@ -231,13 +242,12 @@ func TestAFullShardIsReadToItsEnd(t *testing.T) {
 // A replay says what became of every event.
 func TestTheResultOfAReplay(t *testing.T) {
 	w := newParkedWorld(t)
-	first, other, _, conflict := w.conflict()
+	_, other, _, conflict := w.conflict()
 	w.redrive()
 	event := w.unpublishable(paymenttest.Encode(paymenttest.Event()))
 	large := paymenttest.Event()
 	large.EventData.AmountType = strings.Repeat("x", 3000)
 	claimed := w.unpublishable(paymenttest.Encode(large))
-	_ = first
 	expect := func(name string, got, want intake.Result, err string) {
 		t.Helper()
 		if (got.Err == nil) != (err == "") || got.Err != nil && !strings.HasPrefix(got.Err.Error(), err) {
@@ -248,17 +258,19 @@ func TestTheResultOfAReplay(t *testing.T) {
 		}
 	}
 	id := conflict.DeliveryID
-	expect("no version", w.replay(conflict, intake.NoVersion), intake.Result{Outcome: intake.VersionMissing}, "")
+	for _, version := range []intake.Version{intake.NoVersion, "second", "PARKED"} {
+		expect("no version", w.replay(conflict, version), intake.Result{Outcome: intake.VersionMissing}, "")
+	}
 	expect("the first stays", w.replay(conflict, intake.FirstVersion), intake.Result{Outcome: intake.Accepted,
 		DeliveryID: id, Events: 1}, "")
-	w.api = failing{DynamoDB: w.db, known: true, put: idsOf(t, other)[0]}
+	w.db.Hook = failing{known: true, put: idsOf(t, other)[0]}.hook
 	expect("the first can't be read", w.replay(conflict, intake.FirstVersion), intake.Result{
 		Outcome: intake.LedgerUnavailable, DeliveryID: id, Events: 1, Unrecorded: 1},
 		"intake: not every event could be recorded: ledger: ")
 	expect("the parked one can't be written", w.replay(conflict, intake.ParkedVersion), intake.Result{
 		Outcome: intake.LedgerUnavailable, DeliveryID: id, Events: 1, Unrecorded: 1},
 		"intake: not every event could be recorded: ledger: ")
-	w.api = nil
+	w.db.Hook = nil
 	expect("the parked one", w.replay(conflict, intake.ParkedVersion), intake.Result{Outcome: intake.Accepted,
 		DeliveryID: id, Events: 1, Recorded: 1, Pending: 1}, "")
 	if item := w.itemOf(t, idsOf(t, other)[0]); item.Claimed {
@@ -307,23 +319,6 @@ func TestTheResultOfAReplay(t *testing.T) {
 	}
 }
 
-// Of several contents of an event, none is chosen.
-func TestTheResultOfAReplayOfSeveralContents(t *testing.T) {
-	w := newParkedWorld(t)
-	event := paymenttest.Event()
-	var contents [][]byte
-	for _, text := range []string{"1.00", "2.00", "3.00"} {
-		event.EventData.Amount = payment.Amount(text)
-		contents = append(contents, paymenttest.Encode(event))
-	}
-	r := w.deliver(paymenttest.RawDelivery(uuid.New().String(), contents...))
-	got := w.replay(w.parked(r.Parked), intake.ParkedVersion)
-	if diff := cmp.Diff(intake.Result{Outcome: intake.VersionUnfit, DeliveryID: r.DeliveryID, Events: 2}, got,
-		onTheirOwn); diff != "" || got.Err == nil || !strings.Contains(got.Err.Error(), idsOf(t, contents[0])[0]) {
-		t.Errorf("%v %s", got.Err, diff)
-	}
-}
-
 // What the ledger has of large events is read for at most half of the time that is left.
 func TestReadingTheLedgerTakesHalfOfTheTime(t *testing.T) {
 	serviceKey()
@@ -357,7 +352,7 @@ func TestAReplayThatFailedInPartIsRepeated(t *testing.T) {
 	if r.Conflicts != 2 {
 		t.Fatalf("%+v", r)
 	}
-	w.api = failing{DynamoDB: w.db, put: idsOf(t, other...)[0]}
+	w.db.Hook = failing{put: idsOf(t, other...)[0]}.hook
 	got := w.replay(w.parked(r.Parked), intake.ParkedVersion)
 	if got.Outcome != intake.LedgerUnavailable || got.Conflicts != 1 || got.Unrecorded != 1 ||
 		!errors.Is(got.Err, errDown) {
@@ -386,5 +381,43 @@ func TestALargeEventIsReplayedByItsClaimCheck(t *testing.T) {
 	}
 	if item := w.itemOf(t, p.EventIDs[0]); !item.Claimed {
 		t.Errorf("%+v", item)
+	}
+}
+
+// Several stacks may share a ledger and a parking bucket. What belongs to another bus is
+// taken only if its name is given.
+func TestWhatBelongsToAnotherBusNeedsItsName(t *testing.T) {
+	w := newParkedWorld(t)
+	_, other, _, p := w.conflict()
+	second := intake.NewPipeline(ledger.New(w.db, "ledger", "second", ledger.Options{Now: w.clock}),
+		bus.New(w.bus, "second", "source", 1<<20), claimcheck.NewStore(w.buckets, "claims"), w.parking, w.opts)
+	for name, want := range map[string]intake.Outcome{"": intake.OtherBus, "second": intake.OtherBus,
+		"bus": intake.Accepted} {
+		r := intake.NewReplayer(second, w.exponents, nil).Replay(w.ctx(), p, intake.ParkedVersion, name)
+		if r.Outcome != want || (r.Recorded == 1) != (want == intake.Accepted) {
+			t.Errorf("replayed for %q: %+v", name, r)
+		}
+	}
+	s := intake.NewRedriver(second, 1)
+	if r := s.Run(w.ctx()); r.Published != 1 || *w.bus.Entries()[2].EventBusName != "second" ||
+		*w.bus.Entries()[2].Detail != string(other) {
+		t.Errorf("%+v", r)
+	}
+	w.pend(t, 3)
+	if n, left, err := s.Move(w.ctx(), "second"); n != 0 || left || !errors.Is(err, intake.ErrOwnBus) {
+		t.Errorf("from its own bus: %d, %v, %v", n, left, err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if n, left, err := s.Move(ended, "bus"); n != 0 || !left || err != nil {
+		t.Errorf("without time: %d, %v, %v", n, left, err)
+	}
+	w.db.Hook = failing{query: "#due"}.hook
+	if n, left, err := s.Move(w.ctx(), "bus"); n != 0 || left || !errors.Is(err, errDown) {
+		t.Errorf("without an answer: %d, %v, %v", n, left, err)
+	}
+	w.db.Hook = nil
+	if n, left, err := s.Move(w.ctx(), "bus"); n != 3 || left || err != nil {
+		t.Errorf("%d moved, %v, %v", n, left, err)
 	}
 }

@@ -24,9 +24,8 @@ import (
 	"payhook.example/shared/ledger"
 )
 
-// faulty is a DynamoDB whose statements fail.
+// faulty says which statements of a DynamoDB fail.
 type faulty struct {
-	*awstest.DynamoDB
 	// statement, if set, decides about a statement of the event of that id: with a code it
 	// has no effect; with a code and effect it has.
 	statement func(id string) (code string, effect bool)
@@ -48,47 +47,65 @@ func idOf(s types.BatchStatementRequest) string {
 	return ""
 }
 
-func (f *faulty) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
+func (f *faulty) hook(ctx context.Context, in any, next awstest.Next) (any, error) {
+	batch, ok := in.(*dynamodb.BatchExecuteStatementInput)
+	if !ok {
+		return next(ctx, in)
+	}
 	f.mu.Lock()
-	f.sizes = append(f.sizes, len(in.Statements))
+	f.sizes = append(f.sizes, len(batch.Statements))
 	f.mu.Unlock()
 	if f.call != nil {
-		if err := f.call(len(in.Statements)); err != nil {
+		if err := f.call(len(batch.Statements)); err != nil {
 			return nil, err
 		}
 	}
-	out := &dynamodb.BatchExecuteStatementOutput{}
-	for _, s := range in.Statements {
+	all := &dynamodb.BatchExecuteStatementOutput{}
+	for _, s := range batch.Statements {
 		code, effect := "", true
 		if f.statement != nil {
-			if code, effect = f.statement(idOf(s)); code == "" {
-				effect = true
-			}
+			code, effect = f.statement(idOf(s))
 		}
 		var r types.BatchStatementResponse
-		if effect {
-			one, err := f.DynamoDB.BatchExecuteStatement(ctx,
-				&dynamodb.BatchExecuteStatementInput{Statements: []types.BatchStatementRequest{s}})
+		if code == "" || effect {
+			out, err := next(ctx, &dynamodb.BatchExecuteStatementInput{Statements: []types.BatchStatementRequest{s}})
 			if err != nil {
 				return nil, err
 			}
-			r = one.Responses[0]
+			r = out.(*dynamodb.BatchExecuteStatementOutput).Responses[0]
 		}
 		if code != "" {
 			r = types.BatchStatementResponse{Error: &types.BatchStatementError{
 				Code: types.BatchStatementErrorCodeEnum(code), Message: &f.message}}
 		}
-		out.Responses = append(out.Responses, r)
+		all.Responses = append(all.Responses, r)
 	}
-	return out, nil
+	return all, nil
 }
 
-// newFaulty returns a fixture whose ledger calls a faulty DynamoDB.
+// onBatches makes a hook of what a call of BatchExecuteStatement does.
+func onBatches(do func(in *dynamodb.BatchExecuteStatementInput,
+	call func() (*dynamodb.BatchExecuteStatementOutput, error)) (any, error)) awstest.Hook {
+	return func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		batch, ok := in.(*dynamodb.BatchExecuteStatementInput)
+		if !ok {
+			return next(ctx, in)
+		}
+		return do(batch, func() (*dynamodb.BatchExecuteStatementOutput, error) {
+			out, err := next(ctx, in)
+			if err != nil {
+				return nil, err
+			}
+			return out.(*dynamodb.BatchExecuteStatementOutput), nil
+		})
+	}
+}
+
+// newFaulty returns a fixture whose DynamoDB is faulty.
 func newFaulty(t *testing.T) (*fixture, *faulty) {
-	b := newFixture(t)
-	f := &faulty{DynamoDB: b.db}
-	b.Ledger = ledger.New(f, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }, Parallel: 1})
+	b, f := newFixture(t), &faulty{}
+	b.db.Hook = f.hook
+	b.Ledger = ledger.New(b.db, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }, Parallel: 1})
 	return b, f
 }
 
@@ -235,7 +252,7 @@ func TestABatchHasAMegabyteOfEventsAtMost(t *testing.T) {
 
 func TestOptionsOfALedger(t *testing.T) {
 	b, f := newFaulty(t)
-	b.Ledger = ledger.New(f, "ledger", "bus", ledger.Options{Batch: 4, Parallel: 1, Window: 48 * time.Hour,
+	b.Ledger = ledger.New(b.db, "ledger", "bus", ledger.Options{Batch: 4, Parallel: 1, Window: 48 * time.Hour,
 		Now: func() time.Time { return b.now }})
 	entries := b.entries(t, 10)
 	b.recordAll(t, entries)
@@ -481,24 +498,6 @@ func TestFailedMarksAndLeasesAreErrors(t *testing.T) {
 	}
 }
 
-func TestAttemptsOfStatementsEndWithTheContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, f := newFaulty(t)
-		f.statement = func(string) (string, bool) { return "ThrottlingError", false }
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		defer cancel()
-		start := time.Now()
-		for _, r := range b.Ledger.Record(ctx, b.entries(t, 60), ledger.NewHolder(), b.now) {
-			if r.Err == nil {
-				t.Errorf("%+v", r)
-			}
-		}
-		if time.Since(start) > 200*time.Millisecond {
-			t.Errorf("after %v", time.Since(start))
-		}
-	})
-}
-
 // A call that fails leaves each of its entries uncertain, and those of others as they are.
 func TestABatchWhoseAnswerIsLostIsUncertain(t *testing.T) {
 	b, f := newFaulty(t)
@@ -556,67 +555,20 @@ func TestWhatDynamoDBRejectsIsWrittenOneByOne(t *testing.T) {
 	}
 }
 
-// forgetfulBatches lose their first answer after they took effect; the SDK tries again.
-type forgetfulBatches struct{ *awstest.DynamoDB }
-
-func (f forgetfulBatches) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	if _, err := f.DynamoDB.BatchExecuteStatement(ctx, in); err != nil {
-		return nil, err
-	}
-	return f.DynamoDB.BatchExecuteStatement(ctx, in)
-}
-
-func TestABatchThatIsTriedAgainIsKnownAgain(t *testing.T) {
-	b := newFixture(t)
-	b.Ledger = ledger.New(
-		forgetfulBatches{b.db},
-		"ledger",
-		"bus",
-		ledger.Options{Now: func() time.Time { return b.now }},
-	)
-	entries := b.entries(t, 30)
-	b.recordAll(t, entries)
-	for i, r := range b.Ledger.Record(t.Context(), entries, ledger.NewHolder(), b.now) {
-		if r.Outcome != ledger.Duplicate || r.Err != nil {
-			t.Errorf("%d: another holder: %+v", i, r)
-		}
-	}
-	b.now = b.now.Add(time.Hour)
-	due, holder := b.due(t), ledger.NewHolder()
-	for _, test := range []struct {
-		holder ledger.Holder
-		held   bool
-	}{{holder, true}, {ledger.NewHolder(), false}} {
-		for i, l := range b.Ledger.Lease(t.Context(), due, test.holder, b.now.Add(time.Minute)) {
-			if l.Held != test.held || l.Err != nil || l.Held && l.Entry.Attempts != 1 {
-				t.Errorf("%d: %+v", i, l)
-			}
-		}
-	}
-	if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries)...); err != nil {
-		t.Error(err)
-	}
-}
-
-// noItems is an engine whose batches return no items.
-type noItems struct{ *awstest.DynamoDB }
-
-func (n noItems) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	out, err := n.DynamoDB.BatchExecuteStatement(ctx, in)
-	for i := range out.Responses {
-		out.Responses[i].Item = nil
-	}
-	return out, err
-}
-
 func TestALeaseWithoutTheItemIsCompleted(t *testing.T) {
 	b := newFixture(t)
 	b.recordAll(t, b.entries(t, 3))
 	b.now = b.now.Add(time.Hour)
-	l := ledger.New(noItems{b.db}, "ledger", "bus", ledger.Options{})
-	for _, l := range l.Lease(t.Context(), b.due(t), ledger.NewHolder(), b.now.Add(time.Minute)) {
+	// An engine whose batches return no items.
+	b.db.Hook = onBatches(func(_ *dynamodb.BatchExecuteStatementInput,
+		call func() (*dynamodb.BatchExecuteStatementOutput, error)) (any, error) {
+		out, err := call()
+		for i := range out.Responses {
+			out.Responses[i].Item = nil
+		}
+		return out, err
+	})
+	for _, l := range b.Ledger.Lease(t.Context(), b.due(t), ledger.NewHolder(), b.now.Add(time.Minute)) {
 		if !l.Held || l.Err != nil || l.Entry.EventName == "" || l.Entry.Attempts != 1 {
 			t.Errorf("%+v", l)
 		}
@@ -640,49 +592,39 @@ func TestALeaseCountsFromNothing(t *testing.T) {
 
 func TestAnAnswerThatIsTooShortIsAnError(t *testing.T) {
 	b := newFixture(t)
-	l := ledger.New(shortAnswers{b.db}, "ledger", "bus", ledger.Options{})
-	for i, r := range l.Record(t.Context(), b.entries(t, 3), ledger.NewHolder(), b.now) {
+	b.db.Hook = onBatches(func(*dynamodb.BatchExecuteStatementInput,
+		func() (*dynamodb.BatchExecuteStatementOutput, error)) (any, error) {
+		return &dynamodb.BatchExecuteStatementOutput{Responses: make([]types.BatchStatementResponse, 2)}, nil
+	})
+	for i, r := range b.Ledger.Record(t.Context(), b.entries(t, 3), ledger.NewHolder(), b.now) {
 		if r.Err == nil {
 			t.Errorf("%d: %+v", i, r)
 		}
 	}
 }
 
-type shortAnswers struct{ *awstest.DynamoDB }
-
-func (shortAnswers) BatchExecuteStatement(context.Context, *dynamodb.BatchExecuteStatementInput,
-	...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	return &dynamodb.BatchExecuteStatementOutput{Responses: make([]types.BatchStatementResponse, 2)}, nil
-}
-
 // The longest statements are far below the 8,192 characters that AWS takes, and do not
 // grow with what they write.
 func TestStatementsAreShort(t *testing.T) {
 	b, _ := newFaulty(t)
-	longest := &longestStatement{DynamoDB: b.db}
+	longest := 0
+	b.db.Hook = onBatches(func(in *dynamodb.BatchExecuteStatementInput,
+		call func() (*dynamodb.BatchExecuteStatementOutput, error)) (any, error) {
+		for _, s := range in.Statements {
+			longest = max(longest, len(*s.Statement))
+		}
+		return call()
+	})
 	b.db.CreateLedger(strings.Repeat("t", 255))
-	l := ledger.New(longest, strings.Repeat("t", 255), "bus", ledger.Options{})
+	l := ledger.New(b.db, strings.Repeat("t", 255), "bus", ledger.Options{})
 	entries := b.entries(t, 2)
 	entries[0].Claimed = true
 	l.Record(t.Context(), entries, ledger.NewHolder(), b.now)
 	l.Lease(t.Context(), []ledger.Item{{EventID: entries[0].EventID, Due: b.now}, {EventID: "x"}},
 		ledger.NewHolder(), b.now)
-	if err := errors.Join(l.MarkPublished(t.Context(), entries)...); err != nil || longest.n > 1024 || longest.n < 400 {
-		t.Error(fmt.Sprint(longest.n, " characters"), err)
+	if err := errors.Join(l.MarkPublished(t.Context(), entries)...); err != nil || longest > 1024 || longest < 400 {
+		t.Error(fmt.Sprint(longest, " characters"), err)
 	}
-}
-
-type longestStatement struct {
-	*awstest.DynamoDB
-	n int
-}
-
-func (l *longestStatement) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	for _, s := range in.Statements {
-		l.n = max(l.n, len(*s.Statement))
-	}
-	return l.DynamoDB.BatchExecuteStatement(ctx, in)
 }
 
 // An archive of the bus is searched by the time that an event has on the bus. The bus leaves
@@ -690,11 +632,13 @@ func (l *longestStatement) BatchExecuteStatement(ctx context.Context, in *dynamo
 func TestAMarkKeepsTheTimeOnTheBus(t *testing.T) {
 	at := time.Date(2026, 1, 31, 12, 0, 0, 120e6, time.UTC)
 	for name, test := range map[string]struct{ times, want []time.Time }{
-		"one event":  {[]time.Time{at}, []time.Time{at}},
-		"no time":    {[]time.Time{{}}, []time.Time{{}}},
-		"year 1500":  {[]time.Time{at.AddDate(-526, 0, 0)}, []time.Time{{}}},
-		"two events": {[]time.Time{at, at.Add(time.Hour)}, []time.Time{at, at.Add(time.Hour)}},
-		"one of two": {[]time.Time{at.AddDate(300, 0, 0), at}, []time.Time{{}, at}},
+		"one event":   {[]time.Time{at}, []time.Time{at}},
+		"nanoseconds": {[]time.Time{at.Add(456789)}, []time.Time{at}},
+		"the first":   {[]time.Time{time.UnixMilli(0)}, []time.Time{time.UnixMilli(0)}},
+		"no time":     {[]time.Time{{}}, []time.Time{{}}},
+		"year 1500":   {[]time.Time{at.AddDate(-526, 0, 0)}, []time.Time{{}}},
+		"two events":  {[]time.Time{at, at.Add(time.Hour)}, []time.Time{at, at.Add(time.Hour)}},
+		"one of two":  {[]time.Time{at.AddDate(300, 0, 0), at}, []time.Time{{}, at}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newFixture(t)
@@ -708,7 +652,9 @@ func TestAMarkKeepsTheTimeOnTheBus(t *testing.T) {
 			}
 			for i, e := range entries {
 				item, _, err := ledger.NewInspector(b.db, "ledger").Find(t.Context(), e.EventID)
-				if err != nil || !item.EventTimestamp.Equal(test.want[i]) || item.PublishedAt.IsZero() {
+				_, kept := b.db.Items("ledger")[e.EventID]["eventTimestamp"]
+				if err != nil || !item.EventTimestamp.Equal(test.want[i]) || kept == test.want[i].IsZero() ||
+					item.PublishedAt.IsZero() {
 					t.Errorf("%d: %+v, %v", i, item, err)
 				}
 			}
@@ -727,37 +673,6 @@ func TestAMarkKeepsTheTimeOnTheBus(t *testing.T) {
 	}
 }
 
-func TestMarksOfABatchLeaveWhatIsNotPending(t *testing.T) {
-	b := newFixture(t)
-	entries := b.entries(t, 3)
-	b.recordAll(t, entries[:2])
-	if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries[:1])...); err != nil {
-		t.Fatal(err)
-	}
-	before := b.db.Items("ledger")
-	b.now = b.now.Add(time.Hour)
-	late := []ledger.Entry{entries[0], b.entry(t, entries[1].EventID, "1"), entries[2]}
-	if err := errors.Join(b.Ledger.MarkParked(t.Context(), late)...); err != nil {
-		t.Error(err)
-	}
-	if diff := cmp.Diff(before, b.db.Items("ledger"), exported); diff != "" {
-		t.Error(diff)
-	}
-}
-
-// hesitant is a DynamoDB whose batches of statements take effect at once, and are answered
-// a while later.
-type hesitant struct {
-	*awstest.DynamoDB
-	takes time.Duration
-}
-
-func (h hesitant) BatchExecuteStatement(ctx context.Context, in *dynamodb.BatchExecuteStatementInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error) {
-	out, err := h.DynamoDB.BatchExecuteStatement(ctx, in, opts...)
-	return out, errors.Join(err, smithytime.SleepWithContext(ctx, h.takes))
-}
-
 // If writes take more than an eighth of the time, the entries are read meanwhile. The
 // caller's own writes are new also then, even if their answers are lost.
 func TestEntriesAreReadWhileWritesAreSlow(t *testing.T) {
@@ -765,16 +680,16 @@ func TestEntriesAreReadWhileWritesAreSlow(t *testing.T) {
 		999 * time.Millisecond: 0, 1001 * time.Millisecond: 1, time.Hour: 1,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			b, _ := newFaulty(t)
-			l := ledger.New(
-				hesitant{b.db, takes},
-				"ledger",
-				"bus",
-				ledger.Options{Now: func() time.Time { return b.now }},
-			)
+			b := newFixture(t)
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 			defer cancel()
-			for i, r := range l.Record(ctx, b.entries(t, 50), ledger.NewHolder(), b.now) {
+			// Statements take effect at once, and are answered later.
+			b.db.Hook = onBatches(func(_ *dynamodb.BatchExecuteStatementInput,
+				call func() (*dynamodb.BatchExecuteStatementOutput, error)) (any, error) {
+				out, err := call()
+				return out, errors.Join(err, smithytime.SleepWithContext(ctx, takes))
+			})
+			for i, r := range b.Ledger.Record(ctx, b.entries(t, 50), ledger.NewHolder(), b.now) {
 				if r.Outcome != ledger.Recorded || r.Err != nil {
 					t.Errorf("%s, %d: %+v", takes, i, r)
 				}
@@ -783,5 +698,75 @@ func TestEntriesAreReadWhileWritesAreSlow(t *testing.T) {
 				t.Errorf("%s: %d reads", takes, n)
 			}
 		})
+	}
+}
+
+// The SDK repeats a write whose answer is lost after it took effect, alone or in a batch.
+func TestAWriteWhoseAnswerIsLostIsKnownAgain(t *testing.T) {
+	for _, n := range []int{1, 30} {
+		b := newFixture(t)
+		b.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+			switch in.(type) {
+			case *dynamodb.PutItemInput, *dynamodb.UpdateItemInput, *dynamodb.BatchExecuteStatementInput:
+				if _, err := next(ctx, in); err != nil {
+					return nil, err
+				}
+			}
+			return next(ctx, in)
+		}
+		entries := b.entries(t, n)
+		b.recordAll(t, entries)
+		for i, r := range b.Ledger.Record(t.Context(), entries, ledger.NewHolder(), b.now) {
+			if r.Outcome != ledger.Duplicate || r.Err != nil {
+				t.Errorf("%d: another holder: %+v", i, r)
+			}
+		}
+		b.now = b.now.Add(time.Hour)
+		due, holder := b.due(t), ledger.NewHolder()
+		for _, test := range []struct {
+			holder ledger.Holder
+			held   bool
+		}{{holder, true}, {ledger.NewHolder(), false}} {
+			for i, l := range b.Ledger.Lease(t.Context(), due, test.holder, b.now.Add(time.Minute)) {
+				if l.Held != test.held || l.Err != nil || l.Held && l.Entry.Attempts != 1 {
+					t.Errorf("%d: %+v", i, l)
+				}
+			}
+		}
+		b.now = b.now.Add(time.Hour)
+		if moved, err := b.of("second").Move(t.Context(), "bus"); moved != n || err != nil {
+			t.Errorf("%d moved, %v", moved, err)
+		}
+		if err := errors.Join(b.of("second").Ledger.MarkPublished(t.Context(), entries)...); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAMarkLeavesWhatIsNotPending(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		b := newFixture(t)
+		entries := b.entries(t, 3)
+		b.recordAll(t, entries[:2])
+		if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries[:1])...); err != nil {
+			t.Fatal(err)
+		}
+		before := b.db.Items("ledger")
+		b.now = b.now.Add(time.Hour)
+		late := []ledger.Entry{entries[0], b.entry(t, entries[1].EventID, "1"), entries[2]}
+		var errs []error
+		if alone {
+			for _, e := range late {
+				errs = append(errs, b.MarkParked(t.Context(), e))
+			}
+		} else {
+			errs = b.Ledger.MarkParked(t.Context(), late)
+		}
+		if err := errors.Join(errs...); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(before, b.db.Items("ledger"), exported); diff != "" {
+			t.Error(diff)
+		}
 	}
 }

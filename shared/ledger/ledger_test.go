@@ -5,16 +5,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json/jsontext"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -66,43 +63,6 @@ func (b *fixture) entry(t testing.TB, id, change string) ledger.Entry {
 		t.Fatal(err)
 	}
 	return ledger.NewEntry(event, uuid.New().String(), b.now)
-}
-
-// sizeOf returns the size of an item as DynamoDB counts it, rounded up (AWS,
-// "DynamoDB item sizes and formats").
-func sizeOf(t *testing.T, item awstest.Item) (total int) {
-	t.Helper()
-	for name, value := range item {
-		total += len(name)
-		switch v := value.(type) {
-		case *types.AttributeValueMemberS:
-			total += len(v.Value)
-		case *types.AttributeValueMemberB:
-			total += len(v.Value)
-		case *types.AttributeValueMemberN:
-			total += (len(v.Value)+1)/2 + 1
-		case *types.AttributeValueMemberBOOL:
-			total++
-		default:
-			t.Fatalf("%s is a %T", name, value)
-		}
-	}
-	return total
-}
-
-func TestTheLargestEventFitsIntoAnItem(t *testing.T) {
-	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
-	e.Detail = append(e.Detail, bytes.Repeat([]byte(" "), ledger.MaxEventBytes-len(e.Detail))...)
-	e.Digest = ledger.DigestOf(e.Detail)
-	b.record(t, e, ledger.Recorded)
-	if _, _, err := b.Lease(t.Context(), ledger.Item{EventID: e.EventID, Due: b.now}, ledger.NewHolder(),
-		b.now.Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	if got := sizeOf(t, b.db.Items("ledger")[e.EventID]); got > 400<<10 || got < 400<<10-1024 {
-		t.Errorf("the item has %d bytes", got)
-	}
 }
 
 func (b *fixture) record(t *testing.T, e ledger.Entry, want ledger.Outcome) {
@@ -217,22 +177,6 @@ func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 	}
 }
 
-func TestAMarkForOtherContentDoesNothing(t *testing.T) {
-	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
-	b.record(t, e, ledger.Recorded)
-	if err := b.MarkPublished(t.Context(), b.entry(t, e.EventID, "1")); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.MarkPublished(t.Context(), b.entry(t, uuid.New().String(), "")); err != nil {
-		t.Fatal(err)
-	}
-	b.now = b.now.Add(time.Hour)
-	if got := b.due(t); len(got) != 1 || len(b.db.Items("ledger")) != 1 {
-		t.Errorf("%d due, %d items", len(got), len(b.db.Items("ledger")))
-	}
-}
-
 func TestNothingIsDueBeforeItsTime(t *testing.T) {
 	b := newFixture(t)
 	e := b.entry(t, uuid.New().String(), "")
@@ -267,127 +211,6 @@ func TestNothingIsDueBeforeItsTime(t *testing.T) {
 	}
 	if _, ok, err := b.Lease(t.Context(), got[0], ledger.NewHolder(), b.now.Add(time.Minute)); ok || err != nil {
 		t.Errorf("a published event is leased: %v", err)
-	}
-}
-
-func TestOfManyThatLeaseOneItemOneHasIt(t *testing.T) {
-	b := newFixture(t)
-	b.record(t, b.entry(t, uuid.New().String(), ""), ledger.Recorded)
-	b.now = b.now.Add(time.Hour)
-	p := b.due(t)[0]
-	var mu sync.Mutex
-	holders := 0
-	var wg sync.WaitGroup
-	for range 20 {
-		wg.Go(func() {
-			_, ok, err := b.Lease(t.Context(), p, ledger.NewHolder(), b.now.Add(time.Minute))
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				t.Error(err)
-			}
-			if ok {
-				holders++
-			}
-		})
-	}
-	wg.Wait()
-	if holders != 1 {
-		t.Errorf("%d hold it", holders)
-	}
-}
-
-// forgetful takes effect, and loses the first answer, as a connection that is
-// cut does; the SDK then tries again.
-type forgetful struct{ *awstest.DynamoDB }
-
-func (f forgetful) PutItem(ctx context.Context, in *dynamodb.PutItemInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	if _, err := f.DynamoDB.PutItem(ctx, in); err != nil {
-		return nil, err
-	}
-	return f.DynamoDB.PutItem(ctx, in)
-}
-
-func (f forgetful) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput,
-	_ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	if _, err := f.DynamoDB.UpdateItem(ctx, in); err != nil {
-		return nil, err
-	}
-	return f.DynamoDB.UpdateItem(ctx, in)
-}
-
-func TestAWriteWhoseAnswerGotLostIsKnownAgain(t *testing.T) {
-	b := newFixture(t)
-	b.Ledger = ledger.New(forgetful{b.db}, "ledger", "bus", ledger.Options{Now: func() time.Time { return b.now }})
-	e := b.entry(t, uuid.New().String(), "")
-	b.record(t, e, ledger.Recorded)
-	b.record(t, e, ledger.Duplicate) // another holder
-	b.now = b.now.Add(time.Hour)
-	p := b.due(t)[0]
-	if _, ok, err := b.Lease(t.Context(), p, ledger.NewHolder(), b.now.Add(time.Minute)); !ok || err != nil {
-		t.Errorf("the lease is not known again: %v", err)
-	}
-	if _, ok, err := b.Lease(t.Context(), p, ledger.NewHolder(), b.now.Add(time.Minute)); ok || err != nil {
-		t.Errorf("the lease of another holder is taken for our own: %v", err)
-	}
-	if err := b.MarkPublished(t.Context(), e); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestAFailureIsNoOutcome(t *testing.T) {
-	b := newFixture(t)
-	broken := one{ledger.New(b.db, "no such table", "bus", ledger.Options{})}
-	e := b.entry(t, uuid.New().String(), "")
-	missing := func(err error) bool {
-		_, ok := errors.AsType[*types.ResourceNotFoundException](err)
-		return ok
-	}
-	if _, err := broken.Record(t.Context(), e, ledger.NewHolder(), b.now); !missing(err) {
-		t.Error(err)
-	}
-	if err := broken.MarkPublished(t.Context(), e); !missing(err) {
-		t.Error(err)
-	}
-	if _, _, err := broken.Due(t.Context(), 0, b.now, nil, 1); !missing(err) {
-		t.Error(err)
-	}
-	if _, _, err := broken.Lease(t.Context(), ledger.Item{}, ledger.NewHolder(), b.now); !missing(err) {
-		t.Error(err)
-	}
-}
-
-// size is what DynamoDB bills an item for (AWS, "DynamoDB item sizes and
-// formats").
-func size(item awstest.Item) int {
-	n := 0
-	for name, v := range item {
-		n += len(name)
-		switch v := v.(type) {
-		case *types.AttributeValueMemberS:
-			n += len(v.Value)
-		case *types.AttributeValueMemberB:
-			n += len(v.Value)
-		case *types.AttributeValueMemberN:
-			n += (len(v.Value)+1)/2 + 1
-		}
-	}
-	return n
-}
-
-func TestTheRepresentativeEventCostsOneWriteUnit(t *testing.T) {
-	b := newFixture(t)
-	e := b.entry(t, uuid.New().String(), "")
-	b.record(t, e, ledger.Recorded)
-	b.now = b.now.Add(time.Hour)
-	if _, _, err := b.Lease(t.Context(), b.due(t)[0], ledger.NewHolder(), b.now); err != nil {
-		t.Fatal(err)
-	}
-	n := size(b.db.Items("ledger")[e.EventID])
-	t.Logf("an event of %d bytes makes an item of %d", len(e.Detail), n)
-	if n > 1024 {
-		t.Errorf("an item of %d bytes costs more than one write unit", n)
 	}
 }
 
@@ -594,40 +417,6 @@ func TestOutcomesOfRestoreAndReplace(t *testing.T) {
 			want := map[string]ledger.Outcome{"restore": test.restore, "replace": test.replace}[name]
 			if r := do(t.Context(), []ledger.Entry{e}, b.now)[0]; r.Outcome != want || r.Err != nil {
 				t.Errorf("%s what is %s, other %v: %+v, want %d", name, test.state, test.other, r, want)
-			}
-		}
-	}
-}
-
-// The time of an event is kept if it has that time on the bus.
-func TestTheTimeOnTheBusIsKept(t *testing.T) {
-	for text, want := range map[string]time.Time{
-		"2026-01-31T12:00:00.123456789Z": time.UnixMilli(1769860800123),
-		"1970-01-01T00:00:00.001Z":       time.UnixMilli(1),
-		"1970-01-01T00:00:00Z":           time.UnixMilli(0),
-		"2300-01-01T00:00:00Z":           {}, // after what UnixNano can tell
-	} {
-		b := newFixture(t)
-		at, err := time.Parse(time.RFC3339Nano, text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		entries := b.entries(t, 3)
-		for i := range entries {
-			entries[i].EventTimestamp = at
-		}
-		b.recordAll(t, entries)
-		for _, errs := range [][]error{b.Ledger.MarkPublished(t.Context(), entries[:1]),
-			b.Ledger.MarkPublished(t.Context(), entries[1:])} {
-			if err := errors.Join(errs...); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for i, e := range entries {
-			item, _, err := ledger.NewInspector(b.db, "ledger").Find(t.Context(), e.EventID)
-			_, ok := b.db.Items("ledger")[e.EventID]["eventTimestamp"]
-			if err != nil || !item.EventTimestamp.Equal(want) || ok == want.IsZero() || item.PublishedAt.IsZero() {
-				t.Errorf("%s, %d: %+v, %v", text, i, item, err)
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awstest"
@@ -122,6 +123,22 @@ func TestNothingIsCapturedWithoutTheBudget(t *testing.T) {
 	if err == nil || name != "" || len(bucket.Objects("parking")) != 0 {
 		t.Errorf("%q, %v", name, err)
 	}
+}
+
+// gate is an S3 that writes nothing before it is open.
+type gate struct {
+	*awstest.S3
+	open chan struct{}
+}
+
+func (g *gate) PutObject(ctx context.Context, in *s3.PutObjectInput,
+	opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	select {
+	case <-g.open:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return g.S3.PutObject(ctx, in, opts...)
 }
 
 func TestACaptureTakesALimitedTime(t *testing.T) {

@@ -10,10 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 	"uuid"
 
@@ -148,44 +146,6 @@ func ids(n int) (ids []string) {
 		ids = append(ids, uuid.New().String())
 	}
 	return ids
-}
-
-func TestTheIndexIsWrittenInUpTo64RequestsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, bucket := newStore()
-		gate := &gate{S3: bucket, open: make(chan struct{})}
-		done := make(chan error)
-		go func() {
-			_, _, err := parking.NewStore(gate, "parking").Park(t.Context(), parked(noon, ids(100)...))
-			done <- err
-		}()
-		synctest.Wait()
-		if n := gate.waiting.Load(); n != 64 {
-			t.Errorf("%d requests at the same time", n)
-		}
-		close(gate.open)
-		if err := <-done; err != nil || gate.waiting.Load() != 102 {
-			t.Errorf("%d requests, %v", gate.waiting.Load(), err)
-		}
-	})
-}
-
-// gate is an S3 that writes nothing before it is open.
-type gate struct {
-	*awstest.S3
-	open    chan struct{}
-	waiting atomic.Int64
-}
-
-func (g *gate) PutObject(ctx context.Context, in *s3.PutObjectInput,
-	opts ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
-	g.waiting.Add(1)
-	select {
-	case <-g.open:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	return g.S3.PutObject(ctx, in, opts...)
 }
 
 // What JSON has no form for is not parked in part.
