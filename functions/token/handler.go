@@ -35,11 +35,7 @@ type report struct {
 // Handle runs the refresher once. A failure is in the report, the log line and the metrics.
 // It is not an error of the invocation: Lambda would log it a second time.
 func (h *handler) Handle(ctx context.Context, e event) (report, error) {
-	run := h.refresher.Run
-	if e.Refresh {
-		run = h.refresher.Refresh
-	}
-	r, err := run(ctx)
+	r, err := h.refresher.Run(ctx, e.Refresh)
 	return h.write(ctx, r, err), nil
 }
 

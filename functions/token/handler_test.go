@@ -19,6 +19,7 @@ import (
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
+	"payhook.example/shared/settings/settingstest"
 	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
 )
@@ -93,60 +94,18 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 	}
 }
 
-// effects has a test for each setting of what its values change.
-var effects = map[*settings.Setting]func(*testing.T){
-	settings.AuthURL: TestATokenIsStored, settings.TokenManagerID: TestATokenIsStored,
-	settings.Scopes: passed(settings.Scopes, "a b", func(e *token.EndpointOptions) {
-		e.Scopes = []string{"a", "b"}
-	}),
-	settings.CredentialEncoding: passed(settings.CredentialEncoding, "form",
-		func(e *token.EndpointOptions) { e.FormEncoded = true }),
-}
-
-// passed tests that options have the value of a setting.
-func passed(s *settings.Setting, value string,
-	change func(*token.EndpointOptions)) func(*testing.T) {
-	return func(t *testing.T) {
-		standard, other := conf(t, nil, ""), conf(t, s, value)
-		want := endpointOptions(standard)
-		change(&want)
-		if diff := cmp.Diff(want, endpointOptions(other)); diff != "" {
-			t.Error(diff)
-		}
-	}
-}
-
-// environment returns the environment of the function with one setting changed.
-func environment(s *settings.Setting, value string) map[string]string {
-	env := map[string]string{names.TokenSecretEnv: "token", names.CredentialsSecretEnv: "credentials"}
-	for _, s := range settings.TokenSettings() {
-		env[s.Env()] = s.Default
-	}
-	env[settings.AuthURL.Env()], env[settings.TokenManagerID.Env()] = "https://auth.example", "manager 1"
-	if s != nil {
-		env[s.Env()] = value
-	}
-	return env
-}
-
-func conf(t *testing.T, s *settings.Setting, value string) settings.Token {
+// environment returns the environment of the function, in which no setting has its default.
+func environment(t *testing.T, authURL string) map[string]string {
 	t.Helper()
-	env := environment(s, value)
-	conf, err := settings.ParseToken(func(name string) string { return env[name] })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return conf
-}
-
-func TestEverySettingHasItsEffect(t *testing.T) {
+	env := map[string]string{names.TokenSecretEnv: "token", names.CredentialsSecretEnv: "credentials"}
+	values := map[*settings.Setting]string{settings.AuthURL: authURL, settings.TokenManagerID: "manager 1",
+		settings.Scopes: "a b", settings.CredentialEncoding: "form"}
 	for _, s := range settings.TokenSettings() {
-		if effect := effects[s]; effect != nil {
-			t.Run(s.Key, effect)
-		} else {
+		if env[s.Env()] = values[s]; values[s] == "" {
 			t.Errorf("no test covers the effect of %s", s.Key)
 		}
 	}
+	return env
 }
 
 // The environment alone determines the client of the SDK and the settings. The log and the
@@ -154,10 +113,11 @@ func TestEverySettingHasItsEffect(t *testing.T) {
 func TestATokenIsStored(t *testing.T) {
 	secrets := awstest.NewSecretsManager(t)
 	secrets.Create("token")
-	secrets.Put("credentials", `{"client_id":"client","client_secret":"CANARY"}`)
+	secrets.Put("credentials", `{"client_id":"client 1","client_secret":"CANARY"}`)
 	var requests []string
 	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests = append(requests, r.URL.String())
+		user, _, _ := r.BasicAuth()
+		requests = append(requests, r.URL.String()+" "+r.FormValue("scope")+" "+user)
 		w.Header().Set("Content-Type", "application/json")
 		if len(requests) == 3 {
 			w.WriteHeader(http.StatusBadRequest)
@@ -166,7 +126,7 @@ func TestATokenIsStored(t *testing.T) {
 			len(requests))
 	}))
 	defer endpoint.Close()
-	env := environment(settings.AuthURL, endpoint.URL+"/eu")
+	env := environment(t, endpoint.URL+"/eu")
 	maps.Copy(env, map[string]string{"AWS_ENDPOINT_URL": secrets.URL, "AWS_REGION": "eu-central-1",
 		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret"})
 	h, err := newFunction(func(name string) string { return env[name] })
@@ -185,9 +145,9 @@ func TestATokenIsStored(t *testing.T) {
 			t.Errorf("run %d: %+v, %v, want %s", i, r, err, step.want)
 		}
 	}
-	const want = "/eu/as/token.oauth2?access_token_manager_id=manager+1"
+	const want = "/eu/as/token.oauth2?access_token_manager_id=manager+1 a b client+1"
 	if len(requests) != 3 || requests[0] != want || len(secrets.Values("token")) != 2 {
-		t.Errorf("%d values after the requests %v", len(secrets.Values("token")), requests)
+		t.Errorf("%d values after the requests %q", len(secrets.Values("token")), requests)
 	}
 	if log.Len() == 0 || strings.Contains(log.String(), "CANARY") {
 		t.Errorf("logged %s", &log)
@@ -204,5 +164,15 @@ func TestTheSampleEventsAreDecoded(t *testing.T) {
 		if err := json.Unmarshal(text, &got); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", file, got, err)
 		}
+	}
+}
+
+func TestItAnswersInvocations(t *testing.T) {
+	answer := settingstest.Main(t, main, settings.TokenSettings(),
+		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv}, `{}`, 1)
+	const want = `response {"outcome":"failed","remainingSeconds":0,` +
+		`"cause":"token: the secret with the token: GetSecretValue: AccessDeniedException"}`
+	if answer != want {
+		t.Errorf("got %s, want %s", answer, want)
 	}
 }

@@ -38,10 +38,7 @@ func newFunction(getenv func(string) string) (*handler, error) {
 		return nil, err
 	}
 	refresher := token.NewRefresher(secretsmanager.NewFromConfig(cfg), conf.TokenSecret, conf.CredentialsSecret,
-		token.NewEndpoint(conf.AuthURL, conf.TokenManagerID, endpointOptions(conf)))
+		token.NewEndpoint(conf.AuthURL, conf.TokenManagerID,
+			token.EndpointOptions{Scopes: conf.Scopes, FormEncoded: conf.FormEncoded}))
 	return &handler{refresher, telemetry.New(os.Stdout, getenv(names.StackEnv))}, nil
-}
-
-func endpointOptions(s settings.Token) token.EndpointOptions {
-	return token.EndpointOptions{Scopes: s.Scopes, FormEncoded: s.FormEncoded}
 }

@@ -12,38 +12,12 @@ import (
 	"time"
 
 	"payhook.example/shared/awstest"
-	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/token"
 )
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func TestClientCallsAProtectedAPI(t *testing.T) {
-	for name, o := range map[string]paymenttest.Options{
-		"literal credentials":      {ClientID: "client 1", ClientSecret: "s%cret+/: ü"},
-		"form-encoded credentials": {ClientID: "client:1", ClientSecret: "s%cret+/: ü", FormEncoded: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := paymenttest.NewServer(o)
-			defer s.Close()
-			r := newRig(t, hangsUp)
-			r.fill(s.Client())
-			r.refresher = token.NewRefresher(r.sdk(), tokenSecret, credentialsSecret, token.NewEndpoint(parse(t, s.URL),
-				"manager-1", token.EndpointOptions{FormEncoded: o.FormEncoded}))
-			r.run(t, token.Refreshed)
-			response, err := token.NewClient(r.reader(), parse(t, s.URL)).
-				Post(s.URL+paymenttest.ProtectedPath+"payments", "", strings.NewReader("{}"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if response.Body.Close(); response.StatusCode != http.StatusOK {
-				t.Errorf("status %d", response.StatusCode)
-			}
-		})
-	}
-}
 
 func TestTransportSendsTheTokenOnlyToItsHost(t *testing.T) {
 	r := newRig(t, hangsUp)

@@ -159,7 +159,7 @@ func (r *rig) reader() *token.Reader { return token.NewReader(r.sdk(), tokenSecr
 // run runs the refresher and expects an outcome.
 func (r *rig) run(tb testing.TB, want token.Outcome) token.Report {
 	tb.Helper()
-	report, err := r.refresher.Run(tb.Context())
+	report, err := r.refresher.Run(tb.Context(), false)
 	if report.Outcome != want || (err != nil) != (want == token.Failed) {
 		tb.Fatalf("Run = %+v, %v, want outcome %s", report, err, want)
 	}

@@ -317,7 +317,7 @@ func (w *world) run(d time.Duration) {
 			nextSandbox = time.Now().Add(w.upTo(6 * time.Hour))
 		}
 		ctx, cancel := context.WithDeadline(w.t.Context(), time.Now().Add(55*time.Second))
-		_, _ = w.refresher.Run(ctx)
+		_, _ = w.refresher.Run(ctx, false)
 		cancel()
 		w.mu.Lock()
 		failure := w.failure
@@ -375,7 +375,7 @@ func TestTheSecretIsFullWhenTheReportSaysSo(t *testing.T) {
 			for run := range 25 * 60 {
 				began := time.Duration(run) * minute
 				time.Sleep(time.Until(w.start.Add(began)))
-				report, err := w.refresher.Run(t.Context())
+				report, err := w.refresher.Run(t.Context(), false)
 				calls += report.Calls
 				switch {
 				case report.Outcome == token.Refreshed:

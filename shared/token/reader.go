@@ -148,7 +148,10 @@ func (r *Reader) read(ctx context.Context) (Bearer, error) {
 		err = ErrExpired
 	}
 	if err == nil {
-		r.held, r.next, r.failure = &b, later(b.lookAgain(), now.Add(remember)), nil
+		r.held, r.next, r.failure = &b, b.lookAgain(), nil
+		if soon := now.Add(remember); r.next.Before(soon) {
+			r.next = soon
+		}
 		return b, nil
 	}
 	if r.held != nil && now.Before(r.held.notAfter()) {
@@ -160,11 +163,4 @@ func (r *Reader) read(ctx context.Context) (Bearer, error) {
 		r.failure, r.failureUntil = err, now.Add(remember)
 	}
 	return Bearer{}, err
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

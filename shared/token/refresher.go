@@ -12,7 +12,8 @@ import (
 )
 
 // Refresher replaces the stored token before it expires. It is safe for
-// concurrent use, and any number of Refreshers may share a secret.
+// concurrent use: its runs wait for each other. Any number of Refreshers may share a
+// secret.
 type Refresher struct {
 	secrets           Store
 	tokenSecret       string
@@ -21,10 +22,10 @@ type Refresher struct {
 
 	// The results of earlier runs of this Refresher. They only reduce the calls of the
 	// token endpoint.
-	mu       sync.Mutex
-	unsaved  Bearer    // a token that could not be stored
-	repeated Secret    // the stored token that the endpoint returned again
-	askAt    time.Time // when the endpoint is called again for a token newer than repeated
+	mu       sync.Mutex // held during a run
+	unsaved  Bearer     // a token that could not be stored
+	repeated Secret     // the stored token that the endpoint returned again
+	askAt    time.Time  // when the endpoint is called again for a token newer than repeated
 }
 
 // refreshPercent is the preferred time of a refresh: when less than this percentage of the
@@ -114,7 +115,7 @@ func refreshAt(lifetime time.Duration) time.Duration {
 }
 
 // Run refreshes the stored token if it is due, cannot be read, or was issued in the
-// future.
+// future, or always, which shows at once whether changed client credentials work.
 //
 // A token is due when less than 66 % of its lifetime is left and it is 16
 // minutes old. The age limits the secret to 90 versions a day. If this would leave
@@ -141,24 +142,20 @@ func refreshAt(lifetime time.Duration) time.Duration {
 //
 // The error is not nil if and only if the outcome is [Failed]. It is an
 // [*EndpointError], a [*CredentialsError] or a [*SecretError].
-func (r *Refresher) Run(ctx context.Context) (Report, error) { return r.run(ctx, false) }
-
-// Refresh is [Refresher.Run], but calls the endpoint even if the token is not due. It
-// shows at once whether changed client credentials work.
-func (r *Refresher) Refresh(ctx context.Context) (Report, error) { return r.run(ctx, true) }
-
-func (r *Refresher) run(ctx context.Context, always bool) (Report, error) {
+func (r *Refresher) Run(ctx context.Context, always bool) (Report, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	stored, err := r.stored(ctx)
 	if err != nil {
 		return Report{Outcome: Failed}, err
 	}
 	if !always {
-		switch unsaved := r.unsavedAfter(stored); {
+		switch {
 		case !due(stored):
 			return reportOf(Fresh, stored, 0), nil
-		case unsaved != (Bearer{}):
-			return r.save(ctx, stored, unsaved, 0)
-		case r.repeatedUntilNow(stored):
+		case r.unsaved.ExpiresAt.After(stored.ExpiresAt) && !due(r.unsaved):
+			return r.save(ctx, stored, r.unsaved, 0)
+		case r.repeated.Equal(stored.AccessToken) && time.Now().Before(r.askAt):
 			return reportOf(Unchanged, stored, 0), nil
 		}
 	}
@@ -171,7 +168,8 @@ func (r *Refresher) run(ctx context.Context, always bool) (Report, error) {
 		return reportOf(Failed, stored, calls), err
 	}
 	if fresh.same(stored) {
-		r.rememberRepeated(stored)
+		r.repeated = stored.AccessToken
+		r.askAt = stored.ExpiresAt.Add(-max(time.Until(stored.ExpiresAt)/2, reserve))
 		return reportOf(Unchanged, stored, calls), nil
 	}
 	return r.save(ctx, stored, fresh, calls)
@@ -187,13 +185,13 @@ func (r *Refresher) save(ctx context.Context, stored, fresh Bearer, calls int) (
 		return reportOf(Superseded, now, calls), nil
 	}
 	if err := r.store(ctx, fresh); err != nil {
-		r.rememberUnsaved(fresh)
+		r.unsaved = fresh
 		report := reportOf(Failed, stored, calls)
 		failure, ok := errors.AsType[*SecretError](err)
 		report.WritesTooOften = ok && failure.Code == limitExceeded
 		return report, err
 	}
-	r.rememberUnsaved(Bearer{})
+	r.unsaved = Bearer{}
 	report := reportOf(Refreshed, fresh, calls)
 	report.WritesTooOften, report.FullAfter = pace(stored, fresh)
 	return report, nil
@@ -217,38 +215,6 @@ func pace(stored, fresh Bearer) (tooOften bool, fullAfter time.Duration) {
 	return true, (versionQuota - 1) * age
 }
 
-// unsavedAfter returns the token that could not be stored if it is newer than the stored
-// one and is not due itself; otherwise the zero Bearer.
-func (r *Refresher) unsavedAfter(stored Bearer) Bearer {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.unsaved.ExpiresAt.After(stored.ExpiresAt) || due(r.unsaved) {
-		return Bearer{}
-	}
-	return r.unsaved
-}
-
-func (r *Refresher) rememberUnsaved(b Bearer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.unsaved = b
-}
-
-// repeatedUntilNow reports whether the endpoint returned the stored token again so
-// recently that it is not called again yet.
-func (r *Refresher) repeatedUntilNow(stored Bearer) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.repeated.Equal(stored.AccessToken) && time.Now().Before(r.askAt)
-}
-
-func (r *Refresher) rememberRepeated(stored Bearer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	left := time.Until(stored.ExpiresAt)
-	r.repeated, r.askAt = stored.AccessToken, stored.ExpiresAt.Add(-max(left/2, reserve))
-}
-
 // stored returns the token in the secret, or the zero Bearer, which has expired, if
 // there is none or it cannot be parsed.
 func (r *Refresher) stored(ctx context.Context) (Bearer, error) {
@@ -270,23 +236,13 @@ func due(b Bearer) bool {
 
 func reportOf(o Outcome, b Bearer, calls int) Report {
 	remaining := max(0, time.Until(b.ExpiresAt))
-	return Report{
-		Outcome:   o,
-		Known:     true,
-		Remaining: remaining,
-		Lifetime:  b.Lifetime(),
-		Shortfall: shortfall(o, b, remaining),
-		Calls:     calls,
+	report := Report{Outcome: o, Known: true, Remaining: remaining, Lifetime: b.Lifetime(), Calls: calls}
+	if o != Unchanged || remaining == 0 {
+		oneRun := interval + b.margin()
+		need := max(oneRun, min(refreshAt(b.Lifetime()), oneRun+2*interval))
+		report.Shortfall = max(0, need-remaining)
 	}
-}
-
-func shortfall(o Outcome, b Bearer, remaining time.Duration) time.Duration {
-	if o == Unchanged && remaining > 0 {
-		return 0
-	}
-	oneRun := interval + b.margin()
-	need := max(oneRun, min(refreshAt(b.Lifetime()), oneRun+2*interval))
-	return max(0, need-remaining)
+	return report
 }
 
 // store writes a new version of the secret. The SDK adds a ClientRequestToken and uses

@@ -171,7 +171,7 @@ func TestRetriesOnlyTemporaryErrors(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 55*time.Second)
 			defer cancel()
 			start := time.Now()
-			report, err := r.refresher.Run(ctx)
+			report, err := r.refresher.Run(ctx, false)
 			if report.Outcome != test.outcome || report.Calls != test.calls || len(r.endpoint.calls()) != test.calls {
 				t.Errorf("%+v, %v after %d calls", report, err, len(r.endpoint.calls()))
 			}
@@ -198,7 +198,7 @@ func TestRunLeavesTimeToStoreTheToken(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		// The calls start at 0 s, 9 s and 18 s. A fourth would start at 27 s, in the last 5 s.
-		if report, _ := r.refresher.Run(ctx); report.Outcome != token.Failed || report.Calls != 3 ||
+		if report, _ := r.refresher.Run(ctx, false); report.Outcome != token.Failed || report.Calls != 3 ||
 			time.Since(start) != 26*time.Second {
 			t.Errorf("%+v after %s, want a failure after 3 calls", report, time.Since(start))
 		}
@@ -233,7 +233,7 @@ func TestReportsInvalidCredentials(t *testing.T) {
 			if text != "-" {
 				r.secrets.Put(credentialsSecret, text)
 			}
-			_, err := r.refresher.Run(t.Context())
+			_, err := r.refresher.Run(t.Context(), false)
 			missing, ok := errors.AsType[*token.CredentialsError](err)
 			if !ok || missing.Problem != problem || len(r.endpoint.calls()) > 0 {
 				t.Fatalf("%v, want a CredentialsError that it %s", err, problem)
@@ -255,7 +255,7 @@ func TestNextRefreshUsesChangedCredentials(t *testing.T) {
 		time.Sleep(30 * time.Minute)
 		r.run(t, token.Refreshed)
 		r.fill("client-3", "a third")
-		if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed || err != nil {
+		if report, err := r.refresher.Run(t.Context(), true); report.Outcome != token.Refreshed || err != nil {
 			t.Errorf("Refresh = %+v, %v", report, err)
 		}
 		var users []string
@@ -310,7 +310,7 @@ func TestRunWaitsForTheExpiryOfARepeatedToken(t *testing.T) {
 		}{{58 * time.Minute, token.Unchanged, 0}, {80 * time.Second, token.Refreshed, 41 * time.Second}} {
 			time.Sleep(test.wait)
 			start := time.Now()
-			if report, err := r.refresher.Run(ctx); report.Outcome != test.outcome || err != nil ||
+			if report, err := r.refresher.Run(ctx, false); report.Outcome != test.outcome || err != nil ||
 				time.Since(start) != test.slept {
 				t.Fatalf("Run = %+v, %v after %s", report, err, time.Since(start))
 			}
@@ -325,7 +325,7 @@ func TestConcurrentRefreshersKeepTheLaterToken(t *testing.T) {
 		r.endpoint.then(func(w http.ResponseWriter, request *http.Request) {
 			// While the first waits for its answer, a second one runs to its end.
 			r.endpoint.then(returns("t-later", 2*time.Hour))
-			if report, err := second.Run(request.Context()); report.Outcome != token.Refreshed {
+			if report, err := second.Run(request.Context(), false); report.Outcome != token.Refreshed {
 				t.Errorf("the second: %+v, %v", report, err)
 			}
 			returns("t-earlier", time.Hour)(w, request)
@@ -344,7 +344,7 @@ func TestRefresherIsSafeForConcurrentUse(t *testing.T) {
 		var group sync.WaitGroup
 		for range 8 {
 			group.Go(func() {
-				if report, err := r.refresher.Run(t.Context()); err != nil {
+				if report, err := r.refresher.Run(t.Context(), false); err != nil {
 					t.Errorf("Run = %+v, %v", report, err)
 				}
 			})
@@ -445,7 +445,7 @@ func TestReportsFailuresOfSecretsManager(t *testing.T) {
 				return "", false
 			}
 			report := r.run(t, token.Failed)
-			_, err := r.refresher.Run(t.Context())
+			_, err := r.refresher.Run(t.Context(), false)
 			if _, ok := errors.AsType[*token.SecretError](err); !ok || report.Known != test.known ||
 				err.Error() != "token: "+test.description+": "+test.operation+": AccessDeniedException" {
 				t.Errorf("%+v, %v", report, err)
@@ -512,7 +512,7 @@ func TestDoesNotReportSingleShortIntervals(t *testing.T) {
 		} {
 			time.Sleep(test.wait)
 			r.endpoint.then(returns(test.access, test.lifetime))
-			if report, err := r.refresher.Refresh(t.Context()); report.Outcome != token.Refreshed ||
+			if report, err := r.refresher.Run(t.Context(), true); report.Outcome != token.Refreshed ||
 				report.WritesTooOften != test.tooOften {
 				t.Errorf("%s: %+v, %v", test.access, report, err)
 			}
@@ -536,7 +536,7 @@ func TestUnsavedTokenIsStoredByALaterRun(t *testing.T) {
 		if n := len(r.endpoint.calls()); n != 1 {
 			t.Errorf("%d calls of the endpoint in 5 runs, want 1", n)
 		}
-		if report, err := r.refresher.Refresh(t.Context()); err == nil || report.Calls != 1 {
+		if report, err := r.refresher.Run(t.Context(), true); err == nil || report.Calls != 1 {
 			t.Errorf("a manual refresh: %+v, %v", report, err)
 		}
 		denied = false
@@ -599,7 +599,7 @@ func TestEndpointIsCalledLessOftenWhileItRepeats(t *testing.T) {
 		var asked []time.Duration // the remaining life at each call
 		for calls := len(r.endpoint.calls()); time.Until(expiry) > time.Minute; {
 			time.Sleep(time.Minute)
-			report, err := r.refresher.Run(t.Context())
+			report, err := r.refresher.Run(t.Context(), false)
 			if err != nil || report.Shortfall != 0 || report.Outcome == token.Refreshed {
 				t.Fatalf("%+v, %v", report, err)
 			}

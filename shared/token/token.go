@@ -25,7 +25,6 @@ import (
 	"encoding/json/v2"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 )
@@ -70,12 +69,6 @@ const redacted = "[redacted]"
 
 // Format implements [fmt.Formatter]: every verb writes "[redacted]".
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
-
-// String returns "[redacted]".
-func (s Secret) String() string { return redacted }
-
-// LogValue returns "[redacted]".
-func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
 // MarshalText returns "[redacted]".
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }

@@ -55,7 +55,7 @@ func TestSecretIsRedactedInEveryOutput(t *testing.T) {
 		fmt.Fprintf(&out, verb+"\n", &secret)
 		fmt.Fprintf(&out, verb+"\n", nested)
 	}
-	fmt.Fprintln(&out, secret, secret.String())
+	fmt.Fprintln(&out, secret)
 	for _, handler := range []slog.Handler{slog.NewJSONHandler(&out, nil), slog.NewTextHandler(&out, nil)} {
 		slog.New(handler).Info("x", "secret", secret, "pointer", &secret, "nested", nested, "error",
 			fmt.Errorf("%v", secret))
