@@ -19,18 +19,21 @@ import (
 // AcceptedCertificate describes the client certificate that was accepted last, as
 // stored in the table.
 type AcceptedCertificate struct {
-	Subject      string    `json:"subject"` // RFC 4514
-	Issuer       string    `json:"issuer"`
-	SerialNumber string    `json:"serialNumber"` // hexadecimal
-	Fingerprint  string    `json:"fingerprint"`  // SHA-256, hexadecimal
-	Pin          string    `json:"pin"`          // SHA-256 of its subject public key info, hexadecimal
-	NotAfter     time.Time `json:"notAfter"`
-	AcceptedAt   time.Time `json:"acceptedAt"`
+	Subject      string    `json:"subject" dynamodbav:"subject"` // RFC 4514
+	Issuer       string    `json:"issuer" dynamodbav:"issuer"`
+	SerialNumber string    `json:"serialNumber" dynamodbav:"serialNumber"` // hexadecimal
+	Fingerprint  string    `json:"fingerprint" dynamodbav:"fingerprint"`   // SHA-256, hexadecimal
+	Pin          string    `json:"pin" dynamodbav:"pin"`                   // SHA-256 of its subject public key info, hexadecimal
+	NotAfter     time.Time `json:"notAfter" dynamodbav:"notAfter,unixtime"`
+	AcceptedAt   time.Time `json:"acceptedAt" dynamodbav:"-"`
 }
 
-// CertificateAPI is the part of the DynamoDB client that [Certificates] uses.
-type CertificateAPI interface {
-	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
+// certificateItem is the item of the client certificate that was accepted last. It does
+// not expire, so it also shows a certificate that expired long ago.
+type certificateItem struct {
+	Name string `dynamodbav:"keyId"` // partition key: lastCertificateID
+	AcceptedCertificate
+	AcceptedAt milliseconds `dynamodbav:"acceptedAt"`
 }
 
 // CertificateReadAPI is the part of the DynamoDB client that [LastCertificate] uses.
@@ -47,7 +50,7 @@ const certificateEvery = 24 * time.Hour
 // Certificates records in the table of keys which client certificate was accepted
 // last. It is safe for concurrent use.
 type Certificates struct {
-	client CertificateAPI
+	client API
 	table  string
 
 	mu      sync.Mutex
@@ -55,7 +58,7 @@ type Certificates struct {
 }
 
 // NewCertificates returns a Certificates that writes to the table of that name.
-func NewCertificates(client CertificateAPI, table string) *Certificates {
+func NewCertificates(client API, table string) *Certificates {
 	return &Certificates{client: client, table: table, written: map[string]time.Time{}}
 }
 
@@ -68,11 +71,11 @@ func (c *Certificates) Record(ctx context.Context, certificate *x509.Certificate
 		return nil
 	}
 	pin := clientcert.PinOf(certificate)
-	item := marshal(certificateItem{
-		Name: lastCertificateID, Subject: clientcert.Subject(certificate), Issuer: clientcert.Issuer(certificate),
+	item := marshal(certificateItem{lastCertificateID, AcceptedCertificate{
+		Subject: clientcert.Subject(certificate), Issuer: clientcert.Issuer(certificate),
 		SerialNumber: clientcert.SerialOf(certificate).Number, Fingerprint: fingerprint,
-		Pin: hex.EncodeToString(pin[:]), NotAfter: certificate.NotAfter.Unix(), AcceptedAt: millisecondsOf(now),
-	})
+		Pin: hex.EncodeToString(pin[:]), NotAfter: certificate.NotAfter,
+	}, millisecondsOf(now)})
 	_, err := c.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                 &c.table,
 		Item:                      item,
@@ -118,10 +121,9 @@ func LastCertificate(ctx context.Context, client CertificateReadAPI, table strin
 	if i.Fingerprint == "" {
 		return nil, nil
 	}
-	return &AcceptedCertificate{
-		Subject: i.Subject, Issuer: i.Issuer, SerialNumber: i.SerialNumber, Fingerprint: i.Fingerprint, Pin: i.Pin,
-		NotAfter: timeOf(i.NotAfter).UTC(), AcceptedAt: i.AcceptedAt.time().UTC(),
-	}, nil
+	last := i.AcceptedCertificate
+	last.NotAfter, last.AcceptedAt = last.NotAfter.UTC(), i.AcceptedAt.time().UTC()
+	return &last, nil
 }
 
 // TrustDaysLeft returns the number of days until a CA of the truststore or the

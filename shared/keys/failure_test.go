@@ -24,9 +24,7 @@ func TestOptionsHaveDefaults(t *testing.T) {
 	opts.setDefaults()
 	want := Options{
 		Exponents: []int{65537}, Freshness: time.Hour, MaxAge: 24 * time.Hour, UnknownGrace: 5 * time.Minute,
-		UnknownTTL: time.Minute,
-		MissBudget: 60, RetryPause: 10 * time.Second,
-		RefetchAge: time.Minute,
+		UnknownTTL: time.Minute, MissBudget: 60,
 	}
 	if diff := cmp.Diff(want, opts, cmpopts.IgnoreFields(Options{}, "Now")); diff != "" {
 		t.Error(diff)
@@ -116,7 +114,7 @@ func TestTableFailedReportsEveryCall(t *testing.T) {
 				if fails >= 0 {
 					next := make([]bool, fails+1)
 					next[fails] = true
-					f.db.failNext(next...)
+					f.failNext(next...)
 				}
 				var found Found
 				var err error
@@ -141,12 +139,12 @@ func TestTableFailedReportsEveryCall(t *testing.T) {
 
 func TestTableReturnsTheErrorsOfDynamoDB(t *testing.T) {
 	f := newFleet(t)
-	f.db.broken.Store(true)
-	table, ctx, r := NewTable(f.db, "keys"), t.Context(), record{fetchedAt: f.now, expires: f.now}
+	f.broken.Store(true)
+	table, ctx, i := NewTable(f.db, "keys"), t.Context(), item{KeyID: id, FetchedAt: 1}
 	for name, call := range map[string]func() (any, error){
 		"get":            func() (any, error) { return table.get(ctx, id) },
-		"put":            func() (any, error) { return (*record)(nil), table.put(ctx, id, r) },
-		"remove":         func() (any, error) { return table.remove(ctx, id, r, f.now) },
+		"put":            func() (any, error) { return (*item)(nil), table.put(ctx, i) },
+		"remove":         func() (any, error) { return table.remove(ctx, i, f.now) },
 		"report unknown": func() (any, error) { return table.reportUnknown(ctx, id, f.now, f.now) },
 		"spend":          func() (any, error) { return table.spend(ctx, "misses", f.now, 1) },
 		"record source":  func() (any, error) { return table.recordSource(ctx, "source#x", f.now) },
@@ -156,7 +154,7 @@ func TestTableReturnsTheErrorsOfDynamoDB(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), "keys: table: "+name+": ") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if got != false && got != (*record)(nil) && got != (time.Time{}) {
+		if got != false && got != (*item)(nil) && got != (time.Time{}) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -165,29 +163,28 @@ func TestTableReturnsTheErrorsOfDynamoDB(t *testing.T) {
 // The report that a key is unknown returns a record only if that has a key which was
 // fetched later.
 func TestAReportReturnsOnlyALaterKey(t *testing.T) {
-	at := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	jwk := FormatJWK(id, &generated(0).PublicKey)
+	f := newFleet(t)
+	at, table := f.now, NewTable(f.db, "keys")
 	for name, test := range map[string]struct {
-		stored  *record
-		returns bool
+		jwk      string
+		age, ttl time.Duration
+		returns  bool
 	}{
-		"nothing":            {nil, false},
-		"a later key":        {&record{jwk: jwk, fetchedAt: at.Add(time.Second), expires: at.Add(time.Hour)}, true},
-		"an expired key":     {&record{jwk: jwk, fetchedAt: at.Add(-time.Hour), expires: at}, false},
-		"a later unknown":    {&record{fetchedAt: at.Add(time.Second), expires: at.Add(time.Hour)}, false},
-		"an earlier unknown": {&record{fetchedAt: at.Add(-time.Second), expires: at.Add(time.Hour)}, false},
+		"a later key":        {"{}", -time.Second, time.Hour, true},
+		"an expired key":     {"{}", time.Hour, 0, false},
+		"a later unknown":    {"", -time.Second, time.Hour, false},
+		"an earlier unknown": {"", time.Second, time.Hour, false},
 	} {
-		f := newFleet(t)
-		table := NewTable(f.db, "keys")
-		if test.stored != nil {
-			if err := table.put(t.Context(), id, *test.stored); err != nil {
-				t.Fatal(err)
-			}
+		if err := table.put(t.Context(), item{KeyID: name, JWK: test.jwk, FetchedAt: millisecondsOf(at.Add(-test.age)),
+			ExpiresAt: at.Add(test.ttl).Unix()}); err != nil {
+			t.Fatal(err)
 		}
-		got, err := table.reportUnknown(t.Context(), id, at, at)
-		if (got != nil) != test.returns || err != nil {
+		if got, err := table.reportUnknown(t.Context(), name, at, at); (got != nil) != test.returns || err != nil {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
+	}
+	if got, err := table.reportUnknown(t.Context(), "nothing", at, at); got != nil || err != nil {
+		t.Errorf("nothing: %+v, %v", got, err)
 	}
 }
 
@@ -240,7 +237,7 @@ func TestMemoryIsUsedIfItIsNewerThanTheTable(t *testing.T) {
 	f.expect(c, nil, Service, 1)
 	f.serve(1)
 	f.pass(time.Hour)
-	f.db.failNext(false, true)
+	f.failNext(false, true)
 	f.expect(c, nil, Service, 1)
 	f.down()
 	f.pass(time.Hour)
@@ -251,7 +248,7 @@ func TestMemoryIsUsedIfItIsNewerThanTheTable(t *testing.T) {
 
 func TestRefetchWithoutTableAndServiceKeepsTheKey(t *testing.T) {
 	f := newFleet(t)
-	f.db.broken.Store(true)
+	f.broken.Store(true)
 	c := f.cache()
 	failed := f.expect(c, nil, Service, 1)
 	f.down()
@@ -264,21 +261,6 @@ func TestRefetchWithoutTableAndServiceKeepsTheKey(t *testing.T) {
 		}
 	}
 	f.expect(c, nil, Memory, 0)
-}
-
-func TestUnavailableNamesTheCauseAndNotTheURL(t *testing.T) {
-	f := newFleet(t)
-	f.down()
-	_, err := f.lookup(f.cache(), id, netip.Addr{})
-	if !errors.Is(err, ErrUnavailable) || !strings.HasSuffix(err.Error(), ": status 503") {
-		t.Errorf("got %v", err)
-	}
-	f.server.Close()
-	_, err = f.lookup(f.cache(), id, netip.Addr{})
-	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "connection refused") ||
-		strings.Contains(err.Error(), "/v1/keys") {
-		t.Errorf("got %v", err)
-	}
 }
 
 func TestExponentIsOddAndFitsIntoAnInt32(t *testing.T) {
@@ -300,7 +282,7 @@ func TestItemsWithOtherTypesAreNoRecords(t *testing.T) {
 		"expires at no time":      {"fetchedAt": number(1000), names.KeysTTL: garbage},
 		"unknown since no number": {"fetchedAt": number(1000), "unknownSince": text("1")},
 	} {
-		if r := recordOf(item); r != nil {
+		if r := itemOf(item); r != nil {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}

@@ -48,36 +48,32 @@ type Cached struct {
 // Find returns the content of the table for a key id, with a consistent read, and
 // false if there is none. The id is case-sensitive: it must be written as in the
 // webhook. The error wraps that of DynamoDB.
-func (i *Inspector) Find(ctx context.Context, id string) (Cached, bool, error) {
-	out, err := i.client.GetItem(ctx,
-		&dynamodb.GetItemInput{TableName: i.table, Key: itemKey(id), ConsistentRead: aws.Bool(true)})
+func (t *Inspector) Find(ctx context.Context, id string) (Cached, bool, error) {
+	out, err := t.client.GetItem(ctx,
+		&dynamodb.GetItemInput{TableName: t.table, Key: itemKey(id), ConsistentRead: aws.Bool(true)})
 	if err != nil {
 		return Cached{}, false, fmt.Errorf("keys: find %s: %w", id, err)
 	}
-	r := recordOf(out.Item)
-	if r == nil {
+	i := itemOf(out.Item)
+	if i == nil {
 		return Cached{}, false, nil
 	}
-	found := Cached{FetchedAt: r.fetchedAt.UTC(), UnknownSince: r.unknownSince.UTC(), ExpiresAt: r.expires.UTC()}
-	if r.jwk != nil {
-		found.Key, found.Refused = parseAnyExponent(r.jwk, id)
+	found := Cached{FetchedAt: i.FetchedAt.time().UTC(), UnknownSince: i.UnknownSince.time().UTC(),
+		ExpiresAt: i.expires().UTC()}
+	if i.JWK != "" {
+		var k jwk
+		_ = json.Unmarshal([]byte(i.JWK), &k) // ParseJWK returns the error
+		e, _ := exponent(k.E)
+		found.Key, found.Refused = ParseJWK([]byte(i.JWK), id, []int{e})
 	}
 	return found, true, nil
-}
-
-// parseAnyExponent is ParseJWK without a restriction of the exponent.
-func parseAnyExponent(text []byte, id string) (*rsa.PublicKey, error) {
-	var k jwk
-	_ = json.Unmarshal(text, &k) // ParseJWK returns the error
-	e, _ := exponent(k.E)
-	return ParseJWK(text, id, []int{e})
 }
 
 // Drop deletes a key id from the table, so that a function without its own copy
 // fetches the key again. It does nothing if the table does not contain the id. The
 // error wraps that of DynamoDB.
-func (i *Inspector) Drop(ctx context.Context, id string) error {
-	if _, err := i.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: i.table, Key: itemKey(id)}); err != nil {
+func (t *Inspector) Drop(ctx context.Context, id string) error {
+	if _, err := t.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: t.table, Key: itemKey(id)}); err != nil {
 		return fmt.Errorf("keys: drop %s: %w", id, err)
 	}
 	return nil

@@ -19,8 +19,7 @@
 // answer is stored in the table with the key, so the rule applies to all functions
 // together. While the table fails, it applies to each process on its own.
 //
-// During that time the service is called for the key at most every
-// Options.RetryPause, over all functions together (two concurrent calls are both
+// During that time the service is called for the key at most every 10 seconds, over all functions together (two concurrent calls are both
 // sent), and only if a webhook needs the key. These calls are not counted against a
 // budget, because the key is known.
 //
@@ -84,15 +83,14 @@ type Options struct {
 	// UnknownGrace is how long the service must report a cached key as unknown before
 	// the key is removed; 5 minutes.
 	UnknownGrace time.Duration
-	UnknownTTL   time.Duration // how long an id that is not cached stays unknown; 1 minute
-	MissBudget   int           // calls a minute for ids that are not cached, in each of the two budgets; 60
-	// RetryPause is the minimum time between two calls for a cached key after the
-	// service has not returned it; 10 seconds.
-	RetryPause time.Duration
-	// RefetchAge is the age at which [Cache.Refetch] fetches a key again; 1 minute.
-	RefetchAge time.Duration
-	Now        func() time.Time // time.Now
+	UnknownTTL   time.Duration    // how long an id that is not cached stays unknown; 1 minute
+	MissBudget   int              // calls a minute for ids that are not cached, in each of the two budgets; 60
+	Now          func() time.Time // time.Now
 }
+
+// retryPause is the minimum time between two calls for a cached key after the service has
+// not returned it.
+const retryPause = 10 * time.Second
 
 func (o *Options) setDefaults() {
 	if o.Exponents == nil {
@@ -106,8 +104,6 @@ func (o *Options) setDefaults() {
 		{&o.MaxAge, 24 * time.Hour},
 		{&o.UnknownGrace, 5 * time.Minute},
 		{&o.UnknownTTL, time.Minute},
-		{&o.RetryPause, 10 * time.Second},
-		{&o.RefetchAge, time.Minute},
 	} {
 		if *d.option == 0 {
 			*d.option = d.value
@@ -201,7 +197,7 @@ type entry struct {
 	// unknown; zero if it has not.
 	unknownSince time.Time
 	retryAt      time.Time // the service is not called before this time
-	expires      time.Time // the expiry of the item in the table
+	expires      int64     // the expiry of the item in the table; Unix seconds
 }
 
 // unknown is a cached answer that the service does not know an id.
@@ -233,8 +229,9 @@ func New(origin *Origin, table *Table, opts Options) *Cache {
 
 // Lookup returns the key with that id, from memory if it is fresh there. from is the
 // source address of the webhook; the zero Addr is an unknown source. Concurrent
-// lookups of one id make one fetch; every caller must call [Found.Wait]. The fetch continues when ctx ends, until the
-// timeouts of table and origin, so that other callers get its result.
+// lookups of one id make one fetch; every caller must call [Found.Wait]. The fetch
+// continues when ctx ends, until the timeouts of table and origin, so that other callers
+// get its result.
 //
 // The error wraps [ErrMalformedID], [ErrUnknown], [ErrUnavailable],
 // [ErrOutOfBudget] or ctx's, or is a [*PolicyError].
@@ -252,15 +249,12 @@ func (c *Cache) Lookup(ctx context.Context, id string, from netip.Addr) (Found, 
 
 // Refetch fetches a key again after a signature did not verify with it, because the
 // service can have published another key with the same id. It returns the key if it
-// differs, and nil otherwise. It does not fetch a key again that is younger than
-// Options.RefetchAge, and the budgets limit the calls that forged signatures can
-// cause. from is as for Lookup.
+// differs, and nil otherwise. It does not fetch a key again that is younger than a minute,
+// or than a third of Options.Freshness if that is less, and the budgets limit the calls
+// that forged signatures can cause. from is as for Lookup.
 func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip.Addr) (Found, error) {
 	now := c.opts.Now()
-	if now.Sub(failed.FetchedAt) < c.opts.RefetchAge {
-		return Found{}, nil
-	}
-	if e := c.entry(id); e != nil && now.Before(e.retryAt) {
+	if e := c.entry(id); now.Sub(failed.FetchedAt) < c.refetchAge() || e != nil && now.Before(e.retryAt) {
 		return Found{}, nil
 	}
 	source := network(from)
@@ -273,6 +267,9 @@ func (c *Cache) Refetch(ctx context.Context, id string, failed Found, from netip
 	}
 	return found, err
 }
+
+// refetchAge is the age at which a key is fetched again after a signature did not verify.
+func (c *Cache) refetchAge() time.Duration { return min(time.Minute, c.opts.Freshness/3) }
 
 // once runs work once for all concurrent callers with the same name.
 func (c *Cache) once(ctx context.Context, name string, work func(context.Context) (Found, error)) (Found, error) {
@@ -367,7 +364,7 @@ func (l *lookup) refetch(ctx context.Context, failed Found) (Found, error) {
 	cached := l.usable(l.id, shared)
 	// Another function can have fetched it already.
 	if cached != nil && cached.fetchedAt.After(failed.FetchedAt) &&
-		l.opts.Now().Sub(cached.fetchedAt) < l.opts.RefetchAge {
+		l.opts.Now().Sub(cached.fetchedAt) < l.refetchAge() {
 		l.remember(l.id, cached)
 		return cached.found(SharedTable), nil
 	}
@@ -438,26 +435,26 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 	case errors.Is(err, ErrUnavailable):
 		return found, err
 	}
-	r := record{fetchedAt: asked, expires: asked.Add(l.opts.MaxAge)}
+	i := item{KeyID: l.id, FetchedAt: millisecondsOf(asked), ExpiresAt: asked.Add(l.opts.MaxAge).Unix()}
 	if key == nil { // rejected
 		found.Withdrawn = cached != nil
 		l.forget(l.id, asked, found.Withdrawn)
 		if found.Withdrawn {
-			r.unknownSince = asked
+			i.UnknownSince = i.FetchedAt
 		} else {
-			r.expires = asked.Add(l.opts.UnknownTTL)
+			i.ExpiresAt = asked.Add(l.opts.UnknownTTL).Unix()
 		}
 	} else {
 		found.Key = key
 		l.remember(l.id, &entry{key: key, fetchedAt: asked})
-		r.jwk = FormatJWK(l.id, key)
+		i.JWK = string(FormatJWK(l.id, key))
 	}
 	if !l.tableFailed {
 		w := &writing{done: make(chan struct{})}
 		found.writing = w
 		go func() {
 			defer close(w.done)
-			put := func(ctx context.Context) error { return l.table.put(ctx, l.id, r) }
+			put := func(ctx context.Context) error { return l.table.put(ctx, i) }
 			w.failed = l.Cache.withTable(ctx, put) != nil
 		}()
 	}
@@ -466,7 +463,7 @@ func (l *lookup) fetch(ctx context.Context, cached, shared *entry) (Found, error
 
 // stale returns a cached key that the service did not return, and delays its next fetch.
 func (l *lookup) stale(cached entry) Found {
-	cached.retryAt = l.opts.Now().Add(l.opts.RetryPause)
+	cached.retryAt = l.opts.Now().Add(retryPause)
 	l.remember(l.id, &cached)
 	found := cached.found(Stale)
 	found.TableFailed = l.tableFailed
@@ -490,8 +487,8 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 	}
 	if !remove && !skipTable {
 		err := l.withTable(ctx, func(ctx context.Context) error {
-			r, err := l.table.reportUnknown(ctx, l.id, asked, since)
-			cached = l.newest(cached, l.parse(r, l.id))
+			i, err := l.table.reportUnknown(ctx, l.id, asked, since)
+			cached = l.newest(cached, l.parse(i))
 			return err
 		})
 		if cached == nil && err != nil {
@@ -521,26 +518,19 @@ func (l *lookup) notKnown(ctx context.Context, asked time.Time, cached, shared *
 // remove records in the table that the id is unknown. It reports whether the cached key is
 // removed: the table rejects this if it contains a key that must not be removed yet.
 func (l *lookup) remove(ctx context.Context, asked, since time.Time, cached, shared *entry) (removed bool) {
-	r := record{fetchedAt: asked, expires: asked.Add(l.opts.UnknownTTL)}
+	i := item{KeyID: l.id, FetchedAt: millisecondsOf(asked), ExpiresAt: asked.Add(l.opts.UnknownTTL).Unix()}
 	if cached != nil {
-		r.unknownSince = since
-		r.expires = later(r.expires, cached.fetchedAt.Add(l.opts.MaxAge)) // as long as a copy can be used
+		i.UnknownSince = millisecondsOf(since)
+		i.ExpiresAt = max(i.ExpiresAt, cached.fetchedAt.Add(l.opts.MaxAge).Unix()) // as long as a copy can be used
 	}
 	if shared != nil {
-		r.expires = later(r.expires, shared.expires)
+		i.ExpiresAt = max(i.ExpiresAt, shared.expires)
 	}
 	err := l.withTable(ctx, func(ctx context.Context) (err error) {
-		removed, err = l.table.remove(ctx, l.id, r, asked.Add(-l.opts.UnknownGrace))
+		removed, err = l.table.remove(ctx, i, asked.Add(-l.opts.UnknownGrace))
 		return err
 	})
 	return removed || err != nil // without the table, each process decides on its own
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // withTable runs a call of the table with its timeout.
@@ -553,26 +543,26 @@ func (c *Cache) withTable(ctx context.Context, call func(context.Context) error)
 // read returns the table's record of the id; nil for none that can be used.
 func (l *lookup) read(ctx context.Context) (shared *entry) {
 	_ = l.withTable(ctx, func(ctx context.Context) error {
-		r, err := l.table.get(ctx, l.id)
-		shared = l.parse(r, l.id)
+		i, err := l.table.get(ctx, l.id)
+		shared = l.parse(i)
 		return err
 	})
 	return shared
 }
 
-// parse returns the entry of a record, with a nil key if the id is unknown. It returns
-// nil for a record that the policy rejects.
-func (c *Cache) parse(r *record, id string) *entry {
-	if r == nil || r.fetchedAt.After(c.opts.Now().Add(maxSkew)) {
+// parse returns the entry of an item, with a nil key if the id is unknown. It returns
+// nil for an item that the policy rejects.
+func (c *Cache) parse(i *item) *entry {
+	if i == nil || i.FetchedAt.time().After(c.opts.Now().Add(maxSkew)) {
 		return nil
 	}
-	e := &entry{fetchedAt: r.fetchedAt, unknownSince: r.unknownSince, expires: r.expires}
-	if r.jwk != nil {
+	e := &entry{fetchedAt: i.FetchedAt.time(), unknownSince: i.UnknownSince.time(), expires: i.ExpiresAt}
+	if i.JWK != "" {
 		var err error
-		if e.key, err = ParseJWK(r.jwk, id, c.opts.Exponents); err != nil {
+		if e.key, err = ParseJWK([]byte(i.JWK), i.KeyID, c.opts.Exponents); err != nil {
 			return nil
 		}
-		e.retryAt = r.unknownAt.Add(c.opts.RetryPause) // long past if it was never reported as unknown
+		e.retryAt = i.UnknownAt.time().Add(retryPause) // long past if it was never reported as unknown
 	}
 	return e
 }

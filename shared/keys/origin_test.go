@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -13,47 +12,76 @@ import (
 	"uuid"
 )
 
-// Each answer that is not a key is an error, and no text is returned with it.
-func TestFetchReturnsNoTextWithAnError(t *testing.T) {
-	valid := uuid.New().String()
-	answer := func(contentType, body string) http.HandlerFunc {
+// Each answer that is not a text in JSON is an error without data of the answer, and no
+// text is returned with it.
+func TestFetchReturnsOnlyJSON(t *testing.T) {
+	answer := func(status int, contentType, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", contentType)
+			w.Header().Set("Location", "https://192.0.2.1/") // nothing is there
+			w.WriteHeader(status)
 			_, _ = io.WriteString(w, body)
 		}
 	}
+	const jsonType = "application/json"
 	for name, test := range map[string]struct {
-		id     string
-		host   string // "" for the server
 		answer http.HandlerFunc
 		want   error
-		text   string
-		size   int // of the answer
+		text   string // the end of the error
+		size   int    // of the answer
 	}{
-		"a key":  {valid, "", answer("application/jwk+json", "{}"), nil, "", 2},
-		"64 KiB": {valid, "", answer("application/json", strings.Repeat(" ", 64<<10)), nil, "", 64 << 10},
-		"64 KiB and more": {valid, "", answer("application/json", strings.Repeat(" ", 64<<10+1)), ErrUnavailable,
-			"answer is larger than 64 KiB", 0},
-		"a page":       {valid, "", answer("text/html", "{}"), ErrUnavailable, "content type is not JSON", 0},
-		"no UUID":      {"../x", "", nil, ErrMalformedID, "", 0},
-		"no such host": {valid, "a b", nil, ErrUnavailable, "request: ", 0},
-		"cut off": {valid, "", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
+		"JSON":            {answer(200, "application/json; charset=utf-8", "{}"), nil, "", 2},
+		"a key":           {answer(200, "application/jwk+json", "{}"), nil, "", 2},
+		"64 KiB":          {answer(200, jsonType, strings.Repeat(" ", 64<<10)), nil, "", 64 << 10},
+		"64 KiB and more": {answer(200, jsonType, strings.Repeat(" ", 64<<10+1)), ErrUnavailable, "64 KiB", 0},
+		"a page":          {answer(200, "text/html", "CANARY"), ErrUnavailable, "content type is not JSON", 0},
+		"no content type": {answer(200, "", "CANARY"), ErrUnavailable, "content type is not JSON", 0},
+		"no content":      {answer(204, jsonType, ""), ErrUnavailable, "status 204", 0},
+		"a redirect":      {answer(302, jsonType, "CANARY"), ErrUnavailable, "status 302", 0},
+		"401":             {answer(401, jsonType, "CANARY"), ErrUnavailable, "status 401", 0},
+		"404":             {answer(404, jsonType, "CANARY"), ErrUnknown, "", 0},
+		"410":             {answer(410, jsonType, "CANARY"), ErrUnknown, "", 0},
+		"429":             {answer(429, jsonType, "CANARY"), ErrUnavailable, "status 429", 0},
+		"503":             {answer(503, jsonType, "CANARY"), ErrUnavailable, "status 503", 0},
+		"hangs up": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ErrUnavailable,
+			"request: EOF", 0},
+		"cut off": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", jsonType)
 			w.Header().Set("Content-Length", "100")
-			_, _ = io.WriteString(w, "{")
+			_, _ = io.WriteString(w, "CANARY")
 		}, ErrUnavailable, "answer: unexpected EOF", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(test.answer)
 			defer server.Close()
-			host := cmp.Or(test.host, strings.TrimPrefix(server.URL, "http://"))
-			base := &url.URL{Scheme: "http", Host: host}
-			got, err := NewOrigin(server.Client(), base, time.Minute).Fetch(t.Context(), test.id)
-			if !errors.Is(err, test.want) || len(got) != test.size ||
-				err != nil && !strings.Contains(err.Error(), test.text) {
+			got, err := origin(t, server.Client(), server.URL).Fetch(t.Context(), uuid.New().String())
+			if !errors.Is(err, test.want) || len(got) != test.size || err != nil &&
+				(!strings.HasSuffix(err.Error(), test.text) || strings.Contains(err.Error(), "CANARY")) {
 				t.Errorf("%d bytes, %v", len(got), err)
 			}
 		})
+	}
+}
+
+// The error names the cause and not the URL.
+func TestFetchWithoutARequest(t *testing.T) {
+	server := httptest.NewServer(nil)
+	server.Close()
+	for name, test := range map[string]struct {
+		id, host string
+		want     error
+		text     string
+	}{
+		"no UUID":      {"../x", server.Listener.Addr().String(), ErrMalformedID, ""},
+		"no such host": {uuid.New().String(), "a b", ErrUnavailable, "request: "},
+		"no server":    {uuid.New().String(), server.Listener.Addr().String(), ErrUnavailable, "connection refused"},
+	} {
+		got, err := NewOrigin(http.DefaultClient, &url.URL{Scheme: "http", Host: test.host}, time.Minute).
+			Fetch(t.Context(), test.id)
+		if got != nil || !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.text) ||
+			strings.Contains(err.Error(), "/v1/keys") {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
 	}
 }
 
@@ -65,18 +93,22 @@ func TestFetchSendsTheRequestOfTheInterface(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 	}))
 	defer server.Close()
-	base, err := url.Parse(server.URL + "/base")
+	id := uuid.New().String()
+	if _, err := origin(t, server.Client(), server.URL+"/base").Fetch(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if got.Method != http.MethodGet || got.URL.Path != "/base/v1/keys/"+id || got.URL.RawQuery != "" ||
+		got.Header.Get("Accept") != "application/json" {
+		t.Errorf("got request %s %s, %v", got.Method, got.URL, got.Header)
+	}
+}
+
+// origin returns the key lookup at a URL.
+func origin(t *testing.T, client *http.Client, base string) *Origin {
+	t.Helper()
+	u, err := url.Parse(base)
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := uuid.New().String()
-	if _, err := NewOrigin(server.Client(), base, time.Minute).Fetch(t.Context(), id); err != nil {
-		t.Fatal(err)
-	}
-	if got.Method != http.MethodGet || got.URL.Path != "/base/v1/keys/"+id || got.URL.RawQuery != "" {
-		t.Errorf("got request %s %s", got.Method, got.URL)
-	}
-	if accept := got.Header.Get("Accept"); accept != "application/json" {
-		t.Errorf("accepts %q", accept)
-	}
+	return NewOrigin(client, u, 10*time.Second)
 }

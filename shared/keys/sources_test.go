@@ -12,9 +12,9 @@ import (
 	"time"
 	"uuid"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 )
 
@@ -173,7 +173,7 @@ func TestRecordSourceIgnoresTheZeroAddr(t *testing.T) {
 
 func TestKnownSourcesWithoutTheTable(t *testing.T) {
 	f := newFleet(t)
-	f.db.broken.Store(true)
+	f.broken.Store(true)
 	change := func(o *Options) { o.MissBudget = 2 }
 	c, other := f.cache(change), f.cache(change)
 	c.RecordSource(t.Context(), sender)
@@ -187,7 +187,7 @@ func TestKnownSourcesWithoutTheTable(t *testing.T) {
 		t.Errorf("a source that this process does not know caused %d calls, want 2", n)
 	}
 	// A failed write is retried after a pause.
-	f.db.broken.Store(false)
+	f.broken.Store(false)
 	c.RecordSource(t.Context(), sender)
 	if n := len(f.db.Items("keys")); n != 0 {
 		t.Errorf("%d items", n)
@@ -225,35 +225,26 @@ func TestKnownSourceDoesNotShareTheLookupOfAnUnknownOne(t *testing.T) {
 	c := f.cache(func(o *Options) { o.MissBudget = 1 })
 	c.RecordSource(t.Context(), sender)
 	f.flood(c, stranger, 1)
-	held := &heldDynamoDB{brokenDynamoDB: f.db, asked: make(chan struct{}), release: make(chan struct{})}
-	c.table = NewTable(held, "keys")
+	asked, release := make(chan struct{}), make(chan struct{})
+	var held atomic.Bool
+	f.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		out, err := next(ctx, in)
+		if !held.Swap(true) { // the first read
+			close(asked)
+			<-release
+		}
+		return out, err
+	}
 	strangers := make(chan error)
 	go func() { strangers <- f.find(c, stranger) }()
-	<-held.asked
+	<-asked
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a failing test would block here
 	defer cancel()
 	if _, err := c.Lookup(ctx, id, sender); err != nil {
 		t.Error(err)
 	}
-	close(held.release)
+	close(release)
 	<-strangers
-}
-
-// heldDynamoDB holds the first read until it is released.
-type heldDynamoDB struct {
-	*brokenDynamoDB
-	held           atomic.Bool
-	asked, release chan struct{}
-}
-
-func (db *heldDynamoDB) GetItem(ctx context.Context, in *dynamodb.GetItemInput,
-	opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	out, err := db.brokenDynamoDB.GetItem(ctx, in, opts...)
-	if !db.held.Swap(true) {
-		close(db.asked)
-		<-db.release
-	}
-	return out, err
 }
 
 // The table is asked about a source once, if it can be asked.
@@ -278,7 +269,7 @@ func TestWhatIsKnownOfASource(t *testing.T) {
 		{"not recorded", other, false, false, false, false, 1},
 		{"not asked again", other, false, true, false, false, 0},
 	} {
-		f.db.broken.Store(test.broken)
+		f.broken.Store(test.broken)
 		before := f.db.Calls("GetItem")
 		l := &lookup{Cache: c, source: test.source, tableFailed: test.tableFailed}
 		known := l.knows(t.Context())
@@ -307,7 +298,7 @@ func TestTheItemOfAnHourExpiresAnHourAfterIt(t *testing.T) {
 }
 
 func TestASourceOfAnItemWithOtherTypesIsNotKnown(t *testing.T) {
-	good := newSourceItem("source#x", time.Now())
+	good := marshal(sourceItem{"source#x", 1, 1})
 	if seenAt(good).IsZero() {
 		t.Error("a good item says nothing")
 	}

@@ -32,22 +32,22 @@ type Table struct {
 // NewTable returns a Table with that name.
 func NewTable(client API, name string) *Table { return &Table{client, name} }
 
-// get returns the record of id, or nil if there is none.
-func (t *Table) get(ctx context.Context, id string) (*record, error) {
+// get returns the item of id, or nil if there is none.
+func (t *Table) get(ctx context.Context, id string) (*item, error) {
 	out, err := t.client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &t.name, Key: itemKey(id)})
 	if err != nil {
 		return nil, fmt.Errorf("keys: table: get: %w", err)
 	}
-	return recordOf(out.Item), nil
+	return itemOf(out.Item), nil
 }
 
-// put stores r unless the table contains a record that was fetched later.
-func (t *Table) put(ctx context.Context, id string, r record) error {
+// put stores i unless the table contains an item that was fetched later.
+func (t *Table) put(ctx context.Context, i item) error {
 	_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                 &t.name,
-		Item:                      newItem(id, r),
+		Item:                      marshal(i),
 		ConditionExpression:       aws.String("attribute_not_exists(fetchedAt) OR fetchedAt <= :at"),
-		ExpressionAttributeValues: map[string]types.AttributeValue{":at": number(r.fetchedAt.UnixMilli())},
+		ExpressionAttributeValues: map[string]types.AttributeValue{":at": number(int64(i.FetchedAt))},
 	})
 	if _, failed := conditionFailed(err); err != nil && !failed {
 		return fmt.Errorf("keys: table: put: %w", err)
@@ -55,26 +55,26 @@ func (t *Table) put(ctx context.Context, id string, r record) error {
 	return nil
 }
 
-// remove records that id is unknown, and reports whether it did. It does nothing if
+// remove records that an id is unknown, and reports whether it did. It does nothing if
 // the table contains a usable key, unless the service has reported that key as unknown
-// since oldest or earlier and has not returned it after r. DynamoDB checks this
+// since oldest or earlier and has not returned it after i. DynamoDB checks this
 // condition with the write, so changes by other functions since the last read are
 // respected.
-func (t *Table) remove(ctx context.Context, id string, r record, oldest time.Time) (bool, error) {
+func (t *Table) remove(ctx context.Context, i item, oldest time.Time) (bool, error) {
 	values := map[string]types.AttributeValue{
-		":at":      number(r.fetchedAt.UnixMilli()),
-		":now":     number(r.fetchedAt.Unix()),
+		":at":      number(int64(i.FetchedAt)),
+		":now":     number(i.FetchedAt.time().Unix()),
 		":oldest":  number(oldest.UnixMilli()),
-		":expires": number(r.expires.Unix()),
+		":expires": number(i.ExpiresAt),
 	}
 	update := "SET fetchedAt = :at, expiresAt = :expires"
-	if !r.unknownSince.IsZero() {
+	if i.UnknownSince != 0 {
 		update += ", unknownSince = :since"
-		values[":since"] = number(r.unknownSince.UnixMilli())
+		values[":since"] = number(int64(i.UnknownSince))
 	}
 	_, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:        &t.name,
-		Key:              itemKey(id),
+		Key:              itemKey(i.KeyID),
 		UpdateExpression: aws.String(update + " REMOVE jwk, unknownAt"),
 		ConditionExpression: aws.String("attribute_not_exists(jwk) OR expiresAt <= :now " +
 			"OR (fetchedAt <= :at AND unknownSince <= :oldest)"),
@@ -91,9 +91,9 @@ func (t *Table) remove(ctx context.Context, id string, r record, oldest time.Tim
 
 // reportUnknown records that the service reported the key of id as unknown at that
 // time, and first at since unless the table contains an earlier report. It returns
-// the new record, or nil if the table contains no usable key. It does not change a
+// the new item, or nil if the table contains no usable key. It does not change a
 // key that was fetched later.
-func (t *Table) reportUnknown(ctx context.Context, id string, at, since time.Time) (*record, error) {
+func (t *Table) reportUnknown(ctx context.Context, id string, at, since time.Time) (*item, error) {
 	out, err := t.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:           &t.name,
 		Key:                 itemKey(id),
@@ -107,16 +107,16 @@ func (t *Table) reportUnknown(ctx context.Context, id string, at, since time.Tim
 		ReturnValues:                        types.ReturnValueAllNew,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})
-	if item, failed := conditionFailed(err); failed {
-		if r := recordOf(item); r != nil && r.jwk != nil && r.fetchedAt.After(at) {
-			return r, nil
+	if attributes, failed := conditionFailed(err); failed {
+		if i := itemOf(attributes); i != nil && i.JWK != "" && i.FetchedAt > millisecondsOf(at) {
+			return i, nil
 		}
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("keys: table: report unknown: %w", err)
 	}
-	return recordOf(out.Attributes), nil
+	return itemOf(out.Attributes), nil
 }
 
 // spend takes one call from a budget of this minute and reports whether one was left.
@@ -162,7 +162,7 @@ func (t *Table) recordSource(ctx context.Context, name string, now time.Time) (t
 	oldest := number(now.Add(-recordEvery).UnixMilli())
 	_, err := t.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           &t.name,
-		Item:                                newSourceItem(name, now),
+		Item:                                marshal(sourceItem{name, millisecondsOf(now), now.Add(knownFor).Unix()}),
 		ConditionExpression:                 aws.String("attribute_not_exists(seenAt) OR seenAt <= :oldest"),
 		ExpressionAttributeValues:           map[string]types.AttributeValue{":oldest": oldest},
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,

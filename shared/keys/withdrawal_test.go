@@ -45,13 +45,13 @@ func (f *fleet) expectInUse(c *Cache, source Source, fetches int32) {
 	}
 }
 
-func (f *fleet) stored() *record {
+func (f *fleet) stored() *item {
 	f.t.Helper()
-	r, err := NewTable(f.db, "keys").get(f.t.Context(), id)
+	i, err := NewTable(f.db, "keys").get(f.t.Context(), id)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return r
+	return i
 }
 
 func TestOne404RemovesNoKey(t *testing.T) {
@@ -62,13 +62,13 @@ func TestOne404RemovesNoKey(t *testing.T) {
 	f.gateway404()
 	f.expectWithdrawn(c, nil, Stale, 1)
 	f.serve(0)
-	f.expectWithdrawn(c, nil, Stale, 0) // within RetryPause
+	f.expectWithdrawn(c, nil, Stale, 0) // within the pause
 	f.pass(10 * time.Second)
 	f.expectInUse(c, Service, 1)
 	f.expectInUse(f.cache(), SharedTable, 0)
 
 	// The good answer cleared the report, so a 404 a day later is the first one again.
-	if r := f.stored(); !r.unknownSince.IsZero() || !r.unknownAt.IsZero() {
+	if r := f.stored(); r.UnknownSince != 0 || r.UnknownAt != 0 {
 		t.Errorf("the table still contains the report: %+v", r)
 	}
 	f.pass(20 * time.Hour)
@@ -97,7 +97,7 @@ func TestRepeated404RemovesTheKey(t *testing.T) {
 	for name, table := range map[string]bool{"with the table": true, "with the table broken": false} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t)
-			f.db.broken.Store(!table)
+			f.broken.Store(!table)
 			c := f.cache()
 			f.expectInUse(c, Service, 1)
 			f.gone()
@@ -210,7 +210,7 @@ func TestFunctionWithoutTheKeyDoesNotRemoveIt(t *testing.T) {
 	if err != nil || found.Source != Stale || !found.Withdrawn || !generated(0).PublicKey.Equal(found.Key) {
 		t.Errorf("%+v, %v", found, err)
 	}
-	if r := f.stored(); r.jwk == nil || !r.unknownSince.Equal(f.now) {
+	if r := f.stored(); r.JWK == "" || r.UnknownSince != millisecondsOf(f.now) {
 		t.Errorf("stored %+v", r)
 	}
 }
@@ -220,7 +220,7 @@ func TestFunctionReadsTheTableAgainAfterAFailure(t *testing.T) {
 	f := newFleet(t)
 	f.expectInUse(f.cache(), Service, 1)
 	f.gateway404()
-	f.db.failNext(true) // the read
+	f.failNext(true) // the read
 	found := f.expect(f.cache(), nil, Stale, 1)
 	if !found.Withdrawn || !found.TableFailed || !generated(0).PublicKey.Equal(found.Key) {
 		t.Errorf("%+v", found)
@@ -279,11 +279,11 @@ func TestReportWithoutTheTableCounts(t *testing.T) {
 	f.expectInUse(c, Service, 1)
 	f.gone()
 	f.pass(time.Hour)
-	f.db.broken.Store(true)
+	f.broken.Store(true)
 	if found := f.expect(c, nil, Stale, 1); !found.Withdrawn || !found.TableFailed {
 		t.Errorf("%+v", found)
 	}
-	f.db.broken.Store(false)
+	f.broken.Store(false)
 	f.pass(time.Minute)
 	f.expectWithdrawn(c, nil, Stale, 1)
 	f.pass(4 * time.Minute)
@@ -296,7 +296,7 @@ func TestAReportThatTheTableDoesNotTakeLeavesTheKeyInUse(t *testing.T) {
 	f.expectInUse(c, Service, 1)
 	f.gone()
 	f.pass(time.Hour)
-	f.db.failNext(false, true) // the record is read, and the report fails
+	f.failNext(false, true) // the record is read, and the report fails
 	if found := f.expect(c, nil, Stale, 1); !found.Withdrawn || !found.TableFailed {
 		t.Errorf("%+v", found)
 	}
@@ -309,9 +309,9 @@ func TestARemovedKeyThatTheTableDoesNotHaveIsWithdrawn(t *testing.T) {
 	f.expectInUse(c, Service, 1)
 	f.gone()
 	f.pass(time.Hour)
-	f.db.broken.Store(true)
+	f.broken.Store(true)
 	f.expectWithdrawn(c, nil, Stale, 1)
-	f.db.broken.Store(false)
+	f.broken.Store(false)
 	for id := range f.db.Items("keys") {
 		if _, err := f.db.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: aws.String("keys"),
 			Key: itemKey(id)}); err != nil {
@@ -328,10 +328,7 @@ func TestRejectedKeyIsWithdrawnAtOnce(t *testing.T) {
 	c, other := f.cache(), f.cache()
 	f.expectInUse(c, Service, 1)
 	f.expectInUse(other, SharedTable, 0)
-	f.answers(func(w http.ResponseWriter, _ string) {
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, strings.Replace(string(text(t, members(generated(0).N, 65537))), "RS256", "RS512", 1))
-	})
+	f.answerJSON(strings.Replace(string(text(t, members(generated(0).N, 65537))), "RS256", "RS512", 1))
 	f.pass(time.Hour)
 	found, err := f.lookup(c, id, netip.Addr{})
 	if violations(err) == nil || found.Key != nil || !found.Withdrawn {
@@ -349,10 +346,7 @@ func TestAnAnswerThatIsNotTheJWKRemovesNoKey(t *testing.T) {
 			c, other := f.cache(), f.cache()
 			found := f.expect(c, nil, Service, 1)
 			f.expectInUse(other, SharedTable, 0)
-			f.answers(func(w http.ResponseWriter, _ string) {
-				w.Header().Set("Content-Type", "application/json")
-				io.WriteString(w, body)
-			})
+			f.answerJSON(body)
 			f.pass(time.Minute)
 			if again, err := f.refetch(c, id, found, netip.Addr{}); err != nil || again.Key != nil ||
 				again.Withdrawn {
@@ -386,7 +380,7 @@ func TestUnknownIDIsNotWithdrawn(t *testing.T) {
 	if found, err := f.lookup(f.cache(), id, netip.Addr{}); !errors.Is(err, ErrUnknown) || found.Withdrawn {
 		t.Errorf("%+v, %v", found, err)
 	}
-	if r := f.stored(); r.jwk != nil || !r.unknownSince.IsZero() || !r.expires.Equal(f.now.Add(time.Minute)) {
+	if r := f.stored(); r.JWK != "" || r.UnknownSince != 0 || r.ExpiresAt != f.now.Add(time.Minute).Unix() {
 		t.Errorf("stored %+v", r)
 	}
 }
@@ -404,7 +398,8 @@ func TestRemovedKeyIsWithdrawnWhileACopyCanExist(t *testing.T) {
 	f.pass(10 * time.Hour)
 	f.expectWithdrawn(f.cache(), ErrUnknown, Service, 1)
 	r := f.stored()
-	if r.jwk != nil || !r.unknownSince.Equal(fetched.Add(time.Hour)) || !r.expires.Equal(fetched.Add(24*time.Hour)) {
+	if r.JWK != "" || r.UnknownSince != millisecondsOf(fetched.Add(time.Hour)) ||
+		r.ExpiresAt != fetched.Add(24*time.Hour).Unix() {
 		t.Errorf("stored %+v", r)
 	}
 	if _, ok := f.db.Items("keys")[id][names.KeysTTL]; !ok {
@@ -417,9 +412,9 @@ func TestRemovedKeyIsWithdrawnWhileACopyCanExist(t *testing.T) {
 func TestFunctionKeepsAKeyThatTheTableNeverHad(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache()
-	f.db.broken.Store(true)
+	f.broken.Store(true)
 	f.expect(c, nil, Service, 1)
-	f.db.broken.Store(false)
+	f.broken.Store(false)
 	f.gateway404()
 	f.pass(time.Hour)
 	f.expect(f.cache(), ErrUnknown, Service, 1)
@@ -432,7 +427,7 @@ func TestIDIsUnavailableIfTheTableCannotBeRead(t *testing.T) {
 	f.expectInUse(f.cache(), Service, 1)
 	f.gateway404()
 	c := f.cache()
-	f.db.failNext(true, false, true) // the read fails, the removal is rejected, the report fails
+	f.failNext(true, false, true) // the read fails, the removal is rejected, the report fails
 	f.expect(c, ErrUnavailable, Service, 1)
 }
 
@@ -441,19 +436,14 @@ func TestIDIsUnavailableIfTheTableCannotBeRead(t *testing.T) {
 func TestRejectedKeyIsNotFetchedAgainAtOnce(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		f := newFleet(t)
-		f.db.broken.Store(broken)
-		f.answers(func(w http.ResponseWriter, _ string) {
-			m := members(generated(0).N, 65537)
-			m["alg"] = "RS512"
-			w.Header().Set("Content-Type", "application/json")
-			w.Write(text(t, m))
-		})
+		f.broken.Store(broken)
+		f.answerJSON(strings.Replace(string(text(t, members(generated(0).N, 65537))), "RS256", "RS512", 1))
 		c := f.cache()
 		if _, err := f.lookup(c, id, netip.Addr{}); violations(err) == nil {
 			t.Fatal(err)
 		}
-		if !broken && !f.stored().expires.Equal(f.now.Add(time.Minute)) {
-			t.Errorf("stored until %s", f.stored().expires)
+		if !broken && f.stored().ExpiresAt != f.now.Add(time.Minute).Unix() {
+			t.Errorf("stored until %s", f.stored().expires())
 		}
 		f.pass(59 * time.Second)
 		if _, err := f.lookup(c, id, netip.Addr{}); !errors.Is(err, ErrUnknown) || f.fetches.Load() != 1 {

@@ -26,7 +26,6 @@ const (
 	keyMaxAge    = 4 * time.Minute
 	keyGrace     = 90 * time.Second
 	keyTTL       = 10 * time.Second
-	keyPause     = 5 * time.Second
 	keyBudget    = 5
 
 	// longestFlap is the longest period of wrong 404s: the grace period of a key,
@@ -65,8 +64,8 @@ func (s *keyService) options(now func() time.Time) keys.Options {
 		return keys.Options{Now: now}
 	}
 	return keys.Options{
-		Freshness: keyFreshness, MaxAge: keyMaxAge, UnknownGrace: keyGrace, UnknownTTL: keyTTL, RetryPause: keyPause,
-		RefetchAge: 10 * time.Second, MissBudget: keyBudget, Now: now,
+		Freshness: keyFreshness, MaxAge: keyMaxAge, UnknownGrace: keyGrace, UnknownTTL: keyTTL, MissBudget: keyBudget,
+		Now: now,
 	}
 }
 
