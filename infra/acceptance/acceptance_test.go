@@ -1,7 +1,10 @@
 package acceptance
 
 import (
+	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -30,42 +33,54 @@ func TestStackOfARunHasItsNameAndTag(t *testing.T) {
 }
 
 func TestReportIsRightOnlyIfSomethingWasShown(t *testing.T) {
-	passed := &scenario.Check{What: "a|b", Expected: "x", Got: "x", Right: true}
+	passed := &scenario.Check{What: "a", Expected: "x", Got: "x", Right: true}
 	for _, test := range []struct {
 		checks []*scenario.Check
 		err    error
 		right  bool
 		words  []string
 	}{
-		{[]*scenario.Check{passed, {Measured: true, Right: true}, {NotShown: "a reason"}}, nil, true,
-			[]string{"1 passed, 0 wrong, 1 measured, 1 not shown", `| passed | a\|b | x | x |`, "a reason"}},
-		{[]*scenario.Check{passed, {What: "c", Got: "y"}}, nil, false, []string{"1 wrong", "**wrong** | c |"}},
+		{[]*scenario.Check{passed, {NotShown: "a reason", Got: "not shown: a reason"}}, nil, true,
+			[]string{"result: as expected.", "ok  a", "-   ", "not shown: a reason"}},
+		{[]*scenario.Check{passed, {What: "c", Got: "y"}}, nil, false, []string{"result: not as expected.", "WRONG  c"}},
 		{[]*scenario.Check{passed}, errors.New("it failed"), false, []string{"it failed"}},
 		{nil, nil, false, []string{"not as expected"}},
 	} {
 		var r Report
 		if test.checks != nil {
-			r.Sections = []scenario.Section{{Title: "T", Checks: test.checks}}
+			r.Parts = []scenario.Section{{Title: "T", Checks: test.checks}}
 		}
 		r.conclude(test.err)
-		text := r.Markdown()
+		var text bytes.Buffer
+		if err := r.print(&text); err != nil {
+			t.Fatal(err)
+		}
 		for _, word := range test.words {
-			if r.Right != test.right || !strings.Contains(text, word) {
-				t.Errorf("right: %t, and %q is not in\n%s", r.Right, word, text)
+			if r.Right != test.right || !strings.Contains(text.String(), word) {
+				t.Errorf("right: %t, and %q is not in\n%s", r.Right, word, &text)
 			}
 		}
 	}
 }
 
-func TestSearchFindsTheLimit(t *testing.T) {
-	for _, limit := range []int{10, 11, 500, 998, 999} {
-		got, err := search(10, 1000, func(size int) (bool, error) { return size <= limit, nil })
-		if err != nil || got != limit {
-			t.Errorf("%d, %v, want %d", got, err, limit)
+// Without it, CloudFormation would leave these resources after a run, or not delete the stack.
+func TestEverythingCanBeDeletedWithItsStack(t *testing.T) {
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"x.template.json": `"DeletionPolicy": "Retain", "DeletionPolicy": "RetainExceptOnCreate",
+			"DeletionProtectionEnabled": true`,
+		"manifest.json": `"terminationProtection": true`,
+	} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if _, err := search(10, 1000, func(int) (bool, error) { return false, nil }); err == nil {
-		t.Error("a size that is not accepted is the limit")
+		if err := deletable(folder); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil || strings.Contains(string(got), "Retain") || strings.Contains(string(got), "true") {
+			t.Errorf("%v, %s", err, got)
+		}
 	}
 }
 
@@ -92,7 +107,7 @@ func TestSettingsThatCannotBeDeployedAreRejected(t *testing.T) {
 		}
 	}
 	for text, want := range map[string][2]bool{ // in an account, on the emulator
-		"": {true, true}, "authentication=both": {}, "domainName=a.example": {},
+		"": {true, true}, "domainName=a.example": {},
 		"authentication=both domainName=a.example hostedZoneId=Z": {true, false},
 		"domainName=a.example hostedZoneId=Z":                     {true, false},
 	} {

@@ -2,13 +2,15 @@ package acceptance
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
@@ -32,12 +34,12 @@ dollar. The account and region must be bootstrapped for the CDK. The permissions
 infra/acceptance/policy.json. The simulated payment service has a public URL; the private
 keys that sign webhooks do not leave this machine.
 
-With --local, it starts an emulator and deploys into that. What the emulator cannot show
+With --local, it deploys into the emulator of the local run. What the emulator cannot show
 is reported as not shown.
 
 For client certificates, give a domain name and its hosted zone.
 
-The report is written as report.md and report.json to --report, a folder.
+The report is written as report.txt and report.json to --report, a folder.
 
 Status 1: a result is wrong, or the run failed.
 
@@ -56,7 +58,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "acceptance", Short: "Show in your account, or on an emulator, that Payhook does what it promises",
 		Long: long,
-		Example: "  payhook acceptance --local\n  payhook acceptance --profile NAME --region eu-central-1\n" +
+		Example: "  payhook acceptance --profile NAME --region eu-central-1\n" +
 			"  payhook acceptance -c authentication=both -c domainName=hook.bank.example -c hostedZoneId=ID\n" +
 			"  payhook acceptance --cleanup",
 		Args: cli.Args(),
@@ -86,31 +88,26 @@ var chosen = []*settings.Setting{settings.BaseURL, settings.AuthURL, settings.St
 
 func (f *flags) addSetting(text string) error {
 	key, value, ok := strings.Cut(text, "=")
-	if !ok {
-		return errors.New("must be KEY=VALUE")
-	}
 	named := func(s *settings.Setting) bool { return s.Key == key }
-	if slices.ContainsFunc(chosen, named) {
+	switch {
+	case !ok:
+		return errors.New("must be KEY=VALUE")
+	case slices.ContainsFunc(chosen, named):
 		return fmt.Errorf("%s is chosen by the run", key)
-	}
-	if !slices.ContainsFunc(settings.All(), named) {
+	case !slices.ContainsFunc(settings.All(), named):
 		return fmt.Errorf("%s: there is no such setting", key)
 	}
 	f.settings[key] = value
 	return nil
 }
 
-// check returns an error if flags contradict each other.
+// check returns an error if settings cannot be shown in the target.
 func (f *flags) check(emulated bool) error {
-	domain, mtls := f.settings[settings.DomainName.Key] != "", scenario.UsesMTLS(f.settings)
+	domain := f.settings[settings.DomainName.Key] != ""
 	switch {
-	case emulated && (domain || mtls):
-		return errors.New("domainName and client certificates are for an account: the emulator serves no domain " +
-			"names, and make run shows client certificates")
-	case emulated && f.keep:
-		return errors.New("--keep is for an account: the emulator ends with the run")
-	case mtls && !domain:
-		return errors.New("client certificates need domainName and hostedZoneId")
+	case emulated && domain:
+		return errors.New("domainName is for an account: the emulator serves no domain names, and make run shows " +
+			"client certificates")
 	case domain && f.settings[settings.HostedZoneID.Key] == "":
 		return errors.New("domainName needs hostedZoneId, so that the name can be resolved")
 	}
@@ -122,79 +119,41 @@ func (f *flags) run(ctx context.Context, p *cli.Program, t deployment.Target) er
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	state, progress := filepath.Join(top, ".local", "acceptance"), emulator.NewProgress(p.Err)
-	if t.Local {
-		release, err := emulator.Prepare(ctx, top, filepath.Join(state, "emulator"), progress)
-		if err != nil {
-			return err
-		}
-		defer release()
-		if f.cleanup { // a run ends with its emulator, and Prepare has ended one that was left
-			return printRemoved(p, nil)
-		}
-		e, err := emulator.Start(ctx, top, filepath.Join(state, "emulator"), nil)
-		if err != nil {
-			return err
-		}
-		defer e.Stop()
-		return f.show(ctx, p, top, state, Emulated(top, e), progress)
-	}
-	to, err := account(ctx, t)
+	to, err := target(ctx, top, t)
 	if err != nil {
 		return cli.Unreachable(err)
 	}
+	progress, state := emulator.NewProgress(p.Err), filepath.Join(top, ".local", "acceptance")
 	if f.cleanup {
 		return cli.Unreachable(f.removeAll(ctx, p, to, progress))
 	}
-	if !f.yes {
+	if !f.yes && to.Endpoint == "" {
 		if err := p.Confirm(ctx, fmt.Sprintf("Payhook is deployed to %s under new names, and removed again. "+
 			"It takes about an hour and, by AWS's prices, less than one US dollar. The identity needs "+
 			"the permissions of infra/acceptance/policy.json. Go on?", to.Name)); err != nil {
 			return err
 		}
 	}
-	if _, err := emulator.FindTools(); err != nil {
+	release, err := emulator.Prepare(ctx, top, state, progress)
+	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return err
-	}
-	if err := emulator.Install(ctx, top, progress, filepath.Join(state, "install.log")); err != nil {
-		return err
-	}
-	return f.show(ctx, p, top, state, to, progress)
-}
-
-// quick are settings with which redrive does not wait long.
-var quick = map[string]string{
-	settings.WebhookTimeout.Key: "4s", settings.RedriveTimeout.Key: "5s", settings.RedriveGrace.Key: "1s",
-}
-
-// show does a run and writes its report.
-func (f *flags) show(ctx context.Context, p *cli.Program, top, state string, to Target,
-	progress *emulator.Progress) error {
-	r := &Run{ID: newRunID(), Target: to, Values: f.settings, Keep: f.keep, Progress: progress}
-	r.CDK = &emulator.CDK{Top: top, State: filepath.Join(state, r.ID), Environment: to.Environment}
-	for key, value := range quick {
-		if _, given := f.settings[key]; !given && to.Endpoint != "" {
-			f.settings[key] = value
-		}
-	}
-	r.Say("run %s in %s", r.ID, to.Name)
+	defer release()
+	r := newRun(top, to, f.settings, progress)
+	r.Keep = f.keep
+	progress.Say("run %s in %s", r.ID, to.Name)
 	report, runErr := r.Do(ctx)
-	folder := f.folder
-	if folder == "" {
-		folder = r.CDK.State
+	if f.folder == "" {
+		f.folder = r.CDK.State
 	}
-	if err := report.Write(folder); err != nil {
+	if err := report.write(f.folder); err != nil {
 		return errors.Join(runErr, err)
 	}
-	var err error
 	if p.JSON {
 		err = p.PrintJSON(report)
 	} else {
-		err = scenario.NewReport(report.Sections...).Print(p.Out, p.Width(), false)
-		fmt.Fprintf(p.Out, "\nThe report is %s and report.json beside it.\n", filepath.Join(folder, "report.md"))
+		err = report.Print(p.Out, p.Width(), false)
+		fmt.Fprintf(p.Out, "\nThe report is %s and report.json beside it.\n", filepath.Join(f.folder, "report.txt"))
 	}
 	if runErr == nil && err == nil && !report.Right {
 		return cli.ErrAttention
@@ -202,7 +161,7 @@ func (f *flags) show(ctx context.Context, p *cli.Program, top, state string, to 
 	return errors.Join(runErr, err)
 }
 
-// removeAll is the command with --cleanup for an account.
+// removeAll is the command with --cleanup.
 func (f *flags) removeAll(ctx context.Context, p *cli.Program, to Target, progress *emulator.Progress) error {
 	runs, err := Runs(ctx, to)
 	if err != nil {
@@ -219,23 +178,22 @@ func (f *flags) removeAll(ctx context.Context, p *cli.Program, to Target, progre
 			return err
 		}
 	}
-	return printRemoved(p, runs)
-}
-
-func printRemoved(p *cli.Program, runs []string) error {
 	if p.JSON {
 		return p.PrintJSON(map[string][]string{"removed": runs})
 	}
-	text := "Nothing of a run was left."
-	if len(runs) > 0 {
-		text = "Removed: the runs " + strings.Join(runs, ", ") + "."
-	}
-	_, err := fmt.Fprintln(p.Out, text)
+	_, err = fmt.Fprintf(p.Out, "%d runs were removed. %s\n", len(runs), strings.Join(runs, ", "))
 	return err
 }
 
-// account returns the account and region of the usual AWS variables.
-func account(ctx context.Context, t deployment.Target) (Target, error) {
+// target returns the account and region of the usual AWS variables, or the emulator of the local run.
+func target(ctx context.Context, top string, t deployment.Target) (Target, error) {
+	if t.Local {
+		run, err := deployment.Read(top)
+		if err != nil {
+			return Target{}, err
+		}
+		return emulated(top, run.Endpoint, run.AWS), nil
+	}
 	cfg, err := deployment.Config(ctx, t)
 	if err != nil {
 		return Target{}, err
@@ -244,35 +202,68 @@ func account(ctx context.Context, t deployment.Target) (Target, error) {
 	if err != nil {
 		return Target{}, fmt.Errorf("the account is not known: %w", err)
 	}
-	to := Target{AWS: cfg, Account: aws.ToString(caller.Account),
+	to := Target{AWS: cfg, Account: aws.ToString(caller.Account), Endpoint: aws.ToString(cfg.BaseEndpoint),
 		Environment: append(os.Environ(), "AWS_REGION="+cfg.Region, "AWS_DEFAULT_REGION="+cfg.Region)}
-	to.Name = "account " + to.Account + ", " + cfg.Region
+	to.Name, to.Partition = "account "+to.Account+", "+cfg.Region, strings.Split(aws.ToString(caller.Arn), ":")[1]
 	if t.Profile != "" {
 		to.Environment = append(to.Environment, "AWS_PROFILE="+t.Profile)
-	}
-	if cfg.BaseEndpoint != nil {
-		to.Endpoint, to.Name = strings.TrimRight(*cfg.BaseEndpoint, "/"), "an emulator at "+*cfg.BaseEndpoint
-		to.Lacks = emulatorLacks
 	}
 	return to, nil
 }
 
-// Emulated returns an emulator as a target.
-func Emulated(top string, e *emulator.Emulator) Target {
-	return Target{Name: "MiniStack, an emulator of AWS on this machine", AWS: e.AWS, Account: emulator.Account,
-		Endpoint: e.Endpoint, Environment: e.CDK(top).Environment, Lacks: emulatorLacks}
+// emulated returns an emulator as a target.
+func emulated(top, endpoint string, config aws.Config) Target {
+	return Target{Name: "MiniStack, an emulator of AWS on this machine", AWS: config, Account: emulator.Account, Partition: "aws",
+		Endpoint: endpoint, Environment: append(emulator.Environment(top), "AWS_ENDPOINT_URL="+endpoint)}
 }
 
-// version is the commit from which this program was built.
-func version() string {
-	info, _ := debug.ReadBuildInfo()
-	if info == nil {
-		return "unknown"
+// Report is the report of a run. It is right if everything was done and no result is wrong.
+type Report struct {
+	Run      string            `json:"run"`
+	Target   string            `json:"target"`
+	Started  time.Time         `json:"started"`
+	Ended    time.Time         `json:"ended"`
+	Version  string            `json:"version"`  // of this program, with its commit
+	Settings map[string]string `json:"settings"` // other than the defaults
+	scenario.Report
+	// Failure is the error that ended the run early.
+	Failure string `json:"failure,omitempty"`
+}
+
+// conclude sets the end and whether the report is right; err is that of the run.
+func (r *Report) conclude(err error) {
+	r.Ended = time.Now().UTC()
+	r.Right = err == nil && len(r.Parts) > 0 && scenario.NewReport(r.Parts...).Right
+	if err != nil {
+		r.Failure = err.Error()
 	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
+}
+
+// write writes the report as report.txt and report.json to a folder.
+func (r Report) write(folder string) error {
+	document, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
 	}
-	return "unknown"
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	text, err := os.Create(filepath.Join(folder, "report.txt"))
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	return errors.Join(r.print(text), os.WriteFile(filepath.Join(folder, "report.json"), append(document, '\n'), 0o644))
+}
+
+// print prints the report for people.
+func (r Report) print(out io.Writer) error {
+	result := "as expected"
+	if !r.Right {
+		result = "not as expected"
+	}
+	fmt.Fprintf(out, "Payhook: acceptance run %s in %s, %s to %s\nversion %s, settings %v\nresult: %s. %s\n\n"+
+		"A result without an expected value was measured. One with the mark - was not shown.\n", r.Run, r.Target,
+		r.Started.Format(time.RFC3339), r.Ended.Format(time.RFC3339), r.Version, r.Settings, result, r.Failure)
+	return r.Print(out, 120, true)
 }

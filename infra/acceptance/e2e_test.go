@@ -3,10 +3,11 @@ package acceptance
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,16 +17,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
-	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	dbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
-	"github.com/aws/aws-sdk-go-v2/service/kms"
-	kmstypes "github.com/aws/aws-sdk-go-v2/service/kms/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
-	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
-	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
+	"payhook.example/infra/deployment"
 	"payhook.example/infra/local"
 	"payhook.example/infra/local/emulator"
 )
@@ -65,10 +60,10 @@ func newTestRun(t *testing.T, text string, reach func()) *Run {
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
-	to := permitted(t, Emulated(top, shared.emulator))
-	return &Run{ID: newRunID(), Target: to, Values: maps.Clone(quick),
-		CDK:      &emulator.CDK{Top: top, State: t.TempDir(), Environment: to.Environment},
-		Progress: emulator.NewProgress(&watcher{text: text, reach: reach})}
+	r := newRun(top, permitted(t, emulated(top, shared.emulator.Endpoint, shared.emulator.AWS)), map[string]string{},
+		emulator.NewProgress(&watcher{text: text, reach: reach}))
+	r.CDK.State = t.TempDir()
+	return r
 }
 
 // permitted returns the target for a new user with the documented permissions.
@@ -88,7 +83,7 @@ func permitted(t *testing.T, to Target) Target {
 		logs, `[`+logs+`, "arn:aws:logs:<Region>:<Account>:log-group:/aws/cloudformation/PayhookAcceptance-*"]`,
 	).Replace(string(policy))
 	text = strings.NewReplacer("<Account>", to.Account, "<Region>", to.AWS.Region).Replace(text)
-	users, name := iam.NewFromConfig(to.AWS), "tester-"+newRunID()
+	users, name := iam.NewFromConfig(to.AWS), "tester-"+strings.ToLower(rand.Text()[:8])
 	if _, err := users.CreateUser(t.Context(), &iam.CreateUserInput{UserName: &name}); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +121,7 @@ func nothingLeft(t *testing.T, to Target) {
 	if runs, err := Runs(t.Context(), to); err != nil || len(runs) > 0 {
 		t.Errorf("stacks of the runs %q are left, %v", runs, err)
 	}
-	buckets, err := objects(shared.emulator.AWS).ListBuckets(t.Context(), &s3.ListBucketsInput{})
+	buckets, err := (&deployment.Deployment{AWS: shared.emulator.AWS}).S3().ListBuckets(t.Context(), &s3.ListBucketsInput{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,10 +135,23 @@ func nothingLeft(t *testing.T, to Target) {
 func TestRunIsRightAndLeavesNothing(t *testing.T) {
 	r := newTestRun(t, "", nil)
 	report, err := r.Do(t.Context())
-	if err != nil || !report.Right || len(report.Sections) < 6 {
-		t.Errorf("%v\n%s", err, report.Markdown())
+	if err != nil || !report.Right || len(report.Parts) != 6 {
+		var text bytes.Buffer
+		report.print(&text)
+		t.Errorf("%v\n%s", err, &text)
 	}
 	nothingLeft(t, r.Target)
+	// The emulator deletes also what a stack of AWS retains.
+	templates, err := filepath.Glob(filepath.Join(r.CDK.State, "*.out", "*.template.json"))
+	if err != nil || len(templates) != 4 {
+		t.Errorf("the templates are %q, %v", templates, err)
+	}
+	for _, name := range templates {
+		text, err := os.ReadFile(name)
+		if err != nil || regexp.MustCompile(`"DeletionPolicy":\s*"[^D]|Protect\w+":\s*true`).Match(text) {
+			t.Errorf("%s keeps something, %v", name, err)
+		}
+	}
 }
 
 // A killed run leaves its stacks. Cleanup removes them, and no other.
@@ -170,55 +178,5 @@ func TestCleanupRemovesOnlyWhatARunLeft(t *testing.T) {
 	out, err := stacks.DescribeStacks(t.Context(), &cloudformation.DescribeStacksInput{StackName: &other})
 	if err != nil || out.Stacks[0].StackStatus != types.StackStatusCreateComplete {
 		t.Errorf("a stack of another name: %v, %v", out, err)
-	}
-}
-
-// The emulator deletes what a stack of AWS retains, so this is tested without a stack.
-func TestRetainedResourcesAreRemoved(t *testing.T) {
-	r := newTestRun(t, "", nil)
-	root, name := shared.emulator.AWS, strings.ToLower(prefix+r.ID)
-	buckets, tables, ctx := objects(root), dynamodb.NewFromConfig(root), t.Context()
-	_, err := buckets.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: &name})
-	_, err2 := buckets.PutBucketVersioning(ctx, &s3.PutBucketVersioningInput{Bucket: &name,
-		VersioningConfiguration: &s3types.VersioningConfiguration{Status: s3types.BucketVersioningStatusEnabled}})
-	for range 2 {
-		_, err3 := buckets.PutObject(ctx, &s3.PutObjectInput{Bucket: &name, Key: aws.String("x")})
-		err = errors.Join(err, err3)
-	}
-	_, err3 := buckets.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &name, Key: aws.String("x")})
-	_, err4 := tables.CreateTable(ctx, &dynamodb.CreateTableInput{TableName: &name,
-		BillingMode: dbtypes.BillingModePayPerRequest, DeletionProtectionEnabled: aws.Bool(true),
-		KeySchema: []dbtypes.KeySchemaElement{{AttributeName: aws.String("id"), KeyType: dbtypes.KeyTypeHash}},
-		AttributeDefinitions: []dbtypes.AttributeDefinition{{AttributeName: aws.String("id"),
-			AttributeType: dbtypes.ScalarAttributeTypeS}}})
-	_, err5 := secretsmanager.NewFromConfig(root).CreateSecret(ctx,
-		&secretsmanager.CreateSecretInput{Name: &name, SecretString: aws.String("x")})
-	_, err6 := cloudwatchlogs.NewFromConfig(root).CreateLogGroup(ctx,
-		&cloudwatchlogs.CreateLogGroupInput{LogGroupName: &name})
-	key, err7 := kms.NewFromConfig(root).CreateKey(ctx, &kms.CreateKeyInput{})
-	if err := errors.Join(err, err2, err3, err4, err5, err6, err7); err != nil {
-		t.Fatal(err)
-	}
-	for kind, id := range map[string]string{"AWS::S3::Bucket": name, "AWS::DynamoDB::GlobalTable": name,
-		"AWS::SecretsManager::Secret": name, "AWS::Logs::LogGroup": name,
-		"AWS::KMS::Key": *key.KeyMetadata.KeyId} {
-		for range 2 { // as by a second cleanup
-			if err := remove(ctx, Target{AWS: root}, kind, id, r.Progress); err != nil && !missing(err) {
-				t.Errorf("%s: %v", kind, err)
-			}
-		}
-	}
-	_, err = buckets.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &name})
-	_, err2 = tables.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &name})
-	_, err3 = secretsmanager.NewFromConfig(root).DescribeSecret(ctx,
-		&secretsmanager.DescribeSecretInput{SecretId: &name})
-	for _, err := range []error{err, err2, err3} {
-		if !missing(err) {
-			t.Errorf("it is left: %v", err)
-		}
-	}
-	out, err := kms.NewFromConfig(root).DescribeKey(ctx, &kms.DescribeKeyInput{KeyId: key.KeyMetadata.KeyId})
-	if err != nil || out.KeyMetadata.KeyState != kmstypes.KeyStatePendingDeletion {
-		t.Errorf("the key: %+v, %v", out, err)
 	}
 }

@@ -8,25 +8,24 @@
 package acceptance
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	smithytime "github.com/aws/smithy-go/time"
 
 	service "payhook.example/infra/acceptance/service/names"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/names"
@@ -46,9 +45,9 @@ type Target struct {
 	Name        string // for people
 	AWS         aws.Config
 	Account     string
+	Partition   string   // of ARNs, such as aws
 	Endpoint    string   // of the emulator; "" for AWS
 	Environment []string // of the CDK CLI
-	Lacks       map[scenario.Need]string
 }
 
 // client returns a client for URLs of the target.
@@ -59,17 +58,27 @@ func (t Target) client() *http.Client {
 	return &http.Client{Timeout: time.Minute}
 }
 
-// Run is one run.
+// Run is one run, with what it deployed.
 type Run struct {
 	ID     string
 	Target Target
 	CDK    *emulator.CDK     // for the target
-	Values map[string]string // settings of Payhook, by their keys
+	Values map[string]string // settings of Payhook that the user chose, by their keys
 	Keep   bool              // remove nothing at the end
-	*emulator.Progress
+
+	scenario.Scenario
+	service   *remoteService
+	limitsBus string // a bus of the run without a policy
 }
 
-func newRunID() string { return strings.ToLower(rand.Text()[:8]) }
+// newRun returns a run with new names.
+func newRun(top string, to Target, values map[string]string, progress *emulator.Progress) *Run {
+	r := &Run{ID: strings.ToLower(rand.Text()[:8]), Target: to, Values: values}
+	r.Progress = progress
+	r.CDK = &emulator.CDK{Top: top, State: filepath.Join(top, ".local", "acceptance", r.ID),
+		Environment: to.Environment}
+	return r
+}
 
 // The stacks of a run, in the order in which they are deleted.
 func (r *Run) stacks() (consumer, receiver, payhook, payments string) {
@@ -80,10 +89,13 @@ func (r *Run) stacks() (consumer, receiver, payhook, payments string) {
 // Do deploys, checks and removes everything, and returns the report. It removes everything also
 // after an error and after the end of ctx.
 func (r *Run) Do(ctx context.Context) (report Report, err error) {
-	report = newReport(r)
+	report = Report{Run: r.ID, Target: r.Target.Name, Started: time.Now().UTC(), Settings: r.Values}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		report.Version = info.Main.Version
+	}
 	defer func() {
 		if !r.Keep {
-			r.Say("removing everything of the run")
+			r.Progress.Say("removing everything of the run")
 			removal, stop := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 			defer stop()
 			if failed := Cleanup(removal, r.Target, r.ID, r.Progress); failed != nil {
@@ -93,186 +105,104 @@ func (r *Run) Do(ctx context.Context) (report Report, err error) {
 		}
 		report.conclude(err)
 	}()
-	d, err := r.deploy(ctx)
-	if err != nil {
+	if err := r.deploy(ctx); err != nil {
 		return report, err
 	}
-	return report, d.show(ctx, &report)
+	return report, r.show(ctx, &report)
 }
 
 // removeTimeout is how long the removal of everything may take.
 const removeTimeout = 45 * time.Minute
 
-// deployed is the deployment of a run.
-type deployed struct {
-	scenario.Scenario
-	run       *Run
-	service   *remoteService
-	limitsBus string // a bus of the run without a policy
-}
-
 // deploy deploys the stacks.
-func (r *Run) deploy(ctx context.Context) (*deployed, error) {
+func (r *Run) deploy(ctx context.Context) error {
 	if err := os.MkdirAll(r.CDK.State, 0o700); err != nil {
-		return nil, err
+		return err
 	}
-	consumer, receiver, payhook, serviceStack := r.stacks()
-	d := &deployed{run: r}
-	values := maps.Clone(r.Values)
+	consumer, receiver, payhook, payments := r.stacks()
+	values, local := maps.Clone(r.Values), map[string]string{}
 	values[settings.StackName.Key] = payhook
-	if values[settings.TokenManagerID.Key] == "" {
-		values[settings.TokenManagerID.Key] = settings.TokenManagerID.Example
-	}
-	inEmulator := map[string]string{}
+	values[settings.TokenManagerID.Key] = cmp.Or(values[settings.TokenManagerID.Key], settings.TokenManagerID.Example)
 	if r.Target.Endpoint != "" {
-		inEmulator[service.LocalContext] = "true" // the consumer has the same key
-		values[settings.LocalKey] = "true"
+		// Redrive must not wait long.
+		values[settings.WebhookTimeout.Key], values[settings.RedriveTimeout.Key] = "4s", "5s"
+		values[settings.RedriveGrace.Key], values[settings.LocalKey] = "1s", "true"
+		local[service.LocalContext] = "true" // the consumer has the same key
 	}
+	r.Deployment = &deployment.Deployment{AWS: r.Target.AWS, Endpoint: r.Target.Endpoint,
+		Region: r.Target.AWS.Region, Stack: payhook, Settings: values}
+	r.Client = r.Target.client()
 	if scenario.UsesMTLS(values) {
-		if err := d.newIdentity(values); err != nil {
-			return nil, err
-		}
-	}
-	if err := r.Step("deploying the simulated payment service", func() error {
-		own := map[string]string{service.StackNameContext: serviceStack}
-		maps.Copy(own, inEmulator)
-		outputs, err := r.deployApp(ctx, filepath.Join("infra", "acceptance", "service"), "service.out", own)
-		if err != nil {
+		// The private keys stay in this process.
+		r.Identity = paymenttest.NewIdentity()
+		r.Certificates = scenario.NewCertificates(r.Identity)
+		maps.Copy(values, r.Certificates.Settings(r.Identity))
+		values[settings.Truststore.Key] = filepath.Join(r.CDK.State, "truststore.pem")
+		if err := os.WriteFile(values[settings.Truststore.Key], r.Identity.CA.PEM(), 0o600); err != nil {
 			return err
 		}
-		d.limitsBus = outputs[serviceStack][service.LimitsBusOutput]
-		d.service, err = newRemoteService(r.Target, outputs[serviceStack], values, d.Identity)
-		return errors.Join(err, d.service.Rotate(ctx))
+	}
+	maps.Copy(local, map[string]string{service.StackNameContext: payments})
+	outputs, err := r.deployApp(ctx, "the simulated payment service", "infra/acceptance/service", local)
+	if err != nil {
+		return err
+	}
+	if err := r.startService(ctx, outputs[payments]); err != nil {
+		return err
+	}
+	values[settings.BaseURL.Key], values[settings.AuthURL.Key] = r.PaymentService, r.PaymentService
+	if outputs, err = r.deployApp(ctx, "Payhook", ".", values); err != nil {
+		return err
+	}
+	r.WebhookURL = outputs[payhook][names.WebhookURLOutput]
+	if err := r.SetOutputs(outputs[payhook]); err != nil {
+		return err
+	}
+	bus := strings.ToLower(receiver)
+	maps.Copy(local, map[string]string{"eventBusName": r.Bus, "stackName": consumer,
+		"rules": strings.Join(scenario.Rules(), ","),
+		// The bus for another account is in the same account.
+		"sourceAccount": r.Target.Account, "receiverStackName": receiver, "receiverBus": bus,
+		"targetBus": fmt.Sprintf("arn:%s:events:%s:%s:event-bus/%s", r.Target.Partition, r.Region, r.Target.Account,
+			bus)})
+	if outputs, err = r.deployApp(ctx, "the consumer", "events/consumer", local, "--parameters",
+		consumer+":ClaimBucket="+r.ClaimBucket); err != nil {
+		return err
+	}
+	if err := r.SetConsumer(outputs[consumer], outputs[receiver]); err != nil {
+		return err
+	}
+	if r.Endpoint != "" {
+		r.WebhookURL = emulator.FunctionURL(r.Endpoint, r.WebhookURL)
+	}
+	// DNS and API Gateway need minutes for a domain name.
+	if err := r.Progress.Step("waiting for "+r.WebhookURL, func() error {
+		return scenario.Poll(ctx, 15*time.Minute, 5*time.Second, func() (bool, error) {
+			answer, err := r.send(ctx, paymenttest.Webhook{}) // without a body, it has no effect
+			return err == nil && reachedFunction(answer), ctx.Err()
+		})
 	}); err != nil {
-		return nil, err
+		return err
 	}
-	values[settings.BaseURL.Key], values[settings.AuthURL.Key] = d.service.url, d.service.url
-	d.Scenario = scenario.Scenario{
-		Deployment: &deployment.Deployment{AWS: r.Target.AWS, Endpoint: r.Target.Endpoint, Region: r.Target.AWS.Region,
-			Stack: payhook, Settings: values, PaymentService: d.service.url},
-		Service: d.service, Identity: d.Identity, Certificates: d.Certificates, Client: r.Target.client(),
-		Lacks: r.Target.Lacks, Progress: r.Progress,
-	}
-	if err := r.Step("deploying Payhook", func() error {
-		outputs, err := r.deployApp(ctx, "", "payhook.out", values)
-		if err != nil {
-			return err
-		}
-		d.WebhookURL = outputs[payhook][names.WebhookURLOutput]
-		return d.SetOutputs(outputs[payhook])
-	}); err != nil {
-		return nil, err
-	}
-	if err := r.Step("deploying the consumer", func() error {
-		bus := strings.ToLower(receiver)
-		own := map[string]string{"eventBusName": d.Bus, "stackName": consumer,
-			"rules": strings.Join(scenario.Rules(), ","),
-			// The bus for another account is in the same account.
-			"sourceAccount": r.Target.Account, "receiverStackName": receiver, "receiverBus": bus,
-			"targetBus": fmt.Sprintf("arn:%s:events:%s:%s:event-bus/%s", partition(d.Region), d.Region,
-				r.Target.Account, bus)}
-		maps.Copy(own, inEmulator)
-		outputs, err := r.deployApp(ctx, filepath.Join("events", "consumer"), "consumer.out", own, "--parameters",
-			consumer+":ClaimBucket="+d.ClaimBucket)
-		if err != nil {
-			return err
-		}
-		return d.SetConsumer(outputs[consumer], outputs[receiver])
-	}); err != nil {
-		return nil, err
-	}
-	if r.Target.Endpoint != "" {
-		d.WebhookURL = emulator.FunctionURL(r.Target.Endpoint, d.WebhookURL)
-	} else if d.Setting(settings.DomainName) != "" {
-		if err := r.Step("waiting for "+d.WebhookURL, func() error { return d.awaitEndpoint(ctx) }); err != nil {
-			return nil, err
-		}
-	}
-	return d, d.storeCredentials(ctx)
+	// A person does this after the first deployment.
+	value := fmt.Sprintf(`{"client_id":%q,"client_secret":%q}`, r.service.state.ClientID, r.service.state.ClientSecret)
+	_, err = secretsmanager.NewFromConfig(r.AWS).PutSecretValue(ctx,
+		&secretsmanager.PutSecretValueInput{SecretId: &r.CredentialsSecret, SecretString: &value})
+	return err
 }
 
 // deployApp deploys all stacks of the CDK app in a folder of the project, with the tag of the
 // run, and returns their outputs. CloudFormation gives the tags of a stack to its resources.
-func (r *Run) deployApp(ctx context.Context, folder, out string, values map[string]string,
-	flags ...string) (map[string]map[string]string, error) {
-	assembly, err := r.CDK.Synth(ctx, filepath.Join(r.CDK.Top, folder), out, values)
-	if err != nil {
-		return nil, err
-	}
-	return r.CDK.Deploy(ctx, assembly, append(flags, "--tags", RunTag+"="+r.ID), "--all")
-}
-
-// partition returns the partition of a region, as it is in ARNs (AWS, "Amazon Resource Names":
-// https://docs.aws.amazon.com/IAM/latest/UserGuide/reference-arns.html).
-func partition(region string) string {
-	switch {
-	case strings.HasPrefix(region, "cn-"):
-		return "aws-cn"
-	case strings.HasPrefix(region, "us-gov-"):
-		return "aws-us-gov"
-	}
-	return "aws"
-}
-
-// newIdentity creates the client certificates of the service, and sets the settings that name
-// them. The private keys stay in this process.
-func (d *deployed) newIdentity(values map[string]string) error {
-	d.Identity = paymenttest.NewIdentity()
-	d.Certificates = scenario.NewCertificates(d.Identity)
-	maps.Copy(values, d.Certificates.Settings(d.Identity))
-	values[settings.Truststore.Key] = filepath.Join(d.run.CDK.State, "truststore.pem")
-	return os.WriteFile(values[settings.Truststore.Key], d.Identity.CA.PEM(), 0o600)
-}
-
-// awaitEndpoint waits until the function answers at the domain name: DNS and API Gateway need
-// minutes.
-func (d *deployed) awaitEndpoint(ctx context.Context) error {
-	for deadline := time.Now().Add(15 * time.Minute); ; {
-		answer, err := d.send(ctx, paymenttest.Webhook{}) // without a body, it has no effect
-		if err == nil && reachedFunction(answer) {
-			return nil
+func (r *Run) deployApp(ctx context.Context, what, folder string, values map[string]string,
+	flags ...string) (outputs map[string]map[string]string, err error) {
+	return outputs, r.Progress.Step("deploying "+what, func() error {
+		assembly, err := r.CDK.Synth(ctx, filepath.Join(r.CDK.Top, folder), strings.ReplaceAll(what, " ", "-")+".out", values)
+		if err == nil {
+			err = deletable(assembly)
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("it does not answer in time: %d %s %w", answer.Status, answer.Body, err)
+		if err == nil {
+			outputs, err = r.CDK.Deploy(ctx, assembly, append(flags, "--tags", RunTag+"="+r.ID), "--all")
 		}
-		if err := smithytime.SleepWithContext(ctx, 5*time.Second); err != nil {
-			return err
-		}
-	}
-}
-
-// storeCredentials stores the client credentials, as a person does after the first deployment.
-func (d *deployed) storeCredentials(ctx context.Context) error {
-	value, err := json.Marshal(map[string]string{"client_id": d.service.state.ClientID,
-		"client_secret": d.service.state.ClientSecret})
-	if err != nil {
 		return err
-	}
-	_, err = secretsmanager.NewFromConfig(d.AWS).PutSecretValue(ctx, &secretsmanager.PutSecretValueInput{
-		SecretId: &d.CredentialsSecret, SecretString: aws.String(string(value)),
 	})
-	return err
-}
-
-// newRemoteService returns the service of the outputs of its stack.
-func newRemoteService(t Target, outputs, values map[string]string,
-	identity *paymenttest.Identity) (*remoteService, error) {
-	scheme, format, err := local.Scheme(values)
-	if err != nil {
-		return nil, err
-	}
-	url := outputs[service.ServiceURLOutput]
-	if t.Endpoint != "" {
-		url = emulator.FunctionURL(t.Endpoint, url)
-	}
-	return &remoteService{
-		url: strings.TrimRight(url, "/"), bucket: outputs[service.StateBucketOutput], objects: objects(t.AWS),
-		sender: paymenttest.Sender{Scheme: scheme, Format: format, Identity: identity,
-			Method: scenario.Setting(values, settings.HTTPMethod), Client: t.client()},
-		state: paymenttest.NewState(paymenttest.Options{
-			TokenManagerID: scenario.Setting(values, settings.TokenManagerID),
-			FormEncoded:    scenario.Setting(values, settings.CredentialEncoding) == "form",
-			KeysBearer:     scenario.Setting(values, settings.KeysAuth) == "bearer",
-		}),
-	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,14 +13,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	service "payhook.example/infra/acceptance/service/names"
+	"payhook.example/infra/local"
+	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 // remoteService is the simulated payment service in the target. This process signs and
 // sends its webhooks; the function serves its keys and tokens from the state that this
 // process writes. It is safe for concurrent use.
 type remoteService struct {
-	url     string
 	bucket  string
 	objects *s3.Client
 
@@ -28,7 +31,30 @@ type remoteService struct {
 	state  paymenttest.State
 }
 
-func (s *remoteService) BaseURL() string { return s.url }
+// startService uses the service of the outputs of its stack.
+func (r *Run) startService(ctx context.Context, outputs map[string]string) error {
+	scheme, format, err := local.Scheme(r.Settings)
+	if err != nil {
+		return err
+	}
+	r.limitsBus, r.PaymentService = outputs[service.LimitsBusOutput], outputs[service.ServiceURLOutput]
+	if r.Endpoint != "" {
+		r.PaymentService = emulator.FunctionURL(r.Endpoint, r.PaymentService)
+	}
+	r.PaymentService = strings.TrimRight(r.PaymentService, "/")
+	r.service = &remoteService{
+		bucket: outputs[service.StateBucketOutput], objects: r.S3(),
+		sender: paymenttest.Sender{Scheme: scheme, Format: format, Identity: r.Identity,
+			Method: r.Setting(settings.HTTPMethod), Client: r.Client},
+		state: paymenttest.NewState(paymenttest.Options{
+			TokenManagerID: r.Setting(settings.TokenManagerID),
+			FormEncoded:    r.Setting(settings.CredentialEncoding) == "form",
+			KeysBearer:     r.Setting(settings.KeysAuth) == "bearer",
+		}),
+	}
+	r.Service = r.service
+	return r.service.Rotate(ctx)
+}
 
 func (s *remoteService) Sender() paymenttest.Sender {
 	s.mu.Lock()
@@ -39,16 +65,11 @@ func (s *remoteService) Sender() paymenttest.Sender {
 // Rotate makes a new key, publishes it and signs with it from then on.
 func (s *remoteService) Rotate(ctx context.Context) error {
 	key := paymenttest.NewKey(2048)
-	if err := s.change(ctx, func(state *paymenttest.State) error {
+	return s.change(ctx, func(state *paymenttest.State) error {
 		state.Publish(key)
+		s.sender.Key = key
 		return nil
-	}); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sender.Key = key
-	return nil
+	})
 }
 
 func (s *remoteService) SetTokenLifetime(ctx context.Context, d time.Duration) error {
@@ -79,10 +100,4 @@ func (s *remoteService) change(ctx context.Context, do func(*paymenttest.State) 
 		return fmt.Errorf("the state of the simulated payment service: %w", err)
 	}
 	return nil
-}
-
-// objects returns a client of S3. The host name of an emulator does not resolve with a
-// bucket's name in front.
-func objects(cfg aws.Config) *s3.Client {
-	return s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = cfg.BaseEndpoint != nil })
 }

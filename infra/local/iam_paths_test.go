@@ -28,7 +28,7 @@ import (
 
 // The tests write into the stack's tables and buckets as root, past the proxy.
 
-func (f *fixture) store() *parking.Store { return parking.NewStore(f.Objects(), f.ParkingBucket) }
+func (f *fixture) store() *parking.Store { return parking.NewStore(f.S3(), f.ParkingBucket) }
 
 func (f *fixture) ledger() *ledger.Ledger {
 	return ledger.New(dynamodb.NewFromConfig(f.AWS), f.LedgerTable, f.Bus, ledger.Options{})
@@ -108,7 +108,7 @@ func (f *fixture) webhookPaths() []path {
 			if err != nil {
 				return err
 			}
-			out, err := f.Objects().ListObjectsV2(ctx, &s3.ListObjectsV2Input{
+			out, err := f.S3().ListObjectsV2(ctx, &s3.ListObjectsV2Input{
 				Bucket: aws.String(f.ClaimBucket), Prefix: aws.String("events/" + raw.EventID + "/"),
 			})
 			if err == nil && len(out.Contents) != 1 {
@@ -189,7 +189,7 @@ func (f *fixture) parkLarge(ctx context.Context) (string, error) {
 		return "", err
 	}
 	digest := ledger.DigestOf(raw.Bytes)
-	text, err := claimcheck.NewStore(f.Objects(), f.ClaimBucket).Put(ctx, raw, digest)
+	text, err := claimcheck.NewStore(f.S3(), f.ClaimBucket).Put(ctx, raw, digest)
 	if err != nil {
 		return "", err
 	}

@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	smithytime "github.com/aws/smithy-go/time"
+
+	"payhook.example/shared/payment"
 )
 
 // Arrival is one event that arrived behind a rule.
@@ -22,11 +26,10 @@ type Arrival struct {
 
 // Arrivals receives events from the queues behind rules. It is safe for concurrent use.
 type Arrivals struct {
-	mu      sync.Mutex
-	all     []Arrival
-	changed chan struct{} // closed and replaced at every change
-	err     error         // why it stopped receiving
-	stop    func()
+	mu   sync.Mutex
+	all  []Arrival
+	err  error // why it stopped receiving
+	stop func()
 }
 
 // Receive starts to receive from queues, whose URLs are given by the names of their rules. Nothing
@@ -36,12 +39,18 @@ func Receive(config aws.Config, queues map[string]string) *Arrivals {
 	config.HTTPClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: len(queues)}}
 	client := sqs.NewFromConfig(config)
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &Arrivals{changed: make(chan struct{})}
+	a := &Arrivals{}
 	var running sync.WaitGroup
 	for rule, queue := range queues {
 		running.Go(func() {
-			if err := a.receiveFrom(ctx, client, rule, queue); ctx.Err() == nil {
-				a.change(func() { a.err = fmt.Errorf("queue of rule %s: %w", rule, err) })
+			var err error
+			for err == nil {
+				err = a.receive(ctx, client, rule, queue)
+			}
+			if ctx.Err() == nil {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				a.err = fmt.Errorf("queue of rule %s: %w", rule, err)
 			}
 		})
 	}
@@ -55,32 +64,30 @@ func Receive(config aws.Config, queues map[string]string) *Arrivals {
 // Stop returns when nothing is received any more.
 func (a *Arrivals) Stop() { a.stop() }
 
-func (a *Arrivals) receiveFrom(ctx context.Context, client *sqs.Client, rule, queue string) error {
-	for {
-		out, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-			QueueUrl: &queue, MaxNumberOfMessages: 10, WaitTimeSeconds: 5,
-		})
-		if err != nil {
-			return err
-		}
-		if len(out.Messages) == 0 {
-			continue
-		}
-		arrived := make([]Arrival, len(out.Messages))
-		received := make([]types.DeleteMessageBatchRequestEntry, len(out.Messages))
-		for i, m := range out.Messages {
-			if arrived[i], err = parseArrival(rule, *m.Body); err != nil {
-				return err
-			}
-			received[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)),
-				ReceiptHandle: m.ReceiptHandle}
-		}
-		if _, err := client.DeleteMessageBatch(ctx,
-			&sqs.DeleteMessageBatchInput{QueueUrl: &queue, Entries: received}); err != nil {
-			return err
-		}
-		a.change(func() { a.all = append(a.all, arrived...) })
+// receive receives messages once, and deletes them.
+func (a *Arrivals) receive(ctx context.Context, client *sqs.Client, rule, queue string) error {
+	out, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
+		QueueUrl: &queue, MaxNumberOfMessages: 10, WaitTimeSeconds: 5,
+	})
+	if err != nil || len(out.Messages) == 0 {
+		return err
 	}
+	arrived := make([]Arrival, len(out.Messages))
+	received := make([]types.DeleteMessageBatchRequestEntry, len(out.Messages))
+	for i, m := range out.Messages {
+		if arrived[i], err = parseArrival(rule, *m.Body); err != nil {
+			return err
+		}
+		received[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)), ReceiptHandle: m.ReceiptHandle}
+	}
+	if _, err := client.DeleteMessageBatch(ctx,
+		&sqs.DeleteMessageBatchInput{QueueUrl: &queue, Entries: received}); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.all = append(a.all, arrived...)
+	return nil
 }
 
 // parseArrival reads the envelope of an event.
@@ -89,63 +96,49 @@ func parseArrival(rule, body string) (Arrival, error) {
 		Resources []string
 		Detail    json.RawMessage
 	}
-	var detail struct {
-		EventID string `json:"eventId"`
-	}
 	if err := json.Unmarshal([]byte(body), &event); err != nil {
 		return Arrival{}, err
 	}
-	if err := json.Unmarshal(event.Detail, &detail); err != nil {
-		return Arrival{}, err
+	detail, err := payment.DecodeRawEvent(event.Detail)
+	if err == nil && len(event.Resources) != 1 {
+		err = errors.New("an event came without the delivery's id in its resources")
 	}
-	if len(event.Resources) != 1 || detail.EventID == "" {
-		return Arrival{}, errors.New("an event came without the delivery's id in its resources, or without eventId")
+	if err != nil {
+		return Arrival{}, err
 	}
 	return Arrival{rule, event.Resources[0], detail.EventID, event.Detail}, nil
 }
 
-func (a *Arrivals) change(do func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	do()
-	close(a.changed)
-	a.changed = make(chan struct{})
-}
-
-// ErrNotArrived is returned for events that did not arrive in time.
-var ErrNotArrived = errors.New("not everything arrived in time")
-
 // Await waits until enough is true for what has arrived, and returns it. At the deadline, it
 // returns what there is with an error.
-func (a *Arrivals) Await(ctx context.Context, timeout time.Duration, enough func([]Arrival) bool) ([]Arrival, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrNotArrived)
-	defer cancel()
-	for {
+func (a *Arrivals) Await(ctx context.Context, timeout time.Duration,
+	enough func([]Arrival) bool) (all []Arrival, err error) {
+	err = Poll(ctx, timeout, 20*time.Millisecond, func() (bool, error) {
 		a.mu.Lock()
-		all, changed, err := a.all[:len(a.all):len(a.all)], a.changed, a.err
-		a.mu.Unlock()
-		if err != nil || enough(all) {
-			return all, err
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return all, context.Cause(ctx)
-		}
-	}
+		defer a.mu.Unlock()
+		all = slices.Clip(a.all)
+		return a.err == nil && enough(all), a.err
+	})
+	return all, err
 }
 
-// AwaitOne waits for an event of a delivery behind the rule for released payments.
-func (a *Arrivals) AwaitOne(ctx context.Context, timeout time.Duration, eventID,
-	deliveryID string) (found Arrival, err error) {
-	_, err = a.Await(ctx, timeout, func(all []Arrival) bool {
-		for _, one := range all {
-			if one.Rule == Released && one.EventID == eventID && one.DeliveryID == deliveryID {
-				found = one
-				return true
-			}
+// AwaitOne waits for an event, and ends the check that runs if none comes in time.
+func (a *Arrivals) AwaitOne(ctx context.Context, timeout time.Duration, is func(Arrival) bool) Arrival {
+	all := Must(a.Await(ctx, timeout, func(all []Arrival) bool { return slices.ContainsFunc(all, is) }))
+	return all[slices.IndexFunc(all, is)]
+}
+
+// Poll calls enough until it returns true or an error, with a pause between the calls. It returns
+// an error at the end of the timeout.
+func Poll(ctx context.Context, timeout, pause time.Duration, enough func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errors.New("it did not happen in time"))
+	defer cancel()
+	for {
+		if done, err := enough(); done || err != nil {
+			return err
 		}
-		return false
-	})
-	return found, err
+		if err := smithytime.SleepWithContext(ctx, pause); err != nil {
+			return context.Cause(ctx)
+		}
+	}
 }

@@ -3,11 +3,11 @@ package scenario
 import (
 	"context"
 	"crypto/tls"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -34,22 +34,15 @@ func NewCertificates(identity *paymenttest.Identity) Certificates {
 
 // Settings are the settings that name the certificates and the current one of the identity.
 func (c Certificates) Settings(identity *paymenttest.Identity) map[string]string {
-	return map[string]string{
-		settings.ClientCertPins.Key: strings.Join([]string{Pin(identity.Certificate()), Pin(c.Next), Pin(c.Revoked)},
-			";"),
-		settings.RevokedSerials.Key: RevokedSerial(c.Revoked),
+	var pins []string
+	for _, one := range []tls.Certificate{identity.Certificate(), c.Next, c.Revoked} {
+		pins = append(pins, fmt.Sprintf("%x", clientcert.PinOf(one.Leaf)))
 	}
-}
-
-// Pin returns the pin of a certificate's key for the setting clientCertPins.
-func Pin(c tls.Certificate) string {
-	pin := clientcert.PinOf(c.Leaf)
-	return hex.EncodeToString(pin[:])
-}
-
-// RevokedSerial returns a certificate for the setting revokedSerials.
-func RevokedSerial(c tls.Certificate) string {
-	return clientcert.SerialOf(c.Leaf).Number + "@" + clientcert.Issuer(c.Leaf)
+	return map[string]string{
+		settings.ClientCertPins.Key: strings.Join(pins, ";"),
+		settings.RevokedSerials.Key: clientcert.SerialOf(c.Revoked.Leaf).Number + "@" +
+			clientcert.Issuer(c.Revoked.Leaf),
+	}
 }
 
 // certificateFlaws are flaws of client certificates with the expected status: the endpoint
@@ -71,7 +64,7 @@ var certificateFlaws = []struct {
 // with returns a check that presents another client certificate.
 func (s *Scenario) with(certificate tls.Certificate, c *Check) *Check {
 	do := c.Do
-	c.Do = func(ctx context.Context) (string, bool, error) {
+	c.Do = func(ctx context.Context) string {
 		own := s.Identity.Certificate()
 		s.Identity.Use(certificate)
 		defer s.Identity.Use(own)
@@ -98,51 +91,47 @@ func (s *Scenario) certificateChecks() []*Check {
 		checks = append(checks, s.webhook(f.what, w,
 			answer{status: f.status, byAWS: f.status == http.StatusForbidden, none: f.status == 0}, nil))
 	}
+	// Other gateways pass on certificates in these headers.
+	own := s.Identity.Certificate().Leaf
+	text := strings.ReplaceAll(string(paymenttest.EncodeCertificate(own)), "\n", "%0A")
 	imitated := event()
-	imitated.Certificate, imitated.Header = paymenttest.UnknownCA, Imitations(s.Identity.Certificate())
+	imitated.Certificate, imitated.Header = paymenttest.UnknownCA, http.Header{
+		"X-Amzn-Mtls-Clientcert":  {text},
+		"X-Forwarded-Client-Cert": {fmt.Sprintf("Hash=%s;Cert=%q", clientcert.Fingerprint(own), text)},
+	}
 	return about(ofCertificates, append(checks, s.webhook("the right certificate in headers, another in TLS", imitated,
 		answer{status: http.StatusForbidden, byAWS: true}, nil))...)
 }
 
-// Imitations are headers in which other gateways pass on certificates.
-func Imitations(certificate tls.Certificate) map[string][]string {
-	text := strings.ReplaceAll(string(paymenttest.EncodeCertificate(certificate.Leaf)), "\n", "%0A")
-	return map[string][]string{
-		"X-Amzn-Mtls-Clientcert":  {text},
-		"X-Forwarded-Client-Cert": {fmt.Sprintf("Hash=%s;Cert=%q", clientcert.Fingerprint(certificate.Leaf), text)},
-	}
-}
-
 // ShowMechanism does the checks of a stack that is there for its authentication only.
 func (s *Scenario) ShowMechanism(ctx context.Context) (Section, error) {
-	section := Section{Title: s.Stack, Webhooks: s.mechanismChecks(), Checks: s.directChecks()}
-	return section, s.Progress.Step("sending with client certificates to "+s.Stack, func() error {
-		in := Receive(s.AWS, s.Queues)
-		defer in.Stop()
-		if err := s.Send(ctx, in, section.Webhooks); err != nil {
-			return err
-		}
-		return s.Run(ctx, section.Checks...)
-	})
+	webhooks, direct := s.mechanismChecks(), s.directChecks()
+	return Section{s.Stack, slices.Concat(webhooks, direct)},
+		s.Progress.Step("sending with client certificates to "+s.Stack, func() error {
+			in := Receive(s.AWS, s.Queues)
+			defer in.Stop()
+			return errors.Join(s.send(ctx, in, webhooks), s.Run(ctx, direct...))
+		})
 }
 
 // mechanismChecks returns the checks of webhooks with client certificates.
 func (s *Scenario) mechanismChecks() []*Check {
-	one := deliver(paymenttest.Event())
+	one, unsigned, forged := deliver(paymenttest.Event()), deliver(paymenttest.Event()), deliver(paymenttest.Event())
+	unsigned.Flaw, forged.Flaw = paymenttest.SignatureMissing, paymenttest.SignatureChanged
 	checks := append([]*Check{s.accepted("one event", one),
 		s.webhook("the same again", one, s.published(0, 1), nil)}, s.certificateChecks()...)
-	unsigned, forged := deliver(paymenttest.Event()), deliver(paymenttest.Event())
-	unsigned.Flaw, forged.Flaw = paymenttest.SignatureMissing, paymenttest.SignatureChanged
 	if UsesSignature(s.Settings) {
-		return about(ofCertificates, append(checks, s.rejected("valid certificate, invalid signature", forged),
-			s.rejected("valid certificate, no signature", unsigned))...)
+		checks = append(checks, s.rejected("valid certificate, invalid signature", forged),
+			s.rejected("valid certificate, no signature", unsigned))
+	} else {
+		checks = append(checks, s.accepted("valid certificate, no signature", unsigned))
 	}
-	return about(ofCertificates, append(checks, s.accepted("valid certificate, no signature", unsigned))...)
+	return about(ofCertificates, checks...)
 }
 
 // directChecks returns checks that invoke the webhook function without the endpoint, which
-// needs the permission to invoke it: with the service's certificate in events that do not come
-// from the domain of the API.
+// needs the permission to invoke it: with an authentic webhook and the service's certificate, in
+// events that do not come from the domain of the API.
 func (s *Scenario) directChecks() []*Check {
 	var checks []*Check
 	for _, c := range []struct {
@@ -157,39 +146,17 @@ func (s *Scenario) directChecks() []*Check {
 		}},
 		{"the id of another API", func(c *events.APIGatewayV2HTTPRequestContext) { c.APIID = "another" }},
 	} {
-		checks = append(checks, Exactly("invoked with "+c.what, "401", func(ctx context.Context) (string, error) {
-			event, err := s.DirectEvent(ctx,
-				func(e *events.APIGatewayV2HTTPRequest) { c.change(&e.RequestContext) })
-			if err != nil {
-				return "", err
-			}
+		checks = append(checks, NewCheck("invoked with "+c.what, "401", func(ctx context.Context) string {
+			w := deliver(paymenttest.Event())
+			w.URL = s.WebhookURL
+			var event events.APIGatewayV2HTTPRequest
+			text := Must(s.Event(Must(s.Service.Sender().Request(ctx, w)), w.Payload))
+			Require(json.Unmarshal(text, &event))
+			c.change(&event.RequestContext)
 			var answer struct{ StatusCode int }
-			err = s.Invoke(ctx, "webhook", string(event), &answer)
-			return fmt.Sprint(answer.StatusCode), err
+			Require(s.Invoke(ctx, "webhook", string(Must(json.Marshal(event))), &answer))
+			return fmt.Sprint(answer.StatusCode)
 		}))
 	}
 	return about(ofDirect, checks...)
-}
-
-// DirectEvent returns the event that the endpoint makes of an authentic webhook, changed.
-func (s *Scenario) DirectEvent(ctx context.Context, change func(*events.APIGatewayV2HTTPRequest)) ([]byte, error) {
-	r, err := s.Service.Sender().Request(ctx,
-		paymenttest.Webhook{URL: s.WebhookURL, Payload: paymenttest.Delivery(paymenttest.Event())})
-	if err != nil {
-		return nil, err
-	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	text, err := s.Event(r, body)
-	if err != nil {
-		return nil, err
-	}
-	var event events.APIGatewayV2HTTPRequest
-	if err := json.Unmarshal(text, &event); err != nil {
-		return nil, err
-	}
-	change(&event)
-	return json.Marshal(event)
 }

@@ -22,8 +22,7 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// Consumer has the names of the consumer's function and of its resources. Without a function,
-// its checks are left out.
+// Consumer has the names of the consumer's function and of its resources.
 type Consumer struct{ Function, Logs, Table, Failed string }
 
 // SetConsumer reads the outputs of the consumer's stack, and of the stack with the other bus.
@@ -41,100 +40,69 @@ func (s *Scenario) SetConsumer(outputs, receiver map[string]string) error {
 	return nil
 }
 
-// ConsumerChecks returns the checks of the consumer's function.
-func (s *Scenario) ConsumerChecks() []*Check {
-	if s.Consumer.Function == "" {
-		return nil
-	}
-	high := paymenttest.Event()
-	high.EventData.Amount = "5000000000.01"
+// consumerChecks returns the checks of the consumer's function.
+func (s *Scenario) consumerChecks() []*Check {
+	low, high := paymenttest.Event(), paymenttest.Event()
+	low.EventData.Amount, high.EventData.Amount = "999999.99", "5000000000.01"
 	return about(ofConsumer,
-		Exactly("the consumer's function gets 999,999.99", "low", func(ctx context.Context) (string, error) {
-			low := paymenttest.Event()
-			low.EventData.Amount = "999999.99"
-			if _, err := s.post(ctx, paymenttest.Delivery(low)); err != nil {
-				return "", err
-			}
+		NewCheck("the consumer's function gets 999,999.99", "low", func(ctx context.Context) string {
+			s.post(ctx, paymenttest.Delivery(low))
 			return s.awaitOutcomes(ctx, low.EventID, "low")
 		}),
-		Exactly("it gets 5,000,000,000.01", "processed, 5000000000.01 is stored",
-			func(ctx context.Context) (string, error) {
-				return s.processed(ctx, high.EventID, paymenttest.Delivery(high))
-			}),
-		Exactly("it is invoked with the same event again, as by EventBridge", "processed, then duplicate",
-			func(ctx context.Context) (string, error) {
-				if err := s.invokeConsumer(ctx, paymenttest.Encode(high)); err != nil {
-					return "", err
-				}
+		NewCheck("it gets 5,000,000,000.01", "processed, 5000000000.01 is stored", func(ctx context.Context) string {
+			return s.processed(ctx, high.EventID, paymenttest.Encode(high))
+		}),
+		NewCheck("it is invoked with the same event again, as by EventBridge", "processed, then duplicate",
+			func(ctx context.Context) string {
+				s.invokeConsumer(ctx, paymenttest.Encode(high))
 				return s.awaitOutcomes(ctx, high.EventID, "processed, then duplicate")
 			}),
-		Exactly("it gets a reference to a large event of 2,000,000.00", "processed, 2000000.00 is stored",
-			func(ctx context.Context) (string, error) {
-				large := replaceAmount(s.oversize(), "2000000.00")
-				event, err := payment.DecodeRawEvent(large)
-				if err != nil {
-					return "", err
-				}
-				return s.processed(ctx, event.EventID, paymenttest.RawDelivery(event.EventID, large))
+		NewCheck("it gets a reference to a large event of 2,000,000.00", "processed, 2000000.00 is stored",
+			func(ctx context.Context) string {
+				id, large := s.oversize()
+				return s.processed(ctx, id, large)
 			}),
-		Exactly("it is invoked with a reference to an event that is gone",
+		NewCheck("it is invoked with a reference to an event that is gone",
 			"in the queue of failed events: "+claimcheck.ErrGone.Error(), s.failedEvent))
 }
 
 // processed sends a delivery with one event, and returns what the function did with it.
-func (s *Scenario) processed(ctx context.Context, eventID string, payload []byte) (string, error) {
-	if _, err := s.post(ctx, payload); err != nil {
-		return "", err
-	}
-	got, err := s.awaitOutcomes(ctx, eventID, "processed")
-	if err != nil {
-		return got, err
-	}
-	out, err := dynamodb.NewFromConfig(s.AWS).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.Consumer.Table,
+func (s *Scenario) processed(ctx context.Context, eventID string, event []byte) string {
+	s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), event))
+	got := s.awaitOutcomes(ctx, eventID, "processed")
+	out := Must(dynamodb.NewFromConfig(s.AWS).GetItem(ctx, &dynamodb.GetItemInput{TableName: &s.Consumer.Table,
 		ConsistentRead: aws.Bool(true),
-		Key:            map[string]types.AttributeValue{"eventId": &types.AttributeValueMemberS{Value: eventID}}})
-	if err != nil {
-		return got, err
+		Key:            map[string]types.AttributeValue{"eventId": &types.AttributeValueMemberS{Value: eventID}}}))
+	if amount, ok := out.Item["amount"].(*types.AttributeValueMemberS); ok {
+		return got + ", " + amount.Value + " is stored"
 	}
-	amount, ok := out.Item["amount"].(*types.AttributeValueMemberS)
-	if !ok {
-		return got, errors.New("the event is not in the table")
-	}
-	return got + ", " + amount.Value + " is stored", nil
+	return got + ", nothing is stored"
 }
 
 // invokeConsumer invokes the function as EventBridge does: asynchronously, with the detail in an
 // envelope. It does not publish, because Payhook's bus accepts only Payhook's functions.
-func (s *Scenario) invokeConsumer(ctx context.Context, detail []byte) error {
-	event, err := json.Marshal(map[string]any{
+func (s *Scenario) invokeConsumer(ctx context.Context, detail []byte) {
+	event := Must(json.Marshal(map[string]any{
 		"version": "0", "id": uuid.New().String(), "source": "payhook", "detail-type": "PAYMENT_STATUS.RELEASED",
 		"account": "000000000000", "region": s.Region, "time": time.Now().UTC().Format(time.RFC3339),
 		"resources": []string{uuid.New().String()}, "detail": json.RawMessage(detail),
-	})
-	if err != nil {
-		return err
-	}
-	_, err = lambda.NewFromConfig(s.AWS).Invoke(ctx, &lambda.InvokeInput{FunctionName: &s.Consumer.Function,
-		InvocationType: lambdatypes.InvocationTypeEvent, Payload: event})
-	return err
+	}))
+	Must(lambda.NewFromConfig(s.AWS).Invoke(ctx, &lambda.InvokeInput{FunctionName: &s.Consumer.Function,
+		InvocationType: lambdatypes.InvocationTypeEvent, Payload: event}))
 }
 
 // awaitOutcomes waits until the function has logged as many outcomes for an event as expected,
 // and returns them.
-func (s *Scenario) awaitOutcomes(ctx context.Context, eventID, expected string) (got string, err error) {
+func (s *Scenario) awaitOutcomes(ctx context.Context, eventID, expected string) (got string) {
 	client := cloudwatchlogs.NewFromConfig(s.AWS)
-	err = s.poll(ctx, func() (bool, error) {
+	s.poll(ctx, func() bool {
 		var outcomes []string
 		// A page can be empty although others follow (AWS, "FilterLogEvents":
 		// https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html).
 		pages := cloudwatchlogs.NewFilterLogEventsPaginator(client,
 			&cloudwatchlogs.FilterLogEventsInput{LogGroupName: &s.Consumer.Logs})
 		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
-			if err != nil {
-				return false, err
-			}
-			for _, line := range page.Events {
+			for _, line := range Must(pages.NextPage(ctx)).Events {
 				var entry struct{ EventID, Outcome string }
 				if json.Unmarshal([]byte(*line.Message), &entry) == nil && entry.EventID == eventID {
 					outcomes = append(outcomes, entry.Outcome)
@@ -142,49 +110,33 @@ func (s *Scenario) awaitOutcomes(ctx context.Context, eventID, expected string) 
 			}
 		}
 		got = strings.Join(outcomes, ", then ")
-		return len(got) >= len(expected), nil
+		return len(got) >= len(expected)
 	})
-	return got, err
+	return got
 }
 
 // failedEvent invokes the function with a reference whose object does not exist, and waits for
 // the event in the queue to which Lambda sends it after three invocations.
-func (s *Scenario) failedEvent(ctx context.Context) (string, error) {
+func (s *Scenario) failedEvent(ctx context.Context) (got string) {
 	event := paymenttest.Event()
-	raw, err := payment.DecodeRawEvent(paymenttest.Encode(event))
-	if err != nil {
-		return "", err
-	}
-	detail, err := json.Marshal(claimcheck.Detail{EventName: event.EventName, EventID: event.EventID,
+	raw := Must(payment.DecodeRawEvent(paymenttest.Encode(event)))
+	s.invokeConsumer(ctx, Must(json.Marshal(claimcheck.Detail{EventName: event.EventName, EventID: event.EventID,
 		EventTimestamp: event.EventTimestamp, EventData: raw.RoutingData(),
-		ClaimCheck: claimcheck.Reference{Bucket: s.ClaimBucket, Key: "events/gone.json", Size: 1,
-			SHA256: "00"}})
-	if err != nil {
-		return "", err
-	}
-	if err := s.invokeConsumer(ctx, detail); err != nil {
-		return "", err
-	}
-	client, got := sqs.NewFromConfig(s.AWS), ""
-	err = s.poll(ctx, func() (bool, error) {
-		out, err := client.ReceiveMessage(ctx,
-			&sqs.ReceiveMessageInput{QueueUrl: &s.Consumer.Failed, WaitTimeSeconds: 5})
-		if err != nil {
-			return false, err
-		}
-		for _, m := range out.Messages {
+		ClaimCheck: claimcheck.Reference{Bucket: s.ClaimBucket, Key: "events/gone.json", Size: 1, SHA256: "00"}})))
+	client := sqs.NewFromConfig(s.AWS)
+	s.poll(ctx, func() bool {
+		for _, m := range Must(client.ReceiveMessage(ctx,
+			&sqs.ReceiveMessageInput{QueueUrl: &s.Consumer.Failed, WaitTimeSeconds: 5})).Messages {
 			var failure struct {
 				RequestPayload  struct{ Detail claimcheck.Detail }
 				ResponsePayload struct{ ErrorMessage string }
 			}
-			if err := json.Unmarshal([]byte(*m.Body), &failure); err != nil {
-				return false, err
-			}
+			Require(json.Unmarshal([]byte(*m.Body), &failure))
 			if failure.RequestPayload.Detail.EventID == event.EventID {
 				got = "in the queue of failed events: " + failure.ResponsePayload.ErrorMessage
 			}
 		}
-		return got != "", nil
+		return got != ""
 	})
-	return got, err
+	return got
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 	"uuid"
 
@@ -19,242 +18,164 @@ import (
 	"payhook.example/shared/settings"
 )
 
-func (s *Scenario) store() *parking.Store { return parking.NewStore(s.Objects(), s.ParkingBucket) }
-
-// parkedOne returns the only parked object of a list of names.
-func (s *Scenario) parkedOne(ctx context.Context, list []string, err error) (string, parking.Parked, error) {
-	if err == nil && len(list) != 1 {
-		err = fmt.Errorf("%d objects are parked", len(list))
-	}
-	if err != nil {
-		return "", parking.Parked{}, err
-	}
-	p, err := s.store().Get(ctx, list[0])
-	return list[0], p, err
-}
+func (s *Scenario) store() *parking.Store { return parking.NewStore(s.S3(), s.ParkingBucket) }
 
 // ParkedDelivery returns the only parked object of a deliveryId.
 func (s *Scenario) ParkedDelivery(ctx context.Context, id string) (name string, p parking.Parked, err error) {
 	list, err := s.store().FindDelivery(ctx, id)
-	return s.parkedOne(ctx, list, err)
-}
-
-// ParkedEvent returns the only parked object of an eventId.
-func (s *Scenario) ParkedEvent(ctx context.Context, id string) (name string, p parking.Parked, err error) {
-	list, err := s.store().FindEvent(ctx, id)
-	return s.parkedOne(ctx, list, err)
-}
-
-// Replay lets the redrive function replay one parked object, in a version if it is a conflict,
-// and publish what is pending after that. It returns the outcome.
-func (s *Scenario) Replay(ctx context.Context, name string, version intake.Version) (outcome string, err error) {
-	event, err := json.Marshal(map[string]any{"replay": []string{name}, "version": version})
-	if err != nil {
-		return "", err
+	if err == nil && len(list) != 1 {
+		err = fmt.Errorf("%d objects are parked", len(list))
 	}
+	if err != nil {
+		return "", p, err
+	}
+	p, err = s.store().Get(ctx, list[0])
+	return list[0], p, err
+}
+
+// replay lets the redrive function replay one parked object, in a version if it is a conflict,
+// and publish what is pending after that. It returns the outcome and the state of the object.
+func (s *Scenario) replay(ctx context.Context, name string, version intake.Version) string {
 	var report struct {
 		Replayed []struct{ Name, Outcome, Cause string }
 	}
-	if err := s.Invoke(ctx, "redrive", string(event), &report); err != nil {
-		return "", err
-	}
+	event := fmt.Sprintf(`{"replay":[%q],"version":%q}`, name, version)
+	Require(s.Invoke(ctx, "redrive", event, &report))
 	if len(report.Replayed) != 1 || report.Replayed[0].Name != name {
-		return "", errors.New("the redrive function does not report the outcome")
+		Require(errors.New("the redrive function does not report the outcome"))
 	}
-	result := report.Replayed[0]
-	if result.Cause != "" && (result.Outcome == "" || result.Outcome == string(intake.Accepted)) {
-		// It could not be read, or not be marked as replayed.
-		return result.Outcome, errors.New(result.Cause)
+	outcome := report.Replayed[0].Outcome
+	if cause := report.Replayed[0].Cause; cause != "" && (outcome == "" || outcome == string(intake.Accepted)) {
+		Require(errors.New(cause)) // it could not be read, or not be marked as replayed
 	}
-	return result.Outcome, s.Invoke(ctx, "redrive", "{}", &struct{}{})
-}
-
-// settle lets the redrive function record that a parked object needs no replay, and returns its
-// state after that.
-func (s *Scenario) settle(ctx context.Context, name string) (string, error) {
-	event, err := json.Marshal(map[string]any{"settle": []string{name}, "reason": "a check", "by": "payhook"})
-	if err != nil {
-		return "", err
-	}
-	var report struct {
-		Settled []struct{ Name, Cause string }
-	}
-	if err := s.Invoke(ctx, "redrive", string(event), &report); err != nil {
-		return "", err
-	}
-	if len(report.Settled) != 1 || report.Settled[0].Cause != "" {
-		return "", fmt.Errorf("it is not settled: %+v", report.Settled)
-	}
-	return s.decision(ctx, name)
+	Require(s.Invoke(ctx, "redrive", AsScheduled, &struct{}{}))
+	return outcome + ", " + s.decision(ctx, name)
 }
 
 // decision returns the state of a parked object.
-func (s *Scenario) decision(ctx context.Context, name string) (string, error) {
+func (s *Scenario) decision(ctx context.Context, name string) string {
 	state, _, err := s.store().Decision(ctx, name)
-	return string(state), err
+	Require(err)
+	return string(state)
 }
 
-// park sends a delivery that must be parked, and returns the name of the object and its reason.
-func (s *Scenario) park(ctx context.Context, id string, payload []byte) (name, got string, err error) {
-	if _, err = s.post(ctx, payload); err != nil {
-		return "", "", err
-	}
+// park sends a delivery with one event, which must be parked. It returns the name of the object and
+// its reason.
+func (s *Scenario) park(ctx context.Context, event []byte) (name, reason string) {
+	id := uuid.New().String()
+	payload := paymenttest.RawDelivery(id, event)
+	s.post(ctx, payload)
 	name, p, err := s.ParkedDelivery(ctx, id)
-	if err != nil {
-		return "", "", err
-	}
+	Require(err)
 	signed, certified := p.Signature != "" && len(p.JWK) > 0, p.Certificate != nil && len(p.Certificate.Chain) > 0
 	switch {
 	case p.DeliveryID != id:
 		err = fmt.Errorf("the deliveryId is %s", p.DeliveryID)
 	case signed != UsesSignature(s.Settings) || certified != UsesMTLS(s.Settings):
 		err = errors.New("the proof is not that of the webhook")
+	case !bytes.Equal(p.Payload, payload):
+		err = errors.New("other bytes are parked")
 	}
-	got = string(p.Reason) + ", its bytes"
-	if !bytes.Equal(p.Payload, payload) {
-		got = string(p.Reason) + ", other bytes"
-	}
-	return name, got, err
+	Require(err)
+	return name, string(p.Reason)
 }
 
-// ParkedChecks returns the checks of parked deliveries, and of events that are too large for the
-// bus.
-func (s *Scenario) ParkedChecks(in *Arrivals) []*Check {
-	event, invalid := paymenttest.Event(), paymenttest.Event()
-	invalid.EventName = "RELEASED"
-	altered := event
-	altered.EventData.Amount = "9250.00"
-	conflicting := uuid.New().String()
-	var conflictName, invalidName, unpublishableName string
-
-	return about(ofParked,
-		Exactly("an invalid delivery, looked up where it is parked", "invalid, its bytes",
-			func(ctx context.Context) (got string, err error) {
-				id := uuid.New().String()
-				invalidName, got, err = s.park(ctx, id, paymenttest.RawDelivery(id, paymenttest.Encode(invalid)))
-				return got, err
-			}),
-		Exactly("it is replayed, and stays invalid", "invalid, open", func(ctx context.Context) (string, error) {
-			outcome, err := s.Replay(ctx, invalidName, intake.NoVersion)
-			if err != nil {
-				return outcome, err
-			}
-			state, err := s.decision(ctx, invalidName)
-			return outcome + ", " + state, err
-		}),
-		Exactly("it is settled", "settled", func(ctx context.Context) (string, error) {
-			return s.settle(ctx, invalidName)
-		}),
-		Exactly("an event that EventBridge rejects, with an integer of 70 bits",
-			strconv.Itoa(s.successStatus())+", unpublishable", func(ctx context.Context) (got string, err error) {
-				unpublishableName, got, err = s.rejectedByTheBus(ctx)
-				return got, err
-			}),
-		Exactly("it is settled", "settled", func(ctx context.Context) (string, error) {
-			return s.settle(ctx, unpublishableName)
-		}),
-		Exactly("a conflicting one", "conflict, its bytes", func(ctx context.Context) (got string, err error) {
-			if _, err := s.post(ctx, paymenttest.Delivery(event)); err != nil {
-				return "", err
-			}
-			conflictName, got, err = s.park(ctx, conflicting,
-				paymenttest.RawDelivery(conflicting, paymenttest.Encode(altered)))
-			return got, err
-		}),
-		Exactly("it is replayed, and nobody decided which version is right", "version-missing",
-			func(ctx context.Context) (string, error) { return s.Replay(ctx, conflictName, intake.NoVersion) }),
-		Exactly("it is replayed in the parked version", "accepted, arrived",
-			func(ctx context.Context) (string, error) {
-				outcome, err := s.Replay(ctx, conflictName, intake.ParkedVersion)
-				if err != nil || outcome != string(intake.Accepted) {
-					return outcome, err
-				}
-				arrived, err := in.AwaitOne(ctx, s.within(10*time.Second), event.EventID, conflicting)
-				if err != nil {
-					return outcome, err
-				}
-				// EventBridge can write the number in another form.
-				var detail struct{ EventData struct{ Amount float64 } }
-				if err := json.Unmarshal(arrived.Detail, &detail); err != nil || detail.EventData.Amount != 9250 {
-					return outcome, fmt.Errorf("the amount is %v, %w", detail.EventData.Amount, err)
-				}
-				return outcome + ", arrived", nil
-			}),
-		Exactly("another conflict is replayed in the first version", "accepted, settled", s.replayFirst),
-		&Check{What: "an event too large for the bus, fetched by its reference", Expected: "the bytes that were signed",
-			Do: func(ctx context.Context) (string, bool, error) { return s.fetchLarge(ctx, in) }})
-}
-
-// replayFirst replays a conflict in the version that was published.
-func (s *Scenario) replayFirst(ctx context.Context) (string, error) {
-	event, id := paymenttest.Event(), uuid.New().String()
-	if _, err := s.post(ctx, paymenttest.Delivery(event)); err != nil {
-		return "", err
-	}
+// parkConflict publishes an event, and sends it with the amount 9250.00.
+func (s *Scenario) parkConflict(ctx context.Context, event payment.Event) (name, reason string) {
+	s.post(ctx, paymenttest.Delivery(event))
 	event.EventData.Amount = "9250.00"
-	name, got, err := s.park(ctx, id, paymenttest.RawDelivery(id, paymenttest.Encode(event)))
-	if err != nil || got != "conflict, its bytes" {
-		return got, err
+	return s.park(ctx, paymenttest.Encode(event))
+}
+
+// parkedChecks returns the checks of parked deliveries, and of events that are too large for the
+// bus.
+func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
+	invalid, conflicting := paymenttest.Event(), paymenttest.Event()
+	invalid.EventName = "RELEASED"
+	var name, reason string // of the object that was parked last
+	replay := func(what, expected string, version intake.Version) *Check {
+		return NewCheck(what, expected, func(ctx context.Context) string { return s.replay(ctx, name, version) })
 	}
-	outcome, err := s.Replay(ctx, name, intake.FirstVersion)
-	if err != nil {
-		return outcome, err
+	settle := func(ctx context.Context) string {
+		event := fmt.Sprintf(`{"settle":[%q],"reason":"a check","by":"payhook"}`, name)
+		Require(s.Invoke(ctx, "redrive", event, &struct{}{}))
+		return s.decision(ctx, name)
 	}
-	state, err := s.decision(ctx, name)
-	return outcome + ", " + state, err
+	return about(ofParked,
+		NewCheck("an invalid delivery, looked up where it is parked", "invalid, its bytes",
+			func(ctx context.Context) string {
+				name, reason = s.park(ctx, paymenttest.Encode(invalid))
+				return reason + ", its bytes"
+			}),
+		replay("it is replayed, and stays invalid", "invalid, open", intake.NoVersion),
+		NewCheck("it is settled", "settled", settle),
+		NewCheck("an event that EventBridge rejects, with an integer of 70 bits",
+			strconv.Itoa(s.successStatus())+", unpublishable", func(ctx context.Context) string {
+				var status int
+				name, status, reason = s.rejectedByTheBus(ctx)
+				return fmt.Sprintf("%d, %s", status, reason)
+			}),
+		NewCheck("it is settled", "settled", settle),
+		NewCheck("a conflicting one", "conflict, its bytes", func(ctx context.Context) string {
+			name, reason = s.parkConflict(ctx, conflicting)
+			return reason + ", its bytes"
+		}),
+		replay("it is replayed, and nobody decided which version is right", "version-missing, open", intake.NoVersion),
+		NewCheck("it is replayed in the parked version", "accepted, replayed, arrived",
+			func(ctx context.Context) string {
+				got := s.replay(ctx, name, intake.ParkedVersion)
+				in.AwaitOne(ctx, s.within(10*time.Second), func(one Arrival) bool {
+					// EventBridge can write the number in another form.
+					var detail struct{ EventData struct{ Amount float64 } }
+					return one.EventID == conflicting.EventID && json.Unmarshal(one.Detail, &detail) == nil &&
+						detail.EventData.Amount == 9250
+				})
+				return got + ", arrived"
+			}),
+		NewCheck("another conflict is replayed in the first version", "accepted, settled",
+			func(ctx context.Context) string {
+				name, _ := s.parkConflict(ctx, paymenttest.Event())
+				return s.replay(ctx, name, intake.FirstVersion)
+			}),
+		NewCheck("an event too large for the bus, fetched by its reference", "the bytes that were signed",
+			func(ctx context.Context) string { return s.fetchLarge(ctx, in) }))
 }
 
 // rejectedByTheBus sends an event that is valid for Payhook and that EventBridge is known to
-// reject, and returns the name of the parked object.
-func (s *Scenario) rejectedByTheBus(ctx context.Context) (name, got string, err error) {
+// reject, and returns the status of the answer, and the name and reason of the parked object.
+func (s *Scenario) rejectedByTheBus(ctx context.Context) (name string, status int, reason string) {
 	event := paymenttest.Event()
 	text := paymenttest.Encode(event)
 	text = fmt.Appendf(text[:len(text)-1], `,"note":1000000000000000000000}`)
-	answer, err := s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), text))
-	if err != nil {
-		return "", "", err
+	status = s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), text)).Status
+	list := Must(s.store().FindEvent(ctx, event.EventID))
+	if len(list) != 1 {
+		Require(fmt.Errorf("%d objects are parked", len(list)))
 	}
-	name, p, err := s.ParkedEvent(ctx, event.EventID)
-	if err == nil && !bytes.Equal(p.Event, text) {
-		err = errors.New("other bytes are parked")
+	p := Must(s.store().Get(ctx, list[0]))
+	if !bytes.Equal(p.Event, text) {
+		Require(errors.New("other bytes are parked"))
 	}
-	return name, fmt.Sprintf("%d, %s", answer.Status, p.Reason), err
+	return list[0], status, string(p.Reason)
 }
 
 // fetchLarge sends an event that is too large for the bus, and fetches it by the reference that
 // arrives.
-func (s *Scenario) fetchLarge(ctx context.Context, in *Arrivals) (string, bool, error) {
-	large, id := s.oversize(), uuid.New().String()
-	if _, err := s.post(ctx, paymenttest.RawDelivery(id, large)); err != nil {
-		return "", false, err
+func (s *Scenario) fetchLarge(ctx context.Context, in *Arrivals) string {
+	eventID, large := s.oversize()
+	s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), large))
+	arrived := in.AwaitOne(ctx, s.within(10*time.Second), func(one Arrival) bool { return one.EventID == eventID })
+	got := Must(claimcheck.Resolve(ctx, s.S3(), arrived.Detail))
+	if !bytes.Equal(got, large) || len(arrived.Detail) >= len(large) {
+		return fmt.Sprintf("a detail of %d bytes, and %d other bytes", len(arrived.Detail), len(got))
 	}
-	e, err := payment.DecodeRawEvent(large)
-	if err != nil {
-		return "", false, err
-	}
-	arrived, err := in.AwaitOne(ctx, s.within(10*time.Second), e.EventID, id)
-	if err != nil {
-		return "", false, err
-	}
-	got, err := claimcheck.Resolve(ctx, s.Objects(), arrived.Detail)
-	if err != nil {
-		return "", false, err
-	}
-	same := "the same"
-	if !bytes.Equal(got, large) {
-		same = "others"
-	}
-	return fmt.Sprintf("a detail of %d bytes, %d bytes fetched, %s", len(arrived.Detail), len(got), same),
-		same == "the same" && len(arrived.Detail) < len(large), nil
+	return fmt.Sprintf("the bytes that were signed; %d, by a detail of %d", len(got), len(arrived.Detail))
 }
 
-// oversize returns an event that is too large for the bus.
-func (s *Scenario) oversize() []byte {
+// oversize returns an event of 2,000,000.00 that is too large for the bus, with its id.
+func (s *Scenario) oversize() (id string, event []byte) {
 	limit, _ := strconv.Atoi(s.Setting(settings.ClaimCheckBytes))
-	return padded(limit)
-}
-
-// replaceAmount returns an encoded event with another amount.
-func replaceAmount(event []byte, amount string) []byte {
-	return []byte(strings.Replace(string(event), `"amount":1250.00`, `"amount":`+amount, 1))
+	e := paymenttest.Event()
+	e.EventData.Amount = "2000000.00"
+	return e.EventID, padded(e, limit)
 }

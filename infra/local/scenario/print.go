@@ -1,10 +1,8 @@
 package scenario
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -13,39 +11,44 @@ import (
 	"unicode/utf8"
 )
 
-// countWrong returns how many checks are wrong.
-func countWrong(checks []*Check) (wrong int) {
-	for _, c := range checks {
-		if c.Wrong() {
-			wrong++
-		}
-	}
-	return wrong
-}
-
-// Print prints the report: the table by topics, a summary of the topics, and what is wrong. No
-// line is longer than width. If wide is true, the table has all columns and can be wider.
+// Print prints the report: a table for each topic, a summary of the topics, and each wrong result with
+// what was expected. No line is longer than width. If wide is true, the tables show also what is
+// expected and milliseconds, and can be wider.
 func (r Report) Print(out io.Writer, width int, wide bool) error {
 	var text strings.Builder
-	topics := r.topics()
-	for _, t := range topics {
-		t.print(&text, width, wide)
-	}
-	printSummary(&text, width, topics)
-	if r.Note != "" {
-		fmt.Fprintf(&text, "\n%s\n", strings.Join(wrap(r.Note, width), "\n"))
-	}
-	wrong, n := 0, 0
-	for _, t := range topics {
-		for _, result := range t.results {
-			if result.Wrong() {
-				result.printInFull(&text, width, t)
+	summary, failures, wrong, n := [][]string{{"TOPIC", "RESULTS", "WRONG", "TIME"}}, [][]string{}, 0, 0
+	for _, t := range r.topics() {
+		lines := [][]string{{"", "CHECKED", "RESULT"}}
+		tableWidth := width
+		if wide {
+			lines[0], tableWidth = append(lines[0], "EXPECTED", "MS"), math.MaxInt
+		}
+		var took time.Duration
+		before := wrong
+		for _, c := range t.checks {
+			got, expected := c.texts()
+			line := []string{c.mark(), c.What, got}
+			if wide {
+				line = append(line, expected, strconv.FormatInt(c.Milliseconds, 10))
+			}
+			lines = append(lines, line)
+			took += time.Duration(c.Milliseconds) * time.Millisecond
+			n++
+			if c.Wrong() {
+				wrong++
+				failures = append(failures, []string{"", ""}, []string{"WRONG", c.What}, []string{"topic", t.title},
+					[]string{"result", got}, []string{"expected", expected})
 			}
 		}
-		wrong += countWrong(t.results)
-		n += len(t.results)
+		fmt.Fprintf(&text, "\n%s\n", t.title)
+		printLines(&text, lines, tableWidth)
+		summary = append(summary, []string{t.title, strconv.Itoa(len(t.checks)), strconv.Itoa(wrong - before),
+			fmt.Sprintf("%.1f s", took.Seconds())})
 	}
+	fmt.Fprintln(&text)
+	printLines(&text, summary, width)
 	if wrong > 0 {
+		printLines(&text, failures, width)
 		fmt.Fprintf(&text, "\n%d of %d results are wrong.\n", wrong, n)
 	} else {
 		fmt.Fprintf(&text, "\nAll %d results are as expected.\n", n)
@@ -54,87 +57,39 @@ func (r Report) Print(out io.Writer, width int, wide bool) error {
 	return err
 }
 
-// topic is consecutive results of one topic.
+// topic is consecutive checks of one topic.
 type topic struct {
-	title   string // the stack's, if there are several, and the topic
-	rows    bool   // they are webhooks
-	results []*Check
+	title  string // the stack's, if there are several, and the topic
+	checks []*Check
 }
 
-// topics returns the results by topics.
+// topics returns the checks by topics.
 func (r Report) topics() (all []topic) {
-	add := func(stack string, rows bool, results []*Check) {
-		for i, result := range results {
-			if i == 0 || result.Topic != results[i-1].Topic {
-				title := result.Topic
-				if stack != "" {
-					title = strings.TrimSuffix(stack+": "+strings.ToLower(title), ": ")
+	for _, p := range r.Parts {
+		for i, c := range p.Checks {
+			if i == 0 || c.Topic != p.Checks[i-1].Topic {
+				title := c.Topic
+				if p.Title != "" {
+					title = strings.TrimSuffix(p.Title+": "+strings.ToLower(title), ": ")
 				}
-				all = append(all, topic{title: title, rows: rows})
+				all = append(all, topic{title: title})
 			}
 			last := &all[len(all)-1]
-			last.results = append(last.results, result)
+			last.checks = append(last.checks, c)
 		}
-	}
-	for _, p := range r.Parts {
-		add(p.Title, true, p.Webhooks)
-		add(p.Title, false, p.Checks)
 	}
 	return all
 }
 
-// print prints the topic as a table.
-func (t topic) print(out io.Writer, width int, wide bool) {
-	lines := [][]string{{"", "CHECKED", "RESULT"}}
-	if t.rows {
-		lines = [][]string{{"", "SENT", "ANSWERED", "ARRIVED"}}
+// texts returns the actual and the expected result, with what arrived behind which rule.
+func (c *Check) texts() (got, expected string) {
+	if len(c.Arrived)+len(c.ExpectedArrived) == 0 {
+		return c.Got, c.Expected
 	}
-	if wide {
-		lines[0] = append(lines[0], "EXPECTED", "MS")
-		if t.rows {
-			lines[0] = []string{"", "SENT", "ANSWERED", "EXPECTED", "ARRIVED", "EXPECTED", "MS"}
-		}
+	arrived := func(byRule map[string]int) string {
+		return "; arrived: " + strings.TrimPrefix(strings.TrimSuffix(fmt.Sprint(byRule), "]"), "map[")
 	}
-	for _, r := range t.results {
-		line := []string{r.mark(), r.What, r.Got}
-		if wide {
-			line = append(line, r.Expected)
-		}
-		if t.rows {
-			line = append(line, Counts(r.Arrived))
-		}
-		if t.rows && wide {
-			line = append(line, Counts(r.ExpectedArrived))
-		}
-		if wide {
-			line = append(line, strconv.FormatInt(r.Milliseconds, 10))
-		}
-		lines = append(lines, line)
-	}
-	if wide {
-		width = math.MaxInt
-	}
-	fmt.Fprintf(out, "\n%s\n", t.title)
-	printLines(out, lines, width)
-}
-
-// printSummary prints how many results of each topic there are and how many are wrong.
-func printSummary(out io.Writer, width int, topics []topic) {
-	lines := [][]string{{"TOPIC", "RESULTS", "WRONG", "TIME"}}
-	for _, t := range topics {
-		wrong := "-"
-		if n := countWrong(t.results); n > 0 {
-			wrong = strconv.Itoa(n)
-		}
-		var took time.Duration
-		for _, r := range t.results {
-			took += time.Duration(r.Milliseconds) * time.Millisecond
-		}
-		lines = append(lines, []string{t.title, strconv.Itoa(len(t.results)), wrong,
-			fmt.Sprintf("%.1f s", took.Seconds())})
-	}
-	fmt.Fprintln(out)
-	printLines(out, lines, width)
+	return c.Got + arrived(c.Arrived), c.Expected + arrived(c.ExpectedArrived)
 }
 
 func (c *Check) mark() string {
@@ -145,16 +100,6 @@ func (c *Check) mark() string {
 		return "ok"
 	}
 	return "WRONG"
-}
-
-// printInFull prints a wrong result with what was expected.
-func (c *Check) printInFull(out io.Writer, width int, t topic) {
-	lines := [][]string{{"WRONG", c.What}, {"topic", t.title}, {"result", c.Got}, {"expected", c.Expected}}
-	if t.rows {
-		lines = append(lines, []string{"arrived", Counts(c.Arrived)}, []string{"expected", Counts(c.ExpectedArrived)})
-	}
-	fmt.Fprintln(out)
-	printLines(out, lines, width)
 }
 
 const (
@@ -228,36 +173,4 @@ func wrap(text string, width int) (lines []string) {
 		line = word
 	}
 	return append(lines, string(line))
-}
-
-// summary returns a short form of the body of an answer.
-func summary(body []byte) string {
-	var b struct {
-		Recorded, Duplicates *int
-		Conflicts            int
-		Detail, Message      string // Message is AWS's
-	}
-	if json.Unmarshal(body, &b) != nil {
-		return ""
-	}
-	if b.Recorded != nil && b.Duplicates != nil && b.Detail == "" {
-		text := fmt.Sprintf(" %d new, %d known", *b.Recorded, *b.Duplicates)
-		if b.Conflicts > 0 {
-			text += fmt.Sprintf(", %d in conflict", b.Conflicts)
-		}
-		return text
-	}
-	return " " + b.Detail + b.Message
-}
-
-// Counts returns how many events arrived behind each rule, as text.
-func Counts(byRule map[string]int) string {
-	if len(byRule) == 0 {
-		return "-"
-	}
-	var parts []string
-	for _, rule := range slices.Sorted(maps.Keys(byRule)) {
-		parts = append(parts, fmt.Sprintf("%s %d", rule, byRule[rule]))
-	}
-	return strings.Join(parts, ", ")
 }

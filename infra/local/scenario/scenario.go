@@ -14,11 +14,10 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
@@ -26,15 +25,8 @@ import (
 	"payhook.example/shared/settings"
 )
 
-// Need is a property of a deployment that a check needs.
-type Need string
-
-// LambdaLimits means that a function URL rejects a request that is too large for Lambda.
-const LambdaLimits Need = "Lambda's limits of size"
-
 // Service is the simulated payment service of a deployment.
 type Service interface {
-	BaseURL() string
 	Sender() paymenttest.Sender
 	Rotate(context.Context) error
 	SetTokenLifetime(context.Context, time.Duration) error
@@ -43,9 +35,6 @@ type Service interface {
 
 // Own is a simulated payment service in this process.
 type Own struct{ *paymenttest.Server }
-
-// BaseURL returns the URL of its keys and tokens.
-func (o Own) BaseURL() string { return o.URL }
 
 // Rotate signs with a new key.
 func (o Own) Rotate(context.Context) error {
@@ -73,8 +62,7 @@ type Scenario struct {
 	// Event returns the event of the endpoint for a request; nil without mutual TLS on this machine.
 	Event    func(*http.Request, []byte) ([]byte, error)
 	Consumer Consumer
-	Client   *http.Client    // calls the protected API
-	Lacks    map[Need]string // what the deployment does not have, with the reason
+	Client   *http.Client // calls the protected API
 	Progress *emulator.Progress
 	// OtherTokens is true if the tokens are not those of Service.
 	OtherTokens bool
@@ -84,34 +72,31 @@ type Scenario struct {
 
 // Check is one thing that is checked, with the expected and the actual result.
 type Check struct {
-	Right    bool   `json:"right"`
-	Topic    string `json:"topic"`
-	What     string `json:"what"`
-	Got      string `json:"got"`
+	Right bool   `json:"right"`
+	Topic string `json:"topic"`
+	What  string `json:"what"`
+	Got   string `json:"got"`
+	// Expected is the result, or its part before "; ". If it is empty, the result is measured, and
+	// every result is right.
 	Expected string `json:"expected"`
 	// Of a webhook: how many of its events arrived behind each rule.
 	Arrived         map[string]int `json:"arrived,omitempty"`
 	ExpectedArrived map[string]int `json:"expectedArrived,omitempty"`
 	// Milliseconds is the time until the answer or the result.
 	Milliseconds int64 `json:"milliseconds"`
-	// NotShown is the reason why the deployment cannot show it; Right is false then.
+	// NotShown is the reason why the deployment cannot show it; it is not done then.
 	NotShown string `json:"notShown,omitempty"`
-	// Measured means that there is no expected result.
-	Measured bool `json:"measured,omitempty"`
 
-	Needs []Need `json:"-"`
-	// Do returns the actual result, and whether it is the expected one.
-	Do func(context.Context) (got string, right bool, err error) `json:"-"`
+	// Do returns the actual result. It can end with [Must] and [Require].
+	Do func(context.Context) string `json:"-"`
 
 	payload []byte // of the webhook that it sends
 }
 
-// Exactly returns a check that is right if its result is the expected text.
-func Exactly(what, expected string, do func(context.Context) (string, error)) *Check {
-	return &Check{What: what, Expected: expected, Do: func(ctx context.Context) (string, bool, error) {
-		got, err := do(ctx)
-		return got, got == expected, err
-	}}
+// NewCheck returns a check that is right if its result is the expected text, or begins with it and
+// "; ".
+func NewCheck(what, expected string, do func(context.Context) string) *Check {
+	return &Check{What: what, Expected: expected, Do: do}
 }
 
 // about sets the topic of checks.
@@ -129,19 +114,13 @@ func (c *Check) Wrong() bool { return !c.Right && c.NotShown == "" }
 // of ctx.
 func (s *Scenario) Run(ctx context.Context, checks ...*Check) error {
 	for _, c := range checks {
-		if c.NotShown = s.lacking(c.Needs); c.NotShown != "" {
-			c.Got = "not shown"
+		if c.NotShown != "" {
+			c.Got = "not shown: " + c.NotShown
 			continue
 		}
 		begun := time.Now()
-		got, right, err := c.Do(ctx)
+		c.do(ctx)
 		c.Milliseconds = time.Since(begun).Milliseconds()
-		if c.Got, c.Right = got, right && err == nil; err != nil {
-			c.Got = err.Error()
-			if got != "" {
-				c.Got = got + ", " + c.Got
-			}
-		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -149,100 +128,87 @@ func (s *Scenario) Run(ctx context.Context, checks ...*Check) error {
 	return nil
 }
 
-// lacking returns why checks with these needs cannot be shown, or "".
-func (s *Scenario) lacking(needs []Need) string {
-	for _, n := range needs {
-		if reason := s.Lacks[n]; reason != "" {
-			return reason
-		}
+// failed is an error that ends a check.
+type failed struct{ error }
+
+// Require ends the check that runs with err, unless it is nil. Like those of testing.T, it must be
+// called from the goroutine of the check.
+func Require(err error) {
+	if err != nil {
+		panic(failed{err})
 	}
-	return ""
+}
+
+// Must returns value if err is nil, and otherwise ends the check like [Require].
+func Must[T any](value T, err error) T {
+	Require(err)
+	return value
+}
+
+func (c *Check) do(ctx context.Context) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			err, ok := problem.(failed)
+			if !ok {
+				panic(problem)
+			}
+			c.Got, c.Right = err.Error(), false
+		}
+	}()
+	c.Got = c.Do(ctx)
+	c.Right = c.Expected == "" || strings.HasPrefix(c.Got+"; ", c.Expected+"; ")
 }
 
 // Section is the checks of one stack.
 type Section struct {
-	Title    string   `json:"title,omitempty"`
-	Webhooks []*Check `json:"webhooks"`
-	Checks   []*Check `json:"checks"`
+	Title  string   `json:"title,omitempty"`
+	Checks []*Check `json:"checks"`
 }
 
 // Report is the result of all sections.
 type Report struct {
 	Right bool      `json:"right"` // no check is wrong
 	Parts []Section `json:"parts"`
-	Note  string    `json:"note,omitempty"`
 }
 
 // NewReport returns the report of sections.
 func NewReport(sections ...Section) Report {
-	wrong := func(s Section) bool { return countWrong(s.Webhooks)+countWrong(s.Checks) > 0 }
+	wrong := func(s Section) bool { return slices.ContainsFunc(s.Checks, (*Check).Wrong) }
 	return Report{Right: !slices.ContainsFunc(sections, wrong), Parts: sections}
 }
 
-// Show does all checks of the deployment; in receives its events. It does further at the same time,
-// or after them if keys are fetched with the token, because the checks of the token make it
-// unusable.
+// Show does all checks of the deployment, and further at the same time; in receives its events. The
+// checks of the token come last, because they make it unusable, and keys may be fetched with it.
 func (s *Scenario) Show(ctx context.Context, in *Arrivals,
 	further func(context.Context) ([]Section, error)) (Report, error) {
-	// With keysAuth=bearer, the first webhook needs it.
-	first := s.FirstToken()
+	first, webhooks, tokens := s.FirstToken(), s.webhooks(), s.tokenChecks()
+	others := append(s.parkedChecks(in), s.consumerChecks()...)
+	sections := []Section{{Checks: slices.Concat(webhooks, others, []*Check{first}, tokens)}}
+	// With keysAuth=bearer, the first webhook needs the token.
 	if err := s.Run(ctx, first); err != nil {
 		return Report{}, err
 	}
-	own, tokens := Section{Webhooks: s.Webhooks()}, []*Check{}
-	if !s.OtherTokens {
-		tokens = s.TokenChecks()
-	}
-	var others []Section
-	doFurther := func(ctx context.Context) (err error) {
-		if further != nil {
-			others, err = further(ctx)
-		}
-		return err
-	}
-	steps := []func(context.Context) error{
+	err := emulator.Together(ctx,
 		func(ctx context.Context) error {
 			return s.Progress.Step("sending", func() error {
-				if err := s.Send(ctx, in, own.Webhooks); err != nil {
-					return err
-				}
-				own.Checks = append(s.ParkedChecks(in), s.ConsumerChecks()...)
-				return s.Run(ctx, own.Checks...)
+				return errors.Join(s.send(ctx, in, webhooks), s.Run(ctx, others...))
 			})
 		},
 		func(ctx context.Context) error {
-			return s.Progress.Step("calling the protected API", func() error { return s.Run(ctx, tokens...) })
+			all, err := further(ctx)
+			sections = append(sections, all...)
+			return err
 		},
+	)
+	if err == nil {
+		err = s.Progress.Step("calling the protected API", func() error { return s.Run(ctx, tokens...) })
 	}
-	afterwards := s.Setting(settings.KeysAuth) == "bearer"
-	if !afterwards {
-		steps = append(steps, doFurther)
-	}
-	err := emulator.Together(ctx, steps...)
-	if err == nil && afterwards {
-		err = doFurther(ctx)
-	}
-	if err != nil {
-		return Report{}, err
-	}
-	own.Checks = slices.Concat(own.Checks, []*Check{first}, tokens)
-	report := NewReport(append([]Section{own}, others...)...)
-	if s.OtherTokens {
-		report.Note = "Calls of the protected API are left out: the tokens are not those of the simulated payment " +
-			"service."
-	}
-	return report, nil
+	return NewReport(sections...), err
 }
-
-// Setting returns the value of a setting as it is deployed.
-func (s *Scenario) Setting(which *settings.Setting) string { return Setting(s.Settings, which) }
 
 // Setting returns the value of a setting, or its default.
 func Setting(values map[string]string, which *settings.Setting) string {
-	if v, ok := values[which.Key]; ok {
-		return v
-	}
-	return which.Default
+	return (&deployment.Deployment{Settings: values}).Setting(which)
 }
 
 // UsesMTLS reports whether webhooks need a client certificate.
@@ -261,8 +227,8 @@ func (s *Scenario) successStatus() int {
 }
 
 // post sends a signed payload.
-func (s *Scenario) post(ctx context.Context, payload []byte) (paymenttest.Answer, error) {
-	return s.Service.Sender().Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: payload})
+func (s *Scenario) post(ctx context.Context, payload []byte) paymenttest.Answer {
+	return Must(s.Service.Sender().Send(ctx, paymenttest.Webhook{URL: s.WebhookURL, Payload: payload}))
 }
 
 // Invoke invokes a function, by the name of its folder, and decodes its answer.
@@ -279,16 +245,11 @@ func (s *Scenario) Invoke(ctx context.Context, function, event string, answer an
 	return json.Unmarshal(out.Payload, answer)
 }
 
-// Objects returns a client of S3. The host name of an emulator cannot be resolved with the
-// name of a bucket.
-func (s *Scenario) Objects() *s3.Client {
-	return s3.NewFromConfig(s.AWS, func(o *s3.Options) { o.UsePathStyle = s.Endpoint != "" })
-}
-
 // within returns how long to wait for what takes the emulator at most d. In an account, cold
 // starts, EventBridge and the log take longer, and Lambda tries a failed event again after one
 // minute and after two more (AWS, "How Lambda handles errors and retries with asynchronous
 // invocation": https://docs.aws.amazon.com/lambda/latest/dg/invocation-async-error-handling.html).
+// CloudWatch Logs has a quota of calls a second.
 func (s *Scenario) within(d time.Duration) time.Duration {
 	if s.Endpoint == "" {
 		return 20 * d
@@ -296,17 +257,9 @@ func (s *Scenario) within(d time.Duration) time.Duration {
 	return d
 }
 
-// poll calls enough until it returns true: on the emulator every 50 ms for at most 20 s, in an
-// account every second. CloudWatch Logs has a quota of calls a second.
-func (s *Scenario) poll(ctx context.Context, enough func() (bool, error)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.within(20*time.Second), errors.New("it did not arrive in time"))
-	defer cancel()
-	for {
-		if done, err := enough(); done || err != nil {
-			return err
-		}
-		if err := smithytime.SleepWithContext(ctx, s.within(50*time.Millisecond)); err != nil {
-			return context.Cause(ctx)
-		}
-	}
+// poll waits until enough returns true: on the emulator for at most 20 s, in an account with a pause
+// of a second.
+func (s *Scenario) poll(ctx context.Context, enough func() bool) {
+	Require(Poll(ctx, s.within(20*time.Second), s.within(50*time.Millisecond),
+		func() (bool, error) { return enough(), nil }))
 }

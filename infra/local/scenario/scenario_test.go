@@ -15,60 +15,51 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/infra/deployment"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
 
 func TestTableFitsTheTerminal(t *testing.T) {
-	right := Check{Right: true, Topic: ofDeliveries, What: strings.Repeat("what ", 20), Got: "200 1 new, 0 known",
+	right := Check{Right: true, Topic: ofDeliveries, What: strings.Repeat("what ", 20), Got: "200; 1 new, 0 known",
 		Expected: "200", Arrived: map[string]int{Released: 1, needsAttention: 1},
 		ExpectedArrived: map[string]int{Released: 1, needsAttention: 1}, Milliseconds: 1200}
 	wrong := right
 	wrong.Right, wrong.Topic = false, ofParked
 	wrong.Got = strings.Repeat("a long detail ", 20) + strings.Repeat("x", 200)
-	show := func(width int, wide bool, results ...Check) string {
+	show := func(width int, wide bool, results ...*Check) string {
 		var out bytes.Buffer
-		var all []*Check
-		for _, r := range results {
-			all = append(all, &r)
-		}
-		r := Report{Parts: []Section{{Webhooks: all, Checks: []*Check{&right}},
-			{Title: "PayhookMTLS", Checks: []*Check{&right}}}, Note: strings.Repeat("a note ", 30)}
+		r := Report{Parts: []Section{{Checks: results}, {Title: "PayhookMTLS", Checks: []*Check{&right}}}}
 		if err := r.Print(&out, width, wide); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
 	}
 	words := func(text string) string { return strings.Join(strings.Fields(text), "") }
-	for _, width := range []int{60, 80, 100, 120, 300} {
-		text := show(width, false, right, wrong, right)
+	for _, width := range []int{60, 80, 120, 300} {
+		text := show(width, false, &right, &wrong, &right)
 		for line := range strings.Lines(text) {
 			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
 				t.Errorf("a line has %d columns, want at most %d: %s", n, width, line)
 			}
 		}
 		// What is wrong is shown in full.
-		_, last, _ := strings.Cut(text, "WRONG     what")
-		want := words("result " + wrong.Got + "expected 200 arrived needs-attention 1, released 1")
-		if !strings.Contains(words(last), want) || !strings.Contains(last, "1 of 5 results are wrong.") {
+		_, last, _ := strings.Cut(text, "\nWRONG     what")
+		want := words("result " + wrong.Got + "; arrived: needs-attention:1 released:1 expected 200; arrived:")
+		if !strings.Contains(words(last), want) || !strings.Contains(last, "1 of 4 results are wrong.") {
 			t.Errorf("width %d: the wrong result is not shown in full:\n%s", width, text)
 		}
 	}
-	text := show(80, false, right, right)
-	for _, want := range []string{
-		"\nTOPIC                                          RESULTS  WRONG  TIME\n" +
-			"Deliveries, duplicates and rules               2        -      2.4 s\n" +
-			"Deliveries, duplicates and rules               1        -      1.2 s\n" +
-			"PayhookMTLS: deliveries, duplicates and rules  1        -      1.2 s\n",
-		"\nAll 4 results are as expected.\n",
+	for text, want := range map[string][]string{
+		show(80, false, &right, &right): {"\nTOPIC                                          RESULTS  WRONG  TIME\n" +
+			"Deliveries, duplicates and rules               2        0      2.4 s\n" +
+			"PayhookMTLS: deliveries, duplicates and rules  1        0      1.2 s\n",
+			"\nAll 3 results are as expected.\n"},
+		show(80, true, &right): {right.What, "EXPECTED", "1200\n"},
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in\n%s", want, text)
-		}
-	}
-	text = show(80, true, right)
-	for _, want := range []string{right.What, "EXPECTED", "1200\n"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in\n%s", want, text)
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("%q is missing in\n%s", w, text)
+			}
 		}
 	}
 }
@@ -92,79 +83,42 @@ func TestWrappedCellLosesNothing(t *testing.T) {
 	}
 }
 
-func TestEventBelongsToTheCheckThatSentIt(t *testing.T) {
-	events := paymenttest.Events(3)
-	payload := deliver(events...).Payload
-	first, second, forged := &Check{payload: payload}, &Check{payload: payload}, &Check{payload: []byte("{")}
-	checks := []*Check{first, second, forged}
-	var all []Arrival
-	for _, e := range events {
-		all = append(all, Arrival{Rule: Released, EventID: e.EventID})
+func TestEventBelongsToTheFirstCheckThatSentIt(t *testing.T) {
+	payload := deliver(paymenttest.Events(2)...).Payload
+	delivery, err := payment.DecodeDelivery(payload)
+	if err != nil {
+		t.Fatal(err)
 	}
-	attribute(checks, append(all, Arrival{Rule: euro, EventID: events[0].EventID},
-		Arrival{Rule: euro, EventID: "another"}))
-	if diff := cmp.Diff([]map[string]int{{Released: 3, euro: 1}, {}, {}},
+	first, second, forged := &Check{payload: payload}, &Check{payload: payload}, &Check{payload: []byte("{")}
+	one := Arrival{Rule: Released, DeliveryID: delivery.DeliveryID}
+	attribute([]*Check{first, second, forged}, []Arrival{one, one, {Rule: euro, DeliveryID: one.DeliveryID},
+		{Rule: euro, DeliveryID: "another"}})
+	if diff := cmp.Diff([]map[string]int{{Released: 2, euro: 1}, {}, {}},
 		[]map[string]int{first.Arrived, second.Arrived, forged.Arrived}); diff != "" {
 		t.Error(diff)
-	}
-	// A duplicate that is published belongs to the check that sent it.
-	attribute(checks, append(all, all[0], all[0]))
-	if diff := cmp.Diff([]map[string]int{{Released: 3}, {Released: 2}},
-		[]map[string]int{first.Arrived, second.Arrived}); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestAnswerIsRightOnlyIfEveryPartIs(t *testing.T) {
-	want := answer{status: 200, body: `"recorded":1`, header: "Allow"}
-	got := func() paymenttest.Answer {
-		return paymenttest.Answer{Status: 200,
-			Header: http.Header{"Allow": {"POST"}, "Content-Type": {"application/json"}},
-			Body:   []byte(`{ "recorded": 1 }`)}
-	}
-	if !want.right(got(), nil) {
-		t.Error("a right answer is wrong")
-	}
-	for name, change := range map[string]func(*paymenttest.Answer){
-		"status": func(a *paymenttest.Answer) { a.Status = 202 },
-		"body":   func(a *paymenttest.Answer) { a.Body = []byte(`{"recorded":2}`) },
-		"header": func(a *paymenttest.Answer) { a.Header.Del("Allow") },
-		"type":   func(a *paymenttest.Answer) { a.Header.Set("Content-Type", "text/plain") },
-	} {
-		a := got()
-		if change(&a); want.right(a, nil) {
-			t.Errorf("%s: a wrong answer is right", name)
-		}
-	}
-	failed, none := errors.New("no answer"), answer{none: true}
-	if want.right(got(), failed) || !none.right(paymenttest.Answer{}, failed) || none.right(got(), nil) {
-		t.Error("a connection that failed, or did not, has the wrong result")
 	}
 }
 
 func TestCheckIsRightOnlyIfObserved(t *testing.T) {
-	s := &Scenario{Lacks: map[Need]string{LambdaLimits: "a reason"}}
-	do := func(got string, right bool, err error) func(context.Context) (string, bool, error) {
-		return func(context.Context) (string, bool, error) { return got, right, err }
-	}
 	failed := errors.New("it failed")
 	for _, test := range []struct {
-		check      Check
-		right      bool
-		wrong      bool
-		got, shown string
+		check Check
+		do    func() string
+		right bool
+		wrong bool
+		got   string
 	}{
-		{Check{Do: do("x", true, nil)}, true, false, "x", ""},
-		{Check{Do: do("x", false, nil)}, false, true, "x", ""},
-		{Check{Do: do("x", true, failed)}, false, true, "x, it failed", ""},
-		{Check{Do: do("", true, failed)}, false, true, "it failed", ""},
-		{Check{Do: do("x", true, nil), Needs: []Need{LambdaLimits}}, false, false, "not shown", "a reason"},
-		{*Exactly("", "x", func(context.Context) (string, error) { return "x", nil }), true, false, "x", ""},
-		{*Exactly("", "x", func(context.Context) (string, error) { return "y", nil }), false, true, "y", ""},
+		{Check{Expected: "x"}, func() string { return "x" }, true, false, "x"},
+		{Check{Expected: "x"}, func() string { return "x; a detail" }, true, false, "x; a detail"},
+		{Check{Expected: "x"}, func() string { return "xy" }, false, true, "xy"},
+		{Check{}, func() string { return "measured" }, true, false, "measured"},
+		{Check{}, func() string { return Must("x", failed) }, false, true, "it failed"},
+		{Check{NotShown: "a reason"}, nil, false, false, "not shown: a reason"},
 	} {
 		c := test.check
-		if err := s.Run(t.Context(), &c); err != nil || c.Right != test.right || c.Wrong() != test.wrong ||
-			c.Got != test.got || c.NotShown != test.shown {
+		c.Do = func(context.Context) string { return test.do() }
+		if err := new(Scenario).Run(t.Context(), &c); err != nil || c.Right != test.right || c.Wrong() != test.wrong ||
+			c.Got != test.got {
 			t.Errorf("%+v, %v", c, err)
 		}
 		if NewReport(Section{Checks: []*Check{&c}}).Right == test.wrong {
@@ -173,7 +127,7 @@ func TestCheckIsRightOnlyIfObserved(t *testing.T) {
 	}
 }
 
-// service is a payment service whose webhooks get one answer after another.
+// service is a payment service that only sends.
 type service struct {
 	Service
 	sender paymenttest.Sender
@@ -181,23 +135,48 @@ type service struct {
 
 func (s service) Sender() paymenttest.Sender { return s.sender }
 
-func TestRejectionsThatDifferAreWrong(t *testing.T) {
-	bodies := []string{`{"a":1}`, `{"a":2}`, `{"a":1}`}
-	s := &Scenario{Deployment: &deployment.Deployment{}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(http.StatusUnauthorized)
-		io.WriteString(w, bodies[0])
-		bodies = bodies[1:]
-	}))
-	t.Cleanup(server.Close)
-	s.WebhookURL = server.URL
-	s.Service = service{sender: paymenttest.Sender{Key: paymenttest.NewKey(2048)}}
-	var checks []*Check
-	for range 3 {
-		checks = append(checks, s.rejected("forged", deliver(paymenttest.Event())))
+func TestAnswerIsRightOnlyIfEveryPartIs(t *testing.T) {
+	type got struct {
+		status       int
+		header, kind string
+		body         string
 	}
-	if err := s.Run(t.Context(), checks...); err != nil || countWrong(checks) != 1 || checks[1].Right {
-		t.Errorf("%v, %+v: want that the second is wrong", err, checks[0])
+	const problem = "application/problem+json"
+	none, rejected := answer{none: true}, answer{status: 401}
+	ok := answer{status: 200, body: `"recorded":1`, header: "Allow"}
+	s := &Scenario{Deployment: &deployment.Deployment{}, rejection: `{"a":1}`,
+		Service: service{sender: paymenttest.Sender{Key: paymenttest.NewKey(2048)}}}
+	for _, test := range []struct {
+		want  answer
+		got   got
+		right bool
+	}{
+		{ok, got{200, "Allow", "application/json", `{ "recorded": 1 }`}, true},
+		{ok, got{202, "Allow", "application/json", `{"recorded":1}`}, false},
+		{ok, got{200, "Allow", "application/json", `{"recorded":2}`}, false},
+		{ok, got{200, "Other", "application/json", `{"recorded":1}`}, false},
+		{ok, got{200, "Allow", "text/plain", `{"recorded":1}`}, false},
+		{rejected, got{401, "Allow", problem, `{"a":1}`}, true},
+		{rejected, got{401, "Allow", problem, `{"a":2}`}, false}, // unlike the first
+		{none, got{403, "Allow", problem, `{}`}, true},
+		{none, got{200, "Allow", "application/json", `{}`}, false},
+		{none, got{}, true}, // no answer
+		{ok, got{}, false},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(test.got.header, "x")
+			w.Header().Set("Content-Type", test.got.kind)
+			w.WriteHeader(test.got.status)
+			io.WriteString(w, test.got.body)
+		}))
+		s.WebhookURL = server.URL
+		if test.got.status == 0 {
+			server.Close()
+		}
+		c := s.webhook("", deliver(paymenttest.Event()), test.want, nil)
+		if err := s.Run(t.Context(), c); err != nil || c.Right != test.right {
+			t.Errorf("%+v: %+v, %v", test, c, err)
+		}
+		server.Close()
 	}
 }

@@ -2,8 +2,10 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -52,18 +54,25 @@ type answer struct {
 	none   bool   // the connection must fail, or AWS answers 403
 }
 
-// right reports whether an answer is the expected one.
-func (want answer) right(got paymenttest.Answer, err error) bool {
-	if want.none {
-		return err != nil || got.Status == http.StatusForbidden
+// differs returns how an answer with the expected status differs in another respect, or "".
+func (want answer) differs(got paymenttest.Answer) string {
+	var body bytes.Buffer
+	if json.Compact(&body, got.Body) != nil {
+		body.Write(got.Body)
 	}
 	kind := "application/problem+json"
 	if want.status < 300 || want.byAWS {
 		kind = "application/json"
 	}
-	return err == nil && got.Status == want.status && strings.Contains(compact(got.Body), want.body) &&
-		(want.header == "" || got.Header.Get(want.header) != "") &&
-		strings.HasPrefix(got.Header.Get("Content-Type"), kind)
+	switch {
+	case !strings.Contains(body.String(), want.body):
+		return "the body has no " + want.body
+	case want.header != "" && got.Header.Get(want.header) == "":
+		return "there is no header " + want.header
+	case !strings.HasPrefix(got.Header.Get("Content-Type"), kind):
+		return "the content type is not " + kind
+	}
+	return ""
 }
 
 // webhook returns a check that sends a webhook. All answers 401 must have the same body.
@@ -72,35 +81,24 @@ func (s *Scenario) webhook(what string, w paymenttest.Webhook, want answer, arri
 	if want.none {
 		c.Expected = "no connection"
 	}
-	c.Do = func(ctx context.Context) (string, bool, error) {
+	c.Do = func(ctx context.Context) string {
 		w.URL = s.WebhookURL
 		got, err := s.Service.Sender().Send(ctx, w)
-		right := want.right(got, err)
-		if want.status == http.StatusUnauthorized && err == nil {
-			if s.rejection == "" {
-				s.rejection = string(got.Body)
+		if want.none && (err != nil || got.Status == http.StatusForbidden) {
+			return c.Expected
+		}
+		Require(err)
+		text := strconv.Itoa(got.Status) + "; " + summary(got.Body)
+		if got.Status == http.StatusUnauthorized {
+			s.rejection = cmp.Or(s.rejection, string(got.Body))
+			if s.rejection != string(got.Body) {
+				Require(errors.New(text + ", and other answers 401 have another body"))
 			}
-			right = right && s.rejection == string(got.Body)
 		}
-		switch {
-		case want.none && right:
-			return c.Expected, true, nil
-		case err != nil:
-			return "", false, err
+		if differs := want.differs(got); differs != "" {
+			Require(errors.New(text + ", and " + differs))
 		}
-		return strconv.Itoa(got.Status) + summary(got.Body), right, nil
-	}
-	return c
-}
-
-// before returns a check that does something first.
-func before(first func(context.Context) error, c *Check) *Check {
-	do := c.Do
-	c.Do = func(ctx context.Context) (string, bool, error) {
-		if err := first(ctx); err != nil {
-			return "", false, err
-		}
-		return do(ctx)
+		return text
 	}
 	return c
 }
@@ -120,8 +118,8 @@ func (s *Scenario) rejected(what string, w paymenttest.Webhook) *Check {
 	return s.webhook(what, w, answer{status: http.StatusUnauthorized}, nil)
 }
 
-// Webhooks returns the checks that send a webhook. Some depend on earlier ones.
-func (s *Scenario) Webhooks() []*Check {
+// webhooks returns the checks that send a webhook. Some depend on earlier ones.
+func (s *Scenario) webhooks() []*Check {
 	limit, _ := strconv.Atoi(s.Setting(settings.MaxPayloadBytes))
 	with := func(change func(*payment.Event)) paymenttest.Webhook {
 		e := paymenttest.Event()
@@ -134,15 +132,11 @@ func (s *Scenario) Webhooks() []*Check {
 	half := paymenttest.Events(10)
 	altered := one
 	altered.EventData.Amount = "9250.00"
-	large := raw(paymenttest.RawDelivery(uuid.New().String(), padded(300_000)))
+	large := raw(paymenttest.RawDelivery(uuid.New().String(), padded(paymenttest.Event(), 300_000)))
 	unnamed := paymenttest.Event()
 	unnamed.EventName = "RELEASED"
-	attention := map[string]int{needsAttention: 1}
-	if s.Queues[OtherBus] != "" {
-		attention[OtherBus] = 1
-	}
-	both := maps.Clone(attention)
-	both[Released] = 1
+	attention := map[string]int{needsAttention: 1, OtherBus: 1}
+	both := map[string]int{needsAttention: 1, OtherBus: 1, Released: 1}
 
 	checks := about(ofDeliveries,
 		s.accepted("one event", deliver(one)),
@@ -178,9 +172,6 @@ func (s *Scenario) Webhooks() []*Check {
 		wrongMethod = answer{status: http.StatusNotFound, byAWS: true}
 	}
 	patch.Method = http.MethodPatch
-	tooLarge := s.webhook("more than Lambda takes", raw(bytes.Repeat([]byte(" "), LambdaLimit)),
-		answer{status: http.StatusRequestEntityTooLarge, byAWS: true}, nil)
-	tooLarge.Needs = []Need{LambdaLimits}
 	checks = append(checks, about(ofRequests,
 		s.webhook("not JSON, but signed", raw([]byte("released")),
 			answer{status: http.StatusUnprocessableEntity, body: "payload"}, nil),
@@ -188,9 +179,10 @@ func (s *Scenario) Webhooks() []*Check {
 			answer{status: http.StatusUnprocessableEntity, body: "eventName"}, nil),
 		s.webhook("wrong method", patch, wrongMethod, nil),
 		s.webhook("nothing", raw(nil), answer{status: http.StatusBadRequest}, nil),
-		tooLarge)...)
+		s.webhook("more than Lambda takes", raw(bytes.Repeat([]byte(" "), lambdaLimit)),
+			answer{status: http.StatusRequestEntityTooLarge, byAWS: true}, nil))...)
 	// A part of an event of Lambda is not the payload.
-	if limit < LambdaLimit-10_000 {
+	if limit < lambdaLimit-10_000 {
 		checks = append(checks, about(ofRequests, s.webhook("more than is allowed",
 			raw(bytes.Repeat([]byte(" "), limit+1)), answer{status: http.StatusRequestEntityTooLarge}, nil))...)
 	}
@@ -207,7 +199,7 @@ func (s *Scenario) signatureChecks() []*Check {
 		}
 		w := deliver(paymenttest.Event())
 		w.Flaw = flaw
-		checks = append(checks, s.rejected(flawNames[flaw], w))
+		checks = append(checks, s.rejected("flawed proof: "+strings.ReplaceAll(string(flaw), "-", " "), w))
 	}
 	if text := s.Setting(settings.TimestampTolerance); text != settings.Off {
 		tolerance, _ := settings.ParseDuration(text)
@@ -215,31 +207,18 @@ func (s *Scenario) signatureChecks() []*Check {
 		old.Age, early.Age = tolerance+time.Minute, -tolerance-time.Minute
 		checks = append(checks, s.rejected("timestamp too old", old), s.rejected("timestamp in the future", early))
 	}
-	rotated := before(s.Service.Rotate, s.accepted("one signed with a new key", deliver(paymenttest.Event())))
+	rotated := s.accepted("one signed with a new key", deliver(paymenttest.Event()))
+	send := rotated.Do
+	rotated.Do = func(ctx context.Context) string {
+		Require(s.Service.Rotate(ctx))
+		return send(ctx)
+	}
 	return append(about(ofDeliveries, rotated), about(ofProofs, checks...)...)
 }
 
-// LambdaLimit is the size in bytes of the smallest event that Lambda rejects (see
+// lambdaLimit is the size in bytes of the smallest event that Lambda rejects (see
 // emulator/ministack/lambda_payload_size.py).
-const LambdaLimit = 6 << 20
-
-var flawNames = map[paymenttest.Flaw]string{
-	paymenttest.SignatureChanged:   "forged: one bit of the signature",
-	paymenttest.PayloadChanged:     "forged: one bit of the payload",
-	paymenttest.TimestampChanged:   "forged: the timestamp",
-	paymenttest.KeyIDChanged:       "forged: the key id",
-	paymenttest.WrongKey:           "forged: signed with another key",
-	paymenttest.UnknownKey:         "key unknown to the service",
-	paymenttest.SignatureMissing:   "signature missing",
-	paymenttest.SignatureMalformed: "signature malformed",
-	paymenttest.SignatureRepeated:  "signature twice",
-	paymenttest.TimestampMissing:   "timestamp missing",
-	paymenttest.TimestampMalformed: "timestamp malformed",
-	paymenttest.TimestampRepeated:  "timestamp twice",
-	paymenttest.KeyIDMissing:       "key id missing",
-	paymenttest.KeyIDMalformed:     "key id malformed",
-	paymenttest.KeyIDRepeated:      "key id twice",
-}
+const lambdaLimit = 6 << 20
 
 func deliver(events ...payment.Event) paymenttest.Webhook {
 	return raw(paymenttest.Delivery(events...))
@@ -248,13 +227,13 @@ func deliver(events ...payment.Event) paymenttest.Webhook {
 func raw(payload []byte) paymenttest.Webhook { return paymenttest.Webhook{Payload: payload} }
 
 // padded returns an event that is longer by size bytes.
-func padded(size int) []byte {
-	event := paymenttest.Encode(paymenttest.Event())
+func padded(e payment.Event, size int) []byte {
+	event := paymenttest.Encode(e)
 	return fmt.Appendf(event[:len(event)-1], `,"note":"%s"}`, strings.Repeat("x", size))
 }
 
-// Send does checks of webhooks, and waits until what they publish has arrived.
-func (s *Scenario) Send(ctx context.Context, in *Arrivals, checks []*Check) error {
+// send does checks of webhooks, and waits until what they publish has arrived.
+func (s *Scenario) send(ctx context.Context, in *Arrivals, checks []*Check) error {
 	if err := s.Run(ctx, checks...); err != nil {
 		return err
 	}
@@ -262,10 +241,11 @@ func (s *Scenario) Send(ctx context.Context, in *Arrivals, checks []*Check) erro
 	last := paymenttest.Event()
 	last.EventData.Amount, last.EventData.PaymentCurrency, last.EventData.Cases.HasLinkedCases = "1000000.00", "EUR",
 		true
-	if _, err := s.post(ctx, paymenttest.Delivery(last)); err != nil {
+	if _, err := s.Service.Sender().Send(ctx, paymenttest.Webhook{URL: s.WebhookURL,
+		Payload: paymenttest.Delivery(last)}); err != nil {
 		return err
 	}
-	all, err := in.Await(ctx, s.within(20*time.Second), func(all []Arrival) bool {
+	if _, err := in.Await(ctx, s.within(20*time.Second), func(all []Arrival) bool {
 		attribute(checks, all)
 		ends := 0
 		for _, a := range all {
@@ -274,40 +254,28 @@ func (s *Scenario) Send(ctx context.Context, in *Arrivals, checks []*Check) erro
 			}
 		}
 		return ends >= len(s.Queues) && !slices.ContainsFunc(checks, (*Check).incomplete)
-	})
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err != nil {
+	}); err != nil {
 		s.Progress.Say("%v", err)
 	}
-	attribute(checks, all)
 	for _, c := range checks {
 		c.Right = c.Right && maps.Equal(c.Arrived, c.ExpectedArrived)
 	}
-	return nil
+	return ctx.Err()
 }
 
-// attribute counts what has arrived for each check. If several checks sent one event, its first
-// arrival behind a rule belongs to the first check, its second to the second, and so on.
+// attribute counts what has arrived for each check. What arrives for a delivery belongs to the
+// first check that sent it.
 func attribute(checks []*Check, all []Arrival) {
-	senders := map[string][]*Check{} // by eventId
-	for _, c := range checks {
+	senders := map[string]*Check{} // by deliveryId
+	for _, c := range slices.Backward(checks) {
 		c.Arrived = map[string]int{}
-		delivery, err := payment.DecodeDelivery(c.payload)
-		if err != nil {
-			continue
-		}
-		for _, e := range delivery.Events {
-			senders[e.EventID] = append(senders[e.EventID], c)
+		if delivery, err := payment.DecodeDelivery(c.payload); err == nil {
+			senders[delivery.DeliveryID] = c
 		}
 	}
-	seen := map[string]int{}
 	for _, a := range all {
-		if by := senders[a.EventID]; len(by) > 0 {
-			key := a.Rule + " " + a.EventID
-			by[min(seen[key], len(by)-1)].Arrived[a.Rule]++
-			seen[key]++
+		if sender := senders[a.DeliveryID]; sender != nil {
+			sender.Arrived[a.Rule]++
 		}
 	}
 }
@@ -315,17 +283,26 @@ func attribute(checks []*Check, all []Arrival) {
 // incomplete reports whether an expected event of the check has not arrived.
 func (c *Check) incomplete() bool {
 	for rule, n := range c.ExpectedArrived {
-		if c.NotShown == "" && c.Arrived[rule] < n {
+		if c.Arrived[rule] < n {
 			return true
 		}
 	}
 	return false
 }
 
-func compact(body []byte) string {
-	var out bytes.Buffer
-	if json.Compact(&out, body) != nil {
-		return string(body)
+// summary returns a short form of the body of an answer.
+func summary(body []byte) string {
+	var b struct {
+		Recorded, Duplicates *int
+		Conflicts            int
+		Detail, Message      string // Message is AWS's
 	}
-	return out.String()
+	if json.Unmarshal(body, &b) != nil || b.Recorded == nil || b.Duplicates == nil {
+		return b.Detail + b.Message
+	}
+	text := fmt.Sprintf("%d new, %d known", *b.Recorded, *b.Duplicates)
+	if b.Conflicts > 0 {
+		text += fmt.Sprintf(", %d in conflict", b.Conflicts)
+	}
+	return text
 }
