@@ -42,11 +42,9 @@ type Deployment struct {
 	// ServerCA, ClientCert and ClientKey are PEM files for the --cacert, --cert and
 	// --key of curl. They are for an https WebhookURL of the local run; the last two, if
 	// it asks for client certificates of the simulated service.
-	ServerCA   string `json:"serverCa,omitempty"`
-	ClientCert string `json:"clientCert,omitempty"`
-	ClientKey  string `json:"clientKey,omitempty"`
-	// APIID is the id of the HTTP API behind an https WebhookURL of the local run.
-	APIID       string `json:"apiId,omitempty"`
+	ServerCA    string `json:"serverCa,omitempty"`
+	ClientCert  string `json:"clientCert,omitempty"`
+	ClientKey   string `json:"clientKey,omitempty"`
 	Endpoint    string `json:"endpoint"` // of the AWS APIs; AWS_ENDPOINT_URL; "" for AWS
 	Region      string `json:"region"`
 	Stack       string `json:"stack"`

@@ -183,7 +183,7 @@ func (s *stack) startEndpoint(ctx context.Context, domain string) error {
 	s.machine.started = append(s.machine.started, s)
 	// The emulator serves no TLS.
 	s.Progress.Say("in place of API Gateway: %s at %s", domain, s.endpoint.URL)
-	s.WebhookURL, s.ServerCA, s.APIID = s.endpoint.URL, files.serverCA, api.ID
+	s.WebhookURL, s.ServerCA = s.endpoint.URL, files.serverCA
 	// Another truststore does not have the CA of the simulated service.
 	if len(api.Truststore) > 0 && s.machine.opts.truststore == "" {
 		s.ClientCert, s.ClientKey = files.clientCert, files.clientKey

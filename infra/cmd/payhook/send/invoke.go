@@ -2,10 +2,8 @@ package send
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -22,9 +20,7 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local/endpoint"
 	"payhook.example/shared/payment"
-	"payhook.example/shared/settings"
 )
 
 const invokeLong = `Invokes the function webhook, redrive or token with an event from a file, and prints
@@ -33,8 +29,8 @@ Then account, region and stack are written to standard error before the call.
 
 An event of a function URL is signed now: with --local by the simulated payment
 service, otherwise with --key and --key-id, where the payment service publishes the
-public key. In AWS, a stack with authentication=mtls or both answers 401, because the
-event has no client certificate.
+public key. With authentication=mtls or both, the answer is 401, because the event has no
+client certificate: send one with payhook send.
 
 Status 1: the function failed. An HTTP status such as 401 is an answer, not a failure.
 
@@ -137,30 +133,7 @@ func (o *invocation) signed(ctx context.Context, d *deployment.Deployment, event
 	if event.IsBase64Encoded {
 		event.Body = base64.StdEncoding.EncodeToString(signed.Body)
 	}
-	if d.Setting(settings.Authentication) != settings.BySignature {
-		if err := present(&event, d); err != nil {
-			return nil, err
-		}
-	}
 	return json.Marshal(event.APIGatewayV2HTTPRequest)
-}
-
-// present makes an event one of the HTTP API of the local run, with the client certificate
-// of the simulated service.
-func present(event *sample, d *deployment.Deployment) error {
-	if d.ClientCert == "" {
-		return errors.New("the event needs a client certificate of a CA in the truststore, and the simulated service " +
-			"has none: send the webhook to the URL in .local/up.json with a certificate of yours")
-	}
-	certificate, err := tls.LoadX509KeyPair(d.ClientCert, d.ClientKey)
-	if err != nil {
-		return err
-	}
-	origin := &event.RequestContext
-	origin.APIID, origin.DomainName = d.APIID, d.Setting(settings.DomainName)
-	origin.DomainPrefix, _, _ = strings.Cut(origin.DomainName, ".")
-	origin.Authentication.ClientCert = endpoint.Describe(certificate.Leaf)
-	return nil
 }
 
 var idField = regexp.MustCompile(`"(?:deliveryId|eventId)"\s*:\s*"[0-9A-Fa-f-]{36}"`)

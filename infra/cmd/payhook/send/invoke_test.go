@@ -18,7 +18,6 @@ import (
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
 )
 
@@ -72,16 +71,6 @@ func TestAWSIsInvokedOnlyWithTheFlag(t *testing.T) {
 	}
 }
 
-// writeIdentity writes the client certificate of an identity, and its key.
-func writeIdentity(t *testing.T, identity *paymenttest.Identity) (certificate, key string) {
-	t.Helper()
-	text, err := paymenttest.EncodePrivateKey(identity.Certificate().PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return writeFile(t, paymenttest.EncodeCertificate(identity.Certificate().Leaf)), writeFile(t, text)
-}
-
 // writeFile writes a file in a folder of its own, and returns its path.
 func writeFile(t *testing.T, text []byte) string {
 	t.Helper()
@@ -94,35 +83,21 @@ func writeFile(t *testing.T, text []byte) string {
 
 // What is not the proof stays as it is in the file.
 func TestEventIsSignedForTheDeployment(t *testing.T) {
-	identity := paymenttest.NewIdentity()
-	d := deployment.Deployment{Simulated: true, APIID: "a1b2c3d4e5"}
-	d.ClientCert, d.ClientKey = writeIdentity(t, identity)
 	inQuery := paymenttest.DefaultScheme()
 	inQuery.Timestamp, _ = signature.ParseCarrier("query:ts")
-	var before sample
 	for _, test := range []struct {
-		authentication string
-		scheme         signature.Scheme
-		encoded        bool
-		presented      string // domain, API, and certificate
-	}{
-		{settings.BySignature, paymenttest.DefaultScheme(), false, "id.on.aws  "},
-		{settings.BySignature, inQuery, true, "id.on.aws  "},
-		{settings.ByBoth, paymenttest.DefaultScheme(), false, "hook.bank.example a1b2c3d4e5 " +
-			string(paymenttest.EncodeCertificate(identity.Certificate().Leaf))},
-	} {
+		scheme  signature.Scheme
+		encoded bool
+	}{{paymenttest.DefaultScheme(), false}, {inQuery, true}} {
 		service := paymenttest.NewServer(paymenttest.Options{Control: true, Scheme: test.scheme})
 		t.Cleanup(service.Close)
-		d.PaymentService = service.URL
-		d.Settings = map[string]string{settings.DomainName.Key: "hook.bank.example",
-			settings.Authentication.Key: test.authentication}
+		d := deployment.Deployment{Simulated: true, PaymentService: service.URL}
 		payload := paymenttest.Delivery(paymenttest.Event())
 		body := string(payload)
 		if test.encoded {
 			body = base64.StdEncoding.EncodeToString(payload)
 		}
-		var ok bool
-		before, ok = parseSample(fmt.Appendf(nil, `{"version":"2.0","rawQueryString":"tenant=7","body":%q,
+		before, ok := parseSample(fmt.Appendf(nil, `{"version":"2.0","rawQueryString":"tenant=7","body":%q,
 			"isBase64Encoded":%t,"headers":{"content-type":"text/json","x-other":"stays"},
 			"requestContext":{"domainName":"id.on.aws","http":{"method":"PUT"}}}`, body, test.encoded))
 		if !ok || before.webhook("u").Method != "PUT" {
@@ -140,19 +115,11 @@ func TestEventIsSignedForTheDeployment(t *testing.T) {
 		if err != nil || !ok || !bytes.Equal(got.payload, payload) {
 			t.Errorf("%+v: %v", test, err)
 		}
-		at := got.RequestContext
-		if presented := at.DomainName + " " + at.APIID + " " + at.Authentication.ClientCert.ClientCertPem; presented !=
-			test.presented {
-			t.Errorf("presented %q, want %q", presented, test.presented)
-		}
 		if got.Headers["content-type"] != "text/json" || got.Headers["x-other"] != "stays" ||
-			!strings.Contains(got.RawQueryString, "tenant=7") || got.IsBase64Encoded != test.encoded {
+			!strings.Contains(got.RawQueryString, "tenant=7") || got.RequestContext.DomainName != "id.on.aws" ||
+			got.IsBase64Encoded != test.encoded {
 			t.Errorf("what was there is not there any more: %s", text)
 		}
-	}
-	d.ClientCert = ""
-	if _, err := (&invocation{}).signed(t.Context(), &d, before); err == nil {
-		t.Error("it was signed without the certificate that it needs")
 	}
 	for _, text := range []string{"{}", `{"refresh": true}`, string(paymenttest.Delivery(paymenttest.Event()))} {
 		if _, ok := parseSample([]byte(text)); ok {

@@ -388,6 +388,16 @@ func TestAnotherPaymentServiceNeedsAKey(t *testing.T) {
 	}
 }
 
+// writeIdentity writes the client certificate of an identity, and its key.
+func writeIdentity(t *testing.T, identity *paymenttest.Identity) (certificate, key string) {
+	t.Helper()
+	text, err := paymenttest.EncodePrivateKey(identity.Certificate().PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeFile(t, paymenttest.EncodeCertificate(identity.Certificate().Leaf)), writeFile(t, text)
+}
+
 func TestWebhookHasTheRequestedClientCertificate(t *testing.T) {
 	servers := paymenttest.NewCA("Server CA")
 	identity := paymenttest.NewIdentity(servers.Certificate)
