@@ -31,26 +31,18 @@ type action struct {
 
 // result is a command and its result.
 type result struct {
+	Action  action `json:"action"`
 	Command string `json:"command"`
 	Right   bool   `json:"right"`
 	Output  string `json:"output"`
 	// Stopped are the services that are stopped now.
 	Stopped map[string]bool `json:"stopped"`
-	// Compared is the name of the conflict whose versions Output shows, or why not.
-	Compared string `json:"compared,omitempty"`
-	// Replayed is the name of what was parked and is replayed, in Version.
-	Replayed string `json:"replayed,omitempty"`
-	Version  string `json:"version,omitempty"`
 }
 
-// The services that can be stopped.
-const (
-	keyService    = "keys"
-	tokenEndpoint = "token"
-	eventBus      = "bus"
-)
+const eventBus = "bus"
 
-var services = []string{keyService, tokenEndpoint, eventBus}
+// services can be stopped.
+var services = []string{"keys", "token", eventBus}
 
 // maxEvents is how many events one button sends in a delivery.
 const maxEvents = 100
@@ -83,7 +75,7 @@ func (a *actor) do(ctx context.Context, asked action) error {
 }
 
 func (a *actor) run(ctx context.Context, asked action, args []string) error {
-	r := result{Command: "payhook " + strings.Join(args, " ")}
+	r := result{Action: asked, Command: "payhook " + strings.Join(args, " ")}
 	if asked.Service == eventBus {
 		r.Command = asked.Do + " the event bus"
 		err := a.setBus(ctx, asked.Do == "stop")
@@ -92,12 +84,6 @@ func (a *actor) run(ctx context.Context, asked action, args []string) error {
 		}
 	} else {
 		r.Output, r.Right = a.call(ctx, args)
-	}
-	if asked.Do == "compare" {
-		r.Compared = asked.Name
-	}
-	if r.Right && asked.Do == "replay" {
-		r.Replayed, r.Version = asked.Name, asked.Version
 	}
 	if r.Right && asked.Service != "" {
 		a.stopped[asked.Service] = asked.Do == "stop"

@@ -180,7 +180,7 @@ func TestUnknownActionDoesNothing(t *testing.T) {
 func TestCommandsOfTheButtonsExist(t *testing.T) {
 	t.Chdir(t.TempDir())
 	asked := []action{{Do: "send", Events: 3}, {Do: "repeat"}, {Do: "conflict"}, {Do: "rotate"},
-		{Do: "stop", Service: keyService}, {Do: "start", Service: tokenEndpoint}}
+		{Do: "stop", Service: "keys"}, {Do: "start", Service: "token"}}
 	for _, flaw := range paymenttest.Flaws() {
 		asked = append(asked, action{Do: "forge", Flaw: string(flaw)})
 	}
@@ -213,7 +213,7 @@ func TestStoppedServicesAreStarted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.actor.do(t.Context(), action{Do: "start", Service: keyService}); err != nil {
+	if err := s.actor.do(t.Context(), action{Do: "start", Service: "keys"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, stopped := s.done(); !stopped || fmt.Sprint(s.actor.stopped) != "map[bus:true keys:false token:true]" {
@@ -226,7 +226,7 @@ func TestStoppedServicesAreStarted(t *testing.T) {
 		t.Errorf("started: %q, bus stopped: %v", calls, stopped)
 	}
 
-	if err := s.actor.do(t.Context(), action{Do: "stop", Service: tokenEndpoint}); err != nil {
+	if err := s.actor.do(t.Context(), action{Do: "stop", Service: "token"}); err != nil {
 		t.Fatal(err)
 	}
 	s.answer("no", false)

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
@@ -398,18 +397,6 @@ func TestPatternIsReadWithoutSpaces(t *testing.T) {
 			t.Errorf("%s: %s, %v", text, got, err)
 		}
 	}
-	synctest.Test(t, func(t *testing.T) {
-		c := newCloud()
-		c.fail = func(operation string) string {
-			if operation == "PutRule" {
-				return "InvalidEventPatternException"
-			}
-			return ""
-		}
-		if _, ok := errors.AsType[*types.InvalidEventPatternException](c.start(t, false, nil).end()); !ok {
-			t.Error("EventBridge's answer about the pattern is lost")
-		}
-	})
 }
 
 // answers is a program that answers with these statuses, one after another.

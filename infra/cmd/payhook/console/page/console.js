@@ -178,9 +178,10 @@ for (const button of dialog.querySelectorAll("button[data-version]")) {
 
 function onCommand(c) {
   if (c.stopped) onServices(c.stopped);
-  if (c.compared) {
+  const { do: done, name, version } = c.action;
+  if (done === "compare") {
     const versions = c.output.slice(Math.max(c.output.indexOf("\nevent "), 0)).trim(); // without the proof
-    if (c.compared === dialog.dataset.name) document.getElementById("conflict-versions").textContent = versions;
+    if (name === dialog.dataset.name) document.getElementById("conflict-versions").textContent = versions;
     return;
   }
   const line = element("p");
@@ -189,9 +190,9 @@ function onCommand(c) {
   const parts = [line];
   if (c.output) parts.push(element("pre", c.output));
   document.getElementById("last").replaceChildren(...parts);
-  if (!c.replayed) return;
-  for (const d of deliveries.filter((other) => other.webhook?.parked === c.replayed)) {
-    d.decision = c.version === "first" ? "settled: the first version stays" : "replayed";
+  if (done !== "replay" || !c.right) return;
+  for (const d of deliveries.filter((other) => other.webhook?.parked === name)) {
+    d.decision = version === "first" ? "settled: the first version stays" : "replayed";
     d.draw();
   }
 }
@@ -219,9 +220,9 @@ async function act(button, action) {
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify(action),
     });
-    if (!answer.ok) onCommand({ command: action.do, right: false, output: await answer.text() });
+    if (!answer.ok) onCommand({ action, command: action.do, right: false, output: await answer.text() });
   } catch (problem) {
-    onCommand({ command: action.do, right: false, output: "the console does not answer: " + problem.message });
+    onCommand({ action, command: action.do, right: false, output: "the console does not answer: " + problem.message });
   } finally {
     button.removeAttribute("aria-disabled");
   }
