@@ -242,8 +242,7 @@ func (r *Run) deniedCheck(in *scenario.Arrivals) *scenario.Check {
 
 // pending returns how many events are recorded and not published.
 func (r *Run) pending(ctx context.Context) int {
-	return len(scenario.Must(ledger.NewInspector(dynamodb.NewFromConfig(r.AWS), r.LedgerTable).Backlog(ctx,
-		func(int) {})))
+	return len(scenario.Must(ledger.NewInspector(dynamodb.NewFromConfig(r.AWS), r.LedgerTable).Backlog(ctx)))
 }
 
 // awaitAll waits until events have arrived behind the rule for released payments. On the emulator,

@@ -285,7 +285,7 @@ func (f *fixture) drain(t *testing.T) {
 	inspector := ledger.NewInspector(dynamodb.NewFromConfig(f.AWS), f.LedgerTable)
 	for deadline := time.Now().Add(2 * waitTimeout); ; time.Sleep(200 * time.Millisecond) {
 		failed := f.Invoke(t.Context(), "redrive", scenario.AsScheduled, &struct{}{})
-		pending, err := inspector.Backlog(t.Context(), func(int) {})
+		pending, err := inspector.Backlog(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,12 +66,12 @@ var inspectNames = map[string]string{
 
 // Backlog returns everything that the index of pending items holds, of every bus, due or
 // not, the longest due first. The index follows the table with a delay, so an item may be
-// missing, or no longer pending. It takes about 100 bytes of memory for each. After every
-// page of the index, seen is called with the number so far. The error is DynamoDB's.
+// missing, or no longer pending. It takes about 100 bytes of memory for each. The error is
+// DynamoDB's.
 //
 // It reads the whole index, about 100 bytes for each item: a megabyte, or 128 read units, has
 // 10,000 of them.
-func (i *Inspector) Backlog(ctx context.Context, seen func(total int)) ([]Item, error) {
+func (i *Inspector) Backlog(ctx context.Context) ([]Item, error) {
 	var all []Item
 	for after := Cursor(nil); ; {
 		out, err := i.client.Scan(ctx, &dynamodb.ScanInput{
@@ -87,7 +87,6 @@ func (i *Inspector) Backlog(ctx context.Context, seen func(total int)) ([]Item, 
 			return nil, fmt.Errorf("ledger: pending: %w", err)
 		}
 		all = append(all, page...)
-		seen(len(all))
 		if after = out.LastEvaluatedKey; after == nil {
 			break
 		}

@@ -9,7 +9,6 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
-	"unicode/utf8"
 )
 
 // PrintJSON writes one document on one line.
@@ -77,31 +76,6 @@ func Plain(text string) string {
 		return strconv.Quote(text)
 	}
 	return text
-}
-
-// Wrap joins words by two spaces into lines of at most width columns, the lines after
-// the first one indented. A word that is longer than a line is not broken.
-func Wrap(width, indent int, words ...string) string {
-	var text strings.Builder
-	column := 0
-	for _, word := range words {
-		if word == "" {
-			continue
-		}
-		length := utf8.RuneCountInString(word)
-		switch {
-		case column == 0:
-		case column+2+length > width:
-			text.WriteString("\n" + strings.Repeat(" ", indent))
-			column = indent
-		default:
-			text.WriteString("  ")
-			column += 2
-		}
-		text.WriteString(word)
-		column += length
-	}
-	return text.String()
 }
 
 // Counted is a number and what is counted.

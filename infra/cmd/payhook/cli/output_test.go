@@ -17,18 +17,3 @@ func TestDurationsAreReadable(t *testing.T) {
 		}
 	}
 }
-
-func TestLinesAreWrappedBetweenWords(t *testing.T) {
-	for _, test := range []struct {
-		words []string
-		want  string
-	}{
-		{nil, ""},
-		{[]string{"one", "", "two", "three", "four"}, "one  two\n three\n four"},
-		{[]string{"äöü", "two", "longer than a line", "x"}, "äöü  two\n longer than a line\n x"},
-	} {
-		if got := Wrap(8, 1, test.words...); got != test.want {
-			t.Errorf("%q: got %q, want %q", test.words, got, test.want)
-		}
-	}
-}

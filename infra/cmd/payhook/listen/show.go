@@ -104,7 +104,7 @@ func (s *screen) Webhook(w Webhook) error {
 		words = append(words, "parked as "+cli.Plain(w.Parked))
 	}
 	var text strings.Builder
-	text.WriteString(cli.Wrap(s.Width(), 4, append(words, w.times())...) + "\n")
+	text.WriteString(strings.Join(append(words, w.times()), "  ") + "\n")
 	for _, fate := range slices.Sorted(maps.Keys(w.IDs)) {
 		for _, id := range w.IDs[fate] {
 			if fate != string(intake.Published) {
@@ -128,7 +128,7 @@ func (s *screen) Event(e Event) error {
 	if e.Forward != nil {
 		words = append(words, e.Forward.String())
 	}
-	_, err := fmt.Fprintln(s.Out, cli.Wrap(s.Width(), 4, words...))
+	_, err := fmt.Fprintln(s.Out, strings.Join(words, "  "))
 	return err
 }
 

@@ -31,9 +31,8 @@ func isObject(text string) bool { return strings.HasPrefix(text, "{") && json.Va
 // elsewhere, or are for CloudWatch.
 var hidden = []string{"time", "level", "msg", "_aws", "StackName", "requestId"}
 
-// text returns the entry for a terminal of that width. Members that are zero are left
-// out.
-func (e Entry) text(width int) string {
+// text returns the entry for a terminal. Members that are zero are left out.
+func (e Entry) text() string {
 	level, words := "-", []string(nil)
 	if line := strings.TrimSpace(e.Text); isObject(line) {
 		var known struct{ Level, Msg string }
@@ -46,7 +45,7 @@ func (e Entry) text(width int) string {
 		}
 	}
 	head := fmt.Sprintf("%s  %-7s  %-5s", cli.Stamp(e.Time), e.Function, cli.Plain(level))
-	return cli.Wrap(width, 4, append([]string{head}, words...)...)
+	return strings.Join(append([]string{head}, words...), "  ")
 }
 
 // routine reports whether the entry is one that Lambda writes for every invocation that

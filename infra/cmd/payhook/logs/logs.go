@@ -122,7 +122,7 @@ func (o *options) show(entries []Entry) error {
 		if o.json {
 			err = o.PrintJSON(e.json())
 		} else {
-			_, err = fmt.Fprintln(o.Out, e.text(o.Width()))
+			_, err = fmt.Fprintln(o.Out, e.text())
 		}
 		if err != nil {
 			return err

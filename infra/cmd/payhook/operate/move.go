@@ -49,7 +49,7 @@ func (p *program) move(ctx context.Context, d *stack, from string, yes bool) err
 	if from == "" || from == m.To {
 		return cli.Usage("--from must name another bus than that of the stack, %s; payhook pending shows them", m.To)
 	}
-	index, err := d.ledger.Backlog(ctx, func(int) {})
+	index, err := d.ledger.Backlog(ctx)
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ type backlog struct {
 }
 
 func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
-	index, err := d.ledger.Backlog(ctx, func(int) {})
+	index, err := d.ledger.Backlog(ctx)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,13 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Example: "  payhook status\n  payhook status --local",
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.Unreachable(run(cmd.Context(), p, *t))
+			d, err := deployment.Connect(cmd.Context(), *t)
+			if err == nil {
+				s := stack{d, dynamodb.NewFromConfig(d.AWS), d.S3(), secretsmanager.NewFromConfig(d.AWS),
+					cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS)}
+				err = s.status(cmd.Context(), p)
+			}
+			return cli.Unreachable(err)
 		},
 	}
 }
@@ -70,15 +76,6 @@ type stack struct {
 	}
 }
 
-func run(ctx context.Context, p *cli.Program, t deployment.Target) error {
-	d, err := deployment.Connect(ctx, t)
-	if err != nil {
-		return err
-	}
-	return (&stack{d, dynamodb.NewFromConfig(d.AWS), d.S3(), secretsmanager.NewFromConfig(d.AWS),
-		cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS)}).status(ctx, p)
-}
-
 // state is the result of a check.
 type state string
 
@@ -98,15 +95,14 @@ type check struct {
 // status makes every check and prints the results.
 func (d *stack) status(ctx context.Context, p *cli.Program) error {
 	h := struct {
-		Stack   string    `json:"stack"`
-		At      time.Time `json:"at"`
-		Healthy bool      `json:"healthy"`
-		Checks  []check   `json:"checks"`
-	}{Stack: d.Stack, At: p.Now().UTC()}
+		Stack   string  `json:"stack"`
+		Healthy bool    `json:"healthy"`
+		Checks  []check `json:"checks"`
+	}{Stack: d.Stack}
 	for _, group := range []func(context.Context, *stack, time.Time) ([]check, error){
 		pending, parked, accessToken, fromMetrics, alarms,
 	} {
-		checks, err := group(ctx, d, h.At)
+		checks, err := group(ctx, d, p.Now())
 		if err != nil {
 			return err
 		}
@@ -139,35 +135,18 @@ func (d *stack) status(ctx context.Context, p *cli.Program) error {
 // overdue is when an event should have been published: after two runs of redrive.
 const overdue = 2 * time.Minute
 
-// pending counts what is in the index of pending events: those of the own bus, and of others.
+// pending counts what is in the index of pending events, also those of another stack that has
+// the same ledger, or had it.
 func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
-	all, err := ledger.NewInspector(d.db, d.LedgerTable).Backlog(ctx, func(int) {})
+	all, err := ledger.NewInspector(d.db, d.LedgerTable).Backlog(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var own, others []ledger.Item
-	for _, p := range all {
-		if p.Bus() == d.Bus {
-			own = append(own, p)
-		} else {
-			others = append(others, p)
-		}
-	}
-	checks := []check{waiting("pending", own, now, "payhook pending")}
-	if len(others) > 0 {
-		// Another stack has the same ledger, or had it.
-		checks = append(checks, waiting("other buses", others, now, "payhook pending move, if their stack is gone"))
-	}
-	return checks, nil
-}
-
-// waiting returns the check of pending events, with what to do if some are overdue.
-func waiting(name string, pending []ledger.Item, now time.Time, action string) check {
-	if len(pending) == 0 {
-		return check{name, ok, "nothing is pending"}
+	if len(all) == 0 {
+		return []check{{"pending", ok, "nothing is pending"}}, nil
 	}
 	late, oldest := 0, now
-	for _, p := range pending {
+	for _, p := range all {
 		if now.Sub(p.Due) > overdue {
 			late++
 		}
@@ -175,12 +154,12 @@ func waiting(name string, pending []ledger.Item, now time.Time, action string) c
 			oldest = p.RecordedAt
 		}
 	}
-	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(len(pending), "event", "events"),
+	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(len(all), "event", "events"),
 		cli.Readable(now.Sub(oldest)))
 	if late > 0 {
-		return check{name, attention, fmt.Sprintf("%s, %d overdue: %s", text, late, action)}
+		return []check{{"pending", attention, fmt.Sprintf("%s, %d overdue: payhook pending", text, late)}}, nil
 	}
-	return check{name, ok, text}
+	return []check{{"pending", ok, text}}, nil
 }
 
 // parked counts what is parked and open.

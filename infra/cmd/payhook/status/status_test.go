@@ -152,11 +152,11 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		}, "healthy", "none of 2 is raised"},
 		"overdue": {func(w *world) { w.record("bus", time.Hour) }, "NOT HEALTHY",
 			"pending       attention  1 event, the oldest for 1h, 1 overdue: payhook pending"},
-		// Another stack has the same ledger. It publishes its events, unless it was deleted.
-		"another bus": {func(w *world) { w.record("other", time.Second) }, "healthy",
-			"other buses   ok     1 event, the oldest for 1s"},
+		"under way": {func(w *world) { w.record("bus", time.Second) }, "healthy",
+			"pending       ok     1 event, the oldest for 1s"},
+		// Another stack has the same ledger, or had it.
 		"overdue on another bus": {func(w *world) { w.record("other", time.Hour) }, "NOT HEALTHY",
-			"other buses   attention  1 event, the oldest for 1h, 1 overdue: payhook pending move, if their stack is gone"},
+			"pending       attention  1 event, the oldest for 1h, 1 overdue: payhook pending"},
 		"parked": {func(w *world) {
 			if _, _, err := parking.NewStore(w.s3, "parking").Park(w.t.Context(),
 				parking.Parked{Reason: parking.Invalid, ParkedAt: w.now}); err != nil {
