@@ -11,6 +11,7 @@ import (
 	"time"
 	"uuid"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -19,7 +20,6 @@ import (
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/signature"
-	"payhook.example/shared/telemetry"
 )
 
 var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -58,7 +58,7 @@ func deploy(t *testing.T, change map[string]string) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.handler = newHandler(conf, clients{d.db, d.bus, d.buckets}, telemetry.New(&d.log, "Payhook"))
+	d.handler = newHandler(conf, clients{d.db, d.bus, d.buckets}, awsenv.NewLog(&d.log, "Payhook"))
 	d.now = func() time.Time { return noon }
 	return d
 }

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
-	"payhook.example/shared/telemetry"
 )
 
 // handler runs redrive for an invocation and writes a log line and metrics. Lambda may
@@ -21,7 +21,7 @@ type handler struct {
 	redriver *intake.Redriver
 	replayer *intake.Replayer
 	parking  *parking.Store
-	log      *telemetry.Log
+	log      *awsenv.Log
 	now      func() time.Time // zero: time.Now
 	trust    *trust           // nil: no client certificate is required
 }
@@ -101,7 +101,7 @@ func (h *handler) Handle(ctx context.Context, e event) (report, error) {
 	case e.Certificates:
 		t, err := h.trust.report(ctx, h.time())
 		if err != nil {
-			return report{}, fmt.Errorf("redrive: %s", telemetry.Cause(err))
+			return report{}, fmt.Errorf("redrive: %s", awsenv.Cause(err))
 		}
 		return report{Certificates: t}, nil
 	}
@@ -115,8 +115,8 @@ func (h *handler) move(ctx context.Context, from string) (report, error) {
 	attrs := []slog.Attr{slog.String("from", from), slog.Int("moved", moved), slog.Bool("left", left)}
 	if err != nil {
 		level = slog.LevelError
-		attrs = append(attrs, slog.String("cause", telemetry.Cause(err)))
-		err = fmt.Errorf("redrive: %s", telemetry.Cause(err))
+		attrs = append(attrs, slog.String("cause", awsenv.Cause(err)))
+		err = fmt.Errorf("redrive: %s", awsenv.Cause(err))
 	}
 	h.log.Logger().LogAttrs(ctx, level, "move", attrs...)
 	return report{Moved: moved, Left: left}, err
@@ -135,29 +135,29 @@ func (h *handler) write(ctx context.Context, r intake.Redriven) (report, error) 
 		slog.Int("failed", r.Failed), slog.Int("unmarked", r.Unmarked), slog.Int("errors", r.Errors),
 		slog.Bool("left", r.Left)}
 	if err := cmp.Or(r.Err, r.PublishErr); err != nil {
-		attrs = append(attrs, slog.String("cause", telemetry.Cause(err)))
+		attrs = append(attrs, slog.String("cause", awsenv.Cause(err)))
 	}
-	var values []telemetry.Value
+	var values []awsenv.Value
 	if !r.Unread {
-		values = append(values, telemetry.Value{Metric: names.OldestPendingMetric, Value: r.Oldest.Seconds()})
+		values = append(values, awsenv.Value{Metric: names.OldestPendingMetric, Value: r.Oldest.Seconds()})
 	}
 	if r.Parked > 0 {
-		values = append(values, telemetry.Value{Metric: names.ParkedMetric, Value: float64(r.Parked)})
+		values = append(values, awsenv.Value{Metric: names.ParkedMetric, Value: float64(r.Parked)})
 	}
 	if h.trust != nil {
 		// Without the certificate that was accepted last, only the CAs count. Another run
 		// raises the alarm for the certificate.
 		t, err := h.trust.report(ctx, h.time())
 		if err != nil {
-			attrs = append(attrs, slog.String("certificateCause", telemetry.Cause(err)))
+			attrs = append(attrs, slog.String("certificateCause", awsenv.Cause(err)))
 			level = max(level, slog.LevelWarn)
 		}
-		values = append(values, telemetry.Value{Metric: names.TrustDaysLeftMetric, Value: t.DaysLeft})
+		values = append(values, awsenv.Value{Metric: names.TrustDaysLeftMetric, Value: t.DaysLeft})
 	}
 	h.log.Outcome(ctx, level, "redrive", values, attrs...)
 	out := report{Found: r.Found, Published: r.Published, Failed: r.Failed, Parked: r.Parked, Left: r.Left}
 	if r.Err != nil {
-		return out, fmt.Errorf("redrive: %s", telemetry.Cause(r.Err))
+		return out, fmt.Errorf("redrive: %s", awsenv.Cause(r.Err))
 	}
 	return out, nil
 }
@@ -179,7 +179,7 @@ func (h *handler) replay(ctx context.Context, e event) (out report) {
 				err = h.decide(ctx, name, e)
 			}
 		}
-		result.Cause = telemetry.Cause(err)
+		result.Cause = awsenv.Cause(err)
 		level := slog.LevelInfo
 		if result.Outcome != intake.Accepted || err != nil {
 			level = slog.LevelWarn
@@ -243,7 +243,7 @@ func (h *handler) settle(ctx context.Context, e event) (out report, err error) {
 		if err == nil {
 			err = h.parking.Settle(ctx, name, parking.Note{By: e.By, At: h.time(), Reason: e.Reason})
 		}
-		result, level := settled{Name: name, Cause: telemetry.Cause(err)}, slog.LevelInfo
+		result, level := settled{Name: name, Cause: awsenv.Cause(err)}, slog.LevelInfo
 		if err != nil {
 			level = slog.LevelWarn
 		}

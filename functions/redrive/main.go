@@ -19,7 +19,6 @@ import (
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
-	"payhook.example/shared/telemetry"
 )
 
 func main() {
@@ -43,7 +42,7 @@ func newFunction(getenv func(string) string) (*handler, error) {
 		return nil, err
 	}
 	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3},
-		telemetry.New(os.Stdout, getenv(names.StackEnv))), nil
+		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), nil
 }
 
 // clients are the AWS services that the function calls.
@@ -59,7 +58,7 @@ type dynamoDB interface {
 }
 
 // newHandler creates the handler from its clients and settings.
-func newHandler(s settings.Redrive, c clients, log *telemetry.Log) *handler {
+func newHandler(s settings.Redrive, c clients, log *awsenv.Log) *handler {
 	pipeline := setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, s.Publishing)
 	h := &handler{
 		redriver: intake.NewRedriver(pipeline, s.Attempts),

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
-	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
 )
 
@@ -15,7 +15,7 @@ import (
 // metrics.
 type handler struct {
 	refresher *token.Refresher
-	log       *telemetry.Log
+	log       *awsenv.Log
 }
 
 // event is the event of an invocation. That of the schedule is empty.
@@ -48,16 +48,16 @@ func (h *handler) write(ctx context.Context, r token.Report, err error) report {
 		slog.Float64("lifetimeSeconds", r.Lifetime.Seconds()),
 		slog.Int("calls", r.Calls),
 	}
-	var values []telemetry.Value
+	var values []awsenv.Value
 	if r.Known {
 		attrs = append(attrs, slog.Float64("remainingSeconds", r.Remaining.Seconds()))
-		values = append(values, telemetry.Value{Metric: names.TokenShortfallMetric, Value: r.Shortfall.Seconds()})
+		values = append(values, awsenv.Value{Metric: names.TokenShortfallMetric, Value: r.Shortfall.Seconds()})
 	}
 	if err != nil {
-		values = append(values, telemetry.Value{Metric: names.TokenFailedMetric, Value: 1})
+		values = append(values, awsenv.Value{Metric: names.TokenFailedMetric, Value: 1})
 	}
 	if r.WritesTooOften {
-		values = append(values, telemetry.Value{Metric: names.TokenWritesTooOftenMetric, Value: 1})
+		values = append(values, awsenv.Value{Metric: names.TokenWritesTooOftenMetric, Value: 1})
 		level = slog.LevelWarn
 		attrs = append(attrs, slog.String("warning", warning(r)))
 	}

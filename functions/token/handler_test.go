@@ -16,11 +16,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/settings/settingstest"
-	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
 )
 
@@ -65,7 +65,7 @@ func TestTheLineAndTheReportOfARun(t *testing.T) {
 				"warning":   fmt.Sprintf(tooOften, "the secret has more than 90 versions a day, and AWS takes 100")}},
 	} {
 		var log bytes.Buffer
-		h := &handler{log: telemetry.New(&log, "Payhook")}
+		h := &handler{log: awsenv.NewLog(&log, "Payhook")}
 		if diff := cmp.Diff(c.report, h.write(t.Context(), c.run, c.err)); diff != "" {
 			t.Errorf("%s: the report (-want +got):\n%s", name, diff)
 		}
@@ -134,7 +134,7 @@ func TestATokenIsStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	h.log = telemetry.New(&log, "Payhook")
+	h.log = awsenv.NewLog(&log, "Payhook")
 	for i, step := range []struct {
 		event event
 		want  token.Outcome

@@ -13,7 +13,6 @@ import (
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
 )
 
@@ -40,5 +39,5 @@ func newFunction(getenv func(string) string) (*handler, error) {
 	refresher := token.NewRefresher(secretsmanager.NewFromConfig(cfg), conf.TokenSecret, conf.CredentialsSecret,
 		token.NewEndpoint(conf.AuthURL, conf.TokenManagerID,
 			token.EndpointOptions{Scopes: conf.Scopes, FormEncoded: conf.FormEncoded}))
-	return &handler{refresher, telemetry.New(os.Stdout, getenv(names.StackEnv))}, nil
+	return &handler{refresher, awsenv.NewLog(os.Stdout, getenv(names.StackEnv))}, nil
 }

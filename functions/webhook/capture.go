@@ -8,9 +8,9 @@ import (
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/parking"
-	"payhook.example/shared/telemetry"
 )
 
 // capture stores a request that was rejected before it was found authentic, and returns
@@ -32,7 +32,7 @@ func (h *handler) capture(ctx context.Context, r request, result intake.Result, 
 	stored := parking.Captured{
 		ReceivedAt: received,
 		Outcome:    string(result.Outcome),
-		Cause:      telemetry.Cause(result.Err),
+		Cause:      awsenv.Cause(result.Err),
 		Method:     r.RequestContext.HTTP.Method,
 		Path:       r.RawPath,
 		RawQuery:   r.RawQueryString,
@@ -47,7 +47,7 @@ func (h *handler) capture(ctx context.Context, r request, result intake.Result, 
 	name, err := h.capturer.Capture(ctx, stored)
 	switch {
 	case err != nil:
-		return []slog.Attr{slog.String("captureFailed", telemetry.Cause(err))}
+		return []slog.Attr{slog.String("captureFailed", awsenv.Cause(err))}
 	case name == "":
 		return nil
 	}

@@ -18,12 +18,12 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/telemetry"
 )
 
 // endpoint is the function, set up as in main, with AWS services in memory and a
@@ -75,7 +75,7 @@ func newServices() *endpoint {
 func (e *endpoint) start(t testing.TB, baseURL string, keyService *http.Client, change map[string]string) {
 	t.Helper()
 	e.handler = newHandler(conf(t, baseURL, change), clients{e.db, e.bus, e.buckets, keyService},
-		telemetry.New(e.log, "webhook"))
+		awsenv.NewLog(e.log, "webhook"))
 }
 
 func newEndpoint(t testing.TB, change map[string]string) *endpoint {

@@ -11,13 +11,13 @@ import (
 	"strconv"
 	"time"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/telemetry"
 )
 
 // handler receives the requests of a function URL or of an HTTP API, which both have
@@ -27,7 +27,7 @@ type handler struct {
 	authentication  string  // settings.BySignature, ByMTLS or ByBoth
 	origin          *origin // nil: any; no client certificate is read then
 	receiver        *intake.Receiver
-	log             *telemetry.Log
+	log             *awsenv.Log
 	method          string
 	successStatus   int
 	maxPayloadBytes int
@@ -193,7 +193,7 @@ func (h *handler) write(ctx context.Context, r intake.Result, answer intake.Answ
 		attrs = append(attrs, certificateAttr(r.Certificate))
 	}
 	if err := cmp.Or(r.Err, r.PublishErr); err != nil {
-		attrs = append(attrs, slog.String("cause", telemetry.Cause(err)))
+		attrs = append(attrs, slog.String("cause", awsenv.Cause(err)))
 	}
 	if r.KeyID != "" {
 		attrs = append(attrs, slog.String("keyId", r.KeyID))
@@ -255,13 +255,13 @@ func stepAttrs(s intake.Steps) (steps []any) {
 // alarm that needs ClientErrors exists only with a function URL, so not with client
 // certificates. It subtracts ClientErrors from another metric and needs its zeros: AWS
 // does not document what FILL returns for a metric without any data.
-func (h *handler) metrics(r intake.Result, answer intake.Answer) []telemetry.Value {
-	values := make([]telemetry.Value, 0, 7)
+func (h *handler) metrics(r intake.Result, answer intake.Answer) []awsenv.Value {
+	values := make([]awsenv.Value, 0, 7)
 	if h.origin == nil {
-		values = append(values, telemetry.Value{Metric: names.ClientErrorsMetric,
+		values = append(values, awsenv.Value{Metric: names.ClientErrorsMetric,
 			Value: count(answer.Status >= 400 && answer.Status <= 499)})
 	}
-	for _, v := range []telemetry.Value{
+	for _, v := range []awsenv.Value{
 		{Metric: answer.Metric, Value: count(answer.Metric.Name != "")},
 		{Metric: names.ConflictsMetric, Value: float64(r.Conflicts)},
 		{Metric: names.ParkedMetric, Value: count(r.Parked != "" && !r.ParkedBefore) + float64(r.Unpublishable)},

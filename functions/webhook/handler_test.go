@@ -26,13 +26,13 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/telemetry"
 )
 
 func TestADeliveryIsPublishedAndAnswered(t *testing.T) {
@@ -185,7 +185,7 @@ func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 		e.handler = newHandler(
 			conf(t, "https://service.example", map[string]string{settings.TimestampTolerance.Env(): settings.Off}),
 			clients{e.db, e.bus, e.buckets, &http.Client{Transport: service}},
-			telemetry.New(e.log, "webhook"))
+			awsenv.NewLog(e.log, "webhook"))
 		answer := make(chan []byte, 1)
 		go func() {
 			text, err := e.Invoke(t.Context(), signed)
@@ -262,7 +262,7 @@ func BenchmarkWebhook(b *testing.B) {
 		return next(ctx, in)
 	}
 	h := newHandler(conf(b, service.URL, nil), clients{db, nothing{}, awstest.NewS3(), &http.Client{}},
-		telemetry.New(io.Discard, "webhook"))
+		awsenv.NewLog(io.Discard, "webhook"))
 	payload := paymenttest.Delivery(paymenttest.Event())
 	signed, err := service.Sender().Sign(b.Context(),
 		paymenttest.Webhook{URL: "https://hook.example/", Payload: payload})

@@ -9,18 +9,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/telemetry"
 )
 
 // written returns the outcome line of a result.
 func written(t *testing.T, authentication string, r intake.Result, a intake.Answer) map[string]any {
 	t.Helper()
 	var log bytes.Buffer
-	h := &handler{authentication: authentication, log: telemetry.New(&log, "webhook")}
+	h := &handler{authentication: authentication, log: awsenv.NewLog(&log, "webhook")}
 	h.write(t.Context(), r, a)
 	return decoded(t, log.Bytes())
 }

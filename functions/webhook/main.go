@@ -22,7 +22,6 @@ import (
 	"payhook.example/shared/parking"
 	"payhook.example/shared/settings"
 	"payhook.example/shared/setup"
-	"payhook.example/shared/telemetry"
 	"payhook.example/shared/token"
 )
 
@@ -58,7 +57,7 @@ func newFunction(getenv func(string) string) (h *handler, connect func(), err er
 		others = []*url.URL{conf.BaseURL}
 	}
 	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3, keyService},
-		telemetry.New(os.Stdout, getenv(names.StackEnv))), func() { c.Connect(others...) }, nil
+		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), func() { c.Connect(others...) }, nil
 }
 
 // clients are the services that the function calls.
@@ -80,7 +79,7 @@ func withToken(s settings.Webhook, secrets token.Getter) *http.Client {
 }
 
 // newHandler creates the handler from its clients and settings.
-func newHandler(s settings.Webhook, c clients, log *telemetry.Log) *handler {
+func newHandler(s settings.Webhook, c clients, log *awsenv.Log) *handler {
 	h := &handler{
 		authentication:  s.Authentication,
 		log:             log,

@@ -12,13 +12,13 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/telemetry"
 )
 
 // answered tests that a webhook with a change has this status with a value of a setting.
@@ -129,7 +129,7 @@ var effects = map[*settings.Setting]func(t *testing.T){
 		e := newServices()
 		e.service = service
 		e.handler = newHandler(s, clients{e.db, e.bus, e.buckets, withToken(s, secrets.SDK())},
-			telemetry.New(e.log, "webhook"))
+			awsenv.NewLog(e.log, "webhook"))
 		if r := e.send(t, paymenttest.Event()); !s.KeysBearer || r.StatusCode != 200 {
 			t.Errorf("%d %s", r.StatusCode, r.Body)
 		}

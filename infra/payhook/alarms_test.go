@@ -15,8 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
-	"payhook.example/shared/telemetry"
 )
 
 // alarmNamed returns an alarm's properties.
@@ -228,8 +228,8 @@ func TestAlarmsFollowTheSettings(t *testing.T) {
 
 func TestAlarmsWatchMetricsThatTheFunctionsWrite(t *testing.T) {
 	var line bytes.Buffer
-	telemetry.New(&line, "Payhook").Outcome(context.Background(), slog.LevelInfo, "token",
-		[]telemetry.Value{{Metric: names.TokenFailedMetric, Value: 1}})
+	awsenv.NewLog(&line, "Payhook").Outcome(context.Background(), slog.LevelInfo, "token",
+		[]awsenv.Value{{Metric: names.TokenFailedMetric, Value: 1}})
 	var written map[string]any
 	if err := json.Unmarshal(line.Bytes(), &written); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,6 @@
-// Package awsenv configures the AWS clients of a Lambda function from its
-// environment.
+// Package awsenv has what every Lambda function of Payhook needs: the configuration of
+// its AWS clients ([Config]), their connections ([Connections]), Go's runtime ([Tune]), and
+// log lines with metrics ([Log]).
 //
 // Lambda sets the Region and the credentials of the function's role as environment
 // variables, and they do not change while the function runs (AWS, "Working with

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/smithy-go"
 	smithytime "github.com/aws/smithy-go/time"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/intake"
@@ -22,7 +23,6 @@ import (
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
-	"payhook.example/shared/telemetry"
 )
 
 // far is a table and a bus. Each call takes 10 ms and is counted.
@@ -129,8 +129,8 @@ func TestADeliveryPublishesAsLongAsItsEventsNeed(t *testing.T) {
 				got := r.Receive(t.Context(), signedAt(t, serviceKey(), payload, time.Now()))
 				if got.Outcome != intake.Accepted || got.Recorded != test.events || got.Published != test.published ||
 					got.Pending != test.events-test.published || got.Steps.Publish != test.took ||
-					telemetry.Cause(got.PublishErr) != test.cause {
-					t.Errorf("%s of %+v", telemetry.Cause(got.PublishErr), got)
+					awsenv.Cause(got.PublishErr) != test.cause {
+					t.Errorf("%s of %+v", awsenv.Cause(got.PublishErr), got)
 				}
 			})
 		})

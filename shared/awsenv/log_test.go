@@ -1,4 +1,4 @@
-package telemetry_test
+package awsenv_test
 
 import (
 	"bytes"
@@ -14,15 +14,15 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/aws/smithy-go"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
-	"payhook.example/shared/telemetry"
 )
 
 func TestALineHasItsAttributesAndMetrics(t *testing.T) {
 	var out bytes.Buffer
-	log := telemetry.New(&out, "my-stack")
+	log := awsenv.NewLog(&out, "my-stack")
 	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "request-1"})
-	log.Outcome(ctx, slog.LevelWarn, "webhook", []telemetry.Value{
+	log.Outcome(ctx, slog.LevelWarn, "webhook", []awsenv.Value{
 		{Metric: names.Metric{Name: "Recorded", Meaning: "of no line"}, Value: 3},
 		{Metric: names.Metric{Name: "Age", Unit: names.Seconds}, Value: 1.5},
 	}, slog.String("outcome", "accepted \"\n"), slog.Group("ms", slog.Float64("record", 0.25)))
@@ -83,7 +83,7 @@ func TestACauseHasNoResourceName(t *testing.T) {
 		"no such server": {&smithy.OperationError{ServiceID: "EventBridge", OperationName: "PutEvents",
 			Err: errors.New("dial tcp: arn")}, "EventBridge PutEvents: no answer"},
 	} {
-		if got := telemetry.Cause(test.err); got != test.want {
+		if got := awsenv.Cause(test.err); got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
 	}

@@ -1,10 +1,4 @@
-// Package telemetry writes the log lines and metrics of a function: JSON lines
-// that CloudWatch Logs Insights can query, with the metrics in the same lines.
-//
-// It writes one line for each outcome, with stable names. For an error of AWS it logs
-// only the operation and the code, because the message may name accounts and
-// resources.
-package telemetry
+package awsenv
 
 import (
 	"context"
@@ -25,15 +19,16 @@ type Value struct {
 	Value  float64
 }
 
-// Log writes JSON lines. It is safe for concurrent use.
+// Log writes JSON lines that CloudWatch Logs Insights can query, with the metrics in the
+// same lines: one line for each outcome, with stable names. It is safe for concurrent use.
 type Log struct {
 	logger *slog.Logger
 	stack  string
 }
 
-// New returns a log that writes to w. stack is the name of the stack, which is the
+// NewLog returns a log that writes to w. stack is the name of the stack, which is the
 // dimension of its metrics.
-func New(w io.Writer, stack string) *Log {
+func NewLog(w io.Writer, stack string) *Log {
 	return &Log{slog.New(withRequestID{slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: withoutInfo})}), stack}
 }
 
@@ -51,8 +46,8 @@ func (l *Log) Logger() *slog.Logger { return l.logger }
 
 // Outcome writes one line with attrs and the values of metrics, which CloudWatch
 // extracts from the line (AWS, "Specification: Embedded metric format"); a line without
-// values has none. Every line has the Lambda request id. Its only time is that of the metrics: CloudWatch stores the
-// time of each line.
+// values has none. Every line has the Lambda request id. Its only time is that of the
+// metrics: CloudWatch stores the time of each line.
 func (l *Log) Outcome(ctx context.Context, level slog.Level, msg string, values []Value, attrs ...slog.Attr) {
 	now := time.Now()
 	r := slog.NewRecord(time.Time{}, level, msg, 0)
@@ -90,7 +85,7 @@ type directive struct {
 }
 
 // Cause returns the text to log for an error: the operation and code of an error of
-// AWS, and the text of any other error.
+// AWS, whose message may name accounts and resources, and the text of any other error.
 func Cause(err error) string {
 	if err == nil {
 		return ""
