@@ -20,11 +20,11 @@ import (
 // when the template is written. Section numbers (§) are those of the payment service's
 // interface, which leaves these points open.
 type Props struct {
-	// BaseURL is the base URL of the service's APIs; keys are at {BaseURL}/v1/keys/{keyId} (§4.2).
+	// BaseURL is the base URL of the APIs; keys are at {BaseURL}/v1/keys/{keyId}.
 	BaseURL string `context:"baseUrl"`
-	// AuthURL is the base URL of the token endpoint, {AuthURL}/as/token.oauth2 (§4.1).
+	// AuthURL is the base URL of the token endpoint {AuthURL}/as/token.oauth2.
 	AuthURL string `context:"authUrl"`
-	// TokenManagerID is the access_token_manager_id, assigned by the service's operator (§4.1).
+	// TokenManagerID is the access_token_manager_id, assigned by the operator.
 	TokenManagerID string `context:"tokenManagerId"`
 
 	// Bus is an existing bus for the events, in place of EventBusName. Its policy is changed only
@@ -33,141 +33,134 @@ type Props struct {
 	// AlarmTopic is an existing topic that every alarm notifies. Nil: a topic is created.
 	AlarmTopic awssns.ITopic
 
-	// Authentication is how webhooks are authenticated: "signature", "mtls" (a client certificate) or
-	// "both"; the last two need DomainName and Truststore. Default: signature.
+	// Authentication is "signature", "mtls" (a client certificate) or "both"; the last two need
+	// DomainName and Truststore. Default: signature.
 	Authentication Authentication `context:"authentication"`
-	// DomainName is the domain name of the webhook URL, which an API Gateway HTTP API serves; without
-	// it, a function URL is used.
+	// DomainName is the domain name of the webhook URL, served by API Gateway; none: a function URL is
+	// used.
 	DomainName string `context:"domainName"`
-	// Certificate is the server certificate of DomainName in ACM, in the stack's Region; without it,
-	// one is requested in the hosted zone.
+	// Certificate is the server certificate of DomainName in ACM; none: one is requested in HostedZone.
 	Certificate awscertificatemanager.ICertificate `context:"certificateArn"`
-	// OwnershipCertificate is a public certificate of DomainName from ACM, for "mtls" and "both" with a
+	// OwnershipCertificate is a public ACM certificate of DomainName, for client certificates with a
 	// server certificate that was imported or issued by a private CA.
 	OwnershipCertificate awscertificatemanager.ICertificate `context:"ownershipCertificateArn"`
-	// HostedZone is the public zone for the records of DomainName; without it, you create them.
+	// HostedZone is the public zone for the records of DomainName; none: you create them.
 	HostedZone awsroute53.IHostedZone `context:"hostedZoneId"`
 	// ThrottleRate is how many requests a second API Gateway forwards on average, and up to twice as
-	// many at once, with DomainName; others are answered 429. Default: 100.
+	// many at once. Default: 100.
 	ThrottleRate int `context:"throttleRate"`
-	// Truststore is the path of a PEM file with the certificates of the operator's CAs, up to the roots.
+	// Truststore is the path of a PEM file with the operator's CAs, up to the roots.
 	Truststore string `context:"truststore"`
 	// ClientCertPins are the keys that client certificates can have: SHA-256 of the subject public key
 	// info in hexadecimal; none: every key.
 	ClientCertPins []string `context:"clientCertPins"`
-	// ClientCertSubjects are the subjects (RFC 4514, or as openssl x509 -subject writes them) or DNS
-	// names that client certificates can have; with ClientCertPins, both must match; none: every subject.
+	// ClientCertSubjects are the subjects (RFC 4514) or DNS names that client certificates can have;
+	// with ClientCertPins, both must match; none: every subject.
 	ClientCertSubjects []string `context:"clientCertSubjects"`
-	// RevokedSerials are certificates to reject: SERIAL@ISSUER, with the serial number in hexadecimal
-	// and the subject of a certificate of the truststore. No revocation list is read.
+	// RevokedSerials are certificates to reject: SERIAL@ISSUER, the serial number in hexadecimal. No
+	// revocation list is read.
 	RevokedSerials []string `context:"revokedSerials"`
 
 	// SignatureHeader is the header of the signature; SVC stands for a brand. Default: X-SVC-Signature.
 	SignatureHeader string `context:"signatureHeader"`
-	// TimestampCarrier is the carrier of the signed timestamp: header:NAME or query:NAME.
-	// Default: header:X-SVC-Timestamp.
+	// TimestampCarrier is the carrier of the timestamp: header:NAME or query:NAME. Default:
+	// header:X-SVC-Timestamp.
 	TimestampCarrier string `context:"timestampCarrier"`
 	// KeyIDCarrier is the carrier of the key id: header:NAME, query:NAME, or static:UUID for a service
 	// that does not send it. Default: header:X-SVC-Key-Id.
 	KeyIDCarrier string `context:"keyIdCarrier"`
-	// TimestampFormat is the format of the timestamp: "rfc3339", "unix-seconds", "unix-milliseconds", or
-	// "auto" for any of them, which cannot be confused. Default: auto.
+	// TimestampFormat is "rfc3339", "unix-seconds", "unix-milliseconds", or "auto" for any of them.
+	// Default: auto.
 	TimestampFormat TimestampFormat `context:"timestampFormat"`
-	// TimestampTolerance is the accepted difference between timestamp and current time, in both
-	// directions; with Off, only the ledger detects repeated webhooks. Default: 5m.
+	// TimestampTolerance is the accepted age of a webhook, in both directions; with Off, only the ledger
+	// detects repeated ones. Default: 5m.
 	TimestampTolerance time.Duration `context:"timestampTolerance"`
 	// HTTPMethod is the method of a webhook; others are answered 405. Default: POST.
 	HTTPMethod string `context:"httpMethod"`
 	// SuccessStatus is the status of the answer to an accepted webhook, 200 to 299. Default: 200.
 	SuccessStatus int `context:"successStatus"`
-	// MaxPayloadBytes is the largest accepted payload in bytes; 3112959 bytes of JSON always fit into an
-	// invocation of Lambda. Default: 6291456.
+	// MaxPayloadBytes is the size of the largest accepted payload; 3112959 bytes of JSON always fit into
+	// an invocation. Default: 6291456.
 	MaxPayloadBytes int `context:"maxPayloadBytes"`
-	// CaptureRejected is how long after a deployment rejected webhooks are stored for payhook explain: 1m
-	// to 7d, at most 50 webhooks an hour; or Off. Default: off.
+	// CaptureRejected is how long after a deployment rejected webhooks are stored, at most 50 an hour:
+	// 1m to 7d, or Off. Default: off.
 	CaptureRejected time.Duration `context:"captureRejected"`
 
 	// KeyExponents are the RSA exponents that a key can have. Default: 65537.
 	KeyExponents []int `context:"keyExponents"`
-	// KeyFreshness is how long a key is used before it is fetched again; a withdrawn key is used for at
-	// most this and KeyUnknownGrace. Default: 1h.
+	// KeyFreshness is how long a key is used before it is fetched again. Default: 1h.
 	KeyFreshness time.Duration `context:"keyFreshness"`
 	// KeyMaxAge is the maximum age of a key, also if it cannot be fetched again. Default: 24h.
 	KeyMaxAge time.Duration `context:"keyMaxAge"`
 	// KeyUnknownGrace is how long the service must report a cached key as unknown before it is removed.
 	// Default: 5m.
 	KeyUnknownGrace time.Duration `context:"keyUnknownGrace"`
-	// UnknownKeyTTL is how long a key id that the service does not know is cached as unknown.
-	// Default: 1m.
+	// UnknownKeyTTL is how long a key id is cached as unknown. Default: 1m.
 	UnknownKeyTTL time.Duration `context:"unknownKeyTtl"`
 	// KeyMissBudget is the number of lookups a minute for keys that are not cached; then as many again
-	// for source addresses that sent an authentic webhook within a week; others are answered 503.
-	// Default: 60.
+	// for senders of authentic webhooks of the last week; others are answered 503. Default: 60.
 	KeyMissBudget int `context:"keyMissBudget"`
 	// KeysAuth is whether fetching a key needs the access token: "none" or "bearer". Default: none.
 	KeysAuth KeysAuth `context:"keysAuth"`
-	// Scopes are the scopes to ask a token for (RFC 6749, section 3.3); none: no parameter is sent.
+	// Scopes are the scopes to ask a token for; none: the parameter is not sent.
 	Scopes []string `context:"scopes"`
-	// CredentialEncoding is how client id and secret are encoded in HTTP Basic: "literal" (RFC 7617), or
-	// "form" for form-encoded first (RFC 6749, section 2.3.1). Default: literal.
+	// CredentialEncoding is how client id and secret are encoded in HTTP Basic: "literal" (RFC 7617) or
+	// "form" (RFC 6749, section 2.3.1). Default: literal.
 	CredentialEncoding CredentialEncoding `context:"credentialEncoding"`
 
-	// DeduplicationWindow is how long an eventId is remembered: longer than a sender is likely to retry.
-	// Default: 30d.
+	// DeduplicationWindow is how long an eventId is remembered. Default: 30d.
 	DeduplicationWindow time.Duration `context:"deduplicationWindow"`
 	// EventSource is the source of every event. Default: payhook.
 	EventSource string `context:"eventSource"`
-	// EventBusName is the name of the bus that is created; without it, the name of the deployment in
-	// lower case. Another name replaces the bus.
+	// EventBusName is the name of the bus that is created; none: that of the deployment, in lower case.
+	// Another name replaces the bus.
 	EventBusName string `context:"eventBusName"`
-	// ClaimCheckBytes is the size of the largest event that is sent whole, up to 408576 and less than the
-	// limit of every target; a larger one is stored in S3. Default: 200000.
+	// ClaimCheckBytes is the size of the largest event that is sent whole, up to 408576 and less than
+	// the limit of every target. Default: 200000.
 	ClaimCheckBytes int `context:"claimCheckBytes"`
-	// ClaimRetention is how long large events are kept in S3, in whole days, or Never to delete them; an
-	// expired one can be restored for 30 days. Default: 365d.
+	// ClaimRetention is how long larger events are kept in S3: whole days, or Never to delete them.
+	// Default: 365d.
 	ClaimRetention time.Duration `context:"claimRetention"`
-	// ParkedRetention is how long what is parked is kept in S3, in whole days, or Never to delete it; it
-	// was accepted but not published, so that a person should decide. Default: never.
+	// ParkedRetention is how long what is parked is kept in S3: whole days, or Never to delete it.
+	// Default: never.
 	ParkedRetention time.Duration `context:"parkedRetention"`
-	// ArchiveRetention is how long an archive keeps each published event, in whole days; Off for no
-	// archive. Default: 30d.
+	// ArchiveRetention is how long an archive keeps each published event: whole days, or Off. Default:
+	// 30d.
 	ArchiveRetention time.Duration `context:"archiveRetention"`
 
 	// WebhookTimeout is the timeout of the webhook function, in whole seconds. Default: 30s.
 	WebhookTimeout time.Duration `context:"webhookTimeout"`
-	// WebhookConcurrency is the reserved concurrency of the webhook function; 0: none is reserved.
+	// WebhookConcurrency is the reserved concurrency of the webhook function; none: nothing is reserved.
 	WebhookConcurrency int `context:"webhookConcurrency"`
-	// LogRetention is the retention of logs, in days that CloudWatch Logs accepts. Default: 90.
+	// LogRetention is the retention of logs. Default: 90.
 	LogRetention awslogs.RetentionDays `context:"logRetentionDays"`
 	// AlarmEmail is an address that every alarm notifies, after its owner has confirmed it.
 	AlarmEmail string `context:"alarmEmail"`
-	// AlarmUnauthenticated is the number of 401 answers within 15 minutes that raises an alarm: more than
-	// other senders cause, and no more than the service sends in that time. Default: 10.
+	// AlarmUnauthenticated is the number of 401 answers within 15 minutes that raises an alarm: more
+	// than other senders cause. Default: 10.
 	AlarmUnauthenticated int `context:"alarmUnauthenticated"`
-	// Deployment is how a new version of the webhook function is deployed: "all-at-once", or "canary" for
-	// a tenth of the webhooks during 5 minutes, with rollback if an alarm is raised.
-	// Default: all-at-once.
+	// Deployment is "all-at-once", or "canary" for a tenth of the webhooks during 5 minutes, with
+	// rollback if an alarm is raised. Default: all-at-once.
 	Deployment DeploymentStrategy `context:"deployment"`
 
-	// LedgerTable is the name of an existing ledger of this account and Region; without it, one is created.
+	// LedgerTable is the name of an existing ledger; none: one is created.
 	LedgerTable string `context:"ledgerTable"`
-	// ClaimBucket is the name of an existing bucket for large events; without it, one is created.
+	// ClaimBucket is the name of an existing bucket for large events; none: one is created.
 	ClaimBucket string `context:"claimBucket"`
-	// ParkingBucket is the name of an existing bucket for what is parked; without it, one is created.
+	// ParkingBucket is the name of an existing bucket for what is parked; none: one is created.
 	ParkingBucket string `context:"parkingBucket"`
-	// ProtectBus is whether a policy of the bus denies PutEvents to everyone but the two functions that
-	// publish. Nil: true for a bus that is created, false for Bus. Default: true.
+	// ProtectBus is whether a policy of the bus denies PutEvents to others than the two functions that
+	// publish; nil is false for a bus of Bus. Default: true.
 	ProtectBus *bool `context:"protectBus"`
-	// Encryption is whose keys encrypt what is stored: "aws" for those of AWS, or "cmk" for a customer
-	// managed key that is created; the app also takes the ARN of a key. Default: aws.
+	// Encryption is whose keys encrypt what is stored: "aws", or "cmk" for a key that is created; in the
+	// context also the ARN of a key. Default: aws.
 	Encryption Encryption `context:"encryption"`
 	// EncryptionKey is an existing key, in place of Encryption.
 	EncryptionKey awskms.IKey
-	// FurtherEncryptionKeys are the ARNs of other keys that the functions can use: those of LedgerTable,
-	// ClaimBucket and ParkingBucket, and those before and after a change of the key; or "aws" if these
-	// resources have none.
+	// FurtherEncryptionKeys are the ARNs of other keys that the functions can use, such as those of
+	// LedgerTable, ClaimBucket and ParkingBucket; "aws" if these have none.
 	FurtherEncryptionKeys []string `context:"furtherEncryptionKeys"`
-	// Tracing is whether Lambda sends traces of the functions to X-Ray. Default: false.
+	// Tracing is whether Lambda sends traces to X-Ray. Default: false.
 	Tracing bool `context:"tracing"`
 
 	context map[string]string // of PropsFromContext: the texts of all context keys that are not the CDK's

@@ -171,7 +171,14 @@ func durationText(d time.Duration) string {
 	case d%day == 0:
 		return fmt.Sprintf("%dd", d/day)
 	}
-	return d.String()
+	text := d.String() // 1h0m0s
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // retentionDays are the days of the retentions of logs. INFINITE is rejected.

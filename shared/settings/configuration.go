@@ -104,8 +104,10 @@ type Deployment struct {
 	// AlarmUnauthenticated is the number of webhooks answered 401 within 15 minutes
 	// that raises an alarm.
 	AlarmUnauthenticated int
-	StackName            string
-	Canary               bool // CodeDeploy shifts the webhook function's alias
+	// StackName is the name of the deployment: that of the stack, if the deployment is alone in
+	// it.
+	StackName string
+	Canary    bool // CodeDeploy shifts the webhook function's alias
 
 	// LedgerTable, ClaimBucket and ParkingBucket name existing resources; "" if the
 	// stack creates the resource.

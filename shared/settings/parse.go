@@ -113,7 +113,7 @@ func ParseDeployment(given Given) (Deployment, error) {
 		}
 	}
 	d := r.read(declared)
-	d.Local = given.Local
+	d.StackName, d.Local = given.Deployment, given.Local
 	d.Endpoint.ThrottleBurst = min(2*d.Endpoint.ThrottleRate, maxThrottleBurst)
 	d.values = map[string]string{}
 	for _, s := range declared {

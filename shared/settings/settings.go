@@ -139,19 +139,19 @@ var (
 			return parseList(&d.policy.Revoked, v, clientcert.ParseSerial)
 		}})
 
-	SignatureHeader = declare(Setting{Key: "signatureHeader", Default: "X-SVC-Signature", Example: "X-SVC-Signature",
+	SignatureHeader = declare(Setting{Key: "signatureHeader", Default: "X-SVC-Signature", Example: "X-Signature",
 		Section: "4.3", by: webhook | proof,
 		parse: func(d *Deployment, v string) error {
 			return match(&d.Webhook.Scheme.SignatureHeader, v, httpguts.ValidHeaderFieldName, "the name of a header")
 		}})
 	TimestampCarrier = declare(Setting{Key: "timestampCarrier", Default: "header:X-SVC-Timestamp",
-		Example: "header:X-SVC-Timestamp", Section: "4.3", by: webhook | proof,
+		Example: "query:timestamp", Section: "4.3", by: webhook | proof,
 		parse: func(d *Deployment, v string) (err error) {
 			d.Webhook.Scheme.Timestamp, err = signature.ParseCarrier(v)
 			return err
 		}})
 	KeyIDCarrier = declare(Setting{Key: "keyIdCarrier", Default: "header:X-SVC-Key-Id",
-		Example: "header:X-SVC-Key-Id", Section: "4.3", by: webhook | proof,
+		Example: "header:X-Key-Id", Section: "4.3", by: webhook | proof,
 		parse: func(d *Deployment, v string) (err error) {
 			d.Webhook.Scheme.KeyID, err = signature.ParseKeyIDCarrier(v)
 			return err
