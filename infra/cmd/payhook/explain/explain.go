@@ -20,7 +20,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -133,7 +132,7 @@ func (o *options) explain(ctx context.Context, r parking.Captured) error {
 	if o.p.JSON {
 		err = o.p.PrintJSON(found)
 	} else {
-		err = o.print(found, conf.Scheme)
+		o.print(found, conf.Scheme)
 	}
 	switch {
 	case err != nil:
@@ -173,7 +172,7 @@ var verdicts = map[verdict]string{
 }
 
 // print writes a report about a request whose proof was read as the settings say.
-func (o *options) print(r *report, proof signature.Scheme) error {
+func (o *options) print(r *report, proof signature.Scheme) {
 	t := o.p.Fields()
 	if r.Cause == "" {
 		t.Line("rejected", "no: every check of the signature succeeds")
@@ -183,39 +182,26 @@ func (o *options) print(r *report, proof signature.Scheme) error {
 		t.Line("read from", "header:%s, %s, %s", proof.SignatureHeader, proof.Timestamp, proof.KeyID)
 	}
 	t.Line("verdict", "%s", verdicts[r.Verdict])
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	var out strings.Builder
-	section := func(title string, lines []string) {
-		if len(lines) == 0 {
-			return
+	_ = t.Flush()
+	section := func(title string, lines ...string) {
+		for i, line := range lines {
+			if i == 0 {
+				fmt.Fprintf(o.p.Out, "\n%s\n", title)
+			}
+			fmt.Fprintf(o.p.Out, "  %s\n", cli.Plain(line))
 		}
-		fmt.Fprintf(&out, "\n%s\n", title)
-		for _, line := range lines {
-			fmt.Fprintf(&out, "  %s\n", cli.Plain(line))
-		}
-	}
-	title := `Settings for cdk.json, under "context":`
-	if r.Verdict != otherSettings {
-		title = `Settings for cdk.json, under "context". They are necessary, but not sufficient:`
 	}
 	if len(r.Settings) > 0 {
-		text, err := json.MarshalIndent(r.Settings, "", "")
-		if err != nil {
-			return err
+		title := `Settings for cdk.json, under "context":`
+		if r.Verdict != otherSettings {
+			title = `Settings for cdk.json, under "context". They are necessary, but not sufficient:`
 		}
-		section(title, strings.Split(strings.Trim(string(text), "{}\n"), "\n"))
+		text, _ := json.MarshalIndent(r.Settings, "", "") // texts always have a JSON form
+		section(title, strings.Split(strings.Trim(string(text), "{}\n"), "\n")...)
 	}
-	section("Differences:", r.Differences)
-	section("What to do:", r.Advice)
-	if r.Verdict == otherSettings && o.target.Local {
-		run, err := deployment.Read(".")
-		if err != nil {
-			return err
-		}
-		section("In the local run:", []string{run.Restart(r.Settings)})
+	section("Differences:", r.Differences...)
+	section("What to do:", r.Advice...)
+	if run, err := deployment.Read("."); err == nil && r.Verdict == otherSettings && o.target.Local {
+		section("In the local run:", run.Restart(r.Settings))
 	}
-	_, err := io.WriteString(o.p.Out, out.String())
-	return err
 }

@@ -198,23 +198,17 @@ func (o *options) expected(status int) bool {
 }
 
 // change changes how the simulated service behaves.
-func (o *options) change(ctx context.Context, remote paymenttest.Remote) error {
+func (o *options) change(ctx context.Context, remote paymenttest.Remote) (err error) {
 	if endpoint, fault, ok := strings.Cut(o.fault, "="); ok {
-		if err := remote.Misbehave(ctx, paymenttest.Endpoint(endpoint), paymenttest.Fault(fault)); err != nil {
-			return err
-		}
+		err = remote.Misbehave(ctx, paymenttest.Endpoint(endpoint), paymenttest.Fault(fault))
 	}
-	if o.rotate {
-		if _, err := remote.Rotate(ctx); err != nil {
-			return err
-		}
+	if err == nil && o.rotate {
+		_, err = remote.Rotate(ctx)
 	}
-	if o.rotateCertificate {
-		if _, err := remote.RotateCertificate(ctx); err != nil {
-			return err
-		}
+	if err == nil && o.rotateCertificate {
+		_, err = remote.RotateCertificate(ctx)
 	}
-	return nil
+	return err
 }
 
 // webhooks returns what is sent, in this order. Their URLs have at most a query.
