@@ -101,17 +101,12 @@ func (p *process) invoke(payload []byte) (s sample, answer string, err error) {
 	start := time.Now()
 	p.work <- payload
 	answered, err := p.next()
-	if err == nil {
-		_, err = p.next()
-	}
-	if err != nil {
-		return s, "", err
-	}
-	s, err = p.sample()
+	_, readyErr := p.next()
+	s, sampleErr := p.sample()
 	s[took] = answered.at.Sub(start).Seconds() * 1000
 	s[cpu] -= before[cpu]
 	s[logged] -= before[logged]
-	return s, answered.text, err
+	return s, answered.text, errors.Join(err, readyErr, sampleErr)
 }
 
 // sample returns the CPU time and the memory that the process has used, and the bytes that it has

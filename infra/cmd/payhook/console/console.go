@@ -27,10 +27,10 @@ const long = `Serves a page on 127.0.0.1 and prints its address; Ctrl-C ends it.
 make up, or payhook local up.
 
 The page shows each delivery as it arrives: the answer, the outcome, the cause, and its
-events. Its buttons send webhooks,
-several events, duplicates, conflicts and forged webhooks, rotate the signing key, stop
-and start the key service, the token endpoint and the event bus, and replay what is
-parked. What was stopped is started when the command ends.
+events. Its buttons send webhooks, several events, duplicates, conflicts and forged
+webhooks, rotate the signing key, stop and start the key service, the token endpoint and
+the event bus, and replay what is parked. What was stopped is started when the command
+ends.
 
 With --json, one document: url.`
 

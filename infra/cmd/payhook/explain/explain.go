@@ -46,17 +46,15 @@ webhook passes all checks of the signature with them. No setting is proposed tha
 the protection: a longer timestampTolerance, another of keyExponents, a fixed
 keyIdCarrier. -c tries one, and --key-id a fixed key id.
 
-The webhook is the last one that the setting captureRejected stored, or another one
-("payhook captured list" has the names). Its settings are those that rejected it; -c
-replaces some. With keysAuth=bearer, the token is read from the secret of the stack.
+The webhook is the last one that captureRejected stored, or another one ("payhook captured
+list" has the names). Its settings are those that rejected it; -c replaces some. With
+keysAuth=bearer, the token is read from the secret of the stack.
 
 Status 0: it verifies with the settings as they are, or with those that are printed.
-Status 1: it verifies with no settings.
-Status 3: the key service could not be reached.
+Status 1: it verifies with no settings. Status 3: the key service could not be reached.
 
 With --json, one document: verdict (authentic, settings, age, unsupported, changed,
-other-key, no-key, no-signature), outcome, cause, settings, differences,
-advice.`
+other-key, no-key, no-signature), outcome, cause, settings, differences, advice.`
 
 const example = `  payhook explain --last
   payhook explain --last -c baseUrl=https://api.test.payments.example
