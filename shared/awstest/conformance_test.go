@@ -396,7 +396,7 @@ func TestComparisonWithAMissingAttributeIsFalse(t *testing.T) {
 		s.put(t, awstest.Item{"id": text("published"), "n": text("10")})
 		for _, id := range []string{"published", "absent"} {
 			for _, condition := range []string{"due = :v", "due <= :v", "due > :v", "n < :v",
-				"NOT (attribute_exists(id) OR attribute_not_exists(id)) OR due >= :v"} {
+				"(attribute_not_exists(id) AND attribute_exists(n)) OR due > :v"} {
 				_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{
 					TableName: &s.table, Key: awstest.Item{"id": text(id)},
 					UpdateExpression: aws.String("SET changed = :v"), ConditionExpression: &condition,
@@ -411,6 +411,39 @@ func TestComparisonWithAMissingAttributeIsFalse(t *testing.T) {
 			t.Errorf("a failed condition made %v", got)
 		}
 		same(t, s.item(t, "published"), awstest.Item{"id": text("published"), "n": text("10")})
+	})
+}
+
+// This is the condition with which package ledger replaces.
+func TestConditionOfReplacing(t *testing.T) {
+	const condition = "attribute_not_exists(#id) OR " +
+		"(attribute_not_exists(#shard) AND (#digest <> :digest OR attribute_exists(#parkedAt)))"
+	onTables(t, func(t *testing.T, s services) {
+		for name, test := range map[string]struct {
+			old   awstest.Item
+			holds bool
+		}{
+			"new":                      {nil, true},
+			"published, other content": {awstest.Item{"digest": binary("e")}, true},
+			"published, same content":  {awstest.Item{"digest": binary("d")}, false},
+			"parked, same content":     {awstest.Item{"digest": binary("d"), "parkedAt": number(1)}, true},
+			"pending, other content":   {awstest.Item{"digest": binary("e"), "shard": number(1)}, false},
+		} {
+			id := "replace " + name
+			if test.old != nil {
+				test.old["id"] = text(id)
+				s.put(t, test.old)
+			}
+			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
+				TableName: &s.table, Item: awstest.Item{"id": text(id)}, ConditionExpression: aws.String(condition),
+				ExpressionAttributeNames: map[string]string{"#id": "id", "#shard": "shard", "#digest": "digest",
+					"#parkedAt": "parkedAt"},
+				ExpressionAttributeValues: awstest.Item{":digest": binary("d")},
+			})
+			if _, failed := conditionFailed(err); failed == test.holds || err != nil && !failed {
+				t.Errorf("%s: got %v", name, err)
+			}
+		}
 	})
 }
 
@@ -641,27 +674,6 @@ func TestQueryContinuesAfterThePageDespiteChanges(t *testing.T) {
 	})
 }
 
-func TestDeleteItemChecksItsCondition(t *testing.T) {
-	onTables(t, func(t *testing.T, s services) {
-		s.put(t, awstest.Item{"id": text("a"), "n": number(1)})
-		in := &dynamodb.DeleteItemInput{
-			TableName: &s.table, Key: awstest.Item{"id": text("a")}, ConditionExpression: aws.String("n = :n"),
-			ExpressionAttributeValues: awstest.Item{":n": number(2)},
-		}
-		if _, err := s.DeleteItem(t.Context(), in); code(err) != "ConditionalCheckFailedException" {
-			t.Errorf("got %v", err)
-		}
-		in.ExpressionAttributeValues[":n"] = number(1)
-		if _, err := s.DeleteItem(t.Context(), in); err != nil || len(s.item(t, "a")) != 0 {
-			t.Errorf("got %v", err)
-		}
-		if _, err := s.DeleteItem(t.Context(),
-			&dynamodb.DeleteItemInput{TableName: &s.table, Key: awstest.Item{"id": text("a")}}); err != nil {
-			t.Errorf("what is not there: %v", err)
-		}
-	})
-}
-
 func TestInvalidRequestsAreRejected(t *testing.T) {
 	on(t, func(t *testing.T, s services) {
 		put := func(table string, condition *string, names map[string]string, values awstest.Item) error {
@@ -696,7 +708,6 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 func TestKeysAreChecked(t *testing.T) {
 	onStrictTables(t, func(t *testing.T, s services) {
 		s.put(t, awstest.Item{"id": text("a"), "shard": number(1), "due": number(1), "kept": number(1)})
-		null := &types.AttributeValueMemberNULL{Value: true}
 		rejected := func(name string, err error) {
 			t.Helper()
 			if code(err) != "ValidationException" {
@@ -704,7 +715,7 @@ func TestKeysAreChecked(t *testing.T) {
 			}
 		}
 		for name, key := range map[string]awstest.Item{
-			"a number": {"id": number(1)}, "bytes": {"id": binary("a")}, "null": {"id": null},
+			"a number": {"id": number(1)}, "bytes": {"id": binary("a")},
 			"empty": {"id": text("")}, "another name": {"x": text("a")}, "none": {}, "two names": {"id": text("a"),
 				"x": text("a")},
 			"too long": {"id": text(strings.Repeat("a", 2049))},
@@ -727,7 +738,7 @@ func TestKeysAreChecked(t *testing.T) {
 		}
 		for name, other := range map[string]awstest.Item{
 			"a partition": {"shard": text("1"), "due": number(1)}, "a sort key": {"shard": number(1), "due": text("1")},
-			"a partition alone": {"shard": text("1")}, "null": {"shard": null},
+			"a partition alone": {"shard": text("1")},
 		} {
 			item := awstest.Item{"id": text("b")}
 			maps.Copy(item, other)
@@ -783,8 +794,8 @@ func TestKeyConditionsAreChecked(t *testing.T) {
 			"a string":             query(both, text("1"), nil),
 			"another attribute":    query("#shard = :shard AND kept = :due", number(1), nil),
 			"no equality":          query("#shard <= :shard", nil, nil),
-			"one key twice":        query(both+" AND due >= :due", number(1), nil),
-			"no partition":         query("due <= :due AND due >= :shard AND kept = #shard", number(1), nil),
+			"one key twice":        query(both+" AND due > :due", number(1), nil),
+			"no partition":         query("due <= :due AND due > :shard AND kept = #shard", number(1), nil),
 			"after half a key":     query(both, number(1), change("due", nil)),
 			"after more":           query(both, number(1), change("kept", number(1))),
 			"after another type":   query(both, number(1), change("due", text("1"))),
@@ -1172,6 +1183,13 @@ func TestBatchGetItem(t *testing.T) {
 		if _, err := read(many[:100]...); err != nil {
 			t.Errorf("100 keys: %v", err)
 		}
+		one, err := s.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &s.table, Key: key(1),
+			ProjectionExpression: aws.String("#id, #due"), ExpressionAttributeNames: map[string]string{"#id": "id",
+				"#due": "due"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, one.Item, key(1))
 	})
 }
 

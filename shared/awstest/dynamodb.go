@@ -311,7 +311,11 @@ func (db *DynamoDB) getItem(in *dynamodb.GetItemInput) (*dynamodb.GetItemOutput,
 	if err != nil {
 		return nil, err
 	}
-	return &dynamodb.GetItemOutput{Item: maps.Clone(t.items[id])}, nil
+	attributes, err := projection(in.ProjectionExpression, in.ExpressionAttributeNames)
+	if err != nil {
+		return nil, err
+	}
+	return &dynamodb.GetItemOutput{Item: project(t.items[id], attributes)}, nil
 }
 
 // maxBatchKeys and maxBatchBytes are the limits of BatchGetItem (AWS,
@@ -340,9 +344,6 @@ func (db *DynamoDB) batchGetItem(in *dynamodb.BatchGetItemInput) (*dynamodb.Batc
 		}
 		attributes, err := projection(ask.ProjectionExpression, ask.ExpressionAttributeNames)
 		if err != nil {
-			return nil, err
-		}
-		if err := used(ask.ExpressionAttributeNames, nil, ask.ProjectionExpression); err != nil {
 			return nil, err
 		}
 		if keys += len(ask.Keys); keys > maxBatchKeys || len(ask.Keys) == 0 {
@@ -376,8 +377,8 @@ func (db *DynamoDB) batchGetItem(in *dynamodb.BatchGetItemInput) (*dynamodb.Batc
 
 // projection returns the attributes that an expression names; nil means all.
 func projection(expression *string, aliases map[string]string) ([]string, error) {
-	if expression == nil {
-		return nil, nil
+	if err := used(aliases, nil, expression); err != nil || expression == nil {
+		return nil, err
 	}
 	var attributes []string
 	for part := range strings.SplitSeq(*expression, ",") {
@@ -468,8 +469,14 @@ func (db *DynamoDB) updateItem(in *dynamodb.UpdateItemInput) (*dynamodb.UpdateIt
 // update changes or creates the item with a key if the condition holds, and returns a copy
 // of it. The caller holds the lock.
 func (db *DynamoDB) update(t *table, key Item, e expressions) (Item, error) {
-	id, err := db.writable(t, key, e)
+	if err := e.used(); err != nil {
+		return nil, err
+	}
+	id, err := t.keyOf(key)
 	if err != nil {
+		return nil, err
+	}
+	if err := e.check(t.items[id]); err != nil {
 		return nil, err
 	}
 	old := t.items[id]
@@ -490,19 +497,7 @@ func (db *DynamoDB) update(t *table, key Item, e expressions) (Item, error) {
 	return maps.Clone(item), nil
 }
 
-// writable returns the key of an item, if its condition holds.
-func (db *DynamoDB) writable(t *table, key Item, e expressions) (string, error) {
-	if err := e.used(); err != nil {
-		return "", err
-	}
-	id, err := t.keyOf(key)
-	if err != nil {
-		return "", err
-	}
-	return id, e.check(t.items[id])
-}
-
-// DeleteItem deletes an item if it exists.
+// DeleteItem deletes an item if it exists. It does not support conditions.
 func (db *DynamoDB) DeleteItem(ctx context.Context, in *dynamodb.DeleteItemInput,
 	_ ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error) {
 	return processed(ctx, db, in, db.deleteItem)
@@ -513,10 +508,12 @@ func (db *DynamoDB) deleteItem(in *dynamodb.DeleteItemInput) (*dynamodb.DeleteIt
 	if err != nil {
 		return nil, err
 	}
-	id, err := db.writable(t, in.Key, expressions{nil, in.ConditionExpression, in.ExpressionAttributeNames,
-		in.ExpressionAttributeValues, in.ReturnValuesOnConditionCheckFailure})
+	id, err := t.keyOf(in.Key)
 	if err != nil {
 		return nil, err
+	}
+	if in.ConditionExpression != nil {
+		return nil, invalid("awstest: a condition of DeleteItem")
 	}
 	db.set(t, id, nil)
 	return &dynamodb.DeleteItemOutput{}, nil

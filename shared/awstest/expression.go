@@ -16,10 +16,11 @@ func invalid(message string) error {
 	return &smithy.GenericAPIError{Code: "ValidationException", Message: message, Fault: smithy.FaultClient}
 }
 
-var token = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*|[#:][A-Za-z0-9_]+|<=|>=|<>|[=<>(),+-]`)
+var token = regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*|[#:][A-Za-z0-9_]+|<=|<>|[=<>(),+]`)
 
-// parser parses expressions of DynamoDB: conditions with AND, OR, NOT, comparisons and
-// attribute_(not_)exists, and updates with SET and REMOVE.
+// parser parses the expressions of DynamoDB that Payhook uses: conditions with AND, OR, =,
+// <>, <, <=, > and attribute_(not_)exists, and updates with SET, REMOVE, + and if_not_exists. Every
+// other operator or function is an error.
 type parser struct {
 	tokens []string
 	names  map[string]string
@@ -179,8 +180,6 @@ func (p *parser) and() bool {
 
 func (p *parser) primary() bool {
 	switch {
-	case p.accept("NOT"):
-		return !p.primary()
 	case p.accept("("):
 		holds := p.or()
 		p.expect(")")
@@ -207,8 +206,6 @@ func (p *parser) primary() bool {
 		return order == -1 || order == 0
 	case ">":
 		return order == 1
-	case ">=":
-		return order == 1 || order == 0
 	}
 	p.fail("operator " + operator)
 	return false

@@ -76,19 +76,19 @@ func (db *DynamoDB) prepare(request types.BatchStatementRequest) (w write) {
 		w.err = invalid("the number of parameters does not match the statement")
 		return w
 	}
-	if w.on = db.tables[w.table]; w.on == nil {
-		w.err = &types.ResourceNotFoundException{Message: aws.String("no such table")}
+	if w.on, w.err = db.open(&w.table); w.err != nil {
 		return w
 	}
-	i, ok := w.equal[w.on.key]
+	w.values = Item{}
+	for i, value := range request.Parameters {
+		w.values[":"+strconv.Itoa(i)] = value
+	}
+	parameter, ok := w.equal[w.on.key]
 	if !ok {
 		w.err = invalid("Where clause does not contain a mandatory equality on all key attributes")
 		return w
 	}
-	w.key, w.values = request.Parameters[i], Item{}
-	for i, value := range request.Parameters {
-		w.values[":"+strconv.Itoa(i)] = value
-	}
+	w.key = w.values[parameter]
 	w.err = checkKey(w.key, types.ScalarAttributeTypeS, maxPartitionKey)
 	return w
 }
@@ -100,8 +100,8 @@ func (db *DynamoDB) execute(w write, want types.ReturnValuesOnConditionCheckFail
 	}
 	if w.insert {
 		item := Item{}
-		for name, i := range w.equal {
-			item[name] = w.values[":"+strconv.Itoa(i)]
+		for name, parameter := range w.equal {
+			item[name] = w.values[parameter]
 		}
 		err := db.put(w.on, item, expressions{condition: aws.String("attribute_not_exists(#key)"),
 			names: map[string]string{"#key": w.on.key}})
@@ -145,126 +145,75 @@ func failed(table *string, err error) types.BatchStatementResponse {
 // https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html). All values
 // are parameters.
 type statement struct {
-	insert bool
-	table  string
+	insert     bool
+	table      string
+	parameters int
 	// equal has the attributes that an INSERT sets, or that WHERE compares, with their
 	// parameters.
-	equal map[string]int
-	// The expressions of an UPDATE, in which :N is the parameter N.
+	equal map[string]string
+	// The expressions of an UPDATE.
 	update, condition string
 	names             map[string]string
 	returning         bool // ALL NEW *
-	parameters        int
 }
 
 var (
-	statementToken  = regexp.MustCompile(`"[^"]+"|'[^']+'|[A-Za-z_]+|[?{}:,=+*]`)
+	statementToken = regexp.MustCompile(`"([^"]+)"|'([^']+)'|[A-Za-z]+|[?{}:,=+*]`)
+	// The forms of statements after translate.
+	insertForm = regexp.MustCompile(`^INSERT INTO #0 VALUE { (\$\d+ : :\d+(?: , \$\d+ : :\d+)*) }$`)
+	updateForm = regexp.MustCompile(`^UPDATE #0((?: SET #\d+ =(?: #\d+ \+)? :\d+| REMOVE #\d+)+)` +
+		` WHERE (#\d+ = :\d+(?: AND #\d+ = :\d+)*)( RETURNING ALL NEW \*)?$`)
+	equality        = regexp.MustCompile(`([#$]\d+) [=:] (:\d+)`)
 	knownStatements sync.Map // text -> *statement
 )
 
-// statementOf parses a statement.
+// statementOf parses a statement. It translates it to an update expression and a condition
+// of DynamoDB.
 func statementOf(text string) (*statement, error) {
 	if known, ok := knownStatements.Load(text); ok {
 		return known.(*statement), nil
 	}
-	tokens := statementToken.FindAllString(text, -1)
-	if strings.Join(tokens, "") != strings.Join(strings.Fields(text), "") {
-		return nil, invalid("Statement wasn't well formed")
-	}
-	p := &parser{tokens: tokens}
-	s := &statement{equal: map[string]int{}, names: map[string]string{}}
+	s := &statement{equal: map[string]string{}, names: map[string]string{}}
+	form, ok := s.translate(text)
+	set := insertForm.FindStringSubmatch(form)
+	parts := updateForm.FindStringSubmatch(form)
 	switch {
-	case p.accept("INSERT"):
-		s.insert = true
-		p.insert(s)
-	case p.accept("UPDATE"):
-		p.update(s)
+	case !ok || set == nil && parts == nil:
+		return nil, invalid("Statement wasn't well formed")
+	case set != nil:
+		s.insert, s.condition = true, set[1]
 	default:
-		p.fail("Unsupported operation")
+		s.update, s.condition, s.returning = parts[1], parts[2], parts[3] != ""
 	}
-	if len(p.tokens) > 0 {
-		p.fail("unexpected " + p.peek())
+	for _, pair := range equality.FindAllStringSubmatch(s.condition, -1) {
+		s.equal[s.names[pair[1]]] = pair[2]
 	}
-	if p.err != nil {
-		return nil, p.err
-	}
+	s.table = s.names["#0"]
+	delete(s.names, "#0")
 	knownStatements.Store(text, s)
 	return s, nil
 }
 
-func (p *parser) insert(s *statement) {
-	p.expect("INTO")
-	s.table = p.quoted('"')
-	p.expect("VALUE")
-	p.expect("{")
-	for again := true; again && p.err == nil; again = p.accept(",") {
-		name := p.quoted('\'')
-		p.expect(":")
-		s.equal[name] = s.parameters
-		p.parameter(s)
-	}
-	p.expect("}")
-}
-
-// update translates the clauses of an UPDATE to an update expression and a condition.
-func (p *parser) update(s *statement) {
-	s.table = p.quoted('"')
-	var set, remove, conditions []string
-	for p.err == nil && !p.accept("WHERE") {
-		if p.accept("REMOVE") {
-			remove = append(remove, p.attributeName(s))
-			continue
+// translate returns a statement with one space between its tokens, #N or $N for its N-th
+// name in double or single quotes, and :N for its N-th parameter. It reports false if there
+// is an invalid token.
+func (s *statement) translate(text string) (form string, ok bool) {
+	var given, translated []string
+	for _, found := range statementToken.FindAllStringSubmatch(text, -1) {
+		token := found[0]
+		given = append(given, token)
+		switch next := strconv.Itoa(len(s.names)); {
+		case found[1] != "":
+			token = "#" + next
+			s.names[token] = found[1]
+		case found[2] != "":
+			token = "$" + next
+			s.names[token] = found[2]
+		case token == "?":
+			token = ":" + strconv.Itoa(s.parameters)
+			s.parameters++
 		}
-		p.expect("SET")
-		assignment := p.attributeName(s) + " = "
-		p.expect("=")
-		if p.peek() != "?" {
-			assignment += p.attributeName(s) + " + "
-			p.expect("+")
-		}
-		set = append(set, assignment+p.parameter(s))
+		translated = append(translated, token)
 	}
-	for again := true; again && p.err == nil; again = p.accept("AND") {
-		name := p.attributeName(s)
-		p.expect("=")
-		s.equal[s.names[name]] = s.parameters
-		conditions = append(conditions, name+" = "+p.parameter(s))
-	}
-	if p.accept("RETURNING") {
-		for _, word := range []string{"ALL", "NEW", "*"} {
-			p.expect(word)
-		}
-		s.returning = true
-	}
-	s.condition = strings.Join(conditions, " AND ")
-	if len(set) > 0 {
-		s.update = "SET " + strings.Join(set, ", ")
-	}
-	if len(remove) > 0 {
-		s.update += " REMOVE " + strings.Join(remove, ", ")
-	}
-}
-
-// quoted returns the text of a token in quotes of that kind.
-func (p *parser) quoted(quote byte) string {
-	t := p.next()
-	if len(t) < 3 || t[0] != quote {
-		p.fail("expected a name in " + string(quote) + ", not " + t)
-		return ""
-	}
-	return t[1 : len(t)-1]
-}
-
-// attributeName returns the name of the next attribute in expressions.
-func (p *parser) attributeName(s *statement) string {
-	name := "#" + strconv.Itoa(len(s.names))
-	s.names[name] = p.quoted('"')
-	return name
-}
-
-// parameter returns the name of the next parameter in expressions.
-func (p *parser) parameter(s *statement) string {
-	p.expect("?")
-	s.parameters++
-	return ":" + strconv.Itoa(s.parameters-1)
+	return strings.Join(translated, " "), strings.Join(given, "") == strings.Join(strings.Fields(text), "")
 }

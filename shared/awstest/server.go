@@ -126,9 +126,6 @@ func decodeAttribute(d *jsontext.Decoder, v *types.AttributeValue) error {
 		S, N *string
 		B    *[]byte
 		BOOL *bool
-		NULL *bool
-		M    *map[string]types.AttributeValue
-		L    *[]types.AttributeValue
 	}
 	if err := json.UnmarshalDecode(d, &object); err != nil {
 		return err
@@ -142,12 +139,6 @@ func decodeAttribute(d *jsontext.Decoder, v *types.AttributeValue) error {
 		*v = &types.AttributeValueMemberB{Value: *object.B}
 	case object.BOOL != nil:
 		*v = &types.AttributeValueMemberBOOL{Value: *object.BOOL}
-	case object.NULL != nil:
-		*v = &types.AttributeValueMemberNULL{Value: *object.NULL}
-	case object.M != nil:
-		*v = &types.AttributeValueMemberM{Value: *object.M}
-	case object.L != nil:
-		*v = &types.AttributeValueMemberL{Value: *object.L}
 	default:
 		return errors.New("an attribute value without a type that is known")
 	}
@@ -165,12 +156,6 @@ func encodeAttribute(e *jsontext.Encoder, v types.AttributeValue) error {
 		object = map[string]any{"B": base64.StdEncoding.EncodeToString(v.Value)}
 	case *types.AttributeValueMemberBOOL:
 		object = map[string]any{"BOOL": v.Value}
-	case *types.AttributeValueMemberNULL:
-		object = map[string]any{"NULL": v.Value}
-	case *types.AttributeValueMemberM:
-		object = map[string]any{"M": v.Value}
-	case *types.AttributeValueMemberL:
-		object = map[string]any{"L": v.Value}
 	default:
 		return fmt.Errorf("an attribute value of type %T", v)
 	}
