@@ -45,6 +45,7 @@
 package keys
 
 import (
+	"cmp"
 	"context"
 	"crypto/rsa"
 	"errors"
@@ -96,22 +97,11 @@ func (o *Options) setDefaults() {
 	if o.Exponents == nil {
 		o.Exponents = []int{65537}
 	}
-	for _, d := range []struct {
-		option *time.Duration
-		value  time.Duration
-	}{
-		{&o.Freshness, time.Hour},
-		{&o.MaxAge, 24 * time.Hour},
-		{&o.UnknownGrace, 5 * time.Minute},
-		{&o.UnknownTTL, time.Minute},
-	} {
-		if *d.option == 0 {
-			*d.option = d.value
-		}
-	}
-	if o.MissBudget == 0 {
-		o.MissBudget = 60
-	}
+	o.Freshness = cmp.Or(o.Freshness, time.Hour)
+	o.MaxAge = cmp.Or(o.MaxAge, 24*time.Hour)
+	o.UnknownGrace = cmp.Or(o.UnknownGrace, 5*time.Minute)
+	o.UnknownTTL = cmp.Or(o.UnknownTTL, time.Minute)
+	o.MissBudget = cmp.Or(o.MissBudget, 60)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -84,9 +84,13 @@ func (f *fleet) serve(n int) {
 			http.NotFound(w, nil)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json; charset=utf-8")
-		w.Write(text(f.t, members(generated(n).N, 65537)))
+		f.writeKey(w, n)
 	})
+}
+
+func (f *fleet) writeKey(w http.ResponseWriter, n int) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text(f.t, members(generated(n).N, 65537)))
 }
 
 func (f *fleet) answers(answer func(w http.ResponseWriter, asked string)) {
@@ -273,8 +277,7 @@ func TestConcurrentLookupsMakeOneFetch(t *testing.T) {
 	release := make(chan struct{})
 	f.answers(func(w http.ResponseWriter, _ string) {
 		<-release
-		w.Header().Set("Content-Type", "application/json")
-		w.Write(text(t, members(generated(0).N, 65537)))
+		f.writeKey(w, 0)
 	})
 	var wg sync.WaitGroup
 	for range callers {
@@ -302,8 +305,7 @@ func TestCancelledLookupDoesNotStopTheFetch(t *testing.T) {
 	f.answers(func(w http.ResponseWriter, _ string) {
 		close(asked)
 		<-release
-		w.Header().Set("Content-Type", "application/json")
-		w.Write(text(t, members(generated(0).N, 65537)))
+		f.writeKey(w, 0)
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	gaveUp := make(chan error)
@@ -446,8 +448,7 @@ func TestLookupSendsTheIDAsReceived(t *testing.T) {
 	var asked string
 	f.answers(func(w http.ResponseWriter, a string) {
 		asked = a
-		w.Header().Set("Content-Type", "application/json")
-		w.Write(text(t, members(generated(0).N, 65537)))
+		f.writeKey(w, 0)
 	})
 	if _, err := f.lookup(f.cache(), upper, netip.Addr{}); err != nil || asked != upper {
 		t.Errorf("requested %q: %v", asked, err)

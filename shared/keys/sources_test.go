@@ -199,26 +199,6 @@ func TestKnownSourcesWithoutTheTable(t *testing.T) {
 	}
 }
 
-func TestSourceIsKnownAtOnceAfterARecord(t *testing.T) {
-	f := newFleet(t)
-	c := f.cache()
-	f.flood(c, stranger, 61)
-	if err := f.find(c, sender); !errors.Is(err, ErrOutOfBudget) {
-		t.Fatal(err)
-	}
-	reads := f.db.Calls("GetItem")
-	if err := f.find(c, sender); !errors.Is(err, ErrOutOfBudget) {
-		t.Fatal(err)
-	}
-	if n := f.db.Calls("GetItem") - reads; n != 1 { // of the key
-		t.Errorf("%d reads", n)
-	}
-	c.RecordSource(t.Context(), sender)
-	if err := f.find(c, sender); err != nil {
-		t.Error(err)
-	}
-}
-
 // A known source must get its own result while an unknown source looks up the same id.
 func TestKnownSourceDoesNotShareTheLookupOfAnUnknownOne(t *testing.T) {
 	f := newFleet(t)
