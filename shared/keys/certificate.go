@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -19,13 +20,14 @@ import (
 // AcceptedCertificate describes the client certificate that was accepted last, as
 // stored in the table.
 type AcceptedCertificate struct {
-	Subject      string    `json:"subject" dynamodbav:"subject"` // RFC 4514
-	Issuer       string    `json:"issuer" dynamodbav:"issuer"`
-	SerialNumber string    `json:"serialNumber" dynamodbav:"serialNumber"` // hexadecimal
-	Fingerprint  string    `json:"fingerprint" dynamodbav:"fingerprint"`   // SHA-256, hexadecimal
-	Pin          string    `json:"pin" dynamodbav:"pin"`                   // SHA-256 of its subject public key info, hexadecimal
-	NotAfter     time.Time `json:"notAfter" dynamodbav:"notAfter,unixtime"`
-	AcceptedAt   time.Time `json:"acceptedAt" dynamodbav:"-"`
+	Subject      string `json:"subject" dynamodbav:"subject"` // RFC 4514
+	Issuer       string `json:"issuer" dynamodbav:"issuer"`
+	SerialNumber string `json:"serialNumber" dynamodbav:"serialNumber"` // hexadecimal
+	Fingerprint  string `json:"fingerprint" dynamodbav:"fingerprint"`   // SHA-256, hexadecimal
+	// Pin is the SHA-256 of its subject public key info, hexadecimal.
+	Pin        string    `json:"pin" dynamodbav:"pin"`
+	NotAfter   time.Time `json:"notAfter" dynamodbav:"notAfter,unixtime"`
+	AcceptedAt time.Time `json:"acceptedAt" dynamodbav:"-"`
 }
 
 // certificateItem is the item of the client certificate that was accepted last. It does
@@ -95,13 +97,9 @@ func (c *Certificates) Record(ctx context.Context, certificate *x509.Certificate
 func (c *Certificates) due(fingerprint string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at, ok := c.written[fingerprint]; ok && now.Sub(at) < certificateEvery {
+	maps.DeleteFunc(c.written, func(_ string, at time.Time) bool { return now.Sub(at) >= certificateEvery })
+	if _, written := c.written[fingerprint]; written {
 		return false
-	}
-	for other, at := range c.written {
-		if now.Sub(at) >= certificateEvery {
-			delete(c.written, other)
-		}
 	}
 	c.written[fingerprint] = now
 	return true

@@ -42,87 +42,57 @@ func (f *fleet) tableCalls() int {
 // Each case makes calls of the table. TableFailed is true if and only if one of them
 // fails, whichever it is.
 func TestTableFailedReportsEveryCall(t *testing.T) {
-	known := func(f *fleet, c *Cache) {
-		c.RecordSource(f.t.Context(), sender)
-		f.flood(f.cache(func(o *Options) { o.MissBudget = 1 }), stranger, 2)
-	}
 	one := func(o *Options) { o.MissBudget = 1 }
+	// fetched prepares a cache with a key that is due, and what the service answers then.
+	fetched := func(then func(f *fleet)) func(f *fleet, c *Cache) {
+		return func(f *fleet, c *Cache) {
+			f.expect(c, nil, Service, 1)
+			then(f)
+			f.pass(time.Hour)
+		}
+	}
+	flooded := func(f *fleet, c *Cache) {
+		c.RecordSource(t.Context(), sender)
+		f.flood(f.cache(one), stranger, 2)
+	}
 	for name, test := range map[string]struct {
 		calls   int
-		prepare func(f *fleet) (c *Cache, failed *Found)
+		refetch bool
+		prepare func(f *fleet, c *Cache)
 	}{
-		"a new key": {3, func(f *fleet) (*Cache, *Found) { return f.cache(), nil }},
-		"an unknown id": {3, func(f *fleet) (*Cache, *Found) {
-			f.gone()
-			return f.cache(), nil
-		}},
-		"a key of the table": {1, func(f *fleet) (*Cache, *Found) {
-			f.expect(f.cache(), nil, Service, 1)
-			return f.cache(), nil
-		}},
-		"a key that is due": {2, func(f *fleet) (*Cache, *Found) {
-			c := f.cache()
-			f.expect(c, nil, Service, 1)
-			f.pass(time.Hour)
-			return c, nil
-		}},
-		"a key that is due, and the service is down": {1, func(f *fleet) (*Cache, *Found) {
-			c := f.cache()
-			f.expect(c, nil, Service, 1)
-			f.down()
-			f.pass(time.Hour)
-			return c, nil
-		}},
-		"a first report": {2, func(f *fleet) (*Cache, *Found) {
-			c := f.cache()
-			f.expect(c, nil, Service, 1)
-			f.gone()
-			f.pass(time.Hour)
-			return c, nil
-		}},
-		"a removal": {2, func(f *fleet) (*Cache, *Found) {
-			c := f.cache()
-			f.expect(c, nil, Service, 1)
-			f.gone()
-			f.pass(time.Hour)
+		"a new key":                  {3, false, func(*fleet, *Cache) {}},
+		"an unknown id":              {3, false, func(f *fleet, _ *Cache) { f.gone() }},
+		"a key of the table":         {1, false, func(f *fleet, _ *Cache) { f.expect(f.cache(), nil, Service, 1) }},
+		"a key that is due":          {2, false, fetched(func(*fleet) {})},
+		"due, and no service":        {1, false, fetched((*fleet).down)},
+		"a first report":             {2, false, fetched((*fleet).gone)},
+		"a refetch":                  {3, true, fetched(func(f *fleet) { f.serve(1) })},
+		"a source that memory knows": {4, false, flooded},
+		"a source that the table knows": {5, false,
+			func(f *fleet, _ *Cache) { flooded(f, f.cache(one)) }},
+		"a removal": {2, false, func(f *fleet, c *Cache) {
+			fetched((*fleet).gone)(f, c)
 			f.expect(c, nil, Stale, 1)
 			f.pass(time.Hour)
-			return c, nil
-		}},
-		"the reserve, of a source that memory knows": {4, func(f *fleet) (*Cache, *Found) {
-			c := f.cache(one)
-			known(f, c)
-			return c, nil
-		}},
-		"the reserve, of a source that the table knows": {5, func(f *fleet) (*Cache, *Found) {
-			known(f, f.cache(one))
-			return f.cache(one), nil
-		}},
-		"a refetch": {3, func(f *fleet) (*Cache, *Found) {
-			c := f.cache()
-			found := f.expect(c, nil, Service, 1)
-			f.serve(1)
-			f.pass(time.Minute)
-			return c, &found
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for fails := -1; fails < test.calls; fails++ {
 				f := newFleet(t)
-				c, failed := test.prepare(f)
+				c := f.cache(one)
+				test.prepare(f, c)
 				before := f.tableCalls()
 				if fails >= 0 {
 					next := make([]bool, fails+1)
 					next[fails] = true
 					f.failNext(next...)
 				}
-				var found Found
-				var err error
-				if failed == nil {
-					found, err = f.lookup(c, id, sender)
-				} else {
-					found, err = f.refetch(c, id, *failed, sender)
+				lookup := func() (Found, error) { return f.lookup(c, id, sender) }
+				if test.refetch {
+					old := Found{Key: &generated(0).PublicKey}
+					lookup = func() (Found, error) { return f.refetch(c, id, old, sender) }
 				}
+				found, err := lookup()
 				if found.TableFailed != (fails >= 0) {
 					t.Errorf("call %d fails: TableFailed is %t, %v", fails, found.TableFailed, err)
 				}

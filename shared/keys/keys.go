@@ -19,9 +19,9 @@
 // answer is stored in the table with the key, so the rule applies to all functions
 // together. While the table fails, it applies to each process on its own.
 //
-// During that time the service is called for the key at most every 10 seconds, over all functions together (two concurrent calls are both
-// sent), and only if a webhook needs the key. These calls are not counted against a
-// budget, because the key is known.
+// During that time the service is called for the key at most every 10 seconds, over all
+// functions together (two concurrent calls are both sent), and only if a webhook needs
+// the key. These calls are not counted against a budget, because the key is known.
 //
 // A JWK that the policy rejects removes the cached key at once, because it says that
 // the key with this id must not be used. Any other answer, with any status, means that
