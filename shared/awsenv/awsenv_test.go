@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -17,14 +16,14 @@ import (
 	"payhook.example/shared/awsenv"
 )
 
-func config(t *testing.T, connections int, change map[string]string) aws.Config {
+func config(t *testing.T, change map[string]string) aws.Config {
 	t.Helper()
 	env := map[string]string{
 		"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret",
 		"AWS_SESSION_TOKEN": "session",
 	}
 	maps.Copy(env, change)
-	cfg, err := awsenv.Config(func(name string) string { return env[name] }, awsenv.NewConnections(connections))
+	cfg, err := awsenv.Config(func(name string) string { return env[name] }, awsenv.NewConnections(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +38,7 @@ func TestACallIsSignedWithTheCredentialsOfTheFunction(t *testing.T) {
 		_, _ = w.Write([]byte(`{}`))
 	}))
 	defer server.Close()
-	client := dynamodb.NewFromConfig(config(t, 1, map[string]string{"AWS_ENDPOINT_URL": server.URL}))
+	client := dynamodb.NewFromConfig(config(t, map[string]string{"AWS_ENDPOINT_URL": server.URL}))
 	if _, err := client.ListTables(t.Context(), &dynamodb.ListTablesInput{}); err != nil {
 		t.Fatal(err)
 	}
@@ -56,47 +55,6 @@ func TestARegionIsRequired(t *testing.T) {
 	_, err := awsenv.Config(func(string) string { return "" }, awsenv.NewConnections(1))
 	if err == nil || !strings.Contains(err.Error(), "AWS_REGION") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// A server sees which requests come on the same connection.
-func TestAsManyConnectionsAreKeptAsCallsAreMadeAtOnce(t *testing.T) {
-	const calls = 20
-	var mu sync.Mutex
-	connections := map[string]bool{}
-	arrived, proceed := make(chan struct{}), make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		connections[r.RemoteAddr] = true
-		mu.Unlock()
-		arrived <- struct{}{}
-		<-proceed
-		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
-		_, _ = w.Write([]byte(`{}`))
-	}))
-	defer server.Close()
-	client := dynamodb.NewFromConfig(config(t, calls, map[string]string{"AWS_ENDPOINT_URL": server.URL}))
-	for range 3 {
-		var wg sync.WaitGroup
-		for range calls {
-			wg.Go(func() {
-				if _, err := client.ListTables(t.Context(), &dynamodb.ListTablesInput{}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		for range calls {
-			<-arrived
-		}
-		for range calls {
-			proceed <- struct{}{}
-		}
-		wg.Wait()
-	}
-	// A connection goes back to the pool a moment after its answer was read, so a
-	// few more may be opened. Without the pool it would be about 60.
-	if n := len(connections); n > calls*3/2 {
-		t.Errorf("%d connections for %d calls at once", n, calls)
 	}
 }
 
@@ -119,7 +77,7 @@ func TestAFastAnswerLeavesTheConnectionOpen(t *testing.T) {
 			}
 		}
 		server.Start()
-		cfg := config(t, 1, map[string]string{"AWS_ENDPOINT_URL": server.URL})
+		cfg := config(t, map[string]string{"AWS_ENDPOINT_URL": server.URL})
 		client := dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
 			o.HTTPClient = awsenv.NewConnections(1).Once()
 			o.Retryer = aws.NopRetryer{}
