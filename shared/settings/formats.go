@@ -13,23 +13,44 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"payhook.example/shared/clientcert"
 )
 
+// format is a form of texts: what they match, and what an error calls it.
+type format struct {
+	matches func(text string) bool
+	name    string
+}
+
+// The formats are declared before the settings, whose order is that of their initialization.
 var (
-	certificateARN = lazily(`^arn:[a-z-]+:acm:[a-z0-9-]+:[0-9]{12}:certificate/[A-Za-z0-9-]+$`)
-	hostedZoneID   = lazily(`^Z[A-Z0-9]{1,31}$`)
+	nonBlank       = format{func(v string) bool { return strings.TrimSpace(v) != "" }, "a text that is not blank"}
+	headerName     = format{httpguts.ValidHeaderFieldName, "the name of a header"}
+	method         = format{upTo(20, upper), "an HTTP method in upper case"}
+	source         = format{upTo(256, busCharacters+"/"), "at most 256 letters, digits, '.', '_', '/' and '-'"}
+	busName        = format{upTo(maxBusName, busCharacters), "at most 256 letters, digits, '.', '_' and '-'"}
+	domainName     = format{isDomainName, "a domain name in lower case"}
+	email          = format{isPlainAddress, "an e-mail address"}
+	hostedZoneID   = format{lazily(`^Z[A-Z0-9]{1,31}$`), "the id of a hosted zone"}
+	certificateARN = format{lazily(`^arn:[a-z-]+:acm:[a-z0-9-]+:[0-9]{12}:certificate/[A-Za-z0-9-]+$`),
+		"the ARN of a certificate in ACM"}
 	// CloudFormation accepts 128 characters (AWS, "CreateStack" in the CloudFormation
 	// API reference); the display name of a topic has at most 100.
-	stackName = lazily(`^[A-Za-z][A-Za-z0-9-]{0,99}$`)
+	stackName = format{lazily(`^[A-Za-z][A-Za-z0-9-]{0,99}$`),
+		"letters, digits and hyphens, starting with a letter, at most 100"}
 	// AWS, "CreateTable" in the DynamoDB API reference.
-	tableName = lazily(`^[A-Za-z0-9_.-]{3,255}$`)
+	tableName = format{lazily(`^[A-Za-z0-9_.-]{3,255}$`), "the name of a DynamoDB table"}
 	// AWS, "General purpose bucket naming rules" in the S3 User Guide.
-	bucketName = lazily(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
+	bucketName = format{lazily(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`), "the name of an S3 bucket"}
 	// AWS, "Key identifiers (KeyId)" in the KMS Developer Guide. Aliases are not
 	// accepted, because an alias can be moved to another key, and permissions name keys.
-	keyARN     = lazily(`^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$`)
-	encryption = func(v string) bool { return v == EncryptionAWS || v == EncryptionCMK || keyARN(v) }
+	keyARN = format{lazily(`^arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[A-Za-z0-9-]+$`),
+		"the ARNs of keys (not of aliases), joined by semicolons"}
+	encryption = format{
+		func(v string) bool { return v == EncryptionAWS || v == EncryptionCMK || keyARN.matches(v) },
+		"aws, cmk, or the ARN of a key (not of an alias)"}
 )
 
 const (
@@ -41,6 +62,15 @@ const (
 	busCharacters = lower + upper + digits + "._-"
 	maxBusName    = 256
 )
+
+// parse stores a text, also if it does not match.
+func (f format) parse(to *string, text string) error {
+	*to = text
+	if !f.matches(text) {
+		return errors.New("must be " + f.name)
+	}
+	return nil
+}
 
 // lazily returns a function that matches a regular expression, which is compiled at its
 // first use: a function starts without those that only the deployment uses.
@@ -55,33 +85,29 @@ func upTo(n int, characters string) func(string) bool {
 	return func(text string) bool { return 0 < len(text) && len(text) <= n && strings.Trim(text, characters) == "" }
 }
 
-// domainName matches the names of RFC 1123, section 2.1, in lower case, with at least one dot.
-func domainName(text string) bool {
+// isDomainName matches the names of RFC 1123, section 2.1, in lower case, with at least one dot.
+func isDomainName(text string) bool {
 	labels := strings.Split(text, ".")
 	return len(labels) > 1 && !slices.ContainsFunc(labels, func(label string) bool {
 		return !upTo(63, lower+digits+"-")(label) || strings.Trim(label, "-") != label
 	})
 }
 
-func notBlank(text string) bool { return strings.TrimSpace(text) != "" }
-
-// plainAddress matches an e-mail address without name and brackets, in a domain with a dot.
-func plainAddress(text string) bool {
+// isPlainAddress matches an e-mail address without name and brackets, in a domain with a dot.
+func isPlainAddress(text string) bool {
 	address, err := mail.ParseAddress(text)
 	return err == nil && address.Address == text && strings.Contains(text[strings.LastIndex(text, "@"):], ".")
 }
 
-// match stores a text, also if it does not match.
-func match(to *string, text string, matches func(string) bool, of string) error {
-	*to = text
-	if !matches(text) {
-		return errors.New("must be " + of)
-	}
-	return nil
+// as stores what parse returns.
+func as[T any](to *T, text string, parse func(string) (T, error)) (err error) {
+	*to, err = parse(text)
+	return err
 }
 
 func choose(to *string, text string, options ...string) error {
-	return match(to, text, func(v string) bool { return slices.Contains(options, v) }, strings.Join(options, " or "))
+	one := format{func(v string) bool { return slices.Contains(options, v) }, strings.Join(options, " or ")}
+	return one.parse(to, text)
 }
 
 // either stores whether the text is yes and not no.
@@ -171,10 +197,6 @@ func isLoopback(host string) bool {
 	return ip.IsLoopback()
 }
 
-func parseCertificate(to *string, text string) error {
-	return match(to, text, certificateARN, "the ARN of a certificate in ACM")
-}
-
 func parseExponents(to *[]int, text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		e, err := strconv.ParseInt(strings.TrimSpace(part), 10, 32)
@@ -198,8 +220,8 @@ func parseScopes(to *[]string, text string) error {
 	return nil
 }
 
-// parseList reads values that are joined by semicolons.
-func parseList[T any](to *[]T, text string, parse func(string) (T, error)) error {
+// listOf reads values that are joined by semicolons.
+func listOf[T any](to *[]T, text string, parse func(string) (T, error)) error {
 	for _, part := range list(text) {
 		value, err := parse(part)
 		if err != nil {
@@ -247,5 +269,6 @@ func parseSubjects(to *clientcert.Policy, text string) error {
 }
 
 func parseKeyARN(text string) (arn string, err error) {
-	return text, match(&arn, text, keyARN, "the ARNs of keys (not of aliases), joined by semicolons")
+	err = keyARN.parse(&arn, text)
+	return arn, err
 }

@@ -206,8 +206,8 @@ const (
 	resourceBytes       = 1 << 10
 )
 
-// environmentSize reports an environment that is too large for Lambda, and its
-// longest settings.
+// environmentSize reports an environment that is too large for Lambda, by its longest
+// setting.
 func (r *reader) environmentSize() {
 	for _, conf := range [][]*Setting{WebhookSettings(), RedriveSettings(), TokenSettings()} {
 		size := resourceBytes
@@ -217,15 +217,9 @@ func (r *reader) environmentSize() {
 		if size <= maxEnvironmentBytes {
 			continue
 		}
-		slices.SortStableFunc(conf, func(a, b *Setting) int {
-			return cmp.Compare(environmentBytes(b, r.text(b)), environmentBytes(a, r.text(a)))
-		})
-		longest := make([]string, 3)
-		for i, s := range conf[:len(longest)] {
-			longest[i] = fmt.Sprintf("%s (%d)", r.name(s), environmentBytes(s, r.text(s)))
-		}
-		r.wrong(conf[0], fmt.Sprintf("the environment of a function would have %d bytes, %d more than Lambda allows; "+
-			"shorten %s", size, size-maxEnvironmentBytes, strings.Join(longest, ", ")))
+		longest := slices.MaxFunc(conf, func(a, b *Setting) int { return cmp.Compare(len(r.text(a)), len(r.text(b))) })
+		r.wrong(longest, fmt.Sprintf("must be shorter: it has %d bytes, and the environment of a function would have %d "+
+			"more than Lambda allows", environmentBytes(longest, r.text(longest)), size-maxEnvironmentBytes))
 		return
 	}
 }

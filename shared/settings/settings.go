@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/net/http/httpguts"
-
 	"payhook.example/shared/clientcert"
 	"payhook.example/shared/signature"
 )
@@ -96,9 +94,7 @@ var (
 	AuthURL = declare(Setting{Key: "authUrl", Required: true, Example: "https://auth.payments.example", by: token,
 		parse: func(d *Deployment, v string) error { return parseURL(&d.Token.AuthURL, v) }})
 	TokenManagerID = declare(Setting{Key: "tokenManagerId", Required: true, Example: "manager-1", by: token,
-		parse: func(d *Deployment, v string) error {
-			return match(&d.Token.TokenManagerID, v, notBlank, "a text that is not blank")
-		}})
+		parse: func(d *Deployment, v string) error { return nonBlank.parse(&d.Token.TokenManagerID, v) }})
 
 	Authentication = declare(Setting{Key: "authentication", Default: BySignature, Example: ByBoth, Section: "5.2",
 		by: publisher | proof,
@@ -106,21 +102,17 @@ var (
 			return choose(&d.Webhook.Authentication, v, BySignature, ByMTLS, ByBoth)
 		}})
 	DomainName = declare(Setting{Key: "domainName", Example: "webhooks.bank.example", by: webhook,
-		parse: func(d *Deployment, v string) error {
-			return match(&d.Endpoint.DomainName, v, domainName, "a domain name in lower case")
-		}})
+		parse: func(d *Deployment, v string) error { return domainName.parse(&d.Endpoint.DomainName, v) }})
 	CertificateARN = declare(Setting{Key: "certificateArn",
 		Example: "arn:aws:acm:eu-central-1:111122223333:certificate/11111111-2222-3333-4444-555555555555",
-		parse:   func(d *Deployment, v string) error { return parseCertificate(&d.Endpoint.CertificateARN, v) }})
+		parse:   func(d *Deployment, v string) error { return certificateARN.parse(&d.Endpoint.CertificateARN, v) }})
 	OwnershipCertificateARN = declare(Setting{Key: "ownershipCertificateArn",
 		Example: "arn:aws:acm:eu-central-1:111122223333:certificate/66666666-7777-8888-9999-000000000000",
 		parse: func(d *Deployment, v string) error {
-			return parseCertificate(&d.Endpoint.OwnershipCertificateARN, v)
+			return certificateARN.parse(&d.Endpoint.OwnershipCertificateARN, v)
 		}})
 	HostedZoneID = declare(Setting{Key: "hostedZoneId", Example: "Z0123456789ABCDEFGHIJ",
-		parse: func(d *Deployment, v string) error {
-			return match(&d.Endpoint.HostedZoneID, v, hostedZoneID, "the id of a hosted zone")
-		}})
+		parse: func(d *Deployment, v string) error { return hostedZoneID.parse(&d.Endpoint.HostedZoneID, v) }})
 	ThrottleRate = declare(Setting{Key: "throttleRate", Default: "100", Example: "1000",
 		parse: func(d *Deployment, v string) error { return whole(&d.Endpoint.ThrottleRate, v, 1, 10000) }})
 	// Truststore is a file in a function's package, because an environment is too small
@@ -129,47 +121,34 @@ var (
 		parse: func(*Deployment, string) error { return nil }})
 	ClientCertPins = declare(Setting{Key: "clientCertPins", Section: "5.3", Separator: ";", by: publisher,
 		Example: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-		parse:   func(d *Deployment, v string) error { return parseList(&d.policy.Pins, v, clientcert.ParsePin) }})
+		parse:   func(d *Deployment, v string) error { return listOf(&d.policy.Pins, v, clientcert.ParsePin) }})
 	ClientCertSubjects = declare(Setting{Key: "clientCertSubjects", Section: "5.3", Separator: ";", by: publisher,
 		Example: "CN=webhooks.payments.example,O=Payments;webhooks.payments.example",
 		parse:   func(d *Deployment, v string) error { return parseSubjects(&d.policy, v) }})
 	RevokedSerials = declare(Setting{Key: "revokedSerials", Section: "5.3", Separator: ";", by: publisher,
 		Example: "0a1b2c@CN=Operator CA,O=Payments",
-		parse: func(d *Deployment, v string) error {
-			return parseList(&d.policy.Revoked, v, clientcert.ParseSerial)
-		}})
+		parse:   func(d *Deployment, v string) error { return listOf(&d.policy.Revoked, v, clientcert.ParseSerial) }})
 
 	SignatureHeader = declare(Setting{Key: "signatureHeader", Default: "X-SVC-Signature", Example: "X-Signature",
 		Section: "4.3", by: webhook | proof,
-		parse: func(d *Deployment, v string) error {
-			return match(&d.Webhook.Scheme.SignatureHeader, v, httpguts.ValidHeaderFieldName, "the name of a header")
-		}})
+		parse: func(d *Deployment, v string) error { return headerName.parse(&d.Webhook.Scheme.SignatureHeader, v) }})
 	TimestampCarrier = declare(Setting{Key: "timestampCarrier", Default: "header:X-SVC-Timestamp",
 		Example: "query:timestamp", Section: "4.3", by: webhook | proof,
-		parse: func(d *Deployment, v string) (err error) {
-			d.Webhook.Scheme.Timestamp, err = signature.ParseCarrier(v)
-			return err
-		}})
+		parse: func(d *Deployment, v string) error { return as(&d.Webhook.Scheme.Timestamp, v, signature.ParseCarrier) }})
 	KeyIDCarrier = declare(Setting{Key: "keyIdCarrier", Default: "header:X-SVC-Key-Id",
 		Example: "header:X-Key-Id", Section: "4.3", by: webhook | proof,
-		parse: func(d *Deployment, v string) (err error) {
-			d.Webhook.Scheme.KeyID, err = signature.ParseKeyIDCarrier(v)
-			return err
+		parse: func(d *Deployment, v string) error {
+			return as(&d.Webhook.Scheme.KeyID, v, signature.ParseKeyIDCarrier)
 		}})
 	TimestampFormat = declare(Setting{Key: "timestampFormat", Default: "auto", Example: "unix-seconds",
 		Section: "4.3", by: webhook | proof,
-		parse: func(d *Deployment, v string) (err error) {
-			d.window.Format, err = signature.ParseFormat(v)
-			return err
-		}})
+		parse: func(d *Deployment, v string) error { return as(&d.window.Format, v, signature.ParseFormat) }})
 	TimestampTolerance = declare(Setting{Key: "timestampTolerance", Default: "5m", Zero: Off, Example: "2m",
 		Section: "5.4", by: webhook | proof,
 		parse: func(d *Deployment, v string) error { return span(&d.window.Tolerance, v, time.Second, day) }})
 	HTTPMethod = declare(Setting{Key: "httpMethod", Default: http.MethodPost, Example: "PUT", Section: "4.3",
-		by: webhook | proof,
-		parse: func(d *Deployment, v string) error {
-			return match(&d.Webhook.HTTPMethod, v, upTo(20, upper), "an HTTP method in upper case")
-		}})
+		by:    webhook | proof,
+		parse: func(d *Deployment, v string) error { return method.parse(&d.Webhook.HTTPMethod, v) }})
 	SuccessStatus = declare(Setting{Key: "successStatus", Default: "200", Example: "202", Section: "7", by: webhook,
 		parse: func(d *Deployment, v string) error { return whole(&d.Webhook.SuccessStatus, v, 200, 299) }})
 	MaxPayloadBytes = declare(Setting{Key: "maxPayloadBytes", Default: "6291456", Example: "1048576", Section: "8",
@@ -189,9 +168,7 @@ var (
 	KeyUnknownGrace = declare(Setting{Key: "keyUnknownGrace", Default: "5m", Example: "15m", Section: "7", by: webhook,
 		parse: func(d *Deployment, v string) error { return span(&d.Webhook.KeyUnknownGrace, v, time.Second, day) }})
 	UnknownKeyTTL = declare(Setting{Key: "unknownKeyTtl", Default: "1m", Example: "5m", Section: "4.2", by: webhook,
-		parse: func(d *Deployment, v string) error {
-			return span(&d.Webhook.UnknownKeyTTL, v, time.Second, time.Hour)
-		}})
+		parse: func(d *Deployment, v string) error { return span(&d.Webhook.UnknownKeyTTL, v, time.Second, time.Hour) }})
 	KeyMissBudget = declare(Setting{Key: "keyMissBudget", Default: "60", Example: "600", Section: "8", by: webhook,
 		parse: func(d *Deployment, v string) error { return whole(&d.Webhook.KeyMissBudget, v, 1, 1000000) }})
 	KeysAuth = declare(Setting{Key: "keysAuth", Default: "none", Example: "bearer", Section: "4.2", by: webhook | proof,
@@ -213,16 +190,12 @@ var (
 			if strings.HasPrefix(v, "aws.") {
 				return errors.New("must not start with aws., which is reserved")
 			}
-			return match(&d.Webhook.EventSource, v, upTo(256, lower+upper+digits+"._/-"),
-				"at most 256 letters, digits, '.', '_', '/' and '-'")
+			return source.parse(&d.Webhook.EventSource, v)
 		}})
 	// EventBusName has no default in a function, because the function could publish on
 	// the bus of another deployment. [DefaultBusName] is that of a deployment.
 	EventBusName = declare(Setting{Key: "eventBusName", Example: "payments", by: publisher,
-		parse: func(d *Deployment, v string) error {
-			return match(&d.Webhook.EventBusName, v, upTo(maxBusName, busCharacters),
-				"at most 256 letters, digits, '.', '_' and '-'")
-		}})
+		parse: func(d *Deployment, v string) error { return busName.parse(&d.Webhook.EventBusName, v) }})
 	ClaimCheckBytes = declare(Setting{Key: "claimCheckBytes", Default: "200000", Example: "100000", by: publisher,
 		parse: func(d *Deployment, v string) error {
 			return whole(&d.Webhook.ClaimCheckBytes, v, 1024, MaxLedgerEventBytes)
@@ -243,38 +216,26 @@ var (
 	LogRetentionDays = declare(Setting{Key: "logRetentionDays", Default: "90", Example: "365",
 		parse: func(d *Deployment, v string) error { return logDays(&d.LogRetention, v) }})
 	AlarmEmail = declare(Setting{Key: "alarmEmail", Example: "payments-oncall@example.com",
-		parse: func(d *Deployment, v string) error {
-			return match(&d.AlarmEmail, v, plainAddress, "an e-mail address")
-		}})
+		parse: func(d *Deployment, v string) error { return email.parse(&d.AlarmEmail, v) }})
 	AlarmUnauthenticated = declare(Setting{Key: "alarmUnauthenticated", Default: "10", Example: "100",
 		parse: func(d *Deployment, v string) error { return whole(&d.AlarmUnauthenticated, v, 1, 1000000) }})
 	StackName = declare(Setting{Key: "stackName", Default: "Payhook", Example: "PayhookStaging",
-		parse: func(d *Deployment, v string) error {
-			return match(&d.StackName, v, stackName, "letters, digits and hyphens, starting with a letter, at most 100")
-		}})
+		parse: func(d *Deployment, v string) error { return stackName.parse(&d.StackName, v) }})
 	DeploymentStrategy = declare(Setting{Key: "deployment", Default: AllAtOnce, Example: Canary,
 		parse: func(d *Deployment, v string) error { return either(&d.Canary, v, AllAtOnce, Canary) }})
 	LedgerTable = declare(Setting{Key: "ledgerTable", Example: "Payhook-Ledger1A2B3C4D-EXAMPLE",
-		parse: func(d *Deployment, v string) error {
-			return match(&d.LedgerTable, v, tableName, "the name of a DynamoDB table")
-		}})
+		parse: func(d *Deployment, v string) error { return tableName.parse(&d.LedgerTable, v) }})
 	ClaimBucket = declare(Setting{Key: "claimBucket", Example: "payhook-claims1a2b3c4d-example",
-		parse: func(d *Deployment, v string) error {
-			return match(&d.ClaimBucket, v, bucketName, "the name of an S3 bucket")
-		}})
+		parse: func(d *Deployment, v string) error { return bucketName.parse(&d.ClaimBucket, v) }})
 	ParkingBucket = declare(Setting{Key: "parkingBucket", Example: "payhook-parking1a2b3c4d-example",
-		parse: func(d *Deployment, v string) error {
-			return match(&d.ParkingBucket, v, bucketName, "the name of an S3 bucket")
-		}})
+		parse: func(d *Deployment, v string) error { return bucketName.parse(&d.ParkingBucket, v) }})
 	ProtectBus = declare(Setting{Key: "protectBus", Default: "true", Example: "false",
 		parse: func(d *Deployment, v string) error { return either(&d.ProtectBus, v, "false", "true") }})
 	Encryption = declare(Setting{Key: "encryption", Default: EncryptionAWS, Example: EncryptionCMK,
-		parse: func(d *Deployment, v string) error {
-			return match(&d.Encryption, v, encryption, "aws, cmk, or the ARN of a key (not of an alias)")
-		}})
+		parse: func(d *Deployment, v string) error { return encryption.parse(&d.Encryption, v) }})
 	FurtherEncryptionKeys = declare(Setting{Key: "furtherEncryptionKeys", Zero: EncryptionAWS, Separator: ";",
 		Example: "arn:aws:kms:eu-central-1:111122223333:key/11111111-2222-3333-4444-555555555555",
-		parse:   func(d *Deployment, v string) error { return parseList(&d.FurtherEncryptionKeys, v, parseKeyARN) }})
+		parse:   func(d *Deployment, v string) error { return listOf(&d.FurtherEncryptionKeys, v, parseKeyARN) }})
 	Tracing = declare(Setting{Key: "tracing", Default: "false", Example: "true",
 		parse: func(d *Deployment, v string) error { return either(&d.Tracing, v, "false", "true") }})
 

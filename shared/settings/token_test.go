@@ -94,23 +94,11 @@ func TestWebhookNeedsTheTokenSecretOnlyForBearer(t *testing.T) {
 		{"bearer", "", true, false},
 		{"basic", "", false, false},
 	} {
-		environment := map[string]string{
-			names.LedgerTableEnv: "ledger", names.KeysTableEnv: "keys",
-			names.ClaimBucketEnv: "claims", names.ParkingBucketEnv: "parking",
-			names.TokenSecretEnv: test.secret,
-		}
-		for _, s := range settings.WebhookSettings() {
-			environment[s.Env()] = s.Default
-			if s.Required {
-				environment[s.Env()] = s.Example
-			}
-		}
-		environment[settings.EventBusName.Env()] = "payhook"
-		environment["PAYHOOK_KEYS_AUTH"] = test.keysAuth
-		got, err := settings.ParseWebhook(func(name string) string { return environment[name] })
+		env := environment(t, nil)
+		env[names.TokenSecretEnv], env["PAYHOOK_KEYS_AUTH"] = test.secret, test.keysAuth
+		got, err := settings.ParseWebhook(func(name string) string { return env[name] })
 		if (err == nil) != test.ok || got.KeysBearer != test.bearer || test.ok && got.TokenSecret != test.secret {
-			t.Errorf("keysAuth %s, secret %q: %t, %q, %v", test.keysAuth, test.secret, got.KeysBearer, got.TokenSecret,
-				err)
+			t.Errorf("%+v: %t, %q, %v", test, got.KeysBearer, got.TokenSecret, err)
 		}
 	}
 }

@@ -21,13 +21,11 @@ import (
 // inChild is set in the environment of the process that runs main.
 const inChild = "PAYHOOK_TEST_MAIN"
 
-// exited is the exit code of a process whose main still runs at the end of a test.
-const exited = 7
-
-// Main fails a test unless main, which starts a Lambda function, fits Go's runtime to the
-// memory of the function, opens that many connections to AWS, answers an invocation with
-// its settings, and without settings exits with code 1 and names what is missing. It
-// returns the answer: "response" or "error" and the JSON. Every call of AWS is denied.
+// Main fails a test unless main, which starts a Lambda function, starts with nothing but
+// its required settings and its resources, fits Go's runtime to the memory of the function,
+// opens that many connections to AWS, and answers an invocation, and without settings exits
+// with code 1 and names what is missing. It returns the answer: "response" or "error" and
+// the JSON. Every call of AWS is denied.
 //
 // Main runs main in a process of its own, which runs the same test.
 func Main(t *testing.T, main func(), list []*settings.Setting, resources []string, invocation string,
@@ -37,13 +35,25 @@ func Main(t *testing.T, main func(), list []*settings.Setting, resources []strin
 		go main()
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		fmt.Printf("memory limit %d\n", debug.SetMemoryLimit(-1))
-		os.Exit(exited)
+		os.Exit(0)
 	}
 
-	awsURL, opened := denyingAWS(t)
+	opened := make(chan net.Conn, 100)
+	aws := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"__type":"AccessDeniedException"}`)
+	}))
+	aws.Config.ConnState = func(conn net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened <- conn
+		}
+	}
+	aws.Start()
+	t.Cleanup(aws.Close)
 	api, answers := runtimeAPI(t, invocation)
 	env := []string{
-		inChild + "=1", "AWS_REGION=us-east-1", "AWS_ENDPOINT_URL=" + awsURL, "AWS_ACCESS_KEY_ID=id",
+		inChild + "=1", "AWS_REGION=us-east-1", "AWS_ENDPOINT_URL=" + aws.URL, "AWS_ACCESS_KEY_ID=id",
 		"AWS_SECRET_ACCESS_KEY=secret", "AWS_LAMBDA_FUNCTION_NAME=function",
 		"AWS_LAMBDA_RUNTIME_API=" + api, "AWS_LAMBDA_FUNCTION_MEMORY_SIZE=512",
 	}
@@ -58,11 +68,9 @@ func Main(t *testing.T, main func(), list []*settings.Setting, resources []strin
 		env = append(env, name+"=x")
 	}
 	for _, s := range list {
-		value := s.Default
 		if s.Required || s == settings.EventBusName {
-			value = s.Example
+			env = append(env, s.Env()+"="+s.Example)
 		}
-		env = append(env, s.Env()+"="+value)
 	}
 	c, stop, out := startChild(t, env)
 	ended := make(chan error, 1)
@@ -80,46 +88,26 @@ func Main(t *testing.T, main func(), list []*settings.Setting, resources []strin
 		}
 	}
 	stop.Close()
-	<-ended
-	if c.ProcessState.ExitCode() != exited || !strings.Contains(out.String(), "memory limit 402653184\n") {
-		t.Errorf("the runtime is not fitted to the memory: %s\n%s", c.ProcessState, out)
+	if err := <-ended; err != nil || !strings.Contains(out.String(), "memory limit 402653184\n") {
+		t.Errorf("the runtime is not fitted to the memory: %v\n%s", err, out)
 	}
 	return answer
-}
-
-// denyingAWS starts AWS, which denies every call and sends each new connection.
-func denyingAWS(t *testing.T) (url string, opened <-chan net.Conn) {
-	connections := make(chan net.Conn, 100)
-	aws := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-		w.WriteHeader(http.StatusBadRequest)
-		_, _ = io.WriteString(w, `{"__type":"AccessDeniedException"}`)
-	}))
-	aws.Config.ConnState = func(conn net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			connections <- conn
-		}
-	}
-	aws.Start()
-	t.Cleanup(aws.Close)
-	return aws.URL, connections
 }
 
 // runtimeAPI starts Lambda's runtime API with one invocation (AWS, "Using the Lambda runtime
 // API for custom runtimes", https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html).
 func runtimeAPI(t *testing.T, invocation string) (address string, answers <-chan string) {
-	received, asked := make(chan string, 1), make(chan bool, 1)
+	next, received := make(chan string, 1), make(chan string, 1)
+	next <- invocation
 	lambda := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			select {
-			case asked <- true:
-			default: // the second invocation does not come
-				<-r.Context().Done()
-				return
+			case text := <-next:
+				w.Header().Set("Lambda-Runtime-Aws-Request-Id", "id")
+				w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(30*time.Second).UnixMilli()))
+				_, _ = io.WriteString(w, text)
+			case <-r.Context().Done(): // there is no second invocation
 			}
-			w.Header().Set("Lambda-Runtime-Aws-Request-Id", "id")
-			w.Header().Set("Lambda-Runtime-Deadline-Ms", fmt.Sprint(time.Now().Add(30*time.Second).UnixMilli()))
-			_, _ = io.WriteString(w, invocation)
 			return
 		}
 		body, _ := io.ReadAll(r.Body)
@@ -132,14 +120,13 @@ func runtimeAPI(t *testing.T, invocation string) (address string, answers <-chan
 
 // startChild starts a process that runs main, until stop is closed.
 func startChild(t *testing.T, env []string) (c *exec.Cmd, stop io.Closer, out *bytes.Buffer) {
-	c = exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
-	out = &bytes.Buffer{}
+	c, out = exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$"), &bytes.Buffer{}
 	c.Env, c.Stdout, c.Stderr = env, out, out
 	stop, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
+	if err == nil {
+		err = c.Start()
 	}
-	if err := c.Start(); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	return c, stop, out
