@@ -221,7 +221,7 @@ func namesOf(texts []string) (names []string, err error) {
 // decided is the result for one object that was to be replayed or settled, as the redrive
 // function reports it.
 type decided struct {
-	Done       bool   `json:"done"` // it is accepted or settled: nothing is left to do
+	Failed     bool   `json:"failed"` // it is neither accepted nor settled
 	Name       string `json:"name"`
 	Outcome    string `json:"outcome,omitempty"` // of a replay, as in the function's log
 	Cause      string `json:"cause,omitempty"`
@@ -247,7 +247,7 @@ func (p *program) decide(ctx context.Context, d *stack, names []string, ask func
 		r.By = by
 		var a answer
 		a, err = d.redrive(ctx, r)
-		result := decided{Name: name}
+		result := decided{Name: name, Failed: true}
 		if _, failed := errors.AsType[errFunction](err); failed {
 			failures++
 			result.Cause = err.Error()
@@ -256,11 +256,11 @@ func (p *program) decide(ctx context.Context, d *stack, names []string, ask func
 		} else {
 			failures = 0
 			for _, result = range slices.Concat(a.Replayed, a.Settled) {
-				result.Done = result.Cause == "" && (result.Outcome == "accepted" || len(a.Settled) > 0)
+				result.Failed = result.Cause != "" || len(a.Replayed) > 0 && result.Outcome != "accepted"
 			}
 		}
 		tried++
-		if result.Done {
+		if !result.Failed {
 			done++
 		}
 		if err = p.PrintLine(result); err != nil || failures == maxFailures {

@@ -54,7 +54,9 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 		if diff := cmp.Diff([]request{want}, w.requests); diff != "" || err != "" {
 			t.Errorf("%s: %s%s", call, err, diff)
 		}
-		w.contains(out, "done=true")
+		if strings.Contains(out, "failed") || !strings.HasPrefix(out, "name="+w.names()[0]) {
+			t.Errorf("%s: %s", call, out)
+		}
 	}
 }
 
@@ -116,23 +118,23 @@ func TestResultsAreShownWithReason(t *testing.T) {
 	}
 	call := append([]string{"parked", "replay", "--yes"}, names...)
 	out, err := w.expect(cli.StatusFailed, call...)
-	w.contains(out, "done=true  name="+names[0]+"  outcome=accepted  recorded=2  duplicates=1\n",
-		"name="+names[1]+"  outcome=conflict  conflicts=2  parked=x\n", `cause="not marked"`+"\n",
-		"name="+names[3]+`  cause="the redrive function failed: out of memory"`+"\n")
+	w.contains(out, "name="+names[0]+"  outcome=accepted  recorded=2  duplicates=1\n",
+		"failed=true  name="+names[1]+"  outcome=conflict  conflicts=2  parked=x\n", `cause="not marked"`+"\n",
+		"failed=true  name="+names[3]+`  cause="the redrive function failed: out of memory"`+"\n")
 	w.contains(err, "4 of 4 tried: 1 done, 3 not")
 	out, _ = w.expect(cli.StatusFailed, append(call, "--json")...)
 	want := []decided{
-		{Name: names[0], Done: true, Outcome: "accepted", Recorded: 2, Duplicates: 1},
-		{Name: names[1], Outcome: "conflict", Conflicts: 2, Parked: "x"},
-		{Name: names[2], Outcome: "accepted", Cause: "not marked"},
-		{Name: names[3], Cause: "the redrive function failed: out of memory"},
+		{Name: names[0], Outcome: "accepted", Recorded: 2, Duplicates: 1},
+		{Failed: true, Name: names[1], Outcome: "conflict", Conflicts: 2, Parked: "x"},
+		{Failed: true, Name: names[2], Outcome: "accepted", Cause: "not marked"},
+		{Failed: true, Name: names[3], Cause: "the redrive function failed: out of memory"},
 	}
 	if diff := cmp.Diff(want, lines[decided](t, out)); diff != "" {
 		t.Error(diff)
 	}
 	w.redrive = func(request) (string, error) { return `{"settled":[{"name":"x","cause":"not parked"}]}`, nil }
 	out, _ = w.expect(cli.StatusFailed, "parked", "settle", names[0], "--reason", "why")
-	w.contains(out, `name=x  cause="not parked"`)
+	w.contains(out, `failed=true  name=x  cause="not parked"`)
 }
 
 func TestErrorsEndTheReplay(t *testing.T) {
