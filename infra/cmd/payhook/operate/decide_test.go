@@ -62,11 +62,11 @@ func TestRequestSaysWhatIsDecided(t *testing.T) {
 
 func TestItAsksBeforeItDecidesMoreThanOne(t *testing.T) {
 	for answer, yes := range map[string]bool{"y\n": true, "YES\n": true, "\n": false, "n\n": false, "yesterday\n": false} {
-		for call, question := range map[string]string{"replay": "Replay 3", "replay --all": "Replay 3",
-			"settle --reason why": "Settle 3"} {
+		for call, question := range map[string]string{"replay": "Replay 2", "replay --all": "Replay 2",
+			"settle --reason why": "Settle 2"} {
 			w := newWorld(t)
 			args := append([]string{"parked"}, strings.Fields(call)...)
-			if names := w.parkMany(3); call != "replay --all" {
+			if names := w.parkMany(2); call != "replay --all" {
 				args = append(args, names...)
 			}
 			w.answer = strings.NewReader(answer)
@@ -75,7 +75,7 @@ func TestItAsksBeforeItDecidesMoreThanOne(t *testing.T) {
 			w.terminal = true
 			status, asked := cli.StatusUsage, 0
 			if yes {
-				status, asked = 0, 3
+				status, asked = 0, 2
 			}
 			_, err = w.expect(status, args...)
 			w.contains(err, question+" in stack Payhook (nowhere)? [y/N]")
@@ -146,6 +146,12 @@ func TestErrorsEndTheReplay(t *testing.T) {
 	}{
 		"three failed runs": {func(calls int) (string, error) { return `{"errorMessage":"x"}`, nil }, cli.StatusFailed,
 			[]string{"3 of 5 tried: 0 done, 3 not"}},
+		"failed runs apart": {func(calls int) (string, error) {
+			if calls == 3 {
+				return `{"replayed":[{"outcome":"accepted"}]}`, nil
+			}
+			return `{"errorMessage":"x"}`, nil
+		}, cli.StatusFailed, []string{"5 of 5 tried: 1 done, 4 not"}},
 		"AWS": {func(calls int) (string, error) {
 			if calls == 3 {
 				return "", errors.New("denied")

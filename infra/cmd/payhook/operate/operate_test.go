@@ -3,6 +3,7 @@ package operate
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
@@ -319,8 +320,11 @@ func TestNoPayloadIsShownUnlessAskedFor(t *testing.T) {
 	} {
 		for _, flag := range []string{"", " --json"} {
 			out, err, _ := w.operate(strings.Fields(call + flag)...)
-			if strings.Contains(out+err, secretAmount) {
-				t.Errorf("%s%s shows it:\n%s%s", call, flag, out, err)
+			for _, secret := range []string{secretAmount, base64.StdEncoding.EncodeToString(delivery.Payload),
+				base64.StdEncoding.EncodeToString(pending.Detail)} {
+				if strings.Contains(out+err, secret) {
+					t.Errorf("%s%s shows it:\n%s%s", call, flag, out, err)
+				}
 			}
 		}
 	}

@@ -79,7 +79,6 @@ func (p *program) pending(ctx context.Context, d *stack, _ []string) error {
 			if !item.Pending() {
 				continue // the index follows the table with a delay
 			}
-			pending.Due = item.Due
 			if item.Attempts >= failingFrom {
 				b.Failing++
 			}

@@ -107,6 +107,7 @@ func TestWhatFailedToBeParkedIsNotListed(t *testing.T) {
 		parking.Parked{Reason: parking.Invalid, ParkedAt: w.now, EventIDs: []string{event}}); err == nil {
 		t.Fatal("parked")
 	}
+	w.expect(cli.StatusUnreachable, "parked", "list", "--event", event)
 	w.s3.Fails = nil
 	w.expect(0, "parked", "list", "--event", event)
 }

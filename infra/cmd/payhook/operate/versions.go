@@ -62,8 +62,8 @@ func (v *version) read(event []byte) {
 	v.Currency, v.Status = text(e.EventData.PaymentCurrency), text(e.EventData.PaymentStatus.Status)
 }
 
-// contents returns every content of an event that is parked, by its digest in hexadecimal:
-// in a delivery in conflict, or as an event that could not be published.
+// contents returns the events of everything that is parked about an event, by their digests
+// in hexadecimal: of deliveries, and those that could not be published.
 func (d *stack) contents(ctx context.Context, eventID string) (map[string][]byte, error) {
 	names, err := d.store.FindEvent(ctx, eventID)
 	if err != nil {
@@ -84,10 +84,8 @@ func (d *stack) contents(ctx context.Context, eventID string) (map[string][]byte
 		}
 		delivery, _ := payment.DecodeDelivery(p.Payload) // without events if it is invalid
 		for _, e := range delivery.Events {
-			if ledger.Key(e.EventID) == eventID {
-				digest := ledger.DigestOf(e.Bytes)
-				found[hex.EncodeToString(digest[:])] = e.Bytes
-			}
+			digest := ledger.DigestOf(e.Bytes)
+			found[hex.EncodeToString(digest[:])] = e.Bytes
 		}
 	}
 	return found, nil
