@@ -134,7 +134,7 @@ bench: check-go ## benchmarks: Go code, then whole processes of the functions (R
 SEEDS ?= 1000000
 
 .PHONY: soak
-soak: check-go ## all histories with one fault, a sample of those with two, and random ones (SEEDS=1000000; SEED=N plays one and prints it)
+soak: check-go ## every single fault, then random histories (SEEDS=1000000; SEED=N plays one and prints it)
 	$(if $(SEED),,go test ./shared/simulation -count=1 -run '^TestNo')
 	go test ./shared/simulation -count=1 -run TestRandomHistories -v -timeout=0 $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
 

@@ -34,6 +34,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/bus"
+	"payhook.example/shared/keys"
+	"payhook.example/shared/ledger"
+	"payhook.example/shared/parking"
 )
 
 // endpointVariable contains the URL of a service with the real protocols, such as
@@ -45,31 +49,17 @@ const endpointVariable = "PAYHOOK_AWS_ENDPOINT"
 // tests of tables also run against it.
 const tablesVariable = "PAYHOOK_DYNAMODB_ENDPOINT"
 
-type dynamoDB interface {
-	BatchExecuteStatement(context.Context, *dynamodb.BatchExecuteStatementInput,
-		...func(*dynamodb.Options)) (*dynamodb.BatchExecuteStatementOutput, error)
-	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput,
-		...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
-	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
-	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
-	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput,
-		error)
-	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput,
-		error)
-	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
-	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
-}
-
-type eventBridge interface {
-	PutEvents(context.Context, *eventbridge.PutEventsInput,
-		...func(*eventbridge.Options)) (*eventbridge.PutEventsOutput, error)
-}
-
-type objects interface {
-	PutObject(context.Context, *s3.PutObjectInput, ...func(*s3.Options)) (*s3.PutObjectOutput, error)
-	GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error)
-	ListObjectsV2(context.Context, *s3.ListObjectsV2Input, ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
-}
+// The operations are those that the packages call.
+type (
+	dynamoDB interface {
+		ledger.API
+		ledger.InspectAPI
+		keys.API
+		keys.InspectAPI
+	}
+	eventBridge interface{ bus.API }
+	objects     interface{ parking.API }
+)
 
 // services are the services of a test case: a table with the key "id" and the index
 // "pending" on "shard" and "due", a bus, and a bucket.
@@ -91,17 +81,16 @@ func inMemory(t *testing.T, try func(t *testing.T, s services)) {
 	t.Helper()
 	for _, name := range []string{"in memory", "in memory over HTTP"} {
 		t.Run(name, func(t *testing.T) {
-			db, bus, buckets, reader := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3(), awstest.NewS3()
+			db, events, buckets, reader := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3(), awstest.NewS3()
 			db.CreateTable("table", "id", pendingIndex)
 			buckets.MakeBucket("bucket")
 			reader.MakeBucket("bucket")
 			reader.DenyList = true
-			s := services{db, bus, buckets, "table", "bus", "bucket", reader}
+			s := services{db, events, buckets, "table", "bus", "bucket", reader}
 			if name != "in memory" {
-				server := httptest.NewServer(awstest.Handler{DynamoDB: db, EventBridge: bus})
+				server := httptest.NewServer(awstest.Handler{DynamoDB: db})
 				defer server.Close()
-				cfg := configOf(server.URL)
-				s.dynamoDB, s.eventBridge = dynamodb.NewFromConfig(cfg), eventbridge.NewFromConfig(cfg)
+				s.dynamoDB = dynamodb.NewFromConfig(configOf(server.URL))
 			}
 			try(t, s)
 		})

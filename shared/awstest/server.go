@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
@@ -24,7 +23,6 @@ import (
 // before it answers. It does not check signatures.
 type Handler struct {
 	DynamoDB       *DynamoDB
-	EventBridge    *EventBridge
 	SecretsManager *SecretsManager
 }
 
@@ -46,8 +44,7 @@ func (h Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	target := r.Header.Get(TargetHeader)
 	version, operation, ok := "1.1", "", false
 	var service any
-	for prefix, s := range map[string]any{DynamoDBTarget: h.DynamoDB, EventBridgeTarget: h.EventBridge,
-		secretsManagerTarget: h.SecretsManager} {
+	for prefix, s := range map[string]any{DynamoDBTarget: h.DynamoDB, secretsManagerTarget: h.SecretsManager} {
 		if name, found := strings.CutPrefix(target, prefix); found {
 			service, operation, ok = s, name, true
 		}
@@ -101,25 +98,15 @@ func errorAnswer(err error) []byte {
 }
 
 // decoders and encoders have the types whose form in AWS JSON is not that of
-// encoding/json/v2: an attribute value is an object with its type as the only name, a
-// time is a number of seconds.
+// encoding/json/v2: an attribute value is an object with its type as the only name.
 var (
-	decoders = json.JoinUnmarshalers(json.UnmarshalFromFunc(decodeAttribute), json.UnmarshalFromFunc(decodeTime))
+	decoders = json.UnmarshalFromFunc(decodeAttribute)
 	encoders = json.JoinMarshalers(
 		json.MarshalToFunc(func(e *jsontext.Encoder, v types.AttributeValue) error { return encodeAttribute(e, v) }),
 		json.MarshalToFunc(func(e *jsontext.Encoder, _ middleware.Metadata) error {
 			return e.WriteValue(jsontext.Value("{}"))
 		}))
 )
-
-func decodeTime(d *jsontext.Decoder, t *time.Time) error {
-	var seconds float64
-	if err := json.UnmarshalDecode(d, &seconds); err != nil {
-		return err
-	}
-	*t = time.UnixMilli(int64(seconds * 1000)).UTC()
-	return nil
-}
 
 func decodeAttribute(d *jsontext.Decoder, v *types.AttributeValue) error {
 	var object struct {

@@ -131,8 +131,8 @@ func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 			o.fault = errorBefore
 		}
 	}
-	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), seed: seed, attempts: 1 + 2*r.IntN(2), keyCache: r.IntN(4) == 0,
-		mechanism: mechanismOf(seed)}, around(r))
+	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), seed: seed, attempts: 1 + 2*r.IntN(2),
+		keyCache: r.IntN(4) == 0, mechanism: mechanismOf(seed)}, around(r))
 	if r.rejects = r.IntN(16) == 0; r.rejects || r.IntN(8) == 0 {
 		w.maxAttempts = 2
 	}
