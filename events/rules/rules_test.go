@@ -48,7 +48,7 @@ func (s sample) detail(t *testing.T) []byte {
 	}
 	bucket := awstest.NewS3()
 	bucket.MakeBucket("claims")
-	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event, sha256.Sum256(event.Bytes))
+	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,7 +189,7 @@ func (f *fixture) parkLarge(ctx context.Context) (string, error) {
 		return "", err
 	}
 	digest := ledger.DigestOf(raw.Bytes)
-	text, err := claimcheck.NewStore(f.S3(), f.ClaimBucket).Put(ctx, raw, digest)
+	text, err := claimcheck.NewStore(f.S3(), f.ClaimBucket).Put(ctx, raw)
 	if err != nil {
 		return "", err
 	}

@@ -72,11 +72,12 @@ type Store struct {
 // NewStore returns a Store that uses the bucket of that name.
 func NewStore(client StoreAPI, bucket string) *Store { return &Store{client, bucket} }
 
-// Put stores an event and returns the detail that refers to it. sum is the SHA-256 of
-// the event's bytes. S3 rejects an upload whose content has another one (AWS, "Checking
-// object integrity for data uploads in Amazon S3", in the S3 user guide). The object's key
-// consists of the event's id and digest, so storing the same event twice leaves one object.
-func (s *Store) Put(ctx context.Context, event payment.RawEvent, sum [sha256.Size]byte) ([]byte, error) {
+// Put stores an event and returns the detail that refers to it. S3 rejects an upload whose
+// content has another SHA-256 (AWS, "Checking object integrity for data uploads in Amazon S3",
+// in the S3 user guide). The object's key consists of the event's id and digest, so storing
+// the same event twice leaves one object.
+func (s *Store) Put(ctx context.Context, event payment.RawEvent) ([]byte, error) {
+	sum := sha256.Sum256(event.Bytes)
 	digest := hex.EncodeToString(sum[:])
 	key := "events/" + event.EventID + "/" + digest + ".json"
 	_, err := s.client.PutObject(ctx, &s3.PutObjectInput{

@@ -2,7 +2,6 @@ package claimcheck_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"log"
 
@@ -24,7 +23,7 @@ func ExampleResolve() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	detail, err := claimcheck.NewStore(client, "claims").Put(ctx, event, sha256.Sum256(event.Bytes))
+	detail, err := claimcheck.NewStore(client, "claims").Put(ctx, event)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"sync"
 	"time"
@@ -16,7 +15,7 @@ import (
 // event is one event of a delivery on its way to the ledger.
 type event struct {
 	payment.RawEvent
-	entry ledger.Entry // of the event as it is
+	entry ledger.Entry // of the event as it is, or once that is stored, of its claim check
 	large bool         // it is published as a claim check
 }
 
@@ -48,21 +47,22 @@ func (p *Pipeline) record(ctx context.Context, delivery payment.Delivery, at tim
 	for _, id := range duplicates {
 		rec.eventIDs.add(Duplicate, id)
 	}
-	w := writer{pipeline: p, events: events, results: make([]written, len(events)), holder: ledger.NewHolder(),
+	w := writer{pipeline: p, events: events, results: make([]ledger.Recording, len(events)), holder: ledger.NewHolder(),
 		due: inv.heldUntil}
 	w.write(ctx)
 
 	rec.entries = make([]ledger.Entry, 0, len(events))
 	for i, r := range w.results {
-		id := events[i].entry.EventID
+		entry := events[i].entry
+		id := entry.EventID
 		switch {
 		case r.Err != nil:
 			rec.eventIDs.add(Unrecorded, id)
 			rec.unrecorded++
 			rec.err = r.Err
 		case r.Outcome == ledger.Recorded:
-			rec.entries = append(rec.entries, r.entry)
-			if r.entry.Claimed {
+			rec.entries = append(rec.entries, entry)
+			if entry.Claimed {
 				rec.claimed++
 			}
 		case r.Outcome == ledger.Duplicate:
@@ -119,17 +119,11 @@ func (p *Pipeline) distinct(delivery payment.Delivery, at time.Time) (events, co
 	return events, conflicts, duplicates
 }
 
-// written is the result of the attempt to record one event.
-type written struct {
-	ledger.Recording
-	entry ledger.Entry // as it was written
-}
-
 // writer records the events of one delivery.
 type writer struct {
 	pipeline *Pipeline
 	events   []event
-	results  []written // of each event
+	results  []ledger.Recording // of each event
 	holder   ledger.Holder
 	due      time.Time
 }
@@ -148,17 +142,8 @@ func (w *writer) write(ctx context.Context) {
 	if len(large) > 0 {
 		wg.Go(func() { w.recordLarge(ctx, w.skipKnown(ctx, large)) })
 	}
-	w.recordSmall(ctx, small)
+	w.record(ctx, small)
 	wg.Wait()
-}
-
-// recordSmall records the events at these positions as they are.
-func (w *writer) recordSmall(ctx context.Context, positions []int) {
-	entries := make([]ledger.Entry, len(positions))
-	for n, i := range positions {
-		entries[n] = w.events[i].entry
-	}
-	w.record(ctx, positions, entries)
 }
 
 // recordLarge stores the events at these positions and records their claim checks,
@@ -171,24 +156,25 @@ func (w *writer) recordLarge(ctx context.Context, positions []int) {
 			w.results[i].Err = err
 			return
 		}
-		w.record(ctx, []int{i}, []ledger.Entry{entry})
+		w.events[i].entry = entry
+		w.record(ctx, []int{i})
 	})
 }
 
 // claim stores a large event and returns the entry of its claim check.
 func (p *Pipeline) claim(ctx context.Context, e event) (ledger.Entry, error) {
-	sum := [sha256.Size]byte(e.entry.Digest)
-	if !e.entry.Compact {
-		sum = sha256.Sum256(e.Bytes)
-	}
-	detail, err := p.claims.Put(ctx, e.RawEvent, sum)
+	detail, err := p.claims.Put(ctx, e.RawEvent)
 	return e.entry.AsClaim(detail), err
 }
 
-// record writes entries, which belong to the events at these positions.
-func (w *writer) record(ctx context.Context, positions []int, entries []ledger.Entry) {
+// record writes the entries of the events at these positions.
+func (w *writer) record(ctx context.Context, positions []int) {
+	entries := make([]ledger.Entry, len(positions))
+	for n, i := range positions {
+		entries[n] = w.events[i].entry
+	}
 	for n, r := range w.pipeline.ledger.Record(ctx, entries, w.holder, w.due) {
-		w.results[positions[n]] = written{r, entries[n]}
+		w.results[positions[n]] = r
 	}
 }
 

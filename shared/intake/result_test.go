@@ -141,7 +141,8 @@ func (f failing) hook(ctx context.Context, in any, next awstest.Next) (any, erro
 		id, ok := in.Item[names.LedgerKey].(*types.AttributeValueMemberS)
 		fails = ok && id.Value == f.put
 	case *dynamodb.UpdateItemInput:
-		fails = f.marks && strings.HasPrefix(*in.UpdateExpression, "SET #at = :now") || f.leases && in.ReturnValues != ""
+		fails = f.marks && strings.HasPrefix(*in.UpdateExpression, "SET #at = :now") ||
+			f.leases && in.ReturnValues != ""
 	case *dynamodb.QueryInput:
 		if f.query != "" && strings.Contains(*in.KeyConditionExpression, f.query) {
 			return nil, fmt.Errorf("%w: %s", errDown, *in.KeyConditionExpression)
@@ -200,7 +201,8 @@ func TestTheResultOfADelivery(t *testing.T) {
 		"the bus is down": {events: [][]byte{one, two}, bus: down, want: intake.Result{Outcome: intake.Accepted,
 			Counts:   intake.Counts{Events: 2, Recorded: 2, Pending: 2},
 			EventIDs: intake.EventIDs{intake.Pending: idsOf(t, one, two)}}},
-		"no mark": {events: [][]byte{one, two}, fail: failing{marks: true}, want: intake.Result{Outcome: intake.Accepted,
+		"no mark": {events: [][]byte{one, two}, fail: failing{marks: true}, want: intake.Result{
+			Outcome:  intake.Accepted,
 			Counts:   intake.Counts{Events: 2, Recorded: 2, Unmarked: 2},
 			EventIDs: intake.EventIDs{intake.Published: idsOf(t, one, two)}}},
 		"one is not recorded": {events: [][]byte{one, two}, fail: failing{put: idsOf(t, two)[0]},

@@ -145,14 +145,8 @@ func (i Item) entry() (Entry, error) {
 		RecordedAt: i.RecordedAt, Attempts: i.Attempts,
 	}
 	event, err := payment.DecodeRawEvent(i.Detail)
-	if err != nil {
+	if err != nil || !i.Claimed && DigestOf(i.Detail) != e.Digest {
 		return e, ErrCorrupt
-	}
-	if !i.Claimed {
-		var found Digest
-		if found, e.Compact = digestOf(i.Detail); found != e.Digest {
-			return e, ErrCorrupt
-		}
 	}
 	e.EventName, e.EventTimestamp = event.EventName, event.EventTimestamp
 	return e, nil

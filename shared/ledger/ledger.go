@@ -99,13 +99,7 @@ type Digest [sha256.Size]byte
 // DigestOf returns the SHA-256 of an event without insignificant white space
 // (RFC 8259, section 2): an event that was only formatted differently is the same
 // event. raw must be valid JSON.
-func DigestOf(raw []byte) Digest {
-	d, _ := digestOf(raw)
-	return d
-}
-
-// digestOf returns also whether raw has no insignificant white space.
-func digestOf(raw []byte) (d Digest, compact bool) {
+func DigestOf(raw []byte) (d Digest) {
 	h := sha256.New()
 	start := 0 // of the bytes that are not hashed yet
 	for i := 0; i < len(raw); i++ {
@@ -123,7 +117,7 @@ func digestOf(raw []byte) (d Digest, compact bool) {
 	}
 	h.Write(raw[start:])
 	h.Sum(d[:0])
-	return d, start == 0
+	return d
 }
 
 // Entry is an event that waits to be published.
@@ -133,7 +127,6 @@ type Entry struct {
 	EventTimestamp time.Time
 	DeliveryID     string // of the delivery that brought it
 	Digest         Digest // of the signed event
-	Compact        bool   // Digest is the SHA-256 of the signed event as it is; false if that is not known
 	Detail         []byte // what is published: the signed event, or its claim check
 	Claimed        bool   // Detail is a claim check
 	RecordedAt     time.Time
@@ -142,10 +135,9 @@ type Entry struct {
 
 // NewEntry returns the entry of a signed event that is published as it is.
 func NewEntry(event payment.RawEvent, deliveryID string, recordedAt time.Time) Entry {
-	digest, compact := digestOf(event.Bytes)
 	return Entry{
 		EventID: Key(event.EventID), EventName: event.EventName, EventTimestamp: event.EventTimestamp,
-		DeliveryID: deliveryID, Digest: digest, Compact: compact, Detail: event.Bytes, RecordedAt: recordedAt,
+		DeliveryID: deliveryID, Digest: DigestOf(event.Bytes), Detail: event.Bytes, RecordedAt: recordedAt,
 	}
 }
 

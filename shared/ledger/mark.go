@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -100,10 +99,15 @@ func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
 	now, expires := l.markTimes(e)
 	values := map[string]types.AttributeValue{":now": now, ":expires": expires, ":digest": binary(e.Digest[:]),
 		":shard": l.shardOf(e.EventID)}
-	attributes, set := markNames[at], ""
+	attributes := map[string]string{
+		"#at": at, "#expiresAt": names.LedgerTTL, "#event": attrEvent, "#size": names.LedgerSize,
+		"#claimed": attrClaimed, "#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue,
+		"#holder": attrHolder, "#attempts": attrAttempts, "#digest": attrDigest,
+	}
+	set := ""
 	if onBus, ok := timeOnBus(e, at); ok {
-		attributes, set = timedNames, ", #eventTimestamp = :eventTimestamp"
-		values[":eventTimestamp"] = onBus
+		set = ", #eventTimestamp = :eventTimestamp"
+		attributes["#eventTimestamp"], values[":eventTimestamp"] = attrEventTimestamp, onBus
 	}
 	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName: l.table,
@@ -124,27 +128,6 @@ func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
 const markRemoves = ` REMOVE "` + attrEvent + `" REMOVE "` + names.LedgerSize + `" REMOVE "` +
 	attrClaimed + `" REMOVE "` + names.LedgerPendingShard +
 	`" REMOVE "` + names.LedgerPendingDue + `" REMOVE "` + attrHolder + `" REMOVE "` + attrAttempts + `"`
-
-// markNames are the names of a mark, by the attribute that has its time.
-var markNames = func() map[string]map[string]string {
-	list := map[string]map[string]string{}
-	for _, at := range []string{attrPublishedAt, attrParkedAt} {
-		list[at] = map[string]string{
-			"#at": at, "#expiresAt": names.LedgerTTL, "#event": attrEvent,
-			"#size": names.LedgerSize, "#claimed": attrClaimed,
-			"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue,
-			"#holder": attrHolder, "#attempts": attrAttempts, "#digest": attrDigest,
-		}
-	}
-	return list
-}()
-
-// timedNames are the names of the mark of an event that has a time of its own on the bus.
-var timedNames = func() map[string]string {
-	list := maps.Clone(markNames[attrPublishedAt])
-	list["#eventTimestamp"] = attrEventTimestamp
-	return list
-}()
 
 // unlessConditional returns err unless it says that a condition did not hold.
 func unlessConditional(err error) error {

@@ -241,24 +241,19 @@ func (l *Ledger) restore(ctx context.Context, entries []Entry, due time.Time, co
 			results[i].Err = fmt.Errorf("ledger: %w", err)
 			return
 		}
-		results[i].Outcome, results[i].Err = l.restoreOne(ctx, entries[i], due, condition, list)
+		e, holder := entries[i], NewHolder()
+		old, err := l.put(ctx, e, holder, due, condition, list,
+			map[string]types.AttributeValue{":digest": binary(e.Digest[:])})
+		switch {
+		case err != nil:
+			results[i].Err = fmt.Errorf("ledger: restore %s: %w", e.EventID, err)
+		case old == nil:
+			results[i].Outcome = Recorded
+		default:
+			results[i].Outcome = outcomeOf(*old, e, holder)
+		}
 	})
 	return results
-}
-
-func (l *Ledger) restoreOne(ctx context.Context, e Entry, due time.Time, condition string,
-	list map[string]string) (Outcome, error) {
-	old, err := l.put(ctx, e, NewHolder(), due, condition, list,
-		map[string]types.AttributeValue{":digest": binary(e.Digest[:])})
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("ledger: restore %s: %w", e.EventID, err)
-	case old == nil:
-		return Recorded, nil
-	case old.Digest != e.Digest:
-		return Conflict, nil
-	}
-	return Duplicate, nil
 }
 
 // put writes the pending item of e if condition holds. Otherwise it returns the
