@@ -34,15 +34,21 @@ var event = payment.RawEvent{
 
 var sum = sha256.Sum256(event.Bytes)
 
-func TestResolveReturnsTheSignedEvent(t *testing.T) {
-	bucket := awstest.NewS3()
+// stored returns a bucket with an event, and the detail that refers to it.
+func stored(t testing.TB, e payment.RawEvent) (bucket *awstest.S3, detail []byte) {
+	t.Helper()
+	bucket = awstest.NewS3()
 	bucket.MakeBucket("claims")
-	store := claimcheck.NewStore(bucket, "claims")
-	detail, err := store.Put(t.Context(), event)
+	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Put(t.Context(), event); err != nil || len(bucket.Objects("claims")) != 1 {
+	return bucket, detail
+}
+
+func TestResolveReturnsTheSignedEvent(t *testing.T) {
+	bucket, detail := stored(t, event)
+	if _, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event); err != nil || len(bucket.Objects("claims")) != 1 {
 		t.Errorf("the same event twice makes %d objects: %v", len(bucket.Objects("claims")), err)
 	}
 	got, err := claimcheck.Resolve(t.Context(), bucket, detail)
@@ -79,12 +85,7 @@ func TestADetailHasTheFieldsThatRulesMatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bucket := awstest.NewS3()
-		bucket.MakeBucket("claims")
-		detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, detail := stored(t, raw)
 		want := `"eventData":{"amount":` + amount +
 			`,"paymentCurrency":"\u0045UR","paymentStatus":{"status":"RELEASED"},` +
 			`"returns":{"hasReturnDetails":true},"cases":{"hasLinkedCases":false}},"claimCheck":{`
@@ -104,12 +105,7 @@ func TestResolveReturnsOtherDetailsUnchanged(t *testing.T) {
 func TestResolveRejectsAlteredObjects(t *testing.T) {
 	for name, body := range map[string]string{"other bytes": "{ \"amount\" : 900.00 }",
 		"longer": string(event.Bytes) + " ", "shorter": "{}", "empty": ""} {
-		bucket := awstest.NewS3()
-		bucket.MakeBucket("claims")
-		detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
-		if err != nil {
-			t.Fatal(err)
-		}
+		bucket, detail := stored(t, event)
 		for key := range bucket.Objects("claims") {
 			if _, err := bucket.PutObject(t.Context(),
 				&s3.PutObjectInput{Bucket: aws.String("claims"), Key: &key,
@@ -125,12 +121,7 @@ func TestResolveRejectsAlteredObjects(t *testing.T) {
 
 // Both the size and the digest of a reference must be those of the object.
 func TestResolveRejectsAlteredReferences(t *testing.T) {
-	bucket := awstest.NewS3()
-	bucket.MakeBucket("claims")
-	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bucket, detail := stored(t, event)
 	for _, size := range []int{0, len(event.Bytes) - 1, len(event.Bytes) + 1, 1 << 20} {
 		altered := strings.Replace(string(detail), `"size":21`, `"size":`+strconv.Itoa(size), 1)
 		if got, err := claimcheck.Resolve(t.Context(), bucket, []byte(altered)); !errors.Is(err,
@@ -152,12 +143,7 @@ func TestPutReturnsNoDetailWithoutTheTime(t *testing.T) {
 }
 
 func TestResolveDistinguishesMissingFromDenied(t *testing.T) {
-	bucket := awstest.NewS3()
-	bucket.MakeBucket("claims")
-	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bucket, detail := stored(t, event)
 	bucket.MakeBucket("claims")
 	if _, err := claimcheck.Resolve(t.Context(), bucket, detail); !errors.Is(err, claimcheck.ErrGone) {
 		t.Errorf("got %v", err)
@@ -197,12 +183,7 @@ func TestLargestReferenceFitsSmallestRequest(t *testing.T) {
 }
 
 func FuzzResolve(f *testing.F) {
-	bucket := awstest.NewS3()
-	bucket.MakeBucket("claims")
-	detail, err := claimcheck.NewStore(bucket, "claims").Put(f.Context(), event)
-	if err != nil {
-		f.Fatal(err)
-	}
+	bucket, detail := stored(f, event)
 	f.Add(detail)
 	f.Add(event.Bytes)
 	f.Add([]byte(`{"claimCheck":null}`))
@@ -248,19 +229,13 @@ func TestTheSignatureOfAnUploadCoversTheEvent(t *testing.T) {
 }
 
 func TestResolveReturnsWhenCancelled(t *testing.T) {
-	bucket := awstest.NewS3()
-	bucket.MakeBucket("claims")
-	store := claimcheck.NewStore(bucket, "claims")
-	detail, err := store.Put(t.Context(), event)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bucket, detail := stored(t, event)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := claimcheck.Resolve(ctx, bucket, detail); !errors.Is(err, context.Canceled) {
 		t.Errorf("Resolve: %v", err)
 	}
-	if _, err := store.Put(ctx, event); !errors.Is(err, context.Canceled) {
+	if _, err := claimcheck.NewStore(bucket, "claims").Put(ctx, event); !errors.Is(err, context.Canceled) {
 		t.Errorf("Put: %v", err)
 	}
 }
@@ -277,12 +252,7 @@ func (f failing) GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Opti
 }
 
 func TestResolveReturnsTheErrorOfS3(t *testing.T) {
-	bucket := awstest.NewS3()
-	bucket.MakeBucket("claims")
-	detail, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bucket, detail := stored(t, event)
 	broken := errors.New("connection reset")
 	busy := &smithy.GenericAPIError{Code: "SlowDown", Fault: smithy.FaultServer}
 	for name, test := range map[string]struct {

@@ -33,13 +33,13 @@ type forgetful struct{}
 
 func (forgetful) Record(context.Context, *x509.Certificate, time.Time) error { return nil }
 
-// certified returns a world in which webhooks need a client certificate, a CA, and a
+// certified returns a world in which webhooks need a client certificate, and a
 // delivery that is parked with the certificate, as invalid; its event is valid.
-func certified(t *testing.T, alone bool) (w *parkedWorld, ca *paymenttest.CA, p parking.Parked) {
+func certified(t *testing.T, alone bool) (w *parkedWorld, p parking.Parked) {
 	t.Helper()
 	w = newParkedWorld(t)
 	w.now = time.Now()
-	ca = paymenttest.NewCA("Operator CA")
+	ca := paymenttest.NewCA("Operator CA")
 	issuing := ca.NewIntermediate("Issuing CA", nil)
 	truststore := clientcert.TruststoreOf(ca.Certificate, issuing.Certificate)
 	w.mechanisms.MTLS = &intake.MTLS{Verifier: clientcert.NewVerifier(truststore, clientcert.Policy{}),
@@ -61,7 +61,7 @@ func certified(t *testing.T, alone bool) (w *parkedWorld, ca *paymenttest.CA, p 
 	}
 	// The certificate has expired since.
 	w.now = w.now.Add(48 * time.Hour)
-	return w, ca, w.parked(r.Parked)
+	return w, w.parked(r.Parked)
 }
 
 func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
@@ -81,7 +81,7 @@ func TestADeliveryByMTLSIsReplayedAndSaysWhatIsNotVerified(t *testing.T) {
 		"both, the CA was replaced since": {false, other, true, []string{"the truststore does not trust"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, _, p := certified(t, c.alone)
+			w, p := certified(t, c.alone)
 			if c.rotated {
 				w.truststore = c.truststore
 			}
@@ -106,45 +106,35 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 	stranger := paymenttest.NewCA("Operator CA")
 	strangers := stranger.Client(nil).Leaf
 	for name, c := range map[string]struct {
-		change func(p *parking.Parked, ca *paymenttest.CA)
+		change func(p *parking.Parked)
 		want   intake.Outcome
 	}{
-		"the payload is changed": {func(p *parking.Parked, _ *paymenttest.CA) {
+		"the payload is changed": {func(p *parking.Parked) {
 			p.Payload = bytes.Replace(p.Payload, []byte("0.01"), []byte("9.99"), 1)
 		}, intake.Altered},
-		"there is no certificate": {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.Chain = nil },
+		"there is no certificate": {func(p *parking.Parked) { p.Certificate.Chain = nil },
 			intake.Altered},
-		"another certificate": {func(p *parking.Parked, _ *paymenttest.CA) {
+		"another certificate": {func(p *parking.Parked) {
 			p.Certificate.Chain[0] = string(paymenttest.EncodeCertificate(strangers))
 		}, intake.Altered},
-		"a stranger's certificate": {func(p *parking.Parked, _ *paymenttest.CA) {
+		"a stranger's certificate": {func(p *parking.Parked) {
 			p.Certificate.Chain[0], p.Certificate.Fingerprint = string(paymenttest.EncodeCertificate(strangers)),
 				clientcert.Fingerprint(strangers)
 		}, intake.Outcome(clientcert.Untrusted)},
-		"it had expired": {func(p *parking.Parked,
-			_ *paymenttest.CA) {
+		"it had expired": {func(p *parking.Parked) {
 			p.Certificate.AcceptedAt = p.ParkedAt.Add(2 * time.Hour)
-		},
-			intake.Outcome(clientcert.Expired)},
-		"it was not valid yet": {func(p *parking.Parked,
-			_ *paymenttest.CA) {
-			p.Certificate.AcceptedAt = time.Time{}
-		}, intake.Outcome(clientcert.NotYetValid)},
-		"it is for servers": {func(p *parking.Parked,
-			ca *paymenttest.CA) {
-			replaceCertificate(p, ca.Server().Leaf)
-		}, intake.Outcome(clientcert.WrongUsage)},
-		"it can't be read": {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate.Chain[0] += "x" },
+		}, intake.Outcome(clientcert.Expired)},
+		"it can't be read": {func(p *parking.Parked) { p.Certificate.Chain[0] += "x" },
 			intake.Outcome(clientcert.Malformed)},
-		"no proof at all": {func(p *parking.Parked, _ *paymenttest.CA) { p.Certificate = nil }, intake.Altered},
-		"a key without signature": {func(p *parking.Parked, _ *paymenttest.CA) {
+		"no proof at all": {func(p *parking.Parked) { p.Certificate = nil }, intake.Altered},
+		"a key without signature": {func(p *parking.Parked) {
 			p.KeyID, p.JWK = serviceKey().ID,
 				serviceKey().JWK()
 		}, intake.SignatureMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, ca, p := certified(t, true)
-			c.change(&p, ca)
+			w, p := certified(t, true)
+			c.change(&p)
 			before := len(w.db.Items("ledger"))
 			r := w.replay(p, intake.ParkedVersion)
 			if r.Outcome != c.want || r.Err == nil || r.Recorded != 0 || len(w.db.Items("ledger")) != before {
@@ -153,7 +143,7 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 		})
 	}
 	// Under both, each of the two proofs is verified.
-	w, _, p := certified(t, false)
+	w, p := certified(t, false)
 	p.Signature = strings.Repeat("A", 8) + p.Signature[8:]
 	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.SignatureMismatch {
 		t.Errorf("%+v", r)
@@ -168,20 +158,15 @@ func TestAForgedDeliveryByMTLSIsNotReplayed(t *testing.T) {
 		"all but the timestamp": func(p *parking.Parked) { p.Signature, p.KeyID, p.JWK = "", "", nil },
 		"all but the key":       func(p *parking.Parked) { p.Signature, p.KeyID, p.Timestamp = "", "", "" },
 	} {
-		w, _, p := certified(t, false)
+		w, p := certified(t, false)
 		remove(&p)
 		if r := w.replay(p, intake.ParkedVersion); r.Outcome == intake.Accepted || r.Recorded != 0 {
 			t.Errorf("without %s: %+v", name, r)
 		}
 	}
-	w, _, p = certified(t, false)
+	w, p = certified(t, false)
 	p.Certificate.PayloadDigest[0] ^= 1
 	if r := w.replay(p, intake.ParkedVersion); r.Outcome != intake.Altered {
 		t.Errorf("%+v", r)
 	}
-}
-
-func replaceCertificate(p *parking.Parked, c *x509.Certificate) {
-	p.Certificate.Chain[0], p.Certificate.Fingerprint = string(paymenttest.EncodeCertificate(c)),
-		clientcert.Fingerprint(c)
 }

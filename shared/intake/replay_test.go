@@ -236,25 +236,17 @@ func TestAForgedParkedDeliveryIsNotReplayed(t *testing.T) {
 		},
 		"the timestamp is changed": func(p *parking.Parked, _ *[]int) { p.Timestamp += "0" },
 		"the key id is changed":    func(p *parking.Parked, _ *[]int) { p.KeyID = uuid.New().String() },
-		"the signature is that of another": func(p *parking.Parked,
-			_ *[]int) {
+		"the signature is changed": func(p *parking.Parked, _ *[]int) {
 			p.Signature = p.Signature[4:] + p.Signature[:4]
 		},
 		"there is no signature": func(p *parking.Parked, _ *[]int) { p.Signature = "" },
 		"there is no key":       func(p *parking.Parked, _ *[]int) { p.JWK = nil },
-		"the key is not one":    func(p *parking.Parked, _ *[]int) { p.JWK = []byte(`{"kty":`) },
 		"the key is that of a stranger": func(p *parking.Parked,
 			_ *[]int) {
 			stranger.ID = p.KeyID
 			p.JWK = stranger.JWK()
 		},
 		"the key's exponent is not allowed": func(_ *parking.Parked, exponents *[]int) { *exponents = []int{3} },
-		"the key is for another algorithm": func(p *parking.Parked, _ *[]int) {
-			p.JWK = bytes.Replace(p.JWK, []byte("RS256"), []byte("RS512"), 1)
-		},
-		"the key is for encryption": func(p *parking.Parked, _ *[]int) {
-			p.JWK = bytes.Replace(p.JWK, []byte(`"sig"`), []byte(`"enc"`), 1)
-		},
 		"a stranger signed it with a weak key": func(p *parking.Parked, _ *[]int) {
 			small.ID = p.KeyID
 			p.JWK = small.JWK()

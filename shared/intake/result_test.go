@@ -35,56 +35,29 @@ import (
 )
 
 // What the service is told, what alarms count and at which level it is logged depends on
-// the outcome alone.
+// the outcome alone. A forger learns nothing: what is not authentic has one answer.
 func TestEveryOutcomeHasItsAnswer(t *testing.T) {
-	unauthentic := intake.Answer{
-		Status: 401,
-		Detail: "The webhook is not authentic.",
-		Metric: names.UnauthenticatedMetric,
-		Level:  slog.LevelWarn,
-	}
-	rejected := func(status int, detail string) intake.Answer {
-		return intake.Answer{Status: status, Detail: detail, Level: slog.LevelWarn}
-	}
-	unavailable := func(detail string, retryAfter int, metric names.Metric) intake.Answer {
-		return intake.Answer{
-			Status:     503,
-			Detail:     detail,
-			RetryAfter: retryAfter,
-			Metric:     metric,
-			Level:      slog.LevelError,
-		}
-	}
-	want := map[intake.Outcome]intake.Answer{
-		intake.Accepted:           {Metric: names.AcceptedMetric},
-		intake.Conflict:           {Metric: names.AcceptedMetric, Level: slog.LevelError},
-		intake.MethodNotAllowed:   rejected(405, "The method is not the one of webhooks."),
-		intake.PayloadEmpty:       rejected(400, "The request has no body."),
-		intake.PayloadEncoding:    rejected(400, "The body can't be decoded."),
-		intake.PayloadTooLarge:    rejected(413, "The body is too large."),
-		intake.SignatureMissing:   unauthentic,
-		intake.SignatureRepeated:  unauthentic,
-		intake.SignatureMalformed: unauthentic,
-		intake.TimestampOutside:   unauthentic,
-		intake.KeyUnknown:         unauthentic,
-		intake.KeyRefused:         unauthentic,
-		intake.SignatureMismatch:  unauthentic,
-		intake.Invalid:            {Status: 422, Level: slog.LevelWarn},
-		intake.KeyOutOfBudget:     unavailable("The signature can't be checked now.", 60, names.KeyUnavailableMetric),
-		intake.KeyUnavailable:     unavailable("The signature can't be checked now.", 5, names.KeyUnavailableMetric),
-		intake.OutOfTime:          unavailable("Not every event could be recorded in time.", 5, names.NotStoredMetric),
-		intake.LedgerUnavailable:  unavailable("Not every event could be recorded.", 5, names.NotStoredMetric),
-		intake.ParkingFailed:      unavailable("The delivery could not be stored.", 5, names.NotStoredMetric),
+	unauthentic := map[intake.Outcome]bool{
+		intake.SignatureMissing: true, intake.SignatureRepeated: true, intake.SignatureMalformed: true,
+		intake.TimestampOutside: true, intake.KeyUnknown: true, intake.KeyRefused: true, intake.SignatureMismatch: true,
 	}
 	for _, reason := range clientcert.Reasons() {
-		want[intake.Outcome(reason)] = unauthentic
+		unauthentic[intake.Outcome(reason)] = true
 	}
-	if diff := cmp.Diff(want, intake.Answers()); diff != "" {
-		t.Error(diff)
+	one := intake.Answer{Status: 401, Detail: "The webhook is not authentic.", Metric: names.UnauthenticatedMetric,
+		Level: slog.LevelWarn}
+	answers := intake.Answers()
+	if len(answers) != len(unauthentic)+12 || answers[intake.Accepted].Status+answers[intake.Conflict].Status != 0 {
+		t.Errorf("%d answers", len(answers))
 	}
-	for outcome, answer := range want {
-		if diff := cmp.Diff(answer, intake.AnswerTo(outcome)); diff != "" {
-			t.Errorf("%s: %s", outcome, diff)
+	for outcome, answer := range answers {
+		if answer != intake.AnswerTo(outcome) || (answer == one) != unauthentic[outcome] {
+			t.Errorf("%s is answered %+v and %+v", outcome, answer, intake.AnswerTo(outcome))
+		}
+		unavailable := answer.Status == 503
+		if unavailable != (answer.RetryAfter > 0) || unavailable && answer.Level != slog.LevelError ||
+			answer.Status >= 400 && answer.Detail == "" && outcome != intake.Invalid {
+			t.Errorf("%s: %+v", outcome, answer)
 		}
 		// Whoever sent it has proven nothing.
 		before := answer.Status == 400 || answer.Status == 401 || answer.Status == 405 || answer.Status == 413 ||
@@ -94,8 +67,8 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 		}
 	}
 	for _, ofReplay := range []intake.Outcome{intake.VersionMissing, intake.VersionUnfit, intake.Altered, "other"} {
-		if diff := cmp.Diff(intake.Answer{}, intake.AnswerTo(ofReplay)); diff != "" || intake.BeforeProof(ofReplay) {
-			t.Errorf("%s: %s", ofReplay, diff)
+		if intake.AnswerTo(ofReplay) != (intake.Answer{}) || intake.BeforeProof(ofReplay) {
+			t.Errorf("%s: %+v", ofReplay, intake.AnswerTo(ofReplay))
 		}
 	}
 }
