@@ -114,7 +114,7 @@ func (f failing) hook(ctx context.Context, in any, next awstest.Next) (any, erro
 		id, ok := in.Item[names.LedgerKey].(*types.AttributeValueMemberS)
 		fails = ok && id.Value == f.put
 	case *dynamodb.UpdateItemInput:
-		fails = f.marks && strings.HasPrefix(*in.UpdateExpression, "SET #at = :now") ||
+		fails = f.marks && strings.HasPrefix(*in.UpdateExpression, "SET #publishedAt") ||
 			f.leases && in.ReturnValues != ""
 	case *dynamodb.QueryInput:
 		if f.query != "" && strings.Contains(*in.KeyConditionExpression, f.query) {

@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/parallel"
 )
 
@@ -165,8 +164,7 @@ func (l *Ledger) execute(ctx context.Context, statements []types.BatchStatementR
 
 // The attributes of a pending item, in the order in which they are inserted.
 var pendingAttributes = []string{
-	names.LedgerKey, attrDigest, attrDeliveryID, attrRecordedAt, attrEvent, names.LedgerSize,
-	names.LedgerPendingShard, names.LedgerPendingDue, attrHolder, attrAttempts, attrClaimed,
+	"eventId", "digest", "deliveryId", "recordedAt", "event", "size", "shard", "due", "holder", "attempts", "claimed",
 }
 
 // insert returns the statement that writes a pending item unless there is an item of

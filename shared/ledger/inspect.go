@@ -33,14 +33,15 @@ func NewInspector(client InspectAPI, table string) *Inspector { return &Inspecto
 // nothing: the event was never accepted, or its window is over. The error
 // is DynamoDB's.
 func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error) {
+	const wanted = "#eventId, #deliveryId, #digest, #recordedAt, #shard, #due, #attempts, #claimed, #publishedAt, " +
+		"#eventTimestamp, #parkedAt, #expiresAt"
 	id := Key(eventID)
 	out, err := i.client.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName:      i.table,
-		Key:            keyOf(id),
-		ConsistentRead: aws.Bool(true),
-		ProjectionExpression: aws.String("#eventId, #deliveryId, #digest, #recordedAt, #shard, #due, #attempts, " +
-			"#claimed, #publishedAt, #eventTimestamp, #parkedAt, #expiresAt"),
-		ExpressionAttributeNames: inspectNames,
+		TableName:                i.table,
+		Key:                      keyOf(id),
+		ConsistentRead:           aws.Bool(true),
+		ProjectionExpression:     aws.String(wanted),
+		ExpressionAttributeNames: expressionNames(wanted),
 	})
 	if err != nil {
 		return Item{}, false, fmt.Errorf("ledger: find %s: %w", id, err)
@@ -53,15 +54,6 @@ func (i *Inspector) Find(ctx context.Context, eventID string) (Item, bool, error
 		return Item{}, false, fmt.Errorf("ledger: find %s: %w", id, err)
 	}
 	return found, true, nil
-}
-
-// All names of attributes, since some are words of DynamoDB's.
-var inspectNames = map[string]string{
-	"#eventId": names.LedgerKey, "#deliveryId": attrDeliveryID, "#digest": attrDigest, "#recordedAt": attrRecordedAt,
-	"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue, "#attempts": attrAttempts,
-	"#claimed":     attrClaimed,
-	"#publishedAt": attrPublishedAt, "#eventTimestamp": attrEventTimestamp,
-	"#parkedAt": attrParkedAt, "#expiresAt": names.LedgerTTL,
 }
 
 // Backlog returns everything that the index of pending items holds, of every bus, due or

@@ -1,14 +1,17 @@
 package ledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"payhook.example/shared/names"
@@ -57,40 +60,63 @@ func (i Item) Bus() string {
 // can be recorded again.
 func (i Item) Current(now time.Time) bool { return i.Pending() || i.ExpiresAt.After(now) }
 
-// The attributes that expressions name. Package names has those that the template
-// names as well.
-const (
-	attrDigest         = "digest"
-	attrDeliveryID     = "deliveryId"
-	attrRecordedAt     = names.LedgerRecordedAt
-	attrEvent          = "event"
-	attrHolder         = "holder"
-	attrAttempts       = "attempts"
-	attrPublishedAt    = "publishedAt"
-	attrEventTimestamp = "eventTimestamp"
-	attrParkedAt       = "parkedAt"
-	attrClaimed        = "claimed"
-)
+// expressionNames returns the names of the attributes that have a # in expressions, since
+// some are words of DynamoDB's.
+func expressionNames(expressions ...string) map[string]string {
+	list := map[string]string{}
+	for _, text := range expressions {
+		for word := range strings.FieldsFuncSeq(text, func(r rune) bool { return r != '#' && !unicode.IsLetter(r) }) {
+			if name, ok := strings.CutPrefix(word, "#"); ok {
+				list[word] = name
+			}
+		}
+	}
+	return list
+}
+
+// update changes the item of an event if condition holds, and returns what returns says.
+// Otherwise met is false, and it returns the item as it is.
+func (l *Ledger) update(ctx context.Context, eventID, change, condition string,
+	values map[string]types.AttributeValue, returns types.ReturnValue) (item map[string]types.AttributeValue, met bool,
+	err error) {
+	out, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName:                           l.table,
+		Key:                                 keyOf(eventID),
+		UpdateExpression:                    &change,
+		ConditionExpression:                 &condition,
+		ExpressionAttributeNames:            expressionNames(change, condition),
+		ExpressionAttributeValues:           values,
+		ReturnValues:                        returns,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	})
+	if unmet, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
+		return unmet.Item, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return out.Attributes, true, nil
+}
 
 // newItem returns the pending item of e.
 func (l *Ledger) newItem(e Entry, holder Holder, due time.Time) map[string]types.AttributeValue {
 	attributes := map[string]types.AttributeValue{
-		names.LedgerKey:          &types.AttributeValueMemberS{Value: e.EventID},
-		attrDigest:               binary(e.Digest[:]),
-		attrRecordedAt:           number(e.RecordedAt.UnixMilli()),
-		attrEvent:                binary(e.Detail),
-		names.LedgerSize:         number(int64(len(e.Detail))),
-		names.LedgerPendingShard: l.shardOf(e.EventID),
-		names.LedgerPendingDue:   number(due.UnixMilli()),
-		attrHolder:               binary(holder[:]),
+		"eventId":    &types.AttributeValueMemberS{Value: e.EventID},
+		"digest":     binary(e.Digest[:]),
+		"recordedAt": number(e.RecordedAt.UnixMilli()),
+		"event":      binary(e.Detail),
+		"size":       number(int64(len(e.Detail))),
+		"shard":      l.shardOf(e.EventID),
+		"due":        number(due.UnixMilli()),
+		"holder":     binary(holder[:]),
 		// PartiQL can increment what exists only.
-		attrAttempts: number(0),
+		"attempts": number(0),
 	}
 	if e.DeliveryID != "" {
-		attributes[attrDeliveryID] = &types.AttributeValueMemberS{Value: e.DeliveryID}
+		attributes["deliveryId"] = &types.AttributeValueMemberS{Value: e.DeliveryID}
 	}
 	if e.Claimed {
-		attributes[attrClaimed] = &types.AttributeValueMemberBOOL{Value: true}
+		attributes["claimed"] = &types.AttributeValueMemberBOOL{Value: true}
 	}
 	return attributes
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	smithytime "github.com/aws/smithy-go/time"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/parallel"
 )
 
@@ -49,10 +48,11 @@ func (l *Ledger) Known(ctx context.Context, eventIDs []string) (map[string]Item,
 // readPart is one call of Known, and those for what DynamoDB leaves of it.
 func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (map[string]Item, error) {
 	found := make(map[string]Item, len(eventIDs))
+	const wanted = "#eventId, #digest, #shard, #holder, #parkedAt, #expiresAt"
 	ask := types.KeysAndAttributes{
 		ConsistentRead:           aws.Bool(true),
-		ProjectionExpression:     aws.String("#eventId, #digest, #shard, #holder, #parkedAt, #expiresAt"),
-		ExpressionAttributeNames: knownNames,
+		ProjectionExpression:     aws.String(wanted),
+		ExpressionAttributeNames: expressionNames(wanted),
 	}
 	for _, id := range eventIDs {
 		ask.Keys = append(ask.Keys, keyOf(id))
@@ -81,9 +81,4 @@ func (l *Ledger) readPart(ctx context.Context, eventIDs []string) (map[string]It
 		}
 		ask.Keys = rest
 	}
-}
-
-var knownNames = map[string]string{
-	"#eventId": names.LedgerKey, "#digest": attrDigest, "#shard": names.LedgerPendingShard,
-	"#holder": attrHolder, "#parkedAt": attrParkedAt, "#expiresAt": names.LedgerTTL,
 }

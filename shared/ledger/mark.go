@@ -2,16 +2,15 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	"payhook.example/shared/names"
 )
+
+// published is the attribute of the time at which an event was published.
+const published = "publishedAt"
 
 // MarkPublished marks entries as published and removes their bytes, and returns
 // the error of each. It does nothing for an entry that is not pending any more, or was
@@ -19,14 +18,14 @@ import (
 // It keeps the time that the event has on the bus, by which an archive of the bus is
 // searched. The item is smaller than before, so this costs no write unit.
 func (l *Ledger) MarkPublished(ctx context.Context, entries []Entry) []error {
-	return l.mark(ctx, entries, attrPublishedAt)
+	return l.mark(ctx, entries, published)
 }
 
 // MarkParked marks entries as parked and removes their bytes, and returns the
 // error of each. The caller has stored them for a person to look at. It does
 // nothing for an entry that is not pending any more.
 func (l *Ledger) MarkParked(ctx context.Context, entries []Entry) []error {
-	return l.mark(ctx, entries, attrParkedAt)
+	return l.mark(ctx, entries, "parkedAt")
 }
 
 func (l *Ledger) mark(ctx context.Context, entries []Entry, at string) []error {
@@ -34,11 +33,11 @@ func (l *Ledger) mark(ctx context.Context, entries []Entry, at string) []error {
 	// It fails for an item that is not there as well (AWS,
 	// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html).
 	statement := func(more string) *string {
-		return aws.String("UPDATE " + quote(*l.table) + " SET " + quote(at) + " = ? SET " + quote(names.LedgerTTL) +
-			" = ?" + more + markRemoves + " WHERE " + quote(names.LedgerKey) + " = ? AND " + quote(attrDigest) +
-			" = ? AND " + quote(names.LedgerPendingShard) + " = ?")
+		return aws.String("UPDATE " + quote(*l.table) + " SET " + quote(at) + ` = ? SET "expiresAt" = ?` + more +
+			` REMOVE "event" REMOVE "size" REMOVE "claimed" REMOVE "shard" REMOVE "due" REMOVE "holder" ` +
+			`REMOVE "attempts" WHERE "eventId" = ? AND "digest" = ? AND "shard" = ?`)
 	}
-	plain, timed := statement(""), statement(" SET "+quote(attrEventTimestamp)+" = ?")
+	plain, timed := statement(""), statement(` SET "eventTimestamp" = ?`)
 	l.inBatches(len(entries), ofNoSize, func(begin, end int) {
 		l.markBatch(ctx, entries[begin:end], results[begin:end], at, plain, timed)
 	})
@@ -49,7 +48,7 @@ func (l *Ledger) mark(ctx context.Context, entries []Entry, at string) []error {
 // false if it has that of the PutEvents request, because the SDK can't represent its own.
 func timeOnBus(e Entry, at string) (types.AttributeValue, bool) {
 	t := e.EventTimestamp
-	if at != attrPublishedAt || !t.Equal(time.Unix(0, t.UnixNano())) {
+	if at != published || !t.Equal(time.Unix(0, t.UnixNano())) {
 		return nil, false
 	}
 	return number(t.UnixMilli()), true
@@ -99,40 +98,15 @@ func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
 	now, expires := l.markTimes(e)
 	values := map[string]types.AttributeValue{":now": now, ":expires": expires, ":digest": binary(e.Digest[:]),
 		":shard": l.shardOf(e.EventID)}
-	attributes := map[string]string{
-		"#at": at, "#expiresAt": names.LedgerTTL, "#event": attrEvent, "#size": names.LedgerSize,
-		"#claimed": attrClaimed, "#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue,
-		"#holder": attrHolder, "#attempts": attrAttempts, "#digest": attrDigest,
-	}
 	set := ""
 	if onBus, ok := timeOnBus(e, at); ok {
-		set = ", #eventTimestamp = :eventTimestamp"
-		attributes["#eventTimestamp"], values[":eventTimestamp"] = attrEventTimestamp, onBus
+		set, values[":eventTimestamp"] = ", #eventTimestamp = :eventTimestamp", onBus
 	}
-	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: l.table,
-		Key:       keyOf(e.EventID),
-		UpdateExpression: aws.String("SET #at = :now, #expiresAt = :expires" + set +
-			" REMOVE #event, #size, #claimed, #shard, #due, #holder, #attempts"),
-		ConditionExpression:       aws.String("#shard = :shard AND #digest = :digest"),
-		ExpressionAttributeNames:  attributes,
-		ExpressionAttributeValues: values,
-	})
-	if err := unlessConditional(err); err != nil {
+	_, _, err := l.update(ctx, e.EventID, "SET #"+at+" = :now, #expiresAt = :expires"+set+
+		" REMOVE #event, #size, #claimed, #shard, #due, #holder, #attempts",
+		"#shard = :shard AND #digest = :digest", values, types.ReturnValueNone)
+	if err != nil {
 		return fmt.Errorf("ledger: mark %s: %w", e.EventID, err)
 	}
 	return nil
-}
-
-// markRemoves are the attributes of a pending item alone.
-const markRemoves = ` REMOVE "` + attrEvent + `" REMOVE "` + names.LedgerSize + `" REMOVE "` +
-	attrClaimed + `" REMOVE "` + names.LedgerPendingShard +
-	`" REMOVE "` + names.LedgerPendingDue + `" REMOVE "` + attrHolder + `" REMOVE "` + attrAttempts + `"`
-
-// unlessConditional returns err unless it says that a condition did not hold.
-func unlessConditional(err error) error {
-	if _, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
-		return nil
-	}
-	return err
 }

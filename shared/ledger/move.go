@@ -3,15 +3,11 @@ package ledger
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/parallel"
 )
 
@@ -63,25 +59,17 @@ func (l *Ledger) moveShard(ctx context.Context, from *types.AttributeValueMember
 
 func (l *Ledger) moveOne(ctx context.Context, p Item, from *types.AttributeValueMemberS,
 	holder Holder) (bool, error) {
-	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: l.table,
-		Key:       keyOf(p.EventID),
-		// With another holder, nobody who held the item postpones it.
-		UpdateExpression:    aws.String("SET #shard = :to, #holder = :holder, #attempts = :zero"),
-		ConditionExpression: aws.String("#shard = :from AND #due = :seen"),
-		ExpressionAttributeNames: map[string]string{"#shard": names.LedgerPendingShard,
-			"#due": names.LedgerPendingDue, "#holder": attrHolder, "#attempts": attrAttempts},
-		ExpressionAttributeValues: map[string]types.AttributeValue{
+	// With another holder, nobody who held the item postpones it.
+	item, met, err := l.update(ctx, p.EventID, "SET #shard = :to, #holder = :holder, #attempts = :zero",
+		"#shard = :from AND #due = :seen",
+		map[string]types.AttributeValue{
 			":from": from, ":to": l.shardOf(p.EventID), ":seen": number(p.Due.UnixMilli()),
 			":holder": binary(holder[:]), ":zero": number(0),
-		},
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	})
-	changed, conditional := errors.AsType[*types.ConditionalCheckFailedException](err)
-	if !conditional {
-		return err == nil, err
+		}, types.ReturnValueNone)
+	if err != nil || met {
+		return met, err
 	}
 	// It may be our own move, whose answer was lost before it was tried again.
-	found, _ := decode(changed.Item)
+	found, _ := decode(item)
 	return found.Bus() == l.bus && bytes.Equal(found.Holder, holder[:]), nil
 }

@@ -3,7 +3,6 @@ package ledger
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -42,7 +41,7 @@ func (l *Ledger) query(ctx context.Context, shard *types.AttributeValueMemberS, 
 		TableName:                l.table,
 		IndexName:                aws.String(names.LedgerPendingIndex),
 		KeyConditionExpression:   &condition,
-		ExpressionAttributeNames: map[string]string{"#shard": names.LedgerPendingShard, "#due": names.LedgerPendingDue},
+		ExpressionAttributeNames: expressionNames(condition),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":shard": shard,
 			":at":    number(at.UnixMilli()),
@@ -79,10 +78,8 @@ func (l *Ledger) Lease(ctx context.Context, pending []Item, holder Holder, until
 	results := make([]Leased, len(pending))
 	// A batch may return the new items (AWS,
 	// https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementResponse.html).
-	statement := "UPDATE " + quote(*l.table) + " SET " + quote(names.LedgerPendingDue) + " = ? SET " +
-		quote(attrHolder) + " = ? SET " + quote(attrAttempts) + " = " + quote(attrAttempts) + " + ? WHERE " +
-		quote(names.LedgerKey) + " = ? AND " + quote(names.LedgerPendingDue) + " = ? AND " +
-		quote(names.LedgerPendingShard) + " = ? RETURNING ALL NEW *"
+	statement := "UPDATE " + quote(*l.table) + ` SET "due" = ? SET "holder" = ? SET "attempts" = "attempts" + ? ` +
+		`WHERE "eventId" = ? AND "due" = ? AND "shard" = ? RETURNING ALL NEW *`
 	l.inBatches(len(pending), func(i int) int { return pending[i].Size }, func(begin, end int) {
 		l.leaseBatch(ctx, pending[begin:end], results[begin:end], holder, until, statement)
 	})
@@ -123,35 +120,24 @@ func (l *Ledger) leaseBatch(ctx context.Context, pending []Item, results []Lease
 }
 
 func (l *Ledger) lease(ctx context.Context, p Item, holder Holder, until time.Time) Leased {
-	out, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName: l.table,
-		Key:       keyOf(p.EventID),
-		UpdateExpression: aws.String("SET #due = :until, #holder = :holder, #attempts = if_not_exists(#attempts, " +
-			":zero) + :one"),
-		ConditionExpression: aws.String("#due = :seen AND #shard = :shard"),
-		ExpressionAttributeNames: map[string]string{
-			"#due": names.LedgerPendingDue, "#holder": attrHolder, "#attempts": attrAttempts,
-			"#shard": names.LedgerPendingShard,
-		},
-		ExpressionAttributeValues: map[string]types.AttributeValue{
+	item, met, err := l.update(ctx, p.EventID,
+		"SET #due = :until, #holder = :holder, #attempts = if_not_exists(#attempts, :zero) + :one",
+		"#due = :seen AND #shard = :shard",
+		map[string]types.AttributeValue{
 			":until":  number(until.UnixMilli()),
 			":seen":   number(p.Due.UnixMilli()),
 			":shard":  l.shardOf(p.EventID),
 			":holder": binary(holder[:]),
 			":zero":   number(0),
 			":one":    number(1),
-		},
-		ReturnValues:                        types.ReturnValueAllNew,
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	})
-	taken, conditional := errors.AsType[*types.ConditionalCheckFailedException](err)
+		}, types.ReturnValueAllNew)
 	switch {
-	case err == nil:
-		return leasedOf(p, out.Attributes)
-	case conditional:
-		return l.ownLease(p, taken.Item, holder, until)
+	case err != nil:
+		return Leased{Err: fmt.Errorf("ledger: lease %s: %w", p.EventID, err)}
+	case met:
+		return leasedOf(p, item)
 	}
-	return Leased{Err: fmt.Errorf("ledger: lease %s: %w", p.EventID, err)}
+	return l.ownLease(p, item, holder, until)
 }
 
 // ownLease returns the result for an item that is not as it was seen: it may be our own
@@ -179,20 +165,13 @@ func leasedOf(p Item, attributes map[string]types.AttributeValue) Leased {
 // Postpone makes an item that holder has leased due at the given time. It does
 // nothing if holder does not hold the item any more.
 func (l *Ledger) Postpone(ctx context.Context, e Entry, holder Holder, until time.Time) error {
-	_, err := l.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName:           l.table,
-		Key:                 keyOf(e.EventID),
-		UpdateExpression:    aws.String("SET #due = :until"),
-		ConditionExpression: aws.String("#holder = :holder AND #shard = :shard"),
-		ExpressionAttributeNames: map[string]string{"#due": names.LedgerPendingDue, "#holder": attrHolder,
-			"#shard": names.LedgerPendingShard},
-		ExpressionAttributeValues: map[string]types.AttributeValue{
+	_, _, err := l.update(ctx, e.EventID, "SET #due = :until", "#holder = :holder AND #shard = :shard",
+		map[string]types.AttributeValue{
 			":until":  number(until.UnixMilli()),
 			":holder": binary(holder[:]),
 			":shard":  l.shardOf(e.EventID),
-		},
-	})
-	if err := unlessConditional(err); err != nil {
+		}, types.ReturnValueNone)
+	if err != nil {
 		return fmt.Errorf("ledger: postpone %s: %w", e.EventID, err)
 	}
 	return nil

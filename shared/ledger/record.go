@@ -14,7 +14,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/parallel"
 )
 
@@ -184,8 +183,6 @@ func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Ti
 		// TTL deletes up to days late, so the window is checked here. A pending item
 		// does not expire, however old it is.
 		"attribute_not_exists(#eventId) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)",
-		map[string]string{"#eventId": names.LedgerKey, "#shard": names.LedgerPendingShard,
-			"#expiresAt": names.LedgerTTL},
 		map[string]types.AttributeValue{":now": number(l.opts.Now().Unix())})
 	switch {
 	case err != nil:
@@ -215,8 +212,7 @@ func outcomeOf(old Item, e Entry, holder Holder) Outcome {
 // content under its id. All entries have the present time as RecordedAt.
 func (l *Ledger) Restore(ctx context.Context, entries []Entry, due time.Time) []Recording {
 	return l.restore(ctx, entries, due,
-		"attribute_not_exists(#eventId) OR (attribute_exists(#parkedAt) AND #digest = :digest)",
-		map[string]string{"#eventId": names.LedgerKey, "#parkedAt": attrParkedAt, "#digest": attrDigest})
+		"attribute_not_exists(#eventId) OR (attribute_exists(#parkedAt) AND #digest = :digest)")
 }
 
 // Replace writes events as pending, for redrive to publish from due on, even if
@@ -228,13 +224,10 @@ func (l *Ledger) Restore(ctx context.Context, entries []Entry, due time.Time) []
 func (l *Ledger) Replace(ctx context.Context, entries []Entry, due time.Time) []Recording {
 	return l.restore(ctx, entries, due,
 		"attribute_not_exists(#eventId) OR "+
-			"(attribute_not_exists(#shard) AND (#digest <> :digest OR attribute_exists(#parkedAt)))",
-		map[string]string{"#eventId": names.LedgerKey, "#parkedAt": attrParkedAt, "#digest": attrDigest,
-			"#shard": names.LedgerPendingShard})
+			"(attribute_not_exists(#shard) AND (#digest <> :digest OR attribute_exists(#parkedAt)))")
 }
 
-func (l *Ledger) restore(ctx context.Context, entries []Entry, due time.Time, condition string,
-	list map[string]string) []Recording {
+func (l *Ledger) restore(ctx context.Context, entries []Entry, due time.Time, condition string) []Recording {
 	results := make([]Recording, len(entries))
 	parallel.Each(len(entries), l.opts.Parallel, func(i int) {
 		if err := ctx.Err(); err != nil {
@@ -242,7 +235,7 @@ func (l *Ledger) restore(ctx context.Context, entries []Entry, due time.Time, co
 			return
 		}
 		e, holder := entries[i], NewHolder()
-		old, err := l.put(ctx, e, holder, due, condition, list,
+		old, err := l.put(ctx, e, holder, due, condition,
 			map[string]types.AttributeValue{":digest": binary(e.Digest[:])})
 		switch {
 		case err != nil:
@@ -259,12 +252,12 @@ func (l *Ledger) restore(ctx context.Context, entries []Entry, due time.Time, co
 // put writes the pending item of e if condition holds. Otherwise it returns the
 // item that the ledger has.
 func (l *Ledger) put(ctx context.Context, e Entry, holder Holder, due time.Time, condition string,
-	list map[string]string, values map[string]types.AttributeValue) (old *Item, err error) {
+	values map[string]types.AttributeValue) (old *Item, err error) {
 	_, err = l.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           l.table,
 		Item:                                l.newItem(e, holder, due),
 		ConditionExpression:                 aws.String(condition),
-		ExpressionAttributeNames:            list,
+		ExpressionAttributeNames:            expressionNames(condition),
 		ExpressionAttributeValues:           values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	})

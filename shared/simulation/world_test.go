@@ -617,7 +617,7 @@ func updateOf(in *dynamodb.UpdateItemInput) op {
 		return move
 	case !strings.Contains(text, "REMOVE"):
 		return postpone
-	case in.ExpressionAttributeNames["#at"] == "parkedAt":
+	case strings.HasPrefix(text, "SET #parkedAt"):
 		return markParked
 	}
 	return mark
