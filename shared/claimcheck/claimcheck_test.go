@@ -46,6 +46,33 @@ func stored(t testing.TB, e payment.RawEvent) (bucket *awstest.S3, detail []byte
 	return bucket, detail
 }
 
+func TestAnEventExistsUntilItIsDeleted(t *testing.T) {
+	bucket, detail := stored(t, event)
+	store := claimcheck.NewStore(bucket, "claims")
+	// Another key begins with that of the first.
+	shorter := bytes.Replace(detail, []byte(`.json"`), []byte(`"`), 1)
+	for name, test := range map[string]struct {
+		detail []byte
+		want   error
+	}{"stored": {detail, nil}, "a part of a key": {shorter, claimcheck.ErrGone}} {
+		if err := store.Exists(t.Context(), test.detail); err != test.want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := store.Exists(t.Context(), []byte("x")); err == nil {
+		t.Error("a detail that is no JSON exists")
+	}
+	bucket.DenyList = true
+	if err := store.Exists(t.Context(), detail); err == nil || errors.Is(err, claimcheck.ErrGone) {
+		t.Errorf("a list that is denied: %v", err)
+	}
+	bucket.DenyList = false
+	bucket.MakeBucket("claims")
+	if err := store.Exists(t.Context(), detail); err != claimcheck.ErrGone {
+		t.Errorf("deleted: %v", err)
+	}
+}
+
 func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	bucket, detail := stored(t, event)
 	if _, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event); err != nil || len(bucket.Objects("claims")) != 1 {
