@@ -66,7 +66,8 @@ func runID(s types.Stack) string {
 
 // deletable changes the templates of an assembly so that CloudFormation deletes every resource with
 // its stack, and protects none. It schedules the deletion of keys of KMS, because AWS deletes no key
-// at once.
+// at once. The CLI uploads a template under a hash of what it was before; that of another run differs,
+// because the templates have the names of their run.
 func deletable(assembly string) error {
 	files, err := filepath.Glob(filepath.Join(assembly, "*.json"))
 	for _, file := range files {

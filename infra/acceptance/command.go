@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -178,11 +179,7 @@ func (f *flags) removeAll(ctx context.Context, p *cli.Program, to Target, progre
 			return err
 		}
 	}
-	if p.JSON {
-		return p.PrintJSON(map[string][]string{"removed": runs})
-	}
-	_, err = fmt.Fprintf(p.Out, "%d runs were removed. %s\n", len(runs), strings.Join(runs, ", "))
-	return err
+	return p.Print(map[string][]string{"removed": runs})
 }
 
 // target returns the account and region of the usual AWS variables, or the emulator of the local run.
@@ -242,18 +239,15 @@ func (r *Report) conclude(err error) {
 // write writes the report as report.txt and report.json to a folder.
 func (r Report) write(folder string) error {
 	document, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
+	var text bytes.Buffer
+	err = errors.Join(err, r.print(&text), os.MkdirAll(folder, 0o755))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, "report.txt"), text.Bytes(), 0o644)
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, "report.json"), append(document, '\n'), 0o644)
 	}
-	text, err := os.Create(filepath.Join(folder, "report.txt"))
-	if err != nil {
-		return err
-	}
-	defer text.Close()
-	return errors.Join(r.print(text), os.WriteFile(filepath.Join(folder, "report.json"), append(document, '\n'), 0o644))
+	return err
 }
 
 // print prints the report for people.

@@ -135,7 +135,7 @@ func nothingLeft(t *testing.T, to Target) {
 func TestRunIsRightAndLeavesNothing(t *testing.T) {
 	r := newTestRun(t, "", nil)
 	report, err := r.Do(t.Context())
-	if err != nil || !report.Right || len(report.Parts) != 6 {
+	if err != nil || !report.Right || len(report.Parts) != 11 {
 		var text bytes.Buffer
 		report.print(&text)
 		t.Errorf("%v\n%s", err, &text)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,14 +20,12 @@ import (
 
 // remoteService is the simulated payment service in the target. This process signs and
 // sends its webhooks; the function serves its keys and tokens from the state that this
-// process writes. It is safe for concurrent use.
+// process writes.
 type remoteService struct {
 	bucket  string
 	objects *s3.Client
-
-	mu     sync.Mutex
-	sender paymenttest.Sender
-	state  paymenttest.State
+	sender  paymenttest.Sender
+	state   paymenttest.State
 }
 
 // startService uses the service of the outputs of its stack.
@@ -56,11 +53,7 @@ func (r *Run) startService(ctx context.Context, outputs map[string]string) error
 	return r.service.Rotate(ctx)
 }
 
-func (s *remoteService) Sender() paymenttest.Sender {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.sender
-}
+func (s *remoteService) Sender() paymenttest.Sender { return s.sender }
 
 // Rotate makes a new key, publishes it and signs with it from then on.
 func (s *remoteService) Rotate(ctx context.Context) error {
@@ -86,8 +79,6 @@ func (s *remoteService) Misbehave(ctx context.Context, e paymenttest.Endpoint, f
 // change changes the state and writes it. S3 returns the new state to every read that
 // starts after the write.
 func (s *remoteService) change(ctx context.Context, do func(*paymenttest.State) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err := do(&s.state); err != nil {
 		return err
 	}

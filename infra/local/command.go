@@ -57,8 +57,8 @@ Status 1: a result is not the expected one, or a step failed.
 It prints a table for each topic, a summary of the topics, and each wrong result again
 with what was expected. Lines fit the terminal.
 
-With --json, one document: right, and for each part title and checks (right, topic,
-what, got, expected, milliseconds).`,
+With --json, one document: right, and for each part title and checks (right, what, got,
+expected, milliseconds).`,
 		Example: "  payhook local run --once\n  payhook local run -c authentication=both --wide",
 		Args:    cli.Args(),
 		RunE: local(p, o, func(ctx context.Context) error {

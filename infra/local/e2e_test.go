@@ -287,7 +287,7 @@ func TestScenarioIsRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(report.Parts) != 1+len(mechanisms) || !report.Right {
+	if len(report.Parts) != 6+2*len(mechanisms) || !report.Right {
 		var out bytes.Buffer
 		report.Print(&out, 0, true)
 		t.Errorf("%s", &out)

@@ -322,11 +322,11 @@ func (m *machine) showMechanisms(ctx context.Context, stacks []*stack) ([]scenar
 				return nil, errors.Join(errors.New(s.Stack+" has no token: "+first.Got), err)
 			}
 		}
-		section, err := s.ShowMechanism(ctx)
+		own, err := s.ShowMechanism(ctx)
 		if err != nil {
 			return nil, err
 		}
-		sections = append(sections, section)
+		sections = append(sections, own...)
 	}
 	return sections, nil
 }

@@ -2,10 +2,6 @@
 // function behind a function URL, and a bucket with its state. "payhook acceptance"
 // deploys it beside Payhook, as the service whose webhooks Payhook receives.
 //
-// The CDK CLI starts it in this folder:
-//
-//	npx cdk deploy -c stackName=PayhookAcceptance-x-Service
-//
 // The function URL has no authentication of AWS, because Payhook calls it as a payment
 // service. It serves public keys and tokens of the simulation only. The sender of webhooks
 // writes its state to the bucket; the function can only read it. A bus beside it is for
@@ -42,9 +38,11 @@ func main() {
 func synth() error {
 	defer jsii.Close()
 	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false)})
-	conf := settings{
-		stackName: contextOr(app, names.StackNameContext, "PayhookAcceptanceService"),
-		local:     contextOr(app, names.LocalContext, "") == "true",
+	name, _ := app.Node().TryGetContext(jsii.String(names.StackNameContext)).(string)
+	// An emulator runs the function as a process of this machine.
+	arch := "arm64"
+	if app.Node().TryGetContext(jsii.String(names.LocalContext)) == "true" {
+		arch = runtime.GOARCH
 	}
 	folder, err := os.MkdirTemp("", "payhook-service-")
 	if err != nil {
@@ -52,50 +50,20 @@ func synth() error {
 	}
 	// The CDK has copied it then.
 	defer os.RemoveAll(folder)
-	if err := build(folder, conf.arch()); err != nil {
-		return err
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc", "-ldflags=-s -w", "-o",
+		filepath.Join(folder, "bootstrap"), "./function")
+	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto", "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, output)
 	}
-	newStack(app, conf, awslambda.Code_FromAsset(jsii.String(folder), nil))
+	newStack(app, name, arch, awslambda.Code_FromAsset(jsii.String(folder), nil))
 	app.Synth(nil)
 	return nil
 }
 
-type settings struct {
-	stackName string
-	local     bool
-}
-
-// arch returns the architecture of the function: arm64 in AWS, and that of this machine
-// for an emulator, which runs it as a process.
-func (s settings) arch() string {
-	if s.local {
-		return runtime.GOARCH
-	}
-	return "arm64"
-}
-
-func contextOr(app awscdk.App, key, otherwise string) string {
-	if text, ok := app.Node().TryGetContext(jsii.String(key)).(string); ok && text != "" {
-		return text
-	}
-	return otherwise
-}
-
-// build builds the function into a folder. The same source gives the same bytes.
-func build(folder, arch string) error {
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc",
-		"-ldflags=-s -w -buildid=", "-o", filepath.Join(folder, "bootstrap"), "./function")
-	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto", "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=",
-		"GOEXPERIMENT=", "GOARM64=", "GOAMD64=")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, output)
-	}
-	return nil
-}
-
-func newStack(scope constructs.Construct, conf settings, code awslambda.Code) awscdk.Stack {
+func newStack(scope constructs.Construct, name, arch string, code awslambda.Code) awscdk.Stack {
 	stack := awscdk.NewStack(scope, jsii.String("Service"), &awscdk.StackProps{
-		StackName:   jsii.String(conf.stackName),
+		StackName:   &name,
 		Description: jsii.String("A simulated payment service, for payhook acceptance"),
 	})
 	bucket := awss3.NewBucket(stack, jsii.String("State"), &awss3.BucketProps{
@@ -103,12 +71,8 @@ func newStack(scope constructs.Construct, conf settings, code awslambda.Code) aw
 		Encryption:        awss3.BucketEncryption_S3_MANAGED,
 		ObjectOwnership:   awss3.ObjectOwnership_BUCKET_OWNER_ENFORCED,
 		EnforceSSL:        jsii.Bool(true),
-		RemovalPolicy:     awscdk.RemovalPolicy_DESTROY,
 	})
-	logs := awslogs.NewLogGroup(stack, jsii.String("Logs"), &awslogs.LogGroupProps{
-		RemovalPolicy: awscdk.RemovalPolicy_DESTROY,
-		Retention:     awslogs.RetentionDays_ONE_WEEK,
-	})
+	logs := awslogs.NewLogGroup(stack, jsii.String("Logs"), nil)
 	// The managed policy of the CDK's default role can write to every log group.
 	role := awsiam.NewRole(stack, jsii.String("Role"), &awsiam.RoleProps{
 		AssumedBy: awsiam.NewServicePrincipal(jsii.String("lambda.amazonaws.com"), nil),
@@ -121,7 +85,7 @@ func newStack(scope constructs.Construct, conf settings, code awslambda.Code) aw
 	allow(logs.LogGroupArn(), "logs:CreateLogStream", "logs:PutLogEvents")
 	allow(bucket.ArnForObjects(jsii.String(names.StateObject)), "s3:GetObject")
 	architecture := awslambda.Architecture_ARM_64()
-	if conf.arch() == "amd64" {
+	if arch == "amd64" {
 		architecture = awslambda.Architecture_X86_64()
 	}
 	function := awslambda.NewFunction(stack, jsii.String("Function"), &awslambda.FunctionProps{
@@ -137,13 +101,13 @@ func newStack(scope constructs.Construct, conf settings, code awslambda.Code) aw
 		LogGroup:     logs,
 	})
 	url := function.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_NONE})
-	for name, value := range map[string]*string{
+	for output, value := range map[string]*string{
 		names.ServiceURLOutput: url.Url(), names.StateBucketOutput: bucket.BucketName(),
 		// Payhook's own bus accepts events of its functions only.
 		names.LimitsBusOutput: awsevents.NewEventBus(stack, jsii.String("Limits"), &awsevents.EventBusProps{
-			EventBusName: jsii.String(strings.ToLower(conf.stackName) + "-limits")}).EventBusName(),
+			EventBusName: jsii.String(strings.ToLower(name) + "-limits")}).EventBusName(),
 	} {
-		awscdk.NewCfnOutput(stack, jsii.String(name), &awscdk.CfnOutputProps{Value: value})
+		awscdk.NewCfnOutput(stack, jsii.String(output), &awscdk.CfnOutputProps{Value: value})
 	}
 	return stack
 }

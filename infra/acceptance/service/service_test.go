@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,14 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-type resource struct {
-	Type           string
-	DeletionPolicy string
-	Properties     map[string]any
-}
-
-func synthesize(t *testing.T) map[string]resource {
-	t.Helper()
+func TestFunctionOnlyReadsStateAndWritesLogs(t *testing.T) {
 	text, err := os.ReadFile("cdk.json")
 	if err != nil {
 		t.Fatal(err)
@@ -43,61 +37,32 @@ func synthesize(t *testing.T) map[string]resource {
 	if err := os.WriteFile(filepath.Join(code, "bootstrap"), nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	stack := newStack(app, settings{stackName: "PayhookAcceptance-x-Service"},
-		awslambda.Code_FromAsset(jsii.String(code), nil))
+	stack := newStack(app, "PayhookAcceptance-x-Service", "arm64", awslambda.Code_FromAsset(jsii.String(code), nil))
 	app.Synth(nil)
-	var template struct{ Resources map[string]resource }
+	var template struct {
+		Resources map[string]struct {
+			Type       string
+			Properties struct{ PolicyDocument json.RawMessage }
+		}
+	}
 	if text, err = os.ReadFile(filepath.Join(*app.Outdir(), *stack.TemplateFile())); err == nil {
 		err = json.Unmarshal(text, &template)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return template.Resources
-}
-
-func TestFunctionOnlyReadsStateAndWritesLogs(t *testing.T) {
 	var actions []string
-	for _, r := range synthesize(t) {
-		if r.Type != "AWS::IAM::Policy" {
-			continue
-		}
-		text, err := json.Marshal(r.Properties["PolicyDocument"])
-		if err != nil {
-			t.Fatal(err)
-		}
-		var policy struct {
-			Statement []struct{ Action, Resource any }
-		}
-		if err := json.Unmarshal(text, &policy); err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range policy.Statement {
-			if list, ok := s.Action.([]any); ok {
-				for _, a := range list {
-					actions = append(actions, a.(string))
-				}
-			} else {
-				actions = append(actions, s.Action.(string))
+	for _, r := range template.Resources {
+		if policy := string(r.Properties.PolicyDocument); r.Type == "AWS::IAM::Policy" {
+			actions = append(actions, regexp.MustCompile(`"[a-z0-9]+:\w+"`).FindAllString(policy, -1)...)
+			if !strings.Contains(policy, "/"+names.StateObject) || strings.Contains(policy, `"*"`) {
+				t.Errorf("the policy is not for the state and the log alone: %s", policy)
 			}
-			if resource, _ := json.Marshal(s.Resource); string(resource) == `"*"` {
-				t.Errorf("%v is allowed on everything", s.Action)
-			}
-		}
-		if !strings.Contains(string(text), "/"+names.StateObject) {
-			t.Errorf("the policy is not for the state alone: %s", text)
 		}
 	}
 	slices.Sort(actions)
-	if want := []string{"logs:CreateLogStream", "logs:PutLogEvents", "s3:GetObject"}; !slices.Equal(actions, want) {
+	want := []string{`"logs:CreateLogStream"`, `"logs:PutLogEvents"`, `"s3:GetObject"`}
+	if !slices.Equal(actions, want) {
 		t.Errorf("the function can do %q, not %q", actions, want)
-	}
-}
-
-func TestNothingIsRetained(t *testing.T) {
-	for id, r := range synthesize(t) {
-		if r.DeletionPolicy == "Retain" {
-			t.Errorf("%s (%s) is retained", id, r.Type)
-		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -99,14 +98,15 @@ func (s *Scenario) certificateChecks() []*Check {
 		"X-Amzn-Mtls-Clientcert":  {text},
 		"X-Forwarded-Client-Cert": {fmt.Sprintf("Hash=%s;Cert=%q", clientcert.Fingerprint(own), text)},
 	}
-	return about(ofCertificates, append(checks, s.webhook("the right certificate in headers, another in TLS", imitated,
-		answer{status: http.StatusForbidden, byAWS: true}, nil))...)
+	return append(checks, s.webhook("the right certificate in headers, another in TLS", imitated,
+		answer{status: http.StatusForbidden, byAWS: true}, nil))
 }
 
 // ShowMechanism does the checks of a stack that is there for its authentication only.
-func (s *Scenario) ShowMechanism(ctx context.Context) (Section, error) {
+func (s *Scenario) ShowMechanism(ctx context.Context) ([]Section, error) {
 	webhooks, direct := s.mechanismChecks(), s.directChecks()
-	return Section{s.Stack, slices.Concat(webhooks, direct)},
+	return []Section{{s.Stack + ": client certificates", webhooks},
+			{s.Stack + ": the function invoked past the endpoint", direct}},
 		s.Progress.Step("sending with client certificates to "+s.Stack, func() error {
 			in := Receive(s.AWS, s.Queues)
 			defer in.Stop()
@@ -126,7 +126,7 @@ func (s *Scenario) mechanismChecks() []*Check {
 	} else {
 		checks = append(checks, s.accepted("valid certificate, no signature", unsigned))
 	}
-	return about(ofCertificates, checks...)
+	return checks
 }
 
 // directChecks returns checks that invoke the webhook function without the endpoint, which
@@ -158,5 +158,5 @@ func (s *Scenario) directChecks() []*Check {
 			return fmt.Sprint(answer.StatusCode)
 		}))
 	}
-	return about(ofDirect, checks...)
+	return checks
 }

@@ -23,13 +23,18 @@ func (s *Scenario) store() *parking.Store { return parking.NewStore(s.S3(), s.Pa
 // ParkedDelivery returns the only parked object of a deliveryId.
 func (s *Scenario) ParkedDelivery(ctx context.Context, id string) (name string, p parking.Parked, err error) {
 	list, err := s.store().FindDelivery(ctx, id)
+	return s.parkedOne(ctx, list, err)
+}
+
+// parkedOne returns the only parked object of a list of names.
+func (s *Scenario) parkedOne(ctx context.Context, list []string, err error) (string, parking.Parked, error) {
 	if err == nil && len(list) != 1 {
 		err = fmt.Errorf("%d objects are parked", len(list))
 	}
 	if err != nil {
-		return "", p, err
+		return "", parking.Parked{}, err
 	}
-	p, err = s.store().Get(ctx, list[0])
+	p, err := s.store().Get(ctx, list[0])
 	return list[0], p, err
 }
 
@@ -101,7 +106,7 @@ func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
 		Require(s.Invoke(ctx, "redrive", event, &struct{}{}))
 		return s.decision(ctx, name)
 	}
-	return about(ofParked,
+	return []*Check{
 		NewCheck("an invalid delivery, looked up where it is parked", "invalid, its bytes",
 			func(ctx context.Context) string {
 				name, reason = s.park(ctx, paymenttest.Encode(invalid))
@@ -138,7 +143,8 @@ func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
 				return s.replay(ctx, name, intake.FirstVersion)
 			}),
 		NewCheck("an event too large for the bus, fetched by its reference", "the bytes that were signed",
-			func(ctx context.Context) string { return s.fetchLarge(ctx, in) }))
+			func(ctx context.Context) string { return s.fetchLarge(ctx, in) }),
+	}
 }
 
 // rejectedByTheBus sends an event that is valid for Payhook and that EventBridge is known to
@@ -148,15 +154,13 @@ func (s *Scenario) rejectedByTheBus(ctx context.Context) (name string, status in
 	text := paymenttest.Encode(event)
 	text = fmt.Appendf(text[:len(text)-1], `,"note":1000000000000000000000}`)
 	status = s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), text)).Status
-	list := Must(s.store().FindEvent(ctx, event.EventID))
-	if len(list) != 1 {
-		Require(fmt.Errorf("%d objects are parked", len(list)))
-	}
-	p := Must(s.store().Get(ctx, list[0]))
+	list, err := s.store().FindEvent(ctx, event.EventID)
+	name, p, err := s.parkedOne(ctx, list, err)
+	Require(err)
 	if !bytes.Equal(p.Event, text) {
 		Require(errors.New("other bytes are parked"))
 	}
-	return list[0], status, string(p.Reason)
+	return name, status, string(p.Reason)
 }
 
 // fetchLarge sends an event that is too large for the bus, and fetches it by the reference that

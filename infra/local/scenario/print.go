@@ -17,7 +17,7 @@ import (
 func (r Report) Print(out io.Writer, width int, wide bool) error {
 	var text strings.Builder
 	summary, failures, wrong, n := [][]string{{"TOPIC", "RESULTS", "WRONG", "TIME"}}, [][]string{}, 0, 0
-	for _, t := range r.topics() {
+	for _, t := range r.Parts {
 		lines := [][]string{{"", "CHECKED", "RESULT"}}
 		tableWidth := width
 		if wide {
@@ -25,7 +25,7 @@ func (r Report) Print(out io.Writer, width int, wide bool) error {
 		}
 		var took time.Duration
 		before := wrong
-		for _, c := range t.checks {
+		for _, c := range t.Checks {
 			got, expected := c.texts()
 			line := []string{c.mark(), c.What, got}
 			if wide {
@@ -36,13 +36,13 @@ func (r Report) Print(out io.Writer, width int, wide bool) error {
 			n++
 			if c.Wrong() {
 				wrong++
-				failures = append(failures, []string{"", ""}, []string{"WRONG", c.What}, []string{"topic", t.title},
+				failures = append(failures, []string{"", ""}, []string{"WRONG", c.What}, []string{"topic", t.Title},
 					[]string{"result", got}, []string{"expected", expected})
 			}
 		}
-		fmt.Fprintf(&text, "\n%s\n", t.title)
+		fmt.Fprintf(&text, "\n%s\n", t.Title)
 		printLines(&text, lines, tableWidth)
-		summary = append(summary, []string{t.title, strconv.Itoa(len(t.checks)), strconv.Itoa(wrong - before),
+		summary = append(summary, []string{t.Title, strconv.Itoa(len(t.Checks)), strconv.Itoa(wrong - before),
 			fmt.Sprintf("%.1f s", took.Seconds())})
 	}
 	fmt.Fprintln(&text)
@@ -55,30 +55,6 @@ func (r Report) Print(out io.Writer, width int, wide bool) error {
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
-}
-
-// topic is consecutive checks of one topic.
-type topic struct {
-	title  string // the stack's, if there are several, and the topic
-	checks []*Check
-}
-
-// topics returns the checks by topics.
-func (r Report) topics() (all []topic) {
-	for _, p := range r.Parts {
-		for i, c := range p.Checks {
-			if i == 0 || c.Topic != p.Checks[i-1].Topic {
-				title := c.Topic
-				if p.Title != "" {
-					title = strings.TrimSuffix(p.Title+": "+strings.ToLower(title), ": ")
-				}
-				all = append(all, topic{title: title})
-			}
-			last := &all[len(all)-1]
-			last.checks = append(last.checks, c)
-		}
-	}
-	return all
 }
 
 // texts returns the actual and the expected result, with what arrived behind which rule.

@@ -73,7 +73,6 @@ type Scenario struct {
 // Check is one thing that is checked, with the expected and the actual result.
 type Check struct {
 	Right bool   `json:"right"`
-	Topic string `json:"topic"`
 	What  string `json:"what"`
 	Got   string `json:"got"`
 	// Expected is the result, or its part before "; ". If it is empty, the result is measured, and
@@ -97,14 +96,6 @@ type Check struct {
 // "; ".
 func NewCheck(what, expected string, do func(context.Context) string) *Check {
 	return &Check{What: what, Expected: expected, Do: do}
-}
-
-// about sets the topic of checks.
-func about(topic string, checks ...*Check) []*Check {
-	for _, c := range checks {
-		c.Topic = topic
-	}
-	return checks
 }
 
 // Wrong reports whether the check was done and its result is not the expected one.
@@ -159,9 +150,9 @@ func (c *Check) do(ctx context.Context) {
 	c.Right = c.Expected == "" || strings.HasPrefix(c.Got+"; ", c.Expected+"; ")
 }
 
-// Section is the checks of one stack.
+// Section is the checks of one topic.
 type Section struct {
-	Title  string   `json:"title,omitempty"`
+	Title  string   `json:"title"`
 	Checks []*Check `json:"checks"`
 }
 
@@ -173,8 +164,15 @@ type Report struct {
 
 // NewReport returns the report of sections.
 func NewReport(sections ...Section) Report {
-	wrong := func(s Section) bool { return slices.ContainsFunc(s.Checks, (*Check).Wrong) }
-	return Report{Right: !slices.ContainsFunc(sections, wrong), Parts: sections}
+	return Report{Right: !slices.ContainsFunc(all(sections), (*Check).Wrong), Parts: sections}
+}
+
+// all returns the checks of sections.
+func all(sections []Section) (checks []*Check) {
+	for _, s := range sections {
+		checks = append(checks, s.Checks...)
+	}
+	return checks
 }
 
 // Show does all checks of the deployment, and further at the same time; in receives its events. The
@@ -182,8 +180,10 @@ func NewReport(sections ...Section) Report {
 func (s *Scenario) Show(ctx context.Context, in *Arrivals,
 	further func(context.Context) ([]Section, error)) (Report, error) {
 	first, webhooks, tokens := s.FirstToken(), s.webhooks(), s.tokenChecks()
-	others := append(s.parkedChecks(in), s.consumerChecks()...)
-	sections := []Section{{Checks: slices.Concat(webhooks, others, []*Check{first}, tokens)}}
+	others := []Section{{"What is parked, and large events", s.parkedChecks(in)},
+		{"The consumer's function", s.consumerChecks()}}
+	sections := slices.Concat(webhooks, others,
+		[]Section{{"The access token", slices.Concat([]*Check{first}, tokens)}})
 	// With keysAuth=bearer, the first webhook needs the token.
 	if err := s.Run(ctx, first); err != nil {
 		return Report{}, err
@@ -191,12 +191,12 @@ func (s *Scenario) Show(ctx context.Context, in *Arrivals,
 	err := emulator.Together(ctx,
 		func(ctx context.Context) error {
 			return s.Progress.Step("sending", func() error {
-				return errors.Join(s.send(ctx, in, webhooks), s.Run(ctx, others...))
+				return errors.Join(s.send(ctx, in, all(webhooks)), s.Run(ctx, all(others)...))
 			})
 		},
 		func(ctx context.Context) error {
-			all, err := further(ctx)
-			sections = append(sections, all...)
+			more, err := further(ctx)
+			sections = append(sections, more...)
 			return err
 		},
 	)

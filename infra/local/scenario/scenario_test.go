@@ -20,15 +20,15 @@ import (
 )
 
 func TestTableFitsTheTerminal(t *testing.T) {
-	right := Check{Right: true, Topic: ofDeliveries, What: strings.Repeat("what ", 20), Got: "200; 1 new, 0 known",
+	right := Check{Right: true, What: strings.Repeat("what ", 20), Got: "200; 1 new, 0 known",
 		Expected: "200", Arrived: map[string]int{Released: 1, needsAttention: 1},
 		ExpectedArrived: map[string]int{Released: 1, needsAttention: 1}, Milliseconds: 1200}
 	wrong := right
-	wrong.Right, wrong.Topic = false, ofParked
+	wrong.Right = false
 	wrong.Got = strings.Repeat("a long detail ", 20) + strings.Repeat("x", 200)
 	show := func(width int, wide bool, results ...*Check) string {
 		var out bytes.Buffer
-		r := Report{Parts: []Section{{Checks: results}, {Title: "PayhookMTLS", Checks: []*Check{&right}}}}
+		r := Report{Parts: []Section{{"Deliveries, duplicates and rules", results}, {"The access token", []*Check{&right}}}}
 		if err := r.Print(&out, width, wide); err != nil {
 			t.Fatal(err)
 		}
@@ -50,9 +50,9 @@ func TestTableFitsTheTerminal(t *testing.T) {
 		}
 	}
 	for text, want := range map[string][]string{
-		show(80, false, &right, &right): {"\nTOPIC                                          RESULTS  WRONG  TIME\n" +
-			"Deliveries, duplicates and rules               2        0      2.4 s\n" +
-			"PayhookMTLS: deliveries, duplicates and rules  1        0      1.2 s\n",
+		show(80, false, &right, &right): {"\nTOPIC                             RESULTS  WRONG  TIME\n" +
+			"Deliveries, duplicates and rules  2        0      2.4 s\n" +
+			"The access token                  1        0      1.2 s\n",
 			"\nAll 3 results are as expected.\n"},
 		show(80, true, &right): {right.What, "EXPECTED", "1200\n"},
 	} {

@@ -42,7 +42,7 @@ func (s *Scenario) TokenReader() *token.Reader {
 // FirstToken returns the check that stores a token.
 func (s *Scenario) FirstToken() *Check {
 	const expected = "a valid token is in the secret"
-	return about(ofToken, NewCheck("the token function runs", expected, func(ctx context.Context) string {
+	return NewCheck("the token function runs", expected, func(ctx context.Context) string {
 		// The schedule may have stored one already.
 		run := Must(s.RunToken(ctx, AsScheduled))
 		if run.Outcome != token.Refreshed && run.Outcome != token.Fresh {
@@ -50,7 +50,7 @@ func (s *Scenario) FirstToken() *Check {
 		}
 		Must(s.TokenReader().TokenContext(ctx))
 		return fmt.Sprintf("%s; for %d s", expected, run.RemainingSeconds)
-	}))[0]
+	})
 }
 
 // shortLife is the shortest lifetime of tokens that the simulated service supports.
@@ -59,10 +59,10 @@ const shortLife = 5 * time.Second
 // tokenChecks returns the checks of a stored token. They restore the lifetime of tokens.
 func (s *Scenario) tokenChecks() []*Check {
 	if s.OtherTokens {
-		return about(ofToken, &Check{What: "calls of the protected API",
-			NotShown: "the tokens are not those of the simulated payment service"})
+		return []*Check{{What: "calls of the protected API",
+			NotShown: "the tokens are not those of the simulated payment service"}}
 	}
-	return about(ofToken,
+	return []*Check{
 		NewCheck("a protected call with it", "200", func(ctx context.Context) string {
 			Require(s.NewCaller().call(ctx))
 			return "200"
@@ -78,7 +78,8 @@ func (s *Scenario) tokenChecks() []*Check {
 		}),
 		NewCheck("the token endpoint is back", "refreshed", func(ctx context.Context) string {
 			return string(Must(s.RunToken(ctx, RefreshNow)).Outcome)
-		}))
+		}),
+	}
 }
 
 // replaceToken makes calls while a short-lived token is replaced.

@@ -7,9 +7,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -36,16 +34,12 @@ func main() {
 type function struct{ service http.Handler }
 
 func newFunction(getenv func(string) string) (*function, error) {
-	bucket := getenv(names.StateBucketEnv)
-	if bucket == "" {
-		return nil, errors.New(names.StateBucketEnv + ": is required")
-	}
+	bucket, key := getenv(names.StateBucketEnv), names.StateObject
 	cfg, err := awsenv.Config(getenv, awsenv.NewConnections(1))
 	if err != nil {
 		return nil, err
 	}
 	objects := s3.NewFromConfig(cfg)
-	key := names.StateObject
 	return &function{paymenttest.Stateless(func(ctx context.Context) (state paymenttest.State, err error) {
 		// S3 returns the latest object to every read that starts after a write (AWS, "Amazon
 		// S3 data consistency model" in the S3 User Guide:
@@ -62,38 +56,26 @@ func newFunction(getenv func(string) string) (*function, error) {
 
 // handle answers a request of a function URL.
 func (f *function) handle(ctx context.Context, in events.LambdaFunctionURLRequest) (
-	events.LambdaFunctionURLResponse, error) {
-	r, err := request(ctx, in)
-	if err != nil {
-		return events.LambdaFunctionURLResponse{StatusCode: http.StatusBadRequest}, nil
-	}
-	w := httptest.NewRecorder()
-	f.service.ServeHTTP(w, r)
-	out := events.LambdaFunctionURLResponse{StatusCode: w.Code, Body: w.Body.String(), Headers: map[string]string{}}
-	for name, values := range w.Header() {
-		out.Headers[name] = strings.Join(values, ", ")
-	}
-	return out, nil
-}
-
-func request(ctx context.Context, in events.LambdaFunctionURLRequest) (*http.Request, error) {
+	out events.LambdaFunctionURLResponse, err error) {
 	body := []byte(in.Body)
 	if in.IsBase64Encoded {
-		var err error
 		if body, err = base64.StdEncoding.DecodeString(in.Body); err != nil {
-			return nil, err
+			return out, err
 		}
 	}
-	path := in.RawPath
-	if in.RawQueryString != "" {
-		path += "?" + in.RawQueryString
-	}
-	r, err := http.NewRequestWithContext(ctx, in.RequestContext.HTTP.Method, path, io.NopCloser(bytes.NewReader(body)))
+	r, err := http.NewRequestWithContext(ctx, in.RequestContext.HTTP.Method, in.RawPath+"?"+in.RawQueryString,
+		bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	for name, value := range in.Headers {
 		r.Header.Set(name, value)
 	}
-	return r, nil
+	w := httptest.NewRecorder()
+	f.service.ServeHTTP(w, r)
+	out.StatusCode, out.Body, out.Headers = w.Code, w.Body.String(), map[string]string{}
+	for name, values := range w.Header() {
+		out.Headers[name] = strings.Join(values, ", ")
+	}
+	return out, nil
 }

@@ -13,18 +13,18 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// deploy returns the function, whose state is that object in S3; none if it is empty.
-func deploy(t *testing.T, state *string) *function {
-	t.Helper()
+func TestFunctionServesItsState(t *testing.T) {
+	state, key := paymenttest.NewState(paymenttest.Options{}), paymenttest.NewKey(2048)
+	broken := false
 	s3 := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.URL.Path != "/bucket/"+names.StateObject {
 			t.Errorf("S3 was asked for %s %s", r.Method, r.URL.Path)
 		}
-		if *state == "" {
+		if broken {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		w.Write([]byte(*state))
+		json.NewEncoder(w).Encode(state)
 	}))
 	t.Cleanup(s3.Close)
 	environment := map[string]string{names.StateBucketEnv: "bucket", "AWS_REGION": "us-east-1",
@@ -33,60 +33,29 @@ func deploy(t *testing.T, state *string) *function {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return f
-}
-
-func get(path string) events.LambdaFunctionURLRequest {
-	in := events.LambdaFunctionURLRequest{RawPath: path, Headers: map[string]string{}}
-	in.RequestContext.HTTP.Method = http.MethodGet
-	return in
-}
-
-func encode(t *testing.T, state paymenttest.State) string {
-	t.Helper()
-	text, err := json.Marshal(state)
-	if err != nil {
-		t.Fatal(err)
+	call := func(in events.LambdaFunctionURLRequest, wantStatus int, wantBody string) {
+		t.Helper()
+		if out, err := f.handle(t.Context(), in); err != nil || out.StatusCode != wantStatus ||
+			!strings.Contains(out.Body, wantBody) {
+			t.Errorf("answered %+v, %v; want %d", out, err, wantStatus)
+		}
 	}
-	return string(text)
-}
-
-func TestFunctionServesItsState(t *testing.T) {
-	state, key := paymenttest.NewState(paymenttest.Options{}), paymenttest.NewKey(2048)
-	text := encode(t, state)
-	f := deploy(t, &text)
-	path := "/v1/keys/" + key.ID
-	if out, err := f.handle(t.Context(), get(path)); err != nil || out.StatusCode != http.StatusNotFound {
-		t.Errorf("an unknown key is answered %d, %v", out.StatusCode, err)
-	}
+	get := events.LambdaFunctionURLRequest{RawPath: "/v1/keys/" + key.ID, Headers: map[string]string{}}
+	get.RequestContext.HTTP.Method = http.MethodGet
+	call(get, http.StatusNotFound, "")
 	state.Publish(key)
-	text = encode(t, state)
-	out, err := f.handle(t.Context(), get(path))
-	if err != nil || out.StatusCode != http.StatusOK || out.Body != string(key.JWK()) ||
-		out.Headers["Content-Type"] != "application/json" {
-		t.Errorf("a published key is answered %+v, %v", out, err)
-	}
+	call(get, http.StatusOK, string(key.JWK()))
 
-	post := get("/as/token.oauth2")
-	post.RequestContext.HTTP.Method, post.RawQueryString = http.MethodPost, "access_token_manager_id=manager-1"
-	post.Body, post.IsBase64Encoded = "Z3JhbnRfdHlwZT1jbGllbnRfY3JlZGVudGlhbHM=", true
+	post := events.LambdaFunctionURLRequest{RawPath: "/as/token.oauth2",
+		RawQueryString: "access_token_manager_id=manager-1",
+		Body:           "Z3JhbnRfdHlwZT1jbGllbnRfY3JlZGVudGlhbHM=", IsBase64Encoded: true}
+	post.RequestContext.HTTP.Method = http.MethodPost
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.SetBasicAuth(state.ClientID, state.ClientSecret)
 	// A function URL passes on names of headers in lower case.
-	post.Headers["authorization"] = r.Header.Get("Authorization")
-	post.Headers["content-type"] = "application/x-www-form-urlencoded"
-	if out, err := f.handle(t.Context(), post); err != nil || !strings.Contains(out.Body, `"token_type":"Bearer"`) {
-		t.Errorf("a token request is answered %+v, %v", out, err)
-	}
-	text = ""
-	if out, err := f.handle(t.Context(), get(path)); err != nil || out.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("without its state, the function answers %d, %v", out.StatusCode, err)
-	}
-}
-
-func TestFunctionNeedsItsBucket(t *testing.T) {
-	if _, err := newFunction(func(string) string { return "" }); err == nil ||
-		!strings.Contains(err.Error(), names.StateBucketEnv) {
-		t.Errorf("the error is %v", err)
-	}
+	post.Headers = map[string]string{"authorization": r.Header.Get("Authorization"),
+		"content-type": "application/x-www-form-urlencoded"}
+	call(post, http.StatusOK, `"token_type":"Bearer"`)
+	broken = true
+	call(get, http.StatusServiceUnavailable, "")
 }
