@@ -100,27 +100,19 @@ func TestValuesAreComparedExactly(t *testing.T) {
 }
 
 func TestSettingsThatCannotBeDeployedAreRejected(t *testing.T) {
-	f := flags{settings: map[string]string{}}
-	for _, text := range []string{"stackName=x", "baseUrl=https://a", "nothing=1", "x"} {
-		if err := f.addSetting(text); err == nil {
-			t.Errorf("%s was accepted", text)
-		}
-	}
-	for text, want := range map[string][2]bool{ // in an account, on the emulator
-		"": {true, true}, "domainName=a.example": {},
-		"authentication=both domainName=a.example hostedZoneId=Z": {true, false},
-		"domainName=a.example hostedZoneId=Z":                     {true, false},
+	for text, want := range map[string][3]bool{ // accepted at all, in an account, on the emulator
+		"stackName=x": {}, "baseUrl=https://a": {}, "nothing=1": {}, "x": {},
+		"successStatus=202":                   {true, true, true},
+		"domainName=a.example":                {true, false, false},
+		"domainName=a.example hostedZoneId=Z": {true, true, false},
 	} {
-		f := flags{settings: map[string]string{}}
+		f, got := flags{settings: map[string]string{}}, [3]bool{true, true, true}
 		for pair := range strings.FieldsSeq(text) {
-			if err := f.addSetting(pair); err != nil {
-				t.Fatal(err)
-			}
+			got[0] = got[0] && f.addSetting(pair) == nil
 		}
-		for i, emulated := range []bool{false, true} {
-			if got := f.check(emulated) == nil; got != want[i] {
-				t.Errorf("%q, emulated: %t: accepted: %t", text, emulated, got)
-			}
+		got[1], got[2] = got[0] && f.check(false) == nil, got[0] && f.check(true) == nil
+		if got != want {
+			t.Errorf("%q: accepted: %v, want %v", text, got, want)
 		}
 	}
 }

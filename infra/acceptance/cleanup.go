@@ -22,20 +22,10 @@ import (
 	"payhook.example/infra/local/scenario"
 )
 
-// Runs returns the ids of the runs that have a stack in the target.
-func Runs(ctx context.Context, t Target) ([]string, error) {
-	var ids []string
-	all, err := stacksOfRuns(ctx, t)
-	for _, s := range all {
-		ids = append(ids, runID(s))
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids), err
-}
-
-// stacksOfRuns returns the stacks that have the name and the tag of one run.
-func stacksOfRuns(ctx context.Context, t Target) ([]types.Stack, error) {
-	var all []types.Stack
+// Runs returns the stacks that have the name and the tag of a run: their ids by their names, by the
+// id of the run.
+func Runs(ctx context.Context, t Target) (map[string]map[string]string, error) {
+	runs := map[string]map[string]string{}
 	pages := cloudformation.NewDescribeStacksPaginator(cloudformation.NewFromConfig(t.AWS),
 		&cloudformation.DescribeStacksInput{})
 	for pages.HasMorePages() {
@@ -44,12 +34,17 @@ func stacksOfRuns(ctx context.Context, t Target) ([]types.Stack, error) {
 			return nil, err
 		}
 		for _, s := range page.Stacks {
-			if runID(s) != "" && s.StackStatus != types.StackStatusDeleteComplete {
-				all = append(all, s)
+			id := runID(s)
+			if id == "" || s.StackStatus == types.StackStatusDeleteComplete {
+				continue
 			}
+			if runs[id] == nil {
+				runs[id] = map[string]string{}
+			}
+			runs[id][aws.ToString(s.StackName)] = aws.ToString(s.StackId)
 		}
 	}
-	return all, nil
+	return runs, nil
 }
 
 // runID returns the id of the run that deployed a stack, or "" if no run did.
@@ -90,21 +85,15 @@ var unprotected = strings.NewReplacer(
 // Cleanup removes the stacks of a run with all their resources. It can be repeated: as long as a
 // resource is left, its stack is left.
 func Cleanup(ctx context.Context, t Target, id string, p *emulator.Progress) error {
-	all, err := stacksOfRuns(ctx, t)
+	runs, err := Runs(ctx, t)
 	if err != nil {
 		return err
 	}
 	// The consumer's rules are on Payhook's bus.
-	r := Run{ID: id}
-	consumer, receiver, payhook, service := r.stacks()
-	for _, name := range []string{consumer, receiver, payhook, service} {
-		for _, s := range all {
-			if runID(s) != id || aws.ToString(s.StackName) != name {
-				continue
-			}
-			if err := p.Step("deleting stack "+name, func() error {
-				return deleteStack(ctx, t, aws.ToString(s.StackId))
-			}); err != nil {
+	consumer, receiver, payhook, payments := stacks(id)
+	for _, name := range []string{consumer, receiver, payhook, payments} {
+		if stack := runs[id][name]; stack != "" {
+			if err := p.Step("deleting stack "+name, func() error { return deleteStack(ctx, t, stack) }); err != nil {
 				return err
 			}
 		}

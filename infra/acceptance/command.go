@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -164,10 +165,11 @@ func (f *flags) run(ctx context.Context, p *cli.Program, t deployment.Target) er
 
 // removeAll is the command with --cleanup.
 func (f *flags) removeAll(ctx context.Context, p *cli.Program, to Target, progress *emulator.Progress) error {
-	runs, err := Runs(ctx, to)
+	all, err := Runs(ctx, to)
 	if err != nil {
 		return err
 	}
+	runs := slices.Sorted(maps.Keys(all))
 	if len(runs) > 0 && !f.yes {
 		if err := p.Confirm(ctx, fmt.Sprintf("Everything of the runs %s in %s is removed. Go on?",
 			strings.Join(runs, ", "), to.Name)); err != nil {

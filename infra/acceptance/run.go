@@ -80,9 +80,9 @@ func newRun(top string, to Target, values map[string]string, progress *emulator.
 	return r
 }
 
-// The stacks of a run, in the order in which they are deleted.
-func (r *Run) stacks() (consumer, receiver, payhook, payments string) {
-	own := prefix + r.ID
+// stacks returns the names of the stacks of a run.
+func stacks(id string) (consumer, receiver, payhook, payments string) {
+	own := prefix + id
 	return own + "-Consumer", own + "-Receiver", own, own + "-Service"
 }
 
@@ -119,7 +119,7 @@ func (r *Run) deploy(ctx context.Context) error {
 	if err := os.MkdirAll(r.CDK.State, 0o700); err != nil {
 		return err
 	}
-	consumer, receiver, payhook, payments := r.stacks()
+	consumer, receiver, payhook, payments := stacks(r.ID)
 	values, local := maps.Clone(r.Values), map[string]string{}
 	values[settings.StackName.Key] = payhook
 	values[settings.TokenManagerID.Key] = cmp.Or(values[settings.TokenManagerID.Key], settings.TokenManagerID.Example)

@@ -88,7 +88,7 @@ func (s *Scenario) certificateChecks() []*Check {
 		w := event()
 		w.Certificate = f.flaw
 		checks = append(checks, s.webhook(f.what, w,
-			answer{status: f.status, byAWS: f.status == http.StatusForbidden, none: f.status == 0}, nil))
+			answer{status: f.status, byAWS: f.status == http.StatusForbidden, none: f.status == 0}, ""))
 	}
 	// Other gateways pass on certificates in these headers.
 	own := s.Identity.Certificate().Leaf
@@ -99,7 +99,7 @@ func (s *Scenario) certificateChecks() []*Check {
 		"X-Forwarded-Client-Cert": {fmt.Sprintf("Hash=%s;Cert=%q", clientcert.Fingerprint(own), text)},
 	}
 	return append(checks, s.webhook("the right certificate in headers, another in TLS", imitated,
-		answer{status: http.StatusForbidden, byAWS: true}, nil))
+		answer{status: http.StatusForbidden, byAWS: true}, ""))
 }
 
 // ShowMechanism does the checks of a stack that is there for its authentication only.
@@ -119,7 +119,7 @@ func (s *Scenario) mechanismChecks() []*Check {
 	one, unsigned, forged := deliver(paymenttest.Event()), deliver(paymenttest.Event()), deliver(paymenttest.Event())
 	unsigned.Flaw, forged.Flaw = paymenttest.SignatureMissing, paymenttest.SignatureChanged
 	checks := append([]*Check{s.accepted("one event", one),
-		s.webhook("the same again", one, s.published(0, 1), nil)}, s.certificateChecks()...)
+		s.webhook("the same again", one, s.published(0, 1), "")}, s.certificateChecks()...)
 	if UsesSignature(s.Settings) {
 		checks = append(checks, s.rejected("valid certificate, invalid signature", forged),
 			s.rejected("valid certificate, no signature", unsigned))

@@ -26,10 +26,9 @@ func (r Report) Print(out io.Writer, width int, wide bool) error {
 		var took time.Duration
 		before := wrong
 		for _, c := range t.Checks {
-			got, expected := c.texts()
-			line := []string{c.mark(), c.What, got}
+			line := []string{c.mark(), c.What, c.Got}
 			if wide {
-				line = append(line, expected, strconv.FormatInt(c.Milliseconds, 10))
+				line = append(line, c.Expected, strconv.FormatInt(c.Milliseconds, 10))
 			}
 			lines = append(lines, line)
 			took += time.Duration(c.Milliseconds) * time.Millisecond
@@ -37,7 +36,7 @@ func (r Report) Print(out io.Writer, width int, wide bool) error {
 			if c.Wrong() {
 				wrong++
 				failures = append(failures, []string{"", ""}, []string{"WRONG", c.What}, []string{"topic", t.Title},
-					[]string{"result", got}, []string{"expected", expected})
+					[]string{"result", c.Got}, []string{"expected", c.Expected})
 			}
 		}
 		fmt.Fprintf(&text, "\n%s\n", t.Title)
@@ -55,17 +54,6 @@ func (r Report) Print(out io.Writer, width int, wide bool) error {
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
-}
-
-// texts returns the actual and the expected result, with what arrived behind which rule.
-func (c *Check) texts() (got, expected string) {
-	if len(c.Arrived)+len(c.ExpectedArrived) == 0 {
-		return c.Got, c.Expected
-	}
-	arrived := func(byRule map[string]int) string {
-		return "; arrived: " + strings.TrimPrefix(strings.TrimSuffix(fmt.Sprint(byRule), "]"), "map[")
-	}
-	return c.Got + arrived(c.Arrived), c.Expected + arrived(c.ExpectedArrived)
 }
 
 func (c *Check) mark() string {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -55,9 +54,11 @@ func (want answer) right(got paymenttest.Answer) bool {
 		strings.HasPrefix(got.Header.Get("Content-Type"), kind)
 }
 
-// webhook returns a check that sends a webhook. All answers 401 must have the same body.
-func (s *Scenario) webhook(what string, w paymenttest.Webhook, want answer, arrivals map[string]int) *Check {
-	c := &Check{What: what, Expected: strconv.Itoa(want.status), ExpectedArrived: arrivals, payload: w.Payload}
+// webhook returns a check that sends a webhook, of which something arrives behind rules. All
+// answers 401 must have the same body.
+func (s *Scenario) webhook(what string, w paymenttest.Webhook, want answer, arrives string) *Check {
+	c := &Check{What: what, Expected: strconv.Itoa(want.status) + arrived(arrives), payload: w.Payload,
+		arrives: arrives}
 	if want.none {
 		c.Expected = "no connection"
 	}
@@ -89,12 +90,12 @@ func (s *Scenario) published(recorded, duplicates int) answer {
 
 // accepted returns a check of a webhook with one new released payment.
 func (s *Scenario) accepted(what string, w paymenttest.Webhook) *Check {
-	return s.webhook(what, w, s.published(1, 0), map[string]int{Released: 1})
+	return s.webhook(what, w, s.published(1, 0), Released+":1")
 }
 
 // rejected returns a check of a webhook that is not authentic.
 func (s *Scenario) rejected(what string, w paymenttest.Webhook) *Check {
-	return s.webhook(what, w, answer{status: http.StatusUnauthorized}, nil)
+	return s.webhook(what, w, answer{status: http.StatusUnauthorized}, "")
 }
 
 // webhooks returns the checks that send a webhook. Some depend on earlier ones.
@@ -105,7 +106,6 @@ func (s *Scenario) webhooks() []Section {
 		change(&e)
 		return deliver(e)
 	}
-	arrive := func(n int) map[string]int { return map[string]int{Released: n} }
 	one := paymenttest.Event()
 	many := raw(paymenttest.Delivery(paymenttest.Events(25)...))
 	half := paymenttest.Events(10)
@@ -114,29 +114,29 @@ func (s *Scenario) webhooks() []Section {
 	large := raw(paymenttest.RawDelivery(uuid.New().String(), padded(paymenttest.Event(), 300_000)))
 	unnamed := paymenttest.Event()
 	unnamed.EventName = "RELEASED"
-	attention := map[string]int{needsAttention: 1, OtherBus: 1}
-	both := map[string]int{needsAttention: 1, OtherBus: 1, Released: 1}
+	const attention = needsAttention + ":1 " + OtherBus + ":1"
 
 	sections := []Section{{"Deliveries, duplicates and rules", []*Check{
 		s.accepted("one event", deliver(one)),
-		s.webhook("25 events in one delivery", many, s.published(25, 0), arrive(25)),
-		s.webhook("the same 25 again", many, s.published(0, 25), nil),
-		s.webhook("5 events", deliver(half[:5]...), s.published(5, 0), arrive(5)),
-		s.webhook("those 5 and 5 new ones", deliver(half...), s.published(5, 5), arrive(5)),
+		s.webhook("25 events in one delivery", many, s.published(25, 0), Released+":25"),
+		s.webhook("the same 25 again", many, s.published(0, 25), ""),
+		s.webhook("5 events", deliver(half[:5]...), s.published(5, 0), Released+":5"),
+		s.webhook("those 5 and 5 new ones", deliver(half...), s.published(5, 5), Released+":5"),
 		s.webhook("a known eventId, another amount", deliver(altered),
-			answer{status: s.successStatus(), body: `"conflicts":1`}, nil),
+			answer{status: s.successStatus(), body: `"conflicts":1`}, ""),
 		s.accepted("an event of 300,000 bytes", large),
 		s.accepted("1,000,000.00 USD", with(func(e *payment.Event) { e.EventData.Amount = "1000000.00" })),
 		s.webhook("1,234,567,890.10 EUR", with(func(e *payment.Event) {
 			e.EventData.Amount, e.EventData.PaymentCurrency = "1234567890.10", "EUR"
-		}), s.published(1, 0), map[string]int{Released: 1, euro: 1}),
+		}), s.published(1, 0), euro+":1 "+Released+":1"),
 		s.webhook("one with return details",
-			with(func(e *payment.Event) { e.EventData.Returns.HasReturnDetails = true }), s.published(1, 0), both),
+			with(func(e *payment.Event) { e.EventData.Returns.HasReturnDetails = true }), s.published(1, 0),
+			attention+" "+Released+":1"),
 		s.webhook("one with linked cases, of another name", with(func(e *payment.Event) {
 			e.EventName, e.EventData.Cases.HasLinkedCases = "PAYMENT_STATUS.OTHER", true
 		}), s.published(1, 0), attention),
 		s.webhook("one that no rule is for",
-			with(func(e *payment.Event) { e.EventName = "PAYMENT_STATUS.OTHER" }), s.published(1, 0), nil),
+			with(func(e *payment.Event) { e.EventName = "PAYMENT_STATUS.OTHER" }), s.published(1, 0), ""),
 	}}}
 	if UsesSignature(s.Settings) {
 		sections[0].Checks = append(sections[0].Checks, s.rotated())
@@ -154,18 +154,18 @@ func (s *Scenario) webhooks() []Section {
 	patch.Method = http.MethodPatch
 	invalid := []*Check{
 		s.webhook("not JSON, but signed", raw([]byte("released")),
-			answer{status: http.StatusUnprocessableEntity, body: "payload"}, nil),
+			answer{status: http.StatusUnprocessableEntity, body: "payload"}, ""),
 		s.webhook("an event without GROUP.STATUS", deliver(unnamed),
-			answer{status: http.StatusUnprocessableEntity, body: "eventName"}, nil),
-		s.webhook("wrong method", patch, wrongMethod, nil),
-		s.webhook("nothing", raw(nil), answer{status: http.StatusBadRequest}, nil),
+			answer{status: http.StatusUnprocessableEntity, body: "eventName"}, ""),
+		s.webhook("wrong method", patch, wrongMethod, ""),
+		s.webhook("nothing", raw(nil), answer{status: http.StatusBadRequest}, ""),
 		s.webhook("more than Lambda takes", raw(bytes.Repeat([]byte(" "), lambdaLimit)),
-			answer{status: http.StatusRequestEntityTooLarge, byAWS: true}, nil),
+			answer{status: http.StatusRequestEntityTooLarge, byAWS: true}, ""),
 	}
 	// A part of an event of Lambda is not the payload.
 	if limit < lambdaLimit-10_000 {
 		invalid = append(invalid, s.webhook("more than is allowed", raw(bytes.Repeat([]byte(" "), limit+1)),
-			answer{status: http.StatusRequestEntityTooLarge}, nil))
+			answer{status: http.StatusRequestEntityTooLarge}, ""))
 	}
 	return append(sections, Section{"Requests that are not valid", invalid})
 }
@@ -231,49 +231,53 @@ func (s *Scenario) send(ctx context.Context, in *Arrivals, checks []*Check) erro
 		Payload: paymenttest.Delivery(last)}); err != nil {
 		return err
 	}
-	if _, err := in.Await(ctx, s.within(20*time.Second), func(all []Arrival) bool {
-		attribute(checks, all)
-		ends := 0
+	all, err := in.Await(ctx, s.within(20*time.Second), func(all []Arrival) bool {
+		got, ends := arrivedOf(checks, all), 0
 		for _, a := range all {
 			if a.EventID == last.EventID {
 				ends++
 			}
 		}
-		return ends >= len(s.Queues) && !slices.ContainsFunc(checks, (*Check).incomplete)
-	}); err != nil {
+		return ends >= len(s.Queues) &&
+			!slices.ContainsFunc(checks, func(c *Check) bool { return got[c] != c.arrives })
+	})
+	if err != nil {
 		s.Progress.Say("%v", err)
 	}
-	for _, c := range checks {
-		c.Right = c.Right && maps.Equal(c.Arrived, c.ExpectedArrived)
+	for c, text := range arrivedOf(checks, all) {
+		c.judge(strings.Replace(c.Got, "; ", arrived(text)+"; ", 1))
 	}
 	return ctx.Err()
 }
 
-// attribute counts what has arrived for each check. What arrives for a delivery belongs to the
-// first check that sent it.
-func attribute(checks []*Check, all []Arrival) {
-	senders := map[string]*Check{} // by deliveryId
+// arrived is the text of what arrived.
+func arrived(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ", arrived " + text
+}
+
+// arrivedOf returns how many events arrived behind each rule for each check, as text. What arrives
+// for a delivery belongs to the first check that sent it.
+func arrivedOf(checks []*Check, all []Arrival) map[*Check]string {
+	senders, counts := map[string]*Check{}, map[*Check]map[string]int{} // senders by deliveryId
 	for _, c := range slices.Backward(checks) {
-		c.Arrived = map[string]int{}
+		counts[c] = map[string]int{}
 		if delivery, err := payment.DecodeDelivery(c.payload); err == nil {
 			senders[delivery.DeliveryID] = c
 		}
 	}
 	for _, a := range all {
 		if sender := senders[a.DeliveryID]; sender != nil {
-			sender.Arrived[a.Rule]++
+			counts[sender][a.Rule]++
 		}
 	}
-}
-
-// incomplete reports whether an expected event of the check has not arrived.
-func (c *Check) incomplete() bool {
-	for rule, n := range c.ExpectedArrived {
-		if c.Arrived[rule] < n {
-			return true
-		}
+	texts := map[*Check]string{}
+	for c, byRule := range counts {
+		texts[c] = strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(byRule), "map["), "]")
 	}
-	return false
+	return texts
 }
 
 // summary returns a short form of the body of an answer.
