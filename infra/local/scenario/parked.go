@@ -64,9 +64,9 @@ func (s *Scenario) decision(ctx context.Context, name string) string {
 	return string(state)
 }
 
-// park sends a delivery with one event, which must be parked. It returns the name of the object and
-// its reason.
-func (s *Scenario) park(ctx context.Context, event []byte) (name, reason string) {
+// park sends a delivery with one event, which must be parked. It returns the name of the object, and
+// its reason with what is right about it.
+func (s *Scenario) park(ctx context.Context, event []byte) (name, got string) {
 	id := uuid.New().String()
 	payload := paymenttest.RawDelivery(id, event)
 	s.post(ctx, payload)
@@ -75,18 +75,17 @@ func (s *Scenario) park(ctx context.Context, event []byte) (name, reason string)
 	signed, certified := p.Signature != "" && len(p.JWK) > 0, p.Certificate != nil && len(p.Certificate.Chain) > 0
 	switch {
 	case p.DeliveryID != id:
-		err = fmt.Errorf("the deliveryId is %s", p.DeliveryID)
+		return name, "another deliveryId"
 	case signed != UsesSignature(s.Settings) || certified != UsesMTLS(s.Settings):
-		err = errors.New("the proof is not that of the webhook")
+		return name, "another proof"
 	case !bytes.Equal(p.Payload, payload):
-		err = errors.New("other bytes are parked")
+		return name, "other bytes"
 	}
-	Require(err)
-	return name, string(p.Reason)
+	return name, string(p.Reason) + ", its bytes"
 }
 
 // parkConflict publishes an event, and sends it with the amount 9250.00.
-func (s *Scenario) parkConflict(ctx context.Context, event payment.Event) (name, reason string) {
+func (s *Scenario) parkConflict(ctx context.Context, event payment.Event) (name, got string) {
 	s.post(ctx, paymenttest.Delivery(event))
 	event.EventData.Amount = "9250.00"
 	return s.park(ctx, paymenttest.Encode(event))
@@ -97,7 +96,13 @@ func (s *Scenario) parkConflict(ctx context.Context, event payment.Event) (name,
 func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
 	invalid, conflicting := paymenttest.Event(), paymenttest.Event()
 	invalid.EventName = "RELEASED"
-	var name, reason string // of the object that was parked last
+	var name string // of the object that was parked last
+	parks := func(what, expected string, park func(context.Context) (string, string)) *Check {
+		return NewCheck(what, expected, func(ctx context.Context) (got string) {
+			name, got = park(ctx)
+			return got
+		})
+	}
 	replay := func(what, expected string, version intake.Version) *Check {
 		return NewCheck(what, expected, func(ctx context.Context) string { return s.replay(ctx, name, version) })
 	}
@@ -107,36 +112,26 @@ func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
 		return s.decision(ctx, name)
 	}
 	return []*Check{
-		NewCheck("an invalid delivery, looked up where it is parked", "invalid, its bytes",
-			func(ctx context.Context) string {
-				name, reason = s.park(ctx, paymenttest.Encode(invalid))
-				return reason + ", its bytes"
-			}),
+		parks("an invalid delivery, looked up where it is parked", "invalid, its bytes",
+			func(ctx context.Context) (string, string) { return s.park(ctx, paymenttest.Encode(invalid)) }),
 		replay("it is replayed, and stays invalid", "invalid, open", intake.NoVersion),
 		NewCheck("it is settled", "settled", settle),
-		NewCheck("an event that EventBridge rejects, with an integer of 70 bits",
-			strconv.Itoa(s.successStatus())+", unpublishable", func(ctx context.Context) string {
-				var status int
-				name, status, reason = s.rejectedByTheBus(ctx)
-				return fmt.Sprintf("%d, %s", status, reason)
-			}),
+		parks("an event that EventBridge rejects, with an integer of 70 bits",
+			strconv.Itoa(s.successStatus())+", unpublishable", s.rejectedByTheBus),
 		NewCheck("it is settled", "settled", settle),
-		NewCheck("a conflicting one", "conflict, its bytes", func(ctx context.Context) string {
-			name, reason = s.parkConflict(ctx, conflicting)
-			return reason + ", its bytes"
-		}),
+		parks("a conflicting one", "conflict, its bytes",
+			func(ctx context.Context) (string, string) { return s.parkConflict(ctx, conflicting) }),
 		replay("it is replayed, and nobody decided which version is right", "version-missing, open", intake.NoVersion),
-		NewCheck("it is replayed in the parked version", "accepted, replayed, arrived",
-			func(ctx context.Context) string {
-				got := s.replay(ctx, name, intake.ParkedVersion)
-				in.AwaitOne(ctx, s.within(10*time.Second), func(one Arrival) bool {
-					// EventBridge can write the number in another form.
-					var detail struct{ EventData struct{ Amount float64 } }
-					return one.EventID == conflicting.EventID && json.Unmarshal(one.Detail, &detail) == nil &&
-						detail.EventData.Amount == 9250
-				})
-				return got + ", arrived"
-			}),
+		NewCheck("it is replayed in the parked version", "accepted, replayed, arrived", func(ctx context.Context) string {
+			got := s.replay(ctx, name, intake.ParkedVersion)
+			in.AwaitOne(ctx, s.within(10*time.Second), func(one Arrival) bool {
+				// EventBridge can write the number in another form.
+				var detail struct{ EventData struct{ Amount float64 } }
+				return one.EventID == conflicting.EventID && json.Unmarshal(one.Detail, &detail) == nil &&
+					detail.EventData.Amount == 9250
+			})
+			return got + ", arrived"
+		}),
 		NewCheck("another conflict is replayed in the first version", "accepted, settled",
 			func(ctx context.Context) string {
 				name, _ := s.parkConflict(ctx, paymenttest.Event())
@@ -148,19 +143,19 @@ func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
 }
 
 // rejectedByTheBus sends an event that is valid for Payhook and that EventBridge is known to
-// reject, and returns the status of the answer, and the name and reason of the parked object.
-func (s *Scenario) rejectedByTheBus(ctx context.Context) (name string, status int, reason string) {
+// reject. It returns the name of the parked object, and the status of the answer with the reason.
+func (s *Scenario) rejectedByTheBus(ctx context.Context) (name, got string) {
 	event := paymenttest.Event()
 	text := paymenttest.Encode(event)
 	text = fmt.Appendf(text[:len(text)-1], `,"note":1000000000000000000000}`)
-	status = s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), text)).Status
+	status := s.post(ctx, paymenttest.RawDelivery(uuid.New().String(), text)).Status
 	list, err := s.store().FindEvent(ctx, event.EventID)
 	name, p, err := s.parkedOne(ctx, list, err)
 	Require(err)
 	if !bytes.Equal(p.Event, text) {
-		Require(errors.New("other bytes are parked"))
+		return name, "other bytes"
 	}
-	return name, status, string(p.Reason)
+	return name, fmt.Sprintf("%d, %s", status, p.Reason)
 }
 
 // fetchLarge sends an event that is too large for the bus, and fetches it by the reference that
