@@ -24,7 +24,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 
-	service "payhook.example/infra/acceptance/service/names"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
@@ -48,14 +47,6 @@ type Target struct {
 	Partition   string   // of ARNs, such as aws
 	Endpoint    string   // of the emulator; "" for AWS
 	Environment []string // of the CDK CLI
-}
-
-// client returns a client for URLs of the target.
-func (t Target) client() *http.Client {
-	if t.Endpoint != "" {
-		return emulator.Direct
-	}
-	return &http.Client{Timeout: time.Minute}
 }
 
 // Run is one run, with what it deployed.
@@ -127,11 +118,14 @@ func (r *Run) deploy(ctx context.Context) error {
 		// Redrive must not wait long.
 		values[settings.WebhookTimeout.Key], values[settings.RedriveTimeout.Key] = "4s", "5s"
 		values[settings.RedriveGrace.Key], values[settings.LocalKey] = "1s", "true"
-		local[service.LocalContext] = "true" // the consumer has the same key
+		local["local"] = "true"
 	}
 	r.Deployment = &deployment.Deployment{AWS: r.Target.AWS, Endpoint: r.Target.Endpoint,
 		Region: r.Target.AWS.Region, Stack: payhook, Settings: values}
-	r.Client = r.Target.client()
+	r.Client = &http.Client{Timeout: time.Minute}
+	if r.Endpoint != "" {
+		r.Client = emulator.Direct
+	}
 	if scenario.UsesMTLS(values) {
 		// The private keys stay in this process.
 		r.Identity = paymenttest.NewIdentity()
@@ -142,7 +136,7 @@ func (r *Run) deploy(ctx context.Context) error {
 			return err
 		}
 	}
-	maps.Copy(local, map[string]string{service.StackNameContext: payments})
+	local["stackName"] = payments
 	outputs, err := r.deployApp(ctx, "the simulated payment service", "infra/acceptance/service", local)
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	service "payhook.example/infra/acceptance/service/names"
 	"payhook.example/infra/local"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/paymenttest"
@@ -34,13 +33,13 @@ func (r *Run) startService(ctx context.Context, outputs map[string]string) error
 	if err != nil {
 		return err
 	}
-	r.limitsBus, r.PaymentService = outputs[service.LimitsBusOutput], outputs[service.ServiceURLOutput]
+	r.limitsBus, r.PaymentService = outputs["LimitsBus"], outputs["ServiceUrl"]
 	if r.Endpoint != "" {
 		r.PaymentService = emulator.FunctionURL(r.Endpoint, r.PaymentService)
 	}
 	r.PaymentService = strings.TrimRight(r.PaymentService, "/")
 	r.service = &remoteService{
-		bucket: outputs[service.StateBucketOutput], objects: r.S3(),
+		bucket: outputs["StateBucket"], objects: r.S3(),
 		sender: paymenttest.Sender{Scheme: scheme, Format: format, Identity: r.Identity,
 			Method: r.Setting(settings.HTTPMethod), Client: r.Client},
 		state: paymenttest.NewState(paymenttest.Options{
@@ -86,7 +85,7 @@ func (s *remoteService) change(ctx context.Context, do func(*paymenttest.State) 
 	if err != nil {
 		return err
 	}
-	if _, err := s.objects.PutObject(ctx, &s3.PutObjectInput{Bucket: &s.bucket, Key: aws.String(service.StateObject),
+	if _, err := s.objects.PutObject(ctx, &s3.PutObjectInput{Bucket: &s.bucket, Key: aws.String("state.json"),
 		Body: bytes.NewReader(text)}); err != nil {
 		return fmt.Errorf("the state of the simulated payment service: %w", err)
 	}

@@ -24,8 +24,6 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
-
-	"payhook.example/infra/acceptance/service/names"
 )
 
 func main() {
@@ -38,10 +36,10 @@ func main() {
 func synth() error {
 	defer jsii.Close()
 	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false)})
-	name, _ := app.Node().TryGetContext(jsii.String(names.StackNameContext)).(string)
+	name, _ := app.Node().TryGetContext(jsii.String("stackName")).(string)
 	// An emulator runs the function as a process of this machine.
 	arch := "arm64"
-	if app.Node().TryGetContext(jsii.String(names.LocalContext)) == "true" {
+	if app.Node().TryGetContext(jsii.String("local")) == "true" {
 		arch = runtime.GOARCH
 	}
 	folder, err := os.MkdirTemp("", "payhook-service-")
@@ -83,7 +81,7 @@ func newStack(scope constructs.Construct, name, arch string, code awslambda.Code
 		}))
 	}
 	allow(logs.LogGroupArn(), "logs:CreateLogStream", "logs:PutLogEvents")
-	allow(bucket.ArnForObjects(jsii.String(names.StateObject)), "s3:GetObject")
+	allow(bucket.ArnForObjects(jsii.String("state.json")), "s3:GetObject")
 	architecture := awslambda.Architecture_ARM_64()
 	if arch == "amd64" {
 		architecture = awslambda.Architecture_X86_64()
@@ -96,15 +94,15 @@ func newStack(scope constructs.Construct, name, arch string, code awslambda.Code
 		Architecture: architecture,
 		MemorySize:   jsii.Number(256),
 		Timeout:      awscdk.Duration_Seconds(jsii.Number(30)),
-		Environment:  &map[string]*string{names.StateBucketEnv: bucket.BucketName()},
+		Environment:  &map[string]*string{"STATE_BUCKET": bucket.BucketName()},
 		Role:         role,
 		LogGroup:     logs,
 	})
 	url := function.AddFunctionUrl(&awslambda.FunctionUrlOptions{AuthType: awslambda.FunctionUrlAuthType_NONE})
 	for output, value := range map[string]*string{
-		names.ServiceURLOutput: url.Url(), names.StateBucketOutput: bucket.BucketName(),
+		"ServiceUrl": url.Url(), "StateBucket": bucket.BucketName(),
 		// Payhook's own bus accepts events of its functions only.
-		names.LimitsBusOutput: awsevents.NewEventBus(stack, jsii.String("Limits"), &awsevents.EventBusProps{
+		"LimitsBus": awsevents.NewEventBus(stack, jsii.String("Limits"), &awsevents.EventBusProps{
 			EventBusName: jsii.String(strings.ToLower(name) + "-limits")}).EventBusName(),
 	} {
 		awscdk.NewCfnOutput(stack, jsii.String(output), &awscdk.CfnOutputProps{Value: value})

@@ -17,7 +17,6 @@ import (
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"payhook.example/infra/acceptance/service/names"
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/paymenttest"
 )
@@ -34,7 +33,7 @@ func main() {
 type function struct{ service http.Handler }
 
 func newFunction(getenv func(string) string) (*function, error) {
-	bucket, key := getenv(names.StateBucketEnv), names.StateObject
+	bucket, key := getenv("STATE_BUCKET"), "state.json"
 	cfg, err := awsenv.Config(getenv, awsenv.NewConnections(1))
 	if err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
-	"payhook.example/infra/acceptance/service/names"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -17,7 +16,7 @@ func TestFunctionServesItsState(t *testing.T) {
 	state, key := paymenttest.NewState(paymenttest.Options{}), paymenttest.NewKey(2048)
 	broken := false
 	s3 := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet || r.URL.Path != "/bucket/"+names.StateObject {
+		if r.Method != http.MethodGet || r.URL.Path != "/bucket/state.json" {
 			t.Errorf("S3 was asked for %s %s", r.Method, r.URL.Path)
 		}
 		if broken {
@@ -27,7 +26,7 @@ func TestFunctionServesItsState(t *testing.T) {
 		json.NewEncoder(w).Encode(state)
 	}))
 	t.Cleanup(s3.Close)
-	environment := map[string]string{names.StateBucketEnv: "bucket", "AWS_REGION": "us-east-1",
+	environment := map[string]string{"STATE_BUCKET": "bucket", "AWS_REGION": "us-east-1",
 		"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_ENDPOINT_URL": s3.URL}
 	f, err := newFunction(func(name string) string { return environment[name] })
 	if err != nil {
