@@ -10,11 +10,10 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/google/go-cmp/cmp"
+	"uuid"
 
 	"payhook.example/infra/deployment"
-	"payhook.example/shared/payment"
+	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -62,18 +61,32 @@ func TestTableFitsTheTerminal(t *testing.T) {
 	}
 }
 
-func TestEventBelongsToTheFirstCheckThatSentIt(t *testing.T) {
-	payload := deliver(paymenttest.Events(2)...).Payload
-	delivery, err := payment.DecodeDelivery(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, second, forged := &Check{payload: payload}, &Check{payload: payload}, &Check{payload: []byte("{")}
-	one := Arrival{Rule: Released, DeliveryID: delivery.DeliveryID}
-	got := arrivedOf([]*Check{first, second, forged}, []Arrival{one, one, {Rule: euro, DeliveryID: one.DeliveryID},
-		{Rule: euro, DeliveryID: "another"}})
-	if diff := cmp.Diff([]string{"euro:1 released:2", "", ""}, []string{got[first], got[second], got[forged]}); diff != "" {
-		t.Error(diff)
+// What arrives belongs to the first check that sent it, so a duplicate that is published is wrong.
+func TestWebhookIsRightOnlyIfItsEventsArrive(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"recorded":2,"duplicates":0}`)
+	}))
+	t.Cleanup(server.Close)
+	s := &Scenario{Deployment: &deployment.Deployment{WebhookURL: server.URL},
+		Service:  service{sender: paymenttest.Sender{Key: paymenttest.NewKey(2048)}},
+		Progress: emulator.NewProgress(io.Discard)}
+	id := uuid.New().String()
+	payload := paymenttest.RawDelivery(id, paymenttest.Encode(paymenttest.Event()))
+	one, other := Arrival{Rule: Released, DeliveryID: id}, Arrival{Rule: Released, DeliveryID: "x"}
+	for _, test := range []struct {
+		arrived []Arrival
+		right   bool
+	}{
+		{[]Arrival{one, other, one}, true}, {[]Arrival{one}, false}, {[]Arrival{one, one, one}, false}, {nil, false},
+		{[]Arrival{one, one, {Rule: euro, DeliveryID: one.DeliveryID}}, false},
+	} {
+		checks := []*Check{s.webhook("", raw(payload), s.published(2, 0), Released+":2"),
+			s.webhook("", raw(payload), s.published(2, 0), "")}
+		in := &Arrivals{all: test.arrived, err: errors.New("nothing else comes")}
+		if err := s.send(t.Context(), in, checks); err != nil || checks[0].Right != test.right || !checks[1].Right {
+			t.Errorf("%+v: %+v, %+v, %v", test, checks[0], checks[1], err)
+		}
 	}
 }
 
