@@ -154,7 +154,7 @@ func (f *flags) run(ctx context.Context, p *cli.Program, t deployment.Target) er
 	if p.JSON {
 		err = p.PrintJSON(report)
 	} else {
-		err = report.Print(p.Out, p.Width(), false)
+		err = report.Print(p.Out, false)
 		fmt.Fprintf(p.Out, "\nThe report is %s and report.json beside it.\n", filepath.Join(f.folder, "report.txt"))
 	}
 	if runErr == nil && err == nil && !report.Right {
@@ -261,5 +261,5 @@ func (r Report) print(out io.Writer) error {
 	fmt.Fprintf(out, "Payhook: acceptance run %s in %s, %s to %s\nversion %s, settings %v\nresult: %s. %s\n\n"+
 		"A result without an expected value was measured. One with the mark - was not shown.\n", r.Run, r.Target,
 		r.Started.Format(time.RFC3339), r.Ended.Format(time.RFC3339), r.Version, r.Settings, result, r.Failure)
-	return r.Print(out, 120, true)
+	return r.Print(out, true)
 }

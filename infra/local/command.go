@@ -55,7 +55,7 @@ arrived behind which rule.
 Status 1: a result is not the expected one, or a step failed.
 
 It prints a table for each topic, a summary of the topics, and each wrong result again
-with what was expected. Lines fit the terminal.
+with what was expected.
 
 With --json, one document: right, and for each part title and checks (right, what, got,
 expected, milliseconds).`,
@@ -75,7 +75,7 @@ expected, milliseconds).`,
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "end after the results")
 	cmd.Flags().BoolVar(&o.wide, "wide", false,
-		"show also what is expected and milliseconds, in lines wider than the terminal")
+		"show also what is expected, and milliseconds")
 	o.register(cmd)
 	return cmd
 }

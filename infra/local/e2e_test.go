@@ -289,7 +289,7 @@ func TestScenarioIsRight(t *testing.T) {
 	}
 	if len(report.Parts) != 6+2*len(mechanisms) || !report.Right {
 		var out bytes.Buffer
-		report.Print(&out, 0, true)
+		report.Print(&out, true)
 		t.Errorf("%s", &out)
 	}
 }

@@ -39,7 +39,7 @@ type options struct {
 	mechanisms bool
 	// capture means that rejected webhooks are stored unless the settings say otherwise.
 	capture  bool
-	wide     bool // the table can be wider than the terminal
+	wide     bool // the table shows also what is expected
 	progress *emulator.Progress
 }
 

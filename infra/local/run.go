@@ -49,7 +49,7 @@ func foreground(ctx context.Context, p *cli.Program, o options, once bool) error
 	if p.JSON {
 		err = p.PrintJSON(report)
 	} else {
-		err = report.Print(p.Out, p.Width(), o.wide)
+		err = report.Print(p.Out, o.wide)
 	}
 	if err != nil {
 		return err

@@ -3,57 +3,68 @@ package scenario
 import (
 	"fmt"
 	"io"
-	"math"
-	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 )
 
 // Print prints the report: a table for each topic, a summary of the topics, and each wrong result with
-// what was expected. No line is longer than width. If wide is true, the tables show also what is
-// expected and milliseconds, and can be wider.
-func (r Report) Print(out io.Writer, width int, wide bool) error {
-	var text strings.Builder
-	summary, failures, wrong, n := [][]string{{"TOPIC", "RESULTS", "WRONG", "TIME"}}, [][]string{}, 0, 0
-	for _, t := range r.Parts {
-		lines := [][]string{{"", "CHECKED", "RESULT"}}
-		tableWidth := width
-		if wide {
-			lines[0], tableWidth = append(lines[0], "EXPECTED", "MS"), math.MaxInt
+// what was expected. If wide is true, the tables show also what is expected, and milliseconds.
+func (r Report) Print(out io.Writer, wide bool) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(cells ...string) {
+		for i, cell := range cells {
+			cells[i] = strings.Join(strings.Fields(cell), " ") // line breaks and tabs separate cells
 		}
-		var took time.Duration
-		before := wrong
-		for _, c := range t.Checks {
-			line := []string{c.mark(), c.What, c.Got}
+		fmt.Fprintln(t, strings.Join(cells, "\t"))
+	}
+	for _, part := range r.Parts {
+		fmt.Fprintf(t, "\n%s\n", part.Title)
+		head := []string{"", "CHECKED", "RESULT"}
+		if wide {
+			head = append(head, "EXPECTED", "MS")
+		}
+		line(head...)
+		for _, c := range part.Checks {
+			cells := []string{c.mark(), c.What, c.Got}
 			if wide {
-				line = append(line, c.Expected, strconv.FormatInt(c.Milliseconds, 10))
+				cells = append(cells, c.Expected, strconv.FormatInt(c.Milliseconds, 10))
 			}
-			lines = append(lines, line)
-			took += time.Duration(c.Milliseconds) * time.Millisecond
-			n++
+			line(cells...)
+		}
+	}
+	fmt.Fprintln(t)
+	line("TOPIC", "RESULTS", "WRONG", "TIME")
+	for _, part := range r.Parts {
+		wrong, took := 0, time.Duration(0)
+		for _, c := range part.Checks {
 			if c.Wrong() {
 				wrong++
-				failures = append(failures, []string{"", ""}, []string{"WRONG", c.What}, []string{"topic", t.Title},
-					[]string{"result", c.Got}, []string{"expected", c.Expected})
+			}
+			took += time.Duration(c.Milliseconds) * time.Millisecond
+		}
+		line(part.Title, strconv.Itoa(len(part.Checks)), strconv.Itoa(wrong), fmt.Sprintf("%.1f s", took.Seconds()))
+	}
+	wrong := 0
+	for _, part := range r.Parts {
+		for _, c := range part.Checks {
+			if c.Wrong() {
+				wrong++
+				fmt.Fprintln(t)
+				line("WRONG", c.What)
+				line("topic", part.Title)
+				line("result", c.Got)
+				line("expected", c.Expected)
 			}
 		}
-		fmt.Fprintf(&text, "\n%s\n", t.Title)
-		printLines(&text, lines, tableWidth)
-		summary = append(summary, []string{t.Title, strconv.Itoa(len(t.Checks)), strconv.Itoa(wrong - before),
-			fmt.Sprintf("%.1f s", took.Seconds())})
 	}
-	fmt.Fprintln(&text)
-	printLines(&text, summary, width)
-	if wrong > 0 {
-		printLines(&text, failures, width)
-		fmt.Fprintf(&text, "\n%d of %d results are wrong.\n", wrong, n)
+	if n := len(all(r.Parts)); wrong > 0 {
+		fmt.Fprintf(t, "\n%d of %d results are wrong.\n", wrong, n)
 	} else {
-		fmt.Fprintf(&text, "\nAll %d results are as expected.\n", n)
+		fmt.Fprintf(t, "\nAll %d results are as expected.\n", n)
 	}
-	_, err := io.WriteString(out, text.String())
-	return err
+	return t.Flush()
 }
 
 func (c *Check) mark() string {
@@ -64,77 +75,4 @@ func (c *Check) mark() string {
 		return "ok"
 	}
 	return "WRONG"
-}
-
-const (
-	gap       = 2 // between columns
-	leastCell = 12
-)
-
-// printLines prints cells in columns. A cell that is longer than its column takes more
-// than one line.
-func printLines(out io.Writer, lines [][]string, width int) {
-	columns := fit(lines, width)
-	for _, line := range lines {
-		parts, height := make([][]string, len(line)), 1
-		for c, cell := range line {
-			parts[c] = wrap(cell, columns[c])
-			height = max(height, len(parts[c]))
-		}
-		for i := range height {
-			var text strings.Builder
-			for c, part := range parts {
-				cell := ""
-				if i < len(part) {
-					cell = part[i]
-				}
-				text.WriteString(cell + strings.Repeat(" ", columns[c]-utf8.RuneCountInString(cell)+gap))
-			}
-			fmt.Fprintln(out, strings.TrimRight(text.String(), " "))
-		}
-	}
-}
-
-// fit returns the widths of the columns with which a line has at most width characters. It
-// narrows the widest column, but none below leastCell.
-func fit(lines [][]string, width int) []int {
-	columns := make([]int, len(lines[0]))
-	total := gap * (len(columns) - 1)
-	for c := range columns {
-		for _, line := range lines {
-			columns[c] = max(columns[c], utf8.RuneCountInString(line[c]))
-		}
-		total += columns[c]
-	}
-	for ; total > width; total-- {
-		widest := slices.Index(columns, slices.Max(columns))
-		if columns[widest] <= leastCell {
-			break
-		}
-		columns[widest]--
-	}
-	return columns
-}
-
-// wrap breaks a text into lines of at most width characters, at spaces where it can.
-func wrap(text string, width int) (lines []string) {
-	if utf8.RuneCountInString(text) <= width && !strings.ContainsAny(text, "\n\t") {
-		return []string{text}
-	}
-	var line []rune
-	for field := range strings.FieldsSeq(text) {
-		word := []rune(field)
-		if len(line) > 0 && len(line)+1+len(word) <= width {
-			line = append(append(line, ' '), word...)
-			continue
-		}
-		if len(line) > 0 {
-			lines = append(lines, string(line))
-		}
-		for ; len(word) > width; word = word[width:] {
-			lines = append(lines, string(word[:width]))
-		}
-		line = word
-	}
-	return append(lines, string(line))
 }

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -50,27 +49,13 @@ type Program struct {
 
 	JSON bool // the flag --json
 
-	columns int  // of the terminal; 0 if there is none
 	started bool // a command has started to work
 }
 
 // New returns a program that uses the streams of the process.
 func New() *Program {
-	columns, _, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
-		columns, _ = strconv.Atoi(os.Getenv("COLUMNS"))
-	}
 	return &Program{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdin.Fd())),
-		Reader: term.IsTerminal(int(os.Stdout.Fd())), Now: time.Now, columns: columns}
-}
-
-// Width returns how many columns a line of Out should have at most: those of the
-// terminal or of the variable COLUMNS, and 120 if there is neither.
-func (p *Program) Width() int {
-	if p.columns > 0 {
-		return p.columns
-	}
-	return 120
+		Reader: term.IsTerminal(int(os.Stdout.Fd())), Now: time.Now}
 }
 
 // JSONLines reports whether a command that prints what happens, as it happens, prints
