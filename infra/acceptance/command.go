@@ -36,8 +36,8 @@ dollar. The account and region must be bootstrapped for the CDK. The permissions
 infra/acceptance/policy.json. The simulated payment service has a public URL; the private
 keys that sign webhooks do not leave this machine.
 
-With --local, it deploys into the emulator of the local run. What the emulator cannot show
-is reported as not shown.
+With --local, it deploys into the emulator of the local run. What the emulator cannot
+show is reported as not shown.
 
 For client certificates, give a domain name and its hosted zone.
 
