@@ -36,6 +36,13 @@ func truststore(t *testing.T, certificates ...*x509.Certificate) *clientcert.Tru
 	return store
 }
 
+// operator returns a CA and a verifier that trusts only this CA.
+func operator(t *testing.T) (*paymenttest.CA, *clientcert.Verifier) {
+	t.Helper()
+	ca := paymenttest.NewCA("Operator CA")
+	return ca, clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+}
+
 func pemOf(c tls.Certificate) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}))
 }
@@ -125,8 +132,7 @@ func TestRejectsEveryFlawWithItsReason(t *testing.T) {
 }
 
 func TestParseAcceptsExactlyOneCertificate(t *testing.T) {
-	ca := paymenttest.NewCA("Operator CA")
-	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	ca, verifier := operator(t)
 	good := pemOf(ca.Client(nil))
 	crlf := strings.ReplaceAll(good, "\n", "\r\n")
 	for name, text := range map[string]string{
@@ -225,8 +231,7 @@ func TestPinsAndRevocation(t *testing.T) {
 }
 
 func TestRejectsFieldsThatContradictThePEM(t *testing.T) {
-	ca := paymenttest.NewCA("Operator CA")
-	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	ca, verifier := operator(t)
 	client := ca.Client(nil)
 	right := clientcert.Presented{
 		PEM: pemOf(client), SubjectDN: "CN=webhooks.payments.example,O=Payment Service",
@@ -276,8 +281,7 @@ func TestASubjectMayHaveOtherAttributes(t *testing.T) {
 		"domain":       {0, 9, 2342, 19200300, 100, 1, 25},
 		"four numbers": {2, 16, 4, 3}, "more numbers": {2, 5, 29, 3},
 	}
-	ca := paymenttest.NewCA("Operator CA")
-	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	ca, verifier := operator(t)
 	for name, id := range attributes {
 		client := ca.Client(func(c *x509.Certificate) {
 			c.Subject = pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{
@@ -318,10 +322,9 @@ func TestRejectsCertificatesOfAnExpiredCA(t *testing.T) {
 }
 
 func TestExpiredErrorContainsTheTime(t *testing.T) {
-	ca := paymenttest.NewCA("Operator CA")
+	ca, verifier := operator(t)
 	end := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	client := ca.Client(func(c *x509.Certificate) { c.NotAfter = end })
-	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
 	if _, err := verifier.Verify(clientcert.Presented{PEM: pemOf(client)}, end); err != nil {
 		t.Errorf("in its last second: %v", err)
 	}
@@ -509,8 +512,7 @@ func TestKeysThatAreStrongEnough(t *testing.T) {
 		}
 		return key.Public()
 	}
-	ca := paymenttest.NewCA("Operator CA")
-	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	ca, verifier := operator(t)
 	for name, test := range map[string]struct {
 		key  any
 		want string
@@ -542,8 +544,7 @@ func TestKeysThatAreStrongEnough(t *testing.T) {
 
 // A serial number has at most 20 octets (RFC 5280, section 4.1.2.2).
 func TestTheLargestSerialNumber(t *testing.T) {
-	ca := paymenttest.NewCA("Operator CA")
-	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	ca, verifier := operator(t)
 	largest := new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 159), big.NewInt(1))
 	c := issue(t, ca, ca.Key.Public(), func(c *x509.Certificate) { c.SerialNumber = largest })
 	if _, err := verifier.VerifyCertificate(c, time.Now()); err != nil {
@@ -597,8 +598,7 @@ func TestEveryCAOfAChainIsChecked(t *testing.T) {
 
 // Each character of a name is a part of a word that must be in the field, or may be escaped.
 func TestTheWordsOfAName(t *testing.T) {
-	ca := paymenttest.NewCA("Operator CA")
-	verifier := clientcert.NewVerifier(truststore(t, ca.Certificate), clientcert.Policy{})
+	ca, verifier := operator(t)
 	characters := []rune{'é', '€', 'ſ', '٣'}
 	for c := rune(' '); c <= '~'; c++ {
 		characters = append(characters, c)
