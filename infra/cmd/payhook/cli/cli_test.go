@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -89,15 +90,35 @@ func TestDurationsHaveDays(t *testing.T) {
 }
 
 // Without a terminal, nobody has typed what is read.
-func TestNobodyIsAskedWithoutTerminal(t *testing.T) {
-	for terminal, want := range map[bool]int{true: 0, false: StatusUsage} {
-		_, stderr, status := run(t, t.Context(), func(p *Program) error {
-			p.Terminal = terminal
-			return p.Confirm(t.Context(), "Delete everything?")
-		})
-		if status != want || !strings.Contains(stderr, "Delete everything?") ||
-			strings.Contains(stderr, "--yes") == terminal {
-			t.Errorf("terminal %t: %d, %s", terminal, status, stderr)
+func TestOnlyAYesAtATerminalConfirms(t *testing.T) {
+	for answer, want := range map[string]int{"y\n": 0, "YES\n": 0, " yes ": 0, "\n": StatusUsage, "n\n": StatusUsage,
+		"": StatusUsage, "yesterday\n": StatusUsage} {
+		for _, terminal := range []bool{true, false} {
+			_, stderr, status := run(t, t.Context(), func(p *Program) error {
+				p.Terminal, p.In = terminal, strings.NewReader(answer)
+				return p.Confirm(t.Context(), "Delete everything?")
+			})
+			if !terminal {
+				want = StatusUsage
+			}
+			if status != want || !strings.Contains(stderr, "Delete everything?") ||
+				strings.Contains(stderr, "--yes") == terminal {
+				t.Errorf("%q, terminal %t: %d, %s", answer, terminal, status, stderr)
+			}
 		}
+	}
+}
+
+func TestCtrlCAtTheQuestionEndsIt(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	read, write := io.Pipe()
+	defer write.Close()
+	_, stderr, status := run(t, ctx, func(p *Program) error {
+		p.Terminal, p.In = true, read
+		cancel()
+		return p.Confirm(ctx, "Delete everything?")
+	})
+	if status != StatusInterrupted || !strings.Contains(stderr, "nothing was done") {
+		t.Errorf("%d, %s", status, stderr)
 	}
 }

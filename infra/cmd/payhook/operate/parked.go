@@ -78,10 +78,16 @@ func (p *program) filterFlags(cmd *cobra.Command, to *filter) {
 	f.Func("until", "of before this `time`", func(text string) (err error) { to.until, err = p.time(text); return err })
 	cli.ChoiceVar(cmd, &to.reason, "reason", "`reason`: invalid, conflict or unpublishable",
 		string(parking.Invalid), string(parking.Conflict), string(parking.Unpublishable))
-	f.Func("event", "about the event of this `id`", func(text string) error { to.event = text; return isID(text) })
-	f.Func("delivery", "of the delivery of this `id`",
-		func(text string) error { to.delivery = text; return isID(text) })
-	cmd.MarkFlagsMutuallyExclusive("event", "delivery")
+	id := func(into *string) func(string) error {
+		return func(text string) error {
+			if *into = text; to.event != "" && to.delivery != "" {
+				return errors.New("--event and --delivery cannot be used together")
+			}
+			return isID(text)
+		}
+	}
+	f.Func("event", "about the event of this `id`", id(&to.event))
+	f.Func("delivery", "of the delivery of this `id`", id(&to.delivery))
 }
 
 // time reads a time of RFC 3339, or how long ago it was.
