@@ -59,27 +59,12 @@ func TestDocumentHasTheFieldOfEachSetting(t *testing.T) {
 	}
 	table := "| key | default | § | meaning |\n|---|---|---|---|\n"
 	for _, s := range settings.All() {
-		doc, name := docs[fields[s.Key]], fields[s.Key]
+		doc := docs[fields[s.Key]]
 		if s == settings.StackName {
-			name = "StackName"
 			doc = "StackName is the name of the app's stack; another one for each environment in an account and Region. " +
 				"Default: " + s.Default + "."
 		}
-		text, isDefault, ok := strings.Cut(strings.TrimSuffix(doc, "."), " Default: ")
-		meaning, found := strings.CutPrefix(strings.TrimSuffix(text, "."), name+" is ")
-		if !found {
-			meaning, found = strings.CutPrefix(meaning, name+" are ")
-		}
-		if !found || ok != (s.Default != "") || isDefault != s.Default {
-			t.Errorf("%s: the doc comment is %q, the default %q", s.Key, doc, s.Default)
-		}
-		switch {
-		case s.Required:
-			isDefault = "required"
-		case s.Default != "":
-			isDefault = "`" + s.Default + "`"
-		}
-		table += fmt.Sprintf("| `%s` | %s | %s | %s |\n", s.Key, isDefault, s.Section, meaning)
+		table += row(t, s, doc)
 	}
 	path := filepath.Join("..", "README.md")
 	text, err := os.ReadFile(path)
@@ -95,6 +80,24 @@ func TestDocumentHasTheFieldOfEachSetting(t *testing.T) {
 	} else if string(text[start:end]) != table {
 		t.Error("infra/README.md is not up to date: go test ./infra/payhook -run Document -update")
 	}
+}
+
+// row returns the row of a setting, whose field has the doc comment.
+func row(t *testing.T, s *settings.Setting, doc string) string {
+	t.Helper()
+	text, isDefault, ok := strings.Cut(strings.TrimSuffix(doc, "."), " Default: ")
+	_, rest, _ := strings.Cut(strings.TrimSuffix(text, "."), " ")
+	verb, meaning, _ := strings.Cut(rest, " ")
+	if verb != "is" && verb != "are" || ok != (s.Default != "") || isDefault != s.Default {
+		t.Errorf("%s: the doc comment is %q, the default %q", s.Key, doc, s.Default)
+	}
+	switch {
+	case s.Required:
+		isDefault = "required"
+	case s.Default != "":
+		isDefault = "`" + s.Default + "`"
+	}
+	return fmt.Sprintf("| `%s` | %s | %s | %s |\n", s.Key, isDefault, s.Section, meaning)
 }
 
 // emptyStack returns a stack of its own app.
@@ -162,6 +165,9 @@ func TestFieldsMeanWhatTheContextMeans(t *testing.T) {
 	}
 	for _, s := range settings.All() {
 		got, want := fromFields.Value(s), fromContext.Value(s)
+		if d, err := settings.ParseDuration(want); err == nil {
+			want = durationText(d)
+		}
 		if got != want || s != settings.StackName && want == s.Default {
 			t.Errorf("%s: the field means %q, the context %q, the default is %q", s.Key, got, want, s.Default)
 		}
@@ -210,7 +216,10 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 			[]string{"LogRetention: must be one of"}},
 		"tokens": {nil, func(scope constructs.Construct, p *Props) {
 			p.EventSource, p.Scopes = *awscdk.Fn_Ref(jsii.String("A")), []string{"a", *awscdk.Fn_Ref(jsii.String("B"))}
-		}, []string{"Scopes: must be a literal", "EventSource: must be a literal"}},
+			list := awscdk.Fn_Split(jsii.String(","), awscdk.Fn_Ref(jsii.String("C")), nil)
+			p.FurtherEncryptionKeys = []string{*(*list)[0]}
+		}, []string{"Scopes: must be a literal", "EventSource: must be a literal",
+			"FurtherEncryptionKeys: must be a literal"}},
 		"two buses": {nil, func(scope constructs.Construct, p *Props) {
 			p.Bus, p.EventBusName = awsevents.NewEventBus(scope, jsii.String("Bus"), nil), "payments"
 		}, []string{"Bus: must not be set together with EventBusName"}},
@@ -279,6 +288,16 @@ func TestExistingPartsCanBeTokens(t *testing.T) {
 	}
 }
 
+func TestRetentionsOfLogsHaveTheirDays(t *testing.T) {
+	stack := emptyStack(t, "Payhook")
+	for retention, days := range retentionDays {
+		logs := awslogs.NewLogGroup(stack, jsii.String(days), &awslogs.LogGroupProps{Retention: retention})
+		if got := *logs.Node().DefaultChild().(awslogs.CfnLogGroup).RetentionInDays(); fmt.Sprint(got) != days {
+			t.Errorf("%s: %s days, and %v for the CDK", retention, days, got)
+		}
+	}
+}
+
 func TestDeploymentsHaveDifferentNames(t *testing.T) {
 	stack := emptyStack(t, "Bank")
 	nested := awscdk.NewNestedStack(stack, jsii.String("Nested"), nil)
@@ -310,5 +329,14 @@ func TestLocalRunsAreFaster(t *testing.T) {
 		if err != nil || conf.Local != (local == "true") || conf.Webhook.RedriveGrace.String() != want {
 			t.Errorf("%s: %+v, %v", local, conf, err)
 		}
+	}
+}
+
+func TestContextOfAStackReplacesThatOfTheApp(t *testing.T) {
+	stack := emptyStack(t, "Payhook", required, map[string]any{"successStatus": 201, "httpMethod": "PUT"})
+	stack.Node().SetContext(jsii.String("successStatus"), "204")
+	conf, err := PropsFromContext(stack).resolve(stack)
+	if err != nil || conf.Webhook.SuccessStatus != 204 || conf.Webhook.HTTPMethod != "PUT" {
+		t.Errorf("%+v, %v", conf.Webhook, err)
 	}
 }

@@ -62,8 +62,11 @@ func deploymentName(scope constructs.Construct) string {
 
 // resolve checks the props and returns the configuration of the deployment in scope. Its error
 // lists all problems, with the name of the context key if the context sets it, and otherwise
-// of the field.
+// of the field. Nil props are those without a field.
 func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error) {
+	if p == nil {
+		p = &Props{}
+	}
 	return p.configuration(scope, deploymentName(scope))
 }
 
@@ -118,7 +121,7 @@ func (r *resolver) set(key, field string, value reflect.Value) {
 		text = fmt.Sprint(v)
 	}
 	r.Names[key], r.Texts[key] = field, text
-	if *awscdk.Token_IsUnresolved(text) {
+	if *awscdk.Token_IsUnresolved(text) || strings.Contains(text, "#{Token[") { // the latter in a list
 		r.Unchecked[key] = true
 		r.problems = append(r.problems, fmt.Errorf("%s: must be a literal, no token of the CDK: it is checked when the "+
 			"template is written", field))
@@ -171,14 +174,7 @@ func durationText(d time.Duration) string {
 	case d%day == 0:
 		return fmt.Sprintf("%dd", d/day)
 	}
-	text := d.String() // 1h0m0s
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return d.String()
 }
 
 // retentionDays are the days of the retentions of logs. INFINITE is rejected.
@@ -233,8 +229,6 @@ type settingsError struct {
 	fromContext bool
 	path        string // of the construct
 }
-
-func (e settingsError) Unwrap() error { return e.problems }
 
 func (e settingsError) Error() string {
 	problems := strings.ReplaceAll(e.problems.Error(), "\n", "\n  ")

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -191,66 +192,51 @@ func TestRejectsListsTooLargeForTheEnvironment(t *testing.T) {
 
 func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 	ca := paymenttest.NewCA("Operator CA")
-	folder := t.TempDir()
-	env := environment(t, nil)
-	maps.Copy(env, map[string]string{
-		"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example", "PAYHOOK_API_ID": "a1b2c3",
-		"LAMBDA_TASK_ROOT":         folder,
-		"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b; ;O=d, CN=c;e.example`,
-		"PAYHOOK_REVOKED_SERIALS": "00:0A@CN=a",
-	})
-	getenv := func(name string) string { return env[name] }
-	if _, err := settings.ParseWebhook(getenv); err == nil ||
-		!strings.Contains(err.Error(), "PAYHOOK_TRUSTSTORE: truststore.pem can't be read") {
-		t.Errorf("without the file: %v", err)
-	}
-	for _, text := range []string{"", string(ca.PEM())} {
-		if err := os.WriteFile(filepath.Join(folder, names.TruststoreFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, err := settings.ParseWebhook(getenv)
-		if text == "" && (err == nil || !strings.Contains(err.Error(), "PAYHOOK_TRUSTSTORE: clientcert: ")) {
-			t.Errorf("without a certificate: %v", err)
-		}
-	}
-	w, err := settings.ParseWebhook(getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Outside Lambda, the program is in the folder of its package.
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	beside := filepath.Join(filepath.Dir(program), names.TruststoreFile)
-	if err := os.WriteFile(beside, ca.PEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.Remove(beside) })
-	if _, err := settings.ParseWebhook(func(name string) string {
-		if name == "LAMBDA_TASK_ROOT" {
-			return ""
-		}
-		return env[name]
-	}); err != nil {
-		t.Errorf("next to the program: %v", err)
-	}
-	m := w.MTLS
-	if !w.UsesMTLS() || w.UsesSignature() || m.DomainName != "hook.bank.example" || m.APIID != "a1b2c3" ||
-		len(m.Truststore.Certificates()) != 1 ||
-		len(m.Policy.Pins) != 1 || !slices.Equal(m.Policy.Subjects, []clientcert.Name{`CN=a\;b`, `CN=c,O=d`}) ||
-		!slices.Equal(m.Policy.DNSNames, []string{"e.example"}) ||
-		m.Policy.Revoked[0].Number != "a" || m.Policy.Revoked[0].Issuer != "CN=a" {
-		t.Errorf("got %+v", m)
-	}
-	for _, missing := range []string{"PAYHOOK_DOMAIN_NAME", "PAYHOOK_API_ID"} {
-		if _, err := settings.ParseWebhook(func(name string) string {
-			if name == missing {
-				return ""
+	folder, beside := t.TempDir(), filepath.Dir(program)
+	for _, c := range []struct {
+		name, taskRoot, folder, content, want string
+		without                               string // a variable
+	}{
+		{"in the package", folder, folder, string(ca.PEM()), "", ""},
+		{"next to the program, outside Lambda", "", beside, string(ca.PEM()), "", ""},
+		{"no file", folder, t.TempDir(), "", "PAYHOOK_TRUSTSTORE: truststore.pem can't be read", ""},
+		{"no certificate", folder, folder, "", "PAYHOOK_TRUSTSTORE: clientcert: ", ""},
+		{"no domain", folder, folder, string(ca.PEM()), "PAYHOOK_DOMAIN_NAME: ", "PAYHOOK_DOMAIN_NAME"},
+		{"no API", folder, folder, string(ca.PEM()), "PAYHOOK_API_ID: ", "PAYHOOK_API_ID"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			env := environment(t, nil)
+			maps.Copy(env, map[string]string{
+				"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example", "PAYHOOK_API_ID": "a1b2c3",
+				"LAMBDA_TASK_ROOT": c.taskRoot, "PAYHOOK_REVOKED_SERIALS": "00:0A@CN=a",
+				"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b; ;O=d, CN=c;e.example`,
+			})
+			delete(env, c.without)
+			file := filepath.Join(c.folder, names.TruststoreFile)
+			if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
+				t.Fatal(err)
 			}
-			return env[name]
-		}); err == nil || !strings.Contains(err.Error(), missing+": ") {
-			t.Errorf("without %s: %v", missing, err)
-		}
+			defer os.Remove(file)
+			w, err := settings.ParseWebhook(func(name string) string { return env[name] })
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, want %s", err, c.want)
+				}
+				return
+			}
+			if err != nil || !w.UsesMTLS() || w.UsesSignature() || len(w.MTLS.Truststore.Certificates()) != 1 {
+				t.Fatalf("%+v, %v", w.MTLS, err)
+			}
+			want := &settings.MTLS{DomainName: "hook.bank.example", APIID: "a1b2c3", Truststore: w.MTLS.Truststore,
+				Policy: clientcert.Policy{Pins: w.MTLS.Policy.Pins, Subjects: []clientcert.Name{`CN=a\;b`, `CN=c,O=d`},
+					DNSNames: []string{"e.example"}, Revoked: []clientcert.Serial{{Number: "a", Issuer: "CN=a"}}}}
+			if len(want.Policy.Pins) != 1 || !reflect.DeepEqual(w.MTLS, want) {
+				t.Errorf("got %+v, want %+v", w.MTLS, want)
+			}
+		})
 	}
 }

@@ -76,7 +76,7 @@ func ParseToken(getenv func(string) string) (Token, error) {
 func ParseProof(texts map[string]string) (Webhook, error) {
 	r := fromTexts(texts)
 	w := r.read(ProofSettings()).Webhook
-	r.carriersDiffer(&w)
+	r.carriersDiffer()
 	return w, r.err()
 }
 

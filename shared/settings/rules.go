@@ -56,7 +56,7 @@ func (r *reader) contradictions(d *Deployment) {
 		}
 	}
 	r.encryptionKeys(d)
-	r.carriersDiffer(w)
+	r.carriersDiffer()
 }
 
 // encryptionKeys reports existing resources that no permission can reach, and keys that
@@ -88,24 +88,22 @@ func (r *reader) encryptionKeys(d *Deployment) {
 	}
 }
 
-// carriersDiffer reports parts of the proof that have one carrier.
-func (r *reader) carriersDiffer(w *Webhook) {
-	places := []struct {
-		setting *Setting
-		at      string
-	}{
-		{SignatureHeader, "header:" + w.Scheme.SignatureHeader},
-		{TimestampCarrier, w.Scheme.Timestamp.String()},
-		{KeyIDCarrier, w.Scheme.KeyID.String()},
-	}
-	for i, a := range places {
-		for _, b := range places[:i] {
-			// Header names are case-insensitive.
-			same := a.at == b.at || strings.HasPrefix(a.at, "header:") && strings.EqualFold(a.at, b.at)
-			if same && r.valid(a.setting, b.setting) {
-				r.wrong(a.setting, "must differ from "+r.name(b.setting))
-			}
+// carriersDiffer reports parts of the proof that have one carrier. Header names are
+// case-insensitive.
+func (r *reader) carriersDiffer() {
+	at := map[string]*Setting{}
+	for _, s := range []*Setting{SignatureHeader, TimestampCarrier, KeyIDCarrier} {
+		place := r.text(s)
+		if s == SignatureHeader {
+			place = "header:" + place
 		}
+		if strings.HasPrefix(place, "header:") {
+			place = strings.ToLower(place)
+		}
+		if other := at[place]; other != nil && r.valid(s, other) {
+			r.wrong(s, "must differ from "+r.name(other))
+		}
+		at[place] = s
 	}
 }
 

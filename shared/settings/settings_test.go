@@ -39,13 +39,8 @@ func TestDefaultsAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := d.Webhook
-	if w.BaseURL.String() != "https://api.example/base" || w.HTTPMethod != "POST" || w.SuccessStatus != 200 ||
-		w.MaxPayloadBytes != 6<<20 ||
-		w.Window == nil || w.Window.Tolerance != 5*time.Minute || w.KeyFreshness != time.Hour ||
-		w.KeyMaxAge != 24*time.Hour ||
-		w.UnknownKeyTTL != time.Minute || w.KeyMissBudget != 60 || w.DeduplicationWindow != 30*24*time.Hour ||
-		w.Scheme.SignatureHeader != "X-SVC-Signature" || w.Scheme.Timestamp.String() != "header:X-SVC-Timestamp" ||
-		w.Scheme.KeyID.String() != "header:X-SVC-Key-Id" {
+	if w.BaseURL.String() != "https://api.example/base" || w.MaxPayloadBytes != 6<<20 || w.Window == nil ||
+		w.Window.Tolerance != 5*time.Minute || w.KeyMaxAge != 24*time.Hour {
 		t.Errorf("got %+v", w)
 	}
 }

@@ -67,12 +67,7 @@ func Main(t *testing.T, main func(), list []*settings.Setting, resources []strin
 		}
 		env = append(env, name+"=x")
 	}
-	for _, s := range list {
-		if s.Required || s == settings.EventBusName {
-			env = append(env, s.Env()+"="+s.Example)
-		}
-	}
-	c, stop, out := startChild(t, env)
+	c, stop, out := startChild(t, append(env, required(list)...))
 	ended := make(chan error, 1)
 	go func() { ended <- c.Wait() }()
 	select {
@@ -92,6 +87,16 @@ func Main(t *testing.T, main func(), list []*settings.Setting, resources []strin
 		t.Errorf("the runtime is not fitted to the memory: %v\n%s", err, out)
 	}
 	return answer
+}
+
+// required returns the variables of the settings that a function has no default for.
+func required(list []*settings.Setting) (env []string) {
+	for _, s := range list {
+		if s.Required || s == settings.EventBusName {
+			env = append(env, s.Env()+"="+s.Example)
+		}
+	}
+	return env
 }
 
 // runtimeAPI starts Lambda's runtime API with one invocation (AWS, "Using the Lambda runtime
