@@ -19,9 +19,9 @@ import (
 	"payhook.example/infra/cmd/payhook/logs"
 )
 
-// Prefix begins the names of all temporary rules and queues. The policy of whoever
+// prefix begins the names of all temporary rules and queues. The policy of whoever
 // listens is limited to it.
-const Prefix = "payhook-listen-"
+const prefix = "payhook-listen-"
 
 // description begins the description of a temporary rule. The time from which on anybody's
 // start removes the rule follows.
@@ -48,7 +48,7 @@ type temporary struct {
 
 func newTemporary(config aws.Config, bus string) *temporary {
 	return &temporary{events: eventbridge.NewFromConfig(config), queues: sqs.NewFromConfig(config), bus: bus,
-		name: Prefix + strings.ReplaceAll(uuid.New().String(), "-", "")[:12]}
+		name: prefix + strings.ReplaceAll(uuid.New().String(), "-", "")[:12]}
 }
 
 // create makes the rule and the queue, or neither. The rule is made first and removed last,
@@ -189,7 +189,7 @@ func isGone(err error) bool {
 
 // removeExpired removes the rules and queues that earlier runs did not remove.
 func (t *temporary) removeExpired(ctx context.Context, say func(string)) error {
-	input := &eventbridge.ListRulesInput{EventBusName: &t.bus, NamePrefix: aws.String(Prefix)}
+	input := &eventbridge.ListRulesInput{EventBusName: &t.bus, NamePrefix: aws.String(prefix)}
 	for {
 		page, err := t.events.ListRules(ctx, input)
 		if err != nil {

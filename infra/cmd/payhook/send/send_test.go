@@ -210,56 +210,48 @@ func TestAnswerIsOneLineOfJSON(t *testing.T) {
 
 // Each flag changes only what it is for.
 func TestProofIsCarriedWhereTheFlagsSay(t *testing.T) {
-	for _, withKey := range []bool{false, true} {
-		service, _ := local(t)
-		key := service.Key()
-		var requests []*http.Request
-		var payload []byte
-		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			payload, _ = io.ReadAll(r.Body)
-			requests = append(requests, r)
-		}))
-		t.Cleanup(hook.Close)
-		// What no flag says is as in the settings of the local run.
-		conf := map[string]string{"timestampCarrier": "query:at", "captureRejected": "7d"}
-		if err := (&deployment.Deployment{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true,
-			Settings: conf}).Write("."); err != nil {
-			t.Fatal(err)
+	service, _ := local(t)
+	key := service.Key()
+	var requests []*http.Request
+	var payload []byte
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		payload, _ = io.ReadAll(r.Body)
+		requests = append(requests, r)
+	}))
+	t.Cleanup(hook.Close)
+	// With a key, what no flag says is as in the settings of the local run. The simulated service knows them.
+	if err := (&deployment.Deployment{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true,
+		Settings: map[string]string{"timestampCarrier": "query:at"}}).Write("."); err != nil {
+		t.Fatal(err)
+	}
+	own := "--key " + writeKey(t, key) + " --key-id " + key.ID
+	for flags, want := range map[string]paymenttest.Carriers{
+		"--timestamp-carrier header:X-Brand-Time": {Timestamp: "header:X-Brand-Time"},
+		"--key-id-carrier static:" + key.ID:       {KeyID: "static:" + key.ID},
+		own:                                       {Timestamp: "query:at"},
+		own + " --signature-header X-Brand-Signature": {SignatureHeader: "X-Brand-Signature", Timestamp: "query:at"},
+		own + " --timestamp-format unix-milliseconds --timestamp-carrier query:ts --key-id-carrier query:kid": {
+			TimestampFormat: "unix-milliseconds", Timestamp: "query:ts", KeyID: "query:kid"},
+	} {
+		requests = nil
+		works(t, append(strings.Fields(flags), "--local")...)
+		as, err := paymenttest.Sender{}.With(want)
+		if err != nil || len(requests) != 1 {
+			t.Fatalf("%s: %d requests, %v", flags, len(requests), err)
 		}
-		args := []string{"--local"}
-		if withKey {
-			args = append(args, "--key", writeKey(t, key), "--key-id", key.ID)
+		headers := map[string]string{}
+		for name := range requests[0].Header {
+			headers[name] = requests[0].Header.Get(name)
 		}
-		for flags, want := range map[string]paymenttest.Carriers{
-			"--timestamp-carrier header:X-Brand-Time": {Timestamp: "header:X-Brand-Time"},
-			"--key-id-carrier static:" + key.ID:       {KeyID: "static:" + key.ID},
-			"--signature-header X-Brand-Signature":    {SignatureHeader: "X-Brand-Signature"},
-			"--timestamp-format unix-milliseconds --timestamp-carrier query:ts --key-id-carrier query:kid": {
-				TimestampFormat: "unix-milliseconds", Timestamp: "query:ts", KeyID: "query:kid"},
-		} {
-			requests = nil
-			works(t, append(args, strings.Fields(flags)...)...)
-			if want.Timestamp == "" && withKey {
-				want.Timestamp = "query:at"
-			}
-			as, err := paymenttest.Sender{}.With(want)
-			if err != nil || len(requests) != 1 {
-				t.Fatalf("%s: %d requests, %v", flags, len(requests), err)
-			}
-			headers := map[string]string{}
-			for name := range requests[0].Header {
-				headers[name] = requests[0].Header.Get(name)
-			}
-			proof, err := as.Scheme.Extract(headers, requests[0].URL.RawQuery)
-			if err == nil {
-				err = signature.Verify(&key.Private.PublicKey, payload, proof)
-			}
-			if err == nil {
-				err = (&signature.Window{Format: as.Format, Tolerance: time.Minute}).Check(proof.Timestamp, time.Now())
-			}
-			if err != nil {
-				t.Errorf("%s, with a key %t: %v in %v, %s", flags, withKey, err, headers, requests[0].URL.RawQuery)
-			}
+		proof, err := as.Scheme.Extract(headers, requests[0].URL.RawQuery)
+		if err == nil {
+			err = signature.Verify(&key.Private.PublicKey, payload, proof)
+		}
+		if err == nil {
+			err = (&signature.Window{Format: as.Format, Tolerance: time.Minute}).Check(proof.Timestamp, time.Now())
+		}
+		if err != nil {
+			t.Errorf("%s: %v in %v, %s", flags, err, headers, requests[0].URL.RawQuery)
 		}
 	}
 }
