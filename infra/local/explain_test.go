@@ -85,7 +85,7 @@ func TestExerciseOfTheDocumentWorks(t *testing.T) {
 	if err != nil || forged.Status != http.StatusUnauthorized {
 		t.Fatalf("%d, %v", forged.Status, err)
 	}
-	if out := status(0, "captured", "list", "--local"); strings.Count(out, "\n") != 1 {
+	if out := status(0, "captured", "list", "--local", "--json"); strings.Count(out, "\n") != 1 {
 		t.Errorf("captured after the setting was removed: %s", out)
 	}
 }
@@ -100,7 +100,7 @@ func (f *fixture) checkCaptured(t *testing.T, status func(int, ...string) string
 		t.Fatalf("%v: %s", err, out)
 	}
 	if out := status(0, "captured", "show", listed.Name, "--stack", f.Stack); strings.Contains(out, "eventId") ||
-		!strings.Contains(out, "header x-svc-signature") {
+		!strings.Contains(out, "headers.x-svc-signature") {
 		t.Errorf("shown as %s", out)
 	}
 	var report struct {
