@@ -224,7 +224,7 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// The digest that is known covers the signature as well, over TLS and without.
+// The signature covers the digest of the event, over TLS and without.
 func TestTheSignatureOfAnUploadCoversTheEvent(t *testing.T) {
 	for name, newServer := range map[string]func(http.Handler) *httptest.Server{
 		"TLS": httptest.NewTLSServer, "no TLS": httptest.NewServer,

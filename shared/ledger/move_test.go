@@ -142,6 +142,21 @@ func TestMoveAndLeaseExcludeEachOther(t *testing.T) {
 	}
 	seen.Due = until
 	lease(false) // also if it is its own lease by holder and due
+	// Of two moves of the same item, one counts it.
+	b.recordDue(t, b.entry(t, uuid.New().String(), ""))
+	others := -1
+	b.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		out, err := next(ctx, in)
+		if read, ok := out.(*dynamodb.QueryOutput); ok && len(read.Items) > 0 && others < 0 {
+			others = 0
+			others, _ = b.of("second").Move(t.Context(), "bus")
+		}
+		return out, err
+	}
+	if n, err := ledger.New(b.db, "ledger", "second", ledger.Options{Parallel: 1,
+		Now: func() time.Time { return b.now }}).Move(t.Context(), "bus"); n+others != 1 || err != nil {
+		t.Errorf("%d and %d moved, %v", n, others, err)
+	}
 }
 
 // The sizes that the documents name: a write unit has 1 KiB, and an item at most 400 KiB.
