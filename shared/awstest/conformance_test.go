@@ -736,6 +736,7 @@ func TestKeysAreChecked(t *testing.T) {
 		}
 		for name, expression := range map[string]string{
 			"the key": "SET id = :v", "a sort key of another type": "SET due = :v",
+			"two sections": "SET x = :v SET y = :v",
 		} {
 			_, err := s.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{TableName: &s.table,
 				Key: awstest.Item{"id": text("a")}, UpdateExpression: &expression,

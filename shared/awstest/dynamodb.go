@@ -458,6 +458,13 @@ func (db *DynamoDB) updateItem(in *dynamodb.UpdateItemInput) (*dynamodb.UpdateIt
 	if err != nil {
 		return nil, err
 	}
+	tokens, _ := tokensOf(aws.ToString(in.UpdateExpression))
+	for i, token := range tokens {
+		// A statement of PartiQL may repeat them.
+		if (token == "SET" || token == "REMOVE") && slices.Contains(tokens[i+1:], token) {
+			return nil, invalid("The " + token + " section can only be used once in an update expression")
+		}
+	}
 	item, err := db.update(t, in.Key, expressions{in.UpdateExpression, in.ConditionExpression,
 		in.ExpressionAttributeNames, in.ExpressionAttributeValues, in.ReturnValuesOnConditionCheckFailure})
 	if err != nil || in.ReturnValues != types.ReturnValueAllNew {

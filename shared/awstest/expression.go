@@ -289,10 +289,6 @@ func (p *parser) sum() types.AttributeValue {
 		p.fail("+ needs numbers")
 		return nil
 	}
-	return sumOf(a, b)
-}
-
-func sumOf(a, b *types.AttributeValueMemberN) *types.AttributeValueMemberN {
 	return &types.AttributeValueMemberN{Value: new(big.Rat).Add(rat(a), rat(b)).RatString()}
 }
 

@@ -3,9 +3,9 @@ package awstest
 import "context"
 
 // Hook handles the calls of a DynamoDB in place of the service. in is the input of the SDK,
-// such as *dynamodb.PutItemInput. next processes a call, with this input or
-// another one of its type. So a hook can fail before or after the effect of a
-// call, wait, or change the answer:
+// such as *dynamodb.PutItemInput. next processes the call, with this input or with another
+// one of its type. So a hook can fail before or after the effect of a call, wait, or change
+// the answer:
 //
 //	db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
 //		if _, ok := in.(*dynamodb.UpdateItemInput); ok {

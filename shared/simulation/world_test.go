@@ -599,7 +599,7 @@ func (i *instance) hook(ctx context.Context, in any, next awstest.Next) (any, er
 		})
 	case *dynamodb.QueryInput:
 		shard := in.ExpressionAttributeValues[":shard"].(*dynamodbtypes.AttributeValueMemberS).Value
-		if i.queriesOutOfOrder(ctx, in, shard) {
+		if i.unscheduled(ctx, in, shard) {
 			return &dynamodb.QueryOutput{}, nil
 		}
 		return do(i, ctx, query, "shard "+shard, nil, work)
@@ -644,11 +644,11 @@ func statementsOf(statements []dynamodbtypes.BatchStatementRequest) (what op, id
 	return what, ids
 }
 
-// queriesOutOfOrder reports whether a query is of an empty shard and not handled by the
+// unscheduled reports whether a query is of an empty shard and not handled by the
 // scheduler. Most shards are empty, and a run of redrive queries all 64, so the scheduler
 // handles only some of these queries. Another 64 queries only measure the age of postponed
 // items.
-func (i *instance) queriesOutOfOrder(ctx context.Context, in *dynamodb.QueryInput, shard string) bool {
+func (i *instance) unscheduled(ctx context.Context, in *dynamodb.QueryInput, shard string) bool {
 	looks := in.ScanIndexForward != nil && !*in.ScanIndexForward
 	i.w.mu.Lock()
 	plain := !i.dead && i.frozen == nil && ctx.Err() == nil && (looks || !i.w.decide.schedulesEmpty(i, shard))
