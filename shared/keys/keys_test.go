@@ -375,6 +375,18 @@ func TestRefetchFindsAKeyRotatedUnderTheSameID(t *testing.T) {
 	f.expect(c, nil, Memory, 0)
 }
 
+func TestRefetchAgeFollowsAShortFreshness(t *testing.T) {
+	f := newFleet(t)
+	c := f.cache(func(o *Options) { o.Freshness = 30 * time.Second })
+	old := f.expect(c, nil, Service, 1)
+	for _, want := range []int32{1, 2} { // fetches
+		if _, err := f.refetch(c, id, old, netip.Addr{}); err != nil || f.fetches.Load() != want {
+			t.Errorf("after %s: %d fetches, want %d, %v", f.now.Sub(old.FetchedAt), f.fetches.Load(), want, err)
+		}
+		f.pass(10 * time.Second)
+	}
+}
+
 func TestRefetchIsCountedAgainstTheBudget(t *testing.T) {
 	f := newFleet(t)
 	c := f.cache(func(o *Options) { o.MissBudget = 1 })
