@@ -53,8 +53,8 @@ endif
 
 # NAME=VALUE of make becomes --name VALUE.
 flag = $(if $($(1)),--$(2) '$($(1))')
-UP_FLAGS = $(call flag,BASE_URL,base-url) $(call flag,AUTH_URL,auth-url) $(call flag,SETTINGS,setting) $(call flag,TRUSTSTORE,truststore) \
-	$(if $(TOKEN_MANAGER_ID),--setting 'tokenManagerId=$(TOKEN_MANAGER_ID)')
+UP_FLAGS = $(call flag,BASE_URL,base-url) $(call flag,AUTH_URL,auth-url) $(call flag,SETTINGS,setting) \
+	$(if $(TOKEN_MANAGER_ID),--setting 'tokenManagerId=$(TOKEN_MANAGER_ID)') $(if $(TRUSTSTORE),--setting 'truststore=$(TRUSTSTORE)')
 
 .PHONY: help
 help: ## list the targets
@@ -92,15 +92,16 @@ deploy: check ## deploy to AWS with cdk deploy: ARGS="-c baseUrl=... -c authUrl=
 .PHONY: test
 test: check lint test-unit test-e2e ## run everything: linters, unit tests, template tests, end-to-end tests
 
+# make lint runs go vet.
 .PHONY: test-unit
 test-unit: check ## the quick part: unit and template tests
 	$(if $(RACE),,@echo "there is no C compiler here: the tests run without the race detector")
-	go test $(RACE) $(RACE_PACKAGES)
-	go test $(CDK_PACKAGES) payhook.example/infra/local
+	go test -vet=off $(RACE) $(RACE_PACKAGES)
+	go test -vet=off $(CDK_PACKAGES) payhook.example/infra/local
 
 .PHONY: test-e2e
 test-e2e: check ## the end-to-end tests, on the stack deployed into an emulator
-	PAYHOOK_E2E=1 go test -count=1 -p 1 -timeout=20m ./infra/local/... ./infra/acceptance
+	PAYHOOK_E2E=1 go test -count=1 -p 2 -vet=off -timeout=20m ./infra/local/... ./infra/acceptance
 
 # It is not a tool of go.mod, to which it would add six modules.
 REVIVE := github.com/mgechev/revive@v1.16.0

@@ -124,7 +124,7 @@ func (r *Run) deploy(ctx context.Context) error {
 		Region: r.Target.AWS.Region, Stack: payhook, Settings: values}
 	r.Client = &http.Client{Timeout: time.Minute}
 	if r.Endpoint != "" {
-		r.Client = emulator.Direct
+		r.Client = deployment.Direct
 	}
 	if scenario.UsesMTLS(values) {
 		// The private keys stay in this process.

@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,20 +27,11 @@ type Target struct {
 // Connect finds the deployment that is meant and reads the outputs of its stack. Errors
 // say what to do.
 func Connect(ctx context.Context, t Target) (*Deployment, error) {
-	d, err := found(ctx, t)
+	d, place, err := find(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	place := d.Region
-	switch {
-	case d.Local:
-		place = "the local run"
-	case d.Endpoint != "":
-		place += " at " + d.Endpoint
-	}
-	if t.Stack != "" {
-		d.Stack = t.Stack
-	}
+	d.Stack = cmp.Or(t.Stack, d.Stack, settings.StackName.Default)
 	out, err := cloudformation.NewFromConfig(d.AWS).DescribeStacks(ctx,
 		&cloudformation.DescribeStacksInput{StackName: &d.Stack})
 	if err != nil || len(out.Stacks) == 0 {
@@ -63,18 +55,23 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 	return d, nil
 }
 
-// found returns the local run, or where a stack is to be found in AWS.
-func found(ctx context.Context, t Target) (*Deployment, error) {
+// find returns where the deployment is, also for people.
+func find(ctx context.Context, t Target) (d *Deployment, place string, err error) {
 	if t.Local {
-		return Read(".")
+		d, err = Read(".")
+		return d, "the local run", err
 	}
 	cfg, err := Config(ctx, t)
-	return &Deployment{AWS: cfg, Region: cfg.Region, Endpoint: aws.ToString(cfg.BaseEndpoint),
-		Stack: settings.StackName.Default}, err
+	d = &Deployment{AWS: cfg, Region: cfg.Region, Endpoint: aws.ToString(cfg.BaseEndpoint)}
+	place = d.Region
+	if d.Endpoint != "" {
+		place += " at " + d.Endpoint
+	}
+	return d, place, err
 }
 
 const credentialsHint = "credentials come from --profile or AWS_PROFILE, or from AWS_ACCESS_KEY_ID and " +
-	"AWS_SECRET_ACCESS_KEY"
+	"AWS_SECRET_ACCESS_KEY; --local uses the local run instead"
 
 // Config returns the configuration of the SDK for the account and region that are meant,
 // also if t.Local is true.
@@ -91,21 +88,13 @@ func Config(ctx context.Context, t Target) (aws.Config, error) {
 		return cfg, fmt.Errorf("AWS configuration: %w", err)
 	}
 	if cfg.Region == "" {
-		return cfg, errors.New("no AWS region is set: use --region, AWS_REGION or the region of a profile" +
-			localHint())
+		return cfg, errors.New("no AWS region is set: use --region, AWS_REGION or the region of a profile, or --local " +
+			"for the local run")
 	}
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
-		return cfg, fmt.Errorf("no AWS credentials: %w\n%s%s", err, credentialsHint, localHint())
+		return cfg, fmt.Errorf("no AWS credentials: %w\n%s", err, credentialsHint)
 	}
 	return cfg, nil
-}
-
-// localHint names --local if there is a local run.
-func localHint() string {
-	if _, err := Read("."); err != nil {
-		return ""
-	}
-	return "; a local run is up on this machine: --local uses it"
 }
 
 // noStack says what to do if the stack cannot be read.
@@ -120,6 +109,6 @@ func noStack(d *Deployment, place string, err error) error {
 		return fmt.Errorf("the local run does not answer (%w): end it with make down, and start it again with make up",
 			err)
 	}
-	return fmt.Errorf("stack %s cannot be read: %w\n%s, the region from --region or AWS_REGION%s", d.Stack, err,
-		credentialsHint, localHint())
+	return fmt.Errorf("stack %s cannot be read: %w\n%s, the region from --region or AWS_REGION", d.Stack, err,
+		credentialsHint)
 }

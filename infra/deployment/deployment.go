@@ -166,8 +166,8 @@ func Remove(top string) { os.Remove(filepath.Join(top, Path)) }
 // emulator's account.
 const AccessKey = "test"
 
-// direct is for servers of this machine, whatever proxy is set.
-var direct = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}
+// Direct is a client for servers of this machine that uses no proxy.
+var Direct = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}
 
 // EmulatorConfig returns the configuration with which the SDK uses the emulator at an
 // endpoint. A request that got no answer is sent again twice, since the emulator closes
@@ -177,7 +177,7 @@ func EmulatorConfig(endpoint, region string) aws.Config {
 		Region:       region,
 		Credentials:  credentials.NewStaticCredentialsProvider(AccessKey, AccessKey, ""),
 		BaseEndpoint: &endpoint,
-		HTTPClient:   direct,
+		HTTPClient:   Direct,
 		Retryer: func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) {
 				o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,123 +13,28 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
-
-	"payhook.example/infra/local/scenario"
-	"payhook.example/shared/settings"
-	"payhook.example/shared/token"
 )
 
-// unproven are the permissions that no path needs on the emulator, with the
-// reason why AWS needs them.
-var unproven = map[string]string{
-	// Lambda writes a function's log with the permissions of its role (AWS, "Sending
-	// Lambda function logs to CloudWatch Logs"); the emulator writes it itself.
-	"logs:CreateLogStream": "the emulator writes logs without the function's role",
-	"logs:PutLogEvents":    "the emulator writes logs without the function's role",
-}
-
-// The roles of the schedules are not here: the scheduler of the emulator does not use them. The
-// tests of infra/payhook compare them with the calls of the schedules.
+// unproven are the permissions that no path needs on the emulator: Lambda writes a function's log
+// with the permissions of its role (AWS, "Sending Lambda function logs to CloudWatch Logs"), and
+// the emulator writes it itself.
+var unproven = []string{"logs:CreateLogStream", "logs:PutLogEvents"}
 
 // Every path of every function works with the permissions that the stack grants. Without one of
-// them, a path fails.
-func TestEveryPermissionIsNeededAndNoneIsMissing(t *testing.T) {
-	f := deployed(t).deploySecond(t, "PayhookIam", map[string]string{
-		settings.KeysAuth.Key: "bearer", settings.RedriveAttempts.Key: "2", settings.CaptureRejected.Key: "1h",
-	})
-	// The webhook function needs a token to look up its first key.
-	if run, err := f.RunToken(t.Context(), scenario.RefreshNow); err != nil || run.Outcome != token.Refreshed {
-		t.Fatalf("the token function says %+v, %v", run, err)
-	}
+// them, a path fails. The roles of the schedules are not here: the scheduler of the emulator does
+// not use them. The tests of infra/payhook compare them with the calls of the schedules.
+func (f *fixture) testPermissions(t *testing.T) {
 	for function, paths := range map[string][]path{
 		"webhook": f.webhookPaths(), "redrive": f.redrivePaths(), "token": f.tokenPaths(),
 	} {
-		p := f.role(t, function)
-		p.paths = paths
-		t.Run(function, func(t *testing.T) { p.check(t, f) })
-	}
-}
-
-// deploySecond deploys another stack of Payhook into the emulator, with another simulated payment
-// service and bus.
-func (f *fixture) deploySecond(t *testing.T, name string, values map[string]string) *fixture {
-	t.Helper()
-	m := *f.machine
-	m.started, m.opts.baseURL, m.opts.authURL = nil, "", ""
-	m.opts.settings = maps.Clone(f.Settings)
-	maps.Copy(m.opts.settings, values)
-	m.opts.settings[settings.StackName.Key], m.opts.settings[settings.EventBusName.Key] = name, strings.ToLower(name)
-	if err := m.startService(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.service.Close() })
-	s, err := m.newStack(m.opts.settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := &fixture{stack: s, machine: &m, service: m.service, proxy: f.proxy, arrivals: f.arrivals}
-	second.synthesizeAndDeploy(t.Context(), t)
-	return second
-}
-
-// check fails the test if a path of p fails, or if none fails without one of the
-// permissions.
-func (p *principal) check(t *testing.T, f *fixture) {
-	t.Helper()
-	for _, way := range p.paths {
-		if denied, err := way.try(t.Context(), f.proxy); err != nil {
-			t.Errorf("%s: %v; denied: %q", way.name, err, denied)
-		}
-	}
-	if t.Failed() {
-		return
-	}
-	t.Cleanup(func() {
-		if err := p.put(context.WithoutCancel(t.Context()), p.granted); err != nil {
-			t.Error(err)
-		}
-		f.proxy.forget()
-	})
-	for i, s := range p.granted {
-		action, _ := s.Action.(string)
-		if s.Effect != "Allow" || unproven[action] != "" {
-			continue
-		}
-		if err := p.put(t.Context(), slices.Delete(slices.Clone(p.granted), i, i+1)); err != nil {
-			t.Fatal(err)
-		}
-		needed := slices.IndexFunc(p.paths, func(way path) bool {
-			denied, err := way.try(t.Context(), f.proxy)
-			if err != nil && !slices.Contains(denied, action) {
-				t.Errorf("without %s on %v, %q fails for another reason: %v; denied: %q", action, s.Resource, way.name,
-					err, denied)
+		t.Run(function, func(t *testing.T) {
+			for _, p := range paths {
+				if denied, err := p.try(t.Context(), f.proxy); err != nil {
+					t.Fatalf("%s: %v; denied: %q", p.name, err, denied)
+				}
 			}
-			return err != nil
+			f.role(t, function).removeEach(t, paths, f.proxy)
 		})
-		if err := p.put(t.Context(), p.granted); err != nil {
-			t.Fatal(err)
-		}
-		if needed < 0 {
-			t.Errorf("no path needs %s on %v", action, s.Resource)
-			continue
-		}
-		t.Logf("without %s on %v, this fails: %s", action, s.Resource, p.paths[needed].name)
-		p.paths[needed].recover(t, f.proxy)
-	}
-}
-
-// recover waits until a path that failed works again: a process of a function caches an error
-// for a moment.
-func (w path) recover(t *testing.T, p *proxy) {
-	t.Helper()
-	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(100 * time.Millisecond) {
-		denied, err := w.try(t.Context(), p)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%q does not work again: %v; denied: %q", w.name, err, denied)
-		}
 	}
 }
 
@@ -149,47 +52,67 @@ func (w path) try(ctx context.Context, p *proxy) (denied []string, err error) {
 	err = w.run(ctx)
 	p.awaitIdle()
 	if denied = p.denied(); len(denied) > 0 {
-		err = errors.Join(err, errDenied)
+		err = errors.Join(err, errors.New("AWS denied a call"))
 	}
 	return denied, err
 }
 
-var errDenied = errors.New("AWS denied a call")
-
-// principal is a role of a function, with its permissions and the paths that need them.
-type principal struct {
-	name    string
-	paths   []path
-	granted []statement // each with one action on one resource
-	// put replaces all permissions.
-	put func(context.Context, []statement) error
+// role is the role of a function with its only policy.
+type role struct {
+	client       *iam.Client
+	name, policy string
+	granted      []statement // each with one action on one resource
 }
 
 // statement is one statement of a policy.
 type statement struct {
-	Sid       string `json:",omitempty"`
-	Effect    string
-	Action    any
-	Resource  any
-	Condition any `json:",omitempty"`
+	Effect           string
+	Action, Resource any
+	Condition        any `json:",omitempty"`
 }
 
-// split returns statements that say the same with one action and one resource
-// each. Those that deny stay as they are.
-func split(statements []statement) (single []statement) {
-	for _, s := range statements {
+// role returns the role of a function.
+func (f *fixture) role(t *testing.T, function string) *role {
+	t.Helper()
+	name := f.Functions[function]
+	out, err := lambda.NewFromConfig(f.AWS).GetFunctionConfiguration(t.Context(),
+		&lambda.GetFunctionConfigurationInput{FunctionName: &name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	arn := aws.ToString(out.Role)
+	r := &role{client: iam.NewFromConfig(f.AWS), name: arn[strings.LastIndex(arn, "/")+1:]}
+	listed, err := r.client.ListRolePolicies(t.Context(), &iam.ListRolePoliciesInput{RoleName: &r.name})
+	if err != nil || len(listed.PolicyNames) != 1 {
+		t.Fatalf("%s has the policies %+v, %v, want one", r.name, listed, err)
+	}
+	r.policy = listed.PolicyNames[0]
+	policy, err := r.client.GetRolePolicy(t.Context(),
+		&iam.GetRolePolicyInput{RoleName: &r.name, PolicyName: &r.policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// IAM returns policies encoded as in a URL (AWS, "GetRolePolicy" in the IAM API reference).
+	text := *policy.PolicyDocument
+	if strings.HasPrefix(text, "%") {
+		text, err = url.PathUnescape(text)
+	}
+	var document struct{ Statement []statement }
+	if err := errors.Join(err, json.Unmarshal([]byte(text), &document)); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range document.Statement {
 		if s.Effect != "Allow" {
-			single = append(single, s)
+			r.granted = append(r.granted, s)
 			continue
 		}
 		for _, action := range list(s.Action) {
 			for _, resource := range list(s.Resource) {
-				single = append(single, statement{Effect: s.Effect, Action: action, Resource: resource,
-					Condition: s.Condition})
+				r.granted = append(r.granted, statement{s.Effect, action, resource, s.Condition})
 			}
 		}
 	}
-	return single
+	return r
 }
 
 func list(value any) []any {
@@ -199,69 +122,58 @@ func list(value any) []any {
 	return []any{value}
 }
 
-// parseStatements reads the statements of a policy.
-func parseStatements(policy string) ([]statement, error) {
-	// IAM returns policies encoded as in a URL (AWS, "GetRolePolicy" in the IAM API
-	// reference).
-	if strings.HasPrefix(policy, "%") {
-		decoded, err := url.PathUnescape(policy)
-		if err != nil {
-			return nil, err
-		}
-		policy = decoded
-	}
-	var document struct{ Statement []statement }
-	err := json.Unmarshal([]byte(policy), &document)
-	return document.Statement, err
-}
-
-// role returns a function's role.
-func (f *fixture) role(t *testing.T, function string) *principal {
+// put replaces all permissions.
+func (r *role) put(ctx context.Context, t *testing.T, statements []statement) {
 	t.Helper()
-	client := iam.NewFromConfig(f.AWS)
-	role, err := f.roleName(t.Context(), function)
+	text, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": statements})
+	if err == nil {
+		_, err = r.client.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &r.name, PolicyName: &r.policy,
+			PolicyDocument: aws.String(string(text))})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed, err := client.ListRolePolicies(t.Context(), &iam.ListRolePoliciesInput{RoleName: &role})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(listed.PolicyNames) != 1 {
-		t.Fatalf("%s has the policies %q, want one", role, listed.PolicyNames)
-	}
-	name := listed.PolicyNames[0]
-	policy, err := client.GetRolePolicy(t.Context(), &iam.GetRolePolicyInput{RoleName: &role, PolicyName: &name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	granted, err := parseStatements(*policy.PolicyDocument)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &principal{name: function, granted: split(granted),
-		put: func(ctx context.Context, statements []statement) error {
-			text, err := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": statements})
-			if err != nil {
-				return err
+}
+
+// removeEach fails the test unless a path fails without each of the permissions, because its
+// action is denied.
+func (r *role) removeEach(t *testing.T, paths []path, p *proxy) {
+	t.Cleanup(func() { r.put(context.WithoutCancel(t.Context()), t, r.granted) })
+	for i, s := range r.granted {
+		action, _ := s.Action.(string)
+		if s.Effect != "Allow" || slices.Contains(unproven, action) {
+			continue
+		}
+		r.put(t.Context(), t, slices.Delete(slices.Clone(r.granted), i, i+1))
+		needed := slices.IndexFunc(paths, func(w path) bool {
+			denied, err := w.try(t.Context(), p)
+			if err != nil && !slices.Contains(denied, action) {
+				t.Errorf("without %s on %v, %q fails for another reason: %v; denied: %q", action, s.Resource, w.name,
+					err, denied)
 			}
-			_, err = client.PutRolePolicy(ctx,
-				&iam.PutRolePolicyInput{RoleName: &role, PolicyName: &name, PolicyDocument: aws.String(string(text))})
-			return err
-		}}
-}
-
-// roleName returns the name of a function's role.
-func (f *fixture) roleName(ctx context.Context, function string) (string, error) {
-	name := f.Functions[function]
-	out, err := lambda.NewFromConfig(f.AWS).GetFunctionConfiguration(ctx,
-		&lambda.GetFunctionConfigurationInput{FunctionName: &name})
-	if err != nil {
-		return "", err
+			return err != nil
+		})
+		r.put(t.Context(), t, r.granted)
+		if needed < 0 {
+			t.Errorf("no path needs %s on %v", action, s.Resource)
+			continue
+		}
+		t.Logf("without %s on %v, this fails: %s", action, s.Resource, paths[needed].name)
+		paths[needed].recover(t, p)
 	}
-	role := aws.ToString(out.Role)
-	return role[strings.LastIndex(role, "/")+1:], nil
 }
 
-// wrong returns the error of a path that did not have the expected result.
-func wrong(what string, got any) error { return fmt.Errorf("%s: %+v", what, got) }
+// recover waits until a path that failed works again: a process of a function caches an error
+// for a moment.
+func (w path) recover(t *testing.T, p *proxy) {
+	t.Helper()
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(100 * time.Millisecond) {
+		denied, err := w.try(t.Context(), p)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%q does not work again: %v; denied: %q", w.name, err, denied)
+		}
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,10 +28,6 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-// startParentAndChild starts a process with a child, both of which ignore SIGTERM, and
-// returns their group when both run.
-// programs makes a folder with programs that print a version the only one in which
-// programs are searched.
 // command runs a command as the program does.
 func command(t *testing.T, args ...string) (out, stderr string, status int) {
 	t.Helper()
@@ -45,39 +40,15 @@ func command(t *testing.T, args ...string) (out, stderr string, status int) {
 	return o.String(), e.String(), status
 }
 
-// programs makes a folder with programs that print a version the only one of PATH.
-func programs(t *testing.T, versions map[string]string) {
-	t.Helper()
-	folder := t.TempDir()
-	t.Setenv("PATH", folder)
-	for name, version := range versions {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\necho "+version+"\n"),
-			0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func TestCheckShowsVersions(t *testing.T) {
-	programs(t, map[string]string{"node": "v20.11.1", "npm": "10.2.4", "python3": "Python 3.11.7"})
-	out, stderr, status := command(t, "check")
-	for _, want := range []string{"node     20.11.1; it works, but is no longer supported by its makers: 22 or newer " +
-		"is recommended\n", "npm      10.2.4\n", "python3  3.11.7\n", "Everything that is needed is installed."} {
-		if !strings.Contains(out, want) {
-			t.Errorf("%q is missing in:\n%s", want, out)
-		}
-	}
-	if status != 0 || stderr != "" {
-		t.Errorf("%d, %s", status, stderr)
-	}
-	programs(t, map[string]string{"node": "v22.1.0", "npm": "10.2.4", "python3": "Python 3.9.1"})
-	if out, stderr, status := command(t, "check"); status != cli.StatusFailed ||
-		!strings.Contains(stderr, "python3 is too old (Python 3.9.1)") || !strings.Contains(out, "22.1.0\n") {
+func TestCheckNamesWhatIsMissing(t *testing.T) {
+	project(t)
+	t.Setenv("PATH", t.TempDir())
+	if out, stderr, status := command(t, "check"); status != cli.StatusFailed || out != "" ||
+		!strings.Contains(stderr, "node is not installed") {
 		t.Errorf("%d, %s%s", status, out, stderr)
 	}
 }
 
-// The versions that the README names are those that the check needs and recommends.
 // project makes a folder with a go.mod the current one.
 func project(t *testing.T) string {
 	t.Helper()
@@ -104,7 +75,7 @@ func TestDownEndsTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	holder := exec.Command(os.Args[0], "-test.run=^TestHoldTheLock$")
-	holder.Env = append(emulator.EnvironmentWithout("PAYHOOK_"), "PAYHOOK_TEST_HOLDS="+state)
+	holder.Env = append(os.Environ(), "PAYHOOK_TEST_HOLDS="+state)
 	out, err := holder.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +177,7 @@ func TestWrongCallStartsNothing(t *testing.T) {
 		"":                               "needs a command",
 		"upp":                            "did you mean up?",
 		"run --base-url http://a":        "use payhook local up",
-		"run --truststore ca.pem":        "use payhook local up",
+		"run -c truststore=ca.pem":       "use payhook local up",
 		"up stray":                       "takes no argument",
 		"up -c nothing=1":                "there is no such setting",
 		"up -c baseUrl=http://127.0.0.1": "not a setting of local runs",
@@ -222,26 +193,6 @@ func TestWrongCallStartsNothing(t *testing.T) {
 	if _, stderr, status := command(t, "down"); status != cli.StatusUsage ||
 		!strings.Contains(stderr, "not in the project") {
 		t.Errorf("%d, %s", status, stderr)
-	}
-}
-
-// up passes its flags on to its process in the background.
-func TestBackgroundProcessGetsTheFlags(t *testing.T) {
-	parse := func(args []string) *options {
-		o := &options{}
-		cmd := &cobra.Command{}
-		o.register(cmd)
-		if err := cmd.ParseFlags(args); err != nil {
-			t.Fatal(err)
-		}
-		return o
-	}
-	want := parse([]string{"--base-url", "http://a", "--auth-url", "http://b", "--truststore", "ca.pem", "-c",
-		"payhook:redriveGrace=1m keyMissBudget=7", "-c", "eventSource=a"})
-	got := parse(want.args())
-	if got.baseURL != want.baseURL || got.authURL != want.authURL || got.truststore != want.truststore ||
-		!maps.Equal(got.given, want.given) || len(got.given) != 3 {
-		t.Errorf("%+v became %+v", want, got)
 	}
 }
 
@@ -266,9 +217,10 @@ func TestServiceFollowsCdkJSON(t *testing.T) {
 	top := project(t)
 	given := func(args ...string) map[string]string {
 		t.Helper()
-		o, cmd := &options{}, &cobra.Command{}
+		o := &options{given: map[string]string{}}
+		cmd := o.command(&cli.Program{}, func(context.Context, *cli.Program, options) error { return nil },
+			&cobra.Command{})
 		o.register(cmd)
-		cmd.RunE = local(&cli.Program{}, o, func(context.Context) error { return nil })
 		cmd.SetArgs(append([]string{}, args...)) // nil would be the arguments of the test
 		if err := cmd.ExecuteContext(t.Context()); err != nil {
 			t.Fatal(err)
@@ -286,7 +238,8 @@ func TestServiceFollowsCdkJSON(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(top, "cdk.json"), []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"timestampCarrier": "query:ts", "keyIdCarrier": "header:K", "captureRejected": "7"}
+	want := map[string]string{"timestampCarrier": "query:ts", "keyIdCarrier": "header:K", "captureRejected": "7",
+		"truststore": "ca.pem"}
 	if diff := cmp.Diff(want, given("-c", "keyIdCarrier=header:K")); diff != "" {
 		t.Error(diff)
 	}
@@ -298,72 +251,68 @@ func TestServiceFollowsCdkJSON(t *testing.T) {
 	}
 }
 
-func TestUpCapturesRejectedWebhooks(t *testing.T) {
-	for _, test := range []struct {
-		capture bool
-		conf    map[string]string
-		want    string
-	}{
-		{true, nil, "7d"},
-		{true, map[string]string{"authentication": "both"}, "7d"},
-		{true, map[string]string{"captureRejected": "off"}, "off"},
-		{true, map[string]string{"authentication": "mtls"}, ""}, // it would be rejected
-		{false, nil, ""},
-	} {
-		before := maps.Clone(test.conf)
-		got := withCapture(options{capture: test.capture, settings: test.conf})
-		if got["captureRejected"] != test.want || got["authentication"] != test.conf["authentication"] {
-			t.Errorf("%v became %v", test.conf, got)
-		}
-		if !maps.Equal(before, test.conf) {
-			t.Errorf("%v was changed", before)
-		}
-	}
-}
-
-// TestMiniStackDoesNotStartWithAPatchThatDoesNotFit runs the launcher on
-// packages that are named like MiniStack and differ from it.
-func TestMissingSettingsOfTheEndpointAreAdded(t *testing.T) {
-	m := &machine{opts: options{state: t.TempDir()}, serverCA: paymenttest.NewCA("Local Server CA")}
+func TestMissingSettingsAreAdded(t *testing.T) {
+	m := &machine{state: t.TempDir(), serverCA: paymenttest.NewCA("Local Server CA")}
 	m.identity = paymenttest.NewIdentity(m.serverCA.Certificate)
-	files := m.tlsFiles()
-	for _, test := range []struct{ given, want map[string]string }{
-		{map[string]string{}, map[string]string{}},
-		{map[string]string{"authentication": "signature"}, map[string]string{"authentication": "signature"}},
-		{map[string]string{"authentication": "both"}, map[string]string{
-			"authentication": "both", "domainName": localDomain, "certificateArn": localCertificate,
-			"truststore": files.truststore}},
-		{map[string]string{"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z1",
-			"truststore": "their.pem"}, map[string]string{
-			"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z1", "truststore": "their.pem"}},
-		{map[string]string{"domainName": "a.example"},
-			map[string]string{"domainName": "a.example", "certificateArn": localCertificate}},
+	type values map[string]string
+	for _, test := range []struct {
+		capture     bool
+		given, want values
+	}{
+		{false, values{}, values{}},
+		{false, values{"authentication": "both"}, values{"authentication": "both", "domainName": localDomain,
+			"certificateArn": localCertificate, "truststore": m.tlsFile("truststore")}},
+		{true, values{"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z", "truststore": "a.pem"},
+			values{"authentication": "mtls", "domainName": "a.example", "hostedZoneId": "Z", "truststore": "a.pem"}},
+		{false, values{"domainName": "a.example"},
+			values{"domainName": "a.example", "certificateArn": localCertificate}},
+		{true, values{"authentication": "signature"}, values{"authentication": "signature", "captureRejected": "7d"}},
+		{true, values{"captureRejected": "off"}, values{"captureRejected": "off"}},
 	} {
+		m.capture = test.capture
 		s, err := m.newStack(test.given)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(test.want, s.Settings); diff != "" {
+		if diff := cmp.Diff(test.want, values(s.Settings)); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", test.given, diff)
 		}
 	}
-	text, err := os.ReadFile(files.truststore)
+	text, err := os.ReadFile(m.tlsFile("truststore"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := clientcert.ParseTruststore(text, time.Now()); err != nil {
-		t.Errorf("the truststore is refused at synth: %v", err)
+		t.Errorf("the truststore is rejected at synth: %v", err)
 	}
-	if _, err := tls.LoadX509KeyPair(files.clientCert, files.clientKey); err != nil {
+	if _, err := tls.LoadX509KeyPair(m.tlsFile("client"), m.tlsFile("client-key")); err != nil {
 		t.Error(err)
 	}
+}
 
-	m.opts.truststore = "other.pem"
-	if s, err := m.newStack(map[string]string{"authentication": "mtls"}); err != nil ||
-		s.Settings["truststore"] != "other.pem" {
-		t.Errorf("%+v, %v, want the given truststore", s, err)
+// A shell evaluates what is printed, in place of a profile that is set.
+func TestEnvironmentIsForShells(t *testing.T) {
+	folder := project(t)
+	if _, message, status := command(t, "env"); status != cli.StatusFailed || !strings.Contains(message, "make up") {
+		t.Errorf("%d, %s", status, message)
 	}
-	if _, err := m.newStack(map[string]string{}); err == nil {
-		t.Error("a truststore was taken without mTLS")
+	const secret = "arn:aws:secretsmanager:us-east-1:000000000000:secret:it's one; exit 1"
+	if err := (&deployment.Deployment{Endpoint: "http://127.0.0.1:1", Region: "eu-north-1", TokenSecret: secret,
+		PaymentService: "http://127.0.0.1:2"}).Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	out, _, _ := command(t, "env")
+	shell := exec.CommandContext(t.Context(), "sh", "-c", `eval "$1"; env | grep -E "AWS|TOKEN|BASE" | sort`, "sh", out)
+	shell.Env = []string{"PATH=/usr/bin:/bin", "AWS_PROFILE=production", "AWS_SESSION_TOKEN=x"}
+	text, err := shell.Output()
+	if want := "AWS_ACCESS_KEY_ID=test\nAWS_ENDPOINT_URL=http://127.0.0.1:1\nAWS_REGION=eu-north-1\n" +
+		"AWS_SECRET_ACCESS_KEY=test\nBASE_URL=http://127.0.0.1:2\nTOKEN_SECRET=" + secret + "\n"; err != nil ||
+		string(text) != want {
+		t.Errorf("%v, %s", err, text)
+	}
+	out, _, _ = command(t, "env", "--json")
+	var all map[string]string
+	if err := json.Unmarshal([]byte(out), &all); err != nil || all["TOKEN_SECRET"] != secret || len(all) != 6 {
+		t.Errorf("%v, %s", err, out)
 	}
 }

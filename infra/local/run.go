@@ -2,7 +2,6 @@ package local
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
+
+	smithytime "github.com/aws/smithy-go/time"
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
@@ -21,11 +23,14 @@ import (
 )
 
 // foreground is the command run.
-func foreground(ctx context.Context, p *cli.Program, o options, once bool) error {
-	o.progress = emulator.NewProgress(p.Err)
+func foreground(ctx context.Context, p *cli.Program, o options) error {
+	if o.baseURL != "" || o.given[settings.Truststore.Key] != "" {
+		return cli.Usage("run needs the keys and client certificates of the simulated payment service: with " +
+			"--base-url or a truststore, use payhook local up")
+	}
 	// A user who chooses the endpoint sees only this one.
 	o.mechanisms = !scenario.UsesMTLS(o.settings) && scenario.Setting(o.settings, settings.DomainName) == ""
-	m, main, mechanisms, err := start(ctx, o)
+	m, err := start(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -35,13 +40,11 @@ func foreground(ctx context.Context, p *cli.Program, o options, once bool) error
 		m.stop()
 		o.progress.Say("everything has ended")
 	}()
-	if err := main.Write(o.top); err != nil {
+	if err := m.main.Write(o.top); err != nil {
 		return err
 	}
-	in := scenario.Receive(main.AWS, main.Queues)
-	report, err := main.Show(ctx, in, func(ctx context.Context) ([]scenario.Section, error) {
-		return m.showMechanisms(ctx, mechanisms)
-	})
+	in := scenario.Receive(m.main.AWS, m.main.Queues)
+	report, err := m.main.Show(ctx, in, m.showMechanisms)
 	in.Stop()
 	if err != nil {
 		return err
@@ -54,13 +57,10 @@ func foreground(ctx context.Context, p *cli.Program, o options, once bool) error
 	if err != nil {
 		return err
 	}
-	if !once {
-		fmt.Fprintf(p.Err, "\nEverything stays up until Ctrl-C. In another terminal:\n%s", hints(main.Deployment))
-		select {
-		case <-ctx.Done():
-			fmt.Fprintln(p.Err)
-		case <-m.emulator.Ended():
-			return m.emulator.Err()
+	if !o.once {
+		fmt.Fprintf(p.Err, "\nEverything stays up until Ctrl-C. In another terminal:\n%s", hints(m.main.Deployment))
+		if err := m.wait(ctx); err != nil {
+			return err
 		}
 	}
 	if !report.Right {
@@ -76,28 +76,32 @@ func hints(run *deployment.Deployment) string {
   make invoke FUNCTION=webhook EVENT=events/webhook/one-event.json
 `
 	if !run.Simulated {
-		send = `  make send ARGS="--key FILE --key-id UUID"         send a webhook; the payment service at
-                                                    ` + run.PaymentService + `
-                                                    must publish the public key
+		send = `  make send ARGS="--key FILE --key-id UUID"         send a webhook, whose public key the payment
+                                                    service ` + run.PaymentService + ` must publish
 `
 	}
 	return send + `  make payhook ARGS="listen --local"                show live what arrives
   make payhook ARGS="local console"                 serve a page that sends and shows webhooks
-  make payhook ARGS="pending --local"               show what is not published yet
   make payhook ARGS=--help                          list all commands
   cat .local/up.json                                show where everything is
   less .local/run/emulator.log                      show the log of the emulator
 `
 }
 
-// background is the command up: it starts a process that goes on, and waits until everything
-// is up.
+const (
+	// inBackground is set in the environment of the process that up starts. Its file 3 leads to
+	// the process that started it.
+	inBackground = "PAYHOOK_IN_BACKGROUND"
+	readyLine    = "ready"
+)
+
+// background is the command up: it starts a process that goes on with the same arguments, and
+// waits until everything is up.
 func background(ctx context.Context, p *cli.Program, o options) error {
-	if err := os.MkdirAll(o.state, 0o700); err != nil {
-		return err
+	if os.Getenv(inBackground) != "" {
+		return stayUp(ctx, p, o, os.NewFile(3, "starter"))
 	}
-	program, err := os.Executable()
-	if err != nil {
+	if err := os.MkdirAll(o.state, 0o700); err != nil {
 		return err
 	}
 	log, err := os.Create(filepath.Join(o.state, "up.log"))
@@ -110,25 +114,21 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 		return err
 	}
 	defer read.Close()
-	cmd := exec.Command(program, append([]string{"local", serve}, o.args()...)...)
-	cmd.Dir = o.top
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{write}
-	// In another session, no signal of this terminal reaches it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	program, err := os.Executable()
+	if err != nil {
 		return err
 	}
+	cmd := exec.Command(program, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inBackground+"=1")
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{write}
+	// In another session, no signal of this terminal reaches it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
 	write.Close()
-	ended := make(chan struct{})
-	defer close(ended)
-	go func() {
-		select {
-		case <-ctx.Done():
-			cmd.Process.Signal(syscall.SIGTERM)
-		case <-ended:
-		}
-	}()
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { cmd.Process.Signal(syscall.SIGTERM) })()
 	// It reports its progress, and at the end whether it is up.
 	ready := false
 	for lines := bufio.NewScanner(read); lines.Scan(); {
@@ -154,43 +154,30 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 	return err
 }
 
-const readyLine = "ready"
-
-// serveInBackground is the process that up starts. It ends after SIGTERM.
-func serveInBackground(ctx context.Context, p *cli.Program, o options) error {
-	terminal := os.NewFile(3, "terminal")
-	if _, err := terminal.Stat(); err != nil {
-		return cli.Usage("this command is run by payhook local up")
-	}
-	syscall.CloseOnExec(3)
-	o.progress = emulator.NewProgress(io.MultiWriter(p.Out, terminal))
+// stayUp is what the process in the background does. It ends after SIGTERM, and writes its
+// progress to starter, too, until everything is up.
+func stayUp(ctx context.Context, p *cli.Program, o options, starter *os.File) error {
+	syscall.CloseOnExec(int(starter.Fd()))
+	o.progress = emulator.NewProgress(io.MultiWriter(p.Out, starter))
 	o.capture = true
-	m, main, _, err := start(ctx, o)
+	m, err := start(ctx, o)
 	if err != nil {
-		fmt.Fprintln(terminal, err)
+		fmt.Fprintln(starter, err)
 		return err
 	}
 	defer m.stop()
 	defer deployment.Remove(o.top)
-	err = main.Write(o.top)
-	if err == nil {
-		err = main.firstRuns(ctx)
+	if err = m.main.Write(o.top); err == nil {
+		err = m.main.firstRuns(ctx)
 	}
 	if err != nil {
-		fmt.Fprintln(terminal, err)
+		fmt.Fprintln(starter, err)
 		return err
 	}
 	o.progress.Say("everything is up")
-	fmt.Fprintln(terminal, readyLine)
-	terminal.Close()
-	o.progress.SetOutput(p.Out)
-	select {
-	case <-ctx.Done():
-		o.progress.Say("ended on request")
-		return nil
-	case <-m.emulator.Ended():
-		return m.emulator.Err()
-	}
+	fmt.Fprintln(starter, readyLine)
+	starter.Close()
+	return m.wait(ctx)
 }
 
 // firstRunTimeout is how long the first run of a function may take. A token endpoint that
@@ -201,83 +188,59 @@ const firstRunTimeout = 15 * time.Second
 // have written metrics. Without a token, the local run is still useful: firstRuns writes what
 // is missing, and returns only the error of ctx.
 func (s *stack) firstRuns(ctx context.Context) error {
-	p := s.Progress
-	return p.Step("running token and redrive once", func() error {
+	return s.Progress.Step("running token and redrive once", func() error {
 		within, cancel := context.WithTimeout(ctx, firstRunTimeout)
 		defer cancel()
-		return errors.Join(emulator.Together(within,
-			func(ctx context.Context) error {
-				run, err := s.RunToken(ctx, scenario.AsScheduled)
-				if err == nil {
-					// The schedule may have been quicker.
-					_, err = s.TokenReader().TokenContext(ctx)
-				}
-				if err != nil {
-					p.Say("no access token is stored: %s", cmp.Or(run.Cause, err.Error()))
-					p.Say("%s", s.tokenHint())
-				}
-				return nil
-			},
-			func(ctx context.Context) error {
-				if err := s.Invoke(ctx, "redrive", scenario.AsScheduled, &struct{}{}); err != nil {
-					p.Say("redrive did not run: %v", err)
-				}
-				return nil
-			},
-		), ctx.Err())
+		token := s.FirstToken()
+		if err := s.Run(within, token); err != nil || !token.Right {
+			s.Progress.Say("no access token is stored: %s", token.Got)
+			hint := "its schedule runs the token function again; its log: make payhook ARGS=\"logs token --local\""
+			if s.machine.clientID == "" || s.machine.clientSecret == "" {
+				hint = "CLIENT_ID and CLIENT_SECRET are missing: run make down, then make up with both"
+			}
+			s.Progress.Say("%s", hint)
+		}
+		if err := s.Invoke(ctx, "redrive", scenario.AsScheduled, &struct{}{}); err != nil {
+			s.Progress.Say("redrive did not run: %v", err)
+		}
+		return ctx.Err()
 	})
-}
-
-// tokenHint says what to do if there is no token.
-func (s *stack) tokenHint() string {
-	if s.machine.opts.clientID == "" || s.machine.opts.clientSecret == "" {
-		return "CLIENT_ID and CLIENT_SECRET are missing: run make down, then make up with both"
-	}
-	return "its schedule runs the token function again; its log: make payhook ARGS=\"logs token --local\""
 }
 
 // down is the command down.
 func down(ctx context.Context, p *cli.Program, o options) error {
 	ended := 0 // the process
-	for start := time.Now(); ; {
-		l, err := emulator.Lock(o.state)
-		if held, ok := errors.AsType[emulator.LockedError](err); ok {
-			if held.PID < 2 {
-				return errors.New("another process uses .local/run, and its number is not known")
-			}
-			ended = held.PID
-			signal := syscall.SIGTERM
-			if time.Since(start) > 30*time.Second {
-				signal = syscall.SIGKILL
-			}
-			syscall.Kill(held.PID, signal)
-			select {
-			case <-time.After(200 * time.Millisecond):
-				continue
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+	start := time.Now()
+	lock, err := emulator.Lock(o.state)
+	for held, ok := errors.AsType[emulator.LockedError](err); ok; held, ok = errors.AsType[emulator.LockedError](err) {
+		if held.PID < 2 {
+			return errors.New("another process uses .local/run, and its number is not known")
 		}
-		if err != nil {
+		ended = held.PID
+		signal := syscall.SIGTERM
+		if time.Since(start) > 30*time.Second {
+			signal = syscall.SIGKILL
+		}
+		syscall.Kill(held.PID, signal)
+		if err := smithytime.SleepWithContext(ctx, 200*time.Millisecond); err != nil {
 			return err
 		}
-		defer l.Close()
-		left := emulator.EndLeftovers(o.state)
-		deployment.Remove(o.top)
-		switch {
-		case p.JSON:
-			return p.PrintJSON(struct {
-				Ended bool `json:"ended"`
-			}{ended > 0 || left})
-		case ended > 0:
-			_, err = fmt.Fprintf(p.Out, "The local run has ended (process %d); nothing is left running.\n", ended)
-		case left:
-			_, err = fmt.Fprintln(p.Out, "The emulator of a killed run has ended.")
-		default:
-			_, err = fmt.Fprintln(p.Out, "Nothing was running.")
-		}
+		lock, err = emulator.Lock(o.state)
+	}
+	if err != nil {
 		return err
 	}
+	defer lock.Close()
+	deployment.Remove(o.top)
+	if p.JSON {
+		return p.PrintJSON(map[string]bool{"ended": ended > 0})
+	}
+	text := "Nothing was running."
+	if ended > 0 {
+		text = fmt.Sprintf("The local run has ended (process %d); nothing is left running.", ended)
+	}
+	_, err = fmt.Fprintln(p.Out, text)
+	return err
 }
 
 // The states of a local run.
@@ -333,4 +296,44 @@ func status(ctx context.Context, p *cli.Program, o options) error {
 		return cli.ErrAttention
 	}
 	return err
+}
+
+// environment is the command env. It unsets what the SDKs would use instead.
+func environment(_ context.Context, p *cli.Program, o options) error {
+	run, err := deployment.Read(o.top)
+	if err != nil {
+		return err
+	}
+	variables := [][2]string{{"AWS_ENDPOINT_URL", run.Endpoint}, {"AWS_REGION", run.Region},
+		{"AWS_ACCESS_KEY_ID", deployment.AccessKey}, {"AWS_SECRET_ACCESS_KEY", deployment.AccessKey},
+		{"TOKEN_SECRET", run.TokenSecret}, {"BASE_URL", run.PaymentService}}
+	if p.JSON {
+		all := map[string]string{}
+		for _, v := range variables {
+			all[v[0]] = v[1]
+		}
+		return p.PrintJSON(all)
+	}
+	for _, v := range variables {
+		fmt.Fprintf(p.Out, "export %s='%s'\n", v[0], strings.ReplaceAll(v[1], "'", `'\''`))
+	}
+	_, err = fmt.Fprintln(p.Out, "unset AWS_SESSION_TOKEN AWS_PROFILE")
+	return err
+}
+
+// check is the command check.
+func check(_ context.Context, p *cli.Program, _ options) error {
+	err := emulator.CheckTools()
+	if err == nil {
+		_, err = fmt.Fprintln(p.Err, "Everything that is needed is installed.")
+	}
+	return err
+}
+
+// install is the command tools.
+func install(ctx context.Context, _ *cli.Program, o options) error {
+	if err := emulator.CheckTools(); err != nil {
+		return err
+	}
+	return emulator.Install(ctx, o.top, o.progress, filepath.Join(o.top, ".local", "install.log"))
 }

@@ -3,22 +3,16 @@ package local
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
-	ebtypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
+	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/endpoint"
@@ -43,43 +37,42 @@ const (
 type stack struct {
 	scenario.Scenario
 	machine  *machine
+	path     string // in the CDK app
 	endpoint *endpoint.Endpoint
-	log      io.Closer // of the endpoint
 }
 
 // newStack returns a stack with settings, which is not deployed yet. Settings of the endpoint
 // that are needed and missing are added.
 func (m *machine) newStack(values map[string]string) (*stack, error) {
 	values = maps.Clone(values)
-	mtls := scenario.UsesMTLS(values)
-	if m.opts.truststore != "" && !mtls {
-		return nil, errors.New("a truststore needs the setting authentication=mtls or authentication=both")
+	add := func(s *settings.Setting, value string) {
+		if values[s.Key] == "" {
+			values[s.Key] = value
+		}
 	}
-	if mtls && values[settings.DomainName.Key] == "" {
-		values[settings.DomainName.Key] = localDomain
+	if scenario.UsesMTLS(values) {
+		add(settings.DomainName, localDomain)
+		add(settings.Truststore, m.tlsFile("truststore"))
 	}
 	if values[settings.DomainName.Key] != "" {
-		if values[settings.CertificateARN.Key] == "" && values[settings.HostedZoneID.Key] == "" {
-			values[settings.CertificateARN.Key] = localCertificate
+		if values[settings.HostedZoneID.Key] == "" {
+			add(settings.CertificateARN, localCertificate)
 		}
-		if err := m.writeTLSFiles(mtls); err != nil {
+		if err := m.writeTLSFiles(); err != nil {
 			return nil, err
 		}
-		if mtls && values[settings.Truststore.Key] == "" {
-			values[settings.Truststore.Key] = m.tlsFiles().truststore
-			if m.opts.truststore != "" {
-				values[settings.Truststore.Key] = m.opts.truststore
-			}
-		}
 	}
-	s := &stack{machine: m,
+	if m.capture && scenario.UsesSignature(values) {
+		add(settings.CaptureRejected, "7d") // the longest
+	}
+	s := &stack{machine: m, path: "Payhook",
 		Deployment: &deployment.Deployment{Local: true, Region: emulator.Region,
-			Stack: scenario.Setting(values, settings.StackName), PaymentService: m.opts.baseURL,
-			Settings: values, Given: m.opts.given},
-		Identity: m.identity, Client: emulator.Direct, Progress: m.opts.progress}
+			Stack: scenario.Setting(values, settings.StackName), PaymentService: m.baseURL,
+			Settings: values, Given: m.given},
+		Identity: m.identity, Client: deployment.Direct, Progress: m.progress}
 	if m.service != nil {
 		s.Service = scenario.Own{Server: m.service}
-		s.Simulated, s.OtherTokens = m.opts.baseURL == m.service.URL, m.opts.authURL != m.service.URL
+		s.Simulated, s.OtherTokens = m.baseURL == m.service.URL, m.authURL != m.service.URL
 	}
 	s.Event = func(r *http.Request, body []byte) ([]byte, error) {
 		return s.endpoint.Event(r, body, m.identity.Certificate().Leaf)
@@ -87,48 +80,42 @@ func (m *machine) newStack(values map[string]string) (*stack, error) {
 	return s, nil
 }
 
-// tlsFiles are the paths of the PEM files of all endpoints.
-type tlsFiles struct{ serverCA, clientCert, clientKey, truststore string }
+// tlsFile returns the path of a PEM file that all endpoints use.
+func (m *machine) tlsFile(name string) string { return filepath.Join(m.state, "tls", name+".pem") }
 
-func (m *machine) tlsFiles() tlsFiles {
-	folder := filepath.Join(m.opts.state, "tls")
-	return tlsFiles{
-		serverCA: filepath.Join(folder, "server-ca.pem"), clientCert: filepath.Join(folder, "client.pem"),
-		clientKey: filepath.Join(folder, "client-key.pem"), truststore: filepath.Join(folder, "truststore.pem"),
-	}
-}
-
-func (m *machine) writeTLSFiles(mtls bool) error {
-	files := m.tlsFiles()
-	if err := os.MkdirAll(filepath.Dir(files.serverCA), 0o700); err != nil {
+// writeTLSFiles writes the certificate of the endpoints' CA, and the client certificate of the
+// payment service with its key and the truststore.
+func (m *machine) writeTLSFiles() error {
+	certificate := m.identity.Certificate()
+	key, err := paymenttest.EncodePrivateKey(certificate.PrivateKey)
+	if err != nil {
 		return err
 	}
-	contents := map[string][]byte{files.serverCA: m.serverCA.PEM()}
-	if mtls {
-		certificate := m.identity.Certificate()
-		key, err := paymenttest.EncodePrivateKey(certificate.PrivateKey)
-		if err != nil {
-			return err
-		}
-		contents[files.clientKey] = key
-		contents[files.clientCert] = paymenttest.EncodeCertificate(certificate.Leaf)
-		contents[files.truststore] = m.identity.CA.PEM()
+	if err := os.MkdirAll(filepath.Dir(m.tlsFile("")), 0o700); err != nil {
+		return err
 	}
-	for file, text := range contents {
-		if err := os.WriteFile(file, text, 0o600); err != nil {
+	for name, text := range map[string][]byte{"server-ca": m.serverCA.PEM(), "client-key": key,
+		"client": paymenttest.EncodeCertificate(certificate.Leaf), "truststore": m.identity.CA.PEM()} {
+		if err := os.WriteFile(m.tlsFile(name), text, 0o600); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// deploy deploys the stack of an assembly.
-func (s *stack) deploy(ctx context.Context, assembly string) error {
-	stacks, err := s.machine.cdk.Deploy(ctx, assembly, nil, "Payhook")
-	if err != nil {
-		return err
+// deploy deploys stacks of an assembly at the same time.
+func (m *machine) deploy(ctx context.Context, assembly string, stacks ...*stack) error {
+	var paths []string
+	for _, s := range stacks {
+		paths = append(paths, s.path)
 	}
-	return s.ready(ctx, stacks[s.Stack])
+	outputs, err := m.cdk.Deploy(ctx, assembly, nil, paths...)
+	for _, s := range stacks {
+		if err == nil {
+			err = s.ready(ctx, outputs[s.Stack])
+		}
+	}
+	return err
 }
 
 // ready sets the names and addresses of the deployed stack, starts its endpoint, and stores the
@@ -143,16 +130,13 @@ func (s *stack) ready(ctx context.Context, outputs map[string]string) error {
 			return err
 		}
 	} else {
-		if outputs[names.WebhookURLOutput] == "" {
-			return errors.New("the stack has no output " + names.WebhookURLOutput)
-		}
 		s.WebhookURL = emulator.FunctionURL(s.Endpoint, outputs[names.WebhookURLOutput])
 	}
-	if s.CredentialsSecret == "" || s.machine.opts.clientID == "" {
+	if s.machine.clientID == "" {
 		return nil
 	}
-	value, err := json.Marshal(map[string]string{"client_id": s.machine.opts.clientID,
-		"client_secret": s.machine.opts.clientSecret})
+	value, err := json.Marshal(map[string]string{"client_id": s.machine.clientID,
+		"client_secret": s.machine.clientSecret})
 	if err != nil {
 		return err
 	}
@@ -162,69 +146,38 @@ func (s *stack) ready(ctx context.Context, outputs map[string]string) error {
 	return err
 }
 
-// startEndpoint starts the endpoint.
+// startEndpoint starts the endpoint. The emulator serves no TLS.
 func (s *stack) startEndpoint(ctx context.Context, domain string) error {
+	m := s.machine
 	api, err := endpoint.Read(ctx, s.AWS, emulator.Account, domain)
 	if err != nil {
 		return err
 	}
-	files := s.machine.tlsFiles()
-	log, err := os.OpenFile(filepath.Join(s.machine.opts.state, "endpoint.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND,
-		0o600)
+	log, err := os.OpenFile(filepath.Join(m.state, "endpoint.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	if s.endpoint, err = endpoint.Start(api, lambda.NewFromConfig(s.AWS), s.machine.serverCA.Server(domain),
-		log); err != nil {
-		log.Close()
+	m.end = append(m.end, func() { log.Close() })
+	if s.endpoint, err = endpoint.Start(api, lambda.NewFromConfig(s.AWS), m.serverCA.Server(domain), log); err != nil {
 		return err
 	}
-	s.log = log
-	s.machine.started = append(s.machine.started, s)
-	// The emulator serves no TLS.
-	s.Progress.Say("in place of API Gateway: %s at %s", domain, s.endpoint.URL)
-	s.WebhookURL, s.ServerCA = s.endpoint.URL, files.serverCA
+	m.end = append(m.end, s.endpoint.Close)
+	m.progress.Say("in place of API Gateway: %s at %s", domain, s.endpoint.URL)
+	s.WebhookURL, s.ServerCA = s.endpoint.URL, m.tlsFile("server-ca")
 	// Another truststore does not have the CA of the simulated service.
-	if len(api.Truststore) > 0 && s.machine.opts.truststore == "" {
-		s.ClientCert, s.ClientKey = files.clientCert, files.clientKey
+	if s.Settings[settings.Truststore.Key] == m.tlsFile("truststore") {
+		s.ClientCert, s.ClientKey = m.tlsFile("client"), m.tlsFile("client-key")
 	}
 	return nil
 }
 
-// close ends the endpoint.
-func (s *stack) close() {
-	s.endpoint.Close()
-	s.log.Close()
-}
-
 // subscribe creates a queue behind a rule for released payments.
 func (s *stack) subscribe(ctx context.Context) error {
-	pattern, err := os.ReadFile(filepath.Join(s.machine.opts.top, "events", "rules", scenario.Released+".json"))
+	pattern, err := os.ReadFile(filepath.Join(s.machine.top, "events", "rules", scenario.Released+".json"))
 	if err != nil {
 		return err
 	}
-	name := s.Stack + "-" + scenario.Released
-	rules := eventbridge.NewFromConfig(s.AWS)
-	rule, err := rules.PutRule(ctx,
-		&eventbridge.PutRuleInput{Name: &name, EventBusName: &s.Bus, EventPattern: aws.String(string(pattern))})
-	if err != nil {
-		return err
-	}
-	arn := fmt.Sprintf("arn:aws:sqs:%s:%s:%s", emulator.Region, emulator.Account, name)
-	queue, err := sqs.NewFromConfig(s.AWS).CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name,
-		Attributes: map[string]string{
-			string(sqstypes.QueueAttributeNamePolicy): fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{`+
-				`"Effect":"Allow","Principal":{"Service":"events.amazonaws.com"},"Action":"sqs:SendMessage",`+
-				`"Resource":%q,"Condition":{"ArnEquals":{"aws:SourceArn":%q}}}]}`, arn, *rule.RuleArn),
-		}})
-	if err != nil {
-		return err
-	}
-	put, err := rules.PutTargets(ctx, &eventbridge.PutTargetsInput{Rule: &name, EventBusName: &s.Bus,
-		Targets: []ebtypes.Target{{Id: aws.String("Queue"), Arn: &arn}}})
-	if err == nil && put.FailedEntryCount > 0 {
-		err = fmt.Errorf("rule %s has no target: %s", name, aws.ToString(put.FailedEntries[0].ErrorMessage))
-	}
-	s.Queues = map[string]string{scenario.Released: aws.ToString(queue.QueueUrl)}
+	queue, err := listen.Subscribe(ctx, s.AWS, s.Bus, string(pattern))
+	s.Queues = map[string]string{scenario.Released: queue}
 	return err
 }

@@ -256,7 +256,7 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		{[]string{"up", "BASE_URL=http://127.0.0.1:1", "AUTH_URL=http://127.0.0.1:2", "TOKEN_MANAGER_ID=m",
 			"CLIENT_ID=id", "CLIENT_SECRET=s", "SETTINGS=a=1 b=2", "TRUSTSTORE=ca.pem"},
 			"local up --base-url 'http://127.0.0.1:1' --auth-url 'http://127.0.0.1:2' --setting 'a=1 b=2' " +
-				"--truststore 'ca.pem' --setting 'tokenManagerId=m'"},
+				"--setting 'tokenManagerId=m' --setting 'truststore=ca.pem'"},
 		{[]string{"run", "ONCE=1"}, "local run --once"},
 		{[]string{"help", "GOFLAGS=-mod=mod", "AWS_PROFILE=x", "CC=cc"}, ""},
 	} {

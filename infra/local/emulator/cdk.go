@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +23,8 @@ type CDK struct {
 
 // Environment is the environment of the CDK CLI for an emulator, without its endpoint.
 func Environment(top string) []string {
-	return append(EnvironmentWithout("AWS_"),
+	isAWS := func(variable string) bool { return strings.HasPrefix(variable, "AWS_") }
+	return append(slices.DeleteFunc(os.Environ(), isAWS),
 		"AWS_ACCESS_KEY_ID="+deployment.AccessKey, "AWS_SECRET_ACCESS_KEY="+deployment.AccessKey, "AWS_REGION="+Region,
 		"AWS_DEFAULT_REGION="+Region,
 		// The CLI must not use the AWS configuration of this machine.
@@ -39,26 +39,15 @@ func Environment(top string) []string {
 	)
 }
 
-// EnvironmentWithout is the environment of this process without variables of a prefix.
-func EnvironmentWithout(prefix string) []string {
-	return slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, prefix) })
-}
-
-// ContextFlags returns values of the CDK's context as flags.
-func ContextFlags(values map[string]string) []string {
-	var flags []string
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		flags = append(flags, "-c", key+"="+values[key])
-	}
-	return flags
-}
-
 // Synth writes the templates of the CDK app in a folder to the folder out of the state, whose
 // path it returns.
 func (c *CDK) Synth(ctx context.Context, folder, out string, values map[string]string) (string, error) {
 	assembly := filepath.Join(c.State, out)
-	return assembly, c.run(ctx, "synth-"+out, folder,
-		append([]string{"synth", "--quiet", "--output", assembly}, ContextFlags(values)...)...)
+	args := []string{"synth", "--quiet", "--output", assembly}
+	for key, value := range values {
+		args = append(args, "-c", key+"="+value)
+	}
+	return assembly, c.run(ctx, "synth-"+out, folder, args...)
 }
 
 // Deploy deploys stacks of an assembly at the same time, by their paths there, and returns the
@@ -83,12 +72,6 @@ func (c *CDK) Deploy(ctx context.Context, assembly string, flags []string,
 		return nil, fmt.Errorf("%s: of %d stacks, %d have outputs", assembly, len(paths), len(stacks))
 	}
 	return stacks, nil
-}
-
-// Destroy deletes stacks of an assembly.
-func (c *CDK) Destroy(ctx context.Context, assembly string, paths ...string) error {
-	return c.run(ctx, "destroy-"+filepath.Base(assembly), c.State,
-		slices.Concat([]string{"destroy"}, paths, []string{"--force", "--app", assembly})...)
 }
 
 // run runs the CDK CLI in a folder, and appends its output to the log of that name.

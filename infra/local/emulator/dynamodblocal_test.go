@@ -20,27 +20,20 @@ const dynamoDBLocalSum = "41a32e0a840a1fa375d7b3955e60d4b1db94c423ef9e14a43ee9b4
 // It skips the test if that is impossible here.
 func installDynamoDBLocal(t *testing.T, top string) string {
 	t.Helper()
-	for _, r := range []requirement{
-		{"java", []string{"-version"}, 17, 0, 0, "https://adoptium.net"},
-		{"mvn", []string{"--version"}, 3, 6, 0, "https://maven.apache.org"},
+	for _, needed := range []struct {
+		tool
+		flag string
+	}{
+		{tool{"java", 17, 0, "https://adoptium.net"}, "-version"},
+		{tool{"mvn", 3, 6, "https://maven.apache.org"}, "--version"},
 	} {
-		path, err := exec.LookPath(r.program)
-		if err != nil {
-			t.Skipf("DynamoDB Local needs %s: %s", r.program, r.get)
-		}
-		// Java writes its version to standard error.
-		if text, err := exec.CommandContext(t.Context(), path, r.version...).CombinedOutput(); err != nil ||
-			!atLeast(string(text), r.major, r.minor) {
-			t.Skipf("DynamoDB Local needs %s %d.%d or newer: %s", r.program, r.major, r.minor, r.get)
+		if err := needed.check(needed.flag); err != nil {
+			t.Skipf("DynamoDB Local: %v", err)
 		}
 	}
 	folder := filepath.Join(top, ".local", "dynamodb-local")
 	pom := filepath.Join("dynamodblocal", "pom.xml")
-	want, err := fingerprint(pom, "", folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := once(folder, want, NewProgress(os.Stdout), "installing DynamoDB Local", func() error {
+	if err := once(folder, pom, folder, NewProgress(t.Output()), "installing DynamoDB Local", func() error {
 		if err := os.RemoveAll(folder); err != nil {
 			return err
 		}

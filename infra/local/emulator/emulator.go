@@ -1,8 +1,9 @@
 // Package emulator starts MiniStack, an emulator of AWS, on this machine, installs the
 // pinned tools into the project, and runs the CDK CLI.
 //
-// Every process that it starts ends with its context or with Stop. It listens on 127.0.0.1
-// only, and writes below the state folder and .local of the project only.
+// Every process that it starts ends with its context or with Stop, and the emulator also when
+// this process is killed. It listens on 127.0.0.1 only, and writes below the state folder and
+// .local of the project only.
 package emulator
 
 import (
@@ -40,17 +41,13 @@ type Emulator struct {
 	state string
 }
 
-// Prepare locks the folder state, ends an emulator that a killed run left there, and installs
-// the tools. The caller must release the lock after the emulator has ended.
+// Prepare locks the folder state and installs the tools. The caller must release the lock after the emulator has ended.
 func Prepare(ctx context.Context, top, state string, p *Progress) (release func(), err error) {
 	lock, err := Lock(state)
 	if err != nil {
 		return nil, err
 	}
-	if EndLeftovers(state) {
-		p.Say("ended the emulator of a killed run")
-	}
-	if _, err = FindTools(); err == nil {
+	if err = CheckTools(); err == nil {
 		err = Install(ctx, top, p, filepath.Join(state, "install.log"))
 	}
 	if err != nil {
@@ -60,37 +57,15 @@ func Prepare(ctx context.Context, top, state string, p *Progress) (release func(
 	return func() { lock.Close() }, nil
 }
 
-// Start starts an emulator with the patches of the folder ministack, and bootstraps it for the
-// CDK. Its files are in the folder state, for which Prepare was called. The functions are told
-// the endpoint that endpointFor returns for that of the emulator, or the latter if endpointFor
-// is nil. The caller must Stop it.
-func Start(ctx context.Context, top, state string,
-	endpointFor func(string) (string, error)) (*Emulator, error) {
-	if endpointFor == nil {
-		endpointFor = func(own string) (string, error) { return own, nil }
-	}
-	var problems []error
-	// Another program can take the port between the search and the start.
-	for range 3 {
-		e, err := start(ctx, top, state, endpointFor)
-		if err == nil {
-			return e, nil
-		}
-		problems = append(problems, err)
-		exit, ok := errors.AsType[*exec.ExitError](err)
-		if ctx.Err() != nil || ok && exit.ExitCode() == patchDoesNotFit {
-			break
-		}
-	}
-	return nil, errors.Join(problems...)
-}
-
 // patchDoesNotFit is the exit status of ministack/start.py if a patch is for another version
 // of MiniStack than the installed one.
 const patchDoesNotFit = 3
 
-func start(ctx context.Context, top, state string,
-	endpointFor func(string) (string, error)) (*Emulator, error) {
+// Start starts an emulator with the patches of the folder ministack, and bootstraps it for the
+// CDK. Its files are in the folder state, for which Prepare was called. The functions call
+// the AWS APIs at what forFunctions returns for the endpoint of the emulator, or at the latter if it
+// is nil. The caller must Stop it.
+func Start(ctx context.Context, top, state string, forFunctions func(string) string) (*Emulator, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -101,9 +76,14 @@ func start(ctx context.Context, top, state string,
 	if err := os.RemoveAll(e.Folder); err != nil {
 		return nil, err
 	}
+	if forFunctions == nil {
+		forFunctions = func(endpoint string) string { return endpoint }
+	}
+	// The functions inherit it, so it has nothing of this process.
 	environment := []string{
 		"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1",
 		"GATEWAY_PORT=" + strconv.Itoa(port), "BIND_HOST=127.0.0.1",
+		"AWS_ENDPOINT_URL=" + forFunctions(endpoint),
 		// Requests are allowed or denied as by IAM. The access key test is the root of the
 		// account; each function has a session of its own role.
 		"AUTH=true",
@@ -118,10 +98,6 @@ func start(ctx context.Context, top, state string,
 		}
 		environment = append(environment, variable+"="+folder)
 	}
-	forFunctions, err := endpointFor(endpoint)
-	if err != nil {
-		return nil, err
-	}
 	logPath := filepath.Join(state, "emulator.log")
 	log, err := os.Create(logPath)
 	if err != nil {
@@ -129,34 +105,29 @@ func start(ctx context.Context, top, state string,
 	}
 	defer log.Close()
 	cmd := exec.Command(python(top), launcher(top))
-	cmd.Dir = e.Folder
-	// The functions inherit it, so it has nothing of this process.
-	cmd.Env = append(environment, "AWS_ENDPOINT_URL="+forFunctions)
+	cmd.Dir, cmd.Env = e.Folder, environment
 	cmd.Stdout, cmd.Stderr = log, log
+	// The emulator ends when this pipe is closed, so it does not outlive this process.
+	if _, err := cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
 	if e.group, err = startGroup(cmd); err != nil {
 		return nil, err
 	}
-	if err := e.awaitReady(ctx); err != nil {
-		e.stop(time.Second)
-		output, _ := os.ReadFile(logPath)
-		return nil, fmt.Errorf("MiniStack: %w\n%s", err, lastLines(string(output), 20))
-	}
-	err = os.WriteFile(pidFile(state), []byte(strconv.Itoa(e.pid)), 0o600)
-	if err == nil {
+	if err = e.awaitReady(ctx); err != nil {
+		err = fmt.Errorf("MiniStack: %w\n%s", err, lastLines(logPath, 0))
+	} else {
 		err = e.CDK(top).run(ctx, "bootstrap", state, "bootstrap", "aws://"+Account+"/"+Region)
 	}
 	if err != nil {
-		e.stop(0)
+		e.Stop()
 		return nil, err
 	}
 	return e, nil
 }
 
 // Stop ends the emulator with all its functions. It loses its data.
-func (e *Emulator) Stop() {
-	e.stop(0)
-	os.Remove(pidFile(e.state))
-}
+func (e *Emulator) Stop() { e.stop() }
 
 // Ended is closed when the emulator has ended.
 func (e *Emulator) Ended() <-chan struct{} { return e.exited }
@@ -198,16 +169,13 @@ func Answers(ctx context.Context, endpoint string) bool {
 	if err != nil {
 		return false
 	}
-	resp, err := Direct.Do(r)
+	resp, err := deployment.Direct.Do(r)
 	if err != nil {
 		return false
 	}
 	resp.Body.Close()
 	return resp.StatusCode == http.StatusOK
 }
-
-// Direct is a client for servers of this machine that uses no proxy.
-var Direct = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}
 
 // FunctionURL returns the URL at which this machine reaches a function URL of the emulator
 // at an endpoint. The host of a function URL cannot be resolved on every machine.

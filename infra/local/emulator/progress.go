@@ -28,13 +28,6 @@ func (p *Progress) Say(format string, args ...any) {
 	fmt.Fprintf(p.out, "[%6.1fs] %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// SetOutput changes where the progress is written.
-func (p *Progress) SetOutput(out io.Writer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.out = out
-}
-
 // Step runs one step, and writes its start, its end and how long it took.
 func (p *Progress) Step(name string, do func() error) error {
 	p.Say("%s ...", name)

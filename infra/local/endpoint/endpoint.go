@@ -14,7 +14,6 @@ package endpoint
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -185,5 +184,3 @@ func (e *Endpoint) invoke(w http.ResponseWriter, r *http.Request, event []byte) 
 	io.WriteString(w, answer.Body)
 	return answer.StatusCode, nil
 }
-
-func newRequestID() string { return rand.Text()[:16] }

@@ -1,12 +1,12 @@
 package endpoint
 
 import (
-	"bytes"
+	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/base64"
-	"encoding/json"
+	"encoding/json/v2"
 	"encoding/pem"
 	"fmt"
 	"mime"
@@ -35,7 +35,7 @@ func (e *Endpoint) Event(r *http.Request, body []byte, certificate *x509.Certifi
 			AccountID: api.Account, APIID: api.ID, DomainName: api.Domain, DomainPrefix: prefix,
 			HTTP: events.APIGatewayV2HTTPRequestContextHTTPDescription{Method: r.Method, Path: r.URL.EscapedPath(),
 				Protocol: r.Proto, SourceIP: source, UserAgent: r.UserAgent()},
-			RequestID: newRequestID(), RouteKey: api.RouteKey, Stage: api.Stage,
+			RequestID: rand.Text()[:16], RouteKey: api.RouteKey, Stage: api.Stage,
 			Time: now.UTC().Format("02/Jan/2006:15:04:05 +0000"), TimeEpoch: now.UnixMilli(),
 		},
 	}
@@ -59,11 +59,7 @@ func (e *Endpoint) Event(r *http.Request, body []byte, certificate *x509.Certifi
 	} else if len(body) > 0 {
 		event.Body, event.IsBase64Encoded = base64.StdEncoding.EncodeToString(body), true
 	}
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	err = encoder.Encode(event)
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+	return json.Marshal(event)
 }
 
 // isText reports whether a body is passed on as text. AWS does not list the types;

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"time"
 
@@ -18,25 +17,18 @@ import (
 // the domain, its route with the function, and the truststore from S3.
 func Read(ctx context.Context, cfg aws.Config, account, domain string) (API, error) {
 	client := apigatewayv2.NewFromConfig(cfg)
-	api := API{Domain: domain, Account: account}
 	name, err := client.GetDomainName(ctx, &apigatewayv2.GetDomainNameInput{DomainName: &domain})
 	if err != nil {
 		return API{}, err
 	}
 	mappings, err := client.GetApiMappings(ctx, &apigatewayv2.GetApiMappingsInput{DomainName: &domain})
-	if err != nil {
-		return API{}, err
+	if err != nil || len(mappings.Items) != 1 {
+		return API{}, fmt.Errorf("endpoint: %s does not have one API: %w", domain, err)
 	}
-	if len(mappings.Items) != 1 || aws.ToString(mappings.Items[0].ApiMappingKey) != "" {
-		return API{}, fmt.Errorf("endpoint: %s has %d mappings, not one for all paths", domain, len(mappings.Items))
-	}
-	api.ID, api.Stage = *mappings.Items[0].ApiId, *mappings.Items[0].Stage
+	api := API{Domain: domain, Account: account, ID: *mappings.Items[0].ApiId, Stage: *mappings.Items[0].Stage}
 	routes, err := client.GetRoutes(ctx, &apigatewayv2.GetRoutesInput{ApiId: &api.ID})
-	if err != nil {
-		return API{}, err
-	}
-	if len(routes.Items) != 1 {
-		return API{}, fmt.Errorf("endpoint: the API %s has %d routes, not one", api.ID, len(routes.Items))
+	if err != nil || len(routes.Items) != 1 {
+		return API{}, fmt.Errorf("endpoint: the API %s does not have one route: %w", api.ID, err)
 	}
 	api.RouteKey = *routes.Items[0].RouteKey
 	id := strings.TrimPrefix(aws.ToString(routes.Items[0].Target), "integrations/")
@@ -44,11 +36,6 @@ func Read(ctx context.Context, cfg aws.Config, account, domain string) (API, err
 		&apigatewayv2.GetIntegrationInput{ApiId: &api.ID, IntegrationId: &id})
 	if err != nil {
 		return API{}, err
-	}
-	if integration.IntegrationType != types.IntegrationTypeAwsProxy ||
-		aws.ToString(integration.PayloadFormatVersion) != "2.0" {
-		return API{}, fmt.Errorf("endpoint: route %s is not a Lambda proxy integration with payload format 2.0",
-			api.RouteKey)
 	}
 	// The URI is the ARN of the function, or contains it.
 	api.Function = aws.ToString(integration.IntegrationUri)
@@ -65,13 +52,9 @@ func Read(ctx context.Context, cfg aws.Config, account, domain string) (API, err
 // readTruststore reads the object that the domain names. API Gateway does so when
 // the domain is created or updated, and needs s3:GetObject on it.
 func readTruststore(ctx context.Context, cfg aws.Config, m *types.MutualTlsAuthentication) ([]byte, error) {
-	uri, err := url.Parse(*m.TruststoreUri)
-	if err != nil || uri.Scheme != "s3" || uri.Host == "" {
-		return nil, fmt.Errorf("endpoint: the truststore %s is not in S3", *m.TruststoreUri)
-	}
-	out, err := s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true }).GetObject(ctx, &s3.GetObjectInput{
-		Bucket: &uri.Host, Key: aws.String(strings.TrimPrefix(uri.Path, "/")), VersionId: m.TruststoreVersion,
-	})
+	bucket, key, _ := strings.Cut(strings.TrimPrefix(*m.TruststoreUri, "s3://"), "/")
+	out, err := s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true }).GetObject(ctx,
+		&s3.GetObjectInput{Bucket: &bucket, Key: &key, VersionId: m.TruststoreVersion})
 	if err != nil {
 		return nil, err
 	}

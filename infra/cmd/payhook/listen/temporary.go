@@ -51,6 +51,14 @@ func newTemporary(config aws.Config, bus string) *temporary {
 		name: prefix + strings.ReplaceAll(uuid.New().String(), "-", "")[:12]}
 }
 
+// Subscribe makes a temporary rule with an event pattern and a queue behind it, and returns the
+// URL of the queue. The first listener after their lifetime removes them.
+func Subscribe(ctx context.Context, config aws.Config, bus, pattern string) (queueURL string, err error) {
+	t := newTemporary(config, bus)
+	err = t.create(ctx, pattern)
+	return t.url, err
+}
+
 // create makes the rule and the queue, or neither. The rule is made first and removed last,
 // so whoever finds the rule finds everything.
 func (t *temporary) create(ctx context.Context, pattern string) (err error) {

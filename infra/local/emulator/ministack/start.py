@@ -5,12 +5,18 @@ unchanged. Each other file of this folder corrects one such difference, so that
 a local run fails where AWS would fail. patching.py has what they share.
 
 A patch that no longer fits MiniStack stops the start: see patching.replace.
+
+MiniStack and its functions, which are in its process group, are killed when standard
+input is closed, as it is when the program that started this one has ended.
 """
 
 import importlib
+import os
 import pathlib
 import runpy
+import signal
 import sys
+import threading
 
 # Exit status if a patch does not fit. The caller does not try again.
 DOES_NOT_FIT = 3
@@ -28,7 +34,13 @@ def main():
             print(f"The patch {file.name} does not fit this version of MiniStack: {problem}", file=sys.stderr)
             sys.exit(DOES_NOT_FIT)
     sys.dont_write_bytecode = False
+    threading.Thread(target=end_with_stdin, daemon=True).start()
     runpy.run_module("ministack", run_name="__main__", alter_sys=True)
+
+
+def end_with_stdin():
+    os.read(0, 1)
+    os.killpg(0, signal.SIGKILL)
 
 
 main()

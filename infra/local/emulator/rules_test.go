@@ -1,4 +1,4 @@
-package local
+package emulator
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 // The emulator matches the events and patterns of events/rules as AWS's rule engine has, except
 // those with numeric matching and an amount of 16 digits or more, or outside of float64.
 func TestEmulatorMatchesAsTheRuleEngine(t *testing.T) {
-	f := deployed(t)
-	folder := filepath.Join("..", "..", "events", "rules")
+	client := eventbridge.NewFromConfig(emulated(t))
+	folder := filepath.Join("..", "..", "..", "events", "rules")
 	events, err := os.ReadFile(filepath.Join(folder, "testdata", "events.jsonl"))
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,6 @@ func TestEmulatorMatchesAsTheRuleEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := eventbridge.NewFromConfig(f.AWS)
 	differ := map[string]bool{}
 	tested := 0
 	matched, pattern := map[string][]string{}, ""
