@@ -17,8 +17,7 @@ import (
 // first three fields are required. [New] reports all problems together.
 //
 // Strings and the parts of lists must be literals, no tokens of the CDK: they are checked
-// when the template is written. Section numbers (§) are those of the payment service's
-// interface, which leaves these points open.
+// when the template is written.
 type Props struct {
 	// BaseURL is the base URL of the APIs; keys are at {BaseURL}/v1/keys/{keyId}.
 	BaseURL string `context:"baseUrl"`
@@ -132,7 +131,7 @@ type Props struct {
 	WebhookTimeout time.Duration `context:"webhookTimeout"`
 	// WebhookConcurrency is the reserved concurrency of the webhook function; none: nothing is reserved.
 	WebhookConcurrency int `context:"webhookConcurrency"`
-	// LogRetention is the retention of logs. Default: 90.
+	// LogRetention is how long logs are kept, in days that CloudWatch Logs accepts. Default: 90.
 	LogRetention awslogs.RetentionDays `context:"logRetentionDays"`
 	// AlarmEmail is an address that every alarm notifies, after its owner has confirmed it.
 	AlarmEmail string `context:"alarmEmail"`
@@ -172,7 +171,7 @@ const (
 	Never time.Duration = -2
 )
 
-// Authentication is a way in which webhooks are authenticated (§5.2).
+// Authentication is a way in which webhooks are authenticated.
 type Authentication string
 
 // The ways in which webhooks are authenticated.
@@ -182,7 +181,7 @@ const (
 	ByBoth      Authentication = settings.ByBoth
 )
 
-// TimestampFormat is a format of the signed timestamp (§4.3).
+// TimestampFormat is a format of the signed timestamp.
 type TimestampFormat string
 
 // The formats of timestamps.
@@ -193,7 +192,7 @@ const (
 	UnixMilliseconds TimestampFormat = "unix-milliseconds"
 )
 
-// KeysAuth is what fetching a key needs (§4.2).
+// KeysAuth is what fetching a key needs.
 type KeysAuth string
 
 // What fetching a key needs.
@@ -202,7 +201,7 @@ const (
 	BearerToken KeysAuth = "bearer"
 )
 
-// CredentialEncoding is an encoding of client id and secret (§4.1).
+// CredentialEncoding is an encoding of client id and secret.
 type CredentialEncoding string
 
 // The encodings of client id and secret.

@@ -184,6 +184,9 @@ func TestRejectsListsTooLargeForTheEnvironment(t *testing.T) {
 	if got := sized(strings.Repeat("x", length-more+1)); len(got) != 1 {
 		t.Errorf("an environment of 4097 bytes: %q", got)
 	}
+	if got := problemsOf("scopes", map[string]string{"scopes": strings.Repeat("x", length)}); len(got) != 1 {
+		t.Errorf("the token function: %q", got)
+	}
 	// Backslashes take two bytes in JSON.
 	if got := sized("CN=" + strings.Repeat(`\\`, (length-more)/4+1)); len(got) != 1 {
 		t.Errorf("backslashes: %q", got)

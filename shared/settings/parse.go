@@ -98,10 +98,8 @@ type Given struct {
 // ParseDeployment parses the settings of a deployment. Its error lists every missing,
 // invalid and unknown setting and every rejected combination, one in a line.
 func ParseDeployment(given Given) (Deployment, error) {
-	texts := maps.Clone(given.Texts)
-	if _, ok := texts[EventBusName.Key]; !ok {
-		texts[EventBusName.Key] = DefaultBusName(given.Deployment)
-	}
+	texts := map[string]string{EventBusName.Key: DefaultBusName(given.Deployment)}
+	maps.Copy(texts, given.Texts)
 	r := fromTexts(texts)
 	r.unchecked = given.Unchecked
 	r.name = func(s *Setting) string { return cmp.Or(given.Names[s.Key], s.Key) }

@@ -196,20 +196,6 @@ func TestRejectsContradictorySettings(t *testing.T) {
 	}
 }
 
-func TestReportsContradictionsWithOtherProblems(t *testing.T) {
-	_, err := deployment(map[string]string{"keyFreshness": "2h", "keyMaxAge": "1h", "successStatus": "301",
-		"timestampTolerance": "x", "deduplicationWindow": "1m"})
-	for _, text := range []string{"successStatus: ", "keyMaxAge: must not be shorter than keyFreshness",
-		"timestampTolerance: "} {
-		if !strings.Contains(err.Error(), text) {
-			t.Errorf("%q is not in: %v", text, err)
-		}
-	}
-	if strings.Contains(err.Error(), "deduplicationWindow: ") {
-		t.Errorf("a contradiction with an invalid setting is reported: %v", err)
-	}
-}
-
 func TestReportsNoContradictionWithAnInvalidSetting(t *testing.T) {
 	for _, invalid := range []map[string]string{
 		{"webhookTimeout": "x", "deduplicationWindow": "1m"},
@@ -335,6 +321,19 @@ func TestMissingVariableMeansTheDefault(t *testing.T) {
 				t.Errorf("%s without %s (-with +without)\n%s", function, s.Env(), diff)
 			}
 		}
+	}
+}
+
+// The names of existing resources can be unknown until the deployment. Combinations are checked.
+func TestFormOfUncheckedTextsIsNotChecked(t *testing.T) {
+	given := settings.Given{Texts: map[string]string{"eventBusName": "default", "encryption": "${Token[1]}",
+		"hostedZoneId": "${Token[2]}"}, Unchecked: map[string]bool{"eventBusName": true, "encryption": true,
+		"hostedZoneId": true}}
+	maps.Copy(given.Texts, required)
+	d, err := settings.ParseDeployment(given)
+	if got := problems(err); len(got) != 1 || !strings.HasPrefix(got[0], "hostedZoneId: needs domainName") ||
+		d.Webhook.EventBusName != "default" || d.Encryption != "${Token[1]}" {
+		t.Errorf("%+v, %q", d, got)
 	}
 }
 
