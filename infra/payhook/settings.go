@@ -250,25 +250,21 @@ func belongsToCDK(key string) bool {
 
 // contextText returns the text of a context key, and "" if there is none.
 func contextText(scope constructs.Construct, key string) string {
-	if value := scope.Node().TryGetContext(jsii.String(key)); value != nil {
-		return settingText(value)
-	}
-	return ""
+	return settingText(scope.Node().TryGetContext(jsii.String(key)))
 }
 
-// settingText returns a value as -c would pass it. In cdk.json, numbers and booleans
-// need no quotes.
+// settingText returns a value as -c would pass it, and "" for nil. In cdk.json, numbers and
+// booleans need no quotes.
 func settingText(value any) string {
 	switch v := value.(type) {
+	case nil:
+		return ""
 	case string:
 		return v
 	case float64:
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	default:
-		text, err := json.Marshal(v)
-		if err != nil {
-			return fmt.Sprint(v)
-		}
+		text, _ := json.Marshal(v) // it was JSON
 		return string(text)
 	}
 }
