@@ -20,7 +20,6 @@ import (
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/settings/settingstest"
 	"payhook.example/shared/token"
 )
 
@@ -168,7 +167,7 @@ func TestTheSampleEventsAreDecoded(t *testing.T) {
 }
 
 func TestItAnswersInvocations(t *testing.T) {
-	answer := settingstest.Main(t, main, settings.TokenSettings(),
+	answer := awstest.Main(t, main, settings.TokenSettings(),
 		[]string{names.TokenSecretEnv, names.CredentialsSecretEnv}, `{}`, 1)
 	const want = `response {"outcome":"failed","remainingSeconds":0,` +
 		`"cause":"token: the secret with the token: GetSecretValue: AccessDeniedException"}`

@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
+	"payhook.example/shared/awstest"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
-	"payhook.example/shared/settings/settingstest"
 )
 
 func TestItAnswersInvocations(t *testing.T) {
-	answer := settingstest.Main(t, main, settings.WebhookSettings(),
+	answer := awstest.Main(t, main, settings.WebhookSettings(),
 		[]string{names.LedgerTableEnv, names.KeysTableEnv, names.ClaimBucketEnv, names.ParkingBucketEnv},
 		`{"version":"2.0","requestContext":{"http":{"method":"GET"}}}`, 2)
 	if !strings.HasPrefix(answer, `response {"statusCode":405,`) {

@@ -1,5 +1,4 @@
-// Package settingstest tests how functions start with their settings.
-package settingstest
+package awstest
 
 import (
 	"bytes"
