@@ -202,6 +202,25 @@ func TestAKeyIsStoredBeforeTheAnswer(t *testing.T) {
 	})
 }
 
+func TestACauseHasTheReasonForThrottling(t *testing.T) {
+	e := newEndpoint(t, nil)
+	e.db.Hook = func(ctx context.Context, in any, next awstest.Next) (any, error) {
+		if put, ok := in.(*dynamodb.PutItemInput); ok && *put.TableName == "ledger" {
+			return nil, &dynamodbtypes.ProvisionedThroughputExceededException{
+				ThrottlingReasons: []dynamodbtypes.ThrottlingReason{{
+					Reason:   aws.String("IndexWriteKeyRangeThroughputExceeded"),
+					Resource: aws.String("arn:aws:dynamodb:eu-central-1:111122223333:table/ledger/index/pending"),
+				}}}
+		}
+		return next(ctx, in)
+	}
+	r, cause := e.send(t, paymenttest.Event()), e.line(t)["cause"]
+	want := "ProvisionedThroughputExceededException (IndexWriteKeyRangeThroughputExceeded)"
+	if r.StatusCode != 503 || cause != want || strings.Contains(e.log.String(), "arn:") {
+		t.Errorf("answered %d, logged as %s", r.StatusCode, e.log.String())
+	}
+}
+
 func FuzzFunctionURLEvent(f *testing.F) {
 	e := newEndpoint(f, nil)
 	signed := e.request(f, paymenttest.Webhook{Payload: []byte("{}")})

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
 	"payhook.example/shared/names"
@@ -86,6 +90,7 @@ type directive struct {
 
 // Cause returns the text to log for an error: the operation and code of an error of
 // AWS, whose message may name accounts and resources, and the text of any other error.
+// DynamoDB's reasons for throttling follow the code.
 func Cause(err error) string {
 	if err == nil {
 		return ""
@@ -98,7 +103,7 @@ func Cause(err error) string {
 	api, answered := errors.AsType[smithy.APIError](err)
 	switch {
 	case answered:
-		return what + api.ErrorCode()
+		return what + api.ErrorCode() + throttling(err)
 	case !called:
 		return err.Error()
 	case errors.Is(err, context.DeadlineExceeded):
@@ -108,6 +113,31 @@ func Cause(err error) string {
 	default:
 		return what + "no answer"
 	}
+}
+
+// throttling returns DynamoDB's reasons for throttling, as in " (TableWriteAccountLimitExceeded)".
+// It returns "" for other errors, and for a statement of a batch, whose error has no reasons
+// (https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_BatchStatementError.html).
+// The resources of the reasons are ARNs and left out.
+func throttling(err error) string {
+	var reasons []types.ThrottlingReason
+	if e, ok := errors.AsType[*types.ProvisionedThroughputExceededException](err); ok {
+		reasons = e.ThrottlingReasons
+	} else if e, ok := errors.AsType[*types.ThrottlingException](err); ok {
+		reasons = e.ThrottlingReasons
+	} else if e, ok := errors.AsType[*types.RequestLimitExceeded](err); ok {
+		reasons = e.ThrottlingReasons
+	}
+	var texts []string
+	for _, r := range reasons {
+		if text := aws.ToString(r.Reason); text != "" && !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	if texts == nil {
+		return ""
+	}
+	return " (" + strings.Join(texts, ", ") + ")"
 }
 
 // withRequestID adds the Lambda request id to every line.

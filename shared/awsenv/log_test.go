@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
 	"payhook.example/shared/awsenv"
@@ -66,12 +69,30 @@ func TestALineHasItsAttributesAndMetrics(t *testing.T) {
 func TestACauseHasNoResourceName(t *testing.T) {
 	api := &smithy.GenericAPIError{Code: "AccessDeniedException",
 		Message: "User: arn:aws:sts::123456789012:role is not authorized"}
+	arn := aws.String("arn:aws:dynamodb:eu-central-1:123456789012:table/ledger")
+	throttled := func(reasons ...string) (all []types.ThrottlingReason) {
+		for _, r := range reasons {
+			all = append(all, types.ThrottlingReason{Reason: &r, Resource: arn})
+		}
+		return append(all, types.ThrottlingReason{Resource: arn})
+	}
 	for name, test := range map[string]struct {
 		err  error
 		want string
 	}{
-		"none":          {nil, ""},
-		"another error": {errors.New("keys: unknown key"), "keys: unknown key"},
+		"throttled table": {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem",
+			Err: &retry.MaxAttemptsError{Err: &types.ProvisionedThroughputExceededException{ThrottlingReasons: throttled(
+				"TableWriteKeyRangeThroughputExceeded", "IndexWriteAccountLimitExceeded",
+				"TableWriteKeyRangeThroughputExceeded")}}},
+			"DynamoDB PutItem: ProvisionedThroughputExceededException " +
+				"(TableWriteKeyRangeThroughputExceeded, IndexWriteAccountLimitExceeded)"},
+		"throttled calls": {&types.ThrottlingException{ThrottlingReasons: throttled("TableReadAccountLimitExceeded")},
+			"ThrottlingException (TableReadAccountLimitExceeded)"},
+		"throttled account": {&types.RequestLimitExceeded{ThrottlingReasons: throttled("TableReadAccountLimitExceeded")},
+			"RequestLimitExceeded (TableReadAccountLimitExceeded)"},
+		"throttled, no reason": {&types.ThrottlingException{ThrottlingReasons: throttled()}, "ThrottlingException"},
+		"none":                 {nil, ""},
+		"another error":        {errors.New("keys: unknown key"), "keys: unknown key"},
 		"AWS": {fmt.Errorf("ledger: %w",
 			&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem", Err: api}),
 			"DynamoDB PutItem: AccessDeniedException"},
