@@ -71,8 +71,8 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 }
 
 func (p *Props) configuration(scope constructs.Construct, name string) (settings.Deployment, error) {
-	r := &resolver{Given: settings.Given{Deployment: name, Local: contextText(scope, settings.LocalKey) == "true",
-		Texts: map[string]string{}, Unchecked: map[string]bool{}, Names: map[string]string{}}}
+	r := &resolver{Deployment: name, Local: contextText(scope, settings.LocalKey) == "true",
+		Texts: map[string]string{}, Unchecked: map[string]bool{}, Names: map[string]string{}}
 	for _, s := range settings.LocalSettings() {
 		if text := contextText(scope, s.Key); text != "" && r.Local {
 			r.Texts[s.Key] = text

@@ -46,8 +46,8 @@ webhook passes all checks of the signature with them. No setting is proposed tha
 the protection: a longer timestampTolerance, another of keyExponents, a fixed
 keyIdCarrier. -c tries one, and --key-id a fixed key id.
 
-The webhook is the last one that captureRejected stored, or another one ("payhook captured
-list" has the names). Its settings are those that rejected it; -c replaces some. With
+The webhook is the last one that captureRejected stored, or another one (the names are in
+"payhook captured list"). Its settings are those that rejected it; -c replaces some. With
 keysAuth=bearer, the token is read from the secret of the stack.
 
 Status 0: it verifies with the settings as they are, or with those that are printed.

@@ -65,7 +65,7 @@ func explain(ctx context.Context, r parking.Captured, conf settings.Webhook, ser
 		given = append([]string{id}, given...)
 	}
 	configured := []string{"header:" + conf.Scheme.SignatureHeader, conf.Scheme.Timestamp.String(), keyID}
-	e := &explainer{report: report{Settings: map[string]string{}}, request: r, settings: maps.Clone(r.Settings),
+	e := &explainer{Settings: map[string]string{}, request: r, settings: maps.Clone(r.Settings),
 		conf: conf, keys: service, values: valuesOf(r, configured, given)}
 	// First as the function does it, so that the cause is the one that it would log.
 	err := e.check(ctx, conf, r.Payload)
