@@ -75,8 +75,10 @@ const (
 	minimum = "Minimum"
 )
 
-// newAlarms creates every alarm, and the topic that they notify. It returns the
-// alarms by their names without the stack's name.
+// newAlarms creates every alarm, and the topic that they notify unless it is given.
+//
+// The policy of a given topic is not changed: the default policy lets CloudWatch publish
+// (AWS, "Notifying users on alarm changes" in the CloudWatch User Guide).
 //
 // A problem that causes a loss or a delay until a person acts raises its alarm at the
 // first occurrence. A problem that the next run or retry can solve raises its alarm
@@ -90,15 +92,22 @@ const (
 // breaching: oldest-pending and token-life. So they are raised if a run is not started, is
 // throttled, fails, or cannot read its data, as soon as no older data is in the range that
 // CloudWatch evaluates.
-func newAlarms(stack awscdk.Stack, conf settings.Deployment, webhook webhook, redrive scheduled,
-	token token) (awssns.Topic, map[string]awscloudwatch.CfnAlarm) {
-	scope := constructs.NewConstruct(stack, jsii.String("Alarms"))
-	topic := newAlarmTopic(scope, conf)
-	made := map[string]awscloudwatch.CfnAlarm{}
-	for _, a := range alarms(conf, webhook, redrive, token) {
-		made[a.name] = a.make(scope, conf, topic)
+func (p *Payhook) newAlarms(topic awssns.ITopic) {
+	scope := constructs.NewConstruct(p, jsii.String("Alarms"))
+	if p.alarmTopic = topic; topic == nil {
+		p.alarmTopic = newAlarmTopic(scope, p.conf)
 	}
-	return topic, made
+	if p.conf.AlarmEmail != "" {
+		awssns.NewSubscription(scope, jsii.String("Email"), &awssns.SubscriptionProps{
+			Topic:    p.alarmTopic,
+			Protocol: awssns.SubscriptionProtocol_EMAIL,
+			Endpoint: jsii.String(p.conf.AlarmEmail),
+		})
+	}
+	p.alarms = map[string]awscloudwatch.CfnAlarm{}
+	for _, a := range alarms(p.conf, p.webhook) {
+		p.newAlarm(scope, a)
+	}
 }
 
 // sortedKeys returns the names of alarms in the order in which they are written.
@@ -106,7 +115,7 @@ func sortedKeys(alarms map[string]awscloudwatch.CfnAlarm) []string {
 	return slices.Sorted(maps.Keys(alarms))
 }
 
-func alarms(conf settings.Deployment, webhook webhook, redrive scheduled, token token) []alarm {
+func alarms(conf settings.Deployment, webhook webhook) []alarm {
 	all := []alarm{
 		// Webhooks that are not accepted.
 		{name: "not-stored", metric: ownMetric(conf, names.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1,
@@ -297,9 +306,7 @@ func oldestPending(conf settings.Deployment) int {
 // only with a customer managed key, and alarms contain no payment data.
 func newAlarmTopic(scope constructs.Construct, conf settings.Deployment) awssns.Topic {
 	topic := awssns.NewTopic(scope, jsii.String("Topic"), &awssns.TopicProps{
-		// At most 100 characters, like stackName (AWS, "CreateTopic" in the SNS API
-		// reference).
-		DisplayName: jsii.String(conf.StackName),
+		DisplayName: jsii.String(cut(conf.StackName, 100)), // AWS, "CreateTopic" in the SNS API reference
 		EnforceSSL:  jsii.Bool(true),
 	})
 	// A custom policy replaces the default policy, which lets every service of the
@@ -318,23 +325,17 @@ func newAlarmTopic(scope constructs.Construct, conf settings.Deployment) awssns.
 			})},
 		},
 	}))
-	if conf.AlarmEmail != "" {
-		awssns.NewSubscription(scope, jsii.String("Email"), &awssns.SubscriptionProps{
-			Topic:    topic,
-			Protocol: awssns.SubscriptionProtocol_EMAIL,
-			Endpoint: jsii.String(conf.AlarmEmail),
-		})
-	}
 	return topic
 }
 
 // whatToDo separates the problem from the first action in an alarm's description.
 const whatToDo = " What to do: "
 
-func (a alarm) make(scope constructs.Construct, conf settings.Deployment, topic awssns.Topic) awscloudwatch.CfnAlarm {
+// newAlarm creates an alarm that notifies the topic.
+func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
 	times, among := max(a.times, 1), max(a.among, a.times, 1)
 	props := &awscloudwatch.CfnAlarmProps{
-		AlarmName:          jsii.String(conf.StackName + "-" + a.name),
+		AlarmName:          jsii.String(p.conf.StackName + "-" + a.name),
 		AlarmDescription:   jsii.String(a.description + whatToDo + a.action),
 		Namespace:          jsii.String(a.namespace),
 		MetricName:         jsii.String(a.metric.name),
@@ -346,7 +347,7 @@ func (a alarm) make(scope constructs.Construct, conf settings.Deployment, topic 
 		DatapointsToAlarm:  jsii.Number(times),
 		EvaluationPeriods:  jsii.Number(among),
 		TreatMissingData:   jsii.String("notBreaching"),
-		AlarmActions:       &[]any{topic.TopicArn()},
+		AlarmActions:       &[]any{p.alarmTopic.TopicArn()},
 	}
 	if a.below {
 		props.ComparisonOperator = jsii.String("LessThanThreshold")
@@ -355,12 +356,12 @@ func (a alarm) make(scope constructs.Construct, conf settings.Deployment, topic 
 		props.TreatMissingData = jsii.String("breaching")
 	}
 	if a.notifyOK {
-		props.OkActions = &[]any{topic.TopicArn()}
+		props.OkActions = &[]any{p.alarmTopic.TopicArn()}
 	}
 	if a.minus != nil {
 		a.subtract(props)
 	}
-	return awscloudwatch.NewCfnAlarm(scope, jsii.String(a.name), props)
+	p.alarms[a.name] = awscloudwatch.NewCfnAlarm(scope, jsii.String(a.name), props)
 }
 
 // subtract replaces the metric of the alarm by metric math.

@@ -4,12 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/names"
-	"payhook.example/shared/settings"
 )
 
 // newArchive creates the archive from which operators replay published events
@@ -23,19 +21,20 @@ import (
 // The archive is deleted with the stack, as the bus is: EventBridge replays an archive
 // only to the bus that it was created for
 // (https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_ReplayDestination.html).
-func newArchive(stack awscdk.Stack, conf settings.Deployment, bus awsevents.EventBus) {
+func (p *Payhook) newArchive() {
+	conf := p.conf
 	if conf.ArchiveRetention == 0 {
 		return
 	}
-	archive := awsevents.NewCfnArchive(stack, jsii.String("Archive"), &awsevents.CfnArchiveProps{
-		ArchiveName:   jsii.String(archiveName(conf)),
+	archive := awsevents.NewCfnArchive(p, jsii.String("Archive"), &awsevents.CfnArchiveProps{
+		ArchiveName:   jsii.String(p.archiveName()),
 		Description:   jsii.String("Payment events that Payhook has published, for replays"),
-		SourceArn:     bus.EventBusArn(),
+		SourceArn:     p.bus.EventBusArn(),
 		EventPattern:  map[string]any{"source": []string{conf.Webhook.EventSource}},
 		RetentionDays: jsii.Number(conf.ArchiveRetention),
 	})
 	if !conf.Local { // the emulator has no archive
-		output(stack, names.ArchiveOutput, "the archive of the published events", archive.Ref())
+		p.output(names.ArchiveOutput, "the archive of the published events", archive.Ref())
 	}
 }
 
@@ -43,16 +42,20 @@ func newArchive(stack awscdk.Stack, conf settings.Deployment, bus awsevents.Even
 // (https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_CreateArchive.html).
 const maxArchiveName = 48
 
-// archiveName returns the name of the archive: that of the bus, or its begin and a
-// digest if it is too long. The policy of a key needs the name before the archive
-// exists. A bus with another name has another archive, because CloudFormation cannot
-// replace an archive by one of the same name.
-func archiveName(conf settings.Deployment) string {
-	name := conf.Webhook.EventBusName
-	if len(name) <= maxArchiveName {
+// archiveName returns the name of the archive: that of the bus if the construct created it,
+// and otherwise that of the deployment with a digest of the bus. A name that is too long is
+// cut and ends in a digest. The policy of a key needs the name before the archive
+// exists. Another bus has another archive, because CloudFormation cannot replace an archive
+// by one of the same name.
+func (p *Payhook) archiveName() string {
+	name := p.conf.Webhook.EventBusName
+	unique := name
+	if !p.ownsBus() {
+		name, unique = p.conf.StackName, p.conf.StackName+" "+*p.bus.Node().Path()
+	} else if len(name) <= maxArchiveName {
 		return name
 	}
-	sum := sha256.Sum256([]byte(name))
+	sum := sha256.Sum256([]byte(unique))
 	digest := "-" + hex.EncodeToString(sum[:4])
-	return name[:maxArchiveName-len(digest)] + digest
+	return name[:min(len(name), maxArchiveName-len(digest))] + digest
 }

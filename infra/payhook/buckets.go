@@ -106,11 +106,13 @@ func newBucket(scope constructs.Construct, id string, conf settings.Deployment, 
 	return bucket
 }
 
-// environment returns the environment variables with the names of the buckets.
-func (b buckets) environment() map[string]*string {
+// publishing returns the environment variables with the names of the resources that both
+// functions that publish use.
+func (p *Payhook) publishing() map[string]*string {
 	return map[string]*string{
-		names.ClaimBucketEnv:   b.claims.BucketName(),
-		names.ParkingBucketEnv: b.parking.BucketName(),
+		names.LedgerTableEnv:   p.ledger.TableName(),
+		names.ClaimBucketEnv:   p.buckets.claims.BucketName(),
+		names.ParkingBucketEnv: p.buckets.parking.BucketName(),
 	}
 }
 

@@ -6,9 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 
 	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
 )
 
 // functionNames are the folders under functions/, one program each.
@@ -17,47 +19,66 @@ var functionNames = []string{"webhook", "redrive", "token"}
 // trusting lists the functions that verify client certificates.
 var trusting = []string{"webhook", "redrive"}
 
-// buildFunctions builds every function for Linux on the architecture arch, into the
-// folder out, one program with the name of each function. top is the folder of go.mod.
+// architecture returns the architecture of the functions: arm64 in the cloud, and that
+// of this machine for an emulator, which runs them as local processes.
+func architecture(conf settings.Deployment) string {
+	if conf.Local {
+		return runtime.GOARCH
+	}
+	return "arm64"
+}
+
+// builtFunctions are the programs of the functions that this process has built, by architecture and name.
+var builtFunctions = map[string]map[string][]byte{}
+
+// buildFunctions builds every function for Linux on the architecture arch and returns the
+// builtFunctions by the names of the functions. It builds each only once. The current folder is
+// in the module of the app, which names the version of this module in its go.mod.
 //
 // The build is reproducible: the same source and the same Go give the same bytes on
 // every machine, so a deployment without changes uploads nothing.
 //
 // The error contains the output of the compiler.
-func buildFunctions(top, out, arch string) error {
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
+func buildFunctions(arch string) (map[string][]byte, error) {
+	if built := builtFunctions[arch]; built != nil {
+		return built, nil
 	}
+	out, err := os.MkdirTemp("", "payhook-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(out)
 	// One build for all functions compiles shared packages once.
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-tags=lambda.norpc", "-ldflags=-s -w -buildid=", "-o",
 		out}
 	for _, name := range functionNames {
-		args = append(args, "./functions/"+name)
+		args = append(args, "payhook.example/functions/"+name)
 	}
 	cmd := exec.Command("go", args...)
-	cmd.Dir = top
 	// Other values of these variables would change the bytes. go.mod determines the
 	// version of Go.
 	cmd.Env = append(os.Environ(), "GOTOOLCHAIN=auto",
 		"CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOARM64=", "GOAMD64=", "GOEXPERIMENT=", "GOFLAGS=",
 		"GOFIPS140=")
 	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("payhook: build the functions: go build: %w\n%s", err, bytes.TrimSpace(output))
+		return nil, fmt.Errorf("payhook: build the functions: go build: %w\n%s", err, bytes.TrimSpace(output))
 	}
-	return nil
-}
-
-// packageFunctions creates the package of every function in the folder out, from the
-// programs that buildFunctions built, and returns the folder of each package by the
-// function's name. It adds the truststore, unless that is nil, to the packages of the
-// functions that verify client certificates.
-func packageFunctions(programs, out string, truststore []byte) (map[string]string, error) {
-	folders := make(map[string]string, len(functionNames))
+	built := map[string][]byte{}
 	for _, name := range functionNames {
-		program, err := os.ReadFile(filepath.Join(programs, name))
-		if err != nil {
+		if built[name], err = os.ReadFile(filepath.Join(out, name)); err != nil {
 			return nil, err
 		}
+	}
+	builtFunctions[arch] = built
+	return built, nil
+}
+
+// packageFunctions creates the package of every function in the folder out and returns the
+// folder of each package by the function's name. It adds the truststore, unless that is
+// nil, to the packages of the functions that verify client certificates.
+func packageFunctions(built map[string][]byte, out string, truststore []byte) (map[string]string, error) {
+	folders := make(map[string]string, len(built))
+	for name, program := range built {
 		folder := filepath.Join(out, name)
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return nil, err

@@ -14,57 +14,72 @@ import (
 
 const thisMachine = runtime.GOARCH
 
-// build builds and packages the functions in a folder.
-func build(top, folder, arch string, truststore []byte) (map[string]string, error) {
-	programs := filepath.Join(folder, "programs")
-	if err := buildFunctions(top, programs, arch); err != nil {
-		return nil, err
+// build builds the functions in the module of a folder.
+func build(t *testing.T, folder, arch string) (map[string][]byte, error) {
+	t.Helper()
+	t.Chdir(folder)
+	clear(builtFunctions)
+	t.Cleanup(func() { clear(builtFunctions) })
+	return buildFunctions(arch)
+}
+
+// module writes a module in which every function has this program, and returns its folder.
+func module(t *testing.T, main string) string {
+	t.Helper()
+	top := t.TempDir()
+	writeFile(t, filepath.Join(top, "go.mod"), "module payhook.example\n\ngo 1.26\n")
+	for _, name := range functionNames {
+		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\n"+main+"\n")
 	}
-	return packageFunctions(programs, filepath.Join(folder, "packages"), truststore)
+	return top
 }
 
 func TestBuildIsReproducible(t *testing.T) {
-	first := t.TempDir()
-	if err := buildFunctions("../..", first, thisMachine); err != nil {
+	here, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := build(t, here, thisMachine)
+	if err != nil {
 		t.Fatal(err)
 	}
 	// In another folder, in a copy, with other settings of the Go command.
 	elsewhere := t.TempDir()
 	for _, part := range []string{"go.mod", "go.sum", "functions", "shared"} {
-		copyTree(t, filepath.Join("..", "..", part), filepath.Join(elsewhere, part))
+		copyTree(t, filepath.Join(here, part), filepath.Join(elsewhere, part))
 	}
 	t.Setenv("GOFLAGS", "-gcflags=-N")
 	t.Setenv("CGO_ENABLED", "1")
 	t.Setenv("GOAMD64", "v3")
 	t.Setenv("GOARM64", "v8.2")
-	second := t.TempDir()
-	if err := buildFunctions(elsewhere, second, thisMachine); err != nil {
+	second, err := build(t, elsewhere, thisMachine)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range functionNames {
-		a, b := readFile(t, filepath.Join(first, name)), readFile(t, filepath.Join(second, name))
+		a, b := first[name], second[name]
 		if !bytes.Equal(a, b) {
 			t.Errorf("%s: %d bytes here, %d there, or others", name, len(a), len(b))
 		}
-		if here, err := filepath.Abs("../.."); err != nil || bytes.Contains(a, []byte(here)) {
-			t.Errorf("%s knows where it was built (%v)", name, err)
+		if bytes.Contains(a, []byte(here)) {
+			t.Errorf("%s knows where it was built", name)
 		}
 	}
 }
 
 func TestFunctionsAreBuiltForTheArchitecture(t *testing.T) {
-	top := t.TempDir()
-	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
-	for _, name := range functionNames {
-		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() {}\n")
-	}
+	top := module(t, "func main() {}")
 	for arch, machine := range map[string]elf.Machine{"arm64": elf.EM_AARCH64, "amd64": elf.EM_X86_64} {
-		built, err := build(top, t.TempDir(), arch, nil)
+		built, err := build(t, top, arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		folders, err := packageFunctions(built, t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range functionNames {
-			program := filepath.Join(built[name], "bootstrap")
+			program := filepath.Join(folders[name], "bootstrap")
 			f, err := elf.Open(program)
 			if err != nil {
 				t.Fatal(err)
@@ -89,17 +104,13 @@ func TestFunctionsAreBuiltForTheArchitecture(t *testing.T) {
 // A package without the truststore rejects every webhook, and one with that of
 // another stack accepts the wrong certificates.
 func TestTruststoreIsInThePackagesThatNeedIt(t *testing.T) {
-	top := t.TempDir()
-	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
-	for _, name := range functionNames {
-		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() {}\n")
-	}
+	built := map[string][]byte{"webhook": nil, "redrive": nil, "token": nil}
 	for _, truststore := range [][]byte{[]byte("first"), []byte("second"), nil} {
-		built, err := build(top, t.TempDir(), thisMachine, truststore)
+		folders, err := packageFunctions(built, t.TempDir(), truststore)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, folder := range built {
+		for name, folder := range folders {
 			want := truststore
 			if name == "token" {
 				want = nil
@@ -117,12 +128,8 @@ func TestTruststoreIsInThePackagesThatNeedIt(t *testing.T) {
 }
 
 func TestBuildErrorContainsTheCompilerOutput(t *testing.T) {
-	top := t.TempDir()
-	writeFile(t, filepath.Join(top, "go.mod"), "module m\n\ngo 1.26\n")
-	for _, name := range functionNames {
-		writeFile(t, filepath.Join(top, "functions", name, "main.go"), "package main\n\nfunc main() { nonsense() }\n")
-	}
-	err := buildFunctions(top, t.TempDir(), thisMachine)
+	top := module(t, "func main() { nonsense() }")
+	_, err := build(t, top, thisMachine)
 	if err == nil || !strings.Contains(err.Error(), "main.go:3:15: undefined: nonsense") {
 		t.Errorf("got %v", err)
 	}

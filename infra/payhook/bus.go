@@ -1,18 +1,69 @@
 package payhook
 
 import (
+	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
-
-	"payhook.example/shared/settings"
 )
 
-// newBus creates the event bus. It has a fixed name, so that the stacks of consumers
-// can refer to it.
-func newBus(scope constructs.Construct, conf settings.Deployment) awsevents.EventBus {
-	return awsevents.NewEventBus(scope, jsii.String("Bus"), &awsevents.EventBusProps{
-		EventBusName: jsii.String(conf.Webhook.EventBusName),
+// newBus creates the event bus, unless one is given. It has a fixed name, so that the
+// stacks of consumers can refer to it.
+func (p *Payhook) newBus(given awsevents.IEventBus) {
+	if p.bus = given; given != nil {
+		return
+	}
+	p.bus = awsevents.NewEventBus(p, jsii.String("Bus"), &awsevents.EventBusProps{
+		EventBusName: jsii.String(p.conf.Webhook.EventBusName),
 		Description:  jsii.String("Payment events that Payhook has authenticated"),
+	})
+}
+
+// ownsBus reports whether the construct created the bus.
+func (p *Payhook) ownsBus() bool { return *p.bus.Node().Scope().Node().Path() == *p.Node().Path() }
+
+// onlyPayhookPublishes is the id of the only statement of the policy of the bus.
+const onlyPayhookPublishes = "OnlyPayhookPublishes"
+
+// protectBus denies PutEvents on the bus to every principal except the functions that
+// publish, so that no other principal of the account can publish events that look
+// authenticated. Without the policy, every principal with events:PutEvents can. protectBus
+// does nothing unless the setting protectBus is true. A bus can have this policy from one
+// construct only, because a second one would deny what the first one publishes.
+//
+// For a session of a role, aws:PrincipalArn is the ARN of the role, not of the
+// session (AWS, "AWS global condition context keys" in the IAM User Guide).
+//
+// The statement does not apply to AWS services, because EventBridge itself publishes the
+// events of a replay from an archive. This gives no access: a service has no identity
+// policy, and no other statement allows it to publish. A bus of another account, and a
+// rule with this bus as its target, publish with a role, which is denied.
+func (p *Payhook) protectBus() {
+	if !p.conf.ProtectBus {
+		return
+	}
+	if protected := p.bus.Node().TryFindChild(jsii.String(onlyPayhookPublishes)); protected != nil {
+		awscdk.Annotations_Of(p).AddError(jsii.String("protectBus is true for two constructs on one bus: each would " +
+			"deny what the other publishes"))
+		return
+	}
+	constructs.NewConstruct(p.bus.(constructs.Construct), jsii.String(onlyPayhookPublishes))
+	awsevents.NewCfnEventBusPolicy(p, jsii.String("BusPolicy"), &awsevents.CfnEventBusPolicyProps{
+		EventBusName: p.bus.EventBusName(),
+		StatementId:  jsii.String(onlyPayhookPublishes),
+		// ToJSON of a PolicyStatement would write jsii's internal form of a map into the
+		// template.
+		Statement: map[string]any{
+			"Sid":       onlyPayhookPublishes,
+			"Effect":    "Deny",
+			"Principal": "*",
+			"Action":    "events:PutEvents",
+			"Resource":  p.bus.EventBusArn(),
+			"Condition": map[string]any{
+				"ArnNotEquals": map[string]any{
+					"aws:PrincipalArn": []*string{p.webhook.role.RoleArn(), p.redrive.role.RoleArn()}},
+				"BoolIfExists": map[string]any{"aws:PrincipalIsAWSService": "false"},
+			},
+		},
 	})
 }

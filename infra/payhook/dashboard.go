@@ -69,23 +69,23 @@ const (
 
 // newMonitoring creates the dashboard and the saved queries, and returns the name of the dashboard. Call it after
 // everything else is created.
-func newMonitoring(stack awscdk.Stack, conf settings.Deployment, made parts) *string {
-	scope := constructs.NewConstruct(stack, jsii.String("Monitoring"))
-	newQueries(scope, conf, made)
-	return newDashboard(scope, conf, made)
+func (p *Payhook) newMonitoring() *string {
+	scope := constructs.NewConstruct(p, jsii.String("Monitoring"))
+	p.newQueries(scope)
+	return p.newDashboard(scope)
 }
 
 // newDashboard creates the dashboard and returns its name.
 //
 // The name contains the Region, because the dashboards of an account are not of a Region:
 // https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Dashboards.html
-func newDashboard(scope constructs.Construct, conf settings.Deployment, made parts) *string {
+func (p *Payhook) newDashboard(scope constructs.Construct) *string {
 	stack := awscdk.Stack_Of(scope)
-	name := jsii.String(conf.StackName + "-" + *stack.Region())
+	name := jsii.String(p.conf.StackName + "-" + *stack.Region())
 	body := struct {
 		Start   string   `json:"start"`
 		Widgets []widget `json:"widgets"`
-	}{"-PT3H", layOut(stack, conf, sections(conf, made), made.alarms)}
+	}{"-PT3H", p.layOut(p.sections())}
 	awscloudwatch.NewCfnDashboard(scope, jsii.String("Dashboard"), &awscloudwatch.CfnDashboardProps{
 		DashboardName: name,
 		DashboardBody: stack.ToJsonString(plain(body), nil),
@@ -108,8 +108,8 @@ func plain(value any) any {
 
 // sections returns what the dashboard shows. A test checks that every metric of the
 // functions is here.
-func sections(conf settings.Deployment, made parts) []section {
-	webhook, redrive, token := made.webhook, made.redrive, made.token
+func (p *Payhook) sections() []section {
+	conf, webhook, redrive, token := p.conf, p.webhook, p.redrive, p.token
 	sums := func(list ...names.Metric) (all []series) {
 		for _, m := range list {
 			all = append(all, series{ownMetric(conf, m), sum, ""})
@@ -164,7 +164,7 @@ func sections(conf settings.Deployment, made parts) []section {
 				series:   sums(names.TokenFailedMetric, names.TokenWritesTooOftenMetric)},
 			{title: "Dead-letter queues", alarm: "oldest-pending", minutes: 5,
 				sentence: "Messages about runs that could not be started, and events that the bus could not encrypt.",
-				series:   deadLetters(made)},
+				series:   p.deadLetters()},
 		}},
 	}
 }
@@ -191,11 +191,11 @@ func certificateCharts(conf settings.Deployment, webhook webhook) []chart {
 }
 
 // deadLetters returns the length of every dead-letter queue.
-func deadLetters(made parts) []series {
-	all := []series{{queueLength(made.redrive.failures), maximum, "redrive schedule"},
-		{queueLength(made.token.failures), maximum, "token schedule"}}
-	if made.busFailures != nil {
-		all = append(all, series{queueLength(made.busFailures), maximum, "bus"})
+func (p *Payhook) deadLetters() []series {
+	all := []series{{queueLength(p.redrive.failures), maximum, "redrive schedule"},
+		{queueLength(p.token.failures), maximum, "token schedule"}}
+	if p.busFailures != nil {
+		all = append(all, series{queueLength(p.busFailures), maximum, "bus"})
 	}
 	return all
 }
@@ -250,8 +250,7 @@ const causesQuery = `filter msg = "webhook" and status >= 400
 | sort webhooks desc`
 
 // layOut places the sections below each other.
-func layOut(stack awscdk.Stack, conf settings.Deployment, all []section,
-	alarms map[string]awscloudwatch.CfnAlarm) (widgets []widget) {
+func (p *Payhook) layOut(all []section) (widgets []widget) {
 	y := 0
 	text := func(x, width, height int, markdown string) {
 		widgets = append(widgets, widget{"text", x, y, width, height,
@@ -265,8 +264,8 @@ func layOut(stack awscdk.Stack, conf settings.Deployment, all []section,
 			if x == 0 && i > 0 {
 				y += sentenceHeight + chartHeight
 			}
-			text(x, chartWidth, sentenceHeight, c.sentence+" "+alarmLink(conf, c.alarm))
-			kind, properties := c.properties(stack, conf, alarms)
+			text(x, chartWidth, sentenceHeight, c.sentence+" "+alarmLink(p.conf, c.alarm))
+			kind, properties := p.properties(c)
 			widgets = append(widgets, widget{kind, x, y + sentenceHeight, chartWidth, chartHeight, properties})
 		}
 		y += sentenceHeight + chartHeight
@@ -275,19 +274,19 @@ func layOut(stack awscdk.Stack, conf settings.Deployment, all []section,
 }
 
 // properties returns the type of the widget and its properties.
-func (c chart) properties(stack awscdk.Stack, conf settings.Deployment,
-	alarms map[string]awscloudwatch.CfnAlarm) (string, map[string]any) {
-	p := map[string]any{"title": c.title, "region": stack.Region()}
+func (p *Payhook) properties(c chart) (string, map[string]any) {
+	stack := awscdk.Stack_Of(p)
+	shown := map[string]any{"title": c.title, "region": stack.Region()}
 	switch {
 	case c.query.text != "":
-		p["query"] = "SOURCE '" + *c.query.function.logs.LogGroupName() + "' | " + c.query.text
-		p["view"] = c.view
-		return "log", p
+		shown["query"] = "SOURCE '" + *c.query.function.logs.LogGroupName() + "' | " + c.query.text
+		shown["view"] = c.view
+		return "log", shown
 	case c.series == nil:
 		// Names, not references: the emulator does not have every alarm.
 		var arns []string
-		for _, name := range sortedKeys(alarms) {
-			arns = append(arns, alarmARN(stack, conf, name))
+		for _, name := range sortedKeys(p.alarms) {
+			arns = append(arns, alarmARN(stack, p.conf, name))
 		}
 		return "alarm", map[string]any{"title": c.title, "alarms": arns}
 	}
@@ -299,15 +298,15 @@ func (c chart) properties(stack awscdk.Stack, conf settings.Deployment,
 		}
 		metrics = append(metrics, []any{s.namespace, s.name, s.dimension, s.value, options})
 	}
-	p["metrics"], p["period"], p["view"] = metrics, 60*c.minutes, "timeSeries"
+	shown["metrics"], shown["period"], shown["view"] = metrics, 60*c.minutes, "timeSeries"
 	if c.view != "" {
-		p["view"] = c.view
+		shown["view"] = c.view
 	}
-	if p["view"] == "timeSeries" {
-		p["stacked"] = c.stacked
-		p["yAxis"] = map[string]any{"left": map[string]any{"min": 0}}
+	if shown["view"] == "timeSeries" {
+		shown["stacked"] = c.stacked
+		shown["yAxis"] = map[string]any{"left": map[string]any{"min": 0}}
 	}
-	return "metric", p
+	return "metric", shown
 }
 
 // alarmLink returns a link, in Markdown, to an alarm in the console, whose description names
@@ -330,42 +329,42 @@ func alarmARN(stack awscdk.Stack, conf settings.Deployment, name string) string 
 
 // newQueries saves queries of CloudWatch Logs Insights, which cost nothing until
 // somebody runs one. They are in the folder of the stack's name.
-func newQueries(scope constructs.Construct, conf settings.Deployment, made parts) {
+func (p *Payhook) newQueries(scope constructs.Construct) {
 	scope = constructs.NewConstruct(scope, jsii.String("Queries"))
 	for _, q := range []struct {
 		name string
 		logQuery
 	}{
-		{"Webhooks", logQuery{made.webhook.function,
+		{"Webhooks", logQuery{p.webhook.function,
 			`fields @timestamp, outcome, status, deliveryId, cause, keyId
 | filter msg = "webhook"
 | sort @timestamp desc
 | limit 1000`}},
-		{"Rejections by cause", logQuery{made.webhook.function, causesQuery}},
-		{"Webhooks answered 503", logQuery{made.webhook.function,
+		{"Rejections by cause", logQuery{p.webhook.function, causesQuery}},
+		{"Webhooks answered 503", logQuery{p.webhook.function,
 			`fields @timestamp, outcome, deliveryId, cause, keyId
 | filter msg = "webhook" and status = 503
 | sort @timestamp desc`}},
-		{"Events", logQuery{made.webhook.function, `filter msg = "webhook"
+		{"Events", logQuery{p.webhook.function, `filter msg = "webhook"
 | stats sum(recorded) as new, sum(duplicates) as again, sum(Conflicts) as conflicts, sum(pending) as leftToRedrive,
     sum(claimed) as references by bin(5m)`}},
-		{"Keys without the shared table", logQuery{made.webhook.function, `filter msg = "webhook" and keyTableFailed
+		{"Keys without the shared table", logQuery{p.webhook.function, `filter msg = "webhook" and keyTableFailed
 | stats count(*) as webhooks by bin(5m)`}},
-		{"Slowest webhooks", logQuery{made.webhook.function, slowestQuery()}},
-		{"Key ids", logQuery{made.webhook.function, `filter msg = "webhook" and ispresent(keyId)
+		{"Slowest webhooks", logQuery{p.webhook.function, slowestQuery()}},
+		{"Key ids", logQuery{p.webhook.function, `filter msg = "webhook" and ispresent(keyId)
 | stats count(*) as webhooks, latest(outcome) as lastOutcome by keyId, keySource
 | sort webhooks desc`}},
-		{"Runs of redrive that need attention", logQuery{made.redrive.function,
+		{"Runs of redrive that need attention", logQuery{p.redrive.function,
 			`fields @timestamp, found, published, failed, Parked, left, OldestPending, cause
 | filter msg = "redrive" and (ispresent(level) or found > 0)
 | sort @timestamp desc`}},
-		{"Runs of the token function that failed", logQuery{made.token.function,
+		{"Runs of the token function that failed", logQuery{p.token.function,
 			`fields @timestamp, outcome, cause, status, oauthError, remainingSeconds, warning
 | filter msg = "token" and ispresent(level)
 | sort @timestamp desc`}},
 	} {
 		awslogs.NewCfnQueryDefinition(scope, jsii.String(q.name), &awslogs.CfnQueryDefinitionProps{
-			Name:          jsii.String(conf.StackName + "/" + q.name),
+			Name:          jsii.String(p.conf.StackName + "/" + q.name),
 			QueryString:   jsii.String(q.text),
 			LogGroupNames: &[]any{q.function.logs.LogGroupName()},
 		})

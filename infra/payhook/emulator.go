@@ -2,14 +2,12 @@ package payhook
 
 import (
 	"fmt"
-	"io"
+	"os"
 	"slices"
 	"strings"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
-	"github.com/aws/constructs-go/constructs/v10"
 )
 
 // unsupported are the resource types that MiniStack 1.5.33, the emulator of local runs,
@@ -25,26 +23,22 @@ var unsupported = []string{
 	"AWS::SecretsManager::RotationSchedule",
 }
 
-// removeUnsupported removes the resources of a stack that the emulator does not support,
-// and writes their names to w. The remaining resources must not refer to them.
-func removeUnsupported(stack awscdk.Stack, w io.Writer) {
-	for _, node := range *stack.Node().FindAll(constructs.ConstructOrder_POSTORDER) {
-		if !*awscdk.CfnResource_IsCfnResource(node) {
-			continue
-		}
-		resource := node.(awscdk.CfnResource)
-		if alias, ok := node.(awslambda.CfnAlias); ok {
+// removeUnsupported removes the resources that the emulator does not support,
+// and writes their names to standard error. The remaining resources must not refer to them.
+func (p *Payhook) removeUnsupported() {
+	for _, resource := range p.resources() {
+		if alias, ok := resource.(awslambda.CfnAlias); ok {
 			// It names the deployment group that shifts the alias, which is removed.
 			alias.CfnOptions().SetUpdatePolicy(nil)
 		}
 		what := *resource.CfnResourceType()
-		if alarm, ok := node.(awscloudwatch.CfnAlarm); ok && alarm.Metrics() != nil {
+		if alarm, ok := resource.(awscloudwatch.CfnAlarm); ok && alarm.Metrics() != nil {
 			what += " on metric math"
 		} else if !slices.Contains(unsupported, what) {
 			continue
 		}
-		node.Node().Scope().Node().TryRemoveChild(node.Node().Id())
-		fmt.Fprintf(w, "removed, the local emulator does not support it: %s (%s)\n",
-			strings.TrimSuffix(*node.Node().Path(), "/Resource"), what)
+		resource.Node().Scope().Node().TryRemoveChild(resource.Node().Id())
+		fmt.Fprintf(os.Stderr, "removed, the local emulator does not support it: %s (%s)\n",
+			strings.TrimSuffix(*resource.Node().Path(), "/Resource"), what)
 	}
 }

@@ -5,13 +5,8 @@ import (
 	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
@@ -22,7 +17,7 @@ import (
 // customerKey is the customer managed key that encrypts the stored data.
 type customerKey struct{ arn *string }
 
-// encrypt encrypts everything that the stack stores with the key of the setting
+// encrypt encrypts everything that the construct stores with the key of the setting
 // encryption, which it creates unless the key exists, and gives each role the
 // permissions on the key that its other permissions need. If the setting is aws, the
 // services use keys of AWS. The functions can use the keys of the setting
@@ -35,33 +30,33 @@ type customerKey struct{ arn *string }
 // to a bucket with SSE-KMS; the dead-letter queue of the bus, which must accept
 // messages while the key cannot be used; and the functions' environments, which
 // contain names and settings but no secrets.
-func encrypt(stack awscdk.Stack, conf settings.Deployment, made *parts) {
+func (p *Payhook) encrypt(given awskms.IKey) {
+	conf := p.conf
 	for _, arn := range conf.FurtherEncryptionKeys {
-		customerKey{jsii.String(arn)}.allowFunctions(conf, made)
+		p.allowFunctions(customerKey{jsii.String(arn)})
 	}
 	if conf.Encryption == settings.EncryptionAWS {
 		return
 	}
-	scope := constructs.NewConstruct(stack, jsii.String("Encryption"))
-	key := customerKey{jsii.String(conf.Encryption)}
-	if conf.Encryption == settings.EncryptionCMK {
-		k := awskms.NewKey(scope, jsii.String("Key"), &awskms.KeyProps{
+	scope := constructs.NewConstruct(p, jsii.String("Encryption"))
+	if given == nil {
+		given = awskms.NewKey(scope, jsii.String("Key"), &awskms.KeyProps{
 			Description:       jsii.String("Payhook: " + conf.StackName + ", all stored data"),
 			EnableKeyRotation: jsii.Bool(true),
 			// Data that is retained when the stack is deleted cannot be read without it.
 			RemovalPolicy: keptUnlessLocal(conf),
 		})
-		for _, s := range keyStatements(stack, conf) {
-			k.AddToResourcePolicy(s, nil)
-		}
-		key.arn = k.KeyArn()
 	}
-	output(stack, names.EncryptionKeyOutput, "the key that encrypts the stored data", key.arn)
+	key := customerKey{given.KeyArn()}
+	p.allowServices(given)
+	p.output(names.EncryptionKeyOutput, "the key that encrypts the stored data", key.arn)
 
-	key.encryptAll(stack)
-	key.newBusFailures(scope, stack, conf, made)
-	key.allowFunctions(conf, made)
-	for _, s := range []scheduled{made.redrive, made.token.scheduled} {
+	p.encryptAll(key)
+	if p.ownsBus() {
+		p.newBusFailures(scope)
+	}
+	p.allowFunctions(key)
+	for _, s := range []scheduled{p.redrive, p.token.scheduled} {
 		// To send a message to an encrypted queue, a producer needs both (AWS, "Key
 		// management" in the SQS Developer Guide).
 		key.allow(s.scheduleRole, "sqs", encryptionContext{}, "kms:Decrypt", "kms:GenerateDataKey")
@@ -70,44 +65,52 @@ func encrypt(stack awscdk.Stack, conf settings.Deployment, made *parts) {
 
 // allowFunctions gives the functions' roles the permissions on the key that their other
 // permissions need.
-func (k customerKey) allowFunctions(conf settings.Deployment, made *parts) {
-	ledger, keys := made.ledger.TableName(), made.keys.TableName()
-	both := s3Buckets(made.buckets.claims.BucketArn(), made.buckets.parking.BucketArn())
-	k.allow(made.webhook.role, "dynamodb", tables(ledger, keys), "kms:Decrypt")
-	k.allow(made.webhook.role, "s3", both, "kms:GenerateDataKey")
-	if conf.Webhook.KeysBearer {
-		k.allow(made.webhook.role, "secretsmanager", secrets(made.token.secret.AttrId()), "kms:Decrypt")
+func (p *Payhook) allowFunctions(k customerKey) {
+	p.customerKeys = append(p.customerKeys, k)
+	ledger, keys := p.ledger.TableName(), p.keysTable.TableName()
+	both := s3Buckets(p.buckets.claims.BucketArn(), p.buckets.parking.BucketArn())
+	k.allow(p.webhook.role, "dynamodb", tables(ledger, keys), "kms:Decrypt")
+	k.allow(p.webhook.role, "s3", both, "kms:GenerateDataKey")
+	if p.conf.Webhook.KeysBearer {
+		k.allow(p.webhook.role, "secretsmanager", secrets(p.token.secret.AttrId()), "kms:Decrypt")
 	}
 	read := []*string{ledger}
-	if conf.Webhook.UsesMTLS() {
+	if p.conf.Webhook.UsesMTLS() {
 		read = append(read, keys)
 	}
-	k.allow(made.redrive.role, "dynamodb", tables(read...), "kms:Decrypt")
-	k.allow(made.redrive.role, "s3", both, "kms:GenerateDataKey")
-	k.allow(made.redrive.role, "s3", s3Buckets(made.buckets.parking.BucketArn()), "kms:Decrypt")
+	k.allow(p.redrive.role, "dynamodb", tables(read...), "kms:Decrypt")
+	k.allow(p.redrive.role, "s3", both, "kms:GenerateDataKey")
+	k.allow(p.redrive.role, "s3", s3Buckets(p.buckets.parking.BucketArn()), "kms:Decrypt")
 	k.allow(
-		made.token.role,
+		p.token.role,
 		"secretsmanager",
-		secrets(made.token.secret.AttrId()),
+		secrets(p.token.secret.AttrId()),
 		"kms:Decrypt",
 		"kms:GenerateDataKey",
 	)
-	k.allow(made.token.role, "secretsmanager", secrets(made.token.credentials.AttrId()), "kms:Decrypt")
+	k.allow(p.token.role, "secretsmanager", secrets(p.token.credentials.AttrId()), "kms:Decrypt")
 }
 
-// keyPolicy returns the statements, as JSON, that the policy of the key of the setting
-// encryption needs before the deployment, or "" unless the setting is the ARN of a key.
-func keyPolicy(stack awscdk.Stack, conf settings.Deployment) string {
-	if conf.Encryption == settings.EncryptionAWS || conf.Encryption == settings.EncryptionCMK {
-		return ""
+// allowServices adds the statements that three services need to the policy of the key. A
+// key of another app has a policy that cannot be changed here: then the statements are
+// printed, as JSON, for a person to add them before the deployment.
+func (p *Payhook) allowServices(key awskms.IKey) {
+	var statements []awsiam.PolicyStatement
+	for _, s := range p.keyStatements(key) {
+		if added := key.AddToResourcePolicy(s, jsii.Bool(true)); !*added.StatementAdded {
+			statements = append(statements, s)
+		}
 	}
-	statements := keyStatements(stack, conf)
+	if statements == nil {
+		return
+	}
 	document := awsiam.NewPolicyDocument(&awsiam.PolicyDocumentProps{Statements: &statements})
-	text, err := json.MarshalIndent(stack.Resolve(document), "", "  ")
+	text, err := json.MarshalIndent(awscdk.Stack_Of(p).Resolve(document), "", "  ")
 	if err != nil {
 		panic(err) // the CDK returns only values that JSON has
 	}
-	return string(text)
+	awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:"+settings.Encryption.Key), jsii.String(
+		"Before the deployment, the policy of "+*key.KeyArn()+" needs these statements:\n"+string(text)))
 }
 
 // encryptionContext is a condition on the encryption context with which a service
@@ -149,12 +152,12 @@ func secrets(arns ...*string) encryptionContext {
 	return encryptionContext{"SecretARN", arns}
 }
 
-// allow lets the role use the key through one service and for one encryption context;
+// allow lets the principal use the key through one service and for one encryption context;
 // the zero value for any. AWS lists the names of services with the suffix amazonaws.com
 // (https://docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html). For the
 // Regions of China, there are policies with amazonaws.com.cn
 // (https://github.com/kubernetes/kops/pull/18363), so both are allowed.
-func (k customerKey) allow(role awsiam.Role, service string, context encryptionContext, actions ...string) {
+func (k customerKey) allow(grantee awsiam.IGrantable, service string, context encryptionContext, actions ...string) {
 	name := service + "." + *awscdk.Aws_REGION() + "."
 	conditions := map[string]any{"StringEquals": map[string]any{
 		"kms:ViaService": []string{name + "amazonaws.com", name + *awscdk.Aws_URL_SUFFIX()},
@@ -162,7 +165,7 @@ func (k customerKey) allow(role awsiam.Role, service string, context encryptionC
 	if context.key != "" {
 		conditions["StringLike"] = map[string]any{"kms:EncryptionContext:" + context.key: context.values}
 	}
-	role.AddToPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
+	grantee.GrantPrincipal().AddToPrincipalPolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Actions:    jsii.Strings(actions...),
 		Resources:  &[]*string{k.arn},
 		Conditions: &conditions,
@@ -172,12 +175,14 @@ func (k customerKey) allow(role awsiam.Role, service string, context encryptionC
 // keyStatements returns the statements of the key policy for the three services that
 // use the key with their own principal. The policy also needs a statement that lets IAM
 // policies of the account give access to the key. A statement refers to no resource of
-// the stack, because these resources need the key first. For an existing key, they do not
-// even refer to the stack's account and Region, so that a person can add them to the
-// policy before the deployment.
-func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.PolicyStatement {
+// the stack, because these resources need the key first. For a key that is given by its
+// ARN, they do not even refer to the stack's account and Region, so that a person can add
+// them to the policy before the deployment.
+func (p *Payhook) keyStatements(key awskms.IKey) []awsiam.PolicyStatement {
+	stack := awscdk.Stack_Of(p)
 	partition, region, account := stack.Partition(), stack.Region(), stack.Account()
-	if parts := strings.Split(conf.Encryption, ":"); len(parts) > 1 { // the ARN of a key of this account and Region
+	if arn := *key.KeyArn(); !*awscdk.Token_IsUnresolved(arn) { // of this account and Region
+		parts := strings.Split(arn, ":")
 		partition, region, account = &parts[1], &parts[3], &parts[4]
 	}
 	arn := func(service, resource, name string, format awscdk.ArnFormat) *string {
@@ -197,7 +202,12 @@ func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.Policy
 		})
 	}
 	fromHere := map[string]any{"aws:SourceAccount": account}
-	bus := arn("events", "event-bus", conf.Webhook.EventBusName, awscdk.ArnFormat_SLASH_RESOURCE_NAME)
+	// A given bus can be encrypted with the same key, so the policy cannot refer to it.
+	busName, operator := "*", "StringLike"
+	if p.ownsBus() {
+		busName, operator = p.conf.Webhook.EventBusName, "StringEquals"
+	}
+	bus := arn("events", "event-bus", busName, awscdk.ArnFormat_SLASH_RESOURCE_NAME)
 	statements := []awsiam.PolicyStatement{
 		// AWS, "Encrypt log data in CloudWatch Logs using AWS Key Management Service"
 		// in the CloudWatch Logs User Guide. CloudFormation chooses the names of the log
@@ -205,24 +215,27 @@ func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.Policy
 		statement("LogsOfThisStack", "logs."+*region+".amazonaws.com",
 			[]string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
 			map[string]any{"ArnLike": map[string]any{
-				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", conf.StackName+"-*",
+				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", *stack.StackName()+"-*",
 					awscdk.ArnFormat_COLON_RESOURCE_NAME),
-			}}),
-		// AWS, "Encrypting EventBridge event buses with AWS KMS keys" in the
-		// EventBridge User Guide. EventBridge calls DescribeKey without a context.
-		statement("EventBridgeLooksAtTheKey", "events.amazonaws.com", []string{"kms:DescribeKey"},
-			map[string]any{"StringEquals": fromHere}),
-		statement("BusOfThisStack", "events.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey"},
-			map[string]any{"StringEquals": map[string]any{
-				"aws:SourceAccount": account,
-				eventBridgeContext:  bus,
 			}}),
 		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon
 		// SNS topic?".
 		statement("AlarmsOfThisAccount", "cloudwatch.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey*"},
 			map[string]any{"StringEquals": fromHere}),
 	}
-	if conf.ArchiveRetention > 0 {
+	if p.ownsBus() {
+		statements = append(statements,
+			// AWS, "Encrypting EventBridge event buses with AWS KMS keys" in the
+			// EventBridge User Guide. EventBridge calls DescribeKey without a context.
+			statement("EventBridgeLooksAtTheKey", "events.amazonaws.com", []string{"kms:DescribeKey"},
+				map[string]any{"StringEquals": fromHere}),
+			statement("BusOfThisStack", "events.amazonaws.com", []string{"kms:Decrypt", "kms:GenerateDataKey"},
+				map[string]any{"StringEquals": map[string]any{
+					"aws:SourceAccount": account,
+					eventBridgeContext:  bus,
+				}}))
+	}
+	if p.conf.ArchiveRetention > 0 {
 		// AWS documents these actions, and no other condition than on the context. For
 		// the value of the context, the text says the ARN of the archive, and the example
 		// has the ARN of the bus
@@ -230,8 +243,8 @@ func keyStatements(stack awscdk.Stack, conf settings.Deployment) []awsiam.Policy
 		// Both name the account, so no other account can use the key.
 		statements = append(statements, statement("ArchiveOfThisStack", "events.amazonaws.com",
 			[]string{"kms:Decrypt", "kms:GenerateDataKey", "kms:ReEncrypt*"},
-			map[string]any{"StringEquals": map[string]any{eventBridgeContext: []*string{
-				bus, arn("events", "archive", archiveName(conf), awscdk.ArnFormat_SLASH_RESOURCE_NAME),
+			map[string]any{operator: map[string]any{eventBridgeContext: []*string{
+				bus, arn("events", "archive", p.archiveName(), awscdk.ArnFormat_SLASH_RESOURCE_NAME),
 			}}}))
 	}
 	return statements
@@ -253,17 +266,12 @@ var keyProperties = map[string]string{
 	"AWS::SQS::Queue":             "KmsMasterKeyId",
 }
 
-// encryptAll sets the key of every resource of the stack that stores data, including
-// resources that are added later.
-func (k customerKey) encryptAll(stack awscdk.Stack) {
-	for _, node := range *stack.Node().FindAll(constructs.ConstructOrder_PREORDER) {
-		if !*awscdk.CfnResource_IsCfnResource(node) {
-			continue
-		}
-		resource := node.(awscdk.CfnResource)
+// encryptAll sets the key of every resource of the construct that stores data.
+func (p *Payhook) encryptAll(k customerKey) {
+	for _, resource := range p.resources() {
 		kind := *resource.CfnResourceType()
 		property, stores := keyProperties[kind]
-		if !stores || *resource.Node().Path() == *stack.Node().Path()+"/AccessLogs/Resource" {
+		if !stores || *resource.Node().Path() == *p.Node().Path()+"/AccessLogs/Resource" {
 			continue
 		}
 		resource.AddPropertyOverride(jsii.String(property), k.arn)
@@ -287,8 +295,7 @@ func (k customerKey) encryptAll(stack awscdk.Stack) {
 // dead-letter queues to capture encrypted event errors in EventBridge" in the
 // EventBridge User Guide). The message contains the event encrypted with the key, so
 // the queue itself does not need the key.
-func (k customerKey) newBusFailures(scope constructs.Construct, stack awscdk.Stack, conf settings.Deployment,
-	made *parts) {
+func (p *Payhook) newBusFailures(scope constructs.Construct) {
 	queue := newFailureQueue(scope, "BusFailures")
 	queue.AddToResourcePolicy(awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
 		Sid:        jsii.String("TheBus"),
@@ -296,16 +303,16 @@ func (k customerKey) newBusFailures(scope constructs.Construct, stack awscdk.Sta
 		Actions:    jsii.Strings("sqs:SendMessage"),
 		Resources:  &[]*string{queue.QueueArn()},
 		// The bus refers to the queue, so the queue cannot refer to the bus.
-		Conditions: &map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": stack.FormatArn(&awscdk.ArnComponents{
+		Conditions: &map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{
 			Service: jsii.String("events"), Resource: jsii.String("event-bus"),
-			ResourceName: jsii.String(conf.Webhook.EventBusName),
+			ResourceName: jsii.String(p.conf.Webhook.EventBusName),
 		})}},
 	}))
-	made.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"),
+	p.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"),
 		queue.QueueArn())
-	output(stack, names.BusFailuresOutput, "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
-	made.busFailures = queue
-	made.alarms["bus-failures"] = alarm{
+	p.output(names.BusFailuresOutput, "the events that the bus could not encrypt or decrypt", queue.QueueUrl())
+	p.busFailures = queue
+	p.newAlarm(scope, alarm{
 		name: "bus-failures", metric: queueLength(queue), statistic: maximum, minutes: 5, threshold: 1,
 		notifyOK: true,
 		description: "The bus accepted events but could not encrypt or decrypt them. They were not delivered, and " +
@@ -313,18 +320,5 @@ func (k customerKey) newBusFailures(scope constructs.Construct, stack awscdk.Sta
 		action: "Check that the key is enabled and that its policy has the statements for EventBridge. Then " +
 			"decrypt the messages (AWS, \"Decrypting events in EventBridge dead-letter queues\") and put the events " +
 			"on the bus again, with protectBus=false during that time.",
-	}.make(scope, conf, made.alarmTopic)
-}
-
-// parts are the parts of the stack.
-type parts struct {
-	ledger, keys awsdynamodb.ITable
-	bus          awsevents.IEventBus
-	buckets      buckets
-	webhook      webhook
-	redrive      scheduled
-	token        token
-	alarmTopic   awssns.Topic
-	alarms       map[string]awscloudwatch.CfnAlarm // by their names without the stack's name
-	busFailures  awssqs.Queue                      // nil without a customer managed key
+	})
 }

@@ -299,7 +299,7 @@ func TestThreeServicesCanUseTheKey(t *testing.T) {
 
 	// For an existing key, cdk synth prints the same statements, without variables.
 	printed := func(settings map[string]any) (texts []string) {
-		_, stack := newPayhook(t, settings)
+		_, stack := newPayhook(t, "", settings)
 		for _, entry := range *stack.Node().Metadata() {
 			if *entry.Type == "aws:cdk:info" {
 				texts = append(texts, fmt.Sprint(entry.Data))

@@ -45,14 +45,14 @@ const (
 
 // newEndpoint creates the API and its domain name. They are created before the function,
 // whose environment contains the id of the API.
-func newEndpoint(stack awscdk.Stack, conf settings.Deployment) *endpoint {
+func newEndpoint(p constructs.Construct, conf settings.Deployment) *endpoint {
 	wanted := conf.Endpoint
 	if wanted.DomainName == "" {
 		return &endpoint{}
 	}
-	scope := constructs.NewConstruct(stack, jsii.String("Endpoint"))
+	scope := constructs.NewConstruct(p, jsii.String("Endpoint"))
 	api := awsapigatewayv2.NewCfnApi(scope, jsii.String("Api"), &awsapigatewayv2.CfnApiProps{
-		Name:         jsii.String(conf.StackName),
+		Name:         jsii.String(cut(conf.StackName, 128)), // AWS, "CreateApi" in the API reference of HTTP APIs
 		Description:  jsii.String("Payhook: " + conf.StackName + ", receives webhooks"),
 		ProtocolType: jsii.String("HTTP"),
 		// Clients could call the API at this endpoint without a certificate (AWS, "How to
@@ -112,7 +112,8 @@ func truststoreURI(scope constructs.Construct, conf settings.Deployment) *string
 }
 
 // connect makes the endpoint invoke the alias of the function.
-func (e *endpoint) connect(stack awscdk.Stack, conf settings.Deployment, f function) {
+func (e *endpoint) connect(p *Payhook, f function) {
+	conf := p.conf
 	if e.api == nil {
 		e.url = f.alias.AddFunctionUrl(&awslambda.FunctionUrlOptions{
 			// The sender has no AWS identity. The function authenticates each request
@@ -145,7 +146,7 @@ func (e *endpoint) connect(stack awscdk.Stack, conf settings.Deployment, f funct
 	f.alias.AddPermission(jsii.String("Api"), &awslambda.Permission{
 		Principal: awsiam.NewServicePrincipal(jsii.String("apigateway.amazonaws.com"), nil),
 		Action:    jsii.String("lambda:InvokeFunction"),
-		SourceArn: stack.FormatArn(&awscdk.ArnComponents{
+		SourceArn: awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{
 			Service: jsii.String("execute-api"), Resource: e.api.Ref(),
 			ResourceName: jsii.String(defaultStage + "/" + method + routePath),
 		}),
@@ -154,7 +155,7 @@ func (e *endpoint) connect(stack awscdk.Stack, conf settings.Deployment, f funct
 	awsapigatewayv2.NewCfnApiMapping(e.scope, jsii.String("Mapping"), &awsapigatewayv2.CfnApiMappingProps{
 		ApiId: e.api.Ref(), DomainName: e.domain.Ref(), Stage: stage.Ref(),
 	})
-	e.publishName(stack, conf)
+	e.publishName(p)
 }
 
 // accessLog returns the fields of the access log. They contain no data of the request
@@ -252,9 +253,10 @@ func (e *endpoint) requests(name string) metric {
 
 // publishName creates the DNS records of the domain name, or an output with the value of
 // the record to create.
-func (e *endpoint) publishName(stack awscdk.Stack, conf settings.Deployment) {
+func (e *endpoint) publishName(p *Payhook) {
+	conf := p.conf
 	if conf.Endpoint.HostedZoneID == "" {
-		output(stack, names.DomainTargetOutput, "the value of the CNAME record to create for domainName",
+		p.output(names.DomainTargetOutput, "the value of the CNAME record to create for domainName",
 			e.domain.AttrRegionalDomainName())
 		return
 	}

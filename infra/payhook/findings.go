@@ -3,8 +3,6 @@ package payhook
 import (
 	"strings"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/settings"
@@ -17,15 +15,11 @@ type finding struct{ id, reason string }
 // explainFindings writes into the template's metadata, where checkov and cdk-nag
 // look for it, why a finding is no defect. make audit holds the findings of
 // checkov to exactly those that are explained.
-func explainFindings(stack awscdk.Stack, conf settings.Deployment) {
-	for _, node := range *stack.Node().FindAll(constructs.ConstructOrder_PREORDER) {
-		if !*awscdk.CfnResource_IsCfnResource(node) {
-			continue
-		}
-		resource := node.(awscdk.CfnResource)
-		path := strings.TrimPrefix(strings.TrimSuffix(*resource.Node().Path(), "/Resource"), *stack.Node().Path()+"/")
+func (p *Payhook) explainFindings() {
+	for _, resource := range p.resources() {
+		path := strings.TrimPrefix(strings.TrimSuffix(*resource.Node().Path(), "/Resource"), *p.Node().Path()+"/")
 		var checkov, nag []any
-		for _, f := range findings(conf, *resource.CfnResourceType(), path) {
+		for _, f := range findings(p.conf, *resource.CfnResourceType(), path) {
 			if strings.HasPrefix(f.id, "CKV") {
 				checkov = append(checkov, map[string]any{"id": f.id, "comment": f.reason})
 			} else {

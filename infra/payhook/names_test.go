@@ -126,7 +126,7 @@ func TestSynthesisPrintsWarnings(t *testing.T) {
 		{map[string]any{"alarmEmail": "ops@payments.example", "stackName": "Staging", "eventBusName": "staging"}, ""},
 		{map[string]any{settings.LocalKey: true, "eventBusName": "payments"}, ""},
 	} {
-		_, stack := newPayhook(t, c.settings)
+		_, stack := newPayhook(t, "", c.settings)
 		var warnings []string
 		for _, entry := range *stack.Node().Metadata() {
 			if *entry.Type == "aws:cdk:warning" {

@@ -1,8 +1,6 @@
 package payhook
 
 import (
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -14,13 +12,12 @@ import (
 // newRedrive creates the function that publishes, every minute, the events that the
 // webhook function recorded and could not publish. It also replays parked deliveries
 // and events on request.
-func newRedrive(scope constructs.Construct, conf settings.Deployment, code awslambda.Code, ledger,
-	keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets) scheduled {
-	scope = constructs.NewConstruct(scope, jsii.String("Redrive"))
-	resources := buckets.environment()
-	resources[names.LedgerTableEnv] = ledger.TableName()
+func (p *Payhook) newRedrive(code awslambda.Code) {
+	conf := p.conf
+	scope := constructs.NewConstruct(p, jsii.String("Redrive"))
+	resources := p.publishing()
 	if conf.Webhook.UsesMTLS() {
-		resources[names.KeysTableEnv] = keys.TableName()
+		resources[names.KeysTableEnv] = p.keysTable.TableName()
 	}
 	f := newFunction(scope, conf, functionOptions{
 		description: "Publishes recorded events that are not published yet",
@@ -33,14 +30,14 @@ func newRedrive(scope constructs.Construct, conf settings.Deployment, code awsla
 	// A replay writes the items of a delivery, or of one parked event. To settle a
 	// conflict, it reads the item of the first version.
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",
-		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, ledger.TableArn())
-	f.allow([]string{"dynamodb:Query"}, jsii.String(*ledger.TableArn()+"/index/"+names.LedgerPendingIndex))
+		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
+	f.allow([]string{"dynamodb:Query"}, jsii.String(*p.ledger.TableArn()+"/index/"+names.LedgerPendingIndex))
 	if conf.Webhook.UsesMTLS() {
 		// The table contains the client certificate that was accepted last.
-		f.allow([]string{"dynamodb:GetItem"}, keys.TableArn())
+		f.allow([]string{"dynamodb:GetItem"}, p.keysTable.TableArn())
 	}
-	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
-	buckets.allowWrite(f)
-	buckets.allowReplay(f)
-	return runEveryMinute(scope, f)
+	f.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
+	p.buckets.allowWrite(f)
+	p.buckets.allowReplay(f)
+	p.redrive = runEveryMinute(scope, f)
 }

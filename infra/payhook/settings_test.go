@@ -110,7 +110,7 @@ func TestInvalidSettingsWriteAMessageAndNoTemplate(t *testing.T) {
 func TestDisabledWindowIsAWarning(t *testing.T) {
 	const warning = "timestampTolerance is off"
 	for setting, want := range map[string]bool{"off": true, "5m": false} {
-		_, stack := newPayhook(t, map[string]any{"timestampTolerance": setting, "deduplicationWindow": "9d"})
+		_, stack := newPayhook(t, "", map[string]any{"timestampTolerance": setting, "deduplicationWindow": "9d"})
 		var got bool
 		for _, entry := range *stack.Node().Metadata() {
 			text, _ := entry.Data.(string)

@@ -3,8 +3,6 @@ package payhook
 import (
 	"fmt"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2"
-
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
@@ -32,7 +30,8 @@ Needed from you for mTLS:
 // newSubscriptionDetails creates the output with the information that the service's
 // operator needs for a subscription (the interface, section 5.2), and with the
 // information that is needed from the operator.
-func newSubscriptionDetails(stack awscdk.Stack, conf settings.Deployment, url *string) {
+func (p *Payhook) newSubscriptionDetails() {
+	conf := p.conf
 	// Amazon Trust Services issues the public certificates of AWS Certificate Manager and
 	// those of function URLs (AWS, "AWS Certificate Manager public certificate
 	// characteristics and limitations").
@@ -50,10 +49,10 @@ Event grouping: any; deliveries of one or more events are accepted, up to %d byt
 Events: all; at least PAYMENT_STATUS.RELEASED
 Method: %s
 Answer to an accepted webhook: %d
-`, *url, mechanisms[conf.Webhook.Authentication], server, min(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes),
+`, *p.webhook.url, mechanisms[conf.Webhook.Authentication], server, min(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes),
 		conf.Webhook.HTTPMethod, conf.Webhook.SuccessStatus)
 	if conf.Webhook.UsesMTLS() {
 		details += exchange
 	}
-	output(stack, names.SubscriptionDetailsOutput, "information for the operator's implementation team", &details)
+	p.output(names.SubscriptionDetailsOutput, "information for the operator's implementation team", &details)
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/shared/settings"
@@ -21,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	status := m.Run()
-	Close()
+	jsii.Close()
 	os.RemoveAll(filepath.Dir(truststores()[0]))
 	os.Exit(status)
 }
@@ -52,21 +51,15 @@ func newApp(t *testing.T, conf ...map[string]any) awscdk.App {
 	})
 }
 
-// newPayhook creates the stack in its own app, with functions that do
-// nothing.
-func newPayhook(t *testing.T, conf ...map[string]any) (awscdk.App, awscdk.Stack) {
+// newPayhook creates the construct in a stack of its own app, with functions that all
+// have one program.
+func newPayhook(t *testing.T, program string, conf ...map[string]any) (awscdk.App, *Payhook) {
 	t.Helper()
 	app := newApp(t, append([]map[string]any{required}, conf...)...)
-	deployments, err := readSettings(app)
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "bootstrap"), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return app, newStack(app, deployments[0], func(string) awslambda.Code {
-		return awslambda.Code_FromAsset(jsii.String(folder), nil)
+	stack := awscdk.NewStack(app, jsii.String("Payhook"), nil)
+	return app, create(stack, jsii.String("Default"), &Props{}, func(string) (map[string][]byte, error) {
+		text := []byte(program)
+		return map[string][]byte{"webhook": text, "redrive": text, "token": text}, nil
 	})
 }
 
@@ -111,13 +104,19 @@ func payhook(t *testing.T, conf ...map[string]any) *template {
 	t.Helper()
 	key := fmt.Sprint(conf)
 	if templates[key] == nil {
-		app, stack := newPayhook(t, conf...)
-		if err := synthesize(app); err != nil {
-			t.Fatal(err)
-		}
-		templates[key] = readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
+		templates[key] = synthesized(t, "", conf...)
 	}
 	return templates[key]
+}
+
+// synthesized returns the template with a program of the functions.
+func synthesized(t *testing.T, program string, conf ...map[string]any) *template {
+	t.Helper()
+	app, p := newPayhook(t, program, conf...)
+	if err := synthesize(app); err != nil {
+		t.Fatal(err)
+	}
+	return readTemplate(t, filepath.Join(*app.Outdir(), *awscdk.Stack_Of(p).TemplateFile()))
 }
 
 func readTemplate(t *testing.T, file string) *template {
@@ -133,7 +132,7 @@ func readTemplate(t *testing.T, file string) *template {
 	byName := map[string]*resource{}
 	for id, r := range read.Resources {
 		path, _ := r.Metadata["aws:cdk:path"].(string)
-		name := strings.TrimSuffix(strings.TrimPrefix(path, "Payhook/"), "/Resource")
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "Payhook/Default/"), "/Resource")
 		if byName[name] != nil {
 			t.Fatalf("two resources at %s", path)
 		}

@@ -2,7 +2,6 @@ package payhook
 
 import (
 	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscodedeploy"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/aws-cdk-go/awscdk/v2/interfaces/interfacesawscloudwatch"
@@ -57,14 +56,14 @@ var lossAlarms = []string{"webhook-errors", "not-stored", "parked"}
 //
 // The other two functions have no canary. They run once a minute, which is too few runs
 // for a test, and the next run does the work of a failed one.
-func shiftByCanary(stack awscdk.Stack, alias awslambda.Alias, alarms map[string]awscloudwatch.CfnAlarm) {
-	scope := constructs.NewConstruct(stack, jsii.String("Canary"))
+func (p *Payhook) shiftByCanary() {
+	scope := constructs.NewConstruct(p, jsii.String("Canary"))
 	var watched []interfacesawscloudwatch.IAlarmRef
 	for _, name := range lossAlarms {
-		watched = append(watched, alarms[name])
+		watched = append(watched, p.alarms[name])
 	}
 	awscodedeploy.NewLambdaDeploymentGroup(scope, jsii.String("Group"), &awscodedeploy.LambdaDeploymentGroupProps{
-		Alias:            alias,
+		Alias:            p.webhook.alias,
 		DeploymentConfig: awscodedeploy.LambdaDeploymentConfig_CANARY_10PERCENT_5MINUTES(),
 		Alarms:           &watched,
 	})

@@ -1,17 +1,12 @@
 package payhook
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
-	"github.com/aws/jsii-runtime-go"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -93,7 +88,7 @@ func TestEveryChangeOfAFunctionPublishesAVersion(t *testing.T) {
 	}
 
 	var changed []string
-	for function, version := range withCode(t, "another program").versions(t) {
+	for function, version := range synthesized(t, "another program").versions(t) {
 		if version != before[function] {
 			changed = append(changed, function)
 		}
@@ -102,26 +97,6 @@ func TestEveryChangeOfAFunctionPublishesAVersion(t *testing.T) {
 	if !slices.Equal(changed, all) {
 		t.Errorf("with other code, versions of %q are new", changed)
 	}
-}
-
-// withCode returns the template for the required settings with another program.
-func withCode(t *testing.T, program string) *template {
-	t.Helper()
-	app := newApp(t, required)
-	settings, err := readSettings(app)
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "bootstrap"), []byte(program), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	stack := newStack(app, settings[0],
-		func(string) awslambda.Code { return awslambda.Code_FromAsset(jsii.String(folder), nil) })
-	if err := synthesize(app); err != nil {
-		t.Fatal(err)
-	}
-	return readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
 }
 
 func TestLossAlarmsRollBackACanary(t *testing.T) {
@@ -155,20 +130,6 @@ func TestWithoutCanaryTheAliasIsUpdatedAtOnce(t *testing.T) {
 		if strings.HasPrefix(r.Type, "AWS::CodeDeploy::") || r.UpdatePolicy != nil {
 			t.Errorf("%s is a %s with the update policy %v", name, r.Type, r.UpdatePolicy)
 		}
-	}
-}
-
-// The emulator has no CodeDeploy.
-func TestLocalDeploymentHasNoCanary(t *testing.T) {
-	app, stack := newPayhook(t, map[string]any{"deployment": "canary", "payhook:local": true})
-	removeUnsupported(stack, &bytes.Buffer{})
-	if err := synthesize(app); err != nil {
-		t.Fatal(err)
-	}
-	tm := readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
-	if strings.Contains(tm.text, "CodeDeploy::") ||
-		tm.get(t, "Webhook/Alias", "AWS::Lambda::Alias").UpdatePolicy != nil {
-		t.Error("something of it is left")
 	}
 }
 

@@ -3,9 +3,6 @@ package payhook
 import (
 	"time"
 
-	"github.com/aws/aws-cdk-go/awscdk/v2"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
-	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
 	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
@@ -21,14 +18,13 @@ type webhook struct {
 
 // newWebhook creates the function that receives webhooks, and connects it to the
 // endpoint.
-func newWebhook(stack awscdk.Stack, conf settings.Deployment, code awslambda.Code, endpoint *endpoint, ledger,
-	keys awsdynamodb.ITableV2, bus awsevents.EventBus, buckets buckets, token token) webhook {
-	scope := constructs.NewConstruct(stack, jsii.String("Webhook"))
-	resources := buckets.environment()
-	resources[names.LedgerTableEnv] = ledger.TableName()
-	resources[names.KeysTableEnv] = keys.TableName()
+func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
+	conf := p.conf
+	scope := constructs.NewConstruct(p, jsii.String("Webhook"))
+	resources := p.publishing()
+	resources[names.KeysTableEnv] = p.keysTable.TableName()
 	if conf.Webhook.KeysBearer {
-		resources[names.TokenSecretEnv] = token.secret.AttrId()
+		resources[names.TokenSecretEnv] = p.token.secret.AttrId()
 	}
 	if conf.Webhook.UsesMTLS() {
 		resources[names.APIIDEnv] = endpoint.api.Ref()
@@ -49,16 +45,16 @@ func newWebhook(stack awscdk.Stack, conf settings.Deployment, code awslambda.Cod
 		resources:   resources,
 	})
 	f.allow([]string{"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem",
-		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, ledger.TableArn())
-	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, keys.TableArn())
-	f.allow([]string{"events:PutEvents"}, bus.EventBusArn())
-	buckets.allowWrite(f)
+		"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"}, p.ledger.TableArn())
+	f.allow([]string{"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}, p.keysTable.TableArn())
+	f.allow([]string{"events:PutEvents"}, p.bus.EventBusArn())
+	p.buckets.allowWrite(f)
 	if conf.CaptureRejected > 0 {
-		buckets.allowCapture(f)
+		p.buckets.allowCapture(f)
 	}
 	if conf.Webhook.KeysBearer {
-		f.allow([]string{"secretsmanager:GetSecretValue"}, token.secret.AttrId())
+		f.allow([]string{"secretsmanager:GetSecretValue"}, p.token.secret.AttrId())
 	}
-	endpoint.connect(stack, conf, f)
-	return webhook{f, endpoint}
+	endpoint.connect(p, f)
+	p.webhook = webhook{f, endpoint}
 }

@@ -14,7 +14,12 @@ import (
 // events that are not published.
 func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb.ITableV2 {
 	if conf.LedgerTable != "" {
-		return existingLedger(scope, conf.LedgerTable)
+		// The stack does not own it: the table is retained when the stack is deleted, and its
+		// configuration is not changed.
+		return awsdynamodb.TableV2_FromTableAttributes(scope, jsii.String("Ledger"), &awsdynamodb.TableAttributesV2{
+			TableName:     jsii.String(conf.LedgerTable),
+			GlobalIndexes: jsii.Strings(names.LedgerPendingIndex),
+		})
 	}
 	table := newTable(scope, "Ledger", &awsdynamodb.TablePropsV2{
 		PartitionKey:        attribute(names.LedgerKey, awsdynamodb.AttributeType_STRING),
@@ -40,6 +45,18 @@ func newLedger(scope constructs.Construct, conf settings.Deployment) awsdynamodb
 		table.ApplyRemovalPolicy(awscdk.RemovalPolicy_DESTROY)
 	}
 	return table
+}
+
+// newKeysTable creates the table in which all sandboxes of the webhook function share the
+// service's public keys and the budget for fetching them.
+//
+// It is a cache. It is deleted with the stack, and the keys are fetched again.
+func newKeysTable(scope constructs.Construct) awsdynamodb.ITableV2 {
+	return newTable(scope, "Keys", &awsdynamodb.TablePropsV2{
+		PartitionKey:        attribute(names.KeysKey, awsdynamodb.AttributeType_STRING),
+		TimeToLiveAttribute: jsii.String(names.KeysTTL),
+		RemovalPolicy:       awscdk.RemovalPolicy_DESTROY,
+	})
 }
 
 // newTable creates a table with on-demand billing and point-in-time recovery for 35

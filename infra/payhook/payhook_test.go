@@ -288,15 +288,6 @@ func TestKeysTableIsDeletedWithTheStack(t *testing.T) {
 	}
 }
 
-func TestOnlyALocalStackHasNoTerminationProtection(t *testing.T) {
-	for kind, conf := range map[string]map[string]any{"cloud": nil, "local": local} {
-		_, stack := newPayhook(t, conf)
-		if got := *stack.TerminationProtection(); got != (kind == "cloud") {
-			t.Errorf("%s: termination protection is %t", kind, got)
-		}
-	}
-}
-
 func TestOnlyTheWebhookFunctionHasAPublicURL(t *testing.T) {
 	tm := payhook(t, nil)
 	urls := tm.all(t, "AWS::Lambda::Url")
@@ -507,10 +498,6 @@ func TestTheSubscriptionDetailsPromisesOnlyWhatAlwaysFits(t *testing.T) {
 }
 
 func TestStackAndBusHaveTheConfiguredNames(t *testing.T) {
-	_, stack := newPayhook(t, map[string]any{"stackName": "PayhookStaging"})
-	if got := *stack.StackName(); got != "PayhookStaging" {
-		t.Errorf("the stack is %s", got)
-	}
 	if got := payhook(t, map[string]any{"stackName": "PayhookStaging"}).get(t, "Bus",
 		"AWS::Events::EventBus").Properties["Name"]; got != "payhookstaging" {
 		t.Errorf("the bus is %v", got)
@@ -529,10 +516,19 @@ func TestNoSecretHasAValueInTheTemplate(t *testing.T) {
 	}
 }
 
-func TestNoCustomResources(t *testing.T) {
-	for name, r := range payhook(t, nil).Resources {
-		if strings.HasPrefix(r.Type, "Custom::") || r.Type == "AWS::CloudFormation::CustomResource" {
-			t.Errorf("%s is a %s", name, r.Type)
+func TestTracingIsEnabledBySetting(t *testing.T) {
+	for _, tracing := range []bool{true, false} {
+		tm := payhook(t, map[string]any{"tracing": tracing})
+		for name, function := range functions {
+			part, _, _ := strings.Cut(function, "/")
+			mode := at(tm.get(t, function, "AWS::Lambda::Function").Properties, "TracingConfig", "Mode")
+			if (mode == "Active") != tracing {
+				t.Errorf("tracing=%t: %s: %v", tracing, name, mode)
+			}
+			want := map[bool][]string{true: {"xray:PutTelemetryRecords", "xray:PutTraceSegments"}}[tracing]
+			if diff := cmp.Diff(want, tm.grants(t, part+"/Role")["*"]); diff != "" {
+				t.Errorf("tracing=%t: %s may do on every resource (-want +got)\n%s", tracing, name, diff)
+			}
 		}
 	}
 }

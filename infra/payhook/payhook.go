@@ -1,0 +1,294 @@
+// Package payhook provides the construct of Payhook: everything that receives the
+// webhooks of a payment service, publishes their events on an EventBridge bus, and keeps
+// an OAuth token for the service in Secrets Manager.
+//
+//	hook := payhook.New(stack, jsii.String("Payments"), &payhook.Props{
+//		BaseURL:        "https://api.payments.example",
+//		AuthURL:        "https://auth.payments.example",
+//		TokenManagerID: "manager-1",
+//	})
+//
+// An app needs Go to synthesize it, because New builds the Lambda functions from the
+// packages of this module. Several constructs can be in one stack, and in several stacks
+// of one account: names that the construct chooses contain the names of the stack and of
+// the construct.
+//
+// Methods of this package are called from one goroutine, as those of the CDK are.
+package payhook
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsdynamodb"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssns"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/shared/names"
+	"payhook.example/shared/settings"
+)
+
+// Payhook is the construct that [New] creates.
+type Payhook struct {
+	constructs.Construct
+	conf settings.Deployment
+
+	ledger, keysTable awsdynamodb.ITableV2
+	bus               awsevents.IEventBus
+	buckets           buckets
+	webhook           webhook
+	redrive           scheduled
+	token             token
+	alarmTopic        awssns.ITopic
+	alarms            map[string]awscloudwatch.CfnAlarm // by their names without that of the deployment
+	busFailures       awssqs.Queue                      // nil unless a customer managed key encrypts the bus
+	customerKeys      []customerKey                     // that the functions can use
+}
+
+// New creates the construct in a stack. It builds the functions for it, which takes
+// seconds; the programs are built once for all constructs of an app.
+//
+// New panics with an error if the props are not valid: the error lists every problem.
+// It also panics if the functions cannot be built; the error has the output of the
+// compiler.
+//
+// If id is "Default", the names of resources contain the name of the stack only, and so do
+// the keys of outputs. Otherwise both contain the id.
+func New(scope constructs.Construct, id *string, props *Props) *Payhook {
+	return create(scope, id, props, buildFunctions)
+}
+
+// create creates the construct with the programs that build returns for an architecture, by
+// the names of the functions.
+func create(scope constructs.Construct, id *string, props *Props,
+	build func(arch string) (map[string][]byte, error)) *Payhook {
+	p := &Payhook{}
+	constructs.NewConstruct_Override(p, scope, id)
+	conf, err := props.resolve(p)
+	if err != nil {
+		panic(err)
+	}
+	for _, flag := range featureFlags {
+		p.Node().SetContext(jsii.String(flag), true)
+	}
+	p.conf = conf
+
+	programs, err := build(architecture(conf))
+	if err != nil {
+		panic(err)
+	}
+	folder, err := os.MkdirTemp("", "payhook-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(folder) // the CDK copies a package when its function is created
+	packages, err := packageFunctions(programs, folder, conf.Endpoint.Truststore)
+	if err != nil {
+		panic(err)
+	}
+	code := func(function string) awslambda.Code {
+		return awslambda.Code_FromAsset(jsii.String(packages[function]), nil)
+	}
+
+	p.ledger, p.keysTable = newLedger(p, conf), newKeysTable(p)
+	p.newBus(props.Bus)
+	p.newArchive()
+	p.buckets = newBuckets(p, conf)
+	p.token = newToken(p, conf, code("token"))
+	p.newWebhook(code("webhook"), newEndpoint(p, conf))
+	p.newRedrive(code("redrive"))
+	p.protectBus()
+	p.newAlarms(props.AlarmTopic)
+	if conf.Canary {
+		p.shiftByCanary()
+	}
+	p.encrypt(props.EncryptionKey)
+	dashboard := p.newMonitoring()
+	p.explainFindings()
+
+	p.output(names.WebhookURLOutput, "the URL that receives webhooks", p.webhook.url)
+	p.output(names.EventBusNameOutput, "the bus with the events", p.bus.EventBusName())
+	p.output(names.EventBusARNOutput, "the ARN of the bus, for rules in other stacks", p.bus.EventBusArn())
+	p.output(names.LedgerTableOutput, "the table with one item per eventId", p.ledger.TableName())
+	p.output(names.KeysTableOutput, "the table with the service's public keys", p.keysTable.TableName())
+	p.output(names.ClaimBucketOutput, "the bucket with the large events that the bus refers to",
+		p.buckets.claims.BucketName())
+	p.output(names.ParkingBucketOutput, "the bucket with parked deliveries and events",
+		p.buckets.parking.BucketName())
+	p.output(names.WebhookFunctionOutput, "the function that receives webhooks, with its alias",
+		p.webhook.invokedAs())
+	p.output(names.RedriveFunctionOutput, "the function that publishes pending events, with its alias",
+		p.redrive.invokedAs())
+	p.output(names.TokenFunctionOutput, "the function that refreshes the access token, with its alias",
+		p.token.invokedAs())
+	p.output(names.WebhookLogsOutput, "the log group of the webhook function", p.webhook.logs.LogGroupName())
+	p.output(names.RedriveLogsOutput, "the log group of the redrive function", p.redrive.logs.LogGroupName())
+	p.output(names.TokenLogsOutput, "the log group of the token function", p.token.logs.LogGroupName())
+	p.output(names.TokenSecretOutput, "the secret with the access token", p.token.secret.AttrId())
+	p.output(names.CredentialsSecretOutput, "the secret in which to store the client id and secret",
+		p.token.credentials.AttrId())
+	p.output(names.AlarmTopicOutput, "the topic that every alarm notifies", p.alarmTopic.TopicArn())
+	p.output(names.DashboardOutput, "the CloudWatch dashboard", dashboard)
+	p.newSubscriptionDetails()
+	p.warn(props)
+	if conf.Local {
+		p.removeUnsupported()
+	}
+	return p
+}
+
+// Bus returns the bus on which the events are published: Props.Bus, or the one that the
+// construct created. Create rules on it.
+func (p *Payhook) Bus() awsevents.IEventBus { return p.bus }
+
+// URL returns the URL that receives webhooks.
+func (p *Payhook) URL() *string { return p.webhook.url }
+
+// TokenSecretARN returns the ARN of the secret with the access token, which
+// [payhook.example/shared/token.NewClient] takes.
+func (p *Payhook) TokenSecretARN() *string { return p.token.secret.AttrId() }
+
+// AlarmTopic returns the topic that every alarm notifies: Props.AlarmTopic, or the one that
+// the construct created.
+func (p *Payhook) AlarmTopic() awssns.ITopic { return p.alarmTopic }
+
+// Alarms returns every alarm, in the order of their names. infra/cmd/payhook/RUNBOOK.md
+// describes them.
+func (p *Payhook) Alarms() []awscloudwatch.IAlarm {
+	var all []awscloudwatch.IAlarm
+	for _, name := range sortedKeys(p.alarms) {
+		alarm := p.alarms[name]
+		reference := alarm.Node().TryFindChild(jsii.String("Reference"))
+		if reference == nil {
+			reference = awscloudwatch.Alarm_FromAlarmArn(alarm, jsii.String("Reference"), alarm.AttrArn())
+		}
+		all = append(all, reference.(awscloudwatch.IAlarm))
+	}
+	return all
+}
+
+// GrantReadToken lets a principal of this account read the access token. It includes
+// kms:Decrypt for customer managed keys that encrypt the secret: that of
+// Props.Encryption and those of Props.FurtherEncryptionKeys.
+func (p *Payhook) GrantReadToken(grantee awsiam.IGrantable) awsiam.Grant {
+	secret := p.token.secret.AttrId()
+	for _, key := range p.customerKeys {
+		key.allow(grantee, "secretsmanager", secrets(secret), "kms:Decrypt")
+	}
+	return awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
+		Grantee: grantee, Actions: jsii.Strings("secretsmanager:GetSecretValue"), ResourceArns: &[]*string{secret},
+	})
+}
+
+// GrantReadClaims lets a principal of this account read the events that are too large for
+// the bus, which package [payhook.example/shared/claimcheck] resolves. It includes
+// kms:Decrypt as GrantReadToken does.
+func (p *Payhook) GrantReadClaims(grantee awsiam.IGrantable) awsiam.Grant {
+	for _, key := range p.customerKeys {
+		key.allow(grantee, "s3", s3Buckets(p.buckets.claims.BucketArn()), "kms:Decrypt")
+	}
+	return awsiam.Grant_AddToPrincipal(&awsiam.GrantOnPrincipalOptions{
+		Grantee: grantee, Actions: jsii.Strings("s3:GetObject"),
+		ResourceArns: &[]*string{p.buckets.claims.ArnForObjects(jsii.String("events/*"))},
+	})
+}
+
+// featureFlags are the feature flags of the CDK that change resources of the construct. The
+// construct does not depend on those of the app
+// (https://docs.aws.amazon.com/cdk/v2/guide/featureflags.html).
+var featureFlags = []string{
+	"@aws-cdk/aws-iam:minimizePolicies",
+	"@aws-cdk/aws-lambda:recognizeLayerVersion",
+	"@aws-cdk/aws-s3:serverAccessLogsUseBucketPolicy",
+}
+
+// warn adds warnings about settings to the output of the CDK CLI.
+func (p *Payhook) warn(props *Props) {
+	conf := p.conf
+	warn := func(about *settings.Setting, text string) {
+		awscdk.Annotations_Of(p).AddWarningV2(jsii.String("payhook:"+about.Key), jsii.String(text))
+	}
+	if conf.Webhook.Window == nil {
+		warn(settings.TimestampTolerance,
+			"timestampTolerance is off: the age of webhooks is not checked. Only the ledger detects a repeated "+
+				"webhook, for "+conf.Value(settings.DeduplicationWindow)+" (deduplicationWindow) after the event was "+
+				"recorded.")
+	}
+	if conf.AlarmEmail == "" && props.AlarmTopic == nil && !conf.Local {
+		warn(settings.AlarmEmail,
+			"alarmEmail is not set: this stack has no subscriber for its alarms. Add a subscription to "+
+				"the topic of the output AlarmTopic, or set alarmEmail.")
+	}
+	if name := conf.Webhook.EventBusName; props.Bus == nil && name != settings.DefaultBusName(conf.StackName) &&
+		!conf.Local {
+		warn(settings.EventBusName,
+			"eventBusName is "+name+": do not change it later. If this stack has a bus with "+
+				"another name, the deployment replaces that bus, and the rules of consumers stay at the old one. "+
+				"infra/README.md describes how to change the name.")
+	}
+	if props.Bus != nil && !conf.ProtectBus {
+		awscdk.Annotations_Of(p).AddInfoV2(jsii.String("payhook:"+settings.ProtectBus.Key), jsii.String(
+			"The bus is not created by Payhook and protectBus is not set, so its policy is not changed: every "+
+				"principal of the account with events:PutEvents can publish events on it that look authenticated."))
+	}
+}
+
+// outputPrefix returns what the keys of the outputs begin with: the path of the construct
+// below its stack, without "Default" and with letters and digits only.
+func outputPrefix(c constructs.Construct) string {
+	path := strings.TrimPrefix(*c.Node().Path(), *awscdk.Stack_Of(c).Node().Path())
+	var prefix strings.Builder
+	for part := range strings.SplitSeq(path, "/") {
+		if part == "Default" {
+			continue
+		}
+		for _, r := range part {
+			if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
+				prefix.WriteRune(r)
+			}
+		}
+	}
+	return prefix.String()
+}
+
+// output creates an output. Its key is the name, after the id of the construct unless that
+// is "Default".
+func (p *Payhook) output(name, description string, value *string) {
+	awscdk.NewCfnOutput(p, jsii.String(name), &awscdk.CfnOutputProps{
+		Description: jsii.String(description),
+		Value:       value,
+	}).OverrideLogicalId(jsii.String(outputPrefix(p) + name))
+}
+
+// cut returns at most the first n characters of a text that has only ASCII.
+func cut(text string, n int) string { return text[:min(len(text), n)] }
+
+// keptUnlessLocal returns the removal policy of data and logs: they are retained when the
+// stack is deleted or no longer contains them, unless the stack is local. The rollback of
+// a failed deployment deletes the resources that it created, because they are empty and
+// a secret costs money.
+func keptUnlessLocal(conf settings.Deployment) awscdk.RemovalPolicy {
+	if conf.Local {
+		return awscdk.RemovalPolicy_DESTROY
+	}
+	return awscdk.RemovalPolicy_RETAIN_ON_UPDATE_OR_DELETE
+}
+
+// resources returns the resources that the construct has created so far.
+func (p *Payhook) resources() []awscdk.CfnResource {
+	var found []awscdk.CfnResource
+	for _, node := range *p.Node().FindAll(constructs.ConstructOrder_POSTORDER) {
+		if *awscdk.CfnResource_IsCfnResource(node) {
+			found = append(found, node.(awscdk.CfnResource))
+		}
+	}
+	return slices.Clip(found)
+}
