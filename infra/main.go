@@ -7,11 +7,13 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"runtime"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/constructs-go/constructs/v10"
 	"github.com/aws/jsii-runtime-go"
 
 	"payhook.example/infra/payhook"
@@ -23,15 +25,19 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		status = 1
 	}
-	closeCDK()
+	// jsii waits for the process of the CDK twice, and sometimes reports on standard error
+	// that the process did not exist the second time.
+	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
+		os.Stderr = null
+	}
+	jsii.Close()
 	os.Exit(status)
 }
 
-// synthesize writes the template.
+// synthesize writes the template. The CDK and Payhook report problems with a panic whose
+// value is an error. Its stack trace does not help a user who deploys. Other panics are bugs
+// and keep their stack trace.
 func synthesize() (err error) {
-	// The CDK and the construct report problems with a panic whose value is an error. The
-	// stack trace does not help a user who deploys. Other panics are bugs and keep their
-	// stack trace.
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -46,22 +52,36 @@ func synthesize() (err error) {
 
 	// AutoSynth would write a template at exit, even if the settings are invalid.
 	app := awscdk.NewApp(&awscdk.AppProps{AutoSynth: jsii.Bool(false)})
-	stack := awscdk.NewStack(app, jsii.String("Payhook"), &awscdk.StackProps{
-		StackName:   jsii.String("Payhook"),
-		Description: jsii.String("Payhook: publishes authenticated payment webhooks as events on a bus"),
-		// Termination protection prevents an accidental deletion of the stack and its URL.
-		TerminationProtection: jsii.Bool(true),
-	})
-	payhook.New(stack, jsii.String("Default"), &payhook.Props{})
+	newStack(app)
+	for _, settings := range localStacks(app) {
+		scope := constructs.NewConstruct(app, jsii.String(settings["stackName"]))
+		for key, value := range settings {
+			scope.Node().SetContext(jsii.String(key), value)
+		}
+		newStack(scope)
+	}
 	app.Synth(nil)
 	return nil
 }
 
-// closeCDK ends the process in which the CDK runs. jsii waits for this process twice, and
-// sometimes reports on standard error that the process did not exist the second time.
-func closeCDK() {
-	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
-		os.Stderr = null
+// newStack creates the stack with the settings of the context of scope.
+func newStack(scope constructs.Construct) {
+	local := scope.Node().TryGetContext(jsii.String("payhook:local")) != nil
+	stack := awscdk.NewStack(scope, jsii.String("Payhook"), &awscdk.StackProps{
+		StackName:   payhook.StackName(scope),
+		Description: jsii.String("Payhook: publishes authenticated payment webhooks as events on a bus"),
+		// Termination protection prevents an accidental deletion of the stack and its URL.
+		TerminationProtection: jsii.Bool(!local),
+	})
+	payhook.New(stack, jsii.String("Default"), payhook.PropsFromContext(stack))
+}
+
+// localStacks returns the further stacks of a local run: for each, the settings in which it
+// differs from the first. One synthesis of three stacks takes less time than three.
+func localStacks(app awscdk.App) (stacks []map[string]string) {
+	text, _ := app.Node().TryGetContext(jsii.String("payhook:localStacks")).(string)
+	if err := json.Unmarshal([]byte(text), &stacks); err != nil && text != "" {
+		panic(fmt.Errorf("payhook:localStacks: must be a JSON list of objects with string values: %w", err))
 	}
-	jsii.Close()
+	return stacks
 }

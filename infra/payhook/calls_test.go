@@ -56,7 +56,6 @@ var resources = map[string]map[string][]string{
 		"temporary.create":      {"temporary rules"},
 		"temporary.createQueue": {"temporary queues"},
 		"temporary.receive":     {"temporary queues"},
-		"temporary.delete":      {"temporary queues"},
 		"temporary.remove":      {"temporary rules"},
 		"temporary.removeQueue": {"temporary queues"},
 		// AWS, "Actions, resources, and condition keys for Amazon EventBridge" in the

@@ -39,7 +39,11 @@ func (p *Payhook) encrypt(given awskms.IKey) {
 		return
 	}
 	scope := constructs.NewConstruct(p, jsii.String("Encryption"))
-	if given == nil {
+	switch {
+	case given != nil:
+	case conf.Encryption != settings.EncryptionCMK:
+		given = awskms.Key_FromKeyArn(scope, jsii.String("Key"), jsii.String(conf.Encryption))
+	default:
 		given = awskms.NewKey(scope, jsii.String("Key"), &awskms.KeyProps{
 			Description:       jsii.String("Payhook: " + conf.StackName + ", all stored data"),
 			EnableKeyRotation: jsii.Bool(true),

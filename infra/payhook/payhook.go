@@ -19,7 +19,6 @@ package payhook
 import (
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
@@ -78,6 +77,9 @@ func create(scope constructs.Construct, id *string, props *Props,
 	}
 	for _, flag := range featureFlags {
 		p.Node().SetContext(jsii.String(flag), true)
+	}
+	if props == nil { // all that is required is in the context
+		props = &Props{}
 	}
 	p.conf = conf
 
@@ -138,6 +140,10 @@ func create(scope constructs.Construct, id *string, props *Props,
 	p.output(names.AlarmTopicOutput, "the topic that every alarm notifies", p.alarmTopic.TopicArn())
 	p.output(names.DashboardOutput, "the CloudWatch dashboard", dashboard)
 	p.newSubscriptionDetails()
+	if conf.StackName != *awscdk.Stack_Of(p).StackName() {
+		p.output(names.DeploymentOutput, "what the names of metrics, alarms and the dashboard begin with",
+			jsii.String(conf.StackName))
+	}
 	p.warn(props)
 	if conf.Local {
 		p.removeUnsupported()
@@ -241,31 +247,13 @@ func (p *Payhook) warn(props *Props) {
 	}
 }
 
-// outputPrefix returns what the keys of the outputs begin with: the path of the construct
-// below its stack, without "Default" and with letters and digits only.
-func outputPrefix(c constructs.Construct) string {
-	path := strings.TrimPrefix(*c.Node().Path(), *awscdk.Stack_Of(c).Node().Path())
-	var prefix strings.Builder
-	for part := range strings.SplitSeq(path, "/") {
-		if part == "Default" {
-			continue
-		}
-		for _, r := range part {
-			if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
-				prefix.WriteRune(r)
-			}
-		}
-	}
-	return prefix.String()
-}
-
 // output creates an output. Its key is the name, after the id of the construct unless that
 // is "Default".
 func (p *Payhook) output(name, description string, value *string) {
 	awscdk.NewCfnOutput(p, jsii.String(name), &awscdk.CfnOutputProps{
 		Description: jsii.String(description),
 		Value:       value,
-	}).OverrideLogicalId(jsii.String(outputPrefix(p) + name))
+	}).OverrideLogicalId(jsii.String(idIn(awscdk.Stack_Of(p), p) + name))
 }
 
 // cut returns at most the first n characters of a text that has only ASCII.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,19 +44,34 @@ func StackName(scope constructs.Construct) *string {
 }
 
 // deploymentName returns the name of the deployment in scope, which differs from all others in
-// the account and Region: that of the stack, with the path of the construct in it. Constructs
-// with the id Default are no part of it, as of logical ids.
+// the account and Region: that of the stack, followed by the id of the construct in it unless
+// that is Default. The name of a stack has no underscore.
 func deploymentName(scope constructs.Construct) string {
 	stack := awscdk.Stack_Of(scope)
 	for stack.NestedStackParent() != nil { // the name of a nested stack is a token
 		stack = stack.NestedStackParent()
 	}
-	path := strings.Split(strings.TrimPrefix(*scope.Node().Path(), *stack.Node().Path()), "/")
-	path = slices.DeleteFunc(path, func(id string) bool { return id == "" || id == "Default" })
-	if len(path) == 0 {
-		return *stack.StackName()
+	if id := idIn(stack, scope); id != "" {
+		return *stack.StackName() + "_" + id
 	}
-	return *stack.StackName() + "-" + strings.Join(path, "/")
+	return *stack.StackName()
+}
+
+// idIn returns the letters and digits of the path of a construct below a stack, without
+// Default, which is no part of logical ids either.
+func idIn(stack awscdk.Stack, c constructs.Construct) string {
+	var id strings.Builder
+	for part := range strings.SplitSeq(strings.TrimPrefix(*c.Node().Path(), *stack.Node().Path()), "/") {
+		if part == "Default" {
+			continue
+		}
+		for _, r := range part {
+			if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
+				id.WriteRune(r)
+			}
+		}
+	}
+	return id.String()
 }
 
 // resolve checks the props and returns the configuration of the deployment in scope. Its error
@@ -67,11 +81,7 @@ func (p *Props) resolve(scope constructs.Construct) (settings.Deployment, error)
 	if p == nil {
 		p = &Props{}
 	}
-	return p.configuration(scope, deploymentName(scope))
-}
-
-func (p *Props) configuration(scope constructs.Construct, name string) (settings.Deployment, error) {
-	r := &resolver{Deployment: name, Local: contextText(scope, settings.LocalKey) == "true",
+	r := &resolver{Deployment: deploymentName(scope), Local: contextText(scope, settings.LocalKey) == "true",
 		Texts: map[string]string{}, Unchecked: map[string]bool{}, Names: map[string]string{}}
 	for _, s := range settings.LocalSettings() {
 		if text := contextText(scope, s.Key); text != "" && r.Local {
@@ -190,36 +200,6 @@ var retentionDays = map[awslogs.RetentionDays]string{
 	awslogs.RetentionDays_SIX_YEARS: "2192", awslogs.RetentionDays_SEVEN_YEARS: "2557",
 	awslogs.RetentionDays_EIGHT_YEARS: "2922", awslogs.RetentionDays_NINE_YEARS: "3288",
 	awslogs.RetentionDays_TEN_YEARS: "3653",
-}
-
-// furtherStacks is the context key for further stacks of a local run: a JSON list of
-// objects, each with the settings in which a stack differs from the first. One synthesis
-// of three stacks takes much less time than three syntheses.
-const furtherStacks = settings.Prefix + "localStacks"
-
-// readSettings returns the configuration of the app's stack, followed by those of the further
-// stacks of a local run.
-func readSettings(app awscdk.App) ([]settings.Deployment, error) {
-	changes := []map[string]string{nil}
-	if text := contextText(app, furtherStacks); text != "" {
-		var further []map[string]string
-		if err := json.Unmarshal([]byte(text), &further); err != nil {
-			return nil, fmt.Errorf("%s: must be a JSON list of objects with string values: %w", furtherStacks, err)
-		}
-		changes = append(changes, further...)
-	}
-	var stacks []settings.Deployment
-	for _, change := range changes {
-		p := PropsFromContext(app)
-		maps.Copy(p.context, change)
-		name := cmp.Or(change[settings.StackName.Key], *StackName(app))
-		conf, err := p.configuration(app, name)
-		if err != nil {
-			return nil, err
-		}
-		stacks = append(stacks, conf)
-	}
-	return stacks, nil
 }
 
 // settingsError lists the problems of the settings of a construct, with a hint for first-time

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -32,21 +31,6 @@ func TestReportsUnknownSettings(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), key+": no such setting") {
 			t.Errorf("%s: got error %v", key, err)
 		}
-	}
-}
-
-func TestLocalRunCanHaveFurtherStacks(t *testing.T) {
-	stacks, err := readSettings(newApp(t, required, local, map[string]any{
-		"successStatus": 202, furtherStacks: `[{"stackName":"Second","successStatus":"204"},{"stackName":"Third"}]`}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, s := range stacks {
-		got = append(got, s.StackName+" "+s.Webhook.EventBusName+" "+s.Value(settings.SuccessStatus))
-	}
-	if want := []string{"Payhook payhook 202", "Second second 204", "Third third 202"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

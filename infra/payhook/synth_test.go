@@ -56,8 +56,8 @@ func newApp(t *testing.T, conf ...map[string]any) awscdk.App {
 func newPayhook(t *testing.T, program string, conf ...map[string]any) (awscdk.App, *Payhook) {
 	t.Helper()
 	app := newApp(t, append([]map[string]any{required}, conf...)...)
-	stack := awscdk.NewStack(app, jsii.String("Payhook"), nil)
-	return app, create(stack, jsii.String("Default"), &Props{}, func(string) (map[string][]byte, error) {
+	stack := awscdk.NewStack(app, jsii.String("Payhook"), &awscdk.StackProps{StackName: StackName(app)})
+	return app, create(stack, jsii.String("Default"), PropsFromContext(stack), func(string) (map[string][]byte, error) {
 		text := []byte(program)
 		return map[string][]byte{"webhook": text, "redrive": text, "token": text}, nil
 	})
@@ -232,14 +232,13 @@ func flags(t *testing.T) map[string]any {
 // parse reads settings as the app does.
 func parse(t *testing.T, conf ...map[string]any) (settings.Deployment, error) {
 	t.Helper()
-	deployments, err := readSettings(newApp(t, conf...))
+	app := newApp(t, conf...)
+	stack := awscdk.NewStack(app, jsii.String("Payhook"), &awscdk.StackProps{StackName: StackName(app)})
+	deployment, err := PropsFromContext(stack).resolve(stack)
 	if _, ok := errors.AsType[settingsError](err); err != nil && !ok {
 		t.Fatalf("not an error about settings: %v", err)
 	}
-	if err != nil {
-		return settings.Deployment{}, err
-	}
-	return deployments[0], nil
+	return deployment, err
 }
 
 // With Node 20, whose support has ended, the CDK's library writes a banner. The

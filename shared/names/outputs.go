@@ -24,4 +24,5 @@ const (
 	DomainTargetOutput        = "DomainTarget"
 	EncryptionKeyOutput       = "EncryptionKey"
 	BusFailuresOutput         = "BusFailures"
+	DeploymentOutput          = "Deployment"
 )

@@ -133,14 +133,13 @@ func ParseDeployment(given Given) (Deployment, error) {
 const maxThrottleBurst = 5000
 
 // DefaultBusName returns the name of the bus of a deployment without the setting
-// eventBusName: that of the deployment in lower case. Other characters become hyphens.
+// eventBusName: that of the deployment, with the name of the stack in lower case.
 func DefaultBusName(deployment string) string {
-	name := strings.Map(func(c rune) rune {
-		if !strings.ContainsRune(busCharacters, c) {
-			return '-'
-		}
-		return c
-	}, strings.ToLower(deployment))
+	stack, id, ok := strings.Cut(deployment, "_")
+	name := strings.ToLower(stack)
+	if ok {
+		name += "_" + id
+	}
 	return name[:min(len(name), maxBusName)]
 }
 

@@ -1,0 +1,192 @@
+package payhook
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// bank synthesizes the app of testdata/bank in a module outside the repository, and returns its
+// template and the folder of the module.
+func bank(t *testing.T, env ...string) (tm *template, folder string) {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder = t.TempDir()
+	writeFile(t, filepath.Join(folder, "main.go"), string(readFile(t, filepath.Join("testdata", "bank", "main.go"))))
+	for _, args := range []string{"mod init bank.example/app", "mod edit -require=payhook.example@v0.0.0",
+		"mod edit -replace=payhook.example=" + root, "mod tidy"} {
+		goCommand(t, folder, nil, strings.Fields(args)...)
+	}
+	return synthesizeBank(t, folder, env...), folder
+}
+
+func synthesizeBank(t *testing.T, folder string, env ...string) *template {
+	t.Helper()
+	out := t.TempDir()
+	goCommand(t, folder, append([]string{"CDK_OUTDIR=" + out, "BASE_URL=https://api.payments.example",
+		"AUTH_URL=https://auth.payments.example", "CDK_CONTEXT_JSON={\"aws:cdk:enable-path-metadata\":true}"}, env...),
+		"run", ".")
+	return readTemplate(t, filepath.Join(out, "Bank.template.json"))
+}
+
+func goCommand(t *testing.T, folder string, env []string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir, cmd.Env = folder, append(append(os.Environ(), "GOTOOLCHAIN=auto", "GOWORK=off"), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// An app of somebody else has the construct twice in one stack.
+func TestAnotherModuleUsesTheConstruct(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds programs")
+	}
+	tm, folder := bank(t)
+
+	// The names that Payhook chooses are unique.
+	names := map[string]string{}
+	for path, r := range tm.Resources {
+		for property, value := range r.Properties {
+			text, ok := value.(string)
+			if !ok || !strings.HasSuffix(property, "Name") || property == "MetricName" || r.Type == "AWS::Lambda::Alias" {
+				continue
+			}
+			if other, ok := names[r.Type+" "+text]; ok {
+				t.Errorf("%s and %s are both named %s", path, other, text)
+			}
+			names[r.Type+" "+text] = path
+		}
+	}
+	// The functions of both have one code each, and each its own deployment.
+	code, deployments := map[string]int{}, map[any]int{}
+	for _, f := range tm.all(t, "AWS::Lambda::Function") {
+		code[fmt.Sprint(at(f.Properties, "Code", "S3Key"))]++
+		deployments[at(f.Properties, "Environment", "Variables", "PAYHOOK_STACK")]++
+	}
+	if len(code) != 3 || !cmp.Equal(deployments, map[any]int{"Bank_Payments": 3, "Bank_Reports": 3}) {
+		t.Errorf("assets %v, deployments %v", code, deployments)
+	}
+	// The bus of the app is as the app made it. The other is protected.
+	var buses, policies []string
+	for path, bus := range tm.all(t, "AWS::Events::EventBus") {
+		buses = append(buses, path+" "+tm.render(bus.Properties["Name"]))
+	}
+	slices.Sort(buses)
+	if diff := cmp.Diff([]string{"Bank/Events bank-events", "Bank/Reports/Bus bank_Reports"}, buses); diff != "" {
+		t.Error(diff)
+	}
+	for path := range tm.all(t, "AWS::Events::EventBusPolicy") {
+		policies = append(policies, path)
+	}
+	if !slices.Equal(policies, []string{"Bank/Reports/BusPolicy"}) {
+		t.Errorf("policies of buses: %q", policies)
+	}
+	for id, want := range map[string]string{"Payments": "Bank/Events", "Reports": "Bank/Reports/Bus"} {
+		if got := tm.render(tm.Outputs[id+"EventBusName"].Value); got != want {
+			t.Errorf("%s publishes on %s", id, got)
+		}
+		if got := tm.Outputs[id+"Deployment"].Value; got != "Bank_"+id {
+			t.Errorf("%s is the deployment %v", id, got)
+		}
+	}
+
+	// Only what is below the construct has its tags, key and explanations.
+	for path, r := range tm.Resources {
+		if !strings.HasPrefix(path, "Bank/Payments/") && !strings.HasPrefix(path, "Bank/Reports/") &&
+			(r.Metadata["checkov"] != nil || r.Metadata["cdk_nag"] != nil || r.Properties["KmsMasterKeyId"] != nil) {
+			t.Errorf("%s is changed: %v", path, r)
+		}
+	}
+
+	// Each grant is what is needed, and no more.
+	want := map[string][]string{
+		"Bank/Payments/Token/Secret.Id":     {"secretsmanager:GetSecretValue"},
+		"Bank/Payments/Claims.Arn/events/*": {"s3:GetObject"},
+	}
+	if diff := cmp.Diff(want, tm.grants(t, "Bank/Reader")); diff != "" {
+		t.Errorf("the grants (-want +got)\n%s", diff)
+	}
+	with := synthesizeBank(t, folder, "ENCRYPTION=cmk")
+	uses := []string{"s3 kms:Decrypt aws:s3:arn=Bank/Payments/Claims.Arn",
+		"s3 kms:Decrypt aws:s3:arn=Bank/Payments/Claims.Arn/*",
+		"secretsmanager kms:Decrypt SecretARN=Bank/Payments/Token/Secret.Id"}
+	if diff := cmp.Diff(uses, with.uses(t, "Bank/Reader", "Bank/Payments/Encryption/Key.Arn")); diff != "" {
+		t.Errorf("the grants on the key (-want +got)\n%s", diff)
+	}
+	for _, path := range []string{"Bank/Events", "Bank/Released"} {
+		if diff := cmp.Diff(tm.Resources[path].Properties, with.Resources[path].Properties); diff != "" {
+			t.Errorf("%s is encrypted, too\n%s", path, diff)
+		}
+	}
+
+	// The functions are in the vendor folder, from which they are built offline.
+	goCommand(t, folder, nil, "mod", "vendor")
+	t.Setenv("GOPROXY", "off")
+	if _, err := build(t, folder, "arm64"); err != nil {
+		t.Error(err)
+	}
+
+	// The module that a user imports carries no test tools.
+	graph := goCommand(t, folder, []string{"GOFLAGS=-mod=mod"}, "mod", "graph")
+	for _, tool := range []string{"honnef.co/go/tools", "chromedp", "wycheproof"} {
+		if strings.Contains(graph, tool) {
+			t.Errorf("the module graph of a user has %s", tool)
+		}
+	}
+	if os.Getenv("PAYHOOK_LINT") != "" {
+		file := filepath.Join(t.TempDir(), "bank.json")
+		writeFile(t, file, tm.text)
+		lint(t, file)
+	}
+}
+
+// The context of an app without feature flags gives the same template.
+func TestFeatureFlagsOfTheAppDoNotMatter(t *testing.T) {
+	sorted := func(tm *template) string {
+		var resources map[string]any
+		text, err := json.Marshal(tm.Resources)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &resources); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(order(resources))
+	}
+	withFlags, without := payhook(t), map[string]any{}
+	for flag := range flags(t) {
+		without[flag] = nil
+	}
+	if diff := cmp.Diff(sorted(withFlags), sorted(payhook(t, without))); diff != "" {
+		t.Errorf("(-with flags +without)\n%s", diff)
+	}
+}
+
+// order sorts every list: the CDK sorts actions and resources of policies only with a flag of
+// the app.
+func order(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key := range maps.Keys(v) {
+			v[key] = order(v[key])
+		}
+	case []any:
+		slices.SortFunc(v, func(a, b any) int { return strings.Compare(fmt.Sprint(order(a)), fmt.Sprint(order(b))) })
+	}
+	return value
+}
