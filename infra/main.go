@@ -66,7 +66,7 @@ func synthesize() (err error) {
 
 // newStack creates the stack with the settings of the context of scope.
 func newStack(scope constructs.Construct) {
-	local := scope.Node().TryGetContext(jsii.String("payhook:local")) != nil
+	local := fmt.Sprint(scope.Node().TryGetContext(jsii.String("payhook:local"))) == "true"
 	stack := awscdk.NewStack(scope, jsii.String("Payhook"), &awscdk.StackProps{
 		StackName:   payhook.StackName(scope),
 		Description: jsii.String("Payhook: publishes authenticated payment webhooks as events on a bus"),
