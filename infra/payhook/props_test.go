@@ -278,7 +278,8 @@ func TestExistingPartsCanBeTokens(t *testing.T) {
 	}
 	if conf.Webhook.EventBusName != *p.Bus.EventBusName() || conf.Value(settings.EventBusName) != *p.Bus.EventBusName() ||
 		conf.Endpoint.HostedZoneID != *zone.HostedZoneId() || conf.Encryption != *p.EncryptionKey.KeyArn() ||
-		conf.Endpoint.CertificateARN != *p.Certificate.CertificateArn() || conf.ProtectBus {
+		conf.Endpoint.CertificateARN != *p.Certificate.CertificateArn() ||
+		conf.ProtectBus {
 		t.Errorf("%+v", conf)
 	}
 	p.Bus = awsevents.EventBus_FromEventBusName(stack, jsii.String("Default bus"), jsii.String("default"))
