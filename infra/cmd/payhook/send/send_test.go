@@ -395,6 +395,9 @@ func TestWebhookHasTheRequestedClientCertificate(t *testing.T) {
 	if c := send("--certificate", "none"); c != nil {
 		t.Error("a certificate was presented")
 	}
+	if c := send("--certificate", string(paymenttest.CertificateExpired)); c == nil || c.NotAfter.After(time.Now()) {
+		t.Error("the certificate has not expired")
+	}
 	if c := send("--rotate-certificate"); c == nil || c.Equal(first) {
 		t.Error("the certificate is not a new one")
 	}
