@@ -17,9 +17,10 @@ import (
 var PauseOf = rand.N[time.Duration]
 
 // Pause waits for a random part of the longest pause, so that functions that fail together
-// do not try again together. It returns the error of ctx if ctx ends before.
+// do not try again together. It returns as soon as ctx has ended, with the error of ctx.
 func Pause(ctx context.Context, longest time.Duration) error {
-	return smithytime.SleepWithContext(ctx, PauseOf(longest))
+	_ = smithytime.SleepWithContext(ctx, PauseOf(longest)) // nil at random if both end together
+	return ctx.Err()
 }
 
 // Each calls do once for each number from 0 to n-1, with at most limit calls at
