@@ -86,6 +86,7 @@ func newHandler(s settings.Webhook, c clients, log *awsenv.Log) *handler {
 		method:          s.HTTPMethod,
 		successStatus:   s.SuccessStatus,
 		maxPayloadBytes: s.MaxPayloadBytes,
+		tracing:         s.Tracing,
 	}
 	var mechanisms intake.Mechanisms
 	if s.UsesSignature() {

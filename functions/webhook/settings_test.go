@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/google/go-cmp/cmp"
 
 	"payhook.example/shared/awsenv"
@@ -151,6 +152,18 @@ var effects = map[*settings.Setting]func(t *testing.T){
 	settings.UnknownKeyTTL: passed(settings.UnknownKeyTTL, "10m",
 		func(o *keys.Options) { o.UnknownTTL = 10 * time.Minute }),
 	settings.KeyMissBudget: passed(settings.KeyMissBudget, "3", func(o *keys.Options) { o.MissBudget = 3 }),
+
+	settings.Tracing: func(t *testing.T) {
+		const header = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
+		for value, want := range map[string]string{"true": header, "false": ""} {
+			e := newEndpoint(t, map[string]string{settings.Tracing.Env(): value})
+			e.runOnce(t, e.signed(t, paymenttest.Event()), header)
+			if entry := e.bus.Entries()[0]; aws.ToString(entry.TraceHeader) != want ||
+				strings.Contains(*entry.Detail, "Root=") {
+				t.Errorf("%s: the header is %q with %s", value, aws.ToString(entry.TraceHeader), *entry.Detail)
+			}
+		}
+	},
 
 	// Package setup tests what a pipeline does with its settings.
 	settings.EventBusName: published, settings.EventSource: published,

@@ -159,7 +159,8 @@ type Props struct {
 	// FurtherEncryptionKeys are the ARNs of other keys that the functions can use, such as those of
 	// LedgerTable, ClaimBucket and ParkingBucket; "aws" if these have none.
 	FurtherEncryptionKeys []string `context:"furtherEncryptionKeys"`
-	// Tracing is whether Lambda sends traces to X-Ray. Default: false.
+	// Tracing is whether Lambda sends traces to X-Ray, and events that the webhook function publishes
+	// carry its trace to consumers. Default: false.
 	Tracing bool `context:"tracing"`
 
 	context map[string]string // of PropsFromContext: the texts of all context keys that are not the CDK's

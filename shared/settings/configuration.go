@@ -34,6 +34,8 @@ type Webhook struct {
 	KeysBearer      bool   // fetching a key needs the access token
 	TokenSecret     string // name or ARN of the secret of the token; "" unless KeysBearer
 
+	Tracing bool // events continue the trace of the invocation; only in the function
+
 	Publishing
 	Timeout time.Duration // only in a deployment
 }

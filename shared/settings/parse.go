@@ -21,7 +21,7 @@ func ParseWebhook(getenv func(string) string) (Webhook, error) {
 	d := r.read(WebhookSettings())
 	w := d.Webhook
 	w.Publishing = r.publishing(w.Publishing)
-	w.KeysTable = r.resource(names.KeysTableEnv)
+	w.KeysTable, w.Tracing = r.resource(names.KeysTableEnv), d.Tracing
 	if w.UsesMTLS() {
 		w.MTLS = r.trust(&d)
 		if w.MTLS.DomainName = d.Endpoint.DomainName; w.MTLS.DomainName == "" {

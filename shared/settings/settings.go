@@ -236,7 +236,7 @@ var (
 	FurtherEncryptionKeys = declare(Setting{Key: "furtherEncryptionKeys", Zero: EncryptionAWS, Separator: ";",
 		Example: "arn:aws:kms:eu-central-1:111122223333:key/11111111-2222-3333-4444-555555555555",
 		parse:   func(d *Deployment, v string) error { return listOf(&d.FurtherEncryptionKeys, v, parseKeyARN) }})
-	Tracing = declare(Setting{Key: "tracing", Default: "false", Example: "true",
+	Tracing = declare(Setting{Key: "tracing", Default: "false", Example: "true", by: webhook,
 		parse: func(d *Deployment, v string) error { return either(&d.Tracing, v, "false", "true") }})
 
 	// RedriveTimeout, RedriveGrace and RedriveAttempts make a local run faster.
