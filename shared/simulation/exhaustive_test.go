@@ -315,7 +315,7 @@ func (c *pool) all(t *testing.T, work func(hand func(job))) {
 				c.total.add(counted)
 				if len(w.facts.violations) > 0 {
 					if c.failed++; c.failed <= 3 {
-						t.Error(w.report(t))
+						t.Error(w.report())
 					}
 				}
 				c.mu.Unlock()

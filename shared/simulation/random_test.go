@@ -104,11 +104,6 @@ func (r *randomDecider) fault(w *world, c *call) (f fault) {
 
 // history plays the history of a seed and counts its events.
 func history(seed uint64) (*world, counts) {
-	return historyWith(seed, func(d decider) decider { return d })
-}
-
-// historyWith plays the history of a seed with a decider that wraps its own.
-func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 	r := &randomDecider{Rand: rand.New(rand.NewPCG(seed, 20260131)), seed: seed}
 	r.rate = []float64{0, 0.02, 0.05, 0.1, 0.3}[r.IntN(5)]
 	for k := none + 1; k < kinds; k++ {
@@ -132,7 +127,7 @@ func historyWith(seed uint64, around func(decider) decider) (*world, counts) {
 		}
 	}
 	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), seed: seed, attempts: 1 + 2*r.IntN(2),
-		keyCache: r.IntN(4) == 0, mechanism: mechanismOf(seed)}, around(r))
+		keyCache: r.IntN(4) == 0, mechanism: mechanismOf(seed)}, r)
 	if r.rejects = r.IntN(16) == 0; r.rejects || r.IntN(8) == 0 {
 		w.maxAttempts = 2
 	}
@@ -259,13 +254,22 @@ func play(t *testing.T, history func() (*world, counts)) (w *world, c counts) {
 	return w, c
 }
 
+// report describes a failed history.
+func (w *world) report() string {
+	if w.seed == 0 {
+		return w.name + "\n" + w.String()
+	}
+	return fmt.Sprintf("seed %d fails; replay it with\n\tgo test ./shared/simulation -run TestRandomHistories -v "+
+		"-seed=%d\n%s", w.seed, w.seed, w)
+}
+
 func TestRandomHistoriesLoseNothing(t *testing.T) {
 	prepare(t)
 	if *seed != 0 {
 		w, c := play(t, func() (*world, counts) { return history(*seed) })
 		t.Logf("seed %d:\n%s%s", *seed, w, c)
 		if len(w.facts.violations) > 0 {
-			t.Error(w.report(t))
+			t.Error(w.report())
 		}
 		return
 	}
