@@ -12,8 +12,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/c2sp/wycheproof"
 	"github.com/google/go-cmp/cmp"
+
+	"payhook.example/shared/wycheproof"
 )
 
 const id = "0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d"
@@ -225,12 +226,8 @@ func TestParseJWKRejectsWeakKeysOfWycheproof(t *testing.T) {
 		{"json_web_crypto_test.json", 46, ROCA},
 	}
 	for _, test := range tests {
-		file, err := wycheproof.TestVectors.Open(test.file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var vectors set
-		if err := json.UnmarshalRead(file, &vectors); err != nil {
+		if err := json.Unmarshal(wycheproof.Read(t, test.file), &vectors); err != nil {
 			t.Fatal(err)
 		}
 		found := false
