@@ -103,7 +103,9 @@ test-unit: check ## the quick part: unit and template tests
 test-e2e: check ## the end-to-end tests, on the stack deployed into an emulator
 	PAYHOOK_E2E=1 go test -count=1 -p 2 -vet=off -timeout=20m ./infra/local/... ./infra/acceptance
 
-# It is not a tool of go.mod, to which it would add six modules.
+# They are not tools of go.mod, which would add them to the graph of every module that
+# imports Payhook.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 REVIVE := github.com/mgechev/revive@v1.16.0
 
 .PHONY: lint
@@ -112,7 +114,7 @@ lint: tools ## gofmt, go vet, go fix, staticcheck, revive; cfn-lint on the templ
 	if [ -n "$$unformatted" ]; then echo "not formatted by gofmt:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go fix -diff ./...
-	go tool staticcheck -checks all ./...
+	go run $(STATICCHECK) -checks all ./...
 	go run $(REVIVE) -config .revive.toml -set_exit_status -exclude ./infra/node_modules/... ./...
 	PAYHOOK_LINT=1 go test -count=1 -run '^TestTemplatesPassCfnLint$$' ./infra/payhook
 
@@ -139,7 +141,6 @@ soak: check-go ## every single fault, then random histories (SEEDS=1000000; SEED
 	$(if $(SEED),,go test ./shared/simulation -count=1 -run '^TestNo')
 	go test ./shared/simulation -count=1 -run TestRandomHistories -v -timeout=0 $(if $(SEED),-seed=$(SEED),-seeds=$(SEEDS))
 
-# It is not a tool of go.mod, to which it would add fifteen modules.
 GREMLINS := github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0
 CORE := $(addprefix ./shared/,intake keys ledger bus payment signature clientcert claimcheck parking token settings)
 # gremlins copies the whole folder for each worker, so it works on a copy without tools.
