@@ -26,8 +26,11 @@ type alarm struct {
 	description string // the problem and its consequence
 	action      string // the first action to take
 	metric
-	// minus are subtracted from the metric; the alarm is then on metric math. A
-	// period without data counts as 0.
+	// fill means that a period without data counts as 0; the alarm is then on metric math.
+	// Otherwise, CloudWatch looks further back than the periods if data is missing (AWS,
+	// "Configuring how CloudWatch alarms treat missing data").
+	fill bool
+	// minus are subtracted from the metric, with fill.
 	minus     []metric
 	statistic string
 	minutes   int // the length of a period
@@ -216,6 +219,17 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 				"credentials with the service's operator."},
 	}
 
+	if hours := int(conf.AlarmSilence.Hours()); hours > 0 {
+		// With periods of an hour, an alarm looks back at most 7 days (AWS, "PutMetricAlarm"). A new
+		// deployment has no data at all, which FILL does not fill.
+		all = append(all, alarm{name: "silence", metric: ownMetric(conf, names.AcceptedMetric), fill: true,
+			statistic: sum, minutes: 60, threshold: 1, below: true, times: hours, among: hours, missingBreaches: true,
+			notifyOK: true,
+			description: "No webhook was accepted for as long as alarmSilence says: the service does not send, sends to " +
+				"another URL, or nothing that it sends is accepted.",
+			action: "Look at the other alarms and at the dashboard's requests, also those that were rejected. If none " +
+				"arrive, ask the service's operator whether the subscription is active and which answers they get."})
+	}
 	if conf.Webhook.UsesMTLS() {
 		all = append(all, trustExpires(conf), certificateForbidden(conf, webhook))
 	}
@@ -263,7 +277,7 @@ func rejectedByAWS(conf settings.Deployment, webhook webhook) alarm {
 	// newest period can differ without a cause. With two of twelve periods, the older
 	// one is complete.
 	return alarm{name: "rejected-by-aws", metric: webhook.lambdaMetric("Url4xxCount"),
-		minus:     []metric{ownMetric(conf, names.ClientErrorsMetric), webhook.lambdaMetric("Throttles")},
+		fill: true, minus: []metric{ownMetric(conf, names.ClientErrorsMetric), webhook.lambdaMetric("Throttles")},
 		statistic: sum, minutes: 5, threshold: 1, times: 2, among: 12, notifyOK: true,
 		description: "AWS answered webhooks with 4xx before the function ran, most likely because they are too large " +
 			"for Lambda (413). There is no log line for them, and unless the service sends them again in smaller " +
@@ -358,7 +372,7 @@ func (p *Payhook) newAlarm(scope constructs.Construct, a alarm) {
 	if a.notifyOK {
 		props.OkActions = &[]any{p.alarmTopic.TopicArn()}
 	}
-	if a.minus != nil {
+	if a.fill {
 		a.subtract(props)
 	}
 	p.alarms[a.name] = awscloudwatch.NewCfnAlarm(scope, jsii.String(a.name), props)

@@ -82,7 +82,7 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 func alarmTable(t *testing.T) string {
 	t.Helper()
 	var rows []string
-	for _, conf := range []map[string]any{nil, mtls("both"), {"encryption": "cmk"}} {
+	for _, conf := range []map[string]any{nil, mtls("both"), {"encryption": "cmk", "alarmSilence": "6h"}} {
 		tm := payhook(t, conf)
 		for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 			rows = append(rows, tm.alarmRow(t, "Payhook", alarm.Properties))
@@ -292,6 +292,47 @@ func TestRequestsRejectedByAWSRaiseAnAlarm(t *testing.T) {
 		alarm["MetricName"] != nil {
 		t.Errorf("got %v", alarm)
 	}
+}
+
+// A pause that is shorter than alarmSilence raises nothing. A sender that stops does, once the
+// time has passed.
+func TestSilenceIsNotAQuietWeekend(t *testing.T) {
+	alarm := payhook(t, map[string]any{"alarmSilence": "3d"}).alarmNamed(t, "silence")
+	watched := alarmPeriods(t, alarm)
+	const friday, monday = 4*24 + 18, 7*24 + 8 // hours of the last webhook before the weekend, and the first after it
+	accepted := func(hour int) float64 {
+		if of := hour % 24; hour/24%7 < 5 && of >= 8 && of <= 18 && hour < 14*24 {
+			return 100
+		}
+		return 0 // FILL
+	}
+	stopped := 11*24 + 18 + 1 // the Friday of the second week is its last day
+	for now := watched; now < 21*24; now++ {
+		raised := true
+		for hour := now - watched; hour < now; hour++ {
+			raised = raised && accepted(hour) < alarm["Threshold"].(float64)
+		}
+		if want := now >= stopped+72; raised != want {
+			t.Fatalf("%d hours after the begin of a week: raised is %t (a weekend is from %d to %d, the end at %d)",
+				now, raised, friday, monday, stopped)
+		}
+	}
+	if payhook(t, nil).Resources["Alarms/silence"] != nil {
+		t.Error("it is there by default")
+	}
+}
+
+// alarmPeriods returns the number of periods of an hour that all must have too few webhooks. A
+// period without data has the value 0 or, without any data, is breaching.
+func alarmPeriods(t *testing.T, alarm map[string]any) int {
+	t.Helper()
+	expression, stat := at(alarm, "Metrics", 1), at(alarm, "Metrics", 0, "MetricStat")
+	if at(expression, "Expression") != "FILL(m0,0)" || at(stat, "Stat") != "Sum" || at(stat, "Period") != 3600.0 ||
+		at(stat, "Metric", "MetricName") != "Accepted" || alarm["TreatMissingData"] != "breaching" ||
+		alarm["ComparisonOperator"] != "LessThanThreshold" || alarm["DatapointsToAlarm"] != alarm["EvaluationPeriods"] {
+		t.Fatalf("got %v", alarm)
+	}
+	return int(alarm["EvaluationPeriods"].(float64))
 }
 
 func TestTopicAcceptsOnlyAlarmsOfThisStackOverTLS(t *testing.T) {

@@ -138,6 +138,9 @@ type Props struct {
 	// AlarmUnauthenticated is the number of 401 answers within 15 minutes that raises an alarm: more
 	// than other senders cause. Default: 10.
 	AlarmUnauthenticated int `context:"alarmUnauthenticated"`
+	// AlarmSilence is how long no webhook must be accepted before an alarm is raised: whole hours up to
+	// 7d, longer than the longest pause of the service, or Off. Default: off.
+	AlarmSilence time.Duration `context:"alarmSilence"`
 	// Deployment is "all-at-once", or "canary" for a tenth of the webhooks during 5 minutes, with
 	// rollback if an alarm is raised. Default: all-at-once.
 	Deployment DeploymentStrategy `context:"deployment"`

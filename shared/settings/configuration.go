@@ -106,6 +106,8 @@ type Deployment struct {
 	// AlarmUnauthenticated is the number of webhooks answered 401 within 15 minutes
 	// that raises an alarm.
 	AlarmUnauthenticated int
+	// AlarmSilence is the time without an accepted webhook that raises an alarm; 0: none does.
+	AlarmSilence time.Duration
 	// StackName is the name of the deployment: that of the stack, if the deployment is alone in
 	// it.
 	StackName string

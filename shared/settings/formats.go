@@ -163,6 +163,15 @@ func wholeSeconds(to *time.Duration, text string, least time.Duration) error {
 	return err
 }
 
+// wholeHours reads a time that an alarm looks back.
+func wholeHours(to *time.Duration, text string, most time.Duration) error {
+	err := span(to, text, time.Hour, most)
+	if *to%time.Hour != 0 {
+		return errors.New("must be whole hours")
+	}
+	return err
+}
+
 // ParseDuration parses a duration as [time.ParseDuration] does, and also whole days: 30d.
 func ParseDuration(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
