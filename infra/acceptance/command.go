@@ -65,8 +65,8 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 			"  payhook acceptance --cleanup",
 		Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if t.Stack != "" {
-				return cli.Usage("acceptance deploys its own stacks: it takes no --stack")
+			if t.Stack != "" || t.ID != "" {
+				return cli.Usage("acceptance deploys its own stacks: it takes no --stack and no --id")
 			}
 			if err := f.check(t.Local); err != nil {
 				return cli.Usage("%w", err)

@@ -27,7 +27,6 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -148,8 +147,7 @@ func (r *Run) deploy(ctx context.Context) error {
 	if outputs, err = r.deployApp(ctx, "Payhook", ".", values); err != nil {
 		return err
 	}
-	r.WebhookURL = outputs[payhook][names.WebhookURLOutput]
-	if err := r.SetOutputs(outputs[payhook]); err != nil {
+	if err := r.SetOutputs(outputs[payhook], deployment.DefaultID); err != nil {
 		return err
 	}
 	bus := strings.ToLower(receiver)

@@ -12,7 +12,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/smithy-go"
 
-	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
 
@@ -21,6 +20,7 @@ import (
 type Target struct {
 	Local           bool   // the local run, and no AWS account
 	Stack           string // "": that of the local run, or the default name
+	ID              string // of the construct; "": the only one in the stack
 	Region, Profile string // "": those of the AWS variables
 }
 
@@ -41,17 +41,22 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 	for _, output := range out.Stacks[0].Outputs {
 		outputs[aws.ToString(output.OutputKey)] = aws.ToString(output.OutputValue)
 	}
-	if err := d.SetOutputs(outputs); err != nil {
+	local := d.WebhookURL // the emulator's is for the emulator
+	if err := d.SetOutputs(outputs, t.ID); err != nil {
 		return nil, err
 	}
-	if !d.Local {
-		d.WebhookURL = outputs[names.WebhookURLOutput]
+	if d.Local {
+		d.WebhookURL = local
+	} else {
 		// arn:aws:cloudformation:REGION:ACCOUNT:stack/...
 		if id := strings.Split(aws.ToString(out.Stacks[0].StackId), ":"); len(id) > 5 {
 			place = "account " + id[4] + ", " + place
 		}
 	}
 	d.Name = "stack " + d.Stack + " (" + place + ")"
+	if d.FullName != d.Stack {
+		d.Name = d.FullName + " in " + d.Name
+	}
 	return d, nil
 }
 

@@ -30,11 +30,11 @@ var outputs = map[string]string{
 func TestMissingOutputSaysWhatToDo(t *testing.T) {
 	for key := range outputs {
 		if key == names.WebhookURLOutput {
-			continue // the local run has another URL
+			continue // without a URL, it is no Payhook
 		}
 		without := maps.Clone(outputs)
 		delete(without, key)
-		err := (&Deployment{Stack: "Payhook"}).SetOutputs(without)
+		err := (&Deployment{Stack: "Payhook"}).SetOutputs(without, "")
 		if err == nil || !strings.Contains(err.Error(), "stack Payhook has no output "+key+":") ||
 			!strings.Contains(err.Error(), "deploy it again") {
 			t.Errorf("%s: %v", key, err)
@@ -43,7 +43,7 @@ func TestMissingOutputSaysWhatToDo(t *testing.T) {
 }
 
 // cloud answers as AWS does, over the real wire, with the outputs of one stack.
-func cloud(t *testing.T) *httptest.Server {
+func cloud(t *testing.T, outputs map[string]string) *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.ParseForm()
 		switch {
@@ -99,7 +99,7 @@ func isUp(t *testing.T, endpoint string) {
 
 func TestStackIsFoundWithUsualVariables(t *testing.T) {
 	machine(t)
-	account(t, cloud(t).URL)
+	account(t, cloud(t, outputs).URL)
 	d, err := Connect(t.Context(), Target{})
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +108,8 @@ func TestStackIsFoundWithUsualVariables(t *testing.T) {
 		t.Errorf("a person would be asked about %s", d.Name)
 	}
 	want := *d
-	want.WebhookURL, want.Bus, want.ClaimBucket = "https://hook.example/", "bus-1", "claims-1"
+	want.FullName, want.WebhookURL = "Payhook", "https://hook.example/"
+	want.Bus, want.ClaimBucket = "bus-1", "claims-1"
 	want.LedgerTable, want.KeysTable, want.ParkingBucket = "ledger-1", "keys-1", "parking-1"
 	want.TokenSecret, want.CredentialsSecret = "token-secret-1", "credentials-1"
 	want.Functions = map[string]string{"webhook": "webhook-1", "redrive": "redrive-1", "token": "token-1"}
@@ -118,9 +119,71 @@ func TestStackIsFoundWithUsualVariables(t *testing.T) {
 	}
 }
 
+func TestStackOfAnotherAppHasSeveral(t *testing.T) {
+	others := map[string]string{"Queue": "queue-1", "ShopWebhookUrl": "https://shop.example/", "ShopEventBusName": "shop",
+		"ShopTokenFunction": "shop-token", "OldLedgerTable": "old"}
+	for name, test := range map[string]struct {
+		ids              []string // of the constructs in the stack
+		missing          string   // an output that the stack does not have
+		id               string   // that is asked for
+		bus, place, fail string
+	}{
+		"the only one": {ids: []string{"Payments"},
+			bus: "Payments-bus-1", place: "Payhook_Payments in stack Payhook (account"},
+		"the only one, Default": {ids: []string{"Default"}, bus: "bus-1", place: "stack Payhook (account"},
+		"one of two": {ids: []string{"Payments", "Reports"}, id: "Reports",
+			bus: "Reports-bus-1", place: "Payhook_Reports in stack Payhook (account"},
+		"Default of two": {ids: []string{"Payments", "Default"}, id: "Default",
+			bus: "bus-1", place: "stack Payhook (account"},
+		"an older one": {ids: []string{"Payments", "Reports"}, missing: "ReportsKeysTable", id: "Reports",
+			fail: "stack Payhook has no output ReportsKeysTable: it is older than this program; deploy it again"},
+		"beside an older one": {ids: []string{"Payments", "Reports"}, missing: "ReportsKeysTable", id: "Payments",
+			bus: "Payments-bus-1", place: "Payhook_Payments in stack Payhook (account"},
+		"several": {ids: []string{"Reports", "Payments", "Default"},
+			fail: "stack Payhook has several Payhooks: choose one with --id: Default, Payments, Reports"},
+		"a wrong id": {ids: []string{"Reports", "Payments"}, id: "Shop",
+			fail: "stack Payhook has no Payhook with the id Shop: choose one with --id: Payments, Reports"},
+		"a wrong id for the only one": {ids: []string{"Default"}, id: "Payments",
+			fail: "stack Payhook has no Payhook with the id Payments: choose one with --id: Default"},
+		"none":            {fail: "stack Payhook has no Payhook: name another stack with --stack"},
+		"none with an id": {id: "Shop", fail: "stack Payhook has no Payhook: name another stack with --stack"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := maps.Clone(others)
+			for _, id := range test.ids {
+				prefix, text := id, id+"-"
+				if id == DefaultID {
+					prefix, text = "", ""
+				} else {
+					all[id+names.DeploymentOutput] = "Payhook_" + id
+				}
+				for key, value := range outputs {
+					all[prefix+key] = text + value
+				}
+			}
+			delete(all, test.missing)
+			machine(t)
+			account(t, cloud(t, all).URL)
+			d, err := Connect(t.Context(), Target{ID: test.id})
+			if test.fail != "" {
+				if err == nil || err.Error() != test.fail {
+					t.Errorf("%v, want %s", err, test.fail)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Bus != test.bus || !strings.HasPrefix(d.Name, test.place) {
+				t.Errorf("bus %s of %s", d.Bus, d.Name)
+			}
+		})
+	}
+}
+
 func TestRegionAndProfileCanBeChosen(t *testing.T) {
 	machine(t)
-	account(t, cloud(t).URL)
+	account(t, cloud(t, outputs).URL)
 	if d, err := Connect(t.Context(), Target{Region: "eu-west-3"}); err != nil || d.AWS.Region != "eu-west-3" {
 		t.Error(err)
 	}
@@ -134,7 +197,7 @@ func TestRegionAndProfileCanBeChosen(t *testing.T) {
 // run's emulator closes idle connections.
 func TestLocalRunIsAskedAgainAfterClosedConnection(t *testing.T) {
 	machine(t)
-	working := cloud(t)
+	working := cloud(t, outputs)
 	var requests atomic.Int32
 	flaky := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if requests.Add(1) < 3 {
@@ -151,7 +214,7 @@ func TestLocalRunIsAskedAgainAfterClosedConnection(t *testing.T) {
 
 func TestVariablesDoNotChangeTheLocalRun(t *testing.T) {
 	machine(t)
-	isUp(t, cloud(t).URL)
+	isUp(t, cloud(t, outputs).URL)
 	account(t, "http://127.0.0.1:1")
 	if d, err := Connect(t.Context(), Target{Local: true}); err != nil || d.Name != "stack Payhook (the local run)" {
 		t.Error(err)
@@ -167,7 +230,7 @@ func TestUnreachablePlaceSaysWhatToDo(t *testing.T) {
 		target  Target
 		message []string
 	}{
-		"no such stack": {func(t *testing.T) { account(t, cloud(t).URL) }, Target{Stack: "Other"},
+		"no such stack": {func(t *testing.T) { account(t, cloud(t, outputs).URL) }, Target{Stack: "Other"},
 			[]string{"no stack Other in eu-north-1", "--stack", "--region"}},
 		"nothing answers": {func(t *testing.T) { account(t, "http://127.0.0.1:1") }, Target{},
 			[]string{"cannot be read", "AWS_PROFILE"}},

@@ -6,6 +6,7 @@
 package deployment
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,6 +38,9 @@ type Deployment struct {
 	AWS  aws.Config `json:"-"` // for its account and region; [EmulatorConfig] in the local run
 	// Local is true for the local run.
 	Local bool `json:"-"`
+	// FullName is unique in the account and Region: the output Deployment, or Stack without one.
+	// The names of alarms begin with it, and it is the dimension of metrics.
+	FullName string `json:"-"`
 
 	WebhookURL string `json:"webhookUrl"` // clients of this machine can post to it
 	// ServerCA, ClientCert and ClientKey are PEM files for the --cacert, --cert and
@@ -69,17 +73,64 @@ type Deployment struct {
 	Given map[string]string `json:"given,omitempty"`
 }
 
-// SetOutputs fills in what the outputs of the stack name, except WebhookURL. If one is
-// missing, the error says what to do.
-func (d *Deployment) SetOutputs(outputs map[string]string) error {
-	var missing []string
-	output := func(key string) string {
-		if outputs[key] == "" {
-			missing = append(missing, key)
-		}
-		return outputs[key]
+// DefaultID is the id of the construct whose outputs have no id in their keys.
+const DefaultID = "Default"
+
+// SetOutputs fills in what the outputs of the stack name for the construct with an id. The id
+// can be "" if the stack has one construct. Other outputs of the stack do not matter. Errors
+// say what to do.
+func (d *Deployment) SetOutputs(outputs map[string]string, id string) error {
+	ids := idsIn(outputs)
+	if id == "" && len(ids) == 1 {
+		id = ids[0]
 	}
-	d.Bus = output(names.EventBusNameOutput)
+	switch {
+	case len(ids) == 0:
+		return fmt.Errorf("stack %s has no Payhook: name another stack with --stack", d.Stack)
+	case id == "":
+		return fmt.Errorf("stack %s has several Payhooks: choose one with --id: %s", d.Stack, strings.Join(ids, ", "))
+	case !slices.Contains(ids, id):
+		return fmt.Errorf("stack %s has no Payhook with the id %s: choose one with --id: %s", d.Stack, id,
+			strings.Join(ids, ", "))
+	}
+	prefix := id
+	if id == DefaultID {
+		prefix = ""
+	}
+	if _, missing := d.fill(outputs, prefix); len(missing) > 0 {
+		return fmt.Errorf("stack %s has no output %s: it is older than this program; deploy it again", d.Stack,
+			strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// idsIn returns the sorted ids of the constructs in a stack with these outputs. Other outputs
+// can have the same endings. A Payhook that is older than this program has most of them.
+func idsIn(outputs map[string]string) (ids []string) {
+	for key := range outputs {
+		id, ok := strings.CutSuffix(key, names.WebhookURLOutput)
+		if found, missing := (&Deployment{}).fill(outputs, id); ok && found > len(missing) {
+			ids = append(ids, cmp.Or(id, DefaultID))
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// fill sets what the outputs name whose keys begin with a prefix. It returns how many it found,
+// and the keys of the missing ones.
+func (d *Deployment) fill(outputs map[string]string, prefix string) (found int, missing []string) {
+	output := func(name string) string {
+		value := outputs[prefix+name]
+		if value == "" {
+			missing = append(missing, prefix+name)
+		} else {
+			found++
+		}
+		return value
+	}
+	d.FullName = cmp.Or(outputs[prefix+names.DeploymentOutput], d.Stack)
+	d.WebhookURL, d.Bus = output(names.WebhookURLOutput), output(names.EventBusNameOutput)
 	d.LedgerTable, d.KeysTable = output(names.LedgerTableOutput), output(names.KeysTableOutput)
 	d.TokenSecret, d.CredentialsSecret = output(names.TokenSecretOutput), output(names.CredentialsSecretOutput)
 	d.ParkingBucket, d.ClaimBucket = output(names.ParkingBucketOutput), output(names.ClaimBucketOutput)
@@ -87,11 +138,7 @@ func (d *Deployment) SetOutputs(outputs map[string]string) error {
 		"redrive": output(names.RedriveFunctionOutput), "token": output(names.TokenFunctionOutput)}
 	d.Logs = map[string]string{"webhook": output(names.WebhookLogsOutput),
 		"redrive": output(names.RedriveLogsOutput), "token": output(names.TokenLogsOutput)}
-	if len(missing) > 0 {
-		return fmt.Errorf("stack %s has no output %s: it is older than this program, or not a stack of Payhook; "+
-			"deploy it again, or name another stack with --stack", d.Stack, strings.Join(missing, ", "))
-	}
-	return nil
+	return found, missing
 }
 
 // Setting returns the text of a setting in the local run, and its default for another

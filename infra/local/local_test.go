@@ -182,7 +182,7 @@ func TestWrongCallStartsNothing(t *testing.T) {
 		"up -c nothing=1":                "there is no such setting",
 		"up -c baseUrl=http://127.0.0.1": "not a setting of local runs",
 		"down --stack Other":             "takes no --stack",
-		"status --profile x":             "takes no --profile",
+		"status --id Payments":           "takes no --id",
 	} {
 		if out, stderr, status := command(t, strings.Fields(args)...); status != cli.StatusUsage ||
 			!strings.Contains(stderr, message) || out != "" {

@@ -17,7 +17,6 @@ import (
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/endpoint"
 	"payhook.example/infra/local/scenario"
-	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 	"payhook.example/shared/settings"
 )
@@ -112,17 +111,17 @@ func (m *machine) deploy(ctx context.Context, assembly string, stacks ...*stack)
 	outputs, err := m.cdk.Deploy(ctx, assembly, nil, paths...)
 	for _, s := range stacks {
 		if err == nil {
-			err = s.ready(ctx, outputs[s.Stack])
+			err = s.ready(ctx, outputs[s.Stack], deployment.DefaultID)
 		}
 	}
 	return err
 }
 
-// ready sets the names and addresses of the deployed stack, starts its endpoint, and stores the
-// client credentials, as a person does after the first deployment.
-func (s *stack) ready(ctx context.Context, outputs map[string]string) error {
+// ready sets the names and addresses of the construct with an id in the deployed stack, starts its
+// endpoint, and stores the client credentials, as a person does after the first deployment.
+func (s *stack) ready(ctx context.Context, outputs map[string]string, id string) error {
 	s.AWS, s.Endpoint = s.machine.emulator.AWS, s.machine.emulator.Endpoint
-	if err := s.SetOutputs(outputs); err != nil {
+	if err := s.SetOutputs(outputs, id); err != nil {
 		return err
 	}
 	if domain := s.Setting(settings.DomainName); domain != "" {
@@ -130,7 +129,7 @@ func (s *stack) ready(ctx context.Context, outputs map[string]string) error {
 			return err
 		}
 	} else {
-		s.WebhookURL = emulator.FunctionURL(s.Endpoint, outputs[names.WebhookURLOutput])
+		s.WebhookURL = emulator.FunctionURL(s.Endpoint, s.WebhookURL)
 	}
 	if s.machine.clientID == "" {
 		return nil

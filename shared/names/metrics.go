@@ -1,14 +1,14 @@
 package names
 
 // MetricNamespace is the CloudWatch namespace of every metric that a function writes.
-// MetricDimension is the only dimension of these metrics: the name of the stack. So two
+// MetricDimension is the only dimension of these metrics: the name of the deployment. So two
 // functions can write one metric, and a metric continues if a function is replaced.
 const (
 	MetricNamespace = "Payhook"
 	MetricDimension = "StackName"
 )
 
-// StackEnv is the environment variable with the name of the stack.
+// StackEnv is the environment variable with the name of the deployment.
 const StackEnv = "PAYHOOK_STACK"
 
 // Metric is a metric of a function's log line. As JSON, it is a MetricDefinition of the

@@ -28,7 +28,7 @@ const long = `Runs Payhook on this machine, sends webhooks to it, and operates i
 A command works on one stack. --local chooses the local run. Otherwise, it is the stack
 --stack in the account and region of AWS: of the flags --profile and --region, or of the
 usual variables AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; AWS_REGION;
-AWS_ENDPOINT_URL.
+AWS_ENDPOINT_URL. If the stack has several Payhooks, --id chooses one.
 
 Results are written to standard output, everything else to standard error.`
 

@@ -46,8 +46,8 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 		if status != 0 || stderr != "" {
 			t.Errorf("%s: %d, %s", cmd.CommandPath(), status, stderr)
 		}
-		for _, text := range []string{"Usage:\n  " + cmd.CommandPath(), "--json", "--local", "--stack", "Exit status:",
-			"130"} {
+		for _, text := range []string{"Usage:\n  " + cmd.CommandPath(), "--json", "--local", "--stack", "--id ",
+			"Exit status:", "130"} {
 			if !strings.Contains(out, text) {
 				t.Errorf("the help of %s does not contain %q:\n%s", cmd.CommandPath(), text, out)
 			}

@@ -13,6 +13,7 @@ func TargetFlags(root *cobra.Command, t *deployment.Target) {
 	f.BoolVar(&t.Local, "local", false,
 		"use the local run, which \"payhook local up\" or \"payhook local run\" started")
 	f.StringVar(&t.Stack, "stack", "", "`name` of the CloudFormation stack (default "+settings.StackName.Default+")")
+	f.StringVar(&t.ID, "id", "", "`id` of the Payhook in the stack, if the stack has several")
 	f.StringVar(&t.Region, "region", "", "AWS `region`, instead of AWS_REGION")
 	f.StringVar(&t.Profile, "profile", "", "`name` of the AWS profile, instead of AWS_PROFILE")
 	before := root.PersistentPreRun
@@ -30,7 +31,7 @@ func TargetFlags(root *cobra.Command, t *deployment.Target) {
 // NoTargetFlags returns an error of usage if a flag chooses the deployment of a command
 // that is always for this machine.
 func NoTargetFlags(cmd *cobra.Command) error {
-	for _, name := range []string{"local", "stack", "region", "profile"} {
+	for _, name := range []string{"local", "stack", "id", "region", "profile"} {
 		if f := cmd.Flag(name); f != nil && f.Changed {
 			return Usage("%s is always for this machine: it takes no --%s", cmd.CommandPath(), name)
 		}

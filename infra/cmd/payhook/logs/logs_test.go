@@ -50,7 +50,8 @@ func (c *cloudWatch) add(seconds int, message string) {
 func (c *cloudWatch) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".FilterLogEvents") {
 		var outputs strings.Builder
-		for _, name := range []string{names.EventBusNameOutput, names.LedgerTableOutput, names.KeysTableOutput,
+		for _, name := range []string{names.WebhookURLOutput, names.EventBusNameOutput, names.LedgerTableOutput,
+			names.KeysTableOutput,
 			names.ClaimBucketOutput, names.ParkingBucketOutput, names.TokenSecretOutput, names.CredentialsSecretOutput,
 			names.WebhookFunctionOutput, names.RedriveFunctionOutput, names.TokenFunctionOutput,
 			names.WebhookLogsOutput, names.RedriveLogsOutput, names.TokenLogsOutput} {

@@ -46,7 +46,7 @@ func fromMetrics(ctx context.Context, d *stack, now time.Time) ([]check, error) 
 // read returns the metrics of the functions and of Lambda.
 func read(ctx context.Context, d *stack, now time.Time) (map[string]series, error) {
 	function, _, _ := strings.Cut(d.Functions["webhook"], ":") // without the alias
-	own, lambda := types.Dimension{Name: aws.String(names.MetricDimension), Value: &d.Stack},
+	own, lambda := types.Dimension{Name: aws.String(names.MetricDimension), Value: &d.FullName},
 		types.Dimension{Name: aws.String("FunctionName"), Value: &function}
 	var queries []types.MetricDataQuery
 	for _, m := range []struct {
@@ -136,7 +136,7 @@ func certificates(trust series, redrive state) check {
 	return check{"certificates", ok, fmt.Sprintf("%.0f days left", trust.last)}
 }
 
-// alarms lists the alarms of the stack that are raised, and those that are not measured:
+// alarms lists the alarms of the deployment that are raised, and those that are not measured:
 // they have no data, or do not exist any more.
 func alarms(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 	all, err := alarmNames(ctx, d)
@@ -144,7 +144,7 @@ func alarms(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return []check{{"alarms", notMeasured, "the stack has no alarms"}}, nil
+		return []check{{"alarms", notMeasured, "the deployment has no alarms"}}, nil
 	}
 	// A call takes and returns up to 100, more than a stack of ours has:
 	// https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_DescribeAlarms.html
@@ -160,7 +160,7 @@ func alarms(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 	}
 	var raised, without []string
 	for _, name := range all {
-		short := strings.TrimPrefix(name, d.Stack+"-")
+		short := strings.TrimPrefix(name, d.FullName+"-")
 		switch states[name] {
 		case types.StateValueAlarm:
 			raised = append(raised, short)
@@ -179,7 +179,7 @@ func alarms(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 	return []check{c}, nil
 }
 
-// alarmNames returns the names of the stack's alarms, sorted. DescribeStackResources would
+// alarmNames returns the names of the deployment's alarms in the stack, sorted. DescribeStackResources would
 // return only 100 resources of all types:
 // https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_DescribeStackResources.html
 func alarmNames(ctx context.Context, d *stack) ([]string, error) {
@@ -192,9 +192,8 @@ func alarmNames(ctx context.Context, d *stack) ([]string, error) {
 			return nil, err
 		}
 		for _, r := range page.StackResourceSummaries {
-			// A resource that could not be created has no name.
 			name := aws.ToString(r.PhysicalResourceId)
-			if aws.ToString(r.ResourceType) == "AWS::CloudWatch::Alarm" && name != "" {
+			if aws.ToString(r.ResourceType) == "AWS::CloudWatch::Alarm" && strings.HasPrefix(name, d.FullName+"-") {
 				all = append(all, name)
 			}
 		}

@@ -122,7 +122,7 @@ func (w *world) status(asJSON bool) (text string, healthy bool) {
 	var out bytes.Buffer
 	p := &cli.Program{Out: &out, Err: &out, Now: func() time.Time { return w.now }, JSON: asJSON}
 	d := &stack{
-		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Payhook",
+		Deployment: &deployment.Deployment{Name: "stack Payhook (nowhere)", Stack: "Bank", FullName: "Payhook",
 			LedgerTable: "ledger", ParkingBucket: "parking", Bus: "bus", TokenSecret: w.secret,
 			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"}},
 		db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w, stacks: w,
@@ -149,6 +149,10 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 		"another stack's alarm": {func(w *world) {
 			w.named = slices.Sorted(maps.Keys(w.alarms))
 			w.alarms["Payhook-Staging-parked"] = types.StateValueAlarm
+		}, "healthy", "none of 2 is raised"},
+		"alarms of others in the stack": {func(w *world) {
+			w.alarms["Payhook_Reports-parked"] = types.StateValueAlarm
+			w.alarms["queue-is-full"] = types.StateValueAlarm
 		}, "healthy", "none of 2 is raised"},
 		"overdue": {func(w *world) { w.record("bus", time.Hour) }, "NOT HEALTHY",
 			"pending       attention  1 event, the oldest for 1h, 1 overdue: payhook pending"},
@@ -213,7 +217,7 @@ func TestStatusAsJSON(t *testing.T) {
 		Stack   string
 		Checks  []check
 	}
-	if err := json.Unmarshal([]byte(out), &shown); err != nil || shown.Healthy || shown.Stack != "Payhook" ||
+	if err := json.Unmarshal([]byte(out), &shown); err != nil || shown.Healthy || shown.Stack != "Bank" ||
 		len(shown.Checks) != 8 {
 		t.Errorf("%v: %s", err, out)
 	}
