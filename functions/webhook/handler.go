@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json/v2"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,8 +27,9 @@ import (
 // payload format 2.0, and writes answers, log lines and metrics. It is safe for
 // concurrent use.
 type handler struct {
-	authentication  string  // settings.BySignature, ByMTLS or ByBoth
-	origin          *origin // nil: any; no client certificate is read then
+	authentication  string         // settings.BySignature, ByMTLS or ByBoth
+	allowed         []netip.Prefix // source addresses; none: any
+	origin          *origin        // nil: any; no client certificate is read then
 	receiver        *intake.Receiver
 	log             *awsenv.Log
 	method          string
@@ -77,7 +80,8 @@ func (h *handler) Invoke(ctx context.Context, event []byte) ([]byte, error) {
 }
 
 func (h *handler) receive(ctx context.Context, r request) intake.Result {
-	payload, err := h.accept(r)
+	source := sourceIP(r)
+	payload, err := h.accept(r, source)
 	if err != nil {
 		return intake.Result{Outcome: intake.OutcomeOf(err), Err: err}
 	}
@@ -91,13 +95,17 @@ func (h *handler) receive(ctx context.Context, r request) intake.Result {
 		Payload:     payload,
 		Headers:     r.Headers,
 		RawQuery:    r.RawQueryString,
-		SourceIP:    sourceIP(r),
+		SourceIP:    source,
 		Certificate: r.certificate(),
 	})
 }
 
 // accept returns the payload of a request that can be a delivery.
-func (h *handler) accept(r request) ([]byte, error) {
+func (h *handler) accept(r request, source netip.Addr) ([]byte, error) {
+	contains := func(network netip.Prefix) bool { return network.Contains(source) }
+	if h.allowed != nil && !slices.ContainsFunc(h.allowed, contains) {
+		return nil, fmt.Errorf("%w: %s", intake.ErrSource, source)
+	}
 	if h.origin != nil {
 		if err := h.origin.check(r); err != nil {
 			return nil, err
@@ -112,13 +120,11 @@ func (h *handler) accept(r request) ([]byte, error) {
 // sourceIP returns the peer of the TCP connection, as AWS saw it ("Invoking
 // Lambda function URLs" in the Lambda developer guide, and the same field in API
 // Gateway's payload format 2.0). X-Forwarded-For and other headers are not read:
-// any client can set them.
+// any client can set them. It returns an IPv4 address that is written as IPv6 as IPv4, and the
+// zero Addr, which no network contains, for what is no address.
 func sourceIP(r request) netip.Addr {
-	addr, err := netip.ParseAddr(r.RequestContext.HTTP.SourceIP)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return addr
+	addr, _ := netip.ParseAddr(r.RequestContext.HTTP.SourceIP)
+	return addr.Unmap()
 }
 
 func (h *handler) respond(result intake.Result, answer intake.Answer) response {

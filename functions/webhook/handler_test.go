@@ -134,6 +134,44 @@ func TestWhatIsNoDeliveryIsRejected(t *testing.T) {
 	}
 }
 
+// The source is checked before everything else: a GET of an allowed source is answered 405.
+// Rejected requests are captured, but not those of other sources.
+func TestOnlyAllowedSourcesAreRead(t *testing.T) {
+	ca := paymenttest.NewCA("Operator CA")
+	client := ca.Client(nil)
+	for name, change := range map[string]map[string]string{
+		"function URL": {}, "API": withCertificates(t, settings.ByBoth, ca.Certificate),
+	} {
+		change[settings.AllowedSources.Env()] = "192.0.2.0/24,2001:db8:1::/48"
+		change[names.CaptureUntilEnv] = "2099-01-01T00:00:00Z"
+		for address, allowed := range map[string]bool{
+			"192.0.2.0": true, "192.0.2.255": true, "192.0.1.255": false, "192.0.3.0": false,
+			"::ffff:192.0.2.7": true, "::ffff:192.0.3.7": false, "::c000:207": false,
+			"2001:db8:1:ffff::1": true, "2001:db8:2::": false, "2001:db8:1::1%eth0": false,
+			"": false, "x": false, "192.0.2.1:443": false, "192.0.2.1, 192.0.2.2": false, "192.0.2.01": false,
+		} {
+			e := newEndpoint(t, change)
+			r := unsigned([]byte("x"))
+			if name == "API" {
+				r = throughAPI(r, client)
+			}
+			r.Headers["x-forwarded-for"], r.RequestContext.HTTP.SourceIP = "192.0.2.1", address
+			r.RequestContext.HTTP.Method = "GET"
+			got := e.handle(t, r).StatusCode
+			line := e.line(t)
+			if allowed != (got == 405) || allowed == (got == 403) {
+				t.Errorf("%s: %q is answered %d, logged as %v", name, address, got, line)
+			}
+			if !allowed {
+				e.nothingHappened(t)
+			}
+			if !allowed && (line["outcome"] != string(intake.SourceNotAllowed) || line["SourceNotAllowed"] != 1.0) {
+				t.Errorf("%s: %q is logged as %v", name, address, line)
+			}
+		}
+	}
+}
+
 // Any client can set a header. The source of an authentic webhook is stored beside the key
 // and the budget.
 func TestASourceAddressIsReadFromTheContextAlone(t *testing.T) {

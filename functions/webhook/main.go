@@ -81,6 +81,7 @@ func withToken(s settings.Webhook, secrets token.Getter) *http.Client {
 // newHandler creates the handler from its clients and settings.
 func newHandler(s settings.Webhook, c clients, log *awsenv.Log) *handler {
 	h := &handler{
+		allowed:         s.AllowedSources,
 		authentication:  s.Authentication,
 		log:             log,
 		method:          s.HTTPMethod,

@@ -116,6 +116,14 @@ func (p *Payhook) sections() []section {
 		}
 		return all
 	}
+	answers := chart{title: "Webhooks by answer", alarm: "unauthenticated", minutes: 5, stacked: true,
+		sentence: "Accepted 2xx, Unauthenticated 401, KeyUnavailable and NotStored 503.",
+		series: sums(names.AcceptedMetric, names.UnauthenticatedMetric, names.KeyUnavailableMetric,
+			names.NotStoredMetric)}
+	if conf.Webhook.AllowedSources != nil {
+		answers.sentence = "Accepted 2xx, Unauthenticated 401, SourceNotAllowed 403, KeyUnavailable and NotStored 503."
+		answers.series = append(answers.series, sums(names.SourceNotAllowedMetric)...)
+	}
 	return []section{
 		{"Health", append([]chart{
 			{title: "Alarms", sentence: "The state of every alarm; its description says what to do."},
@@ -127,10 +135,7 @@ func (p *Payhook) sections() []section {
 				series:   []series{{ownMetric(conf, names.TokenShortfallMetric), maximum, "too short by"}}},
 		}, certificateCharts(conf, webhook)...)},
 		{"Traffic", []chart{
-			{title: "Webhooks by answer", alarm: "unauthenticated", minutes: 5, stacked: true,
-				sentence: "Accepted 2xx, Unauthenticated 401, KeyUnavailable and NotStored 503.",
-				series: sums(names.AcceptedMetric, names.UnauthenticatedMetric, names.KeyUnavailableMetric,
-					names.NotStoredMetric)},
+			answers,
 			{title: "Requests as AWS counts them", alarm: webhook.rejectedAlarm(), minutes: 5,
 				sentence: "Requests that reached the URL, and those that were answered 4xx or 5xx by AWS or the " +
 					"function.",

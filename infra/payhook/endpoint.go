@@ -191,8 +191,9 @@ func accessLog(conf settings.Deployment) map[string]string {
 const notInvoked = `{ $.lambdaStatus != "200" && $.status != "404" && $.status != "403" }`
 
 // forbidden is the pattern of the metric filter for requests that API Gateway rejects
-// because of their client certificate. The function never answers 403.
-const forbidden = `{ $.status = "403" }`
+// because of their client certificate. Those that the function answers 403, because of
+// allowedSources, have the Lambda status 200.
+const forbidden = `{ $.lambdaStatus != "200" && $.status = "403" }`
 
 // The metrics of these two patterns. Their dimension is ApiId.
 const (

@@ -293,7 +293,7 @@ func TestRejectedCertificatesRaiseAnAlarm(t *testing.T) {
 		}
 		filter := tm.get(t, "Endpoint/CertificateForbidden", "AWS::Logs::MetricFilter").Properties
 		alarm := tm.alarmNamed(t, "certificate-forbidden")
-		if filter["FilterPattern"] != `{ $.status = "403" }` ||
+		if filter["FilterPattern"] != `{ $.lambdaStatus != "200" && $.status = "403" }` ||
 			tm.render(filter["LogGroupName"]) != "Endpoint/AccessLog" ||
 			alarm["MetricName"] != at(filter, "MetricTransformations", 0, "MetricName") || alarm["Threshold"] != 42.0 ||
 			alarm["Period"] != 900.0 ||

@@ -48,6 +48,10 @@ type Props struct {
 	// ThrottleRate is how many requests a second API Gateway forwards on average, and up to twice as
 	// many at once. Default: 100.
 	ThrottleRate int `context:"throttleRate"`
+	// AllowedSources are the networks (CIDR, IPv4 or IPv6) that webhooks can come from; others are answered
+	// 403. It is no authentication: everybody behind such an address passes, and addresses of senders
+	// change; none: every address.
+	AllowedSources []string `context:"allowedSources"`
 	// Truststore is the path of a PEM file with the operator's CAs, up to the roots.
 	Truststore string `context:"truststore"`
 	// ClientCertPins are the keys that client certificates can have: SHA-256 of the subject public key

@@ -21,6 +21,9 @@ const (
 	Accepted Outcome = "accepted" // every event is recorded, now or before
 	Conflict Outcome = "conflict" // an eventId was seen before with other content; the delivery is parked
 
+	// Not read.
+	SourceNotAllowed Outcome = "source-not-allowed"
+
 	// Not a delivery.
 	MethodNotAllowed Outcome = "method-not-allowed"
 	PayloadEmpty     Outcome = "payload-empty"
@@ -54,8 +57,9 @@ const (
 	Altered        Outcome = "altered"         // what is stored is not what was parked
 )
 
-// The errors of requests that are not deliveries.
+// The errors of requests that are not read or are not deliveries.
 var (
+	ErrSource          = errors.New("intake: the source address is not allowed")
 	ErrMethod          = errors.New("intake: the method is not that of webhooks")
 	ErrPayloadEmpty    = errors.New("intake: the request has no body")
 	ErrPayloadEncoding = errors.New("intake: the body is not base64")
@@ -113,6 +117,8 @@ type row struct {
 var rows = []row{
 	{func(err error) bool { return err == nil }, Accepted, Answer{Metric: names.AcceptedMetric}},
 
+	{is(ErrSource), SourceNotAllowed, Answer{Status: http.StatusForbidden, Detail: "The source address is not allowed.",
+		Metric: names.SourceNotAllowedMetric, Level: slog.LevelWarn}},
 	{is(ErrMethod), MethodNotAllowed, rejected(http.StatusMethodNotAllowed, "The method is not the one of webhooks.")},
 	{is(ErrPayloadEmpty), PayloadEmpty, rejected(http.StatusBadRequest, "The request has no body.")},
 	{is(ErrPayloadEncoding), PayloadEncoding, rejected(http.StatusBadRequest, "The body can't be decoded.")},

@@ -14,6 +14,7 @@ import (
 
 func TestEveryErrorHasItsOutcome(t *testing.T) {
 	errs := map[error]intake.Outcome{
+		intake.ErrSource:                 intake.SourceNotAllowed,
 		intake.ErrMethod:                 intake.MethodNotAllowed,
 		intake.ErrPayloadEmpty:           intake.PayloadEmpty,
 		intake.ErrPayloadEncoding:        intake.PayloadEncoding,

@@ -33,6 +33,9 @@ var (
 	// UnauthenticatedMetric counts webhooks that have no proof or whose proof does not
 	// verify.
 	UnauthenticatedMetric = Metric{Name: "Unauthenticated", Meaning: "webhooks answered 401"}
+	// SourceNotAllowedMetric shows that a sender has a new address.
+	SourceNotAllowedMetric = Metric{Name: "SourceNotAllowed", Meaning: "webhooks answered 403, because " +
+		"`allowedSources` does not contain their source address"}
 	// ClientErrorsMetric is part of Lambda's Url4xxCount, which also contains the requests
 	// that AWS itself rejects as too large or throttled.
 	ClientErrorsMetric = Metric{Name: "ClientErrors", Meaning: "webhooks answered 400 to 499; also written if it " +
@@ -100,9 +103,8 @@ var (
 // Metrics returns every metric that the functions write.
 func Metrics() []Metric {
 	return []Metric{
-		AcceptedMetric, UnauthenticatedMetric, ClientErrorsMetric, NotStoredMetric, KeyUnavailableMetric,
-		KeyStaleMetric,
-		KeyWithdrawnMetric, ConflictsMetric, ParkedMetric, OldestPendingMetric, TrustDaysLeftMetric,
+		AcceptedMetric, UnauthenticatedMetric, SourceNotAllowedMetric, ClientErrorsMetric, NotStoredMetric,
+		KeyUnavailableMetric, KeyStaleMetric, KeyWithdrawnMetric, ConflictsMetric, ParkedMetric, OldestPendingMetric, TrustDaysLeftMetric,
 		TokenShortfallMetric, TokenFailedMetric, TokenWritesTooOftenMetric,
 	}
 }

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"net/netip"
 	"net/url"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 // Webhook is the configuration of the webhook function.
 type Webhook struct {
 	KeysTable string
+
+	AllowedSources []netip.Prefix // none: every source address
 
 	Authentication string // BySignature, ByMTLS or ByBoth
 	MTLS           *MTLS  // nil: no client certificate is required

@@ -206,6 +206,26 @@ func isLoopback(host string) bool {
 	return ip.IsLoopback()
 }
 
+// parseNetworks reads networks of which none contains another. 0.0.0.0/0 and ::/0 allow every
+// address of their version, so that with them no other network restricts anything.
+func parseNetworks(to *[]netip.Prefix, text string) error {
+	for part := range strings.SplitSeq(text, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(part))
+		if err != nil || p != p.Masked() || p.Addr().Is4In6() {
+			return fmt.Errorf("must be networks of IPv4 or IPv6 in CIDR notation without host bits, joined by commas; "+
+				"%q is none", part)
+		}
+		for _, other := range *to {
+			if p.Overlaps(other) || p.Bits() == 0 || other.Bits() == 0 {
+				return fmt.Errorf("must be networks of which none contains another, or only 0.0.0.0/0 or ::/0; it has "+
+					"%s and %s", other, p)
+			}
+		}
+		*to = append(*to, p)
+	}
+	return nil
+}
+
 func parseExponents(to *[]int, text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		e, err := strconv.ParseInt(strings.TrimSpace(part), 10, 32)

@@ -115,6 +115,9 @@ var (
 		parse: func(d *Deployment, v string) error { return hostedZoneID.parse(&d.Endpoint.HostedZoneID, v) }})
 	ThrottleRate = declare(Setting{Key: "throttleRate", Default: "100", Example: "1000",
 		parse: func(d *Deployment, v string) error { return whole(&d.Endpoint.ThrottleRate, v, 1, 10000) }})
+	AllowedSources = declare(Setting{Key: "allowedSources", Example: "192.0.2.0/24,2001:db8:1::/48", Separator: ",",
+		by:    webhook,
+		parse: func(d *Deployment, v string) error { return parseNetworks(&d.Webhook.AllowedSources, v) }})
 	// Truststore is a file in a function's package, because an environment is too small
 	// for it (AWS, "Lambda quotas": 4 KB in total).
 	Truststore = declare(Setting{Key: "truststore", Example: "truststore.pem", Section: "5.3",
