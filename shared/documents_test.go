@@ -138,26 +138,6 @@ func TestTheDocumentsLinkToWhatExists(t *testing.T) {
 	}
 }
 
-func TestABrokenLinkIsFound(t *testing.T) {
-	all := documents(t)
-	all["infra/sample.md"] = strings.Join([]string{
-		"# A title: `code`, and a title",
-		"[heading](#a-title-code-and-a-title) [file](../README.md) [folder](../shared) `shared/token`",
-		"[web](https://docs.aws.amazon.com/nothing#at-all)",
-		"```", "[in code](nothing.md) # comment", "```",
-		"[no heading](#comment) [no file](nothing.md) [no heading there](../README.md#nothing) `shared/nothing`",
-	}, "\n")
-	want := []string{
-		"#comment: there is no such heading",
-		"nothing.md: there is no such file",
-		"../README.md#nothing: there is no such heading",
-		"shared/nothing: there is no such path",
-	}
-	if got := brokenLinks(checkout(t), "infra/sample.md", all); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 var snippet = regexp.MustCompile("(?s)<!-- from ([^ ]+) -->\n\n```go\n(.*?)```")
 
 // A block of Go after a comment "from FILE" must be in that file, line by line.

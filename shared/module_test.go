@@ -3,7 +3,6 @@
 package shared_test
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,37 +98,6 @@ func TestAnotherModuleImportsTheSharedPackages(t *testing.T) {
 				t.Errorf("the program printed %q", out)
 			}
 		})
-	}
-}
-
-func TestTheSampleClientCanBeCopied(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds a program")
-	}
-	folder := filepath.Join(t.TempDir(), "client")
-	if err := os.CopyFS(folder, os.DirFS(filepath.Join(checkout(t), "events", "client"))); err != nil {
-		t.Fatal(err)
-	}
-	source, err := os.ReadFile(filepath.Join(folder, "main.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	const command = "go mod edit -replace=payhook.example=../payhook"
-	if !bytes.Contains(source, []byte("//\t"+command+"\n")) {
-		t.Fatal("the comment of events/client does not show the command")
-	}
-	run(t, folder, strings.ReplaceAll(command, "../payhook", checkout(t))+"\ngo build -o client .")
-
-	const call = "HOME=$PWD AWS_EC2_METADATA_DISABLED=true TOKEN_SECRET=x BASE_URL=http://127.0.0.1:1 ./client GET / " +
-		"2>&1 || true"
-	for environment, want := range map[string]string{
-		"env -i ": "client: no AWS region: set AWS_REGION or AWS_PROFILE\n",
-		"env -i AWS_REGION=eu-north-1 ": "client: no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and " +
-			"AWS_SECRET_ACCESS_KEY: ",
-	} {
-		if output := run(t, folder, environment+call); !strings.HasPrefix(output, want) {
-			t.Errorf("%sclient: %s", environment, output)
-		}
 	}
 }
 

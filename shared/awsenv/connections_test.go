@@ -1,7 +1,6 @@
 package awsenv
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -268,60 +266,16 @@ func TestAsManyConnectionsAreKeptAsCallsAreMadeAtOnce(t *testing.T) {
 	}
 }
 
-// A connection can be found closed before a byte is written.
-func TestARequestOfWhichNothingWasWrittenIsSentOnAnotherConnection(t *testing.T) {
-	for name, client := range map[string]func(*Connections) *http.Client{
-		"Once": (*Connections).Once, "Client": (*Connections).Client,
-	} {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+// The transport sends a request again of which nothing was written.
+func TestTheBodyOfARequestCanBeReadAgain(t *testing.T) {
+	r := with(t.Context(), httptest.NewRequest(http.MethodPost, "/", strings.NewReader("x")), []byte("body"))
+	for range 2 {
+		body, err := r.GetBody()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer listener.Close()
-		var requests atomic.Int64
-		go func() {
-			for {
-				conn, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				go func() { // which never closes the connection, so that only a write fails
-					for in := bufio.NewReader(conn); ; {
-						r, err := http.ReadRequest(in)
-						if err != nil {
-							return
-						}
-						_, _ = io.Copy(io.Discard, r.Body)
-						requests.Add(1)
-						_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-					}
-				}()
-			}
-		}()
-		c := NewConnections(1)
-		dial := c.dial
-		var opened []net.Conn
-		c.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := dial(ctx, network, address)
-			opened = append(opened, conn)
-			return conn, err
-		}
-		address := "http://" + listener.Addr().String()
-		if err := post(t, client(c), address, "first"); err != nil {
-			t.Fatal(err)
-		}
-		if err := opened[0].(*net.TCPConn).CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
-		if err := post(t, client(c), address, "second"); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if n := requests.Load(); n != 2 || len(opened) != 2 {
-			t.Errorf("%s: %d requests on %d connections", name, n, len(opened))
-		}
-		c.transport.CloseIdleConnections()
-		for _, conn := range opened {
-			_ = conn.Close()
+		if text, err := io.ReadAll(body); string(text) != "body" || err != nil {
+			t.Errorf("%q, %v", text, err)
 		}
 	}
 }

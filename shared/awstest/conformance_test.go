@@ -354,32 +354,6 @@ func TestConditionOfRecording(t *testing.T) {
 	})
 }
 
-func TestOneOfManyConcurrentWritesSucceeds(t *testing.T) {
-	onTables(t, func(t *testing.T, s services) {
-		var firsts atomic.Int32
-		var wg sync.WaitGroup
-		for n := range 20 {
-			wg.Go(func() {
-				_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
-					TableName: &s.table, Item: awstest.Item{"id": text("race"), "n": number(n)},
-					ConditionExpression: aws.String("attribute_not_exists(id)"),
-				})
-				_, ok := conditionFailed(err)
-				switch {
-				case err == nil:
-					firsts.Add(1)
-				case !ok:
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if firsts.Load() != 1 {
-			t.Errorf("%d were first", firsts.Load())
-		}
-	})
-}
-
 func TestComparisonWithAMissingAttributeIsFalse(t *testing.T) {
 	onTables(t, func(t *testing.T, s services) {
 		s.put(t, awstest.Item{"id": text("published"), "n": text("10")})

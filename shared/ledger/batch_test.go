@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -600,30 +599,6 @@ func TestAnAnswerThatIsTooShortIsAnError(t *testing.T) {
 		if r.Err == nil {
 			t.Errorf("%d: %+v", i, r)
 		}
-	}
-}
-
-// The longest statements are far below the 8,192 characters that AWS takes, and do not
-// grow with what they write.
-func TestStatementsAreShort(t *testing.T) {
-	b, _ := newFaulty(t)
-	longest := 0
-	b.db.Hook = onBatches(func(in *dynamodb.BatchExecuteStatementInput,
-		call func() (*dynamodb.BatchExecuteStatementOutput, error)) (any, error) {
-		for _, s := range in.Statements {
-			longest = max(longest, len(*s.Statement))
-		}
-		return call()
-	})
-	b.db.CreateLedger(strings.Repeat("t", 255))
-	l := ledger.New(b.db, strings.Repeat("t", 255), "bus", ledger.Options{})
-	entries := b.entries(t, 2)
-	entries[0].Claimed = true
-	l.Record(t.Context(), entries, ledger.NewHolder(), b.now)
-	l.Lease(t.Context(), []ledger.Item{{EventID: entries[0].EventID, Due: b.now}, {EventID: "x"}},
-		ledger.NewHolder(), b.now)
-	if err := errors.Join(l.MarkPublished(t.Context(), entries)...); err != nil || longest > 1024 || longest < 400 {
-		t.Error(fmt.Sprint(longest, " characters"), err)
 	}
 }
 

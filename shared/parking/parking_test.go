@@ -148,25 +148,6 @@ func ids(n int) (ids []string) {
 	return ids
 }
 
-// What JSON has no form for is not parked in part.
-func TestWhatCannotBeWrittenIsNotParked(t *testing.T) {
-	store, bucket := newStore()
-	p := parked(noon, uuid.New().String())
-	p.JWK = []byte("{")
-	if name, before, err := store.Park(t.Context(), p); err == nil || name != "" || before {
-		t.Errorf("got %q, %v, %v", name, before, err)
-	}
-	late := parking.Note{At: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)}
-	for _, decide := range []func(context.Context, string, parking.Note) error{store.MarkReplayed, store.Settle} {
-		if err := decide(t.Context(), "2026/01/31/12/20260131T120000.123Z-conflict-00.json", late); err == nil {
-			t.Error("a note without a time is written")
-		}
-	}
-	if objects := bucket.Objects("parking"); len(objects) > 0 {
-		t.Errorf("got %v", objects)
-	}
-}
-
 func TestEveryErrorOfS3IsReturned(t *testing.T) {
 	store, bucket := newStore()
 	name := park(t, store, parked(noon, uuid.New().String()))

@@ -2,7 +2,6 @@ package token_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -274,6 +273,14 @@ func TestFetchReportsWhyThereIsNoConnection(t *testing.T) {
 		t.Errorf("%v, want that the connection was refused", err)
 	}
 
+	untrusted := httptest.NewUnstartedServer(nil)
+	untrusted.Config.ErrorLog = silent
+	untrusted.StartTLS()
+	defer untrusted.Close()
+	_, err = token.NewEndpoint(parse(t, untrusted.URL), "manager-1", token.EndpointOptions{}).
+		Fetch(t.Context(), testCredentials)
+	expectEndpointError(t, err, 0, "", "its TLS certificate is not valid")
+
 	_, err = token.Direct(token.NewEndpoint(parse(t, "https://auth.example"), "manager-1", token.EndpointOptions{}),
 		roundTripper(func(*http.Request) (*http.Response, error) {
 			return nil, &net.DNSError{Err: "no such host", Name: "auth.example", IsNotFound: true}
@@ -294,40 +301,5 @@ func speaks(text string) http.HandlerFunc {
 		}
 		_, _ = connection.Write([]byte(text))
 		_ = connection.Close()
-	}
-}
-
-func TestFetchRequiresTrustedTLS12(t *testing.T) {
-	for name, test := range map[string]struct {
-		max         uint16
-		trusted, ok bool
-	}{
-		"TLS 1.3":             {tls.VersionTLS13, true, true},
-		"TLS 1.2":             {tls.VersionTLS12, true, true},
-		"TLS 1.1":             {tls.VersionTLS11, true, false},
-		"an untrusted issuer": {tls.VersionTLS13, false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			reached := false
-			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				reached = true
-				returns(canaryToken, time.Hour)(w, r)
-			}))
-			server.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: test.max}
-			server.Config.ErrorLog = silent
-			server.StartTLS()
-			defer server.Close()
-			e := token.NewEndpoint(parse(t, server.URL), "manager-1", token.EndpointOptions{})
-			if test.trusted {
-				token.Trust(e, server.Certificate())
-			}
-			_, err := e.Fetch(t.Context(), testCredentials)
-			if (err == nil) != test.ok || reached != test.ok {
-				t.Errorf("%v, and the endpoint was reached: %t; want %t", err, reached, test.ok)
-			}
-			if !test.trusted {
-				expectEndpointError(t, err, 0, "", "its TLS certificate is not valid")
-			}
-		})
 	}
 }

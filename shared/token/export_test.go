@@ -1,7 +1,6 @@
 package token
 
 import (
-	"crypto/x509"
 	"net/http"
 )
 
@@ -18,11 +17,4 @@ func TextOf(b Bearer) (string, error) { return b.text() }
 func Direct(e *Endpoint, transport http.RoundTripper) *Endpoint {
 	e.client.Transport = transport
 	return e
-}
-
-// Trust makes an endpoint trust the server of a test.
-func Trust(e *Endpoint, certificate *x509.Certificate) {
-	pool := x509.NewCertPool()
-	pool.AddCert(certificate)
-	e.client.Transport.(*http.Transport).TLSClientConfig.RootCAs = pool
 }

@@ -339,14 +339,3 @@ func asEvent(e ledger.Entry) func(*parking.Parked) {
 		}
 	}
 }
-
-func TestControlCharactersAreQuoted(t *testing.T) {
-	w := newWorld(t)
-	name, _ := w.park(time.Minute, parking.Invalid, func(p *parking.Parked) {
-		p.DeliveryID, p.Cause, p.Timestamp, p.EventIDs = "\x1b[2J", "a\nb", "\x07", []string{"\x1b]0;x\x07"}
-	})
-	out, _ := w.expect(0, "parked", "show", name)
-	if strings.ContainsAny(out, "\x1b\x07") || strings.Contains(out, "a\nb") {
-		t.Errorf("%q", out)
-	}
-}
