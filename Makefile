@@ -166,7 +166,7 @@ mutants: check-go ## change the core, one mistake at a time, and list those that
 
 .PHONY: rule-results
 rule-results: check-go ## match the events of events/rules/testdata with AWS's rule engine and record the results (Java 17, Maven)
-	go test ./events/rules -count=1 -run '^TestTheRecordedEventsAreThoseOfTheCode$$' -update
+	go test ./events/consumer -count=1 -run '^TestTheRecordedEventsAreThoseOfTheCode$$' -update
 	events/rules/testdata/ruler/record
 
 FUZZTIME ?= 20s

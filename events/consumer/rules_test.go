@@ -1,9 +1,8 @@
-package rules
+package main
 
 import (
 	"bytes"
 	"crypto/sha256"
-	"embed"
 	"encoding/hex"
 	"encoding/json/jsontext"
 	"flag"
@@ -23,8 +22,8 @@ import (
 	"payhook.example/shared/paymenttest"
 )
 
-//go:embed *.json testdata
-var files embed.FS
+// patterns is the folder with the patterns.
+var patterns = filepath.Join("..", "rules")
 
 var update = flag.Bool("update", false, "write testdata/events.jsonl")
 
@@ -163,17 +162,17 @@ func eventsFile(t *testing.T, all []sample) []byte {
 // patternFiles returns the files with the patterns, in the order of testdata/ruler/record.
 func patternFiles(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob("*.json")
+	files, err := filepath.Glob(filepath.Join(patterns, "*.json"))
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
-	return append(files, filepath.Join("testdata", "numeric-only.json"))
+	return append(files, filepath.Join(patterns, "testdata", "numeric-only.json"))
 }
 
 func nameOf(file string) string { return strings.TrimSuffix(filepath.Base(file), ".json") }
 
 func TestTheRecordedEventsAreThoseOfTheCode(t *testing.T) {
-	file, want := filepath.Join("testdata", "events.jsonl"), eventsFile(t, samples(t))
+	file, want := filepath.Join(patterns, "testdata", "events.jsonl"), eventsFile(t, samples(t))
 	if *update {
 		if err := os.WriteFile(file, want, 0o644); err != nil {
 			t.Fatal(err)
@@ -192,13 +191,13 @@ var versions = []string{"1.2.2", "1.7.3", "1.8.1", "2.1.0"}
 // events that match, by the name of the pattern.
 func recorded(t *testing.T, version string) map[string][]string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", version+".txt"))
+	text, err := os.ReadFile(filepath.Join(patterns, "testdata", version+".txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	digest := sha256.New()
-	for _, file := range append([]string{filepath.Join("testdata", "events.jsonl")}, patternFiles(t)...) {
-		content, err := files.ReadFile(filepath.ToSlash(file))
+	for _, file := range append([]string{filepath.Join(patterns, "testdata", "events.jsonl")}, patternFiles(t)...) {
+		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,10 +306,8 @@ func inLimits(a payment.Amount) bool {
 	return len(found[1]+found[2]) <= 15 && millionths.IsInt()
 }
 
-// Within the documented limits, numeric matching is exact in every version. Beyond them, each
-// version misses some high amounts, and versions differ.
-func TestNumericMatchingHasLimits(t *testing.T) {
-	missed := map[string][]string{}
+// Within the documented limits, numeric matching is exact in every version.
+func TestNumericMatchingIsExactWithinItsLimits(t *testing.T) {
 	for _, version := range versions {
 		matched := recorded(t, version)
 		for _, s := range samples(t) {
@@ -322,33 +319,19 @@ func TestNumericMatchingHasLimits(t *testing.T) {
 				if inLimits(s.event.EventData.Amount) && got != want {
 					t.Errorf("event-ruler %s, %s: %s matches: %t, want %t", version, pattern, s.name, got, want)
 				}
-				if pattern == "numeric-only" && want && !got && !s.claim {
-					missed[version] = append(missed[version], strings.TrimPrefix(s.name, "amount "))
-				}
 			}
 		}
 	}
-	for version, want := range map[string][]string{
-		"1.7.3": {"5000000000.01", "6000000000", "1234567890123.45", "9223372036854775807", "1e300"},
-		"2.1.0": {"1000000.00000000000000001", "9223372036854775807", "123456789012345678901234.5", "1e400"},
-	} {
-		for _, amount := range want {
-			if !slices.Contains(missed[version], amount) {
-				t.Errorf("event-ruler %s matches %s", version, amount)
-			}
-		}
-	}
-	t.Logf("high amounts that numeric matching misses: %v", missed)
 }
 
 // The table in README.md has a row for every pattern.
 func TestTheDocumentDescribesEveryPattern(t *testing.T) {
-	text, err := os.ReadFile("README.md")
+	text, err := os.ReadFile(filepath.Join(patterns, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range patternFiles(t) {
-		if !strings.Contains(string(text), "| [`"+nameOf(file)+".json`]("+filepath.ToSlash(file)+") |") &&
+		if !strings.Contains(string(text), "| [`"+nameOf(file)+".json`]("+filepath.Base(file)+") |") &&
 			!strings.Contains(string(text), "(testdata/"+filepath.Base(file)+")") {
 			t.Errorf("README.md does not describe %s", file)
 		}
