@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json/v2"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -20,7 +19,6 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambdacontext"
-	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
@@ -225,9 +223,4 @@ func decoded(t testing.TB, text []byte) (object map[string]any) {
 		t.Fatalf("%q: %v", text, err)
 	}
 	return object
-}
-
-// outage is the answer of a bus that is down.
-func outage([]types.PutEventsRequestEntry) (map[int]string, error) {
-	return nil, errors.New("bus is down")
 }
