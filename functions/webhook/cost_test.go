@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
 	"payhook.example/shared/paymenttest"
 )
@@ -19,13 +21,21 @@ import (
 const (
 	// https://aws.amazon.com/dynamodb/pricing/on-demand/
 	perWriteUnit = 0.625 / 1e6
+	perReadUnit  = 0.125 / 1e6
 	// https://aws.amazon.com/eventbridge/pricing/
-	perEvent = 1.00 / 1e6
+	perEvent    = 1.00 / 1e6
+	perSchedule = 1.00 / 1e6
 	// https://aws.amazon.com/lambda/pricing/ (Arm)
 	perRequest  = 0.20 / 1e6
 	perGBSecond = 0.0000133334
 	// https://aws.amazon.com/cloudwatch/pricing/
-	perLogByte = 0.50 / (1 << 30)
+	perLogByte   = 0.50 / (1 << 30)
+	perAlarm     = 0.10 // for each metric that it watches
+	perMetric    = 0.30
+	perDashboard = 3.00
+	// https://aws.amazon.com/secrets-manager/pricing/
+	perSecret     = 0.40
+	perSecretCall = 0.05 / 10_000
 )
 
 // lambdaMilliseconds are assumed: three round trips of 10 ms, and the CPU time that make
@@ -87,8 +97,42 @@ func use(t *testing.T, n int) (u used) {
 	return u
 }
 
-// The costs of deliveries in functions/COST.md are computed from what is counted.
-func TestTheTableOfCostsIsComputed(t *testing.T) {
+// alarms counts the alarms of the runbook's table that a stack has with the default
+// settings, and the metrics that they watch.
+func alarms(t *testing.T) (alarms, watched int) {
+	t.Helper()
+	text, err := os.ReadFile("../../infra/cmd/payhook/RUNBOOK.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, begun := strings.Cut(string(text), "<!-- alarms -->")
+	table, _, ended := strings.Cut(table, "<!-- /alarms -->")
+	if !begun || !ended {
+		t.Fatal("the runbook has no table of alarms")
+	}
+	for line := range strings.Lines(table) {
+		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "| `"), "` | ")
+		if !ok || slices.Contains(notByDefault, name) {
+			continue
+		}
+		_, rest, _ = strings.Cut(rest, "<br>")
+		condition, _, _ := strings.Cut(rest, " | ")
+		alarms++
+		watched += 1 + strings.Count(condition, " less `")
+	}
+	return alarms, watched
+}
+
+// notByDefault are the alarms of domain names, client certificates, keys of KMS and alarmSilence.
+var notByDefault = []string{"rejected-by-api", "certificate-forbidden", "trust-expires", "bus-failures", "silence"}
+
+// alwaysWritten are the metrics that are written in an hour in which nothing goes wrong.
+var alwaysWritten = []names.Metric{
+	names.AcceptedMetric, names.ClientErrorsMetric, names.OldestPendingMetric, names.TokenShortfallMetric,
+}
+
+// The tables of costs in functions/COST.md are computed from what is counted.
+func TestTheTablesOfCostsAreComputed(t *testing.T) {
 	var rows []string
 	for _, n := range []int{1, 10, 100} {
 		u := use(t, n)
@@ -97,6 +141,29 @@ func TestTheTableOfCostsIsComputed(t *testing.T) {
 			ms/1000*0.5*perGBSecond + float64(u.logBytes)*perLogByte
 		rows = append(rows, fmt.Sprintf("| %d | %d | %d | %d | %.0f ms | %.2f $ | %.2f $ |", n, u.units, u.events,
 			u.logBytes, ms, cost*1e6, cost*1e6/float64(n)))
+	}
+	const runs = 60 * 730 // of each scheduled function in a month
+	alarms, watched := alarms(t)
+	total := 0.0
+	for _, fixed := range []struct {
+		what string
+		cost float64
+	}{
+		{fmt.Sprintf("%d alarms on %d metrics", alarms, watched), float64(watched) * perAlarm},
+		{fmt.Sprintf("%d metrics", len(alwaysWritten)), float64(len(alwaysWritten)) * perMetric},
+		{"the dashboard", perDashboard},
+		{"2 secrets, and a read of the token function a run", 2*perSecret + runs*perSecretCall},
+		{"2 schedules, every minute", 2 * runs * perSchedule},
+		{"their runs in Lambda, of 100 ms with 512 MB", 2 * runs * (perRequest + 0.1*0.5*perGBSecond)},
+		{"their lines in the log, of 1,000 bytes", 2 * runs * 1000 * perLogByte},
+		{fmt.Sprintf("the queries of redrive, of %d shards", ledger.Shards), runs * ledger.Shards * perReadUnit / 2},
+	} {
+		rows = append(rows, fmt.Sprintf("| %s | %.2f $ |", fixed.what, fixed.cost))
+		total += fixed.cost
+	}
+	rows = append(rows, fmt.Sprintf("| **together** | **%.2f $** |", total))
+	if total > 8 {
+		t.Errorf("the fixed cost is %.2f $ a month", total)
 	}
 	text, err := os.ReadFile("../COST.md")
 	if err != nil {

@@ -32,7 +32,9 @@ func main() {
 		BaseURL: os.Getenv("BASE_URL"), AuthURL: os.Getenv("AUTH_URL"), TokenManagerID: "manager-1",
 	})
 
-	queue := awssqs.NewQueue(stack, jsii.String("Released"), nil)
+	queue := awssqs.NewQueue(stack, jsii.String("Released"), &awssqs.QueueProps{
+		RetentionPeriod: awscdk.Duration_Days(jsii.Number(14)),
+	})
 	awsevents.NewRule(stack, jsii.String("Rule"), &awsevents.RuleProps{
 		EventBus:     payments.Bus(),
 		EventPattern: &awsevents.EventPattern{DetailType: jsii.Strings("PAYMENT_STATUS.RELEASED")},
