@@ -293,22 +293,32 @@ func same(t *testing.T, got, want awstest.Item) {
 	}
 }
 
-// This is the condition with which package ledger records.
-func TestConditionOfRecording(t *testing.T) {
-	const condition = "attribute_not_exists(#id) OR (attribute_not_exists(#shard) AND #expiresAt <= :now)"
+// These are the conditions with which package ledger records and replaces.
+func TestConditionsOfTheLedger(t *testing.T) {
+	const (
+		record  = "attribute_not_exists(#id) OR (attribute_not_exists(#shard) AND #expiresAt <= :v)"
+		replace = "attribute_not_exists(#id) OR " +
+			"(attribute_not_exists(#shard) AND (#digest <> :v OR attribute_exists(#parkedAt)))"
+	)
 	tests := map[string]struct {
-		old   awstest.Item
-		holds bool
+		condition string
+		old       awstest.Item
+		holds     bool
 	}{
-		"new":     {nil, true},
-		"pending": {awstest.Item{"shard": number(1), "due": number(2)}, false},
-		"pending, with an expiry": {awstest.Item{"shard": number(1), "due": number(2), "expiresAt": number(50)},
-			false},
-		"published":                 {awstest.Item{"expiresAt": number(101)}, false},
-		"published, expires now":    {awstest.Item{"expiresAt": number(100)}, true},
-		"published, expired":        {awstest.Item{"expiresAt": number(99)}, true},
-		"expired, by fewer digits":  {awstest.Item{"expiresAt": number(9)}, true},
-		"published, without expiry": {awstest.Item{"publishedAt": number(1)}, false},
+		"new":     {record, nil, true},
+		"pending": {record, awstest.Item{"shard": number(1), "due": number(2)}, false},
+		"pending, with an expiry": {record, awstest.Item{"shard": number(1), "due": number(2),
+			"expiresAt": number(50)}, false},
+		"published":                 {record, awstest.Item{"expiresAt": number(101)}, false},
+		"published, expires now":    {record, awstest.Item{"expiresAt": number(100)}, true},
+		"published, expired":        {record, awstest.Item{"expiresAt": number(99)}, true},
+		"expired, by fewer digits":  {record, awstest.Item{"expiresAt": number(9)}, true},
+		"published, without expiry": {record, awstest.Item{"publishedAt": number(1)}, false},
+		"replace new":               {replace, nil, true},
+		"replace other content":     {replace, awstest.Item{"digest": binary("e")}, true},
+		"replace the same content":  {replace, awstest.Item{"digest": binary("d")}, false},
+		"replace what is parked":    {replace, awstest.Item{"digest": binary("d"), "parkedAt": number(1)}, true},
+		"replace what is pending":   {replace, awstest.Item{"digest": binary("e"), "shard": number(1)}, false},
 	}
 	onTables(t, func(t *testing.T, s services) {
 		for name, test := range tests {
@@ -319,11 +329,15 @@ func TestConditionOfRecording(t *testing.T) {
 					s.put(t, test.old)
 				}
 				item := awstest.Item{"id": text(id), "shard": number(7), "due": number(8), "event": binary("new")}
+				used := map[string]string{"#id": "id", "#shard": "shard", "#expiresAt": "expiresAt"}
+				value := number(100)
+				if test.condition == replace {
+					used = map[string]string{"#id": "id", "#shard": "shard", "#digest": "digest", "#parkedAt": "parkedAt"}
+					value = binary("d")
+				}
 				in := &dynamodb.PutItemInput{
-					TableName: &s.table, Item: item, ConditionExpression: aws.String(condition),
-					ExpressionAttributeNames: map[string]string{"#id": "id", "#shard": "shard",
-						"#expiresAt": "expiresAt"},
-					ExpressionAttributeValues:           awstest.Item{":now": number(100)},
+					TableName: &s.table, Item: item, ConditionExpression: &test.condition, ExpressionAttributeNames: used,
+					ExpressionAttributeValues:           awstest.Item{":v": value},
 					ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 				}
 				_, err := s.PutItem(t.Context(), in)
@@ -374,39 +388,6 @@ func TestComparisonWithAMissingAttributeIsFalse(t *testing.T) {
 			t.Errorf("a failed condition made %v", got)
 		}
 		same(t, s.item(t, "published"), awstest.Item{"id": text("published"), "n": text("10")})
-	})
-}
-
-// This is the condition with which package ledger replaces.
-func TestConditionOfReplacing(t *testing.T) {
-	const condition = "attribute_not_exists(#id) OR " +
-		"(attribute_not_exists(#shard) AND (#digest <> :digest OR attribute_exists(#parkedAt)))"
-	onTables(t, func(t *testing.T, s services) {
-		for name, test := range map[string]struct {
-			old   awstest.Item
-			holds bool
-		}{
-			"new":                      {nil, true},
-			"published, other content": {awstest.Item{"digest": binary("e")}, true},
-			"published, same content":  {awstest.Item{"digest": binary("d")}, false},
-			"parked, same content":     {awstest.Item{"digest": binary("d"), "parkedAt": number(1)}, true},
-			"pending, other content":   {awstest.Item{"digest": binary("e"), "shard": number(1)}, false},
-		} {
-			id := "replace " + name
-			if test.old != nil {
-				test.old["id"] = text(id)
-				s.put(t, test.old)
-			}
-			_, err := s.PutItem(t.Context(), &dynamodb.PutItemInput{
-				TableName: &s.table, Item: awstest.Item{"id": text(id)}, ConditionExpression: aws.String(condition),
-				ExpressionAttributeNames: map[string]string{"#id": "id", "#shard": "shard", "#digest": "digest",
-					"#parkedAt": "parkedAt"},
-				ExpressionAttributeValues: awstest.Item{":digest": binary("d")},
-			})
-			if _, failed := conditionFailed(err); failed == test.holds || err != nil && !failed {
-				t.Errorf("%s: got %v", name, err)
-			}
-		}
 	})
 }
 

@@ -510,15 +510,3 @@ func FuzzVerify(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkVerify(b *testing.B) {
-	payload := strings.Repeat("x", 1024)
-	proof := sign(b, payload, "2026-01-31T12:00:00.000Z")
-	body := []byte(payload)
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := Verify(&testKey().PublicKey, body, proof); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -23,8 +23,6 @@ import (
 	cloudwatchtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	cloudwatchlogstypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
@@ -229,71 +227,10 @@ func TestSecretHasAtMost100Versions(t *testing.T) {
 	}
 }
 
-func TestSecretValueHasAtMost65536Bytes(t *testing.T) {
-	client := secretsmanager.NewFromConfig(emulated(t))
-	name := "secret-" + uuid.New().String()
-	if _, err := client.CreateSecret(t.Context(), &secretsmanager.CreateSecretInput{Name: &name}); err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		name, id, value string
-		rejected        bool
-	}{
-		{"65,536 bytes", uuid.New().String(), strings.Repeat("ü", 32768), false},
-		{"65,537 bytes", uuid.New().String(), strings.Repeat("ü", 32768) + "x", true},
-		{"no byte", uuid.New().String(), "", true},
-		{"a token of 32 characters", strings.Repeat("x", 32), "x", false},
-		{"a token of 31 characters", strings.Repeat("x", 31), "x", true},
-		{"a token of 65 characters", strings.Repeat("x", 65), "x", true},
-	} {
-		_, err := client.PutSecretValue(t.Context(),
-			&secretsmanager.PutSecretValueInput{SecretId: &name, ClientRequestToken: &test.id,
-				SecretString: &test.value})
-		if test.rejected != is[*secretsmanagertypes.InvalidParameterException](err) || !test.rejected && err != nil {
-			t.Errorf("%s: error = %v, want InvalidParameterException: %t", test.name, err, test.rejected)
-		}
-	}
-}
-
 // is reports whether an error is one of a type.
 func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
-}
-
-func TestBatchGetItemReturnsPartOfLargeResult(t *testing.T) {
-	client, name := dynamodb.NewFromConfig(emulated(t)), "table-"+uuid.New().String()
-	if _, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: &name, BillingMode: dynamodbtypes.BillingModePayPerRequest,
-		AttributeDefinitions: []dynamodbtypes.AttributeDefinition{{AttributeName: aws.String("id"),
-			AttributeType: dynamodbtypes.ScalarAttributeTypeS}},
-		KeySchema: []dynamodbtypes.KeySchemaElement{{AttributeName: aws.String("id"),
-			KeyType: dynamodbtypes.KeyTypeHash}},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	ask := dynamodbtypes.KeysAndAttributes{}
-	for i := range 5 {
-		key := &dynamodbtypes.AttributeValueMemberS{Value: fmt.Sprint(i)}
-		ask.Keys = append(ask.Keys, map[string]dynamodbtypes.AttributeValue{"id": key})
-		if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &name,
-			Item: map[string]dynamodbtypes.AttributeValue{"id": key,
-				"rest": &dynamodbtypes.AttributeValueMemberB{Value: make([]byte, 300<<10)}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Of 300 KB each, three items make up less than 1 MB.
-	requests := map[string]dynamodbtypes.KeysAndAttributes{name: ask}
-	for _, want := range []int{3, 2} {
-		out, err := client.BatchGetItem(t.Context(), &dynamodb.BatchGetItemInput{RequestItems: requests})
-		if err != nil || len(out.Responses[name]) != want {
-			t.Fatalf("%d items are returned, %v, want %d", len(out.Responses[name]), err, want)
-		}
-		requests = out.UnprocessedKeys
-	}
-	if len(requests) > 0 {
-		t.Errorf("%v are left", requests)
-	}
 }
 
 // newLog returns a new log group with a stream of the same name, and what writes to it.
