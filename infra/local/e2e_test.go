@@ -90,6 +90,7 @@ func TestDeployedStack(t *testing.T) {
 		{"faults under load lose no event", f.testFaults},
 		{"every permission is needed and none is missing", f.testPermissions},
 		{"a deployment loses no webhook", f.testDeployment},
+		{"an app of another module has two Payhooks", f.testBank},
 	} {
 		if ctx.Err() == nil {
 			t.Run(test.name, test.run)

@@ -1,0 +1,111 @@
+package local
+
+import (
+	"bytes"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"payhook.example/infra/local/scenario"
+	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
+)
+
+// An app of another module has two Payhooks in one stack, with default settings. Both work, and
+// the program finds each by its id.
+func (f *fixture) testBank(t *testing.T) {
+	m := *f.machine
+	m.settings, m.baseURL, m.authURL, m.end = nil, "", "", nil
+	if err := m.startService(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.stop)
+	outputs, program := m.deployBank(t), f.program(t)
+
+	for _, id := range []string{"Payments", "Reports"} {
+		s, err := m.newStack(map[string]string{settings.StackName.Key: "Bank"})
+		if err == nil {
+			err = s.ready(t.Context(), outputs, id)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first := s.FirstToken(); s.Run(t.Context(), first) != nil || !first.Right {
+			t.Errorf("%s has no token: %s", id, first.Got)
+		}
+		if id == "Payments" {
+			(&fixture{stack: s, arrivals: scenario.Receive(f.AWS,
+				map[string]string{scenario.Released: outputs["Queue"]})}).deliver(t)
+		}
+		if err := s.Invoke(t.Context(), "redrive", scenario.AsScheduled, &struct{}{}); err != nil {
+			t.Error(err)
+		}
+		var shown []byte
+		if err := scenario.Poll(t.Context(), waitTimeout, time.Second, func() (bool, error) {
+			shown, err = program("status", "--stack", "Bank", "--id", id).CombinedOutput()
+			return err == nil, nil // also metrics have arrived
+		}); err != nil || !bytes.HasPrefix(shown, []byte("Bank_"+id+" in stack Bank ")) {
+			t.Errorf("%s: %v\n%s", id, err, shown)
+		}
+	}
+	if shown, err := program("status", "--stack", "Bank").CombinedOutput(); err == nil ||
+		!strings.Contains(string(shown), "choose one with --id: Payments, Reports") {
+		t.Errorf("without --id: %v\n%s", err, shown)
+	}
+	if denied := f.proxy.denied(); len(denied) > 0 {
+		t.Errorf("IAM denied %q", denied)
+	}
+}
+
+// deliver sends a webhook, whose event must reach the rule of the app byte for byte.
+func (f *fixture) deliver(t *testing.T) {
+	defer f.arrivals.Stop()
+	event := paymenttest.Event()
+	if a, err := f.send(t.Context(), paymenttest.Delivery(event), http.StatusOK); err != nil || a.Recorded != 1 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	sent, got := paymenttest.Encode(event), f.awaitReleased(t, event.EventID)[event.EventID]
+	if !bytes.Equal(got, sent) {
+		t.Errorf("%s arrived, sent %s", got, sent)
+	}
+}
+
+// deployBank deploys the app in a module outside the repository, and returns the outputs.
+func (m *machine) deployBank(t *testing.T) map[string]string {
+	t.Helper()
+	folder := t.TempDir()
+	main, err := os.ReadFile(filepath.Join(m.top, "infra", "payhook", "testdata", "bank", "main.go"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, "main.go"), main, 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, "cdk.json"), []byte(`{"app":"go run ."}`), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cdk := *m.cdk
+	cdk.Environment = append(slices.Clip(cdk.Environment), "GOWORK=off", "BASE_URL="+m.baseURL, "AUTH_URL="+m.authURL)
+	for _, args := range []string{"mod init bank.example/app", "mod edit -require=payhook.example@v0.0.0",
+		"mod edit -replace=payhook.example=" + m.top, "mod tidy"} {
+		cmd := exec.CommandContext(t.Context(), "go", strings.Fields(args)...)
+		cmd.Dir, cmd.Env = folder, cdk.Environment
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", args, err, out)
+		}
+	}
+	var stacks map[string]map[string]string
+	assembly, err := cdk.Synth(t.Context(), folder, "bank.out", map[string]string{settings.LocalKey: "true"})
+	if err == nil {
+		stacks, err = cdk.Deploy(t.Context(), assembly, nil, "Bank")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stacks["Bank"]
+}
