@@ -225,10 +225,10 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		all = append(all, alarm{name: "silence", metric: ownMetric(conf, names.AcceptedMetric), fill: true,
 			statistic: sum, minutes: 60, threshold: 1, below: true, times: hours, among: hours, missingBreaches: true,
 			notifyOK: true,
-			description: "No webhook was accepted for as long as alarmSilence says: the service does not send, sends to " +
-				"another URL, or nothing that it sends is accepted.",
-			action: "Look at the other alarms and at the dashboard's requests, also those that were rejected. If none " +
-				"arrive, ask the service's operator whether the subscription is active and which answers they get."})
+			description: "No webhook was accepted for as long as alarmSilence says: the service does not send, " +
+				"sends to another URL, or nothing that it sends is accepted.",
+			action: "Look at the other alarms and at the dashboard's requests, also those that were rejected. If " +
+				"none arrive, ask the service's operator whether the subscription is active and which answers they get."})
 	}
 	if conf.Webhook.UsesMTLS() {
 		all = append(all, trustExpires(conf), certificateForbidden(conf, webhook))

@@ -307,10 +307,12 @@ func (p *Payhook) newBusFailures(scope constructs.Construct) {
 		Actions:    jsii.Strings("sqs:SendMessage"),
 		Resources:  &[]*string{queue.QueueArn()},
 		// The bus refers to the queue, so the queue cannot refer to the bus.
-		Conditions: &map[string]any{"ArnEquals": map[string]any{"aws:SourceArn": awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{
-			Service: jsii.String("events"), Resource: jsii.String("event-bus"),
-			ResourceName: jsii.String(p.conf.Webhook.EventBusName),
-		})}},
+		Conditions: &map[string]any{"ArnEquals": map[string]any{
+			"aws:SourceArn": awscdk.Stack_Of(p).FormatArn(&awscdk.ArnComponents{
+				Service: jsii.String("events"), Resource: jsii.String("event-bus"),
+				ResourceName: jsii.String(p.conf.Webhook.EventBusName),
+			}),
+		}},
 	}))
 	p.bus.Node().DefaultChild().(awscdk.CfnResource).AddPropertyOverride(jsii.String("DeadLetterConfig.Arn"),
 		queue.QueueArn())

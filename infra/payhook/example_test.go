@@ -19,7 +19,8 @@ func ExampleNew() {
 	fn := awslambda.NewFunction(stack, jsii.String("Booking"), &awslambda.FunctionProps{
 		Runtime: awslambda.Runtime_NODEJS_24_X(),
 		Handler: jsii.String("index.handler"),
-		Code:    awslambda.Code_FromInline(jsii.String("exports.handler = async (event) => console.log(event.detail.eventId)")),
+		Code: awslambda.Code_FromInline(jsii.String("exports.handler = async (event) => " +
+			"console.log(event.detail.eventId)")),
 	})
 
 	hook := payhook.New(stack, jsii.String("Payments"), &payhook.Props{

@@ -63,7 +63,8 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 	for path, r := range tm.Resources {
 		for property, value := range r.Properties {
 			text, ok := value.(string)
-			if !ok || !strings.HasSuffix(property, "Name") || property == "MetricName" || r.Type == "AWS::Lambda::Alias" {
+			if !ok || !strings.HasSuffix(property, "Name") || property == "MetricName" ||
+				r.Type == "AWS::Lambda::Alias" {
 				continue
 			}
 			if other, ok := names[r.Type+" "+text]; ok {

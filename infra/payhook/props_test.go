@@ -61,8 +61,8 @@ func TestDocumentHasTheFieldOfEachSetting(t *testing.T) {
 	for _, s := range settings.All() {
 		doc := docs[fields[s.Key]]
 		if s == settings.StackName {
-			doc = "StackName is the name of the app's stack; another one for each environment in an account and Region. " +
-				"Default: " + s.Default + "."
+			doc = "StackName is the name of the app's stack; another one for each environment in an account and " +
+				"Region. Default: " + s.Default + "."
 		}
 		table += row(t, s, doc)
 	}
@@ -203,7 +203,8 @@ func TestProblemsNameTheirOrigin(t *testing.T) {
 			[]string{"httpMethod: must be", "SuccessStatus: must be a whole number"}},
 		"fields that contradict": {nil,
 			func(_ constructs.Construct, p *Props) { p.DeduplicationWindow = time.Minute },
-			[]string{"DeduplicationWindow: must be at least 10m31s, which is twice TimestampTolerance plus WebhookTimeout"}},
+			[]string{"DeduplicationWindow: must be at least 10m31s, which is twice TimestampTolerance plus " +
+				"WebhookTimeout"}},
 		"keys that contradict": {map[string]any{"authentication": "mtls"},
 			func(constructs.Construct, *Props) {},
 			[]string{"domainName: is required, as authentication", "truststore: is required"}},
@@ -276,7 +277,8 @@ func TestExistingPartsCanBeTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if conf.Webhook.EventBusName != *p.Bus.EventBusName() || conf.Value(settings.EventBusName) != *p.Bus.EventBusName() ||
+	if conf.Webhook.EventBusName != *p.Bus.EventBusName() ||
+		conf.Value(settings.EventBusName) != *p.Bus.EventBusName() ||
 		conf.Endpoint.HostedZoneID != *zone.HostedZoneId() || conf.Encryption != *p.EncryptionKey.KeyArn() ||
 		conf.Endpoint.CertificateARN != *p.Certificate.CertificateArn() ||
 		conf.ProtectBus {
@@ -316,7 +318,8 @@ func TestDeploymentsHaveDifferentNames(t *testing.T) {
 		}
 	}
 	if want := []string{"Bank bank", "Bank_Payments bank_Payments", "Bank_PartA bank_PartA",
-		"Bank_PartAPayments bank_PartAPayments", "Bank_Nested bank_Nested", "Bank_NestedPayments bank_NestedPayments"}; !slices.Equal(got, want) {
+		"Bank_PartAPayments bank_PartAPayments", "Bank_Nested bank_Nested",
+		"Bank_NestedPayments bank_NestedPayments"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

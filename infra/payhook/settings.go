@@ -133,8 +133,8 @@ func (r *resolver) set(key, field string, value reflect.Value) {
 	r.Names[key], r.Texts[key] = field, text
 	if *awscdk.Token_IsUnresolved(text) || strings.Contains(text, "#{Token[") { // the latter in a list
 		r.Unchecked[key] = true
-		r.problems = append(r.problems, fmt.Errorf("%s: must be a literal, no token of the CDK: it is checked when the "+
-			"template is written", field))
+		r.problems = append(r.problems, fmt.Errorf("%s: must be a literal, no token of the CDK: it is checked when "+
+			"the template is written", field))
 	}
 }
 

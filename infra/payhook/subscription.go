@@ -49,7 +49,8 @@ Event grouping: any; deliveries of one or more events are accepted, up to %d byt
 Events: all; at least PAYMENT_STATUS.RELEASED
 Method: %s
 Answer to an accepted webhook: %d
-`, *p.webhook.url, mechanisms[conf.Webhook.Authentication], server, min(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes),
+`, *p.webhook.url, mechanisms[conf.Webhook.Authentication], server,
+		min(conf.Webhook.MaxPayloadBytes, settings.SafePayloadBytes),
 		conf.Webhook.HTTPMethod, conf.Webhook.SuccessStatus)
 	if conf.Webhook.UsesMTLS() {
 		details += exchange
