@@ -201,7 +201,8 @@ func (e *explainer) propose(ctx context.Context, s signed, m message, id value) 
 			cli.Readable(e.request.ReceivedAt.Sub(at)), cli.Readable(conf.Window.Tolerance))
 	default:
 		e.Verdict = otherSettings
-		e.say("Set this in cdk.json and deploy. The request verifies then; this was tried.")
+		e.say("Set this in cdk.json, or in the Props of the construct, and deploy. The request verifies then; this was " +
+			"tried.")
 	}
 }
 
