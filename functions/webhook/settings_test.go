@@ -91,7 +91,8 @@ var effects = map[*settings.Setting]func(t *testing.T){
 	settings.MaxPayloadBytes:    answered(settings.MaxPayloadBytes, "100", 413, nil),
 
 	settings.AllowedSources: answered(settings.AllowedSources, "192.0.2.0/24", 403, nil), // the source is unknown
-	settings.DomainName:     rejected(settings.DomainName, func(*x509.Certificate) string { return "other.bank.example" }),
+	settings.DomainName: rejected(settings.DomainName,
+		func(*x509.Certificate) string { return "other.bank.example" }),
 	settings.ClientCertPins: rejected(settings.ClientCertPins,
 		func(*x509.Certificate) string { return strings.Repeat("ab", 32) }),
 	settings.ClientCertSubjects: rejected(settings.ClientCertSubjects,

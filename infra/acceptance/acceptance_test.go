@@ -42,7 +42,8 @@ func TestReportIsRightOnlyIfSomethingWasShown(t *testing.T) {
 	}{
 		{[]*scenario.Check{passed, {NotShown: "a reason", Got: "not shown: a reason"}}, nil, true,
 			[]string{"result: as expected.", "ok  a", "-   ", "not shown: a reason"}},
-		{[]*scenario.Check{passed, {What: "c", Got: "y"}}, nil, false, []string{"result: not as expected.", "WRONG  c"}},
+		{[]*scenario.Check{passed, {What: "c", Got: "y"}}, nil, false,
+			[]string{"result: not as expected.", "WRONG  c"}},
 		{[]*scenario.Check{passed}, errors.New("it failed"), false, []string{"it failed"}},
 		{nil, nil, false, []string{"not as expected"}},
 	} {

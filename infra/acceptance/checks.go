@@ -96,7 +96,9 @@ func (r *Run) detailChecks(in *scenario.Arrivals) []*scenario.Check {
 			r.mustSend(ctx, paymenttest.RawDelivery(uuid.New().String(),
 				fmt.Appendf(text[:len(text)-1], `,"note":%s}`, value)))
 			arrived := in.AwaitOne(ctx, time.Minute,
-				func(one scenario.Arrival) bool { return one.Rule == scenario.Released && one.EventID == event.EventID })
+				func(one scenario.Arrival) bool {
+					return one.Rule == scenario.Released && one.EventID == event.EventID
+				})
 			var detail struct{ Note json.RawMessage }
 			scenario.Require(json.Unmarshal(arrived.Detail, &detail))
 			switch note := string(detail.Note); {

@@ -79,7 +79,8 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	flags.BoolVar(&f.cleanup, "cleanup", false, "remove what runs have left, and do nothing else")
 	flags.BoolVar(&f.yes, "yes", false, "do not ask")
 	flags.StringVar(&f.folder, "report", "", "`folder` for the report (default .local/acceptance/ID)")
-	flags.FuncP("setting", "c", "a setting of Payhook other than its default, `KEY=VALUE`; may be repeated", f.addSetting)
+	flags.FuncP("setting", "c", "a setting of Payhook other than its default, `KEY=VALUE`; may be repeated",
+		f.addSetting)
 	return cmd
 }
 
@@ -212,8 +213,9 @@ func target(ctx context.Context, top string, t deployment.Target) (Target, error
 
 // emulated returns an emulator as a target.
 func emulated(top, endpoint string, config aws.Config) Target {
-	return Target{Name: "MiniStack, an emulator of AWS on this machine", AWS: config, Account: emulator.Account, Partition: "aws",
-		Endpoint: endpoint, Environment: append(emulator.Environment(top), "AWS_ENDPOINT_URL="+endpoint)}
+	return Target{Name: "MiniStack, an emulator of AWS on this machine", AWS: config, Account: emulator.Account,
+		Partition: "aws",
+		Endpoint:  endpoint, Environment: append(emulator.Environment(top), "AWS_ENDPOINT_URL="+endpoint)}
 }
 
 // Report is the report of a run. It is right if everything was done and no result is wrong.

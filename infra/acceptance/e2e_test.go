@@ -120,7 +120,8 @@ func nothingLeft(t *testing.T, to Target) {
 	if runs, err := Runs(t.Context(), to); err != nil || len(runs) > 0 {
 		t.Errorf("stacks of the runs %q are left, %v", runs, err)
 	}
-	buckets, err := (&deployment.Deployment{AWS: shared.emulator.AWS}).S3().ListBuckets(t.Context(), &s3.ListBucketsInput{})
+	buckets, err := (&deployment.Deployment{AWS: shared.emulator.AWS}).S3().ListBuckets(t.Context(),
+		&s3.ListBucketsInput{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -188,7 +188,8 @@ func (r *Run) deploy(ctx context.Context) error {
 func (r *Run) deployApp(ctx context.Context, what, folder string, values map[string]string,
 	flags ...string) (outputs map[string]map[string]string, err error) {
 	return outputs, r.Progress.Step("deploying "+what, func() error {
-		assembly, err := r.CDK.Synth(ctx, filepath.Join(r.CDK.Top, folder), strings.ReplaceAll(what, " ", "-")+".out", values)
+		assembly, err := r.CDK.Synth(ctx, filepath.Join(r.CDK.Top, folder), strings.ReplaceAll(what, " ", "-")+".out",
+			values)
 		if err == nil {
 			err = deletable(assembly)
 		}

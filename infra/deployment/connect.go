@@ -93,8 +93,8 @@ func Config(ctx context.Context, t Target) (aws.Config, error) {
 		return cfg, fmt.Errorf("AWS configuration: %w", err)
 	}
 	if cfg.Region == "" {
-		return cfg, errors.New("no AWS region is set: use --region, AWS_REGION or the region of a profile, or --local " +
-			"for the local run")
+		return cfg, errors.New("no AWS region is set: use --region, AWS_REGION or the region of a profile, or " +
+			"--local for the local run")
 	}
 	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
 		return cfg, fmt.Errorf("no AWS credentials: %w\n%s", err, credentialsHint)

@@ -120,7 +120,8 @@ func TestStackIsFoundWithUsualVariables(t *testing.T) {
 }
 
 func TestStackOfAnotherAppHasSeveral(t *testing.T) {
-	others := map[string]string{"Queue": "queue-1", "ShopWebhookUrl": "https://shop.example/", "ShopEventBusName": "shop",
+	others := map[string]string{"Queue": "queue-1", "ShopWebhookUrl": "https://shop.example/",
+		"ShopEventBusName":  "shop",
 		"ShopTokenFunction": "shop-token", "OldLedgerTable": "old"}
 	for name, test := range map[string]struct {
 		ids              []string // of the constructs in the stack

@@ -103,7 +103,8 @@ func TestDeployedStack(t *testing.T) {
 func processes(folder string) (lines []string) {
 	listing, _ := exec.Command("ps", "-A", "-ww", "-o", "pid=", "-o", "stat=", "-o", "command=").Output()
 	for line := range strings.Lines(string(listing)) {
-		if fields := strings.Fields(line); len(fields) > 2 && fields[1][0] != 'Z' && strings.Contains(line, folder+"/") {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[1][0] != 'Z' &&
+			strings.Contains(line, folder+"/") {
 			lines = append(lines, line)
 		}
 	}

@@ -228,7 +228,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 			description: "No webhook was accepted for as long as alarmSilence says: the service does not send, " +
 				"sends to another URL, or nothing that it sends is accepted.",
 			action: "Look at the other alarms and at the dashboard's requests, also those that were rejected. If " +
-				"none arrive, ask the service's operator whether the subscription is active and which answers they get."})
+				"none arrive, ask the service's operator whether the subscription is active and which answers they " +
+				"get."})
 	}
 	if conf.Webhook.UsesMTLS() {
 		all = append(all, trustExpires(conf), certificateForbidden(conf, webhook))

@@ -81,14 +81,16 @@ func TestACauseHasNoResourceName(t *testing.T) {
 		want string
 	}{
 		"throttled table": {&smithy.OperationError{ServiceID: "DynamoDB", OperationName: "PutItem",
-			Err: &retry.MaxAttemptsError{Err: &types.ProvisionedThroughputExceededException{ThrottlingReasons: throttled(
-				"TableWriteKeyRangeThroughputExceeded", "IndexWriteAccountLimitExceeded",
-				"TableWriteKeyRangeThroughputExceeded")}}},
+			Err: &retry.MaxAttemptsError{Err: &types.ProvisionedThroughputExceededException{
+				ThrottlingReasons: throttled(
+					"TableWriteKeyRangeThroughputExceeded", "IndexWriteAccountLimitExceeded",
+					"TableWriteKeyRangeThroughputExceeded")}}},
 			"DynamoDB PutItem: ProvisionedThroughputExceededException " +
 				"(TableWriteKeyRangeThroughputExceeded, IndexWriteAccountLimitExceeded)"},
 		"throttled calls": {&types.ThrottlingException{ThrottlingReasons: throttled("TableReadAccountLimitExceeded")},
 			"ThrottlingException (TableReadAccountLimitExceeded)"},
-		"throttled account": {&types.RequestLimitExceeded{ThrottlingReasons: throttled("TableReadAccountLimitExceeded")},
+		"throttled account": {
+			&types.RequestLimitExceeded{ThrottlingReasons: throttled("TableReadAccountLimitExceeded")},
 			"RequestLimitExceeded (TableReadAccountLimitExceeded)"},
 		"throttled, no reason": {&types.ThrottlingException{ThrottlingReasons: throttled()}, "ThrottlingException"},
 		"none":                 {nil, ""},

@@ -81,7 +81,8 @@ func inMemory(t *testing.T, try func(t *testing.T, s services)) {
 	t.Helper()
 	for _, name := range []string{"in memory", "in memory over HTTP"} {
 		t.Run(name, func(t *testing.T) {
-			db, events, buckets, reader := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3(), awstest.NewS3()
+			db, events, buckets, reader := awstest.NewDynamoDB(), &awstest.EventBridge{}, awstest.NewS3(),
+				awstest.NewS3()
 			db.CreateTable("table", "id", pendingIndex)
 			buckets.MakeBucket("bucket")
 			reader.MakeBucket("bucket")
@@ -332,11 +333,13 @@ func TestConditionsOfTheLedger(t *testing.T) {
 				used := map[string]string{"#id": "id", "#shard": "shard", "#expiresAt": "expiresAt"}
 				value := number(100)
 				if test.condition == replace {
-					used = map[string]string{"#id": "id", "#shard": "shard", "#digest": "digest", "#parkedAt": "parkedAt"}
+					used = map[string]string{"#id": "id", "#shard": "shard", "#digest": "digest",
+						"#parkedAt": "parkedAt"}
 					value = binary("d")
 				}
 				in := &dynamodb.PutItemInput{
-					TableName: &s.table, Item: item, ConditionExpression: &test.condition, ExpressionAttributeNames: used,
+					TableName: &s.table, Item: item, ConditionExpression: &test.condition,
+					ExpressionAttributeNames:            used,
 					ExpressionAttributeValues:           awstest.Item{":v": value},
 					ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 				}

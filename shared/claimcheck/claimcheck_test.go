@@ -75,7 +75,8 @@ func TestAnEventExistsUntilItIsDeleted(t *testing.T) {
 
 func TestResolveReturnsTheSignedEvent(t *testing.T) {
 	bucket, detail := stored(t, event)
-	if _, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event); err != nil || len(bucket.Objects("claims")) != 1 {
+	if _, err := claimcheck.NewStore(bucket, "claims").Put(t.Context(), event); err != nil ||
+		len(bucket.Objects("claims")) != 1 {
 		t.Errorf("the same event twice makes %d objects: %v", len(bucket.Objects("claims")), err)
 	}
 	got, err := claimcheck.Resolve(t.Context(), bucket, detail)

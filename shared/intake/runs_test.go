@@ -111,7 +111,8 @@ func TestTheErrorsOfARun(t *testing.T) {
 		s.db.Hook = test.fail.hook
 		r := s.runWith(t, s.db, time.Minute)
 		if r.Errors != test.errors || r.Leased != test.leased || r.Published != test.leased || r.Failed != 0 ||
-			r.Unread != (test.fail.query != "") || !errors.Is(r.Err, errDown) || !strings.Contains(r.Err.Error(), test.err) {
+			r.Unread != (test.fail.query != "") || !errors.Is(r.Err, errDown) ||
+			!strings.Contains(r.Err.Error(), test.err) {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}

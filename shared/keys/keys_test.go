@@ -417,7 +417,8 @@ func TestLookupIgnoresRecordsThatItMustNotUse(t *testing.T) {
 	} {
 		f := newFleet(t)
 		if err := NewTable(f.db, "keys").put(t.Context(), item{KeyID: id, JWK: string(test.jwk),
-			FetchedAt: millisecondsOf(f.now.Add(test.ahead)), ExpiresAt: f.now.Add(48 * time.Hour).Unix()}); err != nil {
+			FetchedAt: millisecondsOf(f.now.Add(test.ahead)),
+			ExpiresAt: f.now.Add(48 * time.Hour).Unix()}); err != nil {
 			t.Fatal(err)
 		}
 		if found, err := f.lookup(f.cache(), id, netip.Addr{}); found.Source != test.want || err != nil {

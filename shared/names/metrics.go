@@ -104,7 +104,8 @@ var (
 func Metrics() []Metric {
 	return []Metric{
 		AcceptedMetric, UnauthenticatedMetric, SourceNotAllowedMetric, ClientErrorsMetric, NotStoredMetric,
-		KeyUnavailableMetric, KeyStaleMetric, KeyWithdrawnMetric, ConflictsMetric, ParkedMetric, OldestPendingMetric, TrustDaysLeftMetric,
+		KeyUnavailableMetric, KeyStaleMetric, KeyWithdrawnMetric, ConflictsMetric, ParkedMetric, OldestPendingMetric,
+		TrustDaysLeftMetric,
 		TokenShortfallMetric, TokenFailedMetric, TokenWritesTooOftenMetric,
 	}
 }

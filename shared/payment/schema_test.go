@@ -138,7 +138,8 @@ func changes(t *testing.T, text string) (all []string) {
 		all = append(all, string(out))
 		object, _ := value.(map[string]any)
 		for name, was := range object {
-			for _, other := range []string{"null", "true", "1", "1.5", `"x"`, `""`, "[]", "{}", `["x"]`, "[1]", `{"x":1}`} {
+			for _, other := range []string{"null", "true", "1", "1.5", `"x"`, `""`, "[]", "{}", `["x"]`, "[1]",
+				`{"x":1}`} {
 				object[name] = parsed(t, []byte(other))
 				visit(nil)
 			}

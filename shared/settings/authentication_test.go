@@ -172,10 +172,10 @@ func TestRejectsListsTooLargeForTheEnvironment(t *testing.T) {
 	}
 	const length = 4000
 	got := sized(strings.Repeat("x", length))
-	var bytes, more int
+	var size, more int
 	if _, err := fmt.Sscanf(strings.Join(got, ""), "clientCertSubjects: must be shorter: it has %d bytes, and the "+
-		"environment of a function would have %d more than Lambda allows", &bytes, &more); err != nil ||
-		bytes != length+len(`"PAYHOOK_CLIENT_CERT_SUBJECTS":"",`) {
+		"environment of a function would have %d more than Lambda allows", &size, &more); err != nil ||
+		size != length+len(`"PAYHOOK_CLIENT_CERT_SUBJECTS":"",`) {
 		t.Fatalf("%q: %v", got, err)
 	}
 	if got := sized(strings.Repeat("x", length-more)); len(got) > 0 {
@@ -214,7 +214,8 @@ func TestFunctionReadsTheTruststoreOfItsPackage(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			env := environment(t, nil)
 			maps.Copy(env, map[string]string{
-				"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example", "PAYHOOK_API_ID": "a1b2c3",
+				"PAYHOOK_AUTHENTICATION": "mtls", "PAYHOOK_DOMAIN_NAME": "hook.bank.example",
+				"PAYHOOK_API_ID":   "a1b2c3",
 				"LAMBDA_TASK_ROOT": c.taskRoot, "PAYHOOK_REVOKED_SERIALS": "00:0A@CN=a",
 				"PAYHOOK_CLIENT_CERT_PINS": pin, "PAYHOOK_CLIENT_CERT_SUBJECTS": `CN=a\;b; ;O=d, CN=c;e.example`,
 			})

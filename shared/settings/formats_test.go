@@ -81,7 +81,8 @@ func TestTextsHaveForms(t *testing.T) {
 		"captureRejected":  {[]string{"off"}, []string{"", "never"}},
 		"eventSource":      {[]string{"aws/x"}, []string{"aws.payments", ""}},
 		"eventBusName":     {[]string{"default-payments"}, []string{"default", ""}},
-		"domainName":       {nil, []string{"a", "a.B", "a..b", "-a.b", "a-.b", "a.b:443", strings.Repeat("a", 64) + ".b"}},
+		"domainName": {nil, []string{"a", "a.B", "a..b", "-a.b", "a-.b", "a.b:443", strings.Repeat("a", 64) +
+			".b"}},
 		"allowedSources": {[]string{"", "0.0.0.0/0", "::/0", "192.0.2.1/32, 198.51.100.0/24,2001:db8::/32"},
 			[]string{",", "192.0.2.0/24,", "192.0.2.0/24,,198.51.100.0/24", "192.0.2.1/24", "2001:db8::1/32",
 				"192.0.2.0/33", "192.0.2.0", "192.0.2/24", "::ffff:192.0.2.0/120", "fe80::%eth0/64", "x",

@@ -216,7 +216,8 @@ func (r *reader) environmentSize() {
 			continue
 		}
 		longest := slices.MaxFunc(conf, func(a, b *Setting) int { return cmp.Compare(len(r.text(a)), len(r.text(b))) })
-		r.wrong(longest, fmt.Sprintf("must be shorter: it has %d bytes, and the environment of a function would have %d "+
+		r.wrong(longest, fmt.Sprintf("must be shorter: it has %d bytes, and the environment of a function would have "+
+			"%d "+
 			"more than Lambda allows", environmentBytes(longest, r.text(longest)), size-maxEnvironmentBytes))
 		return
 	}

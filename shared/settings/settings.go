@@ -137,7 +137,10 @@ var (
 		parse: func(d *Deployment, v string) error { return headerName.parse(&d.Webhook.Scheme.SignatureHeader, v) }})
 	TimestampCarrier = declare(Setting{Key: "timestampCarrier", Default: "header:X-SVC-Timestamp",
 		Example: "query:timestamp", Section: "4.3", by: webhook | proof,
-		parse: func(d *Deployment, v string) error { return as(&d.Webhook.Scheme.Timestamp, v, signature.ParseCarrier) }})
+		parse: func(d *Deployment, v string) error {
+			return as(&d.Webhook.Scheme.Timestamp, v,
+				signature.ParseCarrier)
+		}})
 	KeyIDCarrier = declare(Setting{Key: "keyIdCarrier", Default: "header:X-SVC-Key-Id",
 		Example: "header:X-Key-Id", Section: "4.3", by: webhook | proof,
 		parse: func(d *Deployment, v string) error {
@@ -171,7 +174,10 @@ var (
 	KeyUnknownGrace = declare(Setting{Key: "keyUnknownGrace", Default: "5m", Example: "15m", Section: "7", by: webhook,
 		parse: func(d *Deployment, v string) error { return span(&d.Webhook.KeyUnknownGrace, v, time.Second, day) }})
 	UnknownKeyTTL = declare(Setting{Key: "unknownKeyTtl", Default: "1m", Example: "5m", Section: "4.2", by: webhook,
-		parse: func(d *Deployment, v string) error { return span(&d.Webhook.UnknownKeyTTL, v, time.Second, time.Hour) }})
+		parse: func(d *Deployment, v string) error {
+			return span(&d.Webhook.UnknownKeyTTL, v, time.Second,
+				time.Hour)
+		}})
 	KeyMissBudget = declare(Setting{Key: "keyMissBudget", Default: "60", Example: "600", Section: "8", by: webhook,
 		parse: func(d *Deployment, v string) error { return whole(&d.Webhook.KeyMissBudget, v, 1, 1000000) }})
 	KeysAuth = declare(Setting{Key: "keysAuth", Default: "none", Example: "bearer", Section: "4.2", by: webhook | proof,
@@ -251,7 +257,8 @@ var (
 	// processes an event: more than the clocks of two functions can differ.
 	RedriveGrace = declare(Setting{Key: Prefix + "redriveGrace", Default: "30s", Example: "1m", by: publisher | local,
 		parse: func(d *Deployment, v string) error { return span(&d.Webhook.RedriveGrace, v, time.Second, time.Hour) }})
-	RedriveAttempts = declare(Setting{Key: Prefix + "redriveAttempts", Default: "20", Example: "50", by: redrive | local,
+	RedriveAttempts = declare(Setting{Key: Prefix + "redriveAttempts", Default: "20", Example: "50",
+		by:    redrive | local,
 		parse: func(d *Deployment, v string) error { return whole(&d.RedriveAttempts, v, 1, 1000) }})
 )
 

@@ -108,7 +108,8 @@ func TestParseDeploymentReportsEveryInvalidSetting(t *testing.T) {
 		"parkingBucket": "p",
 		"protectBus":    "no", "encryption": "kms", "tracing": "Active",
 		"baseURL":                 "a key that does not exist",
-		"payhook:redriveAttempts": "1", "payhook:redriveGrace": "1s", "payhook:redriveTimeout": "5s", // without local=true
+		"payhook:redriveAttempts": "1", "payhook:redriveGrace": "1s", "payhook:redriveTimeout": "5s",
+		// without local=true
 	}
 	_, err := deployment(wrong)
 	if err == nil {

@@ -77,7 +77,8 @@ func parallelBubble(t *testing.T, name string, test func(*testing.T)) {
 func TestCallersHaveATokenAtAllTimes(t *testing.T) {
 	for lifetime, refreshAt := range map[time.Duration]time.Duration{
 		2 * time.Minute: 79 * time.Second, 5 * time.Minute: 198 * time.Second, 10 * time.Minute: 4 * time.Minute,
-		19 * time.Minute: 4 * time.Minute, 40 * time.Minute: 24 * time.Minute, time.Hour: 39*time.Minute + 36*time.Second,
+		19 * time.Minute: 4 * time.Minute, 40 * time.Minute: 24 * time.Minute, time.Hour: 39*time.Minute +
+			36*time.Second,
 	} {
 		// A run counts that ends before the last 5 s of the token. All of them but one may fail.
 		runs := (refreshAt - 8*time.Second) / time.Minute
@@ -150,7 +151,8 @@ func TestTheSecretIsFullWhenTheReportSaysSo(t *testing.T) {
 			switch {
 			case want.full == 0 && without != 0:
 				t.Errorf("no token after %s", without)
-			case want.full != 0 && (full != want.full || without < full+lifetime || without > full+lifetime+time.Minute ||
+			case want.full != 0 && (full != want.full || without < full+lifetime ||
+				without > full+lifetime+time.Minute ||
 				back < 24*time.Hour || back > 24*time.Hour+time.Minute || calls > 26*60*99/int(full/time.Minute)+1):
 				t.Errorf("full after %s, no token from %s to %s, %d calls", full, without, back, calls)
 			}

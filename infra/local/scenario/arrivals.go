@@ -78,7 +78,8 @@ func (a *Arrivals) receive(ctx context.Context, client *sqs.Client, rule, queue 
 		if arrived[i], err = parseArrival(rule, *m.Body); err != nil {
 			return err
 		}
-		received[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)), ReceiptHandle: m.ReceiptHandle}
+		received[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)),
+			ReceiptHandle: m.ReceiptHandle}
 	}
 	if _, err := client.DeleteMessageBatch(ctx,
 		&sqs.DeleteMessageBatchInput{QueueUrl: &queue, Entries: received}); err != nil {

@@ -122,16 +122,17 @@ func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
 		parks("a conflicting one", "conflict, its bytes",
 			func(ctx context.Context) (string, string) { return s.parkConflict(ctx, conflicting) }),
 		replay("it is replayed, and nobody decided which version is right", "version-missing, open", intake.NoVersion),
-		NewCheck("it is replayed in the parked version", "accepted, replayed, arrived", func(ctx context.Context) string {
-			got := s.replay(ctx, name, intake.ParkedVersion)
-			in.AwaitOne(ctx, s.within(10*time.Second), func(one Arrival) bool {
-				// EventBridge can write the number in another form.
-				var detail struct{ EventData struct{ Amount float64 } }
-				return one.EventID == conflicting.EventID && json.Unmarshal(one.Detail, &detail) == nil &&
-					detail.EventData.Amount == 9250
-			})
-			return got + ", arrived"
-		}),
+		NewCheck("it is replayed in the parked version", "accepted, replayed, arrived",
+			func(ctx context.Context) string {
+				got := s.replay(ctx, name, intake.ParkedVersion)
+				in.AwaitOne(ctx, s.within(10*time.Second), func(one Arrival) bool {
+					// EventBridge can write the number in another form.
+					var detail struct{ EventData struct{ Amount float64 } }
+					return one.EventID == conflicting.EventID && json.Unmarshal(one.Detail, &detail) == nil &&
+						detail.EventData.Amount == 9250
+				})
+				return got + ", arrived"
+			}),
 		NewCheck("another conflict is replayed in the first version", "accepted, settled",
 			func(ctx context.Context) string {
 				name, _ := s.parkConflict(ctx, paymenttest.Event())

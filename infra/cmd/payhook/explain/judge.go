@@ -140,8 +140,8 @@ func (e *explainer) judge(ctx context.Context, err error) {
 	}
 	switch e.Verdict {
 	case changed:
-		e.say("The signature is genuine: the owner of a key of the service made it. But it is not a signature of what " +
-			"arrived here, in any form that was tried. If the body arrived unchanged, the service composes the " +
+		e.say("The signature is genuine: the owner of a key of the service made it. But it is not a signature of " +
+			"what arrived here, in any form that was tried. If the body arrived unchanged, the service composes the " +
 			"message in another way than section 5.4 of the interface, or signs a timestamp or key id that it does " +
 			"not send. Ask the operator for the exact bytes of a signed message.")
 		e.adviseChanged()
@@ -195,14 +195,14 @@ func (e *explainer) propose(ctx context.Context, s signed, m message, id value) 
 	case late:
 		e.Verdict = wrongAge
 		at, _ := signature.TimeOf(m.time.text)
-		e.say("At receipt, the timestamp was %s old (below 0: in the future); timestampTolerance is %s. The request was "+
-			"delayed or repeated, or a clock or its time zone is wrong. Compare both times with the operator. No longer "+
-			"tolerance is proposed, because it gives an attacker more time to repeat a webhook.",
+		e.say("At receipt, the timestamp was %s old (below 0: in the future); timestampTolerance is %s. The request "+
+			"was delayed or repeated, or a clock or its time zone is wrong. Compare both times with the operator. No "+
+			"longer tolerance is proposed, because it gives an attacker more time to repeat a webhook.",
 			cli.Readable(e.request.ReceivedAt.Sub(at)), cli.Readable(conf.Window.Tolerance))
 	default:
 		e.Verdict = otherSettings
-		e.say("Set this in cdk.json, or in the Props of the construct, and deploy. The request verifies then; this was " +
-			"tried.")
+		e.say("Set this in cdk.json, or in the Props of the construct, and deploy. The request verifies then; this " +
+			"was tried.")
 	}
 }
 
@@ -244,8 +244,8 @@ func (e *explainer) set(s *settings.Setting, value string) {
 func (e *explainer) adviseNoSignature() {
 	name := e.conf.Scheme.SignatureHeader
 	if i := slices.IndexFunc(e.values, func(v value) bool { return v.carrier == "header:"+name }); i >= 0 {
-		e.say("The header %s has %d characters, and is no RSA signature: 256 to 512 bytes in base64 or hexadecimal. It "+
-			"was shortened, or it is an HMAC, a JSON Web Signature or something else.", name, len(e.values[i].text))
+		e.say("The header %s has %d characters, and is no RSA signature: 256 to 512 bytes in base64 or hexadecimal. "+
+			"It was shortened, or it is an HMAC, a JSON Web Signature or something else.", name, len(e.values[i].text))
 		return
 	}
 	e.say("Either this request is not a webhook of the service (scanners call every public URL), or the subscription " +

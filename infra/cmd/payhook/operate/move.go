@@ -64,7 +64,8 @@ func (p *program) move(ctx context.Context, d *stack, from string, yes bool) err
 	}
 	left := m.NotDue < m.Pending
 	if left && !yes {
-		question := fmt.Sprintf("Move %d of the %d that are pending for %s to %s in %s? Consumers of %[3]s do not get them.",
+		question := fmt.Sprintf("Move %d of the %d that are pending for %s to %s in %s? Consumers of %[3]s do not "+
+			"get them.",
 			m.Pending-m.NotDue, m.Pending, cli.Plain(from), m.To, d.Name)
 		if err := p.Confirm(ctx, question); err != nil {
 			return err

@@ -139,7 +139,7 @@ func TestParkedIsShownWithProofAndDecision(t *testing.T) {
 func TestWhatIsNotStoredIsNotShown(t *testing.T) {
 	w := newWorld(t)
 	for call, says := range map[string]string{
-		"parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json": "nothing is parked under the name 2026/",
+		"parked show 2026/01/31/12/20260131T120000.000Z-invalid-0b7e4c1e.json": "nothing is parked under the name",
 		"captured show none": "no rejected webhook of this name",
 		"captured list":      "captureRejected is off or has ended",
 	} {
@@ -155,7 +155,8 @@ func TestWhatIsNotStoredIsNotShown(t *testing.T) {
 func (w *world) capture(payload []byte) string {
 	w.t.Helper()
 	name, err := w.store.Capture(w.t.Context(), parking.Captured{ReceivedAt: noon, RequestID: "request-1",
-		Outcome: "key-unknown", Method: "POST", Path: "/", RawQuery: "a=b", Headers: map[string]string{"X-Key": "k\x1b"},
+		Outcome: "key-unknown", Method: "POST", Path: "/", RawQuery: "a=b",
+		Headers: map[string]string{"X-Key": "k\x1b"},
 		Payload: payload, Settings: map[string]string{"timestampTolerance": "5m"}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -289,12 +290,14 @@ func TestCertificatesNeedThirtyDays(t *testing.T) {
 		status int
 		want   []string
 	}{
-		"too few days": {reported, cli.StatusFailed, []string{"29.5", "CN=Operator CA", "2036-01-31T12:00:00.000Z", "e3b0",
-			"CN=a", "0a@CN=b", "last.subject    CN=hooks", "2026-03-02T00:00:00.000Z (in 29d12h)"}},
-		"enough days":  {strings.ReplaceAll(reported, "29.5", "30"), 0, []string{"30"}},
-		"by signature": {`{"certificates":{"authentication":"signature","daysLeft":0,"cas":null}}`, 0, []string{"signature"}},
-		"no answer":    {`{"errorMessage":"x"}`, cli.StatusUnreachable, nil},
-		"no report":    {`{"found":0}`, cli.StatusUnreachable, nil},
+		"too few days": {reported, cli.StatusFailed,
+			[]string{"29.5", "CN=Operator CA", "2036-01-31T12:00:00.000Z", "e3b0",
+				"CN=a", "0a@CN=b", "last.subject    CN=hooks", "2026-03-02T00:00:00.000Z (in 29d12h)"}},
+		"enough days": {strings.ReplaceAll(reported, "29.5", "30"), 0, []string{"30"}},
+		"by signature": {`{"certificates":{"authentication":"signature","daysLeft":0,"cas":null}}`, 0,
+			[]string{"signature"}},
+		"no answer": {`{"errorMessage":"x"}`, cli.StatusUnreachable, nil},
+		"no report": {`{"found":0}`, cli.StatusUnreachable, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -155,7 +155,8 @@ func TestAnswerOfTheFunctionIsShown(t *testing.T) {
 		fails  bool
 	}{
 		"HTTP": {lambda.InvokeOutput{Payload: []byte(`{"statusCode":409,` +
-			`"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`)}, "409 Conflict\nContent-Type: ", false},
+			`"headers":{"Content-Type":"application/problem+json"},"body":"{}"}`)}, "409 Conflict\nContent-Type: ",
+			false},
 		"other":  {lambda.InvokeOutput{Payload: []byte(`{"found":0}`)}, `{"found":0}`, false},
 		"failed": {lambda.InvokeOutput{FunctionError: &failed, Payload: []byte(`{"errorMessage":"why"}`)}, "", true},
 	} {

@@ -342,7 +342,8 @@ func TestWrongCallSendsNothing(t *testing.T) {
 	if err := (&deployment.Deployment{WebhookURL: h.URL, PaymentService: "http://127.0.0.1:2"}).Write("."); err != nil {
 		t.Fatal(err)
 	}
-	if _, stderr, status := run(t, "--local"); status != cli.StatusUsage || !strings.Contains(stderr, "a key is needed") {
+	if _, stderr, status := run(t, "--local"); status != cli.StatusUsage ||
+		!strings.Contains(stderr, "a key is needed") {
 		t.Errorf("the payment service of somebody else: %d, %s", status, stderr)
 	}
 	t.Chdir(t.TempDir())
