@@ -39,8 +39,10 @@ func (p *Payhook) encrypt(given awskms.IKey) {
 		return
 	}
 	scope := constructs.NewConstruct(p, jsii.String("Encryption"))
+	sids := "" // what makes the ids of statements unique in the policy of a key
 	switch {
 	case given != nil:
+		sids = lettersAndDigits(conf.StackName) // several constructs can have this key
 	case conf.Encryption != settings.EncryptionCMK:
 		given = awskms.Key_FromKeyArn(scope, jsii.String("Key"), jsii.String(conf.Encryption))
 	default:
@@ -52,7 +54,7 @@ func (p *Payhook) encrypt(given awskms.IKey) {
 		})
 	}
 	key := customerKey{given.KeyArn()}
-	p.allowServices(given)
+	p.allowServices(given, sids)
 	p.output(names.EncryptionKeyOutput, "the key that encrypts the stored data", key.arn)
 
 	p.encryptAll(key)
@@ -98,9 +100,9 @@ func (p *Payhook) allowFunctions(k customerKey) {
 // allowServices adds the statements that three services need to the policy of the key. A
 // key of another app has a policy that cannot be changed here: then the statements are
 // printed, as JSON, for a person to add them before the deployment.
-func (p *Payhook) allowServices(key awskms.IKey) {
+func (p *Payhook) allowServices(key awskms.IKey, sids string) {
 	var statements []awsiam.PolicyStatement
-	for _, s := range p.keyStatements(key) {
+	for _, s := range p.keyStatements(key, sids) {
 		if added := key.AddToResourcePolicy(s, jsii.Bool(true)); !*added.StatementAdded {
 			statements = append(statements, s)
 		}
@@ -182,7 +184,7 @@ func (k customerKey) allow(grantee awsiam.IGrantable, service string, context en
 // the stack, because these resources need the key first. For a key that is given by its
 // ARN, they do not even refer to the stack's account and Region, so that a person can add
 // them to the policy before the deployment.
-func (p *Payhook) keyStatements(key awskms.IKey) []awsiam.PolicyStatement {
+func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicyStatement {
 	stack := awscdk.Stack_Of(p)
 	partition, region, account := stack.Partition(), stack.Region(), stack.Account()
 	if arn := *key.KeyArn(); !*awscdk.Token_IsUnresolved(arn) { // of this account and Region
@@ -198,7 +200,7 @@ func (p *Payhook) keyStatements(key awskms.IKey) []awsiam.PolicyStatement {
 	}
 	statement := func(sid, service string, actions []string, conditions map[string]any) awsiam.PolicyStatement {
 		return awsiam.NewPolicyStatement(&awsiam.PolicyStatementProps{
-			Sid:        jsii.String(sid),
+			Sid:        jsii.String(sid + sids),
 			Principals: &[]awsiam.IPrincipal{awsiam.NewServicePrincipal(jsii.String(service), nil)},
 			Actions:    jsii.Strings(actions...),
 			Resources:  jsii.Strings("*"), // the key itself

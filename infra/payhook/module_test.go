@@ -122,11 +122,21 @@ func TestAnotherModuleUsesTheConstruct(t *testing.T) {
 	if diff := cmp.Diff(want, tm.grants(t, "Bank/Reader")); diff != "" {
 		t.Errorf("the grants (-want +got)\n%s", diff)
 	}
-	with := synthesizeBank(t, folder, "ENCRYPTION=cmk")
+	with := synthesizeBank(t, folder, "ENCRYPTION=key")
+	sids := map[any]bool{}
+	for _, s := range at(with.get(t, "Bank/Key", "AWS::KMS::Key").Properties, "KeyPolicy", "Statement").([]any) {
+		if sid := at(s, "Sid"); sid != nil && sids[sid] {
+			t.Errorf("two statements of the key are %v", sid)
+		}
+		sids[at(s, "Sid")] = true
+	}
+	if len(sids) != 9 { // four or five for each, with the bus of Reports, and that of the account
+		t.Errorf("statements of the key: %v", sids)
+	}
 	uses := []string{"s3 kms:Decrypt aws:s3:arn=Bank/Payments/Claims.Arn",
 		"s3 kms:Decrypt aws:s3:arn=Bank/Payments/Claims.Arn/*",
 		"secretsmanager kms:Decrypt SecretARN=Bank/Payments/Token/Secret.Id"}
-	if diff := cmp.Diff(uses, with.uses(t, "Bank/Reader", "Bank/Payments/Encryption/Key.Arn")); diff != "" {
+	if diff := cmp.Diff(uses, with.uses(t, "Bank/Reader", "Bank/Key.Arn")); diff != "" {
 		t.Errorf("the grants on the key (-want +got)\n%s", diff)
 	}
 	for _, path := range []string{"Bank/Events", "Bank/Released"} {

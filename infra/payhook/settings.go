@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -60,18 +61,19 @@ func deploymentName(scope constructs.Construct) string {
 // idIn returns the letters and digits of the path of a construct below a stack, without
 // Default, which is no part of logical ids either.
 func idIn(stack awscdk.Stack, c constructs.Construct) string {
-	var id strings.Builder
-	for part := range strings.SplitSeq(strings.TrimPrefix(*c.Node().Path(), *stack.Node().Path()), "/") {
-		if part == "Default" {
-			continue
+	path := strings.Split(strings.TrimPrefix(*c.Node().Path(), *stack.Node().Path()), "/")
+	path = slices.DeleteFunc(path, func(id string) bool { return id == "Default" })
+	return lettersAndDigits(strings.Join(path, ""))
+}
+
+// lettersAndDigits returns a text without other characters.
+func lettersAndDigits(text string) string {
+	return strings.Map(func(r rune) rune {
+		if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
+			return r
 		}
-		for _, r := range part {
-			if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
-				id.WriteRune(r)
-			}
-		}
-	}
-	return id.String()
+		return -1
+	}, text)
 }
 
 // resolve checks the props and returns the configuration of the deployment in scope. Its error

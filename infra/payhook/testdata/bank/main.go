@@ -1,6 +1,6 @@
 // Command bank is a CDK app of a module of its own: one stack with two Payhooks, of which one
 // publishes on a bus of the app, and a rule on that bus. BASE_URL and AUTH_URL are those of
-// the payment service.
+// the payment service. With ENCRYPTION, a key of the app encrypts what both store.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsevents"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awseventstargets"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awssqs"
 	"github.com/aws/jsii-runtime-go"
 
@@ -24,12 +25,17 @@ func main() {
 	bus := awsevents.NewEventBus(stack, jsii.String("Events"), &awsevents.EventBusProps{
 		EventBusName: jsii.String("bank-events"),
 	})
+	var key awskms.IKey
+	if os.Getenv("ENCRYPTION") != "" {
+		key = awskms.NewKey(stack, jsii.String("Key"), nil)
+	}
 	payments := payhook.New(stack, jsii.String("Payments"), &payhook.Props{
 		BaseURL: os.Getenv("BASE_URL"), AuthURL: os.Getenv("AUTH_URL"), TokenManagerID: "manager-1",
-		Bus: bus, Encryption: payhook.Encryption(os.Getenv("ENCRYPTION")),
+		Bus: bus, EncryptionKey: key,
 	})
 	payhook.New(stack, jsii.String("Reports"), &payhook.Props{
 		BaseURL: os.Getenv("BASE_URL"), AuthURL: os.Getenv("AUTH_URL"), TokenManagerID: "manager-1",
+		EncryptionKey: key,
 	})
 
 	queue := awssqs.NewQueue(stack, jsii.String("Released"), &awssqs.QueueProps{
