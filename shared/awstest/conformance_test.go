@@ -142,6 +142,8 @@ func onEngine(t *testing.T, try func(t *testing.T, s services)) {
 func configOf(endpoint string) aws.Config {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil
+	// The emulator closes idle connections. A request that is sent again on another one creates twice.
+	transport.DisableKeepAlives = true
 	return aws.Config{
 		Region:       or("AWS_REGION", "us-east-1"),
 		BaseEndpoint: &endpoint,
