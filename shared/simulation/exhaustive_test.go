@@ -195,6 +195,11 @@ var paths = sync.OnceValue(func() []path {
 		{name: "redrive parks an event", setup: setup{maxAttempts: 1}, every: 5, begin: deliver(0, one),
 			always: each(func(c *call) bool { return c.op == put },
 				fault{kind: rejecting, mask: 1, code: "MalformedDetail"})},
+		{name: "redrive postpones an event", begin: func(w *world, retries int) {
+			deliver(0, one)(w, retries)
+			w.redriveAt(4*time.Minute, 8*time.Minute) // the second attempt is postponed past its lease
+		}, always: each(func(c *call) bool { return c.op == put && time.Since(c.w.start) < 5*time.Minute },
+			fault{kind: rejecting, mask: 1, code: "InternalFailure"})},
 		{name: "redrive and receiver at once", begin: func(w *world, retries int) {
 			w.newInstance("webhook", -maxSkew)
 			w.newInstance("redrive", maxSkew)
