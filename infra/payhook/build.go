@@ -28,12 +28,12 @@ func architecture(conf settings.Deployment) string {
 	return "arm64"
 }
 
-// builtFunctions are the programs of the functions that this process has built, by architecture and name.
+// builtFunctions are the programs that this process has built, by architecture and function.
 var builtFunctions = map[string]map[string][]byte{}
 
 // buildFunctions builds every function for Linux on the architecture arch and returns the
-// builtFunctions by the names of the functions. It builds each only once. The current folder is
-// in the module of the app, which names the version of this module in its go.mod.
+// programs by the names of the functions. It builds each only once. The current folder is in
+// the module of the app, which names the version of this module in its go.mod.
 //
 // The build is reproducible: the same source and the same Go give the same bytes on
 // every machine, so a deployment without changes uploads nothing.

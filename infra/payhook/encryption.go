@@ -221,7 +221,7 @@ func (p *Payhook) keyStatements(key awskms.IKey, sids string) []awsiam.PolicySta
 		statement("LogsOfThisStack", "logs."+*region+".amazonaws.com",
 			[]string{"kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"},
 			map[string]any{"ArnLike": map[string]any{
-				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", *stack.StackName()+"-*",
+				"kms:EncryptionContext:aws:logs:arn": arn("logs", "log-group", *topStack(p).StackName()+"-*",
 					awscdk.ArnFormat_COLON_RESOURCE_NAME),
 			}}),
 		// AWS re:Post, "How do I configure a CloudWatch alarm to use an encrypted Amazon

@@ -4,10 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskms"
+	"github.com/aws/jsii-runtime-go"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -358,5 +362,26 @@ func TestDefaultEncryptionUsesNoCustomerKey(t *testing.T) {
 	tm := payhook(t, nil)
 	if strings.Contains(tm.text, "kms:") || strings.Contains(tm.text, "AWS::KMS") {
 		t.Error("the template speaks of keys")
+	}
+}
+
+// A nested stack depends on a key of the stack that contains it, so the key cannot depend on the
+// nested stack.
+func TestAKeyCanEncryptWhatIsInANestedStack(t *testing.T) {
+	app := newApp(t)
+	stack := awscdk.NewStack(app, jsii.String("Bank"), nil)
+	key := awskms.NewKey(stack, jsii.String("Key"), nil)
+	nested := awscdk.NewNestedStack(stack, jsii.String("Nested"), nil)
+	create(nested, jsii.String("Payments"), &Props{BaseURL: "https://a.example", AuthURL: "https://b.example",
+		TokenManagerID: "c", EncryptionKey: key}, func(string) (map[string][]byte, error) {
+		return map[string][]byte{"webhook": nil, "redrive": nil, "token": nil}, nil
+	})
+	if err := synthesize(app); err != nil {
+		t.Fatal(err)
+	}
+	tm := readTemplate(t, filepath.Join(*app.Outdir(), *stack.TemplateFile()))
+	if text := fmt.Sprint(tm.get(t, "Bank/Key", "AWS::KMS::Key").Properties); strings.Contains(text, "NestedStack") ||
+		!strings.Contains(text, "log-group:Bank-*") {
+		t.Errorf("the policy of the key is %s", text)
 	}
 }

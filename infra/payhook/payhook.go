@@ -18,7 +18,6 @@ package payhook
 
 import (
 	"os"
-	"slices"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2"
 	"github.com/aws/aws-cdk-go/awscdk/v2/awscloudwatch"
@@ -278,5 +277,5 @@ func (p *Payhook) resources() []awscdk.CfnResource {
 			found = append(found, node.(awscdk.CfnResource))
 		}
 	}
-	return slices.Clip(found)
+	return found
 }

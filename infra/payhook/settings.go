@@ -48,14 +48,21 @@ func StackName(scope constructs.Construct) *string {
 // the account and Region: that of the stack, followed by the id of the construct in it unless
 // that is Default. The name of a stack has no underscore.
 func deploymentName(scope constructs.Construct) string {
-	stack := awscdk.Stack_Of(scope)
-	for stack.NestedStackParent() != nil { // the name of a nested stack is a token
-		stack = stack.NestedStackParent()
-	}
+	stack := topStack(scope)
 	if id := idIn(stack, scope); id != "" {
 		return *stack.StackName() + "_" + id
 	}
 	return *stack.StackName()
+}
+
+// topStack returns the stack of a construct that is not nested. The name of a nested stack is a
+// token, and begins with that of the stack that contains it.
+func topStack(scope constructs.Construct) awscdk.Stack {
+	stack := awscdk.Stack_Of(scope)
+	for stack.NestedStackParent() != nil {
+		stack = stack.NestedStackParent()
+	}
+	return stack
 }
 
 // idIn returns the letters and digits of the path of a construct below a stack, without
