@@ -24,6 +24,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/names"
 	"payhook.example/shared/settings"
 )
@@ -216,6 +217,10 @@ const AccessKey = "test"
 // Direct is a client for servers of this machine that uses no proxy.
 var Direct = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute}
 
+// emulated keeps connections to the emulator. The SDK's own client can close the connection of a fast
+// answer before the answer is read, and then repeats the request, which took effect.
+var emulated = &http.Client{Transport: awsenv.NewConnections(64), Timeout: time.Minute}
+
 // EmulatorConfig returns the configuration with which the SDK uses the emulator at an
 // endpoint. A request that got no answer is sent again twice, since the emulator closes
 // idle connections, and without a pause, since it is on this machine.
@@ -224,7 +229,7 @@ func EmulatorConfig(endpoint, region string) aws.Config {
 		Region:       region,
 		Credentials:  credentials.NewStaticCredentialsProvider(AccessKey, AccessKey, ""),
 		BaseEndpoint: &endpoint,
-		HTTPClient:   Direct,
+		HTTPClient:   emulated,
 		Retryer: func() aws.Retryer {
 			return retry.NewStandard(func(o *retry.StandardOptions) {
 				o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })

@@ -33,6 +33,7 @@ import (
 	"github.com/aws/smithy-go"
 	"github.com/google/go-cmp/cmp"
 
+	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/keys"
@@ -140,14 +141,10 @@ func onEngine(t *testing.T, try func(t *testing.T, s services)) {
 
 // configOf returns the configuration of clients of an endpoint.
 func configOf(endpoint string) aws.Config {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.Proxy = nil
-	// The emulator closes idle connections. A request that is sent again on another one creates twice.
-	transport.DisableKeepAlives = true
 	return aws.Config{
 		Region:       or("AWS_REGION", "us-east-1"),
 		BaseEndpoint: &endpoint,
-		HTTPClient:   &http.Client{Transport: transport, Timeout: time.Minute},
+		HTTPClient:   &http.Client{Transport: awsenv.NewConnections(8), Timeout: time.Minute},
 		Credentials: credentials.NewStaticCredentialsProvider(
 			or("AWS_ACCESS_KEY_ID", "test"), or("AWS_SECRET_ACCESS_KEY", "test"), os.Getenv("AWS_SESSION_TOKEN")),
 	}
