@@ -2,13 +2,18 @@ package console
 
 import (
 	"context"
-	"errors"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/iam"
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	"github.com/aws/smithy-go"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 
 	"payhook.example/infra/deployment"
 )
@@ -19,32 +24,62 @@ const (
 	denied = `{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":"events:PutEvents","Resource":"*"}]}`
 )
 
-// setBus stops or starts the event bus for the functions that publish: a policy of their
-// roles denies it. The emulator enforces it at once. To do so twice is no error.
+// setBus stops or starts the event bus for the functions of the local run: a policy of the
+// roles of the stack denies to publish. The emulator enforces it at once. To do so twice is no
+// error.
 func setBus(ctx context.Context, d *deployment.Deployment, stopped bool) error {
-	functions, identities := lambda.NewFromConfig(d.AWS), iam.NewFromConfig(d.AWS)
-	for _, function := range []string{"webhook", "redrive"} {
-		out, err := functions.GetFunctionConfiguration(ctx,
-			&lambda.GetFunctionConfigurationInput{FunctionName: aws.String(d.Functions[function])})
+	pages := cloudformation.NewListStackResourcesPaginator(cloudformation.NewFromConfig(d.AWS),
+		&cloudformation.ListStackResourcesInput{StackName: &d.Stack})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
 		if err != nil {
 			return err
 		}
-		role := aws.ToString(out.Role)
-		role = role[strings.LastIndex(role, "/")+1:]
-		if stopped {
-			_, err = identities.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &role,
-				PolicyName: aws.String(deny), PolicyDocument: aws.String(denied)})
-		} else {
-			_, err = identities.DeleteRolePolicy(ctx,
-				&iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: aws.String(deny)})
-			api, answered := errors.AsType[smithy.APIError](err)
-			if answered && strings.HasPrefix(api.ErrorCode(), "NoSuchEntity") {
-				err = nil // it was not stopped
+		for _, r := range page.StackResourceSummaries {
+			if aws.ToString(r.ResourceType) != "AWS::IAM::Role" {
+				continue
 			}
-		}
-		if err != nil {
-			return err
+			if err := setRole(ctx, d, aws.ToString(r.PhysicalResourceId), stopped); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// setRole adds the policy to a role, or removes it. The client of the SDK for IAM would take a
+// tenth of the time to compile this program.
+func setRole(ctx context.Context, d *deployment.Deployment, role string, stopped bool) error {
+	form := url.Values{"Version": {"2010-05-08"}, "Action": {"DeleteRolePolicy"}, "RoleName": {role},
+		"PolicyName": {deny}}
+	if stopped {
+		form.Set("Action", "PutRolePolicy")
+		form.Set("PolicyDocument", denied)
+	}
+	body := form.Encode()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.Endpoint, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	credentials, err := d.AWS.Credentials.Retrieve(ctx)
+	if err != nil {
+		return err
+	}
+	digest := sha256.Sum256([]byte(body))
+	if err := v4.NewSigner().SignHTTP(ctx, credentials, r, hex.EncodeToString(digest[:]), "iam", d.Region,
+		time.Now()); err != nil {
+		return err
+	}
+	answer, err := d.AWS.HTTPClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	// There is no policy to remove if it was not stopped.
+	if err == nil && answer.StatusCode != http.StatusOK && (stopped || answer.StatusCode != http.StatusNotFound) {
+		err = fmt.Errorf("iam:%s: %s", form.Get("Action"), text)
+	}
+	return err
 }
