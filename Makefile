@@ -34,7 +34,11 @@ VARIABLES_up := $(UP_VARIABLES)
 VARIABLES_send := ARGS
 VARIABLES_invoke := FUNCTION EVENT ARGS
 VARIABLES_payhook := ARGS
-VARIABLES_deploy := ARGS
+VARIABLES_deploy := ENV ARGS
+VARIABLES_diff := ENV ARGS
+VARIABLES_synth := ENV ARGS
+VARIABLES_bootstrap := ENV ARGS
+VARIABLES_destroy := ENV ARGS
 VARIABLES_bench := ROUNDS
 VARIABLES_soak := SEEDS SEED
 VARIABLES_mutants := PACKAGE
@@ -84,10 +88,31 @@ invoke: $(PAYHOOK) ## invoke a function of the local run; FUNCTION=webhook EVENT
 payhook: $(PAYHOOK) ## build and run the program; ARGS="pending --local", ARGS=--help
 	@$(if $(ARGS),exec $(PAYHOOK) $(ARGS),echo "The program is $(PAYHOOK)."; exec $(PAYHOOK) --help)
 
+# A program of its own, since it is compiled before it checks credentials, region and settings.
+# ENV counts only on the command line of make: shells have an environment variable of this name.
+CDK := .local/bin/deploy
+ON_AWS = $(BUILD) -o $(CDK) ./infra/cmd/deploy && \
+	exec $(CDK) $@ '$(if $(findstring command line,$(origin ENV)),$(ENV))' $(ARGS)
+
 .PHONY: deploy
-deploy: check ## deploy to AWS with cdk deploy: ARGS="-c baseUrl=... -c authUrl=... -c tokenManagerId=..."
-	npm ci --prefix infra --no-audit --no-fund
-	npx --prefix infra cdk deploy $(ARGS)
+deploy: check-go ## deploy to AWS with cdk deploy: ENV=staging takes infra/environments/staging.json; ARGS="-c baseUrl=... -c authUrl=... -c tokenManagerId=..."
+	@$(ON_AWS)
+
+.PHONY: diff
+diff: check-go ## show what make deploy would change; variables as for deploy
+	@$(ON_AWS)
+
+.PHONY: synth
+synth: check-go ## write the template, without AWS; variables as for deploy
+	@$(ON_AWS)
+
+.PHONY: bootstrap
+bootstrap: check-go ## prepare account and region for the CDK, once; variables as for deploy
+	@$(ON_AWS)
+
+.PHONY: destroy
+destroy: check-go ## delete the stack, after a question; tables and buckets remain; variables as for deploy
+	@$(ON_AWS)
 
 .PHONY: test
 test: check lint test-unit test-e2e ## run everything: linters, unit tests, template tests, end-to-end tests

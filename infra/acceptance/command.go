@@ -98,7 +98,7 @@ func (f *flags) addSetting(text string) error {
 	case slices.ContainsFunc(chosen, named):
 		return fmt.Errorf("%s is chosen by the run", key)
 	case !slices.ContainsFunc(settings.All(), named):
-		return fmt.Errorf("%s: there is no such setting", key)
+		return fmt.Errorf("%s: %s", key, settings.Unknown(key, settings.All()))
 	}
 	f.settings[key] = value
 	return nil

@@ -232,7 +232,7 @@ func addSettings(to map[string]string, text string) error {
 		case slices.ContainsFunc(fixed, named):
 			return fmt.Errorf("%s is not a setting of local runs", key)
 		case !slices.ContainsFunc(known(), named):
-			return fmt.Errorf("%s: there is no such setting", key)
+			return fmt.Errorf("%s: %s", key, settings.Unknown(key, known()))
 		}
 		to[key] = value
 	}

@@ -179,7 +179,7 @@ func TestWrongCallStartsNothing(t *testing.T) {
 		"run --base-url http://a":        "use payhook local up",
 		"run -c truststore=ca.pem":       "use payhook local up",
 		"up stray":                       "takes no argument",
-		"up -c nothing=1":                "there is no such setting",
+		"up -c nothing=1":                "nothing: no such setting",
 		"up -c baseUrl=http://127.0.0.1": "not a setting of local runs",
 		"down --stack Other":             "takes no --stack",
 		"status --id Payments":           "takes no --id",

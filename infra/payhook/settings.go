@@ -27,7 +27,7 @@ func PropsFromContext(scope constructs.Construct) *Props {
 	context, _ := scope.Node().GetAllContext(nil).(map[string]any)
 	texts := map[string]string{}
 	for key, value := range context {
-		if value != nil && !belongsToCDK(key) {
+		if value != nil && !settings.OfCDK(key) {
 			texts[key] = settingText(value)
 		}
 	}
@@ -226,15 +226,6 @@ func (e settingsError) Error() string {
 	}
 	return fmt.Sprintf("payhook: nothing was synthesized because of these settings:\n\n  %s\n\nSet each with -c "+
 		"NAME=VALUE, or under \"context\" in cdk.json.", problems)
-}
-
-// belongsToCDK reports whether a context key is one of the CDK: feature flags
-// (@aws-cdk/…), lookups (availability-zones:…), information about the invocation
-// (aws:cdk:…), and two keys that its CLI writes into cdk.context.json. Those of a local run
-// (payhook:local) are not settings for users either. All other keys must be settings.
-func belongsToCDK(key string) bool {
-	return strings.HasPrefix(key, "@") || strings.Contains(key, ":") ||
-		key == "acknowledged-issue-numbers" || key == "cli-telemetry"
 }
 
 // contextText returns the text of a context key, and "" if there is none.

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+
+	"payhook.example/infra/environments"
 	"payhook.example/shared/settings"
 )
 
@@ -26,12 +29,30 @@ func TestReportsEveryMissingSetting(t *testing.T) {
 }
 
 func TestReportsUnknownSettings(t *testing.T) {
-	for _, key := range []string{"baseURL", "base-url", "eventbusname", "webhook_memory"} {
+	for key, meant := range map[string]string{"baseURL": "; did you mean baseUrl?", "base-url": "; did you mean baseUrl?",
+		"eventbusname": "; did you mean eventBusName?", "archiveRetentoin": "; did you mean archiveRetention?",
+		"webhook_memory": "", "x": ""} {
 		_, err := parse(t, required, map[string]any{key: "x"})
-		if err == nil || !strings.Contains(err.Error(), key+": no such setting") {
+		if err == nil || !strings.Contains(err.Error(), "\n  "+key+": no such setting"+meant+"\n") {
 			t.Errorf("%s: got error %v", key, err)
 		}
 	}
+}
+
+// The example of a file for an environment is one that can be deployed.
+func TestTheExampleOfAnEnvironmentIsSynthesized(t *testing.T) {
+	e, err := environments.Read("../environments", "staging")
+	if err != nil || e.Profile == "" || e.Region == "" {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	conf := map[string]any{}
+	for key, text := range e.Settings {
+		conf[key] = text
+	}
+	if _, stack := newPayhook(t, "", conf); *awscdk.Stack_Of(stack).StackName() != "PayhookStaging" {
+		t.Error(*awscdk.Stack_Of(stack).StackName())
+	}
+	synthesized(t, "", conf)
 }
 
 func TestCDKContextIsNotASetting(t *testing.T) {

@@ -123,7 +123,7 @@ func ParseDeployment(given Given) (Deployment, error) {
 	r.environmentSize()
 	for _, key := range slices.Sorted(maps.Keys(given.Texts)) {
 		if !slices.ContainsFunc(known, func(s *Setting) bool { return s.Key == key }) {
-			r.problem(key, "no such setting")
+			r.problem(key, Unknown(key, known))
 		}
 	}
 	return d, r.err()

@@ -215,6 +215,7 @@ func dryRun(t *testing.T, args ...string) (stderr string, works bool) {
 		t.Skip("make is not installed")
 	}
 	cmd := exec.CommandContext(t.Context(), "make", append([]string{"--dry-run", "-C", top}, args...)...)
+	cmd.Env = append(cmd.Env, "ENV=of-the-shell") // which is not the ENV of make
 	// As outside of make test.
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "MAKE") && !strings.HasPrefix(variable, "MFLAGS") {
@@ -258,6 +259,11 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 			"local up --base-url 'http://127.0.0.1:1' --auth-url 'http://127.0.0.1:2' --setting 'a=1 b=2' " +
 				"--setting 'tokenManagerId=m' --setting 'truststore=ca.pem'"},
 		{[]string{"run", "ONCE=1"}, "local run --once"},
+		{[]string{"deploy", "ENV=staging", "ARGS=-c eventSource=x"}, "exec .local/bin/deploy deploy 'staging' -c eventSource=x"},
+		{[]string{"bootstrap"}, "exec .local/bin/deploy bootstrap '' "},
+		{[]string{"diff", "ENV=a"}, "deploy diff 'a'"},
+		{[]string{"synth", "ENV=a"}, "deploy synth 'a'"},
+		{[]string{"destroy", "ENV=a"}, "deploy destroy 'a'"},
 		{[]string{"help", "GOFLAGS=-mod=mod", "AWS_PROFILE=x", "CC=cc"}, ""},
 	} {
 		if stderr, works := dryRun(t, test.args...); !works || !strings.Contains(stderr, test.does) {
