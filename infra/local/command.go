@@ -95,12 +95,14 @@ With --json, one document: state (up, starting, down or broken), pid, and what
 		o.command(p, environment, &cobra.Command{
 			Use:   "env",
 			Short: "Print the environment of programs that use the local run",
-			Long: `Prints shell commands that set the variables with which the AWS CLI and programs that
-use an AWS SDK call the emulator instead of AWS, and those of the example
-events/client: TOKEN_SECRET and BASE_URL. The credentials are those of the emulator,
-which are not secret.
+			Long: `Prints commands for bash, zsh and sh that set the variables with which the AWS CLI, the
+CDK and programs that use an AWS SDK call the emulator instead of AWS, and those of the
+example events/client: TOKEN_SECRET and BASE_URL. They unset profiles and other
+endpoints. The credentials are those of the emulator, which are not secret.
 
   eval "$(payhook local env)"
+
+They are for this local run: another one has other addresses.
 
 Status 1: nothing is up.
 

@@ -91,6 +91,7 @@ func TestDeployedStack(t *testing.T) {
 		{"every permission is needed and none is missing", f.testPermissions},
 		{"a deployment loses no webhook", f.testDeployment},
 		{"an app of another module has two Payhooks", f.testBank},
+		{"the tutorial is right", f.testTutorial},
 	} {
 		if ctx.Err() == nil {
 			t.Run(test.name, test.run)

@@ -301,18 +301,29 @@ func TestEnvironmentIsForShells(t *testing.T) {
 		PaymentService: "http://127.0.0.1:2"}).Write(folder); err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("no_proxy", "internal.example")
+	t.Setenv("NO_PROXY", "127.0.0.1")
+	t.Setenv("AWS_ENDPOINT_URL_S3", "https://s3.example")
 	out, _, _ := command(t, "env")
-	shell := exec.CommandContext(t.Context(), "sh", "-c", `eval "$1"; env | grep -E "AWS|TOKEN|BASE" | sort`, "sh", out)
-	shell.Env = []string{"PATH=/usr/bin:/bin", "AWS_PROFILE=production", "AWS_SESSION_TOKEN=x"}
-	text, err := shell.Output()
-	if want := "AWS_ACCESS_KEY_ID=test\nAWS_ENDPOINT_URL=http://127.0.0.1:1\nAWS_REGION=eu-north-1\n" +
-		"AWS_SECRET_ACCESS_KEY=test\nBASE_URL=http://127.0.0.1:2\nTOKEN_SECRET=" + secret + "\n"; err != nil ||
-		string(text) != want {
-		t.Errorf("%v, %s", err, text)
+	want := "AWS_ACCESS_KEY_ID=test\nAWS_CONFIG_FILE=/dev/null\nAWS_DEFAULT_REGION=eu-north-1\n" +
+		"AWS_EC2_METADATA_DISABLED=true\nAWS_ENDPOINT_URL=http://127.0.0.1:1\nAWS_REGION=eu-north-1\n" +
+		"AWS_SECRET_ACCESS_KEY=test\nAWS_SHARED_CREDENTIALS_FILE=/dev/null\nBASE_URL=http://127.0.0.1:2\n" +
+		"NO_PROXY=127.0.0.1\nTOKEN_SECRET=" + secret + "\nno_proxy=127.0.0.1,internal.example\n"
+	for _, name := range []string{"sh", "bash", "zsh"} {
+		if _, err := exec.LookPath(name); err != nil && name != "sh" {
+			continue
+		}
+		shell := exec.CommandContext(t.Context(), name, "-c",
+			`eval "$1"; env | grep -E "AWS|TOKEN|BASE_URL|no_proxy|NO_PROXY" | LC_ALL=C sort`, name, out)
+		shell.Env = []string{"PATH=/usr/bin:/bin", "AWS_PROFILE=production", "AWS_SESSION_TOKEN=x",
+			"AWS_ENDPOINT_URL_S3=https://s3.example", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true"}
+		if text, err := shell.Output(); err != nil || string(text) != want {
+			t.Errorf("%s: %v, %s", name, err, text)
+		}
 	}
 	out, _, _ = command(t, "env", "--json")
 	var all map[string]string
-	if err := json.Unmarshal([]byte(out), &all); err != nil || all["TOKEN_SECRET"] != secret || len(all) != 6 {
+	if err := json.Unmarshal([]byte(out), &all); err != nil || all["TOKEN_SECRET"] != secret || len(all) != 12 {
 		t.Errorf("%v, %s", err, out)
 	}
 }

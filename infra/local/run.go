@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -298,28 +301,55 @@ func status(ctx context.Context, p *cli.Program, o options) error {
 	return err
 }
 
-// environment is the command env. It unsets what the SDKs would use instead.
+// environment is the command env. It unsets what the SDKs would use instead. Their variables
+// are those of https://docs.aws.amazon.com/sdkref/latest/guide/settings-reference.html
 func environment(_ context.Context, p *cli.Program, o options) error {
 	run, err := deployment.Read(o.top)
 	if err != nil {
 		return err
 	}
-	variables := [][2]string{{"AWS_ENDPOINT_URL", run.Endpoint}, {"AWS_REGION", run.Region},
-		{"AWS_ACCESS_KEY_ID", deployment.AccessKey}, {"AWS_SECRET_ACCESS_KEY", deployment.AccessKey},
-		{"TOKEN_SECRET", run.TokenSecret}, {"BASE_URL", run.PaymentService}}
-	if p.JSON {
-		all := map[string]string{}
-		for _, v := range variables {
-			all[v[0]] = v[1]
+	variables := map[string]string{
+		// Read by boto3 1.28, the AWS CLI 1.29 and 2.13, and the current SDKs for Go, Java and JavaScript:
+		// https://docs.aws.amazon.com/sdkref/latest/guide/feature-ss-endpoints.html. Older ones call AWS,
+		// where these credentials are not valid. As the host is an IP address, buckets are addressed by path.
+		"AWS_ENDPOINT_URL": run.Endpoint,
+		// The second is for boto3 and version 1 of the CLI.
+		"AWS_REGION": run.Region, "AWS_DEFAULT_REGION": run.Region,
+		"AWS_ACCESS_KEY_ID": deployment.AccessKey, "AWS_SECRET_ACCESS_KEY": deployment.AccessKey,
+		// A profile can set FIPS endpoints or how buckets are addressed.
+		"AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
+		"AWS_EC2_METADATA_DISABLED": "true",
+		"TOKEN_SECRET":              run.TokenSecret, "BASE_URL": run.PaymentService,
+	}
+	for _, name := range []string{"NO_PROXY", "no_proxy"} {
+		hosts := os.Getenv(name)
+		if !strings.Contains(hosts, loopback) {
+			hosts = strings.TrimSuffix(loopback+","+hosts, ",")
 		}
-		return p.PrintJSON(all)
+		variables[name] = hosts
 	}
-	for _, v := range variables {
-		fmt.Fprintf(p.Out, "export %s='%s'\n", v[0], strings.ReplaceAll(v[1], "'", `'\''`))
+	if p.JSON {
+		return p.PrintJSON(variables)
 	}
-	_, err = fmt.Fprintln(p.Out, "unset AWS_SESSION_TOKEN AWS_PROFILE")
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		fmt.Fprintf(p.Out, "export %s='%s'\n", name, strings.ReplaceAll(variables[name], "'", `'\''`))
+	}
+	unset := []string{"AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+		"AWS_USE_FIPS_ENDPOINT", "AWS_USE_DUALSTACK_ENDPOINT"}
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if serviceEndpoint.MatchString(name) {
+			unset = append(unset, name)
+		}
+	}
+	_, err = fmt.Fprintln(p.Out, "unset", strings.Join(unset, " "))
 	return err
 }
+
+const loopback = "127.0.0.1"
+
+// serviceEndpoint is the name of a variable that replaces AWS_ENDPOINT_URL for one service.
+var serviceEndpoint = regexp.MustCompile("^AWS_ENDPOINT_URL_[A-Z0-9_]+$")
 
 // check is the command check.
 func check(_ context.Context, p *cli.Program, _ options) error {

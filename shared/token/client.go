@@ -8,12 +8,7 @@ import (
 )
 
 // NewClient returns a client of the service's protected APIs. It adds the headers that
-// section 4.4 of the interface requires.
-//
-//	reader := token.NewReader(secretsmanager.NewFromConfig(cfg), secretID)
-//	client := token.NewClient(reader, baseURL)
-//
-// It has no timeout. Use a context with a deadline for each request, or set the
+// section 4.4 of the interface requires. It has no timeout. Use a context with a deadline for each request, or set the
 // client's Timeout.
 func NewClient(reader *Reader, baseURL *url.URL) *http.Client {
 	return &http.Client{Transport: NewTransport(reader, baseURL, nil)}

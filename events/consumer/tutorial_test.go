@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// The test events are what EventBridge sends to a function and to a queue for an event of the code.
+func TestTheTestEventsAreThoseOfTheCode(t *testing.T) {
+	read := func(name string) []byte {
+		text, err := os.ReadFile(filepath.Join("..", "lambda", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	var rule bytes.Buffer
+	if err := json.Compact(&rule, read("rule.json")); err != nil {
+		t.Fatal(err)
+	}
+	var queue struct{ Records []struct{ Body string } }
+	if err := json.Unmarshal(read("queue.json"), &queue); err != nil {
+		t.Fatal(err)
+	}
+	if len(queue.Records) != 1 || queue.Records[0].Body != rule.String() {
+		t.Errorf("queue.json has not the event of rule.json: %+v", queue)
+	}
+	id := regexp.MustCompile(`"id":"[^"]*"`)
+	want := id.ReplaceAll(rule.Bytes(), []byte(`"id":"amount 1234567890.10"`))
+	if !bytes.Contains(eventsFile(t, samples(t)), append(want, '\n')) {
+		t.Errorf("rule.json has %s, which is no event of the code", want)
+	}
+}
+
+// The functions of the tutorial keep the digits of an amount.
+func TestFunctionsInOtherLanguagesKeepTheDigitsOfAmounts(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "TUTORIAL.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	event, err := filepath.Abs(filepath.Join("..", "lambda", "queue.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, language := range []struct{ name, file, program, run string }{
+		{"python", "index.py", "python3", "import index, json, sys\nindex.handler(json.load(open(sys.argv[1])), None)"},
+		{"js", "index.mjs", "node", `import("./index.mjs").then(async ({ handler }) =>
+			handler(JSON.parse(await (await import("node:fs/promises")).readFile(process.argv[1]))))`},
+	} {
+		t.Run(language.name, func(t *testing.T) {
+			code := regexp.MustCompile("(?s)```" + language.name + "\n(.*?)```").FindSubmatch(page)
+			if code == nil {
+				t.Fatal("the tutorial has no such code")
+			}
+			folder, flag := t.TempDir(), "-c"
+			if language.name == "js" {
+				flag = "-e"
+				// Older versions have no source of a number. Lambda has Node 22.
+				if err := exec.Command("node", "-e", `process.exit(+(parseInt(process.versions.node) < 22))`).Run(); err != nil {
+					t.Skip("Node 22 is needed")
+				}
+			}
+			if err := os.WriteFile(filepath.Join(folder, language.file), code[1], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), language.program, flag, language.run, event)
+			cmd.Dir = folder
+			out, err := cmd.CombinedOutput()
+			if want := "6f1c8f0e-6a50-4c6c-9c55-0d3a2b1e4f60 1234567890.10\n"; err != nil || string(out) != want {
+				t.Errorf("%v, %s", err, out)
+			}
+		})
+	}
+}

@@ -1,0 +1,137 @@
+package local
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// useClients uses the local run with the AWS CLI of PyPI, boto3 and the SDK for Go. The CDK uses the SDK for
+// JavaScript.
+const useClients = `aws s3 ls
+python - <<'END'
+import boto3, os
+bucket = os.environ["BUCKET"]
+s3 = boto3.client("s3")
+s3.put_object(Bucket=bucket, Key="boto3", Body=b"x")
+s3.delete_object(Bucket=bucket, Key="boto3")
+boto3.client("secretsmanager").get_secret_value(SecretId=os.environ["TOKEN_SECRET"])
+END
+../payhook/.local/bin/payhook key 00000000-0000-4000-8000-000000000000 --stack "$STACK" || [ $? = 1 ] # absent
+`
+
+// shell returns bash, which runs a script in a folder beside payhook: a checkout whose local run is the
+// fixture. Its programs aws and python have the packages of testdata/clients.txt. The
+// variables that are set lead elsewhere.
+func (f *fixture) shell(t *testing.T, script string) *exec.Cmd {
+	t.Helper()
+	// Keys need a token.
+	if first := f.FirstToken(); f.Run(t.Context(), first) != nil || !first.Right {
+		t.Fatalf("no token: %s", first.Got)
+	}
+	clients := filepath.Join(f.machine.top, ".local", "clients")
+	install := exec.CommandContext(t.Context(), "sh", "-c", `[ -x "$1/bin/pip" ] || python3 -m venv "$1"
+		exec "$1/bin/pip" install --disable-pip-version-check --quiet --no-deps -r testdata/clients.txt`, "sh", clients)
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	folder := t.TempDir()
+	checkout := filepath.Join(folder, "payhook")
+	entries, err := os.ReadDir(f.machine.top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := *f.Deployment
+	run.Simulated, run.PaymentService = true, f.machine.service.URL
+	if err := run.Write(checkout); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() == ".local" || e.Name() == ".git" {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(f.machine.top, e.Name()), filepath.Join(checkout, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = checkout
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(clients, "bin")+":"+os.Getenv("PATH"), "GOWORK=",
+		"AWS_PROFILE=production", "AWS_DEFAULT_REGION=eu-central-1", "AWS_ENDPOINT_URL_S3=http://127.0.0.1:1",
+		"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS=true", "HTTP_PROXY=http://127.0.0.1:1", "http_proxy=http://127.0.0.1:1",
+		"GOTOOLCHAIN=auto", "GOFLAGS=", "BUCKET="+f.ClaimBucket, "STACK="+f.Stack)
+	return cmd
+}
+
+// block is a block of code, with its language.
+var block = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
+
+// The tutorial, as a reader plays it, and other programs with its environment. Its function gets what is
+// documented.
+func (f *fixture) testTutorial(t *testing.T) {
+	page, err := os.ReadFile("../../events/TUTORIAL.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(page), "\n## ")
+	blocks := block.FindAllStringSubmatch(first, -1)
+	if len(blocks) != 3 || blocks[0][1] != "sh" || blocks[1][1] != "go" || blocks[2][1] != "sh" {
+		t.Fatalf("blocks of code: %q", blocks)
+	}
+	lines := 0
+	for _, b := range blocks {
+		for line := range strings.Lines(b[2]) {
+			if strings.TrimSpace(line) != "" {
+				lines++
+			}
+		}
+	}
+	if lines > 25 {
+		t.Errorf("%d lines, want at most 25", lines)
+	}
+	// Everything is up. The log has the event some time after the answer to the webhook.
+	begin := strings.Replace(blocks[0][2], "make up", "make payhook", 1)
+	at := strings.Index(blocks[2][2], "aws logs")
+	deploy, look := blocks[2][2][:at], strings.TrimSpace(blocks[2][2][at:])
+	cmd := f.shell(t, begin+useClients+"cat > main.go <<'END'\n"+blocks[1][2]+"END\n"+deploy+
+		"until "+look+" | grep detail; do sleep 0.1; done")
+	out, err := cmd.CombinedOutput()
+	event := strings.Index(string(out), `{"version"`)
+	if err != nil || event < 0 || !strings.Contains(string(out), f.ClaimBucket) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	sample, err := os.ReadFile("../../events/lambda/rule.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(shape(t, string(sample)), shape(t, string(out)[event:])); diff != "" {
+		t.Errorf("(-events/lambda/rule.json +the function got)\n%s", diff)
+	}
+}
+
+// shape returns the names in the JSON at the beginning of a text, without the values.
+func shape(t *testing.T, text string) any {
+	t.Helper()
+	var value any
+	if err := json.NewDecoder(strings.NewReader(text)).Decode(&value); err != nil {
+		t.Fatal(err)
+	}
+	var names func(any) any
+	names = func(value any) any {
+		object, ok := value.(map[string]any)
+		if !ok {
+			return nil
+		}
+		for name := range object {
+			object[name] = names(object[name])
+		}
+		return object
+	}
+	return names(value)
+}
