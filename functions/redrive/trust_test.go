@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
@@ -117,7 +118,7 @@ func TestAReplayUsesTheTruststore(t *testing.T) {
 	digest := sha256.Sum256(payload)
 	name := d.parkIt(parking.Parked{
 		Reason: parking.Invalid, ParkedAt: time.Now(), Bus: "bus", DeliveryID: id, Payload: payload,
-		Certificate: &parking.Certificate{
+		Certificate: &evidence.Certificate{
 			PayloadDigest: digest[:], Fingerprint: clientcert.Fingerprint(client), AcceptedAt: time.Now(),
 			Chain: []string{string(paymenttest.EncodeCertificate(client)),
 				string(paymenttest.EncodeCertificate(ca.Certificate))},

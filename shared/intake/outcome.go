@@ -7,6 +7,7 @@ import (
 
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/names"
 	"payhook.example/shared/payment"
@@ -76,7 +77,6 @@ var (
 	errOtherBus       = errors.New("intake: parked for another bus")
 	errVersionMissing = errors.New("intake: a conflict needs a version")
 	errVersionUnfit   = errors.New("intake: that version is not available")
-	errAltered        = errors.New("intake: what is stored is not what was parked")
 )
 
 // Answer is how a webhook with an outcome is answered, counted and logged.
@@ -161,7 +161,7 @@ var rows = []row{
 	{match: is(errOtherBus), outcome: OtherBus},
 	{match: is(errVersionMissing), outcome: VersionMissing},
 	{match: is(errVersionUnfit), outcome: VersionUnfit},
-	{match: is(errAltered), outcome: Altered},
+	{match: is(evidence.ErrAltered), outcome: Altered},
 }
 
 func is(target error) func(error) bool {

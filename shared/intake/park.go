@@ -2,13 +2,11 @@ package intake
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/pem"
 	"errors"
 	"fmt"
 
 	"payhook.example/shared/bus"
-	"payhook.example/shared/clientcert"
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parallel"
@@ -29,16 +27,9 @@ func conflictOf(delivery payment.Delivery, conflicts []event) parking.Parked {
 // parkDelivery parks a delivery with its proof.
 func (p *Pipeline) parkDelivery(ctx context.Context, parked parking.Parked, payload []byte,
 	proof proof) (ParkedAs, error) {
-	parked.ParkedAt, parked.Bus, parked.Payload = p.opts.Now(), p.bus.Name(), payload
-	if proof.signed() {
-		parked.JWK = keys.FormatJWK(proof.signature.KeyID, proof.key)
-		parked.Timestamp, parked.KeyID, parked.Signature = proof.signature.Timestamp, proof.signature.KeyID,
-			proof.signature.Signature
-	} else {
+	parked.ParkedAt, parked.Bus, parked.Proof = p.opts.Now(), p.bus.Name(), proof.of(payload)
+	if !proof.signed() {
 		parked.SentAt = payment.PeekTime(payload)
-	}
-	if proof.chain != nil {
-		parked.Certificate = parkedCertificate(payload, proof)
 	}
 	name, before, err := p.parking.Park(ctx, parked)
 	if err != nil {
@@ -47,16 +38,18 @@ func (p *Pipeline) parkDelivery(ctx context.Context, parked parking.Parked, payl
 	return ParkedAs{name, before}, nil
 }
 
-// parkedCertificate returns what is parked of a client certificate.
-func parkedCertificate(payload []byte, proof proof) *parking.Certificate {
-	digest := sha256.Sum256(payload)
-	c := &parking.Certificate{
-		PayloadDigest: digest[:], Fingerprint: clientcert.Fingerprint(proof.chain[0]), AcceptedAt: proof.acceptedAt,
+// of returns the proof of a payload as it is stored.
+func (p proof) of(payload []byte) evidence.Proof {
+	stored := evidence.Proof{Payload: payload}
+	if p.signed() {
+		stored.JWK = keys.FormatJWK(p.signature.KeyID, p.key)
+		stored.Timestamp, stored.KeyID, stored.Signature = p.signature.Timestamp, p.signature.KeyID,
+			p.signature.Signature
 	}
-	for _, one := range proof.chain {
-		c.Chain = append(c.Chain, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: one.Raw})))
+	if p.chain != nil {
+		stored.Certificate = evidence.NewCertificate(payload, p.chain, p.acceptedAt)
 	}
-	return c
+	return stored
 }
 
 // unpublishable reports whether EventBridge is known to reject the event.

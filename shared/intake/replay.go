@@ -1,10 +1,8 @@
 package intake
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -14,7 +12,7 @@ import (
 
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
-	"payhook.example/shared/keys"
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parallel"
 	"payhook.example/shared/parking"
@@ -130,7 +128,7 @@ func (r *Replayer) replayConflict(ctx context.Context, parked parking.Parked, de
 	version Version, inv invocation) Result {
 	events, err := r.inConflict(parked, delivery, inv.start)
 	if err != nil {
-		return failed(fmt.Errorf("%w: %w", errAltered, err))
+		return failed(fmt.Errorf("%w: %w", evidence.ErrAltered, err))
 	}
 	if version == FirstVersion {
 		return r.checkFirst(ctx, events)
@@ -230,7 +228,7 @@ func (r *Replayer) replayEvent(ctx context.Context, parked parking.Parked, versi
 	}
 	if err != nil || copy(entry.Digest[:], parked.Digest) != len(entry.Digest) ||
 		!parked.Claimed && entry.Digest != signed {
-		err = fmt.Errorf("%w: %w", errAltered, ledger.ErrCorrupt)
+		err = fmt.Errorf("%w: %w", evidence.ErrAltered, ledger.ErrCorrupt)
 		return Result{Outcome: OutcomeOf(err), Err: err, DeliveryID: parked.DeliveryID, Events: 1}
 	}
 	if parked.Claimed {
@@ -297,17 +295,14 @@ func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication,
 			unverified = append(unverified, otherCAs)
 		}
 	}
-	p.signature = signature.Proof{Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature}
-	if parked.Certificate != nil && p.signature == (signature.Proof{}) && len(parked.JWK) == 0 {
+	if parked.Certificate != nil && !parked.HasSignature() {
 		unverified = append(unverified, noSignature)
 	} else {
-		key, err := keys.ParseJWK(parked.JWK, parked.KeyID, r.exponents)
+		key, err := parked.VerifySignature(r.exponents)
 		if err != nil {
-			return p, known, fmt.Errorf("%w: %w", errAltered, err)
-		}
-		if err := signature.Verify(key, parked.Payload, p.signature); err != nil {
 			return p, known, err
 		}
+		p.signature = signature.Proof{Timestamp: parked.Timestamp, KeyID: parked.KeyID, Signature: parked.Signature}
 		p.key, known.KeyID, known.Key.Key = key, parked.KeyID, key
 	}
 	known.Unverified = strings.Join(unverified, "; ")
@@ -317,17 +312,8 @@ func (r *Replayer) verify(parked parking.Parked) (p proof, known Authentication,
 // verifyCertificate returns the chain that is parked with a delivery, and whether the
 // truststore trusts it.
 func (r *Replayer) verifyCertificate(parked parking.Parked) (chain []*x509.Certificate, trusted bool, err error) {
-	for _, text := range parked.Certificate.Chain {
-		c, err := clientcert.Parse(text)
-		if err != nil {
-			return nil, false, err
-		}
-		chain = append(chain, c)
-	}
-	digest := sha256.Sum256(parked.Payload)
-	if len(chain) == 0 || clientcert.Fingerprint(chain[0]) != parked.Certificate.Fingerprint ||
-		!bytes.Equal(digest[:], parked.Certificate.PayloadDigest) {
-		return nil, false, fmt.Errorf("%w: the payload or the certificate", errAltered)
+	if chain, err = parked.Certificate.Parse(parked.Payload); err != nil {
+		return nil, false, err
 	}
 	verify := func(truststore *clientcert.Truststore) error {
 		_, err := clientcert.NewVerifier(truststore, clientcert.Policy{}).VerifyCertificate(chain[0],

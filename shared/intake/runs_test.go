@@ -284,18 +284,18 @@ func TestTheResultOfAReplay(t *testing.T) {
 	altered := conflict
 	altered.EventDigests = nil
 	expect("altered", w.replay(altered, intake.FirstVersion), intake.Result{Outcome: intake.Altered, DeliveryID: id},
-		"intake: what is stored is not what was parked: it is not stored which events are in conflict")
+		"evidence: what is stored is not what was accepted: it is not stored which events are in conflict")
 	altered = conflict
 	altered.JWK = []byte("{}")
 	expect("no key", w.replay(altered, intake.FirstVersion), intake.Result{Outcome: intake.Altered},
-		"intake: what is stored is not what was parked: keys: ")
+		"evidence: what is stored is not what was accepted: keys: ")
 
 	for name, p := range map[string]parking.Parked{"an event": event, "a claim check": claimed} {
 		want := intake.Result{Outcome: intake.Altered, DeliveryID: p.DeliveryID, Events: 1}
 		altered := p
 		altered.Event = []byte("x")
 		expect(name+" that is altered", w.replay(altered, intake.NoVersion), want,
-			"intake: what is stored is not what was parked: the stored event is not")
+			"evidence: what is stored is not what was accepted: the stored event is not")
 		if p.Claimed {
 			w.buckets.Fails = func(string, string) error { return errors.New("S3 is down") }
 			expect(name+" that can't be looked up", w.replay(p, intake.NoVersion), intake.Result{
@@ -310,7 +310,7 @@ func TestTheResultOfAReplay(t *testing.T) {
 		altered = p
 		altered.Digest = nil
 		expect(name+" without its digest", w.replay(altered, intake.NoVersion), want,
-			"intake: what is stored is not what was parked: the stored event is not")
+			"evidence: what is stored is not what was accepted: the stored event is not")
 		want = intake.Result{Outcome: intake.Accepted, DeliveryID: p.DeliveryID,
 			Events: 1, Recorded: 1, Pending: 1}
 		expect(name, w.replay(p, intake.NoVersion), want, "")

@@ -28,7 +28,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"errors"
 	"fmt"
@@ -44,6 +43,7 @@ import (
 	"github.com/aws/smithy-go"
 	"golang.org/x/sync/errgroup"
 
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/signature"
 )
@@ -72,15 +72,7 @@ type Parked struct {
 	// reasons.
 	EventDigests [][]byte `json:"eventDigests,omitempty"`
 
-	// The delivery and its proof; absent for an event.
-	Payload   []byte         `json:"payload,omitempty"` // as it was signed
-	Timestamp string         `json:"timestamp,omitempty"`
-	KeyID     string         `json:"keyId,omitempty"`
-	Signature string         `json:"signature,omitempty"`
-	JWK       jsontext.Value `json:"jwk,omitzero"`
-	// Certificate is nil if no client certificate was required. Without a signature,
-	// it is the only proof.
-	Certificate *Certificate `json:"certificate,omitempty"`
+	evidence.Proof // of a delivery; zero for an event
 	// SentAt is the time of the delivery's latest event. It replaces the signed
 	// timestamp in the name of a delivery that has none.
 	SentAt time.Time `json:"sentAt,omitzero"`
@@ -91,16 +83,6 @@ type Parked struct {
 	Claimed    bool      `json:"claimed,omitzero"` // the event is a claim check
 	RecordedAt time.Time `json:"recordedAt,omitzero"`
 	Attempts   int       `json:"attempts,omitzero"`
-}
-
-// Certificate is the client certificate of a delivery and the digest of the payload.
-// It is not a signature: a certificate is public, so anyone with write access can
-// store it with another payload.
-type Certificate struct {
-	PayloadDigest []byte    `json:"payloadDigest"` // SHA-256
-	Chain         []string  `json:"chain"`         // in PEM, from the client's certificate to the root
-	Fingerprint   string    `json:"fingerprint"`   // of the client's certificate: SHA-256 in hexadecimal
-	AcceptedAt    time.Time `json:"acceptedAt"`    // when it was verified
 }
 
 // API is the part of the S3 client that a [Store] uses.

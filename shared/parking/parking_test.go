@@ -23,6 +23,7 @@ import (
 
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/awstest"
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/signature"
 )
@@ -344,8 +345,8 @@ func TestParkStoresTheSameContentOnce(t *testing.T) {
 }
 
 func TestParkNamesDifferentContentDifferently(t *testing.T) {
-	certificate := func(fingerprint string) *parking.Certificate {
-		return &parking.Certificate{Fingerprint: fingerprint}
+	certificate := func(fingerprint string) *evidence.Certificate {
+		return &evidence.Certificate{Fingerprint: fingerprint}
 	}
 	store, _ := newStore()
 	first := parked(noon, uuid.New().String())
@@ -431,7 +432,7 @@ func TestNamesOfDeliveriesWithACertificate(t *testing.T) {
 		p := parked(noon)
 		p.Signature, p.SentAt = test.signature, test.sent
 		if test.certificate {
-			p.Certificate = &parking.Certificate{Fingerprint: "00"}
+			p.Certificate = &evidence.Certificate{Fingerprint: "00"}
 		}
 		if got := park(t, store, p); !strings.HasPrefix(got, test.want) {
 			t.Errorf("%s: %s, want %s…", name, got, test.want)
