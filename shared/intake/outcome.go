@@ -49,6 +49,8 @@ const (
 	LedgerUnavailable Outcome = "ledger-unavailable" // an event could not be recorded
 	OutOfTime         Outcome = "out-of-time"        // an event could not be recorded in time
 	ParkingFailed     Outcome = "parking-failed"
+	// EvidenceUnavailable: every event is recorded, and the evidence is not known to be stored.
+	EvidenceUnavailable Outcome = "evidence-unavailable"
 
 	// Of a replay only.
 	Gone           Outcome = "gone"            // the large event of a claim check is not stored any more
@@ -74,6 +76,7 @@ var (
 	errLedger         = errors.New("intake: not every event could be recorded")
 	errOutOfTime      = errors.New("intake: out of time")
 	errParking        = errors.New("intake: not parked")
+	errEvidence       = errors.New("intake: the evidence is not stored")
 	errOtherBus       = errors.New("intake: parked for another bus")
 	errVersionMissing = errors.New("intake: a conflict needs a version")
 	errVersionUnfit   = errors.New("intake: that version is not available")
@@ -152,6 +155,9 @@ var rows = []row{
 	{is(errOutOfTime), OutOfTime, unavailable("Not every event could be recorded in time.", 5, names.NotStoredMetric)},
 	{is(errLedger), LedgerUnavailable, unavailable("Not every event could be recorded.", 5, names.NotStoredMetric)},
 	{is(errParking), ParkingFailed, unavailable("The delivery could not be stored.", 5, names.NotStoredMetric)},
+
+	{is(errEvidence), EvidenceUnavailable,
+		unavailable("The delivery could not be recorded.", 5, names.NotStoredMetric)},
 
 	{is(errConflict), Conflict, Answer{Metric: names.AcceptedMetric, Level: slog.LevelError}},
 	{isType[*payment.FieldError], Invalid,

@@ -20,10 +20,12 @@ package intake
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/parking"
 	"payhook.example/shared/payment"
@@ -40,6 +42,11 @@ type Options struct {
 	// [ledger.MaxEventBytes]. So is an event that does not fit on the bus.
 	ClaimBytes int
 	Now        func() time.Time // time.Now
+	// Evidence stores a record of each delivery that a [Receiver] accepts; nil: none is kept.
+	// [evidence.Stream] implements it.
+	Evidence interface {
+		Put(ctx context.Context, r evidence.Record) error
+	}
 }
 
 // Parallel is how many calls of S3 a pipeline makes at the same time. A client should keep
@@ -135,7 +142,16 @@ func (p *Pipeline) process(ctx context.Context, payload []byte, proof proof, inv
 		}
 	}
 
-	pub := p.publish(ctx, rec.entries, p.publishTime(len(rec.entries), inv.workUntil.Sub(p.opts.Now())))
+	var store func(context.Context) error
+	if (err == nil || err == errConflict) && p.needsEvidence(rec) {
+		store = func(ctx context.Context) error { return p.storeEvidence(ctx, payload, delivery, proof) }
+	}
+	pub := p.publish(ctx, rec.entries, p.publishTime(len(rec.entries), inv.workUntil.Sub(p.opts.Now())), store)
+	if pub.evidenceErr != nil {
+		err = fmt.Errorf("%w: %w", errEvidence, pub.evidenceErr)
+	} else if store != nil {
+		p.ledger.MarkEvidence(ctx, rec.unproven)
+	}
 	steps.Publish, steps.Mark = pub.publishTime, pub.markTime
 	unpublishable, cause := p.parkUnpublishable(ctx, pub.failed)
 	if cause == nil && len(pub.failed) > 0 {

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"payhook.example/shared/bus"
@@ -13,6 +14,8 @@ type publication struct {
 	marked   int       // on the bus, and marked so
 	unmarked int       // on the bus, and not marked so
 	failed   []failure // not known to be on the bus
+
+	evidenceErr error // the evidence is not known to be stored
 
 	publishTime, markTime time.Duration
 }
@@ -33,20 +36,27 @@ const publishTimeout = 5 * time.Second
 // time is left. A quarter of that is kept for the marks, since an event that is on the bus
 // without a mark is published again.
 func (p *Pipeline) publishTime(n int, left time.Duration) time.Duration {
-	rounds := (n + bus.AtOnce - 1) / bus.AtOnce
+	rounds := max(1, (n+bus.AtOnce-1)/bus.AtOnce) // one to store the evidence for duplicates
 	return min(time.Duration(rounds)*publishTimeout, left*3/4)
 }
 
 // publish puts entries on the bus, for at most the given time, and marks them. The caller
-// holds them in the ledger.
-func (p *Pipeline) publish(ctx context.Context, entries []ledger.Entry, timeout time.Duration) (pub publication) {
+// holds them in the ledger. At the same time, it calls store, if that is not nil, which stores
+// the evidence.
+func (p *Pipeline) publish(ctx context.Context, entries []ledger.Entry, timeout time.Duration,
+	store func(context.Context) error) (pub publication) {
 	start := p.opts.Now()
 	events := make([]bus.Event, len(entries))
 	for i, e := range entries {
 		events[i] = busEvent(e)
 	}
 	publishing, cancel := context.WithTimeout(ctx, timeout)
+	var wg sync.WaitGroup
+	if store != nil {
+		wg.Go(func() { pub.evidenceErr = store(publishing) })
+	}
 	failures := p.bus.Publish(publishing, events)
+	wg.Wait()
 	cancel()
 	published := make([]ledger.Entry, 0, len(entries))
 	for i, e := range entries {
@@ -59,7 +69,7 @@ func (p *Pipeline) publish(ctx context.Context, entries []ledger.Entry, timeout 
 	between := p.opts.Now()
 	pub.publishTime = between.Sub(start)
 
-	for _, err := range p.ledger.MarkPublished(ctx, published) {
+	for _, err := range p.ledger.MarkPublished(ctx, published, store != nil && pub.evidenceErr == nil) {
 		if err == nil {
 			pub.marked++
 		} else {

@@ -111,7 +111,7 @@ type proof struct {
 	signature  signature.Proof     // zero for none
 	key        *rsa.PublicKey      // that verified the signature
 	chain      []*x509.Certificate // from the client certificate to its root; nil for none
-	acceptedAt time.Time           // when chain was verified
+	acceptedAt time.Time           // when it was verified
 }
 
 func (p proof) signed() bool { return p.key != nil }
@@ -121,6 +121,7 @@ func (p proof) signed() bool { return p.key != nil }
 // within the window, or both. With an error, it returns what is known all the same.
 func (r *Receiver) authenticate(ctx context.Context, d Delivery,
 	now time.Time) (p proof, known Authentication, err error) {
+	p.acceptedAt = now
 	// First the certificate: it costs no call.
 	if m := r.mechanisms.MTLS; m != nil {
 		chain, err := m.Verifier.Verify(d.Certificate, now)
@@ -130,7 +131,7 @@ func (r *Receiver) authenticate(ctx context.Context, d Delivery,
 		if err != nil {
 			return p, known, err
 		}
-		p.chain, p.acceptedAt = chain, now
+		p.chain = chain
 	}
 	if s := r.mechanisms.Signature; s != nil {
 		p.signature, known.Key, known.KeyID, err = s.authenticate(ctx, d, now)

@@ -16,30 +16,58 @@ const published = "publishedAt"
 // the error of each. It does nothing for an entry that is not pending any more, or was
 // moved to another bus.
 // It keeps the time that the event has on the bus, by which an archive of the bus is
-// searched. The item is smaller than before, so this costs no write unit.
-func (l *Ledger) MarkPublished(ctx context.Context, entries []Entry) []error {
-	return l.mark(ctx, entries, published)
+// searched. The item is smaller than before, so this costs no write unit. With evidence it also
+// notes that a record of their delivery is stored as evidence.
+func (l *Ledger) MarkPublished(ctx context.Context, entries []Entry, evidence bool) []error {
+	return l.mark(ctx, entries, published, evidence)
 }
 
 // MarkParked marks entries as parked and removes their bytes, and returns the
 // error of each. The caller has stored them for a person to look at. It does
 // nothing for an entry that is not pending any more.
 func (l *Ledger) MarkParked(ctx context.Context, entries []Entry) []error {
-	return l.mark(ctx, entries, "parkedAt")
+	return l.mark(ctx, entries, "parkedAt", false)
 }
 
-func (l *Ledger) mark(ctx context.Context, entries []Entry, at string) []error {
+// MarkEvidence notes for duplicates that a record of their delivery is stored as evidence, one
+// write for each. It does nothing for those that another delivery brought. Errors are ignored:
+// without the note, the delivery is recorded once more if it is repeated.
+func (l *Ledger) MarkEvidence(ctx context.Context, entries []Entry) {
+	statement := aws.String("UPDATE " + quote(*l.table) + ` SET "evidenceAt" = ? ` +
+		`WHERE "eventId" = ? AND "digest" = ? AND "deliveryId" = ?`)
+	l.inBatches(len(entries), ofNoSize, func(begin, end int) {
+		statements := make([]types.BatchStatementRequest, end-begin)
+		for i, e := range entries[begin:end] {
+			statements[i] = types.BatchStatementRequest{Statement: statement, Parameters: []types.AttributeValue{
+				number(l.opts.Now().UnixMilli()), &types.AttributeValueMemberS{Value: e.EventID}, binary(e.Digest[:]),
+				&types.AttributeValueMemberS{Value: e.DeliveryID}}}
+		}
+		l.execute(ctx, statements)
+	})
+}
+
+// marking says how entries are marked.
+type marking struct {
+	at           string  // the attribute of the time
+	evidence     bool    // evidenceAt is set as well
+	plain, timed *string // the statements; timed sets the time that the event has on the bus
+}
+
+func (l *Ledger) mark(ctx context.Context, entries []Entry, at string, evidence bool) []error {
 	results := make([]error, len(entries))
 	// It fails for an item that is not there as well (AWS,
 	// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/ql-reference.update.html).
 	statement := func(more string) *string {
+		if evidence {
+			more = ` SET "evidenceAt" = ?` + more
+		}
 		return aws.String("UPDATE " + quote(*l.table) + " SET " + quote(at) + ` = ? SET "expiresAt" = ?` + more +
 			` REMOVE "event" REMOVE "size" REMOVE "claimed" REMOVE "shard" REMOVE "due" REMOVE "holder" ` +
 			`REMOVE "attempts" WHERE "eventId" = ? AND "digest" = ? AND "shard" = ?`)
 	}
-	plain, timed := statement(""), statement(` SET "eventTimestamp" = ?`)
+	m := marking{at, evidence, statement(""), statement(` SET "eventTimestamp" = ?`)}
 	l.inBatches(len(entries), ofNoSize, func(begin, end int) {
-		l.markBatch(ctx, entries[begin:end], results[begin:end], at, plain, timed)
+		l.markBatch(ctx, entries[begin:end], results[begin:end], m)
 	})
 	return results
 }
@@ -54,19 +82,21 @@ func timeOnBus(e Entry, at string) (types.AttributeValue, bool) {
 	return number(t.UnixMilli()), true
 }
 
-// markBatch marks the entries of one batch with the statement plain, or with timed if
-// the event has a time of its own on the bus.
-func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error, at string, plain, timed *string) {
+// markBatch marks the entries of one batch.
+func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error, m marking) {
 	if len(entries) == 1 {
-		results[0] = l.markOne(ctx, entries[0], at)
+		results[0] = l.markOne(ctx, entries[0], m)
 		return
 	}
 	statements := make([]types.BatchStatementRequest, len(entries))
 	for i, e := range entries {
 		now, expires := l.markTimes(e)
-		statement, parameters := plain, []types.AttributeValue{now, expires}
-		if onBus, ok := timeOnBus(e, at); ok {
-			statement, parameters = timed, append(parameters, onBus)
+		statement, parameters := m.plain, []types.AttributeValue{now, expires}
+		if m.evidence {
+			parameters = append(parameters, now)
+		}
+		if onBus, ok := timeOnBus(e, m.at); ok {
+			statement, parameters = m.timed, append(parameters, onBus)
 		}
 		statements[i] = types.BatchStatementRequest{Statement: statement, Parameters: append(parameters,
 			&types.AttributeValueMemberS{Value: e.EventID}, binary(e.Digest[:]), l.shardOf(e.EventID))}
@@ -74,7 +104,7 @@ func (l *Ledger) markBatch(ctx context.Context, entries []Entry, results []error
 	for i, r := range l.execute(ctx, statements) {
 		switch {
 		case r.undecided():
-			results[i] = l.markOne(ctx, entries[i], at)
+			results[i] = l.markOne(ctx, entries[i], m)
 		case r.err != nil && r.met():
 			results[i] = fmt.Errorf("ledger: mark %s: %w", entries[i].EventID, r.err)
 		}
@@ -94,15 +124,19 @@ func (l *Ledger) markTimes(e Entry) (now, expires types.AttributeValue) {
 	return number(at.UnixMilli()), number(begin.Add(l.opts.Window).Unix())
 }
 
-func (l *Ledger) markOne(ctx context.Context, e Entry, at string) error {
+func (l *Ledger) markOne(ctx context.Context, e Entry, m marking) error {
 	now, expires := l.markTimes(e)
 	values := map[string]types.AttributeValue{":now": now, ":expires": expires, ":digest": binary(e.Digest[:]),
 		":shard": l.shardOf(e.EventID)}
 	set := ""
-	if onBus, ok := timeOnBus(e, at); ok {
-		set, values[":eventTimestamp"] = ", #eventTimestamp = :eventTimestamp", onBus
+	if m.evidence {
+		set = ", #evidenceAt = :now"
 	}
-	_, _, err := l.update(ctx, e.EventID, "SET #"+at+" = :now, #expiresAt = :expires"+set+
+	if onBus, ok := timeOnBus(e, m.at); ok {
+		set += ", #eventTimestamp = :eventTimestamp"
+		values[":eventTimestamp"] = onBus
+	}
+	_, _, err := l.update(ctx, e.EventID, "SET #"+m.at+" = :now, #expiresAt = :expires"+set+
 		" REMOVE #event, #size, #claimed, #shard, #due, #holder, #attempts",
 		"#shard = :shard AND #digest = :digest", values, types.ReturnValueNone)
 	if err != nil {

@@ -30,7 +30,10 @@ const (
 // Recording is the result of an attempt to write one event.
 type Recording struct {
 	Outcome Outcome
-	Err     error // if not nil, it is not known whether the event was written
+	// Evidence reports that the duplicate came with the same delivery, of which a record is
+	// stored as evidence.
+	Evidence bool
+	Err      error // if not nil, it is not known whether the event was written
 }
 
 // slowAfter is the share of the time until ctx's deadline after which the ledger is slow.
@@ -131,7 +134,7 @@ func (l *Ledger) decide(ctx context.Context, entries []Entry, attempts []execute
 		old, ok := known[entries[i].EventID]
 		switch {
 		case ok:
-			results[i].Outcome = outcomeOf(old, entries[i], holder)
+			results[i] = recordingOf(old, entries[i], holder)
 		case a.undecided():
 			undecided = append(undecided, i)
 		case a.err != nil:
@@ -142,7 +145,7 @@ func (l *Ledger) decide(ctx context.Context, entries []Entry, attempts []execute
 	}
 	parallel.Each(len(undecided), l.opts.Parallel, func(n int) {
 		i := undecided[n]
-		results[i].Outcome, results[i].Err = l.record(ctx, entries[i], holder, due)
+		results[i] = l.record(ctx, entries[i], holder, due)
 	})
 	return results
 }
@@ -175,9 +178,9 @@ func (l *Ledger) insertBatch(ctx context.Context, entries []Entry, results []exe
 	copy(results, l.execute(ctx, statements))
 }
 
-func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Time) (Outcome, error) {
+func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Time) Recording {
 	if err := ctx.Err(); err != nil {
-		return 0, fmt.Errorf("ledger: %w", err)
+		return Recording{Err: fmt.Errorf("ledger: %w", err)}
 	}
 	old, err := l.put(ctx, e, holder, due,
 		// TTL deletes up to days late, so the window is checked here. A pending item
@@ -186,11 +189,16 @@ func (l *Ledger) record(ctx context.Context, e Entry, holder Holder, due time.Ti
 		map[string]types.AttributeValue{":now": number(l.opts.Now().Unix())})
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("ledger: record %s: %w", e.EventID, err)
+		return Recording{Err: fmt.Errorf("ledger: record %s: %w", e.EventID, err)}
 	case old == nil:
-		return Recorded, nil
+		return Recording{Outcome: Recorded}
 	}
-	return outcomeOf(*old, e, holder), nil
+	return recordingOf(*old, e, holder)
+}
+
+// recordingOf returns the result for an entry whose eventId the ledger has within the window.
+func recordingOf(old Item, e Entry, holder Holder) Recording {
+	return Recording{Outcome: outcomeOf(old, e, holder), Evidence: old.EvidenceOf(e.DeliveryID)}
 }
 
 // outcomeOf returns the outcome of an entry whose eventId the ledger has within the

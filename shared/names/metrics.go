@@ -41,7 +41,7 @@ var (
 	ClientErrorsMetric = Metric{Name: "ClientErrors", Meaning: "webhooks answered 400 to 499; also written if it " +
 		"is 0, and not with `mtls` and `both`"}
 	NotStoredMetric = Metric{Name: "NotStored", Meaning: "authentic webhooks answered 503, because an event could " +
-		"not be recorded or an unusable delivery could not be parked"}
+		"not be recorded, an unusable delivery not parked, or the evidence not stored"}
 	// KeyUnavailableMetric counts webhooks of which it is not known whether they are
 	// authentic.
 	KeyUnavailableMetric = Metric{
