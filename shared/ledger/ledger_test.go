@@ -12,6 +12,8 @@ import (
 	"time"
 	"uuid"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -175,6 +177,37 @@ func TestAPublishedEventKeepsNoBytesAndLeavesTheIndex(t *testing.T) {
 			types.AttributeValueMemberB{})); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// After a deployment is rolled back, items have attributes that the code does not know, and before, they
+// lack those that it added.
+func TestItemsOfOtherVersionsAreUsed(t *testing.T) {
+	b := newFixture(t)
+	e := b.entry(t, uuid.New().String(), "")
+	b.record(t, e, ledger.Recorded)
+	set := func(change string) {
+		t.Helper()
+		if _, err := b.db.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{TableName: aws.String("ledger"),
+			Key:              awstest.Item{"eventId": &types.AttributeValueMemberS{Value: e.EventID}},
+			UpdateExpression: &change, ExpressionAttributeValues: awstest.Item{
+				":later": &types.AttributeValueMemberS{Value: "later"}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("SET later = :later REMOVE deliveryId")
+	b.record(t, e, ledger.Duplicate)
+	b.now = b.now.Add(time.Hour)
+	if got := b.due(t); len(got) != 1 {
+		t.Fatalf("%d due", len(got))
+	}
+	if err := b.MarkPublished(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	if b.db.Items("ledger")[e.EventID]["later"] == nil {
+		t.Error("an attribute of another version was removed")
+	}
+	set("SET later = :later REMOVE eventTimestamp")
+	b.record(t, e, ledger.Duplicate)
 }
 
 func TestNothingIsDueBeforeItsTime(t *testing.T) {
