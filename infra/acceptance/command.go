@@ -20,7 +20,6 @@ import (
 
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/settings"
@@ -67,6 +66,9 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if t.Stack != "" || t.ID != "" {
 				return cli.Usage("acceptance deploys its own stacks: it takes no --stack and no --id")
+			}
+			if err := p.Choose(cmd.Context(), t); err != nil {
+				return cli.Unreachable(err)
 			}
 			if err := f.check(t.Local); err != nil {
 				return cli.Usage("%w", err)
@@ -118,7 +120,7 @@ func (f *flags) check(emulated bool) error {
 }
 
 func (f *flags) run(ctx context.Context, p *cli.Program, t deployment.Target) error {
-	top, err := local.ProjectTop()
+	top, err := deployment.Top()
 	if err != nil {
 		return cli.Usage("%w", err)
 	}

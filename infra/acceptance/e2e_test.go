@@ -20,7 +20,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"payhook.example/infra/deployment"
-	"payhook.example/infra/local"
 	"payhook.example/infra/local/emulator"
 )
 
@@ -45,7 +44,7 @@ func newTestRun(t *testing.T, text string, reach func()) *Run {
 	if os.Getenv("PAYHOOK_E2E") == "" {
 		t.Skip("an end-to-end test, which deploys everything into an emulator: make test-e2e, or PAYHOOK_E2E=1")
 	}
-	top, err := local.ProjectTop()
+	top, err := deployment.Top()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,22 @@ type Target struct {
 	Region, Profile string // "": those of the AWS variables
 }
 
+// Named reports whether the target says that it is the local run, or that it is in AWS.
+func (t Target) Named() bool { return t.Local || t.Stack != "" || t.Region != "" || t.Profile != "" }
+
+// Flags returns the flags of the program that choose the target, each with a space before it.
+func (t Target) Flags() (flags string) {
+	if t.Local {
+		flags = " --local"
+	}
+	for _, f := range [][2]string{{"stack", t.Stack}, {"id", t.ID}, {"region", t.Region}, {"profile", t.Profile}} {
+		if f[1] != "" {
+			flags += " --" + f[0] + " " + f[1]
+		}
+	}
+	return flags
+}
+
 // Connect finds the deployment that is meant and reads the outputs of its stack. Errors
 // say what to do.
 func Connect(ctx context.Context, t Target) (*Deployment, error) {
@@ -63,7 +79,7 @@ func Connect(ctx context.Context, t Target) (*Deployment, error) {
 // find returns where the deployment is, also for people.
 func find(ctx context.Context, t Target) (d *Deployment, place string, err error) {
 	if t.Local {
-		d, err = Read(".")
+		d, err = Running(ctx)
 		return d, "the local run", err
 	}
 	cfg, err := Config(ctx, t)

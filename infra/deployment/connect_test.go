@@ -79,6 +79,9 @@ func machine(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
 	t.Setenv("NO_PROXY", "127.0.0.1")
 	t.Chdir(t.TempDir())
+	if err := os.WriteFile("go.mod", []byte("module payhook.example\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // account sets the usual variables.
@@ -217,6 +220,14 @@ func TestVariablesDoNotChangeTheLocalRun(t *testing.T) {
 	machine(t)
 	isUp(t, cloud(t, outputs).URL)
 	account(t, "http://127.0.0.1:1")
+	// Also in a folder below, which has a module of its own.
+	if err := os.MkdirAll("events/client", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("events/client")
+	if err := os.WriteFile("go.mod", []byte("module payments.example/client\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if d, err := Connect(t.Context(), Target{Local: true}); err != nil || d.Name != "stack Payhook (the local run)" {
 		t.Error(err)
 	}
@@ -241,9 +252,11 @@ func TestUnreachablePlaceSaysWhatToDo(t *testing.T) {
 			t.Setenv("AWS_ACCESS_KEY_ID", "id")
 			t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 		}, Target{}, []string{"no AWS region", "AWS_REGION"}},
-		"nothing up": {func(*testing.T) {}, Target{Local: true}, []string{"make up"}},
-		"up, and gone": {func(t *testing.T) { isUp(t, "http://127.0.0.1:1") }, Target{Local: true},
-			[]string{"does not answer", "make up"}},
+		"nothing up": {func(*testing.T) {}, Target{Local: true}, []string{"nothing is up in /", "make up"}},
+		"no clone": {func(t *testing.T) { t.Chdir("/") }, Target{Local: true},
+			[]string{"nothing is up: / is in no clone of Payhook"}},
+		"up, and killed": {func(t *testing.T) { isUp(t, "http://127.0.0.1:1") }, Target{Local: true},
+			[]string{"has ended, and was not ended with make down", "make up"}},
 		"another's profile": {func(t *testing.T) { t.Setenv("AWS_PROFILE", "nobody") }, Target{},
 			[]string{"AWS configuration", "nobody"}},
 	} {

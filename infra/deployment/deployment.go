@@ -7,16 +7,19 @@ package deployment
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -190,11 +193,54 @@ func (d *Deployment) Write(top string) error {
 	return os.Rename(path+".new", path)
 }
 
-// Read reads the file of the local run below top. The error says so if nothing is up.
+// Top returns the folder of the repository in which the current folder is: that of its go.mod.
+func Top() (string, error) {
+	current, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for folder := current; ; folder = filepath.Dir(folder) {
+		text, _ := os.ReadFile(filepath.Join(folder, "go.mod"))
+		if strings.HasPrefix(string(text), "module payhook.example\n") {
+			return folder, nil
+		}
+		if folder == filepath.Dir(folder) {
+			return "", fmt.Errorf("%s is in no clone of Payhook: change to the folder of one", current)
+		}
+	}
+}
+
+// ErrNotUp is returned if there is no local run.
+var ErrNotUp = errors.New("nothing is up")
+
+// Running returns the local run of the repository in which the current folder is. The error says
+// what to do: it is [ErrNotUp] if there is none, and another one if it was killed.
+func Running(ctx context.Context) (*Deployment, error) {
+	top, err := Top()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotUp, err)
+	}
+	d, err := Read(top)
+	if err != nil {
+		return nil, err
+	}
+	connection, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp",
+		strings.TrimPrefix(d.Endpoint, "http://"))
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, fmt.Errorf("the local run of %s has ended, and was not ended with make down: start it again with "+
+			"make up", top)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the local run does not answer: %w", err)
+	}
+	return d, connection.Close()
+}
+
+// Read reads the file of the local run below top. The error is [ErrNotUp] if there is none.
 func Read(top string) (*Deployment, error) {
 	text, err := os.ReadFile(filepath.Join(top, Path))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.New("nothing is up here: start it with make up, or with make run in another terminal")
+		return nil, fmt.Errorf("%w in %s: start it with make up, or with make run in another terminal", ErrNotUp, top)
 	}
 	if err != nil {
 		return nil, err

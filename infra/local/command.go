@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/shared/settings"
 )
@@ -155,7 +156,7 @@ func (o *options) command(p *cli.Program, do func(context.Context, *cli.Program,
 
 // complete sets what is not given by flags.
 func (o *options) complete(p *cli.Program) (err error) {
-	if o.top, err = ProjectTop(); err != nil {
+	if o.top, err = deployment.Top(); err != nil {
 		return err
 	}
 	o.state, o.progress = filepath.Join(o.top, ".local", "run"), emulator.NewProgress(p.Err)
@@ -239,22 +240,4 @@ func addSettings(to map[string]string, text string) error {
 		to[key] = value
 	}
 	return nil
-}
-
-// ProjectTop returns the folder of go.mod.
-func ProjectTop() (string, error) {
-	folder, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(folder, "go.mod")); err == nil {
-			return folder, nil
-		}
-		parent := filepath.Dir(folder)
-		if parent == folder {
-			return "", errors.New("this folder is not in the project: change to it first")
-		}
-		folder = parent
-	}
 }

@@ -50,7 +50,7 @@ func TestDeployedStack(t *testing.T) {
 	}
 	ctx, cancel := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
-	top, err := ProjectTop()
+	top, err := deployment.Top()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -271,3 +271,10 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 		}
 	}
 }
+
+func TestTheVersionIsThatOfTheBuild(t *testing.T) {
+	if out, _, status := run(t, "--version"); status != 0 ||
+		!regexp.MustCompile(`^payhook version \S+ \(go1\.\d+`).MatchString(out) {
+		t.Errorf("%d, %q", status, out)
+	}
+}

@@ -8,11 +8,13 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -47,7 +49,8 @@ type Program struct {
 	Reader   bool // a person reads Out at a terminal
 	Now      func() time.Time
 
-	JSON bool // the flag --json
+	JSON bool   // the flag --json
+	Name string // as the user called it; "": payhook
 
 	started bool // a command has started to work
 }
@@ -55,7 +58,7 @@ type Program struct {
 // New returns a program that uses the streams of the process.
 func New() *Program {
 	return &Program{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdin.Fd())),
-		Reader: term.IsTerminal(int(os.Stdout.Fd())), Now: time.Now}
+		Reader: term.IsTerminal(int(os.Stdout.Fd())), Now: time.Now, Name: os.Args[0]}
 }
 
 // JSONLines reports whether a command that prints what happens, as it happens, prints
@@ -67,7 +70,7 @@ func (p *Program) JSONLines(cmd *cobra.Command) bool {
 // Root returns the command payhook, without commands below it.
 func (p *Program) Root(long string) *cobra.Command {
 	root := &cobra.Command{
-		Use: "payhook", Short: "Run, use and operate Payhook", Long: long,
+		Use: "payhook", Short: "Run, use and operate Payhook", Long: long, Version: version(),
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRun: func(*cobra.Command, []string) { p.started = true },
 		RunE:             group,
@@ -83,6 +86,15 @@ func (p *Program) Root(long string) *cobra.Command {
 	root.SetErr(p.Err)
 	inOrder()
 	return root
+}
+
+// version returns the version of the module, which has the revision of the clone, and that of Go.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return fmt.Sprintf("%s (%s)", cmp.Or(info.Main.Version, "unknown"), info.GoVersion)
 }
 
 // inOrder lets commands be listed as they are added: the first to use comes first. The

@@ -1,6 +1,11 @@
 package cli
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/deployment"
@@ -11,7 +16,7 @@ import (
 func TargetFlags(root *cobra.Command, t *deployment.Target) {
 	f := root.PersistentFlags()
 	f.BoolVar(&t.Local, "local", false,
-		"use the local run, which \"payhook local up\" or \"payhook local run\" started")
+		"use the local run, which \"payhook local up\" or \"payhook local run\" started, and never AWS")
 	f.StringVar(&t.Stack, "stack", "", "`name` of the CloudFormation stack (default "+settings.StackName.Default+")")
 	f.StringVar(&t.ID, "id", "", "`id` of the Payhook in the stack, if the stack has several")
 	f.StringVar(&t.Region, "region", "", "AWS `region`, instead of AWS_REGION")
@@ -26,6 +31,42 @@ func TargetFlags(root *cobra.Command, t *deployment.Target) {
 		}
 		return nil
 	}
+}
+
+// Choose completes a target that no flag names: it is the local run if one is up, as Err then says. It
+// is an error if the local run was killed, so that nothing goes to AWS by accident.
+func (p *Program) Choose(ctx context.Context, t *deployment.Target) error {
+	if t.Named() {
+		return nil
+	}
+	_, err := deployment.Running(ctx)
+	switch {
+	case errors.Is(err, deployment.ErrNotUp):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w\n--stack, --region or --profile chooses AWS", err)
+	}
+	t.Local = true
+	fmt.Fprintln(p.Err, "this is the local run; --stack, --region or --profile chooses AWS")
+	return nil
+}
+
+// Connect chooses the target and reads its stack. If no flag names the target, Err says which stack it is.
+func (p *Program) Connect(ctx context.Context, t *deployment.Target) (*deployment.Deployment, error) {
+	named := t.Named()
+	if err := p.Choose(ctx, t); err != nil {
+		return nil, err
+	}
+	d, err := deployment.Connect(ctx, *t)
+	if err == nil && !named && !d.Local {
+		fmt.Fprintln(p.Err, "this is", d.Name)
+	}
+	return d, err
+}
+
+// Hint returns a command of this program for the same target, which can be copied into the shell.
+func (p *Program) Hint(t *deployment.Target, command string) string {
+	return cmp.Or(p.Name, "payhook") + " " + command + t.Flags()
 }
 
 // NoTargetFlags returns an error of usage if a flag chooses the deployment of a command

@@ -192,7 +192,7 @@ func TestCommandsOfTheButtonsExist(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The flags are right if the command looks for the local run.
-		if output, right := payhook(t.Context(), args); right || !strings.Contains(output, "make up") {
+		if output, right := payhook(t.Context(), args); right || !strings.Contains(output, "nothing is up") {
 			t.Errorf("%q: %v, %s", args, right, output)
 		}
 	}
@@ -201,7 +201,7 @@ func TestCommandsOfTheButtonsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if output, right := payhook(t.Context(), args); right || strings.Contains(output, "make up") {
+	if output, right := payhook(t.Context(), args); right || strings.Contains(output, "nothing is up") {
 		t.Errorf("%q: %v, %s", args, right, output)
 	}
 }

@@ -91,7 +91,7 @@ func (o *options) run(ctx context.Context) error {
 	if o.last == (o.captured != "") {
 		return cli.Usage("payhook explain takes either --last or --captured NAME")
 	}
-	r, name, err := operate.Captured(ctx, *o.target, o.captured)
+	r, name, err := operate.Captured(ctx, o.p, o.target, o.captured)
 	switch {
 	case errors.Is(err, operate.ErrNoneCaptured), errors.Is(err, parking.ErrNotCaptured):
 		return err
@@ -130,7 +130,7 @@ func (o *options) explain(ctx context.Context, r parking.Captured) error {
 	if o.p.JSON {
 		err = o.p.PrintJSON(found)
 	} else {
-		o.print(found, conf.Scheme)
+		o.print(ctx, found, conf.Scheme)
 	}
 	switch {
 	case err != nil:
@@ -146,7 +146,7 @@ func (o *options) explain(ctx context.Context, r parking.Captured) error {
 func (o *options) keyService(ctx context.Context, conf settings.Webhook) (*keyRing, error) {
 	client := &http.Client{}
 	if conf.KeysBearer {
-		d, err := deployment.Connect(ctx, *o.target)
+		d, err := o.p.Connect(ctx, o.target)
 		if err != nil {
 			return nil, fmt.Errorf("keysAuth is bearer, and the token is in the stack: %w", err)
 		}
@@ -170,7 +170,7 @@ var verdicts = map[verdict]string{
 }
 
 // print writes a report about a request whose proof was read as the settings say.
-func (o *options) print(r *report, proof signature.Scheme) {
+func (o *options) print(ctx context.Context, r *report, proof signature.Scheme) {
 	t := o.p.Fields()
 	if r.Cause == "" {
 		t.Line("rejected", "no: every check of the signature succeeds")
@@ -199,7 +199,10 @@ func (o *options) print(r *report, proof signature.Scheme) {
 	}
 	section("Differences:", r.Differences...)
 	section("What to do:", r.Advice...)
-	if run, err := deployment.Read("."); err == nil && r.Verdict == otherSettings && o.target.Local {
+	if !o.target.Local || r.Verdict != otherSettings {
+		return
+	}
+	if run, err := deployment.Running(ctx); err == nil {
 		section("In the local run:", run.Restart(r.Settings))
 	}
 }

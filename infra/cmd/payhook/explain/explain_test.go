@@ -3,8 +3,8 @@ package explain
 import (
 	"bytes"
 	"encoding/json"
+	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,10 +17,12 @@ import (
 // What is printed can be copied into cdk.json, and for the local run into a shell.
 func TestThePrintedSettingsCanBeCopied(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := os.Mkdir(filepath.Dir(deployment.Path), 0o700); err != nil {
+	if err := os.WriteFile("go.mod", []byte("module payhook.example\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := deployment.Deployment{Simulated: true, Given: map[string]string{"eventSource": "a"}}
+	up := httptest.NewServer(nil)
+	t.Cleanup(up.Close)
+	run := deployment.Deployment{Simulated: true, Endpoint: up.URL, Given: map[string]string{"eventSource": "a"}}
 	if err := run.Write("."); err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Long: long, Example: example, Args: cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.json = p.JSONLines(cmd)
-			return cli.Unreachable(o.run(cmd.Context(), *t))
+			return cli.Unreachable(o.run(cmd.Context(), t))
 		},
 	}
 	f := cmd.Flags()
@@ -86,7 +86,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	return cmd
 }
 
-func (o *options) run(ctx context.Context, t deployment.Target) error {
+func (o *options) run(ctx context.Context, t *deployment.Target) error {
 	if o.since < 0 {
 		return cli.Usage("--since must not be negative")
 	}
@@ -102,7 +102,7 @@ func (o *options) run(ctx context.Context, t deployment.Target) error {
 	} else if o.anywhere {
 		return cli.Usage("--forward-anywhere is for --forward")
 	}
-	d, err := deployment.Connect(ctx, t)
+	d, err := o.Connect(ctx, t)
 	if err != nil {
 		return err
 	}

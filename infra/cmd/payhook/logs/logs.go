@@ -64,7 +64,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 				return cli.Usage("--since must not be negative")
 			}
 			o.json = p.JSONLines(cmd)
-			return cli.Unreachable(o.run(cmd.Context(), *t))
+			return cli.Unreachable(o.run(cmd.Context(), t))
 		},
 	}
 	f := cmd.Flags()
@@ -74,8 +74,8 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	return cmd
 }
 
-func (o *options) run(ctx context.Context, t deployment.Target) error {
-	d, err := deployment.Connect(ctx, t)
+func (o *options) run(ctx context.Context, t *deployment.Target) error {
+	d, err := o.Connect(ctx, t)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -227,6 +228,9 @@ func call(t *testing.T, c *cloudWatch, person bool, args ...string) (out, stderr
 	server := httptest.NewServer(c)
 	defer server.Close()
 	t.Chdir(t.TempDir())
+	if err := os.WriteFile("go.mod", []byte("module payhook.example\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	d := &deployment.Deployment{Endpoint: server.URL, Region: "us-east-1", Stack: "Payhook"}
 	if err := d.Write("."); err != nil {
 		t.Fatal(err)

@@ -20,9 +20,7 @@ func (p *program) capturedListCommand() *cobra.Command {
 		Long: `Lists the webhooks that were rejected before they were found authentic and that
 captureRejected stored, the earliest first. Nothing about them is proven: anybody who
 knows the URL can have sent them. S3 removes them from this list one to two days after
-they were stored.
-
-Status 1: there is none.`,
+they were stored.`,
 		Example: "  payhook captured list\n  payhook captured list --local",
 		Args:    cli.Args(),
 		RunE:    p.on(p.capturedList),
@@ -62,7 +60,7 @@ func (p *program) capturedList(ctx context.Context, d *stack, _ []string) error 
 	if len(list) == 0 {
 		fmt.Fprintln(p.Err, ErrNoneCaptured)
 	}
-	return attention(cli.PrintTable(p.Program, list), len(list) == 0)
+	return cli.PrintTable(p.Program, list)
 }
 
 // ErrNoneCaptured is returned when no rejected webhook is stored.
@@ -71,8 +69,9 @@ var ErrNoneCaptured = errors.New("no rejected webhook is stored: captureRejected
 
 // Captured returns a rejected webhook of a stack and its name: the one of that name, or
 // the last one if name is empty.
-func Captured(ctx context.Context, t deployment.Target, name string) (parking.Captured, string, error) {
-	d, err := connect(ctx, t)
+func Captured(ctx context.Context, p *cli.Program, t *deployment.Target,
+	name string) (parking.Captured, string, error) {
+	d, err := connect(ctx, p, t)
 	if err != nil {
 		return parking.Captured{}, "", err
 	}

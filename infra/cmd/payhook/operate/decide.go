@@ -54,7 +54,7 @@ Status 1: at least one was not accepted.`,
   payhook parked replay NAME --version first
   payhook parked replay --all --reason invalid --from 24h --yes`,
 		Args: func(_ *cobra.Command, args []string) (err error) {
-			names, err = namesToReplay(o, args)
+			names, err = p.namesToReplay(o, args)
 			return err
 		},
 		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error { return p.replay(ctx, s, o, names) }),
@@ -91,7 +91,7 @@ It asks before it settles more than one.
 Status 1: at least one was not settled.`,
 		Example: "  payhook parked settle NAME --reason 'sent again by the service, delivery ...'",
 		Args: func(_ *cobra.Command, args []string) (err error) {
-			if names, err = namesOf(args); err == nil && strings.TrimSpace(reason) == "" {
+			if names, err = p.namesOf(args); err == nil && strings.TrimSpace(reason) == "" {
 				err = errors.New("--reason is missing: say why no replay is needed")
 			}
 			return err
@@ -181,7 +181,7 @@ func (p *program) confirmReplay(ctx context.Context, d *stack, version string, n
 
 // namesToReplay checks how the arguments and flags of parked replay go together. The redrive
 // function checks whether what is parked has the version.
-func namesToReplay(o replayOptions, given []string) ([]string, error) {
+func (p *program) namesToReplay(o replayOptions, given []string) ([]string, error) {
 	switch {
 	case o.all && len(given) > 0:
 		return nil, errors.New("--all cannot be used with names")
@@ -192,7 +192,7 @@ func namesToReplay(o replayOptions, given []string) ([]string, error) {
 	case o.filter != filter{}:
 		return nil, errors.New("filters are used with --all, not with names")
 	}
-	names, err := namesOf(given)
+	names, err := p.namesOf(given)
 	for _, name := range names {
 		if reasonOf(name) == string(parking.Conflict) && o.version == "" {
 			return nil, fmt.Errorf("%s is a conflict: choose with --version first or --version parked", name)
@@ -202,12 +202,12 @@ func namesToReplay(o replayOptions, given []string) ([]string, error) {
 }
 
 // namesOf takes names as they may have been copied, each once.
-func namesOf(texts []string) (names []string, err error) {
+func (p *program) namesOf(texts []string) (names []string, err error) {
 	if len(texts) == 0 {
-		return nil, errors.New("names are missing: payhook parked list has them")
+		return nil, fmt.Errorf("names are missing: %s has them", p.hint("parked list"))
 	}
 	for _, text := range texts {
-		name, err := nameOf(text)
+		name, err := p.nameOf(text)
 		if err != nil {
 			return nil, err
 		}
@@ -271,7 +271,7 @@ func (p *program) decide(ctx context.Context, d *stack, names []string, ask func
 		fmt.Fprintf(p.Err, "%d of %d tried: %d done, %d not\n", tried, len(names), done, tried-done)
 	}
 	if ctx.Err() != nil {
-		fmt.Fprintln(p.Err, "the last one may still be done; payhook parked list shows what is open")
+		fmt.Fprintln(p.Err, "the last one may still be done;", p.hint("parked list"), "shows what is open")
 	}
 	return attention(err, done < len(names))
 }

@@ -36,14 +36,14 @@ import (
 
 // Commands returns the commands, in the order of a help text.
 func Commands(p *cli.Program, t *deployment.Target) []*cobra.Command {
-	return (&program{p, t, connect}).commands()
+	return (&program{p, t, func(ctx context.Context) (*stack, error) { return connect(ctx, p, t) }}).commands()
 }
 
 // program is one run of a command.
 type program struct {
 	*cli.Program
 	target  *deployment.Target
-	connect func(context.Context, deployment.Target) (*stack, error)
+	connect func(context.Context) (*stack, error)
 }
 
 func (p *program) commands() []*cobra.Command {
@@ -61,13 +61,16 @@ func (p *program) commands() []*cobra.Command {
 // error that is not one of usage comes from AWS.
 func (p *program) on(do func(ctx context.Context, s *stack, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		s, err := p.connect(cmd.Context(), *p.target)
+		s, err := p.connect(cmd.Context())
 		if err == nil {
 			err = do(cmd.Context(), s, args)
 		}
 		return cli.Unreachable(err)
 	}
 }
+
+// hint returns a command of the program for the same deployment.
+func (p *program) hint(command string) string { return p.Hint(p.target, command) }
 
 // show makes a command that shows one object, or writes its payload.
 func (p *program) show(cmd *cobra.Command,
@@ -104,8 +107,8 @@ type stack struct {
 }
 
 // connect finds the deployment that is meant.
-func connect(ctx context.Context, t deployment.Target) (*stack, error) {
-	d, err := deployment.Connect(ctx, t)
+func connect(ctx context.Context, p *cli.Program, t *deployment.Target) (*stack, error) {
+	d, err := p.Connect(ctx, t)
 	if err != nil {
 		return nil, err
 	}

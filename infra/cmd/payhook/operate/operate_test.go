@@ -116,7 +116,7 @@ func (w *world) operate(args ...string) (out, err string, status int) {
 	var o, e bytes.Buffer
 	c := &cli.Program{In: w.answer, Out: &o, Err: &e, Terminal: w.terminal, Now: func() time.Time { return w.now }}
 	var meant deployment.Target
-	p := &program{c, &meant, func(context.Context, deployment.Target) (*stack, error) {
+	p := &program{c, &meant, func(context.Context) (*stack, error) {
 		return newStack(&w.at, w.s3), nil
 	}}
 	root := c.Root("")

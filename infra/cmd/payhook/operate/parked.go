@@ -25,9 +25,7 @@ func (p *program) listCommand() *cobra.Command {
 		Short: "List what is parked",
 		Long: `Lists what is parked and open, the earliest first: authentic deliveries that are
 invalid or in conflict, and events that could not be published, which nobody has
-replayed or settled yet. The time is when the delivery was signed, or the event recorded.
-
-Status 1: at least one of what is listed is open.`,
+replayed or settled yet. The time is when the delivery was signed, or the event recorded.`,
 		Example: "  payhook parked list --from 24h\n  payhook parked list --reason conflict --state any",
 		Args:    cli.Args(),
 		RunE: p.on(func(ctx context.Context, s *stack, _ []string) error {
@@ -177,17 +175,16 @@ func (p *program) parkedList(ctx context.Context, d *stack, f filter) error {
 			open++
 		}
 	}
-	err = cli.PrintTable(p.Program, list)
 	fmt.Fprintf(p.Err, "%d listed, %d of them open\n", len(list), open)
-	return attention(err, open > 0)
+	return cli.PrintTable(p.Program, list)
 }
 
 // nameOf takes a name as it may have been copied.
-func nameOf(text string) (string, error) {
+func (p *program) nameOf(text string) (string, error) {
 	name := strings.TrimPrefix(text, "parked/")
 	if _, err := parking.TimeOf(name); err != nil || !strings.Contains(name, "/") {
-		return "", fmt.Errorf("%q is not a name; payhook parked list has the names, such as "+
-			"2026/01/31/12/20260131T120000.123Z-conflict-0b7e4c1e3d434f269c0d2f1f6a5b7c8d.json", text)
+		return "", fmt.Errorf("%q is not a name; %s has the names, such as "+
+			"2026/01/31/12/20260131T120000.123Z-conflict-0b7e4c1e3d434f269c0d2f1f6a5b7c8d.json", text, p.hint("parked list"))
 	}
 	return name, nil
 }
@@ -208,13 +205,14 @@ type proof struct {
 }
 
 func (p *program) parkedShow(ctx context.Context, d *stack, given string, payloadOnly bool) error {
-	name, err := nameOf(given)
+	name, err := p.nameOf(given)
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
 	parked, err := d.store.Get(ctx, name)
 	if errors.Is(err, parking.ErrNotParked) {
-		fmt.Fprintf(p.Err, "nothing is parked under the name %s; payhook parked list has the names\n", cli.Plain(name))
+		fmt.Fprintf(p.Err, "nothing is parked under the name %s; %s has the names\n", cli.Plain(name),
+			p.hint("parked list"))
 		return cli.ErrAttention
 	}
 	if err != nil {

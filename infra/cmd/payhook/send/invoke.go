@@ -24,8 +24,8 @@ import (
 )
 
 const invokeLong = `Invokes the function webhook, redrive or token with an event from a file, and prints
-what it answers. The events in events/ are samples. Without --local, --aws is required.
-Then account, region and stack are written to standard error before the call.
+what it answers. The events in events/ are samples. --aws is required for a stack in AWS;
+then account, region and stack are written to standard error before the call.
 
 An event of a function URL is signed now: with --local by the simulated payment
 service, otherwise with --key and --key-id, where the payment service publishes the
@@ -67,6 +67,11 @@ func InvokeCommand(p *cli.Program, t *deployment.Target) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cli.OneOf(args[0], functions...); err != nil {
 				return cli.Usage("function %q: %w", args[0], err)
+			}
+			if !o.aws {
+				if err := p.Choose(cmd.Context(), t); err != nil {
+					return cli.Unreachable(err)
+				}
 			}
 			if o.aws == t.Local {
 				return cli.Usage("either --local, for the local run that make up starts, or --aws, for a stack in AWS")

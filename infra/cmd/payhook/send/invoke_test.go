@@ -53,6 +53,7 @@ func TestAWSIsInvokedOnlyWithTheFlag(t *testing.T) {
 	}))
 	defer service.Close()
 	file := writeFile(t, []byte("{}"))
+	t.Chdir(t.TempDir()) // where nothing is up
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL": service.URL, "AWS_REGION": "eu-central-1",
 		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_PROFILE": "", "NO_PROXY": "127.0.0.1"} {
 		t.Setenv(name, value)

@@ -136,16 +136,20 @@ func (o *options) run(ctx context.Context) error {
 
 // connect returns the deployment that webhooks are sent to. With --url, it has that URL.
 func (o *options) connect(ctx context.Context) (d *deployment.Deployment, err error) {
+	if o.sign.file == "" || o.url == "" {
+		err = o.p.Choose(ctx, o.target)
+	}
 	switch {
+	case err != nil:
 	case o.target.Local:
-		d, err = deployment.Read(".")
+		d, err = deployment.Running(ctx)
 	case o.sign.file == "":
 		return nil, cli.Usage("nothing to sign with: use --key FILE --key-id UUID, or --local for the simulated " +
 			"payment service of the local run")
 	case o.url != "":
 		d = &deployment.Deployment{}
 	default:
-		if d, err = deployment.Connect(ctx, *o.target); err != nil {
+		if d, err = o.p.Connect(ctx, o.target); err != nil {
 			err = fmt.Errorf("%w\n--url sends to a URL without reading the stack", err)
 		}
 	}
@@ -340,14 +344,11 @@ func (o *options) sendAll(ctx context.Context, from service, webhooks []paymentt
 	}
 	err := fmt.Errorf("%s not answered with %s; --expect says what is expected",
 		cli.Counted(len(unexpected), "webhook was", "webhooks were"), o.expect)
-	switch {
-	case !slices.Contains(unexpected, http.StatusUnauthorized) || o.url != "":
+	if !slices.Contains(unexpected, http.StatusUnauthorized) || o.url != "" {
 		return err
-	case o.target.Local:
-		return fmt.Errorf("%w\nIf captureRejected is on, as after make up, this says why:\n"+
-			"  make payhook ARGS=\"explain --last --local\"", err)
 	}
-	return fmt.Errorf("%w\nIf captureRejected is on, this says why:\n  payhook explain --last", err)
+	return fmt.Errorf("%w\nIf captureRejected is on, as after make up, this says why:\n  %s", err,
+		o.p.Hint(o.target, "explain --last"))
 }
 
 func (o *options) sendOne(ctx context.Context, from service, w paymenttest.Webhook) (result, error) {

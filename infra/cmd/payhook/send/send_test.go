@@ -6,9 +6,11 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -88,13 +90,20 @@ func local(t *testing.T) (*paymenttest.Server, *hook) {
 	service := paymenttest.NewServer(paymenttest.Options{Control: true})
 	t.Cleanup(service.Close)
 	h := newHook(t, service.Key)
-	folder := t.TempDir()
-	if err := (&deployment.Deployment{WebhookURL: h.URL, PaymentService: service.URL,
-		Simulated: true}).Write(folder); err != nil {
+	t.Chdir(t.TempDir())
+	isUp(t, deployment.Deployment{WebhookURL: h.URL, PaymentService: service.URL, Simulated: true})
+	return service, h
+}
+
+// isUp makes this folder one in which a local run is up.
+func isUp(t *testing.T, d deployment.Deployment) {
+	t.Helper()
+	emulator := httptest.NewServer(nil)
+	t.Cleanup(emulator.Close)
+	d.Endpoint = emulator.URL
+	if err := errors.Join(os.WriteFile("go.mod", []byte("module payhook.example\n"), 0o600), d.Write(".")); err != nil {
 		t.Fatal(err)
 	}
-	t.Chdir(folder)
-	return service, h
 }
 
 func TestFlagsDescribeTheDeliveries(t *testing.T) {
@@ -220,10 +229,8 @@ func TestProofIsCarriedWhereTheFlagsSay(t *testing.T) {
 	}))
 	t.Cleanup(hook.Close)
 	// With a key, what no flag says is as in the settings of the local run. The simulated service knows them.
-	if err := (&deployment.Deployment{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true,
-		Settings: map[string]string{"timestampCarrier": "query:at"}}).Write("."); err != nil {
-		t.Fatal(err)
-	}
+	isUp(t, deployment.Deployment{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true,
+		Settings: map[string]string{"timestampCarrier": "query:at"}})
 	own := "--key " + writeKey(t, key) + " --key-id " + key.ID
 	for flags, want := range map[string]paymenttest.Carriers{
 		"--timestamp-carrier header:X-Brand-Time": {Timestamp: "header:X-Brand-Time"},
@@ -263,7 +270,7 @@ func TestRejectedWebhookNamesTheWayToTheReason(t *testing.T) {
 		"--expect 503": false, "--corrupt signature --url " + h.URL: false,
 	} {
 		_, stderr, _ := run(t, append(strings.Fields(args), "--local")...)
-		if strings.Contains(stderr, `make payhook ARGS="explain --last --local"`) != named {
+		if strings.Contains(stderr, "\n  payhook explain --last --local\n") != named {
 			t.Errorf("%s: %s", args, stderr)
 		}
 	}
@@ -332,23 +339,22 @@ func TestWrongCallSendsNothing(t *testing.T) {
 			t.Errorf("%s: status %d\n%s%s", args, status, out, stderr)
 		}
 	}
-	if _, stderr, status := run(t); status != cli.StatusUsage || !strings.Contains(stderr, "--local") ||
-		!strings.Contains(stderr, "--key") {
-		t.Errorf("without --local: %d, %s", status, stderr)
-	}
 	if len(h.payloads) > 0 {
 		t.Errorf("sent %q", h.payloads)
 	}
-	if err := (&deployment.Deployment{WebhookURL: h.URL, PaymentService: "http://127.0.0.1:2"}).Write("."); err != nil {
-		t.Fatal(err)
-	}
+	isUp(t, deployment.Deployment{WebhookURL: h.URL, PaymentService: "http://127.0.0.1:2"})
 	if _, stderr, status := run(t, "--local"); status != cli.StatusUsage ||
 		!strings.Contains(stderr, "a key is needed") {
 		t.Errorf("the payment service of somebody else: %d, %s", status, stderr)
 	}
 	t.Chdir(t.TempDir())
-	if _, stderr, status := run(t, "--local"); status != cli.StatusUnreachable || !strings.Contains(stderr, "make up") {
+	if _, stderr, status := run(t, "--local"); status != cli.StatusUnreachable ||
+		!strings.Contains(stderr, "nothing is up") {
 		t.Errorf("nothing is up: %d, %s", status, stderr)
+	}
+	if _, stderr, status := run(t); status != cli.StatusUsage || !strings.Contains(stderr, "--local") ||
+		!strings.Contains(stderr, "--key") {
+		t.Errorf("without --local: %d, %s", status, stderr)
 	}
 }
 
@@ -381,9 +387,7 @@ func TestWebhookHasTheRequestedClientCertificate(t *testing.T) {
 	up := deployment.Deployment{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true,
 		ServerCA: writeFile(t, servers.PEM())}
 	up.ClientCert, up.ClientKey = writeIdentity(t, identity)
-	if err := up.Write("."); err != nil {
-		t.Fatal(err)
-	}
+	isUp(t, up)
 	send := func(args ...string) *x509.Certificate {
 		t.Helper()
 		works(t, append(args, "--local")...)

@@ -40,7 +40,7 @@ func fromMetrics(ctx context.Context, d *stack, now time.Time) ([]check, error) 
 		return nil, err
 	}
 	redrive, tokenRuns := runs("redrive", all["oldest"], now), runs("token runs", all["token"], now)
-	return []check{webhooks(all, redrive.State), redrive, tokenRuns, certificates(all["trust"], redrive.State)}, nil
+	return []check{webhooks(all, redrive.State), redrive, tokenRuns, d.certificates(all["trust"], redrive.State)}, nil
 }
 
 // read returns the metrics of the functions and of Lambda.
@@ -124,14 +124,14 @@ func runs(name string, last series, now time.Time) check {
 
 // certificates judges how long certificates are valid. Each run of redrive writes it if
 // client certificates are required.
-func certificates(trust series, redrive state) check {
+func (d *stack) certificates(trust series, redrive state) check {
 	switch {
 	case trust.at.IsZero() && redrive == ok:
 		return check{"certificates", ok, "no client certificate is required"}
 	case trust.at.IsZero():
 		return check{"certificates", notMeasured, "redrive does not run"}
 	case trust.last < trustDays:
-		return check{"certificates", attention, fmt.Sprintf("%.0f days left: payhook certificates", trust.last)}
+		return check{"certificates", attention, fmt.Sprintf("%.0f days left: %s", trust.last, d.hint("certificates"))}
 	}
 	return check{"certificates", ok, fmt.Sprintf("%.0f days left", trust.last)}
 }

@@ -48,10 +48,11 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		Example: "  payhook status\n  payhook status --local",
 		Args:    cli.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := deployment.Connect(cmd.Context(), *t)
+			d, err := p.Connect(cmd.Context(), t)
 			if err == nil {
 				s := stack{d, dynamodb.NewFromConfig(d.AWS), d.S3(), secretsmanager.NewFromConfig(d.AWS),
-					cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS)}
+					cloudwatch.NewFromConfig(d.AWS), cloudformation.NewFromConfig(d.AWS),
+					func(command string) string { return p.Hint(t, command) }}
 				err = s.status(cmd.Context(), p)
 			}
 			return cli.Unreachable(err)
@@ -74,6 +75,7 @@ type stack struct {
 		ListStackResources(context.Context, *cloudformation.ListStackResourcesInput,
 			...func(*cloudformation.Options)) (*cloudformation.ListStackResourcesOutput, error)
 	}
+	hint func(command string) string // for the same deployment
 }
 
 // state is the result of a check.
@@ -157,7 +159,7 @@ func pending(ctx context.Context, d *stack, now time.Time) ([]check, error) {
 	text := fmt.Sprintf("%s, the oldest for %s", cli.Counted(len(all), "event", "events"),
 		cli.Readable(now.Sub(oldest)))
 	if late > 0 {
-		return []check{{"pending", attention, fmt.Sprintf("%s, %d overdue: payhook pending", text, late)}}, nil
+		return []check{{"pending", attention, fmt.Sprintf("%s, %d overdue: %s", text, late, d.hint("pending"))}}, nil
 	}
 	return []check{{"pending", ok, text}}, nil
 }
@@ -169,7 +171,7 @@ func parked(ctx context.Context, d *stack, _ time.Time) ([]check, error) {
 		return nil, err
 	}
 	if open > 0 {
-		return []check{{"parked", attention, fmt.Sprintf("%d open: payhook parked list", open)}}, nil
+		return []check{{"parked", attention, fmt.Sprintf("%d open: %s", open, d.hint("parked list"))}}, nil
 	}
 	return []check{{"parked", ok, "nothing is open"}}, nil
 }

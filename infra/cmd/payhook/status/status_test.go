@@ -126,6 +126,7 @@ func (w *world) status(asJSON bool) (text string, healthy bool) {
 			LedgerTable: "ledger", ParkingBucket: "parking", Bus: "bus", TokenSecret: w.secret,
 			Functions: map[string]string{"webhook": "webhook:live", "redrive": "redrive:live", "token": "token:live"}},
 		db: w.db, buckets: w.s3, secrets: w.secrets.SDK(), metrics: w, stacks: w,
+		hint: func(command string) string { return "payhook " + command + " --stack Bank" },
 	}
 	err := d.status(w.t.Context(), p)
 	if strings.Contains(out.String(), accessToken1) {
@@ -155,12 +156,12 @@ func TestEachProblemNeedsAttention(t *testing.T) {
 			w.alarms["queue-is-full"] = types.StateValueAlarm
 		}, "healthy", "none of 2 is raised"},
 		"overdue": {func(w *world) { w.record("bus", time.Hour) }, "NOT HEALTHY",
-			"pending       attention  1 event, the oldest for 1h, 1 overdue: payhook pending"},
+			"pending       attention  1 event, the oldest for 1h, 1 overdue: payhook pending --stack Bank"},
 		"under way": {func(w *world) { w.record("bus", time.Second) }, "healthy",
 			"pending       ok     1 event, the oldest for 1s"},
 		// Another stack has the same ledger, or had it.
 		"overdue on another bus": {func(w *world) { w.record("other", time.Hour) }, "NOT HEALTHY",
-			"pending       attention  1 event, the oldest for 1h, 1 overdue: payhook pending"},
+			"pending       attention  1 event, the oldest for 1h, 1 overdue: payhook pending --stack Bank"},
 		"parked": {func(w *world) {
 			if _, _, err := parking.NewStore(w.s3, "parking").Park(w.t.Context(),
 				parking.Parked{Reason: parking.Invalid, ParkedAt: w.now}); err != nil {

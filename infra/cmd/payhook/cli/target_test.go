@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"payhook.example/infra/deployment"
+)
+
+// No command goes to AWS instead of a local run that was killed, and none to a local run
+// if a flag names a place in AWS.
+func TestTheLocalRunIsChosenOnlyWithoutFlags(t *testing.T) {
+	emulator := httptest.NewServer(nil)
+	t.Cleanup(emulator.Close)
+	for name, test := range map[string]struct {
+		endpoint   string // of the local run; "" for none
+		target     deployment.Target
+		local      bool
+		said, fail string
+	}{
+		"up":           {emulator.URL, deployment.Target{}, true, "this is the local run; --stack, ", ""},
+		"one of two":   {emulator.URL, deployment.Target{ID: "A"}, true, "this is the local run; --stack, ", ""},
+		"it is named":  {emulator.URL, deployment.Target{Local: true}, true, "", ""},
+		"stack":        {emulator.URL, deployment.Target{Stack: "A"}, false, "", ""},
+		"region":       {emulator.URL, deployment.Target{Region: "eu-west-1"}, false, "", ""},
+		"profile":      {emulator.URL, deployment.Target{Profile: "p"}, false, "", ""},
+		"nothing":      {"", deployment.Target{}, false, "", ""},
+		"killed":       {"http://127.0.0.1:1", deployment.Target{}, false, "", "--profile chooses AWS"},
+		"killed, AWS":  {"http://127.0.0.1:1", deployment.Target{Stack: "A"}, false, "", ""},
+		"a killed one": {"http://127.0.0.1:1", deployment.Target{Local: true}, true, "", ""}, // connecting fails
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			err := os.WriteFile("go.mod", []byte("module payhook.example\n"), 0o600)
+			if test.endpoint != "" {
+				err = errors.Join(err, (&deployment.Deployment{Endpoint: test.endpoint}).Write("."))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said bytes.Buffer
+			err = (&Program{Err: &said}).Choose(t.Context(), &test.target)
+			if (err == nil) != (test.fail == "") || err != nil && !strings.Contains(err.Error(), test.fail) {
+				t.Error(err)
+			}
+			if test.target.Local != test.local || !strings.HasPrefix(said.String(), test.said) ||
+				test.said == "" && said.Len() > 0 {
+				t.Errorf("local: %t, %q", test.target.Local, &said)
+			}
+		})
+	}
+}
+
+func TestHintsNameTheTarget(t *testing.T) {
+	for want, target := range map[string]deployment.Target{
+		"payhook pending":                                    {},
+		"payhook pending --local --id A":                     {Local: true, ID: "A"},
+		"payhook pending --stack S --region R --profile dev": {Stack: "S", Region: "R", Profile: "dev"},
+	} {
+		if got := (&Program{}).Hint(&target, "pending"); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if got := (&Program{Name: ".local/bin/payhook"}).Hint(&deployment.Target{}, "pending"); got != ".local/bin/payhook pending" {
+		t.Error(got)
+	}
+}
