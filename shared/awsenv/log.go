@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -33,14 +34,17 @@ type Log struct {
 // NewLog returns a log that writes to w. stack is the name of the stack, which is the
 // dimension of its metrics.
 func NewLog(w io.Writer, stack string) *Log {
-	return &Log{slog.New(withRequestID{slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: withoutInfo})}), stack}
+	return &Log{slog.New(withRequestID{slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: shorter})}), stack}
 }
 
-// withoutInfo removes the level INFO, which almost all lines have: CloudWatch charges
-// for each byte.
-func withoutInfo(groups []string, a slog.Attr) slog.Attr {
+// shorter removes the level INFO, which almost all lines have, and digits of a number after the third
+// behind the point: CloudWatch charges for each byte.
+func shorter(groups []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.LevelKey && len(groups) == 0 && a.Value.Any() == slog.LevelInfo {
 		return slog.Attr{}
+	}
+	if a.Value.Kind() == slog.KindFloat64 {
+		a.Value = slog.Float64Value(math.Round(1000*a.Value.Float64()) / 1000)
 	}
 	return a
 }

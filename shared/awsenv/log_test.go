@@ -27,8 +27,8 @@ func TestALineHasItsAttributesAndMetrics(t *testing.T) {
 	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "request-1"})
 	log.Outcome(ctx, slog.LevelWarn, "webhook", []awsenv.Value{
 		{Metric: names.Metric{Name: "Recorded", Meaning: "of no line"}, Value: 3},
-		{Metric: names.Metric{Name: "Age", Unit: names.Seconds}, Value: 1.5},
-	}, slog.String("outcome", "accepted \"\n"), slog.Group("ms", slog.Float64("record", 0.25)))
+		{Metric: names.Metric{Name: "Age", Unit: names.Seconds}, Value: 1.500400609},
+	}, slog.String("outcome", "accepted \"\n"), slog.Group("ms", slog.Float64("record", 0.2504)))
 	if strings.Count(out.String(), "\n") != 1 {
 		t.Fatalf("not one line: %q", out.String())
 	}

@@ -31,7 +31,7 @@ func main() {
 	err := c.run(ctx, os.Args[1:])
 	stop()
 	if err == nil {
-		err = syscall.Exec(cdk, append([]string{cdk}, c.args...), os.Environ())
+		err = c.exec()
 	}
 	fmt.Fprintln(os.Stderr, "payhook:", err)
 	os.Exit(1)
@@ -95,6 +95,19 @@ data: write down their names, which are outputs of the stack. The CDK asks befor
 Termination protection must be off:
   aws cloudformation update-termination-protection --no-enable-termination-protection --stack-name %s --region %s%s
 `
+
+// exec replaces this process with the CDK CLI. It would synthesize the app for bootstrap, too, which needs
+// the settings, if it found cdk.json in the folder.
+func (c *call) exec() error {
+	program, err := filepath.Abs(cdk)
+	if err == nil && c.command == "bootstrap" {
+		err = os.Chdir("infra")
+	}
+	if err != nil {
+		return err
+	}
+	return syscall.Exec(program, append([]string{program}, c.args...), os.Environ())
+}
 
 // arguments returns those of the CDK CLI. Of two settings with one name, it takes the last.
 func (c *call) arguments(p place, given []string) []string {

@@ -166,7 +166,7 @@ func documents(t *testing.T) map[string]string {
 }
 
 var (
-	payhookCall = regexp.MustCompile("(?m)(?:`|^|\\$ |\\.local/bin/)(payhook [a-z][^`#\n|]*)")
+	payhookCall = regexp.MustCompile("(?m)(?:`|^|\\$ |\\.local/bin/)(payhook [a-z][^`#\n|)]*)")
 	makeCall    = regexp.MustCompile("(?m)(?:`|^|\\$ )(make [a-z][^`#\n]*)")
 	variable    = regexp.MustCompile(`([A-Z_]+)=("[^"]*"|\S*)`)
 )

@@ -3,8 +3,8 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,7 +50,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// ChoiceVar adds a flag that takes one of some words, and completes them.
+// ChoiceVar adds a flag that takes one of some words, and completes them. The words are as for [OneOf].
 func ChoiceVar(cmd *cobra.Command, to *string, name, usage string, words ...string) {
 	cmd.Flags().Func(name, usage, func(text string) error {
 		*to = text
@@ -62,12 +62,25 @@ func ChoiceVar(cmd *cobra.Command, to *string, name, usage string, words ...stri
 	}
 }
 
-// OneOf returns an error that lists the words unless text is one of them.
+// OneOf returns an error that lists the words unless text is one of them. A word can be followed by a tab
+// and an explanation; then each is listed in a line of its own.
 func OneOf(text string, words ...string) error {
-	if slices.Contains(words, text) {
-		return nil
+	separator := " "
+	var list strings.Builder
+	t := tabwriter.NewWriter(&list, 0, 0, 2, ' ', 0)
+	for _, word := range words {
+		name, _, explained := strings.Cut(word, "\t")
+		if name == text {
+			return nil
+		}
+		if explained {
+			separator = "\n  "
+		}
+		fmt.Fprint(t, separator, word)
+		separator = ", "
 	}
-	return errors.New("must be one of " + strings.Join(words, ", "))
+	t.Flush()
+	return errors.New("must be one of" + list.String())
 }
 
 // Args returns a check that exactly the named arguments are given.

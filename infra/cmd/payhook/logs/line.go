@@ -31,14 +31,17 @@ func isObject(text string) bool { return strings.HasPrefix(text, "{") && json.Va
 // elsewhere, or are for CloudWatch.
 var hidden = []string{"time", "level", "msg", "_aws", "StackName", "requestId"}
 
-// text returns the entry for a terminal. Members that are zero are left out.
+// text returns the entry for a terminal. Members that are zero are left out, and a message that is only
+// the name of the function.
 func (e Entry) text() string {
 	level, words := "-", []string(nil)
 	if line := strings.TrimSpace(e.Text); isObject(line) {
 		var known struct{ Level, Msg string }
 		_ = json.Unmarshal([]byte(line), &known) // of another type: it is shown as empty
 		level = known.Level
-		words = append([]string{cli.Plain(known.Msg)}, cli.Words([]byte(line), hidden...)...)
+		if words = cli.Words([]byte(line), hidden...); known.Msg != e.Function {
+			words = append([]string{cli.Plain(known.Msg)}, words...)
+		}
 	} else {
 		for part := range strings.SplitSeq(line, "\t") {
 			words = append(words, cli.Plain(part))

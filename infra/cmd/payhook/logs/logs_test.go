@@ -253,7 +253,7 @@ func TestPersonSeesNoRoutineLines(t *testing.T) {
 	c.add(0, "END RequestId: 1\n")
 	c.add(0, "REPORT RequestId: 1\tDuration: 1 ms\n")
 	c.add(0, "REPORT RequestId: 2\tDuration: 9 ms\tStatus: timeout\n")
-	const want = `2026-01-31T12:00:00.000Z  webhook  WARN   webhook  outcome=signature-mismatch  status=401  ` +
+	const want = `2026-01-31T12:00:00.000Z  webhook  WARN   outcome=signature-mismatch  status=401  ` +
 		`cause="signature: does not verify"  ms.authenticate=0.5  x="a\x1b[1m"
 2026-01-31T12:00:00.000Z  webhook  -      "panic: \x1b[1m"
 2026-01-31T12:00:00.000Z  webhook  -      REPORT RequestId: 2  Duration: 9 ms  Status: timeout

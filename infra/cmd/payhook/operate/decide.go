@@ -267,8 +267,11 @@ func (p *program) decide(ctx context.Context, d *stack, names []string, ask func
 			break
 		}
 	}
+	if failures == maxFailures && tried < len(names) {
+		fmt.Fprintln(p.Err, "the redrive function failed repeatedly: the rest was not tried")
+	}
 	if len(names) > 1 || err != nil {
-		fmt.Fprintf(p.Err, "%d of %d tried: %d done, %d not\n", tried, len(names), done, tried-done)
+		fmt.Fprintf(p.Err, "%d of %d succeeded, %d failed\n", done, len(names), tried-done)
 	}
 	if ctx.Err() != nil {
 		fmt.Fprintln(p.Err, "the last one may still be done;", p.hint("parked list"), "shows what is open")

@@ -94,7 +94,7 @@ func TestAllThatIsOpenIsReplayed(t *testing.T) {
 	if want := slices.Concat(all[:3], all[4:]); !slices.Equal(w.names(), want) {
 		t.Errorf("got %q, want %q", w.names(), want)
 	}
-	w.contains(err, "4 of 4 tried: 4 done, 0 not", "1 conflict is not included")
+	w.contains(err, "4 of 4 succeeded, 0 failed", "1 conflict is not included")
 
 	w.requests = nil
 	_, err = w.expect(0, "parked", "replay", "--all", "--from", "1ms", "--reason", "unpublishable")
@@ -120,7 +120,7 @@ func TestResultsAreShownWithReason(t *testing.T) {
 	w.contains(out, "name="+names[0]+"  outcome=accepted  recorded=2  duplicates=1\n",
 		"failed=true  name="+names[1]+"  outcome=conflict  conflicts=2  parked=x\n", `cause="not marked"`+"\n",
 		"failed=true  name="+names[3]+`  cause="the redrive function failed: out of memory"`+"\n")
-	w.contains(err, "4 of 4 tried: 1 done, 3 not")
+	w.contains(err, "1 of 4 succeeded, 3 failed")
 	out, _ = w.expect(cli.StatusFailed, append(call, "--json")...)
 	want := []decided{
 		{Name: names[0], Outcome: "accepted", Recorded: 2, Duplicates: 1},
@@ -144,23 +144,23 @@ func TestErrorsEndTheReplay(t *testing.T) {
 		says    []string
 	}{
 		"three failed runs": {func(calls int) (string, error) { return `{"errorMessage":"x"}`, nil }, cli.StatusFailed,
-			[]string{"3 of 5 tried: 0 done, 3 not"}},
+			[]string{"the rest was not tried\n0 of 5 succeeded, 3 failed"}},
 		"failed runs apart": {func(calls int) (string, error) {
 			if calls == 3 {
 				return `{"replayed":[{"outcome":"accepted"}]}`, nil
 			}
 			return `{"errorMessage":"x"}`, nil
-		}, cli.StatusFailed, []string{"5 of 5 tried: 1 done, 4 not"}},
+		}, cli.StatusFailed, []string{"1 of 5 succeeded, 4 failed"}},
 		"AWS": {func(calls int) (string, error) {
 			if calls == 3 {
 				return "", errors.New("denied")
 			}
 			return `{"replayed":[{"outcome":"accepted"}]}`, nil
-		}, cli.StatusUnreachable, []string{"2 of 5 tried: 2 done, 0 not", "AccessDeniedException"}},
+		}, cli.StatusUnreachable, []string{"2 of 5 succeeded, 0 failed", "AccessDeniedException"}},
 		"Ctrl-C": {func(calls int) (string, error) {
 			cancel()
 			return "", ctx.Err()
-		}, cli.StatusInterrupted, []string{"0 of 5 tried", "may still be done", "interrupted"}},
+		}, cli.StatusInterrupted, []string{"0 of 5 succeeded", "may still be done", "interrupted"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -23,6 +23,7 @@ import (
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
+	"payhook.example/shared/settings"
 )
 
 const long = `Sends signed webhooks and prints each answer.
@@ -93,15 +94,18 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	f.StringVar(&o.url, "url", "", "where to send to (default the webhook URL of the local run or of the stack)")
 	o.sign.register(cmd)
 	f.BoolVar(&o.rotate, "rotate", false, "from now on, the simulated service signs with a new key")
-	f.Func("fault", "`ENDPOINT=FAULT`: from now on, an endpoint of the simulated service fails, of "+
-		strings.Join(faults(), ", ")+"; some take a value, such as keys=slow:3s; ENDPOINT= ends it",
+	f.Func("fault", "`ENDPOINT=FAULT`: from now on, an endpoint of the simulated service fails; list explains the faults",
 		func(text string) error {
 			o.fault = text
 			name, _, _ := strings.Cut(text, ":")
 			return cli.OneOf(name, faults()...)
 		})
-	choice(cmd, &o.certificate, "certificate", "what is wrong with the client certificate",
-		append(paymenttest.CertificateFlaws(), paymenttest.NoCertificate))
+	certificates := []string{string(paymenttest.NoCertificate)}
+	for _, flaw := range paymenttest.CertificateFlaws() {
+		certificates = append(certificates, string(flaw))
+	}
+	cli.ChoiceVar(cmd, &o.certificate, "certificate", "`flaw`: what is wrong with the client certificate: "+
+		strings.Join(certificates, ", "), certificates...)
 	f.BoolVar(&o.rotateCertificate, "rotate-certificate", false,
 		"from now on, the simulated service presents a new client certificate")
 	return cmd
@@ -118,6 +122,10 @@ func (o *options) run(ctx context.Context) error {
 	d, err := o.connect(ctx)
 	if err != nil {
 		return err
+	}
+	if o.certificate != "" && d.Setting(settings.Authentication) == settings.BySignature {
+		return cli.Usage("this local run asks for no client certificates: --certificate needs one that does:\n  %s",
+			d.Restart(map[string]string{settings.Authentication.Key: settings.ByBoth}))
 	}
 	from, err := o.sign.service(d)
 	if err != nil {
@@ -179,11 +187,21 @@ func (o *options) check() error {
 	return nil
 }
 
-// faults returns what --fault takes, without values.
+// faultTexts explain the faults of an endpoint.
+var faultTexts = map[paymenttest.Fault]string{
+	paymenttest.Slow:    "the correct answer after 10s, or after DURATION with slow:DURATION",
+	paymenttest.Down:    "503",
+	paymenttest.HangUp:  "the connection is cut without an answer",
+	paymenttest.Status:  "500, or NUMBER with status:NUMBER, and an empty object",
+	paymenttest.Garbage: "200 with a body that is not JSON",
+	"":                  "no fault any more",
+}
+
+// faults returns what --fault takes, without values, with explanations.
 func faults() (words []string) {
 	for _, endpoint := range []paymenttest.Endpoint{paymenttest.Keys, paymenttest.Token, paymenttest.API} {
 		for _, name := range append(paymenttest.Faults(), "") {
-			words = append(words, string(endpoint)+"="+string(name))
+			words = append(words, string(endpoint)+"="+string(name)+"\t"+faultTexts[name])
 		}
 	}
 	return words

@@ -276,6 +276,27 @@ func TestRejectedWebhookNamesTheWayToTheReason(t *testing.T) {
 	}
 }
 
+// Each flaw and fault is explained where it is misspelled.
+func TestFlawsAndFaultsAreListed(t *testing.T) {
+	local(t)
+	for args, want := range map[string][]string{
+		"--corrupt list": {"must be one of\n  signature            one bit of", "\n  keyid-repeated       the key id is sent twice\n"},
+		"--fault list":   {"\n  token=down     503\n", "\n  api=           no fault any more\n", "keys=slow "},
+	} {
+		_, stderr, status := run(t, append(strings.Fields(args), "--local")...)
+		for _, text := range want {
+			if status != cli.StatusUsage || !strings.Contains(stderr, text) {
+				t.Errorf("%s: %d, no %q in\n%s", args, status, text, stderr)
+			}
+		}
+		for line := range strings.Lines(stderr) {
+			if strings.HasPrefix(line, "  ") && len(strings.Fields(line)) < 2 {
+				t.Errorf("%s: not explained: %s", args, line)
+			}
+		}
+	}
+}
+
 func TestSimulatedServiceRotatesAndFails(t *testing.T) {
 	service, _ := local(t)
 	before := service.Key()
@@ -331,7 +352,7 @@ func TestWrongCallSendsNothing(t *testing.T) {
 		"--corrupt nothing", "--file missing",
 		"--fault keys=nonsense", "--fault nothing=down", "--fault down", "--key missing.pem",
 		"--key missing.pem --key-id not-a-uuid", "stray", "--age soon",
-		"--certificate unheard-of", "--conflict --events 0", "--key x --rotate", "--timestamp-carrier json:sentAt",
+		"--certificate unheard-of", "--certificate expired", "--conflict --events 0", "--key x --rotate", "--timestamp-carrier json:sentAt",
 		"--timestamp-format rfc1123",
 	} {
 		if out, stderr, status := run(t, append(strings.Fields(args), "--local")...); status != cli.StatusUsage ||
@@ -341,6 +362,10 @@ func TestWrongCallSendsNothing(t *testing.T) {
 	}
 	if len(h.payloads) > 0 {
 		t.Errorf("sent %q", h.payloads)
+	}
+	if _, stderr, _ := run(t, "--certificate", "expired", "--local"); !strings.Contains(stderr,
+		`make down && make up SETTINGS="authentication=both"`) {
+		t.Errorf("no mTLS: %s", stderr)
 	}
 	isUp(t, deployment.Deployment{WebhookURL: h.URL, PaymentService: "http://127.0.0.1:2"})
 	if _, stderr, status := run(t, "--local"); status != cli.StatusUsage ||
@@ -385,6 +410,7 @@ func TestWebhookHasTheRequestedClientCertificate(t *testing.T) {
 	t.Cleanup(hook.Close)
 	t.Chdir(t.TempDir())
 	up := deployment.Deployment{WebhookURL: hook.URL, PaymentService: service.URL, Simulated: true,
+		Settings: map[string]string{"authentication": "mtls"},
 		ServerCA: writeFile(t, servers.PEM())}
 	up.ClientCert, up.ClientKey = writeIdentity(t, identity)
 	isUp(t, up)

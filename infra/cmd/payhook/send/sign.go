@@ -9,7 +9,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -33,7 +32,11 @@ type signing struct {
 
 // register adds the flags to a command. The defaults are those of a deployment.
 func (s *signing) register(cmd *cobra.Command) {
-	choice(cmd, &s.corrupt, "corrupt", "what is wrong with the proof", paymenttest.Flaws())
+	var flaws []string
+	for _, flaw := range paymenttest.Flaws() {
+		flaws = append(flaws, string(flaw)+"\t"+flawTexts[flaw])
+	}
+	cli.ChoiceVar(cmd, &s.corrupt, "corrupt", "`flaw`: what is wrong with the proof; list explains the flaws", flaws...)
 	f := cmd.Flags()
 	cli.DurationVar(f, &s.age, "age", 0, "age of the timestamp, such as 10m; -10m is in the future")
 	f.StringVar(&s.file, "key", "",
@@ -52,13 +55,23 @@ func (s *signing) register(cmd *cobra.Command) {
 		"how the timestamp is written: `rfc3339`, unix-seconds or unix-milliseconds")
 }
 
-// choice adds a flag for one of some flaws, which its help lists.
-func choice[F ~string](cmd *cobra.Command, to *string, name, usage string, flaws []F) {
-	words := make([]string, len(flaws))
-	for i, flaw := range flaws {
-		words[i] = string(flaw)
-	}
-	cli.ChoiceVar(cmd, to, name, "`flaw`: "+usage+": "+strings.Join(words, ", "), words...)
+// flawTexts explain the flaws of a proof.
+var flawTexts = map[paymenttest.Flaw]string{
+	paymenttest.SignatureChanged:   "one bit of the signature is changed",
+	paymenttest.PayloadChanged:     "one bit of the payload is changed after it was signed",
+	paymenttest.TimestampChanged:   "the timestamp is changed after it was signed",
+	paymenttest.KeyIDChanged:       "the key id is changed after it was signed",
+	paymenttest.WrongKey:           "another key signed than the one of the key id",
+	paymenttest.UnknownKey:         "a key signed that the service has never published",
+	paymenttest.SignatureMissing:   "there is no signature",
+	paymenttest.SignatureMalformed: "the signature is not base64url",
+	paymenttest.SignatureRepeated:  "the signature is sent twice",
+	paymenttest.TimestampMissing:   "there is no timestamp",
+	paymenttest.TimestampMalformed: "the timestamp is not a time",
+	paymenttest.TimestampRepeated:  "the timestamp is sent twice",
+	paymenttest.KeyIDMissing:       "there is no key id",
+	paymenttest.KeyIDMalformed:     "the key id is not a UUID",
+	paymenttest.KeyIDRepeated:      "the key id is sent twice",
 }
 
 // apply gives a webhook the proof that the flags describe.
