@@ -53,7 +53,7 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 func project(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "go.mod"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "go.mod"), []byte("module payhook.example\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(folder)
@@ -191,8 +191,20 @@ func TestWrongCallStartsNothing(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	if _, stderr, status := command(t, "down"); status != cli.StatusUsage ||
-		!strings.Contains(stderr, "not in the project") {
+		!strings.Contains(stderr, "is in no clone of Payhook") {
 		t.Errorf("%d, %s", status, stderr)
+	}
+}
+
+func TestWrongSettingsAreReportedBeforeTheCDKRuns(t *testing.T) {
+	m := &machine{options: options{top: project(t), baseURL: "http://127.0.0.1:1", authURL: "http://127.0.0.1:1"}}
+	var err error
+	if m.main, err = m.newStack(map[string]string{"alarmSilence": "x", "payhook:redriveAttempts": "2"}); err == nil {
+		_, err = m.synthesize(t.Context())
+	}
+	if err == nil || !strings.HasPrefix(err.Error(), "these settings are wrong:\n  alarmSilence: must be") ||
+		strings.Count(err.Error(), "\n") > 1 {
+		t.Error(err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/local/emulator"
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/paymenttest"
@@ -156,6 +157,9 @@ func (m *machine) prepare(ctx context.Context) error {
 func (m *machine) synthesize(ctx context.Context) (consumer string, err error) {
 	cdk := &emulator.CDK{Top: m.top, State: m.state, Environment: emulator.Environment(m.top)}
 	values := m.context(m.main.Settings)
+	if err := checkSettings(m.main.Stack, values); err != nil {
+		return "", err
+	}
 	if len(m.others) > 0 {
 		var all []map[string]string
 		for _, s := range m.others {
@@ -196,6 +200,17 @@ func (m *machine) synthesize(ctx context.Context) (consumer string, err error) {
 		}),
 	)
 	return consumer, err
+}
+
+// checkSettings returns an error that lists what is wrong with the context of the app. The app reports the
+// same later, among messages of the CDK.
+func checkSettings(stack string, context map[string]string) error {
+	texts := maps.Clone(context)
+	delete(texts, settings.LocalKey)
+	if _, err := settings.ParseDeployment(settings.Given{Deployment: stack, Local: true, Texts: texts}); err != nil {
+		return cli.Usage("these settings are wrong:\n  %s", strings.ReplaceAll(err.Error(), "\n", "\n  "))
+	}
+	return nil
 }
 
 // startService starts the simulated payment service unless another one is used for both keys

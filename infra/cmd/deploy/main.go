@@ -90,14 +90,14 @@ func (c *call) run(ctx context.Context, args []string) (err error) {
 }
 
 // retained says what is left after destroy, and what it needs.
-const retained = `The ledger, the buckets, the log groups and the secret with the client credentials remain, and keep their
-data: write down their names, which are outputs of the stack. The CDK asks before it deletes the rest.
-Termination protection must be off:
+const retained = `The ledger, the buckets, the log groups and the secret with the client credentials remain. Write down
+their names, which are outputs of the stack. The CDK asks before it deletes the rest, for which
+termination protection must be off:
   aws cloudformation update-termination-protection --no-enable-termination-protection --stack-name %s --region %s%s
 `
 
-// exec replaces this process with the CDK CLI. It would synthesize the app for bootstrap, too, which needs
-// the settings, if it found cdk.json in the folder.
+// exec replaces this process with the CDK CLI. Where it finds cdk.json, it would synthesize the app for
+// bootstrap, too, which needs the settings.
 func (c *call) exec() error {
 	program, err := filepath.Abs(cdk)
 	if err == nil && c.command == "bootstrap" {

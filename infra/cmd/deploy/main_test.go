@@ -25,7 +25,7 @@ func answer(t *testing.T, code string) {
 			return
 		}
 		w.WriteHeader(http.StatusForbidden)
-		fmt.Fprintf(w, `<ErrorResponse><Error><Code>%s</Code><Message>It is denied.</Message></Error></ErrorResponse>`, code)
+		fmt.Fprintf(w, `<ErrorResponse><Error><Code>%s</Code></Error></ErrorResponse>`, code)
 	}))
 	t.Cleanup(server.Close)
 	t.Setenv("AWS_ENDPOINT_URL", server.URL)
@@ -56,7 +56,8 @@ func clone(t *testing.T) {
 	t.Setenv("NO_PROXY", "127.0.0.1")
 	answer(t, "")
 	write(t, "cdk.json", `{"app": "x", "context": {"@aws-cdk/core:x": true, "eventSource": "cdk.json"}}`)
-	write(t, "infra/environments/full.json", `{"profile": "p", "region": "eu-north-1", "settings": {"baseUrl": "https://a.example",
+	write(t, "infra/environments/full.json", `{"profile": "p", "region": "eu-north-1", "settings": {
+		"baseUrl": "https://a.example",
 		"authUrl": "https://b.example", "tokenManagerId": "m", "stackName": "Full", "webhookConcurrency": 7}}`)
 	write(t, "infra/environments/empty.json", `{}`)
 	write(t, "infra/environments/wrong.json", `{"regoin": "x", "settings": {"baseurl": "x", "tracing": true}}`)
@@ -105,7 +106,8 @@ func TestTheCDKIsCalledForThePlaceThatWasShown(t *testing.T) {
 		"settings of the user": {args: "synth -",
 			setup: func(t *testing.T) {
 				write(t, "home/.cdk.json", `{"context": {"baseUrl": "https://a.example", "eventSource": "aws.x"}}`)
-				write(t, "cdk.context.json", `{"authUrl": "https://b.example", "tokenManagerId": "m", "cli-telemetry": false}`)
+				write(t, "cdk.context.json",
+					`{"authUrl": "https://b.example", "tokenManagerId": "m", "cli-telemetry": false}`)
 			}, cdk: "synth"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +144,8 @@ func TestNothingIsStartedIfSomethingIsWrong(t *testing.T) {
 			`AWS_PROFILE or "profile" in infra/environments/empty.json`,
 			`Set each in infra/environments/empty.json under "settings"`}},
 		"expired": {args: "deploy full", setup: func(t *testing.T) { answer(t, "ExpiredToken") },
-			want: []string{"the AWS credentials have expired: sign in again, for example with aws sso login --profile p"}},
+			want: []string{"the AWS credentials have expired: sign in again, for example with aws sso login " +
+				"--profile p"}},
 		"not accepted": {args: "deploy full", setup: func(t *testing.T) { answer(t, "InvalidClientTokenId") },
 			want: []string{"AWS does not accept the credentials: InvalidClientTokenId"}},
 		"AWS does not answer": {args: "deploy full", setup: func(t *testing.T) {
@@ -151,10 +154,12 @@ func TestNothingIsStartedIfSomethingIsWrong(t *testing.T) {
 		"no such profile": {args: "deploy elsewhere",
 			want: []string{"this machine has no AWS profile none, which infra/environments/elsewhere.json names"}},
 		"no such environment": {args: "deploy ful", want: []string{
-			`there is no environment "ful"; did you mean full?; infra/environments has: elsewhere, empty, full, wrong`}},
+			`there is no environment "ful"; did you mean full?; infra/environments has: elsewhere, empty, full, ` +
+				"wrong"}},
 		"no environment": {args: "deploy ../environments/full", want: []string{"there is no environment"}},
 		"unknown keys": {args: "synth wrong", want: []string{"infra/environments/wrong.json:",
-			"regoin: no such member; did you mean region?", "settings.baseurl: no such setting; did you mean baseUrl?"}},
+			"regoin: no such member; did you mean region?",
+			"settings.baseurl: no such setting; did you mean baseUrl?"}},
 		"a wrong setting": {args: "synth full -c alarmSilnce=1h -c eventSource=aws.x", want: []string{
 			"alarmSilnce: no such setting; did you mean alarmSilence?", "eventSource: must"}},
 		"npm fails": {args: "synth full", setup: func(t *testing.T) {

@@ -259,7 +259,8 @@ func TestAnUnknownVariableOfMakeIsAnError(t *testing.T) {
 			"local up --base-url 'http://127.0.0.1:1' --auth-url 'http://127.0.0.1:2' --setting 'a=1 b=2' " +
 				"--setting 'tokenManagerId=m' --setting 'truststore=ca.pem'"},
 		{[]string{"run", "ONCE=1"}, "local run --once"},
-		{[]string{"deploy", "ENV=staging", "ARGS=-c eventSource=x"}, "exec .local/bin/deploy deploy 'staging' -c eventSource=x"},
+		{[]string{"deploy", "ENV=staging", "ARGS=-c eventSource=x"},
+			"exec .local/bin/deploy deploy 'staging' -c eventSource=x"},
 		{[]string{"bootstrap"}, "exec .local/bin/deploy bootstrap '' "},
 		{[]string{"diff", "ENV=a"}, "deploy diff 'a'"},
 		{[]string{"synth", "ENV=a"}, "deploy synth 'a'"},

@@ -65,7 +65,8 @@ func TestHintsNameTheTarget(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	if got := (&Program{Name: ".local/bin/payhook"}).Hint(&deployment.Target{}, "pending"); got != ".local/bin/payhook pending" {
+	p := &Program{Name: ".local/bin/payhook"}
+	if got := p.Hint(&deployment.Target{}, "pending"); got != ".local/bin/payhook pending" {
 		t.Error(got)
 	}
 }

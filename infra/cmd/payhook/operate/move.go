@@ -47,7 +47,8 @@ type move struct {
 func (p *program) move(ctx context.Context, d *stack, from string, yes bool) error {
 	m := move{From: from, To: d.Bus}
 	if from == "" || from == m.To {
-		return cli.Usage("--from must name another bus than that of the stack, %s; %s shows them", m.To, p.hint("pending"))
+		return cli.Usage("--from must name another bus than that of the stack, %s; %s shows them", m.To,
+			p.hint("pending"))
 	}
 	index, err := d.ledger.Backlog(ctx)
 	if err != nil {

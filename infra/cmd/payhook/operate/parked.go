@@ -184,7 +184,8 @@ func (p *program) nameOf(text string) (string, error) {
 	name := strings.TrimPrefix(text, "parked/")
 	if _, err := parking.TimeOf(name); err != nil || !strings.Contains(name, "/") {
 		return "", fmt.Errorf("%q is not a name; %s has the names, such as "+
-			"2026/01/31/12/20260131T120000.123Z-conflict-0b7e4c1e3d434f269c0d2f1f6a5b7c8d.json", text, p.hint("parked list"))
+			"2026/01/31/12/20260131T120000.123Z-conflict-0b7e4c1e3d434f269c0d2f1f6a5b7c8d.json", text,
+			p.hint("parked list"))
 	}
 	return name, nil
 }

@@ -94,7 +94,8 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	f.StringVar(&o.url, "url", "", "where to send to (default the webhook URL of the local run or of the stack)")
 	o.sign.register(cmd)
 	f.BoolVar(&o.rotate, "rotate", false, "from now on, the simulated service signs with a new key")
-	f.Func("fault", "`ENDPOINT=FAULT`: from now on, an endpoint of the simulated service fails; list explains the faults",
+	f.Func("fault", "`ENDPOINT=FAULT`: from now on, an endpoint of the simulated service fails; "+
+		"list explains the faults",
 		func(text string) error {
 			o.fault = text
 			name, _, _ := strings.Cut(text, ":")

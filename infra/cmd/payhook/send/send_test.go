@@ -280,8 +280,9 @@ func TestRejectedWebhookNamesTheWayToTheReason(t *testing.T) {
 func TestFlawsAndFaultsAreListed(t *testing.T) {
 	local(t)
 	for args, want := range map[string][]string{
-		"--corrupt list": {"must be one of\n  signature            one bit of", "\n  keyid-repeated       the key id is sent twice\n"},
-		"--fault list":   {"\n  token=down     503\n", "\n  api=           no fault any more\n", "keys=slow "},
+		"--corrupt list": {"must be one of\n  signature            one bit of",
+			"\n  keyid-repeated       the key id is sent twice\n"},
+		"--fault list": {"\n  token=down     503\n", "\n  api=           no fault any more\n", "keys=slow "},
 	} {
 		_, stderr, status := run(t, append(strings.Fields(args), "--local")...)
 		for _, text := range want {
@@ -352,7 +353,8 @@ func TestWrongCallSendsNothing(t *testing.T) {
 		"--corrupt nothing", "--file missing",
 		"--fault keys=nonsense", "--fault nothing=down", "--fault down", "--key missing.pem",
 		"--key missing.pem --key-id not-a-uuid", "stray", "--age soon",
-		"--certificate unheard-of", "--certificate expired", "--conflict --events 0", "--key x --rotate", "--timestamp-carrier json:sentAt",
+		"--certificate unheard-of", "--certificate expired", "--conflict --events 0", "--key x --rotate",
+		"--timestamp-carrier json:sentAt",
 		"--timestamp-format rfc1123",
 	} {
 		if out, stderr, status := run(t, append(strings.Fields(args), "--local")...); status != cli.StatusUsage ||
