@@ -64,9 +64,10 @@ type Deployment struct {
 	CredentialsSecret string            `json:"credentialsSecret"`
 	ParkingBucket     string            `json:"parkingBucket"`
 	ClaimBucket       string            `json:"claimBucket"`
-	Queues            map[string]string `json:"queues"`    // URL by the name of the consumer's rule
-	Functions         map[string]string `json:"functions"` // name in Lambda by the name of the folder
-	Logs              map[string]string `json:"logs"`      // log group by the name of the function's folder
+	EvidenceBucket    string            `json:"evidenceBucket,omitempty"` // "" if no evidence is kept
+	Queues            map[string]string `json:"queues"`                   // URL by the name of the consumer's rule
+	Functions         map[string]string `json:"functions"`                // name in Lambda by the name of the folder
+	Logs              map[string]string `json:"logs"`                     // log group by the name of the function's folder
 	// PaymentService is its base URL, and Simulated says that it is the simulated
 	// one, which signs and sends on request.
 	PaymentService string `json:"paymentService"`
@@ -138,6 +139,7 @@ func (d *Deployment) fill(outputs map[string]string, prefix string) (found int, 
 	d.LedgerTable, d.KeysTable = output(names.LedgerTableOutput), output(names.KeysTableOutput)
 	d.TokenSecret, d.CredentialsSecret = output(names.TokenSecretOutput), output(names.CredentialsSecretOutput)
 	d.ParkingBucket, d.ClaimBucket = output(names.ParkingBucketOutput), output(names.ClaimBucketOutput)
+	d.EvidenceBucket = outputs[prefix+names.EvidenceBucketOutput]
 	d.Functions = map[string]string{"webhook": output(names.WebhookFunctionOutput),
 		"redrive": output(names.RedriveFunctionOutput), "token": output(names.TokenFunctionOutput)}
 	d.Logs = map[string]string{"webhook": output(names.WebhookLogsOutput),

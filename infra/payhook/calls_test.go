@@ -62,7 +62,8 @@ var resources = map[string]map[string][]string{
 		// Service Authorization Reference: ListRules has no resource.
 		"temporary.removeExpired": {"*"},
 	},
-	"operate": {"": {"Redrive/Alias"}},
+	"operate":  {"": {"Redrive/Alias"}},
+	"evidence": {"scan.objects": {"Evidence.Arn"}, "get": {"Evidence.Arn/*"}},
 	// GetMetricData has no resource. The names of alarms are not known before the call.
 	"status": {"": {"*"}, "alarmNames": {"the stack"}},
 }
@@ -89,9 +90,10 @@ var statements = map[string]string{
 // (AWS, "Actions, resources, and condition keys" in the Service Authorization
 // Reference).
 var actions = map[string]string{
-	"s3:ListObjectsV2": "s3:ListBucket",
-	"s3:HeadObject":    "s3:GetObject",
-	"lambda:Invoke":    "lambda:InvokeFunction",
+	"s3:ListObjectsV2":      "s3:ListBucket",
+	"s3:ListObjectVersions": "s3:ListBucketVersions",
+	"s3:HeadObject":         "s3:GetObject",
+	"lambda:Invoke":         "lambda:InvokeFunction",
 }
 
 const sdk = "github.com/aws/aws-sdk-go-v2/service/"
@@ -106,7 +108,7 @@ var load = sync.OnceValues(func() (map[string]*ssa.Package, error) {
 			gopackages.NeedTypes | gopackages.NeedTypesSizes | gopackages.NeedSyntax | gopackages.NeedTypesInfo,
 		Dir: "../..",
 	}, "./functions/...", "./shared/...", programs+"operate", programs+"logs", programs+"listen",
-		programs+"status", programs+"cli", "./infra/deployment")
+		programs+"status", programs+"evidence", programs+"cli", "./infra/deployment")
 	if err != nil {
 		return nil, err
 	}
@@ -343,8 +345,12 @@ func (r *reach) grants(t *testing.T) map[string][]string {
 		r.locate(t, f, map[*ssa.Function]bool{}, on)
 		for action := range made {
 			for where := range on {
-				if action == "s3:ListBucket" {
+				switch {
+				case action == "s3:ListBucket":
 					where, _, _ = strings.Cut(where, "/")
+				// It names the version (AWS, "GetObject" in the S3 API reference).
+				case action == "s3:GetObject" && packageOf(f) == "evidence":
+					action = "s3:GetObjectVersion"
 				}
 				if !slices.Contains(needed[where], action) {
 					needed[where] = append(needed[where], action)
@@ -425,7 +431,7 @@ func needs(t *testing.T, function string) map[string][]string {
 func TestEveryResourceOfTheCallTableIsUsed(t *testing.T) {
 	used := map[string]bool{}
 	programs := map[string][]string{operatePackage: {"Commands"}, logsPackage: {"Command"},
-		listenPackage: {"Command"}, statusPackage: {"Command"}}
+		listenPackage: {"Command"}, statusPackage: {"Command"}, evidencePackage: {"Command"}}
 	for _, name := range []string{"webhook", "redrive", "token"} {
 		programs["payhook.example/functions/"+name] = nil
 	}
@@ -445,10 +451,11 @@ func TestEveryResourceOfTheCallTableIsUsed(t *testing.T) {
 }
 
 const (
-	operatePackage = "payhook.example/infra/cmd/payhook/operate"
-	logsPackage    = "payhook.example/infra/cmd/payhook/logs"
-	listenPackage  = "payhook.example/infra/cmd/payhook/listen"
-	statusPackage  = "payhook.example/infra/cmd/payhook/status"
+	evidencePackage = "payhook.example/infra/cmd/payhook/evidence"
+	operatePackage  = "payhook.example/infra/cmd/payhook/operate"
+	logsPackage     = "payhook.example/infra/cmd/payhook/logs"
+	listenPackage   = "payhook.example/infra/cmd/payhook/listen"
+	statusPackage   = "payhook.example/infra/cmd/payhook/status"
 )
 
 // documented are the policies for programs outside the stack, by their files,
@@ -459,9 +466,10 @@ var documented = map[string]struct {
 	functions []string
 	without   []string // resources of the calls that this program does not use
 }{
-	"infra/cmd/payhook/operate/policy.json": {"infra/cmd/payhook/README.md", operatePackage, []string{"Commands"}, nil},
-	"infra/cmd/payhook/logs/policy.json":    {"infra/cmd/payhook/README.md", logsPackage, []string{"Command"}, nil},
-	"infra/cmd/payhook/status/policy.json":  {"infra/cmd/payhook/README.md", statusPackage, []string{"Command"}, nil},
+	"infra/cmd/payhook/operate/policy.json":  {"infra/cmd/payhook/README.md", operatePackage, []string{"Commands"}, nil},
+	"infra/cmd/payhook/logs/policy.json":     {"infra/cmd/payhook/README.md", logsPackage, []string{"Command"}, nil},
+	"infra/cmd/payhook/status/policy.json":   {"infra/cmd/payhook/README.md", statusPackage, []string{"Command"}, nil},
+	"infra/cmd/payhook/evidence/policy.json": {"infra/cmd/payhook/README.md", evidencePackage, []string{"Command"}, nil},
 	"infra/cmd/payhook/listen/policy.json": {"infra/cmd/payhook/README.md", listenPackage, []string{"Command"},
 		[]string{"Redrive/Logs", "Token/Logs"}},
 	"events/consumer/policy.json": {"events/README.md", "payhook.example/shared/claimcheck", []string{"Resolve"},
@@ -477,6 +485,7 @@ var placeholders = strings.NewReplacer(
 	"arn:aws:dynamodb:<Region>:<Account>:table/<KeysTable>", "Keys.Arn",
 	"arn:aws:s3:::<ParkingBucket>", "Parking.Arn",
 	"arn:aws:s3:::<ClaimBucket>", "Claims.Arn",
+	"arn:aws:s3:::<EvidenceBucket>", "Evidence.Arn",
 	"arn:aws:lambda:<Region>:<Account>:function:<RedriveFunction>", "Redrive/Alias",
 	"arn:aws:cloudformation:<Region>:<Account>:stack/<Stack>/*", "the stack",
 	"arn:aws:logs:<Region>:<Account>:log-group:<WebhookLogs>:*", "Webhook/Logs",

@@ -60,14 +60,21 @@ func (r Record) Lines() ([][]byte, error) {
 // (Firehose delivers at least once), and from several objects of the bucket. Its zero value
 // is ready to use. It is not safe for concurrent use.
 type Joiner struct {
+	At string // where the lines come from, for Incomplete
+
 	open   map[string]*joining // by the digest of the record
+	size   int                 // of the texts of open
 	joined map[string]bool
 }
 
 type joining struct {
+	at    string // of the first part that was read
 	parts int
 	texts map[int]string
 }
+
+// maxOpen is the most that a Joiner keeps of the texts of incomplete records, in bytes. A test changes it.
+var maxOpen = 1 << 30
 
 // Join returns the line of a record for [Decode]: the line itself, or if it is the last missing
 // part of a record, the record. It returns nil if parts are missing, or if it has
@@ -91,12 +98,18 @@ func (j *Joiner) Join(line []byte) (record []byte, err error) {
 	}
 	of := j.open[p.Record]
 	if of == nil {
-		of = &joining{p.Parts, map[int]string{}}
+		of = &joining{j.At, p.Parts, map[int]string{}}
 		j.open[p.Record] = of
 	}
 	before, repeated := of.texts[p.Part]
 	if p.Parts != of.parts || p.Part < 1 || p.Part > p.Parts || repeated && before != p.Text {
 		return nil, fmt.Errorf("%w: the parts of record %.8s do not belong together", ErrDamaged, p.Record)
+	}
+	if !repeated {
+		if j.size += len(p.Text); j.size > maxOpen {
+			j.size -= len(p.Text)
+			return nil, fmt.Errorf("%w: too many records have missing parts", ErrDamaged)
+		}
 	}
 	if of.texts[p.Part] = p.Text; len(of.texts) < of.parts {
 		return nil, nil
@@ -107,6 +120,7 @@ func (j *Joiner) Join(line []byte) (record []byte, err error) {
 	for n := range of.parts {
 		text.WriteString(of.texts[n+1])
 	}
+	j.size -= text.Len()
 	record = []byte(text.String())
 	if _, err := open(record); err != nil || Digest(record) != p.Record {
 		return nil, fmt.Errorf("%w: the parts of record %.8s do not belong together", ErrDamaged, p.Record)
@@ -114,11 +128,11 @@ func (j *Joiner) Join(line []byte) (record []byte, err error) {
 	return record, nil
 }
 
-// Incomplete returns the digests of the records of which parts are missing.
-func (j *Joiner) Incomplete() (records []string) {
-	for record := range j.open {
-		records = append(records, record)
+// Incomplete returns, for each record of which parts are missing, At of the part that was joined first.
+func (j *Joiner) Incomplete() (at []string) {
+	for _, of := range j.open {
+		at = append(at, of.at)
 	}
-	slices.Sort(records)
-	return records
+	slices.Sort(at)
+	return at
 }

@@ -10,6 +10,7 @@ const (
 	KeysTableOutput           = "KeysTable"
 	ClaimBucketOutput         = "ClaimBucket"
 	ParkingBucketOutput       = "ParkingBucket"
+	EvidenceBucketOutput      = "EvidenceBucket"
 	WebhookFunctionOutput     = "WebhookFunction"
 	RedriveFunctionOutput     = "RedriveFunction"
 	TokenFunctionOutput       = "TokenFunction"

@@ -13,6 +13,7 @@ import (
 	"payhook.example/infra/acceptance"
 	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/console"
+	"payhook.example/infra/cmd/payhook/evidence"
 	"payhook.example/infra/cmd/payhook/explain"
 	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/cmd/payhook/logs"
@@ -61,7 +62,7 @@ func commands(p *cli.Program) *cobra.Command {
 		logs.Command(p, t),
 	)
 	add("Operate it", append([]*cobra.Command{status.Command(p, t), explain.Command(p, t)},
-		operate.Commands(p, t)...)...)
+		append(operate.Commands(p, t), evidence.Command(p, t))...)...)
 	add("Deploy it", acceptance.Command(p, t))
 	return root
 }
