@@ -59,7 +59,7 @@ type dynamoDB interface {
 
 // newHandler creates the handler from its clients and settings.
 func newHandler(s settings.Redrive, c clients, log *awsenv.Log) *handler {
-	pipeline := setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, s.Publishing)
+	pipeline := setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, nil, s.Publishing)
 	h := &handler{
 		redriver: intake.NewRedriver(pipeline, s.Attempts),
 		replayer: intake.NewReplayer(pipeline, s.KeyExponents, nil),

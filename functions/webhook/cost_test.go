@@ -36,6 +36,9 @@ const (
 	// https://aws.amazon.com/secrets-manager/pricing/
 	perSecret     = 0.40
 	perSecretCall = 0.05 / 10_000
+	// https://aws.amazon.com/firehose/pricing/: each record is rounded up to 5 KB
+	perEvidenceByte = 0.029 / (1 << 30)
+	evidenceStep    = 5 << 10
 )
 
 // lambdaMilliseconds are assumed: three round trips of 10 ms, and the CPU time that make
@@ -97,6 +100,20 @@ func use(t *testing.T, n int) (u used) {
 	return u
 }
 
+// evidenceOf returns the bytes that Firehose bills for the record of a delivery of n events.
+func evidenceOf(t *testing.T, n int) (billed int) {
+	t.Helper()
+	e := newEndpoint(t, map[string]string{names.EvidenceStreamEnv: "evidence",
+		names.CodeDigestEnv: strings.Repeat("0", 64)})
+	if r := e.send(t, paymenttest.Events(n)...); r.StatusCode != 200 {
+		t.Fatalf("%d %s", r.StatusCode, r.Body)
+	}
+	for _, line := range e.firehose.Records("evidence") {
+		billed += (len(line) + evidenceStep - 1) / evidenceStep * evidenceStep
+	}
+	return billed
+}
+
 // alarms counts the alarms of the runbook's table that a stack has with the default
 // settings, and the metrics that they watch.
 func alarms(t *testing.T) (alarms, watched int) {
@@ -123,8 +140,9 @@ func alarms(t *testing.T) (alarms, watched int) {
 	return alarms, watched
 }
 
-// notByDefault are the alarms of domain names, client certificates, keys of KMS and alarmSilence.
-var notByDefault = []string{"rejected-by-api", "certificate-forbidden", "trust-expires", "bus-failures", "silence"}
+// notByDefault are the alarms of domain names, client certificates, keys of KMS, alarmSilence and evidence.
+var notByDefault = []string{"rejected-by-api", "certificate-forbidden", "trust-expires", "bus-failures", "silence",
+	"evidence-delivery"}
 
 // alwaysWritten are the metrics that are written in an hour in which nothing goes wrong.
 var alwaysWritten = []names.Metric{
@@ -141,6 +159,8 @@ func TestTheTablesOfCostsAreComputed(t *testing.T) {
 			ms/1000*0.5*perGBSecond + float64(u.logBytes)*perLogByte
 		rows = append(rows, fmt.Sprintf("| %d | %d | %d | %d | %.0f ms | %.2f $ | %.2f $ |", n, u.units, u.events,
 			u.logBytes, ms, cost*1e6, cost*1e6/float64(n)))
+		billed := evidenceOf(t, n)
+		rows = append(rows, fmt.Sprintf("| %d | %d KB | %.2f $ |", n, billed>>10, float64(billed)*perEvidenceByte*1e6))
 	}
 	const runs = 60 * 730 // of each scheduled function in a month
 	alarms, watched := alarms(t)

@@ -32,11 +32,12 @@ import (
 // payment service on this machine.
 type endpoint struct {
 	*handler
-	service *paymenttest.Server
-	db      *awstest.DynamoDB
-	bus     *awstest.EventBridge
-	buckets *awstest.S3
-	log     *bytes.Buffer
+	service  *paymenttest.Server
+	db       *awstest.DynamoDB
+	bus      *awstest.EventBridge
+	buckets  *awstest.S3
+	firehose *awstest.Firehose
+	log      *bytes.Buffer
 }
 
 // conf returns the default settings with some changes.
@@ -65,7 +66,8 @@ var signingKey = sync.OnceValue(func() paymenttest.Key { return paymenttest.NewK
 // newServices returns AWS services in memory with the resources of the function.
 func newServices() *endpoint {
 	e := &endpoint{db: awstest.NewDynamoDB(), bus: &awstest.EventBridge{}, buckets: awstest.NewS3(),
-		log: &bytes.Buffer{}}
+		firehose: &awstest.Firehose{}, log: &bytes.Buffer{}}
+	e.firehose.CreateStream("evidence")
 	e.buckets.MakeBucket("claims")
 	e.buckets.MakeBucket("parking")
 	e.db.CreateLedger("ledger")
@@ -76,7 +78,7 @@ func newServices() *endpoint {
 // start sets the function up. change are environment variables.
 func (e *endpoint) start(t testing.TB, baseURL string, keyService *http.Client, change map[string]string) {
 	t.Helper()
-	e.handler = newHandler(conf(t, baseURL, change), clients{e.db, e.bus, e.buckets, keyService},
+	e.handler = newHandler(conf(t, baseURL, change), clients{e.db, e.bus, e.buckets, e.firehose, keyService},
 		awsenv.NewLog(e.log, "webhook"))
 }
 

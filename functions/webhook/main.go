@@ -15,6 +15,7 @@ import (
 	"payhook.example/shared/awsenv"
 	"payhook.example/shared/bus"
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
@@ -56,7 +57,12 @@ func newFunction(getenv func(string) string) (h *handler, connect func(), err er
 	default:
 		others = []*url.URL{conf.BaseURL}
 	}
-	return newHandler(conf, clients{c.DynamoDB, c.EventBridge, c.S3, keyService},
+	all := clients{c.DynamoDB, c.EventBridge, c.S3, nil, keyService}
+	if conf.EvidenceStream != "" {
+		all.firehose = c.Firehose()
+		others = append(others, c.FirehoseURL())
+	}
+	return newHandler(conf, all,
 		awsenv.NewLog(os.Stdout, getenv(names.StackEnv))), func() { c.Connect(others...) }, nil
 }
 
@@ -65,6 +71,7 @@ type clients struct {
 	dynamoDB    dynamoDB
 	eventBridge bus.API
 	s3          setup.ObjectAPI
+	firehose    evidence.StreamAPI // nil unless evidence is stored
 	keyService  *http.Client
 }
 
@@ -108,7 +115,11 @@ func newHandler(s settings.Webhook, c clients, log *awsenv.Log) *handler {
 			s.CaptureUntil,
 		)
 	}
-	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, s.Publishing),
+	var store intake.Evidence
+	if s.EvidenceStream != "" {
+		store = evidence.NewStream(c.firehose, s.EvidenceStream, s.CodeDigest)
+	}
+	h.receiver = intake.NewReceiver(setup.Pipeline(c.dynamoDB, c.eventBridge, c.s3, store, s.Publishing),
 		mechanisms)
 	return h
 }

@@ -111,6 +111,9 @@ func (p *Payhook) newAlarms(topic awssns.ITopic) {
 	for _, a := range alarms(p.conf, p.webhook) {
 		p.newAlarm(scope, a)
 	}
+	if p.evidence.stream != nil {
+		p.newAlarm(scope, p.evidence.alarm())
+	}
 }
 
 // sortedKeys returns the names of alarms in the order in which they are written.
@@ -123,8 +126,8 @@ func alarms(conf settings.Deployment, webhook webhook) []alarm {
 		// Webhooks that are not accepted.
 		{name: "not-stored", metric: ownMetric(conf, names.NotStoredMetric), statistic: sum, minutes: 5, threshold: 1,
 			notifyOK: true,
-			description: "Authentic webhooks were answered 503, because the ledger or the parking bucket could not " +
-				"be written. Unless the service sends them again, their events are lost.",
+			description: "Authentic webhooks were answered 503, because the ledger, the parking bucket or the " +
+				"evidence stream could not be written. Unless the service sends them again, their events are lost.",
 			action: "Look up cause in the webhook function's log (status 503). After it is fixed, ask the " +
 				"service's operator to send each delivery again that has no later line with its deliveryId. " +
 				"`payhook event ID` shows whether an event has arrived since."},

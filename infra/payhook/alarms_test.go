@@ -55,7 +55,7 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 	maps.Copy(alarm, watched[0])
 	of := map[any]string{
 		names.MetricDimension: "", "ApiId": " of the HTTP API", "QueueName": " of the dead-letter queue of the bus",
-		"FunctionName": " of the webhook function",
+		"FunctionName": " of the webhook function", "DeliveryStreamName": " of the stream",
 	}[at(alarm, "Dimensions", 0, "Name")]
 	sign := map[any]string{"GreaterThanOrEqualToThreshold": "≥", "LessThanThreshold": "<"}[alarm["ComparisonOperator"]]
 	figure := fmt.Sprintf("`%s`", alarm["MetricName"])
@@ -82,7 +82,7 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 func alarmTable(t *testing.T) string {
 	t.Helper()
 	var rows []string
-	for _, conf := range []map[string]any{nil, mtls("both"), {"encryption": "cmk", "alarmSilence": "6h"}} {
+	for _, conf := range []map[string]any{nil, mtls("both"), {"encryption": "cmk", "alarmSilence": "6h", "evidence": "7y"}} {
 		tm := payhook(t, conf)
 		for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 			rows = append(rows, tm.alarmRow(t, "Payhook", alarm.Properties))

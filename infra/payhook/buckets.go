@@ -13,15 +13,19 @@ import (
 )
 
 // buckets are the buckets that contain payments: large events that the bus refers to,
-// and parked deliveries and events.
-type buckets struct{ claims, parking awss3.IBucket }
+// parked deliveries and events, and evidence, which is nil unless it is kept.
+type buckets struct{ claims, parking, evidence awss3.IBucket }
 
 func newBuckets(scope constructs.Construct, conf settings.Deployment) buckets {
 	accessLogs := newAccessLogs(scope, conf)
-	return buckets{
+	b := buckets{
 		claims:  newBucket(scope, "Claims", conf, conf.ClaimBucket, conf.ClaimRetention, accessLogs),
 		parking: newBucket(scope, parkingID, conf, conf.ParkingBucket, conf.ParkedRetention, accessLogs),
 	}
+	if conf.EvidenceRetention > 0 {
+		b.evidence = newBucket(scope, "Records", conf, "", conf.EvidenceRetention, accessLogs)
+	}
+	return b
 }
 
 // newAccessLogs creates the bucket into which S3 writes the requests to the other
@@ -33,7 +37,7 @@ func newBuckets(scope constructs.Construct, conf settings.Deployment) buckets {
 // whose default encryption is SSE-KMS (same page).
 func newAccessLogs(scope constructs.Construct, conf settings.Deployment) awss3.IBucket {
 	// The configuration of existing buckets is not changed.
-	if conf.ClaimBucket != "" && conf.ParkingBucket != "" {
+	if conf.ClaimBucket != "" && conf.ParkingBucket != "" && conf.EvidenceRetention == 0 {
 		return nil
 	}
 	return newBucket(scope, "AccessLogs", conf, "", conf.LogRetention, nil)

@@ -9,9 +9,9 @@ import (
 )
 
 func TestBucketsAreEncryptedVersionedAndPrivate(t *testing.T) {
-	tm := payhook(t, nil)
+	tm := payhook(t, map[string]any{"evidence": "1d"})
 	buckets := tm.all(t, "AWS::S3::Bucket")
-	if diff := cmp.Diff([]string{"AccessLogs", "Claims", "Parking"}, slices.Sorted(maps.Keys(buckets))); diff != "" {
+	if diff := cmp.Diff([]string{"AccessLogs", "Claims", "Parking", "Records"}, slices.Sorted(maps.Keys(buckets))); diff != "" {
 		t.Error(diff)
 	}
 	for name, bucket := range buckets {
@@ -35,7 +35,7 @@ func TestBucketsAreEncryptedVersionedAndPrivate(t *testing.T) {
 }
 
 func TestBucketsRequireTLS(t *testing.T) {
-	tm := payhook(t, nil)
+	tm := payhook(t, map[string]any{"evidence": "1d"})
 	for name := range tm.all(t, "AWS::S3::Bucket") {
 		statements := at(tm.get(t, name+"/Policy", "AWS::S3::BucketPolicy").Properties, "PolicyDocument",
 			"Statement").([]any)

@@ -62,8 +62,9 @@ var resources = map[string]map[string][]string{
 		// Service Authorization Reference: ListRules has no resource.
 		"temporary.removeExpired": {"*"},
 	},
-	"operate":  {"": {"Redrive/Alias"}},
-	"evidence": {"scan.objects": {"Evidence.Arn"}, "get": {"Evidence.Arn/*"}},
+	"operate": {"": {"Redrive/Alias"}},
+	// The package of the stream, and that of the commands.
+	"evidence": {"Stream.put": {"Evidence/Stream.Arn"}, "scan.objects": {"Evidence.Arn"}, "get": {"Evidence.Arn/*"}},
 	// GetMetricData has no resource. The names of alarms are not known before the call.
 	"status": {"": {"*"}, "alarmNames": {"the stack"}},
 }
@@ -71,7 +72,7 @@ var resources = map[string]map[string][]string{
 // services are the IAM prefixes of the SDK's packages.
 var services = map[string]string{
 	"dynamodb": "dynamodb", "s3": "s3", "eventbridge": "events", "secretsmanager": "secretsmanager",
-	"lambda": "lambda", "cloudformation": "cloudformation", "sts": "sts",
+	"firehose": "firehose", "lambda": "lambda", "cloudformation": "cloudformation", "sts": "sts",
 	"cloudwatchlogs": "logs", "cloudwatch": "cloudwatch", "sqs": "sqs",
 }
 

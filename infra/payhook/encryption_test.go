@@ -25,8 +25,8 @@ var encrypted = []struct {
 	settings map[string]any
 	key      string
 }{
-	{map[string]any{"encryption": "cmk", "keysAuth": "bearer"}, "Encryption/Key.Arn"},
-	{map[string]any{"encryption": someKey, "keysAuth": "bearer"}, someKey},
+	{map[string]any{"encryption": "cmk", "keysAuth": "bearer", "evidence": "7y"}, "Encryption/Key.Arn"},
+	{map[string]any{"encryption": someKey, "keysAuth": "bearer", "evidence": "7y"}, someKey},
 }
 
 // storesNothing are the resource types that store no data.
@@ -34,7 +34,7 @@ var storesNothing = []string{
 	"AWS::CloudWatch::CompositeAlarm", "AWS::CloudWatch::Dashboard", "AWS::Logs::QueryDefinition",
 	"AWS::CloudWatch::Alarm", "AWS::Events::EventBusPolicy", "AWS::IAM::Policy", "AWS::IAM::Role", "AWS::KMS::Key",
 	"AWS::Lambda::Alias", "AWS::Lambda::EventInvokeConfig", "AWS::Lambda::Permission", "AWS::Lambda::Url",
-	"AWS::Lambda::Version", "AWS::S3::BucketPolicy",
+	"AWS::Lambda::Version", "AWS::Logs::LogStream", "AWS::S3::BucketPolicy",
 	"AWS::SNS::TopicPolicy", "AWS::SQS::QueuePolicy",
 	"AWS::Lambda::Function",    // environments hold names and settings and no secret
 	"AWS::Scheduler::Schedule", // schedules have no input
@@ -78,6 +78,12 @@ func TestAllStoredDataIsEncryptedWithTheKey(t *testing.T) {
 				}
 			case "AWS::SNS::Topic":
 				key = r.Properties["KmsMasterKeyId"]
+			case "AWS::KinesisFirehose::DeliveryStream":
+				key = at(r.Properties, "DeliveryStreamEncryptionConfigurationInput", "KeyARN")
+				if got := at(r.Properties, "DeliveryStreamEncryptionConfigurationInput", "KeyType"); got !=
+					"CUSTOMER_MANAGED_CMK" {
+					t.Errorf("%s is encrypted with a %v", name, got)
+				}
 			case "AWS::Events::EventBus", "AWS::Events::Archive":
 				key = r.Properties["KmsKeyIdentifier"]
 			case "AWS::Logs::LogGroup", "AWS::SecretsManager::Secret":

@@ -13,7 +13,7 @@ var linted = map[string]map[string]any{
 	"everything": {
 		"keysAuth": "bearer", "alarmEmail": "ops@payments.example", "parkedRetention": "3653d",
 		"tracing": true, "webhookConcurrency": 100,
-		"encryption": "cmk", "deployment": "canary",
+		"encryption": "cmk", "deployment": "canary", "evidence": "7y", "evidenceLock": "compliance",
 		"@aws-cdk/core:permissionsBoundary": map[string]any{"name": "payments-boundary"},
 		"@aws-cdk/core:bootstrapQualifier":  "payments",
 	},
@@ -23,7 +23,7 @@ var linted = map[string]map[string]any{
 	"both":                        mtls("both"),
 	"mTLS":                        mtls("mtls"),
 	"existing tables and buckets": {"ledgerTable": "Ledger", "claimBucket": "claims", "parkingBucket": "parking"},
-	"without":                     {"protectBus": false, "timestampTolerance": "off"},
+	"without":                     {"protectBus": false, "timestampTolerance": "off", "evidence": "1d"},
 }
 
 // lintedTemplates writes the templates of all linted settings into a folder and

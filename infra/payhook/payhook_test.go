@@ -68,7 +68,7 @@ func list(value any) []any {
 // permission without a call can be deployed.
 func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 	for folder, path := range functions {
-		for _, conf := range []map[string]any{nil, {"keysAuth": "bearer"}, {"captureRejected": "1h"}} {
+		for _, conf := range []map[string]any{nil, {"keysAuth": "bearer"}, {"captureRejected": "1h"}, {"evidence": "1d"}} {
 			t.Run(fmt.Sprint(folder, conf), func(t *testing.T) {
 				want := needs(t, folder)
 				// Its program can read the token, and store rejected requests, and does so only if
@@ -78,6 +78,9 @@ func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 				}
 				if folder == "webhook" && conf["captureRejected"] == nil {
 					delete(want, "Parking.Arn/captured/*")
+				}
+				if folder == "webhook" && conf["evidence"] == nil {
+					delete(want, "Evidence/Stream.Arn")
 				}
 				if folder == "redrive" {
 					// Its program can read the last client certificate, and does so only with

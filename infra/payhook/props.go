@@ -131,6 +131,13 @@ type Props struct {
 	// 30d.
 	ArchiveRetention time.Duration `context:"archiveRetention"`
 
+	// Evidence is how long a record of each accepted delivery, with its signature, is locked and kept in
+	// S3: whole days, or Off. Default: off.
+	Evidence time.Duration `context:"evidence"`
+	// EvidenceLock is who can delete such records earlier: "governance" (who has the permission) or
+	// "compliance" (nobody). Default: governance.
+	EvidenceLock EvidenceLock `context:"evidenceLock"`
+
 	// WebhookTimeout is the timeout of the webhook function, in whole seconds. Default: 30s.
 	WebhookTimeout time.Duration `context:"webhookTimeout"`
 	// WebhookConcurrency is the reserved concurrency of the webhook function; none: nothing is reserved.
@@ -216,6 +223,15 @@ type CredentialEncoding string
 const (
 	LiteralCredentials CredentialEncoding = "literal"
 	FormCredentials    CredentialEncoding = "form"
+)
+
+// EvidenceLock is who can delete evidence before its retention ends.
+type EvidenceLock string
+
+// The locks of evidence.
+const (
+	Governance EvidenceLock = settings.Governance
+	Compliance EvidenceLock = settings.Compliance
 )
 
 // DeploymentStrategy is a way in which a new version of the webhook function is deployed.

@@ -1,6 +1,7 @@
 package payhook
 
 import (
+	"maps"
 	"time"
 
 	"github.com/aws/aws-cdk-go/awscdk/v2/awslambda"
@@ -35,6 +36,7 @@ func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
 		until := time.Now().Add(conf.CaptureRejected).UTC().Format(time.RFC3339)
 		resources[names.CaptureUntilEnv] = jsii.String(until)
 	}
+	maps.Copy(resources, p.evidence.environment())
 	f := newFunction(scope, conf, functionOptions{
 		description: "Authenticates payment webhooks, records their events and publishes them",
 		code:        code,
@@ -54,6 +56,9 @@ func (p *Payhook) newWebhook(code awslambda.Code, endpoint *endpoint) {
 	}
 	if conf.Webhook.KeysBearer {
 		f.allow([]string{"secretsmanager:GetSecretValue"}, p.token.secret.AttrId())
+	}
+	if p.evidence.stream != nil {
+		f.allow([]string{"firehose:PutRecordBatch"}, p.evidence.stream.AttrArn())
 	}
 	endpoint.connect(p, f)
 	p.webhook = webhook{f, endpoint}

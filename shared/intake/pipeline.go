@@ -42,11 +42,12 @@ type Options struct {
 	// [ledger.MaxEventBytes]. So is an event that does not fit on the bus.
 	ClaimBytes int
 	Now        func() time.Time // time.Now
-	// Evidence stores a record of each delivery that a [Receiver] accepts; nil: none is kept.
-	// [evidence.Stream] implements it.
-	Evidence interface {
-		Put(ctx context.Context, r evidence.Record) error
-	}
+	Evidence   Evidence         // of deliveries that a [Receiver] accepts; nil: none is stored
+}
+
+// Evidence stores a record and returns nil once it is stored. [evidence.Stream] implements it.
+type Evidence interface {
+	Put(ctx context.Context, r evidence.Record) error
 }
 
 // Parallel is how many calls of S3 a pipeline makes at the same time. A client should keep

@@ -39,6 +39,10 @@ type Webhook struct {
 
 	Tracing bool // events continue the trace of the invocation; only in the function
 
+	// EvidenceStream is the stream that takes a record of each accepted delivery; "" for none.
+	// CodeDigest identifies the program in the records. Both only in the function.
+	EvidenceStream, CodeDigest string
+
 	Publishing
 	Timeout time.Duration // only in a deployment
 }
@@ -122,6 +126,9 @@ type Deployment struct {
 
 	ClaimRetention, ParkedRetention int // days; 0: no expiry
 	ArchiveRetention                int // days; 0: no archive
+
+	EvidenceRetention  int  // days; 0: no evidence is kept
+	EvidenceCompliance bool // nobody can delete evidence before its retention ends
 
 	ProtectBus bool
 	Encryption string // EncryptionAWS, EncryptionCMK, or the ARN of a key

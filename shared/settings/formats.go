@@ -172,8 +172,13 @@ func wholeHours(to *time.Duration, text string, most time.Duration) error {
 	return err
 }
 
-// ParseDuration parses a duration as [time.ParseDuration] does, and also whole days: 30d.
+// ParseDuration parses a duration as [time.ParseDuration] does, and also whole days, 30d, and
+// years of 366 days, 7y, so that no retention is too short.
 func ParseDuration(text string) (time.Duration, error) {
+	if years, ok := strings.CutSuffix(text, "y"); ok {
+		n, err := strconv.ParseUint(years, 10, 8)
+		return time.Duration(n) * 366 * day, err
+	}
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		n, err := strconv.ParseUint(days, 10, 16)
 		return time.Duration(n) * day, err

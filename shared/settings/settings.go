@@ -58,7 +58,7 @@ const LocalKey = Prefix + "local"
 
 // Values of settings.
 const (
-	// Off disables the check of timestampTolerance, captureRejected, and the archive.
+	// Off disables the check of timestampTolerance, captureRejected, the archive, and evidence.
 	Off = "off"
 	// Never disables the expiry of claimRetention and parkedRetention.
 	Never = "never"
@@ -67,6 +67,10 @@ const (
 	BySignature = "signature"
 	ByMTLS      = "mtls"
 	ByBoth      = "both"
+
+	// Values of evidenceLock: who can delete evidence before its retention ends.
+	Governance = "governance" // who has s3:BypassGovernanceRetention
+	Compliance = "compliance" // nobody
 
 	// Values of the setting deployment.
 	AllAtOnce = "all-at-once"
@@ -215,6 +219,10 @@ var (
 		parse: func(d *Deployment, v string) error { return wholeDays(&d.ParkedRetention, v, minRetention) }})
 	ArchiveRetention = declare(Setting{Key: "archiveRetention", Default: "30d", Zero: Off, Example: "90d",
 		parse: func(d *Deployment, v string) error { return wholeDays(&d.ArchiveRetention, v, 1) }})
+	Evidence = declare(Setting{Key: "evidence", Default: Off, Zero: Off, Example: "7y",
+		parse: func(d *Deployment, v string) error { return wholeDays(&d.EvidenceRetention, v, 1) }})
+	EvidenceLock = declare(Setting{Key: "evidenceLock", Default: Governance, Example: Compliance,
+		parse: func(d *Deployment, v string) error { return either(&d.EvidenceCompliance, v, Governance, Compliance) }})
 
 	WebhookTimeout = declare(Setting{Key: "webhookTimeout", Default: "30s", Example: "10s",
 		parse: func(d *Deployment, v string) error {

@@ -132,7 +132,7 @@ func TestAPipelineUsesItsSettings(t *testing.T) {
 				headers[name] = signed.Header.Get(name)
 			}
 			receive := func() {
-				p := setup.Pipeline(db, events, buckets, s)
+				p := setup.Pipeline(db, events, buckets, nil, s)
 				r := intake.NewReceiver(p, intake.Mechanisms{Signature: &intake.Signature{
 					Scheme: paymenttest.DefaultScheme(), Keys: oneKey{key}}}).Receive(t.Context(),
 					intake.Delivery{Payload: signed.Body, Headers: headers})

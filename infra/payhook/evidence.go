@@ -1,0 +1,127 @@
+package payhook
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"github.com/aws/aws-cdk-go/awscdk/v2"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awsiam"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awskinesisfirehose"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awslogs"
+	"github.com/aws/aws-cdk-go/awscdk/v2/awss3"
+	"github.com/aws/constructs-go/constructs/v10"
+	"github.com/aws/jsii-runtime-go"
+
+	"payhook.example/shared/names"
+)
+
+// evidence is the stream that takes a record of each accepted delivery; nil for none.
+type evidence struct {
+	stream     awskinesisfirehose.CfnDeliveryStream
+	role       awsiam.Role
+	codeDigest string // of the program of the webhook function
+}
+
+// environment returns the environment variables of the webhook function.
+func (e evidence) environment() map[string]*string {
+	if e.stream == nil {
+		return nil
+	}
+	return map[string]*string{names.EvidenceStreamEnv: e.stream.Ref(), names.CodeDigestEnv: &e.codeDigest}
+}
+
+// bufferSeconds is how long Firehose collects records for one object. A record is locked when its
+// object is written, so this is not long. There are at most 288 objects a day unless more than
+// bufferMiB arrive in this time, so the records of a day are read fast.
+const bufferSeconds, bufferMiB = 300, 128
+
+// newEvidence creates the stream, and locks the objects of the bucket into which it delivers. It
+// does nothing if the setting evidence is off. Firehose keeps trying to deliver for 24 hours, and
+// then the records are lost (AWS, https://docs.aws.amazon.com/firehose/latest/dev/troubleshooting.html).
+//
+// AWS does not document whether Firehose can deliver into a bucket with a default retention, for
+// which S3 requires a checksum in each upload
+// (https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lock-managing.html). This has not
+// been tried on AWS. If it can't, the alarm evidence-delivery is raised.
+func (p *Payhook) newEvidence(program []byte) {
+	bucket := p.buckets.evidence
+	if bucket == nil {
+		return
+	}
+	mode := "GOVERNANCE"
+	if p.conf.EvidenceCompliance {
+		mode = "COMPLIANCE"
+	}
+	locked := bucket.Node().DefaultChild().(awss3.CfnBucket)
+	locked.SetObjectLockEnabled(jsii.Bool(true))
+	locked.SetObjectLockConfiguration(&awss3.CfnBucket_ObjectLockConfigurationProperty{
+		ObjectLockEnabled: jsii.String("Enabled"),
+		Rule: &awss3.CfnBucket_ObjectLockRuleProperty{DefaultRetention: &awss3.CfnBucket_DefaultRetentionProperty{
+			Mode: &mode, Days: jsii.Number(p.conf.EvidenceRetention),
+		}},
+	})
+
+	scope := constructs.NewConstruct(p, jsii.String("Evidence"))
+	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), &awslogs.LogGroupProps{
+		RemovalPolicy: keptUnlessLocal(p.conf),
+	})
+	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(p.conf.LogRetention))
+	errors := logs.AddStream(jsii.String("Errors"), nil)
+	// The trust policy and these actions are those of the guide (AWS,
+	// https://docs.aws.amazon.com/firehose/latest/dev/controlling-access.html).
+	role := awsiam.NewRole(scope, jsii.String("Role"), &awsiam.RoleProps{
+		AssumedBy: awsiam.NewServicePrincipal(jsii.String("firehose.amazonaws.com"), &awsiam.ServicePrincipalOpts{
+			Conditions: &map[string]any{"StringEquals": map[string]any{
+				"sts:ExternalId": awscdk.Stack_Of(p).Account()}},
+		}),
+	})
+	allow := function{role: role}.allow
+	allow([]string{"s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads"}, bucket.BucketArn())
+	allow([]string{"s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject"}, bucket.ArnForObjects(jsii.String("*")))
+	allow([]string{"logs:PutLogEvents"}, logs.LogGroupArn())
+
+	stream := awskinesisfirehose.NewCfnDeliveryStream(scope, jsii.String("Stream"),
+		&awskinesisfirehose.CfnDeliveryStreamProps{
+			DeliveryStreamType:                         jsii.String("DirectPut"),
+			DeliveryStreamEncryptionConfigurationInput: &encryptionOfStream{KeyType: jsii.String("AWS_OWNED_CMK")},
+			ExtendedS3DestinationConfiguration: &destination{
+				BucketArn:         bucket.BucketArn(),
+				RoleArn:           role.RoleArn(),
+				Prefix:            jsii.String("!{timestamp:yyyy/MM/dd}/"),
+				ErrorOutputPrefix: jsii.String("errors/!{firehose:error-output-type}/!{timestamp:yyyy/MM/dd}/"),
+				CompressionFormat: jsii.String("GZIP"),
+				FileExtension:     jsii.String(".jsonl.gz"),
+				BufferingHints: &awskinesisfirehose.CfnDeliveryStream_BufferingHintsProperty{
+					IntervalInSeconds: jsii.Number(bufferSeconds), SizeInMBs: jsii.Number(bufferMiB),
+				},
+				CloudWatchLoggingOptions: &awskinesisfirehose.CfnDeliveryStream_CloudWatchLoggingOptionsProperty{
+					Enabled: jsii.Bool(true), LogGroupName: logs.LogGroupName(), LogStreamName: errors.LogStreamName(),
+				},
+			},
+		})
+	stream.Node().AddDependency(role) // with its permissions
+	digest := sha256.Sum256(program)
+	p.evidence = evidence{stream, role, hex.EncodeToString(digest[:])}
+	p.output(names.EvidenceBucketOutput, "the bucket with a record of each accepted delivery", bucket.BucketName())
+}
+
+type (
+	encryptionOfStream = awskinesisfirehose.CfnDeliveryStream_DeliveryStreamEncryptionConfigurationInputProperty
+	destination        = awskinesisfirehose.CfnDeliveryStream_ExtendedS3DestinationConfigurationProperty
+)
+
+// alarm returns the alarm for a stream that does not deliver. AWS recommends the
+// metric and 15 minutes as the threshold
+// (https://docs.aws.amazon.com/firehose/latest/dev/firehose-cloudwatch-metrics-best-practices.html).
+func (e evidence) alarm() alarm {
+	return alarm{
+		name: "evidence-delivery", statistic: maximum, minutes: 5, threshold: 15 * 60, notifyOK: true,
+		metric: metric{"AWS/Firehose", "DeliveryToS3.DataFreshness", jsii.String("DeliveryStreamName"),
+			e.stream.Ref()},
+		description: "Firehose has records of accepted deliveries that it could not write to the evidence bucket for " +
+			"15 minutes. After 24 hours it deletes them.",
+		action: "Look up errorCode in the log group of Evidence/Logs. Check the bucket, the key and the permissions of " +
+			"the stream's role. If it can't be fixed within a day, set webhookConcurrency to 0 in Lambda's console, " +
+			"so that webhooks are answered 429 and no record is lost.",
+	}
+}
