@@ -52,6 +52,7 @@ func TestTheStatusSaysWhetherItVerifies(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", t.TempDir())
+	t.Chdir(t.TempDir()) // where nothing is up
 	for name, test := range map[string]struct {
 		context string // -c
 		change  func(*call)

@@ -340,9 +340,37 @@ func TestPrivateKeySigns(t *testing.T) {
 		"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "NO_PROXY": "127.0.0.1"} {
 		t.Setenv(name, value)
 	}
-	works(t, "--key", file, "--key-id", key.ID)
-	if len(h.payloads) != 2 {
-		t.Errorf("%d webhooks arrived, want 2", len(h.payloads))
+	for flag, said := range map[string]string{"": "this is stack Payhook (account 123456789012, eu-north-1 at ",
+		" --stack Payhook": "", " --region eu-west-1": ""} {
+		_, stderr, status := run(t, strings.Fields("--key "+file+" --key-id "+key.ID+flag)...)
+		if status != 0 || !strings.HasPrefix(stderr, said) || said == "" && stderr != "" {
+			t.Errorf("%q: %d, %s", flag, status, stderr)
+		}
+	}
+	if len(h.payloads) != 4 {
+		t.Errorf("%d webhooks arrived, want 4", len(h.payloads))
+	}
+}
+
+func TestWithoutFlagsItIsTheLocalRun(t *testing.T) {
+	_, h := local(t)
+	if _, stderr, status := run(t); status != 0 || len(h.payloads) != 1 ||
+		!strings.HasPrefix(stderr, "this is the local run") {
+		t.Errorf("send: %d, %s", status, stderr)
+	}
+	key := paymenttest.NewKey(2048)
+	if _, stderr, _ := run(t, "--key", writeKey(t, key), "--key-id", key.ID, "--url", h.URL); strings.Contains(stderr,
+		"local run") {
+		t.Errorf("send --url: %s", stderr)
+	}
+	var stderr bytes.Buffer
+	target := &deployment.Target{}
+	cmd := InvokeCommand(&cli.Program{Out: io.Discard, Err: &stderr}, target)
+	cmd.SetArgs([]string{"token", writeFile(t, []byte("{}"))})
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !target.Local ||
+		!strings.HasPrefix(stderr.String(), "this is the local run") {
+		t.Errorf("invoke: %v, local %t, %s", err, target.Local, &stderr)
 	}
 }
 
