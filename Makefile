@@ -91,7 +91,8 @@ payhook: $(PAYHOOK) ## build and run the program; ARGS="pending --local", ARGS=-
 # A program of its own, since it is compiled before it checks credentials, region and settings.
 # ENV counts only on the command line of make: shells have an environment variable of this name.
 CDK := .local/bin/deploy
-ON_AWS = $(BUILD) -o $(CDK) ./infra/cmd/deploy && \
+ON_AWS = { [ -x $(CDK) ] || echo "compiling infra/cmd/deploy (half a minute the first time) ..." >&2; } && \
+	$(BUILD) -o $(CDK) ./infra/cmd/deploy && \
 	exec $(CDK) $@ '$(if $(findstring command line,$(origin ENV)),$(ENV))' $(ARGS)
 
 .PHONY: deploy

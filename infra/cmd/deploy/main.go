@@ -102,6 +102,8 @@ func (c *call) exec() error {
 	program, err := filepath.Abs(cdk)
 	if err == nil && c.command == "bootstrap" {
 		err = os.Chdir("infra")
+	} else if _, missing := os.Stat(".build/infra"); missing != nil {
+		fmt.Fprintln(c.out, "compiling the app (minutes the first time) ...")
 	}
 	if err != nil {
 		return err
