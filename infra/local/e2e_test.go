@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -148,7 +150,8 @@ func (f *fixture) program(t *testing.T) func(args ...string) *exec.Cmd {
 	folder := t.TempDir()
 	run := *f.Deployment
 	run.Simulated, run.PaymentService = true, f.machine.service.URL
-	if err := run.Write(folder); err != nil {
+	mod := os.WriteFile(filepath.Join(folder, "go.mod"), []byte("module payhook.example\n"), 0o600)
+	if err := errors.Join(mod, run.Write(folder)); err != nil {
 		t.Fatal(err)
 	}
 	build := exec.Command("go", "build", "-o", filepath.Join(folder, "payhook"), "./infra/cmd/payhook")
@@ -223,6 +226,7 @@ func (f *fixture) testCommands(t *testing.T) {
 // The page of the console, without a browser: its buttons, and the stream that it shows.
 func (f *fixture) testConsole(t *testing.T) {
 	cmd := f.program(t)("local", "console", "--json", "--since", "1s")
+	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -254,14 +258,15 @@ func (f *fixture) testConsole(t *testing.T) {
 	defer stream.Body.Close()
 	lines := bufio.NewScanner(stream.Body)
 	lines.Buffer(nil, 1<<20)
-	await := func(text string) {
+	await := func(text string) string {
 		t.Helper()
 		for lines.Scan() {
 			if strings.Contains(lines.Text(), text) {
-				return
+				return lines.Text()
 			}
 		}
 		t.Fatalf("the stream has no %q: %v", text, lines.Err())
+		return ""
 	}
 	do := func(action string) {
 		t.Helper()
@@ -270,7 +275,9 @@ func (f *fixture) testConsole(t *testing.T) {
 		if answer.StatusCode != http.StatusNoContent {
 			t.Fatalf("%s: answered %d", action, answer.StatusCode)
 		}
-		await(`"right":true`)
+		if line := await(`"right":`); !strings.Contains(line, `"right":true`) {
+			t.Fatal(line)
+		}
 	}
 	await("ready: the rule and the queue")
 	do(`{"do":"stop","service":"bus"}`)
@@ -278,7 +285,18 @@ func (f *fixture) testConsole(t *testing.T) {
 	await(`"pending":[`)
 	do(`{"do":"start","service":"bus"}`)
 	f.drain(t)
-	await(`"type":"event"`)
+	var arrived struct{ EventID string }
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(await(`"type":"event"`), "data: ")), &arrived); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"event/" + arrived.EventID: `"Released"`, "state": `"checks"`} {
+		answer := call(http.MethodGet, path, "")
+		text, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, %s", path, err, text)
+		}
+	}
 
 	// Ctrl-C starts what is stopped, and ends everything.
 	do(`{"do":"stop","service":"token"}`)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,20 +14,25 @@ import (
 	"time"
 
 	"payhook.example/infra/cmd/payhook/cli"
+	"payhook.example/infra/cmd/payhook/explain"
 	"payhook.example/infra/cmd/payhook/operate"
 	"payhook.example/infra/cmd/payhook/send"
+	"payhook.example/infra/cmd/payhook/status"
 	"payhook.example/infra/deployment"
 	"payhook.example/shared/paymenttest"
 )
 
 // action is what a button asks for.
 type action struct {
-	Do      string `json:"do"`
-	Events  int    `json:"events"`  // of send
-	Flaw    string `json:"flaw"`    // of forge
-	Service string `json:"service"` // of stop and start
-	Name    string `json:"name"`    // of compare and replay
-	Version string `json:"version"` // of replay: first, parked, or "" for what is no conflict
+	Do string `json:"do"`
+	// Of send, repeat and conflict. The command has defaults for Amount and Currency.
+	Events   int    `json:"events"`
+	Amount   string `json:"amount"`
+	Currency string `json:"currency"`
+	Flaw     string `json:"flaw"`    // of forge
+	Service  string `json:"service"` // of stop and start
+	Name     string `json:"name"`    // of compare, replay and explain
+	Version  string `json:"version"` // of replay: first, parked, or "" for what is no conflict
 }
 
 // result is a command and its result.
@@ -57,20 +63,42 @@ type actor struct {
 	call func(ctx context.Context, args []string) (output string, right bool)
 	// setBus stops or starts the bus.
 	setBus func(ctx context.Context, stopped bool) error
-	feed   *feed
+	// rulesFor returns the names of the rules that match an event.
+	rulesFor func(ctx context.Context, event string) ([]string, error)
+	feed     *feed
 
 	mu      sync.Mutex      // held during an action
 	stopped map[string]bool // what this program has stopped
+	// ends ends that webhooks with 503 are intended, by the service that is stopped.
+	ends map[string]func()
+}
+
+func newActor() *actor {
+	return &actor{feed: newFeed(), stopped: map[string]bool{}, ends: map[string]func(){}}
 }
 
 // do does what is asked for. Pages see the result in the feed.
 func (a *actor) do(ctx context.Context, asked action) error {
+	if asked.Do == "clear" {
+		return a.feed.clear()
+	}
 	args, err := asked.args()
 	if err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	expected := "2xx"
+	if asked.Do == "forge" {
+		expected = "401"
+		defer a.feed.intend(http.StatusUnauthorized)()
+	}
+	if len(a.ends) > 0 {
+		expected += ",503"
+	}
+	if args[0] == "send" && asked.Service == "" && expected != "2xx" {
+		args = append(args, "--expect", expected)
+	}
 	return a.run(ctx, asked, args)
 }
 
@@ -86,29 +114,48 @@ func (a *actor) run(ctx context.Context, asked action, args []string) error {
 		r.Output, r.Right = a.call(ctx, args)
 	}
 	if r.Right && asked.Service != "" {
-		a.stopped[asked.Service] = asked.Do == "stop"
+		a.set(asked.Service, asked.Do == "stop")
 	}
 	r.Stopped = a.stopped
 	return a.feed.add(aCommand, r)
 }
 
+// set records that a service is stopped or not. Without the key service, or the token that it
+// may require, webhooks with an unknown key are answered with 503.
+func (a *actor) set(service string, stopped bool) {
+	if a.stopped[service] = stopped; service == eventBus {
+		return
+	}
+	end, lasts := a.ends[service]
+	switch {
+	case stopped && !lasts:
+		a.ends[service] = a.feed.intend(http.StatusServiceUnavailable)
+	case !stopped && lasts:
+		end()
+		delete(a.ends, service)
+	}
+}
+
 // args returns the arguments of payhook for what is asked for; none for the bus.
 func (asked action) args() ([]string, error) {
 	switch asked.Do {
-	case "send":
+	case "send", "repeat", "conflict":
 		if asked.Events < 1 || asked.Events > maxEvents {
 			return nil, fmt.Errorf("%w: the number of events must be from 1 to %d", errAction, maxEvents)
 		}
-		return []string{"send", "--local", "--events", strconv.Itoa(asked.Events)}, nil
-	case "repeat":
-		return []string{"send", "--local", "--duplicates", "1"}, nil
-	case "conflict":
-		return []string{"send", "--local", "--conflict"}, nil
+		args := []string{"send", "--local", "--events", strconv.Itoa(asked.Events)}
+		if asked.Amount != "" {
+			args = append(args, "--amount", asked.Amount)
+		}
+		if asked.Currency != "" {
+			args = append(args, "--currency", asked.Currency)
+		}
+		return append(args, map[string][]string{"repeat": {"--duplicates", "1"}, "conflict": {"--conflict"}}[asked.Do]...), nil
 	case "forge":
 		if !slices.Contains(paymenttest.Flaws(), paymenttest.Flaw(asked.Flaw)) {
 			return nil, fmt.Errorf("%w: there is no flaw %q", errAction, asked.Flaw)
 		}
-		return []string{"send", "--local", "--corrupt", asked.Flaw, "--expect", "401"}, nil
+		return []string{"send", "--local", "--corrupt", asked.Flaw}, nil
 	case "rotate":
 		return []string{"send", "--local", "--rotate"}, nil
 	case "stop", "start":
@@ -120,6 +167,8 @@ func (asked action) args() ([]string, error) {
 			fault = string(paymenttest.Down)
 		}
 		return []string{"send", "--local", "--count", "0", "--fault", asked.Service + "=" + fault}, nil
+	case "explain":
+		return []string{"explain", "--local", "--captured", asked.Name}, nil
 	case "compare":
 		// A name cannot be a flag.
 		return []string{"parked", "show", "--local", "--", asked.Name}, nil
@@ -169,7 +218,7 @@ func payhook(ctx context.Context, args []string) (output string, right bool) {
 	p := &cli.Program{In: strings.NewReader(""), Out: &text, Err: &text, Now: time.Now}
 	root, t := p.Root(""), &deployment.Target{}
 	cli.TargetFlags(root, t)
-	root.AddCommand(append(operate.Commands(p, t), send.Command(p, t))...)
-	status := p.Run(ctx, root, args)
-	return strings.TrimSpace(text.String()), status == 0
+	root.AddCommand(append(operate.Commands(p, t), send.Command(p, t), explain.Command(p, t), status.Command(p, t))...)
+	exit := p.Run(ctx, root, args)
+	return strings.TrimSpace(text.String()), exit == 0
 }

@@ -1,8 +1,12 @@
 package console
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/listen"
 )
 
@@ -11,6 +15,7 @@ const (
 	delivery2 = "5c0e7f8e-63dd-4c4e-9a5f-5e0a8f3b2c11"
 	event1    = "c268f721-2d16-45e1-9a84-3473ff8b678a"
 	event2    = "e2835100-9619-463b-8f96-2855ccab5242"
+	captured  = "20260131T120001.000Z-signature-mismatch-A.json"
 	parkedAs  = "2026/01/31/12/20260131T120000.000Z-conflict-5c0e7f8e.json"
 )
 
@@ -22,7 +27,7 @@ func fill(t *testing.T, f *feed) {
 			Events: 2, IDs: map[string][]string{"published": {event1}, "pending": {event2}},
 			MS: map[string]float64{"record": 4.2, "publish": 7}},
 		{Type: "webhook", Time: "2026-01-31T12:00:01.000Z", Status: 401, Outcome: "signature-mismatch",
-			Cause: "signature: does not verify"},
+			Cause: "signature: does not verify", Captured: captured},
 		{Type: "webhook", Time: "2026-01-31T12:00:02.000Z", Status: 200, Outcome: "accepted", DeliveryID: delivery2,
 			Events: 1, IDs: map[string][]string{"conflict": {event1}}, Parked: parkedAs,
 			MS: map[string]float64{"record": 3}},
@@ -31,8 +36,8 @@ func fill(t *testing.T, f *feed) {
 			t.Fatal(err)
 		}
 	}
-	if err := f.Event(listen.Event{EventID: event1, DeliveryID: delivery1,
-		Name: "PAYMENT_STATUS.RELEASED"}); err != nil {
+	if err := f.Event(listen.Event{EventID: event1, DeliveryID: delivery1, Name: "PAYMENT_STATUS.RELEASED",
+		Event: []byte(`{"detail":{"amount":9250.00}}`)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -44,6 +49,8 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 	p.open(s.URL, 1400)
 	p.shows("Connected", "signature: does not verify", "pending, left to redrive",
 		"parked, in conflict with a recorded event", "PAYMENT_STATUS.RELEASED", "11 ms")
+	p.until(`document.getElementById("state").innerText.replace(/\s+/g, " ") ===
+		"✓ token valid for 4m ✓ alarms none of 9 is raised ! token runs late"`)
 	p.until(`document.querySelectorAll("#deliveries > li").length === 3`)
 
 	click := func(text, want string) {
@@ -55,19 +62,45 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
-	click("Send one event", "send --local --events 1")
-	p.evaluate(`document.getElementById("events").value = "7"`)
-	click("Send several", "send --local --events 7")
+	click("Send", "send --local --events 1 --amount 1250.00 --currency USD")
+	p.evaluate(`(() => {
+		document.getElementById("events").value = "7";
+		document.getElementById("amount").value = "99.50";
+		document.getElementById("currency").value = "EUR";
+	})()`)
+	click("Send with two amounts (conflict)", "send --local --events 7 --amount 99.50 --currency EUR --conflict")
 	p.evaluate(`document.getElementById("flaw").value = "wrong-key"`)
 	click("Send a forged webhook", "send --local --corrupt wrong-key --expect 401")
-	click("Rotate the key and send one event", "send --local --rotate")
-	click("Stop key service", "send --local --count 0 --fault keys=down")
+	click("Rotate the key and send", "send --local --rotate")
+	// What stops a service asks first.
+	s.answer("it is stopped", true)
+	p.clickButton("Stop key service")
+	p.until(`document.getElementById("ask").open && document.activeElement.textContent === "Cancel"`)
+	p.clickButton("Cancel")
+	p.until(`!document.getElementById("ask").open`)
+	p.clickButton("Stop key service")
+	p.click(`document.getElementById("ask-yes")`)
+	p.shows("it is stopped")
+	if calls, _ := s.done(); !slices.Equal(calls, []string{"send --local --count 0 --fault keys=down"}) {
+		t.Errorf("%q", calls)
+	}
 	click("Start key service", "send --local --count 0 --fault keys=")
 	p.clickButton("Stop event bus")
+	p.click(`document.getElementById("ask-yes")`)
 	p.shows("Start event bus")
 	if _, stopped := s.done(); !stopped {
 		t.Error("the bus was not stopped")
 	}
+	// A rejection is explained below it.
+	s.answer("the captured webhook x\nit was forged", false)
+	p.clickButton("Explain")
+	p.until(`document.querySelector("#deliveries > .bad pre")?.innerText === "it was forged"`)
+	if got := s.lastCall(); got != "explain --local --captured "+captured {
+		t.Errorf("%q", got)
+	}
+	// An event that is opened shows what is in it, and stays open.
+	p.click(`[...document.querySelectorAll("summary")].find((e) => e.innerText.includes("PAYMENT_STATUS"))`)
+	p.shows("Rules that match: Euro, Released", `"amount": 9250.00`, "state of "+event1)
 	// A conflict is decided in a dialog, which shows both versions. To publish the second takes
 	// one more step.
 	s.answer("name x\njwk y\n\nevent 1\n  FIRST VERSION  PARKED VERSION\namount  not available  9250.00\n", true)
@@ -82,21 +115,23 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 	p.click(`document.getElementById("conflict-sure")`)
 	s.answer("the parked version was published", true)
 	p.click(`document.getElementById("conflict-parked")`)
-	p.until(`document.querySelector("button[data-replay]") === null &&
+	p.until(`![...document.querySelectorAll("button")].some((e) => e.textContent.startsWith("Compare")) &&
 		!document.getElementById("conflict").open &&
 		document.getElementById("deliveries").innerText.includes("replayed")`)
 	if got, want := s.lastCall(), "parked replay --local --version parked --yes -- "+parkedAs; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	s.answer("not accepted", false)
-	p.clickButton("Send one event")
+	p.clickButton("Send")
 	p.shows("failed, or not as expected", "not accepted")
 
-	// What was pending arrives later, below its webhook.
+	// What was pending arrives later, below its webhook. What has the focus keeps it.
+	p.evaluate(`document.querySelector("#deliveries details[open] summary").focus()`)
 	if err := s.actor.feed.Event(listen.Event{EventID: event2, DeliveryID: delivery1}); err != nil {
 		t.Fatal(err)
 	}
-	p.shows("published later, by redrive")
+	p.shows("published later, by redrive", `"amount": 9250.00`)
+	p.until(`document.activeElement === document.querySelector("#deliveries details[open] summary")`)
 	p.until(`document.querySelectorAll("#deliveries > li").length === 3`)
 
 	// The keyboard reaches every button and uses it.
@@ -104,10 +139,92 @@ func TestPageShowsDeliveriesAndResultsOfItsButtons(t *testing.T) {
 	p.evaluate(`document.querySelector("button[data-do=repeat]").focus()`)
 	p.call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "Enter", "text": "\r"})
 	p.shows("by keyboard")
-	if got := s.lastCall(); got != "send --local --duplicates 1" {
+	if got := s.lastCall(); got != "send --local --events 7 --amount 99.50 --currency EUR --duplicates 1" {
 		t.Errorf("the keyboard: %q", got)
 	}
+
+	// The filter hides what does not have its text, also of what arrives later.
+	p.evaluate(`(() => {
+		const filter = document.getElementById("filter");
+		filter.value = " Mismatch";
+		filter.dispatchEvent(new Event("input"));
+	})()`)
+	p.shows("1 of 3")
+	if err := s.actor.feed.Webhook(listen.Webhook{Status: 200, Outcome: "accepted"}); err != nil {
+		t.Fatal(err)
+	}
+	p.shows("1 of 4")
+	p.until(`document.querySelectorAll("#deliveries > :not([hidden])").length === 1`)
+	// What is cleared does not come back when the page is loaded again.
+	p.clickButton("Clear")
+	p.shows("No delivery yet.")
+	p.open(s.URL, 1400)
+	p.shows("Connected", "No delivery yet.")
 }
+
+// A rejection that the page caused does not look like a failure, and nothing lies over the page
+// on a small screen.
+func TestSmallScreenAndIntendedRejections(t *testing.T) {
+	p := newTab(t)
+	s := newTestServer(t)
+	s.answer(strings.Repeat("long ", 200), true)
+	end := s.actor.feed.intend(401)
+	fill(t, s.actor.feed)
+	if err := s.actor.feed.Webhook(listen.Webhook{Time: cli.Stamp(time.Now()), Status: 401, Outcome: "key-id-missing",
+		Captured: captured}); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	for _, theme := range []string{"light", "dark"} {
+		p.call("Emulation.setEmulatedMedia",
+			map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": theme}}})
+		p.open(s.URL, 390)
+		p.shows("key-id-missing, as intended")
+		p.until(`document.querySelectorAll("#deliveries > .bad").length === 1`)
+		p.clickButton("Send")
+		p.click(`document.querySelector("#deliveries .row > button")`)
+		p.click(`document.querySelector("#deliveries summary")`)
+		p.shows("long long", `"amount": 9250.00`)
+		p.until(`document.querySelectorAll("#deliveries output pre").length > 0`)
+		if text := p.evaluate(`[...document.body.querySelectorAll("*")].filter((e) => {
+			const box = e.getBoundingClientRect();
+			return ["fixed", "sticky"].includes(getComputedStyle(e).position) ||
+				box.right > innerWidth && !e.closest("pre");
+		}).map((e) => e.outerHTML).join("\n")`); text != "" {
+			t.Errorf("over the page, or too wide:\n%s", text)
+		}
+		if text := p.evaluate(lowContrast); text != "" {
+			t.Errorf("%s: too little contrast (WCAG 2.2, 1.4.3):\n%s", theme, text)
+		}
+	}
+}
+
+// lowContrast returns the texts whose contrast with their background is below 4.5 to 1
+// (https://www.w3.org/TR/WCAG22/#contrast-minimum). Colors are drawn, so that a mixed one counts.
+const lowContrast = `(() => {
+	const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+	const luminance = (...colors) => {
+		for (const color of colors) {
+			canvas.fillStyle = color;
+			canvas.fillRect(0, 0, 1, 1);
+		}
+		const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map((c) => c / 255)
+			.map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+	};
+	const low = [];
+	for (const e of document.body.querySelectorAll("*")) {
+		const own = [...e.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.data.trim());
+		if (!own || !e.checkVisibility() || e.matches(":disabled, [aria-disabled=true]")) continue;
+		const backs = [];
+		for (let at = e; at; at = at.parentElement) backs.unshift(getComputedStyle(at).backgroundColor);
+		const back = luminance("white", ...backs);
+		const text = luminance("white", ...backs, getComputedStyle(e).color);
+		const ratio = (Math.max(text, back) + 0.05) / (Math.min(text, back) + 0.05);
+		if (ratio < 4.5) low.push(ratio.toFixed(2) + " " + e.outerHTML);
+	}
+	return low.join("\n");
+})()`
 
 func TestHostileDataIsShownAsText(t *testing.T) {
 	p := newTab(t)

@@ -8,13 +8,16 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
+	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/infra/deployment"
 )
 
@@ -83,3 +86,38 @@ func setRole(ctx context.Context, d *deployment.Deployment, role string, stopped
 	}
 	return err
 }
+
+// rulesFor returns the short names of the bus's rules that match an event in EventBridge's
+// envelope. The temporary rules of listeners match every event, and are left out.
+func rulesFor(ctx context.Context, d *deployment.Deployment, event string) (names []string, err error) {
+	client := eventbridge.NewFromConfig(d.AWS)
+	for input := (&eventbridge.ListRulesInput{EventBusName: &d.Bus}); ; {
+		page, err := client.ListRules(ctx, input)
+		if err != nil {
+			return nil, err
+		}
+		for _, rule := range page.Rules {
+			if strings.HasPrefix(aws.ToString(rule.Name), listen.Prefix) || rule.EventPattern == nil {
+				continue
+			}
+			test, err := client.TestEventPattern(ctx,
+				&eventbridge.TestEventPatternInput{Event: &event, EventPattern: rule.EventPattern})
+			if err != nil {
+				return nil, err
+			}
+			if test.Result {
+				names = append(names, short(*rule.Name))
+			}
+		}
+		if input.NextToken = page.NextToken; page.NextToken == nil {
+			return names, nil
+		}
+	}
+}
+
+// generated matches a name that CloudFormation made of the stack, a logical id of the CDK and
+// random characters.
+var generated = regexp.MustCompile(`^.+-([0-9A-Za-z]+?)(?:Rule)?[0-9A-F]{8}-[0-9A-Za-z]+$`)
+
+// short returns the part of a rule's name that the author of the rule chose.
+func short(name string) string { return generated.ReplaceAllString(name, "$1") }

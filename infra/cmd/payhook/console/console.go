@@ -26,11 +26,11 @@ import (
 const long = `Serves a page on 127.0.0.1 and prints its address; Ctrl-C ends it. It needs a local run:
 make up, or payhook local up.
 
-The page shows each delivery as it arrives: the answer, the outcome, the cause, and its
-events. Its buttons send webhooks, several events, duplicates, conflicts and forged
-webhooks, rotate the signing key, stop and start the key service, the token endpoint and
-the event bus, and replay what is parked. What was stopped is started when the command
-ends.
+The page shows the state, and each delivery as it arrives: the answer, the outcome, the
+cause, and its events with what is in them. Its buttons send webhooks, duplicates,
+conflicts and forged webhooks, explain a rejection, rotate the signing key, stop and
+start the key service, the token endpoint and the event bus, and replay what is parked.
+What was stopped is started when the command ends.
 
 With --json, one document: url.`
 
@@ -67,9 +67,10 @@ func run(ctx context.Context, p *cli.Program, port uint16, since time.Duration) 
 	if err != nil {
 		return cli.Usage("--port: %w", err)
 	}
-	messages := newFeed()
-	a := &actor{call: payhook, feed: messages, stopped: map[string]bool{},
-		setBus: func(ctx context.Context, stopped bool) error { return setBus(ctx, d, stopped) }}
+	a := newActor()
+	a.call = payhook
+	a.setBus = func(ctx context.Context, stopped bool) error { return setBus(ctx, d, stopped) }
+	a.rulesFor = func(ctx context.Context, event string) ([]string, error) { return rulesFor(ctx, d, event) }
 	// Streams end with ctx.
 	s := &http.Server{Handler: newServer(l, a, d.Name, d.Simulated).handler(), ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
@@ -94,7 +95,7 @@ func run(ctx context.Context, p *cli.Program, port uint16, since time.Duration) 
 		<-running.Done()
 		return s.Close()
 	})
-	group.Go(func() error { return listen.Follow(running, d, since, messages.note, messages) })
+	group.Go(func() error { return listen.Follow(running, d, since, a.feed.note, a.feed) })
 	err = group.Wait()
 	// What is stopped must be started also after Ctrl-C.
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)

@@ -12,8 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"payhook.example/infra/cmd/payhook/cli"
 	"payhook.example/infra/cmd/payhook/listen"
 	"payhook.example/shared/paymenttest"
 )
@@ -28,26 +30,36 @@ type testServer struct {
 	output string
 	right  bool
 	bus    bool // stopped
+	status string
 }
 
 func newTestServer(t *testing.T) *testServer {
 	t.Helper()
-	s := &testServer{right: true}
+	s := &testServer{right: true, status: `{"checks":[{"name":"alarms","state":"ok","text":"none of 9 is raised"},
+		{"name":"token runs","state":"attention","text":"late: payhook logs token"},
+		{"name":"redrive","state":"not measured","text":"no run"},
+		{"name":"token","state":"ok","text":"valid for 4m, until 2026-01-31T12:04:00Z"}]}`}
 	s.Server = httptest.NewUnstartedServer(nil)
-	a := &actor{feed: newFeed(), stopped: map[string]bool{},
-		call: func(_ context.Context, args []string) (string, bool) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.calls = append(s.calls, strings.Join(args, " "))
-			return s.output, s.right
-		},
-		setBus: func(_ context.Context, stopped bool) error {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.bus = stopped
-			return nil
-		},
+	a := newActor()
+	a.call = func(_ context.Context, args []string) (string, bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch args[0] { // the page reads these by itself
+		case "status":
+			return s.status, false
+		case "event":
+			return "state of " + args[len(args)-1], true
+		}
+		s.calls = append(s.calls, strings.Join(args, " "))
+		return s.output, s.right
 	}
+	a.setBus = func(_ context.Context, stopped bool) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.bus = stopped
+		return nil
+	}
+	a.rulesFor = func(context.Context, string) ([]string, error) { return []string{"Euro", "Released"}, nil }
 	s.server = newServer(s.Listener, a, "stack Payhook (a test)", true)
 	s.Config.Handler = s.handler()
 	s.Start()
@@ -179,7 +191,8 @@ func TestUnknownActionDoesNothing(t *testing.T) {
 
 func TestCommandsOfTheButtonsExist(t *testing.T) {
 	t.Chdir(t.TempDir())
-	asked := []action{{Do: "send", Events: 3}, {Do: "repeat"}, {Do: "conflict"}, {Do: "rotate"},
+	asked := []action{{Do: "send", Events: 3, Amount: "1.00", Currency: "EUR"}, {Do: "repeat", Events: 1},
+		{Do: "conflict", Events: 1}, {Do: "rotate"}, {Do: "explain", Name: "a"},
 		{Do: "stop", Service: "keys"}, {Do: "start", Service: "token"}}
 	for _, flaw := range paymenttest.Flaws() {
 		asked = append(asked, action{Do: "forge", Flaw: string(flaw)})
@@ -274,12 +287,107 @@ func TestStreamHasEveryMessageInOrder(t *testing.T) {
 	}
 }
 
-func TestEventIsShownWithoutItsContent(t *testing.T) {
-	f := newFeed()
-	if err := f.Event(listen.Event{EventID: "e", Event: json.RawMessage(`{"amount":12345}`)}); err != nil {
+func TestContentOfAnEventIsReadSeparatelyAndKeepsItsDigits(t *testing.T) {
+	s := newTestServer(t)
+	if err := s.actor.feed.Event(listen.Event{EventID: "e", Event: json.RawMessage(`{"amount":1250.00}`)}); err != nil {
 		t.Fatal(err)
 	}
-	if all, _, _ := f.after(0); strings.Contains(string(all[0].data), "12345") {
+	if all, _, _ := s.actor.feed.after(0); strings.Contains(string(all[0].data), "1250") {
 		t.Errorf("%s", all[0].data)
+	}
+	read := func(id string) (known struct {
+		State, Content string
+		Rules          []string
+	}) {
+		t.Helper()
+		status, text := s.request(t, http.MethodGet, "/event/"+id, "", nil)
+		if err := json.Unmarshal([]byte(text), &known); err != nil {
+			t.Fatalf("%d %s", status, text)
+		}
+		return known
+	}
+	if got := read("e"); got.State != "state of e" || got.Content != "{\n  \"amount\": 1250.00\n}" ||
+		!slices.Equal(got.Rules, []string{"Euro", "Released"}) {
+		t.Errorf("%+v", got)
+	}
+	if got := read("--all"); got.State != "state of --all" || got.Content != "" || got.Rules != nil {
+		t.Errorf("an event that has not arrived: %+v", got)
+	}
+}
+
+func TestFeedForgetsTheOldestBeforeItIsTooLarge(t *testing.T) {
+	f := newFeed()
+	for i := range 5 {
+		content := make([]byte, keptBytes/4)
+		if err := f.Event(listen.Event{EventID: fmt.Sprint(i), Event: content}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, n, _ := f.after(0); len(all) != 3 || n != 5 || f.content("1") != nil || f.content("2") == nil {
+		t.Errorf("%d of %d messages are kept", len(all), n)
+	}
+	if err := f.clear(); err != nil {
+		t.Fatal(err)
+	}
+	if all, n, _ := f.after(5); len(all) != 1 || n != 6 || all[0].kind != aClear || f.size != len(all[0].data) {
+		t.Errorf("%d of %d messages, %d bytes are kept", len(all), n, f.size)
+	}
+}
+
+// A status is intended while the page causes it, and only then.
+func TestRejectionsThatThePageCausesAreIntended(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newActor()
+		intended := func() string {
+			var all []bool
+			for _, status := range []int{401, 503} {
+				all = append(all, a.feed.intended(listen.Webhook{Status: status, Time: cli.Stamp(time.Now())}))
+			}
+			return fmt.Sprint(all)
+		}
+		var command, during string
+		a.call = func(_ context.Context, args []string) (string, bool) {
+			command, during = strings.Join(args, " "), intended()
+			return "", true
+		}
+		for _, step := range []struct {
+			action
+			command       string
+			during, after string // 401 and 503 are intended
+		}{
+			{action{Do: "forge", Flaw: "signature"}, "send --local --corrupt signature --expect 401",
+				"[true false]", "[false false]"},
+			{action{Do: "stop", Service: "keys"}, "send --local --count 0 --fault keys=down",
+				"[false false]", "[false true]"},
+			{action{Do: "stop", Service: "keys"}, "send --local --count 0 --fault keys=down",
+				"[false true]", "[false true]"},
+			{action{Do: "rotate"}, "send --local --rotate --expect 2xx,503", "[false true]", "[false true]"},
+			{action{Do: "forge", Flaw: "signature"}, "send --local --corrupt signature --expect 401,503",
+				"[true true]", "[false true]"},
+			{action{Do: "start", Service: "keys"}, "send --local --count 0 --fault keys=",
+				"[false true]", "[false false]"},
+			{action{Do: "rotate"}, "send --local --rotate", "[false false]", "[false false]"},
+		} {
+			if err := a.do(t.Context(), step.action); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // of the fake clock
+			if after := intended(); command != step.command || during != step.during || after != step.after {
+				t.Errorf("%+v: %s, during %s, after %s", step.action, command, during, after)
+			}
+		}
+	})
+}
+
+func TestRulesHaveShortNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"PayhookConsumer-EuroRule8920E8CC-F285CAAE56FA7":      "Euro",
+		"My-Stack-HighValuePaymentsRule747A5B76-aB3514858A35": "HighValuePayments",
+		"PayhookConsumer-Everything9FC35C11-A4007B25C21C0":    "Everything",
+		"payments-in-euro": "payments-in-euro",
+	} {
+		if got := short(name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
 	}
 }

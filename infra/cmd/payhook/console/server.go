@@ -1,11 +1,13 @@
 package console
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
+	"io"
 	"io/fs"
 	"mime"
 	"net"
@@ -14,6 +16,7 @@ import (
 	"strings"
 
 	"payhook.example/infra/cmd/payhook/listen"
+	"payhook.example/shared/payment"
 	"payhook.example/shared/paymenttest"
 )
 
@@ -60,6 +63,8 @@ func (s *server) handler() http.Handler {
 		mux.Handle("GET /"+path, http.FileServerFS(content))
 	}
 	mux.HandleFunc("GET /stream", s.stream)
+	mux.HandleFunc("GET /state", s.state)
+	mux.HandleFunc("GET /event/{id}", s.event)
 	mux.HandleFunc("POST /do", s.do)
 	sameOrigin := http.NewCrossOriginProtection().Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,7 +96,40 @@ func (s *server) index(w http.ResponseWriter, _ *http.Request) {
 		Simulated  bool
 		Flaws      []paymenttest.Flaw
 		MaxEvents  int
-	}{s.name, string(data), s.simulated, paymenttest.Flaws(), maxEvents})
+		Sample     payment.Event
+	}{s.name, string(data), s.simulated, paymenttest.Flaws(), maxEvents, paymenttest.Event()})
+}
+
+// state serves what payhook status says.
+func (s *server) state(w http.ResponseWriter, r *http.Request) {
+	text, _ := s.actor.call(r.Context(), []string{"status", "--local", "--json"})
+	w.Header().Set("Content-Type", "application/json") // or an error as text
+	_, _ = io.WriteString(w, text)
+}
+
+// event serves what is known of an event: what payhook event says, and if it arrived, the event
+// with its digits and the rules that match it.
+func (s *server) event(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	var known struct {
+		State   string   `json:"state"`
+		Content string   `json:"content,omitempty"`
+		Rules   []string `json:"rules"`
+	}
+	known.State, _ = s.actor.call(r.Context(), []string{"event", "--local", "--", id})
+	if content := s.actor.feed.content(id); content != nil {
+		var err error
+		if known.Rules, err = s.actor.rulesFor(r.Context(), string(content)); err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		var text bytes.Buffer
+		if json.Indent(&text, content, "", "  ") == nil {
+			known.Content = text.String()
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(known)
 }
 
 // do does what a button asks for. No page of another origin can send JSON without the

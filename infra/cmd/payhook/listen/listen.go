@@ -48,9 +48,9 @@ in the log only.
              the reference that is on the bus.
 
 With --json, or if the output is not a terminal, JSON lines. A webhook: type, time,
-status, outcome, cause, deliveryId, events, ids, idsLeftOut, parked, ms. An event: type,
-time, eventId, name, deliveryId, forward, event. They contain payment data. --json=false
-prevents it.`
+status, outcome, cause, deliveryId, events, ids, idsLeftOut, parked, captured, ms. An
+event: type, time, eventId, name, deliveryId, forward, event. They contain payment data.
+--json=false prevents it.`
 
 const example = `  payhook listen --local
   payhook listen --since 1h
@@ -169,7 +169,7 @@ func follow(ctx context.Context, d *deployment.Deployment, since time.Duration, 
 		say("removed the rule and the queue " + made.name)
 	}()
 	say("ready: the rule and the queue " + made.name + " show events of " + d.Name +
-		"; a new rule takes effect after a short time. Ctrl-C ends it")
+		"; a new rule takes effect after a short time")
 
 	var mu sync.Mutex // of to
 	running, ctx := errgroup.WithContext(ctx)

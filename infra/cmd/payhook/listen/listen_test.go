@@ -337,18 +337,18 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 func TestExpiredRulesAreRemovedAtTheNextStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud()
-		c.addRule(prefix+"crashed", description+time.Now().Format(time.RFC3339))
-		c.rules[prefix+"crashed"].target = "queue"
-		c.queues[prefix+"crashed"] = &queue{}
+		c.addRule(Prefix+"crashed", description+time.Now().Format(time.RFC3339))
+		c.rules[Prefix+"crashed"].target = "queue"
+		c.queues[Prefix+"crashed"] = &queue{}
 		// It crashed before the queue was made.
-		c.addRule(prefix+"half", description+time.Now().Add(-time.Hour).Format(time.RFC3339))
-		c.addRule(prefix+"running", description+time.Now().Add(time.Hour).Format(time.RFC3339))
-		c.addRule(prefix+"of-somebody", "2020-01-01T00:00:00Z")
+		c.addRule(Prefix+"half", description+time.Now().Add(-time.Hour).Format(time.RFC3339))
+		c.addRule(Prefix+"running", description+time.Now().Add(time.Hour).Format(time.RFC3339))
+		c.addRule(Prefix+"of-somebody", "2020-01-01T00:00:00Z")
 		l := c.start(t, false, nil)
 		if err := l.end(); err != nil {
 			t.Fatal(err)
 		}
-		want := []string{prefix + "of-somebody", prefix + "running"}
+		want := []string{Prefix + "of-somebody", Prefix + "running"}
 		if got := slices.Sorted(maps.Keys(c.rules)); !slices.Equal(got, want) || len(c.queues) != 0 {
 			t.Errorf("the rules are %q, want %q; the queues are %v", got, want, c.queues)
 		}

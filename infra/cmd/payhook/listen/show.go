@@ -28,6 +28,7 @@ type Webhook struct {
 	IDs        map[string][]string `json:"ids,omitempty"` // of the events, by their fates
 	IDsLeftOut int                 `json:"idsLeftOut,omitempty"`
 	Parked     string              `json:"parked,omitempty"`
+	Captured   string              `json:"captured,omitempty"`
 	MS         map[string]float64  `json:"ms,omitempty"` // of the steps that were made
 }
 

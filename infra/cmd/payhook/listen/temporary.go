@@ -19,9 +19,9 @@ import (
 	"payhook.example/infra/cmd/payhook/logs"
 )
 
-// prefix begins the names of all temporary rules and queues. The policy of whoever
+// Prefix begins the names of all temporary rules and queues. The policy of whoever
 // listens is limited to it.
-const prefix = "payhook-listen-"
+const Prefix = "payhook-listen-"
 
 // description begins the description of a temporary rule. The time from which on anybody's
 // start removes the rule follows.
@@ -48,7 +48,7 @@ type temporary struct {
 
 func newTemporary(config aws.Config, bus string) *temporary {
 	return &temporary{events: eventbridge.NewFromConfig(config), queues: sqs.NewFromConfig(config), bus: bus,
-		name: prefix + strings.ReplaceAll(uuid.New().String(), "-", "")[:12]}
+		name: Prefix + strings.ReplaceAll(uuid.New().String(), "-", "")[:12]}
 }
 
 // Subscribe makes a temporary rule with an event pattern and a queue behind it, and returns the
@@ -197,7 +197,7 @@ func isGone(err error) bool {
 
 // removeExpired removes the rules and queues that earlier runs did not remove.
 func (t *temporary) removeExpired(ctx context.Context, say func(string)) error {
-	input := &eventbridge.ListRulesInput{EventBusName: &t.bus, NamePrefix: aws.String(prefix)}
+	input := &eventbridge.ListRulesInput{EventBusName: &t.bus, NamePrefix: aws.String(Prefix)}
 	for {
 		page, err := t.events.ListRules(ctx, input)
 		if err != nil {

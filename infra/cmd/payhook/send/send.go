@@ -4,6 +4,7 @@
 package send
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -46,7 +47,7 @@ const example = `  payhook send --local --events 25                  25 events i
   payhook send --local --count 10 --duplicates 5    10 deliveries, then 5 of them again
   payhook send --local --corrupt signature --expect 401
   payhook send --local --age 10m --expect 401       an old timestamp; -10m is in the future
-  payhook send --local --amount 2500000.00
+  payhook send --local --amount 2500000.00 --currency EUR
   payhook send --local --conflict                   one eventId with two contents
   payhook send --local --file events/webhook/one-event.json
   payhook send --local --pad 6300000 --expect 413   more than Lambda takes
@@ -64,7 +65,8 @@ type options struct {
 
 	url, file                      string
 	count, duplicates, events, pad int
-	name, eventID, amount          string
+	name, eventID                  string
+	amount, currency               string
 	conflict                       bool
 	rotate, rotateCertificate      bool
 	certificate, fault, expect     string
@@ -87,6 +89,7 @@ func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 		"`file` with a payload, sent byte for byte, or with a sample event of a function URL, whose payload is sent; "+
 			"- is standard input")
 	f.StringVar(&o.amount, "amount", "", "amount, as digits (default 1250.00)")
+	f.StringVar(&o.currency, "currency", "", "paymentCurrency (default USD)")
 	f.StringVar(&o.name, "name", "", "eventName (default PAYMENT_STATUS.RELEASED)")
 	f.StringVar(&o.eventID, "event-id", "", "eventId of the first event (default a new one)")
 	f.BoolVar(&o.conflict, "conflict", false, "send the first event again with another amount, which is a conflict")
@@ -316,6 +319,7 @@ func (o *options) payload(first bool) ([]byte, error) {
 				return nil, cli.Usage("--amount %s: is not a JSON number", o.amount)
 			}
 		}
+		e.EventData.PaymentCurrency = cmp.Or(o.currency, e.EventData.PaymentCurrency)
 		events[i] = paymenttest.Encode(e)
 	}
 	return paymenttest.RawDelivery(uuid.New().String(), events...), nil

@@ -108,7 +108,7 @@ func isUp(t *testing.T, d deployment.Deployment) {
 
 func TestFlagsDescribeTheDeliveries(t *testing.T) {
 	_, h := local(t)
-	out := works(t, strings.Fields("--local --count 2 --duplicates 1 --events 2 --amount 100.00 "+
+	out := works(t, strings.Fields("--local --count 2 --duplicates 1 --events 2 --amount 100.00 --currency EUR "+
 		"--name PAYMENT_STATUS.OTHER --pad 2")...)
 	if len(h.payloads) != 3 || h.payloads[2] != h.payloads[0] || h.payloads[1] == h.payloads[0] {
 		t.Fatalf("%d deliveries were sent, want 3, of which the last is the first again", len(h.payloads))
@@ -124,7 +124,7 @@ func TestFlagsDescribeTheDeliveries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.EventName != "PAYMENT_STATUS.OTHER" || e.EventData.Amount != "100.00" ||
+	if e.EventName != "PAYMENT_STATUS.OTHER" || e.EventData.Amount != "100.00" || e.EventData.PaymentCurrency != "EUR" ||
 		!strings.HasSuffix(h.payloads[1], "]}  ") {
 		t.Errorf("sent %s", h.payloads[1])
 	}
