@@ -140,17 +140,7 @@ func (a *actor) set(service string, stopped bool) {
 func (asked action) args() ([]string, error) {
 	switch asked.Do {
 	case "send", "repeat", "conflict":
-		if asked.Events < 1 || asked.Events > maxEvents {
-			return nil, fmt.Errorf("%w: the number of events must be from 1 to %d", errAction, maxEvents)
-		}
-		args := []string{"send", "--local", "--events", strconv.Itoa(asked.Events)}
-		if asked.Amount != "" {
-			args = append(args, "--amount", asked.Amount)
-		}
-		if asked.Currency != "" {
-			args = append(args, "--currency", asked.Currency)
-		}
-		return append(args, map[string][]string{"repeat": {"--duplicates", "1"}, "conflict": {"--conflict"}}[asked.Do]...), nil
+		return asked.send()
 	case "forge":
 		if !slices.Contains(paymenttest.Flaws(), paymenttest.Flaw(asked.Flaw)) {
 			return nil, fmt.Errorf("%w: there is no flaw %q", errAction, asked.Flaw)
@@ -181,6 +171,27 @@ func (asked action) args() ([]string, error) {
 		return append(args, "--", asked.Name), nil
 	}
 	return nil, fmt.Errorf("%w: %q", errAction, asked.Do)
+}
+
+// send returns the arguments of payhook for a webhook that is not forged.
+func (asked action) send() ([]string, error) {
+	if asked.Events < 1 || asked.Events > maxEvents {
+		return nil, fmt.Errorf("%w: the number of events must be from 1 to %d", errAction, maxEvents)
+	}
+	args := []string{"send", "--local", "--events", strconv.Itoa(asked.Events)}
+	if asked.Amount != "" {
+		args = append(args, "--amount", asked.Amount)
+	}
+	if asked.Currency != "" {
+		args = append(args, "--currency", asked.Currency)
+	}
+	switch asked.Do {
+	case "repeat":
+		args = append(args, "--duplicates", "1")
+	case "conflict":
+		args = append(args, "--conflict")
+	}
+	return args, nil
 }
 
 // state returns the services that are stopped.

@@ -134,8 +134,8 @@ func (f *feed) intended(w listen.Webhook) bool {
 	defer f.mu.Unlock()
 	at, _ := time.Parse(time.RFC3339, w.Time)
 	return slices.ContainsFunc(f.intents, func(i *intent) bool {
-		// The log has milliseconds.
-		return w.Status == i.status && !at.Before(i.from.Truncate(time.Millisecond)) && (i.to.IsZero() || !at.After(i.to))
+		from := i.from.Truncate(time.Millisecond) // the log has milliseconds
+		return w.Status == i.status && !at.Before(from) && (i.to.IsZero() || !at.After(i.to))
 	})
 }
 

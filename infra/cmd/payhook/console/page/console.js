@@ -164,7 +164,9 @@ class Delivery {
     if (this.deliveryId) parts.push(id);
     if (w && w.cause) parts.push(element("div", "", "cause: " + w.cause));
     if (w && w.parked) parts.push(element("div", "id", "parked as " + w.parked));
-    if (w && w.status === 401 && !w.captured) parts.push(element("div", "hint", "not captured, so it cannot be explained"));
+    if (w && w.status === 401 && !w.captured) {
+      parts.push(element("div", "hint", "not captured, so it cannot be explained"));
+    }
     if (this.events.size > 0) parts.push(this.drawEvents());
     if (this.decision) parts.push(element("div", "good", this.decision));
     parts.push(this.buttons, this.result);
