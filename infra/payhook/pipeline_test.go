@@ -73,8 +73,8 @@ var unneeded = strings.Fields(`
 	codedeploy:*Revision codedeploy:*OnPremises* cloudwatch:PutMetricData dynamodb:*Item dynamodb:Query dynamodb:Scan
 	dynamodb:*ReplicaAutoScaling iam:*Group* iam:*User* lambda:*CodeSigning* lambda:*CapacityProvider
 	lambda:*ProvisionedConcurrency* lambda:*Scaling* lambda:*LayerVersion lambda:AssociateRuntimeAlias
-	lambda:Put*Recursion* lambda:Put*RuntimeManagement* logs:*BearerToken* logs:*DataProtection* logs:*DeletionProtection
-	logs:*IndexPolic* s3:*Abac s3:*Accelerate* s3:*Analytics* s3:*BucketNotification s3:*CORS s3:*Cors s3:*Inventory*
+	lambda:Put*Recursion* lambda:Put*RuntimeManagement* logs:*BearerToken* logs:*DataProtection* logs:*IndexPolic*
+	logs:*DeletionProtection s3:*Abac s3:*Accelerate* s3:*Analytics* s3:*BucketNotification s3:*CORS s3:*Cors s3:*Inventory*
 	s3:*Metadata* s3:*Metrics* s3:*ObjectAcl s3:*Replication* s3:*Tiering* s3:*Website s3:DeleteObject
 	s3:REST* s3:getObject secretsmanager:*Region* secretsmanager:GetSecretValue sns:*DataProtection*`)
 
