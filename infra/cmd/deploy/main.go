@@ -108,7 +108,8 @@ func (c *call) exec() error {
 	if err != nil {
 		return err
 	}
-	return syscall.Exec(program, append([]string{program}, c.args...), os.Environ())
+	// It would recommend a newer version than the pinned one.
+	return syscall.Exec(program, append([]string{program}, c.args...), append(os.Environ(), "CDK_DISABLE_VERSION_CHECK=1"))
 }
 
 // arguments returns those of the CDK CLI. Of two settings with one name, it takes the last.
