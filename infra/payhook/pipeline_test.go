@@ -44,11 +44,12 @@ func TestTheDeployerMayAssumeTheRolesOfTheCDK(t *testing.T) {
 	if err := synthesize(app); err != nil {
 		t.Fatal(err)
 	}
+	names := strings.NewReplacer("${AWS::AccountId}", "<Account>", "${AWS::Region}", "<Region>")
 	needed := map[string]bool{}
 	for _, name := range []string{"manifest.json", "Payhook.assets.json"} {
 		text := string(readFile(t, filepath.Join(*app.Outdir(), name)))
 		for _, role := range regexp.MustCompile(`:role/[^"]*`).FindAllString(text, -1) {
-			needed[strings.NewReplacer("${AWS::AccountId}", "<Account>", "${AWS::Region}", "<Region>").Replace(role)] = true
+			needed[names.Replace(role)] = true
 		}
 	}
 	// CloudFormation assumes it.
@@ -74,8 +75,8 @@ var unneeded = strings.Fields(`
 	dynamodb:*ReplicaAutoScaling iam:*Group* iam:*User* lambda:*CodeSigning* lambda:*CapacityProvider
 	lambda:*ProvisionedConcurrency* lambda:*Scaling* lambda:*LayerVersion lambda:AssociateRuntimeAlias
 	lambda:Put*Recursion* lambda:Put*RuntimeManagement* logs:*BearerToken* logs:*DataProtection* logs:*IndexPolic*
-	logs:*DeletionProtection s3:*Abac s3:*Accelerate* s3:*Analytics* s3:*BucketNotification s3:*CORS s3:*Cors s3:*Inventory*
-	s3:*Metadata* s3:*Metrics* s3:*ObjectAcl s3:*Replication* s3:*Tiering* s3:*Website s3:DeleteObject
+	logs:*DeletionProtection s3:*Abac s3:*Accelerate* s3:*Analytics* s3:*BucketNotification s3:*CORS s3:*Cors
+	s3:*Inventory* s3:*Metadata* s3:*Metrics* s3:*ObjectAcl s3:*Replication* s3:*Tiering* s3:*Website s3:DeleteObject
 	s3:REST* s3:getObject secretsmanager:*Region* secretsmanager:GetSecretValue sns:*DataProtection*`)
 
 // The policy of CloudFormation has the actions that AWS's schemas name for the resources of all
