@@ -204,8 +204,8 @@ func (m *machine) synthesize(ctx context.Context) (consumer string, err error) {
 
 // checkSettings returns an error that lists what is wrong with the context of the app. The app reports the
 // same later, among messages of the CDK.
-func checkSettings(stack string, context map[string]string) error {
-	texts := maps.Clone(context)
+func checkSettings(stack string, texts map[string]string) error {
+	texts = maps.Clone(texts)
 	delete(texts, settings.LocalKey)
 	if _, err := settings.ParseDeployment(settings.Given{Deployment: stack, Local: true, Texts: texts}); err != nil {
 		return cli.Usage("these settings are wrong:\n  %s", strings.ReplaceAll(err.Error(), "\n", "\n  "))

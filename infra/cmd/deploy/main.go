@@ -109,7 +109,8 @@ func (c *call) exec() error {
 		return err
 	}
 	// It would recommend a newer version than the pinned one.
-	return syscall.Exec(program, append([]string{program}, c.args...), append(os.Environ(), "CDK_DISABLE_VERSION_CHECK=1"))
+	environment := append(os.Environ(), "CDK_DISABLE_VERSION_CHECK=1")
+	return syscall.Exec(program, append([]string{program}, c.args...), environment)
 }
 
 // arguments returns those of the CDK CLI. Of two settings with one name, it takes the last.

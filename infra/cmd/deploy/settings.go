@@ -48,7 +48,7 @@ func (c *call) settings() (stack string, err error) {
 		if c.name != "" {
 			file = `in ` + environments.Folder + "/" + c.name + `.json under "settings"`
 		}
-		return stack, fmt.Errorf("these settings are wrong:\n\n  %s\n\nSet each %s, or with ARGS=\"-c NAME=VALUE\".",
+		return stack, fmt.Errorf("these settings are wrong:\n\n  %s\n\nSet each %s, or with ARGS=\"-c NAME=VALUE\"",
 			strings.ReplaceAll(err.Error(), "\n", "\n  "), file)
 	}
 	return stack, nil
