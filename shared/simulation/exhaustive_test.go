@@ -285,7 +285,7 @@ func (p path) follow(attempts, retries int, injections ...injection) (*world, co
 		s.always = p.always()
 	}
 	set := p.setup
-	set.attempts = attempts
+	set.attempts, set.evidence = attempts, true
 	set.name = fmt.Sprintf("path %q, %d attempts, %d retries, faults %v", p.name, attempts, retries, injections)
 	w := newWorld(set, s)
 	var calls []seen

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
 	"payhook.example/shared/claimcheck"
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/names"
@@ -33,6 +34,8 @@ type facts struct {
 	authentic  map[string]bool // bytes of the events of authentic deliveries
 	bases      map[string]bool // ids of these deliveries
 	violations []string
+	records    map[string][]evidence.Record // that Firehose took, by deliveryId
+	accepting  map[*delivery]*invocation    // see clean
 
 	counts
 	decisions map[decision]bool // about parked objects; true: stored
@@ -92,6 +95,9 @@ type counts struct {
 	ParkedEvents                         int
 	ReadMeanwhile                        int // reads of the ledger while the first writes continue
 	Unpublished                          int // requests that the time for publishing ended
+	Records                              int // of evidence
+	Unproven                             int // deliveries answered 503, because a record may be missing
+	Again, Noted                         int // repeated deliveries that were recorded again, or not
 	Met                                  faultCounts
 }
 
@@ -128,6 +134,9 @@ func (c *counts) never() (paths []string) {
 		{"an event published twice: another publisher overtook the request", c.Overtaken},
 		{"a slow ledger that is read while it is written", c.ReadMeanwhile},
 		{"a request that the time for publishing ended", c.Unpublished},
+		{"a delivery whose record may be missing", c.Unproven},
+		{"a repeated delivery that is recorded again", c.Again},
+		{"a repeated delivery that is not recorded again", c.Noted},
 	} {
 		if path.count == 0 {
 			paths = append(paths, path.name)
@@ -147,11 +156,12 @@ func (c *counts) never() (paths []string) {
 func (c counts) String() string {
 	return fmt.Sprintf("%d histories, %d faults; %d deliveries, %d not authentic, %d parked, %d replays, %d settled; "+
 		"%d events: accepted %d, lost %d, unexpected %d, duplicated %d (publisher crashed %d, was suspended %d, lost "+
-		"the answer %d, was overtaken by another %d, could not mark %d; unexplained %d), recovered %d, parked %d",
+		"the answer %d, was overtaken by another %d, could not mark %d; unexplained %d), recovered %d, parked %d; "+
+		"%d records, %d may be missing, repeated and recorded again %d, not again %d",
 		c.Histories, c.Faults, c.Deliveries, c.Refused, c.Parked, c.Replays, c.Settled, c.Events, c.Accepted, c.Lost,
 		c.Unexpected,
 		c.Duplicated, c.Died, c.Suspended, c.AnswerLost, c.Overtaken, c.NotMark, c.Unexplained, c.Recovered,
-		c.ParkedEvents)
+		c.ParkedEvents, c.Records, c.Unproven, c.Again, c.Noted)
 }
 
 func (f *facts) violated(format string, args ...any) {
@@ -200,9 +210,13 @@ func (f *facts) delivered(s *sent) {
 func (f *facts) begin(c *call) {
 	inv := c.inv
 	if inv != nil && inv.sent != nil && !inv.sent.genuine() &&
-		(c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim || c.op.ofStatements() ||
+		(c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim || c.op == keep || c.op.ofStatements() ||
 			c.op == writeKey && c.key == "certificate#last") {
 		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
+	}
+	if c.op == keep {
+		inv.kept = true
+		f.needed(inv)
 	}
 	if inv != nil && inv.settle != nil && c.op != park {
 		f.violated("%s: %s, while it settles %s", c.instance.name, c.op, inv.settle.name)
@@ -281,6 +295,7 @@ func (f *facts) statement(i *instance, what op, id string,
 		f.recorded(i, id)
 	case what == leaseBatch:
 		f.updated(i, lease, id)
+	case what == noteBatch:
 	default:
 		f.updated(i, mark, id)
 	}
@@ -472,6 +487,7 @@ func (f *facts) effect(c *call, out any, err error) {
 // answer checks the result of a delivery and returns the status of the answer.
 func (f *facts) answer(inv *invocation) int {
 	r, s := inv.result, inv.sent
+	f.evidenced(inv)
 	name := inv.name
 	if !s.genuine() {
 		if f.w.mechanism != bySignature && rejectsCertificate(r.Outcome) {
@@ -603,6 +619,7 @@ func (f *facts) check() counts {
 		}
 	}
 	f.checkLedger()
+	f.checkNotes()
 	f.checkDecisions()
 	return c
 }

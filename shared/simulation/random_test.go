@@ -118,7 +118,7 @@ func history(seed uint64) (*world, counts) {
 		from := time.Duration(r.Int64N(int64(2 * time.Minute)))
 		r.outages = append(r.outages, outage{
 			op: []op{put, mark, record, lease, query, storeClaim, park, fetchKey, readKey, recordBatch, leaseBatch,
-				markBatch}[r.IntN(12)], from: from,
+				markBatch, keep}[r.IntN(13)], from: from,
 			to:    from + time.Duration(r.Int64N(int64(3*time.Minute))),
 			fault: []kind{errorBefore, throttled, timeoutBefore, errorAfter, timeoutAfter, refused}[r.IntN(6)],
 		})
@@ -127,7 +127,8 @@ func history(seed uint64) (*world, counts) {
 		}
 	}
 	w := newWorld(setup{name: fmt.Sprintf("seed %d", seed), seed: seed, attempts: 1 + 2*r.IntN(2),
-		keyCache: r.IntN(4) == 0, mechanism: mechanismOf(seed)}, r)
+		keyCache: r.IntN(4) == 0, mechanism: mechanismOf(seed),
+		evidence: seed%4 != 0}, r)
 	if r.rejects = r.IntN(16) == 0; r.rejects || r.IntN(8) == 0 {
 		w.maxAttempts = 2
 	}

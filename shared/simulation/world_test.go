@@ -25,6 +25,7 @@ import (
 	"payhook.example/shared/bus"
 	"payhook.example/shared/claimcheck"
 	"payhook.example/shared/clientcert"
+	"payhook.example/shared/evidence"
 	"payhook.example/shared/intake"
 	"payhook.example/shared/keys"
 	"payhook.example/shared/ledger"
@@ -77,6 +78,7 @@ type setup struct {
 	keyCache    bool          // look keys up with package keys; otherwise fixedKeys
 	keyService  *keyService   // nil: it always knows the one key
 	mechanism   mechanism     // zero: signature
+	evidence    bool          // a record of each accepted delivery is stored
 }
 
 // world is the environment of the code under test: time, the services, and the
@@ -89,6 +91,8 @@ type world struct {
 	db     *awstest.DynamoDB
 	s3     *awstest.S3
 	bus    *awstest.EventBridge
+
+	firehose *awstest.Firehose
 
 	mu    sync.Mutex
 	inbox []*call       // calls made since the last admit
@@ -126,10 +130,12 @@ func newWorld(s setup, d decider) *world {
 	w := &world{
 		setup: s, decide: d, start: time.Now(), wake: make(chan struct{}, 1),
 		db: awstest.NewDynamoDB(), s3: awstest.NewS3(), bus: &awstest.EventBridge{},
-		failing: map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
+		firehose: &awstest.Firehose{},
+		failing:  map[string]error{}, rejected: map[string]string{}, poison: map[string]bool{},
 	}
 	w.db.CreateLedger(ledgerTable)
 	w.db.CreateTable(keysTable, names.KeysKey)
+	w.firehose.CreateStream(stream)
 	w.s3.MakeBucket(claimBucket)
 	w.s3.MakeBucket(parkedBucket)
 	w.facts.w = w
@@ -173,6 +179,9 @@ type invocation struct {
 	done     bool
 	result   intake.Result
 
+	kept   bool     // it sent a record
+	faulty bool     // one of its calls had a fault
+	ended  int      // the moment, if it is a clean one
 	begun  int      // the moment
 	died   int      // the moment; 0: never
 	frozen [][2]int // from and to which moment; 0: never ended
@@ -200,8 +209,12 @@ func (w *world) newInstance(kind string, skew time.Duration) *instance {
 	})
 	events := bus.New(i, name, "payhook", 1<<20)
 	store := parking.NewStore(i, parkedBucket)
+	opts := intake.Options{Grace: grace, ClaimBytes: claimBytes, Now: now}
+	if kind == "webhook" && w.evidence {
+		opts.Evidence = evidence.NewStream(i, stream, "v1")
+	}
 	pipeline := intake.NewPipeline(table, events, claimcheck.NewStore(i, claimBucket), store,
-		intake.Options{Grace: grace, ClaimBytes: claimBytes, Now: now})
+		opts)
 	switch kind {
 	case "redrive", "second":
 		i.redriver = intake.NewRedriver(pipeline, cmp.Or(w.maxAttempts, 20))
@@ -529,7 +542,7 @@ func (c *call) about() string {
 // do makes a call with the retries of the SDK.
 func do[T any](i *instance, ctx context.Context, op op, key string, ids []string, work func() (T, error)) (T, error) {
 	attempts := i.w.attempts
-	if op == put || op == fetchKey {
+	if op == put || op == fetchKey || op == keep {
 		attempts = 1
 	}
 	for attempt := 1; ; attempt++ {
@@ -632,6 +645,8 @@ func statementsOf(statements []dynamodbtypes.BatchStatementRequest) (what op, id
 			what = recordBatch
 		case strings.HasSuffix(*s.Statement, "RETURNING ALL NEW *"):
 			what = leaseBatch
+		case strings.Contains(*s.Statement, ` SET "evidenceAt" = ? WHERE`):
+			what = noteBatch
 		case !strings.Contains(*s.Statement, `SET "publishedAt"`):
 			panic("an unknown statement: " + *s.Statement)
 		}
@@ -819,6 +834,9 @@ func (w *world) admitCall(c *call) {
 	}
 	if c.fault.kind != none {
 		w.facts.Faults++
+		if c.inv != nil {
+			c.inv.faulty = true
+		}
 		w.facts.Met[c.op][c.fault.kind]++
 	}
 	switch c.fault.kind {
