@@ -22,12 +22,15 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+
 	"payhook.example/infra/environments"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	c := &call{out: os.Stderr, home: os.Getenv("HOME")}
+	c := &call{out: os.Stderr, home: os.Getenv("HOME"), code: stscreds.StdinTokenProvider}
 	err := c.run(ctx, os.Args[1:])
 	stop()
 	if err == nil {
@@ -50,6 +53,10 @@ type call struct {
 	environment environments.Environment
 	given       given    // by the arguments of the user
 	args        []string // of the CDK CLI
+
+	code        func() (string, error) // asks for the code of a device, for a profile that requires one (MFA)
+	asked       bool                   // for the code
+	credentials aws.Credentials
 }
 
 // run does everything before the CDK CLI, and sets its arguments.
@@ -108,9 +115,21 @@ func (c *call) exec() error {
 	if err != nil {
 		return err
 	}
-	// It would recommend a newer version than the pinned one.
-	environment := append(os.Environ(), "CDK_DISABLE_VERSION_CHECK=1")
-	return syscall.Exec(program, append([]string{program}, c.args...), environment)
+	return syscall.Exec(program, append([]string{program}, c.args...), c.variables(os.Environ()))
+}
+
+// variables returns the environment of the CDK CLI. After a code, it has the credentials instead of the profile:
+// AWS takes a code only once.
+func (c *call) variables(own []string) []string {
+	own = append(own, "CDK_DISABLE_VERSION_CHECK=1") // it would recommend a newer version than the pinned one
+	if !c.asked {
+		return own
+	}
+	own = slices.DeleteFunc(own, func(variable string) bool {
+		return strings.HasPrefix(variable, "AWS_PROFILE=") || strings.HasPrefix(variable, "AWS_DEFAULT_PROFILE=")
+	})
+	return append(own, "AWS_ACCESS_KEY_ID="+c.credentials.AccessKeyID,
+		"AWS_SECRET_ACCESS_KEY="+c.credentials.SecretAccessKey, "AWS_SESSION_TOKEN="+c.credentials.SessionToken)
 }
 
 // arguments returns those of the CDK CLI. Of two settings with one name, it takes the last.
@@ -120,7 +139,7 @@ func (c *call) arguments(p place, given []string) []string {
 	if c.command == "bootstrap" && !slices.ContainsFunc(given, toEnvironment) {
 		args = append(args, "aws://"+p.account+"/"+p.region)
 	}
-	if profile := c.profile(); profile != "" && c.given.profile == "" {
+	if profile := c.profile(); profile != "" && !c.asked {
 		args = append(args, "--profile", profile)
 	}
 	if p.region != "" && c.given.region == "" {
@@ -131,7 +150,13 @@ func (c *call) arguments(p place, given []string) []string {
 			args = append(args, "-c", key+"="+c.environment.Settings[key])
 		}
 	}
-	return slices.Concat(args, given)
+	for i, arg := range given {
+		ofProfile := strings.HasPrefix(arg, "--profile") || i > 0 && given[i-1] == "--profile"
+		if !ofProfile { // it is above
+			args = append(args, arg)
+		}
+	}
+	return args
 }
 
 // install installs the CDK CLI in its pinned version, unless it is installed. npm writes the file

@@ -14,13 +14,20 @@ import (
 const (
 	identity = `<GetCallerIdentityResponse><GetCallerIdentityResult><Account>111122223333</Account>` +
 		`</GetCallerIdentityResult></GetCallerIdentityResponse>`
+	assumed = `<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>temporary</AccessKeyId>` +
+		`<SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>` +
+		`<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult></AssumeRoleResponse>`
 	required = "-c baseUrl=https://a.example -c authUrl=https://b.example -c tokenManagerId=m"
 )
 
 // answer answers as the STS API does: with the identity, or with the code of an error.
 func answer(t *testing.T, code string) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if code == "" {
+		switch {
+		case r.FormValue("Action") == "AssumeRole" && r.FormValue("TokenCode") == "123456":
+			fmt.Fprint(w, assumed)
+			return
+		case code == "":
 			fmt.Fprint(w, identity)
 			return
 		}
@@ -28,7 +35,7 @@ func answer(t *testing.T, code string) {
 		fmt.Fprintf(w, `<ErrorResponse><Error><Code>%s</Code></Error></ErrorResponse>`, code)
 	}))
 	t.Cleanup(server.Close)
-	t.Setenv("AWS_ENDPOINT_URL", server.URL)
+	t.Setenv("AWS_ENDPOINT_URL_STS", server.URL)
 }
 
 // write writes a file of the project, which is the current folder.
@@ -49,7 +56,8 @@ func clone(t *testing.T) {
 		t.Setenv(name, "")
 	}
 	t.Chdir(t.TempDir())
-	write(t, "config", "[profile p]\nregion = eu-west-1\naws_access_key_id = id\naws_secret_access_key = secret\n")
+	write(t, "config", "[profile p]\nregion = eu-west-1\naws_access_key_id = id\naws_secret_access_key = secret\n"+
+		"[profile mfa]\nsource_profile = p\nregion = eu-west-1\nrole_arn = arn:aws:iam::1:role/r\nmfa_serial = m\n")
 	t.Setenv("AWS_CONFIG_FILE", "config")
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -84,7 +92,7 @@ func TestTheCDKIsCalledForThePlaceThatWasShown(t *testing.T) {
 			cdk: "deploy --profile p --region eu-north-1 " + settings},
 		"the command line wins": {args: "diff full --profile p --region eu-west-3 -c stackName=Other",
 			shown: "account 111122223333, region eu-west-3, stack Other\n",
-			cdk:   "diff " + settings + " --profile p --region eu-west-3 -c stackName=Other"},
+			cdk:   "diff --profile p " + settings + " --region eu-west-3 -c stackName=Other"},
 		"variables": {args: "deploy - --require-approval never " + required,
 			setup: func(t *testing.T) { keys(t); t.Setenv("AWS_REGION", "eu-west-2") },
 			shown: "account 111122223333, region eu-west-2, stack Payhook\n",
@@ -95,7 +103,7 @@ func TestTheCDKIsCalledForThePlaceThatWasShown(t *testing.T) {
 			cdk:   "deploy --profile p --region eu-west-1 " + required},
 		"bootstrap needs no settings": {args: "bootstrap - --profile p",
 			shown: "account 111122223333, region eu-west-1, stack Payhook\n",
-			cdk:   "bootstrap aws://111122223333/eu-west-1 --region eu-west-1 --profile p"},
+			cdk:   "bootstrap aws://111122223333/eu-west-1 --profile p --region eu-west-1"},
 		"bootstrap elsewhere": {args: "bootstrap full --trust 1 aws://444455556666/us-east-1",
 			shown: "account 111122223333, region eu-north-1, stack Full\n",
 			cdk:   "bootstrap --profile p --region eu-north-1 --trust 1 aws://444455556666/us-east-1"},
@@ -131,6 +139,25 @@ func TestTheCDKIsCalledForThePlaceThatWasShown(t *testing.T) {
 	}
 }
 
+// AWS takes a code once, so the CDK must not ask for it again.
+func TestTheCDKHasTheCredentialsOfACode(t *testing.T) {
+	for _, args := range []string{"deploy full --profile mfa --ci", "deploy full --profile=mfa --ci"} {
+		clone(t)
+		c := &call{out: &strings.Builder{}, code: func() (string, error) { return "123456", nil }}
+		if err := c.run(t.Context(), strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(c.args, " "); strings.Contains(got, "profile") || !strings.HasSuffix(got, " --ci") {
+			t.Errorf("cdk %s", got)
+		}
+		got := strings.Join(c.variables([]string{"AWS_PROFILE=p", "A=b"}), " ")
+		if want := "A=b CDK_DISABLE_VERSION_CHECK=1 AWS_ACCESS_KEY_ID=temporary AWS_SECRET_ACCESS_KEY=s " +
+			"AWS_SESSION_TOKEN=t"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 func TestNothingIsStartedIfSomethingIsWrong(t *testing.T) {
 	for name, test := range map[string]struct {
 		args  string
@@ -149,7 +176,7 @@ func TestNothingIsStartedIfSomethingIsWrong(t *testing.T) {
 		"not accepted": {args: "deploy full", setup: func(t *testing.T) { answer(t, "InvalidClientTokenId") },
 			want: []string{"AWS does not accept the credentials: InvalidClientTokenId"}},
 		"AWS does not answer": {args: "deploy full", setup: func(t *testing.T) {
-			t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+			t.Setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
 		}, want: []string{"AWS does not answer"}},
 		"no such profile": {args: "deploy elsewhere",
 			want: []string{"this machine has no AWS profile none, which infra/environments/elsewhere.json names"}},

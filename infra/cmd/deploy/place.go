@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials/ssocreds"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/logging"
@@ -29,14 +30,19 @@ func (c *call) profile() string {
 	return cmp.Or(c.given.profile, c.environment.Profile, os.Getenv("AWS_PROFILE"), os.Getenv("AWS_DEFAULT_PROFILE"))
 }
 
-// timeout is how long the credentials and AWS may take to answer.
-const timeout = 30 * time.Second
+// timeout is how long the credentials, with a code that is typed, and AWS may take.
+const timeout = 2 * time.Minute
 
 // place asks AWS whose the credentials are. Its errors say what to do.
 func (c *call) place(ctx context.Context) (place, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	options := []func(*config.LoadOptions) error{config.WithLogger(logging.Nop{})}
+	ask := func(o *stscreds.AssumeRoleOptions) {
+		o.Duration = max(o.Duration, time.Hour) // enough for a deployment
+		o.TokenProvider = func() (string, error) { c.asked = true; return c.code() }
+	}
+	options := []func(*config.LoadOptions) error{config.WithLogger(logging.Nop{}),
+		config.WithAssumeRoleCredentialOptions(ask)}
 	if region := cmp.Or(c.given.region, c.environment.Region); region != "" {
 		options = append(options, config.WithRegion(region))
 	}
@@ -56,7 +62,7 @@ func (c *call) place(ctx context.Context) (place, error) {
 			c.or("region")))
 	}
 	// A provider of credentials can take seconds until it knows that there are none.
-	if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
+	if c.credentials, err = cfg.Credentials.Retrieve(ctx); err != nil {
 		problems = append(problems, c.unusable(err))
 	}
 	if err := errors.Join(problems...); err != nil {
