@@ -194,6 +194,39 @@ func TestMissingAndDamagedPartsAreFound(t *testing.T) {
 	}
 }
 
+func TestIncompleteRecordsAreLimitedAndSayWhereTheyAre(t *testing.T) {
+	defer func(before int) { maxOpen = before }(maxOpen)
+	one := lines(t, record(t, bytes.Repeat([]byte(" "), 3*partText/4*3), true, false))
+	two := lines(t, record(t, bytes.Repeat([]byte("x"), 3*partText/4*3), true, false))
+	maxOpen = len(bytes.Join(one, nil))
+	var j Joiner
+	joined := 0
+	for n, line := range slices.Concat(one, two[:2], one, two[1:]) { // those of one are repeated
+		j.At = string(rune('a' + n))
+		record, err := j.Join(line)
+		if err != nil {
+			t.Fatal(n, err)
+		}
+		if record != nil {
+			joined++
+		}
+	}
+	if joined != 2 || j.size != 0 {
+		t.Error(joined, j.size)
+	}
+	three := lines(t, record(t, bytes.Repeat([]byte("y"), 3*partText/4*3), true, false))
+	four := lines(t, record(t, bytes.Repeat([]byte("z"), 3*partText/4*3), true, false))
+	var failed error
+	for n, line := range slices.Concat(three[:2], four[:len(four)-1]) {
+		j.At = string(rune('a' + n))
+		_, err := j.Join(line)
+		failed = errors.Join(failed, err)
+	}
+	if !errors.Is(failed, ErrDamaged) || !slices.Equal(j.Incomplete(), []string{"a", "c"}) {
+		t.Error(failed, j.Incomplete())
+	}
+}
+
 func TestPartsOfDifferentRecordsAreNotJoined(t *testing.T) {
 	text := strings.Repeat("x", 4)
 	for name, parts := range map[string][]part{

@@ -273,17 +273,19 @@ func TestFilesAndFoldersAreRead(t *testing.T) {
 
 func TestCtrlCEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	text := lines(t, signed(t, key(), paymenttest.Delivery(paymenttest.Event())))
-	read := func() (n int, err error) { cancel(); return 0, nil }
-	out, stderr, status := run(ctx, io.MultiReader(bytes.NewReader(text), readFunc(read)), "verify", "-")
+	out, stderr, status := run(ctx, endless(cancel), "verify", "-")
 	if status != cli.StatusInterrupted || out != "" || !strings.HasSuffix(stderr, "payhook: interrupted\n") {
 		t.Errorf("%d, %s%s", status, out, stderr)
 	}
 }
 
-type readFunc func() (int, error)
+// endless reads lines without end, and is called for each read.
+type endless func()
 
-func (f readFunc) Read([]byte) (int, error) { return f() }
+func (e endless) Read(p []byte) (int, error) {
+	e()
+	return copy(p, "{}\n"), nil
+}
 
 // bucket is an S3 bucket with versions, by key?versionId. It also has the answers of DynamoDB and
 // CloudFormation.
@@ -425,7 +427,10 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 	}
 	large := paymenttest.RawDelivery("0b7e4c1e-3d43-4f26-9c0d-2f1f6a5b7c8d", paymenttest.Encode(paymenttest.Event()),
 		bytes.Repeat([]byte(" "), 5<<20))
+	upper := paymenttest.Event()
+	upper.EventID = strings.ToUpper(upper.EventID)
 	for name, r := range map[string]records.Record{
+		"upper case":   signed(t, key(), paymenttest.Delivery(upper)),
 		"2048 bits":    signed(t, key(), paymenttest.Delivery(paymenttest.Events(3)...)),
 		"3072 bits":    signed(t, largeKey(), paymenttest.Delivery(paymenttest.Event())),
 		"in parts":     signed(t, key(), large),
@@ -441,8 +446,8 @@ func TestOpenSSLVerifiesTheFoundRecord(t *testing.T) {
 			if err := os.WriteFile("all.gz", compressed(lines(t, other, r, later)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			args := []string{"find", strings.ToUpper(r.EventIDs[len(r.EventIDs)-1]), "all.gz"}
-			file := r.EventIDs[len(r.EventIDs)-1] + ".evidence.json"
+			id := strings.ToLower(r.EventIDs[len(r.EventIDs)-1])
+			args, file := []string{"find", strings.ToUpper(id), "all.gz"}, id+".evidence.json"
 			if name == "quoted names" {
 				file = "it's a $file.json"
 				args = append(args, "--output", file)

@@ -78,7 +78,7 @@ func (s *scan) run(ctx context.Context, names []string) error {
 	}
 	s.flush()
 	s.say()
-	return ctx.Err()
+	return nil
 }
 
 // walk opens a file, or the files in a folder and below it.
