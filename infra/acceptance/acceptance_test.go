@@ -106,6 +106,8 @@ func TestSettingsThatCannotBeDeployedAreRejected(t *testing.T) {
 		"successStatus=202":                   {true, true, true},
 		"domainName=a.example":                {true, false, false},
 		"domainName=a.example hostedZoneId=Z": {true, true, false},
+		"evidence=1d":                         {true, true, true},
+		"evidence=1d evidenceLock=compliance": {true, false, false},
 	} {
 		f, got := flags{settings: map[string]string{}}, [3]bool{true, true, true}
 		for pair := range strings.FieldsSeq(text) {

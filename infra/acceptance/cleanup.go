@@ -175,16 +175,25 @@ func deleteBucket(ctx context.Context, buckets *s3.Client, name string) error {
 		if len(all) == 0 {
 			continue
 		}
-		out, err := buckets.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &name,
-			Delete: &s3types.Delete{Objects: all, Quiet: aws.Bool(true)}})
-		if err != nil {
+		if err := deleteVersions(ctx, buckets, name, all); err != nil {
 			return err
-		}
-		if len(out.Errors) > 0 {
-			return fmt.Errorf("%s: %s", aws.ToString(out.Errors[0].Key), aws.ToString(out.Errors[0].Message))
 		}
 	}
 	_, err := buckets.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &name})
+	return err
+}
+
+// deleteVersions deletes versions of objects, also those that are locked as evidence.
+func deleteVersions(ctx context.Context, buckets *s3.Client, name string, all []s3types.ObjectIdentifier) error {
+	in := &s3.DeleteObjectsInput{Bucket: &name, Delete: &s3types.Delete{Objects: all, Quiet: aws.Bool(true)}}
+	out, err := buckets.DeleteObjects(ctx, in)
+	if err == nil && len(out.Errors) > 0 {
+		in.BypassGovernanceRetention = aws.Bool(true)
+		out, err = buckets.DeleteObjects(ctx, in)
+	}
+	if err == nil && len(out.Errors) > 0 {
+		err = fmt.Errorf("%s: %s", aws.ToString(out.Errors[0].Key), aws.ToString(out.Errors[0].Message))
+	}
 	return err
 }
 

@@ -115,6 +115,8 @@ func (f *flags) check(emulated bool) error {
 			"client certificates")
 	case domain && f.settings[settings.HostedZoneID.Key] == "":
 		return errors.New("domainName needs hostedZoneId, so that the name can be resolved")
+	case f.settings[settings.EvidenceLock.Key] == settings.Compliance:
+		return errors.New("with evidenceLock=compliance, the evidence of the run could not be deleted")
 	}
 	return nil
 }

@@ -51,6 +51,8 @@ func TestPolicyHasTheActionsOfARun(t *testing.T) {
 		"s3:GetObject":   true, "s3:ListBucket": true, // parking.Store
 		"secretsmanager:GetSecretValue": true, // token.Reader
 		"s3:DeleteObjectVersion":        true, // DeleteObjects with versions
+		"s3:BypassGovernanceRetention":  true, // DeleteObjects of evidence
+		"s3:GetObjectVersion":           true, // evidence.Scan
 	}
 	addCalls(t, needed)
 	sorted := func(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }

@@ -286,6 +286,7 @@ func TestMissingSettingsAreAdded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		test.want["evidence"] = "1d"
 		if diff := cmp.Diff(test.want, values(s.Settings)); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", test.given, diff)
 		}

@@ -61,6 +61,7 @@ func (m *machine) newStack(values map[string]string) (*stack, error) {
 			return nil, err
 		}
 	}
+	add(settings.Evidence, "1d")
 	if m.capture && scenario.UsesSignature(values) {
 		add(settings.CaptureRejected, "7d") // the longest
 	}

@@ -104,13 +104,14 @@ func (s *Scenario) certificateChecks() []*Check {
 
 // ShowMechanism does the checks of a stack that is there for its authentication only.
 func (s *Scenario) ShowMechanism(ctx context.Context) ([]Section, error) {
-	webhooks, direct := s.mechanismChecks(), s.directChecks()
+	webhooks, direct, evidence := s.mechanismChecks(), s.directChecks(), s.evidenceChecks()[:1]
 	return []Section{{s.Stack + ": client certificates", webhooks},
-			{s.Stack + ": the function invoked past the endpoint", direct}},
+			{s.Stack + ": the function invoked past the endpoint", direct},
+			{s.Stack + ": evidence of what was accepted", evidence}},
 		s.Progress.Step("sending with client certificates to "+s.Stack, func() error {
 			in := Receive(s.AWS, s.Queues)
 			defer in.Stop()
-			return errors.Join(s.send(ctx, in, webhooks), s.Run(ctx, direct...))
+			return errors.Join(s.send(ctx, in, webhooks), s.Run(ctx, append(direct, evidence...)...))
 		})
 }
 

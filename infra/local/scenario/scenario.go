@@ -183,7 +183,7 @@ func (s *Scenario) Show(ctx context.Context, in *Arrivals,
 	further func(context.Context) ([]Section, error)) (Report, error) {
 	first, webhooks, tokens := s.FirstToken(), s.webhooks(), s.tokenChecks()
 	others := []Section{{"What is parked, and large events", s.parkedChecks(in)},
-		{"The consumer's function", s.consumerChecks()}}
+		{"The consumer's function", s.consumerChecks()}, {"Evidence of what was accepted", s.evidenceChecks()}}
 	sections := slices.Concat(webhooks, others,
 		[]Section{{"The access token", slices.Concat([]*Check{first}, tokens)}})
 	// With keysAuth=bearer, the first webhook needs the token.

@@ -154,11 +154,8 @@ func (f *finder) days(ctx context.Context) (names []string, err error) {
 
 // look verifies a record if it has the event.
 func (f *finder) look(i *item) {
-	if !bytes.Contains(bytes.ToLower(i.line), []byte(f.id)) {
-		return
-	}
-	if i.record, i.err = records.Decode(i.line); i.err == nil {
-		i.err = i.record.Verify()
+	if bytes.Contains(bytes.ToLower(i.line), []byte(f.id)) {
+		verify(i)
 	}
 }
 

@@ -56,6 +56,21 @@ type scan struct {
 	begun, said           time.Time
 }
 
+// Scan calls got for each record in a bucket after it was verified, with its line, and for each error.
+func Scan(ctx context.Context, client *s3.Client, bucket string,
+	got func(line []byte, r records.Record, err error)) error {
+	s := &scan{options: &options{Program: &cli.Program{Err: io.Discard}, s3: client}, look: verify,
+		got: func(i *item) { got(i.line, i.record, i.err) }}
+	return s.run(ctx, []string{"s3://" + bucket})
+}
+
+// verify verifies a record.
+func verify(i *item) {
+	if i.record, i.err = records.Decode(i.line); i.err == nil {
+		i.err = i.record.Verify()
+	}
+}
+
 func (s *scan) run(ctx context.Context, names []string) error {
 	s.begun, s.said = time.Now(), time.Now()
 	for _, name := range names {
@@ -63,8 +78,7 @@ func (s *scan) run(ctx context.Context, names []string) error {
 		if name == "-" {
 			err = s.read(ctx, name, s.In)
 		} else if bucket, isObject := strings.CutPrefix(name, "s3://"); isObject {
-			bucket, prefix, _ := strings.Cut(bucket, "/")
-			err = cli.Unreachable(s.objects(ctx, bucket, prefix))
+			err = cli.Unreachable(s.objects(ctx, bucket))
 		} else {
 			err = walk(name, func(path string, f *os.File) error { return s.read(ctx, path, f) })
 		}
@@ -97,17 +111,18 @@ func walk(name string, do func(path string, f *os.File) error) error {
 }
 
 // objects reads all versions of the objects with a prefix, so that a later version or a delete
-// marker hides no record.
-func (s *scan) objects(ctx context.Context, bucket, prefix string) error {
+// marker hides no record. name is BUCKET/PREFIX.
+func (s *scan) objects(ctx context.Context, name string) error {
 	client, err := s.client(ctx)
 	if err != nil {
 		return err
 	}
+	bucket, prefix, _ := strings.Cut(name, "/")
 	pages := s3.NewListObjectVersionsPaginator(client, &s3.ListObjectVersionsInput{Bucket: &bucket, Prefix: &prefix})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			return fmt.Errorf("s3://%s/%s: %w", bucket, prefix, err)
+			return fmt.Errorf("s3://%s: %w", name, err)
 		}
 		for chunk := range slices.Chunk(page.Versions, fetched) {
 			bodies, errs := make([]io.ReadCloser, len(chunk)), make([]error, len(chunk))
@@ -131,8 +146,11 @@ func (s *scan) objects(ctx context.Context, bucket, prefix string) error {
 	return nil
 }
 
-// client returns a client for buckets. In AWS, it needs no stack.
+// client returns the client for buckets. In AWS, it needs no stack.
 func (o *options) client(ctx context.Context) (*s3.Client, error) {
+	if o.s3 != nil {
+		return o.s3, nil
+	}
 	if err := o.Choose(ctx, o.target); err != nil {
 		return nil, err
 	}
@@ -146,7 +164,8 @@ func (o *options) client(ctx context.Context) (*s3.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.S3(), nil
+	o.s3 = d.S3()
+	return o.s3, nil
 }
 
 // get opens a version of an object. It reads a small one whole: Firehose writes an object every 15

@@ -16,6 +16,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/spf13/cobra"
 
 	"payhook.example/infra/cmd/payhook/cli"
@@ -27,11 +28,12 @@ import (
 type options struct {
 	*cli.Program
 	target *deployment.Target
+	s3     *s3.Client // nil until it is needed
 }
 
 // Command returns the commands.
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
-	o := &options{p, t}
+	o := &options{Program: p, target: t}
 	return cli.Group("evidence", "Verify and find the records of accepted deliveries", o.verifyCommand(), o.findCommand())
 }
 
@@ -109,12 +111,9 @@ func (o *options) verify(ctx context.Context, keys string, names []string) (err 
 	return cli.ErrAttention
 }
 
-// look verifies a record.
+// look verifies a record, also with the keys of another source.
 func (v *verifier) look(i *item) {
-	if i.record, i.err = records.Decode(i.line); i.err == nil {
-		i.err = i.record.Verify()
-	}
-	if i.err == nil && v.keys != nil && i.record.HasSignature() {
+	if verify(i); i.err == nil && v.keys != nil && i.record.HasSignature() {
 		i.err = v.has(i.record.JWK)
 	}
 }
