@@ -20,10 +20,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	ebtypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
-	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	smithytime "github.com/aws/smithy-go/time"
 
+	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/scenario"
 	"payhook.example/shared/ledger"
 	"payhook.example/shared/paymenttest"
@@ -185,12 +185,7 @@ func (r *Run) sizeChecks() []*scenario.Check {
 const denyPolicy = "payhook-acceptance-deny"
 
 func allow(ctx context.Context, t Target, role string) error {
-	_, err := iam.NewFromConfig(t.AWS).DeleteRolePolicy(ctx,
-		&iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: aws.String(denyPolicy)})
-	if hasCode(err, "NoSuchEntity", "NoSuchEntityException") {
-		return nil
-	}
-	return err
+	return deployment.SetRolePolicy(ctx, t.AWS, role, denyPolicy, "")
 }
 
 // deniedCheck denies PutEvents to the functions for a while, and expects every event that is
@@ -220,9 +215,8 @@ func (r *Run) deniedCheck(in *scenario.Arrivals) *scenario.Check {
 					&lambda.GetFunctionConfigurationInput{FunctionName: &function})).Role)
 				role = role[strings.LastIndex(role, "/")+1:]
 				roles = append(roles, role)
-				scenario.Must(iam.NewFromConfig(r.AWS).PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &role,
-					PolicyName: aws.String(denyPolicy), PolicyDocument: aws.String(`{"Version":"2012-10-17",` +
-						`"Statement":[{"Effect":"Deny","Action":"events:PutEvents","Resource":"*"}]}`)}))
+				scenario.Require(deployment.SetRolePolicy(ctx, r.AWS, role, denyPolicy, `{"Version":"2012-10-17",`+
+					`"Statement":[{"Effect":"Deny","Action":"events:PutEvents","Resource":"*"}]}`))
 			}
 			accepted := map[string]bool{}
 			for end := time.Now().Add(duration); time.Now().Before(end); {

@@ -53,6 +53,8 @@ func TestPolicyHasTheActionsOfARun(t *testing.T) {
 		"s3:DeleteObjectVersion":        true, // DeleteObjects with versions
 		"s3:BypassGovernanceRetention":  true, // DeleteObjects of evidence
 		"s3:GetObjectVersion":           true, // evidence.Scan
+		// deployment.SetRolePolicy
+		"iam:PutRolePolicy": true, "iam:DeleteRolePolicy": true,
 	}
 	addCalls(t, needed)
 	sorted := func(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }

@@ -2,18 +2,10 @@ package console
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 
@@ -31,6 +23,10 @@ const (
 // roles of the stack denies to publish. The emulator enforces it at once. To do so twice is no
 // error.
 func setBus(ctx context.Context, d *deployment.Deployment, stopped bool) error {
+	policy := "" // none
+	if stopped {
+		policy = denied
+	}
 	pages := cloudformation.NewListStackResourcesPaginator(cloudformation.NewFromConfig(d.AWS),
 		&cloudformation.ListStackResourcesInput{StackName: &d.Stack})
 	for pages.HasMorePages() {
@@ -42,49 +38,12 @@ func setBus(ctx context.Context, d *deployment.Deployment, stopped bool) error {
 			if aws.ToString(r.ResourceType) != "AWS::IAM::Role" {
 				continue
 			}
-			if err := setRole(ctx, d, aws.ToString(r.PhysicalResourceId), stopped); err != nil {
+			if err := deployment.SetRolePolicy(ctx, d.AWS, aws.ToString(r.PhysicalResourceId), deny, policy); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// setRole adds the policy to a role, or removes it. The client of the SDK for IAM would take a
-// tenth of the time to compile this program.
-func setRole(ctx context.Context, d *deployment.Deployment, role string, stopped bool) error {
-	form := url.Values{"Version": {"2010-05-08"}, "Action": {"DeleteRolePolicy"}, "RoleName": {role},
-		"PolicyName": {deny}}
-	if stopped {
-		form.Set("Action", "PutRolePolicy")
-		form.Set("PolicyDocument", denied)
-	}
-	body := form.Encode()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.Endpoint, strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	credentials, err := d.AWS.Credentials.Retrieve(ctx)
-	if err != nil {
-		return err
-	}
-	digest := sha256.Sum256([]byte(body))
-	if err := v4.NewSigner().SignHTTP(ctx, credentials, r, hex.EncodeToString(digest[:]), "iam", d.Region,
-		time.Now()); err != nil {
-		return err
-	}
-	answer, err := d.AWS.HTTPClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	// There is no policy to remove if it was not stopped.
-	if err == nil && answer.StatusCode != http.StatusOK && (stopped || answer.StatusCode != http.StatusNotFound) {
-		err = fmt.Errorf("iam:%s: %s", form.Get("Action"), text)
-	}
-	return err
 }
 
 // rulesFor returns the short names of the bus's rules that match an event in EventBridge's
