@@ -110,26 +110,7 @@ Status 1: nothing is up.
 With --json, one document: the variables by their names.`,
 			Example: "  payhook local env",
 		}),
-	}, further, []*cobra.Command{
-		o.command(p, check, &cobra.Command{
-			Use:   "check",
-			Short: "Check that this machine has the programs that are needed",
-			Long: `Checks that Node, npm and Python are installed and new enough. Go is, since it has
-built this program.
-
-Status 1: something is missing or too old.`,
-			Example: "  payhook local check",
-		}),
-		o.command(p, install, &cobra.Command{
-			Use:   "tools",
-			Short: "Install the pinned tools into the project",
-			Long: `Installs MiniStack, cfn-lint and the CDK CLI, in the pinned versions, into .local/venv
-and infra/node_modules. It does nothing where they are installed.
-
-Status 1: a program that is needed is missing, or a step failed.`,
-			Example: "  payhook local tools",
-		}),
-	})
+	}, further)
 	return cli.Group("local", "Run Payhook on this machine", commands...)
 }
 

@@ -40,15 +40,6 @@ func command(t *testing.T, args ...string) (out, stderr string, status int) {
 	return o.String(), e.String(), status
 }
 
-func TestCheckNamesWhatIsMissing(t *testing.T) {
-	project(t)
-	t.Setenv("PATH", t.TempDir())
-	if out, stderr, status := command(t, "check"); status != cli.StatusFailed || out != "" ||
-		!strings.Contains(stderr, "node is not installed") {
-		t.Errorf("%d, %s%s", status, out, stderr)
-	}
-}
-
 // project makes a folder with a go.mod the current one.
 func project(t *testing.T) string {
 	t.Helper()
@@ -117,6 +108,29 @@ func TestHoldTheLock(t *testing.T) {
 	fmt.Println("locked")
 	<-ctx.Done()
 	l.Close()
+}
+
+// TestMain is the process in the background that up starts.
+func TestMain(m *testing.M) {
+	if os.Getenv(inBackground) == "" {
+		os.Exit(m.Run())
+	}
+	p := &cli.Program{Out: os.Stdout, Err: os.Stderr, Now: time.Now}
+	root := p.Root("")
+	root.AddCommand(Command(p))
+	os.Exit(p.Run(context.Background(), root, []string{"local", "up"}))
+}
+
+func TestSecondUpSaysOnlyWhatIsRunning(t *testing.T) {
+	l, err := emulator.Lock(filepath.Join(project(t), ".local", "run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	want := fmt.Sprintf("payhook: it is running here already (process %d); make down ends it\n", os.Getpid())
+	if _, stderr, status := command(t, "up"); status != cli.StatusFailed || stderr != want {
+		t.Errorf("%d, %s", status, stderr)
+	}
 }
 
 func TestStatusShowsTheState(t *testing.T) {

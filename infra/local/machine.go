@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -73,9 +71,11 @@ func start(ctx context.Context, o options) (_ *machine, err error) {
 			m.stop()
 		}
 	}()
-	if err := m.prepare(ctx); err != nil {
+	release, err := emulator.Prepare(ctx, m.top, m.state, m.progress)
+	if err != nil {
 		return nil, err
 	}
+	m.end = append(m.end, release)
 	m.serverCA = paymenttest.NewCA("Local Server CA")
 	m.identity = paymenttest.NewIdentity(m.serverCA.Certificate)
 	if err := m.startService(); err != nil {
@@ -125,31 +125,6 @@ func (m *machine) wait(ctx context.Context) error {
 	case <-m.emulator.Ended():
 		return m.emulator.Err()
 	}
-}
-
-// prepare locks the folder, installs the tools and compiles both CDK apps at the same time.
-func (m *machine) prepare(ctx context.Context) error {
-	compiled := filepath.Join(m.state, "compiled")
-	if err := os.MkdirAll(compiled, 0o700); err != nil {
-		return err
-	}
-	return emulator.Together(ctx,
-		func(ctx context.Context) error {
-			release, err := emulator.Prepare(ctx, m.top, m.state, m.progress)
-			if err == nil {
-				m.end = append(m.end, release)
-			}
-			return err
-		},
-		// Both apps use the CDK's library, which takes minutes to compile. Once is enough.
-		func(ctx context.Context) error {
-			return m.progress.Step("compiling (minutes the first time, seconds after that)", func() error {
-				build := exec.Command("go", "build", "-o", compiled+"/", "./infra", "./events/consumer")
-				build.Dir = m.top
-				return emulator.Run(ctx, filepath.Join(m.state, "compile.log"), build)
-			})
-		},
-	)
 }
 
 // synthesize starts the emulator and writes the templates at the same time. It returns the

@@ -42,6 +42,10 @@ func foreground(ctx context.Context, p *cli.Program, o options) error {
 		deployment.Remove(o.top)
 		m.stop()
 		o.progress.Say("everything has ended")
+		if o.once {
+			fmt.Fprintf(p.Err, "\nTo go on, run make up, which starts everything in the background. Then:\n%s",
+				hints(m.main.Deployment))
+		}
 	}()
 	if err := m.main.Write(o.top); err != nil {
 		return err
@@ -95,7 +99,9 @@ const (
 	// inBackground is set in the environment of the process that up starts. Its file 3 leads to
 	// the process that started it.
 	inBackground = "PAYHOOK_IN_BACKGROUND"
-	readyLine    = "ready"
+	// The last line of that process says whether everything is up.
+	readyLine  = "ready"
+	failedLine = "failed"
 )
 
 // background is the command up: it starts a process that goes on with the same arguments, and
@@ -132,18 +138,21 @@ func background(ctx context.Context, p *cli.Program, o options) error {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { cmd.Process.Signal(syscall.SIGTERM) })()
-	// It reports its progress, and at the end whether it is up.
-	ready := false
+	last := ""
 	for lines := bufio.NewScanner(read); lines.Scan(); {
-		if ready = lines.Text() == readyLine; !ready {
-			fmt.Fprintln(p.Err, lines.Text())
+		if last = lines.Text(); last != readyLine && last != failedLine {
+			fmt.Fprintln(p.Err, last)
 		}
 	}
-	if !ready {
-		if err := cmd.Wait(); err != nil && ctx.Err() == nil {
-			return errors.New("it is not up")
+	if last != readyLine {
+		err := cmd.Wait()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case last == failedLine:
+			return cli.ErrAttention // it has said why
 		}
-		return ctx.Err()
+		return fmt.Errorf("the process in the background ended (%w): its log is %s", err, log.Name())
 	}
 	run, err := deployment.Read(o.top)
 	if err != nil {
@@ -163,10 +172,13 @@ func stayUp(ctx context.Context, p *cli.Program, o options, starter *os.File) er
 	syscall.CloseOnExec(int(starter.Fd()))
 	o.progress = emulator.NewProgress(io.MultiWriter(p.Out, starter))
 	o.capture = true
+	failed := func(err error) error {
+		fmt.Fprintf(starter, "payhook: %v\n%s\n", err, failedLine)
+		return err
+	}
 	m, err := start(ctx, o)
 	if err != nil {
-		fmt.Fprintln(starter, err)
-		return err
+		return failed(err)
 	}
 	defer m.stop()
 	defer deployment.Remove(o.top)
@@ -174,8 +186,7 @@ func stayUp(ctx context.Context, p *cli.Program, o options, starter *os.File) er
 		err = m.main.firstRuns(ctx)
 	}
 	if err != nil {
-		fmt.Fprintln(starter, err)
-		return err
+		return failed(err)
 	}
 	o.progress.Say("everything is up")
 	fmt.Fprintln(starter, readyLine)
@@ -350,20 +361,3 @@ const loopback = "127.0.0.1"
 
 // serviceEndpoint is the name of a variable that replaces AWS_ENDPOINT_URL for one service.
 var serviceEndpoint = regexp.MustCompile("^AWS_ENDPOINT_URL_[A-Z0-9_]+$")
-
-// check is the command check.
-func check(_ context.Context, p *cli.Program, _ options) error {
-	err := emulator.CheckTools()
-	if err == nil {
-		_, err = fmt.Fprintln(p.Err, "Everything that is needed is installed.")
-	}
-	return err
-}
-
-// install is the command tools.
-func install(ctx context.Context, _ *cli.Program, o options) error {
-	if err := emulator.CheckTools(); err != nil {
-		return err
-	}
-	return emulator.Install(ctx, o.top, o.progress, filepath.Join(o.top, ".local", "install.log"))
-}

@@ -56,7 +56,7 @@ func lint(t *testing.T, files ...string) {
 	args := append([]string{"--config-file", "cfnlint.yaml", "--include-checks", "I", "--non-zero-exit-code",
 		"informational", "--"}, files...)
 	output, err := exec.Command(
-		filepath.Join("..", "..", ".local", "venv", "bin", "cfn-lint"),
+		filepath.Join("..", "..", ".local", "lint", "bin", "cfn-lint"),
 		args...).CombinedOutput()
 	if err != nil || len(output) > 0 {
 		t.Errorf("cfn-lint: %v\n%s", err, output)

@@ -85,7 +85,7 @@ func TestCloudFormationHasThePermissionsThatItNeeds(t *testing.T) {
 	if os.Getenv("PAYHOOK_LINT") == "" {
 		t.Skip("PAYHOOK_LINT is not set; make lint sets it")
 	}
-	found, err := filepath.Glob("../../.local/venv/lib/python3*/site-packages/cfnlint/data/schemas")
+	found, err := filepath.Glob("../../.local/lint/lib/python3*/site-packages/cfnlint/data/schemas")
 	if err != nil || len(found) != 1 {
 		t.Fatalf("the schemas of cfn-lint: %q, %v", found, err)
 	}

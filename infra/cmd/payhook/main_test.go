@@ -208,6 +208,12 @@ func TestTheDocumentsNameCommandsThatExist(t *testing.T) {
 	}
 }
 
+func TestMakeDownNeedsNoGo(t *testing.T) {
+	if does, works := dryRun(t, "down"); !works || !strings.Contains(does, "local down") || strings.Contains(does, "check go") {
+		t.Error(does)
+	}
+}
+
 // dryRun returns what make would do, without building or running anything.
 func dryRun(t *testing.T, args ...string) (stderr string, works bool) {
 	t.Helper()

@@ -21,6 +21,9 @@ type CDK struct {
 	Environment []string // of the CLI
 }
 
+// library is where the first CDK app unpacks the CDK's library.
+func library(top string) string { return filepath.Join(top, ".local", "jsii") }
+
 // Environment is the environment of the CDK CLI for an emulator, without its endpoint.
 func Environment(top string) []string {
 	isAWS := func(variable string) bool { return strings.HasPrefix(variable, "AWS_") }
@@ -35,6 +38,7 @@ func Environment(top string) []string {
 		"CDK_VALIDATION=false",
 		// Node 22 and newer cache compiled code there.
 		"NODE_COMPILE_CACHE="+filepath.Join(top, ".local", "node"),
+		"JSII_RUNTIME_PACKAGE_CACHE_ROOT="+library(top),
 		"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost",
 	)
 }
@@ -46,6 +50,15 @@ func (c *CDK) Synth(ctx context.Context, folder, out string, values map[string]s
 	args := []string{"synth", "--quiet", "--output", assembly}
 	for key, value := range values {
 		args = append(args, "-c", key+"="+value)
+	}
+	// Two apps that unpack the library at the same time fail on a slow machine.
+	unpacking, err := lock(library(c.Top), 0)
+	if err != nil {
+		return "", err
+	}
+	defer unpacking.Close()
+	if _, err := os.Stat(filepath.Join(library(c.Top), "aws-cdk-lib")); err == nil {
+		unpacking.Close()
 	}
 	return assembly, c.run(ctx, "synth-"+out, folder, args...)
 }

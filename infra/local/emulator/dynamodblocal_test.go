@@ -20,29 +20,16 @@ const dynamoDBLocalSum = "41a32e0a840a1fa375d7b3955e60d4b1db94c423ef9e14a43ee9b4
 // It skips the test if that is impossible here.
 func installDynamoDBLocal(t *testing.T, top string) string {
 	t.Helper()
-	for _, needed := range []struct {
-		tool
-		flag string
-	}{
-		{tool{"java", 17, 0, "https://adoptium.net"}, "-version"},
-		{tool{"mvn", 3, 6, "https://maven.apache.org"}, "--version"},
-	} {
-		if err := needed.check(needed.flag); err != nil {
-			t.Skipf("DynamoDB Local: %v", err)
-		}
-	}
 	folder := filepath.Join(top, ".local", "dynamodb-local")
-	pom := filepath.Join("dynamodblocal", "pom.xml")
-	if err := once(folder, pom, folder, NewProgress(t.Output()), "installing DynamoDB Local", func() error {
-		if err := os.RemoveAll(folder); err != nil {
-			return err
+	name := filepath.Join(folder, "DynamoDBLocal-3.3.1.jar")
+	if _, err := os.Stat(name); err != nil {
+		install := exec.Command("mvn", "-q", "-B", "--strict-checksums", "-f", filepath.Join("dynamodblocal", "pom.xml"),
+			"dependency:copy-dependencies", "-DoutputDirectory="+folder)
+		if err := Run(t.Context(), filepath.Join(t.TempDir(), "log"), install); err != nil {
+			t.Skipf("DynamoDB Local, which needs Java 17 and Maven, can't be installed here: %v", err)
 		}
-		return Run(t.Context(), filepath.Join(t.TempDir(), "log"), exec.Command("mvn", "-q", "-B", "--strict-checksums",
-			"-f", pom, "dependency:copy-dependencies", "-DoutputDirectory="+folder))
-	}); err != nil {
-		t.Skipf("DynamoDB Local can't be installed here: %v", err)
 	}
-	archive, err := os.ReadFile(filepath.Join(folder, "DynamoDBLocal-3.3.1.jar"))
+	archive, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,20 +41,36 @@ type Emulator struct {
 	state string
 }
 
-// Prepare locks the folder state and installs the tools. The caller must release the lock after the emulator has ended.
+// Prepare locks the folder state, installs the tools and compiles the CDK apps, with make. The
+// caller must release the lock after the emulator has ended.
 func Prepare(ctx context.Context, top, state string, p *Progress) (release func(), err error) {
-	lock, err := Lock(state)
+	held, err := Lock(state)
 	if err != nil {
 		return nil, err
 	}
-	if err = CheckTools(); err == nil {
-		err = Install(ctx, top, p, filepath.Join(state, "install.log"))
+	// Two processes do not install at the same time.
+	one, err := lock(filepath.Join(top, ".local", "install"), 0)
+	if err == nil {
+		install := exec.Command("make", "--no-print-directory", "-C", top, "-j", "prepare")
+		install.Stdout, install.Stderr = p.out, p.out
+		// Variables on the command line of the make that runs this program are not for this one.
+		install.Env = append(os.Environ(), "MAKEFLAGS=", fmt.Sprintf("%s=%d", startedVariable, p.start.Unix()))
+		err = runGroup(ctx, install)
+		one.Close()
 	}
 	if err != nil {
-		lock.Close()
+		held.Close()
 		return nil, err
 	}
-	return func() { lock.Close() }, nil
+	return func() { held.Close() }, nil
+}
+
+// python is the interpreter of the virtual environment.
+func python(top string) string { return filepath.Join(top, ".local", "venv", "bin", "python") }
+
+// launcher is the program that starts MiniStack with the patches.
+func launcher(top string) string {
+	return filepath.Join(top, "infra", "local", "emulator", "ministack", "start.py")
 }
 
 // patchDoesNotFit is the exit status of ministack/start.py if a patch is for another version

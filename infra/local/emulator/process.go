@@ -63,6 +63,14 @@ func Run(ctx context.Context, path string, cmd *exec.Cmd) error {
 	}
 	fmt.Fprintf(file, "$ %s\n", strings.Join(cmd.Args, " "))
 	cmd.Stdout, cmd.Stderr = file, file
+	if err = runGroup(ctx, cmd); err == nil || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w\n%s", err, lastLines(path, before))
+}
+
+// runGroup runs a command with all processes that it starts until it ends or ctx does.
+func runGroup(ctx context.Context, cmd *exec.Cmd) error {
 	g, err := startGroup(cmd)
 	if err != nil {
 		return err
@@ -73,10 +81,10 @@ func Run(ctx context.Context, path string, cmd *exec.Cmd) error {
 		g.stop()
 		return ctx.Err()
 	}
-	if g.err == nil {
-		return nil
+	if g.err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(cmd.Path), g.err)
 	}
-	return fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), g.err, lastLines(path, before))
+	return nil
 }
 
 // lastLines returns the last lines of a log after an offset.

@@ -4,13 +4,14 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestStopEndsEveryProcessOfAGroup(t *testing.T) {
@@ -80,8 +81,11 @@ func TestOneProcessHasTheLock(t *testing.T) {
 }
 
 func TestMissingAndOldProgramsAreNamed(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal(err)
+	}
 	folder := t.TempDir()
-	t.Setenv("PATH", folder)
 	for _, test := range []struct {
 		node, python string
 		problems     []string
@@ -101,7 +105,13 @@ func TestMissingAndOldProgramsAreNamed(t *testing.T) {
 				}
 			}
 		}
-		problems := strings.Split(fmt.Sprint(CheckTools()), "\n")
+		check := exec.Command(bash, "../check", "node", "npm", "python3")
+		check.Env = []string{"PATH=" + folder}
+		text, err := check.CombinedOutput()
+		if err == nil {
+			t.Errorf("%s, %s: nothing is wrong", test.node, test.python)
+		}
+		problems := strings.Split(strings.TrimSpace(string(text)), "\n")
 		if len(problems) != len(test.problems) {
 			t.Errorf("%s, %s: %q, want %q", test.node, test.python, problems, test.problems)
 			continue
@@ -114,19 +124,66 @@ func TestMissingAndOldProgramsAreNamed(t *testing.T) {
 	}
 }
 
+func TestUnusableHomeIsNamed(t *testing.T) {
+	check := exec.Command("../check", "go")
+	check.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/dev/null/home"}
+	text, err := check.CombinedOutput()
+	if err == nil || !strings.Contains(string(text), "set HOME to a folder in which you can write (it is /dev/null/home)") {
+		t.Errorf("%v, %s", err, text)
+	}
+}
+
 func TestREADMENamesTheCheckedVersions(t *testing.T) {
 	text, err := os.ReadFile("../../../README.md")
-	if err != nil {
+	check, errCheck := os.ReadFile("../check")
+	if err := errors.Join(err, errCheck); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range tools {
-		want := map[string]string{
-			"node":    fmt.Sprintf("(%d works", r.major),
-			"python3": fmt.Sprintf("Python %d.%d", r.major, r.minor),
-		}[r.program]
-		if !strings.Contains(string(text), want) {
-			t.Errorf("README.md does not contain %q", want)
+	for needed, stated := range map[string]string{"need go 1 21 ": "Go 1.21", "need node 20 0 ": "(20 works",
+		"need python3 3 10 ": "Python 3.10"} {
+		if !strings.Contains(string(check), needed) || !strings.Contains(string(text), stated) {
+			t.Errorf("check has no %q, or README.md no %q", needed, stated)
 		}
+	}
+}
+
+func TestLongStepShowsItsSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		t.Setenv(startedVariable, strconv.FormatInt(time.Now().Add(-100*time.Second).Unix(), 10))
+		failed := errors.New("it failed")
+		if err := NewProgress(&out).Step("slow", func() error {
+			time.Sleep(25 * time.Second)
+			return failed
+		}); !errors.Is(err, failed) {
+			t.Error(err)
+		}
+		want := "[ 100.0s] slow ...\n[ 110.0s] slow: 10s so far\n[ 120.0s] slow: 20s so far\n[ 125.0s] slow: failed after 25.0s\n"
+		if out.String() != want {
+			t.Errorf("%s, want %s", &out, want)
+		}
+	})
+}
+
+func TestOneAppUnpacksTheLibrary(t *testing.T) {
+	top := t.TempDir()
+	bin := filepath.Join(top, "infra", "node_modules", ".bin")
+	if err := os.MkdirAll(bin, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// It fails while another one unpacks.
+	script := "#!/bin/sh\nlib=" + top + "/.local/jsii\n[ -d $lib/aws-cdk-lib ] && exit\n" +
+		"mkdir " + top + "/unpacking || exit 1\nsleep 0.3\nmkdir -p $lib/aws-cdk-lib\n"
+	if err := os.WriteFile(filepath.Join(bin, "cdk"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cdk := &CDK{Top: top, State: top}
+	synth := func(ctx context.Context) error {
+		_, err := cdk.Synth(ctx, top, "out", nil)
+		return err
+	}
+	if err := Together(t.Context(), synth, synth); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,8 +20,17 @@ type Progress struct {
 	out   io.Writer
 }
 
-// NewProgress returns a progress that starts now.
-func NewProgress(out io.Writer) *Progress { return &Progress{start: time.Now(), out: out} }
+// startedVariable is the variable with which make says when it started, in seconds since 1970.
+const startedVariable = "PAYHOOK_STARTED"
+
+// NewProgress returns a progress that started with make, or now without make.
+func NewProgress(out io.Writer) *Progress {
+	start := time.Now()
+	if seconds, err := strconv.ParseInt(os.Getenv(startedVariable), 10, 64); err == nil {
+		start = time.Unix(seconds, 0)
+	}
+	return &Progress{start: start, out: out}
+}
 
 // Say writes a line.
 func (p *Progress) Say(format string, args ...any) {
@@ -28,11 +39,31 @@ func (p *Progress) Say(format string, args ...any) {
 	fmt.Fprintf(p.out, "[%6.1fs] %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Step runs one step, and writes its start, its end and how long it took.
+// sign is how often a step that is not done says so.
+const sign = 10 * time.Second
+
+// Step runs one step. It writes its start, every ten seconds how long it has taken, and its end.
 func (p *Progress) Step(name string, do func() error) error {
 	p.Say("%s ...", name)
 	start := time.Now()
-	if err := do(); err != nil {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticks := time.NewTicker(sign)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticks.C:
+				p.Say("%s: %.0fs so far", name, time.Since(start).Seconds())
+			}
+		}
+	}()
+	err := do()
+	close(done)
+	<-ended
+	if err != nil {
 		p.Say("%s: failed after %.1fs", name, time.Since(start).Seconds())
 		return fmt.Errorf("%s: %w", name, err)
 	}

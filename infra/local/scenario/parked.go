@@ -119,7 +119,7 @@ func (s *Scenario) parkedChecks(in *Arrivals) []*Check {
 		parks("an event that EventBridge rejects, with an integer of 70 bits",
 			strconv.Itoa(s.successStatus())+", unpublishable", s.rejectedByTheBus),
 		NewCheck("it is settled", "settled", settle),
-		parks("a conflicting one", "conflict, its bytes",
+		parks("an event that conflicts: a known eventId, another amount", "conflict, its bytes",
 			func(ctx context.Context) (string, string) { return s.parkConflict(ctx, conflicting) }),
 		replay("it is replayed, and nobody decided which version is right", "version-missing, open", intake.NoVersion),
 		NewCheck("it is replayed in the parked version", "accepted, replayed, arrived",

@@ -9,6 +9,11 @@ import (
 	"time"
 )
 
+// legend explains the column RESULT.
+const legend = `RESULT: the status of the answer; in which queues of the sample consumer (events/consumer) how
+many events arrived; how many events were new, known, or in conflict (a known eventId with other content).
+`
+
 // Print prints the report: a table for each topic, a summary of the topics, and each wrong result with
 // what was expected. If wide is true, the tables show also what is expected, and milliseconds.
 func (r Report) Print(out io.Writer, wide bool) error {
@@ -19,6 +24,7 @@ func (r Report) Print(out io.Writer, wide bool) error {
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
 	}
+	fmt.Fprint(t, "\n", legend)
 	for _, part := range r.Parts {
 		fmt.Fprintf(t, "\n%s\n", part.Title)
 		head := []string{"", "CHECKED", "RESULT"}

@@ -292,7 +292,7 @@ func summary(body []byte) string {
 	}
 	text := fmt.Sprintf("%d new, %d known", *b.Recorded, *b.Duplicates)
 	if b.Conflicts > 0 {
-		text += fmt.Sprintf(", %d in conflict", b.Conflicts)
+		text += fmt.Sprintf(", %d in conflict: parked, not published", b.Conflicts)
 	}
 	return text
 }
