@@ -3,10 +3,12 @@ package emulator
 import (
 	"archive/zip"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,15 +21,19 @@ import (
 	"uuid"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cloudwatchtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs"
 	cloudwatchlogstypes "github.com/aws/aws-sdk-go-v2/service/cloudwatchlogs/types"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	eventbridgetypes "github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
+	"github.com/aws/aws-sdk-go-v2/service/firehose"
+	firehosetypes "github.com/aws/aws-sdk-go-v2/service/firehose/types"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	lambdatypes "github.com/aws/aws-sdk-go-v2/service/lambda/types"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	secretsmanagertypes "github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -347,6 +353,63 @@ func TestLogLineBecomesMetricAndRaisesAlarms(t *testing.T) {
 		Statistics: []cloudwatchtypes.Statistic{cloudwatchtypes.StatisticSum}})
 	if err != nil || len(out.Datapoints) != 1 || *out.Datapoints[0].Sum != 1.5 {
 		t.Errorf("%+v, %v, want the sum 1.5", out, err)
+	}
+}
+
+// A record arrives compressed, under its day, and locked as the stack of its bucket says.
+func TestFirehoseDeliversIntoALockedBucket(t *testing.T) {
+	config := emulated(t)
+	ctx, name := t.Context(), "locked-"+uuid.New().String()
+	template := `{"Resources":{"Bucket":{"Type":"AWS::S3::Bucket","Properties":{"BucketName":"` + name + `",` +
+		`"VersioningConfiguration":{"Status":"Enabled"},"ObjectLockEnabled":true,"ObjectLockConfiguration":` +
+		`{"ObjectLockEnabled":"Enabled","Rule":{"DefaultRetention":{"Mode":"GOVERNANCE","Days":1}}}}},` +
+		`"Stream":{"Type":"AWS::KinesisFirehose::DeliveryStream","DependsOn":"Bucket","Properties":` +
+		`{"DeliveryStreamName":"` + name + `","ExtendedS3DestinationConfiguration":{"BucketARN":"arn:aws:s3:::` + name +
+		`","RoleARN":"arn:aws:iam::` + Account + `:role/none","Prefix":"!{timestamp:yyyy/MM/dd}/",` +
+		`"ErrorOutputPrefix":"errors/!{firehose:error-output-type}/","CompressionFormat":"GZIP",` +
+		`"FileExtension":".jsonl.gz"}}}}}`
+	stacks := cloudformation.NewFromConfig(config)
+	if _, err := stacks.CreateStack(ctx, &cloudformation.CreateStackInput{StackName: &name,
+		TemplateBody: &template}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cloudformation.NewStackCreateCompleteWaiter(stacks).Wait(ctx,
+		&cloudformation.DescribeStacksInput{StackName: &name}, waitTimeout); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := firehose.NewFromConfig(config).PutRecordBatch(ctx, &firehose.PutRecordBatchInput{
+		DeliveryStreamName: &name, Records: []firehosetypes.Record{{Data: []byte("a\n")}}}); err != nil {
+		t.Fatal(err)
+	}
+	objects := s3.NewFromConfig(config, func(o *s3.Options) { o.UsePathStyle = true })
+	var key string
+	for deadline := time.Now().Add(waitTimeout); key == ""; time.Sleep(50 * time.Millisecond) {
+		out, err := objects.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &name})
+		if err != nil || time.Now().After(deadline) {
+			t.Fatal("nothing is delivered", err)
+		}
+		if len(out.Contents) > 0 {
+			key = *out.Contents[0].Key
+		}
+	}
+	day := time.Now().UTC().Format("2006/01/02/")
+	if !strings.HasPrefix(key, day) || !strings.HasSuffix(key, ".jsonl.gz") {
+		t.Errorf("got %s", key)
+	}
+	out, err := objects.GetObject(ctx, &s3.GetObjectInput{Bucket: &name, Key: &key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unpacked, err := gzip.NewReader(out.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(unpacked); err != nil || string(text) != "a\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := objects.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &name, Key: &key,
+		VersionId: out.VersionId}); err == nil {
+		t.Error("the version is deleted")
 	}
 }
 
