@@ -4,13 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/json/v2"
 	"errors"
 	"fmt"
-	"math/big"
 	"os"
 	"slices"
 	"strings"
@@ -96,14 +91,13 @@ func (f *finder) find(ctx context.Context, names []string) (err error) {
 	if err := os.WriteFile(f.output, append(first.line, '\n'), 0o600); err != nil {
 		return err
 	}
-	found := found{f.output, first.at, first.record.DeliveryID, first.record.AcceptedAt, len(f.found) - 1,
-		commands(f.output, first.record)}
+	found := found{f.output, first.at, first.record.DeliveryID, first.record.AcceptedAt, commands(f.output, first.record)}
 	if f.JSON {
 		err = f.PrintJSON(found)
 	} else {
 		_, err = fmt.Fprintf(f.Out, "# The record of delivery %s, accepted at %s, from %s, verifies.\n"+
-			"# There are %d further records with the event.\n# These commands verify it without Payhook:\n%s\n",
-			found.DeliveryID, cli.Stamp(found.AcceptedAt), found.At, found.Further, strings.Join(found.Commands, "\n"))
+			"# These commands verify it without Payhook:\n%s", found.DeliveryID, cli.Stamp(found.AcceptedAt), found.At,
+			found.Commands)
 	}
 	if f.failed {
 		return cmp.Or(err, cli.ErrAttention)
@@ -117,8 +111,7 @@ type found struct {
 	At         string    `json:"at"` // where it was found
 	DeliveryID string    `json:"deliveryId"`
 	AcceptedAt time.Time `json:"acceptedAt"`
-	Further    int       `json:"further"` // records with the event
-	Commands   []string  `json:"commands"`
+	Commands   string    `json:"commands"`
 }
 
 // days returns the prefixes of the days on which the record can have been stored.
@@ -168,47 +161,35 @@ func (f *finder) got(i *item) {
 	}
 }
 
-// commands returns the commands of a shell that verify the record in a file. The public key in DER is
-// the modulus with other bytes before and after it, and base64url is padded.
-func commands(file string, r records.Record) (all []string) {
-	all = append(all, "file='"+strings.ReplaceAll(file, "'", `'\''`)+"'",
-		`field() { tr ',' '\n' < "$file" | sed -n 's/^"'"$1"'":"\(.*\)"$/\1/p'; }`,
-		`bytes() { { field "$1" | tr -d '\n' | tr '_-' '/+'; printf '%s' "$2"; } | openssl base64 -d -A; }`)
+// commands returns the commands of a shell that verify the record in a file.
+func commands(file string, r records.Record) string {
+	all := "file='" + strings.ReplaceAll(file, "'", `'\''`) + "'\n" + readCommands
 	if r.HasSignature() {
-		n, before, after := partsOf(r.JWK)
-		pad := func(text string) string { return "'" + strings.Repeat("=", (4-len(text)%4)%4) + "'" }
-		all = append(all,
-			`{ bytes payload; printf '\n%s\n%s' "$(field timestamp)" "$(field keyId)"; } > "$file.signed"`,
-			`bytes signature `+pad(r.Signature)+` > "$file.signature"`,
-			`{ printf '`+octal(before)+`'; bytes n `+pad(n)+`; printf '`+octal(after)+`'; } > "$file.der"`,
-			`openssl pkey -pubin -inform DER -in "$file.der" -out "$file.pem"`,
-			`openssl dgst -sha256 -verify "$file.pem" -signature "$file.signature" "$file.signed"`)
+		all += signatureCommands
 	}
-	if r.Certificate != nil {
-		all = append(all,
-			`chain=$(tr '{' '\n' < "$file" | sed -n 's/^"payloadDigest.*"chain":\["\([^]]*\)"\].*/\1/p' | sed 's/","//g')`,
-			`printf '%b' "$chain" > "$file.chain"`,
-			fmt.Sprintf(`openssl verify -purpose sslclient -attime %d -CAfile "$file.chain" "$file.chain"`,
-				r.Certificate.AcceptedAt.Unix()))
+	if c := r.Certificate; c != nil {
+		all += fmt.Sprintf(certificateCommands, c.AcceptedAt.Unix())
 	}
 	return all
 }
 
-// partsOf returns the modulus of a JWK, which is valid, and what is before and after it in DER.
-func partsOf(text []byte) (n string, before, after []byte) {
-	var key jwk
-	_ = json.Unmarshal(text, &key)
-	modulus, _ := base64.RawURLEncoding.DecodeString(key.N)
-	exponent, _ := base64.RawURLEncoding.DecodeString(key.E)
-	der, _ := x509.MarshalPKIXPublicKey(&rsa.PublicKey{N: new(big.Int).SetBytes(modulus),
-		E: int(new(big.Int).SetBytes(exponent).Int64())})
-	before, after, _ = bytes.Cut(der, modulus)
-	return key.N, before, after
-}
+// A member of a record begins after a comma, and has no comma in it. Base64url has no padding.
+const readCommands = `field() { tr ',' '\n' < "$file" | sed -n 's/^"'"$1"'":"\(.*\)".*$/\1/p'; }
+bytes() { v=$(field "$1" | tr '_-' '/+'); while [ $((${#v} % 4)) != 0 ]; do v="$v="; done; printf %s "$v" | openssl base64 -d -A; }
+number() { bytes "$1" | od -An -v -tx1 | tr -d ' \n'; }
+`
 
-func octal(text []byte) (escaped string) {
-	for _, octet := range text {
-		escaped += fmt.Sprintf(`\%03o`, octet)
-	}
-	return escaped
-}
+// The key is the SubjectPublicKeyInfo of RFC 3279, section 2.3.1.
+const signatureCommands = `{ bytes payload; printf '\n%s\n%s' "$(field timestamp)" "$(field keyId)"; } > "$file.signed"
+bytes signature > "$file.signature"
+printf '%s\n' asn1=SEQUENCE:key '[key]' a=SEQUENCE:rsa b=BITWRAP,SEQUENCE:numbers '[rsa]' a=OID:rsaEncryption b=NULL \
+  '[numbers]' n=INTEGER:0x$(number n) e=INTEGER:0x$(number e) > "$file.asn1"
+openssl asn1parse -genconf "$file.asn1" -noout -out "$file.der"
+openssl pkey -pubin -inform DER -in "$file.der" -out "$file.pem"
+openssl dgst -sha256 -verify "$file.pem" -signature "$file.signature" "$file.signed"
+`
+
+const certificateCommands = `chain=$(tr '{' '\n' < "$file" | sed -n 's/^"payloadDigest.*"chain":\["\([^]]*\)"\].*/\1/p' | sed 's/","//g')
+printf '%%b' "$chain" > "$file.chain"
+openssl verify -purpose sslclient -attime %d -CAfile "$file.chain" "$file.chain"
+`
