@@ -3,10 +3,15 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 	"uuid"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+
 	"payhook.example/infra/cmd/payhook/evidence"
+	"payhook.example/infra/deployment"
 	records "payhook.example/shared/evidence"
 	"payhook.example/shared/paymenttest"
 )
@@ -18,8 +23,8 @@ func (s *Scenario) evidenceChecks() []*Check {
 		return []*Check{{What: "the records of accepted deliveries", NotShown: "the setting evidence is off"}}
 	}
 	var line []byte // of a record
-	return []*Check{
-		NewCheck("a webhook, the same again, and one in parts", "1 and 1 record, all verify", func(ctx context.Context) string {
+	checks := []*Check{
+		NewCheck("a webhook, the same again, a large one", "1 and 1 record, all verify", func(ctx context.Context) string {
 			one, large := uuid.New().String(), uuid.New().String()
 			payload := paymenttest.RawDelivery(one, paymenttest.Encode(paymenttest.Event()))
 			for _, payload := range [][]byte{payload, payload,
@@ -43,6 +48,32 @@ func (s *Scenario) evidenceChecks() []*Check {
 			return fmt.Sprintf("all are found; %d", 8*len(line))
 		}),
 	}
+	if s.Endpoint != "" { // on AWS, a policy takes effect with a delay
+		checks = append(checks, s.refusedCheck())
+	}
+	return checks
+}
+
+// refusedCheck returns the check of a webhook while Firehose refuses records, and of the same after that.
+func (s *Scenario) refusedCheck() *Check {
+	return NewCheck("Firehose refuses records, and takes them again",
+		fmt.Sprintf("503, then %d and 1 record", s.successStatus()), func(ctx context.Context) string {
+			id := uuid.New().String()
+			payload := paymenttest.RawDelivery(id, paymenttest.Encode(paymenttest.Event()))
+			name := s.Functions["webhook"]
+			role := aws.ToString(Must(lambda.NewFromConfig(s.AWS).GetFunctionConfiguration(ctx,
+				&lambda.GetFunctionConfigurationInput{FunctionName: &name})).Role)
+			set := func(policy string) {
+				Require(deployment.SetRolePolicy(context.WithoutCancel(ctx), s.AWS, role[strings.LastIndex(role, "/")+1:],
+					"payhook-refuses-evidence", policy))
+			}
+			defer set("")
+			set(`{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":"firehose:*","Resource":"*"}]}`)
+			refused := s.post(ctx, payload).Status
+			set("")
+			return fmt.Sprintf("%d, then %d and %d record", refused, s.post(ctx, payload).Status,
+				len(s.awaitRecords(ctx, id)[id]))
+		})
 }
 
 // awaitRecords waits until the bucket has records of deliveries, and returns the lines of all records by

@@ -175,7 +175,8 @@ func commands(file string, r records.Record) string {
 
 // A member of a record begins after a comma, and has no comma in it. Base64url has no padding.
 const readCommands = `field() { tr ',' '\n' < "$file" | sed -n 's/^"'"$1"'":"\(.*\)".*$/\1/p'; }
-bytes() { v=$(field "$1" | tr '_-' '/+'); while [ $((${#v} % 4)) != 0 ]; do v="$v="; done; printf %s "$v" | openssl base64 -d -A; }
+padded() { v=$(field "$1" | tr '_-' '/+'); while [ $((${#v} % 4)) != 0 ]; do v="$v="; done; printf %s "$v"; }
+bytes() { padded "$1" | openssl base64 -d -A; }
 number() { bytes "$1" | od -An -v -tx1 | tr -d ' \n'; }
 `
 
@@ -189,7 +190,7 @@ openssl pkey -pubin -inform DER -in "$file.der" -out "$file.pem"
 openssl dgst -sha256 -verify "$file.pem" -signature "$file.signature" "$file.signed"
 `
 
-const certificateCommands = `chain=$(tr '{' '\n' < "$file" | sed -n 's/^"payloadDigest.*"chain":\["\([^]]*\)"\].*/\1/p' | sed 's/","//g')
-printf '%%b' "$chain" > "$file.chain"
+const certificateCommands = `chain=$(tr '{' '\n' < "$file" | sed -n 's/^"payloadDigest.*"chain":\["\([^]]*\)"\].*/\1/p')
+printf '%%b' "$chain" | sed 's/","//' > "$file.chain"
 openssl verify -purpose sslclient -attime %d -CAfile "$file.chain" "$file.chain"
 `
