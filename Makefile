@@ -80,11 +80,11 @@ help: ## list the targets
 
 .PHONY: run
 run: ready ## deploy on this machine, send webhooks, show the results, stay up until Ctrl-C; ONCE=1 ends then, WIDE=1 shows all columns; variables as for up
-	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(PAYHOOK) local run $(if $(filter-out 0 false no,$(ONCE)),--once) $(if $(filter-out 0 false no,$(WIDE)),--wide) $(UP_FLAGS)
+	@PAYHOOK_READY=1 CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(PAYHOOK) local run $(if $(filter-out 0 false no,$(ONCE)),--once) $(if $(filter-out 0 false no,$(WIDE)),--wide) $(UP_FLAGS)
 
 .PHONY: up
 up: ready ## deploy on this machine in the background; SETTINGS="key=value ...", BASE_URL=, AUTH_URL=, TOKEN_MANAGER_ID=, CLIENT_ID=, CLIENT_SECRET=, TRUSTSTORE=
-	@CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(PAYHOOK) local up $(UP_FLAGS)
+	@PAYHOOK_READY=1 CLIENT_ID='$(CLIENT_ID)' CLIENT_SECRET='$(CLIENT_SECRET)' exec $(PAYHOOK) local up $(UP_FLAGS)
 
 .PHONY: down
 down: ## end what make up or make run started
@@ -218,8 +218,12 @@ fuzz: check-go ## every fuzz target for a while (FUZZTIME=20s)
 	done
 
 .PHONY: check
-check: check-go ## check that this machine has the programs that are needed
-	@infra/local/check node npm python3
+check: check-all check-go ## check that this machine has the programs that are needed
+	@echo "Everything that is needed is installed." >&2
+
+.PHONY: check-all
+check-all:
+	@infra/local/check go node npm python3
 
 .PHONY: tools
 tools: .local/venv infra/node_modules/.package-lock.json ## install MiniStack and the CDK CLI into the project

@@ -48,21 +48,28 @@ func Prepare(ctx context.Context, top, state string, p *Progress) (release func(
 	if err != nil {
 		return nil, err
 	}
-	// Two processes do not install at the same time.
-	one, err := lock(filepath.Join(top, ".local", "install"), 0)
-	if err == nil {
-		install := exec.Command("make", "--no-print-directory", "-C", top, "-j", "prepare")
-		install.Stdout, install.Stderr = p.out, p.out
-		// Variables on the command line of the make that runs this program are not for this one.
-		install.Env = append(os.Environ(), "MAKEFLAGS=", fmt.Sprintf("%s=%d", startedVariable, p.start.Unix()))
-		err = runGroup(ctx, install)
-		one.Close()
+	if os.Getenv("PAYHOOK_READY") == "" { // make run and make up have done it
+		err = prepare(ctx, top, p)
 	}
 	if err != nil {
 		held.Close()
 		return nil, err
 	}
 	return func() { held.Close() }, nil
+}
+
+func prepare(ctx context.Context, top string, p *Progress) error {
+	// Two processes do not install at the same time.
+	one, err := lock(filepath.Join(top, ".local", "install"), 0)
+	if err != nil {
+		return err
+	}
+	defer one.Close()
+	install := exec.Command("make", "--no-print-directory", "-C", top, "-j", "prepare")
+	install.Stdout, install.Stderr = p.out, p.out
+	// Variables on the command line of the make that runs this program are not for this one.
+	install.Env = append(os.Environ(), "MAKEFLAGS=", fmt.Sprintf("%s=%d", startedVariable, p.start.Unix()))
+	return runGroup(ctx, install)
 }
 
 // python is the interpreter of the virtual environment.
