@@ -24,7 +24,8 @@ func TestRolePolicyIsSetWithSignedRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var form string
-			cfg := aws.Config{Region: test.region, Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "session"),
+			cfg := aws.Config{Region: test.region,
+				Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "session"),
 				HTTPClient: doer(func(r *http.Request) (*http.Response, error) {
 					if r.URL.Host != test.host || !strings.Contains(r.Header.Get("Authorization"), test.signedFor+"/aws4_request") ||
 						r.Header.Get("X-Amz-Security-Token") != "session" {

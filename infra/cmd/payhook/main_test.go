@@ -209,7 +209,8 @@ func TestTheDocumentsNameCommandsThatExist(t *testing.T) {
 }
 
 func TestMakeDownNeedsNoGo(t *testing.T) {
-	if does, works := dryRun(t, "down"); !works || !strings.Contains(does, "local down") || strings.Contains(does, "check go") {
+	does, works := dryRun(t, "down")
+	if !works || !strings.Contains(does, "local down") || strings.Contains(does, "check go") {
 		t.Error(does)
 	}
 }

@@ -128,7 +128,8 @@ func TestUnusableHomeIsNamed(t *testing.T) {
 	check := exec.Command("../check", "go")
 	check.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/dev/null/home"}
 	text, err := check.CombinedOutput()
-	if err == nil || !strings.Contains(string(text), "set HOME to a folder in which you can write (it is /dev/null/home)") {
+	const want = "set HOME to a folder in which you can write (it is /dev/null/home)"
+	if err == nil || !strings.Contains(string(text), want) {
 		t.Errorf("%v, %s", err, text)
 	}
 }
@@ -153,12 +154,13 @@ func TestLongStepShowsItsSeconds(t *testing.T) {
 		t.Setenv(startedVariable, strconv.FormatInt(time.Now().Add(-100*time.Second).Unix(), 10))
 		failed := errors.New("it failed")
 		if err := NewProgress(&out).Step("slow", func() error {
-			time.Sleep(25 * time.Second)
+			time.Sleep(20 * time.Second)
 			return failed
 		}); !errors.Is(err, failed) {
 			t.Error(err)
 		}
-		want := "[ 100.0s] slow ...\n[ 110.0s] slow: 10s so far\n[ 120.0s] slow: 20s so far\n[ 125.0s] slow: failed after 25.0s\n"
+		want := "[ 100.0s] slow ...\n[ 108.0s] slow: 8s so far\n[ 116.0s] slow: 16s so far\n" +
+			"[ 120.0s] slow: failed after 20.0s\n"
 		if out.String() != want {
 			t.Errorf("%s, want %s", &out, want)
 		}

@@ -40,9 +40,9 @@ func (p *Progress) Say(format string, args ...any) {
 }
 
 // sign is how often a step that is not done says so.
-const sign = 10 * time.Second
+const sign = 8 * time.Second
 
-// Step runs one step. It writes its start, every ten seconds how long it has taken, and its end.
+// Step runs one step. It writes its start, every eight seconds how long it has taken, and its end.
 func (p *Progress) Step(name string, do func() error) error {
 	p.Say("%s ...", name)
 	start := time.Now()
