@@ -21,6 +21,7 @@ import (
 
 	"payhook.example/infra/deployment"
 	"payhook.example/infra/local/emulator"
+	"payhook.example/shared/settings"
 )
 
 var shared struct {
@@ -133,8 +134,9 @@ func nothingLeft(t *testing.T, to Target) {
 
 func TestRunIsRightAndLeavesNothing(t *testing.T) {
 	r := newTestRun(t, "", nil)
+	r.Values[settings.Evidence.Key] = "1d"
 	report, err := r.Do(t.Context())
-	if err != nil || !report.Right || len(report.Parts) != 11 {
+	if err != nil || !report.Right || len(report.Parts) != 12 {
 		var text bytes.Buffer
 		report.print(&text)
 		t.Errorf("%v\n%s", err, &text)

@@ -14,11 +14,13 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 
+	"payhook.example/infra/cmd/payhook/evidence"
+	records "payhook.example/shared/evidence"
 	"payhook.example/shared/paymenttest"
 )
 
 // Calls of real functions fail before and after they took effect or are throttled, and functions
-// are killed: what was accepted arrives, with the bytes that were signed. The simulation plays
+// are killed: what was accepted arrives, with the bytes that were signed, and has a record. The simulation plays
 // the same with every single effect, and explains each event that arrives twice.
 func (f *fixture) testFaults(t *testing.T) {
 	const deliveries, each, senders = 150, 5, 8
@@ -27,8 +29,8 @@ func (f *fixture) testFaults(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random, calls, done := rand.New(rand.NewPCG(seed, 0)), 0, map[fault]int{}
 	f.proxy.decide(func(operation string) fault { // one call at a time
-		if !slices.Contains([]string{"PutItem", "UpdateItem", "BatchExecuteStatement", "PutEvents", "Query", "GetItem"},
-			operation) {
+		if !slices.Contains([]string{"PutItem", "UpdateItem", "BatchExecuteStatement", "PutEvents", "Query", "GetItem",
+			"PutRecordBatch"}, operation) {
 			return ""
 		}
 		if calls++; calls%200 == 0 {
@@ -86,9 +88,20 @@ func (f *fixture) testFaults(t *testing.T) {
 		ids = append(ids, id)
 	}
 	arrived := f.awaitReleased(t, ids...)
+	recorded := map[string]bool{} // the eventIds in the evidence
+	if err := evidence.Scan(t.Context(), f.S3(), f.EvidenceBucket, func(_ []byte, r records.Record, err error) {
+		if err != nil {
+			t.Error(err)
+		}
+		for _, id := range r.EventIDs {
+			recorded[id] = true
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
 	for id, want := range signed {
-		if got := string(arrived[id]); got != want {
-			t.Errorf("event %s arrived as %s, want %s", id, got, want)
+		if got := string(arrived[id]); got != want || !recorded[id] {
+			t.Errorf("event %s arrived as %s, want %s; in the evidence: %t", id, got, want, recorded[id])
 		}
 	}
 }

@@ -95,9 +95,10 @@ func (f *finder) find(ctx context.Context, names []string) (err error) {
 	if f.JSON {
 		err = f.PrintJSON(found)
 	} else {
+		// A line feed in a name must not become a command.
 		_, err = fmt.Fprintf(f.Out, "# The record of delivery %s, accepted at %s, from %s, verifies.\n"+
-			"# These commands verify it without Payhook:\n%s", found.DeliveryID, cli.Stamp(found.AcceptedAt), found.At,
-			found.Commands)
+			"# These commands verify it without Payhook:\n%s", cli.Plain(found.DeliveryID), cli.Stamp(found.AcceptedAt),
+			cli.Plain(found.At), found.Commands)
 	}
 	if f.failed {
 		return cmp.Or(err, cli.ErrAttention)
@@ -155,7 +156,7 @@ func (f *finder) look(i *item) {
 func (f *finder) got(i *item) {
 	if i.err != nil {
 		f.failed = true
-		fmt.Fprintf(f.Err, "%s: %v\n", i.at, i.err)
+		fmt.Fprintf(f.Err, "%s: %v\n", cli.Plain(i.at), i.err)
 	} else if slices.ContainsFunc(i.record.EventIDs, func(id string) bool { return strings.EqualFold(id, f.id) }) {
 		f.found = append(f.found, *i)
 	}
