@@ -248,6 +248,23 @@ func TestKeysOfAnotherSource(t *testing.T) {
 	}
 }
 
+func TestProgressIsShown(t *testing.T) {
+	now := accepted
+	var stderr bytes.Buffer
+	p := &cli.Program{In: bytes.NewReader(bytes.Repeat([]byte("x\n"), 7)), Err: &stderr, Now: func() time.Time {
+		now = now.Add(time.Second)
+		return now
+	}}
+	s := &scan{options: &options{Program: p}, look: verify, got: func(*item) {}}
+	if err := s.run(t.Context(), []string{"-"}); err != nil {
+		t.Fatal(err)
+	}
+	const want = "4 records in 1 file, 5s, 1 a second\n7 records in 1 file, 9s, 1 a second\n"
+	if stderr.String() != want {
+		t.Errorf("%s, want %s", &stderr, want)
+	}
+}
+
 func TestFilesAndFoldersAreRead(t *testing.T) {
 	folder := t.TempDir()
 	r := signed(t, key(), paymenttest.Delivery(paymenttest.Event()))

@@ -59,7 +59,7 @@ type scan struct {
 // Scan calls got for each record in a bucket after it was verified, with its line, and for each error.
 func Scan(ctx context.Context, client *s3.Client, bucket string,
 	got func(line []byte, r records.Record, err error)) error {
-	s := &scan{options: &options{Program: &cli.Program{Err: io.Discard}, s3: client}, look: verify,
+	s := &scan{options: &options{Program: &cli.Program{Err: io.Discard, Now: time.Now}, s3: client}, look: verify,
 		got: func(i *item) { got(i.line, i.record, i.err) }}
 	return s.run(ctx, []string{"s3://" + bucket})
 }
@@ -72,7 +72,8 @@ func verify(i *item) {
 }
 
 func (s *scan) run(ctx context.Context, names []string) error {
-	s.begun, s.said = time.Now(), time.Now()
+	s.begun = s.Now()
+	s.said = s.begun
 	for _, name := range names {
 		var err error
 		if name == "-" {
@@ -214,8 +215,13 @@ func (s *scan) read(ctx context.Context, name string, from io.Reader) error {
 
 func (s *scan) add(i item) {
 	s.batch = append(s.batch, i)
-	if s.size += len(i.line) + 1<<10; s.size > maxBatch {
+	s.size += len(i.line) + 1<<10
+	late := s.Now().Sub(s.said) > 3*time.Second
+	if late || s.size > maxBatch {
 		s.flush()
+	}
+	if late {
+		s.say()
 	}
 }
 
@@ -233,15 +239,13 @@ func (s *scan) flush() {
 		s.got(&s.batch[i])
 	}
 	clear(s.batch) // what got keeps is copied
-	if s.batch, s.size = s.batch[:0], 0; time.Since(s.said) > 3*time.Second {
-		s.say()
-	}
+	s.batch, s.size = s.batch[:0], 0
 }
 
 // say writes the progress.
 func (s *scan) say() {
-	s.said = time.Now()
-	took := time.Since(s.begun)
+	s.said = s.Now()
+	took := s.said.Sub(s.begun)
 	fmt.Fprintf(s.Err, "%s in %s, %s, %.0f a second\n", cli.Counted(s.records, "record", "records"),
 		cli.Counted(s.files, "file", "files"), cli.Readable(took), float64(s.records)/took.Seconds())
 }
