@@ -62,9 +62,7 @@ func (p *Payhook) newEvidence(program []byte) {
 	})
 
 	scope := constructs.NewConstruct(p, jsii.String("Evidence"))
-	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), &awslogs.LogGroupProps{
-		RemovalPolicy: keptUnlessLocal(p.conf),
-	})
+	logs := awslogs.NewLogGroup(scope, jsii.String("Logs"), nil)
 	logs.Node().DefaultChild().(awslogs.CfnLogGroup).SetRetentionInDays(jsii.Number(p.conf.LogRetention))
 	errors := logs.AddStream(jsii.String("Errors"), nil)
 	// The trust policy and these actions are those of the guide (AWS,
@@ -100,6 +98,14 @@ func (p *Payhook) newEvidence(program []byte) {
 			},
 		})
 	stream.Node().AddDependency(role) // with its permissions
+	// With a stream, Firehose deletes what it has not delivered yet (AWS,
+	// https://docs.aws.amazon.com/firehose/latest/APIReference/API_DeleteDeliveryStream.html). So the
+	// stream is retained with all that it needs.
+	for _, node := range *scope.Node().FindAll(constructs.ConstructOrder_PREORDER) {
+		if *awscdk.CfnResource_IsCfnResource(node) {
+			node.(awscdk.CfnResource).ApplyRemovalPolicy(keptUnlessLocal(p.conf), nil)
+		}
+	}
 	digest := sha256.Sum256(program)
 	p.evidence = evidence{stream, role, hex.EncodeToString(digest[:])}
 	p.output(names.EvidenceBucketOutput, "the bucket with a record of each accepted delivery", bucket.BucketName())

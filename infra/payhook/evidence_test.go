@@ -77,6 +77,12 @@ func TestTheStreamDeliversIntoTheBucketByDay(t *testing.T) {
 		tm.render(at(trust, "Condition", "StringEquals", "sts:ExternalId")) != "AWS::AccountId" {
 		t.Errorf("%v", trust)
 	}
+	// Firehose would delete what it has not delivered.
+	for path, r := range tm.Resources {
+		if strings.HasPrefix(path, "Evidence/") && !strings.HasPrefix(r.DeletionPolicy, "Retain") {
+			t.Errorf("%s is not retained: %s", path, r.DeletionPolicy)
+		}
+	}
 	if got := tm.render(tm.Outputs[names.EvidenceBucketOutput].Value); got != "Records" {
 		t.Errorf("the output is %s", got)
 	}
