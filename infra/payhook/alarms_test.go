@@ -82,7 +82,8 @@ func (tm *template) alarmRow(t *testing.T, stack string, alarm map[string]any) s
 func alarmTable(t *testing.T) string {
 	t.Helper()
 	var rows []string
-	for _, conf := range []map[string]any{nil, mtls("both"), {"encryption": "cmk", "alarmSilence": "6h", "evidence": "7y"}} {
+	for _, conf := range []map[string]any{nil, mtls("both"),
+		{"encryption": "cmk", "alarmSilence": "6h", "evidence": "7y"}} {
 		tm := payhook(t, conf)
 		for _, alarm := range tm.all(t, "AWS::CloudWatch::Alarm") {
 			rows = append(rows, tm.alarmRow(t, "Payhook", alarm.Properties))

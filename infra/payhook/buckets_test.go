@@ -11,7 +11,8 @@ import (
 func TestBucketsAreEncryptedVersionedAndPrivate(t *testing.T) {
 	tm := payhook(t, map[string]any{"evidence": "1d"})
 	buckets := tm.all(t, "AWS::S3::Bucket")
-	if diff := cmp.Diff([]string{"AccessLogs", "Claims", "Parking", "Records"}, slices.Sorted(maps.Keys(buckets))); diff != "" {
+	if diff := cmp.Diff([]string{"AccessLogs", "Claims", "Parking", "Records"},
+		slices.Sorted(maps.Keys(buckets))); diff != "" {
 		t.Error(diff)
 	}
 	for name, bucket := range buckets {

@@ -292,7 +292,7 @@ func (p *Payhook) encryptAll(k customerKey) {
 		case "AWS::KinesisFirehose::DeliveryStream":
 			// Firehose creates a grant for itself, so the webhook function needs no permission on
 			// the key (AWS,
-			// https://docs.aws.amazon.com/firehose/latest/APIReference/API_DeliveryStreamEncryptionConfigurationInput.html).
+			// https://docs.aws.amazon.com/firehose/latest/APIReference/API_StartDeliveryStreamEncryption.html).
 			resource.AddPropertyOverride(jsii.String("DeliveryStreamEncryptionConfigurationInput.KeyType"),
 				"CUSTOMER_MANAGED_CMK")
 		case "AWS::S3::Bucket":

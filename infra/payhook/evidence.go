@@ -126,8 +126,8 @@ func (e evidence) alarm() alarm {
 			e.stream.Ref()},
 		description: "Firehose has records of accepted deliveries that it could not write to the evidence bucket for " +
 			"15 minutes. After 24 hours it deletes them.",
-		action: "Look up errorCode in the log group of Evidence/Logs. Check the bucket, the key and the permissions of " +
-			"the stream's role. If it can't be fixed within a day, set webhookConcurrency to 0 in Lambda's console, " +
-			"so that webhooks are answered 429 and no record is lost.",
+		action: "Look up errorCode in the log group of Evidence/Logs. Check the bucket, the key and the permissions " +
+			"of the stream's role. If it can't be fixed within a day, set webhookConcurrency to 0 in Lambda's " +
+			"console, so that webhooks are answered 429 and no record is lost.",
 	}
 }

@@ -18,8 +18,8 @@ func TestEvidenceIsLockedForItsRetention(t *testing.T) {
 		days     float64
 	}{
 		{map[string]any{"evidence": "7y"}, "GOVERNANCE", 2562},
-		{map[string]any{"evidence": "10d", "evidenceLock": "compliance", "claimBucket": "claims", "parkingBucket": "parking"},
-			"COMPLIANCE", 10},
+		{map[string]any{"evidence": "10d", "evidenceLock": "compliance", "claimBucket": "claims",
+			"parkingBucket": "parking"}, "COMPLIANCE", 10},
 	} {
 		tm := payhook(t, c.settings)
 		bucket := tm.get(t, "Records", "AWS::S3::Bucket")
@@ -91,7 +91,8 @@ func TestTheStreamDeliversIntoTheBucketByDay(t *testing.T) {
 func TestTheWebhookFunctionKnowsTheStreamAndItsCode(t *testing.T) {
 	variables := func(conf map[string]any) (stream, digest any) {
 		tm := payhook(t, conf)
-		environment := at(tm.get(t, functions["webhook"], "AWS::Lambda::Function").Properties, "Environment", "Variables")
+		environment := at(tm.get(t, functions["webhook"], "AWS::Lambda::Function").Properties, "Environment",
+			"Variables")
 		stream = at(environment, names.EvidenceStreamEnv)
 		if stream != nil {
 			stream = tm.render(stream)

@@ -68,7 +68,8 @@ func list(value any) []any {
 // permission without a call can be deployed.
 func TestEachFunctionHasExactlyThePermissionsOfItsCalls(t *testing.T) {
 	for folder, path := range functions {
-		for _, conf := range []map[string]any{nil, {"keysAuth": "bearer"}, {"captureRejected": "1h"}, {"evidence": "1d"}} {
+		for _, conf := range []map[string]any{nil, {"keysAuth": "bearer"}, {"captureRejected": "1h"},
+			{"evidence": "1d"}} {
 			t.Run(fmt.Sprint(folder, conf), func(t *testing.T) {
 				want := needs(t, folder)
 				// Its program can read the token, and store rejected requests, and does so only if

@@ -219,7 +219,8 @@ func dial(t *testing.T, endpoint string) services {
 	stream := firehose.NewFromConfig(cfg)
 	if _, err := stream.CreateDeliveryStream(ctx, &firehose.CreateDeliveryStreamInput{DeliveryStreamName: &name,
 		ExtendedS3DestinationConfiguration: &firehosetypes.ExtendedS3DestinationConfiguration{
-			BucketARN: aws.String("arn:aws:s3:::" + name), RoleARN: aws.String("arn:aws:iam::000000000000:role/" + name),
+			BucketARN: aws.String("arn:aws:s3:::" + name),
+			RoleARN:   aws.String("arn:aws:iam::000000000000:role/" + name),
 		}}); err != nil {
 		t.Fatal(err)
 	}

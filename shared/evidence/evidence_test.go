@@ -28,7 +28,7 @@ func record(t *testing.T, payload []byte, signed, certified bool) Record {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	deliveryID, eventIDs := IDs(payload)
 	r := Record{AcceptedAt: now, FunctionVersion: "v1", DeliveryID: deliveryID, EventIDs: eventIDs,
-		Proof: Proof{Payload: payload}}
+		Payload: payload}
 	if signed {
 		key := testKey()
 		r.Timestamp, r.KeyID = signature.FormatAuto.Text(now), key.ID
@@ -270,10 +270,12 @@ func TestVerifyRejectsWhatDoesNotBelongTogether(t *testing.T) {
 		"a JWK with more members": func(r *Record) {
 			r.JWK = append(slices.Clone(r.JWK[:len(r.JWK)-1]), `,"x5c":[]}`...)
 		},
-		"no signature":           func(r *Record) { r.Signature = "" },
-		"no proof":               func(r *Record) { r.Proof = Proof{Payload: r.Payload} },
-		"another chain":          func(r *Record) { r.Certificate.Chain = other.Certificate.Chain },
-		"a CA too many":          func(r *Record) { r.Certificate.Chain = append(r.Certificate.Chain, other.Certificate.Chain[1]) },
+		"no signature":  func(r *Record) { r.Signature = "" },
+		"no proof":      func(r *Record) { r.Proof = Proof{Payload: r.Payload} },
+		"another chain": func(r *Record) { r.Certificate.Chain = other.Certificate.Chain },
+		"a CA too many": func(r *Record) {
+			r.Certificate.Chain = append(r.Certificate.Chain, other.Certificate.Chain[1])
+		},
 		"no chain":               func(r *Record) { r.Certificate.Chain = nil },
 		"a line feed in the PEM": func(r *Record) { r.Certificate.Chain[1] += "\n" },
 		"not a certificate":      func(r *Record) { r.Certificate.Chain[0] = "x" },

@@ -50,7 +50,8 @@ func TestALargeRecordIsSentInSeveralCalls(t *testing.T) {
 			got = joined
 		}
 	}
-	if decoded, err := Decode(got); err != nil || !bytes.Equal(bytes.Join(lines(t, decoded), nil), bytes.Join(lines(t, r), nil)) {
+	if decoded, err := Decode(got); err != nil ||
+		!bytes.Equal(bytes.Join(lines(t, decoded), nil), bytes.Join(lines(t, r), nil)) {
 		t.Error(err)
 	}
 }

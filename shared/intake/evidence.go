@@ -33,7 +33,9 @@ import (
 //	Firehose can't deliver for 24 hours        lost        yes      not recorded again; there is an alarm
 //
 // A note is lost if what was parked is replayed, or with the ledger's item at the end of the
-// de-duplication window. Then the delivery is recorded again.
+// de-duplication window. Then the delivery is recorded again. A delivery with a conflict, or with
+// an event that another delivery brought, is recorded each time. What is not answered 2xx, such as
+// an invalid delivery, is not recorded, and neither is its replay; its proof is parked.
 func (p *Pipeline) needsEvidence(rec recording) bool {
 	return p.opts.Evidence != nil && len(rec.entries)+len(rec.unproven)+len(rec.conflicts) > 0
 }

@@ -92,7 +92,9 @@ func TestARepeatedDeliveryIsRecordedAgainOnlyIfTheRecordMayBeMissing(t *testing.
 			fail: func(w *parkedWorld, _ *awstest.Firehose) { w.db.Hook = mark }},
 		"the bus is down": {first: intake.Accepted, records: []int{1, 2, 2},
 			fail: func(w *parkedWorld, _ *awstest.Firehose) {
-				w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) { return nil, errDown }
+				w.bus.Answer = func([]eventbridgetypes.PutEventsRequestEntry) (map[int]string, error) {
+					return nil, errDown
+				}
 			}},
 		"redrive publishes it": {first: intake.Accepted, records: []int{1, 2, 2},
 			fail: func(w *parkedWorld, _ *awstest.Firehose) { w.db.Hook = mark },
@@ -236,7 +238,8 @@ func TestTheRecordHasWhatTheDeliveryWasAuthenticatedBy(t *testing.T) {
 		w.opts.Evidence = evidence.NewStream(f, "evidence", "v1")
 		ca := paymenttest.NewCA("CA")
 		client := ca.Client(nil)
-		w.mechanisms.MTLS.Verifier = clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate), clientcert.Policy{})
+		w.mechanisms.MTLS.Verifier = clientcert.NewVerifier(clientcert.TruststoreOf(ca.Certificate),
+			clientcert.Policy{})
 		payload := paymenttest.Delivery(paymenttest.Event())
 		if r := w.deliverWith(client, payload); r.Outcome != intake.Accepted {
 			t.Fatalf("%+v", r)

@@ -547,7 +547,8 @@ func TestWhatDynamoDBRejectsIsWrittenOneByOne(t *testing.T) {
 					t.Errorf("%+v", l)
 				}
 			}
-			if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries, false)...); err != nil || len(b.due(t)) != 0 {
+			if err := errors.Join(b.Ledger.MarkPublished(t.Context(), entries, false)...); err != nil ||
+				len(b.due(t)) != 0 {
 				t.Errorf("%v, %d due", err, len(b.due(t)))
 			}
 		})

@@ -210,7 +210,8 @@ func (f *facts) delivered(s *sent) {
 func (f *facts) begin(c *call) {
 	inv := c.inv
 	if inv != nil && inv.sent != nil && !inv.sent.genuine() &&
-		(c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim || c.op == keep || c.op.ofStatements() ||
+		(c.op == record || c.op == put || c.op == mark || c.op == park || c.op == storeClaim || c.op == keep ||
+			c.op.ofStatements() ||
 			c.op == writeKey && c.key == "certificate#last") {
 		f.violated("%s: %s for a delivery that is not authentic", c.instance.name, c.op)
 	}

@@ -39,7 +39,8 @@ const (
 
 func (o op) String() string {
 	return [...]string{"fetch key", "read key", "write key", "spend", "store claim", "park", "record", "query", "lease",
-		"mark", "mark parked", "postpone", "move", "put", "read known", "record batch", "lease batch", "mark batch", "note batch",
+		"mark", "mark parked", "postpone", "move", "put", "read known", "record batch", "lease batch",
+		"mark batch", "note batch",
 		"keep"}[o]
 }
 
