@@ -467,10 +467,11 @@ var documented = map[string]struct {
 	functions []string
 	without   []string // resources of the calls that this program does not use
 }{
-	"infra/cmd/payhook/operate/policy.json":  {"infra/cmd/payhook/README.md", operatePackage, []string{"Commands"}, nil},
-	"infra/cmd/payhook/logs/policy.json":     {"infra/cmd/payhook/README.md", logsPackage, []string{"Command"}, nil},
-	"infra/cmd/payhook/status/policy.json":   {"infra/cmd/payhook/README.md", statusPackage, []string{"Command"}, nil},
-	"infra/cmd/payhook/evidence/policy.json": {"infra/cmd/payhook/README.md", evidencePackage, []string{"Command"}, nil},
+	"infra/cmd/payhook/operate/policy.json": {"infra/cmd/payhook/README.md", operatePackage, []string{"Commands"}, nil},
+	"infra/cmd/payhook/logs/policy.json":    {"infra/cmd/payhook/README.md", logsPackage, []string{"Command"}, nil},
+	"infra/cmd/payhook/status/policy.json":  {"infra/cmd/payhook/README.md", statusPackage, []string{"Command"}, nil},
+	"infra/cmd/payhook/evidence/policy.json": {"infra/cmd/payhook/README.md", evidencePackage, []string{"Command"},
+		nil},
 	"infra/cmd/payhook/listen/policy.json": {"infra/cmd/payhook/README.md", listenPackage, []string{"Command"},
 		[]string{"Redrive/Logs", "Token/Logs"}},
 	"events/consumer/policy.json": {"events/README.md", "payhook.example/shared/claimcheck", []string{"Resolve"},

@@ -23,30 +23,36 @@ func (s *Scenario) evidenceChecks() []*Check {
 		return []*Check{{What: "the records of accepted deliveries", NotShown: "the setting evidence is off"}}
 	}
 	var line []byte // of a record
+	recorded := func(ctx context.Context) string {
+		one, large := uuid.New().String(), uuid.New().String()
+		first := paymenttest.RawDelivery(one, paymenttest.Encode(paymenttest.Event()))
+		for _, payload := range [][]byte{first, first,
+			paymenttest.RawDelivery(large, padded(paymenttest.Event(), 2_000_000))} {
+			if status := s.post(ctx, payload).Status; status != s.successStatus() {
+				return fmt.Sprintf("answered %d", status)
+			}
+		}
+		found := s.awaitRecords(ctx, one, large)
+		line = found[one][0]
+		return fmt.Sprintf("%d and %d record, all verify; of %d deliveries", len(found[one]), len(found[large]),
+			len(found))
+	}
+	flipped := func(context.Context) string {
+		if line == nil {
+			return "there is no record"
+		}
+		for bit := range 8 * len(line) {
+			line[bit/8] ^= 1 << (bit % 8)
+			if _, err := records.Decode(line); err == nil {
+				return fmt.Sprintf("bit %d of byte %d is not found", bit%8, bit/8)
+			}
+			line[bit/8] ^= 1 << (bit % 8)
+		}
+		return fmt.Sprintf("all are found; %d", 8*len(line))
+	}
 	checks := []*Check{
-		NewCheck("a webhook, the same again, a large one", "1 and 1 record, all verify", func(ctx context.Context) string {
-			one, large := uuid.New().String(), uuid.New().String()
-			payload := paymenttest.RawDelivery(one, paymenttest.Encode(paymenttest.Event()))
-			for _, payload := range [][]byte{payload, payload,
-				paymenttest.RawDelivery(large, padded(paymenttest.Event(), 2_000_000))} {
-				if status := s.post(ctx, payload).Status; status != s.successStatus() {
-					return fmt.Sprintf("answered %d", status)
-				}
-			}
-			found := s.awaitRecords(ctx, one, large)
-			line = found[one][0]
-			return fmt.Sprintf("%d and %d record, all verify; of %d deliveries", len(found[one]), len(found[large]), len(found))
-		}),
-		NewCheck("one bit of the record is flipped, for each of its bits", "all are found", func(context.Context) string {
-			for bit := range 8 * len(line) {
-				line[bit/8] ^= 1 << (bit % 8)
-				if _, err := records.Decode(line); err == nil {
-					return fmt.Sprintf("bit %d of byte %d is not found", bit%8, bit/8)
-				}
-				line[bit/8] ^= 1 << (bit % 8)
-			}
-			return fmt.Sprintf("all are found; %d", 8*len(line))
-		}),
+		NewCheck("a webhook, the same again, a large one", "1 and 1 record, all verify", recorded),
+		NewCheck("one bit of the record is flipped, for each of its bits", "all are found", flipped),
 	}
 	if s.Endpoint != "" { // on AWS, a policy takes effect with a delay
 		checks = append(checks, s.refusedCheck())
@@ -63,9 +69,10 @@ func (s *Scenario) refusedCheck() *Check {
 			name := s.Functions["webhook"]
 			role := aws.ToString(Must(lambda.NewFromConfig(s.AWS).GetFunctionConfiguration(ctx,
 				&lambda.GetFunctionConfigurationInput{FunctionName: &name})).Role)
+			role = role[strings.LastIndex(role, "/")+1:]
 			set := func(policy string) {
-				Require(deployment.SetRolePolicy(context.WithoutCancel(ctx), s.AWS, role[strings.LastIndex(role, "/")+1:],
-					"payhook-refuses-evidence", policy))
+				Require(deployment.SetRolePolicy(context.WithoutCancel(ctx), s.AWS, role, "payhook-refuses-evidence",
+					policy))
 			}
 			defer set("")
 			set(`{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Action":"firehose:*","Resource":"*"}]}`)

@@ -41,7 +41,7 @@ var (
 // signed returns a record of a payload.
 func signed(t testing.TB, with paymenttest.Key, payload []byte) records.Record {
 	t.Helper()
-	r := records.Record{AcceptedAt: accepted, FunctionVersion: "1", Proof: records.Proof{Payload: payload}}
+	r := records.Record{AcceptedAt: accepted, FunctionVersion: "1", Payload: payload}
 	r.DeliveryID, r.EventIDs = records.IDs(payload)
 	r.Timestamp, r.KeyID = signature.FormatAuto.Text(accepted), with.ID
 	r.JWK = keys.FormatJWK(with.ID, &with.Private.PublicKey)
@@ -102,7 +102,8 @@ func run(ctx context.Context, in io.Reader, args ...string) (out, stderr string,
 // verified verifies standard input, and returns the last line of the summary in JSON.
 func verified(t *testing.T, text []byte, args ...string) (summary map[string]int, problems []string, status int) {
 	t.Helper()
-	out, stderr, status := run(t.Context(), bytes.NewReader(text), append([]string{"verify", "-", "--json"}, args...)...)
+	args = append([]string{"verify", "-", "--json"}, args...)
+	out, stderr, status := run(t.Context(), bytes.NewReader(text), args...)
 	all := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
 	if err := json.Unmarshal([]byte(all[len(all)-1]), &summary); err != nil {
 		t.Fatalf("%v: %s%s", err, out, stderr)
@@ -428,7 +429,8 @@ func TestTheDaysAroundTheRecordAreSearched(t *testing.T) {
 			server := httptest.NewServer(bucket{"stack": test.stack, "ledger": test.ledger, test.day + "/a?1": text})
 			defer server.Close()
 			account(t, server.URL)
-			out, stderr, status := run(t.Context(), nil, append([]string{"find", id, "--stack", "Payhook"}, test.args...)...)
+			args := append([]string{"find", id, "--stack", "Payhook"}, test.args...)
+			out, stderr, status := run(t.Context(), nil, args...)
 			if status != test.status || !strings.Contains(stderr, test.message) ||
 				status == 0 && !strings.Contains(out, "s3://evidence-1/"+test.day+"/a:1, verifies") {
 				t.Errorf("%d, %s%s", status, out, stderr)

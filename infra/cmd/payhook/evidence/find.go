@@ -91,14 +91,15 @@ func (f *finder) find(ctx context.Context, names []string) (err error) {
 	if err := os.WriteFile(f.output, append(first.line, '\n'), 0o600); err != nil {
 		return err
 	}
-	result := found{f.output, first.at, first.record.DeliveryID, first.record.AcceptedAt, commands(f.output, first.record)}
+	result := found{f.output, first.at, first.record.DeliveryID, first.record.AcceptedAt,
+		commands(f.output, first.record)}
 	if f.JSON {
 		err = f.PrintJSON(result)
 	} else {
 		// A line feed in a name must not become a command.
 		_, err = fmt.Fprintf(f.Out, "# The record of delivery %s, accepted at %s, from %s, verifies.\n"+
-			"# These commands verify it without Payhook:\n%s", cli.Plain(result.DeliveryID), cli.Stamp(result.AcceptedAt),
-			cli.Plain(result.At), result.Commands)
+			"# These commands verify it without Payhook:\n%s", cli.Plain(result.DeliveryID),
+			cli.Stamp(result.AcceptedAt), cli.Plain(result.At), result.Commands)
 	}
 	if f.failed {
 		return cmp.Or(err, cli.ErrAttention)

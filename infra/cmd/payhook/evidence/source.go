@@ -88,8 +88,8 @@ func (s *scan) run(ctx context.Context, names []string) error {
 		}
 	}
 	for _, at := range s.joiner.Incomplete() {
-		s.batch = append(s.batch, item{at: at, err: errors.New("parts of the record are missing: they are in a file that " +
-			"was not read, or were removed, or the delivery was answered 503")})
+		s.batch = append(s.batch, item{at: at, err: errors.New("parts of the record are missing: they are in a file " +
+			"that was not read, or were removed, or the delivery was answered 503")})
 	}
 	s.flush()
 	s.say()

@@ -34,7 +34,8 @@ type options struct {
 // Command returns the commands.
 func Command(p *cli.Program, t *deployment.Target) *cobra.Command {
 	o := &options{Program: p, target: t}
-	return cli.Group("evidence", "Verify and find the records of accepted deliveries", o.verifyCommand(), o.findCommand())
+	return cli.Group("evidence", "Verify and find the records of accepted deliveries",
+		o.verifyCommand(), o.findCommand())
 }
 
 func (o *options) verifyCommand() *cobra.Command {
