@@ -211,7 +211,7 @@ func TestWrongCallStartsNothing(t *testing.T) {
 }
 
 func TestWrongSettingsAreReportedBeforeTheCDKRuns(t *testing.T) {
-	m := &machine{options: options{top: project(t), baseURL: "http://127.0.0.1:1", authURL: "http://127.0.0.1:1"}}
+	m := &machine{top: project(t), baseURL: "http://127.0.0.1:1", authURL: "http://127.0.0.1:1"}
 	var err error
 	if m.main, err = m.newStack(map[string]string{"alarmSilence": "x", "payhook:redriveAttempts": "2"}); err == nil {
 		_, err = m.synthesize(t.Context())
