@@ -27,7 +27,8 @@ func TestRolePolicyIsSetWithSignedRequests(t *testing.T) {
 			cfg := aws.Config{Region: test.region,
 				Credentials: credentials.NewStaticCredentialsProvider("id", "secret", "session"),
 				HTTPClient: doer(func(r *http.Request) (*http.Response, error) {
-					if r.URL.Host != test.host || !strings.Contains(r.Header.Get("Authorization"), test.signedFor+"/aws4_request") ||
+					if r.URL.Host != test.host ||
+						!strings.Contains(r.Header.Get("Authorization"), test.signedFor+"/aws4_request") ||
 						r.Header.Get("X-Amz-Security-Token") != "session" {
 						t.Errorf("%s, %q", r.URL.Host, r.Header)
 					}
@@ -37,7 +38,8 @@ func TestRolePolicyIsSetWithSignedRequests(t *testing.T) {
 					w := httptest.NewRecorder()
 					return w.Result(), nil
 				})}
-			if err := SetRolePolicy(t.Context(), cfg, "r", "p", document); err != nil || form != "PutRolePolicy r p "+document {
+			err := SetRolePolicy(t.Context(), cfg, "r", "p", document)
+			if err != nil || form != "PutRolePolicy r p "+document {
 				t.Errorf("%s, %v", form, err)
 			}
 			if err := SetRolePolicy(t.Context(), cfg, "r", "p", ""); err != nil || form != "DeleteRolePolicy r p " {
@@ -70,7 +72,8 @@ func TestCallRetriesAsTheSDKDoes(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				requests++
 				w.WriteHeader(test.status)
-				fmt.Fprintf(w, "<ErrorResponse><Error><Code>%s</Code><Message>m</Message></Error></ErrorResponse>", test.code)
+				fmt.Fprintf(w, "<ErrorResponse><Error><Code>%s</Code><Message>m</Message></Error></ErrorResponse>",
+					test.code)
 			}))
 			defer server.Close()
 			err := SetRolePolicy(t.Context(), EmulatorConfig(server.URL, "us-east-1"), "r", "p", test.document)

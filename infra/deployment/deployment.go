@@ -67,7 +67,7 @@ type Deployment struct {
 	EvidenceBucket    string            `json:"evidenceBucket,omitempty"` // "" if no evidence is kept
 	Queues            map[string]string `json:"queues"`                   // URL by the name of the consumer's rule
 	Functions         map[string]string `json:"functions"`                // name in Lambda by the name of the folder
-	Logs              map[string]string `json:"logs"`                     // log group by the name of the function's folder
+	Logs              map[string]string `json:"logs"`                     // log group by the function's folder
 	// PaymentService is its base URL, and Simulated says that it is the simulated
 	// one, which signs and sends on request.
 	PaymentService string `json:"paymentService"`

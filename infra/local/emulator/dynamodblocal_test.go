@@ -23,7 +23,8 @@ func installDynamoDBLocal(t *testing.T, top string) string {
 	folder := filepath.Join(top, ".local", "dynamodb-local")
 	name := filepath.Join(folder, "DynamoDBLocal-3.3.1.jar")
 	if _, err := os.Stat(name); err != nil {
-		install := exec.Command("mvn", "-q", "-B", "--strict-checksums", "-f", filepath.Join("dynamodblocal", "pom.xml"),
+		install := exec.Command("mvn", "-q", "-B", "--strict-checksums", "-f",
+			filepath.Join("dynamodblocal", "pom.xml"),
 			"dependency:copy-dependencies", "-DoutputDirectory="+folder)
 		if err := Run(t.Context(), filepath.Join(t.TempDir(), "log"), install); err != nil {
 			t.Skipf("DynamoDB Local, which needs Java 17 and Maven, can't be installed here: %v", err)

@@ -38,7 +38,8 @@ func setBus(ctx context.Context, d *deployment.Deployment, stopped bool) error {
 			if aws.ToString(r.ResourceType) != "AWS::IAM::Role" {
 				continue
 			}
-			if err := deployment.SetRolePolicy(ctx, d.AWS, aws.ToString(r.PhysicalResourceId), deny, policy); err != nil {
+			err := deployment.SetRolePolicy(ctx, d.AWS, aws.ToString(r.PhysicalResourceId), deny, policy)
+			if err != nil {
 				return err
 			}
 		}

@@ -124,7 +124,8 @@ func TestFlagsDescribeTheDeliveries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.EventName != "PAYMENT_STATUS.OTHER" || e.EventData.Amount != "100.00" || e.EventData.PaymentCurrency != "EUR" ||
+	if e.EventName != "PAYMENT_STATUS.OTHER" || e.EventData.Amount != "100.00" ||
+		e.EventData.PaymentCurrency != "EUR" ||
 		!strings.HasSuffix(h.payloads[1], "]}  ") {
 		t.Errorf("sent %s", h.payloads[1])
 	}
