@@ -30,7 +30,8 @@ func TestReportsEveryMissingSetting(t *testing.T) {
 
 func TestReportsUnknownSettings(t *testing.T) {
 	for key, meant := range map[string]string{
-		"baseURL": "; did you mean baseUrl?", "base-url": "; did you mean baseUrl?", "eventbusname": "; did you mean eventBusName?", "archiveRetentoin": "; did you mean archiveRetention?",
+		"baseURL": "; did you mean baseUrl?", "base-url": "; did you mean baseUrl?",
+		"eventbusname": "; did you mean eventBusName?", "archiveRetentoin": "; did you mean archiveRetention?",
 		"webhook_memory": "", "x": ""} {
 		_, err := parse(t, required, map[string]any{key: "x"})
 		if err == nil || !strings.Contains(err.Error(), "\n  "+key+": no such setting"+meant+"\n") {
